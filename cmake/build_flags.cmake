@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# afd_flags: what every target of ours is compiled with. Promise 1 (same bits) forbids the compiler
+# to contract a*b+c or to reorder floating-point sums: -ffp-contract=off, and no fast-math flag
+# anywhere (tests/tidy checks it).
+add_library(afd_flags INTERFACE)
+target_include_directories(afd_flags INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(afd_flags INTERFACE
+  -ffp-contract=off
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+  -Wcast-align -Wnon-virtual-dtor -Wvla
+  $<$<BOOL:${AFD_WERROR}>:-Werror>)
+if(AFD_SANITIZE)
+  target_compile_options(afd_flags INTERFACE
+    -fsanitize=${AFD_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(afd_flags INTERFACE -fsanitize=${AFD_SANITIZE})
+endif()
+
+# afd_library(NAME sources...): a static library named afd_NAME with the alias afd::NAME.
+function(afd_library name)
+  add_library(afd_${name} STATIC ${ARGN})
+  add_library(afd::${name} ALIAS afd_${name})
+  target_link_libraries(afd_${name} PUBLIC afd_flags)
+endfunction()
+
+# afd_test(NAME SOURCES a.cc ... LIBRARIES x ... LABELS unit): one GoogleTest executable.
+# LABELS: unit | protocol | integration | golden | tidy. Sanitizer runs select by label.
+function(afd_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  target_link_libraries(${name} PRIVATE afd_flags ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+endfunction()

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Every library comes from Debian; scripts/packages.txt is the one list of packages.
+find_package(Boost 1.74 REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(tomlplusplus REQUIRED)
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(libuv REQUIRED IMPORTED_TARGET libuv)
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+if(AFD_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+if(AFD_BUILD_BENCH)
+  find_package(benchmark REQUIRED)
+endif()
