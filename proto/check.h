@@ -8,14 +8,14 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define AFD_ASSERT(condition, ...)                                                         \
-    do {                                                                                   \
-        if (!(condition)) [[unlikely]] {                                                   \
+#define AFD_ASSERT(condition, ...)                                                                 \
+    do {                                                                                           \
+        if (!(condition)) [[unlikely]] {                                                           \
             std::fprintf(stderr, "%s:%d: assertion failed: %s: ", __FILE__, __LINE__, #condition); \
-            std::fprintf(stderr, __VA_ARGS__);                                             \
-            std::fputc('\n', stderr);                                                      \
-            std::abort();                                                                  \
-        }                                                                                  \
+            std::fprintf(stderr, __VA_ARGS__);                                                     \
+            std::fputc('\n', stderr);                                                              \
+            std::abort();                                                                          \
+        }                                                                                          \
     } while (false)
 
 // The same for hot loops: checked unless NDEBUG is defined.

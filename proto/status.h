@@ -35,19 +35,32 @@ enum class Code : int {
 
 constexpr std::string_view code_name(Code code) {
     switch (code) {
-        case Code::kOk: return "ok";
-        case Code::kInvalidArgument: return "invalid argument";
-        case Code::kNotFound: return "not found";
-        case Code::kAlreadyExists: return "already exists";
-        case Code::kResourceExhausted: return "resource exhausted";
-        case Code::kFailedPrecondition: return "failed precondition";
-        case Code::kUnavailable: return "unavailable";
-        case Code::kDeadlineExceeded: return "deadline exceeded";
-        case Code::kCancelled: return "cancelled";
-        case Code::kDataLoss: return "data loss";
-        case Code::kPermissionDenied: return "permission denied";
-        case Code::kInternal: return "internal";
-        case Code::kUnimplemented: return "unimplemented";
+        case Code::kOk:
+            return "ok";
+        case Code::kInvalidArgument:
+            return "invalid argument";
+        case Code::kNotFound:
+            return "not found";
+        case Code::kAlreadyExists:
+            return "already exists";
+        case Code::kResourceExhausted:
+            return "resource exhausted";
+        case Code::kFailedPrecondition:
+            return "failed precondition";
+        case Code::kUnavailable:
+            return "unavailable";
+        case Code::kDeadlineExceeded:
+            return "deadline exceeded";
+        case Code::kCancelled:
+            return "cancelled";
+        case Code::kDataLoss:
+            return "data loss";
+        case Code::kPermissionDenied:
+            return "permission denied";
+        case Code::kInternal:
+            return "internal";
+        case Code::kUnimplemented:
+            return "unimplemented";
     }
     return "unknown";
 }
@@ -116,11 +129,11 @@ class [[nodiscard]] Result<void> {
 #define AFD_CONCAT(a, b) AFD_CONCAT_INNER(a, b)
 
 // Returns the error of `expression`, a Result<>, from the enclosing function.
-#define AFD_TRY(expression)                                                       \
-    do {                                                                          \
-        if (auto afd_result = (expression); !afd_result.ok()) {                   \
-            return afd_result.error();                                            \
-        }                                                                         \
+#define AFD_TRY(expression)                                     \
+    do {                                                        \
+        if (auto afd_result = (expression); !afd_result.ok()) { \
+            return afd_result.error();                          \
+        }                                                       \
     } while (false)
 
 // Declares or assigns `target` from the value of `expression`, or returns its error.
