@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/event_batch.h"
+
+#include <cstring>
+
+namespace afd::daemon {
+
+namespace {
+
+// A text of fixed size may be full without a zero byte if its writer did not use set_text().
+std::string text_of(const WorkerEvent& event) {
+    return {event.text, ::strnlen(event.text, sizeof(event.text))};
+}
+
+void add_prompt_logprob(const WorkerEvent& event, control::Events& events) {
+    auto& runs = *events.mutable_prompt_logprobs();
+    if (!runs.empty()) {
+        control::PromptLogprobsEvent& last = runs[runs.size() - 1];
+        const auto next = last.first_position() + static_cast<uint32_t>(last.values_size());
+        if (last.sequence_id() == event.sequence_id && next == event.token) {
+            last.add_values(event.logprob);
+            return;
+        }
+    }
+    control::PromptLogprobsEvent& run = *runs.Add();
+    run.set_sequence_id(event.sequence_id);
+    run.set_first_position(event.token);
+    run.add_values(event.logprob);
+}
+
+}  // namespace
+
+void EventBatch::add(const WorkerEvent& event) {
+    if (event.kind == WorkerEvent::Kind::kWait) {
+        waits_.emplace_back().mutable_wait()->set_text(text_of(event));
+        return;
+    }
+    ++num_events_;
+    control::Events& events = *message_.mutable_events();
+    switch (event.kind) {
+        case WorkerEvent::Kind::kStarted:
+            events.add_started(event.sequence_id);
+            break;
+        case WorkerEvent::Kind::kPromptLogprob:
+            add_prompt_logprob(event, events);
+            break;
+        case WorkerEvent::Kind::kToken: {
+            control::TokenEvent& token = *events.add_tokens();
+            token.set_sequence_id(event.sequence_id);
+            token.set_token(event.token);
+            token.set_logprob(event.logprob);
+            break;
+        }
+        case WorkerEvent::Kind::kEnd: {
+            control::EndEvent& end = *events.add_ends();
+            end.set_sequence_id(event.sequence_id);
+            end.set_code(static_cast<uint32_t>(event.code));
+            end.set_message(text_of(event));
+            end.set_stopped(event.stopped);
+            break;
+        }
+        case WorkerEvent::Kind::kWait:
+            break;
+    }
+}
+
+void EventBatch::queue_on(ControlChannel& channel) {
+    if (num_events_ > 0) channel.queue(message_);
+    for (const control::WorkerMessage& wait : waits_) channel.queue(wait);
+    message_.Clear();
+    waits_.clear();
+    num_events_ = 0;
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a worker's data thread and its control thread say to each other: fixed-size records that
+// travel through two rings (worker_port.h). Not a wire format: control_channel.h carries the
+// same facts to afdd as protobuf.
+//
+// Ownership: kAdmit hands a SequenceRequest to the data thread, kEnd of that sequence hands it
+// back to the control thread, which frees it. So the data thread neither allocates nor frees.
+//
+// Order: the events of one sequence are kStarted, kPromptLogprob... (positions ascending),
+// kToken..., kEnd. After kEnd nothing of that sequence follows. Every admitted sequence gets
+// exactly one kEnd, also when it is cancelled; a kCancel of an unknown sequence is ignored.
+
+#include <cstdint>
+#include <cstdio>
+#include <type_traits>
+#include <vector>
+
+#include "proto/status.h"
+
+namespace afd::daemon {
+
+// One sequence to run, validated by afdd (ids below the vocabulary, sizes within the context).
+struct SequenceRequest {
+    uint64_t sequence_id = 0;
+    // The prompt, then what a replay had already sent. Its capacity is max_total_tokens, so the
+    // data thread may append the tokens it samples without an allocation.
+    std::vector<uint32_t> tokens;
+    uint32_t num_prompt_tokens = 0;  // tokens[num_prompt_tokens...] were sampled before a replay.
+    uint32_t max_total_tokens = 0;   // Prompt and output; ends with kOk when it is reached.
+    float temperature = 0.0F;        // 0: greedy.
+    uint32_t top_k = 0;              // 0: all.
+    float top_p = 1.0F;
+    uint64_t seed = 0;
+    bool prompt_logprobs = false;    // Report the logprob of prompt tokens 1, 2, ...
+    std::vector<uint32_t> stop_ids;  // A sampled one is reported, then ends the sequence.
+};
+
+struct WorkerCommand {
+    enum class Kind : uint32_t {
+        kAdmit,     // Run `sequence`.
+        kCancel,    // End `sequence_id` with kCancelled (R7: never cuts R4 or R10 short).
+        kShutdown,  // Leave the loop at the next step; nothing follows.
+    };
+    Kind kind = Kind::kShutdown;
+    uint64_t sequence_id = 0;
+    SequenceRequest* sequence = nullptr;  // kAdmit: owned by the receiver from here on.
+};
+
+struct WorkerEvent {
+    enum class Kind : uint32_t {
+        kStarted,        // The first chunk of the sequence is scheduled.
+        kPromptLogprob,  // `logprob` of the prompt token at position `token`, given those before.
+        kToken,          // `token` was sampled with `logprob`.
+        kEnd,            // The sequence is over: `code`, `stopped`, `text`; `sequence` goes back.
+        kWait,           // R7: `text` says who waits for whom; empty: that wait is over.
+    };
+    Kind kind = Kind::kWait;
+    uint32_t token = 0;
+    uint64_t sequence_id = 0;
+    float logprob = 0.0F;
+    Code code = Code::kOk;                // kEnd: kOk: stop token or length; kCancelled; an error.
+    bool stopped = false;                 // kEnd: by a stop token.
+    SequenceRequest* sequence = nullptr;  // kEnd: returned to the control thread.
+    char text[216] = {};                  // kEnd with an error, kWait: one line, zero-terminated.
+
+    // Formats `text`; cuts what does not fit.
+    template <typename... Args>
+    void set_text(const char* format, Args... args) {
+        std::snprintf(text, sizeof(text), format, args...);
+    }
+};
+
+static_assert(std::is_trivially_copyable_v<WorkerCommand>, "travels through a ring");
+static_assert(std::is_trivially_copyable_v<WorkerEvent>, "travels through a ring");
+static_assert(sizeof(WorkerEvent) == 256, "four cache lines; a ring of 8,192 is 2 MiB");
+
+}  // namespace afd::daemon
