@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "clients/afd_client.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "clients/generate_progress.h"
+
+namespace afd::client {
+namespace {
+
+// How long afdd may take to end a request that was cancelled.
+constexpr std::chrono::milliseconds kCancelTimeout{5'000};
+
+// Milliseconds for poll(), rounded up so that it does not return just before the deadline.
+int poll_timeout_ms(Clock::time_point deadline) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3'600'000));
+}
+
+afd::Error no_answer(std::chrono::milliseconds timeout) {
+    return {Code::kDeadlineExceeded,
+            "afdd gave no answer within " + std::to_string(timeout.count()) +
+                " ms; wait longer, or see its log"};
+}
+
+void collect(Response& response, Generation& generation) {
+    switch (response.body_case()) {
+        case Response::kAccepted: {
+            const Accepted& accepted = response.accepted();
+            generation.seed = accepted.seed();
+            generation.prompt_ids.assign(accepted.prompt_ids().begin(),
+                                         accepted.prompt_ids().end());
+            break;
+        }
+        case Response::kChunk: {
+            const Chunk& chunk = response.chunk();
+            generation.text += chunk.text();
+            generation.token_ids.insert(
+                generation.token_ids.end(), chunk.token_ids().begin(), chunk.token_ids().end());
+            generation.logprobs.insert(
+                generation.logprobs.end(), chunk.logprobs().begin(), chunk.logprobs().end());
+            generation.prompt_logprobs.insert(generation.prompt_logprobs.end(),
+                                              chunk.prompt_logprobs().begin(),
+                                              chunk.prompt_logprobs().end());
+            break;
+        }
+        case Response::kFinished:
+            generation.finished = response.finished();
+            break;
+        default:
+            break;
+    }
+}
+
+}  // namespace
+
+Result<Client> Client::connect(const Endpoint& endpoint, std::chrono::milliseconds timeout) {
+    AFD_ASSIGN(Connection connection, Connection::connect(endpoint, Clock::now() + timeout));
+    return Client(std::move(connection));
+}
+
+Result<Client::Wake> Client::wait(Clock::time_point deadline, const Cancellation* cancellation) {
+    while (true) {
+        std::array<pollfd, 2> items = {
+            pollfd{connection_.fd(), connection_.events(), 0},
+            pollfd{cancellation != nullptr ? cancellation->fd() : -1, POLLIN, 0}};
+        const int num_ready = poll(items.data(), items.size(), poll_timeout_ms(deadline));
+        if (num_ready < 0 && errno != EINTR) {
+            return afd::Error{Code::kInternal, std::string("poll: ") + std::strerror(errno)};
+        }
+        if (num_ready > 0) {
+            if (items[0].revents & POLLOUT) AFD_TRY(connection_.flush());
+            if (items[0].revents & (POLLIN | POLLHUP | POLLERR)) return Wake::kResponses;
+            if (items[1].revents != 0) return Wake::kCancellation;
+        }
+        if (Clock::now() >= deadline) return Wake::kDeadline;
+    }
+}
+
+Result<std::optional<Response>> Client::next_response(uint64_t request_id,
+                                                      Clock::time_point deadline,
+                                                      const Cancellation* cancellation) {
+    while (true) {
+        while (num_taken_ < arrived_.size()) {
+            Response response = std::move(arrived_[num_taken_++]);
+            if (response.request_id() == request_id) return std::optional(std::move(response));
+            if (response.request_id() == 0 || response.request_id() >= next_request_id_) {
+                return afd::Error{Code::kDataLoss,
+                                  "afdd answered request " + std::to_string(response.request_id()) +
+                                      ", which was never sent"};
+            }
+        }
+        arrived_.clear();
+        num_taken_ = 0;
+        // An error that follows the awaited response in the same bytes is reported by the next
+        // call, because a connection repeats its error.
+        if (Clock::now() >= deadline) {
+            return afd::Error{Code::kDeadlineExceeded, "no answer in time"};
+        }
+        AFD_ASSIGN(const Wake wake, wait(deadline, cancellation));
+        if (wake == Wake::kCancellation) return std::optional<Response>();
+        if (wake == Wake::kResponses) {
+            const Result<> received = connection_.receive(arrived_);
+            if (!received.ok() && arrived_.empty()) return received.error();
+        }
+    }
+}
+
+Result<> Client::send_cancel(uint64_t target) {
+    Request request;
+    request.set_request_id(next_request_id_++);
+    request.mutable_cancel()->set_target(target);
+    return connection_.send(request);
+}
+
+Result<Generation> Client::generate(const Generate& request,
+                                    const OnChunk& on_chunk,
+                                    const Cancellation* cancellation,
+                                    std::chrono::milliseconds timeout) {
+    Request message;
+    message.set_request_id(next_request_id_++);
+    *message.mutable_generate() = request;
+    AFD_TRY(connection_.send(message));
+    return follow(message.request_id(), on_chunk, cancellation, timeout);
+}
+
+Result<Generation> Client::follow(uint64_t request_id,
+                                  const OnChunk& on_chunk,
+                                  const Cancellation* cancellation,
+                                  std::chrono::milliseconds timeout) {
+    Generation generation;
+    GenerateProgress progress;
+    Clock::time_point deadline = Clock::now() + timeout;
+    bool is_cancelled = false;
+    const auto cancel = [&]() -> Result<> {
+        is_cancelled = true;
+        cancellation = nullptr;
+        deadline = std::min(deadline, Clock::now() + kCancelTimeout);
+        return send_cancel(request_id);
+    };
+    while (true) {
+        Result<std::optional<Response>> next = next_response(request_id, deadline, cancellation);
+        if (!next.ok()) {
+            if (next.error().code != Code::kDeadlineExceeded) return next.error();
+            if (is_cancelled) return no_answer(kCancelTimeout);
+            AFD_TRY(send_cancel(request_id));
+            return afd::Error{Code::kDeadlineExceeded,
+                              "the generation had not ended after " +
+                                  std::to_string(timeout.count()) + " ms (" +
+                                  std::to_string(progress.num_tokens()) +
+                                  " tokens came) and was cancelled; allow more time or fewer "
+                                  "tokens"};
+        }
+        if (!next.value().has_value()) {
+            AFD_TRY(cancel());
+            continue;
+        }
+        Response& response = *next.value();
+        AFD_ASSIGN(const GenerateProgress::Step step, progress.take(response));
+        collect(response, generation);
+        if (step == GenerateProgress::Step::kFinished) return generation;
+        if (step == GenerateProgress::Step::kChunk && on_chunk && !is_cancelled &&
+            !on_chunk(response.chunk())) {
+            AFD_TRY(cancel());
+        }
+    }
+}
+
+Result<Response> Client::call(Request request,
+                              std::chrono::milliseconds timeout,
+                              const Cancellation* cancellation) {
+    request.set_request_id(next_request_id_++);
+    AFD_TRY(connection_.send(request));
+    Result<std::optional<Response>> next =
+        next_response(request.request_id(), Clock::now() + timeout, cancellation);
+    if (!next.ok()) {
+        if (next.error().code == Code::kDeadlineExceeded) return no_answer(timeout);
+        return next.error();
+    }
+    if (!next.value().has_value()) {
+        return afd::Error{Code::kCancelled, "interrupted while waiting for afdd"};
+    }
+    Response response = std::move(*next.value());
+    if (response.has_error()) return to_error(response.error());
+    if (response.has_status() != request.has_status() ||
+        response.has_done() == request.has_status()) {
+        return afd::Error{Code::kDataLoss, "afdd's answer is of another kind than the question"};
+    }
+    return response;
+}
+
+Result<Status> Client::status(std::chrono::milliseconds timeout, const Cancellation* cancellation) {
+    Request request;
+    request.mutable_status();
+    AFD_ASSIGN(Response response, call(std::move(request), timeout, cancellation));
+    return std::move(*response.mutable_status());
+}
+
+Result<> Client::drain(std::chrono::milliseconds timeout, const Cancellation* cancellation) {
+    Request request;
+    request.mutable_drain();
+    AFD_TRY(call(std::move(request), timeout, cancellation));
+    return {};
+}
+
+Result<> Client::stop(std::chrono::milliseconds timeout, const Cancellation* cancellation) {
+    Request request;
+    request.mutable_stop();
+    AFD_TRY(call(std::move(request), timeout, cancellation));
+    return {};
+}
+
+Result<> Client::wait_closed(std::chrono::milliseconds timeout, const Cancellation* cancellation) {
+    const Clock::time_point deadline = Clock::now() + timeout;
+    while (true) {
+        AFD_ASSIGN(const Wake wake, wait(deadline, cancellation));
+        if (wake == Wake::kDeadline) {
+            return afd::Error{Code::kDeadlineExceeded,
+                              "afdd still runs after " + std::to_string(timeout.count()) + " ms"};
+        }
+        if (wake == Wake::kCancellation) {
+            return afd::Error{Code::kCancelled, "interrupted while waiting for afdd to exit"};
+        }
+        arrived_.clear();
+        if (!connection_.receive(arrived_).ok()) return {};
+    }
+}
+
+}  // namespace afd::client

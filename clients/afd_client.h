@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Client: talks to a running afdd, one request at a time, blocking with deadlines.
+//
+//   AFD_ASSIGN(const Endpoint endpoint, resolve_endpoint("", "default"));
+//   AFD_ASSIGN(Client client, Client::connect(endpoint));
+//   Generate request;
+//   request.set_text("Once upon a time");
+//   AFD_ASSIGN(const Generation generation, client.generate(request, [](const Chunk& chunk) {
+//       std::cout << chunk.text() << std::flush;
+//       return true;
+//   }));
+//
+// For many requests at once use clients/connection.h, which this class is made of. A Client
+// belongs to one thread; another thread stops a generation through a Cancellation.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "clients/cancellation.h"
+#include "clients/connection.h"
+#include "clients/endpoint.h"
+#include "proto/client.pb.h"
+#include "proto/status.h"
+
+namespace afd::client {
+
+// All of one generation; what was not asked for in the Generate message stays empty.
+struct Generation {
+    std::string text;
+    std::vector<uint32_t> prompt_ids;
+    std::vector<uint32_t> token_ids;
+    std::vector<float> logprobs;
+    std::vector<float> prompt_logprobs;
+    uint64_t seed = 0;
+    Finished finished;  // Reason, token counts and afdd's times.
+};
+
+// Called for each chunk as it arrives; false cancels the request, which then ends as CANCELLED.
+using OnChunk = std::function<bool(const Chunk&)>;
+
+class Client {
+  public:
+    static constexpr std::chrono::milliseconds kReplyTimeout{5'000};
+    static constexpr std::chrono::milliseconds kGenerateTimeout{600'000};
+
+    // Errors: as Connection::connect().
+    static Result<Client> connect(const Endpoint& endpoint,
+                                  std::chrono::milliseconds timeout = kReplyTimeout);
+
+    // Runs `request` to its end. A cancelled generation is a result with reason CANCELLED and the
+    // tokens that came before.
+    // Errors: what afdd reports for the request; kDeadlineExceeded after `timeout` (the request is
+    // cancelled, the client stays usable); kUnavailable or kDataLoss if the connection broke (the
+    // client is then useless).
+    Result<Generation> generate(const Generate& request,
+                                const OnChunk& on_chunk = nullptr,
+                                const Cancellation* cancellation = nullptr,
+                                std::chrono::milliseconds timeout = kGenerateTimeout);
+
+    // Errors of these three: kDeadlineExceeded, kUnavailable, kDataLoss, what afdd reports, and
+    // kCancelled if `cancellation` was requested while waiting.
+    Result<Status> status(std::chrono::milliseconds timeout = kReplyTimeout,
+                          const Cancellation* cancellation = nullptr);
+    // Returns once nothing is in flight; afdd admits nothing new meanwhile or afterwards.
+    Result<> drain(std::chrono::milliseconds timeout, const Cancellation* cancellation = nullptr);
+    // Returns once afdd has taken the order; it then drains and exits.
+    Result<> stop(std::chrono::milliseconds timeout = kReplyTimeout,
+                  const Cancellation* cancellation = nullptr);
+
+    // Waits for afdd to close the connection, as it does when it exits. Errors: kDeadlineExceeded,
+    // kCancelled.
+    Result<> wait_closed(std::chrono::milliseconds timeout,
+                         const Cancellation* cancellation = nullptr);
+
+  private:
+    explicit Client(Connection connection) : connection_(std::move(connection)) {}
+
+    // What ended a wait: bytes of the connection, the cancellation or the deadline.
+    enum class Wake { kResponses, kCancellation, kDeadline };
+
+    Result<Wake> wait(Clock::time_point deadline, const Cancellation* cancellation);
+    // The next response to `request_id`, or nothing if the cancellation came first. Answers to
+    // requests that were given up are dropped.
+    Result<std::optional<Response>> next_response(uint64_t request_id,
+                                                  Clock::time_point deadline,
+                                                  const Cancellation* cancellation);
+    Result<> send_cancel(uint64_t target);
+    Result<Generation> follow(uint64_t request_id,
+                              const OnChunk& on_chunk,
+                              const Cancellation* cancellation,
+                              std::chrono::milliseconds timeout);
+    Result<Response> call(Request request,
+                          std::chrono::milliseconds timeout,
+                          const Cancellation* cancellation);
+
+    Connection connection_;
+    uint64_t next_request_id_ = 1;
+    std::vector<Response> arrived_;  // Not yet looked at, in order.
+    size_t num_taken_ = 0;           // Of arrived_.
+};
+
+}  // namespace afd::client

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "clients/endpoint.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "proto/socket_path.h"
+
+namespace afd::client {
+namespace {
+
+// Instances with a client socket in `directory`, except `instance`; empty if it cannot be read.
+std::vector<std::string> other_instances(const std::string& directory,
+                                         const std::string& instance) {
+    std::vector<std::string> names;
+    std::error_code error;
+    std::filesystem::directory_iterator it(directory, error);
+    for (; !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+        const std::filesystem::path file = it->path();
+        const std::string name = file.stem().string();
+        if (file.extension() != ".sock" || name == instance) continue;
+        if (check_instance_name(name).ok()) names.push_back(name);  // Not "<name>.control".
+    }
+    return names;
+}
+
+std::string how_to_start(const Endpoint& endpoint) {
+    if (endpoint.instance.empty()) return "start afdd, or check the path given as --socket";
+    std::string text = "start it with: afdd";
+    if (endpoint.instance != kDefaultInstance) text += " --instance " + endpoint.instance;
+    text += " --model DIRECTORY";
+    const auto others = other_instances(runtime_directory(), endpoint.instance);
+    if (others.empty()) return text;
+    text += "; other instances here (--instance):";
+    for (const std::string& name : others) text += " " + name;
+    return text;
+}
+
+}  // namespace
+
+Result<Endpoint> resolve_endpoint(const std::string& socket_path, const std::string& instance) {
+    if (!socket_path.empty()) {
+        AFD_TRY(check_socket_path(socket_path));
+        return Endpoint{socket_path, ""};
+    }
+    AFD_ASSIGN(const InstancePaths paths, instance_paths(instance));
+    const Result<> directory = check_runtime_directory(paths.directory);
+    if (!directory.ok() && directory.error().code != Code::kNotFound) return directory.error();
+    return Endpoint{paths.client_socket, instance};
+}
+
+afd::Error explain_connect_failure(const Endpoint& endpoint, int error_number) {
+    std::string message = "cannot reach afdd";
+    if (!endpoint.instance.empty()) message += " (instance '" + endpoint.instance + "')";
+    message += " at " + endpoint.socket_path + ": ";
+    switch (error_number) {
+        case ENOENT:
+            return {Code::kNotFound,
+                    message + "there is no such socket; " + how_to_start(endpoint)};
+        case ECONNREFUSED:
+            return {Code::kUnavailable,
+                    message +
+                        "nobody listens on this socket, its afdd is gone (a new one replaces "
+                        "the file); " +
+                        how_to_start(endpoint)};
+        case EACCES:
+        case EPERM:
+            return {Code::kPermissionDenied,
+                    message +
+                        "permission denied; the socket belongs to the user who runs afdd, "
+                        "use the client as that user"};
+        case EAGAIN:
+            return {Code::kDeadlineExceeded,
+                    message +
+                        "it has not accepted the connection in time; afdd hangs or is "
+                        "stopped, see its log"};
+        case ENOTSOCK:
+        case EPROTOTYPE:
+            return {Code::kInvalidArgument, message + "this is no stream socket of afdd"};
+        default:
+            return {Code::kUnavailable, message + std::strerror(error_number)};
+    }
+}
+
+}  // namespace afd::client
