@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Combine: the weighted sum of a token's expert rows (AttentionWorkerCombine's arithmetic).
+//
+// acc = +0 in fp32; for k = 0 ... top_k-1, masked slots neither read nor added:
+// acc = acc + float(row_k)·weight_k (product rounded, then sum rounded); then each shared row
+// with weight 1; →bf16 once. All compositions (windows, colocated, fused) use this one function.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/bf16.h"
+#include "ops/tensor_view.h"
+
+namespace afd::ops {
+
+struct CombineRequest {
+    size_t num_tokens = 0;
+    size_t top_k = 0;
+    size_t num_shared = 0;              // Slots top_k ... top_k + num_shared - 1, weight 1.
+    const int32_t* topk_ids = nullptr;  // [num_tokens, top_k]; outside [0, num_experts) masks.
+    int64_t num_experts = 0;
+    const float* topk_weights = nullptr;  // [num_tokens, top_k]
+
+    // Where row (token, slot) is: rows + token·token_stride_bytes + slot·slot_stride_bytes, or with
+    // row_index [num_tokens, top_k + num_shared]: rows + row_index·slot_stride_bytes, a negative
+    // index masks. Rows are 2-byte aligned.
+    const std::byte* rows = nullptr;
+    size_t token_stride_bytes = 0;
+    size_t slot_stride_bytes = 0;
+    const int32_t* row_index = nullptr;
+
+    Rows<Bf16> out;  // [num_tokens, hidden]; must not overlap the rows.
+};
+
+void combine(const CombineRequest& request);
+
+}  // namespace afd::ops

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What flows through the fused-MoE framework: the layer's input, and the activations that a
+// PrepareFinalize hands to its Experts, in one of two formats (or nowhere, when they left).
+//
+// Three kinds of expert id are different types: logical (the checkpoint's index, shared expert j at
+// num_experts + j), physical (a replica in the placement) and local (index on the worker that runs
+// it). Converting one into another is the work of placement and dispatch, never of a cast.
+
+#include <cstddef>
+#include <cstdint>
+#include <variant>
+
+#include "ops/bf16.h"
+#include "ops/tensor_view.h"
+
+namespace afd::ops {
+
+enum class LogicalExpert : int32_t {};
+enum class PhysicalExpert : int32_t {};
+enum class LocalExpert : int32_t {};
+inline constexpr LocalExpert kNoLocalExpert{-1};  // Masked, or on another worker.
+
+// One micro-batch at one layer. A dense layer is a MoeInput whose slot 0 names expert 0 with weight
+// 1 while the other slots hold -1, and num_shared is 0.
+struct MoeInput {
+    Rows<const Bf16> x;  // [num_tokens, hidden], normalised rows.
+    uint32_t layer_id = 0;
+    uint32_t num_tokens = 0;
+    uint32_t top_k = 0;
+    uint32_t num_shared = 0;              // Appended slots top_k + j of every token, weight 1.
+    const int32_t* topk_ids = nullptr;    // [num_tokens, top_k] logical; -1 masks a slot.
+    const float* topk_weights = nullptr;  // [num_tokens, top_k]
+
+    uint32_t num_slots() const { return top_k + num_shared; }
+};
+
+enum class ActivationFormat : uint8_t {
+    kStandard,  // [num_tokens, hidden] with ids per slot; the experts permute.
+    kBatched,   // [num_local_experts, max_num_tokens, hidden] with counts; slots above are garbage.
+    kRemote,    // The rows left this process: nothing for a local Experts part to do.
+};
+
+struct StandardActivations {
+    Rows<const Bf16> x;  // [num_tokens, hidden]
+    uint32_t layer_id = 0;
+    uint32_t num_slots = 0;
+    const LocalExpert* local_ids = nullptr;  // [num_tokens, num_slots]
+};
+
+struct BatchedActivations {
+    const Bf16* x = nullptr;  // [num_local_experts, max_num_tokens, hidden]
+    uint32_t layer_id = 0;
+    size_t num_local_experts = 0;
+    size_t max_num_tokens = 0;
+    size_t hidden = 0;
+    const int32_t* expert_num_tokens = nullptr;  // [num_local_experts]
+};
+
+struct RemoteActivations {};
+
+using Activations = std::variant<StandardActivations, BatchedActivations, RemoteActivations>;
+
+// What Experts produced: Standard: row token·num_slots + slot; Batched: row expert·max_num_tokens +
+// place; reduced by the experts themselves: row token; Remote: no rows.
+struct ExpertsOutput {
+    Rows<const Bf16> rows;
+};
+
+}  // namespace afd::ops

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Capability records: what each part of the fused-MoE framework can do, as data.
+//
+// check(record, config) answers whether a part serves a configuration, or the first reason why not;
+// check_pair whether two parts fit. FusedMoe::compose, the registry and the tests' matrix all ask
+// here, so an illegal combination is refused before any token, with its reason.
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "ops/fused_moe/activations.h"
+#include "proto/status.h"
+
+namespace afd::ops {
+
+enum class ExpertActivation : uint8_t { kSilu = 0, kGelu = 1 };
+enum class ExpertQuantisation : uint8_t { kNone = 0, kInt8 = 1, kInt4 = 2 };
+enum class IdDtype : uint8_t { kInt32 = 0, kInt64 = 1 };
+
+// Who applies the routing weights and sums over the slots; executed exactly once.
+enum class WeightAndReduceKind : uint8_t {
+    kNoOp,          // The experts did it already.
+    kContiguous,    // finalize does it over Standard rows.
+    kNaiveBatched,  // finalize does it over Batched rows.
+    kDelegate,      // finalize does it in its own combine (windows).
+};
+
+std::string_view name_of(ActivationFormat format);
+std::string_view name_of(ExpertActivation activation);
+std::string_view name_of(ExpertQuantisation quantisation);
+std::string_view name_of(WeightAndReduceKind kind);
+
+template <typename Enum>
+constexpr uint32_t bit(Enum value) {
+    return 1u << static_cast<uint32_t>(value);
+}
+
+// What one model layer family and one deployment ask of the parts.
+struct FusedMoeConfig {
+    size_t hidden = 0;
+    size_t num_experts = 0;  // Routed, logical.
+    size_t top_k = 0;
+    size_t num_shared = 0;         // Shared slots; 0 ... 4.
+    size_t max_num_tokens = 0;     // Tokens of one micro-batch, at most.
+    size_t num_micro_batches = 1;  // Tickets in flight, at most.
+    size_t max_chunk_tokens = 0;   // Local experts take at most so many tokens at once; 0: all.
+    ExpertActivation activation = ExpertActivation::kSilu;
+    ExpertQuantisation quantisation = ExpertQuantisation::kNone;
+};
+
+struct PrepareFinalizeCapability {
+    std::string_view name;
+    ActivationFormat activation_format = ActivationFormat::kStandard;
+    IdDtype topk_indices_dtype = IdDtype::kInt32;
+    uint32_t quantisations = bit(ExpertQuantisation::kNone);   // Set of bit(ExpertQuantisation).
+    uint32_t reduces = bit(WeightAndReduceKind::kContiguous);  // Set of bit(WeightAndReduceKind).
+    bool is_asynchronous = false;        // prepare_async returns before the rows arrived.
+    size_t max_in_flight = 0;            // Tickets; 0: no limit of its own.
+    size_t num_dispatchers = 1;          // Batched: max_num_tokens = num_dispatchers ·
+    size_t max_num_tokens_per_rank = 0;  // max_num_tokens_per_rank; 0 (Standard): no limit.
+};
+
+struct ExpertsCapability {
+    std::string_view name;
+    ActivationFormat activation_format = ActivationFormat::kStandard;
+    uint32_t activations = bit(ExpertActivation::kSilu);      // Set of bit(ExpertActivation).
+    uint32_t quantisations = bit(ExpertQuantisation::kNone);  // Set of bit(ExpertQuantisation).
+    WeightAndReduceKind weight_and_reduce = WeightAndReduceKind::kContiguous;
+    bool supports_chunking = false;
+};
+
+// Errors: kInvalidArgument (a size of the configuration itself), kFailedPrecondition (a part that
+// does not serve it); the message names the part, the field, the value and what is allowed.
+Result<void> check(const FusedMoeConfig& config);
+Result<void> check(const PrepareFinalizeCapability& capability, const FusedMoeConfig& config);
+Result<void> check(const ExpertsCapability& capability, const FusedMoeConfig& config);
+Result<void> check_pair(const PrepareFinalizeCapability& prepare_finalize,
+                        const ExpertsCapability& experts);
+
+}  // namespace afd::ops

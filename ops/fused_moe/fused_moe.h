@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// FusedMoe: one MoE layer call composed of a PrepareFinalize and an Experts part.
+//
+// compose() checks the two records against the configuration and each other, and allocates the
+// workspaces and one output per micro-batch; afterwards nothing allocates. One object serves all
+// layers of a model. All calls come from one thread; several tickets may be in flight.
+//
+//   start → do other work, ask ready() → finish
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ops/fused_moe/capability.h"
+#include "ops/fused_moe/experts.h"
+#include "ops/fused_moe/prepare_finalize.h"
+#include "ops/parallel.h"
+#include "ops/workspace.h"
+#include "proto/status.h"
+
+namespace afd::ops {
+
+// A layer call in flight. Move-only; destroying it before finish() cancels the call.
+class MoeTicket {
+  public:
+    MoeTicket() = default;
+
+    bool valid() const { return ticket_.valid(); }
+    uint32_t micro_batch() const { return ticket_.slot(); }
+    const MoeInput& input() const { return input_; }
+
+  private:
+    friend class FusedMoe;
+    Ticket ticket_;
+    MoeInput input_;
+    bool experts_done_ = false;
+};
+
+class FusedMoe {
+  public:
+    // The parts and `parallel` outlive the object.
+    // Errors: those of check() and check_pair(), first reason.
+    static Result<FusedMoe> compose(PrepareFinalize& prepare_finalize,
+                                    Experts& experts,
+                                    const FusedMoeConfig& config,
+                                    Parallel& parallel);
+
+    // Dispatches, and runs the experts at once where they are local and their rows are here.
+    // What `input` points to stays unchanged until finish() returns or the ticket is destroyed.
+    // Errors: kInvalidArgument (a size beyond the configuration: field, value, limit; a slot in
+    // use), or the parts' own.
+    Result<MoeTicket> start(const MoeInput& input, uint32_t micro_batch);
+
+    // Does what can be done without waiting: local experts whose rows have arrived.
+    Result<void> advance(MoeTicket& ticket);
+
+    // Whether finish() will return without waiting.
+    bool ready(const MoeTicket& ticket) const;
+
+    // Combines into out [num_tokens, hidden] bf16 (no residual) and ends the ticket.
+    Result<void> finish(MoeTicket&& ticket, Rows<Bf16> out);
+
+    // start, then finish.
+    Result<void> apply(const MoeInput& input, Rows<Bf16> out);
+
+    const FusedMoeConfig& config() const { return config_; }
+
+  private:
+    FusedMoe(PrepareFinalize& prepare_finalize,
+             Experts& experts,
+             const FusedMoeConfig& config,
+             Parallel& parallel);
+
+    Result<void> check_input(const MoeInput& input, uint32_t micro_batch) const;
+    Result<void> run_experts(const MoeTicket& ticket, Rows<Bf16> output);
+    Rows<Bf16> output_of(const MoeTicket& ticket) const;
+
+    PrepareFinalize* prepare_finalize_;
+    Experts* experts_;
+    FusedMoeConfig config_;
+    Parallel* parallel_;
+    Workspace workspace13_;
+    Workspace workspace2_;
+    std::vector<Workspace> outputs_;  // [num_micro_batches]
+};
+
+}  // namespace afd::ops

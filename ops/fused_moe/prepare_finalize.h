@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// PrepareFinalize: dispatch and combine of a fused-MoE layer, as one part because they match
+// pairwise. Local: ops/fused_moe/local_prepare_finalize.h; over windows: daemon/.
+//
+// A ticket lives through
+//   prepare_async → (ready) → activations → finalize_async → (finalized) → finalize.
+// Several tickets may be in flight, one per slot (the micro-batch). State between the calls belongs
+// to the slot, never to "the last call". All calls come from one thread.
+// With format kRemote activations() holds nothing, and finalized() tells that the results are here.
+
+#include <cstdint>
+#include <utility>
+
+#include "ops/fused_moe/activations.h"
+#include "ops/fused_moe/capability.h"
+#include "ops/fused_moe/top_k_weight_and_reduce.h"
+#include "ops/tensor_view.h"
+#include "proto/status.h"
+
+namespace afd::ops {
+
+class PrepareFinalize;
+
+// One micro-batch at one layer in flight. Move-only; destroying an unfinished ticket cancels it.
+class Ticket {
+  public:
+    Ticket() = default;
+    Ticket(PrepareFinalize* owner, uint32_t slot, uint64_t id)
+        : owner_(owner), slot_(slot), id_(id) {}
+    Ticket(Ticket&& other) noexcept
+        : owner_(std::exchange(other.owner_, nullptr)), slot_(other.slot_), id_(other.id_) {}
+    Ticket& operator=(Ticket&& other) noexcept;
+    ~Ticket() { cancel(); }
+
+    bool valid() const { return owner_ != nullptr; }
+    uint32_t slot() const { return slot_; }
+    uint64_t id() const { return id_; }  // The owner's own name for it (a round, a count).
+
+    // Tells the owner that the result is no longer wanted; then !valid().
+    void cancel();
+
+    // For the owner, at the end of finalize: then !valid(), and nothing is cancelled.
+    void release() { owner_ = nullptr; }
+
+  private:
+    PrepareFinalize* owner_ = nullptr;
+    uint32_t slot_ = 0;
+    uint64_t id_ = 0;
+};
+
+class PrepareFinalize {
+  public:
+    virtual ~PrepareFinalize() = default;
+
+    // Constant over the object's life.
+    virtual const PrepareFinalizeCapability& capability() const = 0;
+
+    // Starts the dispatch of `input` in `slot` and returns without waiting for any peer.
+    // REQUIRES: no live ticket in the slot; what `input` points to stays unchanged until finalize
+    // or cancel. Errors: as the part says (a dead peer, an id outside the placement).
+    virtual Result<Ticket> prepare_async(const MoeInput& input, uint32_t slot) = 0;
+
+    // Whether activations() may be called. Never waits.
+    virtual bool ready(const Ticket& ticket) const = 0;
+
+    // REQUIRES: ready(ticket). Valid until finalize_async of the ticket.
+    virtual Activations activations(const Ticket& ticket) const = 0;
+
+    // Starts the way back of the experts' rows, which stay unchanged until finalize.
+    virtual Result<void> finalize_async(const Ticket& ticket, const ExpertsOutput& output) = 0;
+
+    // Whether finalize() will return without waiting. Never waits itself.
+    virtual bool finalized(const Ticket& ticket) const = 0;
+
+    // Writes the layer's output, out [num_tokens, hidden], through `reduce` (or the part's own
+    // combine if reduce is Delegate), and ends the ticket, also on an error.
+    // Waits at most for the part's own deadline. Errors: kDeadlineExceeded, kUnavailable: who
+    // waited for what.
+    virtual Result<void> finalize(Ticket&& ticket,
+                                  const TopKWeightAndReduce& reduce,
+                                  Rows<Bf16> out) = 0;
+
+    // The ticket of `slot` ends without a result. Called by Ticket only.
+    virtual void cancel(uint32_t slot, uint64_t id) = 0;
+};
+
+}  // namespace afd::ops

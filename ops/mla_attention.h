@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// MlaAttention over the latent cache, absorbed form, one causal pass of an online softmax.
+//
+// For token t and head h, over the blocks of kAttentionBlock absolute positions up to positions[t]:
+//   s = (query·ckv + query_rope·kr) · softmax_scale, fp32 (both dot products, then one sum)
+//   m' = max(m, max s);  p = exp(s − m');  l = l·exp(m − m') + Σp (fp32, of the unrounded p)
+//   o = o·exp(m − m'), then o += p →bf16 · ckv, positions ascending
+// latent = (o / l) →bf16;  out = latent·Wuvᵀ per head →bf16.
+// The output projection W_O is a `linear` of the caller, on out [T, N·V].
+// A dot product along the depth has 16 partial sums (lane j takes the elements whose class-specific
+// group is j mod 16), added by halves; the order is fixed per numeric class and independent of
+// batch, chunk and threads, so decoding and chunked prefill give the same bits.
+
+#include <cstddef>
+#include <span>
+
+#include "ops/bf16.h"
+#include "ops/latent_cache.h"
+#include "ops/mla_prolog.h"
+#include "ops/parallel.h"
+#include "ops/tensor_view.h"
+#include "proto/status.h"
+
+namespace afd::ops {
+
+struct MlaAttentionRequest {
+    const MlaWeights* weights = nullptr;  // shape, weight_uv and softmax_scale are used.
+    Rows<const Bf16> query;               // [T, N·Hckv], from mla_prolog.
+    Rows<const Bf16> query_rope;          // [T, N·Dr]
+    AttentionBatch batch;                 // T tokens; cache_index is not used here.
+    LatentCache cache;                    // Only read.
+    Rows<Bf16> out;                       // [T, N·V], heads side by side.
+};
+
+size_t mla_attention_workspace_bytes(const MlaShape& shape, size_t num_tokens_max);
+
+// Errors: kInvalidArgument, before anything is written: a negative position, or a block of a table
+// that lies outside the cache.
+Result<void> mla_attention(const MlaAttentionRequest& request,
+                           std::span<std::byte> workspace,
+                           Parallel& parallel);
+
+}  // namespace afd::ops

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// NumericClass: which arithmetic the linear and attention kernels use.
+//
+// "Same bits" holds within one class (and one machine type); two processes that share windows must
+// agree on it, so it stands in the segment headers with kKernelRevision. What a class fixes is the
+// order and the rounding of the products of one output along the depth K:
+//   portable      fp32 multiply, then fp32 add, k = 0 ... K-1.
+//   avx2          fp32 fused multiply-add, k = 0 ... K-1.
+//   avx512-bf16   vdpbf16ps over the pairs (0,1), (2,3), ...: one chain, odd K padded with zero.
+// Everything else (norms, softmax, exp, silu, routing, combine) is identical in all classes.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace afd::ops {
+
+enum class NumericClass : uint8_t { kPortable = 0, kAvx2 = 1, kAvx512Bf16 = 2 };
+
+// Raised whenever a change of ours may change a bit of a result in any class.
+inline constexpr uint32_t kKernelRevision = 1;
+
+// "portable", "avx2", "avx512-bf16".
+std::string_view name_of(NumericClass numeric_class);
+
+// The class of that name, or nothing.
+std::optional<NumericClass> parse_numeric_class(std::string_view name);
+
+// Whether this processor and operating system can run it.
+bool supported(NumericClass numeric_class);
+
+// The classes that this processor supports, slowest first; never empty.
+std::span<const NumericClass> supported_numeric_classes();
+
+// The fastest supported one.
+NumericClass best_numeric_class();
+
+}  // namespace afd::ops

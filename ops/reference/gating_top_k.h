@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Reference routing; see ops/gating_top_k.h for the rules.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ops/gating_top_k.h"
+#include "ops/reference/matrix.h"
+
+namespace afd::ops::reference {
+
+struct GatingTopKOutput {
+    Matrix weights;            // [T, top_k]
+    std::vector<int32_t> ids;  // [T, top_k]
+};
+
+// Shapes: logits [T, num_experts], bias [num_experts] or empty. Scores and choices are rounded to
+// fp32 before they are compared (ties are ties after fp32).
+GatingTopKOutput gating_top_k(const GatingTopKAttributes& attributes,
+                              const Matrix& logits,
+                              std::span<const float> bias);
+
+}  // namespace afd::ops::reference
