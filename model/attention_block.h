@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// AttentionBlock: everything between two FFNs, for all layers: norm, MLA prolog, attention over the
+// paged cache, output projection and residual add; then the norm before the FFN and the router.
+// The FFN itself (experts, shared experts, dense layers) is ops/fused_moe.h, locally or through
+// windows; its result comes back through add_residual().
+//
+//   residual --attention--> residual --pre_ffn--> x, topk_ids, topk_weights --FFN--> moe_out
+//   residual + moe_out = residual of the next layer
+//
+// Rows are tokens of any mix of sequences; a row's bits depend on its token and the tokens before
+// it in its sequence, never on the other rows (promise 1). Rounding: operators.md section 10. Const
+// and thread-safe; a workspace serves one call at a time. Nothing here allocates.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "model/attention_weights.h"
+#include "model/kv_cache.h"
+#include "model/model_files.h"
+#include "ops/latent_cache.h"
+#include "ops/parallel.h"
+#include "ops/rope.h"
+#include "ops/tensor_view.h"
+#include "ops/workspace.h"
+#include "proto/status.h"
+
+namespace afd::model {
+
+// Scratch for rows_max rows, for attention() and pre_ffn() of any layer.
+struct AttentionWorkspace {
+    AttentionWorkspace(const ModelConfig& config, size_t rows_max);
+
+    size_t rows_max;
+    ops::Workspace rows;       // Activations.
+    ops::Workspace operators;  // Scratch inside the operators.
+};
+
+// A row of the micro-batch and what the router says about it, as pre_ffn() leaves it.
+struct FfnInput {
+    ops::Rows<ops::Bf16> x;  // out [num_tokens, hidden]
+    int32_t* topk_ids;       // out [num_tokens, top_k]: logical expert, -1 masked.
+    float* topk_weights;     // out [num_tokens, top_k]
+};
+
+class AttentionBlock {
+  public:
+    // Loads and packs all layers. Errors: those of load_attention_layer().
+    static Result<AttentionBlock> load(const ModelFiles& files, ops::NumericClass numeric_class);
+
+    const ModelConfig& config() const { return config_; }
+
+    // residual += W_O·attention(norm(residual)), and the batch's keys enter the cache.
+    // Shapes: residual [batch.num_tokens, hidden].
+    // REQUIRES: batch.num_tokens <= workspace.rows_max; positions below context_length; the cache
+    // rows of all earlier positions of each sequence are written, by an earlier call or this one.
+    void attention(uint32_t layer,
+                   const ops::AttentionBatch& batch,
+                   const KvCache& cache,
+                   ops::Rows<ops::Bf16> residual,
+                   AttentionWorkspace& workspace,
+                   ops::Parallel& parallel) const;
+
+    // x = norm(residual); in an MoE layer the router's choice for each row, in a dense layer slot 0
+    // is expert 0 with weight 1 and the other slots are masked.
+    // A row whose router scores hold a NaN gets NaN weights: see is_poisoned().
+    void pre_ffn(uint32_t layer,
+                 ops::Rows<const ops::Bf16> residual,
+                 const FfnInput& out,
+                 AttentionWorkspace& workspace,
+                 ops::Parallel& parallel) const;
+
+    // How many slots behind top_k the layer's rows use: 1 with shared experts, 0 in a dense layer.
+    uint32_t num_shared(uint32_t layer) const;
+
+    // Experts that the ids of the layer's rows count: num_experts, or 1 in a dense layer.
+    uint32_t num_routed(uint32_t layer) const;
+
+  private:
+    AttentionBlock() = default;
+
+    ModelConfig config_;
+    ops::RopeTable rope_;
+    std::vector<AttentionLayerWeights> layers_;
+};
+
+// residual = (residual + moe_out) →bf16.
+void add_residual(ops::Rows<ops::Bf16> residual, ops::Rows<const ops::Bf16> moe_out);
+
+// Whether the router met a NaN in this row; the daemon ends such a request with an error.
+// Shape: topk_weights [top_k] of one row.
+inline bool is_poisoned(const float* topk_weights) {
+    return topk_weights[0] != topk_weights[0];
+}
+
+}  // namespace afd::model
