@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// AdaptiveWait: waits for a condition over shared words: spins for a bounded time, then arms the
+// doorbell, looks again and sleeps (R9). Every wait ends at its deadline.
+//
+// With more data threads than cores spinning steals the peer's time: then it sleeps at once.
+
+#include <cstdint>
+
+#include "schedule/doorbell.h"
+#include "schedule/flag.h"
+
+namespace afd::schedule {
+
+// Microseconds of the monotonic clock.
+uint64_t steady_now_us();
+
+// Tells the core that this thread spins.
+inline void cpu_relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm("yield");
+#endif
+}
+
+class AdaptiveWait {
+  public:
+    // spin_us 0, or oversubscribed: sleep at once.
+    AdaptiveWait(Doorbell doorbell, uint32_t spin_us, bool oversubscribed)
+        : doorbell_(doorbell), spin_us_(oversubscribed ? 0 : spin_us) {}
+
+    // Waits until `condition(order)` holds or `deadline_us` (steady) has passed; returns whether it
+    // holds. The condition must read every shared word that can make it true with that order; it
+    // is called with kAcquire while spinning and with kSeqCst between arming and sleeping.
+    // `peer_progresses` false: the peer shows no progress, so do not spin.
+    template <typename Condition>
+    bool until(uint64_t deadline_us, bool peer_progresses, Condition&& condition) {
+        if (condition(Order::kAcquire)) return true;
+        if (peer_progresses && spin(deadline_us, condition)) return true;
+        for (;;) {
+            doorbell_.arm();
+            const bool holds = condition(Order::kSeqCst);
+            const uint64_t now_us = steady_now_us();
+            if (!holds && now_us < deadline_us) doorbell_.wait(deadline_us - now_us);
+            doorbell_.disarm();
+            if (holds || condition(Order::kAcquire)) return true;
+            if (now_us >= deadline_us) return false;
+        }
+    }
+
+    Doorbell& doorbell() { return doorbell_; }
+
+  private:
+    template <typename Condition>
+    bool spin(uint64_t deadline_us, Condition& condition) {
+        const uint64_t start_us = steady_now_us();
+        while (true) {
+            const uint64_t now_us = steady_now_us();
+            if (now_us - start_us >= spin_us_ || now_us >= deadline_us) return false;
+            cpu_relax();
+            if (condition(Order::kAcquire)) return true;
+        }
+    }
+
+    Doorbell doorbell_;
+    uint32_t spin_us_;
+};
+
+}  // namespace afd::schedule

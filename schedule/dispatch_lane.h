@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// DispatchLane: one micro-batch slot of an attention session. It carries the rules R1, R4, R5,
+// R6 and R10, so that a loop over it cannot break them:
+//
+//     may_store()? -> begin(layer) -> put(...)... -> publish() -> poll() until kReady -> row(...)
+//          ^                                                                              |
+//          +------------------------------------------------------------------------------+
+//
+// Invariants:
+//   (1) Nothing is stored in any FFN window before every rank that the previous round was
+//       published to has acknowledged it (R4), and, in a new process, before every rank has
+//       acknowledged whatever its predecessor left (R10). begin() asserts may_store().
+//   (2) publish() chooses the round number after everything it depends on is known and still (R1).
+//   (3) poll() accepts exactly the round of the last publish() (R5).
+// A caller that no longer wants the results (deadline, cancellation) just stops polling: the slot
+// stays blocked by may_store() until acknowledged, as it must.
+//
+// One data thread. Allocates only in the constructor.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "schedule/attention_scheduler.h"
+#include "schedule/expert_placement.h"
+#include "schedule/geometry.h"
+#include "schedule/heartbeat.h"
+#include "schedule/transport.h"
+
+namespace afd::schedule {
+
+// kSync publishes to every rank, kAsync only to those that got at least one row.
+enum class DispatchMode { kSync, kAsync };
+
+enum class RoundState {
+    kIdle,     // No round was published yet.
+    kPending,  // Some used slot does not carry the round yet.
+    kReady,    // Every row may be read, until the next begin().
+    kRefused,  // Every slot is decided and at least one was refused (R11): no row may be read.
+};
+
+class DispatchLane {
+  public:
+    // REQUIRES: the transport outlives this; num_ffn_workers >= 1.
+    DispatchLane(DispatchTransport& transport, const Geometry& geometry, uint32_t micro_batch);
+
+    // Whether begin() is allowed: R10 is over and R4 holds. Once true it stays so until
+    // publish(). Cost: continues where the last call stopped.
+    bool may_store();
+
+    // Starts a round; forgets the slots of the last one. REQUIRES: may_store().
+    void begin(int32_t layer_id);
+
+    // Notes that a slot is used: `target` is asked for (token_idx, k).
+    // REQUIRES: begin(); the slot is not used yet.
+    void use(ExpertReplica target, uint32_t token_idx, uint32_t k);
+    // Copies the row of a used slot. Different rows may be copied by several threads at once.
+    void put_row(uint32_t rank, uint32_t token_idx, uint32_t k, std::span<const std::byte> row) {
+        transport_->put_row(rank, micro_batch_, token_idx, k, row);
+    }
+    // use() and put_row().
+    void put(ExpertReplica target, uint32_t token_idx, uint32_t k, std::span<const std::byte> row) {
+        use(target, token_idx, k);
+        put_row(target.rank, token_idx, k, row);
+    }
+
+    // Publishes the round: ids of every slot (unused ones masked), layer, flag, doorbell.
+    // Returns its number. REQUIRES: begin(), and every used row is put.
+    int32_t publish(DispatchMode mode);
+
+    // Looks at the result flags. Cost: continues where the last call stopped.
+    RoundState poll();
+
+    // The result of a used slot, HS' bytes. REQUIRES: poll() returned kReady.
+    std::span<const std::byte> row(uint32_t token_idx, uint32_t k) const {
+        return transport_->result_row(micro_batch_, token_idx, k);
+    }
+
+    // Whether every rank that this lane waits for has acknowledged. Acknowledgements follow all
+    // results, so this is the condition to sleep on, with kSeqCst before sleeping (R9).
+    bool acknowledged(Order order) const;
+
+    // What the lane waits for now, for R7; nothing if for nothing.
+    std::optional<WaitInfo> wait_info() const;
+
+    uint32_t micro_batch() const { return micro_batch_; }
+    int32_t round() const { return round_; }
+    int32_t layer_id() const { return layer_id_; }
+    // Slots used by the last round.
+    size_t num_slots() const { return slots_.size(); }
+
+  private:
+    struct Slot {
+        uint32_t index;  // token_idx * K1 + k
+        uint32_t rank;
+    };
+
+    std::span<int32_t> ids_of(uint32_t rank);
+    bool stands(int32_t round) const;
+
+    DispatchTransport* transport_;
+    uint32_t num_ranks_;
+    uint32_t micro_batch_;
+    uint32_t selected_expert_num_;
+    size_t slots_per_rank_;
+    int32_t layer_id_ = 0;
+    int32_t round_;
+    bool is_storing_ = false;
+    bool was_published_ = false;
+    bool was_refused_ = false;
+    uint32_t num_taken_over_ = 0;  // Ranks whose predecessor rounds are acknowledged (R10).
+    size_t num_acknowledged_ = 0;  // Prefix of published_ranks_ that acknowledged (R4).
+    size_t num_decided_ = 0;       // Prefix of slots_ that carry the round.
+    std::vector<uint32_t> published_ranks_;
+    std::vector<uint8_t> has_rows_;  // [F]
+    std::vector<int32_t> ids_;       // [F][BS * K1], masked between rounds.
+    std::vector<Slot> slots_;
+};
+
+}  // namespace afd::schedule

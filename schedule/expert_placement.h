@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// ExpertPlacement: which FFN ranks hold which expert of which layer, and under which local id.
+//
+// Logical experts of a layer: routed 0 ... E-1, shared E ... E+S-1; a dense layer has the single
+// expert 0. A local id counts within one rank and layer; the key of an expert on its rank is
+// layer * num_local_experts_per_layer(rank) + local id. Immutable, so it may be shared by threads
+// and is pinned for a round by being the same object.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "proto/status.h"
+
+namespace afd::schedule {
+
+struct ExpertReplica {
+    uint32_t rank = 0;
+    int32_t local_id = 0;
+
+    friend bool operator==(const ExpertReplica&, const ExpertReplica&) = default;
+};
+
+// One expert that a rank holds.
+struct LocalExpert {
+    uint32_t layer_id = 0;
+    uint32_t expert = 0;  // Logical.
+    int32_t local_id = 0;
+};
+
+// What a layer asks of a placement.
+struct LayerExperts {
+    uint32_t num_routed = 0;      // E; a dense layer has 0 routed and 1 replicated expert.
+    uint32_t num_replicated = 0;  // S: shared experts, or 1 for a dense layer.
+
+    uint32_t num_experts() const { return num_routed + num_replicated; }
+};
+
+class ExpertPlacement {
+  public:
+    // Routed expert e goes to rank e % F as local id e / F. Replicated experts are on every rank,
+    // behind the largest number of routed experts of any rank in that layer.
+    // Errors: kInvalidArgument if there is no layer, no rank, or a layer without experts.
+    static Result<ExpertPlacement> round_robin(std::span<const LayerExperts> layers,
+                                               uint32_t num_ranks);
+
+    // An arbitrary table: replicas[layer][expert] lists at least one replica.
+    // Errors: kInvalidArgument naming layer and expert of a missing replica, a rank outside
+    // [0, num_ranks), a negative local id, or an id given twice on a rank and layer.
+    static Result<ExpertPlacement> from_table(
+        const std::vector<std::vector<std::vector<ExpertReplica>>>& replicas, uint32_t num_ranks);
+
+    uint32_t num_layers() const { return static_cast<uint32_t>(layer_begin_.size()) - 1; }
+    uint32_t num_ranks() const { return static_cast<uint32_t>(num_local_.size()); }
+    // Logical experts of a layer.
+    uint32_t num_experts(uint32_t layer_id) const;
+
+    // REQUIRES: layer_id < num_layers(), expert < num_experts(layer_id).
+    std::span<const ExpertReplica> replicas(uint32_t layer_id, uint32_t expert) const;
+
+    // The replica that a session uses: session % number of replicas.
+    ExpertReplica choose(uint32_t layer_id, uint32_t expert, uint32_t session) const {
+        const std::span<const ExpertReplica> all = replicas(layer_id, expert);
+        return all.size() == 1 ? all[0] : all[session % all.size()];
+    }
+
+    // Local ids of a rank are below this in every layer; at least 1.
+    uint32_t num_local_experts_per_layer(uint32_t rank) const;
+
+    // Whether the rank holds an expert under this id; false for every value out of range.
+    bool holds(uint32_t rank, int32_t layer_id, int32_t local_id) const;
+
+    // Everything that a rank must load, ascending by layer and local id.
+    std::vector<LocalExpert> local_experts(uint32_t rank) const;
+
+  private:
+    std::vector<uint32_t> layer_begin_;    // [L + 1]: index of a layer's expert 0 below.
+    std::vector<uint32_t> replica_begin_;  // [experts + 1]: index into replicas_.
+    std::vector<ExpertReplica> replicas_;
+    std::vector<uint32_t> num_local_;          // [rank]
+    std::vector<std::vector<uint8_t>> holds_;  // [rank][layer * num_local + local_id]
+};
+
+}  // namespace afd::schedule

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// FfnScheduler: which ready descriptors an FFN worker executes in its next pass. Pure: no clock,
+// no shared memory, no I/O; readiness and time are passed in (ready_scan.h supplies them).
+//
+// A pass takes at most one descriptor per session. Policies:
+//   any     everything that is ready now, each session's oldest, in the order of first readiness.
+//   gather  as any, but first waits, up to deadline_us after the oldest descriptor became ready,
+//           until every active session has one; a session's descriptor of the oldest one's layer
+//           is preferred, because tokens share an expert's weights only within a layer.
+//   all     micro-batch polling_index only: waits for every session that is active in it, up to
+//           deadline_us after something became ready; then takes what is ready of it and always
+//           advances polling_index. A micro-batch without an active session is passed over.
+//   groups  gather within groups of sync_group_size consecutive sessions, each group on its own.
+//
+// A session (for `all`: a session's micro-batch) is active if one of its descriptors became ready
+// within the last active_us. So one that is dead, idle or late delays a pass by at most
+// deadline_us, and after active_us not at all.
+//
+// No starvation: a descriptor older than deadline_us is taken before any younger one of its
+// session; every pass of any, gather and groups takes one of each session it serves; `all` visits
+// every micro-batch in turn.
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "proto/status.h"
+
+namespace afd::schedule {
+
+enum class FfnPolicy { kAny, kGather, kAll, kGroups };
+// Errors: kInvalidArgument listing the names: "any", "gather", "all", "groups".
+Result<FfnPolicy> parse_ffn_policy(std::string_view name);
+std::string_view ffn_policy_name(FfnPolicy policy);
+
+struct FfnSchedulerConfig {
+    FfnPolicy policy = FfnPolicy::kGather;
+    uint32_t num_sessions = 1;
+    uint32_t num_micro_batches = 1;
+    uint64_t deadline_us = 200;
+    uint64_t active_us = 50000;
+    uint32_t sync_group_size = 1;  // Policy groups only.
+};
+
+// A descriptor that is neither acknowledged nor taken.
+struct ReadyDescriptor {
+    uint32_t session = 0;
+    uint32_t micro_batch = 0;
+    int32_t layer_id = 0;
+    int32_t round = 0;
+    uint64_t order = 0;     // Ascending in the order of first readiness.
+    uint64_t ready_us = 0;  // When it was first seen ready.
+};
+
+inline constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
+
+class FfnScheduler {
+  public:
+    // REQUIRES: num_sessions, num_micro_batches and sync_group_size are at least 1.
+    explicit FfnScheduler(const FfnSchedulerConfig& config);
+
+    // Decides over everything that is ready now, ascending by `order`; times never decrease.
+    // Returns the descriptors to execute, ascending by order of readiness; empty: wait. Valid
+    // until the next call. With `running` false nothing is taken.
+    std::span<const ReadyDescriptor> decide(uint64_t now_us,
+                                            std::span<const ReadyDescriptor> ready,
+                                            bool running);
+
+    // After an empty decision: when to decide again at the latest even if nothing new becomes
+    // ready; kNever if nothing is ready.
+    uint64_t decide_again_us() const { return decide_again_us_; }
+
+    // The micro-batch that policy `all` takes next.
+    uint32_t polling_index() const { return polling_index_; }
+
+    // After an empty decision: a session that is being waited for.
+    std::optional<uint32_t> waits_for_session() const { return waits_for_session_; }
+
+  private:
+    struct Pick {
+        const ReadyDescriptor* oldest = nullptr;
+        const ReadyDescriptor* same_layer = nullptr;
+    };
+
+    void note_activity(std::span<const ReadyDescriptor> ready);
+    void take_any(std::span<const ReadyDescriptor> ready);
+    void take_gathered(uint64_t now_us, std::span<const ReadyDescriptor> ready, uint32_t group);
+    void take_all(uint64_t now_us, std::span<const ReadyDescriptor> ready);
+    bool advance_turn(uint64_t now_us);
+    bool lane_active(uint64_t now_us, uint32_t session, uint32_t micro_batch) const;
+    bool session_active(uint64_t now_us, uint32_t session) const;
+    void wait_until(uint64_t time_us, uint32_t session);
+
+    FfnSchedulerConfig config_;
+    uint32_t polling_index_ = 0;
+    uint64_t turn_started_us_ = kNever;  // Policy all: kNever while nothing is ready.
+    uint64_t decide_again_us_ = kNever;
+    std::optional<uint32_t> waits_for_session_;
+    std::vector<uint64_t> lane_ready_us_;     // [A][M]: last first-readiness, kNever: none yet.
+    std::vector<uint64_t> session_ready_us_;  // [A]
+    std::vector<Pick> picks_;                 // [A]
+    std::vector<ReadyDescriptor> taken_;      // Capacity A.
+};
+
+}  // namespace afd::schedule

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Accessors of the int32 words that two processes share: descriptor flags, result flags,
+// acknowledged rounds and doorbells. Every access to such a word goes through here.
+//
+// Ordering, publish -> observe:
+//   result flag        publish_release -> observe (kAcquire): the row is complete.
+//   descriptor flag    publish_seq_cst -> observe: rows, ids and layer_id are complete.
+//   acknowledged round publish_seq_cst -> observe: every result of the round is published and the
+//                      acknowledger reads no row of it any more.
+// kSeqCst is for the look between arming a doorbell and sleeping (doorbell.h); everywhere else
+// kAcquire is enough.
+
+#include <atomic>
+#include <cstdint>
+
+namespace afd::schedule {
+
+static_assert(std::atomic_ref<int32_t>::is_always_lock_free,
+              "lock-free atomics are address-free, so they work across mappings");
+static_assert(std::atomic_ref<int32_t>::required_alignment == 4, "the windows align words to 4");
+
+enum class Order { kAcquire, kSeqCst };
+
+// Loads do not store, also on a read-only mapping; atomic_ref<const T> comes only with C++26.
+inline int32_t observe(const int32_t& word, Order order) {
+    std::atomic_ref<int32_t> shared(const_cast<int32_t&>(word));
+    // Pairs with publish_seq_cst: the sleeper's second look of R9 must not pass its arming store.
+    if (order == Order::kSeqCst) return shared.load(std::memory_order_seq_cst);
+    // Pairs with publish_release and publish_seq_cst.
+    return shared.load(std::memory_order_acquire);
+}
+
+// A word that only the calling thread, or its dead predecessor, writes.
+inline int32_t observe_own(const int32_t& word) {
+    // Relaxed: no other writer exists, so there is nothing to order against.
+    return std::atomic_ref<int32_t>(const_cast<int32_t&>(word)).load(std::memory_order_relaxed);
+}
+
+inline void publish_release(int32_t& word, int32_t value) {
+    // Pairs with observe: what was stored before is visible to who reads this value.
+    std::atomic_ref<int32_t>(word).store(value, std::memory_order_release);
+}
+
+inline void publish_seq_cst(int32_t& word, int32_t value) {
+    // Pairs with observe; seq_cst so that the publisher's look at the doorbell comes after (R9).
+    std::atomic_ref<int32_t>(word).store(value, std::memory_order_seq_cst);
+}
+
+}  // namespace afd::schedule

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/geometry.h"
+
+#include <algorithm>
+#include <string>
+
+namespace afd::schedule {
+namespace {
+
+Result<> check_range(const char* name, uint32_t value, uint32_t low, uint32_t high) {
+    if (value >= low && value <= high) return {};
+    return Error{Code::kInvalidArgument,
+                 std::string(name) + " is " + std::to_string(value) + "; allowed are " +
+                     std::to_string(low) + " to " + std::to_string(high)};
+}
+
+Result<> check_token_bytes(const char* name, uint32_t value) {
+    if (value != 0 && value % kTokenAlignBytes == 0) return {};
+    return Error{Code::kInvalidArgument,
+                 std::string(name) + " is " + std::to_string(value) +
+                     "; it must be a positive multiple of " + std::to_string(kTokenAlignBytes)};
+}
+
+// Multiplies into `product`; false once it passes kWindowBytesMax.
+bool multiply(uint64_t& product, uint64_t factor) {
+    return !__builtin_mul_overflow(product, factor, &product) && product <= kWindowBytesMax;
+}
+
+}  // namespace
+
+Result<> validate(const Geometry& geometry) {
+    constexpr uint32_t kAny = 0x7fffffff;
+    AFD_TRY(check_range("num_sessions", geometry.num_sessions, 1, kSessionsMax));
+    AFD_TRY(check_range("num_micro_batches", geometry.num_micro_batches, 1, kMicroBatchesMax));
+    AFD_TRY(check_range("micro_batch_size", geometry.micro_batch_size, 1, kAny));
+    AFD_TRY(
+        check_range("selected_expert_num", geometry.selected_expert_num, 1, kSelectedExpertsMax));
+    AFD_TRY(check_range("num_experts", geometry.num_experts, 1, kAny));
+    AFD_TRY(check_range("num_ffn_workers", geometry.num_ffn_workers, 0, kFfnWorkersMax));
+    AFD_TRY(check_token_bytes("attn_to_ffn_token_bytes", geometry.attn_to_ffn_token_bytes));
+    AFD_TRY(check_token_bytes("ffn_to_attn_token_bytes", geometry.ffn_to_attn_token_bytes));
+
+    // Token data is the largest product: a row has at least 512 bytes, its id 4, its flag 4.
+    uint64_t bytes = std::max(geometry.attn_to_ffn_token_bytes, geometry.ffn_to_attn_token_bytes);
+    if (!multiply(bytes, geometry.micro_batch_size) ||
+        !multiply(bytes, geometry.selected_expert_num) ||
+        !multiply(bytes, geometry.num_micro_batches) || !multiply(bytes, geometry.num_sessions)) {
+        return Error{Code::kInvalidArgument,
+                     "a window of num_sessions " + std::to_string(geometry.num_sessions) +
+                         " * num_micro_batches " + std::to_string(geometry.num_micro_batches) +
+                         " * micro_batch_size " + std::to_string(geometry.micro_batch_size) +
+                         " * selected_expert_num " + std::to_string(geometry.selected_expert_num) +
+                         " rows exceeds " + std::to_string(kWindowBytesMax) +
+                         " bytes; lower one of them"};
+    }
+    return {};
+}
+
+}  // namespace afd::schedule

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Geometry: the eight numbers from which every window, offset and buffer size follows.
+//
+// All processes of an instance use one geometry; it is written into every control segment at
+// creation and compared at attach. It says nothing about layers, weights or placement.
+
+#include <cstdint>
+
+#include "proto/status.h"
+
+namespace afd::schedule {
+
+inline constexpr uint32_t kSessionsMax = 1024;
+inline constexpr uint32_t kMicroBatchesMax = 64;
+// 64 routed experts of a token (top_k) and four shared ones.
+inline constexpr uint32_t kSelectedExpertsMax = 64 + 4;
+inline constexpr uint32_t kFfnWorkersMax = 1024;
+// Rows are whole multiples of this many bytes in both windows.
+inline constexpr uint32_t kTokenAlignBytes = 512;
+// No window is larger: 64 TiB, half of the user address space of a 48-bit machine.
+inline constexpr uint64_t kWindowBytesMax = uint64_t{1} << 46;
+// What is written for a slot that a descriptor does not use. A reader treats every id outside
+// [0, number of local experts) as masked (R6).
+inline constexpr int32_t kMaskedId = 2147483647;
+
+struct Geometry {
+    uint32_t num_sessions = 0;             // A: attention workers.
+    uint32_t num_micro_batches = 0;        // M: in flight per session.
+    uint32_t micro_batch_size = 0;         // BS: tokens of a micro-batch, at most.
+    uint32_t selected_expert_num = 0;      // K1: top_k + shared experts.
+    uint32_t num_experts = 0;              // E + S: logical experts of a layer, shared included.
+    uint32_t attn_to_ffn_token_bytes = 0;  // HS: one row in an FFN window.
+    uint32_t ffn_to_attn_token_bytes = 0;  // HS': one row in an attention window.
+    uint32_t num_ffn_workers = 0;          // F; 0 when colocated (no windows are used).
+
+    friend bool operator==(const Geometry&, const Geometry&) = default;
+
+    // BS * K1: slots of one micro-batch.
+    uint64_t slots_per_micro_batch() const {
+        return uint64_t{micro_batch_size} * selected_expert_num;
+    }
+};
+
+// Checks every limit above, and that no window exceeds kWindowBytesMax; afterwards no product of
+// these numbers that a layout needs can overflow 64 bits.
+// Errors: kInvalidArgument naming the parameter, its value and what is allowed.
+Result<> validate(const Geometry& geometry);
+
+}  // namespace afd::schedule

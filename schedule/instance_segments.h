@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// InstanceSegments: every segment of one instance, created and initialised by afdd.
+//
+// The only place where windows, flags and acknowledgements are initialised (R8). Destroying it
+// unlinks the names. Through it afdd reads the heartbeats and metrics of its workers.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/status.h"
+#include "schedule/control_view.h"
+#include "schedule/segment.h"
+#include "schedule/window_layout.h"
+
+namespace afd::schedule {
+
+class InstanceSegments {
+  public:
+    // Creates windows, control and metrics segments for every session and rank; with
+    // num_ffn_workers 0 (colocated) only the attention workers' control and metrics segments.
+    // Nothing remains after an error.
+    // Errors: those of Segment::create and make_segment_header.
+    static Result<InstanceSegments> create(const std::string& prefix,
+                                           const WindowLayout& layout,
+                                           const InstanceIdentity& identity);
+
+    InstanceSegments(InstanceSegments&&) noexcept = default;
+    InstanceSegments& operator=(InstanceSegments&&) = delete;
+    ~InstanceSegments();
+
+    ConstControlView attention_control(uint32_t session) const;
+    ConstControlView ffn_control(uint32_t rank) const;
+    const std::byte* attention_metrics(uint32_t session) const;
+    const std::byte* ffn_metrics(uint32_t rank) const;
+
+    // Read-only views for status and post-mortem (which descriptors are open).
+    const std::byte* ffn_window(uint32_t rank) const;
+    const std::byte* ffn_control_bytes(uint32_t rank) const;
+
+    // Bytes of /dev/shm that a layout needs in total, for a check before starting and for doctor.
+    static uint64_t total_bytes(const WindowLayout& layout);
+
+  private:
+    struct Worker {
+        Segment window;  // Empty when colocated.
+        Segment control;
+        Segment metrics;
+    };
+
+    InstanceSegments() = default;
+    Result<> add(const std::string& prefix,
+                 const WindowLayout& layout,
+                 const InstanceIdentity& identity,
+                 Role role,
+                 uint32_t index);
+
+    std::vector<Worker> attention_;
+    std::vector<Worker> ffn_;
+};
+
+}  // namespace afd::schedule

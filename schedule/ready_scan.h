@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// ReadyScan: the FFN worker's side of the flag protocol. It finds ready descriptors, snapshots
+// and validates them, fills the scheduler output buffers of the ScheduleContext for
+// FfnWorkerBatching, and acknowledges (R2, R3, R6, R11). The loop around it:
+//
+//     scan(now) -> FfnScheduler::decide(...) -> take(...) -> FfnWorkerBatching, experts
+//         -> put_result(...) for every row -> acknowledge_taken()
+//
+// Invariants:
+//   (1) A descriptor is listed from the scan that first saw its flag until it is acknowledged.
+//   (2) layer_id and ids are read from the window once each, into memory that only this worker
+//       writes, and only the validated copy is used.
+//   (3) A bad descriptor costs itself only: a flag that is no round number or a layer_id outside
+//       the model is refused and acknowledged; an id that this rank does not hold is masked.
+//   (4) Acknowledging happens after every result of the pass is published.
+//
+// One data thread; put_result of different rows may run on several. Allocates only in the
+// constructor. Cost of an idle scan: one load per (session, micro-batch), each on a cache line and,
+// with descriptors above 4 KiB, a page of its own: about 0.5 us for 1,024 lanes, tens of
+// microseconds for A = 1,024 x M = 64.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "schedule/control_view.h"
+#include "schedule/expert_placement.h"
+#include "schedule/ffn_scheduler.h"
+#include "schedule/transport.h"
+#include "schedule/window_layout.h"
+
+namespace afd::schedule {
+
+// Descriptors and ids that failed validation since the worker started.
+struct ReadyScanErrors {
+    uint64_t num_bad_flags = 0;
+    uint64_t num_bad_layers = 0;
+    uint64_t num_bad_ids = 0;
+};
+
+class ReadyScan {
+  public:
+    // REQUIRES: transport, placement and control outlive this; control is the rank's own.
+    ReadyScan(ReturnTransport& transport,
+              const WindowLayout& layout,
+              const ExpertPlacement& placement,
+              uint32_t rank,
+              ControlView control);
+
+    // Everything that is ready and not taken, ascending by the order of first readiness. Valid
+    // until the next call of scan, take or refuse.
+    std::span<const ReadyDescriptor> scan(uint64_t now_us);
+
+    // Whether a descriptor is ready that the last scan did not list: the condition to wait on.
+    bool has_new(Order order) const;
+
+    // Starts a pass: copies and validates the ids of `descriptors` (of the last scan) and fills
+    // layer_ids, session_ids, micro_batch_ids, expert_ids and out_num.
+    // REQUIRES: nothing is taken; at most one descriptor per session.
+    void take(std::span<const ReadyDescriptor> descriptors);
+
+    // The pass in work: row i of the output buffers is taken()[i].
+    std::span<const ReadyDescriptor> taken() const { return taken_; }
+
+    // Returns one finished row of the pass. REQUIRES: the descriptor of `session` is taken.
+    void put_result(uint32_t session,
+                    uint32_t micro_batch,
+                    uint32_t token_idx,
+                    uint32_t k,
+                    std::span<const std::byte> row) {
+        transport_->put_result(session, micro_batch, token_idx, k, row, round_of_session_[session]);
+    }
+
+    // Ends the pass: acknowledges everything taken. REQUIRES: every result is put.
+    void acknowledge_taken();
+
+    // Refuses a listed descriptor instead of executing it (R11): error marks on its slots, then
+    // acknowledged. REQUIRES: it is of the last scan and not taken.
+    void refuse(const ReadyDescriptor& descriptor);
+
+    const ReadyScanErrors& errors() const { return errors_; }
+
+  private:
+    size_t lane(uint32_t session, uint32_t micro_batch) const {
+        return size_t{session} * num_micro_batches_ + micro_batch;
+    }
+    bool is_new(size_t lane, int32_t flag) const {
+        return flag != 0 && flag != acknowledged_[lane] && listed_[lane] == 0;
+    }
+    void list(uint32_t session, uint32_t micro_batch, int32_t flag, uint64_t now_us);
+    void refuse_slots(uint32_t session, uint32_t micro_batch, int32_t layer_id, int32_t round);
+    void acknowledge(uint32_t session, uint32_t micro_batch, int32_t round);
+    void mask_foreign_ids(int32_t layer_id, std::span<int32_t> ids);
+
+    ReturnTransport* transport_;
+    const ExpertPlacement* placement_;
+    uint32_t rank_;
+    uint32_t num_sessions_;
+    uint32_t num_micro_batches_;
+    uint32_t selected_expert_num_;
+    size_t slots_per_micro_batch_;
+    ScheduleContext* context_;
+    std::span<int32_t> layer_ids_;        // [A], in the control segment, like the next three.
+    std::span<int32_t> session_ids_;      // [A]
+    std::span<int32_t> micro_batch_ids_;  // [A]
+    std::span<int32_t> expert_ids_;       // [A][BS * K1]
+    std::vector<int32_t> acknowledged_;   // [A][M], private mirror.
+    std::vector<uint8_t> listed_;         // [A][M], 1 from listing to acknowledgement.
+    std::vector<ReadyDescriptor> ready_;
+    std::vector<ReadyDescriptor> taken_;
+    std::vector<int32_t> round_of_session_;  // [A], of the pass.
+    std::vector<int32_t> scratch_ids_;       // [BS * K1]
+    uint64_t next_order_ = 0;
+    ReadyScanErrors errors_;
+};
+
+}  // namespace afd::schedule

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Round numbers of a (session, micro-batch) lane: R1 of the flag protocol. Pure.
+//
+// A descriptor's flag is 0 (never used) or a round number in [1, 2^31 - 1]; after the last comes
+// 1 again, so numbers are compared for equality only, never for order. A result flag is 0, the
+// round it belongs to, or minus that round: the FFN worker refused the descriptor (R11).
+
+#include <cstdint>
+#include <limits>
+
+namespace afd::schedule {
+
+inline constexpr int32_t kRoundMax = std::numeric_limits<int32_t>::max();
+
+// The number after `round`; 1 after the last and after any value that is no round number.
+constexpr int32_t next_round(int32_t round) {
+    return round < 1 || round == kRoundMax ? 1 : round + 1;
+}
+
+// The mark that takes the place of a round in the result flags of a refused descriptor.
+constexpr int32_t refused_mark(int32_t round) {
+    return -round;
+}
+
+// Whether a standing flag, as a round or as a refusal, belongs to `round`.
+constexpr bool carries_round(int32_t flag, int32_t round) {
+    return flag == round || flag == refused_mark(round);
+}
+
+// Chooses the number of a lane's next round: the first after `previous` that stands in no word of
+// the round. `stands(round)` says whether any descriptor or result slot that the round uses
+// carries it; these words must be still (R4, R10).
+// Cost: one call of `stands` unless a number is taken; with n words at most n + 1 calls.
+template <typename Stands>
+int32_t choose_round(int32_t previous, Stands&& stands) {
+    int32_t round = next_round(previous);
+    while (stands(round)) round = next_round(round);
+    return round;
+}
+
+}  // namespace afd::schedule
