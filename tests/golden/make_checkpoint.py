@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""Writes a small random checkpoint in Hugging Face DeepSeek layout. Needs NumPy only.
+
+    make_checkpoint.py --variant NAME --out DIR [--seed N]
+    make_checkpoint.py --list
+
+The same variant and seed give the same bytes. Weights are scaled so that activations stay near 1
+and both the logits and the routing vary from token to token. The tokenizer is byte-level BPE
+without merges: ids 0 and 1 are <|begin|> and <|end|>, then the 256 bytes; further ids of the
+vocabulary are two-byte merges of letters.
+"""
+import argparse
+import itertools
+import json
+import pathlib
+
+import numpy as np
+
+import safetensors_np
+
+BASE = {
+    "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "vocab_size": 512,
+    "hidden_size": 128, "intermediate_size": 256, "moe_intermediate_size": 64,
+    "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4,
+    "q_lora_rank": 64, "kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16,
+    "v_head_dim": 32, "n_routed_experts": 16, "n_shared_experts": 1, "num_experts_per_tok": 4,
+    "n_group": 4, "topk_group": 2, "topk_method": "noaux_tc", "scoring_func": "sigmoid",
+    "norm_topk_prob": True, "routed_scaling_factor": 2.5, "first_k_dense_replace": 1,
+    "moe_layer_freq": 1, "hidden_act": "silu", "max_position_embeddings": 1024,
+    "rope_theta": 10000, "rope_scaling": None, "rms_norm_eps": 1e-6, "attention_bias": False,
+    "tie_word_embeddings": False, "bos_token_id": 0, "eos_token_id": 1,
+    "torch_dtype": "bfloat16"}
+
+V2 = {"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2",
+      "scoring_func": "softmax", "norm_topk_prob": False}
+
+YARN = {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 0.707,
+        "mscale_all_dim": 0.707, "original_max_position_embeddings": 64}
+
+# num_shards and weights_dtype steer this program and do not reach config.json.
+VARIANTS: dict[str, dict] = {
+    # DeepSeek-V3 in small: everything on.
+    "v3": {},
+    # Moonlight: no query compression, one group, a larger inner eps must not be used.
+    "v3_no_qlora": {"q_lora_rank": None, "n_group": 1, "topk_group": 1, "rms_norm_eps": 1e-5,
+                    "rope_theta": 50000, "n_shared_experts": 2, "routed_scaling_factor": 2.446},
+    # V2-Lite: softmax, plain top-k, unnormalised weights, YaRN.
+    "v2_lite": {**V2, "q_lora_rank": None, "topk_method": "greedy", "n_group": 1,
+                "topk_group": 1, "n_shared_experts": 2, "num_experts_per_tok": 6,
+                "routed_scaling_factor": 1.0, "rope_scaling": YARN,
+                "max_position_embeddings": 2560},
+    # V2: softmax limited to groups by their best expert; tied head, F32 tensors, two shards.
+    "v2_group": {**V2, "topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 2,
+                 "routed_scaling_factor": 16.0, "tie_word_embeddings": True,
+                 "n_shared_experts": 2, "torch_dtype": "float32", "num_shards": 2,
+                 "weights_dtype": "F32"},
+    # Small and fast, for tests of the whole system.
+    "tiny": {"hidden_size": 64, "intermediate_size": 128, "moe_intermediate_size": 32,
+             "num_hidden_layers": 3, "n_routed_experts": 8, "num_experts_per_tok": 2,
+             "q_lora_rank": 32, "kv_lora_rank": 32, "qk_nope_head_dim": 16,
+             "qk_rope_head_dim": 16, "v_head_dim": 16, "n_group": 2, "topk_group": 1,
+             "routed_scaling_factor": 1.5, "max_position_embeddings": 2048},
+}
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def mlp_shapes(prefix: str, hidden: int, intermediate: int) -> Shapes:
+    return {f"{prefix}.gate_proj.weight": (intermediate, hidden),
+            f"{prefix}.up_proj.weight": (intermediate, hidden),
+            f"{prefix}.down_proj.weight": (hidden, intermediate)}
+
+
+def attention_shapes(prefix: str, config: dict) -> Shapes:
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    rope, rank = config["qk_rope_head_dim"], config["kv_lora_rank"]
+    query = heads * (config["qk_nope_head_dim"] + rope)
+    if config["q_lora_rank"] is None:
+        shapes: Shapes = {f"{prefix}.q_proj.weight": (query, hidden)}
+    else:
+        q_rank = config["q_lora_rank"]
+        shapes = {f"{prefix}.q_a_proj.weight": (q_rank, hidden),
+                  f"{prefix}.q_a_layernorm.weight": (q_rank,),
+                  f"{prefix}.q_b_proj.weight": (query, q_rank)}
+    key_value = heads * (config["qk_nope_head_dim"] + config["v_head_dim"])
+    shapes[f"{prefix}.kv_a_proj_with_mqa.weight"] = (rank + rope, hidden)
+    shapes[f"{prefix}.kv_a_layernorm.weight"] = (rank,)
+    shapes[f"{prefix}.kv_b_proj.weight"] = (key_value, rank)
+    shapes[f"{prefix}.o_proj.weight"] = (hidden, heads * config["v_head_dim"])
+    return shapes
+
+
+def is_moe(config: dict, layer_idx: int) -> bool:
+    """The rule of the published configuration."""
+    return (layer_idx >= config["first_k_dense_replace"]
+            and layer_idx % config["moe_layer_freq"] == 0)
+
+
+def ffn_shapes(prefix: str, config: dict, layer_idx: int) -> Shapes:
+    hidden, inner = config["hidden_size"], config["moe_intermediate_size"]
+    if not is_moe(config, layer_idx):
+        return mlp_shapes(prefix, hidden, config["intermediate_size"])
+    shapes: Shapes = {f"{prefix}.gate.weight": (config["n_routed_experts"], hidden)}
+    if config["topk_method"] == "noaux_tc":
+        shapes[f"{prefix}.gate.e_score_correction_bias"] = (config["n_routed_experts"],)
+    for expert in range(config["n_routed_experts"]):
+        shapes.update(mlp_shapes(f"{prefix}.experts.{expert}", hidden, inner))
+    shapes.update(mlp_shapes(f"{prefix}.shared_experts", hidden,
+                             inner * config["n_shared_experts"]))
+    return shapes
+
+
+def checkpoint_shapes(config: dict) -> Shapes:
+    """Every tensor of the checkpoint in file order."""
+    hidden, vocab = config["hidden_size"], config["vocab_size"]
+    shapes: Shapes = {"model.embed_tokens.weight": (vocab, hidden)}
+    for layer_idx in range(config["num_hidden_layers"]):
+        prefix = f"model.layers.{layer_idx}"
+        shapes[f"{prefix}.input_layernorm.weight"] = (hidden,)
+        shapes.update(attention_shapes(f"{prefix}.self_attn", config))
+        shapes[f"{prefix}.post_attention_layernorm.weight"] = (hidden,)
+        shapes.update(ffn_shapes(f"{prefix}.mlp", config, layer_idx))
+    shapes["model.norm.weight"] = (hidden,)
+    if not config["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = (vocab, hidden)
+    return shapes
+
+
+def random_tensor(name: str, shape: tuple[int, ...], config: dict,
+                  random: np.random.Generator) -> np.ndarray:
+    """Values by role: gammas near 1, matrices that keep the variance of their input."""
+    values = random.standard_normal(shape, dtype=np.float32)
+    if name.endswith("norm.weight"):
+        return 1 + 0.1 * values
+    if name.endswith("e_score_correction_bias"):
+        return 0.1 * values
+    if name == "model.embed_tokens.weight":
+        return values * (config["hidden_size"] ** -0.5 if config["tie_word_embeddings"] else 1)
+    gain = 2.0 if name == "lm_head.weight" else 1.0
+    # Routed rows are scaled by the router's factor; smaller ones keep the stream near 1.
+    if ".experts." in name and name.endswith("down_proj.weight"):
+        gain = 1.5 / max(1.0, config["routed_scaling_factor"])
+    # A sharp query makes attention differ between keys instead of averaging them.
+    if name.endswith(("q_proj.weight", "q_b_proj.weight")):
+        gain = 2.0
+    return values * np.float32(gain * shape[-1] ** -0.5)
+
+
+def write_weights(config: dict, num_shards: int, dtype: str, seed: int,
+                  out: pathlib.Path) -> None:
+    """model.safetensors, or shards of about equal tensor counts with an index."""
+    random = np.random.default_rng(seed)
+    tensors = {}
+    for name, shape in checkpoint_shapes(config).items():
+        of_tensor = "F32" if name.endswith("e_score_correction_bias") else dtype
+        tensors[name] = (of_tensor, random_tensor(name, shape, config, random))
+    if num_shards == 1:
+        safetensors_np.write(out / "model.safetensors", tensors)
+        return
+    names, weight_map, total = list(tensors), {}, 0
+    for shard in range(num_shards):
+        file = f"model-{shard + 1:05}-of-{num_shards:05}.safetensors"
+        part = names[shard * len(names) // num_shards:(shard + 1) * len(names) // num_shards]
+        total += safetensors_np.write(out / file, {name: tensors[name] for name in part})
+        weight_map.update({name: file for name in part})
+    write_json(out / "model.safetensors.index.json",
+               {"metadata": {"total_size": total}, "weight_map": weight_map})
+
+
+def byte_chars() -> list[str]:
+    """The printable stand-in of each byte: itself if printable, else U+0100 and up in order."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = itertools.count(0x100)
+    return [chr(b) if b in printable else chr(next(others)) for b in range(256)]
+
+
+def tokenizer_json(vocab_size: int) -> dict:
+    """Two specials, 256 bytes, and merges of two letters up to the size of the vocabulary."""
+    letters = "etaoinshrdlucmwfgypbvk"
+    pairs = list(itertools.product(letters, letters))[:vocab_size - 258]
+    tokens = byte_chars() + [a + b for a, b in pairs]
+    added = [{"id": i, "content": token, "single_word": False, "lstrip": False, "rstrip": False,
+              "normalized": False, "special": True}
+             for i, token in enumerate(("<|begin|>", "<|end|>"))]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
+                  "use_regex": False}
+    regex = r"\p{N}{1,3}| ?\p{L}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated",
+             "invert": False}
+    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
+            "normalizer": None,
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
+            "post_processor": None, "decoder": byte_level,
+            "model": {"type": "BPE", "dropout": None, "unk_token": None,
+                      "continuing_subword_prefix": None, "end_of_word_suffix": None,
+                      "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+                      "vocab": {token: i + 2 for i, token in enumerate(tokens)},
+                      "merges": [f"{a} {b}" for a, b in pairs]}}
+
+
+def write_json(path: pathlib.Path, value: dict) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def make_checkpoint(variant: str, out: pathlib.Path, seed: int = 1) -> None:
+    """Writes every file of the variant into the folder `out`."""
+    config = {**BASE, **VARIANTS[variant]}
+    num_shards, dtype = config.pop("num_shards", 1), config.pop("weights_dtype", "BF16")
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "config.json", config)
+    write_json(out / "generation_config.json", {"bos_token_id": 0, "eos_token_id": 1})
+    write_json(out / "tokenizer.json", tokenizer_json(config["vocab_size"]))
+    write_json(out / "tokenizer_config.json",
+               {"add_bos_token": True, "add_eos_token": False, "bos_token": "<|begin|>",
+                "eos_token": "<|end|>", "model_max_length": config["max_position_embeddings"],
+                "tokenizer_class": "PreTrainedTokenizerFast"})
+    write_weights(config, num_shards, dtype, seed, out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--variant", choices=sorted(VARIANTS))
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--list", action="store_true", help="print the variants and exit")
+    arguments = parser.parse_args()
+    if arguments.list:
+        print(*VARIANTS, sep="\n")
+        return
+    if arguments.variant is None or arguments.out is None:
+        parser.error("--variant and --out are needed")
+    make_checkpoint(arguments.variant, arguments.out, arguments.seed)
+
+
+if __name__ == "__main__":
+    main()
