@@ -1,0 +1,299 @@
+"""The DeepSeek-V2 / V3 decoder in NumPy, for comparison with the C++ system.
+
+Written from the published architecture; nothing here is derived from the C++ code. `forward` runs
+a whole sequence at once with full causal attention, layer by layer.
+
+Two roundings. "none": float64 everywhere, no rounding of activations. "bf16": the activations are
+rounded to bf16 where the system's decoder numerics say so, sums are taken in float64 and rounded
+once, which is what any fixed fp32 order approximates. The rounding points:
+
+    RMSNorm: x / sqrt(mean + eps) -> bf16, times gamma -> bf16; inside the attention the norm and
+        gamma are one fp32 step -> bf16, with eps 1e-6 whatever the config says.
+    Linear -> bf16. Residual add -> bf16. Router scores and weights fp32. Logits fp32.
+    Query absorbed through W_UK -> bf16; rotated query and key -> bf16 (rotation in fp32).
+    Attention: scores (q.ckv + qr.kr) * scale in fp32; an online softmax in fp32 over blocks of 64
+        absolute positions. P is the unnormalised exp(score - running maximum), rounded to bf16
+        for its product with ckv; the denominator sums the unrounded values in fp32; the quotient
+        is taken once at the end -> bf16. W_UV -> bf16. W_O -> bf16.
+    Expert, shared and dense FFN: gate -> bf16, up -> bf16, silu(gate) * up -> bf16, down -> bf16.
+    Combine: fp32 sum of weight * row in pick order, then the shared row -> bf16.
+
+Weights are bf16 values in both; a checkpoint in F32 is rounded on loading. The router's balancing
+bias alone keeps fp32.
+"""
+import dataclasses
+import json
+import math
+import pathlib
+
+import numpy as np
+
+import safetensors_np
+
+POSITION_BLOCK = 64
+INNER_EPS = 1e-6
+Array = np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounding:
+    """What "rounded to bf16" and "computed in fp32" mean in this run."""
+    is_bf16: bool
+
+    def bf16(self, x: Array) -> Array:
+        return safetensors_np.round_bf16(x).astype(np.float64) if self.is_bf16 else x
+
+    def fp32(self, x: Array) -> Array:
+        return x.astype(np.float32).astype(np.float64) if self.is_bf16 else x
+
+
+@dataclasses.dataclass
+class Output:
+    """Result of `forward`: logits [T, V] and the router's margin per MoE layer [L', T]."""
+    logits: Array
+    margins: Array
+    picks: Array
+
+    def log_probs(self) -> Array:
+        """log softmax of the logits, [T, V]."""
+        shifted = self.logits - self.logits.max(-1, keepdims=True)
+        return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def yarn_mscale(factor: float, mscale: float) -> float:
+    return 0.1 * mscale * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+
+class Rope:
+    """Rotation table and the softmax scale, with or without YaRN."""
+
+    def __init__(self, config: dict) -> None:
+        self.dim = config["qk_rope_head_dim"]
+        scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
+        self.base = float(scaling.get("rope_theta", config.get("rope_theta", 10000.0)))
+        kind = scaling.get("type", scaling.get("rope_type", "default"))
+        index = np.arange(self.dim // 2)
+        self.frequencies = self.base ** (-2.0 * index / self.dim)
+        self.table_scale = 1.0
+        self.softmax_scale = (config["qk_nope_head_dim"] + self.dim) ** -0.5
+        if kind == "yarn":
+            self.apply_yarn(scaling, index)
+        elif kind != "default":
+            raise ValueError(f"rope type {kind!r}: only 'yarn' and none are known")
+
+    def apply_yarn(self, scaling: dict, index: Array) -> None:
+        """Slow pairs are interpolated, fast ones kept, with a ramp between the two."""
+        factor, original = scaling["factor"], scaling["original_max_position_embeddings"]
+
+        def pair_with(rotations: float) -> float:
+            return (self.dim * math.log(original / (rotations * 2 * math.pi))
+                    / (2 * math.log(self.base)))
+
+        low = max(math.floor(pair_with(scaling.get("beta_fast", 32))), 0)
+        high = min(math.ceil(pair_with(scaling.get("beta_slow", 1))), self.dim - 1)
+        interpolated = np.clip((index - low) / max(high - low, 0.001), 0, 1)
+        self.frequencies = self.frequencies * (interpolated / factor + 1 - interpolated)
+        all_dim = yarn_mscale(factor, scaling.get("mscale_all_dim", 0.0))
+        self.table_scale = yarn_mscale(factor, scaling.get("mscale", 1.0)) / all_dim
+        self.softmax_scale *= all_dim ** 2
+
+    def rotate(self, x: Array, rounding: Rounding) -> Array:
+        """x [T, .., D] in interleaved pairs; the result holds evens | odds, as bf16 values."""
+        angles = np.arange(len(x))[:, None] * self.frequencies
+        shape = (len(x),) + (1,) * (x.ndim - 2) + (self.dim // 2,)
+        cos = rounding.fp32(np.cos(angles) * self.table_scale).reshape(shape)
+        sin = rounding.fp32(np.sin(angles) * self.table_scale).reshape(shape)
+        even, odd = x[..., 0::2], x[..., 1::2]
+        return rounding.bf16(np.concatenate((even * cos - odd * sin, odd * cos + even * sin), -1))
+
+
+def silu(x: Array) -> Array:
+    return x / (1 + np.exp(-x))
+
+
+def top_indices(scores: Array, count: int) -> Array:
+    """The `count` greatest of each row, descending; the lower index first among equals."""
+    return np.argsort(-scores, axis=-1, kind="stable")[:, :count]
+
+
+def gap_after(scores: Array, count: int) -> Array:
+    """Distance between the `count`-th and the next greatest score of each row; inf if none."""
+    if scores.shape[-1] <= count:
+        return np.full(len(scores), np.inf)
+    ordered = -np.sort(-scores, axis=-1)
+    return ordered[:, count - 1] - ordered[:, count]
+
+
+class DeepSeek:
+    """A checkpoint and its forward pass."""
+
+    def __init__(self, folder: pathlib.Path, rounding: str = "none") -> None:
+        if rounding not in ("none", "bf16"):
+            raise ValueError(f"rounding {rounding!r}: must be 'none' or 'bf16'")
+        self.config = json.loads((pathlib.Path(folder) / "config.json").read_text("utf-8"))
+        self.rounding = Rounding(rounding == "bf16")
+        self.rope = Rope(self.config)
+        self.eps = self.config.get("rms_norm_eps", 1e-6)
+        self.weights = {name: self.loaded(name, value)
+                        for name, value in safetensors_np.read_model(folder).items()}
+
+    @staticmethod
+    def loaded(name: str, value: Array) -> Array:
+        if not name.endswith("e_score_correction_bias"):
+            value = safetensors_np.round_bf16(value)
+        return value.astype(np.float64)
+
+    def linear(self, x: Array, name: str) -> Array:
+        """x [T, K] times the weight [N, K] -> [T, N], rounded once."""
+        return self.rounding.bf16(x @ self.weights[name + ".weight"].T)
+
+    def norm(self, x: Array, name: str) -> Array:
+        """RMSNorm of the residual stream, two roundings."""
+        scaled = x / np.sqrt(np.mean(x * x, -1, keepdims=True) + self.eps)
+        return self.rounding.bf16(self.rounding.bf16(scaled) * self.weights[name + ".weight"])
+
+    def inner_norm(self, x: Array, name: str) -> Array:
+        """RMSNorm inside the attention, one rounding."""
+        scaled = x / np.sqrt(np.mean(x * x, -1, keepdims=True) + INNER_EPS)
+        return self.rounding.bf16(scaled * self.weights[name + ".weight"])
+
+    def query(self, x: Array, prefix: str) -> tuple[Array, Array]:
+        """x [T, H] -> parts without and with rotation, [T, N, D] and [T, N, Dr]."""
+        if self.config.get("q_lora_rank") is None:
+            query = self.linear(x, f"{prefix}.q_proj")
+        else:
+            latent = self.inner_norm(self.linear(x, f"{prefix}.q_a_proj"),
+                                     f"{prefix}.q_a_layernorm")
+            query = self.linear(latent, f"{prefix}.q_b_proj")
+        query = query.reshape(len(x), self.config["num_attention_heads"], -1)
+        nope = self.config["qk_nope_head_dim"]
+        return query[..., :nope], self.rope.rotate(query[..., nope:], self.rounding)
+
+    def attention(self, x: Array, prefix: str) -> Array:
+        """x [T, H] -> [T, H]; scores and values live in the latent space of the cache."""
+        nope, rank = self.config["qk_nope_head_dim"], self.config["kv_lora_rank"]
+        heads, value = self.config["num_attention_heads"], self.config["v_head_dim"]
+        up = self.weights[f"{prefix}.kv_b_proj.weight"].reshape(heads, nope + value, rank)
+        query, query_rope = self.query(x, prefix)
+        query = self.rounding.bf16(query.transpose(1, 0, 2) @ up[:, :nope])
+        latent = self.linear(x, f"{prefix}.kv_a_proj_with_mqa")
+        ckv = self.inner_norm(latent[:, :rank], f"{prefix}.kv_a_layernorm")
+        key_rope = self.rope.rotate(latent[:, rank:], self.rounding)
+        scores = query @ ckv.T + query_rope.transpose(1, 0, 2) @ key_rope.T
+        mixed = self.softmax_times(scores * self.rope.softmax_scale, ckv)
+        out = self.rounding.bf16(mixed @ up[:, nope:].transpose(0, 2, 1))
+        return self.linear(out.transpose(1, 0, 2).reshape(len(x), -1), f"{prefix}.o_proj")
+
+    def softmax_times(self, scores: Array, ckv: Array) -> Array:
+        """Causal softmax of scores [N, T, T] times ckv [T, R] -> [N, T, R].
+
+        Online over blocks of POSITION_BLOCK positions, since the rounding of P depends on the
+        maximum that was known when its block was reached.
+        """
+        heads, tokens, _ = scores.shape
+        scores = self.rounding.fp32(scores)
+        maximum = np.full((heads, tokens, 1), -np.inf)
+        total = np.zeros((heads, tokens, 1))
+        out = np.zeros((heads, tokens, ckv.shape[1]))
+        for begin in range(0, tokens, POSITION_BLOCK):
+            end = min(begin + POSITION_BLOCK, tokens)
+            rows = np.arange(begin, tokens)
+            block = scores[:, begin:, begin:end]
+            block = np.where(np.arange(begin, end) <= rows[:, None], block, -np.inf)
+            new_maximum = np.maximum(maximum[:, begin:], block.max(-1, keepdims=True))
+            keep = np.exp(maximum[:, begin:] - new_maximum)
+            p = self.rounding.fp32(np.exp(block - new_maximum))
+            total[:, begin:] = total[:, begin:] * keep + p.sum(-1, keepdims=True)
+            out[:, begin:] = out[:, begin:] * keep + self.rounding.bf16(p) @ ckv[begin:end]
+            maximum[:, begin:] = new_maximum
+        return self.rounding.bf16(out / total)
+
+    def swiglu(self, x: Array, prefix: str) -> Array:
+        """x [T, H] -> [T, H]."""
+        gate = self.linear(x, f"{prefix}.gate_proj")
+        up = self.linear(x, f"{prefix}.up_proj")
+        return self.linear(self.rounding.bf16(silu(gate) * up), f"{prefix}.down_proj")
+
+    def scores(self, x: Array, prefix: str) -> tuple[Array, Array]:
+        """Router scores of x [T, H] and what the choice is made by, both [T, E]."""
+        logits = self.rounding.fp32(x @ self.weights[f"{prefix}.gate.weight"].T)
+        if self.config["scoring_func"] == "sigmoid":
+            scores = 1 / (1 + np.exp(-logits))
+        else:
+            raised = np.exp(logits - logits.max(-1, keepdims=True))
+            scores = raised / raised.sum(-1, keepdims=True)
+        scores = self.rounding.fp32(scores)
+        bias = self.weights.get(f"{prefix}.gate.e_score_correction_bias")
+        return scores, scores if bias is None else self.rounding.fp32(scores + bias)
+
+    def route(self, x: Array, prefix: str) -> tuple[Array, Array, Array]:
+        """x [T, H] -> picks [T, K], weights [T, K] and margin [T].
+
+        The margin is the least change of one choice score, or of one group's score, that would
+        exchange a pick or a kept group for another.
+        """
+        config = self.config
+        scores, choice = self.scores(x, prefix)
+        margin = np.full(len(x), np.inf)
+        if config["topk_method"] != "greedy":
+            choice, margin = self.limit_to_groups(choice)
+        picks = top_indices(choice, config["num_experts_per_tok"])
+        margin = np.minimum(margin, gap_after(choice, config["num_experts_per_tok"]))
+        weights = np.take_along_axis(scores, picks, -1)
+        if config["norm_topk_prob"]:
+            weights = weights / (weights.sum(-1, keepdims=True) + 1e-20)
+        return picks, self.rounding.fp32(weights * config["routed_scaling_factor"]), margin
+
+    def limit_to_groups(self, choice: Array) -> tuple[Array, Array]:
+        """`choice` [T, E] with the experts of the lesser groups at -inf, and the margin [T]."""
+        groups, kept = self.config["n_group"], self.config["topk_group"]
+        grouped = choice.reshape(len(choice), groups, -1)
+        if self.config["topk_method"] == "noaux_tc":
+            group_scores = -np.sort(-grouped, -1)[..., :2].sum(-1)
+        else:
+            group_scores = grouped.max(-1)
+        group_scores = self.rounding.fp32(group_scores)
+        mask = np.zeros_like(group_scores, dtype=bool)
+        np.put_along_axis(mask, top_indices(group_scores, kept), True, -1)
+        limited = np.where(mask[..., None], grouped, -np.inf).reshape(choice.shape)
+        return limited, gap_after(group_scores, kept)
+
+    def moe(self, x: Array, prefix: str) -> tuple[Array, Array, Array]:
+        """x [T, H] -> [T, H], picks [T, K] and the router's margin [T]."""
+        picks, weights, margin = self.route(x, prefix)
+        rows = np.zeros(picks.shape + x.shape[1:])
+        for expert in np.unique(picks):
+            token, slot = np.nonzero(picks == expert)
+            rows[token, slot] = self.swiglu(x[token], f"{prefix}.experts.{expert}")
+        total = np.zeros_like(x)
+        for slot in range(picks.shape[1]):
+            total = self.rounding.fp32(total + weights[:, slot, None] * rows[:, slot])
+        if self.config.get("n_shared_experts"):
+            total = total + self.swiglu(x, f"{prefix}.shared_experts")
+        return self.rounding.bf16(total), picks, margin
+
+    def is_moe(self, layer_idx: int) -> bool:
+        return (layer_idx >= self.config["first_k_dense_replace"]
+                and layer_idx % self.config.get("moe_layer_freq", 1) == 0)
+
+    def forward(self, ids: list[int]) -> Output:
+        """Logits after each of the token ids [T]."""
+        x = self.weights["model.embed_tokens.weight"][np.asarray(ids, dtype=np.int64)]
+        margins, picks = [], []
+        for layer_idx in range(self.config["num_hidden_layers"]):
+            prefix = f"model.layers.{layer_idx}"
+            normal = self.norm(x, f"{prefix}.input_layernorm")
+            x = self.rounding.bf16(x + self.attention(normal, f"{prefix}.self_attn"))
+            normal = self.norm(x, f"{prefix}.post_attention_layernorm")
+            if self.is_moe(layer_idx):
+                branch, chosen, margin = self.moe(normal, f"{prefix}.mlp")
+                margins.append(margin)
+                picks.append(chosen)
+            else:
+                branch = self.swiglu(normal, f"{prefix}.mlp")
+            x = self.rounding.bf16(x + branch)
+        normal = self.norm(x, "model.norm")
+        tied = self.config.get("tie_word_embeddings", False)
+        head = self.weights["model.embed_tokens.weight" if tied else "lm_head.weight"]
+        logits = self.rounding.fp32(normal @ head.T)
+        return Output(logits, np.array(margins), np.array(picks))
