@@ -98,17 +98,15 @@ Result<std::optional<Response>> Client::next_response(uint64_t request_id,
         }
         arrived_.clear();
         num_taken_ = 0;
-        // An error that follows the awaited response in the same bytes is reported by the next
-        // call, because a connection repeats its error.
+        // Before waiting, because an error that came behind the last responses is not an event.
+        const Result<> received = connection_.receive(arrived_);
+        if (!arrived_.empty()) continue;
+        AFD_TRY(received);
         if (Clock::now() >= deadline) {
             return afd::Error{Code::kDeadlineExceeded, "no answer in time"};
         }
         AFD_ASSIGN(const Wake wake, wait(deadline, cancellation));
         if (wake == Wake::kCancellation) return std::optional<Response>();
-        if (wake == Wake::kResponses) {
-            const Result<> received = connection_.receive(arrived_);
-            if (!received.ok() && arrived_.empty()) return received.error();
-        }
     }
 }
 
@@ -218,7 +216,8 @@ Result<> Client::stop(std::chrono::milliseconds timeout, const Cancellation* can
 
 Result<> Client::wait_closed(std::chrono::milliseconds timeout, const Cancellation* cancellation) {
     const Clock::time_point deadline = Clock::now() + timeout;
-    while (true) {
+    while (connection_.receive(arrived_).ok()) {
+        arrived_.clear();
         AFD_ASSIGN(const Wake wake, wait(deadline, cancellation));
         if (wake == Wake::kDeadline) {
             return afd::Error{Code::kDeadlineExceeded,
@@ -227,9 +226,8 @@ Result<> Client::wait_closed(std::chrono::milliseconds timeout, const Cancellati
         if (wake == Wake::kCancellation) {
             return afd::Error{Code::kCancelled, "interrupted while waiting for afdd to exit"};
         }
-        arrived_.clear();
-        if (!connection_.receive(arrived_).ok()) return {};
     }
+    return {};
 }
 
 }  // namespace afd::client

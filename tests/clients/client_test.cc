@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The client library against the mock: what reaches the caller, in which order, and what it is
+// told when afdd is missing, dies, stays silent or sends nonsense.
+#include "clients/afd_client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "proto/socket_path.h"
+#include "tests/clients/mock_afdd.h"
+
+namespace afd::client {
+namespace {
+
+using afd::testing::MockAfdd;
+using afd::testing::MockAnswer;
+using afd::testing::steady_answer;
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Client connect_to(const MockAfdd& server) {
+    Result<Client> client = Client::connect({server.socket_path(), ""});
+    EXPECT_TRUE(client.ok()) << client.error().message;
+    return std::move(client).value();
+}
+
+Generate prompt(const std::string& text) {
+    Generate request;
+    request.set_text(text);
+    return request;
+}
+
+TEST(Client, StreamsChunksInOrderAndCollectsThem) {
+    MockAnswer answer;
+    answer.chunks = {{milliseconds(1), 1, "one "},
+                     {milliseconds(1), 2, "two three "},
+                     {milliseconds(0), 1, "four"}};
+    MockAfdd server([&](size_t, const Generate&) { return answer; });
+    Client client = connect_to(server);
+
+    Generate request = prompt("count");
+    request.set_return_token_ids(true);
+    request.set_return_logprobs(true);
+    request.mutable_sampling()->set_seed(7);
+    std::vector<std::string> seen;
+    const Result<Generation> result = client.generate(request, [&](const Chunk& chunk) {
+        seen.push_back(chunk.text());
+        return true;
+    });
+
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    EXPECT_THAT(seen, ElementsAre("one ", "two three ", "four"));
+    EXPECT_EQ(result.value().text, "one two three four");
+    EXPECT_THAT(result.value().token_ids, ElementsAre(100, 101, 102, 103));
+    EXPECT_THAT(result.value().logprobs, ElementsAre(-0.5F, -0.5F, -0.5F, -0.5F));
+    EXPECT_THAT(result.value().prompt_ids, ElementsAre(1, 2, 3));
+    EXPECT_EQ(result.value().seed, 7u);
+    EXPECT_EQ(result.value().finished.reason(), LENGTH);
+    EXPECT_EQ(server.generates().at(0).text(), "count");
+}
+
+TEST(Client, ReportsTheErrorOfARequestAndStaysUsable) {
+    MockAfdd server([](size_t index, const Generate&) {
+        MockAnswer answer = steady_answer(2, milliseconds(0), milliseconds(0));
+        if (index == 0) answer.end = MockAnswer::End::kError;
+        return answer;
+    });
+    Client client = connect_to(server);
+    const Result<Generation> failed = client.generate(prompt("a"));
+    ASSERT_FALSE(failed.ok());
+    EXPECT_EQ(failed.error().code, Code::kResourceExhausted);
+    EXPECT_EQ(failed.error().message, "the mock is full");
+    EXPECT_TRUE(client.generate(prompt("b")).ok());
+}
+
+TEST(Client, CallbackCancelsAndKeepsWhatCame) {
+    MockAfdd server([](size_t, const Generate&) {
+        return steady_answer(1000, milliseconds(0), milliseconds(50));
+    });
+    Client client = connect_to(server);
+    size_t num_chunks = 0;
+    const Result<Generation> result =
+        client.generate(prompt("a"), [&](const Chunk&) { return ++num_chunks < 3; });
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    EXPECT_EQ(result.value().finished.reason(), CANCELLED);
+    EXPECT_EQ(result.value().text.substr(0, 3), "xxx");
+    EXPECT_EQ(server.num_cancels(), 1u);
+}
+
+TEST(Client, AnotherThreadCancelsASilentRequest) {
+    MockAfdd server([](size_t, const Generate&) {
+        MockAnswer answer;
+        answer.end = MockAnswer::End::kNothing;
+        return answer;
+    });
+    Client client = connect_to(server);
+    Result<Cancellation> cancellation = Cancellation::create();
+    ASSERT_TRUE(cancellation.ok());
+    std::thread other([&] {
+        while (server.generates().empty()) std::this_thread::yield();
+        cancellation.value().request();
+    });
+    const Result<Generation> result = client.generate(prompt("a"), nullptr, &cancellation.value());
+    other.join();
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    EXPECT_EQ(result.value().finished.reason(), CANCELLED);
+}
+
+TEST(Client, DeadlineCancelsTheRequestAndTheNextOneIsNotConfused) {
+    MockAfdd server([](size_t index, const Generate&) {
+        return index == 0 ? steady_answer(1000, milliseconds(0), milliseconds(20))
+                          : steady_answer(2, milliseconds(0), milliseconds(0));
+    });
+    Client client = connect_to(server);
+    const Result<Generation> late =
+        client.generate(prompt("a"), nullptr, nullptr, milliseconds(100));
+    ASSERT_FALSE(late.ok());
+    EXPECT_EQ(late.error().code, Code::kDeadlineExceeded);
+    EXPECT_THAT(late.error().message, HasSubstr("had not ended after 100 ms"));
+
+    const Result<Generation> next = client.generate(prompt("b"));
+    ASSERT_TRUE(next.ok()) << next.error().message;
+    EXPECT_EQ(next.value().text, "xx");
+    EXPECT_EQ(server.num_cancels(), 1u);
+}
+
+TEST(Client, ServerDyingMidStreamIsAnErrorAfterTheChunksThatCame) {
+    MockAfdd server([](size_t, const Generate&) {
+        MockAnswer answer = steady_answer(3, milliseconds(0), milliseconds(1));
+        answer.end = MockAnswer::End::kDisconnect;
+        return answer;
+    });
+    Client client = connect_to(server);
+    std::string text;
+    const Result<Generation> result = client.generate(prompt("a"), [&](const Chunk& chunk) {
+        text += chunk.text();
+        return true;
+    });
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code, Code::kUnavailable);
+    EXPECT_THAT(result.error().message, HasSubstr("closed by afdd before all answers came"));
+    EXPECT_EQ(text, "xxx");
+    EXPECT_FALSE(client.status().ok());
+}
+
+TEST(Client, RefusesGarbageFrames) {
+    MockAfdd server([](size_t, const Generate&) {
+        MockAnswer answer = steady_answer(1, milliseconds(0), milliseconds(0));
+        answer.end = MockAnswer::End::kGarbage;
+        return answer;
+    });
+    Client client = connect_to(server);
+    const Result<Generation> result = client.generate(prompt("a"));
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code, Code::kDataLoss);
+    EXPECT_THAT(result.error().message, HasSubstr("is this the socket of an afdd?"));
+}
+
+TEST(Client, RefusesAnswersOutOfOrderOrWithWrongCounts) {
+    MockAfdd server([](size_t index, const Generate&) {
+        MockAnswer answer = steady_answer(2, milliseconds(0), milliseconds(0));
+        answer.accept = index != 0;
+        answer.num_tokens_invented = 5;
+        return answer;
+    });
+    Client client = connect_to(server);
+    const Result<Generation> unaccepted = client.generate(prompt("a"));
+    ASSERT_FALSE(unaccepted.ok());
+    EXPECT_EQ(unaccepted.error().code, Code::kDataLoss);
+    EXPECT_THAT(unaccepted.error().message, HasSubstr("a chunk before the request was accepted"));
+
+    const Result<Generation> miscounted = client.generate(prompt("b"));
+    ASSERT_FALSE(miscounted.ok());
+    EXPECT_THAT(miscounted.error().message,
+                HasSubstr("chunks with 2 tokens, but finished after 7"));
+}
+
+TEST(Client, StatusDrainAndStop) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    Status status;
+    status.set_model("/models/demo");
+    server.set_status(status);
+    server.set_drain_time(milliseconds(400));
+    Client client = connect_to(server);
+
+    const Result<Status> got = client.status();
+    ASSERT_TRUE(got.ok()) << got.error().message;
+    EXPECT_EQ(got.value().model(), "/models/demo");
+
+    const Result<> impatient = client.drain(milliseconds(1));
+    ASSERT_FALSE(impatient.ok());
+    EXPECT_EQ(impatient.error().code, Code::kDeadlineExceeded);
+    EXPECT_TRUE(client.drain(milliseconds(20'000)).ok());
+    EXPECT_TRUE(client.stop().ok());
+    EXPECT_TRUE(client.wait_closed(milliseconds(20'000)).ok());
+}
+
+TEST(Client, WaitingForAnExitThatDoesNotComeEnds) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    Client client = connect_to(server);
+    const Result<> result = client.wait_closed(milliseconds(10));
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code, Code::kDeadlineExceeded);
+}
+
+TEST(Connection, CarriesSeveralRequestsAtOnce) {
+    // The first request is the slowest: its answers must come, complete, after the others'.
+    MockAfdd server([](size_t index, const Generate&) {
+        return steady_answer(3, milliseconds(index == 0 ? 60 : 1), milliseconds(1));
+    });
+    Result<Connection> connection =
+        Connection::connect({server.socket_path(), ""}, Clock::now() + milliseconds(5000));
+    ASSERT_TRUE(connection.ok()) << connection.error().message;
+    for (uint64_t id = 1; id <= 3; ++id) {
+        Request request;
+        request.set_request_id(id);
+        *request.mutable_generate() = prompt("p");
+        ASSERT_TRUE(connection.value().send(request).ok());
+    }
+    std::vector<uint64_t> finished;
+    std::vector<Response> responses;
+    size_t num_chunks = 0;
+    while (finished.size() < 3) {
+        ASSERT_TRUE(connection.value().receive(responses).ok());
+        for (const Response& response : responses) {
+            num_chunks += response.has_chunk();
+            if (response.has_finished()) finished.push_back(response.request_id());
+        }
+        responses.clear();
+    }
+    EXPECT_EQ(num_chunks, 9u);
+    EXPECT_EQ(finished.back(), 1u);
+}
+
+TEST(Connection, RefusesARequestThatAfddWouldNotTake) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    Client client = connect_to(server);
+    const Result<Generation> result = client.generate(prompt(std::string(kFrameBytesMax, 'a')));
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code, Code::kInvalidArgument);
+    EXPECT_THAT(result.error().message, HasSubstr("shorten the prompt"));
+    EXPECT_TRUE(client.status().ok());
+}
+
+class ConnectFailure : public ::testing::Test {
+  protected:
+    // A directory of our own as XDG_RUNTIME_DIR.
+    void SetUp() override {
+        std::string name = (std::filesystem::temp_directory_path() / "afd-test-XXXXXX").string();
+        ASSERT_NE(mkdtemp(name.data()), nullptr);
+        directory_ = name;
+        std::filesystem::create_directory(directory_ + "/afd");
+        std::filesystem::permissions(directory_ + "/afd", std::filesystem::perms::owner_all);
+        setenv("XDG_RUNTIME_DIR", directory_.c_str(), 1);
+    }
+    void TearDown() override {
+        unsetenv("XDG_RUNTIME_DIR");
+        std::filesystem::remove_all(directory_);
+    }
+
+    // A socket file; with `backlog` < 0 nobody listens on it.
+    int make_socket(const std::string& path, int backlog) {
+        sockaddr_un address = {};
+        address.sun_family = AF_UNIX;
+        std::memcpy(address.sun_path, path.data(), path.size());
+        const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+        EXPECT_TRUE(backlog < 0 || listen(fd, backlog) == 0);
+        return fd;
+    }
+
+    afd::Error connect_error(const std::string& socket, const std::string& instance) {
+        const Result<Endpoint> endpoint = resolve_endpoint(socket, instance);
+        if (!endpoint.ok()) return endpoint.error();
+        const Result<Client> client = Client::connect(endpoint.value(), milliseconds(50));
+        if (!client.ok()) return client.error();
+        return {Code::kOk, "connected"};
+    }
+
+    std::string directory_;
+};
+
+TEST_F(ConnectFailure, NoSuchSocketSaysHowToStartAndWhatElseRuns) {
+    std::ofstream(directory_ + "/afd/other.sock");
+    std::ofstream(directory_ + "/afd/other.control.sock");
+    const afd::Error error = connect_error("", "demo");
+    EXPECT_EQ(error.code, Code::kNotFound);
+    EXPECT_THAT(error.message, HasSubstr("instance 'demo'"));
+    EXPECT_THAT(error.message, HasSubstr(directory_ + "/afd/demo.sock"));
+    EXPECT_THAT(error.message, HasSubstr("start it with: afdd --instance demo"));
+    EXPECT_TRUE(error.message.ends_with("other instances here (--instance): other"))
+        << error.message;
+}
+
+TEST_F(ConnectFailure, StaleSocketIsTold) {
+    close(make_socket(directory_ + "/afd/default.sock", -1));
+    const afd::Error error = connect_error("", "default");
+    EXPECT_EQ(error.code, Code::kUnavailable);
+    EXPECT_THAT(error.message, HasSubstr("nobody listens on this socket"));
+    EXPECT_THAT(error.message, HasSubstr("start it with: afdd --model"));
+}
+
+TEST_F(ConnectFailure, FileThatIsNoSocketIsTold) {
+    const std::string path = directory_ + "/afd/plain.sock";
+    std::ofstream(path).put('x');
+    const afd::Error error = connect_error(path, "");
+    EXPECT_THAT(error.message, HasSubstr("nobody listens on this socket"));
+    EXPECT_THAT(error.message, HasSubstr("check the path given as --socket"));
+}
+
+TEST_F(ConnectFailure, FullBacklogEndsAtTheDeadline) {
+    const std::string path = directory_ + "/afd/full.sock";
+    const int listener = make_socket(path, 0);
+    const Result<Client> first = Client::connect({path, ""}, milliseconds(50));
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    const afd::Error error = connect_error(path, "");
+    EXPECT_EQ(error.code, Code::kDeadlineExceeded);
+    EXPECT_THAT(error.message, HasSubstr("afdd hangs or is stopped"));
+    close(listener);
+}
+
+TEST_F(ConnectFailure, PermissionDeniedNamesTheReason) {
+    const afd::Error error = explain_connect_failure({"/run/x.sock", ""}, EACCES);
+    EXPECT_EQ(error.code, Code::kPermissionDenied);
+    EXPECT_THAT(error.message, HasSubstr("use the client as that user"));
+}
+
+TEST_F(ConnectFailure, DirectoryThatOthersMayEnterIsNotTrusted) {
+    std::filesystem::permissions(directory_ + "/afd", std::filesystem::perms::all);
+    const afd::Error error = connect_error("", "default");
+    EXPECT_EQ(error.code, Code::kPermissionDenied);
+    EXPECT_THAT(error.message, HasSubstr("must belong to this user with mode 0700"));
+}
+
+TEST_F(ConnectFailure, BadInstanceNamesAndLongPathsAreTold) {
+    for (const char* name : {"", "a/b", "../x", "a.control", "-a", "sp ace"}) {
+        const afd::Error error = connect_error("", name);
+        EXPECT_EQ(error.code, Code::kInvalidArgument) << name;
+        EXPECT_THAT(error.message, HasSubstr("must be 1 to 48 letters")) << name;
+    }
+    const afd::Error error = connect_error("/tmp/" + std::string(120, 'x'), "");
+    EXPECT_EQ(error.code, Code::kInvalidArgument);
+    EXPECT_THAT(error.message, HasSubstr("the kernel takes at most 107"));
+}
+
+TEST_F(ConnectFailure, InstancePathsFollowTheRule) {
+    const Result<InstancePaths> paths = instance_paths("demo");
+    ASSERT_TRUE(paths.ok());
+    EXPECT_EQ(paths.value().client_socket, directory_ + "/afd/demo.sock");
+    EXPECT_EQ(paths.value().control_socket, directory_ + "/afd/demo.control.sock");
+    EXPECT_EQ(paths.value().lock_file, directory_ + "/afd/demo.lock");
+    unsetenv("XDG_RUNTIME_DIR");
+    EXPECT_EQ(instance_paths("demo").value().client_socket,
+              "/tmp/afd-" + std::to_string(getuid()) + "/demo.sock");
+}
+
+}  // namespace
+}  // namespace afd::client

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/clients/mock_afdd.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "proto/check.h"
+
+namespace afd::testing {
+
+MockAnswer steady_answer(size_t num_chunks, milliseconds first, milliseconds gap) {
+    MockAnswer answer;
+    answer.chunks.resize(num_chunks);
+    for (size_t i = 0; i < num_chunks; ++i) answer.chunks[i].after = i == 0 ? first : gap;
+    return answer;
+}
+
+MockAfdd::MockAfdd(Plan plan, std::string instance)
+    : plan_(std::move(plan)), instance_(std::move(instance)) {
+    std::string name = (std::filesystem::temp_directory_path() / "mock-afdd-XXXXXX").string();
+    AFD_ASSERT(mkdtemp(name.data()) != nullptr, "mkdtemp %s", name.c_str());
+    directory_ = name;
+    std::filesystem::create_directory(directory_ + "/afd");
+    std::filesystem::permissions(directory_ + "/afd", std::filesystem::perms::owner_all);
+    status_.set_instance(instance_);
+    status_.set_state("ready");
+
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    const std::string path = socket_path();
+    AFD_ASSERT(path.size() < sizeof(address.sun_path), "path %s", path.c_str());
+    std::memcpy(address.sun_path, path.data(), path.size());
+    listener_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool listening =
+        bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
+        listen(listener_, 16) == 0;
+    AFD_ASSERT(listening, "listen at %s: %s", path.c_str(), std::strerror(errno));
+    wake_fd_ = eventfd(0, EFD_CLOEXEC);
+    thread_ = std::thread([this] { serve(); });
+}
+
+MockAfdd::~MockAfdd() {
+    stopping_.store(true, std::memory_order_release);
+    const uint64_t one = 1;
+    AFD_ASSERT(write(wake_fd_, &one, sizeof(one)) == sizeof(one), "wake the mock");
+    thread_.join();
+    if (listener_ >= 0) close(listener_);
+    close(wake_fd_);
+    std::filesystem::remove_all(directory_);
+}
+
+void MockAfdd::stall_once(size_t index, milliseconds after, milliseconds duration) {
+    const std::lock_guard lock(mutex_);
+    stall_index_ = index;
+    stall_after_ = after;
+    stall_duration_ = duration;
+}
+
+std::vector<client::Generate> MockAfdd::generates() const {
+    const std::lock_guard lock(mutex_);
+    return generates_;
+}
+
+size_t MockAfdd::num_cancels() const {
+    const std::lock_guard lock(mutex_);
+    return num_cancels_;
+}
+
+void MockAfdd::serve() {
+    while (!stopping_.load(std::memory_order_acquire)) {
+        wait_and_read();
+        while (!events_.empty() && events_.begin()->first <= Clock::now()) {
+            auto node = events_.extract(events_.begin());
+            node.mapped().action();
+        }
+    }
+    while (!peers_.empty()) disconnect(peers_.begin()->first);
+}
+
+void MockAfdd::wait_and_read() {
+    std::vector<pollfd> items = {{wake_fd_, POLLIN, 0}, {listener_, POLLIN, 0}};
+    std::vector<uint64_t> peer_ids;
+    for (const auto& [peer_id, peer] : peers_) {
+        items.push_back({peer.fd, POLLIN, 0});
+        peer_ids.push_back(peer_id);
+    }
+    timespec timeout = {3600, 0};
+    if (!events_.empty()) {
+        const auto left = std::max(events_.begin()->first - Clock::now(), Clock::duration(0));
+        timeout.tv_sec = std::chrono::duration_cast<std::chrono::seconds>(left).count();
+        timeout.tv_nsec = (left % std::chrono::seconds(1)).count();
+    }
+    if (ppoll(items.data(), items.size(), &timeout, nullptr) <= 0) return;
+    if (items[1].revents != 0) accept_peer();
+    for (size_t i = 0; i < peer_ids.size(); ++i) {
+        if (items[i + 2].revents != 0) read_peer(peer_ids[i]);
+    }
+}
+
+void MockAfdd::accept_peer() {
+    const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (fd >= 0) peers_[next_peer_id_++].fd = fd;
+}
+
+void MockAfdd::read_peer(uint64_t peer_id) {
+    const auto found = peers_.find(peer_id);
+    if (found == peers_.end()) return;
+    std::array<char, 16384> buffer;
+    const ssize_t n = recv(found->second.fd, buffer.data(), buffer.size(), 0);
+    if (n <= 0) return disconnect(peer_id);
+    found->second.reader.append(std::span(buffer).first(static_cast<size_t>(n)));
+    while (true) {
+        const auto it = peers_.find(peer_id);  // A request may have closed the connection.
+        if (it == peers_.end()) return;
+        const auto frame = it->second.reader.next();
+        if (!frame.ok() || !frame.value().has_value()) return;
+        client::Request request;
+        AFD_ASSERT(request.ParseFromString(std::string(*frame.value())), "a client's bad request");
+        handle(peer_id, request);
+    }
+}
+
+void MockAfdd::handle(uint64_t peer_id, const client::Request& request) {
+    const uint64_t id = request.request_id();
+    client::Response response;
+    response.set_request_id(id);
+    switch (request.body_case()) {
+        case client::Request::kGenerate:
+            return generate(peer_id, request);
+        case client::Request::kCancel:
+            return cancel(peer_id, request);
+        case client::Request::kStatus:
+            *response.mutable_status() = status_;
+            return send(peer_id, response);
+        case client::Request::kDrain:
+            return at(
+                Clock::now() + drain_time_, peer_id, id, [=, this] { send_done(peer_id, id); });
+        case client::Request::kStop:
+            send_done(peer_id, id);
+            return at(Clock::now() + milliseconds(20), peer_id, 0, [this] {
+                close(std::exchange(listener_, -1));
+                while (!peers_.empty()) disconnect(peers_.begin()->first);
+            });
+        default:
+            return disconnect(peer_id);
+    }
+}
+
+void MockAfdd::generate(uint64_t peer_id, const client::Request& request) {
+    const Clock::time_point now = Clock::now();
+    size_t index = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        index = generates_.size();
+        generates_.push_back(request.generate());
+        if (index == stall_index_) {
+            at(now + stall_after_, peer_id, 0, [duration = stall_duration_] {
+                std::this_thread::sleep_for(duration);
+            });
+        }
+    }
+    const MockAnswer answer = plan_(index, request.generate());
+    const uint64_t id = request.request_id();
+    num_tokens_sent_[id] = 0;
+    if (answer.accept) {
+        client::Response response;
+        response.set_request_id(id);
+        client::Accepted& accepted = *response.mutable_accepted();
+        const client::Sampling& sampling = request.generate().sampling();
+        accepted.set_seed(sampling.has_seed() ? sampling.seed() : 4242);
+        accepted.set_num_prompt_tokens(3);
+        if (request.generate().return_token_ids()) {
+            for (uint32_t token : {1, 2, 3}) accepted.add_prompt_ids(token);
+        }
+        send(peer_id, response);
+    }
+    Clock::time_point when = now;
+    uint32_t num_tokens = 0;
+    for (const MockChunk& chunk : answer.chunks) {
+        when += chunk.after;
+        client::Response response;
+        response.set_request_id(id);
+        response.mutable_chunk()->set_text(chunk.text);
+        response.mutable_chunk()->set_num_tokens(chunk.num_tokens);
+        for (uint32_t i = 0; i < chunk.num_tokens; ++i) {
+            if (request.generate().return_token_ids()) {
+                response.mutable_chunk()->add_token_ids(100 + num_tokens + i);
+            }
+            if (request.generate().return_logprobs()) response.mutable_chunk()->add_logprobs(-0.5F);
+        }
+        num_tokens += chunk.num_tokens;
+        at(when, peer_id, id, [=, this] {
+            num_tokens_sent_[id] += response.chunk().num_tokens();
+            send(peer_id, response);
+        });
+    }
+    schedule_end(peer_id, id, when, answer, num_tokens);
+}
+
+void MockAfdd::schedule_end(uint64_t peer_id,
+                            uint64_t request_id,
+                            Clock::time_point when,
+                            const MockAnswer& answer,
+                            uint32_t num_tokens) {
+    client::Response response;
+    response.set_request_id(request_id);
+    switch (answer.end) {
+        case MockAnswer::End::kFinished:
+            response.mutable_finished()->set_reason(client::LENGTH);
+            response.mutable_finished()->set_num_prompt_tokens(3);
+            response.mutable_finished()->set_num_output_tokens(num_tokens +
+                                                               answer.num_tokens_invented);
+            return at(when, peer_id, request_id, [=, this] { send(peer_id, response); });
+        case MockAnswer::End::kError:
+            response.mutable_error()->set_code(static_cast<uint32_t>(answer.error.code));
+            response.mutable_error()->set_message(answer.error.message);
+            return at(when, peer_id, request_id, [=, this] { send(peer_id, response); });
+        case MockAnswer::End::kDisconnect:
+            return at(when, peer_id, request_id, [=, this] { disconnect(peer_id); });
+        case MockAnswer::End::kGarbage:
+            return at(when, peer_id, request_id, [=, this] {
+                send_bytes(peer_id, "HTTP/1.1 400 Bad Request\r\n\r\n");
+            });
+        case MockAnswer::End::kNothing:
+            return;
+    }
+}
+
+void MockAfdd::cancel(uint64_t peer_id, const client::Request& request) {
+    const uint64_t target = request.cancel().target();
+    {
+        const std::lock_guard lock(mutex_);
+        ++num_cancels_;
+    }
+    std::erase_if(events_, [&](const auto& item) {
+        return item.second.peer_id == peer_id && item.second.request_id == target;
+    });
+    send_done(peer_id, request.request_id());
+    client::Response response;
+    response.set_request_id(target);
+    response.mutable_finished()->set_reason(client::CANCELLED);
+    response.mutable_finished()->set_num_output_tokens(num_tokens_sent_[target]);
+    send(peer_id, response);
+}
+
+void MockAfdd::at(Clock::time_point when,
+                  uint64_t peer_id,
+                  uint64_t request_id,
+                  std::function<void()> action) {
+    events_.emplace(when, Event{peer_id, request_id, std::move(action)});
+}
+
+void MockAfdd::send(uint64_t peer_id, const client::Response& response) {
+    std::string bytes;
+    append_frame(response, bytes);
+    send_bytes(peer_id, bytes);
+}
+
+void MockAfdd::send_bytes(uint64_t peer_id, const std::string& bytes) {
+    const auto found = peers_.find(peer_id);
+    if (found == peers_.end()) return;
+    // A client that has left is no matter for the mock.
+    [[maybe_unused]] const ssize_t n =
+        ::send(found->second.fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+}
+
+void MockAfdd::send_done(uint64_t peer_id, uint64_t request_id) {
+    client::Response response;
+    response.set_request_id(request_id);
+    response.mutable_done();
+    send(peer_id, response);
+}
+
+void MockAfdd::disconnect(uint64_t peer_id) {
+    const auto found = peers_.find(peer_id);
+    if (found == peers_.end()) return;
+    close(found->second.fd);
+    peers_.erase(found);
+    std::erase_if(events_, [&](const auto& item) {
+        return item.second.peer_id == peer_id && item.second.request_id != 0;
+    });
+}
+
+}  // namespace afd::testing

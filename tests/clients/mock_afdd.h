@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// MockAfdd: a thread that speaks proto/client.proto on a Unix socket in a directory of its own and
+// answers by script: which chunk when, and how it ends. With its known delays the tests check what
+// the clients measure and say. It is no afdd: it checks little and knows no model.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "proto/client.pb.h"
+#include "proto/frame.h"
+#include "proto/status.h"
+
+namespace afd::testing {
+
+using std::chrono::milliseconds;
+
+struct MockChunk {
+    milliseconds after{0};  // Since the previous chunk, or since the request for the first.
+    uint32_t num_tokens = 1;
+    std::string text = "x";
+};
+
+struct MockAnswer {
+    enum class End {
+        kFinished,    // Finished (LENGTH), right after the last chunk.
+        kError,       // Error with `error`.
+        kNothing,     // Silence.
+        kDisconnect,  // The connection is closed.
+        kGarbage,     // Bytes that are no frame.
+    };
+    std::vector<MockChunk> chunks;
+    End end = End::kFinished;
+    afd::Error error{Code::kResourceExhausted, "the mock is full"};
+    bool accept = true;
+    // Finished tells this many tokens more than were sent.
+    uint32_t num_tokens_invented = 0;
+};
+
+// `num_chunks` chunks, the first after `first`, the others `gap` apart.
+MockAnswer steady_answer(size_t num_chunks, milliseconds first, milliseconds gap);
+
+class MockAfdd {
+  public:
+    // What to answer to the `index`-th Generate since the start (0, 1, ...).
+    using Plan = std::function<MockAnswer(size_t index, const client::Generate& request)>;
+
+    // Listens at <directory>/afd/<instance>.sock when this returns; `directory` is fit for
+    // XDG_RUNTIME_DIR and removed at the end.
+    explicit MockAfdd(Plan plan, std::string instance = "default");
+    ~MockAfdd();
+
+    MockAfdd(const MockAfdd&) = delete;
+    MockAfdd& operator=(const MockAfdd&) = delete;
+
+    std::string directory() const { return directory_; }
+    std::string socket_path() const { return directory_ + "/afd/" + instance_ + ".sock"; }
+
+    // What a status request gets. Not to be called while a client may ask.
+    void set_status(const client::Status& status) { status_ = status; }
+    // How long Drain takes.
+    void set_drain_time(milliseconds time) { drain_time_ = time; }
+    // The thread does nothing for `duration`, once, starting `after` the `index`-th Generate came:
+    // neither reads nor sends, as a stopped process.
+    void stall_once(size_t index, milliseconds after, milliseconds duration);
+
+    std::vector<client::Generate> generates() const;
+    size_t num_cancels() const;
+
+  private:
+    using Clock = std::chrono::steady_clock;
+    struct Peer {
+        int fd = -1;
+        FrameReader reader;
+    };
+    struct Event {
+        uint64_t peer_id = 0;
+        uint64_t request_id = 0;  // 0: belongs to no request.
+        std::function<void()> action;
+    };
+
+    void serve();
+    void wait_and_read();
+    void accept_peer();
+    void read_peer(uint64_t peer_id);
+    void handle(uint64_t peer_id, const client::Request& request);
+    void generate(uint64_t peer_id, const client::Request& request);
+    void cancel(uint64_t peer_id, const client::Request& request);
+    void schedule_end(uint64_t peer_id,
+                      uint64_t request_id,
+                      Clock::time_point when,
+                      const MockAnswer& answer,
+                      uint32_t num_tokens);
+    void at(Clock::time_point when,
+            uint64_t peer_id,
+            uint64_t request_id,
+            std::function<void()> action);
+    void send(uint64_t peer_id, const client::Response& response);
+    void send_bytes(uint64_t peer_id, const std::string& bytes);
+    void send_done(uint64_t peer_id, uint64_t request_id);
+    void disconnect(uint64_t peer_id);
+
+    Plan plan_;
+    std::string instance_;
+    std::string directory_;
+    client::Status status_;
+    milliseconds drain_time_{0};
+    int listener_ = -1;
+    int wake_fd_ = -1;
+    std::atomic<bool> stopping_{false};
+
+    // Of the thread.
+    std::map<uint64_t, Peer> peers_;
+    uint64_t next_peer_id_ = 1;
+    std::multimap<Clock::time_point, Event> events_;
+    std::map<uint64_t, uint32_t> num_tokens_sent_;  // By request_id.
+
+    mutable std::mutex mutex_;  // Guards what follows.
+    std::vector<client::Generate> generates_;
+    size_t num_cancels_ = 0;
+    size_t stall_index_ = SIZE_MAX;
+    milliseconds stall_after_{0};
+    milliseconds stall_duration_{0};
+
+    std::thread thread_;  // Last: starts when everything else is there.
+};
+
+}  // namespace afd::testing
