@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Config: every option of afdd, resolved. Workers have no configuration of their own; they get
+// what concerns them in the Welcome.
+//
+// One table (config_options.h) describes each option once: name, default, unit, bounds, meaning.
+// From it come the TOML keys (`ffn_workers = 2`), the environment variables (AFD_FFN_WORKERS)
+// and the flags (--ffn-workers). Precedence:
+//
+//   flag > environment > configuration file > --demo > default
+//
+// The file is --config FILE or AFD_CONFIG; else the first that exists of ./afd.toml,
+// $XDG_CONFIG_HOME/afd/config.toml (~/.config without it) and /etc/afd/afd.toml. With --demo only
+// a file that is named is read.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "proto/status.h"
+
+namespace afd::daemon {
+
+// Defaults and meanings are in config_options.cc.
+struct Config {
+    std::string model;
+    std::string instance;
+    std::string topology;
+    uint64_t attention_workers = 0;  // A
+    uint64_t ffn_workers = 0;        // F; ignored when colocated
+    uint64_t micro_batches = 0;      // M
+    uint64_t micro_batch_size = 0;   // BS
+    uint64_t kv_tokens = 0;
+    uint64_t max_sequences = 0;
+    uint64_t max_queue = 0;
+    uint64_t attention_threads = 0;
+    uint64_t ffn_threads = 0;
+    std::string numeric_class;
+    uint64_t spin_us = 0;
+    std::string ffn_policy;
+    uint64_t gather_us = 0;
+    uint64_t wait_report_ms = 0;
+    uint64_t round_timeout_ms = 0;
+    uint64_t hang_timeout_ms = 0;
+    uint64_t restart_first_ms = 0;
+    uint64_t restart_max_ms = 0;
+    uint64_t restart_reset_ms = 0;
+    uint64_t start_attempts = 0;
+    uint64_t drain_timeout_ms = 0;
+    uint64_t output_buffer_kib = 0;
+    std::string pin;
+    std::string socket;
+    std::string log_level;
+    std::string log_format;
+    bool spawn = true;
+
+    bool colocated() const { return topology == "colocated"; }
+    // F as the windows count it: 0 when colocated.
+    uint32_t num_ffn_workers() const {
+        return colocated() ? 0 : static_cast<uint32_t>(ffn_workers);
+    }
+    uint32_t num_attention_workers() const { return static_cast<uint32_t>(attention_workers); }
+};
+
+struct ResolvedConfig {
+    Config config;
+    // Option name -> where its value came from: "default", "--demo", "afd.toml:3",
+    // "AFD_FFN_WORKERS", "--ffn-workers".
+    std::map<std::string, std::string> origins;
+};
+
+// What the configuration is resolved from; main() takes it from the process, tests make it up.
+struct ConfigSources {
+    // Option name -> text, as given with flags.
+    std::map<std::string, std::string> flags;
+    // The whole environment, name -> value.
+    std::map<std::string, std::string> environment;
+    // --config; empty: AFD_CONFIG, else the default places.
+    std::string config_file;
+    // --demo.
+    bool demo = false;
+    // Directory of the demo model; needed with `demo` only.
+    std::string demo_model;
+    // Places to look when no file is named, in order.
+    std::vector<std::string> default_files;
+};
+
+// Errors (kInvalidArgument, kNotFound), each naming the option or the line and column of the
+// file, the value, its origin and what is allowed.
+Result<ResolvedConfig> resolve_config(const ConfigSources& sources);
+
+// The resolved values as a TOML file, each line with its origin as a comment. Reading it back
+// gives the same configuration.
+std::string describe_config(const ResolvedConfig& resolved);
+
+// The default places of the configuration file for this environment, in order.
+std::vector<std::string> default_config_files(
+    const std::map<std::string, std::string>& environment);
+
+}  // namespace afd::daemon

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Exit codes of afdd, the same in --help and in the operations guide.
+
+#include <array>
+
+namespace afd::daemon {
+
+enum class ExitCode : int {
+    kOk = 0,
+    kUsage = 2,
+    kModel = 3,
+    kSharedMemory = 4,
+    kInUse = 5,
+    kDrainTimedOut = 6,
+    kWorkerFailed = 7,
+};
+
+struct ExitCodeText {
+    ExitCode code;
+    const char* text;
+};
+
+inline constexpr std::array<ExitCodeText, 7> kExitCodes = {{
+    {ExitCode::kOk, "ended as asked, everything accepted was finished"},
+    {ExitCode::kUsage, "the command line, environment or configuration file is wrong"},
+    {ExitCode::kModel, "the model directory is missing, incomplete or not supported"},
+    {ExitCode::kSharedMemory, "shared memory cannot be had (is /dev/shm full?)"},
+    {ExitCode::kInUse, "another afdd holds the instance name, or its socket is in use"},
+    {ExitCode::kDrainTimedOut, "asked to end; what was not finished in time was cancelled"},
+    {ExitCode::kWorkerFailed, "a worker fails repeatedly before it is ready"},
+}};
+
+}  // namespace afd::daemon

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// HangDetector: decides from a worker's heartbeat that it hangs. Pure: time is passed in.
+//
+// Silence alone proves nothing: an idle worker sleeps without a beat. It hangs if it makes no
+// progress for the timeout while somebody needs it all that time. The answer makes afdd kill;
+// only the reaped process frees the slot (R8).
+
+#include <cstdint>
+
+#include "schedule/heartbeat.h"
+
+namespace afd::daemon {
+
+class HangDetector {
+  public:
+    // `timeout_ms` 0: never.
+    explicit HangDetector(uint64_t timeout_ms) : timeout_ms_(timeout_ms) {}
+
+    // Looks at the worker at `now_ms` (steady). `is_needed`: it has work, by its own word or by
+    // that of somebody who waits for it.
+    // Returns whether it hangs.
+    bool observe(const schedule::HeartbeatView& view, bool is_needed, uint64_t now_ms) {
+        silent_ms_ = observer_.observe(view, now_ms * 1000) / 1000;
+        if (!is_needed) needed_since_ms_ = now_ms;
+        needed_ms_ = now_ms - needed_since_ms_;
+        return timeout_ms_ != 0 && silent_ms_ >= timeout_ms_ && needed_ms_ >= timeout_ms_;
+    }
+
+    // As of the last look: time without progress.
+    uint64_t silent_ms() const { return silent_ms_; }
+
+    // A new process has the slot since `now_ms`.
+    void restart(uint64_t now_ms) {
+        observer_ = {};
+        silent_ms_ = 0;
+        needed_since_ms_ = now_ms;
+    }
+
+  private:
+    const uint64_t timeout_ms_;
+    schedule::HeartbeatObserver observer_;
+    uint64_t silent_ms_ = 0;
+    uint64_t needed_since_ms_ = 0;
+    uint64_t needed_ms_ = 0;
+};
+
+}  // namespace afd::daemon

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/instance_geometry.h"
+
+#include <algorithm>
+
+namespace afd::daemon {
+
+Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
+                                         const control::Geometry& instance) {
+    constexpr uint32_t kBf16Bytes = 2;
+    const auto row_bytes = static_cast<uint32_t>(
+        schedule::round_up(uint64_t{model.hidden} * kBf16Bytes, schedule::kTokenAlignBytes));
+    schedule::Geometry geometry;
+    geometry.num_sessions = instance.num_sessions();
+    geometry.num_micro_batches = instance.num_micro_batches();
+    geometry.micro_batch_size = instance.micro_batch_size();
+    geometry.selected_expert_num = std::max(1U, model.top_k + model.num_shared_slots());
+    geometry.num_experts = std::max(1U, model.num_experts + model.num_shared_slots());
+    geometry.attn_to_ffn_token_bytes = row_bytes;
+    geometry.ffn_to_attn_token_bytes = row_bytes;
+    geometry.num_ffn_workers = instance.num_ffn_workers();
+    AFD_TRY(schedule::validate(geometry));
+    return geometry;
+}
+
+schedule::InstanceIdentity make_identity(uint64_t instance_id,
+                                         const std::string& model_identity,
+                                         ops::NumericClass numeric_class) {
+    schedule::InstanceIdentity identity;
+    identity.instance_id = instance_id;
+    identity.model_identity = model_identity;
+    identity.numeric_class = std::string(ops::name_of(numeric_class)) + "/r" +
+                             std::to_string(ops::kKernelRevision) + "/bf16";
+    return identity;
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// From a model and the numbers of an instance to what its segments are made of. afdd creates the
+// segments from it and every worker attaches with it, so both call the same functions; what they
+// computed is compared through the segment headers.
+
+#include <cstdint>
+#include <string>
+
+#include "model/config.h"
+#include "ops/numeric_class.h"
+#include "proto/control.pb.h"
+#include "proto/status.h"
+#include "schedule/geometry.h"
+#include "schedule/segment_header.h"
+
+namespace afd::daemon {
+
+// A row in either window is `hidden` bf16 values, rounded up to whole 512 bytes. K1 is top_k and
+// one slot for the shared experts; a model without MoE layers has the slot of its dense MLP.
+// Errors: kInvalidArgument (schedule::validate).
+Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
+                                         const control::Geometry& instance);
+
+// The numeric class as it stands in headers and in the status: instruction set, kernel revision
+// and the type of a window row, as "avx2/r1/bf16".
+schedule::InstanceIdentity make_identity(uint64_t instance_id,
+                                         const std::string& model_identity,
+                                         ops::NumericClass numeric_class);
+
+}  // namespace afd::daemon
