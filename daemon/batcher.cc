@@ -55,7 +55,9 @@ uint32_t Batcher::take(Sequence& sequence,
     while (num_rows > 0 && events_of(sequence, num_rows) > events_left) num_rows /= 2;
     if (num_rows == 0) return 0;
     events_left -= events_of(sequence, num_rows);
-    pieces.push_back({&sequence, sequence.num_scheduled, num_rows});
+    const size_t start_event = sequence.is_started ? 0 : 1;
+    pieces.push_back(
+        {&sequence, sequence.num_scheduled, num_rows, events_of(sequence, num_rows) - start_event});
     sequence.num_scheduled += num_rows;
     ++sequence.num_in_flight;
     return num_rows;

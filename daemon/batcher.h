@@ -24,6 +24,7 @@ struct BatchPiece {
     Sequence* sequence = nullptr;
     uint32_t first_position = 0;
     uint32_t num_rows = 0;
+    size_t events_reserved = 0;  // What its rows can produce, beyond kStarted and kEnd.
 };
 
 class Batcher {

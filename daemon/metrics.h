@@ -22,7 +22,7 @@ enum class Counter : uint32_t {
     kRounds = 1,     // Attention: rounds published. FFN: descriptors acknowledged.
     kSteps = 2,      // Attention: micro-batches carried through all layers. FFN: passes.
     kRows = 3,       // Attention: rows (positions) computed. FFN: as kTokens.
-    kSleeps = 4,     // Times the data thread went to sleep on its doorbell.
+    kWaits = 4,      // Times the data thread found nothing to do.
     kRefused = 5,    // FFN: descriptors that failed validation (layer or ids).
     kComputeUs = 6,  // Time in operators.
     kSequences = 7,  // Attention: sequences running now (goes down, too).

@@ -47,7 +47,11 @@ class FusedMoe {
                                     const FusedMoeConfig& config,
                                     Parallel& parallel);
 
+    // Whether start() may be called for the micro-batch now. Never waits.
+    bool slot_free(uint32_t micro_batch) { return prepare_finalize_->slot_free(micro_batch); }
+
     // Dispatches, and runs the experts at once where they are local and their rows are here.
+    // REQUIRES: slot_free(micro_batch).
     // What `input` points to stays unchanged until finish() returns or the ticket is destroyed.
     // Errors: kInvalidArgument (a size beyond the configuration: field, value, limit; a slot in
     // use), or the parts' own.

@@ -57,8 +57,12 @@ class PrepareFinalize {
     // Constant over the object's life.
     virtual const PrepareFinalizeCapability& capability() const = 0;
 
+    // Whether prepare_async may be called for the slot now. A local part always may; one over
+    // windows not before the slot's last round is acknowledged. Never waits.
+    virtual bool slot_free(uint32_t /*slot*/) { return true; }
+
     // Starts the dispatch of `input` in `slot` and returns without waiting for any peer.
-    // REQUIRES: no live ticket in the slot; what `input` points to stays unchanged until finalize
+    // REQUIRES: slot_free(slot), and no live ticket in it; what `input` points to stays unchanged until finalize
     // or cancel. Errors: as the part says (a dead peer, an id outside the placement).
     virtual Result<Ticket> prepare_async(const MoeInput& input, uint32_t slot) = 0;
 

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/attention_loop.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "proto/check.h"
+
+namespace afd::daemon {
+namespace {
+
+// How often a waiting loop looks at its deadlines although nobody rings.
+constexpr uint64_t kTickUs = 100'000;
+constexpr uint64_t kIdleTickUs = 1'000'000;
+// A wait that goes on is reported again after this long.
+constexpr uint64_t kReportAgainUs = 10'000'000;
+
+}  // namespace
+
+AttentionLoop::AttentionLoop(const Settings& settings,
+                             const Parts& parts,
+                             schedule::AdaptiveWait wait)
+    : settings_(settings),
+      parts_(parts),
+      wait_(wait),
+      sequences_(settings.sequences_max,
+                 parts.attention->config().num_layers,
+                 parts.cache->num_blocks(),
+                 parts.attention->config().context_length),
+      batcher_({settings.num_micro_batches, settings.micro_batch_size}),
+      emitter_(*parts.head,
+               parts.attention->config(),
+               *parts.parallel,
+               *parts.port,
+               parts_.metrics,
+               settings.micro_batch_size),
+      workspace_(parts.attention->config(), settings.micro_batch_size) {
+    micro_batches_.reserve(settings.num_micro_batches);
+    for (uint32_t m = 0; m < settings.num_micro_batches; ++m) {
+        micro_batches_.emplace_back(m, parts.attention->config(), settings.micro_batch_size);
+    }
+}
+
+void AttentionLoop::run() {
+    while (!is_stopping_) {
+        bool progressed = take_commands();
+        progressed |= advance_all();
+        end_finished_sequences();
+        parts_.port->flush();
+        parts_.heartbeat.beat();
+        if (!progressed) wait_for_peers();
+    }
+}
+
+bool AttentionLoop::take_commands() {
+    bool any = false;
+    for (WorkerCommand command; parts_.port->pop_command(command); any = true) {
+        switch (command.kind) {
+            case WorkerCommand::Kind::kAdmit:
+                admit(command.sequence);
+                break;
+            case WorkerCommand::Kind::kCancel:
+                if (Sequence* sequence = sequences_.find(command.sequence_id)) {
+                    mark_ending(*sequence, Code::kCancelled, "");
+                }
+                break;
+            case WorkerCommand::Kind::kShutdown:
+                is_stopping_ = true;
+                break;
+        }
+    }
+    return any;
+}
+
+void AttentionLoop::admit(SequenceRequest* request) {
+    const auto admitted = sequences_.admit(request);
+    if (admitted.ok()) return;
+    WorkerEvent event{.kind = WorkerEvent::Kind::kEnd,
+                      .sequence_id = request->sequence_id,
+                      .code = admitted.error().code,
+                      .sequence = request};
+    event.set_text("%s", admitted.error().message.c_str());
+    AFD_ASSERT(parts_.port->push(event), "the event ring holds one end per sequence");
+}
+
+bool AttentionLoop::advance_all() {
+    bool progressed = false;
+    for (MicroBatch& micro_batch : micro_batches_) progressed |= advance(micro_batch);
+    return progressed;
+}
+
+// One turn of a micro-batch: as far as it gets until it is with the experts, or waits.
+bool AttentionLoop::advance(MicroBatch& micro_batch) {
+    using Stage = MicroBatch::Stage;
+    bool progressed = false;
+    if (micro_batch.stage == Stage::kExperts && parts_.moe->ready(micro_batch.ticket)) {
+        combine(micro_batch);
+        progressed = true;
+    }
+    if (micro_batch.stage == Stage::kIdle) progressed |= fill(micro_batch);
+    if (micro_batch.stage == Stage::kAttention && may_run_layer(micro_batch)) {
+        run_attention(micro_batch);
+        progressed = true;
+    }
+    if (micro_batch.stage == Stage::kDispatch && parts_.moe->slot_free(micro_batch.index())) {
+        dispatch(micro_batch);
+        progressed = true;
+    }
+    return progressed;
+}
+
+bool AttentionLoop::fill(MicroBatch& micro_batch) {
+    if (sequences_.active().empty() || !parts_.moe->slot_free(micro_batch.index())) return false;
+    // Every running sequence can at any time need room for its end.
+    const size_t promised = events_reserved_ + sequences_.active().size();
+    const size_t room = parts_.port->event_room();
+    if (room <= promised) return false;
+    batcher_.fill(sequences_.active(), room - promised, micro_batch.pieces());
+    if (micro_batch.pieces().empty()) return false;
+
+    for (const BatchPiece& piece : micro_batch.pieces()) {
+        Sequence& sequence = *piece.sequence;
+        events_reserved_ += piece.events_reserved;
+        if (sequence.is_started) continue;
+        sequence.is_started = true;
+        parts_.port->push(
+            {.kind = WorkerEvent::Kind::kStarted, .sequence_id = sequence.request->sequence_id});
+    }
+    micro_batch.begin();
+    parts_.head->embed(micro_batch.tokens(), micro_batch.residual());
+    return true;
+}
+
+bool AttentionLoop::may_run_layer(const MicroBatch& micro_batch) const {
+    return std::all_of(
+        micro_batch.pieces().begin(), micro_batch.pieces().end(), [&](const BatchPiece& piece) {
+            return piece.sequence->layer_positions[micro_batch.layer] == piece.first_position;
+        });
+}
+
+void AttentionLoop::run_attention(MicroBatch& micro_batch) {
+    parts_.heartbeat.set_computing();
+    const uint64_t start_us = schedule::steady_now_us();
+    const uint32_t layer = micro_batch.layer;
+    parts_.attention->attention(layer,
+                                micro_batch.attention_batch(),
+                                *parts_.cache,
+                                micro_batch.residual(),
+                                workspace_,
+                                *parts_.parallel);
+    for (const BatchPiece& piece : micro_batch.pieces()) {
+        piece.sequence->layer_positions[layer] = piece.first_position + piece.num_rows;
+    }
+    parts_.attention->pre_ffn(
+        layer, micro_batch.residual(), micro_batch.ffn_input(), workspace_, *parts_.parallel);
+    if (const BatchPiece* piece = micro_batch.find_poisoned()) {
+        mark_ending(*piece->sequence,
+                    Code::kInternal,
+                    "the router's scores are not finite: check the checkpoint's weights");
+    }
+    micro_batch.stage = MicroBatch::Stage::kDispatch;
+    parts_.metrics.add(Counter::kComputeUs, schedule::steady_now_us() - start_us);
+}
+
+void AttentionLoop::dispatch(MicroBatch& micro_batch) {
+    end_wait(micro_batch);
+    auto ticket =
+        parts_.moe->start(micro_batch.moe_input(parts_.attention->num_shared(micro_batch.layer)),
+                          micro_batch.index());
+    if (!ticket.ok()) {
+        fail(micro_batch, ticket.error().code, ticket.error().message.c_str());
+        return;
+    }
+    micro_batch.ticket = std::move(ticket).value();
+    micro_batch.stage = MicroBatch::Stage::kExperts;
+    parts_.metrics.add(Counter::kRounds, 1);
+}
+
+void AttentionLoop::combine(MicroBatch& micro_batch) {
+    end_wait(micro_batch);
+    const auto finished = parts_.moe->finish(std::move(micro_batch.ticket), micro_batch.moe_out());
+    if (!finished.ok()) {
+        fail(micro_batch, finished.error().code, finished.error().message.c_str());
+        return;
+    }
+    model::add_residual(micro_batch.residual(), micro_batch.moe_out());
+    ++micro_batch.layer;
+    micro_batch.stage = MicroBatch::Stage::kAttention;
+    if (micro_batch.layer == parts_.attention->config().num_layers) finish_step(micro_batch);
+}
+
+void AttentionLoop::finish_step(MicroBatch& micro_batch) {
+    for (const BatchPiece& piece : micro_batch.pieces()) {
+        events_reserved_ -= piece.events_reserved;
+        --piece.sequence->num_in_flight;
+    }
+    parts_.heartbeat.set_computing();
+    emitter_.emit(micro_batch);
+    parts_.metrics.add(Counter::kSteps, 1);
+    parts_.metrics.add(Counter::kRows, micro_batch.num_rows());
+    micro_batch.clear();
+}
+
+void AttentionLoop::fail(MicroBatch& micro_batch, Code code, const char* text) {
+    for (const BatchPiece& piece : micro_batch.pieces()) {
+        events_reserved_ -= piece.events_reserved;
+        --piece.sequence->num_in_flight;
+        mark_ending(*piece.sequence, code, text);
+    }
+    micro_batch.ticket = {};
+    micro_batch.clear();
+}
+
+void AttentionLoop::end_finished_sequences() {
+    // Backwards: releasing one closes the gap behind it.
+    for (size_t i = sequences_.active().size(); i-- > 0;) {
+        Sequence& sequence = *sequences_.active()[i];
+        if (sequence.is_ending && sequence.num_in_flight == 0) end_sequence(sequence);
+    }
+    parts_.metrics.set(Counter::kSequences, sequences_.active().size());
+    parts_.metrics.set(Counter::kKvTokens,
+                       uint64_t{sequences_.num_kv_blocks_used()} * model::kKvBlockTokens);
+}
+
+void AttentionLoop::end_sequence(Sequence& sequence) {
+    WorkerEvent event{.kind = WorkerEvent::Kind::kEnd,
+                      .sequence_id = sequence.request->sequence_id,
+                      .code = sequence.end_code,
+                      .stopped = sequence.is_stopped};
+    event.set_text("%s", sequence.end_text);
+    event.sequence = sequences_.release(sequence);
+    AFD_ASSERT(parts_.port->push(event), "the event ring holds one end per sequence");
+}
+
+bool AttentionLoop::may_progress(schedule::Order order) {
+    if (parts_.port->has_command()) return true;
+    if (parts_.windows == nullptr) return false;
+    return std::any_of(
+        micro_batches_.begin(), micro_batches_.end(), [&](const MicroBatch& micro_batch) {
+            switch (micro_batch.stage) {
+                case MicroBatch::Stage::kIdle:
+                case MicroBatch::Stage::kAttention:
+                    return false;
+                case MicroBatch::Stage::kDispatch:
+                    return parts_.windows->is_answered(micro_batch.index(), order);
+                case MicroBatch::Stage::kExperts:
+                    return parts_.moe->ready(micro_batch.ticket) ||
+                           parts_.windows->is_answered(micro_batch.index(), order);
+            }
+            return false;
+        });
+}
+
+void AttentionLoop::wait_for_peers() {
+    const uint64_t now_us = schedule::steady_now_us();
+    watch_waits(now_us);
+    if (is_stopping_) return;
+    const bool is_idle = sequences_.active().empty();
+    if (is_idle) {
+        parts_.heartbeat.set_idle();
+    } else if (parts_.windows != nullptr) {
+        for (const MicroBatch& micro_batch : micro_batches_) {
+            if (micro_batch.wait_start_us == 0) continue;
+            const auto info = parts_.windows->wait_info(micro_batch.index());
+            if (!info) continue;
+            parts_.heartbeat.set_waiting(*info);
+            // A look at every tick, so that a report can tell the age of the peer's heartbeat.
+            static_cast<void>(parts_.transport->peer(static_cast<uint32_t>(info->peer), now_us));
+        }
+    }
+    parts_.port->flush();
+    parts_.metrics.add(Counter::kWaits, 1);
+    wait_.until(now_us + (is_idle ? kIdleTickUs : kTickUs), true, [&](schedule::Order order) {
+        return may_progress(order);
+    });
+}
+
+// R7: every wait for a peer is reported when it lasts, and ends the requests when it lasts too
+// long. The slot itself stays blocked by its lane until it is acknowledged.
+void AttentionLoop::watch_waits(uint64_t now_us) {
+    for (MicroBatch& micro_batch : micro_batches_) {
+        if (micro_batch.stage != MicroBatch::Stage::kDispatch &&
+            micro_batch.stage != MicroBatch::Stage::kExperts) {
+            continue;
+        }
+        if (micro_batch.wait_start_us == 0) micro_batch.wait_start_us = now_us;
+        const uint64_t waited_us = now_us - micro_batch.wait_start_us;
+        const bool is_reported = micro_batch.wait_reported_us != 0;
+        if (waited_us >= settings_.round_timeout_us) {
+            const std::string text = describe(micro_batch, now_us);
+            report_wait(micro_batch, now_us);
+            fail(micro_batch, Code::kDeadlineExceeded, text.c_str());
+        } else if (waited_us >= settings_.wait_report_us &&
+                   (!is_reported || now_us - micro_batch.wait_reported_us >= kReportAgainUs)) {
+            report_wait(micro_batch, now_us);
+        }
+    }
+}
+
+std::string AttentionLoop::describe(const MicroBatch& micro_batch, uint64_t now_us) {
+    if (parts_.windows == nullptr) return {};
+    const auto info = parts_.windows->wait_info(micro_batch.index());
+    if (!info) return {};
+    const schedule::PeerState peer =
+        parts_.transport->peer(static_cast<uint32_t>(info->peer), now_us);
+    return schedule::describe_wait(
+        schedule::Role::kAttention, settings_.session, getpid(), *info, peer);
+}
+
+void AttentionLoop::report_wait(MicroBatch& micro_batch, uint64_t now_us) {
+    WorkerEvent event{.kind = WorkerEvent::Kind::kWait};
+    event.set_text("%s", describe(micro_batch, now_us).c_str());
+    parts_.port->push(event);
+    micro_batch.wait_reported_us = now_us;
+}
+
+void AttentionLoop::end_wait(MicroBatch& micro_batch) {
+    if (micro_batch.wait_reported_us != 0) parts_.port->push({.kind = WorkerEvent::Kind::kWait});
+    micro_batch.wait_start_us = 0;
+    micro_batch.wait_reported_us = 0;
+}
+
+}  // namespace afd::daemon

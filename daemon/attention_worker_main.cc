@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// afd-attention-worker: holds sequences and their KV cache, runs attention, router and sampler, and
+// sends tokens to the experts: through windows to the FFN workers, or, colocated, to its own.
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <optional>
+
+#include "daemon/attention_loop.h"
+#include "daemon/logging.h"
+#include "daemon/worker_control.h"
+#include "daemon/worker_options.h"
+#include "daemon/worker_setup.h"
+#include "model/expert_weights.h"
+#include "ops/fused_moe/grouped_experts.h"
+#include "ops/fused_moe/local_prepare_finalize.h"
+
+namespace afd::daemon {
+namespace {
+
+ops::FusedMoeConfig moe_config(const WorkerSetup& setup) {
+    const model::ModelConfig& model = setup.files.config();
+    const schedule::Geometry& geometry = setup.layout.geometry;
+    return {.hidden = model.hidden,
+            .num_experts = model.num_experts,
+            .top_k = model.top_k,
+            .num_shared = model.num_shared_slots(),
+            .max_num_tokens = geometry.micro_batch_size,
+            .num_micro_batches = geometry.num_micro_batches};
+}
+
+// The experts of a worker that has them in its own process, or of one that sends tokens to the
+// FFN workers: two compositions of the same framework.
+struct MoeParts {
+    std::unique_ptr<ops::ExpertTable> experts;
+    std::unique_ptr<ops::PrepareFinalize> prepare_finalize;
+    std::unique_ptr<ops::Experts> expert_part;
+    WindowPrepareFinalize* windows = nullptr;
+};
+
+Result<MoeParts> make_local_parts(const WorkerSetup& setup, ops::Parallel& parallel) {
+    const model::ModelConfig& config = setup.files.config();
+    const size_t per_layer = model::experts_per_layer(config);
+    AFD_ASSIGN(ops::ExpertTable experts,
+               model::load_experts(setup.files,
+                                   model::all_expert_slots(config),
+                                   config.num_layers * per_layer,
+                                   setup.numeric_class,
+                                   parallel));
+    MoeParts parts;
+    parts.experts = std::make_unique<ops::ExpertTable>(std::move(experts));
+    parts.prepare_finalize = std::make_unique<ops::LocalPrepareFinalize>(moe_config(setup));
+    parts.expert_part = std::make_unique<ops::GroupedExperts>(*parts.experts, per_layer);
+    return parts;
+}
+
+MoeParts make_window_parts(const WorkerSetup& setup,
+                           schedule::DispatchTransport& transport,
+                           uint32_t session) {
+    MoeParts parts;
+    auto windows = std::make_unique<WindowPrepareFinalize>(
+        transport, setup.layout.geometry, setup.placement, session);
+    parts.windows = windows.get();
+    parts.prepare_finalize = std::move(windows);
+    parts.expert_part = std::make_unique<ops::RemoteExperts>();
+    return parts;
+}
+
+// The session's own control segment, and in the disaggregated topology the way to the FFN ranks.
+struct Attached {
+    schedule::Segment control;  // Colocated only; else the transport maps it.
+    std::unique_ptr<schedule::ShmDispatchTransport> transport;
+    schedule::ControlView view;
+};
+
+Result<Attached> attach(const WorkerSetup& setup, uint32_t session) {
+    Attached attached;
+    if (!setup.is_colocated) {
+        AFD_ASSIGN(attached.transport,
+                   schedule::ShmDispatchTransport::attach(setup.attach, session));
+        attached.view = attached.transport->own_control();
+        return attached;
+    }
+    AFD_ASSIGN(attached.control,
+               schedule::Segment::attach(schedule::segment_name(setup.attach.prefix,
+                                                                schedule::Role::kAttention,
+                                                                session,
+                                                                schedule::SegmentKind::kControl),
+                                         setup.layout.attention_control_bytes,
+                                         schedule::Segment::Access::kReadWrite));
+    attached.view = schedule::ControlView(attached.control.data());
+    AFD_ASSIGN(
+        const schedule::SegmentHeader expected,
+        schedule::make_segment_header(
+            setup.layout.geometry, setup.attach.identity, schedule::Role::kAttention, session));
+    AFD_TRY(schedule::check(attached.view.read_only().header(), expected));
+    return attached;
+}
+
+Result<> serve(WorkerControl& control, uint32_t session) {
+    const control::Welcome& welcome = control.welcome();
+    const uint64_t start_us = schedule::steady_now_us();
+    AFD_ASSIGN(WorkerSetup setup, WorkerSetup::make(control, schedule::Role::kAttention, session));
+    AFD_ASSIGN(Attached attached, attach(setup, session));
+    schedule::Heartbeat heartbeat(attached.view.heartbeat_words());
+    heartbeat.start(getpid());
+    setup.metrics().start();
+
+    const std::unique_ptr<ThreadPool> threads = make_thread_pool(welcome);
+    AFD_ASSIGN(const model::AttentionBlock attention,
+               model::AttentionBlock::load(setup.files, setup.numeric_class));
+    AFD_ASSIGN(const model::EmbeddingHead head,
+               model::EmbeddingHead::load(setup.files, setup.numeric_class));
+    AFD_ASSIGN(const model::KvCache cache,
+               model::KvCache::create(setup.files.config(), welcome.kv_tokens()));
+    MoeParts parts;
+    if (setup.is_colocated) {
+        AFD_ASSIGN(parts, make_local_parts(setup, *threads));
+    } else {
+        parts = make_window_parts(setup, *attached.transport, session);
+    }
+    AFD_ASSIGN(ops::FusedMoe moe,
+               ops::FusedMoe::compose(
+                   *parts.prepare_finalize, *parts.expert_part, moe_config(setup), *threads));
+
+    AttentionLoop loop(
+        {.session = session,
+         .num_micro_batches = setup.layout.geometry.num_micro_batches,
+         .micro_batch_size = setup.layout.geometry.micro_batch_size,
+         .sequences_max = welcome.max_sequences(),
+         .wait_report_us = welcome.wait_report_ms() * 1000,
+         .round_timeout_us = welcome.round_timeout_ms() * 1000},
+        {.attention = &attention,
+         .head = &head,
+         .cache = &cache,
+         .moe = &moe,
+         .parallel = threads.get(),
+         .port = &control.port(),
+         .heartbeat = heartbeat,
+         .metrics = setup.metrics(),
+         .windows = parts.windows,
+         .transport = attached.transport.get()},
+        make_wait(welcome, schedule::Doorbell(attached.view.armed(), control.own_doorbell_fd())));
+
+    control::Ready ready;
+    ready.set_kv_tokens(uint64_t{cache.num_blocks()} * model::kKvBlockTokens);
+    ready.set_numeric_class(setup.attach.identity.numeric_class);
+    ready.set_model_identity(setup.files.identity());
+    ready.set_load_us(schedule::steady_now_us() - start_us);
+    control.ready(ready);
+    if (attached.transport != nullptr) attached.transport->ring_peers();
+    loop.run();
+    return {};
+}
+
+int run(int argc, char** argv) {
+    int exit_code = EXIT_SUCCESS;
+    const auto options = parse_worker_options(argc, argv, "attention", &exit_code);
+    if (!options) return exit_code;
+    set_up_logging(
+        "attention-" + std::to_string(options->index), options->log_level, options->log_format);
+    auto control = WorkerControl::connect({.role = control::ATTENTION,
+                                           .index = options->index,
+                                           .control_socket = options->control_socket});
+    if (!control.ok()) {
+        std::fprintf(stderr, "afd-attention-worker: %s\n", control.error().message.c_str());
+        return kExitWorkerFailed;
+    }
+    control.value()->start();
+    if (const auto served = serve(*control.value(), options->index); !served.ok()) {
+        control.value()->fail(served.error());
+    }
+    control.value()->finish();
+    return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace afd::daemon
+
+int main(int argc, char** argv) {
+    return afd::daemon::run(argc, argv);
+}

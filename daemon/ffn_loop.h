@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// FfnLoop: the data thread of an FFN worker. It finds ready descriptors in its window, batches
+// their tokens by expert, runs the experts and returns the rows:
+//
+//   scan -> decide -> take -> FfnWorkerBatching -> grouped FFN -> results -> acknowledge
+//
+// It keeps no state of a round between passes: a successor of a killed worker finds everything
+// that is not acknowledged in the window and executes it again, with the same bits (R3).
+// What sessions write is validated by ReadyScan; bad bytes cost only their descriptor.
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/metrics.h"
+#include "daemon/worker_port.h"
+#include "ops/ffn_worker_batching.h"
+#include "ops/grouped_ffn.h"
+#include "ops/parallel.h"
+#include "ops/workspace.h"
+#include "schedule/adaptive_wait.h"
+#include "schedule/ffn_scheduler.h"
+#include "schedule/ready_scan.h"
+#include "schedule/shm_transport.h"
+
+namespace afd::daemon {
+
+class FfnLoop {
+  public:
+    // What the loop works with; all outlive it.
+    struct Parts {
+        schedule::ShmReturnTransport* transport = nullptr;
+        const schedule::WindowLayout* layout = nullptr;
+        const schedule::ExpertPlacement* placement = nullptr;
+        // Key = layer_id * num_local_experts_per_layer(rank) + local id.
+        const ops::ExpertTable* experts = nullptr;
+        ops::Parallel* parallel = nullptr;
+        WorkerPort* port = nullptr;
+        MetricsWriter metrics;
+    };
+
+    // All memory for the largest pass, A * BS * K1 rows, is reserved here.
+    FfnLoop(const Parts& parts,
+            const schedule::FfnSchedulerConfig& scheduler,
+            schedule::AdaptiveWait wait);
+
+    // Returns after kShutdown.
+    void run();
+
+  private:
+    bool is_shut_down();
+    void execute(std::span<const schedule::ReadyDescriptor> descriptors);
+    void gather_rows();
+    void run_experts();
+    void return_rows();
+    void wait_for_sessions();
+
+    Parts parts_;
+    schedule::AdaptiveWait wait_;
+    schedule::Heartbeat heartbeat_;
+    schedule::ReadyScan scan_;
+    schedule::FfnScheduler scheduler_;
+
+    ops::FfnWorkerBatchingRequest batching_;
+    ops::FfnWorkerBatchingOutput batch_;
+    std::vector<ops::Bf16> gathered_;   // [A * BS * K1, hidden], sorted by expert
+    std::vector<ops::Bf16> results_;    // [A * BS * K1, hidden], in the same order
+    std::vector<int64_t> group_list_;   // [expert_num, 2]
+    std::vector<int32_t> session_ids_;  // [A * BS * K1], and the next three
+    std::vector<int32_t> micro_batch_ids_;
+    std::vector<int32_t> token_ids_;
+    std::vector<int32_t> expert_offsets_;
+    ops::Workspace batching_workspace_;
+    ops::Workspace experts_workspace_;
+};
+
+}  // namespace afd::daemon

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// afd-ffn-worker: holds the weights of its share of the experts, and computes what attention
+// workers dispatch into its window.
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "daemon/ffn_loop.h"
+#include "daemon/logging.h"
+#include "daemon/worker_control.h"
+#include "daemon/worker_options.h"
+#include "daemon/worker_setup.h"
+#include "model/expert_weights.h"
+
+namespace afd::daemon {
+namespace {
+
+Result<ops::ExpertTable> load_shard(const WorkerSetup& setup,
+                                    uint32_t rank,
+                                    ops::Parallel& parallel) {
+    const size_t keys_per_layer = setup.placement.num_local_experts_per_layer(rank);
+    std::vector<model::ExpertSlot> slots;
+    for (const schedule::LocalExpert& local : setup.placement.local_experts(rank)) {
+        slots.push_back({local.layer_id,
+                         local.expert,
+                         local.layer_id * keys_per_layer + static_cast<size_t>(local.local_id)});
+    }
+    return model::load_experts(setup.files,
+                               slots,
+                               setup.placement.num_layers() * keys_per_layer,
+                               setup.numeric_class,
+                               parallel);
+}
+
+Result<> serve(WorkerControl& control, uint32_t rank) {
+    const control::Welcome& welcome = control.welcome();
+    const uint64_t start_us = schedule::steady_now_us();
+    AFD_ASSIGN(WorkerSetup setup, WorkerSetup::make(control, schedule::Role::kFfn, rank));
+    AFD_ASSIGN(const std::unique_ptr<schedule::ShmReturnTransport> transport,
+               schedule::ShmReturnTransport::attach(setup.attach, rank));
+    transport->heartbeat().start(getpid());
+    setup.metrics().start();
+
+    const std::unique_ptr<ThreadPool> threads = make_thread_pool(welcome);
+    AFD_ASSIGN(const ops::ExpertTable experts, load_shard(setup, rank, *threads));
+    AFD_ASSIGN(const schedule::FfnPolicy policy, schedule::parse_ffn_policy(welcome.ffn_policy()));
+    FfnLoop loop({.transport = transport.get(),
+                  .layout = &setup.layout,
+                  .placement = &setup.placement,
+                  .experts = &experts,
+                  .parallel = threads.get(),
+                  .port = &control.port(),
+                  .metrics = setup.metrics()},
+                 {.policy = policy,
+                  .num_sessions = setup.layout.geometry.num_sessions,
+                  .num_micro_batches = setup.layout.geometry.num_micro_batches,
+                  .deadline_us = welcome.gather_us()},
+                 make_wait(welcome, transport->doorbell()));
+
+    control::Ready ready;
+    ready.set_numeric_class(setup.attach.identity.numeric_class);
+    ready.set_model_identity(setup.files.identity());
+    ready.set_load_us(schedule::steady_now_us() - start_us);
+    control.ready(ready);
+    transport->ring_peers();
+    loop.run();
+    return {};
+}
+
+int run(int argc, char** argv) {
+    int exit_code = EXIT_SUCCESS;
+    const auto options = parse_worker_options(argc, argv, "ffn", &exit_code);
+    if (!options) return exit_code;
+    set_up_logging(
+        "ffn-" + std::to_string(options->index), options->log_level, options->log_format);
+    auto control = WorkerControl::connect(
+        {.role = control::FFN, .index = options->index, .control_socket = options->control_socket});
+    if (!control.ok()) {
+        std::fprintf(stderr, "afd-ffn-worker: %s\n", control.error().message.c_str());
+        return kExitWorkerFailed;
+    }
+    control.value()->start();
+    if (const auto served = serve(*control.value(), options->index); !served.ok()) {
+        control.value()->fail(served.error());
+    }
+    control.value()->finish();
+    return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace afd::daemon
+
+int main(int argc, char** argv) {
+    return afd::daemon::run(argc, argv);
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// MicroBatch: one of the M lanes of an attention worker, with the rows that travel in it.
+//
+//   idle --fill--> attention(0) -> dispatch -> experts -> attention(1) -> ... -> experts(L-1)
+//        <------------------------- head, sampling ------------------------------------'
+// All memory is made at start-up for BS rows. Data thread only.
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/batcher.h"
+#include "model/attention_block.h"
+#include "ops/fused_moe/fused_moe.h"
+#include "ops/latent_cache.h"
+#include "ops/tensor_view.h"
+
+namespace afd::daemon {
+
+class MicroBatch {
+  public:
+    enum class Stage {
+        kIdle,       // No rows.
+        kAttention,  // Wants attention of `layer`, once its sequences' earlier rows are there.
+        kDispatch,   // Wants its slot in the windows (R4), then dispatches.
+        kExperts,    // The rows are with the experts.
+    };
+
+    MicroBatch(uint32_t index, const model::ModelConfig& config, uint32_t micro_batch_size);
+
+    // Lays out the rows of `pieces()`. Call after the batcher filled pieces().
+    // Stage: kAttention of layer 0.
+    void begin();
+
+    // Forgets the rows. Stage: kIdle.
+    void clear();
+
+    uint32_t index() const { return index_; }
+    std::vector<BatchPiece>& pieces() { return pieces_; }
+    const std::vector<BatchPiece>& pieces() const { return pieces_; }
+    uint32_t num_rows() const { return num_rows_; }
+
+    // Token ids of the rows, [num_rows].
+    std::span<const int32_t> tokens() const { return {tokens_.data(), num_rows_}; }
+    // Residual stream, [num_rows, hidden].
+    ops::Rows<ops::Bf16> residual();
+    ops::Rows<ops::Bf16> moe_out();
+    ops::AttentionBatch attention_batch() const;
+    // Where the router writes.
+    model::FfnInput ffn_input();
+    // What goes to the experts. `num_shared` of the layer.
+    ops::MoeInput moe_input(uint32_t num_shared) const;
+
+    // The first piece with a row whose router scores were not finite, or null.
+    const BatchPiece* find_poisoned() const;
+
+    Stage stage = Stage::kIdle;
+    uint32_t layer = 0;
+    ops::MoeTicket ticket;          // Stage kExperts.
+    uint64_t wait_start_us = 0;     // Since when it waits for a peer; 0: it does not.
+    uint64_t wait_reported_us = 0;  // When the wait was last reported; 0: not yet.
+
+  private:
+    const uint32_t index_;
+    const uint32_t hidden_;
+    const uint32_t top_k_;
+    uint32_t num_rows_ = 0;
+    std::vector<BatchPiece> pieces_;
+    std::vector<int32_t> tokens_;               // [BS]
+    std::vector<int32_t> positions_;            // [BS]
+    std::vector<int64_t> cache_index_;          // [BS]
+    std::vector<const int32_t*> block_tables_;  // [BS]
+    std::vector<ops::Bf16> residual_;           // [BS, hidden]
+    std::vector<ops::Bf16> ffn_rows_;           // [BS, hidden]: input of the experts
+    std::vector<ops::Bf16> moe_out_;            // [BS, hidden]
+    std::vector<int32_t> topk_ids_;             // [BS, top_k]
+    std::vector<float> topk_weights_;           // [BS, top_k]
+};
+
+}  // namespace afd::daemon

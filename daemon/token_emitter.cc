@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/token_emitter.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+namespace afd::daemon {
+
+TokenEmitter::TokenEmitter(const model::EmbeddingHead& head,
+                           const model::ModelConfig& config,
+                           ops::Parallel& parallel,
+                           WorkerPort& port,
+                           MetricsWriter& metrics,
+                           uint32_t micro_batch_size)
+    : head_(head),
+      parallel_(parallel),
+      port_(port),
+      metrics_(metrics),
+      sampler_(config.vocab_size),
+      hidden_(config.hidden),
+      vocab_size_(config.vocab_size),
+      rows_(size_t{kTileRows} * config.hidden),
+      logits_(size_t{kTileRows} * config.vocab_size) {
+    wanted_.reserve(micro_batch_size);
+}
+
+void TokenEmitter::emit(MicroBatch& micro_batch) {
+    collect(micro_batch);
+    for (size_t first = 0; first < wanted_.size(); first += kTileRows) {
+        const size_t count = std::min<size_t>(kTileRows, wanted_.size() - first);
+        run_tile(micro_batch, std::span(wanted_).subspan(first, count));
+    }
+}
+
+void TokenEmitter::collect(const MicroBatch& micro_batch) {
+    wanted_.clear();
+    uint32_t row = 0;
+    for (const BatchPiece& piece : micro_batch.pieces()) {
+        const SequenceRequest& request = *piece.sequence->request;
+        for (uint32_t i = 0; i < piece.num_rows; ++i, ++row) {
+            const uint32_t position = piece.first_position + i;
+            const bool is_last = position + 1 == piece.sequence->num_tokens();
+            const bool is_prompt = position + 1 < request.num_prompt_tokens;
+            if (piece.sequence->is_ending) continue;
+            if (is_last || (is_prompt && request.prompt_logprobs)) {
+                wanted_.push_back({piece.sequence, row, position});
+            }
+        }
+    }
+}
+
+void TokenEmitter::run_tile(MicroBatch& micro_batch, std::span<const Wanted> tile) {
+    const ops::Rows<ops::Bf16> residual = micro_batch.residual();
+    for (size_t i = 0; i < tile.size(); ++i) {
+        std::memcpy(&rows_[i * hidden_], residual.row(tile[i].row), hidden_ * sizeof(ops::Bf16));
+    }
+    head_.head(ops::make_rows(rows_.data(), tile.size(), hidden_),
+               ops::make_rows(logits_.data(), tile.size(), vocab_size_),
+               parallel_);
+    for (size_t i = 0; i < tile.size(); ++i) {
+        Sequence& sequence = *tile[i].sequence;
+        if (sequence.is_ending) continue;
+        const std::span<const float> logits(&logits_[i * vocab_size_], vocab_size_);
+        const bool is_last = tile[i].position + 1 == sequence.num_tokens();
+        is_last ? sample(sequence, logits) : report_prompt_logprob(tile[i], logits);
+    }
+}
+
+void TokenEmitter::sample(Sequence& sequence, std::span<const float> logits) {
+    SequenceRequest& request = *sequence.request;
+    const model::SamplingParams params{.temperature = request.temperature,
+                                       .top_k = request.top_k,
+                                       .top_p = request.top_p,
+                                       .seed = request.seed,
+                                       .choice = 0};
+    const auto sampled = sampler_.sample(logits, params, sequence.num_tokens());
+    if (!sampled.ok()) {
+        mark_ending(sequence, sampled.error().code, sampled.error().message.c_str());
+        return;
+    }
+    const model::SampledToken token = sampled.value();
+    request.tokens.push_back(token.id);
+    WorkerEvent event{.kind = WorkerEvent::Kind::kToken,
+                      .token = token.id,
+                      .sequence_id = request.sequence_id,
+                      .logprob = token.logprob};
+    AFD_ASSERT(port_.push(event),
+               "no room for the token of sequence %llu",
+               static_cast<unsigned long long>(request.sequence_id));
+    metrics_.add(Counter::kTokens, 1);
+
+    sequence.is_stopped = std::find(request.stop_ids.begin(), request.stop_ids.end(), token.id) !=
+                          request.stop_ids.end();
+    if (sequence.is_stopped || sequence.num_tokens() >= request.max_total_tokens) {
+        mark_ending(sequence, Code::kOk, "");
+    }
+}
+
+void TokenEmitter::report_prompt_logprob(const Wanted& wanted, std::span<const float> logits) {
+    const SequenceRequest& request = *wanted.sequence->request;
+    const uint32_t next = wanted.position + 1;
+    const auto logprob = sampler_.logprob(logits, request.tokens[next]);
+    if (!logprob.ok()) {
+        mark_ending(*wanted.sequence, logprob.error().code, logprob.error().message.c_str());
+        return;
+    }
+    WorkerEvent event{.kind = WorkerEvent::Kind::kPromptLogprob,
+                      .token = next,
+                      .sequence_id = request.sequence_id,
+                      .logprob = logprob.value()};
+    AFD_ASSERT(port_.push(event),
+               "no room for a prompt logprob of sequence %llu",
+               static_cast<unsigned long long>(request.sequence_id));
+}
+
+void mark_ending(Sequence& sequence, Code code, const char* text) {
+    if (sequence.is_ending) return;
+    sequence.is_ending = true;
+    sequence.end_code = code;
+    std::snprintf(sequence.end_text, sizeof(sequence.end_text), "%s", text);
+}
+
+}  // namespace afd::daemon

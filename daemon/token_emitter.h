@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// TokenEmitter: the end of a step: final norm, head and sampling of those rows of a micro-batch
+// that somebody wants logits of, and the events that tell the control thread.
+//
+// A row at position p yields the token at p + 1: a sample, where p is the last known position; the
+// logprob of the prompt's own token, where the request asks for prompt logprobs. Rows go through
+// the head in tiles, so that the logits need little memory however large the micro-batch.
+// Data thread only; nothing here allocates after construction.
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/metrics.h"
+#include "daemon/micro_batch.h"
+#include "daemon/worker_port.h"
+#include "model/embedding_head.h"
+#include "model/sampler.h"
+#include "ops/parallel.h"
+
+namespace afd::daemon {
+
+class TokenEmitter {
+  public:
+    // All outlive the object.
+    TokenEmitter(const model::EmbeddingHead& head,
+                 const model::ModelConfig& config,
+                 ops::Parallel& parallel,
+                 WorkerPort& port,
+                 MetricsWriter& metrics,
+                 uint32_t micro_batch_size);
+
+    // Samples for every sequence of `micro_batch` whose last known token is in it, appends the
+    // token and marks the sequence as ending when it is over (stop token, length, or an error in
+    // the logits). Sequences that are ending already yield nothing.
+    // REQUIRES: the batcher kept room in the port for the events.
+    void emit(MicroBatch& micro_batch);
+
+  private:
+    // Rows of one tile: amortises the pass over lm_head, and its logits stay small.
+    static constexpr uint32_t kTileRows = 32;
+
+    struct Wanted {
+        Sequence* sequence = nullptr;
+        uint32_t row = 0;
+        uint32_t position = 0;
+    };
+
+    void collect(const MicroBatch& micro_batch);
+    void run_tile(MicroBatch& micro_batch, std::span<const Wanted> tile);
+    void sample(Sequence& sequence, std::span<const float> logits);
+    void report_prompt_logprob(const Wanted& wanted, std::span<const float> logits);
+
+    const model::EmbeddingHead& head_;
+    ops::Parallel& parallel_;
+    WorkerPort& port_;
+    MetricsWriter& metrics_;
+    model::Sampler sampler_;
+    const uint32_t hidden_;
+    const uint32_t vocab_size_;
+    std::vector<Wanted> wanted_;
+    std::vector<ops::Bf16> rows_;  // [kTileRows, hidden]
+    std::vector<float> logits_;    // [kTileRows, vocab_size]
+};
+
+// Marks `sequence` as ending; the first reason counts. `text` may be empty.
+void mark_ending(Sequence& sequence, Code code, const char* text);
+
+}  // namespace afd::daemon

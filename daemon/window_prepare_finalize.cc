@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/window_prepare_finalize.h"
+
+#include <fmt/format.h>
+
+#include "ops/combine.h"
+
+namespace afd::daemon {
+
+WindowPrepareFinalize::WindowPrepareFinalize(schedule::DispatchTransport& transport,
+                                             const schedule::Geometry& geometry,
+                                             const schedule::ExpertPlacement& placement,
+                                             uint32_t session)
+    : geometry_(geometry),
+      placement_(placement),
+      session_(session),
+      capability_{.name = "afd-window",
+                  .activation_format = ops::ActivationFormat::kRemote,
+                  .reduces = ops::bit(ops::WeightAndReduceKind::kDelegate),
+                  .is_asynchronous = true,
+                  .max_in_flight = geometry.num_micro_batches},
+      rounds_(geometry.num_micro_batches) {
+    lanes_.reserve(geometry.num_micro_batches);
+    for (uint32_t m = 0; m < geometry.num_micro_batches; ++m) {
+        lanes_.emplace_back(transport, geometry, m);
+    }
+}
+
+Result<ops::Ticket> WindowPrepareFinalize::prepare_async(const ops::MoeInput& input,
+                                                         uint32_t slot) {
+    schedule::DispatchLane& lane = lanes_[slot];
+    const uint32_t num_experts = placement_.num_experts(input.layer_id) - input.num_shared;
+    for (size_t i = 0; i < size_t{input.num_tokens} * input.top_k; ++i) {
+        if (input.topk_ids[i] >= static_cast<int32_t>(num_experts)) {
+            return Error{Code::kInternal,
+                         fmt::format("layer {}: expert {} was chosen, the layer has {}",
+                                     input.layer_id,
+                                     input.topk_ids[i],
+                                     num_experts)};
+        }
+    }
+
+    lane.begin(static_cast<int32_t>(input.layer_id));
+    for (uint32_t token = 0; token < input.num_tokens; ++token) {
+        const std::span row = std::as_bytes(std::span(input.x.row(token), input.x.num_cols));
+        for (uint32_t k = 0; k < input.num_slots(); ++k) {
+            const int32_t id = k < input.top_k
+                                   ? input.topk_ids[size_t{token} * input.top_k + k]
+                                   : static_cast<int32_t>(num_experts + k - input.top_k);
+            if (id < 0) continue;
+            lane.put(placement_.choose(input.layer_id, static_cast<uint32_t>(id), session_),
+                     token,
+                     k,
+                     row);
+        }
+    }
+    const int32_t round = lane.publish(schedule::DispatchMode::kAsync);
+    rounds_[slot] = {input, num_experts};
+    return ops::Ticket(this, slot, static_cast<uint64_t>(round));
+}
+
+bool WindowPrepareFinalize::finalized(const ops::Ticket& ticket) const {
+    schedule::DispatchLane& lane = lanes_[ticket.slot()];
+    if (lane.poll() != schedule::RoundState::kPending) return true;
+    // Acknowledged without all results: finalize() says so instead of waiting for ever.
+    return lane.acknowledged(schedule::Order::kAcquire) &&
+           lane.poll() == schedule::RoundState::kPending;
+}
+
+Result<void> WindowPrepareFinalize::finalize(ops::Ticket&& ticket,
+                                             const ops::TopKWeightAndReduce&,
+                                             ops::Rows<ops::Bf16> out) {
+    const uint32_t slot = ticket.slot();
+    ticket.release();
+    schedule::DispatchLane& lane = lanes_[slot];
+    const Round& round = rounds_[slot];
+    const schedule::RoundState state = lane.poll();
+    if (state == schedule::RoundState::kRefused) {
+        return Error{Code::kUnavailable,
+                     fmt::format("layer {}: the FFN worker refused micro-batch {} (round {})",
+                                 lane.layer_id(),
+                                 slot,
+                                 lane.round())};
+    }
+    if (state != schedule::RoundState::kReady) {
+        return Error{Code::kDataLoss,
+                     fmt::format("layer {}: an FFN worker acknowledged micro-batch {} (round {}) "
+                                 "without all of its results",
+                                 lane.layer_id(),
+                                 slot,
+                                 lane.round())};
+    }
+    const size_t row_bytes = geometry_.ffn_to_attn_token_bytes;
+    ops::combine({.num_tokens = round.input.num_tokens,
+                  .top_k = round.input.top_k,
+                  .num_shared = round.input.num_shared,
+                  .topk_ids = round.input.topk_ids,
+                  .num_experts = round.num_experts,
+                  .topk_weights = round.input.topk_weights,
+                  .rows = lane.row(0, 0).data(),
+                  .token_stride_bytes = row_bytes * geometry_.selected_expert_num,
+                  .slot_stride_bytes = row_bytes,
+                  .row_index = nullptr,
+                  .out = out});
+    return {};
+}
+
+void WindowPrepareFinalize::cancel(uint32_t slot, uint64_t) {
+    // Nothing to undo: the lane blocks the slot until its peers have acknowledged (R7).
+    rounds_[slot].input = {};
+}
+
+}  // namespace afd::daemon

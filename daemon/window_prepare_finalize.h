@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// WindowPrepareFinalize: dispatch and combine of the fused-MoE framework over the windows of the
+// FFN workers (the AFD path). Composed with ops::RemoteExperts.
+//
+// prepare_async() writes every token's row and local expert id into the window of the rank that
+// the placement chooses, slot [session][micro_batch][token][k], and publishes. The results come
+// back into this session's own window; finalize() weights and sums them in the order of
+// ops/combine.h. The protocol's rules live in schedule/dispatch_lane.h.
+//
+// One slot per micro-batch. Data thread only. Nothing allocates after construction.
+
+#include <optional>
+#include <vector>
+
+#include "ops/fused_moe/prepare_finalize.h"
+#include "schedule/dispatch_lane.h"
+#include "schedule/expert_placement.h"
+#include "schedule/geometry.h"
+
+namespace afd::daemon {
+
+class WindowPrepareFinalize final : public ops::PrepareFinalize {
+  public:
+    // All outlive the object.
+    WindowPrepareFinalize(schedule::DispatchTransport& transport,
+                          const schedule::Geometry& geometry,
+                          const schedule::ExpertPlacement& placement,
+                          uint32_t session);
+
+    const ops::PrepareFinalizeCapability& capability() const override { return capability_; }
+
+    // The slot's previous round is acknowledged everywhere (R4) and a predecessor's rounds are
+    // over (R10).
+    bool slot_free(uint32_t slot) override { return lanes_[slot].may_store(); }
+
+    // REQUIRES: slot_free(slot). Errors: kInternal, an id outside the layer's experts.
+    Result<ops::Ticket> prepare_async(const ops::MoeInput& input, uint32_t slot) override;
+
+    bool ready(const ops::Ticket&) const override { return true; }
+    ops::Activations activations(const ops::Ticket&) const override {
+        return ops::RemoteActivations{};
+    }
+    Result<void> finalize_async(const ops::Ticket&, const ops::ExpertsOutput&) override {
+        return {};
+    }
+    bool finalized(const ops::Ticket& ticket) const override;
+    // Errors: kUnavailable: the FFN worker refused the round (R11). kDataLoss: it acknowledged the
+    // round without its results.
+    Result<void> finalize(ops::Ticket&& ticket,
+                          const ops::TopKWeightAndReduce& reduce,
+                          ops::Rows<ops::Bf16> out) override;
+    void cancel(uint32_t slot, uint64_t id) override;
+
+    // Whether the slot's peers have answered everything: what to sleep on (R9), with kSeqCst
+    // between arming and sleeping. Acknowledgements follow all results of a round.
+    bool is_answered(uint32_t slot, schedule::Order order) const {
+        return lanes_[slot].acknowledged(order);
+    }
+
+    // For whom the slot waits now (R7); nothing if for nobody.
+    std::optional<schedule::WaitInfo> wait_info(uint32_t slot) const {
+        return lanes_[slot].wait_info();
+    }
+
+  private:
+    struct Round {
+        ops::MoeInput input;
+        uint32_t num_experts = 0;  // Routed experts of the layer: ids outside mask.
+    };
+
+    const schedule::Geometry geometry_;
+    const schedule::ExpertPlacement& placement_;
+    const uint32_t session_;
+    ops::PrepareFinalizeCapability capability_;
+    mutable std::vector<schedule::DispatchLane> lanes_;  // [M]; polling moves their cursors.
+    std::vector<Round> rounds_;                          // [M]
+};
+
+}  // namespace afd::daemon

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/worker_setup.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "daemon/instance_geometry.h"
+
+namespace afd::daemon {
+namespace {
+
+Result<ops::NumericClass> numeric_class_of(const control::Welcome& welcome) {
+    const auto numeric_class = ops::parse_numeric_class(welcome.numeric_class());
+    if (!numeric_class || !ops::supported(*numeric_class)) {
+        return Error{Code::kFailedPrecondition,
+                     fmt::format("numeric class {} is not supported by this machine's processor; "
+                                 "start afdd with --numeric-class auto",
+                                 welcome.numeric_class())};
+    }
+    return *numeric_class;
+}
+
+}  // namespace
+
+std::vector<schedule::LayerExperts> layer_experts(const model::ModelConfig& config) {
+    std::vector<schedule::LayerExperts> layers;
+    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+        if (config.is_moe_layer(layer)) {
+            layers.push_back({config.num_experts, config.num_shared_slots()});
+        } else {
+            layers.push_back({.num_routed = 0, .num_replicated = 1});
+        }
+    }
+    return layers;
+}
+
+Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
+                                      schedule::Role role,
+                                      uint32_t index) {
+    const control::Welcome& welcome = control.welcome();
+    AFD_ASSIGN(const ops::NumericClass numeric_class, numeric_class_of(welcome));
+    AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(welcome.model_dir()));
+    if (files.identity() != welcome.model_identity()) {
+        return Error{Code::kFailedPrecondition,
+                     fmt::format("{} is model {}, afdd was started with {}: was it replaced? "
+                                 "Restart afdd",
+                                 welcome.model_dir(),
+                                 files.identity(),
+                                 welcome.model_identity())};
+    }
+    AFD_ASSIGN(const schedule::Geometry geometry,
+               make_geometry(files.config(), welcome.geometry()));
+    AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
+    AFD_ASSIGN(schedule::ExpertPlacement placement,
+               schedule::ExpertPlacement::round_robin(layer_experts(files.config()),
+                                                      std::max(1U, geometry.num_ffn_workers)));
+    AFD_ASSIGN(schedule::Segment metrics,
+               schedule::Segment::attach(
+                   schedule::segment_name(
+                       welcome.segment_prefix(), role, index, schedule::SegmentKind::kMetrics),
+                   layout.metrics_bytes,
+                   schedule::Segment::Access::kReadWrite));
+    schedule::AttachConfig attach{
+        .prefix = welcome.segment_prefix(),
+        .layout = layout,
+        .identity = make_identity(welcome.instance_id(), welcome.model_identity(), numeric_class),
+        .own_doorbell = control.own_doorbell_fd(),
+        .peer_doorbells = {control.peer_doorbell_fds().begin(), control.peer_doorbell_fds().end()}};
+    return WorkerSetup{.files = std::move(files),
+                       .numeric_class = numeric_class,
+                       .layout = layout,
+                       .attach = std::move(attach),
+                       .placement = std::move(placement),
+                       .metrics_segment = std::move(metrics),
+                       .is_colocated = geometry.num_ffn_workers == 0};
+}
+
+std::unique_ptr<ThreadPool> make_thread_pool(const control::Welcome& welcome) {
+    const std::vector<uint32_t> cpus(welcome.cpus().begin(), welcome.cpus().end());
+    const uint32_t spin_us = welcome.oversubscribed() ? 0 : welcome.spin_us();
+    return std::make_unique<ThreadPool>(std::max(1U, welcome.num_threads()), spin_us, cpus);
+}
+
+schedule::AdaptiveWait make_wait(const control::Welcome& welcome, schedule::Doorbell doorbell) {
+    return schedule::AdaptiveWait(doorbell, welcome.spin_us(), welcome.oversubscribed());
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// WorkerSetup: what both worker programs make out of afdd's Welcome before they load weights: the
+// opened model, the layout of the windows, the placement of the experts, and how to attach.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "daemon/metrics.h"
+#include "daemon/thread_pool.h"
+#include "daemon/worker_control.h"
+#include "model/model_files.h"
+#include "ops/numeric_class.h"
+#include "schedule/adaptive_wait.h"
+#include "schedule/expert_placement.h"
+#include "schedule/segment.h"
+#include "schedule/shm_transport.h"
+#include "schedule/window_layout.h"
+
+namespace afd::daemon {
+
+struct WorkerSetup {
+    model::ModelFiles files;
+    ops::NumericClass numeric_class;
+    schedule::WindowLayout layout;
+    schedule::AttachConfig attach;
+    schedule::ExpertPlacement placement;
+    schedule::Segment metrics_segment;
+    bool is_colocated = false;
+
+    // Errors: of the model's files; kFailedPrecondition when the model or the machine is not the
+    // one that afdd saw (names both).
+    static Result<WorkerSetup> make(const WorkerControl& control,
+                                    schedule::Role role,
+                                    uint32_t index);
+
+    MetricsWriter metrics() const { return MetricsWriter(metrics_segment.data()); }
+};
+
+// What a placement asks of every layer of the model.
+std::vector<schedule::LayerExperts> layer_experts(const model::ModelConfig& config);
+
+// The threads with which the Welcome wants this worker to compute.
+std::unique_ptr<ThreadPool> make_thread_pool(const control::Welcome& welcome);
+
+// R9 with the Welcome's numbers.
+schedule::AdaptiveWait make_wait(const control::Welcome& welcome, schedule::Doorbell doorbell);
+
+}  // namespace afd::daemon
