@@ -118,6 +118,7 @@ class DispatchLane {
     std::vector<uint32_t> published_ranks_;
     std::vector<uint8_t> has_rows_;  // [F]
     std::vector<int32_t> ids_;       // [F][BS * K1], masked between rounds.
+    std::vector<uint8_t> is_used_;   // [BS * K1]
     std::vector<Slot> slots_;
 };
 

@@ -76,6 +76,8 @@ class ExpertPlacement {
     std::vector<LocalExpert> local_experts(uint32_t rank) const;
 
   private:
+    Result<> index_held();
+
     std::vector<uint32_t> layer_begin_;    // [L + 1]: index of a layer's expert 0 below.
     std::vector<uint32_t> replica_begin_;  // [experts + 1]: index into replicas_.
     std::vector<ExpertReplica> replicas_;

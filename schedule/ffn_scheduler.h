@@ -82,18 +82,16 @@ class FfnScheduler {
     std::optional<uint32_t> waits_for_session() const { return waits_for_session_; }
 
   private:
-    struct Pick {
-        const ReadyDescriptor* oldest = nullptr;
-        const ReadyDescriptor* same_layer = nullptr;
-    };
-
     void note_activity(std::span<const ReadyDescriptor> ready);
     void take_any(std::span<const ReadyDescriptor> ready);
-    void take_gathered(uint64_t now_us, std::span<const ReadyDescriptor> ready, uint32_t group);
+    void take_gathered(uint64_t now_us,
+                       std::span<const ReadyDescriptor> ready,
+                       uint32_t group_size);
+    void take_group(uint64_t now_us, uint32_t begin, uint32_t end, const ReadyDescriptor& leader);
     void take_all(uint64_t now_us, std::span<const ReadyDescriptor> ready);
-    bool advance_turn(uint64_t now_us);
-    bool lane_active(uint64_t now_us, uint32_t session, uint32_t micro_batch) const;
-    bool session_active(uint64_t now_us, uint32_t session) const;
+    bool take_turn(uint64_t now_us, std::span<const ReadyDescriptor> ready);
+    bool is_overdue(uint64_t now_us, const ReadyDescriptor& descriptor) const;
+    bool is_active(uint64_t now_us, uint64_t last_ready_us) const;
     void wait_until(uint64_t time_us, uint32_t session);
 
     FfnSchedulerConfig config_;
@@ -101,10 +99,14 @@ class FfnScheduler {
     uint64_t turn_started_us_ = kNever;  // Policy all: kNever while nothing is ready.
     uint64_t decide_again_us_ = kNever;
     std::optional<uint32_t> waits_for_session_;
-    std::vector<uint64_t> lane_ready_us_;     // [A][M]: last first-readiness, kNever: none yet.
-    std::vector<uint64_t> session_ready_us_;  // [A]
-    std::vector<Pick> picks_;                 // [A]
-    std::vector<ReadyDescriptor> taken_;      // Capacity A.
+    std::vector<uint64_t> lane_ready_us_;     // [A][M]: last first readiness, kNever: none yet.
+    std::vector<uint64_t> session_ready_us_;  // [A], likewise.
+    // Of the decision in work: each session's oldest ready descriptor, its oldest of the group
+    // leader's layer, and each group's oldest.
+    std::vector<const ReadyDescriptor*> oldest_;      // [A]
+    std::vector<const ReadyDescriptor*> same_layer_;  // [A]
+    std::vector<const ReadyDescriptor*> leader_;      // [A]
+    std::vector<ReadyDescriptor> taken_;              // Capacity A.
 };
 
 }  // namespace afd::schedule

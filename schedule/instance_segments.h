@@ -57,6 +57,9 @@ class InstanceSegments {
                  Role role,
                  uint32_t index);
 
+    const Worker& attention(uint32_t session) const;
+    const Worker& ffn(uint32_t rank) const;
+
     std::vector<Worker> attention_;
     std::vector<Worker> ffn_;
 };

@@ -91,7 +91,7 @@ class ReadyScan {
         return flag != 0 && flag != acknowledged_[lane] && listed_[lane] == 0;
     }
     void list(uint32_t session, uint32_t micro_batch, int32_t flag, uint64_t now_us);
-    void refuse_slots(uint32_t session, uint32_t micro_batch, int32_t layer_id, int32_t round);
+    void refuse_slots(uint32_t session, uint32_t micro_batch, int32_t round);
     void acknowledge(uint32_t session, uint32_t micro_batch, int32_t round);
     void mask_foreign_ids(int32_t layer_id, std::span<int32_t> ids);
 

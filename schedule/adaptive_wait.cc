@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/adaptive_wait.h"
+
+#include <chrono>
+
+namespace afd::schedule {
+
+uint64_t steady_now_us() {
+    const auto since_epoch = std::chrono::steady_clock::now().time_since_epoch();
+    return static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count());
+}
+
+}  // namespace afd::schedule

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/dispatch_lane.h"
+
+#include <algorithm>
+
+#include "schedule/round.h"
+
+namespace afd::schedule {
+
+DispatchLane::DispatchLane(DispatchTransport& transport,
+                           const Geometry& geometry,
+                           uint32_t micro_batch)
+    : transport_(&transport),
+      num_ranks_(geometry.num_ffn_workers),
+      micro_batch_(micro_batch),
+      selected_expert_num_(geometry.selected_expert_num),
+      slots_per_rank_(geometry.slots_per_micro_batch()),
+      round_(transport.descriptor_flag(0, micro_batch)),
+      has_rows_(num_ranks_, 0),
+      ids_(num_ranks_ * slots_per_rank_, kMaskedId),
+      is_used_(slots_per_rank_, 0) {
+    published_ranks_.reserve(num_ranks_);
+    slots_.reserve(slots_per_rank_);
+}
+
+bool DispatchLane::may_store() {
+    for (; num_taken_over_ < num_ranks_; ++num_taken_over_) {
+        const int32_t left = transport_->descriptor_flag(num_taken_over_, micro_batch_);
+        if (transport_->acknowledged(num_taken_over_, micro_batch_, Order::kAcquire) != left) {
+            return false;
+        }
+    }
+    for (; num_acknowledged_ < published_ranks_.size(); ++num_acknowledged_) {
+        const uint32_t rank = published_ranks_[num_acknowledged_];
+        if (transport_->acknowledged(rank, micro_batch_, Order::kAcquire) != round_) return false;
+    }
+    return true;
+}
+
+void DispatchLane::begin(int32_t layer_id) {
+    AFD_ASSERT(may_store(),
+               "micro-batch %u: round %d is not acknowledged by all (R4, R10)",
+               micro_batch_,
+               round_);
+    for (const Slot& slot : slots_) {
+        ids_of(slot.rank)[slot.index] = kMaskedId;
+        is_used_[slot.index] = 0;
+    }
+    slots_.clear();
+    std::fill(has_rows_.begin(), has_rows_.end(), uint8_t{0});
+    layer_id_ = layer_id;
+    is_storing_ = true;
+    was_published_ = false;
+}
+
+void DispatchLane::use(ExpertReplica target, uint32_t token_idx, uint32_t k) {
+    AFD_ASSERT(is_storing_, "micro-batch %u: use() outside begin() ... publish()", micro_batch_);
+    const size_t index = size_t{token_idx} * selected_expert_num_ + k;
+    AFD_ASSERT(target.rank < num_ranks_ && k < selected_expert_num_ && index < slots_per_rank_ &&
+                   is_used_[index] == 0,
+               "rank %u, token %u, k %u of micro-batch %u is out of range or used twice",
+               target.rank,
+               token_idx,
+               k,
+               micro_batch_);
+    is_used_[index] = 1;
+    has_rows_[target.rank] = 1;
+    ids_of(target.rank)[index] = target.local_id;
+    slots_.push_back({static_cast<uint32_t>(index), target.rank});
+}
+
+int32_t DispatchLane::publish(DispatchMode mode) {
+    AFD_ASSERT(is_storing_, "micro-batch %u: publish() without begin()", micro_batch_);
+    published_ranks_.clear();
+    for (uint32_t rank = 0; rank < num_ranks_; ++rank) {
+        if (mode == DispatchMode::kSync || has_rows_[rank] != 0) published_ranks_.push_back(rank);
+    }
+    round_ = choose_round(round_, [this](int32_t round) { return stands(round); });
+    for (const uint32_t rank : published_ranks_) {
+        transport_->publish(rank, micro_batch_, layer_id_, ids_of(rank), round_);
+    }
+    num_acknowledged_ = 0;
+    num_decided_ = 0;
+    was_refused_ = false;
+    is_storing_ = false;
+    was_published_ = true;
+    return round_;
+}
+
+RoundState DispatchLane::poll() {
+    if (!was_published_) return RoundState::kIdle;
+    const int32_t* flags = transport_->result_flags(micro_batch_);
+    for (; num_decided_ < slots_.size(); ++num_decided_) {
+        const int32_t flag = observe(flags[slots_[num_decided_].index], Order::kAcquire);
+        if (!carries_round(flag, round_)) return RoundState::kPending;
+        was_refused_ = was_refused_ || flag != round_;
+    }
+    return was_refused_ ? RoundState::kRefused : RoundState::kReady;
+}
+
+bool DispatchLane::acknowledged(Order order) const {
+    for (uint32_t rank = num_taken_over_; rank < num_ranks_; ++rank) {
+        const int32_t left = transport_->descriptor_flag(rank, micro_batch_);
+        if (transport_->acknowledged(rank, micro_batch_, order) != left) return false;
+    }
+    for (size_t i = num_acknowledged_; i < published_ranks_.size(); ++i) {
+        if (transport_->acknowledged(published_ranks_[i], micro_batch_, order) != round_) {
+            return false;
+        }
+    }
+    return true;
+}
+
+std::optional<WaitInfo> DispatchLane::wait_info() const {
+    const auto wait = [this](WaitKind kind, uint32_t rank, int32_t seen, int32_t expected) {
+        return WaitInfo{kind,
+                        static_cast<int32_t>(rank),
+                        static_cast<int32_t>(micro_batch_),
+                        layer_id_,
+                        seen,
+                        expected};
+    };
+    const auto acknowledged_by = [this](uint32_t rank) {
+        return transport_->acknowledged(rank, micro_batch_, Order::kAcquire);
+    };
+    for (uint32_t rank = num_taken_over_; rank < num_ranks_; ++rank) {
+        const int32_t left = transport_->descriptor_flag(rank, micro_batch_);
+        const int32_t seen = acknowledged_by(rank);
+        if (seen != left) return wait(WaitKind::kTakeover, rank, seen, left);
+    }
+    const int32_t* flags = transport_->result_flags(micro_batch_);
+    for (size_t i = num_decided_; was_published_ && i < slots_.size(); ++i) {
+        const int32_t seen = observe(flags[slots_[i].index], Order::kAcquire);
+        if (!carries_round(seen, round_)) {
+            return wait(WaitKind::kResults, slots_[i].rank, seen, round_);
+        }
+    }
+    for (size_t i = num_acknowledged_; i < published_ranks_.size(); ++i) {
+        const int32_t seen = acknowledged_by(published_ranks_[i]);
+        if (seen != round_) {
+            return wait(WaitKind::kAcknowledged, published_ranks_[i], seen, round_);
+        }
+    }
+    return std::nullopt;
+}
+
+std::span<int32_t> DispatchLane::ids_of(uint32_t rank) {
+    return {ids_.data() + rank * slots_per_rank_, slots_per_rank_};
+}
+
+// Whether a word of the round in work carries this number (R1).
+bool DispatchLane::stands(int32_t round) const {
+    for (const uint32_t rank : published_ranks_) {
+        if (transport_->descriptor_flag(rank, micro_batch_) == round) return true;
+    }
+    const int32_t* flags = transport_->result_flags(micro_batch_);
+    return std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+        return carries_round(observe(flags[slot.index], Order::kAcquire), round);
+    });
+}
+
+}  // namespace afd::schedule

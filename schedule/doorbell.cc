@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/doorbell.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+
+namespace afd::schedule {
+
+Doorbell::Doorbell(int32_t* armed, int eventfd) : armed_(armed), eventfd_(eventfd) {}
+
+void Doorbell::arm() {
+    publish_seq_cst(*armed_, 1);
+}
+
+void Doorbell::disarm() {
+    publish_release(*armed_, 0);
+}
+
+bool Doorbell::wait(uint64_t timeout_us) {
+    constexpr uint64_t kTimeoutMaxUs = uint64_t{1000} * 1000 * 3600;
+    const uint64_t bounded_us = std::min(timeout_us, kTimeoutMaxUs);
+    timespec timeout{};
+    timeout.tv_sec = static_cast<time_t>(bounded_us / 1000000);
+    timeout.tv_nsec = static_cast<long>(bounded_us % 1000000) * 1000;
+    pollfd poll_request{eventfd_, POLLIN, 0};
+    if (::ppoll(&poll_request, 1, &timeout, nullptr) <= 0) return false;
+    uint64_t rings = 0;
+    return ::read(eventfd_, &rings, sizeof(rings)) == sizeof(rings);
+}
+
+DoorbellRinger::DoorbellRinger(const int32_t* armed, int eventfd)
+    : armed_(armed), eventfd_(eventfd) {}
+
+bool DoorbellRinger::ring_if_armed() const {
+    if (observe(*armed_, Order::kSeqCst) == 0) return false;
+    ring();
+    return true;
+}
+
+void DoorbellRinger::ring() const {
+    const uint64_t one = 1;
+    // A full counter (EAGAIN) is a ring already; a closed descriptor means that afdd is ending.
+    [[maybe_unused]] const ssize_t written = ::write(eventfd_, &one, sizeof(one));
+}
+
+}  // namespace afd::schedule

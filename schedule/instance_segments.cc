@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/instance_segments.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace afd::schedule {
+namespace {
+
+// Flag and layer_id are 0 already: a new object is zeroed.
+void mask_all_ids(const WindowLayout& layout, std::byte* window) {
+    const Geometry& geometry = layout.geometry;
+    for (uint32_t session = 0; session < geometry.num_sessions; ++session) {
+        for (uint32_t m = 0; m < geometry.num_micro_batches; ++m) {
+            void* descriptor = window + layout.descriptor_offset(session, m);
+            std::fill_n(static_cast<int32_t*>(descriptor) + kDescriptorIdsWord,
+                        geometry.slots_per_micro_batch(),
+                        kMaskedId);
+        }
+    }
+}
+
+void unlink(const Segment& segment) {
+    if (segment.size() != 0) Segment::unlink(segment.name());
+}
+
+}  // namespace
+
+Result<InstanceSegments> InstanceSegments::create(const std::string& prefix,
+                                                  const WindowLayout& layout,
+                                                  const InstanceIdentity& identity) {
+    InstanceSegments segments;
+    const Geometry& geometry = layout.geometry;
+    for (uint32_t session = 0; session < geometry.num_sessions; ++session) {
+        AFD_TRY(segments.add(prefix, layout, identity, Role::kAttention, session));
+    }
+    for (uint32_t rank = 0; rank < geometry.num_ffn_workers; ++rank) {
+        AFD_TRY(segments.add(prefix, layout, identity, Role::kFfn, rank));
+    }
+    return segments;
+}
+
+Result<> InstanceSegments::add(const std::string& prefix,
+                               const WindowLayout& layout,
+                               const InstanceIdentity& identity,
+                               Role role,
+                               uint32_t index) {
+    const bool is_ffn = role == Role::kFfn;
+    const bool has_windows = layout.geometry.num_ffn_workers > 0;
+    AFD_ASSIGN(const SegmentHeader header,
+               make_segment_header(layout.geometry, identity, role, index));
+    // Added before it is complete: on an error the destructor unlinks what exists.
+    Worker& worker = (is_ffn ? ffn_ : attention_).emplace_back();
+    const auto name = [&](SegmentKind kind) { return segment_name(prefix, role, index, kind); };
+    if (has_windows) {
+        AFD_ASSIGN(worker.window,
+                   Segment::create(name(SegmentKind::kWindow),
+                                   is_ffn ? layout.ffn_window.total_bytes
+                                          : layout.attention_window.total_bytes));
+        if (is_ffn) mask_all_ids(layout, worker.window.data());
+    }
+    AFD_ASSIGN(
+        worker.control,
+        Segment::create(name(SegmentKind::kControl),
+                        is_ffn ? layout.ffn_control.total_bytes : layout.attention_control_bytes));
+    AFD_ASSIGN(worker.metrics, Segment::create(name(SegmentKind::kMetrics), layout.metrics_bytes));
+
+    const ControlView control(worker.control.data());
+    const ScheduleMode mode = is_ffn        ? ScheduleMode::kFfn
+                              : has_windows ? ScheduleMode::kAttention
+                                            : ScheduleMode::kBoth;
+    control.context() = make_schedule_context(layout.geometry, mode);
+    control.write_header(header);
+    return {};
+}
+
+InstanceSegments::~InstanceSegments() {
+    for (const std::vector<Worker>* workers : {&attention_, &ffn_}) {
+        for (const Worker& worker : *workers) {
+            unlink(worker.window);
+            unlink(worker.control);
+            unlink(worker.metrics);
+        }
+    }
+}
+
+const InstanceSegments::Worker& InstanceSegments::attention(uint32_t session) const {
+    AFD_ASSERT(session < attention_.size(), "session %u of %zu", session, attention_.size());
+    return attention_[session];
+}
+
+const InstanceSegments::Worker& InstanceSegments::ffn(uint32_t rank) const {
+    AFD_ASSERT(rank < ffn_.size(), "ffn rank %u of %zu", rank, ffn_.size());
+    return ffn_[rank];
+}
+
+ConstControlView InstanceSegments::attention_control(uint32_t session) const {
+    return ConstControlView(attention(session).control.const_data());
+}
+
+ConstControlView InstanceSegments::ffn_control(uint32_t rank) const {
+    return ConstControlView(ffn(rank).control.const_data());
+}
+
+const std::byte* InstanceSegments::attention_metrics(uint32_t session) const {
+    return attention(session).metrics.const_data();
+}
+
+const std::byte* InstanceSegments::ffn_metrics(uint32_t rank) const {
+    return ffn(rank).metrics.const_data();
+}
+
+const std::byte* InstanceSegments::ffn_window(uint32_t rank) const {
+    return ffn(rank).window.const_data();
+}
+
+const std::byte* InstanceSegments::ffn_control_bytes(uint32_t rank) const {
+    return ffn(rank).control.const_data();
+}
+
+uint64_t InstanceSegments::total_bytes(const WindowLayout& layout) {
+    const uint64_t num_sessions = layout.geometry.num_sessions;
+    const uint64_t num_ranks = layout.geometry.num_ffn_workers;
+    const uint64_t window_bytes = num_ranks > 0 ? layout.attention_window.total_bytes : 0;
+    return num_sessions * (window_bytes + layout.attention_control_bytes + layout.metrics_bytes) +
+           num_ranks * (layout.ffn_window.total_bytes + layout.ffn_control.total_bytes +
+                        layout.metrics_bytes);
+}
+
+}  // namespace afd::schedule

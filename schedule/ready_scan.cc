@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/ready_scan.h"
+
+#include <algorithm>
+
+namespace afd::schedule {
+namespace {
+
+// States of a lane in listed_.
+constexpr uint8_t kNotListed = 0;
+constexpr uint8_t kListed = 1;
+constexpr uint8_t kTaken = 2;
+
+std::span<int32_t> words_at(std::byte* base, uint64_t offset, size_t count) {
+    return {static_cast<int32_t*>(static_cast<void*>(base + offset)), count};
+}
+
+}  // namespace
+
+ReadyScan::ReadyScan(ReturnTransport& transport,
+                     const WindowLayout& layout,
+                     const ExpertPlacement& placement,
+                     uint32_t rank,
+                     ControlView control)
+    : transport_(&transport),
+      placement_(&placement),
+      rank_(rank),
+      num_sessions_(layout.geometry.num_sessions),
+      num_micro_batches_(layout.geometry.num_micro_batches),
+      selected_expert_num_(layout.geometry.selected_expert_num),
+      slots_per_micro_batch_(layout.geometry.slots_per_micro_batch()),
+      context_(&control.context()),
+      acknowledged_(size_t{num_sessions_} * num_micro_batches_),
+      listed_(acknowledged_.size(), kNotListed),
+      round_of_session_(num_sessions_, 0),
+      scratch_ids_(slots_per_micro_batch_) {
+    const FfnControlLayout& offsets = layout.ffn_control;
+    std::byte* base = control.base();
+    layer_ids_ = words_at(base, offsets.layer_ids_offset, num_sessions_);
+    session_ids_ = words_at(base, offsets.session_ids_offset, num_sessions_);
+    micro_batch_ids_ = words_at(base, offsets.micro_batch_ids_offset, num_sessions_);
+    expert_ids_ = words_at(base, offsets.expert_ids_offset, num_sessions_ * slots_per_micro_batch_);
+    ready_.reserve(acknowledged_.size());
+    taken_.reserve(num_sessions_);
+    // A predecessor's acknowledgements stand (R3); its unfinished pass is simply found again.
+    context_->ffn.out_num = 0;
+    for (uint32_t session = 0; session < num_sessions_; ++session) {
+        for (uint32_t m = 0; m < num_micro_batches_; ++m) {
+            acknowledged_[lane(session, m)] = transport.acknowledged(session, m);
+        }
+    }
+}
+
+std::span<const ReadyDescriptor> ReadyScan::scan(uint64_t now_us) {
+    for (uint32_t session = 0; session < num_sessions_; ++session) {
+        for (uint32_t m = 0; m < num_micro_batches_; ++m) {
+            const int32_t flag = transport_->descriptor_flag(session, m, Order::kAcquire);
+            if (is_new(lane(session, m), flag)) list(session, m, flag, now_us);
+        }
+    }
+    return ready_;
+}
+
+bool ReadyScan::has_new(Order order) const {
+    for (uint32_t session = 0; session < num_sessions_; ++session) {
+        for (uint32_t m = 0; m < num_micro_batches_; ++m) {
+            if (is_new(lane(session, m), transport_->descriptor_flag(session, m, order))) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+void ReadyScan::list(uint32_t session, uint32_t micro_batch, int32_t flag, uint64_t now_us) {
+    if (flag < 0) {
+        ++errors_.num_bad_flags;
+        acknowledge(session, micro_batch, flag);
+        return;
+    }
+    const int32_t layer_id = transport_->layer_id(session, micro_batch);
+    if (layer_id < 0 || static_cast<uint32_t>(layer_id) >= placement_->num_layers()) {
+        ++errors_.num_bad_layers;
+        refuse_slots(session, micro_batch, flag);
+        acknowledge(session, micro_batch, flag);
+        return;
+    }
+    listed_[lane(session, micro_batch)] = kListed;
+    ready_.push_back({session, micro_batch, layer_id, flag, next_order_++, now_us});
+}
+
+void ReadyScan::take(std::span<const ReadyDescriptor> descriptors) {
+    AFD_ASSERT(taken_.empty(), "%zu descriptors of the last pass are in work", taken_.size());
+    AFD_ASSERT(descriptors.size() <= num_sessions_,
+               "%zu descriptors for %u sessions",
+               descriptors.size(),
+               num_sessions_);
+    taken_.assign(descriptors.begin(), descriptors.end());
+    for (size_t i = 0; i < taken_.size(); ++i) {
+        const ReadyDescriptor& descriptor = taken_[i];
+        uint8_t& listed = listed_[lane(descriptor.session, descriptor.micro_batch)];
+        AFD_ASSERT(listed == kListed && round_of_session_[descriptor.session] == 0,
+                   "session %u, micro-batch %u is not listed, or its session is taken twice",
+                   descriptor.session,
+                   descriptor.micro_batch);
+        listed = kTaken;
+        round_of_session_[descriptor.session] = descriptor.round;
+        layer_ids_[i] = descriptor.layer_id;
+        session_ids_[i] = static_cast<int32_t>(descriptor.session);
+        micro_batch_ids_[i] = static_cast<int32_t>(descriptor.micro_batch);
+        const std::span<int32_t> ids =
+            expert_ids_.subspan(i * slots_per_micro_batch_, slots_per_micro_batch_);
+        transport_->copy_ids(descriptor.session, descriptor.micro_batch, ids);
+        mask_foreign_ids(descriptor.layer_id, ids);
+    }
+    context_->ffn.out_num = static_cast<uint32_t>(taken_.size());
+    std::erase_if(ready_, [this](const ReadyDescriptor& descriptor) {
+        return listed_[lane(descriptor.session, descriptor.micro_batch)] == kTaken;
+    });
+}
+
+void ReadyScan::acknowledge_taken() {
+    context_->ffn.out_num = 0;
+    for (const ReadyDescriptor& descriptor : taken_) {
+        acknowledge(descriptor.session, descriptor.micro_batch, descriptor.round);
+        round_of_session_[descriptor.session] = 0;
+    }
+    taken_.clear();
+}
+
+void ReadyScan::refuse(const ReadyDescriptor& descriptor) {
+    const ReadyDescriptor refused = descriptor;  // May lie in ready_.
+    const size_t refused_lane = lane(refused.session, refused.micro_batch);
+    AFD_ASSERT(listed_[refused_lane] == kListed,
+               "session %u, micro-batch %u is not listed or in work",
+               refused.session,
+               refused.micro_batch);
+    refuse_slots(refused.session, refused.micro_batch, refused.round);
+    acknowledge(refused.session, refused.micro_batch, refused.round);
+    std::erase_if(ready_, [&](const ReadyDescriptor& other) {
+        return lane(other.session, other.micro_batch) == refused_lane;
+    });
+}
+
+// Marks every slot whose id could be this rank's. A slot with any other id is masked (R6) and may
+// belong to another rank.
+void ReadyScan::refuse_slots(uint32_t session, uint32_t micro_batch, int32_t round) {
+    const uint32_t num_local = placement_->num_local_experts_per_layer(rank_);
+    transport_->copy_ids(session, micro_batch, scratch_ids_);
+    for (size_t slot = 0; slot < slots_per_micro_batch_; ++slot) {
+        const int32_t id = scratch_ids_[slot];
+        if (id < 0 || static_cast<uint32_t>(id) >= num_local) continue;
+        transport_->put_refusal(session,
+                                micro_batch,
+                                static_cast<uint32_t>(slot / selected_expert_num_),
+                                static_cast<uint32_t>(slot % selected_expert_num_),
+                                round);
+    }
+}
+
+void ReadyScan::acknowledge(uint32_t session, uint32_t micro_batch, int32_t round) {
+    transport_->acknowledge(session, micro_batch, round);
+    acknowledged_[lane(session, micro_batch)] = round;
+    listed_[lane(session, micro_batch)] = kNotListed;
+}
+
+void ReadyScan::mask_foreign_ids(int32_t layer_id, std::span<int32_t> ids) {
+    for (int32_t& id : ids) {
+        if (id == kMaskedId || placement_->holds(rank_, layer_id, id)) continue;
+        ++errors_.num_bad_ids;
+        id = kMaskedId;
+    }
+}
+
+}  // namespace afd::schedule
