@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/integration/instance.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+namespace afd::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kPoll{20};
+
+// Removes the directories that make_directory() made, when the test process ends.
+struct Directories {
+    std::vector<std::string> paths;
+    ~Directories() {
+        std::error_code ignored;
+        for (const std::string& path : paths) fs::remove_all(path, ignored);
+    }
+};
+
+pid_t spawn(const std::vector<std::string>& arguments,
+            const std::string& runtime_directory,
+            const std::string& output_file) {
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
+    setenv("XDG_RUNTIME_DIR", runtime_directory.c_str(), 1);
+    const int output = open(output_file.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    dup2(output, STDOUT_FILENO);
+    dup2(output, STDERR_FILENO);
+    std::vector<char*> argv;
+    for (const std::string& argument : arguments)
+        argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(127);
+}
+
+std::string read_file(const std::string& path) {
+    std::ifstream file(path);
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
+int exit_status_of(int wait_status) {
+    return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
+}
+
+}  // namespace
+
+std::string make_directory() {
+    static Directories directories;
+    std::string path = "/tmp/afd-test-XXXXXX";
+    if (mkdtemp(path.data()) == nullptr) ADD_FAILURE() << "mkdtemp failed";
+    directories.paths.push_back(path);
+    return path;
+}
+
+std::string program(const std::string& name) {
+    return std::string(AFD_BIN_DIR) + "/" + name;
+}
+
+std::string test_model() {
+    const char* model = std::getenv("AFD_TEST_MODEL");
+    return model != nullptr ? model : AFD_DEMO_MODEL;
+}
+
+Instance::Instance(std::vector<std::string> flags) {
+    static std::atomic<int> next{0};
+    name_ = "t" + std::to_string(getpid()) + "_" + std::to_string(next.fetch_add(1));
+    directory_ = make_directory();
+    std::vector<std::string> arguments = {program("afdd"), "--instance", name_};
+    if (std::find(flags.begin(), flags.end(), "--model") == flags.end()) {
+        arguments.insert(arguments.end(), {"--model", test_model()});
+    }
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    pid_ = spawn(arguments, directory_, directory_ + "/log");
+}
+
+Instance::~Instance() {
+    if (pid_ > 0) {
+        kill(pid_, SIGKILL);
+        waitpid(pid_, nullptr, 0);
+        for (const std::string& name : segments()) unlink(("/dev/shm/" + name).c_str());
+    }
+    if (testing::Test::HasFailure()) {
+        fprintf(stderr, "--- log of %s\n%s---\n", name_.c_str(), log().c_str());
+    }
+}
+
+void Instance::wait_ready() {
+    wait_for("afdd is ready",
+             [](const client::Status& status) { return status.state() == "ready"; });
+}
+
+client::Client Instance::connect() const {
+    auto endpoint = client::resolve_endpoint(directory_ + "/afd/" + name_ + ".sock", "");
+    EXPECT_TRUE(endpoint.ok());
+    auto connected = client::Client::connect(endpoint.value());
+    EXPECT_TRUE(connected.ok()) << connected.error().message << "\n" << log();
+    return std::move(connected).value();
+}
+
+client::Connection Instance::open_connection() const {
+    auto endpoint = client::resolve_endpoint(directory_ + "/afd/" + name_ + ".sock", "");
+    EXPECT_TRUE(endpoint.ok());
+    auto connected = client::Connection::connect(endpoint.value(), Clock::now() + kPatience);
+    EXPECT_TRUE(connected.ok()) << connected.error().message << "\n" << log();
+    return std::move(connected).value();
+}
+
+client::Status Instance::status() const {
+    auto status = connect().status();
+    EXPECT_TRUE(status.ok()) << status.error().message << "\n" << log();
+    return status.ok() ? status.value() : client::Status();
+}
+
+void Instance::wait_for(const std::string& what,
+                        const std::function<bool(const client::Status&)>& holds) const {
+    const Clock::time_point deadline = Clock::now() + kPatience;
+    auto endpoint = client::resolve_endpoint(directory_ + "/afd/" + name_ + ".sock", "");
+    while (Clock::now() < deadline) {
+        auto connected = client::Client::connect(endpoint.value());
+        if (connected.ok()) {
+            const auto status = connected.value().status();
+            if (status.ok() && holds(status.value())) return;
+        }
+        int wait_status = 0;
+        siginfo_t info{};
+        if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+            info.si_pid == pid_) {
+            FAIL() << "afdd ended (" << wait_status << ") before: " << what << "\n" << log();
+        }
+        std::this_thread::sleep_for(kPoll);
+    }
+    FAIL() << "waited in vain until: " << what << "\n" << log();
+}
+
+std::vector<pid_t> Instance::worker_pids(const std::string& role) const {
+    std::vector<pid_t> pids;
+    const client::Status now = status();
+    for (const client::Worker& worker : now.workers()) {
+        if (worker.role() == role) pids.push_back(static_cast<pid_t>(worker.pid()));
+    }
+    return pids;
+}
+
+void Instance::signal(int number) const {
+    kill(pid_, number);
+}
+
+int Instance::wait_exit() {
+    const Clock::time_point deadline = Clock::now() + kPatience;
+    while (Clock::now() < deadline) {
+        int wait_status = 0;
+        if (waitpid(pid_, &wait_status, WNOHANG) == pid_) {
+            pid_ = -1;
+            return exit_status_of(wait_status);
+        }
+        std::this_thread::sleep_for(kPoll);
+    }
+    ADD_FAILURE() << "afdd does not end\n" << log();
+    return -1;
+}
+
+int Instance::stop() {
+    const auto stopped = connect().stop();
+    EXPECT_TRUE(stopped.ok()) << stopped.error().message;
+    return wait_exit();
+}
+
+std::string Instance::log() const {
+    return read_file(directory_ + "/log");
+}
+
+std::vector<std::string> Instance::segments() const {
+    std::vector<std::string> names;
+    for (const fs::directory_entry& entry : fs::directory_iterator("/dev/shm")) {
+        const std::string name = entry.path().filename();
+        if (name.rfind("afd-" + name_ + "-", 0) == 0) names.push_back(name);
+    }
+    return names;
+}
+
+Outcome run_program(const std::vector<std::string>& arguments,
+                    const std::string& runtime_directory) {
+    const std::string output_file = make_directory() + "/output";
+    const pid_t pid = spawn(arguments, runtime_directory, output_file);
+    const Clock::time_point deadline = Clock::now() + kPatience;
+    int wait_status = 0;
+    while (waitpid(pid, &wait_status, WNOHANG) != pid) {
+        if (Clock::now() > deadline) {
+            kill(pid, SIGKILL);
+            waitpid(pid, &wait_status, 0);
+            ADD_FAILURE() << arguments[0] << " does not end";
+            break;
+        }
+        std::this_thread::sleep_for(kPoll);
+    }
+    return {exit_status_of(wait_status), read_file(output_file)};
+}
+
+}  // namespace afd::test

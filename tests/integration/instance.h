@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Instance: a real afdd with its real workers, for tests. It gets a name and a runtime directory
+// of its own, so that tests run side by side; at the end of the object afdd is killed if it still
+// runs, and its log is shown if the test failed.
+//
+// Every wait has a deadline and fails the test with the log; no test asserts a maximum time.
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "clients/afd_client.h"
+
+namespace afd::test {
+
+inline constexpr std::chrono::seconds kPatience{60};
+
+// Directory of the model that tests serve: the committed demo model, or AFD_TEST_MODEL.
+std::string test_model();
+
+class Instance {
+  public:
+    // Starts afdd with the model of test_model(), unless `flags` name another.
+    explicit Instance(std::vector<std::string> flags = {});
+    ~Instance();
+    Instance(const Instance&) = delete;
+    Instance& operator=(const Instance&) = delete;
+
+    // Waits until every worker serves. Fails the test if afdd ends or does not get there.
+    void wait_ready();
+
+    client::Client connect() const;
+    client::Connection open_connection() const;
+    client::Status status() const;
+    // Waits until `holds(status())`; fails the test with `what` otherwise.
+    void wait_for(const std::string& what,
+                  const std::function<bool(const client::Status&)>& holds) const;
+
+    pid_t pid() const { return pid_; }
+    const std::string& name() const { return name_; }
+    const std::string& runtime_directory() const { return directory_; }
+    // Pids of the workers of a role ("attention", "ffn"), by index.
+    std::vector<pid_t> worker_pids(const std::string& role) const;
+
+    void signal(int number) const;
+    // Waits for afdd's end; returns its exit status, or 128 + signal.
+    int wait_exit();
+    // Asks it to stop, and waits: the exit status.
+    int stop();
+    // Everything that afdd and its workers wrote to stderr.
+    std::string log() const;
+    // Names in /dev/shm that belong to this instance.
+    std::vector<std::string> segments() const;
+
+  private:
+    std::string name_;
+    std::string directory_;
+    pid_t pid_ = -1;
+};
+
+// Runs a program with XDG_RUNTIME_DIR = `runtime_directory`, to its end.
+struct Outcome {
+    int exit_status = 0;
+    std::string output;  // stdout and stderr.
+};
+Outcome run_program(const std::vector<std::string>& arguments,
+                    const std::string& runtime_directory);
+
+// A fresh private directory, removed at the end of the process.
+std::string make_directory();
+
+// Full path of one of our programs ("afdd", "afdctl", ...).
+std::string program(const std::string& name);
+
+}  // namespace afd::test

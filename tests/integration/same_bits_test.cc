@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Promise 1, on the real system.
+//
+// Goal: the tokens and logprobs of a request do not depend on topology, workers, micro-batches,
+// chunk size, threads or on what else is running.
+// Method: the same 32 requests (prompts of 1 to 600 tokens, greedy and seeded) go to a colocated
+// daemon with one thread, one after another; then to every configuration of a list, one after
+// another and all at once.
+// Oracle: token ids and the bits of every logprob are equal to the first run's.
+//
+// The default list covers every pair of values of (A,F), M, BS and threads; all combinations run
+// with AFD_SAME_BITS=all in the environment (scripts/same-bits).
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/integration/workload.h"
+
+namespace afd::test {
+namespace {
+
+struct Setting {
+    uint32_t attention_workers = 1;   // A
+    uint32_t ffn_workers = 1;         // F; 0: colocated
+    uint32_t micro_batches = 1;       // M
+    uint32_t micro_batch_size = 256;  // BS
+    uint32_t num_threads = 1;         // Of every worker.
+
+    std::vector<std::string> flags() const {
+        std::vector<std::string> flags = {"--topology",
+                                          ffn_workers == 0 ? "colocated" : "disaggregated",
+                                          "--attention-workers",
+                                          std::to_string(attention_workers),
+                                          "--micro-batches",
+                                          std::to_string(micro_batches),
+                                          "--micro-batch-size",
+                                          std::to_string(micro_batch_size),
+                                          "--attention-threads",
+                                          std::to_string(num_threads),
+                                          "--ffn-threads",
+                                          std::to_string(num_threads)};
+        if (ffn_workers > 0) {
+            flags.insert(flags.end(), {"--ffn-workers", std::to_string(ffn_workers)});
+        }
+        return flags;
+    }
+
+    std::string name() const {
+        const std::string workers = ffn_workers == 0 ? "Colocated"
+                                                     : "A" + std::to_string(attention_workers) +
+                                                           "F" + std::to_string(ffn_workers);
+        return workers + "_M" + std::to_string(micro_batches) + "_BS" +
+               std::to_string(micro_batch_size) + "_T" + std::to_string(num_threads);
+    }
+};
+
+// Each pair of values of two columns appears in at least one row, apart from F 0 with A > 1.
+std::vector<Setting> pairwise_settings() {
+    return {
+        {1, 0, 1, 256, 2},
+        {1, 0, 2, 4, 1},
+        {1, 0, 3, 32, 2},
+        {1, 1, 1, 1, 1},
+        {1, 1, 2, 256, 2},
+        {1, 1, 3, 4, 1},
+        {2, 1, 1, 4, 2},
+        {2, 1, 2, 32, 1},
+        {2, 1, 3, 256, 1},
+        {1, 2, 1, 32, 1},
+        {1, 2, 2, 1, 2},
+        {1, 2, 3, 256, 1},
+        {2, 2, 1, 256, 1},
+        {2, 2, 2, 4, 2},
+        {2, 2, 3, 1, 1},
+        {3, 2, 1, 4, 1},
+        {3, 2, 2, 256, 1},
+        {3, 2, 3, 32, 2},
+    };
+}
+
+std::vector<Setting> all_settings() {
+    constexpr std::pair<uint32_t, uint32_t> kWorkers[] = {
+        {1, 0}, {1, 1}, {2, 1}, {1, 2}, {2, 2}, {3, 2}};
+    std::vector<Setting> settings;
+    for (const auto& [attention_workers, ffn_workers] : kWorkers) {
+        for (const uint32_t micro_batches : {1U, 2U, 3U}) {
+            for (const uint32_t micro_batch_size : {1U, 4U, 32U, 256U}) {
+                for (const uint32_t num_threads : {1U, 2U}) {
+                    settings.push_back({attention_workers,
+                                        ffn_workers,
+                                        micro_batches,
+                                        micro_batch_size,
+                                        num_threads});
+                }
+            }
+        }
+    }
+    return settings;
+}
+
+std::vector<Setting> chosen_settings() {
+    const char* choice = std::getenv("AFD_SAME_BITS");
+    return choice != nullptr && std::string(choice) == "all" ? all_settings() : pairwise_settings();
+}
+
+const std::vector<client::Generate>& requests() {
+    static const std::vector<client::Generate> made = [] {
+        Instance instance({"--topology", "colocated"});
+        instance.wait_ready();
+        return mixed_requests(32, instance.status().vocab_size(), 20261121);
+    }();
+    return made;
+}
+
+// The first run, that all others are compared with.
+const std::vector<Reply>& expected() {
+    static const std::vector<Reply> replies = [] {
+        Instance instance(Setting{.ffn_workers = 0}.flags());
+        instance.wait_ready();
+        return run_one_after_another(instance, requests());
+    }();
+    return replies;
+}
+
+class SameBits : public testing::TestWithParam<Setting> {};
+
+TEST_P(SameBits, WhateverTheTopologyAndWhateverElseRuns) {
+    size_t num_tokens = 0;
+    for (const Reply& reply : expected()) num_tokens += reply.token_ids.size();
+    ASSERT_GE(num_tokens, 32U) << "the first run produced almost nothing to compare";
+
+    Instance instance(GetParam().flags());
+    instance.wait_ready();
+    expect_same_bits(expected(), run_one_after_another(instance, requests()), "one after another");
+    expect_same_bits(expected(), run_all_at_once(instance, requests()), "all at once");
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Settings,
+                         SameBits,
+                         testing::ValuesIn(chosen_settings()),
+                         [](const testing::TestParamInfo<Setting>& info) {
+                             return info.param.name();
+                         });
+
+}  // namespace
+}  // namespace afd::test
