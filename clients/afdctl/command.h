@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The commands of afdctl. Each takes its parsed options and returns an exit code (exit_code.h);
+// data goes to standard output, messages to standard error.
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "clients/afd_client.h"
+#include "clients/command_line.h"
+#include "proto/status.h"
+
+namespace afd::client {
+
+// Options that every command takes.
+struct CommonOptions {
+    EndpointFlags endpoint;
+    bool json = false;
+};
+
+struct GenerateOptions {
+    std::string prompt;                // "-": read from standard input.
+    std::vector<uint32_t> prompt_ids;  // Instead of `prompt`.
+    uint32_t max_tokens = 128;
+    float temperature = 0;
+    uint32_t top_k = 0;
+    float top_p = 1;
+    std::optional<uint64_t> seed;
+    bool token_ids = false;
+    bool logprobs = false;
+    bool prompt_logprobs = false;
+    bool ignore_eos = false;
+    double timeout_s = 600;
+};
+
+struct StatusOptions {
+    bool watch = false;
+    double timeout_s = 5;
+};
+
+struct LifecycleOptions {
+    bool wait = true;  // Of stop: until afdd has exited.
+    double timeout_s = 600;
+};
+
+int run_generate(const CommonOptions& common, const GenerateOptions& options);
+int run_status(const CommonOptions& common, const StatusOptions& options);
+int run_drain(const CommonOptions& common, const LifecycleOptions& options);
+int run_stop(const CommonOptions& common, const LifecycleOptions& options);
+
+// Reports `error` of a command: as text on standard error and, with --json, as an object on
+// standard output. Returns the exit code that `error` means; `is_reached`: a connection was made.
+int report_failure(const CommonOptions& common, const afd::Error& error, bool is_reached);
+
+// The client for `common`, or the exit code of the reported failure.
+std::optional<Client> connect_or_report(const CommonOptions& common, int& exit_code);
+
+// A Cancellation that Ctrl-C requests.
+const Cancellation& interrupt_cancellation();
+
+inline std::chrono::milliseconds to_milliseconds(double seconds) {
+    return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+}  // namespace afd::client

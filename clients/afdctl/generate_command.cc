@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "clients/afdctl/command.h"
+#include "clients/exit_code.h"
+
+namespace afd::client {
+namespace {
+
+std::string reason_name(FinishReason reason) {
+    switch (reason) {
+        case STOP:
+            return "stop";
+        case LENGTH:
+            return "length";
+        case CANCELLED:
+            return "cancelled";
+        default:
+            return "unspecified";
+    }
+}
+
+std::string read_standard_input() {
+    return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+}
+
+Generate to_message(const GenerateOptions& options) {
+    Generate request;
+    if (!options.prompt_ids.empty()) {
+        for (const uint32_t id : options.prompt_ids) request.mutable_token_ids()->add_ids(id);
+    } else {
+        request.set_text(options.prompt == "-" ? read_standard_input() : options.prompt);
+    }
+    request.set_max_tokens(options.max_tokens);
+    Sampling& sampling = *request.mutable_sampling();
+    sampling.set_temperature(options.temperature);
+    sampling.set_top_k(options.top_k);
+    sampling.set_top_p(options.top_p);
+    if (options.seed) sampling.set_seed(*options.seed);
+    request.set_return_token_ids(options.token_ids);
+    request.set_return_logprobs(options.logprobs);
+    request.set_prompt_logprobs(options.prompt_logprobs);
+    request.set_ignore_eos(options.ignore_eos);
+    return request;
+}
+
+void print_json(const GenerateOptions& options, const Generation& generation) {
+    const Finished& finished = generation.finished;
+    nlohmann::ordered_json object;
+    object["text"] = generation.text;
+    object["finish_reason"] = reason_name(finished.reason());
+    object["num_prompt_tokens"] = finished.num_prompt_tokens();
+    object["num_output_tokens"] = finished.num_output_tokens();
+    object["seed"] = generation.seed;
+    if (options.token_ids) {
+        object["prompt_ids"] = generation.prompt_ids;
+        object["token_ids"] = generation.token_ids;
+    }
+    if (options.logprobs) object["logprobs"] = generation.logprobs;
+    if (options.prompt_logprobs) object["prompt_logprobs"] = generation.prompt_logprobs;
+    object["queue_us"] = finished.queue_us();
+    object["first_token_us"] = finished.first_token_us();
+    object["total_us"] = finished.total_us();
+    std::cout << object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+}
+
+template <typename Values>
+void print_list(const char* name, const Values& values) {
+    std::cout << name;
+    for (const auto value : values) std::cout << " " << value;
+    std::cout << "\n";
+}
+
+void print_details(const GenerateOptions& options, const Generation& generation) {
+    if (options.token_ids) {
+        print_list("prompt_ids", generation.prompt_ids);
+        print_list("token_ids", generation.token_ids);
+    }
+    // Nine digits tell a float exactly.
+    std::cout.precision(9);
+    if (options.prompt_logprobs) print_list("prompt_logprobs", generation.prompt_logprobs);
+    if (options.logprobs) print_list("logprobs", generation.logprobs);
+}
+
+void print_summary(const Generation& generation) {
+    const Finished& finished = generation.finished;
+    std::fprintf(stderr,
+                 "%s: %u prompt and %u output tokens, first after %.1f ms, all after %.1f ms, "
+                 "seed %llu\n",
+                 reason_name(finished.reason()).c_str(),
+                 finished.num_prompt_tokens(),
+                 finished.num_output_tokens(),
+                 static_cast<double>(finished.first_token_us()) / 1000,
+                 static_cast<double>(finished.total_us()) / 1000,
+                 static_cast<unsigned long long>(generation.seed));
+}
+
+}  // namespace
+
+int run_generate(const CommonOptions& common, const GenerateOptions& options) {
+    int exit_code = kExitOk;
+    std::optional<Client> client = connect_or_report(common, exit_code);
+    if (!client) return exit_code;
+
+    const Cancellation& cancellation = interrupt_cancellation();
+    bool line_is_open = false;
+    const Result<Generation> result = client->generate(
+        to_message(options),
+        [&](const Chunk& chunk) {
+            if (common.json || chunk.text().empty()) return true;
+            std::cout << chunk.text() << std::flush;
+            line_is_open = chunk.text().back() != '\n';
+            return true;
+        },
+        &cancellation,
+        to_milliseconds(options.timeout_s));
+    if (line_is_open) std::cout << "\n";
+    std::cout << std::flush;
+    if (!result.ok()) {
+        const int code = report_failure(common, result.error(), true);
+        return cancellation.requested() ? kExitInterrupted : code;
+    }
+    if (common.json) {
+        print_json(options, result.value());
+    } else {
+        print_details(options, result.value());
+    }
+    if (!common.json) print_summary(result.value());
+    return cancellation.requested() ? kExitInterrupted : kExitOk;
+}
+
+}  // namespace afd::client

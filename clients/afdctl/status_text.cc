@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "clients/afdctl/status_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace afd::client {
+namespace {
+
+// 950 ms, 12.3 s, 5m 12s, 3h 4m, 2d 3h.
+std::string duration_text(uint64_t ms) {
+    const uint64_t s = ms / 1000;
+    if (ms < 1000) return fmt::format("{} ms", ms);
+    if (s < 60) return fmt::format("{:.1f} s", static_cast<double>(ms) / 1000);
+    if (s < 3600) return fmt::format("{}m {}s", s / 60, s % 60);
+    if (s < 86400) return fmt::format("{}h {}m", s / 3600, s % 3600 / 60);
+    return fmt::format("{}d {}h", s / 86400, s % 86400 / 3600);
+}
+
+std::string or_dash(const std::string& text) {
+    return text.empty() ? "-" : text;
+}
+
+std::vector<std::string> worker_row(const Worker& worker) {
+    const bool is_attention = worker.role() == "attention";
+    const bool is_alive = worker.pid() != 0;
+    std::string kv = "-";
+    if (is_attention && worker.kv_tokens_total() > 0) {
+        kv = fmt::format("{}/{} ({}%)",
+                         worker.kv_tokens_used(),
+                         worker.kv_tokens_total(),
+                         worker.kv_tokens_used() * 100 / worker.kv_tokens_total());
+    }
+    return {or_dash(worker.role()),
+            std::to_string(worker.index()),
+            is_alive ? std::to_string(worker.pid()) : "-",
+            or_dash(worker.state()),
+            is_attention ? std::to_string(worker.num_sequences()) : "-",
+            kv,
+            std::to_string(worker.num_tokens()),
+            std::to_string(worker.num_rounds()),
+            std::to_string(worker.num_restarts()),
+            is_alive ? duration_text(worker.heartbeat_age_ms()) : "-",
+            is_alive ? duration_text(worker.uptime_ms()) : "-"};
+}
+
+// Left-aligned words, right-aligned numbers, two spaces between columns.
+std::string table_text(const std::vector<std::vector<std::string>>& rows,
+                       const std::vector<bool>& left_aligned) {
+    std::vector<size_t> widths(left_aligned.size(), 0);
+    for (const auto& row : rows) {
+        for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+    }
+    std::string text;
+    for (const auto& row : rows) {
+        std::string line;
+        for (size_t c = 0; c < row.size(); ++c) {
+            if (c > 0) line += "  ";
+            line += left_aligned[c] ? fmt::format("{:<{}}", row[c], widths[c])
+                                    : fmt::format("{:>{}}", row[c], widths[c]);
+        }
+        line.erase(line.find_last_not_of(' ') + 1);
+        text += line + "\n";
+    }
+    return text;
+}
+
+std::string workers_text(const Status& status) {
+    if (status.workers().empty()) return "no workers\n";
+    std::vector<std::vector<std::string>> rows = {{"ROLE",
+                                                   "INDEX",
+                                                   "PID",
+                                                   "STATE",
+                                                   "SEQS",
+                                                   "KV TOKENS",
+                                                   "TOKENS",
+                                                   "ROUNDS",
+                                                   "RESTARTS",
+                                                   "HEARTBEAT",
+                                                   "UP"}};
+    for (const Worker& worker : status.workers()) rows.push_back(worker_row(worker));
+    return table_text(rows,
+                      {true, false, false, true, false, false, false, false, false, false, false});
+}
+
+}  // namespace
+
+std::string status_text(const Status& status) {
+    std::string text = fmt::format("instance  {}   {}   pid {}   up {}   version {}\n",
+                                   or_dash(status.instance()),
+                                   or_dash(status.state()),
+                                   status.pid(),
+                                   duration_text(status.uptime_ms()),
+                                   or_dash(status.version()));
+    text += fmt::format("model     {}   {}   {}   context {}\n",
+                        or_dash(status.model()),
+                        or_dash(status.topology()),
+                        or_dash(status.numeric_class()),
+                        status.context_length());
+    text += fmt::format("requests  {} running   {} queued   {} finished   {} failed\n",
+                        status.num_running(),
+                        status.num_queued(),
+                        status.num_finished(),
+                        status.num_failed());
+    text += fmt::format(
+        "tokens    {}   {:.1f}/s\n\n", status.num_output_tokens(), status.output_tokens_per_s());
+    text += workers_text(status);
+    if (!status.waits().empty()) text += "\n";
+    for (const std::string& wait : status.waits()) text += "wait      " + wait + "\n";
+    return text;
+}
+
+std::string status_json(const Status& status) {
+    nlohmann::ordered_json object;
+    object["instance"] = status.instance();
+    object["state"] = status.state();
+    object["pid"] = status.pid();
+    object["uptime_ms"] = status.uptime_ms();
+    object["version"] = status.version();
+    object["model"] = status.model();
+    object["topology"] = status.topology();
+    object["numeric_class"] = status.numeric_class();
+    object["context_length"] = status.context_length();
+    object["vocab_size"] = status.vocab_size();
+    object["num_running"] = status.num_running();
+    object["num_queued"] = status.num_queued();
+    object["num_finished"] = status.num_finished();
+    object["num_failed"] = status.num_failed();
+    object["num_output_tokens"] = status.num_output_tokens();
+    object["output_tokens_per_s"] = status.output_tokens_per_s();
+    object["waits"] = std::vector<std::string>(status.waits().begin(), status.waits().end());
+    object["workers"] = nlohmann::ordered_json::array();
+    for (const Worker& worker : status.workers()) {
+        nlohmann::ordered_json row;
+        row["role"] = worker.role();
+        row["index"] = worker.index();
+        row["pid"] = worker.pid();
+        row["state"] = worker.state();
+        row["num_restarts"] = worker.num_restarts();
+        row["num_sequences"] = worker.num_sequences();
+        row["kv_tokens_used"] = worker.kv_tokens_used();
+        row["kv_tokens_total"] = worker.kv_tokens_total();
+        row["num_tokens"] = worker.num_tokens();
+        row["num_rounds"] = worker.num_rounds();
+        row["heartbeat_age_ms"] = worker.heartbeat_age_ms();
+        row["uptime_ms"] = worker.uptime_ms();
+        object["workers"].push_back(row);
+    }
+    return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace afd::client

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the client programs tell a script by their exit code; documented in their --help.
+
+namespace afd::client {
+
+enum ExitCode : int {
+    kExitOk = 0,
+    kExitFailed = 1,       // A request failed.
+    kExitUsage = 2,        // The command line is wrong.
+    kExitUnreachable = 3,  // afdd cannot be reached or does not answer.
+    kExitSaturated = 4,    // afd-load --strict: the client itself was the bottleneck.
+    kExitInterrupted = 130,
+};
+
+}  // namespace afd::client

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Ctrl-C for the client programs: the first one requests a Cancellation, so that the program can
+// end well; the second one exits at once with kExitInterrupted.
+
+#include "clients/cancellation.h"
+
+namespace afd::client {
+
+// REQUIRES: called once in a process; `cancellation` lives to its end and is not moved.
+void cancel_on_interrupt(const Cancellation& cancellation);
+
+}  // namespace afd::client
