@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/rope.h"
 #include "proto/status.h"
 
 namespace afd::model {
@@ -27,17 +28,6 @@ enum class TopkMethod {
     kGreedy,              // Best top_k of all experts.
     kGroupLimitedGreedy,  // Groups by their best expert (V2).
     kNoauxTc,             // Groups by their two best; a bias that only chooses (V3).
-};
-
-// YaRN context extension: frequencies between the two betas are blended, and the softmax scale
-// grows by mscale(mscale_all_dim)^2.
-struct YarnScaling {
-    double factor = 1;
-    double beta_fast = 32;
-    double beta_slow = 1;
-    double mscale = 1;
-    double mscale_all_dim = 0;
-    uint32_t original_max_position_embeddings = 0;
 };
 
 struct ModelConfig {
@@ -71,7 +61,7 @@ struct ModelConfig {
 
     double rms_norm_eps = 1e-6;
     double rope_theta = 10000;
-    std::optional<YarnScaling> yarn;
+    std::optional<ops::YarnScaling> yarn;
     bool tie_word_embeddings = false;
 
     std::optional<uint32_t> bos_token_id;
@@ -93,10 +83,6 @@ struct ModelConfig {
     // (qk_nope_head_dim + qk_rope_head_dim)^-1/2, times the square of YaRN's mscale for
     // mscale_all_dim.
     double softmax_scale() const;
-
-    // What the rotary cosines and sines are multiplied by: YaRN's mscale(mscale) over
-    // mscale(mscale_all_dim); 1 without YaRN.
-    double rope_magnitude() const;
 };
 
 // Limit of every single dimension: far above any model known, and small enough that products of

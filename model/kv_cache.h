@@ -30,8 +30,8 @@ class BlockAllocator {
     explicit BlockAllocator(uint32_t num_blocks);
 
     // How many blocks `num_tokens` tokens need.
-    static uint32_t blocks_for(uint64_t num_tokens) {
-        return static_cast<uint32_t>((num_tokens + kKvBlockTokens - 1) / kKvBlockTokens);
+    static uint64_t blocks_for(uint64_t num_tokens) {
+        return num_tokens / kKvBlockTokens + (num_tokens % kKvBlockTokens != 0 ? 1 : 0);
     }
 
     // Replaces `blocks` (empty) by the blocks for `num_tokens`; false, and nothing changed, when

@@ -13,6 +13,7 @@
 #include "model/model_files.h"
 #include "ops/numeric_class.h"
 #include "ops/parallel.h"
+#include "ops/tensor_view.h"
 #include "proto/status.h"
 
 namespace afd::model {

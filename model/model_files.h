@@ -8,7 +8,7 @@
 
 #include "model/config.h"
 #include "model/generation_config.h"
-#include "model/safetensors.h"
+#include "model/tensor_store.h"
 #include "proto/status.h"
 
 namespace afd::model {
@@ -41,5 +41,9 @@ class ModelFiles {
 
 // The configuration alone, for who needs no weights (config.json of `directory`).
 Result<ModelConfig> load_model_config(const std::string& directory);
+
+// The generation defaults alone; the file is optional.
+Result<GenerationConfig> load_generation_config(const std::string& directory,
+                                                const ModelConfig& config);
 
 }  // namespace afd::model

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// SafetensorsFile: one validated *.safetensors file, and TensorStore: all tensors of a model
-// directory, from one file or from the shards of model.safetensors.index.json.
+// SafetensorsFile: one validated *.safetensors file. All tensors of a model directory together are
+// model/tensor_store.h.
 //
 //   0        8 bytes, little-endian: N, size of the header
 //   8        N bytes of UTF-8 JSON: name -> {"dtype", "shape", "data_offsets": [begin, end]}
@@ -19,49 +19,15 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "ops/bf16.h"
+#include "model/storage_type.h"
 #include "proto/status.h"
 
 namespace afd::model {
-
-enum class StorageType : uint8_t {
-    kBool,
-    kU8,
-    kI8,
-    kF8E5M2,
-    kF8E4M3,
-    kF8E8M0,
-    kF8E4M3Fnuz,
-    kF8E5M2Fnuz,
-    kI16,
-    kU16,
-    kF16,
-    kBf16,
-    kI32,
-    kU32,
-    kF32,
-    kI64,
-    kU64,
-    kF64,
-    kC64,
-    kF4,
-    kF6E2M3,
-    kF6E3M2,
-};
-
-// As written in a header: "BF16", "F8_E4M3", ...
-std::string_view storage_type_name(StorageType type);
-unsigned storage_type_bits(StorageType type);
-
-// "[2048, 512]", as messages show shapes.
-std::string shape_text(std::span<const uint64_t> shape);
 
 struct TensorInfo {
     std::string name;
@@ -77,9 +43,17 @@ inline constexpr size_t kTensorRankMax = 8;
 inline constexpr size_t kTensorNameBytesMax = 1024;
 inline constexpr size_t kTensorsPerFileMax = 1'000'000;
 
+// Reads a header: `text` is the JSON, `data_bytes` what follows it in the file and `data_begin` the
+// file offset of that. Sorted by offset. `origin` (the path) starts every message.
+// Errors: kDataLoss.
+Result<std::vector<TensorInfo>> parse_safetensors_header(std::string_view text,
+                                                         uint64_t data_begin,
+                                                         uint64_t data_bytes,
+                                                         const std::string& origin);
+
 class SafetensorsFile {
   public:
-    // Opens (not through a symbolic link as the last step inside `directory`) and validates.
+    // Opens and validates. (Symbolic links are followed: model caches are full of them.)
     // Errors: kNotFound, kPermissionDenied, kDataLoss.
     static Result<SafetensorsFile> open(const std::string& path);
 
@@ -101,47 +75,6 @@ class SafetensorsFile {
     std::string path_;
     int fd_ = -1;
     std::vector<TensorInfo> tensors_;
-};
-
-class TensorStore {
-  public:
-    // Opens model.safetensors.index.json and its shards, or model.safetensors.
-    // Errors: kNotFound (neither exists; the message lists what the directory holds), kDataLoss
-    // (a shard's name is not a bare file name, a tensor is not in the shard the index names, a
-    // tensor is in two shards).
-    static Result<TensorStore> open(const std::string& directory);
-
-    // Null if there is no such tensor.
-    const TensorInfo* find(std::string_view name) const;
-
-    // All tensors, by name.
-    std::vector<const TensorInfo*> list() const;
-
-    // The tensor's elements, row-major. BF16 as stored; F32 rounded to bf16, half to even.
-    // Errors: kNotFound, kInvalidArgument (another shape; both are named), kUnimplemented (another
-    // type), and those of SafetensorsFile::read.
-    Result<std::vector<ops::Bf16>> read_bf16(std::string_view name,
-                                             std::span<const uint64_t> shape) const;
-
-    // The same in fp32; BF16 is widened.
-    Result<std::vector<float>> read_f32(std::string_view name,
-                                        std::span<const uint64_t> shape) const;
-
-    // Raw bytes [offset, offset + out.size()) of the tensor. REQUIRES: inside the tensor.
-    Result<> read_bytes(const TensorInfo& tensor, uint64_t offset, std::span<std::byte> out) const;
-
-  private:
-    struct Entry {
-        size_t file = 0;
-        size_t tensor = 0;
-    };
-
-    Result<> add_file(const std::string& path);
-    Result<const TensorInfo*> checked(std::string_view name, std::span<const uint64_t> shape) const;
-
-    std::string directory_;
-    std::vector<SafetensorsFile> files_;
-    std::map<std::string, Entry, std::less<>> by_name_;
 };
 
 }  // namespace afd::model

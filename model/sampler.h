@@ -9,7 +9,7 @@
 //
 // Candidates are ordered by (logit descending, id ascending), so ties are settled the same way
 // whatever algorithm finds them. logprob is the fp32 log-softmax of the raw logits, before
-// temperature and truncation; its sum runs over ascending ids.
+// temperature and truncation; the sum of its exponentials runs over ascending ids in double.
 //
 // Scratch for one row is allocated at construction; sampling allocates nothing unless it fails.
 // One thread at a time per object.
@@ -57,15 +57,17 @@ class Sampler {
     struct Candidate {
         float logit;
         uint32_t id;
-        double weight;
+        float weight;  // exp((logit - maximum) / temperature)
     };
-    struct Before;
 
-    // Weights exp((logit - maximum) / temperature) of the first `num` candidates; their sum.
-    double draw_sorted(size_t num_kept, double total, double uniform) const;
-    size_t truncate(std::span<const float> logits, const SamplingParams& params);
+    // Leaves the tokens that top-k and top-p allow at the front; the sum of their weights.
+    double truncate(const SamplingParams& params);
+    // Puts the `num_wanted` first of the candidate order to the front, sorted, given that
+    // `num_sorted` are there already.
+    void extend_sorted(size_t num_sorted, size_t num_wanted);
 
     size_t vocab_size_;
+    size_t num_kept_ = 0;
     std::vector<Candidate> candidates_;
 };
 

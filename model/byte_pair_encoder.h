@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// BytePairEncoder: bytes of one piece -> token ids, by merging the pair of lowest rank, of equal
+// ranks the leftmost, until no pair is left. Knows bytes and ids, no text and no file format.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace afd::model {
+
+class BytePairEncoder {
+  public:
+    // The token of a single byte.
+    void set_byte(uint8_t byte, uint32_t id) { byte_ids_[byte] = id; }
+
+    // The rank of `left` + `right` -> `merged`; a pair that has one keeps it.
+    void add_merge(uint32_t left, uint32_t right, uint32_t merged, uint32_t rank);
+
+    // Appends the ids of `piece`. Time O(n log n) in its length.
+    void encode(std::string_view piece, std::vector<uint32_t>& ids);
+
+  private:
+    struct Merge {
+        uint32_t rank;
+        uint32_t id;
+    };
+    // A symbol of the piece in a linked list; merging removes the right one.
+    struct Symbol {
+        uint32_t id;
+        int32_t previous;
+        int32_t next;
+        bool is_alive;
+    };
+    // A pair that may be merged; stale once one of its symbols has changed.
+    struct Candidate {
+        uint32_t rank;
+        int32_t left;
+        uint32_t merged;
+    };
+
+    void push_candidate(int32_t left);
+    void merge_pair(const Candidate& candidate);
+    static bool comes_later(const Candidate& a, const Candidate& b);
+
+    std::array<uint32_t, 256> byte_ids_{};
+    std::unordered_map<uint64_t, Merge> merges_;  // left << 32 | right
+    std::vector<Symbol> symbols_;                 // Scratch.
+    std::vector<Candidate> heap_;                 // Scratch.
+};
+
+}  // namespace afd::model
