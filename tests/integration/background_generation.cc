@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/integration/background_generation.h"
+
+#include <gtest/gtest.h>
+
+namespace afd::test {
+
+struct BackgroundGeneration::State {
+    client::Client client;
+    client::Generate request;
+    std::atomic<uint32_t> num_tokens{0};
+    Result<client::Generation> result = Error{Code::kInternal, "not finished"};
+};
+
+BackgroundGeneration::BackgroundGeneration(const Instance& instance, client::Generate request)
+    : state_(new State{instance.connect(), std::move(request)}) {
+    thread_ = std::thread([state = state_.get()] {
+        state->result = state->client.generate(state->request, [state](const client::Chunk& chunk) {
+            state->num_tokens.fetch_add(chunk.num_tokens(), std::memory_order_relaxed);
+            return true;
+        });
+    });
+}
+
+BackgroundGeneration::~BackgroundGeneration() {
+    if (thread_.joinable()) thread_.join();
+}
+
+uint32_t BackgroundGeneration::num_tokens() const {
+    return state_->num_tokens.load(std::memory_order_relaxed);
+}
+
+void BackgroundGeneration::wait_for_tokens(uint32_t count) const {
+    const auto deadline = client::Clock::now() + kPatience;
+    while (num_tokens() < count) {
+        ASSERT_LT(client::Clock::now(), deadline) << num_tokens() << " tokens arrived";
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+}
+
+Result<client::Generation> BackgroundGeneration::finish() {
+    thread_.join();
+    return state_->result;
+}
+
+client::Generate long_request(uint32_t num_tokens) {
+    client::Generate request;
+    for (const uint32_t id : {5U, 77U, 123U, 42U}) request.mutable_token_ids()->add_ids(id);
+    request.set_max_tokens(num_tokens);
+    request.set_ignore_eos(true);
+    request.set_return_token_ids(true);
+    request.set_return_logprobs(true);
+    return request;
+}
+
+}  // namespace afd::test

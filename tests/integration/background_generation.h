@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// BackgroundGeneration: one long request that runs while a test disturbs the system.
+
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "tests/integration/instance.h"
+
+namespace afd::test {
+
+class BackgroundGeneration {
+  public:
+    // Starts `request` on a connection of its own.
+    BackgroundGeneration(const Instance& instance, client::Generate request);
+    ~BackgroundGeneration();
+
+    // Waits until at least `count` tokens have arrived; fails the test otherwise.
+    void wait_for_tokens(uint32_t count) const;
+    uint32_t num_tokens() const;
+
+    // Waits for its end.
+    Result<client::Generation> finish();
+
+  private:
+    struct State;
+    std::unique_ptr<State> state_;
+    std::thread thread_;
+};
+
+// A greedy request for `num_tokens` tokens that does not end early; with ids and logprobs.
+client::Generate long_request(uint32_t num_tokens);
+
+}  // namespace afd::test

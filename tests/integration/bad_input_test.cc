@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: bad input gives one clear line and a defined exit code, and costs only who sent it.
+// Method: the real programs with wrong files, flags and requests. Oracle: exit status and the words
+// of the message that say what is wrong and how to mend it.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/integration/instance.h"
+
+namespace afd::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+Outcome run_afdd(std::vector<std::string> flags) {
+    flags.insert(flags.begin(), program("afdd"));
+    return run_program(flags, make_directory());
+}
+
+// A copy of the model that may be damaged.
+std::string copy_of_model() {
+    const std::string copy = make_directory();
+    for (const char* name : {"config.json",
+                             "generation_config.json",
+                             "tokenizer.json",
+                             "tokenizer_config.json",
+                             "model.safetensors"}) {
+        fs::copy(test_model() + "/" + name, copy + "/" + name);
+    }
+    return copy;
+}
+
+void replace_in_file(const std::string& path, const std::string& from, const std::string& to) {
+    std::ifstream in(path, std::ios::binary);
+    std::string text((std::istreambuf_iterator<char>(in)), {});
+    const size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+    std::ofstream(path, std::ios::binary) << text;
+}
+
+void expect_failure(const Outcome& outcome, int exit_status, const std::string& words) {
+    EXPECT_EQ(outcome.exit_status, exit_status) << outcome.output;
+    EXPECT_NE(outcome.output.find(words), std::string::npos)
+        << "expected: " << words << "\nfound: " << outcome.output;
+}
+
+TEST(BadInput, AMissingModelIsNamed) {
+    expect_failure(run_afdd({"--model", "/no/such/model"}), 3, "/no/such/model");
+    expect_failure(run_afdd({}), 2, "model");
+}
+
+TEST(BadInput, ATruncatedCheckpointIsNamed) {
+    const std::string model = copy_of_model();
+    fs::resize_file(model + "/model.safetensors", fs::file_size(model + "/model.safetensors") / 2);
+    expect_failure(run_afdd({"--model", model}), 3, "model.safetensors");
+}
+
+TEST(BadInput, AWrongShapeNamesTheTensorAndBothShapes) {
+    const std::string model = copy_of_model();
+    replace_in_file(
+        model + "/config.json", "\"moe_intermediate_size\": 64", "\"moe_intermediate_size\": 96");
+    const Outcome outcome = run_afdd({"--model", model, "--start-attempts", "1"});
+    EXPECT_NE(outcome.exit_status, 0);
+    EXPECT_NE(outcome.output.find("experts."), std::string::npos) << outcome.output;
+    EXPECT_NE(outcome.output.find("[96, 192]"), std::string::npos) << outcome.output;
+    EXPECT_NE(outcome.output.find("[64, 192]"), std::string::npos) << outcome.output;
+}
+
+TEST(BadInput, AnUnsupportedConfigurationNamesTheKeyAndItsValue) {
+    const std::string model = copy_of_model();
+    replace_in_file(model + "/config.json", "\"silu\"", "\"relu\"");
+    expect_failure(run_afdd({"--model", model}), 3, "hidden_act");
+    expect_failure(run_afdd({"--model", model}), 3, "relu");
+}
+
+TEST(BadInput, TooLittleSharedMemoryIsSaidBeforeAWorkerStarts) {
+    expect_failure(run_afdd({"--model",
+                             test_model(),
+                             "--attention-workers",
+                             "1024",
+                             "--micro-batches",
+                             "64",
+                             "--micro-batch-size",
+                             "65536"}),
+                   4,
+                   "/dev/shm");
+}
+
+TEST(BadInput, TooManyAttentionWorkersNamesTheLimit) {
+    expect_failure(run_afdd({"--model", test_model(), "--attention-workers", "1025"}), 2, "1024");
+}
+
+TEST(BadInput, ASecondAfddOfTheSameInstanceIsRefusedWithThePidOfTheFirst) {
+    Instance first;
+    first.wait_ready();
+    const Outcome second =
+        run_program({program("afdd"), "--model", test_model(), "--instance", first.name()},
+                    first.runtime_directory());
+    expect_failure(second, 5, std::to_string(first.pid()));
+    EXPECT_EQ(first.status().state(), "ready") << "the first one was disturbed";
+}
+
+TEST(BadInput, ASocketInUseIsNamed) {
+    Instance first;
+    first.wait_ready();
+    const std::string socket = first.runtime_directory() + "/afd/" + first.name() + ".sock";
+    expect_failure(
+        run_afdd({"--model", test_model(), "--instance", "other", "--socket", socket}), 5, socket);
+}
+
+TEST(BadInput, APromptBeyondTheContextIsRefusedWithBothNumbers) {
+    Instance instance;
+    instance.wait_ready();
+    client::Client client = instance.connect();
+    const uint32_t context = instance.status().context_length();
+    client::Generate request;
+    for (uint32_t i = 0; i <= context; ++i) request.mutable_token_ids()->add_ids(5);
+    auto refused = client.generate(request);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+    EXPECT_NE(refused.error().message.find(std::to_string(context)), std::string::npos)
+        << refused.error().message;
+    EXPECT_NE(refused.error().message.find(std::to_string(context + 1)), std::string::npos)
+        << refused.error().message;
+
+    client::Generate bad_id;
+    bad_id.mutable_token_ids()->add_ids(instance.status().vocab_size());
+    bad_id.set_max_tokens(1);
+    EXPECT_EQ(client.generate(bad_id).error().code, Code::kInvalidArgument);
+
+    client::Generate good;
+    good.set_text("The same connection goes on");
+    good.set_max_tokens(3);
+    EXPECT_TRUE(client.generate(good).ok());
+}
+
+}  // namespace
+}  // namespace afd::test

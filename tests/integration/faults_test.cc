@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What happens to a request when its workers are stopped, killed, or lose their supervisor.
+//
+// Oracle of every test with a generation: the same request on an undisturbed system, token ids and
+// logprobs compared to the last bit.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <bit>
+#include <fstream>
+#include <set>
+
+#include "tests/integration/background_generation.h"
+#include "tests/integration/instance.h"
+
+namespace afd::test {
+namespace {
+
+const std::vector<std::string> kTwoAndOne = {"--attention-workers", "2", "--ffn-workers", "1"};
+constexpr uint32_t kLongTokens = 900;
+
+void expect_same_generation(const client::Generation& expected, const client::Generation& found) {
+    EXPECT_EQ(expected.token_ids, found.token_ids);
+    ASSERT_EQ(expected.logprobs.size(), found.logprobs.size());
+    for (size_t i = 0; i < expected.logprobs.size(); ++i) {
+        ASSERT_EQ(std::bit_cast<uint32_t>(expected.logprobs[i]),
+                  std::bit_cast<uint32_t>(found.logprobs[i]))
+            << "logprob " << i;
+    }
+}
+
+bool is_alive(pid_t pid) {
+    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+    std::string line;
+    std::getline(stat, line);
+    const size_t name_end = line.rfind(')');
+    return name_end != std::string::npos && line[name_end + 2] != 'Z';
+}
+
+void wait_gone(const std::vector<pid_t>& pids) {
+    const auto deadline = client::Clock::now() + kPatience;
+    for (const pid_t pid : pids) {
+        while (is_alive(pid)) {
+            ASSERT_LT(client::Clock::now(), deadline) << "process " << pid << " lives on";
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+    }
+}
+
+std::vector<pid_t> all_worker_pids(const Instance& instance) {
+    std::vector<pid_t> pids = instance.worker_pids("attention");
+    for (const pid_t pid : instance.worker_pids("ffn")) pids.push_back(pid);
+    return pids;
+}
+
+TEST(Faults, TextComesFromThreeProcessesAndAStoppedFfnWorkerStopsItWithAReport) {
+    Instance instance(kTwoAndOne);
+    instance.wait_ready();
+    std::vector<pid_t> pids = all_worker_pids(instance);
+    pids.push_back(instance.pid());
+    EXPECT_EQ(std::set<pid_t>(pids.begin(), pids.end()).size(), 4U);
+
+    auto undisturbed = instance.connect().generate(long_request(kLongTokens));
+    ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
+
+    BackgroundGeneration generation(instance, long_request(kLongTokens));
+    generation.wait_for_tokens(20);
+    const pid_t ffn = instance.worker_pids("ffn")[0];
+    kill(ffn, SIGSTOP);
+    instance.wait_for("the status says who waits for whom",
+                      [](const client::Status& status) { return status.waits_size() > 0; });
+    const client::Status status = instance.status();
+    EXPECT_NE(status.waits(0).find("ffn rank 0 (pid " + std::to_string(ffn)), std::string::npos)
+        << status.waits(0);
+    EXPECT_NE(status.waits(0).find("micro-batch"), std::string::npos) << status.waits(0);
+    EXPECT_NE(status.waits(0).find("layer"), std::string::npos) << status.waits(0);
+    const uint32_t before = generation.num_tokens();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    EXPECT_EQ(generation.num_tokens(), before) << "tokens came although the experts are stopped";
+    EXPECT_LT(before, kLongTokens);
+
+    kill(ffn, SIGCONT);
+    auto found = generation.finish();
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    expect_same_generation(undisturbed.value(), found.value());
+    EXPECT_NE(instance.log().find(status.waits(0).substr(0, 40)), std::string::npos)
+        << "the log does not tell who waited";
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+TEST(Faults, AKilledFfnWorkerComesBackAndTheBitsAreTheSame) {
+    Instance instance({"--attention-workers", "2", "--ffn-workers", "2"});
+    instance.wait_ready();
+    auto undisturbed = instance.connect().generate(long_request(kLongTokens));
+    ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
+
+    BackgroundGeneration generation(instance, long_request(kLongTokens));
+    for (uint32_t round = 0; round < 3; ++round) {
+        generation.wait_for_tokens(20 + 150 * round);
+        const pid_t ffn = instance.worker_pids("ffn")[round % 2];
+        ASSERT_GT(ffn, 0);
+        kill(ffn, SIGKILL);
+        instance.wait_for("the successor is ready", [&](const client::Status& status) {
+            uint32_t num_restarts = 0;
+            for (const client::Worker& worker : status.workers()) {
+                num_restarts += worker.num_restarts();
+                if (worker.state() != "ready") return false;
+            }
+            return num_restarts == round + 1;
+        });
+    }
+    auto found = generation.finish();
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    expect_same_generation(undisturbed.value(), found.value());
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+TEST(Faults, AKilledAttentionWorkersRequestsAreReplayedWithTheSameBits) {
+    Instance instance({"--attention-workers", "1", "--ffn-workers", "1"});
+    instance.wait_ready();
+    client::Generate request = long_request(600);
+    request.set_prompt_logprobs(true);
+    auto undisturbed = instance.connect().generate(request);
+    ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
+
+    BackgroundGeneration generation(instance, request);
+    generation.wait_for_tokens(50);
+    kill(instance.worker_pids("attention")[0], SIGKILL);
+    auto found = generation.finish();
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    expect_same_generation(undisturbed.value(), found.value());
+    EXPECT_EQ(undisturbed.value().prompt_logprobs, found.value().prompt_logprobs);
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+TEST(Faults, NothingIsLeftAfterATermSignalOrCtrlC) {
+    for (const int number : {SIGTERM, SIGINT}) {
+        Instance instance(kTwoAndOne);
+        instance.wait_ready();
+        const std::vector<pid_t> pids = all_worker_pids(instance);
+        EXPECT_FALSE(instance.segments().empty());
+        instance.signal(number);
+        EXPECT_EQ(instance.wait_exit(), 0);
+        EXPECT_TRUE(instance.segments().empty());
+        wait_gone(pids);
+    }
+}
+
+TEST(Faults, ADrainFinishesWhatRunsAndRefusesWhatIsNew) {
+    Instance instance(kTwoAndOne);
+    instance.wait_ready();
+    BackgroundGeneration generation(instance, long_request(kLongTokens));
+    generation.wait_for_tokens(10);
+    instance.signal(SIGTERM);
+    auto found = generation.finish();
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(found.value().token_ids.size(), kLongTokens);
+    EXPECT_EQ(instance.wait_exit(), 0);
+}
+
+TEST(Faults, AKilledAfddTakesItsWorkersAlongAndANewStartCleansUp) {
+    Instance instance(kTwoAndOne);
+    instance.wait_ready();
+    const std::vector<pid_t> pids = all_worker_pids(instance);
+    const std::vector<std::string> left = instance.segments();
+    instance.signal(SIGKILL);
+    EXPECT_EQ(instance.wait_exit(), 128 + SIGKILL);
+    wait_gone(pids);
+    EXPECT_EQ(instance.segments(), left) << "nobody else removes them";
+
+    const Outcome outcome =
+        run_program({"/bin/sh",
+                     "-c",
+                     program("afdd") + " --model " + test_model() + " --instance " +
+                         instance.name() + " & pid=$!; for i in $(seq 600); do " +
+                         program("afdctl") + " --instance " + instance.name() +
+                         " status --json 2>/dev/null | grep -q '\"state\": *\"ready\"' && break;"
+                         " sleep 0.1; done; ls /dev/shm; kill -TERM $pid; wait $pid"},
+                    instance.runtime_directory());
+    EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
+    for (const std::string& name : left) {
+        EXPECT_EQ(outcome.output.find(name), std::string::npos) << name << " is still there";
+    }
+    EXPECT_TRUE(instance.segments().empty());
+}
+
+// CPU time of a process in clock ticks (10 ms).
+long cpu_ticks(pid_t pid) {
+    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+    std::string line;
+    std::getline(stat, line);
+    std::istringstream fields(line.substr(line.rfind(')') + 2));
+    std::string skipped;
+    for (int field = 3; field < 14; ++field) fields >> skipped;
+    long user = 0;
+    long system = 0;
+    fields >> user >> system;
+    return user + system;
+}
+
+TEST(Idle, ASystemWithoutRequestsUsesUnderOnePercentOfACore) {
+    Instance instance(kTwoAndOne);
+    instance.wait_ready();
+    ASSERT_TRUE(instance.connect().generate(long_request(20)).ok());
+    std::vector<pid_t> pids = all_worker_pids(instance);
+    pids.push_back(instance.pid());
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    const auto total = [&] {
+        long ticks = 0;
+        for (const pid_t pid : pids) ticks += cpu_ticks(pid);
+        return ticks;
+    };
+    const long before = total();
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+    // 5 s of one core are 500 ticks; 1 % are 5.
+    EXPECT_LE(total() - before, 5);
+}
+
+}  // namespace
+}  // namespace afd::test
