@@ -10,6 +10,7 @@ is constant after warm-up and falls to zero over the last DECAY_SHARE of the bud
 """
 import argparse
 import math
+import multiprocessing
 import os
 import pathlib
 import time
@@ -27,6 +28,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 MIXTURE = {"austen": 0.38, "king_james": 0.22, "world_english": 0.22, "moby_dick": 0.13,
            "devil": 0.04, "dhammapada": 0.01}
 STEP_TOKENS = 8192
+MICRO_TOKENS = 2048
 MUON_RATE, MUON_DECAY, ADAM_RATE = 0.02, 0.1, 3e-3
 WARMUP_STEPS, DECAY_SHARE = 100, 0.35
 BIAS_SPEED = 1e-3
@@ -61,6 +63,100 @@ def sample_batch(sources: dict[str, Source], progress: float,
     length = random.choice([256, 512, 1024], p=[1 - 2 * long_share, long_share, long_share])
     names = random.choice(list(MIXTURE), size=STEP_TOKENS // length, p=list(MIXTURE.values()))
     return torch.from_numpy(np.stack([sources[name].row(length, random) for name in names]))
+
+
+def take_gradients(model: Model, rows: Tensor, queue: "Queue", drop: float) -> float:
+    """Adds to the model's gradients those of the pieces of `rows` that this process gets.
+
+    Pieces are handed out one by one, so that a process whose core is busy elsewhere takes fewer.
+    Returns the share of the mean loss in nats.
+    """
+    pieces = rows.split(max(1, MICRO_TOKENS // (rows.shape[1] - 1)))
+    loss_sum = 0.0
+    while (index := queue.next()) < len(pieces):
+        piece = pieces[index]
+        logits = model(piece[:, :-1], torch.bfloat16, drop)
+        loss = functional.cross_entropy(logits.flatten(0, 1), piece[:, 1:].reshape(-1))
+        loss = loss * (len(piece) / len(rows))
+        loss.backward()
+        loss_sum += float(loss.detach())
+    return loss_sum
+
+
+class Queue:
+    """A counter shared by the processes of one step."""
+
+    def __init__(self, context) -> None:
+        self.counter = context.Value("i", 0)
+
+    def next(self) -> int:
+        with self.counter.get_lock():
+            self.counter.value += 1
+            return self.counter.value - 1
+
+    def restart(self) -> None:
+        self.counter.value = 0
+
+
+class Helper:
+    """A second process that works on the same weights, in shared memory.
+
+    Two processes of one thread each outrun one process of two threads here: they meet once per
+    step instead of once per operation, which matters when other programs use the cores too.
+    """
+
+    def __init__(self, model: Model, drop: float) -> None:
+        context = multiprocessing.get_context("fork")
+        self.model, self.drop, self.queue = model, drop, Queue(context)
+        self.layers = moe_layers(model)
+        self.grads = [torch.zeros_like(p).share_memory_() for p in model.parameters()]
+        self.loads = torch.zeros(len(self.layers), model.config["n_routed_experts"])
+        self.loads.share_memory_()
+        self.pipe, self.child_pipe = context.Pipe()
+        self.process = context.Process(target=self.serve, daemon=True)
+        self.process.start()
+        self.child_pipe.close()
+
+    def serve(self) -> None:
+        """The child's loop: a batch in, gradients and expert loads out; ends with the parent."""
+        self.pipe.close()
+        torch.set_num_threads(1)
+        torch.manual_seed(os.getpid())
+        for layer in self.layers:
+            layer.load = torch.zeros_like(layer.load)
+        while True:
+            try:
+                rows = torch.from_numpy(self.child_pipe.recv())
+            except EOFError:
+                return
+            self.model.zero_grad(set_to_none=True)
+            loss = take_gradients(self.model, rows, self.queue, self.drop)
+            for shared, parameter in zip(self.grads, self.model.parameters()):
+                shared.zero_() if parameter.grad is None else shared.copy_(parameter.grad)
+            for shared, layer in zip(self.loads, self.layers):
+                shared.copy_(layer.load)
+                layer.load.zero_()
+            self.child_pipe.send(loss)
+
+    def start(self, rows: Tensor) -> None:
+        self.queue.restart()
+        self.pipe.send(rows.numpy())
+
+    def finish(self) -> float:
+        """Waits, adds the child's gradients and loads to this process' model, returns its loss."""
+        loss = self.pipe.recv()
+        for shared, parameter in zip(self.grads, self.model.parameters()):
+            if parameter.grad is None:
+                parameter.grad = shared.clone()
+            else:
+                parameter.grad += shared
+        for shared, layer in zip(self.loads, self.layers):
+            layer.load += shared
+        return loss
+
+
+def moe_layers(model: Model) -> list[Moe]:
+    return [layer.mlp for layer in model.layers if isinstance(layer.mlp, Moe)]
 
 
 def orthogonalised(update: Tensor) -> Tensor:
@@ -154,6 +250,13 @@ class Trainer:
         self.split_parameters()
         self.step, self.tokens, self.seconds = 0, 0, 0.0
         self.load()
+        self.helper = None
+        self.queue = Queue(multiprocessing)
+        if self.device == "cpu" and arguments.processes == 2:
+            self.model.share_memory()
+            self.model.train()
+            self.helper = Helper(self.model, arguments.drop)
+            self.queue = self.helper.queue
 
     def split_parameters(self) -> None:
         """Muon takes the matrices inside the blocks, AdamW all else."""
@@ -189,21 +292,21 @@ class Trainer:
     def train_step(self, random: np.random.Generator) -> tuple[float, float]:
         """One update; returns the loss in nats per token and the worst layer's imbalance."""
         rows = sample_batch(self.sources, self.progress(), random).to(self.device)
-        logits = self.model(rows[:, :-1], torch.bfloat16, self.arguments.drop)
-        loss = functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].reshape(-1))
         self.model.zero_grad(set_to_none=True)
-        loss.backward()
+        self.helper.start(rows) if self.helper else self.queue.restart()
+        loss = take_gradients(self.model, rows, self.queue, self.arguments.drop)
+        loss += self.helper.finish() if self.helper else 0.0
         torch.nn.utils.clip_grad_norm_(self.adam.param_groups[0]["params"], 1.0)
         factor = rate_factor(self.step, self.progress())
         self.muon.step(MUON_RATE * factor)
         self.adam.param_groups[0]["lr"] = ADAM_RATE * factor
         self.adam.step()
-        layers = [layer.mlp for layer in self.model.layers if isinstance(layer.mlp, Moe)]
-        imbalance = max(layer.update_bias(BIAS_SPEED * min(1.0, factor * 2)) for layer in layers)
+        speed = BIAS_SPEED * min(1.0, factor * 2)
+        imbalance = max(layer.update_bias(speed) for layer in moe_layers(self.model))
         self.update_average()
         self.step += 1
         self.tokens += rows[:, 1:].numel()
-        return float(loss.detach()), imbalance
+        return loss, imbalance
 
     @torch.no_grad()
     def update_average(self) -> None:
@@ -248,12 +351,12 @@ def main() -> None:
     parser.add_argument("--text", type=pathlib.Path, required=True)
     parser.add_argument("--work", type=pathlib.Path, required=True)
     parser.add_argument("--minutes", type=float, default=90)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--processes", type=int, choices=(1, 2), default=2)
     parser.add_argument("--drop", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(arguments.threads)
+    torch.set_num_threads(1)
     Trainer(arguments).run()
 
 
