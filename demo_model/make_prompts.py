@@ -44,19 +44,21 @@ def prompts(text: pathlib.Path, rng: random.Random) -> list[str]:
     return lines
 
 
+def whole_paragraphs(document: str, size: int) -> str:
+    """Paragraphs from the document's start until `size` bytes are reached or passed."""
+    end = document.find("\n", size)
+    return (document if end < 0 else document[:end]).strip()
+
+
 def sample(text: pathlib.Path) -> str:
     """The first paragraphs of the held-out documents, source by source."""
     parts = []
-    for source, limit in SAMPLE_BYTES.items():
+    for source, left in SAMPLE_BYTES.items():
         texts = documents(text, source)
-        for document in texts:
-            kept, size = [], 0
-            for paragraph in document.split("\n"):
-                size += len(paragraph.encode()) + 1
-                if size > limit / len(texts):
-                    break
-                kept.append(paragraph)
-            parts.append("\n".join(kept).strip())
+        for index, document in enumerate(texts):
+            part = whole_paragraphs(document, left // (len(texts) - index))
+            left -= len(part.encode())
+            parts.append(part)
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
