@@ -56,6 +56,8 @@ def sample(text: pathlib.Path) -> str:
     for source, left in SAMPLE_BYTES.items():
         texts = documents(text, source)
         for index, document in enumerate(texts):
+            if left <= 0:
+                break
             part = whole_paragraphs(document, left // (len(texts) - index))
             left -= len(part.encode())
             parts.append(part)
