@@ -4,14 +4,15 @@
 // MlaAttention over the latent cache, absorbed form, one causal pass of an online softmax.
 //
 // For token t and head h, over the blocks of kAttentionBlock absolute positions up to positions[t]:
-//   s = (query·ckv + query_rope·kr) · softmax_scale, fp32 (both dot products, then one sum)
+//   s = (query·ckv + query_rope·kr) · softmax_scale, fp32
 //   m' = max(m, max s);  p = exp(s − m');  l = l·exp(m − m') + Σp (fp32, of the unrounded p)
 //   o = o·exp(m − m'), then o += p →bf16 · ckv, positions ascending
 // latent = (o / l) →bf16;  out = latent·Wuvᵀ per head →bf16.
 // The output projection W_O is a `linear` of the caller, on out [T, N·V].
-// A dot product along the depth has 16 partial sums (lane j takes the elements whose class-specific
-// group is j mod 16), added by halves; the order is fixed per numeric class and independent of
-// batch, chunk and threads, so decoding and chunked prefill give the same bits.
+// A score has 16 partial sums, which run over the latent and then over the rotated part (element
+// or, in class avx512-bf16, pair of elements i goes to partial i mod 16) and are added by halves.
+// All orders are fixed per numeric class and independent of batch, chunk and threads, so decoding
+// and chunked prefill give the same bits. Positions beyond positions[t] are never read.
 
 #include <cstddef>
 #include <span>
@@ -34,7 +35,9 @@ struct MlaAttentionRequest {
     Rows<Bf16> out;                       // [T, N·V], heads side by side.
 };
 
-size_t mla_attention_workspace_bytes(const MlaShape& shape, size_t num_tokens_max);
+size_t mla_attention_workspace_bytes(const MlaShape& shape,
+                                     size_t num_tokens_max,
+                                     unsigned num_threads);
 
 // Errors: kInvalidArgument, before anything is written: a negative position, or a block of a table
 // that lies outside the cache.

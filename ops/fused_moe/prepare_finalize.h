@@ -62,8 +62,9 @@ class PrepareFinalize {
     virtual bool slot_free(uint32_t /*slot*/) { return true; }
 
     // Starts the dispatch of `input` in `slot` and returns without waiting for any peer.
-    // REQUIRES: slot_free(slot), and no live ticket in it; what `input` points to stays unchanged until finalize
-    // or cancel. Errors: as the part says (a dead peer, an id outside the placement).
+    // REQUIRES: slot_free(slot), and no live ticket in it; what `input` points to stays unchanged
+    // until finalize or cancel. Errors: as the part says (a dead peer, an id outside the
+    // placement).
     virtual Result<Ticket> prepare_async(const MoeInput& input, uint32_t slot) = 0;
 
     // Whether activations() may be called. Never waits.

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Kernels: the innermost loops of linear, grouped_ffn and mla_attention for one numeric class.
+//
+// Each kernels_<class>.cc fills one table; everything around them (shapes, tasks, scratch) is
+// portable code in ops/. The files for newer instruction sets are compiled with their own flags,
+// so they define nothing with external linkage but the table, and the header that they share with
+// other code (row_kernels.h) keeps its functions in an unnamed namespace: otherwise the linker
+// could pick an AVX-512 copy of an inline function for every processor.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/bf16.h"
+#include "ops/numeric_class.h"
+
+namespace afd::ops::cpu {
+
+// A tile has at most this many rows; 12 rows x 2 registers of columns fill the 32 zmm registers
+// best (24 sums, more than the latency of vdpbf16ps needs).
+inline constexpr size_t kTileRows = 12;
+// Sums in one tile: rows · panels · 32 columns.
+inline constexpr size_t kTileFloats = kTileRows * 32;
+
+// Panels that one tile call takes for `num_rows` rows. Few rows need more columns, else too few
+// sums are in flight to hide the latency of the multiplier.
+constexpr size_t tile_panels(size_t num_rows) {
+    return num_rows <= 2 ? 4 : num_rows <= 4 ? 2 : 1;
+}
+
+struct TileArguments {
+    const Bf16* x = nullptr;  // num_rows rows of depth elements, x_stride apart
+    size_t x_stride = 0;
+    size_t num_rows = 0;              // 1 ... kTileRows
+    const uint16_t* panel = nullptr;  // num_panels panels (PackedLinear::panel)
+    size_t panel_elements = 0;
+    size_t num_panels = 0;  // 1 ... tile_panels(num_rows)
+    size_t depth = 0;
+    float* out = nullptr;  // [num_rows][num_panels · 32]
+};
+
+// One block of at most kAttentionBlock consecutive positions for `num_heads` heads of one token.
+struct ScoreArguments {
+    const Bf16* query = nullptr;       // num_heads rows of `latent` elements, query_stride apart
+    const Bf16* query_rope = nullptr;  // num_heads rows of `rope`, query_rope_stride apart
+    size_t query_stride = 0;
+    size_t query_rope_stride = 0;
+    size_t num_heads = 0;
+    const Bf16* ckv = nullptr;  // [num_positions, latent]
+    const Bf16* kr = nullptr;   // [num_positions, rope]
+    size_t latent = 0;
+    size_t rope = 0;
+    size_t num_positions = 0;  // 1 ... kAttentionBlock
+    float scale = 1.0f;
+    float* scores = nullptr;  // [num_heads][kAttentionBlock], the first num_positions are written
+};
+
+struct AccumulateArguments {
+    const Bf16* p = nullptr;       // [num_heads][kAttentionBlock]
+    const float* alpha = nullptr;  // [num_heads]
+    size_t num_heads = 0;
+    const Bf16* ckv = nullptr;  // [num_positions, latent]
+    size_t latent = 0;
+    size_t num_positions = 0;
+    float* o = nullptr;   // [num_heads][o_stride]; columns in the class's own order
+    size_t o_stride = 0;  // latent rounded up to 32
+};
+
+struct Kernels {
+    // out = x · Wᵀ for one tile; a column's chain over k is the same for every tile shape.
+    void (*tile)(const TileArguments& arguments);
+    // y = x →bf16.
+    void (*round_row)(const float* x, size_t count, Bf16* y);
+    // h = (silu(gate →bf16) · (up →bf16)) →bf16.
+    void (*swiglu_row)(const float* gate, const float* up, size_t count, Bf16* h);
+    void (*scores)(const ScoreArguments& arguments);
+    // One online-softmax step of one head: scores [kAttentionBlock] of which num_positions are
+    // valid; updates the running maximum and sum, gives p →bf16 (zero beyond) and the factor alpha.
+    void (*softmax_step)(
+        float* scores, size_t num_positions, float* maximum, float* sum, float* alpha, Bf16* p);
+    // o = o · alpha, then o += p · ckv, positions ascending.
+    void (*accumulate)(const AccumulateArguments& arguments);
+    // latent[c] = (o[c] / sum) →bf16, back in column order.
+    void (*finish)(const float* o, float sum, size_t latent_size, Bf16* latent);
+};
+
+// REQUIRES: supported(numeric_class).
+const Kernels& kernels(NumericClass numeric_class);
+
+const Kernels& portable_kernels();
+const Kernels& avx2_kernels();
+const Kernels& avx512_bf16_kernels();
+
+}  // namespace afd::ops::cpu

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Numeric class avx2: fp32 fused multiply-add on 8 lanes. Compiled with -mavx2 -mfma.
+
+#include <immintrin.h>
+
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/row_kernels.h"
+
+namespace afd::ops::cpu {
+namespace {
+
+constexpr size_t kColumns = 32;
+constexpr size_t kHalf = 16;  // Columns of one pass: two registers.
+
+inline __m256 load_bf16(const void* source) {
+    const __m128i half = _mm_loadu_si128(static_cast<const __m128i*>(source));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+inline __m256 broadcast(Bf16 value) {
+    return _mm256_set1_ps(to_float(value));
+}
+
+// 6 rows x 16 columns: 12 sums, 2 weights and 1 broadcast in the 16 registers.
+template <size_t kRows>
+void tile_rows(const TileArguments& a, size_t first_row, const uint16_t* panel, float* out) {
+    __m256 low[kRows];
+    __m256 high[kRows];
+    for (size_t r = 0; r < kRows; ++r) low[r] = high[r] = _mm256_setzero_ps();
+    const Bf16* x = a.x + first_row * a.x_stride;
+    for (size_t k = 0; k < a.depth; ++k) {
+        const __m256 weights_low = load_bf16(panel + k * kColumns);
+        const __m256 weights_high = load_bf16(panel + k * kColumns + 8);
+        for (size_t r = 0; r < kRows; ++r) {
+            const __m256 value = broadcast(x[r * a.x_stride + k]);
+            low[r] = _mm256_fmadd_ps(value, weights_low, low[r]);
+            high[r] = _mm256_fmadd_ps(value, weights_high, high[r]);
+        }
+    }
+    const size_t out_stride = a.num_panels * kColumns;
+    for (size_t r = 0; r < kRows; ++r) {
+        float* row = out + (first_row + r) * out_stride;
+        _mm256_storeu_ps(row, low[r]);
+        _mm256_storeu_ps(row + 8, high[r]);
+    }
+}
+
+void tile_columns(const TileArguments& a, const uint16_t* panel, float* out) {
+    size_t row = 0;
+    for (; row + 6 <= a.num_rows; row += 6) tile_rows<6>(a, row, panel, out);
+    switch (a.num_rows - row) {
+        case 5:
+            tile_rows<5>(a, row, panel, out);
+            break;
+        case 4:
+            tile_rows<4>(a, row, panel, out);
+            break;
+        case 3:
+            tile_rows<3>(a, row, panel, out);
+            break;
+        case 2:
+            tile_rows<2>(a, row, panel, out);
+            break;
+        case 1:
+            tile_rows<1>(a, row, panel, out);
+            break;
+        default:
+            break;
+    }
+}
+
+void tile(const TileArguments& a) {
+    for (size_t p = 0; p < a.num_panels; ++p) {
+        const uint16_t* panel = a.panel + p * a.panel_elements;
+        tile_columns(a, panel, a.out + p * kColumns);
+        tile_columns(a, panel + kHalf, a.out + p * kColumns + kHalf);
+    }
+}
+
+struct Lanes {
+    __m256 low = _mm256_setzero_ps();
+    __m256 high = _mm256_setzero_ps();
+};
+
+// The last, incomplete group is padded with zeros, which add nothing to a sum.
+void dot_lanes(const Bf16* x, const Bf16* y, size_t count, Lanes& lanes) {
+    size_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
+        lanes.low = _mm256_fmadd_ps(load_bf16(x + i), load_bf16(y + i), lanes.low);
+        lanes.high = _mm256_fmadd_ps(load_bf16(x + i + 8), load_bf16(y + i + 8), lanes.high);
+    }
+    if (i == count) return;
+    Bf16 x_tail[kLanes] = {};
+    Bf16 y_tail[kLanes] = {};
+    for (size_t j = 0; i + j < count; ++j) {
+        x_tail[j] = x[i + j];
+        y_tail[j] = y[i + j];
+    }
+    lanes.low = _mm256_fmadd_ps(load_bf16(x_tail), load_bf16(y_tail), lanes.low);
+    lanes.high = _mm256_fmadd_ps(load_bf16(x_tail + 8), load_bf16(y_tail + 8), lanes.high);
+}
+
+void scores(const ScoreArguments& a) {
+    for (size_t position = 0; position < a.num_positions; ++position) {
+        for (size_t head = 0; head < a.num_heads; ++head) {
+            Lanes lanes;
+            dot_lanes(
+                a.query + head * a.query_stride, a.ckv + position * a.latent, a.latent, lanes);
+            dot_lanes(
+                a.query_rope + head * a.query_rope_stride, a.kr + position * a.rope, a.rope, lanes);
+            float parts[kLanes];
+            _mm256_storeu_ps(parts, lanes.low);
+            _mm256_storeu_ps(parts + 8, lanes.high);
+            a.scores[head * kAttentionBlock + position] = sum_lanes(parts) * a.scale;
+        }
+    }
+}
+
+// One column group of one head: every position in turn.
+inline __m256 weigh(const AccumulateArguments& a, const Bf16* p, const Bf16* ckv, __m256 sum) {
+    for (size_t position = 0; position < a.num_positions; ++position) {
+        sum = _mm256_fmadd_ps(broadcast(p[position]), load_bf16(ckv + position * a.latent), sum);
+    }
+    return sum;
+}
+
+void accumulate(const AccumulateArguments& a) {
+    for (size_t head = 0; head < a.num_heads; ++head) {
+        float* o = a.o + head * a.o_stride;
+        const Bf16* p = a.p + head * kAttentionBlock;
+        const __m256 alpha = _mm256_set1_ps(a.alpha[head]);
+        size_t c = 0;
+        for (; c + 8 <= a.latent; c += 8) {
+            const __m256 scaled = _mm256_mul_ps(_mm256_loadu_ps(o + c), alpha);
+            _mm256_storeu_ps(o + c, weigh(a, p, a.ckv + c, scaled));
+        }
+        for (; c < a.latent; ++c) {
+            float sum = o[c] * a.alpha[head];
+            for (size_t position = 0; position < a.num_positions; ++position) {
+                const __m128 weight = _mm_set_ss(to_float(p[position]));
+                const __m128 value = _mm_set_ss(to_float(a.ckv[position * a.latent + c]));
+                sum = _mm_cvtss_f32(_mm_fmadd_ss(weight, value, _mm_set_ss(sum)));
+            }
+            o[c] = sum;
+        }
+    }
+}
+
+void finish(const float* o, float sum, size_t latent_size, Bf16* latent) {
+    for (size_t c = 0; c < latent_size; ++c) latent[c] = from_float(o[c] / sum);
+}
+
+}  // namespace
+
+const Kernels& avx2_kernels() {
+    static constexpr Kernels kTable{
+        tile, round_row, swiglu_row, scores, softmax_step, accumulate, finish};
+    return kTable;
+}
+
+}  // namespace afd::ops::cpu

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Numeric class portable: fp32 multiply, then add, for every processor.
+
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/row_kernels.h"
+
+namespace afd::ops::cpu {
+namespace {
+
+constexpr size_t kColumns = 32;
+
+template <size_t kRows>
+void tile_rows(const TileArguments& a, size_t first_row, const uint16_t* panel, float* out) {
+    float sums[kRows][kColumns] = {};
+    for (size_t k = 0; k < a.depth; ++k) {
+        float weights[kColumns];
+        for (size_t j = 0; j < kColumns; ++j) weights[j] = to_float(Bf16{panel[k * kColumns + j]});
+        for (size_t r = 0; r < kRows; ++r) {
+            const float x = to_float(a.x[(first_row + r) * a.x_stride + k]);
+            for (size_t j = 0; j < kColumns; ++j) sums[r][j] = sums[r][j] + x * weights[j];
+        }
+    }
+    const size_t out_stride = a.num_panels * kColumns;
+    for (size_t r = 0; r < kRows; ++r) {
+        for (size_t j = 0; j < kColumns; ++j) out[(first_row + r) * out_stride + j] = sums[r][j];
+    }
+}
+
+void tile(const TileArguments& a) {
+    for (size_t p = 0; p < a.num_panels; ++p) {
+        const uint16_t* panel = a.panel + p * a.panel_elements;
+        float* out = a.out + p * kColumns;
+        size_t row = 0;
+        for (; row + 2 <= a.num_rows; row += 2) tile_rows<2>(a, row, panel, out);
+        if (row < a.num_rows) tile_rows<1>(a, row, panel, out);
+    }
+}
+
+// Adds the products of `count` elements to 16 partial sums, element i to partial i mod 16.
+void dot_lanes(const Bf16* x, const Bf16* y, size_t count, float* lanes) {
+    size_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
+        for (size_t j = 0; j < kLanes; ++j) {
+            lanes[j] = lanes[j] + to_float(x[i + j]) * to_float(y[i + j]);
+        }
+    }
+    for (size_t j = 0; i + j < count; ++j) {
+        lanes[j] = lanes[j] + to_float(x[i + j]) * to_float(y[i + j]);
+    }
+}
+
+void scores(const ScoreArguments& a) {
+    for (size_t position = 0; position < a.num_positions; ++position) {
+        for (size_t head = 0; head < a.num_heads; ++head) {
+            float lanes[kLanes] = {};
+            dot_lanes(
+                a.query + head * a.query_stride, a.ckv + position * a.latent, a.latent, lanes);
+            dot_lanes(
+                a.query_rope + head * a.query_rope_stride, a.kr + position * a.rope, a.rope, lanes);
+            a.scores[head * kAttentionBlock + position] = sum_lanes(lanes) * a.scale;
+        }
+    }
+}
+
+void accumulate(const AccumulateArguments& a) {
+    for (size_t head = 0; head < a.num_heads; ++head) {
+        float* o = a.o + head * a.o_stride;
+        for (size_t c = 0; c < a.latent; ++c) o[c] = o[c] * a.alpha[head];
+        for (size_t position = 0; position < a.num_positions; ++position) {
+            const float p = to_float(a.p[head * kAttentionBlock + position]);
+            const Bf16* row = a.ckv + position * a.latent;
+            for (size_t c = 0; c < a.latent; ++c) o[c] = o[c] + p * to_float(row[c]);
+        }
+    }
+}
+
+void finish(const float* o, float sum, size_t latent_size, Bf16* latent) {
+    for (size_t c = 0; c < latent_size; ++c) latent[c] = from_float(o[c] / sum);
+}
+
+}  // namespace
+
+const Kernels& portable_kernels() {
+    static constexpr Kernels kTable{
+        tile, round_row, swiglu_row, scores, softmax_step, accumulate, finish};
+    return kTable;
+}
+
+}  // namespace afd::ops::cpu

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/fused_moe/capability.h"
+
+#include <string>
+
+namespace afd::ops {
+namespace {
+
+constexpr size_t kSharedMax = 4;
+constexpr size_t kTopKMax = 64;
+
+Result<void> check_range(const char* field, size_t value, size_t least, size_t most) {
+    if (value >= least && value <= most) return {};
+    return Error{Code::kInvalidArgument,
+                 std::string(field) + " is " + std::to_string(value) + "; allowed are " +
+                     std::to_string(least) + " ... " + std::to_string(most)};
+}
+
+Error refuse(std::string_view part, const std::string& reason) {
+    return Error{Code::kFailedPrecondition, std::string(part) + " " + reason};
+}
+
+template <typename Enum>
+std::string names_in(uint32_t set, std::initializer_list<Enum> all) {
+    std::string names;
+    for (const Enum value : all) {
+        if ((set & bit(value)) == 0) continue;
+        names += (names.empty() ? "" : ", ") + std::string(name_of(value));
+    }
+    return names;
+}
+
+Result<void> check_quantisation(std::string_view part, uint32_t set, ExpertQuantisation wanted) {
+    if ((set & bit(wanted)) != 0) return {};
+    return refuse(
+        part,
+        "does not serve quantisation " + std::string(name_of(wanted)) + "; it serves " +
+            names_in(
+                set,
+                {ExpertQuantisation::kNone, ExpertQuantisation::kInt8, ExpertQuantisation::kInt4}));
+}
+
+}  // namespace
+
+std::string_view name_of(ActivationFormat format) {
+    switch (format) {
+        case ActivationFormat::kStandard:
+            return "standard";
+        case ActivationFormat::kBatched:
+            return "batched";
+        case ActivationFormat::kRemote:
+            return "remote";
+    }
+    return "unknown";
+}
+
+std::string_view name_of(ExpertActivation activation) {
+    switch (activation) {
+        case ExpertActivation::kSilu:
+            return "silu";
+        case ExpertActivation::kGelu:
+            return "gelu";
+    }
+    return "unknown";
+}
+
+std::string_view name_of(ExpertQuantisation quantisation) {
+    switch (quantisation) {
+        case ExpertQuantisation::kNone:
+            return "none";
+        case ExpertQuantisation::kInt8:
+            return "int8";
+        case ExpertQuantisation::kInt4:
+            return "int4";
+    }
+    return "unknown";
+}
+
+std::string_view name_of(WeightAndReduceKind kind) {
+    switch (kind) {
+        case WeightAndReduceKind::kNoOp:
+            return "no-op";
+        case WeightAndReduceKind::kContiguous:
+            return "contiguous";
+        case WeightAndReduceKind::kNaiveBatched:
+            return "naive-batched";
+        case WeightAndReduceKind::kDelegate:
+            return "delegate";
+    }
+    return "unknown";
+}
+
+Result<void> check(const FusedMoeConfig& config) {
+    AFD_TRY(check_range("hidden", config.hidden, 1, INT32_MAX));
+    AFD_TRY(check_range("num_experts", config.num_experts, 1, INT32_MAX));
+    AFD_TRY(check_range("top_k", config.top_k, 1, kTopKMax));
+    AFD_TRY(check_range("num_shared", config.num_shared, 0, kSharedMax));
+    const size_t tokens_max = INT32_MAX / (kTopKMax + kSharedMax);
+    AFD_TRY(check_range("max_num_tokens", config.max_num_tokens, 1, tokens_max));
+    return check_range("num_micro_batches", config.num_micro_batches, 1, 64);
+}
+
+Result<void> check(const PrepareFinalizeCapability& capability, const FusedMoeConfig& config) {
+    AFD_TRY(check_quantisation(capability.name, capability.quantisations, config.quantisation));
+    if (capability.max_in_flight != 0 && config.num_micro_batches > capability.max_in_flight) {
+        return refuse(capability.name,
+                      "holds " + std::to_string(capability.max_in_flight) +
+                          " tickets in flight; num_micro_batches is " +
+                          std::to_string(config.num_micro_batches));
+    }
+    const size_t tokens_max = capability.max_num_tokens_per_rank;
+    if (tokens_max != 0 && config.max_num_tokens > tokens_max) {
+        return refuse(capability.name,
+                      "takes " + std::to_string(tokens_max) +
+                          " tokens of a rank; max_num_tokens is " +
+                          std::to_string(config.max_num_tokens));
+    }
+    if (capability.activation_format == ActivationFormat::kBatched &&
+        (tokens_max == 0 || capability.num_dispatchers == 0)) {
+        return refuse(capability.name,
+                      "is batched, so num_dispatchers and max_num_tokens_per_rank must be set; "
+                      "they are " +
+                          std::to_string(capability.num_dispatchers) + " and " +
+                          std::to_string(tokens_max));
+    }
+    return {};
+}
+
+Result<void> check(const ExpertsCapability& capability, const FusedMoeConfig& config) {
+    if ((capability.activations & bit(config.activation)) == 0) {
+        return refuse(capability.name,
+                      "does not serve activation " + std::string(name_of(config.activation)) +
+                          "; it serves " +
+                          names_in(capability.activations,
+                                   {ExpertActivation::kSilu, ExpertActivation::kGelu}));
+    }
+    AFD_TRY(check_quantisation(capability.name, capability.quantisations, config.quantisation));
+    if (config.max_chunk_tokens != 0 && !capability.supports_chunking) {
+        return refuse(capability.name,
+                      "does not take chunks of a micro-batch; max_chunk_tokens is " +
+                          std::to_string(config.max_chunk_tokens) + " and must be 0");
+    }
+    return {};
+}
+
+Result<void> check_pair(const PrepareFinalizeCapability& prepare_finalize,
+                        const ExpertsCapability& experts) {
+    if (prepare_finalize.activation_format != experts.activation_format) {
+        return refuse(prepare_finalize.name,
+                      "gives activations in format " +
+                          std::string(name_of(prepare_finalize.activation_format)) + ", but " +
+                          std::string(experts.name) + " takes " +
+                          std::string(name_of(experts.activation_format)));
+    }
+    if ((prepare_finalize.reduces & bit(experts.weight_and_reduce)) == 0) {
+        return refuse(prepare_finalize.name,
+                      "cannot execute the weight-and-reduce " +
+                          std::string(name_of(experts.weight_and_reduce)) + " that " +
+                          std::string(experts.name) + " leaves to it; it executes " +
+                          names_in(prepare_finalize.reduces,
+                                   {WeightAndReduceKind::kNoOp,
+                                    WeightAndReduceKind::kContiguous,
+                                    WeightAndReduceKind::kNaiveBatched,
+                                    WeightAndReduceKind::kDelegate}));
+    }
+    return {};
+}
+
+}  // namespace afd::ops

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/fused_moe/grouped_experts.h"
+
+#include <algorithm>
+#include <string>
+
+#include "ops/expert_sort.h"
+#include "ops/workspace.h"
+#include "proto/check.h"
+
+namespace afd::ops {
+namespace {
+
+// What workspace13 holds.
+struct Permuted {
+    Bf16* x;              // [num_rows, hidden], sorted by expert.
+    int32_t* keys;        // [num_rows] local id of a slot, or -1.
+    int32_t* order;       // [num_rows] slot of a sorted row.
+    int32_t* next;        // [experts_per_layer]
+    ExpertGroup* groups;  // [experts_per_layer]
+};
+
+size_t permuted_bytes(size_t num_rows, size_t hidden, size_t experts_per_layer) {
+    return workspace_bytes_of<Bf16>(num_rows * hidden) + 2 * workspace_bytes_of<int32_t>(num_rows) +
+           workspace_bytes_of<int32_t>(experts_per_layer) +
+           workspace_bytes_of<ExpertGroup>(experts_per_layer);
+}
+
+Permuted take(std::span<std::byte> bytes, size_t rows, size_t hidden, size_t experts_per_layer) {
+    WorkspaceCursor cursor(bytes);
+    Permuted permuted{};
+    permuted.x = cursor.take<Bf16>(rows * hidden);
+    permuted.keys = cursor.take<int32_t>(rows);
+    permuted.order = cursor.take<int32_t>(rows);
+    permuted.next = cursor.take<int32_t>(experts_per_layer);
+    permuted.groups = cursor.take<ExpertGroup>(experts_per_layer);
+    return permuted;
+}
+
+}  // namespace
+
+GroupedExperts::GroupedExperts(const ExpertTable& experts, size_t experts_per_layer)
+    : experts_(&experts), experts_per_layer_(experts_per_layer) {
+    AFD_ASSERT(experts_per_layer > 0 && experts.num_keys() % experts_per_layer == 0,
+               "%zu keys, %zu experts per layer",
+               experts.num_keys(),
+               experts_per_layer);
+}
+
+WorkspaceShapes GroupedExperts::workspace_shapes(size_t num_tokens, size_t num_slots) const {
+    const size_t num_rows = num_tokens * num_slots;
+    const size_t num_groups = std::min(num_rows, experts_per_layer_);
+    return {.workspace13_bytes = permuted_bytes(num_rows, experts_->hidden(), experts_per_layer_),
+            .workspace2_bytes = grouped_ffn_workspace_bytes(*experts_, num_rows, num_groups),
+            .output_rows = num_rows};
+}
+
+Result<void> GroupedExperts::apply(const Activations& activations,
+                                   Rows<Bf16> output,
+                                   const ExpertsWorkspaces& workspaces,
+                                   Parallel& parallel) {
+    const auto* standard = std::get_if<StandardActivations>(&activations);
+    AFD_ASSERT(standard != nullptr, "grouped experts take standard activations");
+    const size_t num_layers = experts_->num_keys() / experts_per_layer_;
+    if (standard->layer_id >= num_layers) {
+        return Error{Code::kInvalidArgument,
+                     "layer_id is " + std::to_string(standard->layer_id) +
+                         "; experts of layers 0 ... " + std::to_string(num_layers - 1) +
+                         " are loaded"};
+    }
+    const size_t num_slots = standard->num_slots;
+    const size_t num_rows = standard->x.num_rows * num_slots;
+    const size_t hidden = experts_->hidden();
+    const Permuted permuted = take(workspaces.workspace13, num_rows, hidden, experts_per_layer_);
+    for (size_t i = 0; i < num_rows; ++i) {
+        const auto id = static_cast<int32_t>(standard->local_ids[i]);
+        if (id >= static_cast<int32_t>(experts_per_layer_)) {
+            return Error{Code::kInvalidArgument,
+                         "local expert id is " + std::to_string(id) + "; a layer has " +
+                             std::to_string(experts_per_layer_)};
+        }
+        permuted.keys[i] = id;
+    }
+    const ExpertSort sorted = sort_by_expert({permuted.keys, num_rows},
+                                             experts_per_layer_,
+                                             permuted.next,
+                                             permuted.order,
+                                             permuted.groups);
+    const auto first_key = static_cast<int64_t>(standard->layer_id * experts_per_layer_);
+    for (size_t g = 0; g < sorted.num_groups; ++g) permuted.groups[g].key += first_key;
+    for (size_t i = 0; i < sorted.num_rows; ++i) {
+        const Bf16* source = standard->x.row(static_cast<size_t>(permuted.order[i]) / num_slots);
+        std::copy_n(source, hidden, permuted.x + i * hidden);
+    }
+    return grouped_ffn({.experts = experts_,
+                        .groups = {permuted.groups, sorted.num_groups},
+                        .x = make_rows<const Bf16>(permuted.x, sorted.num_rows, hidden),
+                        .y = output,
+                        .row_index = permuted.order},
+                       workspaces.workspace2,
+                       parallel);
+}
+
+}  // namespace afd::ops

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/fused_moe/top_k_weight_and_reduce.h"
+
+#include <algorithm>
+
+#include "ops/combine.h"
+#include "proto/check.h"
+
+namespace afd::ops {
+namespace {
+
+CombineRequest request_for(const ExpertsOutput& output,
+                           const MoeInput& input,
+                           size_t num_experts,
+                           Rows<Bf16> out) {
+    const size_t row_bytes = output.rows.stride * sizeof(Bf16);
+    CombineRequest request;
+    request.num_tokens = input.num_tokens;
+    request.top_k = input.top_k;
+    request.num_shared = input.num_shared;
+    request.topk_ids = input.topk_ids;
+    request.num_experts = static_cast<int64_t>(num_experts);
+    request.topk_weights = input.topk_weights;
+    request.rows = reinterpret_cast<const std::byte*>(output.rows.data);
+    request.token_stride_bytes = input.num_slots() * row_bytes;
+    request.slot_stride_bytes = row_bytes;
+    request.out = out;
+    return request;
+}
+
+class NoOp final : public TopKWeightAndReduce {
+  public:
+    WeightAndReduceKind kind() const override { return WeightAndReduceKind::kNoOp; }
+    void apply(const ExpertsOutput& output,
+               const MoeInput& input,
+               size_t,
+               const int32_t*,
+               Rows<Bf16> out) const override {
+        for (size_t token = 0; token < input.num_tokens; ++token) {
+            std::copy_n(output.rows.row(token), out.num_cols, out.row(token));
+        }
+    }
+};
+
+class Contiguous final : public TopKWeightAndReduce {
+  public:
+    WeightAndReduceKind kind() const override { return WeightAndReduceKind::kContiguous; }
+    void apply(const ExpertsOutput& output,
+               const MoeInput& input,
+               size_t num_experts,
+               const int32_t*,
+               Rows<Bf16> out) const override {
+        combine(request_for(output, input, num_experts, out));
+    }
+};
+
+class NaiveBatched final : public TopKWeightAndReduce {
+  public:
+    WeightAndReduceKind kind() const override { return WeightAndReduceKind::kNaiveBatched; }
+    void apply(const ExpertsOutput& output,
+               const MoeInput& input,
+               size_t num_experts,
+               const int32_t* batched_rows,
+               Rows<Bf16> out) const override {
+        AFD_ASSERT(batched_rows != nullptr, "batched rows need their index");
+        CombineRequest request = request_for(output, input, num_experts, out);
+        request.row_index = batched_rows;
+        combine(request);
+    }
+};
+
+class Delegate final : public TopKWeightAndReduce {
+  public:
+    WeightAndReduceKind kind() const override { return WeightAndReduceKind::kDelegate; }
+    void apply(
+        const ExpertsOutput&, const MoeInput&, size_t, const int32_t*, Rows<Bf16>) const override {
+        AFD_ASSERT(false, "delegate: the PrepareFinalize reduces in its own combine");
+    }
+};
+
+}  // namespace
+
+const TopKWeightAndReduce& top_k_weight_and_reduce(WeightAndReduceKind kind) {
+    static const NoOp no_op;
+    static const Contiguous contiguous;
+    static const NaiveBatched naive_batched;
+    static const Delegate delegate;
+    switch (kind) {
+        case WeightAndReduceKind::kNoOp:
+            return no_op;
+        case WeightAndReduceKind::kContiguous:
+            return contiguous;
+        case WeightAndReduceKind::kNaiveBatched:
+            return naive_batched;
+        case WeightAndReduceKind::kDelegate:
+            return delegate;
+    }
+    AFD_ASSERT(false, "kind %d", static_cast<int>(kind));
+    return no_op;
+}
+
+}  // namespace afd::ops

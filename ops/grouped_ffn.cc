@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/grouped_ffn.h"
+
+#include <algorithm>
+#include <string>
+
+#include "ops/cpu/kernels.h"
+#include "ops/panel_loop.h"
+#include "proto/check.h"
+
+namespace afd::ops {
+namespace {
+
+// A group's rows and where its tasks begin.
+struct Work {
+    const PackedExpert* expert;
+    size_t first_row;
+    size_t num_rows;
+    size_t first_task;
+    size_t num_tasks;
+};
+
+struct Scratch {
+    Bf16* h;     // [num_rows][intermediate_max]
+    Work* work;  // [num_groups]
+};
+
+Error refuse_group(size_t index, const std::string& what) {
+    return Error{Code::kInvalidArgument, "groups[" + std::to_string(index) + "] " + what};
+}
+
+Result<size_t> check_groups(const GroupedFfnRequest& request) {
+    const ExpertTable& experts = *request.experts;
+    int64_t previous = -1;
+    size_t num_rows = 0;
+    for (size_t i = 0; i < request.groups.size(); ++i) {
+        const auto [key, count] = request.groups[i];
+        if (key < 0 || static_cast<size_t>(key) >= experts.num_keys() ||
+            experts.at(static_cast<size_t>(key)).empty()) {
+            return refuse_group(i, "has key " + std::to_string(key) + ", which has no expert here");
+        }
+        if (key <= previous) {
+            return refuse_group(i,
+                                "has key " + std::to_string(key) + " after " +
+                                    std::to_string(previous) + "; keys must ascend");
+        }
+        if (count < 0 || static_cast<size_t>(count) > request.x.num_rows - num_rows) {
+            return refuse_group(i,
+                                "has count " + std::to_string(count) + "; only " +
+                                    std::to_string(request.x.num_rows - num_rows) +
+                                    " rows of x are left");
+        }
+        previous = key;
+        num_rows += static_cast<size_t>(count);
+    }
+    return num_rows;
+}
+
+// Cuts the groups into tasks over the panels of one of the two matrices; returns their number.
+size_t plan(const GroupedFfnRequest& request,
+            PackedLinear PackedExpert::*matrix,
+            unsigned num_threads,
+            Work* work) {
+    size_t first_row = 0;
+    size_t first_task = 0;
+    for (size_t i = 0; i < request.groups.size(); ++i) {
+        const PackedExpert& expert =
+            request.experts->at(static_cast<size_t>(request.groups[i].key));
+        const auto num_rows = static_cast<size_t>(request.groups[i].count);
+        const PackedLinear& weight = expert.*matrix;
+        const size_t num_tasks =
+            num_panel_tasks(num_rows, weight.num_panels(), weight.depth(), num_threads);
+        work[i] = {&expert, first_row, num_rows, first_task, num_tasks};
+        first_row += num_rows;
+        first_task += num_tasks;
+    }
+    return first_task;
+}
+
+// Calls body(work, first_panel, last_panel) for every task of the plan.
+template <typename Body>
+void run_plan(std::span<const Work> work,
+              size_t num_tasks,
+              PackedLinear PackedExpert::*matrix,
+              Parallel& parallel,
+              const Body& body) {
+    parallel.run(num_tasks, [&](size_t task, unsigned) {
+        const auto after =
+            std::upper_bound(work.begin(), work.end(), task, [](size_t value, const Work& item) {
+                return value < item.first_task;
+            });
+        const Work& item = *(after - 1);
+        const size_t num_panels = (item.expert->*matrix).num_panels();
+        const size_t part = task - item.first_task;
+        body(item, part * num_panels / item.num_tasks, (part + 1) * num_panels / item.num_tasks);
+    });
+}
+
+void gate_up_part(const GroupedFfnRequest& request,
+                  const Work& work,
+                  size_t first_panel,
+                  size_t last_panel,
+                  Rows<Bf16> h) {
+    constexpr size_t kHalf = kPanelColumns / 2;
+    const PackedLinear& weight = work.expert->gate_up;
+    const size_t intermediate = work.expert->intermediate();
+    const auto swiglu_row = cpu::kernels(weight.numeric_class()).swiglu_row;
+    for_each_panel_row(request.x.slice(work.first_row, work.num_rows),
+                       weight,
+                       first_panel,
+                       last_panel,
+                       [&](size_t row, size_t panel, const float* sums) {
+                           const size_t column = panel * kHalf;
+                           swiglu_row(sums,
+                                      sums + kHalf,
+                                      std::min(kHalf, intermediate - column),
+                                      h.row(work.first_row + row) + column);
+                       });
+}
+
+void down_part(const GroupedFfnRequest& request,
+               const Work& work,
+               size_t first_panel,
+               size_t last_panel,
+               Rows<const Bf16> h) {
+    const PackedLinear& weight = work.expert->down;
+    const auto round_row = cpu::kernels(weight.numeric_class()).round_row;
+    const size_t hidden = weight.num_outputs();
+    for_each_panel_row(
+        h.slice(work.first_row, work.num_rows).columns(0, work.expert->intermediate()),
+        weight,
+        first_panel,
+        last_panel,
+        [&](size_t row, size_t panel, const float* sums) {
+            const size_t from = work.first_row + row;
+            const size_t to =
+                request.row_index == nullptr ? from : static_cast<size_t>(request.row_index[from]);
+            const size_t column = panel * kPanelColumns;
+            round_row(sums, std::min(kPanelColumns, hidden - column), request.y.row(to) + column);
+        });
+}
+
+}  // namespace
+
+PackedExpert pack_expert(Rows<const Bf16> gate,
+                         Rows<const Bf16> up,
+                         Rows<const Bf16> down,
+                         NumericClass numeric_class) {
+    AFD_ASSERT(down.num_cols == gate.num_rows && down.num_rows == gate.num_cols,
+               "gate [%zu, %zu] and down [%zu, %zu]",
+               gate.num_rows,
+               gate.num_cols,
+               down.num_rows,
+               down.num_cols);
+    return {PackedLinear::pack_gate_up(gate, up, numeric_class),
+            PackedLinear::pack(down, numeric_class)};
+}
+
+void ExpertTable::set(size_t key, PackedExpert expert) {
+    AFD_ASSERT(key < experts_.size(), "key %zu of %zu", key, experts_.size());
+    AFD_ASSERT(expert.hidden() == hidden_ && expert.gate_up.depth() == hidden_,
+               "expert of hidden %zu in a table of %zu",
+               expert.hidden(),
+               hidden_);
+    intermediate_max_ = std::max(intermediate_max_, expert.intermediate());
+    experts_[key] = std::move(expert);
+}
+
+size_t grouped_ffn_workspace_bytes(const ExpertTable& experts,
+                                   size_t num_rows_max,
+                                   size_t num_groups_max) {
+    return workspace_bytes_of<Bf16>(num_rows_max * experts.intermediate_max()) +
+           workspace_bytes_of<Work>(num_groups_max);
+}
+
+Result<void> grouped_ffn(const GroupedFfnRequest& request,
+                         std::span<std::byte> workspace,
+                         Parallel& parallel) {
+    size_t num_rows = 0;
+    AFD_ASSIGN(num_rows, check_groups(request));
+    if (num_rows == 0) return {};
+    const ExpertTable& experts = *request.experts;
+    AFD_ASSERT(request.x.num_cols == experts.hidden() && request.y.num_cols == experts.hidden(),
+               "x of %zu and y of %zu columns, hidden %zu",
+               request.x.num_cols,
+               request.y.num_cols,
+               experts.hidden());
+    WorkspaceCursor cursor(workspace);
+    const size_t h_cols = experts.intermediate_max();
+    const Rows<Bf16> h = make_rows(cursor.take<Bf16>(num_rows * h_cols), num_rows, h_cols);
+    const std::span work(cursor.take<Work>(request.groups.size()), request.groups.size());
+
+    const unsigned num_threads = parallel.num_threads();
+    size_t num_tasks = plan(request, &PackedExpert::gate_up, num_threads, work.data());
+    run_plan(work,
+             num_tasks,
+             &PackedExpert::gate_up,
+             parallel,
+             [&](const Work& item, size_t first, size_t last) {
+                 gate_up_part(request, item, first, last, h);
+             });
+    num_tasks = plan(request, &PackedExpert::down, num_threads, work.data());
+    run_plan(work,
+             num_tasks,
+             &PackedExpert::down,
+             parallel,
+             [&](const Work& item, size_t first, size_t last) {
+                 down_part(request, item, first, last, h);
+             });
+    return {};
+}
+
+}  // namespace afd::ops

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/mla_attention.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "ops/cpu/kernels.h"
+#include "ops/panel_loop.h"
+#include "ops/workspace.h"
+#include "proto/check.h"
+
+namespace afd::ops {
+namespace {
+
+// Heads of one token that a task takes: they share the cache rows that it reads.
+constexpr size_t kHeadsPerTask = 8;
+
+size_t padded_latent(const MlaShape& s) {
+    return div_up(s.kv_lora_rank, 32) * 32;
+}
+
+// One thread's state of kHeadsPerTask heads.
+struct HeadScratch {
+    float* scores;  // [heads][kAttentionBlock]
+    Bf16* p;        // [heads][kAttentionBlock]
+    float* o;       // [heads][padded latent]
+    float maximum[kHeadsPerTask];
+    float sum[kHeadsPerTask];
+    float alpha[kHeadsPerTask];
+};
+
+size_t head_scratch_bytes(const MlaShape& s) {
+    return workspace_bytes_of<float>(kHeadsPerTask * kAttentionBlock) +
+           workspace_bytes_of<Bf16>(kHeadsPerTask * kAttentionBlock) +
+           workspace_bytes_of<float>(kHeadsPerTask * padded_latent(s));
+}
+
+HeadScratch take_head_scratch(const MlaShape& s, std::span<std::byte> bytes) {
+    WorkspaceCursor cursor(bytes);
+    HeadScratch scratch{};
+    scratch.scores = cursor.take<float>(kHeadsPerTask * kAttentionBlock);
+    scratch.p = cursor.take<Bf16>(kHeadsPerTask * kAttentionBlock);
+    scratch.o = cursor.take<float>(kHeadsPerTask * padded_latent(s));
+    return scratch;
+}
+
+Result<void> check_batch(const MlaAttentionRequest& request) {
+    const int64_t num_blocks = static_cast<int64_t>(request.cache.num_slots / kAttentionBlock);
+    for (size_t t = 0; t < request.batch.num_tokens; ++t) {
+        const int32_t position = request.batch.positions[t];
+        if (position < 0) {
+            return Error{Code::kInvalidArgument,
+                         "positions[" + std::to_string(t) + "] is " + std::to_string(position) +
+                             "; it must not be negative"};
+        }
+        const size_t last_block = static_cast<size_t>(position) / kAttentionBlock;
+        for (size_t block = 0; block <= last_block; ++block) {
+            const int32_t index = request.batch.block_tables[t][block];
+            if (index >= 0 && index < num_blocks) continue;
+            return Error{Code::kInvalidArgument,
+                         "block_tables[" + std::to_string(t) + "][" + std::to_string(block) +
+                             "] is " + std::to_string(index) + "; the cache has " +
+                             std::to_string(num_blocks) + " blocks"};
+        }
+    }
+    return {};
+}
+
+// Heads [first_head, first_head + num_heads) of token t.
+void attend(const MlaAttentionRequest& request,
+            const cpu::Kernels& kernels,
+            size_t t,
+            size_t first_head,
+            size_t num_heads,
+            HeadScratch scratch,
+            Rows<Bf16> latent_out) {
+    const MlaShape& s = request.weights->shape;
+    const size_t latent = s.kv_lora_rank;
+    const size_t rope_dim = s.qk_rope_head_dim;
+    const size_t o_stride = padded_latent(s);
+    std::fill_n(scratch.maximum, num_heads, -std::numeric_limits<float>::infinity());
+    std::fill_n(scratch.sum, num_heads, 0.0f);
+    std::fill_n(scratch.o, num_heads * o_stride, 0.0f);
+    const size_t num_positions = static_cast<size_t>(request.batch.positions[t]) + 1;
+    for (size_t first = 0; first < num_positions; first += kAttentionBlock) {
+        const size_t count = std::min(kAttentionBlock, num_positions - first);
+        const auto block =
+            static_cast<size_t>(request.batch.block_tables[t][first / kAttentionBlock]);
+        const Bf16* ckv = request.cache.ckv + block * kAttentionBlock * latent;
+        const Bf16* kr = request.cache.kr + block * kAttentionBlock * rope_dim;
+        kernels.scores({.query = request.query.row(t) + first_head * latent,
+                        .query_rope = request.query_rope.row(t) + first_head * rope_dim,
+                        .query_stride = latent,
+                        .query_rope_stride = rope_dim,
+                        .num_heads = num_heads,
+                        .ckv = ckv,
+                        .kr = kr,
+                        .latent = latent,
+                        .rope = rope_dim,
+                        .num_positions = count,
+                        .scale = request.weights->softmax_scale,
+                        .scores = scratch.scores});
+        for (size_t h = 0; h < num_heads; ++h) {
+            kernels.softmax_step(scratch.scores + h * kAttentionBlock,
+                                 count,
+                                 &scratch.maximum[h],
+                                 &scratch.sum[h],
+                                 &scratch.alpha[h],
+                                 scratch.p + h * kAttentionBlock);
+        }
+        kernels.accumulate({.p = scratch.p,
+                            .alpha = scratch.alpha,
+                            .num_heads = num_heads,
+                            .ckv = ckv,
+                            .latent = latent,
+                            .num_positions = count,
+                            .o = scratch.o,
+                            .o_stride = o_stride});
+    }
+    for (size_t h = 0; h < num_heads; ++h) {
+        kernels.finish(scratch.o + h * o_stride,
+                       scratch.sum[h],
+                       latent,
+                       latent_out.row(t) + (first_head + h) * latent);
+    }
+}
+
+void assert_shapes(const MlaAttentionRequest& request) {
+    const MlaShape& s = request.weights->shape;
+    const size_t num_tokens = request.batch.num_tokens;
+    AFD_ASSERT(request.query.num_rows == num_tokens &&
+                   request.query.num_cols == s.num_heads * s.kv_lora_rank,
+               "query [%zu, %zu] for %zu tokens",
+               request.query.num_rows,
+               request.query.num_cols,
+               num_tokens);
+    AFD_ASSERT(request.query_rope.num_rows == num_tokens &&
+                   request.query_rope.num_cols == s.num_heads * s.qk_rope_head_dim,
+               "query_rope [%zu, %zu]",
+               request.query_rope.num_rows,
+               request.query_rope.num_cols);
+    AFD_ASSERT(
+        request.out.num_rows == num_tokens && request.out.num_cols == s.num_heads * s.v_head_dim,
+        "out [%zu, %zu]",
+        request.out.num_rows,
+        request.out.num_cols);
+}
+
+}  // namespace
+
+size_t mla_attention_workspace_bytes(const MlaShape& s,
+                                     size_t num_tokens_max,
+                                     unsigned num_threads) {
+    return workspace_bytes_of<Bf16>(num_tokens_max * s.num_heads * s.kv_lora_rank) +
+           num_threads * head_scratch_bytes(s);
+}
+
+Result<void> mla_attention(const MlaAttentionRequest& request,
+                           std::span<std::byte> workspace,
+                           Parallel& parallel) {
+    AFD_TRY(check_batch(request));
+    assert_shapes(request);
+    const MlaWeights& w = *request.weights;
+    const MlaShape& s = w.shape;
+    const size_t num_tokens = request.batch.num_tokens;
+    if (num_tokens == 0) return {};
+    const cpu::Kernels& kernels = cpu::kernels(w.weight_uv[0].numeric_class());
+    WorkspaceCursor cursor(workspace);
+    const size_t latent_cols = s.num_heads * s.kv_lora_rank;
+    const Rows<Bf16> latent =
+        make_rows(cursor.take<Bf16>(num_tokens * latent_cols), num_tokens, latent_cols);
+    std::byte* scratch = cursor.take<std::byte>(parallel.num_threads() * head_scratch_bytes(s));
+
+    const size_t tasks_per_token = div_up(s.num_heads, kHeadsPerTask);
+    parallel.run(num_tokens * tasks_per_token, [&](size_t task, unsigned thread) {
+        const size_t first_head = task % tasks_per_token * kHeadsPerTask;
+        attend(
+            request,
+            kernels,
+            task / tasks_per_token,
+            first_head,
+            std::min(kHeadsPerTask, s.num_heads - first_head),
+            take_head_scratch(s, {scratch + thread * head_scratch_bytes(s), head_scratch_bytes(s)}),
+            latent);
+    });
+    parallel.run(s.num_heads, [&](size_t head, unsigned) {
+        SerialParallel serial;
+        linear(latent.columns(head * s.kv_lora_rank, s.kv_lora_rank),
+               w.weight_uv[head],
+               request.out.columns(head * s.v_head_dim, s.v_head_dim),
+               serial);
+    });
+    return {};
+}
+
+}  // namespace afd::ops

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/mla_prolog.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "ops/rms_norm.h"
+#include "ops/workspace.h"
+#include "proto/check.h"
+
+namespace afd::ops {
+namespace {
+
+struct Scratch {
+    Rows<Bf16> cq;  // [T, Hcq]
+    Rows<Bf16> n;   // [T, Hcq]
+    Rows<Bf16> qq;  // [T, N·(D + Dr)]
+    Rows<Bf16> kv;  // [T, Hckv + Dr]
+};
+
+size_t query_cols(const MlaShape& s) {
+    return s.num_heads * (s.qk_nope_head_dim + s.qk_rope_head_dim);
+}
+
+size_t kv_cols(const MlaShape& s) {
+    return s.kv_lora_rank + s.qk_rope_head_dim;
+}
+
+Scratch take_scratch(const MlaShape& s, size_t num_tokens, std::span<std::byte> workspace) {
+    WorkspaceCursor cursor(workspace);
+    const auto take = [&](size_t cols) {
+        return make_rows(cursor.take<Bf16>(num_tokens * cols), num_tokens, cols);
+    };
+    Scratch scratch;
+    scratch.cq = take(s.q_lora_rank);
+    scratch.n = take(s.q_lora_rank);
+    scratch.qq = take(query_cols(s));
+    scratch.kv = take(kv_cols(s));
+    return scratch;
+}
+
+Result<void> check_tokens(const MlaPrologRequest& request) {
+    for (size_t t = 0; t < request.batch.num_tokens; ++t) {
+        const int64_t slot = request.batch.cache_index[t];
+        if (slot < -1 || slot >= static_cast<int64_t>(request.cache.num_slots)) {
+            return Error{Code::kInvalidArgument,
+                         "cache_index[" + std::to_string(t) + "] is " + std::to_string(slot) +
+                             "; allowed are -1 (write nothing) and slots below " +
+                             std::to_string(request.cache.num_slots)};
+        }
+        const int32_t position = request.batch.positions[t];
+        if (position < 0 || static_cast<size_t>(position) >= request.rope->num_positions()) {
+            return Error{Code::kInvalidArgument,
+                         "positions[" + std::to_string(t) + "] is " + std::to_string(position) +
+                             "; the rope table has " +
+                             std::to_string(request.rope->num_positions()) + " positions"};
+        }
+    }
+    if (request.query_norm.data != nullptr && request.weights->shape.q_lora_rank == 0) {
+        return Error{Code::kInvalidArgument,
+                     "query_norm is asked for, but q_lora_rank is 0: there is no low-rank query"};
+    }
+    return {};
+}
+
+void assert_shapes(const MlaPrologRequest& request) {
+    const MlaShape& s = request.weights->shape;
+    const size_t num_tokens = request.batch.num_tokens;
+    AFD_ASSERT(request.token_x.num_rows == num_tokens && request.token_x.num_cols == s.hidden,
+               "token_x [%zu, %zu] for %zu tokens",
+               request.token_x.num_rows,
+               request.token_x.num_cols,
+               num_tokens);
+    AFD_ASSERT(request.query.num_rows == num_tokens &&
+                   request.query.num_cols == s.num_heads * s.kv_lora_rank,
+               "query [%zu, %zu]",
+               request.query.num_rows,
+               request.query.num_cols);
+    AFD_ASSERT(request.query_rope.num_rows == num_tokens &&
+                   request.query_rope.num_cols == s.num_heads * s.qk_rope_head_dim,
+               "query_rope [%zu, %zu]",
+               request.query_rope.num_rows,
+               request.query_rope.num_cols);
+    AFD_ASSERT(request.rope->dim() == s.qk_rope_head_dim, "rope of %zu", request.rope->dim());
+}
+
+// cq and n; returns the rows that weight_uq_qr takes.
+Rows<const Bf16> low_rank_query(const MlaPrologRequest& request,
+                                const Scratch& scratch,
+                                Parallel& parallel) {
+    const MlaWeights& w = *request.weights;
+    if (w.shape.q_lora_rank == 0) return request.token_x;
+    const Rows<Bf16> n = request.query_norm.data != nullptr ? request.query_norm : scratch.n;
+    linear(request.token_x, w.weight_dq, scratch.cq, parallel);
+    rms_norm_scaled(scratch.cq, w.rmsnorm_gamma_cq.data(), w.rmsnorm_epsilon_cq, w.qc_qr_scale, n);
+    return n;
+}
+
+// The absorbed query and the rotated part of one head, for all tokens.
+void absorb_head(const MlaPrologRequest& request, Rows<const Bf16> qq, size_t head) {
+    const MlaShape& s = request.weights->shape;
+    const size_t first = head * (s.qk_nope_head_dim + s.qk_rope_head_dim);
+    SerialParallel serial;
+    linear(qq.columns(first, s.qk_nope_head_dim),
+           request.weights->weight_uk[head],
+           request.query.columns(head * s.kv_lora_rank, s.kv_lora_rank),
+           serial);
+    for (size_t t = 0; t < qq.num_rows; ++t) {
+        rope(qq.row(t) + first + s.qk_nope_head_dim,
+             *request.rope,
+             static_cast<size_t>(request.batch.positions[t]),
+             request.query_rope.row(t) + head * s.qk_rope_head_dim);
+    }
+}
+
+// In token order, so that of equal indices the last token wins.
+void write_cache(const MlaPrologRequest& request, Rows<Bf16> kv) {
+    const MlaWeights& w = *request.weights;
+    const size_t latent = w.shape.kv_lora_rank;
+    for (size_t t = 0; t < kv.num_rows; ++t) {
+        const int64_t slot = request.batch.cache_index[t];
+        if (slot < 0) continue;
+        const auto row = static_cast<size_t>(slot);
+        rms_norm_scaled(kv.slice(t, 1).columns(0, latent),
+                        w.rmsnorm_gamma_ckv.data(),
+                        w.rmsnorm_epsilon_ckv,
+                        w.kc_scale,
+                        make_rows(request.cache.ckv + row * latent, 1, latent));
+        rope(kv.row(t) + latent,
+             *request.rope,
+             static_cast<size_t>(request.batch.positions[t]),
+             request.cache.kr + row * w.shape.qk_rope_head_dim);
+    }
+}
+
+}  // namespace
+
+size_t mla_prolog_workspace_bytes(const MlaShape& s, size_t num_tokens_max) {
+    return 2 * workspace_bytes_of<Bf16>(num_tokens_max * s.q_lora_rank) +
+           workspace_bytes_of<Bf16>(num_tokens_max * query_cols(s)) +
+           workspace_bytes_of<Bf16>(num_tokens_max * kv_cols(s));
+}
+
+Result<void> mla_prolog(const MlaPrologRequest& request,
+                        std::span<std::byte> workspace,
+                        Parallel& parallel) {
+    AFD_TRY(check_tokens(request));
+    assert_shapes(request);
+    const MlaWeights& w = *request.weights;
+    const Scratch scratch = take_scratch(w.shape, request.batch.num_tokens, workspace);
+
+    linear(low_rank_query(request, scratch, parallel), w.weight_uq_qr, scratch.qq, parallel);
+    parallel.run(w.shape.num_heads,
+                 [&](size_t head, unsigned) { absorb_head(request, scratch.qq, head); });
+    linear(request.token_x, w.weight_dkv_kr, scratch.kv, parallel);
+    write_cache(request, scratch.kv);
+    return {};
+}
+
+}  // namespace afd::ops

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/reference/gating_top_k.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "proto/check.h"
+
+namespace afd::ops::reference {
+namespace {
+
+std::vector<float> scores_of(GatingNorm norm, const double* logits, size_t count) {
+    std::vector<float> scores(count);
+    const double top = *std::max_element(logits, logits + count);
+    double sum = 0;
+    for (size_t e = 0; e < count; ++e) sum += std::exp(logits[e] - top);
+    for (size_t e = 0; e < count; ++e) {
+        scores[e] =
+            static_cast<float>(norm == GatingNorm::kSigmoid ? 1.0 / (1.0 + std::exp(-logits[e]))
+                                                            : std::exp(logits[e] - top) / sum);
+    }
+    return scores;
+}
+
+// Indices of `values` by (value descending, index ascending).
+std::vector<size_t> ranking(const std::vector<float>& values) {
+    std::vector<size_t> order(values.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(
+        order.begin(), order.end(), [&](size_t a, size_t b) { return values[a] > values[b]; });
+    return order;
+}
+
+// Whether each expert's group is among the topk_group best.
+std::vector<bool> allowed_experts(const GatingTopKAttributes& a, const std::vector<float>& choice) {
+    const size_t size = a.num_experts / a.n_group;
+    std::vector<float> group_scores(a.n_group);
+    for (size_t g = 0; g < a.n_group; ++g) {
+        std::vector<float> members(choice.begin() + static_cast<ptrdiff_t>(g * size),
+                                   choice.begin() + static_cast<ptrdiff_t>((g + 1) * size));
+        std::sort(members.begin(), members.end(), std::greater<>());
+        const bool is_sum = a.group_select_mode == GroupSelectMode::kSumOfTwoBest && size > 1;
+        group_scores[g] = is_sum ? members[0] + members[1] : members[0];
+    }
+    const std::vector<size_t> order = ranking(group_scores);
+    std::vector<bool> allowed(a.num_experts, false);
+    for (size_t i = 0; i < a.topk_group; ++i) {
+        for (size_t e = order[i] * size; e < (order[i] + 1) * size; ++e) allowed[e] = true;
+    }
+    return allowed;
+}
+
+}  // namespace
+
+GatingTopKOutput gating_top_k(const GatingTopKAttributes& a,
+                              const Matrix& logits,
+                              std::span<const float> bias) {
+    AFD_ASSERT(logits.num_cols == a.num_experts, "%zu logits", logits.num_cols);
+    GatingTopKOutput out{Matrix(logits.num_rows, a.top_k), {}};
+    for (size_t t = 0; t < logits.num_rows; ++t) {
+        const std::vector<float> scores = scores_of(a.norm, logits.row(t), a.num_experts);
+        std::vector<float> choice = scores;
+        for (size_t e = 0; e < bias.size(); ++e) choice[e] += bias[e];
+        if (std::any_of(choice.begin(), choice.end(), [](float v) { return std::isnan(v); })) {
+            for (size_t k = 0; k < a.top_k; ++k) {
+                out.ids.push_back(static_cast<int32_t>(k));
+                out.weights.at(t, k) = std::numeric_limits<double>::quiet_NaN();
+            }
+            continue;
+        }
+        const std::vector<bool> allowed = allowed_experts(a, choice);
+        std::vector<size_t> picks;
+        for (const size_t e : ranking(choice)) {
+            if (allowed[e] && picks.size() < a.top_k) picks.push_back(e);
+        }
+        double sum = 1e-20;
+        for (const size_t e : picks) sum += static_cast<double>(scores[e]);
+        for (size_t k = 0; k < a.top_k; ++k) {
+            const double score = static_cast<double>(scores[picks[k]]);
+            out.ids.push_back(static_cast<int32_t>(picks[k]));
+            out.weights.at(t, k) = (a.norm_topk_prob ? score / sum : score) *
+                                   static_cast<double>(a.routed_scaling_factor);
+        }
+    }
+    return out;
+}
+
+}  // namespace afd::ops::reference
