@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// AdmissionQueue: which request runs on which attention worker, and when. Pure decisions: no
+// clock, socket or process; the gateway carries them out.
+//
+// A request reserves KV room for its prompt and all tokens it may produce, in blocks of 64, before
+// it runs; so a running one never waits for room. Admission is first come, first served: a request
+// that does not fit holds back those behind it (it cannot starve), and it goes to the worker with
+// the most free room. After the death of a worker its requests are queued again in front of all
+// others, in their old order: they were accepted earlier (promise 2).
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "proto/status.h"
+
+namespace afd::daemon {
+
+class AdmissionQueue {
+  public:
+    // One attention worker as admission sees it.
+    struct Worker {
+        bool is_ready = false;
+        uint64_t total_blocks = 0;
+        uint64_t used_blocks = 0;
+        uint32_t num_sequences = 0;
+
+        uint64_t free_blocks() const { return total_blocks - used_blocks; }
+    };
+
+    struct Admission {
+        uint64_t id = 0;
+        uint32_t session = 0;
+    };
+
+    static constexpr uint64_t kBlockTokens = 64;
+    static uint64_t blocks_for(uint64_t tokens) {
+        return (tokens + kBlockTokens - 1) / kBlockTokens;
+    }
+
+    AdmissionQueue(uint32_t num_workers, uint64_t max_queue, uint32_t max_sequences);
+
+    // The worker may be given requests from now on. REQUIRES: it is not ready.
+    void worker_ready(uint32_t session, uint64_t kv_tokens);
+
+    // The worker is gone. Its requests are queued again. Returns them in the new order of the
+    // queue; the caller may remove() some of them.
+    std::vector<uint64_t> worker_gone(uint32_t session);
+
+    // Queues a request that needs room for `tokens`.
+    // Errors: kResourceExhausted: max_queue requests wait already (unless this one need not wait).
+    Result<> enqueue(uint64_t id, uint64_t tokens);
+
+    // Forgets a request and frees its room; false if there is no such request.
+    bool remove(uint64_t id);
+
+    // Takes the next request that can run now, reserves its room, and says where it runs.
+    std::optional<Admission> admit_next();
+
+    // The worker a request runs on; nothing while it waits or if it is unknown.
+    std::optional<uint32_t> session_of(uint64_t id) const;
+
+    const std::vector<Worker>& workers() const { return workers_; }
+    size_t num_queued() const { return queue_.size(); }
+    size_t num_running() const { return requests_.size() - queue_.size(); }
+
+  private:
+    struct Entry {
+        uint64_t blocks = 0;
+        uint64_t order = 0;  // Of arrival.
+        std::optional<uint32_t> session;
+    };
+
+    std::optional<uint32_t> best_worker(uint64_t blocks) const;
+
+    const uint64_t max_queue_;
+    const uint32_t max_sequences_;
+    uint64_t next_order_ = 0;
+    std::vector<Worker> workers_;
+    std::deque<uint64_t> queue_;
+    std::unordered_map<uint64_t, Entry> requests_;
+};
+
+}  // namespace afd::daemon

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Afdd: one instance, from its configuration to its exit code. Takes the instance name, opens the
+// model, creates the segments, starts supervisor and gateway, and runs the one libuv loop until a
+// signal or a client asks it to end.
+//
+// Order of life: lock, segments, workers; and back. The segments outlive every worker process.
+
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "daemon/config.h"
+#include "daemon/event_loop.h"
+#include "daemon/exit_codes.h"
+#include "daemon/gateway.h"
+#include "daemon/instance_lock.h"
+#include "daemon/socket_listener.h"
+#include "daemon/supervisor.h"
+#include "model/model_files.h"
+#include "model/tokenizer.h"
+#include "ops/numeric_class.h"
+#include "proto/socket_path.h"
+#include "schedule/instance_segments.h"
+
+namespace afd::daemon {
+
+class Afdd {
+  public:
+    // `worker_directory`: where the two worker programs are.
+    Afdd(Config config, std::string worker_directory);
+
+    // Serves until it is asked to end; logs why it could not. Once.
+    ExitCode run();
+
+  private:
+    Result<> take_instance();
+    Result<> open_model();
+    Result<> plan();
+    Result<> create_segments();
+    Result<> create_supervisor();
+    Result<> create_gateway();
+    void watch_signals();
+    void serve();
+
+    ExitCode fail(ExitCode code, const Error& error);
+    control::Welcome common_welcome() const;
+    void fill_status(client::Status& status) const;
+    void announce_ready();
+    void drain(const char* why);
+    void end(ExitCode code, uint64_t grace_ms);
+
+    const Config config_;
+    const std::string worker_directory_;
+    const uint64_t started_us_;
+    EventLoop loop_;
+    InstancePaths paths_;
+    std::optional<InstanceLock> lock_;
+    std::optional<model::ModelFiles> model_;
+    std::optional<model::Tokenizer> tokenizer_;
+    ops::NumericClass numeric_class_ = ops::NumericClass::kPortable;
+    CpuPlan cpus_;
+    uint64_t instance_id_ = 0;
+    schedule::InstanceIdentity identity_;
+    std::string segment_prefix_;
+    std::unique_ptr<schedule::InstanceSegments> segments_;
+    std::unique_ptr<Supervisor> supervisor_;
+    std::unique_ptr<Gateway> gateway_;
+    std::unique_ptr<SocketListener> clients_;
+    std::vector<std::unique_ptr<SignalWatcher>> signals_;
+    Timer drain_timer_;
+    bool draining_ = false;
+    bool ending_ = false;
+    ExitCode exit_code_ = ExitCode::kOk;
+};
+
+}  // namespace afd::daemon
