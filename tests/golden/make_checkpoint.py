@@ -54,6 +54,8 @@ VARIANTS: dict[str, dict] = {
                  "routed_scaling_factor": 16.0, "tie_word_embeddings": True,
                  "n_shared_experts": 2, "torch_dtype": "float32", "num_shards": 2,
                  "weights_dtype": "F32"},
+    # Dense and MoE layers take turns; no layer is dense for being first.
+    "v3_every_second": {"num_hidden_layers": 5, "first_k_dense_replace": 0, "moe_layer_freq": 2},
     # Small and fast, for tests of the whole system.
     "tiny": {"hidden_size": 64, "intermediate_size": 128, "moe_intermediate_size": 32,
              "num_hidden_layers": 3, "n_routed_experts": 8, "num_experts_per_tok": 2,

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Checks of the NumPy decoder itself: against expanded attention, hand-made routing and itself.
+
+    python3 -m unittest test_decoder      (from this folder; NumPy only, a few seconds)
+"""
+import pathlib
+import tempfile
+import unittest
+
+import numpy as np
+
+import deepseek_np
+import make_checkpoint
+import safetensors_np
+
+NONE = deepseek_np.Rounding(False)
+
+
+def expanded_attention(model: deepseek_np.DeepSeek, x: np.ndarray, prefix: str) -> np.ndarray:
+    """Attention with keys and values per head and one softmax, as training computes it."""
+    config = model.config
+    heads, nope, value = (config["num_attention_heads"], config["qk_nope_head_dim"],
+                          config["v_head_dim"])
+    rank = config["kv_lora_rank"]
+    query, query_rope = model.query(x, prefix)
+    latent = model.linear(x, f"{prefix}.kv_a_proj_with_mqa")
+    ckv = model.inner_norm(latent[:, :rank], f"{prefix}.kv_a_layernorm")
+    key_rope = model.rope.rotate(latent[:, rank:], NONE)
+    both = model.linear(ckv, f"{prefix}.kv_b_proj").reshape(len(x), heads, nope + value)
+    out = []
+    for head in range(heads):
+        scores = query[:, head] @ both[:, head, :nope].T + query_rope[:, head] @ key_rope.T
+        scores = np.where(np.tri(len(x), dtype=bool), scores * model.rope.softmax_scale, -np.inf)
+        p = np.exp(scores - scores.max(-1, keepdims=True))
+        out.append(p / p.sum(-1, keepdims=True) @ both[:, head, nope:])
+    return model.linear(np.stack(out, 1).reshape(len(x), -1), f"{prefix}.o_proj")
+
+
+class DecoderTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.paths = {}
+        for variant in make_checkpoint.VARIANTS:
+            cls.paths[variant] = pathlib.Path(cls.folder.name) / variant
+            make_checkpoint.make_checkpoint(variant, cls.paths[variant])
+        cls.ids = [0, *np.random.default_rng(5).integers(2, 512, 99)]
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.folder.cleanup()
+
+    def test_absorbed_attention_equals_expanded_attention(self) -> None:
+        for variant in ("v3", "v2_lite"):
+            model = deepseek_np.DeepSeek(self.paths[variant])
+            x = np.random.default_rng(1).standard_normal((100, model.config["hidden_size"]))
+            prefix = "model.layers.1.self_attn"
+            np.testing.assert_allclose(model.attention(x, prefix),
+                                       expanded_attention(model, x, prefix), atol=1e-12)
+
+    def test_logits_do_not_depend_on_later_tokens(self) -> None:
+        for variant, path in self.paths.items():
+            for rounding in ("none", "bf16"):
+                model = deepseek_np.DeepSeek(path, rounding)
+                whole = model.forward(self.ids).logits[:40]
+                part = model.forward(self.ids[:40]).logits
+                np.testing.assert_allclose(whole, part, atol=1e-9, err_msg=variant)
+
+    def test_bf16_rounding_stays_near_the_unrounded_run(self) -> None:
+        for variant, path in self.paths.items():
+            exact = deepseek_np.DeepSeek(path).forward(self.ids)
+            rounded = deepseek_np.DeepSeek(path, "bf16").forward(self.ids)
+            difference = np.abs(exact.log_probs() - rounded.log_probs()).mean()
+            self.assertGreater(difference, 1e-4, variant)
+            self.assertLess(difference, 0.15, variant)
+
+    def test_every_expert_is_reached_and_logits_vary(self) -> None:
+        for variant, path in self.paths.items():
+            output = deepseek_np.DeepSeek(path).forward(self.ids)
+            experts = deepseek_np.DeepSeek(path).config["n_routed_experts"]
+            self.assertGreaterEqual(len(np.unique(output.picks)), experts - 1, variant)
+            self.assertGreater(output.logits.std(), 0.5, variant)
+            self.assertGreater(len(np.unique(output.logits.argmax(-1))), 20, variant)
+
+
+class RouterTest(unittest.TestCase):
+    def model(self, scores: list[float], bias: list[float] | None, **config) -> tuple:
+        """A router whose scores for the one token are given, and the token."""
+        model = deepseek_np.DeepSeek.__new__(deepseek_np.DeepSeek)
+        model.rounding, model.config = NONE, {"norm_topk_prob": False, **config}
+        logits = np.log(scores) - (np.log1p(-np.array(scores))
+                                   if config["scoring_func"] == "sigmoid" else 0)
+        model.weights = {"r.gate.weight": logits[:, None]}
+        if bias is not None:
+            model.weights["r.gate.e_score_correction_bias"] = np.array(bias)
+        return model, np.ones((1, 1))
+
+    def test_bias_chooses_and_plain_score_weighs(self) -> None:
+        model, x = self.model([0.6, 0.5, 0.2, 0.1], [-0.5, 0, 0, 0.3], scoring_func="sigmoid",
+                              topk_method="noaux_tc", n_group=1, topk_group=1,
+                              num_experts_per_tok=2, routed_scaling_factor=2.0)
+        picks, weights, margin = model.route(x, "r")
+        self.assertEqual(picks.tolist(), [[1, 3]])
+        np.testing.assert_allclose(weights, [[1.0, 0.2]])
+        np.testing.assert_allclose(margin, 0.2)
+
+    def test_group_is_scored_by_the_sum_of_its_two_best(self) -> None:
+        model, x = self.model([0.9, 0.1, 0.6, 0.5], [0.0] * 4, scoring_func="sigmoid",
+                              topk_method="noaux_tc", n_group=2, topk_group=1,
+                              num_experts_per_tok=1, routed_scaling_factor=1.0)
+        picks, _, margin = model.route(x, "r")
+        self.assertEqual(picks.tolist(), [[2]])
+        np.testing.assert_allclose(margin, 0.1)
+
+    def test_group_limited_greedy_scores_a_group_by_its_best(self) -> None:
+        model, x = self.model([0.4, 0.05, 0.3, 0.25], None, scoring_func="softmax",
+                              topk_method="group_limited_greedy", n_group=2, topk_group=1,
+                              num_experts_per_tok=2, routed_scaling_factor=1.0)
+        picks, weights, _ = model.route(x, "r")
+        self.assertEqual(picks.tolist(), [[0, 1]])
+        np.testing.assert_allclose(weights, [[0.4, 0.05]])
+
+    def test_negative_choices_inside_a_kept_group_beat_excluded_groups(self) -> None:
+        model, x = self.model([0.3, 0.1, 0.2, 0.1], [0, -0.4, -0.3, -0.3],
+                              scoring_func="sigmoid", topk_method="noaux_tc", n_group=2,
+                              topk_group=1, num_experts_per_tok=2, routed_scaling_factor=1.0)
+        self.assertEqual(model.route(x, "r")[0].tolist(), [[0, 1]])
+
+    def test_equal_scores_go_to_the_lower_index(self) -> None:
+        model, x = self.model([0.25] * 4, None, scoring_func="softmax", topk_method="greedy",
+                              num_experts_per_tok=2, routed_scaling_factor=1.0)
+        picks, _, margin = model.route(x, "r")
+        self.assertEqual(picks.tolist(), [[0, 1]])
+        self.assertEqual(margin[0], 0)
+
+
+class RopeTest(unittest.TestCase):
+    BASE = {"qk_rope_head_dim": 16, "qk_nope_head_dim": 32, "rope_theta": 10000}
+
+    def test_pairs_are_interleaved(self) -> None:
+        x = np.zeros((2, 16))
+        x[1, 2] = 1.0
+        rotated = deepseek_np.Rope(self.BASE).rotate(x, NONE)[1]
+        angle = 10000 ** (-2 / 16)
+        np.testing.assert_allclose(rotated[[1, 9]], [np.cos(angle), np.sin(angle)])
+        self.assertEqual(np.count_nonzero(rotated), 2)
+
+    def test_yarn_scales_the_softmax_and_slows_only_slow_pairs(self) -> None:
+        scaling = dict(make_checkpoint.YARN, original_max_position_embeddings=4096)
+        rope = deepseek_np.Rope({**self.BASE, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
+                                 "rope_scaling": scaling})
+        plain = 10000 ** (-2 * np.arange(32) / 64)
+        self.assertAlmostEqual(rope.softmax_scale * 192 ** 0.5, 1.5896, places=4)
+        self.assertEqual(rope.table_scale, 1.0)
+        np.testing.assert_allclose(rope.frequencies[:10], plain[:10])
+        np.testing.assert_allclose(rope.frequencies[24:], plain[24:] / 40)
+
+
+class SafetensorsTest(unittest.TestCase):
+    def test_bf16_rounds_half_to_even(self) -> None:
+        values = np.array([1.0, 1 + 2**-8, 1 + 3 * 2**-8, -2.5, np.inf, 3.4e38], np.float32)
+        expected = [1.0, 1.0, 1 + 2**-6, -2.5, np.inf, np.inf]
+        np.testing.assert_array_equal(safetensors_np.round_bf16(values), expected)
+        self.assertTrue(np.isnan(safetensors_np.round_bf16(np.array([np.nan], np.float32)))[0])
+
+    def test_read_returns_what_was_written(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "x.safetensors"
+            a = np.arange(6, dtype=np.float32).reshape(2, 3)
+            b = np.array([1, -2], np.int64)
+            safetensors_np.write(path, {"a": ("BF16", a), "b": ("I64", b), "c": ("F32", a[:0])})
+            tensors = safetensors_np.read(path)
+            np.testing.assert_array_equal(tensors["a"], a)
+            np.testing.assert_array_equal(tensors["b"], b)
+            self.assertEqual(tensors["c"].shape, (0, 3))
+
+
+if __name__ == "__main__":
+    unittest.main()
