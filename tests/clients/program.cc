@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/clients/program.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "proto/check.h"
+
+namespace afd::testing {
+namespace {
+
+struct Pipe {
+    Pipe() { AFD_ASSERT(pipe2(ends, O_CLOEXEC) == 0, "pipe2: errno %d", errno); }
+    ~Pipe() {
+        close_end(0);
+        close_end(1);
+    }
+    Pipe(const Pipe&) = delete;
+    Pipe& operator=(const Pipe&) = delete;
+    void close_end(int end) {
+        if (ends[end] >= 0) close(ends[end]);
+        ends[end] = -1;
+    }
+    int ends[2] = {-1, -1};
+};
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+    std::vector<char*> result;
+    for (std::string& word : words) result.push_back(word.data());
+    result.push_back(nullptr);
+    return result;
+}
+
+// Appends what is there to `text`; closes the reading end at the end of the stream.
+void drain(Pipe& pipe, std::string& text) {
+    std::array<char, 4096> buffer;
+    const ssize_t n = read(pipe.ends[0], buffer.data(), buffer.size());
+    if (n > 0) {
+        text.append(buffer.data(), static_cast<size_t>(n));
+    } else if (n == 0) {
+        pipe.close_end(0);
+    }
+}
+
+}  // namespace
+
+ProgramResult run_program(const std::vector<std::string>& arguments,
+                          const ProgramOptions& options) {
+    std::vector<std::string> argument_copy = arguments;
+    std::vector<std::string> environment = options.environment;
+    for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+    const std::vector<char*> argv = pointers(argument_copy);
+    const std::vector<char*> envp = pointers(environment);
+    Pipe in, out, err;
+
+    const pid_t pid = fork();
+    AFD_ASSERT(pid >= 0, "fork: errno %d", errno);
+    if (pid == 0) {
+        dup2(in.ends[0], STDIN_FILENO);
+        dup2(out.ends[1], STDOUT_FILENO);
+        dup2(err.ends[1], STDERR_FILENO);
+        execve(argv[0], argv.data(), envp.data());
+        _exit(127);
+    }
+    out.close_end(1);
+    err.close_end(1);
+    in.close_end(0);
+    // Inputs of tests are shorter than a pipe's buffer, so this does not block.
+    [[maybe_unused]] const ssize_t written =
+        write(in.ends[1], options.input.data(), options.input.size());
+    in.close_end(1);
+
+    ProgramResult result;
+    const auto deadline = std::chrono::steady_clock::now() + kProgramTimeout;
+    bool interrupted = false;
+    while (out.ends[0] >= 0 || err.ends[0] >= 0) {
+        std::array<pollfd, 2> items = {pollfd{out.ends[0], POLLIN, 0},
+                                       pollfd{err.ends[0], POLLIN, 0}};
+        poll(items.data(), items.size(), 100);
+        if (items[0].revents != 0) drain(out, result.out);
+        if (items[1].revents != 0) drain(err, result.err);
+        if (!interrupted && options.interrupt_when && options.interrupt_when(result.out)) {
+            interrupted = true;
+            kill(pid, SIGINT);
+        }
+        if (std::chrono::steady_clock::now() > deadline) kill(pid, SIGKILL);
+    }
+    int status = 0;
+    waitpid(pid, &status, 0);
+    result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return result;
+}
+
+}  // namespace afd::testing

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Program: a child process whose output is collected; what it says and how it exits is the test's
+// business. A child that has not ended after kProgramTimeout is killed, which shows as its signal.
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace afd::testing {
+
+inline constexpr std::chrono::seconds kProgramTimeout{60};
+
+struct ProgramResult {
+    int exit_code = -1;  // 128 + signal if one ended it.
+    std::string out;
+    std::string err;
+};
+
+struct ProgramOptions {
+    std::vector<std::string> environment;  // "NAME=value", added to the caller's.
+    std::string input;                     // Its standard input.
+    // Called after each new output with all of it so far; true sends SIGINT (once).
+    std::function<bool(const std::string& out)> interrupt_when;
+};
+
+// Runs `arguments[0]`, a path, to its end.
+ProgramResult run_program(const std::vector<std::string>& arguments,
+                          const ProgramOptions& options = {});
+
+}  // namespace afd::testing
