@@ -29,9 +29,10 @@
 
 namespace afd::model {
 
-// Scratch for rows_max rows, for attention() and pre_ffn() of any layer.
+// Scratch for rows_max rows, for attention() and pre_ffn() of any layer on num_threads threads (of
+// the Parallel that they are called with).
 struct AttentionWorkspace {
-    AttentionWorkspace(const ModelConfig& config, size_t rows_max);
+    AttentionWorkspace(const ModelConfig& config, size_t rows_max, unsigned num_threads);
 
     size_t rows_max;
     ops::Workspace rows;       // Activations.

@@ -163,15 +163,25 @@ Result<> TensorStore::read_bytes(const TensorInfo& tensor,
 
 Result<std::vector<ops::Bf16>> TensorStore::read_bf16(std::string_view name,
                                                       std::span<const uint64_t> shape) const {
+    return read_bf16_slice(name, shape, 0, shape.empty() ? 1 : shape[0]);
+}
+
+Result<std::vector<ops::Bf16>> TensorStore::read_bf16_slice(std::string_view name,
+                                                            std::span<const uint64_t> shape,
+                                                            uint64_t first,
+                                                            uint64_t count) const {
     AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape));
+    const uint64_t bytes = tensor->end - tensor->begin;
+    const uint64_t entry_bytes = shape.empty() || shape[0] == 0 ? bytes : bytes / shape[0];
     if (tensor->dtype == StorageType::kF32) {
-        AFD_ASSIGN(const std::vector<float> wide, read_f32(name, shape));
+        std::vector<float> wide(count * entry_bytes / sizeof(float));
+        AFD_TRY(read_bytes(*tensor, first * entry_bytes, std::as_writable_bytes(std::span(wide))));
         std::vector<ops::Bf16> values(wide.size());
         std::ranges::transform(wide, values.begin(), ops::from_float);
         return values;
     }
-    std::vector<ops::Bf16> values((tensor->end - tensor->begin) / sizeof(ops::Bf16));
-    AFD_TRY(read_bytes(*tensor, 0, std::as_writable_bytes(std::span(values))));
+    std::vector<ops::Bf16> values(count * entry_bytes / sizeof(ops::Bf16));
+    AFD_TRY(read_bytes(*tensor, first * entry_bytes, std::as_writable_bytes(std::span(values))));
     return values;
 }
 

@@ -38,6 +38,13 @@ class TensorStore {
     Result<std::vector<ops::Bf16>> read_bf16(std::string_view name,
                                              std::span<const uint64_t> shape) const;
 
+    // The same for `count` entries of the leading dimension, from `first`: an expert of a fused
+    // tensor. REQUIRES: first + count <= shape[0].
+    Result<std::vector<ops::Bf16>> read_bf16_slice(std::string_view name,
+                                                   std::span<const uint64_t> shape,
+                                                   uint64_t first,
+                                                   uint64_t count) const;
+
     // The same in fp32; BF16 is widened.
     Result<std::vector<float>> read_f32(std::string_view name,
                                         std::span<const uint64_t> shape) const;

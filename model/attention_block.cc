@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/attention_block.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ops/gating_top_k.h"
+#include "ops/linear.h"
+#include "ops/mla_attention.h"
+#include "ops/mla_prolog.h"
+#include "ops/rms_norm.h"
+
+namespace afd::model {
+namespace {
+
+using ops::Bf16;
+using ops::Rows;
+
+// Activations of attention(), cut from the workspace.
+struct Activations {
+    Activations(const ModelConfig& config, size_t num_tokens, std::span<std::byte> bytes) {
+        ops::WorkspaceCursor cursor(bytes);
+        const auto take = [&](size_t columns) {
+            return ops::make_rows(cursor.take<Bf16>(num_tokens * columns), num_tokens, columns);
+        };
+        x = take(config.hidden);
+        query = take(size_t{config.num_heads} * config.kv_lora_rank);
+        query_rope = take(size_t{config.num_heads} * config.qk_rope_head_dim);
+        heads = take(size_t{config.num_heads} * config.v_head_dim);
+    }
+
+    static size_t bytes(const ModelConfig& config, size_t num_tokens) {
+        const size_t per_head =
+            size_t{config.kv_lora_rank} + config.qk_rope_head_dim + config.v_head_dim;
+        const size_t columns = config.hidden + config.num_heads * per_head;
+        constexpr size_t kNumArrays = 4;
+        return num_tokens * columns * sizeof(Bf16) + kNumArrays * ops::kWorkspaceAlignment;
+    }
+
+    Rows<Bf16> x;           // Normalised input, later the block's output.
+    Rows<Bf16> query;       // [num_tokens, heads * kv_lora_rank]
+    Rows<Bf16> query_rope;  // [num_tokens, heads * rope dim]
+    Rows<Bf16> heads;       // [num_tokens, heads * v_head_dim]
+};
+
+void assert_ok(const Result<>& result) {
+    AFD_ASSERT(result.ok(), "%s", result.error().message.c_str());
+}
+
+}  // namespace
+
+AttentionWorkspace::AttentionWorkspace(const ModelConfig& config, size_t max, unsigned num_threads)
+    : rows_max(max),
+      rows(std::max(Activations::bytes(config, max),
+                    ops::workspace_bytes_of<float>(max * config.num_experts))),
+      operators(std::max({ops::mla_prolog_workspace_bytes(mla_shape(config), max),
+                          ops::mla_attention_workspace_bytes(mla_shape(config), max, num_threads),
+                          ops::gating_top_k_workspace_bytes(gating_attributes(config))})) {}
+
+Result<AttentionBlock> AttentionBlock::load(const ModelFiles& files,
+                                            ops::NumericClass numeric_class) {
+    AttentionBlock block;
+    block.config_ = files.config();
+    AFD_TRY(ops::validate(gating_attributes(block.config_)));
+    AFD_ASSIGN(block.rope_, make_rope_table(block.config_));
+    for (uint32_t layer = 0; layer < block.config_.num_layers; ++layer) {
+        AFD_ASSIGN(auto weights, load_attention_layer(files, layer, numeric_class));
+        block.layers_.push_back(std::move(weights));
+    }
+    return block;
+}
+
+void AttentionBlock::attention(uint32_t layer,
+                               const ops::AttentionBatch& batch,
+                               const KvCache& cache,
+                               Rows<Bf16> residual,
+                               AttentionWorkspace& workspace,
+                               ops::Parallel& parallel) const {
+    AFD_ASSERT(batch.num_tokens <= workspace.rows_max && residual.num_rows == batch.num_tokens,
+               "%zu tokens, %zu rows, room for %zu",
+               batch.num_tokens,
+               residual.num_rows,
+               workspace.rows_max);
+    const AttentionLayerWeights& weights = layers_[layer];
+    const Activations a(config_, batch.num_tokens, workspace.rows.bytes());
+    const ops::LatentCache latent = cache.layer(layer);
+    ops::rms_norm(
+        residual, weights.gamma_input.data(), static_cast<float>(config_.rms_norm_eps), a.x);
+    assert_ok(ops::mla_prolog({.weights = &weights.mla,
+                               .rope = &rope_,
+                               .token_x = a.x,
+                               .batch = batch,
+                               .cache = latent,
+                               .query = a.query,
+                               .query_rope = a.query_rope,
+                               .query_norm = {}},
+                              workspace.operators.bytes(),
+                              parallel));
+    assert_ok(ops::mla_attention({.weights = &weights.mla,
+                                  .query = a.query,
+                                  .query_rope = a.query_rope,
+                                  .batch = batch,
+                                  .cache = latent,
+                                  .out = a.heads},
+                                 workspace.operators.bytes(),
+                                 parallel));
+    ops::linear(a.heads, weights.o_proj, a.x, parallel);
+    ops::residual_add(a.x, residual);
+}
+
+void AttentionBlock::pre_ffn(uint32_t layer,
+                             Rows<const Bf16> residual,
+                             const FfnInput& out,
+                             AttentionWorkspace& workspace,
+                             ops::Parallel& parallel) const {
+    const AttentionLayerWeights& weights = layers_[layer];
+    const size_t num_tokens = residual.num_rows;
+    const size_t top_k = config_.top_k;
+    AFD_ASSERT(num_tokens <= workspace.rows_max, "%zu rows", num_tokens);
+    ops::rms_norm(residual,
+                  weights.gamma_post_attention.data(),
+                  static_cast<float>(config_.rms_norm_eps),
+                  out.x);
+    if (!config_.is_moe_layer(layer)) {
+        for (size_t i = 0; i < num_tokens * top_k; ++i) {
+            out.topk_ids[i] = i % top_k == 0 ? 0 : -1;
+            out.topk_weights[i] = i % top_k == 0 ? 1.0f : 0.0f;
+        }
+        return;
+    }
+    ops::WorkspaceCursor cursor(workspace.rows.bytes());
+    const auto logits = ops::make_rows(
+        cursor.take<float>(num_tokens * config_.num_experts), num_tokens, config_.num_experts);
+    ops::linear_f32(out.x, weights.router, logits, parallel);
+    ops::gating_top_k(gating_attributes(config_),
+                      logits,
+                      weights.router_bias,
+                      ops::make_rows(out.topk_weights, num_tokens, top_k),
+                      ops::make_rows(out.topk_ids, num_tokens, top_k),
+                      workspace.operators.bytes());
+}
+
+uint32_t AttentionBlock::num_shared(uint32_t layer) const {
+    return config_.is_moe_layer(layer) ? config_.num_shared_slots() : 0;
+}
+
+uint32_t AttentionBlock::num_routed(uint32_t layer) const {
+    return config_.is_moe_layer(layer) ? config_.num_experts : 1;
+}
+
+void add_residual(Rows<Bf16> residual, Rows<const Bf16> moe_out) {
+    ops::residual_add(moe_out, residual);
+}
+
+}  // namespace afd::model

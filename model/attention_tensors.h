@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// AttentionTensors: the attention role's tensors of one layer as the checkpoint stores them,
+// [out, in] row-major. Packed for the kernels they become model/attention_weights.h; the reference
+// decoder uses them as they are.
+
+#include <cstdint>
+#include <vector>
+
+#include "model/config.h"
+#include "model/tensor_store.h"
+#include "ops/bf16.h"
+#include "proto/status.h"
+
+namespace afd::model {
+
+// Shapes in the order of the fields' dims; an absent tensor is empty.
+struct AttentionTensors {
+    std::vector<ops::Bf16> gamma_input;           // [hidden]
+    std::vector<ops::Bf16> gamma_post_attention;  // [hidden]
+    std::vector<ops::Bf16> q_a_proj;              // [q_lora_rank, hidden]; only with a low rank.
+    std::vector<ops::Bf16> gamma_q_a;             // [q_lora_rank]; only with a low rank.
+    std::vector<ops::Bf16> q_proj;      // [heads * qk_head_dim, q_lora_rank or hidden]: q_b or q.
+    std::vector<ops::Bf16> kv_a_proj;   // [kv_lora_rank + rope dim, hidden]
+    std::vector<ops::Bf16> gamma_kv_a;  // [kv_lora_rank]
+    std::vector<ops::Bf16> kv_b_proj;   // [heads * (nope dim + v dim), kv_lora_rank]
+    std::vector<ops::Bf16> o_proj;      // [hidden, heads * v_head_dim]
+    std::vector<ops::Bf16> router;      // [num_experts, hidden]; only in an MoE layer.
+    std::vector<float> router_bias;     // [num_experts]; only with TopkMethod::kNoauxTc.
+};
+
+// Errors: those of TensorStore; each names the file, the tensor and both shapes.
+Result<AttentionTensors> read_attention_tensors(const TensorStore& tensors,
+                                                const ModelConfig& config,
+                                                uint32_t layer);
+
+}  // namespace afd::model

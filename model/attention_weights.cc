@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/attention_weights.h"
+
+#include <utility>
+
+#include "model/attention_tensors.h"
+
+namespace afd::model {
+namespace {
+
+ops::PackedLinear pack(const std::vector<ops::Bf16>& weight,
+                       size_t num_outputs,
+                       ops::NumericClass numeric_class) {
+    return ops::PackedLinear::pack(
+        ops::make_rows(weight.data(), num_outputs, weight.size() / num_outputs), numeric_class);
+}
+
+void pack_mla(AttentionTensors& tensors,
+              const ModelConfig& config,
+              ops::NumericClass numeric_class,
+              ops::MlaWeights& mla) {
+    const ops::MlaShape& shape = mla.shape = mla_shape(config);
+    if (shape.q_lora_rank > 0) {
+        mla.weight_dq = pack(tensors.q_a_proj, shape.q_lora_rank, numeric_class);
+        mla.rmsnorm_gamma_cq = std::move(tensors.gamma_q_a);
+    }
+    mla.weight_uq_qr = pack(tensors.q_proj, shape.num_heads * config.qk_head_dim(), numeric_class);
+    mla.weight_dkv_kr =
+        pack(tensors.kv_a_proj, shape.kv_lora_rank + shape.qk_rope_head_dim, numeric_class);
+    mla.rmsnorm_gamma_ckv = std::move(tensors.gamma_kv_a);
+    ops::pack_kv_b_proj(
+        ops::make_rows(std::as_const(tensors.kv_b_proj).data(),
+                       shape.num_heads * (shape.qk_nope_head_dim + shape.v_head_dim),
+                       shape.kv_lora_rank),
+        numeric_class,
+        mla);
+    mla.rmsnorm_epsilon_cq = kLatentNormEpsilon;
+    mla.rmsnorm_epsilon_ckv = kLatentNormEpsilon;
+    mla.softmax_scale = static_cast<float>(config.softmax_scale());
+}
+
+}  // namespace
+
+ops::MlaShape mla_shape(const ModelConfig& config) {
+    return {.hidden = config.hidden,
+            .q_lora_rank = config.q_lora_rank,
+            .kv_lora_rank = config.kv_lora_rank,
+            .num_heads = config.num_heads,
+            .qk_nope_head_dim = config.qk_nope_head_dim,
+            .qk_rope_head_dim = config.qk_rope_head_dim,
+            .v_head_dim = config.v_head_dim};
+}
+
+ops::GatingTopKAttributes gating_attributes(const ModelConfig& config) {
+    return {.num_experts = config.num_experts,
+            .top_k = config.top_k,
+            .norm = config.scoring_func == ScoringFunc::kSigmoid ? ops::GatingNorm::kSigmoid
+                                                                 : ops::GatingNorm::kSoftmax,
+            .n_group = config.num_groups,
+            .topk_group = config.topk_group,
+            .group_select_mode = config.topk_method == TopkMethod::kNoauxTc
+                                     ? ops::GroupSelectMode::kSumOfTwoBest
+                                     : ops::GroupSelectMode::kMax,
+            .norm_topk_prob = config.norm_topk_prob,
+            .routed_scaling_factor = static_cast<float>(config.routed_scaling_factor)};
+}
+
+Result<ops::RopeTable> make_rope_table(const ModelConfig& config) {
+    return ops::RopeTable::make({.dim = config.qk_rope_head_dim,
+                                 .theta = config.rope_theta,
+                                 .num_positions = config.context_length,
+                                 .yarn = config.yarn});
+}
+
+Result<AttentionLayerWeights> load_attention_layer(const ModelFiles& files,
+                                                   uint32_t layer,
+                                                   ops::NumericClass numeric_class) {
+    const ModelConfig& config = files.config();
+    AFD_ASSIGN(AttentionTensors tensors, read_attention_tensors(files.tensors(), config, layer));
+    AttentionLayerWeights weights;
+    pack_mla(tensors, config, numeric_class, weights.mla);
+    AFD_TRY(ops::validate(weights.mla));
+    weights.o_proj = pack(tensors.o_proj, config.hidden, numeric_class);
+    if (config.is_moe_layer(layer)) {
+        weights.router = pack(tensors.router, config.num_experts, numeric_class);
+    }
+    weights.gamma_input = std::move(tensors.gamma_input);
+    weights.gamma_post_attention = std::move(tensors.gamma_post_attention);
+    weights.router_bias = std::move(tensors.router_bias);
+    return weights;
+}
+
+}  // namespace afd::model
