@@ -35,9 +35,8 @@ AttentionLoop::AttentionLoop(const Settings& settings,
                *parts.port,
                parts_.metrics,
                settings.micro_batch_size),
-      workspace_(parts.attention->config(),
-                 settings.micro_batch_size,
-                 parts.parallel->num_threads()) {
+      workspace_(
+          parts.attention->config(), settings.micro_batch_size, parts.parallel->num_threads()) {
     micro_batches_.reserve(settings.num_micro_batches);
     for (uint32_t m = 0; m < settings.num_micro_batches; ++m) {
         micro_batches_.emplace_back(m, parts.attention->config(), settings.micro_batch_size);
