@@ -169,7 +169,8 @@ bool FfnScheduler::take_turn(uint64_t now_us, std::span<const ReadyDescriptor> r
         if (descriptor != nullptr) taken_.push_back(*descriptor);
     }
     polling_index_ = (polling_index_ + 1) % config_.num_micro_batches;
-    turn_started_us_ = now_us;
+    // The time that executing takes is not charged to the next turn.
+    turn_started_us_ = taken_.empty() ? now_us : kNever;
     return true;
 }
 

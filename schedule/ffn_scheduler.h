@@ -10,8 +10,9 @@
 //           until every active session has one; a session's descriptor of the oldest one's layer
 //           is preferred, because tokens share an expert's weights only within a layer.
 //   all     micro-batch polling_index only: waits for every session that is active in it, up to
-//           deadline_us after something became ready; then takes what is ready of it and always
-//           advances polling_index. A micro-batch without an active session is passed over.
+//           deadline_us after its turn began; then takes what is ready of it and always advances
+//           polling_index. No turn begins while nothing is ready; a micro-batch without an active
+//           session is passed over.
 //   groups  gather within groups of sync_group_size consecutive sessions, each group on its own.
 //
 // A session (for `all`: a session's micro-batch) is active if one of its descriptors became ready
@@ -96,7 +97,7 @@ class FfnScheduler {
 
     FfnSchedulerConfig config_;
     uint32_t polling_index_ = 0;
-    uint64_t turn_started_us_ = kNever;  // Policy all: kNever while nothing is ready.
+    uint64_t turn_started_us_ = kNever;  // Policy all: first decision of the turn.
     uint64_t decide_again_us_ = kNever;
     std::optional<uint32_t> waits_for_session_;
     std::vector<uint64_t> lane_ready_us_;     // [A][M]: last first readiness, kNever: none yet.

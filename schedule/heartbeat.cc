@@ -103,7 +103,7 @@ void Heartbeat::describe(WorkerState state, const WaitInfo& wait) {
 HeartbeatView read_heartbeat(const HeartbeatWords& words) {
     // A writer killed between its stores leaves an odd sequence for ever: the last try is taken
     // as it is, which costs at most a mixed line in a diagnostic.
-    constexpr int kTries = 4;
+    constexpr int kTries = 64;
     HeartbeatView view;
     for (int attempt = 0; attempt < kTries; ++attempt) {
         const int32_t sequence = load_acquire(words.sequence);

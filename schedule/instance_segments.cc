@@ -5,10 +5,8 @@
 #include <utility>
 
 namespace afd::schedule {
-namespace {
-
-// Flag and layer_id are 0 already: a new object is zeroed.
-void mask_all_ids(const WindowLayout& layout, std::byte* window) {
+void format_ffn_window(const WindowLayout& layout, std::byte* window) {
+    // Flag and layer_id are 0 already.
     const Geometry& geometry = layout.geometry;
     for (uint32_t session = 0; session < geometry.num_sessions; ++session) {
         for (uint32_t m = 0; m < geometry.num_micro_batches; ++m) {
@@ -19,6 +17,14 @@ void mask_all_ids(const WindowLayout& layout, std::byte* window) {
         }
     }
 }
+
+void format_control(const SegmentHeader& header, ScheduleMode mode, std::byte* control) {
+    const ControlView view(control);
+    view.context() = make_schedule_context(header.geometry, mode);
+    view.write_header(header);
+}
+
+namespace {
 
 void unlink(const Segment& segment) {
     if (segment.size() != 0) Segment::unlink(segment.name());
@@ -57,7 +63,7 @@ Result<> InstanceSegments::add(const std::string& prefix,
                    Segment::create(name(SegmentKind::kWindow),
                                    is_ffn ? layout.ffn_window.total_bytes
                                           : layout.attention_window.total_bytes));
-        if (is_ffn) mask_all_ids(layout, worker.window.data());
+        if (is_ffn) format_ffn_window(layout, worker.window.data());
     }
     AFD_ASSIGN(
         worker.control,
@@ -65,12 +71,10 @@ Result<> InstanceSegments::add(const std::string& prefix,
                         is_ffn ? layout.ffn_control.total_bytes : layout.attention_control_bytes));
     AFD_ASSIGN(worker.metrics, Segment::create(name(SegmentKind::kMetrics), layout.metrics_bytes));
 
-    const ControlView control(worker.control.data());
     const ScheduleMode mode = is_ffn        ? ScheduleMode::kFfn
                               : has_windows ? ScheduleMode::kAttention
                                             : ScheduleMode::kBoth;
-    control.context() = make_schedule_context(layout.geometry, mode);
-    control.write_header(header);
+    format_control(header, mode, worker.control.data());
     return {};
 }
 

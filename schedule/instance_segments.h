@@ -17,6 +17,11 @@
 
 namespace afd::schedule {
 
+// Writes the initial contents of zeroed memory. InstanceSegments does this for every segment it
+// creates; tests use it on memory of their own.
+void format_ffn_window(const WindowLayout& layout, std::byte* window);
+void format_control(const SegmentHeader& header, ScheduleMode mode, std::byte* control);
+
 class InstanceSegments {
   public:
     // Creates windows, control and metrics segments for every session and rank; with
