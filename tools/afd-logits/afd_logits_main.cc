@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// afd-logits: the logits that a checkpoint gives for one sequence, as a safetensors file; what the
+// golden tests compare with an independent implementation, and what a person compares two machines,
+// numeric classes or revisions with.
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/local_decoder.h"
+#include "model/model_files.h"
+#include "model/reference_decoder.h"
+#include "model/safetensors_writer.h"
+#include "ops/numeric_class.h"
+#include "ops/parallel.h"
+
+namespace afd {
+namespace {
+
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+
+struct Options {
+    std::string model_dir;
+    std::string ids_path;
+    std::string out_path;
+    bool is_reference = false;
+    std::string rounding = "bf16";
+    std::string numeric_class = "auto";
+    uint32_t chunk = 64;
+};
+
+Result<std::vector<int32_t>> read_ids(const std::string& path) {
+    std::ifstream stream(path);
+    if (!stream) return Error{Code::kNotFound, path + ": cannot be read"};
+    std::vector<int32_t> ids;
+    std::string word;
+    while (stream >> word) {
+        int32_t id = 0;
+        const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+        if (error != std::errc() || end != word.data() + word.size()) {
+            return Error{Code::kInvalidArgument,
+                         path + ": \"" + word +
+                             "\" is no token id; ids separated by blanks or "
+                             "line ends are needed"};
+        }
+        ids.push_back(id);
+    }
+    if (ids.empty()) return Error{Code::kInvalidArgument, path + ": holds no token ids"};
+    return ids;
+}
+
+Result<ops::NumericClass> choose_class(const std::string& name) {
+    if (name == "auto") return ops::best_numeric_class();
+    const auto numeric_class = ops::parse_numeric_class(name);
+    if (numeric_class && ops::supported(*numeric_class)) return *numeric_class;
+    std::string known;
+    for (const ops::NumericClass supported : ops::supported_numeric_classes()) {
+        known += (known.empty() ? "" : ", ") + std::string(ops::name_of(supported));
+    }
+    return Error{Code::kInvalidArgument,
+                 "--numeric-class " + name + ": this machine supports auto, " + known};
+}
+
+Result<std::vector<float>> local_logits(const model::ModelFiles& files,
+                                        const Options& options,
+                                        std::span<const int32_t> ids) {
+    AFD_ASSIGN(const ops::NumericClass numeric_class, choose_class(options.numeric_class));
+    const size_t vocab_size = files.config().vocab_size;
+    ops::SerialParallel serial;
+    AFD_ASSIGN(model::LocalDecoder decoder,
+               model::LocalDecoder::load(
+                   files, numeric_class, options.chunk, static_cast<uint32_t>(ids.size()), serial));
+    std::vector<float> logits(ids.size() * vocab_size);
+    for (size_t done = 0; done < ids.size();) {
+        const size_t count = std::min<size_t>(options.chunk, ids.size() - done);
+        AFD_TRY(
+            decoder.append(ids.subspan(done, count),
+                           ops::make_rows(logits.data() + done * vocab_size, count, vocab_size)));
+        done += count;
+    }
+    return logits;
+}
+
+Result<std::vector<float>> compute(const model::ModelFiles& files,
+                                   const Options& options,
+                                   std::span<const int32_t> ids) {
+    if (!options.is_reference) return local_logits(files, options, ids);
+    AFD_ASSIGN(const auto decoder, model::ReferenceDecoder::load(files));
+    return decoder.logits(ids,
+                          options.rounding == "none" ? ops::reference::Rounding::kNone
+                                                     : ops::reference::Rounding::kBf16);
+}
+
+Result<> run(const Options& options) {
+    AFD_ASSIGN(const auto ids, read_ids(options.ids_path));
+    AFD_ASSIGN(const auto files, model::ModelFiles::open(options.model_dir));
+    AFD_ASSIGN(const auto logits, compute(files, options, ids));
+    const model::TensorToWrite tensor{.name = "logits",
+                                      .dtype = model::StorageType::kF32,
+                                      .shape = {ids.size(), files.config().vocab_size},
+                                      .data = std::as_bytes(std::span(logits))};
+    return model::write_safetensors(options.out_path, std::span(&tensor, 1));
+}
+
+int main_with(int argc, char** argv) {
+    Options options;
+    CLI::App app(
+        "Writes the logits of one sequence as tensor \"logits\", F32 [T, V].\n"
+        "\n"
+        "Examples:\n"
+        "  afd-logits MODEL_DIR --ids ids.txt --out logits.safetensors\n"
+        "  afd-logits MODEL_DIR --ids ids.txt --out l.safetensors --reference --rounding none\n"
+        "  afd-logits MODEL_DIR --ids ids.txt --out l.safetensors --numeric-class portable "
+        "--chunk 1\n");
+    app.add_option("model_dir", options.model_dir, "Checkpoint in Hugging Face's layout")
+        ->required();
+    app.add_option("--ids", options.ids_path, "File of token ids, separated by blanks")->required();
+    app.add_option("--out", options.out_path, "File to write")->required();
+    auto* reference =
+        app.add_flag("--reference", options.is_reference, "Plain loops instead of fast kernels");
+    app.add_option("--rounding", options.rounding, "Reference: bf16 as served, or none")
+        ->check(CLI::IsMember({"none", "bf16"}))
+        ->needs(reference)
+        ->capture_default_str();
+    app.add_option("--numeric-class",
+                   options.numeric_class,
+                   "Fast path: auto, portable, avx2 or avx512-bf16")
+        ->excludes(reference)
+        ->capture_default_str();
+    app.add_option("--chunk", options.chunk, "Fast path: tokens computed at once")
+        ->check(CLI::Range(1, 65536))
+        ->excludes(reference)
+        ->capture_default_str();
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : kExitUsage;
+    }
+    const Result<> result = run(options);
+    if (result.ok()) return 0;
+    std::fprintf(stderr, "afd-logits: %s\n", result.error().message.c_str());
+    return kExitFailed;
+}
+
+}  // namespace
+}  // namespace afd
+
+int main(int argc, char** argv) {
+    return afd::main_with(argc, argv);
+}
