@@ -31,7 +31,7 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* description) 
 
 void add_timeout(CLI::App& command, double& timeout_s, const char* description) {
     command.add_option("--timeout", timeout_s, description)
-        ->check(CLI::Range(0.001, 1e6))
+        ->check(CLI::Range(0.001, 1e6).description(""))
         ->type_name("SECONDS")
         ->capture_default_str();
 }
@@ -47,13 +47,13 @@ CLI::App* add_generate(CLI::App& app, GenerateOptions& options) {
         ->type_name("N")
         ->capture_default_str();
     command->add_option("--temperature", options.temperature, "0: greedy; at most 2")
-        ->check(CLI::Range(0.0, 2.0))
+        ->check(CLI::Range(0.0, 2.0).description(""))
         ->type_name("T")
         ->capture_default_str();
     command->add_option("--top-k", options.top_k, "Of the k most likely tokens; 0: all")
         ->type_name("K");
     command->add_option("--top-p", options.top_p, "Of the most likely tokens up to this sum")
-        ->check(CLI::Range(1e-6, 1.0))
+        ->check(CLI::Range(1e-6, 1.0).description(""))
         ->type_name("P");
     command->add_option("--seed", options.seed, "Same seed, same tokens; drawn if absent")
         ->type_name("N");

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "clients/load/level_result.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace afd::client {
+
+std::string Level::name() const {
+    return is_open() ? fmt::format("r={:g}", rate) : fmt::format("c={}", concurrency);
+}
+
+uint64_t LevelResult::num_with(Outcome outcome) const {
+    return static_cast<uint64_t>(
+        std::count_if(requests.begin(), requests.end(), [&](const RequestRecord& request) {
+            return request.outcome == outcome;
+        }));
+}
+
+uint64_t LevelResult::num_output_tokens() const {
+    uint64_t num_tokens = 0;
+    for (const RequestRecord& request : requests) {
+        if (request.outcome == Outcome::kOk) num_tokens += request.num_tokens;
+    }
+    return num_tokens;
+}
+
+double LevelResult::requests_per_s() const {
+    if (elapsed_us == 0) return 0;
+    return static_cast<double>(num_with(Outcome::kOk)) * 1e6 / static_cast<double>(elapsed_us);
+}
+
+double LevelResult::output_tokens_per_s() const {
+    if (elapsed_us == 0) return 0;
+    return static_cast<double>(num_output_tokens()) * 1e6 / static_cast<double>(elapsed_us);
+}
+
+std::map<Code, ErrorGroup> LevelResult::errors() const {
+    std::map<Code, ErrorGroup> groups;
+    for (const RequestRecord& request : requests) {
+        if (request.outcome != Outcome::kFailed) continue;
+        ErrorGroup& group = groups[request.error.code];
+        if (group.count++ == 0) group.sample = request.error.message;
+    }
+    return groups;
+}
+
+std::string LevelResult::saturation() const {
+    if (client.busy_ratio > 0.9) {
+        return fmt::format("it was busy {:.0f} % of the time", client.busy_ratio * 100);
+    }
+    const int64_t lag_us = client.lag_us.value_at(99);
+    const int64_t allowed_us = std::max<int64_t>(1000, ttft_us.value_at(50) / 10);
+    if (lag_us > allowed_us) {
+        return fmt::format("it sent p99 {:.1f} ms late, more than {:.1f} ms",
+                           static_cast<double>(lag_us) / 1000,
+                           static_cast<double>(allowed_us) / 1000);
+    }
+    return "";
+}
+
+}  // namespace afd::client

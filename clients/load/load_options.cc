@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "clients/load/load_options.h"
+
+#include <charconv>
+#include <cmath>
+#include <ctime>
+#include <utility>
+
+#include "clients/exit_code.h"
+
+namespace afd::client {
+namespace {
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  afd-load                                    closed loop with 1, 2, 4 and 8 in flight\n"
+    "  afd-load --concurrency 4 --requests 100 --max-tokens 16:64 --ignore-eos\n"
+    "  afd-load --rate 2,4,8 --duration 20s        open loop, Poisson arrivals\n"
+    "Latencies of an open loop count from the intended arrival. ITL: the gap between consecutive\n"
+    "tokens at the client; of a chunk with k tokens one has the gap, the others 0.\n"
+    "Exit codes: 0 ok, 1 requests failed, 2 wrong usage, 3 cannot reach afdd, 4 client saturated\n"
+    "(--strict), 130 interrupted";
+
+// The values as typed; what they mean is checked after the parse.
+struct Words {
+    std::vector<uint32_t> concurrency;
+    std::vector<double> rates;
+    std::string duration = "5s";
+    std::string max_tokens = "64";
+    std::string request_timeout = "60s";
+    uint64_t num_requests = 0;
+};
+
+afd::Error bad_value(const std::string& flag, const std::string& text, const std::string& allowed) {
+    return {Code::kInvalidArgument, flag + " '" + text + "': " + allowed};
+}
+
+template <typename Number>
+bool parse_whole(const std::string& text, Number& value) {
+    const char* end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, value);
+    return error == std::errc() && rest == end && !text.empty();
+}
+
+void add_flags(CLI::App& app, LoadOptions& options, Words& words) {
+    app.add_option("--concurrency", words.concurrency, "Closed loop: requests in flight")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 65536).description(""))
+        ->type_name("N,...");
+    app.add_option("--rate", words.rates, "Open loop: requests per second, Poisson arrivals")
+        ->delimiter(',')
+        ->check(CLI::Range(1e-3, 1e6).description(""))
+        ->type_name("R,...");
+    auto* duration = app.add_option("--duration", words.duration, "Of each level: 500ms, 5s, 2m")
+                         ->type_name("TIME")
+                         ->capture_default_str();
+    app.add_option("--requests", words.num_requests, "Per level, instead of --duration")
+        ->check(CLI::Range(uint64_t{1}, uint64_t{100'000'000}).description(""))
+        ->type_name("N")
+        ->excludes(duration);
+    app.add_option("--prompts", options.prompts_path, "One prompt a line; default: afd's own")
+        ->type_name("FILE");
+    app.add_option("--max-tokens", words.max_tokens, "New tokens a request: N, or MIN:MAX uniform")
+        ->type_name("N")
+        ->capture_default_str();
+    app.add_option("--temperature", options.workload.temperature, "0: greedy")
+        ->check(CLI::Range(0.0, 2.0).description(""))
+        ->type_name("T");
+    app.add_option("--seed", options.workload.seed, "Of prompts, lengths, arrivals and sampling")
+        ->type_name("N")
+        ->capture_default_str();
+    app.add_flag("--ignore-eos", options.workload.ignore_eos, "Always produce --max-tokens");
+    app.add_option("--warmup", options.num_warmup, "Requests before the first level, not measured")
+        ->type_name("N")
+        ->capture_default_str();
+    app.add_option("--request-timeout", words.request_timeout, "A slower request has failed")
+        ->type_name("TIME")
+        ->capture_default_str();
+    app.add_option("--max-failed", options.failed_ratio_max, "Failed part that still exits with 0")
+        ->check(CLI::Range(0.0, 1.0).description(""))
+        ->type_name("RATIO")
+        ->capture_default_str();
+    app.add_option("--out", options.out_dir, "For result.json, requests.csv [results/<time>]")
+        ->type_name("DIR");
+    app.add_flag("--strict", options.strict, "Exit with 4 if the client was the bottleneck");
+    app.add_flag("--json", options.json, "Print the result as JSON instead of a table");
+}
+
+Result<> check_words(const Words& words, LoadOptions& options) {
+    for (const uint32_t concurrency : words.concurrency) options.levels.push_back({concurrency, 0});
+    for (const double rate : words.rates) options.levels.push_back({0, rate});
+    if (options.levels.empty()) options.levels = {{1, 0}, {2, 0}, {4, 0}, {8, 0}};
+    if (words.num_requests > 0) options.extent.num_requests = words.num_requests;
+
+    const Result<std::chrono::microseconds> duration = parse_duration(words.duration);
+    if (!duration.ok()) return bad_value("--duration", words.duration, duration.error().message);
+    options.extent.duration = duration.value();
+    const auto timeout = parse_duration(words.request_timeout);
+    if (!timeout.ok()) {
+        return bad_value("--request-timeout", words.request_timeout, timeout.error().message);
+    }
+    options.request_timeout = timeout.value();
+    const auto range = parse_token_range(words.max_tokens);
+    if (!range.ok()) return bad_value("--max-tokens", words.max_tokens, range.error().message);
+    options.workload.max_tokens_low = range.value().first;
+    options.workload.max_tokens_high = range.value().second;
+    return {};
+}
+
+Result<> read_workload(LoadOptions& options) {
+    if (options.prompts_path.empty()) {
+        AFD_ASSIGN(options.prompts_path, default_prompts_path());
+    }
+    AFD_ASSIGN(options.workload.prompts, read_prompts(options.prompts_path));
+    return {};
+}
+
+std::string default_out_dir() {
+    const std::time_t now = std::time(nullptr);
+    std::tm utc = {};
+    gmtime_r(&now, &utc);
+    char text[32];
+    std::strftime(text, sizeof(text), "results/%Y%m%d-%H%M%S", &utc);
+    return text;
+}
+
+}  // namespace
+
+Result<std::chrono::microseconds> parse_duration(const std::string& text) {
+    const size_t unit_begin = text.find_first_not_of("0123456789.");
+    const std::string unit = unit_begin == std::string::npos ? "s" : text.substr(unit_begin);
+    const double factor = unit == "ms" ? 1e3 : unit == "s" ? 1e6 : unit == "m" ? 6e7 : 0;
+    double value = 0;
+    const bool is_number = parse_whole(text.substr(0, unit_begin), value);
+    const double us = value * factor;
+    if (!is_number || us < 1000 || us > 86'400e6) {
+        return afd::Error{Code::kInvalidArgument,
+                          "must be a time from 1ms to 24h as 500ms, 5s or 2m"};
+    }
+    return std::chrono::microseconds(std::llround(us));
+}
+
+Result<std::pair<uint32_t, uint32_t>> parse_token_range(const std::string& text) {
+    const size_t colon = text.find(':');
+    uint32_t low = 0;
+    uint32_t high = 0;
+    bool is_good = parse_whole(text.substr(0, colon), low);
+    if (colon == std::string::npos) {
+        high = low;
+    } else {
+        is_good = parse_whole(text.substr(colon + 1), high) && is_good;
+    }
+    if (!is_good || low < 1 || low > high) {
+        return afd::Error{Code::kInvalidArgument,
+                          "must be a number of at least 1, or MIN:MAX with MIN <= MAX"};
+    }
+    return std::pair(low, high);
+}
+
+std::optional<LoadOptions> parse_load_options(int argc, char** argv, int& exit_code) {
+    LoadOptions options;
+    options.num_warmup = 4;
+    Words words;
+    CLI::App app("Measures the speed and latencies of a running afdd.", "afd-load");
+    app.footer(kFooter);
+    app.set_version_flag("--version", "afd-load " AFD_VERSION);
+    app.allow_extras();
+    options.endpoint.add_to(app);
+    add_flags(app, options, words);
+    if (const auto code = parse_command_line(app, argc, argv)) {
+        exit_code = *code;
+        return std::nullopt;
+    }
+    options.command_line.assign(argv, argv + argc);
+    Result<> checked = check_words(words, options);
+    if (checked.ok()) checked = read_workload(options);
+    if (!checked.ok()) {
+        print_error(checked.error());
+        exit_code = kExitUsage;
+        return std::nullopt;
+    }
+    if (options.out_dir.empty()) options.out_dir = default_out_dir();
+    return options;
+}
+
+}  // namespace afd::client

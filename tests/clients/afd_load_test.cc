@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The real afd-load against the mock: table, files, messages and exit codes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/clients/mock_afdd.h"
+#include "tests/clients/program.h"
+
+namespace afd::client {
+namespace {
+
+using afd::testing::MockAfdd;
+using afd::testing::MockAnswer;
+using afd::testing::ProgramOptions;
+using afd::testing::ProgramResult;
+using afd::testing::run_program;
+using afd::testing::steady_answer;
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class AfdLoad : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        std::string name = ::testing::TempDir() + "/afd-load-XXXXXX";
+        ASSERT_NE(mkdtemp(name.data()), nullptr);
+        directory_ = name;
+        std::ofstream(directory_ + "/prompts.txt") << "one\ntwo\n";
+    }
+    void TearDown() override { std::filesystem::remove_all(directory_); }
+
+    // Runs afd-load with prompts and an output directory of the test's own, which `arguments` may
+    // not repeat.
+    ProgramResult load(const MockAfdd& server,
+                       const std::vector<std::string>& arguments,
+                       ProgramOptions options = {}) {
+        std::vector<std::string> all = {AFD_LOAD,
+                                        "--socket",
+                                        server.socket_path(),
+                                        "--prompts",
+                                        directory_ + "/prompts.txt",
+                                        "--out",
+                                        out_dir()};
+        all.insert(all.end(), arguments.begin(), arguments.end());
+        return run_program(all, options);
+    }
+
+    std::string out_dir() const { return directory_ + "/out"; }
+
+    std::string read(const std::string& file) const {
+        std::ostringstream text;
+        text << std::ifstream(out_dir() + "/" + file).rdbuf();
+        return text.str();
+    }
+
+    std::string directory_;
+};
+
+MockAnswer quick_answer(size_t, const Generate&) {
+    return steady_answer(3, milliseconds(2), milliseconds(1));
+}
+
+TEST_F(AfdLoad, PrintsARowForEachLevelAndWritesItsReport) {
+    MockAfdd server(quick_answer);
+    const ProgramResult result = load(server,
+                                      {"--concurrency",
+                                       "1,2",
+                                       "--rate",
+                                       "100",
+                                       "--requests",
+                                       "10",
+                                       "--warmup",
+                                       "3",
+                                       "--seed",
+                                       "8",
+                                       "--max-tokens",
+                                       "3:5"});
+    EXPECT_EQ(result.exit_code, 0) << result.err << result.out;
+    EXPECT_EQ(result.err, "");
+    EXPECT_THAT(result.out, HasSubstr("\nc=1          10     10      0"));
+    EXPECT_THAT(result.out, HasSubstr("\nc=2          10     10      0"));
+    EXPECT_THAT(result.out, HasSubstr("\nr=100        10     10      0"));
+    EXPECT_THAT(result.out, HasSubstr("wrote " + out_dir() + "/result.json and requests.csv"));
+    EXPECT_THAT(result.out, Not(HasSubstr("\033")));
+    EXPECT_EQ(server.generates().size(), 33u);
+
+    const nlohmann::json report = nlohmann::json::parse(read("result.json"));
+    EXPECT_EQ(report["schema"], "afd-load/1");
+    EXPECT_EQ(report["config"]["seed"], 8);
+    EXPECT_EQ(report["config"]["num_prompts"], 2);
+    EXPECT_EQ(report["server"]["instance"], "default");
+    EXPECT_GT(report["machine"]["num_cores"], 0);
+    ASSERT_EQ(report["levels"].size(), 3u);
+    const nlohmann::json& level = report["levels"][0];
+    EXPECT_EQ(level["mode"], "closed");
+    EXPECT_EQ(level["num_ok"], 10);
+    EXPECT_EQ(level["num_output_tokens"], 30);
+    EXPECT_EQ(level["ttft_us"]["count"], 10);
+    EXPECT_GE(level["ttft_us"]["min"], 2000);
+    EXPECT_LE(level["ttft_us"]["p50"], level["ttft_us"]["p99"]);
+    EXPECT_EQ(level["itl_us"]["count"], 20);
+    uint64_t num_in_buckets = 0;
+    for (const auto& bucket : level["itl_us"]["histogram"]) {
+        num_in_buckets += bucket[1].get<uint64_t>();
+    }
+    EXPECT_EQ(num_in_buckets, 20u);
+    EXPECT_EQ(report["levels"][2]["mode"], "open");
+    EXPECT_EQ(report["levels"][2]["client"]["lag_us"]["count"], 10);
+
+    const std::string csv = read("requests.csv");
+    EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 31);
+    EXPECT_THAT(csv, HasSubstr("\nr=100,9,"));
+}
+
+TEST_F(AfdLoad, JsonGoesToStandardOutputAndIsTheReport) {
+    MockAfdd server(quick_answer);
+    const ProgramResult result = load(server, {"--concurrency", "1", "--requests", "2", "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(nlohmann::json::parse(result.out), nlohmann::json::parse(read("result.json")));
+    EXPECT_THAT(result.err, HasSubstr("wrote "));
+}
+
+TEST_F(AfdLoad, FailedRequestsDecideTheExitCode) {
+    const auto plan = [](size_t index, const Generate&) {
+        MockAnswer answer = steady_answer(1, milliseconds(0), milliseconds(0));
+        if (index == 1) answer.end = MockAnswer::End::kError;
+        return answer;
+    };
+    const std::vector<std::string> arguments = {
+        "--concurrency", "1", "--requests", "4", "--warmup", "0"};
+    {
+        MockAfdd server(plan);
+        const ProgramResult result = load(server, arguments);
+        EXPECT_EQ(result.exit_code, 1) << result.err;
+        EXPECT_THAT(result.out, HasSubstr("c=1           4      3      1"));
+        EXPECT_THAT(result.out, HasSubstr("failed 1: resource exhausted, as in: the mock is full"));
+        EXPECT_THAT(read("requests.csv"), HasSubstr("failed,4,\"the mock is full\""));
+    }
+    std::filesystem::remove_all(out_dir());
+    MockAfdd server(plan);
+    std::vector<std::string> tolerant = arguments;
+    tolerant.insert(tolerant.end(), {"--max-failed", "0.25"});
+    EXPECT_EQ(load(server, tolerant).exit_code, 0);
+}
+
+TEST_F(AfdLoad, WarmUpThatFailsMeasuresNothing) {
+    MockAfdd server([](size_t, const Generate&) {
+        MockAnswer answer;
+        answer.end = MockAnswer::End::kError;
+        return answer;
+    });
+    const ProgramResult result = load(server, {"--warmup", "1"});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.err, HasSubstr("a warm-up request failed, so nothing was measured"));
+    EXPECT_FALSE(std::filesystem::exists(out_dir()));
+}
+
+TEST_F(AfdLoad, ServerDyingMidRunKeepsTheReport) {
+    MockAfdd server([](size_t index, const Generate&) {
+        MockAnswer answer = steady_answer(1, milliseconds(0), milliseconds(0));
+        if (index == 7) answer.end = MockAnswer::End::kDisconnect;
+        return answer;
+    });
+    const ProgramResult result =
+        load(server, {"--concurrency", "1,2", "--requests", "20", "--warmup", "2"});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.out, HasSubstr("failed 1: unavailable, as in: connection to afdd"));
+    const nlohmann::json report = nlohmann::json::parse(read("result.json"));
+    ASSERT_EQ(report["levels"].size(), 1u);
+    EXPECT_EQ(report["levels"][0]["num_ok"], 5);
+}
+
+TEST_F(AfdLoad, InterruptWritesWhatItHas) {
+    MockAfdd server([](size_t index, const Generate&) {
+        MockAnswer answer = steady_answer(1, milliseconds(0), milliseconds(0));
+        if (index >= 6) answer.end = MockAnswer::End::kNothing;
+        return answer;
+    });
+    // The row of the first level is the sign; the second level hangs until the interrupt.
+    ProgramOptions options;
+    options.interrupt_when = [](const std::string& out) {
+        return out.find("\nc=1 ") != std::string::npos;
+    };
+    const ProgramResult result =
+        load(server, {"--concurrency", "1,2,4", "--requests", "6", "--warmup", "0"}, options);
+    EXPECT_EQ(result.exit_code, 130) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("wrote "));
+    const nlohmann::json report = nlohmann::json::parse(read("result.json"));
+    ASSERT_EQ(report["levels"].size(), 2u);
+    EXPECT_EQ(report["levels"][0]["num_ok"], 6);
+    EXPECT_EQ(report["levels"][1]["interrupted"], true);
+}
+
+TEST_F(AfdLoad, EarlierResultIsNotOverwritten) {
+    MockAfdd server(quick_answer);
+    const std::vector<std::string> arguments = {"--concurrency", "1", "--requests", "1"};
+    EXPECT_EQ(load(server, arguments).exit_code, 0);
+    const std::string before = read("result.json");
+    const ProgramResult again = load(server, arguments);
+    EXPECT_EQ(again.exit_code, 2);
+    EXPECT_THAT(again.err, HasSubstr("exists; choose another directory with --out DIR"));
+    EXPECT_EQ(read("result.json"), before);
+}
+
+TEST_F(AfdLoad, UnreachableExitsWithThreeAndSaysHowToStart) {
+    std::filesystem::create_directory(directory_ + "/afd");
+    std::filesystem::permissions(directory_ + "/afd", std::filesystem::perms::owner_all);
+    ProgramOptions options;
+    options.environment = {"XDG_RUNTIME_DIR=" + directory_};
+    const ProgramResult result =
+        run_program({AFD_LOAD, "--prompts", directory_ + "/prompts.txt"}, options);
+    EXPECT_EQ(result.exit_code, 3);
+    EXPECT_THAT(result.err, HasSubstr("start it with: afdd"));
+}
+
+TEST_F(AfdLoad, WrongUsageExitsWithTwo) {
+    MockAfdd server(quick_answer);
+    const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+        {{"--concurency", "1"}, "unknown option --concurency; did you mean --concurrency?"},
+        {{"--concurrency", "0"}, "--concurrency"},
+        {{"--rate", "-1"}, "--rate"},
+        {{"--duration", "5h"}, "--duration '5h': must be a time from 1ms to 24h"},
+        {{"--duration", "5s", "--requests", "3"}, "excludes"},
+        {{"--max-tokens", "8:4"}, "--max-tokens '8:4': must be a number of at least 1, or MIN:MAX"},
+        {{"run"}, "unexpected argument 'run'"},
+    };
+    for (const auto& [arguments, message] : cases) {
+        const ProgramResult result = load(server, arguments);
+        EXPECT_EQ(result.exit_code, 2) << message << "\n" << result.err;
+        EXPECT_THAT(result.err, HasSubstr(message));
+    }
+    const ProgramResult missing = run_program({AFD_LOAD, "--prompts", directory_ + "/none.txt"});
+    EXPECT_EQ(missing.exit_code, 2);
+    EXPECT_THAT(missing.err, HasSubstr("cannot read the prompts file"));
+    EXPECT_TRUE(server.generates().empty());
+}
+
+TEST_F(AfdLoad, HelpHasExamplesAndExitCodes) {
+    const ProgramResult result = run_program({AFD_LOAD, "--help"});
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_THAT(result.out, HasSubstr("Examples:\n  afd-load "));
+    EXPECT_THAT(result.out, HasSubstr("Exit codes: 0 ok, 1 requests failed"));
+}
+
+}  // namespace
+}  // namespace afd::client
