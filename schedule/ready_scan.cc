@@ -30,8 +30,9 @@ ReadyScan::ReadyScan(ReturnTransport& transport,
       selected_expert_num_(layout.geometry.selected_expert_num),
       slots_per_micro_batch_(layout.geometry.slots_per_micro_batch()),
       context_(&control.context()),
-      acknowledged_(size_t{num_sessions_} * num_micro_batches_),
-      listed_(acknowledged_.size(), kNotListed),
+      flags_(transport.descriptor_flags()),
+      known_(size_t{num_sessions_} * num_micro_batches_),
+      listed_(known_.size(), kNotListed),
       round_of_session_(num_sessions_, 0),
       scratch_ids_(slots_per_micro_batch_) {
     const FfnControlLayout& offsets = layout.ffn_control;
@@ -40,34 +41,32 @@ ReadyScan::ReadyScan(ReturnTransport& transport,
     session_ids_ = words_at(base, offsets.session_ids_offset, num_sessions_);
     micro_batch_ids_ = words_at(base, offsets.micro_batch_ids_offset, num_sessions_);
     expert_ids_ = words_at(base, offsets.expert_ids_offset, num_sessions_ * slots_per_micro_batch_);
-    ready_.reserve(acknowledged_.size());
+    ready_.reserve(known_.size());
     taken_.reserve(num_sessions_);
     // A predecessor's acknowledgements stand (R3); its unfinished pass is simply found again.
     context_->ffn.out_num = 0;
     for (uint32_t session = 0; session < num_sessions_; ++session) {
         for (uint32_t m = 0; m < num_micro_batches_; ++m) {
-            acknowledged_[lane(session, m)] = transport.acknowledged(session, m);
+            known_[lane(session, m)] = transport.acknowledged(session, m);
         }
     }
 }
 
 std::span<const ReadyDescriptor> ReadyScan::scan(uint64_t now_us) {
-    for (uint32_t session = 0; session < num_sessions_; ++session) {
-        for (uint32_t m = 0; m < num_micro_batches_; ++m) {
-            const int32_t flag = transport_->descriptor_flag(session, m, Order::kAcquire);
-            if (is_new(lane(session, m), flag)) list(session, m, flag, now_us);
-        }
+    for (size_t i = 0; i < known_.size(); ++i) {
+        const int32_t flag = flags_.at(i, Order::kAcquire);
+        if (!is_new(i, flag)) continue;
+        list(static_cast<uint32_t>(i / num_micro_batches_),
+             static_cast<uint32_t>(i % num_micro_batches_),
+             flag,
+             now_us);
     }
     return ready_;
 }
 
 bool ReadyScan::has_new(Order order) const {
-    for (uint32_t session = 0; session < num_sessions_; ++session) {
-        for (uint32_t m = 0; m < num_micro_batches_; ++m) {
-            if (is_new(lane(session, m), transport_->descriptor_flag(session, m, order))) {
-                return true;
-            }
-        }
+    for (size_t i = 0; i < known_.size(); ++i) {
+        if (is_new(i, flags_.at(i, order))) return true;
     }
     return false;
 }
@@ -86,6 +85,7 @@ void ReadyScan::list(uint32_t session, uint32_t micro_batch, int32_t flag, uint6
         return;
     }
     listed_[lane(session, micro_batch)] = kListed;
+    known_[lane(session, micro_batch)] = flag;
     ready_.push_back({session, micro_batch, layer_id, flag, next_order_++, now_us});
 }
 
@@ -160,7 +160,7 @@ void ReadyScan::refuse_slots(uint32_t session, uint32_t micro_batch, int32_t rou
 
 void ReadyScan::acknowledge(uint32_t session, uint32_t micro_batch, int32_t round) {
     transport_->acknowledge(session, micro_batch, round);
-    acknowledged_[lane(session, micro_batch)] = round;
+    known_[lane(session, micro_batch)] = round;
     listed_[lane(session, micro_batch)] = kNotListed;
 }
 

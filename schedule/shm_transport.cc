@@ -307,10 +307,8 @@ int32_t* ShmReturnTransport::result_flag(uint32_t session,
                        layout_.result_flag_offset(micro_batch, token_idx, k));
 }
 
-int32_t ShmReturnTransport::descriptor_flag(uint32_t session,
-                                            uint32_t micro_batch,
-                                            Order order) const {
-    return observe(*descriptor(session, micro_batch), order);
+DescriptorFlags ShmReturnTransport::descriptor_flags() const {
+    return {descriptor(0, 0), layout_.ffn_window.descriptor_bytes / sizeof(int32_t)};
 }
 
 int32_t ShmReturnTransport::acknowledged(uint32_t session, uint32_t micro_batch) const {

@@ -130,7 +130,7 @@ class ShmReturnTransport final : public ReturnTransport {
     // Base of the own FFN window, for FfnWorkerBatching: ffn.token_*_buf count from here.
     const std::byte* own_window() const { return window_; }
 
-    int32_t descriptor_flag(uint32_t session, uint32_t micro_batch, Order order) const override;
+    DescriptorFlags descriptor_flags() const override;
     int32_t acknowledged(uint32_t session, uint32_t micro_batch) const override;
     int32_t layer_id(uint32_t session, uint32_t micro_batch) const override;
     void copy_ids(uint32_t session, uint32_t micro_batch, std::span<int32_t> ids) const override;

@@ -60,12 +60,23 @@ class DispatchTransport {
     virtual void ring_peers() = 0;
 };
 
+// The descriptor flags of a rank: that of (session, micro_batch) is at(session * M + micro_batch).
+struct DescriptorFlags {
+    const int32_t* first = nullptr;
+    size_t stride_words = 0;
+
+    int32_t at(size_t lane, Order order) const {
+        return observe(first[lane * stride_words], order);
+    }
+};
+
 // An FFN rank's view of all sessions and of its own FFN window.
 class ReturnTransport {
   public:
     virtual ~ReturnTransport() = default;
 
-    virtual int32_t descriptor_flag(uint32_t session, uint32_t micro_batch, Order order) const = 0;
+    // The flags of all descriptors, which are in the rank's own memory.
+    virtual DescriptorFlags descriptor_flags() const = 0;
     // The rank's own acknowledged round.
     virtual int32_t acknowledged(uint32_t session, uint32_t micro_batch) const = 0;
 

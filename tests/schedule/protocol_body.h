@@ -46,7 +46,7 @@ inline constexpr size_t kNumPoints = 11;
 inline constexpr size_t kSessionsAtMost = 8;
 
 struct Params {
-    uint32_t rounds_per_session = 200;
+    uint32_t rounds_per_session = 1000;
     uint32_t num_layers = 4;
     FfnPolicy policy = FfnPolicy::kGather;
     DispatchMode mode = DispatchMode::kAsync;
@@ -132,9 +132,7 @@ class MortalReturn final : public ReturnTransport {
   public:
     MortalReturn(ReturnTransport& real, Fate& fate) : real_(&real), fate_(&fate) {}
 
-    int32_t descriptor_flag(uint32_t session, uint32_t micro_batch, Order order) const override {
-        return real_->descriptor_flag(session, micro_batch, order);
-    }
+    DescriptorFlags descriptor_flags() const override { return real_->descriptor_flags(); }
     int32_t acknowledged(uint32_t session, uint32_t micro_batch) const override {
         return real_->acknowledged(session, micro_batch);
     }
