@@ -2,15 +2,21 @@
 """Compares logits with the NumPy decoder.
 
     compare_logits.py --model DIR --tokens ids.txt --logits logits.safetensors
-                      [--rounding none|bf16] [--bound 1e-5] [--margin 0.005]
+                      [--rounding none|bf16] [--bound 1e-5] [--median-bound X]
+                      [--margin 0.005]
 
 --tokens   whitespace-separated token ids of one sequence, T of them
 --logits   safetensors file with a tensor "logits", F32 [T, V]: row t follows token t
---bound    limit of max|difference| / max|logit|
+--bound    limit of max|difference| / max|logit| over all rows
+--median-bound
+           limit of the same figure for the median row; the default is --bound. With rounding
+           "bf16" the two runs sum in different orders, a near tie now and then falls the other
+           way and its row differs at will: there the median row shows agreement, so give --bound
+           inf or a loose one and a tight --median-bound.
 --margin   router margins below this count as near ties. A near tie is reported, never excused:
            rows after one are compared like all others.
 
-Prints the figure; exits 0 if it is within the bound, 1 if not, 2 on unusable input.
+Prints the figures; exits 0 if both are within their bounds, 1 if not, 2 on unusable input.
 """
 import argparse
 import pathlib
@@ -22,11 +28,10 @@ import deepseek_np
 import safetensors_np
 
 
-def relative_difference(actual: np.ndarray, expected: np.ndarray) -> float:
-    """max|actual - expected| / max|expected|; inf if anything is not finite."""
-    if not np.isfinite(actual).all():
-        return float("inf")
-    return float(np.abs(actual - expected).max() / np.abs(expected).max())
+def row_differences(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """max|actual - expected| of each row [T] / max|expected|; inf where it is not finite."""
+    rows = np.abs(actual - expected).max(-1) / np.abs(expected).max()
+    return np.where(np.isfinite(rows), rows, np.inf)
 
 
 def main() -> int:
@@ -37,6 +42,7 @@ def main() -> int:
     parser.add_argument("--logits", type=pathlib.Path, required=True)
     parser.add_argument("--rounding", choices=("none", "bf16"), default="none")
     parser.add_argument("--bound", type=float, default=1e-5)
+    parser.add_argument("--median-bound", type=float)
     parser.add_argument("--margin", type=float, default=0.005)
     arguments = parser.parse_args()
 
@@ -46,15 +52,15 @@ def main() -> int:
     if actual.shape != output.logits.shape:
         print(f"logits: shape {actual.shape}, must be {output.logits.shape}")
         return 2
-    difference = relative_difference(actual, output.logits)
-    row = int(np.abs(actual - output.logits).max(-1).argmax())
+    rows = row_differences(actual, output.logits)
     near = int((output.margins < arguments.margin).sum())
     print(f"tokens {len(ids)} rounding {arguments.rounding} "
-          f"max|difference|/max|logit| {difference:.3e} bound {arguments.bound:.1e} "
-          f"worst row {row} max|logit| {np.abs(output.logits).max():.3f} "
-          f"least router margin {output.margins.min(initial=np.inf):.2e} "
-          f"near ties {near} of {output.margins.size} (margin < {arguments.margin})")
-    return 0 if difference <= arguments.bound else 1
+          f"max|difference|/max|logit| {rows.max():.3e} in row {rows.argmax()}, "
+          f"median row {np.median(rows):.3e}, max|logit| {np.abs(output.logits).max():.3f}; "
+          f"near ties {near} of {output.margins.size} (margin < {arguments.margin}, "
+          f"least {output.margins.min(initial=np.inf):.1e})")
+    median_bound = arguments.bound if arguments.median_bound is None else arguments.median_bound
+    return 0 if rows.max() <= arguments.bound and np.median(rows) <= median_bound else 1
 
 
 if __name__ == "__main__":
