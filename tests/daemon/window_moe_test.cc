@@ -87,8 +87,8 @@ struct Call {
 
     explicit Call(uint32_t seed) {
         std::mt19937 random(seed);
-        input.num_tokens = random() % (kTokensMax + 1);
-        input.layer_id = random() % kLayers;
+        input.num_tokens = static_cast<uint32_t>(random()) % (kTokensMax + 1);
+        input.layer_id = static_cast<uint32_t>(random()) % kLayers;
         input.top_k = kTopK;
         input.num_shared = input.layer_id == 0 ? 0 : 1;
         x = random_matrix(input.num_tokens, kHidden, seed);
@@ -258,10 +258,10 @@ TEST_P(WindowMoe, GivesTheBitsOfTheLocalComposition) {
 INSTANTIATE_TEST_SUITE_P(Shapes,
                          WindowMoe,
                          testing::Values(Shape{1, 1, 1}, Shape{1, 2, 3}, Shape{3, 2, 2}),
-                         [](const testing::TestParamInfo<Shape>& info) {
-                             return "A" + std::to_string(info.param.num_sessions) + "F" +
-                                    std::to_string(info.param.num_ranks) + "M" +
-                                    std::to_string(info.param.num_micro_batches);
+                         [](const auto& shape) {
+                             return "A" + std::to_string(shape.param.num_sessions) + "F" +
+                                    std::to_string(shape.param.num_ranks) + "M" +
+                                    std::to_string(shape.param.num_micro_batches);
                          });
 
 }  // namespace
