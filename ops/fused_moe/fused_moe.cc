@@ -103,7 +103,10 @@ Result<MoeTicket> FusedMoe::start(const MoeInput& input, uint32_t micro_batch) {
 }
 
 Result<void> FusedMoe::advance(MoeTicket& ticket) {
-    if (ticket.experts_done_ || !prepare_finalize_->ready(ticket.ticket_)) return {};
+    const bool is_remote =
+        prepare_finalize_->capability().activation_format == ActivationFormat::kRemote;
+    if (ticket.experts_done_) return {};
+    if (!is_remote && !prepare_finalize_->ready(ticket.ticket_)) return {};
     const Rows<Bf16> output = output_of(ticket);
     AFD_TRY(run_experts(ticket, output));
     AFD_TRY(prepare_finalize_->finalize_async(ticket.ticket_, {output}));

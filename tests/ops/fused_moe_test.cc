@@ -265,6 +265,135 @@ TEST(FusedMoe, RefusesInputsBeyondItsConfigurationByNameAndLimit) {
     EXPECT_EQ(message(three.input(1), 0), "ok");
 }
 
+// A part of which the test decides when rows and results arrive; it notes what is asked of it.
+class ScriptedPrepareFinalize final : public PrepareFinalize {
+  public:
+    explicit ScriptedPrepareFinalize(const PrepareFinalizeCapability& capability)
+        : capability_(capability) {}
+
+    const PrepareFinalizeCapability& capability() const override { return capability_; }
+    Result<Ticket> prepare_async(const MoeInput& input, uint32_t slot) override {
+        calls.push_back("prepare " + std::to_string(slot));
+        input_ = input;
+        local_ids_.assign(input.num_tokens * input.num_slots(), kNoLocalExpert);
+        return Ticket(this, slot, 77);
+    }
+    bool ready(const Ticket&) const override { return rows_arrived; }
+    Activations activations(const Ticket&) const override {
+        if (capability_.activation_format == ActivationFormat::kRemote) return RemoteActivations{};
+        return StandardActivations{.x = input_.x,
+                                   .layer_id = input_.layer_id,
+                                   .num_slots = input_.num_slots(),
+                                   .local_ids = local_ids_.data()};
+    }
+    Result<void> finalize_async(const Ticket&, const ExpertsOutput&) override {
+        calls.push_back("finalize_async");
+        return {};
+    }
+    bool finalized(const Ticket&) const override { return results_arrived; }
+    Result<void> finalize(Ticket&& ticket, const TopKWeightAndReduce& reduce, Rows<Bf16>) override {
+        calls.push_back("finalize " + std::string(name_of(reduce.kind())));
+        ticket.release();
+        if (fails) return Error{Code::kDeadlineExceeded, "scripted"};
+        return {};
+    }
+    void cancel(uint32_t slot, uint64_t id) override {
+        calls.push_back("cancel " + std::to_string(slot) + " " + std::to_string(id));
+    }
+
+    std::vector<std::string> calls;
+    bool rows_arrived = false;
+    bool results_arrived = false;
+    bool fails = false;
+
+  private:
+    PrepareFinalizeCapability capability_;
+    MoeInput input_;
+    std::vector<LocalExpert> local_ids_;
+};
+
+using Calls = std::vector<std::string>;
+
+constexpr PrepareFinalizeCapability kScriptedRemote{
+    .name = "scripted",
+    .activation_format = ActivationFormat::kRemote,
+    .reduces = bit(WeightAndReduceKind::kDelegate),
+    .is_asynchronous = true,
+};
+
+TEST(FusedMoe, RemoteExpertsAreReadyWhenTheResultsAre) {
+    SerialParallel serial;
+    ScriptedPrepareFinalize scripted(kScriptedRemote);
+    RemoteExperts remote;
+    FusedMoe moe = FusedMoe::compose(scripted, remote, config(), serial).value();
+    const Tokens tokens(3, 14);
+    RandomMatrix out(3, kHidden, 1);
+    MoeTicket ticket = moe.start(tokens.input(0), 1).value();
+    EXPECT_EQ(ticket.micro_batch(), 1u);
+    EXPECT_FALSE(moe.ready(ticket));
+    scripted.results_arrived = true;
+    EXPECT_TRUE(moe.ready(ticket));
+    ASSERT_TRUE(moe.finish(std::move(ticket), out.mutable_rows()).ok());
+    EXPECT_EQ(scripted.calls, (Calls{"prepare 1", "finalize_async", "finalize delegate"}));
+}
+
+TEST(FusedMoe, DroppingATicketCancelsItOnceAndMovingItDoesNot) {
+    SerialParallel serial;
+    ScriptedPrepareFinalize scripted(kScriptedRemote);
+    RemoteExperts remote;
+    FusedMoe moe = FusedMoe::compose(scripted, remote, config(), serial).value();
+    const Tokens tokens(3, 15);
+    {
+        MoeTicket first = moe.start(tokens.input(0), 0).value();
+        MoeTicket second = std::move(first);
+        EXPECT_FALSE(first.valid());
+        EXPECT_TRUE(second.valid());
+        EXPECT_EQ(scripted.calls, (Calls{"prepare 0", "finalize_async"}));
+    }
+    EXPECT_EQ(scripted.calls, (Calls{"prepare 0", "finalize_async", "cancel 0 77"}));
+}
+
+TEST(FusedMoe, AFailedFinalizeEndsTheTicketWithItsError) {
+    SerialParallel serial;
+    ScriptedPrepareFinalize scripted(kScriptedRemote);
+    scripted.fails = true;
+    RemoteExperts remote;
+    FusedMoe moe = FusedMoe::compose(scripted, remote, config(), serial).value();
+    const Tokens tokens(3, 16);
+    RandomMatrix out(3, kHidden, 1);
+    const Result<void> result = moe.apply(tokens.input(0), out.mutable_rows());
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code, Code::kDeadlineExceeded);
+    EXPECT_EQ(scripted.calls, (Calls{"prepare 0", "finalize_async", "finalize delegate"}));
+}
+
+TEST(FusedMoe, LocalExpertsRunWhenTheirRowsArrive) {
+    const Model model(NumericClass::kPortable);
+    SerialParallel serial;
+    ScriptedPrepareFinalize scripted({.name = "scripted", .is_asynchronous = true});
+    GroupedExperts grouped(model.table, kPerLayer);
+    FusedMoe moe = FusedMoe::compose(scripted, grouped, config(), serial).value();
+    const Tokens tokens(3, 17);
+    RandomMatrix out(3, kHidden, 1);
+    MoeTicket ticket = moe.start(tokens.input(0), 0).value();
+    ASSERT_TRUE(moe.advance(ticket).ok());
+    EXPECT_EQ(scripted.calls, (Calls{"prepare 0"}));
+    scripted.results_arrived = true;
+    EXPECT_FALSE(moe.ready(ticket)) << "the experts have not run";
+    scripted.rows_arrived = true;
+    ASSERT_TRUE(moe.advance(ticket).ok());
+    EXPECT_TRUE(moe.ready(ticket));
+    ASSERT_TRUE(moe.finish(std::move(ticket), out.mutable_rows()).ok());
+    EXPECT_EQ(scripted.calls, (Calls{"prepare 0", "finalize_async", "finalize contiguous"}));
+
+    scripted.rows_arrived = false;
+    const Result<void> early = moe.apply(tokens.input(0), out.mutable_rows());
+    ASSERT_FALSE(early.ok());
+    EXPECT_EQ(early.error().message,
+              "micro_batch 0 of layer 0: its rows have not arrived; finish() needs advance() to "
+              "have run the experts");
+}
+
 // Records of parts that do not exist, to exercise every reason of a refused composition.
 TEST(Capability, EveryIllegalCombinationIsRefusedWithItsReason) {
     const auto reason = [](const Result<void>& result) {

@@ -138,6 +138,30 @@ TEST_P(Linear, SwigluEqualsGateAndUpComputedApart) {
     }
 }
 
+// Odd depths end in half a pair: what lies behind a row in memory must not be read into it.
+TEST_P(Linear, ANanInOneRowLeavesTheOthersAlone) {
+    for (const size_t num_rows : {3u, 13u}) {
+        RandomMatrix x(num_rows, 65, 21);
+        const RandomMatrix w(40, 65, 22);
+        const PackedLinear packed = PackedLinear::pack(w.rows(), GetParam());
+        SerialParallel serial;
+        RandomMatrix clean(num_rows, 40, 23);
+        linear(x.rows(), packed, clean.mutable_rows(), serial);
+        std::fill_n(x.mutable_rows().row(1), 65, Bf16{0x7fc0});
+        RandomMatrix y(num_rows, 40, 24);
+        linear(x.rows(), packed, y.mutable_rows(), serial);
+        for (size_t i = 0; i < num_rows; ++i) {
+            for (size_t n = 0; n < 40; ++n) {
+                if (i == 1) {
+                    ASSERT_TRUE(std::isnan(to_float(y.rows().row(i)[n])));
+                } else {
+                    ASSERT_EQ(y.rows().row(i)[n], clean.rows().row(i)[n]) << i << "," << n;
+                }
+            }
+        }
+    }
+}
+
 TEST_P(Linear, AcceptsZeroRows) {
     const RandomMatrix w(8, 8, 18);
     const PackedLinear packed = PackedLinear::pack(w.rows(), GetParam());
