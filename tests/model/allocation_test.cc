@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: what an attention worker's data thread runs per step allocates nothing (promise 5).
+// Method: this program counts every operator new. Oracle: the count stands still over a step.
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "model/attention_block.h"
+#include "model/embedding_head.h"
+#include "model/sampler.h"
+#include "tests/model/checkpoint_builder.h"
+#include "tests/model/temporary_directory.h"
+
+namespace {
+
+size_t num_allocations = 0;
+
+void* counted(size_t size, size_t alignment) {
+    ++num_allocations;
+    void* memory = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+    if (memory == nullptr) std::abort();
+    return memory;
+}
+
+}  // namespace
+
+void* operator new(size_t size) {
+    return counted(size, alignof(std::max_align_t));
+}
+void* operator new(size_t size, std::align_val_t alignment) {
+    return counted(size, static_cast<size_t>(alignment));
+}
+void operator delete(void* memory) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, size_t) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, size_t, std::align_val_t) noexcept {
+    std::free(memory);
+}
+
+namespace afd::model {
+namespace {
+
+TEST(AttentionStep, AllocatesNothing) {
+    const TemporaryDirectory directory;
+    CheckpointBuilder(small_config()).write(directory.path());
+    const ModelFiles files = ModelFiles::open(directory.path()).value();
+    const ModelConfig& config = files.config();
+    const auto numeric_class = ops::best_numeric_class();
+    const AttentionBlock block = AttentionBlock::load(files, numeric_class).value();
+    const EmbeddingHead ends = EmbeddingHead::load(files, numeric_class).value();
+    const KvCache cache = KvCache::create(config, 128).value();
+    BlockAllocator allocator(cache.num_blocks());
+    ops::SerialParallel serial;
+    constexpr size_t kTokens = 5;
+    AttentionWorkspace workspace(config, kTokens, serial.num_threads());
+    Sampler sampler(config.vocab_size);
+    std::vector<ops::Bf16> rows(2 * kTokens * config.hidden);
+    std::vector<float> logits(kTokens * config.vocab_size);
+    std::vector<int32_t> ids(kTokens * config.top_k);
+    std::vector<float> weights(kTokens * config.top_k);
+    std::vector<int32_t> blocks;
+    blocks.reserve(2);
+    const std::vector<int32_t> tokens = {3, 1, 4, 1, 5};
+    const std::vector<int32_t> positions = {0, 1, 2, 3, 4};
+
+    const size_t before = num_allocations;
+    ASSERT_TRUE(allocator.reserve(100, blocks));
+    std::array<int64_t, kTokens> cache_index;
+    std::array<const int32_t*, kTokens> tables;
+    for (size_t t = 0; t < kTokens; ++t) {
+        cache_index[t] = cache_row(blocks, static_cast<uint32_t>(t));
+        tables[t] = blocks.data();
+    }
+    const ops::AttentionBatch batch{.num_tokens = kTokens,
+                                    .positions = positions.data(),
+                                    .cache_index = cache_index.data(),
+                                    .block_tables = tables.data()};
+    const auto residual = ops::make_rows(rows.data(), kTokens, size_t{config.hidden});
+    const auto x =
+        ops::make_rows(rows.data() + kTokens * config.hidden, kTokens, size_t{config.hidden});
+    ends.embed(tokens, residual);
+    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+        block.attention(layer, batch, cache, residual, workspace, serial);
+        block.pre_ffn(layer, residual, {x, ids.data(), weights.data()}, workspace, serial);
+        add_residual(residual, x);
+    }
+    ends.head(residual, ops::make_rows(logits.data(), kTokens, size_t{config.vocab_size}), serial);
+    const auto sampled =
+        sampler.sample(std::span(logits).first(config.vocab_size), {.top_k = 20, .top_p = 0.9f}, 5);
+    allocator.release(blocks);
+    const size_t after = num_allocations;
+
+    EXPECT_TRUE(sampled.ok());
+    EXPECT_EQ(after, before);
+    EXPECT_GT(before, 0u);
+}
+
+}  // namespace
+}  // namespace afd::model
