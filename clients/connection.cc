@@ -13,6 +13,8 @@
 #include <thread>
 #include <utility>
 
+#include "clients/generate_progress.h"
+
 namespace afd::client {
 namespace {
 
@@ -149,6 +151,11 @@ Result<> Connection::parse_frames(std::vector<Response>& responses) {
                         "a message of " + std::to_string(bytes.size()) +
                             " bytes is no response that this version knows; use the client that "
                             "came with this afdd");
+        }
+        if (response.request_id() == 0 && response.has_error()) {
+            // afdd says so before it closes a connection whose bytes it could not read.
+            const afd::Error error = to_error(response.error());
+            return fail(error.code, error.message);
         }
         responses.push_back(std::move(response));
     }

@@ -53,7 +53,8 @@ class Connection {
     Result<> flush();
 
     // Appends the responses that have arrived to `responses`.
-    // Errors: kUnavailable if afdd closed the connection, kDataLoss if its bytes are no responses.
+    // Errors: kUnavailable if afdd closed the connection, kDataLoss if its bytes are no responses,
+    // and afdd's own error for the whole connection (with request_id 0).
     Result<> receive(std::vector<Response>& responses);
 
   private:

@@ -29,8 +29,13 @@ std::vector<std::string> other_instances(const std::string& directory,
 std::string how_to_start(const Endpoint& endpoint) {
     if (endpoint.instance.empty()) return "start afdd, or check the path given as --socket";
     std::string text = "start it with: afdd";
-    if (endpoint.instance != kDefaultInstance) text += " --instance " + endpoint.instance;
-    text += " --model DIRECTORY";
+    if (endpoint.instance == "demo") {
+        text += " --demo";
+    } else if (endpoint.instance == kDefaultInstance) {
+        text += " --model DIRECTORY";
+    } else {
+        text += " --instance " + endpoint.instance + " --model DIRECTORY";
+    }
     const auto others = other_instances(runtime_directory(), endpoint.instance);
     if (others.empty()) return text;
     text += "; other instances here (--instance):";

@@ -14,8 +14,7 @@ namespace {
 
 constexpr uint64_t kDayMs = 86400000;
 
-// Narrower than check_instance_name(): without '-' no instance's segment names ("/afd-NAME-...")
-// begin with another's, so leftovers can be found by their prefix.
+// The rule of check_instance_name(), in words that fit behind the option's name and value.
 Result<> check_instance(const std::string& value) {
     bool good = !value.empty() && value.size() <= 32;
     for (const char c : value) {

@@ -31,8 +31,9 @@ inline constexpr std::string_view kDefaultInstance = "default";
 // A longer path does not fit the kernel's sockaddr_un with its final zero byte.
 inline constexpr size_t kSocketPathBytesMax = sizeof(sockaddr_un::sun_path) - 1;
 
-// The instance name is part of file and segment names.
-inline constexpr size_t kInstanceNameBytesMax = 48;
+// The instance name is part of file and segment names. Without '-' in it no instance's segment
+// names ("/afd-NAME-...") begin with another's.
+inline constexpr size_t kInstanceNameBytesMax = 32;
 
 struct InstancePaths {
     std::string directory;
@@ -41,20 +42,16 @@ struct InstancePaths {
     std::string lock_file;
 };
 
-// Errors: kInvalidArgument unless `instance` is 1 to kInstanceNameBytesMax letters, digits, '-' or
-// '_' and begins with a letter or digit.
+// Errors: kInvalidArgument unless `instance` is 1 to kInstanceNameBytesMax of a-z, 0-9 and '_'.
 inline Result<> check_instance_name(std::string_view instance) {
-    const auto is_alnum = [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    };
-    bool good =
-        !instance.empty() && instance.size() <= kInstanceNameBytesMax && is_alnum(instance.front());
-    for (char c : instance) good = good && (is_alnum(c) || c == '-' || c == '_');
+    bool good = !instance.empty() && instance.size() <= kInstanceNameBytesMax;
+    for (const char c : instance) {
+        good = good && ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_');
+    }
     if (good) return {};
     return Error{Code::kInvalidArgument,
                  "instance name '" + std::string(instance) + "': must be 1 to " +
-                     std::to_string(kInstanceNameBytesMax) +
-                     " letters, digits, '-' or '_', beginning with a letter or digit"};
+                     std::to_string(kInstanceNameBytesMax) + " of a-z, 0-9 and '_'"};
 }
 
 // Errors: kInvalidArgument if `path` does not fit a socket address.

@@ -54,7 +54,7 @@ Result<std::string> default_prompts_path() {
     std::error_code error;
     const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
     const std::filesystem::path installed =
-        program.parent_path().parent_path() / "share" / "afd" / "prompts.txt";
+        program.parent_path().parent_path() / "share" / "afd" / "demo_model" / "prompts.txt";
     for (const std::filesystem::path& path : {installed, std::filesystem::path(AFD_DEMO_PROMPTS)}) {
         if (std::filesystem::is_regular_file(path, error)) return path.string();
     }

@@ -167,6 +167,20 @@ TEST(Client, RefusesGarbageFrames) {
     EXPECT_THAT(result.error().message, HasSubstr("is this the socket of an afdd?"));
 }
 
+TEST(Client, ReportsAnErrorOfTheWholeConnection) {
+    MockAfdd server([](size_t, const Generate&) {
+        MockAnswer answer;
+        answer.end = MockAnswer::End::kRefusal;
+        answer.error = {Code::kDataLoss, "a frame of 9 bytes is not a Request"};
+        return answer;
+    });
+    Client client = connect_to(server);
+    const Result<Generation> result = client.generate(prompt("a"));
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code, Code::kDataLoss);
+    EXPECT_THAT(result.error().message, HasSubstr("a frame of 9 bytes is not a Request"));
+}
+
 TEST(Client, RefusesAnswersOutOfOrderOrWithWrongCounts) {
     MockAfdd server([](size_t index, const Generate&) {
         MockAnswer answer = steady_answer(2, milliseconds(0), milliseconds(0));
@@ -298,7 +312,7 @@ TEST_F(ConnectFailure, NoSuchSocketSaysHowToStartAndWhatElseRuns) {
     EXPECT_EQ(error.code, Code::kNotFound);
     EXPECT_THAT(error.message, HasSubstr("instance 'demo'"));
     EXPECT_THAT(error.message, HasSubstr(directory_ + "/afd/demo.sock"));
-    EXPECT_THAT(error.message, HasSubstr("start it with: afdd --instance demo"));
+    EXPECT_THAT(error.message, HasSubstr("start it with: afdd --demo"));
     EXPECT_TRUE(error.message.ends_with("other instances here (--instance): other"))
         << error.message;
 }
@@ -344,10 +358,10 @@ TEST_F(ConnectFailure, DirectoryThatOthersMayEnterIsNotTrusted) {
 }
 
 TEST_F(ConnectFailure, BadInstanceNamesAndLongPathsAreTold) {
-    for (const char* name : {"", "a/b", "../x", "a.control", "-a", "sp ace"}) {
+    for (const char* name : {"", "a/b", "../x", "a.control", "a-b", "Big", "sp ace"}) {
         const afd::Error error = connect_error("", name);
         EXPECT_EQ(error.code, Code::kInvalidArgument) << name;
-        EXPECT_THAT(error.message, HasSubstr("must be 1 to 48 letters")) << name;
+        EXPECT_THAT(error.message, HasSubstr("must be 1 to 32 of a-z, 0-9 and '_'")) << name;
     }
     const afd::Error error = connect_error("/tmp/" + std::string(120, 'x'), "");
     EXPECT_EQ(error.code, Code::kInvalidArgument);

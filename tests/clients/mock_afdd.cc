@@ -231,6 +231,14 @@ void MockAfdd::schedule_end(uint64_t peer_id,
             return at(when, peer_id, request_id, [=, this] {
                 send_bytes(peer_id, "HTTP/1.1 400 Bad Request\r\n\r\n");
             });
+        case MockAnswer::End::kRefusal:
+            response.set_request_id(0);
+            response.mutable_error()->set_code(static_cast<uint32_t>(answer.error.code));
+            response.mutable_error()->set_message(answer.error.message);
+            return at(when, peer_id, request_id, [=, this] {
+                send(peer_id, response);
+                disconnect(peer_id);
+            });
         case MockAnswer::End::kNothing:
             return;
     }

@@ -36,6 +36,7 @@ struct MockAnswer {
         kNothing,     // Silence.
         kDisconnect,  // The connection is closed.
         kGarbage,     // Bytes that are no frame.
+        kRefusal,     // An error of the whole connection (request 0), which is then closed.
     };
     std::vector<MockChunk> chunks;
     End end = End::kFinished;
