@@ -17,8 +17,8 @@ namespace afd::client {
 // Errors: kNotFound, kInvalidArgument (no prompt in it), each with how to mend it.
 Result<std::vector<std::string>> read_prompts(const std::string& path);
 
-// The prompts that come with afd: <directory of the program>/../share/afd/demo_model/prompts.txt when
-// installed, else the demo model's in the source tree. Errors: kNotFound.
+// The prompts that come with afd: share/afd/demo_model/prompts.txt beside the program's directory
+// when installed, else the demo model's in the source tree. Errors: kNotFound.
 Result<std::string> default_prompts_path();
 
 struct Workload {
