@@ -17,8 +17,8 @@ namespace {
 
 using schedule::ScheduleContext;
 
-// Rows that one task copies; a row is some kilobytes.
-constexpr size_t kRowsPerTask = 32;
+// Bytes that one task copies, at least: some microseconds of work.
+constexpr size_t kBytesPerTask = size_t{128} << 10;
 
 Error refuse(const std::string& name, uint64_t value, const std::string& allowed) {
     return Error{Code::kInvalidArgument, name + " is " + std::to_string(value) + "; " + allowed};
@@ -426,10 +426,11 @@ Result<void> ffn_worker_batching(const FfnWorkerBatchingRequest& request,
     output.actual_token_num = static_cast<int64_t>(sorted.num_rows);
 
     const Gather gather{request, shape, descriptors, scratch.order, output};
-    const size_t num_tasks = (sorted.num_rows + kRowsPerTask - 1) / kRowsPerTask;
+    const size_t rows_per_task = kBytesPerTask / shape.value_bytes + 1;
+    const size_t num_tasks = (sorted.num_rows + rows_per_task - 1) / rows_per_task;
     const auto copy_rows = [&](size_t task, unsigned) {
-        const size_t last = std::min(sorted.num_rows, (task + 1) * kRowsPerTask);
-        for (size_t i = task * kRowsPerTask; i < last; ++i) gather.copy_row(i);
+        const size_t last = std::min(sorted.num_rows, (task + 1) * rows_per_task);
+        for (size_t i = task * rows_per_task; i < last; ++i) gather.copy_row(i);
     };
     if (num_tasks == 1) {
         copy_rows(0, 0);

@@ -57,13 +57,18 @@ Result<size_t> check_groups(const GroupedFfnRequest& request) {
     return num_rows;
 }
 
-// Cuts the groups into tasks over the panels of one of the two matrices; returns their number.
-size_t plan(const GroupedFfnRequest& request,
-            PackedLinear PackedExpert::*matrix,
-            unsigned num_threads,
-            Work* work) {
+struct Plan {
+    size_t num_tasks = 0;
+    size_t num_products = 0;
+};
+
+// Cuts the groups into tasks over the panels of one of the two matrices.
+Plan plan(const GroupedFfnRequest& request,
+          PackedLinear PackedExpert::*matrix,
+          unsigned num_threads,
+          Work* work) {
+    Plan total;
     size_t first_row = 0;
-    size_t first_task = 0;
     for (size_t i = 0; i < request.groups.size(); ++i) {
         const PackedExpert& expert =
             request.experts->at(static_cast<size_t>(request.groups[i].key));
@@ -71,21 +76,22 @@ size_t plan(const GroupedFfnRequest& request,
         const PackedLinear& weight = expert.*matrix;
         const size_t num_tasks =
             num_panel_tasks(num_rows, weight.num_panels(), weight.depth(), num_threads);
-        work[i] = {&expert, first_row, num_rows, first_task, num_tasks};
+        work[i] = {&expert, first_row, num_rows, total.num_tasks, num_tasks};
         first_row += num_rows;
-        first_task += num_tasks;
+        total.num_tasks += num_tasks;
+        total.num_products += num_rows * weight.num_outputs() * weight.depth();
     }
-    return first_task;
+    return total;
 }
 
 // Calls body(work, first_panel, last_panel) for every task of the plan.
 template <typename Body>
 void run_plan(std::span<const Work> work,
-              size_t num_tasks,
+              const Plan& total,
               PackedLinear PackedExpert::*matrix,
               Parallel& parallel,
               const Body& body) {
-    parallel.run(num_tasks, [&](size_t task, unsigned) {
+    run_where_it_pays(parallel, total.num_tasks, total.num_products, [&](size_t task, unsigned) {
         const auto after =
             std::upper_bound(work.begin(), work.end(), task, [](size_t value, const Work& item) {
                 return value < item.first_task;
@@ -192,17 +198,17 @@ Result<void> grouped_ffn(const GroupedFfnRequest& request,
     const std::span work(cursor.take<Work>(request.groups.size()), request.groups.size());
 
     const unsigned num_threads = parallel.num_threads();
-    size_t num_tasks = plan(request, &PackedExpert::gate_up, num_threads, work.data());
+    Plan total = plan(request, &PackedExpert::gate_up, num_threads, work.data());
     run_plan(work,
-             num_tasks,
+             total,
              &PackedExpert::gate_up,
              parallel,
              [&](const Work& item, size_t first, size_t last) {
                  gate_up_part(request, item, first, last, h);
              });
-    num_tasks = plan(request, &PackedExpert::down, num_threads, work.data());
+    total = plan(request, &PackedExpert::down, num_threads, work.data());
     run_plan(work,
-             num_tasks,
+             total,
              &PackedExpert::down,
              parallel,
              [&](const Work& item, size_t first, size_t last) {

@@ -127,6 +127,16 @@ void attend(const MlaAttentionRequest& request,
     }
 }
 
+// Scores and weighted sums of all tokens.
+size_t count_products(const MlaAttentionRequest& request) {
+    const MlaShape& s = request.weights->shape;
+    size_t num_scores = 0;
+    for (size_t t = 0; t < request.batch.num_tokens; ++t) {
+        num_scores += static_cast<size_t>(request.batch.positions[t]) + 1;
+    }
+    return num_scores * s.num_heads * (2 * s.kv_lora_rank + s.qk_rope_head_dim);
+}
+
 void assert_shapes(const MlaAttentionRequest& request) {
     const MlaShape& s = request.weights->shape;
     const size_t num_tokens = request.batch.num_tokens;
@@ -174,24 +184,27 @@ Result<void> mla_attention(const MlaAttentionRequest& request,
     std::byte* scratch = cursor.take<std::byte>(parallel.num_threads() * head_scratch_bytes(s));
 
     const size_t tasks_per_token = div_up(s.num_heads, kHeadsPerTask);
-    parallel.run(num_tokens * tasks_per_token, [&](size_t task, unsigned thread) {
+    const auto attend_task = [&](size_t task, unsigned thread) {
         const size_t first_head = task % tasks_per_token * kHeadsPerTask;
-        attend(
-            request,
-            kernels,
-            task / tasks_per_token,
-            first_head,
-            std::min(kHeadsPerTask, s.num_heads - first_head),
-            take_head_scratch(s, {scratch + thread * head_scratch_bytes(s), head_scratch_bytes(s)}),
-            latent);
-    });
-    parallel.run(s.num_heads, [&](size_t head, unsigned) {
+        std::byte* own = scratch + thread * head_scratch_bytes(s);
+        attend(request,
+               kernels,
+               task / tasks_per_token,
+               first_head,
+               std::min(kHeadsPerTask, s.num_heads - first_head),
+               take_head_scratch(s, {own, head_scratch_bytes(s)}),
+               latent);
+    };
+    const auto expand_task = [&](size_t head, unsigned) {
         SerialParallel serial;
         linear(latent.columns(head * s.kv_lora_rank, s.kv_lora_rank),
                w.weight_uv[head],
                request.out.columns(head * s.v_head_dim, s.v_head_dim),
                serial);
-    });
+    };
+    run_where_it_pays(parallel, num_tokens * tasks_per_token, count_products(request), attend_task);
+    const size_t expand_products = num_tokens * latent_cols * s.v_head_dim;
+    run_where_it_pays(parallel, s.num_heads, expand_products, expand_task);
     return {};
 }
 

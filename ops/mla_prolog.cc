@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "ops/panel_loop.h"
 #include "ops/rms_norm.h"
 #include "ops/workspace.h"
 #include "proto/check.h"
@@ -152,8 +153,10 @@ Result<void> mla_prolog(const MlaPrologRequest& request,
     const Scratch scratch = take_scratch(w.shape, request.batch.num_tokens, workspace);
 
     linear(low_rank_query(request, scratch, parallel), w.weight_uq_qr, scratch.qq, parallel);
-    parallel.run(w.shape.num_heads,
-                 [&](size_t head, unsigned) { absorb_head(request, scratch.qq, head); });
+    run_where_it_pays(parallel,
+                      w.shape.num_heads,
+                      scratch.qq.num_rows * scratch.qq.num_cols * w.shape.kv_lora_rank,
+                      [&](size_t head, unsigned) { absorb_head(request, scratch.qq, head); });
     linear(request.token_x, w.weight_dkv_kr, scratch.kv, parallel);
     write_cache(request, scratch.kv);
     return {};

@@ -32,6 +32,20 @@ inline size_t num_panel_tasks(size_t num_rows,
         products / kTaskProducts, 1, std::min<size_t>(num_panels, 4 * num_threads));
 }
 
+// Runs the tasks on the calling thread if all of them together, `num_products` multiply-adds, are
+// not worth waking another one.
+template <typename Body>
+void run_where_it_pays(Parallel& parallel,
+                       size_t num_tasks,
+                       size_t num_products,
+                       const Body& body) {
+    if (num_tasks > 1 && num_products >= 2 * kTaskProducts) {
+        parallel.run(num_tasks, body);
+        return;
+    }
+    for (size_t task = 0; task < num_tasks; ++task) body(task, 0u);
+}
+
 // Calls finish(row, panel, sums [kPanelColumns]) for every row and every panel in
 // [first_panel, last_panel). The weights of a few panels stay in cache while the rows pass.
 template <typename Finish>

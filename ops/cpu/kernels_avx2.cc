@@ -70,8 +70,45 @@ void tile_columns(const TileArguments& a, const uint16_t* panel, float* out) {
     }
 }
 
+// One or two rows: whole panels, so that 8 sums are in flight and hide the latency of the adder.
+template <size_t kRows, size_t kPanels>
+void tile_few_rows(const TileArguments& a, const uint16_t* panel, float* out) {
+    constexpr size_t kRegisters = 4 * kPanels;
+    __m256 sums[kRows][kRegisters];
+    for (size_t r = 0; r < kRows; ++r) {
+        for (size_t c = 0; c < kRegisters; ++c) sums[r][c] = _mm256_setzero_ps();
+    }
+    for (size_t k = 0; k < a.depth; ++k) {
+        __m256 values[kRows];
+        for (size_t r = 0; r < kRows; ++r) values[r] = broadcast(a.x[r * a.x_stride + k]);
+        for (size_t c = 0; c < kRegisters; ++c) {
+            const __m256 weights =
+                load_bf16(panel + c / 4 * a.panel_elements + k * kColumns + c % 4 * 8);
+            for (size_t r = 0; r < kRows; ++r) {
+                sums[r][c] = _mm256_fmadd_ps(values[r], weights, sums[r][c]);
+            }
+        }
+    }
+    for (size_t r = 0; r < kRows; ++r) {
+        for (size_t c = 0; c < kRegisters; ++c) {
+            _mm256_storeu_ps(out + r * a.num_panels * kColumns + c * 8, sums[r][c]);
+        }
+    }
+}
+
 void tile(const TileArguments& a) {
-    for (size_t p = 0; p < a.num_panels; ++p) {
+    size_t done = 0;
+    if (a.num_rows == 1) {
+        for (; done + 2 <= a.num_panels; done += 2) {
+            tile_few_rows<1, 2>(a, a.panel + done * a.panel_elements, a.out + done * kColumns);
+        }
+    }
+    if (a.num_rows == 2) {
+        for (; done < a.num_panels; ++done) {
+            tile_few_rows<2, 1>(a, a.panel + done * a.panel_elements, a.out + done * kColumns);
+        }
+    }
+    for (size_t p = done; p < a.num_panels; ++p) {
         const uint16_t* panel = a.panel + p * a.panel_elements;
         tile_columns(a, panel, a.out + p * kColumns);
         tile_columns(a, panel + kHalf, a.out + p * kColumns + kHalf);

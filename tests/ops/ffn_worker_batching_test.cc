@@ -213,6 +213,63 @@ TEST(FfnWorkerBatching, SortsRowsOfScheduledSessionsByExpertForEveryDtype) {
     }
 }
 
+// Enough bytes that the copy is cut into tasks; oracle: one thread, and the source in each row.
+TEST(FfnWorkerBatching, ManyRowsAreCopiedByManyThreads) {
+    constexpr size_t kWide = 1000;
+    constexpr size_t kWideBytes = 2048;
+    constexpr size_t kTotal = 2 * 64 * 4;
+    std::vector<uint16_t> window(kTotal * kWideBytes / 2);
+    for (size_t i = 0; i < window.size(); ++i) window[i] = static_cast<uint16_t>(i / 1024 + i);
+    std::vector<int32_t> control(4 + kTotal);
+    control[0] = 0;
+    control[1] = 1;
+    for (size_t i = 0; i < kTotal; ++i) control[4 + i] = static_cast<int32_t>(i * 7 % 9);
+    schedule::ScheduleContext context{};
+    context.common = {2, 1, 64, 4, 8, kWideBytes, 512, 0, {}};
+    context.ffn.token_data_buf_size = kTotal * kWideBytes;
+    context.ffn.session_ids_buf_size = 8;
+    context.ffn.micro_batch_ids_buf = 8;
+    context.ffn.micro_batch_ids_buf_size = 8;
+    context.ffn.expert_ids_buf = 16;
+    context.ffn.expert_ids_buf_size = kTotal * 4;
+    context.ffn.out_num = 2;
+    const FfnWorkerBatchingAttributes attributes{
+        .expert_num = 8, .max_out_shape = {2, 64, 4, kWide}, .token_dtype = TokenDtype::kBf16};
+    std::vector<std::vector<uint16_t>> results;
+    for (const unsigned num_threads : {1u, 3u}) {
+        std::vector<uint16_t> y(kTotal * kWide);
+        std::vector<int64_t> groups(16);
+        std::vector<int32_t> lists[4];
+        for (auto& list : lists) list.resize(kTotal);
+        FfnWorkerBatchingOutput output{.y = std::as_writable_bytes(std::span(y)),
+                                       .group_list = groups,
+                                       .session_ids = lists[0],
+                                       .micro_batch_ids = lists[1],
+                                       .token_ids = lists[2],
+                                       .expert_offsets = lists[3],
+                                       .dynamic_scale = {}};
+        const Workspace workspace(ffn_worker_batching_workspace_bytes(attributes));
+        test::ThreadsParallel parallel(num_threads);
+        const Result<void> result =
+            ffn_worker_batching({.attributes = attributes,
+                                 .context = &context,
+                                 .window = std::as_bytes(std::span<const uint16_t>(window)),
+                                 .control = std::as_writable_bytes(std::span<int32_t>(control))},
+                                output,
+                                workspace.bytes(),
+                                parallel);
+        ASSERT_TRUE(result.ok()) << result.error().message;
+        ASSERT_EQ(output.actual_token_num, static_cast<int64_t>(kTotal - (kTotal + 4) / 9));
+        for (size_t i = 0; i < static_cast<size_t>(output.actual_token_num); ++i) {
+            const auto place =
+                static_cast<size_t>(lists[0][i] * 256 + lists[2][i] * 4 + lists[3][i]);
+            ASSERT_EQ(std::memcmp(&y[i * kWide], &window[place * 1024], kWide * 2), 0) << i;
+        }
+        results.push_back(y);
+    }
+    EXPECT_EQ(results[0], results[1]);
+}
+
 TEST(FfnWorkerBatching, ALayerOutOfRangeMasksItsRowOnly) {
     Worker worker;
     worker.attributes.layer_num = 3;
