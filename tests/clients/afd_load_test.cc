@@ -199,6 +199,42 @@ TEST_F(AfdLoad, InterruptWritesWhatItHas) {
     EXPECT_EQ(report["levels"][1]["interrupted"], true);
 }
 
+TEST_F(AfdLoad, StoppedClientIsCalledSaturated) {
+    // Stopped for 300 ms while 200 requests a second fall due: the lag says so.
+    MockAfdd server(quick_answer);
+    ProgramOptions options;
+    options.stopped_for = milliseconds(300);
+    const ProgramResult result =
+        load(server, {"--rate", "200", "--requests", "200", "--strict"}, options);
+    EXPECT_EQ(result.exit_code, 4) << result.out;
+    EXPECT_THAT(result.out, HasSubstr("client SATURATED at r=200: it sent p99 "));
+    const nlohmann::json report = nlohmann::json::parse(read("result.json"));
+    const nlohmann::json& level = report["levels"][0];
+    EXPECT_EQ(level["client"]["is_saturated"], true);
+    EXPECT_GE(level["client"]["lag_us"]["max"], 200'000);
+    EXPECT_GE(level["e2e_us"]["max"], level["client"]["lag_us"]["max"]);
+}
+
+TEST_F(AfdLoad, ProgressIsOneLineOfATerminalAndLeavesNothing) {
+    MockAfdd server([](size_t, const Generate&) {
+        return steady_answer(2, milliseconds(20), milliseconds(1));
+    });
+    ProgramOptions options;
+    options.environment = {"TERM=xterm"};
+    options.err_is_terminal = true;
+    const ProgramResult result =
+        load(server, {"--concurrency", "2", "--requests", "20", "--warmup", "1"}, options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("\r\033[Kwarming up\r\033[K"));
+    EXPECT_THAT(result.err, HasSubstr("\r\033[Kc=2  0."));
+    EXPECT_TRUE(result.err.ends_with("\r\033[K")) << result.err;
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 0);
+
+    options.environment = {"TERM=dumb"};
+    std::filesystem::remove_all(out_dir());
+    EXPECT_EQ(load(server, {"--concurrency", "1", "--requests", "2"}, options).err, "");
+}
+
 TEST_F(AfdLoad, EarlierResultIsNotOverwritten) {
     MockAfdd server(quick_answer);
     const std::vector<std::string> arguments = {"--concurrency", "1", "--requests", "1"};

@@ -4,11 +4,14 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <thread>
 
 #include "proto/check.h"
 
@@ -37,13 +40,26 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
     return result;
 }
 
-// Appends what is there to `text`; closes the reading end at the end of the stream.
+// Makes both ends of `pipe` those of a terminal: 0 what a person sees, 1 what the program writes.
+void open_terminal(Pipe& pipe) {
+    pipe.close_end(0);
+    pipe.close_end(1);
+    pipe.ends[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    AFD_ASSERT(grantpt(pipe.ends[0]) == 0 && unlockpt(pipe.ends[0]) == 0, "errno %d", errno);
+    pipe.ends[1] = open(ptsname(pipe.ends[0]), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    AFD_ASSERT(pipe.ends[1] >= 0, "open %s: errno %d", ptsname(pipe.ends[0]), errno);
+    const winsize size = {24, 80, 0, 0};
+    AFD_ASSERT(ioctl(pipe.ends[0], TIOCSWINSZ, &size) == 0, "TIOCSWINSZ: errno %d", errno);
+}
+
+// Appends what is there to `text`; closes the reading end at the end of the stream, which for a
+// terminal is an error.
 void drain(Pipe& pipe, std::string& text) {
     std::array<char, 4096> buffer;
     const ssize_t n = read(pipe.ends[0], buffer.data(), buffer.size());
     if (n > 0) {
         text.append(buffer.data(), static_cast<size_t>(n));
-    } else if (n == 0) {
+    } else if (n == 0 || errno != EINTR) {
         pipe.close_end(0);
     }
 }
@@ -58,6 +74,7 @@ ProgramResult run_program(const std::vector<std::string>& arguments,
     const std::vector<char*> argv = pointers(argument_copy);
     const std::vector<char*> envp = pointers(environment);
     Pipe in, out, err;
+    if (options.err_is_terminal) open_terminal(err);
 
     const pid_t pid = fork();
     AFD_ASSERT(pid >= 0, "fork: errno %d", errno);
@@ -79,12 +96,19 @@ ProgramResult run_program(const std::vector<std::string>& arguments,
     ProgramResult result;
     const auto deadline = std::chrono::steady_clock::now() + kProgramTimeout;
     bool interrupted = false;
+    bool stopped = options.stopped_for.count() == 0;
     while (out.ends[0] >= 0 || err.ends[0] >= 0) {
         std::array<pollfd, 2> items = {pollfd{out.ends[0], POLLIN, 0},
                                        pollfd{err.ends[0], POLLIN, 0}};
         poll(items.data(), items.size(), 100);
         if (items[0].revents != 0) drain(out, result.out);
         if (items[1].revents != 0) drain(err, result.err);
+        if (!stopped && !result.out.empty()) {
+            stopped = true;
+            kill(pid, SIGSTOP);
+            std::this_thread::sleep_for(options.stopped_for);
+            kill(pid, SIGCONT);
+        }
         if (!interrupted && options.interrupt_when && options.interrupt_when(result.out)) {
             interrupted = true;
             kill(pid, SIGINT);

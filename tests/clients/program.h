@@ -24,6 +24,10 @@ struct ProgramOptions {
     std::string input;                     // Its standard input.
     // Called after each new output with all of it so far; true sends SIGINT (once).
     std::function<bool(const std::string& out)> interrupt_when;
+    // If not 0: the program is stopped (SIGSTOP) for so long after its first output.
+    std::chrono::milliseconds stopped_for{0};
+    // Standard error is a terminal of 80 columns.
+    bool err_is_terminal = false;
 };
 
 // Runs `arguments[0]`, a path, to its end.
