@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "daemon/instance_geometry.h"
+#include "daemon/metrics.h"
 
 namespace afd::daemon {
 
@@ -163,6 +164,12 @@ Result<> Afdd::create_supervisor() {
                                                     ? segments_->ffn_control(index)
                                                     : segments_->attention_control(index);
         return schedule::read_heartbeat(view.heartbeat_words());
+    };
+    plan.fill_metrics = [this](control::Role role, uint32_t index, client::Worker& worker) {
+        const std::byte* metrics = role == control::FFN ? segments_->ffn_metrics(index)
+                                                        : segments_->attention_metrics(index);
+        worker.set_num_tokens(read_metric(metrics, Counter::kTokens));
+        worker.set_num_rounds(read_metric(metrics, Counter::kRounds));
     };
     AFD_ASSIGN(supervisor_, Supervisor::create(loop_, std::move(plan)));
     return {};

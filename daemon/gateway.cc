@@ -220,7 +220,7 @@ void Gateway::replay(uint64_t id) {
     } else if (flight.request->is_complete()) {
         finish(id, flight.request->finish_reason());
     } else {
-        spdlog::info("request {} runs again behind {} tokens already sent",
+        spdlog::info("request {} will run again, behind {} tokens already sent",
                      id,
                      flight.request->num_output_tokens());
     }

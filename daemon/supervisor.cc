@@ -304,7 +304,9 @@ void Supervisor::check_all_gone() {
 void Supervisor::fill_status(client::Status& status) const {
     for (const auto* slots : {&attention_, &ffn_}) {
         for (const auto& slot : *slots) {
-            slot->fill_status(*status.add_workers());
+            client::Worker& worker = *status.add_workers();
+            slot->fill_status(worker);
+            plan_.fill_metrics(slot->role(), slot->index(), worker);
             if (!slot->wait_text().empty()) {
                 status.add_waits(slot->name() + ": " + slot->wait_text());
             }

@@ -45,6 +45,8 @@ class Supervisor final : public WorkerSlotListener {
         control::Welcome welcome;
         // A look at a worker's heartbeat.
         std::function<schedule::HeartbeatView(control::Role, uint32_t index)> heartbeat;
+        // Adds what a worker counted (metrics.h) to its status.
+        std::function<void(control::Role, uint32_t index, client::Worker&)> fill_metrics;
     };
 
     // Creates the eventfds and listens on the control socket; starts nothing.

@@ -33,7 +33,7 @@ MUON_RATE, MUON_DECAY, ADAM_RATE = 0.02, 0.1, 3e-3
 WARMUP_STEPS, DECAY_SHARE = 100, 0.35
 BIAS_SPEED = 1e-3
 EMA_HORIZON = 400
-SAVE_SECONDS = 180
+SAVE_SECONDS = 240
 
 
 class Source:
@@ -242,7 +242,7 @@ class Trainer:
         self.sources = {name: Source(arguments.text / f"{name}.train.txt", self.tokenizer)
                         for name in MIXTURE}
         valid = (arguments.text / "valid.txt").read_text("utf-8").split("\f")
-        self.valid = [document[:4000] for document in valid[::3]]
+        self.valid = [document[:4000] for document in valid[::9]]
         torch.manual_seed(arguments.seed)
         self.model = Model(load_config(HERE / "config.json")).to(self.device)
         self.average = Model(self.model.config).to(self.device)

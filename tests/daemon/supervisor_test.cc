@@ -77,6 +77,7 @@ class SupervisorTest : public testing::Test {
             const auto found = heartbeats_.find({role, index});
             return found == heartbeats_.end() ? next_beat() : found->second;
         };
+        plan.fill_metrics = [](control::Role, uint32_t, client::Worker&) {};
         auto supervisor = Supervisor::create(loop_, std::move(plan));
         ASSERT_TRUE(supervisor.ok()) << supervisor.error().message;
         supervisor_ = std::move(supervisor).value();

@@ -141,9 +141,7 @@ TEST_P(SameBits, WhateverTheTopologyAndWhateverElseRuns) {
 INSTANTIATE_TEST_SUITE_P(Settings,
                          SameBits,
                          testing::ValuesIn(chosen_settings()),
-                         [](const testing::TestParamInfo<Setting>& info) {
-                             return info.param.name();
-                         });
+                         [](const auto& setting) { return setting.param.name(); });
 
 }  // namespace
 }  // namespace afd::test

@@ -49,11 +49,12 @@ std::vector<client::Generate> mixed_requests(size_t count, uint32_t vocab_size, 
     std::vector<client::Generate> requests(count);
     for (size_t i = 0; i < count; ++i) {
         client::Generate& request = requests[i];
-        const uint32_t length = i < std::size(kLengths) ? kLengths[i] : 1 + random() % 300;
+        const uint32_t length =
+            i < std::size(kLengths) ? kLengths[i] : 1 + static_cast<uint32_t>(random()) % 300;
         for (uint32_t t = 0; t < length; ++t) {
-            request.mutable_token_ids()->add_ids(random() % vocab_size);
+            request.mutable_token_ids()->add_ids(static_cast<uint32_t>(random()) % vocab_size);
         }
-        request.set_max_tokens(4 + random() % 37);
+        request.set_max_tokens(4 + static_cast<uint32_t>(random()) % 37);
         if (i % 2 == 1) {
             request.mutable_sampling()->set_temperature(0.8F);
             request.mutable_sampling()->set_top_k(i % 4 == 1 ? 40 : 0);

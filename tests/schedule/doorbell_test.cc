@@ -47,7 +47,7 @@ TEST(Doorbell, CostsNoWriteWhileTheSleeperIsAwake) {
 // by nanoseconds; no sleeping, so that both really run at once. Oracle: never do both looks come
 // too early. With release in place of seq_cst the stores wait in the store buffers and both miss.
 TEST(Doorbell, EitherFindsTheFlagOrIsFoundArmed) {
-    const Watchdog watchdog(200);
+    Watchdog watchdog(200);
     EventFds fds(1);
     Words words;
     Line arrived[2];
@@ -97,7 +97,7 @@ TEST(Doorbell, EitherFindsTheFlagOrIsFoundArmed) {
 // turn passes through arm, look and poll at a slightly different phase. Oracle: no sleep ends by
 // its long deadline.
 TEST(Doorbell, LosesNoWakeUp) {
-    const Watchdog watchdog(200);
+    Watchdog watchdog(200);
     constexpr int32_t kTurns = 20000;
     EventFds fds(2);
     Words words[2];
@@ -173,7 +173,7 @@ TEST(AdaptiveWait, LooksWithSeqCstBetweenArmingAndSleeping) {
 }
 
 TEST(AdaptiveWait, IsWokenByARing) {
-    const Watchdog watchdog(60);
+    Watchdog watchdog(60);
     EventFds fds(1);
     Words words;
     std::thread publisher([&] {

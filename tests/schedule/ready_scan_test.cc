@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <random>
+#include <vector>
 
 #include "schedule/round.h"
 #include "tests/schedule/local_instance.h"
@@ -194,6 +196,56 @@ TEST_F(ReadyScanTest, RefusesAListedDescriptorOnRequest) {
     EXPECT_EQ(result_flag(0, 0), refused_mark(5));
     EXPECT_EQ(acknowledged(0, 0), 5);
     EXPECT_TRUE(scan_.scan(0).empty());
+}
+
+// Goal: no bytes of a session reach an index, or cost another session its round. Method: session 1
+// fills its descriptors with random and extreme words between any two steps of the worker, session
+// 0 dispatches as it should. Oracle: every buffer holds layers and ids that the rank serves, and
+// session 0 gets each of its rounds acknowledged.
+TEST_F(ReadyScanTest, SurvivesAnyBytesOfASession) {
+    std::mt19937 random(5);
+    const auto spoil = [&] {
+        constexpr std::array<int32_t, 8> kExtremes = {
+            0, 1, -1, 3, 7, kMaskedId, -2147483647 - 1, 2147483646};
+        for (uint32_t m = 0; m < 2; ++m) {
+            int32_t* descriptor = instance_.descriptor(kRank, 1, m);
+            for (int word = 0; word < 11; ++word) {
+                if (random() % 3 == 0) continue;
+                descriptor[word] =
+                    random() % 4 == 0 ? static_cast<int32_t>(random()) : kExtremes[random() % 8];
+            }
+        }
+    };
+    uint64_t num_spoilt_taken = 0;
+    for (int32_t round = 1; round <= 3000; ++round) {
+        spoil();
+        publish(0, 0, round % 4, 3, round);
+        while (acknowledged(0, 0) != round) {
+            const auto ready = scan_.scan(0);
+            spoil();
+            std::vector<ReadyDescriptor> pass;
+            for (const ReadyDescriptor& descriptor : ready) {
+                const bool is_double = !pass.empty() && pass.back().session == descriptor.session;
+                if (pass.empty() || !is_double) pass.push_back(descriptor);
+            }
+            pass.resize(std::min<size_t>(pass.size(), 1 + random() % 2));
+            scan_.take(pass);
+            const ScheduleContext::FfnArea& ffn = context().ffn;
+            for (size_t i = 0; i < pass.size(); ++i) {
+                const int32_t layer_id = buffer(ffn.layer_ids_buf, 2)[i];
+                for (const int32_t id : buffer(ffn.expert_ids_buf, 18).subspan(i * 9, 9)) {
+                    ASSERT_TRUE(id == kMaskedId || placement_.holds(kRank, layer_id, id));
+                }
+                num_spoilt_taken += pass[i].session;
+            }
+            spoil();
+            scan_.acknowledge_taken();
+        }
+    }
+    EXPECT_GT(num_spoilt_taken, 100u);
+    EXPECT_GT(scan_.errors().num_bad_flags, 100u);
+    EXPECT_GT(scan_.errors().num_bad_layers, 100u);
+    EXPECT_GT(scan_.errors().num_bad_ids, 100u);
 }
 
 TEST_F(ReadyScanTest, TakesOneDescriptorOfASessionAtATime) {

@@ -5,10 +5,9 @@
 // deadlock is a failure with a core of its threads and not a test that hangs.
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
-#include <mutex>
+#include <future>
 #include <thread>
 
 namespace afd::schedule {
@@ -16,9 +15,8 @@ namespace afd::schedule {
 class Watchdog {
   public:
     explicit Watchdog(int seconds)
-        : thread_([this, seconds] {
-              std::unique_lock<std::mutex> lock(mutex_);
-              if (ended_.wait_for(lock, std::chrono::seconds(seconds), [this] { return end_; })) {
+        : thread_([ended = end_.get_future(), seconds] {
+              if (ended.wait_for(std::chrono::seconds(seconds)) == std::future_status::ready) {
                   return;
               }
               std::fprintf(stderr, "watchdog: the test did not end within %d s\n", seconds);
@@ -27,18 +25,12 @@ class Watchdog {
     Watchdog(const Watchdog&) = delete;
     Watchdog& operator=(const Watchdog&) = delete;
     ~Watchdog() {
-        {
-            const std::lock_guard<std::mutex> lock(mutex_);
-            end_ = true;
-        }
-        ended_.notify_all();
+        end_.set_value();
         thread_.join();
     }
 
   private:
-    std::mutex mutex_;
-    std::condition_variable ended_;
-    bool end_ = false;
+    std::promise<void> end_;
     std::thread thread_;
 };
 
