@@ -99,8 +99,12 @@ bool AttentionLoop::advance(MicroBatch& micro_batch) {
         combine(micro_batch);
         progressed = true;
     }
+    if (micro_batch.stage == Stage::kHead && is_in_order(micro_batch)) {
+        finish_step(micro_batch);
+        progressed = true;
+    }
     if (micro_batch.stage == Stage::kIdle) progressed |= fill(micro_batch);
-    if (micro_batch.stage == Stage::kAttention && may_run_layer(micro_batch)) {
+    if (micro_batch.stage == Stage::kAttention && is_in_order(micro_batch)) {
         run_attention(micro_batch);
         progressed = true;
     }
@@ -133,10 +137,13 @@ bool AttentionLoop::fill(MicroBatch& micro_batch) {
     return true;
 }
 
-bool AttentionLoop::may_run_layer(const MicroBatch& micro_batch) const {
+// Whether the rows before those of the micro-batch are through its layer, or through the head.
+bool AttentionLoop::is_in_order(const MicroBatch& micro_batch) const {
     return std::all_of(
         micro_batch.pieces().begin(), micro_batch.pieces().end(), [&](const BatchPiece& piece) {
-            return piece.sequence->layer_positions[micro_batch.layer] == piece.first_position;
+            const Sequence& sequence = *piece.sequence;
+            return sequence.is_ending ||
+                   sequence.layer_positions[micro_batch.layer] == piece.first_position;
         });
 }
 
@@ -187,14 +194,16 @@ void AttentionLoop::combine(MicroBatch& micro_batch) {
     }
     model::add_residual(micro_batch.residual(), micro_batch.moe_out());
     ++micro_batch.layer;
-    micro_batch.stage = MicroBatch::Stage::kAttention;
-    if (micro_batch.layer == parts_.attention->config().num_layers) finish_step(micro_batch);
+    micro_batch.stage = micro_batch.layer == parts_.attention->config().num_layers
+                            ? MicroBatch::Stage::kHead
+                            : MicroBatch::Stage::kAttention;
 }
 
 void AttentionLoop::finish_step(MicroBatch& micro_batch) {
     for (const BatchPiece& piece : micro_batch.pieces()) {
         events_reserved_ -= piece.events_reserved;
         --piece.sequence->num_in_flight;
+        piece.sequence->layer_positions[micro_batch.layer] = piece.first_position + piece.num_rows;
     }
     parts_.heartbeat.set_computing();
     emitter_.emit(micro_batch);
@@ -242,6 +251,7 @@ bool AttentionLoop::may_progress(schedule::Order order) {
             switch (micro_batch.stage) {
                 case MicroBatch::Stage::kIdle:
                 case MicroBatch::Stage::kAttention:
+                case MicroBatch::Stage::kHead:
                     return false;
                 case MicroBatch::Stage::kDispatch:
                     return parts_.windows->is_answered(micro_batch.index(), order);

@@ -65,7 +65,7 @@ class AttentionLoop {
     bool advance_all();
     bool advance(MicroBatch& micro_batch);
     bool fill(MicroBatch& micro_batch);
-    bool may_run_layer(const MicroBatch& micro_batch) const;
+    bool is_in_order(const MicroBatch& micro_batch) const;
     void run_attention(MicroBatch& micro_batch);
     void dispatch(MicroBatch& micro_batch);
     void combine(MicroBatch& micro_batch);

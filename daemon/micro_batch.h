@@ -25,6 +25,7 @@ class MicroBatch {
         kAttention,  // Wants attention of `layer`, once its sequences' earlier rows are there.
         kDispatch,   // Wants its slot in the windows (R4), then dispatches.
         kExperts,    // The rows are with the experts.
+        kHead,       // Wants the head and sampling, once its sequences' earlier rows had theirs.
     };
 
     MicroBatch(uint32_t index, const model::ModelConfig& config, uint32_t micro_batch_size);

@@ -6,9 +6,12 @@
 // Its positions move through three marks, each at most the one before:
 //   tokens.size()      known tokens: the prompt and what was sampled
 //   num_scheduled      positions whose rows were handed to a micro-batch
-//   layer_positions[l] positions whose keys of layer l are in the KV cache
-// A row of position p may run layer l only when layer_positions[l] == p: so several prefill chunks
-// of one prompt can be in flight in different micro-batches, ordered per layer.
+//   layer_positions[l] positions whose keys of layer l are in the KV cache; behind the last layer:
+//                      positions whose logits, where wanted, were used
+// A row of position p may run layer l, or the head, only when layer_positions[l] == p: so several
+// prefill chunks of one prompt can be in flight in different micro-batches, ordered per layer, and
+// what they report comes in order of position. A sequence that is ending waits for nobody: the
+// chunk before may have failed, and nothing that its rows yield is used.
 //
 // Owned by SequenceTable; used by the data thread only.
 
@@ -22,7 +25,7 @@ namespace afd::daemon {
 struct Sequence {
     SequenceRequest* request = nullptr;     // Owned; goes back with kEnd. Null: the place is free.
     std::vector<int32_t> block_table;       // KV blocks of positions 0-63, 64-127, ...
-    std::vector<uint32_t> layer_positions;  // [num_layers]
+    std::vector<uint32_t> layer_positions;  // [num_layers + 1]
     uint32_t num_scheduled = 0;
     uint32_t num_in_flight = 0;  // Micro-batches that hold rows of this sequence.
     bool is_started = false;     // kStarted was sent.

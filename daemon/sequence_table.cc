@@ -16,7 +16,7 @@ SequenceTable::SequenceTable(uint32_t num_places,
     active_.reserve(num_places);
     for (Sequence& place : places_) {
         place.block_table.reserve(model::BlockAllocator::blocks_for(tokens_max));
-        place.layer_positions.resize(num_layers);
+        place.layer_positions.resize(num_layers + 1);
         free_.push_back(&place);
     }
 }

@@ -50,13 +50,13 @@ TEST(SequenceTable, StartsAPlaceAnew) {
     SequenceTable table(1, 3, 10, 64);
     SequenceRequest first = request_of(1, 10);
     Sequence* sequence = table.admit(&first).value();
-    sequence->layer_positions = {3, 2, 1};
+    sequence->layer_positions = {3, 2, 1, 0};
     sequence->num_scheduled = 3;
     sequence->is_ending = true;
     table.release(*sequence);
     SequenceRequest second = request_of(2, 10);
     sequence = table.admit(&second).value();
-    EXPECT_EQ(sequence->layer_positions, (std::vector<uint32_t>{0, 0, 0}));
+    EXPECT_EQ(sequence->layer_positions, (std::vector<uint32_t>{0, 0, 0, 0}));
     EXPECT_EQ(sequence->num_scheduled, 0U);
     EXPECT_FALSE(sequence->is_ending);
 }
