@@ -35,6 +35,9 @@ void unlink(const Segment& segment) {
 Result<InstanceSegments> InstanceSegments::create(const std::string& prefix,
                                                   const WindowLayout& layout,
                                                   const InstanceIdentity& identity) {
+    // Not segment by segment: filling /dev/shm just to find that the last one does not fit would
+    // hurt its other users.
+    AFD_TRY(check_shared_memory_room("the instance", total_bytes(layout)));
     InstanceSegments segments;
     const Geometry& geometry = layout.geometry;
     for (uint32_t session = 0; session < geometry.num_sessions; ++session) {

@@ -27,7 +27,8 @@ class InstanceSegments {
     // Creates windows, control and metrics segments for every session and rank; with
     // num_ffn_workers 0 (colocated) only the attention workers' control and metrics segments.
     // Nothing remains after an error.
-    // Errors: those of Segment::create and make_segment_header.
+    // Errors: kResourceExhausted if all of it does not fit; those of Segment::create and
+    // make_segment_header.
     static Result<InstanceSegments> create(const std::string& prefix,
                                            const WindowLayout& layout,
                                            const InstanceIdentity& identity);

@@ -45,12 +45,12 @@ uint64_t shared_memory_free_bytes() {
     return uint64_t{stats.f_bavail} * stats.f_frsize;
 }
 
-Error no_room(const std::string& name, uint64_t size_bytes) {
+Error no_room(const std::string& what, uint64_t size_bytes) {
     return {Code::kResourceExhausted,
-            "segment " + name + " needs " + std::to_string(size_bytes) + " bytes but " +
-                kSharedMemoryDir + " has " + std::to_string(shared_memory_free_bytes()) +
-                " free; enlarge it (mount -o remount,size=...) or lower num_sessions, "
-                "num_micro_batches or micro_batch_size"};
+            what + " needs " + std::to_string(size_bytes) + " bytes but " + kSharedMemoryDir +
+                " has " + std::to_string(shared_memory_free_bytes()) +
+                " free; enlarge it (mount -o remount,size=...) or lower attention_workers, "
+                "micro_batches or micro_batch_size"};
 }
 
 Error error_of(const ipc::interprocess_exception& exception, const std::string& name) {
@@ -72,11 +72,13 @@ Error error_of(const ipc::interprocess_exception& exception, const std::string& 
 
 // Reserves the blocks now: a sparse object would end in SIGBUS when /dev/shm is full.
 Result<> reserve(int fd, const std::string& name, uint64_t size_bytes) {
-    if (size_bytes > shared_memory_free_bytes()) return no_room(name, size_bytes);
+    AFD_TRY(check_shared_memory_room("segment " + name, size_bytes));
     int error = EINTR;
     while (error == EINTR) error = ::posix_fallocate(fd, 0, static_cast<off_t>(size_bytes));
     if (error == 0) return {};
-    if (error == ENOSPC || error == ENOMEM || error == EFBIG) return no_room(name, size_bytes);
+    if (error == ENOSPC || error == ENOMEM || error == EFBIG) {
+        return no_room("segment " + name, size_bytes);
+    }
     return Error{Code::kUnavailable,
                  "segment " + name + ": cannot reserve " + std::to_string(size_bytes) +
                      " bytes: " + std::strerror(error)};
@@ -117,6 +119,11 @@ Result<> validate_instance_name(std::string_view instance) {
                  "instance name '" + std::string(instance) +
                      "' must have 1 to 64 characters of A-Z a-z 0-9 . _ - and not begin with a "
                      "dot"};
+}
+
+Result<> check_shared_memory_room(const std::string& what, uint64_t size_bytes) {
+    if (size_bytes > shared_memory_free_bytes()) return no_room(what, size_bytes);
+    return {};
 }
 
 std::string segment_prefix(std::string_view instance, uint64_t instance_id) {

@@ -33,6 +33,10 @@ std::string segment_prefix(std::string_view instance, uint64_t instance_id);
 // "<prefix>-ffn<index>-window", "<prefix>-attn<index>-control", ...
 std::string segment_name(std::string_view prefix, Role role, uint32_t index, SegmentKind kind);
 
+// Whether /dev/shm has room for `size_bytes` more; `what` needs them.
+// Errors: kResourceExhausted, naming what, the bytes and what is free.
+Result<> check_shared_memory_room(const std::string& what, uint64_t size_bytes);
+
 class Segment {
   public:
     enum class Access { kReadOnly, kReadWrite };

@@ -3,9 +3,11 @@
 // The real afd-load against the mock: table, files, messages and exit codes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
 #include <stdlib.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -201,11 +203,16 @@ TEST_F(AfdLoad, InterruptWritesWhatItHas) {
 
 TEST_F(AfdLoad, StoppedClientIsCalledSaturated) {
     // Stopped for 300 ms while 200 requests a second fall due: the lag says so.
-    MockAfdd server(quick_answer);
+    std::atomic<size_t> num_seen{0};
+    MockAfdd server([&](size_t index, const Generate& request) {
+        num_seen.fetch_add(1, std::memory_order_relaxed);
+        return quick_answer(index, request);
+    });
     ProgramOptions options;
+    options.stop_when = [&] { return num_seen.load(std::memory_order_relaxed) >= 20; };
     options.stopped_for = milliseconds(300);
     const ProgramResult result =
-        load(server, {"--rate", "200", "--requests", "200", "--strict"}, options);
+        load(server, {"--rate", "200", "--requests", "200", "--warmup", "0", "--strict"}, options);
     EXPECT_EQ(result.exit_code, 4) << result.out;
     EXPECT_THAT(result.out, HasSubstr("client SATURATED at r=200: it sent p99 "));
     const nlohmann::json report = nlohmann::json::parse(read("result.json"));

@@ -96,14 +96,14 @@ ProgramResult run_program(const std::vector<std::string>& arguments,
     ProgramResult result;
     const auto deadline = std::chrono::steady_clock::now() + kProgramTimeout;
     bool interrupted = false;
-    bool stopped = options.stopped_for.count() == 0;
+    bool stopped = !options.stop_when;
     while (out.ends[0] >= 0 || err.ends[0] >= 0) {
         std::array<pollfd, 2> items = {pollfd{out.ends[0], POLLIN, 0},
                                        pollfd{err.ends[0], POLLIN, 0}};
-        poll(items.data(), items.size(), 100);
+        poll(items.data(), items.size(), stopped ? 100 : 10);
         if (items[0].revents != 0) drain(out, result.out);
         if (items[1].revents != 0) drain(err, result.err);
-        if (!stopped && !result.out.empty()) {
+        if (!stopped && options.stop_when()) {
             stopped = true;
             kill(pid, SIGSTOP);
             std::this_thread::sleep_for(options.stopped_for);

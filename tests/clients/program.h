@@ -24,7 +24,8 @@ struct ProgramOptions {
     std::string input;                     // Its standard input.
     // Called after each new output with all of it so far; true sends SIGINT (once).
     std::function<bool(const std::string& out)> interrupt_when;
-    // If not 0: the program is stopped (SIGSTOP) for so long after its first output.
+    // Asked every 10 ms; once true, the program is stopped (SIGSTOP) for `stopped_for`.
+    std::function<bool()> stop_when;
     std::chrono::milliseconds stopped_for{0};
     // Standard error is a terminal of 80 columns.
     bool err_is_terminal = false;

@@ -86,7 +86,7 @@ TEST(BadInput, TooLittleSharedMemoryIsSaidBeforeAWorkerStarts) {
                              "--micro-batches",
                              "64",
                              "--micro-batch-size",
-                             "65536"}),
+                             "4096"}),
                    4,
                    "/dev/shm");
 }
