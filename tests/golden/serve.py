@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Serves a model with the real daemon and records what it answered, for compare_logprobs.py.
+
+    serve.py --bin DIR --model DIR --jsonl FILE [--requests 12] [--seed 1]
+
+Starts afdd of --bin (two attention workers, two FFN workers), sends requests of random token ids
+through afdctl, several at a time, and writes one JSON line for each: ids and log probabilities of
+prompt and output. Half of them are sampled with a seed, so that the outputs are not only the
+model's first choice.
+
+Exits 0 when every request was answered and the daemon ended with 0.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+LENGTHS = (1, 2, 5, 17, 63, 64, 65, 128, 150, 200)
+START_SECONDS = 60
+
+
+class Daemon:
+    """A running afdd of its own instance and runtime directory."""
+
+    def __init__(self, bin_dir: pathlib.Path, model: pathlib.Path, runtime: str) -> None:
+        self.bin = bin_dir
+        self.environment = {**os.environ, "XDG_RUNTIME_DIR": runtime}
+        self.instance = f"golden{os.getpid()}"
+        self.log = open(pathlib.Path(runtime) / "afdd.log", "w+", encoding="utf-8")
+        self.process = subprocess.Popen(
+            [bin_dir / "afdd", "--instance", self.instance, "--model", model,
+             "--attention-workers", "2", "--ffn-workers", "2", "--micro-batches", "2",
+             "--micro-batch-size", "32"],
+            env=self.environment, stderr=self.log, stdout=self.log)
+
+    def ctl(self, *arguments: str) -> dict:
+        done = subprocess.run(
+            [self.bin / "afdctl", "--json", "--instance", self.instance, *arguments],
+            env=self.environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"afdctl {arguments[0]}: {done.stderr.strip()}")
+        return json.loads(done.stdout)
+
+    def wait_ready(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while self.process.poll() is None and time.monotonic() < deadline:
+            try:
+                if self.ctl("status")["state"] == "ready":
+                    return
+            except RuntimeError:
+                pass
+            time.sleep(0.05)
+        raise RuntimeError("afdd did not become ready")
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.terminate()
+        return self.process.wait(timeout=START_SECONDS)
+
+
+def record(daemon: Daemon, number: int, vocabulary: int, seed: int) -> dict:
+    """Sends one request; the number decides all of it."""
+    draw = random.Random(seed * 1000 + number)
+    ids = [draw.randrange(vocabulary) for _ in range(LENGTHS[number % len(LENGTHS)])]
+    sampling = ["--temperature", "1", "--seed", str(number)] if number % 2 else []
+    answer = daemon.ctl(
+        "generate", "--prompt-ids", ",".join(map(str, ids)), "--max-tokens", "24", "--ignore-eos",
+        "--token-ids", "--logprobs", "--prompt-logprobs", *sampling)
+    return {"prompt_ids": answer["prompt_ids"], "output_ids": answer["token_ids"],
+            "prompt_logprobs": [None, *answer["prompt_logprobs"]],
+            "output_logprobs": answer["logprobs"]}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, required=True)
+    parser.add_argument("--model", type=pathlib.Path, required=True)
+    parser.add_argument("--jsonl", type=pathlib.Path, required=True)
+    parser.add_argument("--requests", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    vocabulary = json.loads((arguments.model / "config.json").read_text())["vocab_size"]
+    with tempfile.TemporaryDirectory(prefix="afd-golden-") as runtime:
+        daemon = Daemon(arguments.bin, arguments.model, runtime)
+        try:
+            daemon.wait_ready()
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                records = list(pool.map(
+                    lambda number: record(daemon, number, vocabulary, arguments.seed),
+                    range(arguments.requests)))
+            status = daemon.stop()
+        except RuntimeError as error:
+            daemon.stop()
+            daemon.log.seek(0)
+            print(f"{error}\n{daemon.log.read()}")
+            return 1
+    arguments.jsonl.write_text("".join(json.dumps(line) + "\n" for line in records))
+    print(f"{len(records)} requests answered; afdd ended with {status}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
