@@ -5,9 +5,11 @@
 //
 // A view never allocates and never outlives its owner. Strides and shapes count elements.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string_view>
 #include <type_traits>
 
@@ -16,7 +18,7 @@
 
 namespace afd::ops {
 
-enum class DType : uint8_t { kBf16, kFp16, kFp32, kInt8, kInt32, kInt64 };
+enum class DType : uint8_t { kBf16, kFp16, kFp32, kInt8, kInt32, kInt64, kUint8, kBool };
 
 constexpr size_t size_of(DType dtype) {
     switch (dtype) {
@@ -27,6 +29,8 @@ constexpr size_t size_of(DType dtype) {
         case DType::kInt32:
             return 4;
         case DType::kInt8:
+        case DType::kUint8:
+        case DType::kBool:
             return 1;
         case DType::kInt64:
             return 8;
@@ -48,6 +52,10 @@ constexpr std::string_view name_of(DType dtype) {
             return "int32";
         case DType::kInt64:
             return "int64";
+        case DType::kUint8:
+            return "uint8";
+        case DType::kBool:
+            return "bool";
     }
     return "unknown";
 }
@@ -65,6 +73,20 @@ struct BasicTensorView {
 
     bool given() const { return rank != 0; }
 
+    // Whether the elements lie one behind the other, the last axis fastest.
+    bool is_contiguous() const {
+        size_t expected = 1;
+        for (size_t axis = rank; axis-- > 0;) {
+            if (shape[axis] != 1 && strides[axis] != expected) return false;
+            expected *= shape[axis];
+        }
+        return true;
+    }
+
+    operator BasicTensorView<const Void>() const requires(!std::is_const_v<Void>) {
+        return {data, dtype, rank, shape, strides};
+    }
+
     size_t num_elements() const {
         size_t count = rank == 0 ? 0 : 1;
         for (size_t axis = 0; axis < rank; ++axis) count *= shape[axis];
@@ -73,6 +95,20 @@ struct BasicTensorView {
 };
 using TensorView = BasicTensorView<void>;
 using ConstTensorView = BasicTensorView<const void>;
+
+// A contiguous tensor over memory of someone else.
+template <typename Void>
+BasicTensorView<Void> make_tensor(Void* data, DType dtype, std::initializer_list<size_t> shape) {
+    AFD_ASSERT(shape.size() <= BasicTensorView<Void>::kRankMax, "rank %zu", shape.size());
+    BasicTensorView<Void> view{.data = data, .dtype = dtype, .rank = shape.size()};
+    std::copy(shape.begin(), shape.end(), view.shape.begin());
+    size_t stride = 1;
+    for (size_t axis = view.rank; axis-- > 0;) {
+        view.strides[axis] = stride;
+        stride *= view.shape[axis];
+    }
+    return view;
+}
 
 // A matrix whose rows are contiguous and `stride` elements apart; what the kernels take.
 template <typename T>

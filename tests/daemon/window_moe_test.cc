@@ -240,8 +240,9 @@ TEST_P(WindowMoe, GivesTheBitsOfTheLocalComposition) {
     std::vector<std::unique_ptr<WorkerPort>> ports;
     std::vector<std::thread> ranks;
     for (uint32_t rank = 0; rank < shape.num_ranks; ++rank) {
-        ports.push_back(std::make_unique<WorkerPort>(16, 16, instance.rank_doorbell(rank)));
-        ranks.emplace_back([&, rank] { run_rank(instance, placement, rank, *ports[rank]); });
+        WorkerPort& port =
+            *ports.emplace_back(std::make_unique<WorkerPort>(16, 16, instance.rank_doorbell(rank)));
+        ranks.emplace_back([&, rank] { run_rank(instance, placement, rank, port); });
     }
     std::vector<std::thread> sessions;
     for (uint32_t session = 0; session < shape.num_sessions; ++session) {
