@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "ops/bf16.h"
+#include "ops/fp16.h"
 #include "ops/numeric_class.h"
 
 namespace afd::ops::cpu {
@@ -83,6 +84,10 @@ struct Kernels {
     void (*accumulate)(const AccumulateArguments& arguments);
     // latent[c] = (o[c] / sum) →bf16, back in column order.
     void (*finish)(const float* o, float sum, size_t latent_size, Bf16* latent);
+    // Dynamic quantisation of one row (ops/quantise.h); returns its scale.
+    float (*quantise_bf16)(const Bf16* x, const float* smooth, size_t count, int8_t* q);
+    float (*quantise_fp16)(const Fp16* x, const float* smooth, size_t count, int8_t* q);
+    float (*quantise_fp32)(const float* x, const float* smooth, size_t count, int8_t* q);
 };
 
 // REQUIRES: supported(numeric_class).

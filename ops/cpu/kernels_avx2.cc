@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/quantise_kernels.h"
 #include "ops/cpu/row_kernels.h"
 
 namespace afd::ops::cpu {
@@ -191,8 +192,16 @@ void finish(const float* o, float sum, size_t latent_size, Bf16* latent) {
 }  // namespace
 
 const Kernels& avx2_kernels() {
-    static constexpr Kernels kTable{
-        tile, round_row, swiglu_row, scores, softmax_step, accumulate, finish};
+    static constexpr Kernels kTable{tile,
+                                    round_row,
+                                    swiglu_row,
+                                    scores,
+                                    softmax_step,
+                                    accumulate,
+                                    finish,
+                                    quantise_row<Bf16>,
+                                    quantise_row<Fp16>,
+                                    quantise_row<float>};
     return kTable;
 }
 

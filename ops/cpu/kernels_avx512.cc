@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/quantise_kernels.h"
 #include "ops/cpu/row_kernels.h"
 
 namespace afd::ops::cpu {
@@ -258,8 +259,16 @@ void finish(const float* o, float sum, size_t latent_size, Bf16* latent) {
 }  // namespace
 
 const Kernels& avx512_bf16_kernels() {
-    static constexpr Kernels kTable{
-        tile, round_row, swiglu_row, scores, softmax_step, accumulate, finish};
+    static constexpr Kernels kTable{tile,
+                                    round_row,
+                                    swiglu_row,
+                                    scores,
+                                    softmax_step,
+                                    accumulate,
+                                    finish,
+                                    quantise_row<Bf16>,
+                                    quantise_row<Fp16>,
+                                    quantise_row<float>};
     return kTable;
 }
 

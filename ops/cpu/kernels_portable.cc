@@ -3,6 +3,7 @@
 // Numeric class portable: fp32 multiply, then add, for every processor.
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/quantise_kernels.h"
 #include "ops/cpu/row_kernels.h"
 
 namespace afd::ops::cpu {
@@ -82,8 +83,16 @@ void finish(const float* o, float sum, size_t latent_size, Bf16* latent) {
 }  // namespace
 
 const Kernels& portable_kernels() {
-    static constexpr Kernels kTable{
-        tile, round_row, swiglu_row, scores, softmax_step, accumulate, finish};
+    static constexpr Kernels kTable{tile,
+                                    round_row,
+                                    swiglu_row,
+                                    scores,
+                                    softmax_step,
+                                    accumulate,
+                                    finish,
+                                    quantise_row<Bf16>,
+                                    quantise_row<Fp16>,
+                                    quantise_row<float>};
     return kTable;
 }
 

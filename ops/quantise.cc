@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/quantise.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "ops/cpu/kernels.h"
+#include "ops/float_dispatch.h"
+#include "proto/check.h"
+
+namespace afd::ops {
+namespace {
+
+// Elements that one task quantises, at least: some microseconds of work.
+constexpr size_t kElementsPerTask = size_t{1} << 16;
+
+}  // namespace
+
+float quantise_row(DType dtype, const void* x, const float* smooth, size_t count, int8_t* q) {
+    const cpu::Kernels& kernels = cpu::kernels(best_numeric_class());
+    switch (dtype) {
+        case DType::kBf16:
+            return kernels.quantise_bf16(static_cast<const Bf16*>(x), smooth, count, q);
+        case DType::kFp16:
+            return kernels.quantise_fp16(static_cast<const Fp16*>(x), smooth, count, q);
+        default:
+            AFD_ASSERT(dtype == DType::kFp32, "dtype %d", static_cast<int>(dtype));
+            return kernels.quantise_fp32(static_cast<const float*>(x), smooth, count, q);
+    }
+}
+
+void quantise_row_static(
+    DType dtype, const void* x, float scale, float offset, size_t count, int8_t* q) {
+    with_float_type(dtype, [&](auto zero) {
+        const auto* values = static_cast<const decltype(zero)*>(x);
+        for (size_t i = 0; i < count; ++i) {
+            float t = to_float(values[i]) * scale;
+            t = t + offset;
+            t = t < -128.0f ? -128.0f : t;
+            t = t > 127.0f ? 127.0f : t;
+            t = t == t ? t : 0.0f;
+            // Adding 1.5·2^23 rounds to an integer, half to even; the low bits hold it.
+            q[i] = static_cast<int8_t>(std::bit_cast<int32_t>(t + 12582912.0f) - 0x4b400000);
+        }
+    });
+}
+
+void quantise_rows(const QuantiseRequest& request, Parallel& parallel) {
+    const size_t num_rows = request.x.shape[0];
+    const size_t hidden = request.x.shape[1];
+    const size_t row_bytes = hidden * size_of(request.x.dtype);
+    const size_t rows_per_task = kElementsPerTask / std::max<size_t>(hidden, 1) + 1;
+    const auto quantise = [&](size_t task, unsigned) {
+        const size_t last = std::min(num_rows, (task + 1) * rows_per_task);
+        for (size_t row = task * rows_per_task; row < last; ++row) {
+            request.scale[row] =
+                quantise_row(request.x.dtype,
+                             static_cast<const std::byte*>(request.x.data) + row * row_bytes,
+                             request.smooth,
+                             hidden,
+                             request.q + row * hidden);
+        }
+    };
+    const size_t num_tasks = (num_rows + rows_per_task - 1) / rows_per_task;
+    if (num_tasks == 1) {
+        quantise(0, 0);
+    } else if (num_tasks > 1) {
+        parallel.run(num_tasks, quantise);
+    }
+}
+
+}  // namespace afd::ops
