@@ -9,6 +9,7 @@
 #include <span>
 
 #include "ops/grouped_ffn.h"
+#include "ops/parallel.h"
 
 namespace afd::ops {
 
@@ -26,5 +27,19 @@ ExpertSort sort_by_expert(std::span<const int32_t> keys,
                           int32_t* next,
                           int32_t* order,
                           ExpertGroup* groups);
+
+// Elements of the parallel form's scratch.
+size_t expert_sort_scratch(size_t num_slots, size_t num_keys);
+
+// The same result, computed by several threads. Also writes position [keys.size()], the inverse of
+// order and -1 for a slot without a key, unless it is null. `scratch` has
+// expert_sort_scratch(keys.size(), num_keys) elements.
+ExpertSort sort_by_expert(std::span<const int32_t> keys,
+                          size_t num_keys,
+                          int32_t* scratch,
+                          int32_t* order,
+                          int32_t* position,
+                          ExpertGroup* groups,
+                          Parallel& parallel);
 
 }  // namespace afd::ops
