@@ -41,26 +41,26 @@ struct MoeInitRoutingV3Request {
     int64_t expert_tokens_num_type = 0;
     bool expert_tokens_num_flag = false;
     int64_t quant_mode = -1;
-    std::span<const int64_t> active_expert_range;  // {start, end}, end excluded; empty: all.
+    std::span<const int64_t> active_expert_range = {};  // {start, end}, end excluded; empty: all.
     int64_t row_idx_type = 0;
 
-    ConstTensorView x;           // [N, H] fp32, fp16, bf16 or int8
-    ConstTensorView expert_idx;  // [N, K] int32; a negative id is outside every range.
-    ConstTensorView scale;       // -1: [N], optional; 0: [1]; 1: [R, H] or [1, H], optional.
-    ConstTensorView offset;      // 0: [1]
+    ConstTensorView x = {};           // [N, H] fp32, fp16, bf16 or int8
+    ConstTensorView expert_idx = {};  // [N, K] int32; a negative id is outside every range.
+    ConstTensorView scale = {};       // -1: [N], optional; 0: [1]; 1: [R, H] or [1, H], optional.
+    ConstTensorView offset = {};      // 0: [1]
 
-    TensorView expanded_x;                     // dtype of x, or int8 when quantised
-    TensorView expanded_row_idx;               // int32
-    TensorView expert_tokens_count_or_cumsum;  // int64
-    TensorView expanded_scale;                 // fp32
+    TensorView expanded_x = {};                     // dtype of x, or int8 when quantised
+    TensorView expanded_row_idx = {};               // int32
+    TensorView expert_tokens_count_or_cumsum = {};  // int64
+    TensorView expanded_scale = {};                 // fp32
 };
 
 // The outputs of a request as contiguous views without data; one that is off has rank 0.
 struct MoeInitRoutingV3Shapes {
-    TensorView expanded_x;
-    TensorView expanded_row_idx;
-    TensorView expert_tokens_count_or_cumsum;
-    TensorView expanded_scale;
+    TensorView expanded_x = {};
+    TensorView expanded_row_idx = {};
+    TensorView expert_tokens_count_or_cumsum = {};
+    TensorView expanded_scale = {};
 };
 
 // Looks at attributes and inputs only. Errors: kInvalidArgument.

@@ -10,12 +10,14 @@
 
 #include "ops/expert_sort.h"
 #include "ops/reference/moe_init_routing.h"
-#include "ops/reference/quantise.h"
 #include "ops/workspace.h"
 #include "tests/ops/test_data.h"
+#include "tests/ops/test_tensor.h"
 
 namespace afd::ops {
 namespace {
+
+using test::Tensor;
 
 using Function = Result<> (*)(const MoeInitRoutingV3Request&, unsigned num_threads);
 
@@ -31,35 +33,6 @@ Result<> run_fast(const MoeInitRoutingV3Request& request, unsigned num_threads) 
 Result<> run_reference(const MoeInitRoutingV3Request& request, unsigned) {
     return reference::moe_init_routing_v3(request);
 }
-
-// Memory of one tensor, filled with a mark that no result has by chance.
-struct Tensor {
-    std::vector<std::byte> bytes;
-    TensorView view;
-
-    Tensor() = default;
-    Tensor(DType dtype, std::initializer_list<size_t> shape) {
-        *this = Tensor(make_tensor<void>(nullptr, dtype, shape));
-    }
-    explicit Tensor(const TensorView& like) : view(like) {
-        bytes.assign(view.num_elements() * size_of(view.dtype) + 1, std::byte{0xa5});
-        view.data = bytes.data();
-    }
-    Tensor(Tensor&& other) noexcept : bytes(std::move(other.bytes)), view(other.view) {}
-    Tensor& operator=(Tensor&& other) noexcept {
-        bytes = std::move(other.bytes);
-        view = other.view;
-        return *this;
-    }
-    template <typename T>
-    T* as() {
-        return reinterpret_cast<T*>(bytes.data());
-    }
-    template <typename T>
-    std::vector<T> values() {
-        return {as<T>(), as<T>() + view.num_elements()};
-    }
-};
 
 // Inputs whose rows depend on their index, and attributes; outputs are made for each run.
 struct Case {
