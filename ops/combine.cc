@@ -13,8 +13,9 @@ namespace {
 constexpr size_t kColumns = 256;
 
 // The row of (token, slot), or null for a masked slot.
-const Bf16* row_of(const CombineRequest& r, size_t token, size_t slot) {
-    if (slot < r.top_k) {
+template <typename T>
+const T* row_of(const BasicCombineRequest<T>& r, size_t token, size_t slot) {
+    if (slot < r.top_k && r.topk_ids != nullptr) {
         const int64_t id = r.topk_ids[token * r.top_k + slot];
         if (id < 0 || id >= r.num_experts) return nullptr;
     }
@@ -24,37 +25,48 @@ const Bf16* row_of(const CombineRequest& r, size_t token, size_t slot) {
         if (index < 0) return nullptr;
         offset = static_cast<size_t>(index) * r.slot_stride_bytes;
     }
-    return reinterpret_cast<const Bf16*>(r.rows + offset);
+    return reinterpret_cast<const T*>(r.rows + offset);
 }
 
-void add_weighted(const Bf16* row, float weight, size_t count, float* sums) {
+template <typename T>
+void add_weighted(const T* row, float weight, size_t count, float* sums) {
     for (size_t i = 0; i < count; ++i) sums[i] = sums[i] + to_float(row[i]) * weight;
 }
 
-void combine_token(const CombineRequest& r, size_t token) {
+template <typename T>
+void combine_token(const BasicCombineRequest<T>& r, size_t token) {
     const size_t hidden = r.out.num_cols;
     for (size_t first = 0; first < hidden; first += kColumns) {
         const size_t count = std::min(kColumns, hidden - first);
         float sums[kColumns] = {};
         for (size_t slot = 0; slot < r.top_k + r.num_shared; ++slot) {
-            const Bf16* row = row_of(r, token, slot);
+            const T* row = row_of(r, token, slot);
             if (row == nullptr) continue;
             const float weight = slot < r.top_k ? r.topk_weights[token * r.top_k + slot] : 1.0f;
             add_weighted(row + first, weight, count, sums);
         }
-        Bf16* out = r.out.row(token) + first;
-        for (size_t i = 0; i < count; ++i) out[i] = from_float(sums[i]);
+        T* out = r.out.row(token) + first;
+        for (size_t i = 0; i < count; ++i) out[i] = round_to<T>(sums[i]);
     }
 }
 
-}  // namespace
-
-void combine(const CombineRequest& request) {
+template <typename T>
+void combine_all(const BasicCombineRequest<T>& request) {
     AFD_ASSERT(request.out.num_rows >= request.num_tokens,
                "%zu rows for %zu tokens",
                request.out.num_rows,
                request.num_tokens);
     for (size_t token = 0; token < request.num_tokens; ++token) combine_token(request, token);
+}
+
+}  // namespace
+
+void combine(const CombineRequest& request) {
+    combine_all(request);
+}
+
+void combine(const BasicCombineRequest<Fp16>& request) {
+    combine_all(request);
 }
 
 }  // namespace afd::ops

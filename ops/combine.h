@@ -5,21 +5,25 @@
 //
 // acc = +0 in fp32; for k = 0 ... top_k-1, masked slots neither read nor added:
 // acc = acc + float(row_k)·weight_k (product rounded, then sum rounded); then each shared row
-// with weight 1; →bf16 once. All compositions (windows, colocated, fused) use this one function.
+// with weight 1; →T once. All compositions (windows, colocated, fused) use this one function, with
+// T bf16; fp16 rows are for the stand-alone operator.
 
 #include <cstddef>
 #include <cstdint>
 
 #include "ops/bf16.h"
+#include "ops/fp16.h"
 #include "ops/tensor_view.h"
 
 namespace afd::ops {
 
-struct CombineRequest {
+template <typename T>
+struct BasicCombineRequest {
     size_t num_tokens = 0;
     size_t top_k = 0;
-    size_t num_shared = 0;              // Slots top_k ... top_k + num_shared - 1, weight 1.
-    const int32_t* topk_ids = nullptr;  // [num_tokens, top_k]; outside [0, num_experts) masks.
+    size_t num_shared = 0;  // Slots top_k ... top_k + num_shared - 1, weight 1.
+    // [num_tokens, top_k]; outside [0, num_experts) masks; null: no id masks.
+    const int32_t* topk_ids = nullptr;
     int64_t num_experts = 0;
     const float* topk_weights = nullptr;  // [num_tokens, top_k]
 
@@ -31,9 +35,11 @@ struct CombineRequest {
     size_t slot_stride_bytes = 0;
     const int32_t* row_index = nullptr;
 
-    Rows<Bf16> out;  // [num_tokens, hidden]; must not overlap the rows.
+    Rows<T> out;  // [num_tokens, hidden]; must not overlap the rows.
 };
+using CombineRequest = BasicCombineRequest<Bf16>;
 
 void combine(const CombineRequest& request);
+void combine(const BasicCombineRequest<Fp16>& request);
 
 }  // namespace afd::ops
