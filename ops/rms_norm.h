@@ -19,6 +19,12 @@ void rms_norm(Rows<const Bf16> x, const Bf16* gamma, float epsilon, Rows<Bf16> y
 void rms_norm_scaled(
     Rows<const Bf16> x, const Bf16* gamma, float epsilon, float scale, Rows<Bf16> y);
 
+// The same before its rounding, from bf16 or unrounded rows (quantised MLA).
+void rms_norm_scaled(
+    Rows<const Bf16> x, const Bf16* gamma, float epsilon, float scale, Rows<float> y);
+void rms_norm_scaled(
+    Rows<const float> x, const Bf16* gamma, float epsilon, float scale, Rows<float> y);
+
 // residual = (residual + delta) →bf16, one fp32 sum per element.
 void residual_add(Rows<const Bf16> delta, Rows<Bf16> residual);
 

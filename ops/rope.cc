@@ -82,6 +82,40 @@ Result<void> validate(const RopeConfig& config) {
     return {};
 }
 
+float widen(Bf16 value) {
+    return to_float(value);
+}
+
+float widen(float value) {
+    return value;
+}
+
+// cos and sin of the angles of half a row.
+template <typename A>
+struct HalfTurn {
+    const A* cos;
+    const A* sin;
+};
+
+// `emit(i, value)` gets element i of the result.
+template <typename T, typename A, typename Emit>
+void rotate(const T* x, size_t half, HalfTurn<A> first, HalfTurn<A> second, const Emit& emit) {
+    for (size_t i = 0; i < half; ++i) {
+        const float even = widen(x[2 * i]);
+        const float odd = widen(x[2 * i + 1]);
+        emit(i, even * widen(first.cos[i]) - odd * widen(first.sin[i]));
+        emit(i + half, odd * widen(second.cos[i]) + even * widen(second.sin[i]));
+    }
+}
+
+template <typename T>
+void rotate_full_width(const T* x, const Bf16* cos, const Bf16* sin, size_t dim, float* out) {
+    const size_t half = dim / 2;
+    const HalfTurn<Bf16> first{cos, sin};
+    const HalfTurn<Bf16> second{cos + half, sin + half};
+    rotate(x, half, first, second, [&](size_t i, float value) { out[i] = value; });
+}
+
 }  // namespace
 
 double yarn_mscale(double factor, double mscale) {
@@ -115,15 +149,17 @@ Result<RopeTable> RopeTable::make(const RopeConfig& config) {
 
 void rope(const Bf16* x, const RopeTable& table, size_t position, Bf16* out) {
     AFD_DASSERT(position < table.num_positions(), "position %zu", position);
-    const size_t half = table.dim() / 2;
-    const float* cos = table.cos(position);
-    const float* sin = table.sin(position);
-    for (size_t i = 0; i < half; ++i) {
-        const float even = to_float(x[2 * i]);
-        const float odd = to_float(x[2 * i + 1]);
-        out[i] = from_float(even * cos[i] - odd * sin[i]);
-        out[i + half] = from_float(odd * cos[i] + even * sin[i]);
-    }
+    const HalfTurn<float> turn{table.cos(position), table.sin(position)};
+    rotate(
+        x, table.dim() / 2, turn, turn, [&](size_t i, float value) { out[i] = from_float(value); });
+}
+
+void rope(const Bf16* x, const Bf16* cos, const Bf16* sin, size_t dim, float* out) {
+    rotate_full_width(x, cos, sin, dim, out);
+}
+
+void rope(const float* x, const Bf16* cos, const Bf16* sin, size_t dim, float* out) {
+    rotate_full_width(x, cos, sin, dim, out);
 }
 
 }  // namespace afd::ops

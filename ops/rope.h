@@ -66,4 +66,9 @@ class RopeTable {
 // Rotates one vector of table.dim() elements. x and out must not overlap.
 void rope(const Bf16* x, const RopeTable& table, size_t position, Bf16* out);
 
+// The rotation before its rounding, with one row [dim] each of full-width tables: out[i] takes
+// cos[i] and sin[i], the two halves of a row need not be equal. x and out must not overlap.
+void rope(const Bf16* x, const Bf16* cos, const Bf16* sin, size_t dim, float* out);
+void rope(const float* x, const Bf16* cos, const Bf16* sin, size_t dim, float* out);
+
 }  // namespace afd::ops

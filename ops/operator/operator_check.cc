@@ -108,6 +108,17 @@ void OperatorCheck::attribute(std::string_view name, double value) {
     require(value == value, std::string(name) + " is not a number");
 }
 
+void OperatorCheck::attribute(std::string_view name, std::string_view value) {
+    const AttributeSpec* spec = spec_.find_attribute(name);
+    AFD_ASSERT(spec != nullptr, "no attribute %s", std::string(name).c_str());
+    if (std::find(spec->words.begin(), spec->words.end(), value) != spec->words.end()) return;
+    std::string allowed;
+    for (const std::string_view word : spec->words) {
+        allowed += (allowed.empty() ? "" : ", ") + std::string(word);
+    }
+    fail(std::string(name) + " is \"" + std::string(value) + "\"; allowed are " + allowed);
+}
+
 void OperatorCheck::bind(std::string_view name, size_t size) {
     AFD_ASSERT(num_bindings_ < kBindingsMax, "%zu names", num_bindings_);
     bindings_[num_bindings_++] = {name, static_cast<int64_t>(size), name};

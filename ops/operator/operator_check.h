@@ -31,6 +31,7 @@ class OperatorCheck {
     // REQUIRES: the record has the attribute, of this kind (bool counts as integer 0 or 1).
     void attribute(std::string_view name, int64_t value);
     void attribute(std::string_view name, double value);
+    void attribute(std::string_view name, std::string_view value);
 
     // Presence, dtype, rank, contiguity. Sizes are judged by finish(), when all names are known.
     // A tensor not given is rank 0; an optional one with 0 elements counts as not given.

@@ -52,7 +52,7 @@ struct TensorSpec {
     std::string_view meaning;
 };
 
-enum class AttributeKind : uint8_t { kInt, kFloat, kBool, kInts };
+enum class AttributeKind : uint8_t { kInt, kFloat, kBool, kInts, kString };
 
 struct AttributeSpec {
     std::string_view name;  // The seed's, in snake_case.
@@ -63,6 +63,7 @@ struct AttributeSpec {
     int64_t least;
     int64_t most;
     std::string_view meaning;  // With choices: one clause a value, parted by "; ".
+    std::span<const std::string_view> words = {};  // Strings: the values allowed.
 };
 
 struct OperatorSpec {

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// PackedInt8Linear: an int8 weight matrix with one scale a column, and y = x · W of int8 rows.
+//
+// y[i, n] = float(Σ_k x[i, k] · W[k, n]) · row_scale[i] · column_scale[n], the products in that
+// order. The sum is an exact int32, so every numeric class gives the same bits.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/bf16.h"
+#include "ops/parallel.h"
+#include "ops/tensor_view.h"
+#include "ops/workspace.h"
+
+namespace afd::ops {
+
+// The largest depth whose sum of int8 products, each at most 2^14, fits an int32.
+inline constexpr size_t kInt8DepthMax = 131071;
+
+class PackedInt8Linear {
+  public:
+    // An absent matrix: empty() holds.
+    PackedInt8Linear() = default;
+
+    // Copies a matrix given as [depth, num_outputs].
+    // REQUIRES: both at least 1, depth at most kInt8DepthMax.
+    static PackedInt8Linear pack_transposed(Rows<const int8_t> weight);
+
+    bool empty() const { return num_outputs_ == 0; }
+    size_t num_outputs() const { return num_outputs_; }
+    size_t depth() const { return depth_; }
+    size_t num_panels() const;
+
+    // Panel `index`: [depth][kPanelColumns], the last one padded with zeros.
+    const int8_t* panel(size_t index) const;
+
+  private:
+    Workspace storage_;
+    size_t num_outputs_ = 0;
+    size_t depth_ = 0;
+};
+
+struct Int8Rows {
+    Rows<const int8_t> values;         // [num_rows, depth]
+    const float* row_scale = nullptr;  // [num_rows]
+};
+
+// Shapes: column_scale [num_outputs], y [num_rows, num_outputs]; y must not overlap x.
+void int8_linear(const Int8Rows& x,
+                 const PackedInt8Linear& weight,
+                 const float* column_scale,
+                 Rows<float> y,
+                 Parallel& parallel);
+
+// y →bf16.
+void int8_linear(const Int8Rows& x,
+                 const PackedInt8Linear& weight,
+                 const float* column_scale,
+                 Rows<Bf16> y,
+                 Parallel& parallel);
+
+}  // namespace afd::ops

@@ -1,0 +1,583 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/mla_prolog_v3.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "ops/cache_format.h"
+#include "tests/ops/mla_case.h"
+
+namespace afd::ops {
+namespace {
+
+using test::all_scenarios;
+using test::expect_same_bytes;
+using test::MlaCase;
+using test::MlaCaseOptions;
+using test::Tensor;
+
+AFD_FOR_EVERY_CLASS(MlaPrologV3Classes);
+
+bool applies(const MlaCaseOptions& options, const std::string& mode, bool merged) {
+    if (mode == "BSND" && merged) return false;
+    if (mode == "TND" && !merged) return false;
+    return options.kv != 3 || (mode != "PA_NZ" && mode != "PA_BLK_NZ");
+}
+
+// Calls body(options) for every scenario, cache mode and kind of axes that go together.
+template <typename Body>
+void for_every_combination(const Body& body) {
+    for (MlaCaseOptions options : all_scenarios()) {
+        for (const std::string_view mode : cache_mode_names()) {
+            for (const bool merged : {true, false}) {
+                if (!applies(options, std::string(mode), merged)) continue;
+                options.cache_mode = mode;
+                options.merged = merged;
+                body(options);
+            }
+        }
+    }
+}
+
+// Goal: the fast path is the operator. Oracle: the reference's plain loops, which have the order of
+// sums of class portable, so every byte of every output and cache must agree.
+// Covers: mla_prolog_v3 weight_quant_mode=0,1,2 kv_cache_quant_mode=0,1,2,3 query_quant_mode=0,1
+// Covers: mla_prolog_v3 cache_mode=PA_BSND,PA_NZ,PA_BLK_BSND,PA_BLK_NZ,BSND,TND
+// Covers: mla_prolog_v3 query_norm_flag=true ckvkr_repo_mode=0,1 quant_scale_repo_mode=0,1
+// Covers: mla_prolog_v3 qc_qr_scale=1.25 kc_scale=0.875 tile_size=16
+TEST(MlaPrologV3, EqualsTheReferenceInEveryScenarioCacheModeAndAxes) {
+    size_t num_combinations = 0;
+    for_every_combination([&](const MlaCaseOptions& options) {
+        MlaCase have(options);
+        MlaCase want(options);
+        have.run_portable();
+        want.run_reference();
+        expect_same_bytes(have, want);
+        ++num_combinations;
+    });
+    EXPECT_EQ(num_combinations, 5U * 10U + 3U * 6U);
+}
+
+// Bound for classes with other orders of sums: five rounding points to bf16 in series, each may
+// flip to its neighbour, 2^-8 of a value; int8 values may differ by 2. The reference is exact to
+// that order, so a wrong rounding point or index shows at once.
+TEST_P(MlaPrologV3Classes, StaysWithinRoundingOfTheReference) {
+    for (const MlaCaseOptions& options : all_scenarios()) {
+        MlaCase have(options);
+        MlaCase want(options);
+        SerialParallel serial;
+        have.run(GetParam(), serial);
+        want.run_reference();
+        const auto wanted = want.outputs();
+        size_t output = 0;
+        for (const auto& [name, tensor] : have.outputs()) {
+            const Tensor& other = *wanted[output++].tensor;
+            // A per-tile row holds three dtypes; the attention tests read it.
+            if (options.kv == 3 && tensor->dtype == DType::kInt8 && name[0] == 'k') continue;
+            double largest = 0;
+            for (size_t i = 0; i < other.size(); ++i) {
+                if (std::fabs(other.at(i)) < 1e30) {
+                    largest = std::max(largest, std::fabs(other.at(i)));
+                }
+            }
+            const double bound = tensor->dtype == DType::kInt8 ? 2.0 : 5.0 / 256.0 * largest;
+            for (size_t i = 0; i < tensor->size(); ++i) {
+                ASSERT_NEAR(tensor->at(i), other.at(i), bound)
+                    << name << "[" << i << "], " << label(options);
+            }
+        }
+    }
+}
+
+// Goal: scenario 000 is the decoder's own prolog. Method: the same layer through both. The decoder
+// has fp32 angles, so the second pair turns so slowly (theta 2^40) that its sine is exactly the
+// angle, a bf16 number, and its cosine 1; its odd elements are 2^20 times larger, so that the sines
+// matter. The first pair, which always turns by one a position, is fed zeros. Oracle: equal bits of
+// queries, rotated queries, query_norm and cache rows.
+TEST_P(MlaPrologV3Classes, HasTheBitsOfTheDecodersProlog) {
+    for (const size_t low_rank : {37u, 0u}) {
+        MlaCaseOptions options;
+        options.hcq = low_rank;
+        options.dr = 4;
+        MlaCase one(options);
+        const size_t head_cols = options.d + options.dr;
+        const auto shape_pairs = [](Tensor& w, size_t first) {
+            const size_t cols = w.shape[1];
+            for (size_t row = 0; row < w.shape[0]; ++row) {
+                Bf16* pairs = w.data<Bf16>() + row * cols + first;
+                pairs[0] = pairs[1] = Bf16{0};
+                pairs[3] = from_float(to_float(pairs[3]) * 0x1p20f);
+            }
+        };
+        for (size_t head = 0; head < options.n; ++head) {
+            shape_pairs(one.weight_uq_qr, head * head_cols + options.d);
+        }
+        shape_pairs(one.weight_dkv_kr, options.hckv);
+
+        const RopeTable table =
+            RopeTable::make({.dim = 4, .theta = 0x1p40, .num_positions = 256, .yarn = {}}).value();
+        const size_t num_tokens = options.b * options.s;
+        std::vector<int32_t> positions;
+        bool turns = false;
+        for (size_t t = 0; t < num_tokens; ++t) {
+            positions.push_back(static_cast<int32_t>(t * 17));
+            for (size_t i = 0; i < 4; ++i) {
+                const float cos = table.cos(t * 17)[i % 2];
+                const float sin = table.sin(t * 17)[i % 2];
+                one.rope_cos.data<Bf16>()[t * 4 + i] = from_float(cos);
+                one.rope_sin.data<Bf16>()[t * 4 + i] = from_float(sin);
+                if (i % 2 == 0) continue;
+                ASSERT_EQ(to_float(from_float(cos)), cos);
+                ASSERT_EQ(to_float(from_float(sin)), sin);
+                turns = turns || sin != 0.0f;
+            }
+        }
+        ASSERT_TRUE(turns);
+
+        const MlaPrologV3Request r = one.request();
+        SerialParallel serial;
+        const MlaPrologV3Weights packed = pack_mla_prolog_v3(r, GetParam()).value();
+        MlaWeights weights;
+        weights.shape = packed.shape;
+        const auto matrix = [&](const Tensor& w) {
+            return PackedLinear::pack_transposed(make_rows(w.data<Bf16>(), w.shape[0], w.shape[1]),
+                                                 GetParam());
+        };
+        if (low_rank != 0) weights.weight_dq = matrix(one.weight_dq);
+        weights.weight_uq_qr = matrix(one.weight_uq_qr);
+        weights.weight_dkv_kr = matrix(one.weight_dkv_kr);
+        for (size_t head = 0; head < options.n; ++head) {
+            weights.weight_uk.push_back(PackedLinear::pack_transposed(
+                make_rows(one.weight_uk.data<Bf16>() + head * options.d * options.hckv,
+                          options.d,
+                          options.hckv),
+                GetParam()));
+        }
+        const auto values = [](const Tensor& tensor) {
+            return std::vector<Bf16>(tensor.data<Bf16>(), tensor.data<Bf16>() + tensor.size());
+        };
+        weights.rmsnorm_gamma_cq = values(one.rmsnorm_gamma_cq);
+        weights.rmsnorm_gamma_ckv = values(one.rmsnorm_gamma_ckv);
+        weights.qc_qr_scale = r.qc_qr_scale;
+        weights.kc_scale = r.kc_scale;
+
+        MlaCase two = one;
+        const auto rows = [&](Tensor& tensor) {
+            return make_rows(tensor.data<Bf16>(), num_tokens, tensor.size() / num_tokens);
+        };
+        const Workspace workspace(mla_prolog_workspace_bytes(weights.shape, num_tokens));
+        const AttentionBatch batch{
+            num_tokens, positions.data(), two.cache_index.data<int64_t>(), nullptr};
+        const LatentCache cache{two.kv_cache.data<Bf16>(),
+                                two.kr_cache.data<Bf16>(),
+                                options.block_num * options.block_size};
+        ASSERT_TRUE(mla_prolog({.weights = &weights,
+                                .rope = &table,
+                                .token_x = rows(two.token_x),
+                                .batch = batch,
+                                .cache = cache,
+                                .query = rows(two.query),
+                                .query_rope = rows(two.query_rope),
+                                .query_norm = low_rank != 0 ? rows(two.query_norm) : Rows<Bf16>{}},
+                               workspace.bytes(),
+                               serial)
+                        .ok());
+        one.run(GetParam(), serial);
+        expect_same_bytes(one, two);
+    }
+}
+
+// Goal: row invariance, the promise that batching and threads change nothing. Oracle: each token
+// alone.
+TEST_P(MlaPrologV3Classes, GivesATokenTheSameBitsInEveryBatch) {
+    for (const MlaCaseOptions& scenario : all_scenarios()) {
+        MlaCaseOptions all = scenario;
+        all.b = 1;
+        all.s = 6;
+        const MlaCase source(all);
+        test::expect_row_invariant(6, [&](std::span<const size_t> rows, Parallel& parallel) {
+            MlaCaseOptions picked = all;
+            picked.s = rows.size();
+            picked.block_num = rows.size();
+            MlaCase some(picked);
+            const auto pick = [&](const Tensor& from, Tensor& to) {
+                const size_t bytes = from.bytes.size() / 6;
+                for (size_t i = 0; i < rows.size() && bytes != 0; ++i) {
+                    std::memcpy(&to.bytes[i * bytes], &from.bytes[rows[i] * bytes], bytes);
+                }
+            };
+            pick(source.token_x, some.token_x);
+            pick(source.rope_sin, some.rope_sin);
+            pick(source.rope_cos, some.rope_cos);
+            pick(source.dequant_scale_x, some.dequant_scale_x);
+            for (size_t i = 0; i < rows.size(); ++i) {
+                some.cache_index.data<int64_t>()[i] = static_cast<int64_t>(i);
+            }
+            some.run(GetParam(), parallel);
+            std::vector<uint32_t> bits;
+            for (size_t i = 0; i < rows.size(); ++i) {
+                for (const auto& [name, tensor] : some.outputs()) {
+                    const bool is_cache = name[0] == 'k';
+                    const size_t count =
+                        is_cache ? picked.block_num * picked.block_size : rows.size();
+                    const size_t bytes = tensor->bytes.size() / count;
+                    for (size_t byte = 0; byte < bytes; ++byte) {
+                        bits.push_back(static_cast<uint32_t>(tensor->bytes[i * bytes + byte]));
+                    }
+                }
+            }
+            return bits;
+        });
+    }
+}
+
+// Goal: FRACTAL_NZ weights mean the same matrices. Oracle: the row-major ones, equal bits.
+TEST(MlaPrologV3, TakesWeightsAsFractalNz) {
+    for (MlaCaseOptions options : all_scenarios()) {
+        MlaCase plain(options);
+        options.nz_weights = true;
+        MlaCase fractal(options);
+        MlaCase by_reference(options);
+        plain.run_portable();
+        fractal.run_portable();
+        by_reference.run_reference();
+        expect_same_bytes(fractal, plain);
+        expect_same_bytes(by_reference, plain);
+    }
+}
+
+// Covers: mla_prolog_v3 query_norm_flag=false weight_dq=null tile_size=1,8,32,64
+TEST(MlaPrologV3, EqualsTheReferenceForOtherSizesAndOptions) {
+    std::vector<MlaCaseOptions> cases;
+    for (MlaCaseOptions options : all_scenarios()) {
+        options.query_norm = false;
+        options.smooth = false;
+        cases.push_back(options);
+        options.b = options.s = options.he = options.hcq = options.n = options.d = 1;
+        options.hckv = 32;
+        options.dr = 2;
+        cases.push_back(options);
+        options.b = 2;
+        options.s = 13;
+        options.he = 131;
+        options.hcq = 17;
+        options.hckv = 96;
+        options.n = 7;
+        options.dr = 6;
+        options.block_num = 31;
+        options.tile_size = 8;
+        options.query_norm = options.smooth = true;
+        cases.push_back(options);
+        options.tile_size = 32;
+        cases.push_back(options);
+    }
+    for (const int64_t tile_size : {1, 64}) {
+        MlaCaseOptions options = all_scenarios().back();
+        options.tile_size = tile_size;
+        cases.push_back(options);
+    }
+    MlaCaseOptions no_low_rank;
+    no_low_rank.hcq = 0;
+    cases.push_back(no_low_rank);
+    for (const MlaCaseOptions& options : cases) {
+        MlaCase have(options);
+        MlaCase want(options);
+        have.run_portable();
+        want.run_reference();
+        expect_same_bytes(have, want);
+    }
+}
+
+// Covers: mla_prolog_v3 smooth_scales_cq=[1] dequant_scale_x=[T] k_nope_clip_alpha=null
+TEST(MlaPrologV3, TakesTheOtherShapesOfScales) {
+    MlaCaseOptions options = all_scenarios().back();
+    MlaCase have(options);
+    have.smooth_scales_cq = test::positive_tensor({1}, 5, 1.0f);
+    have.dequant_scale_x.shape = {options.b * options.s};
+    have.k_nope_clip_alpha = Tensor();
+    MlaCase want = have;
+    have.run_portable();
+    want.run_reference();
+    expect_same_bytes(have, want);
+    // Without a clip factor nothing is clipped.
+    MlaCase one = have;
+    one.k_nope_clip_alpha = Tensor(DType::kFp32, {1});
+    *one.k_nope_clip_alpha.data<float>() = 1.0f;
+    one.run_portable();
+    expect_same_bytes(have, one);
+}
+
+// Goal: every mode puts a token's row where the seed says. Method: the same tokens through PA_BSND
+// with rows counted by hand, and through the other modes. Oracle: the same rows byte by byte.
+TEST(MlaPrologV3, PutsTheSameRowsInEveryCacheMode) {
+    for (const int64_t kv : {0, 2}) {
+        for (const bool merged : {true, false}) {
+            for (const std::string mode : {"PA_BLK_BSND", "PA_BLK_NZ", "PA_NZ", "BSND", "TND"}) {
+                MlaCaseOptions options;
+                options.weight = kv == 2 ? 1 : 0;
+                options.kv = kv;
+                options.merged = merged;
+                options.cache_mode = mode;
+                if (!applies(options, mode, merged)) continue;
+                MlaCase other(options);
+                other.run_portable();
+                options.cache_mode = "PA_BSND";
+                MlaCase plain(options);
+                std::vector<size_t> row_of(options.b * options.s);
+                size_t entry = 0;
+                size_t begin = 0;
+                for (size_t b = 0; b < options.b; ++b) {
+                    size_t end = (b + 1) * options.s;
+                    if (other.actual_seq_len.size() != 0) {
+                        end = static_cast<size_t>(other.actual_seq_len.data<int32_t>()[b]);
+                    }
+                    for (size_t t = begin; t < end; ++t) {
+                        if (mode == "BSND" || mode == "TND") {
+                            row_of[t] = t;
+                        } else if (mode == "PA_NZ") {
+                            row_of[t] = static_cast<size_t>(other.cache_index.data<int64_t>()[t]);
+                        } else {
+                            const size_t block = entry + (t - begin) / options.block_size;
+                            row_of[t] =
+                                static_cast<size_t>(other.cache_index.data<int64_t>()[block]) *
+                                    options.block_size +
+                                (t - begin) % options.block_size;
+                        }
+                        plain.cache_index.data<int64_t>()[t] = static_cast<int64_t>(row_of[t]);
+                    }
+                    entry += (end - begin + options.block_size - 1) / options.block_size;
+                    begin = end;
+                }
+                plain.run_portable();
+                const auto same = [&](const Tensor& a, const Tensor& b) {
+                    const size_t bytes = b.shape[3] * size_of(b.dtype);
+                    const bool nz = mode == "PA_NZ" || mode == "PA_BLK_NZ";
+                    for (const size_t row : row_of) {
+                        for (size_t i = 0; i < bytes; ++i) {
+                            const size_t height = options.block_size;
+                            const size_t at = nz ? row / height * height * bytes +
+                                                       i / 32 * height * 32 + row % height * 32 +
+                                                       i % 32
+                                                 : row * bytes + i;
+                            ASSERT_EQ(a.bytes[at], b.bytes[row * bytes + i]) << mode << " " << row;
+                        }
+                    }
+                };
+                same(other.kv_cache, plain.kv_cache);
+                same(other.kr_cache, plain.kr_cache);
+            }
+        }
+    }
+}
+
+// Covers: mla_prolog_v3 cache_index=-1,duplicate
+TEST(MlaPrologV3, SkipsIndexMinusOneAndLetsTheLastOfEqualIndicesWin) {
+    for (const MlaCaseOptions& options : all_scenarios()) {
+        MlaCase base(options);
+        int64_t* index = base.cache_index.data<int64_t>();
+        const size_t num_tokens = options.b * options.s;
+        MlaCase skipping = base;
+        // Token 4 shares the row of the last token, token 7 has none.
+        index[num_tokens - 1] = index[4];
+        index[7] = -1;
+        MlaCase have = base;
+        have.run_portable();
+        // Oracle: a run in which the losers write nothing.
+        skipping.cache_index = base.cache_index;
+        skipping.cache_index.data<int64_t>()[4] = -1;
+        skipping.run_reference();
+        expect_same_bytes(have, skipping);
+        MlaCase none = base;
+        for (size_t t = 0; t < num_tokens; ++t) none.cache_index.data<int64_t>()[t] = -1;
+        const std::vector<std::byte> before = none.kv_cache.bytes;
+        none.run_portable();
+        EXPECT_TRUE(none.kv_cache.bytes == before);
+    }
+}
+
+TEST(MlaPrologV3, SkipsTheTokensOfBlocksMinusOne) {
+    MlaCaseOptions options;
+    options.cache_mode = "PA_BLK_BSND";
+    options.merged = false;
+    MlaCase have(options);
+    have.cache_index.data<int64_t>()[1] = -1;  // Tokens 4 of the first sequence.
+    MlaCase all(options);
+    have.run_portable();
+    all.run_portable();
+    const size_t row_bytes = options.hckv * 2;
+    const auto skipped = static_cast<size_t>(all.cache_index.data<int64_t>()[1]);
+    for (size_t row = 0; row < options.block_num * options.block_size; ++row) {
+        const bool is_skipped = row / options.block_size == skipped;
+        const std::byte* want = is_skipped ? nullptr : all.kv_cache.bytes.data() + row * row_bytes;
+        for (size_t i = 0; i < row_bytes; ++i) {
+            ASSERT_EQ(have.kv_cache.bytes[row * row_bytes + i],
+                      is_skipped ? std::byte{0x7f} : want[i]);
+        }
+    }
+}
+
+// Covers: mla_prolog_v3 T=0 B=0 S=0
+TEST(MlaPrologV3, AcceptsNoTokens) {
+    for_every_combination([](MlaCaseOptions options) {
+        for (const bool no_batch : {true, false}) {
+            options.b = no_batch ? 0 : 2;
+            options.s = no_batch ? 5 : 0;
+            if (options.cache_mode.starts_with("PA_BLK")) {
+                options.b = options.merged ? 1 : options.b;
+                options.s = options.merged ? 0 : options.s;
+            }
+            MlaCase none(options);
+            const std::vector<std::byte> before = none.kv_cache.bytes;
+            none.run_portable();
+            none.run_reference();
+            EXPECT_TRUE(none.kv_cache.bytes == before);
+        }
+    });
+}
+
+// Goal: section 9's special rows. A head of zeros has scale 1; a token with NaN has NaN scales and
+// int8 zeros, in its tiles too; its neighbours do not notice.
+TEST(MlaPrologV3, QuantisesZerosAndNaNAsWritten) {
+    MlaCaseOptions options = all_scenarios().back();
+    MlaCase plain(options);
+    plain.run_portable();
+    MlaCase special(options);
+    float* x_scale = special.dequant_scale_x.data<float>();
+    x_scale[2] = std::numeric_limits<float>::quiet_NaN();
+    // Head 1 of every token is zero.
+    for (size_t i = 0; i < options.d * options.hckv; ++i) {
+        special.weight_uk.data<Bf16>()[options.d * options.hckv + i] = Bf16{0};
+    }
+    MlaCase by_reference = special;
+    special.run_portable();
+    by_reference.run_reference();
+    const float* scales = special.dequant_scale_q_nope.data<float>();
+    EXPECT_EQ(scales[1], 1.0f);
+    EXPECT_TRUE(std::isnan(scales[2 * options.n]));
+    EXPECT_TRUE(std::isnan(special.dequant_scale_q_norm.data<float>()[2]));
+    for (size_t i = 0; i < options.hckv; ++i) {
+        EXPECT_EQ(special.query.data<int8_t>()[options.hckv + i], 0);
+        EXPECT_EQ(special.query.data<int8_t>()[2 * options.n * options.hckv + i], 0);
+    }
+    const size_t row_bytes = special.kv_cache.shape[3];
+    const auto row = static_cast<size_t>(special.cache_index.data<int64_t>()[2]);
+    const std::byte* nan_row = special.kv_cache.bytes.data() + row * row_bytes;
+    float tile_scale = 0;
+    std::memcpy(&tile_scale, nan_row + options.hckv + 2 * options.dr, sizeof tile_scale);
+    EXPECT_TRUE(std::isnan(tile_scale));
+    EXPECT_EQ(nan_row[0], std::byte{0});
+    const auto neighbour = static_cast<size_t>(special.cache_index.data<int64_t>()[3]);
+    EXPECT_EQ(std::memcmp(special.kv_cache.bytes.data() + neighbour * row_bytes,
+                          plain.kv_cache.bytes.data() + neighbour * row_bytes,
+                          row_bytes),
+              0);
+    EXPECT_EQ(std::memcmp(special.query.bytes.data(), by_reference.query.bytes.data(), 1), 0);
+}
+
+// Goal: one dequantisation serves both parts of a score (the reason for scaled query_rope).
+// Method: with scenario 211, the exact score of a token and a cache row from the quantised outputs,
+// (Σ q·ckv_int8 + (query_rope·kr)) · dequant_scale_q_nope / quant_scale_ckv. Oracle: the same score
+// from scenario 200 on the same inputs, within the quantisation errors (1/127 of each factor's
+// largest value) that the sum can gather.
+TEST(MlaPrologV3, ScalesTheRotatedQueryForOneDequantisation) {
+    MlaCaseOptions options;
+    options.weight = 2;
+    MlaCase plain(options);
+    options.kv = 1;
+    options.query = 1;
+    MlaCase quantised(options);
+    *quantised.quant_scale_ckv.data<float>() = 30.0f;
+    plain.run_portable();
+    quantised.run_portable();
+    const size_t latent = options.hckv;
+    const size_t dim = options.dr;
+    for (size_t place = 0; place < options.b * options.s * options.n; ++place) {
+        const auto row = static_cast<size_t>(plain.cache_index.data<int64_t>()[place / options.n]);
+        double exact = 0;
+        double magnitude = 0;
+        double have = 0;
+        for (size_t i = 0; i < latent; ++i) {
+            const double product =
+                plain.query.at(place * latent + i) * plain.kv_cache.at(row * latent + i);
+            exact += product;
+            magnitude += std::fabs(product);
+            have +=
+                quantised.query.at(place * latent + i) * quantised.kv_cache.at(row * latent + i);
+        }
+        for (size_t i = 0; i < dim; ++i) {
+            const double product =
+                plain.query_rope.at(place * dim + i) * plain.kr_cache.at(row * dim + i);
+            exact += product;
+            magnitude += std::fabs(product);
+            have += quantised.query_rope.at(place * dim + i) * quantised.kr_cache.at(row * dim + i);
+        }
+        have *= quantised.dequant_scale_q_nope.at(place) / 30.0;
+        EXPECT_NEAR(have, exact, 0.05 * magnitude) << place;
+    }
+}
+
+// The seed's example: B 8, S 2, He 7168, Hcq 1536, Hckv 512, N 32, D 128, Dr 64, 64 blocks of 128.
+// Every token through the fast path; the reference takes the first two, which row invariance makes
+// as good.
+void check_seed_example(MlaCaseOptions options) {
+    options.merged = false;
+    options.nz_weights = true;
+    options.b = 8;
+    options.s = 2;
+    options.he = 7168;
+    options.hcq = 1536;
+    options.hckv = 512;
+    options.n = 32;
+    options.d = 128;
+    options.dr = 64;
+    options.block_num = 64;
+    options.block_size = 128;
+    options.tile_size = 128;
+    MlaCase all(options);
+    if (options.kv == 3) {
+        EXPECT_EQ(all.kv_cache.shape[3], 656U);
+    }
+    MlaCase two = all;
+    all.run_portable();
+    two.o.b = 1;
+    for (Tensor* tensor : {&two.token_x, &two.rope_sin, &two.rope_cos, &two.cache_index}) {
+        tensor->shape[0] = 1;
+    }
+    for (Tensor* tensor : {&two.query, &two.query_rope, &two.query_norm}) tensor->shape[0] = 1;
+    for (Tensor* tensor :
+         {&two.dequant_scale_x, &two.dequant_scale_q_nope, &two.dequant_scale_q_norm}) {
+        if (tensor->shape.size() != 0) tensor->shape[0] = 2;
+    }
+    two.run_reference();
+    const auto wanted = two.outputs();
+    size_t output = 0;
+    for (const auto& [name, tensor] : all.outputs()) {
+        const Tensor& want = *wanted[output++].tensor;
+        if (name[0] != 'k') {
+            const size_t bytes = tensor->bytes.size() / 8;
+            EXPECT_EQ(std::memcmp(tensor->bytes.data(), want.bytes.data(), bytes), 0) << name;
+            continue;
+        }
+        const size_t row_bytes = tensor->bytes.size() / (64 * 128);
+        for (size_t t = 0; t < 2; ++t) {
+            const auto row = static_cast<size_t>(all.cache_index.data<int64_t>()[t]);
+            EXPECT_TRUE(row_bytes == 0 || std::memcmp(&tensor->bytes[row * row_bytes],
+                                                      &want.bytes[row * row_bytes],
+                                                      row_bytes) == 0)
+                << name;
+        }
+    }
+}
+
+TEST(MlaPrologV3, RunsTheSeedsExample) {
+    check_seed_example({});
+}
+
+TEST(MlaPrologV3, RunsTheSeedsExampleFullyQuantisedWithTileRowsOf656Bytes) {
+    check_seed_example(all_scenarios().back());
+}
+
+}  // namespace
+}  // namespace afd::ops
