@@ -32,10 +32,17 @@ uint64_t draw_instance_id() {
     return id;
 }
 
-control::Geometry instance_geometry(const Config& config) {
+// Two micro-batches keep both sides at work. Where the experts are local, or cores are short, there
+// is nothing to overlap, and one larger micro-batch costs less.
+uint32_t num_micro_batches(const Config& config, const CpuPlan& cpus) {
+    if (config.micro_batches != 0) return static_cast<uint32_t>(config.micro_batches);
+    return config.num_ffn_workers() == 0 || cpus.oversubscribed ? 1 : 2;
+}
+
+control::Geometry instance_geometry(const Config& config, const CpuPlan& cpus) {
     control::Geometry geometry;
     geometry.set_num_sessions(config.num_attention_workers());
-    geometry.set_num_micro_batches(static_cast<uint32_t>(config.micro_batches));
+    geometry.set_num_micro_batches(num_micro_batches(config, cpus));
     geometry.set_micro_batch_size(static_cast<uint32_t>(config.micro_batch_size));
     geometry.set_num_ffn_workers(config.num_ffn_workers());
     return geometry;
@@ -120,7 +127,7 @@ Result<> Afdd::plan() {
 
 Result<> Afdd::create_segments() {
     AFD_ASSIGN(const schedule::Geometry geometry,
-               make_geometry(model_->config(), instance_geometry(config_)));
+               make_geometry(model_->config(), instance_geometry(config_, cpus_)));
     AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
     AFD_ASSIGN(schedule::InstanceSegments segments,
                schedule::InstanceSegments::create(segment_prefix_, layout, identity_));
@@ -135,7 +142,7 @@ control::Welcome Afdd::common_welcome() const {
     control::Welcome welcome;
     welcome.set_instance(config_.instance);
     welcome.set_segment_prefix(segment_prefix_);
-    *welcome.mutable_geometry() = instance_geometry(config_);
+    *welcome.mutable_geometry() = instance_geometry(config_, cpus_);
     welcome.set_model_dir(model_->directory());
     welcome.set_numeric_class(std::string(ops::name_of(numeric_class_)));
     welcome.set_topology(config_.topology);

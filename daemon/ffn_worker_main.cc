@@ -46,6 +46,9 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
     const std::unique_ptr<ThreadPool> threads = make_thread_pool(welcome);
     AFD_ASSIGN(const ops::ExpertTable experts, load_shard(setup, rank, *threads));
     AFD_ASSIGN(const schedule::FfnPolicy policy, schedule::parse_ffn_policy(welcome.ffn_policy()));
+    // With more data threads than cores a wait for further sessions gains nothing: they come while
+    // this thread waits for a core.
+    const bool never_gathers = policy == schedule::FfnPolicy::kGather && welcome.oversubscribed();
     FfnLoop loop({.transport = transport.get(),
                   .layout = &setup.layout,
                   .placement = &setup.placement,
@@ -56,7 +59,7 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
                  {.policy = policy,
                   .num_sessions = setup.layout.geometry.num_sessions,
                   .num_micro_batches = setup.layout.geometry.num_micro_batches,
-                  .deadline_us = welcome.gather_us()},
+                  .deadline_us = never_gathers ? 0 : welcome.gather_us()},
                  make_wait(welcome, transport->doorbell()));
 
     control::Ready ready;
