@@ -40,7 +40,7 @@ std::vector<std::string> worker_row(const Worker& worker) {
             or_dash(worker.state()),
             is_attention ? std::to_string(worker.num_sequences()) : "-",
             kv,
-            std::to_string(worker.num_tokens()),
+            std::to_string(worker.num_tokens()) + (is_attention ? "" : " rows"),
             std::to_string(worker.num_rounds()),
             std::to_string(worker.num_restarts()),
             is_alive ? duration_text(worker.heartbeat_age_ms()) : "-",

@@ -207,7 +207,7 @@ TEST(Afdctl, StatusIsATable) {
               "HEARTBEAT      UP\n"
               "attention      0  4101  ready        2  128/8192 (1%)    8123   33000         0  "
               "     4 ms  3m 10s\n"
-              "ffn            0     -  back-off     -              -       0       0         3  "
+              "ffn            0     -  back-off     -              -  0 rows       0         3  "
               "        -       -\n"
               "\n"
               "wait      attention 0 (pid 4101) waits for ffn 0, micro-batch 1, layer 3\n");
