@@ -5,13 +5,11 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <optional>
 
 #include "daemon/attention_loop.h"
-#include "daemon/logging.h"
 #include "daemon/worker_control.h"
-#include "daemon/worker_options.h"
+#include "daemon/worker_program.h"
 #include "daemon/worker_setup.h"
 #include "model/expert_weights.h"
 #include "ops/fused_moe/grouped_experts.h"
@@ -155,30 +153,9 @@ Result<> serve(WorkerControl& control, uint32_t session) {
     return {};
 }
 
-int run(int argc, char** argv) {
-    int exit_code = EXIT_SUCCESS;
-    const auto options = parse_worker_options(argc, argv, "attention", &exit_code);
-    if (!options) return exit_code;
-    set_up_logging(
-        "attention-" + std::to_string(options->index), options->log_level, options->log_format);
-    auto control = WorkerControl::connect({.role = control::ATTENTION,
-                                           .index = options->index,
-                                           .control_socket = options->control_socket});
-    if (!control.ok()) {
-        std::fprintf(stderr, "afd-attention-worker: %s\n", control.error().message.c_str());
-        return kExitWorkerFailed;
-    }
-    control.value()->start();
-    if (const auto served = serve(*control.value(), options->index); !served.ok()) {
-        control.value()->fail(served.error());
-    }
-    control.value()->finish();
-    return EXIT_SUCCESS;
-}
-
 }  // namespace
 }  // namespace afd::daemon
 
 int main(int argc, char** argv) {
-    return afd::daemon::run(argc, argv);
+    return afd::daemon::run_worker(argc, argv, afd::control::ATTENTION, afd::daemon::serve);
 }
