@@ -77,6 +77,12 @@ Result<> check_caches(const MlaPrologV3Request& r, const MlaPrologV3Plan& plan) 
                           " bytes; cache_mode " + mode + " needs a multiple of 32");
         }
     }
+    for (size_t axis = 0; axis + 1 < rank && r.kr_cache.num_elements() != 0; ++axis) {
+        if (r.kr_cache.shape[axis] == r.kv_cache.shape[axis]) continue;
+        return refuse("kr_cache has " + std::to_string(r.kr_cache.shape[axis]) + " on axis " +
+                      std::to_string(axis) + "; it must be as kv_cache, " +
+                      std::to_string(r.kv_cache.shape[axis]));
+    }
     if (plan.kv_quant != KvQuant::kPerTile) return {};
     if (is_nz(plan.cache_mode)) {
         return refuse("cache_mode is " + mode +
