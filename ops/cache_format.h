@@ -42,6 +42,9 @@ constexpr bool is_block_indexed(CacheMode mode) {
     return mode == CacheMode::kPaBlkBsnd || mode == CacheMode::kPaBlkNz;
 }
 
+// The values of kv_cache_quant_mode.
+enum class KvQuant : int64_t { kNone = 0, kPerTensor = 1, kPerChannel = 2, kPerTile = 3 };
+
 // One cache tensor as numbered rows of `row_bytes` bytes.
 struct CacheRows {
     static constexpr size_t kColumnBytes = 32;

@@ -3,48 +3,16 @@
 #include "ops/mla_attention.h"
 
 #include <algorithm>
-#include <limits>
 #include <string>
 
 #include "ops/cpu/kernels.h"
+#include "ops/head_attention.h"
 #include "ops/panel_loop.h"
 #include "ops/workspace.h"
 #include "proto/check.h"
 
 namespace afd::ops {
 namespace {
-
-// Heads of one token that a task takes: they share the cache rows that it reads.
-constexpr size_t kHeadsPerTask = 8;
-
-size_t padded_latent(const MlaShape& s) {
-    return div_up(s.kv_lora_rank, 32) * 32;
-}
-
-// One thread's state of kHeadsPerTask heads.
-struct HeadScratch {
-    float* scores;  // [heads][kAttentionBlock]
-    Bf16* p;        // [heads][kAttentionBlock]
-    float* o;       // [heads][padded latent]
-    float maximum[kHeadsPerTask];
-    float sum[kHeadsPerTask];
-    float alpha[kHeadsPerTask];
-};
-
-size_t head_scratch_bytes(const MlaShape& s) {
-    return workspace_bytes_of<float>(kHeadsPerTask * kAttentionBlock) +
-           workspace_bytes_of<Bf16>(kHeadsPerTask * kAttentionBlock) +
-           workspace_bytes_of<float>(kHeadsPerTask * padded_latent(s));
-}
-
-HeadScratch take_head_scratch(const MlaShape& s, std::span<std::byte> bytes) {
-    WorkspaceCursor cursor(bytes);
-    HeadScratch scratch{};
-    scratch.scores = cursor.take<float>(kHeadsPerTask * kAttentionBlock);
-    scratch.p = cursor.take<Bf16>(kHeadsPerTask * kAttentionBlock);
-    scratch.o = cursor.take<float>(kHeadsPerTask * padded_latent(s));
-    return scratch;
-}
 
 Result<void> check_batch(const MlaAttentionRequest& request) {
     const int64_t num_blocks = static_cast<int64_t>(request.cache.num_slots / kAttentionBlock);
@@ -79,46 +47,42 @@ void attend(const MlaAttentionRequest& request,
     const MlaShape& s = request.weights->shape;
     const size_t latent = s.kv_lora_rank;
     const size_t rope_dim = s.qk_rope_head_dim;
-    const size_t o_stride = padded_latent(s);
-    std::fill_n(scratch.maximum, num_heads, -std::numeric_limits<float>::infinity());
-    std::fill_n(scratch.sum, num_heads, 0.0f);
-    std::fill_n(scratch.o, num_heads * o_stride, 0.0f);
-    const size_t num_positions = static_cast<size_t>(request.batch.positions[t]) + 1;
-    for (size_t first = 0; first < num_positions; first += kAttentionBlock) {
-        const size_t count = std::min(kAttentionBlock, num_positions - first);
-        const auto block =
-            static_cast<size_t>(request.batch.block_tables[t][first / kAttentionBlock]);
-        const Bf16* ckv = request.cache.ckv + block * kAttentionBlock * latent;
-        const Bf16* kr = request.cache.kr + block * kAttentionBlock * rope_dim;
+    const size_t o_stride = padded_latent(latent);
+    const auto row_of_block = [&](size_t first) {
+        const int32_t block = request.batch.block_tables[t][first / kAttentionBlock];
+        return static_cast<size_t>(block) * kAttentionBlock;
+    };
+    const auto score = [&](size_t first, size_t count) {
         kernels.scores({.query = request.query.row(t) + first_head * latent,
                         .query_rope = request.query_rope.row(t) + first_head * rope_dim,
                         .query_stride = latent,
                         .query_rope_stride = rope_dim,
                         .num_heads = num_heads,
-                        .ckv = ckv,
-                        .kr = kr,
+                        .ckv = request.cache.ckv + row_of_block(first) * latent,
+                        .kr = request.cache.kr + row_of_block(first) * rope_dim,
                         .latent = latent,
                         .rope = rope_dim,
                         .num_positions = count,
                         .scale = request.weights->softmax_scale,
                         .scores = scratch.scores});
-        for (size_t h = 0; h < num_heads; ++h) {
-            kernels.softmax_step(scratch.scores + h * kAttentionBlock,
-                                 count,
-                                 &scratch.maximum[h],
-                                 &scratch.sum[h],
-                                 &scratch.alpha[h],
-                                 scratch.p + h * kAttentionBlock);
-        }
+    };
+    const auto accumulate = [&](size_t first, size_t count) {
         kernels.accumulate({.p = scratch.p,
                             .alpha = scratch.alpha,
                             .num_heads = num_heads,
-                            .ckv = ckv,
+                            .ckv = request.cache.ckv + row_of_block(first) * latent,
                             .latent = latent,
                             .num_positions = count,
                             .o = scratch.o,
                             .o_stride = o_stride});
-    }
+    };
+    attend_positions(static_cast<size_t>(request.batch.positions[t]) + 1,
+                     num_heads,
+                     latent,
+                     kernels,
+                     scratch,
+                     score,
+                     accumulate);
     for (size_t h = 0; h < num_heads; ++h) {
         kernels.finish(scratch.o + h * o_stride,
                        scratch.sum[h],
@@ -164,7 +128,7 @@ size_t mla_attention_workspace_bytes(const MlaShape& s,
                                      size_t num_tokens_max,
                                      unsigned num_threads) {
     return workspace_bytes_of<Bf16>(num_tokens_max * s.num_heads * s.kv_lora_rank) +
-           num_threads * head_scratch_bytes(s);
+           num_threads * head_scratch_bytes(s.kv_lora_rank);
 }
 
 Result<void> mla_attention(const MlaAttentionRequest& request,
@@ -181,18 +145,19 @@ Result<void> mla_attention(const MlaAttentionRequest& request,
     const size_t latent_cols = s.num_heads * s.kv_lora_rank;
     const Rows<Bf16> latent =
         make_rows(cursor.take<Bf16>(num_tokens * latent_cols), num_tokens, latent_cols);
-    std::byte* scratch = cursor.take<std::byte>(parallel.num_threads() * head_scratch_bytes(s));
+    const size_t thread_bytes = head_scratch_bytes(s.kv_lora_rank);
+    std::byte* scratch = cursor.take<std::byte>(parallel.num_threads() * thread_bytes);
 
     const size_t tasks_per_token = div_up(s.num_heads, kHeadsPerTask);
     const auto attend_task = [&](size_t task, unsigned thread) {
         const size_t first_head = task % tasks_per_token * kHeadsPerTask;
-        std::byte* own = scratch + thread * head_scratch_bytes(s);
+        WorkspaceCursor own({scratch + thread * thread_bytes, thread_bytes});
         attend(request,
                kernels,
                task / tasks_per_token,
                first_head,
                std::min(kHeadsPerTask, s.num_heads - first_head),
-               take_head_scratch(s, {own, head_scratch_bytes(s)}),
+               take_head_scratch(s.kv_lora_rank, own),
                latent);
     };
     const auto expand_task = [&](size_t head, unsigned) {

@@ -14,8 +14,6 @@
 
 namespace afd::ops {
 
-enum class KvQuant : int64_t { kNone = 0, kPerTensor = 1, kPerChannel = 2, kPerTile = 3 };
-
 struct MlaPrologV3Plan {
     MlaShape shape;
     size_t num_tokens = 0;  // T, or B·S.
