@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "ops/cpu/kernels.h"
-#include "ops/cpu/quantise_kernels.h"
+#include "ops/cpu/quantise_avx512.h"
 #include "ops/cpu/row_kernels.h"
 
 namespace afd::ops::cpu {
@@ -266,9 +266,9 @@ const Kernels& avx512_bf16_kernels() {
                                     softmax_step,
                                     accumulate,
                                     finish,
-                                    quantise_row<Bf16>,
-                                    quantise_row<Fp16>,
-                                    quantise_row<float>};
+                                    quantise_row<Bf16, MultiplyByFixedPoint>,
+                                    quantise_row<Fp16, MultiplyByFixedPoint>,
+                                    quantise_row<float, MultiplyByFixedPoint>};
     return kTable;
 }
 
