@@ -33,13 +33,14 @@ def round_bf16(x: np.ndarray) -> np.ndarray:
     return from_bf16_bits(to_bf16_bits(x))
 
 
-def write(path: pathlib.Path, tensors: dict[str, tuple[str, np.ndarray]]) -> int:
+def write(path: pathlib.Path, tensors: dict[str, tuple[str, np.ndarray]],
+          metadata: dict[str, str] | None = None) -> int:
     """Writes `tensors` in the given order and returns the bytes of data.
 
     A float array under "BF16" is rounded; a uint16 array is taken as words. The header is padded
     with spaces to a multiple of 8, so that every tensor of an even size is aligned.
     """
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    header: dict[str, object] = {"__metadata__": {"format": "pt", **(metadata or {})}}
     blobs, end = [], 0
     for name, (dtype, array) in tensors.items():
         if dtype == "BF16" and array.dtype != np.uint16:
@@ -75,6 +76,13 @@ def read(path: pathlib.Path, widen: bool = True) -> dict[str, np.ndarray]:
             array = array.astype(np.float32)
         tensors[name] = array
     return tensors
+
+
+def read_metadata(path: pathlib.Path) -> dict[str, str]:
+    """The strings of a file's `__metadata__`."""
+    data = pathlib.Path(path).read_bytes()
+    header = json.loads(data[8:8 + struct.unpack_from("<Q", data)[0]])
+    return header.get("__metadata__", {})
 
 
 def read_model(folder: pathlib.Path) -> dict[str, np.ndarray]:
