@@ -196,6 +196,8 @@ class MlaCase {
 
     MlaPrologV3Request request() {
         MlaPrologV3Request r;
+        r.rmsnorm_epsilon_cq = 1e-4f;
+        r.rmsnorm_epsilon_ckv = 1e-3f;
         r.cache_mode = o.cache_mode;
         r.query_norm_flag = o.query_norm && o.hcq != 0;
         r.weight_quant_mode = o.weight;
