@@ -58,6 +58,10 @@ struct MlaAttentionV3Request {
     TensorView attention_out;
 };
 
+// attention_out of a request as a contiguous view without data. Looks at attributes and inputs
+// only. Errors: those of mla_attention_v3.
+Result<TensorView> mla_attention_v3_shapes(const MlaAttentionV3Request& request);
+
 // The two matrices in the layout of one numeric class, packed once at load.
 struct MlaAttentionV3Weights {
     std::vector<PackedLinear> weight_uv;  // N matrices [V, Hckv]

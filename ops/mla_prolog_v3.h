@@ -74,6 +74,18 @@ struct MlaPrologV3Request {
     TensorView dequant_scale_q_norm;
 };
 
+// The outputs of a request as contiguous views without data; one that is off has rank 0.
+struct MlaPrologV3Shapes {
+    TensorView query;
+    TensorView query_rope;
+    TensorView dequant_scale_q_nope;
+    TensorView query_norm;
+    TensorView dequant_scale_q_norm;
+};
+
+// Looks at attributes and inputs only. Errors: those of mla_prolog_v3.
+Result<MlaPrologV3Shapes> mla_prolog_v3_shapes(const MlaPrologV3Request& request);
+
 // The four matrices in the layout of one numeric class, packed once at load.
 struct MlaPrologV3Weights {
     MlaShape shape;  // v_head_dim is not used.

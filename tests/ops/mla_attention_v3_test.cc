@@ -254,6 +254,23 @@ TEST(MlaAttentionV3, DequantisesToWhatTheUnquantisedCacheHolds) {
     }
 }
 
+TEST(MlaAttentionV3, SaysTheShapeOfItsOutput) {
+    for (const bool with_weight_o : {true, false}) {
+        for (const bool merged : {true, false}) {
+            MlaCaseOptions options = attention_options();
+            options.merged = merged;
+            AttentionCase one(options, with_weight_o);
+            MlaAttentionV3Request r = one.request();
+            r.attention_out = {};
+            const TensorView shape = mla_attention_v3_shapes(r).value();
+            EXPECT_EQ(shape.dtype, DType::kBf16);
+            EXPECT_EQ(shape.rank, one.attention_out.view().rank);
+            EXPECT_EQ(shape.shape, one.attention_out.view().shape);
+            EXPECT_EQ(shape.strides, one.attention_out.view().strides);
+        }
+    }
+}
+
 // Covers: mla_attention_v3 T=0
 TEST(MlaAttentionV3, AcceptsNoTokens) {
     for_every_format([](MlaCaseOptions options) {

@@ -63,6 +63,37 @@ TEST(MlaPrologV3, EqualsTheReferenceInEveryScenarioCacheModeAndAxes) {
     EXPECT_EQ(num_combinations, 5U * 10U + 3U * 6U);
 }
 
+// Oracle: the outputs that the cases of the other tests hold, and the fast path accepts.
+TEST(MlaPrologV3, SaysTheShapesOfItsOutputs) {
+    for_every_combination([](MlaCaseOptions options) {
+        for (const bool query_norm : {true, false}) {
+            options.query_norm = query_norm;
+            MlaCase one(options);
+            MlaPrologV3Request r = one.request();
+            r.query = r.query_rope = r.dequant_scale_q_nope = {};
+            r.query_norm = r.dequant_scale_q_norm = {};
+            const MlaPrologV3Shapes shapes = mla_prolog_v3_shapes(r).value();
+            const auto same = [](const TensorView& have, const Tensor& want) {
+                const ConstTensorView view = want.view();
+                EXPECT_EQ(have.rank, view.rank);
+                EXPECT_EQ(have.shape, view.shape);
+                EXPECT_EQ(have.strides, view.strides);
+                EXPECT_TRUE(have.rank == 0 || have.dtype == view.dtype);
+            };
+            same(shapes.query, one.query);
+            same(shapes.query_rope, one.query_rope);
+            same(shapes.dequant_scale_q_nope, one.dequant_scale_q_nope);
+            same(shapes.query_norm, one.query_norm);
+            same(shapes.dequant_scale_q_norm, one.dequant_scale_q_norm);
+        }
+    });
+    MlaCase one{MlaCaseOptions()};
+    MlaPrologV3Request r = one.request();
+    r.token_x = {};
+    EXPECT_EQ(mla_prolog_v3_shapes(r).error().message,
+              "mla_prolog_v3: token_x is missing; it must be [T, He] | [B, S, He]");
+}
+
 // Goal: FRACTAL_NZ weights mean the same matrices. Oracle: the row-major ones, equal bits.
 // Covers: mla_prolog_v3 weight_dq=FRACTAL_NZ weight_uq_qr=FRACTAL_NZ weight_dkv_kr=FRACTAL_NZ
 TEST(MlaPrologV3, TakesWeightsAsFractalNz) {
