@@ -19,6 +19,9 @@ const T* row_of(const BasicCombineRequest<T>& r, size_t token, size_t slot) {
         const int64_t id = r.topk_ids[token * r.top_k + slot];
         if (id < 0 || id >= r.num_experts) return nullptr;
     }
+    if (r.row_address != nullptr) {
+        return reinterpret_cast<const T*>(r.row_address[token * (r.top_k + r.num_shared) + slot]);
+    }
     size_t offset = token * r.token_stride_bytes + slot * r.slot_stride_bytes;
     if (r.row_index != nullptr) {
         const int32_t index = r.row_index[token * (r.top_k + r.num_shared) + slot];

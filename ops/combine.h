@@ -34,6 +34,8 @@ struct BasicCombineRequest {
     size_t token_stride_bytes = 0;
     size_t slot_stride_bytes = 0;
     const int32_t* row_index = nullptr;
+    // Or each row's own address, [num_tokens, top_k + num_shared]; null masks.
+    const std::byte* const* row_address = nullptr;
 
     Rows<T> out;  // [num_tokens, hidden]; must not overlap the rows.
 };
