@@ -109,6 +109,7 @@ void bind_names(const MlaPrologV3Request& r, OperatorCheck& check) {
         check.bind("S", r.token_x.shape[1]);
     }
     if (!has_low_rank(r)) check.bind("Hcq", hidden);
+    check.bind("Dr", rope);
     check.bind("Nkv", 1);
     const size_t c0 = r.weight_quant_mode == 2 ? 32 : 16;
     const size_t c0_uq = r.weight_quant_mode == 0 ? 16 : 32;

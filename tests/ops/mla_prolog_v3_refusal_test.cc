@@ -201,6 +201,58 @@ TEST(MlaPrologV3Refusals, NameTheDtypeThatTheScenarioNeeds) {
     });
 }
 
+TEST(MlaPrologV3Refusals, NameTheDtypeOfEveryScaleAndIndex) {
+    const auto as = [](ConstTensorView Request::*tensor, DType dtype) {
+        return [=](MlaCase&, Request& r) { (r.*tensor).dtype = dtype; };
+    };
+    const auto output_as = [](TensorView Request::*tensor, DType dtype) {
+        return [=](MlaCase&, Request& r) { (r.*tensor).dtype = dtype; };
+    };
+    const auto fp16 = DType::kFp16;
+    expect_refusals({
+        {200,
+         {},
+         as(&Request::dequant_scale_w_dq, fp16),
+         "dequant_scale_w_dq has dtype fp16; allowed are fp32"},
+        {100,
+         {},
+         as(&Request::dequant_scale_w_uq_qr, fp16),
+         "dequant_scale_w_uq_qr has dtype fp16; allowed are fp32"},
+        {200,
+         {},
+         as(&Request::dequant_scale_w_dkv_kr, fp16),
+         "dequant_scale_w_dkv_kr has dtype fp16; allowed are fp32"},
+        {120,
+         {},
+         as(&Request::quant_scale_ckv, fp16),
+         "quant_scale_ckv has dtype fp16; allowed are fp32"},
+        {120,
+         {},
+         as(&Request::quant_scale_ckr, fp16),
+         "quant_scale_ckr has dtype fp16; allowed are fp32"},
+        {100,
+         {},
+         as(&Request::smooth_scales_cq, fp16),
+         "smooth_scales_cq has dtype fp16; allowed are fp32"},
+        {130,
+         {},
+         as(&Request::k_nope_clip_alpha, fp16),
+         "k_nope_clip_alpha has dtype fp16; allowed are fp32"},
+        {0,
+         [](MlaCaseOptions& o) { o.cache_mode = "PA_BLK_BSND"; },
+         as(&Request::actual_seq_len, DType::kInt64),
+         "actual_seq_len has dtype int64; allowed are int32"},
+        {211,
+         {},
+         output_as(&Request::dequant_scale_q_nope, DType::kBf16),
+         "dequant_scale_q_nope has dtype bf16; allowed are fp32"},
+        {100,
+         {},
+         output_as(&Request::dequant_scale_q_norm, DType::kBf16),
+         "dequant_scale_q_norm has dtype bf16; allowed are fp32"},
+    });
+}
+
 // The scenario table of the seed: what must be passed, and what is not used.
 TEST(MlaPrologV3Refusals, NameTheTensorThatTheScenarioNeedsOrDoesNotUse) {
     const auto drop = [](ConstTensorView Request::*tensor) {
@@ -221,7 +273,7 @@ TEST(MlaPrologV3Refusals, NameTheTensorThatTheScenarioNeedsOrDoesNotUse) {
         {0,
          {},
          drop(&Request::weight_uq_qr),
-         "weight_uq_qr is missing; it must be [Hcq, N*(D+Dr)] | [ceil(Nq/c0_uq), ceil(Hcq/16), "
+         "weight_uq_qr is missing; it must be [Hcq, N*D+N*Dr] | [ceil(Nq/c0_uq), ceil(Hcq/16), "
          "16, c0_uq]"},
         {0, {}, drop(&Request::weight_uk), "weight_uk is missing; it must be [N, D, Hckv]"},
         {0,

@@ -59,7 +59,7 @@ TEST(MlaPrologV3Refusals, NameTheShapeAndWhatItMustBe) {
          [](MlaCase&, Request& r) {
              r.rope_cos = with_shape(r.rope_cos, {15, 30});
          },
-         "rope_cos has shape [15, 30]; it must be [T, Dr] | [B, S, Dr] with Dr = 32 (rope_sin)"},
+         "rope_cos has shape [15, 30]; it must be [T, Dr] | [B, S, Dr] with Dr = 32"},
         {0,
          unmerged,
          [](MlaCase&, Request& r) {
@@ -119,6 +119,110 @@ TEST(MlaPrologV3Refusals, NameTheShapeAndWhatItMustBe) {
          {},
          [](MlaCase&, Request& r) { r.weight_uk.strides[1] = 65; },
          "weight_uk is not contiguous; copy it first"},
+    });
+}
+
+// Every scale and norm, each with one element too few.
+TEST(MlaPrologV3Refusals, NameTheShapeOfEveryScale) {
+    expect_refusals({
+        {200,
+         {},
+         [](MlaCase&, Request& r) {
+             r.dequant_scale_x = with_shape(r.dequant_scale_x, {14, 1});
+         },
+         "dequant_scale_x has shape [14, 1]; it must be [T] | [T, 1] with T = 15"},
+        {200,
+         {},
+         [](MlaCase&, Request& r) {
+             r.dequant_scale_w_dq = with_shape(r.dequant_scale_w_dq, {37});
+         },
+         "dequant_scale_w_dq has shape [37]; it must be [1, Hcq] with Hcq = 37 "
+         "(rmsnorm_gamma_cq)"},
+        {100,
+         {},
+         [](MlaCase&, Request& r) {
+             r.dequant_scale_w_uq_qr = with_shape(r.dequant_scale_w_uq_qr, {1, 128});
+         },
+         "dequant_scale_w_uq_qr has shape [1, 128]; it must be [1, N*D+N*Dr] with N = 3 "
+         "(weight_uk), D = 11 (weight_uk), Dr = 32"},
+        {200,
+         {},
+         [](MlaCase&, Request& r) {
+             r.dequant_scale_w_dkv_kr = with_shape(r.dequant_scale_w_dkv_kr, {1, 95});
+         },
+         "dequant_scale_w_dkv_kr has shape [1, 95]; it must be [1, Hckv+Dr] with Hckv = "
+         "64 (weight_uk), Dr = 32"},
+        {120,
+         {},
+         [](MlaCase&, Request& r) {
+             r.quant_scale_ckv = with_shape(r.quant_scale_ckv, {1, 63});
+         },
+         "quant_scale_ckv has shape [1, 63]; it must be [1] | [1, Hckv] with Hckv = 64 "
+         "(weight_uk)"},
+        {120,
+         {},
+         [](MlaCase&, Request& r) {
+             r.quant_scale_ckr = with_shape(r.quant_scale_ckr, {1, 31});
+         },
+         "quant_scale_ckr has shape [1, 31]; it must be [1, Dr] with Dr = 32"},
+        {100,
+         {},
+         [](MlaCase&, Request& r) {
+             r.smooth_scales_cq = with_shape(r.smooth_scales_cq, {1, 36});
+         },
+         "smooth_scales_cq has shape [1, 36]; it must be [1, Hcq] | [1]"},
+        {130,
+         {},
+         [](MlaCase&, Request& r) {
+             r.k_nope_clip_alpha = with_shape(r.dequant_scale_w_uq_qr, {2});
+         },
+         "k_nope_clip_alpha has shape [2]; it must be [1]"},
+        {0,
+         {},
+         [](MlaCase&, Request& r) {
+             r.rmsnorm_gamma_cq = with_shape(r.rmsnorm_gamma_cq, {1, 37});
+         },
+         "rmsnorm_gamma_cq has shape [1, 37]; it must be [Hcq]"},
+        {0,
+         {},
+         [](MlaCase&, Request& r) {
+             r.rmsnorm_gamma_ckv = with_shape(r.rmsnorm_gamma_ckv, {1, 64});
+         },
+         "rmsnorm_gamma_ckv has shape [1, 64]; it must be [Hckv] with Hckv = 64 "
+         "(weight_uk)"},
+        {0,
+         {},
+         [](MlaCase&, Request& r) {
+             r.rope_sin = with_shape(r.rope_sin, {14, 32});
+         },
+         "rope_sin has shape [14, 32]; it must be [T, Dr] | [B, S, Dr] with Dr = 32"},
+        {0,
+         {},
+         [](MlaCase&, Request& r) {
+             r.query_rope = with_shape(r.query_rope, {15, 3, 31});
+         },
+         "query_rope has shape [15, 3, 31]; it must be [T, N, Dr] | [B, S, N, Dr] with N "
+         "= 3 (weight_uk), Dr = 32"},
+        {211,
+         {},
+         [](MlaCase&, Request& r) {
+             r.dequant_scale_q_nope = with_shape(r.dequant_scale_q_nope, {15, 3});
+         },
+         "dequant_scale_q_nope has shape [15, 3]; it must be [T, N, 1] with T = 15, N = 3 "
+         "(weight_uk)"},
+        {0,
+         {},
+         [](MlaCase&, Request& r) {
+             r.query_norm = with_shape(r.query_norm, {15, 36});
+         },
+         "query_norm has shape [15, 36]; it must be [T, Hcq] | [B, S, Hcq] with Hcq = 37 "
+         "(rmsnorm_gamma_cq)"},
+        {100,
+         {},
+         [](MlaCase&, Request& r) {
+             r.dequant_scale_q_norm = with_shape(r.dequant_scale_q_norm, {15});
+         },
+         "dequant_scale_q_norm has shape [15]; it must be [T, 1] with T = 15"},
     });
 }
 
@@ -238,6 +342,15 @@ TEST(MlaPrologV3Refusals, NameTheSize) {
              r.query_norm = with_shape(r.query_norm, {15, kDeep});
          },
          "Hcq is 131072; the depth of an int8 matrix is at most 131071"},
+        {200,
+         {},
+         [](MlaCase&, Request& r) {
+             constexpr size_t kDeep = 131072;
+             r.token_x = with_shape(r.token_x, {15, kDeep});
+             r.weight_dq = with_shape(r.weight_dq, {kDeep, 37});
+             r.weight_dkv_kr = with_shape(r.weight_dkv_kr, {kDeep, 96});
+         },
+         "He is 131072; the depth of an int8 matrix is at most 131071"},
     });
 }
 
