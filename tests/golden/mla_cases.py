@@ -24,10 +24,11 @@ B, S, HE, HCQ, HCKV, N, D, DR, V = 2, 5, 70, 37, 64, 3, 11, 32, 6
 BLOCK_NUM, BLOCK_SIZE, TILE = 7, 4, 16
 CACHES = ("kv_cache", "kr_cache")
 
-# How far float64 sums and fp32 chains may end apart: five rounding points to bf16 in series can
-# each flip to the neighbour (2^-8 of the row's largest value), and int8 values by two steps.
-BF16_BOUND = 5 / 256
-INT8_BOUND = 2
+# How far float64 sums and fp32 chains may end apart: a rounding point to bf16 can flip to the
+# neighbour, 2^-8 of the row's largest value, and an int8 value by a step. Flips are rare and seldom
+# meet, so one more is allowed than all of today's cases show.
+BF16_BOUND = 2 / 256
+INT8_BOUND = 1
 
 
 def goes_together(scenario: str, mode: str, merged: bool) -> bool:
