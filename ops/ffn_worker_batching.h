@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <span>
 
+#include "ops/operator/operator_spec.h"
 #include "ops/parallel.h"
 #include "proto/status.h"
 
@@ -24,6 +25,9 @@ struct ScheduleContext;
 }
 
 namespace afd::ops {
+
+// What a caller by name goes by (docs, tools); ffn_worker_batching() makes the same checks.
+extern const OperatorSpec kFfnWorkerBatchingSpec;
 
 enum class TokenDtype : int64_t { kFp16 = 0, kBf16 = 1, kInt8 = 2 };
 

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/afd-op/describe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace afd::tools {
+namespace {
+
+using ops::AttributeKind;
+using ops::AttributeSpec;
+using ops::DType;
+using ops::OperatorSpec;
+using ops::TensorRole;
+using ops::TensorSpec;
+
+const char* kind_name(AttributeKind kind) {
+    switch (kind) {
+        case AttributeKind::kInt:
+            return "int";
+        case AttributeKind::kFloat:
+            return "float";
+        case AttributeKind::kBool:
+            return "bool";
+        case AttributeKind::kInts:
+            return "ints";
+        case AttributeKind::kString:
+            return "string";
+    }
+    return "unknown";
+}
+
+const char* role_name(TensorRole role) {
+    switch (role) {
+        case TensorRole::kInput:
+            return "input";
+        case TensorRole::kOptionalInput:
+            return "input, optional";
+        case TensorRole::kOutput:
+            return "output";
+        case TensorRole::kOptionalOutput:
+            return "output, optional";
+        case TensorRole::kInPlace:
+            return "in place";
+        case TensorRole::kOptionalInPlace:
+            return "in place, optional";
+    }
+    return "unknown";
+}
+
+std::vector<std::string> dtypes_of(const TensorSpec& tensor) {
+    std::vector<std::string> names;
+    for (int i = 0; i <= static_cast<int>(DType::kBool); ++i) {
+        const auto dtype = static_cast<DType>(i);
+        if (tensor.dtypes.has(dtype)) names.emplace_back(name_of(dtype));
+    }
+    return names;
+}
+
+std::vector<std::string> values_of(const AttributeSpec& attribute) {
+    std::vector<std::string> values;
+    for (const int64_t choice : attribute.choices) values.push_back(std::to_string(choice));
+    for (const std::string_view word : attribute.words) values.emplace_back(word);
+    if (attribute.kind == AttributeKind::kBool) values = {"false", "true"};
+    return values;
+}
+
+std::string allowed_text(const AttributeSpec& attribute) {
+    const std::vector<std::string> values = values_of(attribute);
+    if (!values.empty()) return fmt::format("{}", fmt::join(values, " | "));
+    if (attribute.kind != AttributeKind::kInt) return "";
+    if (attribute.most == INT64_MAX) {
+        return attribute.least == INT64_MIN ? "" : fmt::format(">= {}", attribute.least);
+    }
+    return fmt::format("{} to {}", attribute.least, attribute.most);
+}
+
+std::string sentences(const char* title, std::span<const std::string_view> lines) {
+    if (lines.empty()) return "";
+    std::string text = fmt::format("\n{}\n", title);
+    for (const std::string_view line : lines) text += fmt::format("  - {}\n", line);
+    return text;
+}
+
+}  // namespace
+
+std::string describe_as_text(const OperatorSpec& spec) {
+    std::string text = fmt::format(
+        "{}: {}\n  {}\n  source: {}\n", spec.name, spec.summary, spec.formula, spec.source);
+    if (!spec.attributes.empty()) text += "\nAttributes\n";
+    for (const AttributeSpec& attribute : spec.attributes) {
+        const std::string standard = attribute.default_value.empty()
+                                         ? "required"
+                                         : fmt::format("default {}", attribute.default_value);
+        text += fmt::format("  {:<24} {:<6} {:<14} {}\n{:>34}{}\n",
+                            attribute.name,
+                            kind_name(attribute.kind),
+                            standard,
+                            allowed_text(attribute),
+                            "",
+                            attribute.meaning);
+    }
+    text += "\nTensors\n";
+    for (const TensorSpec& tensor : spec.tensors) {
+        text += fmt::format("  {:<24} {:<18} {} {}\n{:>34}{}\n",
+                            tensor.name,
+                            role_name(tensor.role),
+                            fmt::join(dtypes_of(tensor), "|"),
+                            tensor.shape,
+                            "",
+                            tensor.meaning);
+    }
+    text += sentences("Rules", spec.rules);
+    text += sentences("Limits of one hardware revision that do not hold here", spec.lifted);
+    return text;
+}
+
+nlohmann::ordered_json describe_as_json(const OperatorSpec& spec) {
+    nlohmann::ordered_json object = {{"name", spec.name},
+                                     {"summary", spec.summary},
+                                     {"formula", spec.formula},
+                                     {"source", spec.source}};
+    object["attributes"] = nlohmann::ordered_json::array();
+    for (const AttributeSpec& attribute : spec.attributes) {
+        object["attributes"].push_back({{"name", attribute.name},
+                                        {"kind", kind_name(attribute.kind)},
+                                        {"default", attribute.default_value},
+                                        {"values", values_of(attribute)},
+                                        {"allowed", allowed_text(attribute)},
+                                        {"meaning", attribute.meaning}});
+    }
+    object["tensors"] = nlohmann::ordered_json::array();
+    for (const TensorSpec& tensor : spec.tensors) {
+        object["tensors"].push_back({{"name", tensor.name},
+                                     {"role", role_name(tensor.role)},
+                                     {"dtypes", dtypes_of(tensor)},
+                                     {"shape", tensor.shape},
+                                     {"meaning", tensor.meaning}});
+    }
+    object["rules"] =
+        nlohmann::ordered_json(std::vector<std::string>(spec.rules.begin(), spec.rules.end()));
+    object["lifted"] =
+        nlohmann::ordered_json(std::vector<std::string>(spec.lifted.begin(), spec.lifted.end()));
+    return object;
+}
+
+}  // namespace afd::tools

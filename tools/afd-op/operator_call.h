@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// OperatorCall: one call of an operator by name, between files and the operator's request.
+//
+// Inputs and attributes are matched with the operator's record when the call is made: a name that
+// the record does not have, or an attribute of another kind, is refused there. What is inside its
+// range, and shapes and dtypes, is the operator's own judgement.
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ops/operator/operator_spec.h"
+#include "ops/parallel.h"
+#include "ops/workspace.h"
+#include "proto/status.h"
+#include "tools/afd-op/tensor_file.h"
+
+namespace afd::tools {
+
+class OperatorCall {
+  public:
+    // `attributes`: a JSON object. Errors: kInvalidArgument, naming what is unknown and what there
+    // is, or what is missing.
+    static Result<OperatorCall> make(const ops::OperatorSpec& spec,
+                                     TensorMap inputs,
+                                     const nlohmann::json& attributes,
+                                     bool is_reference,
+                                     ops::Parallel& parallel);
+
+    // Attributes: as given, else the record's default. REQUIRES: the record has one of this kind.
+    int64_t integer(std::string_view name) const;
+    double number(std::string_view name) const;
+    bool flag(std::string_view name) const;
+    std::string word(std::string_view name) const;
+    std::vector<int64_t> integers(std::string_view name) const;
+
+    // Not given (rank 0) if the file has none.
+    ops::ConstTensorView input(std::string_view name) const;
+
+    // Made, zero-filled; in_place() as a copy of the input, and not given without one.
+    ops::TensorView output(std::string_view name, ops::DType dtype, std::vector<size_t> shape);
+    ops::TensorView output_like(std::string_view name, const ops::TensorView& shape);
+    ops::TensorView in_place(std::string_view name);
+
+    // Whether the fast path or the reference is asked for.
+    bool is_reference() const { return is_reference_; }
+    ops::Parallel& parallel() const { return *parallel_; }
+    std::span<std::byte> workspace(size_t bytes);
+
+    const TensorMap& outputs() const { return outputs_; }
+
+  private:
+    OperatorCall() = default;
+    const nlohmann::json& attribute(std::string_view name) const;
+
+    const ops::OperatorSpec* spec_ = nullptr;
+    TensorMap inputs_;
+    TensorMap outputs_;
+    nlohmann::json attributes_;  // Every attribute, defaults included.
+    bool is_reference_ = false;
+    ops::Parallel* parallel_ = nullptr;
+    ops::Workspace workspace_;
+};
+
+}  // namespace afd::tools

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/afd-op/registry.h"
+
+#include <algorithm>
+#include <array>
+
+#include "ops/attention_worker_combine.h"
+#include "ops/ffn_worker_batching.h"
+#include "ops/grouped_matmul_swiglu.h"
+#include "ops/mla_prolog_v3.h"
+#include "ops/moe_finalize_routing.h"
+#include "ops/moe_gating_top_k.h"
+#include "ops/moe_init_routing.h"
+#include "tools/afd-op/run_operators.h"
+
+namespace afd::tools {
+
+std::span<const RegisteredOperator> operators() {
+    static const std::array kOperators = {
+        RegisteredOperator{&ops::kAttentionWorkerCombineSpec, run_attention_worker_combine},
+        RegisteredOperator{&ops::kFfnWorkerBatchingSpec, run_ffn_worker_batching},
+        RegisteredOperator{&ops::kGroupedMatmulSwigluSpec, run_grouped_matmul_swiglu},
+        RegisteredOperator{&ops::kMlaPrologV3Spec, run_mla_prolog_v3},
+        RegisteredOperator{&ops::kMoeFinalizeRoutingSpec, run_moe_finalize_routing},
+        RegisteredOperator{&ops::kMoeGatingTopKSpec, run_moe_gating_top_k},
+        RegisteredOperator{&ops::kMoeInitRoutingV3Spec, run_moe_init_routing_v3},
+    };
+    return kOperators;
+}
+
+const RegisteredOperator* find_operator(std::string_view name) {
+    const auto all = operators();
+    const auto found = std::find_if(
+        all.begin(), all.end(), [&](const auto& entry) { return entry.spec->name == name; });
+    return found == all.end() ? nullptr : &*found;
+}
+
+}  // namespace afd::tools

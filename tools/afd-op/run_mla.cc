@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/mla_prolog_v3.h"
+#include "ops/reference/mla_prolog_v3.h"
+#include "tools/afd-op/run_operators.h"
+
+namespace afd::tools {
+namespace {
+
+using ops::ConstTensorView;
+using ops::DType;
+using ops::MlaPrologV3Request;
+
+size_t last_extent(const ConstTensorView& view) {
+    return view.rank == 0 ? 0 : view.shape[view.rank - 1];
+}
+
+// The token axes of `token_x`, [T] or [B, S], then `tail`.
+std::vector<size_t> shape_per_token(const ConstTensorView& token_x, std::vector<size_t> tail) {
+    std::vector<size_t> shape(token_x.shape.begin(),
+                              token_x.shape.begin() + (token_x.rank == 0 ? 0 : token_x.rank - 1));
+    shape.insert(shape.end(), tail.begin(), tail.end());
+    return shape;
+}
+
+void take_attributes(const OperatorCall& call, MlaPrologV3Request& r) {
+    r.rmsnorm_epsilon_cq = static_cast<float>(call.number("rmsnorm_epsilon_cq"));
+    r.rmsnorm_epsilon_ckv = static_cast<float>(call.number("rmsnorm_epsilon_ckv"));
+    r.query_norm_flag = call.flag("query_norm_flag");
+    r.weight_quant_mode = call.integer("weight_quant_mode");
+    r.kv_cache_quant_mode = call.integer("kv_cache_quant_mode");
+    r.query_quant_mode = call.integer("query_quant_mode");
+    r.ckvkr_repo_mode = call.integer("ckvkr_repo_mode");
+    r.quant_scale_repo_mode = call.integer("quant_scale_repo_mode");
+    r.tile_size = call.integer("tile_size");
+    r.qc_qr_scale = static_cast<float>(call.number("qc_qr_scale"));
+    r.kc_scale = static_cast<float>(call.number("kc_scale"));
+}
+
+void take_tensors(OperatorCall& call, MlaPrologV3Request& r) {
+    r.token_x = call.input("token_x");
+    r.weight_dq = call.input("weight_dq");
+    r.weight_uq_qr = call.input("weight_uq_qr");
+    r.weight_uk = call.input("weight_uk");
+    r.weight_dkv_kr = call.input("weight_dkv_kr");
+    r.rmsnorm_gamma_cq = call.input("rmsnorm_gamma_cq");
+    r.rmsnorm_gamma_ckv = call.input("rmsnorm_gamma_ckv");
+    r.rope_sin = call.input("rope_sin");
+    r.rope_cos = call.input("rope_cos");
+    r.kv_cache = call.in_place("kv_cache");
+    r.kr_cache = call.in_place("kr_cache");
+    r.cache_index = call.input("cache_index");
+    r.dequant_scale_x = call.input("dequant_scale_x");
+    r.dequant_scale_w_dq = call.input("dequant_scale_w_dq");
+    r.dequant_scale_w_uq_qr = call.input("dequant_scale_w_uq_qr");
+    r.dequant_scale_w_dkv_kr = call.input("dequant_scale_w_dkv_kr");
+    r.quant_scale_ckv = call.input("quant_scale_ckv");
+    r.quant_scale_ckr = call.input("quant_scale_ckr");
+    r.smooth_scales_cq = call.input("smooth_scales_cq");
+    r.actual_seq_len = call.input("actual_seq_len");
+    r.k_nope_clip_alpha = call.input("k_nope_clip_alpha");
+}
+
+void make_outputs(OperatorCall& call, MlaPrologV3Request& r) {
+    const size_t num_heads = r.weight_uk.rank == 3 ? r.weight_uk.shape[0] : 0;
+    const size_t kv_lora_rank = last_extent(r.weight_uk);
+    const size_t num_tokens =
+        last_extent(r.token_x) == 0 ? 0 : r.token_x.num_elements() / last_extent(r.token_x);
+    const bool has_int8_query = r.query_quant_mode == 1;
+    const bool has_int8_norm = r.weight_quant_mode != 0;
+    r.query = call.output("query",
+                          has_int8_query ? DType::kInt8 : DType::kBf16,
+                          shape_per_token(r.token_x, {num_heads, kv_lora_rank}));
+    r.query_rope = call.output("query_rope",
+                               DType::kBf16,
+                               shape_per_token(r.token_x, {num_heads, last_extent(r.rope_sin)}));
+    if (has_int8_query) {
+        r.dequant_scale_q_nope =
+            call.output("dequant_scale_q_nope", DType::kFp32, {num_tokens, num_heads, 1});
+    }
+    if (!r.query_norm_flag) return;
+    r.query_norm = call.output("query_norm",
+                               has_int8_norm ? DType::kInt8 : DType::kBf16,
+                               shape_per_token(r.token_x, {last_extent(r.rmsnorm_gamma_cq)}));
+    if (has_int8_norm) {
+        r.dequant_scale_q_norm = call.output("dequant_scale_q_norm", DType::kFp32, {num_tokens, 1});
+    }
+}
+
+}  // namespace
+
+Result<> run_mla_prolog_v3(OperatorCall& call) {
+    MlaPrologV3Request r;
+    const std::string cache_mode = call.word("cache_mode");
+    r.cache_mode = cache_mode;
+    take_attributes(call, r);
+    take_tensors(call, r);
+    make_outputs(call, r);
+    if (call.is_reference()) return ops::reference::mla_prolog_v3(r);
+    AFD_ASSIGN(const ops::MlaPrologV3Weights weights,
+               ops::pack_mla_prolog_v3(r, ops::best_numeric_class()));
+    const size_t num_tokens = r.token_x.num_elements() / last_extent(r.token_x);
+    const size_t bytes = ops::mla_prolog_v3_workspace_bytes(weights.shape, num_tokens);
+    return ops::mla_prolog_v3(r, weights, call.workspace(bytes), call.parallel());
+}
+
+}  // namespace afd::tools

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// From a call by name to an operator's request, one function an operator. Each allocates the
+// outputs that the inputs and attributes ask for and runs the fast path or the reference.
+
+#include "proto/status.h"
+#include "tools/afd-op/operator_call.h"
+
+namespace afd::tools {
+
+Result<> run_ffn_worker_batching(OperatorCall& call);
+Result<> run_attention_worker_combine(OperatorCall& call);
+Result<> run_moe_gating_top_k(OperatorCall& call);
+Result<> run_moe_init_routing_v3(OperatorCall& call);
+Result<> run_moe_finalize_routing(OperatorCall& call);
+Result<> run_grouped_matmul_swiglu(OperatorCall& call);
+Result<> run_mla_prolog_v3(OperatorCall& call);
+
+}  // namespace afd::tools
