@@ -5,7 +5,9 @@
 #include <array>
 
 #include "ops/attention_worker_combine.h"
+#include "ops/attention_worker_scheduler.h"
 #include "ops/ffn_worker_batching.h"
+#include "ops/ffn_worker_scheduler.h"
 #include "ops/grouped_matmul_swiglu.h"
 #include "ops/mla_prolog_v3.h"
 #include "ops/moe_finalize_routing.h"
@@ -18,7 +20,9 @@ namespace afd::tools {
 std::span<const RegisteredOperator> operators() {
     static const std::array kOperators = {
         RegisteredOperator{&ops::kAttentionWorkerCombineSpec, run_attention_worker_combine},
+        RegisteredOperator{&ops::kAttentionWorkerSchedulerSpec, run_attention_worker_scheduler},
         RegisteredOperator{&ops::kFfnWorkerBatchingSpec, run_ffn_worker_batching},
+        RegisteredOperator{&ops::kFfnWorkerSchedulerSpec, run_ffn_worker_scheduler},
         RegisteredOperator{&ops::kGroupedMatmulSwigluSpec, run_grouped_matmul_swiglu},
         RegisteredOperator{&ops::kMlaPrologV3Spec, run_mla_prolog_v3},
         RegisteredOperator{&ops::kMoeFinalizeRoutingSpec, run_moe_finalize_routing},

@@ -11,6 +11,8 @@ namespace afd::tools {
 
 Result<> run_ffn_worker_batching(OperatorCall& call);
 Result<> run_attention_worker_combine(OperatorCall& call);
+Result<> run_ffn_worker_scheduler(OperatorCall& call);
+Result<> run_attention_worker_scheduler(OperatorCall& call);
 Result<> run_moe_gating_top_k(OperatorCall& call);
 Result<> run_moe_init_routing_v3(OperatorCall& call);
 Result<> run_moe_finalize_routing(OperatorCall& call);

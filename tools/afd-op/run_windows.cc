@@ -6,7 +6,9 @@
 #include <algorithm>
 
 #include "ops/attention_worker_combine.h"
+#include "ops/attention_worker_scheduler.h"
 #include "ops/ffn_worker_batching.h"
+#include "ops/ffn_worker_scheduler.h"
 #include "ops/operator/operator_check.h"
 #include "ops/reference/attention_worker_combine.h"
 #include "schedule/schedule_context.h"
@@ -19,10 +21,6 @@ using ops::ConstTensorView;
 using ops::DType;
 using ops::OperatorCheck;
 using ops::TensorView;
-
-schedule::ScheduleContext* context_of(const TensorView& view) {
-    return static_cast<schedule::ScheduleContext*>(view.data);
-}
 
 std::span<const std::byte> bytes_of(const ConstTensorView& view) {
     return {static_cast<const std::byte*>(view.data), view.num_elements() * size_of(view.dtype)};
@@ -49,6 +47,21 @@ Result<size_t> num_rows_max(const std::vector<int64_t>& shape) {
     return rows;
 }
 
+// A context of 1024 bytes in place, or the operator's refusal of what was given as one.
+Result<schedule::ScheduleContext*> take_context(OperatorCall& call, const ops::OperatorSpec& spec) {
+    const TensorView context = call.in_place("schedule_context");
+    OperatorCheck check(spec);
+    check.tensor("schedule_context", context);
+    AFD_TRY(check.finish());
+    return static_cast<schedule::ScheduleContext*>(context.data);
+}
+
+Result<> refuse_reference(const OperatorCall& call, const ops::OperatorSpec& spec) {
+    OperatorCheck check(spec);
+    check.require(!call.is_reference(), "there is one implementation; leave --reference out");
+    return check.finish();
+}
+
 DType dtype_of(int64_t token_dtype) {
     if (token_dtype == 2) return DType::kInt8;
     return token_dtype == 1 ? DType::kBf16 : DType::kFp16;
@@ -58,7 +71,9 @@ DType dtype_of(int64_t token_dtype) {
 
 Result<> run_ffn_worker_batching(OperatorCall& call) {
     const std::vector<int64_t> out_shape = call.integers("max_out_shape");
-    const TensorView context = call.in_place("schedule_context");
+    AFD_TRY(refuse_reference(call, ops::kFfnWorkerBatchingSpec));
+    AFD_ASSIGN(schedule::ScheduleContext* const context,
+               take_context(call, ops::kFfnWorkerBatchingSpec));
     const TensorView control = call.in_place("ffn_control");
     const ConstTensorView window = call.input("ffn_window");
     OperatorCheck check(ops::kFfnWorkerBatchingSpec);
@@ -67,8 +82,6 @@ Result<> run_ffn_worker_batching(OperatorCall& call) {
     }
     check.require(out_shape.size() == 4 && out_shape[3] > 0,
                   "max_out_shape must be {A, BS, K1, H}, all positive");
-    check.require(!call.is_reference(), "there is one implementation; leave --reference out");
-    check.tensor("schedule_context", context);
     check.tensor("ffn_window", window);
     check.tensor("ffn_control", control);
     AFD_TRY(check.finish());
@@ -80,7 +93,7 @@ Result<> run_ffn_worker_batching(OperatorCall& call) {
                        .token_dtype = static_cast<ops::TokenDtype>(call.integer("token_dtype")),
                        .need_schedule = call.integer("need_schedule"),
                        .layer_num = call.integer("layer_num")},
-        .context = context_of(context),
+        .context = context,
         .window = bytes_of(window),
         .control = elements_of<std::byte>(control)};
     const DType dtype = dtype_of(call.integer("token_dtype"));
@@ -116,11 +129,7 @@ Result<> run_attention_worker_combine(OperatorCall& call) {
     r.hidden_size = call.integer("hidden_size");
     r.token_dtype = call.integer("token_dtype");
     r.need_schedule = call.integer("need_schedule");
-    const TensorView context = call.in_place("schedule_context");
-    OperatorCheck check(ops::kAttentionWorkerCombineSpec);
-    check.tensor("schedule_context", context);
-    AFD_TRY(check.finish());
-    r.context = context_of(context);
+    AFD_ASSIGN(r.context, take_context(call, ops::kAttentionWorkerCombineSpec));
     r.window = bytes_of(call.input("attention_window"));
     r.expert_scales = call.input("expert_scales");
     r.expert_ids = call.input("expert_ids");
@@ -133,6 +142,28 @@ Result<> run_attention_worker_combine(OperatorCall& call) {
     if (call.is_reference()) return ops::reference::attention_worker_combine(r);
     return ops::attention_worker_combine(
         r, call.workspace(ops::attention_worker_combine_workspace_bytes()), call.parallel());
+}
+
+Result<> run_ffn_worker_scheduler(OperatorCall& call) {
+    AFD_TRY(refuse_reference(call, ops::kFfnWorkerSchedulerSpec));
+    const std::string policy = call.word("policy");
+    ops::FfnWorkerSchedulerRequest r;
+    r.policy = policy;
+    r.sync_group_size = call.integer("sync_group_size");
+    AFD_ASSIGN(r.context, take_context(call, ops::kFfnWorkerSchedulerSpec));
+    r.window = bytes_of(call.input("ffn_window"));
+    r.control = elements_of<std::byte>(call.in_place("ffn_control"));
+    return ops::ffn_worker_scheduler(r);
+}
+
+Result<> run_attention_worker_scheduler(OperatorCall& call) {
+    AFD_TRY(refuse_reference(call, ops::kAttentionWorkerSchedulerSpec));
+    ops::AttentionWorkerSchedulerRequest r;
+    r.num_tokens = call.integer("num_tokens");
+    AFD_ASSIGN(r.context, take_context(call, ops::kAttentionWorkerSchedulerSpec));
+    r.window = bytes_of(call.input("attention_window"));
+    r.taken = call.output("taken", DType::kInt32, {1});
+    return ops::attention_worker_scheduler(r);
 }
 
 }  // namespace afd::tools
