@@ -24,7 +24,7 @@ constexpr AttributeSpec kAttributes[] = {
      kGroupModes,
      0,
      0,
-     "-1 as 1 with a bias, else 0; 0 by the best choice; 1 by the sum of the two best"},
+     "as 1 with a bias, else as 0; groups by their best choice; by the sum of their two best"},
     {"norm_topk_prob",
      AttributeKind::kBool,
      "false",
@@ -32,7 +32,7 @@ constexpr AttributeSpec kAttributes[] = {
      0,
      1,
      "divide by the sum of the picks' scores"},
-    {"norm_type", AttributeKind::kInt, "0", kNormTypes, 0, 0, "0 softmax; 1 sigmoid"},
+    {"norm_type", AttributeKind::kInt, "0", kNormTypes, 0, 0, "softmax; sigmoid"},
     {"routed_scaling_factor", AttributeKind::kFloat, "1.0", {}, 0, 0, "factor of every weight"},
 };
 

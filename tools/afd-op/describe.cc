@@ -73,7 +73,23 @@ std::string allowed_text(const AttributeSpec& attribute) {
     if (attribute.most == INT64_MAX) {
         return attribute.least == INT64_MIN ? "" : fmt::format(">= {}", attribute.least);
     }
+    if (attribute.least == INT64_MIN) return fmt::format("<= {}", attribute.most);
     return fmt::format("{} to {}", attribute.least, attribute.most);
+}
+
+// With choices, "value clause; value clause".
+std::string meaning_text(const AttributeSpec& attribute) {
+    const std::vector<std::string> values = values_of(attribute);
+    std::vector<std::string> clauses;
+    std::string_view rest = attribute.meaning;
+    for (size_t at = 0; at != std::string_view::npos;) {
+        at = rest.find("; ");
+        clauses.emplace_back(rest.substr(0, at));
+        if (at != std::string_view::npos) rest.remove_prefix(at + 2);
+    }
+    if (values.empty() || values.size() != clauses.size()) return std::string(attribute.meaning);
+    for (size_t i = 0; i < values.size(); ++i) clauses[i] = values[i] + " " + clauses[i];
+    return fmt::format("{}", fmt::join(clauses, "; "));
 }
 
 std::string sentences(const char* title, std::span<const std::string_view> lines) {
@@ -93,17 +109,17 @@ std::string describe_as_text(const OperatorSpec& spec) {
         const std::string standard = attribute.default_value.empty()
                                          ? "required"
                                          : fmt::format("default {}", attribute.default_value);
-        text += fmt::format("  {:<24} {:<6} {:<14} {}\n{:>34}{}\n",
+        text += fmt::format("  {:<24} {:<6} {:<14} {}\n{:>8}{}\n",
                             attribute.name,
                             kind_name(attribute.kind),
                             standard,
                             allowed_text(attribute),
                             "",
-                            attribute.meaning);
+                            meaning_text(attribute));
     }
     text += "\nTensors\n";
     for (const TensorSpec& tensor : spec.tensors) {
-        text += fmt::format("  {:<24} {:<18} {} {}\n{:>34}{}\n",
+        text += fmt::format("  {:<30} {:<18} {} {}\n{:>8}{}\n",
                             tensor.name,
                             role_name(tensor.role),
                             fmt::join(dtypes_of(tensor), "|"),
@@ -128,7 +144,7 @@ nlohmann::ordered_json describe_as_json(const OperatorSpec& spec) {
                                         {"default", attribute.default_value},
                                         {"values", values_of(attribute)},
                                         {"allowed", allowed_text(attribute)},
-                                        {"meaning", attribute.meaning}});
+                                        {"meaning", meaning_text(attribute)}});
     }
     object["tensors"] = nlohmann::ordered_json::array();
     for (const TensorSpec& tensor : spec.tensors) {

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <array>
 
+#include "ops/attention_to_ffn.h"
 #include "ops/attention_worker_combine.h"
 #include "ops/attention_worker_scheduler.h"
+#include "ops/ffn_to_attention.h"
 #include "ops/ffn_worker_batching.h"
 #include "ops/ffn_worker_scheduler.h"
 #include "ops/grouped_matmul_swiglu.h"
@@ -19,8 +21,10 @@ namespace afd::tools {
 
 std::span<const RegisteredOperator> operators() {
     static const std::array kOperators = {
+        RegisteredOperator{&ops::kAttentionToFfnSpec, run_attention_to_ffn},
         RegisteredOperator{&ops::kAttentionWorkerCombineSpec, run_attention_worker_combine},
         RegisteredOperator{&ops::kAttentionWorkerSchedulerSpec, run_attention_worker_scheduler},
+        RegisteredOperator{&ops::kFfnToAttentionSpec, run_ffn_to_attention},
         RegisteredOperator{&ops::kFfnWorkerBatchingSpec, run_ffn_worker_batching},
         RegisteredOperator{&ops::kFfnWorkerSchedulerSpec, run_ffn_worker_scheduler},
         RegisteredOperator{&ops::kGroupedMatmulSwigluSpec, run_grouped_matmul_swiglu},

@@ -9,6 +9,8 @@
 
 namespace afd::tools {
 
+Result<> run_attention_to_ffn(OperatorCall& call);
+Result<> run_ffn_to_attention(OperatorCall& call);
 Result<> run_ffn_worker_batching(OperatorCall& call);
 Result<> run_attention_worker_combine(OperatorCall& call);
 Result<> run_ffn_worker_scheduler(OperatorCall& call);

@@ -12,6 +12,7 @@
 #include "ops/operator/operator_check.h"
 #include "ops/reference/attention_worker_combine.h"
 #include "schedule/schedule_context.h"
+#include "tools/afd-op/context_call.h"
 #include "tools/afd-op/run_operators.h"
 
 namespace afd::tools {
@@ -21,15 +22,6 @@ using ops::ConstTensorView;
 using ops::DType;
 using ops::OperatorCheck;
 using ops::TensorView;
-
-std::span<const std::byte> bytes_of(const ConstTensorView& view) {
-    return {static_cast<const std::byte*>(view.data), view.num_elements() * size_of(view.dtype)};
-}
-
-template <typename T>
-std::span<T> elements_of(const TensorView& view) {
-    return {static_cast<T*>(view.data), view.num_elements()};
-}
 
 // A·BS·K1 of max_out_shape, or an error in place of memory that nobody has.
 Result<size_t> num_rows_max(const std::vector<int64_t>& shape) {
@@ -47,21 +39,6 @@ Result<size_t> num_rows_max(const std::vector<int64_t>& shape) {
     return rows;
 }
 
-// A context of 1024 bytes in place, or the operator's refusal of what was given as one.
-Result<schedule::ScheduleContext*> take_context(OperatorCall& call, const ops::OperatorSpec& spec) {
-    const TensorView context = call.in_place("schedule_context");
-    OperatorCheck check(spec);
-    check.tensor("schedule_context", context);
-    AFD_TRY(check.finish());
-    return static_cast<schedule::ScheduleContext*>(context.data);
-}
-
-Result<> refuse_reference(const OperatorCall& call, const ops::OperatorSpec& spec) {
-    OperatorCheck check(spec);
-    check.require(!call.is_reference(), "there is one implementation; leave --reference out");
-    return check.finish();
-}
-
 DType dtype_of(int64_t token_dtype) {
     if (token_dtype == 2) return DType::kInt8;
     return token_dtype == 1 ? DType::kBf16 : DType::kFp16;
@@ -73,7 +50,7 @@ Result<> run_ffn_worker_batching(OperatorCall& call) {
     const std::vector<int64_t> out_shape = call.integers("max_out_shape");
     AFD_TRY(refuse_reference(call, ops::kFfnWorkerBatchingSpec));
     AFD_ASSIGN(schedule::ScheduleContext* const context,
-               take_context(call, ops::kFfnWorkerBatchingSpec));
+               context_in_place(call, ops::kFfnWorkerBatchingSpec));
     const TensorView control = call.in_place("ffn_control");
     const ConstTensorView window = call.input("ffn_window");
     OperatorCheck check(ops::kFfnWorkerBatchingSpec);
@@ -129,7 +106,7 @@ Result<> run_attention_worker_combine(OperatorCall& call) {
     r.hidden_size = call.integer("hidden_size");
     r.token_dtype = call.integer("token_dtype");
     r.need_schedule = call.integer("need_schedule");
-    AFD_ASSIGN(r.context, take_context(call, ops::kAttentionWorkerCombineSpec));
+    AFD_ASSIGN(r.context, context_in_place(call, ops::kAttentionWorkerCombineSpec));
     r.window = bytes_of(call.input("attention_window"));
     r.expert_scales = call.input("expert_scales");
     r.expert_ids = call.input("expert_ids");
@@ -150,7 +127,7 @@ Result<> run_ffn_worker_scheduler(OperatorCall& call) {
     ops::FfnWorkerSchedulerRequest r;
     r.policy = policy;
     r.sync_group_size = call.integer("sync_group_size");
-    AFD_ASSIGN(r.context, take_context(call, ops::kFfnWorkerSchedulerSpec));
+    AFD_ASSIGN(r.context, context_in_place(call, ops::kFfnWorkerSchedulerSpec));
     r.window = bytes_of(call.input("ffn_window"));
     r.control = elements_of<std::byte>(call.in_place("ffn_control"));
     return ops::ffn_worker_scheduler(r);
@@ -160,7 +137,7 @@ Result<> run_attention_worker_scheduler(OperatorCall& call) {
     AFD_TRY(refuse_reference(call, ops::kAttentionWorkerSchedulerSpec));
     ops::AttentionWorkerSchedulerRequest r;
     r.num_tokens = call.integer("num_tokens");
-    AFD_ASSIGN(r.context, take_context(call, ops::kAttentionWorkerSchedulerSpec));
+    AFD_ASSIGN(r.context, context_in_place(call, ops::kAttentionWorkerSchedulerSpec));
     r.window = bytes_of(call.input("attention_window"));
     r.taken = call.output("taken", DType::kInt32, {1});
     return ops::attention_worker_scheduler(r);
