@@ -178,7 +178,7 @@ const OperatorSpec kAttentionWorkerCombineSpec = {
     "attention_worker_combine",
     "the weighted sum of the rows that came back to an attention window",
     "y[t] = sum over k of row(m, t, k) * expert_scales[t, k], plus each shared row",
-    "operators.md 3, 5",
+    "specification, sections 3 and 5",
     kAttributes,
     kTensors,
     kRules,

@@ -206,7 +206,7 @@ const OperatorSpec kFfnToAttentionSpec = {
     "result rows, written back into the windows of the sessions that they belong to",
     "window[session_ids[i]].data[micro_batch_ids[i]][token_ids[i]][expert_offsets[i]] = x[i], "
     "rounded to token_dtype; then its flag",
-    "operators.md 1, 4",
+    "specification, sections 1 and 4",
     kAttributes,
     kTensors,
     kRules,

@@ -118,7 +118,7 @@ const OperatorSpec kGroupedMatmulSwigluSpec = {
     "grouped_matmul_swiglu",
     "gate and up projections of each row's expert, SwiGLU, and optionally quantisation",
     "output = silu(x * W[e][:, :I]) * (x * W[e][:, I:])",
-    "operators.md 6",
+    "specification, section 6",
     kAttributes,
     kTensors,
     kRules,

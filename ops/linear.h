@@ -77,7 +77,7 @@ void linear(Rows<const Bf16> x, const PackedLinear& weight, Rows<Bf16> y, Parall
 // y in fp32 (router logits, head).
 void linear_f32(Rows<const Bf16> x, const PackedLinear& weight, Rows<float> y, Parallel& parallel);
 
-// h = (silu(gate) · up) →bf16, with gate and up each →bf16 first (operators.md: expert FFN).
+// h = (silu(gate) · up) →bf16, with gate and up each →bf16 first (specification, section 10).
 // Shapes: x [num_rows, depth], h [num_rows, num_outputs / 2]. REQUIRES: weight.is_gate_up().
 void swiglu(Rows<const Bf16> x, const PackedLinear& weight, Rows<Bf16> h, Parallel& parallel);
 

@@ -15,7 +15,7 @@
 // and its scores and weighted sums run in fp32, multiply then add, in every numeric class: 16
 // partial sums, element i of the latent, then of the rotated part, to partial i mod 16, added by
 // halves; o += p·ckv with positions ascending.
-// Names, shapes and constraints stand in kMlaAttentionV3Spec. Source: operators.md section 11.
+// Names, shapes and constraints stand in kMlaAttentionV3Spec. Source: specification, section 11.
 
 #include <cstddef>
 #include <cstdint>

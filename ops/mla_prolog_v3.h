@@ -9,7 +9,7 @@
 //   kv = x·Wdkv_kr as [Hckv | Dr];  ckv = rms(kv)·γ·kc_scale;  kr = rope(kv_R)
 // The scenario, three digits (weight_quant_mode, kv_cache_quant_mode, query_quant_mode), says what
 // is rounded and quantised where: 000; 100, 120, 130; 200, 211, 230, 231. Names, shapes, dtypes and
-// constraints stand in kMlaPrologV3Spec. Source: seed mla_prolog_v3, operators.md section 11.
+// constraints stand in kMlaPrologV3Spec. Source: seed mla_prolog_v3, specification, section 11.
 // The decoder's own, unquantised path is ops/mla_prolog.h; scenario 000 gives the same bits.
 
 #include <cstddef>

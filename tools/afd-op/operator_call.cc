@@ -79,10 +79,7 @@ Result<nlohmann::json> complete_attributes(const OperatorSpec& spec, const nlohm
         if (attribute.default_value.empty()) {
             return refuse(spec, "attribute " + name + " is missing; it has no default");
         }
-        // Records are ours: a default that is no JSON is a word.
-        const auto value = nlohmann::json::parse(attribute.default_value, nullptr, false);
-        all[name] =
-            value.is_discarded() ? nlohmann::json(std::string(attribute.default_value)) : value;
+        all[name] = nlohmann::json::parse(attribute.default_value);
     }
     return all;
 }

@@ -11,6 +11,7 @@
 #include "ops/ffn_worker_batching.h"
 #include "ops/ffn_worker_scheduler.h"
 #include "ops/grouped_matmul_swiglu.h"
+#include "ops/mla_attention_v3.h"
 #include "ops/mla_prolog_v3.h"
 #include "ops/moe_finalize_routing.h"
 #include "ops/moe_gating_top_k.h"
@@ -28,6 +29,7 @@ std::span<const RegisteredOperator> operators() {
         RegisteredOperator{&ops::kFfnWorkerBatchingSpec, run_ffn_worker_batching},
         RegisteredOperator{&ops::kFfnWorkerSchedulerSpec, run_ffn_worker_scheduler},
         RegisteredOperator{&ops::kGroupedMatmulSwigluSpec, run_grouped_matmul_swiglu},
+        RegisteredOperator{&ops::kMlaAttentionV3Spec, run_mla_attention_v3},
         RegisteredOperator{&ops::kMlaPrologV3Spec, run_mla_prolog_v3},
         RegisteredOperator{&ops::kMoeFinalizeRoutingSpec, run_moe_finalize_routing},
         RegisteredOperator{&ops::kMoeGatingTopKSpec, run_moe_gating_top_k},

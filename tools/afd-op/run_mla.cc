@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ops/mla_attention_v3.h"
 #include "ops/mla_prolog_v3.h"
+#include "ops/reference/mla_attention_v3.h"
 #include "ops/reference/mla_prolog_v3.h"
 #include "tools/afd-op/run_operators.h"
 
@@ -14,10 +16,12 @@ size_t last_extent(const ConstTensorView& view) {
     return view.rank == 0 ? 0 : view.shape[view.rank - 1];
 }
 
-// The token axes of `token_x`, [T] or [B, S], then `tail`.
-std::vector<size_t> shape_per_token(const ConstTensorView& token_x, std::vector<size_t> tail) {
-    std::vector<size_t> shape(token_x.shape.begin(),
-                              token_x.shape.begin() + (token_x.rank == 0 ? 0 : token_x.rank - 1));
+// The axes of `view` without the last `num_inner`, then `tail`.
+std::vector<size_t> shape_per_token(const ConstTensorView& view,
+                                    size_t num_inner,
+                                    std::vector<size_t> tail) {
+    const size_t num_outer = view.rank < num_inner ? 0 : view.rank - num_inner;
+    std::vector<size_t> shape(view.shape.begin(), view.shape.begin() + num_outer);
     shape.insert(shape.end(), tail.begin(), tail.end());
     return shape;
 }
@@ -69,10 +73,10 @@ void make_outputs(OperatorCall& call, MlaPrologV3Request& r) {
     const bool has_int8_norm = r.weight_quant_mode != 0;
     r.query = call.output("query",
                           has_int8_query ? DType::kInt8 : DType::kBf16,
-                          shape_per_token(r.token_x, {num_heads, kv_lora_rank}));
+                          shape_per_token(r.token_x, 1, {num_heads, kv_lora_rank}));
     r.query_rope = call.output("query_rope",
                                DType::kBf16,
-                               shape_per_token(r.token_x, {num_heads, last_extent(r.rope_sin)}));
+                               shape_per_token(r.token_x, 1, {num_heads, last_extent(r.rope_sin)}));
     if (has_int8_query) {
         r.dequant_scale_q_nope =
             call.output("dequant_scale_q_nope", DType::kFp32, {num_tokens, num_heads, 1});
@@ -80,7 +84,7 @@ void make_outputs(OperatorCall& call, MlaPrologV3Request& r) {
     if (!r.query_norm_flag) return;
     r.query_norm = call.output("query_norm",
                                has_int8_norm ? DType::kInt8 : DType::kBf16,
-                               shape_per_token(r.token_x, {last_extent(r.rmsnorm_gamma_cq)}));
+                               shape_per_token(r.token_x, 1, {last_extent(r.rmsnorm_gamma_cq)}));
     if (has_int8_norm) {
         r.dequant_scale_q_norm = call.output("dequant_scale_q_norm", DType::kFp32, {num_tokens, 1});
     }
@@ -101,6 +105,44 @@ Result<> run_mla_prolog_v3(OperatorCall& call) {
     const size_t num_tokens = r.token_x.num_elements() / last_extent(r.token_x);
     const size_t bytes = ops::mla_prolog_v3_workspace_bytes(weights.shape, num_tokens);
     return ops::mla_prolog_v3(r, weights, call.workspace(bytes), call.parallel());
+}
+
+Result<> run_mla_attention_v3(OperatorCall& call) {
+    ops::MlaAttentionV3Request r;
+    const std::string cache_mode = call.word("cache_mode");
+    r.softmax_scale = static_cast<float>(call.number("softmax_scale"));
+    r.cache_mode = cache_mode;
+    r.kv_cache_quant_mode = call.integer("kv_cache_quant_mode");
+    r.query_quant_mode = call.integer("query_quant_mode");
+    r.tile_size = call.integer("tile_size");
+    r.query = call.input("query");
+    r.query_rope = call.input("query_rope");
+    r.dequant_scale_q_nope = call.input("dequant_scale_q_nope");
+    r.kv_cache = call.input("kv_cache");
+    r.kr_cache = call.input("kr_cache");
+    r.positions = call.input("positions");
+    r.sequence_index = call.input("sequence_index");
+    r.block_table = call.input("block_table");
+    r.actual_seq_len = call.input("actual_seq_len");
+    r.quant_scale_ckv = call.input("quant_scale_ckv");
+    r.quant_scale_ckr = call.input("quant_scale_ckr");
+    r.weight_uv = call.input("weight_uv");
+    r.weight_o = call.input("weight_o");
+    const size_t num_heads = r.weight_uv.rank == 3 ? r.weight_uv.shape[0] : 0;
+    const size_t v_head_dim = r.weight_uv.rank == 3 ? r.weight_uv.shape[1] : 0;
+    const size_t width = r.weight_o.given() ? last_extent(r.weight_o) : num_heads * v_head_dim;
+    r.attention_out =
+        call.output("attention_out", DType::kBf16, shape_per_token(r.query, 2, {width}));
+    if (call.is_reference()) return ops::reference::mla_attention_v3(r);
+    AFD_ASSIGN(const ops::MlaAttentionV3Weights weights,
+               ops::pack_mla_attention_v3(r, ops::best_numeric_class()));
+    const ops::MlaShape shape{.kv_lora_rank = last_extent(r.query),
+                              .num_heads = num_heads,
+                              .qk_rope_head_dim = last_extent(r.query_rope),
+                              .v_head_dim = v_head_dim};
+    const size_t bytes = ops::mla_attention_v3_workspace_bytes(
+        shape, r.positions.num_elements(), call.parallel().num_threads());
+    return ops::mla_attention_v3(r, weights, call.workspace(bytes), call.parallel());
 }
 
 }  // namespace afd::tools

@@ -19,6 +19,7 @@ Result<> run_moe_gating_top_k(OperatorCall& call);
 Result<> run_moe_init_routing_v3(OperatorCall& call);
 Result<> run_moe_finalize_routing(OperatorCall& call);
 Result<> run_grouped_matmul_swiglu(OperatorCall& call);
+Result<> run_mla_attention_v3(OperatorCall& call);
 Result<> run_mla_prolog_v3(OperatorCall& call);
 
 }  // namespace afd::tools

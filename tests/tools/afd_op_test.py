@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""afd-op as a person or a program in another language uses it.
+
+    afd_op_test.py AFD_OP        path of the program
+
+What the operators compute is compared in tests/golden; here: every record can be shown, files go
+in and out, and what is wrong is said in one line with a defined exit code.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "golden"))
+import safetensors_np  # noqa: E402  (found beside the NumPy decoder)
+
+AFD_OP = ""
+KINDS = {"int", "float", "bool", "ints", "string"}
+ROLES = {"input", "output", "in place"}
+
+
+def afd_op(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run([AFD_OP, *arguments], capture_output=True, text=True, check=False)
+
+
+def names() -> list[str]:
+    return [line.split()[0] for line in afd_op("list").stdout.splitlines()]
+
+
+class Records(unittest.TestCase):
+    def test_list_names_every_operator_once_in_order(self):
+        listed = names()
+        self.assertGreaterEqual(len(listed), 11)
+        self.assertEqual(listed, sorted(set(listed)))
+
+    def test_describe_shows_every_record_in_both_forms(self):
+        for name in names():
+            record = json.loads(afd_op("describe", name, "--json").stdout)
+            text = afd_op("describe", name).stdout
+            self.assertEqual(record["name"], name)
+            self.assertTrue(record["formula"] and record["source"] and record["tensors"])
+            for attribute in record["attributes"]:
+                self.assertIn(attribute["kind"], KINDS)
+                self.assertTrue(attribute["meaning"], f"{name} {attribute['name']}")
+                self.assertIn("  " + attribute["name"], text)
+                if attribute["default"]:
+                    self.assert_default_is_allowed(name, attribute)
+            for tensor in record["tensors"]:
+                self.assertIn(tensor["role"].removesuffix(", optional"), ROLES)
+                self.assertTrue(tensor["dtypes"] and tensor["shape"].startswith("["))
+                self.assertIn("  " + tensor["name"], text)
+
+    def assert_default_is_allowed(self, name: str, attribute: dict) -> None:
+        default = json.loads(attribute["default"])
+        if attribute["values"]:
+            text = default if isinstance(default, str) else json.dumps(default)
+            self.assertIn(text, attribute["values"], f"{name} {attribute['name']}")
+
+
+class Runs(unittest.TestCase):
+    """moe_init_routing_v3 stands for all: 5 tokens, 2 picks of 4 experts."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        random = np.random.default_rng(1)
+        self.x = (np.arange(5)[:, None] + random.random((5, 8)) / 10).astype(np.float32)
+        self.ids = random.integers(0, 4, (5, 2)).astype(np.int32)
+        self.write({"x": ("F32", self.x), "expert_idx": ("I32", self.ids)})
+
+    def write(self, tensors: dict) -> None:
+        safetensors_np.write(self.folder / "in.safetensors", tensors)
+
+    def run_it(self, attributes, *further: str) -> subprocess.CompletedProcess:
+        text = attributes if isinstance(attributes, str) else json.dumps(attributes)
+        return afd_op("run", "moe_init_routing_v3", "--in", str(self.folder / "in.safetensors"),
+                      "--out", str(self.folder / "out.safetensors"), "--attrs", text, *further)
+
+    def assert_refused(self, done: subprocess.CompletedProcess, words: str) -> None:
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn(words, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1)
+        self.assertFalse((self.folder / "out.safetensors").exists())
+
+    def test_rows_come_sorted_by_expert_from_both_paths(self):
+        order = np.argsort(self.ids.reshape(-1), kind="stable")
+        for further in ((), ("--reference",)):
+            done = self.run_it({"expert_num": 4, "expert_tokens_num_flag": True}, *further)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            out = safetensors_np.read(self.folder / "out.safetensors")
+            np.testing.assert_array_equal(out["expanded_x"], self.x[order // 2])
+            np.testing.assert_array_equal(out["expert_tokens_count_or_cumsum"],
+                                          np.cumsum(np.bincount(self.ids.reshape(-1), minlength=4)))
+
+    def test_an_unknown_operator_is_refused(self):
+        done = afd_op("run", "no_such", "--out", str(self.folder / "out.safetensors"))
+        self.assert_refused(done, "there is no operator no_such; see: afd-op list")
+
+    def test_an_unknown_attribute_is_refused_with_those_there_are(self):
+        self.assert_refused(self.run_it({"expert_nmu": 4}),
+                            "there is no attribute expert_nmu; there are active_num, ")
+
+    def test_a_missing_attribute_is_named(self):
+        self.assert_refused(self.run_it({}), "attribute expert_num is missing; it has no default")
+
+    def test_an_attribute_of_another_kind_is_refused(self):
+        self.assert_refused(self.run_it({"expert_num": "four"}),
+                            'expert_num is "four"; it must be an integer')
+
+    def test_a_value_outside_its_choices_is_refused(self):
+        self.assert_refused(self.run_it({"expert_num": 4, "quant_mode": 5}),
+                            "moe_init_routing_v3: quant_mode is 5; allowed are -1, 0, 1")
+
+    def test_attributes_that_are_no_json_are_refused(self):
+        self.assert_refused(self.run_it("{expert_num: 4}"), "--attrs is no JSON: {expert_num: 4}")
+        self.assert_refused(self.run_it("[4]"), "the attributes must be a JSON object")
+
+    def test_an_unknown_tensor_is_refused_with_those_there_are(self):
+        self.write({"x": ("F32", self.x), "expert_ids": ("I32", self.ids)})
+        self.assert_refused(self.run_it({"expert_num": 4}),
+                            "there is no input tensor expert_ids; there are x, expert_idx, ")
+
+    def test_a_missing_tensor_is_named(self):
+        self.write({"x": ("F32", self.x)})
+        self.assert_refused(self.run_it({"expert_num": 4}),
+                            "moe_init_routing_v3: expert_idx is missing; it must be [N, K]")
+
+    def test_a_wrong_shape_is_shown_with_what_it_must_be(self):
+        self.write({"x": ("F32", self.x[:4]), "expert_idx": ("I32", self.ids)})
+        self.assert_refused(self.run_it({"expert_num": 4}), "must be [N, K] with N = 4 (x)")
+
+    def test_a_missing_file_has_its_own_exit_code(self):
+        (self.folder / "in.safetensors").unlink()
+        done = self.run_it({"expert_num": 4})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("in.safetensors", done.stderr)
+
+
+if __name__ == "__main__":
+    AFD_OP = sys.argv.pop(1)
+    unittest.main()
