@@ -191,6 +191,8 @@ void expect_output(Worker& worker, const Output& output, const std::vector<Expec
     }
 }
 
+// Covers: ffn_worker_batching expert_num=12 max_out_shape=given token_dtype=0,1,2 need_schedule=0
+// Covers: ffn_worker_batching layer_num=0,2
 TEST(FfnWorkerBatching, SortsRowsOfScheduledSessionsByExpertForEveryDtype) {
     for (const auto dtype : {TokenDtype::kFp16, TokenDtype::kBf16, TokenDtype::kInt8}) {
         for (const int64_t layer_num : {0, 2}) {
@@ -317,6 +319,7 @@ TEST(FfnWorkerBatching, OneExpertMayTakeEverything) {
     expect_output(worker, output, expected_rows(worker, taken));
 }
 
+// Covers: ffn_worker_batching need_schedule=1
 TEST(FfnWorkerBatching, ScanTakesTheFirstReadyMicroBatchFromThePollingIndexOn) {
     Worker worker;
     worker.attributes.need_schedule = 1;

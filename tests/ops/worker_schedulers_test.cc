@@ -90,7 +90,7 @@ TEST_F(FfnWorkerSchedulerTest, AnyTakesTheFirstReadyMicroBatchOfEachSession) {
     EXPECT_EQ(context_.ffn.polling_index, 1U);
 }
 
-// Covers: ffn_worker_scheduler policy=groups
+// Covers: ffn_worker_scheduler policy=groups sync_group_size=2,3
 TEST_F(FfnWorkerSchedulerTest, GroupsTakesOnlyCompleteGroups) {
     make_ready(0, 0);
     make_ready(2, 1);
