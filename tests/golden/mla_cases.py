@@ -2,6 +2,8 @@
 
     mla_cases.py generate --out DIR [--list]   CASE.in.safetensors and CASE.expected.safetensors
     mla_cases.py compare EXPECTED ACTUAL       exit status 1 and a line per tensor that differs
+    mla_cases.py check --out DIR --afd-op PATH [--reference]
+                                               generates, runs every case, compares
 
 The operator's name and its attributes as JSON stand in the metadata of the input file under
 "operator" and "attrs". Files hold tensors under the seed's names; a cache is an input, and the
@@ -11,6 +13,7 @@ in the wrong place shows.
 import argparse
 import json
 import pathlib
+import subprocess
 import sys
 
 import numpy as np
@@ -281,18 +284,44 @@ def compare(expected: pathlib.Path, actual: pathlib.Path) -> int:
     return 1 if wrong else 0
 
 
+def check(out: pathlib.Path, afd_op: str, flags: list[str]) -> int:
+    """Runs every case through afd-op; a line for each that is refused or differs."""
+    generate(out)
+    names, wrong = list(all_cases()), 0
+    for name in names:
+        given, actual = out / f"{name}.in.safetensors", out / f"{name}.out.safetensors"
+        metadata = st.read_metadata(given)
+        done = subprocess.run([afd_op, "run", metadata["operator"], "--attrs", metadata["attrs"],
+                               "--in", given, "--out", actual, *flags],
+                              capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            print(f"{name}: {done.stderr.strip()}")
+            wrong += 1
+            continue
+        wrong += compare(out / f"{name}.expected.safetensors", actual)
+    print(f"{len(names) - wrong} of {len(names)} cases as expected")
+    return 1 if wrong else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     making = commands.add_parser("generate")
     making.add_argument("--out", type=pathlib.Path)
     making.add_argument("--list", action="store_true")
+    checking = commands.add_parser("check")
+    checking.add_argument("--out", type=pathlib.Path, required=True)
+    checking.add_argument("--afd-op", required=True)
+    checking.add_argument("--reference", action="store_true")
     comparing = commands.add_parser("compare")
     comparing.add_argument("expected", type=pathlib.Path)
     comparing.add_argument("actual", type=pathlib.Path)
     arguments = parser.parse_args()
     if arguments.command == "compare":
         return compare(arguments.expected, arguments.actual)
+    if arguments.command == "check":
+        return check(arguments.out, arguments.afd_op,
+                     ["--reference"] if arguments.reference else [])
     if arguments.list:
         print("\n".join(all_cases()))
     if arguments.out:
