@@ -7,6 +7,7 @@
 #include <cstring>
 #include <tuple>
 
+#include "ops/reference/ffn_worker_batching.h"
 #include "ops/workspace.h"
 #include "schedule/schedule_context.h"
 #include "tests/ops/test_data.h"
@@ -119,17 +120,17 @@ struct Output {
     }
 };
 
+// Without threads: the reference.
 Result<void> run(Worker& worker, Output& output, unsigned num_threads = 1) {
+    const FfnWorkerBatchingRequest request{
+        .attributes = worker.attributes,
+        .context = &worker.context,
+        .window = std::as_bytes(std::span<const int32_t>(worker.window_words)),
+        .control = std::as_writable_bytes(std::span<int32_t>(worker.control_words))};
+    if (num_threads == 0) return reference::ffn_worker_batching(request, output.view);
     const Workspace workspace(ffn_worker_batching_workspace_bytes(worker.attributes));
     test::ThreadsParallel parallel(num_threads);
-    return ffn_worker_batching(
-        {.attributes = worker.attributes,
-         .context = &worker.context,
-         .window = std::as_bytes(std::span<const int32_t>(worker.window_words)),
-         .control = std::as_writable_bytes(std::span<int32_t>(worker.control_words))},
-        output.view,
-        workspace.bytes(),
-        parallel);
+    return ffn_worker_batching(request, output.view, workspace.bytes(), parallel);
 }
 
 struct Expected {
@@ -196,7 +197,7 @@ void expect_output(Worker& worker, const Output& output, const std::vector<Expec
 TEST(FfnWorkerBatching, SortsRowsOfScheduledSessionsByExpertForEveryDtype) {
     for (const auto dtype : {TokenDtype::kFp16, TokenDtype::kBf16, TokenDtype::kInt8}) {
         for (const int64_t layer_num : {0, 2}) {
-            for (const unsigned num_threads : {1u, 2u}) {
+            for (const unsigned num_threads : {0u, 1u, 2u}) {
                 Worker worker;
                 worker.attributes.token_dtype = dtype;
                 worker.attributes.layer_num = layer_num;
@@ -321,57 +322,63 @@ TEST(FfnWorkerBatching, OneExpertMayTakeEverything) {
 
 // Covers: ffn_worker_batching need_schedule=1
 TEST(FfnWorkerBatching, ScanTakesTheFirstReadyMicroBatchFromThePollingIndexOn) {
-    Worker worker;
-    worker.attributes.need_schedule = 1;
-    worker.context.ffn.polling_index = 2;
-    worker.describe(1, 1, 5, 0);
-    worker.describe(3, 1, 1, 0);
-    worker.describe(0, 0, 4, 0);
-    Output first;
-    ASSERT_TRUE(run(worker, first).ok());
-    expect_output(worker, first, expected_rows(worker, {{0, 0}}));
-    EXPECT_EQ(worker.context.ffn.polling_index, 1u);
-    EXPECT_EQ(worker.context.ffn.out_num, 1u);
-    Output second;
-    ASSERT_TRUE(run(worker, second).ok());
-    expect_output(worker, second, expected_rows(worker, {{1, 1}, {3, 1}}));
-    EXPECT_EQ(worker.context.ffn.polling_index, 2u);
-    const auto& ffn = worker.context.ffn;
-    EXPECT_EQ(worker.list(ffn.session_ids_buf)[0], 1);
-    EXPECT_EQ(worker.list(ffn.session_ids_buf)[1], 3);
-    EXPECT_EQ(worker.list(ffn.micro_batch_ids_buf)[1], 1);
-    EXPECT_EQ(worker.list(ffn.expert_ids_buf)[kIds], worker.descriptor(3, 1)[2]);
-    EXPECT_EQ(worker.descriptor(1, 1)[0], 5) << "flags are the caller's to clear";
+    for (const unsigned num_threads : {0u, 1u}) {
+        Worker worker;
+        worker.attributes.need_schedule = 1;
+        worker.context.ffn.polling_index = 2;
+        worker.describe(1, 1, 5, 0);
+        worker.describe(3, 1, 1, 0);
+        worker.describe(0, 0, 4, 0);
+        Output first;
+        ASSERT_TRUE(run(worker, first, num_threads).ok());
+        expect_output(worker, first, expected_rows(worker, {{0, 0}}));
+        EXPECT_EQ(worker.context.ffn.polling_index, 1u);
+        EXPECT_EQ(worker.context.ffn.out_num, 1u);
+        Output second;
+        ASSERT_TRUE(run(worker, second, num_threads).ok());
+        expect_output(worker, second, expected_rows(worker, {{1, 1}, {3, 1}}));
+        EXPECT_EQ(worker.context.ffn.polling_index, 2u);
+        const auto& ffn = worker.context.ffn;
+        EXPECT_EQ(worker.list(ffn.session_ids_buf)[0], 1);
+        EXPECT_EQ(worker.list(ffn.session_ids_buf)[1], 3);
+        EXPECT_EQ(worker.list(ffn.micro_batch_ids_buf)[1], 1);
+        EXPECT_EQ(worker.list(ffn.expert_ids_buf)[kIds], worker.descriptor(3, 1)[2]);
+        EXPECT_EQ(worker.descriptor(1, 1)[0], 5) << "flags are the caller's to clear";
+    }
 }
 
 TEST(FfnWorkerBatching, ScanSkipsOutputBuffersOfSizeZero) {
-    Worker worker;
-    worker.attributes.need_schedule = 1;
-    worker.describe(2, 0, 1, 0);
-    worker.context.ffn.session_ids_buf_size = 0;
-    worker.context.ffn.expert_ids_buf_size = 0;
-    const std::vector<int32_t> before = worker.control_words;
-    Output output;
-    ASSERT_TRUE(run(worker, output).ok());
-    expect_output(worker, output, expected_rows(worker, {{2, 0}}));
-    const auto at = [&](uint64_t offset) { return worker.list(offset)[0]; };
-    EXPECT_EQ(at(worker.context.ffn.session_ids_buf),
-              before[worker.context.ffn.session_ids_buf / 4]);
+    for (const unsigned num_threads : {0u, 1u}) {
+        Worker worker;
+        worker.attributes.need_schedule = 1;
+        worker.describe(2, 0, 1, 0);
+        worker.context.ffn.session_ids_buf_size = 0;
+        worker.context.ffn.expert_ids_buf_size = 0;
+        const std::vector<int32_t> before = worker.control_words;
+        Output output;
+        ASSERT_TRUE(run(worker, output, num_threads).ok());
+        expect_output(worker, output, expected_rows(worker, {{2, 0}}));
+        const auto at = [&](uint64_t offset) { return worker.list(offset)[0]; };
+        EXPECT_EQ(at(worker.context.ffn.session_ids_buf),
+                  before[worker.context.ffn.session_ids_buf / 4]);
+    }
 }
 
 TEST(FfnWorkerBatching, ScanTakesNothingWhenNothingIsReadyOrTheRunFlagIsDown) {
-    for (const bool run_flag : {true, false}) {
-        Worker worker;
-        worker.attributes.need_schedule = 1;
-        worker.context.ffn.polling_index = 1;
-        worker.context.ffn.out_num = 3;
-        worker.context.control.run_flag = run_flag ? 1 : 0;
-        if (!run_flag) worker.describe(2, 0, 1, 0);
-        Output output;
-        ASSERT_TRUE(run(worker, output).ok());
-        expect_output(worker, output, {});
-        EXPECT_EQ(worker.context.ffn.out_num, 0u);
-        EXPECT_EQ(worker.context.ffn.polling_index, 1u);
+    for (const unsigned num_threads : {0u, 1u}) {
+        for (const bool run_flag : {true, false}) {
+            Worker worker;
+            worker.attributes.need_schedule = 1;
+            worker.context.ffn.polling_index = 1;
+            worker.context.ffn.out_num = 3;
+            worker.context.control.run_flag = run_flag ? 1 : 0;
+            if (!run_flag) worker.describe(2, 0, 1, 0);
+            Output output;
+            ASSERT_TRUE(run(worker, output, num_threads).ok());
+            expect_output(worker, output, {});
+            EXPECT_EQ(worker.context.ffn.out_num, 0u);
+            EXPECT_EQ(worker.context.ffn.polling_index, 1u);
+        }
     }
 }
 

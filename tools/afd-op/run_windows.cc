@@ -11,6 +11,7 @@
 #include "ops/ffn_worker_scheduler.h"
 #include "ops/operator/operator_check.h"
 #include "ops/reference/attention_worker_combine.h"
+#include "ops/reference/ffn_worker_batching.h"
 #include "schedule/schedule_context.h"
 #include "tools/afd-op/context_call.h"
 #include "tools/afd-op/run_operators.h"
@@ -48,7 +49,6 @@ DType dtype_of(int64_t token_dtype) {
 
 Result<> run_ffn_worker_batching(OperatorCall& call) {
     const std::vector<int64_t> out_shape = call.integers("max_out_shape");
-    AFD_TRY(refuse_reference(call, ops::kFfnWorkerBatchingSpec));
     AFD_ASSIGN(schedule::ScheduleContext* const context,
                context_in_place(call, ops::kFfnWorkerBatchingSpec));
     const TensorView control = call.in_place("ffn_control");
@@ -91,11 +91,13 @@ Result<> run_ffn_worker_batching(OperatorCall& call) {
         .expert_offsets = list("expert_offsets"),
         .dynamic_scale =
             elements_of<float>(call.output("dynamic_scale", DType::kFp32, {num_scales}))};
-    AFD_TRY(ops::ffn_worker_batching(
-        request,
-        output,
-        call.workspace(ops::ffn_worker_batching_workspace_bytes(request.attributes)),
-        call.parallel()));
+    AFD_TRY(call.is_reference()
+                ? ops::reference::ffn_worker_batching(request, output)
+                : ops::ffn_worker_batching(
+                      request,
+                      output,
+                      call.workspace(ops::ffn_worker_batching_workspace_bytes(request.attributes)),
+                      call.parallel()));
     elements_of<int64_t>(call.output("actual_token_num", DType::kInt64, {1}))[0] =
         output.actual_token_num;
     return {};
