@@ -172,7 +172,7 @@ def batching_cases():
                     put(control, c.micro_batch_ids, [0, 1, 0])
                     put(control, c.expert_ids, descriptors[lanes, 2:])
                 inputs = {"schedule_context": c.tensor(), "ffn_window": ("U8", window),
-                          "control": ("U8", control)}
+                          "ffn_control": ("U8", control)}
                 yield name, inputs, {"expert_num": 8, "max_out_shape": [A, BS, K1, H],
                                      "token_dtype": token_dtype, "layer_num": layer_num,
                                      "need_schedule": need_schedule}, {}

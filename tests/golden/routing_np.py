@@ -233,7 +233,7 @@ def words(buffer: np.ndarray, offset: int, count: int) -> np.ndarray:
 
 def ffn_worker_batching(inputs, attrs):
     c = Context(inputs["schedule_context"][1].tobytes())
-    window, control = inputs["ffn_window"][1], inputs["control"][1].copy()
+    window, control = inputs["ffn_window"][1], inputs["ffn_control"][1].copy()
     slots = c.micro_batch_size * c.selected_expert_num
     hidden, experts = attrs["max_out_shape"][3], attrs["expert_num"]
     if attrs.get("need_schedule", 0) == 1:
@@ -278,7 +278,7 @@ def ffn_worker_batching(inputs, attrs):
            "token_ids": column([r[3] // c.selected_expert_num for r in rows]),
            "expert_offsets": column([r[3] % c.selected_expert_num for r in rows]),
            "actual_token_num": ("I64", np.array([len(rows)])),
-           "schedule_context": c.tensor(), "control": ("U8", control)}
+           "schedule_context": c.tensor(), "ffn_control": ("U8", control)}
     if dtype == "I8":
         scales = b"".join(window[p + size:p + size + 4].tobytes() for p in places)
         out["dynamic_scale"] = ("F32", np.frombuffer(scales, F32))

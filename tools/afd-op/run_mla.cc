@@ -9,21 +9,11 @@ namespace afd::tools {
 namespace {
 
 using ops::ConstTensorView;
-using ops::DType;
 using ops::MlaPrologV3Request;
+using ops::TensorView;
 
 size_t last_extent(const ConstTensorView& view) {
     return view.rank == 0 ? 0 : view.shape[view.rank - 1];
-}
-
-// The axes of `view` without the last `num_inner`, then `tail`.
-std::vector<size_t> shape_per_token(const ConstTensorView& view,
-                                    size_t num_inner,
-                                    std::vector<size_t> tail) {
-    const size_t num_outer = view.rank < num_inner ? 0 : view.rank - num_inner;
-    std::vector<size_t> shape(view.shape.begin(), view.shape.begin() + num_outer);
-    shape.insert(shape.end(), tail.begin(), tail.end());
-    return shape;
 }
 
 void take_attributes(const OperatorCall& call, MlaPrologV3Request& r) {
@@ -64,32 +54,6 @@ void take_tensors(OperatorCall& call, MlaPrologV3Request& r) {
     r.k_nope_clip_alpha = call.input("k_nope_clip_alpha");
 }
 
-void make_outputs(OperatorCall& call, MlaPrologV3Request& r) {
-    const size_t num_heads = r.weight_uk.rank == 3 ? r.weight_uk.shape[0] : 0;
-    const size_t kv_lora_rank = last_extent(r.weight_uk);
-    const size_t num_tokens =
-        last_extent(r.token_x) == 0 ? 0 : r.token_x.num_elements() / last_extent(r.token_x);
-    const bool has_int8_query = r.query_quant_mode == 1;
-    const bool has_int8_norm = r.weight_quant_mode != 0;
-    r.query = call.output("query",
-                          has_int8_query ? DType::kInt8 : DType::kBf16,
-                          shape_per_token(r.token_x, 1, {num_heads, kv_lora_rank}));
-    r.query_rope = call.output("query_rope",
-                               DType::kBf16,
-                               shape_per_token(r.token_x, 1, {num_heads, last_extent(r.rope_sin)}));
-    if (has_int8_query) {
-        r.dequant_scale_q_nope =
-            call.output("dequant_scale_q_nope", DType::kFp32, {num_tokens, num_heads, 1});
-    }
-    if (!r.query_norm_flag) return;
-    r.query_norm = call.output("query_norm",
-                               has_int8_norm ? DType::kInt8 : DType::kBf16,
-                               shape_per_token(r.token_x, 1, {last_extent(r.rmsnorm_gamma_cq)}));
-    if (has_int8_norm) {
-        r.dequant_scale_q_norm = call.output("dequant_scale_q_norm", DType::kFp32, {num_tokens, 1});
-    }
-}
-
 }  // namespace
 
 Result<> run_mla_prolog_v3(OperatorCall& call) {
@@ -98,7 +62,12 @@ Result<> run_mla_prolog_v3(OperatorCall& call) {
     r.cache_mode = cache_mode;
     take_attributes(call, r);
     take_tensors(call, r);
-    make_outputs(call, r);
+    AFD_ASSIGN(const ops::MlaPrologV3Shapes shapes, ops::mla_prolog_v3_shapes(r));
+    r.query = call.output_like("query", shapes.query);
+    r.query_rope = call.output_like("query_rope", shapes.query_rope);
+    r.dequant_scale_q_nope = call.output_like("dequant_scale_q_nope", shapes.dequant_scale_q_nope);
+    r.query_norm = call.output_like("query_norm", shapes.query_norm);
+    r.dequant_scale_q_norm = call.output_like("dequant_scale_q_norm", shapes.dequant_scale_q_norm);
     if (call.is_reference()) return ops::reference::mla_prolog_v3(r);
     AFD_ASSIGN(const ops::MlaPrologV3Weights weights,
                ops::pack_mla_prolog_v3(r, ops::best_numeric_class()));
@@ -128,18 +97,15 @@ Result<> run_mla_attention_v3(OperatorCall& call) {
     r.quant_scale_ckr = call.input("quant_scale_ckr");
     r.weight_uv = call.input("weight_uv");
     r.weight_o = call.input("weight_o");
-    const size_t num_heads = r.weight_uv.rank == 3 ? r.weight_uv.shape[0] : 0;
-    const size_t v_head_dim = r.weight_uv.rank == 3 ? r.weight_uv.shape[1] : 0;
-    const size_t width = r.weight_o.given() ? last_extent(r.weight_o) : num_heads * v_head_dim;
-    r.attention_out =
-        call.output("attention_out", DType::kBf16, shape_per_token(r.query, 2, {width}));
+    AFD_ASSIGN(const TensorView out, ops::mla_attention_v3_shapes(r));
+    r.attention_out = call.output_like("attention_out", out);
     if (call.is_reference()) return ops::reference::mla_attention_v3(r);
     AFD_ASSIGN(const ops::MlaAttentionV3Weights weights,
                ops::pack_mla_attention_v3(r, ops::best_numeric_class()));
     const ops::MlaShape shape{.kv_lora_rank = last_extent(r.query),
-                              .num_heads = num_heads,
+                              .num_heads = r.weight_uv.shape[0],
                               .qk_rope_head_dim = last_extent(r.query_rope),
-                              .v_head_dim = v_head_dim};
+                              .v_head_dim = r.weight_uv.shape[1]};
     const size_t bytes = ops::mla_attention_v3_workspace_bytes(
         shape, r.positions.num_elements(), call.parallel().num_threads());
     return ops::mla_attention_v3(r, weights, call.workspace(bytes), call.parallel());
