@@ -332,12 +332,15 @@ TEST(MlaAttentionV3, RunsTheSeedsSizes) {
         r.attention_out = have.mutable_view();
         const MlaAttentionV3Weights weights =
             pack_mla_attention_v3(r, NumericClass::kPortable).value();
-        const Workspace workspace(mla_attention_v3_workspace_bytes(
-            {.kv_lora_rank = hckv, .num_heads = n, .qk_rope_head_dim = dr, .v_head_dim = 128},
-            t,
-            1));
+        const MlaShape shape{
+            .kv_lora_rank = hckv, .num_heads = n, .qk_rope_head_dim = dr, .v_head_dim = 128};
+        const Workspace workspace(mla_attention_v3_workspace_bytes(shape, t, 3));
         SerialParallel serial;
         ASSERT_TRUE(mla_attention_v3(r, weights, workspace.bytes(), serial).ok());
+        EXPECT_TRUE(have.bytes == want.bytes) << digits;
+        std::fill(have.bytes.begin(), have.bytes.end(), std::byte{0x55});
+        test::ThreadsParallel threads(3);
+        ASSERT_TRUE(mla_attention_v3(r, weights, workspace.bytes(), threads).ok());
         EXPECT_TRUE(have.bytes == want.bytes) << digits;
     }
 }

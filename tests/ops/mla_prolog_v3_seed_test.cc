@@ -36,7 +36,11 @@ void check_seed_example(MlaCaseOptions options) {
         EXPECT_EQ(all.kv_cache.shape[3], 656U);
     }
     MlaCase two = all;
+    MlaCase threaded = all;
     all.run_portable();
+    test::ThreadsParallel threads(3);
+    threaded.run(NumericClass::kPortable, threads);
+    test::expect_same_bytes(threaded, all);
     two.o.b = 1;
     for (Tensor* tensor : {&two.token_x, &two.rope_sin, &two.rope_cos, &two.cache_index}) {
         tensor->shape[0] = 1;
