@@ -16,6 +16,10 @@
 #include "ops/moe_finalize_routing.h"
 #include "ops/moe_gating_top_k.h"
 #include "ops/moe_init_routing.h"
+#include "ops/two_phase_combine.h"
+#include "ops/two_phase_layout.h"
+#include "ops/two_phase_offsets.h"
+#include "ops/two_phase_payload.h"
 #include "tools/afd-op/run_operators.h"
 
 namespace afd::tools {
@@ -34,6 +38,10 @@ std::span<const RegisteredOperator> operators() {
         RegisteredOperator{&ops::kMoeFinalizeRoutingSpec, run_moe_finalize_routing},
         RegisteredOperator{&ops::kMoeGatingTopKSpec, run_moe_gating_top_k},
         RegisteredOperator{&ops::kMoeInitRoutingV3Spec, run_moe_init_routing_v3},
+        RegisteredOperator{&ops::kTwoPhaseCombineSpec, run_two_phase_combine},
+        RegisteredOperator{&ops::kTwoPhaseLayoutSpec, run_two_phase_layout},
+        RegisteredOperator{&ops::kTwoPhaseOffsetsSpec, run_two_phase_offsets},
+        RegisteredOperator{&ops::kTwoPhasePayloadSpec, run_two_phase_payload},
     };
     return kOperators;
 }

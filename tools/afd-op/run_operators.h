@@ -21,5 +21,9 @@ Result<> run_moe_finalize_routing(OperatorCall& call);
 Result<> run_grouped_matmul_swiglu(OperatorCall& call);
 Result<> run_mla_attention_v3(OperatorCall& call);
 Result<> run_mla_prolog_v3(OperatorCall& call);
+Result<> run_two_phase_layout(OperatorCall& call);
+Result<> run_two_phase_offsets(OperatorCall& call);
+Result<> run_two_phase_payload(OperatorCall& call);
+Result<> run_two_phase_combine(OperatorCall& call);
 
 }  // namespace afd::tools
