@@ -57,7 +57,7 @@ const Size kSizes[] = {
 };
 
 // Three tokens by hand: two ranks, experts 0 and 2 on rank 0, 1 and the shared 3 on rank 1.
-// Covers: two_phase_layout shared_expert_num=1 expert_ids=masked active_mask=given
+// Covers: two_phase_layout shared_expert_num=1 active_mask=given case=ids_out_of_range
 TEST(TwoPhaseLayout, SortsEachBlockAndCountsAllOfThem) {
     Tensor table(DType::kInt32, {1, 4, 1, 2});
     table.set<int32_t>({0, 0, 1, 0, 0, 1, 1, 1});
@@ -120,8 +120,13 @@ TEST(TwoPhaseOffsets, GrantsByLocalExpertThenSender) {
 // Goal: whatever the blocks, the receivers hold what one pass over all tokens of all senders would
 // have written. Method: sizes 0, 1, primes, dense layers, more ranks than experts, masks, block
 // sizes 1, prime, all. Oracle: one sorted list of (rank, local expert, sender, slot).
-// Covers: two_phase_payload quant_mode=-1,1 scales=none,given x=bf16,fp16,fp32 block_size=1,7,all
-// Covers: two_phase_layout block_size=1,7,all active_mask=none,given session_id=0,1,2
+// Covers: two_phase_payload quant_mode=-1,1 scales=none,given x=bf16,fp16,fp32 block_size=1,7,8192
+// Covers: two_phase_payload recv_x=bf16,fp16,fp32,int8 num_ranks=1,2,3,5,31 num_local_experts=any
+// Covers: two_phase_payload shared_expert_num=0,1,2 session_id=0,1,2 layer_id=1
+// Covers: two_phase_payload case=all_masked case=no_tokens case=no_routed_experts
+// Covers: two_phase_layout block_size=1,7,8192 active_mask=none,given session_id=0,1,2 layer_id=1
+// Covers: two_phase_layout num_ranks=1,2,3,5,31 num_local_experts=any shared_expert_num=0,1,2
+// Covers: two_phase_layout case=all_masked case=no_tokens case=no_routed_experts
 TEST(TwoPhaseDispatch, ReceiversHoldTheRowsInTheOrderOfASinglePass) {
     for (const Size& size : kSizes) {
         for (const int variant : {0, 1, 2, 3}) {
@@ -143,6 +148,7 @@ TEST(TwoPhaseDispatch, ReceiversHoldTheRowsInTheOrderOfASinglePass) {
 }
 
 // Oracle: MoeInitRoutingV3, the single-pass operator, on one rank that holds all experts.
+// Covers: two_phase_payload case=same_as_moe_init_routing
 TEST(TwoPhaseDispatch, OneRankIsMoeInitRouting) {
     const Size size{.num_tokens = 211, .top_k = 3, .num_routed = 11, .hidden = 24};
     Cluster c(size);
@@ -194,6 +200,7 @@ TEST(TwoPhaseDispatch, ManyTokensAreSentAndCombinedByManyThreads) {
     }
 }
 
+// Covers: two_phase_payload case=one_expert_takes_all
 TEST(TwoPhaseDispatch, OneRankAndOneExpertMayTakeAll) {
     Cluster c({.num_senders = 2, .num_tokens = 53, .top_k = 2, .num_routed = 9, .num_ranks = 4});
     for (Sender& sender : c.senders) std::fill_n(sender.ids.as<int32_t>(), 53 * 2, 6);
@@ -209,7 +216,7 @@ TEST(TwoPhaseDispatch, OneRankAndOneExpertMayTakeAll) {
 
 // A receiver that runs out of memory takes windowed chunks: blocks in several calls, with the
 // progress in done. Oracle: the single pass.
-// Covers: two_phase_payload first_block=0,1 num_blocks=-1,0,1,2 done=given
+// Covers: two_phase_payload first_block=0,1,3,4 num_blocks=-1,0,1,2 case=progress_in_done
 TEST(TwoPhaseDispatch, BlocksSentInSeveralCallsGiveTheSameRows) {
     Cluster c(kSizes[4]);
     c.block_size = 9;
@@ -237,6 +244,7 @@ TEST(TwoPhaseDispatch, BlocksSentInSeveralCallsGiveTheSameRows) {
 }
 
 // Ranks with segments of their own, each of exactly its rows, hold the parts of the one buffer.
+// Covers: two_phase_payload case=segment_of_each_rank
 TEST(TwoPhaseDispatch, EveryRankMayHaveASegmentOfItsOwn) {
     Cluster c(kSizes[4]);
     c.quantise(true);
@@ -291,6 +299,7 @@ TEST(TwoPhaseLayout, TheChoiceOfReplicasIsTheCallers) {
 // Goal: a batch of a million tokens. Method: 1,048,576 tokens, top-2, 256 experts on 8 ranks; the
 // cache is 4 bytes a slot, the scratch the same as for a thousand tokens. Oracle: every block is
 // sorted by key and slot, and holds exactly its slots.
+// Covers: two_phase_layout case=a_million_tokens
 TEST(TwoPhaseLayout, AMillionTokensNeedFourBytesASlotAndTheScratchOfOneBlock) {
     const Size size{
         .num_tokens = 1048576, .top_k = 2, .num_routed = 256, .num_ranks = 8, .hidden = 0};
@@ -321,7 +330,9 @@ TEST(TwoPhaseLayout, AMillionTokensNeedFourBytesASlotAndTheScratchOfOneBlock) {
 
 // Goal: the way back meets the formula bit by bit, in blocks of any size, in one or several calls.
 // Oracle: each token's rows, found by the single pass, added with k ascending.
-// Covers: two_phase_combine recv_y=bf16,fp16 block_size=1,7,all num_blocks=-1,1 done=given
+// Covers: two_phase_combine recv_y=bf16,fp16 block_size=1,7,8192 first_block=0,1 num_blocks=-1,1
+// Covers: two_phase_combine num_ranks=1,2,3,5,31 num_local_experts=any shared_expert_num=0,1,2
+// Covers: two_phase_combine session_id=0,1,2 layer_id=1 case=progress_in_done
 TEST(TwoPhaseCombine, AddsRowsByKWhateverOrderTheyLieIn) {
     for (const Size& size : kSizes) {
         for (const DType dtype : {DType::kBf16, DType::kFp16}) {
@@ -388,6 +399,7 @@ TEST(TwoPhaseCombine, AddsRowsByKWhateverOrderTheyLieIn) {
 
 // Dispatch, experts that do nothing, and weights 1/K restore the rows; also rank by rank from
 // separate buffers, and in windowed chunks: slices of the tokens, each a dispatch of its own.
+// Covers: two_phase_combine case=restores_the_rows case=windowed_chunks
 TEST(TwoPhaseCombine, DispatchAndCombineWithEqualWeightsRestoreTheRows) {
     const Size size{.num_tokens = 60, .top_k = 4, .num_routed = 13, .num_ranks = 3, .hidden = 17};
     Cluster c(size);
