@@ -69,13 +69,14 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
-// Alternates the operator and its baselines; times[0] is the operator's.
+// Alternates the operator and its baselines; times[0] is the operator's. Each runs once untimed
+// first, so that none pays for what the one before left in the caches.
 template <typename... Bodies>
 std::vector<double> medians(benchmark::State& state, const Bodies&... bodies) {
     std::vector<std::vector<double>> times(sizeof...(Bodies));
     for (auto _ : state) {
         size_t i = 0;
-        (times[i++].push_back(seconds_of(bodies)), ...);
+        ((bodies(), times[i++].push_back(seconds_of(bodies))), ...);
         state.SetIterationTime(times[0].back());
     }
     std::vector<double> result;

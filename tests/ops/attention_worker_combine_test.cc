@@ -30,7 +30,7 @@ Result<> run_fast(const Request& request, unsigned num_threads = 1) {
 // A window whose rows depend on their place, with every flag set.
 struct Worker {
     ScheduleContext context{};
-    std::vector<int32_t> window;
+    test::GuardedVector<int32_t> window;
     Tensor scales, ids, layer_id, y, next_layer_id, num_taken;
     Request request;
 
@@ -161,7 +161,7 @@ TEST(AttentionWorkerCombine, TakesTheNextMicroBatchWhenEveryUsedSlotIsThere) {
         EXPECT_EQ(run(), 2);
         EXPECT_EQ(worker.context.attention.micro_batch_id, 0u);
         worker.flag(1, 1, 2) = 0;
-        const std::vector<std::byte> before = worker.y.bytes;
+        const auto before = worker.y.bytes;
         worker.next_layer_id.set<int32_t>({-5});
         EXPECT_EQ(run(), 0);
         EXPECT_EQ(worker.context.attention.micro_batch_id, 0u);
@@ -188,7 +188,7 @@ TEST(AttentionWorkerCombine, RefusesWhatDoesNotFitWithAMessage) {
         Worker worker(1, 3, 2, 1, 500);
         worker.request.expert_ids = worker.ids.view;
         change(worker, worker.request);
-        const std::vector<std::byte> before = worker.y.bytes;
+        const auto before = worker.y.bytes;
         const Result<> result = run_fast(worker.request);
         EXPECT_FALSE(reference::attention_worker_combine(worker.request).ok());
         EXPECT_EQ(worker.y.bytes, before);

@@ -184,7 +184,7 @@ TEST(GroupedMatmulSwiglu, NoRowsAndOneExpertTakesAll) {
 TEST(GroupedMatmulSwiglu, RefusesWhatDoesNotFitWithAMessage) {
     const auto message = [](Case& c, auto&& change) {
         Request request = c.request;
-        const std::vector<std::byte> before = c.output.bytes;
+        const auto before = c.output.bytes;
         change(request);
         const Result<> result = run_fast(request, 1);
         EXPECT_FALSE(reference::grouped_matmul_swiglu(request).ok());

@@ -160,7 +160,7 @@ TEST(MoeFinalizeRouting, RefusesWhatDoesNotFitWithAMessage) {
     experts.fill_ids(2, 0, 3);
     Tensor scales(DType::kFp32, {3, 2});
     Tensor out(DType::kBf16, {3, 5});
-    const std::vector<std::byte> before = out.bytes;
+    const auto before = out.bytes;
     const MoeFinalizeRoutingRequest valid{.expanded_x = rows.view,
                                           .expanded_row_idx = index.view,
                                           .bias = bias.view,

@@ -371,7 +371,7 @@ class MoeInitRoutingV3Refuses : public testing::Test {
         MoeInitRoutingV3Request request = c.inputs();
         Outputs outputs(moe_init_routing_v3_shapes(request).value());
         outputs.put_into(request);
-        const std::vector<std::byte> before = outputs.expanded_x.bytes;
+        const auto before = outputs.expanded_x.bytes;
         change(request);
         const Result<> fast = run_fast(request, 1);
         const Result<> plain = reference::moe_init_routing_v3(request);

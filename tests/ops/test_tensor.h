@@ -13,20 +13,20 @@
 
 #include "ops/reference/quantise.h"
 #include "ops/tensor_view.h"
+#include "tests/ops/guard_allocator.h"
 
 namespace afd::ops::test {
 
-// Memory is filled with a mark that no result has by chance, and has one byte to spare, so that a
-// tensor without elements is a tensor all the same.
+// Memory is filled with a mark that no result has by chance, and ends at a guard page.
 struct Tensor {
-    std::vector<std::byte> bytes;
+    GuardedVector<std::byte> bytes;
     TensorView view;
 
     Tensor() = default;  // Not given.
     Tensor(DType dtype, std::initializer_list<size_t> shape)
         : Tensor(make_tensor<void>(nullptr, dtype, shape)) {}
     explicit Tensor(const TensorView& like) : view(like) {
-        bytes.assign(view.num_elements() * size_of(view.dtype) + 1, std::byte{0xa5});
+        bytes.assign(view.num_elements() * size_of(view.dtype), std::byte{0xa5});
         view.data = bytes.data();
     }
     Tensor(const Tensor& other) : bytes(other.bytes), view(other.view) { view.data = bytes.data(); }

@@ -2,7 +2,8 @@
 #pragma once
 
 // WindowCase: a ScheduleContext and windows of both kinds, for tests of the operators on windows.
-// The places of the buffers are not those of WindowLayout: operators take them from the context.
+// Windows end at guard pages, and the places of the buffers are not those of WindowLayout:
+// operators take them from the context.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "schedule/schedule_context.h"
+#include "tests/ops/guard_allocator.h"
 
 namespace afd::ops::test {
 
@@ -26,8 +28,8 @@ struct WindowCase {
     static constexpr size_t kGap = 64;  // In front of the first buffer.
 
     schedule::ScheduleContext context{};
-    std::vector<std::vector<int32_t>> ffn_words;
-    std::vector<std::vector<int32_t>> attention_words;
+    std::vector<GuardedVector<int32_t>> ffn_words;
+    std::vector<GuardedVector<int32_t>> attention_words;
     std::vector<std::span<std::byte>> ffn_windows;
     std::vector<std::span<std::byte>> attention_windows;
 
@@ -55,11 +57,12 @@ struct WindowCase {
         attention.token_data_buf = kGap + attention.token_info_buf_size;
         attention.token_data_buf_size = s.num_micro_batches * slots * s.token_bytes;
         attention.micro_batch_id = s.num_micro_batches - 1;
-        ffn_words.assign(s.num_workers,
-                         std::vector<int32_t>((ffn.token_data_buf + ffn.token_data_buf_size) / 4));
+        ffn_words.assign(
+            s.num_workers,
+            GuardedVector<int32_t>((ffn.token_data_buf + ffn.token_data_buf_size) / 4));
         attention_words.assign(
             s.num_sessions,
-            std::vector<int32_t>((attention.token_data_buf + attention.token_data_buf_size) / 4));
+            GuardedVector<int32_t>((attention.token_data_buf + attention.token_data_buf_size) / 4));
         for (auto& words : ffn_words) {
             ffn_windows.push_back(std::as_writable_bytes(std::span<int32_t>(words)));
         }
