@@ -23,8 +23,8 @@ constexpr AttributeSpec kAttributes[] = {
      {},
      0,
      0,
-     "PA_BSND, PA_BLK_BSND: blocks of rows; PA_NZ, PA_BLK_NZ: blocks in 32-byte columns; BSND: "
-     "a row for every sequence and position; TND: the sequences' rows follow each other",
+     "blocks of rows; blocks in 32-byte columns; as PA_BSND; as PA_NZ; a row for every sequence "
+     "and position; the sequences' rows follow each other",
      kCacheModes},
     {"kv_cache_quant_mode",
      AttributeKind::kInt,

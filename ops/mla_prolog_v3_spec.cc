@@ -25,8 +25,9 @@ constexpr AttributeSpec kAttributes[] = {
      {},
      0,
      0,
-     "PA_BSND, PA_NZ: cache_index names the row of each token, plain or in 32-byte columns; "
-     "PA_BLK_BSND, PA_BLK_NZ: it names the blocks of each sequence; BSND, TND: row = token",
+     "cache_index names the row of each token; likewise, blocks in 32-byte columns; "
+     "cache_index names the blocks of each sequence; likewise, blocks in 32-byte columns; "
+     "row b·S + s; row t",
      kCacheModes},
     {"query_norm_flag",
      AttributeKind::kBool,
@@ -34,7 +35,7 @@ constexpr AttributeSpec kAttributes[] = {
      kSwitch,
      0,
      1,
-     "false: nothing; true: query_norm, and with weight_quant_mode 1 or 2 dequant_scale_q_norm"},
+     "no query_norm; query_norm, and with weight_quant_mode 1 or 2 dequant_scale_q_norm"},
     {"weight_quant_mode",
      AttributeKind::kInt,
      "0",
