@@ -8,9 +8,10 @@ comment lines above the tests in tests/ops:
 
     // Covers: <operator> <parameter>=<value>,<value> <parameter>=<value> case=<in_words>
 
-An optional tensor has the values "given" and "none". What no single parameter says is a case.
+A tensor's values are dtypes, "given" and "none", or what else is special about it. A name that is
+neither attribute nor tensor (a dimension, a scenario, "case") makes a further case.
 --check writes nothing and exits with 1, saying what differs: the page is out of date, a line names
-an operator or parameter that does not exist, or a parameter value is covered by no test.
+an operator or a value that does not exist, or a parameter value is covered by no test.
 """
 import argparse
 import collections
@@ -110,17 +111,19 @@ class Page:
     def tensors(self, record: dict) -> None:
         self.lines += ["", "| tensor | role | dtypes, shape | meaning | |", "|---|---|---|---|---|"]
         for tensor in record["tensors"]:
-            # What is written has the dtype that attributes and inputs ask for.
-            is_read = not tensor["role"].startswith("output")
-            choices = tensor["dtypes"] if is_read and len(tensor["dtypes"]) > 1 else []
-            if tensor["role"] == "input, optional":
-                choices = ["given", "none"]
-            wanted = [[value] for value in choices]
-            cells = [self.works(record["name"], tensor["name"], values) for values in wanted]
-            named = [f"{values[0]}: {cell}" for values, cell in zip(wanted, cells)]
+            by_value = self.coverage[record["name"]].get(tensor["name"], {})
+            # Values that the same tests cover share a clause.
+            by_tests: dict[str, list[str]] = collections.defaultdict(list)
+            for value, names in by_value.items():
+                by_tests[tests_text(names)].append(value)
+            cells = [f"{', '.join(values)}: works, tested by {names}"
+                     for names, values in by_tests.items()]
+            is_wanted = tensor["role"] == "input, optional" or len(tensor["dtypes"]) > 1
+            if is_wanted and not tensor["role"].startswith("output") and not cells:
+                self.problems.append(f"{record['name']}: no test covers {tensor['name']}")
             self.row(f"`{tensor['name']}`", tensor["role"],
                      f"{' '.join(tensor['dtypes'])} `{tensor['shape']}`", tensor["meaning"],
-                     "; ".join(named) or "works, tested by every test of the operator")
+                     "; ".join(cells) or "works, tested by every test of the operator")
 
     def operator(self, record: dict) -> None:
         self.lines += [f"## {record['name']}", "", record["summary"][0].upper() +
@@ -137,27 +140,19 @@ class Page:
         self.lines.append("")
 
     def cases(self, record: dict) -> None:
-        """What tests cover beyond single parameters, and names that cannot be meant."""
-        cases = self.coverage[record["name"]].get("case", {})
+        """What tests cover beyond single parameters: sizes, scenarios, properties."""
+        known = {entry["name"] for entry in record["attributes"] + record["tensors"]}
+        cases = [(f"{name} {value}" if name != "case" else value.replace("_", " "), names)
+                 for name, by_value in self.coverage[record["name"]].items() if name not in known
+                 for value, names in by_value.items()]
         if cases:
             self.lines += ["", "Further cases:", ""]
-        for case, names in cases.items():
-            self.lines.append(f"* {case.replace('_', ' ')}: works, tested by {tests_text(names)}")
-        self.check_names(record)
-
-    def check_names(self, record: dict) -> None:
-        known = {entry["name"]: entry.get("values", [])
-                 for entry in record["attributes"] + record["tensors"]}
-        for parameter, by_value in self.coverage[record["name"]].items():
-            if parameter == "case":
-                continue
-            if parameter not in known:
-                self.problems.append(f"{record['name']}: a test covers {parameter}, which is "
-                                     "neither an attribute nor a tensor")
-            for value in by_value:
-                if known.get(parameter) and value not in known[parameter]:
-                    self.problems.append(f"{record['name']}: a test covers {parameter}={value}, "
-                                         f"which is not among {known[parameter]}")
+        self.lines += [f"* {case}: works, tested by {tests_text(names)}" for case, names in cases]
+        for attribute in record["attributes"]:
+            for value in self.coverage[record["name"]].get(attribute["name"], {}):
+                if attribute["values"] and value not in attribute["values"]:
+                    self.problems.append(f"{record['name']}: a test covers {attribute['name']}="
+                                         f"{value}, which is not among {attribute['values']}")
 
 
 def main() -> int:
