@@ -76,7 +76,8 @@ struct Case {
 };
 
 // By hand: two tokens, the second inactive, one pick masked.
-// Covers: attention_to_ffn quant_mode=-1 sync_flag=0,1 active_mask=given
+// Covers: attention_to_ffn quant_mode=-1 sync_flag=0,1 active_mask=given session_id=1
+// Covers: attention_to_ffn micro_batch_id=1 layer_id=0 round=9
 TEST(AttentionToFfn, WritesRowsIdsAndFlagsWhereTheTableSays) {
     for (const bool is_reference : {false, true}) {
         for (const int64_t sync_flag : {0, 1}) {

@@ -91,6 +91,7 @@ struct Worker {
 // Goal: the reference's bits. Method: both dtypes, with and without ids, 0 to 4 shared experts,
 // fewer tokens than the micro-batch has, every micro-batch, 1 and 3 threads.
 // Covers: attention_worker_combine token_dtype=0,1 need_schedule=0 expert_ids=given,none
+// Covers: attention_worker_combine hidden_size=301
 TEST(AttentionWorkerCombine, MatchesTheReferenceBitByBit) {
     for (const int64_t token_dtype : {0, 1}) {
         for (const size_t num_tokens : {0, 1, 5}) {

@@ -102,7 +102,8 @@ void expect_reference_bits(const Case& c) {
 
 // Goal: int8 in every class and bf16 in class portable have the reference's bits, rows after the
 // last group included. Method: all forms of group list, odd sizes, 1 and 3 threads.
-// Covers: grouped_matmul_swiglu x=bf16,int8 group_list_type=0,1,2 quant_mode=-1,1
+// Covers: grouped_matmul_swiglu x=bf16,int8 weight=bf16,int8 group_list_type=0,1,2
+// Covers: grouped_matmul_swiglu x_scale=given,none weight_scale=given,none quant_mode=-1,1
 TEST(GroupedMatmulSwiglu, MatchesTheReferenceBitByBit) {
     for (const int64_t quant_mode : {-1, 1}) {
         for (const int64_t type : {0, 1, 2}) {

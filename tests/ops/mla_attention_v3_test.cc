@@ -45,6 +45,10 @@ void for_every_format(const Body& body) {
 // with the sums of class portable, so every bit must agree; and per format all modes hold the same
 // rows, so all must give what the first one gave.
 // Covers: mla_attention_v3 kv_cache_quant_mode=0,1,2,3 query_quant_mode=0,1 tile_size=16
+// Covers: mla_attention_v3 query=bf16,int8 dequant_scale_q_nope=given,none kv_cache=bf16,int8
+// Covers: mla_attention_v3 kr_cache=bf16,int8,none sequence_index=given,none block_table=given,none
+// Covers: mla_attention_v3 actual_seq_len=given,none quant_scale_ckv=[1],[1;Hckv],none
+// Covers: mla_attention_v3 quant_scale_ckr=given,none softmax_scale=0.05
 // Covers: mla_attention_v3 cache_mode=PA_BSND,PA_NZ,PA_BLK_BSND,PA_BLK_NZ,BSND,TND
 TEST(MlaAttentionV3, EqualsTheReferenceOverEveryCacheFormat) {
     std::vector<std::byte> first;

@@ -45,6 +45,9 @@ void for_every_combination(const Body& body) {
 // Covers: mla_prolog_v3 weight_uk=bf16 weight_dkv_kr=bf16,int8 query=bf16,int8 query_norm=bf16,int8
 // Covers: mla_prolog_v3 rmsnorm_gamma_cq=bf16 rmsnorm_gamma_ckv=bf16 rope_sin=bf16 rope_cos=bf16
 // Covers: mla_prolog_v3 kv_cache=bf16,int8 kr_cache=bf16,int8 cache_index=int64
+// Covers: mla_prolog_v3 dequant_scale_w_dq=given,none dequant_scale_w_uq_qr=given,none
+// Covers: mla_prolog_v3 dequant_scale_w_dkv_kr=given,none quant_scale_ckv=[1],[1;Hckv],none
+// Covers: mla_prolog_v3 quant_scale_ckr=given,none
 // Covers: mla_prolog_v3 actual_seq_len=int32 rmsnorm_epsilon_cq=1e-4 rmsnorm_epsilon_ckv=1e-3
 // Covers: mla_prolog_v3 weight_quant_mode=0,1,2 kv_cache_quant_mode=0,1,2,3 query_quant_mode=0,1
 // Covers: mla_prolog_v3 cache_mode=PA_BSND,PA_NZ,PA_BLK_BSND,PA_BLK_NZ,BSND,TND

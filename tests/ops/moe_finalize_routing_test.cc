@@ -63,6 +63,7 @@ TEST(MoeFinalizeRouting, AddsWhatIsGivenInTheWrittenOrder) {
 // Goal: the reference's bits for every dtype and every subset of the optional inputs. Method:
 // sizes 0, 1, primes and beyond one block of columns, 1 and 3 threads. Oracle: the reference.
 // Covers: moe_finalize_routing expanded_x=bf16,fp16,fp32 x1=given,none x2=given,none
+// Covers: moe_finalize_routing expert_idx=given,none
 // Covers: moe_finalize_routing bias=given,none scales=fp32,bf16,fp16,none drop_pad_mode=2,3
 TEST(MoeFinalizeRouting, EverySubsetOfInputsMatchesTheReference) {
     struct Size {

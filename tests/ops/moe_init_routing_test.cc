@@ -235,9 +235,10 @@ TEST(MoeInitRoutingV3, DropPadKeepsTheFirstRowsOfAnExpertAndPadsWithZeros) {
 // included. Method: sizes 0, 1, primes, K = E, more experts than slots; 1 and 3 threads.
 // Oracle: the reference, which sorts with the standard library and writes row by row.
 // Covers: moe_init_routing_v3 x=fp32,fp16,bf16,int8 quant_mode=-1,0,1 drop_pad_mode=0,1
+// Covers: moe_init_routing_v3 expert_num=1,4,11,64
 // Covers: moe_init_routing_v3 expert_tokens_num_type=0,1,2 row_idx_type=0,1
-// active_num=-1,0,positive Covers: moe_init_routing_v3 scale=none,rows,smooth,smooth_shared
-// active_expert_range=all,subset
+// Covers: moe_init_routing_v3 active_num=-1,0,positive active_expert_range=all,subset
+// Covers: moe_init_routing_v3 scale=none,rows,smooth,smooth_shared offset=given,none
 TEST(MoeInitRoutingV3, EveryCombinationOfModesMatchesTheReference) {
     struct Size {
         size_t num_tokens, top_k, hidden;
