@@ -94,7 +94,7 @@ inline Tensor positive_tensor(std::vector<size_t> shape, uint32_t seed, float ab
 inline Tensor index_tensor(std::vector<size_t> shape, const std::vector<int64_t>& values) {
     Tensor tensor(DType::kInt64, std::move(shape));
     EXPECT_EQ(tensor.size(), values.size());
-    std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
+    std::copy(values.begin(), values.end(), tensor.data<int64_t>());
     return tensor;
 }
 

@@ -56,8 +56,9 @@ void check_seed_example(MlaCaseOptions options) {
     for (const auto& [name, tensor] : all.outputs()) {
         const Tensor& want = *wanted[output++].tensor;
         if (name[0] != 'k') {
-            const size_t bytes = tensor->bytes.size() / 8;
-            EXPECT_EQ(std::memcmp(tensor->bytes.data(), want.bytes.data(), bytes), 0) << name;
+            const auto bytes = static_cast<ptrdiff_t>(tensor->bytes.size() / 8);
+            const auto begin = tensor->bytes.begin();
+            EXPECT_TRUE(std::equal(begin, begin + bytes, want.bytes.begin())) << name;
             continue;
         }
         const size_t row_bytes = tensor->bytes.size() / (64 * 128);
