@@ -168,7 +168,10 @@ std::optional<int64_t> OperatorCheck::evaluate(std::string_view dimension) const
     return sum;
 }
 
-bool OperatorCheck::matches(std::string_view form, const Given& given, bool bind_names) {
+bool OperatorCheck::matches(std::string_view form,
+                            const Given& given,
+                            bool bind_names,
+                            bool bind_all) {
     if (rank_of(form) != given.view.rank) return false;
     std::string_view dimensions = inside(form);
     for (size_t axis = 0; axis < given.view.rank; ++axis) {
@@ -180,6 +183,12 @@ bool OperatorCheck::matches(std::string_view form, const Given& given, bool bind
             bindings_[num_bindings_++] = {dimension, size, given.spec->name};
         }
         const std::optional<int64_t> wanted = evaluate(dimension);
+        // When all names are known, a sum or product that still has no value is a slip of the
+        // record, and would let any size pass.
+        AFD_ASSERT(wanted || !bind_all,
+                   "%s: nothing gives %s a value",
+                   std::string(spec_.name).c_str(),
+                   std::string(dimension).c_str());
         if (wanted && *wanted != size) return false;
     }
     return true;
@@ -218,7 +227,7 @@ Result<> OperatorCheck::finish() {
             std::string_view form;
             while (!forms.empty() && !any) {
                 form = next_part(forms, " | ");
-                any = matches(form, given, is_single || last);
+                any = matches(form, given, is_single || last, last);
             }
             require(any,
                     std::string(given.spec->name) + " has shape " + shape_text(given.view) +

@@ -65,7 +65,8 @@ class OperatorCheck {
     // The value of a dimension; nothing while it holds a name without a value.
     std::optional<int64_t> evaluate(std::string_view dimension) const;
     // Names of one-name dimensions are bound; returns whether `form` matches as far as is known.
-    bool matches(std::string_view form, const Given& given, bool bind_names);
+    // With bind_all every name must have its value.
+    bool matches(std::string_view form, const Given& given, bool bind_names, bool bind_all);
     std::string text_of_names(std::string_view form) const;
 
     const OperatorSpec& spec_;
