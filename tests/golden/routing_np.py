@@ -301,6 +301,55 @@ def scan(c, window, slots):
     return []
 
 
+def ffn_worker_scheduler(inputs, attrs):
+    """Stateless: every non-zero flag is ready, and at most one descriptor of a session is taken."""
+    c = Context(inputs["schedule_context"][1].tobytes())
+    window, control = inputs["ffn_window"][1], inputs["ffn_control"][1].copy()
+    policy, slots = attrs.get("policy", "any"), c.micro_batch_size * c.selected_expert_num
+    order = [(c.polling_index + d) % c.micro_batch_num for d in range(c.micro_batch_num)]
+    choice = {}
+    for session in range(c.session_num):
+        for m in order[:1] if policy == "all" else order:
+            at = c.ffn_info + (session * c.micro_batch_num + m) * (2 + slots) * 4
+            descriptor = words(window, at, 2 + slots)
+            if descriptor[0] != 0:
+                choice[session] = (session, m, int(descriptor[1]), descriptor[2:])
+                break
+    group = attrs.get("sync_group_size", 1) if policy == "groups" else 1
+    taken = []
+    for begin in range(0, c.session_num, group):
+        sessions = range(begin, min(begin + group, c.session_num))
+        if all(session in choice for session in sessions):
+            taken += [choice[session] for session in sessions]
+    if c.run_flag == 0:
+        taken = []
+    elif policy == "all":
+        c.polling_index = (c.polling_index + 1) % c.micro_batch_num
+    c.out_num = len(taken)
+    columns = {"session_ids": [t[0] for t in taken], "micro_batch_ids": [t[1] for t in taken],
+               "layer_ids": [t[2] for t in taken], "expert_ids": [i for t in taken for i in t[3]]}
+    for name, values in columns.items():
+        if getattr(c, name + "_size") > 0:
+            data = raw(np.array(values, np.int32))
+            control[getattr(c, name):getattr(c, name) + len(data)] = data
+    return {"schedule_context": c.tensor(), "ffn_control": ("U8", control)}
+
+
+def attention_worker_scheduler(inputs, attrs):
+    c = Context(inputs["schedule_context"][1].tobytes())
+    num_tokens = attrs.get("num_tokens", -1)
+    num_tokens = c.micro_batch_size if num_tokens < 0 else num_tokens
+    m = (c.micro_batch_id + 1) % c.micro_batch_num
+    lane = c.micro_batch_size * c.selected_expert_num
+    flags = words(inputs["attention_window"][1], c.attention_info + m * lane * 4,
+                  num_tokens * c.selected_expert_num)
+    is_taken = bool(c.run_flag and (flags != 0).all())
+    if is_taken:
+        c.micro_batch_id = m
+    return {"schedule_context": c.tensor(),
+            "taken": ("I32", np.array([m if is_taken else -1], np.int32))}
+
+
 def attention_worker_combine(inputs, attrs):
     c = Context(inputs["schedule_context"][1].tobytes())
     window, scales = inputs["attention_window"][1], inputs["expert_scales"][1]
@@ -393,4 +442,5 @@ def ffn_to_attention(inputs, attrs):
 
 OPERATORS = {f.__name__: f for f in (
     moe_gating_top_k, moe_init_routing_v3, moe_finalize_routing, grouped_matmul_swiglu,
-    ffn_worker_batching, attention_worker_combine, attention_to_ffn, ffn_to_attention)}
+    ffn_worker_batching, ffn_worker_scheduler, attention_worker_scheduler,
+    attention_worker_combine, attention_to_ffn, ffn_to_attention)}
