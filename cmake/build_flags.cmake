@@ -25,6 +25,9 @@ function(afd_library name)
   target_link_libraries(afd_${name} PUBLIC afd_flags)
 endfunction()
 
+# What the thread sanitizer is for; other tests need not be built for it.
+add_custom_target(protocol_tests)
+
 # afd_test(NAME SOURCES a.cc ... LIBRARIES x ... LABELS unit): one GoogleTest executable.
 # LABELS: unit | protocol | integration | golden | tidy. Sanitizer runs select by label.
 function(afd_test name)
@@ -35,6 +38,9 @@ function(afd_test name)
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE afd_flags ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
+  if("protocol" IN_LIST arg_LABELS)
+    add_dependencies(protocol_tests ${name})
+  endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()
