@@ -8,10 +8,10 @@
 // which differs from v/s by less than 2.4e-5 (127 · 3 · 2^-24). Both round to the same integer
 // unless the product is that close to a tie; such blocks are computed again with the division.
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 
 #include "ops/bf16.h"
@@ -112,7 +112,7 @@ float quantise_row_as(const T* x, const float* smooth, size_t count, int8_t* q) 
     const int32_t largest = largest_magnitude<kSmooth>(x, smooth, count);
     const float scale = std::bit_cast<float>(largest) / 127.0f;
     if (scale == 0.0f || largest >= 0x7f800000) {
-        std::memset(q, 0, count);
+        std::fill_n(q, count, int8_t{0});
         return largest >= 0x7f800000 ? std::bit_cast<float>(0x7fc00000) : 0.0f;
     }
     // The bound above needs an inverse that neither overflows nor loses bits.
