@@ -136,7 +136,6 @@ TEST_F(SegmentTest, LetsTheKernelRefuseStoresThroughAReadOnlyMapping) {
     ASSERT_TRUE(segment.ok());
     const Result<Segment> reader = Segment::attach(name(), 4096, Segment::Access::kReadOnly);
     ASSERT_TRUE(reader.ok());
-    ::testing::FLAGS_gtest_death_test_style = "threadsafe";
     EXPECT_DEATH(*const_cast<std::byte*>(reader.value().const_data()) = std::byte{1}, "");
     EXPECT_DEATH(reader.value().data(), "not mapped read-write");
 }
