@@ -3,9 +3,10 @@
 
 // TwoPhaseRouting: where every (token, k) of a two-phase dispatch goes; what its operators share.
 //
-//   slot f = n·K1 + k, K1 = K + S; expert(f) = expert_ids[n, k] for k < K, E + k - K for shared
-//   ones (rank, local id) = the chosen replica of expert_rank_table[layer_id, expert(f)] key(f) =
-//   rank·num_local_experts + local id, or -1 for an id outside [0, E)
+//   slot f = n·K1 + k, K1 = K + S
+//   expert(f) = expert_ids[n, k] for k < K, E + k - K for shared ones
+//   (rank, local id) = the chosen replica of expert_rank_table[layer_id, expert(f)]
+//   key(f) = rank·num_local_experts + local id, or -1 for an id outside [0, E)
 //
 // Block b holds the tokens [b·block_size, (b + 1)·block_size) and the slots of these tokens.
 // Source: the specification, sections 4 and 7.

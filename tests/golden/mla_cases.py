@@ -6,20 +6,20 @@
                                                generates, runs every case, compares
 
 The operator's name and its attributes as JSON stand in the metadata of the input file under
-"operator" and "attrs". Files hold tensors under the seed's names; a cache is an input, and the
+"operator" and "attributes". Files hold tensors under the seed's names; a cache is an input, and the
 expected file holds it as it must be afterwards. Every row's content depends on its index, so a row
 in the wrong place shows.
 """
 import argparse
 import json
 import pathlib
-import subprocess
 import sys
 
 import numpy as np
 
 import mla_np
 import safetensors_np as st
+import through_afd_op
 
 SCENARIOS = ("000", "100", "120", "130", "200", "211", "230", "231")
 CACHE_MODES = ("PA_BSND", "PA_NZ", "PA_BLK_BSND", "PA_BLK_NZ", "BSND", "TND")
@@ -226,7 +226,7 @@ def generate(out: pathlib.Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for name, make in all_cases().items():
         operator, attrs, given = make()
-        metadata = {"operator": operator, "attrs": json.dumps(attrs)}
+        metadata = {"operator": operator, "attributes": json.dumps(attrs)}
         st.write(out / f"{name}.in.safetensors", given, metadata)
         expected = mla_np.OPERATORS[operator](widen(given), attrs)
         tensors = {key: (dtype_of(key, array), array) for key, array in expected.items()}
@@ -266,41 +266,21 @@ def difference(have: np.ndarray, want: np.ndarray) -> str:
     return f"differs by {worst:.4f} of a row, allowed {BF16_BOUND:.4f}"
 
 
-def compare(expected: pathlib.Path, actual: pathlib.Path) -> int:
-    attrs = json.loads(st.read_metadata(expected)["attrs"])
+def compare(actual: pathlib.Path, expected: pathlib.Path) -> list[str]:
+    """Everything in which an operator's outputs differ from what is expected."""
+    attrs = json.loads(st.read_metadata(expected)["attributes"])
     want, have = st.read(expected, widen=False), st.read(actual, widen=False)
-    wrong = 0
+    problems = []
     for name, array in want.items():
         if name not in have:
-            print(f"{actual.name}: {name} is missing")
-            wrong += 1
+            problems.append(f"{name} is missing")
             continue
         pairs = zip(parts_of(name, have[name], attrs), parts_of(name, array, attrs))
         for (part, mine), (_, theirs) in pairs:
             problem = difference(mine, theirs)
             if problem:
-                print(f"{actual.name}: {part} {problem}")
-                wrong += 1
-    return 1 if wrong else 0
-
-
-def check(out: pathlib.Path, afd_op: str, flags: list[str]) -> int:
-    """Runs every case through afd-op; a line for each that is refused or differs."""
-    generate(out)
-    names, wrong = list(all_cases()), 0
-    for name in names:
-        given, actual = out / f"{name}.in.safetensors", out / f"{name}.out.safetensors"
-        metadata = st.read_metadata(given)
-        done = subprocess.run([afd_op, "run", metadata["operator"], "--attrs", metadata["attrs"],
-                               "--in", given, "--out", actual, *flags],
-                              capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            print(f"{name}: {done.stderr.strip()}")
-            wrong += 1
-            continue
-        wrong += compare(out / f"{name}.expected.safetensors", actual)
-    print(f"{len(names) - wrong} of {len(names)} cases as expected")
-    return 1 if wrong else 0
+                problems.append(f"{part} {problem}")
+    return problems
 
 
 def main() -> int:
@@ -318,10 +298,14 @@ def main() -> int:
     comparing.add_argument("actual", type=pathlib.Path)
     arguments = parser.parse_args()
     if arguments.command == "compare":
-        return compare(arguments.expected, arguments.actual)
+        problems = compare(arguments.actual, arguments.expected)
+        for problem in problems:
+            print(f"{arguments.actual.name}: {problem}")
+        return int(bool(problems))
     if arguments.command == "check":
-        return check(arguments.out, arguments.afd_op,
-                     ["--reference"] if arguments.reference else [])
+        generate(arguments.out)
+        return int(through_afd_op.check(arguments.afd_op, arguments.out, list(all_cases()),
+                                        compare, arguments.reference) > 0)
     if arguments.list:
         print("\n".join(all_cases()))
     if arguments.out:

@@ -10,7 +10,6 @@ fixed, and every row is random, so that a row in the wrong place shows.
 import argparse
 import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 
@@ -18,6 +17,7 @@ import numpy as np
 
 import routing_np
 import safetensors_np as st
+import through_afd_op
 from routing_np import Context, narrow, raw
 
 F32 = np.float32
@@ -329,28 +329,6 @@ def write_all(folder: pathlib.Path) -> list[str]:
     return names
 
 
-def check(afd_op: str, folder: pathlib.Path, flags: list[str]) -> int:
-    """Runs every case; returns the number of those that failed."""
-    num_failed = 0
-    names = write_all(folder)
-    if "--reference" in flags:
-        # The schedulers have one implementation.
-        names = [name for name in names if "_scheduler." not in name]
-    for name in names:
-        source, out = folder / f"{name}.in.safetensors", folder / f"{name}.out.safetensors"
-        meta = st.read_metadata(source)
-        run = subprocess.run([afd_op, "run", meta["operator"], "--in", source, "--attrs",
-                              meta["attributes"], "--out", out, *flags],
-                             capture_output=True, text=True, check=False)
-        problems = [run.stderr.strip()] if run.returncode != 0 else compare(
-            out, folder / f"{name}.expected.safetensors")
-        for problem in problems:
-            print(f"{name}: {problem}")
-        num_failed += bool(problems)
-    print(f"{len(names) - num_failed} of {len(names)} cases agree")
-    return num_failed
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=pathlib.Path, help="folder for the vectors")
@@ -362,7 +340,11 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.out or pathlib.Path(temporary)
-        return int(check(args.check, folder, ["--reference"] if args.reference else []) > 0)
+        names = write_all(folder)
+        if args.reference:
+            # The schedulers have one implementation.
+            names = [name for name in names if "_scheduler." not in name]
+        return int(through_afd_op.check(args.check, folder, names, compare, args.reference) > 0)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,13 @@ shows. All results are exact: copies, integers, and fp32 sums whose order is spe
 import argparse
 import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 
 import numpy as np
 
 import safetensors_np as st
+import through_afd_op
 
 F32 = np.float32
 
@@ -266,24 +266,6 @@ def compare(actual_path: pathlib.Path, expected_path: pathlib.Path) -> list[str]
     return problems
 
 
-def check(afd_op: str, folder: pathlib.Path, flags: list[str]) -> int:
-    """Runs every case; returns the number of those that failed."""
-    names, num_failed = write_all(folder), 0
-    for name in names:
-        source, out = folder / f"{name}.in.safetensors", folder / f"{name}.out.safetensors"
-        attributes = st.read_metadata(source)["attributes"]
-        run = subprocess.run([afd_op, "run", name.split(".")[0], "--in", source, "--attrs",
-                              attributes, "--out", out, *flags],
-                             capture_output=True, text=True, check=False)
-        problems = [run.stderr.strip()] if run.returncode != 0 else compare(
-            out, folder / f"{name}.expected.safetensors")
-        for problem in problems:
-            print(f"{name}: {problem}")
-        num_failed += bool(problems)
-    print(f"{len(names) - num_failed} of {len(names)} cases agree")
-    return num_failed
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=pathlib.Path, help="folder for the vectors")
@@ -297,7 +279,8 @@ def main() -> int:
         if args.check is None:
             print(f"{len(write_all(folder))} cases")
             return 0
-        return int(check(args.check, folder, ["--reference"] if args.reference else []) > 0)
+        names = write_all(folder)
+        return int(through_afd_op.check(args.check, folder, names, compare, args.reference) > 0)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,12 @@
 
 namespace afd::tools {
 
+// The extent of an axis of a tensor that its operator has not judged yet: 0 if there is no such
+// axis.
+inline size_t extent(const ops::ConstTensorView& view, size_t axis) {
+    return axis < view.rank ? view.shape[axis] : 0;
+}
+
 class OperatorCall {
   public:
     // `attributes`: a JSON object. Errors: kInvalidArgument, naming what is unknown and what there

@@ -16,11 +16,6 @@ namespace {
 using ops::ConstTensorView;
 using ops::DType;
 
-// Extents of an input that the operator has not judged yet: 0 where there is no such axis.
-size_t extent(const ConstTensorView& view, size_t axis) {
-    return axis < view.rank ? view.shape[axis] : 0;
-}
-
 }  // namespace
 
 Result<> run_moe_gating_top_k(OperatorCall& call) {

@@ -35,10 +35,6 @@ void take_blocks(OperatorCall& call, ops::TwoPhaseBlocks& r) {
     r.done = call.in_place("done");
 }
 
-size_t extent(const ConstTensorView& view, size_t axis) {
-    return axis < view.rank ? view.shape[axis] : 0;
-}
-
 }  // namespace
 
 Result<> run_two_phase_layout(OperatorCall& call) {
