@@ -66,8 +66,7 @@ ops::AttentionBatch MicroBatch::attention_batch() const {
 
 model::FfnInput MicroBatch::ffn_input() {
     return {.x = ops::make_rows(ffn_rows_.data(), num_rows_, hidden_),
-            .topk_ids = topk_ids_.data(),
-            .topk_weights = topk_weights_.data()};
+            .routing = {topk_ids_.data(), topk_weights_.data()}};
 }
 
 ops::MoeInput MicroBatch::moe_input(uint32_t num_shared) const {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "ops/gating_top_k.h"
 #include "ops/linear.h"
 #include "ops/mla_attention.h"
 #include "ops/mla_prolog.h"
@@ -52,16 +51,19 @@ void assert_ok(const Result<>& result) {
 AttentionWorkspace::AttentionWorkspace(const ModelConfig& config, size_t max, unsigned num_threads)
     : rows_max(max),
       rows(std::max(Activations::bytes(config, max),
-                    ops::workspace_bytes_of<float>(max * config.num_experts))),
-      operators(std::max({ops::mla_prolog_workspace_bytes(mla_shape(config), max),
-                          ops::mla_attention_workspace_bytes(mla_shape(config), max, num_threads),
-                          ops::gating_top_k_workspace_bytes(gating_attributes(config))})) {}
+                    Router::workspace_bytes(gating_attributes(config), max))),
+      operators(std::max(ops::mla_prolog_workspace_bytes(mla_shape(config), max),
+                         ops::mla_attention_workspace_bytes(mla_shape(config), max, num_threads))) {
+}
 
 Result<AttentionBlock> AttentionBlock::load(const ModelFiles& files,
-                                            ops::NumericClass numeric_class) {
+                                            ops::NumericClass numeric_class,
+                                            RouterUse router_use) {
     AttentionBlock block;
     block.config_ = files.config();
-    AFD_TRY(ops::validate(gating_attributes(block.config_)));
+    if (router_use == RouterUse::kRoute) {
+        AFD_ASSIGN(block.router_, Router::load(files, numeric_class));
+    }
     AFD_ASSIGN(block.rope_, make_rope_table(block.config_));
     for (uint32_t layer = 0; layer < block.config_.num_layers; ++layer) {
         AFD_ASSIGN(auto weights, load_attention_layer(files, layer, numeric_class));
@@ -123,21 +125,12 @@ void AttentionBlock::pre_ffn(uint32_t layer,
                   out.x);
     if (!config_.is_moe_layer(layer)) {
         for (size_t i = 0; i < num_tokens * top_k; ++i) {
-            out.topk_ids[i] = i % top_k == 0 ? 0 : -1;
-            out.topk_weights[i] = i % top_k == 0 ? 1.0f : 0.0f;
+            out.routing.topk_ids[i] = i % top_k == 0 ? 0 : -1;
+            out.routing.topk_weights[i] = i % top_k == 0 ? 1.0f : 0.0f;
         }
-        return;
+    } else if (router_.routes(layer)) {
+        router_.route(layer, out.x, out.routing, workspace.rows.bytes(), parallel);
     }
-    ops::WorkspaceCursor cursor(workspace.rows.bytes());
-    const auto logits = ops::make_rows(
-        cursor.take<float>(num_tokens * config_.num_experts), num_tokens, config_.num_experts);
-    ops::linear_f32(out.x, weights.router, logits, parallel);
-    ops::gating_top_k(gating_attributes(config_),
-                      logits,
-                      weights.router_bias,
-                      ops::make_rows(out.topk_weights, num_tokens, top_k),
-                      ops::make_rows(out.topk_ids, num_tokens, top_k),
-                      workspace.operators.bytes());
 }
 
 uint32_t AttentionBlock::num_shared(uint32_t layer) const {

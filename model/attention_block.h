@@ -20,6 +20,7 @@
 #include "model/attention_weights.h"
 #include "model/kv_cache.h"
 #include "model/model_files.h"
+#include "model/router.h"
 #include "ops/latent_cache.h"
 #include "ops/parallel.h"
 #include "ops/rope.h"
@@ -42,14 +43,18 @@ struct AttentionWorkspace {
 // A row of the micro-batch and what the router says about it, as pre_ffn() leaves it.
 struct FfnInput {
     ops::Rows<ops::Bf16> x;  // out [num_tokens, hidden]
-    int32_t* topk_ids;       // out [num_tokens, top_k]: logical expert, -1 masked.
-    float* topk_weights;     // out [num_tokens, top_k]
+    Routing routing;
 };
+
+// Whether the block routes its rows, or leaves that to whoever holds the experts (router = ffn).
+enum class RouterUse { kRoute, kLeave };
 
 class AttentionBlock {
   public:
-    // Loads and packs all layers. Errors: those of load_attention_layer().
-    static Result<AttentionBlock> load(const ModelFiles& files, ops::NumericClass numeric_class);
+    // Loads and packs all layers. Errors: those of load_attention_layer() and Router::load().
+    static Result<AttentionBlock> load(const ModelFiles& files,
+                                       ops::NumericClass numeric_class,
+                                       RouterUse router_use = RouterUse::kRoute);
 
     const ModelConfig& config() const { return config_; }
 
@@ -64,14 +69,19 @@ class AttentionBlock {
                    AttentionWorkspace& workspace,
                    ops::Parallel& parallel) const;
 
-    // x = norm(residual); in an MoE layer the router's choice for each row, in a dense layer slot 0
-    // is expert 0 with weight 1 and the other slots are masked.
-    // A row whose router scores hold a NaN gets NaN weights: see is_poisoned().
+    // x = norm(residual). If is_routed(layer), also the routing: in an MoE layer the router's
+    // choice for each row (a NaN in its scores: see is_poisoned()), in a dense layer slot 0 is
+    // expert 0 with weight 1 and the other slots are masked. Otherwise the routing is left alone.
     void pre_ffn(uint32_t layer,
                  ops::Rows<const ops::Bf16> residual,
                  const FfnInput& out,
                  AttentionWorkspace& workspace,
                  ops::Parallel& parallel) const;
+
+    // Whether pre_ffn() says where the layer's rows go.
+    bool is_routed(uint32_t layer) const {
+        return !config_.is_moe_layer(layer) || router_.routes(layer);
+    }
 
     // How many slots behind top_k the layer's rows use: 1 with shared experts, 0 in a dense layer.
     uint32_t num_shared(uint32_t layer) const;
@@ -85,15 +95,10 @@ class AttentionBlock {
     ModelConfig config_;
     ops::RopeTable rope_;
     std::vector<AttentionLayerWeights> layers_;
+    Router router_;  // Empty with RouterUse::kLeave.
 };
 
 // residual = (residual + moe_out) →bf16.
 void add_residual(ops::Rows<ops::Bf16> residual, ops::Rows<const ops::Bf16> moe_out);
-
-// Whether the router met a NaN in this row; the daemon ends such a request with an error.
-// Shape: topk_weights [top_k] of one row.
-inline bool is_poisoned(const float* topk_weights) {
-    return topk_weights[0] != topk_weights[0];
-}
 
 }  // namespace afd::model

@@ -37,15 +37,6 @@ Result<AttentionTensors> read_attention_tensors(const TensorStore& tensors,
                read("self_attn.kv_b_proj.weight",
                     {heads * (config.qk_nope_head_dim + config.v_head_dim), latent}));
     AFD_ASSIGN(out.o_proj, read("self_attn.o_proj.weight", {hidden, heads * config.v_head_dim}));
-    if (!config.is_moe_layer(layer)) return out;
-
-    const uint64_t experts = config.num_experts;
-    AFD_ASSIGN(out.router, read("mlp.gate.weight", {experts, hidden}));
-    if (config.topk_method == TopkMethod::kNoauxTc) {
-        AFD_ASSIGN(out.router_bias,
-                   tensors.read_f32(layer_tensor(layer, "mlp.gate.e_score_correction_bias"),
-                                    std::span(&experts, 1)));
-    }
     return out;
 }
 

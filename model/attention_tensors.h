@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// AttentionTensors: the attention role's tensors of one layer as the checkpoint stores them,
+// AttentionTensors: the tensors of one layer's norms and attention as the checkpoint stores them,
 // [out, in] row-major. Packed for the kernels they become model/attention_weights.h; the reference
 // decoder uses them as they are.
 
@@ -26,8 +26,6 @@ struct AttentionTensors {
     std::vector<ops::Bf16> gamma_kv_a;  // [kv_lora_rank]
     std::vector<ops::Bf16> kv_b_proj;   // [heads * (nope dim + v dim), kv_lora_rank]
     std::vector<ops::Bf16> o_proj;      // [hidden, heads * v_head_dim]
-    std::vector<ops::Bf16> router;      // [num_experts, hidden]; only in an MoE layer.
-    std::vector<float> router_bias;     // [num_experts]; only with TopkMethod::kNoauxTc.
 };
 
 // Errors: those of TensorStore; each names the file, the tensor and both shapes.

@@ -51,20 +51,6 @@ ops::MlaShape mla_shape(const ModelConfig& config) {
             .v_head_dim = config.v_head_dim};
 }
 
-ops::GatingTopKAttributes gating_attributes(const ModelConfig& config) {
-    return {.num_experts = config.num_experts,
-            .top_k = config.top_k,
-            .norm = config.scoring_func == ScoringFunc::kSigmoid ? ops::GatingNorm::kSigmoid
-                                                                 : ops::GatingNorm::kSoftmax,
-            .n_group = config.num_groups,
-            .topk_group = config.topk_group,
-            .group_select_mode = config.topk_method == TopkMethod::kNoauxTc
-                                     ? ops::GroupSelectMode::kSumOfTwoBest
-                                     : ops::GroupSelectMode::kMax,
-            .norm_topk_prob = config.norm_topk_prob,
-            .routed_scaling_factor = static_cast<float>(config.routed_scaling_factor)};
-}
-
 Result<ops::RopeTable> make_rope_table(const ModelConfig& config) {
     return ops::RopeTable::make({.dim = config.qk_rope_head_dim,
                                  .theta = config.rope_theta,
@@ -81,12 +67,8 @@ Result<AttentionLayerWeights> load_attention_layer(const ModelFiles& files,
     pack_mla(tensors, config, numeric_class, weights.mla);
     AFD_TRY(ops::validate(weights.mla));
     weights.o_proj = pack(tensors.o_proj, config.hidden, numeric_class);
-    if (config.is_moe_layer(layer)) {
-        weights.router = pack(tensors.router, config.num_experts, numeric_class);
-    }
     weights.gamma_input = std::move(tensors.gamma_input);
     weights.gamma_post_attention = std::move(tensors.gamma_post_attention);
-    weights.router_bias = std::move(tensors.router_bias);
     return weights;
 }
 

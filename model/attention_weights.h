@@ -2,14 +2,13 @@
 #pragma once
 
 // AttentionLayerWeights: what the attention role holds of one layer, packed for one numeric class:
-// both layer norms, the MLA projections, the output projection and, in an MoE layer, the router.
-// The experts are model/expert_weights.h.
+// both layer norms, the MLA projections and the output projection. The gates are model/router.h,
+// the experts model/expert_weights.h.
 
 #include <cstdint>
 #include <vector>
 
 #include "model/model_files.h"
-#include "ops/gating_top_k.h"
 #include "ops/linear.h"
 #include "ops/mla_prolog.h"
 #include "ops/numeric_class.h"
@@ -26,15 +25,10 @@ struct AttentionLayerWeights {
     std::vector<ops::Bf16> gamma_input;           // [hidden]
     std::vector<ops::Bf16> gamma_post_attention;  // [hidden]
     ops::MlaWeights mla;
-    ops::PackedLinear o_proj;        // [hidden, num_heads * v_head_dim]
-    ops::PackedLinear router;        // [num_experts, hidden]; empty in a dense layer.
-    std::vector<float> router_bias;  // [num_experts]; only with TopkMethod::kNoauxTc.
+    ops::PackedLinear o_proj;  // [hidden, num_heads * v_head_dim]
 };
 
 ops::MlaShape mla_shape(const ModelConfig& config);
-
-// REQUIRES: config has experts.
-ops::GatingTopKAttributes gating_attributes(const ModelConfig& config);
 
 // The rotary table over the whole context. Errors: kInvalidArgument.
 Result<ops::RopeTable> make_rope_table(const ModelConfig& config);

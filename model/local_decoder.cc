@@ -102,7 +102,8 @@ Result<> LocalDecoder::Impl::run_layer(uint32_t layer, const ops::AttentionBatch
     const auto x = rows_of(1, batch.num_tokens);
     const auto out = rows_of(2, batch.num_tokens);
     block.attention(layer, batch, cache, residual, workspace, *parallel);
-    block.pre_ffn(layer, residual, {x, topk_ids.data(), topk_weights.data()}, workspace, *parallel);
+    block.pre_ffn(
+        layer, residual, {x, {topk_ids.data(), topk_weights.data()}}, workspace, *parallel);
     for (size_t i = 0; i < batch.num_tokens; ++i) {
         if (!is_poisoned(&topk_weights[i * config.top_k])) continue;
         return Error{Code::kInternal,

@@ -10,6 +10,8 @@
 #include "model/attention_tensors.h"
 #include "model/attention_weights.h"
 #include "model/expert_tensors.h"
+#include "model/router.h"
+#include "model/router_tensors.h"
 #include "model/tensor_names.h"
 #include "ops/reference/expert_ffn.h"
 #include "ops/reference/gating_top_k.h"
@@ -26,6 +28,7 @@ using ops::reference::Rounding;
 
 struct Layer {
     AttentionTensors attention;
+    RouterTensors router;                // Empty in a dense layer.
     std::vector<ExpertTensors> experts;  // By logical expert.
 };
 
@@ -37,6 +40,9 @@ Result<Layer> read_layer(const ModelFiles& files, uint32_t index) {
     const ModelConfig& config = files.config();
     Layer layer;
     AFD_ASSIGN(layer.attention, read_attention_tensors(files.tensors(), config, index));
+    if (config.is_moe_layer(index)) {
+        AFD_ASSIGN(layer.router, read_router_tensors(files.tensors(), config, index));
+    }
     const uint32_t num_experts =
         config.is_moe_layer(index) ? config.num_experts + config.num_shared_slots() : 1;
     for (uint32_t expert = 0; expert < num_experts; ++expert) {
@@ -105,13 +111,12 @@ Matrix ReferenceDecoder::Impl::ffn(const Layer& layer, const Matrix& x, Rounding
         outputs.push_back(ops::reference::expert_ffn(
             x, {expert.gate_rows(), expert.up_rows(), expert.down_rows()}, rounding));
     }
-    const bool is_moe = !layer.attention.router.empty();
+    const bool is_moe = !layer.router.gate.empty();
     ops::reference::GatingTopKOutput choice;
     if (is_moe) {
         const Matrix logits =
-            ops::reference::linear_f32(x, matrix_of(layer.attention.router, config.num_experts));
-        choice = ops::reference::gating_top_k(
-            gating_attributes(config), logits, layer.attention.router_bias);
+            ops::reference::linear_f32(x, matrix_of(layer.router.gate, config.num_experts));
+        choice = ops::reference::gating_top_k(gating_attributes(config), logits, layer.router.bias);
     }
     Matrix out(x.num_rows, config.hidden);
     for (size_t token = 0; token < x.num_rows; ++token) {

@@ -16,6 +16,7 @@ namespace afd::model {
 namespace {
 
 using ops::Bf16;
+using ::testing::Each;
 using ::testing::ElementsAre;
 
 constexpr size_t kHidden = 64;
@@ -160,7 +161,7 @@ TEST_F(AttentionBlockTest, RouterChoosesDistinctExpertsWithTheScaledSum) {
     std::vector<float> weights(16 * 3);
     block_.pre_ffn(2,
                    ops::make_rows(std::as_const(residual).data(), 16, kHidden),
-                   {ops::make_rows(x.data(), 16, kHidden), ids.data(), weights.data()},
+                   {ops::make_rows(x.data(), 16, kHidden), {ids.data(), weights.data()}},
                    workspace_,
                    serial_);
     for (size_t t = 0; t < 16; ++t) {
@@ -185,7 +186,7 @@ TEST_F(AttentionBlockTest, ADenseLayerIsOneExpertThatEveryTokenSelects) {
     std::vector<float> weights(6, 9);
     block_.pre_ffn(0,
                    ops::make_rows(residual.data(), 2, kHidden),
-                   {ops::make_rows(x.data(), 2, kHidden), ids.data(), weights.data()},
+                   {ops::make_rows(x.data(), 2, kHidden), {ids.data(), weights.data()}},
                    workspace_,
                    serial_);
     EXPECT_THAT(ids, ElementsAre(0, -1, -1, 0, -1, -1));
@@ -202,13 +203,53 @@ TEST_F(AttentionBlockTest, ANanInOneRowPoisonsThatRowOnly) {
     std::vector<float> weights(9);
     block_.pre_ffn(1,
                    ops::make_rows(std::as_const(residual).data(), 3, kHidden),
-                   {ops::make_rows(x.data(), 3, kHidden), ids.data(), weights.data()},
+                   {ops::make_rows(x.data(), 3, kHidden), {ids.data(), weights.data()}},
                    workspace_,
                    serial_);
     EXPECT_FALSE(is_poisoned(&weights[0]));
     EXPECT_TRUE(is_poisoned(&weights[3]));
     EXPECT_FALSE(is_poisoned(&weights[6]));
     EXPECT_THAT(std::vector<int32_t>(ids.begin() + 3, ids.begin() + 6), ElementsAre(0, 1, 2));
+}
+
+// Goal: whoever routes, the choice is the same. Method: the block that routes; then one that leaves
+// it, whose rows go through a Router of their own, two at a time. Oracle: equal ids and equal bits
+// of rows and weights; the block that leaves it wrote no routing of an MoE layer.
+TEST_F(AttentionBlockTest, ARouterElsewhereChoosesTheSame) {
+    const auto block =
+        AttentionBlock::load(files_, ops::best_numeric_class(), RouterUse::kLeave).value();
+    const Router router = Router::load(files_, ops::best_numeric_class()).value();
+    EXPECT_TRUE(block.is_routed(0));
+    EXPECT_FALSE(block.is_routed(1));
+    EXPECT_TRUE(block_.is_routed(1));
+    EXPECT_FALSE(router.routes(0));
+    const std::vector<int32_t> blocks = {0};
+    std::vector<Bf16> residual;
+    for (const Token& token : sequence(16, 6, blocks)) {
+        residual.insert(residual.end(), token.residual.begin(), token.residual.end());
+    }
+    const auto rows = ops::make_rows(std::as_const(residual).data(), 16, kHidden);
+    std::vector<Bf16> x[2] = {std::vector<Bf16>(16 * kHidden), std::vector<Bf16>(16 * kHidden)};
+    std::vector<int32_t> ids[2] = {std::vector<int32_t>(48, -7), std::vector<int32_t>(48, -7)};
+    std::vector<float> weights[2] = {std::vector<float>(48), std::vector<float>(48)};
+    const auto input = [&](int i) {
+        return FfnInput{ops::make_rows(x[i].data(), 16, kHidden),
+                        {ids[i].data(), weights[i].data()}};
+    };
+    block_.pre_ffn(1, rows, input(0), workspace_, serial_);
+    block.pre_ffn(1, rows, input(1), workspace_, serial_);
+    EXPECT_THAT(ids[1], Each(-7));
+    const ops::Workspace workspace(Router::workspace_bytes(router.attributes(), 2));
+    for (size_t t = 0; t < 16; t += 2) {
+        router.route(1,
+                     ops::make_rows(std::as_const(x[1]).data(), 16, kHidden).slice(t, 2),
+                     {&ids[1][3 * t], &weights[1][3 * t]},
+                     workspace.bytes(),
+                     serial_);
+    }
+    EXPECT_EQ(ids[0], ids[1]);
+    EXPECT_EQ(std::memcmp(x[0].data(), x[1].data(), 16 * kHidden * sizeof(Bf16)), 0);
+    EXPECT_EQ(std::memcmp(weights[0].data(), weights[1].data(), 48 * sizeof(float)), 0);
 }
 
 }  // namespace

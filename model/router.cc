@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/router.h"
+
+#include <utility>
+
+#include "model/router_tensors.h"
+#include "ops/workspace.h"
+#include "proto/check.h"
+
+namespace afd::model {
+
+ops::GatingTopKAttributes gating_attributes(const ModelConfig& config) {
+    return {.num_experts = config.num_experts,
+            .top_k = config.top_k,
+            .norm = config.scoring_func == ScoringFunc::kSigmoid ? ops::GatingNorm::kSigmoid
+                                                                 : ops::GatingNorm::kSoftmax,
+            .n_group = config.num_groups,
+            .topk_group = config.topk_group,
+            .group_select_mode = config.topk_method == TopkMethod::kNoauxTc
+                                     ? ops::GroupSelectMode::kSumOfTwoBest
+                                     : ops::GroupSelectMode::kMax,
+            .norm_topk_prob = config.norm_topk_prob,
+            .routed_scaling_factor = static_cast<float>(config.routed_scaling_factor)};
+}
+
+Result<Router> Router::make(const ops::GatingTopKAttributes& attributes, std::vector<Gate> gates) {
+    AFD_TRY(ops::validate(attributes));
+    Router router;
+    router.attributes_ = attributes;
+    router.gates_ = std::move(gates);
+    return router;
+}
+
+Result<Router> Router::load(const ModelFiles& files, ops::NumericClass numeric_class) {
+    const ModelConfig& config = files.config();
+    std::vector<Gate> gates(config.num_layers);
+    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+        if (!config.is_moe_layer(layer)) continue;
+        AFD_ASSIGN(RouterTensors tensors, read_router_tensors(files.tensors(), config, layer));
+        gates[layer].weight = ops::PackedLinear::pack(
+            ops::make_rows<const ops::Bf16>(tensors.gate.data(), config.num_experts, config.hidden),
+            numeric_class);
+        gates[layer].bias = std::move(tensors.bias);
+    }
+    return make(gating_attributes(config), std::move(gates));
+}
+
+size_t Router::workspace_bytes(const ops::GatingTopKAttributes& attributes, size_t rows_max) {
+    return ops::workspace_bytes_of<float>(rows_max * attributes.num_experts) +
+           ops::gating_top_k_workspace_bytes(attributes);
+}
+
+void Router::route(uint32_t layer,
+                   ops::Rows<const ops::Bf16> x,
+                   const Routing& out,
+                   std::span<std::byte> workspace,
+                   ops::Parallel& parallel) const {
+    AFD_ASSERT(routes(layer), "layer %u of %zu has no gate", layer, gates_.size());
+    const Gate& gate = gates_[layer];
+    ops::WorkspaceCursor cursor(workspace);
+    const auto logits = ops::make_rows(cursor.take<float>(x.num_rows * attributes_.num_experts),
+                                       x.num_rows,
+                                       attributes_.num_experts);
+    ops::linear_f32(x, gate.weight, logits, parallel);
+    ops::gating_top_k(attributes_,
+                      logits,
+                      gate.bias,
+                      ops::make_rows(out.topk_weights, x.num_rows, attributes_.top_k),
+                      ops::make_rows(out.topk_ids, x.num_rows, attributes_.top_k),
+                      cursor.rest());
+}
+
+}  // namespace afd::model

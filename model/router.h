@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Router: the gates of all MoE layers, and what they choose for a row:
+//
+//   logits = x · Wgateᵀ in fp32 (ops/linear.h); topk_ids, topk_weights = MoeGatingTopK(logits)
+//
+// Held by whoever routes: the attention worker, or with router = ffn each FFN worker. The same row
+// and numeric class give the same ids and the same bits of the weights everywhere (promise 1).
+// Const and thread-safe; a workspace serves one call at a time. route() allocates nothing.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/model_files.h"
+#include "ops/gating_top_k.h"
+#include "ops/linear.h"
+#include "ops/numeric_class.h"
+#include "ops/parallel.h"
+#include "ops/tensor_view.h"
+#include "proto/status.h"
+
+namespace afd::model {
+
+// REQUIRES: config has experts.
+ops::GatingTopKAttributes gating_attributes(const ModelConfig& config);
+
+// Where route() writes.
+struct Routing {
+    int32_t* topk_ids;    // out [num_tokens, top_k]: logical expert, -1 masked.
+    float* topk_weights;  // out [num_tokens, top_k]
+};
+
+class Router {
+  public:
+    // One MoE layer's gate.
+    struct Gate {
+        ops::PackedLinear weight;  // [num_experts, hidden]
+        std::vector<float> bias;   // [num_experts], or empty.
+    };
+
+    // Routes nothing: empty() holds.
+    Router() = default;
+
+    // `gates`: one per layer; one without weights marks a dense layer.
+    // Errors: kInvalidArgument names the attribute that no gate can have.
+    static Result<Router> make(const ops::GatingTopKAttributes& attributes,
+                               std::vector<Gate> gates);
+
+    // Loads and packs the gates of every MoE layer. Errors: those of TensorStore.
+    static Result<Router> load(const ModelFiles& files, ops::NumericClass numeric_class);
+
+    bool empty() const { return gates_.empty(); }
+    // Whether the layer's rows are routed; false for a dense layer and any layer out of range.
+    bool routes(uint32_t layer) const {
+        return layer < gates_.size() && !gates_[layer].weight.empty();
+    }
+    const ops::GatingTopKAttributes& attributes() const { return attributes_; }
+
+    // For route() of up to rows_max rows by gates with these attributes.
+    static size_t workspace_bytes(const ops::GatingTopKAttributes& attributes, size_t rows_max);
+
+    // A row whose scores hold a NaN gets NaN weights: see is_poisoned().
+    // Shape: x [num_tokens, hidden]. REQUIRES: routes(layer).
+    void route(uint32_t layer,
+               ops::Rows<const ops::Bf16> x,
+               const Routing& out,
+               std::span<std::byte> workspace,
+               ops::Parallel& parallel) const;
+
+  private:
+    ops::GatingTopKAttributes attributes_;
+    std::vector<Gate> gates_;  // [num_layers]
+};
+
+// Whether the router met a NaN in this row; the daemon ends such a request with an error.
+// Shape: topk_weights [top_k] of one row.
+inline bool is_poisoned(const float* topk_weights) {
+    return topk_weights[0] != topk_weights[0];
+}
+
+}  // namespace afd::model
