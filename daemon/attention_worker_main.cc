@@ -62,7 +62,7 @@ MoeParts make_window_parts(const WorkerSetup& setup,
         transport, setup.layout.geometry, setup.placement, session);
     parts.windows = windows.get();
     parts.prepare_finalize = std::move(windows);
-    parts.expert_part = std::make_unique<ops::RemoteExperts>();
+    parts.expert_part = std::make_unique<ops::RemoteExperts>(ops::GroupedExperts::kCapability);
     return parts;
 }
 

@@ -29,8 +29,9 @@ FfnLoop::FfnLoop(const Parts& parts,
       scheduler_(scheduler) {
     const schedule::WindowLayout& layout = *parts_.layout;
     const schedule::Geometry& geometry = layout.geometry;
-    const size_t hidden = parts_.experts->hidden();
-    const size_t num_keys = parts_.experts->num_keys();
+    const size_t hidden = parts_.hidden;
+    const size_t num_keys = parts_.placement->num_layers() *
+                            parts_.placement->num_local_experts_per_layer(parts_.transport->rank());
     const size_t rows_max = geometry.num_sessions * geometry.slots_per_micro_batch();
     gathered_.resize(rows_max * hidden);
     results_.resize(rows_max * hidden);
@@ -58,8 +59,10 @@ FfnLoop::FfnLoop(const Parts& parts,
     batch_.token_ids = token_ids_;
     batch_.expert_offsets = expert_offsets_;
     batching_workspace_.reserve(ops::ffn_worker_batching_workspace_bytes(batching_.attributes));
-    experts_workspace_.reserve(
-        ops::grouped_ffn_workspace_bytes(*parts_.experts, rows_max, num_keys));
+    const ops::WorkspaceShapes shapes = parts_.experts->workspace_shapes(
+        {.format = ops::ActivationFormat::kGrouped, .num_rows = rows_max});
+    workspace13_.reserve(shapes.workspace13_bytes);
+    workspace2_.reserve(shapes.workspace2_bytes);
 }
 
 void FfnLoop::run() {
@@ -109,22 +112,21 @@ void FfnLoop::gather_rows() {
 
 void FfnLoop::run_experts() {
     const auto num_rows = static_cast<size_t>(batch_.actual_token_num);
-    const size_t hidden = parts_.experts->hidden();
+    const size_t hidden = parts_.hidden;
     const auto* groups = reinterpret_cast<const ops::ExpertGroup*>(group_list_.data());
-    const auto computed =
-        ops::grouped_ffn({.experts = parts_.experts,
-                          .groups = {groups, static_cast<size_t>(batch_.num_groups)},
-                          .x = ops::make_rows<const ops::Bf16>(gathered_.data(), num_rows, hidden),
-                          .y = ops::make_rows(results_.data(), num_rows, hidden)},
-                         experts_workspace_.bytes(),
-                         *parts_.parallel);
+    const auto computed = parts_.experts->apply(
+        ops::GroupedActivations{
+            .x = ops::make_rows<const ops::Bf16>(gathered_.data(), num_rows, hidden),
+            .groups = {groups, static_cast<size_t>(batch_.num_groups)}},
+        ops::make_rows(results_.data(), num_rows, hidden),
+        {workspace13_.bytes(), workspace2_.bytes(), parts_.parallel});
     // Ids that this rank does not hold were masked: an error is a bug of ours.
     AFD_ASSERT(computed.ok(), "%s", computed.error().message.c_str());
 }
 
 void FfnLoop::return_rows() {
     const auto num_rows = static_cast<size_t>(batch_.actual_token_num);
-    const size_t hidden = parts_.experts->hidden();
+    const size_t hidden = parts_.hidden;
     parts_.parallel->run((num_rows + kReturnRows - 1) / kReturnRows, [&](size_t task, unsigned) {
         const size_t end = std::min(num_rows, (task + 1) * kReturnRows);
         for (size_t i = task * kReturnRows; i < end; ++i) {

@@ -4,7 +4,10 @@
 // FfnLoop: the data thread of an FFN worker. It finds ready descriptors in its window, batches
 // their tokens by expert, runs the experts and returns the rows:
 //
-//   scan -> decide -> take -> FfnWorkerBatching -> grouped FFN -> results -> acknowledge
+//   scan -> decide -> take -> FfnWorkerBatching -> Experts -> results -> acknowledge
+//
+// The Experts are a part of the fused-MoE framework (ops/fused_moe): this loop is its driver on the
+// side where the rows arrive, in the format kGrouped.
 //
 // It keeps no state of a round between passes: a successor of a killed worker finds everything
 // that is not acknowledged in the window and executes it again, with the same bits (R3).
@@ -16,7 +19,7 @@
 #include "daemon/metrics.h"
 #include "daemon/worker_port.h"
 #include "ops/ffn_worker_batching.h"
-#include "ops/grouped_ffn.h"
+#include "ops/fused_moe/experts.h"
 #include "ops/parallel.h"
 #include "ops/workspace.h"
 #include "schedule/adaptive_wait.h"
@@ -33,8 +36,9 @@ class FfnLoop {
         schedule::ShmReturnTransport* transport = nullptr;
         const schedule::WindowLayout* layout = nullptr;
         const schedule::ExpertPlacement* placement = nullptr;
-        // Key = layer_id * num_local_experts_per_layer(rank) + local id.
-        const ops::ExpertTable* experts = nullptr;
+        // Key = layer_id * num_local_experts_per_layer(rank) + local id. REQUIRES: takes kGrouped.
+        ops::Experts* experts = nullptr;
+        size_t hidden = 0;
         ops::Parallel* parallel = nullptr;
         WorkerPort* port = nullptr;
         MetricsWriter metrics;
@@ -72,7 +76,8 @@ class FfnLoop {
     std::vector<int32_t> token_ids_;
     std::vector<int32_t> expert_offsets_;
     ops::Workspace batching_workspace_;
-    ops::Workspace experts_workspace_;
+    ops::Workspace workspace13_;
+    ops::Workspace workspace2_;
 };
 
 }  // namespace afd::daemon

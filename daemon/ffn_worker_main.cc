@@ -10,6 +10,7 @@
 #include "daemon/worker_program.h"
 #include "daemon/worker_setup.h"
 #include "model/expert_weights.h"
+#include "ops/fused_moe/grouped_experts.h"
 
 namespace afd::daemon {
 namespace {
@@ -41,7 +42,8 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
     setup.metrics().start();
 
     const std::unique_ptr<ThreadPool> threads = make_thread_pool(welcome);
-    AFD_ASSIGN(const ops::ExpertTable experts, load_shard(setup, rank, *threads));
+    AFD_ASSIGN(const ops::ExpertTable table, load_shard(setup, rank, *threads));
+    ops::GroupedExperts experts(table, setup.placement.num_local_experts_per_layer(rank));
     AFD_ASSIGN(const schedule::FfnPolicy policy, schedule::parse_ffn_policy(welcome.ffn_policy()));
     // With more data threads than cores a wait for further sessions gains nothing: they come while
     // this thread waits for a core.
@@ -50,6 +52,7 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
                   .layout = &setup.layout,
                   .placement = &setup.placement,
                   .experts = &experts,
+                  .hidden = table.hidden(),
                   .parallel = threads.get(),
                   .port = &control.port(),
                   .metrics = setup.metrics()},

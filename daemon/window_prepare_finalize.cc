@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "ops/combine.h"
+#include "ops/fused_moe/remote_capabilities.h"
 
 namespace afd::daemon {
 
@@ -14,12 +15,9 @@ WindowPrepareFinalize::WindowPrepareFinalize(schedule::DispatchTransport& transp
     : geometry_(geometry),
       placement_(placement),
       session_(session),
-      capability_{.name = "afd-window",
-                  .activation_format = ops::ActivationFormat::kRemote,
-                  .reduces = ops::bit(ops::WeightAndReduceKind::kDelegate),
-                  .is_asynchronous = true,
-                  .max_in_flight = geometry.num_micro_batches},
+      capability_(ops::kAfdWindowCapability),
       rounds_(geometry.num_micro_batches) {
+    capability_.max_in_flight = geometry.num_micro_batches;
     lanes_.reserve(geometry.num_micro_batches);
     for (uint32_t m = 0; m < geometry.num_micro_batches; ++m) {
         lanes_.emplace_back(transport, geometry, m);

@@ -2,7 +2,7 @@
 #pragma once
 
 // What flows through the fused-MoE framework: the layer's input, and the activations that a
-// PrepareFinalize hands to its Experts, in one of two formats (or nowhere, when they left).
+// PrepareFinalize hands to its Experts, in one of three formats (or nowhere, when they left).
 //
 // Three kinds of expert id are different types: logical (the checkpoint's index, shared expert j at
 // num_experts + j), physical (a replica in the placement) and local (index on the worker that runs
@@ -10,9 +10,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <variant>
 
 #include "ops/bf16.h"
+#include "ops/grouped_ffn.h"
 #include "ops/tensor_view.h"
 
 namespace afd::ops {
@@ -38,8 +40,8 @@ struct MoeInput {
 
 enum class ActivationFormat : uint8_t {
     kStandard,  // [num_tokens, hidden] with ids per slot; the experts permute.
-    kBatched,   // [num_local_experts, max_num_tokens, hidden] with counts; slots above are garbage.
-    kRemote,    // The rows left this process: nothing for a local Experts part to do.
+    kBatched,   // [num_local_experts, max_num_tokens, hidden] with counts; rows above are garbage.
+    kGrouped,   // [num_rows, hidden] sorted by expert: the dispatch has permuted already.
 };
 
 struct StandardActivations {
@@ -50,20 +52,28 @@ struct StandardActivations {
 };
 
 struct BatchedActivations {
-    const Bf16* x = nullptr;  // [num_local_experts, max_num_tokens, hidden]
+    Rows<const Bf16> x;  // [num_local_experts · max_num_tokens, hidden]
     uint32_t layer_id = 0;
     size_t num_local_experts = 0;
     size_t max_num_tokens = 0;
-    size_t hidden = 0;
     const int32_t* expert_num_tokens = nullptr;  // [num_local_experts]
 };
 
+// The one format that mixes layers: what a worker of several sessions batches.
+struct GroupedActivations {
+    Rows<const Bf16> x;  // [num_rows, hidden]
+    // Keys layer · experts_per_layer + local id, ascending; counts sum up to at most num_rows.
+    std::span<const ExpertGroup> groups;
+};
+
+// The rows left this process: nothing for a local Experts part to do.
 struct RemoteActivations {};
 
-using Activations = std::variant<StandardActivations, BatchedActivations, RemoteActivations>;
+using Activations =
+    std::variant<StandardActivations, BatchedActivations, GroupedActivations, RemoteActivations>;
 
-// What Experts produced: Standard: row token·num_slots + slot; Batched: row expert·max_num_tokens +
-// place; reduced by the experts themselves: row token; Remote: no rows.
+// What Experts produced. Standard: row token·num_slots + slot; Batched: row expert·max_num_tokens +
+// place; Grouped: the row of x; reduced by the experts themselves: row token; Remote: no rows.
 struct ExpertsOutput {
     Rows<const Bf16> rows;
 };

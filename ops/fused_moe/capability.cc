@@ -49,8 +49,8 @@ std::string_view name_of(ActivationFormat format) {
             return "standard";
         case ActivationFormat::kBatched:
             return "batched";
-        case ActivationFormat::kRemote:
-            return "remote";
+        case ActivationFormat::kGrouped:
+            return "grouped";
     }
     return "unknown";
 }
@@ -80,11 +80,11 @@ std::string_view name_of(ExpertQuantisation quantisation) {
 std::string_view name_of(WeightAndReduceKind kind) {
     switch (kind) {
         case WeightAndReduceKind::kNoOp:
-            return "no-op";
+            return "no_op";
         case WeightAndReduceKind::kContiguous:
             return "contiguous";
         case WeightAndReduceKind::kNaiveBatched:
-            return "naive-batched";
+            return "naive_batched";
         case WeightAndReduceKind::kDelegate:
             return "delegate";
     }
@@ -102,27 +102,37 @@ Result<void> check(const FusedMoeConfig& config) {
 }
 
 Result<void> check(const PrepareFinalizeCapability& capability, const FusedMoeConfig& config) {
-    AFD_TRY(check_quantisation(capability.name, capability.quantisations, config.quantisation));
     if (capability.max_in_flight != 0 && config.num_micro_batches > capability.max_in_flight) {
         return refuse(capability.name,
                       "holds " + std::to_string(capability.max_in_flight) +
                           " tickets in flight; num_micro_batches is " +
                           std::to_string(config.num_micro_batches));
     }
+    const bool is_batched = capability.activation_format == ActivationFormat::kBatched;
     const size_t tokens_max = capability.max_num_tokens_per_rank;
+    if (is_batched && (tokens_max == 0 || capability.num_dispatchers == 0)) {
+        return refuse(capability.name,
+                      "is batched, so num_dispatchers and max_num_tokens_per_rank must be set; "
+                      "they are " +
+                          std::to_string(capability.num_dispatchers) + " and " +
+                          std::to_string(tokens_max));
+    }
     if (tokens_max != 0 && config.max_num_tokens > tokens_max) {
         return refuse(capability.name,
                       "takes " + std::to_string(tokens_max) +
                           " tokens of a rank; max_num_tokens is " +
                           std::to_string(config.max_num_tokens));
     }
-    if (capability.activation_format == ActivationFormat::kBatched &&
-        (tokens_max == 0 || capability.num_dispatchers == 0)) {
+    if (config.max_chunk_tokens != 0 && capability.is_remote) {
         return refuse(capability.name,
-                      "is batched, so num_dispatchers and max_num_tokens_per_rank must be set; "
-                      "they are " +
-                          std::to_string(capability.num_dispatchers) + " and " +
-                          std::to_string(tokens_max));
+                      "sends whole micro-batches to other processes; max_chunk_tokens is " +
+                          std::to_string(config.max_chunk_tokens) + " and must be 0");
+    }
+    if (config.max_chunk_tokens != 0 && is_batched) {
+        return refuse(capability.name,
+                      "gives batched activations, whose capacity bounds a call already; "
+                      "max_chunk_tokens is " +
+                          std::to_string(config.max_chunk_tokens) + " and must be 0");
     }
     return {};
 }
@@ -146,25 +156,46 @@ Result<void> check(const ExpertsCapability& capability, const FusedMoeConfig& co
 
 Result<void> check_pair(const PrepareFinalizeCapability& prepare_finalize,
                         const ExpertsCapability& experts) {
-    if (prepare_finalize.activation_format != experts.activation_format) {
+    if (prepare_finalize.is_remote != experts.is_remote) {
+        return refuse(prepare_finalize.name,
+                      prepare_finalize.is_remote
+                          ? "sends the rows to other processes, but " + std::string(experts.name) +
+                                " runs in this one; compose it with RemoteExperts"
+                          : "keeps the rows in this process, but " + std::string(experts.name) +
+                                " runs in others");
+    }
+    if ((experts.activation_formats & bit(prepare_finalize.activation_format)) == 0) {
         return refuse(prepare_finalize.name,
                       "gives activations in format " +
                           std::string(name_of(prepare_finalize.activation_format)) + ", but " +
                           std::string(experts.name) + " takes " +
-                          std::string(name_of(experts.activation_format)));
+                          names_in(experts.activation_formats,
+                                   {ActivationFormat::kStandard,
+                                    ActivationFormat::kBatched,
+                                    ActivationFormat::kGrouped}));
     }
-    if ((prepare_finalize.reduces & bit(experts.weight_and_reduce)) == 0) {
+    if (experts.weight_and_reduce != WeightAndReduceKind::kDelegate &&
+        (prepare_finalize.reduces & bit(experts.weight_and_reduce)) == 0) {
+        const std::string executes = names_in(prepare_finalize.reduces,
+                                              {WeightAndReduceKind::kNoOp,
+                                               WeightAndReduceKind::kContiguous,
+                                               WeightAndReduceKind::kNaiveBatched});
         return refuse(prepare_finalize.name,
                       "cannot execute the weight-and-reduce " +
                           std::string(name_of(experts.weight_and_reduce)) + " that " +
                           std::string(experts.name) + " leaves to it; it executes " +
-                          names_in(prepare_finalize.reduces,
-                                   {WeightAndReduceKind::kNoOp,
-                                    WeightAndReduceKind::kContiguous,
-                                    WeightAndReduceKind::kNaiveBatched,
-                                    WeightAndReduceKind::kDelegate}));
+                          (executes.empty() ? "only its own" : executes));
     }
     return {};
+}
+
+Result<void> check_composition(const PrepareFinalizeCapability& prepare_finalize,
+                               const ExpertsCapability& experts,
+                               const FusedMoeConfig& config) {
+    AFD_TRY(check(config));
+    AFD_TRY(check(prepare_finalize, config));
+    AFD_TRY(check(experts, config));
+    return check_pair(prepare_finalize, experts);
 }
 
 }  // namespace afd::ops

@@ -4,8 +4,9 @@
 // Capability records: what each part of the fused-MoE framework can do, as data.
 //
 // check(record, config) answers whether a part serves a configuration, or the first reason why not;
-// check_pair whether two parts fit. FusedMoe::compose, the registry and the tests' matrix all ask
-// here, so an illegal combination is refused before any token, with its reason.
+// check_pair whether two parts fit; check_composition asks all in this order. FusedMoe::compose,
+// the registry, the feature matrix of docs/fused_moe.md and the tests' matrix all ask here, so an
+// illegal combination is refused before any token, with its reason.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,8 +25,8 @@ enum class IdDtype : uint8_t { kInt32 = 0, kInt64 = 1 };
 enum class WeightAndReduceKind : uint8_t {
     kNoOp,          // The experts did it already.
     kContiguous,    // finalize does it over Standard rows.
-    kNaiveBatched,  // finalize does it over Batched rows.
-    kDelegate,      // finalize does it in its own combine (windows).
+    kNaiveBatched,  // finalize does it over rows found by an index.
+    kDelegate,      // The PrepareFinalize chooses; its record says what.
 };
 
 std::string_view name_of(ActivationFormat format);
@@ -48,27 +49,30 @@ struct FusedMoeConfig {
     size_t num_micro_batches = 1;  // Tickets in flight, at most.
     size_t max_chunk_tokens = 0;   // Local experts take at most so many tokens at once; 0: all.
     ExpertActivation activation = ExpertActivation::kSilu;
-    ExpertQuantisation quantisation = ExpertQuantisation::kNone;
+    ExpertQuantisation quantisation = ExpertQuantisation::kNone;  // Of the experts' weights.
 };
 
 struct PrepareFinalizeCapability {
     std::string_view name;
-    ActivationFormat activation_format = ActivationFormat::kStandard;
+    ActivationFormat activation_format = ActivationFormat::kStandard;  // What the experts get.
+    bool is_remote = false;        // The experts run in other processes.
+    bool is_asynchronous = false;  // prepare_async returns before the rows arrived.
     IdDtype topk_indices_dtype = IdDtype::kInt32;
-    uint32_t quantisations = bit(ExpertQuantisation::kNone);   // Set of bit(ExpertQuantisation).
     uint32_t reduces = bit(WeightAndReduceKind::kContiguous);  // Set of bit(WeightAndReduceKind).
-    bool is_asynchronous = false;        // prepare_async returns before the rows arrived.
+    // What finalize executes for experts that delegate; kDelegate: a combine of its own.
+    WeightAndReduceKind delegate = WeightAndReduceKind::kContiguous;
     size_t max_in_flight = 0;            // Tickets; 0: no limit of its own.
     size_t num_dispatchers = 1;          // Batched: max_num_tokens = num_dispatchers ·
-    size_t max_num_tokens_per_rank = 0;  // max_num_tokens_per_rank; 0 (Standard): no limit.
+    size_t max_num_tokens_per_rank = 0;  // max_num_tokens_per_rank; 0 (others): no limit.
 };
 
 struct ExpertsCapability {
     std::string_view name;
-    ActivationFormat activation_format = ActivationFormat::kStandard;
+    uint32_t activation_formats = bit(ActivationFormat::kStandard);  // Set of bit(Format).
+    bool is_remote = false;  // Stands for parts of other processes (RemoteExperts).
     uint32_t activations = bit(ExpertActivation::kSilu);      // Set of bit(ExpertActivation).
     uint32_t quantisations = bit(ExpertQuantisation::kNone);  // Set of bit(ExpertQuantisation).
-    WeightAndReduceKind weight_and_reduce = WeightAndReduceKind::kContiguous;
+    WeightAndReduceKind weight_and_reduce = WeightAndReduceKind::kDelegate;
     bool supports_chunking = false;
 };
 
@@ -79,5 +83,15 @@ Result<void> check(const PrepareFinalizeCapability& capability, const FusedMoeCo
 Result<void> check(const ExpertsCapability& capability, const FusedMoeConfig& config);
 Result<void> check_pair(const PrepareFinalizeCapability& prepare_finalize,
                         const ExpertsCapability& experts);
+Result<void> check_composition(const PrepareFinalizeCapability& prepare_finalize,
+                               const ExpertsCapability& experts,
+                               const FusedMoeConfig& config);
+
+// What finalize has to execute. REQUIRES: check_pair(prepare_finalize, experts).
+constexpr WeightAndReduceKind weight_and_reduce_of(
+    const PrepareFinalizeCapability& prepare_finalize, const ExpertsCapability& experts) {
+    return experts.weight_and_reduce == WeightAndReduceKind::kDelegate ? prepare_finalize.delegate
+                                                                       : experts.weight_and_reduce;
+}
 
 }  // namespace afd::ops

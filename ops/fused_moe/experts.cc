@@ -3,31 +3,16 @@
 #include "ops/fused_moe/experts.h"
 
 namespace afd::ops {
-namespace {
 
-// The processes that run the experts decide what they serve; afdd compares configurations.
-constexpr ExpertsCapability kRemoteCapability{
-    .name = "remote",
-    .activation_format = ActivationFormat::kRemote,
-    .activations = bit(ExpertActivation::kSilu),
-    .quantisations = bit(ExpertQuantisation::kNone),
-    .weight_and_reduce = WeightAndReduceKind::kDelegate,
-};
-
-}  // namespace
-
-const ExpertsCapability& RemoteExperts::capability() const {
-    return kRemoteCapability;
+RemoteExperts::RemoteExperts(const ExpertsCapability& workers) : capability_(workers) {
+    capability_.is_remote = true;
 }
 
-WorkspaceShapes RemoteExperts::workspace_shapes(size_t, size_t) const {
+WorkspaceShapes RemoteExperts::workspace_shapes(const ActivationSizes&) const {
     return {};
 }
 
-Result<void> RemoteExperts::apply(const Activations&,
-                                  Rows<Bf16>,
-                                  const ExpertsWorkspaces&,
-                                  Parallel&) {
+Result<void> RemoteExperts::apply(const Activations&, Rows<Bf16>, const ExpertsResources&) {
     return {};
 }
 

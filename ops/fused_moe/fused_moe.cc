@@ -10,6 +10,22 @@
 namespace afd::ops {
 namespace {
 
+ActivationSizes sizes_of(const PrepareFinalizeCapability& record,
+                         const FusedMoeConfig& config,
+                         size_t num_tokens) {
+    const size_t num_slots = config.top_k + config.num_shared;
+    switch (record.activation_format) {
+        case ActivationFormat::kStandard:
+            return {record.activation_format, num_tokens, num_slots};
+        case ActivationFormat::kBatched:
+            return {record.activation_format,
+                    record.num_dispatchers * record.max_num_tokens_per_rank};
+        case ActivationFormat::kGrouped:
+            return {record.activation_format, num_tokens * num_slots};
+    }
+    return {};
+}
+
 Result<void> check_limit(const char* field, size_t value, size_t most) {
     if (value <= most) return {};
     return Error{Code::kInvalidArgument,
@@ -27,28 +43,27 @@ FusedMoe::FusedMoe(PrepareFinalize& prepare_finalize,
       experts_(&experts),
       config_(config),
       parallel_(&parallel) {
-    const size_t num_slots = config.top_k + config.num_shared;
     const size_t chunk_tokens = config.max_chunk_tokens == 0
                                     ? config.max_num_tokens
                                     : std::min(config.max_chunk_tokens, config.max_num_tokens);
-    const WorkspaceShapes chunk = experts.workspace_shapes(chunk_tokens, num_slots);
-    const WorkspaceShapes whole = experts.workspace_shapes(config.max_num_tokens, num_slots);
+    const PrepareFinalizeCapability& record = prepare_finalize.capability();
+    const WorkspaceShapes chunk = experts.workspace_shapes(sizes_of(record, config, chunk_tokens));
+    const WorkspaceShapes whole =
+        experts.workspace_shapes(sizes_of(record, config, config.max_num_tokens));
     workspace13_.reserve(chunk.workspace13_bytes);
     workspace2_.reserve(chunk.workspace2_bytes);
     outputs_.resize(config.num_micro_batches);
     for (Workspace& output : outputs_) {
         output.reserve(whole.output_rows * config.hidden * sizeof(Bf16));
     }
+    chunk_groups_.resize(config.num_experts + config.num_shared);
 }
 
 Result<FusedMoe> FusedMoe::compose(PrepareFinalize& prepare_finalize,
                                    Experts& experts,
                                    const FusedMoeConfig& config,
                                    Parallel& parallel) {
-    AFD_TRY(check(config));
-    AFD_TRY(check(prepare_finalize.capability(), config));
-    AFD_TRY(check(experts.capability(), config));
-    AFD_TRY(check_pair(prepare_finalize.capability(), experts.capability()));
+    AFD_TRY(check_composition(prepare_finalize.capability(), experts.capability(), config));
     return FusedMoe(prepare_finalize, experts, config, parallel);
 }
 
@@ -74,21 +89,57 @@ Rows<Bf16> FusedMoe::output_of(const MoeTicket& ticket) const {
 }
 
 Result<void> FusedMoe::run_experts(const MoeTicket& ticket, Rows<Bf16> output) {
-    const ExpertsWorkspaces workspaces{workspace13_.bytes(), workspace2_.bytes()};
+    const ExpertsResources resources{workspace13_.bytes(), workspace2_.bytes(), parallel_};
     const Activations activations = prepare_finalize_->activations(ticket.ticket_);
-    const auto* standard = std::get_if<StandardActivations>(&activations);
-    if (standard == nullptr || config_.max_chunk_tokens == 0) {
-        return experts_->apply(activations, output, workspaces, *parallel_);
+    if (config_.max_chunk_tokens == 0) return experts_->apply(activations, output, resources);
+    if (const auto* standard = std::get_if<StandardActivations>(&activations)) {
+        return run_chunks(*standard, output, resources);
     }
-    const size_t num_tokens = standard->x.num_rows;
+    return run_chunks(std::get<GroupedActivations>(activations), output, resources);
+}
+
+Result<void> FusedMoe::run_chunks(const StandardActivations& standard,
+                                  Rows<Bf16> output,
+                                  const ExpertsResources& resources) {
+    const size_t num_tokens = standard.x.num_rows;
     for (size_t first = 0; first < num_tokens; first += config_.max_chunk_tokens) {
         const size_t count = std::min(config_.max_chunk_tokens, num_tokens - first);
-        StandardActivations chunk = *standard;
-        chunk.x = standard->x.slice(first, count);
-        chunk.local_ids = standard->local_ids + first * standard->num_slots;
+        StandardActivations chunk = standard;
+        chunk.x = standard.x.slice(first, count);
+        chunk.local_ids = standard.local_ids + first * standard.num_slots;
         const Rows<Bf16> rows =
-            output.slice(first * standard->num_slots, count * standard->num_slots);
-        AFD_TRY(experts_->apply(chunk, rows, workspaces, *parallel_));
+            output.slice(first * standard.num_slots, count * standard.num_slots);
+        AFD_TRY(experts_->apply(chunk, rows, resources));
+    }
+    return {};
+}
+
+Result<void> FusedMoe::run_chunks(const GroupedActivations& grouped,
+                                  Rows<Bf16> output,
+                                  const ExpertsResources& resources) {
+    const auto rows_max =
+        static_cast<int64_t>(config_.max_chunk_tokens * (config_.top_k + config_.num_shared));
+    size_t first_row = 0;
+    size_t group = 0;
+    int64_t taken = 0;  // Rows of the group that went with earlier chunks.
+    while (group < grouped.groups.size()) {
+        size_t num_groups = 0;
+        int64_t num_rows = 0;
+        while (group < grouped.groups.size() && num_rows < rows_max) {
+            const auto [key, count] = grouped.groups[group];
+            const int64_t part = std::min(count - taken, rows_max - num_rows);
+            chunk_groups_[num_groups++] = {.key = key, .count = part};
+            num_rows += part;
+            taken += part;
+            if (taken < count) break;
+            taken = 0;
+            ++group;
+        }
+        const auto count = static_cast<size_t>(num_rows);
+        const GroupedActivations chunk{.x = grouped.x.slice(first_row, count),
+                                       .groups = {chunk_groups_.data(), num_groups}};
+        AFD_TRY(experts_->apply(chunk, output.slice(first_row, count), resources));
+        first_row += count;
     }
     return {};
 }
@@ -103,12 +154,11 @@ Result<MoeTicket> FusedMoe::start(const MoeInput& input, uint32_t micro_batch) {
 }
 
 Result<void> FusedMoe::advance(MoeTicket& ticket) {
-    const bool is_remote =
-        prepare_finalize_->capability().activation_format == ActivationFormat::kRemote;
     if (ticket.experts_done_) return {};
-    if (!is_remote && !prepare_finalize_->ready(ticket.ticket_)) return {};
+    if (!prepare_finalize_->capability().is_remote && !prepare_finalize_->ready(ticket.ticket_))
+        return {};
     const Rows<Bf16> output = output_of(ticket);
-    AFD_TRY(run_experts(ticket, output));
+    if (!prepare_finalize_->capability().is_remote) AFD_TRY(run_experts(ticket, output));
     AFD_TRY(prepare_finalize_->finalize_async(ticket.ticket_, {output}));
     ticket.experts_done_ = true;
     return {};
@@ -131,7 +181,8 @@ Result<void> FusedMoe::finish(MoeTicket&& ticket, Rows<Bf16> out) {
     }
     return prepare_finalize_->finalize(
         std::move(taken.ticket_),
-        top_k_weight_and_reduce(experts_->capability().weight_and_reduce),
+        top_k_weight_and_reduce(
+            weight_and_reduce_of(prepare_finalize_->capability(), experts_->capability())),
         out);
 }
 

@@ -41,7 +41,7 @@ class MoeTicket {
 class FusedMoe {
   public:
     // The parts and `parallel` outlive the object.
-    // Errors: those of check() and check_pair(), first reason.
+    // Errors: those of check_composition(), first reason.
     static Result<FusedMoe> compose(PrepareFinalize& prepare_finalize,
                                     Experts& experts,
                                     const FusedMoeConfig& config,
@@ -79,6 +79,12 @@ class FusedMoe {
 
     Result<void> check_input(const MoeInput& input, uint32_t micro_batch) const;
     Result<void> run_experts(const MoeTicket& ticket, Rows<Bf16> output);
+    Result<void> run_chunks(const StandardActivations& standard,
+                            Rows<Bf16> output,
+                            const ExpertsResources& resources);
+    Result<void> run_chunks(const GroupedActivations& grouped,
+                            Rows<Bf16> output,
+                            const ExpertsResources& resources);
     Rows<Bf16> output_of(const MoeTicket& ticket) const;
 
     PrepareFinalize* prepare_finalize_;
@@ -87,7 +93,8 @@ class FusedMoe {
     Parallel* parallel_;
     Workspace workspace13_;
     Workspace workspace2_;
-    std::vector<Workspace> outputs_;  // [num_micro_batches]
+    std::vector<Workspace> outputs_;         // [num_micro_batches]
+    std::vector<ExpertGroup> chunk_groups_;  // [num_experts + num_shared]
 };
 
 }  // namespace afd::ops

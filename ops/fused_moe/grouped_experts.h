@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// GroupedExperts: bf16 experts of this process over Standard activations.
+// GroupedExperts: bf16 experts of this process over Standard or Grouped activations.
 //
-// Permute is a stable counting sort by expert, unpermute a scattered store of the down projection.
+// Standard: permute is a stable counting sort by expert, unpermute a scattered store of the down
+// projection. Grouped: the rows are sorted already and stay where they are.
 // Expert key = layer · experts_per_layer + local id.
 
 #include "ops/fused_moe/experts.h"
@@ -17,20 +18,23 @@ class GroupedExperts final : public Experts {
     GroupedExperts(const ExpertTable& experts, size_t experts_per_layer);
 
     static constexpr ExpertsCapability kCapability{
-        .name = "grouped-bf16",
-        .activation_format = ActivationFormat::kStandard,
-        .weight_and_reduce = WeightAndReduceKind::kContiguous,
+        .name = "grouped_bf16",
+        .activation_formats = bit(ActivationFormat::kStandard) | bit(ActivationFormat::kGrouped),
+        .weight_and_reduce = WeightAndReduceKind::kDelegate,
         .supports_chunking = true,
     };
     const ExpertsCapability& capability() const override { return kCapability; }
 
-    WorkspaceShapes workspace_shapes(size_t num_tokens, size_t num_slots) const override;
+    WorkspaceShapes workspace_shapes(const ActivationSizes& sizes) const override;
     Result<void> apply(const Activations& activations,
                        Rows<Bf16> output,
-                       const ExpertsWorkspaces& workspaces,
-                       Parallel& parallel) override;
+                       const ExpertsResources& resources) override;
 
   private:
+    Result<GroupedActivations> permute(const StandardActivations& standard,
+                                       std::span<std::byte> workspace,
+                                       const int32_t** order) const;
+
     const ExpertTable* experts_;
     size_t experts_per_layer_;
 };

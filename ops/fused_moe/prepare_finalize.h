@@ -8,8 +8,8 @@
 //   prepare_async → (ready) → activations → finalize_async → (finalized) → finalize.
 // Several tickets may be in flight, one per slot (the micro-batch). State between the calls belongs
 // to the slot, never to "the last call". All calls come from one thread.
-// With format kRemote activations() holds nothing and ready() is not asked: finalize_async follows
-// at once, and finalized() tells that the results are here.
+// Where the record says remote, activations() and ready() are not asked: finalize_async follows at
+// once, and finalized() tells that the results are here.
 
 #include <cstdint>
 #include <utility>

@@ -6,8 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "proto/check.h"
-
 namespace afd::ops {
 
 ReferenceExperts::ReferenceExperts(std::vector<reference::ExpertWeights> weights,
@@ -15,31 +13,79 @@ ReferenceExperts::ReferenceExperts(std::vector<reference::ExpertWeights> weights
                                    size_t hidden)
     : weights_(std::move(weights)), experts_per_layer_(experts_per_layer), hidden_(hidden) {}
 
-WorkspaceShapes ReferenceExperts::workspace_shapes(size_t num_tokens, size_t num_slots) const {
-    return {.workspace13_bytes = 0, .workspace2_bytes = 0, .output_rows = num_tokens * num_slots};
+WorkspaceShapes ReferenceExperts::workspace_shapes(const ActivationSizes& sizes) const {
+    switch (sizes.format) {
+        case ActivationFormat::kStandard:
+            return {.output_rows = sizes.num_rows * sizes.num_slots};
+        case ActivationFormat::kBatched:
+            return {.output_rows = sizes.num_rows * experts_per_layer_};
+        case ActivationFormat::kGrouped:
+            return {.output_rows = sizes.num_rows};
+    }
+    return {};
+}
+
+Result<void> ReferenceExperts::run_row(size_t key, Rows<const Bf16> x, Bf16* out) const {
+    if (key >= weights_.size() || weights_[key].gate.num_rows == 0) {
+        return Error{Code::kInvalidArgument,
+                     "key " + std::to_string(key) + " has no expert; there are " +
+                         std::to_string(weights_.size()) + " keys, " +
+                         std::to_string(experts_per_layer_) + " of each layer"};
+    }
+    const std::vector<Bf16> row = reference::narrow(
+        reference::expert_ffn(reference::widen(x), weights_[key], reference::Rounding::kBf16));
+    std::copy_n(row.data(), hidden_, out);
+    return {};
+}
+
+Result<void> ReferenceExperts::apply(const StandardActivations& standard, Rows<Bf16> output) const {
+    for (size_t i = 0; i < standard.x.num_rows * standard.num_slots; ++i) {
+        const auto id = static_cast<int32_t>(standard.local_ids[i]);
+        if (id < 0) continue;
+        if (static_cast<size_t>(id) >= experts_per_layer_) {
+            return Error{Code::kInvalidArgument,
+                         "local expert id is " + std::to_string(id) + "; a layer has " +
+                             std::to_string(experts_per_layer_)};
+        }
+        const size_t key = standard.layer_id * experts_per_layer_ + static_cast<size_t>(id);
+        AFD_TRY(run_row(key, standard.x.slice(i / standard.num_slots, 1), output.row(i)));
+    }
+    return {};
+}
+
+Result<void> ReferenceExperts::apply(const BatchedActivations& batched, Rows<Bf16> output) const {
+    for (size_t expert = 0; expert < batched.num_local_experts; ++expert) {
+        const auto count = static_cast<size_t>(batched.expert_num_tokens[expert]);
+        for (size_t i = 0; i < count; ++i) {
+            const size_t row = expert * batched.max_num_tokens + i;
+            AFD_TRY(run_row(batched.layer_id * experts_per_layer_ + expert,
+                            batched.x.slice(row, 1),
+                            output.row(row)));
+        }
+    }
+    return {};
+}
+
+Result<void> ReferenceExperts::apply(const GroupedActivations& grouped, Rows<Bf16> output) const {
+    size_t row = 0;
+    for (const auto& [key, count] : grouped.groups) {
+        for (int64_t i = 0; i < count; ++i, ++row) {
+            AFD_TRY(run_row(static_cast<size_t>(key), grouped.x.slice(row, 1), output.row(row)));
+        }
+    }
+    return {};
 }
 
 Result<void> ReferenceExperts::apply(const Activations& activations,
                                      Rows<Bf16> output,
-                                     const ExpertsWorkspaces&,
-                                     Parallel&) {
-    const auto* standard = std::get_if<StandardActivations>(&activations);
-    AFD_ASSERT(standard != nullptr, "reference experts take standard activations");
-    for (size_t i = 0; i < standard->x.num_rows * standard->num_slots; ++i) {
-        const auto id = static_cast<int32_t>(standard->local_ids[i]);
-        if (id < 0) continue;
-        const size_t key = standard->layer_id * experts_per_layer_ + static_cast<size_t>(id);
-        if (static_cast<size_t>(id) >= experts_per_layer_ || key >= weights_.size()) {
-            return Error{Code::kInvalidArgument,
-                         "layer " + std::to_string(standard->layer_id) + " has no local expert " +
-                             std::to_string(id)};
-        }
-        const reference::Matrix x = reference::widen(standard->x.slice(i / standard->num_slots, 1));
-        const std::vector<Bf16> row =
-            reference::narrow(reference::expert_ffn(x, weights_[key], reference::Rounding::kBf16));
-        std::copy_n(row.data(), hidden_, output.row(i));
+                                     const ExpertsResources&) {
+    if (const auto* standard = std::get_if<StandardActivations>(&activations)) {
+        return apply(*standard, output);
     }
-    return {};
+    if (const auto* batched = std::get_if<BatchedActivations>(&activations)) {
+        return apply(*batched, output);
+    }
+    return apply(std::get<GroupedActivations>(activations), output);
 }
 
 }  // namespace afd::ops

@@ -12,26 +12,32 @@ namespace afd::ops {
 
 class ReferenceExperts final : public Experts {
   public:
-    // weights[layer · experts_per_layer + local id]; the views' memory outlives the object.
+    // weights[layer · experts_per_layer + local id]; the views' memory outlives the object. A view
+    // without rows: no such expert.
     ReferenceExperts(std::vector<reference::ExpertWeights> weights,
                      size_t experts_per_layer,
                      size_t hidden);
 
     static constexpr ExpertsCapability kCapability{
         .name = "reference",
-        .activation_format = ActivationFormat::kStandard,
-        .weight_and_reduce = WeightAndReduceKind::kContiguous,
+        .activation_formats = bit(ActivationFormat::kStandard) | bit(ActivationFormat::kBatched) |
+                              bit(ActivationFormat::kGrouped),
+        .weight_and_reduce = WeightAndReduceKind::kDelegate,
         .supports_chunking = true,
     };
     const ExpertsCapability& capability() const override { return kCapability; }
 
-    WorkspaceShapes workspace_shapes(size_t num_tokens, size_t num_slots) const override;
+    WorkspaceShapes workspace_shapes(const ActivationSizes& sizes) const override;
     Result<void> apply(const Activations& activations,
                        Rows<Bf16> output,
-                       const ExpertsWorkspaces& workspaces,
-                       Parallel& parallel) override;
+                       const ExpertsResources& resources) override;
 
   private:
+    Result<void> apply(const StandardActivations& standard, Rows<Bf16> output) const;
+    Result<void> apply(const BatchedActivations& batched, Rows<Bf16> output) const;
+    Result<void> apply(const GroupedActivations& grouped, Rows<Bf16> output) const;
+    Result<void> run_row(size_t key, Rows<const Bf16> x, Bf16* out) const;
+
     std::vector<reference::ExpertWeights> weights_;
     size_t experts_per_layer_;
     size_t hidden_;

@@ -142,7 +142,7 @@ void run_session(schedule::LocalInstance& instance,
     const schedule::Geometry& geometry = instance.layout().geometry;
     const auto transport = instance.dispatch(session);
     WindowPrepareFinalize windows(*transport, geometry, placement, session);
-    ops::RemoteExperts remote;
+    ops::RemoteExperts remote(ops::GroupedExperts::kCapability);
     ops::SerialParallel serial;
     auto moe =
         ops::FusedMoe::compose(windows, remote, moe_config(geometry.num_micro_batches), serial);
@@ -199,12 +199,14 @@ void run_rank(schedule::LocalInstance& instance,
               WorkerPort& port) {
     const auto transport = instance.returns(rank);
     const ops::ExpertTable table = shard(placement, rank);
+    ops::GroupedExperts experts(table, placement.num_local_experts_per_layer(rank));
     ops::SerialParallel serial;
     alignas(128) std::array<std::byte, schedule::kMetricsBytes> metrics{};
     FfnLoop loop({.transport = transport.get(),
                   .layout = &instance.layout(),
                   .placement = &placement,
-                  .experts = &table,
+                  .experts = &experts,
+                  .hidden = kHidden,
                   .parallel = &serial,
                   .port = &port,
                   .metrics = MetricsWriter(metrics.data())},

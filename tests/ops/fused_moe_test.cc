@@ -280,7 +280,7 @@ class ScriptedPrepareFinalize final : public PrepareFinalize {
     }
     bool ready(const Ticket&) const override { return rows_arrived; }
     Activations activations(const Ticket&) const override {
-        if (capability_.activation_format == ActivationFormat::kRemote) return RemoteActivations{};
+        if (capability_.is_remote) return RemoteActivations{};
         return StandardActivations{.x = input_.x,
                                    .layer_id = input_.layer_id,
                                    .num_slots = input_.num_slots(),
@@ -316,15 +316,17 @@ using Calls = std::vector<std::string>;
 
 constexpr PrepareFinalizeCapability kScriptedRemote{
     .name = "scripted",
-    .activation_format = ActivationFormat::kRemote,
-    .reduces = bit(WeightAndReduceKind::kDelegate),
+    .activation_format = ActivationFormat::kGrouped,
+    .is_remote = true,
     .is_asynchronous = true,
+    .reduces = 0,
+    .delegate = WeightAndReduceKind::kDelegate,
 };
 
 TEST(FusedMoe, RemoteExpertsAreReadyWhenTheResultsAre) {
     SerialParallel serial;
     ScriptedPrepareFinalize scripted(kScriptedRemote);
-    RemoteExperts remote;
+    RemoteExperts remote(GroupedExperts::kCapability);
     FusedMoe moe = FusedMoe::compose(scripted, remote, config(), serial).value();
     const Tokens tokens(3, 14);
     RandomMatrix out(3, kHidden, 1);
@@ -340,7 +342,7 @@ TEST(FusedMoe, RemoteExpertsAreReadyWhenTheResultsAre) {
 TEST(FusedMoe, DroppingATicketCancelsItOnceAndMovingItDoesNot) {
     SerialParallel serial;
     ScriptedPrepareFinalize scripted(kScriptedRemote);
-    RemoteExperts remote;
+    RemoteExperts remote(GroupedExperts::kCapability);
     FusedMoe moe = FusedMoe::compose(scripted, remote, config(), serial).value();
     const Tokens tokens(3, 15);
     {
@@ -357,7 +359,7 @@ TEST(FusedMoe, AFailedFinalizeEndsTheTicketWithItsError) {
     SerialParallel serial;
     ScriptedPrepareFinalize scripted(kScriptedRemote);
     scripted.fails = true;
-    RemoteExperts remote;
+    RemoteExperts remote(GroupedExperts::kCapability);
     FusedMoe moe = FusedMoe::compose(scripted, remote, config(), serial).value();
     const Tokens tokens(3, 16);
     RandomMatrix out(3, kHidden, 1);
@@ -409,55 +411,70 @@ TEST(Capability, EveryIllegalCombinationIsRefusedWithItsReason) {
     bad = config();
     bad.activation = ExpertActivation::kGelu;
     EXPECT_EQ(reason(check(GroupedExperts::kCapability, bad)),
-              "grouped-bf16 does not serve activation gelu; it serves silu");
+              "grouped_bf16 does not serve activation gelu; it serves silu");
     bad = config();
     bad.quantisation = ExpertQuantisation::kInt8;
     EXPECT_EQ(reason(check(GroupedExperts::kCapability, bad)),
-              "grouped-bf16 does not serve quantisation int8; it serves none");
-    EXPECT_EQ(reason(check(LocalPrepareFinalize::kCapability, bad)),
-              "local does not serve quantisation int8; it serves none");
+              "grouped_bf16 does not serve quantisation int8; it serves none");
 
-    PrepareFinalizeCapability windows{.name = "windows",
-                                      .activation_format = ActivationFormat::kRemote,
-                                      .reduces = bit(WeightAndReduceKind::kDelegate),
-                                      .max_in_flight = 1};
+    PrepareFinalizeCapability windows = kScriptedRemote;
+    windows.max_in_flight = 1;
     EXPECT_EQ(reason(check(windows, config())),
-              "windows holds 1 tickets in flight; num_micro_batches is 2");
+              "scripted holds 1 tickets in flight; num_micro_batches is 2");
+    const RemoteExperts remote(GroupedExperts::kCapability);
     EXPECT_EQ(reason(check_pair(windows, GroupedExperts::kCapability)),
-              "windows gives activations in format remote, but grouped-bf16 takes standard");
-    EXPECT_EQ(reason(check_pair(windows, RemoteExperts().capability())), "ok");
+              "scripted sends the rows to other processes, but grouped_bf16 runs in this one; "
+              "compose it with RemoteExperts");
+    EXPECT_EQ(reason(check_pair(LocalPrepareFinalize::kCapability, remote.capability())),
+              "local keeps the rows in this process, but grouped_bf16 runs in others");
+    EXPECT_EQ(reason(check_pair(windows, remote.capability())), "ok");
     windows.max_num_tokens_per_rank = 100;
     windows.max_in_flight = 0;
     EXPECT_EQ(reason(check(windows, config())),
-              "windows takes 100 tokens of a rank; max_num_tokens is 512");
+              "scripted takes 100 tokens of a rank; max_num_tokens is 512");
 
-    PrepareFinalizeCapability batched{.name = "local-batched",
+    PrepareFinalizeCapability batched{.name = "batched",
                                       .activation_format = ActivationFormat::kBatched};
     EXPECT_EQ(reason(check(batched, config())),
-              "local-batched is batched, so num_dispatchers and max_num_tokens_per_rank must be "
-              "set; they are 1 and 0");
+              "batched is batched, so num_dispatchers and max_num_tokens_per_rank must be set; "
+              "they are 1 and 0");
+    EXPECT_EQ(reason(check_pair(batched, GroupedExperts::kCapability)),
+              "batched gives activations in format batched, but grouped_bf16 takes standard, "
+              "grouped");
     ExpertsCapability unusual = GroupedExperts::kCapability;
-    unusual.weight_and_reduce = WeightAndReduceKind::kDelegate;
+    unusual.weight_and_reduce = WeightAndReduceKind::kNaiveBatched;
     EXPECT_EQ(reason(check_pair(LocalPrepareFinalize::kCapability, unusual)),
-              "local cannot execute the weight-and-reduce delegate that grouped-bf16 leaves to it; "
-              "it executes no-op, contiguous");
+              "local cannot execute the weight-and-reduce naive_batched that grouped_bf16 leaves "
+              "to it; it executes no_op, contiguous");
+    unusual.is_remote = true;
+    EXPECT_EQ(reason(check_pair(windows, unusual)),
+              "scripted cannot execute the weight-and-reduce naive_batched that grouped_bf16 "
+              "leaves to it; it executes only its own");
+
     unusual.supports_chunking = false;
     FusedMoeConfig chunked = config();
     chunked.max_chunk_tokens = 8;
     EXPECT_EQ(reason(check(unusual, chunked)),
-              "grouped-bf16 does not take chunks of a micro-batch; max_chunk_tokens is 8 and must "
+              "grouped_bf16 does not take chunks of a micro-batch; max_chunk_tokens is 8 and must "
               "be 0");
+    EXPECT_EQ(reason(check(kScriptedRemote, chunked)),
+              "scripted sends whole micro-batches to other processes; max_chunk_tokens is 8 and "
+              "must be 0");
+    batched.max_num_tokens_per_rank = 512;
+    EXPECT_EQ(reason(check(batched, chunked)),
+              "batched gives batched activations, whose capacity bounds a call already; "
+              "max_chunk_tokens is 8 and must be 0");
 }
 
 TEST(Capability, CompositionReportsTheFirstReason) {
     const Model model(NumericClass::kPortable);
     SerialParallel serial;
     LocalPrepareFinalize local(config());
-    RemoteExperts remote;
+    RemoteExperts remote(GroupedExperts::kCapability);
     const Result<FusedMoe> moe = FusedMoe::compose(local, remote, config(), serial);
     ASSERT_FALSE(moe.ok());
     EXPECT_EQ(moe.error().message,
-              "local gives activations in format standard, but remote takes remote");
+              "local keeps the rows in this process, but grouped_bf16 runs in others");
 }
 
 // NaiveBatched with an explicit index equals Contiguous over the same rows, in any placement.

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Records of the PrepareFinalize parts that live in daemon/, where the transports are: the registry
+// and the feature matrix know them without the processes.
+
+#include "ops/fused_moe/capability.h"
+
+namespace afd::ops {
+
+// daemon/window_prepare_finalize.h. What FFN workers get of their windows is sorted by expert
+// (FfnWorkerBatching); the instance sets max_in_flight to the window's micro-batches.
+inline constexpr PrepareFinalizeCapability kAfdWindowCapability{
+    .name = "afd_window",
+    .activation_format = ActivationFormat::kGrouped,
+    .is_remote = true,
+    .is_asynchronous = true,
+    .reduces = 0,
+    .delegate = WeightAndReduceKind::kDelegate,
+};
+
+}  // namespace afd::ops
