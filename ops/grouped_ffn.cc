@@ -7,6 +7,7 @@
 
 #include "ops/cpu/kernels.h"
 #include "ops/panel_loop.h"
+#include "ops/quantise.h"
 #include "proto/check.h"
 
 namespace afd::ops {
@@ -21,10 +22,8 @@ struct Work {
     size_t num_tasks;
 };
 
-struct Scratch {
-    Bf16* h;     // [num_rows][intermediate_max]
-    Work* work;  // [num_groups]
-};
+// Elements that one task quantises, at least: some microseconds of work.
+constexpr size_t kQuantisedPerTask = size_t{1} << 16;
 
 Error refuse_group(size_t index, const std::string& what) {
     return Error{Code::kInvalidArgument, "groups[" + std::to_string(index) + "] " + what};
@@ -103,16 +102,60 @@ void run_plan(std::span<const Work> work,
     });
 }
 
-void gate_up_part(const GroupedFfnRequest& request,
-                  const Work& work,
-                  size_t first_panel,
-                  size_t last_panel,
-                  Rows<Bf16> h) {
+// The rows of one group, as wide as its weight is deep.
+LinearInput rows_of(const Work& work, const LinearInput& all, const PackedLinear& weight) {
+    LinearInput rows(all.rows.slice(work.first_row, work.num_rows).columns(0, weight.depth()));
+    if (weight.format() == WeightFormat::kInt8) {
+        rows.int8 = all.int8.slice(work.first_row, work.num_rows);
+        rows.int8.values = rows.int8.values.columns(0, weight.depth());
+    }
+    return rows;
+}
+
+// Quantises the rows whose weights are int8, as many elements of each as the weight is deep.
+LinearInput quantise_groups(Rows<const Bf16> x,
+                            std::span<const Work> groups,
+                            PackedLinear PackedExpert::*matrix,
+                            std::span<std::byte> scratch,
+                            Parallel& parallel) {
+    WorkspaceCursor cursor(scratch);
+    const Rows<int8_t> values =
+        make_rows(cursor.take<int8_t>(x.num_rows * x.num_cols), x.num_rows, x.num_cols);
+    auto* scale = cursor.take<float>(x.num_rows);
+    const size_t rows_per_task = kQuantisedPerTask / x.num_cols + 1;
+    const auto quantise = [&](size_t task, unsigned) {
+        const size_t last = std::min(x.num_rows, (task + 1) * rows_per_task);
+        auto group = std::upper_bound(groups.begin(),
+                                      groups.end(),
+                                      task * rows_per_task,
+                                      [](size_t row, const Work& w) { return row < w.first_row; }) -
+                     1;
+        for (size_t row = task * rows_per_task; row < last; ++row) {
+            while (row >= group->first_row + group->num_rows) ++group;
+            const PackedLinear& weight = group->expert->*matrix;
+            if (weight.format() != WeightFormat::kInt8) continue;
+            scale[row] =
+                quantise_row(DType::kBf16, x.row(row), nullptr, weight.depth(), values.row(row));
+        }
+    };
+    const size_t num_tasks = div_up(x.num_rows, rows_per_task);
+    if (num_tasks == 1) {
+        quantise(0, 0);
+    } else {
+        parallel.run(num_tasks, quantise);
+    }
+    LinearInput input(x);
+    input.int8 = {values, scale};
+    return input;
+}
+
+void gate_up_part(
+    const Work& work, size_t first_panel, size_t last_panel, const LinearInput& x, Rows<Bf16> h) {
     constexpr size_t kHalf = kPanelColumns / 2;
     const PackedLinear& weight = work.expert->gate_up;
     const size_t intermediate = work.expert->intermediate();
     const auto swiglu_row = cpu::kernels(weight.numeric_class()).swiglu_row;
-    for_each_panel_row(request.x.slice(work.first_row, work.num_rows),
+    for_each_panel_row(rows_of(work, x, weight),
                        weight,
                        first_panel,
                        last_panel,
@@ -129,12 +172,12 @@ void down_part(const GroupedFfnRequest& request,
                const Work& work,
                size_t first_panel,
                size_t last_panel,
-               Rows<const Bf16> h) {
+               const LinearInput& h) {
     const PackedLinear& weight = work.expert->down;
     const auto round_row = cpu::kernels(weight.numeric_class()).round_row;
     const size_t hidden = weight.num_outputs();
     for_each_panel_row(
-        h.slice(work.first_row, work.num_rows).columns(0, work.expert->intermediate()),
+        rows_of(work, h, weight),
         weight,
         first_panel,
         last_panel,
@@ -147,20 +190,41 @@ void down_part(const GroupedFfnRequest& request,
         });
 }
 
+PackedExpert checked(PackedExpert expert) {
+    AFD_ASSERT(
+        expert.down.depth() == expert.intermediate() && expert.hidden() == expert.gate_up.depth(),
+        "gate and up [%zu, %zu], down [%zu, %zu]",
+        expert.intermediate(),
+        expert.gate_up.depth(),
+        expert.hidden(),
+        expert.down.depth());
+    return expert;
+}
+
 }  // namespace
 
 PackedExpert pack_expert(Rows<const Bf16> gate,
                          Rows<const Bf16> up,
                          Rows<const Bf16> down,
                          NumericClass numeric_class) {
-    AFD_ASSERT(down.num_cols == gate.num_rows && down.num_rows == gate.num_cols,
-               "gate [%zu, %zu] and down [%zu, %zu]",
-               gate.num_rows,
-               gate.num_cols,
-               down.num_rows,
-               down.num_cols);
-    return {PackedLinear::pack_gate_up(gate, up, numeric_class),
-            PackedLinear::pack(down, numeric_class)};
+    return checked({PackedLinear::pack_gate_up(gate, up, numeric_class),
+                    PackedLinear::pack(down, numeric_class)});
+}
+
+PackedExpert pack_expert(const Int8Weight& gate,
+                         const Int8Weight& up,
+                         const Int8Weight& down,
+                         NumericClass numeric_class) {
+    return checked({PackedLinear::pack_gate_up(gate, up, numeric_class),
+                    PackedLinear::pack(down, numeric_class)});
+}
+
+PackedExpert pack_expert(const Int4Weight& gate,
+                         const Int4Weight& up,
+                         const Int4Weight& down,
+                         NumericClass numeric_class) {
+    return checked({PackedLinear::pack_gate_up(gate, up, numeric_class),
+                    PackedLinear::pack(down, numeric_class)});
 }
 
 void ExpertTable::set(size_t key, PackedExpert expert) {
@@ -169,15 +233,23 @@ void ExpertTable::set(size_t key, PackedExpert expert) {
                "expert of hidden %zu in a table of %zu",
                expert.hidden(),
                hidden_);
+    AFD_ASSERT(expert.down.depth() == expert.intermediate(),
+               "intermediate size %zu of gate and up, %zu of down",
+               expert.intermediate(),
+               expert.down.depth());
     intermediate_max_ = std::max(intermediate_max_, expert.intermediate());
+    has_int8_ = has_int8_ || expert.gate_up.format() == WeightFormat::kInt8 ||
+                expert.down.format() == WeightFormat::kInt8;
     experts_[key] = std::move(expert);
 }
 
 size_t grouped_ffn_workspace_bytes(const ExpertTable& experts,
                                    size_t num_rows_max,
                                    size_t num_groups_max) {
+    const size_t depth_max = std::max(experts.hidden(), experts.intermediate_max());
     return workspace_bytes_of<Bf16>(num_rows_max * experts.intermediate_max()) +
-           workspace_bytes_of<Work>(num_groups_max);
+           workspace_bytes_of<Work>(num_groups_max) +
+           (experts.has_int8() ? quantised_input_bytes(num_rows_max, depth_max) : 0);
 }
 
 Result<void> grouped_ffn(const GroupedFfnRequest& request,
@@ -197,22 +269,32 @@ Result<void> grouped_ffn(const GroupedFfnRequest& request,
     const Rows<Bf16> h = make_rows(cursor.take<Bf16>(num_rows * h_cols), num_rows, h_cols);
     const std::span work(cursor.take<Work>(request.groups.size()), request.groups.size());
 
+    const std::span<std::byte> int8_scratch = cursor.rest();
+
     const unsigned num_threads = parallel.num_threads();
     Plan total = plan(request, &PackedExpert::gate_up, num_threads, work.data());
+    LinearInput input(request.x.slice(0, num_rows));
+    if (experts.has_int8()) {
+        input = quantise_groups(input.rows, work, &PackedExpert::gate_up, int8_scratch, parallel);
+    }
     run_plan(work,
              total,
              &PackedExpert::gate_up,
              parallel,
              [&](const Work& item, size_t first, size_t last) {
-                 gate_up_part(request, item, first, last, h);
+                 gate_up_part(item, first, last, input, h);
              });
     total = plan(request, &PackedExpert::down, num_threads, work.data());
+    input = LinearInput(h);
+    if (experts.has_int8()) {
+        input = quantise_groups(input.rows, work, &PackedExpert::down, int8_scratch, parallel);
+    }
     run_plan(work,
              total,
              &PackedExpert::down,
              parallel,
              [&](const Work& item, size_t first, size_t last) {
-                 down_part(request, item, first, last, h);
+                 down_part(request, item, first, last, input);
              });
     return {};
 }

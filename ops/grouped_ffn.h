@@ -3,7 +3,9 @@
 
 // Grouped expert FFN: rows sorted by expert key, each through its expert's SwiGLU MLP.
 //
+//   bf16 and int4 weights:
 //   gate = x·Wgateᵀ →bf16, up = x·Wupᵀ →bf16, h = (silu(gate)·up) →bf16, y = h·Wdownᵀ →bf16
+//   int8 weights: the same of the quantised x and of the quantised h (ops/weight_format.h)
 // A row's bits depend on the row and its expert only. Work is cut by expert and by column panel.
 
 #include <cstddef>
@@ -21,6 +23,7 @@
 namespace afd::ops {
 
 // One SwiGLU MLP: a routed expert, the shared experts of a layer (one wide MLP) or a dense layer.
+// Both matrices may be views (PackedLinear::view); each has its own format.
 struct PackedExpert {
     PackedLinear gate_up;  // pack_gate_up, depth = hidden
     PackedLinear down;     // [hidden, intermediate]
@@ -34,6 +37,14 @@ struct PackedExpert {
 PackedExpert pack_expert(Rows<const Bf16> gate,
                          Rows<const Bf16> up,
                          Rows<const Bf16> down,
+                         NumericClass numeric_class);
+PackedExpert pack_expert(const Int8Weight& gate,
+                         const Int8Weight& up,
+                         const Int8Weight& down,
+                         NumericClass numeric_class);
+PackedExpert pack_expert(const Int4Weight& gate,
+                         const Int4Weight& up,
+                         const Int4Weight& down,
                          NumericClass numeric_class);
 
 // Expert key -> its MLP. Keys are dense: layer · experts_per_layer + local id; a key may be empty
@@ -49,12 +60,15 @@ class ExpertTable {
     size_t num_keys() const { return experts_.size(); }
     size_t hidden() const { return hidden_; }
     size_t intermediate_max() const { return intermediate_max_; }
+    // Whether any expert has int8 weights: its rows are quantised on the way.
+    bool has_int8() const { return has_int8_; }
     const PackedExpert& at(size_t key) const { return experts_[key]; }
 
   private:
     std::vector<PackedExpert> experts_;
     size_t hidden_ = 0;
     size_t intermediate_max_ = 0;
+    bool has_int8_ = false;
 };
 
 // A row of a group list: FfnWorkerBatching's group_list is an array of these.

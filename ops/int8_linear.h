@@ -10,14 +10,12 @@
 #include <cstdint>
 
 #include "ops/bf16.h"
+#include "ops/int8_rows.h"
 #include "ops/parallel.h"
 #include "ops/tensor_view.h"
 #include "ops/workspace.h"
 
 namespace afd::ops {
-
-// The largest depth whose sum of int8 products, each at most 2^14, fits an int32.
-inline constexpr size_t kInt8DepthMax = 131071;
 
 class PackedInt8Linear {
   public:
@@ -40,11 +38,6 @@ class PackedInt8Linear {
     Workspace storage_;
     size_t num_outputs_ = 0;
     size_t depth_ = 0;
-};
-
-struct Int8Rows {
-    Rows<const int8_t> values;         // [num_rows, depth]
-    const float* row_scale = nullptr;  // [num_rows]
 };
 
 // Shapes: column_scale [num_outputs], y [num_rows, num_outputs]; y must not overlap x.

@@ -5,27 +5,55 @@
 #include <algorithm>
 
 #include "ops/panel_loop.h"
+#include "ops/quantise.h"
 #include "proto/check.h"
 
 namespace afd::ops {
 namespace {
 
 template <typename T>
-void check_shapes(Rows<const Bf16> x, const PackedLinear& weight, Rows<T> y, size_t num_outputs) {
-    AFD_ASSERT(
-        x.num_cols == weight.depth() && y.num_cols == num_outputs && y.num_rows == x.num_rows,
-        "x [%zu, %zu], weight [%zu, %zu], y [%zu, %zu]",
-        x.num_rows,
-        x.num_cols,
-        weight.num_outputs(),
-        weight.depth(),
-        y.num_rows,
-        y.num_cols);
+void check_shapes(const LinearInput& x, const PackedLinear& weight, Rows<T> y, size_t num_outputs) {
+    AFD_ASSERT(x.rows.num_cols == weight.depth() && y.num_cols == num_outputs &&
+                   y.num_rows == x.rows.num_rows,
+               "x [%zu, %zu], weight [%zu, %zu], y [%zu, %zu]",
+               x.rows.num_rows,
+               x.rows.num_cols,
+               weight.num_outputs(),
+               weight.depth(),
+               y.num_rows,
+               y.num_cols);
 }
 
 }  // namespace
 
-void linear(Rows<const Bf16> x, const PackedLinear& weight, Rows<Bf16> y, Parallel& parallel) {
+size_t quantised_input_bytes(size_t num_rows, size_t depth) {
+    return workspace_bytes_of<int8_t>(num_rows * depth) + workspace_bytes_of<float>(num_rows);
+}
+
+LinearInput quantised_input(Rows<const Bf16> rows,
+                            std::span<std::byte> workspace,
+                            Parallel& parallel) {
+    WorkspaceCursor cursor(workspace);
+    auto* values = cursor.take<int8_t>(rows.num_rows * rows.num_cols);
+    auto* scale = cursor.take<float>(rows.num_rows);
+    // A row costs about 1 ns for 16 elements: a task of some microseconds.
+    const size_t rows_per_task = (size_t{1} << 16) / std::max<size_t>(rows.num_cols, 1) + 1;
+    const size_t num_tasks = div_up(rows.num_rows, rows_per_task);
+    const auto quantise = [&](size_t task, unsigned) {
+        const size_t last = std::min(rows.num_rows, (task + 1) * rows_per_task);
+        for (size_t row = task * rows_per_task; row < last; ++row) {
+            scale[row] = quantise_row(
+                DType::kBf16, rows.row(row), nullptr, rows.num_cols, values + row * rows.num_cols);
+        }
+    };
+    if (num_tasks == 1) quantise(0, 0);
+    if (num_tasks > 1) parallel.run(num_tasks, quantise);
+    LinearInput input(rows);
+    input.int8 = {make_rows<const int8_t>(values, rows.num_rows, rows.num_cols), scale};
+    return input;
+}
+
+void linear(const LinearInput& x, const PackedLinear& weight, Rows<Bf16> y, Parallel& parallel) {
     check_shapes(x, weight, y, weight.num_outputs());
     AFD_ASSERT(!weight.is_gate_up(), "gate and up columns are interleaved: use swiglu");
     const auto round_row = cpu::kernels(weight.numeric_class()).round_row;
@@ -35,7 +63,10 @@ void linear(Rows<const Bf16> x, const PackedLinear& weight, Rows<Bf16> y, Parall
     });
 }
 
-void linear_f32(Rows<const Bf16> x, const PackedLinear& weight, Rows<float> y, Parallel& parallel) {
+void linear_f32(const LinearInput& x,
+                const PackedLinear& weight,
+                Rows<float> y,
+                Parallel& parallel) {
     check_shapes(x, weight, y, weight.num_outputs());
     AFD_ASSERT(!weight.is_gate_up(), "gate and up columns are interleaved: use swiglu");
     for_each_panel_row(x, weight, parallel, [&](size_t row, size_t panel, const float* sums) {
@@ -44,7 +75,7 @@ void linear_f32(Rows<const Bf16> x, const PackedLinear& weight, Rows<float> y, P
     });
 }
 
-void swiglu(Rows<const Bf16> x, const PackedLinear& weight, Rows<Bf16> h, Parallel& parallel) {
+void swiglu(const LinearInput& x, const PackedLinear& weight, Rows<Bf16> h, Parallel& parallel) {
     check_shapes(x, weight, h, weight.num_outputs() / 2);
     AFD_ASSERT(weight.is_gate_up(), "not packed by pack_gate_up");
     constexpr size_t kHalf = kPanelColumns / 2;

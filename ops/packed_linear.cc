@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include <cstring>
+#include <string>
 
 #include "ops/linear.h"
 #include "proto/check.h"
@@ -10,84 +11,203 @@ namespace {
 
 constexpr size_t kHalfPanel = kPanelColumns / 2;
 
-size_t div_up(size_t value, size_t by) {
-    return (value + by - 1) / by;
+PackedShape shape_of(size_t num_outputs,
+                     size_t depth,
+                     WeightFormat format,
+                     NumericClass numeric_class) {
+    return {num_outputs, depth, format, numeric_class, false};
+}
+
+template <typename Weight>
+PackedShape gate_up_shape(const Weight& gate,
+                          const Weight& up,
+                          WeightFormat format,
+                          NumericClass numeric_class) {
+    AFD_ASSERT(gate.num_outputs() == up.num_outputs() && gate.depth() == up.depth(),
+               "gate [%zu, %zu] and up [%zu, %zu]",
+               gate.num_outputs(),
+               gate.depth(),
+               up.num_outputs(),
+               up.depth());
+    return {2 * gate.num_outputs(), gate.depth(), format, numeric_class, true};
+}
+
+// W[n, k] read through the strides of its storage.
+struct Bf16Weight {
+    const Bf16* data;
+    size_t n_stride;
+    size_t k_stride;
+    size_t outputs;
+    size_t columns;
+
+    explicit Bf16Weight(Rows<const Bf16> rows)
+        : data(rows.data),
+          n_stride(rows.stride),
+          k_stride(1),
+          outputs(rows.num_rows),
+          columns(rows.num_cols) {}
+    Bf16Weight(const Bf16* first, size_t by_output, size_t by_depth, size_t num_outputs, size_t k)
+        : data(first), n_stride(by_output), k_stride(by_depth), outputs(num_outputs), columns(k) {}
+
+    size_t num_outputs() const { return outputs; }
+    size_t depth() const { return columns; }
+};
+
+// Each writes output n of a matrix to column `column` of a panel (ops/packed_shape.h).
+void put_column(
+    const Bf16Weight& w, size_t n, const PackedShape& shape, size_t column, std::byte* panel) {
+    auto* elements = reinterpret_cast<uint16_t*>(panel);
+    const size_t pair = shape.numeric_class == NumericClass::kAvx512Bf16 ? 2 : 1;
+    const Bf16* row = w.data + n * w.n_stride;
+    for (size_t k = 0; k < shape.depth; ++k) {
+        elements[k / pair * pair * kPanelColumns + column * pair + k % pair] =
+            row[k * w.k_stride].bits;
+    }
+}
+
+void put_column(
+    const Int8Weight& w, size_t n, const PackedShape& shape, size_t column, std::byte* panel) {
+    auto* values = reinterpret_cast<int8_t*>(panel);
+    const int8_t* row = w.values.row(n);
+    int32_t sum = 0;
+    for (size_t k = 0; k < shape.depth; ++k) {
+        values[k / 4 * 4 * kPanelColumns + column * 4 + k % 4] = row[k];
+        sum += row[k];
+    }
+    std::byte* scales = panel + int8_values_bytes(shape.depth);
+    std::memcpy(scales + column * sizeof(float), &w.scale[n], sizeof(float));
+    std::memcpy(scales + (kPanelColumns + column) * sizeof(float), &sum, sizeof sum);
+}
+
+void put_column(
+    const Int4Weight& w, size_t n, const PackedShape& shape, size_t column, std::byte* panel) {
+    const size_t group_size = int4_group_size(shape.format);
+    const size_t place = column % 16 / 4 * 16 + column % 4 * 2;
+    const size_t shift = column < 16 ? 0 : 4;
+    for (size_t k = 0; k < shape.depth; ++k) {
+        std::byte* group = panel + k / group_size * int4_group_bytes(group_size);
+        if (k % group_size == 0) {
+            std::memcpy(group + column * sizeof(Bf16), &w.scale.row(n)[k / group_size], 2);
+        }
+        const int value = w.value(n, k);
+        AFD_ASSERT(value >= -7, "q[%zu, %zu] is -8", n, k);
+        const auto nibble =
+            static_cast<unsigned>(value < 0 ? 8 - value : value);  // Sign and magnitude.
+        const size_t in_group = k % group_size;
+        const size_t byte = in_group / 4 * 64 + place + in_group % 4 / 2 * 8 + in_group % 2;
+        group[kInt4ScaleBytes + byte] |= static_cast<std::byte>(nibble << shift);
+    }
+}
+
+template <typename Weight>
+void put_all(const Weight& w, const PackedShape& shape, std::byte* data) {
+    for (size_t n = 0; n < w.num_outputs(); ++n) {
+        put_column(w, n, shape, n % kPanelColumns, data + n / kPanelColumns * shape.panel_bytes());
+    }
+}
+
+template <typename Weight>
+void put_gate_up(const Weight& gate, const Weight& up, const PackedShape& shape, std::byte* data) {
+    for (size_t n = 0; n < gate.num_outputs(); ++n) {
+        std::byte* panel = data + n / kHalfPanel * shape.panel_bytes();
+        put_column(gate, n, shape, n % kHalfPanel, panel);
+        put_column(up, n, shape, kHalfPanel + n % kHalfPanel, panel);
+    }
 }
 
 }  // namespace
 
-PackedLinear::PackedLinear(size_t num_outputs,
-                           size_t depth,
-                           size_t num_panels,
-                           NumericClass numeric_class)
-    : num_outputs_(num_outputs),
-      depth_(depth),
-      num_panels_(num_panels),
-      numeric_class_(numeric_class) {
-    AFD_ASSERT(supported(numeric_class),
+PackedLinear::PackedLinear(const PackedShape& shape)
+    : shape_(shape), num_panels_(shape.num_panels()), panel_bytes_(shape.panel_bytes()) {
+    AFD_ASSERT(supported(shape.numeric_class),
                "numeric class %s needs another processor",
-               std::string(name_of(numeric_class)).c_str());
-    AFD_ASSERT(num_outputs > 0 && depth > 0, "matrix [%zu, %zu]", num_outputs, depth);
+               std::string(name_of(shape.numeric_class)).c_str());
+    AFD_ASSERT(shape.num_outputs > 0 && shape.depth > 0,
+               "matrix [%zu, %zu]",
+               shape.num_outputs,
+               shape.depth);
+    AFD_ASSERT(shape.format != WeightFormat::kInt8 || shape.depth <= kInt8DepthMax,
+               "int8 matrix of depth %zu, at most %zu",
+               shape.depth,
+               kInt8DepthMax);
+}
+
+std::byte* PackedLinear::allocate() {
     storage_.reserve(size_bytes());
     std::memset(storage_.bytes().data(), 0, size_bytes());
+    data_ = storage_.bytes().data();
+    return storage_.bytes().data();
 }
 
-size_t PackedLinear::panel_elements() const {
-    const size_t padded_depth =
-        numeric_class_ == NumericClass::kAvx512Bf16 ? div_up(depth_, 2) * 2 : depth_;
-    return padded_depth * kPanelColumns;
-}
-
-void PackedLinear::set(size_t panel_index, size_t column, size_t k, Bf16 value) {
-    auto* elements = reinterpret_cast<uint16_t*>(storage_.bytes().data());
-    const size_t place = numeric_class_ == NumericClass::kAvx512Bf16
-                             ? (k / 2) * 2 * kPanelColumns + column * 2 + k % 2
-                             : k * kPanelColumns + column;
-    elements[panel_index * panel_elements() + place] = value.bits;
+PackedLinear PackedLinear::view(const PackedShape& shape, std::span<const std::byte> bytes) {
+    PackedLinear packed(shape);
+    AFD_ASSERT(bytes.size() == packed.size_bytes() &&
+                   reinterpret_cast<uintptr_t>(bytes.data()) % kPackedAlignment == 0,
+               "%zu bytes at %p for a packed matrix of %zu",
+               bytes.size(),
+               static_cast<const void*>(bytes.data()),
+               packed.size_bytes());
+    packed.data_ = bytes.data();
+    return packed;
 }
 
 PackedLinear PackedLinear::pack(Rows<const Bf16> weight, NumericClass numeric_class) {
     PackedLinear packed(
-        weight.num_rows, weight.num_cols, div_up(weight.num_rows, kPanelColumns), numeric_class);
-    for (size_t n = 0; n < weight.num_rows; ++n) {
-        const Bf16* row = weight.row(n);
-        for (size_t k = 0; k < weight.num_cols; ++k) {
-            packed.set(n / kPanelColumns, n % kPanelColumns, k, row[k]);
-        }
-    }
+        shape_of(weight.num_rows, weight.num_cols, WeightFormat::kBf16, numeric_class));
+    put_all(Bf16Weight(weight), packed.shape_, packed.allocate());
+    return packed;
+}
+
+PackedLinear PackedLinear::pack(const Int8Weight& weight, NumericClass numeric_class) {
+    PackedLinear packed(
+        shape_of(weight.num_outputs(), weight.depth(), WeightFormat::kInt8, numeric_class));
+    put_all(weight, packed.shape_, packed.allocate());
+    return packed;
+}
+
+PackedLinear PackedLinear::pack(const Int4Weight& weight, NumericClass numeric_class) {
+    PackedLinear packed(
+        shape_of(weight.num_outputs(), weight.depth(), weight.format, numeric_class));
+    put_all(weight, packed.shape_, packed.allocate());
     return packed;
 }
 
 PackedLinear PackedLinear::pack_transposed(Rows<const Bf16> weight, NumericClass numeric_class) {
     PackedLinear packed(
-        weight.num_cols, weight.num_rows, div_up(weight.num_cols, kPanelColumns), numeric_class);
-    for (size_t k = 0; k < weight.num_rows; ++k) {
-        const Bf16* row = weight.row(k);
-        for (size_t n = 0; n < weight.num_cols; ++n) {
-            packed.set(n / kPanelColumns, n % kPanelColumns, k, row[n]);
-        }
-    }
+        shape_of(weight.num_cols, weight.num_rows, WeightFormat::kBf16, numeric_class));
+    put_all(Bf16Weight(weight.data, 1, weight.stride, weight.num_cols, weight.num_rows),
+            packed.shape_,
+            packed.allocate());
     return packed;
 }
 
 PackedLinear PackedLinear::pack_gate_up(Rows<const Bf16> gate,
                                         Rows<const Bf16> up,
                                         NumericClass numeric_class) {
-    AFD_ASSERT(gate.num_rows == up.num_rows && gate.num_cols == up.num_cols,
-               "gate [%zu, %zu] and up [%zu, %zu]",
-               gate.num_rows,
-               gate.num_cols,
-               up.num_rows,
-               up.num_cols);
-    PackedLinear packed(
-        2 * gate.num_rows, gate.num_cols, div_up(gate.num_rows, kHalfPanel), numeric_class);
-    packed.is_gate_up_ = true;
-    for (size_t n = 0; n < gate.num_rows; ++n) {
-        for (size_t k = 0; k < gate.num_cols; ++k) {
-            packed.set(n / kHalfPanel, n % kHalfPanel, k, gate.row(n)[k]);
-            packed.set(n / kHalfPanel, kHalfPanel + n % kHalfPanel, k, up.row(n)[k]);
-        }
-    }
+    const Bf16Weight g(gate);
+    const Bf16Weight u(up);
+    PackedLinear packed(gate_up_shape(g, u, WeightFormat::kBf16, numeric_class));
+    put_gate_up(g, u, packed.shape_, packed.allocate());
+    return packed;
+}
+
+PackedLinear PackedLinear::pack_gate_up(const Int8Weight& gate,
+                                        const Int8Weight& up,
+                                        NumericClass numeric_class) {
+    PackedLinear packed(gate_up_shape(gate, up, WeightFormat::kInt8, numeric_class));
+    put_gate_up(gate, up, packed.shape_, packed.allocate());
+    return packed;
+}
+
+PackedLinear PackedLinear::pack_gate_up(const Int4Weight& gate,
+                                        const Int4Weight& up,
+                                        NumericClass numeric_class) {
+    AFD_ASSERT(gate.format == up.format,
+               "gate is %s, up %s",
+               std::string(name_of(gate.format)).c_str(),
+               std::string(name_of(up.format)).c_str());
+    PackedLinear packed(gate_up_shape(gate, up, gate.format, numeric_class));
+    put_gate_up(gate, up, packed.shape_, packed.allocate());
     return packed;
 }
 

@@ -10,6 +10,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/linear.h"
 #include "ops/tensor_view.h"
+#include "proto/check.h"
 
 namespace afd::ops {
 
@@ -46,24 +47,49 @@ void run_where_it_pays(Parallel& parallel,
     for (size_t task = 0; task < num_tasks; ++task) body(task, 0u);
 }
 
-// Calls finish(row, panel, sums [kPanelColumns]) for every row and every panel in
-// [first_panel, last_panel). The weights of a few panels stay in cache while the rows pass.
+// Elements of depth of an int4 panel that are unpacked at a time: 32 KiB of bf16.
+inline constexpr size_t kUnpackDepth = 512;
+
+// Rows of x are taken in blocks of nearly equal size, at most cpu::kTileRows each.
+struct RowBlocks {
+    size_t num_rows;
+    size_t count;
+
+    explicit RowBlocks(size_t rows) : num_rows(rows), count(div_up(rows, cpu::kTileRows)) {}
+    size_t first(size_t block) const { return block * num_rows / count; }
+    size_t rows(size_t block) const { return first(block + 1) - first(block); }
+};
+
+// finish(row, panel, sums) of for_each_panel_row, for a tile of `num_panels` panels.
 template <typename Finish>
-void for_each_panel_row(Rows<const Bf16> x,
-                        const PackedLinear& weight,
-                        size_t first_panel,
-                        size_t last_panel,
-                        const Finish& finish) {
-    if (x.num_rows == 0) return;
+void finish_tile(size_t first_row,
+                 size_t num_rows,
+                 size_t panel,
+                 size_t num_panels,
+                 const float* tile,
+                 const Finish& finish) {
+    for (size_t r = 0; r < num_rows; ++r) {
+        for (size_t p = 0; p < num_panels; ++p) {
+            finish(first_row + r, panel + p, &tile[(r * num_panels + p) * kPanelColumns]);
+        }
+    }
+}
+
+template <typename Finish>
+void bf16_panels(Rows<const Bf16> x,
+                 const PackedLinear& weight,
+                 size_t first_panel,
+                 size_t last_panel,
+                 const Finish& finish) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
-    const size_t num_blocks = div_up(x.num_rows, cpu::kTileRows);
-    const size_t panels_per_tile = cpu::tile_panels(div_up(x.num_rows, num_blocks));
+    const RowBlocks blocks(x.num_rows);
+    const size_t panels_per_tile = cpu::tile_panels(div_up(x.num_rows, blocks.count));
     alignas(64) float tile[cpu::kTileFloats];
     for (size_t panel = first_panel; panel < last_panel; panel += panels_per_tile) {
         const size_t num_panels = std::min(panels_per_tile, last_panel - panel);
-        for (size_t block = 0; block < num_blocks; ++block) {
-            const size_t first_row = block * x.num_rows / num_blocks;
-            const size_t num_rows = (block + 1) * x.num_rows / num_blocks - first_row;
+        for (size_t block = 0; block < blocks.count; ++block) {
+            const size_t first_row = blocks.first(block);
+            const size_t num_rows = blocks.rows(block);
             kernels.tile({.x = x.row(first_row),
                           .x_stride = x.stride,
                           .num_rows = num_rows,
@@ -72,24 +98,118 @@ void for_each_panel_row(Rows<const Bf16> x,
                           .num_panels = num_panels,
                           .depth = weight.depth(),
                           .out = tile});
+            finish_tile(first_row, num_rows, panel, num_panels, tile, finish);
+        }
+    }
+}
+
+template <typename Finish>
+void int8_panels(const Int8Rows& x,
+                 const PackedLinear& weight,
+                 size_t first_panel,
+                 size_t last_panel,
+                 const Finish& finish) {
+    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
+    const RowBlocks blocks(x.values.num_rows);
+    alignas(64) int32_t tile[cpu::kTileFloats];
+    alignas(64) float scaled[kPanelColumns];
+    for (size_t panel = first_panel; panel < last_panel; ++panel) {
+        const std::byte* data = weight.panel_data(panel);
+        const auto* scale =
+            reinterpret_cast<const float*>(data + int8_values_bytes(weight.depth()));
+        for (size_t block = 0; block < blocks.count; ++block) {
+            const size_t first_row = blocks.first(block);
+            const size_t num_rows = blocks.rows(block);
+            kernels.int8_tile({.x = x.values.row(first_row),
+                               .x_stride = x.values.stride,
+                               .num_rows = num_rows,
+                               .panel = data,
+                               .depth = weight.depth(),
+                               .out = tile});
             for (size_t r = 0; r < num_rows; ++r) {
-                for (size_t p = 0; p < num_panels; ++p) {
-                    finish(first_row + r, panel + p, &tile[(r * num_panels + p) * kPanelColumns]);
-                }
+                kernels.scale_row(&tile[r * kPanelColumns],
+                                  x.row_scale[first_row + r],
+                                  scale,
+                                  kPanelColumns,
+                                  scaled);
+                finish(first_row + r, panel, static_cast<const float*>(scaled));
             }
         }
     }
 }
 
+// The panel is unpacked piece by piece; every block of rows of up to kUnpackRows meets a piece
+// while it is in cache, and its sums go on from piece to piece.
+inline constexpr size_t kUnpackRows = 16 * cpu::kTileRows;
+
+template <typename Finish>
+void int4_panels(Rows<const Bf16> x,
+                 const PackedLinear& weight,
+                 size_t first_panel,
+                 size_t last_panel,
+                 const Finish& finish) {
+    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
+    const size_t group_size = int4_group_size(weight.format());
+    alignas(64) uint16_t unpacked[kUnpackDepth * kPanelColumns];
+    alignas(64) float sums[kUnpackRows * kPanelColumns];
+    for (size_t panel = first_panel; panel < last_panel; ++panel) {
+        for (size_t top = 0; top < x.num_rows; top += kUnpackRows) {
+            const RowBlocks blocks(std::min(kUnpackRows, x.num_rows - top));
+            for (size_t k = 0; k < weight.depth(); k += kUnpackDepth) {
+                const size_t depth = std::min(kUnpackDepth, weight.depth() - k);
+                kernels.unpack_int4({.panel = weight.panel_data(panel) +
+                                              k / group_size * int4_group_bytes(group_size),
+                                     .group_size = group_size,
+                                     .depth = depth,
+                                     .out = unpacked});
+                for (size_t block = 0; block < blocks.count; ++block) {
+                    const size_t first_row = blocks.first(block);
+                    kernels.tile({.x = x.row(top + first_row) + k,
+                                  .x_stride = x.stride,
+                                  .num_rows = blocks.rows(block),
+                                  .panel = unpacked,
+                                  .panel_elements = depth * kPanelColumns,
+                                  .num_panels = 1,
+                                  .depth = depth,
+                                  .out = &sums[first_row * kPanelColumns],
+                                  .goes_on = k > 0});
+                }
+            }
+            finish_tile(top, blocks.num_rows, panel, 1, sums, finish);
+        }
+    }
+}
+
+// Calls finish(row, panel, sums [kPanelColumns]) for every row and every panel in
+// [first_panel, last_panel). The weights of a few panels stay in cache while the rows pass.
+template <typename Finish>
+void for_each_panel_row(const LinearInput& x,
+                        const PackedLinear& weight,
+                        size_t first_panel,
+                        size_t last_panel,
+                        const Finish& finish) {
+    if (x.rows.num_rows == 0) return;
+    switch (weight.format()) {
+        case WeightFormat::kBf16:
+            return bf16_panels(x.rows, weight, first_panel, last_panel, finish);
+        case WeightFormat::kInt8:
+            AFD_ASSERT(x.int8.given(), "rows of a product with int8 weights were not quantised");
+            return int8_panels(x.int8, weight, first_panel, last_panel, finish);
+        case WeightFormat::kInt4Group32:
+        case WeightFormat::kInt4Group64:
+            return int4_panels(x.rows, weight, first_panel, last_panel, finish);
+    }
+}
+
 // The same over all panels, in parallel where it pays.
 template <typename Finish>
-void for_each_panel_row(Rows<const Bf16> x,
+void for_each_panel_row(const LinearInput& x,
                         const PackedLinear& weight,
                         Parallel& parallel,
                         const Finish& finish) {
     const size_t num_panels = weight.num_panels();
     const size_t num_tasks =
-        num_panel_tasks(x.num_rows, num_panels, weight.depth(), parallel.num_threads());
+        num_panel_tasks(x.rows.num_rows, num_panels, weight.depth(), parallel.num_threads());
     if (num_tasks == 1) {
         for_each_panel_row(x, weight, 0, num_panels, finish);
         return;

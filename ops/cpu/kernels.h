@@ -39,6 +39,23 @@ struct TileArguments {
     size_t num_panels = 0;  // 1 ... tile_panels(num_rows)
     size_t depth = 0;
     float* out = nullptr;  // [num_rows][num_panels · 32]
+    bool goes_on = false;  // The chains begin with what `out` holds, otherwise with 0.
+};
+
+struct Int8TileArguments {
+    const int8_t* x = nullptr;  // num_rows rows of depth elements, x_stride apart
+    size_t x_stride = 0;
+    size_t num_rows = 0;               // 1 ... kTileRows
+    const std::byte* panel = nullptr;  // One int8 panel.
+    size_t depth = 0;
+    int32_t* out = nullptr;  // [num_rows][32]
+};
+
+struct UnpackArguments {
+    const std::byte* panel = nullptr;  // An int4 panel, from a group's begin on.
+    size_t group_size = 0;
+    size_t depth = 0;         // Elements to unpack.
+    uint16_t* out = nullptr;  // A bf16 panel of this depth in the layout of the class.
 };
 
 // One block of at most kAttentionBlock consecutive positions for `num_heads` heads of one token.
@@ -71,6 +88,13 @@ struct AccumulateArguments {
 struct Kernels {
     // out = x · Wᵀ for one tile; a column's chain over k is the same for every tile shape.
     void (*tile)(const TileArguments& arguments);
+    // out = the exact sums of x · Wᵀ.
+    void (*int8_tile)(const Int8TileArguments& arguments);
+    // out = (q · scale) →bf16.
+    void (*unpack_int4)(const UnpackArguments& arguments);
+    // y[i] = (float(sums[i]) · row_scale) · column_scale[i].
+    void (*scale_row)(
+        const int32_t* sums, float row_scale, const float* column_scale, size_t count, float* y);
     // y = x →bf16.
     void (*round_row)(const float* x, size_t count, Bf16* y);
     // h = (silu(gate →bf16) · (up →bf16)) →bf16.

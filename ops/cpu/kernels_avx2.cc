@@ -7,6 +7,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/quantise_kernels.h"
 #include "ops/cpu/row_kernels.h"
+#include "ops/cpu/weight_kernels.h"
 
 namespace afd::ops::cpu {
 namespace {
@@ -28,7 +29,12 @@ template <size_t kRows>
 void tile_rows(const TileArguments& a, size_t first_row, const uint16_t* panel, float* out) {
     __m256 low[kRows];
     __m256 high[kRows];
-    for (size_t r = 0; r < kRows; ++r) low[r] = high[r] = _mm256_setzero_ps();
+    const size_t out_stride = a.num_panels * kColumns;
+    for (size_t r = 0; r < kRows; ++r) {
+        const float* row = out + (first_row + r) * out_stride;
+        low[r] = a.goes_on ? _mm256_loadu_ps(row) : _mm256_setzero_ps();
+        high[r] = a.goes_on ? _mm256_loadu_ps(row + 8) : _mm256_setzero_ps();
+    }
     const Bf16* x = a.x + first_row * a.x_stride;
     for (size_t k = 0; k < a.depth; ++k) {
         const __m256 weights_low = load_bf16(panel + k * kColumns);
@@ -39,7 +45,6 @@ void tile_rows(const TileArguments& a, size_t first_row, const uint16_t* panel, 
             high[r] = _mm256_fmadd_ps(value, weights_high, high[r]);
         }
     }
-    const size_t out_stride = a.num_panels * kColumns;
     for (size_t r = 0; r < kRows; ++r) {
         float* row = out + (first_row + r) * out_stride;
         _mm256_storeu_ps(row, low[r]);
@@ -77,7 +82,10 @@ void tile_few_rows(const TileArguments& a, const uint16_t* panel, float* out) {
     constexpr size_t kRegisters = 4 * kPanels;
     __m256 sums[kRows][kRegisters];
     for (size_t r = 0; r < kRows; ++r) {
-        for (size_t c = 0; c < kRegisters; ++c) sums[r][c] = _mm256_setzero_ps();
+        const float* row = out + r * a.num_panels * kColumns;
+        for (size_t c = 0; c < kRegisters; ++c) {
+            sums[r][c] = a.goes_on ? _mm256_loadu_ps(row + c * 8) : _mm256_setzero_ps();
+        }
     }
     for (size_t k = 0; k < a.depth; ++k) {
         __m256 values[kRows];
@@ -193,6 +201,9 @@ void finish(const float* o, float sum, size_t latent_size, Bf16* latent) {
 
 const Kernels& avx2_kernels() {
     static constexpr Kernels kTable{tile,
+                                    int8_tile,
+                                    unpack_int4<1>,
+                                    scale_row,
                                     round_row,
                                     swiglu_row,
                                     scores,

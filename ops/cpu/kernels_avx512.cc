@@ -10,6 +10,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/quantise_avx512.h"
 #include "ops/cpu/row_kernels.h"
+#include "ops/cpu/weight_kernels.h"
 
 namespace afd::ops::cpu {
 namespace {
@@ -39,7 +40,10 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
     constexpr size_t kRegisters = 2 * kPanels;
     __m512 sums[kRows][kRegisters];
     for (size_t r = 0; r < kRows; ++r) {
-        for (size_t c = 0; c < kRegisters; ++c) sums[r][c] = _mm512_setzero_ps();
+        const float* row = out + r * a.num_panels * kColumns;
+        for (size_t c = 0; c < kRegisters; ++c) {
+            sums[r][c] = a.goes_on ? _mm512_loadu_ps(row + c * 16) : _mm512_setzero_ps();
+        }
     }
     const size_t num_pairs = a.depth / 2;
     const Bf16* x = a.x;
@@ -260,6 +264,9 @@ void finish(const float* o, float sum, size_t latent_size, Bf16* latent) {
 
 const Kernels& avx512_bf16_kernels() {
     static constexpr Kernels kTable{tile,
+                                    int8_tile,
+                                    unpack_int4<2>,
+                                    scale_row,
                                     round_row,
                                     swiglu_row,
                                     scores,

@@ -5,6 +5,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/quantise_kernels.h"
 #include "ops/cpu/row_kernels.h"
+#include "ops/cpu/weight_kernels.h"
 
 namespace afd::ops::cpu {
 namespace {
@@ -13,7 +14,11 @@ constexpr size_t kColumns = 32;
 
 template <size_t kRows>
 void tile_rows(const TileArguments& a, size_t first_row, const uint16_t* panel, float* out) {
+    const size_t out_stride = a.num_panels * kColumns;
     float sums[kRows][kColumns] = {};
+    for (size_t r = 0; a.goes_on && r < kRows; ++r) {
+        for (size_t j = 0; j < kColumns; ++j) sums[r][j] = out[(first_row + r) * out_stride + j];
+    }
     for (size_t k = 0; k < a.depth; ++k) {
         float weights[kColumns];
         for (size_t j = 0; j < kColumns; ++j) weights[j] = to_float(Bf16{panel[k * kColumns + j]});
@@ -22,7 +27,6 @@ void tile_rows(const TileArguments& a, size_t first_row, const uint16_t* panel, 
             for (size_t j = 0; j < kColumns; ++j) sums[r][j] = sums[r][j] + x * weights[j];
         }
     }
-    const size_t out_stride = a.num_panels * kColumns;
     for (size_t r = 0; r < kRows; ++r) {
         for (size_t j = 0; j < kColumns; ++j) out[(first_row + r) * out_stride + j] = sums[r][j];
     }
@@ -84,6 +88,9 @@ void finish(const float* o, float sum, size_t latent_size, Bf16* latent) {
 
 const Kernels& portable_kernels() {
     static constexpr Kernels kTable{tile,
+                                    int8_tile,
+                                    unpack_int4<1>,
+                                    scale_row,
                                     round_row,
                                     swiglu_row,
                                     scores,

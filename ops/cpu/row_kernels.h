@@ -30,6 +30,13 @@ void swiglu_row(const float* gate, const float* up, size_t count, Bf16* h) {
     }
 }
 
+void scale_row(
+    const int32_t* sums, float row_scale, const float* column_scale, size_t count, float* y) {
+    for (size_t i = 0; i < count; ++i) {
+        y[i] = static_cast<float>(sums[i]) * row_scale * column_scale[i];
+    }
+}
+
 // ((v0+v8)+(v4+v12)) + ..., by halves.
 inline float sum_lanes(const float* lanes) {
     float part[kLanes];

@@ -166,7 +166,7 @@ TEST_P(Linear, AcceptsZeroRows) {
     const RandomMatrix w(8, 8, 18);
     const PackedLinear packed = PackedLinear::pack(w.rows(), GetParam());
     SerialParallel serial;
-    linear({nullptr, 0, 8, 8}, packed, {nullptr, 0, 8, 8}, serial);
+    linear(Rows<const Bf16>{nullptr, 0, 8, 8}, packed, {nullptr, 0, 8, 8}, serial);
     EXPECT_EQ(packed.num_outputs(), 8u);
 }
 

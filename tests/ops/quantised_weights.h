@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Seeded random int8 and int4 matrices as checkpoints store them, and the bf16 matrix that an int4
+// one stands for, by the formula of ops/weight_format.h.
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "ops/weight_format.h"
+
+namespace afd::ops::test {
+
+struct RandomInt8 {
+    std::vector<int8_t> values;
+    std::vector<float> scale;
+    size_t num_outputs;
+    size_t depth;
+
+    RandomInt8(size_t outputs, size_t columns, uint32_t seed)
+        : values(outputs * columns), scale(outputs), num_outputs(outputs), depth(columns) {
+        std::mt19937 engine(seed);
+        for (int8_t& value : values) value = static_cast<int8_t>(engine() % 256 - 128);
+        for (float& s : scale) s = 0.0005f + 0.00001f * static_cast<float>(engine() % 100);
+    }
+
+    Int8Weight weight() const {
+        return {make_rows(values.data(), num_outputs, depth), scale.data()};
+    }
+};
+
+struct RandomInt4 {
+    std::vector<uint8_t> values;
+    std::vector<Bf16> scale;
+    size_t num_outputs;
+    size_t depth;
+    WeightFormat format;
+
+    RandomInt4(size_t outputs, size_t columns, WeightFormat of, uint32_t seed)
+        : values(outputs * ((columns + 1) / 2)), num_outputs(outputs), depth(columns), format(of) {
+        std::mt19937 engine(seed);
+        for (uint8_t& byte : values) {
+            const unsigned low = (engine() % 15 + 9) & 15;  // -7 ... 7 in two's complement.
+            const unsigned high = (engine() % 15 + 9) & 15;
+            byte = static_cast<uint8_t>(low | high << 4);
+        }
+        scale.resize(outputs * num_groups());
+        for (Bf16& s : scale) {
+            s = from_float(std::ldexp(1.0f + static_cast<float>(engine() % 128) / 128.0f,
+                                      static_cast<int>(engine() % 6) - 9));
+        }
+    }
+
+    size_t num_groups() const {
+        return (depth + int4_group_size(format) - 1) / int4_group_size(format);
+    }
+    Int4Weight weight() const {
+        return {make_rows(values.data(), num_outputs, (depth + 1) / 2),
+                make_rows(scale.data(), num_outputs, num_groups()),
+                depth,
+                format};
+    }
+
+    // [num_outputs, depth]
+    std::vector<Bf16> dequantised() const {
+        std::vector<Bf16> rows(num_outputs * depth);
+        for (size_t n = 0; n < num_outputs; ++n) {
+            for (size_t k = 0; k < depth; ++k) {
+                const auto q = static_cast<float>(weight().value(n, k));
+                const Bf16 s = scale[n * num_groups() + k / int4_group_size(format)];
+                rows[n * depth + k] = from_float(q * to_float(s));
+            }
+        }
+        return rows;
+    }
+};
+
+}  // namespace afd::ops::test
