@@ -13,6 +13,8 @@
 
 #include <benchmark/benchmark.h>
 
+#include <boost/align/aligned_allocator.hpp>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -40,7 +42,8 @@ constexpr size_t kRowBytes = 2 * kHidden;
 constexpr size_t kRows = kSessions * kTokens * kSlots;
 constexpr int32_t kExperts = 256;
 
-using Bytes = std::vector<std::byte>;
+// Aligned as tensors are.
+using Bytes = std::vector<std::byte, boost::alignment::aligned_allocator<std::byte, 64>>;
 
 Bytes filled_bytes(size_t size) {
     Bytes bytes(size);

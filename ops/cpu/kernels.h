@@ -108,10 +108,20 @@ struct Kernels {
     void (*accumulate)(const AccumulateArguments& arguments);
     // latent[c] = (o[c] / sum) →bf16, back in column order.
     void (*finish)(const float* o, float sum, size_t latent_size, Bf16* latent);
-    // Dynamic quantisation of one row (ops/quantise.h); returns its scale.
-    float (*quantise_bf16)(const Bf16* x, const float* smooth, size_t count, int8_t* q);
-    float (*quantise_fp16)(const Fp16* x, const float* smooth, size_t count, int8_t* q);
-    float (*quantise_fp32)(const float* x, const float* smooth, size_t count, int8_t* q);
+    // Dynamic quantisation of rows that follow each other (ops/quantise.h): x, q [num_rows, count],
+    // scale [num_rows]. is_streamed: q may go past the caches; what the caller stores afterwards is
+    // ordered behind it.
+    template <typename T>
+    using QuantiseRows = void (*)(const T* x,
+                                  const float* smooth,
+                                  size_t num_rows,
+                                  size_t count,
+                                  int8_t* q,
+                                  float* scale,
+                                  bool is_streamed);
+    QuantiseRows<Bf16> quantise_bf16;
+    QuantiseRows<Fp16> quantise_fp16;
+    QuantiseRows<float> quantise_fp32;
 };
 
 // REQUIRES: supported(numeric_class).

@@ -210,9 +210,9 @@ const Kernels& avx2_kernels() {
                                     softmax_step,
                                     accumulate,
                                     finish,
-                                    quantise_row<Bf16>,
-                                    quantise_row<Fp16>,
-                                    quantise_row<float>};
+                                    quantise_rows<Bf16>,
+                                    quantise_rows<Fp16>,
+                                    quantise_rows<float>};
     return kTable;
 }
 

@@ -273,9 +273,9 @@ const Kernels& avx512_bf16_kernels() {
                                     softmax_step,
                                     accumulate,
                                     finish,
-                                    quantise_row<Bf16, MultiplyByFixedPoint>,
-                                    quantise_row<Fp16, MultiplyByFixedPoint>,
-                                    quantise_row<float, MultiplyByFixedPoint>};
+                                    quantise_rows<Bf16, MultiplyByFixedPoint>,
+                                    quantise_rows<Fp16, MultiplyByFixedPoint>,
+                                    quantise_rows<float, MultiplyByFixedPoint>};
     return kTable;
 }
 

@@ -97,9 +97,9 @@ const Kernels& portable_kernels() {
                                     softmax_step,
                                     accumulate,
                                     finish,
-                                    quantise_row<Bf16>,
-                                    quantise_row<Fp16>,
-                                    quantise_row<float>};
+                                    quantise_rows<Bf16>,
+                                    quantise_rows<Fp16>,
+                                    quantise_rows<float>};
     return kTable;
 }
 

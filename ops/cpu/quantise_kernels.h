@@ -92,23 +92,29 @@ bool multiply_block(const T* __restrict x,
     return nearest < std::bit_cast<int32_t>(kNearTie);
 }
 
-// How a kernel file computes q for i in [0, count) with the inverse; count is a multiple of
-// kQuantiseBlock.
+// How a kernel file computes q for i in [0, count) by multiplying; count is a multiple of
+// kQuantiseBlock. Streamed results go past the caches, in a class that can.
 struct MultiplyByBlocks {
     template <bool kSmooth, typename T>
-    static void run(
-        const T* x, const float* smooth, float scale, float inverse, size_t count, int8_t* q) {
+    static void run(const T* x,
+                    const float* smooth,
+                    float scale,
+                    size_t count,
+                    int8_t* q,
+                    bool /*is_streamed*/) {
         for (size_t i = 0; i < count; i += kQuantiseBlock) {
             const float* block_smooth = kSmooth ? smooth + i : nullptr;
-            if (!multiply_block<kSmooth>(x + i, block_smooth, inverse, q + i)) {
+            if (!multiply_block<kSmooth>(x + i, block_smooth, 1.0f / scale, q + i)) {
                 divide_row<kSmooth>(x, smooth, scale, i, i + kQuantiseBlock, q);
             }
         }
     }
+
+    static void end_streaming() {}
 };
 
 template <typename Multiply, bool kSmooth, typename T>
-float quantise_row_as(const T* x, const float* smooth, size_t count, int8_t* q) {
+float quantise_row(const T* x, const float* smooth, size_t count, int8_t* q, bool is_streamed) {
     const int32_t largest = largest_magnitude<kSmooth>(x, smooth, count);
     const float scale = std::bit_cast<float>(largest) / 127.0f;
     if (scale == 0.0f || largest >= 0x7f800000) {
@@ -118,17 +124,28 @@ float quantise_row_as(const T* x, const float* smooth, size_t count, int8_t* q) 
     // The bound above needs an inverse that neither overflows nor loses bits.
     const bool has_inverse = scale > 0x1p-100f && scale < 0x1p100f;
     const size_t num_multiplied = has_inverse ? count / kQuantiseBlock * kQuantiseBlock : 0;
-    if (has_inverse) {
-        Multiply::template run<kSmooth>(x, smooth, scale, 1.0f / scale, num_multiplied, q);
-    }
+    Multiply::template run<kSmooth>(x, smooth, scale, num_multiplied, q, is_streamed);
     divide_row<kSmooth>(x, smooth, scale, num_multiplied, count, q);
     return scale;
 }
 
+// Kernels::QuantiseRows.
 template <typename T, typename Multiply = MultiplyByBlocks>
-float quantise_row(const T* x, const float* smooth, size_t count, int8_t* q) {
-    return smooth == nullptr ? quantise_row_as<Multiply, false>(x, smooth, count, q)
-                             : quantise_row_as<Multiply, true>(x, smooth, count, q);
+void quantise_rows(const T* x,
+                   const float* smooth,
+                   size_t num_rows,
+                   size_t count,
+                   int8_t* q,
+                   float* scale,
+                   bool is_streamed) {
+    // Only whole lines go past the caches.
+    is_streamed = is_streamed && count % 64 == 0 && reinterpret_cast<uintptr_t>(q) % 64 == 0;
+    for (size_t row = 0; row < num_rows; ++row, x += count, q += count) {
+        scale[row] = smooth == nullptr
+                         ? quantise_row<Multiply, false>(x, smooth, count, q, is_streamed)
+                         : quantise_row<Multiply, true>(x, smooth, count, q, is_streamed);
+    }
+    if (is_streamed) Multiply::end_streaming();
 }
 
 }  // namespace
