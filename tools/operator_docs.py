@@ -8,8 +8,14 @@ comment lines above the tests in tests/ops:
 
     // Covers: <operator> <parameter>=<value>,<value> <parameter>=<value> case=<in_words>
 
+and the examples of the seeds from comment lines above tests and programs anywhere in tests/ and
+clients/examples/:
+
+    // Example: <seed>: <which example, in words>
+
 A tensor's values are dtypes, "given" and "none", or what else is special about it. A name that is
-neither attribute nor tensor (a dimension, a scenario, "case") makes a further case.
+neither attribute nor tensor (a dimension, a scenario, "case") makes a further case. A test in
+Python is one line with `def test_...`.
 --check writes nothing and exits with 1, saying what differs: the page is out of date, a line names
 an operator or a value that does not exist, or a parameter value is covered by no test.
 """
@@ -24,6 +30,10 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "operators.md"
 COVERS = re.compile(r"^// Covers: (\S+)((?: \S+=\S+)+)$")
+EXAMPLE = re.compile(r"^\s*(?://|#) Example: (\w+): (.+)$")
+PYTHON_TEST = re.compile(r"^\s*def (test_\w+)\(")
+SEEDS = ("ffn_worker_batching", "fused_moe_modular_kernel", "mla_prolog_v3", "moe_init_routing_v3",
+         "two_phase_dispatch")
 TEST = re.compile(r"^TEST(?:_F|_P)?\((\w+),$|^TEST(?:_F|_P)?\((\w+), (\w+)\)")
 
 HEAD = """\
@@ -68,6 +78,31 @@ def read_coverage() -> Coverage:
                     for value in values.split(","):
                         found[operator][parameter][value].append(name)
                 pending = []
+    return found
+
+
+def read_examples() -> dict[str, list[tuple[str, str]]]:
+    """seed -> (example, where its counterpart is)."""
+    found: dict[str, list[tuple[str, str]]] = collections.defaultdict(list)
+    files = [path for folder in ("tests", "clients/examples")
+             for path in sorted((ROOT / folder).rglob("*")) if path.suffix in (".cc", ".py")]
+    for path in files:
+        lines = path.read_text("utf-8").splitlines()
+        for number, line in enumerate(lines):
+            if not (match := EXAMPLE.match(line)):
+                continue
+            place = str(path.relative_to(ROOT))
+            for i, after in enumerate(lines[number + 1:], number + 1):
+                if test := TEST.match(after):
+                    first, second = (test[2], test[3]) if test[2] else (
+                        test[1], lines[i + 1].strip().rstrip(") {"))
+                    place = f"{first}.{second}"
+                elif test := PYTHON_TEST.match(after):
+                    place += f", {test[1]}"
+                else:
+                    continue
+                break
+            found[match[1]].append((match[2], place))
     return found
 
 
@@ -155,6 +190,18 @@ class Page:
                                          f"{value}, which is not among {attribute['values']}")
 
 
+    def examples(self, found: dict[str, list[tuple[str, str]]]) -> None:
+        self.lines += ["## Examples of the seeds", "", "| seed | example | counterpart |",
+                       "|---|---|---|"]
+        for seed in SEEDS:
+            if not found.get(seed):
+                self.problems.append(f"no test is the counterpart of an example of {seed}")
+            for example, place in found.get(seed, []):
+                self.row(seed, example, f"`{place}`")
+        for seed in set(found) - set(SEEDS):
+            self.problems.append(f"a test names the example of {seed}, which is no seed")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -166,6 +213,7 @@ def main() -> int:
     known = records(arguments.afd_op)
     for record in known:
         page.operator(record)
+    page.examples(read_examples())
     for operator in set(page.coverage) - {record["name"] for record in known}:
         page.problems.append(f"tests cover {operator}, which is no operator")
     text = HEAD + "\n".join(page.lines).rstrip() + "\n"

@@ -119,6 +119,7 @@ struct Composition {
 
 // Bound: as for one expert (grouped_ffn_test), summed over the slots' weights, plus the last
 // rounding: 5 · 2^-8 of the row's largest sum of absolute contributions.
+// Example: fused_moe_modular_kernel: a PrepareFinalize and an Experts part composed and called
 TEST_P(FusedMoeLocal, GroupedExpertsMatchReferenceExperts) {
     const Model model(GetParam());
     SerialParallel serial;

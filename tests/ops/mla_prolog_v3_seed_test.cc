@@ -73,6 +73,7 @@ void check_seed_example(MlaCaseOptions options) {
 }
 
 // Covers: mla_prolog_v3 B=8 S=2 He=7168 Hcq=1536 Hckv=512 N=32 D=128 Dr=64 BlockSize=128
+// Example: mla_prolog_v3: the single-operator call, FRACTAL_NZ weights
 TEST(MlaPrologV3, RunsTheSeedsExample) {
     check_seed_example({});
 }

@@ -308,6 +308,7 @@ TEST(MoeInitRoutingV3, ManySlotsAreSortedAndCopiedByManyThreads) {
 
 // The seed's two performance templates, as they are.
 // Covers: moe_init_routing_v3 template=low_latency,large_batch
+// Example: moe_init_routing_v3: the low-latency and the large-batch template
 TEST(MoeInitRoutingV3, TheSeedsTemplateShapesWork) {
     Case low_latency(DType::kBf16, 1, 8, 7168, 256);
     low_latency.with_scale({256, 7168}).with_range(0, 256);

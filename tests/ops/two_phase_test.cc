@@ -127,6 +127,7 @@ TEST(TwoPhaseOffsets, GrantsByLocalExpertThenSender) {
 // Covers: two_phase_layout block_size=1,7,8192 active_mask=none,given session_id=0,1,2 layer_id=1
 // Covers: two_phase_layout num_ranks=1,2,3,5,31 num_local_experts=any shared_expert_num=0,1,2
 // Covers: two_phase_layout case=all_masked case=no_tokens case=no_routed_experts
+// Example: two_phase_dispatch: layout, counts to the host, exact allocation, data dispatch
 TEST(TwoPhaseDispatch, ReceiversHoldTheRowsInTheOrderOfASinglePass) {
     for (const Size& size : kSizes) {
         for (const int variant : {0, 1, 2, 3}) {
@@ -217,6 +218,7 @@ TEST(TwoPhaseDispatch, OneRankAndOneExpertMayTakeAll) {
 // A receiver that runs out of memory takes windowed chunks: blocks in several calls, with the
 // progress in done. Oracle: the single pass.
 // Covers: two_phase_payload first_block=0,1,3,4 num_blocks=-1,0,1,2 case=progress_in_done
+// Example: two_phase_dispatch: block i goes to BaseOffset_R plus the rows already sent
 TEST(TwoPhaseDispatch, BlocksSentInSeveralCallsGiveTheSameRows) {
     Cluster c(kSizes[4]);
     c.block_size = 9;
@@ -300,6 +302,7 @@ TEST(TwoPhaseLayout, TheChoiceOfReplicasIsTheCallers) {
 // cache is 4 bytes a slot, the scratch the same as for a thousand tokens. Oracle: every block is
 // sorted by key and slot, and holds exactly its slots.
 // Covers: two_phase_layout case=a_million_tokens
+// Example: two_phase_dispatch: a million tokens without a global sort, cached indices
 TEST(TwoPhaseLayout, AMillionTokensNeedFourBytesASlotAndTheScratchOfOneBlock) {
     const Size size{
         .num_tokens = 1048576, .top_k = 2, .num_routed = 256, .num_ranks = 8, .hidden = 0};
