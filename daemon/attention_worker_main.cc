@@ -49,7 +49,7 @@ Result<MoeParts> make_local_parts(const WorkerSetup& setup, ops::Parallel& paral
                                    parallel));
     MoeParts parts;
     parts.experts = std::make_unique<ops::ExpertTable>(std::move(experts));
-    parts.prepare_finalize = std::make_unique<ops::LocalPrepareFinalize>(moe_config(setup));
+    parts.prepare_finalize = std::make_unique<ops::LocalPrepareFinalize>(moe_config(setup), parallel);
     parts.expert_part = std::make_unique<ops::GroupedExperts>(*parts.experts, per_layer);
     return parts;
 }
@@ -62,7 +62,7 @@ MoeParts make_window_parts(const WorkerSetup& setup,
         transport, setup.layout.geometry, setup.placement, session);
     parts.windows = windows.get();
     parts.prepare_finalize = std::move(windows);
-    parts.expert_part = std::make_unique<ops::RemoteExperts>(ops::GroupedExperts::kCapability);
+    parts.expert_part = std::make_unique<ops::RemoteExperts>(ops::kGroupedBf16);
     return parts;
 }
 

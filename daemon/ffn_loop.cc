@@ -116,7 +116,7 @@ void FfnLoop::run_experts() {
     const auto* groups = reinterpret_cast<const ops::ExpertGroup*>(group_list_.data());
     const auto computed = parts_.experts->apply(
         ops::GroupedActivations{
-            .x = ops::make_rows<const ops::Bf16>(gathered_.data(), num_rows, hidden),
+            .x = {ops::make_rows<const ops::Bf16>(gathered_.data(), num_rows, hidden)},
             .groups = {groups, static_cast<size_t>(batch_.num_groups)}},
         ops::make_rows(results_.data(), num_rows, hidden),
         {workspace13_.bytes(), workspace2_.bytes(), parts_.parallel});

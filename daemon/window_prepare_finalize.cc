@@ -53,7 +53,7 @@ Result<ops::Ticket> WindowPrepareFinalize::prepare_async(const ops::MoeInput& in
         }
     }
     const int32_t round = lane.publish(schedule::DispatchMode::kAsync);
-    rounds_[slot] = {input, num_experts};
+    rounds_[slot] = {input, {}, num_experts};
     return ops::Ticket(this, slot, static_cast<uint64_t>(round));
 }
 
@@ -91,7 +91,7 @@ Result<void> WindowPrepareFinalize::finalize(ops::Ticket&& ticket,
     const size_t row_bytes = geometry_.ffn_to_attn_token_bytes;
     ops::combine({.num_tokens = round.input.num_tokens,
                   .top_k = round.input.top_k,
-                  .num_shared = round.input.num_shared,
+                  .num_shared = round.input.num_shared + round.output.num_shared,
                   .topk_ids = round.input.topk_ids,
                   .num_experts = round.num_experts,
                   .topk_weights = round.input.topk_weights,
@@ -99,6 +99,7 @@ Result<void> WindowPrepareFinalize::finalize(ops::Ticket&& ticket,
                   .token_stride_bytes = row_bytes * geometry_.selected_expert_num,
                   .slot_stride_bytes = row_bytes,
                   .row_index = nullptr,
+                  .shared_rows = round.output.shared,
                   .out = out});
     return {};
 }

@@ -42,7 +42,9 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     ops::Activations activations(const ops::Ticket&) const override {
         return ops::RemoteActivations{};
     }
-    Result<void> finalize_async(const ops::Ticket&, const ops::ExpertsOutput&) override {
+    Result<void> finalize_async(const ops::Ticket& ticket,
+                                const ops::ExpertsOutput& output) override {
+        rounds_[ticket.slot()].output = output;
         return {};
     }
     bool finalized(const ops::Ticket& ticket) const override;
@@ -67,7 +69,8 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
   private:
     struct Round {
         ops::MoeInput input;
-        uint32_t num_experts = 0;  // Routed experts of the layer: ids outside mask.
+        ops::ExpertsOutput output;  // Of the shared stage, if there is one.
+        uint32_t num_experts = 0;   // Routed experts of the layer: ids outside mask.
     };
 
     const schedule::Geometry geometry_;

@@ -45,7 +45,7 @@ struct LocalDecoder::Impl {
           table(std::move(experts_in)),
           cache(std::move(cache_in)),
           workspace(config, chunk_max, parallel_in.num_threads()),
-          local(moe_config(config, chunk_max)),
+          local(moe_config(config, chunk_max), parallel_in),
           experts(table, experts_per_layer(config)),
           rows(size_t{3} * chunk_max * config.hidden),
           topk_ids(size_t{chunk_max} * config.top_k),

@@ -19,12 +19,17 @@ const T* row_of(const BasicCombineRequest<T>& r, size_t token, size_t slot) {
         const int64_t id = r.topk_ids[token * r.top_k + slot];
         if (id < 0 || id >= r.num_experts) return nullptr;
     }
+    const bool is_apart = r.shared_rows.data != nullptr;
+    if (slot >= r.top_k && is_apart) {
+        return r.shared_rows.row(token * r.num_shared + slot - r.top_k);
+    }
+    const size_t entry = token * (r.top_k + (is_apart ? 0 : r.num_shared)) + slot;
     if (r.row_address != nullptr) {
-        return reinterpret_cast<const T*>(r.row_address[token * (r.top_k + r.num_shared) + slot]);
+        return reinterpret_cast<const T*>(r.row_address[entry]);
     }
     size_t offset = token * r.token_stride_bytes + slot * r.slot_stride_bytes;
     if (r.row_index != nullptr) {
-        const int32_t index = r.row_index[token * (r.top_k + r.num_shared) + slot];
+        const int32_t index = r.row_index[entry];
         if (index < 0) return nullptr;
         offset = static_cast<size_t>(index) * r.slot_stride_bytes;
     }

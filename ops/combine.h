@@ -36,6 +36,8 @@ struct BasicCombineRequest {
     const int32_t* row_index = nullptr;
     // Or each row's own address, [num_tokens, top_k + num_shared]; null masks.
     const std::byte* const* row_address = nullptr;
+    // Shared rows kept apart: row token·num_shared + j. The tables above then have top_k columns.
+    Rows<const T> shared_rows = {};
 
     Rows<T> out;  // [num_tokens, hidden]; must not overlap the rows.
 };

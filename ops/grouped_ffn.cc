@@ -16,7 +16,8 @@ namespace {
 // A group's rows and where its tasks begin.
 struct Work {
     const PackedExpert* expert;
-    size_t first_row;
+    size_t first_row;    // Counted without gaps.
+    size_t first_place;  // In x and y.
     size_t num_rows;
     size_t first_task;
     size_t num_tasks;
@@ -27,6 +28,10 @@ constexpr size_t kQuantisedPerTask = size_t{1} << 16;
 
 Error refuse_group(size_t index, const std::string& what) {
     return Error{Code::kInvalidArgument, "groups[" + std::to_string(index) + "] " + what};
+}
+
+size_t num_rows_of(const GroupedFfnRequest& request) {
+    return request.x_int8.given() ? request.x_int8.values.num_rows : request.x.num_rows;
 }
 
 Result<size_t> check_groups(const GroupedFfnRequest& request) {
@@ -44,11 +49,20 @@ Result<size_t> check_groups(const GroupedFfnRequest& request) {
                                 "has key " + std::to_string(key) + " after " +
                                     std::to_string(previous) + "; keys must ascend");
         }
-        if (count < 0 || static_cast<size_t>(count) > request.x.num_rows - num_rows) {
+        const size_t first =
+            request.first_rows == nullptr ? num_rows : static_cast<size_t>(request.first_rows[i]);
+        const size_t left = num_rows_of(request) - std::min(first, num_rows_of(request));
+        if (count < 0 || static_cast<size_t>(count) > left) {
             return refuse_group(i,
                                 "has count " + std::to_string(count) + "; only " +
-                                    std::to_string(request.x.num_rows - num_rows) +
-                                    " rows of x are left");
+                                    std::to_string(left) + " rows of x are left");
+        }
+        const bool is_int8 =
+            experts.at(static_cast<size_t>(key)).gate_up.format() == WeightFormat::kInt8;
+        if (request.x_int8.given() && !is_int8) {
+            return refuse_group(i,
+                                "has key " + std::to_string(key) +
+                                    ", whose weights are not int8; its rows must not be either");
         }
         previous = key;
         num_rows += static_cast<size_t>(count);
@@ -75,7 +89,9 @@ Plan plan(const GroupedFfnRequest& request,
         const PackedLinear& weight = expert.*matrix;
         const size_t num_tasks =
             num_panel_tasks(num_rows, weight.num_panels(), weight.depth(), num_threads);
-        work[i] = {&expert, first_row, num_rows, total.num_tasks, num_tasks};
+        const size_t first_place =
+            request.first_rows == nullptr ? first_row : static_cast<size_t>(request.first_rows[i]);
+        work[i] = {&expert, first_row, first_place, num_rows, total.num_tasks, num_tasks};
         first_row += num_rows;
         total.num_tasks += num_tasks;
         total.num_products += num_rows * weight.num_outputs() * weight.depth();
@@ -102,29 +118,39 @@ void run_plan(std::span<const Work> work,
     });
 }
 
-// The rows of one group, as wide as its weight is deep.
-LinearInput rows_of(const Work& work, const LinearInput& all, const PackedLinear& weight) {
-    LinearInput rows(all.rows.slice(work.first_row, work.num_rows).columns(0, weight.depth()));
-    if (weight.format() == WeightFormat::kInt8) {
-        rows.int8 = all.int8.slice(work.first_row, work.num_rows);
-        rows.int8.values = rows.int8.values.columns(0, weight.depth());
+// Rows and where a group begins in them. Quantised rows have no gaps unless they came with the
+// request.
+struct Input {
+    LinearInput rows;
+    size_t Work::*first = &Work::first_row;
+    size_t Work::*first_int8 = &Work::first_row;
+
+    // The rows of one group, as wide as its weight is deep.
+    LinearInput of(const Work& work, const PackedLinear& weight) const {
+        LinearInput part(rows.rows.slice(work.*first, work.num_rows).columns(0, weight.depth()));
+        if (weight.format() == WeightFormat::kInt8) {
+            part.int8 = rows.int8.slice(work.*first_int8, work.num_rows);
+            part.int8.values = part.int8.values.columns(0, weight.depth());
+        }
+        return part;
     }
-    return rows;
-}
+};
 
 // Quantises the rows whose weights are int8, as many elements of each as the weight is deep.
-LinearInput quantise_groups(Rows<const Bf16> x,
-                            std::span<const Work> groups,
-                            PackedLinear PackedExpert::*matrix,
-                            std::span<std::byte> scratch,
-                            Parallel& parallel) {
+void quantise_groups(Input& input,
+                     std::span<const Work> groups,
+                     PackedLinear PackedExpert::*matrix,
+                     std::span<std::byte> scratch,
+                     Parallel& parallel) {
     WorkspaceCursor cursor(scratch);
+    const Rows<const Bf16>& x = input.rows.rows;
+    const size_t num_rows = groups.back().first_row + groups.back().num_rows;
     const Rows<int8_t> values =
-        make_rows(cursor.take<int8_t>(x.num_rows * x.num_cols), x.num_rows, x.num_cols);
-    auto* scale = cursor.take<float>(x.num_rows);
+        make_rows(cursor.take<int8_t>(num_rows * x.num_cols), num_rows, x.num_cols);
+    auto* scale = cursor.take<float>(num_rows);
     const size_t rows_per_task = kQuantisedPerTask / x.num_cols + 1;
     const auto quantise = [&](size_t task, unsigned) {
-        const size_t last = std::min(x.num_rows, (task + 1) * rows_per_task);
+        const size_t last = std::min(num_rows, (task + 1) * rows_per_task);
         auto group = std::upper_bound(groups.begin(),
                                       groups.end(),
                                       task * rows_per_task,
@@ -134,28 +160,62 @@ LinearInput quantise_groups(Rows<const Bf16> x,
             while (row >= group->first_row + group->num_rows) ++group;
             const PackedLinear& weight = group->expert->*matrix;
             if (weight.format() != WeightFormat::kInt8) continue;
+            const Bf16* source = x.row((*group).*input.first + row - group->first_row);
             scale[row] =
-                quantise_row(DType::kBf16, x.row(row), nullptr, weight.depth(), values.row(row));
+                quantise_row(DType::kBf16, source, nullptr, weight.depth(), values.row(row));
         }
     };
-    const size_t num_tasks = div_up(x.num_rows, rows_per_task);
+    const size_t num_tasks = div_up(num_rows, rows_per_task);
     if (num_tasks == 1) {
         quantise(0, 0);
     } else {
         parallel.run(num_tasks, quantise);
     }
-    LinearInput input(x);
-    input.int8 = {values, scale};
+    input.rows.int8 = {values, scale};
+}
+
+// The request's rows, quantised where their weights want it.
+Input input_of(const GroupedFfnRequest& request,
+               std::span<const Work> work,
+               std::span<std::byte> scratch,
+               Parallel& parallel) {
+    if (request.x_int8.given()) {
+        const Rows<const int8_t>& values = request.x_int8.values;
+        Input input{Rows<const Bf16>{nullptr, values.num_rows, values.num_cols, 0}};
+        input.rows.int8 = request.x_int8;
+        input.first = input.first_int8 = &Work::first_place;
+        return input;
+    }
+    Input input{request.x};
+    input.first = &Work::first_place;
+    if (request.experts->has_int8()) {
+        const StageTimer timer(request.profile, MoeStage::kQuantise);
+        quantise_groups(input, work, &PackedExpert::gate_up, scratch, parallel);
+    }
+    return input;
+}
+
+// h as the input of the second product.
+Input input_of_down(const GroupedFfnRequest& request,
+                    Rows<const Bf16> h,
+                    std::span<const Work> work,
+                    std::span<std::byte> scratch,
+                    Parallel& parallel) {
+    Input input{h};
+    if (request.experts->has_int8()) {
+        const StageTimer timer(request.profile, MoeStage::kQuantise);
+        quantise_groups(input, work, &PackedExpert::down, scratch, parallel);
+    }
     return input;
 }
 
 void gate_up_part(
-    const Work& work, size_t first_panel, size_t last_panel, const LinearInput& x, Rows<Bf16> h) {
+    const Work& work, size_t first_panel, size_t last_panel, const Input& x, Rows<Bf16> h) {
     constexpr size_t kHalf = kPanelColumns / 2;
     const PackedLinear& weight = work.expert->gate_up;
     const size_t intermediate = work.expert->intermediate();
     const auto swiglu_row = cpu::kernels(weight.numeric_class()).swiglu_row;
-    for_each_panel_row(rows_of(work, x, weight),
+    for_each_panel_row(x.of(work, weight),
                        weight,
                        first_panel,
                        last_panel,
@@ -172,17 +232,17 @@ void down_part(const GroupedFfnRequest& request,
                const Work& work,
                size_t first_panel,
                size_t last_panel,
-               const LinearInput& h) {
+               const Input& h) {
     const PackedLinear& weight = work.expert->down;
     const auto round_row = cpu::kernels(weight.numeric_class()).round_row;
     const size_t hidden = weight.num_outputs();
     for_each_panel_row(
-        rows_of(work, h, weight),
+        h.of(work, weight),
         weight,
         first_panel,
         last_panel,
         [&](size_t row, size_t panel, const float* sums) {
-            const size_t from = work.first_row + row;
+            const size_t from = work.first_place + row;
             const size_t to =
                 request.row_index == nullptr ? from : static_cast<size_t>(request.row_index[from]);
             const size_t column = panel * kPanelColumns;
@@ -259,43 +319,36 @@ Result<void> grouped_ffn(const GroupedFfnRequest& request,
     AFD_ASSIGN(num_rows, check_groups(request));
     if (num_rows == 0) return {};
     const ExpertTable& experts = *request.experts;
-    AFD_ASSERT(request.x.num_cols == experts.hidden() && request.y.num_cols == experts.hidden(),
+    const size_t x_cols =
+        request.x_int8.given() ? request.x_int8.values.num_cols : request.x.num_cols;
+    AFD_ASSERT(x_cols == experts.hidden() && request.y.num_cols == experts.hidden(),
                "x of %zu and y of %zu columns, hidden %zu",
-               request.x.num_cols,
+               x_cols,
                request.y.num_cols,
                experts.hidden());
     WorkspaceCursor cursor(workspace);
     const size_t h_cols = experts.intermediate_max();
     const Rows<Bf16> h = make_rows(cursor.take<Bf16>(num_rows * h_cols), num_rows, h_cols);
     const std::span work(cursor.take<Work>(request.groups.size()), request.groups.size());
-
-    const std::span<std::byte> int8_scratch = cursor.rest();
+    const std::span<std::byte> scratch = cursor.rest();
 
     const unsigned num_threads = parallel.num_threads();
     Plan total = plan(request, &PackedExpert::gate_up, num_threads, work.data());
-    LinearInput input(request.x.slice(0, num_rows));
-    if (experts.has_int8()) {
-        input = quantise_groups(input.rows, work, &PackedExpert::gate_up, int8_scratch, parallel);
+    const Input input = input_of(request, work, scratch, parallel);
+    {
+        const StageTimer timer(request.profile, MoeStage::kGemm1);
+        const auto part = [&](const Work& item, size_t first, size_t last) {
+            gate_up_part(item, first, last, input, h);
+        };
+        run_plan(work, total, &PackedExpert::gate_up, parallel, part);
     }
-    run_plan(work,
-             total,
-             &PackedExpert::gate_up,
-             parallel,
-             [&](const Work& item, size_t first, size_t last) {
-                 gate_up_part(item, first, last, input, h);
-             });
     total = plan(request, &PackedExpert::down, num_threads, work.data());
-    input = LinearInput(h);
-    if (experts.has_int8()) {
-        input = quantise_groups(input.rows, work, &PackedExpert::down, int8_scratch, parallel);
-    }
-    run_plan(work,
-             total,
-             &PackedExpert::down,
-             parallel,
-             [&](const Work& item, size_t first, size_t last) {
-                 down_part(request, item, first, last, input);
-             });
+    const Input middle = input_of_down(request, h, work, scratch, parallel);
+    const StageTimer timer(request.profile, MoeStage::kGemm2);
+    const auto part = [&](const Work& item, size_t first, size_t last) {
+        down_part(request, item, first, last, middle);
+    };
+    run_plan(work, total, &PackedExpert::down, parallel, part);
     return {};
 }
 

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "ops/bf16.h"
+#include "ops/fused_moe/stage_profile.h"
+#include "ops/int8_rows.h"
 #include "ops/linear.h"
 #include "ops/parallel.h"
 #include "ops/tensor_view.h"
@@ -82,10 +84,14 @@ struct GroupedFfnRequest {
     const ExpertTable* experts = nullptr;
     std::span<const ExpertGroup> groups;  // Keys ascending; rows follow each other in x.
     Rows<const Bf16> x;                   // [num_rows, hidden], sorted by key
+    Int8Rows x_int8 = {};                 // Instead of x, quantised already; gate and up are int8.
     Rows<Bf16> y;                         // out [at least num_rows, hidden]
+    // First row of each group in x and y; null: the groups follow each other.
+    const int32_t* first_rows = nullptr;
     // Row i of x goes to row row_index[i] of y; null: row i. Rows that no index names are
     // untouched.
     const int32_t* row_index = nullptr;
+    StageProfile* profile = nullptr;  // Optional: gets the time of kQuantise, kGemm1 and kGemm2.
 };
 
 size_t grouped_ffn_workspace_bytes(const ExpertTable& experts,
@@ -93,7 +99,8 @@ size_t grouped_ffn_workspace_bytes(const ExpertTable& experts,
                                    size_t num_groups_max);
 
 // Errors: kInvalidArgument: a key outside the table or without an expert, keys not ascending,
-// counts beyond x. Rows of y beyond the last group are untouched.
+// counts beyond x, x_int8 for an expert without int8 weights. Rows of y beyond the last group are
+// untouched.
 Result<void> grouped_ffn(const GroupedFfnRequest& request,
                          std::span<std::byte> workspace,
                          Parallel& parallel);

@@ -15,6 +15,7 @@
 
 #include "ops/bf16.h"
 #include "ops/grouped_ffn.h"
+#include "ops/int8_linear.h"
 #include "ops/tensor_view.h"
 
 namespace afd::ops {
@@ -27,7 +28,7 @@ inline constexpr LocalExpert kNoLocalExpert{-1};  // Masked, or on another worke
 // One micro-batch at one layer. A dense layer is a MoeInput whose slot 0 names expert 0 with weight
 // 1 while the other slots hold -1, and num_shared is 0.
 struct MoeInput {
-    Rows<const Bf16> x;  // [num_tokens, hidden], normalised rows.
+    Rows<const Bf16> x = {};  // [num_tokens, hidden], normalised rows.
     uint32_t layer_id = 0;
     uint32_t num_tokens = 0;
     uint32_t top_k = 0;
@@ -38,6 +39,19 @@ struct MoeInput {
     uint32_t num_slots() const { return top_k + num_shared; }
 };
 
+// Rows as dispatched: bf16, or quantised to int8 with one scale a row (ops/quantise.h).
+struct ActivationRows {
+    Rows<const Bf16> bf16 = {};
+    Int8Rows int8 = {};  // Instead, where row_scale is given.
+
+    bool is_int8() const { return int8.row_scale != nullptr; }
+    size_t num_rows() const { return is_int8() ? int8.values.num_rows : bf16.num_rows; }
+    ActivationRows slice(size_t first, size_t count) const {
+        if (!is_int8()) return {.bf16 = bf16.slice(first, count)};
+        return {.int8 = {int8.values.slice(first, count), int8.row_scale + first}};
+    }
+};
+
 enum class ActivationFormat : uint8_t {
     kStandard,  // [num_tokens, hidden] with ids per slot; the experts permute.
     kBatched,   // [num_local_experts, max_num_tokens, hidden] with counts; rows above are garbage.
@@ -45,14 +59,15 @@ enum class ActivationFormat : uint8_t {
 };
 
 struct StandardActivations {
-    Rows<const Bf16> x;  // [num_tokens, hidden]
+    ActivationRows x;  // [num_tokens, hidden]
     uint32_t layer_id = 0;
     uint32_t num_slots = 0;
     const LocalExpert* local_ids = nullptr;  // [num_tokens, num_slots]
+    const float* weights = nullptr;          // [num_tokens, num_slots], for experts that reduce.
 };
 
 struct BatchedActivations {
-    Rows<const Bf16> x;  // [num_local_experts · max_num_tokens, hidden]
+    ActivationRows x;  // [num_local_experts · max_num_tokens, hidden]
     uint32_t layer_id = 0;
     size_t num_local_experts = 0;
     size_t max_num_tokens = 0;
@@ -61,7 +76,7 @@ struct BatchedActivations {
 
 // The one format that mixes layers: what a worker of several sessions batches.
 struct GroupedActivations {
-    Rows<const Bf16> x;  // [num_rows, hidden]
+    ActivationRows x;  // [num_rows, hidden]
     // Keys layer · experts_per_layer + local id, ascending; counts sum up to at most num_rows.
     std::span<const ExpertGroup> groups;
 };
@@ -76,6 +91,9 @@ using Activations =
 // place; Grouped: the row of x; reduced by the experts themselves: row token; Remote: no rows.
 struct ExpertsOutput {
     Rows<const Bf16> rows;
+    // Of the shared stage, row token·num_shared + j; written until finalize.
+    Rows<const Bf16> shared = {};
+    size_t num_shared = 0;
 };
 
 }  // namespace afd::ops

@@ -98,7 +98,14 @@ Result<void> check(const FusedMoeConfig& config) {
     AFD_TRY(check_range("num_shared", config.num_shared, 0, kSharedMax));
     const size_t tokens_max = INT32_MAX / (kTopKMax + kSharedMax);
     AFD_TRY(check_range("max_num_tokens", config.max_num_tokens, 1, tokens_max));
-    return check_range("num_micro_batches", config.num_micro_batches, 1, 64);
+    AFD_TRY(check_range("num_micro_batches", config.num_micro_batches, 1, 64));
+    if (config.quantised_dispatch && config.quantisation != ExpertQuantisation::kInt8) {
+        return Error{Code::kInvalidArgument,
+                     "quantised_dispatch sends int8 rows, which only experts with int8 weights "
+                     "take; quantisation is " +
+                         std::string(name_of(config.quantisation))};
+    }
+    return {};
 }
 
 Result<void> check(const PrepareFinalizeCapability& capability, const FusedMoeConfig& config) {
@@ -134,6 +141,14 @@ Result<void> check(const PrepareFinalizeCapability& capability, const FusedMoeCo
                       "max_chunk_tokens is " +
                           std::to_string(config.max_chunk_tokens) + " and must be 0");
     }
+    if (config.quantised_dispatch && !capability.quantises_dispatch) {
+        return refuse(capability.name, "sends bf16 rows only; quantised_dispatch must be false");
+    }
+    if (config.has_shared_stage && !capability.adds_shared_rows) {
+        return refuse(capability.name,
+                      "dispatches the rows of shared experts with the others; has_shared_stage "
+                      "must be false");
+    }
     return {};
 }
 
@@ -146,6 +161,9 @@ Result<void> check(const ExpertsCapability& capability, const FusedMoeConfig& co
                                    {ExpertActivation::kSilu, ExpertActivation::kGelu}));
     }
     AFD_TRY(check_quantisation(capability.name, capability.quantisations, config.quantisation));
+    if (config.quantised_dispatch && !capability.takes_int8_rows) {
+        return refuse(capability.name, "takes bf16 rows only; quantised_dispatch must be false");
+    }
     if (config.max_chunk_tokens != 0 && !capability.supports_chunking) {
         return refuse(capability.name,
                       "does not take chunks of a micro-batch; max_chunk_tokens is " +
@@ -195,7 +213,13 @@ Result<void> check_composition(const PrepareFinalizeCapability& prepare_finalize
     AFD_TRY(check(config));
     AFD_TRY(check(prepare_finalize, config));
     AFD_TRY(check(experts, config));
-    return check_pair(prepare_finalize, experts);
+    AFD_TRY(check_pair(prepare_finalize, experts));
+    if (config.has_shared_stage && experts.weight_and_reduce == WeightAndReduceKind::kNoOp) {
+        return refuse(experts.name,
+                      "reduces before the rows of a shared stage are there; has_shared_stage must "
+                      "be false");
+    }
+    return {};
 }
 
 }  // namespace afd::ops

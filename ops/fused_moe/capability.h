@@ -44,10 +44,13 @@ struct FusedMoeConfig {
     size_t hidden = 0;
     size_t num_experts = 0;  // Routed, logical.
     size_t top_k = 0;
-    size_t num_shared = 0;         // Shared slots; 0 ... 4.
-    size_t max_num_tokens = 0;     // Tokens of one micro-batch, at most.
-    size_t num_micro_batches = 1;  // Tickets in flight, at most.
-    size_t max_chunk_tokens = 0;   // Local experts take at most so many tokens at once; 0: all.
+    size_t num_shared = 0;            // Shared slots; 0 ... 4.
+    size_t max_num_tokens = 0;        // Tokens of one micro-batch, at most.
+    size_t num_micro_batches = 1;     // Tickets in flight, at most.
+    size_t max_chunk_tokens = 0;      // Local experts take at most so many tokens at once; 0: all.
+    bool quantised_dispatch = false;  // Rows travel as int8 with one scale.
+    bool has_shared_stage = false;    // Shared experts run on this side, not as dispatched slots.
+    uint64_t wait_timeout_us = 10'000'000;  // Of FusedMoe::apply, for other processes.
     ExpertActivation activation = ExpertActivation::kSilu;
     ExpertQuantisation quantisation = ExpertQuantisation::kNone;  // Of the experts' weights.
 };
@@ -55,8 +58,10 @@ struct FusedMoeConfig {
 struct PrepareFinalizeCapability {
     std::string_view name;
     ActivationFormat activation_format = ActivationFormat::kStandard;  // What the experts get.
-    bool is_remote = false;        // The experts run in other processes.
-    bool is_asynchronous = false;  // prepare_async returns before the rows arrived.
+    bool is_remote = false;           // The experts run in other processes.
+    bool is_asynchronous = false;     // prepare_async returns before the rows arrived.
+    bool quantises_dispatch = false;  // Can send rows as int8.
+    bool adds_shared_rows = false;    // finalize adds the rows of a shared stage.
     IdDtype topk_indices_dtype = IdDtype::kInt32;
     uint32_t reduces = bit(WeightAndReduceKind::kContiguous);  // Set of bit(WeightAndReduceKind).
     // What finalize executes for experts that delegate; kDelegate: a combine of its own.
@@ -73,6 +78,7 @@ struct ExpertsCapability {
     uint32_t activations = bit(ExpertActivation::kSilu);      // Set of bit(ExpertActivation).
     uint32_t quantisations = bit(ExpertQuantisation::kNone);  // Set of bit(ExpertQuantisation).
     WeightAndReduceKind weight_and_reduce = WeightAndReduceKind::kDelegate;
+    bool takes_int8_rows = false;  // Rows that were dispatched quantised.
     bool supports_chunking = false;
 };
 
@@ -93,5 +99,19 @@ constexpr WeightAndReduceKind weight_and_reduce_of(
     return experts.weight_and_reduce == WeightAndReduceKind::kDelegate ? prepare_finalize.delegate
                                                                        : experts.weight_and_reduce;
 }
+
+// Whether check_pair would find nothing, at compile time.
+constexpr bool fits(const PrepareFinalizeCapability& prepare_finalize,
+                    const ExpertsCapability& experts) {
+    return prepare_finalize.is_remote == experts.is_remote &&
+           (experts.activation_formats & bit(prepare_finalize.activation_format)) != 0 &&
+           (experts.weight_and_reduce == WeightAndReduceKind::kDelegate ||
+            (prepare_finalize.reduces & bit(experts.weight_and_reduce)) != 0);
+}
+
+template <typename Part>
+concept HasCapability = requires {
+    Part::kCapability;
+};
 
 }  // namespace afd::ops

@@ -22,7 +22,7 @@ namespace afd::ops {
 struct ActivationSizes {
     ActivationFormat format = ActivationFormat::kStandard;
     size_t num_rows = 0;   // Standard: tokens; Batched: max_num_tokens; Grouped: rows.
-    size_t num_slots = 1;  // Of a token; Standard only.
+    size_t num_slots = 1;  // Of a token; Standard and Batched.
 };
 
 // Bytes of the two workspaces and rows of the output for such a call.

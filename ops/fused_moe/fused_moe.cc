@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <thread>
 
 #include "proto/check.h"
 
@@ -19,11 +20,31 @@ ActivationSizes sizes_of(const PrepareFinalizeCapability& record,
             return {record.activation_format, num_tokens, num_slots};
         case ActivationFormat::kBatched:
             return {record.activation_format,
-                    record.num_dispatchers * record.max_num_tokens_per_rank};
+                    record.num_dispatchers * record.max_num_tokens_per_rank,
+                    num_slots};
         case ActivationFormat::kGrouped:
             return {record.activation_format, num_tokens * num_slots};
     }
     return {};
+}
+
+Result<void> check_shared_stage(const Experts* shared, const FusedMoeConfig& config) {
+    if (config.has_shared_stage != (shared != nullptr)) {
+        return Error{Code::kInvalidArgument,
+                     config.has_shared_stage
+                         ? "has_shared_stage is true, but no part for it was given"
+                         : "a part for the shared stage was given, but has_shared_stage is false"};
+    }
+    if (shared == nullptr) return {};
+    const ExpertsCapability& record = shared->capability();
+    const bool is_fit = !record.is_remote &&
+                        (record.activation_formats & bit(ActivationFormat::kStandard)) != 0 &&
+                        record.weight_and_reduce != WeightAndReduceKind::kNoOp;
+    if (is_fit) return {};
+    return Error{Code::kFailedPrecondition,
+                 std::string(record.name) +
+                     " cannot be the shared stage; it must run in this process, take standard "
+                     "activations and leave the reduction to finalize"};
 }
 
 Result<void> check_limit(const char* field, size_t value, size_t most) {
@@ -38,9 +59,11 @@ Result<void> check_limit(const char* field, size_t value, size_t most) {
 FusedMoe::FusedMoe(PrepareFinalize& prepare_finalize,
                    Experts& experts,
                    const FusedMoeConfig& config,
-                   Parallel& parallel)
+                   Parallel& parallel,
+                   Experts* shared)
     : prepare_finalize_(&prepare_finalize),
       experts_(&experts),
+      shared_(shared),
       config_(config),
       parallel_(&parallel) {
     const size_t chunk_tokens = config.max_chunk_tokens == 0
@@ -57,14 +80,32 @@ FusedMoe::FusedMoe(PrepareFinalize& prepare_finalize,
         output.reserve(whole.output_rows * config.hidden * sizeof(Bf16));
     }
     chunk_groups_.resize(config.num_experts + config.num_shared);
+    if (shared == nullptr) return;
+    const WorkspaceShapes stage = shared->workspace_shapes(
+        {.num_rows = config.max_num_tokens, .num_slots = config.num_shared});
+    workspace13_.reserve(stage.workspace13_bytes);
+    workspace2_.reserve(stage.workspace2_bytes);
+    shared_rows_.resize(config.num_micro_batches);
+    for (Workspace& rows : shared_rows_) {
+        rows.reserve(stage.output_rows * config.hidden * sizeof(Bf16));
+    }
+    shared_weights_.assign(config.max_num_tokens * config.num_shared, 1.0f);
+    shared_ids_.resize(shared_weights_.size());
 }
 
 Result<FusedMoe> FusedMoe::compose(PrepareFinalize& prepare_finalize,
                                    Experts& experts,
                                    const FusedMoeConfig& config,
-                                   Parallel& parallel) {
+                                   Parallel& parallel,
+                                   Experts* shared) {
     AFD_TRY(check_composition(prepare_finalize.capability(), experts.capability(), config));
-    return FusedMoe(prepare_finalize, experts, config, parallel);
+    AFD_TRY(check_shared_stage(shared, config));
+    return FusedMoe(prepare_finalize, experts, config, parallel, shared);
+}
+
+void FusedMoe::set_profile(StageProfile* profile) {
+    profile_ = profile;
+    prepare_finalize_->set_profile(profile);
 }
 
 Result<void> FusedMoe::check_input(const MoeInput& input, uint32_t micro_batch) const {
@@ -82,14 +123,19 @@ Result<void> FusedMoe::check_input(const MoeInput& input, uint32_t micro_batch) 
 }
 
 Rows<Bf16> FusedMoe::output_of(const MoeTicket& ticket) const {
-    const std::span<std::byte> bytes = outputs_[ticket.micro_batch()].bytes();
+    return rows_in(outputs_[ticket.micro_batch()]);
+}
+
+Rows<Bf16> FusedMoe::rows_in(const Workspace& workspace) const {
+    const std::span<std::byte> bytes = workspace.bytes();
     return make_rows(reinterpret_cast<Bf16*>(bytes.data()),
                      bytes.size() / (config_.hidden * sizeof(Bf16)),
                      config_.hidden);
 }
 
 Result<void> FusedMoe::run_experts(const MoeTicket& ticket, Rows<Bf16> output) {
-    const ExpertsResources resources{workspace13_.bytes(), workspace2_.bytes(), parallel_};
+    const ExpertsResources resources{
+        workspace13_.bytes(), workspace2_.bytes(), parallel_, profile_};
     const Activations activations = prepare_finalize_->activations(ticket.ticket_);
     if (config_.max_chunk_tokens == 0) return experts_->apply(activations, output, resources);
     if (const auto* standard = std::get_if<StandardActivations>(&activations)) {
@@ -101,14 +147,16 @@ Result<void> FusedMoe::run_experts(const MoeTicket& ticket, Rows<Bf16> output) {
 Result<void> FusedMoe::run_chunks(const StandardActivations& standard,
                                   Rows<Bf16> output,
                                   const ExpertsResources& resources) {
-    const size_t num_tokens = standard.x.num_rows;
+    const size_t num_tokens = standard.x.num_rows();
+    const bool is_reduced = experts_->capability().weight_and_reduce == WeightAndReduceKind::kNoOp;
+    const size_t rows_per_token = is_reduced ? 1 : standard.num_slots;
     for (size_t first = 0; first < num_tokens; first += config_.max_chunk_tokens) {
         const size_t count = std::min(config_.max_chunk_tokens, num_tokens - first);
         StandardActivations chunk = standard;
         chunk.x = standard.x.slice(first, count);
         chunk.local_ids = standard.local_ids + first * standard.num_slots;
-        const Rows<Bf16> rows =
-            output.slice(first * standard.num_slots, count * standard.num_slots);
+        chunk.weights = standard.weights + first * standard.num_slots;
+        const Rows<Bf16> rows = output.slice(first * rows_per_token, count * rows_per_token);
         AFD_TRY(experts_->apply(chunk, rows, resources));
     }
     return {};
@@ -144,28 +192,75 @@ Result<void> FusedMoe::run_chunks(const GroupedActivations& grouped,
     return {};
 }
 
+// The shared experts of the layer over all its rows, into rows of their own.
+Result<void> FusedMoe::run_shared(MoeTicket& ticket) {
+    const StageTimer timer(profile_, MoeStage::kShared);
+    const MoeInput& input = ticket.input_;
+    const size_t num_shared = input.num_shared;
+    for (size_t i = 0; i < input.num_tokens * num_shared; ++i) {
+        shared_ids_[i] = LocalExpert{static_cast<int32_t>(i % num_shared)};
+    }
+    return shared_->apply(StandardActivations{.x = {input.x.slice(0, input.num_tokens)},
+                                              .layer_id = input.layer_id,
+                                              .num_slots = input.num_shared,
+                                              .local_ids = shared_ids_.data(),
+                                              .weights = shared_weights_.data()},
+                          rows_in(shared_rows_[ticket.micro_batch()]),
+                          {workspace13_.bytes(), workspace2_.bytes(), parallel_});
+}
+
 Result<MoeTicket> FusedMoe::start(const MoeInput& input, uint32_t micro_batch) {
     AFD_TRY(check_input(input, micro_batch));
     MoeTicket ticket;
     ticket.input_ = input;
-    AFD_ASSIGN(ticket.ticket_, prepare_finalize_->prepare_async(input, micro_batch));
+    MoeInput dispatched = input;
+    if (shared_ != nullptr) dispatched.num_shared = 0;
+    ticket.shared_done_ = dispatched.num_shared == input.num_shared;
+    {
+        const ExclusiveStageTimer timer(profile_, MoeStage::kDispatch, MoeStage::kQuantise);
+        AFD_ASSIGN(ticket.ticket_, prepare_finalize_->prepare_async(dispatched, micro_batch));
+    }
     AFD_TRY(advance(ticket));
     return ticket;
 }
 
 Result<void> FusedMoe::advance(MoeTicket& ticket) {
-    if (ticket.experts_done_) return {};
-    if (!prepare_finalize_->capability().is_remote && !prepare_finalize_->ready(ticket.ticket_))
-        return {};
-    const Rows<Bf16> output = output_of(ticket);
-    if (!prepare_finalize_->capability().is_remote) AFD_TRY(run_experts(ticket, output));
-    AFD_TRY(prepare_finalize_->finalize_async(ticket.ticket_, {output}));
-    ticket.experts_done_ = true;
+    const bool is_remote = prepare_finalize_->capability().is_remote;
+    if (!ticket.experts_done_ && (is_remote || prepare_finalize_->ready(ticket.ticket_))) {
+        ExpertsOutput output{.rows = output_of(ticket)};
+        if (!is_remote) AFD_TRY(run_experts(ticket, output_of(ticket)));
+        if (!ticket.shared_done_) {
+            output.shared = rows_in(shared_rows_[ticket.micro_batch()]);
+            output.num_shared = ticket.input_.num_shared;
+        }
+        AFD_TRY(prepare_finalize_->finalize_async(ticket.ticket_, output));
+        ticket.experts_done_ = true;
+    }
+    if (!ticket.shared_done_) AFD_TRY(run_shared(ticket));
+    ticket.shared_done_ = true;
     return {};
 }
 
 bool FusedMoe::ready(const MoeTicket& ticket) const {
-    return ticket.experts_done_ && prepare_finalize_->finalized(ticket.ticket_);
+    return ticket.experts_done_ && ticket.shared_done_ &&
+           prepare_finalize_->finalized(ticket.ticket_);
+}
+
+Result<void> FusedMoe::wait(MoeTicket& ticket, std::chrono::microseconds timeout) {
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    while (true) {
+        AFD_TRY(advance(ticket));
+        if (ready(ticket)) return {};
+        if (std::chrono::steady_clock::now() >= deadline) break;
+        const StageTimer timer(profile_, MoeStage::kWait);
+        std::this_thread::yield();
+    }
+    return Error{Code::kDeadlineExceeded,
+                 "micro_batch " + std::to_string(ticket.micro_batch()) + " of layer " +
+                     std::to_string(ticket.input_.layer_id) + ": " +
+                     std::string(prepare_finalize_->capability().name) + " did not bring its " +
+                     (ticket.experts_done_ ? "results" : "rows") + " within " +
+                     std::to_string(timeout.count()) + " us"};
 }
 
 Result<void> FusedMoe::finish(MoeTicket&& ticket, Rows<Bf16> out) {
@@ -179,6 +274,7 @@ Result<void> FusedMoe::finish(MoeTicket&& ticket, Rows<Bf16> out) {
                          ": its rows have not arrived; finish() needs advance() to have run the "
                          "experts"};
     }
+    const StageTimer timer(profile_, MoeStage::kCombine);
     return prepare_finalize_->finalize(
         std::move(taken.ticket_),
         top_k_weight_and_reduce(
@@ -189,6 +285,7 @@ Result<void> FusedMoe::finish(MoeTicket&& ticket, Rows<Bf16> out) {
 Result<void> FusedMoe::apply(const MoeInput& input, Rows<Bf16> out) {
     MoeTicket ticket;
     AFD_ASSIGN(ticket, start(input, 0));
+    AFD_TRY(wait(ticket, std::chrono::microseconds(config_.wait_timeout_us)));
     return finish(std::move(ticket), out);
 }
 

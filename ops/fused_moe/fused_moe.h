@@ -8,7 +8,12 @@
 // layers of a model. All calls come from one thread; several tickets may be in flight.
 //
 //   start → do other work, ask ready() → finish
+//
+// With a shared stage (config.has_shared_stage) the layer's shared experts are a third part, run by
+// start() as soon as the rows are on their way, while the others' results are awaited. The same
+// bits: their rows are summed last either way.
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -36,16 +41,32 @@ class MoeTicket {
     Ticket ticket_;
     MoeInput input_;
     bool experts_done_ = false;
+    bool shared_done_ = false;
 };
 
 class FusedMoe {
   public:
-    // The parts and `parallel` outlive the object.
+    // The parts and `parallel` outlive the object. `shared` is the shared stage: any part that
+    // takes Standard activations, its local id j the layer's shared expert j.
     // Errors: those of check_composition(), first reason.
     static Result<FusedMoe> compose(PrepareFinalize& prepare_finalize,
                                     Experts& experts,
                                     const FusedMoeConfig& config,
-                                    Parallel& parallel);
+                                    Parallel& parallel,
+                                    Experts* shared = nullptr);
+
+    // The same where both parts are known at compile time: a pair that does not fit is not built.
+    template <HasCapability PrepareFinalizePart, HasCapability ExpertsPart>
+    requires(fits(PrepareFinalizePart::kCapability, ExpertsPart::kCapability)) static Result<
+        FusedMoe> compose_checked(PrepareFinalizePart& prepare_finalize,
+                                  ExpertsPart& experts,
+                                  const FusedMoeConfig& config,
+                                  Parallel& parallel) {
+        return compose(prepare_finalize, experts, config, parallel);
+    }
+
+    // Adds the time of every stage to `profile` from now on; null: no more.
+    void set_profile(StageProfile* profile);
 
     // Whether start() may be called for the micro-batch now. Never waits.
     bool slot_free(uint32_t micro_batch) { return prepare_finalize_->slot_free(micro_batch); }
@@ -63,10 +84,15 @@ class FusedMoe {
     // Whether finish() will return without waiting.
     bool ready(const MoeTicket& ticket) const;
 
+    // Advances the ticket until ready(), at most `timeout`. For tools and tests: it yields the
+    // processor between its looks; a worker sleeps on its doorbell instead.
+    // Errors: kDeadlineExceeded: which call of which part was not ready.
+    Result<void> wait(MoeTicket& ticket, std::chrono::microseconds timeout);
+
     // Combines into out [num_tokens, hidden] bf16 (no residual) and ends the ticket.
     Result<void> finish(MoeTicket&& ticket, Rows<Bf16> out);
 
-    // start, then finish.
+    // start, wait for config().wait_timeout_us, finish.
     Result<void> apply(const MoeInput& input, Rows<Bf16> out);
 
     const FusedMoeConfig& config() const { return config_; }
@@ -75,7 +101,8 @@ class FusedMoe {
     FusedMoe(PrepareFinalize& prepare_finalize,
              Experts& experts,
              const FusedMoeConfig& config,
-             Parallel& parallel);
+             Parallel& parallel,
+             Experts* shared);
 
     Result<void> check_input(const MoeInput& input, uint32_t micro_batch) const;
     Result<void> run_experts(const MoeTicket& ticket, Rows<Bf16> output);
@@ -85,16 +112,23 @@ class FusedMoe {
     Result<void> run_chunks(const GroupedActivations& grouped,
                             Rows<Bf16> output,
                             const ExpertsResources& resources);
+    Result<void> run_shared(MoeTicket& ticket);
+    Rows<Bf16> rows_in(const Workspace& workspace) const;
     Rows<Bf16> output_of(const MoeTicket& ticket) const;
 
     PrepareFinalize* prepare_finalize_;
     Experts* experts_;
+    Experts* shared_;
     FusedMoeConfig config_;
     Parallel* parallel_;
+    StageProfile* profile_ = nullptr;
     Workspace workspace13_;
     Workspace workspace2_;
     std::vector<Workspace> outputs_;         // [num_micro_batches]
     std::vector<ExpertGroup> chunk_groups_;  // [num_experts + num_shared]
+    std::vector<LocalExpert> shared_ids_;    // [max_num_tokens, num_shared]
+    std::vector<float> shared_weights_;      // The same, all 1.
+    std::vector<Workspace> shared_rows_;     // [num_micro_batches]
 };
 
 }  // namespace afd::ops

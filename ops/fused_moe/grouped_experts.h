@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// GroupedExperts: bf16 experts of this process over Standard or Grouped activations.
+// GroupedExperts: experts of this process over Standard or Grouped activations, with weights in any
+// format that ExpertTable holds.
 //
 // Standard: permute is a stable counting sort by expert, unpermute a scattered store of the down
 // projection. Grouped: the rows are sorted already and stay where they are.
@@ -12,18 +13,40 @@
 
 namespace afd::ops {
 
+// The three differ in the weights only.
+inline constexpr ExpertsCapability kGroupedBf16{
+    .name = "grouped_bf16",
+    .activation_formats = bit(ActivationFormat::kStandard) | bit(ActivationFormat::kGrouped),
+    .quantisations = bit(ExpertQuantisation::kNone),
+    .weight_and_reduce = WeightAndReduceKind::kDelegate,
+    .supports_chunking = true,
+};
+inline constexpr ExpertsCapability kGroupedInt8{
+    .name = "grouped_int8",
+    .activation_formats = kGroupedBf16.activation_formats,
+    .quantisations = bit(ExpertQuantisation::kInt8),
+    .weight_and_reduce = WeightAndReduceKind::kDelegate,
+    .takes_int8_rows = true,
+    .supports_chunking = true,
+};
+inline constexpr ExpertsCapability kGroupedInt4{
+    .name = "grouped_int4",
+    .activation_formats = kGroupedBf16.activation_formats,
+    .quantisations = bit(ExpertQuantisation::kInt4),
+    .weight_and_reduce = WeightAndReduceKind::kDelegate,
+    .supports_chunking = true,
+};
+
+// The format of a table's experts: int8 or int4 as soon as one of them is.
+ExpertQuantisation quantisation_of(const ExpertTable& experts);
+
 class GroupedExperts final : public Experts {
   public:
     // `experts` outlives the object. REQUIRES: its keys are a multiple of experts_per_layer.
     GroupedExperts(const ExpertTable& experts, size_t experts_per_layer);
 
-    static constexpr ExpertsCapability kCapability{
-        .name = "grouped_bf16",
-        .activation_formats = bit(ActivationFormat::kStandard) | bit(ActivationFormat::kGrouped),
-        .weight_and_reduce = WeightAndReduceKind::kDelegate,
-        .supports_chunking = true,
-    };
-    const ExpertsCapability& capability() const override { return kCapability; }
+    // The record of quantisation_of(experts).
+    const ExpertsCapability& capability() const override { return *capability_; }
 
     WorkspaceShapes workspace_shapes(const ActivationSizes& sizes) const override;
     Result<void> apply(const Activations& activations,
@@ -33,9 +56,11 @@ class GroupedExperts final : public Experts {
   private:
     Result<GroupedActivations> permute(const StandardActivations& standard,
                                        std::span<std::byte> workspace,
-                                       const int32_t** order) const;
+                                       const int32_t** order,
+                                       Parallel& parallel) const;
 
     const ExpertTable* experts_;
+    const ExpertsCapability* capability_;
     size_t experts_per_layer_;
 };
 

@@ -8,45 +8,45 @@
 
 #include <vector>
 
-#include "ops/fused_moe/prepare_finalize.h"
+#include "ops/fused_moe/dispatch_rows.h"
+#include "ops/fused_moe/in_process.h"
 
 namespace afd::ops {
 
-class LocalPrepareFinalize final : public PrepareFinalize {
+class LocalPrepareFinalize final : public InProcess {
   public:
-    // Room for config.num_micro_batches tickets of config.max_num_tokens tokens.
-    explicit LocalPrepareFinalize(const FusedMoeConfig& config);
+    // Room for config.num_micro_batches tickets of config.max_num_tokens tokens. `parallel`
+    // outlives the object.
+    LocalPrepareFinalize(const FusedMoeConfig& config, Parallel& parallel);
 
     static constexpr PrepareFinalizeCapability kCapability{
         .name = "local",
         .activation_format = ActivationFormat::kStandard,
+        .quantises_dispatch = true,
+        .adds_shared_rows = true,
         .reduces = bit(WeightAndReduceKind::kNoOp) | bit(WeightAndReduceKind::kContiguous),
+        .delegate = WeightAndReduceKind::kContiguous,
     };
     const PrepareFinalizeCapability& capability() const override { return kCapability; }
 
     Result<Ticket> prepare_async(const MoeInput& input, uint32_t slot) override;
-    bool ready(const Ticket& ticket) const override;
     Activations activations(const Ticket& ticket) const override;
-    Result<void> finalize_async(const Ticket& ticket, const ExpertsOutput& output) override;
-    bool finalized(const Ticket& ticket) const override;
     Result<void> finalize(Ticket&& ticket,
                           const TopKWeightAndReduce& reduce,
                           Rows<Bf16> out) override;
-    void cancel(uint32_t slot, uint64_t id) override;
 
   private:
-    struct Slot {
-        bool in_use = false;
-        bool has_output = false;
-        uint64_t id = 0;
-        MoeInput input;
-        ExpertsOutput output;
+    struct Rename {
+        explicit Rename(const FusedMoeConfig& config) : rows(config) {}
+
+        DispatchRows rows;
+        ActivationRows x;
         std::vector<LocalExpert> local_ids;  // [max_num_tokens, top_k + num_shared]
+        std::vector<float> weights;          // The same, 1 for a shared slot.
     };
 
-    FusedMoeConfig config_;
-    uint64_t next_id_ = 1;
-    std::vector<Slot> slots_;
+    Parallel& parallel_;
+    std::vector<Rename> slots_;
 };
 
 }  // namespace afd::ops

@@ -16,6 +16,7 @@
 
 #include "ops/fused_moe/activations.h"
 #include "ops/fused_moe/capability.h"
+#include "ops/fused_moe/stage_profile.h"
 #include "ops/fused_moe/top_k_weight_and_reduce.h"
 #include "ops/tensor_view.h"
 #include "proto/status.h"
@@ -90,6 +91,15 @@ class PrepareFinalize {
 
     // The ticket of `slot` ends without a result. Called by Ticket only.
     virtual void cancel(uint32_t slot, uint64_t id) = 0;
+
+    // Where the part adds the time of stages that only it can tell apart; null: nowhere.
+    void set_profile(StageProfile* profile) { profile_ = profile; }
+
+  protected:
+    StageProfile* profile() const { return profile_; }
+
+  private:
+    StageProfile* profile_ = nullptr;
 };
 
 }  // namespace afd::ops

@@ -4,14 +4,35 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
+#include <vector>
+
+#include "ops/reference/quantise.h"
 
 namespace afd::ops {
+namespace {
 
-ReferenceExperts::ReferenceExperts(std::vector<reference::ExpertWeights> weights,
+std::vector<Bf16> int8_row(const reference::Int8ExpertWeights& weights, const ActivationRows& x) {
+    if (x.is_int8()) {
+        return reference::expert_ffn(
+            {x.int8.values.data, x.int8.values.num_cols}, x.int8.row_scale[0], weights);
+    }
+    std::vector<int8_t> q(x.bf16.num_cols);
+    const float scale =
+        reference::quantise_row(DType::kBf16, x.bf16.data, nullptr, q.size(), q.data());
+    return reference::expert_ffn(q, scale, weights);
+}
+
+}  // namespace
+
+ReferenceExperts::ReferenceExperts(std::span<const reference::ExpertWeights> weights,
                                    size_t experts_per_layer,
                                    size_t hidden)
-    : weights_(std::move(weights)), experts_per_layer_(experts_per_layer), hidden_(hidden) {}
+    : weights_(weights), experts_per_layer_(experts_per_layer), hidden_(hidden) {}
+
+ReferenceExperts::ReferenceExperts(std::span<const reference::Int8ExpertWeights> weights,
+                                   size_t experts_per_layer,
+                                   size_t hidden)
+    : int8_weights_(weights), experts_per_layer_(experts_per_layer), hidden_(hidden) {}
 
 WorkspaceShapes ReferenceExperts::workspace_shapes(const ActivationSizes& sizes) const {
     switch (sizes.format) {
@@ -25,21 +46,27 @@ WorkspaceShapes ReferenceExperts::workspace_shapes(const ActivationSizes& sizes)
     return {};
 }
 
-Result<void> ReferenceExperts::run_row(size_t key, Rows<const Bf16> x, Bf16* out) const {
-    if (key >= weights_.size() || weights_[key].gate.num_rows == 0) {
+Result<void> ReferenceExperts::run_row(size_t key, const ActivationRows& x, Bf16* out) const {
+    const size_t num_keys = std::max(weights_.size(), int8_weights_.size());
+    const bool is_int8 = !int8_weights_.empty();
+    const bool has_expert = key < num_keys && (is_int8 ? int8_weights_[key].gate.num_outputs() > 0
+                                                       : weights_[key].gate.num_rows > 0);
+    if (!has_expert) {
         return Error{Code::kInvalidArgument,
                      "key " + std::to_string(key) + " has no expert; there are " +
-                         std::to_string(weights_.size()) + " keys, " +
-                         std::to_string(experts_per_layer_) + " of each layer"};
+                         std::to_string(num_keys) + " keys, " + std::to_string(experts_per_layer_) +
+                         " of each layer"};
     }
-    const std::vector<Bf16> row = reference::narrow(
-        reference::expert_ffn(reference::widen(x), weights_[key], reference::Rounding::kBf16));
+    const std::vector<Bf16> row =
+        is_int8 ? int8_row(int8_weights_[key], x)
+                : reference::narrow(reference::expert_ffn(
+                      reference::widen(x.bf16), weights_[key], reference::Rounding::kBf16));
     std::copy_n(row.data(), hidden_, out);
     return {};
 }
 
 Result<void> ReferenceExperts::apply(const StandardActivations& standard, Rows<Bf16> output) const {
-    for (size_t i = 0; i < standard.x.num_rows * standard.num_slots; ++i) {
+    for (size_t i = 0; i < standard.x.num_rows() * standard.num_slots; ++i) {
         const auto id = static_cast<int32_t>(standard.local_ids[i]);
         if (id < 0) continue;
         if (static_cast<size_t>(id) >= experts_per_layer_) {

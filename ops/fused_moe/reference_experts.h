@@ -3,7 +3,7 @@
 
 // ReferenceExperts: the same part in plain loops (ops/reference), for tests. Slow, allocates.
 
-#include <vector>
+#include <span>
 
 #include "ops/fused_moe/experts.h"
 #include "ops/reference/expert_ffn.h"
@@ -12,9 +12,12 @@ namespace afd::ops {
 
 class ReferenceExperts final : public Experts {
   public:
-    // weights[layer · experts_per_layer + local id]; the views' memory outlives the object. A view
-    // without rows: no such expert.
-    ReferenceExperts(std::vector<reference::ExpertWeights> weights,
+    // weights[layer · experts_per_layer + local id], which outlive the object. A view without rows:
+    // no such expert. int4 weights are given dequantised.
+    ReferenceExperts(std::span<const reference::ExpertWeights> weights,
+                     size_t experts_per_layer,
+                     size_t hidden);
+    ReferenceExperts(std::span<const reference::Int8ExpertWeights> weights,
                      size_t experts_per_layer,
                      size_t hidden);
 
@@ -22,7 +25,10 @@ class ReferenceExperts final : public Experts {
         .name = "reference",
         .activation_formats = bit(ActivationFormat::kStandard) | bit(ActivationFormat::kBatched) |
                               bit(ActivationFormat::kGrouped),
+        .quantisations = bit(ExpertQuantisation::kNone) | bit(ExpertQuantisation::kInt8) |
+                         bit(ExpertQuantisation::kInt4),
         .weight_and_reduce = WeightAndReduceKind::kDelegate,
+        .takes_int8_rows = true,
         .supports_chunking = true,
     };
     const ExpertsCapability& capability() const override { return kCapability; }
@@ -36,9 +42,10 @@ class ReferenceExperts final : public Experts {
     Result<void> apply(const StandardActivations& standard, Rows<Bf16> output) const;
     Result<void> apply(const BatchedActivations& batched, Rows<Bf16> output) const;
     Result<void> apply(const GroupedActivations& grouped, Rows<Bf16> output) const;
-    Result<void> run_row(size_t key, Rows<const Bf16> x, Bf16* out) const;
+    Result<void> run_row(size_t key, const ActivationRows& x, Bf16* out) const;
 
-    std::vector<reference::ExpertWeights> weights_;
+    std::span<const reference::ExpertWeights> weights_;
+    std::span<const reference::Int8ExpertWeights> int8_weights_;  // Instead.
     size_t experts_per_layer_;
     size_t hidden_;
 };

@@ -57,4 +57,25 @@ class StageTimer {
     Clock::time_point start_{};
 };
 
+// The same without the time that was added to `inner` meanwhile.
+class ExclusiveStageTimer {
+  public:
+    ExclusiveStageTimer(StageProfile* profile, MoeStage stage, MoeStage inner)
+        : profile_(profile), stage_(stage), inner_(inner), timer_(profile, stage) {
+        if (profile_ != nullptr) before_ = profile_->at(inner_);
+    }
+    ~ExclusiveStageTimer() {
+        if (profile_ != nullptr) profile_->at(stage_) -= profile_->at(inner_) - before_;
+    }
+    ExclusiveStageTimer(const ExclusiveStageTimer&) = delete;
+    ExclusiveStageTimer& operator=(const ExclusiveStageTimer&) = delete;
+
+  private:
+    StageProfile* profile_;
+    MoeStage stage_;
+    MoeStage inner_;
+    uint64_t before_ = 0;
+    StageTimer timer_;
+};
+
 }  // namespace afd::ops

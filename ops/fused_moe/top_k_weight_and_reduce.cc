@@ -18,7 +18,10 @@ CombineRequest request_for(const ExpertsOutput& output,
     CombineRequest request;
     request.num_tokens = input.num_tokens;
     request.top_k = input.top_k;
-    request.num_shared = input.num_shared;
+    const bool is_apart = output.num_shared > 0;
+    AFD_ASSERT(!is_apart || input.num_shared == 0, "%u slots shared twice", input.num_shared);
+    request.num_shared = is_apart ? output.num_shared : input.num_shared;
+    request.shared_rows = output.shared;
     request.topk_ids = input.topk_ids;
     request.num_experts = static_cast<int64_t>(num_experts);
     request.topk_weights = input.topk_weights;

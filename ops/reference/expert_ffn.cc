@@ -6,9 +6,24 @@
 #include <cmath>
 
 #include "ops/reference/linear.h"
+#include "ops/reference/quantise.h"
 #include "proto/check.h"
 
 namespace afd::ops::reference {
+namespace {
+
+std::vector<Bf16> int8_linear(std::span<const int8_t> x, float x_scale, const Int8Weight& weight) {
+    std::vector<Bf16> y;
+    for (size_t n = 0; n < weight.num_outputs(); ++n) {
+        int64_t sum = 0;
+        for (size_t k = 0; k < x.size(); ++k) sum += int64_t{x[k]} * weight.values.row(n)[k];
+        const float scaled = static_cast<float>(sum) * x_scale;
+        y.push_back(from_float(scaled * weight.scale[n]));
+    }
+    return y;
+}
+
+}  // namespace
 
 Matrix expert_ffn(const Matrix& x, const ExpertWeights& weights, Rounding rounding) {
     const Matrix gate = linear(x, weights.gate, rounding);
@@ -19,6 +34,22 @@ Matrix expert_ffn(const Matrix& x, const ExpertWeights& weights, Rounding roundi
         h.values[i] = round_point(silu * up.values[i], rounding);
     }
     return linear(h, weights.down, rounding);
+}
+
+std::vector<Bf16> expert_ffn(std::span<const int8_t> x,
+                             float x_scale,
+                             const Int8ExpertWeights& weights) {
+    const std::vector<Bf16> gate = int8_linear(x, x_scale, weights.gate);
+    const std::vector<Bf16> up = int8_linear(x, x_scale, weights.up);
+    std::vector<Bf16> h(gate.size());
+    for (size_t i = 0; i < h.size(); ++i) {
+        const double g = to_float(gate[i]);
+        const double silu = g / (1.0 + std::exp(-g));
+        h[i] = from_float(static_cast<float>(round_point(silu * to_float(up[i]), Rounding::kBf16)));
+    }
+    std::vector<int8_t> q(h.size());
+    const float scale = quantise_row(DType::kBf16, h.data(), nullptr, h.size(), q.data());
+    return int8_linear(q, scale, weights.down);
 }
 
 void combine(std::span<const double* const> rows,

@@ -122,7 +122,7 @@ ops::FusedMoeConfig moe_config(uint32_t num_micro_batches) {
 
 std::vector<uint16_t> local_result(const ops::ExpertTable& table, const Call& call) {
     ops::SerialParallel serial;
-    ops::LocalPrepareFinalize prepare_finalize(moe_config(1));
+    ops::LocalPrepareFinalize prepare_finalize(moe_config(1), serial);
     ops::GroupedExperts experts(table, kPerLayer);
     auto moe = ops::FusedMoe::compose(prepare_finalize, experts, moe_config(1), serial);
     EXPECT_TRUE(moe.ok()) << moe.error().message;
@@ -142,7 +142,7 @@ void run_session(schedule::LocalInstance& instance,
     const schedule::Geometry& geometry = instance.layout().geometry;
     const auto transport = instance.dispatch(session);
     WindowPrepareFinalize windows(*transport, geometry, placement, session);
-    ops::RemoteExperts remote(ops::GroupedExperts::kCapability);
+    ops::RemoteExperts remote(ops::kGroupedBf16);
     ops::SerialParallel serial;
     auto moe =
         ops::FusedMoe::compose(windows, remote, moe_config(geometry.num_micro_batches), serial);

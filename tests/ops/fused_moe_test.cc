@@ -105,7 +105,7 @@ struct Composition {
     FusedMoe moe;
 
     Composition(Experts& part, const FusedMoeConfig& wanted, Parallel& parallel)
-        : prepare_finalize(wanted),
+        : prepare_finalize(wanted, parallel),
           experts(part),
           moe(FusedMoe::compose(prepare_finalize, part, wanted, parallel).value()) {}
 
@@ -124,7 +124,8 @@ TEST_P(FusedMoeLocal, GroupedExpertsMatchReferenceExperts) {
     const Model model(GetParam());
     SerialParallel serial;
     GroupedExperts grouped(model.table, kPerLayer);
-    ReferenceExperts plain(model.reference_weights(), kPerLayer, kHidden);
+    const std::vector<reference::ExpertWeights> weights = model.reference_weights();
+    ReferenceExperts plain(weights, kPerLayer, kHidden);
     Composition fast(grouped, config(), serial);
     Composition slow(plain, config(), serial);
     for (const uint32_t layer_id : {0u, 1u}) {
@@ -282,7 +283,7 @@ class ScriptedPrepareFinalize final : public PrepareFinalize {
     bool ready(const Ticket&) const override { return rows_arrived; }
     Activations activations(const Ticket&) const override {
         if (capability_.is_remote) return RemoteActivations{};
-        return StandardActivations{.x = input_.x,
+        return StandardActivations{.x = {input_.x},
                                    .layer_id = input_.layer_id,
                                    .num_slots = input_.num_slots(),
                                    .local_ids = local_ids_.data()};
@@ -327,7 +328,7 @@ constexpr PrepareFinalizeCapability kScriptedRemote{
 TEST(FusedMoe, RemoteExpertsAreReadyWhenTheResultsAre) {
     SerialParallel serial;
     ScriptedPrepareFinalize scripted(kScriptedRemote);
-    RemoteExperts remote(GroupedExperts::kCapability);
+    RemoteExperts remote(kGroupedBf16);
     FusedMoe moe = FusedMoe::compose(scripted, remote, config(), serial).value();
     const Tokens tokens(3, 14);
     RandomMatrix out(3, kHidden, 1);
@@ -343,7 +344,7 @@ TEST(FusedMoe, RemoteExpertsAreReadyWhenTheResultsAre) {
 TEST(FusedMoe, DroppingATicketCancelsItOnceAndMovingItDoesNot) {
     SerialParallel serial;
     ScriptedPrepareFinalize scripted(kScriptedRemote);
-    RemoteExperts remote(GroupedExperts::kCapability);
+    RemoteExperts remote(kGroupedBf16);
     FusedMoe moe = FusedMoe::compose(scripted, remote, config(), serial).value();
     const Tokens tokens(3, 15);
     {
@@ -360,7 +361,8 @@ TEST(FusedMoe, AFailedFinalizeEndsTheTicketWithItsError) {
     SerialParallel serial;
     ScriptedPrepareFinalize scripted(kScriptedRemote);
     scripted.fails = true;
-    RemoteExperts remote(GroupedExperts::kCapability);
+    scripted.results_arrived = true;
+    RemoteExperts remote(kGroupedBf16);
     FusedMoe moe = FusedMoe::compose(scripted, remote, config(), serial).value();
     const Tokens tokens(3, 16);
     RandomMatrix out(3, kHidden, 1);
@@ -390,7 +392,13 @@ TEST(FusedMoe, LocalExpertsRunWhenTheirRowsArrive) {
     EXPECT_EQ(scripted.calls, (Calls{"prepare 0", "finalize_async", "finalize contiguous"}));
 
     scripted.rows_arrived = false;
-    const Result<void> early = moe.apply(tokens.input(0), out.mutable_rows());
+    MoeTicket unready = moe.start(tokens.input(0), 0).value();
+    const Result<void> late = moe.wait(unready, std::chrono::microseconds(50));
+    ASSERT_FALSE(late.ok());
+    EXPECT_EQ(late.error().code, Code::kDeadlineExceeded);
+    EXPECT_EQ(late.error().message,
+              "micro_batch 0 of layer 0: scripted did not bring its rows within 50 us");
+    const Result<void> early = moe.finish(std::move(unready), out.mutable_rows());
     ASSERT_FALSE(early.ok());
     EXPECT_EQ(early.error().message,
               "micro_batch 0 of layer 0: its rows have not arrived; finish() needs advance() to "
@@ -411,19 +419,19 @@ TEST(Capability, EveryIllegalCombinationIsRefusedWithItsReason) {
     EXPECT_EQ(reason(check(bad)), "num_shared is 5; allowed are 0 ... 4");
     bad = config();
     bad.activation = ExpertActivation::kGelu;
-    EXPECT_EQ(reason(check(GroupedExperts::kCapability, bad)),
+    EXPECT_EQ(reason(check(kGroupedBf16, bad)),
               "grouped_bf16 does not serve activation gelu; it serves silu");
     bad = config();
     bad.quantisation = ExpertQuantisation::kInt8;
-    EXPECT_EQ(reason(check(GroupedExperts::kCapability, bad)),
+    EXPECT_EQ(reason(check(kGroupedBf16, bad)),
               "grouped_bf16 does not serve quantisation int8; it serves none");
 
     PrepareFinalizeCapability windows = kScriptedRemote;
     windows.max_in_flight = 1;
     EXPECT_EQ(reason(check(windows, config())),
               "scripted holds 1 tickets in flight; num_micro_batches is 2");
-    const RemoteExperts remote(GroupedExperts::kCapability);
-    EXPECT_EQ(reason(check_pair(windows, GroupedExperts::kCapability)),
+    const RemoteExperts remote(kGroupedBf16);
+    EXPECT_EQ(reason(check_pair(windows, kGroupedBf16)),
               "scripted sends the rows to other processes, but grouped_bf16 runs in this one; "
               "compose it with RemoteExperts");
     EXPECT_EQ(reason(check_pair(LocalPrepareFinalize::kCapability, remote.capability())),
@@ -439,10 +447,10 @@ TEST(Capability, EveryIllegalCombinationIsRefusedWithItsReason) {
     EXPECT_EQ(reason(check(batched, config())),
               "batched is batched, so num_dispatchers and max_num_tokens_per_rank must be set; "
               "they are 1 and 0");
-    EXPECT_EQ(reason(check_pair(batched, GroupedExperts::kCapability)),
+    EXPECT_EQ(reason(check_pair(batched, kGroupedBf16)),
               "batched gives activations in format batched, but grouped_bf16 takes standard, "
               "grouped");
-    ExpertsCapability unusual = GroupedExperts::kCapability;
+    ExpertsCapability unusual = kGroupedBf16;
     unusual.weight_and_reduce = WeightAndReduceKind::kNaiveBatched;
     EXPECT_EQ(reason(check_pair(LocalPrepareFinalize::kCapability, unusual)),
               "local cannot execute the weight-and-reduce naive_batched that grouped_bf16 leaves "
@@ -470,8 +478,8 @@ TEST(Capability, EveryIllegalCombinationIsRefusedWithItsReason) {
 TEST(Capability, CompositionReportsTheFirstReason) {
     const Model model(NumericClass::kPortable);
     SerialParallel serial;
-    LocalPrepareFinalize local(config());
-    RemoteExperts remote(GroupedExperts::kCapability);
+    LocalPrepareFinalize local(config(), serial);
+    RemoteExperts remote(kGroupedBf16);
     const Result<FusedMoe> moe = FusedMoe::compose(local, remote, config(), serial);
     ASSERT_FALSE(moe.ok());
     EXPECT_EQ(moe.error().message,

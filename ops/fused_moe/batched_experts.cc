@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/fused_moe/batched_experts.h"
+
+#include <algorithm>
+
+#include "ops/workspace.h"
+#include "proto/check.h"
+
+namespace afd::ops {
+
+BatchedExperts::BatchedExperts(const ExpertTable& experts, size_t experts_per_layer)
+    : experts_(&experts), experts_per_layer_(experts_per_layer) {
+    AFD_ASSERT(experts_per_layer > 0 && experts.num_keys() % experts_per_layer == 0,
+               "%zu keys, %zu experts per layer",
+               experts.num_keys(),
+               experts_per_layer);
+}
+
+WorkspaceShapes BatchedExperts::workspace_shapes(const ActivationSizes& sizes) const {
+    // A token has a row with each of its experts at most.
+    const size_t num_rows = sizes.num_rows * std::min(sizes.num_slots, experts_per_layer_);
+    return {
+        .workspace13_bytes = workspace_bytes_of<ExpertGroup>(experts_per_layer_) +
+                             workspace_bytes_of<int32_t>(experts_per_layer_),
+        .workspace2_bytes = grouped_ffn_workspace_bytes(*experts_, num_rows, experts_per_layer_),
+        .output_rows = sizes.num_rows * experts_per_layer_};
+}
+
+Result<void> BatchedExperts::apply(const Activations& activations,
+                                   Rows<Bf16> output,
+                                   const ExpertsResources& resources) {
+    const auto& batched = std::get<BatchedActivations>(activations);
+    AFD_ASSERT(batched.num_local_experts <= experts_per_layer_,
+               "%zu local experts; a layer has %zu",
+               batched.num_local_experts,
+               experts_per_layer_);
+    WorkspaceCursor cursor(resources.workspace13);
+    auto* groups = cursor.take<ExpertGroup>(experts_per_layer_);
+    auto* first_rows = cursor.take<int32_t>(experts_per_layer_);
+    size_t num_groups = 0;
+    for (size_t expert = 0; expert < batched.num_local_experts; ++expert) {
+        const int32_t count = batched.expert_num_tokens[expert];
+        if (count == 0) continue;
+        first_rows[num_groups] = static_cast<int32_t>(expert * batched.max_num_tokens);
+        groups[num_groups++] = {
+            .key = static_cast<int64_t>(batched.layer_id * experts_per_layer_ + expert),
+            .count = count};
+    }
+    return grouped_ffn({.experts = experts_,
+                        .groups = {groups, num_groups},
+                        .x = batched.x.bf16,
+                        .y = output,
+                        .first_rows = first_rows,
+                        .profile = resources.profile},
+                       resources.workspace2,
+                       *resources.parallel);
+}
+
+}  // namespace afd::ops

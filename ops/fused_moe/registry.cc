@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/fused_moe/registry.h"
+
+#include <string>
+
+#include "ops/fused_moe/batched_experts.h"
+#include "ops/fused_moe/grouped_experts.h"
+#include "ops/fused_moe/local_batched_prepare_finalize.h"
+#include "ops/fused_moe/local_prepare_finalize.h"
+#include "ops/fused_moe/reference_experts.h"
+#include "ops/fused_moe/remote_capabilities.h"
+#include "ops/fused_moe/two_phase_prepare_finalize.h"
+
+namespace afd::ops {
+namespace {
+
+// Ranks of the two-phase part within one process.
+constexpr size_t kTwoPhaseRanks = 2;
+
+template <typename Part>
+std::unique_ptr<PrepareFinalize> make_local(const FusedMoeConfig& config, Parallel& parallel) {
+    return std::make_unique<Part>(config, parallel);
+}
+
+std::unique_ptr<PrepareFinalize> make_two_phase(const FusedMoeConfig& config, Parallel& parallel) {
+    return std::make_unique<TwoPhasePrepareFinalize>(config, kTwoPhaseRanks, parallel);
+}
+
+template <typename Part>
+std::unique_ptr<Experts> make_packed(const ExpertsSetup& setup) {
+    return std::make_unique<Part>(*setup.table, setup.experts_per_layer);
+}
+
+std::unique_ptr<Experts> make_reference(const ExpertsSetup& setup) {
+    if (!setup.int8_weights.empty()) {
+        return std::make_unique<ReferenceExperts>(
+            setup.int8_weights, setup.experts_per_layer, setup.hidden);
+    }
+    return std::make_unique<ReferenceExperts>(setup.weights, setup.experts_per_layer, setup.hidden);
+}
+
+constexpr PrepareFinalizeEntry kPrepareFinalizeParts[] = {
+    {&LocalPrepareFinalize::kCapability, make_local<LocalPrepareFinalize>},
+    {&LocalBatchedPrepareFinalize::kCapability, make_local<LocalBatchedPrepareFinalize>},
+    {&TwoPhasePrepareFinalize::kCapability, make_two_phase},
+    {&kAfdWindowCapability, nullptr},
+};
+
+constexpr ExpertsEntry kExpertsParts[] = {
+    {&ReferenceExperts::kCapability, make_reference},
+    {&kGroupedBf16, make_packed<GroupedExperts>},
+    {&kGroupedInt8, make_packed<GroupedExperts>},
+    {&kGroupedInt4, make_packed<GroupedExperts>},
+    {&BatchedExperts::kCapability, make_packed<BatchedExperts>},
+};
+
+template <typename Entry>
+Result<const Entry*> find(std::string_view kind,
+                          std::string_view name,
+                          std::span<const Entry> entries) {
+    std::string names;
+    for (const Entry& entry : entries) {
+        if (entry.capability->name == name) return &entry;
+        names += (names.empty() ? "" : ", ") + std::string(entry.capability->name);
+    }
+    return Error{Code::kNotFound,
+                 "no " + std::string(kind) + " part is called " + std::string(name) +
+                     "; there are " + names};
+}
+
+}  // namespace
+
+std::span<const PrepareFinalizeEntry> prepare_finalize_parts() {
+    return kPrepareFinalizeParts;
+}
+
+std::span<const ExpertsEntry> experts_parts() {
+    return kExpertsParts;
+}
+
+Result<const PrepareFinalizeEntry*> find_prepare_finalize(std::string_view name) {
+    return find("PrepareFinalize", name, prepare_finalize_parts());
+}
+
+Result<const ExpertsEntry*> find_experts(std::string_view name) {
+    return find("Experts", name, experts_parts());
+}
+
+Result<void> check_composition(const PrepareFinalizeEntry& prepare_finalize,
+                               const ExpertsEntry& experts,
+                               const FusedMoeConfig& config) {
+    PrepareFinalizeCapability dispatch = *prepare_finalize.capability;
+    if (dispatch.activation_format == ActivationFormat::kBatched) {
+        dispatch.max_num_tokens_per_rank = config.max_num_tokens;
+    }
+    ExpertsCapability part = *experts.capability;
+    part.is_remote = dispatch.is_remote;
+    return check_composition(dispatch, part, config);
+}
+
+}  // namespace afd::ops
