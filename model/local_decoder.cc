@@ -18,6 +18,8 @@ namespace {
 
 using ops::Bf16;
 
+static_assert(ops::fits(ops::LocalPrepareFinalize::kCapability, ops::kGroupedBf16));
+
 ops::FusedMoeConfig moe_config(const ModelConfig& config, uint32_t chunk_max) {
     ops::FusedMoeConfig moe;
     moe.hidden = config.hidden;

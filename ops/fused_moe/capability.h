@@ -100,7 +100,7 @@ constexpr WeightAndReduceKind weight_and_reduce_of(
                                                                        : experts.weight_and_reduce;
 }
 
-// Whether check_pair would find nothing, at compile time.
+// Whether check_pair finds nothing: a static_assert where both parts are known at compile time.
 constexpr bool fits(const PrepareFinalizeCapability& prepare_finalize,
                     const ExpertsCapability& experts) {
     return prepare_finalize.is_remote == experts.is_remote &&
@@ -108,10 +108,5 @@ constexpr bool fits(const PrepareFinalizeCapability& prepare_finalize,
            (experts.weight_and_reduce == WeightAndReduceKind::kDelegate ||
             (prepare_finalize.reduces & bit(experts.weight_and_reduce)) != 0);
 }
-
-template <typename Part>
-concept HasCapability = requires {
-    Part::kCapability;
-};
 
 }  // namespace afd::ops

@@ -55,16 +55,6 @@ class FusedMoe {
                                     Parallel& parallel,
                                     Experts* shared = nullptr);
 
-    // The same where both parts are known at compile time: a pair that does not fit is not built.
-    template <HasCapability PrepareFinalizePart, HasCapability ExpertsPart>
-    requires(fits(PrepareFinalizePart::kCapability, ExpertsPart::kCapability)) static Result<
-        FusedMoe> compose_checked(PrepareFinalizePart& prepare_finalize,
-                                  ExpertsPart& experts,
-                                  const FusedMoeConfig& config,
-                                  Parallel& parallel) {
-        return compose(prepare_finalize, experts, config, parallel);
-    }
-
     // Adds the time of every stage to `profile` from now on; null: no more.
     void set_profile(StageProfile* profile);
 

@@ -15,6 +15,7 @@ inline constexpr PrepareFinalizeCapability kAfdWindowCapability{
     .activation_format = ActivationFormat::kGrouped,
     .is_remote = true,
     .is_asynchronous = true,
+    .adds_shared_rows = true,
     .reduces = 0,
     .delegate = WeightAndReduceKind::kDelegate,
 };
