@@ -49,7 +49,8 @@ Result<MoeParts> make_local_parts(const WorkerSetup& setup, ops::Parallel& paral
                                    parallel));
     MoeParts parts;
     parts.experts = std::make_unique<ops::ExpertTable>(std::move(experts));
-    parts.prepare_finalize = std::make_unique<ops::LocalPrepareFinalize>(moe_config(setup), parallel);
+    parts.prepare_finalize =
+        std::make_unique<ops::LocalPrepareFinalize>(moe_config(setup), parallel);
     parts.expert_part = std::make_unique<ops::GroupedExperts>(*parts.experts, per_layer);
     return parts;
 }
@@ -119,9 +120,11 @@ Result<> serve(WorkerControl& control, uint32_t session) {
     } else {
         parts = make_window_parts(setup, *attached.transport, session);
     }
-    AFD_ASSIGN(ops::FusedMoe moe,
-               ops::FusedMoe::compose(
-                   *parts.prepare_finalize, *parts.expert_part, moe_config(setup), *threads));
+    ops::FusedMoeConfig config = moe_config(setup);
+    if (parts.experts != nullptr) config.quantisation = ops::quantisation_of(*parts.experts);
+    AFD_ASSIGN(
+        ops::FusedMoe moe,
+        ops::FusedMoe::compose(*parts.prepare_finalize, *parts.expert_part, config, *threads));
 
     AttentionLoop loop(
         {.session = session,

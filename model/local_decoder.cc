@@ -151,9 +151,9 @@ Result<LocalDecoder> LocalDecoder::load(const ModelFiles& files,
     AFD_ASSIGN(KvCache cache, KvCache::create(config, num_tokens_max));
     auto impl = std::make_unique<Impl>(
         std::move(block), std::move(ends), std::move(table), std::move(cache), chunk_max, parallel);
-    AFD_ASSIGN(impl->moe,
-               ops::FusedMoe::compose(
-                   impl->local, impl->experts, moe_config(config, chunk_max), parallel));
+    ops::FusedMoeConfig moe = moe_config(config, chunk_max);
+    moe.quantisation = ops::quantisation_of(impl->table);
+    AFD_ASSIGN(impl->moe, ops::FusedMoe::compose(impl->local, impl->experts, moe, parallel));
     impl->num_tokens_max = num_tokens_max;
     BlockAllocator allocator(impl->cache.num_blocks());
     AFD_ASSERT(allocator.reserve(num_tokens_max, impl->blocks), "%u tokens", num_tokens_max);

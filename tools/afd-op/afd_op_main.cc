@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string>
 
+#include "ops/fused_moe/feature_matrix.h"
 #include "ops/parallel.h"
 #include "tools/afd-op/describe.h"
 #include "tools/afd-op/registry.h"
@@ -79,6 +80,8 @@ int main(int argc, char** argv) {
         app.add_subcommand("describe", "Attributes, tensors and rules of an operator");
     describe_command->add_option("name", options.name)->required();
     describe_command->add_flag("--json", options.is_json, "As JSON");
+    CLI::App* matrix_command = app.add_subcommand(
+        "moe-matrix", "What the parts of the fused-MoE framework do together, as Markdown");
     CLI::App* run_command = app.add_subcommand("run", "Inputs from a file, outputs to a file");
     run_command->add_option("name", options.name)->required();
     run_command->add_option("--in", options.in_path, "Inputs, named as `describe` names them");
@@ -92,6 +95,10 @@ int main(int argc, char** argv) {
         "Exit codes: 0 ok, 1 a file cannot be read or written, 2 refused (the line says why)");
     CLI11_PARSE(app, argc, argv);
     if (list_command->parsed()) return list();
+    if (matrix_command->parsed()) {
+        std::fputs(ops::feature_matrix().c_str(), stdout);
+        return EXIT_SUCCESS;
+    }
     const Result<> done = describe_command->parsed() ? describe(options) : run(options);
     return done.ok() ? EXIT_SUCCESS : print_error(done.error());
 }
