@@ -26,13 +26,13 @@ DispatchLane::DispatchLane(DispatchTransport& transport,
 bool DispatchLane::may_store() {
     for (; num_taken_over_ < num_ranks_; ++num_taken_over_) {
         const int32_t left = transport_->descriptor_flag(num_taken_over_, micro_batch_);
-        if (transport_->acknowledged(num_taken_over_, micro_batch_, Order::kAcquire) != left) {
+        if (!carries_round(transport_->acknowledged(num_taken_over_, micro_batch_, Order::kAcquire),
+                           left)) {
             return false;
         }
     }
     for (; num_acknowledged_ < published_ranks_.size(); ++num_acknowledged_) {
-        const uint32_t rank = published_ranks_[num_acknowledged_];
-        if (transport_->acknowledged(rank, micro_batch_, Order::kAcquire) != round_) return false;
+        if (!acknowledged_by(published_ranks_[num_acknowledged_], Order::kAcquire)) return false;
     }
     return true;
 }
@@ -43,30 +43,49 @@ void DispatchLane::begin(int32_t layer_id) {
                micro_batch_,
                round_);
     for (const Slot& slot : slots_) {
-        ids_of(slot.rank)[slot.index] = kMaskedId;
+        const bool is_offered = slot.rank == kAnyRank;
+        const uint32_t end = is_offered ? num_ranks_ : slot.rank + 1;
+        for (uint32_t rank = is_offered ? 0 : slot.rank; rank < end; ++rank) {
+            ids_of(rank)[slot.index] = kMaskedId;
+        }
         is_used_[slot.index] = 0;
     }
     slots_.clear();
+    has_offers_ = false;
     std::fill(has_rows_.begin(), has_rows_.end(), uint8_t{0});
     layer_id_ = layer_id;
     is_storing_ = true;
     was_published_ = false;
 }
 
-void DispatchLane::use(ExpertReplica target, uint32_t token_idx, uint32_t k) {
-    AFD_ASSERT(is_storing_, "micro-batch %u: use() outside begin() ... publish()", micro_batch_);
+void DispatchLane::occupy(uint32_t token_idx, uint32_t k, uint32_t rank) {
+    AFD_ASSERT(is_storing_, "micro-batch %u: a slot outside begin() ... publish()", micro_batch_);
     const size_t index = size_t{token_idx} * selected_expert_num_ + k;
-    AFD_ASSERT(target.rank < num_ranks_ && k < selected_expert_num_ && index < slots_per_rank_ &&
-                   is_used_[index] == 0,
+    AFD_ASSERT((rank < num_ranks_ || rank == kAnyRank) && k < selected_expert_num_ &&
+                   index < slots_per_rank_ && is_used_[index] == 0,
                "rank %u, token %u, k %u of micro-batch %u is out of range or used twice",
-               target.rank,
+               rank,
                token_idx,
                k,
                micro_batch_);
     is_used_[index] = 1;
+    slots_.push_back({static_cast<uint32_t>(index), rank});
+}
+
+void DispatchLane::use(ExpertReplica target, uint32_t token_idx, uint32_t k) {
+    occupy(token_idx, k, target.rank);
     has_rows_[target.rank] = 1;
-    ids_of(target.rank)[index] = target.local_id;
-    slots_.push_back({static_cast<uint32_t>(index), target.rank});
+    ids_of(target.rank)[size_t{token_idx} * selected_expert_num_ + k] = target.local_id;
+}
+
+void DispatchLane::offer(uint32_t token_idx, uint32_t num_slots, std::span<const std::byte> row) {
+    for (uint32_t k = 0; k < num_slots; ++k) occupy(token_idx, k, kAnyRank);
+    has_offers_ = true;
+    for (uint32_t rank = 0; rank < num_ranks_; ++rank) {
+        has_rows_[rank] = 1;
+        ids_of(rank)[size_t{token_idx} * selected_expert_num_] = kOfferedId;
+        put_row(rank, token_idx, 0, row);
+    }
 }
 
 int32_t DispatchLane::publish(DispatchMode mode) {
@@ -92,7 +111,9 @@ RoundState DispatchLane::poll() {
     const int32_t* flags = transport_->result_flags(micro_batch_);
     for (; num_decided_ < slots_.size(); ++num_decided_) {
         const int32_t flag = observe(flags[slots_[num_decided_].index], Order::kAcquire);
-        if (!carries_round(flag, round_)) return RoundState::kPending;
+        if (!carries_round(flag, round_)) {
+            return is_refused() ? RoundState::kRefused : RoundState::kPending;
+        }
         was_refused_ = was_refused_ || flag != round_;
     }
     return was_refused_ ? RoundState::kRefused : RoundState::kReady;
@@ -101,12 +122,10 @@ RoundState DispatchLane::poll() {
 bool DispatchLane::acknowledged(Order order) const {
     for (uint32_t rank = num_taken_over_; rank < num_ranks_; ++rank) {
         const int32_t left = transport_->descriptor_flag(rank, micro_batch_);
-        if (transport_->acknowledged(rank, micro_batch_, order) != left) return false;
+        if (!carries_round(transport_->acknowledged(rank, micro_batch_, order), left)) return false;
     }
     for (size_t i = num_acknowledged_; i < published_ranks_.size(); ++i) {
-        if (transport_->acknowledged(published_ranks_[i], micro_batch_, order) != round_) {
-            return false;
-        }
+        if (!acknowledged_by(published_ranks_[i], order)) return false;
     }
     return true;
 }
@@ -120,28 +139,50 @@ std::optional<WaitInfo> DispatchLane::wait_info() const {
                         seen,
                         expected};
     };
-    const auto acknowledged_by = [this](uint32_t rank) {
+    const auto seen_of = [this](uint32_t rank) {
         return transport_->acknowledged(rank, micro_batch_, Order::kAcquire);
     };
     for (uint32_t rank = num_taken_over_; rank < num_ranks_; ++rank) {
         const int32_t left = transport_->descriptor_flag(rank, micro_batch_);
-        const int32_t seen = acknowledged_by(rank);
-        if (seen != left) return wait(WaitKind::kTakeover, rank, seen, left);
+        const int32_t seen = seen_of(rank);
+        if (!carries_round(seen, left)) return wait(WaitKind::kTakeover, rank, seen, left);
     }
     const int32_t* flags = transport_->result_flags(micro_batch_);
     for (size_t i = num_decided_; was_published_ && i < slots_.size(); ++i) {
         const int32_t seen = observe(flags[slots_[i].index], Order::kAcquire);
         if (!carries_round(seen, round_)) {
-            return wait(WaitKind::kResults, slots_[i].rank, seen, round_);
+            return wait(WaitKind::kResults, waits_for(slots_[i]), seen, round_);
         }
     }
     for (size_t i = num_acknowledged_; i < published_ranks_.size(); ++i) {
-        const int32_t seen = acknowledged_by(published_ranks_[i]);
-        if (seen != round_) {
-            return wait(WaitKind::kAcknowledged, published_ranks_[i], seen, round_);
+        const uint32_t rank = published_ranks_[i];
+        if (!acknowledged_by(rank, Order::kAcquire)) {
+            return wait(WaitKind::kAcknowledged, rank, seen_of(rank), round_);
         }
     }
     return std::nullopt;
+}
+
+bool DispatchLane::acknowledged_by(uint32_t rank, Order order) const {
+    return carries_round(transport_->acknowledged(rank, micro_batch_, order), round_);
+}
+
+// Whether a rank refused the tokens offered to it: it cannot know which result slots are its own.
+bool DispatchLane::is_refused() const {
+    return has_offers_ &&
+           std::any_of(published_ranks_.begin(), published_ranks_.end(), [this](uint32_t rank) {
+               return transport_->acknowledged(rank, micro_batch_, Order::kAcquire) ==
+                      refused_mark(round_);
+           });
+}
+
+// Who may still answer a slot: of an offered token the first rank that has not acknowledged.
+uint32_t DispatchLane::waits_for(const Slot& slot) const {
+    if (slot.rank != kAnyRank) return slot.rank;
+    for (const uint32_t rank : published_ranks_) {
+        if (!acknowledged_by(rank, Order::kAcquire)) return rank;
+    }
+    return published_ranks_.front();
 }
 
 std::span<int32_t> DispatchLane::ids_of(uint32_t rank) {

@@ -40,7 +40,7 @@ enum class RoundState {
     kIdle,     // No round was published yet.
     kPending,  // Some used slot does not carry the round yet.
     kReady,    // Every row may be read, until the next begin().
-    kRefused,  // Every slot is decided and at least one was refused (R11): no row may be read.
+    kRefused,  // A rank refused the round (R11): no row may be read.
 };
 
 class DispatchLane {
@@ -68,6 +68,12 @@ class DispatchLane {
         put_row(target.rank, token_idx, k, row);
     }
 
+    // router = ffn: offers the token to every rank at slot (token_idx, 0). The rank that holds the
+    // k-th expert of the token answers slot (token_idx, k), for each k < num_slots; which one that
+    // is, nobody here knows. Copies the row to each rank.
+    // REQUIRES: begin(); none of these slots is used yet.
+    void offer(uint32_t token_idx, uint32_t num_slots, std::span<const std::byte> row);
+
     // Publishes the round: ids of every slot (unused ones masked), layer, flag, doorbell.
     // Returns its number. REQUIRES: begin(), and every used row is put.
     int32_t publish(DispatchMode mode);
@@ -94,13 +100,20 @@ class DispatchLane {
     size_t num_slots() const { return slots_.size(); }
 
   private:
+    // Instead of a rank: the token was offered, any may answer.
+    static constexpr uint32_t kAnyRank = 0xffffffff;
+
     struct Slot {
         uint32_t index;  // token_idx * K1 + k
-        uint32_t rank;
+        uint32_t rank;   // Or kAnyRank.
     };
 
     std::span<int32_t> ids_of(uint32_t rank);
+    void occupy(uint32_t token_idx, uint32_t k, uint32_t rank);
     bool stands(int32_t round) const;
+    bool acknowledged_by(uint32_t rank, Order order) const;
+    bool is_refused() const;
+    uint32_t waits_for(const Slot& slot) const;
 
     DispatchTransport* transport_;
     uint32_t num_ranks_;
@@ -112,6 +125,7 @@ class DispatchLane {
     bool is_storing_ = false;
     bool was_published_ = false;
     bool was_refused_ = false;
+    bool has_offers_ = false;
     uint32_t num_taken_over_ = 0;  // Ranks whose predecessor rounds are acknowledged (R10).
     size_t num_acknowledged_ = 0;  // Prefix of published_ranks_ that acknowledged (R4).
     size_t num_decided_ = 0;       // Prefix of slots_ that carry the round.

@@ -24,6 +24,8 @@ inline constexpr uint64_t kWindowBytesMax = uint64_t{1} << 46;
 // What is written for a slot that a descriptor does not use. A reader treats every id outside
 // [0, number of local experts) as masked (R6).
 inline constexpr int32_t kMaskedId = 2147483647;
+// With router = ffn, in slot 0 of a token: its row is here, and the rank itself routes it.
+inline constexpr int32_t kOfferedId = 2147483646;
 
 struct Geometry {
     uint32_t num_sessions = 0;             // A: attention workers.

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "schedule/round.h"
+
 namespace afd::schedule {
 namespace {
 
@@ -21,10 +23,12 @@ ReadyScan::ReadyScan(ReturnTransport& transport,
                      const WindowLayout& layout,
                      const ExpertPlacement& placement,
                      uint32_t rank,
-                     ControlView control)
+                     ControlView control,
+                     RouterPlacement router)
     : transport_(&transport),
       placement_(&placement),
       rank_(rank),
+      takes_offers_(router == RouterPlacement::kFfn),
       num_sessions_(layout.geometry.num_sessions),
       num_micro_batches_(layout.geometry.num_micro_batches),
       selected_expert_num_(layout.geometry.selected_expert_num),
@@ -47,7 +51,7 @@ ReadyScan::ReadyScan(ReturnTransport& transport,
     context_->ffn.out_num = 0;
     for (uint32_t session = 0; session < num_sessions_; ++session) {
         for (uint32_t m = 0; m < num_micro_batches_; ++m) {
-            known_[lane(session, m)] = transport.acknowledged(session, m);
+            known_[lane(session, m)] = round_of(transport.acknowledged(session, m));
         }
     }
 }
@@ -74,14 +78,13 @@ bool ReadyScan::has_new(Order order) const {
 void ReadyScan::list(uint32_t session, uint32_t micro_batch, int32_t flag, uint64_t now_us) {
     if (flag < 0) {
         ++errors_.num_bad_flags;
-        acknowledge(session, micro_batch, flag);
+        acknowledge(session, micro_batch, flag, flag);
         return;
     }
     const int32_t layer_id = transport_->layer_id(session, micro_batch);
     if (layer_id < 0 || static_cast<uint32_t>(layer_id) >= placement_->num_layers()) {
         ++errors_.num_bad_layers;
-        refuse_slots(session, micro_batch, flag);
-        acknowledge(session, micro_batch, flag);
+        refuse_round(session, micro_batch, flag);
         return;
     }
     listed_[lane(session, micro_batch)] = kListed;
@@ -122,7 +125,7 @@ void ReadyScan::take(std::span<const ReadyDescriptor> descriptors) {
 void ReadyScan::acknowledge_taken() {
     context_->ffn.out_num = 0;
     for (const ReadyDescriptor& descriptor : taken_) {
-        acknowledge(descriptor.session, descriptor.micro_batch, descriptor.round);
+        acknowledge(descriptor.session, descriptor.micro_batch, descriptor.round, descriptor.round);
         round_of_session_[descriptor.session] = 0;
     }
     taken_.clear();
@@ -135,20 +138,22 @@ void ReadyScan::refuse(const ReadyDescriptor& descriptor) {
                "session %u, micro-batch %u is not listed or in work",
                refused.session,
                refused.micro_batch);
-    refuse_slots(refused.session, refused.micro_batch, refused.round);
-    acknowledge(refused.session, refused.micro_batch, refused.round);
+    refuse_round(refused.session, refused.micro_batch, refused.round);
     std::erase_if(ready_, [&](const ReadyDescriptor& other) {
         return lane(other.session, other.micro_batch) == refused_lane;
     });
 }
 
-// Marks every slot whose id could be this rank's. A slot with any other id is masked (R6) and may
-// belong to another rank.
-void ReadyScan::refuse_slots(uint32_t session, uint32_t micro_batch, int32_t round) {
+// Marks every slot whose id could be this rank's, and acknowledges. A slot with any other id is
+// masked (R6) and may belong to another rank. So may the slots of an offered token: then the
+// refusal stands in the acknowledgement.
+void ReadyScan::refuse_round(uint32_t session, uint32_t micro_batch, int32_t round) {
     const uint32_t num_local = placement_->num_local_experts_per_layer(rank_);
+    bool has_offers = false;
     transport_->copy_ids(session, micro_batch, scratch_ids_);
     for (size_t slot = 0; slot < slots_per_micro_batch_; ++slot) {
         const int32_t id = scratch_ids_[slot];
+        has_offers = has_offers || is_offer(slot, id);
         if (id < 0 || static_cast<uint32_t>(id) >= num_local) continue;
         transport_->put_refusal(session,
                                 micro_batch,
@@ -156,17 +161,21 @@ void ReadyScan::refuse_slots(uint32_t session, uint32_t micro_batch, int32_t rou
                                 static_cast<uint32_t>(slot % selected_expert_num_),
                                 round);
     }
+    acknowledge(session, micro_batch, round, has_offers ? refused_mark(round) : round);
 }
 
-void ReadyScan::acknowledge(uint32_t session, uint32_t micro_batch, int32_t round) {
-    transport_->acknowledge(session, micro_batch, round);
+void ReadyScan::acknowledge(uint32_t session, uint32_t micro_batch, int32_t round, int32_t word) {
+    transport_->acknowledge(session, micro_batch, word);
     known_[lane(session, micro_batch)] = round;
     listed_[lane(session, micro_batch)] = kNotListed;
 }
 
 void ReadyScan::mask_foreign_ids(int32_t layer_id, std::span<int32_t> ids) {
-    for (int32_t& id : ids) {
-        if (id == kMaskedId || placement_->holds(rank_, layer_id, id)) continue;
+    for (size_t slot = 0; slot < ids.size(); ++slot) {
+        int32_t& id = ids[slot];
+        if (id == kMaskedId || is_offer(slot, id) || placement_->holds(rank_, layer_id, id)) {
+            continue;
+        }
         ++errors_.num_bad_ids;
         id = kMaskedId;
     }

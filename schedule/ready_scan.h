@@ -30,6 +30,7 @@
 #include "schedule/control_view.h"
 #include "schedule/expert_placement.h"
 #include "schedule/ffn_scheduler.h"
+#include "schedule/router_placement.h"
 #include "schedule/transport.h"
 #include "schedule/window_layout.h"
 
@@ -44,12 +45,14 @@ struct ReadyScanErrors {
 
 class ReadyScan {
   public:
+    // With router kFfn the ids of a token's slot 0 may be kOfferedId, and take() leaves it.
     // REQUIRES: transport, placement and control outlive this; control is the rank's own.
     ReadyScan(ReturnTransport& transport,
               const WindowLayout& layout,
               const ExpertPlacement& placement,
               uint32_t rank,
-              ControlView control);
+              ControlView control,
+              RouterPlacement router = RouterPlacement::kAttention);
 
     // Everything that is ready and not taken, ascending by the order of first readiness. Valid
     // until the next call of scan, take or refuse.
@@ -65,6 +68,11 @@ class ReadyScan {
 
     // The pass in work: row i of the output buffers is taken()[i].
     std::span<const ReadyDescriptor> taken() const { return taken_; }
+
+    // The validated ids of taken()[i], [BS * K1].
+    std::span<const int32_t> ids(size_t i) const {
+        return expert_ids_.subspan(i * slots_per_micro_batch_, slots_per_micro_batch_);
+    }
 
     // Returns one finished row of the pass. REQUIRES: the descriptor of `session` is taken.
     void put_result(uint32_t session,
@@ -93,13 +101,18 @@ class ReadyScan {
         return flag != known_[lane] && flag != 0 && listed_[lane] == 0;
     }
     void list(uint32_t session, uint32_t micro_batch, int32_t flag, uint64_t now_us);
-    void refuse_slots(uint32_t session, uint32_t micro_batch, int32_t round);
-    void acknowledge(uint32_t session, uint32_t micro_batch, int32_t round);
+    bool is_offer(size_t slot, int32_t id) const {
+        return takes_offers_ && id == kOfferedId && slot % selected_expert_num_ == 0;
+    }
+    void refuse_round(uint32_t session, uint32_t micro_batch, int32_t round);
+    // `word` is what is published: the round, or its refusal.
+    void acknowledge(uint32_t session, uint32_t micro_batch, int32_t round, int32_t word);
     void mask_foreign_ids(int32_t layer_id, std::span<int32_t> ids);
 
     ReturnTransport* transport_;
     const ExpertPlacement* placement_;
     uint32_t rank_;
+    bool takes_offers_;
     uint32_t num_sessions_;
     uint32_t num_micro_batches_;
     uint32_t selected_expert_num_;

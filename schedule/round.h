@@ -5,7 +5,8 @@
 //
 // A descriptor's flag is 0 (never used) or a round number in [1, 2^31 - 1]; after the last comes
 // 1 again, so numbers are compared for equality only, never for order. A result flag is 0, the
-// round it belongs to, or minus that round: the FFN worker refused the descriptor (R11).
+// round it belongs to, or minus that round: the FFN worker refused the descriptor (R11). So is an
+// acknowledgement; minus the round, if the refusal could not be told in result flags.
 
 #include <cstdint>
 #include <limits>
@@ -19,14 +20,19 @@ constexpr int32_t next_round(int32_t round) {
     return round < 1 || round == kRoundMax ? 1 : round + 1;
 }
 
-// The mark that takes the place of a round in the result flags of a refused descriptor.
+// The mark that takes the place of a round where a refused descriptor's would stand.
 constexpr int32_t refused_mark(int32_t round) {
     return -round;
 }
 
-// Whether a standing flag, as a round or as a refusal, belongs to `round`.
-constexpr bool carries_round(int32_t flag, int32_t round) {
-    return flag == round || flag == refused_mark(round);
+// Whether a standing flag or acknowledgement, as a round or as a refusal, belongs to `round`.
+constexpr bool carries_round(int32_t word, int32_t round) {
+    return word == round || word == refused_mark(round);
+}
+
+// The round that a flag or acknowledgement belongs to.
+constexpr int32_t round_of(int32_t word) {
+    return word < 0 && word >= -kRoundMax ? -word : word;
 }
 
 // Chooses the number of a lane's next round: the first after `previous` that stands in no word of

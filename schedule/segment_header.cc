@@ -72,6 +72,7 @@ Result<SegmentHeader> make_segment_header(const Geometry& geometry,
     header.geometry = geometry;
     AFD_TRY(set_text("model identity", identity.model_identity, header.model_identity));
     AFD_TRY(set_text("numeric class", identity.numeric_class, header.numeric_class));
+    header.router = identity.router;
     return header;
 }
 
@@ -86,7 +87,10 @@ Result<> check(const SegmentHeader& found, const SegmentHeader& expected) {
     AFD_TRY(compare(found.geometry, expected.geometry));
     AFD_TRY(
         compare("model identity", text_of(found.model_identity), text_of(expected.model_identity)));
-    return compare("numeric class", text_of(found.numeric_class), text_of(expected.numeric_class));
+    AFD_TRY(
+        compare("numeric class", text_of(found.numeric_class), text_of(expected.numeric_class)));
+    return compare(
+        "router", static_cast<uint32_t>(found.router), static_cast<uint32_t>(expected.router));
 }
 
 }  // namespace afd::schedule

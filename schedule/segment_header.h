@@ -15,6 +15,7 @@
 
 #include "proto/status.h"
 #include "schedule/geometry.h"
+#include "schedule/router_placement.h"
 #include "schedule/window_layout.h"
 
 namespace afd::schedule {
@@ -22,7 +23,7 @@ namespace afd::schedule {
 // "AFDSEGM1" read as a little-endian number.
 inline constexpr uint64_t kSegmentMagic = 0x314d474553444641;
 // Raised with every change of docs/wire.md.
-inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kLayoutVersion = 2;
 
 enum class Role : uint32_t { kFfn = 1, kAttention = 2 };
 
@@ -35,6 +36,7 @@ struct InstanceIdentity {
     std::string model_identity;  // Hash of config, tensor index and sampled bytes; <= 127 bytes.
     // Instruction-set path, kernel revision, quantisation, window dtype; <= 127 bytes.
     std::string numeric_class;
+    RouterPlacement router = RouterPlacement::kAttention;
 };
 
 struct SegmentHeader {
@@ -47,7 +49,8 @@ struct SegmentHeader {
     Geometry geometry;
     std::array<char, 128> model_identity;  // Padded with NUL.
     std::array<char, 128> numeric_class;   // Padded with NUL.
-    std::array<uint8_t, 192> reserve;
+    RouterPlacement router;
+    std::array<uint8_t, 188> reserve;
 };
 static_assert(std::is_standard_layout_v<SegmentHeader>, "lives in shared memory");
 static_assert(std::is_trivially_copyable_v<SegmentHeader>, "copied once, then checked");
