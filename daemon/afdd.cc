@@ -45,6 +45,7 @@ control::Geometry instance_geometry(const Config& config, const CpuPlan& cpus) {
     geometry.set_num_micro_batches(num_micro_batches(config, cpus));
     geometry.set_micro_batch_size(static_cast<uint32_t>(config.micro_batch_size));
     geometry.set_num_ffn_workers(config.num_ffn_workers());
+    geometry.set_router(config.router);
     return geometry;
 }
 
@@ -120,7 +121,9 @@ Result<> Afdd::plan() {
     }
     AFD_ASSIGN(cpus_, plan_cpus(config_, allowed_cpus()));
     instance_id_ = draw_instance_id();
-    identity_ = make_identity(instance_id_, model_->identity(), numeric_class_);
+    AFD_ASSIGN(const schedule::RouterPlacement router,
+               schedule::parse_router_placement(config_.router));
+    identity_ = make_identity(instance_id_, model_->identity(), numeric_class_, router);
     segment_prefix_ = schedule::segment_prefix(config_.instance, instance_id_);
     return {};
 }

@@ -162,20 +162,17 @@ void AttentionLoop::run_attention(MicroBatch& micro_batch) {
     }
     parts_.attention->pre_ffn(
         layer, micro_batch.residual(), micro_batch.ffn_input(), workspace_, *parts_.parallel);
-    if (const BatchPiece* piece = micro_batch.find_poisoned()) {
-        mark_ending(*piece->sequence,
-                    Code::kInternal,
-                    "the router's scores are not finite: check the checkpoint's weights");
-    }
+    if (parts_.attention->is_routed(layer)) end_poisoned(micro_batch, micro_batch.topk_weights());
     micro_batch.stage = MicroBatch::Stage::kDispatch;
     parts_.metrics.add(Counter::kComputeUs, schedule::steady_now_us() - start_us);
 }
 
 void AttentionLoop::dispatch(MicroBatch& micro_batch) {
     end_wait(micro_batch);
-    auto ticket =
-        parts_.moe->start(micro_batch.moe_input(parts_.attention->num_shared(micro_batch.layer)),
-                          micro_batch.index());
+    const uint32_t layer = micro_batch.layer;
+    auto ticket = parts_.moe->start(micro_batch.moe_input(parts_.attention->num_shared(layer),
+                                                          parts_.attention->is_routed(layer)),
+                                    micro_batch.index());
     if (!ticket.ok()) {
         fail(micro_batch, ticket.error().code, ticket.error().message.c_str());
         return;
@@ -192,11 +189,22 @@ void AttentionLoop::combine(MicroBatch& micro_batch) {
         fail(micro_batch, finished.error().code, finished.error().message.c_str());
         return;
     }
+    if (!parts_.attention->is_routed(micro_batch.layer)) {
+        end_poisoned(micro_batch, parts_.windows->topk_weights(micro_batch.index()));
+    }
     model::add_residual(micro_batch.residual(), micro_batch.moe_out());
     ++micro_batch.layer;
     micro_batch.stage = micro_batch.layer == parts_.attention->config().num_layers
                             ? MicroBatch::Stage::kHead
                             : MicroBatch::Stage::kAttention;
+}
+
+void AttentionLoop::end_poisoned(const MicroBatch& micro_batch, const float* topk_weights) {
+    micro_batch.for_each_poisoned(topk_weights, [](const BatchPiece& piece) {
+        mark_ending(*piece.sequence,
+                    Code::kInternal,
+                    "the router's scores are not finite: check the checkpoint's weights");
+    });
 }
 
 void AttentionLoop::finish_step(MicroBatch& micro_batch) {

@@ -69,6 +69,7 @@ class AttentionLoop {
     void run_attention(MicroBatch& micro_batch);
     void dispatch(MicroBatch& micro_batch);
     void combine(MicroBatch& micro_batch);
+    static void end_poisoned(const MicroBatch& micro_batch, const float* topk_weights);
     void finish_step(MicroBatch& micro_batch);
     void end_finished_sequences();
     void end_sequence(Sequence& sequence);

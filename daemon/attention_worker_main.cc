@@ -26,7 +26,8 @@ ops::FusedMoeConfig moe_config(const WorkerSetup& setup) {
             .top_k = model.top_k,
             .num_shared = model.num_shared_slots(),
             .max_num_tokens = geometry.micro_batch_size,
-            .num_micro_batches = geometry.num_micro_batches};
+            .num_micro_batches = geometry.num_micro_batches,
+            .needs_routing = setup.router == schedule::RouterPlacement::kFfn};
 }
 
 // The experts of a worker that has them in its own process, or of one that sends tokens to the
@@ -60,7 +61,7 @@ MoeParts make_window_parts(const WorkerSetup& setup,
                            uint32_t session) {
     MoeParts parts;
     auto windows = std::make_unique<WindowPrepareFinalize>(
-        transport, setup.layout.geometry, setup.placement, session);
+        transport, setup.layout.geometry, setup.placement, session, setup.router);
     parts.windows = windows.get();
     parts.prepare_finalize = std::move(windows);
     parts.expert_part = std::make_unique<ops::RemoteExperts>(ops::kGroupedBf16);
@@ -109,7 +110,11 @@ Result<> serve(WorkerControl& control, uint32_t session) {
 
     const std::unique_ptr<ThreadPool> threads = make_thread_pool(welcome);
     AFD_ASSIGN(const model::AttentionBlock attention,
-               model::AttentionBlock::load(setup.files, setup.numeric_class));
+               model::AttentionBlock::load(setup.files,
+                                           setup.numeric_class,
+                                           setup.router == schedule::RouterPlacement::kFfn
+                                               ? model::RouterUse::kLeave
+                                               : model::RouterUse::kRoute));
     AFD_ASSIGN(const model::EmbeddingHead head,
                model::EmbeddingHead::load(setup.files, setup.numeric_class));
     AFD_ASSIGN(const model::KvCache cache,

@@ -118,6 +118,11 @@ Result<> check_together(const Config& config) {
                      "model is not set: name the model's directory with --model DIR, or try the "
                      "built-in demo with --demo"};
     }
+    if (config.colocated() && config.router == "ffn") {
+        return Error{Code::kInvalidArgument,
+                     "router = 'ffn': topology = 'colocated' has no FFN workers; leave router at "
+                     "'attention' or choose topology = 'disaggregated'"};
+    }
     if (config.restart_max_ms < config.restart_first_ms) {
         return Error{
             Code::kInvalidArgument,

@@ -2,7 +2,10 @@
 #include "daemon/ffn_loop.h"
 
 #include <algorithm>
+#include <cstring>
 
+#include "daemon/ffn_router.h"
+#include "daemon/window_batcher.h"
 #include "proto/check.h"
 
 namespace afd::daemon {
@@ -12,6 +15,32 @@ namespace {
 constexpr uint64_t kIdleTickUs = 1'000'000;
 // Rows that one thread returns at a time: enough to pay for handing them out.
 constexpr size_t kReturnRows = 32;
+
+size_t rows_max(const FfnLoop::Parts& parts) {
+    const schedule::Geometry& geometry = parts.layout->geometry;
+    return geometry.num_sessions * geometry.slots_per_micro_batch();
+}
+
+size_t num_keys(const FfnLoop::Parts& parts) {
+    return size_t{parts.placement->num_layers()} *
+           parts.placement->num_local_experts_per_layer(parts.transport->rank());
+}
+
+std::unique_ptr<Batcher> make_batcher(const FfnLoop::Parts& parts) {
+    if (parts.router == nullptr) {
+        return std::make_unique<WindowBatcher>(*parts.transport,
+                                               *parts.layout,
+                                               num_keys(parts),
+                                               parts.placement->num_layers(),
+                                               parts.hidden);
+    }
+    return std::make_unique<FfnRouter>(*parts.transport,
+                                       *parts.layout,
+                                       *parts.placement,
+                                       parts.transport->rank(),
+                                       *parts.router,
+                                       parts.hidden);
+}
 
 }  // namespace
 
@@ -25,42 +54,17 @@ FfnLoop::FfnLoop(const Parts& parts,
             *parts.layout,
             *parts.placement,
             parts.transport->rank(),
-            parts.transport->own_control()),
-      scheduler_(scheduler) {
-    const schedule::WindowLayout& layout = *parts_.layout;
-    const schedule::Geometry& geometry = layout.geometry;
-    const size_t hidden = parts_.hidden;
-    const size_t num_keys = parts_.placement->num_layers() *
-                            parts_.placement->num_local_experts_per_layer(parts_.transport->rank());
-    const size_t rows_max = geometry.num_sessions * geometry.slots_per_micro_batch();
-    gathered_.resize(rows_max * hidden);
-    results_.resize(rows_max * hidden);
-    group_list_.resize(num_keys * 2);
-    session_ids_.resize(rows_max);
-    micro_batch_ids_.resize(rows_max);
-    token_ids_.resize(rows_max);
-    expert_offsets_.resize(rows_max);
-
-    batching_.attributes = {.expert_num = static_cast<int64_t>(num_keys),
-                            .max_out_shape = {geometry.num_sessions,
-                                              geometry.micro_batch_size,
-                                              geometry.selected_expert_num,
-                                              static_cast<int64_t>(hidden)},
-                            .token_dtype = ops::TokenDtype::kBf16,
-                            .need_schedule = 0,
-                            .layer_num = parts_.placement->num_layers()};
-    batching_.context = &parts_.transport->own_control().context();
-    batching_.window = {parts_.transport->own_window(), layout.ffn_window.total_bytes};
-    batching_.control = {parts_.transport->own_control().base(), layout.ffn_control.total_bytes};
-    batch_.y = std::as_writable_bytes(std::span(gathered_));
-    batch_.group_list = group_list_;
-    batch_.session_ids = session_ids_;
-    batch_.micro_batch_ids = micro_batch_ids_;
-    batch_.token_ids = token_ids_;
-    batch_.expert_offsets = expert_offsets_;
-    batching_workspace_.reserve(ops::ffn_worker_batching_workspace_bytes(batching_.attributes));
+            parts.transport->own_control(),
+            parts.router == nullptr ? schedule::RouterPlacement::kAttention
+                                    : schedule::RouterPlacement::kFfn),
+      scheduler_(scheduler),
+      batcher_(make_batcher(parts)),
+      batch_(rows_max(parts), num_keys(parts), parts.hidden),
+      results_(rows_max(parts) * parts.hidden) {
+    if (parts_.router != nullptr) batch_.weights.resize(rows_max(parts));
+    returned_.resize(parts_.parallel->num_threads() * row_bytes());
     const ops::WorkspaceShapes shapes = parts_.experts->workspace_shapes(
-        {.format = ops::ActivationFormat::kGrouped, .num_rows = rows_max});
+        {.format = ops::ActivationFormat::kGrouped, .num_rows = rows_max(parts)});
     workspace13_.reserve(shapes.workspace13_bytes);
     workspace2_.reserve(shapes.workspace2_bytes);
 }
@@ -87,15 +91,14 @@ void FfnLoop::execute(std::span<const schedule::ReadyDescriptor> descriptors) {
     heartbeat_.set_computing();
     const uint64_t start_us = schedule::steady_now_us();
     scan_.take(descriptors);
-    gather_rows();
+    batcher_->gather(scan_, batch_, *parts_.parallel);
     run_experts();
     return_rows();
     scan_.acknowledge_taken();
 
-    const auto num_rows = static_cast<uint64_t>(batch_.actual_token_num);
     const schedule::ReadyScanErrors& errors = scan_.errors();
-    parts_.metrics.add(Counter::kTokens, num_rows);
-    parts_.metrics.add(Counter::kRows, num_rows);
+    parts_.metrics.add(Counter::kTokens, batch_.num_rows);
+    parts_.metrics.add(Counter::kRows, batch_.num_rows);
     parts_.metrics.add(Counter::kRounds, descriptors.size());
     parts_.metrics.add(Counter::kSteps, 1);
     parts_.metrics.set(Counter::kRefused,
@@ -103,40 +106,40 @@ void FfnLoop::execute(std::span<const schedule::ReadyDescriptor> descriptors) {
     parts_.metrics.add(Counter::kComputeUs, schedule::steady_now_us() - start_us);
 }
 
-void FfnLoop::gather_rows() {
-    const auto gathered =
-        ops::ffn_worker_batching(batching_, batch_, batching_workspace_.bytes(), *parts_.parallel);
-    // ReadyScan wrote the scheduler's buffers from validated copies: an error is a bug of ours.
-    AFD_ASSERT(gathered.ok(), "%s", gathered.error().message.c_str());
-}
-
 void FfnLoop::run_experts() {
-    const auto num_rows = static_cast<size_t>(batch_.actual_token_num);
-    const size_t hidden = parts_.hidden;
-    const auto* groups = reinterpret_cast<const ops::ExpertGroup*>(group_list_.data());
     const auto computed = parts_.experts->apply(
         ops::GroupedActivations{
-            .x = {ops::make_rows<const ops::Bf16>(gathered_.data(), num_rows, hidden)},
-            .groups = {groups, static_cast<size_t>(batch_.num_groups)}},
-        ops::make_rows(results_.data(), num_rows, hidden),
+            .x = {ops::make_rows<const ops::Bf16>(batch_.x.data(), batch_.num_rows, parts_.hidden)},
+            .groups = std::span(batch_.groups).first(batch_.num_groups)},
+        ops::make_rows(results_.data(), batch_.num_rows, parts_.hidden),
         {workspace13_.bytes(), workspace2_.bytes(), parts_.parallel});
     // Ids that this rank does not hold were masked: an error is a bug of ours.
     AFD_ASSERT(computed.ok(), "%s", computed.error().message.c_str());
 }
 
 void FfnLoop::return_rows() {
-    const auto num_rows = static_cast<size_t>(batch_.actual_token_num);
-    const size_t hidden = parts_.hidden;
-    parts_.parallel->run((num_rows + kReturnRows - 1) / kReturnRows, [&](size_t task, unsigned) {
+    const size_t num_rows = batch_.num_rows;
+    const size_t num_tasks = (num_rows + kReturnRows - 1) / kReturnRows;
+    parts_.parallel->run(num_tasks, [&](size_t task, unsigned thread) {
         const size_t end = std::min(num_rows, (task + 1) * kReturnRows);
         for (size_t i = task * kReturnRows; i < end; ++i) {
-            scan_.put_result(static_cast<uint32_t>(session_ids_[i]),
-                             static_cast<uint32_t>(micro_batch_ids_[i]),
-                             static_cast<uint32_t>(token_ids_[i]),
-                             static_cast<uint32_t>(expert_offsets_[i]),
-                             std::as_bytes(std::span(&results_[i * hidden], hidden)));
+            scan_.put_result(static_cast<uint32_t>(batch_.session_ids[i]),
+                             static_cast<uint32_t>(batch_.micro_batch_ids[i]),
+                             static_cast<uint32_t>(batch_.token_ids[i]),
+                             static_cast<uint32_t>(batch_.expert_offsets[i]),
+                             returned_row(i, thread));
         }
     });
+}
+
+// Row i as it goes into the window: its values, and with router = ffn its weight behind them.
+std::span<const std::byte> FfnLoop::returned_row(size_t i, unsigned thread) {
+    const auto values = std::as_bytes(std::span(&results_[i * parts_.hidden], parts_.hidden));
+    if (batch_.weights.empty()) return values;
+    const auto row = std::span(returned_).subspan(thread * row_bytes(), row_bytes());
+    std::memcpy(row.data(), values.data(), values.size());
+    std::memcpy(row.data() + values.size(), &batch_.weights[i], sizeof(float));
+    return row;
 }
 
 void FfnLoop::wait_for_sessions() {

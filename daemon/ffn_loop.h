@@ -6,6 +6,9 @@
 //
 //   scan -> decide -> take -> FfnWorkerBatching -> Experts -> results -> acknowledge
 //
+// With router = ffn the gate and MoeInitRoutingV3 stand where FfnWorkerBatching does, and every
+// result row carries its routing weight behind its values (daemon/expert_batch.h).
+//
 // The Experts are a part of the fused-MoE framework (ops/fused_moe): this loop is its driver on the
 // side where the rows arrive, in the format kGrouped.
 //
@@ -14,11 +17,13 @@
 // What sessions write is validated by ReadyScan; bad bytes cost only their descriptor.
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "daemon/expert_batch.h"
 #include "daemon/metrics.h"
 #include "daemon/worker_port.h"
-#include "ops/ffn_worker_batching.h"
+#include "model/router.h"
 #include "ops/fused_moe/experts.h"
 #include "ops/parallel.h"
 #include "ops/workspace.h"
@@ -39,6 +44,7 @@ class FfnLoop {
         // Key = layer_id * num_local_experts_per_layer(rank) + local id. REQUIRES: takes kGrouped.
         ops::Experts* experts = nullptr;
         size_t hidden = 0;
+        const model::Router* router = nullptr;  // router = ffn; null: the sessions route.
         ops::Parallel* parallel = nullptr;
         WorkerPort* port = nullptr;
         MetricsWriter metrics;
@@ -55,9 +61,10 @@ class FfnLoop {
   private:
     bool is_shut_down();
     void execute(std::span<const schedule::ReadyDescriptor> descriptors);
-    void gather_rows();
     void run_experts();
     void return_rows();
+    std::span<const std::byte> returned_row(size_t i, unsigned thread);
+    size_t row_bytes() const { return parts_.hidden * sizeof(ops::Bf16) + sizeof(float); }
     void wait_for_sessions();
 
     Parts parts_;
@@ -66,16 +73,10 @@ class FfnLoop {
     schedule::ReadyScan scan_;
     schedule::FfnScheduler scheduler_;
 
-    ops::FfnWorkerBatchingRequest batching_;
-    ops::FfnWorkerBatchingOutput batch_;
-    std::vector<ops::Bf16> gathered_;   // [A * BS * K1, hidden], sorted by expert
-    std::vector<ops::Bf16> results_;    // [A * BS * K1, hidden], in the same order
-    std::vector<int64_t> group_list_;   // [expert_num, 2]
-    std::vector<int32_t> session_ids_;  // [A * BS * K1], and the next three
-    std::vector<int32_t> micro_batch_ids_;
-    std::vector<int32_t> token_ids_;
-    std::vector<int32_t> expert_offsets_;
-    ops::Workspace batching_workspace_;
+    std::unique_ptr<Batcher> batcher_;
+    ExpertBatch batch_;
+    std::vector<ops::Bf16> results_;   // [A * BS * K1, hidden], in the order of the batch
+    std::vector<std::byte> returned_;  // A row for each thread, as it goes into the window.
     ops::Workspace workspace13_;
     ops::Workspace workspace2_;
 };

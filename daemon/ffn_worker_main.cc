@@ -44,6 +44,10 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
     const std::unique_ptr<ThreadPool> threads = make_thread_pool(welcome);
     AFD_ASSIGN(const ops::ExpertTable table, load_shard(setup, rank, *threads));
     ops::GroupedExperts experts(table, setup.placement.num_local_experts_per_layer(rank));
+    model::Router router;
+    if (setup.router == schedule::RouterPlacement::kFfn) {
+        AFD_ASSIGN(router, model::Router::load(setup.files, setup.numeric_class));
+    }
     AFD_ASSIGN(const schedule::FfnPolicy policy, schedule::parse_ffn_policy(welcome.ffn_policy()));
     // With more data threads than cores a wait for further sessions gains nothing: they come while
     // this thread waits for a core.
@@ -53,6 +57,7 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
                   .placement = &setup.placement,
                   .experts = &experts,
                   .hidden = table.hidden(),
+                  .router = router.empty() ? nullptr : &router,
                   .parallel = threads.get(),
                   .port = &control.port(),
                   .metrics = setup.metrics()},

@@ -4,20 +4,28 @@
 #include <algorithm>
 
 namespace afd::daemon {
+namespace {
+
+uint32_t row_bytes(uint64_t content_bytes) {
+    return static_cast<uint32_t>(schedule::round_up(content_bytes, schedule::kTokenAlignBytes));
+}
+
+}  // namespace
 
 Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
                                          const control::Geometry& instance) {
-    constexpr uint32_t kBf16Bytes = 2;
-    const auto row_bytes = static_cast<uint32_t>(
-        schedule::round_up(uint64_t{model.hidden} * kBf16Bytes, schedule::kTokenAlignBytes));
+    AFD_ASSIGN(const schedule::RouterPlacement router,
+               schedule::parse_router_placement(instance.router()));
+    const uint64_t value_bytes = uint64_t{model.hidden} * sizeof(ops::Bf16);
+    const bool has_weight = router == schedule::RouterPlacement::kFfn;
     schedule::Geometry geometry;
     geometry.num_sessions = instance.num_sessions();
     geometry.num_micro_batches = instance.num_micro_batches();
     geometry.micro_batch_size = instance.micro_batch_size();
     geometry.selected_expert_num = std::max(1U, model.top_k + model.num_shared_slots());
     geometry.num_experts = std::max(1U, model.num_experts + model.num_shared_slots());
-    geometry.attn_to_ffn_token_bytes = row_bytes;
-    geometry.ffn_to_attn_token_bytes = row_bytes;
+    geometry.attn_to_ffn_token_bytes = row_bytes(value_bytes);
+    geometry.ffn_to_attn_token_bytes = row_bytes(value_bytes + (has_weight ? sizeof(float) : 0));
     geometry.num_ffn_workers = instance.num_ffn_workers();
     AFD_TRY(schedule::validate(geometry));
     return geometry;
@@ -25,12 +33,14 @@ Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
 
 schedule::InstanceIdentity make_identity(uint64_t instance_id,
                                          const std::string& model_identity,
-                                         ops::NumericClass numeric_class) {
+                                         ops::NumericClass numeric_class,
+                                         schedule::RouterPlacement router) {
     schedule::InstanceIdentity identity;
     identity.instance_id = instance_id;
     identity.model_identity = model_identity;
     identity.numeric_class = std::string(ops::name_of(numeric_class)) + "/r" +
                              std::to_string(ops::kKernelRevision) + "/bf16";
+    identity.router = router;
     return identity;
 }
 

@@ -17,9 +17,10 @@
 
 namespace afd::daemon {
 
-// A row in either window is `hidden` bf16 values, rounded up to whole 512 bytes. K1 is top_k and
+// A row in either window is `hidden` bf16 values, rounded up to whole 512 bytes; with router = ffn
+// a row of an attention window also holds its routing weight. K1 is top_k and
 // one slot for the shared experts; a model without MoE layers has the slot of its dense MLP.
-// Errors: kInvalidArgument (schedule::validate).
+// Errors: kInvalidArgument (schedule::validate; an unknown router).
 Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
                                          const control::Geometry& instance);
 
@@ -27,6 +28,7 @@ Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
 // and the type of a window row, as "avx2/r1/bf16".
 schedule::InstanceIdentity make_identity(uint64_t instance_id,
                                          const std::string& model_identity,
-                                         ops::NumericClass numeric_class);
+                                         ops::NumericClass numeric_class,
+                                         schedule::RouterPlacement router);
 
 }  // namespace afd::daemon

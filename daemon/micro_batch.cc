@@ -69,24 +69,14 @@ model::FfnInput MicroBatch::ffn_input() {
             .routing = {topk_ids_.data(), topk_weights_.data()}};
 }
 
-ops::MoeInput MicroBatch::moe_input(uint32_t num_shared) const {
+ops::MoeInput MicroBatch::moe_input(uint32_t num_shared, bool is_routed) const {
     return {.x = ops::make_rows(ffn_rows_.data(), num_rows_, hidden_),
             .layer_id = layer,
             .num_tokens = num_rows_,
             .top_k = top_k_,
             .num_shared = num_shared,
-            .topk_ids = topk_ids_.data(),
-            .topk_weights = topk_weights_.data()};
-}
-
-const BatchPiece* MicroBatch::find_poisoned() const {
-    uint32_t row = 0;
-    for (const BatchPiece& piece : pieces_) {
-        for (uint32_t i = 0; i < piece.num_rows; ++i, ++row) {
-            if (model::is_poisoned(&topk_weights_[size_t{row} * top_k_])) return &piece;
-        }
-    }
-    return nullptr;
+            .topk_ids = is_routed ? topk_ids_.data() : nullptr,
+            .topk_weights = is_routed ? topk_weights_.data() : nullptr};
 }
 
 }  // namespace afd::daemon

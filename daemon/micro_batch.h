@@ -50,11 +50,16 @@ class MicroBatch {
     ops::AttentionBatch attention_batch() const;
     // Where the router writes.
     model::FfnInput ffn_input();
-    // What goes to the experts. `num_shared` of the layer.
-    ops::MoeInput moe_input(uint32_t num_shared) const;
+    // What goes to the experts. `num_shared` of the layer; `is_routed`: ffn_input() has the
+    // routing.
+    ops::MoeInput moe_input(uint32_t num_shared, bool is_routed) const;
 
-    // The first piece with a row whose router scores were not finite, or null.
-    const BatchPiece* find_poisoned() const;
+    // As the router wrote them, [num_rows, top_k].
+    const float* topk_weights() const { return topk_weights_.data(); }
+    // Calls ends(piece) for each piece with a row whose router scores were not finite.
+    // Shape: topk_weights [num_rows, top_k].
+    template <typename Ends>
+    void for_each_poisoned(const float* topk_weights, const Ends& ends) const;
 
     Stage stage = Stage::kIdle;
     uint32_t layer = 0;
@@ -78,5 +83,18 @@ class MicroBatch {
     std::vector<int32_t> topk_ids_;             // [BS, top_k]
     std::vector<float> topk_weights_;           // [BS, top_k]
 };
+
+template <typename Ends>
+void MicroBatch::for_each_poisoned(const float* topk_weights, const Ends& ends) const {
+    uint32_t first = 0;
+    for (const BatchPiece& piece : pieces_) {
+        bool is_poisoned = false;
+        for (uint32_t row = first; row < first + piece.num_rows; ++row) {
+            is_poisoned |= model::is_poisoned(&topk_weights[size_t{row} * top_k_]);
+        }
+        if (is_poisoned) ends(piece);
+        first += piece.num_rows;
+    }
+}
 
 }  // namespace afd::daemon

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "ops/combine.h"
 #include "ops/fused_moe/remote_capabilities.h"
 
@@ -11,50 +13,79 @@ namespace afd::daemon {
 WindowPrepareFinalize::WindowPrepareFinalize(schedule::DispatchTransport& transport,
                                              const schedule::Geometry& geometry,
                                              const schedule::ExpertPlacement& placement,
-                                             uint32_t session)
+                                             uint32_t session,
+                                             schedule::RouterPlacement router)
     : geometry_(geometry),
       placement_(placement),
       session_(session),
-      capability_(ops::kAfdWindowCapability),
+      capability_(router == schedule::RouterPlacement::kFfn ? ops::kAfdWindowFfnRouterCapability
+                                                            : ops::kAfdWindowCapability),
       rounds_(geometry.num_micro_batches) {
     capability_.max_in_flight = geometry.num_micro_batches;
     lanes_.reserve(geometry.num_micro_batches);
     for (uint32_t m = 0; m < geometry.num_micro_batches; ++m) {
         lanes_.emplace_back(transport, geometry, m);
     }
+    if (!capability_.routes) return;
+    for (Round& round : rounds_) round.topk_weights.resize(geometry.slots_per_micro_batch());
 }
 
 Result<ops::Ticket> WindowPrepareFinalize::prepare_async(const ops::MoeInput& input,
                                                          uint32_t slot) {
     schedule::DispatchLane& lane = lanes_[slot];
     const uint32_t num_experts = placement_.num_experts(input.layer_id) - input.num_shared;
-    for (size_t i = 0; i < size_t{input.num_tokens} * input.top_k; ++i) {
-        if (input.topk_ids[i] >= static_cast<int32_t>(num_experts)) {
-            return Error{Code::kInternal,
-                         fmt::format("layer {}: expert {} was chosen, the layer has {}",
-                                     input.layer_id,
-                                     input.topk_ids[i],
-                                     num_experts)};
-        }
-    }
-
+    const bool is_routed = input.topk_ids != nullptr;
+    if (is_routed) AFD_TRY(check_ids(input, num_experts));
     lane.begin(static_cast<int32_t>(input.layer_id));
     for (uint32_t token = 0; token < input.num_tokens; ++token) {
-        const std::span row = std::as_bytes(std::span(input.x.row(token), input.x.num_cols));
-        for (uint32_t k = 0; k < input.num_slots(); ++k) {
-            const int32_t id = k < input.top_k
-                                   ? input.topk_ids[size_t{token} * input.top_k + k]
-                                   : static_cast<int32_t>(num_experts + k - input.top_k);
-            if (id < 0) continue;
-            lane.put(placement_.choose(input.layer_id, static_cast<uint32_t>(id), session_),
-                     token,
-                     k,
-                     row);
+        if (is_routed) {
+            put_token(lane, input, token, num_experts);
+        } else {
+            offer_token(lane, input, token, num_experts);
         }
     }
-    const int32_t round = lane.publish(schedule::DispatchMode::kAsync);
-    rounds_[slot] = {input, {}, num_experts};
-    return ops::Ticket(this, slot, static_cast<uint64_t>(round));
+    const int32_t published = lane.publish(schedule::DispatchMode::kAsync);
+    rounds_[slot].input = input;
+    rounds_[slot].output = {};
+    rounds_[slot].num_experts = num_experts;
+    return ops::Ticket(this, slot, static_cast<uint64_t>(published));
+}
+
+Result<> WindowPrepareFinalize::check_ids(const ops::MoeInput& input, uint32_t num_experts) {
+    for (size_t i = 0; i < size_t{input.num_tokens} * input.top_k; ++i) {
+        if (input.topk_ids[i] < static_cast<int32_t>(num_experts)) continue;
+        return Error{Code::kInternal,
+                     fmt::format("layer {}: expert {} was chosen, the layer has {}",
+                                 input.layer_id,
+                                 input.topk_ids[i],
+                                 num_experts)};
+    }
+    return {};
+}
+
+// A row for each slot, to the rank that holds its expert.
+void WindowPrepareFinalize::put_token(schedule::DispatchLane& lane,
+                                      const ops::MoeInput& input,
+                                      uint32_t token,
+                                      uint32_t num_experts) {
+    for (uint32_t k = 0; k < input.num_slots(); ++k) {
+        const int32_t id = k < input.top_k ? input.topk_ids[size_t{token} * input.top_k + k]
+                                           : static_cast<int32_t>(num_experts + k - input.top_k);
+        if (id < 0) continue;
+        lane.put(
+            rank_of(input.layer_id, static_cast<uint32_t>(id)), token, k, row_of(input, token));
+    }
+}
+
+// One row to each rank. Who computes the shared experts is still decided here.
+void WindowPrepareFinalize::offer_token(schedule::DispatchLane& lane,
+                                        const ops::MoeInput& input,
+                                        uint32_t token,
+                                        uint32_t num_experts) {
+    lane.offer(token, input.top_k, row_of(input, token));
+    for (uint32_t j = 0; j < input.num_shared; ++j) {
+        lane.use(rank_of(input.layer_id, num_experts + j), token, input.top_k + j);
+    }
 }
 
 bool WindowPrepareFinalize::finalized(const ops::Ticket& ticket) const {
@@ -71,7 +102,7 @@ Result<void> WindowPrepareFinalize::finalize(ops::Ticket&& ticket,
     const uint32_t slot = ticket.slot();
     ticket.release();
     schedule::DispatchLane& lane = lanes_[slot];
-    const Round& round = rounds_[slot];
+    Round& round = rounds_[slot];
     const schedule::RoundState state = lane.poll();
     if (state == schedule::RoundState::kRefused) {
         return Error{Code::kUnavailable,
@@ -88,13 +119,15 @@ Result<void> WindowPrepareFinalize::finalize(ops::Ticket&& ticket,
                                  slot,
                                  lane.round())};
     }
+    const bool is_routed = round.input.topk_ids != nullptr;
+    if (!is_routed) read_weights(lane, round);
     const size_t row_bytes = geometry_.ffn_to_attn_token_bytes;
     ops::combine({.num_tokens = round.input.num_tokens,
                   .top_k = round.input.top_k,
                   .num_shared = round.input.num_shared + round.output.num_shared,
                   .topk_ids = round.input.topk_ids,
                   .num_experts = round.num_experts,
-                  .topk_weights = round.input.topk_weights,
+                  .topk_weights = is_routed ? round.input.topk_weights : round.topk_weights.data(),
                   .rows = lane.row(0, 0).data(),
                   .token_stride_bytes = row_bytes * geometry_.selected_expert_num,
                   .slot_stride_bytes = row_bytes,
@@ -102,6 +135,18 @@ Result<void> WindowPrepareFinalize::finalize(ops::Ticket&& ticket,
                   .shared_rows = round.output.shared,
                   .out = out});
     return {};
+}
+
+// The weight of a slot stands behind the values of its row.
+void WindowPrepareFinalize::read_weights(const schedule::DispatchLane& lane, Round& round) {
+    const size_t value_bytes = round.input.x.num_cols * sizeof(ops::Bf16);
+    for (uint32_t token = 0; token < round.input.num_tokens; ++token) {
+        for (uint32_t k = 0; k < round.input.top_k; ++k) {
+            std::memcpy(&round.topk_weights[size_t{token} * round.input.top_k + k],
+                        lane.row(token, k).data() + value_bytes,
+                        sizeof(float));
+        }
+    }
 }
 
 void WindowPrepareFinalize::cancel(uint32_t slot, uint64_t) {

@@ -9,6 +9,10 @@
 // back into this session's own window; finalize() weights and sums them in the order of
 // ops/combine.h. The protocol's rules live in schedule/dispatch_lane.h.
 //
+// With router = ffn an MoE layer's input comes without topk_ids: every rank is offered every token
+// once, at slot k = 0, and routes it itself. Any rank may answer any of the top_k slots, so the
+// round waits for all of them; each row brings its routing weight behind its values.
+//
 // One slot per micro-batch. Data thread only. Nothing allocates after construction.
 
 #include <optional>
@@ -18,6 +22,7 @@
 #include "schedule/dispatch_lane.h"
 #include "schedule/expert_placement.h"
 #include "schedule/geometry.h"
+#include "schedule/router_placement.h"
 
 namespace afd::daemon {
 
@@ -27,7 +32,8 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     WindowPrepareFinalize(schedule::DispatchTransport& transport,
                           const schedule::Geometry& geometry,
                           const schedule::ExpertPlacement& placement,
-                          uint32_t session);
+                          uint32_t session,
+                          schedule::RouterPlacement router = schedule::RouterPlacement::kAttention);
 
     const ops::PrepareFinalizeCapability& capability() const override { return capability_; }
 
@@ -61,6 +67,10 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
         return lanes_[slot].acknowledged(order);
     }
 
+    // [num_tokens, top_k] of the slot's last finalize(), if its input came without topk_ids: the
+    // weights that the rows brought.
+    const float* topk_weights(uint32_t slot) const { return rounds_[slot].topk_weights.data(); }
+
     // For whom the slot waits now (R7); nothing if for nobody.
     std::optional<schedule::WaitInfo> wait_info(uint32_t slot) const {
         return lanes_[slot].wait_info();
@@ -69,9 +79,28 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
   private:
     struct Round {
         ops::MoeInput input;
-        ops::ExpertsOutput output;  // Of the shared stage, if there is one.
-        uint32_t num_experts = 0;   // Routed experts of the layer: ids outside mask.
+        ops::ExpertsOutput output;        // Of the shared stage, if there is one.
+        uint32_t num_experts = 0;         // Routed experts of the layer: ids outside mask.
+        std::vector<float> topk_weights;  // [BS, K1]; router = ffn.
     };
+
+    static Result<> check_ids(const ops::MoeInput& input, uint32_t num_experts);
+    void put_token(schedule::DispatchLane& lane,
+                   const ops::MoeInput& input,
+                   uint32_t token,
+                   uint32_t num_experts);
+    void offer_token(schedule::DispatchLane& lane,
+                     const ops::MoeInput& input,
+                     uint32_t token,
+                     uint32_t num_experts);
+    static void read_weights(const schedule::DispatchLane& lane, Round& round);
+
+    schedule::ExpertReplica rank_of(uint32_t layer_id, uint32_t expert) const {
+        return placement_.choose(layer_id, expert, session_);
+    }
+    static std::span<const std::byte> row_of(const ops::MoeInput& input, uint32_t token) {
+        return std::as_bytes(std::span(input.x.row(token), input.x.num_cols));
+    }
 
     const schedule::Geometry geometry_;
     const schedule::ExpertPlacement& placement_;

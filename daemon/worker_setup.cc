@@ -51,6 +51,8 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
     }
     AFD_ASSIGN(const schedule::Geometry geometry,
                make_geometry(files.config(), welcome.geometry()));
+    AFD_ASSIGN(const schedule::RouterPlacement router,
+               schedule::parse_router_placement(welcome.geometry().router()));
     AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
     AFD_ASSIGN(schedule::ExpertPlacement placement,
                schedule::ExpertPlacement::round_robin(layer_experts(files.config()),
@@ -64,7 +66,8 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
     schedule::AttachConfig attach{
         .prefix = welcome.segment_prefix(),
         .layout = layout,
-        .identity = make_identity(welcome.instance_id(), welcome.model_identity(), numeric_class),
+        .identity =
+            make_identity(welcome.instance_id(), welcome.model_identity(), numeric_class, router),
         .own_doorbell = control.own_doorbell_fd(),
         .peer_doorbells = {control.peer_doorbell_fds().begin(), control.peer_doorbell_fds().end()}};
     return WorkerSetup{.files = std::move(files),
@@ -73,6 +76,7 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
                        .attach = std::move(attach),
                        .placement = std::move(placement),
                        .metrics_segment = std::move(metrics),
+                       .router = router,
                        .is_colocated = geometry.num_ffn_workers == 0};
 }
 

@@ -15,6 +15,7 @@
 #include "ops/numeric_class.h"
 #include "schedule/adaptive_wait.h"
 #include "schedule/expert_placement.h"
+#include "schedule/router_placement.h"
 #include "schedule/segment.h"
 #include "schedule/shm_transport.h"
 #include "schedule/window_layout.h"
@@ -28,6 +29,7 @@ struct WorkerSetup {
     schedule::AttachConfig attach;
     schedule::ExpertPlacement placement;
     schedule::Segment metrics_segment;
+    schedule::RouterPlacement router = schedule::RouterPlacement::kAttention;
     bool is_colocated = false;
 
     // Errors: of the model's files; kFailedPrecondition when the model or the machine is not the

@@ -102,7 +102,8 @@ class ReturnTransport {
     // Marks a slot as refused for this round, without a row (R11). Left alone as above.
     virtual void put_refusal(
         uint32_t session, uint32_t micro_batch, uint32_t token_idx, uint32_t k, int32_t round) = 0;
-    // Acknowledges a round (seq_cst), then rings the session's doorbell if it is armed.
+    // Acknowledges a round (seq_cst), then rings the session's doorbell if it is armed. `round`
+    // may be a refused_mark() (round.h), which belongs to its round like the number itself.
     // REQUIRES: every result of the round is put and no row of it is read any more.
     virtual void acknowledge(uint32_t session, uint32_t micro_batch, int32_t round) = 0;
 

@@ -95,9 +95,10 @@ std::string status_text(const Status& status) {
                                    status.pid(),
                                    duration_text(status.uptime_ms()),
                                    or_dash(status.version()));
-    text += fmt::format("model     {}   {}   {}   context {}\n",
+    text += fmt::format("model     {}   {}   router {}   {}   context {}\n",
                         or_dash(status.model()),
                         or_dash(status.topology()),
+                        or_dash(status.router()),
                         or_dash(status.numeric_class()),
                         status.context_length());
     text += fmt::format("requests  {} running   {} queued   {} finished   {} failed\n",
@@ -122,6 +123,7 @@ std::string status_json(const Status& status) {
     object["version"] = status.version();
     object["model"] = status.model();
     object["topology"] = status.topology();
+    object["router"] = status.router();
     object["numeric_class"] = status.numeric_class();
     object["context_length"] = status.context_length();
     object["vocab_size"] = status.vocab_size();

@@ -113,6 +113,7 @@ Json server_json(const Status& status) {
     server["instance"] = status.instance();
     server["model"] = status.model();
     server["topology"] = status.topology();
+    server["router"] = status.router();
     server["numeric_class"] = status.numeric_class();
     server["context_length"] = status.context_length();
     server["workers"] = Json::array();

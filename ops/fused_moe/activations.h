@@ -32,9 +32,10 @@ struct MoeInput {
     uint32_t layer_id = 0;
     uint32_t num_tokens = 0;
     uint32_t top_k = 0;
-    uint32_t num_shared = 0;              // Appended slots top_k + j of every token, weight 1.
-    const int32_t* topk_ids = nullptr;    // [num_tokens, top_k] logical; -1 masks a slot.
-    const float* topk_weights = nullptr;  // [num_tokens, top_k]
+    uint32_t num_shared = 0;  // Appended slots top_k + j of every token, weight 1.
+    // [num_tokens, top_k] logical, -1 masks a slot; null: not routed yet (needs_routing).
+    const int32_t* topk_ids = nullptr;
+    const float* topk_weights = nullptr;  // [num_tokens, top_k]; null with topk_ids.
 
     uint32_t num_slots() const { return top_k + num_shared; }
 };

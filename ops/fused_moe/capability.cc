@@ -115,6 +115,10 @@ Result<void> check(const PrepareFinalizeCapability& capability, const FusedMoeCo
                           " tickets in flight; num_micro_batches is " +
                           std::to_string(config.num_micro_batches));
     }
+    if (config.needs_routing && !capability.routes) {
+        return refuse(capability.name,
+                      "takes rows that are routed already; needs_routing must be false");
+    }
     const bool is_batched = capability.activation_format == ActivationFormat::kBatched;
     const size_t tokens_max = capability.max_num_tokens_per_rank;
     if (is_batched && (tokens_max == 0 || capability.num_dispatchers == 0)) {

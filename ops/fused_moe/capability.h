@@ -53,6 +53,7 @@ struct FusedMoeConfig {
     uint64_t wait_timeout_us = 10'000'000;  // Of FusedMoe::apply, for other processes.
     ExpertActivation activation = ExpertActivation::kSilu;
     ExpertQuantisation quantisation = ExpertQuantisation::kNone;  // Of the experts' weights.
+    bool needs_routing = false;  // Inputs may come without topk_ids: dispatch has them routed.
 };
 
 struct PrepareFinalizeCapability {
@@ -62,6 +63,7 @@ struct PrepareFinalizeCapability {
     bool is_asynchronous = false;     // prepare_async returns before the rows arrived.
     bool quantises_dispatch = false;  // Can send rows as int8.
     bool adds_shared_rows = false;    // finalize adds the rows of a shared stage.
+    bool routes = false;              // Takes inputs without topk_ids: who gets the rows routes.
     IdDtype topk_indices_dtype = IdDtype::kInt32;
     uint32_t reduces = bit(WeightAndReduceKind::kContiguous);  // Set of bit(WeightAndReduceKind).
     // What finalize executes for experts that delegate; kDelegate: a combine of its own.

@@ -113,6 +113,10 @@ Result<void> FusedMoe::check_input(const MoeInput& input, uint32_t micro_batch) 
     AFD_TRY(check_limit("num_tokens", input.num_tokens, config_.max_num_tokens));
     AFD_TRY(check_limit("top_k", input.top_k, config_.top_k));
     AFD_TRY(check_limit("num_shared", input.num_shared, config_.num_shared));
+    if (input.topk_ids == nullptr && input.num_tokens > 0 && !config_.needs_routing) {
+        return Error{Code::kInvalidArgument,
+                     "topk_ids is not given; this layer was composed for rows that are routed"};
+    }
     AFD_ASSERT(input.x.num_rows >= input.num_tokens && input.x.num_cols == config_.hidden,
                "x [%zu, %zu] for %u tokens of %zu",
                input.x.num_rows,

@@ -20,4 +20,12 @@ inline constexpr PrepareFinalizeCapability kAfdWindowCapability{
     .delegate = WeightAndReduceKind::kDelegate,
 };
 
+// The same part when FFN workers route what they get (router = ffn).
+inline constexpr PrepareFinalizeCapability kAfdWindowFfnRouterCapability = [] {
+    PrepareFinalizeCapability capability = kAfdWindowCapability;
+    capability.name = "afd_window_ffn_router";
+    capability.routes = true;
+    return capability;
+}();
+
 }  // namespace afd::ops

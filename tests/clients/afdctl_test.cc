@@ -41,6 +41,7 @@ Status example_status() {
     status.set_instance("default");
     status.set_model("/models/demo");
     status.set_topology("disaggregated");
+    status.set_router("ffn");
     status.set_state("ready");
     status.set_uptime_ms(192'000);
     status.set_pid(4100);
@@ -199,7 +200,7 @@ TEST(Afdctl, StatusIsATable) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(result.out,
               "instance  default   ready   pid 4100   up 3m 12s   version 0.1.0\n"
-              "model     /models/demo   disaggregated   avx2   context 512\n"
+              "model     /models/demo   disaggregated   router ffn   avx2   context 512\n"
               "requests  2 running   3 queued   120 finished   1 failed\n"
               "tokens    8123   412.0/s\n"
               "\n"

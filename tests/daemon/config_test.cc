@@ -127,6 +127,16 @@ TEST(Config, ContradictingTimesAreRefused) {
     EXPECT_THAT(error_of(sources), HasSubstr("must be at least restart_first_ms = 9000"));
 }
 
+TEST(Config, ARouterInFfnWorkersNeedsFfnWorkers) {
+    ConfigSources sources = with_model();
+    sources.flags["router"] = "ffn";
+    EXPECT_EQ(resolve_config(sources).value().config.router, "ffn");
+    sources.flags["topology"] = "colocated";
+    EXPECT_EQ(error_of(sources),
+              "router = 'ffn': topology = 'colocated' has no FFN workers; leave router at "
+              "'attention' or choose topology = 'disaggregated'");
+}
+
 TEST(Config, NamedFileThatIsMissingIsAnErrorAndADefaultOneIsNot) {
     ConfigSources sources = with_model();
     sources.default_files = {"/nonexistent/afd.toml"};

@@ -2,13 +2,15 @@
 """Serves a model with the real daemon and records what it answered, for compare_logprobs.py.
 
     serve.py --bin DIR --model DIR --jsonl FILE [--requests 12] [--seed 1]
+             [--router attention|ffn] [--same-as FILE]
 
 Starts afdd of --bin (two attention workers, two FFN workers), sends requests of random token ids
 through afdctl, several at a time, and writes one JSON line for each: ids and log probabilities of
 prompt and output. Half of them are sampled with a seed, so that the outputs are not only the
 model's first choice.
 
-Exits 0 when every request was answered and the daemon ended with 0.
+Exits 0 when every request was answered and the daemon ended with 0. With --same-as FILE, what an
+earlier run recorded, the answers must also be the same, to the last digit of every probability.
 """
 import argparse
 import concurrent.futures
@@ -28,7 +30,8 @@ START_SECONDS = 60
 class Daemon:
     """A running afdd of its own instance and runtime directory."""
 
-    def __init__(self, bin_dir: pathlib.Path, model: pathlib.Path, runtime: str) -> None:
+    def __init__(self, bin_dir: pathlib.Path, model: pathlib.Path, router: str,
+                 runtime: str) -> None:
         self.bin = bin_dir
         self.environment = {**os.environ, "XDG_RUNTIME_DIR": runtime}
         self.instance = f"golden{os.getpid()}"
@@ -36,7 +39,7 @@ class Daemon:
         self.process = subprocess.Popen(
             [bin_dir / "afdd", "--instance", self.instance, "--model", model,
              "--attention-workers", "2", "--ffn-workers", "2", "--micro-batches", "2",
-             "--micro-batch-size", "32"],
+             "--micro-batch-size", "32", "--router", router],
             env=self.environment, stderr=self.log, stdout=self.log)
 
     def ctl(self, *arguments: str) -> dict:
@@ -85,10 +88,12 @@ def main() -> int:
     parser.add_argument("--jsonl", type=pathlib.Path, required=True)
     parser.add_argument("--requests", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--router", choices=("attention", "ffn"), default="attention")
+    parser.add_argument("--same-as", type=pathlib.Path)
     arguments = parser.parse_args()
     vocabulary = json.loads((arguments.model / "config.json").read_text())["vocab_size"]
     with tempfile.TemporaryDirectory(prefix="afd-golden-") as runtime:
-        daemon = Daemon(arguments.bin, arguments.model, runtime)
+        daemon = Daemon(arguments.bin, arguments.model, arguments.router, runtime)
         try:
             daemon.wait_ready()
             with concurrent.futures.ThreadPoolExecutor(4) as pool:
@@ -101,8 +106,12 @@ def main() -> int:
             daemon.log.seek(0)
             print(f"{error}\n{daemon.log.read()}")
             return 1
-    arguments.jsonl.write_text("".join(json.dumps(line) + "\n" for line in records))
+    answers = "".join(json.dumps(line) + "\n" for line in records)
+    arguments.jsonl.write_text(answers)
     print(f"{len(records)} requests answered; afdd ended with {status}")
+    if arguments.same_as is not None and arguments.same_as.read_text() != answers:
+        print(f"{arguments.jsonl} and {arguments.same_as} differ")
+        return 1
     return status
 
 

@@ -90,8 +90,26 @@ TEST(Faults, TextComesFromThreeProcessesAndAStoppedFfnWorkerStopsItWithAReport) 
     EXPECT_EQ(instance.stop(), 0);
 }
 
-TEST(Faults, AKilledFfnWorkerComesBackAndTheBitsAreTheSame) {
-    Instance instance({"--attention-workers", "2", "--ffn-workers", "2"});
+// Which side routes: the recovery is the same.
+class FaultsWithRouter : public testing::TestWithParam<const char*> {
+  protected:
+    static Instance start(const char* attention_workers, const char* ffn_workers) {
+        return Instance({"--attention-workers",
+                         attention_workers,
+                         "--ffn-workers",
+                         ffn_workers,
+                         "--router",
+                         GetParam()});
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(Router,
+                         FaultsWithRouter,
+                         testing::Values("attention", "ffn"),
+                         [](const auto& router) { return std::string(router.param); });
+
+TEST_P(FaultsWithRouter, AKilledFfnWorkerComesBackAndTheBitsAreTheSame) {
+    Instance instance = start("2", "2");
     instance.wait_ready();
     auto undisturbed = instance.connect().generate(long_request(kLongTokens));
     ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
@@ -117,8 +135,8 @@ TEST(Faults, AKilledFfnWorkerComesBackAndTheBitsAreTheSame) {
     EXPECT_EQ(instance.stop(), 0);
 }
 
-TEST(Faults, AKilledAttentionWorkersRequestsAreReplayedWithTheSameBits) {
-    Instance instance({"--attention-workers", "1", "--ffn-workers", "1"});
+TEST_P(FaultsWithRouter, AKilledAttentionWorkersRequestsAreReplayedWithTheSameBits) {
+    Instance instance = start("1", "2");
     instance.wait_ready();
     client::Generate request = long_request(600);
     request.set_prompt_logprobs(true);
@@ -132,6 +150,7 @@ TEST(Faults, AKilledAttentionWorkersRequestsAreReplayedWithTheSameBits) {
     ASSERT_TRUE(found.ok()) << found.error().message;
     expect_same_generation(undisturbed.value(), found.value());
     EXPECT_EQ(undisturbed.value().prompt_logprobs, found.value().prompt_logprobs);
+    EXPECT_EQ(instance.status().router(), GetParam());
     EXPECT_EQ(instance.stop(), 0);
 }
 

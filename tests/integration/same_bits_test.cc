@@ -3,14 +3,14 @@
 // Promise 1, on the real system.
 //
 // Goal: the tokens and logprobs of a request do not depend on topology, workers, micro-batches,
-// chunk size, threads or on what else is running.
+// chunk size, threads, on which side routes or on what else is running.
 // Method: the same 32 requests (prompts of 1 to 600 tokens, greedy and seeded) go to a colocated
 // daemon with one thread, one after another; then to every configuration of a list, one after
 // another and all at once.
 // Oracle: token ids and the bits of every logprob are equal to the first run's.
 //
-// The default list covers every pair of values of (A,F), M, BS and threads; all combinations run
-// with AFD_SAME_BITS=all in the environment (scripts/same-bits).
+// The default list covers nearly every pair of values of A, F, M, BS, threads and router; all
+// combinations run with AFD_SAME_BITS=all in the environment (scripts/same-bits).
 
 #include <gtest/gtest.h>
 
@@ -27,6 +27,7 @@ struct Setting {
     uint32_t micro_batches = 1;       // M
     uint32_t micro_batch_size = 256;  // BS
     uint32_t num_threads = 1;         // Of every worker.
+    bool ffn_routes = false;          // router = ffn; only with FFN workers.
 
     std::vector<std::string> flags() const {
         std::vector<std::string> flags = {"--topology",
@@ -43,6 +44,7 @@ struct Setting {
                                           std::to_string(num_threads)};
         if (ffn_workers > 0) {
             flags.insert(flags.end(), {"--ffn-workers", std::to_string(ffn_workers)});
+            flags.insert(flags.end(), {"--router", ffn_routes ? "ffn" : "attention"});
         }
         return flags;
     }
@@ -52,47 +54,42 @@ struct Setting {
                                                      : "A" + std::to_string(attention_workers) +
                                                            "F" + std::to_string(ffn_workers);
         return workers + "_M" + std::to_string(micro_batches) + "_BS" +
-               std::to_string(micro_batch_size) + "_T" + std::to_string(num_threads);
+               std::to_string(micro_batch_size) + "_T" + std::to_string(num_threads) +
+               (ffn_routes ? "_RouterFfn" : "");
     }
 };
 
-// Each pair of values of two columns appears in at least one row, apart from F 0 with A > 1.
+// Each pair of values of two columns appears in at least one row, apart from A 3 with BS 1, and F 0
+// with A > 1 or a router in FFN workers.
 std::vector<Setting> pairwise_settings() {
     return {
-        {1, 0, 1, 256, 2},
-        {1, 0, 2, 4, 1},
-        {1, 0, 3, 32, 2},
-        {1, 1, 1, 1, 1},
-        {1, 1, 2, 256, 2},
-        {1, 1, 3, 4, 1},
-        {2, 1, 1, 4, 2},
-        {2, 1, 2, 32, 1},
-        {2, 1, 3, 256, 1},
-        {1, 2, 1, 32, 1},
-        {1, 2, 2, 1, 2},
-        {1, 2, 3, 256, 1},
-        {2, 2, 1, 256, 1},
-        {2, 2, 2, 4, 2},
-        {2, 2, 3, 1, 1},
-        {3, 2, 1, 4, 1},
-        {3, 2, 2, 256, 1},
-        {3, 2, 3, 32, 2},
+        {1, 0, 1, 256, 2},     {1, 0, 2, 4, 1},         {1, 0, 3, 32, 2},
+        {1, 1, 1, 1, 1, true}, {1, 1, 2, 256, 2},       {1, 1, 3, 4, 1, true},
+        {2, 1, 1, 4, 2, true}, {2, 1, 2, 32, 1},        {2, 1, 3, 256, 1},
+        {1, 2, 1, 32, 1},      {1, 2, 2, 1, 2, true},   {1, 2, 3, 256, 1, true},
+        {2, 2, 1, 256, 1},     {2, 2, 2, 4, 2},         {2, 2, 3, 1, 1, true},
+        {3, 2, 1, 4, 1},       {3, 2, 2, 256, 1, true}, {3, 2, 3, 32, 2},
+        {1, 3, 1, 256, 2},     {1, 3, 2, 32, 1, true},  {1, 3, 3, 4, 1},
     };
 }
 
 std::vector<Setting> all_settings() {
     constexpr std::pair<uint32_t, uint32_t> kWorkers[] = {
-        {1, 0}, {1, 1}, {2, 1}, {1, 2}, {2, 2}, {3, 2}};
+        {1, 0}, {1, 1}, {2, 1}, {1, 2}, {2, 2}, {3, 2}, {1, 3}};
     std::vector<Setting> settings;
     for (const auto& [attention_workers, ffn_workers] : kWorkers) {
         for (const uint32_t micro_batches : {1U, 2U, 3U}) {
             for (const uint32_t micro_batch_size : {1U, 4U, 32U, 256U}) {
                 for (const uint32_t num_threads : {1U, 2U}) {
-                    settings.push_back({attention_workers,
-                                        ffn_workers,
-                                        micro_batches,
-                                        micro_batch_size,
-                                        num_threads});
+                    for (const bool ffn_routes : {false, true}) {
+                        if (ffn_routes && ffn_workers == 0) continue;
+                        settings.push_back({attention_workers,
+                                            ffn_workers,
+                                            micro_batches,
+                                            micro_batch_size,
+                                            num_threads,
+                                            ffn_routes});
+                    }
                 }
             }
         }

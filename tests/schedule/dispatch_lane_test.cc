@@ -232,5 +232,69 @@ TEST_F(DispatchLaneTest, RefusesASlotUsedTwice) {
     EXPECT_DEATH(lane_.use({1, 0}, 0, 0), "used twice");
 }
 
+// router = ffn: goal, method and oracle in one round. Token 1 is offered for two slots and asks
+// rank 0 for its third; both ranks get its row once.
+TEST_F(DispatchLaneTest, OffersATokenToEveryRank) {
+    lane_.begin(4);
+    lane_.offer(1, 2, row_of(9));
+    lane_.use({0, 6}, 1, 2);
+    const int32_t round = lane_.publish(DispatchMode::kAsync);
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+        const int32_t* descriptor = instance_.descriptor(rank, 0, 0);
+        EXPECT_EQ(descriptor[0], round);
+        for (int slot = 0; slot < 9; ++slot) {
+            const int32_t shared = rank == 0 && slot == 5 ? 6 : kMaskedId;
+            EXPECT_EQ(descriptor[2 + slot], slot == 3 ? kOfferedId : shared) << slot;
+        }
+        EXPECT_EQ(std::memcmp(returns_[rank]->token_row(0, 0, 1, 0), row_of(9).data(), 512), 0);
+    }
+    EXPECT_EQ(lane_.num_slots(), 3u);
+
+    // Rank 1 has two of the slots; the round waits for all three.
+    returns_[1]->put_result(0, 0, 1, 0, row_of(1), round);
+    acknowledge(1, round);
+    returns_[0]->put_result(0, 0, 1, 2, row_of(3), round);
+    EXPECT_EQ(lane_.poll(), RoundState::kPending);
+    EXPECT_EQ(lane_.wait_info(), (WaitInfo{WaitKind::kResults, 0, 0, 4, 0, round}))
+        << "rank 1 has acknowledged, so only rank 0 can have it";
+    returns_[0]->put_result(0, 0, 1, 1, row_of(2), round);
+    EXPECT_EQ(lane_.poll(), RoundState::kReady);
+    EXPECT_FALSE(lane_.may_store()) << "rank 0 has not acknowledged";
+    acknowledge(0, round);
+    ASSERT_TRUE(lane_.may_store());
+
+    // The next round finds every id masked again.
+    publish_to(lane_, 0, DispatchMode::kSync);
+    for (int slot = 0; slot < 9; ++slot) {
+        EXPECT_EQ(instance_.descriptor(1, 0, 0)[2 + slot], kMaskedId) << slot;
+        EXPECT_EQ(instance_.descriptor(0, 0, 0)[2 + slot], slot == 0 ? 1 : kMaskedId) << slot;
+    }
+}
+
+// R1: any rank may answer any slot of an offered token, so all of them count.
+TEST_F(DispatchLaneTest, SkipsNumbersThatStandInAnySlotOfAnOfferedToken) {
+    *instance_.result_flag(0, 0, 0, 2) = 1;
+    *instance_.result_flag(0, 0, 0, 1) = refused_mark(2);
+    lane_.begin(0);
+    lane_.offer(0, 3, row_of(1));
+    EXPECT_EQ(lane_.publish(DispatchMode::kAsync), 3);
+}
+
+// R11: a rank that refuses cannot know which slots of an offered token are its own. It says so in
+// its acknowledgement, which also counts for R4.
+TEST_F(DispatchLaneTest, ReportsARefusalOfOfferedTokens) {
+    lane_.begin(0);
+    lane_.offer(0, 2, row_of(1));
+    const int32_t round = lane_.publish(DispatchMode::kAsync);
+    returns_[0]->put_result(0, 0, 0, 0, row_of(1), round);
+    acknowledge(0, round);
+    EXPECT_EQ(lane_.poll(), RoundState::kPending);
+    acknowledge(1, refused_mark(round));
+    EXPECT_TRUE(lane_.acknowledged(Order::kSeqCst));
+    EXPECT_EQ(lane_.poll(), RoundState::kRefused);
+    EXPECT_TRUE(lane_.may_store());
+    EXPECT_TRUE(DispatchLane(*dispatch_, small_geometry(), 0).may_store()) << "R10";
+}
+
 }  // namespace
 }  // namespace afd::schedule

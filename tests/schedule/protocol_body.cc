@@ -84,10 +84,17 @@ bool must_stop(const Progress& progress) {
     return progress.stop.load(kRelaxed) != 0;
 }
 
+// What stands for a gate: who answers slot k of an offered row, and as which expert.
+ExpertReplica choice_of(const Row& row, uint32_t k, uint32_t num_ranks) {
+    const uint64_t choice = mix(row[2] + k);
+    return {static_cast<uint32_t>(choice % num_ranks),
+            static_cast<int32_t>((choice >> 32) % kIdsPerRank)};
+}
+
 struct Expected {
     Place place;
-    uint32_t rank;
-    int32_t local_id;
+    Place source;  // Where its row was put: slot 0 of an offered token.
+    ExpertReplica target;
 };
 
 // What a session knows about one micro-batch.
@@ -100,6 +107,16 @@ struct LaneWork {
     std::vector<Expected> expected;
 };
 
+void offer_token(LaneWork& work, const Place& source, const Geometry& geometry) {
+    const Row row = make_row(source, work.sequence);
+    work.lane.offer(source.token_idx, geometry.selected_expert_num, bytes_of(row));
+    for (uint32_t k = 0; k < geometry.selected_expert_num; ++k) {
+        Place place = source;
+        place.k = k;
+        work.expected.push_back({place, source, choice_of(row, k, geometry.num_ffn_workers)});
+    }
+}
+
 void start_round(LaneWork& work,
                  uint32_t session,
                  const Geometry& geometry,
@@ -109,15 +126,20 @@ void start_round(LaneWork& work,
     work.sequence = progress.next_sequence.fetch_add(1, kRelaxed);
     work.expected.clear();
     work.lane.begin(static_cast<int32_t>(random() % params.num_layers));
+    const bool offers = params.router == RouterPlacement::kFfn;
     const uint64_t num_tokens = random() % (geometry.micro_batch_size + 1);
     for (uint32_t bs = 0; bs < num_tokens; ++bs) {
+        if (offers && random() % 2 == 0) {
+            offer_token(work, {session, work.lane.micro_batch(), bs, 0}, geometry);
+            continue;
+        }
         for (uint32_t k = 0; k < geometry.selected_expert_num; ++k) {
             if (random() % 4 == 0) continue;
             const Place place{session, work.lane.micro_batch(), bs, k};
-            const auto rank = static_cast<uint32_t>(random() % geometry.num_ffn_workers);
-            const auto local_id = static_cast<int32_t>(random() % kIdsPerRank);
-            work.lane.put({rank, local_id}, bs, k, bytes_of(make_row(place, work.sequence)));
-            work.expected.push_back({place, rank, local_id});
+            const ExpertReplica target{static_cast<uint32_t>(random() % geometry.num_ffn_workers),
+                                       static_cast<int32_t>(random() % kIdsPerRank)};
+            work.lane.put(target, bs, k, bytes_of(make_row(place, work.sequence)));
+            work.expected.push_back({place, place, target});
         }
     }
     work.lane.publish(params.mode);
@@ -127,8 +149,8 @@ void start_round(LaneWork& work,
 bool check_results(const LaneWork& work, Progress& progress) {
     for (const Expected& slot : work.expected) {
         const Row found = copy_row(work.lane.row(slot.place.token_idx, slot.place.k).data());
-        const Row row = make_row(slot.place, work.sequence);
-        if (found != result_of(row, slot.rank, work.lane.layer_id(), slot.local_id)) {
+        const Row row = make_row(slot.source, work.sequence);
+        if (found != result_of(row, slot.target.rank, work.lane.layer_id(), slot.target.local_id)) {
             fail(progress, "stale or torn result accepted", slot.place, work.sequence);
             return false;
         }
@@ -145,24 +167,37 @@ bool lane_can_go_on(LaneWork& work, Order order) {
 
 struct Gathered {
     Place place;
+    Place source;
     int32_t layer_id;
     int32_t local_id;
     Row row;
 };
 
+// Adds the slots of an offered token that are this rank's.
+void gather_offered(const Gathered& offered,
+                    const Geometry& geometry,
+                    uint32_t rank,
+                    std::vector<Gathered>& rows) {
+    for (uint32_t k = 0; k < geometry.selected_expert_num; ++k) {
+        const ExpertReplica target = choice_of(offered.row, k, geometry.num_ffn_workers);
+        if (target.rank != rank) continue;
+        rows.push_back(offered);
+        rows.back().place.k = k;
+        rows.back().local_id = target.local_id;
+    }
+}
+
 void gather(const ReturnTransport& transport,
             const ReadyScan& scan,
             const WindowLayout& layout,
-            ControlView control,
+            uint32_t rank,
             std::vector<Gathered>& rows) {
     rows.clear();
     const uint64_t num_slots = layout.geometry.slots_per_micro_batch();
-    const void* buffer = control.base() + layout.ffn_control.expert_ids_offset;
-    const int32_t* ids = static_cast<const int32_t*>(buffer);
     for (size_t i = 0; i < scan.taken().size(); ++i) {
         const ReadyDescriptor& descriptor = scan.taken()[i];
         for (uint32_t slot = 0; slot < num_slots; ++slot) {
-            const int32_t id = ids[i * num_slots + slot];
+            const int32_t id = scan.ids(i)[slot];
             if (id == kMaskedId) continue;
             const Place place{descriptor.session,
                               descriptor.micro_batch,
@@ -170,7 +205,12 @@ void gather(const ReturnTransport& transport,
                               slot % layout.geometry.selected_expert_num};
             const std::byte* row =
                 transport.token_row(place.session, place.micro_batch, place.token_idx, place.k);
-            rows.push_back({place, descriptor.layer_id, id, copy_row(row)});
+            const Gathered gathered{place, place, descriptor.layer_id, id, copy_row(row)};
+            if (id == kOfferedId) {
+                gather_offered(gathered, layout.geometry, rank, rows);
+            } else {
+                rows.push_back(gathered);
+            }
         }
     }
 }
@@ -181,7 +221,7 @@ bool return_results(ReadyScan& scan,
                     Progress& progress) {
     for (const Gathered& gathered : rows) {
         const Place& place = gathered.place;
-        if (gathered.row != make_row(place, gathered.row[1])) {
+        if (gathered.row != make_row(gathered.source, gathered.row[1])) {
             fail(progress, "torn or foreign row gathered", place, gathered.row[1]);
             return false;
         }
@@ -273,7 +313,7 @@ bool run_ffn(ReturnTransport& transport,
                                            {kIdsPerRank * geometry.num_ffn_workers, 0});
     const ExpertPlacement placement =
         ExpertPlacement::round_robin(layers, geometry.num_ffn_workers).value();
-    ReadyScan scan(transport, layout, placement, rank, control);
+    ReadyScan scan(transport, layout, placement, rank, control, params.router);
     FfnScheduler scheduler({.policy = params.policy,
                             .num_sessions = geometry.num_sessions,
                             .num_micro_batches = geometry.num_micro_batches,
@@ -295,7 +335,7 @@ bool run_ffn(ReturnTransport& transport,
         }
         if (fate.at(Point::kScanned)) return false;
         scan.take(decision);
-        gather(transport, scan, layout, control, rows);
+        gather(transport, scan, layout, rank, rows);
         if (fate.at(Point::kGathered)) return false;
         if (!return_results(scan, rows, rank, progress)) return true;
         if (fate.at(Point::kResultsPut)) return false;

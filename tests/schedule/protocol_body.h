@@ -11,7 +11,8 @@
 // layers, sometimes abandon one in flight; ranks gather, compute and return. Oracle: each row names
 // its place and a sequence number never used twice, and every other word of it follows from these,
 // so a rank detects a torn or foreign row; a result follows from row, rank, layer and local id, so
-// the session knows every byte that it must accept.
+// the session knows every byte that it must accept. With router = ffn some tokens are offered: then
+// rank and local id of each slot follow from the row, as from a gate.
 
 #include <array>
 #include <atomic>
@@ -50,6 +51,7 @@ struct Params {
     uint32_t num_layers = 4;
     FfnPolicy policy = FfnPolicy::kGather;
     DispatchMode mode = DispatchMode::kAsync;
+    RouterPlacement router = RouterPlacement::kAttention;
     uint32_t crash_one_in = 0;  // Visits of a point per crash; 0: nobody dies.
     uint64_t seed = 1;
 };

@@ -94,6 +94,25 @@ TEST(ProtocolThreads, DeliverEveryRowWithSyncDispatch) {
     Threads(params).run();
 }
 
+TEST(ProtocolThreads, DeliverEveryRowOfOfferedTokens) {
+    for (const auto mode : {DispatchMode::kAsync, DispatchMode::kSync}) {
+        Params params;
+        params.mode = mode;
+        params.router = RouterPlacement::kFfn;
+        Threads(params).run();
+    }
+}
+
+TEST(ProtocolThreads, SurviveDeathsWithOfferedTokens) {
+    Params params;
+    params.router = RouterPlacement::kFfn;
+    params.crash_one_in = 40;
+    params.seed = 5;
+    Threads threads(params);
+    threads.run();
+    expect_every_point_killed(threads.progress());
+}
+
 TEST(ProtocolThreads, SurviveDeathsAtEveryPoint) {
     for (const auto mode : {DispatchMode::kAsync, DispatchMode::kSync}) {
         Params params;

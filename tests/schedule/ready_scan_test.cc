@@ -27,8 +27,8 @@ class ReadyScanTest : public ::testing::Test {
           placement_(test_placement(kLayers, 2)),
           scan_(make_scan()) {}
 
-    ReadyScan make_scan() {
-        return {*returns_, instance_.layout(), placement_, kRank, returns_->own_control()};
+    ReadyScan make_scan(RouterPlacement router = RouterPlacement::kAttention) {
+        return {*returns_, instance_.layout(), placement_, kRank, returns_->own_control(), router};
     }
     // Publishes a descriptor with one id in slot (token 1, k 2), the others masked.
     void publish(uint32_t session, uint32_t m, int32_t layer_id, int32_t id, int32_t round) {
@@ -196,6 +196,42 @@ TEST_F(ReadyScanTest, RefusesAListedDescriptorOnRequest) {
     EXPECT_EQ(result_flag(0, 0), refused_mark(5));
     EXPECT_EQ(acknowledged(0, 0), 5);
     EXPECT_TRUE(scan_.scan(0).empty());
+}
+
+// Only a scan whose rank routes takes offers, and only in slot 0 of a token.
+TEST_F(ReadyScanTest, LeavesOffersOnlyWhereTheRankRoutes) {
+    std::vector<int32_t> ids(9, kMaskedId);
+    ids[3] = kOfferedId;  // Token 1, slot 0.
+    ids[4] = kOfferedId;
+    ids[5] = 2;
+    dispatch_[0]->publish(kRank, 0, 1, ids, 1);
+    scan_.take(scan_.scan(0));
+    EXPECT_EQ(scan_.ids(0)[3], kMaskedId);
+    scan_.acknowledge_taken();
+
+    ReadyScan routing = make_scan(RouterPlacement::kFfn);
+    dispatch_[0]->publish(kRank, 0, 1, ids, 2);
+    routing.take(routing.scan(0));
+    EXPECT_EQ(routing.ids(0)[3], kOfferedId);
+    EXPECT_EQ(routing.ids(0)[4], kMaskedId) << "not in slot 0";
+    EXPECT_EQ(routing.ids(0)[5], 2);
+    EXPECT_EQ(routing.errors().num_bad_ids, 1u);
+}
+
+// R11: which slots of an offered token are this rank's, only the gate can tell, and that does not
+// run. The refusal stands in the acknowledgement; a successor takes it for one.
+TEST_F(ReadyScanTest, RefusesOfferedTokensInItsAcknowledgement) {
+    ReadyScan routing = make_scan(RouterPlacement::kFfn);
+    std::vector<int32_t> ids(9, kMaskedId);
+    ids[3] = kOfferedId;
+    ids[5] = 2;
+    dispatch_[0]->publish(kRank, 0, 1, ids, 7);
+    routing.refuse(routing.scan(0)[0]);
+    EXPECT_EQ(acknowledged(0, 0), refused_mark(7));
+    EXPECT_EQ(*instance_.result_flag(0, 0, 1, 0), 0) << "maybe another rank's";
+    EXPECT_EQ(result_flag(0, 0), refused_mark(7)) << "the session asked this rank for slot 2";
+    EXPECT_TRUE(routing.scan(0).empty());
+    EXPECT_TRUE(make_scan(RouterPlacement::kFfn).scan(0).empty());
 }
 
 // Goal: no bytes of a session reach an index, or cost another session its round. Method: session 1

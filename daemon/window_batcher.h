@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// WindowBatcher: a pass of rows that the attention workers routed. The operator FfnWorkerBatching
+// reads the scheduler's output buffers and gathers the rows straight from the window.
+
+#include "daemon/expert_batch.h"
+#include "ops/ffn_worker_batching.h"
+#include "ops/workspace.h"
+#include "schedule/shm_transport.h"
+#include "schedule/window_layout.h"
+
+namespace afd::daemon {
+
+class WindowBatcher final : public Batcher {
+  public:
+    // The transport outlives the object. num_keys = num_layers · local experts of a layer.
+    WindowBatcher(schedule::ShmReturnTransport& transport,
+                  const schedule::WindowLayout& layout,
+                  size_t num_keys,
+                  size_t num_layers,
+                  size_t hidden);
+
+    void gather(const schedule::ReadyScan& scan,
+                ExpertBatch& batch,
+                ops::Parallel& parallel) override;
+
+  private:
+    ops::FfnWorkerBatchingRequest request_;
+    ops::Workspace workspace_;
+};
+
+}  // namespace afd::daemon
