@@ -91,7 +91,10 @@ void FfnLoop::execute(std::span<const schedule::ReadyDescriptor> descriptors) {
     heartbeat_.set_computing();
     const uint64_t start_us = schedule::steady_now_us();
     scan_.take(descriptors);
-    batcher_->gather(scan_, batch_, *parts_.parallel);
+    {
+        const ops::StageTimer timer(parts_.profile, ops::MoeStage::kPermute);
+        batcher_->gather(scan_, batch_, *parts_.parallel);
+    }
     run_experts();
     return_rows();
     scan_.acknowledge_taken();
@@ -112,12 +115,13 @@ void FfnLoop::run_experts() {
             .x = {ops::make_rows<const ops::Bf16>(batch_.x.data(), batch_.num_rows, parts_.hidden)},
             .groups = std::span(batch_.groups).first(batch_.num_groups)},
         ops::make_rows(results_.data(), batch_.num_rows, parts_.hidden),
-        {workspace13_.bytes(), workspace2_.bytes(), parts_.parallel});
+        {workspace13_.bytes(), workspace2_.bytes(), parts_.parallel, parts_.profile});
     // Ids that this rank does not hold were masked: an error is a bug of ours.
     AFD_ASSERT(computed.ok(), "%s", computed.error().message.c_str());
 }
 
 void FfnLoop::return_rows() {
+    const ops::StageTimer timer(parts_.profile, ops::MoeStage::kUnpermute);
     const size_t num_rows = batch_.num_rows;
     const size_t num_tasks = (num_rows + kReturnRows - 1) / kReturnRows;
     parts_.parallel->run(num_tasks, [&](size_t task, unsigned thread) {

@@ -48,6 +48,7 @@ class FfnLoop {
         ops::Parallel* parallel = nullptr;
         WorkerPort* port = nullptr;
         MetricsWriter metrics;
+        ops::StageProfile* profile = nullptr;  // Optional: time per stage on this side.
     };
 
     // All memory for the largest pass, A * BS * K1 rows, is reserved here.
