@@ -2,7 +2,7 @@
 #pragma once
 
 // ExpertBatch: the rows of one pass of an FFN worker, sorted by expert key, and where each of them
-// came from; and Batcher, which makes it out of the descriptors that ReadyScan took:
+// came from; and ExpertBatcher, which makes it out of the descriptors that ReadyScan took:
 //
 //   router = attention   window_batcher.h   FfnWorkerBatching, by the ids of the descriptors
 //   router = ffn         ffn_router.h       gate and MoeInitRoutingV3, by the rows themselves
@@ -38,9 +38,9 @@ struct ExpertBatch {
     std::vector<float> weights;  // router = ffn: [num_rows], travel with the results; else empty.
 };
 
-class Batcher {
+class ExpertBatcher {
   public:
-    virtual ~Batcher() = default;
+    virtual ~ExpertBatcher() = default;
 
     // Fills `batch` with the rows that scan.taken() asks of this rank. What sessions wrote is
     // validated by ReadyScan, so nothing can fail. Allocates nothing.

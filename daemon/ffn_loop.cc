@@ -26,7 +26,7 @@ size_t num_keys(const FfnLoop::Parts& parts) {
            parts.placement->num_local_experts_per_layer(parts.transport->rank());
 }
 
-std::unique_ptr<Batcher> make_batcher(const FfnLoop::Parts& parts) {
+std::unique_ptr<ExpertBatcher> make_batcher(const FfnLoop::Parts& parts) {
     if (parts.router == nullptr) {
         return std::make_unique<WindowBatcher>(*parts.transport,
                                                *parts.layout,

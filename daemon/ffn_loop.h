@@ -74,7 +74,7 @@ class FfnLoop {
     schedule::ReadyScan scan_;
     schedule::FfnScheduler scheduler_;
 
-    std::unique_ptr<Batcher> batcher_;
+    std::unique_ptr<ExpertBatcher> batcher_;
     ExpertBatch batch_;
     std::vector<ops::Bf16> results_;   // [A * BS * K1, hidden], in the order of the batch
     std::vector<std::byte> returned_;  // A row for each thread, as it goes into the window.

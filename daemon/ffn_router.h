@@ -29,7 +29,7 @@
 
 namespace afd::daemon {
 
-class FfnRouter final : public Batcher {
+class FfnRouter final : public ExpertBatcher {
   public:
     // All outlive the object. Room for the largest pass, A · BS tokens, is reserved here.
     FfnRouter(const schedule::ReturnTransport& transport,

@@ -12,7 +12,7 @@
 
 namespace afd::daemon {
 
-class WindowBatcher final : public Batcher {
+class WindowBatcher final : public ExpertBatcher {
   public:
     // The transport outlives the object. num_keys = num_layers · local experts of a layer.
     WindowBatcher(schedule::ShmReturnTransport& transport,
