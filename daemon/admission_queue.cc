@@ -94,4 +94,16 @@ std::optional<uint32_t> AdmissionQueue::best_worker(uint64_t blocks) const {
     return best;
 }
 
+void AdmissionQueue::fill_status(client::Status& status) const {
+    status.set_num_queued(static_cast<uint32_t>(num_queued()));
+    status.set_num_running(static_cast<uint32_t>(num_running()));
+    for (client::Worker& worker : *status.mutable_workers()) {
+        if (worker.role() != "attention" || worker.index() >= workers_.size()) continue;
+        const Worker& load = workers_[worker.index()];
+        worker.set_num_sequences(load.num_sequences);
+        worker.set_kv_tokens_used(load.used_blocks * kBlockTokens);
+        worker.set_kv_tokens_total(load.total_blocks * kBlockTokens);
+    }
+}
+
 }  // namespace afd::daemon

@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "proto/client.pb.h"
 #include "proto/status.h"
 
 namespace afd::daemon {
@@ -63,6 +64,9 @@ class AdmissionQueue {
 
     // The worker a request runs on; nothing while it waits or if it is unknown.
     std::optional<uint32_t> session_of(uint64_t id) const;
+
+    // Adds what the queue and its workers hold: to `status`, and to each attention worker in it.
+    void fill_status(client::Status& status) const;
 
     const std::vector<Worker>& workers() const { return workers_; }
     size_t num_queued() const { return queue_.size(); }

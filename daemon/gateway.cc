@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "daemon/version.h"
 
@@ -22,10 +23,6 @@ uint64_t draw_seed() {
     const ssize_t size = ::getrandom(&seed, sizeof(seed), 0);
     AFD_ASSERT(size == sizeof(seed), "getrandom gave %zd bytes", size);
     return seed;
-}
-
-uint64_t whole_blocks(uint64_t kv_tokens) {
-    return AdmissionQueue::blocks_for(kv_tokens) * AdmissionQueue::kBlockTokens;
 }
 
 }  // namespace
@@ -66,14 +63,14 @@ void Gateway::on_request(ClientConnection& connection, const client::Request& re
             drainers_.push_back({&connection, id, nullptr});
             break;
         case client::Request::kStop:
-            answer_done(connection, id);
+            answers_.done(connection, id);
             settle();
             hooks_.stop();
             return;
         case client::Request::BODY_NOT_SET:
-            answer_error(connection,
-                         id,
-                         {Code::kInvalidArgument, "the request has no body that is known here"});
+            answers_.error(connection,
+                           id,
+                           {Code::kInvalidArgument, "the request has no body that is known here"});
             break;
     }
     settle();
@@ -86,7 +83,7 @@ void Gateway::generate(ClientConnection& connection,
     if (accepted.ok()) {
         admit();
     } else {
-        answer_error(connection, request_id, accepted.error());
+        answers_.error(connection, request_id, accepted.error());
     }
 }
 
@@ -98,7 +95,7 @@ Result<> Gateway::accept(ClientConnection& connection,
             Code::kFailedPrecondition,
             "afdd is draining and takes no new requests; send this one elsewhere or later"};
     }
-    if (is_in_flight(connection, request_id)) {
+    if (flights_.find(connection, request_id)) {
         return Error{Code::kInvalidArgument,
                      fmt::format("request_id {} is in flight on this connection already; choose "
                                  "another",
@@ -106,17 +103,15 @@ Result<> Gateway::accept(ClientConnection& connection,
     }
     Flight flight;
     AFD_ASSIGN(flight.request, Request::create(wish, model_, kv_tokens(), draw_seed()));
-    const uint64_t id = next_id_;
-    AFD_TRY(queue_.enqueue(id, flight.request->max_total_tokens()));
-    ++next_id_;
+    AFD_TRY(queue_.enqueue(flights_.next_id(), flight.request->max_total_tokens()));
     flight.connection = &connection;
     flight.request_id = request_id;
     flight.accepted_us = now_us();
     client::Response response;
     response.set_request_id(request_id);
     *response.mutable_accepted() = flight.request->accepted();
-    answer(connection, response);
-    flights_.emplace(id, std::move(flight));
+    answers_.send(connection, response);
+    flights_.add(std::move(flight));
     return {};
 }
 
@@ -124,24 +119,14 @@ Result<> Gateway::accept(ClientConnection& connection,
 uint64_t Gateway::kv_tokens() const {
     uint64_t blocks = 0;
     for (const auto& worker : queue_.workers()) blocks = std::max(blocks, worker.total_blocks);
-    return blocks > 0 ? blocks * AdmissionQueue::kBlockTokens : whole_blocks(config_.kv_tokens);
-}
-
-bool Gateway::is_in_flight(const ClientConnection& connection, uint64_t request_id) const {
-    return std::any_of(flights_.begin(), flights_.end(), [&](const auto& entry) {
-        return entry.second.connection == &connection && entry.second.request_id == request_id;
-    });
+    if (blocks == 0) blocks = AdmissionQueue::blocks_for(config_.kv_tokens);
+    return blocks * AdmissionQueue::kBlockTokens;
 }
 
 void Gateway::cancel(ClientConnection& connection, uint64_t request_id, uint64_t target) {
-    for (const auto& [id, flight] : flights_) {
-        if (flight.connection != &connection || flight.request_id != target) continue;
-        answer_done(connection, request_id);
-        cancel_flight(id);
-        return;
-    }
     // It may have ended while the Cancel was on its way.
-    answer_done(connection, request_id);
+    answers_.done(connection, request_id);
+    if (const auto id = flights_.find(connection, target)) cancel_flight(*id);
 }
 
 // A waiting request ends here; a running one when its worker says so, so that its room stays
@@ -162,16 +147,13 @@ void Gateway::cancel_flight(uint64_t id) {
 }
 
 void Gateway::on_closed(ClientConnection& connection) {
-    std::vector<uint64_t> orphans;
-    for (auto& [id, flight] : flights_) {
-        if (flight.connection != &connection) continue;
-        flight.connection = nullptr;
-        orphans.push_back(id);
+    for (const uint64_t id : flights_.ids_of(connection)) {
+        flights_.at(id).connection = nullptr;
+        cancel_flight(id);
     }
-    for (const uint64_t id : orphans) cancel_flight(id);
     std::erase_if(drainers_,
                   [&](const Drainer& drainer) { return drainer.connection == &connection; });
-    std::erase(dirty_, &connection);
+    answers_.forget(connection);
     const auto found = std::find_if(connections_.begin(),
                                     connections_.end(),
                                     [&](const auto& entry) { return entry.get() == &connection; });
@@ -243,7 +225,7 @@ void Gateway::on_events(uint32_t session, const control::Events& events) {
         Flight* flight = flight_on(event.sequence_id(), session);
         if (flight == nullptr) continue;
         std::optional<client::Chunk> chunk = flight->request->on_prompt_logprobs(event);
-        if (chunk) answer(*flight, *std::move(chunk));
+        if (chunk) send_chunk(*flight, *std::move(chunk));
     }
     for (const control::TokenEvent& event : events.tokens()) {
         if (flight_on(event.sequence_id(), session)) on_token(event.sequence_id(), event);
@@ -256,7 +238,7 @@ void Gateway::on_events(uint32_t session, const control::Events& events) {
 }
 
 // Null for an event of a request that ended already or that runs elsewhere.
-Gateway::Flight* Gateway::flight_on(uint64_t id, uint32_t session) {
+Flight* Gateway::flight_on(uint64_t id, uint32_t session) {
     if (queue_.session_of(id) != session) return nullptr;
     return &flights_.at(id);
 }
@@ -275,7 +257,7 @@ void Gateway::on_token(uint64_t id, const control::TokenEvent& event) {
     if (flight.first_token_us == 0) flight.first_token_us = now_us();
     ++num_output_tokens_;
     rate_.add(1, loop_.now_ms());
-    if (chunk.value()) answer(flight, *std::move(chunk).value());
+    if (chunk.value()) send_chunk(flight, *std::move(chunk).value());
 }
 
 void Gateway::on_end(uint64_t id, const control::EndEvent& event) {
@@ -301,21 +283,12 @@ void Gateway::finish(uint64_t id, client::FinishReason reason) {
     if (!flight.failed) ++num_finished_;
     if (flight.connection != nullptr) {
         if (std::optional<client::Chunk> rest = flight.request->on_end()) {
-            answer(flight, *std::move(rest));
+            send_chunk(flight, *std::move(rest));
         }
-        const auto since_accepted = [&](uint64_t moment_us) {
-            return moment_us == 0 ? 0 : moment_us - flight.accepted_us;
-        };
         client::Response response;
         response.set_request_id(flight.request_id);
-        client::Finished& finished = *response.mutable_finished();
-        finished.set_reason(reason);
-        finished.set_num_prompt_tokens(flight.request->num_prompt_tokens());
-        finished.set_num_output_tokens(flight.request->num_output_tokens());
-        finished.set_queue_us(since_accepted(flight.started_us));
-        finished.set_first_token_us(since_accepted(flight.first_token_us));
-        finished.set_total_us(since_accepted(now_us()));
-        answer(*flight.connection, response);
+        *response.mutable_finished() = flight.summary(reason, now_us());
+        answers_.send(*flight.connection, response);
     }
     queue_.remove(id);
     flights_.erase(id);
@@ -325,71 +298,40 @@ void Gateway::fail(uint64_t id, const Error& error) {
     const Flight& flight = flights_.at(id);
     ++num_failed_;
     if (flight.connection != nullptr) {
-        answer_error(*flight.connection, flight.request_id, error);
+        answers_.error(*flight.connection, flight.request_id, error);
     }
     queue_.remove(id);
     flights_.erase(id);
 }
 
 void Gateway::fail_all(const Error& error) {
-    std::vector<uint64_t> ids;
-    for (const auto& [id, flight] : flights_) ids.push_back(id);
-    std::sort(ids.begin(), ids.end());
-    for (const uint64_t id : ids) fail(id, error);
+    for (const uint64_t id : flights_.ids()) fail(id, error);
     settle();
 }
 
 // ---- answers
 
-void Gateway::answer(ClientConnection& connection, const client::Response& response) {
-    connection.send(response);
-    if (std::find(dirty_.begin(), dirty_.end(), &connection) == dirty_.end()) {
-        dirty_.push_back(&connection);
-    }
-}
-
-void Gateway::answer(const Flight& flight, client::Chunk chunk) {
+void Gateway::send_chunk(const Flight& flight, client::Chunk chunk) {
     if (flight.connection == nullptr || flight.cancelled) return;
-    client::Response response;
-    response.set_request_id(flight.request_id);
-    *response.mutable_chunk() = std::move(chunk);
-    answer(*flight.connection, response);
-}
-
-void Gateway::answer_error(ClientConnection& connection, uint64_t request_id, const Error& error) {
-    client::Response response;
-    response.set_request_id(request_id);
-    response.mutable_error()->set_code(static_cast<uint32_t>(error.code));
-    response.mutable_error()->set_message(error.message);
-    answer(connection, response);
-}
-
-void Gateway::answer_done(ClientConnection& connection, uint64_t request_id) {
-    client::Response response;
-    response.set_request_id(request_id);
-    response.mutable_done();
-    answer(connection, response);
+    answers_.chunk(*flight.connection, flight.request_id, std::move(chunk));
 }
 
 void Gateway::settle() {
-    const std::vector<ClientConnection*> dirty = std::move(dirty_);
-    dirty_.clear();
-    for (ClientConnection* connection : dirty) {
-        connection->flush();
+    for (ClientConnection* connection : answers_.flush()) {
         if (connection->queued_bytes() > config_.output_buffer_kib * 1024) {
             fail_slow_reader(*connection);
         }
     }
-    if (drainers_.empty() || !flights_.empty()) return;
     const bool all_sent = std::all_of(connections_.begin(),
                                       connections_.end(),
                                       [](const auto& entry) { return entry->queued_bytes() == 0; });
-    if (!all_sent) return;
-    const std::vector<Drainer> drainers = std::move(drainers_);
-    drainers_.clear();
-    for (const Drainer& drainer : drainers) {
+    if (flights_.empty() && all_sent) end_drains();
+}
+
+void Gateway::end_drains() {
+    for (const Drainer& drainer : std::exchange(drainers_, {})) {
         if (drainer.connection != nullptr) {
-            answer_done(*drainer.connection, drainer.request_id);
+            answers_.done(*drainer.connection, drainer.request_id);
             drainer.connection->flush();
         }
         if (drainer.done) drainer.done();
@@ -397,19 +339,16 @@ void Gateway::settle() {
 }
 
 void Gateway::fail_slow_reader(ClientConnection& connection) {
-    std::vector<uint64_t> ids;
-    for (const auto& [id, flight] : flights_) {
-        if (flight.connection == &connection) ids.push_back(id);
-    }
+    const std::vector<uint64_t> ids = flights_.ids_of(connection);
     for (const uint64_t id : ids) {
         Flight& flight = flights_.at(id);
-        answer_error(connection,
-                     flight.request_id,
-                     {Code::kResourceExhausted,
-                      fmt::format("the client reads too slowly: {} bytes of answers wait, at most "
-                                  "{} are kept (output_buffer_kib)",
-                                  connection.queued_bytes(),
-                                  config_.output_buffer_kib * 1024)});
+        answers_.error(connection,
+                       flight.request_id,
+                       {Code::kResourceExhausted,
+                        fmt::format("the client reads too slowly: {} bytes of answers wait, at "
+                                    "most {} are kept (output_buffer_kib)",
+                                    connection.queued_bytes(),
+                                    config_.output_buffer_kib * 1024)});
         // Its work goes on until the worker hears of it, but nobody listens any more.
         flight.connection = nullptr;
         flight.failed = true;
@@ -445,8 +384,6 @@ void Gateway::send_status(ClientConnection& connection, uint64_t request_id) {
     status.set_state(draining_ ? "draining" : all_ready_ ? "ready" : "starting");
     status.set_uptime_ms(loop_.now_ms() - started_ms_);
     status.set_pid(static_cast<uint32_t>(::getpid()));
-    status.set_num_queued(static_cast<uint32_t>(queue_.num_queued()));
-    status.set_num_running(static_cast<uint32_t>(queue_.num_running()));
     status.set_num_finished(num_finished_);
     status.set_num_failed(num_failed_);
     status.set_num_output_tokens(num_output_tokens_);
@@ -455,14 +392,8 @@ void Gateway::send_status(ClientConnection& connection, uint64_t request_id) {
     status.set_context_length(model_.context_length);
     status.set_vocab_size(model_.vocab_size);
     hooks_.fill_status(status);
-    for (client::Worker& worker : *status.mutable_workers()) {
-        if (worker.role() != "attention" || worker.index() >= queue_.workers().size()) continue;
-        const AdmissionQueue::Worker& load = queue_.workers()[worker.index()];
-        worker.set_num_sequences(load.num_sequences);
-        worker.set_kv_tokens_used(load.used_blocks * AdmissionQueue::kBlockTokens);
-        worker.set_kv_tokens_total(load.total_blocks * AdmissionQueue::kBlockTokens);
-    }
-    answer(connection, response);
+    queue_.fill_status(status);
+    answers_.send(connection, response);
 }
 
 }  // namespace afd::daemon

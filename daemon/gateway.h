@@ -11,12 +11,13 @@
 
 #include <functional>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
 #include "daemon/admission_queue.h"
+#include "daemon/client_answers.h"
 #include "daemon/client_connection.h"
 #include "daemon/config.h"
+#include "daemon/flight_table.h"
 #include "daemon/rate_meter.h"
 #include "daemon/request.h"
 #include "daemon/supervisor.h"
@@ -67,18 +68,6 @@ class Gateway final : public SupervisorClient, public ClientHandler {
     void on_progress(ClientConnection& connection) override;
 
   private:
-    // A request in flight and to whom its answers go.
-    struct Flight {
-        std::unique_ptr<Request> request;
-        ClientConnection* connection = nullptr;  // Null: the client is gone.
-        uint64_t request_id = 0;                 // The client's.
-        uint64_t accepted_us = 0;
-        uint64_t started_us = 0;      // 0: not yet.
-        uint64_t first_token_us = 0;  // 0: not yet.
-        bool cancelled = false;
-        bool failed = false;  // Its client has heard an error; it ends silently.
-    };
-
     struct Drainer {
         ClientConnection* connection = nullptr;
         uint64_t request_id = 0;
@@ -102,16 +91,11 @@ class Gateway final : public SupervisorClient, public ClientHandler {
     void fail_slow_reader(ClientConnection& connection);
     Flight* flight_on(uint64_t id, uint32_t session);
     uint64_t kv_tokens() const;
-    bool is_in_flight(const ClientConnection& connection, uint64_t request_id) const;
-
-    // Queue an answer; it leaves with flush().
-    void answer(ClientConnection& connection, const client::Response& response);
-    void answer(const Flight& flight, client::Chunk chunk);
-    void answer_error(ClientConnection& connection, uint64_t request_id, const Error& error);
-    void answer_done(ClientConnection& connection, uint64_t request_id);
+    void send_chunk(const Flight& flight, client::Chunk chunk);
 
     // The end of every entry: writes what was queued, and ends a drain that has nothing left.
     void settle();
+    void end_drains();
     void bury();
 
     EventLoop& loop_;
@@ -119,10 +103,9 @@ class Gateway final : public SupervisorClient, public ClientHandler {
     ServedModel model_;
     const Hooks hooks_;
     AdmissionQueue queue_;
-    std::unordered_map<uint64_t, Flight> flights_;
-    uint64_t next_id_ = 1;
+    FlightTable flights_;
+    ClientAnswers answers_;
     std::vector<std::unique_ptr<ClientConnection>> connections_;
-    std::vector<ClientConnection*> dirty_;
     std::vector<std::unique_ptr<ClientConnection>> closed_;
     Timer burial_;  // Destroys closed connections outside their own calls.
     std::vector<Drainer> drainers_;
