@@ -114,6 +114,8 @@ std::string_view name_of(MoeFeature feature) {
             return "int8 dispatch";
         case MoeFeature::kSharedStage:
             return "shared stage";
+        case MoeFeature::kUnrouted:
+            return "unrouted rows";
     }
     return "unknown";
 }
@@ -122,6 +124,7 @@ FusedMoeConfig with_feature(FusedMoeConfig config, MoeFeature feature) {
     if (feature == MoeFeature::kChunked) config.max_chunk_tokens = kChunkTokens;
     config.quantised_dispatch = feature == MoeFeature::kQuantisedDispatch;
     config.has_shared_stage = feature == MoeFeature::kSharedStage;
+    config.needs_routing = feature == MoeFeature::kUnrouted;
     return config;
 }
 

@@ -12,11 +12,12 @@
 namespace afd::ops {
 
 // Something that a configuration may ask for.
-enum class MoeFeature : uint8_t { kPlain, kChunked, kQuantisedDispatch, kSharedStage };
+enum class MoeFeature : uint8_t { kPlain, kChunked, kQuantisedDispatch, kSharedStage, kUnrouted };
 inline constexpr MoeFeature kMoeFeatures[] = {MoeFeature::kPlain,
                                               MoeFeature::kChunked,
                                               MoeFeature::kQuantisedDispatch,
-                                              MoeFeature::kSharedStage};
+                                              MoeFeature::kSharedStage,
+                                              MoeFeature::kUnrouted};
 
 std::string_view name_of(MoeFeature feature);
 

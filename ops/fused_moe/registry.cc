@@ -45,6 +45,7 @@ constexpr PrepareFinalizeEntry kPrepareFinalizeParts[] = {
     {&LocalBatchedPrepareFinalize::kCapability, make_local<LocalBatchedPrepareFinalize>},
     {&TwoPhasePrepareFinalize::kCapability, make_two_phase},
     {&kAfdWindowCapability, nullptr},
+    {&kAfdWindowFfnRouterCapability, nullptr},
 };
 
 constexpr ExpertsEntry kExpertsParts[] = {

@@ -43,6 +43,22 @@ void replace_in_file(const std::string& path, const std::string& from, const std
     std::ofstream(path, std::ios::binary) << text;
 }
 
+// Overwrites the first element of a bf16 tensor in a safetensors file with a NaN.
+void spoil_tensor(const std::string& path, const std::string& tensor) {
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    uint64_t header_bytes = 0;
+    file.read(reinterpret_cast<char*>(&header_bytes), sizeof(header_bytes));
+    std::string header(header_bytes, '\0');
+    file.read(header.data(), static_cast<std::streamsize>(header_bytes));
+    const std::string key = "data_offsets\":[";
+    const size_t begin = header.find(key, header.find("\"" + tensor + "\""));
+    ASSERT_NE(begin, std::string::npos) << tensor;
+    const uint64_t offset = std::stoull(header.substr(begin + key.size()));
+    constexpr char kNan[] = {'\xc0', '\x7f'};
+    file.seekp(static_cast<std::streamoff>(sizeof(header_bytes) + header_bytes + offset));
+    file.write(kNan, sizeof(kNan));
+}
+
 void expect_failure(const Outcome& outcome, int exit_status, const std::string& words) {
     EXPECT_EQ(outcome.exit_status, exit_status) << outcome.output;
     EXPECT_NE(outcome.output.find(words), std::string::npos)
@@ -111,6 +127,30 @@ TEST(BadInput, ASocketInUseIsNamed) {
     const std::string socket = first.runtime_directory() + "/afd/" + first.name() + ".sock";
     expect_failure(
         run_afdd({"--model", test_model(), "--instance", "other", "--socket", socket}), 5, socket);
+}
+
+// A router that meets a NaN ends the request with an error, whichever side it is on; the system
+// goes on.
+TEST(BadInput, ANanInAGateEndsTheRequestAndNothingElse) {
+    const std::string model = copy_of_model();
+    spoil_tensor(model + "/model.safetensors", "model.layers.2.mlp.gate.weight");
+    for (const char* router : {"attention", "ffn"}) {
+        Instance instance({"--model", model, "--ffn-workers", "2", "--router", router});
+        instance.wait_ready();
+        client::Client client = instance.connect();
+        for (int i = 0; i < 2; ++i) {
+            client::Generate request;
+            request.set_text("Once upon a time");
+            request.set_max_tokens(3);
+            const auto ended = client.generate(request);
+            ASSERT_FALSE(ended.ok()) << router;
+            EXPECT_EQ(ended.error().code, Code::kInternal) << router;
+            EXPECT_NE(ended.error().message.find("the router's scores are not finite"),
+                      std::string::npos)
+                << router << ": " << ended.error().message;
+        }
+        EXPECT_EQ(instance.stop(), 0) << router;
+    }
 }
 
 TEST(BadInput, APromptBeyondTheContextIsRefusedWithBothNumbers) {

@@ -189,6 +189,10 @@ const std::map<std::pair<std::string, std::string>, std::string> kIllegalPairs =
      "afd_window gives activations in format grouped, but batched_bf16 takes batched"},
     {{"afd_window", "example"},
      "afd_window gives activations in format grouped, but example takes standard"},
+    {{"afd_window_ffn_router", "batched_bf16"},
+     "afd_window_ffn_router gives activations in format grouped, but batched_bf16 takes batched"},
+    {{"afd_window_ffn_router", "example"},
+     "afd_window_ffn_router gives activations in format grouped, but example takes standard"},
 };
 
 TEST(FusedMoeRegistry, EveryIllegalPairIsRefusedForItsReason) {
@@ -221,16 +225,18 @@ std::string expected_refusal(const MoePair& pair, const Features& features) {
                "quantisation is " +
                std::string(name_of(pair.quantisation));
     }
-    if (features.chunked && dispatch == "afd_window") {
-        return "afd_window sends whole micro-batches to other processes; max_chunk_tokens is 16 "
-               "and must be 0";
+    const bool is_window = dispatch == "afd_window" || dispatch == "afd_window_ffn_router";
+    if (features.chunked && is_window) {
+        return dispatch +
+               " sends whole micro-batches to other processes; max_chunk_tokens is 16 and must be "
+               "0";
     }
     if (features.chunked && dispatch == "local_batched") {
         return "local_batched gives batched activations, whose capacity bounds a call already; "
                "max_chunk_tokens is 16 and must be 0";
     }
-    if (features.quantised && dispatch == "afd_window") {
-        return "afd_window sends bf16 rows only; quantised_dispatch must be false";
+    if (features.quantised && is_window) {
+        return dispatch + " sends bf16 rows only; quantised_dispatch must be false";
     }
     if (features.shared_stage && name == "example") {
         return "example reduces before the rows of a shared stage are there; has_shared_stage must "
@@ -257,6 +263,24 @@ TEST(FusedMoeRegistry, EveryFeatureThatALegalPairLacksIsRefusedForItsReason) {
     EXPECT_GT(num_refused, 50u);
 }
 
+// Rows without topk_ids go only where somebody routes them.
+TEST(FusedMoeRegistry, UnroutedRowsAreRefusedByEveryPartThatDoesNotRoute) {
+    const ExpertsEntry& experts = *find_experts("reference").value();
+    for (const PrepareFinalizeEntry& entry : prepare_finalize_parts()) {
+        const std::string name(entry.capability->name);
+        const FusedMoeConfig config =
+            with_feature(test::matrix_config(ExpertQuantisation::kNone), MoeFeature::kUnrouted);
+        const auto checked = check_composition(entry, experts, config);
+        if (name == "afd_window_ffn_router") {
+            EXPECT_TRUE(checked.ok()) << checked.error().message;
+            continue;
+        }
+        ASSERT_FALSE(checked.ok()) << name;
+        EXPECT_EQ(checked.error().message,
+                  name + " takes rows that are routed already; needs_routing must be false");
+    }
+}
+
 TEST(FusedMoeRegistry, PartsAreFoundByNameAndOthersAreListed) {
     EXPECT_EQ(find_experts("grouped_int8").value()->capability->name, "grouped_int8");
     EXPECT_EQ(find_prepare_finalize("two_phase").value()->capability->name, "two_phase");
@@ -265,7 +289,7 @@ TEST(FusedMoeRegistry, PartsAreFoundByNameAndOthersAreListed) {
               "grouped_int4, batched_bf16");
     EXPECT_EQ(find_prepare_finalize("pplx").error().message,
               "no PrepareFinalize part is called pplx; there are local, local_batched, two_phase, "
-              "afd_window");
+              "afd_window, afd_window_ffn_router");
 }
 
 }  // namespace

@@ -264,6 +264,10 @@ TEST(FusedMoe, RefusesInputsBeyondItsConfigurationByNameAndLimit) {
     EXPECT_EQ(message(three.input(0), 2),
               "micro_batch is 2; this layer was composed for at most 1");
     EXPECT_EQ(message(three.input(2), 0), "layer_id is 2; experts of layers 0 ... 1 are loaded");
+    MoeInput unrouted = three.input(1);
+    unrouted.topk_ids = nullptr;
+    EXPECT_EQ(message(unrouted, 0),
+              "topk_ids is not given; this layer was composed for rows that are routed");
     EXPECT_EQ(message(three.input(1), 0), "ok");
 }
 
