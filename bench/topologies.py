@@ -42,7 +42,7 @@ def measure(arguments: argparse.Namespace, flags: list[str]) -> float:
     """Starts afdd with `flags`, drives it, stops it; output tokens per second."""
     name = f"bench{os.getpid()}"
     with tempfile.TemporaryDirectory(prefix="afd-bench-") as runtime:
-        environment = {**os.environ, "XDG_RUNTIME_DIR": runtime}
+        environment = {**os.environ, "XDG_RUNTIME_DIR": runtime, "XDG_CACHE_HOME": runtime}
         programs = {program: [arguments.bin / program, "--instance", name]
                     for program in ("afdd", "afdctl", "afd-load")}
         daemon = subprocess.Popen([*programs["afdd"], "--demo", "--log-level", "warn", *flags],

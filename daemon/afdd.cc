@@ -9,6 +9,7 @@
 
 #include "daemon/instance_geometry.h"
 #include "daemon/metrics.h"
+#include "model/weight_cache.h"
 
 namespace afd::daemon {
 
@@ -106,7 +107,25 @@ Result<> Afdd::open_model() {
     return {};
 }
 
+// A directory that is named must be usable; the default one may fail, the workers then say so.
+Result<> Afdd::choose_weight_cache() {
+    if (config_.weight_cache == "off") return {};
+    if (config_.weight_cache != "auto") {
+        AFD_TRY(model::WeightCache::open(config_.weight_cache));
+        weight_cache_directory_ = config_.weight_cache;
+        return {};
+    }
+    weight_cache_directory_ = model::default_weight_cache_directory();
+    if (weight_cache_directory_.empty()) {
+        spdlog::info(
+            "packed weights are not kept: neither XDG_CACHE_HOME nor HOME is set; name a "
+            "directory with weight_cache");
+    }
+    return {};
+}
+
 Result<> Afdd::plan() {
+    AFD_TRY(choose_weight_cache());
     numeric_class_ = ops::best_numeric_class();
     if (config_.numeric_class != "auto") {
         const auto wanted = ops::parse_numeric_class(config_.numeric_class);
@@ -123,7 +142,7 @@ Result<> Afdd::plan() {
     instance_id_ = draw_instance_id();
     AFD_ASSIGN(const schedule::RouterPlacement router,
                schedule::parse_router_placement(config_.router));
-    identity_ = make_identity(instance_id_, model_->identity(), numeric_class_, router);
+    identity_ = make_identity(instance_id_, *model_, numeric_class_, router);
     segment_prefix_ = schedule::segment_prefix(config_.instance, instance_id_);
     return {};
 }
@@ -159,6 +178,7 @@ control::Welcome Afdd::common_welcome() const {
     welcome.set_oversubscribed(cpus_.oversubscribed);
     welcome.set_instance_id(instance_id_);
     welcome.set_model_identity(model_->identity());
+    welcome.set_weight_cache(weight_cache_directory_);
     return welcome;
 }
 

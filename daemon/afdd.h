@@ -39,6 +39,7 @@ class Afdd {
     Result<> take_instance();
     Result<> open_model();
     Result<> plan();
+    Result<> choose_weight_cache();
     Result<> create_segments();
     Result<> create_supervisor();
     Result<> create_gateway();
@@ -62,6 +63,7 @@ class Afdd {
     std::optional<model::Tokenizer> tokenizer_;
     ops::NumericClass numeric_class_ = ops::NumericClass::kPortable;
     CpuPlan cpus_;
+    std::string weight_cache_directory_;  // Empty: off.
     uint64_t instance_id_ = 0;
     schedule::InstanceIdentity identity_;
     std::string segment_prefix_;

@@ -33,26 +33,28 @@ ops::FusedMoeConfig moe_config(const WorkerSetup& setup) {
 // The experts of a worker that has them in its own process, or of one that sends tokens to the
 // FFN workers: two compositions of the same framework.
 struct MoeParts {
-    std::unique_ptr<ops::ExpertTable> experts;
+    std::unique_ptr<model::LoadedExperts> experts;
     std::unique_ptr<ops::PrepareFinalize> prepare_finalize;
     std::unique_ptr<ops::Experts> expert_part;
     WindowPrepareFinalize* windows = nullptr;
 };
 
-Result<MoeParts> make_local_parts(const WorkerSetup& setup, ops::Parallel& parallel) {
+Result<MoeParts> make_local_parts(const WorkerSetup& setup,
+                                  const control::Welcome& welcome,
+                                  ops::Parallel& parallel) {
     const model::ModelConfig& config = setup.files.config();
     const size_t per_layer = model::experts_per_layer(config);
-    AFD_ASSIGN(ops::ExpertTable experts,
-               model::load_experts(setup.files,
+    AFD_ASSIGN(model::LoadedExperts experts,
+               load_worker_experts(setup,
+                                   welcome,
                                    model::all_expert_slots(config),
                                    config.num_layers * per_layer,
-                                   setup.numeric_class,
                                    parallel));
     MoeParts parts;
-    parts.experts = std::make_unique<ops::ExpertTable>(std::move(experts));
+    parts.experts = std::make_unique<model::LoadedExperts>(std::move(experts));
     parts.prepare_finalize =
         std::make_unique<ops::LocalPrepareFinalize>(moe_config(setup), parallel);
-    parts.expert_part = std::make_unique<ops::GroupedExperts>(*parts.experts, per_layer);
+    parts.expert_part = std::make_unique<ops::GroupedExperts>(parts.experts->table, per_layer);
     return parts;
 }
 
@@ -121,12 +123,12 @@ Result<> serve(WorkerControl& control, uint32_t session) {
                model::KvCache::create(setup.files.config(), welcome.kv_tokens()));
     MoeParts parts;
     if (setup.is_colocated) {
-        AFD_ASSIGN(parts, make_local_parts(setup, *threads));
+        AFD_ASSIGN(parts, make_local_parts(setup, welcome, *threads));
     } else {
         parts = make_window_parts(setup, *attached.transport, session);
     }
     ops::FusedMoeConfig config = moe_config(setup);
-    if (parts.experts != nullptr) config.quantisation = ops::quantisation_of(*parts.experts);
+    if (parts.experts != nullptr) config.quantisation = ops::quantisation_of(parts.experts->table);
     AFD_ASSIGN(
         ops::FusedMoe moe,
         ops::FusedMoe::compose(*parts.prepare_finalize, *parts.expert_part, config, *threads));

@@ -52,6 +52,7 @@ struct Config {
     uint64_t drain_timeout_ms = 0;
     uint64_t output_buffer_kib = 0;
     std::string pin;
+    std::string weight_cache;
     std::string socket;
     std::string log_level;
     std::string log_format;

@@ -30,6 +30,11 @@ Result<> check_pin(const std::string& value) {
     return lists.ok() ? Result<>() : Result<>(lists.error());
 }
 
+Result<> check_weight_cache(const std::string& value) {
+    if (value == "auto" || value == "off" || value.starts_with('/')) return {};
+    return Error{Code::kInvalidArgument, "must be auto, off, or a path that begins with /"};
+}
+
 Result<> check_socket(const std::string& value) {
     return value.empty() ? Result<>() : check_socket_path(value);
 }
@@ -196,6 +201,12 @@ std::vector<ConfigOption> make_options() {
          .unit = "",
          .description = "Pin workers to cores: none, auto, or lists \"0-3;4-7\"",
          .check = check_pin},
+        {.name = "weight_cache",
+         .member = &C::weight_cache,
+         .default_text = "auto",
+         .unit = "",
+         .description = "Packed weights kept on disk: auto, off, or a directory of yours",
+         .check = check_weight_cache},
         {.name = "socket",
          .member = &C::socket,
          .default_text = "",

@@ -15,9 +15,10 @@
 namespace afd::daemon {
 namespace {
 
-Result<ops::ExpertTable> load_shard(const WorkerSetup& setup,
-                                    uint32_t rank,
-                                    ops::Parallel& parallel) {
+Result<model::LoadedExperts> load_shard(const WorkerSetup& setup,
+                                        const control::Welcome& welcome,
+                                        uint32_t rank,
+                                        ops::Parallel& parallel) {
     const size_t keys_per_layer = setup.placement.num_local_experts_per_layer(rank);
     std::vector<model::ExpertSlot> slots;
     for (const schedule::LocalExpert& local : setup.placement.local_experts(rank)) {
@@ -25,11 +26,8 @@ Result<ops::ExpertTable> load_shard(const WorkerSetup& setup,
                          local.expert,
                          local.layer_id * keys_per_layer + static_cast<size_t>(local.local_id)});
     }
-    return model::load_experts(setup.files,
-                               slots,
-                               setup.placement.num_layers() * keys_per_layer,
-                               setup.numeric_class,
-                               parallel);
+    return load_worker_experts(
+        setup, welcome, slots, setup.placement.num_layers() * keys_per_layer, parallel);
 }
 
 Result<> serve(WorkerControl& control, uint32_t rank) {
@@ -42,8 +40,8 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
     setup.metrics().start();
 
     const std::unique_ptr<ThreadPool> threads = make_thread_pool(welcome);
-    AFD_ASSIGN(const ops::ExpertTable table, load_shard(setup, rank, *threads));
-    ops::GroupedExperts experts(table, setup.placement.num_local_experts_per_layer(rank));
+    AFD_ASSIGN(const model::LoadedExperts loaded, load_shard(setup, welcome, rank, *threads));
+    ops::GroupedExperts experts(loaded.table, setup.placement.num_local_experts_per_layer(rank));
     model::Router router;
     if (setup.router == schedule::RouterPlacement::kFfn) {
         AFD_ASSIGN(router, model::Router::load(setup.files, setup.numeric_class));
@@ -56,7 +54,7 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
                   .layout = &setup.layout,
                   .placement = &setup.placement,
                   .experts = &experts,
-                  .hidden = table.hidden(),
+                  .hidden = loaded.table.hidden(),
                   .router = router.empty() ? nullptr : &router,
                   .parallel = threads.get(),
                   .port = &control.port(),

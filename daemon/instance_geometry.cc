@@ -32,15 +32,19 @@ Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
 }
 
 schedule::InstanceIdentity make_identity(uint64_t instance_id,
-                                         const std::string& model_identity,
+                                         const model::ModelFiles& model,
                                          ops::NumericClass numeric_class,
                                          schedule::RouterPlacement router) {
     schedule::InstanceIdentity identity;
     identity.instance_id = instance_id;
-    identity.model_identity = model_identity;
+    identity.model_identity = model.identity();
     identity.numeric_class = std::string(ops::name_of(numeric_class)) + "/r" +
                              std::to_string(ops::kKernelRevision) + "/bf16";
     identity.router = router;
+    const model::QuantisationConfig& quantisation = model.config().quantisation;
+    if (quantisation != model::QuantisationConfig{}) {
+        identity.numeric_class += " (" + model::describe(quantisation) + ")";
+    }
     return identity;
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "model/config.h"
+#include "model/model_files.h"
 #include "ops/numeric_class.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
@@ -24,10 +25,11 @@ namespace afd::daemon {
 Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
                                          const control::Geometry& instance);
 
-// The numeric class as it stands in headers and in the status: instruction set, kernel revision
-// and the type of a window row, as "avx2/r1/bf16".
+// The numeric class as it stands in headers and in the status: instruction set, kernel revision,
+// the type of a window row and, if the model is quantised, how: "avx2/r1/bf16",
+// "avx2/r1/bf16 (experts int8)".
 schedule::InstanceIdentity make_identity(uint64_t instance_id,
-                                         const std::string& model_identity,
+                                         const model::ModelFiles& model,
                                          ops::NumericClass numeric_class,
                                          schedule::RouterPlacement router);
 

@@ -2,6 +2,7 @@
 #include "daemon/worker_setup.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 
@@ -66,8 +67,7 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
     schedule::AttachConfig attach{
         .prefix = welcome.segment_prefix(),
         .layout = layout,
-        .identity =
-            make_identity(welcome.instance_id(), welcome.model_identity(), numeric_class, router),
+        .identity = make_identity(welcome.instance_id(), files, numeric_class, router),
         .own_doorbell = control.own_doorbell_fd(),
         .peer_doorbells = {control.peer_doorbell_fds().begin(), control.peer_doorbell_fds().end()}};
     return WorkerSetup{.files = std::move(files),
@@ -78,6 +78,42 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
                        .metrics_segment = std::move(metrics),
                        .router = router,
                        .is_colocated = geometry.num_ffn_workers == 0};
+}
+
+Result<model::LoadedExperts> load_worker_experts(const WorkerSetup& setup,
+                                                 const control::Welcome& welcome,
+                                                 std::span<const model::ExpertSlot> slots,
+                                                 size_t num_keys,
+                                                 ops::Parallel& parallel) {
+    auto cache = model::WeightCache::open(welcome.weight_cache());
+    if (!cache.ok()) {
+        spdlog::warn("weight cache: {}; going on with private memory", cache.error().message);
+    }
+    AFD_ASSIGN(model::LoadedExperts experts,
+               model::load_experts(setup.files,
+                                   slots,
+                                   num_keys,
+                                   setup.numeric_class,
+                                   parallel,
+                                   cache.ok() ? cache.value() : model::WeightCache()));
+    const model::WeightCacheReport& report = experts.report;
+    if (!report.warning.empty()) {
+        spdlog::warn("weight cache: {}{}",
+                     report.warning,
+                     report.num_private > 0 ? "; going on with private memory" : "");
+    }
+    if (cache.ok() && cache.value().is_on()) {
+        spdlog::info(
+            "experts of {} layers from {}: {} were there, {} packed now, {} in private "
+            "memory; {:.1f} MiB mapped",
+            report.num_mapped + report.num_written + report.num_private,
+            cache.value().directory(),
+            report.num_mapped,
+            report.num_written,
+            report.num_private,
+            static_cast<double>(report.mapped_bytes) / (1 << 20));
+    }
+    return experts;
 }
 
 std::unique_ptr<ThreadPool> make_thread_pool(const control::Welcome& welcome) {

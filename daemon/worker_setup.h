@@ -6,11 +6,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "daemon/metrics.h"
 #include "daemon/thread_pool.h"
 #include "daemon/worker_control.h"
+#include "model/expert_weights.h"
 #include "model/model_files.h"
 #include "ops/numeric_class.h"
 #include "schedule/adaptive_wait.h"
@@ -43,6 +45,14 @@ struct WorkerSetup {
 
 // What a placement asks of every layer of the model.
 std::vector<schedule::LayerExperts> layer_experts(const model::ModelConfig& config);
+
+// Loads experts through the weight cache that the Welcome names, and logs what came of it: one
+// line, and a warning if something is wrong with the cache. Errors: those of model::load_experts().
+Result<model::LoadedExperts> load_worker_experts(const WorkerSetup& setup,
+                                                 const control::Welcome& welcome,
+                                                 std::span<const model::ExpertSlot> slots,
+                                                 size_t num_keys,
+                                                 ops::Parallel& parallel);
 
 // The threads with which the Welcome wants this worker to compute.
 std::unique_ptr<ThreadPool> make_thread_pool(const control::Welcome& welcome);

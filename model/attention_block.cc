@@ -52,9 +52,10 @@ AttentionWorkspace::AttentionWorkspace(const ModelConfig& config, size_t max, un
     : rows_max(max),
       rows(std::max(Activations::bytes(config, max),
                     Router::workspace_bytes(gating_attributes(config), max))),
-      operators(std::max(ops::mla_prolog_workspace_bytes(mla_shape(config), max),
-                         ops::mla_attention_workspace_bytes(mla_shape(config), max, num_threads))) {
-}
+      operators(std::max(
+          {ops::mla_prolog_workspace_bytes(mla_shape(config), max),
+           ops::mla_attention_workspace_bytes(mla_shape(config), max, num_threads),
+           ops::quantised_input_bytes(max, size_t{config.num_heads} * config.v_head_dim)})) {}
 
 Result<AttentionBlock> AttentionBlock::load(const ModelFiles& files,
                                             ops::NumericClass numeric_class,
@@ -106,7 +107,11 @@ void AttentionBlock::attention(uint32_t layer,
                                   .out = a.heads},
                                  workspace.operators.bytes(),
                                  parallel));
-    ops::linear(a.heads, weights.o_proj, a.x, parallel);
+    const ops::LinearInput heads =
+        weights.o_proj.format() == ops::WeightFormat::kInt8
+            ? ops::quantised_input(a.heads, workspace.operators.bytes(), parallel)
+            : ops::LinearInput(a.heads);
+    ops::linear(heads, weights.o_proj, a.x, parallel);
     ops::residual_add(a.x, residual);
 }
 

@@ -8,25 +8,17 @@
 namespace afd::model {
 namespace {
 
-ops::PackedLinear pack(const std::vector<ops::Bf16>& weight,
-                       size_t num_outputs,
-                       ops::NumericClass numeric_class) {
-    return ops::PackedLinear::pack(
-        ops::make_rows(weight.data(), num_outputs, weight.size() / num_outputs), numeric_class);
-}
-
 void pack_mla(AttentionTensors& tensors,
               const ModelConfig& config,
               ops::NumericClass numeric_class,
               ops::MlaWeights& mla) {
     const ops::MlaShape& shape = mla.shape = mla_shape(config);
     if (shape.q_lora_rank > 0) {
-        mla.weight_dq = pack(tensors.q_a_proj, shape.q_lora_rank, numeric_class);
+        mla.weight_dq = tensors.q_a_proj.packed(numeric_class);
         mla.rmsnorm_gamma_cq = std::move(tensors.gamma_q_a);
     }
-    mla.weight_uq_qr = pack(tensors.q_proj, shape.num_heads * config.qk_head_dim(), numeric_class);
-    mla.weight_dkv_kr =
-        pack(tensors.kv_a_proj, shape.kv_lora_rank + shape.qk_rope_head_dim, numeric_class);
+    mla.weight_uq_qr = tensors.q_proj.packed(numeric_class);
+    mla.weight_dkv_kr = tensors.kv_a_proj.packed(numeric_class);
     mla.rmsnorm_gamma_ckv = std::move(tensors.gamma_kv_a);
     ops::pack_kv_b_proj(
         ops::make_rows(std::as_const(tensors.kv_b_proj).data(),
@@ -66,7 +58,7 @@ Result<AttentionLayerWeights> load_attention_layer(const ModelFiles& files,
     AttentionLayerWeights weights;
     pack_mla(tensors, config, numeric_class, weights.mla);
     AFD_TRY(ops::validate(weights.mla));
-    weights.o_proj = pack(tensors.o_proj, config.hidden, numeric_class);
+    weights.o_proj = tensors.o_proj.packed(numeric_class);
     weights.gamma_input = std::move(tensors.gamma_input);
     weights.gamma_post_attention = std::move(tensors.gamma_post_attention);
     return weights;

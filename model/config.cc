@@ -110,14 +110,32 @@ class KeyReader {
     std::optional<Error> problem_;
 };
 
+// The object that afd-quantize writes; that of other programs is refused.
+void read_quantisation(KeyReader& keys, ModelConfig& config) {
+    const Json* object = keys.find("quantization_config");
+    if (object == nullptr) return;
+    const auto text = [object](const char* key) -> std::string {
+        const auto at = object->is_object() ? object->find(key) : object->end();
+        return object->is_object() && at != object->end() && at->is_string()
+                   ? at->get<std::string>()
+                   : std::string();
+    };
+    const auto experts = ops::parse_weight_format(text("experts"));
+    const auto attention = ops::parse_weight_format(text("attention"));
+    if (text("quant_method") != "afd" || !experts || !attention || ops::is_int4(*attention)) {
+        return keys.refuse(
+            Code::kUnimplemented,
+            "quantization_config",
+            object,
+            "none, or what afd-quantize writes: {\"quant_method\": \"afd\", \"experts\": bf16, "
+            "int8, int4-g32 or int4-g64, \"attention\": bf16 or int8}; for a model that another "
+            "program has quantised, run afd-quantize on the bf16 original");
+    }
+    config.quantisation = {.experts = *experts, .attention = *attention};
+}
+
 // Settings that would change the computation and that this decoder does not have.
 void refuse_unserved(KeyReader& keys) {
-    if (const Json* value = keys.find("quantization_config")) {
-        keys.refuse(Code::kUnimplemented,
-                    "quantization_config",
-                    value,
-                    "none (a checkpoint in bf16 or fp32; convert it first)");
-    }
     for (const char* key : {"attention_bias", "mlp_bias"}) {
         if (keys.flag(key, false)) keys.refuse(Code::kUnimplemented, key, keys.find(key), "false");
     }
@@ -266,6 +284,18 @@ double ModelConfig::softmax_scale() const {
     return scale * mscale * mscale;
 }
 
+std::string describe(const QuantisationConfig& quantisation) {
+    const auto part = [](const char* what, ops::WeightFormat format) {
+        return format == ops::WeightFormat::kBf16
+                   ? std::string()
+                   : std::string(what) + " " + std::string(ops::name_of(format));
+    };
+    const std::string experts = part("experts", quantisation.experts);
+    const std::string attention = part("attention", quantisation.attention);
+    if (experts.empty() && attention.empty()) return "bf16";
+    return experts + (experts.empty() || attention.empty() ? "" : ", ") + attention;
+}
+
 Result<ModelConfig> parse_model_config(std::string_view text, const std::string& origin) {
     AFD_ASSIGN(const Json object, parse_json(text, origin));
     if (!object.is_object()) {
@@ -275,6 +305,7 @@ Result<ModelConfig> parse_model_config(std::string_view text, const std::string&
     ModelConfig config;
     config.model_type = read_family(keys);
     refuse_unserved(keys);
+    read_quantisation(keys, config);
     read_dimensions(keys, config);
     read_attention(keys, config);
     if (keys.failed()) return keys.problem();

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "ops/rope.h"
+#include "ops/weight_format.h"
 #include "proto/status.h"
 
 namespace afd::model {
@@ -29,6 +30,17 @@ enum class TopkMethod {
     kGroupLimitedGreedy,  // Groups by their best expert (V2).
     kNoauxTc,             // Groups by their two best; a bias that only chooses (V3).
 };
+
+// How the checkpoint stores its linears: quantization_config of tools/afd-quantize.
+struct QuantisationConfig {
+    ops::WeightFormat experts = ops::WeightFormat::kBf16;    // Routed, shared and dense MLPs.
+    ops::WeightFormat attention = ops::WeightFormat::kBf16;  // bf16 or int8; q, kv_a and o.
+
+    friend bool operator==(const QuantisationConfig&, const QuantisationConfig&) = default;
+};
+
+// "bf16", "experts int8", "experts int4-g32, attention int8".
+std::string describe(const QuantisationConfig& quantisation);
 
 struct ModelConfig {
     std::string model_type;
@@ -63,6 +75,7 @@ struct ModelConfig {
     double rope_theta = 10000;
     std::optional<ops::YarnScaling> yarn;
     bool tie_word_embeddings = false;
+    QuantisationConfig quantisation;
 
     std::optional<uint32_t> bos_token_id;
     std::vector<uint32_t> eos_token_ids;  // Of config.json; generation_config.json goes first.

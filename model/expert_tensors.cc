@@ -3,6 +3,8 @@
 
 #include <array>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "model/tensor_names.h"
 
@@ -10,20 +12,6 @@ namespace afd::model {
 namespace {
 
 using ops::Bf16;
-
-// Reads `prefix`gate_proj.weight and its two companions.
-Result<ExpertTensors> read_mlp(const TensorStore& tensors,
-                               const std::string& prefix,
-                               uint64_t hidden,
-                               uint64_t intermediate) {
-    const std::array<uint64_t, 2> inward = {intermediate, hidden};
-    const std::array<uint64_t, 2> outward = {hidden, intermediate};
-    ExpertTensors expert{hidden, intermediate, {}, {}, {}};
-    AFD_ASSIGN(expert.gate, tensors.read_bf16(prefix + "gate_proj.weight", inward));
-    AFD_ASSIGN(expert.up, tensors.read_bf16(prefix + "up_proj.weight", inward));
-    AFD_ASSIGN(expert.down, tensors.read_bf16(prefix + "down_proj.weight", outward));
-    return expert;
-}
 
 Result<ExpertTensors> read_fused(const TensorStore& tensors,
                                  const std::string& prefix,
@@ -33,57 +21,67 @@ Result<ExpertTensors> read_fused(const TensorStore& tensors,
     const uint64_t intermediate = config.moe_intermediate;
     const std::array<uint64_t, 3> inward = {config.num_experts, 2 * intermediate, hidden};
     const std::array<uint64_t, 3> outward = {config.num_experts, hidden, intermediate};
-    ExpertTensors expert{hidden, intermediate, {}, {}, {}};
+    const auto matrix = [](size_t num_outputs, size_t depth, std::vector<Bf16> values) {
+        StoredMatrix stored{.num_outputs = num_outputs, .depth = depth};
+        stored.bf16 = std::move(values);
+        return stored;
+    };
     AFD_ASSIGN(const std::vector<Bf16> gate_up,
                tensors.read_bf16_slice(prefix + "gate_up_proj", inward, index, 1));
+    AFD_ASSIGN(std::vector<Bf16> down,
+               tensors.read_bf16_slice(prefix + "down_proj", outward, index, 1));
     const auto middle = gate_up.begin() + static_cast<std::ptrdiff_t>(gate_up.size() / 2);
-    expert.gate.assign(gate_up.begin(), middle);
-    expert.up.assign(middle, gate_up.end());
-    AFD_ASSIGN(expert.down, tensors.read_bf16_slice(prefix + "down_proj", outward, index, 1));
-    return expert;
+    return ExpertTensors{matrix(intermediate, hidden, {gate_up.begin(), middle}),
+                         matrix(intermediate, hidden, {middle, gate_up.end()}),
+                         matrix(hidden, intermediate, std::move(down))};
 }
 
 }  // namespace
 
-ops::Rows<const Bf16> ExpertTensors::gate_rows() const {
-    return ops::make_rows(gate.data(), intermediate, hidden);
+uint32_t num_layer_experts(const ModelConfig& config, uint32_t layer) {
+    return config.is_moe_layer(layer) ? config.num_experts + config.num_shared_slots() : 1;
 }
 
-ops::Rows<const Bf16> ExpertTensors::up_rows() const {
-    return ops::make_rows(up.data(), intermediate, hidden);
+uint32_t expert_intermediate(const ModelConfig& config, uint32_t layer, uint32_t expert) {
+    if (!config.is_moe_layer(layer)) return config.intermediate;
+    return expert < config.num_experts ? config.moe_intermediate : config.shared_intermediate();
 }
 
-ops::Rows<const Bf16> ExpertTensors::down_rows() const {
-    return ops::make_rows(down.data(), hidden, intermediate);
+std::string expert_prefix(const ModelConfig& config, uint32_t layer, uint32_t expert) {
+    if (!config.is_moe_layer(layer)) return layer_tensor(layer, "mlp.");
+    if (expert == config.num_experts) return layer_tensor(layer, "mlp.shared_experts.");
+    return layer_tensor(layer, "mlp.experts.") + std::to_string(expert) + ".";
+}
+
+Error no_such_expert(const ModelConfig& config, uint32_t layer, uint32_t expert) {
+    const uint32_t num_experts = layer < config.num_layers ? num_layer_experts(config, layer) : 0;
+    return Error{Code::kInvalidArgument,
+                 "layer " + std::to_string(layer) + ", expert " + std::to_string(expert) +
+                     ": the model has " + std::to_string(config.num_layers) +
+                     " layers and this one " + std::to_string(num_experts) + " experts"};
 }
 
 Result<ExpertTensors> read_expert_tensors(const TensorStore& tensors,
                                           const ModelConfig& config,
                                           uint32_t layer,
                                           uint32_t expert) {
-    const bool is_moe = layer < config.num_layers && config.is_moe_layer(layer);
-    const uint32_t num_experts = is_moe ? config.num_experts + config.num_shared_slots() : 1;
-    if (layer >= config.num_layers || expert >= num_experts) {
-        return Error{Code::kInvalidArgument,
-                     "layer " + std::to_string(layer) + ", expert " + std::to_string(expert) +
-                         ": the model has " + std::to_string(config.num_layers) +
-                         " layers and this one " + std::to_string(num_experts) + " experts"};
-    }
-    if (!is_moe) {
-        return read_mlp(tensors, layer_tensor(layer, "mlp."), config.hidden, config.intermediate);
-    }
-    if (expert == config.num_experts) {
-        return read_mlp(tensors,
-                        layer_tensor(layer, "mlp.shared_experts."),
-                        config.hidden,
-                        config.shared_intermediate());
-    }
+    const uint32_t num_experts = layer < config.num_layers ? num_layer_experts(config, layer) : 0;
+    if (expert >= num_experts) return no_such_expert(config, layer, expert);
+    const ops::WeightFormat format = config.quantisation.experts;
     const std::string experts = layer_tensor(layer, "mlp.experts.");
-    if (tensors.find(experts + "gate_up_proj") != nullptr) {
+    const bool is_routed = config.is_moe_layer(layer) && expert < config.num_experts;
+    if (is_routed && format == ops::WeightFormat::kBf16 &&
+        tensors.find(experts + "gate_up_proj") != nullptr) {
         return read_fused(tensors, experts, config, expert);
     }
-    return read_mlp(
-        tensors, experts + std::to_string(expert) + ".", config.hidden, config.moe_intermediate);
+    const std::string prefix = expert_prefix(config, layer, expert);
+    const uint64_t hidden = config.hidden;
+    const uint64_t intermediate = expert_intermediate(config, layer, expert);
+    ExpertTensors mlp;
+    AFD_ASSIGN(mlp.gate, read_matrix(tensors, prefix + "gate_proj", intermediate, hidden, format));
+    AFD_ASSIGN(mlp.up, read_matrix(tensors, prefix + "up_proj", intermediate, hidden, format));
+    AFD_ASSIGN(mlp.down, read_matrix(tensors, prefix + "down_proj", hidden, intermediate, format));
+    return mlp;
 }
 
 }  // namespace afd::model

@@ -5,32 +5,39 @@
 // row-major: a routed expert, the shared experts of a layer, or a dense layer.
 
 #include <cstdint>
-#include <vector>
+#include <string>
 
 #include "model/config.h"
+#include "model/stored_matrix.h"
 #include "model/tensor_store.h"
-#include "ops/bf16.h"
-#include "ops/tensor_view.h"
 #include "proto/status.h"
 
 namespace afd::model {
 
+// All three in the format that the configuration states for experts.
 struct ExpertTensors {
-    size_t hidden = 0;
-    size_t intermediate = 0;
-    std::vector<ops::Bf16> gate;  // [intermediate, hidden]
-    std::vector<ops::Bf16> up;    // [intermediate, hidden]
-    std::vector<ops::Bf16> down;  // [hidden, intermediate]
-
-    ops::Rows<const ops::Bf16> gate_rows() const;
-    ops::Rows<const ops::Bf16> up_rows() const;
-    ops::Rows<const ops::Bf16> down_rows() const;
+    StoredMatrix gate;  // [intermediate, hidden]
+    StoredMatrix up;    // [intermediate, hidden]
+    StoredMatrix down;  // [hidden, intermediate]
 };
+
+// Logical experts of a layer: num_experts and the shared slot, or 1 in a dense layer.
+uint32_t num_layer_experts(const ModelConfig& config, uint32_t layer);
+
+// Width of an expert of the layer. REQUIRES: expert < num_layer_experts(config, layer).
+uint32_t expert_intermediate(const ModelConfig& config, uint32_t layer, uint32_t expert);
+
+// What stands before "gate_proj.weight" and its companions where they are tensors of their own.
+std::string expert_prefix(const ModelConfig& config, uint32_t layer, uint32_t expert);
+
+// The error that says which experts there are instead.
+Error no_such_expert(const ModelConfig& config, uint32_t layer, uint32_t expert);
 
 // Logical experts of an MoE layer: 0 ... num_experts-1 routed, num_experts the shared ones. Of a
 // dense layer: 0. Reads one tensor set per expert (experts.<e>.gate_proj.weight ...), or the fused
-// experts.gate_up_proj [E, 2 I, hidden] (gate rows first) and experts.down_proj [E, hidden, I].
-// Errors: those of TensorStore; kInvalidArgument for an expert that the layer does not have.
+// experts.gate_up_proj [E, 2 I, hidden] (gate rows first) and experts.down_proj [E, hidden, I], in
+// bf16 only.
+// Errors: those of read_matrix(); kInvalidArgument for an expert that the layer does not have.
 Result<ExpertTensors> read_expert_tensors(const TensorStore& tensors,
                                           const ModelConfig& config,
                                           uint32_t layer,

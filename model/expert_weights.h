@@ -5,6 +5,11 @@
 // worker holds its shard and nothing else. Which rank holds what is schedule/expert_placement.h;
 // here a slot is just (layer, logical expert) -> key.
 //
+// With a weight cache the packed experts are mapped from it, and packed into it first where they
+// are missing (model/expert_cache.h). Several processes that start at once share that work: each
+// takes the next layer that nobody packs yet. Whatever goes wrong with the cache costs one warning
+// and private memory, never the load.
+//
 // Logical experts of an MoE layer: 0 ... num_experts-1 routed, num_experts the shared experts (one
 // MLP of their joint width). Of a dense layer: 0, its MLP.
 
@@ -14,6 +19,8 @@
 #include <vector>
 
 #include "model/model_files.h"
+#include "model/sealed_file.h"
+#include "model/weight_cache.h"
 #include "ops/grouped_ffn.h"
 #include "ops/numeric_class.h"
 #include "ops/parallel.h"
@@ -27,14 +34,32 @@ struct ExpertSlot {
     size_t key = 0;       // Distinct; below num_keys.
 };
 
+struct LoadedExperts {
+    std::vector<SealedFile> files;  // What the table's views show; destroyed after it.
+    ops::ExpertTable table;
+    WeightCacheReport report;
+};
+
+// How long to wait for another process that packs a layer, counted anew whenever it is seen to get
+// on; then the layer is packed into private memory.
+inline constexpr uint64_t kWeightCacheWaitMs = 30'000;
+
 // Reads checkpoints with one tensor set per expert (experts.<e>.gate_proj.weight ...) and with
 // fused ones (experts.gate_up_proj, experts.down_proj). Loads run as tasks of `parallel`.
-// Errors: those of TensorStore; kInvalidArgument for a slot that the configuration does not have.
-Result<ops::ExpertTable> load_experts(const ModelFiles& files,
-                                      std::span<const ExpertSlot> slots,
-                                      size_t num_keys,
-                                      ops::NumericClass numeric_class,
-                                      ops::Parallel& parallel);
+// Errors: those of read_matrix(); kInvalidArgument for a slot that the configuration does not have.
+Result<LoadedExperts> load_experts(const ModelFiles& files,
+                                   std::span<const ExpertSlot> slots,
+                                   size_t num_keys,
+                                   ops::NumericClass numeric_class,
+                                   ops::Parallel& parallel,
+                                   const WeightCache& cache = {},
+                                   uint64_t wait_ms = kWeightCacheWaitMs);
+
+// One expert in memory of its own. Errors: those of read_expert_tensors().
+Result<ops::PackedExpert> load_expert(const ModelFiles& files,
+                                      uint32_t layer,
+                                      uint32_t expert,
+                                      ops::NumericClass numeric_class);
 
 // Slots of all experts of all layers, key = layer * experts_per_layer(config) + logical expert:
 // what the colocated mode and the tools load.

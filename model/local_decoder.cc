@@ -145,12 +145,16 @@ Result<LocalDecoder> LocalDecoder::load(const ModelFiles& files,
     AFD_ASSIGN(EmbeddingHead ends, EmbeddingHead::load(files, numeric_class));
     const std::vector<ExpertSlot> slots = all_expert_slots(config);
     AFD_ASSIGN(
-        ops::ExpertTable table,
+        LoadedExperts experts,
         load_experts(
             files, slots, config.num_layers * experts_per_layer(config), numeric_class, parallel));
     AFD_ASSIGN(KvCache cache, KvCache::create(config, num_tokens_max));
-    auto impl = std::make_unique<Impl>(
-        std::move(block), std::move(ends), std::move(table), std::move(cache), chunk_max, parallel);
+    auto impl = std::make_unique<Impl>(std::move(block),
+                                       std::move(ends),
+                                       std::move(experts.table),
+                                       std::move(cache),
+                                       chunk_max,
+                                       parallel);
     ops::FusedMoeConfig moe = moe_config(config, chunk_max);
     moe.quantisation = ops::quantisation_of(impl->table);
     AFD_ASSIGN(impl->moe, ops::FusedMoe::compose(impl->local, impl->experts, moe, parallel));

@@ -36,6 +36,21 @@ ops::Rows<const Bf16> matrix_of(const std::vector<Bf16>& weight, size_t num_outp
     return ops::make_rows(weight.data(), num_outputs, weight.size() / num_outputs);
 }
 
+ops::reference::LinearWeight linear_weight(const StoredMatrix& matrix) {
+    if (matrix.empty()) return {};
+    if (matrix.format == ops::WeightFormat::kInt8) return matrix.int8_weight();
+    return matrix.bf16_rows();
+}
+
+// int4 becomes the bf16 values that it stands for.
+void dequantise_int4(StoredMatrix& matrix) {
+    if (!ops::is_int4(matrix.format)) return;
+    const std::vector<float> values = matrix.values();
+    StoredMatrix wide{.num_outputs = matrix.num_outputs, .depth = matrix.depth};
+    for (const float value : values) wide.bf16.push_back(ops::from_float(value));
+    matrix = std::move(wide);
+}
+
 Result<Layer> read_layer(const ModelFiles& files, uint32_t index) {
     const ModelConfig& config = files.config();
     Layer layer;
@@ -47,6 +62,9 @@ Result<Layer> read_layer(const ModelFiles& files, uint32_t index) {
         config.is_moe_layer(index) ? config.num_experts + config.num_shared_slots() : 1;
     for (uint32_t expert = 0; expert < num_experts; ++expert) {
         AFD_ASSIGN(auto tensors, read_expert_tensors(files.tensors(), config, index, expert));
+        for (StoredMatrix* matrix : {&tensors.gate, &tensors.up, &tensors.down}) {
+            dequantise_int4(*matrix);
+        }
         layer.experts.push_back(std::move(tensors));
     }
     return layer;
@@ -72,13 +90,11 @@ ops::reference::MlaWeights ReferenceDecoder::Impl::mla_weights(const Layer& laye
     ops::reference::MlaWeights weights;
     weights.shape = mla_shape(config);
     if (config.q_lora_rank > 0) {
-        weights.weight_dq = matrix_of(tensors.q_a_proj, config.q_lora_rank);
+        weights.weight_dq = linear_weight(tensors.q_a_proj);
         weights.rmsnorm_gamma_cq = tensors.gamma_q_a;
     }
-    weights.weight_uq_qr =
-        matrix_of(tensors.q_proj, size_t{config.num_heads} * config.qk_head_dim());
-    weights.weight_dkv_kr =
-        matrix_of(tensors.kv_a_proj, size_t{config.kv_lora_rank} + config.qk_rope_head_dim);
+    weights.weight_uq_qr = linear_weight(tensors.q_proj);
+    weights.weight_dkv_kr = linear_weight(tensors.kv_a_proj);
     weights.weight_uk_uv =
         matrix_of(tensors.kv_b_proj,
                   size_t{config.num_heads} * (config.qk_nope_head_dim + config.v_head_dim));
@@ -100,8 +116,7 @@ Matrix ReferenceDecoder::Impl::attention(const Layer& layer,
     const auto prolog = ops::reference::mla_prolog(weights, x, positions, rope, rounding);
     const Matrix heads = ops::reference::mla_attention(
         weights, prolog.query, prolog.query_rope, prolog.ckv, prolog.kr, positions, rounding);
-    return ops::reference::linear(
-        heads, matrix_of(layer.attention.o_proj, config.hidden), rounding);
+    return ops::reference::linear(heads, linear_weight(layer.attention.o_proj), rounding);
 }
 
 Matrix ReferenceDecoder::Impl::ffn(const Layer& layer, const Matrix& x, Rounding rounding) const {
@@ -109,7 +124,9 @@ Matrix ReferenceDecoder::Impl::ffn(const Layer& layer, const Matrix& x, Rounding
     std::vector<Matrix> outputs;
     for (const ExpertTensors& expert : layer.experts) {
         outputs.push_back(ops::reference::expert_ffn(
-            x, {expert.gate_rows(), expert.up_rows(), expert.down_rows()}, rounding));
+            x,
+            {linear_weight(expert.gate), linear_weight(expert.up), linear_weight(expert.down)},
+            rounding));
     }
     const bool is_moe = !layer.router.gate.empty();
     ops::reference::GatingTopKOutput choice;

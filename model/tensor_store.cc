@@ -4,6 +4,7 @@
 #include <dirent.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -19,6 +20,7 @@ using Json = nlohmann::json;
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr size_t kIndexBytesMax = 256u << 20;
+constexpr std::array kFloatTypes = {StorageType::kBf16, StorageType::kF32};
 
 // Some names of the directory, for the message that the weights are missing.
 std::string listing(const std::string& directory) {
@@ -127,7 +129,8 @@ std::vector<const TensorInfo*> TensorStore::list() const {
 }
 
 Result<const TensorInfo*> TensorStore::checked(std::string_view name,
-                                               std::span<const uint64_t> shape) const {
+                                               std::span<const uint64_t> shape,
+                                               std::span<const StorageType> dtypes) const {
     const TensorInfo* tensor = find(name);
     if (tensor == nullptr) {
         return Error{Code::kNotFound,
@@ -141,12 +144,14 @@ Result<const TensorInfo*> TensorStore::checked(std::string_view name,
                      where + ": expected shape " + shape_text(shape) + ", found " +
                          shape_text(tensor->shape) + "; config.json and the weights disagree"};
     }
-    if (tensor->dtype != StorageType::kBf16 && tensor->dtype != StorageType::kF32) {
-        return Error{Code::kUnimplemented,
-                     where + ": dtype is " + std::string(storage_type_name(tensor->dtype)) +
-                         "; supported: BF16, F32"};
+    if (std::ranges::find(dtypes, tensor->dtype) != dtypes.end()) return tensor;
+    std::string supported;
+    for (const StorageType dtype : dtypes) {
+        supported += (supported.empty() ? "" : ", ") + std::string(storage_type_name(dtype));
     }
-    return tensor;
+    return Error{Code::kUnimplemented,
+                 where + ": dtype is " + std::string(storage_type_name(tensor->dtype)) +
+                     "; supported: " + supported};
 }
 
 Result<> TensorStore::read_bytes(const TensorInfo& tensor,
@@ -161,6 +166,15 @@ Result<> TensorStore::read_bytes(const TensorInfo& tensor,
     return files_[at->second.file].read(tensor.begin + offset, out);
 }
 
+Result<> TensorStore::read_as_stored(std::string_view name,
+                                     StorageType dtype,
+                                     std::span<const uint64_t> shape,
+                                     std::span<std::byte> out) const {
+    AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape, std::span(&dtype, 1)));
+    AFD_ASSERT(tensor->end - tensor->begin == out.size(), "%zu bytes", out.size());
+    return read_bytes(*tensor, 0, out);
+}
+
 Result<std::vector<ops::Bf16>> TensorStore::read_bf16(std::string_view name,
                                                       std::span<const uint64_t> shape) const {
     return read_bf16_slice(name, shape, 0, shape.empty() ? 1 : shape[0]);
@@ -170,7 +184,7 @@ Result<std::vector<ops::Bf16>> TensorStore::read_bf16_slice(std::string_view nam
                                                             std::span<const uint64_t> shape,
                                                             uint64_t first,
                                                             uint64_t count) const {
-    AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape));
+    AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape, kFloatTypes));
     const uint64_t bytes = tensor->end - tensor->begin;
     const uint64_t entry_bytes = shape.empty() || shape[0] == 0 ? bytes : bytes / shape[0];
     if (tensor->dtype == StorageType::kF32) {
@@ -187,7 +201,7 @@ Result<std::vector<ops::Bf16>> TensorStore::read_bf16_slice(std::string_view nam
 
 Result<std::vector<float>> TensorStore::read_f32(std::string_view name,
                                                  std::span<const uint64_t> shape) const {
-    AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape));
+    AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape, kFloatTypes));
     if (tensor->dtype == StorageType::kBf16) {
         AFD_ASSIGN(const std::vector<ops::Bf16> narrow, read_bf16(name, shape));
         std::vector<float> values(narrow.size());

@@ -49,6 +49,13 @@ class TensorStore {
     Result<std::vector<float>> read_f32(std::string_view name,
                                         std::span<const uint64_t> shape) const;
 
+    // The whole tensor, bytes as stored. Errors: as read_bf16; kUnimplemented names both types.
+    // REQUIRES: out has the bytes of `shape` and `dtype`.
+    Result<> read_as_stored(std::string_view name,
+                            StorageType dtype,
+                            std::span<const uint64_t> shape,
+                            std::span<std::byte> out) const;
+
     // Raw bytes [offset, offset + out.size()) of the tensor. REQUIRES: inside the tensor.
     Result<> read_bytes(const TensorInfo& tensor, uint64_t offset, std::span<std::byte> out) const;
 
@@ -59,7 +66,10 @@ class TensorStore {
     };
 
     Result<> add_file(const std::string& path);
-    Result<const TensorInfo*> checked(std::string_view name, std::span<const uint64_t> shape) const;
+    // The tensor of that name if it has this shape and one of these types.
+    Result<const TensorInfo*> checked(std::string_view name,
+                                      std::span<const uint64_t> shape,
+                                      std::span<const StorageType> dtypes) const;
 
     std::string directory_;
     std::vector<SafetensorsFile> files_;

@@ -15,10 +15,12 @@ namespace afd::ops {
 namespace {
 
 struct Scratch {
-    Rows<Bf16> cq;  // [T, Hcq]
-    Rows<Bf16> n;   // [T, Hcq]
-    Rows<Bf16> qq;  // [T, N·(D + Dr)]
-    Rows<Bf16> kv;  // [T, Hckv + Dr]
+    Rows<Bf16> cq;                // [T, Hcq]
+    Rows<Bf16> n;                 // [T, Hcq]
+    Rows<Bf16> qq;                // [T, N·(D + Dr)]
+    Rows<Bf16> kv;                // [T, Hckv + Dr]
+    std::span<std::byte> int8_x;  // Of quantised_input(), for int8 weights: [T, He]
+    std::span<std::byte> int8_n;  // [T, Hcq]
 };
 
 size_t query_cols(const MlaShape& s) {
@@ -39,6 +41,12 @@ Scratch take_scratch(const MlaShape& s, size_t num_tokens, std::span<std::byte> 
     scratch.n = take(s.q_lora_rank);
     scratch.qq = take(query_cols(s));
     scratch.kv = take(kv_cols(s));
+    const auto take_int8 = [&](size_t cols) {
+        const size_t bytes = quantised_input_bytes(num_tokens, cols);
+        return std::span(cursor.take<std::byte>(bytes), bytes);
+    };
+    scratch.int8_x = take_int8(s.hidden);
+    scratch.int8_n = take_int8(s.q_lora_rank);
     return scratch;
 }
 
@@ -87,16 +95,32 @@ void assert_shapes(const MlaPrologRequest& request) {
     AFD_ASSERT(request.rope->dim() == s.qk_rope_head_dim, "rope of %zu", request.rope->dim());
 }
 
-// cq and n; returns the rows that weight_uq_qr takes.
-Rows<const Bf16> low_rank_query(const MlaPrologRequest& request,
-                                const Scratch& scratch,
-                                Parallel& parallel) {
+bool is_int8(const PackedLinear& weight) {
+    return !weight.empty() && weight.format() == WeightFormat::kInt8;
+}
+
+// token_x as the projections of it take it: quantised once if any of them has int8 weights.
+LinearInput prolog_input(const MlaPrologRequest& request,
+                         const Scratch& scratch,
+                         Parallel& parallel) {
     const MlaWeights& w = *request.weights;
-    if (w.shape.q_lora_rank == 0) return request.token_x;
+    const PackedLinear& query = w.shape.q_lora_rank == 0 ? w.weight_uq_qr : w.weight_dq;
+    if (!is_int8(query) && !is_int8(w.weight_dkv_kr)) return request.token_x;
+    return quantised_input(request.token_x, scratch.int8_x, parallel);
+}
+
+// cq and n; returns what weight_uq_qr takes.
+LinearInput low_rank_query(const MlaPrologRequest& request,
+                           const LinearInput& x,
+                           const Scratch& scratch,
+                           Parallel& parallel) {
+    const MlaWeights& w = *request.weights;
+    if (w.shape.q_lora_rank == 0) return x;
     const Rows<Bf16> n = request.query_norm.data != nullptr ? request.query_norm : scratch.n;
-    linear(request.token_x, w.weight_dq, scratch.cq, parallel);
+    linear(x, w.weight_dq, scratch.cq, parallel);
     rms_norm_scaled(scratch.cq, w.rmsnorm_gamma_cq.data(), w.rmsnorm_epsilon_cq, w.qc_qr_scale, n);
-    return n;
+    if (!is_int8(w.weight_uq_qr)) return n;
+    return quantised_input(n, scratch.int8_n, parallel);
 }
 
 // The absorbed query and the rotated part of one head, for all tokens.
@@ -141,7 +165,9 @@ void write_cache(const MlaPrologRequest& request, Rows<Bf16> kv) {
 size_t mla_prolog_workspace_bytes(const MlaShape& s, size_t num_tokens_max) {
     return 2 * workspace_bytes_of<Bf16>(num_tokens_max * s.q_lora_rank) +
            workspace_bytes_of<Bf16>(num_tokens_max * query_cols(s)) +
-           workspace_bytes_of<Bf16>(num_tokens_max * kv_cols(s));
+           workspace_bytes_of<Bf16>(num_tokens_max * kv_cols(s)) +
+           workspace_round_up(quantised_input_bytes(num_tokens_max, s.hidden)) +
+           workspace_round_up(quantised_input_bytes(num_tokens_max, s.q_lora_rank));
 }
 
 Result<void> mla_prolog(const MlaPrologRequest& request,
@@ -152,12 +178,13 @@ Result<void> mla_prolog(const MlaPrologRequest& request,
     const MlaWeights& w = *request.weights;
     const Scratch scratch = take_scratch(w.shape, request.batch.num_tokens, workspace);
 
-    linear(low_rank_query(request, scratch, parallel), w.weight_uq_qr, scratch.qq, parallel);
+    const LinearInput x = prolog_input(request, scratch, parallel);
+    linear(low_rank_query(request, x, scratch, parallel), w.weight_uq_qr, scratch.qq, parallel);
     run_where_it_pays(parallel,
                       w.shape.num_heads,
                       scratch.qq.num_rows * scratch.qq.num_cols * w.shape.kv_lora_rank,
                       [&](size_t head, unsigned) { absorb_head(request, scratch.qq, head); });
-    linear(request.token_x, w.weight_dkv_kr, scratch.kv, parallel);
+    linear(x, w.weight_dkv_kr, scratch.kv, parallel);
     write_cache(request, scratch.kv);
     return {};
 }

@@ -8,6 +8,8 @@
 //   query = qq_D·Wuk per head →bf16;  query_rope = rope(qq_R) →bf16
 //   kv = x·Wdkv_kr →bf16 as [Hckv | Dr];  ckv = rms(kv)·γ·kc_scale →bf16;  kr = rope(kv_R) →bf16
 // Without a query low-rank (q_lora_rank 0) qq = x·Wuq_qr directly.
+// Wdq, Wuq_qr and Wdkv_kr may have int8 weights: x and n are then quantised per row for these
+// products (ops/linear.h); every rounding point stays.
 // Attention itself is ops/mla_attention.h.
 
 #include <cstddef>

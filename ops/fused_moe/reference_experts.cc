@@ -50,7 +50,7 @@ Result<void> ReferenceExperts::run_row(size_t key, const ActivationRows& x, Bf16
     const size_t num_keys = std::max(weights_.size(), int8_weights_.size());
     const bool is_int8 = !int8_weights_.empty();
     const bool has_expert = key < num_keys && (is_int8 ? int8_weights_[key].gate.num_outputs() > 0
-                                                       : weights_[key].gate.num_rows > 0);
+                                                       : !weights_[key].gate.empty());
     if (!has_expert) {
         return Error{Code::kInvalidArgument,
                      "key " + std::to_string(key) + " has no expert; there are " +

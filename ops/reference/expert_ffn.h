@@ -7,15 +7,16 @@
 #include <span>
 #include <vector>
 
+#include "ops/reference/linear.h"
 #include "ops/reference/matrix.h"
 #include "ops/weight_format.h"
 
 namespace afd::ops::reference {
 
 struct ExpertWeights {
-    Rows<const Bf16> gate;  // [I, H]
-    Rows<const Bf16> up;    // [I, H]
-    Rows<const Bf16> down;  // [H, I]
+    LinearWeight gate;  // [I, H]
+    LinearWeight up;    // [I, H]
+    LinearWeight down;  // [H, I]
 };
 
 // gate and up rounded, h = (silu(gate) · up) rounded, y = h·Wdownᵀ rounded. x, y [T, H].

@@ -2,6 +2,9 @@
 
 #include "ops/reference/linear.h"
 
+#include <vector>
+
+#include "ops/reference/quantise.h"
 #include "proto/check.h"
 
 namespace afd::ops::reference {
@@ -21,8 +24,43 @@ Matrix linear_f32(const Matrix& x, Rows<const Bf16> weight) {
     return y;
 }
 
-Matrix linear(const Matrix& x, Rows<const Bf16> weight, Rounding rounding) {
-    Matrix y = linear_f32(x, weight);
+namespace {
+
+Matrix int8_exact(const Matrix& x, const Int8Weight& weight) {
+    Matrix y(x.num_rows, weight.num_outputs());
+    for (size_t i = 0; i < x.num_rows; ++i) {
+        for (size_t n = 0; n < y.num_cols; ++n) {
+            double sum = 0;
+            for (size_t k = 0; k < x.num_cols; ++k) sum += x.at(i, k) * weight.values.row(n)[k];
+            y.at(i, n) = sum * static_cast<double>(weight.scale[n]);
+        }
+    }
+    return y;
+}
+
+Matrix int8_served(const Matrix& x, const Int8Weight& weight) {
+    Matrix y(x.num_rows, weight.num_outputs());
+    const std::vector<Bf16> rows = narrow(x);
+    std::vector<int8_t> q(x.num_cols);
+    for (size_t i = 0; i < x.num_rows; ++i) {
+        const float row_scale =
+            quantise_row(DType::kBf16, rows.data() + i * x.num_cols, nullptr, x.num_cols, q.data());
+        for (size_t n = 0; n < y.num_cols; ++n) {
+            int64_t sum = 0;
+            for (size_t k = 0; k < x.num_cols; ++k) sum += int64_t{q[k]} * weight.values.row(n)[k];
+            const float scaled = static_cast<float>(sum) * row_scale;
+            y.at(i, n) = static_cast<double>(scaled * weight.scale[n]);
+        }
+    }
+    return y;
+}
+
+}  // namespace
+
+Matrix linear(const Matrix& x, const LinearWeight& weight, Rounding rounding) {
+    Matrix y = !weight.is_int8()             ? linear_f32(x, weight.bf16)
+               : rounding == Rounding::kNone ? int8_exact(x, weight.int8)
+                                             : int8_served(x, weight.int8);
     for (double& value : y.values) value = round_point(value, rounding);
     return y;
 }

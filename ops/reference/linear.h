@@ -4,11 +4,28 @@
 // Reference linear layers: y[i, n] = Σ_k x[i, k] · W[n, k].
 
 #include "ops/reference/matrix.h"
+#include "ops/weight_format.h"
 
 namespace afd::ops::reference {
 
-// Shapes: x [T, K], weight [N, K]; y [T, N], a rounding point.
-Matrix linear(const Matrix& x, Rows<const Bf16> weight, Rounding rounding);
+// W [N, K] as a checkpoint holds it: bf16, or int8 with a scale per output. (int4 weights are bf16
+// values: dequantise them first.)
+struct LinearWeight {
+    Rows<const Bf16> bf16;
+    Int8Weight int8;  // Used instead where it has rows.
+
+    LinearWeight() = default;
+    LinearWeight(Rows<const Bf16> rows) : bf16(rows) {}  // Implicit: both pass as they are.
+    LinearWeight(const Int8Weight& weight) : int8(weight) {}
+
+    bool is_int8() const { return int8.num_outputs() > 0; }
+    bool empty() const { return bf16.num_rows == 0 && !is_int8(); }
+};
+
+// Shapes: x [T, K], weight [N, K]; y [T, N], a rounding point. With int8 weights and kBf16 each row
+// of x is quantised first (specification, section 9) and y = float(Σ q·q) · row scale · scale[n] in
+// fp32, in that order; with kNone x stays as it is.
+Matrix linear(const Matrix& x, const LinearWeight& weight, Rounding rounding);
 
 // Without the rounding point (router logits, head).
 Matrix linear_f32(const Matrix& x, Rows<const Bf16> weight);

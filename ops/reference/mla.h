@@ -10,6 +10,7 @@
 #include <span>
 
 #include "ops/mla_prolog.h"
+#include "ops/reference/linear.h"
 #include "ops/reference/matrix.h"
 #include "ops/rope.h"
 
@@ -17,10 +18,10 @@ namespace afd::ops::reference {
 
 struct MlaWeights {
     MlaShape shape;
-    Rows<const Bf16> weight_dq;      // [Hcq, He] (q_a_proj); empty without a low-rank query.
-    Rows<const Bf16> weight_uq_qr;   // [N·(D + Dr), Hcq or He] (q_b_proj or q_proj)
-    Rows<const Bf16> weight_dkv_kr;  // [Hckv + Dr, He] (kv_a_proj_with_mqa)
-    Rows<const Bf16> weight_uk_uv;   // [N·(D + V), Hckv] (kv_b_proj)
+    LinearWeight weight_dq;         // [Hcq, He] (q_a_proj); empty without a low-rank query.
+    LinearWeight weight_uq_qr;      // [N·(D + Dr), Hcq or He] (q_b_proj or q_proj)
+    LinearWeight weight_dkv_kr;     // [Hckv + Dr, He] (kv_a_proj_with_mqa)
+    Rows<const Bf16> weight_uk_uv;  // [N·(D + V), Hckv] (kv_b_proj)
     std::span<const Bf16> rmsnorm_gamma_cq;   // [Hcq]
     std::span<const Bf16> rmsnorm_gamma_ckv;  // [Hckv]
     double rmsnorm_epsilon_cq = 1e-5;

@@ -18,6 +18,9 @@ once, which is what any fixed fp32 order approximates. The rounding points:
     Expert, shared and dense FFN: gate -> bf16, up -> bf16, silu(gate) * up -> bf16, down -> bf16.
     Combine: fp32 sum of weight * row in pick order, then the shared row -> bf16.
 
+Quantised weights (quantised_np): "none" multiplies by what they stand for, "bf16" as served, with
+int8 rows where the weight is int8.
+
 Weights are bf16 values in both; a checkpoint in F32 is rounded on loading. The router's balancing
 bias alone keeps fp32.
 """
@@ -28,6 +31,7 @@ import pathlib
 
 import numpy as np
 
+import quantised_np
 import safetensors_np
 
 POSITION_BLOCK = 64
@@ -134,8 +138,23 @@ class DeepSeek:
         self.rounding = Rounding(rounding == "bf16")
         self.rope = Rope(self.config)
         self.eps = self.config.get("rms_norm_eps", 1e-6)
-        self.weights = {name: self.loaded(name, value)
-                        for name, value in safetensors_np.read_model(folder).items()}
+        self.int8: dict[str, quantised_np.Int8Weight] = {}
+        self.weights = self.load(safetensors_np.read_model(folder))
+
+    def load(self, tensors: dict[str, Array]) -> dict[str, Array]:
+        """All weights as float64; those in int8 also as they are, in self.int8."""
+        weights = {}
+        for name, value in tensors.items():
+            scale = tensors.get(name + "_scale")
+            if value.dtype == np.int8:
+                self.int8[name] = quantised_np.Int8Weight(value.astype(np.float64), scale)
+                weights[name] = self.int8[name].dequantised()
+            elif value.dtype == np.uint8:
+                group = int(self.config["quantization_config"]["experts"].removeprefix("int4-g"))
+                weights[name] = quantised_np.dequantise_int4(value, scale, group)
+            elif not name.endswith("_scale"):
+                weights[name] = self.loaded(name, value)
+        return weights
 
     @staticmethod
     def loaded(name: str, value: Array) -> Array:
@@ -145,7 +164,13 @@ class DeepSeek:
 
     def linear(self, x: Array, name: str) -> Array:
         """x [T, K] times the weight [N, K] -> [T, N], rounded once."""
+        if self.rounding.is_bf16 and name + ".weight" in self.int8:
+            return self.rounding.bf16(self.int8[name + ".weight"].linear(x))
         return self.rounding.bf16(x @ self.weights[name + ".weight"].T)
+
+    def product(self, a: Array, b: Array) -> Array:
+        """A sum of products inside the attention: one place, so that it can be perturbed."""
+        return a @ b
 
     def norm(self, x: Array, name: str) -> Array:
         """RMSNorm of the residual stream, two roundings."""
@@ -175,13 +200,14 @@ class DeepSeek:
         heads, value = self.config["num_attention_heads"], self.config["v_head_dim"]
         up = self.weights[f"{prefix}.kv_b_proj.weight"].reshape(heads, nope + value, rank)
         query, query_rope = self.query(x, prefix)
-        query = self.rounding.bf16(query.transpose(1, 0, 2) @ up[:, :nope])
+        query = self.rounding.bf16(self.product(query.transpose(1, 0, 2), up[:, :nope]))
         latent = self.linear(x, f"{prefix}.kv_a_proj_with_mqa")
         ckv = self.inner_norm(latent[:, :rank], f"{prefix}.kv_a_layernorm")
         key_rope = self.rope.rotate(latent[:, rank:], self.rounding)
-        scores = query @ ckv.T + query_rope.transpose(1, 0, 2) @ key_rope.T
+        scores = (self.product(query, ckv.T)
+                  + self.product(query_rope.transpose(1, 0, 2), key_rope.T))
         mixed = self.softmax_times(scores * self.rope.softmax_scale, ckv)
-        out = self.rounding.bf16(mixed @ up[:, nope:].transpose(0, 2, 1))
+        out = self.rounding.bf16(self.product(mixed, up[:, nope:].transpose(0, 2, 1)))
         return self.linear(out.transpose(1, 0, 2).reshape(len(x), -1), f"{prefix}.o_proj")
 
     def softmax_times(self, scores: Array, ckv: Array) -> Array:

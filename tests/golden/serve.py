@@ -33,7 +33,8 @@ class Daemon:
     def __init__(self, bin_dir: pathlib.Path, model: pathlib.Path, router: str,
                  runtime: str) -> None:
         self.bin = bin_dir
-        self.environment = {**os.environ, "XDG_RUNTIME_DIR": runtime}
+        self.environment = {**os.environ, "XDG_RUNTIME_DIR": runtime,
+                            "XDG_CACHE_HOME": runtime}
         self.instance = f"golden{os.getpid()}"
         self.log = open(pathlib.Path(runtime) / "afdd.log", "w+", encoding="utf-8")
         self.process = subprocess.Popen(

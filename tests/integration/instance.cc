@@ -35,9 +35,12 @@ struct Directories {
 pid_t spawn(const std::vector<std::string>& arguments,
             const std::string& runtime_directory,
             const std::string& output_file) {
+    // Of all instances of this test process: the weights are packed once.
+    static const std::string cache_directory = make_directory();
     const pid_t pid = fork();
     if (pid != 0) return pid;
     setenv("XDG_RUNTIME_DIR", runtime_directory.c_str(), 1);
+    setenv("XDG_CACHE_HOME", cache_directory.c_str(), 1);
     const int output = open(output_file.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);

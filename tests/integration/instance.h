@@ -2,8 +2,8 @@
 #pragma once
 
 // Instance: a real afdd with its real workers, for tests. It gets a name and a runtime directory
-// of its own, so that tests run side by side; at the end of the object afdd is killed if it still
-// runs, and its log is shown if the test failed.
+// of its own, so that tests run side by side; the weight cache is that of the test process. At the
+// end of the object afdd is killed if it still runs, and its log is shown if the test failed.
 //
 // Every wait has a deadline and fails the test with the log; no test asserts a maximum time.
 

@@ -213,15 +213,40 @@ TEST_P(RefusedConfig, NamesTheKeyItsValueAndWhatIsSupported) {
     EXPECT_EQ(error.message, GetParam().message);
 }
 
+TEST(ModelConfig, ReadsHowTheWeightsAreQuantised) {
+    json config = v3_config();
+    EXPECT_EQ(describe(parsed(config).quantisation), "bf16");
+    config["quantization_config"] = {
+        {"quant_method", "afd"}, {"experts", "int4-g64"}, {"attention", "int8"}};
+    const ModelConfig read = parsed(config);
+    EXPECT_EQ(read.quantisation.experts, ops::WeightFormat::kInt4Group64);
+    EXPECT_EQ(read.quantisation.attention, ops::WeightFormat::kInt8);
+    EXPECT_EQ(describe(read.quantisation), "experts int4-g64, attention int8");
+    // Formats that no kernel has are refused like those of other programs.
+    for (const json& bad : {json{{"experts", "int8"}},
+                            json{{"experts", "int3"}, {"attention", "bf16"}},
+                            json{{"experts", "int8"}, {"attention", "int4-g32"}},
+                            json{{"experts", 8}, {"attention", "bf16"}}}) {
+        config["quantization_config"] = bad;
+        config["quantization_config"]["quant_method"] = "afd";
+        EXPECT_EQ(refusal(config).code, Code::kUnimplemented) << bad;
+    }
+    config["quantization_config"] = "int8";
+    EXPECT_EQ(refusal(config).code, Code::kUnimplemented);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     ModelConfig,
     RefusedConfig,
     ::testing::Values(
-        Refusal{"/quantization_config",
-                {{"quant_method", "fp8"}},
-                Code::kUnimplemented,
-                "config.json: quantization_config is {\"quant_method\":\"fp8\"}; supported: none "
-                "(a checkpoint in bf16 or fp32; convert it first)"},
+        Refusal{
+            "/quantization_config",
+            {{"quant_method", "fp8"}},
+            Code::kUnimplemented,
+            "config.json: quantization_config is {\"quant_method\":\"fp8\"}; supported: none, or "
+            "what afd-quantize writes: {\"quant_method\": \"afd\", \"experts\": bf16, int8, "
+            "int4-g32 or int4-g64, \"attention\": bf16 or int8}; for a model that another "
+            "program has quantised, run afd-quantize on the bf16 original"},
         Refusal{"/attention_bias",
                 true,
                 Code::kUnimplemented,

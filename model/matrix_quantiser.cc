@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/matrix_quantiser.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "ops/quantise.h"
+
+namespace afd::model {
+namespace {
+
+using ops::Bf16;
+
+constexpr float kInt4Max = 7.0f;
+
+Result<> check_finite(ops::Rows<const Bf16> weight) {
+    for (size_t n = 0; n < weight.num_rows; ++n) {
+        for (size_t k = 0; k < weight.num_cols; ++k) {
+            const float value = ops::to_float(weight.row(n)[k]);
+            if (std::isfinite(value)) continue;
+            return Error{Code::kDataLoss,
+                         "element [" + std::to_string(n) + ", " + std::to_string(k) + "] is " +
+                             std::to_string(value) + ", which cannot be quantised"};
+        }
+    }
+    return {};
+}
+
+void quantise_int8(ops::Rows<const Bf16> weight, StoredMatrix& out) {
+    out.int8.resize(out.num_outputs * out.depth);
+    out.int8_scale.resize(out.num_outputs);
+    for (size_t n = 0; n < out.num_outputs; ++n) {
+        out.int8_scale[n] = ops::quantise_row(
+            ops::DType::kBf16, weight.row(n), nullptr, out.depth, &out.int8[n * out.depth]);
+    }
+}
+
+// One group; nibble k goes to bit 4 · (k % 2) of byte k / 2. Groups begin at even k.
+Bf16 quantise_group(const Bf16* values, size_t count, uint8_t* bytes) {
+    float largest = 0;
+    for (size_t k = 0; k < count; ++k) {
+        largest = std::max(largest, std::abs(ops::to_float(values[k])));
+    }
+    const Bf16 scale = ops::from_float(largest / kInt4Max);
+    const float s = ops::to_float(scale);
+    for (size_t k = 0; k < count && s > 0; ++k) {
+        const float q =
+            std::clamp(std::nearbyint(ops::to_float(values[k]) / s), -kInt4Max, kInt4Max);
+        const unsigned nibble = static_cast<unsigned>(static_cast<int>(q)) & 0xfu;
+        bytes[k / 2] = static_cast<uint8_t>(bytes[k / 2] | nibble << (k % 2 * 4));
+    }
+    return scale;
+}
+
+void quantise_int4(ops::Rows<const Bf16> weight, StoredMatrix& out) {
+    const size_t group = ops::int4_group_size(out.format);
+    const size_t num_groups = int4_scale_columns(out.depth, out.format);
+    const size_t row_bytes = (out.depth + 1) / 2;
+    out.int4.resize(out.num_outputs * row_bytes);
+    out.int4_scale.resize(out.num_outputs * num_groups);
+    for (size_t n = 0; n < out.num_outputs; ++n) {
+        for (size_t g = 0; g < num_groups; ++g) {
+            out.int4_scale[n * num_groups + g] =
+                quantise_group(weight.row(n) + g * group,
+                               std::min(group, out.depth - g * group),
+                               &out.int4[n * row_bytes + g * group / 2]);
+        }
+    }
+}
+
+}  // namespace
+
+Result<StoredMatrix> quantise_matrix(ops::Rows<const Bf16> weight, ops::WeightFormat format) {
+    AFD_ASSERT(format != ops::WeightFormat::kBf16, "bf16 is no quantisation");
+    AFD_TRY(check_finite(weight));
+    StoredMatrix out{.format = format, .num_outputs = weight.num_rows, .depth = weight.num_cols};
+    if (format == ops::WeightFormat::kInt8) {
+        quantise_int8(weight, out);
+    } else {
+        quantise_int4(weight, out);
+    }
+    return out;
+}
+
+}  // namespace afd::model

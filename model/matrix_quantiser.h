@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Quantisation of weight matrices (specification, section 9).
+//
+//   int8  s = max|w| / 127 of each output row, q = rint(w / s), half to even; scale fp32.
+//   int4  s = (max|w| / 7) →bf16 of each group along K, q = rint(w / s) clamped to [-7, 7].
+// s = 0 (a row or group of zeros, or underflow): q = 0.
+
+#include "model/stored_matrix.h"
+#include "ops/bf16.h"
+#include "ops/tensor_view.h"
+#include "ops/weight_format.h"
+#include "proto/status.h"
+
+namespace afd::model {
+
+// REQUIRES: `format` is not bf16. Errors: kDataLoss for a NaN or an infinity (says where).
+Result<StoredMatrix> quantise_matrix(ops::Rows<const ops::Bf16> weight, ops::WeightFormat format);
+
+}  // namespace afd::model

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Weights on the real system: quantised checkpoints, and packed weights kept on disk.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "tests/integration/workload.h"
+
+namespace afd::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// The demo model in other formats, as afd-quantize writes it.
+std::string quantised_model(const std::vector<std::string>& flags) {
+    const std::string directory = make_directory();
+    std::vector<std::string> arguments = {
+        program("afd-quantize"), AFD_DEMO_MODEL, "--out", directory + "/model"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const Outcome outcome = run_program(arguments, directory);
+    EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
+    return directory + "/model";
+}
+
+struct Format {
+    const char* name;
+    std::vector<std::string> flags;
+    const char* description;
+};
+
+class QuantisedModel : public testing::TestWithParam<Format> {};
+
+// Goal: promise 1 holds for quantised weights, and the status says what is served.
+// Method: eight requests to one colocated worker, one after another; then all at once to two other
+// topologies. Oracle: the bits of the first run.
+TEST_P(QuantisedModel, HasTheSameBitsInEveryTopology) {
+    const std::string model = quantised_model(GetParam().flags);
+    const auto flags = [&](std::vector<std::string> more) {
+        more.insert(more.end(), {"--model", model});
+        return more;
+    };
+    std::vector<client::Generate> requests;
+    std::vector<Reply> expected;
+    {
+        Instance instance(flags({"--topology", "colocated", "--attention-threads", "1"}));
+        instance.wait_ready();
+        requests = mixed_requests(8, instance.status().vocab_size(), 7);
+        expected = run_one_after_another(instance, requests);
+        EXPECT_THAT(instance.status().numeric_class(), HasSubstr(GetParam().description));
+        const Outcome status =
+            run_program({program("afdctl"), "--instance", instance.name(), "status"},
+                        instance.runtime_directory());
+        EXPECT_THAT(status.output, HasSubstr(GetParam().description));
+    }
+    for (const Reply& reply : expected) EXPECT_EQ(reply.error, "");
+    for (const std::vector<std::string>& topology :
+         {std::vector<std::string>{"--ffn-workers", "2", "--micro-batches", "2"},
+          std::vector<std::string>{
+              "--attention-workers", "2", "--ffn-threads", "2", "--micro-batch-size", "16"}}) {
+        Instance instance(flags(topology));
+        instance.wait_ready();
+        expect_same_bits(expected, run_all_at_once(instance, requests), topology[0]);
+        EXPECT_EQ(instance.stop(), 0);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Formats,
+    QuantisedModel,
+    testing::Values(Format{"Int8", {"--experts", "int8"}, "/bf16 (experts int8)"},
+                    Format{"Int8All",
+                           {"--experts", "int8", "--attention", "int8"},
+                           "/bf16 (experts int8, attention int8)"},
+                    Format{"Int4", {"--experts", "int4"}, "/bf16 (experts int4-g32)"}),
+    [](const auto& param_info) { return param_info.param.name; });
+
+TEST(QuantisedModel, ServesNoHalfWrittenCheckpoint) {
+    const std::string model = quantised_model({"--experts", "int4", "--group", "64"});
+    fs::remove(model + "/config.json");
+    Instance instance({"--model", model});
+    EXPECT_EQ(instance.wait_exit(), 3);
+    EXPECT_THAT(instance.log(), HasSubstr("config.json: no such file"));
+}
+
+// What an instance with this cache answers, and what it logged.
+struct CachedRun {
+    std::vector<Reply> replies;
+    std::string log;
+};
+
+CachedRun run_with_cache(const std::string& cache, std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--weight-cache", cache});
+    Instance instance(flags);
+    instance.wait_ready();
+    const auto requests = mixed_requests(4, instance.status().vocab_size(), 3);
+    CachedRun run{.replies = run_one_after_another(instance, requests), .log = {}};
+    EXPECT_EQ(instance.stop(), 0);
+    run.log = instance.log();
+    return run;
+}
+
+// Goal: weights are packed by whoever starts first, and every later worker maps the same files,
+// however the experts are split; damage is mended, and none of it changes a bit.
+TEST(WeightCache, IsSharedByWorkersSplitsAndRestarts) {
+    const std::string cache = make_directory() + "/cache";
+    const CachedRun off = run_with_cache("off", {});
+    EXPECT_THAT(off.log, Not(HasSubstr("experts of ")));
+    const CachedRun first = run_with_cache(cache, {"--ffn-workers", "2"});
+    expect_same_bits(off.replies, first.replies, "packed now");
+    EXPECT_THAT(first.log, HasSubstr("0 in private memory"));
+    for (const std::vector<std::string>& flags :
+         {std::vector<std::string>{"--ffn-workers", "3"},
+          std::vector<std::string>{"--topology", "colocated"}}) {
+        const CachedRun again = run_with_cache(cache, flags);
+        expect_same_bits(off.replies, again.replies, flags[1]);
+        EXPECT_THAT(again.log, HasSubstr("6 were there, 0 packed now, 0 in private memory"));
+    }
+    for (const auto& entry : fs::recursive_directory_iterator(cache)) {
+        if (entry.path().filename() != "0003.experts") continue;
+        fs::permissions(entry.path(), fs::perms::owner_all);
+        fs::resize_file(entry.path(), entry.file_size() - 1);
+    }
+    const CachedRun mended = run_with_cache(cache, {});
+    expect_same_bits(off.replies, mended.replies, "a damaged file");
+    EXPECT_THAT(mended.log, HasSubstr("0003.experts: has "));
+    EXPECT_THAT(mended.log, HasSubstr("5 were there, 1 packed now"));
+}
+
+TEST(WeightCache, AKilledWorkerComesBackWithoutPacking) {
+    Instance instance({"--weight-cache", make_directory() + "/cache", "--ffn-workers", "2"});
+    instance.wait_ready();
+    kill(instance.worker_pids("ffn").at(0), SIGKILL);
+    instance.wait_for("the worker is back", [](const client::Status& status) {
+        for (const client::Worker& worker : status.workers()) {
+            if (worker.role() == "ffn" && worker.index() == 0) {
+                return worker.num_restarts() == 1 && worker.state() == "ready";
+            }
+        }
+        return false;
+    });
+    EXPECT_EQ(instance.stop(), 0);
+    EXPECT_THAT(instance.log(), HasSubstr("6 were there, 0 packed now"));
+}
+
+TEST(WeightCache, ADirectoryThatIsNamedMustBeUsable) {
+    const std::string file = make_directory() + "/file";
+    std::ofstream(file) << "x";
+    Instance instance({"--weight-cache", file + "/cache"});
+    EXPECT_EQ(instance.wait_exit(), 2);
+    EXPECT_THAT(instance.log(), HasSubstr("set weight_cache to a directory of yours, or to off"));
+    Instance relative({"--weight-cache", "cache"});
+    EXPECT_EQ(relative.wait_exit(), 2);
+    EXPECT_THAT(relative.log(), HasSubstr("must be auto, off, or a path that begins with /"));
+}
+
+}  // namespace
+}  // namespace afd::test

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/afd-quantize/quantise_checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "model/attention_tensors.h"
+#include "model/expert_tensors.h"
+#include "model/matrix_quantiser.h"
+#include "model/tensor_names.h"
+#include "tools/afd-quantize/shard_writer.h"
+
+namespace afd {
+namespace {
+
+namespace fs = std::filesystem;
+using model::StorageType;
+using model::StoredMatrix;
+using ops::WeightFormat;
+
+// What a checkpoint may hold besides weights and config.json.
+constexpr const char* kCompanions[] = {"generation_config.json",
+                                       "tokenizer.json",
+                                       "tokenizer_config.json",
+                                       "special_tokens_map.json",
+                                       "added_tokens.json",
+                                       "vocab.json",
+                                       "merges.txt",
+                                       "tokenizer.model",
+                                       "chat_template.jinja",
+                                       "chat_template.json",
+                                       "LICENSE"};
+
+template <typename T>
+std::vector<std::byte> bytes_of(const std::vector<T>& values) {
+    const auto bytes = std::as_bytes(std::span(values));
+    return {bytes.begin(), bytes.end()};
+}
+
+class Quantiser {
+  public:
+    Quantiser(const model::ModelFiles& files,
+              const model::QuantisationConfig& wanted,
+              ShardWriter& writer,
+              ops::Parallel& parallel)
+        : files_(files),
+          config_(files.config()),
+          wanted_(wanted),
+          writer_(writer),
+          parallel_(parallel) {}
+
+    Result<> layer(uint32_t index) {
+        if (wanted_.experts != WeightFormat::kBf16) AFD_TRY(experts(index));
+        if (wanted_.attention != WeightFormat::kBf16) AFD_TRY(attention(index));
+        return {};
+    }
+
+    // Copies every tensor that was not quantised.
+    Result<> rest() {
+        for (const model::TensorInfo* tensor : files_.tensors().list()) {
+            if (is_replaced(tensor->name)) continue;
+            std::vector<std::byte> bytes(tensor->end - tensor->begin);
+            AFD_TRY(files_.tensors().read_bytes(*tensor, 0, bytes));
+            AFD_TRY(writer_.add(tensor->name, tensor->dtype, tensor->shape, std::move(bytes)));
+        }
+        return {};
+    }
+
+  private:
+    // Some experts at a time, so that memory holds only these.
+    Result<> experts(uint32_t layer) {
+        const uint32_t num_experts = model::num_layer_experts(config_, layer);
+        for (uint32_t first = 0; first < num_experts; first += parallel_.num_threads()) {
+            const uint32_t count = std::min(parallel_.num_threads(), num_experts - first);
+            std::vector<std::optional<Result<model::ExpertTensors>>> results(count);
+            parallel_.run(count, [&](size_t task, unsigned) {
+                results[task] = quantised_expert(layer, first + static_cast<uint32_t>(task));
+            });
+            for (uint32_t i = 0; i < count; ++i) {
+                AFD_ASSIGN(const model::ExpertTensors expert, std::move(*results[i]));
+                const std::string prefix = model::expert_prefix(config_, layer, first + i);
+                AFD_TRY(add(prefix + "gate_proj", expert.gate));
+                AFD_TRY(add(prefix + "up_proj", expert.up));
+                AFD_TRY(add(prefix + "down_proj", expert.down));
+            }
+        }
+        const std::string fused = model::layer_tensor(layer, "mlp.experts.");
+        replaced_.insert({fused + "gate_up_proj", fused + "down_proj"});
+        return {};
+    }
+
+    Result<model::ExpertTensors> quantised_expert(uint32_t layer, uint32_t expert) const {
+        AFD_ASSIGN(const model::ExpertTensors mlp,
+                   model::read_expert_tensors(files_.tensors(), config_, layer, expert));
+        const std::string prefix = model::expert_prefix(config_, layer, expert);
+        model::ExpertTensors out;
+        AFD_ASSIGN(out.gate, quantised(prefix + "gate_proj", mlp.gate, wanted_.experts));
+        AFD_ASSIGN(out.up, quantised(prefix + "up_proj", mlp.up, wanted_.experts));
+        AFD_ASSIGN(out.down, quantised(prefix + "down_proj", mlp.down, wanted_.experts));
+        return out;
+    }
+
+    Result<> attention(uint32_t layer) {
+        for (const model::AttentionMatrix& matrix : model::attention_matrices(config_, layer)) {
+            AFD_ASSIGN(const StoredMatrix source,
+                       model::read_matrix(files_.tensors(),
+                                          matrix.prefix,
+                                          matrix.num_outputs,
+                                          matrix.depth,
+                                          WeightFormat::kBf16));
+            AFD_ASSIGN(const StoredMatrix out, quantised(matrix.prefix, source, wanted_.attention));
+            AFD_TRY(add(matrix.prefix, out));
+        }
+        return {};
+    }
+
+    static Result<StoredMatrix> quantised(const std::string& prefix,
+                                          const StoredMatrix& matrix,
+                                          WeightFormat format) {
+        auto result = model::quantise_matrix(matrix.bf16_rows(), format);
+        if (result.ok()) return result;
+        return Error{result.error().code,
+                     "tensor " + prefix + ".weight: " + result.error().message};
+    }
+
+    Result<> add(const std::string& prefix, const StoredMatrix& matrix) {
+        const std::string name = prefix + ".weight";
+        const uint64_t rows = matrix.num_outputs;
+        replaced_.insert(name);
+        if (matrix.format == WeightFormat::kInt8) {
+            AFD_TRY(
+                writer_.add(name, StorageType::kI8, {rows, matrix.depth}, bytes_of(matrix.int8)));
+            return writer_.add(
+                name + "_scale", StorageType::kF32, {rows}, bytes_of(matrix.int8_scale));
+        }
+        const uint64_t groups = model::int4_scale_columns(matrix.depth, matrix.format);
+        AFD_TRY(writer_.add(
+            name, StorageType::kU8, {rows, (matrix.depth + 1) / 2}, bytes_of(matrix.int4)));
+        return writer_.add(
+            name + "_scale", StorageType::kBf16, {rows, groups}, bytes_of(matrix.int4_scale));
+    }
+
+    bool is_replaced(const std::string& name) const { return replaced_.contains(name); }
+
+    const model::ModelFiles& files_;
+    const model::ModelConfig& config_;
+    const model::QuantisationConfig wanted_;
+    ShardWriter& writer_;
+    ops::Parallel& parallel_;
+    std::set<std::string> replaced_;
+};
+
+Result<> make_output_directory(const std::string& path) {
+    std::error_code error;
+    fs::create_directories(path, error);
+    if (error) {
+        return Error{Code::kPermissionDenied, path + ": cannot be created: " + error.message()};
+    }
+    const bool is_empty = fs::is_empty(path, error);
+    if (!error && is_empty) return {};
+    return Error{Code::kAlreadyExists,
+                 path + ": is not an empty directory; give --out a new name, or remove it"};
+}
+
+Result<> copy_companions(const std::string& from, const std::string& to) {
+    for (const char* name : kCompanions) {
+        std::error_code error;
+        if (!fs::exists(fs::path(from) / name, error)) continue;
+        fs::copy_file(fs::path(from) / name, fs::path(to) / name, error);
+        if (error) {
+            return Error{Code::kUnavailable,
+                         to + "/" + name + ": cannot be written: " + error.message()};
+        }
+    }
+    return {};
+}
+
+Result<> write_config(const std::string& from,
+                      const std::string& to,
+                      const model::QuantisationConfig& wanted) {
+    std::ifstream source(from + "/config.json");
+    const std::string text{std::istreambuf_iterator<char>(source), {}};
+    auto config = nlohmann::ordered_json::parse(text, nullptr, false);
+    if (!config.is_object()) {
+        return Error{Code::kDataLoss, from + "/config.json: changed while it was read"};
+    }
+    config["quantization_config"] = {{"quant_method", "afd"},
+                                     {"experts", ops::name_of(wanted.experts)},
+                                     {"attention", ops::name_of(wanted.attention)}};
+    const std::string path = to + "/config.json";
+    std::ofstream stream(path);
+    stream << config.dump(2) << '\n';
+    stream.flush();
+    if (stream) return {};
+    return Error{Code::kUnavailable, path + ": cannot be written; is the disk full?"};
+}
+
+uint64_t total_bytes(const model::TensorStore& tensors) {
+    uint64_t total = 0;
+    for (const model::TensorInfo* tensor : tensors.list()) total += tensor->end - tensor->begin;
+    return total;
+}
+
+}  // namespace
+
+Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
+                                           const model::QuantisationConfig& wanted,
+                                           const std::string& out_directory,
+                                           ops::Parallel& parallel,
+                                           const std::function<void(uint32_t)>& progress,
+                                           uint64_t shard_bytes) {
+    const model::ModelConfig& config = files.config();
+    if (config.quantisation != model::QuantisationConfig{}) {
+        return Error{Code::kInvalidArgument,
+                     fmt::format("{} is quantised already ({}); give the bf16 original",
+                                 files.directory(),
+                                 model::describe(config.quantisation))};
+    }
+    AFD_TRY(make_output_directory(out_directory));
+    ShardWriter writer(out_directory, shard_bytes);
+    Quantiser quantiser(files, wanted, writer, parallel);
+    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+        AFD_TRY(quantiser.layer(layer));
+        progress(layer + 1);
+    }
+    AFD_TRY(quantiser.rest());
+    AFD_TRY(writer.finish());
+    AFD_TRY(copy_companions(files.directory(), out_directory));
+    AFD_TRY(write_config(files.directory(), out_directory, wanted));
+    return QuantiseResult{.bytes_before = total_bytes(files.tensors()),
+                          .bytes_after = writer.total_bytes()};
+}
+
+}  // namespace afd
