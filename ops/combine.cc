@@ -2,15 +2,11 @@
 
 #include "ops/combine.h"
 
-#include <algorithm>
-
+#include "ops/weighted_sum.h"
 #include "proto/check.h"
 
 namespace afd::ops {
 namespace {
-
-// Columns summed at once: the accumulators stay in registers and the first-level cache.
-constexpr size_t kColumns = 256;
 
 // The row of (token, slot), or null for a masked slot.
 template <typename T>
@@ -37,25 +33,14 @@ const T* row_of(const BasicCombineRequest<T>& r, size_t token, size_t slot) {
 }
 
 template <typename T>
-void add_weighted(const T* row, float weight, size_t count, float* sums) {
-    for (size_t i = 0; i < count; ++i) sums[i] = sums[i] + to_float(row[i]) * weight;
-}
-
-template <typename T>
 void combine_token(const BasicCombineRequest<T>& r, size_t token) {
-    const size_t hidden = r.out.num_cols;
-    for (size_t first = 0; first < hidden; first += kColumns) {
-        const size_t count = std::min(kColumns, hidden - first);
-        float sums[kColumns] = {};
+    weighted_sum(r.out.num_cols, r.out.row(token), [&](WeightedSum<T>& sum) {
         for (size_t slot = 0; slot < r.top_k + r.num_shared; ++slot) {
             const T* row = row_of(r, token, slot);
             if (row == nullptr) continue;
-            const float weight = slot < r.top_k ? r.topk_weights[token * r.top_k + slot] : 1.0f;
-            add_weighted(row + first, weight, count, sums);
+            sum.add(row, slot < r.top_k ? r.topk_weights[token * r.top_k + slot] : 1.0f);
         }
-        T* out = r.out.row(token) + first;
-        for (size_t i = 0; i < count; ++i) out[i] = round_to<T>(sums[i]);
-    }
+    });
 }
 
 template <typename T>

@@ -7,6 +7,7 @@
 
 #include "ops/float_dispatch.h"
 #include "ops/operator/operator_check.h"
+#include "ops/weighted_sum.h"
 
 namespace afd::ops {
 namespace {
@@ -52,8 +53,6 @@ constexpr std::string_view kLifted[] = {
     "moe_init_routing_v3",
 };
 
-// Columns summed at once: the accumulators stay in registers and the first-level cache.
-constexpr size_t kColumns = 256;
 // Elements that one task adds, at least: some microseconds of work.
 constexpr size_t kElementsPerTask = size_t{1} << 16;
 
@@ -92,16 +91,15 @@ class Finalize {
           top_k_(r.out.shape[0] == 0 ? 0 : r.expanded_row_idx.shape[0] / r.out.shape[0]) {}
 
     void token(size_t n) const {
-        for (size_t first = 0; first < hidden_; first += kColumns) {
-            columns(n, first, std::min(kColumns, hidden_ - first));
-        }
+        T* out = static_cast<T*>(r_.out.data) + n * hidden_;
+        weighted_sum(hidden_, out, [&](WeightedSum<T>& sum) { add_rows(n, sum); });
     }
 
   private:
-    // Row `row` of an optional tensor, from column `first` on; null if it is not given.
-    static const T* row_of(const ConstTensorView& view, size_t row, size_t first) {
+    // Row `row` of an optional tensor; null if it is not given.
+    static const T* row_of(const ConstTensorView& view, size_t row) {
         if (view.num_elements() == 0) return nullptr;
-        return static_cast<const T*>(view.data) + row * view.shape[view.rank - 1] + first;
+        return static_cast<const T*>(view.data) + row * view.shape[view.rank - 1];
     }
 
     float weight(size_t f) const {
@@ -111,37 +109,19 @@ class Finalize {
         });
     }
 
-    void columns(size_t n, size_t first, size_t count) const {
-        float sums[kColumns] = {};
-        if (const T* x1 = row_of(r_.x1, n, first)) {
-            for (size_t i = 0; i < count; ++i) sums[i] = to_float(x1[i]);
-        }
-        if (const T* x2 = row_of(r_.x2, n, first)) {
-            for (size_t i = 0; i < count; ++i) sums[i] = sums[i] + to_float(x2[i]);
-        }
+    void add_rows(size_t n, WeightedSum<T>& sum) const {
+        if (const T* x1 = row_of(r_.x1, n)) sum.start(x1);
+        if (const T* x2 = row_of(r_.x2, n)) sum.add(x2);
         for (size_t f = n * top_k_; f < (n + 1) * top_k_; ++f) {
             const int32_t index = static_cast<const int32_t*>(r_.expanded_row_idx.data)[f];
             if (index < 0) continue;
-            const T* row = row_of(r_.expanded_x, static_cast<size_t>(index), first);
-            add_row(row, bias_of(f, first), weight(f), count, sums);
-        }
-        T* out = static_cast<T*>(r_.out.data) + n * hidden_ + first;
-        for (size_t i = 0; i < count; ++i) out[i] = round_to<T>(sums[i]);
-    }
-
-    const T* bias_of(size_t f, size_t first) const {
-        if (r_.bias.num_elements() == 0) return nullptr;
-        const int32_t expert = static_cast<const int32_t*>(r_.expert_idx.data)[f];
-        return row_of(r_.bias, static_cast<size_t>(expert), first);
-    }
-
-    static void add_row(const T* row, const T* bias, float weight, size_t count, float* sums) {
-        if (bias == nullptr) {
-            for (size_t i = 0; i < count; ++i) sums[i] = sums[i] + weight * to_float(row[i]);
-            return;
-        }
-        for (size_t i = 0; i < count; ++i) {
-            sums[i] = sums[i] + weight * (to_float(row[i]) + to_float(bias[i]));
+            const T* row = row_of(r_.expanded_x, static_cast<size_t>(index));
+            if (r_.bias.num_elements() == 0) {
+                sum.add(row, weight(f));
+            } else {
+                const int32_t expert = static_cast<const int32_t*>(r_.expert_idx.data)[f];
+                sum.add(row, row_of(r_.bias, static_cast<size_t>(expert)), weight(f));
+            }
         }
     }
 

@@ -217,15 +217,21 @@ size_t moe_init_routing_v3_workspace_bytes(size_t num_tokens, size_t top_k, size
            workspace_bytes_of<int32_t>(expert_sort_scratch(num_slots, expert_num));
 }
 
-Result<> moe_init_routing_v3(const MoeInitRoutingV3Request& request,
-                             std::span<std::byte> workspace,
-                             Parallel& parallel) {
-    AFD_TRY(check_moe_init_routing_v3(request));
+void moe_init_routing_v3_checked(const MoeInitRoutingV3Request& request,
+                                 std::span<std::byte> workspace,
+                                 Parallel& parallel) {
     Routing routing = make_routing(request, workspace);
     sort_slots(routing, parallel);
     write_counts(routing);
     if (routing.capacity > 0) write_drop_pad_index(routing);
     write_rows(routing, parallel);
+}
+
+Result<> moe_init_routing_v3(const MoeInitRoutingV3Request& request,
+                             std::span<std::byte> workspace,
+                             Parallel& parallel) {
+    AFD_TRY(check_moe_init_routing_v3(request));
+    moe_init_routing_v3_checked(request, workspace, parallel);
     return {};
 }
 

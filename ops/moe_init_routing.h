@@ -77,4 +77,10 @@ Result<> moe_init_routing_v3(const MoeInitRoutingV3Request& request,
                              std::span<std::byte> workspace,
                              Parallel& parallel);
 
+// The same for callers that made the request themselves: checks nothing, allocates nothing.
+// REQUIRES: check_moe_init_routing_v3(request) would find nothing.
+void moe_init_routing_v3_checked(const MoeInitRoutingV3Request& request,
+                                 std::span<std::byte> workspace,
+                                 Parallel& parallel);
+
 }  // namespace afd::ops

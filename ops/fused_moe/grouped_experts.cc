@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "ops/expert_sort.h"
+#include "ops/moe_init_routing.h"
 #include "ops/workspace.h"
 #include "proto/check.h"
 
@@ -14,19 +14,20 @@ namespace {
 
 // What workspace13 holds.
 struct Permuted {
-    std::byte* x;    // [num_rows, hidden] bf16 or int8, sorted by expert.
-    float* scale;    // [num_rows], with int8.
-    int32_t* keys;   // [num_rows] local id of a slot, or -1.
-    int32_t* order;  // [num_rows] slot of a sorted row.
-    int32_t* sort_scratch;
+    std::byte* x;         // [num_rows, hidden] bf16 or int8, sorted by expert.
+    float* scale;         // [num_rows], with int8.
+    int32_t* ids;         // [num_rows] local ids of the slots.
+    int32_t* order;       // [num_rows] slot of a sorted row.
     ExpertGroup* groups;  // [experts_per_layer]
+    std::span<std::byte> workspace;
 };
 
-size_t permuted_bytes(size_t num_rows, size_t hidden, size_t experts_per_layer) {
+size_t permuted_bytes(const ActivationSizes& sizes, size_t hidden, size_t experts_per_layer) {
+    const size_t num_rows = sizes.num_rows * sizes.num_slots;
     return workspace_bytes_of<Bf16>(num_rows * hidden) + workspace_bytes_of<float>(num_rows) +
            2 * workspace_bytes_of<int32_t>(num_rows) +
-           workspace_bytes_of<int32_t>(expert_sort_scratch(num_rows, experts_per_layer)) +
-           workspace_bytes_of<ExpertGroup>(experts_per_layer);
+           workspace_bytes_of<ExpertGroup>(experts_per_layer) +
+           moe_init_routing_v3_workspace_bytes(sizes.num_rows, sizes.num_slots, experts_per_layer);
 }
 
 Permuted take(std::span<std::byte> bytes, size_t rows, size_t hidden, size_t experts_per_layer) {
@@ -34,10 +35,10 @@ Permuted take(std::span<std::byte> bytes, size_t rows, size_t hidden, size_t exp
     Permuted permuted{};
     permuted.x = cursor.take<std::byte>(rows * hidden * sizeof(Bf16));
     permuted.scale = cursor.take<float>(rows);
-    permuted.keys = cursor.take<int32_t>(rows);
+    permuted.ids = cursor.take<int32_t>(rows);
     permuted.order = cursor.take<int32_t>(rows);
-    permuted.sort_scratch = cursor.take<int32_t>(expert_sort_scratch(rows, experts_per_layer));
     permuted.groups = cursor.take<ExpertGroup>(experts_per_layer);
+    permuted.workspace = cursor.rest();
     return permuted;
 }
 
@@ -54,39 +55,32 @@ const ExpertsCapability& record_of(ExpertQuantisation quantisation) {
     return kGroupedBf16;
 }
 
-// Elements that one task copies: some microseconds of work.
-constexpr size_t kElementsPerTask = size_t{1} << 16;
-
-// The rows of `order`, in this order.
-ActivationRows gather_rows(const ActivationRows& x,
-                           size_t num_slots,
-                           size_t hidden,
-                           std::span<const int32_t> order,
-                           const Permuted& permuted,
-                           Parallel& parallel) {
-    auto* bf16 = reinterpret_cast<Bf16*>(permuted.x);
-    auto* int8 = reinterpret_cast<int8_t*>(permuted.x);
-    const size_t rows_per_task = kElementsPerTask / std::max<size_t>(hidden, 1) + 1;
-    const auto copy = [&](size_t task, unsigned) {
-        const size_t last = std::min(order.size(), (task + 1) * rows_per_task);
-        for (size_t i = task * rows_per_task; i < last; ++i) {
-            const size_t token = static_cast<size_t>(order[i]) / num_slots;
-            if (x.is_int8()) {
-                std::copy_n(x.int8.values.row(token), hidden, int8 + i * hidden);
-                permuted.scale[i] = x.int8.row_scale[token];
-            } else {
-                std::copy_n(x.bf16.row(token), hidden, bf16 + i * hidden);
-            }
-        }
-    };
-    const size_t num_tasks = (order.size() + rows_per_task - 1) / rows_per_task;
-    if (num_tasks == 1) {
-        copy(0, 0);
-    } else if (num_tasks > 1) {
-        parallel.run(num_tasks, copy);
+// Local ids and rows by expert: MoeInitRoutingV3 over the experts of one layer.
+MoeInitRoutingV3Request request_for(const StandardActivations& standard,
+                                    size_t hidden,
+                                    size_t experts_per_layer,
+                                    const Permuted& permuted) {
+    const ActivationRows& x = standard.x;
+    const size_t num_rows = x.num_rows() * standard.num_slots;
+    const DType dtype = x.is_int8() ? DType::kInt8 : DType::kBf16;
+    const void* rows = x.is_int8() ? static_cast<const void*>(x.int8.values.data) : x.bf16.data;
+    MoeInitRoutingV3Request request;
+    request.expert_num = static_cast<int64_t>(experts_per_layer);
+    request.expert_tokens_num_type = 2;
+    request.expert_tokens_num_flag = true;
+    request.row_idx_type = 1;
+    request.x = make_tensor<const void>(rows, dtype, {x.num_rows(), hidden});
+    request.expert_idx =
+        make_tensor<const void>(permuted.ids, DType::kInt32, {x.num_rows(), standard.num_slots});
+    request.expanded_x = make_tensor<void>(permuted.x, dtype, {num_rows, hidden});
+    request.expanded_row_idx = make_tensor<void>(permuted.order, DType::kInt32, {num_rows});
+    request.expert_tokens_count_or_cumsum =
+        make_tensor<void>(permuted.groups, DType::kInt64, {experts_per_layer, 2});
+    if (x.is_int8()) {
+        request.scale = make_tensor<const void>(x.int8.row_scale, DType::kFp32, {x.num_rows()});
+        request.expanded_scale = make_tensor<void>(permuted.scale, DType::kFp32, {num_rows});
     }
-    if (!x.is_int8()) return {.bf16 = make_rows<const Bf16>(bf16, order.size(), hidden)};
-    return {.int8 = {make_rows<const int8_t>(int8, order.size(), hidden), permuted.scale}};
+    return request;
 }
 
 }  // namespace
@@ -114,17 +108,13 @@ WorkspaceShapes GroupedExperts::workspace_shapes(const ActivationSizes& sizes) c
     const size_t num_rows = permutes ? sizes.num_rows * sizes.num_slots : sizes.num_rows;
     const size_t num_keys = permutes ? experts_per_layer_ : experts_->num_keys();
     return {.workspace13_bytes =
-                permutes ? permuted_bytes(num_rows, experts_->hidden(), experts_per_layer_) : 0,
+                permutes ? permuted_bytes(sizes, experts_->hidden(), experts_per_layer_) : 0,
             .workspace2_bytes =
                 grouped_ffn_workspace_bytes(*experts_, num_rows, std::min(num_rows, num_keys)),
             .output_rows = num_rows};
 }
 
-// Sorts and copies the rows. `order` gets the slot of each sorted row.
-Result<GroupedActivations> GroupedExperts::permute(const StandardActivations& standard,
-                                                   std::span<std::byte> workspace,
-                                                   const int32_t** order,
-                                                   Parallel& parallel) const {
+Result<void> GroupedExperts::check(const StandardActivations& standard) const {
     const size_t num_layers = experts_->num_keys() / experts_per_layer_;
     if (standard.layer_id >= num_layers) {
         return Error{Code::kInvalidArgument,
@@ -132,33 +122,53 @@ Result<GroupedActivations> GroupedExperts::permute(const StandardActivations& st
                          "; experts of layers 0 ... " + std::to_string(num_layers - 1) +
                          " are loaded"};
     }
-    const size_t num_slots = standard.num_slots;
-    const size_t num_rows = standard.x.num_rows() * num_slots;
-    const size_t hidden = experts_->hidden();
-    const Permuted permuted = take(workspace, num_rows, hidden, experts_per_layer_);
-    for (size_t i = 0; i < num_rows; ++i) {
+    for (size_t i = 0; i < standard.x.num_rows() * standard.num_slots; ++i) {
         const auto id = static_cast<int32_t>(standard.local_ids[i]);
-        if (id >= static_cast<int32_t>(experts_per_layer_)) {
-            return Error{Code::kInvalidArgument,
-                         "local expert id is " + std::to_string(id) + "; a layer has " +
-                             std::to_string(experts_per_layer_)};
-        }
-        permuted.keys[i] = id;
+        if (id < static_cast<int32_t>(experts_per_layer_)) continue;
+        return Error{Code::kInvalidArgument,
+                     "local expert id is " + std::to_string(id) + "; a layer has " +
+                         std::to_string(experts_per_layer_)};
     }
-    const ExpertSort sorted = sort_by_expert({permuted.keys, num_rows},
-                                             experts_per_layer_,
-                                             permuted.sort_scratch,
-                                             permuted.order,
-                                             nullptr,
-                                             permuted.groups,
-                                             parallel);
+    const Rows<const Bf16>& x = standard.x.bf16;
+    if (x.num_rows > 1 && x.stride != x.num_cols) {
+        return Error{Code::kInvalidArgument,
+                     "rows of x are " + std::to_string(x.stride) + " elements apart; " +
+                         std::string(capability_->name) + " takes rows without gaps, here " +
+                         std::to_string(x.num_cols)};
+    }
+    return {};
+}
+
+// Sorts and copies the rows. `order` gets the slot of each sorted row.
+GroupedActivations GroupedExperts::permute(const StandardActivations& standard,
+                                           std::span<std::byte> workspace,
+                                           const int32_t** order,
+                                           Parallel& parallel) const {
+    const size_t hidden = experts_->hidden();
+    const size_t num_slots = standard.x.num_rows() * standard.num_slots;
+    const Permuted permuted = take(workspace, num_slots, hidden, experts_per_layer_);
+    for (size_t i = 0; i < num_slots; ++i) {
+        permuted.ids[i] = static_cast<int32_t>(standard.local_ids[i]);
+    }
+    moe_init_routing_v3_checked(
+        request_for(standard, hidden, experts_per_layer_, permuted), permuted.workspace, parallel);
+    size_t num_groups = 0;
+    size_t num_rows = 0;
     const auto first_key = static_cast<int64_t>(standard.layer_id * experts_per_layer_);
-    for (size_t g = 0; g < sorted.num_groups; ++g) permuted.groups[g].key += first_key;
+    for (; num_groups < experts_per_layer_ && permuted.groups[num_groups].count > 0; ++num_groups) {
+        num_rows += static_cast<size_t>(permuted.groups[num_groups].count);
+        permuted.groups[num_groups].key += first_key;
+    }
     *order = permuted.order;
-    return GroupedActivations{
-        .x = gather_rows(
-            standard.x, num_slots, hidden, {permuted.order, sorted.num_rows}, permuted, parallel),
-        .groups = {permuted.groups, sorted.num_groups}};
+    GroupedActivations grouped{.x = {}, .groups = {permuted.groups, num_groups}};
+    if (standard.x.is_int8()) {
+        const auto* values = reinterpret_cast<const int8_t*>(permuted.x);
+        grouped.x = {.int8 = {make_rows(values, num_rows, hidden), permuted.scale}};
+    } else {
+        const auto* values = reinterpret_cast<const Bf16*>(permuted.x);
+        grouped.x = {.bf16 = make_rows(values, num_rows, hidden)};
+    }
+    return grouped;
 }
 
 Result<void> GroupedExperts::apply(const Activations& activations,
@@ -168,7 +178,8 @@ Result<void> GroupedExperts::apply(const Activations& activations,
     const int32_t* order = nullptr;
     if (const auto* standard = std::get_if<StandardActivations>(&activations)) {
         const StageTimer timer(resources.profile, MoeStage::kPermute);
-        AFD_ASSIGN(grouped, permute(*standard, resources.workspace13, &order, *resources.parallel));
+        AFD_TRY(check(*standard));
+        grouped = permute(*standard, resources.workspace13, &order, *resources.parallel);
     } else {
         grouped = std::get<GroupedActivations>(activations);
     }

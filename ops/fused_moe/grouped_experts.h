@@ -4,8 +4,8 @@
 // GroupedExperts: experts of this process over Standard or Grouped activations, with weights in any
 // format that ExpertTable holds.
 //
-// Standard: permute is a stable counting sort by expert, unpermute a scattered store of the down
-// projection. Grouped: the rows are sorted already and stay where they are.
+// Standard: permute is MoeInitRoutingV3 (rows of x without gaps), unpermute a scattered store of
+// the down projection. Grouped: the rows are sorted already and stay where they are.
 // Expert key = layer · experts_per_layer + local id.
 
 #include "ops/fused_moe/experts.h"
@@ -54,10 +54,11 @@ class GroupedExperts final : public Experts {
                        const ExpertsResources& resources) override;
 
   private:
-    Result<GroupedActivations> permute(const StandardActivations& standard,
-                                       std::span<std::byte> workspace,
-                                       const int32_t** order,
-                                       Parallel& parallel) const;
+    Result<void> check(const StandardActivations& standard) const;
+    GroupedActivations permute(const StandardActivations& standard,
+                               std::span<std::byte> workspace,
+                               const int32_t** order,
+                               Parallel& parallel) const;
 
     const ExpertTable* experts_;
     const ExpertsCapability* capability_;

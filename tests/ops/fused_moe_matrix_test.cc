@@ -4,8 +4,8 @@
 // one is refused for its own reason.
 // Method: all pairs of the registry, and the worked example, × every weight format that the experts
 // serve × {chunked, not} × {int8 dispatch, not} × {shared stage, not}; each legal composition runs
-// {0, 1, 7, 33, 257} tokens × top-{1, 4, 8} × five routings, on two threads. The pair over windows
-// runs the same cases in tests/daemon/window_matrix_test.cc.
+// {0, 1, 7, 33, 257} tokens × top-{1, 4, 8} × five routings, the plain ones on two threads. The
+// pair over windows runs the same cases in tests/daemon/window_matrix_test.cc.
 // Oracle: rows computed one by one and summed in the specification's order, bit for bit; for the
 // kernels these rows are in turn near those of ops/reference. Reasons are the texts below.
 
@@ -98,7 +98,11 @@ void run_cases(const MoePair& pair, const FusedMoeConfig& config, const std::str
     Subject& subject = Subject::of(pair.quantisation);
     const bool is_reference = runs_reference_loops(*pair.experts);
     MatrixOracle& oracle = is_reference ? subject.by_reference : subject.by_kernels;
-    test::ThreadsParallel threads(2);
+    // Real threads cost more than the work: only the plain compositions have them.
+    const bool is_plain = config.max_chunk_tokens == 0 && !config.has_shared_stage;
+    SerialParallel serial;
+    test::ThreadsParallel two_threads(2);
+    Parallel& threads = is_plain ? static_cast<Parallel&>(two_threads) : serial;
     const auto prepare_finalize = pair.prepare_finalize->make(config, threads);
     const auto experts = pair.experts->make(subject.shard.setup());
     // A stage by the same arithmetic, so that the oracle holds for its rows too.

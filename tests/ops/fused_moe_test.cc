@@ -409,6 +409,58 @@ TEST(FusedMoe, LocalExpertsRunWhenTheirRowsArrive) {
               "have run the experts");
 }
 
+// Goal: the profile tells the stages apart and changes no bit; without it nothing is written.
+TEST(FusedMoe, AProfileGetsTheTimeOfEveryStageThatRan) {
+    const Model model(NumericClass::kPortable);
+    SerialParallel serial;
+    GroupedExperts grouped(model.table, kPerLayer);
+    Composition c(grouped, config(), serial);
+    const Tokens tokens(200, 21);
+    const std::vector<Bf16> want = c.apply(tokens, 1);
+    StageProfile profile;
+    c.moe.set_profile(&profile);
+    EXPECT_EQ(c.apply(tokens, 1), want);
+    for (const MoeStage stage : {MoeStage::kDispatch,
+                                 MoeStage::kPermute,
+                                 MoeStage::kGemm1,
+                                 MoeStage::kGemm2,
+                                 MoeStage::kCombine}) {
+        EXPECT_GT(profile.at(stage), 0u) << name_of(stage);
+    }
+    EXPECT_EQ(profile.at(MoeStage::kQuantise), 0u);
+    EXPECT_EQ(profile.at(MoeStage::kShared), 0u);
+    const StageProfile before = profile;
+    c.moe.set_profile(nullptr);
+    c.apply(tokens, 1);
+    EXPECT_EQ(profile.nanoseconds, before.nanoseconds);
+}
+
+TEST(FusedMoe, ASharedStageNeedsAPartThatFitsAndAConfigurationThatAsksForIt) {
+    const Model model(NumericClass::kPortable);
+    SerialParallel serial;
+    GroupedExperts grouped(model.table, kPerLayer);
+    RemoteExperts remote(kGroupedBf16);
+    FusedMoeConfig staged = config();
+    staged.has_shared_stage = true;
+    LocalPrepareFinalize local(staged, serial);
+    const auto reason = [&](const FusedMoeConfig& wanted, Experts* shared) {
+        const auto moe = FusedMoe::compose(local, grouped, wanted, serial, shared);
+        return moe.ok() ? std::string("ok") : moe.error().message;
+    };
+    EXPECT_EQ(reason(staged, &grouped), "ok");
+    EXPECT_EQ(reason(staged, nullptr), "has_shared_stage is true, but no part for it was given");
+    EXPECT_EQ(reason(config(), &grouped),
+              "a part for the shared stage was given, but has_shared_stage is false");
+    EXPECT_EQ(reason(staged, &remote),
+              "grouped_bf16 cannot be the shared stage; it must run in this process, take standard "
+              "activations and leave the reduction to finalize");
+    PrepareFinalizeCapability closed = LocalPrepareFinalize::kCapability;
+    closed.adds_shared_rows = false;
+    EXPECT_EQ(check(closed, staged).error().message,
+              "local dispatches the rows of shared experts with the others; has_shared_stage must "
+              "be false");
+}
+
 // Records of parts that do not exist, to exercise every reason of a refused composition.
 TEST(Capability, EveryIllegalCombinationIsRefusedWithItsReason) {
     const auto reason = [](const Result<void>& result) {
