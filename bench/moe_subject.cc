@@ -117,7 +117,7 @@ ops::PackedExpert MoeSubject::pack(const Weights& weights) const {
         return ops::pack_expert(weight(0), weight(1), weight(2), best);
     }
     const ops::reference::ExpertWeights rows = reference_of(weights);
-    return ops::pack_expert(rows.gate, rows.up, rows.down, best);
+    return ops::pack_expert(rows.gate.bf16, rows.up.bf16, rows.down.bf16, best);
 }
 
 MoeSubject::Shard MoeSubject::shard(uint32_t first, uint32_t step) const {
