@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "ops/moe_init_routing.h"
-#include "proto/check.h"
 #include "schedule/geometry.h"
 
 namespace afd::daemon {
@@ -151,9 +150,7 @@ void FfnRouter::expand(ExpertBatch& batch, ops::Parallel& parallel) {
         ops::make_tensor<void>(row_slots_.data(), ops::DType::kInt32, {num_slots});
     request.expert_tokens_count_or_cumsum =
         ops::make_tensor<void>(batch.groups.data(), ops::DType::kInt64, {num_keys_ + 1, 2});
-    const auto expanded = ops::moe_init_routing_v3(request, sort_workspace_.bytes(), parallel);
-    // Ids come from the gate, the placement and ReadyScan: an error is a bug of ours.
-    AFD_ASSERT(expanded.ok(), "%s", expanded.error().message.c_str());
+    ops::moe_init_routing_v3_checked(request, sort_workspace_.bytes(), parallel);
     batch.num_rows = 0;
     batch.num_groups = 0;
     while (batch.groups[batch.num_groups].count > 0) {
