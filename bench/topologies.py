@@ -4,7 +4,8 @@
     topologies.py [--bin build/release/bin] [--rounds 5] [--duration 4s] [--concurrency 12]
 
 What more workers than cores cost: on two cores, A3F2 has five data threads and must keep at least
-75 % of the throughput of A1F1. Colocated is the same work without windows.
+75 % of the throughput of A1F1. Colocated is the same work without windows. With router=ffn each FFN
+worker runs the gate.
 
 Each round runs every topology once, so that a busy neighbour of this machine hits all alike.
 Prints medians of the output tokens per second and the median of the rounds' ratios to A1F1.
@@ -21,6 +22,8 @@ import time
 TOPOLOGIES = {
     "A1F1": ["--attention-workers", "1", "--ffn-workers", "1"],
     "A2F1": ["--attention-workers", "2", "--ffn-workers", "1"],
+    "A1F2": ["--attention-workers", "1", "--ffn-workers", "2"],
+    "A1F2 router=ffn": ["--attention-workers", "1", "--ffn-workers", "2", "--router", "ffn"],
     "A3F2": ["--attention-workers", "3", "--ffn-workers", "2"],
     "colocated": ["--topology", "colocated", "--attention-workers", "1"],
 }
@@ -78,7 +81,7 @@ def main() -> None:
     for name in TOPOLOGIES:
         speed = statistics.median(r[name] for r in rounds)
         ratio = statistics.median(r[name] / r["A1F1"] for r in rounds)
-        print(f"{name:10} {speed:8.0f} tok/s  {ratio:5.2f} of A1F1")
+        print(f"{name:16} {speed:8.0f} tok/s  {ratio:5.2f} of A1F1")
 
 
 if __name__ == "__main__":
