@@ -41,8 +41,9 @@ struct LoadedExperts {
 };
 
 // How long to wait for another process that packs a layer, counted anew whenever it is seen to get
-// on; then the layer is packed into private memory.
-inline constexpr uint64_t kWeightCacheWaitMs = 30'000;
+// on; then the layer is packed into private memory. Only a stopped process is ever waited for so
+// long (a dead one has no lock), and one whose disk takes that long to flush a layer.
+inline constexpr uint64_t kWeightCacheWaitMs = 120'000;
 
 // Reads checkpoints with one tensor set per expert (experts.<e>.gate_proj.weight ...) and with
 // fused ones (experts.gate_up_proj, experts.down_proj). Loads run as tasks of `parallel`.
