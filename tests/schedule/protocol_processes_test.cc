@@ -192,6 +192,16 @@ TEST(ProtocolProcesses, SurviveKillsAtEveryPoint) {
     }
 }
 
+TEST(ProtocolProcesses, SurviveKillsWithOfferedTokens) {
+    Params params;
+    params.router = RouterPlacement::kFfn;
+    params.crash_one_in = 100;
+    params.seed = 7;
+    Processes processes(params);
+    processes.run();
+    expect_every_point_killed(processes.progress());
+}
+
 TEST(ProtocolProcesses, SurviveKillsAroundTheWrapOfRoundNumbers) {
     Params params;
     params.rounds_per_session = 60;
