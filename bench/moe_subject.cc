@@ -85,14 +85,10 @@ ops::MoeInput MoeSubject::input() const {
 }
 
 ops::reference::ExpertWeights MoeSubject::reference_of(const Weights& weights) const {
-    const auto rows = [&](size_t m) {
-        return ops::make_rows(weights.bf16[m].data(), num_outputs(m), depth(m));
-    };
-    return {rows(0), rows(1), rows(2)};
-}
-
-ops::reference::Int8ExpertWeights MoeSubject::int8_of(const Weights& weights) const {
-    const auto weight = [&](size_t m) {
+    const auto weight = [&](size_t m) -> ops::reference::LinearWeight {
+        if (quantisation_ != ExpertQuantisation::kInt8) {
+            return ops::make_rows<const Bf16>(weights.bf16[m].data(), num_outputs(m), depth(m));
+        }
         return ops::Int8Weight{ops::make_rows(weights.int8[m].data(), num_outputs(m), depth(m)),
                                weights.scale[m].data()};
     };
@@ -101,9 +97,9 @@ ops::reference::Int8ExpertWeights MoeSubject::int8_of(const Weights& weights) co
 
 ops::PackedExpert MoeSubject::pack(const Weights& weights) const {
     const ops::NumericClass best = ops::best_numeric_class();
+    const ops::reference::ExpertWeights plain = reference_of(weights);
     if (quantisation_ == ExpertQuantisation::kInt8) {
-        const ops::reference::Int8ExpertWeights int8 = int8_of(weights);
-        return ops::pack_expert(int8.gate, int8.up, int8.down, best);
+        return ops::pack_expert(plain.gate.int8, plain.up.int8, plain.down.int8, best);
     }
     if (quantisation_ == ExpertQuantisation::kInt4) {
         const auto weight = [&](size_t m) {
@@ -116,20 +112,16 @@ ops::PackedExpert MoeSubject::pack(const Weights& weights) const {
         };
         return ops::pack_expert(weight(0), weight(1), weight(2), best);
     }
-    const ops::reference::ExpertWeights rows = reference_of(weights);
-    return ops::pack_expert(rows.gate.bf16, rows.up.bf16, rows.down.bf16, best);
+    return ops::pack_expert(plain.gate.bf16, plain.up.bf16, plain.down.bf16, best);
 }
 
 MoeSubject::Shard MoeSubject::shard(uint32_t first, uint32_t step) const {
     const size_t num_local = (sizes_.num_experts - first + step - 1) / step;
-    Shard shard{ops::ExpertTable(num_local, sizes_.hidden), {}, {}};
+    Shard shard{ops::ExpertTable(num_local, sizes_.hidden), {}};
     for (size_t local = 0; local < num_local; ++local) {
         const Weights& weights = weights_[(first + local * step) % kDistinctExperts];
         shard.table.set(local, pack(weights));
         shard.weights.push_back(reference_of(weights));
-        if (quantisation_ == ExpertQuantisation::kInt8) {
-            shard.int8_weights.push_back(int8_of(weights));
-        }
     }
     return shard;
 }

@@ -33,10 +33,9 @@ class MoeSubject {
     struct Shard {
         ops::ExpertTable table;
         std::vector<ops::reference::ExpertWeights> weights;
-        std::vector<ops::reference::Int8ExpertWeights> int8_weights;
 
         ops::ExpertsSetup setup() const {
-            return {&table, weights, int8_weights, table.num_keys(), table.hidden()};
+            return {&table, weights, table.num_keys(), table.hidden()};
         }
     };
     Shard shard(uint32_t first, uint32_t step) const;
@@ -53,7 +52,6 @@ class MoeSubject {
 
     ops::PackedExpert pack(const Weights& weights) const;
     ops::reference::ExpertWeights reference_of(const Weights& weights) const;
-    ops::reference::Int8ExpertWeights int8_of(const Weights& weights) const;
     size_t num_outputs(size_t matrix) const;
     size_t depth(size_t matrix) const;
 

@@ -6,20 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "ops/reference/quantise.h"
-
 namespace afd::ops {
 namespace {
 
-std::vector<Bf16> int8_row(const reference::Int8ExpertWeights& weights, const ActivationRows& x) {
-    if (x.is_int8()) {
-        return reference::expert_ffn(
-            {x.int8.values.data, x.int8.values.num_cols}, x.int8.row_scale[0], weights);
+reference::Matrix run(const reference::ExpertWeights& weights, const ActivationRows& x) {
+    if (!x.is_int8()) {
+        return reference::expert_ffn(reference::widen(x.bf16), weights, reference::Rounding::kBf16);
     }
-    std::vector<int8_t> q(x.bf16.num_cols);
-    const float scale =
-        reference::quantise_row(DType::kBf16, x.bf16.data, nullptr, q.size(), q.data());
-    return reference::expert_ffn(q, scale, weights);
+    return reference::expert_ffn(
+        {x.int8.values.data, x.int8.values.num_cols}, x.int8.row_scale[0], weights);
 }
 
 }  // namespace
@@ -28,11 +23,6 @@ ReferenceExperts::ReferenceExperts(std::span<const reference::ExpertWeights> wei
                                    size_t experts_per_layer,
                                    size_t hidden)
     : weights_(weights), experts_per_layer_(experts_per_layer), hidden_(hidden) {}
-
-ReferenceExperts::ReferenceExperts(std::span<const reference::Int8ExpertWeights> weights,
-                                   size_t experts_per_layer,
-                                   size_t hidden)
-    : int8_weights_(weights), experts_per_layer_(experts_per_layer), hidden_(hidden) {}
 
 WorkspaceShapes ReferenceExperts::workspace_shapes(const ActivationSizes& sizes) const {
     switch (sizes.format) {
@@ -47,20 +37,13 @@ WorkspaceShapes ReferenceExperts::workspace_shapes(const ActivationSizes& sizes)
 }
 
 Result<void> ReferenceExperts::run_row(size_t key, const ActivationRows& x, Bf16* out) const {
-    const size_t num_keys = std::max(weights_.size(), int8_weights_.size());
-    const bool is_int8 = !int8_weights_.empty();
-    const bool has_expert = key < num_keys && (is_int8 ? int8_weights_[key].gate.num_outputs() > 0
-                                                       : !weights_[key].gate.empty());
-    if (!has_expert) {
+    if (key >= weights_.size() || weights_[key].gate.empty()) {
         return Error{Code::kInvalidArgument,
                      "key " + std::to_string(key) + " has no expert; there are " +
-                         std::to_string(num_keys) + " keys, " + std::to_string(experts_per_layer_) +
-                         " of each layer"};
+                         std::to_string(weights_.size()) + " keys, " +
+                         std::to_string(experts_per_layer_) + " of each layer"};
     }
-    const std::vector<Bf16> row =
-        is_int8 ? int8_row(int8_weights_[key], x)
-                : reference::narrow(reference::expert_ffn(
-                      reference::widen(x.bf16), weights_[key], reference::Rounding::kBf16));
+    const std::vector<Bf16> row = reference::narrow(run(weights_[key], x));
     std::copy_n(row.data(), hidden_, out);
     return {};
 }

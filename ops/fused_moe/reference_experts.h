@@ -12,12 +12,9 @@ namespace afd::ops {
 
 class ReferenceExperts final : public Experts {
   public:
-    // weights[layer · experts_per_layer + local id], which outlive the object. A view without rows:
-    // no such expert. int4 weights are given dequantised.
+    // weights[layer · experts_per_layer + local id], which outlive the object; an empty one: no
+    // such expert. int4 weights are given dequantised.
     ReferenceExperts(std::span<const reference::ExpertWeights> weights,
-                     size_t experts_per_layer,
-                     size_t hidden);
-    ReferenceExperts(std::span<const reference::Int8ExpertWeights> weights,
                      size_t experts_per_layer,
                      size_t hidden);
 
@@ -45,7 +42,6 @@ class ReferenceExperts final : public Experts {
     Result<void> run_row(size_t key, const ActivationRows& x, Bf16* out) const;
 
     std::span<const reference::ExpertWeights> weights_;
-    std::span<const reference::Int8ExpertWeights> int8_weights_;  // Instead.
     size_t experts_per_layer_;
     size_t hidden_;
 };

@@ -33,10 +33,6 @@ std::unique_ptr<Experts> make_packed(const ExpertsSetup& setup) {
 }
 
 std::unique_ptr<Experts> make_reference(const ExpertsSetup& setup) {
-    if (!setup.int8_weights.empty()) {
-        return std::make_unique<ReferenceExperts>(
-            setup.int8_weights, setup.experts_per_layer, setup.hidden);
-    }
     return std::make_unique<ReferenceExperts>(setup.weights, setup.experts_per_layer, setup.hidden);
 }
 

@@ -22,9 +22,8 @@ namespace afd::ops {
 // local id. Everything outlives the part.
 struct ExpertsSetup {
     const ExpertTable* table = nullptr;
-    // The same weights for ops/reference: bf16 (int4 ones dequantised), or int8.
+    // The same weights for ops/reference; int4 ones dequantised.
     std::span<const reference::ExpertWeights> weights = {};
-    std::span<const reference::Int8ExpertWeights> int8_weights = {};
     size_t experts_per_layer = 0;
     size_t hidden = 0;
 };

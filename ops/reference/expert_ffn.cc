@@ -6,28 +6,15 @@
 #include <cmath>
 
 #include "ops/reference/linear.h"
-#include "ops/reference/quantise.h"
 #include "proto/check.h"
 
 namespace afd::ops::reference {
 namespace {
 
-std::vector<Bf16> int8_linear(std::span<const int8_t> x, float x_scale, const Int8Weight& weight) {
-    std::vector<Bf16> y;
-    for (size_t n = 0; n < weight.num_outputs(); ++n) {
-        int64_t sum = 0;
-        for (size_t k = 0; k < x.size(); ++k) sum += int64_t{x[k]} * weight.values.row(n)[k];
-        const float scaled = static_cast<float>(sum) * x_scale;
-        y.push_back(from_float(scaled * weight.scale[n]));
-    }
-    return y;
-}
-
-}  // namespace
-
-Matrix expert_ffn(const Matrix& x, const ExpertWeights& weights, Rounding rounding) {
-    const Matrix gate = linear(x, weights.gate, rounding);
-    const Matrix up = linear(x, weights.up, rounding);
+Matrix down_of(const Matrix& gate,
+               const Matrix& up,
+               const ExpertWeights& weights,
+               Rounding rounding) {
     Matrix h(gate.num_rows, gate.num_cols);
     for (size_t i = 0; i < h.values.size(); ++i) {
         const double silu = gate.values[i] / (1.0 + std::exp(-gate.values[i]));
@@ -36,20 +23,18 @@ Matrix expert_ffn(const Matrix& x, const ExpertWeights& weights, Rounding roundi
     return linear(h, weights.down, rounding);
 }
 
-std::vector<Bf16> expert_ffn(std::span<const int8_t> x,
-                             float x_scale,
-                             const Int8ExpertWeights& weights) {
-    const std::vector<Bf16> gate = int8_linear(x, x_scale, weights.gate);
-    const std::vector<Bf16> up = int8_linear(x, x_scale, weights.up);
-    std::vector<Bf16> h(gate.size());
-    for (size_t i = 0; i < h.size(); ++i) {
-        const double g = to_float(gate[i]);
-        const double silu = g / (1.0 + std::exp(-g));
-        h[i] = from_float(static_cast<float>(round_point(silu * to_float(up[i]), Rounding::kBf16)));
-    }
-    std::vector<int8_t> q(h.size());
-    const float scale = quantise_row(DType::kBf16, h.data(), nullptr, h.size(), q.data());
-    return int8_linear(q, scale, weights.down);
+}  // namespace
+
+Matrix expert_ffn(const Matrix& x, const ExpertWeights& weights, Rounding rounding) {
+    return down_of(
+        linear(x, weights.gate, rounding), linear(x, weights.up, rounding), weights, rounding);
+}
+
+Matrix expert_ffn(std::span<const int8_t> x, float x_scale, const ExpertWeights& weights) {
+    return down_of(linear(x, x_scale, weights.gate.int8),
+                   linear(x, x_scale, weights.up.int8),
+                   weights,
+                   Rounding::kBf16);
 }
 
 void combine(std::span<const double* const> rows,

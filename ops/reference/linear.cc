@@ -38,6 +38,16 @@ Matrix int8_exact(const Matrix& x, const Int8Weight& weight) {
     return y;
 }
 
+// y [N] of one row.
+void int8_row(std::span<const int8_t> x, float x_scale, const Int8Weight& weight, double* y) {
+    for (size_t n = 0; n < weight.num_outputs(); ++n) {
+        int64_t sum = 0;
+        for (size_t k = 0; k < x.size(); ++k) sum += int64_t{x[k]} * weight.values.row(n)[k];
+        const float scaled = static_cast<float>(sum) * x_scale;
+        y[n] = static_cast<double>(scaled * weight.scale[n]);
+    }
+}
+
 Matrix int8_served(const Matrix& x, const Int8Weight& weight) {
     Matrix y(x.num_rows, weight.num_outputs());
     const std::vector<Bf16> rows = narrow(x);
@@ -45,17 +55,19 @@ Matrix int8_served(const Matrix& x, const Int8Weight& weight) {
     for (size_t i = 0; i < x.num_rows; ++i) {
         const float row_scale =
             quantise_row(DType::kBf16, rows.data() + i * x.num_cols, nullptr, x.num_cols, q.data());
-        for (size_t n = 0; n < y.num_cols; ++n) {
-            int64_t sum = 0;
-            for (size_t k = 0; k < x.num_cols; ++k) sum += int64_t{q[k]} * weight.values.row(n)[k];
-            const float scaled = static_cast<float>(sum) * row_scale;
-            y.at(i, n) = static_cast<double>(scaled * weight.scale[n]);
-        }
+        int8_row(q, row_scale, weight, &y.at(i, 0));
     }
     return y;
 }
 
 }  // namespace
+
+Matrix linear(std::span<const int8_t> x, float x_scale, const Int8Weight& weight) {
+    Matrix y(1, weight.num_outputs());
+    int8_row(x, x_scale, weight, y.values.data());
+    for (double& value : y.values) value = round_point(value, Rounding::kBf16);
+    return y;
+}
 
 Matrix linear(const Matrix& x, const LinearWeight& weight, Rounding rounding) {
     Matrix y = !weight.is_int8()             ? linear_f32(x, weight.bf16)

@@ -3,6 +3,9 @@
 
 // Reference linear layers: y[i, n] = Σ_k x[i, k] · W[n, k].
 
+#include <cstdint>
+#include <span>
+
 #include "ops/reference/matrix.h"
 #include "ops/weight_format.h"
 
@@ -26,6 +29,9 @@ struct LinearWeight {
 // of x is quantised first (specification, section 9) and y = float(Σ q·q) · row scale · scale[n] in
 // fp32, in that order; with kNone x stays as it is.
 Matrix linear(const Matrix& x, const LinearWeight& weight, Rounding rounding);
+
+// One row that was quantised before, y [1, N] with the rounding point of kBf16.
+Matrix linear(std::span<const int8_t> x, float x_scale, const Int8Weight& weight);
 
 // Without the rounding point (router logits, head).
 Matrix linear_f32(const Matrix& x, Rows<const Bf16> weight);

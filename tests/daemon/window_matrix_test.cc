@@ -79,7 +79,7 @@ class Ranks {
   private:
     void run(uint32_t rank) {
         const auto transport = instance_.returns(rank);
-        MatrixShard shard(model_.quantisation, placement_.num_local_experts_per_layer(rank));
+        MatrixShard shard(placement_.num_local_experts_per_layer(rank));
         for (const schedule::LocalExpert& local : placement_.local_experts(rank)) {
             shard.set(local.layer_id,
                       static_cast<size_t>(local.local_id),
@@ -122,7 +122,7 @@ TEST_P(WindowMatrix, GivesTheBitsOfItsRowsAlone) {
     WindowPrepareFinalize windows(
         *transport, ranks.instance().layout().geometry, ranks.placement(), 0);
 
-    MatrixShard shared(pair.quantisation, 1);
+    MatrixShard shared(1);
     for (uint32_t layer = 0; layer < ops::test::kMatrixLayers; ++layer) {
         shared.set(layer, 0, model.expert(layer, ops::test::kMatrixExperts));
     }

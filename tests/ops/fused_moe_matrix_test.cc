@@ -69,7 +69,7 @@ struct Subject {
     explicit Subject(ExpertQuantisation quantisation)
         : model(quantisation),
           shard(model.whole()),
-          shared(quantisation, 1),
+          shared(1),
           by_reference(model, true),
           by_kernels(model, false) {
         for (uint32_t layer = 0; layer < test::kMatrixLayers; ++layer) {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "ops/fused_moe/feature_matrix.h"
-#include "ops/reference/quantise.h"
 #include "ops/workspace.h"
 #include "tests/ops/quantised_weights.h"
 #include "tests/ops/test_data.h"
@@ -61,9 +60,9 @@ struct MatrixExpert {
         return pack_expert(bf16[0].rows(), bf16[1].rows(), bf16[2].rows(), best);
     }
     reference::ExpertWeights reference_weights() const {
-        return {bf16[0].rows(), bf16[1].rows(), bf16[2].rows()};
-    }
-    reference::Int8ExpertWeights int8_weights() const {
+        if (quantisation != ExpertQuantisation::kInt8) {
+            return {bf16[0].rows(), bf16[1].rows(), bf16[2].rows()};
+        }
         return {int8[0].weight(), int8[1].weight(), int8[2].weight()};
     }
 };
@@ -72,24 +71,19 @@ struct MatrixExpert {
 struct MatrixShard {
     ExpertTable table;
     std::vector<reference::ExpertWeights> weights;
-    std::vector<reference::Int8ExpertWeights> int8_weights;
     size_t experts_per_layer;
 
-    MatrixShard(ExpertQuantisation quantisation, size_t per_layer)
+    explicit MatrixShard(size_t per_layer)
         : table(kMatrixLayers * per_layer, kMatrixHidden),
           weights(kMatrixLayers * per_layer),
-          int8_weights(quantisation == ExpertQuantisation::kInt8 ? weights.size() : 0),
           experts_per_layer(per_layer) {}
 
     void set(uint32_t layer, size_t local_id, const MatrixExpert& expert) {
         const size_t key = layer * experts_per_layer + local_id;
         table.set(key, expert.pack());
         weights[key] = expert.reference_weights();
-        if (!int8_weights.empty()) int8_weights[key] = expert.int8_weights();
     }
-    ExpertsSetup setup() const {
-        return {&table, weights, int8_weights, experts_per_layer, kMatrixHidden};
-    }
+    ExpertsSetup setup() const { return {&table, weights, experts_per_layer, kMatrixHidden}; }
 };
 
 struct MatrixModel {
@@ -106,7 +100,7 @@ struct MatrixModel {
     }
     // Everything in one process, local ids as logical ones.
     MatrixShard whole() const {
-        MatrixShard shard(quantisation, kMatrixPerLayer);
+        MatrixShard shard(kMatrixPerLayer);
         for (uint32_t layer = 0; layer < kMatrixLayers; ++layer) {
             for (size_t e = 0; e < kMatrixPerLayer; ++e) shard.set(layer, e, expert(layer, e));
         }
@@ -261,14 +255,8 @@ class MatrixOracle {
                             .ok());
             return y;
         }
-        if (model_.quantisation != ExpertQuantisation::kInt8) {
-            return reference::narrow(reference::expert_ffn(
-                reference::widen(x), weights.reference_weights(), reference::Rounding::kBf16));
-        }
-        std::vector<int8_t> q(kMatrixHidden);
-        const float scale =
-            reference::quantise_row(DType::kBf16, x.data, nullptr, q.size(), q.data());
-        return reference::expert_ffn(q, scale, weights.int8_weights());
+        return reference::narrow(reference::expert_ffn(
+            reference::widen(x), weights.reference_weights(), reference::Rounding::kBf16));
     }
 
     const MatrixModel& model_;
