@@ -29,7 +29,7 @@ std::array<int32_t, 6> to_words(const WaitInfo& wait) {
 }
 
 WaitInfo from_words(const std::array<int32_t, 6>& words) {
-    const bool known = words[0] >= 0 && words[0] <= static_cast<int32_t>(WaitKind::kDispatch);
+    const bool known = words[0] >= 0 && words[0] <= static_cast<int32_t>(WaitKind::kGrant);
     return {known ? static_cast<WaitKind>(words[0]) : WaitKind::kNone,
             words[1],
             words[2],
@@ -50,6 +50,8 @@ std::string_view wait_object(WaitKind kind) {
             return "the acknowledgement of a previous process's round";
         case WaitKind::kDispatch:
             return "a dispatch";
+        case WaitKind::kGrant:
+            return "the memory of a two-phase round";
     }
     return "nothing";
 }

@@ -32,6 +32,7 @@ enum class WaitKind : int32_t {
     kAcknowledged = 2,  // An attention worker for acknowledgements, before it may store (R4).
     kTakeover = 3,      // A new attention worker for its predecessor's rounds (R10).
     kDispatch = 4,      // An FFN worker for the other sessions' descriptors (policies).
+    kGrant = 5,         // An attention worker for the memory of a two-phase round.
 };
 
 // One wait: for whom, and for which word.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "schedule/two_phase_control.h"
+
 namespace afd::schedule {
 void format_ffn_window(const WindowLayout& layout, std::byte* window) {
     // Flag and layer_id are 0 already.
@@ -67,6 +69,10 @@ Result<> InstanceSegments::add(const std::string& prefix,
                                    is_ffn ? layout.ffn_window.total_bytes
                                           : layout.attention_window.total_bytes));
         if (is_ffn) format_ffn_window(layout, worker.window.data());
+        const auto two_phase = TwoPhaseControlLayout::compute(layout.geometry);
+        AFD_ASSIGN(worker.two_phase,
+                   Segment::create(name(SegmentKind::kTwoPhase),
+                                   is_ffn ? two_phase.rank_bytes() : two_phase.session_bytes()));
     }
     AFD_ASSIGN(
         worker.control,
@@ -85,6 +91,7 @@ InstanceSegments::~InstanceSegments() {
     for (const std::vector<Worker>* workers : {&attention_, &ffn_}) {
         for (const Worker& worker : *workers) {
             unlink(worker.window);
+            unlink(worker.two_phase);
             unlink(worker.control);
             unlink(worker.metrics);
         }
@@ -128,10 +135,12 @@ const std::byte* InstanceSegments::ffn_control_bytes(uint32_t rank) const {
 uint64_t InstanceSegments::total_bytes(const WindowLayout& layout) {
     const uint64_t num_sessions = layout.geometry.num_sessions;
     const uint64_t num_ranks = layout.geometry.num_ffn_workers;
+    const auto two_phase = TwoPhaseControlLayout::compute(layout.geometry);
     const uint64_t window_bytes = num_ranks > 0 ? layout.attention_window.total_bytes : 0;
-    return num_sessions * (window_bytes + layout.attention_control_bytes + layout.metrics_bytes) +
-           num_ranks * (layout.ffn_window.total_bytes + layout.ffn_control.total_bytes +
-                        layout.metrics_bytes);
+    return num_sessions * (window_bytes + two_phase.session_bytes() +
+                           layout.attention_control_bytes + layout.metrics_bytes) +
+           num_ranks * (layout.ffn_window.total_bytes + two_phase.rank_bytes() +
+                        layout.ffn_control.total_bytes + layout.metrics_bytes);
 }
 
 }  // namespace afd::schedule

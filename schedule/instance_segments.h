@@ -24,7 +24,7 @@ void format_control(const SegmentHeader& header, ScheduleMode mode, std::byte* c
 
 class InstanceSegments {
   public:
-    // Creates windows, control and metrics segments for every session and rank; with
+    // Creates windows, control, two-phase and metrics segments for every session and rank; with
     // num_ffn_workers 0 (colocated) only the attention workers' control and metrics segments.
     // Nothing remains after an error.
     // Errors: kResourceExhausted if all of it does not fit; those of Segment::create and
@@ -51,7 +51,8 @@ class InstanceSegments {
 
   private:
     struct Worker {
-        Segment window;  // Empty when colocated.
+        Segment window;     // Empty when colocated, as is
+        Segment two_phase;  // the area of two_phase_control.h.
         Segment control;
         Segment metrics;
     };

@@ -38,6 +38,7 @@ struct Segment::Mapping {
 namespace {
 
 constexpr const char* kSharedMemoryDir = "/dev/shm";
+constexpr std::string_view kDigits = "0123456789";
 
 uint64_t shared_memory_free_bytes() {
     struct statvfs stats {};
@@ -102,8 +103,12 @@ bool is_of_instance(std::string_view file, std::string_view instance) {
     if (!consume(file, "afd-") || !consume(file, instance) || !consume(file, "-")) return false;
     if (consume_while(file, "0123456789abcdef") != 16 || !consume(file, "-")) return false;
     if (!consume(file, "attn") && !consume(file, "ffn")) return false;
-    if (consume_while(file, "0123456789") == 0) return false;
-    return file == "-window" || file == "-control" || file == "-metrics";
+    if (consume_while(file, kDigits) == 0) return false;
+    if (consume(file, "-receive") || consume(file, "-return")) {
+        return consume_while(file, kDigits) > 0 && consume(file, "r") &&
+               consume_while(file, kDigits) > 0 && file.empty();
+    }
+    return file == "-window" || file == "-control" || file == "-metrics" || file == "-two-phase";
 }
 
 }  // namespace
@@ -145,6 +150,8 @@ std::string segment_name(std::string_view prefix, Role role, uint32_t index, Seg
             return name + "-control";
         case SegmentKind::kMetrics:
             return name + "-metrics";
+        case SegmentKind::kTwoPhase:
+            return name + "-two-phase";
     }
     return name;
 }

@@ -8,6 +8,7 @@
 // attach. So a crashed worker never takes memory with it, and its successor finds its windows as
 // they were.
 //
+// The memory of a two-phase round is the exception: afdd makes and unlinks it on request.
 // Names are <prefix>-<kind>, with prefix = "/afd-<instance>-<16 hex digits>".
 
 #include <cstddef>
@@ -21,7 +22,7 @@
 
 namespace afd::schedule {
 
-enum class SegmentKind { kWindow, kControl, kMetrics };
+enum class SegmentKind { kWindow, kControl, kMetrics, kTwoPhase };
 
 // 1 to 64 characters of [A-Za-z0-9._-], the first not a dot.
 // Errors: kInvalidArgument.

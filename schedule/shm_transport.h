@@ -72,6 +72,8 @@ class ShmDispatchTransport final : public DispatchTransport {
     Heartbeat heartbeat() const { return Heartbeat(control_.heartbeat_words()); }
     Doorbell doorbell() const { return Doorbell(control_.armed(), own_doorbell_); }
     uint32_t session() const { return session_; }
+    // The doorbells of all ranks.
+    const std::vector<DoorbellRinger>& ringers() const { return ringers_; }
 
     void put_row(uint32_t rank,
                  uint32_t micro_batch,
@@ -127,6 +129,8 @@ class ShmReturnTransport final : public ReturnTransport {
     Heartbeat heartbeat() const { return Heartbeat(control_.heartbeat_words()); }
     Doorbell doorbell() const { return Doorbell(control_.armed(), own_doorbell_); }
     uint32_t rank() const { return rank_; }
+    // The doorbells of all sessions.
+    const std::vector<DoorbellRinger>& ringers() const { return ringers_; }
     // Base of the own FFN window, for FfnWorkerBatching: ffn.token_*_buf count from here.
     const std::byte* own_window() const { return window_; }
 

@@ -52,7 +52,7 @@ TEST_F(InstanceSegmentsTest, CreatesEverythingAndUnlinksItAtTheEnd) {
     {
         const Result<InstanceSegments> segments = create();
         ASSERT_TRUE(segments.ok()) << segments.error().message;
-        EXPECT_EQ(num_files(), 12u);  // Window, control, metrics of 2 sessions and 2 ranks.
+        EXPECT_EQ(num_files(), 16u);  // Window, control, metrics, two-phase of 2 sessions, 2 ranks.
         EXPECT_EQ(segments.value().attention_control(1).header().index, 1u);
         EXPECT_EQ(segments.value().ffn_control(0).header().role, Role::kFfn);
         EXPECT_EQ(segments.value().ffn_control(0).context().control.run_flag, 1);

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/two_phase_receiver.h"
+
+#include <cstring>
+
+#include "schedule/round.h"
+
+namespace afd::schedule {
+namespace {
+
+Error bad_offer(const std::string& field, int64_t value, const std::string& allowed) {
+    return {
+        Code::kInvalidArgument,
+        "two-phase offer: " + field + " is " + std::to_string(value) + "; it must be " + allowed};
+}
+
+uint32_t blocks_of(int32_t word, uint32_t num_blocks) {
+    return word >= 0 && static_cast<uint32_t>(word) <= num_blocks ? static_cast<uint32_t>(word) : 0;
+}
+
+}  // namespace
+
+TwoPhaseReceiver::TwoPhaseReceiver(const TwoPhaseControlLayout& layout,
+                                   const ExpertPlacement& placement,
+                                   uint32_t rank,
+                                   const Limits& limits,
+                                   std::byte* own,
+                                   std::vector<const std::byte*> sessions,
+                                   std::vector<DoorbellRinger> ringers)
+    : layout_(layout),
+      placement_(&placement),
+      rank_(rank),
+      limits_(limits),
+      own_(own),
+      sessions_(std::move(sessions)),
+      ringers_(std::move(ringers)) {
+    AFD_ASSERT(sessions_.size() == layout.num_sessions && ringers_.size() == layout.num_sessions &&
+                   rank < layout.num_ranks && limits.num_experts <= layout.num_experts,
+               "rank %u of %u, %zu areas and %zu doorbells for %u sessions, %u experts of %u",
+               rank,
+               layout.num_ranks,
+               sessions_.size(),
+               ringers_.size(),
+               layout.num_sessions,
+               limits.num_experts,
+               layout.num_experts);
+}
+
+const TwoPhaseSessionWords& TwoPhaseReceiver::peer(uint32_t session) const {
+    const void* stripe = sessions_[session] + rank_ * layout_.session_stripe_bytes;
+    return *static_cast<const TwoPhaseSessionWords*>(stripe);
+}
+
+TwoPhaseRankWords& TwoPhaseReceiver::own(uint32_t session) const {
+    void* stripe = own_ + session * layout_.rank_stripe_bytes;
+    return *static_cast<TwoPhaseRankWords*>(stripe);
+}
+
+int32_t TwoPhaseReceiver::open_round(uint32_t session, Order order) const {
+    const int32_t offer = observe(peer(session).offer, order);
+    return offer == observe_own(own(session).acknowledged) ? 0 : offer;
+}
+
+int32_t TwoPhaseReceiver::acknowledged(uint32_t session) const {
+    return observe_own(own(session).acknowledged);
+}
+
+bool TwoPhaseReceiver::is_closed(uint32_t session, int32_t round, Order order) const {
+    return observe(peer(session).closed, order) == round;
+}
+
+int32_t TwoPhaseReceiver::granted(uint32_t session, int32_t round) const {
+    const int32_t granted = observe_own(own(session).granted);
+    return carries_round(granted, round) ? granted : 0;
+}
+
+Result<> TwoPhaseReceiver::copy_offer(uint32_t session, TwoPhaseOffer& offer) const {
+    TwoPhaseSessionWords words;
+    std::memcpy(&words, &peer(session), sizeof(words));
+    offer.counts.resize(limits_.num_experts);
+    std::memcpy(offer.counts.data(), &peer(session) + 1, offer.counts.size() * sizeof(int32_t));
+    if (words.layer_id < 0 || static_cast<uint32_t>(words.layer_id) >= placement_->num_layers()) {
+        return bad_offer(
+            "layer_id", words.layer_id, "below " + std::to_string(placement_->num_layers()));
+    }
+    uint64_t num_rows = 0;
+    for (size_t expert = 0; expert < offer.counts.size(); ++expert) {
+        const int32_t count = offer.counts[expert];
+        if (count < 0) return bad_offer("a count", count, "0 or more");
+        if (count > 0 && !placement_->holds(rank_, words.layer_id, static_cast<int32_t>(expert))) {
+            return bad_offer("the local expert of " + std::to_string(count) + " rows",
+                             static_cast<int64_t>(expert),
+                             "one that the rank holds in layer " + std::to_string(words.layer_id));
+        }
+        num_rows += static_cast<uint32_t>(count);
+    }
+    if (words.num_blocks < 1) return bad_offer("num_blocks", words.num_blocks, "1 or more");
+    if (words.block_rows_max < 0 || static_cast<uint64_t>(words.block_rows_max) > num_rows) {
+        return bad_offer(
+            "block_rows_max", words.block_rows_max, "0 to " + std::to_string(num_rows));
+    }
+    offer.layer_id = words.layer_id;
+    offer.num_blocks = static_cast<uint32_t>(words.num_blocks);
+    offer.block_rows_max = static_cast<uint32_t>(words.block_rows_max);
+    const uint64_t bytes = two_phase_sizes(offer, limits_.row_bytes).receive_bytes;
+    if (bytes > limits_.receive_bytes_max) {
+        return bad_offer("the receive segment's size",
+                         static_cast<int64_t>(bytes),
+                         "at most " + std::to_string(limits_.receive_bytes_max) + " bytes");
+    }
+    return {};
+}
+
+uint32_t TwoPhaseReceiver::sent(uint32_t session, uint32_t num_blocks, Order order) const {
+    return blocks_of(observe(peer(session).sent, order), num_blocks);
+}
+
+uint32_t TwoPhaseReceiver::combined(uint32_t session, uint32_t num_blocks, Order order) const {
+    return blocks_of(observe(peer(session).combined, order), num_blocks);
+}
+
+uint32_t TwoPhaseReceiver::returned(uint32_t session) const {
+    return static_cast<uint32_t>(observe_own(own(session).returned));
+}
+
+void TwoPhaseReceiver::grant(uint32_t session, int32_t round, std::span<const int64_t> grants) {
+    AFD_ASSERT(grants.size() == limits_.num_experts, "%zu grants", grants.size());
+    TwoPhaseRankWords& words = own(session);
+    publish_release(words.returned, 0);
+    std::memcpy(&words + 1, grants.data(), grants.size_bytes());
+    publish_seq_cst(words.granted, round);
+    ringers_[session].ring_if_armed();
+}
+
+void TwoPhaseReceiver::refuse(uint32_t session, int32_t round) {
+    publish_seq_cst(own(session).granted, refused_mark(round));
+    ringers_[session].ring_if_armed();
+}
+
+void TwoPhaseReceiver::publish_returned(uint32_t session, uint32_t num_blocks) {
+    publish_seq_cst(own(session).returned, static_cast<int32_t>(num_blocks));
+    ringers_[session].ring_if_armed();
+}
+
+void TwoPhaseReceiver::acknowledge(uint32_t session, int32_t round) {
+    publish_seq_cst(own(session).acknowledged, round);
+    ringers_[session].ring_if_armed();
+}
+
+}  // namespace afd::schedule

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// TwoPhaseReceiver: a rank's side of the two-phase control area (two_phase_control.h): the words of
+// all sessions, and the order in which the rank may write its own. It keeps no state of a round, so
+// a successor reads where its predecessor was.
+//
+// Bytes of sessions are copied once and validated. One data thread.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "schedule/doorbell.h"
+#include "schedule/expert_placement.h"
+#include "schedule/flag.h"
+#include "schedule/two_phase_control.h"
+
+namespace afd::schedule {
+
+class TwoPhaseReceiver {
+  public:
+    struct Limits {
+        uint32_t num_experts = 0;  // Counts of an offer: local ids of every rank are below.
+        uint64_t row_bytes = 0;
+        uint64_t receive_bytes_max = kWindowBytesMax;
+    };
+
+    // `own` is the rank's area, `sessions` those of all sessions, `ringers` their doorbells. All
+    // memory outlives the object.
+    TwoPhaseReceiver(const TwoPhaseControlLayout& layout,
+                     const ExpertPlacement& placement,
+                     uint32_t rank,
+                     const Limits& limits,
+                     std::byte* own,
+                     std::vector<const std::byte*> sessions,
+                     std::vector<DoorbellRinger> ringers);
+
+    uint32_t num_sessions() const { return layout_.num_sessions; }
+    uint32_t rank() const { return rank_; }
+
+    // The round that the session offers and the rank has not acknowledged; 0: none.
+    int32_t open_round(uint32_t session, Order order) const;
+    // The round acknowledged last; 0: none.
+    int32_t acknowledged(uint32_t session) const;
+    // Whether the session has ended that round.
+    bool is_closed(uint32_t session, int32_t round, Order order) const;
+    // What the rank, or its predecessor, answered to it: 0, round, or minus round.
+    int32_t granted(uint32_t session, int32_t round) const;
+
+    // A private, valid copy of the offer (R2), into `offer`, which keeps its memory.
+    // Errors: kInvalidArgument naming field, value and what is allowed.
+    Result<> copy_offer(uint32_t session, TwoPhaseOffer& offer) const;
+
+    // Blocks sent and combined; a value outside [0, num_blocks] reads as 0.
+    uint32_t sent(uint32_t session, uint32_t num_blocks, Order order) const;
+    uint32_t combined(uint32_t session, uint32_t num_blocks, Order order) const;
+    // Blocks returned: the rank's own word, of a round that is granted.
+    uint32_t returned(uint32_t session) const;
+
+    // REQUIRES: the round's segments exist; grants [num_experts] are rows inside.
+    void grant(uint32_t session, int32_t round, std::span<const int64_t> grants);
+    void refuse(uint32_t session, int32_t round);
+    void publish_returned(uint32_t session, uint32_t num_blocks);
+    // REQUIRES: the round is closed, nothing of it is mapped, and its memory was given back.
+    void acknowledge(uint32_t session, int32_t round);
+
+  private:
+    const TwoPhaseSessionWords& peer(uint32_t session) const;
+    TwoPhaseRankWords& own(uint32_t session) const;
+
+    TwoPhaseControlLayout layout_;
+    const ExpertPlacement* placement_;
+    uint32_t rank_;
+    Limits limits_;
+    std::byte* own_;
+    std::vector<const std::byte*> sessions_;
+    std::vector<DoorbellRinger> ringers_;
+};
+
+}  // namespace afd::schedule
