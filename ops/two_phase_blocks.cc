@@ -141,6 +141,19 @@ Result<> check_two_phase_values(const OperatorSpec& spec,
     return check.finish();
 }
 
+void two_phase_block_counts(const TwoPhaseRouting& routing,
+                            const int32_t* sorted_indices,
+                            size_t block,
+                            std::span<int32_t> key_of_expert,
+                            std::span<int32_t> counts) {
+    const TwoPhaseSlots slots(routing, key_of_expert.data());
+    std::fill(counts.begin(), counts.end(), 0);
+    const size_t last = slots.first_slot(block + 1);
+    for (size_t i = slots.first_slot(block); i < last && sorted_indices[i] >= 0; ++i) {
+        ++counts[static_cast<size_t>(slots.key_of(static_cast<size_t>(sorted_indices[i])))];
+    }
+}
+
 TwoPhaseWalk::TwoPhaseWalk(const TwoPhaseBlocks& blocks, const TwoPhaseScratch& scratch)
     : blocks_(blocks),
       slots_(blocks, scratch.key_of_expert.data()),

@@ -48,6 +48,15 @@ Result<> check_two_phase_values(const OperatorSpec& spec,
                                 FunctionRef<size_t(size_t rank)> rows_of_rank,
                                 const TwoPhaseScratch& scratch);
 
+// counts [num_ranks * num_local_experts] = the block's rows of each key; sorted_indices [N*K1] of
+// phase 1 of this routing. `key_of_expert` is scratch for two_phase_num_experts(routing) elements.
+// REQUIRES: two_phase_layout took the routing and wrote the indices.
+void two_phase_block_counts(const TwoPhaseRouting& routing,
+                            const int32_t* sorted_indices,
+                            size_t block,
+                            std::span<int32_t> key_of_expert,
+                            std::span<int32_t> counts);
+
 // One slot on its way.
 struct TwoPhasePlace {
     size_t slot = 0;

@@ -28,4 +28,13 @@ inline constexpr PrepareFinalizeCapability kAfdWindowFfnRouterCapability = [] {
     return capability;
 }();
 
+// daemon/two_phase_prepare_finalize.h: batches far larger than a window, one at a time.
+inline constexpr PrepareFinalizeCapability kAfdTwoPhaseCapability = [] {
+    PrepareFinalizeCapability capability = kAfdWindowCapability;
+    capability.name = "afd_two_phase";
+    capability.adds_shared_rows = false;
+    capability.max_in_flight = 1;
+    return capability;
+}();
+
 }  // namespace afd::ops
