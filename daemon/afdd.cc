@@ -5,6 +5,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "daemon/instance_geometry.h"
@@ -48,6 +49,19 @@ control::Geometry instance_geometry(const Config& config, const CpuPlan& cpus) {
     geometry.set_num_ffn_workers(config.num_ffn_workers());
     geometry.set_router(config.router);
     return geometry;
+}
+
+// With dispatch = two_phase every prompt goes so, however short.
+void set_two_phase(const Config& config, control::Welcome& welcome) {
+    const uint64_t window = config.micro_batch_size;
+    const uint64_t wanted = config.prefill_tokens_max;
+    const uint64_t tokens_max = std::min(wanted == 0 ? 8 * window : wanted, config.kv_tokens);
+    const uint64_t threshold = config.two_phase_threshold;
+    welcome.set_prefill_tokens_max(static_cast<uint32_t>(tokens_max));
+    welcome.set_two_phase_threshold(static_cast<uint32_t>(config.dispatch == "two_phase" ? 0
+                                                          : threshold == 0               ? window
+                                                                           : threshold));
+    welcome.set_two_phase_block(static_cast<uint32_t>(config.two_phase_block));
 }
 
 }  // namespace
@@ -154,6 +168,8 @@ Result<> Afdd::create_segments() {
     AFD_ASSIGN(schedule::InstanceSegments segments,
                schedule::InstanceSegments::create(segment_prefix_, layout, identity_));
     segments_ = std::make_unique<schedule::InstanceSegments>(std::move(segments));
+    two_phase_segments_ = std::make_unique<TwoPhaseSegments>(
+        segment_prefix_, geometry.num_sessions, config_.two_phase_memory_max);
     spdlog::debug("segments {}-*: {} MiB",
                   segment_prefix_,
                   schedule::InstanceSegments::total_bytes(layout) >> 20);
@@ -176,6 +192,7 @@ control::Welcome Afdd::common_welcome() const {
     welcome.set_ffn_policy(config_.ffn_policy);
     welcome.set_gather_us(static_cast<uint32_t>(config_.gather_us));
     welcome.set_oversubscribed(cpus_.oversubscribed);
+    if (config_.two_phase()) set_two_phase(config_, welcome);
     welcome.set_instance_id(instance_id_);
     welcome.set_model_identity(model_->identity());
     welcome.set_weight_cache(weight_cache_directory_);
@@ -200,6 +217,17 @@ Result<> Afdd::create_supervisor() {
                                                         : segments_->attention_metrics(index);
         worker.set_num_tokens(read_metric(metrics, Counter::kTokens));
         worker.set_num_rounds(read_metric(metrics, Counter::kRounds));
+        worker.set_num_two_phase_rounds(read_metric(metrics, Counter::kTwoPhaseRounds));
+        worker.set_num_two_phase_fallbacks(read_metric(metrics, Counter::kTwoPhaseFallbacks));
+    };
+    plan.acquire_segments = [this](uint32_t rank, const control::SegmentRequest& request) {
+        return two_phase_segments_->acquire(rank,
+                                            request.session(),
+                                            request.round(),
+                                            {request.receive_bytes(), request.return_bytes()});
+    };
+    plan.release_segments = [this](uint32_t rank, const control::SegmentRelease& release) {
+        two_phase_segments_->release(rank, release.session(), release.round());
     };
     AFD_ASSIGN(supervisor_, Supervisor::create(loop_, std::move(plan)));
     return {};

@@ -19,6 +19,7 @@
 #include "daemon/instance_lock.h"
 #include "daemon/socket_listener.h"
 #include "daemon/supervisor.h"
+#include "daemon/two_phase_segments.h"
 #include "model/model_files.h"
 #include "model/tokenizer.h"
 #include "ops/numeric_class.h"
@@ -68,6 +69,7 @@ class Afdd {
     schedule::InstanceIdentity identity_;
     std::string segment_prefix_;
     std::unique_ptr<schedule::InstanceSegments> segments_;
+    std::unique_ptr<TwoPhaseSegments> two_phase_segments_;
     std::unique_ptr<Supervisor> supervisor_;
     std::unique_ptr<Gateway> gateway_;
     std::unique_ptr<SocketListener> clients_;

@@ -28,18 +28,25 @@ AttentionLoop::AttentionLoop(const Settings& settings,
                  parts.attention->config().num_layers,
                  parts.cache->num_blocks(),
                  parts.attention->config().context_length),
-      batcher_({settings.num_micro_batches, settings.micro_batch_size}),
+      batcher_({settings.num_micro_batches,
+                settings.micro_batch_size,
+                settings.prefill_tokens_max,
+                settings.two_phase_threshold}),
       emitter_(*parts.head,
                parts.attention->config(),
                *parts.parallel,
                *parts.port,
                parts_.metrics,
-               settings.micro_batch_size),
+               std::max(settings.micro_batch_size, settings.prefill_tokens_max)),
       workspace_(
           parts.attention->config(), settings.micro_batch_size, parts.parallel->num_threads()) {
-    micro_batches_.reserve(settings.num_micro_batches);
+    micro_batches_.reserve(settings.num_micro_batches + 1);
     for (uint32_t m = 0; m < settings.num_micro_batches; ++m) {
         micro_batches_.emplace_back(m, parts.attention->config(), settings.micro_batch_size);
+    }
+    if (settings.prefill_tokens_max > 0) {
+        micro_batches_.emplace_back(
+            settings.num_micro_batches, parts.attention->config(), settings.prefill_tokens_max);
     }
 }
 
@@ -69,6 +76,8 @@ bool AttentionLoop::take_commands() {
             case WorkerCommand::Kind::kShutdown:
                 is_stopping_ = true;
                 break;
+            case WorkerCommand::Kind::kSegment:  // For FFN workers.
+                break;
         }
     }
     return any;
@@ -94,8 +103,8 @@ bool AttentionLoop::advance_all() {
 // One turn of a micro-batch: as far as it gets until it is with the experts, or waits.
 bool AttentionLoop::advance(MicroBatch& micro_batch) {
     using Stage = MicroBatch::Stage;
-    bool progressed = false;
-    if (micro_batch.stage == Stage::kExperts && parts_.moe->ready(micro_batch.ticket)) {
+    bool progressed = is_two_phase(micro_batch) && advance_two_phase(micro_batch);
+    if (micro_batch.stage == Stage::kExperts && moe_of(micro_batch).ready(micro_batch.ticket)) {
         combine(micro_batch);
         progressed = true;
     }
@@ -108,20 +117,42 @@ bool AttentionLoop::advance(MicroBatch& micro_batch) {
         run_attention(micro_batch);
         progressed = true;
     }
-    if (micro_batch.stage == Stage::kDispatch && parts_.moe->slot_free(micro_batch.index())) {
+    if (micro_batch.stage == Stage::kDispatch && slot_free(micro_batch)) {
         dispatch(micro_batch);
         progressed = true;
     }
     return progressed;
 }
 
+// The blocks of a two-phase round; a round that nobody wants any more ends at once, so that its
+// memory goes back.
+bool AttentionLoop::advance_two_phase(MicroBatch& micro_batch) {
+    if (micro_batch.stage != MicroBatch::Stage::kExperts) return false;
+    const auto& pieces = micro_batch.pieces();
+    if (std::all_of(pieces.begin(), pieces.end(), [](const BatchPiece& piece) {
+            return piece.sequence->is_ending;
+        })) {
+        fail(micro_batch, Code::kCancelled, "");
+        return true;
+    }
+    if (!parts_.two_phase->advance()) return false;
+    end_wait(micro_batch);
+    return true;
+}
+
 bool AttentionLoop::fill(MicroBatch& micro_batch) {
-    if (sequences_.active().empty() || !parts_.moe->slot_free(micro_batch.index())) return false;
+    if (sequences_.active().empty()) return false;
+    micro_batch.wants_slot = !slot_free(micro_batch);
+    if (micro_batch.wants_slot) return false;
     // Every running sequence can at any time need room for its end.
     const size_t promised = events_reserved_ + sequences_.active().size();
     const size_t room = parts_.port->event_room();
     if (room <= promised) return false;
-    batcher_.fill(sequences_.active(), room - promised, micro_batch.pieces());
+    if (is_two_phase(micro_batch)) {
+        batcher_.fill_two_phase(sequences_.active(), room - promised, micro_batch.pieces());
+    } else {
+        batcher_.fill(sequences_.active(), room - promised, micro_batch.pieces());
+    }
     if (micro_batch.pieces().empty()) return false;
 
     for (const BatchPiece& piece : micro_batch.pieces()) {
@@ -147,32 +178,46 @@ bool AttentionLoop::is_in_order(const MicroBatch& micro_batch) const {
         });
 }
 
+// At most BS rows; the two-phase lane comes back for its next tile.
 void AttentionLoop::run_attention(MicroBatch& micro_batch) {
     parts_.heartbeat.set_computing();
     const uint64_t start_us = schedule::steady_now_us();
     const uint32_t layer = micro_batch.layer;
+    const uint32_t first = micro_batch.num_attended;
+    const uint32_t count = std::min(settings_.micro_batch_size, micro_batch.num_rows() - first);
+    const ops::Rows<ops::Bf16> residual = micro_batch.residual().slice(first, count);
     parts_.attention->attention(layer,
-                                micro_batch.attention_batch(),
+                                micro_batch.attention_batch(first, count),
                                 *parts_.cache,
-                                micro_batch.residual(),
+                                residual,
                                 workspace_,
                                 *parts_.parallel);
+    parts_.attention->pre_ffn(
+        layer,
+        ops::Rows<const ops::Bf16>{
+            residual.data, residual.num_rows, residual.num_cols, residual.stride},
+        micro_batch.ffn_input(first, count),
+        workspace_,
+        *parts_.parallel);
+    parts_.metrics.add(Counter::kComputeUs, schedule::steady_now_us() - start_us);
+    micro_batch.num_attended += count;
+    if (micro_batch.num_attended < micro_batch.num_rows()) return;
+    micro_batch.num_attended = 0;
     for (const BatchPiece& piece : micro_batch.pieces()) {
         piece.sequence->layer_positions[layer] = piece.first_position + piece.num_rows;
     }
-    parts_.attention->pre_ffn(
-        layer, micro_batch.residual(), micro_batch.ffn_input(), workspace_, *parts_.parallel);
     if (parts_.attention->is_routed(layer)) end_poisoned(micro_batch, micro_batch.topk_weights());
     micro_batch.stage = MicroBatch::Stage::kDispatch;
-    parts_.metrics.add(Counter::kComputeUs, schedule::steady_now_us() - start_us);
 }
 
 void AttentionLoop::dispatch(MicroBatch& micro_batch) {
     end_wait(micro_batch);
+    if (is_two_phase(micro_batch)) parts_.two_phase->expect_output(micro_batch.moe_out());
     const uint32_t layer = micro_batch.layer;
-    auto ticket = parts_.moe->start(micro_batch.moe_input(parts_.attention->num_shared(layer),
-                                                          parts_.attention->is_routed(layer)),
-                                    micro_batch.index());
+    auto ticket = moe_of(micro_batch)
+                      .start(micro_batch.moe_input(parts_.attention->num_shared(layer),
+                                                   parts_.attention->is_routed(layer)),
+                             slot_of(micro_batch));
     if (!ticket.ok()) {
         fail(micro_batch, ticket.error().code, ticket.error().message.c_str());
         return;
@@ -184,7 +229,13 @@ void AttentionLoop::dispatch(MicroBatch& micro_batch) {
 
 void AttentionLoop::combine(MicroBatch& micro_batch) {
     end_wait(micro_batch);
-    const auto finished = parts_.moe->finish(std::move(micro_batch.ticket), micro_batch.moe_out());
+    const auto finished =
+        moe_of(micro_batch).finish(std::move(micro_batch.ticket), micro_batch.moe_out());
+    if (!finished.ok() && is_two_phase(micro_batch)) {
+        give_back(micro_batch);
+        return;
+    }
+    if (is_two_phase(micro_batch)) parts_.metrics.add(Counter::kTwoPhaseRounds, 1);
     if (!finished.ok()) {
         fail(micro_batch, finished.error().code, finished.error().message.c_str());
         return;
@@ -212,6 +263,7 @@ void AttentionLoop::finish_step(MicroBatch& micro_batch) {
         events_reserved_ -= piece.events_reserved;
         --piece.sequence->num_in_flight;
         piece.sequence->layer_positions[micro_batch.layer] = piece.first_position + piece.num_rows;
+        if (is_two_phase(micro_batch)) piece.sequence->is_two_phase = false;
     }
     parts_.heartbeat.set_computing();
     emitter_.emit(micro_batch);
@@ -227,6 +279,25 @@ void AttentionLoop::fail(MicroBatch& micro_batch, Code code, const char* text) {
         mark_ending(*piece.sequence, code, text);
     }
     micro_batch.ticket = {};
+    micro_batch.clear();
+}
+
+// A two-phase batch that found no memory: its rows go through the windows instead, from the first
+// layer on. No other lane has rows of these sequences behind them, and what the cache holds of them
+// is overwritten with the same bits.
+void AttentionLoop::give_back(MicroBatch& micro_batch) {
+    for (const BatchPiece& piece : micro_batch.pieces()) {
+        Sequence& sequence = *piece.sequence;
+        events_reserved_ -= piece.events_reserved;
+        --sequence.num_in_flight;
+        sequence.num_scheduled = piece.first_position;
+        for (uint32_t& position : sequence.layer_positions) {
+            position = std::min(position, piece.first_position);
+        }
+        sequence.is_two_phase = false;
+        sequence.is_windows_only = true;
+    }
+    parts_.metrics.add(Counter::kTwoPhaseFallbacks, 1);
     micro_batch.clear();
 }
 
@@ -251,6 +322,16 @@ void AttentionLoop::end_sequence(Sequence& sequence) {
     AFD_ASSERT(parts_.port->push(event), "the event ring holds one end per sequence");
 }
 
+bool AttentionLoop::is_answered(const MicroBatch& micro_batch, schedule::Order order) const {
+    return is_two_phase(micro_batch) ? parts_.two_phase->can_advance(order)
+                                     : parts_.windows->is_answered(micro_batch.index(), order);
+}
+
+std::optional<schedule::WaitInfo> AttentionLoop::wait_info(const MicroBatch& micro_batch) const {
+    return is_two_phase(micro_batch) ? parts_.two_phase->wait_info()
+                                     : parts_.windows->wait_info(micro_batch.index());
+}
+
 bool AttentionLoop::may_progress(schedule::Order order) {
     if (parts_.port->has_command()) return true;
     if (parts_.windows == nullptr) return false;
@@ -258,14 +339,15 @@ bool AttentionLoop::may_progress(schedule::Order order) {
         micro_batches_.begin(), micro_batches_.end(), [&](const MicroBatch& micro_batch) {
             switch (micro_batch.stage) {
                 case MicroBatch::Stage::kIdle:
+                    return micro_batch.wants_slot && is_answered(micro_batch, order);
                 case MicroBatch::Stage::kAttention:
                 case MicroBatch::Stage::kHead:
                     return false;
                 case MicroBatch::Stage::kDispatch:
-                    return parts_.windows->is_answered(micro_batch.index(), order);
+                    return is_answered(micro_batch, order);
                 case MicroBatch::Stage::kExperts:
-                    return parts_.moe->ready(micro_batch.ticket) ||
-                           parts_.windows->is_answered(micro_batch.index(), order);
+                    return moe_of(micro_batch).ready(micro_batch.ticket) ||
+                           is_answered(micro_batch, order);
             }
             return false;
         });
@@ -281,7 +363,7 @@ void AttentionLoop::wait_for_peers() {
     } else if (parts_.windows != nullptr) {
         for (const MicroBatch& micro_batch : micro_batches_) {
             if (micro_batch.wait_start_us == 0) continue;
-            const auto info = parts_.windows->wait_info(micro_batch.index());
+            const auto info = wait_info(micro_batch);
             if (!info) continue;
             parts_.heartbeat.set_waiting(*info);
             // A look at every tick, so that a report can tell the age of the peer's heartbeat.
@@ -319,7 +401,7 @@ void AttentionLoop::watch_waits(uint64_t now_us) {
 
 std::string AttentionLoop::describe(const MicroBatch& micro_batch, uint64_t now_us) {
     if (parts_.windows == nullptr) return {};
-    const auto info = parts_.windows->wait_info(micro_batch.index());
+    const auto info = wait_info(micro_batch);
     if (!info) return {};
     const schedule::PeerState peer =
         parts_.transport->peer(static_cast<uint32_t>(info->peer), now_us);

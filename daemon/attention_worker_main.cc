@@ -70,6 +70,52 @@ MoeParts make_window_parts(const WorkerSetup& setup,
     return parts;
 }
 
+// The lane of long prompts, and what it works with.
+struct TwoPhaseSession {
+    schedule::TwoPhaseAreas areas;
+    std::unique_ptr<schedule::ShmTwoPhaseMemory> memory;
+    std::unique_ptr<schedule::TwoPhaseSender> sender;
+    std::unique_ptr<TwoPhasePrepareFinalize> prepare_finalize;
+    std::unique_ptr<ops::RemoteExperts> expert_part;
+    std::optional<ops::FusedMoe> moe;
+};
+
+Result<TwoPhaseSession> make_two_phase(const WorkerSetup& setup,
+                                       const schedule::ShmDispatchTransport& transport,
+                                       const control::Welcome& welcome,
+                                       ops::Parallel& parallel) {
+    TwoPhaseSession made;
+    const uint32_t session = transport.session();
+    ops::FusedMoeConfig config = moe_config(setup);
+    const size_t lane = config.num_micro_batches;
+    config.max_num_tokens = welcome.prefill_tokens_max();
+    config.num_micro_batches = 1;
+    AFD_ASSIGN(made.areas,
+               schedule::TwoPhaseAreas::attach(setup.attach, schedule::Role::kAttention, session));
+    made.memory = std::make_unique<schedule::ShmTwoPhaseMemory>(setup.attach.prefix);
+    made.sender = std::make_unique<schedule::TwoPhaseSender>(made.areas.layout,
+                                                             session,
+                                                             made.areas.own.data(),
+                                                             made.areas.peer_areas(),
+                                                             transport.ringers());
+    made.prepare_finalize = std::make_unique<TwoPhasePrepareFinalize>(
+        TwoPhasePrepareFinalize::Settings{.session = session,
+                                          .micro_batch = static_cast<uint32_t>(lane),
+                                          .hidden = config.hidden,
+                                          .top_k = config.top_k,
+                                          .num_shared = config.num_shared,
+                                          .num_tokens_max = welcome.prefill_tokens_max(),
+                                          .block_tokens = welcome.two_phase_block()},
+        TwoPhasePrepareFinalize::Parts{.sender = made.sender.get(),
+                                       .memory = made.memory.get(),
+                                       .placement = &setup.placement,
+                                       .parallel = &parallel});
+    made.expert_part = std::make_unique<ops::RemoteExperts>(ops::kGroupedBf16);
+    AFD_ASSIGN(made.moe,
+               ops::FusedMoe::compose(*made.prepare_finalize, *made.expert_part, config, parallel));
+    return made;
+}
+
 // The session's own control segment, and in the disaggregated topology the way to the FFN ranks.
 struct Attached {
     schedule::Segment control;  // Colocated only; else the transport maps it.
@@ -133,11 +179,18 @@ Result<> serve(WorkerControl& control, uint32_t session) {
         ops::FusedMoe moe,
         ops::FusedMoe::compose(*parts.prepare_finalize, *parts.expert_part, config, *threads));
 
+    TwoPhaseSession two_phase;
+    if (welcome.prefill_tokens_max() > 0) {
+        AFD_ASSIGN(two_phase, make_two_phase(setup, *attached.transport, welcome, *threads));
+    }
+
     AttentionLoop loop(
         {.session = session,
          .num_micro_batches = setup.layout.geometry.num_micro_batches,
          .micro_batch_size = setup.layout.geometry.micro_batch_size,
          .sequences_max = welcome.max_sequences(),
+         .prefill_tokens_max = welcome.prefill_tokens_max(),
+         .two_phase_threshold = welcome.two_phase_threshold(),
          .wait_report_us = welcome.wait_report_ms() * 1000,
          .round_timeout_us = welcome.round_timeout_ms() * 1000},
         {.attention = &attention,
@@ -149,7 +202,9 @@ Result<> serve(WorkerControl& control, uint32_t session) {
          .heartbeat = heartbeat,
          .metrics = setup.metrics(),
          .windows = parts.windows,
-         .transport = attached.transport.get()},
+         .transport = attached.transport.get(),
+         .two_phase = two_phase.prepare_finalize.get(),
+         .two_phase_moe = two_phase.moe ? &*two_phase.moe : nullptr},
         make_wait(welcome, schedule::Doorbell(attached.view.armed(), control.own_doorbell_fd())));
 
     control::Ready ready;

@@ -9,6 +9,9 @@
 //
 // The decoding sequences are shared out over the M micro-batches (at most ceil(decoding / M) in
 // one), so that both sides of the disaggregation always have work; with M = 1 all go together.
+// A prompt with more than two_phase_threshold tokens left waits for the two-phase lane, which takes
+// up to prefill_tokens_max rows of such prompts at once; while it has rows of a sequence, no other
+// lane takes any.
 // Which rows meet in a micro-batch never changes their bits (promise 1).
 
 #include <cstdint>
@@ -30,8 +33,10 @@ struct BatchPiece {
 class Batcher {
   public:
     struct Limits {
-        uint32_t num_micro_batches = 1;  // M
-        uint32_t micro_batch_size = 1;   // BS: rows of one micro-batch.
+        uint32_t num_micro_batches = 1;   // M
+        uint32_t micro_batch_size = 1;    // BS: rows of one micro-batch.
+        uint32_t prefill_tokens_max = 0;  // Rows of the two-phase lane; 0: there is none.
+        uint32_t two_phase_threshold = 0;
     };
     explicit Batcher(Limits limits) : limits_(limits) {}
 
@@ -44,7 +49,13 @@ class Batcher {
               size_t events_max,
               std::vector<BatchPiece>& pieces);
 
+    // As fill(), for the two-phase lane.
+    void fill_two_phase(std::span<Sequence* const> sequences,
+                        size_t events_max,
+                        std::vector<BatchPiece>& pieces);
+
   private:
+    bool wants_two_phase(const Sequence& sequence) const;
     // Events that `num_rows` more rows of `sequence` can produce.
     static size_t events_of(const Sequence& sequence, uint32_t num_rows);
     uint32_t take(Sequence& sequence,

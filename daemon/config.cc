@@ -123,6 +123,11 @@ Result<> check_together(const Config& config) {
                      "router = 'ffn': topology = 'colocated' has no FFN workers; leave router at "
                      "'attention' or choose topology = 'disaggregated'"};
     }
+    if (config.dispatch == "two_phase" && config.router == "ffn") {
+        return Error{Code::kInvalidArgument,
+                     "dispatch = 'two_phase': it needs router = 'attention'; with router = 'ffn' "
+                     "leave dispatch at 'auto'"};
+    }
     if (config.restart_max_ms < config.restart_first_ms) {
         return Error{
             Code::kInvalidArgument,

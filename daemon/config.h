@@ -32,6 +32,11 @@ struct Config {
     uint64_t ffn_workers = 0;        // F; ignored when colocated
     uint64_t micro_batches = 0;      // M
     uint64_t micro_batch_size = 0;   // BS
+    std::string dispatch;
+    uint64_t prefill_tokens_max = 0;
+    uint64_t two_phase_threshold = 0;
+    uint64_t two_phase_block = 0;
+    uint64_t two_phase_memory_max = 0;
     uint64_t kv_tokens = 0;
     uint64_t max_sequences = 0;
     uint64_t max_queue = 0;
@@ -63,6 +68,9 @@ struct Config {
     uint32_t num_ffn_workers() const {
         return colocated() ? 0 : static_cast<uint32_t>(ffn_workers);
     }
+    // Whether prompts may be dispatched in two phases.
+    // The layout comes from the ids, so only where the attention worker routes.
+    bool two_phase() const { return !colocated() && dispatch != "window" && router == "attention"; }
     uint32_t num_attention_workers() const { return static_cast<uint32_t>(attention_workers); }
 };
 

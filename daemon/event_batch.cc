@@ -30,11 +30,27 @@ void add_prompt_logprob(const WorkerEvent& event, control::Events& events) {
 
 }  // namespace
 
-void EventBatch::add(const WorkerEvent& event) {
+bool EventBatch::add_other(const WorkerEvent& event) {
     if (event.kind == WorkerEvent::Kind::kWait) {
-        waits_.emplace_back().mutable_wait()->set_text(text_of(event));
-        return;
+        others_.emplace_back().mutable_wait()->set_text(text_of(event));
+    } else if (event.kind == WorkerEvent::Kind::kSegmentRequest) {
+        control::SegmentRequest& request = *others_.emplace_back().mutable_segment_request();
+        request.set_session(event.segment.session);
+        request.set_round(event.segment.round);
+        request.set_receive_bytes(event.segment.receive_bytes);
+        request.set_return_bytes(event.segment.return_bytes);
+    } else if (event.kind == WorkerEvent::Kind::kSegmentRelease) {
+        control::SegmentRelease& release = *others_.emplace_back().mutable_segment_release();
+        release.set_session(event.segment.session);
+        release.set_round(event.segment.round);
+    } else {
+        return false;
     }
+    return true;
+}
+
+void EventBatch::add(const WorkerEvent& event) {
+    if (add_other(event)) return;
     ++num_events_;
     control::Events& events = *message_.mutable_events();
     switch (event.kind) {
@@ -60,15 +76,17 @@ void EventBatch::add(const WorkerEvent& event) {
             break;
         }
         case WorkerEvent::Kind::kWait:
+        case WorkerEvent::Kind::kSegmentRequest:
+        case WorkerEvent::Kind::kSegmentRelease:
             break;
     }
 }
 
 void EventBatch::queue_on(ControlChannel& channel) {
     if (num_events_ > 0) channel.queue(message_);
-    for (const control::WorkerMessage& wait : waits_) channel.queue(wait);
+    for (const control::WorkerMessage& other : others_) channel.queue(other);
     message_.Clear();
-    waits_.clear();
+    others_.clear();
     num_events_ = 0;
 }
 

@@ -20,14 +20,17 @@ class EventBatch {
     // Queues what was added, and is empty again.
     void queue_on(ControlChannel& channel);
 
-    // What was added since the last queue_on(), wait reports aside; for tests.
+    // What was added since the last queue_on(), other messages aside; for tests.
     const control::Events& events() const { return message_.events(); }
 
   private:
     static constexpr size_t kEventsMax = 4096;
 
+    // Whether the event is a message of its own; then it was added.
+    bool add_other(const WorkerEvent& event);
+
     control::WorkerMessage message_;
-    std::vector<control::WorkerMessage> waits_;
+    std::vector<control::WorkerMessage> others_;  // Messages that are no Events.
     size_t num_events_ = 0;
 };
 

@@ -70,21 +70,42 @@ FfnLoop::FfnLoop(const Parts& parts,
 }
 
 void FfnLoop::run() {
-    while (!is_shut_down()) {
+    while (take_commands()) {
+        const bool progressed = advance_two_phase();
         const uint64_t now_us = schedule::steady_now_us();
         const auto descriptors = scheduler_.decide(now_us, scan_.scan(now_us), true);
         heartbeat_.beat();
-        if (descriptors.empty()) {
-            wait_for_sessions();
-        } else {
+        if (!descriptors.empty()) {
             execute(descriptors);
+        } else if (!progressed) {
+            wait_for_sessions();
         }
     }
 }
 
-bool FfnLoop::is_shut_down() {
-    WorkerCommand command;
-    return parts_.port->pop_command(command) && command.kind == WorkerCommand::Kind::kShutdown;
+// Returns false after kShutdown.
+bool FfnLoop::take_commands() {
+    for (WorkerCommand command; parts_.port->pop_command(command);) {
+        if (command.kind == WorkerCommand::Kind::kShutdown) return false;
+        const bool is_segment = command.kind == WorkerCommand::Kind::kSegment;
+        if (is_segment && parts_.two_phase != nullptr) parts_.two_phase->on_segment(command);
+    }
+    return true;
+}
+
+bool FfnLoop::advance_two_phase() {
+    if (parts_.two_phase == nullptr || !parts_.two_phase->has_work(schedule::Order::kAcquire)) {
+        return false;
+    }
+    heartbeat_.set_computing();
+    const uint64_t start_us = schedule::steady_now_us();
+    const uint64_t rows_before = parts_.two_phase->num_rows();
+    const bool progressed = parts_.two_phase->advance();
+    const uint64_t num_rows = parts_.two_phase->num_rows() - rows_before;
+    parts_.metrics.add(Counter::kTokens, num_rows);
+    parts_.metrics.add(Counter::kRows, num_rows);
+    parts_.metrics.add(Counter::kComputeUs, schedule::steady_now_us() - start_us);
+    return progressed;
 }
 
 void FfnLoop::execute(std::span<const schedule::ReadyDescriptor> descriptors) {
@@ -157,7 +178,8 @@ void FfnLoop::wait_for_sessions() {
     const uint64_t deadline_us =
         std::min(scheduler_.decide_again_us(), schedule::steady_now_us() + kIdleTickUs);
     wait_.until(deadline_us, true, [&](schedule::Order order) {
-        return parts_.port->has_command() || scan_.has_new(order);
+        return parts_.port->has_command() || scan_.has_new(order) ||
+               (parts_.two_phase != nullptr && parts_.two_phase->has_work(order));
     });
 }
 

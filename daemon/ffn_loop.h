@@ -22,6 +22,7 @@
 
 #include "daemon/expert_batch.h"
 #include "daemon/metrics.h"
+#include "daemon/two_phase_experts.h"
 #include "daemon/worker_port.h"
 #include "model/router.h"
 #include "ops/fused_moe/experts.h"
@@ -49,6 +50,7 @@ class FfnLoop {
         WorkerPort* port = nullptr;
         MetricsWriter metrics;
         ops::StageProfile* profile = nullptr;  // Optional: time per stage on this side.
+        TwoPhaseExperts* two_phase = nullptr;  // Null: no session dispatches in two phases.
     };
 
     // All memory for the largest pass, A * BS * K1 rows, is reserved here.
@@ -60,7 +62,8 @@ class FfnLoop {
     void run();
 
   private:
-    bool is_shut_down();
+    bool take_commands();
+    bool advance_two_phase();
     void execute(std::span<const schedule::ReadyDescriptor> descriptors);
     void run_experts();
     void return_rows();

@@ -30,6 +30,46 @@ Result<model::LoadedExperts> load_shard(const WorkerSetup& setup,
         setup, welcome, slots, setup.placement.num_layers() * keys_per_layer, parallel);
 }
 
+// The rank's part in two-phase rounds, and what it works with.
+struct TwoPhaseRank {
+    schedule::TwoPhaseAreas areas;
+    std::unique_ptr<schedule::ShmTwoPhaseMemory> memory;
+    std::unique_ptr<schedule::TwoPhaseReceiver> receiver;
+    std::unique_ptr<TwoPhaseExperts> experts;
+};
+
+Result<TwoPhaseRank> make_two_phase(const WorkerSetup& setup,
+                                    const schedule::ShmReturnTransport& transport,
+                                    ops::Experts& experts,
+                                    size_t hidden,
+                                    ops::Parallel& parallel,
+                                    WorkerControl& control) {
+    const uint32_t rank = transport.rank();
+    TwoPhaseRank made;
+    AFD_ASSIGN(made.areas,
+               schedule::TwoPhaseAreas::attach(setup.attach, schedule::Role::kFfn, rank));
+    made.memory = std::make_unique<schedule::ShmTwoPhaseMemory>(setup.attach.prefix);
+    made.receiver = std::make_unique<schedule::TwoPhaseReceiver>(
+        made.areas.layout,
+        setup.placement,
+        rank,
+        schedule::TwoPhaseReceiver::Limits{
+            .num_experts = TwoPhaseExperts::num_local_experts(setup.placement),
+            .row_bytes = hidden * sizeof(ops::Bf16)},
+        made.areas.own.data(),
+        made.areas.peer_areas(),
+        transport.ringers());
+    made.experts =
+        std::make_unique<TwoPhaseExperts>(TwoPhaseExperts::Parts{.receiver = made.receiver.get(),
+                                                                 .memory = made.memory.get(),
+                                                                 .placement = &setup.placement,
+                                                                 .experts = &experts,
+                                                                 .hidden = hidden,
+                                                                 .parallel = &parallel,
+                                                                 .port = &control.port()});
+    return made;
+}
+
 Result<> serve(WorkerControl& control, uint32_t rank) {
     const control::Welcome& welcome = control.welcome();
     const uint64_t start_us = schedule::steady_now_us();
@@ -50,6 +90,12 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
     // With more data threads than cores a wait for further sessions gains nothing: they come while
     // this thread waits for a core.
     const bool never_gathers = policy == schedule::FfnPolicy::kGather && welcome.oversubscribed();
+    TwoPhaseRank two_phase;
+    if (welcome.prefill_tokens_max() > 0) {
+        AFD_ASSIGN(
+            two_phase,
+            make_two_phase(setup, *transport, experts, loaded.table.hidden(), *threads, control));
+    }
     FfnLoop loop({.transport = transport.get(),
                   .layout = &setup.layout,
                   .placement = &setup.placement,
@@ -58,7 +104,8 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
                   .router = router.empty() ? nullptr : &router,
                   .parallel = threads.get(),
                   .port = &control.port(),
-                  .metrics = setup.metrics()},
+                  .metrics = setup.metrics(),
+                  .two_phase = two_phase.experts.get()},
                  {.policy = policy,
                   .num_sessions = setup.layout.geometry.num_sessions,
                   .num_micro_batches = setup.layout.geometry.num_micro_batches,

@@ -18,16 +18,18 @@
 namespace afd::daemon {
 
 enum class Counter : uint32_t {
-    kTokens = 0,     // Attention: tokens sampled. FFN: rows computed.
-    kRounds = 1,     // Attention: rounds published. FFN: descriptors acknowledged.
-    kSteps = 2,      // Attention: micro-batches carried through all layers. FFN: passes.
-    kRows = 3,       // Attention: rows (positions) computed. FFN: as kTokens.
-    kWaits = 4,      // Times the data thread found nothing to do.
-    kRefused = 5,    // FFN: descriptors that failed validation (layer or ids).
-    kComputeUs = 6,  // Time in operators.
-    kSequences = 7,  // Attention: sequences running now (goes down, too).
-    kKvTokens = 8,   // Attention: tokens reserved in the KV cache now (goes down, too).
-    kCount = 9,
+    kTokens = 0,              // Attention: tokens sampled. FFN: rows computed.
+    kRounds = 1,              // Attention: rounds published. FFN: descriptors acknowledged.
+    kSteps = 2,               // Attention: micro-batches carried through all layers. FFN: passes.
+    kRows = 3,                // Attention: rows (positions) computed. FFN: as kTokens.
+    kWaits = 4,               // Times the data thread found nothing to do.
+    kRefused = 5,             // FFN: descriptors that failed validation (layer or ids).
+    kComputeUs = 6,           // Time in operators.
+    kSequences = 7,           // Attention: sequences running now (goes down, too).
+    kKvTokens = 8,            // Attention: tokens reserved in the KV cache now (goes down, too).
+    kTwoPhaseRounds = 9,      // Attention: rounds in two phases that were combined.
+    kTwoPhaseFallbacks = 10,  // Attention: batches that found no memory and went by windows.
+    kCount = 11,
 };
 
 // Writer's side, over the bytes of a metrics segment.

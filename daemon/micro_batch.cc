@@ -5,20 +5,20 @@
 
 namespace afd::daemon {
 
-MicroBatch::MicroBatch(uint32_t index, const model::ModelConfig& config, uint32_t micro_batch_size)
+MicroBatch::MicroBatch(uint32_t index, const model::ModelConfig& config, uint32_t rows_max)
     : index_(index),
       hidden_(config.hidden),
       top_k_(config.top_k),
-      tokens_(micro_batch_size),
-      positions_(micro_batch_size),
-      cache_index_(micro_batch_size),
-      block_tables_(micro_batch_size),
-      residual_(size_t{micro_batch_size} * config.hidden),
-      ffn_rows_(size_t{micro_batch_size} * config.hidden),
-      moe_out_(size_t{micro_batch_size} * config.hidden),
-      topk_ids_(size_t{micro_batch_size} * config.top_k),
-      topk_weights_(size_t{micro_batch_size} * config.top_k) {
-    pieces_.reserve(micro_batch_size);
+      tokens_(rows_max),
+      positions_(rows_max),
+      cache_index_(rows_max),
+      block_tables_(rows_max),
+      residual_(size_t{rows_max} * config.hidden),
+      ffn_rows_(size_t{rows_max} * config.hidden),
+      moe_out_(size_t{rows_max} * config.hidden),
+      topk_ids_(size_t{rows_max} * config.top_k),
+      topk_weights_(size_t{rows_max} * config.top_k) {
+    pieces_.reserve(rows_max);
 }
 
 void MicroBatch::begin() {
@@ -38,6 +38,7 @@ void MicroBatch::begin() {
         }
     }
     layer = 0;
+    num_attended = 0;
     stage = Stage::kAttention;
 }
 
@@ -57,16 +58,17 @@ ops::Rows<ops::Bf16> MicroBatch::moe_out() {
     return ops::make_rows(moe_out_.data(), num_rows_, hidden_);
 }
 
-ops::AttentionBatch MicroBatch::attention_batch() const {
-    return {.num_tokens = num_rows_,
-            .positions = positions_.data(),
-            .cache_index = cache_index_.data(),
-            .block_tables = block_tables_.data()};
+ops::AttentionBatch MicroBatch::attention_batch(uint32_t first, uint32_t count) const {
+    return {.num_tokens = count,
+            .positions = positions_.data() + first,
+            .cache_index = cache_index_.data() + first,
+            .block_tables = block_tables_.data() + first};
 }
 
-model::FfnInput MicroBatch::ffn_input() {
-    return {.x = ops::make_rows(ffn_rows_.data(), num_rows_, hidden_),
-            .routing = {topk_ids_.data(), topk_weights_.data()}};
+model::FfnInput MicroBatch::ffn_input(uint32_t first, uint32_t count) {
+    return {.x = ops::make_rows(ffn_rows_.data(), num_rows_, hidden_).slice(first, count),
+            .routing = {topk_ids_.data() + size_t{first} * top_k_,
+                        topk_weights_.data() + size_t{first} * top_k_}};
 }
 
 ops::MoeInput MicroBatch::moe_input(uint32_t num_shared, bool is_routed) const {

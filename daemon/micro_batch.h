@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// MicroBatch: one of the M lanes of an attention worker, with the rows that travel in it.
+// MicroBatch: one of the M lanes of an attention worker, with the rows that travel in it; or its
+// two-phase lane, number M, which holds more rows and goes through attention in tiles.
 //
 //   idle --fill--> attention(0) -> dispatch -> experts -> attention(1) -> ... -> experts(L-1)
 //        <------------------------- head, sampling ------------------------------------'
-// All memory is made at start-up for BS rows. Data thread only.
+// All memory is made at start-up. Data thread only.
 
 #include <cstdint>
 #include <vector>
@@ -28,7 +29,8 @@ class MicroBatch {
         kHead,       // Wants the head and sampling, once its sequences' earlier rows had theirs.
     };
 
-    MicroBatch(uint32_t index, const model::ModelConfig& config, uint32_t micro_batch_size);
+    // `rows_max`: BS, or the rows of the two-phase lane.
+    MicroBatch(uint32_t index, const model::ModelConfig& config, uint32_t rows_max);
 
     // Lays out the rows of `pieces()`. Call after the batcher filled pieces().
     // Stage: kAttention of layer 0.
@@ -47,9 +49,9 @@ class MicroBatch {
     // Residual stream, [num_rows, hidden].
     ops::Rows<ops::Bf16> residual();
     ops::Rows<ops::Bf16> moe_out();
-    ops::AttentionBatch attention_batch() const;
-    // Where the router writes.
-    model::FfnInput ffn_input();
+    // The rows [first, first + count), and where the router writes about them.
+    ops::AttentionBatch attention_batch(uint32_t first, uint32_t count) const;
+    model::FfnInput ffn_input(uint32_t first, uint32_t count);
     // What goes to the experts. `num_shared` of the layer; `is_routed`: ffn_input() has the
     // routing.
     ops::MoeInput moe_input(uint32_t num_shared, bool is_routed) const;
@@ -62,7 +64,9 @@ class MicroBatch {
     void for_each_poisoned(const float* topk_weights, const Ends& ends) const;
 
     Stage stage = Stage::kIdle;
+    bool wants_slot = false;  // Stage kIdle: its slot was not free when rows may have waited.
     uint32_t layer = 0;
+    uint32_t num_attended = 0;      // Stage kAttention: rows that had the attention of `layer`.
     ops::MoeTicket ticket;          // Stage kExperts.
     uint64_t wait_start_us = 0;     // Since when it waits for a peer; 0: it does not.
     uint64_t wait_reported_us = 0;  // When the wait was last reported; 0: not yet.
@@ -73,15 +77,15 @@ class MicroBatch {
     const uint32_t top_k_;
     uint32_t num_rows_ = 0;
     std::vector<BatchPiece> pieces_;
-    std::vector<int32_t> tokens_;               // [BS]
-    std::vector<int32_t> positions_;            // [BS]
-    std::vector<int64_t> cache_index_;          // [BS]
-    std::vector<const int32_t*> block_tables_;  // [BS]
-    std::vector<ops::Bf16> residual_;           // [BS, hidden]
-    std::vector<ops::Bf16> ffn_rows_;           // [BS, hidden]: input of the experts
-    std::vector<ops::Bf16> moe_out_;            // [BS, hidden]
-    std::vector<int32_t> topk_ids_;             // [BS, top_k]
-    std::vector<float> topk_weights_;           // [BS, top_k]
+    std::vector<int32_t> tokens_;               // [rows_max]
+    std::vector<int32_t> positions_;            // [rows_max]
+    std::vector<int64_t> cache_index_;          // [rows_max]
+    std::vector<const int32_t*> block_tables_;  // [rows_max]
+    std::vector<ops::Bf16> residual_;           // [rows_max, hidden]
+    std::vector<ops::Bf16> ffn_rows_;           // [rows_max, hidden]: input of the experts
+    std::vector<ops::Bf16> moe_out_;            // [rows_max, hidden]
+    std::vector<int32_t> topk_ids_;             // [rows_max, top_k]
+    std::vector<float> topk_weights_;           // [rows_max, top_k]
 };
 
 template <typename Ends>

@@ -220,7 +220,8 @@ void Supervisor::check_heartbeats() {
         const schedule::HeartbeatView view = plan_.heartbeat(control::ATTENTION, slot->index());
         const bool waits_for_rank = view.wait.kind == schedule::WaitKind::kResults ||
                                     view.wait.kind == schedule::WaitKind::kAcknowledged ||
-                                    view.wait.kind == schedule::WaitKind::kTakeover;
+                                    view.wait.kind == schedule::WaitKind::kTakeover ||
+                                    view.wait.kind == schedule::WaitKind::kGrant;
         const auto rank = static_cast<size_t>(view.wait.peer);
         if (waits_for_rank && rank < is_awaited.size()) is_awaited[rank] = true;
         const bool is_needed =
@@ -263,6 +264,27 @@ void Supervisor::check_all_ready() {
 
 void Supervisor::on_worker_events(WorkerSlot& slot, const control::Events& events) {
     if (slot.role() == control::ATTENTION) client_->on_events(slot.index(), events);
+}
+
+void Supervisor::on_segment_request(WorkerSlot& slot, const control::SegmentRequest& request) {
+    if (slot.role() != control::FFN || !plan_.acquire_segments) return;
+    const Result<> acquired = plan_.acquire_segments(slot.index(), request);
+    control::SupervisorMessage answer;
+    answer.mutable_segment()->set_session(request.session());
+    answer.mutable_segment()->set_round(request.round());
+    if (!acquired.ok()) {
+        spdlog::warn(
+            "{}: {}; the batch goes through the windows", slot.name(), acquired.error().message);
+        answer.mutable_segment()->set_code(static_cast<uint32_t>(acquired.error().code));
+        answer.mutable_segment()->set_message(acquired.error().message);
+    }
+    slot.send(answer);
+}
+
+void Supervisor::on_segment_release(WorkerSlot& slot, const control::SegmentRelease& release) {
+    if (slot.role() == control::FFN && plan_.release_segments) {
+        plan_.release_segments(slot.index(), release);
+    }
 }
 
 void Supervisor::on_worker_gone(WorkerSlot& slot) {

@@ -45,6 +45,9 @@ class Supervisor final : public WorkerSlotListener {
         control::Welcome welcome;
         // A look at a worker's heartbeat.
         std::function<schedule::HeartbeatView(control::Role, uint32_t index)> heartbeat;
+        // Memory of two-phase rounds; may be empty where nobody asks.
+        std::function<Result<>(uint32_t rank, const control::SegmentRequest&)> acquire_segments;
+        std::function<void(uint32_t rank, const control::SegmentRelease&)> release_segments;
         // Adds what a worker counted (metrics.h) to its status.
         std::function<void(control::Role, uint32_t index, client::Worker&)> fill_metrics;
     };
@@ -68,6 +71,8 @@ class Supervisor final : public WorkerSlotListener {
 
     void on_worker_ready(WorkerSlot& slot, const control::Ready& ready) override;
     void on_worker_events(WorkerSlot& slot, const control::Events& events) override;
+    void on_segment_request(WorkerSlot& slot, const control::SegmentRequest& request) override;
+    void on_segment_release(WorkerSlot& slot, const control::SegmentRelease& release) override;
     void on_worker_gone(WorkerSlot& slot) override;
     void on_worker_given_up(WorkerSlot& slot, const std::string& why) override;
 

@@ -290,6 +290,12 @@ void WorkerControl::State::take(const control::SupervisorMessage& message) {
         next.kind = WorkerCommand::Kind::kCancel;
         next.sequence_id = message.cancel().sequence_id();
         command(next);
+    } else if (message.has_segment()) {
+        next.kind = WorkerCommand::Kind::kSegment;
+        next.session = message.segment().session();
+        next.round = message.segment().round();
+        next.code = static_cast<Code>(message.segment().code());
+        command(next);
     } else if (message.has_shutdown()) {
         shutdown_received = true;
         command(next);

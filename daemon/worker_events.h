@@ -11,6 +11,7 @@
 // Order: the events of one sequence are kStarted, kPromptLogprob... (positions ascending),
 // kToken..., kEnd. After kEnd nothing of that sequence follows. Every admitted sequence gets
 // exactly one kEnd, also when it is cancelled; a kCancel of an unknown sequence is ignored.
+// An FFN worker asks with kSegmentRequest and hears kSegment; kSegmentRelease has no answer.
 
 #include <cstdint>
 #include <cstdio>
@@ -42,19 +43,33 @@ struct WorkerCommand {
         kAdmit,     // Run `sequence`.
         kCancel,    // End `sequence_id` with kCancelled (R7: never cuts R4 or R10 short).
         kShutdown,  // Leave the loop at the next step; nothing follows.
+        kSegment,   // FFN: afdd's answer for `round` of `session`: `code`.
     };
     Kind kind = Kind::kShutdown;
+    uint32_t session = 0;
+    int32_t round = 0;
+    Code code = Code::kOk;
     uint64_t sequence_id = 0;
     SequenceRequest* sequence = nullptr;  // kAdmit: owned by the receiver from here on.
 };
 
+// The memory of a two-phase round, as an FFN worker asks for it.
+struct SegmentRound {
+    uint32_t session = 0;
+    int32_t round = 0;
+    uint64_t receive_bytes = 0;
+    uint64_t return_bytes = 0;
+};
+
 struct WorkerEvent {
     enum class Kind : uint32_t {
-        kStarted,        // The first chunk of the sequence is scheduled.
-        kPromptLogprob,  // `logprob` of the prompt token at position `token`, given those before.
-        kToken,          // `token` was sampled with `logprob`.
-        kEnd,            // The sequence is over: `code`, `stopped`, `text`; `sequence` goes back.
-        kWait,           // R7: `text` says who waits for whom; empty: that wait is over.
+        kStarted,         // The first chunk of the sequence is scheduled.
+        kPromptLogprob,   // `logprob` of the prompt token at position `token`, given those before.
+        kToken,           // `token` was sampled with `logprob`.
+        kEnd,             // The sequence is over: `code`, `stopped`, `text`; `sequence` goes back.
+        kWait,            // R7: `text` says who waits for whom; empty: that wait is over.
+        kSegmentRequest,  // FFN: wants the segments of `segment`.
+        kSegmentRelease,  // FFN: needs those of its session and round no more.
     };
     Kind kind = Kind::kWait;
     uint32_t token = 0;
@@ -63,6 +78,7 @@ struct WorkerEvent {
     Code code = Code::kOk;                // kEnd: kOk: stop token or length; kCancelled; an error.
     bool stopped = false;                 // kEnd: by a stop token.
     SequenceRequest* sequence = nullptr;  // kEnd: returned to the control thread.
+    SegmentRound segment = {};            // kSegmentRequest, kSegmentRelease.
     char text[216] = {};                  // kEnd with an error, kWait: one line, zero-terminated.
 
     // Formats `text`; cuts what does not fit.
@@ -74,6 +90,6 @@ struct WorkerEvent {
 
 static_assert(std::is_trivially_copyable_v<WorkerCommand>, "travels through a ring");
 static_assert(std::is_trivially_copyable_v<WorkerEvent>, "travels through a ring");
-static_assert(sizeof(WorkerEvent) == 256, "four cache lines; a ring of 8,192 is 2 MiB");
+static_assert(sizeof(WorkerEvent) == 280, "a ring of 16,384 is 4.4 MiB");
 
 }  // namespace afd::daemon

@@ -141,6 +141,14 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
         case control::WorkerMessage::kWait:
             on_wait(message.wait().text());
             return;
+        case control::WorkerMessage::kSegmentRequest:
+            if (state_ == State::kReady) {
+                listener_.on_segment_request(*this, message.segment_request());
+            }
+            return;
+        case control::WorkerMessage::kSegmentRelease:
+            listener_.on_segment_release(*this, message.segment_release());
+            return;
         case control::WorkerMessage::kFatal:
             fatal_ = message.fatal();
             return;

@@ -35,6 +35,9 @@ class WorkerSlotListener {
     virtual ~WorkerSlotListener() = default;
     virtual void on_worker_ready(WorkerSlot& slot, const control::Ready& ready) = 0;
     virtual void on_worker_events(WorkerSlot& slot, const control::Events& events) = 0;
+    // An FFN worker wants the memory of a two-phase round, or needs it no more.
+    virtual void on_segment_request(WorkerSlot& slot, const control::SegmentRequest& request) = 0;
+    virtual void on_segment_release(WorkerSlot& slot, const control::SegmentRelease& release) = 0;
     // The process is gone, and everything that it had sent was delivered before.
     virtual void on_worker_gone(WorkerSlot& slot) = 0;
     // The slot does not try again: too many failures before it was ever ready, or one that no

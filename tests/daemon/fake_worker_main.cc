@@ -63,6 +63,8 @@ class FakeLoop {
                     running_[command.sequence_id] = command.sequence;
                     push(WorkerEvent::Kind::kStarted, *command.sequence);
                     break;
+                case WorkerCommand::Kind::kSegment:
+                    break;
             }
         }
         return true;

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// TwoPhaseSegments: the memory of two-phase rounds, which afdd makes on request and unlinks. So a
+// crashed worker takes none along, and its successor finds the rows of an open round.
+//
+// An FFN rank has at most one round with each session. Its segments live from acquire() to
+// release(), to the acquire() of another round of the two, or to the end of the object.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "proto/status.h"
+#include "schedule/two_phase_control.h"
+
+namespace afd::daemon {
+
+class TwoPhaseSegments {
+  public:
+    // `memory_max`: bytes of all segments of one rank at a time; 0: no limit but /dev/shm.
+    TwoPhaseSegments(std::string prefix, uint32_t num_sessions, uint64_t memory_max);
+    ~TwoPhaseSegments();
+    TwoPhaseSegments(const TwoPhaseSegments&) = delete;
+    TwoPhaseSegments& operator=(const TwoPhaseSegments&) = delete;
+
+    // Makes the segments of a round, zeroed; or leaves those that it has, if the sizes are the
+    // same. Cost: that of clearing the memory.
+    // Errors: kInvalidArgument: no such session, or a round below 1. kResourceExhausted: memory_max
+    // or /dev/shm is too small (names bytes and limit); then nothing of the round remains.
+    Result<> acquire(uint32_t rank,
+                     uint32_t session,
+                     int32_t round,
+                     const schedule::TwoPhaseSizes& sizes);
+
+    // Unlinks the segments of a round; nothing if it has none.
+    void release(uint32_t rank, uint32_t session, int32_t round);
+
+    // Bytes that a rank's segments have now.
+    uint64_t bytes_of(uint32_t rank) const;
+
+  private:
+    using Pair = std::pair<uint32_t, uint32_t>;  // Rank, session.
+    struct Entry {
+        int32_t round = 0;
+        schedule::TwoPhaseSizes sizes;
+    };
+
+    void unlink(const Pair& pair, const Entry& entry) const;
+
+    const std::string prefix_;
+    const uint32_t num_sessions_;
+    const uint64_t memory_max_;
+    std::map<Pair, Entry> entries_;
+};
+
+}  // namespace afd::daemon
