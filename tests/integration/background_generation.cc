@@ -9,16 +9,20 @@ struct BackgroundGeneration::State {
     client::Client client;
     client::Generate request;
     std::atomic<uint32_t> num_tokens{0};
+    client::Cancellation cancellation = client::Cancellation::create().value();
     Result<client::Generation> result = Error{Code::kInternal, "not finished"};
 };
 
 BackgroundGeneration::BackgroundGeneration(const Instance& instance, client::Generate request)
     : state_(new State{instance.connect(), std::move(request)}) {
     thread_ = std::thread([state = state_.get()] {
-        state->result = state->client.generate(state->request, [state](const client::Chunk& chunk) {
-            state->num_tokens.fetch_add(chunk.num_tokens(), std::memory_order_relaxed);
-            return true;
-        });
+        state->result = state->client.generate(
+            state->request,
+            [state](const client::Chunk& chunk) {
+                state->num_tokens.fetch_add(chunk.num_tokens(), std::memory_order_relaxed);
+                return true;
+            },
+            &state->cancellation);
     });
 }
 
@@ -36,6 +40,10 @@ void BackgroundGeneration::wait_for_tokens(uint32_t count) const {
         ASSERT_LT(client::Clock::now(), deadline) << num_tokens() << " tokens arrived";
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
+}
+
+void BackgroundGeneration::cancel() {
+    state_->cancellation.request();
 }
 
 Result<client::Generation> BackgroundGeneration::finish() {

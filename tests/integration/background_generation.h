@@ -21,6 +21,9 @@ class BackgroundGeneration {
     void wait_for_tokens(uint32_t count) const;
     uint32_t num_tokens() const;
 
+    // Cancels the request; finish() then tells how it ended.
+    void cancel();
+
     // Waits for its end.
     Result<client::Generation> finish();
 

@@ -3,11 +3,11 @@
 // Promise 1, on the real system.
 //
 // Goal: the tokens and logprobs of a request do not depend on topology, workers, micro-batches,
-// chunk size, threads, on which side routes or on what else is running.
-// Method: the same 32 requests (prompts of 1 to 600 tokens, greedy and seeded) go to a colocated
-// daemon with one thread, one after another; then to every configuration of a list, one after
-// another and all at once.
-// Oracle: token ids and the bits of every logprob are equal to the first run's.
+// chunk size, threads, on which side routes, on dispatch by windows or in two phases, or on what
+// else is running. Method: the same 32 requests (prompts of 1 to 600 tokens, greedy and seeded) go
+// to a colocated daemon with one thread, one after another; then to every configuration of a list,
+// one after another and all at once. Oracle: token ids and the bits of every logprob are equal to
+// the first run's.
 //
 // The default list covers nearly every pair of values of A, F, M, BS, threads and router; all
 // combinations run with AFD_SAME_BITS=all in the environment (scripts/same-bits).
@@ -28,6 +28,7 @@ struct Setting {
     uint32_t micro_batch_size = 256;  // BS
     uint32_t num_threads = 1;         // Of every worker.
     bool ffn_routes = false;          // router = ffn; only with FFN workers.
+    uint32_t two_phase_block = 0;     // Every prompt goes in two phases, in such blocks; 0: auto.
 
     std::vector<std::string> flags() const {
         std::vector<std::string> flags = {"--topology",
@@ -42,6 +43,16 @@ struct Setting {
                                           std::to_string(num_threads),
                                           "--ffn-threads",
                                           std::to_string(num_threads)};
+        if (two_phase_block > 0) {
+            // A batch of 100 tokens: long prompts need several rounds a layer.
+            flags.insert(flags.end(),
+                         {"--dispatch",
+                          "two_phase",
+                          "--prefill-tokens-max",
+                          "100",
+                          "--two-phase-block",
+                          std::to_string(two_phase_block)});
+        }
         if (ffn_workers > 0) {
             flags.insert(flags.end(), {"--ffn-workers", std::to_string(ffn_workers)});
             flags.insert(flags.end(), {"--router", ffn_routes ? "ffn" : "attention"});
@@ -55,7 +66,8 @@ struct Setting {
                                                            "F" + std::to_string(ffn_workers);
         return workers + "_M" + std::to_string(micro_batches) + "_BS" +
                std::to_string(micro_batch_size) + "_T" + std::to_string(num_threads) +
-               (ffn_routes ? "_RouterFfn" : "");
+               (ffn_routes ? "_RouterFfn" : "") +
+               (two_phase_block > 0 ? "_B" + std::to_string(two_phase_block) : "");
     }
 };
 
@@ -63,13 +75,34 @@ struct Setting {
 // with A > 1 or a router in FFN workers.
 std::vector<Setting> pairwise_settings() {
     return {
-        {1, 0, 1, 256, 2},     {1, 0, 2, 4, 1},         {1, 0, 3, 32, 2},
-        {1, 1, 1, 1, 1, true}, {1, 1, 2, 256, 2},       {1, 1, 3, 4, 1, true},
-        {2, 1, 1, 4, 2, true}, {2, 1, 2, 32, 1},        {2, 1, 3, 256, 1},
-        {1, 2, 1, 32, 1},      {1, 2, 2, 1, 2, true},   {1, 2, 3, 256, 1, true},
-        {2, 2, 1, 256, 1},     {2, 2, 2, 4, 2},         {2, 2, 3, 1, 1, true},
-        {3, 2, 1, 4, 1},       {3, 2, 2, 256, 1, true}, {3, 2, 3, 32, 2},
-        {1, 3, 1, 256, 2},     {1, 3, 2, 32, 1, true},  {1, 3, 3, 4, 1},
+        {1, 0, 1, 256, 2},
+        {1, 0, 2, 4, 1},
+        {1, 0, 3, 32, 2},
+        {1, 1, 1, 1, 1, true},
+        {1, 1, 2, 256, 2},
+        {1, 1, 3, 4, 1, true},
+        {2, 1, 1, 4, 2, true},
+        {2, 1, 2, 32, 1},
+        {2, 1, 3, 256, 1},
+        {1, 2, 1, 32, 1},
+        {1, 2, 2, 1, 2, true},
+        {1, 2, 3, 256, 1, true},
+        {2, 2, 1, 256, 1},
+        {2, 2, 2, 4, 2},
+        {2, 2, 3, 1, 1, true},
+        {3, 2, 1, 4, 1},
+        {3, 2, 2, 256, 1, true},
+        {3, 2, 3, 32, 2},
+        {1, 3, 1, 256, 2},
+        {1, 3, 2, 32, 1, true},
+        {1, 3, 3, 4, 1},
+        // In two phases: A = 1, 2, 3 and F = 1, 2.
+        {1, 1, 1, 256, 1, false, 1024},
+        {2, 1, 2, 32, 2, false, 16},
+        {3, 1, 1, 4, 1, false, 7},
+        {1, 2, 2, 256, 2, false, 33},
+        {2, 2, 1, 32, 1, false, 1},
+        {3, 2, 1, 256, 1, false, 64},
     };
 }
 
@@ -89,6 +122,9 @@ std::vector<Setting> all_settings() {
                                             micro_batch_size,
                                             num_threads,
                                             ffn_routes});
+                        if (ffn_routes || ffn_workers == 0) continue;
+                        settings.push_back(settings.back());
+                        settings.back().two_phase_block = 16;
                     }
                 }
             }
@@ -132,6 +168,14 @@ TEST_P(SameBits, WhateverTheTopologyAndWhateverElseRuns) {
     instance.wait_ready();
     expect_same_bits(expected(), run_one_after_another(instance, requests()), "one after another");
     expect_same_bits(expected(), run_all_at_once(instance, requests()), "all at once");
+    uint64_t num_two_phase_rounds = 0;
+    const client::Status status = instance.status();
+    for (const client::Worker& worker : status.workers()) {
+        num_two_phase_rounds += worker.num_two_phase_rounds();
+    }
+    if (GetParam().two_phase_block > 0) {
+        EXPECT_GT(num_two_phase_rounds, 32U) << "the prompts did not go in two phases";
+    }
     EXPECT_EQ(instance.stop(), 0);
 }
 

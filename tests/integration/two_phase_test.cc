@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Long prompts in two phases on the real system: what happens between the phases.
+//
+// Between the phases means: FFN rank 0 is stopped, rank 1 has granted and its memory exists, and
+// the session waits for the memory of rank 0. So every test hits that point, whatever the speed.
+// The prompt runs in session 1, because session 0 is busy; its dense layer 0 needs rank 1 only.
+// Oracle: the same requests on an undisturbed system with dispatch = window, to the last bit.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "tests/integration/background_generation.h"
+#include "tests/integration/instance.h"
+
+namespace afd::test {
+namespace {
+
+constexpr uint32_t kPromptTokens = 500;
+
+client::Generate long_prompt() {
+    client::Generate request = long_request(30);
+    for (uint32_t i = 0; i < kPromptTokens; ++i) {
+        request.mutable_token_ids()->add_ids(3 + i * 7 % 200);
+    }
+    return request;
+}
+
+std::vector<std::string> two_phase_flags(std::vector<std::string> more = {}) {
+    std::vector<std::string> flags = {"--attention-workers",
+                                      "2",
+                                      "--ffn-workers",
+                                      "2",
+                                      "--two-phase-block",
+                                      "64",
+                                      "--wait-report-ms",
+                                      "50"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    return flags;
+}
+
+uint64_t num_two_phase_rounds(const client::Status& status) {
+    uint64_t count = 0;
+    for (const client::Worker& worker : status.workers()) count += worker.num_two_phase_rounds();
+    return count;
+}
+
+uint64_t num_fallbacks(const client::Status& status) {
+    uint64_t count = 0;
+    for (const client::Worker& worker : status.workers()) {
+        count += worker.num_two_phase_fallbacks();
+    }
+    return count;
+}
+
+struct Expected {
+    client::Generation prompt;
+    client::Generation other;
+};
+
+// The undisturbed results, by windows.
+const Expected& expected() {
+    static const Expected made = [] {
+        Instance instance(two_phase_flags({"--dispatch", "window"}));
+        instance.wait_ready();
+        auto prompt = instance.connect().generate(long_prompt());
+        auto other = instance.connect().generate(long_request(300));
+        EXPECT_TRUE(prompt.ok() && other.ok());
+        EXPECT_EQ(num_two_phase_rounds(instance.status()), 0U);
+        return Expected{std::move(prompt).value(), std::move(other).value()};
+    }();
+    return made;
+}
+
+void expect_same(const client::Generation& wanted, const Result<client::Generation>& found) {
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(wanted.token_ids, found.value().token_ids);
+    ASSERT_EQ(wanted.logprobs.size(), found.value().logprobs.size());
+    for (size_t i = 0; i < wanted.logprobs.size(); ++i) {
+        ASSERT_EQ(std::bit_cast<uint32_t>(wanted.logprobs[i]),
+                  std::bit_cast<uint32_t>(found.value().logprobs[i]))
+            << "logprob " << i;
+    }
+}
+
+// Segments of open rounds of a rank.
+size_t num_round_segments(const Instance& instance, uint32_t rank) {
+    const std::string mark = "-ffn" + std::to_string(rank) + "-re";  // receive, return
+    size_t count = 0;
+    for (const std::string& name : instance.segments()) count += name.find(mark) != name.npos;
+    return count;
+}
+
+void wait_between_the_phases(const Instance& instance) {
+    instance.wait_for("session 1 waits for rank 0's memory", [&](const client::Status& status) {
+        return std::any_of(status.waits().begin(), status.waits().end(), [&](const auto& wait) {
+            return wait.find("waits for the memory of a two-phase round of ffn rank 0") !=
+                       std::string::npos &&
+                   wait.starts_with("attention worker 1: session 1");
+        });
+    });
+    EXPECT_EQ(num_round_segments(instance, 0), 0U);
+    EXPECT_EQ(num_round_segments(instance, 1), 2U);
+}
+
+void wait_memory_is_back(const Instance& instance, uint32_t rank) {
+    instance.wait_for("the rounds' memory is back", [&](const client::Status&) {
+        return num_round_segments(instance, rank) == 0;
+    });
+}
+
+TEST(TwoPhase, AnFfnWorkerKilledBetweenThePhasesComesBackAndNothingIsLost) {
+    Instance instance(two_phase_flags());
+    instance.wait_ready();
+    BackgroundGeneration other(instance, long_request(300));
+    other.wait_for_tokens(3);
+    const pid_t ffn = instance.worker_pids("ffn")[0];
+    kill(ffn, SIGSTOP);
+    BackgroundGeneration prompt(instance, long_prompt());
+    wait_between_the_phases(instance);
+    kill(ffn, SIGKILL);
+    expect_same(expected().prompt, prompt.finish());
+    expect_same(expected().other, other.finish());
+    EXPECT_GT(num_two_phase_rounds(instance.status()), 0U);
+    EXPECT_EQ(num_fallbacks(instance.status()), 0U);
+    for (const uint32_t rank : {0U, 1U}) wait_memory_is_back(instance, rank);
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+TEST(TwoPhase, AnAttentionWorkerKilledBetweenThePhasesIsReplayed) {
+    Instance instance(two_phase_flags());
+    instance.wait_ready();
+    BackgroundGeneration other(instance, long_request(300));
+    other.wait_for_tokens(3);
+    const pid_t ffn = instance.worker_pids("ffn")[0];
+    kill(ffn, SIGSTOP);
+    BackgroundGeneration prompt(instance, long_prompt());
+    wait_between_the_phases(instance);
+    kill(instance.worker_pids("attention")[1], SIGKILL);
+    kill(ffn, SIGCONT);
+    expect_same(expected().prompt, prompt.finish());
+    expect_same(expected().other, other.finish());
+    EXPECT_GT(num_two_phase_rounds(instance.status()), 0U);
+    for (const uint32_t rank : {0U, 1U}) wait_memory_is_back(instance, rank);
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+TEST(TwoPhase, ACancelledRequestsMemoryGoesBackAtOnceAndOthersGoOn) {
+    Instance instance(two_phase_flags());
+    instance.wait_ready();
+    BackgroundGeneration other(instance, long_request(300));
+    other.wait_for_tokens(3);
+    const pid_t ffn = instance.worker_pids("ffn")[0];
+    kill(ffn, SIGSTOP);
+    BackgroundGeneration prompt(instance, long_prompt());
+    wait_between_the_phases(instance);
+    prompt.cancel();
+    const auto cancelled = prompt.finish();
+    ASSERT_TRUE(cancelled.ok()) << cancelled.error().message;
+    EXPECT_EQ(cancelled.value().finished.reason(), client::CANCELLED);
+    EXPECT_TRUE(cancelled.value().token_ids.empty());
+    wait_memory_is_back(instance, 1);  // While rank 0 is still stopped.
+    kill(ffn, SIGCONT);
+    expect_same(expected().other, other.finish());
+    expect_same(expected().prompt, instance.connect().generate(long_prompt()));
+    for (const uint32_t rank : {0U, 1U}) wait_memory_is_back(instance, rank);
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+TEST(TwoPhase, WithoutMemoryThePromptGoesThroughTheWindowsWithTheSameBits) {
+    Instance instance(two_phase_flags({"--two-phase-memory-max", "20000"}));
+    instance.wait_ready();
+    BackgroundGeneration other(instance, long_request(300));
+    expect_same(expected().prompt, instance.connect().generate(long_prompt()));
+    expect_same(expected().other, other.finish());
+    EXPECT_EQ(num_two_phase_rounds(instance.status()), 0U);
+    EXPECT_EQ(num_fallbacks(instance.status()), 1U);
+    for (const uint32_t rank : {0U, 1U}) wait_memory_is_back(instance, rank);
+    EXPECT_NE(instance.log().find("two_phase_memory_max = 20000"), std::string::npos)
+        << instance.log();
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+}  // namespace
+}  // namespace afd::test
