@@ -29,6 +29,14 @@ class BatcherTest : public testing::Test {
     std::string fill(Batcher& batcher, size_t events_max = 1000) {
         std::vector<BatchPiece> pieces;
         batcher.fill(active_, events_max, pieces);
+        return text_of(pieces);
+    }
+    std::string fill_two_phase(Batcher& batcher, size_t events_max = 1000) {
+        std::vector<BatchPiece> pieces;
+        batcher.fill_two_phase(active_, events_max, pieces);
+        return text_of(pieces);
+    }
+    static std::string text_of(const std::vector<BatchPiece>& pieces) {
         std::string text;
         for (const BatchPiece& piece : pieces) {
             text += (text.empty() ? "" : " ") +
@@ -97,6 +105,36 @@ TEST_F(BatcherTest, SchedulesOnlyWhatHasRoomForItsEvents) {
     active_[0]->is_started = true;
     EXPECT_EQ(fill(batcher, 0), "");
     EXPECT_EQ(fill(batcher, 5), "1:4+4");
+}
+
+// Goal: which prompts take the two-phase lane, and that nobody else takes rows of theirs.
+TEST_F(BatcherTest, LeavesLongPromptsToTheTwoPhaseLane) {
+    add(30);
+    add(8);
+    add(25);
+    add(6, 5);
+    Batcher batcher({1, 8, 40, 8});
+    EXPECT_EQ(fill(batcher), "4:5+1 2:0+7") << "the decoding one and the prompt of 8";
+    EXPECT_EQ(fill_two_phase(batcher), "1:0+30 3:0+10");
+    EXPECT_EQ(fill_two_phase(batcher), "") << "both prompts have rows in the lane";
+    EXPECT_EQ(fill(batcher), "2:7+1");
+    for (Sequence* sequence : active_) sequence->is_two_phase = false;
+    EXPECT_EQ(fill_two_phase(batcher), "3:10+15");
+}
+
+TEST_F(BatcherTest, GivesAPromptThatFoundNoMemoryToTheWindows) {
+    add(30).is_windows_only = true;
+    Batcher batcher({1, 8, 40, 8});
+    EXPECT_EQ(fill_two_phase(batcher), "");
+    EXPECT_EQ(fill(batcher), "1:0+8");
+}
+
+TEST_F(BatcherTest, WithThresholdZeroEveryPromptTakesTheTwoPhaseLane) {
+    add(1);
+    add(6, 5);
+    Batcher batcher({1, 8, 40, 0});
+    EXPECT_EQ(fill_two_phase(batcher), "1:0+1");
+    EXPECT_EQ(fill(batcher), "2:5+1") << "decoding goes through the windows";
 }
 
 }  // namespace

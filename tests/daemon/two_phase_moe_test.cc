@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <random>
 
 #include "ops/fused_moe/fused_moe.h"
@@ -422,6 +423,48 @@ TEST(TwoPhaseTakeover, ClosesTheRoundsOfThePredecessor) {
         EXPECT_EQ(successor.bits(call), local_result(call)) << num_steps;
         EXPECT_TRUE(successor.idle());
         // The predecessor's objects end with the test; a dead process would store nothing more.
+    }
+}
+
+// Goal: a session's counts are compared with what it offered, block by block; bad ones cost only
+// its round. Method: a session that offers honestly and then lies about a block. Oracle: the rank
+// withdraws its grant, and acknowledges once the round is closed.
+TEST(TwoPhaseBadCounts, OfABlockEndTheRound) {
+    const schedule::ExpertPlacement placement = placement_of(1);
+    constexpr uint64_t kRowBytes = kHidden * sizeof(ops::Bf16);
+    schedule::TwoPhaseOffer offer{1, 2, 3, std::vector<int32_t>(kPerLayer, 0)};
+    offer.counts[2] = 4;
+    for (const int32_t lie : {-1, 4, 5}) {
+        TwoPhaseWorld world(1, 1, kPerLayer);
+        Rank rank(world, placement, 0, 0);
+        const auto sender = world.sender(0);
+        const auto answers = [&](schedule::TwoPhaseSender::Answer wanted) {
+            const uint64_t deadline_us = schedule::steady_now_us() + kPatienceUs;
+            while (sender->answer(0, schedule::Order::kAcquire) != wanted) {
+                if (schedule::steady_now_us() > deadline_us) return false;
+                std::this_thread::yield();
+            }
+            return true;
+        };
+        const int32_t round = sender->begin();
+        sender->offer(0, offer);
+        ASSERT_TRUE(answers(schedule::TwoPhaseSender::Answer::kGranted));
+        std::byte* receive = world.memory()
+                                 .map({schedule::TwoPhaseSegment::kReceive, 0, 0, round},
+                                      schedule::two_phase_sizes(offer, kRowBytes).receive_bytes,
+                                      schedule::Segment::Access::kReadWrite)
+                                 .value();
+        // 4 rows are what is left, but more than block_rows_max.
+        std::memcpy(receive + 2 * sizeof(int32_t), &lie, sizeof(lie));
+        sender->publish_sent(0, 1);
+        EXPECT_TRUE(answers(schedule::TwoPhaseSender::Answer::kRefused)) << lie;
+        EXPECT_EQ(sender->returned(0, 2, schedule::Order::kAcquire), 0U);
+        sender->close();
+        const uint64_t deadline_us = schedule::steady_now_us() + kPatienceUs;
+        while (!sender->may_begin(schedule::Order::kAcquire)) {
+            ASSERT_LT(schedule::steady_now_us(), deadline_us);
+            std::this_thread::yield();
+        }
     }
 }
 
