@@ -6,9 +6,8 @@
 //
 // afdd creates every segment before it starts a worker and unlinks it at the end; workers only
 // attach. So a crashed worker never takes memory with it, and its successor finds its windows as
-// they were.
+// they were. The memory of a two-phase round is an exception: afdd makes and unlinks it on request.
 //
-// The memory of a two-phase round is the exception: afdd makes and unlinks it on request.
 // Names are <prefix>-<kind>, with prefix = "/afd-<instance>-<16 hex digits>".
 
 #include <cstddef>
