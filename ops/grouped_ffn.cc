@@ -8,6 +8,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/panel_loop.h"
 #include "ops/quantise.h"
+#include "ops/spread_rows.h"
 #include "proto/check.h"
 
 namespace afd::ops {
@@ -23,8 +24,13 @@ struct Work {
     size_t num_tasks;
 };
 
-// Elements that one task quantises, at least: some microseconds of work.
-constexpr size_t kQuantisedPerTask = size_t{1} << 16;
+// Elements that one task prepares, at least: some microseconds of work; and what preparing one
+// costs, in multiply-adds.
+constexpr size_t kElementsPerTask = size_t{1} << 16;
+constexpr size_t kElementCost = 8;
+
+// With more rows of one expert, x is copied.
+constexpr size_t kRowsInPlace = 4;
 
 Error refuse_group(size_t index, const std::string& what) {
     return Error{Code::kInvalidArgument, "groups[" + std::to_string(index) + "] " + what};
@@ -118,8 +124,7 @@ void run_plan(std::span<const Work> work,
     });
 }
 
-// Rows and where a group begins in them. Quantised rows have no gaps unless they came with the
-// request.
+// Rows and where a group begins in them. Prepared rows have no gaps; those of the request may.
 struct Input {
     LinearInput rows;
     size_t Work::*first = &Work::first_row;
@@ -136,48 +141,87 @@ struct Input {
     }
 };
 
-// Quantises the rows whose weights are int8, as many elements of each as the weight is deep.
-void quantise_groups(Input& input,
-                     std::span<const Work> groups,
-                     PackedLinear PackedExpert::*matrix,
-                     std::span<std::byte> scratch,
-                     Parallel& parallel) {
-    WorkspaceCursor cursor(scratch);
-    const Rows<const Bf16>& x = input.rows.rows;
-    const size_t num_rows = groups.back().first_row + groups.back().num_rows;
-    const Rows<int8_t> values =
-        make_rows(cursor.take<int8_t>(num_rows * x.num_cols), num_rows, x.num_cols);
-    auto* scale = cursor.take<float>(num_rows);
-    const size_t rows_per_task = kQuantisedPerTask / x.num_cols + 1;
-    const auto quantise = [&](size_t task, unsigned) {
-        const size_t last = std::min(num_rows, (task + 1) * rows_per_task);
-        auto group = std::upper_bound(groups.begin(),
-                                      groups.end(),
-                                      task * rows_per_task,
-                                      [](size_t row, const Work& w) { return row < w.first_row; }) -
-                     1;
-        for (size_t row = task * rows_per_task; row < last; ++row) {
-            while (row >= group->first_row + group->num_rows) ++group;
-            const PackedLinear& weight = group->expert->*matrix;
-            if (weight.format() != WeightFormat::kInt8) continue;
-            const Bf16* source = x.row((*group).*input.first + row - group->first_row);
-            scale[row] =
-                quantise_row(DType::kBf16, source, nullptr, weight.depth(), values.row(row));
-        }
-    };
-    const size_t num_tasks = div_up(num_rows, rows_per_task);
-    if (num_tasks == 1) {
-        quantise(0, 0);
-    } else {
-        parallel.run(num_tasks, quantise);
-    }
-    input.rows.int8 = {values, scale};
+// Rows on their way into a product: copied apart (ops/spread_rows.h), or quantised.
+struct InputScratch {
+    Rows<Bf16> rows;
+    Rows<int8_t> values;  // These three only with int8 experts.
+    float* scale;
+    int32_t* sum;
+};
+
+InputScratch take_input_scratch(WorkspaceCursor& cursor,
+                                const ExpertTable& experts,
+                                size_t num_rows) {
+    const size_t stride = spread_stride<Bf16>(experts.hidden());
+    InputScratch scratch{};
+    scratch.rows = {cursor.take<Bf16>(num_rows * stride), num_rows, experts.hidden(), stride};
+    if (!experts.has_int8()) return scratch;
+    const size_t depth = std::max(experts.hidden(), experts.intermediate_max());
+    const size_t int8_stride = spread_stride<int8_t>(depth);
+    scratch.values = {cursor.take<int8_t>(num_rows * int8_stride), num_rows, depth, int8_stride};
+    scratch.scale = cursor.take<float>(num_rows);
+    scratch.sum = cursor.take<int32_t>(num_rows);
+    return scratch;
 }
 
-// The request's rows, quantised where their weights want it.
+// Calls prepare(row, group) for every row, counted without gaps.
+template <typename Prepare>
+void for_each_row(std::span<const Work> groups,
+                  size_t num_cols,
+                  Parallel& parallel,
+                  const Prepare& prepare) {
+    const size_t num_rows = groups.back().first_row + groups.back().num_rows;
+    const size_t rows_per_task = kElementsPerTask / num_cols + 1;
+    const auto task_rows = [&](size_t task, unsigned) {
+        const size_t first = task * rows_per_task;
+        const size_t last = std::min(num_rows, first + rows_per_task);
+        auto group =
+            std::upper_bound(groups.begin(), groups.end(), first, [](size_t row, const Work& work) {
+                return row < work.first_row;
+            });
+        --group;
+        for (size_t row = first; row < last; ++row) {
+            while (row >= group->first_row + group->num_rows) ++group;
+            prepare(row, *group);
+        }
+    };
+    run_where_it_pays(
+        parallel, div_up(num_rows, rows_per_task), kElementCost * num_rows * num_cols, task_rows);
+}
+
+// Quantises the rows whose weights are int8, as many elements of each as the weight is deep, and
+// copies the others if told to.
+void prepare_rows(Input& input,
+                  std::span<const Work> groups,
+                  PackedLinear PackedExpert::*matrix,
+                  bool copy,
+                  const InputScratch& scratch,
+                  Parallel& parallel) {
+    const Rows<const Bf16> x = input.rows.rows;
+    for_each_row(groups, x.num_cols, parallel, [&](size_t row, const Work& group) {
+        const PackedLinear& weight = group.expert->*matrix;
+        const Bf16* source = x.row(group.*input.first + row - group.first_row);
+        if (weight.format() != WeightFormat::kInt8) {
+            if (copy) std::copy_n(source, weight.depth(), scratch.rows.row(row));
+            return;
+        }
+        int8_t* values = scratch.values.row(row);
+        scratch.scale[row] = quantise_row(DType::kBf16, source, nullptr, weight.depth(), values);
+        scratch.sum[row] = sum_of(values, weight.depth());
+    });
+    if (copy) {
+        input.rows.rows = scratch.rows;
+        input.first = &Work::first_row;
+    }
+    if (scratch.scale != nullptr) {
+        input.rows.int8 = {scratch.values, scratch.scale, scratch.sum};
+    }
+}
+
+// The request's rows, prepared where their weights want it.
 Input input_of(const GroupedFfnRequest& request,
                std::span<const Work> work,
-               std::span<std::byte> scratch,
+               const InputScratch& scratch,
                Parallel& parallel) {
     if (request.x_int8.given()) {
         const Rows<const int8_t>& values = request.x_int8.values;
@@ -188,9 +232,11 @@ Input input_of(const GroupedFfnRequest& request,
     }
     Input input{request.x};
     input.first = &Work::first_place;
-    if (request.experts->has_int8()) {
+    const bool copy = std::any_of(
+        work.begin(), work.end(), [](const Work& group) { return group.num_rows > kRowsInPlace; });
+    if (copy || request.experts->has_int8()) {
         const StageTimer timer(request.profile, MoeStage::kQuantise);
-        quantise_groups(input, work, &PackedExpert::gate_up, scratch, parallel);
+        prepare_rows(input, work, &PackedExpert::gate_up, copy, scratch, parallel);
     }
     return input;
 }
@@ -199,12 +245,12 @@ Input input_of(const GroupedFfnRequest& request,
 Input input_of_down(const GroupedFfnRequest& request,
                     Rows<const Bf16> h,
                     std::span<const Work> work,
-                    std::span<std::byte> scratch,
+                    const InputScratch& scratch,
                     Parallel& parallel) {
     Input input{h};
     if (request.experts->has_int8()) {
         const StageTimer timer(request.profile, MoeStage::kQuantise);
-        quantise_groups(input, work, &PackedExpert::down, scratch, parallel);
+        prepare_rows(input, work, &PackedExpert::down, false, scratch, parallel);
     }
     return input;
 }
@@ -307,9 +353,16 @@ size_t grouped_ffn_workspace_bytes(const ExpertTable& experts,
                                    size_t num_rows_max,
                                    size_t num_groups_max) {
     const size_t depth_max = std::max(experts.hidden(), experts.intermediate_max());
-    return workspace_bytes_of<Bf16>(num_rows_max * experts.intermediate_max()) +
-           workspace_bytes_of<Work>(num_groups_max) +
-           (experts.has_int8() ? quantised_input_bytes(num_rows_max, depth_max) : 0);
+    size_t bytes =
+        workspace_bytes_of<Bf16>(num_rows_max * spread_stride<Bf16>(experts.intermediate_max())) +
+        workspace_bytes_of<Work>(num_groups_max) +
+        workspace_bytes_of<Bf16>(num_rows_max * spread_stride<Bf16>(experts.hidden()));
+    if (experts.has_int8()) {
+        bytes += workspace_bytes_of<int8_t>(num_rows_max * spread_stride<int8_t>(depth_max)) +
+                 workspace_bytes_of<float>(num_rows_max) +
+                 workspace_bytes_of<int32_t>(num_rows_max);
+    }
+    return bytes;
 }
 
 Result<void> grouped_ffn(const GroupedFfnRequest& request,
@@ -327,10 +380,11 @@ Result<void> grouped_ffn(const GroupedFfnRequest& request,
                request.y.num_cols,
                experts.hidden());
     WorkspaceCursor cursor(workspace);
-    const size_t h_cols = experts.intermediate_max();
-    const Rows<Bf16> h = make_rows(cursor.take<Bf16>(num_rows * h_cols), num_rows, h_cols);
+    const size_t h_stride = spread_stride<Bf16>(experts.intermediate_max());
+    const Rows<Bf16> h{
+        cursor.take<Bf16>(num_rows * h_stride), num_rows, experts.intermediate_max(), h_stride};
     const std::span work(cursor.take<Work>(request.groups.size()), request.groups.size());
-    const std::span<std::byte> scratch = cursor.rest();
+    const InputScratch scratch = take_input_scratch(cursor, experts, num_rows);
 
     const unsigned num_threads = parallel.num_threads();
     Plan total = plan(request, &PackedExpert::gate_up, num_threads, work.data());

@@ -17,13 +17,24 @@ inline constexpr size_t kInt8DepthMax = 131071;
 struct Int8Rows {
     Rows<const int8_t> values;         // [num_rows, depth]
     const float* row_scale = nullptr;  // [num_rows]
+    // [num_rows] Σ of the row's values; null: the products add them up again and again.
+    const int32_t* row_sum = nullptr;
 
     bool given() const { return row_scale != nullptr; }
 
     // Rows [first, first + count).
     Int8Rows slice(size_t first, size_t count) const {
-        return {values.slice(first, count), row_scale + first};
+        return {values.slice(first, count),
+                row_scale + first,
+                row_sum == nullptr ? nullptr : row_sum + first};
     }
 };
+
+// Σ of one row's values.
+inline int32_t sum_of(const int8_t* row, size_t depth) {
+    int32_t sum = 0;
+    for (size_t k = 0; k < depth; ++k) sum += row[k];
+    return sum;
+}
 
 }  // namespace afd::ops

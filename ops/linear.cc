@@ -6,6 +6,7 @@
 
 #include "ops/panel_loop.h"
 #include "ops/quantise.h"
+#include "ops/spread_rows.h"
 #include "proto/check.h"
 
 namespace afd::ops {
@@ -27,15 +28,18 @@ void check_shapes(const LinearInput& x, const PackedLinear& weight, Rows<T> y, s
 }  // namespace
 
 size_t quantised_input_bytes(size_t num_rows, size_t depth) {
-    return workspace_bytes_of<int8_t>(num_rows * depth) + workspace_bytes_of<float>(num_rows);
+    return workspace_bytes_of<int8_t>(num_rows * spread_stride<int8_t>(depth)) +
+           workspace_bytes_of<float>(num_rows) + workspace_bytes_of<int32_t>(num_rows);
 }
 
 LinearInput quantised_input(Rows<const Bf16> rows,
                             std::span<std::byte> workspace,
                             Parallel& parallel) {
     WorkspaceCursor cursor(workspace);
-    auto* values = cursor.take<int8_t>(rows.num_rows * rows.num_cols);
+    const size_t stride = spread_stride<int8_t>(rows.num_cols);
+    auto* values = cursor.take<int8_t>(rows.num_rows * stride);
     auto* scale = cursor.take<float>(rows.num_rows);
+    auto* sum = cursor.take<int32_t>(rows.num_rows);
     // A row costs about 1 ns for 16 elements: a task of some microseconds.
     const size_t rows_per_task = (size_t{1} << 16) / std::max<size_t>(rows.num_cols, 1) + 1;
     const size_t num_tasks = div_up(rows.num_rows, rows_per_task);
@@ -43,13 +47,14 @@ LinearInput quantised_input(Rows<const Bf16> rows,
         const size_t last = std::min(rows.num_rows, (task + 1) * rows_per_task);
         for (size_t row = task * rows_per_task; row < last; ++row) {
             scale[row] = quantise_row(
-                DType::kBf16, rows.row(row), nullptr, rows.num_cols, values + row * rows.num_cols);
+                DType::kBf16, rows.row(row), nullptr, rows.num_cols, values + row * stride);
+            sum[row] = sum_of(values + row * stride, rows.num_cols);
         }
     };
     if (num_tasks == 1) quantise(0, 0);
     if (num_tasks > 1) parallel.run(num_tasks, quantise);
     LinearInput input(rows);
-    input.int8 = {make_rows<const int8_t>(values, rows.num_rows, rows.num_cols), scale};
+    input.int8 = {Rows<const int8_t>{values, rows.num_rows, rows.num_cols, stride}, scale, sum};
     return input;
 }
 

@@ -67,16 +67,14 @@ void put_column(
 
 void put_column(
     const Int8Weight& w, size_t n, const PackedShape& shape, size_t column, std::byte* panel) {
-    auto* values = reinterpret_cast<int8_t*>(panel);
+    auto* values = reinterpret_cast<uint8_t*>(panel);
     const int8_t* row = w.values.row(n);
-    int32_t sum = 0;
     for (size_t k = 0; k < shape.depth; ++k) {
-        values[k / 4 * 4 * kPanelColumns + column * 4 + k % 4] = row[k];
-        sum += row[k];
+        values[k / 4 * 4 * kPanelColumns + column * 4 + k % 4] = static_cast<uint8_t>(row[k] + 128);
     }
-    std::byte* scales = panel + int8_values_bytes(shape.depth);
-    std::memcpy(scales + column * sizeof(float), &w.scale[n], sizeof(float));
-    std::memcpy(scales + (kPanelColumns + column) * sizeof(float), &sum, sizeof sum);
+    std::memcpy(panel + int8_values_bytes(shape.depth) + column * sizeof(float),
+                &w.scale[n],
+                sizeof(float));
 }
 
 void put_column(

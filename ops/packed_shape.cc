@@ -24,7 +24,7 @@ size_t PackedShape::panel_bytes() const {
             return div_up(depth, pairs) * pairs * kPanelColumns * sizeof(uint16_t);
         }
         case WeightFormat::kInt8:
-            return int8_values_bytes(depth) + kPanelColumns * (sizeof(float) + sizeof(int32_t));
+            return int8_values_bytes(depth) + kPanelColumns * sizeof(float);
         case WeightFormat::kInt4Group32:
         case WeightFormat::kInt4Group64:
             break;

@@ -8,7 +8,7 @@
 // panel. One panel, panel_bytes() long, little-endian:
 //   bf16, avx512-bf16   [ceil(K / 2)][32][2] bf16
 //   bf16, other classes [K][32] bf16
-//   int8                [ceil(K / 4)][32][4] int8 | scale [32] fp32 | Σ_k q [32] int32
+//   int8                [ceil(K / 4)][32][4] of q + 128, uint8 | scale [32] fp32
 //   int4                for every group: scale [32] bf16 | [ceil(group / 4)][64] bytes.
 //                       Byte 16·a + 8·b + 2·c + d of the 64 holds element k = 2·b + d of four, of
 //                       column 4·a + c in the low nibble and of column 16 + 4·a + c in the high
@@ -27,7 +27,7 @@ namespace afd::ops {
 inline constexpr size_t kPanelColumns = 32;
 
 // Raised whenever the bytes of a packed matrix change their meaning.
-inline constexpr uint32_t kPackedLayoutRevision = 1;
+inline constexpr uint32_t kPackedLayoutRevision = 2;
 
 // Packed matrices begin at multiples of this many bytes; so does every panel.
 inline constexpr size_t kPackedAlignment = 64;

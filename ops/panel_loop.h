@@ -60,6 +60,18 @@ struct RowBlocks {
     size_t rows(size_t block) const { return first(block + 1) - first(block); }
 };
 
+// While the first block of rows passes a panel, the next panel is fetched; with a single block,
+// the panel itself is, just ahead of its use.
+struct Prefetch {
+    size_t num_blocks;
+    size_t panel_bytes;
+
+    size_t ahead(size_t block) const {
+        if (num_blocks == 1) return cpu::kPrefetchNear;
+        return block == 0 ? panel_bytes : 0;
+    }
+};
+
 // finish(row, panel, sums) of for_each_panel_row, for a tile of `num_panels` panels.
 template <typename Finish>
 void finish_tile(size_t first_row,
@@ -84,6 +96,7 @@ void bf16_panels(Rows<const Bf16> x,
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     const RowBlocks blocks(x.num_rows);
     const size_t panels_per_tile = cpu::tile_panels(div_up(x.num_rows, blocks.count));
+    const Prefetch prefetch{blocks.count, panels_per_tile * weight.panel_bytes()};
     alignas(64) float tile[cpu::kTileFloats];
     for (size_t panel = first_panel; panel < last_panel; panel += panels_per_tile) {
         const size_t num_panels = std::min(panels_per_tile, last_panel - panel);
@@ -97,7 +110,8 @@ void bf16_panels(Rows<const Bf16> x,
                           .panel_elements = weight.panel_elements(),
                           .num_panels = num_panels,
                           .depth = weight.depth(),
-                          .out = tile});
+                          .out = tile,
+                          .prefetch_ahead = prefetch.ahead(block)});
             finish_tile(first_row, num_rows, panel, num_panels, tile, finish);
         }
     }
@@ -111,7 +125,9 @@ void int8_panels(const Int8Rows& x,
                  const Finish& finish) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     const RowBlocks blocks(x.values.num_rows);
+    const Prefetch prefetch{blocks.count, weight.panel_bytes()};
     alignas(64) int32_t tile[cpu::kTileFloats];
+    int32_t row_sum[cpu::kTileRows];
     alignas(64) float scaled[kPanelColumns];
     for (size_t panel = first_panel; panel < last_panel; ++panel) {
         const std::byte* data = weight.panel_data(panel);
@@ -120,12 +136,22 @@ void int8_panels(const Int8Rows& x,
         for (size_t block = 0; block < blocks.count; ++block) {
             const size_t first_row = blocks.first(block);
             const size_t num_rows = blocks.rows(block);
+            const int32_t* sums = row_sum;
+            if (x.row_sum != nullptr) {
+                sums = x.row_sum + first_row;
+            } else {
+                for (size_t r = 0; r < num_rows; ++r) {
+                    row_sum[r] = sum_of(x.values.row(first_row + r), weight.depth());
+                }
+            }
             kernels.int8_tile({.x = x.values.row(first_row),
                                .x_stride = x.values.stride,
+                               .row_sum = sums,
                                .num_rows = num_rows,
                                .panel = data,
                                .depth = weight.depth(),
-                               .out = tile});
+                               .out = tile,
+                               .prefetch_ahead = prefetch.ahead(block)});
             for (size_t r = 0; r < num_rows; ++r) {
                 kernels.scale_row(&tile[r * kPanelColumns],
                                   x.row_scale[first_row + r],
@@ -150,6 +176,20 @@ void int4_panels(Rows<const Bf16> x,
                  const Finish& finish) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     const size_t group_size = int4_group_size(weight.format());
+    if (kernels.int4_tile != nullptr && x.num_rows <= cpu::kInt4TileRows) {
+        alignas(64) float tile[cpu::kInt4TileRows * kPanelColumns];
+        for (size_t panel = first_panel; panel < last_panel; ++panel) {
+            kernels.int4_tile({.x = x.data,
+                               .x_stride = x.stride,
+                               .num_rows = x.num_rows,
+                               .panel = weight.panel_data(panel),
+                               .group_size = group_size,
+                               .depth = weight.depth(),
+                               .out = tile});
+            finish_tile(0, x.num_rows, panel, 1, tile, finish);
+        }
+        return;
+    }
     alignas(64) uint16_t unpacked[kUnpackDepth * kPanelColumns];
     alignas(64) float sums[kUnpackRows * kPanelColumns];
     for (size_t panel = first_panel; panel < last_panel; ++panel) {
@@ -172,7 +212,8 @@ void int4_panels(Rows<const Bf16> x,
                                   .num_panels = 1,
                                   .depth = depth,
                                   .out = &sums[first_row * kPanelColumns],
-                                  .goes_on = k > 0});
+                                  .goes_on = k > 0,
+                                  .prefetch_ahead = 0});
                 }
             }
             finish_tile(top, blocks.num_rows, panel, 1, sums, finish);

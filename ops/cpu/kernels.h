@@ -30,6 +30,9 @@ constexpr size_t tile_panels(size_t num_rows) {
     return num_rows <= 2 ? 4 : num_rows <= 4 ? 2 : 1;
 }
 
+// How far ahead of the loads weights are prefetched, in bytes, where they come from memory once.
+inline constexpr size_t kPrefetchNear = 4096;
+
 struct TileArguments {
     const Bf16* x = nullptr;  // num_rows rows of depth elements, x_stride apart
     size_t x_stride = 0;
@@ -40,15 +43,34 @@ struct TileArguments {
     size_t depth = 0;
     float* out = nullptr;  // [num_rows][num_panels · 32]
     bool goes_on = false;  // The chains begin with what `out` holds, otherwise with 0.
+    // Bytes; 0 where the weights are in cache. More than kPrefetchNear: the next panel, on its way
+    // to the second-level cache while rows pass this one.
+    size_t prefetch_ahead = kPrefetchNear;
 };
 
 struct Int8TileArguments {
     const int8_t* x = nullptr;  // num_rows rows of depth elements, x_stride apart
     size_t x_stride = 0;
+    const int32_t* row_sum = nullptr;  // [num_rows] Σ x of the row, modulo 2^32
     size_t num_rows = 0;               // 1 ... kTileRows
     const std::byte* panel = nullptr;  // One int8 panel.
     size_t depth = 0;
     int32_t* out = nullptr;  // [num_rows][32]
+    size_t prefetch_ahead = kPrefetchNear;
+};
+
+// Rows that int4_tile takes at most: with more, unpacking once and tiles of bf16 are faster.
+inline constexpr size_t kInt4TileRows = 8;
+
+struct Int4TileArguments {
+    const Bf16* x = nullptr;  // num_rows rows of depth elements, x_stride apart
+    size_t x_stride = 0;
+    size_t num_rows = 0;               // 1 ... kInt4TileRows
+    const std::byte* panel = nullptr;  // One int4 panel.
+    size_t group_size = 0;
+    size_t depth = 0;
+    float* out = nullptr;  // [num_rows][32]
+    size_t prefetch_ahead = kPrefetchNear;
 };
 
 struct UnpackArguments {
@@ -56,6 +78,7 @@ struct UnpackArguments {
     size_t group_size = 0;
     size_t depth = 0;         // Elements to unpack.
     uint16_t* out = nullptr;  // A bf16 panel of this depth in the layout of the class.
+    size_t prefetch_ahead = kPrefetchNear;
 };
 
 // One block of at most kAttentionBlock consecutive positions for `num_heads` heads of one token.
@@ -90,6 +113,8 @@ struct Kernels {
     void (*tile)(const TileArguments& arguments);
     // out = the exact sums of x · Wᵀ.
     void (*int8_tile)(const Int8TileArguments& arguments);
+    // out = x · Wᵀ for one tile, the bits of unpack_int4 and tile; null where these are faster.
+    void (*int4_tile)(const Int4TileArguments& arguments);
     // out = (q · scale) →bf16.
     void (*unpack_int4)(const UnpackArguments& arguments);
     // y[i] = (float(sums[i]) · row_scale) · column_scale[i].

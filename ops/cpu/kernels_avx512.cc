@@ -5,113 +5,15 @@
 
 #include <immintrin.h>
 
-#include <cstring>
-
+#include "ops/cpu/int4_avx512.h"
+#include "ops/cpu/int8_avx512.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/quantise_avx512.h"
 #include "ops/cpu/row_kernels.h"
-#include "ops/cpu/weight_kernels.h"
+#include "ops/cpu/tile_avx512.h"
 
 namespace afd::ops::cpu {
 namespace {
-
-constexpr size_t kColumns = 32;
-constexpr size_t kPairElements = 2 * kColumns;  // One pair of depth elements of one panel.
-// How far ahead of the loads weights are prefetched, in elements: 4 KiB.
-constexpr size_t kPrefetchElements = 2048;
-
-inline __m512 dot_pairs(__m512 sum, __m512i weights, __m512i x) {
-    return _mm512_dpbf16_ps(sum, (__m512bh)weights, (__m512bh)x);
-}
-
-inline __m512i broadcast_pair(const Bf16* x) {
-    int32_t pair;
-    std::memcpy(&pair, x, sizeof pair);
-    return _mm512_set1_epi32(pair);
-}
-
-inline __m512i broadcast_last(const Bf16* x) {
-    return _mm512_set1_epi32(x->bits);
-}
-
-// kRows x kPanels tile, columns in 2 · kPanels registers.
-template <size_t kRows, size_t kPanels>
-void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
-    constexpr size_t kRegisters = 2 * kPanels;
-    __m512 sums[kRows][kRegisters];
-    for (size_t r = 0; r < kRows; ++r) {
-        const float* row = out + r * a.num_panels * kColumns;
-        for (size_t c = 0; c < kRegisters; ++c) {
-            sums[r][c] = a.goes_on ? _mm512_loadu_ps(row + c * 16) : _mm512_setzero_ps();
-        }
-    }
-    const size_t num_pairs = a.depth / 2;
-    const Bf16* x = a.x;
-    const uint16_t* weights = panel;
-    const auto step = [&](auto&& broadcast_x) __attribute__((always_inline)) {
-        __m512i w[kRegisters];
-        for (size_t c = 0; c < kRegisters; ++c) {
-            const uint16_t* source = weights + (c / 2) * a.panel_elements + (c % 2) * kColumns;
-            if constexpr (kRows <= 4) {
-                _mm_prefetch(reinterpret_cast<const char*>(source + kPrefetchElements),
-                             _MM_HINT_T0);
-            }
-            w[c] = _mm512_load_si512(source);
-        }
-        for (size_t r = 0; r < kRows; ++r) {
-            const __m512i value = broadcast_x(x + r * a.x_stride);
-            for (size_t c = 0; c < kRegisters; ++c) sums[r][c] = dot_pairs(sums[r][c], w[c], value);
-        }
-    };
-    for (size_t k = 0; k < num_pairs; ++k, x += 2, weights += kPairElements) step(broadcast_pair);
-    if (a.depth % 2 != 0) step(broadcast_last);
-    for (size_t r = 0; r < kRows; ++r) {
-        for (size_t c = 0; c < kRegisters; ++c) {
-            _mm512_storeu_ps(out + r * a.num_panels * kColumns + c * 16, sums[r][c]);
-        }
-    }
-}
-
-template <size_t kRows>
-void tile_rows(const TileArguments& a) {
-    constexpr size_t kPanels = tile_panels(kRows);
-    if (a.num_panels == kPanels) {
-        tile_of<kRows, kPanels>(a, a.panel, a.out);
-        return;
-    }
-    for (size_t p = 0; p < a.num_panels; ++p) {
-        tile_of<kRows, 1>(a, a.panel + p * a.panel_elements, a.out + p * kColumns);
-    }
-}
-
-void tile(const TileArguments& a) {
-    switch (a.num_rows) {
-        case 1:
-            return tile_rows<1>(a);
-        case 2:
-            return tile_rows<2>(a);
-        case 3:
-            return tile_rows<3>(a);
-        case 4:
-            return tile_rows<4>(a);
-        case 5:
-            return tile_rows<5>(a);
-        case 6:
-            return tile_rows<6>(a);
-        case 7:
-            return tile_rows<7>(a);
-        case 8:
-            return tile_rows<8>(a);
-        case 9:
-            return tile_rows<9>(a);
-        case 10:
-            return tile_rows<10>(a);
-        case 11:
-            return tile_rows<11>(a);
-        default:
-            return tile_rows<12>(a);
-    }
-}
 
 constexpr size_t kScoreHeads = 4;
 constexpr size_t kScorePositions = 4;
@@ -265,7 +167,8 @@ void finish(const float* o, float sum, size_t latent_size, Bf16* latent) {
 const Kernels& avx512_bf16_kernels() {
     static constexpr Kernels kTable{tile,
                                     int8_tile,
-                                    unpack_int4<2>,
+                                    int4_tile,
+                                    unpack_int4,
                                     scale_row,
                                     round_row,
                                     swiglu_row,

@@ -89,7 +89,8 @@ void finish(const float* o, float sum, size_t latent_size, Bf16* latent) {
 const Kernels& portable_kernels() {
     static constexpr Kernels kTable{tile,
                                     int8_tile,
-                                    unpack_int4<1>,
+                                    nullptr,
+                                    unpack_int4,
                                     scale_row,
                                     round_row,
                                     swiglu_row,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Loops over int8 and int4 panels (ops/packed_shape.h) that need no instruction set; every numeric
-// class computes the same bits. Included by ops/cpu/kernels_*.cc only.
+// Loops over int8 and int4 panels (ops/packed_shape.h) that need no instruction set. Included by
+// ops/cpu/kernels_*.cc only.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,22 +16,19 @@ namespace afd::ops::cpu {
 namespace {
 
 void int8_tile(const Int8TileArguments& a) {
-    const auto* values = reinterpret_cast<const int8_t*>(a.panel);
+    const auto* values = reinterpret_cast<const uint8_t*>(a.panel);
     for (size_t r = 0; r < a.num_rows; ++r) {
         int32_t sums[kPanelColumns] = {};
         for (size_t k = 0; k < a.depth; ++k) {
             const int32_t x = a.x[r * a.x_stride + k];
-            const int8_t* weights = values + k / 4 * 4 * kPanelColumns + k % 4;
-            for (size_t j = 0; j < kPanelColumns; ++j) sums[j] += x * weights[4 * j];
+            const uint8_t* weights = values + k / 4 * 4 * kPanelColumns + k % 4;
+            for (size_t j = 0; j < kPanelColumns; ++j) sums[j] += x * (weights[4 * j] - 128);
         }
         std::memcpy(a.out + r * kPanelColumns, sums, sizeof sums);
     }
 }
 
-// kPair consecutive elements of a column stand together in the bf16 layout of the class.
-template <size_t kPair>
 void unpack_int4(const UnpackArguments& a) {
-    std::memset(a.out, 0, (a.depth + kPair - 1) / kPair * kPair * kPanelColumns * sizeof(uint16_t));
     for (size_t k = 0; k < a.depth; ++k) {
         const std::byte* group = a.panel + k / a.group_size * int4_group_bytes(a.group_size);
         const size_t in_group = k % a.group_size;
@@ -44,8 +41,7 @@ void unpack_int4(const UnpackArguments& a) {
             const unsigned nibble = j < 16 ? byte & 0xfu : byte >> 4;
             const auto magnitude = static_cast<float>(nibble & 7u);
             const float q = (nibble & 8u) != 0 ? -magnitude : magnitude;
-            a.out[k / kPair * kPair * kPanelColumns + j * kPair + k % kPair] =
-                from_float(q * to_float(scale)).bits;
+            a.out[k * kPanelColumns + j] = from_float(q * to_float(scale)).bits;
         }
     }
 }

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Tiles of bf16 weights for AVX-512 BF16. Included by ops/cpu/kernels_avx512.cc only.
+
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "ops/cpu/kernels.h"
+
+namespace afd::ops::cpu {
+namespace {
+
+constexpr size_t kColumns = 32;
+constexpr size_t kPairElements = 2 * kColumns;  // One pair of depth elements of one panel.
+
+inline __m512 dot_pairs(__m512 sum, __m512i weights, __m512i x) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)weights, (__m512bh)x);
+}
+
+inline __m512i broadcast_pair(const Bf16* x) {
+    int32_t pair;
+    std::memcpy(&pair, x, sizeof pair);
+    return _mm512_set1_epi32(pair);
+}
+
+inline __m512i broadcast_last(const Bf16* x) {
+    return _mm512_set1_epi32(x->bits);
+}
+
+// What lies far ahead goes to the second-level cache: the first one holds what is in use.
+template <_mm_hint kHint>
+inline void prefetch_ahead(const void* at, size_t ahead) {
+    _mm_prefetch(static_cast<const char*>(at) + ahead, kHint);
+}
+
+// kRows rows x one panel.
+template <size_t kRows, _mm_hint kHint>
+void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
+    __m512 low[kRows];
+    __m512 high[kRows];
+    const size_t out_stride = a.num_panels * kColumns;
+    for (size_t r = 0; r < kRows; ++r) {
+        low[r] = a.goes_on ? _mm512_loadu_ps(out + r * out_stride) : _mm512_setzero_ps();
+        high[r] = a.goes_on ? _mm512_loadu_ps(out + r * out_stride + 16) : _mm512_setzero_ps();
+    }
+    const size_t num_pairs = a.depth / 2;
+    const size_t ahead = a.prefetch_ahead;
+    const Bf16* x = a.x;
+    const uint16_t* weights = panel;
+    const auto step = [&](auto&& broadcast_x) __attribute__((always_inline)) {
+        prefetch_ahead<kHint>(weights, ahead);
+        prefetch_ahead<kHint>(weights + kColumns, ahead);
+        const __m512i w_low = _mm512_load_si512(weights);
+        const __m512i w_high = _mm512_load_si512(weights + kColumns);
+        for (size_t r = 0; r < kRows; ++r) {
+            const __m512i value = broadcast_x(x + r * a.x_stride);
+            low[r] = dot_pairs(low[r], w_low, value);
+            high[r] = dot_pairs(high[r], w_high, value);
+        }
+    };
+    for (size_t k = 0; k < num_pairs; ++k, x += 2, weights += kPairElements) step(broadcast_pair);
+    if (a.depth % 2 != 0) step(broadcast_last);
+    for (size_t r = 0; r < kRows; ++r) {
+        _mm512_storeu_ps(out + r * out_stride, low[r]);
+        _mm512_storeu_ps(out + r * out_stride + 16, high[r]);
+    }
+}
+
+template <size_t kRows>
+void tile_rows(const TileArguments& a) {
+    for (size_t p = 0; p < a.num_panels; ++p) {
+        const uint16_t* panel = a.panel + p * a.panel_elements;
+        if (a.prefetch_ahead <= kPrefetchNear) {
+            tile_of<kRows, _MM_HINT_T0>(a, panel, a.out + p * kColumns);
+        } else {
+            tile_of<kRows, _MM_HINT_T1>(a, panel, a.out + p * kColumns);
+        }
+    }
+}
+
+// Calls body.template operator()<rows>() with the number of rows as a constant.
+template <typename Body>
+[[gnu::always_inline]] inline void with_rows(size_t num_rows, const Body& body) {
+    switch (num_rows) {
+        case 1:
+            return body.template operator()<1>();
+        case 2:
+            return body.template operator()<2>();
+        case 3:
+            return body.template operator()<3>();
+        case 4:
+            return body.template operator()<4>();
+        case 5:
+            return body.template operator()<5>();
+        case 6:
+            return body.template operator()<6>();
+        case 7:
+            return body.template operator()<7>();
+        case 8:
+            return body.template operator()<8>();
+        case 9:
+            return body.template operator()<9>();
+        case 10:
+            return body.template operator()<10>();
+        case 11:
+            return body.template operator()<11>();
+        default:
+            return body.template operator()<12>();
+    }
+}
+
+void tile(const TileArguments& a) {
+    with_rows(a.num_rows, [&]<size_t kRows>() { tile_rows<kRows>(a); });
+}
+
+}  // namespace
+}  // namespace afd::ops::cpu
