@@ -198,6 +198,7 @@ void prepare_rows(Input& input,
                   const InputScratch& scratch,
                   Parallel& parallel) {
     const Rows<const Bf16> x = input.rows.rows;
+    const cpu::Kernels& kernels = cpu::kernels(best_numeric_class());
     for_each_row(groups, x.num_cols, parallel, [&](size_t row, const Work& group) {
         const PackedLinear& weight = group.expert->*matrix;
         const Bf16* source = x.row(group.*input.first + row - group.first_row);
@@ -207,7 +208,7 @@ void prepare_rows(Input& input,
         }
         int8_t* values = scratch.values.row(row);
         scratch.scale[row] = quantise_row(DType::kBf16, source, nullptr, weight.depth(), values);
-        scratch.sum[row] = sum_of(values, weight.depth());
+        scratch.sum[row] = kernels.sum_int8(values, weight.depth());
     });
     if (copy) {
         input.rows.rows = scratch.rows;

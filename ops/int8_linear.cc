@@ -3,7 +3,7 @@
 #include "ops/int8_linear.h"
 
 #include <algorithm>
-#include <cstring>
+#include <vector>
 
 #include "ops/panel_loop.h"
 #include "proto/check.h"
@@ -11,63 +11,12 @@
 namespace afd::ops {
 namespace {
 
-// Rows that share one pass over a panel.
-constexpr size_t kTileRows = 4;
-
 void store(float value, float& y) {
     y = value;
 }
 
 void store(float value, Bf16& y) {
     y = from_float(value);
-}
-
-template <size_t kRows>
-void sum_products(const int8_t* const* x, const int8_t* panel, size_t depth, int32_t* sums) {
-    int32_t own[kRows][kPanelColumns] = {};
-    for (size_t k = 0; k < depth; ++k) {
-        const int8_t* weights = panel + k * kPanelColumns;
-        for (size_t r = 0; r < kRows; ++r) {
-            const int16_t value = x[r][k];
-            for (size_t j = 0; j < kPanelColumns; ++j) {
-                // |product| <= 2^14: 16 bits hold it.
-                own[r][j] += static_cast<int16_t>(value * static_cast<int16_t>(weights[j]));
-            }
-        }
-    }
-    std::memcpy(sums, own, sizeof own);
-}
-
-template <typename T>
-void panel_rows(const Int8Rows& x,
-                const PackedInt8Linear& weight,
-                const float* column_scale,
-                size_t panel,
-                Rows<T> y) {
-    const size_t first_column = panel * kPanelColumns;
-    const size_t num_columns = std::min(kPanelColumns, weight.num_outputs() - first_column);
-    int32_t sums[kTileRows * kPanelColumns];
-    for (size_t first = 0; first < x.values.num_rows; first += kTileRows) {
-        const size_t num_rows = std::min(kTileRows, x.values.num_rows - first);
-        const int8_t* rows[kTileRows];
-        for (size_t r = 0; r < num_rows; ++r) rows[r] = x.values.row(first + r);
-        if (num_rows == kTileRows) {
-            sum_products<kTileRows>(rows, weight.panel(panel), weight.depth(), sums);
-        } else {
-            for (size_t r = 0; r < num_rows; ++r) {
-                sum_products<1>(
-                    rows + r, weight.panel(panel), weight.depth(), sums + r * kPanelColumns);
-            }
-        }
-        for (size_t r = 0; r < num_rows; ++r) {
-            const float row_scale = x.row_scale[first + r];
-            T* out = y.row(first + r) + first_column;
-            for (size_t j = 0; j < num_columns; ++j) {
-                const auto sum = static_cast<float>(sums[r * kPanelColumns + j]);
-                store(sum * row_scale * column_scale[first_column + j], out[j]);
-            }
-        }
-    }
 }
 
 template <typename T>
@@ -85,43 +34,36 @@ void run(const Int8Rows& x,
                weight.num_outputs(),
                y.num_rows,
                y.num_cols);
+    const PackedLinear& packed = weight.packed();
     const size_t num_products = y.num_rows * y.num_cols * weight.depth();
-    run_where_it_pays(parallel, weight.num_panels(), num_products, [&](size_t panel, unsigned) {
-        panel_rows(x, weight, column_scale, panel, y);
+    const size_t num_panels = packed.num_panels();
+    if (y.num_rows == 0) return;
+    run_where_it_pays(parallel, num_panels, num_products, [&](size_t task, unsigned) {
+        int8_sums(x, packed, task, task + 1, [&](size_t row, size_t panel, const int32_t* sums) {
+            const size_t first = panel * kPanelColumns;
+            const size_t count = std::min(kPanelColumns, y.num_cols - first);
+            for (size_t j = 0; j < count; ++j) {
+                const auto sum = static_cast<float>(sums[j]);
+                store(sum * x.row_scale[row] * column_scale[first + j], y.row(row)[first + j]);
+            }
+        });
     });
 }
 
 }  // namespace
 
-size_t PackedInt8Linear::num_panels() const {
-    return div_up(num_outputs_, kPanelColumns);
-}
-
-const int8_t* PackedInt8Linear::panel(size_t index) const {
-    return reinterpret_cast<const int8_t*>(storage_.bytes().data()) +
-           index * depth_ * kPanelColumns;
-}
-
 PackedInt8Linear PackedInt8Linear::pack_transposed(Rows<const int8_t> weight) {
-    AFD_ASSERT(weight.num_rows > 0 && weight.num_cols > 0 && weight.num_rows <= kInt8DepthMax,
-               "matrix [%zu, %zu]",
-               weight.num_rows,
-               weight.num_cols);
-    PackedInt8Linear packed;
-    packed.num_outputs_ = weight.num_cols;
-    packed.depth_ = weight.num_rows;
-    const size_t bytes = packed.num_panels() * packed.depth_ * kPanelColumns;
-    packed.storage_.reserve(bytes);
-    std::memset(packed.storage_.bytes().data(), 0, bytes);
-    auto* to = reinterpret_cast<int8_t*>(packed.storage_.bytes().data());
-    for (size_t panel = 0; panel < packed.num_panels(); ++panel) {
-        const size_t first = panel * kPanelColumns;
-        const size_t count = std::min(kPanelColumns, weight.num_cols - first);
-        for (size_t k = 0; k < weight.num_rows; ++k) {
-            std::memcpy(
-                to + (panel * packed.depth_ + k) * kPanelColumns, weight.row(k) + first, count);
-        }
+    const size_t depth = weight.num_rows;
+    const size_t outputs = weight.num_cols;
+    std::vector<int8_t> rows(outputs * depth);
+    for (size_t k = 0; k < depth; ++k) {
+        for (size_t n = 0; n < outputs; ++n) rows[n * depth + k] = weight.row(k)[n];
     }
+    const std::vector<float> ones(outputs, 1.0f);
+    PackedInt8Linear packed;
+    packed.packed_ = PackedLinear::pack(
+        Int8Weight{make_rows<const int8_t>(rows.data(), outputs, depth), ones.data()},
+        best_numeric_class());
     return packed;
 }
 

@@ -11,9 +11,9 @@
 
 #include "ops/bf16.h"
 #include "ops/int8_rows.h"
+#include "ops/linear.h"
 #include "ops/parallel.h"
 #include "ops/tensor_view.h"
-#include "ops/workspace.h"
 
 namespace afd::ops {
 
@@ -26,18 +26,15 @@ class PackedInt8Linear {
     // REQUIRES: both at least 1, depth at most kInt8DepthMax.
     static PackedInt8Linear pack_transposed(Rows<const int8_t> weight);
 
-    bool empty() const { return num_outputs_ == 0; }
-    size_t num_outputs() const { return num_outputs_; }
-    size_t depth() const { return depth_; }
-    size_t num_panels() const;
+    bool empty() const { return packed_.empty(); }
+    size_t num_outputs() const { return packed_.num_outputs(); }
+    size_t depth() const { return packed_.depth(); }
 
-    // Panel `index`: [depth][kPanelColumns], the last one padded with zeros.
-    const int8_t* panel(size_t index) const;
+    // The matrix with column scales of 1.
+    const PackedLinear& packed() const { return packed_; }
 
   private:
-    Workspace storage_;
-    size_t num_outputs_ = 0;
-    size_t depth_ = 0;
+    PackedLinear packed_;
 };
 
 // Shapes: column_scale [num_outputs], y [num_rows, num_outputs]; y must not overlap x.

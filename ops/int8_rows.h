@@ -30,11 +30,4 @@ struct Int8Rows {
     }
 };
 
-// Σ of one row's values.
-inline int32_t sum_of(const int8_t* row, size_t depth) {
-    int32_t sum = 0;
-    for (size_t k = 0; k < depth; ++k) sum += row[k];
-    return sum;
-}
-
 }  // namespace afd::ops

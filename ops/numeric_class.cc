@@ -11,7 +11,7 @@ namespace afd::ops {
 namespace {
 
 constexpr std::array kClasses{
-    NumericClass::kPortable, NumericClass::kAvx2, NumericClass::kAvx512Bf16};
+    NumericClass::kPortable, NumericClass::kAvx2, NumericClass::kAvx512, NumericClass::kAvx512Bf16};
 
 struct SupportedClasses {
     std::array<NumericClass, kClasses.size()> classes{};
@@ -34,6 +34,8 @@ std::string_view name_of(NumericClass numeric_class) {
             return "portable";
         case NumericClass::kAvx2:
             return "avx2";
+        case NumericClass::kAvx512:
+            return "avx512";
         case NumericClass::kAvx512Bf16:
             return "avx512-bf16";
     }
@@ -54,11 +56,13 @@ bool supported(NumericClass numeric_class) {
 #ifdef AFD_OPS_X86
         case NumericClass::kAvx2:
             return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+        case NumericClass::kAvx512:
+            return supported(NumericClass::kAvx2) && __builtin_cpu_supports("avx512f") &&
+                   __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                   __builtin_cpu_supports("avx512dq");
         case NumericClass::kAvx512Bf16:
-            return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                   __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni") &&
-                   __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("fma");
+            return supported(NumericClass::kAvx512) && __builtin_cpu_supports("avx512bf16") &&
+                   __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi");
 #endif
         default:
             return false;
@@ -81,6 +85,8 @@ const Kernels& kernels(NumericClass numeric_class) {
 #ifdef AFD_OPS_X86
         case NumericClass::kAvx2:
             return avx2_kernels();
+        case NumericClass::kAvx512:
+            return avx512_kernels();
         case NumericClass::kAvx512Bf16:
             return avx512_bf16_kernels();
 #endif

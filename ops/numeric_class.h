@@ -8,8 +8,10 @@
 // order and the rounding of the products of one output along the depth K:
 //   portable      fp32 multiply, then fp32 add, k = 0 ... K-1.
 //   avx2          fp32 fused multiply-add, k = 0 ... K-1.
+//   avx512        as avx2, with the same bits.
 //   avx512-bf16   vdpbf16ps over the pairs (0,1), (2,3), ...: one chain, odd K padded with zero.
-// Everything else (norms, softmax, exp, silu, routing, combine) is identical in all classes.
+// Everything else (norms, softmax, exp, silu, routing, combine, products with int8 weights) is
+// identical in all classes.
 
 #include <cstdint>
 #include <optional>
@@ -18,12 +20,12 @@
 
 namespace afd::ops {
 
-enum class NumericClass : uint8_t { kPortable = 0, kAvx2 = 1, kAvx512Bf16 = 2 };
+enum class NumericClass : uint8_t { kPortable = 0, kAvx2 = 1, kAvx512Bf16 = 2, kAvx512 = 3 };
 
 // Raised whenever a change of ours may change a bit of a result in any class.
 inline constexpr uint32_t kKernelRevision = 1;
 
-// "portable", "avx2", "avx512-bf16".
+// "portable", "avx2", "avx512", "avx512-bf16".
 std::string_view name_of(NumericClass numeric_class);
 
 // The class of that name, or nothing.

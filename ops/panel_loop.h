@@ -117,51 +117,60 @@ void bf16_panels(Rows<const Bf16> x,
     }
 }
 
+// Calls finish(row, panel, sums [kPanelColumns]) with the exact integer sums.
+template <typename Finish>
+void int8_sums(const Int8Rows& x,
+               const PackedLinear& weight,
+               size_t first_panel,
+               size_t last_panel,
+               const Finish& finish) {
+    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
+    const RowBlocks blocks(x.values.num_rows);
+    const Prefetch prefetch{blocks.count, weight.panel_bytes()};
+    alignas(64) int32_t tile[cpu::kTileFloats];
+    int32_t row_sum[cpu::kTileRows];
+    for (size_t panel = first_panel; panel < last_panel; ++panel) {
+        for (size_t block = 0; block < blocks.count; ++block) {
+            const size_t first_row = blocks.first(block);
+            const size_t num_rows = blocks.rows(block);
+            for (size_t r = 0; r < num_rows; ++r) {
+                row_sum[r] = x.row_sum != nullptr
+                                 ? x.row_sum[first_row + r]
+                                 : kernels.sum_int8(x.values.row(first_row + r), weight.depth());
+            }
+            kernels.int8_tile({.x = x.values.row(first_row),
+                               .x_stride = x.values.stride,
+                               .row_sum = row_sum,
+                               .num_rows = num_rows,
+                               .panel = weight.panel_data(panel),
+                               .depth = weight.depth(),
+                               .out = tile,
+                               .prefetch_ahead = prefetch.ahead(block)});
+            for (size_t r = 0; r < num_rows; ++r) {
+                finish(first_row + r, panel, static_cast<const int32_t*>(&tile[r * kPanelColumns]));
+            }
+        }
+    }
+}
+
 template <typename Finish>
 void int8_panels(const Int8Rows& x,
                  const PackedLinear& weight,
                  size_t first_panel,
                  size_t last_panel,
                  const Finish& finish) {
-    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
-    const RowBlocks blocks(x.values.num_rows);
-    const Prefetch prefetch{blocks.count, weight.panel_bytes()};
-    alignas(64) int32_t tile[cpu::kTileFloats];
-    int32_t row_sum[cpu::kTileRows];
+    const auto scale_row = cpu::kernels(weight.numeric_class()).scale_row;
     alignas(64) float scaled[kPanelColumns];
-    for (size_t panel = first_panel; panel < last_panel; ++panel) {
-        const std::byte* data = weight.panel_data(panel);
-        const auto* scale =
-            reinterpret_cast<const float*>(data + int8_values_bytes(weight.depth()));
-        for (size_t block = 0; block < blocks.count; ++block) {
-            const size_t first_row = blocks.first(block);
-            const size_t num_rows = blocks.rows(block);
-            const int32_t* sums = row_sum;
-            if (x.row_sum != nullptr) {
-                sums = x.row_sum + first_row;
-            } else {
-                for (size_t r = 0; r < num_rows; ++r) {
-                    row_sum[r] = sum_of(x.values.row(first_row + r), weight.depth());
-                }
-            }
-            kernels.int8_tile({.x = x.values.row(first_row),
-                               .x_stride = x.values.stride,
-                               .row_sum = sums,
-                               .num_rows = num_rows,
-                               .panel = data,
-                               .depth = weight.depth(),
-                               .out = tile,
-                               .prefetch_ahead = prefetch.ahead(block)});
-            for (size_t r = 0; r < num_rows; ++r) {
-                kernels.scale_row(&tile[r * kPanelColumns],
-                                  x.row_scale[first_row + r],
-                                  scale,
-                                  kPanelColumns,
-                                  scaled);
-                finish(first_row + r, panel, static_cast<const float*>(scaled));
-            }
-        }
-    }
+    int8_sums(
+        x, weight, first_panel, last_panel, [&](size_t row, size_t panel, const int32_t* sums) {
+            const std::byte* scales = weight.panel_data(panel) + int8_values_bytes(weight.depth());
+            scale_row(sums,
+                      x.row_scale[row],
+                      reinterpret_cast<const float*>(scales),
+                      kPanelColumns,
+                      scaled);
+            finish(row, panel, static_cast<const float*>(scaled));
+        });
 }
 
 // The panel is unpacked piece by piece; every block of rows of up to kUnpackRows meets a piece

@@ -31,6 +31,21 @@ inline __m512i broadcast_quad_tail(const int8_t* x, size_t count) {
     return _mm512_set1_epi32(quad);
 }
 
+int32_t sum_int8(const int8_t* x, size_t count) {
+    const __m512i ones = _mm512_set1_epi8(1);
+    __m512i sums = _mm512_setzero_si512();
+    size_t i = 0;
+    for (; i + 64 <= count; i += 64) {
+        sums = _mm512_dpbusd_epi32(sums, ones, _mm512_loadu_si512(x + i));
+    }
+    int32_t lanes[16];
+    _mm512_storeu_si512(lanes, sums);
+    int32_t sum = 0;
+    for (const int32_t lane : lanes) sum += lane;
+    for (; i < count; ++i) sum += x[i];
+    return sum;
+}
+
 // Sums keep one element type from begin to end: GCC 12 holds a sum twice that changes its own.
 using Sums = int32_t __attribute__((vector_size(64)));
 

@@ -111,6 +111,8 @@ struct AccumulateArguments {
 struct Kernels {
     // out = x · Wᵀ for one tile; a column's chain over k is the same for every tile shape.
     void (*tile)(const TileArguments& arguments);
+    // Σ x, modulo 2^32.
+    int32_t (*sum_int8)(const int8_t* x, size_t count);
     // out = the exact sums of x · Wᵀ.
     void (*int8_tile)(const Int8TileArguments& arguments);
     // out = x · Wᵀ for one tile, the bits of unpack_int4 and tile; null where these are faster.
@@ -154,6 +156,7 @@ const Kernels& kernels(NumericClass numeric_class);
 
 const Kernels& portable_kernels();
 const Kernels& avx2_kernels();
+const Kernels& avx512_kernels();
 const Kernels& avx512_bf16_kernels();
 
 }  // namespace afd::ops::cpu

@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include "ops/cpu/int8_avx2.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/quantise_kernels.h"
 #include "ops/cpu/row_kernels.h"
@@ -201,7 +202,8 @@ void finish(const float* o, float sum, size_t latent_size, Bf16* latent) {
 
 const Kernels& avx2_kernels() {
     static constexpr Kernels kTable{tile,
-                                    int8_tile,
+                                    sum_int8,
+                                    int8_madd_tile,
                                     nullptr,
                                     unpack_int4,
                                     scale_row,

@@ -166,6 +166,7 @@ void finish(const float* o, float sum, size_t latent_size, Bf16* latent) {
 
 const Kernels& avx512_bf16_kernels() {
     static constexpr Kernels kTable{tile,
+                                    sum_int8,
                                     int8_tile,
                                     int4_tile,
                                     unpack_int4,

@@ -2,6 +2,8 @@
 
 // Numeric class portable: fp32 multiply, then add, for every processor.
 
+#include <cstring>
+
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/quantise_kernels.h"
 #include "ops/cpu/row_kernels.h"
@@ -39,6 +41,19 @@ void tile(const TileArguments& a) {
         size_t row = 0;
         for (; row + 2 <= a.num_rows; row += 2) tile_rows<2>(a, row, panel, out);
         if (row < a.num_rows) tile_rows<1>(a, row, panel, out);
+    }
+}
+
+void int8_tile(const Int8TileArguments& a) {
+    const auto* values = reinterpret_cast<const uint8_t*>(a.panel);
+    for (size_t r = 0; r < a.num_rows; ++r) {
+        int32_t sums[kPanelColumns] = {};
+        for (size_t k = 0; k < a.depth; ++k) {
+            const int32_t x = a.x[r * a.x_stride + k];
+            const uint8_t* weights = values + k / 4 * 4 * kPanelColumns + k % 4;
+            for (size_t j = 0; j < kPanelColumns; ++j) sums[j] += x * (weights[4 * j] - 128);
+        }
+        std::memcpy(a.out + r * kPanelColumns, sums, sizeof sums);
     }
 }
 
@@ -88,6 +103,7 @@ void finish(const float* o, float sum, size_t latent_size, Bf16* latent) {
 
 const Kernels& portable_kernels() {
     static constexpr Kernels kTable{tile,
+                                    sum_int8,
                                     int8_tile,
                                     nullptr,
                                     unpack_int4,

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/rows_constant.h"
 
 namespace afd::ops::cpu {
 namespace {
@@ -77,37 +78,6 @@ void tile_rows(const TileArguments& a) {
         } else {
             tile_of<kRows, _MM_HINT_T1>(a, panel, a.out + p * kColumns);
         }
-    }
-}
-
-// Calls body.template operator()<rows>() with the number of rows as a constant.
-template <typename Body>
-[[gnu::always_inline]] inline void with_rows(size_t num_rows, const Body& body) {
-    switch (num_rows) {
-        case 1:
-            return body.template operator()<1>();
-        case 2:
-            return body.template operator()<2>();
-        case 3:
-            return body.template operator()<3>();
-        case 4:
-            return body.template operator()<4>();
-        case 5:
-            return body.template operator()<5>();
-        case 6:
-            return body.template operator()<6>();
-        case 7:
-            return body.template operator()<7>();
-        case 8:
-            return body.template operator()<8>();
-        case 9:
-            return body.template operator()<9>();
-        case 10:
-            return body.template operator()<10>();
-        case 11:
-            return body.template operator()<11>();
-        default:
-            return body.template operator()<12>();
     }
 }
 

@@ -15,17 +15,10 @@
 namespace afd::ops::cpu {
 namespace {
 
-void int8_tile(const Int8TileArguments& a) {
-    const auto* values = reinterpret_cast<const uint8_t*>(a.panel);
-    for (size_t r = 0; r < a.num_rows; ++r) {
-        int32_t sums[kPanelColumns] = {};
-        for (size_t k = 0; k < a.depth; ++k) {
-            const int32_t x = a.x[r * a.x_stride + k];
-            const uint8_t* weights = values + k / 4 * 4 * kPanelColumns + k % 4;
-            for (size_t j = 0; j < kPanelColumns; ++j) sums[j] += x * (weights[4 * j] - 128);
-        }
-        std::memcpy(a.out + r * kPanelColumns, sums, sizeof sums);
-    }
+[[maybe_unused]] int32_t sum_int8(const int8_t* x, size_t count) {
+    int32_t sum = 0;
+    for (size_t i = 0; i < count; ++i) sum += x[i];
+    return sum;
 }
 
 void unpack_int4(const UnpackArguments& a) {

@@ -8,8 +8,10 @@ namespace afd::ops {
 namespace {
 
 TEST(NumericClass, NamesParseBack) {
-    for (const auto numeric_class :
-         {NumericClass::kPortable, NumericClass::kAvx2, NumericClass::kAvx512Bf16}) {
+    for (const auto numeric_class : {NumericClass::kPortable,
+                                     NumericClass::kAvx2,
+                                     NumericClass::kAvx512,
+                                     NumericClass::kAvx512Bf16}) {
         EXPECT_EQ(parse_numeric_class(name_of(numeric_class)), numeric_class);
     }
     EXPECT_EQ(parse_numeric_class("avx1024"), std::nullopt);

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The number of rows of a tile as a constant, so that its sums stay in registers. Included by the
+// kernel files only.
+
+#include <cstddef>
+
+#include "ops/cpu/kernels.h"
+
+namespace afd::ops::cpu {
+namespace {
+
+// Calls body.template operator()<num_rows>(). REQUIRES: num_rows in [1, kTileRows].
+template <typename Body>
+[[gnu::always_inline]] inline void with_rows(size_t num_rows, const Body& body) {
+    static_assert(kTileRows == 12);
+    switch (num_rows) {
+        case 1:
+            return body.template operator()<1>();
+        case 2:
+            return body.template operator()<2>();
+        case 3:
+            return body.template operator()<3>();
+        case 4:
+            return body.template operator()<4>();
+        case 5:
+            return body.template operator()<5>();
+        case 6:
+            return body.template operator()<6>();
+        case 7:
+            return body.template operator()<7>();
+        case 8:
+            return body.template operator()<8>();
+        case 9:
+            return body.template operator()<9>();
+        case 10:
+            return body.template operator()<10>();
+        case 11:
+            return body.template operator()<11>();
+        default:
+            return body.template operator()<12>();
+    }
+}
+
+}  // namespace
+}  // namespace afd::ops::cpu
