@@ -73,6 +73,32 @@ uint64_t header_checksum(std::span<const std::byte> header) {
     return Checksum::of(copy);
 }
 
+// Maps the whole file where the kernel can use pages of 2 MiB, and asks for them: experts stream
+// through once a step, and pages of 4 KiB cost up to a third of the bandwidth.
+void* map_aligned(int fd, size_t size) {
+    constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
+    const size_t reserved = size + kHugePage;
+    void* room = ::mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED) return MAP_FAILED;
+    const auto first = reinterpret_cast<uintptr_t>(room);
+    const uintptr_t begin = (first + kHugePage - 1) / kHugePage * kHugePage;
+    void* data =
+        ::mmap(reinterpret_cast<void*>(begin), size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
+    const int error = errno;
+    if (data == MAP_FAILED) {
+        ::munmap(room, reserved);
+        errno = error;
+        return MAP_FAILED;
+    }
+    const uintptr_t page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const uintptr_t end = (begin + size + page - 1) / page * page;
+    if (begin > first) ::munmap(room, begin - first);
+    if (first + reserved > end) ::munmap(reinterpret_cast<void*>(end), first + reserved - end);
+    // Whether it helps depends on the file system: a refusal costs only speed.
+    ::madvise(data, size, MADV_HUGEPAGE);
+    return data;
+}
+
 Code code_of(int error) {
     switch (error) {
         case EACCES:
@@ -120,7 +146,7 @@ Result<SealedFile> SealedFile::open(const std::string& path,
     const auto size = static_cast<size_t>(is_known ? status.st_size : 0);
     void* data = MAP_FAILED;
     if (is_known && S_ISREG(status.st_mode) && size >= sizeof(FixedHeader)) {
-        data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+        data = map_aligned(fd, size);
     }
     const int map_error = errno;
     ::close(fd);
