@@ -236,7 +236,8 @@ Input input_of(const GroupedFfnRequest& request,
     const bool copy = std::any_of(
         work.begin(), work.end(), [](const Work& group) { return group.num_rows > kRowsInPlace; });
     if (copy || request.experts->has_int8()) {
-        const StageTimer timer(request.profile, MoeStage::kQuantise);
+        const bool has_int8 = request.experts->has_int8();
+        const StageTimer timer(request.profile, has_int8 ? MoeStage::kQuantise : MoeStage::kGemm1);
         prepare_rows(input, work, &PackedExpert::gate_up, copy, scratch, parallel);
     }
     return input;
