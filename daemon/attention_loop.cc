@@ -225,6 +225,9 @@ void AttentionLoop::dispatch(MicroBatch& micro_batch) {
     micro_batch.ticket = std::move(ticket).value();
     micro_batch.stage = MicroBatch::Stage::kExperts;
     parts_.metrics.add(Counter::kRounds, 1);
+    if (parts_.attention->config().is_moe_layer(layer) && parts_.attention->is_routed(layer)) {
+        parts_.metrics.add(Counter::kExperts, micro_batch.count_experts());
+    }
 }
 
 void AttentionLoop::combine(MicroBatch& micro_batch) {

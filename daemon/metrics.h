@@ -29,7 +29,10 @@ enum class Counter : uint32_t {
     kKvTokens = 8,            // Attention: tokens reserved in the KV cache now (goes down, too).
     kTwoPhaseRounds = 9,      // Attention: rounds in two phases that were combined.
     kTwoPhaseFallbacks = 10,  // Attention: batches that found no memory and went by windows.
-    kCount = 11,
+    kExperts = 11,  // Attention: routed experts that the rows of its rounds chose, each round's
+                    // distinct ones: how often an expert's weights had to be read. Only where it
+                    // has the router.
+    kCount = 12,
 };
 
 // Writer's side, over the bytes of a metrics segment.

@@ -17,7 +17,8 @@ MicroBatch::MicroBatch(uint32_t index, const model::ModelConfig& config, uint32_
       ffn_rows_(size_t{rows_max} * config.hidden),
       moe_out_(size_t{rows_max} * config.hidden),
       topk_ids_(size_t{rows_max} * config.top_k),
-      topk_weights_(size_t{rows_max} * config.top_k) {
+      topk_weights_(size_t{rows_max} * config.top_k),
+      is_chosen_(config.num_experts) {
     pieces_.reserve(rows_max);
 }
 
@@ -79,6 +80,17 @@ ops::MoeInput MicroBatch::moe_input(uint32_t num_shared, bool is_routed) const {
             .num_shared = num_shared,
             .topk_ids = is_routed ? topk_ids_.data() : nullptr,
             .topk_weights = is_routed ? topk_weights_.data() : nullptr};
+}
+
+uint32_t MicroBatch::count_experts() {
+    is_chosen_.assign(is_chosen_.size(), false);
+    uint32_t count = 0;
+    for (const int32_t id : std::span(topk_ids_).first(size_t{num_rows_} * top_k_)) {
+        if (id < 0 || is_chosen_[static_cast<size_t>(id)]) continue;
+        is_chosen_[static_cast<size_t>(id)] = true;
+        ++count;
+    }
+    return count;
 }
 
 }  // namespace afd::daemon

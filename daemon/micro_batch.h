@@ -63,6 +63,9 @@ class MicroBatch {
     template <typename Ends>
     void for_each_poisoned(const float* topk_weights, const Ends& ends) const;
 
+    // Different routed experts that the rows chose. REQUIRES: ffn_input() has the routing.
+    uint32_t count_experts();
+
     Stage stage = Stage::kIdle;
     bool wants_slot = false;  // Stage kIdle: its slot was not free when rows may have waited.
     uint32_t layer = 0;
@@ -86,6 +89,7 @@ class MicroBatch {
     std::vector<ops::Bf16> moe_out_;            // [rows_max, hidden]
     std::vector<int32_t> topk_ids_;             // [rows_max, top_k]
     std::vector<float> topk_weights_;           // [rows_max, top_k]
+    std::vector<bool> is_chosen_;               // [num_experts]: scratch of count_experts().
 };
 
 template <typename Ends>

@@ -7,7 +7,7 @@
 The same variant and seed give the same bytes. Weights are scaled so that activations stay near 1
 and both the logits and the routing vary from token to token. The tokenizer is byte-level BPE
 without merges: ids 0 and 1 are <|begin|> and <|end|>, then the 256 bytes; further ids of the
-vocabulary are two-byte merges of letters.
+vocabulary are merges of two letters and then of three.
 """
 import argparse
 import itertools
@@ -62,6 +62,12 @@ VARIANTS: dict[str, dict] = {
              "q_lora_rank": 32, "kv_lora_rank": 32, "qk_nope_head_dim": 16,
              "qk_rope_head_dim": 16, "v_head_dim": 16, "n_group": 2, "topk_group": 1,
              "routed_scaling_factor": 1.5, "max_position_embeddings": 2048},
+    # 405 M parameters, 810 MB: larger than any cache, for bench/bench_decode.py.
+    "medium": {"hidden_size": 1024, "intermediate_size": 2048, "moe_intermediate_size": 512,
+               "num_hidden_layers": 8, "n_routed_experts": 32, "num_attention_heads": 16,
+               "num_key_value_heads": 16, "q_lora_rank": 384, "kv_lora_rank": 256,
+               "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64, "n_group": 1,
+               "topk_group": 1, "vocab_size": 4096, "max_position_embeddings": 4096},
 }
 
 Shapes = dict[str, tuple[int, ...]]
@@ -155,7 +161,10 @@ def write_weights(config: dict, num_shards: int, dtype: str, seed: int,
     tensors = {}
     for name, shape in checkpoint_shapes(config).items():
         of_tensor = "F32" if name.endswith("e_score_correction_bias") else dtype
-        tensors[name] = (of_tensor, random_tensor(name, shape, config, random))
+        values = random_tensor(name, shape, config, random)
+        # Rounded at once: half the memory of a large checkpoint.
+        tensors[name] = (of_tensor, safetensors_np.to_bf16_bits(values)
+                         if of_tensor == "BF16" else values)
     if num_shards == 1:
         safetensors_np.write(out / "model.safetensors", tensors)
         return
@@ -177,10 +186,12 @@ def byte_chars() -> list[str]:
 
 
 def tokenizer_json(vocab_size: int) -> dict:
-    """Two specials, 256 bytes, and merges of two letters up to the size of the vocabulary."""
+    """Two specials, 256 bytes, and merges of letters up to the size of the vocabulary."""
     letters = "etaoinshrdlucmwfgypbvk"
-    pairs = list(itertools.product(letters, letters))[:vocab_size - 258]
-    tokens = byte_chars() + [a + b for a, b in pairs]
+    pairs = list(itertools.product(letters, letters))
+    triples = [(a + b, c) for a, b in pairs for c in letters]
+    merges = (pairs + triples)[:vocab_size - 258]
+    tokens = byte_chars() + [a + b for a, b in merges]
     added = [{"id": i, "content": token, "single_word": False, "lstrip": False, "rstrip": False,
               "normalized": False, "special": True}
              for i, token in enumerate(("<|begin|>", "<|end|>"))]
@@ -197,7 +208,7 @@ def tokenizer_json(vocab_size: int) -> dict:
                       "continuing_subword_prefix": None, "end_of_word_suffix": None,
                       "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
                       "vocab": {token: i + 2 for i, token in enumerate(tokens)},
-                      "merges": [f"{a} {b}" for a, b in pairs]}}
+                      "merges": [f"{a} {b}" for a, b in merges]}}
 
 
 def write_json(path: pathlib.Path, value: dict) -> None:

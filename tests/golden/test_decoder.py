@@ -41,7 +41,7 @@ class DecoderTest(unittest.TestCase):
     def setUpClass(cls) -> None:
         cls.folder = tempfile.TemporaryDirectory()
         cls.paths = {}
-        for variant in make_checkpoint.VARIANTS:
+        for variant in make_checkpoint.VARIANTS.keys() - {"medium"}:
             cls.paths[variant] = pathlib.Path(cls.folder.name) / variant
             make_checkpoint.make_checkpoint(variant, cls.paths[variant])
         cls.ids = [0, *np.random.default_rng(5).integers(2, 512, 99)]
