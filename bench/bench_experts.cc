@@ -161,7 +161,7 @@ struct Machine {
             // The helper sleeps soon, so that the library's threads have the core to themselves.
             constexpr uint32_t kSpinUs = 100;
             pool = std::make_unique<daemon::ThreadPool>(
-                num_threads, kSpinUs, std::span<const uint32_t>(kCores));
+                num_threads, kSpinUs, false, std::span<const uint32_t>(kCores));
         }
         return *pool;
     }

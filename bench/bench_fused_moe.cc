@@ -208,7 +208,7 @@ bool is_asked_for(const ops::MoePair& pair, const Options& options) {
 
 int run(const Options& options) {
     if (const Result<> checked = check_names(options); !checked.ok()) return fail(checked.error());
-    daemon::ThreadPool threads(options.num_threads, 50, {});
+    daemon::ThreadPool threads(options.num_threads, 50, false, {});
     print_head(options);
     std::string refused;
     int num_run = 0;

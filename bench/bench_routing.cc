@@ -202,7 +202,7 @@ void run_sort(benchmark::State& state) {
     std::vector<int32_t> scratch(ops::expert_sort_scratch(kPairs, kExperts));
     // Awake between two calls, as the threads of a busy worker are.
     constexpr uint32_t kSpinUs = 5000;
-    daemon::ThreadPool pool(static_cast<unsigned>(state.range(0)), kSpinUs, {});
+    daemon::ThreadPool pool(static_cast<unsigned>(state.range(0)), kSpinUs, false, {});
     ops::SerialParallel serial;
     const auto sort_with = [&](ops::Parallel& parallel) {
         ops::sort_by_expert(

@@ -41,6 +41,17 @@ uint32_t num_micro_batches(const Config& config, const CpuPlan& cpus) {
     return config.num_ffn_workers() == 0 || cpus.oversubscribed ? 1 : 2;
 }
 
+// How long a waiting thread stays awake. With more threads than cores it gives its core away
+// meanwhile, which costs nobody anything: it stays as long as a peer on its core usually computes.
+// Workers that were started by hand may be in other sessions, where a yield does not reach the
+// peer: they sleep at once.
+uint32_t spin_us(const Config& config, const CpuPlan& cpus) {
+    constexpr uint64_t kYieldFactor = 100;
+    if (!cpus.oversubscribed) return static_cast<uint32_t>(config.spin_us);
+    if (!config.spawn) return 0;
+    return static_cast<uint32_t>(std::min<uint64_t>(config.spin_us * kYieldFactor, UINT32_MAX));
+}
+
 control::Geometry instance_geometry(const Config& config, const CpuPlan& cpus) {
     control::Geometry geometry;
     geometry.set_num_sessions(config.num_attention_workers());
@@ -186,7 +197,7 @@ control::Welcome Afdd::common_welcome() const {
     welcome.set_topology(config_.topology);
     welcome.set_kv_tokens(config_.kv_tokens);
     welcome.set_max_sequences(static_cast<uint32_t>(config_.max_sequences));
-    welcome.set_spin_us(static_cast<uint32_t>(config_.spin_us));
+    welcome.set_spin_us(spin_us(config_, cpus_));
     welcome.set_wait_report_ms(config_.wait_report_ms);
     welcome.set_round_timeout_ms(config_.round_timeout_ms);
     welcome.set_ffn_policy(config_.ffn_policy);

@@ -231,7 +231,7 @@ std::vector<ConfigOption> make_options() {
          uint64_t{1} << 20},
         {.name = "pin",
          .member = &C::pin,
-         .default_text = "none",
+         .default_text = "auto",
          .unit = "",
          .description = "Pin workers to cores: none, auto, or lists \"0-3;4-7\"",
          .check = check_pin},

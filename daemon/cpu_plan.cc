@@ -101,7 +101,8 @@ Result<std::vector<std::vector<uint32_t>>> parse_cpu_lists(const std::string& te
 Result<CpuPlan> plan_cpus(const Config& config, const std::vector<uint32_t>& allowed) {
     const size_t num_cores = std::max<size_t>(1, allowed.size());
     const uint32_t num_ffn = config.num_ffn_workers();
-    const size_t side = num_ffn == 0 ? num_cores : std::max<size_t>(1, num_cores / 2);
+    const bool take_turns = config.attention_workers == 1 && num_ffn == 1 && num_cores < 4;
+    const size_t side = num_ffn == 0 || take_turns ? num_cores : std::max<size_t>(1, num_cores / 2);
     CpuPlan plan;
     plan.attention.resize(config.attention_workers);
     plan.ffn.resize(num_ffn);
@@ -120,9 +121,19 @@ Result<CpuPlan> plan_cpus(const Config& config, const std::vector<uint32_t>& all
         AFD_TRY(pin_to_lists(config.pin, allowed, plan));
         return plan;
     }
-    if (plan.oversubscribed) return plan;
+    const std::vector<WorkerCpus*> workers = all_workers(plan);
+    if (plan.oversubscribed) {
+        const bool all_on_all =
+            std::all_of(workers.begin(), workers.end(), [&](const auto* worker) {
+                return worker->num_threads == allowed.size();
+            });
+        for (WorkerCpus* worker : workers) {
+            if (all_on_all) worker->cpus = allowed;
+        }
+        return plan;
+    }
     size_t next = 0;
-    for (WorkerCpus* worker : all_workers(plan)) {
+    for (WorkerCpus* worker : workers) {
         for (uint32_t i = 0; i < worker->num_threads; ++i) {
             worker->cpus.push_back(allowed[next++]);
         }

@@ -114,7 +114,8 @@ WorkerSlot::Settings Supervisor::settings_of(control::Role role, uint32_t index)
                           "--log-level",
                           config.log_level,
                           "--log-format",
-                          config.log_format};
+                          config.log_format,
+                          "--own-process-group"};
     settings.restart_first_ms = config.restart_first_ms;
     settings.restart_max_ms = config.restart_max_ms;
     settings.restart_reset_ms = config.restart_reset_ms;

@@ -14,6 +14,9 @@ namespace {
 constexpr uint32_t kClosed = UINT32_MAX;
 // Looks between two looks at the clock; about 2 us of pauses.
 constexpr int kLooksPerClock = 64;
+// With as many threads as cores: looks before the core is offered to a thread that was scheduled
+// onto it all the same.
+constexpr int kLooksPerYield = 4096;
 
 constexpr uint64_t claim_word(uint32_t epoch, uint32_t next) {
     return uint64_t{epoch} << 32 | next;
@@ -31,8 +34,11 @@ void pause() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(unsigned num_threads, uint32_t spin_us, std::span<const uint32_t> cpus)
-    : spin_us_(spin_us), claim_(claim_word(0, kClosed)) {
+ThreadPool::ThreadPool(unsigned num_threads,
+                       uint32_t spin_us,
+                       bool yields,
+                       std::span<const uint32_t> cpus)
+    : spin_us_(spin_us), yields_(yields), claim_(claim_word(0, kClosed)) {
     AFD_ASSERT(num_threads >= 1, "%u threads", num_threads);
     if (!cpus.empty()) pin_this_thread(cpus[0]);
     for (unsigned thread = 1; thread < num_threads; ++thread) {
@@ -81,7 +87,8 @@ void ThreadPool::run(size_t num_tasks, Body body) {
     // Pairs with the release in work(): every task's writes are visible from here on.
     for (int looks = 1; completed_.load(std::memory_order_acquire) < count; ++looks) {
         // A helper that holds the last task may have lost its core to us.
-        looks % 4096 == 0 ? static_cast<void>(sched_yield()) : pause();
+        const bool gives_way = yields_ ? looks > kLooksPerClock : looks % kLooksPerYield == 0;
+        gives_way ? static_cast<void>(sched_yield()) : pause();
     }
     // Closes the epoch: a late claim fails. Released for the next run()'s plain stores.
     claim_.store(claim_word(epoch, kClosed), std::memory_order_release);
@@ -109,13 +116,15 @@ void ThreadPool::work(uint32_t epoch, unsigned thread) {
 
 uint32_t ThreadPool::await_epoch(uint32_t seen) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::microseconds(spin_us_);
+    bool gives_way = false;
     do {
         for (int look = 0; look < kLooksPerClock; ++look) {
             // Only a hint: work() acquires.
             const uint32_t epoch = epoch_of(claim_.load(std::memory_order_relaxed));
             if (epoch != seen || is_stopping_.load(std::memory_order_relaxed)) return epoch;
-            if (spin_us_ > 0) pause();
+            if (spin_us_ > 0) gives_way ? static_cast<void>(sched_yield()) : pause();
         }
+        gives_way = yields_;
     } while (std::chrono::steady_clock::now() < deadline);
 
     std::unique_lock lock(mutex_);

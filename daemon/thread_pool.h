@@ -4,8 +4,9 @@
 // ThreadPool: the threads with which one worker computes; ops::Parallel for its operators.
 //
 // Thread 0 is the data thread itself: it calls run() and takes part. The helpers spin for
-// `spin_us` after a run and then sleep, so that an idle worker uses no CPU; with spin_us 0 (more
-// threads than cores) they sleep at once. Which thread runs a task never changes its result.
+// `spin_us` after a run and then sleep, so that an idle worker uses no CPU. With `yields` (more
+// threads than cores) a waiting thread spins for a moment only and then gives its core away between
+// two looks. Which thread runs a task never changes its result.
 //
 // Ordering: a task is claimed by a compare-exchange on claim_ = (epoch, next task). run() opens an
 // epoch with a store that releases body_ and num_tasks_; a claim acquires them. Each finished task
@@ -28,7 +29,7 @@ class ThreadPool final : public ops::Parallel {
   public:
     // `cpus`: core of thread i is cpus[i % cpus.size()]; empty: not pinned. Pins the caller too.
     // REQUIRES: num_threads >= 1.
-    ThreadPool(unsigned num_threads, uint32_t spin_us, std::span<const uint32_t> cpus);
+    ThreadPool(unsigned num_threads, uint32_t spin_us, bool yields, std::span<const uint32_t> cpus);
     ~ThreadPool() override;
 
     unsigned num_threads() const override { return static_cast<unsigned>(helpers_.size()) + 1; }
@@ -43,6 +44,7 @@ class ThreadPool final : public ops::Parallel {
     uint32_t await_epoch(uint32_t seen);
 
     const uint32_t spin_us_;
+    const bool yields_;
     alignas(128) std::atomic<uint64_t> claim_;
     alignas(128) std::atomic<uint32_t> completed_{0};
     alignas(128) std::atomic<const Body*> body_{nullptr};

@@ -37,6 +37,9 @@ std::optional<WorkerOptions> parse_worker_options(int argc,
     app.add_option("--log-format", options.log_format)
         ->check(CLI::IsMember({"text", "json"}))
         ->capture_default_str();
+    app.add_flag("--own-process-group",
+                 options.own_process_group,
+                 "As afdd starts it: a Ctrl-C for afdd is not for its workers");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

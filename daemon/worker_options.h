@@ -18,6 +18,7 @@ struct WorkerOptions {
     std::string control_socket;  // Of the instance, if not given.
     std::string log_level = "info";
     std::string log_format = "text";
+    bool own_process_group = false;
 };
 
 // Parses argv. On --help, --version or an error it prints, and *exit_code is what main returns.

@@ -52,7 +52,6 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::spawn(
     uv_process_options_t options{};
     options.file = executable.c_str();
     options.args = argv.data();
-    options.flags = UV_PROCESS_DETACHED;
     options.stdio = stdio.data();
     options.stdio_count = static_cast<int>(stdio.size());
     options.exit_cb = [](uv_process_t* handle, int64_t status, int signal) {

@@ -21,8 +21,8 @@ class WorkerProcess {
     // (Killed)"). It may destroy the WorkerProcess.
     using OnGone = std::function<void(const std::string& how)>;
 
-    // Starts `executable` in a session of its own (a Ctrl-C for afdd is not for its workers), with
-    // afdd's stdout and stderr.
+    // Starts `executable` with afdd's stdout and stderr, in afdd's session: the scheduler may share
+    // the cores out by sessions first (autogroup), and a yield then never reaches another worker.
     // Errors: kNotFound or kUnavailable with the system's words.
     static Result<std::unique_ptr<WorkerProcess>> spawn(EventLoop& loop,
                                                         const std::string& executable,

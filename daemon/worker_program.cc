@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/worker_program.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 
 #include "daemon/logging.h"
@@ -13,6 +15,7 @@ int run_worker(int argc, char** argv, control::Role role, ServeWorker serve) {
     int exit_code = EXIT_SUCCESS;
     const auto options = parse_worker_options(argc, argv, name, &exit_code);
     if (!options) return exit_code;
+    if (options->own_process_group) ::setpgid(0, 0);
     set_up_logging(
         name + "-" + std::to_string(options->index), options->log_level, options->log_format);
     auto control = WorkerControl::connect(

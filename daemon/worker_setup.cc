@@ -118,8 +118,8 @@ Result<model::LoadedExperts> load_worker_experts(const WorkerSetup& setup,
 
 std::unique_ptr<ThreadPool> make_thread_pool(const control::Welcome& welcome) {
     const std::vector<uint32_t> cpus(welcome.cpus().begin(), welcome.cpus().end());
-    const uint32_t spin_us = welcome.oversubscribed() ? 0 : welcome.spin_us();
-    return std::make_unique<ThreadPool>(std::max(1U, welcome.num_threads()), spin_us, cpus);
+    return std::make_unique<ThreadPool>(
+        std::max(1U, welcome.num_threads()), welcome.spin_us(), welcome.oversubscribed(), cpus);
 }
 
 schedule::AdaptiveWait make_wait(const control::Welcome& welcome, schedule::Doorbell doorbell) {

@@ -4,7 +4,11 @@
 // AdaptiveWait: waits for a condition over shared words: spins for a bounded time, then arms the
 // doorbell, looks again and sleeps (R9). Every wait ends at its deadline.
 //
-// With more data threads than cores spinning steals the peer's time: then it sleeps at once.
+// With more data threads than cores spinning steals the peer's time: then it gives its core away
+// between two looks. That takes a microsecond or two where another thread wants the core; a sleep
+// and a wake-up take twenty and more.
+
+#include <sched.h>
 
 #include <cstdint>
 
@@ -27,9 +31,9 @@ inline void cpu_relax() {
 
 class AdaptiveWait {
   public:
-    // spin_us 0, or oversubscribed: sleep at once.
-    AdaptiveWait(Doorbell doorbell, uint32_t spin_us, bool oversubscribed)
-        : doorbell_(doorbell), spin_us_(oversubscribed ? 0 : spin_us) {}
+    // spin_us 0: sleep at once. `yields`: give the core away between looks.
+    AdaptiveWait(Doorbell doorbell, uint32_t spin_us, bool yields)
+        : doorbell_(doorbell), spin_us_(spin_us), yields_(yields) {}
 
     // Waits until `condition(order)` holds or `deadline_us` (steady) has passed; returns whether it
     // holds. The condition must read every shared word that can make it true with that order; it
@@ -59,13 +63,14 @@ class AdaptiveWait {
         while (true) {
             const uint64_t now_us = steady_now_us();
             if (now_us - start_us >= spin_us_ || now_us >= deadline_us) return false;
-            cpu_relax();
+            yields_ ? static_cast<void>(sched_yield()) : cpu_relax();
             if (condition(Order::kAcquire)) return true;
         }
     }
 
     Doorbell doorbell_;
     uint32_t spin_us_;
+    bool yields_;
 };
 
 }  // namespace afd::schedule

@@ -61,6 +61,27 @@ TEST(CpuPlan, AutoDealsConsecutiveAllowedCores) {
     EXPECT_THAT(plan.value().ffn[0].cpus, ElementsAre(6, 7));
 }
 
+TEST(CpuPlan, OneWorkerOfEachSideTakeTurnsOnTwoCores) {
+    const auto plan = plan_cpus(make_config(1, 1, "auto"), {4, 6});
+    ASSERT_TRUE(plan.ok());
+    EXPECT_TRUE(plan.value().oversubscribed);
+    for (const WorkerCpus& worker : {plan.value().attention[0], plan.value().ffn[0]}) {
+        EXPECT_EQ(worker.num_threads, 2);
+        EXPECT_THAT(worker.cpus, ElementsAre(4, 6));
+    }
+}
+
+TEST(CpuPlan, ChosenThreadsKeepEachSideToItsOwnCore) {
+    Config config = make_config(1, 1, "auto");
+    config.attention_threads = 1;
+    config.ffn_threads = 1;
+    const auto plan = plan_cpus(config, cores(2));
+    ASSERT_TRUE(plan.ok());
+    EXPECT_FALSE(plan.value().oversubscribed);
+    EXPECT_THAT(plan.value().attention[0].cpus, ElementsAre(0));
+    EXPECT_THAT(plan.value().ffn[0].cpus, ElementsAre(1));
+}
+
 TEST(CpuPlan, ListsGoToWorkersInOrder) {
     const auto plan = plan_cpus(make_config(1, 1, "0-1;3,2"), cores(4));
     ASSERT_TRUE(plan.ok());

@@ -4,18 +4,21 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <utility>
 
 namespace afd::daemon {
 namespace {
 
 // Goal: every task of every run is executed exactly once, and what it wrote is visible after run().
-// Method: many runs of changing size, with pools that spin and pools that sleep at once, so that
-// helpers come late, sleep, and meet the next run. Oracle: plain (non-atomic) cells, each written
-// by its task and read by the caller; a thread sanitizer sees a missing order.
+// Method: many runs of changing size, with pools that spin, that give their core away and that
+// sleep at once, so that helpers come late, sleep, and meet the next run. Oracle: plain
+// (non-atomic) cells, each written by its task and read by the caller; a thread sanitizer sees a
+// missing order.
 TEST(ThreadPool, RunsEveryTaskOnceAndShowsItsWrites) {
-    for (const uint32_t spin_us : {0U, 50U}) {
+    constexpr std::pair<uint32_t, bool> kWaits[] = {{0, false}, {50, false}, {50, true}};
+    for (const auto& [spin_us, yields] : kWaits) {
         for (const unsigned num_threads : {1U, 2U, 4U}) {
-            ThreadPool pool(num_threads, spin_us, {});
+            ThreadPool pool(num_threads, spin_us, yields, {});
             std::vector<uint32_t> cells(97, 0);
             for (uint32_t round = 1; round <= 2000; ++round) {
                 const size_t num_tasks = round % 7 == 0 ? 1 : 1 + round % cells.size();
@@ -37,7 +40,7 @@ TEST(ThreadPool, RunsEveryTaskOnceAndShowsItsWrites) {
 }
 
 TEST(ThreadPool, NeverGivesOneThreadIndexToTwoTasksAtOnce) {
-    ThreadPool pool(3, 0, {});
+    ThreadPool pool(3, 0, false, {});
     std::vector<int> busy(3, 0);
     for (int round = 0; round < 500; ++round) {
         pool.run(64, [&](size_t, unsigned thread) {
@@ -50,7 +53,7 @@ TEST(ThreadPool, NeverGivesOneThreadIndexToTwoTasksAtOnce) {
 
 TEST(ThreadPool, EndsWhileItsHelpersSleep) {
     for (int i = 0; i < 20; ++i) {
-        ThreadPool pool(4, 0, {});
+        ThreadPool pool(4, 0, false, {});
         pool.run(8, [](size_t, unsigned) {});
     }
 }

@@ -2,6 +2,7 @@
 #include "schedule/doorbell.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <thread>
 
@@ -147,20 +148,52 @@ TEST(AdaptiveWait, EndsAtItsDeadline) {
     }
 }
 
-// Oversubscribed, or facing a peer without progress, it must not spin: it looks with kAcquire once,
-// then only around sleeping.
+// Facing a peer without progress it must not spin: it looks with kAcquire once, then only around
+// sleeping.
 TEST(AdaptiveWait, SleepsAtOnceWhereSpinningWouldStealThePeersTime) {
     EventFds fds(1);
     Words words;
-    for (const bool oversubscribed : {true, false}) {
-        AdaptiveWait wait(Doorbell(&words.armed, fds[0]), 1000000, oversubscribed);
+    for (const bool yields : {true, false}) {
+        AdaptiveWait wait(Doorbell(&words.armed, fds[0]), 1000000, yields);
         int num_looks = 0;
-        EXPECT_FALSE(wait.until(steady_now_us() + 5000, oversubscribed, [&](Order) {
+        EXPECT_FALSE(wait.until(steady_now_us() + 5000, false, [&](Order) {
             ++num_looks;
             return false;
         }));
         EXPECT_LE(num_looks, 6);
     }
+}
+
+// Goal: threads that share a core hand it over while they wait awake. Method: two threads on one
+// core play ping-pong with waits that never come to sleeping. Oracle: every ping is answered, and a
+// thread that kept its core until the scheduler takes it away (milliseconds) would need minutes.
+TEST(AdaptiveWait, GivesItsCoreAwayBetweenLooks) {
+    Watchdog watchdog(30);
+    constexpr int32_t kRounds = 20'000;
+    EventFds fds(2);
+    Words words[2];
+    cpu_set_t allowed;
+    ASSERT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+    int cpu = 0;
+    while (!CPU_ISSET(cpu, &allowed)) ++cpu;
+    const auto play = [&](int self) {
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(cpu, &one);
+        ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+        AdaptiveWait wait(Doorbell(&words[self].armed, fds[self]), 10'000'000, true);
+        for (int32_t round = 1; round <= kRounds; ++round) {
+            if (self == 0) publish_seq_cst(words[1].flag, round);
+            EXPECT_TRUE(wait.until(steady_now_us() + kLongUs, true, [&](Order order) {
+                return observe(words[self].flag, order) == round;
+            }));
+            if (self == 1) publish_seq_cst(words[0].flag, round);
+        }
+    };
+    std::thread peer(play, 1);
+    std::thread self(play, 0);
+    peer.join();
+    self.join();
 }
 
 TEST(AdaptiveWait, LooksWithSeqCstBetweenArmingAndSleeping) {
