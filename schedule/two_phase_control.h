@@ -57,6 +57,9 @@ struct alignas(kLineBytes) TwoPhaseSessionWords {
     std::array<uint8_t, kLineBytes - 28> reserve;
 };
 static_assert(sizeof(TwoPhaseSessionWords) == kLineBytes);
+static_assert(offsetof(TwoPhaseSessionWords, layer_id) == 16 &&
+                  offsetof(TwoPhaseSessionWords, block_rows_max) == 24,
+              "the sizes of an offer lie together");
 
 // Head of a rank's stripe for one session: one line. The grants, int64 [num_experts], follow.
 struct alignas(kLineBytes) TwoPhaseRankWords {

@@ -75,8 +75,15 @@ int32_t TwoPhaseReceiver::granted(uint32_t session, int32_t round) const {
 }
 
 Result<> TwoPhaseReceiver::copy_offer(uint32_t session, TwoPhaseOffer& offer) const {
-    TwoPhaseSessionWords words;
-    std::memcpy(&words, &peer(session), sizeof(words));
+    // Only what is still while the round is open: the session may close it meanwhile.
+    const TwoPhaseSessionWords& shared = peer(session);
+    struct {
+        int32_t layer_id;
+        int32_t num_blocks;
+        int32_t block_rows_max;
+    } words;
+    const void* first = reinterpret_cast<const std::byte*>(&shared) + 16;
+    std::memcpy(&words, first, sizeof(words));
     offer.counts.resize(limits_.num_experts);
     std::memcpy(offer.counts.data(), &peer(session) + 1, offer.counts.size() * sizeof(int32_t));
     if (words.layer_id < 0 || static_cast<uint32_t>(words.layer_id) >= placement_->num_layers()) {
