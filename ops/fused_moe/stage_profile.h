@@ -2,7 +2,8 @@
 #pragma once
 
 // Where the time of a fused-MoE call goes, stage by stage. Off (a null profile), a stage costs one
-// comparison.
+// comparison. What a part does inside another stage (the activation inside the first product, the
+// scattered store inside the second) counts there.
 
 #include <array>
 #include <chrono>
