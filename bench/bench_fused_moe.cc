@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // bench_fused_moe: where the time of a fused-MoE layer goes, stage by stage, for any pair of parts
-// that the records allow. Medians of microseconds over the calls.
+// that the records allow, within a process or over windows. Medians of microseconds over the calls.
 //
 // In brackets: what runs inside a product here, as long as it takes alone: the activation, and the
 // scattered store that undoes the permutation. `other` is what no stage covers (the plain loops of
@@ -214,6 +214,11 @@ int run(const Options& options) {
     int num_run = 0;
     for (const ops::MoePair& pair : ops::moe_pairs()) {
         if (!is_asked_for(pair, options)) continue;
+        const ops::PrepareFinalizeCapability& dispatch = *pair.prepare_finalize->capability;
+        if (dispatch.is_remote && dispatch.name != "afd_window") {
+            refused = fmt::format("{} is timed with the whole system only", dispatch.name);
+            continue;
+        }
         const auto legal = check_composition(*pair.prepare_finalize,
                                              *pair.experts,
                                              MoeSubject(options.sizes, pair.quantisation).config());

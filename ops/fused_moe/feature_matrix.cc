@@ -12,7 +12,7 @@ constexpr FusedMoeConfig kConfig{.hidden = 1024,
                                  .top_k = 8,
                                  .num_shared = 1,
                                  .max_num_tokens = 256,
-                                 .num_micro_batches = 2};
+                                 .num_micro_batches = 1};
 constexpr size_t kChunkTokens = 64;
 
 constexpr ExpertQuantisation kQuantisations[] = {

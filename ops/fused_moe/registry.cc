@@ -42,6 +42,7 @@ constexpr PrepareFinalizeEntry kPrepareFinalizeParts[] = {
     {&TwoPhasePrepareFinalize::kCapability, make_two_phase},
     {&kAfdWindowCapability, nullptr},
     {&kAfdWindowFfnRouterCapability, nullptr},
+    {&kAfdTwoPhaseCapability, nullptr},
 };
 
 constexpr ExpertsEntry kExpertsParts[] = {

@@ -197,6 +197,10 @@ const std::map<std::pair<std::string, std::string>, std::string> kIllegalPairs =
      "afd_window_ffn_router gives activations in format grouped, but batched_bf16 takes batched"},
     {{"afd_window_ffn_router", "example"},
      "afd_window_ffn_router gives activations in format grouped, but example takes standard"},
+    {{"afd_two_phase", "batched_bf16"},
+     "afd_two_phase gives activations in format grouped, but batched_bf16 takes batched"},
+    {{"afd_two_phase", "example"},
+     "afd_two_phase gives activations in format grouped, but example takes standard"},
 };
 
 TEST(FusedMoeRegistry, EveryIllegalPairIsRefusedForItsReason) {
@@ -229,8 +233,8 @@ std::string expected_refusal(const MoePair& pair, const Features& features) {
                "quantisation is " +
                std::string(name_of(pair.quantisation));
     }
-    const bool is_window = dispatch == "afd_window" || dispatch == "afd_window_ffn_router";
-    if (features.chunked && is_window) {
+    const bool is_remote = dispatch.starts_with("afd_");
+    if (features.chunked && is_remote) {
         return dispatch +
                " sends whole micro-batches to other processes; max_chunk_tokens is 16 and must be "
                "0";
@@ -239,8 +243,12 @@ std::string expected_refusal(const MoePair& pair, const Features& features) {
         return "local_batched gives batched activations, whose capacity bounds a call already; "
                "max_chunk_tokens is 16 and must be 0";
     }
-    if (features.quantised && is_window) {
+    if (features.quantised && is_remote) {
         return dispatch + " sends bf16 rows only; quantised_dispatch must be false";
+    }
+    if (features.shared_stage && dispatch == "afd_two_phase") {
+        return "afd_two_phase dispatches the rows of shared experts with the others; "
+               "has_shared_stage must be false";
     }
     if (features.shared_stage && name == "example") {
         return "example reduces before the rows of a shared stage are there; has_shared_stage must "
@@ -293,7 +301,7 @@ TEST(FusedMoeRegistry, PartsAreFoundByNameAndOthersAreListed) {
               "grouped_int4, batched_bf16");
     EXPECT_EQ(find_prepare_finalize("pplx").error().message,
               "no PrepareFinalize part is called pplx; there are local, local_batched, two_phase, "
-              "afd_window, afd_window_ffn_router");
+              "afd_window, afd_window_ffn_router, afd_two_phase");
 }
 
 }  // namespace
