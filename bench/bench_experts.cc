@@ -230,7 +230,7 @@ Ratios measure(const Case& c, size_t rounds, Machine& machine) {
 
 // Whether two virtual cores that took `ns` for a round trip share one core, one cache, or neither.
 int placement(double ns) {
-    return ns < 90 ? 0 : ns < 300 ? 1 : 2;
+    return ns < 70 ? 0 : ns < 250 ? 1 : 2;
 }
 
 // The round trips before and after a row with two threads.
