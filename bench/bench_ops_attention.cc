@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/peaks.h"
+#include "bench/limits.h"
 #include "ops/mla_attention.h"
 #include "ops/workspace.h"
 
@@ -105,8 +105,9 @@ void run_attention(benchmark::State& state,
 int main(int argc, char** argv) {
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-    const double peak = afd::bench::peak_gflops();
-    const double read = afd::bench::read_gbytes_per_s();
+    afd::ops::SerialParallel one;
+    const double peak = afd::bench::bf16_gflops(one);
+    const double read = afd::bench::read_gbytes_per_s(one);
     std::printf("this core: %.0f GFLOP/s multiply-add, %.1f GB/s read\n", peak, read);
     for (const auto numeric_class : afd::ops::supported_numeric_classes()) {
         for (const auto& model : afd::bench::kModels) {

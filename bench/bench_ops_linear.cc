@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/peaks.h"
+#include "bench/limits.h"
 #include "ops/linear.h"
 
 namespace afd::bench {
@@ -108,7 +108,9 @@ void register_all(const Limits& limits) {
 int main(int argc, char** argv) {
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-    const afd::bench::Limits limits{afd::bench::peak_gflops(), afd::bench::read_gbytes_per_s()};
+    afd::ops::SerialParallel one;
+    const afd::bench::Limits limits{afd::bench::bf16_gflops(one),
+                                    afd::bench::read_gbytes_per_s(one)};
     std::printf("this core: %.0f GFLOP/s multiply-add, %.1f GB/s read\n",
                 limits.gflops,
                 limits.gbytes_per_s);

@@ -111,7 +111,7 @@ void unpack_int4(const UnpackArguments& a) {
         const Int4Table right = make_table(at + 32);
         at += kInt4ScaleBytes;
         for (size_t i = 0; i < count; i += kInt4Step, at += kInt4StepBytes) {
-            prefetch_ahead<_MM_HINT_T0>(at, a.prefetch_ahead);
+            prefetch_ahead<Nearness::kFirstLevel>(at, a.prefetch_ahead);
             const __m512i bytes = _mm512_load_si512(at);
             const Pairs l = look_up(left, low_nibbles(bytes));
             const Pairs r = look_up(right, bytes);
@@ -144,13 +144,13 @@ void int4_tile_of(const Int4TileArguments& a) {
     };
     for (size_t k = 0; k < a.depth; k += a.group_size) {
         const size_t count = a.depth - k < a.group_size ? a.depth - k : a.group_size;
-        prefetch_ahead<_MM_HINT_T0>(at, a.prefetch_ahead);
+        prefetch_ahead<Nearness::kFirstLevel>(at, a.prefetch_ahead);
         const Int4Table left = make_table(at);
         const Int4Table right = make_table(at + 32);
         at += kInt4ScaleBytes;
         size_t i = 0;
         for (; i + kInt4Step <= count; i += kInt4Step, at += kInt4StepBytes, x += kInt4Step) {
-            prefetch_ahead<_MM_HINT_T0>(at, a.prefetch_ahead);
+            prefetch_ahead<Nearness::kFirstLevel>(at, a.prefetch_ahead);
             const __m512i bytes = _mm512_load_si512(at);
             const Pairs l = look_up(left, low_nibbles(bytes));
             const Pairs r = look_up(right, bytes);

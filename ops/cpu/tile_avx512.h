@@ -30,14 +30,17 @@ inline __m512i broadcast_last(const Bf16* x) {
     return _mm512_set1_epi32(x->bits);
 }
 
-// What lies far ahead goes to the second-level cache: the first one holds what is in use.
-template <_mm_hint kHint>
+// The cache that prefetched weights go to, as __builtin_prefetch counts. What lies far ahead goes to
+// the second level: the first one holds what is in use.
+enum class Nearness { kSecondLevel = 2, kFirstLevel = 3 };
+
+template <Nearness kNearness>
 inline void prefetch_ahead(const void* at, size_t ahead) {
-    _mm_prefetch(static_cast<const char*>(at) + ahead, kHint);
+    __builtin_prefetch(static_cast<const char*>(at) + ahead, 0, static_cast<int>(kNearness));
 }
 
 // kRows rows x one panel.
-template <size_t kRows, _mm_hint kHint>
+template <size_t kRows, Nearness kNearness>
 void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
     __m512 low[kRows];
     __m512 high[kRows];
@@ -51,8 +54,8 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
     const Bf16* x = a.x;
     const uint16_t* weights = panel;
     const auto step = [&](auto&& broadcast_x) __attribute__((always_inline)) {
-        prefetch_ahead<kHint>(weights, ahead);
-        prefetch_ahead<kHint>(weights + kColumns, ahead);
+        prefetch_ahead<kNearness>(weights, ahead);
+        prefetch_ahead<kNearness>(weights + kColumns, ahead);
         const __m512i w_low = _mm512_load_si512(weights);
         const __m512i w_high = _mm512_load_si512(weights + kColumns);
         for (size_t r = 0; r < kRows; ++r) {
@@ -74,9 +77,9 @@ void tile_rows(const TileArguments& a) {
     for (size_t p = 0; p < a.num_panels; ++p) {
         const uint16_t* panel = a.panel + p * a.panel_elements;
         if (a.prefetch_ahead <= kPrefetchNear) {
-            tile_of<kRows, _MM_HINT_T0>(a, panel, a.out + p * kColumns);
+            tile_of<kRows, Nearness::kFirstLevel>(a, panel, a.out + p * kColumns);
         } else {
-            tile_of<kRows, _MM_HINT_T1>(a, panel, a.out + p * kColumns);
+            tile_of<kRows, Nearness::kSecondLevel>(a, panel, a.out + p * kColumns);
         }
     }
 }
