@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "daemon/logging.h"
 #include "daemon/two_phase_experts.h"
 #include "daemon/two_phase_prepare_finalize.h"
 #include "schedule/adaptive_wait.h"
@@ -77,6 +78,9 @@ class TwoPhaseWorld {
           session_fds_(num_sessions),
           rank_fds_(num_ranks),
           armed_(schedule::zeroed_bytes(schedule::kLineBytes * (num_sessions + num_ranks))) {
+        // As the programs do, before any other thread runs: the logger's library makes it at its
+        // first use, which a thread sanitizer cannot see to be safe.
+        set_up_logging("test", "warn", "text");
         for (uint32_t s = 0; s < num_sessions; ++s) {
             sessions_.push_back(schedule::zeroed_bytes(layout_.session_bytes()));
         }

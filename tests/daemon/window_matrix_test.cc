@@ -63,6 +63,8 @@ class Ranks {
                .num_ffn_workers = kRanks}) {
         for (uint32_t rank = 0; rank < kRanks; ++rank) {
             ports_.push_back(std::make_unique<WorkerPort>(16, 16, instance_.rank_doorbell(rank)));
+        }
+        for (uint32_t rank = 0; rank < kRanks; ++rank) {
             threads_.emplace_back([this, rank] { run(rank); });
         }
     }
