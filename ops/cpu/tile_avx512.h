@@ -30,8 +30,8 @@ inline __m512i broadcast_last(const Bf16* x) {
     return _mm512_set1_epi32(x->bits);
 }
 
-// The cache that prefetched weights go to, as __builtin_prefetch counts. What lies far ahead goes to
-// the second level: the first one holds what is in use.
+// The cache that prefetched weights go to, as __builtin_prefetch counts. What lies far ahead goes
+// to the second level: the first one holds what is in use.
 enum class Nearness { kSecondLevel = 2, kFirstLevel = 3 };
 
 template <Nearness kNearness>
