@@ -115,7 +115,7 @@ TEST_P(QuantisedLinear, IsRowInvariant) {
     const RandomInt8 int8(203, 301, 8);
     const RandomInt4 int4(203, 301, WeightFormat::kInt4Group32, 9);
     for (const auto& weight : {PackedLinear::pack(int8.weight(), GetParam()),
-                                       PackedLinear::pack(int4.weight(), GetParam())}) {
+                               PackedLinear::pack(int4.weight(), GetParam())}) {
         test::expect_row_invariant(32, [&](std::span<const size_t> rows, Parallel& parallel) {
             const std::vector<Bf16> y = int8_product(x.pick(rows), weight, parallel);
             return test::bits_of(std::span<const Bf16>(y));
@@ -131,8 +131,8 @@ TEST_P(QuantisedLinear, AViewOfTheBytesIsTheSameMatrix) {
     const RandomInt8 int8(70, 100, 12);
     const RandomInt4 int4(70, 100, WeightFormat::kInt4Group64, 13);
     for (const auto& weight : {PackedLinear::pack(bf16.rows(), GetParam()),
-                                       PackedLinear::pack(int8.weight(), GetParam()),
-                                       PackedLinear::pack(int4.weight(), GetParam())}) {
+                               PackedLinear::pack(int8.weight(), GetParam()),
+                               PackedLinear::pack(int4.weight(), GetParam())}) {
         const PackedShape shape = weight.shape();
         Workspace mapped(shape.size_bytes());
         ASSERT_EQ(weight.bytes().size(), shape.size_bytes());
