@@ -9,46 +9,13 @@
 
 #include <array>
 #include <cstddef>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
 #include "daemon/ffn_router.h"
 #include "daemon/window_batcher.h"
 #include "schedule/dispatch_lane.h"
+#include "tests/counted_allocations.h"
 #include "tests/schedule/local_instance.h"
-
-namespace {
-
-size_t num_allocations = 0;
-
-void* counted(size_t size, size_t alignment) {
-    ++num_allocations;
-    void* memory = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-    if (memory == nullptr) std::abort();
-    return memory;
-}
-
-}  // namespace
-
-void* operator new(size_t size) {
-    return counted(size, alignof(std::max_align_t));
-}
-void* operator new(size_t size, std::align_val_t alignment) {
-    return counted(size, static_cast<size_t>(alignment));
-}
-void operator delete(void* memory) noexcept {
-    std::free(memory);
-}
-void operator delete(void* memory, size_t) noexcept {
-    std::free(memory);
-}
-void operator delete(void* memory, std::align_val_t) noexcept {
-    std::free(memory);
-}
-void operator delete(void* memory, size_t, std::align_val_t) noexcept {
-    std::free(memory);
-}
 
 namespace afd::daemon {
 namespace {
@@ -126,12 +93,12 @@ TEST_P(ExpertBatcherPass, AllocatesNothing) {
     ops::SerialParallel serial;
     for (int pass = 0; pass < 2; ++pass) {
         publish();
-        const size_t before = num_allocations;
+        const uint64_t before = test::num_allocations();
         scan.take(scan.scan(1));
         batcher.gather(scan, batch, serial);
         scan.acknowledge_taken();
-        EXPECT_TRUE(pass == 0 || num_allocations == before)
-            << num_allocations - before << " allocations";
+        EXPECT_TRUE(pass == 0 || test::num_allocations() == before)
+            << test::num_allocations() - before << " allocations";
         EXPECT_EQ(batch.num_rows, kTokens * kTopK);
     }
 }

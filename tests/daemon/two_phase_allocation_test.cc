@@ -7,60 +7,9 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include "daemon/two_phase_prepare_finalize.h"
+#include "tests/counted_allocations.h"
 #include "tests/schedule/local_instance.h"
-
-namespace {
-
-std::atomic<uint64_t> num_allocations{0};
-std::atomic<uint64_t> num_bytes{0};
-
-void count(size_t size) {
-    // Relaxed: counters that order nothing.
-    num_allocations.fetch_add(1, std::memory_order_relaxed);
-    num_bytes.fetch_add(size, std::memory_order_relaxed);
-}
-
-}  // namespace
-
-void* operator new(size_t size) {
-    count(size);
-    void* memory = std::malloc(size == 0 ? 1 : size);
-    if (memory == nullptr) std::abort();
-    return memory;
-}
-void* operator new[](size_t size) {
-    return operator new(size);
-}
-void* operator new(size_t size, std::align_val_t alignment) {
-    count(size);
-    const auto align = static_cast<size_t>(alignment);
-    void* memory = std::aligned_alloc(align, (size + align - 1) / align * align);
-    if (memory == nullptr) std::abort();
-    return memory;
-}
-void operator delete(void* memory) noexcept {
-    std::free(memory);
-}
-void operator delete[](void* memory) noexcept {
-    std::free(memory);
-}
-void operator delete(void* memory, size_t) noexcept {
-    std::free(memory);
-}
-void operator delete[](void* memory, size_t) noexcept {
-    std::free(memory);
-}
-void operator delete(void* memory, std::align_val_t) noexcept {
-    std::free(memory);
-}
-void operator delete(void* memory, size_t, std::align_val_t) noexcept {
-    std::free(memory);
-}
 
 namespace afd::daemon {
 namespace {
@@ -97,17 +46,17 @@ TEST(TwoPhaseAllocation, AMillionTokensNeedTheirIndicesAndLittleElse) {
     schedule::ShmTwoPhaseMemory memory("/none");
     ops::SerialParallel serial;
 
-    const uint64_t bytes_before = num_bytes.load(std::memory_order_relaxed);
+    const uint64_t bytes_before = test::num_allocated_bytes();
     TwoPhasePrepareFinalize part(
         {.hidden = kHidden, .top_k = kTopK, .num_tokens_max = kTokens, .block_tokens = 1024},
         {.sender = &sender, .memory = &memory, .placement = &placement, .parallel = &serial});
     part.expect_output(ops::make_rows(x.data(), kTokens, kHidden));
-    const uint64_t constructed = num_bytes.load(std::memory_order_relaxed) - bytes_before;
+    const uint64_t constructed = test::num_allocated_bytes() - bytes_before;
     constexpr uint64_t kIndexBytes = 4 * uint64_t{kTokens} * kTopK;
     EXPECT_GE(constructed, kIndexBytes);
     EXPECT_LE(constructed, kIndexBytes + (uint64_t{256} << 10));
 
-    const uint64_t before_round = num_bytes.load(std::memory_order_relaxed);
+    const uint64_t before_round = test::num_allocated_bytes();
     auto ticket =
         part.prepare_async({.x = ops::make_rows<const ops::Bf16>(x.data(), kTokens, kHidden),
                             .num_tokens = kTokens,
@@ -116,7 +65,7 @@ TEST(TwoPhaseAllocation, AMillionTokensNeedTheirIndicesAndLittleElse) {
                             .topk_weights = weights.data()},
                            0);
     ASSERT_TRUE(ticket.ok()) << ticket.error().message;
-    const uint64_t in_round = num_bytes.load(std::memory_order_relaxed) - before_round;
+    const uint64_t in_round = test::num_allocated_bytes() - before_round;
     EXPECT_LE(in_round, uint64_t{64} << 10) << "phase 1 allocates nothing that grows";
 
     ASSERT_EQ(sender.offered().size(), kRanks);

@@ -7,47 +7,14 @@
 
 #include <array>
 #include <cstddef>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
 #include "model/attention_block.h"
 #include "model/embedding_head.h"
 #include "model/sampler.h"
+#include "tests/counted_allocations.h"
 #include "tests/model/checkpoint_builder.h"
 #include "tests/model/temporary_directory.h"
-
-namespace {
-
-size_t num_allocations = 0;
-
-void* counted(size_t size, size_t alignment) {
-    ++num_allocations;
-    void* memory = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-    if (memory == nullptr) std::abort();
-    return memory;
-}
-
-}  // namespace
-
-void* operator new(size_t size) {
-    return counted(size, alignof(std::max_align_t));
-}
-void* operator new(size_t size, std::align_val_t alignment) {
-    return counted(size, static_cast<size_t>(alignment));
-}
-void operator delete(void* memory) noexcept {
-    std::free(memory);
-}
-void operator delete(void* memory, size_t) noexcept {
-    std::free(memory);
-}
-void operator delete(void* memory, std::align_val_t) noexcept {
-    std::free(memory);
-}
-void operator delete(void* memory, size_t, std::align_val_t) noexcept {
-    std::free(memory);
-}
 
 namespace afd::model {
 namespace {
@@ -75,7 +42,7 @@ TEST(AttentionStep, AllocatesNothing) {
     const std::vector<int32_t> tokens = {3, 1, 4, 1, 5};
     const std::vector<int32_t> positions = {0, 1, 2, 3, 4};
 
-    const size_t before = num_allocations;
+    const uint64_t before = test::num_allocations();
     ASSERT_TRUE(allocator.reserve(100, blocks));
     std::array<int64_t, kTokens> cache_index;
     std::array<const int32_t*, kTokens> tables;
@@ -100,7 +67,7 @@ TEST(AttentionStep, AllocatesNothing) {
     const auto sampled =
         sampler.sample(std::span(logits).first(config.vocab_size), {.top_k = 20, .top_p = 0.9f}, 5);
     allocator.release(blocks);
-    const size_t after = num_allocations;
+    const uint64_t after = test::num_allocations();
 
     EXPECT_TRUE(sampled.ok());
     EXPECT_EQ(after, before);

@@ -4,48 +4,12 @@
 // it replaces the global allocation functions.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include "schedule/adaptive_wait.h"
 #include "schedule/dispatch_lane.h"
 #include "schedule/ffn_scheduler.h"
 #include "schedule/ready_scan.h"
+#include "tests/counted_allocations.h"
 #include "tests/schedule/local_instance.h"
-
-namespace {
-
-std::atomic<uint64_t> num_allocations{0};
-
-void* counted_allocate(size_t size) {
-    // Relaxed: a counter that orders nothing.
-    num_allocations.fetch_add(1, std::memory_order_relaxed);
-    void* memory = std::malloc(size == 0 ? 1 : size);
-    if (memory == nullptr) std::abort();
-    return memory;
-}
-
-}  // namespace
-
-void* operator new(size_t size) {
-    return counted_allocate(size);
-}
-void* operator new[](size_t size) {
-    return counted_allocate(size);
-}
-void operator delete(void* memory) noexcept {
-    std::free(memory);
-}
-void operator delete[](void* memory) noexcept {
-    std::free(memory);
-}
-void operator delete(void* memory, size_t) noexcept {
-    std::free(memory);
-}
-void operator delete[](void* memory, size_t) noexcept {
-    std::free(memory);
-}
 
 namespace afd::schedule {
 namespace {
@@ -70,8 +34,7 @@ TEST(SteadyState, AllocatesNothing) {
         AdaptiveWait wait(returns->doorbell(), 0, false);
         Heartbeat heartbeat = returns->heartbeat();
 
-        // Relaxed: one thread.
-        const uint64_t before = num_allocations.load(std::memory_order_relaxed);
+        const uint64_t before = test::num_allocations();
         uint64_t now_us = 0;
         for (int round = 0; round < 50; ++round) {
             for (DispatchLane& lane : lanes) {
@@ -95,8 +58,7 @@ TEST(SteadyState, AllocatesNothing) {
             for (DispatchLane& lane : lanes) ASSERT_EQ(lane.poll(), RoundState::kReady);
             ASSERT_EQ(dispatch->peer(0, now_us).heartbeat.state, WorkerState::kComputing);
         }
-        EXPECT_EQ(num_allocations.load(std::memory_order_relaxed) - before, 0u)
-            << ffn_policy_name(policy);
+        EXPECT_EQ(test::num_allocations() - before, 0u) << ffn_policy_name(policy);
     }
 }
 
