@@ -257,23 +257,48 @@ Input input_of_down(const GroupedFfnRequest& request,
     return input;
 }
 
-void gate_up_part(
-    const Work& work, size_t first_panel, size_t last_panel, const Input& x, Rows<Bf16> h) {
-    constexpr size_t kHalf = kPanelColumns / 2;
+// Calls finish(row, panel, sums) of for_each_panel_row with the bias added to the sums, if any.
+template <typename Finish>
+void for_each_biased_row(const LinearInput& x,
+                         const PackedLinear& weight,
+                         const std::vector<float>& bias,
+                         size_t first_panel,
+                         size_t last_panel,
+                         const Finish& finish) {
+    if (bias.empty()) return for_each_panel_row(x, weight, first_panel, last_panel, finish);
+    const auto add = [&](size_t row, size_t panel, const float* sums) {
+        alignas(64) float biased[kPanelColumns];
+        for (size_t c = 0; c < kPanelColumns; ++c) {
+            biased[c] = sums[c] + bias[panel * kPanelColumns + c];
+        }
+        finish(row, panel, static_cast<const float*>(biased));
+    };
+    for_each_panel_row(x, weight, first_panel, last_panel, add);
+}
+
+void gate_up_part(const Work& work,
+                  ExpertActivation activation,
+                  size_t first_panel,
+                  size_t last_panel,
+                  const Input& x,
+                  Rows<Bf16> h) {
     const PackedLinear& weight = work.expert->gate_up;
+    const size_t width = weight.is_gate_up() ? kPanelColumns / 2 : kPanelColumns;
     const size_t intermediate = work.expert->intermediate();
-    const auto swiglu_row = cpu::kernels(weight.numeric_class()).swiglu_row;
-    for_each_panel_row(x.of(work, weight),
-                       weight,
-                       first_panel,
-                       last_panel,
-                       [&](size_t row, size_t panel, const float* sums) {
-                           const size_t column = panel * kHalf;
-                           swiglu_row(sums,
-                                      sums + kHalf,
-                                      std::min(kHalf, intermediate - column),
-                                      h.row(work.first_row + row) + column);
-                       });
+    const auto activate_row =
+        cpu::kernels(weight.numeric_class()).activate_rows[static_cast<size_t>(activation)];
+    for_each_biased_row(x.of(work, weight),
+                        weight,
+                        work.expert->gate_up_bias,
+                        first_panel,
+                        last_panel,
+                        [&](size_t row, size_t panel, const float* sums) {
+                            const size_t column = panel * width;
+                            activate_row(sums,
+                                         sums + width,
+                                         std::min(width, intermediate - column),
+                                         h.row(work.first_row + row) + column);
+                        });
 }
 
 void down_part(const GroupedFfnRequest& request,
@@ -284,9 +309,10 @@ void down_part(const GroupedFfnRequest& request,
     const PackedLinear& weight = work.expert->down;
     const auto round_row = cpu::kernels(weight.numeric_class()).round_row;
     const size_t hidden = weight.num_outputs();
-    for_each_panel_row(
+    for_each_biased_row(
         h.of(work, weight),
         weight,
+        work.expert->down_bias,
         first_panel,
         last_panel,
         [&](size_t row, size_t panel, const float* sums) {
@@ -298,58 +324,7 @@ void down_part(const GroupedFfnRequest& request,
         });
 }
 
-PackedExpert checked(PackedExpert expert) {
-    AFD_ASSERT(
-        expert.down.depth() == expert.intermediate() && expert.hidden() == expert.gate_up.depth(),
-        "gate and up [%zu, %zu], down [%zu, %zu]",
-        expert.intermediate(),
-        expert.gate_up.depth(),
-        expert.hidden(),
-        expert.down.depth());
-    return expert;
-}
-
 }  // namespace
-
-PackedExpert pack_expert(Rows<const Bf16> gate,
-                         Rows<const Bf16> up,
-                         Rows<const Bf16> down,
-                         NumericClass numeric_class) {
-    return checked({PackedLinear::pack_gate_up(gate, up, numeric_class),
-                    PackedLinear::pack(down, numeric_class)});
-}
-
-PackedExpert pack_expert(const Int8Weight& gate,
-                         const Int8Weight& up,
-                         const Int8Weight& down,
-                         NumericClass numeric_class) {
-    return checked({PackedLinear::pack_gate_up(gate, up, numeric_class),
-                    PackedLinear::pack(down, numeric_class)});
-}
-
-PackedExpert pack_expert(const Int4Weight& gate,
-                         const Int4Weight& up,
-                         const Int4Weight& down,
-                         NumericClass numeric_class) {
-    return checked({PackedLinear::pack_gate_up(gate, up, numeric_class),
-                    PackedLinear::pack(down, numeric_class)});
-}
-
-void ExpertTable::set(size_t key, PackedExpert expert) {
-    AFD_ASSERT(key < experts_.size(), "key %zu of %zu", key, experts_.size());
-    AFD_ASSERT(expert.hidden() == hidden_ && expert.gate_up.depth() == hidden_,
-               "expert of hidden %zu in a table of %zu",
-               expert.hidden(),
-               hidden_);
-    AFD_ASSERT(expert.down.depth() == expert.intermediate(),
-               "intermediate size %zu of gate and up, %zu of down",
-               expert.intermediate(),
-               expert.down.depth());
-    intermediate_max_ = std::max(intermediate_max_, expert.intermediate());
-    has_int8_ = has_int8_ || expert.gate_up.format() == WeightFormat::kInt8 ||
-                expert.down.format() == WeightFormat::kInt8;
-    experts_[key] = std::move(expert);
-}
 
 size_t grouped_ffn_workspace_bytes(const ExpertTable& experts,
                                    size_t num_rows_max,
@@ -394,7 +369,7 @@ Result<void> grouped_ffn(const GroupedFfnRequest& request,
     {
         const StageTimer timer(request.profile, MoeStage::kGemm1);
         const auto part = [&](const Work& item, size_t first, size_t last) {
-            gate_up_part(item, first, last, input, h);
+            gate_up_part(item, experts.activation(), first, last, input, h);
         };
         run_plan(work, total, &PackedExpert::gate_up, parallel, part);
     }

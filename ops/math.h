@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// exp, log, sigmoid, silu in fp32: ours, so that a result has the same bits in scalar and vector
-// code, with every compiler, processor and numeric class.
+// exp, log, sigmoid, silu and two gelu in fp32: ours, so that a result has the same bits in scalar
+// and vector code, with every compiler, processor and numeric class.
 //
 // Only IEEE multiply, add, divide and bit operations in one written order, no branches (the loops
 // around them vectorise), no fused operations (the build forbids contraction). NaN gives NaN.
 // Errors against the exact value, tested over the whole range (tests/ops/math_test.cc):
-// exp, log 2 ulp, sigmoid and silu 4 ulp, 1 ulp meaning the spacing of floats there.
+// exp, log 2 ulp, sigmoid and silu 4 ulp, 1 ulp meaning the spacing of floats there; gelu and
+// gelu_tanh of bf16 values 2^-20 and 2^-15 of the value, or of the least normal float.
 // Always inlined, for the reason given in ops/bf16.h.
 
 #include <bit>
@@ -77,6 +78,31 @@ namespace afd::ops {
 // x · sigmoid(x); NaN at -infinity.
 [[gnu::always_inline]] inline float silu(float x) {
     return x * sigmoid(x);
+}
+
+// x · (1 + erf(x / √2)) / 2 = max(x, 0) - |x| · Q(|x|) with the normal tail Q(a) = (1 - erf(a /
+// √2)) / 2, so nothing cancels where x is negative. Meant for bf16 values, whose squares are exact.
+// NaN at the infinities.
+[[gnu::always_inline]] inline float gelu(float x) {
+    const float a = x < 0.0f ? -x : x;
+    // Q(a) · e^(a²/2) / t as a polynomial in t, 0 <= a <= 14 (Chebyshev, 7e-8).
+    const float t = 1.0f / (1.0f + 0.34375f * a);
+    float p = -0.02871571675f;
+    p = p * t + 0.1480556832f;
+    p = p * t + -0.279956736f;
+    p = p * t + 0.199791774f;
+    p = p * t + -0.04501635542f;
+    p = p * t + 0.1148975222f;
+    p = p * t + 0.1162199755f;
+    p = p * t + 0.1376075425f;
+    p = p * t + 0.1371162996f;
+    const float tail = a * (p * t) * exp(-0.5f * (a * a));
+    return (x < 0.0f ? 0.0f : x) - tail;
+}
+
+// x · (1 + tanh(√(2/π) · (x + 0.044715·x³))) / 2, which is x · sigmoid of twice tanh's argument.
+[[gnu::always_inline]] inline float gelu_tanh(float x) {
+    return x * sigmoid(x * (1.5957691216f + 0.0713548162726f * (x * x)));
 }
 
 }  // namespace afd::ops

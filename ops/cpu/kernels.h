@@ -9,10 +9,12 @@
 // other code (row_kernels.h) keeps its functions in an unnamed namespace: otherwise the linker
 // could pick an AVX-512 copy of an inline function for every processor.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
 #include "ops/bf16.h"
+#include "ops/expert_activation.h"
 #include "ops/fp16.h"
 #include "ops/numeric_class.h"
 
@@ -108,6 +110,9 @@ struct AccumulateArguments {
     size_t o_stride = 0;  // latent rounded up to 32
 };
 
+// h = an ExpertActivation of gate →bf16 and, where it is gated, up →bf16.
+using ActivateRow = void (*)(const float* gate, const float* up, size_t count, Bf16* h);
+
 struct Kernels {
     // out = x · Wᵀ for one tile; a column's chain over k is the same for every tile shape.
     void (*tile)(const TileArguments& arguments);
@@ -149,6 +154,8 @@ struct Kernels {
     QuantiseRows<Bf16> quantise_bf16;
     QuantiseRows<Fp16> quantise_fp16;
     QuantiseRows<float> quantise_fp32;
+    // By ExpertActivation; the first is swiglu_row. Ungated ones do not look at `up`.
+    std::array<ActivateRow, kNumExpertActivations> activate_rows;
 };
 
 // REQUIRES: supported(numeric_class).

@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include "ops/cpu/activation_kernels.h"
 #include "ops/cpu/int8_avx2.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/quantise_kernels.h"
@@ -215,7 +216,8 @@ const Kernels& avx2_kernels() {
                                     finish,
                                     quantise_rows<Bf16>,
                                     quantise_rows<Fp16>,
-                                    quantise_rows<float>};
+                                    quantise_rows<float>,
+                                    kActivateRows};
     return kTable;
 }
 

@@ -5,6 +5,7 @@
 
 #include <immintrin.h>
 
+#include "ops/cpu/activation_kernels.h"
 #include "ops/cpu/int4_avx512.h"
 #include "ops/cpu/int8_avx512.h"
 #include "ops/cpu/kernels.h"
@@ -179,7 +180,8 @@ const Kernels& avx512_bf16_kernels() {
                                     finish,
                                     quantise_rows<Bf16, MultiplyByFixedPoint>,
                                     quantise_rows<Fp16, MultiplyByFixedPoint>,
-                                    quantise_rows<float, MultiplyByFixedPoint>};
+                                    quantise_rows<float, MultiplyByFixedPoint>,
+                                    kActivateRows};
     return kTable;
 }
 

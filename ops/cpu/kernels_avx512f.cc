@@ -5,6 +5,7 @@
 
 #include <immintrin.h>
 
+#include "ops/cpu/activation_kernels.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/row_kernels.h"
 #include "ops/cpu/rows_constant.h"
@@ -66,6 +67,7 @@ const Kernels& avx512_kernels() {
         table.round_row = round_row;
         table.swiglu_row = swiglu_row;
         table.softmax_step = softmax_step;
+        table.activate_rows = kActivateRows;
         return table;
     }();
     return kTable;

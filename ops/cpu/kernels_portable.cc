@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "ops/cpu/activation_kernels.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/quantise_kernels.h"
 #include "ops/cpu/row_kernels.h"
@@ -116,7 +117,8 @@ const Kernels& portable_kernels() {
                                     finish,
                                     quantise_rows<Bf16>,
                                     quantise_rows<Fp16>,
-                                    quantise_rows<float>};
+                                    quantise_rows<float>,
+                                    kActivateRows};
     return kTable;
 }
 

@@ -55,16 +55,6 @@ std::string_view name_of(ActivationFormat format) {
     return "unknown";
 }
 
-std::string_view name_of(ExpertActivation activation) {
-    switch (activation) {
-        case ExpertActivation::kSilu:
-            return "silu";
-        case ExpertActivation::kGelu:
-            return "gelu";
-    }
-    return "unknown";
-}
-
 std::string_view name_of(ExpertQuantisation quantisation) {
     switch (quantisation) {
         case ExpertQuantisation::kNone:

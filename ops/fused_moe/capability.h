@@ -17,7 +17,6 @@
 
 namespace afd::ops {
 
-enum class ExpertActivation : uint8_t { kSilu = 0, kGelu = 1 };
 enum class ExpertQuantisation : uint8_t { kNone = 0, kInt8 = 1, kInt4 = 2 };
 enum class IdDtype : uint8_t { kInt32 = 0, kInt64 = 1 };
 
@@ -30,7 +29,6 @@ enum class WeightAndReduceKind : uint8_t {
 };
 
 std::string_view name_of(ActivationFormat format);
-std::string_view name_of(ExpertActivation activation);
 std::string_view name_of(ExpertQuantisation quantisation);
 std::string_view name_of(WeightAndReduceKind kind);
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Reference SwiGLU MLP (expert, shared experts, dense layer) and combine.
+// Reference MLP (expert, shared experts, dense layer) and combine.
 
 #include <cstdint>
 #include <span>
 
+#include "ops/expert_activation.h"
 #include "ops/reference/linear.h"
 #include "ops/reference/matrix.h"
 
@@ -13,11 +14,16 @@ namespace afd::ops::reference {
 
 struct ExpertWeights {
     LinearWeight gate;  // [I, H]
-    LinearWeight up;    // [I, H]
+    LinearWeight up;    // [I, H]; empty where the activation is ungated
     LinearWeight down;  // [H, I]
+    ExpertActivation activation = ExpertActivation::kSilu;
+    std::span<const Bf16> gate_bias = {};  // [I], or none, as the two others:
+    std::span<const Bf16> up_bias = {};    // [I]
+    std::span<const Bf16> down_bias = {};  // [H]
 };
 
-// gate and up rounded, h = (silu(gate) · up) rounded, y = h·Wdownᵀ rounded. x, y [T, H].
+// gate and up rounded, h = the activation (silu(gate) · up, say) rounded, y = h·Wdownᵀ rounded; a
+// bias is part of its sum. x, y [T, H].
 Matrix expert_ffn(const Matrix& x, const ExpertWeights& weights, Rounding rounding);
 
 // The same of one row that was quantised before, with kBf16. REQUIRES: gate and up are int8.

@@ -60,20 +60,34 @@ Matrix int8_served(const Matrix& x, const Int8Weight& weight) {
     return y;
 }
 
+void add_bias_and_round(Matrix& y, std::span<const Bf16> bias, Rounding rounding) {
+    for (size_t i = 0; i < y.values.size(); ++i) {
+        double& value = y.values[i];
+        if (!bias.empty()) value += static_cast<double>(to_float(bias[i % y.num_cols]));
+        value = round_point(value, rounding);
+    }
+}
+
 }  // namespace
 
-Matrix linear(std::span<const int8_t> x, float x_scale, const Int8Weight& weight) {
+Matrix linear(std::span<const int8_t> x,
+              float x_scale,
+              const Int8Weight& weight,
+              std::span<const Bf16> bias) {
     Matrix y(1, weight.num_outputs());
     int8_row(x, x_scale, weight, y.values.data());
-    for (double& value : y.values) value = round_point(value, Rounding::kBf16);
+    add_bias_and_round(y, bias, Rounding::kBf16);
     return y;
 }
 
-Matrix linear(const Matrix& x, const LinearWeight& weight, Rounding rounding) {
+Matrix linear(const Matrix& x,
+              const LinearWeight& weight,
+              Rounding rounding,
+              std::span<const Bf16> bias) {
     Matrix y = !weight.is_int8()             ? linear_f32(x, weight.bf16)
                : rounding == Rounding::kNone ? int8_exact(x, weight.int8)
                                              : int8_served(x, weight.int8);
-    for (double& value : y.values) value = round_point(value, rounding);
+    add_bias_and_round(y, bias, rounding);
     return y;
 }
 

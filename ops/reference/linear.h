@@ -27,11 +27,17 @@ struct LinearWeight {
 
 // Shapes: x [T, K], weight [N, K]; y [T, N], a rounding point. With int8 weights and kBf16 each row
 // of x is quantised first (specification, section 9) and y = float(Σ q·q) · row scale · scale[n] in
-// fp32, in that order; with kNone x stays as it is.
-Matrix linear(const Matrix& x, const LinearWeight& weight, Rounding rounding);
+// fp32, in that order; with kNone x stays as it is. A bias [N] is added before the rounding point.
+Matrix linear(const Matrix& x,
+              const LinearWeight& weight,
+              Rounding rounding,
+              std::span<const Bf16> bias = {});
 
 // One row that was quantised before, y [1, N] with the rounding point of kBf16.
-Matrix linear(std::span<const int8_t> x, float x_scale, const Int8Weight& weight);
+Matrix linear(std::span<const int8_t> x,
+              float x_scale,
+              const Int8Weight& weight,
+              std::span<const Bf16> bias = {});
 
 // Without the rounding point (router logits, head).
 Matrix linear_f32(const Matrix& x, Rows<const Bf16> weight);

@@ -26,44 +26,76 @@ inline constexpr size_t kMatrixChunk = 16;
 inline constexpr uint32_t kMatrixLayers = 2;
 inline constexpr uint32_t kMatrixLayer = 1;  // The one that is run.
 
+// What the experts of a model are.
+struct MatrixKind {
+    ExpertQuantisation quantisation = ExpertQuantisation::kNone;
+    ExpertActivation activation = ExpertActivation::kSilu;
+    bool has_bias = false;
+    size_t hidden = kMatrixHidden;
+    size_t intermediate = 20;
+};
+
 // One expert's weights as every part wants them.
 struct MatrixExpert {
-    static constexpr size_t kIntermediate = 20;
-
-    ExpertQuantisation quantisation;
-    RandomMatrix bf16[3];  // gate, up, down; dequantised ones with int4
+    MatrixKind kind;
+    RandomMatrix bf16[3];  // gate, up, down; dequantised ones with int4; up also where it is unused
     std::vector<RandomInt8> int8;
     std::vector<RandomInt4> int4;
+    RandomMatrix bias[3];  // One row each.
 
-    MatrixExpert(ExpertQuantisation kind, uint32_t seed) : quantisation(kind) {
+    MatrixExpert(const MatrixKind& of, uint32_t seed) : kind(of) {
         for (uint32_t i = 0; i < 3; ++i) {
-            const size_t outputs = i == 2 ? kMatrixHidden : kIntermediate;
-            const size_t depth = i == 2 ? kIntermediate : kMatrixHidden;
+            const size_t outputs = i == 2 ? kind.hidden : kind.intermediate;
+            const size_t depth = i == 2 ? kind.intermediate : kind.hidden;
             bf16[i] = RandomMatrix(outputs, depth, seed + i, 0.3f);
-            if (kind == ExpertQuantisation::kInt8) int8.emplace_back(outputs, depth, seed + i);
-            if (kind != ExpertQuantisation::kInt4) continue;
+            bias[i] = RandomMatrix(1, outputs, seed + 7919 + i, 0.7f);
+            if (kind.quantisation == ExpertQuantisation::kInt8) {
+                int8.emplace_back(outputs, depth, seed + i);
+            }
+            if (kind.quantisation != ExpertQuantisation::kInt4) continue;
             int4.emplace_back(outputs, depth, WeightFormat::kInt4Group32, seed + i);
             bf16[i].values = int4.back().dequantised();
         }
     }
 
-    PackedExpert pack() const {
-        const NumericClass best = best_numeric_class();
-        switch (quantisation) {
+    PackedExpert pack(NumericClass numeric_class = best_numeric_class()) const {
+        PackedExpert packed = pack_weights(numeric_class);
+        if (!kind.has_bias) return packed;
+        const auto values = [](const RandomMatrix& row) { return std::span(row.values); };
+        return with_bias(std::move(packed),
+                         {values(bias[0]),
+                          is_gated(kind.activation) ? values(bias[1]) : std::span<const Bf16>(),
+                          values(bias[2])});
+    }
+    reference::ExpertWeights reference_weights() const {
+        reference::ExpertWeights weights{bf16[0].rows(), bf16[1].rows(), bf16[2].rows()};
+        if (kind.quantisation == ExpertQuantisation::kInt8) {
+            weights = {int8[0].weight(), int8[1].weight(), int8[2].weight()};
+        }
+        weights.activation = kind.activation;
+        if (!is_gated(kind.activation)) weights.up = {};
+        if (!kind.has_bias) return weights;
+        weights.gate_bias = bias[0].values;
+        weights.up_bias = bias[1].values;
+        weights.down_bias = bias[2].values;
+        return weights;
+    }
+
+  private:
+    PackedExpert pack_weights(NumericClass numeric_class) const {
+        const auto pack = [&](const auto& gate, const auto& up, const auto& down) {
+            return is_gated(kind.activation) ? pack_expert(gate, up, down, numeric_class)
+                                             : pack_expert(gate, down, numeric_class);
+        };
+        switch (kind.quantisation) {
             case ExpertQuantisation::kInt8:
-                return pack_expert(int8[0].weight(), int8[1].weight(), int8[2].weight(), best);
+                return pack(int8[0].weight(), int8[1].weight(), int8[2].weight());
             case ExpertQuantisation::kInt4:
-                return pack_expert(int4[0].weight(), int4[1].weight(), int4[2].weight(), best);
+                return pack(int4[0].weight(), int4[1].weight(), int4[2].weight());
             case ExpertQuantisation::kNone:
                 break;
         }
-        return pack_expert(bf16[0].rows(), bf16[1].rows(), bf16[2].rows(), best);
-    }
-    reference::ExpertWeights reference_weights() const {
-        if (quantisation != ExpertQuantisation::kInt8) {
-            return {bf16[0].rows(), bf16[1].rows(), bf16[2].rows()};
-        }
-        return {int8[0].weight(), int8[1].weight(), int8[2].weight()};
+        return pack(bf16[0].rows(), bf16[1].rows(), bf16[2].rows());
     }
 };
 
@@ -73,8 +105,8 @@ struct MatrixShard {
     std::vector<reference::ExpertWeights> weights;
     size_t experts_per_layer;
 
-    explicit MatrixShard(size_t per_layer)
-        : table(kMatrixLayers * per_layer, kMatrixHidden),
+    explicit MatrixShard(size_t per_layer, ExpertActivation activation = ExpertActivation::kSilu)
+        : table(kMatrixLayers * per_layer, kMatrixHidden, activation),
           weights(kMatrixLayers * per_layer),
           experts_per_layer(per_layer) {}
 
@@ -87,10 +119,12 @@ struct MatrixShard {
 };
 
 struct MatrixModel {
-    ExpertQuantisation quantisation;
+    MatrixKind kind;
     std::vector<MatrixExpert> experts;  // [layer · kMatrixPerLayer + logical expert]
 
-    explicit MatrixModel(ExpertQuantisation kind) : quantisation(kind) {
+    explicit MatrixModel(ExpertQuantisation quantisation)
+        : MatrixModel(MatrixKind{.quantisation = quantisation}) {}
+    explicit MatrixModel(const MatrixKind& of) : kind(of) {
         for (uint32_t key = 0; key < kMatrixLayers * kMatrixPerLayer; ++key) {
             experts.emplace_back(kind, 10 * key + 1000);
         }
@@ -100,7 +134,7 @@ struct MatrixModel {
     }
     // Everything in one process, local ids as logical ones.
     MatrixShard whole() const {
-        MatrixShard shard(kMatrixPerLayer);
+        MatrixShard shard(kMatrixPerLayer, kind.activation);
         for (uint32_t layer = 0; layer < kMatrixLayers; ++layer) {
             for (size_t e = 0; e < kMatrixPerLayer; ++e) shard.set(layer, e, expert(layer, e));
         }
