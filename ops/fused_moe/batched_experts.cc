@@ -10,7 +10,9 @@
 namespace afd::ops {
 
 BatchedExperts::BatchedExperts(const ExpertTable& experts, size_t experts_per_layer)
-    : experts_(&experts), experts_per_layer_(experts_per_layer) {
+    : experts_(&experts),
+      experts_per_layer_(experts_per_layer),
+      capability_(narrowed(kCapability, experts.activation(), experts.has_bias())) {
     AFD_ASSERT(experts_per_layer > 0 && experts.num_keys() % experts_per_layer == 0,
                "%zu keys, %zu experts per layer",
                experts.num_keys(),

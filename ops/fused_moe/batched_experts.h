@@ -19,9 +19,12 @@ class BatchedExperts final : public Experts {
     static constexpr ExpertsCapability kCapability{
         .name = "batched_bf16",
         .activation_formats = bit(ActivationFormat::kBatched),
+        .activations = kAllActivations,
+        .biases = kWithOrWithoutBias,
         .weight_and_reduce = WeightAndReduceKind::kNaiveBatched,
     };
-    const ExpertsCapability& capability() const override { return kCapability; }
+    // The record, narrowed to the table's activation and bias.
+    const ExpertsCapability& capability() const override { return capability_; }
 
     WorkspaceShapes workspace_shapes(const ActivationSizes& sizes) const override;
     Result<void> apply(const Activations& activations,
@@ -31,6 +34,7 @@ class BatchedExperts final : public Experts {
   private:
     const ExpertTable* experts_;
     size_t experts_per_layer_;
+    ExpertsCapability capability_;
 };
 
 }  // namespace afd::ops

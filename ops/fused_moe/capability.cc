@@ -2,6 +2,7 @@
 
 #include "ops/fused_moe/capability.h"
 
+#include <span>
 #include <string>
 
 namespace afd::ops {
@@ -22,7 +23,7 @@ Error refuse(std::string_view part, const std::string& reason) {
 }
 
 template <typename Enum>
-std::string names_in(uint32_t set, std::initializer_list<Enum> all) {
+std::string names_in(uint32_t set, std::span<const Enum> all) {
     std::string names;
     for (const Enum value : all) {
         if ((set & bit(value)) == 0) continue;
@@ -31,15 +32,26 @@ std::string names_in(uint32_t set, std::initializer_list<Enum> all) {
     return names;
 }
 
-Result<void> check_quantisation(std::string_view part, uint32_t set, ExpertQuantisation wanted) {
+template <typename Enum>
+Result<void> check_served(std::string_view part,
+                          const char* field,
+                          uint32_t set,
+                          Enum wanted,
+                          std::span<const Enum> all) {
     if ((set & bit(wanted)) != 0) return {};
-    return refuse(
-        part,
-        "does not serve quantisation " + std::string(name_of(wanted)) + "; it serves " +
-            names_in(
-                set,
-                {ExpertQuantisation::kNone, ExpertQuantisation::kInt8, ExpertQuantisation::kInt4}));
+    return refuse(part,
+                  "does not serve " + std::string(field) + " " + std::string(name_of(wanted)) +
+                      "; it serves " + names_in(set, all));
 }
+
+constexpr ExpertQuantisation kQuantisations[] = {
+    ExpertQuantisation::kNone, ExpertQuantisation::kInt8, ExpertQuantisation::kInt4};
+constexpr ExpertBias kBiases[] = {ExpertBias::kAbsent, ExpertBias::kPresent};
+constexpr ActivationFormat kFormats[] = {
+    ActivationFormat::kStandard, ActivationFormat::kBatched, ActivationFormat::kGrouped};
+constexpr WeightAndReduceKind kReductions[] = {WeightAndReduceKind::kNoOp,
+                                               WeightAndReduceKind::kContiguous,
+                                               WeightAndReduceKind::kNaiveBatched};
 
 }  // namespace
 
@@ -65,6 +77,10 @@ std::string_view name_of(ExpertQuantisation quantisation) {
             return "int4";
     }
     return "unknown";
+}
+
+std::string_view name_of(ExpertBias bias) {
+    return bias == ExpertBias::kPresent ? "present" : "absent";
 }
 
 std::string_view name_of(WeightAndReduceKind kind) {
@@ -147,14 +163,12 @@ Result<void> check(const PrepareFinalizeCapability& capability, const FusedMoeCo
 }
 
 Result<void> check(const ExpertsCapability& capability, const FusedMoeConfig& config) {
-    if ((capability.activations & bit(config.activation)) == 0) {
-        return refuse(capability.name,
-                      "does not serve activation " + std::string(name_of(config.activation)) +
-                          "; it serves " +
-                          names_in(capability.activations,
-                                   {ExpertActivation::kSilu, ExpertActivation::kGelu}));
-    }
-    AFD_TRY(check_quantisation(capability.name, capability.quantisations, config.quantisation));
+    const std::string_view name = capability.name;
+    AFD_TRY(check_served<ExpertActivation>(
+        name, "activation", capability.activations, config.activation, kExpertActivations));
+    AFD_TRY(check_served<ExpertBias>(name, "bias", capability.biases, config.bias, kBiases));
+    AFD_TRY(check_served<ExpertQuantisation>(
+        name, "quantisation", capability.quantisations, config.quantisation, kQuantisations));
     if (config.quantised_dispatch && !capability.takes_int8_rows) {
         return refuse(capability.name, "takes bf16 rows only; quantised_dispatch must be false");
     }
@@ -181,17 +195,12 @@ Result<void> check_pair(const PrepareFinalizeCapability& prepare_finalize,
                       "gives activations in format " +
                           std::string(name_of(prepare_finalize.activation_format)) + ", but " +
                           std::string(experts.name) + " takes " +
-                          names_in(experts.activation_formats,
-                                   {ActivationFormat::kStandard,
-                                    ActivationFormat::kBatched,
-                                    ActivationFormat::kGrouped}));
+                          names_in<ActivationFormat>(experts.activation_formats, kFormats));
     }
     if (experts.weight_and_reduce != WeightAndReduceKind::kDelegate &&
         (prepare_finalize.reduces & bit(experts.weight_and_reduce)) == 0) {
-        const std::string executes = names_in(prepare_finalize.reduces,
-                                              {WeightAndReduceKind::kNoOp,
-                                               WeightAndReduceKind::kContiguous,
-                                               WeightAndReduceKind::kNaiveBatched});
+        const std::string executes =
+            names_in<WeightAndReduceKind>(prepare_finalize.reduces, kReductions);
         return refuse(prepare_finalize.name,
                       "cannot execute the weight-and-reduce " +
                           std::string(name_of(experts.weight_and_reduce)) + " that " +

@@ -12,12 +12,15 @@
 #include <cstdint>
 #include <string_view>
 
+#include "ops/expert_activation.h"
 #include "ops/fused_moe/activations.h"
 #include "proto/status.h"
 
 namespace afd::ops {
 
 enum class ExpertQuantisation : uint8_t { kNone = 0, kInt8 = 1, kInt4 = 2 };
+// Added to the sums of gate, up and down.
+enum class ExpertBias : uint8_t { kAbsent = 0, kPresent = 1 };
 enum class IdDtype : uint8_t { kInt32 = 0, kInt64 = 1 };
 
 // Who applies the routing weights and sums over the slots; executed exactly once.
@@ -30,12 +33,16 @@ enum class WeightAndReduceKind : uint8_t {
 
 std::string_view name_of(ActivationFormat format);
 std::string_view name_of(ExpertQuantisation quantisation);
+std::string_view name_of(ExpertBias bias);
 std::string_view name_of(WeightAndReduceKind kind);
 
 template <typename Enum>
 constexpr uint32_t bit(Enum value) {
     return 1u << static_cast<uint32_t>(value);
 }
+
+inline constexpr uint32_t kAllActivations = (1u << kNumExpertActivations) - 1;
+inline constexpr uint32_t kWithOrWithoutBias = bit(ExpertBias::kAbsent) | bit(ExpertBias::kPresent);
 
 // What one model layer family and one deployment ask of the parts.
 struct FusedMoeConfig {
@@ -50,6 +57,7 @@ struct FusedMoeConfig {
     bool has_shared_stage = false;    // Shared experts run on this side, not as dispatched slots.
     uint64_t wait_timeout_us = 10'000'000;  // Of FusedMoe::apply, for other processes.
     ExpertActivation activation = ExpertActivation::kSilu;
+    ExpertBias bias = ExpertBias::kAbsent;
     ExpertQuantisation quantisation = ExpertQuantisation::kNone;  // Of the experts' weights.
     bool needs_routing = false;  // Inputs may come without topk_ids: dispatch has them routed.
 };
@@ -71,11 +79,13 @@ struct PrepareFinalizeCapability {
     size_t max_num_tokens_per_rank = 0;  // max_num_tokens_per_rank; 0 (others): no limit.
 };
 
+// The record of a part says what it can do, that of an instance what its experts are.
 struct ExpertsCapability {
     std::string_view name;
     uint32_t activation_formats = bit(ActivationFormat::kStandard);  // Set of bit(Format).
     bool is_remote = false;  // Stands for parts of other processes (RemoteExperts).
     uint32_t activations = bit(ExpertActivation::kSilu);      // Set of bit(ExpertActivation).
+    uint32_t biases = bit(ExpertBias::kAbsent);               // Set of bit(ExpertBias).
     uint32_t quantisations = bit(ExpertQuantisation::kNone);  // Set of bit(ExpertQuantisation).
     WeightAndReduceKind weight_and_reduce = WeightAndReduceKind::kDelegate;
     bool takes_int8_rows = false;  // Rows that were dispatched quantised.
@@ -98,6 +108,15 @@ constexpr WeightAndReduceKind weight_and_reduce_of(
     const PrepareFinalizeCapability& prepare_finalize, const ExpertsCapability& experts) {
     return experts.weight_and_reduce == WeightAndReduceKind::kDelegate ? prepare_finalize.delegate
                                                                        : experts.weight_and_reduce;
+}
+
+// The record of an instance whose experts are these.
+constexpr ExpertsCapability narrowed(ExpertsCapability record,
+                                     ExpertActivation activation,
+                                     bool has_bias) {
+    record.activations &= bit(activation);
+    record.biases &= bit(has_bias ? ExpertBias::kPresent : ExpertBias::kAbsent);
+    return record;
 }
 
 // Whether check_pair finds nothing: a static_assert where both parts are known at compile time.

@@ -78,6 +78,26 @@ std::string experts_table() {
     return text;
 }
 
+// What stands between the two products of each Experts part.
+std::string activation_table() {
+    std::string text = "| Experts |";
+    std::string rule = "\n|---|";
+    for (const ExpertActivation activation : kExpertActivations) {
+        text += cell(name_of(activation));
+        rule += "---|";
+    }
+    text += " bias |" + rule + "---|\n";
+    for (const ExpertsEntry& entry : experts_parts()) {
+        const ExpertsCapability& record = *entry.capability;
+        text += "|" + cell("`" + std::string(record.name) + "`");
+        for (const ExpertActivation activation : kExpertActivations) {
+            text += cell((record.activations & bit(activation)) != 0 ? "yes" : "no");
+        }
+        text += cell((record.biases & bit(ExpertBias::kPresent)) != 0 ? "yes" : "no") + "\n";
+    }
+    return text;
+}
+
 // Numbers of the reasons, in the order in which they are first met.
 class Reasons {
   public:
@@ -162,7 +182,8 @@ std::string feature_matrix() {
         }
         pairs += "\n";
     }
-    return prepare_finalize_table() + "\n" + experts_table() + "\n" + pairs + "\n" + reasons.list();
+    return prepare_finalize_table() + "\n" + experts_table() + "\n" + activation_table() + "\n" +
+           pairs + "\n" + reasons.list();
 }
 
 }  // namespace afd::ops

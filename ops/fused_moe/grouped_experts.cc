@@ -95,7 +95,8 @@ ExpertQuantisation quantisation_of(const ExpertTable& experts) {
 
 GroupedExperts::GroupedExperts(const ExpertTable& experts, size_t experts_per_layer)
     : experts_(&experts),
-      capability_(&record_of(quantisation_of(experts))),
+      capability_(
+          narrowed(record_of(quantisation_of(experts)), experts.activation(), experts.has_bias())),
       experts_per_layer_(experts_per_layer) {
     AFD_ASSERT(experts_per_layer > 0 && experts.num_keys() % experts_per_layer == 0,
                "%zu keys, %zu experts per layer",
@@ -133,7 +134,7 @@ Result<void> GroupedExperts::check(const StandardActivations& standard) const {
     if (x.num_rows > 1 && x.stride != x.num_cols) {
         return Error{Code::kInvalidArgument,
                      "rows of x are " + std::to_string(x.stride) + " elements apart; " +
-                         std::string(capability_->name) + " takes rows without gaps, here " +
+                         std::string(capability_.name) + " takes rows without gaps, here " +
                          std::to_string(x.num_cols)};
     }
     return {};

@@ -17,6 +17,8 @@ namespace afd::ops {
 inline constexpr ExpertsCapability kGroupedBf16{
     .name = "grouped_bf16",
     .activation_formats = bit(ActivationFormat::kStandard) | bit(ActivationFormat::kGrouped),
+    .activations = kAllActivations,
+    .biases = kWithOrWithoutBias,
     .quantisations = bit(ExpertQuantisation::kNone),
     .weight_and_reduce = WeightAndReduceKind::kDelegate,
     .supports_chunking = true,
@@ -24,6 +26,8 @@ inline constexpr ExpertsCapability kGroupedBf16{
 inline constexpr ExpertsCapability kGroupedInt8{
     .name = "grouped_int8",
     .activation_formats = kGroupedBf16.activation_formats,
+    .activations = kAllActivations,
+    .biases = kWithOrWithoutBias,
     .quantisations = bit(ExpertQuantisation::kInt8),
     .weight_and_reduce = WeightAndReduceKind::kDelegate,
     .takes_int8_rows = true,
@@ -32,6 +36,8 @@ inline constexpr ExpertsCapability kGroupedInt8{
 inline constexpr ExpertsCapability kGroupedInt4{
     .name = "grouped_int4",
     .activation_formats = kGroupedBf16.activation_formats,
+    .activations = kAllActivations,
+    .biases = kWithOrWithoutBias,
     .quantisations = bit(ExpertQuantisation::kInt4),
     .weight_and_reduce = WeightAndReduceKind::kDelegate,
     .supports_chunking = true,
@@ -45,8 +51,8 @@ class GroupedExperts final : public Experts {
     // `experts` outlives the object. REQUIRES: its keys are a multiple of experts_per_layer.
     GroupedExperts(const ExpertTable& experts, size_t experts_per_layer);
 
-    // The record of quantisation_of(experts).
-    const ExpertsCapability& capability() const override { return *capability_; }
+    // The record of quantisation_of(experts), narrowed to their activation and bias.
+    const ExpertsCapability& capability() const override { return capability_; }
 
     WorkspaceShapes workspace_shapes(const ActivationSizes& sizes) const override;
     Result<void> apply(const Activations& activations,
@@ -61,7 +67,7 @@ class GroupedExperts final : public Experts {
                                Parallel& parallel) const;
 
     const ExpertTable* experts_;
-    const ExpertsCapability* capability_;
+    ExpertsCapability capability_;
     size_t experts_per_layer_;
 };
 

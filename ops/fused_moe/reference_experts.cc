@@ -22,7 +22,13 @@ reference::Matrix run(const reference::ExpertWeights& weights, const ActivationR
 ReferenceExperts::ReferenceExperts(std::span<const reference::ExpertWeights> weights,
                                    size_t experts_per_layer,
                                    size_t hidden)
-    : weights_(weights), experts_per_layer_(experts_per_layer), hidden_(hidden) {}
+    : weights_(weights), experts_per_layer_(experts_per_layer), hidden_(hidden) {
+    for (const reference::ExpertWeights& expert : weights) {
+        if (expert.gate.empty()) continue;
+        capability_ = narrowed(kCapability, expert.activation, !expert.gate_bias.empty());
+        break;
+    }
+}
 
 WorkspaceShapes ReferenceExperts::workspace_shapes(const ActivationSizes& sizes) const {
     switch (sizes.format) {

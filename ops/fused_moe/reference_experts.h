@@ -22,13 +22,16 @@ class ReferenceExperts final : public Experts {
         .name = "reference",
         .activation_formats = bit(ActivationFormat::kStandard) | bit(ActivationFormat::kBatched) |
                               bit(ActivationFormat::kGrouped),
+        .activations = kAllActivations,
+        .biases = kWithOrWithoutBias,
         .quantisations = bit(ExpertQuantisation::kNone) | bit(ExpertQuantisation::kInt8) |
                          bit(ExpertQuantisation::kInt4),
         .weight_and_reduce = WeightAndReduceKind::kDelegate,
         .takes_int8_rows = true,
         .supports_chunking = true,
     };
-    const ExpertsCapability& capability() const override { return kCapability; }
+    // The record, narrowed to the activation and bias of the weights.
+    const ExpertsCapability& capability() const override { return capability_; }
 
     WorkspaceShapes workspace_shapes(const ActivationSizes& sizes) const override;
     Result<void> apply(const Activations& activations,
@@ -44,6 +47,7 @@ class ReferenceExperts final : public Experts {
     std::span<const reference::ExpertWeights> weights_;
     size_t experts_per_layer_;
     size_t hidden_;
+    ExpertsCapability capability_ = kCapability;
 };
 
 }  // namespace afd::ops

@@ -43,8 +43,14 @@ TEST(Capability, EveryIllegalCombinationIsRefusedWithItsReason) {
     EXPECT_EQ(reason(check(bad)), "num_shared is 5; allowed are 0 ... 4");
     bad = config();
     bad.activation = ExpertActivation::kGelu;
-    EXPECT_EQ(reason(check(kGroupedBf16, bad)),
+    const ExpertsCapability silu = narrowed(kGroupedBf16, ExpertActivation::kSilu, false);
+    EXPECT_EQ(reason(check(kGroupedBf16, bad)), "ok");
+    EXPECT_EQ(reason(check(silu, bad)),
               "grouped_bf16 does not serve activation gelu; it serves silu");
+    bad = config();
+    bad.bias = ExpertBias::kPresent;
+    EXPECT_EQ(reason(check(silu, bad)),
+              "grouped_bf16 does not serve bias present; it serves absent");
     bad = config();
     bad.quantisation = ExpertQuantisation::kInt8;
     EXPECT_EQ(reason(check(kGroupedBf16, bad)),
