@@ -127,7 +127,8 @@ class Daemon:
             [self.bin / "afd-load", "--instance", self.instance, "--concurrency", str(streams),
              "--requests", str(requests), "--prompts", prompts, "--max-tokens", str(max_tokens),
              "--ignore-eos", "--temperature", "1", "--warmup", "0", "--out",
-             self.results, "--json"], env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+             self.results, "--json"], env=self.environment, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL)
 
     def stop(self) -> None:
         self.process.terminate()
@@ -238,7 +239,8 @@ def main() -> None:
                         default=list(TOPOLOGIES))
     parser.add_argument("--micro-batches", type=numbers, default=[1, 2])
     parser.add_argument("--streams", type=numbers, default=[1, 8, 16, 32])
-    parser.add_argument("--tokens", type=int, default=128, help="of each stream; twice as many of a single one")
+    parser.add_argument("--tokens", type=int, default=128,
+                        help="of each stream; twice as many of a single one")
     parser.add_argument("--no-prefill", action="store_true")
     parser.add_argument("--flag", action="append", default=[], help="one more for afdd: --flag=...")
     arguments = parser.parse_args()

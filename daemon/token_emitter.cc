@@ -17,11 +17,12 @@ TokenEmitter::TokenEmitter(const model::EmbeddingHead& head,
       parallel_(parallel),
       port_(port),
       metrics_(metrics),
-      sampler_(config.vocab_size),
+      samplers_(parallel.num_threads(), model::Sampler(config.vocab_size)),
       hidden_(config.hidden),
       vocab_size_(config.vocab_size),
       rows_(size_t{kTileRows} * config.hidden),
-      logits_(size_t{kTileRows} * config.vocab_size) {
+      logits_(size_t{kTileRows} * config.vocab_size),
+      chosen_(kTileRows, model::SampledToken{}) {
     wanted_.reserve(micro_batch_size);
 }
 
@@ -44,7 +45,7 @@ void TokenEmitter::collect(const MicroBatch& micro_batch) {
             const bool is_prompt = position + 1 < request.num_prompt_tokens;
             if (piece.sequence->is_ending) continue;
             if (is_last || (is_prompt && request.prompt_logprobs)) {
-                wanted_.push_back({piece.sequence, row, position});
+                wanted_.push_back({piece.sequence, row, position, is_last});
             }
         }
     }
@@ -58,28 +59,43 @@ void TokenEmitter::run_tile(MicroBatch& micro_batch, std::span<const Wanted> til
     head_.head(ops::make_rows(rows_.data(), tile.size(), hidden_),
                ops::make_rows(logits_.data(), tile.size(), vocab_size_),
                parallel_);
+    parallel_.run(tile.size(), [&](size_t i, unsigned thread) {
+        chosen_[i] = choose(tile[i], {&logits_[i * vocab_size_], vocab_size_}, samplers_[thread]);
+    });
     for (size_t i = 0; i < tile.size(); ++i) {
         Sequence& sequence = *tile[i].sequence;
         if (sequence.is_ending) continue;
-        const std::span<const float> logits(&logits_[i * vocab_size_], vocab_size_);
-        const bool is_last = tile[i].position + 1 == sequence.num_tokens();
-        is_last ? sample(sequence, logits) : report_prompt_logprob(tile[i], logits);
+        if (!chosen_[i].ok()) {
+            mark_ending(sequence, chosen_[i].error().code, chosen_[i].error().message.c_str());
+        } else if (tile[i].is_last) {
+            take_sample(sequence, chosen_[i].value());
+        } else {
+            report_prompt_logprob(sequence, chosen_[i].value());
+        }
     }
 }
 
-void TokenEmitter::sample(Sequence& sequence, std::span<const float> logits) {
-    SequenceRequest& request = *sequence.request;
-    const model::SamplingParams params{.temperature = request.temperature,
-                                       .top_k = request.top_k,
-                                       .top_p = request.top_p,
-                                       .seed = request.seed,
-                                       .choice = 0};
-    const auto sampled = sampler_.sample(logits, params, sequence.num_tokens());
-    if (!sampled.ok()) {
-        mark_ending(sequence, sampled.error().code, sampled.error().message.c_str());
-        return;
+Result<model::SampledToken> TokenEmitter::choose(const Wanted& wanted,
+                                                 std::span<const float> logits,
+                                                 model::Sampler& sampler) {
+    const SequenceRequest& request = *wanted.sequence->request;
+    const uint32_t next = wanted.position + 1;
+    if (wanted.is_last) {
+        return sampler.sample(logits,
+                              {.temperature = request.temperature,
+                               .top_k = request.top_k,
+                               .top_p = request.top_p,
+                               .seed = request.seed,
+                               .choice = 0},
+                              next);
     }
-    const model::SampledToken token = sampled.value();
+    float logprob = 0;
+    AFD_ASSIGN(logprob, sampler.logprob(logits, request.tokens[next]));
+    return model::SampledToken{next, logprob};
+}
+
+void TokenEmitter::take_sample(Sequence& sequence, const model::SampledToken& token) {
+    SequenceRequest& request = *sequence.request;
     request.tokens.push_back(token.id);
     WorkerEvent event{.kind = WorkerEvent::Kind::kToken,
                       .token = token.id,
@@ -97,18 +113,13 @@ void TokenEmitter::sample(Sequence& sequence, std::span<const float> logits) {
     }
 }
 
-void TokenEmitter::report_prompt_logprob(const Wanted& wanted, std::span<const float> logits) {
-    const SequenceRequest& request = *wanted.sequence->request;
-    const uint32_t next = wanted.position + 1;
-    const auto logprob = sampler_.logprob(logits, request.tokens[next]);
-    if (!logprob.ok()) {
-        mark_ending(*wanted.sequence, logprob.error().code, logprob.error().message.c_str());
-        return;
-    }
+void TokenEmitter::report_prompt_logprob(const Sequence& sequence,
+                                         const model::SampledToken& token) {
+    const SequenceRequest& request = *sequence.request;
     WorkerEvent event{.kind = WorkerEvent::Kind::kPromptLogprob,
-                      .token = next,
+                      .token = token.id,
                       .sequence_id = request.sequence_id,
-                      .logprob = logprob.value()};
+                      .logprob = token.logprob};
     AFD_ASSERT(port_.push(event),
                "no room for a prompt logprob of sequence %llu",
                static_cast<unsigned long long>(request.sequence_id));

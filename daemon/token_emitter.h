@@ -45,23 +45,30 @@ class TokenEmitter {
         Sequence* sequence = nullptr;
         uint32_t row = 0;
         uint32_t position = 0;
+        bool is_last = false;  // Of the known tokens: the next is sampled.
     };
 
     void collect(const MicroBatch& micro_batch);
     void run_tile(MicroBatch& micro_batch, std::span<const Wanted> tile);
-    void sample(Sequence& sequence, std::span<const float> logits);
-    void report_prompt_logprob(const Wanted& wanted, std::span<const float> logits);
+    // The sampled token, or position and logprob of the prompt's own one. Any thread: only reads
+    // the sequence.
+    static Result<model::SampledToken> choose(const Wanted& wanted,
+                                              std::span<const float> logits,
+                                              model::Sampler& sampler);
+    void take_sample(Sequence& sequence, const model::SampledToken& token);
+    void report_prompt_logprob(const Sequence& sequence, const model::SampledToken& token);
 
     const model::EmbeddingHead& head_;
     ops::Parallel& parallel_;
     WorkerPort& port_;
     MetricsWriter& metrics_;
-    model::Sampler sampler_;
+    std::vector<model::Sampler> samplers_;  // One for each thread.
     const uint32_t hidden_;
     const uint32_t vocab_size_;
     std::vector<Wanted> wanted_;
-    std::vector<ops::Bf16> rows_;  // [kTileRows, hidden]
-    std::vector<float> logits_;    // [kTileRows, vocab_size]
+    std::vector<ops::Bf16> rows_;                      // [kTileRows, hidden]
+    std::vector<float> logits_;                        // [kTileRows, vocab_size]
+    std::vector<Result<model::SampledToken>> chosen_;  // [kTileRows]
 };
 
 // Marks `sequence` as ending; the first reason counts. `text` may be empty.

@@ -69,6 +69,8 @@ Result<KvCache> KvCache::create(const ModelConfig& config, uint64_t num_tokens) 
                          std::to_string(bytes_per_token(config)) +
                          " bytes each; configure fewer tokens"};
     }
+    // A refusal costs speed only.
+    static_cast<void>(::madvise(memory, bytes, MADV_HUGEPAGE));
     KvCache cache;
     cache.memory_ = memory;
     cache.bytes_ = bytes;

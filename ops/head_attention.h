@@ -17,35 +17,37 @@
 
 namespace afd::ops {
 
-// Heads of one token that a task takes: they share the cache rows that it reads.
+// Heads of one token that a task takes where threads are more than tokens; they share the cache
+// rows that it reads. Otherwise a task takes as many as the kernels can.
 inline constexpr size_t kHeadsPerTask = 8;
+inline constexpr size_t kHeadsMax = cpu::kScoreHeadsMax;
 
 // Columns of an accumulator row, as the kernels want it.
 inline size_t padded_latent(size_t latent) {
     return div_up(latent, 32) * 32;
 }
 
-// One thread's state of kHeadsPerTask heads.
+// One thread's state of kHeadsMax heads.
 struct HeadScratch {
     float* scores;  // [heads][kAttentionBlock]
     Bf16* p;        // [heads][kAttentionBlock]
     float* o;       // [heads][padded latent]
-    float maximum[kHeadsPerTask];
-    float sum[kHeadsPerTask];
-    float alpha[kHeadsPerTask];
+    float maximum[kHeadsMax];
+    float sum[kHeadsMax];
+    float alpha[kHeadsMax];
 };
 
 inline size_t head_scratch_bytes(size_t latent) {
-    return workspace_bytes_of<float>(kHeadsPerTask * kAttentionBlock) +
-           workspace_bytes_of<Bf16>(kHeadsPerTask * kAttentionBlock) +
-           workspace_bytes_of<float>(kHeadsPerTask * padded_latent(latent));
+    return workspace_bytes_of<float>(kHeadsMax * kAttentionBlock) +
+           workspace_bytes_of<Bf16>(kHeadsMax * kAttentionBlock) +
+           workspace_bytes_of<float>(kHeadsMax * padded_latent(latent));
 }
 
 inline HeadScratch take_head_scratch(size_t latent, WorkspaceCursor& cursor) {
     HeadScratch scratch{};
-    scratch.scores = cursor.take<float>(kHeadsPerTask * kAttentionBlock);
-    scratch.p = cursor.take<Bf16>(kHeadsPerTask * kAttentionBlock);
-    scratch.o = cursor.take<float>(kHeadsPerTask * padded_latent(latent));
+    scratch.scores = cursor.take<float>(kHeadsMax * kAttentionBlock);
+    scratch.p = cursor.take<Bf16>(kHeadsMax * kAttentionBlock);
+    scratch.o = cursor.take<float>(kHeadsMax * padded_latent(latent));
     return scratch;
 }
 

@@ -52,19 +52,25 @@ void attend(const MlaAttentionRequest& request,
         const int32_t block = request.batch.block_tables[t][first / kAttentionBlock];
         return static_cast<size_t>(block) * kAttentionBlock;
     };
+    const size_t num_positions = static_cast<size_t>(request.batch.positions[t]) + 1;
     const auto score = [&](size_t first, size_t count) {
-        kernels.scores({.query = request.query.row(t) + first_head * latent,
-                        .query_rope = request.query_rope.row(t) + first_head * rope_dim,
-                        .query_stride = latent,
-                        .query_rope_stride = rope_dim,
-                        .num_heads = num_heads,
-                        .ckv = request.cache.ckv + row_of_block(first) * latent,
-                        .kr = request.cache.kr + row_of_block(first) * rope_dim,
-                        .latent = latent,
-                        .rope = rope_dim,
-                        .num_positions = count,
-                        .scale = request.weights->softmax_scale,
-                        .scores = scratch.scores});
+        const size_t next = first + kAttentionBlock;
+        const bool fetches = first_head == 0 && next + kAttentionBlock <= num_positions;
+        kernels.scores(
+            {.query = request.query.row(t) + first_head * latent,
+             .query_rope = request.query_rope.row(t) + first_head * rope_dim,
+             .query_stride = latent,
+             .query_rope_stride = rope_dim,
+             .num_heads = num_heads,
+             .ckv = request.cache.ckv + row_of_block(first) * latent,
+             .kr = request.cache.kr + row_of_block(first) * rope_dim,
+             .next_ckv = fetches ? request.cache.ckv + row_of_block(next) * latent : nullptr,
+             .next_kr = fetches ? request.cache.kr + row_of_block(next) * rope_dim : nullptr,
+             .latent = latent,
+             .rope = rope_dim,
+             .num_positions = count,
+             .scale = request.weights->softmax_scale,
+             .scores = scratch.scores});
     };
     const auto accumulate = [&](size_t first, size_t count) {
         kernels.accumulate({.p = scratch.p,
@@ -76,13 +82,7 @@ void attend(const MlaAttentionRequest& request,
                             .o = scratch.o,
                             .o_stride = o_stride});
     };
-    attend_positions(static_cast<size_t>(request.batch.positions[t]) + 1,
-                     num_heads,
-                     latent,
-                     kernels,
-                     scratch,
-                     score,
-                     accumulate);
+    attend_positions(num_positions, num_heads, latent, kernels, scratch, score, accumulate);
     for (size_t h = 0; h < num_heads; ++h) {
         kernels.finish(scratch.o + h * o_stride,
                        scratch.sum[h],
@@ -148,17 +148,27 @@ Result<void> mla_attention(const MlaAttentionRequest& request,
     const size_t thread_bytes = head_scratch_bytes(s.kv_lora_rank);
     std::byte* scratch = cursor.take<std::byte>(parallel.num_threads() * thread_bytes);
 
-    const size_t tasks_per_token = div_up(s.num_heads, kHeadsPerTask);
+    // All heads of a token on one thread, so that its cache rows come from memory once; but where
+    // tokens are few, groups of heads go to all threads.
+    const bool is_split = num_tokens < 4 * parallel.num_threads();
+    const size_t heads_per_group = is_split ? kHeadsPerTask : kHeadsMax;
+    const size_t groups_per_token = div_up(s.num_heads, heads_per_group);
+    const size_t groups_per_task = is_split ? 1 : groups_per_token;
+    const size_t tasks_per_token = groups_per_token / groups_per_task;
     const auto attend_task = [&](size_t task, unsigned thread) {
-        const size_t first_head = task % tasks_per_token * kHeadsPerTask;
         WorkspaceCursor own({scratch + thread * thread_bytes, thread_bytes});
-        attend(request,
-               kernels,
-               task / tasks_per_token,
-               first_head,
-               std::min(kHeadsPerTask, s.num_heads - first_head),
-               take_head_scratch(s.kv_lora_rank, own),
-               latent);
+        const HeadScratch heads = take_head_scratch(s.kv_lora_rank, own);
+        const size_t first_group = task % tasks_per_token * groups_per_task;
+        for (size_t group = first_group; group < first_group + groups_per_task; ++group) {
+            const size_t first_head = group * heads_per_group;
+            attend(request,
+                   kernels,
+                   task / tasks_per_token,
+                   first_head,
+                   std::min(heads_per_group, s.num_heads - first_head),
+                   heads,
+                   latent);
+        }
     };
     const auto expand_task = [&](size_t head, unsigned) {
         SerialParallel serial;
@@ -168,7 +178,8 @@ Result<void> mla_attention(const MlaAttentionRequest& request,
                serial);
     };
     run_where_it_pays(parallel, num_tokens * tasks_per_token, count_products(request), attend_task);
-    const size_t expand_products = num_tokens * latent_cols * s.v_head_dim;
+    const size_t expand_products =
+        std::max(num_tokens, kMemoryBoundRows) * latent_cols * s.v_head_dim;
     run_where_it_pays(parallel, s.num_heads, expand_products, expand_task);
     return {};
 }

@@ -9,8 +9,9 @@
 //   o = o·exp(m − m'), then o += p →bf16 · ckv, positions ascending
 // latent = (o / l) →bf16;  out = latent·Wuvᵀ per head →bf16.
 // The output projection W_O is a `linear` of the caller, on out [T, N·V].
-// A score has 16 partial sums, which run over the latent and then over the rotated part (element
-// or, in class avx512-bf16, pair of elements i goes to partial i mod 16) and are added by halves.
+// A score in class avx512-bf16 is one chain over the pairs of elements of the latent and then of
+// the rotated part. In the others it has 16 partial sums, which run over both (element i goes to
+// partial i mod 16) and are added by halves.
 // All orders are fixed per numeric class and independent of batch, chunk and threads, so decoding
 // and chunked prefill give the same bits. Positions beyond positions[t] are never read.
 

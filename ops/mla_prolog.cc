@@ -182,7 +182,8 @@ Result<void> mla_prolog(const MlaPrologRequest& request,
     linear(low_rank_query(request, x, scratch, parallel), w.weight_uq_qr, scratch.qq, parallel);
     run_where_it_pays(parallel,
                       w.shape.num_heads,
-                      scratch.qq.num_rows * scratch.qq.num_cols * w.shape.kv_lora_rank,
+                      std::max(scratch.qq.num_rows, kMemoryBoundRows) * scratch.qq.num_cols *
+                          w.shape.kv_lora_rank,
                       [&](size_t head, unsigned) { absorb_head(request, scratch.qq, head); });
     linear(x, w.weight_dkv_kr, scratch.kv, parallel);
     write_cache(request, scratch.kv);

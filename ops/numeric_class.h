@@ -23,7 +23,7 @@ namespace afd::ops {
 enum class NumericClass : uint8_t { kPortable = 0, kAvx2 = 1, kAvx512Bf16 = 2, kAvx512 = 3 };
 
 // Raised whenever a change of ours may change a bit of a result in any class.
-inline constexpr uint32_t kKernelRevision = 1;
+inline constexpr uint32_t kKernelRevision = 2;
 
 // "portable", "avx2", "avx512", "avx512-bf16".
 std::string_view name_of(NumericClass numeric_class);

@@ -17,6 +17,9 @@ namespace afd::ops {
 // Work below this many multiply-adds is not worth handing to another thread: about 10 us.
 inline constexpr size_t kTaskProducts = size_t{1} << 18;
 
+// Few rows wait for their weights, not for the multiplier: they take as long as this many.
+inline constexpr size_t kMemoryBoundRows = 4;
+
 inline size_t div_up(size_t value, size_t by) {
     return (value + by - 1) / by;
 }
@@ -27,7 +30,8 @@ inline size_t num_panel_tasks(size_t num_rows,
                               size_t depth,
                               unsigned num_threads) {
     if (num_threads == 1) return 1;
-    const size_t products = num_rows * num_panels * kPanelColumns * depth;
+    const size_t products =
+        std::max(num_rows, kMemoryBoundRows) * num_panels * kPanelColumns * depth;
     // Four tasks a thread even out the speed of the threads.
     return std::clamp<size_t>(
         products / kTaskProducts, 1, std::min<size_t>(num_panels, 4 * num_threads));

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "ops/cpu/kernels.h"
+#include "ops/numeric_class.h"
 #include "proto/check.h"
 
 namespace afd::ops {
@@ -17,14 +19,6 @@ float widen(Bf16 value) {
 
 float widen(float value) {
     return value;
-}
-
-void store(float value, Bf16& y) {
-    y = from_float(value);
-}
-
-void store(float value, float& y) {
-    y = value;
 }
 
 template <typename T>
@@ -47,9 +41,13 @@ float sum_of_squares(const T* x, size_t count) {
     return lanes[0];
 }
 
-template <typename T>
-float root_mean_square(const T* x, size_t count, float epsilon) {
-    return std::sqrt(sum_of_squares(x, count) / static_cast<float>(count) + epsilon);
+float root_of(float squares, size_t count, float epsilon) {
+    return std::sqrt(squares / static_cast<float>(count) + epsilon);
+}
+
+// Every class has the same bits here.
+const cpu::ResidualKernels& residual_kernels() {
+    return cpu::kernels(best_numeric_class()).residual;
 }
 
 template <typename In, typename Out>
@@ -62,15 +60,15 @@ void check_shapes(Rows<const In> x, Rows<Out> y) {
                y.num_cols);
 }
 
-template <typename In, typename Out>
-void scale_rows(Rows<const In> x, const Bf16* gamma, float epsilon, float scale, Rows<Out> y) {
+template <typename In>
+void scale_rows(Rows<const In> x, const Bf16* gamma, float epsilon, float scale, Rows<float> y) {
     check_shapes(x, y);
     for (size_t t = 0; t < x.num_rows; ++t) {
         const In* in = x.row(t);
-        Out* out = y.row(t);
-        const float root = root_mean_square(in, x.num_cols, epsilon);
+        float* out = y.row(t);
+        const float root = root_of(sum_of_squares(in, x.num_cols), x.num_cols, epsilon);
         for (size_t i = 0; i < x.num_cols; ++i) {
-            store(widen(in[i]) / root * to_float(gamma[i]) * scale, out[i]);
+            out[i] = widen(in[i]) / root * to_float(gamma[i]) * scale;
         }
     }
 }
@@ -79,20 +77,23 @@ void scale_rows(Rows<const In> x, const Bf16* gamma, float epsilon, float scale,
 
 void rms_norm(Rows<const Bf16> x, const Bf16* gamma, float epsilon, Rows<Bf16> y) {
     check_shapes(x, y);
+    const cpu::ResidualKernels& kernels = residual_kernels();
     for (size_t t = 0; t < x.num_rows; ++t) {
-        const Bf16* in = x.row(t);
-        Bf16* out = y.row(t);
-        const float root = root_mean_square(in, x.num_cols, epsilon);
-        for (size_t i = 0; i < x.num_cols; ++i) {
-            const float normalised = to_float(from_float(to_float(in[i]) / root));
-            out[i] = from_float(normalised * to_float(gamma[i]));
-        }
+        const float squares = kernels.sum_of_squares(x.row(t), x.num_cols);
+        kernels.divide_row(
+            x.row(t), root_of(squares, x.num_cols, epsilon), gamma, x.num_cols, y.row(t));
     }
 }
 
 void rms_norm_scaled(
     Rows<const Bf16> x, const Bf16* gamma, float epsilon, float scale, Rows<Bf16> y) {
-    scale_rows(x, gamma, epsilon, scale, y);
+    check_shapes(x, y);
+    const cpu::ResidualKernels& kernels = residual_kernels();
+    for (size_t t = 0; t < x.num_rows; ++t) {
+        const float squares = kernels.sum_of_squares(x.row(t), x.num_cols);
+        kernels.divide_row_scaled(
+            x.row(t), root_of(squares, x.num_cols, epsilon), gamma, scale, x.num_cols, y.row(t));
+    }
 }
 
 void rms_norm_scaled(
@@ -107,12 +108,9 @@ void rms_norm_scaled(
 
 void residual_add(Rows<const Bf16> delta, Rows<Bf16> residual) {
     check_shapes(delta, residual);
+    const cpu::ResidualKernels& kernels = residual_kernels();
     for (size_t t = 0; t < delta.num_rows; ++t) {
-        const Bf16* in = delta.row(t);
-        Bf16* out = residual.row(t);
-        for (size_t i = 0; i < delta.num_cols; ++i) {
-            out[i] = from_float(to_float(out[i]) + to_float(in[i]));
-        }
+        kernels.add_row(delta.row(t), delta.num_cols, residual.row(t));
     }
 }
 

@@ -7,12 +7,13 @@
 // An operator that needs scratch has a function `..._workspace_bytes(...)` that states the bytes
 // for its largest call. The caller reserves the maximum over its operators once and passes
 // `workspace.bytes()`; contents do not survive a call. One workspace serves one call at a time.
+// Its memory is in huge pages where the kernel gives them.
 
 #include <cstddef>
 #include <memory>
-#include <new>
 #include <span>
 
+#include "ops/huge_memory.h"
 #include "proto/check.h"
 
 namespace afd::ops {
@@ -38,17 +39,15 @@ class Workspace {
     void reserve(size_t bytes) {
         if (bytes <= size_) return;
         size_ = workspace_round_up(bytes);
-        data_.reset(
-            static_cast<std::byte*>(::operator new (size_, std::align_val_t{kWorkspaceAlignment})));
+        data_ = {static_cast<std::byte*>(allocate_huge(size_)), Free{size_}};
     }
 
     std::span<std::byte> bytes() const { return {data_.get(), size_}; }
 
   private:
     struct Free {
-        void operator()(std::byte* data) const {
-            ::operator delete (data, std::align_val_t{kWorkspaceAlignment});
-        }
+        size_t bytes;
+        void operator()(std::byte* data) const { free_huge(data, bytes); }
     };
     std::unique_ptr<std::byte, Free> data_;
     size_t size_ = 0;

@@ -83,6 +83,9 @@ struct UnpackArguments {
     size_t prefetch_ahead = kPrefetchNear;
 };
 
+// Most heads of one call of `scores` and `accumulate`.
+inline constexpr size_t kScoreHeadsMax = 16;
+
 // One block of at most kAttentionBlock consecutive positions for `num_heads` heads of one token.
 struct ScoreArguments {
     const Bf16* query = nullptr;       // num_heads rows of `latent` elements, query_stride apart
@@ -92,11 +95,16 @@ struct ScoreArguments {
     size_t num_heads = 0;
     const Bf16* ckv = nullptr;  // [num_positions, latent]
     const Bf16* kr = nullptr;   // [num_positions, rope]
+    // The block after this one, kAttentionBlock rows that will be asked for soon; null: none.
+    const Bf16* next_ckv = nullptr;
+    const Bf16* next_kr = nullptr;
     size_t latent = 0;
     size_t rope = 0;
     size_t num_positions = 0;  // 1 ... kAttentionBlock
     float scale = 1.0f;
-    float* scores = nullptr;  // [num_heads][kAttentionBlock], the first num_positions are written
+    // [num_heads][kAttentionBlock]; the first num_positions of each are the scores, the others are
+    // anything.
+    float* scores = nullptr;
 };
 
 struct AccumulateArguments {
@@ -112,6 +120,19 @@ struct AccumulateArguments {
 
 // h = an ExpertActivation of gate →bf16 and, where it is gated, up →bf16.
 using ActivateRow = void (*)(const float* gate, const float* up, size_t count, Bf16* h);
+
+// What happens to rows between the matrices; the same bits in every class.
+struct ResidualKernels {
+    // Σ x², in the order of ops/rms_norm.h.
+    float (*sum_of_squares)(const Bf16* x, size_t count);
+    // y = ((x / root) →bf16 · gamma) →bf16
+    void (*divide_row)(const Bf16* x, float root, const Bf16* gamma, size_t count, Bf16* y);
+    // y = (x / root · gamma · scale) →bf16
+    void (*divide_row_scaled)(
+        const Bf16* x, float root, const Bf16* gamma, float scale, size_t count, Bf16* y);
+    // sum = (sum + delta) →bf16
+    void (*add_row)(const Bf16* delta, size_t count, Bf16* sum);
+};
 
 struct Kernels {
     // out = x · Wᵀ for one tile; a column's chain over k is the same for every tile shape.
@@ -156,6 +177,7 @@ struct Kernels {
     QuantiseRows<float> quantise_fp32;
     // By ExpertActivation; the first is swiglu_row. Ungated ones do not look at `up`.
     std::array<ActivateRow, kNumExpertActivations> activate_rows;
+    ResidualKernels residual;
 };
 
 // REQUIRES: supported(numeric_class).

@@ -8,7 +8,9 @@
 #include "ops/cpu/int8_avx2.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/quantise_kernels.h"
+#include "ops/cpu/residual_row.h"
 #include "ops/cpu/row_kernels.h"
+#include "ops/cpu/softmax_row.h"
 #include "ops/cpu/weight_kernels.h"
 
 namespace afd::ops::cpu {
@@ -217,7 +219,8 @@ const Kernels& avx2_kernels() {
                                     quantise_rows<Bf16>,
                                     quantise_rows<Fp16>,
                                     quantise_rows<float>,
-                                    kActivateRows};
+                                    kActivateRows,
+                                    kResidualKernels};
     return kTable;
 }
 

@@ -7,8 +7,10 @@
 
 #include "ops/cpu/activation_kernels.h"
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/residual_row.h"
 #include "ops/cpu/row_kernels.h"
 #include "ops/cpu/rows_constant.h"
+#include "ops/cpu/softmax_row.h"
 
 namespace afd::ops::cpu {
 namespace {
@@ -68,6 +70,7 @@ const Kernels& avx512_kernels() {
         table.swiglu_row = swiglu_row;
         table.softmax_step = softmax_step;
         table.activate_rows = kActivateRows;
+        table.residual = kResidualKernels;
         return table;
     }();
     return kTable;

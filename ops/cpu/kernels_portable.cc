@@ -7,7 +7,9 @@
 #include "ops/cpu/activation_kernels.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/quantise_kernels.h"
+#include "ops/cpu/residual_row.h"
 #include "ops/cpu/row_kernels.h"
+#include "ops/cpu/softmax_row.h"
 #include "ops/cpu/weight_kernels.h"
 
 namespace afd::ops::cpu {
@@ -118,7 +120,8 @@ const Kernels& portable_kernels() {
                                     quantise_rows<Bf16>,
                                     quantise_rows<Fp16>,
                                     quantise_rows<float>,
-                                    kActivateRows};
+                                    kActivateRows,
+                                    kResidualKernels};
     return kTable;
 }
 
