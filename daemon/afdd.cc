@@ -59,6 +59,7 @@ control::Geometry instance_geometry(const Config& config, const CpuPlan& cpus) {
     geometry.set_micro_batch_size(static_cast<uint32_t>(config.micro_batch_size));
     geometry.set_num_ffn_workers(config.num_ffn_workers());
     geometry.set_router(config.router);
+    geometry.set_shared_experts(config.shared_experts);
     return geometry;
 }
 

@@ -103,7 +103,9 @@ bool AttentionLoop::advance_all() {
 // One turn of a micro-batch: as far as it gets until it is with the experts, or waits.
 bool AttentionLoop::advance(MicroBatch& micro_batch) {
     using Stage = MicroBatch::Stage;
-    bool progressed = is_two_phase(micro_batch) && advance_two_phase(micro_batch);
+    // Blocks go first: FFN workers compute what was sent while the shared experts run here.
+    bool progressed = (is_two_phase(micro_batch) && advance_two_phase(micro_batch)) ||
+                      advance_shared(micro_batch);
     if (micro_batch.stage == Stage::kExperts && moe_of(micro_batch).ready(micro_batch.ticket)) {
         combine(micro_batch);
         progressed = true;
@@ -137,6 +139,18 @@ bool AttentionLoop::advance_two_phase(MicroBatch& micro_batch) {
     }
     if (!parts_.two_phase->advance()) return false;
     end_wait(micro_batch);
+    return true;
+}
+
+// The next rows of a shared stage that does not run as a whole at the dispatch.
+bool AttentionLoop::advance_shared(MicroBatch& micro_batch) {
+    if (micro_batch.stage != MicroBatch::Stage::kExperts ||
+        !moe_of(micro_batch).can_advance(micro_batch.ticket)) {
+        return false;
+    }
+    parts_.heartbeat.set_computing();
+    const auto advanced = moe_of(micro_batch).advance(micro_batch.ticket);
+    if (!advanced.ok()) fail(micro_batch, advanced.error().code, advanced.error().message.c_str());
     return true;
 }
 

@@ -74,6 +74,7 @@ class AttentionLoop {
     bool advance_all();
     bool advance(MicroBatch& micro_batch);
     bool advance_two_phase(MicroBatch& micro_batch);
+    bool advance_shared(MicroBatch& micro_batch);
     bool fill(MicroBatch& micro_batch);
     bool is_in_order(const MicroBatch& micro_batch) const;
     void run_attention(MicroBatch& micro_batch);

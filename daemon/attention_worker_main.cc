@@ -27,15 +27,17 @@ ops::FusedMoeConfig moe_config(const WorkerSetup& setup) {
             .num_shared = model.num_shared_slots(),
             .max_num_tokens = geometry.micro_batch_size,
             .num_micro_batches = geometry.num_micro_batches,
+            .has_shared_stage = setup.has_shared_stage(),
             .needs_routing = setup.router == schedule::RouterPlacement::kFfn};
 }
 
 // The experts of a worker that has them in its own process, or of one that sends tokens to the
 // FFN workers: two compositions of the same framework.
 struct MoeParts {
-    std::unique_ptr<model::LoadedExperts> experts;
+    std::unique_ptr<model::LoadedExperts> experts;  // Colocated: all; with a shared stage: its own.
     std::unique_ptr<ops::PrepareFinalize> prepare_finalize;
     std::unique_ptr<ops::Experts> expert_part;
+    std::unique_ptr<ops::Experts> shared_stage;  // Or null.
     WindowPrepareFinalize* windows = nullptr;
 };
 
@@ -58,15 +60,33 @@ Result<MoeParts> make_local_parts(const WorkerSetup& setup,
     return parts;
 }
 
-MoeParts make_window_parts(const WorkerSetup& setup,
-                           schedule::DispatchTransport& transport,
-                           uint32_t session) {
+// The shared experts of every MoE layer, key = layer.
+std::vector<model::ExpertSlot> shared_expert_slots(const model::ModelConfig& config) {
+    std::vector<model::ExpertSlot> slots;
+    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+        if (config.is_moe_layer(layer)) slots.push_back({layer, config.num_experts, layer});
+    }
+    return slots;
+}
+
+Result<MoeParts> make_window_parts(const WorkerSetup& setup,
+                                   const control::Welcome& welcome,
+                                   schedule::DispatchTransport& transport,
+                                   uint32_t session,
+                                   ops::Parallel& parallel) {
     MoeParts parts;
     auto windows = std::make_unique<WindowPrepareFinalize>(
         transport, setup.layout.geometry, setup.placement, session, setup.router);
     parts.windows = windows.get();
     parts.prepare_finalize = std::move(windows);
     parts.expert_part = std::make_unique<ops::RemoteExperts>(ops::kGroupedBf16);
+    if (!setup.has_shared_stage()) return parts;
+    const model::ModelConfig& config = setup.files.config();
+    AFD_ASSIGN(model::LoadedExperts shared,
+               load_worker_experts(
+                   setup, welcome, shared_expert_slots(config), config.num_layers, parallel));
+    parts.experts = std::make_unique<model::LoadedExperts>(std::move(shared));
+    parts.shared_stage = std::make_unique<ops::GroupedExperts>(parts.experts->table, 1);
     return parts;
 }
 
@@ -83,11 +103,13 @@ struct TwoPhaseSession {
 Result<TwoPhaseSession> make_two_phase(const WorkerSetup& setup,
                                        const schedule::ShmDispatchTransport& transport,
                                        const control::Welcome& welcome,
+                                       ops::Experts* shared_stage,
                                        ops::Parallel& parallel) {
     TwoPhaseSession made;
     const uint32_t session = transport.session();
     ops::FusedMoeConfig config = moe_config(setup);
     const size_t lane = config.num_micro_batches;
+    config.max_shared_tokens = config.max_num_tokens;  // As attention: the windows go on between.
     config.max_num_tokens = welcome.prefill_tokens_max();
     config.num_micro_batches = 1;
     AFD_ASSIGN(made.areas,
@@ -103,7 +125,7 @@ Result<TwoPhaseSession> make_two_phase(const WorkerSetup& setup,
                                           .micro_batch = static_cast<uint32_t>(lane),
                                           .hidden = config.hidden,
                                           .top_k = config.top_k,
-                                          .num_shared = config.num_shared,
+                                          .num_shared = setup.num_dispatched_shared,
                                           .num_tokens_max = welcome.prefill_tokens_max(),
                                           .block_tokens = welcome.two_phase_block()},
         TwoPhasePrepareFinalize::Parts{.sender = made.sender.get(),
@@ -112,7 +134,8 @@ Result<TwoPhaseSession> make_two_phase(const WorkerSetup& setup,
                                        .parallel = &parallel});
     made.expert_part = std::make_unique<ops::RemoteExperts>(ops::kGroupedBf16);
     AFD_ASSIGN(made.moe,
-               ops::FusedMoe::compose(*made.prepare_finalize, *made.expert_part, config, parallel));
+               ops::FusedMoe::compose(
+                   *made.prepare_finalize, *made.expert_part, config, parallel, shared_stage));
     return made;
 }
 
@@ -171,17 +194,23 @@ Result<> serve(WorkerControl& control, uint32_t session) {
     if (setup.is_colocated) {
         AFD_ASSIGN(parts, make_local_parts(setup, welcome, *threads));
     } else {
-        parts = make_window_parts(setup, *attached.transport, session);
+        AFD_ASSIGN(parts,
+                   make_window_parts(setup, welcome, *attached.transport, session, *threads));
     }
     ops::FusedMoeConfig config = moe_config(setup);
-    if (parts.experts != nullptr) config.quantisation = ops::quantisation_of(parts.experts->table);
-    AFD_ASSIGN(
-        ops::FusedMoe moe,
-        ops::FusedMoe::compose(*parts.prepare_finalize, *parts.expert_part, config, *threads));
+    if (setup.is_colocated) config.quantisation = ops::quantisation_of(parts.experts->table);
+    AFD_ASSIGN(ops::FusedMoe moe,
+               ops::FusedMoe::compose(*parts.prepare_finalize,
+                                      *parts.expert_part,
+                                      config,
+                                      *threads,
+                                      parts.shared_stage.get()));
 
     TwoPhaseSession two_phase;
     if (welcome.prefill_tokens_max() > 0) {
-        AFD_ASSIGN(two_phase, make_two_phase(setup, *attached.transport, welcome, *threads));
+        AFD_ASSIGN(two_phase,
+                   make_two_phase(
+                       setup, *attached.transport, welcome, parts.shared_stage.get(), *threads));
     }
 
     AttentionLoop loop(

@@ -381,6 +381,7 @@ void Gateway::send_status(ClientConnection& connection, uint64_t request_id) {
     status.set_model(model_.directory);
     status.set_topology(config_.topology);
     status.set_router(config_.router);
+    status.set_shared_experts(config_.shared_experts);
     status.set_state(draining_ ? "draining" : all_ready_ ? "ready" : "starting");
     status.set_uptime_ms(loop_.now_ms() - started_ms_);
     status.set_pid(static_cast<uint32_t>(::getpid()));

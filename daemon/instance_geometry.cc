@@ -12,6 +12,13 @@ uint32_t row_bytes(uint64_t content_bytes) {
 
 }  // namespace
 
+uint32_t dispatched_shared_slots(const model::ModelConfig& model,
+                                 const control::Geometry& instance) {
+    const bool has_stage =
+        instance.shared_experts() == "attention" && instance.num_ffn_workers() > 0;
+    return has_stage ? 0 : model.num_shared_slots();
+}
+
 Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
                                          const control::Geometry& instance) {
     AFD_ASSIGN(const schedule::RouterPlacement router,
@@ -22,8 +29,9 @@ Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
     geometry.num_sessions = instance.num_sessions();
     geometry.num_micro_batches = instance.num_micro_batches();
     geometry.micro_batch_size = instance.micro_batch_size();
-    geometry.selected_expert_num = std::max(1U, model.top_k + model.num_shared_slots());
-    geometry.num_experts = std::max(1U, model.num_experts + model.num_shared_slots());
+    const uint32_t num_shared = dispatched_shared_slots(model, instance);
+    geometry.selected_expert_num = std::max(1U, model.top_k + num_shared);
+    geometry.num_experts = std::max(1U, model.num_experts + num_shared);
     geometry.attn_to_ffn_token_bytes = row_bytes(value_bytes);
     geometry.ffn_to_attn_token_bytes = row_bytes(value_bytes + (has_weight ? sizeof(float) : 0));
     geometry.num_ffn_workers = instance.num_ffn_workers();

@@ -19,11 +19,17 @@
 namespace afd::daemon {
 
 // A row in either window is `hidden` bf16 values, rounded up to whole 512 bytes; with router = ffn
-// a row of an attention window also holds its routing weight. K1 is top_k and
-// one slot for the shared experts; a model without MoE layers has the slot of its dense MLP.
+// a row of an attention window also holds its routing weight. K1 is top_k and, if FFN workers
+// compute the shared experts, one slot for them; a model without MoE layers has the slot of its
+// dense MLP.
 // Errors: kInvalidArgument (schedule::validate; an unknown router).
 Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
                                          const control::Geometry& instance);
+
+// Slots of a token that are dispatched for shared experts: those of the model, or 0 where attention
+// workers compute them while they wait for FFN workers. Colocated they are slots like the others.
+uint32_t dispatched_shared_slots(const model::ModelConfig& model,
+                                 const control::Geometry& instance);
 
 // The numeric class as it stands in headers and in the status: instruction set, kernel revision,
 // the type of a window row and, if the model is quantised, how: "avx2/r1/bf16",

@@ -117,6 +117,8 @@ Result<ops::Ticket> TwoPhasePrepareFinalize::prepare_async(const ops::MoeInput& 
         }
     }
     input_ = input;
+    output_ = {};
+    num_shared_tokens_ = 0;
     ops::TwoPhaseLayoutRequest request;
     static_cast<ops::TwoPhaseRouting&>(request) = routing();
     request.sorted_indices = make_tensor<void>(
@@ -192,6 +194,14 @@ bool TwoPhasePrepareFinalize::is_returned(uint32_t block, Order order) const {
     });
 }
 
+// Whether everything that the next block's sums need is here.
+bool TwoPhasePrepareFinalize::may_combine(Order order) const {
+    const size_t last = (size_t{num_combined_} + 1) * settings_.block_tokens;
+    const bool has_shared =
+        output_.num_shared == 0 || num_shared_tokens_ >= std::min<size_t>(last, input_.num_tokens);
+    return has_shared && is_returned(num_combined_, order);
+}
+
 bool TwoPhasePrepareFinalize::can_advance(Order order) const {
     switch (stage_) {
         case Stage::kIdle:
@@ -199,8 +209,7 @@ bool TwoPhasePrepareFinalize::can_advance(Order order) const {
         case Stage::kGranting:
             return is_refused(order) || is_granted(order);
         case Stage::kStreaming:
-            return num_sent_ < num_blocks_ || is_refused(order) ||
-                   is_returned(num_combined_, order);
+            return num_sent_ < num_blocks_ || is_refused(order) || may_combine(order);
         case Stage::kDone:
         case Stage::kFailed:
             return true;
@@ -222,7 +231,7 @@ bool TwoPhasePrepareFinalize::advance() {
         if (!mapped.ok()) fail(mapped.error());
     } else {
         if (num_sent_ < num_blocks_) send_block(num_sent_++);
-        if (num_combined_ < num_blocks_ && is_returned(num_combined_, Order::kAcquire)) {
+        if (num_combined_ < num_blocks_ && may_combine(Order::kAcquire)) {
             combine_block(num_combined_++);
         }
         if (num_combined_ == num_blocks_) stage_ = Stage::kDone;
@@ -334,6 +343,12 @@ void TwoPhasePrepareFinalize::combine_block(uint32_t block) {
     request.expert_scales = make_tensor<const void>(
         input_.topk_weights, DType::kFp32, {input_.num_tokens, input_.top_k});
     request.senders = result_views_;
+    if (output_.num_shared > 0) {
+        request.shared_rows =
+            make_tensor<const void>(output_.shared.data,
+                                    DType::kBf16,
+                                    {input_.num_tokens, output_.num_shared, settings_.hidden});
+    }
     request.y = make_tensor<void>(out_.data, DType::kBf16, {input_.num_tokens, settings_.hidden});
     const auto combined = ops::two_phase_combine(request, workspace_.bytes(), *parts_.parallel);
     AFD_ASSERT(combined.ok(), "%s", combined.error().message.c_str());

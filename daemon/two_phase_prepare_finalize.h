@@ -35,7 +35,7 @@ class TwoPhasePrepareFinalize final : public ops::PrepareFinalize {
         uint32_t micro_batch = 0;  // Its number in reports of waits.
         size_t hidden = 0;
         size_t top_k = 0;
-        size_t num_shared = 0;
+        size_t num_shared = 0;  // Dispatched; 0 with a shared stage.
         uint32_t num_tokens_max = 0;
         uint32_t block_tokens = 0;
     };
@@ -67,8 +67,13 @@ class TwoPhasePrepareFinalize final : public ops::PrepareFinalize {
     ops::Activations activations(const ops::Ticket&) const override {
         return ops::RemoteActivations{};
     }
-    Result<void> finalize_async(const ops::Ticket&, const ops::ExpertsOutput&) override {
+    Result<void> finalize_async(const ops::Ticket&, const ops::ExpertsOutput& output) override {
+        output_ = output;
         return {};
+    }
+    // A block is combined once its tokens' rows of the shared stage are written.
+    void shared_rows_written(const ops::Ticket&, size_t num_tokens) override {
+        num_shared_tokens_ = num_tokens;
     }
     bool finalized(const ops::Ticket&) const override {
         return stage_ == Stage::kDone || stage_ == Stage::kFailed;
@@ -111,6 +116,7 @@ class TwoPhasePrepareFinalize final : public ops::PrepareFinalize {
     bool is_refused(schedule::Order order) const;
     bool is_granted(schedule::Order order) const;
     bool is_returned(uint32_t block, schedule::Order order) const;
+    bool may_combine(schedule::Order order) const;
     void send_block(uint32_t block);
     void combine_block(uint32_t block);
     void end_round();
@@ -124,6 +130,8 @@ class TwoPhasePrepareFinalize final : public ops::PrepareFinalize {
 
     Stage stage_ = Stage::kIdle;
     ops::MoeInput input_;
+    ops::ExpertsOutput output_;     // Of the shared stage, if there is one.
+    size_t num_shared_tokens_ = 0;  // Tokens whose rows it has written.
     ops::Rows<ops::Bf16> out_;
     Error error_;
     uint32_t num_blocks_ = 0;

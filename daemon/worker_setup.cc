@@ -24,11 +24,12 @@ Result<ops::NumericClass> numeric_class_of(const control::Welcome& welcome) {
 
 }  // namespace
 
-std::vector<schedule::LayerExperts> layer_experts(const model::ModelConfig& config) {
+std::vector<schedule::LayerExperts> layer_experts(const model::ModelConfig& config,
+                                                  uint32_t num_dispatched_shared) {
     std::vector<schedule::LayerExperts> layers;
     for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
         if (config.is_moe_layer(layer)) {
-            layers.push_back({config.num_experts, config.num_shared_slots()});
+            layers.push_back({config.num_experts, num_dispatched_shared});
         } else {
             layers.push_back({.num_routed = 0, .num_replicated = 1});
         }
@@ -55,8 +56,9 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
     AFD_ASSIGN(const schedule::RouterPlacement router,
                schedule::parse_router_placement(welcome.geometry().router()));
     AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
+    const uint32_t num_shared = dispatched_shared_slots(files.config(), welcome.geometry());
     AFD_ASSIGN(schedule::ExpertPlacement placement,
-               schedule::ExpertPlacement::round_robin(layer_experts(files.config()),
+               schedule::ExpertPlacement::round_robin(layer_experts(files.config(), num_shared),
                                                       std::max(1U, geometry.num_ffn_workers)));
     AFD_ASSIGN(schedule::Segment metrics,
                schedule::Segment::attach(
@@ -77,7 +79,8 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
                        .placement = std::move(placement),
                        .metrics_segment = std::move(metrics),
                        .router = router,
-                       .is_colocated = geometry.num_ffn_workers == 0};
+                       .is_colocated = geometry.num_ffn_workers == 0,
+                       .num_dispatched_shared = num_shared};
 }
 
 Result<model::LoadedExperts> load_worker_experts(const WorkerSetup& setup,

@@ -33,6 +33,7 @@ struct WorkerSetup {
     schedule::Segment metrics_segment;
     schedule::RouterPlacement router = schedule::RouterPlacement::kAttention;
     bool is_colocated = false;
+    uint32_t num_dispatched_shared = 0;  // daemon/instance_geometry.h
 
     // Errors: of the model's files; kFailedPrecondition when the model or the machine is not the
     // one that afdd saw (names both).
@@ -40,11 +41,17 @@ struct WorkerSetup {
                                     schedule::Role role,
                                     uint32_t index);
 
+    // Whether attention workers compute the shared experts, beside the wait for the others.
+    bool has_shared_stage() const {
+        return num_dispatched_shared < files.config().num_shared_slots();
+    }
+
     MetricsWriter metrics() const { return MetricsWriter(metrics_segment.data()); }
 };
 
-// What a placement asks of every layer of the model.
-std::vector<schedule::LayerExperts> layer_experts(const model::ModelConfig& config);
+// What a placement asks of every layer of the model, with the shared experts that are dispatched.
+std::vector<schedule::LayerExperts> layer_experts(const model::ModelConfig& config,
+                                                  uint32_t num_dispatched_shared);
 
 // Loads experts through the weight cache that the Welcome names, and logs what came of it: one
 // line, and a warning if something is wrong with the cache. Errors: those of model::load_experts().

@@ -76,6 +76,21 @@ void check_senders(OperatorCheck& check, const TwoPhaseCombineRequest& r) {
     }
 }
 
+void check_shared_rows(OperatorCheck& check, const TwoPhaseCombineRequest& r) {
+    const ConstTensorView& rows = r.shared_rows;
+    if (rows.rank == 0) return;
+    const bool is_fit = rows.rank == 3 && rows.shape[0] == r.y.shape[0] &&
+                        rows.shape[2] == r.y.shape[1] && rows.dtype == r.y.dtype &&
+                        rows.is_contiguous();
+    check.require(is_fit,
+                  "shared_rows must be contiguous [N, J, H] of the dtype of y, [" +
+                      std::to_string(r.y.shape[0]) + ", J, " + std::to_string(r.y.shape[1]) + "] " +
+                      std::string(name_of(r.y.dtype)));
+    check.require(r.shared_expert_num == 0,
+                  "shared_expert_num is " + std::to_string(r.shared_expert_num) +
+                      "; with shared_rows it must be 0");
+}
+
 void check_inputs(OperatorCheck& check, const TwoPhaseCombineRequest& r) {
     check_two_phase_blocks(check, r);
     check.tensor("expert_scales", r.expert_scales);
@@ -101,6 +116,13 @@ void combine_block(const TwoPhaseCombineRequest& r,
         part.num_tokens = std::min(tokens_per_task, num_tokens - skipped);
         part.top_k = slots.top_k();
         part.num_shared = slots.slots_per_token() - slots.top_k();
+        if (r.shared_rows.rank == 3) {
+            part.num_shared = r.shared_rows.shape[1];
+            part.shared_rows = make_rows(
+                static_cast<const T*>(r.shared_rows.data) + first * part.num_shared * hidden,
+                part.num_tokens * part.num_shared,
+                hidden);
+        }
         part.topk_weights = static_cast<const float*>(r.expert_scales.data) + first * slots.top_k();
         part.row_address = row_address + skipped * slots.slots_per_token();
         part.out = make_rows(static_cast<T*>(r.y.data) + first * hidden, part.num_tokens, hidden);
@@ -147,6 +169,7 @@ Result<> check_two_phase_combine(const TwoPhaseCombineRequest& r, const TwoPhase
     } else {
         check_senders(check, r);
     }
+    check_shared_rows(check, r);
     AFD_TRY(check.finish());
     const auto rows_of_rank = [&](size_t rank) { return rows_of(r, rank).shape[0]; };
     return check_two_phase_values(kTwoPhaseCombineSpec, r, rows_of_rank, scratch);

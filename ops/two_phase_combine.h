@@ -4,6 +4,7 @@
 // TwoPhaseCombine: the way back of the two-phase dispatch, in blocks of tokens.
 //
 //   y[n] = sum over k of row(n, k)·expert_scales[n, k] + sum over j of row(n, K + j)
+//          (+ sum over j of shared_rows[n, j], where shared experts were not dispatched)
 //   row(f) = recv_y[base[rank, e] + i], f the i-th slot of (rank, e) in sorted_indices
 //
 // The arithmetic is that of ops/combine.h: k ascending, whatever order the rows lie in, so the bits
@@ -33,6 +34,9 @@ struct TwoPhaseCombineRequest : TwoPhaseBlocks {
     // recv_y is not given.
     ConstTensorView recv_y = {};  // [P, H] fp16 or bf16
     std::span<const ConstTensorView> senders = {};
+    // From C++: rows of shared experts that ran beside the dispatch, instead of shared_expert_num.
+    // Those of the blocks asked for are read.
+    ConstTensorView shared_rows = {};  // [N, J, H], dtype of the rows
 
     TensorView y = {};  // [N, H], dtype of the rows
 };

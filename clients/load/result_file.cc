@@ -114,6 +114,7 @@ Json server_json(const Status& status) {
     server["model"] = status.model();
     server["topology"] = status.topology();
     server["router"] = status.router();
+    server["shared_experts"] = status.shared_experts();
     server["numeric_class"] = status.numeric_class();
     server["context_length"] = status.context_length();
     server["workers"] = Json::array();

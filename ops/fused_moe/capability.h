@@ -55,6 +55,7 @@ struct FusedMoeConfig {
     size_t max_chunk_tokens = 0;      // Local experts take at most so many tokens at once; 0: all.
     bool quantised_dispatch = false;  // Rows travel as int8 with one scale.
     bool has_shared_stage = false;    // Shared experts run on this side, not as dispatched slots.
+    size_t max_shared_tokens = 0;     // The stage takes at most so many in one advance(); 0: all.
     uint64_t wait_timeout_us = 10'000'000;  // Of FusedMoe::apply, for other processes.
     ExpertActivation activation = ExpertActivation::kSilu;
     ExpertBias bias = ExpertBias::kAbsent;

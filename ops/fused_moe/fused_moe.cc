@@ -47,6 +47,12 @@ Result<void> check_shared_stage(const Experts* shared, const FusedMoeConfig& con
                      "activations and leave the reduction to finalize"};
 }
 
+size_t shared_tokens_at_once(const FusedMoeConfig& config) {
+    return config.max_shared_tokens == 0
+               ? config.max_num_tokens
+               : std::min(config.max_shared_tokens, config.max_num_tokens);
+}
+
 Result<void> check_limit(const char* field, size_t value, size_t most) {
     if (value <= most) return {};
     return Error{Code::kInvalidArgument,
@@ -82,14 +88,14 @@ FusedMoe::FusedMoe(PrepareFinalize& prepare_finalize,
     chunk_groups_.resize(config.num_experts + config.num_shared);
     if (shared == nullptr) return;
     const WorkspaceShapes stage = shared->workspace_shapes(
-        {.num_rows = config.max_num_tokens, .num_slots = config.num_shared});
+        {.num_rows = shared_tokens_at_once(config), .num_slots = config.num_shared});
     workspace13_.reserve(stage.workspace13_bytes);
     workspace2_.reserve(stage.workspace2_bytes);
     shared_rows_.resize(config.num_micro_batches);
     for (Workspace& rows : shared_rows_) {
-        rows.reserve(stage.output_rows * config.hidden * sizeof(Bf16));
+        rows.reserve(config.max_num_tokens * config.num_shared * config.hidden * sizeof(Bf16));
     }
-    shared_weights_.assign(config.max_num_tokens * config.num_shared, 1.0f);
+    shared_weights_.assign(shared_tokens_at_once(config) * config.num_shared, 1.0f);
     shared_ids_.resize(shared_weights_.size());
 }
 
@@ -196,21 +202,26 @@ Result<void> FusedMoe::run_chunks(const GroupedActivations& grouped,
     return {};
 }
 
-// The shared experts of the layer over all its rows, into rows of their own.
+// The shared experts of the layer over its next rows, into rows of their own.
 Result<void> FusedMoe::run_shared(MoeTicket& ticket) {
     const StageTimer timer(profile_, MoeStage::kShared);
     const MoeInput& input = ticket.input_;
-    const size_t num_shared = input.num_shared;
-    for (size_t i = 0; i < input.num_tokens * num_shared; ++i) {
-        shared_ids_[i] = LocalExpert{static_cast<int32_t>(i % num_shared)};
+    const size_t first = ticket.num_shared_done_;
+    const size_t count = std::min(input.num_tokens - first, shared_tokens_at_once(config_));
+    for (size_t i = 0; i < count * input.num_shared; ++i) {
+        shared_ids_[i] = LocalExpert{static_cast<int32_t>(i % input.num_shared)};
     }
-    return shared_->apply(StandardActivations{.x = {input.x.slice(0, input.num_tokens)},
-                                              .layer_id = input.layer_id,
-                                              .num_slots = input.num_shared,
-                                              .local_ids = shared_ids_.data(),
-                                              .weights = shared_weights_.data()},
-                          rows_in(shared_rows_[ticket.micro_batch()]),
-                          {workspace13_.bytes(), workspace2_.bytes(), parallel_});
+    const Rows<Bf16> rows = rows_in(shared_rows_[ticket.micro_batch()]);
+    AFD_TRY(shared_->apply(StandardActivations{.x = {input.x.slice(first, count)},
+                                               .layer_id = input.layer_id,
+                                               .num_slots = input.num_shared,
+                                               .local_ids = shared_ids_.data(),
+                                               .weights = shared_weights_.data()},
+                           rows.slice(first * input.num_shared, count * input.num_shared),
+                           {workspace13_.bytes(), workspace2_.bytes(), parallel_}));
+    ticket.num_shared_done_ += static_cast<uint32_t>(count);
+    prepare_finalize_->shared_rows_written(ticket.ticket_, ticket.num_shared_done_);
+    return {};
 }
 
 Result<MoeTicket> FusedMoe::start(const MoeInput& input, uint32_t micro_batch) {
@@ -218,8 +229,9 @@ Result<MoeTicket> FusedMoe::start(const MoeInput& input, uint32_t micro_batch) {
     MoeTicket ticket;
     ticket.input_ = input;
     MoeInput dispatched = input;
-    if (shared_ != nullptr) dispatched.num_shared = 0;
-    ticket.shared_done_ = dispatched.num_shared == input.num_shared;
+    const bool has_stage = shared_ != nullptr && input.num_shared > 0;
+    if (has_stage) dispatched.num_shared = 0;
+    ticket.num_shared_done_ = has_stage ? 0 : input.num_tokens;
     {
         const ExclusiveStageTimer timer(profile_, MoeStage::kDispatch, MoeStage::kQuantise);
         AFD_ASSIGN(ticket.ticket_, prepare_finalize_->prepare_async(dispatched, micro_batch));
@@ -233,20 +245,25 @@ Result<void> FusedMoe::advance(MoeTicket& ticket) {
     if (!ticket.experts_done_ && (is_remote || prepare_finalize_->ready(ticket.ticket_))) {
         ExpertsOutput output{.rows = output_of(ticket)};
         if (!is_remote) AFD_TRY(run_experts(ticket, output_of(ticket)));
-        if (!ticket.shared_done_) {
+        if (has_shared_left(ticket)) {
             output.shared = rows_in(shared_rows_[ticket.micro_batch()]);
             output.num_shared = ticket.input_.num_shared;
         }
         AFD_TRY(prepare_finalize_->finalize_async(ticket.ticket_, output));
         ticket.experts_done_ = true;
     }
-    if (!ticket.shared_done_) AFD_TRY(run_shared(ticket));
-    ticket.shared_done_ = true;
+    if (has_shared_left(ticket)) AFD_TRY(run_shared(ticket));
     return {};
 }
 
+bool FusedMoe::can_advance(const MoeTicket& ticket) const {
+    return has_shared_left(ticket) ||
+           (!ticket.experts_done_ && (prepare_finalize_->capability().is_remote ||
+                                      prepare_finalize_->ready(ticket.ticket_)));
+}
+
 bool FusedMoe::ready(const MoeTicket& ticket) const {
-    return ticket.experts_done_ && ticket.shared_done_ &&
+    return ticket.experts_done_ && !has_shared_left(ticket) &&
            prepare_finalize_->finalized(ticket.ticket_);
 }
 
@@ -270,7 +287,9 @@ Result<void> FusedMoe::wait(MoeTicket& ticket, std::chrono::microseconds timeout
 Result<void> FusedMoe::finish(MoeTicket&& ticket, Rows<Bf16> out) {
     AFD_ASSERT(ticket.valid(), "finish of a ticket that is not in flight");
     MoeTicket taken = std::move(ticket);
-    AFD_TRY(advance(taken));
+    do {
+        AFD_TRY(advance(taken));
+    } while (has_shared_left(taken));
     if (!taken.experts_done_) {
         return Error{Code::kFailedPrecondition,
                      "micro_batch " + std::to_string(taken.micro_batch()) + " of layer " +

@@ -10,8 +10,9 @@
 //   start → do other work, ask ready() → finish
 //
 // With a shared stage (config.has_shared_stage) the layer's shared experts are a third part, run by
-// start() as soon as the rows are on their way, while the others' results are awaited. The same
-// bits: their rows are summed last either way.
+// start() as soon as the rows are on their way, while the others' results are awaited; with
+// config.max_shared_tokens by start() and advance(), so many tokens at a time. The same bits: their
+// rows are summed last either way.
 
 #include <chrono>
 #include <cstdint>
@@ -41,7 +42,7 @@ class MoeTicket {
     Ticket ticket_;
     MoeInput input_;
     bool experts_done_ = false;
-    bool shared_done_ = false;
+    uint32_t num_shared_done_ = 0;  // Tokens whose shared rows need not be computed any more.
 };
 
 class FusedMoe {
@@ -68,8 +69,11 @@ class FusedMoe {
     // use), or the parts' own.
     Result<MoeTicket> start(const MoeInput& input, uint32_t micro_batch);
 
-    // Does what can be done without waiting: local experts whose rows have arrived.
+    // Does what can be done without waiting: local experts whose rows have arrived, and the next
+    // part of the shared stage.
     Result<void> advance(MoeTicket& ticket);
+    // Whether advance() would do something now.
+    bool can_advance(const MoeTicket& ticket) const;
 
     // Whether finish() will return without waiting.
     bool ready(const MoeTicket& ticket) const;
@@ -102,6 +106,9 @@ class FusedMoe {
     Result<void> run_chunks(const GroupedActivations& grouped,
                             Rows<Bf16> output,
                             const ExpertsResources& resources);
+    bool has_shared_left(const MoeTicket& ticket) const {
+        return ticket.num_shared_done_ < ticket.input_.num_tokens;
+    }
     Result<void> run_shared(MoeTicket& ticket);
     Rows<Bf16> rows_in(const Workspace& workspace) const;
     Rows<Bf16> output_of(const MoeTicket& ticket) const;
@@ -116,7 +123,7 @@ class FusedMoe {
     Workspace workspace2_;
     std::vector<Workspace> outputs_;         // [num_micro_batches]
     std::vector<ExpertGroup> chunk_groups_;  // [num_experts + num_shared]
-    std::vector<LocalExpert> shared_ids_;    // [max_num_tokens, num_shared]
+    std::vector<LocalExpert> shared_ids_;    // [tokens of the stage at once, num_shared]
     std::vector<float> shared_weights_;      // The same, all 1.
     std::vector<Workspace> shared_rows_;     // [num_micro_batches]
 };

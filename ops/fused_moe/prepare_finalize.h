@@ -79,6 +79,11 @@ class PrepareFinalize {
     // Starts the way back of the experts' rows, which stay unchanged until finalize.
     virtual Result<void> finalize_async(const Ticket& ticket, const ExpertsOutput& output) = 0;
 
+    // The first `num_tokens` tokens have their rows of the shared stage now; called as they come,
+    // after finalize_async, and for all tokens before finalize. A part that combines in finalize
+    // need not know.
+    virtual void shared_rows_written(const Ticket& /*ticket*/, size_t /*num_tokens*/) {}
+
     // Whether finalize() will return without waiting. Never waits itself.
     virtual bool finalized(const Ticket& ticket) const = 0;
 

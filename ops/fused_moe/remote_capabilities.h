@@ -32,7 +32,6 @@ inline constexpr PrepareFinalizeCapability kAfdWindowFfnRouterCapability = [] {
 inline constexpr PrepareFinalizeCapability kAfdTwoPhaseCapability = [] {
     PrepareFinalizeCapability capability = kAfdWindowCapability;
     capability.name = "afd_two_phase";
-    capability.adds_shared_rows = false;
     capability.max_in_flight = 1;
     return capability;
 }();

@@ -244,6 +244,11 @@ Result<> two_phase_combine(const TwoPhaseCombineRequest& r) {
                 const float product = element(rows.dtype, rows.data, row.row * hidden + h) * weight;
                 sum = sum + product;
             }
+            const size_t num_shared = r.shared_rows.rank == 3 ? r.shared_rows.shape[1] : 0;
+            for (size_t j = 0; j < num_shared; ++j) {
+                const size_t at = (token * num_shared + j) * hidden + h;
+                sum = sum + element(r.shared_rows.dtype, r.shared_rows.data, at);
+            }
             set_element(r.y.dtype, r.y.data, token * hidden + h, sum);
         }
     }

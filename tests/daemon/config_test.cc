@@ -137,6 +137,17 @@ TEST(Config, ARouterInFfnWorkersNeedsFfnWorkers) {
               "'attention' or choose topology = 'disaggregated'");
 }
 
+TEST(Config, ARouterInFfnWorkersCannotLayOutTwoPhases) {
+    ConfigSources sources = with_model();
+    sources.flags["router"] = "ffn";
+    sources.flags["dispatch"] = "two_phase";
+    EXPECT_EQ(error_of(sources),
+              "dispatch = 'two_phase': it needs router = 'attention'; with router = 'ffn' leave "
+              "dispatch at 'auto'");
+    sources.flags["dispatch"] = "auto";
+    EXPECT_FALSE(resolve_config(sources).value().config.two_phase());
+}
+
 TEST(Config, NamedFileThatIsMissingIsAnErrorAndADefaultOneIsNot) {
     ConfigSources sources = with_model();
     sources.default_files = {"/nonexistent/afd.toml"};

@@ -51,8 +51,9 @@ ops::PackedExpert make_expert(uint32_t layer, uint32_t expert) {
                             ops::best_numeric_class());
 }
 
-schedule::ExpertPlacement placement_of(uint32_t num_ranks) {
-    const schedule::LayerExperts layers[] = {{0, 1}, {kExperts, 1}};
+// `num_shared` 0: the sessions compute the shared expert.
+schedule::ExpertPlacement placement_of(uint32_t num_ranks, uint32_t num_shared = 1) {
+    const schedule::LayerExperts layers[] = {{0, 1}, {kExperts, num_shared}};
     return schedule::ExpertPlacement::round_robin(layers, num_ranks).value();
 }
 
@@ -73,6 +74,16 @@ const ops::ExpertTable& all_experts() {
         for (uint32_t expert = 0; expert <= kExperts; ++expert) {
             made.set(kPerLayer + expert, make_expert(1, expert));
         }
+        return made;
+    }();
+    return table;
+}
+
+// The shared experts alone, key = layer.
+const ops::ExpertTable& shared_experts() {
+    static const ops::ExpertTable table = [] {
+        ops::ExpertTable made(kLayers, kHidden);
+        made.set(1, make_expert(1, kExperts));
         return made;
     }();
     return table;
@@ -141,12 +152,13 @@ class Session {
     Session(TwoPhaseWorld& world,
             const schedule::ExpertPlacement& placement,
             uint32_t session,
-            uint32_t block_tokens)
+            uint32_t block_tokens,
+            bool has_shared_stage = false)
         : sender_(world.sender(session)),
           part_({.session = session,
                  .hidden = kHidden,
                  .top_k = kTopK,
-                 .num_shared = 1,
+                 .num_shared = has_shared_stage ? 0U : 1U,
                  .num_tokens_max = kTokensMax,
                  .block_tokens = block_tokens},
                 {.sender = sender_.get(),
@@ -154,7 +166,13 @@ class Session {
                  .placement = &placement,
                  .parallel = &serial_}),
           remote_(ops::kGroupedBf16),
-          moe_(ops::FusedMoe::compose(part_, remote_, moe_config(), serial_).value()),
+          shared_(shared_experts(), 1),
+          moe_(ops::FusedMoe::compose(part_,
+                                      remote_,
+                                      session_config(has_shared_stage),
+                                      serial_,
+                                      has_shared_stage ? &shared_ : nullptr)
+                   .value()),
           wait_(world.session_doorbell(session), 20, false),
           out_(size_t{kTokensMax} * kHidden) {}
 
@@ -167,9 +185,13 @@ class Session {
         return std::move(ticket).value();
     }
     // One step of the round; false at its end.
-    bool step(const ops::MoeTicket& ticket) {
+    bool step(ops::MoeTicket& ticket) {
         if (moe_.ready(ticket)) return false;
-        EXPECT_TRUE(wait([&] { return part_.advance(); }));
+        EXPECT_TRUE(wait([&] {
+            if (part_.advance()) return true;
+            if (!moe_.can_advance(ticket)) return false;
+            return moe_.advance(ticket).ok();
+        }));
         return !testing::Test::HasFailure();
     }
     Result<void> finish(ops::MoeTicket&& ticket, const Call& call) {
@@ -183,6 +205,14 @@ class Session {
     }
 
   private:
+    // The stage takes a few tokens at a time, more or less than a block.
+    static ops::FusedMoeConfig session_config(bool has_shared_stage) {
+        ops::FusedMoeConfig config = moe_config();
+        config.has_shared_stage = has_shared_stage;
+        config.max_shared_tokens = 13;
+        return config;
+    }
+
     template <typename Done>
     bool wait(const Done& done) {
         const uint64_t deadline_us = schedule::steady_now_us() + kPatienceUs;
@@ -201,6 +231,7 @@ class Session {
     std::unique_ptr<schedule::TwoPhaseSender> sender_;
     TwoPhasePrepareFinalize part_;
     ops::RemoteExperts remote_;
+    ops::GroupedExperts shared_;
     ops::FusedMoe moe_;
     schedule::AdaptiveWait wait_;
     Matrix out_;
@@ -281,13 +312,15 @@ struct Shape {
     uint32_t num_ranks;
     uint32_t block_tokens;
     uint32_t steps_per_life;
+    bool has_shared_stage = false;
 };
 
 class TwoPhaseMoe : public testing::TestWithParam<Shape> {};
 
 TEST_P(TwoPhaseMoe, GivesTheBitsOfTheLocalComposition) {
     const Shape shape = GetParam();
-    const schedule::ExpertPlacement placement = placement_of(shape.num_ranks);
+    const schedule::ExpertPlacement placement =
+        placement_of(shape.num_ranks, shape.has_shared_stage ? 0 : 1);
     TwoPhaseWorld world(shape.num_sessions, shape.num_ranks, kPerLayer);
     std::vector<std::unique_ptr<Rank>> ranks;
     for (uint32_t rank = 0; rank < shape.num_ranks; ++rank) {
@@ -296,7 +329,7 @@ TEST_P(TwoPhaseMoe, GivesTheBitsOfTheLocalComposition) {
     std::vector<std::thread> sessions;
     for (uint32_t s = 0; s < shape.num_sessions; ++s) {
         sessions.emplace_back([&, s] {
-            Session session(world, placement, s, shape.block_tokens);
+            Session session(world, placement, s, shape.block_tokens, shape.has_shared_stage);
             for (uint32_t i = 0; i < 40; ++i) {
                 const Call call(s * 100000 + i);
                 ops::MoeTicket ticket = session.start(call);
@@ -321,12 +354,15 @@ INSTANTIATE_TEST_SUITE_P(Shapes,
                                          // Lives end between any two steps.
                                          Shape{1, 1, 8, 3},
                                          Shape{2, 2, 16, 5},
-                                         Shape{1, 2, 8, 9}),
+                                         Shape{1, 2, 8, 9},
+                                         Shape{1, 2, 8, 0, true},
+                                         Shape{2, 2, 20, 5, true}),
                          [](const auto& shape) {
                              return "A" + std::to_string(shape.param.num_sessions) + "F" +
                                     std::to_string(shape.param.num_ranks) + "B" +
                                     std::to_string(shape.param.block_tokens) + "Life" +
-                                    std::to_string(shape.param.steps_per_life);
+                                    std::to_string(shape.param.steps_per_life) +
+                                    (shape.param.has_shared_stage ? "SharedStage" : "");
                          });
 
 // Goal: a round may be given up between any two of its steps. Method: 60 rounds, each cancelled

@@ -90,8 +90,13 @@ TEST(Faults, TextComesFromThreeProcessesAndAStoppedFfnWorkerStopsItWithAReport) 
     EXPECT_EQ(instance.stop(), 0);
 }
 
-// Which side routes: the recovery is the same.
-class FaultsWithRouter : public testing::TestWithParam<const char*> {
+// Which side routes, and which computes the shared experts: the recovery is the same.
+struct Sides {
+    const char* router;
+    const char* shared_experts;
+};
+
+class FaultsWithSides : public testing::TestWithParam<Sides> {
   protected:
     static Instance start(const char* attention_workers, const char* ffn_workers) {
         return Instance({"--attention-workers",
@@ -99,16 +104,23 @@ class FaultsWithRouter : public testing::TestWithParam<const char*> {
                          "--ffn-workers",
                          ffn_workers,
                          "--router",
-                         GetParam()});
+                         GetParam().router,
+                         "--shared-experts",
+                         GetParam().shared_experts});
     }
 };
 
-INSTANTIATE_TEST_SUITE_P(Router,
-                         FaultsWithRouter,
-                         testing::Values("attention", "ffn"),
-                         [](const auto& router) { return std::string(router.param); });
+INSTANTIATE_TEST_SUITE_P(Sides,
+                         FaultsWithSides,
+                         testing::Values(Sides{"attention", "ffn"},
+                                         Sides{"ffn", "ffn"},
+                                         Sides{"attention", "attention"}),
+                         [](const auto& sides) {
+                             return std::string("router_") + sides.param.router + "_shared_" +
+                                    sides.param.shared_experts;
+                         });
 
-TEST_P(FaultsWithRouter, AKilledFfnWorkerComesBackAndTheBitsAreTheSame) {
+TEST_P(FaultsWithSides, AKilledFfnWorkerComesBackAndTheBitsAreTheSame) {
     Instance instance = start("2", "2");
     instance.wait_ready();
     auto undisturbed = instance.connect().generate(long_request(kLongTokens));
@@ -135,7 +147,7 @@ TEST_P(FaultsWithRouter, AKilledFfnWorkerComesBackAndTheBitsAreTheSame) {
     EXPECT_EQ(instance.stop(), 0);
 }
 
-TEST_P(FaultsWithRouter, AKilledAttentionWorkersRequestsAreReplayedWithTheSameBits) {
+TEST_P(FaultsWithSides, AKilledAttentionWorkersRequestsAreReplayedWithTheSameBits) {
     Instance instance = start("1", "2");
     instance.wait_ready();
     client::Generate request = long_request(600);
@@ -150,7 +162,8 @@ TEST_P(FaultsWithRouter, AKilledAttentionWorkersRequestsAreReplayedWithTheSameBi
     ASSERT_TRUE(found.ok()) << found.error().message;
     expect_same_generation(undisturbed.value(), found.value());
     EXPECT_EQ(undisturbed.value().prompt_logprobs, found.value().prompt_logprobs);
-    EXPECT_EQ(instance.status().router(), GetParam());
+    EXPECT_EQ(instance.status().router(), GetParam().router);
+    EXPECT_EQ(instance.status().shared_experts(), GetParam().shared_experts);
     EXPECT_EQ(instance.stop(), 0);
 }
 

@@ -3,14 +3,14 @@
 // Promise 1, on the real system.
 //
 // Goal: the tokens and logprobs of a request do not depend on topology, workers, micro-batches,
-// chunk size, threads, on which side routes, on dispatch by windows or in two phases, or on what
-// else is running. Method: the same 32 requests (prompts of 1 to 600 tokens, greedy and seeded) go
-// to a colocated daemon with one thread, one after another; then to every configuration of a list,
-// one after another and all at once. Oracle: token ids and the bits of every logprob are equal to
-// the first run's.
+// chunk size, threads, on which side routes or computes the shared experts, on dispatch by windows
+// or in two phases, or on what else is running. Method: the same 32 requests (prompts of 1 to 600
+// tokens, greedy and seeded) go to a colocated daemon with one thread, one after another; then to
+// every configuration of a list, one after another and all at once. Oracle: token ids and the bits
+// of every logprob are equal to the first run's.
 //
-// The default list covers nearly every pair of values of A, F, M, BS, threads and router; all
-// combinations run with AFD_SAME_BITS=all in the environment (scripts/same-bits).
+// The default list covers nearly every pair of values of A, F, M, BS, threads, router and shared
+// experts; all combinations run with AFD_SAME_BITS=all in the environment (scripts/same-bits).
 
 #include <gtest/gtest.h>
 
@@ -28,6 +28,7 @@ struct Setting {
     uint32_t micro_batch_size = 256;  // BS
     uint32_t num_threads = 1;         // Of every worker.
     bool ffn_routes = false;          // router = ffn; only with FFN workers.
+    bool shared_stage = false;        // shared_experts = attention; only with FFN workers.
     uint32_t two_phase_block = 0;     // Every prompt goes in two phases, in such blocks; 0: auto.
 
     std::vector<std::string> flags() const {
@@ -56,6 +57,7 @@ struct Setting {
         if (ffn_workers > 0) {
             flags.insert(flags.end(), {"--ffn-workers", std::to_string(ffn_workers)});
             flags.insert(flags.end(), {"--router", ffn_routes ? "ffn" : "attention"});
+            flags.insert(flags.end(), {"--shared-experts", shared_stage ? "attention" : "ffn"});
         }
         return flags;
     }
@@ -66,44 +68,61 @@ struct Setting {
                                                            "F" + std::to_string(ffn_workers);
         return workers + "_M" + std::to_string(micro_batches) + "_BS" +
                std::to_string(micro_batch_size) + "_T" + std::to_string(num_threads) +
-               (ffn_routes ? "_RouterFfn" : "") +
+               (ffn_routes ? "_RouterFfn" : "") + (shared_stage ? "_SharedStage" : "") +
                (two_phase_block > 0 ? "_B" + std::to_string(two_phase_block) : "");
     }
 };
 
 // Each pair of values of two columns appears in at least one row, apart from A 3 with BS 1, and F 0
-// with A > 1 or a router in FFN workers.
+// with A > 1, a router in FFN workers or a shared stage.
 std::vector<Setting> pairwise_settings() {
     return {
         {1, 0, 1, 256, 2},
         {1, 0, 2, 4, 1},
         {1, 0, 3, 32, 2},
         {1, 1, 1, 1, 1, true},
-        {1, 1, 2, 256, 2},
+        {1, 1, 2, 256, 2, false, true},
         {1, 1, 3, 4, 1, true},
-        {2, 1, 1, 4, 2, true},
+        {2, 1, 1, 4, 2, true, true},
         {2, 1, 2, 32, 1},
         {2, 1, 3, 256, 1},
         {1, 2, 1, 32, 1},
-        {1, 2, 2, 1, 2, true},
+        {1, 2, 2, 1, 2, true, true},
         {1, 2, 3, 256, 1, true},
         {2, 2, 1, 256, 1},
-        {2, 2, 2, 4, 2},
+        {2, 2, 2, 4, 2, false, true},
         {2, 2, 3, 1, 1, true},
         {3, 2, 1, 4, 1},
         {3, 2, 2, 256, 1, true},
-        {3, 2, 3, 32, 2},
+        {3, 2, 3, 32, 2, false, true},
         {1, 3, 1, 256, 2},
-        {1, 3, 2, 32, 1, true},
+        {1, 3, 2, 32, 1, true, true},
         {1, 3, 3, 4, 1},
         // In two phases: A = 1, 2, 3 and F = 1, 2.
-        {1, 1, 1, 256, 1, false, 1024},
-        {2, 1, 2, 32, 2, false, 16},
-        {3, 1, 1, 4, 1, false, 7},
-        {1, 2, 2, 256, 2, false, 33},
-        {2, 2, 1, 32, 1, false, 1},
-        {3, 2, 1, 256, 1, false, 64},
+        {1, 1, 1, 256, 1, false, false, 1024},
+        {2, 1, 2, 32, 2, false, true, 16},
+        {3, 1, 1, 4, 1, false, false, 7},
+        {1, 2, 2, 256, 2, false, true, 33},
+        {2, 2, 1, 32, 1, false, false, 1},
+        {3, 2, 1, 256, 1, false, true, 64},
     };
+}
+
+// A way of the rows to the experts: router, shared experts, two phases.
+std::vector<Setting> ways(const Setting& setting) {
+    if (setting.ffn_workers == 0) return {setting};
+    std::vector<Setting> settings;
+    for (const bool shared_stage : {false, true}) {
+        for (const bool ffn_routes : {false, true}) {
+            Setting& way = settings.emplace_back(setting);
+            way.ffn_routes = ffn_routes;
+            way.shared_stage = shared_stage;
+        }
+        Setting& way = settings.emplace_back(setting);
+        way.shared_stage = shared_stage;
+        way.two_phase_block = 16;
+    }
+    return settings;
 }
 
 std::vector<Setting> all_settings() {
@@ -114,17 +133,12 @@ std::vector<Setting> all_settings() {
         for (const uint32_t micro_batches : {1U, 2U, 3U}) {
             for (const uint32_t micro_batch_size : {1U, 4U, 32U, 256U}) {
                 for (const uint32_t num_threads : {1U, 2U}) {
-                    for (const bool ffn_routes : {false, true}) {
-                        if (ffn_routes && ffn_workers == 0) continue;
-                        settings.push_back({attention_workers,
-                                            ffn_workers,
-                                            micro_batches,
-                                            micro_batch_size,
-                                            num_threads,
-                                            ffn_routes});
-                        if (ffn_routes || ffn_workers == 0) continue;
-                        settings.push_back(settings.back());
-                        settings.back().two_phase_block = 16;
+                    for (const Setting& way : ways({attention_workers,
+                                                    ffn_workers,
+                                                    micro_batches,
+                                                    micro_batch_size,
+                                                    num_threads})) {
+                        settings.push_back(way);
                     }
                 }
             }

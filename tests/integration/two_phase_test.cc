@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
@@ -112,62 +113,62 @@ void wait_memory_is_back(const Instance& instance, uint32_t rank) {
     });
 }
 
-TEST(TwoPhase, AnFfnWorkerKilledBetweenThePhasesComesBackAndNothingIsLost) {
-    Instance instance(two_phase_flags());
-    instance.wait_ready();
-    BackgroundGeneration other(instance, long_request(300));
-    other.wait_for_tokens(3);
-    const pid_t ffn = instance.worker_pids("ffn")[0];
-    kill(ffn, SIGSTOP);
-    BackgroundGeneration prompt(instance, long_prompt());
-    wait_between_the_phases(instance);
-    kill(ffn, SIGKILL);
-    expect_same(expected().prompt, prompt.finish());
-    expect_same(expected().other, other.finish());
-    EXPECT_GT(num_two_phase_rounds(instance.status()), 0U);
-    EXPECT_EQ(num_fallbacks(instance.status()), 0U);
-    for (const uint32_t rank : {0U, 1U}) wait_memory_is_back(instance, rank);
-    EXPECT_EQ(instance.stop(), 0);
+// A system whose session 1 is between the phases of a long prompt while session 0 decodes. The
+// shared experts are with either side.
+class BetweenThePhases : public testing::TestWithParam<const char*> {
+  protected:
+    void SetUp() override {
+        instance_.wait_ready();
+        other_.emplace(instance_, long_request(300));
+        other_->wait_for_tokens(3);
+        stopped_ffn_ = instance_.worker_pids("ffn")[0];
+        kill(stopped_ffn_, SIGSTOP);
+        prompt_.emplace(instance_, long_prompt());
+        wait_between_the_phases(instance_);
+    }
+
+    // The prompt, now or sent again, and the other request have their bits; all memory is back.
+    void expect_nothing_lost(const Result<client::Generation>& prompt) {
+        expect_same(expected().prompt, prompt);
+        expect_same(expected().other, other_->finish());
+        EXPECT_GT(num_two_phase_rounds(instance_.status()), 0U);
+        for (const uint32_t rank : {0U, 1U}) wait_memory_is_back(instance_, rank);
+        EXPECT_EQ(instance_.stop(), 0);
+    }
+
+    Instance instance_{two_phase_flags({"--shared-experts", GetParam()})};
+    std::optional<BackgroundGeneration> other_;
+    std::optional<BackgroundGeneration> prompt_;
+    pid_t stopped_ffn_ = 0;
+};
+
+INSTANTIATE_TEST_SUITE_P(SharedExperts,
+                         BetweenThePhases,
+                         testing::Values("ffn", "attention"),
+                         [](const auto& side) { return std::string(side.param); });
+
+TEST_P(BetweenThePhases, AKilledFfnWorkerComesBackAndNothingIsLost) {
+    kill(stopped_ffn_, SIGKILL);
+    const auto prompt = prompt_->finish();
+    EXPECT_EQ(num_fallbacks(instance_.status()), 0U);
+    expect_nothing_lost(prompt);
 }
 
-TEST(TwoPhase, AnAttentionWorkerKilledBetweenThePhasesIsReplayed) {
-    Instance instance(two_phase_flags());
-    instance.wait_ready();
-    BackgroundGeneration other(instance, long_request(300));
-    other.wait_for_tokens(3);
-    const pid_t ffn = instance.worker_pids("ffn")[0];
-    kill(ffn, SIGSTOP);
-    BackgroundGeneration prompt(instance, long_prompt());
-    wait_between_the_phases(instance);
-    kill(instance.worker_pids("attention")[1], SIGKILL);
-    kill(ffn, SIGCONT);
-    expect_same(expected().prompt, prompt.finish());
-    expect_same(expected().other, other.finish());
-    EXPECT_GT(num_two_phase_rounds(instance.status()), 0U);
-    for (const uint32_t rank : {0U, 1U}) wait_memory_is_back(instance, rank);
-    EXPECT_EQ(instance.stop(), 0);
+TEST_P(BetweenThePhases, AKilledAttentionWorkersPromptIsReplayed) {
+    kill(instance_.worker_pids("attention")[1], SIGKILL);
+    kill(stopped_ffn_, SIGCONT);
+    expect_nothing_lost(prompt_->finish());
 }
 
-TEST(TwoPhase, ACancelledRequestsMemoryGoesBackAtOnceAndOthersGoOn) {
-    Instance instance(two_phase_flags());
-    instance.wait_ready();
-    BackgroundGeneration other(instance, long_request(300));
-    other.wait_for_tokens(3);
-    const pid_t ffn = instance.worker_pids("ffn")[0];
-    kill(ffn, SIGSTOP);
-    BackgroundGeneration prompt(instance, long_prompt());
-    wait_between_the_phases(instance);
-    prompt.cancel();
-    const auto cancelled = prompt.finish();
+TEST_P(BetweenThePhases, ACancelledRequestsMemoryGoesBackAtOnceAndOthersGoOn) {
+    prompt_->cancel();
+    const auto cancelled = prompt_->finish();
     ASSERT_TRUE(cancelled.ok()) << cancelled.error().message;
     EXPECT_EQ(cancelled.value().finished.reason(), client::CANCELLED);
     EXPECT_TRUE(cancelled.value().token_ids.empty());
-    wait_memory_is_back(instance, 1);  // While rank 0 is still stopped.
-    kill(ffn, SIGCONT);
-    expect_same(expected().other, other.finish());
-    expect_same(expected().prompt, instance.connect().generate(long_prompt()));
-    for (const uint32_t rank : {0U, 1U}) wait_memory_is_back(instance, rank);
-    EXPECT_EQ(instance.stop(), 0);
+    wait_memory_is_back(instance_, 1);  // While rank 0 is still stopped.
+    kill(stopped_ffn_, SIGCONT);
+    expect_nothing_lost(instance_.connect().generate(long_prompt()));
 }
 
 TEST(TwoPhase, WithoutMemoryThePromptGoesThroughTheWindowsWithTheSameBits) {

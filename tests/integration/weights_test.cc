@@ -62,7 +62,8 @@ TEST_P(QuantisedModel, HasTheSameBitsInEveryTopology) {
     }
     for (const Reply& reply : expected) EXPECT_EQ(reply.error, "");
     for (const std::vector<std::string>& topology :
-         {std::vector<std::string>{"--ffn-workers", "2", "--micro-batches", "2"},
+         {std::vector<std::string>{
+              "--ffn-workers", "2", "--micro-batches", "2", "--shared-experts", "attention"},
           std::vector<std::string>{
               "--attention-workers", "2", "--ffn-threads", "2", "--micro-batch-size", "16"}}) {
         Instance instance(flags(topology));

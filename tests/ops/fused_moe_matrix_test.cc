@@ -246,10 +246,6 @@ std::string expected_refusal(const MoePair& pair, const Features& features) {
     if (features.quantised && is_remote) {
         return dispatch + " sends bf16 rows only; quantised_dispatch must be false";
     }
-    if (features.shared_stage && dispatch == "afd_two_phase") {
-        return "afd_two_phase dispatches the rows of shared experts with the others; "
-               "has_shared_stage must be false";
-    }
     if (features.shared_stage && name == "example") {
         return "example reduces before the rows of a shared stage are there; has_shared_stage must "
                "be false";

@@ -296,6 +296,9 @@ class ScriptedPrepareFinalize final : public PrepareFinalize {
         calls.push_back("finalize_async");
         return {};
     }
+    void shared_rows_written(const Ticket&, size_t num_tokens) override {
+        calls.push_back("shared " + std::to_string(num_tokens));
+    }
     bool finalized(const Ticket&) const override { return results_arrived; }
     Result<void> finalize(Ticket&& ticket, const TopKWeightAndReduce& reduce, Rows<Bf16>) override {
         calls.push_back("finalize " + std::string(name_of(reduce.kind())));
@@ -343,6 +346,33 @@ TEST(FusedMoe, RemoteExpertsAreReadyWhenTheResultsAre) {
     EXPECT_TRUE(moe.ready(ticket));
     ASSERT_TRUE(moe.finish(std::move(ticket), out.mutable_rows()).ok());
     EXPECT_EQ(scripted.calls, (Calls{"prepare 1", "finalize_async", "finalize delegate"}));
+}
+
+// Goal: with max_shared_tokens the stage runs so many tokens at each advance(), the part hears of
+// them, and what is left at finish() runs there.
+TEST(FusedMoe, ASharedStageRunsInPartsThatThePartHearsOf) {
+    const Model model(NumericClass::kPortable);
+    SerialParallel serial;
+    PrepareFinalizeCapability record = kScriptedRemote;
+    record.adds_shared_rows = true;
+    ScriptedPrepareFinalize scripted(record);
+    RemoteExperts remote(kGroupedBf16);
+    GroupedExperts shared(model.table, kPerLayer);
+    FusedMoeConfig staged = config();
+    staged.has_shared_stage = true;
+    staged.max_shared_tokens = 2;
+    FusedMoe moe = FusedMoe::compose(scripted, remote, staged, serial, &shared).value();
+    const Tokens tokens(7, 14);
+    RandomMatrix out(7, kHidden, 1);
+    MoeTicket ticket = moe.start(tokens.input(1), 0).value();
+    scripted.results_arrived = true;
+    EXPECT_TRUE(moe.can_advance(ticket));
+    EXPECT_FALSE(moe.ready(ticket)) << "shared rows are missing";
+    ASSERT_TRUE(moe.advance(ticket).ok());
+    EXPECT_EQ(scripted.calls, (Calls{"prepare 0", "finalize_async", "shared 2", "shared 4"}));
+    scripted.calls.clear();
+    ASSERT_TRUE(moe.finish(std::move(ticket), out.mutable_rows()).ok());
+    EXPECT_EQ(scripted.calls, (Calls{"shared 6", "shared 7", "finalize delegate"}));
 }
 
 TEST(FusedMoe, DroppingATicketCancelsItOnceAndMovingItDoesNot) {

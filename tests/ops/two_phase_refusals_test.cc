@@ -152,6 +152,13 @@ TEST_F(TwoPhaseRefuses, SegmentsThatAreNotOnePerRankOrDoNotFit) {
               "two_phase_combine: senders has 1 entries; it must have num_ranks, 2");
     EXPECT_EQ(combine([&](Combine& r) { r.senders = rows; }),
               "two_phase_combine: senders[1] must be contiguous bf16 [P, 5], as y is");
+    const Tensor shared(DType::kBf16, {3, 1, 4});
+    EXPECT_EQ(combine([&](Combine& r) { r.shared_rows = shared.view; }),
+              "two_phase_combine: shared_rows must be contiguous [N, J, H] of the dtype of y, "
+              "[3, J, 5] bf16");
+    const Tensor good(DType::kBf16, {3, 1, 5});
+    EXPECT_EQ(combine([&](Combine& r) { r.shared_rows = good.view; }),
+              "two_phase_combine: shared_expert_num is 1; with shared_rows it must be 0");
 }
 
 // Values that an earlier phase or a peer got wrong end as errors, never as rows out of bounds.

@@ -400,6 +400,43 @@ TEST(TwoPhaseCombine, AddsRowsByKWhateverOrderTheyLieIn) {
     }
 }
 
+// Rows that come beside the dispatch are added last with weight 1: as if the same rows had been
+// those of dispatched shared experts.
+TEST(TwoPhaseCombine, AddsRowsOfASharedStageLast) {
+    const Size plain{.num_tokens = 30, .top_k = 3, .num_routed = 7, .num_ranks = 2, .hidden = 17};
+    Cluster c(plain);
+    c.senders[0].ids.fill_ids(4, 0, 6);
+    c.dispatch(kReference);
+    Tensor shared(DType::kBf16, {30, 2, 17});
+    shared.fill(5);
+    for (const int64_t block_size : {1, 7, 8192}) {
+        c.block_size = block_size;
+        for (const Path path : kPaths) {
+            SCOPED_TRACE(describe(c, path));
+            expect_ok(c.layout_of(0), path);
+            Tensor y(DType::kBf16, {30, 17});
+            TwoPhaseCombineRequest r = c.combine_of(0, c.recv_x, y);
+            r.shared_rows = shared.view;
+            expect_ok(r, path);
+            for (size_t token = 0; token < 30; ++token) {
+                for (size_t h = 0; h < 17; ++h) {
+                    const Bf16* x = c.senders[0].x.as<Bf16>() + token * 17 + h;
+                    const Bf16* added = shared.as<Bf16>() + token * 34 + h;
+                    float sum = 0.0f;
+                    for (size_t k = 0; k < 3; ++k) {
+                        const float weight = c.senders[0].weights.as<float>()[token * 3 + k];
+                        const float product = to_float(*x) * weight;
+                        sum = sum + product;
+                    }
+                    sum = sum + to_float(added[0]);
+                    sum = sum + to_float(added[17]);
+                    ASSERT_EQ(from_float(sum), y.as<Bf16>()[token * 17 + h]) << token << "," << h;
+                }
+            }
+        }
+    }
+}
+
 // Dispatch, experts that do nothing, and weights 1/K restore the rows; also rank by rank from
 // separate buffers, and in windowed chunks: slices of the tokens, each a dispatch of its own.
 // Covers: two_phase_combine case=restores_the_rows case=windowed_chunks
