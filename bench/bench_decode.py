@@ -92,7 +92,7 @@ class Daemon:
         self.environment = {**os.environ, "XDG_RUNTIME_DIR": runtime}
         self.bin = arguments.bin
         self.runtime = pathlib.Path(runtime)
-        self.instance = f"decode{os.getpid()}"
+        self.instance = pathlib.Path(runtime).name.replace("-", "_")
         self.process = subprocess.Popen(
             [self.bin / "afdd", "--instance", self.instance, "--model", model, "--log-level",
              "warn", *flags, *arguments.flag], env=self.environment)
