@@ -72,8 +72,7 @@ FfnLoop::FfnLoop(const Parts& parts,
 void FfnLoop::run() {
     while (take_commands()) {
         const bool progressed = advance_two_phase();
-        const uint64_t now_us = schedule::steady_now_us();
-        const auto descriptors = scheduler_.decide(now_us, scan_.scan(now_us), true);
+        const auto descriptors = scan_.next_pass(scheduler_, schedule::steady_now_us());
         heartbeat_.beat();
         if (!descriptors.empty()) {
             execute(descriptors);
@@ -125,8 +124,9 @@ void FfnLoop::execute(std::span<const schedule::ReadyDescriptor> descriptors) {
     parts_.metrics.add(Counter::kRows, batch_.num_rows);
     parts_.metrics.add(Counter::kRounds, descriptors.size());
     parts_.metrics.add(Counter::kSteps, 1);
-    parts_.metrics.set(Counter::kRefused,
-                       errors.num_bad_flags + errors.num_bad_layers + errors.num_bad_ids);
+    parts_.metrics.set(
+        Counter::kRefused,
+        errors.num_bad_flags + errors.num_bad_layers + errors.num_bad_ids + errors.num_deadly);
     parts_.metrics.add(Counter::kComputeUs, schedule::steady_now_us() - start_us);
 }
 

@@ -23,7 +23,7 @@ enum class Counter : uint32_t {
     kSteps = 2,               // Attention: micro-batches carried through all layers. FFN: passes.
     kRows = 3,                // Attention: rows (positions) computed. FFN: as kTokens.
     kWaits = 4,               // Times the data thread found nothing to do.
-    kRefused = 5,             // FFN: descriptors that failed validation (layer or ids).
+    kRefused = 5,             // FFN: descriptors and ids that failed validation, or R11.
     kComputeUs = 6,           // Time in operators.
     kSequences = 7,           // Attention: sequences running now (goes down, too).
     kKvTokens = 8,            // Attention: tokens reserved in the KV cache now (goes down, too).

@@ -7,6 +7,7 @@
 
 #include "ops/combine.h"
 #include "ops/fused_moe/remote_capabilities.h"
+#include "schedule/execution_log.h"
 
 namespace afd::daemon {
 
@@ -105,11 +106,14 @@ Result<void> WindowPrepareFinalize::finalize(ops::Ticket&& ticket,
     Round& round = rounds_[slot];
     const schedule::RoundState state = lane.poll();
     if (state == schedule::RoundState::kRefused) {
-        return Error{Code::kUnavailable,
-                     fmt::format("layer {}: the FFN worker refused micro-batch {} (round {})",
-                                 lane.layer_id(),
-                                 slot,
-                                 lane.round())};
+        return Error{
+            Code::kUnavailable,
+            fmt::format("layer {}: the FFN worker refused micro-batch {} (round {}): it is "
+                        "malformed, or its execution has killed the worker {} times",
+                        lane.layer_id(),
+                        slot,
+                        lane.round(),
+                        schedule::ExecutionLog::kDeadly)};
     }
     if (state != schedule::RoundState::kReady) {
         return Error{Code::kDataLoss,

@@ -17,6 +17,11 @@ std::span<int32_t> words_at(std::byte* base, uint64_t offset, size_t count) {
     return {static_cast<int32_t*>(static_cast<void*>(base + offset)), count};
 }
 
+std::span<uint64_t> executions_of(const WindowLayout& layout, ControlView control) {
+    void* words = control.base() + layout.ffn_control.executions_offset;
+    return {static_cast<uint64_t*>(words), layout.ffn_control.executions_bytes / sizeof(uint64_t)};
+}
+
 }  // namespace
 
 ReadyScan::ReadyScan(ReturnTransport& transport,
@@ -37,6 +42,7 @@ ReadyScan::ReadyScan(ReturnTransport& transport,
       flags_(transport.descriptor_flags()),
       known_(size_t{num_sessions_} * num_micro_batches_),
       listed_(known_.size(), kNotListed),
+      executions_(executions_of(layout, control)),
       round_of_session_(num_sessions_, 0),
       scratch_ids_(slots_per_micro_batch_) {
     const FfnControlLayout& offsets = layout.ffn_control;
@@ -46,6 +52,7 @@ ReadyScan::ReadyScan(ReturnTransport& transport,
     micro_batch_ids_ = words_at(base, offsets.micro_batch_ids_offset, num_sessions_);
     expert_ids_ = words_at(base, offsets.expert_ids_offset, num_sessions_ * slots_per_micro_batch_);
     ready_.reserve(known_.size());
+    suspects_.reserve(known_.size());
     taken_.reserve(num_sessions_);
     // A predecessor's acknowledgements stand (R3); its unfinished pass is simply found again.
     context_->ffn.out_num = 0;
@@ -87,9 +94,17 @@ void ReadyScan::list(uint32_t session, uint32_t micro_batch, int32_t flag, uint6
         refuse_round(session, micro_batch, flag);
         return;
     }
-    listed_[lane(session, micro_batch)] = kListed;
-    known_[lane(session, micro_batch)] = flag;
-    ready_.push_back({session, micro_batch, layer_id, flag, next_order_++, now_us});
+    const size_t i = lane(session, micro_batch);
+    const uint32_t num_unfinished = executions_.num_unfinished(i, flag);
+    if (num_unfinished >= ExecutionLog::kDeadly) {
+        ++errors_.num_deadly;
+        refuse_round(session, micro_batch, flag);
+        return;
+    }
+    listed_[i] = kListed;
+    known_[i] = flag;
+    (num_unfinished == 0 ? ready_ : suspects_)
+        .push_back({session, micro_batch, layer_id, flag, next_order_++, now_us});
 }
 
 void ReadyScan::take(std::span<const ReadyDescriptor> descriptors) {
@@ -107,6 +122,7 @@ void ReadyScan::take(std::span<const ReadyDescriptor> descriptors) {
                    descriptor.session,
                    descriptor.micro_batch);
         listed = kTaken;
+        executions_.start(lane(descriptor.session, descriptor.micro_batch), descriptor.round);
         round_of_session_[descriptor.session] = descriptor.round;
         layer_ids_[i] = descriptor.layer_id;
         session_ids_[i] = static_cast<int32_t>(descriptor.session);
@@ -117,31 +133,21 @@ void ReadyScan::take(std::span<const ReadyDescriptor> descriptors) {
         mask_foreign_ids(descriptor.layer_id, ids);
     }
     context_->ffn.out_num = static_cast<uint32_t>(taken_.size());
-    std::erase_if(ready_, [this](const ReadyDescriptor& descriptor) {
+    const auto is_taken = [this](const ReadyDescriptor& descriptor) {
         return listed_[lane(descriptor.session, descriptor.micro_batch)] == kTaken;
-    });
+    };
+    std::erase_if(ready_, is_taken);
+    std::erase_if(suspects_, is_taken);
 }
 
 void ReadyScan::acknowledge_taken() {
     context_->ffn.out_num = 0;
     for (const ReadyDescriptor& descriptor : taken_) {
+        executions_.end(lane(descriptor.session, descriptor.micro_batch));
         acknowledge(descriptor.session, descriptor.micro_batch, descriptor.round, descriptor.round);
         round_of_session_[descriptor.session] = 0;
     }
     taken_.clear();
-}
-
-void ReadyScan::refuse(const ReadyDescriptor& descriptor) {
-    const ReadyDescriptor refused = descriptor;  // May lie in ready_.
-    const size_t refused_lane = lane(refused.session, refused.micro_batch);
-    AFD_ASSERT(listed_[refused_lane] == kListed,
-               "session %u, micro-batch %u is not listed or in work",
-               refused.session,
-               refused.micro_batch);
-    refuse_round(refused.session, refused.micro_batch, refused.round);
-    std::erase_if(ready_, [&](const ReadyDescriptor& other) {
-        return lane(other.session, other.micro_batch) == refused_lane;
-    });
 }
 
 // Marks every slot whose id could be this rank's, and acknowledges. A slot with any other id is

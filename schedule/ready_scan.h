@@ -5,8 +5,13 @@
 // and validates them, fills the scheduler output buffers of the ScheduleContext for
 // FfnWorkerBatching, and acknowledges (R2, R3, R6, R11). The loop around it:
 //
-//     scan(now) -> FfnScheduler::decide(...) -> take(...) -> FfnWorkerBatching, experts
+//     next_pass(scheduler, now) -> take(...) -> FfnWorkerBatching, experts
 //         -> put_result(...) for every row -> acknowledge_taken()
+//
+// R11: every execution is logged before it starts. What a dead predecessor had started is a
+// suspect: it is not listed among the others but executed alone, so that a descriptor which kills
+// its worker takes no other along. Started ExecutionLog::kDeadly times without an end, it is
+// refused.
 //
 // Invariants:
 //   (1) A descriptor is listed from the scan that first saw its flag until it is acknowledged.
@@ -28,6 +33,7 @@
 #include <vector>
 
 #include "schedule/control_view.h"
+#include "schedule/execution_log.h"
 #include "schedule/expert_placement.h"
 #include "schedule/ffn_scheduler.h"
 #include "schedule/router_placement.h"
@@ -41,6 +47,7 @@ struct ReadyScanErrors {
     uint64_t num_bad_flags = 0;
     uint64_t num_bad_layers = 0;
     uint64_t num_bad_ids = 0;
+    uint64_t num_deadly = 0;  // Refused by R11.
 };
 
 class ReadyScan {
@@ -55,15 +62,25 @@ class ReadyScan {
               RouterPlacement router = RouterPlacement::kAttention);
 
     // Everything that is ready and not taken, ascending by the order of first readiness. Valid
-    // until the next call of scan, take or refuse.
+    // until the next call of scan or take.
     std::span<const ReadyDescriptor> scan(uint64_t now_us);
+
+    // What the last scan found and a predecessor died of, perhaps. Valid likewise.
+    std::span<const ReadyDescriptor> suspects() const { return suspects_; }
+
+    // Scans, and chooses what to execute now: a suspect alone, else what the scheduler decides.
+    // Empty: wait. Valid until the next call of this, scan or take.
+    std::span<const ReadyDescriptor> next_pass(FfnScheduler& scheduler, uint64_t now_us) {
+        const std::span<const ReadyDescriptor> ready = scan(now_us);
+        return suspects_.empty() ? scheduler.decide(now_us, ready, true) : suspects().first(1);
+    }
 
     // Whether a descriptor is ready that the last scan did not list: the condition to wait on.
     bool has_new(Order order) const;
 
     // Starts a pass: copies and validates the ids of `descriptors` (of the last scan) and fills
     // layer_ids, session_ids, micro_batch_ids, expert_ids and out_num.
-    // REQUIRES: nothing is taken; at most one descriptor per session.
+    // REQUIRES: nothing is taken; at most one descriptor per session; a suspect alone.
     void take(std::span<const ReadyDescriptor> descriptors);
 
     // The pass in work: row i of the output buffers is taken()[i].
@@ -85,10 +102,6 @@ class ReadyScan {
 
     // Ends the pass: acknowledges everything taken. REQUIRES: every result is put.
     void acknowledge_taken();
-
-    // Refuses a listed descriptor instead of executing it (R11): error marks on its slots, then
-    // acknowledged. REQUIRES: it is of the last scan and not taken.
-    void refuse(const ReadyDescriptor& descriptor);
 
     const ReadyScanErrors& errors() const { return errors_; }
 
@@ -125,7 +138,9 @@ class ReadyScan {
     DescriptorFlags flags_;
     std::vector<int32_t> known_;   // [A][M], the round listed last, else acknowledged last.
     std::vector<uint8_t> listed_;  // [A][M], 1 from listing to acknowledgement.
+    ExecutionLog executions_;
     std::vector<ReadyDescriptor> ready_;
+    std::vector<ReadyDescriptor> suspects_;
     std::vector<ReadyDescriptor> taken_;
     std::vector<int32_t> round_of_session_;  // [A], of the pass.
     std::vector<int32_t> scratch_ids_;       // [BS * K1]

@@ -33,8 +33,11 @@ FfnControlLayout ffn_control_of(const Geometry& g) {
     layout.acknowledged_row_bytes = round_up(g.num_micro_batches * kWord, kLineBytes);
     layout.per_session_bytes = g.num_sessions * kWord;
     const uint64_t buffer_stride = round_up(layout.per_session_bytes, kLineBytes);
-    layout.layer_ids_offset =
+    layout.executions_offset =
         layout.acknowledged_offset + g.num_sessions * layout.acknowledged_row_bytes;
+    layout.executions_bytes = uint64_t{g.num_sessions} * g.num_micro_batches * sizeof(uint64_t);
+    layout.layer_ids_offset =
+        layout.executions_offset + round_up(layout.executions_bytes, kLineBytes);
     layout.session_ids_offset = layout.layer_ids_offset + buffer_stride;
     layout.micro_batch_ids_offset = layout.session_ids_offset + buffer_stride;
     layout.expert_ids_offset = layout.micro_batch_ids_offset + buffer_stride;

@@ -16,6 +16,7 @@
 //                      1664              heartbeat, one line
 //   FFN control only   2048              acknowledged rounds int32 [A][M], a session's row padded
 //                                        to whole lines: its poller is not disturbed by others
+//                      then              executions uint64 [A][M] (execution_log.h)
 //                      then              layer_ids, session_ids, micro_batch_ids int32 [A],
 //                                        expert_ids int32 [A][BS][K1]
 //   metrics            0                 kMetricsBytes, laid out by daemon/metrics.h
@@ -65,6 +66,8 @@ struct AttentionWindowLayout {
 struct FfnControlLayout {
     uint64_t acknowledged_offset = 0;
     uint64_t acknowledged_row_bytes = 0;  // Of one session: 4 * M rounded up to a line.
+    uint64_t executions_offset = 0;
+    uint64_t executions_bytes = 0;  // 8 * A * M
     uint64_t layer_ids_offset = 0;
     uint64_t session_ids_offset = 0;
     uint64_t micro_batch_ids_offset = 0;

@@ -281,6 +281,10 @@ bool run_attention(DispatchTransport& transport,
                 work.in_flight = false;
                 went_on = true;
                 fate.at(Point::kResultsAccepted);
+            } else if (work.in_flight && work.lane.poll() == RoundState::kRefused) {
+                progress.num_refused.fetch_add(1, kRelaxed);
+                work.in_flight = false;
+                went_on = true;
             } else if (work.in_flight && random() % 64 == 0) {
                 work.in_flight = false;  // The request is cancelled; its round goes on.
             } else if (!work.in_flight && work.lane.may_store()) {
@@ -325,7 +329,7 @@ bool run_ffn(ReturnTransport& transport,
     transport.ring_peers();
     while (!must_stop(progress)) {
         const uint64_t now_us = steady_now_us();
-        const auto decision = scheduler.decide(now_us, scan.scan(now_us), true);
+        const auto decision = scan.next_pass(scheduler, now_us);
         if (decision.empty()) {
             const uint64_t until_us = std::min(now_us + kLookUs, scheduler.decide_again_us());
             wait.until(until_us, true, [&](Order order) {
@@ -347,6 +351,19 @@ bool run_ffn(ReturnTransport& transport,
         }
     }
     return true;
+}
+
+void expect_refusals_explained(const Progress& progress) {
+    uint32_t num_deaths = 0;
+    for (const Point point : {Point::kGathered,
+                              Point::kBetweenResults,
+                              Point::kResultsPut,
+                              Point::kBeforeAcknowledge}) {
+        num_deaths += progress.crashes[static_cast<size_t>(point)].load(kRelaxed);
+    }
+    // A pass has at most one descriptor of each session.
+    EXPECT_LE(progress.num_refused.load(kRelaxed) * ExecutionLog::kDeadly,
+              num_deaths * kSessionsAtMost);
 }
 
 void expect_every_point_killed(const Progress& progress) {

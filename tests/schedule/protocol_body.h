@@ -63,6 +63,7 @@ struct Progress {
     std::atomic<uint32_t> stop{0};
     std::atomic<uint32_t> failed{0};
     std::atomic<uint32_t> num_incarnations{0};
+    std::atomic<uint32_t> num_refused{0};  // Rounds that killed an FFN rank three times (R11).
     std::array<std::atomic<uint32_t>, kSessionsAtMost> rounds_done{};
     std::array<std::atomic<uint32_t>, kNumPoints> visits{};
     std::array<std::atomic<uint32_t>, kNumPoints> crashes{};
@@ -236,5 +237,8 @@ void age_rounds(const Geometry& geometry,
 
 // Whether every point was a place of death at least once.
 void expect_every_point_killed(const Progress& progress);
+
+// Fails the test if more rounds were refused than FFN ranks died of executions.
+void expect_refusals_explained(const Progress& progress);
 
 }  // namespace afd::schedule::stress

@@ -189,6 +189,7 @@ TEST(ProtocolProcesses, SurviveKillsAtEveryPoint) {
         Processes processes(params);
         processes.run();
         expect_every_point_killed(processes.progress());
+        expect_refusals_explained(processes.progress());
     }
 }
 
@@ -200,6 +201,7 @@ TEST(ProtocolProcesses, SurviveKillsWithOfferedTokens) {
     Processes processes(params);
     processes.run();
     expect_every_point_killed(processes.progress());
+    expect_refusals_explained(processes.progress());
 }
 
 TEST(ProtocolProcesses, SurviveKillsAroundTheWrapOfRoundNumbers) {

@@ -111,6 +111,7 @@ TEST(ProtocolThreads, SurviveDeathsWithOfferedTokens) {
     Threads threads(params);
     threads.run();
     expect_every_point_killed(threads.progress());
+    expect_refusals_explained(threads.progress());
 }
 
 TEST(ProtocolThreads, SurviveDeathsAtEveryPoint) {
@@ -122,6 +123,7 @@ TEST(ProtocolThreads, SurviveDeathsAtEveryPoint) {
         Threads threads(params);
         threads.run();
         expect_every_point_killed(threads.progress());
+        expect_refusals_explained(threads.progress());
     }
 }
 

@@ -184,18 +184,56 @@ TEST_F(ReadyScanTest, FindsAgainWhatItsPredecessorDidNotAcknowledge) {
     scan_.put_result(0, 0, 1, 2, std::vector<std::byte>(512, std::byte{1}));
     ReadyScan successor = make_scan();
     EXPECT_EQ(context().ffn.out_num, 0u);
-    EXPECT_EQ(successor.scan(0).size(), 2u);
-    successor.take(successor.scan(0).first(1));
+    EXPECT_EQ(successor.scan(0).size(), 1u);
+    ASSERT_EQ(successor.suspects().size(), 1u) << "its execution was started";
+    successor.take(successor.suspects());
     successor.acknowledge_taken();
     EXPECT_EQ(make_scan().scan(0).size(), 1u) << "acknowledgements are kept";
 }
 
-TEST_F(ReadyScanTest, RefusesAListedDescriptorOnRequest) {
+// R11. Goal: a descriptor that kills its worker ends after three kills and takes no other along.
+// Method: workers that die in the pass of both sessions, then whenever they execute session 0's.
+TEST_F(ReadyScanTest, RefusesADescriptorThatKilledThreeWorkersAndSparesTheOther) {
     publish(0, 0, 2, 3, 5);
-    scan_.refuse(scan_.scan(0)[0]);
-    EXPECT_EQ(result_flag(0, 0), refused_mark(5));
+    publish(1, 0, 2, 3, 5);
+    scan_.take(scan_.scan(0));
+    for (int num_deaths = 1; num_deaths < 3; ++num_deaths) {
+        SCOPED_TRACE(num_deaths);
+        ReadyScan successor = make_scan();
+        EXPECT_TRUE(successor.scan(0).empty()) << "a suspect among the others";
+        if (num_deaths == 1) {
+            ASSERT_EQ(successor.suspects().size(), 2u);
+            successor.take(successor.suspects().last(1));
+            EXPECT_EQ(successor.taken()[0].session, 1u);
+            successor.put_result(1, 0, 1, 2, std::vector<std::byte>(512, std::byte{1}));
+            successor.acknowledge_taken();
+        }
+        ASSERT_EQ(successor.suspects().size(), 1u);
+        successor.take(successor.suspects());
+        EXPECT_EQ(acknowledged(0, 0), 0);
+    }
+    ReadyScan last = make_scan();
+    EXPECT_TRUE(last.scan(0).empty());
+    EXPECT_TRUE(last.suspects().empty());
+    EXPECT_EQ(last.errors().num_deadly, 1u);
     EXPECT_EQ(acknowledged(0, 0), 5);
-    EXPECT_TRUE(scan_.scan(0).empty());
+    EXPECT_EQ(result_flag(0, 0), refused_mark(5));
+    EXPECT_EQ(result_flag(1, 0), 5);
+    publish(0, 0, 2, 3, 6);
+    EXPECT_EQ(last.scan(0).size(), 1u) << "the lane's next descriptor is none";
+}
+
+// A kill between passes, or after the results, suspects nobody.
+TEST_F(ReadyScanTest, CountsOnlyExecutionsWithoutAnEnd) {
+    for (int32_t round = 1; round <= 4; ++round) {
+        publish(0, 0, 2, 3, round);
+        ReadyScan worker = make_scan();
+        ASSERT_EQ(worker.scan(0).size(), 1u);
+        ASSERT_TRUE(worker.suspects().empty());
+        worker.take(worker.scan(0));
+        worker.acknowledge_taken();
+    }
+    EXPECT_EQ(make_scan().errors().num_deadly, 0u);
 }
 
 // Only a scan whose rank routes takes offers, and only in slot 0 of a token.
@@ -225,8 +263,8 @@ TEST_F(ReadyScanTest, RefusesOfferedTokensInItsAcknowledgement) {
     std::vector<int32_t> ids(9, kMaskedId);
     ids[3] = kOfferedId;
     ids[5] = 2;
-    dispatch_[0]->publish(kRank, 0, 1, ids, 7);
-    routing.refuse(routing.scan(0)[0]);
+    dispatch_[0]->publish(kRank, 0, kLayers, ids, 7);
+    EXPECT_TRUE(routing.scan(0).empty()) << "there is no such layer";
     EXPECT_EQ(acknowledged(0, 0), refused_mark(7));
     EXPECT_EQ(*instance_.result_flag(0, 0, 1, 0), 0) << "maybe another rank's";
     EXPECT_EQ(result_flag(0, 0), refused_mark(7)) << "the session asked this rank for slot 2";

@@ -47,11 +47,13 @@ TEST(WindowLayout, HasTheDocumentedOffsets) {
     EXPECT_EQ(layout.attention_window.total_bytes, 7096320u);
     EXPECT_EQ(layout.ffn_control.acknowledged_offset, 2048u);
     EXPECT_EQ(layout.ffn_control.acknowledged_row_bytes, 128u);
-    EXPECT_EQ(layout.ffn_control.layer_ids_offset, 2304u);
-    EXPECT_EQ(layout.ffn_control.session_ids_offset, 2432u);
-    EXPECT_EQ(layout.ffn_control.micro_batch_ids_offset, 2560u);
-    EXPECT_EQ(layout.ffn_control.expert_ids_offset, 2688u);
-    EXPECT_EQ(layout.ffn_control.total_bytes, 21120u);
+    EXPECT_EQ(layout.ffn_control.executions_offset, 2304u);
+    EXPECT_EQ(layout.ffn_control.executions_bytes, 32u);
+    EXPECT_EQ(layout.ffn_control.layer_ids_offset, 2432u);
+    EXPECT_EQ(layout.ffn_control.session_ids_offset, 2560u);
+    EXPECT_EQ(layout.ffn_control.micro_batch_ids_offset, 2688u);
+    EXPECT_EQ(layout.ffn_control.expert_ids_offset, 2816u);
+    EXPECT_EQ(layout.ffn_control.total_bytes, 21248u);
     EXPECT_EQ(layout.attention_control_bytes, 2048u);
     // Session 1, micro-batch 0, token 3, k 4.
     EXPECT_EQ(layout.descriptor_offset(1, 0), 18448u);
@@ -130,13 +132,14 @@ TEST(WindowLayout, KeepsItsInvariantsForRandomGeometries) {
              {kDoorbellOffset, kLineBytes},
              {kHeartbeatOffset, kLineBytes},
              {control.acknowledged_offset, geometry.num_sessions * control.acknowledged_row_bytes},
+             {control.executions_offset, control.executions_bytes},
              {control.layer_ids_offset, control.per_session_bytes},
              {control.session_ids_offset, control.per_session_bytes},
              {control.micro_batch_ids_offset, control.per_session_bytes},
              {control.expert_ids_offset, control.expert_ids_bytes}},
             control.total_bytes);
         EXPECT_EQ(layout.acknowledged_offset(s, 0) % kLineBytes, 0u);
-        EXPECT_LE(layout.acknowledged_offset(s, m) + 4, control.layer_ids_offset);
+        EXPECT_LE(layout.acknowledged_offset(s, m) + 4, control.executions_offset);
     }
 }
 
