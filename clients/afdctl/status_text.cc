@@ -86,6 +86,20 @@ std::string workers_text(const Status& status) {
                       {true, false, false, true, false, false, false, false, false, false, false});
 }
 
+// Empty as long as no batch went in two phases, or wanted to.
+std::string two_phase_text(const Status& status) {
+    uint64_t num_rounds = 0;
+    uint64_t num_fallbacks = 0;
+    for (const Worker& worker : status.workers()) {
+        num_rounds += worker.num_two_phase_rounds();
+        num_fallbacks += worker.num_two_phase_fallbacks();
+    }
+    if (num_rounds + num_fallbacks == 0) return "";
+    return fmt::format("two-phase {} rounds   {} batches by windows for want of memory\n",
+                       num_rounds,
+                       num_fallbacks);
+}
+
 }  // namespace
 
 std::string status_text(const Status& status) {
@@ -108,8 +122,8 @@ std::string status_text(const Status& status) {
                         status.num_finished(),
                         status.num_failed());
     text += fmt::format(
-        "tokens    {}   {:.1f}/s\n\n", status.num_output_tokens(), status.output_tokens_per_s());
-    text += workers_text(status);
+        "tokens    {}   {:.1f}/s\n", status.num_output_tokens(), status.output_tokens_per_s());
+    text += two_phase_text(status) + "\n" + workers_text(status);
     if (!status.waits().empty()) text += "\n";
     for (const std::string& wait : status.waits()) text += "wait      " + wait + "\n";
     return text;
@@ -149,6 +163,8 @@ std::string status_json(const Status& status) {
         row["kv_tokens_total"] = worker.kv_tokens_total();
         row["num_tokens"] = worker.num_tokens();
         row["num_rounds"] = worker.num_rounds();
+        row["num_two_phase_rounds"] = worker.num_two_phase_rounds();
+        row["num_two_phase_fallbacks"] = worker.num_two_phase_fallbacks();
         row["heartbeat_age_ms"] = worker.heartbeat_age_ms();
         row["uptime_ms"] = worker.uptime_ms();
         object["workers"].push_back(row);

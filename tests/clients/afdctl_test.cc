@@ -42,6 +42,7 @@ Status example_status() {
     status.set_model("/models/demo");
     status.set_topology("disaggregated");
     status.set_router("ffn");
+    status.set_shared_experts("attention");
     status.set_state("ready");
     status.set_uptime_ms(192'000);
     status.set_pid(4100);
@@ -64,6 +65,8 @@ Status example_status() {
     attention.set_kv_tokens_total(8192);
     attention.set_num_tokens(8123);
     attention.set_num_rounds(33000);
+    attention.set_num_two_phase_rounds(24);
+    attention.set_num_two_phase_fallbacks(1);
     attention.set_heartbeat_age_ms(4);
     attention.set_uptime_ms(190'000);
     Worker& ffn = *status.add_workers();
@@ -200,9 +203,11 @@ TEST(Afdctl, StatusIsATable) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(result.out,
               "instance  default   ready   pid 4100   up 3m 12s   version 0.1.0\n"
-              "model     /models/demo   disaggregated   router ffn   avx2   context 512\n"
+              "model     /models/demo   disaggregated   router ffn   shared experts attention   "
+              "avx2   context 512\n"
               "requests  2 running   3 queued   120 finished   1 failed\n"
               "tokens    8123   412.0/s\n"
+              "two-phase 24 rounds   1 batches by windows for want of memory\n"
               "\n"
               "ROLE       INDEX   PID  STATE     SEQS      KV TOKENS  TOKENS  ROUNDS  RESTARTS  "
               "HEARTBEAT      UP\n"
@@ -223,6 +228,8 @@ TEST(Afdctl, StatusJsonHasTheFieldsOfTheProtocol) {
     EXPECT_EQ(object["num_queued"], 3);
     EXPECT_EQ(object["workers"].size(), 2u);
     EXPECT_EQ(object["workers"][0]["kv_tokens_total"], 8192);
+    EXPECT_EQ(object["workers"][0]["num_two_phase_rounds"], 24);
+    EXPECT_EQ(object["workers"][0]["num_two_phase_fallbacks"], 1);
     EXPECT_EQ(object["workers"][1]["num_restarts"], 3);
     EXPECT_EQ(object["waits"].size(), 1u);
 }
