@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // bench_fused_moe: where the time of a fused-MoE layer goes, stage by stage, for any pair of parts
-// that the records allow, within a process or over windows. Medians of microseconds over the calls.
+// that the records allow, within a process, over windows or in two phases. Medians of microseconds
+// over the calls.
 //
 // In brackets: what runs inside a product here, as long as it takes alone: the activation, and the
 // scattered store that undoes the permutation. `other` is what no stage covers (the plain loops of
@@ -15,8 +16,8 @@
 #include <cstdio>
 #include <thread>
 
+#include "bench/moe_rank.h"
 #include "bench/moe_subject.h"
-#include "bench/moe_window_rank.h"
 #include "daemon/thread_pool.h"
 #include "ops/cpu/kernels.h"
 #include "ops/fused_moe/feature_matrix.h"
@@ -59,28 +60,43 @@ struct Samples {
     }
 };
 
+// A part that routes is timed with rows that come without ids.
+ops::FusedMoeConfig config_of(const ops::MoePair& pair, const MoeSubject& subject) {
+    ops::FusedMoeConfig config = subject.config();
+    config.needs_routing = pair.prepare_finalize->capability->routes;
+    return config;
+}
+
 Result<Samples> measure(const ops::MoePair& pair, const Options& options, ops::Parallel& threads) {
     const MoeSubject subject(options.sizes, pair.quantisation);
     const bool is_remote = pair.prepare_finalize->capability->is_remote;
+    const ops::FusedMoeConfig config = config_of(pair, subject);
+    ops::MoeInput input = subject.input();
+    if (config.needs_routing) {
+        input.topk_ids = nullptr;
+        input.topk_weights = nullptr;
+    }
     ops::StageProfile here;
     ops::StageProfile there;
-    std::unique_ptr<MoeWindowRank> rank;
+    std::unique_ptr<MoeRank> rank;
     std::unique_ptr<ops::PrepareFinalize> local;
     std::unique_ptr<ops::Experts> experts;
     MoeSubject::Shard shard;
     if (is_remote) {
-        AFD_ASSIGN(rank, MoeWindowRank::start(subject, *pair.experts, &there));
+        AFD_ASSIGN(rank, MoeRank::start(subject, pair, threads, &there));
         experts = std::make_unique<ops::RemoteExperts>(*pair.experts->capability);
     } else {
         shard = subject.shard(0, 1);
         local = pair.prepare_finalize->make(subject.config(), threads);
         experts = pair.experts->make(shard.setup());
     }
-    ops::PrepareFinalize& prepare_finalize = is_remote ? rank->windows() : *local;
+    ops::PrepareFinalize& prepare_finalize = is_remote ? rank->prepare_finalize() : *local;
     AFD_ASSIGN(ops::FusedMoe moe,
-               ops::FusedMoe::compose(prepare_finalize, *experts, subject.config(), threads));
+               ops::FusedMoe::compose(prepare_finalize, *experts, config, threads));
     moe.set_profile(&here);
     std::vector<ops::Bf16> out(size_t{options.sizes.num_tokens} * options.sizes.hidden);
+    const auto rows =
+        ops::make_rows(out.data(), options.sizes.num_tokens, size_t{options.sizes.hidden});
     Samples samples;
     // One call of the plain loops takes as long as hundreds of the others.
     const bool is_slow = pair.experts->capability->name == "reference";
@@ -89,9 +105,7 @@ Result<Samples> measure(const ops::MoePair& pair, const Options& options, ops::P
         while (!moe.slot_free(0)) std::this_thread::yield();
         here = there = {};
         const Clock::time_point start = Clock::now();
-        AFD_TRY(moe.apply(
-            subject.input(),
-            ops::make_rows(out.data(), options.sizes.num_tokens, size_t{options.sizes.hidden})));
+        AFD_TRY(is_remote ? rank->apply(moe, input, rows, here) : moe.apply(input, rows));
         const double total_us = microseconds_since(start);
         while (!moe.slot_free(0)) std::this_thread::yield();
         for (size_t i = 0; i < ops::kNumMoeStages; ++i) {
@@ -141,7 +155,7 @@ void print_row(const ops::MoePair& pair, const Samples& samples, const Options& 
     const std::string_view experts = pair.experts->capability->name;
     const bool has_kernels = experts != "reference";
     std::string line = fmt::format(
-        "{:<13} {:<12} {:<5}",
+        "{:<21} {:<12} {:<5}",
         dispatch,
         experts,
         pair.quantisation == ops::ExpertQuantisation::kNone ? "bf16" : name_of(pair.quantisation));
@@ -177,7 +191,7 @@ void print_head(const Options& options) {
         options.num_threads,
         name_of(ops::best_numeric_class()),
         options.num_calls);
-    std::string line = fmt::format("{:<13} {:<12} {:<5}", "dispatch", "experts", "w");
+    std::string line = fmt::format("{:<21} {:<12} {:<5}", "dispatch", "experts", "w");
     for (size_t i = 0; i < ops::kNumMoeStages; ++i) {
         line += fmt::format(" {:>10}", name_of(static_cast<ops::MoeStage>(i)));
     }
@@ -214,14 +228,10 @@ int run(const Options& options) {
     int num_run = 0;
     for (const ops::MoePair& pair : ops::moe_pairs()) {
         if (!is_asked_for(pair, options)) continue;
-        const ops::PrepareFinalizeCapability& dispatch = *pair.prepare_finalize->capability;
-        if (dispatch.is_remote && dispatch.name != "afd_window") {
-            refused = fmt::format("{} is timed with the whole system only", dispatch.name);
-            continue;
-        }
-        const auto legal = check_composition(*pair.prepare_finalize,
-                                             *pair.experts,
-                                             MoeSubject(options.sizes, pair.quantisation).config());
+        const auto legal =
+            check_composition(*pair.prepare_finalize,
+                              *pair.experts,
+                              config_of(pair, MoeSubject(options.sizes, pair.quantisation)));
         if (!legal.ok()) {
             refused = legal.error().message;
             continue;

@@ -84,6 +84,22 @@ ops::MoeInput MoeSubject::input() const {
             .topk_weights = topk_weights_.data()};
 }
 
+model::Router MoeSubject::router() const {
+    std::mt19937 engine(2);
+    const size_t num_experts = sizes_.num_experts;
+    const std::vector<Bf16> weight = random_rows(num_experts * sizes_.hidden, 0.02f, engine);
+    std::vector<model::Router::Gate> gates(1);
+    gates[0].weight =
+        ops::PackedLinear::pack(ops::make_rows(weight.data(), num_experts, size_t{sizes_.hidden}),
+                                ops::best_numeric_class());
+    return model::Router::make({.num_experts = num_experts,
+                                .top_k = sizes_.top_k,
+                                .norm = ops::GatingNorm::kSigmoid,
+                                .norm_topk_prob = true},
+                               std::move(gates))
+        .value();
+}
+
 ops::reference::ExpertWeights MoeSubject::reference_of(const Weights& weights) const {
     const auto weight = [&](size_t m) -> ops::reference::LinearWeight {
         if (quantisation_ != ExpertQuantisation::kInt8) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/router.h"
 #include "ops/fused_moe/registry.h"
 
 namespace afd::bench {
@@ -28,6 +29,8 @@ class MoeSubject {
     const MoeSizes& sizes() const { return sizes_; }
     ops::FusedMoeConfig config() const;
     ops::MoeInput input() const;
+    // The layer's gate, for who routes input() without its topk_ids.
+    model::Router router() const;
 
     // The experts `first`, `first + step`, ..., as local ids 0, 1, ... of one layer.
     struct Shard {

@@ -274,7 +274,7 @@ void TwoPhaseExperts::run_experts(const Lane& lane, uint32_t block) {
                 .x = ops::make_rows(static_cast<const ops::Bf16*>(x), count, hidden),
                 .groups = groups_},
             ops::make_rows(static_cast<ops::Bf16*>(y), count, hidden),
-            {workspace13_.bytes(), workspace2_.bytes(), parts_.parallel});
+            {workspace13_.bytes(), workspace2_.bytes(), parts_.parallel, parts_.profile});
         // Experts that this rank does not hold were refused with the offer.
         AFD_ASSERT(computed.ok(), "%s", computed.error().message.c_str());
         num_returned += count;

@@ -39,6 +39,7 @@ class TwoPhaseExperts {
         size_t hidden = 0;
         ops::Parallel* parallel = nullptr;
         WorkerPort* port = nullptr;
+        ops::StageProfile* profile = nullptr;  // Optional: time per stage on this side.
     };
 
     // Gives back what a predecessor acknowledged and may not have given back.

@@ -240,6 +240,7 @@ bool TwoPhasePrepareFinalize::advance() {
 }
 
 Result<> TwoPhasePrepareFinalize::map_segments() {
+    const ops::StageTimer timer(profile(), ops::MoeStage::kDispatch);
     std::fill(receivers_.begin(), receivers_.end(), ops::TwoPhaseReceiver{});
     for (uint32_t rank = 0; rank < num_ranks_; ++rank) {
         receivers_[rank].recv_x = make_tensor<void>(nullptr, DType::kBf16, {0, settings_.hidden});
@@ -281,6 +282,7 @@ void TwoPhasePrepareFinalize::fail(Error error) {
 }
 
 void TwoPhasePrepareFinalize::send_block(uint32_t block) {
+    const ops::StageTimer timer(profile(), ops::MoeStage::kDispatch);
     count_block(block);
     for (const uint32_t rank : parts_.sender->offered()) {
         std::memcpy(peers_[rank].receive + size_t{block} * num_local_experts_ * sizeof(int32_t),
@@ -310,6 +312,7 @@ void TwoPhasePrepareFinalize::send_block(uint32_t block) {
 
 // The results of a block lie in the order of its sorted indices, rank by rank.
 void TwoPhasePrepareFinalize::combine_block(uint32_t block) {
+    const ops::StageTimer timer(profile(), ops::MoeStage::kCombine);
     count_block(block);
     const uint64_t row_bytes = settings_.hidden * sizeof(ops::Bf16);
     std::fill(block_done_.begin(), block_done_.end(), 0);
