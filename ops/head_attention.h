@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
-#include <span>
 
 #include "ops/bf16.h"
 #include "ops/cpu/kernels.h"
@@ -20,63 +18,51 @@ namespace afd::ops {
 // Heads of one token that a task takes where threads are more than tokens; they share the cache
 // rows that it reads. Otherwise a task takes as many as the kernels can.
 inline constexpr size_t kHeadsPerTask = 8;
-inline constexpr size_t kHeadsMax = cpu::kScoreHeadsMax;
 
 // Columns of an accumulator row, as the kernels want it.
 inline size_t padded_latent(size_t latent) {
     return div_up(latent, 32) * 32;
 }
 
-// One thread's state of kHeadsMax heads.
-struct HeadScratch {
-    float* scores;  // [heads][kAttentionBlock]
-    Bf16* p;        // [heads][kAttentionBlock]
-    float* o;       // [heads][padded latent]
-    float maximum[kHeadsMax];
-    float sum[kHeadsMax];
-    float alpha[kHeadsMax];
-};
-
-inline size_t head_scratch_bytes(size_t latent) {
-    return workspace_bytes_of<float>(kHeadsMax * kAttentionBlock) +
-           workspace_bytes_of<Bf16>(kHeadsMax * kAttentionBlock) +
-           workspace_bytes_of<float>(kHeadsMax * padded_latent(latent));
+inline size_t heads_state_bytes(size_t latent, size_t rope) {
+    return workspace_bytes_of<Bf16>(cpu::query_elements(latent, rope)) +
+           workspace_bytes_of<float>(cpu::kHeadsMax * kAttentionBlock) +
+           workspace_bytes_of<Bf16>(cpu::kHeadsMax * kAttentionBlock) +
+           workspace_bytes_of<float>(cpu::kHeadsMax * padded_latent(latent)) +
+           3 * workspace_bytes_of<float>(cpu::kHeadsMax);
 }
 
-inline HeadScratch take_head_scratch(size_t latent, WorkspaceCursor& cursor) {
-    HeadScratch scratch{};
-    scratch.scores = cursor.take<float>(kHeadsMax * kAttentionBlock);
-    scratch.p = cursor.take<Bf16>(kHeadsMax * kAttentionBlock);
-    scratch.o = cursor.take<float>(kHeadsMax * padded_latent(latent));
-    return scratch;
+// One thread's state of cpu::kHeadsMax heads.
+inline cpu::HeadsState take_heads_state(size_t latent, size_t rope, WorkspaceCursor& cursor) {
+    cpu::HeadsState state;
+    state.num_heads = cpu::kHeadsMax;
+    state.latent = latent;
+    state.rope = rope;
+    state.o_stride = padded_latent(latent);
+    state.query = cursor.take<Bf16>(cpu::query_elements(latent, rope));
+    state.scores = cursor.take<float>(cpu::kHeadsMax * kAttentionBlock);
+    state.p = cursor.take<Bf16>(cpu::kHeadsMax * kAttentionBlock);
+    state.o = cursor.take<float>(cpu::kHeadsMax * state.o_stride);
+    state.maximum = cursor.take<float>(cpu::kHeadsMax);
+    state.sum = cursor.take<float>(cpu::kHeadsMax);
+    state.alpha = cursor.take<float>(cpu::kHeadsMax);
+    return state;
 }
 
-// For every block: score(first, count) fills scratch.scores; then, with scratch.p and scratch.alpha
-// set, accumulate(first, count) scales and adds to scratch.o. Afterwards o / sum is the latent.
-template <typename Score, typename Accumulate>
-void attend_positions(size_t num_positions,
-                      size_t num_heads,
-                      size_t latent,
+// block_of(first, count) gives the keys of positions [first, first + count).
+template <typename BlockOf>
+void attend_positions(const cpu::HeadQueries& queries,
+                      size_t num_positions,
                       const cpu::Kernels& kernels,
-                      HeadScratch& scratch,
-                      const Score& score,
-                      const Accumulate& accumulate) {
-    std::fill_n(scratch.maximum, num_heads, -std::numeric_limits<float>::infinity());
-    std::fill_n(scratch.sum, num_heads, 0.0f);
-    std::fill_n(scratch.o, num_heads * padded_latent(latent), 0.0f);
+                      const cpu::HeadsState& state,
+                      const BlockOf& block_of,
+                      Bf16* latent) {
+    kernels.begin_heads(queries, state);
     for (size_t first = 0; first < num_positions; first += kAttentionBlock) {
         const size_t count = std::min(kAttentionBlock, num_positions - first);
-        score(first, count);
-        for (size_t h = 0; h < num_heads; ++h) {
-            kernels.softmax_step(scratch.scores + h * kAttentionBlock,
-                                 count,
-                                 &scratch.maximum[h],
-                                 &scratch.sum[h],
-                                 &scratch.alpha[h],
-                                 scratch.p + h * kAttentionBlock);
-        }
-        accumulate(first, count);
+        kernels.attend_block(block_of(first, count), state);
     }
+    kernels.finish_heads(state, latent);
 }
 
 }  // namespace afd::ops

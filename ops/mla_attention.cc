@@ -36,59 +36,42 @@ Result<void> check_batch(const MlaAttentionRequest& request) {
     return {};
 }
 
-// Heads [first_head, first_head + num_heads) of token t.
+// Heads [first_head, first_head + state.num_heads) of token t.
 void attend(const MlaAttentionRequest& request,
             const cpu::Kernels& kernels,
             size_t t,
             size_t first_head,
-            size_t num_heads,
-            HeadScratch scratch,
+            const cpu::HeadsState& state,
             Rows<Bf16> latent_out) {
-    const MlaShape& s = request.weights->shape;
-    const size_t latent = s.kv_lora_rank;
-    const size_t rope_dim = s.qk_rope_head_dim;
-    const size_t o_stride = padded_latent(latent);
+    const LatentCache& cache = request.cache;
+    const size_t latent = state.latent;
+    const size_t rope_dim = state.rope;
+    const size_t num_positions = static_cast<size_t>(request.batch.positions[t]) + 1;
     const auto row_of_block = [&](size_t first) {
         const int32_t block = request.batch.block_tables[t][first / kAttentionBlock];
         return static_cast<size_t>(block) * kAttentionBlock;
     };
-    const size_t num_positions = static_cast<size_t>(request.batch.positions[t]) + 1;
-    const auto score = [&](size_t first, size_t count) {
+    const auto block_of = [&](size_t first, size_t count) {
+        cpu::AttendBlock block{.ckv = cache.ckv + row_of_block(first) * latent,
+                               .kr = cache.kr + row_of_block(first) * rope_dim,
+                               .num_positions = count,
+                               .scale = request.weights->softmax_scale,
+                               .is_cold = first == 0};
         const size_t next = first + kAttentionBlock;
-        const bool fetches = first_head == 0 && next + kAttentionBlock <= num_positions;
-        kernels.scores(
-            {.query = request.query.row(t) + first_head * latent,
-             .query_rope = request.query_rope.row(t) + first_head * rope_dim,
-             .query_stride = latent,
-             .query_rope_stride = rope_dim,
-             .num_heads = num_heads,
-             .ckv = request.cache.ckv + row_of_block(first) * latent,
-             .kr = request.cache.kr + row_of_block(first) * rope_dim,
-             .next_ckv = fetches ? request.cache.ckv + row_of_block(next) * latent : nullptr,
-             .next_kr = fetches ? request.cache.kr + row_of_block(next) * rope_dim : nullptr,
-             .latent = latent,
-             .rope = rope_dim,
-             .num_positions = count,
-             .scale = request.weights->softmax_scale,
-             .scores = scratch.scores});
+        // The heads that come later find the rows in cache.
+        if (first_head == 0 && next < num_positions) {
+            block.next_ckv = cache.ckv + row_of_block(next) * latent;
+            block.next_kr = cache.kr + row_of_block(next) * rope_dim;
+        }
+        return block;
     };
-    const auto accumulate = [&](size_t first, size_t count) {
-        kernels.accumulate({.p = scratch.p,
-                            .alpha = scratch.alpha,
-                            .num_heads = num_heads,
-                            .ckv = request.cache.ckv + row_of_block(first) * latent,
-                            .latent = latent,
-                            .num_positions = count,
-                            .o = scratch.o,
-                            .o_stride = o_stride});
-    };
-    attend_positions(num_positions, num_heads, latent, kernels, scratch, score, accumulate);
-    for (size_t h = 0; h < num_heads; ++h) {
-        kernels.finish(scratch.o + h * o_stride,
-                       scratch.sum[h],
-                       latent,
-                       latent_out.row(t) + (first_head + h) * latent);
-    }
+    attend_positions({.query = request.query.row(t) + first_head * latent,
+                      .query_rope = request.query_rope.row(t) + first_head * rope_dim},
+                     num_positions,
+                     kernels,
+                     state,
+                     block_of,
+                     latent_out.row(t) + first_head * latent);
 }
 
 // Scores and weighted sums of all tokens.
@@ -128,7 +111,7 @@ size_t mla_attention_workspace_bytes(const MlaShape& s,
                                      size_t num_tokens_max,
                                      unsigned num_threads) {
     return workspace_bytes_of<Bf16>(num_tokens_max * s.num_heads * s.kv_lora_rank) +
-           num_threads * head_scratch_bytes(s.kv_lora_rank);
+           num_threads * heads_state_bytes(s.kv_lora_rank, s.qk_rope_head_dim);
 }
 
 Result<void> mla_attention(const MlaAttentionRequest& request,
@@ -145,29 +128,25 @@ Result<void> mla_attention(const MlaAttentionRequest& request,
     const size_t latent_cols = s.num_heads * s.kv_lora_rank;
     const Rows<Bf16> latent =
         make_rows(cursor.take<Bf16>(num_tokens * latent_cols), num_tokens, latent_cols);
-    const size_t thread_bytes = head_scratch_bytes(s.kv_lora_rank);
+    const size_t thread_bytes = heads_state_bytes(s.kv_lora_rank, s.qk_rope_head_dim);
     std::byte* scratch = cursor.take<std::byte>(parallel.num_threads() * thread_bytes);
 
     // All heads of a token on one thread, so that its cache rows come from memory once; but where
     // tokens are few, groups of heads go to all threads.
-    const bool is_split = num_tokens < 4 * parallel.num_threads();
-    const size_t heads_per_group = is_split ? kHeadsPerTask : kHeadsMax;
+    const unsigned num_threads = parallel.num_threads();
+    const bool is_split = num_threads > 1 && num_tokens < 4 * num_threads;
+    const size_t heads_per_group = is_split ? kHeadsPerTask : cpu::kHeadsMax;
     const size_t groups_per_token = div_up(s.num_heads, heads_per_group);
     const size_t groups_per_task = is_split ? 1 : groups_per_token;
     const size_t tasks_per_token = groups_per_token / groups_per_task;
     const auto attend_task = [&](size_t task, unsigned thread) {
         WorkspaceCursor own({scratch + thread * thread_bytes, thread_bytes});
-        const HeadScratch heads = take_head_scratch(s.kv_lora_rank, own);
+        cpu::HeadsState heads = take_heads_state(s.kv_lora_rank, s.qk_rope_head_dim, own);
         const size_t first_group = task % tasks_per_token * groups_per_task;
         for (size_t group = first_group; group < first_group + groups_per_task; ++group) {
             const size_t first_head = group * heads_per_group;
-            attend(request,
-                   kernels,
-                   task / tasks_per_token,
-                   first_head,
-                   std::min(heads_per_group, s.num_heads - first_head),
-                   heads,
-                   latent);
+            heads.num_heads = std::min(heads_per_group, s.num_heads - first_head);
+            attend(request, kernels, task / tasks_per_token, first_head, heads, latent);
         }
     };
     const auto expand_task = [&](size_t head, unsigned) {

@@ -3,6 +3,7 @@
 #include "ops/mla_attention_v3.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "ops/cache_reader.h"
@@ -25,7 +26,7 @@ const T* data_of(const ConstTensorView& view) {
 
 // One thread's memory: the heads' state, and one block of cache rows as bf16 or as fp32.
 struct ThreadScratch {
-    HeadScratch heads;
+    cpu::HeadsState heads;
     Bf16* ckv;
     Bf16* kr;
     float* ckv32;
@@ -40,7 +41,7 @@ size_t row_bytes_max(const MlaShape& s) {
 }
 
 size_t thread_bytes(const MlaShape& s) {
-    return head_scratch_bytes(s.kv_lora_rank) +
+    return heads_state_bytes(s.kv_lora_rank, s.qk_rope_head_dim) +
            workspace_bytes_of<Bf16>(kAttentionBlock * s.kv_lora_rank) +
            workspace_bytes_of<Bf16>(kAttentionBlock * s.qk_rope_head_dim) +
            workspace_bytes_of<float>(kAttentionBlock * s.kv_lora_rank) +
@@ -52,7 +53,7 @@ size_t thread_bytes(const MlaShape& s) {
 ThreadScratch take_thread_scratch(const MlaShape& s, std::span<std::byte> bytes) {
     WorkspaceCursor cursor(bytes);
     ThreadScratch scratch{};
-    scratch.heads = take_head_scratch(s.kv_lora_rank, cursor);
+    scratch.heads = take_heads_state(s.kv_lora_rank, s.qk_rope_head_dim, cursor);
     scratch.ckv = cursor.take<Bf16>(kAttentionBlock * s.kv_lora_rank);
     scratch.kr = cursor.take<Bf16>(kAttentionBlock * s.qk_rope_head_dim);
     scratch.ckv32 = cursor.take<float>(kAttentionBlock * s.kv_lora_rank);
@@ -104,49 +105,30 @@ class Attention {
         const size_t latent = s_.kv_lora_rank;
         const size_t rope_dim = s_.qk_rope_head_dim;
         const CacheRowOfPosition rows(r_, plan_.cache_mode, task.token);
-        HeadScratch& heads = scratch.heads;
-        const Bf16* ckv = nullptr;
-        const auto score = [&](size_t first, size_t count) {
-            const Bf16* kr = scratch.kr;
-            ckv = scratch.ckv;
+        const auto block_of = [&](size_t first, size_t count) {
+            cpu::AttendBlock block{.ckv = scratch.ckv,
+                                   .kr = scratch.kr,
+                                   .num_positions = count,
+                                   .scale = r_.softmax_scale};
             if (lie_together(rows, first, count)) {
-                ckv = data_of<Bf16>(r_.kv_cache) + rows.row(first) * latent;
-                kr = data_of<Bf16>(r_.kr_cache) + rows.row(first) * rope_dim;
-            } else {
-                for (size_t i = 0; i < count; ++i) {
-                    reader_.read(
-                        rows.row(first + i), scratch.ckv + i * latent, scratch.kr + i * rope_dim);
-                }
+                block.ckv = data_of<Bf16>(r_.kv_cache) + rows.row(first) * latent;
+                block.kr = data_of<Bf16>(r_.kr_cache) + rows.row(first) * rope_dim;
+                return block;
             }
-            kernels_.scores({.query = data_of<Bf16>(r_.query) + place(task, 0) * latent,
-                             .query_rope = data_of<Bf16>(r_.query_rope) + place(task, 0) * rope_dim,
-                             .query_stride = latent,
-                             .query_rope_stride = rope_dim,
-                             .num_heads = task.num_heads,
-                             .ckv = ckv,
-                             .kr = kr,
-                             .latent = latent,
-                             .rope = rope_dim,
-                             .num_positions = count,
-                             .scale = r_.softmax_scale,
-                             .scores = heads.scores});
+            for (size_t i = 0; i < count; ++i) {
+                reader_.read(
+                    rows.row(first + i), scratch.ckv + i * latent, scratch.kr + i * rope_dim);
+            }
+            return block;
         };
-        const auto accumulate = [&](size_t, size_t count) {
-            kernels_.accumulate({.p = heads.p,
-                                 .alpha = heads.alpha,
-                                 .num_heads = task.num_heads,
-                                 .ckv = ckv,
-                                 .latent = latent,
-                                 .num_positions = count,
-                                 .o = heads.o,
-                                 .o_stride = padded_latent(latent)});
-        };
-        attend_positions(
-            task.num_positions, task.num_heads, latent, kernels_, heads, score, accumulate);
-        for (size_t h = 0; h < task.num_heads; ++h) {
-            kernels_.finish(
-                heads.o + h * padded_latent(latent), heads.sum[h], latent, latent_of(task, h));
-        }
+        scratch.heads.num_heads = task.num_heads;
+        attend_positions({.query = data_of<Bf16>(r_.query) + place(task, 0) * latent,
+                          .query_rope = data_of<Bf16>(r_.query_rope) + place(task, 0) * rope_dim},
+                         task.num_positions,
+                         kernels_,
+                         scratch.heads,
+                         block_of,
+                         latent_of(task, 0));
     }
 
     // Whether the rows of these positions follow each other in memory.
@@ -164,26 +146,41 @@ class Attention {
         const size_t rope_dim = s_.qk_rope_head_dim;
         const CacheRowOfPosition rows(r_, plan_.cache_mode, task.token);
         widen_queries(task, scratch.query32);
-        const auto score = [&](size_t first, size_t count) {
+        const cpu::HeadsState& heads = scratch.heads;
+        std::fill_n(heads.maximum, task.num_heads, -std::numeric_limits<float>::infinity());
+        std::fill_n(heads.sum, task.num_heads, 0.0f);
+        std::fill_n(heads.o, task.num_heads * heads.o_stride, 0.0f);
+        for (size_t first = 0; first < task.num_positions; first += kAttentionBlock) {
+            const size_t count = std::min(kAttentionBlock, task.num_positions - first);
             for (size_t i = 0; i < count; ++i) {
                 reader_.read(rows.row(first + i),
                              scratch.ckv32 + i * latent,
                              scratch.kr32 + i * rope_dim,
                              scratch.row);
             }
-            for (size_t h = 0; h < task.num_heads; ++h) score_head(task, h, count, scratch);
-        };
-        const auto accumulate = [&](size_t, size_t count) {
-            for (size_t h = 0; h < task.num_heads; ++h) accumulate_head(h, count, scratch);
-        };
-        attend_positions(
-            task.num_positions, task.num_heads, latent, kernels_, scratch.heads, score, accumulate);
-        for (size_t h = 0; h < task.num_heads; ++h) {
-            cpu::portable_kernels().finish(scratch.heads.o + h * padded_latent(latent),
-                                           scratch.heads.sum[h],
-                                           latent,
-                                           latent_of(task, h));
+            for (size_t h = 0; h < task.num_heads; ++h) attend_block(task, h, count, scratch);
         }
+        for (size_t h = 0; h < task.num_heads; ++h) {
+            for (size_t c = 0; c < latent; ++c) {
+                latent_of(task, h)[c] = from_float(heads.o[h * heads.o_stride + c] / heads.sum[h]);
+            }
+        }
+    }
+
+    // One block of quantised rows, widened, for one head.
+    void attend_block(const HeadTask& task,
+                      size_t head,
+                      size_t count,
+                      ThreadScratch& scratch) const {
+        const cpu::HeadsState& heads = scratch.heads;
+        score_head(task, head, count, scratch);
+        kernels_.softmax_step(heads.scores + head * kAttentionBlock,
+                              count,
+                              heads.maximum + head,
+                              heads.sum + head,
+                              heads.alpha + head,
+                              heads.p + head * kAttentionBlock);
+        accumulate_head(head, count, scratch);
     }
 
     void widen_queries(const HeadTask& task, float* query32) const {

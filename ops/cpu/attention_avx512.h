@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Scores, softmax, weighted sum and its division for AVX-512 BF16 (ops/mla_attention.h says what
-// they compute). Included by ops/cpu/kernels_avx512.cc only.
+// Attention of some heads of one token for AVX-512 BF16 (ops/mla_attention.h says what it
+// computes). Included by ops/cpu/kernels_avx512.cc only.
+//
+// The lanes of a register are heads: a pair of elements of all queries lies side by side and meets
+// the broadcast pair of a position's key, straight from the cache. A head's softmax is then one
+// lane, and nothing is summed or turned across lanes.
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -15,175 +20,124 @@
 namespace afd::ops::cpu {
 namespace {
 
-inline __m512 dot_pairs_512(__m512 sum, __m512i a, __m512i b) {
-    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
-}
+constexpr size_t kHeadLanes = 16;
+static_assert(kHeadLanes == kHeadsMax);
 
-inline __m512i broadcast_pair_of(const Bf16* x) {
+// Sixteen heads in a register, or eight in half of one: half the work where no more are given.
+struct SixteenHeads {
+    using Pairs = __m512i;
+    using Sums = __m512;
+    static Pairs load(const Bf16* from) { return _mm512_load_si512(from); }
+    static Pairs broadcast(int32_t pair) { return _mm512_set1_epi32(pair); }
+    static Sums zero() { return _mm512_setzero_ps(); }
+    static Sums dot(Sums sum, Pairs a, Pairs b) {
+        return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+    }
+    static void store(float* to, Sums sum, float scale) {
+        _mm512_store_ps(to, _mm512_mul_ps(sum, _mm512_set1_ps(scale)));
+    }
+};
+
+struct EightHeads {
+    using Pairs = __m256i;
+    using Sums = __m256;
+    static Pairs load(const Bf16* from) {
+        return _mm256_load_si256(reinterpret_cast<const __m256i*>(from));
+    }
+    static Pairs broadcast(int32_t pair) { return _mm256_set1_epi32(pair); }
+    static Sums zero() { return _mm256_setzero_ps(); }
+    static Sums dot(Sums sum, Pairs a, Pairs b) {
+        return _mm256_dpbf16_ps(sum, (__m256bh)a, (__m256bh)b);
+    }
+    static void store(float* to, Sums sum, float scale) {
+        _mm256_store_ps(to, _mm256_mul_ps(sum, _mm256_set1_ps(scale)));
+    }
+};
+
+inline int32_t pair_at(const Bf16* x) {
     int32_t pair;
     std::memcpy(&pair, x, sizeof pair);
-    return _mm512_set1_epi32(pair);
+    return pair;
 }
 
-// The first `count` elements, fewer than 32, of a row, zero beyond.
-inline __m512i load_part(const Bf16* row, size_t count) {
-    const auto mask = static_cast<__mmask32>((uint32_t{1} << count) - 1);
-    return _mm512_maskz_loadu_epi16(mask, row);
-}
-
-// Elements [first, min(first + 32, count)) of a row, zero beyond.
-inline __m512i load_group(const Bf16* row, size_t first, size_t count) {
-    if (first + 32 <= count) return _mm512_loadu_si512(row + first);
-    return load_part(row + first, count - first);
-}
-
-// Fetches a row that the next block will ask for.
-inline void prefetch_row(const Bf16* row, size_t count) {
-    for (size_t i = 0; i < count; i += 32) {
-        _mm_prefetch(reinterpret_cast<const char*>(row + i), _MM_HINT_T1);
+// The queries of all heads, pair by pair: [pair][kHeadLanes][2]; lanes without a head are 0.
+inline void turn_queries(
+    const Bf16* query, size_t stride, size_t num_heads, size_t count, Bf16* turned) {
+    std::fill_n(turned, (count + 1) / 2 * 2 * kHeadLanes, Bf16{});
+    for (size_t h = 0; h < num_heads; ++h) {
+        const Bf16* from = query + h * stride;
+        Bf16* to = turned + 2 * h;
+        for (size_t i = 0; i + 2 <= count; i += 2, to += 2 * kHeadLanes) {
+            std::memcpy(to, from + i, 2 * sizeof(Bf16));
+        }
+        if (count % 2 != 0) *to = from[count - 1];
     }
 }
 
-// A score tile: up to 8 heads by 32 positions, 16 of them in a register. The keys stand in it as
-// columns: one register holds a pair of elements of 16 positions.
-constexpr size_t kScoreColumns = 2;
-constexpr size_t kScorePositions = 16 * kScoreColumns;
-// Pairs of elements that are turned at a time: 16 KiB.
-constexpr size_t kTurnedPairs = 128;
-using TurnedKeys = __m512i[kTurnedPairs][kScoreColumns];
+// Elements of turned queries.
+inline size_t turned_size(size_t count) {
+    return (count + 1) / 2 * 2 * kHeadLanes;
+}
 
-// 32 elements of 16 rows: turned[i][column] holds pair i of every row.
-inline void turn_16(const Bf16* const* rows, size_t column, __m512i (*turned)[kScoreColumns]) {
-    const auto part = [](const Bf16* row, size_t quarter) {
-        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + 8 * quarter));
-    };
-    for (size_t quarter = 0; quarter < 4; ++quarter) {
-        // Rows r, r + 4, r + 8, r + 12 side by side; then 4 x 4 pairs are turned in each quarter.
-        __m512i by_row[4];
-        for (size_t r = 0; r < 4; ++r) {
-            __m512i v = _mm512_maskz_broadcast_i32x4(0x000f, part(rows[r], quarter));
-            v = _mm512_mask_broadcast_i32x4(v, 0x00f0, part(rows[r + 4], quarter));
-            v = _mm512_mask_broadcast_i32x4(v, 0x0f00, part(rows[r + 8], quarter));
-            by_row[r] = _mm512_mask_broadcast_i32x4(v, 0xf000, part(rows[r + 12], quarter));
+// sums[position] += query · key over `count` elements, pairs ascending, in one chain. Keys lie
+// `count` elements apart. As many lines as the keys have, from `ahead` on, are fetched meanwhile.
+template <typename Heads, size_t kPositions>
+[[gnu::always_inline]] inline void add_products(const Bf16* query,
+                                                const Bf16* keys,
+                                                size_t count,
+                                                const Bf16* ahead,
+                                                typename Heads::Sums* sums) {
+    // Four rows are within reach of one pointer.
+    constexpr size_t kReach = 4;
+    const Bf16* rows[(kPositions + kReach - 1) / kReach];
+    for (size_t r = 0; r < std::size(rows); ++r) rows[r] = keys + r * kReach * count;
+    const size_t num_pairs = count / 2;
+    for (size_t pair = 0; pair < num_pairs; ++pair) {
+        if constexpr (kPositions == 16) {
+            _mm_prefetch(reinterpret_cast<const char*>(ahead + 32 * pair), _MM_HINT_T0);
         }
-        const __m512i low01 = _mm512_unpacklo_epi32(by_row[0], by_row[1]);
-        const __m512i high01 = _mm512_unpackhi_epi32(by_row[0], by_row[1]);
-        const __m512i low23 = _mm512_unpacklo_epi32(by_row[2], by_row[3]);
-        const __m512i high23 = _mm512_unpackhi_epi32(by_row[2], by_row[3]);
-        turned[4 * quarter][column] = _mm512_unpacklo_epi64(low01, low23);
-        turned[4 * quarter + 1][column] = _mm512_unpackhi_epi64(low01, low23);
-        turned[4 * quarter + 2][column] = _mm512_unpacklo_epi64(high01, high23);
-        turned[4 * quarter + 3][column] = _mm512_unpackhi_epi64(high01, high23);
+        const auto q = Heads::load(query + 2 * kHeadLanes * pair);
+        for (size_t p = 0; p < kPositions; ++p) {
+            const Bf16* key = rows[p / kReach] + p % kReach * count + 2 * pair;
+            sums[p] = Heads::dot(sums[p], q, Heads::broadcast(pair_at(key)));
+        }
+    }
+    if (count % 2 == 0) return;
+    const auto q = Heads::load(query + 2 * kHeadLanes * num_pairs);
+    for (size_t p = 0; p < kPositions; ++p) {
+        const Bf16* key = keys + p * count + count - 1;
+        sums[p] = Heads::dot(sums[p], q, Heads::broadcast(key->bits));
     }
 }
 
-// Elements [first, first + count) of the rows of kScorePositions keys; zero beyond `count`.
-inline void turn_keys(const Bf16* const* keys, size_t first, size_t count, TurnedKeys& turned) {
-    alignas(64) Bf16 copies[16][32];
-    for (size_t column = 0; column < kScoreColumns; ++column) {
-        for (size_t i = 0; i < count; i += 32) {
-            const Bf16* rows[16];
-            for (size_t r = 0; r < 16; ++r) {
-                rows[r] = keys[16 * column + r] + first + i;
-                if (count - i >= 32) continue;
-                _mm512_store_si512(copies[r], load_part(rows[r], count - i));
-                rows[r] = copies[r];
-            }
-            turn_16(rows, column, turned + i / 2);
-        }
+// Scores of kPositions positions from `first` on: [position][kHeadLanes].
+template <typename Heads, size_t kPositions>
+void score_tile(const HeadsState& s, const AttendBlock& b, size_t first) {
+    typename Heads::Sums sums[kPositions];
+    for (auto& sum : sums) sum = Heads::zero();
+    const bool fetches = b.next_ckv != nullptr;
+    const Bf16* ckv = b.ckv + first * s.latent;
+    const Bf16* kr = b.kr + first * s.rope;
+    add_products<Heads, kPositions>(
+        s.query, ckv, s.latent, fetches ? b.next_ckv + first * s.latent : ckv, sums);
+    add_products<Heads, kPositions>(s.query + turned_size(s.latent),
+                                    kr,
+                                    s.rope,
+                                    fetches ? b.next_kr + first * s.rope : kr,
+                                    sums);
+    for (size_t p = 0; p < kPositions; ++p) {
+        Heads::store(s.scores + (first + p) * kHeadLanes, sums[p], b.scale);
     }
 }
 
-// sums[head][position] += the products of `count` elements, pairs ascending, in one chain.
-template <size_t kHeads>
-void add_scores(
-    const Bf16* query, size_t stride, size_t count, const TurnedKeys& keys, float* sums) {
-    __m512 sum[kHeads][kScoreColumns];
-    for (size_t h = 0; h < kHeads; ++h) {
-        for (size_t c = 0; c < kScoreColumns; ++c) {
-            sum[h][c] = _mm512_load_ps(sums + h * kScorePositions + 16 * c);
-        }
-    }
-    const auto add_pair = [&](size_t pair, auto&& query_pair) __attribute__((always_inline)) {
-        for (size_t h = 0; h < kHeads; ++h) {
-            const __m512i value = query_pair(query + h * stride + 2 * pair);
-            for (size_t c = 0; c < kScoreColumns; ++c) {
-                sum[h][c] = dot_pairs_512(sum[h][c], keys[pair][c], value);
-            }
-        }
-    };
-    for (size_t pair = 0; pair < count / 2; ++pair) add_pair(pair, broadcast_pair_of);
-    if (count % 2 != 0) {
-        add_pair(count / 2, [](const Bf16* x) { return _mm512_set1_epi32(x->bits); });
-    }
-    for (size_t h = 0; h < kHeads; ++h) {
-        for (size_t c = 0; c < kScoreColumns; ++c) {
-            _mm512_store_ps(sums + h * kScorePositions + 16 * c, sum[h][c]);
-        }
-    }
-}
-
-// The part of the scores that one of the two parts of the keys gives, for all heads.
-inline void add_part(const Bf16* query,
-                     size_t stride,
-                     const Bf16* const* keys,
-                     size_t count,
-                     size_t num_heads,
-                     float* sums) {
-    TurnedKeys turned;
-    for (size_t first = 0; first < count; first += 2 * kTurnedPairs) {
-        const size_t left = count - first;
-        const size_t taken = left < 2 * kTurnedPairs ? left : 2 * kTurnedPairs;
-        turn_keys(keys, first, taken, turned);
-        size_t head = 0;
-        for (; head + 8 <= num_heads; head += 8) {
-            add_scores<8>(query + head * stride + first,
-                          stride,
-                          taken,
-                          turned,
-                          sums + head * kScorePositions);
-        }
-        for (; head < num_heads; ++head) {
-            add_scores<1>(query + head * stride + first,
-                          stride,
-                          taken,
-                          turned,
-                          sums + head * kScorePositions);
-        }
-    }
-}
-
-// Tiles at the edge repeat their last position and drop the surplus: nothing beyond num_positions
-// is read.
-void scores(const ScoreArguments& a) {
-    alignas(64) float sums[kScoreHeadsMax * kScorePositions];
-    const __m512 scale = _mm512_set1_ps(a.scale);
-    for (size_t position = 0; position < a.num_positions; position += kScorePositions) {
-        const size_t last_position = a.num_positions - 1;
-        const Bf16* ckv[kScorePositions];
-        const Bf16* kr[kScorePositions];
-        for (size_t p = 0; p < kScorePositions; ++p) {
-            const size_t at = position + p < last_position ? position + p : last_position;
-            ckv[p] = a.ckv + at * a.latent;
-            kr[p] = a.kr + at * a.rope;
-            if (a.next_ckv != nullptr) {
-                prefetch_row(a.next_ckv + at * a.latent, a.latent);
-                prefetch_row(a.next_kr + at * a.rope, a.rope);
-            }
-        }
-        for (size_t i = 0; i < a.num_heads * kScorePositions; i += 16) {
-            _mm512_store_ps(sums + i, _mm512_setzero_ps());
-        }
-        add_part(a.query, a.query_stride, ckv, a.latent, a.num_heads, sums);
-        add_part(a.query_rope, a.query_rope_stride, kr, a.rope, a.num_heads, sums);
-        for (size_t h = 0; h < a.num_heads; ++h) {
-            for (size_t c = 0; c < kScoreColumns; ++c) {
-                const __m512 sum = _mm512_load_ps(sums + h * kScorePositions + 16 * c);
-                _mm512_storeu_ps(a.scores + h * kAttentionBlock + position + 16 * c,
-                                 _mm512_mul_ps(sum, scale));
-            }
-        }
-    }
+template <typename Heads>
+void scores(const HeadsState& s, const AttendBlock& b) {
+    const size_t count = b.num_positions;
+    size_t first = 0;
+    for (; first + 16 <= count; first += 16) score_tile<Heads, 16>(s, b, first);
+    for (; first + 8 <= count; first += 8) score_tile<Heads, 8>(s, b, first);
+    for (; first + 4 <= count; first += 4) score_tile<Heads, 4>(s, b, first);
+    for (; first < count; ++first) score_tile<Heads, 1>(s, b, first);
 }
 
 // exp() of ops/math.h, operation by operation.
@@ -211,127 +165,162 @@ inline __m512 exp_16(__m512 x) {
                          _mm512_castsi512_ps(scale_b));
 }
 
-// from_float() of ops/bf16.h.
-inline __m256i round_16(__m512 value) {
+// from_float() of ops/bf16.h, in the upper half of each lane; the lower half is anything.
+inline __m512i round_high(__m512 value) {
     const __m512i bits = _mm512_castps_si512(value);
     const __m512i lowest = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i rounded = _mm512_srli_epi32(
-        _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), lowest), 16);
-    const __m512i quiet = _mm512_or_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x40));
+    const __m512i rounded =
+        _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), lowest);
     const __mmask16 is_nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
-    return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, is_nan, quiet));
+    return _mm512_mask_or_epi32(rounded, is_nan, bits, _mm512_set1_epi32(0x400000));
 }
 
-// The largest lane, or the sum of the lanes by halves.
-template <typename Combine512, typename Combine128>
-inline float fold_lanes(__m512 v, const Combine512& combine, const Combine128& combine_4) {
-    v = combine(v, _mm512_shuffle_f32x4(v, v, 0x4e));
-    v = combine(v, _mm512_shuffle_f32x4(v, v, 0xb1));
-    __m128 quarter = _mm512_castps512_ps128(v);
-    quarter = combine_4(quarter, _mm_movehl_ps(quarter, quarter));
-    quarter = combine_4(quarter, _mm_movehdup_ps(quarter));
-    return _mm_cvtss_f32(quarter);
+inline __m256i round_16(__m512 value) {
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(round_high(value), 16));
 }
 
-// A NaN score counts for no maximum; its p is NaN.
-void softmax_block(
-    float* scores, size_t num_positions, float* maximum, float* sum, float* alpha, Bf16* p) {
-    constexpr size_t kGroups = kAttentionBlock / 16;
-    __m512 score[kGroups];
-    __m512 largest = _mm512_set1_ps(*maximum);
-    const __m512 minus_infinity = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
-    for (size_t g = 0; g < kGroups; ++g) {
-        const size_t left = num_positions > 16 * g ? num_positions - 16 * g : 0;
-        const auto valid = static_cast<__mmask16>(left >= 16 ? 0xffff : (1u << left) - 1);
-        score[g] = _mm512_mask_loadu_ps(minus_infinity, valid, scores + 16 * g);
-        largest = _mm512_max_ps(score[g], largest);
+// The step of ops/cpu/softmax_row.h for 16 heads, a lane each, with its bits. p is [pair of
+// positions][kHeadLanes][2]; a pair's second half beyond the last position is 0.
+void softmax(const HeadsState& s, size_t num_positions) {
+    const __m512 maximum = _mm512_load_ps(s.maximum);
+    __m512 top = maximum;
+    for (size_t i = 0; i < num_positions; ++i) {
+        // A NaN score counts for no maximum; its p is NaN.
+        top = _mm512_max_ps(_mm512_load_ps(s.scores + i * kHeadLanes), top);
     }
-    const float top = fold_lanes(
-        largest,
-        [](__m512 a, __m512 b) { return _mm512_max_ps(a, b); },
-        [](__m128 a, __m128 b) { return _mm_max_ps(a, b); });
-    __m512 total = _mm512_setzero_ps();
-    for (size_t g = 0; g < kGroups; ++g) {
-        const __m512 value = exp_16(_mm512_sub_ps(score[g], _mm512_set1_ps(top)));
-        total = _mm512_add_ps(total, value);
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 16 * g), round_16(value));
+    __m512 sums[16];
+    for (__m512& sum : sums) sum = _mm512_setzero_ps();
+    for (size_t group = 0; group < num_positions; group += 16) {
+        const auto value_of = [&](size_t i) {
+            if (group + i >= num_positions) return _mm512_setzero_ps();
+            const __m512 score = _mm512_load_ps(s.scores + (group + i) * kHeadLanes);
+            return exp_16(_mm512_sub_ps(score, top));
+        };
+#pragma GCC unroll 8
+        for (size_t i = 0; i < 16; i += 2) {
+            const __m512 even = value_of(i);
+            const __m512 odd = value_of(i + 1);
+            sums[i] = _mm512_add_ps(sums[i], even);
+            sums[i + 1] = _mm512_add_ps(sums[i + 1], odd);
+            const __m512i low = _mm512_srli_epi32(round_high(even), 16);
+            _mm512_store_si512(s.p + (group + i) * kHeadLanes,
+                               _mm512_mask_blend_epi16(0xaaaaaaaa, low, round_high(odd)));
+        }
     }
-    const float block_sum = fold_lanes(
-        total,
-        [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); },
-        [](__m128 a, __m128 b) { return _mm_add_ps(a, b); });
-    *alpha = _mm512_cvtss_f32(exp_16(_mm512_set1_ps(*maximum - top)));
-    *sum = *sum * *alpha + block_sum;
-    *maximum = top;
+    for (size_t half = 8; half > 0; half /= 2) {
+        for (size_t i = 0; i < half; ++i) sums[i] = _mm512_add_ps(sums[i], sums[i + half]);
+    }
+    const __m512 alpha = exp_16(_mm512_sub_ps(maximum, top));
+    const __m512 sum = _mm512_mul_ps(_mm512_load_ps(s.sum), alpha);
+    _mm512_store_ps(s.alpha, alpha);
+    _mm512_store_ps(s.sum, _mm512_add_ps(sum, sums[0]));
+    _mm512_store_ps(s.maximum, top);
 }
 
-// 32 columns of the rows of a block, two positions in a pair. Interleaving two rows by 16-bit
-// unpacks leaves the columns in the order first register: 0-3, 8-11, 16-19, 24-27, second: the
-// others; `o` keeps it and finish() undoes it.
-using PairedColumns = __m512i[kAttentionBlock / 2][2];
-
-inline void pair_columns(const AccumulateArguments& a, size_t column, PairedColumns& pairs) {
-    for (size_t position = 0; position < a.num_positions; position += 2) {
-        const Bf16* row = a.ckv + position * a.latent;
-        const __m512i even = load_group(row, column, a.latent);
-        const __m512i odd = position + 1 < a.num_positions
-                                ? load_group(row + a.latent, column, a.latent)
-                                : _mm512_setzero_si512();
-        pairs[position / 2][0] = _mm512_unpacklo_epi16(even, odd);
-        pairs[position / 2][1] = _mm512_unpackhi_epi16(even, odd);
+// o = o · alpha, then o += p · ckv, positions ascending; for 32 columns, or for the last `left`
+// where they are fewer. Interleaving two rows by 16-bit unpacks leaves the columns in the order
+// low: 0-3, 8-11, 16-19, 24-27, high: the others; `o` keeps it and finish_heads() undoes it.
+template <size_t kHeads, bool kIsWhole>
+void accumulate_columns(
+    const HeadsState& s, const AttendBlock& b, size_t head, size_t column, size_t left) {
+    __m512 low[kHeads];
+    __m512 high[kHeads];
+    float* const o = s.o + head * s.o_stride + column;
+    for (size_t h = 0; h < kHeads; ++h) {
+        const __m512 alpha = _mm512_set1_ps(s.alpha[head + h]);
+        low[h] = _mm512_mul_ps(_mm512_load_ps(o + h * s.o_stride), alpha);
+        high[h] = _mm512_mul_ps(_mm512_load_ps(o + h * s.o_stride + 16), alpha);
+    }
+    // Whole loads, because masks cost a third of the speed.
+    const auto load = [left](const Bf16* row) {
+        if constexpr (kIsWhole) return _mm512_loadu_si512(row);
+        const auto mask = static_cast<__mmask32>((uint32_t{1} << left) - 1);
+        return _mm512_maskz_loadu_epi16(mask, row);
+    };
+    const Bf16* row = b.ckv + column;
+    const Bf16* p = s.p + 2 * head;
+    const auto add_pair = [&](__m512i even, __m512i odd) __attribute__((always_inline)) {
+        const __m512i pairs_low = _mm512_unpacklo_epi16(even, odd);
+        const __m512i pairs_high = _mm512_unpackhi_epi16(even, odd);
+        for (size_t h = 0; h < kHeads; ++h) {
+            const __m512i weight = _mm512_set1_epi32(pair_at(p + 2 * h));
+            low[h] = SixteenHeads::dot(low[h], pairs_low, weight);
+            high[h] = SixteenHeads::dot(high[h], pairs_high, weight);
+        }
+    };
+    for (size_t pair = 0; pair < b.num_positions / 2; ++pair) {
+        add_pair(load(row), load(row + s.latent));
+        row += 2 * s.latent;
+        p += 2 * kHeadLanes;
+    }
+    if (b.num_positions % 2 != 0) add_pair(load(row), _mm512_setzero_si512());
+    for (size_t h = 0; h < kHeads; ++h) {
+        _mm512_store_ps(o + h * s.o_stride, low[h]);
+        _mm512_store_ps(o + h * s.o_stride + 16, high[h]);
     }
 }
 
 template <size_t kHeads>
-void accumulate_columns(const AccumulateArguments& a,
-                        size_t head,
-                        size_t column,
-                        const PairedColumns& pairs) {
-    __m512 low[kHeads];
-    __m512 high[kHeads];
-    for (size_t h = 0; h < kHeads; ++h) {
-        const float* o = a.o + (head + h) * a.o_stride + column;
-        const __m512 alpha = _mm512_set1_ps(a.alpha[head + h]);
-        low[h] = _mm512_mul_ps(_mm512_loadu_ps(o), alpha);
-        high[h] = _mm512_mul_ps(_mm512_loadu_ps(o + 16), alpha);
+void accumulate_heads(const HeadsState& s, const AttendBlock& b, size_t head) {
+    const size_t left = s.latent % 32;
+    for (size_t column = 0; column + 32 <= s.latent; column += 32) {
+        accumulate_columns<kHeads, true>(s, b, head, column, 32);
     }
-    for (size_t position = 0; position < a.num_positions; position += 2) {
-        for (size_t h = 0; h < kHeads; ++h) {
-            const __m512i p = broadcast_pair_of(a.p + (head + h) * kAttentionBlock + position);
-            low[h] = dot_pairs_512(low[h], pairs[position / 2][0], p);
-            high[h] = dot_pairs_512(high[h], pairs[position / 2][1], p);
+    if (left > 0) accumulate_columns<kHeads, false>(s, b, head, s.latent - left, left);
+}
+
+void accumulate(const HeadsState& s, const AttendBlock& b) {
+    size_t head = 0;
+    for (; head + 8 <= s.num_heads; head += 8) accumulate_heads<8>(s, b, head);
+    for (; head < s.num_heads; ++head) accumulate_heads<1>(s, b, head);
+}
+
+void begin_heads(const HeadQueries& q, const HeadsState& s) {
+    turn_queries(q.query, s.latent, s.num_heads, s.latent, s.query);
+    turn_queries(q.query_rope, s.rope, s.num_heads, s.rope, s.query + turned_size(s.latent));
+    std::fill_n(s.maximum, kHeadLanes, -std::numeric_limits<float>::infinity());
+    std::fill_n(s.sum, kHeadLanes, 0.0f);
+    std::fill_n(s.o, s.num_heads * s.o_stride, 0.0f);
+    // Lanes that EightHeads leaves alone.
+    std::fill_n(s.scores, kHeadLanes * kAttentionBlock, 0.0f);
+}
+
+// Keys that nobody has fetched: all at once takes as long as memory allows, one after another as
+// long as it takes to answer.
+inline void fetch_keys(const HeadsState& s, const AttendBlock& b) {
+    const auto fetch = [](const Bf16* keys, size_t count) {
+        for (size_t i = 0; i < count; i += 32) {
+            _mm_prefetch(reinterpret_cast<const char*>(keys + i), _MM_HINT_T1);
         }
-    }
-    for (size_t h = 0; h < kHeads; ++h) {
-        float* o = a.o + (head + h) * a.o_stride + column;
-        _mm512_storeu_ps(o, low[h]);
-        _mm512_storeu_ps(o + 16, high[h]);
-    }
+    };
+    fetch(b.kr, b.num_positions * s.rope);
+    fetch(b.ckv, b.num_positions * s.latent);
 }
 
-void accumulate(const AccumulateArguments& a) {
-    PairedColumns pairs;
-    for (size_t column = 0; column < a.latent; column += 32) {
-        pair_columns(a, column, pairs);
-        size_t head = 0;
-        for (; head + 8 <= a.num_heads; head += 8) accumulate_columns<8>(a, head, column, pairs);
-        for (; head < a.num_heads; ++head) accumulate_columns<1>(a, head, column, pairs);
-    }
+void attend_block(const AttendBlock& b, const HeadsState& s) {
+    if (b.is_cold) fetch_keys(s, b);
+    s.num_heads <= 8 ? scores<EightHeads>(s, b) : scores<SixteenHeads>(s, b);
+    softmax(s, b.num_positions);
+    accumulate(s, b);
 }
 
-void finish(const float* o, float sum, size_t latent_size, Bf16* latent) {
-    const __m512 divisor = _mm512_set1_ps(sum);
+void finish_heads(const HeadsState& s, Bf16* latent) {
     // Column c of 32: its 128-bit lane c / 8, in the low half for c mod 8 < 4.
     const __m512i first_half =
         _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
     const __m512i second_half = _mm512_add_epi32(first_half, _mm512_set1_epi32(8));
-    for (size_t column = 0; column < latent_size; column += 32) {
-        const __m512 low = _mm512_div_ps(_mm512_loadu_ps(o + column), divisor);
-        const __m512 high = _mm512_div_ps(_mm512_loadu_ps(o + column + 16), divisor);
-        const __m256i halves[2] = {round_16(_mm512_permutex2var_ps(low, first_half, high)),
-                                   round_16(_mm512_permutex2var_ps(low, second_half, high))};
-        const size_t count = latent_size - column < 32 ? latent_size - column : 32;
-        std::memcpy(latent + column, halves, count * sizeof(Bf16));
+    for (size_t head = 0; head < s.num_heads; ++head) {
+        const float* o = s.o + head * s.o_stride;
+        const __m512 divisor = _mm512_set1_ps(s.sum[head]);
+        for (size_t column = 0; column < s.latent; column += 32) {
+            const __m512 low = _mm512_div_ps(_mm512_load_ps(o + column), divisor);
+            const __m512 high = _mm512_div_ps(_mm512_load_ps(o + column + 16), divisor);
+            const __m256i halves[2] = {round_16(_mm512_permutex2var_ps(low, first_half, high)),
+                                       round_16(_mm512_permutex2var_ps(low, second_half, high))};
+            std::memcpy(latent + head * s.latent + column,
+                        halves,
+                        std::min<size_t>(32, s.latent - column) * sizeof(Bf16));
+        }
     }
 }
 

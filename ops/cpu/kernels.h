@@ -83,39 +83,45 @@ struct UnpackArguments {
     size_t prefetch_ahead = kPrefetchNear;
 };
 
-// Most heads of one call of `scores` and `accumulate`.
-inline constexpr size_t kScoreHeadsMax = 16;
+// Most heads of one HeadsState.
+inline constexpr size_t kHeadsMax = 16;
 
-// One block of at most kAttentionBlock consecutive positions for `num_heads` heads of one token.
-struct ScoreArguments {
-    const Bf16* query = nullptr;       // num_heads rows of `latent` elements, query_stride apart
-    const Bf16* query_rope = nullptr;  // num_heads rows of `rope`, query_rope_stride apart
-    size_t query_stride = 0;
-    size_t query_rope_stride = 0;
-    size_t num_heads = 0;
-    const Bf16* ckv = nullptr;  // [num_positions, latent]
-    const Bf16* kr = nullptr;   // [num_positions, rope]
-    // The block after this one, kAttentionBlock rows that will be asked for soon; null: none.
-    const Bf16* next_ckv = nullptr;
-    const Bf16* next_kr = nullptr;
+// Attention of some heads of one token (ops/mla_attention.h): begin_heads, attend_block for every
+// block of positions, finish_heads. In between, the arrays hold what the class wants to find there.
+struct HeadsState {
+    size_t num_heads = 0;  // 1 ... kHeadsMax
     size_t latent = 0;
     size_t rope = 0;
-    size_t num_positions = 0;  // 1 ... kAttentionBlock
-    float scale = 1.0f;
-    // [num_heads][kAttentionBlock]; the first num_positions of each are the scores, the others are
-    // anything.
-    float* scores = nullptr;
+    size_t o_stride = 0;       // latent rounded up to 32
+    Bf16* query = nullptr;     // query_elements(latent, rope)
+    float* scores = nullptr;   // [kHeadsMax · kAttentionBlock]
+    Bf16* p = nullptr;         // [kHeadsMax · kAttentionBlock]
+    float* o = nullptr;        // [num_heads][o_stride]
+    float* maximum = nullptr;  // [kHeadsMax], as the next two
+    float* sum = nullptr;
+    float* alpha = nullptr;
 };
 
-struct AccumulateArguments {
-    const Bf16* p = nullptr;       // [num_heads][kAttentionBlock]
-    const float* alpha = nullptr;  // [num_heads]
-    size_t num_heads = 0;
-    const Bf16* ckv = nullptr;  // [num_positions, latent]
-    size_t latent = 0;
-    size_t num_positions = 0;
-    float* o = nullptr;   // [num_heads][o_stride]; columns in the class's own order
-    size_t o_stride = 0;  // latent rounded up to 32
+// Heads are padded to kHeadsMax and elements to pairs.
+constexpr size_t query_elements(size_t latent, size_t rope) {
+    return kHeadsMax * ((latent + 1) / 2 + (rope + 1) / 2) * 2;
+}
+
+struct HeadQueries {
+    const Bf16* query = nullptr;       // [num_heads][latent]
+    const Bf16* query_rope = nullptr;  // [num_heads][rope]
+};
+
+// At most kAttentionBlock consecutive positions.
+struct AttendBlock {
+    const Bf16* ckv = nullptr;  // [num_positions][latent]
+    const Bf16* kr = nullptr;   // [num_positions][rope]
+    // As many rows that will be asked for soon, to be fetched meanwhile; null: none.
+    const Bf16* next_ckv = nullptr;
+    const Bf16* next_kr = nullptr;
+    size_t num_positions = 0;  // 1 ... kAttentionBlock
+    float scale = 1.0f;
+    bool is_cold = false;  // No block named it as its next.
 };
 
 // h = an ExpertActivation of gate →bf16 and, where it is gated, up →bf16.
@@ -152,15 +158,15 @@ struct Kernels {
     void (*round_row)(const float* x, size_t count, Bf16* y);
     // h = (silu(gate →bf16) · (up →bf16)) →bf16.
     void (*swiglu_row)(const float* gate, const float* up, size_t count, Bf16* h);
-    void (*scores)(const ScoreArguments& arguments);
     // One online-softmax step of one head: scores [kAttentionBlock] of which num_positions are
     // valid; updates the running maximum and sum, gives p →bf16 (zero beyond) and the factor alpha.
     void (*softmax_step)(
         float* scores, size_t num_positions, float* maximum, float* sum, float* alpha, Bf16* p);
-    // o = o · alpha, then o += p · ckv, positions ascending.
-    void (*accumulate)(const AccumulateArguments& arguments);
-    // latent[c] = (o[c] / sum) →bf16, back in column order.
-    void (*finish)(const float* o, float sum, size_t latent_size, Bf16* latent);
+    void (*begin_heads)(const HeadQueries& queries, const HeadsState& state);
+    // Scores, a softmax step, o = o · alpha, then o += p · ckv, positions ascending.
+    void (*attend_block)(const AttendBlock& block, const HeadsState& state);
+    // latent [num_heads][latent] = (o / sum) →bf16.
+    void (*finish_heads)(const HeadsState& state, Bf16* latent);
     // Dynamic quantisation of rows that follow each other (ops/quantise.h): x, q [num_rows, count],
     // scale [num_rows]. is_streamed: q may go past the caches; what the caller stores afterwards is
     // ordered behind it.

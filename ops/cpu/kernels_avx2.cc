@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include "ops/cpu/activation_kernels.h"
+#include "ops/cpu/attend_rows.h"
 #include "ops/cpu/int8_avx2.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/quantise_kernels.h"
@@ -151,54 +152,44 @@ void dot_lanes(const Bf16* x, const Bf16* y, size_t count, Lanes& lanes) {
     lanes.high = _mm256_fmadd_ps(load_bf16(x_tail + 8), load_bf16(y_tail + 8), lanes.high);
 }
 
-void scores(const ScoreArguments& a) {
-    for (size_t position = 0; position < a.num_positions; ++position) {
-        for (size_t head = 0; head < a.num_heads; ++head) {
+void scores(const HeadsState& s, const AttendBlock& b) {
+    for (size_t position = 0; position < b.num_positions; ++position) {
+        for (size_t head = 0; head < s.num_heads; ++head) {
             Lanes lanes;
-            dot_lanes(
-                a.query + head * a.query_stride, a.ckv + position * a.latent, a.latent, lanes);
-            dot_lanes(
-                a.query_rope + head * a.query_rope_stride, a.kr + position * a.rope, a.rope, lanes);
+            dot_lanes(query_row(s, head), b.ckv + position * s.latent, s.latent, lanes);
+            dot_lanes(query_rope_row(s, head), b.kr + position * s.rope, s.rope, lanes);
             float parts[kLanes];
             _mm256_storeu_ps(parts, lanes.low);
             _mm256_storeu_ps(parts + 8, lanes.high);
-            a.scores[head * kAttentionBlock + position] = sum_lanes(parts) * a.scale;
+            s.scores[head * kAttentionBlock + position] = sum_lanes(parts) * b.scale;
         }
     }
 }
 
-// One column group of one head: every position in turn.
-inline __m256 weigh(const AccumulateArguments& a, const Bf16* p, const Bf16* ckv, __m256 sum) {
-    for (size_t position = 0; position < a.num_positions; ++position) {
-        sum = _mm256_fmadd_ps(broadcast(p[position]), load_bf16(ckv + position * a.latent), sum);
-    }
-    return sum;
-}
-
-void accumulate(const AccumulateArguments& a) {
-    for (size_t head = 0; head < a.num_heads; ++head) {
-        float* o = a.o + head * a.o_stride;
-        const Bf16* p = a.p + head * kAttentionBlock;
-        const __m256 alpha = _mm256_set1_ps(a.alpha[head]);
+void accumulate(const HeadsState& s, const AttendBlock& b) {
+    for (size_t head = 0; head < s.num_heads; ++head) {
+        float* o = s.o + head * s.o_stride;
+        const Bf16* p = s.p + head * kAttentionBlock;
+        const __m256 alpha = _mm256_set1_ps(s.alpha[head]);
         size_t c = 0;
-        for (; c + 8 <= a.latent; c += 8) {
-            const __m256 scaled = _mm256_mul_ps(_mm256_loadu_ps(o + c), alpha);
-            _mm256_storeu_ps(o + c, weigh(a, p, a.ckv + c, scaled));
+        for (; c + 8 <= s.latent; c += 8) {
+            __m256 sum = _mm256_mul_ps(_mm256_loadu_ps(o + c), alpha);
+            for (size_t position = 0; position < b.num_positions; ++position) {
+                const __m256 value = load_bf16(b.ckv + position * s.latent + c);
+                sum = _mm256_fmadd_ps(broadcast(p[position]), value, sum);
+            }
+            _mm256_storeu_ps(o + c, sum);
         }
-        for (; c < a.latent; ++c) {
-            float sum = o[c] * a.alpha[head];
-            for (size_t position = 0; position < a.num_positions; ++position) {
+        for (; c < s.latent; ++c) {
+            float sum = o[c] * s.alpha[head];
+            for (size_t position = 0; position < b.num_positions; ++position) {
                 const __m128 weight = _mm_set_ss(to_float(p[position]));
-                const __m128 value = _mm_set_ss(to_float(a.ckv[position * a.latent + c]));
+                const __m128 value = _mm_set_ss(to_float(b.ckv[position * s.latent + c]));
                 sum = _mm_cvtss_f32(_mm_fmadd_ss(weight, value, _mm_set_ss(sum)));
             }
             o[c] = sum;
         }
     }
-}
-
-void finish(const float* o, float sum, size_t latent_size, Bf16* latent) {
-    for (size_t c = 0; c < latent_size; ++c) latent[c] = from_float(o[c] / sum);
 }
 
 }  // namespace
@@ -212,10 +203,10 @@ const Kernels& avx2_kernels() {
                                     scale_row,
                                     round_row,
                                     swiglu_row,
-                                    scores,
                                     softmax_step,
-                                    accumulate,
-                                    finish,
+                                    begin_heads,
+                                    attend_block<scores, accumulate>,
+                                    finish_heads,
                                     quantise_rows<Bf16>,
                                     quantise_rows<Fp16>,
                                     quantise_rows<float>,

@@ -13,6 +13,7 @@
 #include "ops/cpu/quantise_avx512.h"
 #include "ops/cpu/residual_row.h"
 #include "ops/cpu/row_kernels.h"
+#include "ops/cpu/softmax_row.h"
 #include "ops/cpu/tile_avx512.h"
 
 namespace afd::ops::cpu {
@@ -26,10 +27,10 @@ const Kernels& avx512_bf16_kernels() {
                                     scale_row,
                                     round_row,
                                     swiglu_row,
-                                    scores,
-                                    softmax_block,
-                                    accumulate,
-                                    finish,
+                                    softmax_step,
+                                    begin_heads,
+                                    attend_block,
+                                    finish_heads,
                                     quantise_rows<Bf16, MultiplyByFixedPoint>,
                                     quantise_rows<Fp16, MultiplyByFixedPoint>,
                                     quantise_rows<float, MultiplyByFixedPoint>,

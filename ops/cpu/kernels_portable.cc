@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "ops/cpu/activation_kernels.h"
+#include "ops/cpu/attend_rows.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/quantise_kernels.h"
 #include "ops/cpu/residual_row.h"
@@ -73,33 +74,27 @@ void dot_lanes(const Bf16* x, const Bf16* y, size_t count, float* lanes) {
     }
 }
 
-void scores(const ScoreArguments& a) {
-    for (size_t position = 0; position < a.num_positions; ++position) {
-        for (size_t head = 0; head < a.num_heads; ++head) {
+void scores(const HeadsState& s, const AttendBlock& b) {
+    for (size_t position = 0; position < b.num_positions; ++position) {
+        for (size_t head = 0; head < s.num_heads; ++head) {
             float lanes[kLanes] = {};
-            dot_lanes(
-                a.query + head * a.query_stride, a.ckv + position * a.latent, a.latent, lanes);
-            dot_lanes(
-                a.query_rope + head * a.query_rope_stride, a.kr + position * a.rope, a.rope, lanes);
-            a.scores[head * kAttentionBlock + position] = sum_lanes(lanes) * a.scale;
+            dot_lanes(query_row(s, head), b.ckv + position * s.latent, s.latent, lanes);
+            dot_lanes(query_rope_row(s, head), b.kr + position * s.rope, s.rope, lanes);
+            s.scores[head * kAttentionBlock + position] = sum_lanes(lanes) * b.scale;
         }
     }
 }
 
-void accumulate(const AccumulateArguments& a) {
-    for (size_t head = 0; head < a.num_heads; ++head) {
-        float* o = a.o + head * a.o_stride;
-        for (size_t c = 0; c < a.latent; ++c) o[c] = o[c] * a.alpha[head];
-        for (size_t position = 0; position < a.num_positions; ++position) {
-            const float p = to_float(a.p[head * kAttentionBlock + position]);
-            const Bf16* row = a.ckv + position * a.latent;
-            for (size_t c = 0; c < a.latent; ++c) o[c] = o[c] + p * to_float(row[c]);
+void accumulate(const HeadsState& s, const AttendBlock& b) {
+    for (size_t head = 0; head < s.num_heads; ++head) {
+        float* o = s.o + head * s.o_stride;
+        for (size_t c = 0; c < s.latent; ++c) o[c] = o[c] * s.alpha[head];
+        for (size_t position = 0; position < b.num_positions; ++position) {
+            const float p = to_float(s.p[head * kAttentionBlock + position]);
+            const Bf16* row = b.ckv + position * s.latent;
+            for (size_t c = 0; c < s.latent; ++c) o[c] = o[c] + p * to_float(row[c]);
         }
     }
-}
-
-void finish(const float* o, float sum, size_t latent_size, Bf16* latent) {
-    for (size_t c = 0; c < latent_size; ++c) latent[c] = from_float(o[c] / sum);
 }
 
 }  // namespace
@@ -113,10 +108,10 @@ const Kernels& portable_kernels() {
                                     scale_row,
                                     round_row,
                                     swiglu_row,
-                                    scores,
                                     softmax_step,
-                                    accumulate,
-                                    finish,
+                                    begin_heads,
+                                    attend_block<scores, accumulate>,
+                                    finish_heads,
                                     quantise_rows<Bf16>,
                                     quantise_rows<Fp16>,
                                     quantise_rows<float>,
