@@ -110,6 +110,10 @@ bool TwoPhaseExperts::open(uint32_t session, int32_t round) {
         lane.state = State::kRefused;
         return true;
     }
+    if (parts_.receiver->num_unfinished(session, round) >= schedule::ExecutionLog::kDeadly) {
+        refuse(session, {Code::kUnavailable, "its execution has killed the worker repeatedly"});
+        return true;
+    }
     if (const Result<> copied = parts_.receiver->copy_offer(session, lane.offer); !copied.ok()) {
         refuse(session, copied.error());
         return true;
@@ -242,6 +246,7 @@ Result<> TwoPhaseExperts::run_block(uint32_t session) {
     Lane& lane = lanes_[session];
     const uint32_t block = parts_.receiver->returned(session);
     AFD_TRY(take_counts(lane, block));
+    parts_.receiver->start_block(session, lane.round);
     run_experts(lane, block);
     for (size_t e = 0; e < counts_.size(); ++e) {
         lane.done[e] += counts_[e];

@@ -222,9 +222,11 @@ bool TwoPhasePrepareFinalize::advance() {
     if (!can_advance(Order::kAcquire)) return false;
     if (is_refused(Order::kAcquire)) {
         fail({Code::kResourceExhausted,
-              fmt::format("layer {}: an FFN worker has no memory for {} tokens in two phases",
-                          input_.layer_id,
-                          input_.num_tokens)});
+              fmt::format(
+                  "layer {}: an FFN worker refused {} tokens in two phases: it has no memory for "
+                  "them, or they killed it",
+                  input_.layer_id,
+                  input_.num_tokens)});
     } else if (stage_ == Stage::kGranting) {
         const Result<> mapped = map_segments();
         stage_ = Stage::kStreaming;

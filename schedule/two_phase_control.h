@@ -66,7 +66,9 @@ struct alignas(kLineBytes) TwoPhaseRankWords {
     int32_t granted;
     int32_t returned;
     int32_t acknowledged;
-    std::array<uint8_t, kLineBytes - 12> reserve;
+    std::array<uint8_t, 4> padding;
+    uint64_t execution;  // Of the round's blocks (execution_log.h).
+    std::array<uint8_t, kLineBytes - 24> reserve;
 };
 static_assert(sizeof(TwoPhaseRankWords) == kLineBytes);
 

@@ -144,7 +144,20 @@ void TwoPhaseReceiver::refuse(uint32_t session, int32_t round) {
     ringers_[session].ring_if_armed();
 }
 
+ExecutionLog TwoPhaseReceiver::executions(uint32_t session) const {
+    return ExecutionLog({&own(session).execution, 1});
+}
+
+uint32_t TwoPhaseReceiver::num_unfinished(uint32_t session, int32_t round) const {
+    return executions(session).num_unfinished(0, round);
+}
+
+void TwoPhaseReceiver::start_block(uint32_t session, int32_t round) {
+    executions(session).start(0, round);
+}
+
 void TwoPhaseReceiver::publish_returned(uint32_t session, uint32_t num_blocks) {
+    executions(session).end(0);
     publish_seq_cst(own(session).returned, static_cast<int32_t>(num_blocks));
     ringers_[session].ring_if_armed();
 }

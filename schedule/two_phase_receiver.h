@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "schedule/doorbell.h"
+#include "schedule/execution_log.h"
 #include "schedule/expert_placement.h"
 #include "schedule/flag.h"
 #include "schedule/two_phase_control.h"
@@ -62,6 +63,10 @@ class TwoPhaseReceiver {
     // REQUIRES: the round's segments exist; grants [num_experts] are rows inside.
     void grant(uint32_t session, int32_t round, std::span<const int64_t> grants);
     void refuse(uint32_t session, int32_t round);
+    // R11: executions of a block of the round that were started and not ended by publish_returned;
+    // after ExecutionLog::kDeadly of them the round is to be refused.
+    uint32_t num_unfinished(uint32_t session, int32_t round) const;
+    void start_block(uint32_t session, int32_t round);
     void publish_returned(uint32_t session, uint32_t num_blocks);
     // REQUIRES: the round is closed, nothing of it is mapped, and its memory was given back.
     void acknowledge(uint32_t session, int32_t round);
@@ -69,6 +74,7 @@ class TwoPhaseReceiver {
   private:
     const TwoPhaseSessionWords& peer(uint32_t session) const;
     TwoPhaseRankWords& own(uint32_t session) const;
+    ExecutionLog executions(uint32_t session) const;
 
     TwoPhaseControlLayout layout_;
     const ExpertPlacement* placement_;

@@ -427,12 +427,42 @@ TEST(TwoPhaseRefusal, ComesBackAsAnErrorAndTheNextRoundGoesOn) {
         ++num_refused;
         EXPECT_EQ(finished.error().code, Code::kResourceExhausted);
         EXPECT_EQ(finished.error().message,
-                  "layer " + std::to_string(call.input.layer_id) +
-                      ": an FFN worker has no memory for " + std::to_string(call.input.num_tokens) +
-                      " tokens in two phases");
+                  "layer " + std::to_string(call.input.layer_id) + ": an FFN worker refused " +
+                      std::to_string(call.input.num_tokens) +
+                      " tokens in two phases: it has no memory for them, or they killed it");
     }
     EXPECT_GE(num_refused, 5U);
     EXPECT_GE(num_served, 5U);
+}
+
+// Goal: a round whose execution has killed three ranks is refused by the fourth (R11), and only it.
+// Oracle: the session's error; the next round has the right bits.
+TEST(TwoPhaseDeadly, RoundIsRefusedAndTheNextGoesOn) {
+    const schedule::ExpertPlacement placement = placement_of(1);
+    TwoPhaseWorld world(1, 1, kPerLayer);
+    uint32_t seed = 0;
+    while (Call(seed).input.num_tokens < 50) ++seed;
+    const Call call(seed);
+    Session session(world, placement, 0, 16);
+    ops::MoeTicket ticket = session.start(call);
+    const auto predecessor = world.receiver(0, placement, kHidden * sizeof(ops::Bf16));
+    const int32_t round = predecessor->open_round(0, schedule::Order::kAcquire);
+    ASSERT_NE(round, 0);
+    for (int i = 0; i < 3; ++i) predecessor->start_block(0, round);
+
+    Rank rank(world, placement, 0, 0);
+    while (session.step(ticket)) {
+    }
+    const auto refused = session.finish(std::move(ticket), call);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, Code::kResourceExhausted) << "so the windows are tried";
+    EXPECT_NE(refused.error().message.find("refused"), std::string::npos)
+        << refused.error().message;
+    ticket = session.start(call);
+    while (session.step(ticket)) {
+    }
+    ASSERT_TRUE(session.finish(std::move(ticket), call).ok());
+    EXPECT_EQ(session.bits(call), local_result(call));
 }
 
 // Goal: a session's successor ends what its predecessor left open, and goes on (R10). Method: the

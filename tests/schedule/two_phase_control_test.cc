@@ -126,6 +126,19 @@ TEST_F(TwoPhaseControl, ARoundGoesThroughItsStates) {
     EXPECT_EQ(session.begin(), round + 1);
 }
 
+// R11: what a rank died of is counted across its successors, until a block ends.
+TEST_F(TwoPhaseControl, CountsExecutionsOfABlockWithoutAnEnd) {
+    for (uint32_t num_deaths = 0; num_deaths < 3; ++num_deaths) {
+        EXPECT_EQ(receiver(0).num_unfinished(0, 7), num_deaths);
+        EXPECT_EQ(receiver(0).num_unfinished(0, 8), 0U) << "another round";
+        receiver(0).start_block(0, 7);
+    }
+    TwoPhaseReceiver rank = receiver(0);
+    EXPECT_EQ(rank.num_unfinished(0, 7), ExecutionLog::kDeadly);
+    rank.publish_returned(0, 1);
+    EXPECT_EQ(rank.num_unfinished(0, 7), 0U);
+}
+
 TEST_F(TwoPhaseControl, ANewRoundForgetsTheProgressOfTheLast) {
     TwoPhaseSender session = sender();
     TwoPhaseReceiver rank = receiver(0);
