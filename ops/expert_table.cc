@@ -103,6 +103,19 @@ PackedExpert with_bias(PackedExpert expert, const ExpertBiasRows& bias) {
     return expert;
 }
 
+ExpertTable ExpertTable::of_sizes(size_t num_keys,
+                                  size_t hidden,
+                                  size_t intermediate,
+                                  bool has_int8,
+                                  ExpertActivation activation,
+                                  bool has_bias) {
+    ExpertTable table(num_keys, hidden, activation);
+    table.intermediate_max_ = intermediate;
+    table.has_int8_ = has_int8;
+    table.has_bias_ = has_bias;
+    return table;
+}
+
 void ExpertTable::set(size_t key, PackedExpert expert) {
     AFD_ASSERT(key < experts_.size(), "key %zu of %zu", key, experts_.size());
     AFD_ASSERT(expert.hidden() == hidden_ && expert.gate_up.depth() == hidden_,

@@ -74,6 +74,14 @@ class ExpertTable {
                 ExpertActivation activation = ExpertActivation::kSilu)
         : experts_(num_keys), hidden_(hidden), activation_(activation) {}
 
+    // A table without experts, for what depends on sizes alone: the workspaces of its users.
+    static ExpertTable of_sizes(size_t num_keys,
+                                size_t hidden,
+                                size_t intermediate,
+                                bool has_int8,
+                                ExpertActivation activation,
+                                bool has_bias);
+
     // REQUIRES: key < num_keys(); the expert's hidden size is ours; it is gated as the activation
     // is; it has a bias if the others have one.
     void set(size_t key, PackedExpert expert);

@@ -14,6 +14,7 @@
 #include <variant>
 
 #include "ops/bf16.h"
+#include "ops/fused_moe/amounts.h"
 #include "ops/grouped_ffn.h"
 #include "ops/int8_linear.h"
 #include "ops/tensor_view.h"
@@ -23,7 +24,35 @@ namespace afd::ops {
 enum class LogicalExpert : int32_t {};
 enum class PhysicalExpert : int32_t {};
 enum class LocalExpert : int32_t {};
-inline constexpr LocalExpert kNoLocalExpert{-1};  // Masked, or on another worker.
+
+// Two places in a micro-batch: a token's row, and one of its slots (routed ones first).
+enum class TokenRow : uint32_t {};
+enum class SlotIndex : uint32_t {};
+enum class RankId : uint32_t {};
+
+// Where the slot of a token is in an array [num_tokens, num_slots].
+constexpr size_t place_of(TokenRow token, SlotIndex slot, size_t num_slots) {
+    return static_cast<size_t>(token) * num_slots + static_cast<size_t>(slot);
+}
+
+// What a slot is to the process that runs the experts. All but the first add nothing.
+enum class AssignmentState : uint8_t {
+    kValid,     // A local expert.
+    kMasked,    // The router chose none.
+    kNonLocal,  // An expert of another process, or of none.
+    kPadding,   // The token is none.
+};
+inline constexpr LocalExpert kMaskedSlot{-1};
+inline constexpr LocalExpert kNonLocalSlot{-2};
+inline constexpr LocalExpert kPaddingSlot{-3};
+
+constexpr AssignmentState state_of(LocalExpert expert) {
+    if (static_cast<int32_t>(expert) >= 0) return AssignmentState::kValid;
+    if (expert == kNonLocalSlot) return AssignmentState::kNonLocal;
+    return expert == kPaddingSlot ? AssignmentState::kPadding : AssignmentState::kMasked;
+}
+
+class DispatchLayout;
 
 // One micro-batch at one layer. A dense layer is a MoeInput whose slot 0 names expert 0 with weight
 // 1 while the other slots hold -1, and num_shared is 0.
@@ -36,6 +65,10 @@ struct MoeInput {
     // [num_tokens, top_k] logical, -1 masks a slot; null: not routed yet (needs_routing).
     const int32_t* topk_ids = nullptr;
     const float* topk_weights = nullptr;  // [num_tokens, top_k]; null with topk_ids.
+    // The routing's identity, for calls that share a layout (ops/fused_moe/dispatch_layout.h).
+    uint64_t ids_generation = 0;  // Of the contents of topk_ids; 0: not named.
+    uint64_t placement_epoch = 0;
+    const DispatchLayout* layout = nullptr;  // Of an earlier call; null: made for this one.
 
     uint32_t num_slots() const { return top_k + num_shared; }
 };
@@ -71,8 +104,16 @@ struct BatchedActivations {
     ActivationRows x;  // [num_local_experts · max_num_tokens, hidden]
     uint32_t layer_id = 0;
     size_t num_local_experts = 0;
-    size_t max_num_tokens = 0;
+    Capacity max_num_tokens;                     // Places of one expert.
     const int32_t* expert_num_tokens = nullptr;  // [num_local_experts]
+
+    Count num_tokens_of(size_t expert) const {
+        return Count(static_cast<uint64_t>(expert_num_tokens[expert]));
+    }
+    // Row of an expert's place. REQUIRES: below max_num_tokens.
+    size_t row_of(size_t expert, size_t place) const {
+        return expert * max_num_tokens.value() + place;
+    }
 };
 
 // The one format that mixes layers: what a worker of several sessions batches.
@@ -95,6 +136,16 @@ struct ExpertsOutput {
     // Of the shared stage, row token·num_shared + j; written until finalize.
     Rows<const Bf16> shared = {};
     size_t num_shared = 0;
+};
+
+// The rows of a call before they are weighted and summed, for a caller that does both itself
+// (FusedMoe::defer). Slot k of token t adds weight(t, k) · rows[row_index[t · num_slots + k]];
+// shared slots have weight 1; rows of a shared stage come after them, in `output.shared`.
+struct DeferredRows {
+    ExpertsOutput output;
+    const int32_t* row_index =
+        nullptr;     // [num_tokens, num_slots]; negative: the slot adds nothing.
+    MoeInput input;  // Whose num_shared are the dispatched ones.
 };
 
 }  // namespace afd::ops

@@ -42,12 +42,17 @@ Result<void> BatchedExperts::apply(const Activations& activations,
     auto* first_rows = cursor.take<int32_t>(experts_per_layer_);
     size_t num_groups = 0;
     for (size_t expert = 0; expert < batched.num_local_experts; ++expert) {
-        const int32_t count = batched.expert_num_tokens[expert];
-        if (count == 0) continue;
-        first_rows[num_groups] = static_cast<int32_t>(expert * batched.max_num_tokens);
+        const Count count = batched.num_tokens_of(expert);
+        AFD_ASSERT(fits(count, batched.max_num_tokens),
+                   "expert %zu has %s rows for %s places",
+                   expert,
+                   count.text().c_str(),
+                   batched.max_num_tokens.text().c_str());
+        if (count == Count(0)) continue;
+        first_rows[num_groups] = static_cast<int32_t>(batched.row_of(expert, 0));
         groups[num_groups++] = {
             .key = static_cast<int64_t>(batched.layer_id * experts_per_layer_ + expert),
-            .count = count};
+            .count = static_cast<int64_t>(count.value())};
     }
     return grouped_ffn({.experts = experts_,
                         .groups = {groups, num_groups},

@@ -10,6 +10,8 @@ namespace {
 
 constexpr size_t kSharedMax = 4;
 constexpr size_t kTopKMax = 64;
+// What a process could address at most, with room for sums of several such figures.
+constexpr uint64_t kRowBytesMax = uint64_t{1} << 46;
 
 Result<void> check_range(const char* field, size_t value, size_t least, size_t most) {
     if (value >= least && value <= most) return {};
@@ -42,6 +44,27 @@ Result<void> check_served(std::string_view part,
     return refuse(part,
                   "does not serve " + std::string(field) + " " + std::string(name_of(wanted)) +
                       "; it serves " + names_in(set, all));
+}
+
+// The places of a batched part, and their rows.
+Result<void> check_places(const PrepareFinalizeCapability& capability,
+                          const FusedMoeConfig& config) {
+    const Capacity places = capability.max_num_tokens_per_rank.of(capability.num_dispatchers) *
+                            (uint64_t{config.num_experts} + config.num_shared);
+    if (places > Capacity(INT32_MAX)) {
+        return refuse(capability.name,
+                      "numbers its places with 31 bits, at most " + std::to_string(INT32_MAX) +
+                          "; num_dispatchers · max_num_tokens_per_rank · experts is " +
+                          places.text());
+    }
+    const Capacity bytes = places * config.hidden * sizeof(Bf16) * config.num_micro_batches;
+    if (bytes > Capacity(kRowBytesMax)) {
+        return refuse(capability.name,
+                      "holds rows for " + places.text() +
+                          " places of each micro-batch, which take " + bytes.text() +
+                          " bytes; allowed are " + std::to_string(kRowBytesMax));
+    }
+    return {};
 }
 
 constexpr ExpertQuantisation kQuantisations[] = {
@@ -97,6 +120,18 @@ std::string_view name_of(WeightAndReduceKind kind) {
     return "unknown";
 }
 
+std::string_view name_of(RowOverflow overflow) {
+    switch (overflow) {
+        case RowOverflow::kError:
+            return "error";
+        case RowOverflow::kBackpressure:
+            return "backpressure";
+        case RowOverflow::kChunk:
+            return "chunk";
+    }
+    return "unknown";
+}
+
 Result<void> check(const FusedMoeConfig& config) {
     AFD_TRY(check_range("hidden", config.hidden, 1, INT32_MAX));
     AFD_TRY(check_range("num_experts", config.num_experts, 1, INT32_MAX));
@@ -105,6 +140,22 @@ Result<void> check(const FusedMoeConfig& config) {
     const size_t tokens_max = INT32_MAX / (kTopKMax + kSharedMax);
     AFD_TRY(check_range("max_num_tokens", config.max_num_tokens, 1, tokens_max));
     AFD_TRY(check_range("num_micro_batches", config.num_micro_batches, 1, 64));
+    AFD_TRY(check_range("num_ranks", config.num_ranks, 1, 4096));
+    AFD_TRY(check_range("num_kept_layouts", config.num_kept_layouts, 0, 64));
+    if (!(config.row_fraction > 0.0 && config.row_fraction <= 1.0)) {
+        return Error{Code::kInvalidArgument,
+                     "row_fraction is " + std::to_string(config.row_fraction) +
+                         "; allowed are numbers above 0 up to 1"};
+    }
+    const Capacity rows = Capacity(config.max_num_tokens) * (config.top_k + config.num_shared);
+    const Capacity bytes = rows * config.hidden * (sizeof(Bf16) * config.num_micro_batches);
+    if (bytes > Capacity(kRowBytesMax)) {
+        return Error{Code::kInvalidArgument,
+                     "the rows of max_num_tokens " + std::to_string(config.max_num_tokens) +
+                         ", hidden " + std::to_string(config.hidden) + " and " +
+                         std::to_string(config.top_k + config.num_shared) + " slots take " +
+                         bytes.text() + " bytes; allowed are " + std::to_string(kRowBytesMax)};
+    }
     if (config.quantised_dispatch && config.quantisation != ExpertQuantisation::kInt8) {
         return Error{Code::kInvalidArgument,
                      "quantised_dispatch sends int8 rows, which only experts with int8 weights "
@@ -126,19 +177,28 @@ Result<void> check(const PrepareFinalizeCapability& capability, const FusedMoeCo
                       "takes rows that are routed already; needs_routing must be false");
     }
     const bool is_batched = capability.activation_format == ActivationFormat::kBatched;
-    const size_t tokens_max = capability.max_num_tokens_per_rank;
-    if (is_batched && (tokens_max == 0 || capability.num_dispatchers == 0)) {
+    const RankCapacity of_rank = capability.max_num_tokens_per_rank;
+    if (is_batched && (!of_rank.is_limited() || capability.num_dispatchers == 0)) {
         return refuse(capability.name,
                       "is batched, so num_dispatchers and max_num_tokens_per_rank must be set; "
                       "they are " +
                           std::to_string(capability.num_dispatchers) + " and " +
-                          std::to_string(tokens_max));
+                          std::to_string(of_rank.num_tokens()));
     }
-    if (tokens_max != 0 && config.max_num_tokens > tokens_max) {
+    if (of_rank.is_limited() && config.max_num_tokens > of_rank.num_tokens()) {
         return refuse(capability.name,
-                      "takes " + std::to_string(tokens_max) +
+                      "takes " + std::to_string(of_rank.num_tokens()) +
                           " tokens of a rank; max_num_tokens is " +
                           std::to_string(config.max_num_tokens));
+    }
+    if (is_batched) AFD_TRY(check_places(capability, config));
+    if (config.row_fraction < 1.0 && !capability.bounds_rows) {
+        return refuse(capability.name, "reserves for whole micro-batches; row_fraction must be 1");
+    }
+    if (config.num_kept_layouts != 0 && !capability.shares_layouts) {
+        return refuse(capability.name,
+                      "does not share layouts; num_kept_layouts is " +
+                          std::to_string(config.num_kept_layouts) + " and must be 0");
     }
     if (config.max_chunk_tokens != 0 && capability.is_remote) {
         return refuse(capability.name,

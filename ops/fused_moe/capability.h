@@ -23,6 +23,14 @@ enum class ExpertQuantisation : uint8_t { kNone = 0, kInt8 = 1, kInt4 = 2 };
 enum class ExpertBias : uint8_t { kAbsent = 0, kPresent = 1 };
 enum class IdDtype : uint8_t { kInt32 = 0, kInt64 = 1 };
 
+// What happens to a call whose rows do not fit in what row_fraction reserves. No row is ever
+// dropped.
+enum class RowOverflow : uint8_t {
+    kError,         // It is refused; the message names the expert or the tokens.
+    kBackpressure,  // Whole calls fit, but fewer are in flight: start() is refused until one ends.
+    kChunk,         // It goes through in several parts, one after the other. The same bits.
+};
+
 // Who applies the routing weights and sums over the slots; executed exactly once.
 enum class WeightAndReduceKind : uint8_t {
     kNoOp,          // The experts did it already.
@@ -35,6 +43,7 @@ std::string_view name_of(ActivationFormat format);
 std::string_view name_of(ExpertQuantisation quantisation);
 std::string_view name_of(ExpertBias bias);
 std::string_view name_of(WeightAndReduceKind kind);
+std::string_view name_of(RowOverflow overflow);
 
 template <typename Enum>
 constexpr uint32_t bit(Enum value) {
@@ -60,7 +69,12 @@ struct FusedMoeConfig {
     ExpertActivation activation = ExpertActivation::kSilu;
     ExpertBias bias = ExpertBias::kAbsent;
     ExpertQuantisation quantisation = ExpertQuantisation::kNone;  // Of the experts' weights.
-    bool needs_routing = false;  // Inputs may come without topk_ids: dispatch has them routed.
+    bool needs_routing = false;   // Inputs may come without topk_ids: dispatch has them routed.
+    size_t num_ranks = 2;         // Of two_phase: over which the experts lie.
+    size_t num_kept_layouts = 0;  // Layouts that are held beside those of the tickets, at most.
+    // Memory for rows is reserved for this part of the worst case, in (0, 1].
+    double row_fraction = 1.0;
+    RowOverflow overflow = RowOverflow::kError;  // What a call meets that needs more.
 };
 
 struct PrepareFinalizeCapability {
@@ -75,9 +89,13 @@ struct PrepareFinalizeCapability {
     uint32_t reduces = bit(WeightAndReduceKind::kContiguous);  // Set of bit(WeightAndReduceKind).
     // What finalize executes for experts that delegate; kDelegate: a combine of its own.
     WeightAndReduceKind delegate = WeightAndReduceKind::kContiguous;
-    size_t max_in_flight = 0;            // Tickets; 0: no limit of its own.
-    size_t num_dispatchers = 1;          // Batched: max_num_tokens = num_dispatchers ·
-    size_t max_num_tokens_per_rank = 0;  // max_num_tokens_per_rank; 0 (others): no limit.
+    size_t max_in_flight = 0;      // Tickets; 0: no limit of its own.
+    bool shares_layouts = false;   // Later calls with the same routing may reuse a layout.
+    bool defers_finalize = false;  // Can hand out the rows before they are weighted and summed.
+    bool bounds_rows = false;      // Can reserve for a part of the worst case.
+    // Batched: max_num_tokens = max_num_tokens_per_rank.of(num_dispatchers); others: no limit.
+    size_t num_dispatchers = 1;
+    RankCapacity max_num_tokens_per_rank = {};
 };
 
 // The record of a part says what it can do, that of an instance what its experts are.

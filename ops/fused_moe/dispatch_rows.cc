@@ -14,16 +14,24 @@ constexpr size_t kElementsPerTask = size_t{1} << 16;
 
 }  // namespace
 
-DispatchRows::DispatchRows(const FusedMoeConfig& config) {
+Capacity DispatchRows::memory(const FusedMoeConfig& config, size_t num_tokens) {
+    if (!config.quantised_dispatch) return {};
+    const Capacity rows(num_tokens);
+    return bytes_of<int8_t>(rows * config.hidden) + bytes_of<float>(rows);
+}
+
+DispatchRows::DispatchRows(const FusedMoeConfig& config,
+                           size_t num_tokens,
+                           WorkspaceCursor& cursor) {
     if (!config.quantised_dispatch) return;
-    values_.resize(config.max_num_tokens * config.hidden);
-    scales_.resize(config.max_num_tokens);
+    values_ = cursor.take<int8_t>(num_tokens * config.hidden);
+    scales_ = cursor.take<float>(num_tokens);
 }
 
 ActivationRows DispatchRows::prepare(Rows<const Bf16> x,
                                      Parallel& parallel,
                                      StageProfile* profile) {
-    if (scales_.empty()) return {.bf16 = x};
+    if (scales_ == nullptr) return {.bf16 = x};
     const StageTimer timer(profile, MoeStage::kQuantise);
     const size_t rows_per_task = kElementsPerTask / std::max<size_t>(x.num_cols, 1) + 1;
     const auto quantise = [&](size_t task, unsigned) {
@@ -39,8 +47,7 @@ ActivationRows DispatchRows::prepare(Rows<const Bf16> x,
     } else if (num_tasks > 1) {
         parallel.run(num_tasks, quantise);
     }
-    return {
-        .int8 = {make_rows<const int8_t>(values_.data(), x.num_rows, x.num_cols), scales_.data()}};
+    return {.int8 = {make_rows<const int8_t>(values_, x.num_rows, x.num_cols), scales_}};
 }
 
 }  // namespace afd::ops

@@ -11,21 +11,15 @@
 namespace afd::ops {
 namespace {
 
-ActivationSizes sizes_of(const PrepareFinalizeCapability& record,
-                         const FusedMoeConfig& config,
-                         size_t num_tokens) {
-    const size_t num_slots = config.top_k + config.num_shared;
-    switch (record.activation_format) {
-        case ActivationFormat::kStandard:
-            return {record.activation_format, num_tokens, num_slots};
-        case ActivationFormat::kBatched:
-            return {record.activation_format,
-                    record.num_dispatchers * record.max_num_tokens_per_rank,
-                    num_slots};
-        case ActivationFormat::kGrouped:
-            return {record.activation_format, num_tokens * num_slots};
-    }
-    return {};
+// `count` tokens of a call, from `first` on.
+MoeInput part_of(const MoeInput& input, uint32_t first, uint32_t count) {
+    MoeInput part = input;
+    part.num_tokens = count;
+    part.x = input.x.slice(first, count);
+    if (input.topk_ids == nullptr) return part;
+    part.topk_ids = input.topk_ids + place_of(TokenRow{first}, SlotIndex{0}, input.top_k);
+    part.topk_weights = input.topk_weights + place_of(TokenRow{first}, SlotIndex{0}, input.top_k);
+    return part;
 }
 
 Result<void> check_shared_stage(const Experts* shared, const FusedMoeConfig& config) {
@@ -47,17 +41,19 @@ Result<void> check_shared_stage(const Experts* shared, const FusedMoeConfig& con
                      "activations and leave the reduction to finalize"};
 }
 
-size_t shared_tokens_at_once(const FusedMoeConfig& config) {
-    return config.max_shared_tokens == 0
-               ? config.max_num_tokens
-               : std::min(config.max_shared_tokens, config.max_num_tokens);
-}
-
 Result<void> check_limit(const char* field, size_t value, size_t most) {
     if (value <= most) return {};
     return Error{Code::kInvalidArgument,
                  std::string(field) + " is " + std::to_string(value) +
                      "; this layer was composed for at most " + std::to_string(most)};
+}
+
+Result<void> check_whole(uint32_t num_dispatched, uint32_t num_tokens) {
+    if (num_dispatched == num_tokens) return {};
+    return Error{Code::kFailedPrecondition,
+                 "the call's " + std::to_string(num_tokens) +
+                     " tokens go through in several parts, the first of " +
+                     std::to_string(num_dispatched) + "; only a whole call has one layout"};
 }
 
 }  // namespace
@@ -72,31 +68,27 @@ FusedMoe::FusedMoe(PrepareFinalize& prepare_finalize,
       shared_(shared),
       config_(config),
       parallel_(&parallel) {
-    const size_t chunk_tokens = config.max_chunk_tokens == 0
-                                    ? config.max_num_tokens
-                                    : std::min(config.max_chunk_tokens, config.max_num_tokens);
-    const PrepareFinalizeCapability& record = prepare_finalize.capability();
-    const WorkspaceShapes chunk = experts.workspace_shapes(sizes_of(record, config, chunk_tokens));
-    const WorkspaceShapes whole =
-        experts.workspace_shapes(sizes_of(record, config, config.max_num_tokens));
-    workspace13_.reserve(chunk.workspace13_bytes);
-    workspace2_.reserve(chunk.workspace2_bytes);
-    outputs_.resize(config.num_micro_batches);
-    for (Workspace& output : outputs_) {
-        output.reserve(whole.output_rows * config.hidden * sizeof(Bf16));
-    }
-    chunk_groups_.resize(config.num_experts + config.num_shared);
+    const DriverMemory memory =
+        driver_memory(prepare_finalize.capability(), experts, config, shared);
+    bounds_ = memory.bounds;
+    workspace13_.reserve(memory.workspace13.value());
+    workspace2_.reserve(memory.workspace2.value());
+    outputs_.resize(bounds_.num_batches);
+    for (Workspace& output : outputs_) output.reserve(memory.output.value());
+    micro_batch_of_.resize(bounds_.num_batches);
+    tables_.reserve(memory.tables.value());
+    WorkspaceCursor cursor(tables_.bytes());
+    const size_t num_experts = config.num_experts + config.num_shared;
+    chunk_groups_ = cursor.take<ExpertGroup>(num_experts);
+    place_counts_ = {cursor.take<uint32_t>(num_experts), config.num_experts};
     if (shared == nullptr) return;
-    const WorkspaceShapes stage = shared->workspace_shapes(
-        {.num_rows = shared_tokens_at_once(config), .num_slots = config.num_shared});
-    workspace13_.reserve(stage.workspace13_bytes);
-    workspace2_.reserve(stage.workspace2_bytes);
-    shared_rows_.resize(config.num_micro_batches);
-    for (Workspace& rows : shared_rows_) {
-        rows.reserve(config.max_num_tokens * config.num_shared * config.hidden * sizeof(Bf16));
-    }
-    shared_weights_.assign(shared_tokens_at_once(config) * config.num_shared, 1.0f);
-    shared_ids_.resize(shared_weights_.size());
+    shared_rows_.resize(bounds_.num_batches);
+    for (Workspace& rows : shared_rows_) rows.reserve(memory.shared_rows.value());
+    shared_tokens_ = memory.shared_tokens;
+    const size_t num_slots = shared_tokens_ * config.num_shared;
+    shared_ids_ = {cursor.take<LocalExpert>(num_slots), num_slots};
+    shared_weights_ = {cursor.take<float>(num_slots), num_slots};
+    std::fill(shared_weights_.begin(), shared_weights_.end(), 1.0f);
 }
 
 Result<FusedMoe> FusedMoe::compose(PrepareFinalize& prepare_finalize,
@@ -119,6 +111,16 @@ Result<void> FusedMoe::check_input(const MoeInput& input, uint32_t micro_batch) 
     AFD_TRY(check_limit("num_tokens", input.num_tokens, config_.max_num_tokens));
     AFD_TRY(check_limit("top_k", input.top_k, config_.top_k));
     AFD_TRY(check_limit("num_shared", input.num_shared, config_.num_shared));
+    const PrepareFinalizeCapability& record = prepare_finalize_->capability();
+    if (input.layout != nullptr && !record.shares_layouts) {
+        return Error{
+            Code::kInvalidArgument,
+            std::string(record.name) + " does not share layouts; layout must not be given"};
+    }
+    if (input.layout != nullptr && input.layout->owner() != prepare_finalize_) {
+        return Error{Code::kInvalidArgument,
+                     "the layout is not one of this layer's " + std::string(record.name)};
+    }
     if (input.topk_ids == nullptr && input.num_tokens > 0 && !config_.needs_routing) {
         return Error{Code::kInvalidArgument,
                      "topk_ids is not given; this layer was composed for rows that are routed"};
@@ -133,7 +135,7 @@ Result<void> FusedMoe::check_input(const MoeInput& input, uint32_t micro_batch) 
 }
 
 Rows<Bf16> FusedMoe::output_of(const MoeTicket& ticket) const {
-    return rows_in(outputs_[ticket.micro_batch()]);
+    return rows_in(outputs_[ticket.ticket_.slot()]);
 }
 
 Rows<Bf16> FusedMoe::rows_in(const Workspace& workspace) const {
@@ -195,7 +197,7 @@ Result<void> FusedMoe::run_chunks(const GroupedActivations& grouped,
         }
         const auto count = static_cast<size_t>(num_rows);
         const GroupedActivations chunk{.x = grouped.x.slice(first_row, count),
-                                       .groups = {chunk_groups_.data(), num_groups}};
+                                       .groups = {chunk_groups_, num_groups}};
         AFD_TRY(experts_->apply(chunk, output.slice(first_row, count), resources));
         first_row += count;
     }
@@ -207,11 +209,11 @@ Result<void> FusedMoe::run_shared(MoeTicket& ticket) {
     const StageTimer timer(profile_, MoeStage::kShared);
     const MoeInput& input = ticket.input_;
     const size_t first = ticket.num_shared_done_;
-    const size_t count = std::min(input.num_tokens - first, shared_tokens_at_once(config_));
+    const size_t count = std::min(input.num_tokens - first, shared_tokens_);
     for (size_t i = 0; i < count * input.num_shared; ++i) {
         shared_ids_[i] = LocalExpert{static_cast<int32_t>(i % input.num_shared)};
     }
-    const Rows<Bf16> rows = rows_in(shared_rows_[ticket.micro_batch()]);
+    const Rows<Bf16> rows = rows_in(shared_rows_[ticket.ticket_.slot()]);
     AFD_TRY(shared_->apply(StandardActivations{.x = {input.x.slice(first, count)},
                                                .layer_id = input.layer_id,
                                                .num_slots = input.num_shared,
@@ -224,18 +226,69 @@ Result<void> FusedMoe::run_shared(MoeTicket& ticket) {
     return {};
 }
 
+// Every micro-batch has a batch of its own, or, with fewer of them, any that is free.
+Result<uint32_t> FusedMoe::batch_for(uint32_t micro_batch) const {
+    if (bounds_.num_batches == config_.num_micro_batches) {
+        if (prepare_finalize_->slot_free(micro_batch)) return micro_batch;
+        return Error{Code::kInvalidArgument,
+                     "micro_batch " + std::to_string(micro_batch) +
+                         " is in flight; finish or drop its ticket first"};
+    }
+    uint32_t free = static_cast<uint32_t>(bounds_.num_batches);
+    for (uint32_t batch = 0; batch < bounds_.num_batches; ++batch) {
+        if (prepare_finalize_->slot_free(batch)) {
+            free = std::min(free, batch);
+        } else if (micro_batch_of_[batch] == micro_batch) {
+            return Error{Code::kInvalidArgument,
+                         "micro_batch " + std::to_string(micro_batch) +
+                             " is in flight; finish or drop its ticket first"};
+        }
+    }
+    if (free < bounds_.num_batches) return free;
+    return Error{Code::kResourceExhausted,
+                 "all " + std::to_string(bounds_.num_batches) + " batches that row_fraction " +
+                     std::to_string(config_.row_fraction) + " of " +
+                     std::to_string(config_.num_micro_batches) +
+                     " micro-batches reserves are in flight; start again when one has ended"};
+}
+
+// Tokens from `first` on that one dispatch takes.
+Result<uint32_t> FusedMoe::tokens_at_once(const MoeInput& input, uint32_t first) {
+    const uint32_t num_left = input.num_tokens - first;
+    // A layout was made for a call that went through whole.
+    if (config_.row_fraction == 1.0 || input.layout != nullptr) return num_left;
+    const ActivationFormat format = prepare_finalize_->capability().activation_format;
+    const Count fit = tokens_that_fit(format, bounds_, input, TokenRow{first}, place_counts_);
+    if (config_.overflow == RowOverflow::kChunk || fit == Count(num_left)) {
+        return static_cast<uint32_t>(fit.value());
+    }
+    return Error{Code::kResourceExhausted,
+                 "row_fraction " + std::to_string(config_.row_fraction) + " reserves rows for " +
+                     fit.text() + " of the call's " + std::to_string(num_left) +
+                     " tokens; raise it, or take overflow chunk"};
+}
+
+// Sends the tokens from first_token_ on that fit.
+Result<void> FusedMoe::dispatch(MoeTicket& ticket, uint32_t batch) {
+    const ExclusiveStageTimer timer(profile_, MoeStage::kDispatch, MoeStage::kQuantise);
+    AFD_ASSIGN(ticket.num_tokens_, tokens_at_once(ticket.input_, ticket.first_token_));
+    MoeInput dispatched = part_of(ticket.input_, ticket.first_token_, ticket.num_tokens_);
+    if (shared_ != nullptr) dispatched.num_shared = 0;
+    AFD_ASSIGN(ticket.ticket_, prepare_finalize_->prepare_async(dispatched, batch));
+    ticket.experts_done_ = false;
+    return {};
+}
+
 Result<MoeTicket> FusedMoe::start(const MoeInput& input, uint32_t micro_batch) {
     AFD_TRY(check_input(input, micro_batch));
+    AFD_ASSIGN(const uint32_t batch, batch_for(micro_batch));
     MoeTicket ticket;
     ticket.input_ = input;
-    MoeInput dispatched = input;
+    ticket.micro_batch_ = micro_batch;
     const bool has_stage = shared_ != nullptr && input.num_shared > 0;
-    if (has_stage) dispatched.num_shared = 0;
     ticket.num_shared_done_ = has_stage ? 0 : input.num_tokens;
-    {
-        const ExclusiveStageTimer timer(profile_, MoeStage::kDispatch, MoeStage::kQuantise);
-        AFD_ASSIGN(ticket.ticket_, prepare_finalize_->prepare_async(dispatched, micro_batch));
-    }
+    AFD_TRY(dispatch(ticket, batch));
+    micro_batch_of_[batch] = micro_batch;
     AFD_TRY(advance(ticket));
     return ticket;
 }
@@ -245,9 +298,11 @@ Result<void> FusedMoe::advance(MoeTicket& ticket) {
     if (!ticket.experts_done_ && (is_remote || prepare_finalize_->ready(ticket.ticket_))) {
         ExpertsOutput output{.rows = output_of(ticket)};
         if (!is_remote) AFD_TRY(run_experts(ticket, output_of(ticket)));
-        if (has_shared_left(ticket)) {
-            output.shared = rows_in(shared_rows_[ticket.micro_batch()]);
+        if (shared_ != nullptr && ticket.input_.num_shared > 0) {
             output.num_shared = ticket.input_.num_shared;
+            output.shared = rows_in(shared_rows_[ticket.ticket_.slot()])
+                                .slice(ticket.first_token_ * output.num_shared,
+                                       ticket.num_tokens_ * output.num_shared);
         }
         AFD_TRY(prepare_finalize_->finalize_async(ticket.ticket_, output));
         ticket.experts_done_ = true;
@@ -284,25 +339,61 @@ Result<void> FusedMoe::wait(MoeTicket& ticket, std::chrono::microseconds timeout
                      std::to_string(timeout.count()) + " us"};
 }
 
-Result<void> FusedMoe::finish(MoeTicket&& ticket, Rows<Bf16> out) {
-    AFD_ASSERT(ticket.valid(), "finish of a ticket that is not in flight");
-    MoeTicket taken = std::move(ticket);
+Result<void> FusedMoe::finish_part(MoeTicket& ticket, Rows<Bf16> out) {
     do {
-        AFD_TRY(advance(taken));
-    } while (has_shared_left(taken));
-    if (!taken.experts_done_) {
+        AFD_TRY(advance(ticket));
+    } while (has_shared_left(ticket));
+    if (!ticket.experts_done_) {
         return Error{Code::kFailedPrecondition,
-                     "micro_batch " + std::to_string(taken.micro_batch()) + " of layer " +
-                         std::to_string(taken.input_.layer_id) +
+                     "micro_batch " + std::to_string(ticket.micro_batch()) + " of layer " +
+                         std::to_string(ticket.input_.layer_id) +
                          ": its rows have not arrived; finish() needs advance() to have run the "
                          "experts"};
     }
     const StageTimer timer(profile_, MoeStage::kCombine);
     return prepare_finalize_->finalize(
-        std::move(taken.ticket_),
+        std::move(ticket.ticket_),
         top_k_weight_and_reduce(
             weight_and_reduce_of(prepare_finalize_->capability(), experts_->capability())),
-        out);
+        out.slice(ticket.first_token_, ticket.num_tokens_));
+}
+
+Result<void> FusedMoe::finish(MoeTicket&& ticket, Rows<Bf16> out) {
+    AFD_ASSERT(ticket.valid(), "finish of a ticket that is not in flight");
+    MoeTicket taken = std::move(ticket);
+    const uint32_t batch = taken.ticket_.slot();
+    AFD_TRY(finish_part(taken, out));
+    while (taken.first_token_ + taken.num_tokens_ < taken.input_.num_tokens) {
+        taken.first_token_ += taken.num_tokens_;
+        AFD_TRY(dispatch(taken, batch));
+        AFD_TRY(finish_part(taken, out));
+    }
+    return {};
+}
+
+Result<DispatchLayout> FusedMoe::share_layout(const MoeTicket& ticket) {
+    AFD_TRY(check_whole(ticket.num_tokens_, ticket.input_.num_tokens));
+    return prepare_finalize_->share_layout(ticket.ticket_);
+}
+
+Result<DeferredRows> FusedMoe::defer(const MoeTicket& ticket) const {
+    AFD_TRY(check_whole(ticket.num_tokens_, ticket.input_.num_tokens));
+    const PrepareFinalizeCapability& record = prepare_finalize_->capability();
+    if (record.defers_finalize &&
+        weight_and_reduce_of(record, experts_->capability()) == WeightAndReduceKind::kNoOp) {
+        return Error{Code::kFailedPrecondition,
+                     std::string(experts_->capability().name) +
+                         " weights and sums its rows itself; it has none to hand out"};
+    }
+    return prepare_finalize_->deferred(ticket.ticket_);
+}
+
+size_t FusedMoe::reserved_bytes() const {
+    size_t bytes =
+        workspace13_.bytes().size() + workspace2_.bytes().size() + tables_.bytes().size();
+    for (const Workspace& output : outputs_) bytes += output.bytes().size();
+    for (const Workspace& rows : shared_rows_) bytes += rows.bytes().size();
+    return bytes;
 }
 
 Result<void> FusedMoe::apply(const MoeInput& input, Rows<Bf16> out) {

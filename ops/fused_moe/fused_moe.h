@@ -13,6 +13,9 @@
 // start() as soon as the rows are on their way, while the others' results are awaited; with
 // config.max_shared_tokens by start() and advance(), so many tokens at a time. The same bits: their
 // rows are summed last either way.
+//
+// With config.row_fraction below 1 less than the worst case is reserved; what a call then meets
+// that needs more says config.overflow. No row is dropped.
 
 #include <chrono>
 #include <cstdint>
@@ -20,6 +23,7 @@
 #include <vector>
 
 #include "ops/fused_moe/capability.h"
+#include "ops/fused_moe/driver_memory.h"
 #include "ops/fused_moe/experts.h"
 #include "ops/fused_moe/prepare_finalize.h"
 #include "ops/parallel.h"
@@ -34,13 +38,16 @@ class MoeTicket {
     MoeTicket() = default;
 
     bool valid() const { return ticket_.valid(); }
-    uint32_t micro_batch() const { return ticket_.slot(); }
+    uint32_t micro_batch() const { return micro_batch_; }
     const MoeInput& input() const { return input_; }
 
   private:
     friend class FusedMoe;
     Ticket ticket_;
     MoeInput input_;
+    uint32_t micro_batch_ = 0;
+    uint32_t first_token_ = 0;  // Of what is dispatched now,
+    uint32_t num_tokens_ = 0;   // which are so many; the others follow in finish().
     bool experts_done_ = false;
     uint32_t num_shared_done_ = 0;  // Tokens whose shared rows need not be computed any more.
 };
@@ -60,13 +67,14 @@ class FusedMoe {
     void set_profile(StageProfile* profile);
 
     // Whether start() may be called for the micro-batch now. Never waits.
-    bool slot_free(uint32_t micro_batch) { return prepare_finalize_->slot_free(micro_batch); }
+    bool slot_free(uint32_t micro_batch) { return batch_for(micro_batch).ok(); }
 
     // Dispatches, and runs the experts at once where they are local and their rows are here.
     // REQUIRES: slot_free(micro_batch).
     // What `input` points to stays unchanged until finish() returns or the ticket is destroyed.
     // Errors: kInvalidArgument (a size beyond the configuration: field, value, limit; a slot in
-    // use), or the parts' own.
+    // use), kResourceExhausted (what row_fraction reserves is too little for the call), or the
+    // parts' own.
     Result<MoeTicket> start(const MoeInput& input, uint32_t micro_batch);
 
     // Does what can be done without waiting: local experts whose rows have arrived, and the next
@@ -86,10 +94,23 @@ class FusedMoe {
     // Combines into out [num_tokens, hidden] bf16 (no residual) and ends the ticket.
     Result<void> finish(MoeTicket&& ticket, Rows<Bf16> out);
 
+    // The layout of the call's rows, for MoeInput::layout of later calls with the same topk_ids.
+    // Errors: those of PrepareFinalize::share_layout.
+    Result<DispatchLayout> share_layout(const MoeTicket& ticket);
+
+    // Instead of finish(): the experts' rows before they are weighted and summed. The ticket stays,
+    // and with it the rows; dropping it ends the call. REQUIRES: ready(ticket).
+    // Errors: kFailedPrecondition: a part that combines itself, experts that reduced, a call that
+    // goes through in several parts.
+    Result<DeferredRows> defer(const MoeTicket& ticket) const;
+
     // start, wait for config().wait_timeout_us, finish.
     Result<void> apply(const MoeInput& input, Rows<Bf16> out);
 
     const FusedMoeConfig& config() const { return config_; }
+
+    // Bytes that compose() reserved, without those of the parts.
+    size_t reserved_bytes() const;
 
   private:
     FusedMoe(PrepareFinalize& prepare_finalize,
@@ -99,6 +120,10 @@ class FusedMoe {
              Experts* shared);
 
     Result<void> check_input(const MoeInput& input, uint32_t micro_batch) const;
+    Result<uint32_t> batch_for(uint32_t micro_batch) const;
+    Result<uint32_t> tokens_at_once(const MoeInput& input, uint32_t first);
+    Result<void> dispatch(MoeTicket& ticket, uint32_t batch);
+    Result<void> finish_part(MoeTicket& ticket, Rows<Bf16> out);
     Result<void> run_experts(const MoeTicket& ticket, Rows<Bf16> output);
     Result<void> run_chunks(const StandardActivations& standard,
                             Rows<Bf16> output,
@@ -119,13 +144,18 @@ class FusedMoe {
     FusedMoeConfig config_;
     Parallel* parallel_;
     StageProfile* profile_ = nullptr;
+    RowBounds bounds_;
     Workspace workspace13_;
     Workspace workspace2_;
-    std::vector<Workspace> outputs_;         // [num_micro_batches]
-    std::vector<ExpertGroup> chunk_groups_;  // [num_experts + num_shared]
-    std::vector<LocalExpert> shared_ids_;    // [tokens of the stage at once, num_shared]
-    std::vector<float> shared_weights_;      // The same, all 1.
-    std::vector<Workspace> shared_rows_;     // [num_micro_batches]
+    std::vector<Workspace> outputs_;        // [num_batches]
+    std::vector<Workspace> shared_rows_;    // [num_batches]
+    std::vector<uint32_t> micro_batch_of_;  // [num_batches], of the last call in each.
+    Workspace tables_;
+    size_t shared_tokens_ = 0;           // That the shared stage takes at once.
+    ExpertGroup* chunk_groups_;          // [num_experts + num_shared]
+    std::span<uint32_t> place_counts_;   // [num_experts]
+    std::span<LocalExpert> shared_ids_;  // [shared_tokens_, num_shared]
+    std::span<float> shared_weights_;    // The same, all 1.
 };
 
 }  // namespace afd::ops

@@ -1,37 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// InProcess: what every PrepareFinalize within one process shares: a slot per micro-batch with its
-// ticket, and rows that are there as soon as prepare_async returns.
+// InProcess: what every PrepareFinalize within one process shares: a slot per batch of rows in
+// flight with its ticket, layouts that several tickets may use, memory for both reserved once, rows
+// that are there as soon as prepare_async returns, and a combine by the experts' reduction.
+//
+// A part says how much memory it needs, lays out a routing, and sends rows along a layout.
 
+#include <span>
 #include <vector>
 
 #include "ops/fused_moe/prepare_finalize.h"
+#include "ops/fused_moe/row_bounds.h"
+#include "ops/workspace.h"
 
 namespace afd::ops {
 
+// Bytes that a part within one process reserves.
+struct InProcessMemory {
+    Capacity layout;   // Of each layout: index and counts.
+    Capacity rows;     // Of each batch in flight.
+    Capacity scratch;  // Once.
+
+    // With the layouts and batches of the configuration.
+    Capacity total(const PrepareFinalizeCapability& record, const FusedMoeConfig& config) const;
+};
+
 class InProcess : public PrepareFinalize {
   public:
-    bool ready(const Ticket&) const override { return true; }
-    Result<void> finalize_async(const Ticket& ticket, const ExpertsOutput& output) override;
-    bool finalized(const Ticket& ticket) const override;
-    void cancel(uint32_t slot, uint64_t id) override;
+    const PrepareFinalizeCapability& capability() const final { return capability_; }
+    bool slot_free(uint32_t slot) final { return !slots_[slot].in_use; }
+    Result<Ticket> prepare_async(const MoeInput& input, uint32_t slot) final;
+    bool ready(const Ticket&) const final { return true; }
+    Result<void> finalize_async(const Ticket& ticket, const ExpertsOutput& output) final;
+    bool finalized(const Ticket& ticket) const final;
+    Result<void> finalize(Ticket&& ticket, const TopKWeightAndReduce& reduce, Rows<Bf16> out) final;
+    void cancel(uint32_t slot, uint64_t id) final;
+    Result<DispatchLayout> share_layout(const Ticket& ticket) final;
+    void release_layout(uint32_t index) final;
+    Result<DeferredRows> deferred(const Ticket& ticket) const final;
+    size_t reserved_bytes() const final;
 
   protected:
-    explicit InProcess(const FusedMoeConfig& config);
+    InProcess(const PrepareFinalizeCapability& record,
+              const FusedMoeConfig& config,
+              const InProcessMemory& memory);
 
-    // Errors: kInvalidArgument: the slot has a live ticket.
-    Result<Ticket> open(const MoeInput& input, uint32_t slot);
+    // Writes layout `index` of the input's routing.
+    virtual Result<void> lay_out(const MoeInput& input, size_t index) = 0;
+    // Brings the input's rows to where the layout says, in the memory of `slot`.
+    virtual Result<void> send(const MoeInput& input, size_t slot, size_t index) = 0;
+    // Of a layout, [num_tokens, num_slots]: the row of the experts' output; negative: none.
+    virtual const int32_t* row_index(size_t layout) const = 0;
 
     const FusedMoeConfig& config() const { return config_; }
-    const MoeInput& input(const Ticket& ticket) const { return slots_[ticket.slot()].input; }
-    // REQUIRES: finalized(ticket).
-    const ExpertsOutput& output(const Ticket& ticket) const;
+    const RowBounds& bounds() const { return bounds_; }
+    size_t num_slots() const { return slots_.size(); }
+    size_t num_layouts() const { return layouts_.size(); }
+    WorkspaceCursor rows_memory(size_t slot) const { return WorkspaceCursor(rows_[slot].bytes()); }
+    WorkspaceCursor layout_memory(size_t index) const {
+        return WorkspaceCursor(layout_memory_[index].bytes());
+    }
+    std::span<std::byte> scratch() const { return scratch_.bytes(); }
 
-    // The logical expert of an id as a local one, the same number here; others are masked.
+    const MoeInput& input(const Ticket& ticket) const { return slots_[ticket.slot()].input; }
+    size_t layout_of(const Ticket& ticket) const { return slots_[ticket.slot()].layout; }
+
+    // The logical expert of an id as a local one, the same number here.
     LocalExpert local_expert(int32_t id) const {
-        const bool is_valid = id >= 0 && static_cast<size_t>(id) < config_.num_experts;
-        return is_valid ? LocalExpert{id} : kNoLocalExpert;
+        if (id < 0) return kMaskedSlot;
+        return static_cast<size_t>(id) < config_.num_experts ? LocalExpert{id} : kNonLocalSlot;
     }
     LocalExpert shared_expert(size_t index) const {
         return LocalExpert{static_cast<int32_t>(config_.num_experts + index)};
@@ -42,13 +80,28 @@ class InProcess : public PrepareFinalize {
         bool in_use = false;
         bool has_output = false;
         uint64_t id = 0;
+        size_t layout = 0;
         MoeInput input;
         ExpertsOutput output;
     };
+    struct Layout {
+        LayoutKey key;
+        size_t num_users = 0;  // Tickets and handles.
+    };
 
+    Result<size_t> take_layout(const MoeInput& input);
+    Result<size_t> layout_for(const MoeInput& input);
+    const ExpertsOutput& output(const Ticket& ticket) const;
+
+    PrepareFinalizeCapability capability_;
     FusedMoeConfig config_;
+    RowBounds bounds_;
     uint64_t next_id_ = 1;
-    std::vector<Slot> slots_;  // [num_micro_batches]
+    std::vector<Slot> slots_;
+    std::vector<Layout> layouts_;
+    std::vector<Workspace> rows_;           // [num_slots]
+    std::vector<Workspace> layout_memory_;  // [num_layouts]
+    Workspace scratch_;
 };
 
 }  // namespace afd::ops

@@ -4,80 +4,102 @@
 
 #include <algorithm>
 
+#include "proto/check.h"
+
 namespace afd::ops {
 namespace {
 
 // Elements that one task copies: some microseconds of work.
 constexpr size_t kElementsPerTask = size_t{1} << 16;
 
+// The record of an instance.
+PrepareFinalizeCapability record_of(const FusedMoeConfig& config) {
+    PrepareFinalizeCapability record = LocalBatchedPrepareFinalize::kCapability;
+    record.max_num_tokens_per_rank = RankCapacity(config.max_num_tokens);
+    return record;
+}
+
 }  // namespace
+
+InProcessMemory LocalBatchedPrepareFinalize::memory(const FusedMoeConfig& config) {
+    const RowBounds bounds = row_bounds(record_of(config), config);
+    const size_t num_experts = config.num_experts + config.num_shared;
+    const Capacity places = bounds.places * num_experts;
+    const Capacity slots = Capacity(bounds.num_tokens) * (config.top_k + config.num_shared);
+    const Capacity rows = config.quantised_dispatch
+                              ? bytes_of<int8_t>(places * config.hidden) + bytes_of<float>(places)
+                              : bytes_of<Bf16>(places * config.hidden);
+    return {.layout = bytes_of<int32_t>(Capacity(num_experts)) + bytes_of<int32_t>(slots),
+            .rows = DispatchRows::memory(config, bounds.num_tokens) + rows,
+            .scratch = {}};
+}
 
 LocalBatchedPrepareFinalize::LocalBatchedPrepareFinalize(const FusedMoeConfig& config,
                                                          Parallel& parallel)
-    : InProcess(config),
-      capability_(kCapability),
-      max_num_tokens_(kCapability.num_dispatchers * config.max_num_tokens),
+    : InProcess(record_of(config), config, memory(config)),
       num_local_experts_(config.num_experts + config.num_shared),
-      parallel_(parallel),
-      batches_(config.num_micro_batches, Batch(config)) {
-    capability_.max_num_tokens_per_rank = config.max_num_tokens;
-    const size_t num_places = num_local_experts_ * max_num_tokens_;
-    for (Batch& batch : batches_) {
+      parallel_(parallel) {
+    for (size_t i = 0; i < num_layouts(); ++i) {
+        WorkspaceCursor cursor = layout_memory(i);
+        layouts_.push_back(
+            {cursor.take<int32_t>(num_local_experts_),
+             cursor.take<int32_t>(bounds().num_tokens * (config.top_k + config.num_shared))});
+    }
+    for (size_t i = 0; i < num_slots(); ++i) {
+        WorkspaceCursor cursor = rows_memory(i);
+        Batch batch{DispatchRows(config, bounds().num_tokens, cursor), nullptr, nullptr, nullptr};
         if (config.quantised_dispatch) {
-            batch.int8.resize(num_places * config.hidden);
-            batch.scale.resize(num_places);
+            batch.int8 = cursor.take<int8_t>(num_places() * config.hidden);
+            batch.scale = cursor.take<float>(num_places());
         } else {
-            batch.bf16.resize(num_places * config.hidden);
+            batch.bf16 = cursor.take<Bf16>(num_places() * config.hidden);
         }
-        batch.expert_num_tokens.resize(num_local_experts_);
-        batch.row_index.resize(config.max_num_tokens * (config.top_k + config.num_shared));
+        batches_.push_back(batch);
     }
 }
 
-Result<Ticket> LocalBatchedPrepareFinalize::prepare_async(const MoeInput& input, uint32_t index) {
-    AFD_ASSIGN(Ticket ticket, open(input, index));
-    Batch& batch = batches_[index];
-    index_slots(input, batch);
-    copy_rows(
-        input, batch.rows.prepare(input.x.slice(0, input.num_tokens), parallel_, profile()), batch);
-    return ticket;
-}
-
-void LocalBatchedPrepareFinalize::index_slots(const MoeInput& input, Batch& batch) const {
-    std::fill(batch.expert_num_tokens.begin(), batch.expert_num_tokens.end(), 0);
+Result<void> LocalBatchedPrepareFinalize::lay_out(const MoeInput& input, size_t index) {
+    const Layout& layout = layouts_[index];
+    std::fill_n(layout.expert_num_tokens, num_local_experts_, 0);
     const size_t num_slots = input.num_slots();
+    const auto places = static_cast<int32_t>(bounds().places.value());
     for (size_t token = 0; token < input.num_tokens; ++token) {
         const int32_t* ids = input.topk_ids + token * input.top_k;
-        int32_t* rows = batch.row_index.data() + token * num_slots;
+        int32_t* rows = layout.row_index + token * num_slots;
         for (size_t k = 0; k < num_slots; ++k) {
             const bool is_shared = k >= input.top_k;
-            const auto expert = static_cast<int32_t>(is_shared ? shared_expert(k - input.top_k)
-                                                               : local_expert(ids[k]));
+            const LocalExpert local =
+                is_shared ? shared_expert(k - input.top_k) : local_expert(ids[k]);
+            const auto expert = static_cast<int32_t>(local);
             rows[k] = -1;
-            if (expert < 0) continue;
+            if (state_of(local) != AssignmentState::kValid) continue;
             const int32_t* first = is_shared ? ids + k : std::find(ids, ids + k, expert);
             if (first != ids + k) {
                 rows[k] = rows[first - ids];
                 continue;
             }
-            rows[k] = expert * static_cast<int32_t>(max_num_tokens_) +
-                      batch.expert_num_tokens[static_cast<size_t>(expert)]++;
+            int32_t& count = layout.expert_num_tokens[expert];
+            AFD_ASSERT(count < places, "expert %d has %d places, and more rows", expert, places);
+            rows[k] = expert * places + count++;
         }
     }
+    return {};
 }
 
-void LocalBatchedPrepareFinalize::copy_rows(const MoeInput& input,
-                                            const ActivationRows& rows,
-                                            Batch& batch) {
+Result<void> LocalBatchedPrepareFinalize::send(const MoeInput& input, size_t slot, size_t index) {
+    Batch& batch = batches_[slot];
+    const int32_t* row_index = layouts_[index].row_index;
+    const ActivationRows rows =
+        batch.rows.prepare(input.x.slice(0, input.num_tokens), parallel_, profile());
     const size_t hidden = config().hidden;
     const size_t num_slots = input.num_slots();
     const size_t tokens_per_task = kElementsPerTask / std::max<size_t>(num_slots * hidden, 1) + 1;
     const auto copy = [&](size_t task, unsigned) {
         const size_t last = std::min<size_t>(input.num_tokens, (task + 1) * tokens_per_task);
         for (size_t i = task * tokens_per_task * num_slots; i < last * num_slots; ++i) {
-            if (batch.row_index[i] < 0) continue;
+            if (row_index[i] < 0) continue;
             const size_t token = i / num_slots;
-            const auto place = static_cast<size_t>(batch.row_index[i]);
+            const auto place = static_cast<size_t>(row_index[i]);
             if (rows.is_int8()) {
                 std::copy_n(rows.int8.values.row(token), hidden, &batch.int8[place * hidden]);
                 batch.scale[place] = rows.int8.row_scale[token];
@@ -92,31 +114,24 @@ void LocalBatchedPrepareFinalize::copy_rows(const MoeInput& input,
     } else if (num_tasks > 1) {
         parallel_.run(num_tasks, copy);
     }
+    return {};
 }
 
 Activations LocalBatchedPrepareFinalize::activations(const Ticket& ticket) const {
     const Batch& batch = batches_[ticket.slot()];
     const size_t hidden = config().hidden;
-    const size_t num_places = num_local_experts_ * max_num_tokens_;
-    BatchedActivations batched{.x = {.bf16 = make_rows(batch.bf16.data(), num_places, hidden)},
+    BatchedActivations batched{.x = {},
                                .layer_id = input(ticket).layer_id,
                                .num_local_experts = num_local_experts_,
-                               .max_num_tokens = max_num_tokens_,
-                               .expert_num_tokens = batch.expert_num_tokens.data()};
+                               .max_num_tokens = bounds().places,
+                               .expert_num_tokens = layouts_[layout_of(ticket)].expert_num_tokens};
     if (config().quantised_dispatch) {
         batched.x = {
-            .int8 = {make_rows(batch.int8.data(), num_places, hidden), batch.scale.data()}};
+            .int8 = {make_rows<const int8_t>(batch.int8, num_places(), hidden), batch.scale}};
+    } else {
+        batched.x = {.bf16 = make_rows<const Bf16>(batch.bf16, num_places(), hidden)};
     }
     return batched;
-}
-
-Result<void> LocalBatchedPrepareFinalize::finalize(Ticket&& ticket,
-                                                   const TopKWeightAndReduce& reduce,
-                                                   Rows<Bf16> out) {
-    const Ticket taken = std::move(ticket);
-    const int32_t* row_index = batches_[taken.slot()].row_index.data();
-    reduce.apply(output(taken), input(taken), config().num_experts, row_index, out);
-    return {};
 }
 
 }  // namespace afd::ops

@@ -5,7 +5,8 @@
 //
 // Dispatch copies a token's row to the next free place of each of its experts, tokens ascending; an
 // expert that a token names in several slots gets its row once, so num_dispatchers ·
-// max_num_tokens_per_rank places always suffice. An index of slots finds the rows again.
+// max_num_tokens_per_rank places suffice in the worst case; config.row_fraction may reserve fewer.
+// An index of slots finds the rows again.
 
 #include <vector>
 
@@ -27,35 +28,36 @@ class LocalBatchedPrepareFinalize final : public InProcess {
         .adds_shared_rows = true,
         .reduces = bit(WeightAndReduceKind::kNaiveBatched),
         .delegate = WeightAndReduceKind::kNaiveBatched,
+        .shares_layouts = true,
+        .defers_finalize = true,
+        .bounds_rows = true,
         .num_dispatchers = 1,
     };
-    const PrepareFinalizeCapability& capability() const override { return capability_; }
+    // What the constructor reserves.
+    static InProcessMemory memory(const FusedMoeConfig& config);
 
-    Result<Ticket> prepare_async(const MoeInput& input, uint32_t slot) override;
     Activations activations(const Ticket& ticket) const override;
-    Result<void> finalize(Ticket&& ticket,
-                          const TopKWeightAndReduce& reduce,
-                          Rows<Bf16> out) override;
 
   private:
+    struct Layout {
+        int32_t* expert_num_tokens;  // [num_local_experts]
+        int32_t* row_index;          // [num_tokens, top_k + num_shared], -1 masks.
+    };
     struct Batch {
-        explicit Batch(const FusedMoeConfig& config) : rows(config) {}
-
         DispatchRows rows;
-        std::vector<Bf16> bf16;                  // [num_local_experts, max_num_tokens, hidden], or
-        std::vector<int8_t> int8;                // the same quantised, with
-        std::vector<float> scale;                // [num_local_experts, max_num_tokens].
-        std::vector<int32_t> expert_num_tokens;  // [num_local_experts]
-        std::vector<int32_t> row_index;          // [max_num_tokens, top_k + num_shared], -1 masks.
+        Bf16* bf16;    // [num_local_experts, places, hidden], or
+        int8_t* int8;  // the same quantised, with
+        float* scale;  // [num_local_experts, places].
     };
 
-    void index_slots(const MoeInput& input, Batch& batch) const;
-    void copy_rows(const MoeInput& input, const ActivationRows& rows, Batch& batch);
+    Result<void> lay_out(const MoeInput& input, size_t index) override;
+    Result<void> send(const MoeInput& input, size_t slot, size_t index) override;
+    const int32_t* row_index(size_t layout) const override { return layouts_[layout].row_index; }
+    size_t num_places() const { return num_local_experts_ * bounds().places.value(); }
 
-    PrepareFinalizeCapability capability_;
-    size_t max_num_tokens_;
     size_t num_local_experts_;
     Parallel& parallel_;
+    std::vector<Layout> layouts_;
     std::vector<Batch> batches_;
 };
 

@@ -3,49 +3,73 @@
 #include "ops/fused_moe/local_prepare_finalize.h"
 
 namespace afd::ops {
+namespace {
+
+Capacity slots_of(const FusedMoeConfig& config) {
+    return Capacity(row_bounds(LocalPrepareFinalize::kCapability, config).num_tokens) *
+           (config.top_k + config.num_shared);
+}
+
+}  // namespace
+
+InProcessMemory LocalPrepareFinalize::memory(const FusedMoeConfig& config) {
+    const Capacity slots = slots_of(config);
+    return {.layout = bytes_of<LocalExpert>(slots) + bytes_of<int32_t>(slots),
+            .rows = DispatchRows::memory(config, row_bounds(kCapability, config).num_tokens) +
+                    bytes_of<float>(slots),
+            .scratch = {}};
+}
 
 LocalPrepareFinalize::LocalPrepareFinalize(const FusedMoeConfig& config, Parallel& parallel)
-    : InProcess(config), parallel_(parallel), slots_(config.num_micro_batches, Rename(config)) {
-    for (Rename& slot : slots_) {
-        slot.local_ids.resize(config.max_num_tokens * (config.top_k + config.num_shared));
-        slot.weights.resize(slot.local_ids.size());
+    : InProcess(kCapability, config, memory(config)), parallel_(parallel) {
+    const size_t num_places = slots_of(config).value();
+    for (size_t i = 0; i < num_layouts(); ++i) {
+        WorkspaceCursor cursor = layout_memory(i);
+        layouts_.push_back(
+            {cursor.take<LocalExpert>(num_places), cursor.take<int32_t>(num_places)});
+    }
+    for (size_t i = 0; i < num_slots(); ++i) {
+        WorkspaceCursor cursor = rows_memory(i);
+        DispatchRows rows(config, bounds().num_tokens, cursor);
+        batches_.push_back({rows, {}, cursor.take<float>(num_places)});
     }
 }
 
-Result<Ticket> LocalPrepareFinalize::prepare_async(const MoeInput& input, uint32_t index) {
-    AFD_ASSIGN(Ticket ticket, open(input, index));
-    Rename& slot = slots_[index];
-    slot.x = slot.rows.prepare(input.x.slice(0, input.num_tokens), parallel_, profile());
-    LocalExpert* local = slot.local_ids.data();
-    float* weight = slot.weights.data();
+Result<void> LocalPrepareFinalize::lay_out(const MoeInput& input, size_t index) {
+    LocalExpert* local = layouts_[index].local_ids;
     for (size_t token = 0; token < input.num_tokens; ++token) {
         for (size_t k = 0; k < input.top_k; ++k) {
             *local++ = local_expert(input.topk_ids[token * input.top_k + k]);
+        }
+        for (size_t j = 0; j < input.num_shared; ++j) *local++ = shared_expert(j);
+    }
+    for (size_t i = 0; i < size_t{input.num_tokens} * input.num_slots(); ++i) {
+        const bool is_valid = state_of(layouts_[index].local_ids[i]) == AssignmentState::kValid;
+        layouts_[index].row_index[i] = is_valid ? static_cast<int32_t>(i) : -1;
+    }
+    return {};
+}
+
+Result<void> LocalPrepareFinalize::send(const MoeInput& input, size_t slot, size_t) {
+    Batch& batch = batches_[slot];
+    batch.x = batch.rows.prepare(input.x.slice(0, input.num_tokens), parallel_, profile());
+    float* weight = batch.weights;
+    for (size_t token = 0; token < input.num_tokens; ++token) {
+        for (size_t k = 0; k < input.top_k; ++k) {
             *weight++ = input.topk_weights[token * input.top_k + k];
         }
-        for (size_t j = 0; j < input.num_shared; ++j) {
-            *local++ = shared_expert(j);
-            *weight++ = 1.0f;
-        }
+        for (size_t j = 0; j < input.num_shared; ++j) *weight++ = 1.0f;
     }
-    return ticket;
+    return {};
 }
 
 Activations LocalPrepareFinalize::activations(const Ticket& ticket) const {
-    const Rename& slot = slots_[ticket.slot()];
-    return StandardActivations{.x = slot.x,
+    const Batch& batch = batches_[ticket.slot()];
+    return StandardActivations{.x = batch.x,
                                .layer_id = input(ticket).layer_id,
                                .num_slots = input(ticket).num_slots(),
-                               .local_ids = slot.local_ids.data(),
-                               .weights = slot.weights.data()};
-}
-
-Result<void> LocalPrepareFinalize::finalize(Ticket&& ticket,
-                                            const TopKWeightAndReduce& reduce,
-                                            Rows<Bf16> out) {
-    const Ticket taken = std::move(ticket);
-    reduce.apply(output(taken), input(taken), config().num_experts, nullptr, out);
-    return {};
+                               .local_ids = layouts_[layout_of(ticket)].local_ids,
+                               .weights = batch.weights};
 }
 
 }  // namespace afd::ops

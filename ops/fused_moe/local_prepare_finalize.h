@@ -26,27 +26,33 @@ class LocalPrepareFinalize final : public InProcess {
         .adds_shared_rows = true,
         .reduces = bit(WeightAndReduceKind::kNoOp) | bit(WeightAndReduceKind::kContiguous),
         .delegate = WeightAndReduceKind::kContiguous,
+        .shares_layouts = true,
+        .defers_finalize = true,
+        .bounds_rows = true,
     };
-    const PrepareFinalizeCapability& capability() const override { return kCapability; }
+    // What the constructor reserves.
+    static InProcessMemory memory(const FusedMoeConfig& config);
 
-    Result<Ticket> prepare_async(const MoeInput& input, uint32_t slot) override;
     Activations activations(const Ticket& ticket) const override;
-    Result<void> finalize(Ticket&& ticket,
-                          const TopKWeightAndReduce& reduce,
-                          Rows<Bf16> out) override;
 
   private:
-    struct Rename {
-        explicit Rename(const FusedMoeConfig& config) : rows(config) {}
-
+    struct Layout {
+        LocalExpert* local_ids;  // [num_tokens, num_slots]
+        int32_t* row_index;      // The same: every slot's own row, or -1.
+    };
+    struct Batch {
         DispatchRows rows;
         ActivationRows x;
-        std::vector<LocalExpert> local_ids;  // [max_num_tokens, top_k + num_shared]
-        std::vector<float> weights;          // The same, 1 for a shared slot.
+        float* weights;  // [num_tokens, num_slots], 1 for a shared slot.
     };
 
+    Result<void> lay_out(const MoeInput& input, size_t index) override;
+    Result<void> send(const MoeInput& input, size_t slot, size_t index) override;
+    const int32_t* row_index(size_t layout) const override { return layouts_[layout].row_index; }
+
     Parallel& parallel_;
-    std::vector<Rename> slots_;
+    std::vector<Layout> layouts_;
+    std::vector<Batch> batches_;
 };
 
 }  // namespace afd::ops

@@ -2,6 +2,10 @@
 
 #include "ops/fused_moe/prepare_finalize.h"
 
+#include <string>
+
+#include "proto/check.h"
+
 namespace afd::ops {
 
 Ticket& Ticket::operator=(Ticket&& other) noexcept {
@@ -11,6 +15,22 @@ Ticket& Ticket::operator=(Ticket&& other) noexcept {
     slot_ = other.slot_;
     id_ = other.id_;
     return *this;
+}
+
+Result<DispatchLayout> PrepareFinalize::share_layout(const Ticket&) {
+    return Error{Code::kFailedPrecondition,
+                 std::string(capability().name) +
+                     " does not share layouts; every call lays out its rows itself"};
+}
+
+void PrepareFinalize::release_layout(uint32_t index) {
+    AFD_ASSERT(false, "layout %u of a part that shares none", index);
+}
+
+Result<DeferredRows> PrepareFinalize::deferred(const Ticket&) const {
+    return Error{Code::kFailedPrecondition,
+                 std::string(capability().name) +
+                     " combines while the rows come back; it has no rows to hand out"};
 }
 
 void Ticket::cancel() {

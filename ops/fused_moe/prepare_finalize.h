@@ -17,6 +17,7 @@
 
 #include "ops/fused_moe/activations.h"
 #include "ops/fused_moe/capability.h"
+#include "ops/fused_moe/dispatch_layout.h"
 #include "ops/fused_moe/stage_profile.h"
 #include "ops/fused_moe/top_k_weight_and_reduce.h"
 #include "ops/tensor_view.h"
@@ -60,8 +61,8 @@ class PrepareFinalize {
     // Constant over the object's life.
     virtual const PrepareFinalizeCapability& capability() const = 0;
 
-    // Whether prepare_async may be called for the slot now. A local part always may; one over
-    // windows not before the slot's last round is acknowledged. Never waits.
+    // Whether prepare_async may be called for the slot now: a local part has no ticket in it, one
+    // over windows has an acknowledgement of the slot's last round. Never waits.
     virtual bool slot_free(uint32_t /*slot*/) { return true; }
 
     // Starts the dispatch of `input` in `slot` and returns without waiting for any peer.
@@ -97,6 +98,21 @@ class PrepareFinalize {
 
     // The ticket of `slot` ends without a result. Called by Ticket only.
     virtual void cancel(uint32_t slot, uint64_t id) = 0;
+
+    // The layout of the ticket's rows, for later calls with the same routing.
+    // Errors: kFailedPrecondition: the record does not share layouts; kInvalidArgument: the call
+    // did not name its ids' generation.
+    virtual Result<DispatchLayout> share_layout(const Ticket& ticket);
+    // Called by DispatchLayout only.
+    virtual void release_layout(uint32_t index);
+
+    // The experts' rows as they are, with where each slot's is; valid until the ticket ends, which
+    // the caller does instead of finalize. REQUIRES: finalized(ticket).
+    // Errors: kFailedPrecondition: the record does not defer.
+    virtual Result<DeferredRows> deferred(const Ticket& ticket) const;
+
+    // Bytes that the part holds for rows and where they are. 0: they are not of this process alone.
+    virtual size_t reserved_bytes() const { return 0; }
 
     // Where the part adds the time of stages that only it can tell apart; null: nowhere.
     void set_profile(StageProfile* profile) { profile_ = profile; }

@@ -57,7 +57,7 @@ Result<void> ReferenceExperts::run_row(size_t key, const ActivationRows& x, Bf16
 Result<void> ReferenceExperts::apply(const StandardActivations& standard, Rows<Bf16> output) const {
     for (size_t i = 0; i < standard.x.num_rows() * standard.num_slots; ++i) {
         const auto id = static_cast<int32_t>(standard.local_ids[i]);
-        if (id < 0) continue;
+        if (state_of(standard.local_ids[i]) != AssignmentState::kValid) continue;
         if (static_cast<size_t>(id) >= experts_per_layer_) {
             return Error{Code::kInvalidArgument,
                          "local expert id is " + std::to_string(id) + "; a layer has " +
@@ -71,9 +71,9 @@ Result<void> ReferenceExperts::apply(const StandardActivations& standard, Rows<B
 
 Result<void> ReferenceExperts::apply(const BatchedActivations& batched, Rows<Bf16> output) const {
     for (size_t expert = 0; expert < batched.num_local_experts; ++expert) {
-        const auto count = static_cast<size_t>(batched.expert_num_tokens[expert]);
+        const size_t count = batched.num_tokens_of(expert).value();
         for (size_t i = 0; i < count; ++i) {
-            const size_t row = expert * batched.max_num_tokens + i;
+            const size_t row = batched.row_of(expert, i);
             AFD_TRY(run_row(batched.layer_id * experts_per_layer_ + expert,
                             batched.x.slice(row, 1),
                             output.row(row)));

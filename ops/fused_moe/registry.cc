@@ -15,16 +15,23 @@
 namespace afd::ops {
 namespace {
 
-// Ranks of the two-phase part within one process.
-constexpr size_t kTwoPhaseRanks = 2;
-
 template <typename Part>
 std::unique_ptr<PrepareFinalize> make_local(const FusedMoeConfig& config, Parallel& parallel) {
     return std::make_unique<Part>(config, parallel);
 }
 
 std::unique_ptr<PrepareFinalize> make_two_phase(const FusedMoeConfig& config, Parallel& parallel) {
-    return std::make_unique<TwoPhasePrepareFinalize>(config, kTwoPhaseRanks, parallel);
+    return std::make_unique<TwoPhasePrepareFinalize>(config, config.num_ranks, parallel);
+}
+
+template <typename Part>
+Capacity local_memory(const FusedMoeConfig& config, unsigned) {
+    return Part::memory(config).total(record_for(Part::kCapability, config), config);
+}
+
+Capacity two_phase_memory(const FusedMoeConfig& config, unsigned num_threads) {
+    return TwoPhasePrepareFinalize::memory(config, config.num_ranks, num_threads)
+        .total(TwoPhasePrepareFinalize::kCapability, config);
 }
 
 template <typename Part>
@@ -37,12 +44,16 @@ std::unique_ptr<Experts> make_reference(const ExpertsSetup& setup) {
 }
 
 constexpr PrepareFinalizeEntry kPrepareFinalizeParts[] = {
-    {&LocalPrepareFinalize::kCapability, make_local<LocalPrepareFinalize>},
-    {&LocalBatchedPrepareFinalize::kCapability, make_local<LocalBatchedPrepareFinalize>},
-    {&TwoPhasePrepareFinalize::kCapability, make_two_phase},
-    {&kAfdWindowCapability, nullptr},
-    {&kAfdWindowFfnRouterCapability, nullptr},
-    {&kAfdTwoPhaseCapability, nullptr},
+    {&LocalPrepareFinalize::kCapability,
+     make_local<LocalPrepareFinalize>,
+     local_memory<LocalPrepareFinalize>},
+    {&LocalBatchedPrepareFinalize::kCapability,
+     make_local<LocalBatchedPrepareFinalize>,
+     local_memory<LocalBatchedPrepareFinalize>},
+    {&TwoPhasePrepareFinalize::kCapability, make_two_phase, two_phase_memory},
+    {&kAfdWindowCapability, nullptr, nullptr},
+    {&kAfdWindowFfnRouterCapability, nullptr, nullptr},
+    {&kAfdTwoPhaseCapability, nullptr, nullptr},
 };
 
 constexpr ExpertsEntry kExpertsParts[] = {
@@ -69,6 +80,15 @@ Result<const Entry*> find(std::string_view kind,
 
 }  // namespace
 
+PrepareFinalizeCapability record_for(const PrepareFinalizeCapability& record,
+                                     const FusedMoeConfig& config) {
+    PrepareFinalizeCapability instance = record;
+    if (instance.activation_format == ActivationFormat::kBatched) {
+        instance.max_num_tokens_per_rank = RankCapacity(config.max_num_tokens);
+    }
+    return instance;
+}
+
 std::span<const PrepareFinalizeEntry> prepare_finalize_parts() {
     return kPrepareFinalizeParts;
 }
@@ -88,10 +108,7 @@ Result<const ExpertsEntry*> find_experts(std::string_view name) {
 Result<void> check_composition(const PrepareFinalizeEntry& prepare_finalize,
                                const ExpertsEntry& experts,
                                const FusedMoeConfig& config) {
-    PrepareFinalizeCapability dispatch = *prepare_finalize.capability;
-    if (dispatch.activation_format == ActivationFormat::kBatched) {
-        dispatch.max_num_tokens_per_rank = config.max_num_tokens;
-    }
+    const PrepareFinalizeCapability dispatch = record_for(*prepare_finalize.capability, config);
     ExpertsCapability part = *experts.capability;
     part.is_remote = dispatch.is_remote;
     return check_composition(dispatch, part, config);

@@ -38,7 +38,13 @@ struct PrepareFinalizeEntry {
     // Null: the part needs a transport, and daemon/ makes it.
     std::unique_ptr<PrepareFinalize> (*make)(const FusedMoeConfig& config,
                                              Parallel& parallel) = nullptr;
+    // Bytes that such a part reserves. Null: they are in windows or segments.
+    Capacity (*memory)(const FusedMoeConfig& config, unsigned num_threads) = nullptr;
 };
+
+// The record of an instance for the configuration: a batched part is given the room it needs.
+PrepareFinalizeCapability record_for(const PrepareFinalizeCapability& record,
+                                     const FusedMoeConfig& config);
 
 std::span<const PrepareFinalizeEntry> prepare_finalize_parts();
 std::span<const ExpertsEntry> experts_parts();

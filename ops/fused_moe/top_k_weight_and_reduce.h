@@ -21,7 +21,7 @@ class TopKWeightAndReduce {
 
     // Reduces `experts_output` to out [num_tokens, hidden]. `batched_rows` [num_tokens, num_slots]
     // says for NaiveBatched which row of the output is whose, so any placement, order and repeated
-    // expert works; a negative index masks; the other kinds take null.
+    // expert works; a negative index masks; the other kinds do not look at it.
     // REQUIRES: kind() is not kDelegate (composition resolves it).
     virtual void apply(const ExpertsOutput& experts_output,
                        const MoeInput& input,

@@ -14,7 +14,6 @@
 
 #include "ops/fused_moe/in_process.h"
 #include "ops/two_phase_blocks.h"
-#include "ops/workspace.h"
 
 namespace afd::ops {
 
@@ -30,43 +29,50 @@ class TwoPhasePrepareFinalize final : public InProcess {
         .adds_shared_rows = true,
         .reduces = bit(WeightAndReduceKind::kNaiveBatched),
         .delegate = WeightAndReduceKind::kNaiveBatched,
+        .shares_layouts = true,
+        .defers_finalize = true,
+        .bounds_rows = true,
     };
-    const PrepareFinalizeCapability& capability() const override { return kCapability; }
+    // What the constructor reserves, but for the table of ranks.
+    static InProcessMemory memory(const FusedMoeConfig& config,
+                                  size_t num_ranks,
+                                  unsigned num_threads);
 
-    // Errors: kInvalidArgument: rows of x with gaps between them.
-    Result<Ticket> prepare_async(const MoeInput& input, uint32_t slot) override;
     Activations activations(const Ticket& ticket) const override;
-    Result<void> finalize(Ticket&& ticket,
-                          const TopKWeightAndReduce& reduce,
-                          Rows<Bf16> out) override;
 
   private:
-    // Of one micro-batch; num_keys = num_ranks · num_local_experts.
+    // num_keys = num_ranks · num_local_experts.
+    struct Layout {
+        int32_t* sorted_indices;  // [num_tokens · num_slots]
+        int32_t* send_counts;     // [num_keys]
+        int64_t* base;            // [num_keys]
+        int32_t* row_index;       // [num_tokens · num_slots], -1 masks.
+        size_t num_rows;
+    };
     struct Batch {
-        std::vector<int32_t> sorted_indices;  // [max_num_tokens · num_slots]
-        std::vector<int32_t> send_counts;     // [num_keys]
-        std::vector<int64_t> base;            // [num_keys]
-        std::vector<ExpertGroup> groups;      // [num_keys], of which num_groups are used.
-        std::vector<int32_t> row_index;       // [max_num_tokens · num_slots], -1 masks.
-        std::vector<std::byte> segment;       // Rows, and with int8
-        std::vector<float> scale;             // their scales.
-        size_t num_groups = 0;
-        size_t num_rows = 0;
+        ExpertGroup* groups;  // [num_keys], of which num_groups are used.
+        std::byte* segment;   // Rows, and with int8
+        float* scale;         // their scales.
+        size_t num_groups;
     };
 
-    TwoPhaseRouting routing_of(const MoeInput& input) const;
-    TwoPhaseBlocks blocks_of(const MoeInput& input, Batch& batch) const;
-    Result<> count(const MoeInput& input, Batch& batch);
-    Result<> send(const MoeInput& input, Batch& batch);
-    void index_rows(const MoeInput& input, Batch& batch);
+    // Errors: kInvalidArgument: rows of x with gaps between them.
+    Result<void> lay_out(const MoeInput& input, size_t index) override;
+    Result<void> send(const MoeInput& input, size_t slot, size_t index) override;
+    const int32_t* row_index(size_t layout) const override { return layouts_[layout].row_index; }
+
+    TwoPhaseBlocks blocks_of(const MoeInput& input, const Layout& layout) const;
+    void index_rows(const MoeInput& input, const Layout& layout);
+    void group_rows(const MoeInput& input, const Layout& layout, Batch& batch) const;
 
     size_t num_ranks_;
     size_t num_local_experts_;
     Parallel& parallel_;
-    std::vector<int32_t> table_;       // [num_experts + num_shared, 2]: rank, local id.
-    std::vector<int64_t> recv_total_;  // [num_ranks]
+    std::vector<int32_t> table_;  // [num_experts + num_shared, 2]: rank, local id.
+    int64_t* recv_total_;         // [num_ranks]
+    std::span<std::byte> workspace_;
+    std::vector<Layout> layouts_;
     std::vector<Batch> batches_;
-    Workspace workspace_;
 };
 
 }  // namespace afd::ops

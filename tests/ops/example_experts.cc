@@ -38,7 +38,7 @@ class ExampleExperts final : public Experts {
             std::vector<float> sums(setup_.hidden, 0.0f);
             for (size_t slot = 0; slot < standard.num_slots; ++slot) {
                 const size_t i = token * standard.num_slots + slot;
-                if (standard.local_ids[i] == kNoLocalExpert) continue;
+                if (state_of(standard.local_ids[i]) != AssignmentState::kValid) continue;
                 add_expert(standard, token, standard.local_ids[i], standard.weights[i], sums);
             }
             for (size_t c = 0; c < sums.size(); ++c) output.row(token)[c] = from_float(sums[c]);

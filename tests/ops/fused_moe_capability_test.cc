@@ -67,7 +67,7 @@ TEST(Capability, EveryIllegalCombinationIsRefusedWithItsReason) {
     EXPECT_EQ(reason(check_pair(LocalPrepareFinalize::kCapability, remote.capability())),
               "local keeps the rows in this process, but grouped_bf16 runs in others");
     EXPECT_EQ(reason(check_pair(windows, remote.capability())), "ok");
-    windows.max_num_tokens_per_rank = 100;
+    windows.max_num_tokens_per_rank = RankCapacity(100);
     windows.max_in_flight = 0;
     EXPECT_EQ(reason(check(windows, config())),
               "remote takes 100 tokens of a rank; max_num_tokens is 512");
@@ -99,7 +99,7 @@ TEST(Capability, EveryIllegalCombinationIsRefusedWithItsReason) {
     EXPECT_EQ(reason(check(kRemote, chunked)),
               "remote sends whole micro-batches to other processes; max_chunk_tokens is 8 and "
               "must be 0");
-    batched.max_num_tokens_per_rank = 512;
+    batched.max_num_tokens_per_rank = RankCapacity(512);
     EXPECT_EQ(reason(check(batched, chunked)),
               "batched gives batched activations, whose capacity bounds a call already; "
               "max_chunk_tokens is 8 and must be 0");

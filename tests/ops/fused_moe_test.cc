@@ -281,7 +281,7 @@ class ScriptedPrepareFinalize final : public PrepareFinalize {
     Result<Ticket> prepare_async(const MoeInput& input, uint32_t slot) override {
         calls.push_back("prepare " + std::to_string(slot));
         input_ = input;
-        local_ids_.assign(input.num_tokens * input.num_slots(), kNoLocalExpert);
+        local_ids_.assign(input.num_tokens * input.num_slots(), kMaskedSlot);
         return Ticket(this, slot, 77);
     }
     bool ready(const Ticket&) const override { return rows_arrived; }

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/fused_moe/dispatch_layout.h"
+
+#include <string>
+
+#include "ops/fused_moe/prepare_finalize.h"
+
+namespace afd::ops {
+namespace {
+
+Result<void> check_field(const char* field, uint64_t have, uint64_t wanted) {
+    if (have == wanted) return {};
+    return Error{Code::kInvalidArgument,
+                 "the layout was made for " + std::string(field) + " " + std::to_string(have) +
+                     "; this call has " + std::to_string(wanted) + ", so it needs one of its own"};
+}
+
+}  // namespace
+
+Result<void> check_same_layout(const LayoutKey& have, const LayoutKey& wanted) {
+    if (have.topk_ids != wanted.topk_ids) {
+        return Error{Code::kInvalidArgument,
+                     "the layout was made for other topk_ids; this call needs one of its own"};
+    }
+    AFD_TRY(check_field("ids_generation", have.ids_generation, wanted.ids_generation));
+    AFD_TRY(check_field("placement_epoch", have.placement_epoch, wanted.placement_epoch));
+    AFD_TRY(check_field("num_tokens", have.num_tokens, wanted.num_tokens));
+    AFD_TRY(check_field("top_k", have.top_k, wanted.top_k));
+    return check_field("num_shared", have.num_shared, wanted.num_shared);
+}
+
+DispatchLayout::~DispatchLayout() {
+    if (owner_ != nullptr) owner_->release_layout(index_);
+}
+
+}  // namespace afd::ops
