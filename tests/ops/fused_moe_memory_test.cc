@@ -95,9 +95,9 @@ size_t for_each_composition(const Body& body) {
     return count;
 }
 
-// Goal: the planner's figures are what is reserved. Oracle: the bytes that the parts and the driver
-// hold, and those that the program allocates meanwhile (with some more for tables of a few
-// entries).
+// Goal: the planner's figures are what is reserved, and nothing of size is allocated beside it.
+// Oracle: the bytes of the workspaces that the parts and the driver hold; and what the program asks
+// operator new for meanwhile, which serves the smaller workspaces and tables of a few entries.
 TEST(MoePlan, WhatIsPlannedIsWhatComposeReserves) {
     const size_t count = for_each_composition([](const MoePair& pair, FusedMoeConfig config) {
         const test::MatrixShard shard = model(pair.quantisation).whole();
@@ -115,7 +115,6 @@ TEST(MoePlan, WhatIsPlannedIsWhatComposeReserves) {
             EXPECT_EQ(planned.dispatch, Capacity(prepare_finalize->reserved_bytes()))
                 << where(pair, of);
             EXPECT_EQ(planned.driver, Capacity(moe.reserved_bytes())) << where(pair, of);
-            EXPECT_GE(allocated, planned.total().value()) << where(pair, of);
             EXPECT_LE(allocated, planned.total().value() + 8192) << where(pair, of);
         };
         check(config, plan.bounded);

@@ -142,6 +142,37 @@ class Runs(unittest.TestCase):
         self.assertIn("in.safetensors", done.stderr)
 
 
+class MoePlan(unittest.TestCase):
+    LIMITS = {"hidden": 2048, "intermediate": 1408, "experts": 64, "top-k": 6, "shared": 2,
+              "tokens": 4096, "ranks": 4, "row-fraction": 0.25}
+
+    def plan(self, **changed) -> subprocess.CompletedProcess:
+        limits = self.LIMITS | {name.replace("_", "-"): value for name, value in changed.items()}
+        return afd_op("moe-plan", *(f"--{name}={value}" for name, value in limits.items()))
+
+    def test_every_composition_has_its_bytes_or_its_reason(self):
+        rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]]
+                for line in self.plan().stdout.splitlines()[2:]]
+        self.assertEqual(len(rows), 18)
+        found = {(row[0], row[1]): row[2:] for row in rows}
+        self.assertIn("takes batched", found["local", "batched_bf16"][0])
+        dispatch, driver, worst, bounded, of_a_rank = map(
+            int, found["local_batched", "batched_bf16"])
+        self.assertEqual(worst, dispatch + driver)
+        self.assertLess(bounded, worst * 0.26)
+        # 66 experts with 4096 places of 4096 bytes, and for every slot 4 bytes of index.
+        self.assertEqual(dispatch, 66 * 4096 * 4096 + 4096 * 8 * 4 + 66 * 4 // 64 * 64 + 64)
+        self.assertEqual(of_a_rank, 4096 * (6 + 2))
+        # The rows are in the windows; the driver has two tables of 66 entries.
+        self.assertEqual(found["afd_window", "grouped_bf16"],
+                         ["0", "1408", "1408", "", str(of_a_rank)])
+
+    def test_limits_that_nothing_serves_are_refused(self):
+        done = self.plan(row_fraction=1.5)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("row_fraction is 1.500000; allowed are numbers above 0 up to 1", done.stderr)
+
+
 if __name__ == "__main__":
     AFD_OP = sys.argv.pop(1)
     unittest.main()

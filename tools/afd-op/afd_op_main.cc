@@ -9,6 +9,7 @@
 #include "ops/fused_moe/feature_matrix.h"
 #include "ops/parallel.h"
 #include "tools/afd-op/describe.h"
+#include "tools/afd-op/moe_plan_command.h"
 #include "tools/afd-op/registry.h"
 
 namespace afd::tools {
@@ -53,6 +54,12 @@ Result<> describe(const Options& options) {
     return {};
 }
 
+Result<> plan(const MoePlanOptions& options) {
+    AFD_ASSIGN(const std::string table, moe_plan_table(options));
+    std::fputs(table.c_str(), stdout);
+    return {};
+}
+
 Result<> run(const Options& options) {
     AFD_ASSIGN(const RegisteredOperator* found, find(options.name));
     const auto attributes = nlohmann::json::parse(options.attributes, nullptr, false);
@@ -82,6 +89,8 @@ int main(int argc, char** argv) {
     describe_command->add_flag("--json", options.is_json, "As JSON");
     CLI::App* matrix_command = app.add_subcommand(
         "moe-matrix", "What the parts of the fused-MoE framework do together, as Markdown");
+    MoePlanOptions plan_options;
+    const CLI::App* plan_command = add_moe_plan_command(app, plan_options);
     CLI::App* run_command = app.add_subcommand("run", "Inputs from a file, outputs to a file");
     run_command->add_option("name", options.name)->required();
     run_command->add_option("--in", options.in_path, "Inputs, named as `describe` names them");
@@ -99,7 +108,9 @@ int main(int argc, char** argv) {
         std::fputs(ops::feature_matrix().c_str(), stdout);
         return EXIT_SUCCESS;
     }
-    const Result<> done = describe_command->parsed() ? describe(options) : run(options);
+    const Result<> done = describe_command->parsed() ? describe(options)
+                          : plan_command->parsed()   ? plan(plan_options)
+                                                     : run(options);
     return done.ok() ? EXIT_SUCCESS : print_error(done.error());
 }
 

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// `afd-op moe-plan`: the bytes of every composition of the fused-MoE framework, for given limits.
+
+#include <string>
+
+#include "ops/fused_moe/moe_plan.h"
+
+namespace CLI {
+class App;
+}
+
+namespace afd::tools {
+
+struct MoePlanOptions {
+    ops::MoeLimits limits;
+    std::string weights = "bf16";
+    std::string overflow = "chunk";
+};
+
+// Adds the subcommand; `options` outlives the parsing.
+CLI::App* add_moe_plan_command(CLI::App& app, MoePlanOptions& options);
+
+// A Markdown table with one line for each composition, or the reason why it is none.
+// Errors: kInvalidArgument: sizes that no composition serves.
+Result<std::string> moe_plan_table(const MoePlanOptions& options);
+
+}  // namespace afd::tools
