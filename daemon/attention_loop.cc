@@ -260,7 +260,7 @@ void AttentionLoop::combine(MicroBatch& micro_batch) {
     if (!parts_.attention->is_routed(micro_batch.layer)) {
         end_poisoned(micro_batch, parts_.windows->topk_weights(micro_batch.index()));
     }
-    model::add_residual(micro_batch.residual(), micro_batch.moe_out());
+    model::add_residual(micro_batch.residual(), micro_batch.moe_out(), *parts_.parallel);
     ++micro_batch.layer;
     micro_batch.stage = micro_batch.layer == parts_.attention->config().num_layers
                             ? MicroBatch::Stage::kHead

@@ -42,6 +42,31 @@ struct Activations {
     Rows<Bf16> heads;       // [num_tokens, heads * v_head_dim]
 };
 
+// Calls body(first, count) for all rows, in parts where they are many.
+template <typename Body>
+void for_rows(size_t num_rows, ops::Parallel& parallel, const Body& body) {
+    constexpr size_t kRowsPerTask = 32;
+    const size_t num_tasks = (num_rows + kRowsPerTask - 1) / kRowsPerTask;
+    if (num_tasks < 2) return body(0, num_rows);
+    parallel.run(num_tasks, [&](size_t task, unsigned) {
+        const size_t first = task * kRowsPerTask;
+        body(first, std::min(kRowsPerTask, num_rows - first));
+    });
+}
+
+void norm(Rows<const Bf16> x,
+          const std::vector<Bf16>& gamma,
+          double epsilon,
+          Rows<Bf16> y,
+          ops::Parallel& parallel) {
+    for_rows(x.num_rows, parallel, [&](size_t first, size_t count) {
+        ops::rms_norm(x.slice(first, count),
+                      gamma.data(),
+                      static_cast<float>(epsilon),
+                      y.slice(first, count));
+    });
+}
+
 void assert_ok(const Result<>& result) {
     AFD_ASSERT(result.ok(), "%s", result.error().message.c_str());
 }
@@ -87,8 +112,7 @@ void AttentionBlock::attention(uint32_t layer,
     const AttentionLayerWeights& weights = layers_[layer];
     const Activations a(config_, batch.num_tokens, workspace.rows.bytes());
     const ops::LatentCache latent = cache.layer(layer);
-    ops::rms_norm(
-        residual, weights.gamma_input.data(), static_cast<float>(config_.rms_norm_eps), a.x);
+    norm(residual, weights.gamma_input, config_.rms_norm_eps, a.x, parallel);
     assert_ok(ops::mla_prolog({.weights = &weights.mla,
                                .rope = &rope_,
                                .token_x = a.x,
@@ -112,7 +136,7 @@ void AttentionBlock::attention(uint32_t layer,
             ? ops::quantised_input(a.heads, workspace.operators.bytes(), parallel)
             : ops::LinearInput(a.heads);
     ops::linear(heads, weights.o_proj, a.x, parallel);
-    ops::residual_add(a.x, residual);
+    add_residual(residual, a.x, parallel);
 }
 
 void AttentionBlock::pre_ffn(uint32_t layer,
@@ -124,10 +148,7 @@ void AttentionBlock::pre_ffn(uint32_t layer,
     const size_t num_tokens = residual.num_rows;
     const size_t top_k = config_.top_k;
     AFD_ASSERT(num_tokens <= workspace.rows_max, "%zu rows", num_tokens);
-    ops::rms_norm(residual,
-                  weights.gamma_post_attention.data(),
-                  static_cast<float>(config_.rms_norm_eps),
-                  out.x);
+    norm(residual, weights.gamma_post_attention, config_.rms_norm_eps, out.x, parallel);
     if (!config_.is_moe_layer(layer)) {
         for (size_t i = 0; i < num_tokens * top_k; ++i) {
             out.routing.topk_ids[i] = i % top_k == 0 ? 0 : -1;
@@ -146,8 +167,10 @@ uint32_t AttentionBlock::num_routed(uint32_t layer) const {
     return config_.is_moe_layer(layer) ? config_.num_experts : 1;
 }
 
-void add_residual(Rows<Bf16> residual, Rows<const Bf16> moe_out) {
-    ops::residual_add(moe_out, residual);
+void add_residual(Rows<Bf16> residual, Rows<const Bf16> delta, ops::Parallel& parallel) {
+    for_rows(residual.num_rows, parallel, [&](size_t first, size_t count) {
+        ops::residual_add(delta.slice(first, count), residual.slice(first, count));
+    });
 }
 
 }  // namespace afd::model

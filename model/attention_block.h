@@ -98,7 +98,9 @@ class AttentionBlock {
     Router router_;  // Empty with RouterUse::kLeave.
 };
 
-// residual = (residual + moe_out) →bf16.
-void add_residual(ops::Rows<ops::Bf16> residual, ops::Rows<const ops::Bf16> moe_out);
+// residual = (residual + delta) →bf16.
+void add_residual(ops::Rows<ops::Bf16> residual,
+                  ops::Rows<const ops::Bf16> delta,
+                  ops::Parallel& parallel);
 
 }  // namespace afd::model

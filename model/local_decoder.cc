@@ -121,7 +121,7 @@ Result<> LocalDecoder::Impl::run_layer(uint32_t layer, const ops::AttentionBatch
                         .topk_ids = topk_ids.data(),
                         .topk_weights = topk_weights.data()},
                        out));
-    add_residual(residual, out);
+    add_residual(residual, out, *parallel);
     return {};
 }
 

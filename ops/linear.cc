@@ -26,6 +26,20 @@ void check_shapes(const LinearInput& x, const PackedLinear& weight, Rows<T> y, s
                y.num_cols);
 }
 
+// Puts the sums of a panel into y →bf16.
+struct RoundTo {
+    RoundTo(const PackedLinear& weight, Rows<Bf16> rows)
+        : round_row(cpu::kernels(weight.numeric_class()).round_row), y(rows) {}
+
+    void operator()(size_t row, size_t panel, const float* sums) const {
+        const size_t column = panel * kPanelColumns;
+        round_row(sums, std::min(kPanelColumns, y.num_cols - column), y.row(row) + column);
+    }
+
+    void (*round_row)(const float* x, size_t count, Bf16* y);
+    Rows<Bf16> y;
+};
+
 }  // namespace
 
 size_t quantised_input_bytes(size_t num_rows, size_t depth) {
@@ -63,10 +77,40 @@ LinearInput quantised_input(Rows<const Bf16> rows,
 void linear(const LinearInput& x, const PackedLinear& weight, Rows<Bf16> y, Parallel& parallel) {
     check_shapes(x, weight, y, weight.num_outputs());
     AFD_ASSERT(!weight.is_gate_up(), "gate and up columns are interleaved: use swiglu");
-    const auto round_row = cpu::kernels(weight.numeric_class()).round_row;
-    for_each_panel_row(x, weight, parallel, [&](size_t row, size_t panel, const float* sums) {
-        const size_t column = panel * kPanelColumns;
-        round_row(sums, std::min(kPanelColumns, y.num_cols - column), y.row(row) + column);
+    for_each_panel_row(x, weight, parallel, RoundTo{weight, y});
+}
+
+void linear_panels(const LinearInput& x,
+                   const PackedLinear& weight,
+                   size_t first_panel,
+                   size_t last_panel,
+                   Rows<Bf16> y) {
+    for_each_panel_row(x, weight, first_panel, last_panel, RoundTo{weight, y});
+}
+
+void linear_pair(const LinearInput& x,
+                 const LinearOutput& first,
+                 const LinearOutput& second,
+                 Parallel& parallel) {
+    const auto num_tasks = [&](const LinearOutput& output) {
+        check_shapes(x, *output.weight, output.y, output.weight->num_outputs());
+        return num_panel_tasks(x.rows.num_rows,
+                               output.weight->num_panels(),
+                               output.weight->depth(),
+                               parallel.num_threads());
+    };
+    const size_t num_first = num_tasks(first);
+    const size_t num_second = num_tasks(second);
+    parallel.run(num_first + num_second, [&](size_t task, unsigned) {
+        const LinearOutput& output = task < num_first ? first : second;
+        const size_t part = task < num_first ? task : task - num_first;
+        const size_t num_parts = task < num_first ? num_first : num_second;
+        const size_t num_panels = output.weight->num_panels();
+        linear_panels(x,
+                      *output.weight,
+                      part * num_panels / num_parts,
+                      (part + 1) * num_panels / num_parts,
+                      output.y);
     });
 }
 

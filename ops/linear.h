@@ -113,6 +113,23 @@ LinearInput quantised_input(Rows<const Bf16> rows,
 // y →bf16. Shapes: x [num_rows, depth], y [num_rows, num_outputs].
 void linear(const LinearInput& x, const PackedLinear& weight, Rows<Bf16> y, Parallel& parallel);
 
+// The columns of panels [first_panel, last_panel) of it, on the calling thread.
+void linear_panels(const LinearInput& x,
+                   const PackedLinear& weight,
+                   size_t first_panel,
+                   size_t last_panel,
+                   Rows<Bf16> y);
+
+// Two products of the same rows at once, so that threads wait for each other once.
+struct LinearOutput {
+    const PackedLinear* weight;
+    Rows<Bf16> y;
+};
+void linear_pair(const LinearInput& x,
+                 const LinearOutput& first,
+                 const LinearOutput& second,
+                 Parallel& parallel);
+
 // y in fp32 (router logits, head).
 void linear_f32(const LinearInput& x,
                 const PackedLinear& weight,

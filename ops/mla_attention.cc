@@ -139,6 +139,16 @@ Result<void> mla_attention(const MlaAttentionRequest& request,
     const size_t groups_per_token = div_up(s.num_heads, heads_per_group);
     const size_t groups_per_task = is_split ? 1 : groups_per_token;
     const size_t tasks_per_token = groups_per_token / groups_per_task;
+    const auto expand_head = [&](size_t head) {
+        SerialParallel serial;
+        linear(latent.columns(head * s.kv_lora_rank, s.kv_lora_rank),
+               w.weight_uv[head],
+               request.out.columns(head * s.v_head_dim, s.v_head_dim),
+               serial);
+    };
+    // A single token's heads are expanded by the thread that has them; those of several tokens once
+    // for all, so that their weights are read once.
+    const bool expands_at_once = num_tokens == 1;
     const auto attend_task = [&](size_t task, unsigned thread) {
         WorkspaceCursor own({scratch + thread * thread_bytes, thread_bytes});
         cpu::HeadsState heads = take_heads_state(s.kv_lora_rank, s.qk_rope_head_dim, own);
@@ -147,19 +157,20 @@ Result<void> mla_attention(const MlaAttentionRequest& request,
             const size_t first_head = group * heads_per_group;
             heads.num_heads = std::min(heads_per_group, s.num_heads - first_head);
             attend(request, kernels, task / tasks_per_token, first_head, heads, latent);
+            for (size_t h = 0; expands_at_once && h < heads.num_heads; ++h) {
+                expand_head(first_head + h);
+            }
         }
     };
-    const auto expand_task = [&](size_t head, unsigned) {
-        SerialParallel serial;
-        linear(latent.columns(head * s.kv_lora_rank, s.kv_lora_rank),
-               w.weight_uv[head],
-               request.out.columns(head * s.v_head_dim, s.v_head_dim),
-               serial);
-    };
-    run_where_it_pays(parallel, num_tokens * tasks_per_token, count_products(request), attend_task);
     const size_t expand_products =
         std::max(num_tokens, kMemoryBoundRows) * latent_cols * s.v_head_dim;
-    run_where_it_pays(parallel, s.num_heads, expand_products, expand_task);
+    run_where_it_pays(parallel,
+                      num_tokens * tasks_per_token,
+                      count_products(request) + (expands_at_once ? expand_products : 0),
+                      attend_task);
+    if (expands_at_once) return {};
+    run_where_it_pays(
+        parallel, s.num_heads, expand_products, [&](size_t head, unsigned) { expand_head(head); });
     return {};
 }
 

@@ -109,15 +109,18 @@ LinearInput prolog_input(const MlaPrologRequest& request,
     return quantised_input(request.token_x, scratch.int8_x, parallel);
 }
 
-// cq and n; returns what weight_uq_qr takes.
-LinearInput low_rank_query(const MlaPrologRequest& request,
-                           const LinearInput& x,
-                           const Scratch& scratch,
-                           Parallel& parallel) {
+// kv, and with a low-rank query cq and n; returns what weight_uq_qr takes.
+LinearInput project_down(const MlaPrologRequest& request,
+                         const LinearInput& x,
+                         const Scratch& scratch,
+                         Parallel& parallel) {
     const MlaWeights& w = *request.weights;
-    if (w.shape.q_lora_rank == 0) return x;
+    if (w.shape.q_lora_rank == 0) {
+        linear(x, w.weight_dkv_kr, scratch.kv, parallel);
+        return x;
+    }
     const Rows<Bf16> n = request.query_norm.data != nullptr ? request.query_norm : scratch.n;
-    linear(x, w.weight_dq, scratch.cq, parallel);
+    linear_pair(x, {&w.weight_dq, scratch.cq}, {&w.weight_dkv_kr, scratch.kv}, parallel);
     rms_norm_scaled(scratch.cq, w.rmsnorm_gamma_cq.data(), w.rmsnorm_epsilon_cq, w.qc_qr_scale, n);
     if (!is_int8(w.weight_uq_qr)) return n;
     return quantised_input(n, scratch.int8_n, parallel);
@@ -138,6 +141,30 @@ void absorb_head(const MlaPrologRequest& request, Rows<const Bf16> qq, size_t he
              static_cast<size_t>(request.batch.positions[t]),
              request.query_rope.row(t) + head * s.qk_rope_head_dim);
     }
+}
+
+// qq and from it the queries of all heads. Where a head's columns are whole panels and its task is
+// worth it anyway, one thread does both, and threads wait for each other once.
+void expand_queries(const MlaPrologRequest& request,
+                    const LinearInput& n,
+                    Rows<Bf16> qq,
+                    Parallel& parallel) {
+    const MlaWeights& w = *request.weights;
+    const size_t head_cols = w.shape.qk_nope_head_dim + w.shape.qk_rope_head_dim;
+    const size_t num_products = std::max(qq.num_rows, kMemoryBoundRows) * qq.num_cols *
+                                (w.weight_uq_qr.depth() + w.shape.kv_lora_rank);
+    if (head_cols % kPanelColumns == 0) {
+        const size_t panels = head_cols / kPanelColumns;
+        run_where_it_pays(parallel, w.shape.num_heads, num_products, [&](size_t head, unsigned) {
+            linear_panels(n, w.weight_uq_qr, head * panels, (head + 1) * panels, qq);
+            absorb_head(request, qq, head);
+        });
+        return;
+    }
+    linear(n, w.weight_uq_qr, qq, parallel);
+    run_where_it_pays(parallel, w.shape.num_heads, num_products, [&](size_t head, unsigned) {
+        absorb_head(request, qq, head);
+    });
 }
 
 // In token order, so that of equal indices the last token wins.
@@ -179,13 +206,8 @@ Result<void> mla_prolog(const MlaPrologRequest& request,
     const Scratch scratch = take_scratch(w.shape, request.batch.num_tokens, workspace);
 
     const LinearInput x = prolog_input(request, scratch, parallel);
-    linear(low_rank_query(request, x, scratch, parallel), w.weight_uq_qr, scratch.qq, parallel);
-    run_where_it_pays(parallel,
-                      w.shape.num_heads,
-                      std::max(scratch.qq.num_rows, kMemoryBoundRows) * scratch.qq.num_cols *
-                          w.shape.kv_lora_rank,
-                      [&](size_t head, unsigned) { absorb_head(request, scratch.qq, head); });
-    linear(x, w.weight_dkv_kr, scratch.kv, parallel);
+    const LinearInput n = project_down(request, x, scratch, parallel);
+    expand_queries(request, n, scratch.qq, parallel);
     write_cache(request, scratch.kv);
     return {};
 }

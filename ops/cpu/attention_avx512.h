@@ -315,11 +315,17 @@ void finish_heads(const HeadsState& s, Bf16* latent) {
         for (size_t column = 0; column < s.latent; column += 32) {
             const __m512 low = _mm512_div_ps(_mm512_load_ps(o + column), divisor);
             const __m512 high = _mm512_div_ps(_mm512_load_ps(o + column + 16), divisor);
-            const __m256i halves[2] = {round_16(_mm512_permutex2var_ps(low, first_half, high)),
-                                       round_16(_mm512_permutex2var_ps(low, second_half, high))};
-            std::memcpy(latent + head * s.latent + column,
-                        halves,
-                        std::min<size_t>(32, s.latent - column) * sizeof(Bf16));
+            const __m256i first = round_16(_mm512_permutex2var_ps(low, first_half, high));
+            const __m256i second = round_16(_mm512_permutex2var_ps(low, second_half, high));
+            const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+            const size_t left = s.latent - column;
+            Bf16* to = latent + head * s.latent + column;
+            if (left >= 32) {
+                _mm512_storeu_si512(to, both);
+            } else {
+                _mm512_mask_storeu_epi16(
+                    to, static_cast<__mmask32>((uint32_t{1} << left) - 1), both);
+            }
         }
     }
 }

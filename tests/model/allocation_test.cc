@@ -61,7 +61,7 @@ TEST(AttentionStep, AllocatesNothing) {
     for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
         block.attention(layer, batch, cache, residual, workspace, serial);
         block.pre_ffn(layer, residual, {x, {ids.data(), weights.data()}}, workspace, serial);
-        add_residual(residual, x);
+        add_residual(residual, x, serial);
     }
     ends.head(residual, ops::make_rows(logits.data(), kTokens, size_t{config.vocab_size}), serial);
     const auto sampled =
