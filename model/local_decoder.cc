@@ -12,13 +12,12 @@
 #include "ops/fused_moe/fused_moe.h"
 #include "ops/fused_moe/grouped_experts.h"
 #include "ops/fused_moe/local_prepare_finalize.h"
+#include "ops/fused_moe/static_composition.h"
 
 namespace afd::model {
 namespace {
 
 using ops::Bf16;
-
-static_assert(ops::fits(ops::LocalPrepareFinalize::kCapability, ops::kGroupedBf16));
 
 ops::FusedMoeConfig moe_config(const ModelConfig& config, uint32_t chunk_max) {
     ops::FusedMoeConfig moe;
@@ -157,7 +156,7 @@ Result<LocalDecoder> LocalDecoder::load(const ModelFiles& files,
                                        parallel);
     ops::FusedMoeConfig moe = moe_config(config, chunk_max);
     moe.quantisation = ops::quantisation_of(impl->table);
-    AFD_ASSIGN(impl->moe, ops::FusedMoe::compose(impl->local, impl->experts, moe, parallel));
+    AFD_ASSIGN(impl->moe, ops::compose(impl->local, impl->experts, moe, parallel));
     impl->num_tokens_max = num_tokens_max;
     BlockAllocator allocator(impl->cache.num_blocks());
     AFD_ASSERT(allocator.reserve(num_tokens_max, impl->blocks), "%u tokens", num_tokens_max);

@@ -3,6 +3,7 @@
 #include "ops/gating_top_k.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 
@@ -32,6 +33,10 @@ float sum_of(const float* values, size_t count) {
 void compute_scores(GatingNorm norm, const float* logits, size_t count, float* scores) {
     if (norm == GatingNorm::kSigmoid) {
         for (size_t i = 0; i < count; ++i) scores[i] = sigmoid(logits[i]);
+        return;
+    }
+    if (norm == GatingNorm::kSqrtSoftplus) {
+        for (size_t i = 0; i < count; ++i) scores[i] = std::sqrt(softplus(logits[i]));
         return;
     }
     const float top = *std::max_element(logits, logits + count);

@@ -3,11 +3,11 @@
 
 // MoeGatingTopK: router logits to topk_ids and topk_weights.
 //
-// scores = softmax or sigmoid of the logits in fp32; choice = scores + bias (the bias only
-// chooses). The n_group groups are ranked by their best choice (mode 0) or the sum of their two
-// best (mode 1); topk_group groups stay, by (score descending, index ascending); of their experts
-// the top_k by (choice descending, index ascending). weight = score at the pick, divided by
-// (the sum in pick order + 1e-20) with norm_topk_prob, times routed_scaling_factor.
+// scores = softmax, sigmoid or sqrt(log(1 + e^x)) of the logits in fp32; choice = scores + bias
+// (the bias only chooses). The n_group groups are ranked by their best choice (mode 0) or the sum
+// of their two best (mode 1); topk_group groups stay, by (score descending, index ascending); of
+// their experts the top_k by (choice descending, index ascending). weight = score at the pick,
+// divided by (the sum in pick order + 1e-20) with norm_topk_prob, times routed_scaling_factor.
 // Covers DeepSeek-V3 (noaux_tc: sigmoid, bias, groups by two best) and V2 (greedy,
 // group_limited_greedy: softmax, groups by the best); the model layer maps a checkpoint's config.
 // A row with a NaN score or choice gives ids 0 ... top_k-1 with NaN weights: visible, not silent.
@@ -21,7 +21,7 @@
 
 namespace afd::ops {
 
-enum class GatingNorm : uint8_t { kSoftmax = 0, kSigmoid = 1 };
+enum class GatingNorm : uint8_t { kSoftmax = 0, kSigmoid = 1, kSqrtSoftplus = 2 };
 enum class GroupSelectMode : uint8_t { kMax = 0, kSumOfTwoBest = 1 };
 
 struct GatingTopKAttributes {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// exp, log, sigmoid, silu and two gelu in fp32: ours, so that a result has the same bits in scalar
-// and vector code, with every compiler, processor and numeric class.
+// exp, log, sigmoid, silu, softplus and two gelu in fp32: ours, so that a result has the same bits
+// in scalar and vector code, with every compiler, processor and numeric class.
 //
 // Only IEEE multiply, add, divide and bit operations in one written order, no branches (the loops
 // around them vectorise), no fused operations (the build forbids contraction). NaN gives NaN.
 // Errors against the exact value, tested over the whole range (tests/ops/math_test.cc):
-// exp, log 2 ulp, sigmoid and silu 4 ulp, 1 ulp meaning the spacing of floats there; gelu and
-// gelu_tanh of bf16 values 2^-20 and 2^-15 of the value, or of the least normal float.
-// Always inlined, for the reason given in ops/bf16.h.
+// exp, log 2 ulp, sigmoid, silu and softplus 4 ulp, 1 ulp meaning the spacing of floats there; gelu
+// and gelu_tanh of bf16 values 2^-20 and 2^-15 of the value, or of the least normal float. Always
+// inlined, for the reason given in ops/bf16.h.
 
 #include <bit>
 #include <cstdint>
@@ -78,6 +78,16 @@ namespace afd::ops {
 // x · sigmoid(x); NaN at -infinity.
 [[gnu::always_inline]] inline float silu(float x) {
     return x * sigmoid(x);
+}
+
+// log(1 + e^x) = max(x, 0) + log(1 + e) with e = e^-|x|. What 1 + e rounds away comes back with
+// e / ((1 + e) - 1), so small e keep their precision.
+[[gnu::always_inline]] inline float softplus(float x) {
+    const float e = exp(x < 0.0f ? x : -x);
+    const float u = 1.0f + e;
+    const float d = u - 1.0f;
+    const float small = d == 0.0f ? e : log(u) * (e / (d == 0.0f ? 1.0f : d));
+    return (x < 0.0f ? 0.0f : x) + small;
 }
 
 // x · (1 + erf(x / √2)) / 2 = max(x, 0) - |x| · Q(|x|) with the normal tail Q(a) = (1 - erf(a /

@@ -51,6 +51,8 @@ class GroupedExperts final : public Experts {
     // `experts` outlives the object. REQUIRES: its keys are a multiple of experts_per_layer.
     GroupedExperts(const ExpertTable& experts, size_t experts_per_layer);
 
+    // What is the same whatever the weights are.
+    static constexpr ExpertsCapability kCapability = kGroupedBf16;
     // The record of quantisation_of(experts), narrowed to their activation and bias.
     const ExpertsCapability& capability() const override { return capability_; }
 

@@ -18,9 +18,11 @@ std::vector<float> scores_of(GatingNorm norm, const double* logits, size_t count
     double sum = 0;
     for (size_t e = 0; e < count; ++e) sum += std::exp(logits[e] - top);
     for (size_t e = 0; e < count; ++e) {
-        scores[e] =
-            static_cast<float>(norm == GatingNorm::kSigmoid ? 1.0 / (1.0 + std::exp(-logits[e]))
-                                                            : std::exp(logits[e] - top) / sum);
+        const double x = logits[e];
+        const double score = norm == GatingNorm::kSigmoid   ? 1.0 / (1.0 + std::exp(-x))
+                             : norm == GatingNorm::kSoftmax ? std::exp(x - top) / sum
+                                                            : std::sqrt(std::log1p(std::exp(x)));
+        scores[e] = static_cast<float>(score);
     }
     return scores;
 }

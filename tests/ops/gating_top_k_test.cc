@@ -68,13 +68,22 @@ GatingTopKAttributes deepseek_v2_groups() {
             .routed_scaling_factor = 16.0f};
 }
 
+GatingTopKAttributes sqrt_softplus() {
+    return {.num_experts = 96,
+            .top_k = 6,
+            .norm = GatingNorm::kSqrtSoftplus,
+            .norm_topk_prob = true,
+            .routed_scaling_factor = 1.5f};
+}
+
 // Bound on weights: scores are within 4 fp32 ulp, the softmax sum of E terms within E/16 + 4 more;
 // 1e-5 relative covers E = 160.
-TEST(GatingTopK, MatchesReferenceForTheThreeDeepseekRouters) {
-    for (const auto& a : {deepseek_v3(), deepseek_v2_greedy(), deepseek_v2_groups()}) {
+TEST(GatingTopK, MatchesReferenceForEveryScoring) {
+    for (const auto& a :
+         {deepseek_v3(), deepseek_v2_greedy(), deepseek_v2_groups(), sqrt_softplus()}) {
         const size_t num_tokens = 200;
         const std::vector<float> logits = random_floats(num_tokens * a.num_experts, 1);
-        const bool has_bias = a.norm == GatingNorm::kSigmoid;
+        const bool has_bias = a.norm != GatingNorm::kSoftmax;
         const std::vector<float> bias = random_floats(has_bias ? a.num_experts : 0, 2);
         const Routing routing = route(a, logits, bias);
         reference::Matrix wide(num_tokens, a.num_experts);

@@ -66,6 +66,14 @@ TEST(Math, SigmoidAndSiluAreWithinFourUlpOverTheWholeRange) {
     EXPECT_LE(largest_error(our_silu, silu_exact, -86.0f, largest), 4.0);
 }
 
+TEST(Math, SoftplusIsWithinFourUlpOverTheWholeRange) {
+    const auto exact = [](double x) { return x > 40 ? x : std::log1p(std::exp(x)); };
+    const auto ours = [](float x) { return softplus(x); };
+    const float largest = std::numeric_limits<float>::max();
+    EXPECT_LE(largest_error(ours, exact, -largest, largest), 4.0);
+    EXPECT_TRUE(std::isnan(softplus(std::numeric_limits<float>::quiet_NaN())));
+}
+
 TEST(Math, SpecialValues) {
     const float infinity = std::numeric_limits<float>::infinity();
     const float nan = std::numeric_limits<float>::quiet_NaN();
