@@ -14,6 +14,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <thread>
 
 #include "bench/moe_rank.h"
@@ -269,7 +270,11 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--chunk", options.sizes.chunk_tokens, "Tokens of a chunk; 0: no chunks")
         ->capture_default_str();
-    app.add_flag("--int8-dispatch", options.sizes.quantised_dispatch, "Rows travel as int8");
+    app.add_option("--dispatch-dtype", options.sizes.dispatch_dtype, "How rows travel")
+        ->transform(CLI::CheckedTransformer(
+            std::map<std::string, ops::DispatchDtype>{{"bf16", ops::DispatchDtype::kBf16},
+                                                      {"int8", ops::DispatchDtype::kInt8},
+                                                      {"fp8", ops::DispatchDtype::kFp8}}));
     app.add_option("--threads", options.num_threads)
         ->check(CLI::PositiveNumber)
         ->capture_default_str();

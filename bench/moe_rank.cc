@@ -16,14 +16,15 @@ uint32_t aligned(size_t bytes) {
 schedule::Geometry geometry_of(const MoeSizes& sizes, schedule::RouterPlacement router) {
     const size_t row_bytes = sizes.hidden * sizeof(ops::Bf16);
     const size_t weight_bytes = router == schedule::RouterPlacement::kFfn ? sizeof(float) : 0;
-    return {.num_sessions = 1,
-            .num_micro_batches = 1,
-            .micro_batch_size = sizes.num_tokens,
-            .selected_expert_num = sizes.top_k,
-            .num_experts = sizes.num_experts,
-            .attn_to_ffn_token_bytes = aligned(row_bytes),
-            .ffn_to_attn_token_bytes = aligned(row_bytes + weight_bytes),
-            .num_ffn_workers = 1};
+    return {
+        .num_sessions = 1,
+        .num_micro_batches = 1,
+        .micro_batch_size = sizes.num_tokens,
+        .selected_expert_num = sizes.top_k,
+        .num_experts = sizes.num_experts,
+        .attn_to_ffn_token_bytes = aligned(ops::sent_row_bytes(sizes.dispatch_dtype, sizes.hidden)),
+        .ffn_to_attn_token_bytes = aligned(row_bytes + weight_bytes),
+        .num_ffn_workers = 1};
 }
 
 schedule::InstanceIdentity identity() {
@@ -58,8 +59,13 @@ Result<std::unique_ptr<MoeRank>> MoeRank::start(const MoeSubject& subject,
     if (record.name == ops::kAfdTwoPhaseCapability.name) {
         AFD_TRY(rank->attach_two_phase(threads));
     } else {
-        rank->prepare_finalize_ = std::make_unique<daemon::WindowPrepareFinalize>(
-            *rank->dispatch_, layout.geometry, rank->placement_, 0, router);
+        rank->prepare_finalize_ =
+            std::make_unique<daemon::WindowPrepareFinalize>(*rank->dispatch_,
+                                                            layout.geometry,
+                                                            rank->placement_,
+                                                            0,
+                                                            router,
+                                                            subject.sizes().dispatch_dtype);
     }
     rank->thread_ = std::thread(
         [made = rank.get(), experts = pair.experts, profile] { made->run(*experts, profile); });
@@ -115,7 +121,7 @@ Result<> MoeRank::attach_two_phase(ops::Parallel& threads) {
         0,
         schedule::TwoPhaseReceiver::Limits{
             .num_experts = daemon::TwoPhaseExperts::num_local_experts(placement_),
-            .row_bytes = sizes.hidden * sizeof(ops::Bf16)},
+            .row_bytes = daemon::TwoPhaseExperts::row_bytes(sizes.dispatch_dtype, sizes.hidden)},
         made.rank_areas.own.data(),
         made.rank_areas.peer_areas(),
         returns_->ringers());
@@ -123,7 +129,8 @@ Result<> MoeRank::attach_two_phase(ops::Parallel& threads) {
         daemon::TwoPhasePrepareFinalize::Settings{.hidden = sizes.hidden,
                                                   .top_k = sizes.top_k,
                                                   .num_tokens_max = sizes.num_tokens,
-                                                  .block_tokens = kBlockTokens},
+                                                  .block_tokens = kBlockTokens,
+                                                  .dispatch_dtype = sizes.dispatch_dtype},
         daemon::TwoPhasePrepareFinalize::Parts{.sender = made.sender.get(),
                                                .memory = &made.session_memory,
                                                .placement = &placement_,
@@ -182,6 +189,8 @@ void MoeRank::run(const ops::ExpertsEntry& experts, ops::StageProfile* profile) 
                                            .placement = &placement_,
                                            .experts = part.get(),
                                            .hidden = subject_.sizes().hidden,
+                                           .dispatch_dtype = subject_.sizes().dispatch_dtype,
+                                           .dispatch_dtype = subject_.sizes().dispatch_dtype,
                                            .parallel = &serial,
                                            .port = &port_,
                                            .profile = profile});

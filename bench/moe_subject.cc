@@ -70,8 +70,8 @@ ops::FusedMoeConfig MoeSubject::config() const {
             .top_k = sizes_.top_k,
             .max_num_tokens = sizes_.num_tokens,
             .max_chunk_tokens = sizes_.chunk_tokens,
-            .quantised_dispatch = sizes_.quantised_dispatch,
-            .quantisation = quantisation_};
+            .quantisation = quantisation_,
+            .dispatch_dtype = sizes_.dispatch_dtype};
 }
 
 ops::MoeInput MoeSubject::input() const {

@@ -18,7 +18,7 @@ struct MoeSizes {
     uint32_t num_experts = 64;
     uint32_t top_k = 8;
     uint32_t chunk_tokens = 0;
-    bool quantised_dispatch = false;
+    ops::DispatchDtype dispatch_dtype = ops::DispatchDtype::kBf16;
 };
 
 // Experts share a few random matrices: every packed copy has memory of its own, as in a model.

@@ -52,7 +52,9 @@ uint32_t spin_us(const Config& config, const CpuPlan& cpus) {
     return static_cast<uint32_t>(std::min<uint64_t>(config.spin_us * kYieldFactor, UINT32_MAX));
 }
 
-control::Geometry instance_geometry(const Config& config, const CpuPlan& cpus) {
+control::Geometry instance_geometry(const Config& config,
+                                    const CpuPlan& cpus,
+                                    schedule::RowDtype row_dtype) {
     control::Geometry geometry;
     geometry.set_num_sessions(config.num_attention_workers());
     geometry.set_num_micro_batches(num_micro_batches(config, cpus));
@@ -60,6 +62,7 @@ control::Geometry instance_geometry(const Config& config, const CpuPlan& cpus) {
     geometry.set_num_ffn_workers(config.num_ffn_workers());
     geometry.set_router(config.router);
     geometry.set_shared_experts(config.shared_experts);
+    geometry.set_row_dtype(std::string(schedule::row_dtype_name(row_dtype)));
     return geometry;
 }
 
@@ -168,14 +171,17 @@ Result<> Afdd::plan() {
     instance_id_ = draw_instance_id();
     AFD_ASSIGN(const schedule::RouterPlacement router,
                schedule::parse_router_placement(config_.router));
-    identity_ = make_identity(instance_id_, *model_, numeric_class_, router);
+    AFD_ASSIGN(const schedule::RowDtype row_dtype,
+               choose_row_dtype(config_.dispatch_dtype, model_->config()));
+    identity_ = make_identity(instance_id_, *model_, numeric_class_, router, row_dtype);
     segment_prefix_ = schedule::segment_prefix(config_.instance, instance_id_);
     return {};
 }
 
 Result<> Afdd::create_segments() {
-    AFD_ASSIGN(const schedule::Geometry geometry,
-               make_geometry(model_->config(), instance_geometry(config_, cpus_)));
+    AFD_ASSIGN(
+        const schedule::Geometry geometry,
+        make_geometry(model_->config(), instance_geometry(config_, cpus_, identity_.row_dtype)));
     AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
     AFD_ASSIGN(schedule::InstanceSegments segments,
                schedule::InstanceSegments::create(segment_prefix_, layout, identity_));
@@ -192,7 +198,7 @@ control::Welcome Afdd::common_welcome() const {
     control::Welcome welcome;
     welcome.set_instance(config_.instance);
     welcome.set_segment_prefix(segment_prefix_);
-    *welcome.mutable_geometry() = instance_geometry(config_, cpus_);
+    *welcome.mutable_geometry() = instance_geometry(config_, cpus_, identity_.row_dtype);
     welcome.set_model_dir(model_->directory());
     welcome.set_numeric_class(std::string(ops::name_of(numeric_class_)));
     welcome.set_topology(config_.topology);
@@ -308,6 +314,7 @@ void Afdd::serve() {
 
 void Afdd::fill_status(client::Status& status) const {
     status.set_numeric_class(identity_.numeric_class);
+    status.set_dispatch_dtype(std::string(schedule::row_dtype_name(identity_.row_dtype)));
     supervisor_->fill_status(status);
 }
 

@@ -18,6 +18,19 @@
 namespace afd::daemon {
 namespace {
 
+// The Experts part that the instance runs, here or in the FFN workers.
+const ops::ExpertsCapability& experts_record(const model::ModelConfig& model) {
+    const ops::WeightFormat format = model.quantisation.experts;
+    if (format == ops::WeightFormat::kInt8) return ops::kGroupedInt8;
+    return ops::is_int4(format) ? ops::kGroupedInt4 : ops::kGroupedBf16;
+}
+
+ops::ExpertQuantisation quantisation_of(const model::ModelConfig& model) {
+    const ops::WeightFormat format = model.quantisation.experts;
+    if (format == ops::WeightFormat::kInt8) return ops::ExpertQuantisation::kInt8;
+    return ops::is_int4(format) ? ops::ExpertQuantisation::kInt4 : ops::ExpertQuantisation::kNone;
+}
+
 ops::FusedMoeConfig moe_config(const WorkerSetup& setup) {
     const model::ModelConfig& model = setup.files.config();
     const schedule::Geometry& geometry = setup.layout.geometry;
@@ -28,6 +41,8 @@ ops::FusedMoeConfig moe_config(const WorkerSetup& setup) {
             .max_num_tokens = geometry.micro_batch_size,
             .num_micro_batches = geometry.num_micro_batches,
             .has_shared_stage = setup.has_shared_stage(),
+            .quantisation = quantisation_of(model),
+            .dispatch_dtype = setup.dispatch_dtype,
             .needs_routing = setup.router == schedule::RouterPlacement::kFfn};
 }
 
@@ -75,11 +90,15 @@ Result<MoeParts> make_window_parts(const WorkerSetup& setup,
                                    uint32_t session,
                                    ops::Parallel& parallel) {
     MoeParts parts;
-    auto windows = std::make_unique<WindowPrepareFinalize>(
-        transport, setup.layout.geometry, setup.placement, session, setup.router);
+    auto windows = std::make_unique<WindowPrepareFinalize>(transport,
+                                                           setup.layout.geometry,
+                                                           setup.placement,
+                                                           session,
+                                                           setup.router,
+                                                           setup.dispatch_dtype);
     parts.windows = windows.get();
     parts.prepare_finalize = std::move(windows);
-    parts.expert_part = std::make_unique<ops::RemoteExperts>(ops::kGroupedBf16);
+    parts.expert_part = std::make_unique<ops::RemoteExperts>(experts_record(setup.files.config()));
     if (!setup.has_shared_stage()) return parts;
     const model::ModelConfig& config = setup.files.config();
     AFD_ASSIGN(model::LoadedExperts shared,
@@ -127,12 +146,13 @@ Result<TwoPhaseSession> make_two_phase(const WorkerSetup& setup,
                                           .top_k = config.top_k,
                                           .num_shared = setup.num_dispatched_shared,
                                           .num_tokens_max = welcome.prefill_tokens_max(),
-                                          .block_tokens = welcome.two_phase_block()},
+                                          .block_tokens = welcome.two_phase_block(),
+                                          .dispatch_dtype = setup.dispatch_dtype},
         TwoPhasePrepareFinalize::Parts{.sender = made.sender.get(),
                                        .memory = made.memory.get(),
                                        .placement = &setup.placement,
                                        .parallel = &parallel});
-    made.expert_part = std::make_unique<ops::RemoteExperts>(ops::kGroupedBf16);
+    made.expert_part = std::make_unique<ops::RemoteExperts>(experts_record(setup.files.config()));
     AFD_ASSIGN(made.moe,
                ops::FusedMoe::compose(
                    *made.prepare_finalize, *made.expert_part, config, parallel, shared_stage));
@@ -197,12 +217,10 @@ Result<> serve(WorkerControl& control, uint32_t session) {
         AFD_ASSIGN(parts,
                    make_window_parts(setup, welcome, *attached.transport, session, *threads));
     }
-    ops::FusedMoeConfig config = moe_config(setup);
-    if (setup.is_colocated) config.quantisation = ops::quantisation_of(parts.experts->table);
     AFD_ASSIGN(ops::FusedMoe moe,
                ops::FusedMoe::compose(*parts.prepare_finalize,
                                       *parts.expert_part,
-                                      config,
+                                      moe_config(setup),
                                       *threads,
                                       parts.shared_stage.get()));
 

@@ -128,6 +128,13 @@ Result<> check_together(const Config& config) {
                      "dispatch = 'two_phase': it needs router = 'attention'; with router = 'ffn' "
                      "leave dispatch at 'auto'"};
     }
+    if (config.router == "ffn" && config.dispatch_dtype != "auto" &&
+        config.dispatch_dtype != "bf16") {
+        return Error{Code::kInvalidArgument,
+                     "dispatch_dtype = '" + config.dispatch_dtype +
+                         "': with router = 'ffn' FFN workers choose by the rows that they get, "
+                         "which must be bf16; leave dispatch_dtype at 'auto'"};
+    }
     if (config.restart_max_ms < config.restart_first_ms) {
         return Error{
             Code::kInvalidArgument,

@@ -46,6 +46,7 @@ struct Config {
     uint64_t spin_us = 0;
     std::string router;
     std::string shared_experts;
+    std::string dispatch_dtype;
     std::string ffn_policy;
     uint64_t gather_us = 0;
     uint64_t wait_report_ms = 0;

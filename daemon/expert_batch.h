@@ -19,8 +19,8 @@
 namespace afd::daemon {
 
 struct ExpertBatch {
-    ExpertBatch(size_t rows_max, size_t num_keys, size_t hidden)
-        : x(rows_max * hidden),
+    ExpertBatch(size_t rows_max, size_t num_keys, size_t row_elements)
+        : x(rows_max * row_elements),
           groups(num_keys + 1),
           session_ids(rows_max),
           micro_batch_ids(rows_max),
@@ -29,7 +29,8 @@ struct ExpertBatch {
 
     size_t num_rows = 0;
     size_t num_groups = 0;
-    std::vector<ops::Bf16> x;              // [num_rows, hidden]
+    // [num_rows, row_elements]: rows as they were sent (ops/fused_moe/sent_rows.h).
+    std::vector<ops::Bf16> x;
     std::vector<ops::ExpertGroup> groups;  // [num_groups], keys ascending; one entry to spare.
     std::vector<int32_t> session_ids;      // [num_rows], and the next three: the result slot.
     std::vector<int32_t> micro_batch_ids;

@@ -26,13 +26,17 @@ size_t num_keys(const FfnLoop::Parts& parts) {
            parts.placement->num_local_experts_per_layer(parts.transport->rank());
 }
 
+size_t row_elements(const FfnLoop::Parts& parts) {
+    return ops::sent_row_elements(parts.dispatch_dtype, parts.hidden);
+}
+
 std::unique_ptr<ExpertBatcher> make_batcher(const FfnLoop::Parts& parts) {
     if (parts.router == nullptr) {
         return std::make_unique<WindowBatcher>(*parts.transport,
                                                *parts.layout,
                                                num_keys(parts),
                                                parts.placement->num_layers(),
-                                               parts.hidden);
+                                               row_elements(parts));
     }
     return std::make_unique<FfnRouter>(*parts.transport,
                                        *parts.layout,
@@ -59,8 +63,11 @@ FfnLoop::FfnLoop(const Parts& parts,
                                     : schedule::RouterPlacement::kFfn),
       scheduler_(scheduler),
       batcher_(make_batcher(parts)),
-      batch_(rows_max(parts), num_keys(parts), parts.hidden),
+      batch_(rows_max(parts), num_keys(parts), row_elements(parts)),
+      arrived_(parts.dispatch_dtype, parts.hidden, rows_max(parts)),
       results_(rows_max(parts) * parts.hidden) {
+    AFD_ASSERT(parts.router == nullptr || parts.dispatch_dtype == ops::DispatchDtype::kBf16,
+               "rows that are routed here must be bf16");
     if (parts_.router != nullptr) batch_.weights.resize(rows_max(parts));
     returned_.resize(parts_.parallel->num_threads() * row_bytes());
     const ops::WorkspaceShapes shapes = parts_.experts->workspace_shapes(
@@ -131,10 +138,10 @@ void FfnLoop::execute(std::span<const schedule::ReadyDescriptor> descriptors) {
 }
 
 void FfnLoop::run_experts() {
+    const auto* rows = reinterpret_cast<const std::byte*>(batch_.x.data());
     const auto computed = parts_.experts->apply(
-        ops::GroupedActivations{
-            .x = {ops::make_rows<const ops::Bf16>(batch_.x.data(), batch_.num_rows, parts_.hidden)},
-            .groups = std::span(batch_.groups).first(batch_.num_groups)},
+        ops::GroupedActivations{.x = arrived_.decode(rows, batch_.num_rows, *parts_.parallel),
+                                .groups = std::span(batch_.groups).first(batch_.num_groups)},
         ops::make_rows(results_.data(), batch_.num_rows, parts_.hidden),
         {workspace13_.bytes(), workspace2_.bytes(), parts_.parallel, parts_.profile});
     // Ids that this rank does not hold were masked: an error is a bug of ours.

@@ -26,6 +26,7 @@
 #include "daemon/worker_port.h"
 #include "model/router.h"
 #include "ops/fused_moe/experts.h"
+#include "ops/fused_moe/sent_rows.h"
 #include "ops/parallel.h"
 #include "ops/workspace.h"
 #include "schedule/adaptive_wait.h"
@@ -45,6 +46,7 @@ class FfnLoop {
         // Key = layer_id * num_local_experts_per_layer(rank) + local id. REQUIRES: takes kGrouped.
         ops::Experts* experts = nullptr;
         size_t hidden = 0;
+        ops::DispatchDtype dispatch_dtype = ops::DispatchDtype::kBf16;  // How rows arrive.
         const model::Router* router = nullptr;  // router = ffn; null: the sessions route.
         ops::Parallel* parallel = nullptr;
         WorkerPort* port = nullptr;
@@ -79,6 +81,7 @@ class FfnLoop {
 
     std::unique_ptr<ExpertBatcher> batcher_;
     ExpertBatch batch_;
+    ops::ArrivedRows arrived_;
     std::vector<ops::Bf16> results_;   // [A * BS * K1, hidden], in the order of the batch
     std::vector<std::byte> returned_;  // A row for each thread, as it goes into the window.
     ops::Workspace workspace13_;

@@ -56,7 +56,7 @@ void FfnRouter::gather(const schedule::ReadyScan& scan,
     name_slots(scan, batch);
 }
 
-// Every token has something in slot 0: an offer, or in a dense layer the one expert.
+// An offered token has its offer in slot 0; any other has a row in each slot that is used here.
 void FfnRouter::list_tokens(const schedule::ReadyScan& scan) {
     const auto layer_of = [&scan](uint32_t i) { return scan.taken()[i].layer_id; };
     by_layer_.clear();
@@ -68,9 +68,11 @@ void FfnRouter::list_tokens(const schedule::ReadyScan& scan) {
     for (const uint32_t i : by_layer_) {
         const std::span<const int32_t> ids = scan.ids(i);
         for (uint32_t token = 0; token < tokens_per_descriptor_; ++token) {
-            if (ids[size_t{token} * num_slots_] != schedule::kMaskedId) {
-                tokens_.push_back({i, token});
-            }
+            const std::span<const int32_t> slots = ids.subspan(token * num_slots_, num_slots_);
+            const auto used = std::find_if(
+                slots.begin(), slots.end(), [](int32_t id) { return id != schedule::kMaskedId; });
+            if (used == slots.end()) continue;
+            tokens_.push_back({i, token, static_cast<uint32_t>(used - slots.begin())});
         }
     }
 }
@@ -81,8 +83,8 @@ void FfnRouter::copy_rows(const schedule::ReadyScan& scan, ops::Parallel& parall
         const size_t end = std::min(num_tokens, (task + 1) * kCopyRows);
         for (size_t t = task * kCopyRows; t < end; ++t) {
             const schedule::ReadyDescriptor& from = scan.taken()[tokens_[t].descriptor];
-            const std::byte* row =
-                transport_.token_row(from.session, from.micro_batch, tokens_[t].token_idx, 0);
+            const std::byte* row = transport_.token_row(
+                from.session, from.micro_batch, tokens_[t].token_idx, tokens_[t].row_slot);
             std::memcpy(&x_[t * hidden_], row, hidden_ * sizeof(ops::Bf16));
         }
     });

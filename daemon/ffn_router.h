@@ -48,6 +48,7 @@ class FfnRouter final : public ExpertBatcher {
     struct Token {
         uint32_t descriptor;  // Index in scan.taken().
         uint32_t token_idx;
+        uint32_t row_slot;  // Its first slot that is used here: 0 of an offered token.
     };
 
     void list_tokens(const schedule::ReadyScan& scan);

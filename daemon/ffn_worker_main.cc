@@ -55,18 +55,19 @@ Result<TwoPhaseRank> make_two_phase(const WorkerSetup& setup,
         rank,
         schedule::TwoPhaseReceiver::Limits{
             .num_experts = TwoPhaseExperts::num_local_experts(setup.placement),
-            .row_bytes = hidden * sizeof(ops::Bf16)},
+            .row_bytes = TwoPhaseExperts::row_bytes(setup.dispatch_dtype, hidden)},
         made.areas.own.data(),
         made.areas.peer_areas(),
         transport.ringers());
-    made.experts =
-        std::make_unique<TwoPhaseExperts>(TwoPhaseExperts::Parts{.receiver = made.receiver.get(),
-                                                                 .memory = made.memory.get(),
-                                                                 .placement = &setup.placement,
-                                                                 .experts = &experts,
-                                                                 .hidden = hidden,
-                                                                 .parallel = &parallel,
-                                                                 .port = &control.port()});
+    made.experts = std::make_unique<TwoPhaseExperts>(
+        TwoPhaseExperts::Parts{.receiver = made.receiver.get(),
+                               .memory = made.memory.get(),
+                               .placement = &setup.placement,
+                               .experts = &experts,
+                               .hidden = hidden,
+                               .dispatch_dtype = setup.dispatch_dtype,
+                               .parallel = &parallel,
+                               .port = &control.port()});
     return made;
 }
 
@@ -101,6 +102,7 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
                   .placement = &setup.placement,
                   .experts = &experts,
                   .hidden = loaded.table.hidden(),
+                  .dispatch_dtype = setup.dispatch_dtype,
                   .router = router.empty() ? nullptr : &router,
                   .parallel = threads.get(),
                   .port = &control.port(),

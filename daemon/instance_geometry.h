@@ -10,6 +10,7 @@
 
 #include "model/config.h"
 #include "model/model_files.h"
+#include "ops/fused_moe/capability.h"
 #include "ops/numeric_class.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
@@ -18,11 +19,20 @@
 
 namespace afd::daemon {
 
-// A row in either window is `hidden` bf16 values, rounded up to whole 512 bytes; with router = ffn
+// The form in which rows travel, of dispatch_dtype = `option`. auto: bf16.
+// Errors: kInvalidArgument: int8 for a model whose experts are not int8.
+Result<schedule::RowDtype> choose_row_dtype(const std::string& option,
+                                            const model::ModelConfig& model);
+
+// The same for the framework.
+ops::DispatchDtype dispatch_dtype_of(schedule::RowDtype dtype);
+
+// A row in an FFN window is as ops/fused_moe/sent_rows.h says, in an attention window `hidden` bf16
+// values, both rounded up to whole 512 bytes; with router = ffn
 // a row of an attention window also holds its routing weight. K1 is top_k and, if FFN workers
 // compute the shared experts, one slot for them; a model without MoE layers has the slot of its
 // dense MLP.
-// Errors: kInvalidArgument (schedule::validate; an unknown router).
+// Errors: kInvalidArgument (schedule::validate; an unknown router or dtype).
 Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
                                          const control::Geometry& instance);
 
@@ -32,11 +42,12 @@ uint32_t dispatched_shared_slots(const model::ModelConfig& model,
                                  const control::Geometry& instance);
 
 // The numeric class as it stands in headers and in the status: instruction set, kernel revision,
-// the type of a window row and, if the model is quantised, how: "avx2/r1/bf16",
-// "avx2/r1/bf16 (experts int8)".
+// to what rows are rounded on their way (int8 rows lose nothing that int8 experts would keep) and,
+// if the model is quantised, how: "avx2/r1/bf16", "avx2/r1/bf16 (experts int8)", "avx2/r1/fp8".
 schedule::InstanceIdentity make_identity(uint64_t instance_id,
                                          const model::ModelFiles& model,
                                          ops::NumericClass numeric_class,
-                                         schedule::RouterPlacement router);
+                                         schedule::RouterPlacement router,
+                                         schedule::RowDtype row_dtype);
 
 }  // namespace afd::daemon

@@ -24,9 +24,10 @@ constexpr size_t kRowsPerCall = 2048;
 
 TwoPhaseExperts::TwoPhaseExperts(const Parts& parts)
     : parts_(parts),
-      row_bytes_(parts.hidden * sizeof(ops::Bf16)),
+      row_bytes_(row_bytes(parts.dispatch_dtype, parts.hidden)),
       lanes_(parts.receiver->num_sessions()),
-      counts_(num_local_experts(*parts.placement)) {
+      counts_(num_local_experts(*parts.placement)),
+      arrived_(parts.dispatch_dtype, parts.hidden, kRowsPerCall) {
     groups_.reserve(counts_.size());
     const ops::WorkspaceShapes shapes = parts.experts->workspace_shapes(
         {.format = ops::ActivationFormat::kGrouped, .num_rows = kRowsPerCall});
@@ -265,19 +266,18 @@ void TwoPhaseExperts::run_experts(const Lane& lane, uint32_t block) {
     const std::byte* rows =
         lane.receive + schedule::two_phase_rows_offset(lane.offer.num_blocks, counts_.size());
     std::byte* results = lane.results + schedule::two_phase_return_offset(
-                                            block, lane.offer.block_rows_max, row_bytes_);
+                                            block, lane.offer.block_rows_max, row_bytes_.returned);
     int64_t first_row = 0;  // Of the call, as is
     int64_t num_rows = 0;
     size_t num_returned = 0;
     const auto call = [&] {
         if (num_rows == 0) return;
         const auto count = static_cast<size_t>(num_rows);
-        const void* x = rows + static_cast<size_t>(first_row) * row_bytes_;
-        void* y = results + num_returned * row_bytes_;
+        const std::byte* x = rows + static_cast<size_t>(first_row) * row_bytes_.sent;
+        void* y = results + num_returned * row_bytes_.returned;
         const auto computed = parts_.experts->apply(
-            ops::GroupedActivations{
-                .x = ops::make_rows(static_cast<const ops::Bf16*>(x), count, hidden),
-                .groups = groups_},
+            ops::GroupedActivations{.x = arrived_.decode(x, count, *parts_.parallel),
+                                    .groups = groups_},
             ops::make_rows(static_cast<ops::Bf16*>(y), count, hidden),
             {workspace13_.bytes(), workspace2_.bytes(), parts_.parallel, parts_.profile});
         // Experts that this rank does not hold were refused with the offer.

@@ -19,6 +19,7 @@
 
 #include "daemon/worker_port.h"
 #include "ops/fused_moe/experts.h"
+#include "ops/fused_moe/sent_rows.h"
 #include "ops/parallel.h"
 #include "ops/workspace.h"
 #include "schedule/expert_placement.h"
@@ -37,6 +38,7 @@ class TwoPhaseExperts {
         // REQUIRES: takes kGrouped.
         ops::Experts* experts = nullptr;
         size_t hidden = 0;
+        ops::DispatchDtype dispatch_dtype = ops::DispatchDtype::kBf16;  // How rows arrive.
         ops::Parallel* parallel = nullptr;
         WorkerPort* port = nullptr;
         ops::StageProfile* profile = nullptr;  // Optional: time per stage on this side.
@@ -57,6 +59,11 @@ class TwoPhaseExperts {
 
     // Whether advance() would do something (R9).
     bool has_work(schedule::Order order) const;
+
+    // Bytes of a row of a round, each way.
+    static schedule::TwoPhaseRowBytes row_bytes(ops::DispatchDtype dtype, size_t hidden) {
+        return {.sent = ops::sent_row_bytes(dtype, hidden), .returned = hidden * sizeof(ops::Bf16)};
+    }
 
     // Rows computed since the start.
     uint64_t num_rows() const { return num_rows_; }
@@ -89,12 +96,13 @@ class TwoPhaseExperts {
     schedule::TwoPhaseKey key_of(schedule::TwoPhaseSegment segment, uint32_t session) const;
 
     Parts parts_;
-    const size_t row_bytes_;
+    const schedule::TwoPhaseRowBytes row_bytes_;
     uint32_t next_session_ = 0;
     uint64_t num_rows_ = 0;
     std::vector<Lane> lanes_;               // [A]
     std::vector<int32_t> counts_;           // [num_experts], of a block.
     std::vector<ops::ExpertGroup> groups_;  // Capacity num_experts.
+    ops::ArrivedRows arrived_;
     ops::Workspace workspace13_;
     ops::Workspace workspace2_;
 };

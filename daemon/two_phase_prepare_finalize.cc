@@ -20,15 +20,29 @@ using schedule::Order;
 using schedule::Segment;
 using schedule::TwoPhaseSegment;
 
+namespace {
+
+// Rows that one thread encodes at a time: enough to pay for handing them out.
+constexpr size_t kEncodeRows = 32;
+
+}  // namespace
+
 TwoPhasePrepareFinalize::TwoPhasePrepareFinalize(const Settings& settings, const Parts& parts)
     : settings_(settings),
       parts_(parts),
       num_ranks_(parts.sender->num_ranks()),
       num_local_experts_(TwoPhaseExperts::num_local_experts(*parts.placement)),
+      row_bytes_(TwoPhaseExperts::row_bytes(settings.dispatch_dtype, settings.hidden)),
+      row_elements_(ops::sent_row_elements(settings.dispatch_dtype, settings.hidden)),
+      capability_(ops::kAfdTwoPhaseCapability),
       peers_(num_ranks_),
       sorted_indices_(size_t{settings.num_tokens_max} * (settings.top_k + settings.num_shared)),
       receivers_(num_ranks_),
       result_views_(num_ranks_) {
+    capability_.dispatch_dtypes = ops::bit(settings.dispatch_dtype);
+    if (settings.dispatch_dtype != ops::DispatchDtype::kBf16) {
+        encoded_.resize(settings.num_tokens_max * row_elements_);
+    }
     make_tables();
     const size_t num_keys = size_t{num_ranks_} * num_local_experts_;
     for (std::vector<int32_t>* counts : {&send_counts_, &block_counts_}) counts->resize(num_keys);
@@ -164,11 +178,10 @@ void TwoPhasePrepareFinalize::offer_round() {
         }
     }
     parts_.sender->begin();
-    const uint64_t row_bytes = settings_.hidden * sizeof(ops::Bf16);
     for (uint32_t rank = 0; rank < num_ranks_; ++rank) {
         Peer& peer = peers_[rank];
         if (peer.offer.block_rows_max == 0) continue;
-        peer.sizes = schedule::two_phase_sizes(peer.offer, row_bytes);
+        peer.sizes = schedule::two_phase_sizes(peer.offer, row_bytes_);
         parts_.sender->offer(rank, peer.offer);
     }
 }
@@ -245,7 +258,7 @@ Result<> TwoPhasePrepareFinalize::map_segments() {
     const ops::StageTimer timer(profile(), ops::MoeStage::kDispatch);
     std::fill(receivers_.begin(), receivers_.end(), ops::TwoPhaseReceiver{});
     for (uint32_t rank = 0; rank < num_ranks_; ++rank) {
-        receivers_[rank].recv_x = make_tensor<void>(nullptr, DType::kBf16, {0, settings_.hidden});
+        receivers_[rank].recv_x = make_tensor<void>(nullptr, DType::kBf16, {0, row_elements_});
     }
     for (const uint32_t rank : parts_.sender->offered()) {
         Peer& peer = peers_[rank];
@@ -265,7 +278,7 @@ Result<> TwoPhasePrepareFinalize::map_segments() {
         receivers_[rank].recv_x = make_tensor<void>(
             peer.receive + schedule::two_phase_rows_offset(num_blocks_, num_local_experts_),
             DType::kBf16,
-            {peer.offer.num_rows(), settings_.hidden});
+            {peer.offer.num_rows(), row_elements_});
     }
     return {};
 }
@@ -281,6 +294,24 @@ void TwoPhasePrepareFinalize::unmap_segments() {
 void TwoPhasePrepareFinalize::fail(Error error) {
     error_ = std::move(error);
     stage_ = Stage::kFailed;
+}
+
+// The batch's rows as they are sent, those of the block just made; the operators copy them without
+// a look into them.
+const ops::Bf16* TwoPhasePrepareFinalize::encoded_rows(uint32_t block) {
+    if (encoded_.empty()) return input_.x.data;
+    const size_t first = size_t{block} * settings_.block_tokens;
+    const size_t count = std::min<size_t>(settings_.block_tokens, input_.num_tokens - first);
+    parts_.parallel->run((count + kEncodeRows - 1) / kEncodeRows, [&](size_t task, unsigned) {
+        const size_t last = first + std::min(count, (task + 1) * kEncodeRows);
+        for (size_t token = first + task * kEncodeRows; token < last; ++token) {
+            ops::encode_sent_row(settings_.dispatch_dtype,
+                                 input_.x.row(token),
+                                 settings_.hidden,
+                                 reinterpret_cast<std::byte*>(&encoded_[token * row_elements_]));
+        }
+    });
+    return encoded_.data();
 }
 
 void TwoPhasePrepareFinalize::send_block(uint32_t block) {
@@ -302,8 +333,8 @@ void TwoPhasePrepareFinalize::send_block(uint32_t block) {
     request.base =
         make_tensor<const void>(grants_.data(), DType::kInt64, {num_ranks_, num_local_experts_});
     request.done = make_tensor<void>(sent_.data(), DType::kInt64, {num_ranks_, num_local_experts_});
-    request.x =
-        make_tensor<const void>(input_.x.data, DType::kBf16, {input_.num_tokens, settings_.hidden});
+    request.x = make_tensor<const void>(
+        encoded_rows(block), DType::kBf16, {input_.num_tokens, row_elements_});
     request.receivers = receivers_;
     const auto sent = ops::two_phase_payload(request, workspace_.bytes(), *parts_.parallel);
     AFD_ASSERT(sent.ok(), "%s", sent.error().message.c_str());
@@ -316,7 +347,6 @@ void TwoPhasePrepareFinalize::send_block(uint32_t block) {
 void TwoPhasePrepareFinalize::combine_block(uint32_t block) {
     const ops::StageTimer timer(profile(), ops::MoeStage::kCombine);
     count_block(block);
-    const uint64_t row_bytes = settings_.hidden * sizeof(ops::Bf16);
     std::fill(block_done_.begin(), block_done_.end(), 0);
     for (uint32_t rank = 0; rank < num_ranks_; ++rank) {
         int64_t num_rows = 0;
@@ -327,9 +357,10 @@ void TwoPhasePrepareFinalize::combine_block(uint32_t block) {
         }
         const Peer& peer = peers_[rank];
         const std::byte* rows =
-            num_rows == 0 ? nullptr
-                          : peer.results + schedule::two_phase_return_offset(
-                                               block, peer.offer.block_rows_max, row_bytes);
+            num_rows == 0
+                ? nullptr
+                : peer.results + schedule::two_phase_return_offset(
+                                     block, peer.offer.block_rows_max, row_bytes_.returned);
         result_views_[rank] = make_tensor<const void>(
             rows, DType::kBf16, {static_cast<size_t>(num_rows), settings_.hidden});
     }

@@ -38,6 +38,7 @@ class TwoPhasePrepareFinalize final : public ops::PrepareFinalize {
         size_t num_shared = 0;  // Dispatched; 0 with a shared stage.
         uint32_t num_tokens_max = 0;
         uint32_t block_tokens = 0;
+        ops::DispatchDtype dispatch_dtype = ops::DispatchDtype::kBf16;
     };
     // All outlive the object.
     struct Parts {
@@ -48,9 +49,7 @@ class TwoPhasePrepareFinalize final : public ops::PrepareFinalize {
     };
     TwoPhasePrepareFinalize(const Settings& settings, const Parts& parts);
 
-    const ops::PrepareFinalizeCapability& capability() const override {
-        return ops::kAfdTwoPhaseCapability;
-    }
+    const ops::PrepareFinalizeCapability& capability() const override { return capability_; }
 
     // Every rank has acknowledged the round before (R4), a predecessor's included (R10).
     bool slot_free(uint32_t) override {
@@ -118,6 +117,7 @@ class TwoPhasePrepareFinalize final : public ops::PrepareFinalize {
     bool is_returned(uint32_t block, schedule::Order order) const;
     bool may_combine(schedule::Order order) const;
     void send_block(uint32_t block);
+    const ops::Bf16* encoded_rows(uint32_t block);
     void combine_block(uint32_t block);
     void end_round();
 
@@ -125,6 +125,9 @@ class TwoPhasePrepareFinalize final : public ops::PrepareFinalize {
     const Parts parts_;
     const uint32_t num_ranks_;
     const uint32_t num_local_experts_;
+    const schedule::TwoPhaseRowBytes row_bytes_;
+    const size_t row_elements_;  // Of a sent row, as the operators count them.
+    ops::PrepareFinalizeCapability capability_;
     std::vector<std::vector<int32_t>> tables_;  // Of each layer: [num_experts, replicas, 2].
     size_t num_replicas_ = 1;
 
@@ -139,6 +142,8 @@ class TwoPhasePrepareFinalize final : public ops::PrepareFinalize {
     uint32_t num_combined_ = 0;
     std::vector<Peer> peers_;  // [F]
 
+    // [num_tokens_max, row_elements_], where rows do not travel as they are.
+    std::vector<ops::Bf16> encoded_;
     std::vector<int32_t> sorted_indices_;  // [num_tokens_max * K1]: 4 bytes a (token, k).
     std::vector<int32_t> send_counts_;     // [F, num_local_experts], as are the next five.
     std::vector<int32_t> block_counts_;

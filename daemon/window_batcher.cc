@@ -9,13 +9,13 @@ WindowBatcher::WindowBatcher(schedule::ShmReturnTransport& transport,
                              const schedule::WindowLayout& layout,
                              size_t num_keys,
                              size_t num_layers,
-                             size_t hidden) {
+                             size_t row_elements) {
     const schedule::Geometry& geometry = layout.geometry;
     request_.attributes = {.expert_num = static_cast<int64_t>(num_keys),
                            .max_out_shape = {geometry.num_sessions,
                                              geometry.micro_batch_size,
                                              geometry.selected_expert_num,
-                                             static_cast<int64_t>(hidden)},
+                                             static_cast<int64_t>(row_elements)},
                            .token_dtype = ops::TokenDtype::kBf16,
                            .need_schedule = 0,
                            .layer_num = static_cast<int64_t>(num_layers)};

@@ -14,12 +14,13 @@ namespace afd::daemon {
 
 class WindowBatcher final : public ExpertBatcher {
   public:
-    // The transport outlives the object. num_keys = num_layers · local experts of a layer.
+    // The transport outlives the object. num_keys = num_layers · local experts of a layer;
+    // row_elements: of a row as it was sent, in units of Bf16.
     WindowBatcher(schedule::ShmReturnTransport& transport,
                   const schedule::WindowLayout& layout,
                   size_t num_keys,
                   size_t num_layers,
-                  size_t hidden);
+                  size_t row_elements);
 
     void gather(const schedule::ReadyScan& scan,
                 ExpertBatch& batch,

@@ -15,13 +15,18 @@ WindowPrepareFinalize::WindowPrepareFinalize(schedule::DispatchTransport& transp
                                              const schedule::Geometry& geometry,
                                              const schedule::ExpertPlacement& placement,
                                              uint32_t session,
-                                             schedule::RouterPlacement router)
+                                             schedule::RouterPlacement router,
+                                             ops::DispatchDtype dtype)
     : geometry_(geometry),
       placement_(placement),
       session_(session),
       capability_(router == schedule::RouterPlacement::kFfn ? ops::kAfdWindowFfnRouterCapability
                                                             : ops::kAfdWindowCapability),
-      rounds_(geometry.num_micro_batches) {
+      rounds_(geometry.num_micro_batches),
+      dtype_(dtype) {
+    // What was not allowed is left with nothing, and refused at composition.
+    capability_.dispatch_dtypes &= ops::bit(dtype);
+    if (dtype != ops::DispatchDtype::kBf16) encoded_.resize(geometry.attn_to_ffn_token_bytes);
     capability_.max_in_flight = geometry.num_micro_batches;
     lanes_.reserve(geometry.num_micro_batches);
     for (uint32_t m = 0; m < geometry.num_micro_batches; ++m) {
@@ -64,17 +69,25 @@ Result<> WindowPrepareFinalize::check_ids(const ops::MoeInput& input, uint32_t n
     return {};
 }
 
+std::span<const std::byte> WindowPrepareFinalize::row_of(const ops::MoeInput& input,
+                                                         uint32_t token) {
+    const size_t hidden = input.x.num_cols;
+    if (encoded_.empty()) return std::as_bytes(std::span(input.x.row(token), hidden));
+    ops::encode_sent_row(dtype_, input.x.row(token), hidden, encoded_.data());
+    return std::span(encoded_).first(ops::sent_row_bytes(dtype_, hidden));
+}
+
 // A row for each slot, to the rank that holds its expert.
 void WindowPrepareFinalize::put_token(schedule::DispatchLane& lane,
                                       const ops::MoeInput& input,
                                       uint32_t token,
                                       uint32_t num_experts) {
+    const std::span<const std::byte> row = row_of(input, token);
     for (uint32_t k = 0; k < input.num_slots(); ++k) {
         const int32_t id = k < input.top_k ? input.topk_ids[size_t{token} * input.top_k + k]
                                            : static_cast<int32_t>(num_experts + k - input.top_k);
         if (id < 0) continue;
-        lane.put(
-            rank_of(input.layer_id, static_cast<uint32_t>(id)), token, k, row_of(input, token));
+        lane.put(rank_of(input.layer_id, static_cast<uint32_t>(id)), token, k, row);
     }
 }
 

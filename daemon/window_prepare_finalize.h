@@ -13,12 +13,16 @@
 // once, at slot k = 0, and routes it itself. Any rank may answer any of the top_k slots, so the
 // round waits for all of them; each row brings its routing weight behind its values.
 //
+// Rows may travel as int8 or fp8 (ops/fused_moe/sent_rows.h); each is encoded once, whatever the
+// number of its experts.
+//
 // One slot per micro-batch. Data thread only. Nothing allocates after construction.
 
 #include <optional>
 #include <vector>
 
 #include "ops/fused_moe/prepare_finalize.h"
+#include "ops/fused_moe/sent_rows.h"
 #include "schedule/dispatch_lane.h"
 #include "schedule/expert_placement.h"
 #include "schedule/geometry.h"
@@ -33,7 +37,8 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
                           const schedule::Geometry& geometry,
                           const schedule::ExpertPlacement& placement,
                           uint32_t session,
-                          schedule::RouterPlacement router = schedule::RouterPlacement::kAttention);
+                          schedule::RouterPlacement router = schedule::RouterPlacement::kAttention,
+                          ops::DispatchDtype dtype = ops::DispatchDtype::kBf16);
 
     const ops::PrepareFinalizeCapability& capability() const override { return capability_; }
 
@@ -98,9 +103,7 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     schedule::ExpertReplica rank_of(uint32_t layer_id, uint32_t expert) const {
         return placement_.choose(layer_id, expert, session_);
     }
-    static std::span<const std::byte> row_of(const ops::MoeInput& input, uint32_t token) {
-        return std::as_bytes(std::span(input.x.row(token), input.x.num_cols));
-    }
+    std::span<const std::byte> row_of(const ops::MoeInput& input, uint32_t token);
 
     const schedule::Geometry geometry_;
     const schedule::ExpertPlacement& placement_;
@@ -108,6 +111,8 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     ops::PrepareFinalizeCapability capability_;
     mutable std::vector<schedule::DispatchLane> lanes_;  // [M]; polling moves their cursors.
     std::vector<Round> rounds_;                          // [M]
+    const ops::DispatchDtype dtype_;
+    std::vector<std::byte> encoded_;  // A row as it goes into a slot, unless it goes as it is.
 };
 
 }  // namespace afd::daemon

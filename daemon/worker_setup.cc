@@ -55,6 +55,8 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
                make_geometry(files.config(), welcome.geometry()));
     AFD_ASSIGN(const schedule::RouterPlacement router,
                schedule::parse_router_placement(welcome.geometry().router()));
+    AFD_ASSIGN(const schedule::RowDtype row_dtype,
+               schedule::parse_row_dtype(welcome.geometry().row_dtype()));
     AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
     const uint32_t num_shared = dispatched_shared_slots(files.config(), welcome.geometry());
     AFD_ASSIGN(schedule::ExpertPlacement placement,
@@ -69,7 +71,7 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
     schedule::AttachConfig attach{
         .prefix = welcome.segment_prefix(),
         .layout = layout,
-        .identity = make_identity(welcome.instance_id(), files, numeric_class, router),
+        .identity = make_identity(welcome.instance_id(), files, numeric_class, router, row_dtype),
         .own_doorbell = control.own_doorbell_fd(),
         .peer_doorbells = {control.peer_doorbell_fds().begin(), control.peer_doorbell_fds().end()}};
     return WorkerSetup{.files = std::move(files),
@@ -80,7 +82,8 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
                        .metrics_segment = std::move(metrics),
                        .router = router,
                        .is_colocated = geometry.num_ffn_workers == 0,
-                       .num_dispatched_shared = num_shared};
+                       .num_dispatched_shared = num_shared,
+                       .dispatch_dtype = dispatch_dtype_of(row_dtype)};
 }
 
 Result<model::LoadedExperts> load_worker_experts(const WorkerSetup& setup,

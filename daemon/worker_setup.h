@@ -14,6 +14,7 @@
 #include "daemon/worker_control.h"
 #include "model/expert_weights.h"
 #include "model/model_files.h"
+#include "ops/fused_moe/capability.h"
 #include "ops/numeric_class.h"
 #include "schedule/adaptive_wait.h"
 #include "schedule/expert_placement.h"
@@ -34,6 +35,7 @@ struct WorkerSetup {
     schedule::RouterPlacement router = schedule::RouterPlacement::kAttention;
     bool is_colocated = false;
     uint32_t num_dispatched_shared = 0;  // daemon/instance_geometry.h
+    ops::DispatchDtype dispatch_dtype = ops::DispatchDtype::kBf16;
 
     // Errors: of the model's files; kFailedPrecondition when the model or the machine is not the
     // one that afdd saw (names both).

@@ -73,6 +73,7 @@ Result<SegmentHeader> make_segment_header(const Geometry& geometry,
     AFD_TRY(set_text("model identity", identity.model_identity, header.model_identity));
     AFD_TRY(set_text("numeric class", identity.numeric_class, header.numeric_class));
     header.router = identity.router;
+    header.row_dtype = identity.row_dtype;
     return header;
 }
 
@@ -89,8 +90,11 @@ Result<> check(const SegmentHeader& found, const SegmentHeader& expected) {
         compare("model identity", text_of(found.model_identity), text_of(expected.model_identity)));
     AFD_TRY(
         compare("numeric class", text_of(found.numeric_class), text_of(expected.numeric_class)));
-    return compare(
-        "router", static_cast<uint32_t>(found.router), static_cast<uint32_t>(expected.router));
+    AFD_TRY(compare(
+        "router", static_cast<uint32_t>(found.router), static_cast<uint32_t>(expected.router)));
+    return compare("row dtype",
+                   static_cast<uint32_t>(found.row_dtype),
+                   static_cast<uint32_t>(expected.row_dtype));
 }
 
 }  // namespace afd::schedule

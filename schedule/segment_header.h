@@ -16,6 +16,7 @@
 #include "proto/status.h"
 #include "schedule/geometry.h"
 #include "schedule/router_placement.h"
+#include "schedule/row_dtype.h"
 #include "schedule/window_layout.h"
 
 namespace afd::schedule {
@@ -23,7 +24,7 @@ namespace afd::schedule {
 // "AFDSEGM1" read as a little-endian number.
 inline constexpr uint64_t kSegmentMagic = 0x314d474553444641;
 // Raised with every change of docs/wire.md.
-inline constexpr uint32_t kLayoutVersion = 3;
+inline constexpr uint32_t kLayoutVersion = 4;
 
 enum class Role : uint32_t { kFfn = 1, kAttention = 2 };
 
@@ -37,6 +38,7 @@ struct InstanceIdentity {
     // Instruction-set path, kernel revision, quantisation, window dtype; <= 127 bytes.
     std::string numeric_class;
     RouterPlacement router = RouterPlacement::kAttention;
+    RowDtype row_dtype = RowDtype::kBf16;
 };
 
 struct SegmentHeader {
@@ -50,7 +52,8 @@ struct SegmentHeader {
     std::array<char, 128> model_identity;  // Padded with NUL.
     std::array<char, 128> numeric_class;   // Padded with NUL.
     RouterPlacement router;
-    std::array<uint8_t, 188> reserve;
+    RowDtype row_dtype;
+    std::array<uint8_t, 184> reserve;
 };
 static_assert(std::is_standard_layout_v<SegmentHeader>, "lives in shared memory");
 static_assert(std::is_trivially_copyable_v<SegmentHeader>, "copied once, then checked");

@@ -27,11 +27,11 @@ uint64_t two_phase_rows_offset(uint64_t num_blocks, uint64_t num_experts) {
     return round_up(num_blocks * num_experts * sizeof(int32_t), kLineBytes);
 }
 
-TwoPhaseSizes two_phase_sizes(const TwoPhaseOffer& offer, uint64_t row_bytes) {
+TwoPhaseSizes two_phase_sizes(const TwoPhaseOffer& offer, const TwoPhaseRowBytes& row_bytes) {
     const uint64_t places = std::min(offer.num_blocks, kTwoPhaseReturnBlocks);
-    return {
-        two_phase_rows_offset(offer.num_blocks, offer.counts.size()) + offer.num_rows() * row_bytes,
-        places * offer.block_rows_max * row_bytes};
+    return {two_phase_rows_offset(offer.num_blocks, offer.counts.size()) +
+                offer.num_rows() * row_bytes.sent,
+            places * offer.block_rows_max * row_bytes.returned};
 }
 
 std::string two_phase_segment_name(std::string_view prefix,

@@ -99,6 +99,12 @@ struct TwoPhaseOffer {
 // Where the rows begin in the receive segment.
 uint64_t two_phase_rows_offset(uint64_t num_blocks, uint64_t num_experts);
 
+// Bytes of a row on its way to the experts, and of a result.
+struct TwoPhaseRowBytes {
+    uint64_t sent = 0;
+    uint64_t returned = 0;
+};
+
 // Bytes of the two segments of a round.
 struct TwoPhaseSizes {
     uint64_t receive_bytes = 0;
@@ -107,7 +113,7 @@ struct TwoPhaseSizes {
     friend bool operator==(const TwoPhaseSizes&, const TwoPhaseSizes&) = default;
 };
 // REQUIRES: the offer was validated.
-TwoPhaseSizes two_phase_sizes(const TwoPhaseOffer& offer, uint64_t row_bytes);
+TwoPhaseSizes two_phase_sizes(const TwoPhaseOffer& offer, const TwoPhaseRowBytes& row_bytes);
 
 // First byte of the results of `block` in the return segment.
 inline uint64_t two_phase_return_offset(uint32_t block,

@@ -24,7 +24,7 @@ class TwoPhaseReceiver {
   public:
     struct Limits {
         uint32_t num_experts = 0;  // Counts of an offer: local ids of every rank are below.
-        uint64_t row_bytes = 0;
+        TwoPhaseRowBytes row_bytes;
         uint64_t receive_bytes_max = kWindowBytesMax;
     };
 

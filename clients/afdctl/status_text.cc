@@ -109,13 +109,15 @@ std::string status_text(const Status& status) {
                                    status.pid(),
                                    duration_text(status.uptime_ms()),
                                    or_dash(status.version()));
-    text += fmt::format("model     {}   {}   router {}   shared experts {}   {}   context {}\n",
-                        or_dash(status.model()),
-                        or_dash(status.topology()),
-                        or_dash(status.router()),
-                        or_dash(status.shared_experts()),
-                        or_dash(status.numeric_class()),
-                        status.context_length());
+    text += fmt::format(
+        "model     {}   {}   router {}   shared experts {}   rows {}   {}   context {}\n",
+        or_dash(status.model()),
+        or_dash(status.topology()),
+        or_dash(status.router()),
+        or_dash(status.shared_experts()),
+        or_dash(status.dispatch_dtype()),
+        or_dash(status.numeric_class()),
+        status.context_length());
     text += fmt::format("requests  {} running   {} queued   {} finished   {} failed\n",
                         status.num_running(),
                         status.num_queued(),
@@ -140,6 +142,7 @@ std::string status_json(const Status& status) {
     object["topology"] = status.topology();
     object["router"] = status.router();
     object["shared_experts"] = status.shared_experts();
+    object["dispatch_dtype"] = status.dispatch_dtype();
     object["numeric_class"] = status.numeric_class();
     object["context_length"] = status.context_length();
     object["vocab_size"] = status.vocab_size();

@@ -115,6 +115,7 @@ Json server_json(const Status& status) {
     server["topology"] = status.topology();
     server["router"] = status.router();
     server["shared_experts"] = status.shared_experts();
+    server["dispatch_dtype"] = status.dispatch_dtype();
     server["numeric_class"] = status.numeric_class();
     server["context_length"] = status.context_length();
     server["workers"] = Json::array();

@@ -6,6 +6,7 @@
 
 #include "ops/cpu/activation_kernels.h"
 #include "ops/cpu/attend_rows.h"
+#include "ops/cpu/fp8_kernels.h"
 #include "ops/cpu/int8_avx2.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/quantise_kernels.h"
@@ -211,7 +212,9 @@ const Kernels& avx2_kernels() {
                                     quantise_rows<Fp16>,
                                     quantise_rows<float>,
                                     kActivateRows,
-                                    kResidualKernels};
+                                    kResidualKernels,
+                                    encode_fp8_row,
+                                    expand_fp8_row};
     return kTable;
 }
 

@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #include "ops/cpu/activation_kernels.h"
+#include "ops/cpu/fp8_kernels.h"
 #include "ops/cpu/attention_avx512.h"
 #include "ops/cpu/int4_avx512.h"
 #include "ops/cpu/int8_avx512.h"
@@ -35,7 +36,9 @@ const Kernels& avx512_bf16_kernels() {
                                     quantise_rows<Fp16, MultiplyByFixedPoint>,
                                     quantise_rows<float, MultiplyByFixedPoint>,
                                     kActivateRows,
-                                    kResidualKernels};
+                                    kResidualKernels,
+                                    encode_fp8_row,
+                                    expand_fp8_row};
     return kTable;
 }
 

@@ -6,6 +6,7 @@
 
 #include "ops/cpu/activation_kernels.h"
 #include "ops/cpu/attend_rows.h"
+#include "ops/cpu/fp8_kernels.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/quantise_kernels.h"
 #include "ops/cpu/residual_row.h"
@@ -116,7 +117,9 @@ const Kernels& portable_kernels() {
                                     quantise_rows<Fp16>,
                                     quantise_rows<float>,
                                     kActivateRows,
-                                    kResidualKernels};
+                                    kResidualKernels,
+                                    encode_fp8_row,
+                                    expand_fp8_row};
     return kTable;
 }
 

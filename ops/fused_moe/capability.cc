@@ -72,6 +72,8 @@ constexpr ExpertQuantisation kQuantisations[] = {
 constexpr ExpertBias kBiases[] = {ExpertBias::kAbsent, ExpertBias::kPresent};
 constexpr ActivationFormat kFormats[] = {
     ActivationFormat::kStandard, ActivationFormat::kBatched, ActivationFormat::kGrouped};
+constexpr DispatchDtype kDispatchDtypes[] = {
+    DispatchDtype::kBf16, DispatchDtype::kInt8, DispatchDtype::kFp8};
 constexpr WeightAndReduceKind kReductions[] = {WeightAndReduceKind::kNoOp,
                                                WeightAndReduceKind::kContiguous,
                                                WeightAndReduceKind::kNaiveBatched};
@@ -104,6 +106,18 @@ std::string_view name_of(ExpertQuantisation quantisation) {
 
 std::string_view name_of(ExpertBias bias) {
     return bias == ExpertBias::kPresent ? "present" : "absent";
+}
+
+std::string_view name_of(DispatchDtype dtype) {
+    switch (dtype) {
+        case DispatchDtype::kBf16:
+            return "bf16";
+        case DispatchDtype::kInt8:
+            return "int8";
+        case DispatchDtype::kFp8:
+            return "fp8";
+    }
+    return "unknown";
 }
 
 std::string_view name_of(WeightAndReduceKind kind) {
@@ -156,10 +170,11 @@ Result<void> check(const FusedMoeConfig& config) {
                          std::to_string(config.top_k + config.num_shared) + " slots take " +
                          bytes.text() + " bytes; allowed are " + std::to_string(kRowBytesMax)};
     }
-    if (config.quantised_dispatch && config.quantisation != ExpertQuantisation::kInt8) {
+    if (config.dispatch_dtype == DispatchDtype::kInt8 &&
+        config.quantisation != ExpertQuantisation::kInt8) {
         return Error{Code::kInvalidArgument,
-                     "quantised_dispatch sends int8 rows, which only experts with int8 weights "
-                     "take; quantisation is " +
+                     "dispatch_dtype is int8; only experts with int8 weights take such rows, and "
+                     "quantisation is " +
                          std::string(name_of(config.quantisation))};
     }
     return {};
@@ -211,8 +226,12 @@ Result<void> check(const PrepareFinalizeCapability& capability, const FusedMoeCo
                       "max_chunk_tokens is " +
                           std::to_string(config.max_chunk_tokens) + " and must be 0");
     }
-    if (config.quantised_dispatch && !capability.quantises_dispatch) {
-        return refuse(capability.name, "sends bf16 rows only; quantised_dispatch must be false");
+    if ((capability.dispatch_dtypes & bit(config.dispatch_dtype)) == 0) {
+        return refuse(capability.name,
+                      "sends rows as " +
+                          names_in<DispatchDtype>(capability.dispatch_dtypes, kDispatchDtypes) +
+                          " only; dispatch_dtype is " +
+                          std::string(name_of(config.dispatch_dtype)));
     }
     if (config.has_shared_stage && !capability.adds_shared_rows) {
         return refuse(capability.name,
@@ -229,8 +248,8 @@ Result<void> check(const ExpertsCapability& capability, const FusedMoeConfig& co
     AFD_TRY(check_served<ExpertBias>(name, "bias", capability.biases, config.bias, kBiases));
     AFD_TRY(check_served<ExpertQuantisation>(
         name, "quantisation", capability.quantisations, config.quantisation, kQuantisations));
-    if (config.quantised_dispatch && !capability.takes_int8_rows) {
-        return refuse(capability.name, "takes bf16 rows only; quantised_dispatch must be false");
+    if (config.dispatch_dtype == DispatchDtype::kInt8 && !capability.takes_int8_rows) {
+        return refuse(capability.name, "takes bf16 rows only; dispatch_dtype is int8");
     }
     if (config.max_chunk_tokens != 0 && !capability.supports_chunking) {
         return refuse(capability.name,

@@ -31,6 +31,15 @@ enum class RowOverflow : uint8_t {
     kChunk,         // It goes through in several parts, one after the other. The same bits.
 };
 
+// How rows travel from prepare to the experts. int8 rows are what experts with int8 weights make of
+// bf16 ones anyway, so these have the same bits; fp8 rows are expanded to bf16 where they arrive,
+// and are a numeric class of their own.
+enum class DispatchDtype : uint8_t {
+    kBf16 = 0,
+    kInt8 = 1,  // ops/quantise.h
+    kFp8 = 2,   // ops/fp8_rows.h
+};
+
 // Who applies the routing weights and sums over the slots; executed exactly once.
 enum class WeightAndReduceKind : uint8_t {
     kNoOp,          // The experts did it already.
@@ -42,6 +51,7 @@ enum class WeightAndReduceKind : uint8_t {
 std::string_view name_of(ActivationFormat format);
 std::string_view name_of(ExpertQuantisation quantisation);
 std::string_view name_of(ExpertBias bias);
+std::string_view name_of(DispatchDtype dtype);
 std::string_view name_of(WeightAndReduceKind kind);
 std::string_view name_of(RowOverflow overflow);
 
@@ -58,17 +68,17 @@ struct FusedMoeConfig {
     size_t hidden = 0;
     size_t num_experts = 0;  // Routed, logical.
     size_t top_k = 0;
-    size_t num_shared = 0;            // Shared slots; 0 ... 4.
-    size_t max_num_tokens = 0;        // Tokens of one micro-batch, at most.
-    size_t num_micro_batches = 1;     // Tickets in flight, at most.
-    size_t max_chunk_tokens = 0;      // Local experts take at most so many tokens at once; 0: all.
-    bool quantised_dispatch = false;  // Rows travel as int8 with one scale.
-    bool has_shared_stage = false;    // Shared experts run on this side, not as dispatched slots.
-    size_t max_shared_tokens = 0;     // The stage takes at most so many in one advance(); 0: all.
+    size_t num_shared = 0;          // Shared slots; 0 ... 4.
+    size_t max_num_tokens = 0;      // Tokens of one micro-batch, at most.
+    size_t num_micro_batches = 1;   // Tickets in flight, at most.
+    size_t max_chunk_tokens = 0;    // Local experts take at most so many tokens at once; 0: all.
+    bool has_shared_stage = false;  // Shared experts run on this side, not as dispatched slots.
+    size_t max_shared_tokens = 0;   // The stage takes at most so many in one advance(); 0: all.
     uint64_t wait_timeout_us = 10'000'000;  // Of FusedMoe::apply, for other processes.
     ExpertActivation activation = ExpertActivation::kSilu;
     ExpertBias bias = ExpertBias::kAbsent;
     ExpertQuantisation quantisation = ExpertQuantisation::kNone;  // Of the experts' weights.
+    DispatchDtype dispatch_dtype = DispatchDtype::kBf16;
     bool needs_routing = false;   // Inputs may come without topk_ids: dispatch has them routed.
     size_t num_ranks = 2;         // Of two_phase: over which the experts lie.
     size_t num_kept_layouts = 0;  // Layouts that are held beside those of the tickets, at most.
@@ -80,11 +90,11 @@ struct FusedMoeConfig {
 struct PrepareFinalizeCapability {
     std::string_view name;
     ActivationFormat activation_format = ActivationFormat::kStandard;  // What the experts get.
-    bool is_remote = false;           // The experts run in other processes.
-    bool is_asynchronous = false;     // prepare_async returns before the rows arrived.
-    bool quantises_dispatch = false;  // Can send rows as int8.
-    bool adds_shared_rows = false;    // finalize adds the rows of a shared stage.
-    bool routes = false;              // Takes inputs without topk_ids: who gets the rows routes.
+    bool is_remote = false;        // The experts run in other processes.
+    bool is_asynchronous = false;  // prepare_async returns before the rows arrived.
+    uint32_t dispatch_dtypes = bit(DispatchDtype::kBf16);  // Set of bit(DispatchDtype).
+    bool adds_shared_rows = false;  // finalize adds the rows of a shared stage.
+    bool routes = false;            // Takes inputs without topk_ids: who gets the rows routes.
     IdDtype topk_indices_dtype = IdDtype::kInt32;
     uint32_t reduces = bit(WeightAndReduceKind::kContiguous);  // Set of bit(WeightAndReduceKind).
     // What finalize executes for experts that delegate; kDelegate: a combine of its own.
@@ -107,7 +117,7 @@ struct ExpertsCapability {
     uint32_t biases = bit(ExpertBias::kAbsent);               // Set of bit(ExpertBias).
     uint32_t quantisations = bit(ExpertQuantisation::kNone);  // Set of bit(ExpertQuantisation).
     WeightAndReduceKind weight_and_reduce = WeightAndReduceKind::kDelegate;
-    bool takes_int8_rows = false;  // Rows that were dispatched quantised.
+    bool takes_int8_rows = false;  // Rows that were dispatched as int8.
     bool supports_chunking = false;
 };
 

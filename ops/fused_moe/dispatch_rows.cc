@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ops/fp8_rows.h"
 #include "ops/quantise.h"
 
 namespace afd::ops {
@@ -14,40 +15,58 @@ constexpr size_t kElementsPerTask = size_t{1} << 16;
 
 }  // namespace
 
-Capacity DispatchRows::memory(const FusedMoeConfig& config, size_t num_tokens) {
-    if (!config.quantised_dispatch) return {};
+Capacity DispatchRows::memory(DispatchDtype dtype, size_t hidden, size_t num_tokens) {
     const Capacity rows(num_tokens);
-    return bytes_of<int8_t>(rows * config.hidden) + bytes_of<float>(rows);
+    switch (dtype) {
+        case DispatchDtype::kBf16:
+            return {};
+        case DispatchDtype::kInt8:
+            return bytes_of<int8_t>(rows * hidden) + bytes_of<float>(rows);
+        case DispatchDtype::kFp8:
+            return bytes_of<Bf16>(rows * hidden);
+    }
+    return {};
 }
 
-DispatchRows::DispatchRows(const FusedMoeConfig& config,
+DispatchRows::DispatchRows(DispatchDtype dtype,
+                           size_t hidden,
                            size_t num_tokens,
-                           WorkspaceCursor& cursor) {
-    if (!config.quantised_dispatch) return;
-    values_ = cursor.take<int8_t>(num_tokens * config.hidden);
+                           WorkspaceCursor& cursor)
+    : dtype_(dtype), hidden_(hidden) {
+    if (dtype == DispatchDtype::kFp8) rounded_ = cursor.take<Bf16>(num_tokens * hidden);
+    if (dtype != DispatchDtype::kInt8) return;
+    values_ = cursor.take<int8_t>(num_tokens * hidden);
     scales_ = cursor.take<float>(num_tokens);
+}
+
+void DispatchRows::convert(const Bf16* x, size_t row) {
+    if (dtype_ == DispatchDtype::kInt8) {
+        scales_[row] = quantise_row(DType::kBf16, x, nullptr, hidden_, values_ + row * hidden_);
+    } else {
+        round_row_to_fp8(x, hidden_, rounded_ + row * hidden_);
+    }
 }
 
 ActivationRows DispatchRows::prepare(Rows<const Bf16> x,
                                      Parallel& parallel,
                                      StageProfile* profile) {
-    if (scales_ == nullptr) return {.bf16 = x};
+    if (dtype_ == DispatchDtype::kBf16) return {.bf16 = x};
     const StageTimer timer(profile, MoeStage::kQuantise);
-    const size_t rows_per_task = kElementsPerTask / std::max<size_t>(x.num_cols, 1) + 1;
-    const auto quantise = [&](size_t task, unsigned) {
+    const size_t rows_per_task = kElementsPerTask / std::max<size_t>(hidden_, 1) + 1;
+    const auto convert_rows = [&](size_t task, unsigned) {
         const size_t last = std::min(x.num_rows, (task + 1) * rows_per_task);
-        for (size_t row = task * rows_per_task; row < last; ++row) {
-            scales_[row] = quantise_row(
-                DType::kBf16, x.row(row), nullptr, x.num_cols, &values_[row * x.num_cols]);
-        }
+        for (size_t row = task * rows_per_task; row < last; ++row) convert(x.row(row), row);
     };
     const size_t num_tasks = (x.num_rows + rows_per_task - 1) / rows_per_task;
     if (num_tasks == 1) {
-        quantise(0, 0);
+        convert_rows(0, 0);
     } else if (num_tasks > 1) {
-        parallel.run(num_tasks, quantise);
+        parallel.run(num_tasks, convert_rows);
     }
-    return {.int8 = {make_rows<const int8_t>(values_, x.num_rows, x.num_cols), scales_}};
+    if (dtype_ == DispatchDtype::kFp8) {
+        return {.bf16 = make_rows<const Bf16>(rounded_, x.num_rows, hidden_)};
+    }
+    return {.int8 = {make_rows<const int8_t>(values_, x.num_rows, hidden_), scales_}};
 }
 
 }  // namespace afd::ops

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// DispatchRows: the rows of a micro-batch as they are sent: the caller's own, or quantised to int8
-// once for every token, however many experts it goes to.
+// DispatchRows: the rows of a micro-batch as experts of this process get them: the caller's own,
+// quantised to int8, or rounded to what fp8 keeps of them; once for every token, however many
+// experts it goes to. What goes to other processes: ops/fused_moe/sent_rows.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,16 +18,21 @@ namespace afd::ops {
 
 class DispatchRows {
   public:
-    // Takes room for `num_tokens` rows, if the configuration quantises.
-    DispatchRows(const FusedMoeConfig& config, size_t num_tokens, WorkspaceCursor& cursor);
-    static Capacity memory(const FusedMoeConfig& config, size_t num_tokens);
+    // Takes room for `num_tokens` rows of `hidden` values, unless they stay as they are.
+    DispatchRows(DispatchDtype dtype, size_t hidden, size_t num_tokens, WorkspaceCursor& cursor);
+    static Capacity memory(DispatchDtype dtype, size_t hidden, size_t num_tokens);
 
     // The result lives until the next call, and no longer than x.
     ActivationRows prepare(Rows<const Bf16> x, Parallel& parallel, StageProfile* profile);
 
   private:
-    int8_t* values_ = nullptr;  // [num_tokens, hidden], or null
-    float* scales_ = nullptr;   // [num_tokens]
+    void convert(const Bf16* x, size_t row);
+
+    DispatchDtype dtype_;
+    size_t hidden_;
+    int8_t* values_ = nullptr;  // int8: [num_tokens, hidden]
+    float* scales_ = nullptr;   // int8: [num_tokens]
+    Bf16* rounded_ = nullptr;   // fp8: [num_tokens, hidden]
 };
 
 }  // namespace afd::ops

@@ -45,17 +45,27 @@ std::string weights_of(const ExpertsCapability& record) {
     return names;
 }
 
+std::string dtypes_of(const PrepareFinalizeCapability& record) {
+    std::string names;
+    for (const DispatchDtype dtype :
+         {DispatchDtype::kBf16, DispatchDtype::kInt8, DispatchDtype::kFp8}) {
+        if ((record.dispatch_dtypes & bit(dtype)) == 0) continue;
+        names += (names.empty() ? "" : ", ") + std::string(name_of(dtype));
+    }
+    return names;
+}
+
 std::string prepare_finalize_table() {
     std::string text =
-        "| PrepareFinalize | experts get | where experts run | asynchronous | int8 dispatch | adds "
+        "| PrepareFinalize | experts get | where experts run | asynchronous | rows travel as | "
+        "adds "
         "shared rows | delegated reduction |\n|---|---|---|---|---|---|---|\n";
     for (const PrepareFinalizeEntry& entry : prepare_finalize_parts()) {
         const PrepareFinalizeCapability& record = *entry.capability;
         text += "|" + cell("`" + std::string(record.name) + "`") +
                 cell(name_of(record.activation_format)) +
                 cell(record.is_remote ? "other processes" : "this process") +
-                cell(record.is_asynchronous ? "yes" : "no") +
-                cell(record.quantises_dispatch ? "yes" : "no") +
+                cell(record.is_asynchronous ? "yes" : "no") + cell(dtypes_of(record)) +
                 cell(record.adds_shared_rows ? "yes" : "no") +
                 cell(record.delegate == WeightAndReduceKind::kDelegate ? "its own"
                                                                        : name_of(record.delegate)) +
@@ -130,8 +140,10 @@ std::string_view name_of(MoeFeature feature) {
             return "plain";
         case MoeFeature::kChunked:
             return "chunked";
-        case MoeFeature::kQuantisedDispatch:
+        case MoeFeature::kInt8Dispatch:
             return "int8 dispatch";
+        case MoeFeature::kFp8Dispatch:
+            return "fp8 dispatch";
         case MoeFeature::kSharedStage:
             return "shared stage";
         case MoeFeature::kUnrouted:
@@ -142,7 +154,8 @@ std::string_view name_of(MoeFeature feature) {
 
 FusedMoeConfig with_feature(FusedMoeConfig config, MoeFeature feature) {
     if (feature == MoeFeature::kChunked) config.max_chunk_tokens = kChunkTokens;
-    config.quantised_dispatch = feature == MoeFeature::kQuantisedDispatch;
+    if (feature == MoeFeature::kInt8Dispatch) config.dispatch_dtype = DispatchDtype::kInt8;
+    if (feature == MoeFeature::kFp8Dispatch) config.dispatch_dtype = DispatchDtype::kFp8;
     config.has_shared_stage = feature == MoeFeature::kSharedStage;
     config.needs_routing = feature == MoeFeature::kUnrouted;
     return config;

@@ -12,10 +12,18 @@
 namespace afd::ops {
 
 // Something that a configuration may ask for.
-enum class MoeFeature : uint8_t { kPlain, kChunked, kQuantisedDispatch, kSharedStage, kUnrouted };
+enum class MoeFeature : uint8_t {
+    kPlain,
+    kChunked,
+    kInt8Dispatch,
+    kFp8Dispatch,
+    kSharedStage,
+    kUnrouted,
+};
 inline constexpr MoeFeature kMoeFeatures[] = {MoeFeature::kPlain,
                                               MoeFeature::kChunked,
-                                              MoeFeature::kQuantisedDispatch,
+                                              MoeFeature::kInt8Dispatch,
+                                              MoeFeature::kFp8Dispatch,
                                               MoeFeature::kSharedStage,
                                               MoeFeature::kUnrouted};
 

@@ -89,6 +89,7 @@ FusedMoe::FusedMoe(PrepareFinalize& prepare_finalize,
     shared_ids_ = {cursor.take<LocalExpert>(num_slots), num_slots};
     shared_weights_ = {cursor.take<float>(num_slots), num_slots};
     std::fill(shared_weights_.begin(), shared_weights_.end(), 1.0f);
+    shared_input_.emplace(memory.shared_dtype, config.hidden, shared_tokens_, cursor);
 }
 
 Result<FusedMoe> FusedMoe::compose(PrepareFinalize& prepare_finalize,
@@ -214,7 +215,9 @@ Result<void> FusedMoe::run_shared(MoeTicket& ticket) {
         shared_ids_[i] = LocalExpert{static_cast<int32_t>(i % input.num_shared)};
     }
     const Rows<Bf16> rows = rows_in(shared_rows_[ticket.ticket_.slot()]);
-    AFD_TRY(shared_->apply(StandardActivations{.x = {input.x.slice(first, count)},
+    const ActivationRows x =
+        shared_input_->prepare(input.x.slice(first, count), *parallel_, nullptr);
+    AFD_TRY(shared_->apply(StandardActivations{.x = x,
                                                .layer_id = input.layer_id,
                                                .num_slots = input.num_shared,
                                                .local_ids = shared_ids_.data(),

@@ -12,7 +12,8 @@
 // With a shared stage (config.has_shared_stage) the layer's shared experts are a third part, run by
 // start() as soon as the rows are on their way, while the others' results are awaited; with
 // config.max_shared_tokens by start() and advance(), so many tokens at a time. The same bits: their
-// rows are summed last either way.
+// rows are summed last either way, and with fp8 dispatch the stage gets the rows that would have
+// arrived.
 //
 // With config.row_fraction below 1 less than the worst case is reserved; what a call then meets
 // that needs more says config.overflow. No row is dropped.
@@ -20,9 +21,11 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ops/fused_moe/capability.h"
+#include "ops/fused_moe/dispatch_rows.h"
 #include "ops/fused_moe/driver_memory.h"
 #include "ops/fused_moe/experts.h"
 #include "ops/fused_moe/prepare_finalize.h"
@@ -151,11 +154,12 @@ class FusedMoe {
     std::vector<Workspace> shared_rows_;    // [num_batches]
     std::vector<uint32_t> micro_batch_of_;  // [num_batches], of the last call in each.
     Workspace tables_;
-    size_t shared_tokens_ = 0;           // That the shared stage takes at once.
-    ExpertGroup* chunk_groups_;          // [num_experts + num_shared]
-    std::span<uint32_t> place_counts_;   // [num_experts]
-    std::span<LocalExpert> shared_ids_;  // [shared_tokens_, num_shared]
-    std::span<float> shared_weights_;    // The same, all 1.
+    size_t shared_tokens_ = 0;                  // That the shared stage takes at once.
+    ExpertGroup* chunk_groups_;                 // [num_experts + num_shared]
+    std::span<uint32_t> place_counts_;          // [num_experts]
+    std::span<LocalExpert> shared_ids_;         // [shared_tokens_, num_shared]
+    std::span<float> shared_weights_;           // The same, all 1.
+    std::optional<DispatchRows> shared_input_;  // With a shared stage.
 };
 
 }  // namespace afd::ops

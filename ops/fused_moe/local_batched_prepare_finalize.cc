@@ -26,11 +26,12 @@ InProcessMemory LocalBatchedPrepareFinalize::memory(const FusedMoeConfig& config
     const size_t num_experts = config.num_experts + config.num_shared;
     const Capacity places = bounds.places * num_experts;
     const Capacity slots = Capacity(bounds.num_tokens) * (config.top_k + config.num_shared);
-    const Capacity rows = config.quantised_dispatch
+    const Capacity rows = config.dispatch_dtype == DispatchDtype::kInt8
                               ? bytes_of<int8_t>(places * config.hidden) + bytes_of<float>(places)
                               : bytes_of<Bf16>(places * config.hidden);
     return {.layout = bytes_of<int32_t>(Capacity(num_experts)) + bytes_of<int32_t>(slots),
-            .rows = DispatchRows::memory(config, bounds.num_tokens) + rows,
+            .rows = DispatchRows::memory(config.dispatch_dtype, config.hidden, bounds.num_tokens) +
+                    rows,
             .scratch = {}};
 }
 
@@ -47,8 +48,11 @@ LocalBatchedPrepareFinalize::LocalBatchedPrepareFinalize(const FusedMoeConfig& c
     }
     for (size_t i = 0; i < num_slots(); ++i) {
         WorkspaceCursor cursor = rows_memory(i);
-        Batch batch{DispatchRows(config, bounds().num_tokens, cursor), nullptr, nullptr, nullptr};
-        if (config.quantised_dispatch) {
+        Batch batch{DispatchRows(config.dispatch_dtype, config.hidden, bounds().num_tokens, cursor),
+                    nullptr,
+                    nullptr,
+                    nullptr};
+        if (config.dispatch_dtype == DispatchDtype::kInt8) {
             batch.int8 = cursor.take<int8_t>(num_places() * config.hidden);
             batch.scale = cursor.take<float>(num_places());
         } else {
@@ -125,7 +129,7 @@ Activations LocalBatchedPrepareFinalize::activations(const Ticket& ticket) const
                                .num_local_experts = num_local_experts_,
                                .max_num_tokens = bounds().places,
                                .expert_num_tokens = layouts_[layout_of(ticket)].expert_num_tokens};
-    if (config().quantised_dispatch) {
+    if (config().dispatch_dtype == DispatchDtype::kInt8) {
         batched.x = {
             .int8 = {make_rows<const int8_t>(batch.int8, num_places(), hidden), batch.scale}};
     } else {

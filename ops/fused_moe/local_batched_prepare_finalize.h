@@ -24,7 +24,8 @@ class LocalBatchedPrepareFinalize final : public InProcess {
     static constexpr PrepareFinalizeCapability kCapability{
         .name = "local_batched",
         .activation_format = ActivationFormat::kBatched,
-        .quantises_dispatch = true,
+        .dispatch_dtypes =
+            bit(DispatchDtype::kBf16) | bit(DispatchDtype::kInt8) | bit(DispatchDtype::kFp8),
         .adds_shared_rows = true,
         .reduces = bit(WeightAndReduceKind::kNaiveBatched),
         .delegate = WeightAndReduceKind::kNaiveBatched,

@@ -15,7 +15,9 @@ Capacity slots_of(const FusedMoeConfig& config) {
 InProcessMemory LocalPrepareFinalize::memory(const FusedMoeConfig& config) {
     const Capacity slots = slots_of(config);
     return {.layout = bytes_of<LocalExpert>(slots) + bytes_of<int32_t>(slots),
-            .rows = DispatchRows::memory(config, row_bounds(kCapability, config).num_tokens) +
+            .rows = DispatchRows::memory(config.dispatch_dtype,
+                                         config.hidden,
+                                         row_bounds(kCapability, config).num_tokens) +
                     bytes_of<float>(slots),
             .scratch = {}};
 }
@@ -30,7 +32,7 @@ LocalPrepareFinalize::LocalPrepareFinalize(const FusedMoeConfig& config, Paralle
     }
     for (size_t i = 0; i < num_slots(); ++i) {
         WorkspaceCursor cursor = rows_memory(i);
-        DispatchRows rows(config, bounds().num_tokens, cursor);
+        DispatchRows rows(config.dispatch_dtype, config.hidden, bounds().num_tokens, cursor);
         batches_.push_back({rows, {}, cursor.take<float>(num_places)});
     }
 }

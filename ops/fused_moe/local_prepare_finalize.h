@@ -22,7 +22,8 @@ class LocalPrepareFinalize final : public InProcess {
     static constexpr PrepareFinalizeCapability kCapability{
         .name = "local",
         .activation_format = ActivationFormat::kStandard,
-        .quantises_dispatch = true,
+        .dispatch_dtypes =
+            bit(DispatchDtype::kBf16) | bit(DispatchDtype::kInt8) | bit(DispatchDtype::kFp8),
         .adds_shared_rows = true,
         .reduces = bit(WeightAndReduceKind::kNoOp) | bit(WeightAndReduceKind::kContiguous),
         .delegate = WeightAndReduceKind::kContiguous,

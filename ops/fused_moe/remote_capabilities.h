@@ -15,15 +15,19 @@ inline constexpr PrepareFinalizeCapability kAfdWindowCapability{
     .activation_format = ActivationFormat::kGrouped,
     .is_remote = true,
     .is_asynchronous = true,
+    .dispatch_dtypes =
+        bit(DispatchDtype::kBf16) | bit(DispatchDtype::kInt8) | bit(DispatchDtype::kFp8),
     .adds_shared_rows = true,
     .reduces = 0,
     .delegate = WeightAndReduceKind::kDelegate,
 };
 
-// The same part when FFN workers route what they get (router = ffn).
+// The same part when FFN workers route what they get (router = ffn): by the rows as the attention
+// worker has them, so these travel as bf16.
 inline constexpr PrepareFinalizeCapability kAfdWindowFfnRouterCapability = [] {
     PrepareFinalizeCapability capability = kAfdWindowCapability;
     capability.name = "afd_window_ffn_router";
+    capability.dispatch_dtypes = bit(DispatchDtype::kBf16);
     capability.routes = true;
     return capability;
 }();

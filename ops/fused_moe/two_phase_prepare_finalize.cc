@@ -50,6 +50,12 @@ TwoPhaseRouting routing_of(const MoeInput& input,
     return routing;
 }
 
+// What happens to rows before they are copied; int8 ones are quantised on their way.
+DispatchDtype rounding(const FusedMoeConfig& config) {
+    return config.dispatch_dtype == DispatchDtype::kFp8 ? DispatchDtype::kFp8
+                                                        : DispatchDtype::kBf16;
+}
+
 size_t workspace_bytes(const FusedMoeConfig& config,
                        size_t num_tokens,
                        size_t num_ranks,
@@ -71,13 +77,15 @@ InProcessMemory TwoPhasePrepareFinalize::memory(const FusedMoeConfig& config,
     const size_t num_tokens = row_bounds(kCapability, config).num_tokens;
     const Capacity slots = Capacity(num_tokens) * (config.top_k + config.num_shared);
     const Capacity keys = Capacity(num_ranks) * experts_per_rank(config, num_ranks);
-    const Capacity rows = config.quantised_dispatch
+    const bool is_int8 = config.dispatch_dtype == DispatchDtype::kInt8;
+    const Capacity rows = is_int8
                               ? bytes_of<std::byte>(slots * config.hidden) + bytes_of<float>(slots)
                               : bytes_of<std::byte>(slots * config.hidden * sizeof(Bf16));
     return {.layout = bytes_of<int32_t>(slots) + bytes_of<int32_t>(keys) + bytes_of<int64_t>(keys) +
                       bytes_of<int32_t>(slots),
             .rows = bytes_of<ExpertGroup>(keys) + rows,
-            .scratch = bytes_of<int64_t>(Capacity(num_ranks)) +
+            .scratch = DispatchRows::memory(rounding(config), config.hidden, num_tokens) +
+                       bytes_of<int64_t>(Capacity(num_ranks)) +
                        Capacity(workspace_round_up(
                            workspace_bytes(config, num_tokens, num_ranks, num_threads)))};
 }
@@ -100,15 +108,17 @@ TwoPhasePrepareFinalize::TwoPhasePrepareFinalize(const FusedMoeConfig& config,
                             cursor.take<int32_t>(slots),
                             0});
     }
-    const size_t row_bytes = config.hidden * (config.quantised_dispatch ? 1 : sizeof(Bf16));
+    const bool is_int8 = config.dispatch_dtype == DispatchDtype::kInt8;
+    const size_t row_bytes = config.hidden * (is_int8 ? 1 : sizeof(Bf16));
     for (size_t i = 0; i < num_slots(); ++i) {
         WorkspaceCursor cursor = rows_memory(i);
         batches_.push_back({cursor.take<ExpertGroup>(num_keys),
                             cursor.take<std::byte>(slots * row_bytes),
-                            config.quantised_dispatch ? cursor.take<float>(slots) : nullptr,
+                            is_int8 ? cursor.take<float>(slots) : nullptr,
                             0});
     }
     WorkspaceCursor cursor(scratch());
+    rounded_.emplace(rounding(config), config.hidden, bounds().num_tokens, cursor);
     recv_total_ = cursor.take<int64_t>(num_ranks);
     workspace_ = cursor.rest();
 }
@@ -190,11 +200,12 @@ Result<void> TwoPhasePrepareFinalize::send(const MoeInput& input, size_t slot, s
     const Layout& layout = layouts_[index];
     Batch& batch = batches_[slot];
     group_rows(input, layout, batch);
-    const bool is_int8 = config().quantised_dispatch;
+    const bool is_int8 = config().dispatch_dtype == DispatchDtype::kInt8;
+    const Rows<const Bf16> x =
+        rounded_->prepare(input.x.slice(0, input.num_tokens), parallel_, profile()).bf16;
     TwoPhasePayloadRequest payload{blocks_of(input, layout)};
     payload.quant_mode = is_int8 ? 1 : -1;
-    payload.x =
-        make_tensor<const void>(input.x.data, DType::kBf16, {input.num_tokens, config().hidden});
+    payload.x = make_tensor<const void>(x.data, DType::kBf16, {input.num_tokens, config().hidden});
     payload.recv_x = make_tensor<void>(
         batch.segment, is_int8 ? DType::kInt8 : DType::kBf16, {layout.num_rows, config().hidden});
     if (is_int8) {
@@ -208,7 +219,7 @@ Activations TwoPhasePrepareFinalize::activations(const Ticket& ticket) const {
     const size_t num_rows = layouts_[layout_of(ticket)].num_rows;
     const size_t hidden = config().hidden;
     GroupedActivations grouped{.x = {}, .groups = {batch.groups, batch.num_groups}};
-    if (config().quantised_dispatch) {
+    if (config().dispatch_dtype == DispatchDtype::kInt8) {
         const auto* values = reinterpret_cast<const int8_t*>(batch.segment);
         grouped.x = {.int8 = {make_rows(values, num_rows, hidden), batch.scale}};
     } else {

@@ -10,8 +10,10 @@
 // ranks, the first ranks holding one more where they do not divide evenly. Combine finds each
 // slot's row by an index. Memory for the largest micro-batch is reserved at construction.
 
+#include <optional>
 #include <vector>
 
+#include "ops/fused_moe/dispatch_rows.h"
 #include "ops/fused_moe/in_process.h"
 #include "ops/two_phase_blocks.h"
 
@@ -25,7 +27,8 @@ class TwoPhasePrepareFinalize final : public InProcess {
     static constexpr PrepareFinalizeCapability kCapability{
         .name = "two_phase",
         .activation_format = ActivationFormat::kGrouped,
-        .quantises_dispatch = true,
+        .dispatch_dtypes =
+            bit(DispatchDtype::kBf16) | bit(DispatchDtype::kInt8) | bit(DispatchDtype::kFp8),
         .adds_shared_rows = true,
         .reduces = bit(WeightAndReduceKind::kNaiveBatched),
         .delegate = WeightAndReduceKind::kNaiveBatched,
@@ -68,8 +71,9 @@ class TwoPhasePrepareFinalize final : public InProcess {
     size_t num_ranks_;
     size_t num_local_experts_;
     Parallel& parallel_;
-    std::vector<int32_t> table_;  // [num_experts + num_shared, 2]: rank, local id.
-    int64_t* recv_total_;         // [num_ranks]
+    std::optional<DispatchRows> rounded_;  // Set by the constructor.
+    std::vector<int32_t> table_;           // [num_experts + num_shared, 2]: rank, local id.
+    int64_t* recv_total_;                  // [num_ranks]
     std::span<std::byte> workspace_;
     std::vector<Layout> layouts_;
     std::vector<Batch> batches_;

@@ -148,6 +148,16 @@ TEST(Config, ARouterInFfnWorkersCannotLayOutTwoPhases) {
     EXPECT_FALSE(resolve_config(sources).value().config.two_phase());
 }
 
+TEST(Config, RowsThatFfnWorkersRouteByMustBeBf16) {
+    ConfigSources sources = with_model();
+    sources.flags["router"] = "ffn";
+    EXPECT_TRUE(resolve_config(sources).ok());
+    sources.flags["dispatch_dtype"] = "fp8";
+    EXPECT_EQ(error_of(sources),
+              "dispatch_dtype = 'fp8': with router = 'ffn' FFN workers choose by the rows that "
+              "they get, which must be bf16; leave dispatch_dtype at 'auto'");
+}
+
 TEST(Config, NamedFileThatIsMissingIsAnErrorAndADefaultOneIsNot) {
     ConfigSources sources = with_model();
     sources.default_files = {"/nonexistent/afd.toml"};

@@ -137,13 +137,14 @@ std::vector<schedule::DoorbellRinger> silent_doorbells(size_t count) {
     WorkerPort port(16, 16, -1);
     schedule::ShmTwoPhaseMemory memory(config.prefix);
     auto areas = schedule::TwoPhaseAreas::attach(config, schedule::Role::kFfn, rank).value();
-    schedule::TwoPhaseReceiver receiver(areas.layout,
-                                        experts_of,
-                                        rank,
-                                        {.num_experts = per_layer, .row_bytes = kRowBytes},
-                                        areas.own.data(),
-                                        areas.peer_areas(),
-                                        silent_doorbells(1));
+    schedule::TwoPhaseReceiver receiver(
+        areas.layout,
+        experts_of,
+        rank,
+        {.num_experts = per_layer, .row_bytes = {kRowBytes, kRowBytes}},
+        areas.own.data(),
+        areas.peer_areas(),
+        silent_doorbells(1));
     TwoPhaseExperts part({.receiver = &receiver,
                           .memory = &memory,
                           .placement = &experts_of,

@@ -271,7 +271,8 @@ class Rank {
               uint32_t steps_max) {
         ops::SerialParallel serial;
         ops::GroupedExperts experts(table, placement.num_local_experts_per_layer(rank));
-        const auto receiver = world.receiver(rank, placement, kHidden * sizeof(ops::Bf16));
+        const auto receiver = world.receiver(
+            rank, placement, TwoPhaseExperts::row_bytes(ops::DispatchDtype::kBf16, kHidden));
         // What afdd answered to a predecessor ended with its channel.
         WorkerCommand command;
         while (world.port(rank).pop_command(command)) {
@@ -445,7 +446,8 @@ TEST(TwoPhaseDeadly, RoundIsRefusedAndTheNextGoesOn) {
     const Call call(seed);
     Session session(world, placement, 0, 16);
     ops::MoeTicket ticket = session.start(call);
-    const auto predecessor = world.receiver(0, placement, kHidden * sizeof(ops::Bf16));
+    const auto predecessor = world.receiver(
+        0, placement, TwoPhaseExperts::row_bytes(ops::DispatchDtype::kBf16, kHidden));
     const int32_t round = predecessor->open_round(0, schedule::Order::kAcquire);
     ASSERT_NE(round, 0);
     for (int i = 0; i < 3; ++i) predecessor->start_block(0, round);
@@ -515,11 +517,12 @@ TEST(TwoPhaseBadCounts, OfABlockEndTheRound) {
         const int32_t round = sender->begin();
         sender->offer(0, offer);
         ASSERT_TRUE(answers(schedule::TwoPhaseSender::Answer::kGranted));
-        std::byte* receive = world.memory()
-                                 .map({schedule::TwoPhaseSegment::kReceive, 0, 0, round},
-                                      schedule::two_phase_sizes(offer, kRowBytes).receive_bytes,
-                                      schedule::Segment::Access::kReadWrite)
-                                 .value();
+        std::byte* receive =
+            world.memory()
+                .map({schedule::TwoPhaseSegment::kReceive, 0, 0, round},
+                     schedule::two_phase_sizes(offer, {kRowBytes, kRowBytes}).receive_bytes,
+                     schedule::Segment::Access::kReadWrite)
+                .value();
         // 4 rows are what is left, but more than block_rows_max.
         std::memcpy(receive + 2 * sizeof(int32_t), &lie, sizeof(lie));
         sender->publish_sent(0, 1);

@@ -118,9 +118,10 @@ class TwoPhaseWorld {
         return std::make_unique<schedule::TwoPhaseSender>(
             layout_, session, sessions_[session].get(), std::move(areas), std::move(ringers));
     }
-    std::unique_ptr<schedule::TwoPhaseReceiver> receiver(uint32_t rank,
-                                                         const schedule::ExpertPlacement& placement,
-                                                         uint64_t row_bytes) {
+    std::unique_ptr<schedule::TwoPhaseReceiver> receiver(
+        uint32_t rank,
+        const schedule::ExpertPlacement& placement,
+        const schedule::TwoPhaseRowBytes& row_bytes) {
         std::vector<const std::byte*> areas;
         std::vector<schedule::DoorbellRinger> ringers;
         for (uint32_t s = 0; s < layout_.num_sessions; ++s) {

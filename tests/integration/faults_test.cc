@@ -90,10 +90,12 @@ TEST(Faults, TextComesFromThreeProcessesAndAStoppedFfnWorkerStopsItWithAReport) 
     EXPECT_EQ(instance.stop(), 0);
 }
 
-// Which side routes, and which computes the shared experts: the recovery is the same.
+// Which side routes, which computes the shared experts, and how rows travel: the recovery is the
+// same.
 struct Sides {
     const char* router;
     const char* shared_experts;
+    const char* dispatch_dtype = "bf16";
 };
 
 class FaultsWithSides : public testing::TestWithParam<Sides> {
@@ -106,7 +108,9 @@ class FaultsWithSides : public testing::TestWithParam<Sides> {
                          "--router",
                          GetParam().router,
                          "--shared-experts",
-                         GetParam().shared_experts});
+                         GetParam().shared_experts,
+                         "--dispatch-dtype",
+                         GetParam().dispatch_dtype});
     }
 };
 
@@ -114,10 +118,11 @@ INSTANTIATE_TEST_SUITE_P(Sides,
                          FaultsWithSides,
                          testing::Values(Sides{"attention", "ffn"},
                                          Sides{"ffn", "ffn"},
-                                         Sides{"attention", "attention"}),
+                                         Sides{"attention", "attention"},
+                                         Sides{"attention", "ffn", "fp8"}),
                          [](const auto& sides) {
                              return std::string("router_") + sides.param.router + "_shared_" +
-                                    sides.param.shared_experts;
+                                    sides.param.shared_experts + "_" + sides.param.dispatch_dtype;
                          });
 
 TEST_P(FaultsWithSides, AKilledFfnWorkerComesBackAndTheBitsAreTheSame) {
@@ -164,6 +169,7 @@ TEST_P(FaultsWithSides, AKilledAttentionWorkersRequestsAreReplayedWithTheSameBit
     EXPECT_EQ(undisturbed.value().prompt_logprobs, found.value().prompt_logprobs);
     EXPECT_EQ(instance.status().router(), GetParam().router);
     EXPECT_EQ(instance.status().shared_experts(), GetParam().shared_experts);
+    EXPECT_EQ(instance.status().dispatch_dtype(), GetParam().dispatch_dtype);
     EXPECT_EQ(instance.stop(), 0);
 }
 

@@ -217,4 +217,14 @@ Outcome run_program(const std::vector<std::string>& arguments,
     return {exit_status_of(wait_status), read_file(output_file)};
 }
 
+std::string quantised_model(const std::vector<std::string>& flags) {
+    const std::string directory = make_directory();
+    std::vector<std::string> arguments = {
+        program("afd-quantize"), AFD_DEMO_MODEL, "--out", directory + "/model"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const Outcome outcome = run_program(arguments, directory);
+    EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
+    return directory + "/model";
+}
+
 }  // namespace afd::test

@@ -63,6 +63,9 @@ class Instance {
     pid_t pid_ = -1;
 };
 
+// The demo model in other formats, as afd-quantize writes it with these flags: its directory.
+std::string quantised_model(const std::vector<std::string>& flags);
+
 // Runs a program with XDG_RUNTIME_DIR = `runtime_directory`, to its end.
 struct Outcome {
     int exit_status = 0;

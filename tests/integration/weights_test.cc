@@ -19,17 +19,6 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// The demo model in other formats, as afd-quantize writes it.
-std::string quantised_model(const std::vector<std::string>& flags) {
-    const std::string directory = make_directory();
-    std::vector<std::string> arguments = {
-        program("afd-quantize"), AFD_DEMO_MODEL, "--out", directory + "/model"};
-    arguments.insert(arguments.end(), flags.begin(), flags.end());
-    const Outcome outcome = run_program(arguments, directory);
-    EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
-    return directory + "/model";
-}
-
 struct Format {
     const char* name;
     std::vector<std::string> flags;

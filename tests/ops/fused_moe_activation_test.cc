@@ -24,7 +24,7 @@ using test::MatrixOracle;
 using test::MatrixShard;
 
 constexpr MoeFeature kFeatures[] = {
-    MoeFeature::kPlain, MoeFeature::kChunked, MoeFeature::kQuantisedDispatch};
+    MoeFeature::kPlain, MoeFeature::kChunked, MoeFeature::kInt8Dispatch};
 
 FusedMoeConfig config_for(const MatrixKind& kind, MoeFeature feature) {
     FusedMoeConfig config = with_feature(test::matrix_config(kind.quantisation), feature);

@@ -3,11 +3,11 @@
 // Goal: every pair of parts that the records allow gives the layer's exact output, and every other
 // one is refused for its own reason.
 // Method: all pairs of the registry, and the worked example, × every weight format that the experts
-// serve × {chunked, not} × {int8 dispatch, not} × {shared stage, not}; each legal composition runs
-// {0, 1, 7, 33, 257} tokens × top-{1, 4, 8} × five routings, the plain ones on two threads. The
-// pair over windows runs the same cases in tests/daemon/window_matrix_test.cc.
-// Oracle: rows computed one by one and summed in the specification's order, bit for bit; for the
-// kernels these rows are in turn near those of ops/reference. Reasons are the texts below.
+// serve × {chunked, not} × {bf16, int8, fp8 dispatch} × {shared stage, not}; each legal composition
+// runs {0, 1, 7, 33, 257} tokens × top-{1, 4, 8} × five routings, the plain ones on two threads.
+// The pair over windows runs the same cases in tests/daemon/window_matrix_test.cc. Oracle: rows
+// computed one by one and summed in the specification's order, bit for bit; for the kernels these
+// rows are in turn near those of ops/reference. Reasons are the texts below.
 
 #include <gtest/gtest.h>
 
@@ -37,27 +37,28 @@ std::vector<ExpertsEntry> all_experts() {
 
 struct Features {
     bool chunked;
-    bool quantised;
+    DispatchDtype dispatch_dtype;
     bool shared_stage;
 
     FusedMoeConfig apply_to(FusedMoeConfig config) const {
         if (chunked) config.max_chunk_tokens = test::kMatrixChunk;
-        config.quantised_dispatch = quantised;
+        config.dispatch_dtype = dispatch_dtype;
         config.has_shared_stage = shared_stage;
         return config;
     }
     std::string name() const {
-        return std::string(chunked ? " chunked" : "") + (quantised ? " int8 dispatch" : "") +
-               (shared_stage ? " shared stage" : "");
+        return std::string(chunked ? " chunked " : " ") + std::string(name_of(dispatch_dtype)) +
+               " dispatch" + (shared_stage ? " shared stage" : "");
     }
 };
 
 std::vector<Features> all_features() {
     std::vector<Features> all;
     for (const bool chunked : {false, true}) {
-        for (const bool quantised : {false, true}) {
+        for (const DispatchDtype dtype :
+             {DispatchDtype::kBf16, DispatchDtype::kInt8, DispatchDtype::kFp8}) {
             for (const bool shared_stage : {false, true}) {
-                all.push_back({chunked, quantised, shared_stage});
+                all.push_back({chunked, dtype, shared_stage});
             }
         }
     }
@@ -70,8 +71,9 @@ struct Subject {
         : model(quantisation),
           shard(model.whole()),
           shared(1),
-          by_reference(model, true),
-          by_kernels(model, false) {
+          oracles{{MatrixOracle(model, false), MatrixOracle(model, true)},
+                  {MatrixOracle(model, false, DispatchDtype::kFp8),
+                   MatrixOracle(model, true, DispatchDtype::kFp8)}} {
         for (uint32_t layer = 0; layer < test::kMatrixLayers; ++layer) {
             shared.set(layer, 0, model.expert(layer, test::kMatrixExperts));
         }
@@ -85,9 +87,8 @@ struct Subject {
 
     MatrixModel model;
     MatrixShard shard;
-    MatrixShard shared;  // The shared experts alone, for a shared stage.
-    MatrixOracle by_reference;
-    MatrixOracle by_kernels;
+    MatrixShard shared;          // The shared experts alone, for a shared stage.
+    MatrixOracle oracles[2][2];  // [rows travel as fp8][by the loops of ops/reference]
 };
 
 bool runs_reference_loops(const ExpertsEntry& entry) {
@@ -97,7 +98,8 @@ bool runs_reference_loops(const ExpertsEntry& entry) {
 void run_cases(const MoePair& pair, const FusedMoeConfig& config, const std::string& where) {
     Subject& subject = Subject::of(pair.quantisation);
     const bool is_reference = runs_reference_loops(*pair.experts);
-    MatrixOracle& oracle = is_reference ? subject.by_reference : subject.by_kernels;
+    const bool is_fp8 = config.dispatch_dtype == DispatchDtype::kFp8;
+    MatrixOracle& oracle = subject.oracles[is_fp8 ? 1 : 0][is_reference ? 1 : 0];
     // Real threads cost more than the work: only the plain compositions have them.
     const bool is_plain = config.max_chunk_tokens == 0 && !config.has_shared_stage;
     SerialParallel serial;
@@ -143,8 +145,8 @@ TEST_P(FusedMoeMatrix, EveryLegalPairGivesTheBitsOfItsRowsAlone) {
     }
     // local and two_phase with and without chunks, local_batched without, each with and without a
     // shared stage, for reference and the part of the format; with bf16 weights batched_bf16 and
-    // the example too, with int8 ones all with and without int8 dispatch.
-    constexpr size_t kExpected[] = {22, 36, 18};
+    // the example too, with int8 ones all also with int8 dispatch; all with fp8 dispatch.
+    constexpr size_t kExpected[] = {44, 54, 36};
     EXPECT_EQ(num_compositions, kExpected[static_cast<size_t>(GetParam())]);
 }
 
@@ -154,8 +156,8 @@ TEST_P(FusedMoeMatrix, RowsOfTheKernelsAreNearThoseOfTheReference) {
     Subject& subject = Subject::of(GetParam());
     for (uint32_t token = 0; token < 33; ++token) {
         for (size_t expert = 0; expert < test::kMatrixPerLayer; ++expert) {
-            const std::vector<Bf16>& have = subject.by_kernels.row(token, expert);
-            const std::vector<Bf16>& want = subject.by_reference.row(token, expert);
+            const std::vector<Bf16>& have = subject.oracles[0][0].row(token, expert);
+            const std::vector<Bf16>& want = subject.oracles[0][1].row(token, expert);
             float largest = 0;
             for (const Bf16& value : want) largest = std::max(largest, std::fabs(to_float(value)));
             for (size_t c = 0; c < have.size(); ++c) {
@@ -228,8 +230,9 @@ TEST(FusedMoeRegistry, EveryIllegalPairIsRefusedForItsReason) {
 std::string expected_refusal(const MoePair& pair, const Features& features) {
     const std::string name(pair.experts->capability->name);
     const std::string dispatch(pair.prepare_finalize->capability->name);
-    if (features.quantised && pair.quantisation != ExpertQuantisation::kInt8) {
-        return "quantised_dispatch sends int8 rows, which only experts with int8 weights take; "
+    const bool is_int8 = features.dispatch_dtype == DispatchDtype::kInt8;
+    if (is_int8 && pair.quantisation != ExpertQuantisation::kInt8) {
+        return "dispatch_dtype is int8; only experts with int8 weights take such rows, and "
                "quantisation is " +
                std::string(name_of(pair.quantisation));
     }
@@ -243,8 +246,9 @@ std::string expected_refusal(const MoePair& pair, const Features& features) {
         return "local_batched gives batched activations, whose capacity bounds a call already; "
                "max_chunk_tokens is 16 and must be 0";
     }
-    if (features.quantised && is_remote) {
-        return dispatch + " sends bf16 rows only; quantised_dispatch must be false";
+    if (features.dispatch_dtype != DispatchDtype::kBf16 && dispatch == "afd_window_ffn_router") {
+        return "afd_window_ffn_router sends rows as bf16 only; dispatch_dtype is " +
+               std::string(name_of(features.dispatch_dtype));
     }
     if (features.shared_stage && name == "example") {
         return "example reduces before the rows of a shared stage are there; has_shared_stage must "

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/fp8_rows.h"
 #include "ops/fused_moe/feature_matrix.h"
 #include "ops/workspace.h"
 #include "tests/ops/quantised_weights.h"
@@ -233,15 +234,24 @@ inline FusedMoeConfig matrix_config(ExpertQuantisation quantisation) {
 
 // The layer's output from rows that were each computed alone: by the plain loops of ops/reference,
 // or by the kernels on a batch of one. The order of the sum is the specification's, so that every
-// composition has to give these bits.
+// composition has to give these bits. With fp8 dispatch over the rows that fp8 keeps; int8 dispatch
+// changes no bit.
 class MatrixOracle {
   public:
-    MatrixOracle(const MatrixModel& model, bool is_reference)
+    MatrixOracle(const MatrixModel& model,
+                 bool is_reference,
+                 DispatchDtype dispatch_dtype = DispatchDtype::kBf16)
         : model_(model),
           is_reference_(is_reference),
           shard_(model.whole()),
           x_(matrix_tokens()),
-          workspace_(grouped_ffn_workspace_bytes(shard_.table, 1, 1)) {}
+          workspace_(grouped_ffn_workspace_bytes(shard_.table, 1, 1)) {
+        if (dispatch_dtype != DispatchDtype::kFp8) return;
+        for (size_t token = 0; token < kMatrixTokens; ++token) {
+            Bf16* row = x_.mutable_rows().row(token);
+            round_row_to_fp8(row, kMatrixHidden, row);
+        }
+    }
 
     std::vector<Bf16> expected(const MatrixCase& c) {
         std::vector<Bf16> out;

@@ -35,7 +35,7 @@ TEST(SegmentHeader, AgreesWithItself) {
 
 TEST(SegmentHeader, NamesTheFieldAndBothValuesOfAMismatch) {
     expect_mismatch("magic", "0", "3552574044140488257", [](auto& h) { h.magic = 0; });
-    expect_mismatch("layout version", "9", "3", [](auto& h) { h.layout_version = 9; });
+    expect_mismatch("layout version", "9", "4", [](auto& h) { h.layout_version = 9; });
     expect_mismatch("index", "0", "1", [](auto& h) { h.index = 0; });
     expect_mismatch("role", "2", "1", [](auto& h) { h.role = Role::kAttention; });
     expect_mismatch("instance id", "5", "81985529216486895", [](auto& h) { h.instance_id = 5; });
@@ -46,6 +46,7 @@ TEST(SegmentHeader, NamesTheFieldAndBothValuesOfAMismatch) {
     expect_mismatch(
         "numeric class", "qortable-1", "portable-1", [](auto& h) { h.numeric_class[0] = 'q'; });
     expect_mismatch("router", "1", "0", [](auto& h) { h.router = RouterPlacement::kFfn; });
+    expect_mismatch("row dtype", "2", "0", [](auto& h) { h.row_dtype = RowDtype::kFp8; });
 }
 
 // Another process wrote the bytes: a text without end must not be read beyond its array.

@@ -40,7 +40,7 @@ class TwoPhaseControl : public testing::Test {
         return TwoPhaseReceiver(layout_,
                                 placement_,
                                 rank,
-                                {.num_experts = kExperts, .row_bytes = kRowBytes},
+                                {.num_experts = kExperts, .row_bytes = {kRowBytes, kRowBytes}},
                                 ranks_[rank].get(),
                                 {session_.get()},
                                 {DoorbellRinger(&armed_[2], fds_[2])});
@@ -69,8 +69,10 @@ TEST_F(TwoPhaseControl, SizesAreExact) {
     EXPECT_EQ(layout_.session_bytes(), 2 * 256U);
     EXPECT_EQ(layout_.rank_bytes(), 256U);
     // 3 blocks of 4 counts are 48 bytes: a line. 11 rows; two places of 6 rows.
-    EXPECT_EQ(two_phase_sizes(offer_, kRowBytes), (TwoPhaseSizes{128 + 11 * 64, 2 * 6 * 64}));
-    EXPECT_EQ(two_phase_sizes({0, 1, 2, {2, 0, 0, 0}}, 64), (TwoPhaseSizes{128 + 128, 2 * 64}));
+    EXPECT_EQ(two_phase_sizes(offer_, {kRowBytes, kRowBytes}),
+              (TwoPhaseSizes{128 + 11 * 64, 2 * 6 * 64}));
+    EXPECT_EQ(two_phase_sizes({0, 1, 2, {2, 0, 0, 0}}, {64, 32}),
+              (TwoPhaseSizes{128 + 128, 2 * 32}));
     EXPECT_EQ(two_phase_return_offset(4, 6, 64), 0U);
     EXPECT_EQ(two_phase_return_offset(5, 6, 64), 6 * 64U);
     EXPECT_EQ(two_phase_segment_name("/afd-x-0123", TwoPhaseSegment::kReceive, 2, 3, 17),
@@ -214,7 +216,7 @@ TEST_F(TwoPhaseControl, ASessionsBadBytesAreRefusedWithTheField) {
         layout_,
         placement_,
         0,
-        {.num_experts = kExperts, .row_bytes = kRowBytes, .receive_bytes_max = 831},
+        {.num_experts = kExperts, .row_bytes = {kRowBytes, kRowBytes}, .receive_bytes_max = 831},
         ranks_[0].get(),
         {session_.get()},
         {DoorbellRinger(&armed_[2], fds_[2])});

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/fused_moe/sent_rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/fp8_rows.h"
+#include "ops/quantise.h"
+#include "proto/check.h"
+
+namespace afd::ops {
+namespace {
+
+// Elements that one task decodes: some microseconds of work.
+constexpr size_t kElementsPerTask = size_t{1} << 16;
+
+}  // namespace
+
+size_t sent_row_bytes(DispatchDtype dtype, size_t hidden) {
+    const auto whole = [](size_t bytes) { return bytes + bytes % sizeof(Bf16); };
+    switch (dtype) {
+        case DispatchDtype::kBf16:
+            return hidden * sizeof(Bf16);
+        case DispatchDtype::kInt8:
+            return whole(hidden + sizeof(float));
+        case DispatchDtype::kFp8:
+            return whole(fp8_row_bytes(hidden));
+    }
+    return 0;
+}
+
+void encode_sent_row(DispatchDtype dtype, const Bf16* x, size_t hidden, std::byte* row) {
+    switch (dtype) {
+        case DispatchDtype::kBf16:
+            std::memcpy(row, x, hidden * sizeof(Bf16));
+            return;
+        case DispatchDtype::kInt8: {
+            const float scale =
+                quantise_row(DType::kBf16, x, nullptr, hidden, reinterpret_cast<int8_t*>(row));
+            std::memcpy(row + hidden, &scale, sizeof(scale));
+            return;
+        }
+        case DispatchDtype::kFp8:
+            encode_fp8_row(x, hidden, row);
+            return;
+    }
+}
+
+ArrivedRows::ArrivedRows(DispatchDtype dtype, size_t hidden, size_t rows_max)
+    : dtype_(dtype), hidden_(hidden) {
+    if (dtype == DispatchDtype::kFp8) bf16_.resize(rows_max * hidden);
+    if (dtype != DispatchDtype::kInt8) return;
+    values_.resize(rows_max * hidden);
+    scales_.resize(rows_max);
+}
+
+ActivationRows ArrivedRows::decode(const std::byte* rows, size_t num_rows, Parallel& parallel) {
+    if (dtype_ == DispatchDtype::kBf16) {
+        const void* values = rows;
+        return {.bf16 = make_rows(static_cast<const Bf16*>(values), num_rows, hidden_)};
+    }
+    const size_t row_bytes = sent_row_bytes(dtype_, hidden_);
+    const size_t rows_per_task = kElementsPerTask / std::max<size_t>(hidden_, 1) + 1;
+    const auto decode_rows = [&](size_t task, unsigned) {
+        const size_t end = std::min(num_rows, (task + 1) * rows_per_task);
+        for (size_t i = task * rows_per_task; i < end; ++i) decode_row(rows + i * row_bytes, i);
+    };
+    const size_t num_tasks = (num_rows + rows_per_task - 1) / rows_per_task;
+    if (num_tasks == 1) {
+        decode_rows(0, 0);
+    } else if (num_tasks > 1) {
+        parallel.run(num_tasks, decode_rows);
+    }
+    if (dtype_ == DispatchDtype::kFp8) {
+        return {.bf16 = make_rows<const Bf16>(bf16_.data(), num_rows, hidden_)};
+    }
+    return {.int8 = {make_rows<const int8_t>(values_.data(), num_rows, hidden_), scales_.data()}};
+}
+
+void ArrivedRows::decode_row(const std::byte* row, size_t index) {
+    if (dtype_ == DispatchDtype::kFp8) {
+        expand_fp8_row(row, hidden_, &bf16_[index * hidden_]);
+        return;
+    }
+    std::memcpy(&values_[index * hidden_], row, hidden_);
+    std::memcpy(&scales_[index], row + hidden_, sizeof(float));
+}
+
+}  // namespace afd::ops

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Sent rows: what a row is on its way to another process, in a window's slot or a two-phase
+// segment.
+//
+//   bf16   [hidden] values
+//   int8   [hidden] values, then the row's fp32 scale (ops/quantise.h)
+//   fp8    [hidden] values, then the fp32 scales of its blocks (ops/fp8_rows.h)
+//
+// A row's bytes depend on the row alone, so a row is sent again with the same bytes (R3).
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "ops/fused_moe/activations.h"
+#include "ops/fused_moe/capability.h"
+#include "ops/parallel.h"
+
+namespace afd::ops {
+
+// Bytes of a row, whole 16-bit elements.
+size_t sent_row_bytes(DispatchDtype dtype, size_t hidden);
+
+// The same as elements of Bf16: what operators that copy rows take for their H.
+inline size_t sent_row_elements(DispatchDtype dtype, size_t hidden) {
+    return sent_row_bytes(dtype, hidden) / sizeof(Bf16);
+}
+
+// Writes the row x [hidden] to `row` [sent_row_bytes]. A byte that pads it is left alone.
+void encode_sent_row(DispatchDtype dtype, const Bf16* x, size_t hidden, std::byte* row);
+
+// Makes of rows that arrived what experts take: int8 rows as they are, fp8 ones expanded to bf16.
+// They may hold any bytes.
+class ArrivedRows {
+  public:
+    // Room for rows_max rows.
+    ArrivedRows(DispatchDtype dtype, size_t hidden, size_t rows_max);
+
+    // `rows`: num_rows rows of sent_row_bytes each. The result lives until the next call, and no
+    // longer than `rows`. Allocates nothing.
+    ActivationRows decode(const std::byte* rows, size_t num_rows, Parallel& parallel);
+
+  private:
+    void decode_row(const std::byte* row, size_t index);
+
+    DispatchDtype dtype_;
+    size_t hidden_;
+    std::vector<Bf16> bf16_;      // fp8: [rows_max, hidden]
+    std::vector<int8_t> values_;  // int8: [rows_max, hidden]
+    std::vector<float> scales_;   // int8: [rows_max]
+};
+
+}  // namespace afd::ops

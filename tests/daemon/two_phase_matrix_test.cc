@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: the fused-MoE test matrix in two phases: every Experts part that FFN workers can run, every
+// dtype of rows and either place of the shared experts give the layer's exact output.
+// Method: one session and two ranks, each a thread over one mapping, a thread that makes segments
+// as afdd does; the cases of tests/ops/moe_matrix.h in blocks of 20 tokens.
+// Oracle: MatrixOracle, bit for bit.
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <thread>
+
+#include "tests/daemon/remote_matrix.h"
+#include "tests/daemon/two_phase_world.h"
+
+namespace afd::daemon {
+namespace {
+
+using ops::test::MatrixCase;
+
+constexpr uint32_t kBlockTokens = 20;
+constexpr size_t kStageTokens = 48;  // The shared stage goes by steps of its own.
+
+// A rank until the object ends.
+class Rank {
+  public:
+    Rank(TwoPhaseWorld& world,
+         const RemoteCase& of,
+         const schedule::ExpertPlacement& placement,
+         uint32_t rank)
+        : doorbell_fd_(world.rank_doorbell(rank).eventfd()),
+          thread_([this, &world, of, &placement, rank] { run(world, of, placement, rank); }) {}
+    ~Rank() {
+        // Relaxed: a flag that orders nothing; the doorbell is rung after it.
+        is_over_.store(true, std::memory_order_relaxed);
+        schedule::DoorbellRinger(nullptr, doorbell_fd_).ring();
+        thread_.join();
+    }
+
+  private:
+    void run(TwoPhaseWorld& world,
+             const RemoteCase& of,
+             const schedule::ExpertPlacement& placement,
+             uint32_t rank) {
+        const MatrixPart part = rank_part(of, placement, rank);
+        ops::SerialParallel serial;
+        WorkerPort& port = world.port(rank);
+        const auto receiver =
+            world.receiver(rank,
+                           placement,
+                           TwoPhaseExperts::row_bytes(of.dispatch_dtype, ops::test::kMatrixHidden));
+        TwoPhaseExperts experts({.receiver = receiver.get(),
+                                 .memory = &world.memory(),
+                                 .placement = &placement,
+                                 .experts = part.experts.get(),
+                                 .hidden = ops::test::kMatrixHidden,
+                                 .dispatch_dtype = of.dispatch_dtype,
+                                 .parallel = &serial,
+                                 .port = &port});
+        schedule::AdaptiveWait wait(world.rank_doorbell(rank), 20, false);
+        while (!is_over_.load(std::memory_order_relaxed)) {
+            WorkerCommand command;
+            if (port.pop_command(command)) {
+                experts.on_segment(command);
+            } else if (!experts.advance()) {
+                wait.until(schedule::steady_now_us() + 10'000, true, [&](schedule::Order order) {
+                    return port.has_command() || experts.has_work(order) ||
+                           is_over_.load(std::memory_order_relaxed);
+                });
+            }
+        }
+    }
+
+    std::atomic<bool> is_over_{false};
+    int doorbell_fd_;
+    std::thread thread_;
+};
+
+class TwoPhaseMatrix : public testing::TestWithParam<RemoteCase> {};
+
+TEST_P(TwoPhaseMatrix, GivesTheBitsOfItsRowsAlone) {
+    const RemoteCase& of = GetParam();
+    const schedule::ExpertPlacement placement = matrix_placement(of);
+    TwoPhaseWorld world(1, kMatrixRanks, ops::test::kMatrixPerLayer);
+    const Rank first(world, of, placement, 0);
+    const Rank second(world, of, placement, 1);
+
+    ops::SerialParallel serial;
+    const auto sender = world.sender(0);
+    TwoPhasePrepareFinalize part({.session = 0,
+                                  .hidden = ops::test::kMatrixHidden,
+                                  .top_k = ops::test::kMatrixTopK,
+                                  .num_shared = of.num_dispatched_shared(),
+                                  .num_tokens_max = ops::test::kMatrixTokens,
+                                  .block_tokens = kBlockTokens,
+                                  .dispatch_dtype = of.dispatch_dtype},
+                                 {.sender = sender.get(),
+                                  .memory = &world.memory(),
+                                  .placement = &placement,
+                                  .parallel = &serial});
+    const std::unique_ptr<MatrixPart> stage = shared_stage(of);
+    ops::RemoteExperts remote(*of.pair.experts->capability);
+    ops::FusedMoeConfig config = of.config();
+    config.max_shared_tokens = kStageTokens;
+    auto moe = ops::FusedMoe::compose(
+        part, remote, config, serial, stage == nullptr ? nullptr : stage->experts.get());
+    ASSERT_TRUE(moe.ok()) << moe.error().message;
+
+    const ops::test::RandomMatrix x = ops::test::matrix_tokens();
+    for (const MatrixCase& c : ops::test::matrix_cases()) {
+        std::vector<ops::Bf16> out(c.num_tokens * ops::test::kMatrixHidden);
+        const auto rows = ops::make_rows(out.data(), c.num_tokens, ops::test::kMatrixHidden);
+        while (!moe.value().slot_free(0)) std::this_thread::yield();
+        part.expect_output(rows);
+        auto ticket = moe.value().start(c.input(x), 0);
+        ASSERT_TRUE(ticket.ok()) << c.name() << ": " << ticket.error().message;
+        const uint64_t deadline_us = schedule::steady_now_us() + 60'000'000;
+        while (!moe.value().ready(ticket.value())) {
+            ASSERT_LT(schedule::steady_now_us(), deadline_us) << c.name();
+            if (part.advance()) continue;
+            ASSERT_TRUE(moe.value().advance(ticket.value()).ok()) << c.name();
+            std::this_thread::yield();
+        }
+        const auto finished = moe.value().finish(std::move(ticket).value(), rows);
+        ASSERT_TRUE(finished.ok()) << c.name() << ": " << finished.error().message;
+        ASSERT_EQ(out, matrix_oracle(of).expected(c)) << c.name();
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases,
+                         TwoPhaseMatrix,
+                         testing::ValuesIn(remote_cases("afd_two_phase")),
+                         remote_case_name);
+
+}  // namespace
+}  // namespace afd::daemon
