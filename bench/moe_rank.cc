@@ -190,7 +190,6 @@ void MoeRank::run(const ops::ExpertsEntry& experts, ops::StageProfile* profile) 
                                            .experts = part.get(),
                                            .hidden = subject_.sizes().hidden,
                                            .dispatch_dtype = subject_.sizes().dispatch_dtype,
-                                           .dispatch_dtype = subject_.sizes().dispatch_dtype,
                                            .parallel = &serial,
                                            .port = &port_,
                                            .profile = profile});
@@ -201,6 +200,7 @@ void MoeRank::run(const ops::ExpertsEntry& experts, ops::StageProfile* profile) 
          .placement = &placement_,
          .experts = part.get(),
          .hidden = subject_.sizes().hidden,
+         .dispatch_dtype = subject_.sizes().dispatch_dtype,
          .router = router_ == schedule::RouterPlacement::kFfn ? &router : nullptr,
          .parallel = &serial,
          .port = &port_,
