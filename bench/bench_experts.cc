@@ -10,7 +10,7 @@
 // that is not counted; a row gives medians of the rounds' ratios:
 //   read     our bytes a second / those of a plain read by as many threads
 //   peak     our operations a second / those of the multiply-add instruction alone
-//   bound    max(bytes / read, operations / peak, int4 weights / unpack rate) / our time
+//   bound    max(bytes / read, operations / peak) / our time
 //   oneDNN   its time / ours; it is spared activation and quantisation (bench/dnnl_experts.h)
 // and the target of the case with whether it was met. With two threads the round trip of a flag
 // between the cores is taken before and after: it tells whether two virtual cores share one core.
@@ -200,11 +200,7 @@ Ratios measure(const Case& c, size_t rounds, Machine& machine) {
         const double peak = rate_of([&] {
             return format == WeightFormat::kInt8 ? int8_step(parallel) : bf16_step(parallel);
         });
-        double bound = std::max(bytes / read, c.operations() / peak);
-        if (ops::is_int4(format)) {
-            const double unpack = rate_of([&] { return unpack_step(format, parallel); });
-            bound = std::max(bound, c.weights() / unpack);
-        }
+        const double bound = std::max(bytes / read, c.operations() / peak);
         double dnnl_seconds = 0;
         if (dnnl) {
             dnnl_seconds = seconds_of([&] {
@@ -358,16 +354,12 @@ void run_all(const Options& options) {
     Summary summary;
     for (const unsigned num_threads : {1u, 2u}) {
         ops::Parallel& parallel = machine.parallel(num_threads);
-        std::printf(
-            "%u thread%s: read %.1f GB/s, bf16 %.0f GFLOP/s, int8 %.0f GOP/s, unpacking "
-            "%.1f (g32) and %.1f (g64) G weights/s\n",
-            num_threads,
-            num_threads == 1 ? "" : "s",
-            rate_of([&] { return machine.read.run(parallel); }) / 1e9,
-            rate_of([&] { return bf16_step(parallel); }) / 1e9,
-            rate_of([&] { return int8_step(parallel); }) / 1e9,
-            rate_of([&] { return unpack_step(kFormats[2], parallel); }) / 1e9,
-            rate_of([&] { return unpack_step(kFormats[3], parallel); }) / 1e9);
+        std::printf("%u thread%s: read %.1f GB/s, bf16 %.0f GFLOP/s, int8 %.0f GOP/s\n",
+                    num_threads,
+                    num_threads == 1 ? "" : "s",
+                    rate_of([&] { return machine.read.run(parallel); }) / 1e9,
+                    rate_of([&] { return bf16_step(parallel); }) / 1e9,
+                    rate_of([&] { return int8_step(parallel); }) / 1e9);
         for (const WeightFormat format : kFormats) {
             for (const auto& [hidden, intermediate] : {std::pair{2048, 1408}, {7168, 2048}}) {
                 for (const size_t num_rows : {1, 2, 4, 8, 64, 256, 512}) {

@@ -52,7 +52,7 @@ ops::PackedExpert int4_expert(const ExpertShape& s, ops::NumericClass numeric_cl
     // Nibbles of 0 to 3 and of -7 to -4: every sign, never -8.
     auto w = random_bits<uint8_t>(s.hidden * s.intermediate / 2, 1, 0xbbu, 0);
     for (uint8_t& byte : w) byte |= static_cast<uint8_t>((byte & 0x88u) >> 3);
-    const auto scale = random_bits<ops::Bf16>(s.hidden * s.intermediate / group, 2, 0x7fu, 0x3b00u);
+    const auto scale = random_bits<ops::Bf16>(s.hidden * s.intermediate / group, 2, 0x78u, 0x3b00u);
     const auto matrix = [&](size_t outputs, size_t depth) {
         return ops::Int4Weight{ops::make_rows(w.data(), outputs, depth / 2),
                                ops::make_rows(scale.data(), outputs, depth / group),

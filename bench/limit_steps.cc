@@ -20,8 +20,6 @@ namespace {
 
 constexpr size_t kPieceBytes = size_t{32} << 20;
 constexpr size_t kSteps = 200'000;
-constexpr size_t kUnpackDepth = 256;
-constexpr size_t kUnpackSteps = 2'000;
 
 // Keeps the compiler from dropping what nobody reads.
 template <typename T>
@@ -127,24 +125,6 @@ double int8_step(ops::Parallel& parallel) {
     }
 #endif
     return 0 * parallel.num_threads();
-}
-
-double unpack_step(ops::WeightFormat format, ops::Parallel& parallel) {
-    const size_t group_size = ops::int4_group_size(format);
-    parallel.run(parallel.num_threads(), [&](size_t, unsigned) {
-        alignas(64) std::array<std::byte, kUnpackDepth / 32 * ops::int4_group_bytes(32)> packed{};
-        alignas(64) std::array<uint16_t, kUnpackDepth * ops::kPanelColumns> unpacked;
-        for (size_t step = 0; step < kUnpackSteps; ++step) {
-            ops::cpu::kernels(ops::best_numeric_class())
-                .unpack_int4({.panel = packed.data(),
-                              .group_size = group_size,
-                              .depth = kUnpackDepth,
-                              .out = unpacked.data()});
-            keep(unpacked.data());
-        }
-    });
-    return parallel.num_threads() *
-           static_cast<double>(kUnpackSteps * kUnpackDepth * ops::kPanelColumns);
 }
 
 }  // namespace afd::bench

@@ -34,8 +34,4 @@ class ReadStep {
 double bf16_step(ops::Parallel& parallel);  // vdpbf16ps
 double int8_step(ops::Parallel& parallel);  // vpdpbusd
 
-// Unpacks int4 weights that stay in the first-level cache to bf16, with our own kernel, on every
-// thread; returns the weights.
-double unpack_step(ops::WeightFormat format, ops::Parallel& parallel);
-
 }  // namespace afd::bench

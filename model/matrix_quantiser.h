@@ -4,7 +4,8 @@
 // Quantisation of weight matrices (specification, section 9).
 //
 //   int8  s = max|w| / 127 of each output row, q = rint(w / s), half to even; scale fp32.
-//   int4  s = (max|w| / 7) →bf16 of each group along K, q = rint(w / s) clamped to [-7, 7].
+//   int4  s = max|w| / 7 of each group along K, rounded up to five significant bits (then q · s is
+//         exact in bf16, and no q beyond 7); q = rint(w / s).
 // s = 0 (a row or group of zeros, or underflow): q = 0.
 
 #include "model/stored_matrix.h"

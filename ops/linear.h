@@ -3,9 +3,9 @@
 
 // PackedLinear: a weight matrix in the layout of one numeric class, and y = x · Wᵀ.
 //
-// bf16 and int4 weights: y[i, n] = Σ_k x[i, k] · W[n, k], accumulated in fp32 in one chain per
-// output, k ascending, as the numeric class says (ops/numeric_class.h). int8 weights: the exact
-// int32 sum · row scale · column scale, in that order (ops/weight_format.h). So y[i, n] depends on
+// bf16 and int4 weights: y[i, n] = Σ_k x[i, k] · W[n, k], accumulated in fp32 in one order per
+// output, as the numeric class says (ops/numeric_class.h). int8 weights: the exact int32 sum · row
+// scale · column scale, in that order (ops/weight_format.h). So y[i, n] depends on
 // row i of x, row n of W and the class, and on nothing else: not on the other rows, their number,
 // or the threads.
 

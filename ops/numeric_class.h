@@ -10,6 +10,10 @@
 //   avx2          fp32 fused multiply-add, k = 0 ... K-1.
 //   avx512        as avx2, with the same bits.
 //   avx512-bf16   vdpbf16ps over the pairs (0,1), (2,3), ...: one chain, odd K padded with zero.
+//                 int4 weights: such a chain for each group, and sum = fma(a, chain, sum). Where
+//                 the scale of the group has at most five significant bits, the chain is of x · q
+//                 and a is the scale (q · scale is exact in bf16: the same product, summed in
+//                 another order); else the chain is of x · ((q · scale) →bf16) and a is 1.
 // Everything else (norms, softmax, exp, silu, routing, combine, products with int8 weights) is
 // identical in all classes.
 

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -82,20 +83,20 @@ void put_column(
 void put_column(
     const Int4Weight& w, size_t n, const PackedShape& shape, size_t column, std::byte* panel) {
     const size_t group_size = int4_group_size(shape.format);
-    const size_t place = column % 16 / 4 * 16 + column % 4 * 2;
-    const size_t shift = column < 16 ? 0 : 4;
     for (size_t k = 0; k < shape.depth; ++k) {
+        const size_t first = k / group_size * group_size;
         std::byte* group = panel + k / group_size * int4_group_bytes(group_size);
-        if (k % group_size == 0) {
+        if (k == first) {
             std::memcpy(group + column * sizeof(Bf16), &w.scale.row(n)[k / group_size], 2);
         }
         const int value = w.value(n, k);
         AFD_ASSERT(value >= -7, "q[%zu, %zu] is -8", n, k);
-        const auto nibble =
-            static_cast<unsigned>(value < 0 ? 8 - value : value);  // Sign and magnitude.
-        const size_t in_group = k % group_size;
-        const size_t byte = in_group / 4 * 64 + place + in_group % 4 / 2 * 8 + in_group % 2;
-        group[kInt4ScaleBytes + byte] |= static_cast<std::byte>(nibble << shift);
+        const size_t in_group = k - first;
+        std::byte* word =
+            group + kInt4ScaleBytes + in_group / 8 * kInt4StepBytes + column * 4 + in_group % 2 * 2;
+        const size_t nibble = in_group % 8 / 2;
+        word[nibble / 2] |=
+            static_cast<std::byte>((static_cast<unsigned>(value) & 0xfu) << nibble % 2 * 4);
     }
 }
 

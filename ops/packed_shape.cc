@@ -29,8 +29,10 @@ size_t PackedShape::panel_bytes() const {
         case WeightFormat::kInt4Group64:
             break;
     }
-    return div_up(depth, int4_group_size(format)) * kInt4ScaleBytes +
-           div_up(depth, 4) * 4 * kPanelColumns / 2;
+    const size_t group_size = int4_group_size(format);
+    const size_t rest = depth % group_size;
+    return depth / group_size * int4_group_bytes(group_size) +
+           (rest == 0 ? 0 : int4_group_bytes(rest));
 }
 
 }  // namespace afd::ops

@@ -9,10 +9,9 @@
 //   bf16, avx512-bf16   [ceil(K / 2)][32][2] bf16
 //   bf16, other classes [K][32] bf16
 //   int8                [ceil(K / 4)][32][4] of q + 128, uint8 | scale [32] fp32
-//   int4                for every group: scale [32] bf16 | [ceil(group / 4)][64] bytes.
-//                       Byte 16·a + 8·b + 2·c + d of the 64 holds element k = 2·b + d of four, of
-//                       column 4·a + c in the low nibble and of column 16 + 4·a + c in the high
-//                       one; a nibble is a sign (8) and a magnitude.
+//   int4                for every group: scale [32] | [ceil(group / 8)][32][2] words of 16 bits.
+//                       Nibble j of word [i][c][p] is q of element k = 8·i + 2·j + p of the group,
+//                       in two's complement; 0 beyond K.
 // The int8 and int4 layouts are the same in every numeric class.
 
 #include <cstddef>
@@ -27,7 +26,7 @@ namespace afd::ops {
 inline constexpr size_t kPanelColumns = 32;
 
 // Raised whenever the bytes of a packed matrix change their meaning.
-inline constexpr uint32_t kPackedLayoutRevision = 2;
+inline constexpr uint32_t kPackedLayoutRevision = 3;
 
 // Packed matrices begin at multiples of this many bytes; so does every panel.
 inline constexpr size_t kPackedAlignment = 64;
@@ -51,10 +50,11 @@ constexpr size_t int8_values_bytes(size_t depth) {
     return (depth + 3) / 4 * 4 * kPanelColumns;
 }
 
-// Bytes of one whole int4 group of a panel, and of the part that holds its scales.
+// Eight elements of depth of an int4 panel; its scales for a group; a group of `count` elements.
+inline constexpr size_t kInt4StepBytes = 8 * kPanelColumns / 2;
 inline constexpr size_t kInt4ScaleBytes = kPanelColumns * sizeof(uint16_t);
-constexpr size_t int4_group_bytes(size_t group_size) {
-    return kInt4ScaleBytes + group_size * kPanelColumns / 2;
+constexpr size_t int4_group_bytes(size_t count) {
+    return kInt4ScaleBytes + (count + 7) / 8 * kInt4StepBytes;
 }
 
 }  // namespace afd::ops

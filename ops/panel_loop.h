@@ -54,12 +54,13 @@ void run_where_it_pays(Parallel& parallel,
 // Elements of depth of an int4 panel that are unpacked at a time: 32 KiB of bf16.
 inline constexpr size_t kUnpackDepth = 512;
 
-// Rows of x are taken in blocks of nearly equal size, at most cpu::kTileRows each.
+// Rows of x are taken in blocks of nearly equal size, at most `rows_max` each.
 struct RowBlocks {
     size_t num_rows;
     size_t count;
 
-    explicit RowBlocks(size_t rows) : num_rows(rows), count(div_up(rows, cpu::kTileRows)) {}
+    explicit RowBlocks(size_t rows, size_t rows_max = cpu::kTileRows)
+        : num_rows(rows), count(div_up(rows, rows_max)) {}
     size_t first(size_t block) const { return block * num_rows / count; }
     size_t rows(size_t block) const { return first(block + 1) - first(block); }
 };
@@ -177,6 +178,34 @@ void int8_panels(const Int8Rows& x,
         });
 }
 
+// Int4 weights are expanded in registers.
+template <typename Finish>
+void int4_tiles(Rows<const Bf16> x,
+                const PackedLinear& weight,
+                size_t first_panel,
+                size_t last_panel,
+                const Finish& finish) {
+    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
+    const RowBlocks blocks(x.num_rows, cpu::kInt4TileRows);
+    const Prefetch prefetch{blocks.count, weight.panel_bytes()};
+    alignas(64) float tile[cpu::kInt4TileRows * kPanelColumns];
+    for (size_t panel = first_panel; panel < last_panel; ++panel) {
+        for (size_t block = 0; block < blocks.count; ++block) {
+            const size_t first_row = blocks.first(block);
+            const size_t num_rows = blocks.rows(block);
+            kernels.int4_tile({.x = x.row(first_row),
+                               .x_stride = x.stride,
+                               .num_rows = num_rows,
+                               .panel = weight.panel_data(panel),
+                               .group_size = int4_group_size(weight.format()),
+                               .depth = weight.depth(),
+                               .out = tile,
+                               .prefetch_ahead = prefetch.ahead(block)});
+            finish_tile(first_row, num_rows, panel, 1, tile, finish);
+        }
+    }
+}
+
 // The panel is unpacked piece by piece; every block of rows of up to kUnpackRows meets a piece
 // while it is in cache, and its sums go on from piece to piece.
 inline constexpr size_t kUnpackRows = 16 * cpu::kTileRows;
@@ -188,21 +217,10 @@ void int4_panels(Rows<const Bf16> x,
                  size_t last_panel,
                  const Finish& finish) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
-    const size_t group_size = int4_group_size(weight.format());
-    if (kernels.int4_tile != nullptr && x.num_rows <= cpu::kInt4TileRows) {
-        alignas(64) float tile[cpu::kInt4TileRows * kPanelColumns];
-        for (size_t panel = first_panel; panel < last_panel; ++panel) {
-            kernels.int4_tile({.x = x.data,
-                               .x_stride = x.stride,
-                               .num_rows = x.num_rows,
-                               .panel = weight.panel_data(panel),
-                               .group_size = group_size,
-                               .depth = weight.depth(),
-                               .out = tile});
-            finish_tile(0, x.num_rows, panel, 1, tile, finish);
-        }
-        return;
+    if (kernels.int4_tile != nullptr) {
+        return int4_tiles(x, weight, first_panel, last_panel, finish);
     }
+    const size_t group_size = int4_group_size(weight.format());
     alignas(64) uint16_t unpacked[kUnpackDepth * kPanelColumns];
     alignas(64) float sums[kUnpackRows * kPanelColumns];
     for (size_t panel = first_panel; panel < last_panel; ++panel) {

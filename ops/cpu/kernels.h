@@ -61,8 +61,11 @@ struct Int8TileArguments {
     size_t prefetch_ahead = kPrefetchNear;
 };
 
-// Rows that int4_tile takes at most: with more, unpacking once and tiles of bf16 are faster.
+// Rows that int4_tile takes at most: more sums would not fit into the registers.
 inline constexpr size_t kInt4TileRows = 8;
+
+// Bits of a bf16 scale that are 0 in a short one: at most five significant bits.
+inline constexpr int kInt4LongScaleBits = 0x7;
 
 struct Int4TileArguments {
     const Bf16* x = nullptr;  // num_rows rows of depth elements, x_stride apart
@@ -147,9 +150,10 @@ struct Kernels {
     int32_t (*sum_int8)(const int8_t* x, size_t count);
     // out = the exact sums of x · Wᵀ.
     void (*int8_tile)(const Int8TileArguments& arguments);
-    // out = x · Wᵀ for one tile, the bits of unpack_int4 and tile; null where these are faster.
+    // out = x · Wᵀ for one tile, in the class's order for int4 weights; null where that is the
+    // order of bf16 weights.
     void (*int4_tile)(const Int4TileArguments& arguments);
-    // out = (q · scale) →bf16.
+    // out = (q · scale) →bf16; null where int4_tile is not.
     void (*unpack_int4)(const UnpackArguments& arguments);
     // y[i] = (float(sums[i]) · row_scale) · column_scale[i].
     void (*scale_row)(

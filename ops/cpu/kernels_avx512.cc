@@ -24,7 +24,7 @@ const Kernels& avx512_bf16_kernels() {
                                     sum_int8,
                                     int8_tile,
                                     int4_tile,
-                                    unpack_int4,
+                                    nullptr,
                                     scale_row,
                                     round_row,
                                     swiglu_row,

@@ -24,16 +24,16 @@ namespace {
 void unpack_int4(const UnpackArguments& a) {
     for (size_t k = 0; k < a.depth; ++k) {
         const std::byte* group = a.panel + k / a.group_size * int4_group_bytes(a.group_size);
-        const size_t in_group = k % a.group_size;
-        const std::byte* values =
-            group + kInt4ScaleBytes + in_group / 4 * 64 + in_group % 4 / 2 * 8 + in_group % 2;
+        const size_t first = k / a.group_size * a.group_size;
+        const size_t in_group = k - first;
+        const std::byte* values = group + kInt4ScaleBytes + in_group / 8 * kInt4StepBytes +
+                                  in_group % 2 * 2 + in_group % 8 / 4;
+        const size_t shift = in_group % 4 / 2 * 4;
         for (size_t j = 0; j < kPanelColumns; ++j) {
             Bf16 scale;
             std::memcpy(&scale, group + j * sizeof scale, sizeof scale);
-            const auto byte = static_cast<unsigned>(values[j % 16 / 4 * 16 + j % 4 * 2]);
-            const unsigned nibble = j < 16 ? byte & 0xfu : byte >> 4;
-            const auto magnitude = static_cast<float>(nibble & 7u);
-            const float q = (nibble & 8u) != 0 ? -magnitude : magnitude;
+            const auto byte = static_cast<unsigned>(values[j * 4]);
+            const auto q = static_cast<float>(static_cast<int>((byte >> shift & 0xfu) ^ 8u) - 8);
             a.out[k * kPanelColumns + j] = from_float(q * to_float(scale)).bits;
         }
     }

@@ -76,19 +76,23 @@ TEST(MatrixQuantiser, Int4IsTheNearestStepOfEveryGroup) {
             const std::vector<float> values = matrix.value().values();
             for (size_t i = 0; i < weight.size(); ++i) {
                 const size_t n = i / depth;
-                const size_t first =
-                    i % depth / ops::int4_group_size(format) * ops::int4_group_size(format);
-                const size_t last = std::min(depth, first + ops::int4_group_size(format));
+                const size_t size = ops::int4_group_size(format);
+                const size_t first = i % depth / size * size;
+                const size_t last = std::min(depth, first + size);
                 float largest = 0;
                 for (size_t k = first; k < last; ++k) {
                     largest = std::max(largest, std::abs(ops::to_float(weight[n * depth + k])));
                 }
-                const float s = ops::to_float(ops::from_float(largest / 7));
+                // Five significant bits: a whole number of 1/32 of the next power of two.
+                int exponent = 0;
+                const float mantissa = std::frexp(largest / 7, &exponent);
+                const float s = std::ldexp(std::ceil(mantissa * 32), exponent - 5);
                 const float w = ops::to_float(weight[i]);
-                const float q = s == 0 ? 0 : std::clamp(std::nearbyint(w / s), -7.0f, 7.0f);
+                const float q = s == 0 ? 0 : std::nearbyint(w / s);
+                EXPECT_EQ(ops::to_float(packed.scale.row(n)[i % depth / size]), s);
                 EXPECT_EQ(static_cast<float>(packed.value(n, i % depth)), q);
-                EXPECT_EQ(values[i], ops::to_float(ops::from_float(q * s)));
-                EXPECT_THAT(std::abs(values[i] - w), Le(0.51f * s));
+                EXPECT_EQ(values[i], q * s);
+                EXPECT_THAT(std::abs(values[i] - w), Le(0.5f * s));
             }
         }
     }

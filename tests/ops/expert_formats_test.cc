@@ -18,6 +18,7 @@ namespace {
 using test::RandomInt4;
 using test::RandomInt8;
 using test::RandomMatrix;
+using test::Scales;
 AFD_FOR_EVERY_CLASS(ExpertFormats);
 
 // More than one piece of an int4 panel, incomplete groups, quads and panels.
@@ -54,9 +55,10 @@ struct Int8Expert {
 
 struct Int4Expert {
     WeightFormat format;
-    RandomInt4 gate{kIntermediate, kHidden, format, 1};
-    RandomInt4 up{kIntermediate, kHidden, format, 2};
-    RandomInt4 down{kHidden, kIntermediate, format, 3};
+    Scales scales = Scales::kShort;
+    RandomInt4 gate{kIntermediate, kHidden, format, 1, scales};
+    RandomInt4 up{kIntermediate, kHidden, format, 2, scales};
+    RandomInt4 down{kHidden, kIntermediate, format, 3, scales};
 
     PackedExpert pack(NumericClass numeric_class) const {
         return pack_expert(gate.weight(), up.weight(), down.weight(), numeric_class);
@@ -119,8 +121,10 @@ void expect_the_reference(const Expert& expert, NumericClass numeric_class) {
 TEST_P(ExpertFormats, MatchTheReference) {
     expect_the_reference(Bf16Expert{}, GetParam());
     expect_the_reference(Int8Expert{}, GetParam());
-    expect_the_reference(Int4Expert{WeightFormat::kInt4Group32}, GetParam());
-    expect_the_reference(Int4Expert{WeightFormat::kInt4Group64}, GetParam());
+    for (const Scales scales : {Scales::kAny, Scales::kShort}) {
+        expect_the_reference(Int4Expert{WeightFormat::kInt4Group32, scales}, GetParam());
+        expect_the_reference(Int4Expert{WeightFormat::kInt4Group64, scales}, GetParam());
+    }
 }
 
 void expect_row_invariant(PackedExpert expert) {
@@ -147,6 +151,10 @@ TEST_P(ExpertFormats, Int4Group32IsRowInvariant) {
 
 TEST_P(ExpertFormats, Int4Group64IsRowInvariant) {
     expect_row_invariant(Int4Expert{WeightFormat::kInt4Group64}.pack(GetParam()));
+}
+
+TEST_P(ExpertFormats, Int4OfAnyScaleIsRowInvariant) {
+    expect_row_invariant(Int4Expert{WeightFormat::kInt4Group32, Scales::kAny}.pack(GetParam()));
 }
 
 // Goal: the class avx512 is avx2 on wider registers. Oracle: avx2, bit by bit.

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "ops/linear.h"
 #include "ops/reference/quantise.h"
 #include "tests/ops/quantised_weights.h"
@@ -15,6 +18,7 @@ namespace {
 using test::RandomInt4;
 using test::RandomInt8;
 using test::RandomMatrix;
+using test::Scales;
 AFD_FOR_EVERY_CLASS(QuantisedLinear);
 
 constexpr WeightFormat kInt4Formats[] = {WeightFormat::kInt4Group32, WeightFormat::kInt4Group64};
@@ -89,23 +93,102 @@ TEST_P(QuantisedLinear, Int8HoldsTheLargestSums) {
     }
 }
 
-// Oracle: the bf16 product of the class with the dequantised matrix, bit by bit.
-TEST_P(QuantisedLinear, Int4IsTheBf16ProductOfTheDequantisedMatrix) {
+constexpr size_t kRowCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 200};
+constexpr size_t kDepths[] = {1, 2, 31, 32, 64, 77, 96, 515, 1030};
+constexpr size_t kOutputs = 77;
+
+std::vector<float> product_f32(Rows<const Bf16> x, Rows<const Bf16> w, NumericClass numeric_class) {
+    SerialParallel serial;
+    std::vector<float> y(x.num_rows * w.num_rows);
+    linear_f32(x,
+               PackedLinear::pack(w, numeric_class),
+               make_rows(y.data(), x.num_rows, w.num_rows),
+               serial);
+    return y;
+}
+
+// What the class avx512-bf16 says of int4 weights (ops/numeric_class.h), by its bf16 products of
+// single groups.
+std::vector<Bf16> product_by_groups(const RandomMatrix& x, const RandomInt4& w) {
+    const size_t group = int4_group_size(w.format);
+    std::vector<float> sums(x.num_rows * w.num_outputs);
+    for (size_t first = 0; first < w.depth; first += group) {
+        const size_t count = std::min(group, w.depth - first);
+        std::vector<Bf16> inside(w.num_outputs * count);
+        std::vector<float> outside(w.num_outputs);
+        for (size_t n = 0; n < w.num_outputs; ++n) {
+            const Bf16 scale = w.scale[n * w.num_groups() + first / group];
+            const bool is_short = scale.bits % 8 == 0;
+            outside[n] = is_short ? to_float(scale) : 1.0f;
+            for (size_t k = 0; k < count; ++k) {
+                const auto q = static_cast<float>(w.weight().value(n, first + k));
+                inside[n * count + k] = from_float(is_short ? q : q * to_float(scale));
+            }
+        }
+        const std::vector<float> part =
+            product_f32(x.rows().columns(first, count),
+                        make_rows<const Bf16>(inside.data(), w.num_outputs, count),
+                        NumericClass::kAvx512Bf16);
+        for (size_t i = 0; i < sums.size(); ++i) {
+            sums[i] = std::fma(outside[i % w.num_outputs], part[i], sums[i]);
+        }
+    }
+    std::vector<Bf16> y(sums.size());
+    std::ranges::transform(sums, y.begin(), from_float);
+    return y;
+}
+
+// Oracle: in the class avx512-bf16 its bf16 products of single groups; in the others the bf16
+// product with the dequantised matrix. Bit by bit.
+TEST_P(QuantisedLinear, Int4IsTheProductThatItsClassSays) {
     SerialParallel serial;
     for (const WeightFormat format : kInt4Formats) {
-        for (const size_t num_rows : {1u, 2u, 3u, 4u, 7u, 12u, 13u, 200u}) {
-            for (const size_t depth : {1u, 2u, 31u, 64u, 96u, 515u, 1030u}) {
-                const size_t outputs = 77;
-                const RandomInt4 w(outputs, depth, format, 5);
-                const RandomMatrix x(num_rows, depth, 6);
-                const std::vector<Bf16> plain = w.dequantised();
-                ASSERT_EQ(
-                    product(x.rows(), PackedLinear::pack(w.weight(), GetParam()), serial),
-                    product(x.rows(),
-                            PackedLinear::pack(make_rows(plain.data(), outputs, depth), GetParam()),
-                            serial))
-                    << num_rows << " rows of " << depth << ", " << name_of(format);
+        for (const size_t num_rows : kRowCounts) {
+            for (const size_t depth : kDepths) {
+                for (const Scales scales : {Scales::kAny, Scales::kShort}) {
+                    const RandomInt4 w(kOutputs, depth, format, 5, scales);
+                    const RandomMatrix x(num_rows, depth, 6);
+                    const std::vector<Bf16> plain = w.dequantised();
+                    const std::vector<Bf16> want =
+                        GetParam() == NumericClass::kAvx512Bf16
+                            ? product_by_groups(x, w)
+                            : product(x.rows(),
+                                      PackedLinear::pack(make_rows(plain.data(), kOutputs, depth),
+                                                         GetParam()),
+                                      serial);
+                    ASSERT_EQ(product(x.rows(), PackedLinear::pack(w.weight(), GetParam()), serial),
+                              want)
+                        << num_rows << " rows of " << depth << ", " << name_of(format);
+                }
             }
+        }
+    }
+}
+
+// Oracle: the fp32 product with the dequantised matrix; both differ from the exact sum by at most
+// depth roundings of Σ|x·w|.
+TEST_P(QuantisedLinear, Int4IsTheProductOfTheDequantisedMatrix) {
+    SerialParallel serial;
+    constexpr size_t kDepth = 515;
+    for (const Scales scales : {Scales::kAny, Scales::kShort}) {
+        const RandomInt4 w(kOutputs, kDepth, WeightFormat::kInt4Group32, 5, scales);
+        const RandomMatrix x(3, kDepth, 6);
+        std::vector<float> have(3 * kOutputs);
+        linear_f32(x.rows(),
+                   PackedLinear::pack(w.weight(), GetParam()),
+                   make_rows(have.data(), 3, kOutputs),
+                   serial);
+        const std::vector<Bf16> plain = w.dequantised();
+        for (size_t i = 0; i < have.size(); ++i) {
+            double sum = 0;
+            double magnitude = 0;
+            for (size_t k = 0; k < kDepth; ++k) {
+                const double term = double{to_float(x.rows().row(i / kOutputs)[k])} *
+                                    double{to_float(plain[i % kOutputs * kDepth + k])};
+                sum += term;
+                magnitude += std::fabs(term);
+            }
+            ASSERT_NEAR(double{have[i]}, sum, kDepth * 0x1p-24 * magnitude) << i;
         }
     }
 }

@@ -31,6 +31,9 @@ struct RandomInt8 {
     }
 };
 
+// Short scales have at most five significant bits, as afd-quantize writes them.
+enum class Scales { kAny, kShort };
+
 struct RandomInt4 {
     std::vector<uint8_t> values;
     std::vector<Bf16> scale;
@@ -38,7 +41,11 @@ struct RandomInt4 {
     size_t depth;
     WeightFormat format;
 
-    RandomInt4(size_t outputs, size_t columns, WeightFormat of, uint32_t seed)
+    RandomInt4(size_t outputs,
+               size_t columns,
+               WeightFormat of,
+               uint32_t seed,
+               Scales scales = Scales::kAny)
         : values(outputs * ((columns + 1) / 2)), num_outputs(outputs), depth(columns), format(of) {
         std::mt19937 engine(seed);
         for (uint8_t& byte : values) {
@@ -50,6 +57,7 @@ struct RandomInt4 {
         for (Bf16& s : scale) {
             s = from_float(std::ldexp(1.0f + static_cast<float>(engine() % 128) / 128.0f,
                                       static_cast<int>(engine() % 6) - 9));
+            if (scales == Scales::kShort) s.bits &= 0xfff8u;
         }
     }
 
