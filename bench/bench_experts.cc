@@ -2,12 +2,13 @@
 
 // bench_experts: the expert kernels against the limits of this machine and against oneDNN.
 //
-//   bench_experts [--only TEXT] [--rounds N]
+//   bench_experts [--only TEXT] [--rounds N] [--results FILE]
 //
 // A row is one case, named FORMAT/HIDDENxINTERMEDIATE/rows:N/threads:N; --only runs those whose
-// name holds TEXT. Experts take turns over more than 256 MiB of weights, so each finds its weights
-// in memory. Limits, oneDNN and our kernel run one after another in every round, after one round
-// that is not counted; a row gives medians of the rounds' ratios:
+// name holds TEXT. With --results the summary at the end is of all runs with that file. Experts
+// take turns over more than 256 MiB of weights, so each finds its weights in memory. Limits, oneDNN
+// and our kernel run one after another in every round, after one round that is not counted; a row
+// gives medians of the rounds' ratios:
 //   read     our bytes a second / those of a plain read by as many threads
 //   peak     our operations a second / those of the multiply-add instruction alone
 //   bound    max(bytes / read, operations / peak) / our time
@@ -20,7 +21,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "bench/dnnl_experts.h"
+#include "bench/expert_summary.h"
 #include "bench/expert_weights.h"
 #include "bench/flag_round_trip.h"
 #include "bench/limit_steps.h"
@@ -47,6 +48,7 @@ constexpr double kSampleSeconds = 6e-3;
 
 struct Options {
     std::string only;
+    std::string results;
     size_t rounds = 9;
 };
 
@@ -168,14 +170,6 @@ struct Machine {
     static constexpr uint32_t kCores[] = {0, 1};
 };
 
-struct Summary {
-    double log_dnnl = 0;
-    size_t num_dnnl = 0;
-    size_t num_dnnl_met = 0;
-    size_t num_met = 0;
-    size_t num_missed = 0;
-};
-
 Ratios measure(const Case& c, size_t rounds, Machine& machine) {
     ops::Parallel& parallel = machine.parallel(c.num_threads);
     const WeightFormat format = c.shape.format;
@@ -248,7 +242,7 @@ struct Placement {
     }
 };
 
-void report(const Case& c, const Ratios& r, const Placement& placement, Summary& summary) {
+void report(const Case& c, const Ratios& r, const Placement& placement, ExpertSummary& summary) {
     const Target target = target_of(c);
     const double read = median(r.read);
     const double peak = median(r.peak);
@@ -274,14 +268,10 @@ void report(const Case& c, const Ratios& r, const Placement& placement, Summary&
                 placement.text().c_str());
     std::fflush(stdout);
     if (placement.has_changed()) return;
-    ++(is_met ? summary.num_met : summary.num_missed);
-    if (r.dnnl.empty()) return;
-    summary.log_dnnl += std::log(median(r.dnnl));
-    ++summary.num_dnnl;
-    summary.num_dnnl_met += median(r.dnnl) >= 0.98 ? 1 : 0;
+    summary.add(c.name(), is_met, r.dnnl.empty() ? 0 : median(r.dnnl));
 }
 
-void run_case(const Case& c, size_t rounds, Machine& machine, Summary& summary) {
+void run_case(const Case& c, size_t rounds, Machine& machine, ExpertSummary& summary) {
     Placement placement;
     machine.parallel(c.num_threads);
     if (c.num_threads > 1) placement.before = flag_round_trip_ns(*machine.pool);
@@ -295,7 +285,7 @@ void run_many_experts(WeightFormat format,
                       unsigned num_threads,
                       const Options& options,
                       Machine& machine,
-                      Summary& summary) {
+                      ExpertSummary& summary) {
     constexpr size_t kExperts = 64;
     constexpr size_t kTokens = 16;
     constexpr size_t kTopK = 6;
@@ -341,7 +331,7 @@ void run_many_experts(WeightFormat format,
                 median(ratios),
                 is_met ? "met" : "NOT met",
                 placement.text().c_str());
-    if (!placement.has_changed()) ++(is_met ? summary.num_met : summary.num_missed);
+    if (!placement.has_changed()) summary.add(name, is_met, 0);
 }
 
 constexpr WeightFormat kFormats[] = {WeightFormat::kBf16,
@@ -351,7 +341,7 @@ constexpr WeightFormat kFormats[] = {WeightFormat::kBf16,
 
 void run_all(const Options& options) {
     Machine machine;
-    Summary summary;
+    ExpertSummary summary(options.results);
     for (const unsigned num_threads : {1u, 2u}) {
         ops::Parallel& parallel = machine.parallel(num_threads);
         std::printf("%u thread%s: read %.1f GB/s, bf16 %.0f GFLOP/s, int8 %.0f GOP/s\n",
@@ -374,23 +364,14 @@ void run_all(const Options& options) {
             run_many_experts(format, num_threads, options, machine, summary);
         }
     }
-    std::printf("targets: %zu met, %zu not met\n", summary.num_met, summary.num_missed);
-    if (summary.num_dnnl > 0) {
-        const double mean = std::exp(summary.log_dnnl / static_cast<double>(summary.num_dnnl));
-        std::printf(
-            "oneDNN: at least 0.98 in %zu of %zu rows; geometric mean %.2f, target 1.15: "
-            "%s\n",
-            summary.num_dnnl_met,
-            summary.num_dnnl,
-            mean,
-            mean >= 1.15 ? "met" : "NOT met");
-    }
+    summary.print();
 }
 
 Options parse(int argc, char** argv) {
     Options options;
     for (int i = 1; i + 1 < argc; i += 2) {
         if (std::strcmp(argv[i], "--only") == 0) options.only = argv[i + 1];
+        if (std::strcmp(argv[i], "--results") == 0) options.results = argv[i + 1];
         if (std::strcmp(argv[i], "--rounds") == 0) {
             options.rounds = static_cast<size_t>(std::atoi(argv[i + 1]));
         }

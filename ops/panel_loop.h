@@ -62,6 +62,8 @@ struct RowBlocks {
     explicit RowBlocks(size_t rows, size_t rows_max = cpu::kTileRows)
         : num_rows(rows), count(div_up(rows, rows_max)) {}
     size_t first(size_t block) const { return block * num_rows / count; }
+    // The first row of the block that comes after it, the first one again after the last.
+    size_t first_of_next(size_t block) const { return block + 1 == count ? 0 : first(block + 1); }
     size_t rows(size_t block) const { return first(block + 1) - first(block); }
 };
 
@@ -108,15 +110,17 @@ void bf16_panels(Rows<const Bf16> x,
         for (size_t block = 0; block < blocks.count; ++block) {
             const size_t first_row = blocks.first(block);
             const size_t num_rows = blocks.rows(block);
-            kernels.tile({.x = x.row(first_row),
-                          .x_stride = x.stride,
-                          .num_rows = num_rows,
-                          .panel = weight.panel(panel),
-                          .panel_elements = weight.panel_elements(),
-                          .num_panels = num_panels,
-                          .depth = weight.depth(),
-                          .out = tile,
-                          .prefetch_ahead = prefetch.ahead(block)});
+            kernels.tile(
+                {.x = x.row(first_row),
+                 .x_stride = x.stride,
+                 .num_rows = num_rows,
+                 .panel = weight.panel(panel),
+                 .panel_elements = weight.panel_elements(),
+                 .num_panels = num_panels,
+                 .depth = weight.depth(),
+                 .out = tile,
+                 .prefetch_ahead = prefetch.ahead(block),
+                 .next_x = blocks.count > 1 ? x.row(blocks.first_of_next(block)) : nullptr});
             finish_tile(first_row, num_rows, panel, num_panels, tile, finish);
         }
     }

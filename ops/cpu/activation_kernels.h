@@ -63,5 +63,12 @@ constexpr std::array<ActivateRow, kNumExpertActivations> kActivateRows = {
     activate_row<ExpertActivation::kGeluTanhUngated>,
     activate_row<ExpertActivation::kReluSquared>};
 
+// The same with another function for the first.
+constexpr std::array<ActivateRow, kNumExpertActivations> activate_rows_with(ActivateRow swiglu) {
+    auto rows = kActivateRows;
+    rows[0] = swiglu;
+    return rows;
+}
+
 }  // namespace
 }  // namespace afd::ops::cpu

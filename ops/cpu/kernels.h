@@ -48,6 +48,8 @@ struct TileArguments {
     // Bytes; 0 where the weights are in cache. More than kPrefetchNear: the next panel, on its way
     // to the second-level cache while rows pass this one.
     size_t prefetch_ahead = kPrefetchNear;
+    // The rows that pass next, where there are any: fetched to the second-level cache.
+    const Bf16* next_x = nullptr;
 };
 
 struct Int8TileArguments {

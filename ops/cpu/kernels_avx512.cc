@@ -6,8 +6,8 @@
 #include <immintrin.h>
 
 #include "ops/cpu/activation_kernels.h"
-#include "ops/cpu/fp8_kernels.h"
 #include "ops/cpu/attention_avx512.h"
+#include "ops/cpu/fp8_kernels.h"
 #include "ops/cpu/int4_avx512.h"
 #include "ops/cpu/int8_avx512.h"
 #include "ops/cpu/kernels.h"
@@ -15,6 +15,7 @@
 #include "ops/cpu/residual_row.h"
 #include "ops/cpu/row_kernels.h"
 #include "ops/cpu/softmax_row.h"
+#include "ops/cpu/swiglu_avx512.h"
 #include "ops/cpu/tile_avx512.h"
 
 namespace afd::ops::cpu {
@@ -27,7 +28,7 @@ const Kernels& avx512_bf16_kernels() {
                                     nullptr,
                                     scale_row,
                                     round_row,
-                                    swiglu_row,
+                                    swiglu_row_avx512,
                                     softmax_step,
                                     begin_heads,
                                     attend_block,
@@ -35,7 +36,7 @@ const Kernels& avx512_bf16_kernels() {
                                     quantise_rows<Bf16, MultiplyByFixedPoint>,
                                     quantise_rows<Fp16, MultiplyByFixedPoint>,
                                     quantise_rows<float, MultiplyByFixedPoint>,
-                                    kActivateRows,
+                                    activate_rows_with(swiglu_row_avx512),
                                     kResidualKernels,
                                     encode_fp8_row,
                                     expand_fp8_row};

@@ -11,6 +11,7 @@
 #include "ops/cpu/row_kernels.h"
 #include "ops/cpu/rows_constant.h"
 #include "ops/cpu/softmax_row.h"
+#include "ops/cpu/swiglu_avx512.h"
 
 namespace afd::ops::cpu {
 namespace {
@@ -67,9 +68,9 @@ const Kernels& avx512_kernels() {
         table.tile = tile;
         table.scale_row = scale_row;
         table.round_row = round_row;
-        table.swiglu_row = swiglu_row;
+        table.swiglu_row = swiglu_row_avx512;
         table.softmax_step = softmax_step;
-        table.activate_rows = kActivateRows;
+        table.activate_rows = activate_rows_with(swiglu_row_avx512);
         table.residual = kResidualKernels;
         return table;
     }();

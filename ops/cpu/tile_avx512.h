@@ -5,6 +5,7 @@
 
 #include <immintrin.h>
 
+#include <cstdint>
 #include <cstring>
 
 #include "ops/cpu/kernels.h"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr size_t kColumns = 32;
 constexpr size_t kPairElements = 2 * kColumns;  // One pair of depth elements of one panel.
+constexpr size_t kLineBytes = 64;
 
 inline __m512 dot_pairs(__m512 sum, __m512i weights, __m512i x) {
     return _mm512_dpbf16_ps(sum, (__m512bh)weights, (__m512bh)x);
@@ -39,6 +41,13 @@ inline void prefetch_ahead(const void* at, size_t ahead) {
     __builtin_prefetch(static_cast<const char*>(at) + ahead, 0, static_cast<int>(kNearness));
 }
 
+// A line of the rows that pass next for every pair of depth: enough for kTileRows rows.
+template <Nearness kNearness>
+inline void prefetch_next(uintptr_t line) {
+    if constexpr (kNearness == Nearness::kSecondLevel)
+        __builtin_prefetch(reinterpret_cast<const void*>(line), 0, 2);
+}
+
 // kRows rows x one panel.
 template <size_t kRows, Nearness kNearness>
 void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
@@ -53,7 +62,9 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
     const size_t ahead = a.prefetch_ahead;
     const Bf16* x = a.x;
     const uint16_t* weights = panel;
+    auto next = reinterpret_cast<uintptr_t>(a.next_x);
     const auto step = [&](auto&& broadcast_x) __attribute__((always_inline)) {
+        prefetch_next<kNearness>(next);
         prefetch_ahead<kNearness>(weights, ahead);
         prefetch_ahead<kNearness>(weights + kColumns, ahead);
         const __m512i w_low = _mm512_load_si512(weights);
@@ -64,7 +75,9 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
             high[r] = dot_pairs(high[r], w_high, value);
         }
     };
-    for (size_t k = 0; k < num_pairs; ++k, x += 2, weights += kPairElements) step(broadcast_pair);
+    for (size_t k = 0; k < num_pairs; ++k, x += 2, weights += kPairElements, next += kLineBytes) {
+        step(broadcast_pair);
+    }
     if (a.depth % 2 != 0) step(broadcast_last);
     for (size_t r = 0; r < kRows; ++r) {
         _mm512_storeu_ps(out + r * out_stride, low[r]);
@@ -76,7 +89,7 @@ template <size_t kRows>
 void tile_rows(const TileArguments& a) {
     for (size_t p = 0; p < a.num_panels; ++p) {
         const uint16_t* panel = a.panel + p * a.panel_elements;
-        if (a.prefetch_ahead <= kPrefetchNear) {
+        if (a.next_x == nullptr) {
             tile_of<kRows, Nearness::kFirstLevel>(a, panel, a.out + p * kColumns);
         } else {
             tile_of<kRows, Nearness::kSecondLevel>(a, panel, a.out + p * kColumns);
