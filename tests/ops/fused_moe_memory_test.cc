@@ -66,14 +66,16 @@ std::string where(const MoePair& pair, const FusedMoeConfig& config) {
 }
 
 // Calls body(pair, config) for the legal compositions within one process: every weight format,
-// whole and chunked, bf16 and int8 rows, three fractions and three policies.
+// whole and chunked, bf16, int8 and fp8 rows, three fractions and three policies.
 template <typename Body>
 size_t for_each_composition(const Body& body) {
     size_t count = 0;
     for (const MoePair& pair : moe_pairs()) {
         if (pair.prepare_finalize->make == nullptr) continue;
-        for (const MoeFeature feature :
-             {MoeFeature::kPlain, MoeFeature::kChunked, MoeFeature::kQuantisedDispatch}) {
+        for (const MoeFeature feature : {MoeFeature::kPlain,
+                                         MoeFeature::kChunked,
+                                         MoeFeature::kInt8Dispatch,
+                                         MoeFeature::kFp8Dispatch}) {
             for (const double fraction : {1.0, 0.3, 0.01}) {
                 for (const RowOverflow overflow :
                      {RowOverflow::kError, RowOverflow::kBackpressure, RowOverflow::kChunk}) {
