@@ -43,6 +43,7 @@ Status example_status() {
     status.set_topology("disaggregated");
     status.set_router("ffn");
     status.set_shared_experts("attention");
+    status.set_dispatch_dtype("int8");
     status.set_state("ready");
     status.set_uptime_ms(192'000);
     status.set_pid(4100);
@@ -204,7 +205,7 @@ TEST(Afdctl, StatusIsATable) {
     EXPECT_EQ(result.out,
               "instance  default   ready   pid 4100   up 3m 12s   version 0.1.0\n"
               "model     /models/demo   disaggregated   router ffn   shared experts attention   "
-              "avx2   context 512\n"
+              "rows int8   avx2   context 512\n"
               "requests  2 running   3 queued   120 finished   1 failed\n"
               "tokens    8123   412.0/s\n"
               "two-phase 24 rounds   1 batches by windows for want of memory\n"
