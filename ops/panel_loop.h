@@ -32,9 +32,11 @@ inline size_t num_panel_tasks(size_t num_rows,
     if (num_threads == 1) return 1;
     const size_t products =
         std::max(num_rows, kMemoryBoundRows) * num_panels * kPanelColumns * depth;
-    // Four tasks a thread even out the speed of the threads.
+    // Several tasks a thread even out the speed of the threads; but a stream of weights that begins
+    // anew waits for memory first.
+    const size_t tasks_per_thread = num_rows <= kMemoryBoundRows ? 2 : 4;
     return std::clamp<size_t>(
-        products / kTaskProducts, 1, std::min<size_t>(num_panels, 4 * num_threads));
+        products / kTaskProducts, 1, std::min<size_t>(num_panels, tasks_per_thread * num_threads));
 }
 
 // Runs the tasks on the calling thread if all of them together, `num_products` multiply-adds, are
