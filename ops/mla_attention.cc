@@ -58,8 +58,7 @@ void attend(const MlaAttentionRequest& request,
                                .scale = request.weights->softmax_scale,
                                .is_cold = first == 0};
         const size_t next = first + kAttentionBlock;
-        // The heads that come later find the rows in cache.
-        if (first_head == 0 && next < num_positions) {
+        if (next < num_positions) {
             block.next_ckv = cache.ckv + row_of_block(next) * latent;
             block.next_kr = cache.kr + row_of_block(next) * rope_dim;
         }
@@ -132,10 +131,11 @@ Result<void> mla_attention(const MlaAttentionRequest& request,
     std::byte* scratch = cursor.take<std::byte>(parallel.num_threads() * thread_bytes);
 
     // All heads of a token on one thread, so that its cache rows come from memory once; but where
-    // tokens are few, groups of heads go to all threads.
+    // tokens are fewer than threads, groups of heads go to all of them.
     const unsigned num_threads = parallel.num_threads();
-    const bool is_split = num_threads > 1 && num_tokens < 4 * num_threads;
-    const size_t heads_per_group = is_split ? kHeadsPerTask : cpu::kHeadsMax;
+    const bool is_split = num_tokens < num_threads;
+    const bool is_narrow = is_split && s.num_heads < cpu::kHeadsMax * num_threads;
+    const size_t heads_per_group = is_narrow ? kHeadsPerTask : cpu::kHeadsMax;
     const size_t groups_per_token = div_up(s.num_heads, heads_per_group);
     const size_t groups_per_task = is_split ? 1 : groups_per_token;
     const size_t tasks_per_token = groups_per_token / groups_per_task;
