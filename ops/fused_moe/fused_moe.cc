@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "ops/fused_moe/chunks.h"
 #include "proto/check.h"
 
 namespace afd::ops {
@@ -152,57 +153,12 @@ Result<void> FusedMoe::run_experts(const MoeTicket& ticket, Rows<Bf16> output) {
     const Activations activations = prepare_finalize_->activations(ticket.ticket_);
     if (config_.max_chunk_tokens == 0) return experts_->apply(activations, output, resources);
     if (const auto* standard = std::get_if<StandardActivations>(&activations)) {
-        return run_chunks(*standard, output, resources);
+        return apply_in_chunks(*experts_, *standard, config_.max_chunk_tokens, output, resources);
     }
-    return run_chunks(std::get<GroupedActivations>(activations), output, resources);
-}
-
-Result<void> FusedMoe::run_chunks(const StandardActivations& standard,
-                                  Rows<Bf16> output,
-                                  const ExpertsResources& resources) {
-    const size_t num_tokens = standard.x.num_rows();
-    const bool is_reduced = experts_->capability().weight_and_reduce == WeightAndReduceKind::kNoOp;
-    const size_t rows_per_token = is_reduced ? 1 : standard.num_slots;
-    for (size_t first = 0; first < num_tokens; first += config_.max_chunk_tokens) {
-        const size_t count = std::min(config_.max_chunk_tokens, num_tokens - first);
-        StandardActivations chunk = standard;
-        chunk.x = standard.x.slice(first, count);
-        chunk.local_ids = standard.local_ids + first * standard.num_slots;
-        chunk.weights = standard.weights + first * standard.num_slots;
-        const Rows<Bf16> rows = output.slice(first * rows_per_token, count * rows_per_token);
-        AFD_TRY(experts_->apply(chunk, rows, resources));
-    }
-    return {};
-}
-
-Result<void> FusedMoe::run_chunks(const GroupedActivations& grouped,
-                                  Rows<Bf16> output,
-                                  const ExpertsResources& resources) {
-    const auto rows_max =
-        static_cast<int64_t>(config_.max_chunk_tokens * (config_.top_k + config_.num_shared));
-    size_t first_row = 0;
-    size_t group = 0;
-    int64_t taken = 0;  // Rows of the group that went with earlier chunks.
-    while (group < grouped.groups.size()) {
-        size_t num_groups = 0;
-        int64_t num_rows = 0;
-        while (group < grouped.groups.size() && num_rows < rows_max) {
-            const auto [key, count] = grouped.groups[group];
-            const int64_t part = std::min(count - taken, rows_max - num_rows);
-            chunk_groups_[num_groups++] = {.key = key, .count = part};
-            num_rows += part;
-            taken += part;
-            if (taken < count) break;
-            taken = 0;
-            ++group;
-        }
-        const auto count = static_cast<size_t>(num_rows);
-        const GroupedActivations chunk{.x = grouped.x.slice(first_row, count),
-                                       .groups = {chunk_groups_, num_groups}};
-        AFD_TRY(experts_->apply(chunk, output.slice(first_row, count), resources));
-        first_row += count;
-    }
-    return {};
+    const size_t num_rows = config_.max_chunk_tokens * (config_.top_k + config_.num_shared);
+    const std::span groups(chunk_groups_, config_.num_experts + config_.num_shared);
+    return apply_in_chunks(
+        *experts_, std::get<GroupedActivations>(activations), num_rows, groups, output, resources);
 }
 
 // The shared experts of the layer over its next rows, into rows of their own.

@@ -128,12 +128,6 @@ class FusedMoe {
     Result<void> dispatch(MoeTicket& ticket, uint32_t batch);
     Result<void> finish_part(MoeTicket& ticket, Rows<Bf16> out);
     Result<void> run_experts(const MoeTicket& ticket, Rows<Bf16> output);
-    Result<void> run_chunks(const StandardActivations& standard,
-                            Rows<Bf16> output,
-                            const ExpertsResources& resources);
-    Result<void> run_chunks(const GroupedActivations& grouped,
-                            Rows<Bf16> output,
-                            const ExpertsResources& resources);
     bool has_shared_left(const MoeTicket& ticket) const {
         return ticket.num_shared_done_ < ticket.input_.num_tokens;
     }
