@@ -5,8 +5,8 @@
 // PrepareFinalize hands to its Experts, in one of three formats (or nowhere, when they left).
 //
 // Three kinds of expert id are different types: logical (the checkpoint's index, shared expert j at
-// num_experts + j), physical (a replica in the placement) and local (index on the worker that runs
-// it). Converting one into another is the work of placement and dispatch, never of a cast.
+// num_experts + j), physical (a place of it: rank and local id) and local (index on the worker that
+// runs it). Converting one into another is the work of placement and dispatch, never of a cast.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,13 +22,18 @@
 namespace afd::ops {
 
 enum class LogicalExpert : int32_t {};
-enum class PhysicalExpert : int32_t {};
 enum class LocalExpert : int32_t {};
 
 // Two places in a micro-batch: a token's row, and one of its slots (routed ones first).
 enum class TokenRow : uint32_t {};
 enum class SlotIndex : uint32_t {};
 enum class RankId : uint32_t {};
+
+// One of the places where a logical expert is.
+struct PhysicalExpert {
+    RankId rank;
+    LocalExpert local;
+};
 
 // Where the slot of a token is in an array [num_tokens, num_slots].
 constexpr size_t place_of(TokenRow token, SlotIndex slot, size_t num_slots) {
@@ -71,6 +76,10 @@ struct MoeInput {
     const DispatchLayout* layout = nullptr;  // Of an earlier call; null: made for this one.
 
     uint32_t num_slots() const { return top_k + num_shared; }
+    // REQUIRES: topk_ids is given; a routed slot.
+    LogicalExpert expert_of(TokenRow token, SlotIndex slot) const {
+        return LogicalExpert{topk_ids[place_of(token, slot, top_k)]};
+    }
 };
 
 // Rows as dispatched: bf16, or quantised to int8 with one scale a row (ops/quantise.h).

@@ -66,8 +66,9 @@ class InProcess : public PrepareFinalize {
     const MoeInput& input(const Ticket& ticket) const { return slots_[ticket.slot()].input; }
     size_t layout_of(const Ticket& ticket) const { return slots_[ticket.slot()].layout; }
 
-    // The logical expert of an id as a local one, the same number here.
-    LocalExpert local_expert(int32_t id) const {
+    // The same number here. Ids that are no routed expert's mask their slot.
+    LocalExpert local_expert(LogicalExpert expert) const {
+        const auto id = static_cast<int32_t>(expert);
         if (id < 0) return kMaskedSlot;
         return static_cast<size_t>(id) < config_.num_experts ? LocalExpert{id} : kNonLocalSlot;
     }

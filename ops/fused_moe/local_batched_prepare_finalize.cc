@@ -73,7 +73,7 @@ Result<void> LocalBatchedPrepareFinalize::lay_out(const MoeInput& input, size_t 
         for (size_t k = 0; k < num_slots; ++k) {
             const bool is_shared = k >= input.top_k;
             const LocalExpert local =
-                is_shared ? shared_expert(k - input.top_k) : local_expert(ids[k]);
+                is_shared ? shared_expert(k - input.top_k) : local_expert(LogicalExpert{ids[k]});
             const auto expert = static_cast<int32_t>(local);
             rows[k] = -1;
             if (state_of(local) != AssignmentState::kValid) continue;

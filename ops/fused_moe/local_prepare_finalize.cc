@@ -39,9 +39,9 @@ LocalPrepareFinalize::LocalPrepareFinalize(const FusedMoeConfig& config, Paralle
 
 Result<void> LocalPrepareFinalize::lay_out(const MoeInput& input, size_t index) {
     LocalExpert* local = layouts_[index].local_ids;
-    for (size_t token = 0; token < input.num_tokens; ++token) {
-        for (size_t k = 0; k < input.top_k; ++k) {
-            *local++ = local_expert(input.topk_ids[token * input.top_k + k]);
+    for (uint32_t token = 0; token < input.num_tokens; ++token) {
+        for (uint32_t k = 0; k < input.top_k; ++k) {
+            *local++ = local_expert(input.expert_of(TokenRow{token}, SlotIndex{k}));
         }
         for (size_t j = 0; j < input.num_shared; ++j) *local++ = shared_expert(j);
     }

@@ -174,14 +174,24 @@ void TwoPhasePrepareFinalize::index_rows(const MoeInput& input, const Layout& la
     }
 }
 
+PhysicalExpert TwoPhasePrepareFinalize::physical_expert(LogicalExpert expert) const {
+    const int32_t* entry = &table_[2 * static_cast<size_t>(expert)];
+    return {RankId{static_cast<uint32_t>(entry[0])}, LocalExpert{entry[1]}};
+}
+
+// Index in the counts.
+size_t TwoPhasePrepareFinalize::key_of(PhysicalExpert expert) const {
+    return static_cast<size_t>(expert.rank) * num_local_experts_ +
+           static_cast<size_t>(expert.local);
+}
+
 void TwoPhasePrepareFinalize::group_rows(const MoeInput& input,
                                          const Layout& layout,
                                          Batch& batch) const {
     batch.num_groups = 0;
     const size_t experts_per_layer = config().num_experts + config().num_shared;
     for (size_t expert = 0; expert < config().num_experts + input.num_shared; ++expert) {
-        const auto key = static_cast<size_t>(table_[2 * expert]) * num_local_experts_ +
-                         static_cast<size_t>(table_[2 * expert + 1]);
+        const size_t key = key_of(physical_expert(LogicalExpert{static_cast<int32_t>(expert)}));
         if (layout.send_counts[key] == 0) continue;
         batch.groups[batch.num_groups++] = {
             .key = static_cast<int64_t>(input.layer_id * experts_per_layer + expert),

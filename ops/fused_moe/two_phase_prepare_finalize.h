@@ -66,6 +66,8 @@ class TwoPhasePrepareFinalize final : public InProcess {
 
     TwoPhaseBlocks blocks_of(const MoeInput& input, const Layout& layout) const;
     void index_rows(const MoeInput& input, const Layout& layout);
+    PhysicalExpert physical_expert(LogicalExpert expert) const;
+    size_t key_of(PhysicalExpert expert) const;
     void group_rows(const MoeInput& input, const Layout& layout, Batch& batch) const;
 
     size_t num_ranks_;
