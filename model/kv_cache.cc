@@ -71,6 +71,8 @@ Result<KvCache> KvCache::create(const ModelConfig& config, uint64_t num_tokens) 
     }
     // A refusal costs speed only.
     static_cast<void>(::madvise(memory, bytes, MADV_HUGEPAGE));
+    // The pages are zeroed now, not while the first requests wait for them.
+    static_cast<void>(::madvise(memory, bytes, MADV_POPULATE_WRITE));
     KvCache cache;
     cache.memory_ = memory;
     cache.bytes_ = bytes;

@@ -68,6 +68,9 @@ Slab* map_slab(size_t bytes) {
     ::munmap(slab + bytes, mapped - before - bytes);
     // A refusal costs speed only.
     static_cast<void>(::madvise(slab, bytes, MADV_HUGEPAGE));
+    // Entered into the page tables at set-up, so that no first request waits for zeroed pages. A
+    // longer slab is one block, whose worst case may never come.
+    if (bytes == kSlabBytes) static_cast<void>(::madvise(slab, bytes, MADV_POPULATE_WRITE));
     return new (slab) Slab{bytes, kLine, 0};
 }
 
