@@ -15,6 +15,7 @@
 
 #include "tests/clients/mock_afdd.h"
 #include "tests/clients/program.h"
+#include "tests/temporary_directory.h"
 
 namespace afd::client {
 namespace {
@@ -31,13 +32,7 @@ using ::testing::Not;
 
 class AfdLoad : public ::testing::Test {
   protected:
-    void SetUp() override {
-        std::string name = ::testing::TempDir() + "/afd-load-XXXXXX";
-        ASSERT_NE(mkdtemp(name.data()), nullptr);
-        directory_ = name;
-        std::ofstream(directory_ + "/prompts.txt") << "one\ntwo\n";
-    }
-    void TearDown() override { std::filesystem::remove_all(directory_); }
+    void SetUp() override { directory_.write("prompts.txt", "one\ntwo\n"); }
 
     // Runs afd-load with prompts and an output directory of the test's own, which `arguments` may
     // not repeat.
@@ -48,14 +43,14 @@ class AfdLoad : public ::testing::Test {
                                         "--socket",
                                         server.socket_path(),
                                         "--prompts",
-                                        directory_ + "/prompts.txt",
+                                        directory_.path("prompts.txt"),
                                         "--out",
                                         out_dir()};
         all.insert(all.end(), arguments.begin(), arguments.end());
         return run_program(all, options);
     }
 
-    std::string out_dir() const { return directory_ + "/out"; }
+    std::string out_dir() const { return directory_.path("out"); }
 
     std::string read(const std::string& file) const {
         std::ostringstream text;
@@ -63,7 +58,7 @@ class AfdLoad : public ::testing::Test {
         return text.str();
     }
 
-    std::string directory_;
+    const test::TemporaryDirectory directory_;
 };
 
 MockAnswer quick_answer(size_t, const Generate&) {
@@ -254,12 +249,11 @@ TEST_F(AfdLoad, EarlierResultIsNotOverwritten) {
 }
 
 TEST_F(AfdLoad, UnreachableExitsWithThreeAndSaysHowToStart) {
-    std::filesystem::create_directory(directory_ + "/afd");
-    std::filesystem::permissions(directory_ + "/afd", std::filesystem::perms::owner_all);
+    directory_.make_socket_directory();
     ProgramOptions options;
-    options.environment = {"XDG_RUNTIME_DIR=" + directory_};
+    options.environment = {"XDG_RUNTIME_DIR=" + directory_.path()};
     const ProgramResult result =
-        run_program({AFD_LOAD, "--prompts", directory_ + "/prompts.txt"}, options);
+        run_program({AFD_LOAD, "--prompts", directory_.path("prompts.txt")}, options);
     EXPECT_EQ(result.exit_code, 3);
     EXPECT_THAT(result.err, HasSubstr("start it with: afdd"));
 }
@@ -280,7 +274,7 @@ TEST_F(AfdLoad, WrongUsageExitsWithTwo) {
         EXPECT_EQ(result.exit_code, 2) << message << "\n" << result.err;
         EXPECT_THAT(result.err, HasSubstr(message));
     }
-    const ProgramResult missing = run_program({AFD_LOAD, "--prompts", directory_ + "/none.txt"});
+    const ProgramResult missing = run_program({AFD_LOAD, "--prompts", directory_.path("none.txt")});
     EXPECT_EQ(missing.exit_code, 2);
     EXPECT_THAT(missing.err, HasSubstr("cannot read the prompts file"));
     EXPECT_TRUE(server.generates().empty());

@@ -17,6 +17,7 @@
 
 #include "proto/socket_path.h"
 #include "tests/clients/mock_afdd.h"
+#include "tests/temporary_directory.h"
 
 namespace afd::client {
 namespace {
@@ -271,17 +272,10 @@ class ConnectFailure : public ::testing::Test {
   protected:
     // A directory of our own as XDG_RUNTIME_DIR.
     void SetUp() override {
-        std::string name = (std::filesystem::temp_directory_path() / "afd-test-XXXXXX").string();
-        ASSERT_NE(mkdtemp(name.data()), nullptr);
-        directory_ = name;
-        std::filesystem::create_directory(directory_ + "/afd");
-        std::filesystem::permissions(directory_ + "/afd", std::filesystem::perms::owner_all);
-        setenv("XDG_RUNTIME_DIR", directory_.c_str(), 1);
+        directory_.make_socket_directory();
+        setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);
     }
-    void TearDown() override {
-        unsetenv("XDG_RUNTIME_DIR");
-        std::filesystem::remove_all(directory_);
-    }
+    void TearDown() override { unsetenv("XDG_RUNTIME_DIR"); }
 
     // A socket file; with `backlog` < 0 nobody listens on it.
     int make_socket(const std::string& path, int backlog) {
@@ -302,23 +296,23 @@ class ConnectFailure : public ::testing::Test {
         return {Code::kOk, "connected"};
     }
 
-    std::string directory_;
+    const test::TemporaryDirectory directory_;
 };
 
 TEST_F(ConnectFailure, NoSuchSocketSaysHowToStartAndWhatElseRuns) {
-    std::ofstream(directory_ + "/afd/other.sock");
-    std::ofstream(directory_ + "/afd/other.control.sock");
+    std::ofstream(directory_.path("afd/other.sock"));
+    std::ofstream(directory_.path("afd/other.control.sock"));
     const afd::Error error = connect_error("", "demo");
     EXPECT_EQ(error.code, Code::kNotFound);
     EXPECT_THAT(error.message, HasSubstr("instance 'demo'"));
-    EXPECT_THAT(error.message, HasSubstr(directory_ + "/afd/demo.sock"));
+    EXPECT_THAT(error.message, HasSubstr(directory_.path("afd/demo.sock")));
     EXPECT_THAT(error.message, HasSubstr("start it with: afdd --demo"));
     EXPECT_TRUE(error.message.ends_with("other instances here (--instance): other"))
         << error.message;
 }
 
 TEST_F(ConnectFailure, StaleSocketIsTold) {
-    close(make_socket(directory_ + "/afd/default.sock", -1));
+    close(make_socket(directory_.path("afd/default.sock"), -1));
     const afd::Error error = connect_error("", "default");
     EXPECT_EQ(error.code, Code::kUnavailable);
     EXPECT_THAT(error.message, HasSubstr("nobody listens on this socket"));
@@ -326,7 +320,7 @@ TEST_F(ConnectFailure, StaleSocketIsTold) {
 }
 
 TEST_F(ConnectFailure, FileThatIsNoSocketIsTold) {
-    const std::string path = directory_ + "/afd/plain.sock";
+    const std::string path = directory_.path("afd/plain.sock");
     std::ofstream(path).put('x');
     const afd::Error error = connect_error(path, "");
     EXPECT_THAT(error.message, HasSubstr("nobody listens on this socket"));
@@ -334,7 +328,7 @@ TEST_F(ConnectFailure, FileThatIsNoSocketIsTold) {
 }
 
 TEST_F(ConnectFailure, FullBacklogEndsAtTheDeadline) {
-    const std::string path = directory_ + "/afd/full.sock";
+    const std::string path = directory_.path("afd/full.sock");
     const int listener = make_socket(path, 0);
     const Result<Client> first = Client::connect({path, ""}, milliseconds(50));
     ASSERT_TRUE(first.ok()) << first.error().message;
@@ -351,7 +345,7 @@ TEST_F(ConnectFailure, PermissionDeniedNamesTheReason) {
 }
 
 TEST_F(ConnectFailure, DirectoryThatOthersMayEnterIsNotTrusted) {
-    std::filesystem::permissions(directory_ + "/afd", std::filesystem::perms::all);
+    std::filesystem::permissions(directory_.path("afd"), std::filesystem::perms::all);
     const afd::Error error = connect_error("", "default");
     EXPECT_EQ(error.code, Code::kPermissionDenied);
     EXPECT_THAT(error.message, HasSubstr("must belong to this user with mode 0700"));
@@ -371,9 +365,9 @@ TEST_F(ConnectFailure, BadInstanceNamesAndLongPathsAreTold) {
 TEST_F(ConnectFailure, InstancePathsFollowTheRule) {
     const Result<InstancePaths> paths = instance_paths("demo");
     ASSERT_TRUE(paths.ok());
-    EXPECT_EQ(paths.value().client_socket, directory_ + "/afd/demo.sock");
-    EXPECT_EQ(paths.value().control_socket, directory_ + "/afd/demo.control.sock");
-    EXPECT_EQ(paths.value().lock_file, directory_ + "/afd/demo.lock");
+    EXPECT_EQ(paths.value().client_socket, directory_.path("afd/demo.sock"));
+    EXPECT_EQ(paths.value().control_socket, directory_.path("afd/demo.control.sock"));
+    EXPECT_EQ(paths.value().lock_file, directory_.path("afd/demo.lock"));
     unsetenv("XDG_RUNTIME_DIR");
     EXPECT_EQ(instance_paths("demo").value().client_socket,
               "/tmp/afd-" + std::to_string(getuid()) + "/demo.sock");

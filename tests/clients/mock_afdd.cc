@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "proto/check.h"
@@ -27,11 +26,7 @@ MockAnswer steady_answer(size_t num_chunks, milliseconds first, milliseconds gap
 
 MockAfdd::MockAfdd(Plan plan, std::string instance)
     : plan_(std::move(plan)), instance_(std::move(instance)) {
-    std::string name = (std::filesystem::temp_directory_path() / "mock-afdd-XXXXXX").string();
-    AFD_ASSERT(mkdtemp(name.data()) != nullptr, "mkdtemp %s", name.c_str());
-    directory_ = name;
-    std::filesystem::create_directory(directory_ + "/afd");
-    std::filesystem::permissions(directory_ + "/afd", std::filesystem::perms::owner_all);
+    directory_.make_socket_directory();
     status_.set_instance(instance_);
     status_.set_state("ready");
 
@@ -56,7 +51,6 @@ MockAfdd::~MockAfdd() {
     thread_.join();
     if (listener_ >= 0) close(listener_);
     close(wake_fd_);
-    std::filesystem::remove_all(directory_);
 }
 
 void MockAfdd::stall_once(size_t index, milliseconds after, milliseconds duration) {

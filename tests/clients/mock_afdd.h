@@ -18,6 +18,7 @@
 #include "proto/client.pb.h"
 #include "proto/frame.h"
 #include "proto/status.h"
+#include "tests/temporary_directory.h"
 
 namespace afd::testing {
 
@@ -62,8 +63,8 @@ class MockAfdd {
     MockAfdd(const MockAfdd&) = delete;
     MockAfdd& operator=(const MockAfdd&) = delete;
 
-    std::string directory() const { return directory_; }
-    std::string socket_path() const { return directory_ + "/afd/" + instance_ + ".sock"; }
+    const std::string& directory() const { return directory_.path(); }
+    std::string socket_path() const { return directory_.path("afd/" + instance_ + ".sock"); }
 
     // What a status request gets. Not to be called while a client may ask.
     void set_status(const client::Status& status) { status_ = status; }
@@ -111,7 +112,7 @@ class MockAfdd {
 
     Plan plan_;
     std::string instance_;
-    std::string directory_;
+    const test::TemporaryDirectory directory_;
     client::Status status_;
     milliseconds drain_time_{0};
     int listener_ = -1;

@@ -6,7 +6,7 @@
 
 #include "daemon/config_options.h"
 #include "daemon/did_you_mean.h"
-#include "tests/daemon/test_directory.h"
+#include "tests/temporary_directory.h"
 
 namespace afd::daemon {
 namespace {
@@ -26,7 +26,7 @@ std::string error_of(const ConfigSources& sources) {
 }
 
 std::string error_of_file(const std::string& text) {
-    const TestDirectory directory;
+    const test::TemporaryDirectory directory;
     ConfigSources sources = with_model();
     sources.config_file = directory.write("afd.toml", text);
     const std::string message = error_of(sources);
@@ -36,7 +36,7 @@ std::string error_of_file(const std::string& text) {
 }
 
 TEST(Config, FlagsWinOverEnvironmentOverFileOverDemoOverDefault) {
-    const TestDirectory directory;
+    const test::TemporaryDirectory directory;
     ConfigSources sources;
     sources.demo = true;
     sources.demo_model = "/models/demo";
@@ -167,7 +167,7 @@ TEST(Config, NamedFileThatIsMissingIsAnErrorAndADefaultOneIsNot) {
 }
 
 TEST(Config, DescriptionReadBackGivesTheSameConfiguration) {
-    const TestDirectory directory;
+    const test::TemporaryDirectory directory;
     ConfigSources sources = with_model();
     sources.flags["model"] = "/models/a \"quoted\" \\ name";
     sources.flags["ffn_workers"] = "7";

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "daemon/socket_listener.h"
-#include "tests/daemon/test_directory.h"
+#include "tests/temporary_directory.h"
 
 namespace afd::daemon {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 using testing::HasSubstr;
 
 TEST(InstanceLock, SecondOneIsRefusedWithThePidOfTheFirst) {
-    const TestDirectory directory;
+    const test::TemporaryDirectory directory;
     const auto first = InstanceLock::acquire(directory.path("x.lock"), "x");
     ASSERT_TRUE(first.ok()) << first.error().message;
     const auto second = InstanceLock::acquire(directory.path("x.lock"), "x");
@@ -24,13 +24,13 @@ TEST(InstanceLock, SecondOneIsRefusedWithThePidOfTheFirst) {
 }
 
 TEST(InstanceLock, IsFreeAgainAfterItsOwnerIsGone) {
-    const TestDirectory directory;
+    const test::TemporaryDirectory directory;
     { ASSERT_TRUE(InstanceLock::acquire(directory.path("x.lock"), "x").ok()); }
     EXPECT_TRUE(InstanceLock::acquire(directory.path("x.lock"), "x").ok());
 }
 
 TEST(SocketListener, SocketIsPrivateAndServedPathsAreRefused) {
-    const TestDirectory directory;
+    const test::TemporaryDirectory directory;
     const std::string path = directory.path("s.sock");
     EventLoop loop;
     {
@@ -47,7 +47,7 @@ TEST(SocketListener, SocketIsPrivateAndServedPathsAreRefused) {
 }
 
 TEST(SocketListener, StaleSocketIsReplacedButNoOtherFile) {
-    const TestDirectory directory;
+    const test::TemporaryDirectory directory;
     const std::string path = directory.path("s.sock");
     {
         // A socket that was bound and never removed.

@@ -17,7 +17,7 @@
 #include "tests/daemon/fake_token.h"
 #include "tests/daemon/loop_helper.h"
 #include "tests/daemon/test_client.h"
-#include "tests/daemon/test_directory.h"
+#include "tests/temporary_directory.h"
 
 namespace afd::daemon {
 namespace {
@@ -120,7 +120,7 @@ class SupervisorTest : public testing::Test {
         return run_until(loop_, [&] { return worker(role, index).state() == state; });
     }
 
-    TestDirectory directory_;
+    test::TemporaryDirectory directory_;
     Config config_;
     model::Tokenizer tokenizer_;
     EventLoop loop_;
@@ -208,7 +208,7 @@ TEST_F(SupervisorTest, FailureThatNoRestartMendsIsGivenUpAtOnceWithItsReason) {
 TEST_F(SupervisorTest, MissingProgramIsGivenUpWithItsPath) {
     start();
     // The two programs exist; a supervisor that looks elsewhere finds none.
-    const TestDirectory empty;
+    const test::TemporaryDirectory empty;
     Supervisor::Plan plan;
     plan.config = config_;
     plan.cpus = plan_cpus(config_, {0}).value();

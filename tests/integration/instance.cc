@@ -10,10 +10,13 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
+
+#include "tests/temporary_directory.h"
 
 namespace afd::test {
 namespace {
@@ -22,15 +25,6 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPoll{20};
-
-// Removes the directories that make_directory() made, when the test process ends.
-struct Directories {
-    std::vector<std::string> paths;
-    ~Directories() {
-        std::error_code ignored;
-        for (const std::string& path : paths) fs::remove_all(path, ignored);
-    }
-};
 
 pid_t spawn(const std::vector<std::string>& arguments,
             const std::string& runtime_directory,
@@ -66,11 +60,9 @@ int exit_status_of(int wait_status) {
 }  // namespace
 
 std::string make_directory() {
-    static Directories directories;
-    std::string path = "/tmp/afd-test-XXXXXX";
-    if (mkdtemp(path.data()) == nullptr) ADD_FAILURE() << "mkdtemp failed";
-    directories.paths.push_back(path);
-    return path;
+    // A deque: directories stay where they are.
+    static std::deque<TemporaryDirectory> until_the_end;
+    return until_the_end.emplace_back().path();
 }
 
 std::string program(const std::string& name) {

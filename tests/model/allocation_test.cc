@@ -14,13 +14,13 @@
 #include "model/sampler.h"
 #include "tests/counted_allocations.h"
 #include "tests/model/checkpoint_builder.h"
-#include "tests/model/temporary_directory.h"
+#include "tests/temporary_directory.h"
 
 namespace afd::model {
 namespace {
 
 TEST(AttentionStep, AllocatesNothing) {
-    const TemporaryDirectory directory;
+    const test::TemporaryDirectory directory;
     CheckpointBuilder(small_config()).write(directory.path());
     const ModelFiles files = ModelFiles::open(directory.path()).value();
     const ModelConfig& config = files.config();

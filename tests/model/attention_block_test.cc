@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tests/model/checkpoint_builder.h"
-#include "tests/model/temporary_directory.h"
+#include "tests/temporary_directory.h"
 
 namespace afd::model {
 namespace {
@@ -88,7 +88,7 @@ class AttentionBlockTest : public ::testing::Test {
 
     KvCache make_cache() { return KvCache::create(block_.config(), 512).value(); }
 
-    TemporaryDirectory directory_;
+    test::TemporaryDirectory directory_;
     ModelFiles files_;
     AttentionBlock block_;
     AttentionWorkspace workspace_;

@@ -16,7 +16,7 @@
 #include "model/local_decoder.h"
 #include "model/reference_decoder.h"
 #include "tests/model/checkpoint_builder.h"
-#include "tests/model/temporary_directory.h"
+#include "tests/temporary_directory.h"
 
 namespace afd::model {
 namespace {
@@ -40,7 +40,7 @@ class BackwardParallel final : public ops::Parallel {
     }
 };
 
-ModelFiles opened(const TemporaryDirectory& directory) {
+ModelFiles opened(const test::TemporaryDirectory& directory) {
     auto files = ModelFiles::open(directory.path());
     EXPECT_TRUE(files.ok()) << files.error().message;
     return std::move(files).value();
@@ -93,7 +93,7 @@ double relative_difference(const std::vector<float>& a, const std::vector<float>
 
 // Promise 1 at the level of the whole decoder: chunks, threads and their order change no bit.
 TEST(LocalDecoder, ChunksAndThreadsChangeNoBit) {
-    const TemporaryDirectory directory;
+    const test::TemporaryDirectory directory;
     CheckpointBuilder(small_config()).write(directory.path());
     const ModelFiles files = opened(directory);
     const std::vector<int32_t> tokens = random_tokens(150, files.config().vocab_size);
@@ -110,7 +110,7 @@ TEST(LocalDecoder, ChunksAndThreadsChangeNoBit) {
 }
 
 TEST(LocalDecoder, ResetForgetsTheSequence) {
-    const TemporaryDirectory directory;
+    const test::TemporaryDirectory directory;
     CheckpointBuilder(small_config()).write(directory.path());
     const ModelFiles files = opened(directory);
     const size_t vocab_size = files.config().vocab_size;
@@ -137,7 +137,7 @@ TEST(LocalDecoder, AgreesWithTheReferenceWhereRoutingCannotFlip) {
         config["n_group"] = 1;
         config["topk_group"] = 1;
         if (!has_low_rank) config["q_lora_rank"] = nullptr;
-        const TemporaryDirectory directory;
+        const test::TemporaryDirectory directory;
         CheckpointBuilder(config).write(directory.path());
         const ModelFiles files = opened(directory);
         const std::vector<int32_t> tokens = random_tokens(130, files.config().vocab_size);
@@ -161,7 +161,7 @@ TEST(LocalDecoder, AgreesWithTheReferenceWhereRoutingCannotFlip) {
 // With a real choice of experts a few rows may meet a near tie and differ more; the median row is
 // held to the bound above.
 TEST(LocalDecoder, AgreesWithTheReferenceInTheMedianRow) {
-    const TemporaryDirectory directory;
+    const test::TemporaryDirectory directory;
     CheckpointBuilder(small_config(), 5).write(directory.path());
     const ModelFiles files = opened(directory);
     const size_t vocab_size = files.config().vocab_size;
@@ -184,8 +184,8 @@ TEST(LocalDecoder, AgreesWithTheReferenceInTheMedianRow) {
 }
 
 TEST(LocalDecoder, ReadsFusedExpertsLikeSeparateOnes) {
-    const TemporaryDirectory separate;
-    const TemporaryDirectory fused;
+    const test::TemporaryDirectory separate;
+    const test::TemporaryDirectory fused;
     CheckpointBuilder builder(small_config());
     builder.write(separate.path());
     builder.fuse_experts();
@@ -195,8 +195,8 @@ TEST(LocalDecoder, ReadsFusedExpertsLikeSeparateOnes) {
 }
 
 TEST(LocalDecoder, IgnoresTensorsOfExtraPredictionLayers) {
-    const TemporaryDirectory plain;
-    const TemporaryDirectory extra;
+    const test::TemporaryDirectory plain;
+    const test::TemporaryDirectory extra;
     CheckpointBuilder builder(small_config());
     builder.write(plain.path());
     builder.config()["num_nextn_predict_layers"] = 1;
@@ -211,13 +211,13 @@ TEST(LocalDecoder, IgnoresTensorsOfExtraPredictionLayers) {
 TEST(LocalDecoder, UsesTheEmbeddingAsHeadWhereTied) {
     nlohmann::json config = small_config();
     config["tie_word_embeddings"] = true;
-    const TemporaryDirectory tied;
+    const test::TemporaryDirectory tied;
     CheckpointBuilder builder(config);
     builder.write(tied.path());
     builder.config()["tie_word_embeddings"] = false;
     builder.add("lm_head.weight", {96, 64});
     builder.tensor("lm_head.weight") = builder.tensor("model.embed_tokens.weight");
-    const TemporaryDirectory copied;
+    const test::TemporaryDirectory copied;
     builder.write(copied.path());
     const std::vector<int32_t> tokens = random_tokens(10, 96);
     EXPECT_EQ(fast_logits(opened(tied), tokens), fast_logits(opened(copied), tokens));
@@ -226,7 +226,7 @@ TEST(LocalDecoder, UsesTheEmbeddingAsHeadWhereTied) {
 TEST(LocalDecoder, NamesTensorExpectedAndFoundShapeAtLoad) {
     ops::SerialParallel serial;
     const auto load_error = [&](const char* name, auto change) {
-        const TemporaryDirectory directory;
+        const test::TemporaryDirectory directory;
         CheckpointBuilder builder(small_config());
         change(builder, name);
         builder.write(directory.path());
@@ -256,7 +256,7 @@ TEST(LocalDecoder, NamesTensorExpectedAndFoundShapeAtLoad) {
 }
 
 TEST(LocalDecoder, EndsWithAnErrorWhenTheRouterMeetsANan) {
-    const TemporaryDirectory directory;
+    const test::TemporaryDirectory directory;
     CheckpointBuilder builder(small_config());
     builder.tensor("model.embed_tokens.weight")[5 * 64] = ops::from_float(NAN);
     builder.write(directory.path());
@@ -269,7 +269,7 @@ TEST(LocalDecoder, EndsWithAnErrorWhenTheRouterMeetsANan) {
 }
 
 TEST(LocalDecoder, RefusesTokensAndLengthsOutOfRange) {
-    const TemporaryDirectory directory;
+    const test::TemporaryDirectory directory;
     CheckpointBuilder(small_config()).write(directory.path());
     const ModelFiles files = opened(directory);
     ops::SerialParallel serial;
@@ -290,7 +290,7 @@ TEST(LocalDecoder, RefusesTokensAndLengthsOutOfRange) {
 TEST(ModelFiles, IdentityFollowsConfigAndWeights) {
     CheckpointBuilder builder(small_config());
     const auto identity = [&builder] {
-        const TemporaryDirectory directory;
+        const test::TemporaryDirectory directory;
         builder.write(directory.path());
         return opened(directory).identity();
     };
@@ -305,7 +305,7 @@ TEST(ModelFiles, IdentityFollowsConfigAndWeights) {
 }
 
 TEST(ModelFiles, SaysWhichFileIsMissing) {
-    const TemporaryDirectory directory;
+    const test::TemporaryDirectory directory;
     const auto files = ModelFiles::open(directory.path());
     ASSERT_FALSE(files.ok());
     EXPECT_EQ(files.error().code, Code::kNotFound);

@@ -20,7 +20,7 @@
 
 #include "model/expert_weights.h"
 #include "tests/model/checkpoint_builder.h"
-#include "tests/model/temporary_directory.h"
+#include "tests/temporary_directory.h"
 #include "tools/afd-quantize/quantise_checkpoint.h"
 
 namespace afd::model {
@@ -115,9 +115,9 @@ class ExpertCacheTest : public ::testing::TestWithParam<ops::WeightFormat> {
     }
 
     ops::SerialParallel serial_;
-    const TemporaryDirectory plain_;
-    const TemporaryDirectory quantised_;
-    const TemporaryDirectory directory_;
+    const test::TemporaryDirectory plain_;
+    const test::TemporaryDirectory quantised_;
+    const test::TemporaryDirectory directory_;
     std::optional<ModelFiles> files_;
     std::vector<ExpertSlot> slots_;
 };
@@ -267,7 +267,7 @@ TEST_P(ExpertCacheTest, AnUnusableFolderMeansPrivateMemory) {
 TEST_P(ExpertCacheTest, AProblemOfTheModelIsAnErrorAndLeavesNoFile) {
     CheckpointBuilder builder(small_config());
     builder.remove("model.layers.1.mlp.experts.7.up_proj.weight");
-    const TemporaryDirectory model;
+    const test::TemporaryDirectory model;
     builder.write(model.path());
     files_ = ModelFiles::open(model.path()).value();
     const auto experts = load(slots_, cache());

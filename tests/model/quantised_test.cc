@@ -19,7 +19,7 @@
 #include "model/safetensors_writer.h"
 #include "model/stored_matrix.h"
 #include "tests/model/checkpoint_builder.h"
-#include "tests/model/temporary_directory.h"
+#include "tests/temporary_directory.h"
 #include "tools/afd-quantize/quantise_checkpoint.h"
 #include "tools/afd-quantize/thread_parallel.h"
 
@@ -135,8 +135,8 @@ class QuantisedCheckpoint {
     }
 
   private:
-    TemporaryDirectory source_;
-    TemporaryDirectory target_;
+    test::TemporaryDirectory source_;
+    test::TemporaryDirectory target_;
 };
 
 std::vector<float> local_logits(const ModelFiles& files,
@@ -240,12 +240,12 @@ TEST(QuantiseCheckpoint, FusedExpertsAndShardsGiveTheSameModel) {
 TEST(QuantiseCheckpoint, RefusesAQuantisedModelAndAFullDirectory) {
     const QuantisedCheckpoint once({.experts = ops::WeightFormat::kInt8});
     ops::SerialParallel serial;
-    const TemporaryDirectory target;
+    const test::TemporaryDirectory target;
     const auto again = quantise_checkpoint(
         once.files(), {.experts = ops::WeightFormat::kInt8}, target.path(), serial, [](uint32_t) {
         });
     EXPECT_THAT(again.error().message, HasSubstr("is quantised already (experts int8)"));
-    const TemporaryDirectory plain;
+    const test::TemporaryDirectory plain;
     CheckpointBuilder(small_config()).write(plain.path());
     const auto full = quantise_checkpoint(ModelFiles::open(plain.path()).value(),
                                           {.experts = ops::WeightFormat::kInt8},
@@ -258,8 +258,8 @@ TEST(QuantiseCheckpoint, RefusesAQuantisedModelAndAFullDirectory) {
 TEST(QuantiseCheckpoint, NamesTheTensorThatCannotBeQuantised) {
     CheckpointBuilder builder(small_config());
     builder.tensor("model.layers.2.mlp.experts.3.up_proj.weight")[5] = ops::from_float(NAN);
-    const TemporaryDirectory source;
-    const TemporaryDirectory target;
+    const test::TemporaryDirectory source;
+    const test::TemporaryDirectory target;
     builder.write(source.path());
     ops::SerialParallel serial;
     const auto made = quantise_checkpoint(ModelFiles::open(source.path()).value(),
@@ -276,7 +276,7 @@ TEST(QuantiseCheckpoint, NamesTheTensorThatCannotBeQuantised) {
 class ReadMatrix : public ::testing::Test {
   protected:
     std::string error(std::vector<TensorToWrite> tensors, ops::WeightFormat format) const {
-        const TemporaryDirectory directory;
+        const test::TemporaryDirectory directory;
         const auto written = write_safetensors(directory.path() + "/model.safetensors", tensors);
         EXPECT_TRUE(written.ok());
         const TensorStore store = TensorStore::open(directory.path()).value();

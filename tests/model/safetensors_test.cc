@@ -12,7 +12,7 @@
 
 #include "model/safetensors_writer.h"
 #include "model/tensor_store.h"
-#include "tests/model/temporary_directory.h"
+#include "tests/temporary_directory.h"
 
 namespace afd::model {
 namespace {
@@ -43,7 +43,7 @@ class SafetensorsTest : public ::testing::Test {
         EXPECT_THAT(file.error().message, HasSubstr(message));
     }
 
-    TemporaryDirectory directory_;
+    test::TemporaryDirectory directory_;
 };
 
 constexpr const char* kOneTensor = R"({"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})";
@@ -218,7 +218,7 @@ class TensorStoreTest : public ::testing::Test {
         return store.ok() ? Error{} : store.error();
     }
 
-    TemporaryDirectory directory_;
+    test::TemporaryDirectory directory_;
     const std::vector<float> floats_ = {1.0f, -2.5f, 3.00390625f, 1e-3f};
     const std::vector<ops::Bf16> halves_ = {ops::from_float(0.5f), ops::from_float(-8.0f)};
 };

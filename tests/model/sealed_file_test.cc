@@ -18,7 +18,7 @@
 
 #include "model/file_lock.h"
 #include "model/weight_cache.h"
-#include "tests/model/temporary_directory.h"
+#include "tests/temporary_directory.h"
 
 namespace afd::model {
 namespace {
@@ -75,7 +75,7 @@ class SealedFileTest : public ::testing::Test {
         directory_.write("file", bytes);
     }
 
-    const TemporaryDirectory directory_;
+    const test::TemporaryDirectory directory_;
     const std::string path_ = directory_.path() + "/file";
     const std::vector<std::vector<std::byte>> blocks_ = sample_blocks();
 };
@@ -195,7 +195,7 @@ TEST_F(SealedFileTest, NoRoomIsAnErrorThatSaysHowMuchIsNeeded) {
 }
 
 TEST(FileLock, OneHolderAtATime) {
-    const TemporaryDirectory directory;
+    const test::TemporaryDirectory directory;
     const std::string path = directory.path() + "/lock";
     {
         auto first = FileLock::try_acquire(path);
@@ -210,7 +210,7 @@ TEST(FileLock, OneHolderAtATime) {
 }
 
 TEST(WeightCache, MakesItsDirectoriesPrivate) {
-    const TemporaryDirectory directory;
+    const test::TemporaryDirectory directory;
     const std::string path = directory.path() + "/some/where/afd";
     const auto cache = WeightCache::open(path);
     ASSERT_TRUE(cache.ok()) << cache.error().message;
@@ -223,7 +223,7 @@ TEST(WeightCache, MakesItsDirectoriesPrivate) {
 }
 
 TEST(WeightCache, RefusesADirectoryThatOthersCanWrite) {
-    const TemporaryDirectory directory;
+    const test::TemporaryDirectory directory;
     const std::string path = directory.path() + "/open";
     fs::create_directory(path);
     ASSERT_EQ(::chmod(path.c_str(), 0777), 0);
