@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "tests/daemon/remote_matrix.h"
-#include "tests/daemon/two_phase_world.h"
+#include "tests/daemon/two_phase_rank.h"
 
 namespace afd::daemon {
 namespace {
@@ -22,60 +22,19 @@ using ops::test::MatrixCase;
 constexpr uint32_t kBlockTokens = 20;
 constexpr size_t kStageTokens = 48;  // The shared stage goes by steps of its own.
 
-// A rank until the object ends.
-class Rank {
-  public:
-    Rank(TwoPhaseWorld& world,
-         const RemoteCase& of,
-         const schedule::ExpertPlacement& placement,
-         uint32_t rank)
-        : doorbell_fd_(world.rank_doorbell(rank).eventfd()),
-          thread_([this, &world, of, &placement, rank] { run(world, of, placement, rank); }) {}
-    ~Rank() {
-        // Relaxed: a flag that orders nothing; the doorbell is rung after it.
-        is_over_.store(true, std::memory_order_relaxed);
-        schedule::DoorbellRinger(nullptr, doorbell_fd_).ring();
-        thread_.join();
-    }
-
-  private:
-    void run(TwoPhaseWorld& world,
-             const RemoteCase& of,
-             const schedule::ExpertPlacement& placement,
-             uint32_t rank) {
-        const MatrixPart part = rank_part(of, placement, rank);
-        ops::SerialParallel serial;
-        WorkerPort& port = world.port(rank);
-        const auto receiver =
-            world.receiver(rank,
-                           placement,
-                           TwoPhaseExperts::row_bytes(of.dispatch_dtype, ops::test::kMatrixHidden));
-        TwoPhaseExperts experts({.receiver = receiver.get(),
-                                 .memory = &world.memory(),
-                                 .placement = &placement,
-                                 .experts = part.experts.get(),
-                                 .hidden = ops::test::kMatrixHidden,
-                                 .dispatch_dtype = of.dispatch_dtype,
-                                 .parallel = &serial,
-                                 .port = &port});
-        schedule::AdaptiveWait wait(world.rank_doorbell(rank), 20, false);
-        while (!is_over_.load(std::memory_order_relaxed)) {
-            WorkerCommand command;
-            if (port.pop_command(command)) {
-                experts.on_segment(command);
-            } else if (!experts.advance()) {
-                wait.until(schedule::steady_now_us() + 10'000, true, [&](schedule::Order order) {
-                    return port.has_command() || experts.has_work(order) ||
-                           is_over_.load(std::memory_order_relaxed);
-                });
-            }
-        }
-    }
-
-    std::atomic<bool> is_over_{false};
-    int doorbell_fd_;
-    std::thread thread_;
-};
+std::unique_ptr<TwoPhaseRank> make_rank(TwoPhaseWorld& world,
+                                        const RemoteCase& of,
+                                        const schedule::ExpertPlacement& placement,
+                                        uint32_t rank) {
+    const auto part = std::make_shared<MatrixPart>(rank_part(of, placement, rank));
+    return std::make_unique<TwoPhaseRank>(
+        TwoPhaseRank::Setup{.world = &world,
+                            .placement = &placement,
+                            .rank = rank,
+                            .hidden = ops::test::kMatrixHidden,
+                            .dispatch_dtype = of.dispatch_dtype},
+        [part, &of] { return of.pair.experts->make(part->shard.setup()); });
+}
 
 class TwoPhaseMatrix : public testing::TestWithParam<RemoteCase> {};
 
@@ -83,8 +42,8 @@ TEST_P(TwoPhaseMatrix, GivesTheBitsOfItsRowsAlone) {
     const RemoteCase& of = GetParam();
     const schedule::ExpertPlacement placement = matrix_placement(of);
     TwoPhaseWorld world(1, kMatrixRanks, ops::test::kMatrixPerLayer);
-    const Rank first(world, of, placement, 0);
-    const Rank second(world, of, placement, 1);
+    const auto first = make_rank(world, of, placement, 0);
+    const auto second = make_rank(world, of, placement, 1);
 
     ops::SerialParallel serial;
     const auto sender = world.sender(0);

@@ -6,83 +6,27 @@
 // loops with the real experts, and sessions that keep all their micro-batches in flight with random
 // rows and routings, masked slots and ragged sizes included. With router = ffn the sessions send
 // rows only, now and then one with a NaN; the FFN loops have the gates.
-// Oracle: ops::LocalPrepareFinalize with ops::GroupedExperts over the same weights; with
-// router = ffn over what the gates say of each row alone, and the weights that come back are these.
+// Oracle: local_result of tests/daemon/random_moe.h; with router = ffn over what the gates say of
+// each row alone, and the weights that come back are these.
 
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <random>
 #include <thread>
 
 #include "daemon/ffn_loop.h"
 #include "daemon/window_prepare_finalize.h"
-#include "ops/fused_moe/fused_moe.h"
-#include "ops/fused_moe/grouped_experts.h"
-#include "ops/fused_moe/local_prepare_finalize.h"
+#include "tests/daemon/random_moe.h"
 #include "tests/schedule/local_instance.h"
 
 namespace afd::daemon {
 namespace {
 
-constexpr uint32_t kHidden = 64;
-constexpr uint32_t kLayers = 3;  // Layer 0 is dense.
-constexpr uint32_t kExperts = 6;
-constexpr uint32_t kTopK = 3;
 constexpr uint32_t kTokensMax = 8;
-constexpr uint32_t kPerLayer = kExperts + 1;  // And the shared one.
 constexpr auto kAttention = schedule::RouterPlacement::kAttention;
 constexpr auto kFfn = schedule::RouterPlacement::kFfn;
-
-using Matrix = std::vector<ops::Bf16>;
-
-Matrix random_matrix(size_t rows, size_t cols, uint32_t seed) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal(0, 0.2F);
-    Matrix matrix(rows * cols);
-    for (ops::Bf16& value : matrix) value = ops::from_float(normal(random));
-    return matrix;
-}
-
-// The expert's weights depend only on layer and logical expert.
-ops::PackedExpert make_expert(uint32_t layer, uint32_t expert) {
-    const uint32_t intermediate = expert == kExperts || layer == 0 ? 48 : 32;
-    const uint32_t seed = 1000 * layer + 10 * expert;
-    const Matrix gate = random_matrix(intermediate, kHidden, seed + 1);
-    const Matrix up = random_matrix(intermediate, kHidden, seed + 2);
-    const Matrix down = random_matrix(kHidden, intermediate, seed + 3);
-    return ops::pack_expert(ops::make_rows(gate.data(), intermediate, kHidden),
-                            ops::make_rows(up.data(), intermediate, kHidden),
-                            ops::make_rows(down.data(), kHidden, intermediate),
-                            ops::best_numeric_class());
-}
-
-std::vector<schedule::LayerExperts> layers() {
-    return {{0, 1}, {kExperts, 1}, {kExperts, 1}};
-}
-
-ops::ExpertTable shard(const schedule::ExpertPlacement& placement, uint32_t rank) {
-    const size_t per_layer = placement.num_local_experts_per_layer(rank);
-    ops::ExpertTable table(kLayers * per_layer, kHidden);
-    for (const schedule::LocalExpert& local : placement.local_experts(rank)) {
-        table.set(local.layer_id * per_layer + static_cast<size_t>(local.local_id),
-                  make_expert(local.layer_id, local.expert));
-    }
-    return table;
-}
-
-ops::ExpertTable all_experts() {
-    ops::ExpertTable table(kLayers * kPerLayer, kHidden);
-    table.set(0, make_expert(0, 0));
-    for (uint32_t layer = 1; layer < kLayers; ++layer) {
-        for (uint32_t expert = 0; expert <= kExperts; ++expert) {
-            table.set(layer * kPerLayer + expert, make_expert(layer, expert));
-        }
-    }
-    return table;
-}
 
 // Gates of the MoE layers, with a bias and two groups of which the better one is chosen from.
 model::Router make_router() {
@@ -107,92 +51,36 @@ model::Router make_router() {
         .value();
 }
 
-// One random call of the layer, made from a seed. `input` is what a local composition gets.
-struct Call {
-    Matrix x;
-    std::vector<int32_t> ids;
-    std::vector<float> weights;
-    ops::MoeInput input;
-
-    // What a session gives to its windows: with router = ffn an MoE layer's rows are not routed.
-    ops::MoeInput window_input(schedule::RouterPlacement router) const {
-        ops::MoeInput sent = input;
-        if (router == kFfn && input.layer_id != 0) {
-            sent.topk_ids = nullptr;
-            sent.topk_weights = nullptr;
-        }
-        return sent;
+// What a session gives to its windows: with router = ffn an MoE layer's rows are not routed.
+ops::MoeInput window_input(const Call& call, schedule::RouterPlacement router) {
+    ops::MoeInput sent = call.input;
+    if (router == kFfn && sent.layer_id != 0) {
+        sent.topk_ids = nullptr;
+        sent.topk_weights = nullptr;
     }
-
-    // Routes row by row.
-    void route(const model::Router& router) {
-        if (input.layer_id == 0) return;
-        std::mt19937 random(input.num_tokens);
-        ops::SerialParallel serial;
-        const ops::Workspace workspace(model::Router::workspace_bytes(router.attributes(), 1));
-        for (uint32_t t = 0; t < input.num_tokens; ++t) {
-            if (random() % 16 == 0) x[t * kHidden] = ops::from_float(NAN);
-            router.route(input.layer_id,
-                         input.x.slice(t, 1),
-                         {&ids[t * kTopK], &weights[t * kTopK]},
-                         workspace.bytes(),
-                         serial);
-        }
-    }
-
-    explicit Call(uint32_t seed) {
-        std::mt19937 random(seed);
-        input.num_tokens = static_cast<uint32_t>(random()) % (kTokensMax + 1);
-        input.layer_id = static_cast<uint32_t>(random()) % kLayers;
-        input.top_k = kTopK;
-        input.num_shared = input.layer_id == 0 ? 0 : 1;
-        x = random_matrix(input.num_tokens, kHidden, seed);
-        for (uint32_t i = 0; i < input.num_tokens * kTopK; ++i) {
-            const bool is_masked = random() % 5 == 0;
-            const auto expert = static_cast<int32_t>(random() % kExperts);
-            const int32_t dense = i % kTopK == 0 ? 0 : -1;
-            ids.push_back(input.layer_id == 0 ? dense : is_masked ? -1 : expert);
-            weights.push_back(static_cast<float>(random() % 100) / 100);
-        }
-        input.x = ops::make_rows<const ops::Bf16>(x.data(), input.num_tokens, kHidden);
-        input.topk_ids = ids.data();
-        input.topk_weights = weights.data();
-    }
-};
-
-std::vector<uint16_t> bits_of(const Matrix& rows, size_t count) {
-    std::vector<uint16_t> bits;
-    for (size_t i = 0; i < count; ++i) bits.push_back(rows[i].bits);
-    return bits;
+    return sent;
 }
 
-ops::FusedMoeConfig moe_config(uint32_t num_micro_batches) {
-    return {.hidden = kHidden,
-            .num_experts = kExperts,
-            .top_k = kTopK,
-            .num_shared = 1,
-            .max_num_tokens = kTokensMax,
-            .num_micro_batches = num_micro_batches};
-}
-
-std::vector<uint16_t> local_result(const ops::ExpertTable& table, const Call& call) {
+// Routes the call row by row.
+void route(Call& call, const model::Router& router) {
+    if (call.input.layer_id == 0) return;
+    std::mt19937 random(call.input.num_tokens);
     ops::SerialParallel serial;
-    ops::LocalPrepareFinalize prepare_finalize(moe_config(1), serial);
-    ops::GroupedExperts experts(table, kPerLayer);
-    auto moe = ops::FusedMoe::compose(prepare_finalize, experts, moe_config(1), serial);
-    EXPECT_TRUE(moe.ok()) << moe.error().message;
-    Matrix out(size_t{kTokensMax} * kHidden);
-    const auto applied =
-        moe.value().apply(call.input, ops::make_rows(out.data(), call.input.num_tokens, kHidden));
-    EXPECT_TRUE(applied.ok()) << applied.error().message;
-    return bits_of(out, size_t{call.input.num_tokens} * kHidden);
+    const ops::Workspace workspace(model::Router::workspace_bytes(router.attributes(), 1));
+    for (uint32_t t = 0; t < call.input.num_tokens; ++t) {
+        if (random() % 16 == 0) call.x[t * kHidden] = ops::from_float(NAN);
+        router.route(call.input.layer_id,
+                     call.input.x.slice(t, 1),
+                     {&call.ids[t * kTopK], &call.weights[t * kTopK]},
+                     workspace.bytes(),
+                     serial);
+    }
 }
 
 // What all threads of a test share.
 struct System {
     schedule::LocalInstance& instance;
     const schedule::ExpertPlacement& placement;
-    const ops::ExpertTable& table;
     schedule::RouterPlacement router;
     model::Router gates = make_router();
 };
@@ -209,7 +97,7 @@ void run_session(const System& system, uint32_t session, uint32_t num_calls) {
     WindowPrepareFinalize windows(*transport, geometry, system.placement, session, system.router);
     ops::RemoteExperts remote(ops::kGroupedBf16);
     ops::SerialParallel serial;
-    ops::FusedMoeConfig config = moe_config(geometry.num_micro_batches);
+    ops::FusedMoeConfig config = moe_config(kTokensMax, geometry.num_micro_batches);
     config.needs_routing = ffn_routes;
     auto moe = ops::FusedMoe::compose(windows, remote, config, serial);
     ASSERT_TRUE(moe.ok()) << moe.error().message;
@@ -232,8 +120,7 @@ void run_session(const System& system, uint32_t session, uint32_t num_calls) {
                 const auto finished = moe.value().finish(
                     std::move(lane.ticket), ops::make_rows(out.data(), num_tokens, kHidden));
                 ASSERT_TRUE(finished.ok()) << finished.error().message;
-                ASSERT_EQ(bits_of(out, size_t{num_tokens} * kHidden),
-                          local_result(system.table, *lane.call))
+                ASSERT_EQ(bits_of(out, size_t{num_tokens} * kHidden), local_result(*lane.call))
                     << "session " << session << ", call " << num_finished;
                 if (ffn_routes && lane.call->input.layer_id != 0) {
                     ASSERT_TRUE(same_bits(windows.topk_weights(m),
@@ -245,9 +132,9 @@ void run_session(const System& system, uint32_t session, uint32_t num_calls) {
                 progressed = true;
             }
             if (!lane.call && num_started < num_calls && moe.value().slot_free(m)) {
-                lane.call = std::make_unique<Call>(session * 100000 + num_started++);
-                if (ffn_routes) lane.call->route(system.gates);
-                auto ticket = moe.value().start(lane.call->window_input(system.router), m);
+                lane.call = std::make_unique<Call>(session * 100000 + num_started++, kTokensMax);
+                if (ffn_routes) route(*lane.call, system.gates);
+                auto ticket = moe.value().start(window_input(*lane.call, system.router), m);
                 ASSERT_TRUE(ticket.ok()) << ticket.error().message;
                 lane.ticket = std::move(ticket).value();
                 progressed = true;
@@ -316,9 +203,7 @@ class WindowMoe : public testing::TestWithParam<Shape> {};
 TEST_P(WindowMoe, GivesTheBitsOfTheLocalComposition) {
     const Shape shape = GetParam();
     const schedule::ExpertPlacement placement =
-        shape.is_scattered
-            ? scattered_placement(shape.num_ranks)
-            : schedule::ExpertPlacement::round_robin(layers(), shape.num_ranks).value();
+        shape.is_scattered ? scattered_placement(shape.num_ranks) : placement_of(shape.num_ranks);
     schedule::LocalInstance instance({.num_sessions = shape.num_sessions,
                                       .num_micro_batches = shape.num_micro_batches,
                                       .micro_batch_size = kTokensMax,
@@ -327,8 +212,7 @@ TEST_P(WindowMoe, GivesTheBitsOfTheLocalComposition) {
                                       .attn_to_ffn_token_bytes = 512,
                                       .ffn_to_attn_token_bytes = 512,  // Room for a weight.
                                       .num_ffn_workers = shape.num_ranks});
-    const ops::ExpertTable table = all_experts();
-    const System system{instance, placement, table, shape.router};
+    const System system{instance, placement, shape.router};
 
     std::vector<std::unique_ptr<WorkerPort>> ports;
     std::vector<std::thread> ranks;
