@@ -5,84 +5,18 @@
 #include <cmath>
 #include <numeric>
 
-#include "ops/mla_attention.h"
-#include "ops/mla_prolog.h"
-#include "ops/reference/mla.h"
 #include "ops/workspace.h"
-#include "tests/ops/test_data.h"
+#include "tests/ops/mla_layer.h"
 
 namespace afd::ops {
 namespace {
 
+using Layer = test::MlaLayer;
+using Cache = test::MlaCache;
 using test::RandomMatrix;
 AFD_FOR_EVERY_CLASS(Mla);
 
 constexpr size_t kPositions = 150;  // Two whole blocks and a partial one.
-constexpr size_t kBlocks = 8;
-
-// One layer with uneven sizes; 9 heads make two head groups of a token.
-struct Layer {
-    MlaShape shape;
-    RandomMatrix dq;
-    RandomMatrix uq_qr;
-    RandomMatrix dkv_kr;
-    RandomMatrix kv_b;
-    RandomMatrix gamma_cq;
-    RandomMatrix gamma_ckv;
-    MlaWeights weights;
-    RopeTable rope;
-
-    Layer(NumericClass numeric_class, size_t q_lora_rank)
-        : shape{.hidden = 70,
-                .q_lora_rank = q_lora_rank,
-                .kv_lora_rank = 45,
-                .num_heads = 9,
-                .qk_nope_head_dim = 20,
-                .qk_rope_head_dim = 12,
-                .v_head_dim = 18},
-          uq_qr(9 * 32, q_lora_rank == 0 ? 70 : q_lora_rank, 2, 0.15f),
-          dkv_kr(45 + 12, 70, 3, 0.15f),
-          kv_b(9 * 38, 45, 4, 0.15f),
-          gamma_ckv(1, 45, 6) {
-        if (q_lora_rank != 0) {
-            dq = RandomMatrix(q_lora_rank, 70, 1, 0.15f);
-            gamma_cq = RandomMatrix(1, q_lora_rank, 5);
-            weights.weight_dq = PackedLinear::pack(dq.rows(), numeric_class);
-        }
-        weights.shape = shape;
-        weights.weight_uq_qr = PackedLinear::pack(uq_qr.rows(), numeric_class);
-        weights.weight_dkv_kr = PackedLinear::pack(dkv_kr.rows(), numeric_class);
-        weights.rmsnorm_gamma_cq = gamma_cq.values;
-        weights.rmsnorm_gamma_ckv = gamma_ckv.values;
-        weights.softmax_scale = 0.2f;
-        pack_kv_b_proj(kv_b.rows(), numeric_class, weights);
-        rope =
-            RopeTable::make({.dim = 12, .theta = 10000, .num_positions = 256, .yarn = {}}).value();
-        EXPECT_TRUE(validate(weights).ok());
-    }
-
-    reference::MlaWeights reference_weights() const {
-        return {.shape = shape,
-                .weight_dq = dq.rows(),
-                .weight_uq_qr = uq_qr.rows(),
-                .weight_dkv_kr = dkv_kr.rows(),
-                .weight_uk_uv = kv_b.rows(),
-                .rmsnorm_gamma_cq = gamma_cq.values,
-                .rmsnorm_gamma_ckv = gamma_ckv.values,
-                .softmax_scale = static_cast<double>(weights.softmax_scale)};
-    }
-};
-
-// A cache full of NaN, so that reading a slot nobody wrote shows.
-struct Cache {
-    std::vector<Bf16> ckv;
-    std::vector<Bf16> kr;
-
-    explicit Cache(const MlaShape& s)
-        : ckv(kBlocks * kAttentionBlock * s.kv_lora_rank, Bf16{0x7fc0}),
-          kr(kBlocks * kAttentionBlock * s.qk_rope_head_dim, Bf16{0x7fc0}) {}
-    LatentCache view() { return {ckv.data(), kr.data(), kBlocks * kAttentionBlock}; }
-};
 
 struct Results {
     RandomMatrix query;
@@ -382,72 +316,6 @@ TEST(MlaProlog, WritesOnlyTheSlotsNamedAndTheLastOfEqualOnesWins) {
     ASSERT_TRUE(run(3, 1, apart.view()).ok());
     EXPECT_EQ(together.ckv, apart.ckv);
     EXPECT_EQ(together.kr, apart.kr);
-}
-
-TEST(MlaProlog, RefusesBadIndicesBeforeWritingAnything) {
-    const Layer layer(NumericClass::kPortable, 0);
-    const MlaShape& s = layer.shape;
-    const RandomMatrix x(2, s.hidden, 14);
-    SerialParallel serial;
-    RandomMatrix query(2, s.num_heads * s.kv_lora_rank, 1);
-    RandomMatrix query_rope(2, s.num_heads * s.qk_rope_head_dim, 1);
-    RandomMatrix query_norm(2, 1, 1);
-    const Workspace workspace(mla_prolog_workspace_bytes(s, 2));
-    Cache cache(s);
-    const std::vector<Bf16> before = cache.ckv;
-    const auto message = [&](int32_t position, int64_t index, Rows<Bf16> norm) {
-        const int32_t positions[] = {0, position};
-        const int64_t indices[] = {0, index};
-        const Result<void> result = mla_prolog({.weights = &layer.weights,
-                                                .rope = &layer.rope,
-                                                .token_x = x.rows(),
-                                                .batch = {2, positions, indices, nullptr},
-                                                .cache = cache.view(),
-                                                .query = query.mutable_rows(),
-                                                .query_rope = query_rope.mutable_rows(),
-                                                .query_norm = norm},
-                                               workspace.bytes(),
-                                               serial);
-        return result.ok() ? std::string("ok") : result.error().message;
-    };
-    EXPECT_EQ(message(1, 512, {}),
-              "cache_index[1] is 512; allowed are -1 (write nothing) and slots below 512");
-    EXPECT_EQ(message(256, 1, {}), "positions[1] is 256; the rope table has 256 positions");
-    EXPECT_EQ(message(1, 1, query_norm.mutable_rows()),
-              "query_norm is asked for, but q_lora_rank is 0: there is no low-rank query");
-    EXPECT_EQ(cache.ckv, before);
-}
-
-TEST(MlaAttention, RefusesABlockOutsideTheCache) {
-    const Layer layer(NumericClass::kPortable, 0);
-    const MlaShape& s = layer.shape;
-    SerialParallel serial;
-    Cache cache(s);
-    const RandomMatrix query(1, s.num_heads * s.kv_lora_rank, 1);
-    const RandomMatrix query_rope(1, s.num_heads * s.qk_rope_head_dim, 1);
-    RandomMatrix out(1, s.num_heads * s.v_head_dim, 1);
-    const Workspace workspace(mla_attention_workspace_bytes(s, 1, 1));
-    const int32_t position = 70;
-    const int32_t table[] = {0, 8};
-    const int32_t* tables[] = {table};
-    const Result<void> result = mla_attention({.weights = &layer.weights,
-                                               .query = query.rows(),
-                                               .query_rope = query_rope.rows(),
-                                               .batch = {1, &position, nullptr, tables},
-                                               .cache = cache.view(),
-                                               .out = out.mutable_rows()},
-                                              workspace.bytes(),
-                                              serial);
-    ASSERT_FALSE(result.ok());
-    EXPECT_EQ(result.error().message, "block_tables[0][1] is 8; the cache has 8 blocks");
-}
-
-TEST(MlaWeights, ValidationNamesThePartAndBothSizes) {
-    Layer layer(NumericClass::kPortable, 33);
-    layer.weights.weight_dkv_kr = PackedLinear::pack(layer.dq.rows(), NumericClass::kPortable);
-    const Result<void> result = validate(layer.weights);
-    ASSERT_FALSE(result.ok());
-    EXPECT_EQ(result.error().message, "weight_dkv_kr is [33, 70]; the shape asks for [57, 70]");
 }
 
 }  // namespace

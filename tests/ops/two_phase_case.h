@@ -71,6 +71,39 @@ struct Size {
     size_t hidden = 5;
 };
 
+// Nothing, one of each, primes, dense layers, more ranks than experts.
+inline const Size kSizes[] = {
+    {.num_tokens = 0, .top_k = 2, .num_routed = 3, .num_ranks = 2},
+    {.num_senders = 2, .num_tokens = 1, .top_k = 1, .num_routed = 1},
+    {.num_senders = 3,
+     .num_tokens = 13,
+     .top_k = 3,
+     .num_shared = 1,
+     .num_routed = 7,
+     .num_ranks = 2,
+     .num_replicas = 2},
+    {.num_tokens = 17,
+     .top_k = 0,
+     .num_shared = 1,
+     .num_routed = 0,
+     .num_ranks = 3,
+     .num_replicas = 3},
+    {.num_senders = 2,
+     .num_tokens = 101,
+     .top_k = 4,
+     .num_shared = 2,
+     .num_routed = 29,
+     .num_ranks = 5,
+     .num_replicas = 3,
+     .hidden = 33},
+    {.num_senders = 5,
+     .num_tokens = 11,
+     .top_k = 2,
+     .num_routed = 64,
+     .num_ranks = 31,
+     .hidden = 1},
+};
+
 // Logical expert e lies on rank (e + i) mod F as its i-th replica, with the next free local id.
 inline Tensor make_table(const Size& size, size_t num_layers, size_t layer, int64_t& num_local) {
     const size_t num_experts = size.num_routed + size.num_shared;
