@@ -72,11 +72,11 @@ struct RowBlocks {
 // While the first block of rows passes a panel, the next panel is fetched; with a single block,
 // the panel itself is, just ahead of its use.
 struct Prefetch {
-    size_t num_blocks;
+    const RowBlocks& blocks;
     size_t panel_bytes;
 
     size_t ahead(size_t block) const {
-        if (num_blocks == 1) return cpu::kPrefetchNear;
+        if (blocks.count == 1) return cpu::prefetch_once(blocks.num_rows);
         return block == 0 ? panel_bytes : 0;
     }
 };
@@ -105,7 +105,7 @@ void bf16_panels(Rows<const Bf16> x,
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     const RowBlocks blocks(x.num_rows);
     const size_t panels_per_tile = cpu::tile_panels(div_up(x.num_rows, blocks.count));
-    const Prefetch prefetch{blocks.count, panels_per_tile * weight.panel_bytes()};
+    const Prefetch prefetch{blocks, panels_per_tile * weight.panel_bytes()};
     alignas(64) float tile[cpu::kTileFloats];
     for (size_t panel = first_panel; panel < last_panel; panel += panels_per_tile) {
         const size_t num_panels = std::min(panels_per_tile, last_panel - panel);
@@ -137,7 +137,7 @@ void int8_sums(const Int8Rows& x,
                const Finish& finish) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     const RowBlocks blocks(x.values.num_rows);
-    const Prefetch prefetch{blocks.count, weight.panel_bytes()};
+    const Prefetch prefetch{blocks, weight.panel_bytes()};
     alignas(64) int32_t tile[cpu::kTileFloats];
     int32_t row_sum[cpu::kTileRows];
     for (size_t panel = first_panel; panel < last_panel; ++panel) {
@@ -193,7 +193,7 @@ void int4_tiles(Rows<const Bf16> x,
                 const Finish& finish) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     const RowBlocks blocks(x.num_rows, cpu::kInt4TileRows);
-    const Prefetch prefetch{blocks.count, weight.panel_bytes()};
+    const Prefetch prefetch{blocks, weight.panel_bytes()};
     alignas(64) float tile[cpu::kInt4TileRows * kPanelColumns];
     for (size_t panel = first_panel; panel < last_panel; ++panel) {
         for (size_t block = 0; block < blocks.count; ++block) {

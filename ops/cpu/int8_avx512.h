@@ -53,7 +53,7 @@ inline Sums add_products(Sums sums, __m512i weights, __m512i x) {
     return (Sums)_mm512_dpbusd_epi32((__m512i)sums, weights, x);
 }
 
-template <size_t kRows, Nearness kNearness>
+template <size_t kRows, Fetch kFetch>
 void int8_tile_of(const Int8TileArguments& a) {
     Sums low[kRows];
     Sums high[kRows];
@@ -75,8 +75,8 @@ void int8_tile_of(const Int8TileArguments& a) {
     const int8_t* x = a.x;
     const std::byte* weights = a.panel;
     for (size_t k = 0; k < num_quads; ++k, weights += kQuadBytes, x += 4) {
-        prefetch_ahead<kNearness>(weights, ahead);
-        prefetch_ahead<kNearness>(weights + 64, ahead);
+        fetch_line<kFetch>(weights, ahead);
+        fetch_line<kFetch>(weights + 64, ahead);
         const __m512i w_low = _mm512_load_si512(weights);
         const __m512i w_high = _mm512_load_si512(weights + 64);
         for (size_t r = 0; r < kRows; ++r) {
@@ -93,11 +93,7 @@ void int8_tile_of(const Int8TileArguments& a) {
 
 void int8_tile(const Int8TileArguments& a) {
     with_rows(a.num_rows, [&]<size_t kRows>() {
-        if (a.prefetch_ahead <= kPrefetchNear) {
-            int8_tile_of<kRows, Nearness::kFirstLevel>(a);
-        } else {
-            int8_tile_of<kRows, Nearness::kSecondLevel>(a);
-        }
+        with_fetch(a.prefetch_ahead, [&]<Fetch kFetch>() { int8_tile_of<kRows, kFetch>(a); });
     });
 }
 

@@ -33,7 +33,14 @@ constexpr size_t tile_panels(size_t num_rows) {
 }
 
 // How far ahead of the loads weights are prefetched, in bytes, where they come from memory once.
+// Few rows are as fast as memory and fetch to the first-level cache. More of them multiply for
+// about as long as memory takes; the first-level cache has too few misses in flight for both to go
+// on at once, and the second-level one takes them.
 inline constexpr size_t kPrefetchNear = 4096;
+inline constexpr size_t kPrefetchFar = 8192;
+constexpr size_t prefetch_once(size_t num_rows) {
+    return num_rows <= 6 ? kPrefetchNear : kPrefetchFar;
+}
 
 struct TileArguments {
     const Bf16* x = nullptr;  // num_rows rows of depth elements, x_stride apart
@@ -45,8 +52,7 @@ struct TileArguments {
     size_t depth = 0;
     float* out = nullptr;  // [num_rows][num_panels · 32]
     bool goes_on = false;  // The chains begin with what `out` holds, otherwise with 0.
-    // Bytes; 0 where the weights are in cache. More than kPrefetchNear: the next panel, on its way
-    // to the second-level cache while rows pass this one.
+    // Bytes; 0 where the weights are in cache. More than kPrefetchNear: to the second-level cache.
     size_t prefetch_ahead = kPrefetchNear;
     // The rows that pass next, where there are any: fetched to the second-level cache.
     const Bf16* next_x = nullptr;

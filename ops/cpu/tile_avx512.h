@@ -32,24 +32,32 @@ inline __m512i broadcast_last(const Bf16* x) {
     return _mm512_set1_epi32(x->bits);
 }
 
-// The cache that prefetched weights go to, as __builtin_prefetch counts. What lies far ahead goes
-// to the second level: the first one holds what is in use.
-enum class Nearness { kSecondLevel = 2, kFirstLevel = 3 };
+// Where prefetched weights go. What lies far ahead goes to the second-level cache: the first one
+// holds what is in use. From there they are fetched again, just ahead of their use, where every
+// load counts.
+enum class Fetch { kNear, kFar, kFarThenNear };
 
-template <Nearness kNearness>
-inline void prefetch_ahead(const void* at, size_t ahead) {
-    __builtin_prefetch(static_cast<const char*>(at) + ahead, 0, static_cast<int>(kNearness));
+// The last step of kFarThenNear, in bytes.
+constexpr size_t kFetchNear = 1024;
+
+template <Fetch kFetch>
+inline void fetch_line(const void* at, size_t ahead) {
+    const char* line = static_cast<const char*>(at);
+    __builtin_prefetch(line + ahead, 0, kFetch == Fetch::kNear ? 3 : 2);
+    if constexpr (kFetch == Fetch::kFarThenNear) __builtin_prefetch(line + kFetchNear, 0, 3);
 }
 
-// A line of the rows that pass next for every pair of depth: enough for kTileRows rows.
-template <Nearness kNearness>
-inline void prefetch_next(uintptr_t line) {
-    if constexpr (kNearness == Nearness::kSecondLevel)
-        __builtin_prefetch(reinterpret_cast<const void*>(line), 0, 2);
+// Calls body.template operator()<fetch>() with what `ahead` asks for.
+template <typename Body>
+[[gnu::always_inline]] inline void with_fetch(size_t ahead, const Body& body) {
+    if (ahead == kPrefetchFar) return body.template operator()<Fetch::kFarThenNear>();
+    if (ahead > kPrefetchNear) return body.template operator()<Fetch::kFar>();
+    return body.template operator()<Fetch::kNear>();
 }
 
-// kRows rows x one panel.
-template <size_t kRows, Nearness kNearness>
+// kRows rows x one panel. kFetchesRows: a line of the rows that pass next for every pair of depth,
+// which is enough for kTileRows rows.
+template <size_t kRows, Fetch kFetch, bool kFetchesRows>
 void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
     __m512 low[kRows];
     __m512 high[kRows];
@@ -64,9 +72,11 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
     const uint16_t* weights = panel;
     auto next = reinterpret_cast<uintptr_t>(a.next_x);
     const auto step = [&](auto&& broadcast_x) __attribute__((always_inline)) {
-        prefetch_next<kNearness>(next);
-        prefetch_ahead<kNearness>(weights, ahead);
-        prefetch_ahead<kNearness>(weights + kColumns, ahead);
+        if constexpr (kFetchesRows) {
+            __builtin_prefetch(reinterpret_cast<const void*>(next), 0, 2);
+        }
+        fetch_line<kFetch>(weights, ahead);
+        fetch_line<kFetch>(weights + kColumns, ahead);
         const __m512i w_low = _mm512_load_si512(weights);
         const __m512i w_high = _mm512_load_si512(weights + kColumns);
         for (size_t r = 0; r < kRows; ++r) {
@@ -89,10 +99,12 @@ template <size_t kRows>
 void tile_rows(const TileArguments& a) {
     for (size_t p = 0; p < a.num_panels; ++p) {
         const uint16_t* panel = a.panel + p * a.panel_elements;
-        if (a.next_x == nullptr) {
-            tile_of<kRows, Nearness::kFirstLevel>(a, panel, a.out + p * kColumns);
+        float* out = a.out + p * kColumns;
+        if (a.next_x != nullptr) {
+            tile_of<kRows, Fetch::kFar, true>(a, panel, out);
         } else {
-            tile_of<kRows, Nearness::kSecondLevel>(a, panel, a.out + p * kColumns);
+            with_fetch(a.prefetch_ahead,
+                       [&]<Fetch kFetch>() { tile_of<kRows, kFetch, false>(a, panel, out); });
         }
     }
 }
