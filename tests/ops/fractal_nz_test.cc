@@ -21,9 +21,9 @@ TEST(FractalNz, StoresFractalsColumnByColumn) {
         const Tensor nd = random_tensor(dtype, {kRows, kCols}, 1);
         const size_t c0 = 32 / size_of(dtype);
         Tensor nz(dtype, {(kCols + c0 - 1) / c0, 3, 16, c0}, 0x55);
-        ASSERT_TRUE(to_fractal_nz(nd.view(), nz.mutable_view()).ok());
+        ASSERT_TRUE(to_fractal_nz(nd.view, nz.view).ok());
         size_t place = 0;
-        for (size_t col_block = 0; col_block < nz.shape[0]; ++col_block) {
+        for (size_t col_block = 0; col_block < nz.view.shape[0]; ++col_block) {
             for (size_t row = 0; row < 48; ++row) {
                 for (size_t col = col_block * c0; col < (col_block + 1) * c0; ++col) {
                     const bool inside = row < kRows && col < kCols;
@@ -47,7 +47,7 @@ TEST(FractalNz, GoesBothWaysForEverySize) {
                 }
                 const Tensor nz = test::as_fractal_nz(nd);
                 Tensor back(dtype, {rows, cols}, 0x55);
-                ASSERT_TRUE(from_fractal_nz(nz.view(), back.mutable_view()).ok());
+                ASSERT_TRUE(from_fractal_nz(nz.view, back.view).ok());
                 ASSERT_TRUE(back.bytes == nd.bytes) << rows << " x " << cols;
             }
         }
@@ -62,21 +62,21 @@ TEST(FractalNz, RefusesWhatDoesNotFit) {
     Tensor nz(DType::kBf16, {3, 2, 16, 16}, 0x55);
     const Tensor untouched = nz;
     Tensor flat(DType::kBf16, {800});
-    EXPECT_EQ(message(to_fractal_nz(flat.view(), nz.mutable_view())),
+    EXPECT_EQ(message(to_fractal_nz(flat.view, nz.view)),
               "fractal_nz: nd has shape [800]; it must be [rows, cols]");
     Tensor other(DType::kInt8, {3, 2, 16, 16});
-    EXPECT_EQ(message(to_fractal_nz(nd.view(), other.mutable_view())),
+    EXPECT_EQ(message(to_fractal_nz(nd.view, other.view)),
               "fractal_nz: nz has dtype int8; nd has bf16");
     Tensor small(DType::kBf16, {3, 1, 16, 16});
-    EXPECT_EQ(message(to_fractal_nz(nd.view(), small.mutable_view())),
+    EXPECT_EQ(message(to_fractal_nz(nd.view, small.view)),
               "fractal_nz: nz has shape [3, 1, 16, 16]; for nd [20, 40] it must be [3, 2, 16, 16]");
-    ConstTensorView strided = nd.view();
+    ConstTensorView strided = nd.view;
     strided.strides[0] = 41;
-    EXPECT_EQ(message(to_fractal_nz(strided, nz.mutable_view())),
+    EXPECT_EQ(message(to_fractal_nz(strided, nz.view)),
               "fractal_nz: nd is not contiguous; copy it first");
-    TensorView strided_nz = nz.mutable_view();
+    TensorView strided_nz = nz.view;
     strided_nz.strides[0] = 600;
-    EXPECT_EQ(message(to_fractal_nz(nd.view(), strided_nz)),
+    EXPECT_EQ(message(to_fractal_nz(nd.view, strided_nz)),
               "fractal_nz: nz is not contiguous; copy it first");
     EXPECT_TRUE(nz.bytes == untouched.bytes);
 }

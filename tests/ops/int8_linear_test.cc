@@ -23,27 +23,25 @@ TEST(Int8Linear, IsTheExactSumTimesRowAndColumnScale) {
                 const Tensor row_scale = positive_tensor({rows}, 3, 0.01f);
                 const Tensor column_scale = positive_tensor({cols}, 4, 0.1f);
                 const auto packed =
-                    PackedInt8Linear::pack_transposed(make_rows(w.data<int8_t>(), depth, cols));
+                    PackedInt8Linear::pack_transposed(make_rows(w.as<int8_t>(), depth, cols));
                 Tensor wide(DType::kFp32, {rows, cols}, 0x55);
                 Tensor narrow(DType::kBf16, {rows, cols}, 0x55);
                 SerialParallel serial;
-                const Int8Rows in{make_rows(x.data<int8_t>(), rows, depth),
-                                  row_scale.data<float>()};
-                const float* columns = column_scale.data<float>();
-                int8_linear(in, packed, columns, make_rows(wide.data<float>(), rows, cols), serial);
-                int8_linear(
-                    in, packed, columns, make_rows(narrow.data<Bf16>(), rows, cols), serial);
+                const Int8Rows in{make_rows(x.as<int8_t>(), rows, depth), row_scale.as<float>()};
+                const float* columns = column_scale.as<float>();
+                int8_linear(in, packed, columns, make_rows(wide.as<float>(), rows, cols), serial);
+                int8_linear(in, packed, columns, make_rows(narrow.as<Bf16>(), rows, cols), serial);
                 for (size_t i = 0; i < rows; ++i) {
                     for (size_t n = 0; n < cols; ++n) {
                         int64_t sum = 0;
                         for (size_t k = 0; k < depth; ++k) {
-                            sum += int64_t{x.data<int8_t>()[i * depth + k]} *
-                                   int64_t{w.data<int8_t>()[k * cols + n]};
+                            sum += int64_t{x.as<int8_t>()[i * depth + k]} *
+                                   int64_t{w.as<int8_t>()[k * cols + n]};
                         }
                         const float want =
-                            static_cast<float>(sum) * row_scale.data<float>()[i] * columns[n];
-                        ASSERT_EQ(wide.data<float>()[i * cols + n], want);
-                        ASSERT_EQ(narrow.data<Bf16>()[i * cols + n], from_float(want));
+                            static_cast<float>(sum) * row_scale.as<float>()[i] * columns[n];
+                        ASSERT_EQ(wide.as<float>()[i * cols + n], want);
+                        ASSERT_EQ(narrow.as<Bf16>()[i * cols + n], from_float(want));
                     }
                 }
             }
@@ -70,20 +68,20 @@ TEST(Int8Linear, IsRowInvariant) {
     const Tensor w = random_tensor(DType::kInt8, {301, 203}, 6);
     const Tensor scale = positive_tensor({32}, 7, 0.01f);
     const Tensor columns = positive_tensor({203}, 8, 0.01f);
-    const auto packed = PackedInt8Linear::pack_transposed(make_rows(w.data<int8_t>(), 301, 203));
+    const auto packed = PackedInt8Linear::pack_transposed(make_rows(w.as<int8_t>(), 301, 203));
     test::expect_row_invariant(32, [&](std::span<const size_t> rows, Parallel& parallel) {
         std::vector<int8_t> picked;
         std::vector<float> scales;
         for (const size_t row : rows) {
-            const int8_t* from = x.data<int8_t>() + row * 301;
+            const int8_t* from = x.as<int8_t>() + row * 301;
             picked.insert(picked.end(), from, from + 301);
-            scales.push_back(scale.data<float>()[row]);
+            scales.push_back(scale.as<float>()[row]);
         }
         std::vector<float> y(rows.size() * 203);
         int8_linear(
             {make_rows(static_cast<const int8_t*>(picked.data()), rows.size(), 301), scales.data()},
             packed,
-            columns.data<float>(),
+            columns.as<float>(),
             make_rows(y.data(), rows.size(), 203),
             parallel);
         return test::bits_of(std::span<const float>(y));

@@ -44,8 +44,8 @@ class AttentionCase {
         positions = Tensor(DType::kInt32, token_axes({}));
         sequence_index = Tensor(DType::kInt32, token_axes({}));
         for (size_t i = 0; i < t; ++i) {
-            positions.data<int32_t>()[i] = static_cast<int32_t>(i % o.s);
-            sequence_index.data<int32_t>()[i] = static_cast<int32_t>(i / o.s);
+            positions.as<int32_t>()[i] = static_cast<int32_t>(i % o.s);
+            sequence_index.as<int32_t>()[i] = static_cast<int32_t>(i / o.s);
         }
         if (!o.merged) sequence_index = Tensor();
         weight_uv = random_tensor(DType::kBf16, {o.n, kValues, o.hckv}, 31, 0.3f);
@@ -63,20 +63,20 @@ class AttentionCase {
         r.kv_cache_quant_mode = o.kv;
         r.query_quant_mode = o.query;
         r.tile_size = o.tile_size;
-        r.query = prolog.query.view();
-        r.query_rope = prolog.query_rope.view();
-        r.dequant_scale_q_nope = prolog.dequant_scale_q_nope.view();
-        r.kv_cache = prolog.kv_cache.view();
-        r.kr_cache = prolog.kr_cache.view();
-        r.positions = positions.view();
-        r.sequence_index = sequence_index.view();
-        r.block_table = block_table.view();
-        r.actual_seq_len = actual_seq_len.view();
-        r.quant_scale_ckv = prolog.quant_scale_ckv.view();
-        r.quant_scale_ckr = prolog.quant_scale_ckr.view();
-        r.weight_uv = weight_uv.view();
-        r.weight_o = weight_o.view();
-        r.attention_out = attention_out.mutable_view();
+        r.query = prolog.query.view;
+        r.query_rope = prolog.query_rope.view;
+        r.dequant_scale_q_nope = prolog.dequant_scale_q_nope.view;
+        r.kv_cache = prolog.kv_cache.view;
+        r.kr_cache = prolog.kr_cache.view;
+        r.positions = positions.view;
+        r.sequence_index = sequence_index.view;
+        r.block_table = block_table.view;
+        r.actual_seq_len = actual_seq_len.view;
+        r.quant_scale_ckv = prolog.quant_scale_ckv.view;
+        r.quant_scale_ckr = prolog.quant_scale_ckr.view;
+        r.weight_uv = weight_uv.view;
+        r.weight_o = weight_o.view;
+        r.attention_out = attention_out.view;
         return r;
     }
 
@@ -122,7 +122,7 @@ class AttentionCase {
         if (o.cache_mode == "TND") {
             actual_seq_len = Tensor(DType::kInt32, {o.b});
             for (size_t b = 0; b < o.b; ++b) {
-                actual_seq_len.data<int32_t>()[b] = static_cast<int32_t>((b + 1) * o.s);
+                actual_seq_len.as<int32_t>()[b] = static_cast<int32_t>((b + 1) * o.s);
             }
         }
         if (o.cache_mode == "TND" || o.cache_mode == "BSND") return;
@@ -132,7 +132,7 @@ class AttentionCase {
         std::shuffle(blocks.begin(), blocks.end(), std::mt19937(o.seed + 40));
         block_table = Tensor(DType::kInt32, {o.b, per_sequence});
         for (size_t i = 0; i < block_table.size(); ++i) {
-            block_table.data<int32_t>()[i] = blocks[i];
+            block_table.as<int32_t>()[i] = blocks[i];
         }
         if (o.cache_mode.starts_with("PA_BLK")) {
             std::vector<int64_t> entries(
@@ -141,14 +141,14 @@ class AttentionCase {
                                                        : std::vector<size_t>{o.b, per_sequence},
                                               entries);
             for (size_t b = 0; b < o.b && o.merged; ++b) {
-                prolog.actual_seq_len.data<int32_t>()[b] = static_cast<int32_t>((b + 1) * o.s);
+                prolog.actual_seq_len.as<int32_t>()[b] = static_cast<int32_t>((b + 1) * o.s);
             }
             return;
         }
         for (size_t t = 0; t < o.b * o.s; ++t) {
             const size_t position = t % o.s;
             const size_t entry = t / o.s * per_sequence + position / o.block_size;
-            prolog.cache_index.data<int64_t>()[t] = static_cast<int64_t>(
+            prolog.cache_index.as<int64_t>()[t] = static_cast<int64_t>(
                 static_cast<size_t>(blocks[entry]) * o.block_size + position % o.block_size);
         }
     }

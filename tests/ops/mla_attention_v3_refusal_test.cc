@@ -214,27 +214,27 @@ TEST(MlaAttentionV3, RefusesByNameValueAndWhatIsAllowedAndWritesNothing) {
         {0,
          "PA_BSND",
          true,
-         [](AttentionCase& c, Request&) { c.positions.data<int32_t>()[4] = -1; },
+         [](AttentionCase& c, Request&) { c.positions.as<int32_t>()[4] = -1; },
          "positions[4] is -1; sequence 0 has 80 rows"},
         {0,
          "BSND",
          false,
-         [](AttentionCase& c, Request&) { c.positions.data<int32_t>()[71] = 70; },
+         [](AttentionCase& c, Request&) { c.positions.as<int32_t>()[71] = 70; },
          "positions[71] is 70; sequence 1 has 70 rows"},
         {0,
          "TND",
          true,
-         [](AttentionCase& c, Request&) { c.positions.data<int32_t>()[71] = 70; },
+         [](AttentionCase& c, Request&) { c.positions.as<int32_t>()[71] = 70; },
          "positions[71] is 70; sequence 1 has 70 rows"},
         {0,
          "TND",
          true,
-         [](AttentionCase& c, Request&) { c.actual_seq_len.data<int32_t>()[1] = 141; },
+         [](AttentionCase& c, Request&) { c.actual_seq_len.as<int32_t>()[1] = 141; },
          "actual_seq_len[1] is 141; allowed are 70 to 140"},
         {0,
          "PA_BSND",
          true,
-         [](AttentionCase& c, Request&) { c.sequence_index.data<int32_t>()[3] = -1; },
+         [](AttentionCase& c, Request&) { c.sequence_index.as<int32_t>()[3] = -1; },
          "sequence_index[3] is -1; the cache has 2 sequences"},
         {0,
          "PA_BSND",
@@ -246,12 +246,12 @@ TEST(MlaAttentionV3, RefusesByNameValueAndWhatIsAllowedAndWritesNothing) {
         {0,
          "PA_BSND",
          true,
-         [](AttentionCase& c, Request&) { c.block_table.data<int32_t>()[6] = 13; },
+         [](AttentionCase& c, Request&) { c.block_table.as<int32_t>()[6] = 13; },
          "block_table[1][1] is 13; the cache has 13 blocks"},
         {0,
          "PA_BSND",
          true,
-         [](AttentionCase& c, Request&) { c.block_table.data<int32_t>()[0] = -1; },
+         [](AttentionCase& c, Request&) { c.block_table.as<int32_t>()[0] = -1; },
          "block_table[0][0] is -1; the cache has 13 blocks"},
     };
     for (const Refusal& refusal : refusals) {
@@ -277,7 +277,7 @@ TEST(MlaAttentionV3, RefusesByNameValueAndWhatIsAllowedAndWritesNothing) {
         EXPECT_EQ(message(pack_mla_attention_v3(request, NumericClass::kPortable)), want);
         EXPECT_EQ(message(reference::mla_attention_v3(request)), want);
         EXPECT_EQ(one.attention_out.bytes,
-                  std::vector<std::byte>(one.attention_out.bytes.size(), std::byte{0x55}));
+                  test::GuardedVector<std::byte>(one.attention_out.bytes.size(), std::byte{0x55}));
     }
 }
 

@@ -16,56 +16,9 @@
 #include "ops/reference/mla_prolog_v3.h"
 #include "ops/workspace.h"
 #include "tests/ops/test_data.h"
+#include "tests/ops/test_tensor.h"
 
 namespace afd::ops::test {
-
-// A contiguous tensor that owns exactly its bytes, so that ASan sees a step outside.
-struct Tensor {
-    DType dtype = DType::kBf16;
-    std::vector<size_t> shape;
-    std::vector<std::byte> bytes;
-
-    Tensor() = default;
-    // Every byte is `fill`.
-    Tensor(DType type, std::vector<size_t> sizes, int fill = 0) : dtype(type), shape(sizes) {
-        size_t count = size_of(type);
-        for (const size_t size : sizes) count *= size;
-        bytes.assign(count, static_cast<std::byte>(fill));
-    }
-
-    TensorView mutable_view() {
-        TensorView view{.data = bytes.data(), .dtype = dtype, .rank = shape.size()};
-        size_t stride = 1;
-        for (size_t axis = shape.size(); axis-- > 0;) {
-            view.shape[axis] = shape[axis];
-            view.strides[axis] = stride;
-            stride *= shape[axis];
-        }
-        return view;
-    }
-    ConstTensorView view() const { return const_cast<Tensor*>(this)->mutable_view(); }
-
-    template <typename T>
-    T* data() {
-        return reinterpret_cast<T*>(bytes.data());
-    }
-    template <typename T>
-    const T* data() const {
-        return reinterpret_cast<const T*>(bytes.data());
-    }
-    size_t size() const { return bytes.size() / size_of(dtype); }
-
-    double at(size_t i) const {
-        switch (dtype) {
-            case DType::kBf16:
-                return static_cast<double>(to_float(data<Bf16>()[i]));
-            case DType::kFp32:
-                return static_cast<double>(data<float>()[i]);
-            default:
-                return static_cast<double>(data<int8_t>()[i]);
-        }
-    }
-};
 
 // bf16 and fp32: normal with this deviation; int8: all values.
 inline Tensor random_tensor(DType dtype,
@@ -76,9 +29,9 @@ inline Tensor random_tensor(DType dtype,
     std::mt19937 engine(seed);
     std::normal_distribution<float> normal(0.0f, deviation);
     for (size_t i = 0; i < tensor.size(); ++i) {
-        if (dtype == DType::kBf16) tensor.data<Bf16>()[i] = from_float(normal(engine));
-        if (dtype == DType::kFp32) tensor.data<float>()[i] = normal(engine);
-        if (dtype == DType::kInt8) tensor.data<int8_t>()[i] = static_cast<int8_t>(engine());
+        if (dtype == DType::kBf16) tensor.as<Bf16>()[i] = from_float(normal(engine));
+        if (dtype == DType::kFp32) tensor.as<float>()[i] = normal(engine);
+        if (dtype == DType::kInt8) tensor.as<int8_t>()[i] = static_cast<int8_t>(engine());
     }
     return tensor;
 }
@@ -87,21 +40,21 @@ inline Tensor positive_tensor(std::vector<size_t> shape, uint32_t seed, float ab
     Tensor tensor(DType::kFp32, std::move(shape));
     std::mt19937 engine(seed);
     std::uniform_real_distribution<float> uniform(0.5f * about, 1.5f * about);
-    for (size_t i = 0; i < tensor.size(); ++i) tensor.data<float>()[i] = uniform(engine);
+    for (size_t i = 0; i < tensor.size(); ++i) tensor.as<float>()[i] = uniform(engine);
     return tensor;
 }
 
 inline Tensor index_tensor(std::vector<size_t> shape, const std::vector<int64_t>& values) {
     Tensor tensor(DType::kInt64, std::move(shape));
     EXPECT_EQ(tensor.size(), values.size());
-    std::copy(values.begin(), values.end(), tensor.data<int64_t>());
+    std::copy(values.begin(), values.end(), tensor.as<int64_t>());
     return tensor;
 }
 
 inline Tensor as_fractal_nz(const Tensor& nd) {
-    const auto shape = fractal_nz_shape(nd.shape[0], nd.shape[1], nd.dtype);
-    Tensor nz(nd.dtype, {shape.begin(), shape.end()});
-    EXPECT_TRUE(to_fractal_nz(nd.view(), nz.mutable_view()).ok());
+    const auto shape = fractal_nz_shape(nd.view.shape[0], nd.view.shape[1], nd.view.dtype);
+    Tensor nz(nd.view.dtype, std::vector<size_t>(shape.begin(), shape.end()));
+    EXPECT_TRUE(to_fractal_nz(nd.view, nz.view).ok());
     return nz;
 }
 
@@ -184,7 +137,7 @@ class MlaCase {
         }
         if (o.kv == 3) {
             k_nope_clip_alpha = Tensor(DType::kFp32, {1});
-            *k_nope_clip_alpha.data<float>() = 0.75f;
+            *k_nope_clip_alpha.as<float>() = 0.75f;
         }
         make_outputs();
         if (o.nz_weights) {
@@ -207,32 +160,32 @@ class MlaCase {
         r.tile_size = o.tile_size;
         if (o.hcq != 0) r.qc_qr_scale = 1.25f;
         r.kc_scale = 0.875f;
-        r.token_x = token_x.view();
-        r.weight_dq = weight_dq.view();
-        r.weight_uq_qr = weight_uq_qr.view();
-        r.weight_uk = weight_uk.view();
-        r.weight_dkv_kr = weight_dkv_kr.view();
-        r.rmsnorm_gamma_cq = rmsnorm_gamma_cq.view();
-        r.rmsnorm_gamma_ckv = rmsnorm_gamma_ckv.view();
-        r.rope_sin = rope_sin.view();
-        r.rope_cos = rope_cos.view();
-        r.kv_cache = kv_cache.mutable_view();
-        r.kr_cache = kr_cache.mutable_view();
-        r.cache_index = cache_index.view();
-        r.dequant_scale_x = dequant_scale_x.view();
-        r.dequant_scale_w_dq = dequant_scale_w_dq.view();
-        r.dequant_scale_w_uq_qr = dequant_scale_w_uq_qr.view();
-        r.dequant_scale_w_dkv_kr = dequant_scale_w_dkv_kr.view();
-        r.quant_scale_ckv = quant_scale_ckv.view();
-        r.quant_scale_ckr = quant_scale_ckr.view();
-        r.smooth_scales_cq = smooth_scales_cq.view();
-        r.actual_seq_len = actual_seq_len.view();
-        r.k_nope_clip_alpha = k_nope_clip_alpha.view();
-        r.query = query.mutable_view();
-        r.query_rope = query_rope.mutable_view();
-        r.dequant_scale_q_nope = dequant_scale_q_nope.mutable_view();
-        r.query_norm = query_norm.mutable_view();
-        r.dequant_scale_q_norm = dequant_scale_q_norm.mutable_view();
+        r.token_x = token_x.view;
+        r.weight_dq = weight_dq.view;
+        r.weight_uq_qr = weight_uq_qr.view;
+        r.weight_uk = weight_uk.view;
+        r.weight_dkv_kr = weight_dkv_kr.view;
+        r.rmsnorm_gamma_cq = rmsnorm_gamma_cq.view;
+        r.rmsnorm_gamma_ckv = rmsnorm_gamma_ckv.view;
+        r.rope_sin = rope_sin.view;
+        r.rope_cos = rope_cos.view;
+        r.kv_cache = kv_cache.view;
+        r.kr_cache = kr_cache.view;
+        r.cache_index = cache_index.view;
+        r.dequant_scale_x = dequant_scale_x.view;
+        r.dequant_scale_w_dq = dequant_scale_w_dq.view;
+        r.dequant_scale_w_uq_qr = dequant_scale_w_uq_qr.view;
+        r.dequant_scale_w_dkv_kr = dequant_scale_w_dkv_kr.view;
+        r.quant_scale_ckv = quant_scale_ckv.view;
+        r.quant_scale_ckr = quant_scale_ckr.view;
+        r.smooth_scales_cq = smooth_scales_cq.view;
+        r.actual_seq_len = actual_seq_len.view;
+        r.k_nope_clip_alpha = k_nope_clip_alpha.view;
+        r.query = query.view;
+        r.query_rope = query_rope.view;
+        r.dequant_scale_q_nope = dequant_scale_q_nope.view;
+        r.query_norm = query_norm.view;
+        r.dequant_scale_q_norm = dequant_scale_q_norm.view;
         return r;
     }
 
@@ -327,7 +280,7 @@ class MlaCase {
         size_t num_blocks = 0;
         for (size_t sequence = 0; sequence < o.b; ++sequence) {
             const size_t end = sequence + 1 == o.b ? t : begin + (t - begin) / (o.b - sequence) / 2;
-            actual_seq_len.data<int32_t>()[sequence] = static_cast<int32_t>(end);
+            actual_seq_len.as<int32_t>()[sequence] = static_cast<int32_t>(end);
             num_blocks += (end - begin + o.block_size - 1) / o.block_size;
             begin = end;
         }

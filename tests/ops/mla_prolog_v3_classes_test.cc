@@ -32,14 +32,14 @@ TEST_P(MlaPrologV3Classes, StaysWithinRoundingOfTheReference) {
         for (const auto& [name, tensor] : have.outputs()) {
             const Tensor& other = *wanted[output++].tensor;
             // A per-tile row holds three dtypes; the attention tests read it.
-            if (options.kv == 3 && tensor->dtype == DType::kInt8 && name[0] == 'k') continue;
+            if (options.kv == 3 && tensor->view.dtype == DType::kInt8 && name[0] == 'k') continue;
             double largest = 0;
             for (size_t i = 0; i < other.size(); ++i) {
                 if (std::fabs(other.at(i)) < 1e30) {
                     largest = std::max(largest, std::fabs(other.at(i)));
                 }
             }
-            const double bound = tensor->dtype == DType::kInt8 ? 2.0 : 5.0 / 256.0 * largest;
+            const double bound = tensor->view.dtype == DType::kInt8 ? 2.0 : 5.0 / 256.0 * largest;
             for (size_t i = 0; i < tensor->size(); ++i) {
                 ASSERT_NEAR(tensor->at(i), other.at(i), bound)
                     << name << "[" << i << "], " << label(options);
@@ -61,9 +61,9 @@ TEST_P(MlaPrologV3Classes, HasTheBitsOfTheDecodersProlog) {
         MlaCase one(options);
         const size_t head_cols = options.d + options.dr;
         const auto shape_pairs = [](Tensor& w, size_t first) {
-            const size_t cols = w.shape[1];
-            for (size_t row = 0; row < w.shape[0]; ++row) {
-                Bf16* pairs = w.data<Bf16>() + row * cols + first;
+            const size_t cols = w.view.shape[1];
+            for (size_t row = 0; row < w.view.shape[0]; ++row) {
+                Bf16* pairs = w.as<Bf16>() + row * cols + first;
                 pairs[0] = pairs[1] = Bf16{0};
                 pairs[3] = from_float(to_float(pairs[3]) * 0x1p20f);
             }
@@ -83,8 +83,8 @@ TEST_P(MlaPrologV3Classes, HasTheBitsOfTheDecodersProlog) {
             for (size_t i = 0; i < 4; ++i) {
                 const float cos = table.cos(t * 17)[i % 2];
                 const float sin = table.sin(t * 17)[i % 2];
-                one.rope_cos.data<Bf16>()[t * 4 + i] = from_float(cos);
-                one.rope_sin.data<Bf16>()[t * 4 + i] = from_float(sin);
+                one.rope_cos.as<Bf16>()[t * 4 + i] = from_float(cos);
+                one.rope_sin.as<Bf16>()[t * 4 + i] = from_float(sin);
                 if (i % 2 == 0) continue;
                 ASSERT_EQ(to_float(from_float(cos)), cos);
                 ASSERT_EQ(to_float(from_float(sin)), sin);
@@ -99,21 +99,21 @@ TEST_P(MlaPrologV3Classes, HasTheBitsOfTheDecodersProlog) {
         MlaWeights weights;
         weights.shape = packed.shape;
         const auto matrix = [&](const Tensor& w) {
-            return PackedLinear::pack_transposed(make_rows(w.data<Bf16>(), w.shape[0], w.shape[1]),
-                                                 GetParam());
+            return PackedLinear::pack_transposed(
+                make_rows(w.as<Bf16>(), w.view.shape[0], w.view.shape[1]), GetParam());
         };
         if (low_rank != 0) weights.weight_dq = matrix(one.weight_dq);
         weights.weight_uq_qr = matrix(one.weight_uq_qr);
         weights.weight_dkv_kr = matrix(one.weight_dkv_kr);
         for (size_t head = 0; head < options.n; ++head) {
             weights.weight_uk.push_back(PackedLinear::pack_transposed(
-                make_rows(one.weight_uk.data<Bf16>() + head * options.d * options.hckv,
+                make_rows(one.weight_uk.as<Bf16>() + head * options.d * options.hckv,
                           options.d,
                           options.hckv),
                 GetParam()));
         }
         const auto values = [](const Tensor& tensor) {
-            return std::vector<Bf16>(tensor.data<Bf16>(), tensor.data<Bf16>() + tensor.size());
+            return std::vector<Bf16>(tensor.as<Bf16>(), tensor.as<Bf16>() + tensor.size());
         };
         weights.rmsnorm_gamma_cq = values(one.rmsnorm_gamma_cq);
         weights.rmsnorm_gamma_ckv = values(one.rmsnorm_gamma_ckv);
@@ -124,13 +124,13 @@ TEST_P(MlaPrologV3Classes, HasTheBitsOfTheDecodersProlog) {
 
         MlaCase two = one;
         const auto rows = [&](Tensor& tensor) {
-            return make_rows(tensor.data<Bf16>(), num_tokens, tensor.size() / num_tokens);
+            return make_rows(tensor.as<Bf16>(), num_tokens, tensor.size() / num_tokens);
         };
         const Workspace workspace(mla_prolog_workspace_bytes(weights.shape, num_tokens));
         const AttentionBatch batch{
-            num_tokens, positions.data(), two.cache_index.data<int64_t>(), nullptr};
-        const LatentCache cache{two.kv_cache.data<Bf16>(),
-                                two.kr_cache.data<Bf16>(),
+            num_tokens, positions.data(), two.cache_index.as<int64_t>(), nullptr};
+        const LatentCache cache{two.kv_cache.as<Bf16>(),
+                                two.kr_cache.as<Bf16>(),
                                 options.block_num * options.block_size};
         ASSERT_TRUE(mla_prolog({.weights = &weights,
                                 .rope = &table,
@@ -172,7 +172,7 @@ TEST_P(MlaPrologV3Classes, GivesATokenTheSameBitsInEveryBatch) {
             pick(source.rope_cos, some.rope_cos);
             pick(source.dequant_scale_x, some.dequant_scale_x);
             for (size_t i = 0; i < rows.size(); ++i) {
-                some.cache_index.data<int64_t>()[i] = static_cast<int64_t>(i);
+                some.cache_index.as<int64_t>()[i] = static_cast<int64_t>(i);
             }
             some.run(GetParam(), parallel);
             std::vector<uint32_t> bits;

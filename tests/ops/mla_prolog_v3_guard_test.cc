@@ -53,7 +53,7 @@ TEST(MlaPrologV3Guard, LeavesTheMemoryAroundTheCachesAlone) {
             const size_t key_bytes = one.kr_cache.bytes.size();
             const GuardedCache latents(bytes);
             const GuardedCache keys(key_bytes + 1);
-            int64_t* index = one.cache_index.data<int64_t>();
+            int64_t* index = one.cache_index.as<int64_t>();
             const size_t limit = mode.starts_with("PA_BLK")
                                      ? options.block_num
                                      : options.block_num * options.block_size;

@@ -33,7 +33,7 @@ void check_seed_example(MlaCaseOptions options) {
     options.tile_size = 128;
     MlaCase all(options);
     if (options.kv == 3) {
-        EXPECT_EQ(all.kv_cache.shape[3], 656U);
+        EXPECT_EQ(all.kv_cache.view.shape[3], 656U);
     }
     MlaCase two = all;
     MlaCase threaded = all;
@@ -43,12 +43,12 @@ void check_seed_example(MlaCaseOptions options) {
     test::expect_same_bytes(threaded, all);
     two.o.b = 1;
     for (Tensor* tensor : {&two.token_x, &two.rope_sin, &two.rope_cos, &two.cache_index}) {
-        tensor->shape[0] = 1;
+        tensor->view.shape[0] = 1;
     }
-    for (Tensor* tensor : {&two.query, &two.query_rope, &two.query_norm}) tensor->shape[0] = 1;
+    for (Tensor* tensor : {&two.query, &two.query_rope, &two.query_norm}) tensor->view.shape[0] = 1;
     for (Tensor* tensor :
          {&two.dequant_scale_x, &two.dequant_scale_q_nope, &two.dequant_scale_q_norm}) {
-        if (tensor->shape.size() != 0) tensor->shape[0] = 2;
+        if (tensor->view.given()) tensor->view.shape[0] = 2;
     }
     two.run_reference();
     const auto wanted = two.outputs();
@@ -63,7 +63,7 @@ void check_seed_example(MlaCaseOptions options) {
         }
         const size_t row_bytes = tensor->bytes.size() / (64 * 128);
         for (size_t t = 0; t < 2; ++t) {
-            const auto row = static_cast<size_t>(all.cache_index.data<int64_t>()[t]);
+            const auto row = static_cast<size_t>(all.cache_index.as<int64_t>()[t]);
             EXPECT_TRUE(row_bytes == 0 || std::memcmp(&tensor->bytes[row * row_bytes],
                                                       &want.bytes[row * row_bytes],
                                                       row_bytes) == 0)

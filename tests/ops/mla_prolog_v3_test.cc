@@ -77,7 +77,7 @@ TEST(MlaPrologV3, SaysTheShapesOfItsOutputs) {
             r.query_norm = r.dequant_scale_q_norm = {};
             const MlaPrologV3Shapes shapes = mla_prolog_v3_shapes(r).value();
             const auto same = [](const TensorView& have, const Tensor& want) {
-                const ConstTensorView view = want.view();
+                const ConstTensorView view = want.view;
                 EXPECT_EQ(have.rank, view.rank);
                 EXPECT_EQ(have.shape, view.shape);
                 EXPECT_EQ(have.strides, view.strides);
@@ -160,7 +160,7 @@ TEST(MlaPrologV3, TakesTheOtherShapesOfScales) {
     MlaCaseOptions options = all_scenarios().back();
     MlaCase have(options);
     have.smooth_scales_cq = test::positive_tensor({1}, 5, 1.0f);
-    have.dequant_scale_x.shape = {options.b * options.s};
+    have.dequant_scale_x.view.rank = 1;
     have.k_nope_clip_alpha = Tensor();
     MlaCase want = have;
     have.run_portable();
@@ -169,7 +169,7 @@ TEST(MlaPrologV3, TakesTheOtherShapesOfScales) {
     // Without a clip factor nothing is clipped.
     MlaCase one = have;
     one.k_nope_clip_alpha = Tensor(DType::kFp32, {1});
-    *one.k_nope_clip_alpha.data<float>() = 1.0f;
+    *one.k_nope_clip_alpha.as<float>() = 1.0f;
     one.run_portable();
     expect_same_bytes(have, one);
 }
@@ -196,28 +196,28 @@ TEST(MlaPrologV3, PutsTheSameRowsInEveryCacheMode) {
                 for (size_t b = 0; b < options.b; ++b) {
                     size_t end = (b + 1) * options.s;
                     if (other.actual_seq_len.size() != 0) {
-                        end = static_cast<size_t>(other.actual_seq_len.data<int32_t>()[b]);
+                        end = static_cast<size_t>(other.actual_seq_len.as<int32_t>()[b]);
                     }
                     for (size_t t = begin; t < end; ++t) {
                         if (mode == "BSND" || mode == "TND") {
                             row_of[t] = t;
                         } else if (mode == "PA_NZ") {
-                            row_of[t] = static_cast<size_t>(other.cache_index.data<int64_t>()[t]);
+                            row_of[t] = static_cast<size_t>(other.cache_index.as<int64_t>()[t]);
                         } else {
                             const size_t block = entry + (t - begin) / options.block_size;
                             row_of[t] =
-                                static_cast<size_t>(other.cache_index.data<int64_t>()[block]) *
+                                static_cast<size_t>(other.cache_index.as<int64_t>()[block]) *
                                     options.block_size +
                                 (t - begin) % options.block_size;
                         }
-                        plain.cache_index.data<int64_t>()[t] = static_cast<int64_t>(row_of[t]);
+                        plain.cache_index.as<int64_t>()[t] = static_cast<int64_t>(row_of[t]);
                     }
                     entry += (end - begin + options.block_size - 1) / options.block_size;
                     begin = end;
                 }
                 plain.run_portable();
                 const auto same = [&](const Tensor& a, const Tensor& b) {
-                    const size_t bytes = b.shape[3] * size_of(b.dtype);
+                    const size_t bytes = b.view.shape[3] * size_of(b.view.dtype);
                     const bool nz = mode == "PA_NZ" || mode == "PA_BLK_NZ";
                     for (const size_t row : row_of) {
                         for (size_t i = 0; i < bytes; ++i) {
@@ -241,7 +241,7 @@ TEST(MlaPrologV3, PutsTheSameRowsInEveryCacheMode) {
 TEST(MlaPrologV3, SkipsIndexMinusOneAndLetsTheLastOfEqualIndicesWin) {
     for (const MlaCaseOptions& options : all_scenarios()) {
         MlaCase base(options);
-        int64_t* index = base.cache_index.data<int64_t>();
+        int64_t* index = base.cache_index.as<int64_t>();
         const size_t num_tokens = options.b * options.s;
         MlaCase skipping = base;
         // Token 4 shares the row of the last token, token 7 has none.
@@ -251,12 +251,12 @@ TEST(MlaPrologV3, SkipsIndexMinusOneAndLetsTheLastOfEqualIndicesWin) {
         have.run_portable();
         // Oracle: a run in which the losers write nothing.
         skipping.cache_index = base.cache_index;
-        skipping.cache_index.data<int64_t>()[4] = -1;
+        skipping.cache_index.as<int64_t>()[4] = -1;
         skipping.run_reference();
         expect_same_bytes(have, skipping);
         MlaCase none = base;
-        for (size_t t = 0; t < num_tokens; ++t) none.cache_index.data<int64_t>()[t] = -1;
-        const std::vector<std::byte> before = none.kv_cache.bytes;
+        for (size_t t = 0; t < num_tokens; ++t) none.cache_index.as<int64_t>()[t] = -1;
+        const auto before = none.kv_cache.bytes;
         none.run_portable();
         EXPECT_TRUE(none.kv_cache.bytes == before);
     }
@@ -267,12 +267,12 @@ TEST(MlaPrologV3, SkipsTheTokensOfBlocksMinusOne) {
     options.cache_mode = "PA_BLK_BSND";
     options.merged = false;
     MlaCase have(options);
-    have.cache_index.data<int64_t>()[1] = -1;  // Tokens 4 of the first sequence.
+    have.cache_index.as<int64_t>()[1] = -1;  // Tokens 4 of the first sequence.
     MlaCase all(options);
     have.run_portable();
     all.run_portable();
     const size_t row_bytes = options.hckv * 2;
-    const auto skipped = static_cast<size_t>(all.cache_index.data<int64_t>()[1]);
+    const auto skipped = static_cast<size_t>(all.cache_index.as<int64_t>()[1]);
     for (size_t row = 0; row < options.block_num * options.block_size; ++row) {
         const bool is_skipped = row / options.block_size == skipped;
         const std::byte* want = is_skipped ? nullptr : all.kv_cache.bytes.data() + row * row_bytes;
@@ -294,7 +294,7 @@ TEST(MlaPrologV3, AcceptsNoTokens) {
                 options.s = options.merged ? 0 : options.s;
             }
             MlaCase none(options);
-            const std::vector<std::byte> before = none.kv_cache.bytes;
+            const auto before = none.kv_cache.bytes;
             none.run_portable();
             none.run_reference();
             EXPECT_TRUE(none.kv_cache.bytes == before);
@@ -309,31 +309,31 @@ TEST(MlaPrologV3, QuantisesZerosAndNaNAsWritten) {
     MlaCase plain(options);
     plain.run_portable();
     MlaCase special(options);
-    float* x_scale = special.dequant_scale_x.data<float>();
+    float* x_scale = special.dequant_scale_x.as<float>();
     x_scale[2] = std::numeric_limits<float>::quiet_NaN();
     // Head 1 of every token is zero.
     for (size_t i = 0; i < options.d * options.hckv; ++i) {
-        special.weight_uk.data<Bf16>()[options.d * options.hckv + i] = Bf16{0};
+        special.weight_uk.as<Bf16>()[options.d * options.hckv + i] = Bf16{0};
     }
     MlaCase by_reference = special;
     special.run_portable();
     by_reference.run_reference();
-    const float* scales = special.dequant_scale_q_nope.data<float>();
+    const float* scales = special.dequant_scale_q_nope.as<float>();
     EXPECT_EQ(scales[1], 1.0f);
     EXPECT_TRUE(std::isnan(scales[2 * options.n]));
-    EXPECT_TRUE(std::isnan(special.dequant_scale_q_norm.data<float>()[2]));
+    EXPECT_TRUE(std::isnan(special.dequant_scale_q_norm.as<float>()[2]));
     for (size_t i = 0; i < options.hckv; ++i) {
-        EXPECT_EQ(special.query.data<int8_t>()[options.hckv + i], 0);
-        EXPECT_EQ(special.query.data<int8_t>()[2 * options.n * options.hckv + i], 0);
+        EXPECT_EQ(special.query.as<int8_t>()[options.hckv + i], 0);
+        EXPECT_EQ(special.query.as<int8_t>()[2 * options.n * options.hckv + i], 0);
     }
-    const size_t row_bytes = special.kv_cache.shape[3];
-    const auto row = static_cast<size_t>(special.cache_index.data<int64_t>()[2]);
+    const size_t row_bytes = special.kv_cache.view.shape[3];
+    const auto row = static_cast<size_t>(special.cache_index.as<int64_t>()[2]);
     const std::byte* nan_row = special.kv_cache.bytes.data() + row * row_bytes;
     float tile_scale = 0;
     std::memcpy(&tile_scale, nan_row + options.hckv + 2 * options.dr, sizeof tile_scale);
     EXPECT_TRUE(std::isnan(tile_scale));
     EXPECT_EQ(nan_row[0], std::byte{0});
-    const auto neighbour = static_cast<size_t>(special.cache_index.data<int64_t>()[3]);
+    const auto neighbour = static_cast<size_t>(special.cache_index.as<int64_t>()[3]);
     EXPECT_EQ(std::memcmp(special.kv_cache.bytes.data() + neighbour * row_bytes,
                           plain.kv_cache.bytes.data() + neighbour * row_bytes,
                           row_bytes),
@@ -353,13 +353,13 @@ TEST(MlaPrologV3, ScalesTheRotatedQueryForOneDequantisation) {
     options.kv = 1;
     options.query = 1;
     MlaCase quantised(options);
-    *quantised.quant_scale_ckv.data<float>() = 30.0f;
+    *quantised.quant_scale_ckv.as<float>() = 30.0f;
     plain.run_portable();
     quantised.run_portable();
     const size_t latent = options.hckv;
     const size_t dim = options.dr;
     for (size_t place = 0; place < options.b * options.s * options.n; ++place) {
-        const auto row = static_cast<size_t>(plain.cache_index.data<int64_t>()[place / options.n]);
+        const auto row = static_cast<size_t>(plain.cache_index.as<int64_t>()[place / options.n]);
         double exact = 0;
         double magnitude = 0;
         double have = 0;

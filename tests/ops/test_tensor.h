@@ -19,14 +19,17 @@ namespace afd::ops::test {
 
 // Memory is filled with a mark that no result has by chance, and ends at a guard page.
 struct Tensor {
+    static constexpr uint8_t kMark = 0xa5;
+
     GuardedVector<std::byte> bytes;
     TensorView view;
 
     Tensor() = default;  // Not given.
-    Tensor(DType dtype, std::initializer_list<size_t> shape)
-        : Tensor(make_tensor<void>(nullptr, dtype, shape)) {}
-    explicit Tensor(const TensorView& like) : view(like) {
-        bytes.assign(view.num_elements() * size_of(view.dtype), std::byte{0xa5});
+    // Contiguous; every byte is `fill`.
+    Tensor(DType dtype, const std::vector<size_t>& shape, uint8_t fill = kMark)
+        : Tensor(contiguous(dtype, shape), fill) {}
+    explicit Tensor(const TensorView& like, uint8_t fill = kMark) : view(like) {
+        bytes.assign(view.num_elements() * size_of(view.dtype), std::byte{fill});
         view.data = bytes.data();
     }
     Tensor(const Tensor& other) : bytes(other.bytes), view(other.view) { view.data = bytes.data(); }
@@ -40,6 +43,17 @@ struct Tensor {
     template <typename T>
     T* as() {
         return reinterpret_cast<T*>(bytes.data());
+    }
+    template <typename T>
+    const T* as() const {
+        return reinterpret_cast<const T*>(bytes.data());
+    }
+    // Elements that it owns, whatever a test has made of the view.
+    size_t size() const { return bytes.size() / size_of(view.dtype); }
+    // For bf16, fp16, fp32 and int8.
+    double at(size_t i) const {
+        if (view.dtype == DType::kInt8) return static_cast<double>(as<int8_t>()[i]);
+        return static_cast<double>(reference::element(view.dtype, bytes.data(), i));
     }
     template <typename T>
     std::vector<T> values() {
@@ -73,6 +87,18 @@ struct Tensor {
         size_t i = 0;
         for (const T value : values_in_order) as<T>()[i++] = value;
         return *this;
+    }
+
+  private:
+    static TensorView contiguous(DType dtype, const std::vector<size_t>& shape) {
+        TensorView made{.dtype = dtype, .rank = shape.size()};
+        size_t stride = 1;
+        for (size_t axis = shape.size(); axis-- > 0;) {
+            made.shape[axis] = shape[axis];
+            made.strides[axis] = stride;
+            stride *= shape[axis];
+        }
+        return made;
     }
 };
 
