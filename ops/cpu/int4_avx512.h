@@ -41,18 +41,15 @@ inline __m512 load_scales(const std::byte* scales) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 
-inline GroupScales split_scales(const std::byte* scales) {
-    const __m512 scale = load_scales(scales);
+// The scales of one half of a group's columns.
+template <bool kHasLong>
+inline GroupScales scales_of(const std::byte* group, size_t half) {
+    const __m512 scale = load_scales(group + half * kHalfScaleBytes);
+    const __m512 one = _mm512_set1_ps(1.0f);
+    if constexpr (!kHasLong) return {one, scale};
     const __mmask16 is_long = _mm512_test_epi32_mask(_mm512_castps_si512(scale),
                                                      _mm512_set1_epi32(kInt4LongScaleBits << 16));
-    const __m512 one = _mm512_set1_ps(1.0f);
     return {_mm512_mask_blend_ps(is_long, one, scale), _mm512_mask_blend_ps(is_long, scale, one)};
-}
-
-// Whether any of a panel's 32 columns has a long scale in the group that begins here.
-inline bool has_long_scale(const std::byte* group) {
-    return _mm512_test_epi16_mask(_mm512_load_si512(group),
-                                  _mm512_set1_epi16(kInt4LongScaleBits)) != 0;
 }
 
 // Pairs of bf16 times the scale of their column, →bf16.
@@ -66,26 +63,92 @@ inline __m512i scaled_pairs(__m512i pairs, __m512 scale) {
     return _mm512_or_si512(rounded(even), _mm512_slli_epi32(rounded(odd), 16));
 }
 
-// kRows rows x one panel.
+// kRows rows x one panel, group by group.
 template <size_t kRows>
-struct Int4Group {
+class Int4Rows {
+  public:
+    explicit Int4Rows(const Int4TileArguments& a)
+        : x_(a.x),
+          x_stride_(a.x_stride),
+          group_(a.panel),
+          ahead_(a.panel + a.prefetch_ahead),
+          sums_{} {}
+
+    // Whether any column has one in the group that begins `bytes` behind the next one's begin.
+    bool has_long_scale(size_t bytes) const {
+        return _mm512_test_epi16_mask(_mm512_load_si512(group_ + bytes),
+                                      _mm512_set1_epi16(kInt4LongScaleBits)) != 0;
+    }
+
+    // The next `count` elements of depth, one group.
+    template <bool kHasLong>
+    [[gnu::always_inline]] void add_group(size_t count) {
+        const GroupScales scales[2] = {scales_of<kHasLong>(group_, 0),
+                                       scales_of<kHasLong>(group_, 1)};
+        Sums products{};
+        const std::byte* bytes = group_ + kInt4ScaleBytes;
+        fetch_lines(kScaleLines);
+        size_t k = 0;
+        for (; k + kInt4Step <= count; k += kInt4Step, bytes += kInt4StepBytes) {
+            fetch_lines(kStepLines);
+            add_step<kHasLong>(bytes, x_ + k, kInt4Step, scales, products);
+        }
+        if (k < count) {
+            fetch_lines(kStepLines);
+            add_step<kHasLong>(bytes, x_ + k, count - k, scales, products);
+        }
+        add_products(scales, products);
+        x_ += count;
+        group_ += int4_group_bytes(count);
+    }
+
+    // The next two groups, short scales only. They take turns, as the chain of one alone would wait
+    // for itself. Lines are fetched as they lie: by turns, memory is half as fast.
+    [[gnu::always_inline]] void add_two_groups(size_t group_size) {
+        const size_t group_bytes = int4_group_bytes(group_size);
+        const GroupScales none[2]{};
+        Sums first{};
+        Sums second{};
+        const std::byte* bytes = group_ + kInt4ScaleBytes;
+        fetch_lines(2 * kScaleLines);
+        for (size_t k = 0; k < group_size; k += kInt4Step, bytes += kInt4StepBytes) {
+            fetch_lines(2 * kStepLines);
+            add_step<false>(bytes, x_ + k, kInt4Step, none, first);
+            add_step<false>(bytes + group_bytes, x_ + group_size + k, kInt4Step, none, second);
+        }
+        const std::byte* next = group_ + group_bytes;
+        add_products({scales_of<false>(group_, 0), scales_of<false>(group_, 1)}, first);
+        add_products({scales_of<false>(next, 0), scales_of<false>(next, 1)}, second);
+        x_ += 2 * group_size;
+        group_ += 2 * group_bytes;
+    }
+
+    void store(float* out) const {
+        for (size_t half = 0; half < 2; ++half) {
+            for (size_t r = 0; r < kRows; ++r) {
+                _mm512_storeu_ps(out + r * kColumns + half * kHalfColumns, sums_[half][r]);
+            }
+        }
+    }
+
+  private:
     using Sums = __m512[2][kRows];
 
-    const std::byte* scales;
-    const Bf16* x;
-    size_t x_stride;
-    size_t prefetch_ahead;
+    static constexpr size_t kScaleLines = kInt4ScaleBytes / kLineBytes;
+    static constexpr size_t kStepLines = kInt4StepBytes / kLineBytes;
+
+    [[gnu::always_inline]] void fetch_lines(size_t count) {
+        for (size_t i = 0; i < count; ++i, ahead_ += kLineBytes) __builtin_prefetch(ahead_, 0, 3);
+    }
 
     // Eight elements of depth at `bytes`, of which `count` count.
     template <bool kHasLong>
     [[gnu::always_inline]] void add_step(const std::byte* bytes,
-                                         const Bf16* from,
+                                         const Bf16* x,
                                          size_t count,
-                                         __m512i values,
-                                         const GroupScales (&split)[2],
+                                         const GroupScales (&scales)[2],
                                          Sums& products) const {
-        __builtin_prefetch(bytes + prefetch_ahead, 0, 3);
-        __builtin_prefetch(bytes + kHalfBytes + prefetch_ahead, 0, 3);
+        const __m512i values = nibble_values();
         const __m512i nibbles[2] = {_mm512_load_si512(bytes),
                                     _mm512_load_si512(bytes + kHalfBytes)};
         const auto add_pair = [&](unsigned pair, auto&& broadcast_x)
@@ -95,11 +158,11 @@ struct Int4Group {
                 weights[half] =
                     _mm512_permutexvar_epi16(_mm512_srli_epi16(nibbles[half], 4 * pair), values);
                 if constexpr (kHasLong) {
-                    weights[half] = scaled_pairs(weights[half], split[half].inside);
+                    weights[half] = scaled_pairs(weights[half], scales[half].inside);
                 }
             }
             for (size_t r = 0; r < kRows; ++r) {
-                const __m512i value = broadcast_x(from + r * x_stride + 2 * pair);
+                const __m512i value = broadcast_x(x + r * x_stride_ + 2 * pair);
                 for (size_t half = 0; half < 2; ++half) {
                     products[half][r] = dot_pairs(products[half][r], weights[half], value);
                 }
@@ -114,65 +177,44 @@ struct Int4Group {
         if (count % 2 != 0) add_pair(num_pairs, broadcast_last);
     }
 
-    template <bool kHasLong>
-    [[gnu::always_inline]] void add_to(Sums& sums, size_t count) const {
-        const __m512i values = nibble_values();
-        Sums products;
-        for (auto& of_half : products) {
-            for (__m512& product : of_half) product = _mm512_setzero_ps();
-        }
-        GroupScales split[2];
-        for (size_t half = 0; half < 2; ++half) {
-            const std::byte* at = scales + half * kHalfScaleBytes;
-            if constexpr (kHasLong) {
-                split[half] = split_scales(at);
-            } else {
-                split[half].outside = load_scales(at);
-            }
-        }
-        const std::byte* bytes = scales + kInt4ScaleBytes;
-        const Bf16* from = x;
-        size_t left = count;
-        for (; left >= kInt4Step; left -= kInt4Step, from += kInt4Step, bytes += kInt4StepBytes) {
-            add_step<kHasLong>(bytes, from, kInt4Step, values, split, products);
-        }
-        if (left > 0) add_step<kHasLong>(bytes, from, left, values, split, products);
+    [[gnu::always_inline]] void add_products(const GroupScales (&scales)[2], const Sums& products) {
         for (size_t half = 0; half < 2; ++half) {
             for (size_t r = 0; r < kRows; ++r) {
-                sums[half][r] =
-                    _mm512_fmadd_ps(split[half].outside, products[half][r], sums[half][r]);
+                sums_[half][r] =
+                    _mm512_fmadd_ps(scales[half].outside, products[half][r], sums_[half][r]);
             }
         }
     }
+
+    const Bf16* x_;
+    size_t x_stride_;
+    const std::byte* group_;
+    const std::byte* ahead_;
+    Sums sums_;
 };
+
+// Rows whose groups take turns; the sums of more rows are enough by themselves, and so are their
+// registers.
+constexpr size_t kTwoGroupRows = 4;
 
 template <size_t kRows>
 void int4_tile_of(const Int4TileArguments& a) {
-    typename Int4Group<kRows>::Sums sums;
-    for (auto& of_half : sums) {
-        for (__m512& sum : of_half) sum = _mm512_setzero_ps();
-    }
-    const std::byte* group = a.panel;
-    for (size_t k = 0; k < a.depth; k += a.group_size) {
+    Int4Rows<kRows> rows(a);
+    for (size_t k = 0; k < a.depth;) {
         const size_t left = a.depth - k;
         const size_t count = left < a.group_size ? left : a.group_size;
-        __builtin_prefetch(group + a.prefetch_ahead, 0, 3);
-        const Int4Group<kRows> job{.scales = group,
-                                   .x = a.x + k,
-                                   .x_stride = a.x_stride,
-                                   .prefetch_ahead = a.prefetch_ahead};
-        if (has_long_scale(group)) {
-            job.template add_to<true>(sums, count);
+        if (rows.has_long_scale(0)) {
+            rows.template add_group<true>(count);
+        } else if (kRows <= kTwoGroupRows && left >= 2 * a.group_size &&
+                   !rows.has_long_scale(int4_group_bytes(a.group_size))) {
+            rows.add_two_groups(a.group_size);
+            k += a.group_size;
         } else {
-            job.template add_to<false>(sums, count);
+            rows.template add_group<false>(count);
         }
-        group += int4_group_bytes(count);
+        k += count;
     }
-    for (size_t half = 0; half < 2; ++half) {
-        for (size_t r = 0; r < kRows; ++r) {
-            _mm512_storeu_ps(a.out + r * kColumns + half * kHalfColumns, sums[half][r]);
-        }
-    }
+    rows.store(a.out);
 }
 
 void int4_tile(const Int4TileArguments& a) {
