@@ -69,15 +69,26 @@ struct RowBlocks {
     size_t rows(size_t block) const { return first(block + 1) - first(block); }
 };
 
-// While the first block of rows passes a panel, the next panel is fetched; with a single block,
-// the panel itself is, just ahead of its use.
-struct Prefetch {
-    const RowBlocks& blocks;
-    size_t panel_bytes;
+// What the blocks of rows fetch while they pass the panels of `weight` before `last_panel`: each
+// its part of the next panel, so that memory is asked for as evenly as the multiplier is. A single
+// block, and the first one at the first panel, fetches its own.
+struct PanelFetch {
+    const PackedLinear& weight;
+    size_t num_blocks;
+    size_t num_steps;  // Of a tile.
+    size_t first_panel;
+    size_t last_panel;
 
-    size_t ahead(size_t block) const {
-        if (blocks.count == 1) return cpu::prefetch_once(blocks.num_rows);
-        return block == 0 ? panel_bytes : 0;
+    cpu::FetchNext next(size_t panel, size_t block) const {
+        const bool is_first = panel == first_panel;
+        if (num_blocks == 1 || (is_first && block == 0)) return {};
+        // Nothing: a line that is in cache.
+        if (panel + 1 == last_panel) return {.from = weight.panel_data(panel), .step_bytes = 0};
+        const size_t num_parts = is_first ? num_blocks - 1 : num_blocks;
+        const size_t part = is_first ? block - 1 : block;
+        const size_t bytes = weight.panel_bytes();
+        return {.from = weight.panel_data(panel + 1) + part * bytes / num_parts,
+                .step_bytes = std::min<size_t>(64, bytes / (num_parts * num_steps) + 1)};
     }
 };
 
@@ -105,7 +116,8 @@ void bf16_panels(Rows<const Bf16> x,
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     const RowBlocks blocks(x.num_rows);
     const size_t panels_per_tile = cpu::tile_panels(div_up(x.num_rows, blocks.count));
-    const Prefetch prefetch{blocks, panels_per_tile * weight.panel_bytes()};
+    const PanelFetch fetch{
+        weight, blocks.count, div_up(weight.depth(), 2), first_panel, last_panel};
     alignas(64) float tile[cpu::kTileFloats];
     for (size_t panel = first_panel; panel < last_panel; panel += panels_per_tile) {
         const size_t num_panels = std::min(panels_per_tile, last_panel - panel);
@@ -121,7 +133,8 @@ void bf16_panels(Rows<const Bf16> x,
                  .num_panels = num_panels,
                  .depth = weight.depth(),
                  .out = tile,
-                 .prefetch_ahead = prefetch.ahead(block),
+                 .prefetch_ahead = cpu::prefetch_once(num_rows),
+                 .fetch_next = fetch.next(panel, block),
                  .next_x = blocks.count > 1 ? x.row(blocks.first_of_next(block)) : nullptr});
             finish_tile(first_row, num_rows, panel, num_panels, tile, finish);
         }
@@ -137,7 +150,8 @@ void int8_sums(const Int8Rows& x,
                const Finish& finish) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     const RowBlocks blocks(x.values.num_rows);
-    const Prefetch prefetch{blocks, weight.panel_bytes()};
+    const PanelFetch fetch{
+        weight, blocks.count, div_up(weight.depth(), 4), first_panel, last_panel};
     alignas(64) int32_t tile[cpu::kTileFloats];
     int32_t row_sum[cpu::kTileRows];
     for (size_t panel = first_panel; panel < last_panel; ++panel) {
@@ -156,7 +170,8 @@ void int8_sums(const Int8Rows& x,
                                .panel = weight.panel_data(panel),
                                .depth = weight.depth(),
                                .out = tile,
-                               .prefetch_ahead = prefetch.ahead(block)});
+                               .prefetch_ahead = cpu::prefetch_once(num_rows),
+                               .fetch_next = fetch.next(panel, block)});
             for (size_t r = 0; r < num_rows; ++r) {
                 finish(first_row + r, panel, static_cast<const int32_t*>(&tile[r * kPanelColumns]));
             }
@@ -193,7 +208,6 @@ void int4_tiles(Rows<const Bf16> x,
                 const Finish& finish) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     const RowBlocks blocks(x.num_rows, cpu::kInt4TileRows);
-    const Prefetch prefetch{blocks, weight.panel_bytes()};
     alignas(64) float tile[cpu::kInt4TileRows * kPanelColumns];
     for (size_t panel = first_panel; panel < last_panel; ++panel) {
         for (size_t block = 0; block < blocks.count; ++block) {
@@ -206,7 +220,9 @@ void int4_tiles(Rows<const Bf16> x,
                                .group_size = int4_group_size(weight.format()),
                                .depth = weight.depth(),
                                .out = tile,
-                               .prefetch_ahead = prefetch.ahead(block)});
+                               .prefetch_ahead = blocks.count > 1
+                                                     ? (block == 0) * weight.panel_bytes()
+                                                     : cpu::prefetch_once(num_rows)});
             finish_tile(first_row, num_rows, panel, 1, tile, finish);
         }
     }

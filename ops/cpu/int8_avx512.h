@@ -71,12 +71,11 @@ void int8_tile_of(const Int8TileArguments& a) {
             high[r] = add_products(high[r], _mm512_load_si512(last + 64), value);
         }
     }
-    const size_t ahead = a.prefetch_ahead;
+    auto next_weights = reinterpret_cast<uintptr_t>(a.fetch_next.from);
     const int8_t* x = a.x;
     const std::byte* weights = a.panel;
     for (size_t k = 0; k < num_quads; ++k, weights += kQuadBytes, x += 4) {
-        fetch_line<kFetch>(weights, ahead);
-        fetch_line<kFetch>(weights + 64, ahead);
+        fetch_weights<kFetch>(weights, next_weights, a.fetch_next.step_bytes);
         const __m512i w_low = _mm512_load_si512(weights);
         const __m512i w_high = _mm512_load_si512(weights + 64);
         for (size_t r = 0; r < kRows; ++r) {
@@ -93,7 +92,7 @@ void int8_tile_of(const Int8TileArguments& a) {
 
 void int8_tile(const Int8TileArguments& a) {
     with_rows(a.num_rows, [&]<size_t kRows>() {
-        with_fetch(a.prefetch_ahead, [&]<Fetch kFetch>() { int8_tile_of<kRows, kFetch>(a); });
+        with_fetch(a, [&]<Fetch kFetch>() { int8_tile_of<kRows, kFetch>(a); });
     });
 }
 

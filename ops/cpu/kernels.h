@@ -42,6 +42,14 @@ constexpr size_t prefetch_once(size_t num_rows) {
     return num_rows <= 6 ? kPrefetchNear : kPrefetchFar;
 }
 
+// Where several blocks of rows pass a panel, each of them fetches a part of the next panel to the
+// second-level cache: at every step of depth (a pair, for int8 a quad) the line that is
+// `step_bytes` further, so at most a line. Null: the tile's own panel comes from memory.
+struct FetchNext {
+    const std::byte* from = nullptr;
+    size_t step_bytes = 0;
+};
+
 struct TileArguments {
     const Bf16* x = nullptr;  // num_rows rows of depth elements, x_stride apart
     size_t x_stride = 0;
@@ -52,9 +60,9 @@ struct TileArguments {
     size_t depth = 0;
     float* out = nullptr;  // [num_rows][num_panels · 32]
     bool goes_on = false;  // The chains begin with what `out` holds, otherwise with 0.
-    // Bytes; 0 where the weights are in cache. More than kPrefetchNear: to the second-level cache.
-    size_t prefetch_ahead = kPrefetchNear;
-    // The rows that pass next, where there are any: fetched to the second-level cache.
+    size_t prefetch_ahead = kPrefetchNear;  // Or kPrefetchFar; of its own panel.
+    FetchNext fetch_next{};                 // Instead of it.
+    // With fetch_next: the rows that pass next, fetched to the second-level cache.
     const Bf16* next_x = nullptr;
 };
 
@@ -67,6 +75,7 @@ struct Int8TileArguments {
     size_t depth = 0;
     int32_t* out = nullptr;  // [num_rows][32]
     size_t prefetch_ahead = kPrefetchNear;
+    FetchNext fetch_next{};
 };
 
 // Rows that int4_tile takes at most: more sums would not fit into the registers.

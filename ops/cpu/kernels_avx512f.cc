@@ -35,8 +35,12 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
     }
     const Bf16* x = a.x;
     const uint16_t* weights = panel;
+    const bool fetches_next = a.fetch_next.from != nullptr;
+    const char* fetched = fetches_next ? reinterpret_cast<const char*>(a.fetch_next.from)
+                                       : reinterpret_cast<const char*>(panel) + a.prefetch_ahead;
+    const size_t fetch_step = fetches_next ? a.fetch_next.step_bytes : kColumns * sizeof *weights;
     for (size_t k = 0; k < a.depth; ++k, ++x, weights += kColumns) {
-        _mm_prefetch(reinterpret_cast<const char*>(weights) + a.prefetch_ahead, _MM_HINT_T0);
+        _mm_prefetch(fetched + k * fetch_step, _MM_HINT_T0);
         const __m512 w_low = load_bf16(weights);
         const __m512 w_high = load_bf16(weights + 16);
         for (size_t r = 0; r < kRows; ++r) {

@@ -32,32 +32,45 @@ inline __m512i broadcast_last(const Bf16* x) {
     return _mm512_set1_epi32(x->bits);
 }
 
-// Where prefetched weights go. What lies far ahead goes to the second-level cache: the first one
-// holds what is in use. From there they are fetched again, just ahead of their use, where every
-// load counts.
-enum class Fetch { kNear, kFar, kFarThenNear };
+// Which weights a tile fetches: its own to the first-level cache; its own to the second-level one,
+// since the first one has room for little, and from there once more just ahead of their use; or
+// those of the next panel.
+enum class Fetch { kNear, kFarThenNear, kNext };
 
 // The last step of kFarThenNear, in bytes.
 constexpr size_t kFetchNear = 1024;
 
-template <Fetch kFetch>
-inline void fetch_line(const void* at, size_t ahead) {
-    const char* line = static_cast<const char*>(at);
-    __builtin_prefetch(line + ahead, 0, kFetch == Fetch::kNear ? 3 : 2);
-    if constexpr (kFetch == Fetch::kFarThenNear) __builtin_prefetch(line + kFetchNear, 0, 3);
+inline void fetch_to_second_level(uintptr_t at) {
+    __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);
 }
 
-// Calls body.template operator()<fetch>() with what `ahead` asks for.
-template <typename Body>
-[[gnu::always_inline]] inline void with_fetch(size_t ahead, const Body& body) {
-    if (ahead == kPrefetchFar) return body.template operator()<Fetch::kFarThenNear>();
-    if (ahead > kPrefetchNear) return body.template operator()<Fetch::kFar>();
+// The fetches of one step of depth, whose weights are the two lines at `at`.
+template <Fetch kFetch>
+inline void fetch_weights(const void* at, uintptr_t& next, size_t next_step) {
+    const char* lines = static_cast<const char*>(at);
+    if constexpr (kFetch == Fetch::kNext) {
+        fetch_to_second_level(next);
+        next += next_step;
+        return;
+    }
+    constexpr bool kIsNear = kFetch == Fetch::kNear;
+    constexpr size_t kAhead = kIsNear ? kPrefetchNear : kPrefetchFar;
+    for (size_t line = 0; line < 2 * kLineBytes; line += kLineBytes) {
+        __builtin_prefetch(lines + line + kAhead, 0, kIsNear ? 3 : 2);
+        if constexpr (!kIsNear) __builtin_prefetch(lines + line + kFetchNear, 0, 3);
+    }
+}
+
+// Calls body.template operator()<fetch>() with what the arguments of a tile ask for.
+template <typename Arguments, typename Body>
+[[gnu::always_inline]] inline void with_fetch(const Arguments& a, const Body& body) {
+    if (a.fetch_next.from != nullptr) return body.template operator()<Fetch::kNext>();
+    if (a.prefetch_ahead == kPrefetchFar) return body.template operator()<Fetch::kFarThenNear>();
     return body.template operator()<Fetch::kNear>();
 }
 
-// kRows rows x one panel. kFetchesRows: a line of the rows that pass next for every pair of depth,
-// which is enough for kTileRows rows.
-template <size_t kRows, Fetch kFetch, bool kFetchesRows>
+// kRows rows x one panel.
+template <size_t kRows, Fetch kFetch>
 void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
     __m512 low[kRows];
     __m512 high[kRows];
@@ -67,16 +80,14 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
         high[r] = a.goes_on ? _mm512_loadu_ps(out + r * out_stride + 16) : _mm512_setzero_ps();
     }
     const size_t num_pairs = a.depth / 2;
-    const size_t ahead = a.prefetch_ahead;
+    auto next_weights = reinterpret_cast<uintptr_t>(a.fetch_next.from);
+    auto next_rows = reinterpret_cast<uintptr_t>(a.next_x);
     const Bf16* x = a.x;
     const uint16_t* weights = panel;
-    auto next = reinterpret_cast<uintptr_t>(a.next_x);
     const auto step = [&](auto&& broadcast_x) __attribute__((always_inline)) {
-        if constexpr (kFetchesRows) {
-            __builtin_prefetch(reinterpret_cast<const void*>(next), 0, 2);
-        }
-        fetch_line<kFetch>(weights, ahead);
-        fetch_line<kFetch>(weights + kColumns, ahead);
+        // A line for every pair of depth is enough for kTileRows rows.
+        if constexpr (kFetch == Fetch::kNext) fetch_to_second_level(next_rows);
+        fetch_weights<kFetch>(weights, next_weights, a.fetch_next.step_bytes);
         const __m512i w_low = _mm512_load_si512(weights);
         const __m512i w_high = _mm512_load_si512(weights + kColumns);
         for (size_t r = 0; r < kRows; ++r) {
@@ -85,8 +96,11 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
             high[r] = dot_pairs(high[r], w_high, value);
         }
     };
-    for (size_t k = 0; k < num_pairs; ++k, x += 2, weights += kPairElements, next += kLineBytes) {
+    for (size_t k = 0; k < num_pairs; ++k) {
         step(broadcast_pair);
+        x += 2;
+        weights += kPairElements;
+        next_rows += kLineBytes;
     }
     if (a.depth % 2 != 0) step(broadcast_last);
     for (size_t r = 0; r < kRows; ++r) {
@@ -100,12 +114,7 @@ void tile_rows(const TileArguments& a) {
     for (size_t p = 0; p < a.num_panels; ++p) {
         const uint16_t* panel = a.panel + p * a.panel_elements;
         float* out = a.out + p * kColumns;
-        if (a.next_x != nullptr) {
-            tile_of<kRows, Fetch::kFar, true>(a, panel, out);
-        } else {
-            with_fetch(a.prefetch_ahead,
-                       [&]<Fetch kFetch>() { tile_of<kRows, kFetch, false>(a, panel, out); });
-        }
+        with_fetch(a, [&]<Fetch kFetch>() { tile_of<kRows, kFetch>(a, panel, out); });
     }
 }
 
