@@ -78,6 +78,31 @@ constexpr WeightAndReduceKind kReductions[] = {WeightAndReduceKind::kNoOp,
                                                WeightAndReduceKind::kContiguous,
                                                WeightAndReduceKind::kNaiveBatched};
 
+// A weight on the input: one weight for each row, known before the row leaves, and no row without.
+Result<void> check_weight_on_input(const FusedMoeConfig& config) {
+    if (!config.apply_router_weight_on_input) return {};
+    const auto refuse_because = [](const std::string& reason) {
+        return Error{Code::kInvalidArgument, "apply_router_weight_on_input is true; " + reason};
+    };
+    if (config.top_k != 1) {
+        return refuse_because("only with top_k 1 has a row one weight, and top_k is " +
+                              std::to_string(config.top_k));
+    }
+    if (config.needs_routing) {
+        return refuse_because(
+            "the weights must be there before the rows leave, so needs_routing "
+            "must be false");
+    }
+    if (config.num_shared > 0 && !config.has_shared_stage) {
+        return refuse_because(
+            "shared experts take the row without a weight, but num_shared is " +
+            std::to_string(config.num_shared) +
+            " and their slots get the rows of the others; has_shared_stage must be true, or "
+            "num_shared 0");
+    }
+    return {};
+}
+
 }  // namespace
 
 std::string_view name_of(ActivationFormat format) {
@@ -177,7 +202,7 @@ Result<void> check(const FusedMoeConfig& config) {
                      "quantisation is " +
                          std::string(name_of(config.quantisation))};
     }
-    return {};
+    return check_weight_on_input(config);
 }
 
 Result<void> check(const PrepareFinalizeCapability& capability, const FusedMoeConfig& config) {
@@ -190,6 +215,11 @@ Result<void> check(const PrepareFinalizeCapability& capability, const FusedMoeCo
     if (config.needs_routing && !capability.routes) {
         return refuse(capability.name,
                       "takes rows that are routed already; needs_routing must be false");
+    }
+    if (config.apply_router_weight_on_input && !capability.knows_weights) {
+        return refuse(capability.name,
+                      "sends rows before their weights are chosen; apply_router_weight_on_input "
+                      "must be false");
     }
     const bool is_batched = capability.activation_format == ActivationFormat::kBatched;
     const RankCapacity of_rank = capability.max_num_tokens_per_rank;

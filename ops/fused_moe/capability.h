@@ -79,7 +79,10 @@ struct FusedMoeConfig {
     ExpertBias bias = ExpertBias::kAbsent;
     ExpertQuantisation quantisation = ExpertQuantisation::kNone;  // Of the experts' weights.
     DispatchDtype dispatch_dtype = DispatchDtype::kBf16;
-    bool needs_routing = false;   // Inputs may come without topk_ids: dispatch has them routed.
+    bool needs_routing = false;  // Inputs may come without topk_ids: dispatch has them routed.
+    // The routing weight multiplies the experts' input instead of their output
+    // (ops/fused_moe/weighted_rows.h). Only with top_k 1.
+    bool apply_router_weight_on_input = false;
     size_t num_ranks = 2;         // Of two_phase: over which the experts lie.
     size_t num_kept_layouts = 0;  // Layouts that are held beside those of the tickets, at most.
     // Memory for rows is reserved for this part of the worst case, in (0, 1].
@@ -95,6 +98,7 @@ struct PrepareFinalizeCapability {
     uint32_t dispatch_dtypes = bit(DispatchDtype::kBf16);  // Set of bit(DispatchDtype).
     bool adds_shared_rows = false;  // finalize adds the rows of a shared stage.
     bool routes = false;            // Takes inputs without topk_ids: who gets the rows routes.
+    bool knows_weights = false;     // Has the weights before the rows leave: may apply them first.
     IdDtype topk_indices_dtype = IdDtype::kInt32;
     uint32_t reduces = bit(WeightAndReduceKind::kContiguous);  // Set of bit(WeightAndReduceKind).
     // What finalize executes for experts that delegate; kDelegate: a combine of its own.

@@ -35,7 +35,8 @@ Capacity in_lines(size_t bytes) {
 }  // namespace
 
 Capacity DriverMemory::total() const {
-    return workspace13 + workspace2 + (output + shared_rows) * bounds.num_batches + tables;
+    return workspace13 + workspace2 + (output + shared_rows + weighted) * bounds.num_batches +
+           tables;
 }
 
 DriverMemory driver_memory(const PrepareFinalizeCapability& record,
@@ -60,9 +61,14 @@ DriverMemory driver_memory(const PrepareFinalizeCapability& record,
                         .workspace2 = in_lines(chunk.workspace2_bytes),
                         .output = row_bytes(whole.output_rows, config),
                         .shared_rows = {},
+                        .weighted = {},
                         .tables = {}};
     const Capacity num_experts(config.num_experts + config.num_shared);
     memory.tables = bytes_of<ExpertGroup>(num_experts) + bytes_of<uint32_t>(num_experts);
+    if (config.apply_router_weight_on_input) {
+        memory.weighted = row_bytes(bounds.num_tokens, config);
+        memory.tables = memory.tables + bytes_of<float>(Capacity(bounds.num_tokens));
+    }
     if (shared == nullptr) return memory;
     memory.shared_tokens = config.max_shared_tokens == 0
                                ? config.max_num_tokens

@@ -21,6 +21,7 @@ struct DriverMemory {
     Capacity workspace2;
     Capacity output;       // Of each batch: the experts' rows.
     Capacity shared_rows;  // Of each batch: those of the shared stage.
+    Capacity weighted;     // Of each batch: its input with the routing weights on it.
     Capacity tables;       // Once.
 
     Capacity total() const;

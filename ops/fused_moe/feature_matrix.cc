@@ -148,6 +148,8 @@ std::string_view name_of(MoeFeature feature) {
             return "shared stage";
         case MoeFeature::kUnrouted:
             return "unrouted rows";
+        case MoeFeature::kWeightOnInput:
+            return "weight on input";
     }
     return "unknown";
 }
@@ -158,6 +160,11 @@ FusedMoeConfig with_feature(FusedMoeConfig config, MoeFeature feature) {
     if (feature == MoeFeature::kFp8Dispatch) config.dispatch_dtype = DispatchDtype::kFp8;
     config.has_shared_stage = feature == MoeFeature::kSharedStage;
     config.needs_routing = feature == MoeFeature::kUnrouted;
+    if (feature == MoeFeature::kWeightOnInput) {
+        config.apply_router_weight_on_input = true;
+        config.top_k = 1;
+        config.num_shared = 0;
+    }
     return config;
 }
 

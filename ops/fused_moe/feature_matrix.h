@@ -19,13 +19,15 @@ enum class MoeFeature : uint8_t {
     kFp8Dispatch,
     kSharedStage,
     kUnrouted,
+    kWeightOnInput,
 };
 inline constexpr MoeFeature kMoeFeatures[] = {MoeFeature::kPlain,
                                               MoeFeature::kChunked,
                                               MoeFeature::kInt8Dispatch,
                                               MoeFeature::kFp8Dispatch,
                                               MoeFeature::kSharedStage,
-                                              MoeFeature::kUnrouted};
+                                              MoeFeature::kUnrouted,
+                                              MoeFeature::kWeightOnInput};
 
 std::string_view name_of(MoeFeature feature);
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "ops/fused_moe/chunks.h"
+#include "ops/fused_moe/weighted_rows.h"
 #include "proto/check.h"
 
 namespace afd::ops {
@@ -82,6 +83,12 @@ FusedMoe::FusedMoe(PrepareFinalize& prepare_finalize,
     const size_t num_experts = config.num_experts + config.num_shared;
     chunk_groups_ = cursor.take<ExpertGroup>(num_experts);
     place_counts_ = {cursor.take<uint32_t>(num_experts), config.num_experts};
+    if (config.apply_router_weight_on_input) {
+        weighted_.resize(bounds_.num_batches);
+        for (Workspace& rows : weighted_) rows.reserve(memory.weighted.value());
+        ones_ = {cursor.take<float>(bounds_.num_tokens), bounds_.num_tokens};
+        std::fill(ones_.begin(), ones_.end(), 1.0f);
+    }
     if (shared == nullptr) return;
     shared_rows_.resize(bounds_.num_batches);
     for (Workspace& rows : shared_rows_) rows.reserve(memory.shared_rows.value());
@@ -227,12 +234,22 @@ Result<uint32_t> FusedMoe::tokens_at_once(const MoeInput& input, uint32_t first)
                      " tokens; raise it, or take overflow chunk"};
 }
 
+// The experts' input becomes a copy with the weights on it, which then weigh nothing else.
+void FusedMoe::put_weights_on(MoeInput& input, uint32_t batch) {
+    if (input.top_k == 0) return;
+    const Rows<Bf16> rows = rows_in(weighted_[batch]).slice(0, input.num_tokens);
+    weight_rows(input.x, input.topk_weights, rows, *parallel_);
+    input.x = rows;
+    input.topk_weights = ones_.data();
+}
+
 // Sends the tokens from first_token_ on that fit.
 Result<void> FusedMoe::dispatch(MoeTicket& ticket, uint32_t batch) {
     const ExclusiveStageTimer timer(profile_, MoeStage::kDispatch, MoeStage::kQuantise);
     AFD_ASSIGN(ticket.num_tokens_, tokens_at_once(ticket.input_, ticket.first_token_));
     MoeInput dispatched = part_of(ticket.input_, ticket.first_token_, ticket.num_tokens_);
     if (shared_ != nullptr) dispatched.num_shared = 0;
+    if (config_.apply_router_weight_on_input) put_weights_on(dispatched, batch);
     AFD_ASSIGN(ticket.ticket_, prepare_finalize_->prepare_async(dispatched, batch));
     ticket.experts_done_ = false;
     return {};
@@ -352,6 +369,7 @@ size_t FusedMoe::reserved_bytes() const {
         workspace13_.bytes().size() + workspace2_.bytes().size() + tables_.bytes().size();
     for (const Workspace& output : outputs_) bytes += output.bytes().size();
     for (const Workspace& rows : shared_rows_) bytes += rows.bytes().size();
+    for (const Workspace& rows : weighted_) bytes += rows.bytes().size();
     return bytes;
 }
 

@@ -15,6 +15,10 @@
 // rows are summed last either way, and with fp8 dispatch the stage gets the rows that would have
 // arrived.
 //
+// With config.apply_router_weight_on_input the dispatched rows carry the routing weights
+// (ops/fused_moe/weighted_rows.h), in a copy; the caller's rows, which the shared stage takes, stay
+// as they are.
+//
 // With config.row_fraction below 1 less than the worst case is reserved; what a call then meets
 // that needs more says config.overflow. No row is dropped.
 
@@ -125,6 +129,7 @@ class FusedMoe {
     Result<void> check_input(const MoeInput& input, uint32_t micro_batch) const;
     Result<uint32_t> batch_for(uint32_t micro_batch) const;
     Result<uint32_t> tokens_at_once(const MoeInput& input, uint32_t first);
+    void put_weights_on(MoeInput& input, uint32_t batch);
     Result<void> dispatch(MoeTicket& ticket, uint32_t batch);
     Result<void> finish_part(MoeTicket& ticket, Rows<Bf16> out);
     Result<void> run_experts(const MoeTicket& ticket, Rows<Bf16> output);
@@ -146,11 +151,13 @@ class FusedMoe {
     Workspace workspace2_;
     std::vector<Workspace> outputs_;        // [num_batches]
     std::vector<Workspace> shared_rows_;    // [num_batches]
+    std::vector<Workspace> weighted_;       // [num_batches]; apply_router_weight_on_input.
     std::vector<uint32_t> micro_batch_of_;  // [num_batches], of the last call in each.
     Workspace tables_;
     size_t shared_tokens_ = 0;                  // That the shared stage takes at once.
     ExpertGroup* chunk_groups_;                 // [num_experts + num_shared]
     std::span<uint32_t> place_counts_;          // [num_experts]
+    std::span<float> ones_;                     // [tokens of a dispatch]; with weighted_.
     std::span<LocalExpert> shared_ids_;         // [shared_tokens_, num_shared]
     std::span<float> shared_weights_;           // The same, all 1.
     std::optional<DispatchRows> shared_input_;  // With a shared stage.

@@ -27,6 +27,7 @@ class LocalBatchedPrepareFinalize final : public InProcess {
         .dispatch_dtypes =
             bit(DispatchDtype::kBf16) | bit(DispatchDtype::kInt8) | bit(DispatchDtype::kFp8),
         .adds_shared_rows = true,
+        .knows_weights = true,
         .reduces = bit(WeightAndReduceKind::kNaiveBatched),
         .delegate = WeightAndReduceKind::kNaiveBatched,
         .shares_layouts = true,

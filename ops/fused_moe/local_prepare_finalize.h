@@ -25,6 +25,7 @@ class LocalPrepareFinalize final : public InProcess {
         .dispatch_dtypes =
             bit(DispatchDtype::kBf16) | bit(DispatchDtype::kInt8) | bit(DispatchDtype::kFp8),
         .adds_shared_rows = true,
+        .knows_weights = true,
         .reduces = bit(WeightAndReduceKind::kNoOp) | bit(WeightAndReduceKind::kContiguous),
         .delegate = WeightAndReduceKind::kContiguous,
         .shares_layouts = true,

@@ -18,6 +18,7 @@ inline constexpr PrepareFinalizeCapability kAfdWindowCapability{
     .dispatch_dtypes =
         bit(DispatchDtype::kBf16) | bit(DispatchDtype::kInt8) | bit(DispatchDtype::kFp8),
     .adds_shared_rows = true,
+    .knows_weights = true,
     .reduces = 0,
     .delegate = WeightAndReduceKind::kDelegate,
 };
@@ -29,6 +30,7 @@ inline constexpr PrepareFinalizeCapability kAfdWindowFfnRouterCapability = [] {
     capability.name = "afd_window_ffn_router";
     capability.dispatch_dtypes = bit(DispatchDtype::kBf16);
     capability.routes = true;
+    capability.knows_weights = false;
     return capability;
 }();
 

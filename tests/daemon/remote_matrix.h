@@ -22,13 +22,17 @@ struct RemoteCase {
     ops::MoePair pair;
     ops::DispatchDtype dispatch_dtype;
     bool has_shared_stage;
+    bool weight_on_input;  // Top-1; without a stage there are no shared experts then.
 
-    uint32_t num_dispatched_shared() const { return has_shared_stage ? 0 : 1; }
+    uint32_t num_dispatched_shared() const { return has_shared_stage || weight_on_input ? 0 : 1; }
     bool is_reference() const { return pair.experts->capability->name == "reference"; }
     ops::FusedMoeConfig config() const {
         ops::FusedMoeConfig config = ops::test::matrix_config(pair.quantisation);
         config.dispatch_dtype = dispatch_dtype;
         config.has_shared_stage = has_shared_stage;
+        config.apply_router_weight_on_input = weight_on_input;
+        if (weight_on_input) config.top_k = 1;
+        if (weight_on_input && !has_shared_stage) config.num_shared = 0;
         config.wait_timeout_us = 60'000'000;
         return config;
     }
@@ -36,7 +40,14 @@ struct RemoteCase {
         return std::string(pair.prepare_finalize->capability->name) + "_" +
                std::string(pair.experts->capability->name) + "_" +
                std::string(name_of(pair.quantisation)) + "_as_" +
-               std::string(name_of(dispatch_dtype)) + (has_shared_stage ? "_shared_stage" : "");
+               std::string(name_of(dispatch_dtype)) + (has_shared_stage ? "_shared_stage" : "") +
+               (weight_on_input ? "_weight_on_input" : "");
+    }
+    bool takes(const ops::test::MatrixCase& c) const { return c.top_k <= config().top_k; }
+    ops::MoeInput input(const ops::test::MatrixCase& c, const ops::test::RandomMatrix& x) const {
+        ops::MoeInput input = c.input(x);
+        input.num_shared = static_cast<uint32_t>(config().num_shared);
+        return input;
     }
 };
 
@@ -48,9 +59,12 @@ inline std::vector<RemoteCase> remote_cases(std::string_view part) {
         for (const ops::DispatchDtype dtype :
              {ops::DispatchDtype::kBf16, ops::DispatchDtype::kInt8, ops::DispatchDtype::kFp8}) {
             for (const bool has_shared_stage : {false, true}) {
-                const RemoteCase of{pair, dtype, has_shared_stage};
-                if (check_composition(*pair.prepare_finalize, *pair.experts, of.config()).ok()) {
-                    cases.push_back(of);
+                for (const bool weight_on_input : {false, true}) {
+                    const RemoteCase of{pair, dtype, has_shared_stage, weight_on_input};
+                    if (check_composition(*pair.prepare_finalize, *pair.experts, of.config())
+                            .ok()) {
+                        cases.push_back(of);
+                    }
                 }
             }
         }
@@ -76,6 +90,14 @@ inline ops::test::MatrixOracle& matrix_oracle(const RemoteCase& of) {
     return oracles
         .try_emplace(key, matrix_model(of.pair.quantisation), of.is_reference(), of.dispatch_dtype)
         .first->second;
+}
+
+// By the oracle of its bits.
+inline std::vector<ops::Bf16> matrix_expected(const RemoteCase& of,
+                                              const ops::test::MatrixCase& c) {
+    if (!of.weight_on_input) return matrix_oracle(of).expected(c);
+    return matrix_oracle(of).expected_weight_on_input(
+        c, static_cast<uint32_t>(of.config().num_shared));
 }
 
 inline schedule::ExpertPlacement matrix_placement(const RemoteCase& of) {

@@ -105,5 +105,37 @@ TEST(Capability, EveryIllegalCombinationIsRefusedWithItsReason) {
               "max_chunk_tokens is 8 and must be 0");
 }
 
+// A weight on the input is refused where a row has several, where it comes too late, and where a
+// row that carries none would get it.
+TEST(Capability, WeightsOnTheInputAreRefusedUnlessEveryRowHasOne) {
+    FusedMoeConfig top_1 = config();
+    top_1.apply_router_weight_on_input = true;
+    EXPECT_EQ(check(top_1).error().code, Code::kInvalidArgument);
+    EXPECT_EQ(check(top_1).error().message,
+              "apply_router_weight_on_input is true; only with top_k 1 has a row one weight, and "
+              "top_k is 3");
+    top_1.top_k = 1;
+    EXPECT_EQ(check(top_1).error().message,
+              "apply_router_weight_on_input is true; shared experts take the row without a weight, "
+              "but num_shared is 1 and their slots get the rows of the others; has_shared_stage "
+              "must be true, or num_shared 0");
+    top_1.has_shared_stage = true;
+    EXPECT_TRUE(check(top_1).ok());
+    top_1.has_shared_stage = false;
+    top_1.num_shared = 0;
+    EXPECT_TRUE(check(top_1).ok());
+    EXPECT_TRUE(check(LocalPrepareFinalize::kCapability, top_1).ok());
+    const auto refused = check(kRemote, top_1);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, Code::kFailedPrecondition);
+    EXPECT_EQ(refused.error().message,
+              "remote sends rows before their weights are chosen; apply_router_weight_on_input "
+              "must be false");
+    top_1.needs_routing = true;
+    EXPECT_EQ(check(top_1).error().message,
+              "apply_router_weight_on_input is true; the weights must be there before the rows "
+              "leave, so needs_routing must be false");
+}
+
 }  // namespace
 }  // namespace afd::ops

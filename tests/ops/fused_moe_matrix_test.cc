@@ -3,11 +3,12 @@
 // Goal: every pair of parts that the records allow gives the layer's exact output, and every other
 // one is refused for its own reason.
 // Method: all pairs of the registry, and the worked example, × every weight format that the experts
-// serve × {chunked, not} × {bf16, int8, fp8 dispatch} × {shared stage, not}; each legal composition
-// runs {0, 1, 7, 33, 257} tokens × top-{1, 4, 8} × five routings, the plain ones on two threads.
-// The pair over windows runs the same cases in tests/daemon/window_matrix_test.cc. Oracle: rows
-// computed one by one and summed in the specification's order, bit for bit; for the kernels these
-// rows are in turn near those of ops/reference. Reasons are the texts below.
+// serve × {chunked, not} × {bf16, int8, fp8 dispatch} × {shared stage, not} × {weights on the
+// experts' output, input}; each legal composition runs {0, 1, 7, 33, 257} tokens × top-{1, 4, 8} ×
+// five routings, the plain ones on two threads. The pair over windows runs the same cases in
+// tests/daemon/window_matrix_test.cc. Oracle: rows computed one by one and summed in the
+// specification's order, bit for bit; for the kernels these rows are in turn near those of
+// ops/reference. Reasons are the texts below.
 
 #include <gtest/gtest.h>
 
@@ -39,16 +40,21 @@ struct Features {
     bool chunked;
     DispatchDtype dispatch_dtype;
     bool shared_stage;
+    bool weight_on_input;  // Top-1; without a stage there are no shared experts then.
 
     FusedMoeConfig apply_to(FusedMoeConfig config) const {
         if (chunked) config.max_chunk_tokens = test::kMatrixChunk;
         config.dispatch_dtype = dispatch_dtype;
         config.has_shared_stage = shared_stage;
+        config.apply_router_weight_on_input = weight_on_input;
+        if (weight_on_input) config.top_k = 1;
+        if (weight_on_input && !shared_stage) config.num_shared = 0;
         return config;
     }
     std::string name() const {
         return std::string(chunked ? " chunked " : " ") + std::string(name_of(dispatch_dtype)) +
-               " dispatch" + (shared_stage ? " shared stage" : "");
+               " dispatch" + (shared_stage ? " shared stage" : "") +
+               (weight_on_input ? " weight on input" : "");
     }
 };
 
@@ -58,7 +64,9 @@ std::vector<Features> all_features() {
         for (const DispatchDtype dtype :
              {DispatchDtype::kBf16, DispatchDtype::kInt8, DispatchDtype::kFp8}) {
             for (const bool shared_stage : {false, true}) {
-                all.push_back({chunked, dtype, shared_stage});
+                for (const bool weight_on_input : {false, true}) {
+                    all.push_back({chunked, dtype, shared_stage, weight_on_input});
+                }
             }
         }
     }
@@ -70,6 +78,7 @@ struct Subject {
     explicit Subject(ExpertQuantisation quantisation)
         : model(quantisation),
           shard(model.whole()),
+          routed(model.with_shared(0)),
           shared(1),
           oracles{{MatrixOracle(model, false), MatrixOracle(model, true)},
                   {MatrixOracle(model, false, DispatchDtype::kFp8),
@@ -87,6 +96,7 @@ struct Subject {
 
     MatrixModel model;
     MatrixShard shard;
+    MatrixShard routed;          // Without the shared experts.
     MatrixShard shared;          // The shared experts alone, for a shared stage.
     MatrixOracle oracles[2][2];  // [rows travel as fp8][by the loops of ops/reference]
 };
@@ -106,7 +116,8 @@ void run_cases(const MoePair& pair, const FusedMoeConfig& config, const std::str
     test::ThreadsParallel two_threads(2);
     Parallel& threads = is_plain ? static_cast<Parallel&>(two_threads) : serial;
     const auto prepare_finalize = pair.prepare_finalize->make(config, threads);
-    const auto experts = pair.experts->make(subject.shard.setup());
+    const MatrixShard& shard = config.num_shared > 0 ? subject.shard : subject.routed;
+    const auto experts = pair.experts->make(shard.setup());
     // A stage by the same arithmetic, so that the oracle holds for its rows too.
     const auto stage = find_experts(is_reference ? "reference" : "grouped_bf16")
                            .value()
@@ -119,12 +130,20 @@ void run_cases(const MoePair& pair, const FusedMoeConfig& config, const std::str
     ASSERT_TRUE(moe.ok()) << where << ": " << moe.error().message;
     const test::RandomMatrix x = test::matrix_tokens();
     for (const MatrixCase& c : test::matrix_cases()) {
+        if (c.top_k > config.top_k) continue;
         std::vector<Bf16> out(c.num_tokens * test::kMatrixHidden);
+        MoeInput input = c.input(x);
+        input.num_shared = static_cast<uint32_t>(config.num_shared);
         const auto applied =
-            moe.value().apply(c.input(x), make_rows(out.data(), c.num_tokens, test::kMatrixHidden));
+            moe.value().apply(input, make_rows(out.data(), c.num_tokens, test::kMatrixHidden));
         ASSERT_TRUE(applied.ok()) << where << ": " << applied.error().message;
-        ASSERT_EQ(out, oracle.expected(c)) << where << ": " << c.name();
+        ASSERT_EQ(out,
+                  config.apply_router_weight_on_input
+                      ? oracle.expected_weight_on_input(c, input.num_shared)
+                      : oracle.expected(c))
+            << where << ": " << c.name();
     }
+    EXPECT_EQ(x.values, test::matrix_tokens().values) << where << ": the caller's rows changed";
 }
 
 class FusedMoeMatrix : public testing::TestWithParam<ExpertQuantisation> {};
@@ -145,8 +164,9 @@ TEST_P(FusedMoeMatrix, EveryLegalPairGivesTheBitsOfItsRowsAlone) {
     }
     // local and two_phase with and without chunks, local_batched without, each with and without a
     // shared stage, for reference and the part of the format; with bf16 weights batched_bf16 and
-    // the example too, with int8 ones all also with int8 dispatch; all with fp8 dispatch.
-    constexpr size_t kExpected[] = {44, 54, 36};
+    // the example too, with int8 ones all also with int8 dispatch; all with fp8 dispatch. All of
+    // it with the weights on the rows of the output, and of the input.
+    constexpr size_t kExpected[] = {88, 108, 72};
     EXPECT_EQ(num_compositions, kExpected[static_cast<size_t>(GetParam())]);
 }
 
@@ -235,6 +255,11 @@ std::string expected_refusal(const MoePair& pair, const Features& features) {
         return "dispatch_dtype is int8; only experts with int8 weights take such rows, and "
                "quantisation is " +
                std::string(name_of(pair.quantisation));
+    }
+    if (features.weight_on_input && dispatch == "afd_window_ffn_router") {
+        return dispatch +
+               " sends rows before their weights are chosen; apply_router_weight_on_input must be "
+               "false";
     }
     const bool is_remote = dispatch.starts_with("afd_");
     if (features.chunked && is_remote) {

@@ -66,7 +66,8 @@ std::string where(const MoePair& pair, const FusedMoeConfig& config) {
 }
 
 // Calls body(pair, config) for the legal compositions within one process: every weight format,
-// whole and chunked, bf16, int8 and fp8 rows, three fractions and three policies.
+// whole and chunked, bf16, int8 and fp8 rows, weights on the input, three fractions and three
+// policies.
 template <typename Body>
 size_t for_each_composition(const Body& body) {
     size_t count = 0;
@@ -75,7 +76,8 @@ size_t for_each_composition(const Body& body) {
         for (const MoeFeature feature : {MoeFeature::kPlain,
                                          MoeFeature::kChunked,
                                          MoeFeature::kInt8Dispatch,
-                                         MoeFeature::kFp8Dispatch}) {
+                                         MoeFeature::kFp8Dispatch,
+                                         MoeFeature::kWeightOnInput}) {
             for (const double fraction : {1.0, 0.3, 0.01}) {
                 for (const RowOverflow overflow :
                      {RowOverflow::kError, RowOverflow::kBackpressure, RowOverflow::kChunk}) {
@@ -206,14 +208,16 @@ struct Layer {
     test::RandomMatrix x = test::matrix_tokens();
 
     Layer(const MoePair& pair, const FusedMoeConfig& config)
-        : shard(model(pair.quantisation).whole()),
+        : shard(model(pair.quantisation).with_shared(config.num_shared)),
           prepare_finalize(pair.prepare_finalize->make(config, serial)),
           experts(pair.experts->make(shard.setup())),
           moe(FusedMoe::compose(*prepare_finalize, *experts, config, serial).value()) {}
 
     Result<std::vector<Bf16>> apply(const MatrixCase& c) {
         std::vector<Bf16> out(c.num_tokens * kMatrixHidden);
-        AFD_TRY(moe.apply(c.input(x), make_rows(out.data(), size_t{c.num_tokens}, kMatrixHidden)));
+        MoeInput input = c.input(x);
+        input.num_shared = static_cast<uint32_t>(moe.config().num_shared);
+        AFD_TRY(moe.apply(input, make_rows(out.data(), size_t{c.num_tokens}, kMatrixHidden)));
         return out;
     }
 };
@@ -222,9 +226,11 @@ struct Layer {
 // reservation, and with kError it does so or is refused; nothing is dropped.
 TEST(RowOverflow, NoPolicyDropsARow) {
     std::vector<MatrixCase> cases;
-    for (const test::Routing routing : test::kRoutings) cases.emplace_back(33, 4, routing);
-    cases.emplace_back(257, 4, test::Routing::kZipf);
-    cases.emplace_back(0, 4, test::Routing::kZipf);
+    for (const uint32_t top_k : {4u, 1u}) {
+        for (const test::Routing routing : test::kRoutings) cases.emplace_back(33, top_k, routing);
+        cases.emplace_back(257, top_k, test::Routing::kZipf);
+        cases.emplace_back(0, top_k, test::Routing::kZipf);
+    }
     size_t num_refused = 0;
     for_each_composition([&](const MoePair& pair, FusedMoeConfig config) {
         if (pair.experts->capability->name == "reference") return;  // The same dispatch, slower.
@@ -234,6 +240,7 @@ TEST(RowOverflow, NoPolicyDropsARow) {
         config.row_fraction = 1.0;
         Layer whole(pair, config);
         for (const MatrixCase& c : cases) {
+            if (c.top_k > config.top_k) continue;
             const Result<std::vector<Bf16>> have = bounded.apply(c);
             if (may_refuse && !have.ok()) {
                 EXPECT_EQ(have.error().code, Code::kResourceExhausted);

@@ -8,6 +8,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "ops/fp8_rows.h"
@@ -134,10 +135,14 @@ struct MatrixModel {
         return experts[layer * kMatrixPerLayer + logical];
     }
     // Everything in one process, local ids as logical ones.
-    MatrixShard whole() const {
-        MatrixShard shard(kMatrixPerLayer, kind.activation);
+    MatrixShard whole() const { return with_shared(1); }
+    // The same with the shared expert or without.
+    MatrixShard with_shared(size_t num_shared) const {
+        MatrixShard shard(kMatrixExperts + num_shared, kind.activation);
         for (uint32_t layer = 0; layer < kMatrixLayers; ++layer) {
-            for (size_t e = 0; e < kMatrixPerLayer; ++e) shard.set(layer, e, expert(layer, e));
+            for (size_t e = 0; e < shard.experts_per_layer; ++e) {
+                shard.set(layer, e, expert(layer, e));
+            }
         }
         return shard;
     }
@@ -244,14 +249,9 @@ class MatrixOracle {
         : model_(model),
           is_reference_(is_reference),
           shard_(model.whole()),
+          is_fp8_(dispatch_dtype == DispatchDtype::kFp8),
           x_(matrix_tokens()),
-          workspace_(grouped_ffn_workspace_bytes(shard_.table, 1, 1)) {
-        if (dispatch_dtype != DispatchDtype::kFp8) return;
-        for (size_t token = 0; token < kMatrixTokens; ++token) {
-            Bf16* row = x_.mutable_rows().row(token);
-            round_row_to_fp8(row, kMatrixHidden, row);
-        }
-    }
+          workspace_(grouped_ffn_workspace_bytes(shard_.table, 1, 1)) {}
 
     std::vector<Bf16> expected(const MatrixCase& c) {
         std::vector<Bf16> out;
@@ -268,13 +268,41 @@ class MatrixOracle {
         return out;
     }
 
+    // The same with the weights on the experts' input (top-1): the product rounded to bf16 before
+    // anything else happens to the row. `num_shared` 1: the shared expert takes the row without.
+    std::vector<Bf16> expected_weight_on_input(const MatrixCase& c, uint32_t num_shared) {
+        std::vector<Bf16> out;
+        for (uint32_t token = 0; token < c.num_tokens; ++token) {
+            std::vector<float> sums(kMatrixHidden, 0.0f);
+            if (c.ids[token] >= 0) {
+                const auto expert = static_cast<size_t>(c.ids[token]);
+                add(weighted_row(token, expert, c.weights[token]), 1.0f, sums);
+            }
+            if (num_shared > 0) add(row(token, kMatrixExperts), 1.0f, sums);
+            for (const float sum : sums) out.push_back(from_float(sum));
+        }
+        return out;
+    }
+
     const std::vector<Bf16>& row(uint32_t token, size_t expert) {
         std::vector<Bf16>& values = rows_[{token, expert}];
-        if (values.empty()) values = compute(token, expert);
+        const Bf16* x = x_.rows().row(token);
+        if (values.empty()) values = compute({x, x + kMatrixHidden}, expert);
         return values;
     }
 
   private:
+    const std::vector<Bf16>& weighted_row(uint32_t token, size_t expert, float weight) {
+        std::vector<Bf16>& values = weighted_rows_[{token, expert, weight}];
+        if (!values.empty()) return values;
+        std::vector<Bf16> x;
+        for (size_t i = 0; i < kMatrixHidden; ++i) {
+            x.push_back(from_float(weight * to_float(x_.rows().row(token)[i])));
+        }
+        values = compute(std::move(x), expert);
+        return values;
+    }
+
     static void add(const std::vector<Bf16>& row, float weight, std::vector<float>& sums) {
         for (size_t i = 0; i < sums.size(); ++i) {
             const float product = to_float(row[i]) * weight;
@@ -282,8 +310,9 @@ class MatrixOracle {
         }
     }
 
-    std::vector<Bf16> compute(uint32_t token, size_t expert) {
-        const Rows<const Bf16> x = x_.rows().slice(token, 1);
+    std::vector<Bf16> compute(std::vector<Bf16> values, size_t expert) {
+        if (is_fp8_) round_row_to_fp8(values.data(), kMatrixHidden, values.data());
+        const Rows<const Bf16> x = make_rows<const Bf16>(values.data(), 1, kMatrixHidden);
         const MatrixExpert& weights = model_.expert(kMatrixLayer, expert);
         if (!is_reference_) {
             std::vector<Bf16> y(kMatrixHidden);
@@ -306,9 +335,11 @@ class MatrixOracle {
     const MatrixModel& model_;
     bool is_reference_;
     MatrixShard shard_;
+    bool is_fp8_;
     RandomMatrix x_;
     Workspace workspace_;
     std::map<std::pair<uint32_t, size_t>, std::vector<Bf16>> rows_;
+    std::map<std::tuple<uint32_t, size_t, float>, std::vector<Bf16>> weighted_rows_;
 };
 
 }  // namespace afd::ops::test
