@@ -20,7 +20,8 @@ BatchedExperts::BatchedExperts(const ExpertTable& experts, size_t experts_per_la
 }
 
 WorkspaceShapes BatchedExperts::workspace_shapes(const ActivationSizes& sizes) const {
-    // A token has a row with each of its experts at most.
+    // A token has a row with each of its experts at most. Where more tokens than places share them,
+    // apply() goes in several steps.
     const size_t num_rows = sizes.num_rows * std::min(sizes.num_slots, experts_per_layer_);
     return {
         .workspace13_bytes = workspace_bytes_of<ExpertGroup>(experts_per_layer_) +
@@ -54,14 +55,35 @@ Result<void> BatchedExperts::apply(const Activations& activations,
             .key = static_cast<int64_t>(batched.layer_id * experts_per_layer_ + expert),
             .count = static_cast<int64_t>(count.value())};
     }
-    return grouped_ffn({.experts = experts_,
-                        .groups = {groups, num_groups},
-                        .x = batched.x.bf16,
-                        .y = output,
-                        .first_rows = first_rows,
-                        .profile = resources.profile},
-                       resources.workspace2,
-                       *resources.parallel);
+    size_t first = 0;
+    while (first < num_groups) {
+        const size_t count = groups_that_fit({groups + first, num_groups - first}, resources);
+        AFD_TRY(grouped_ffn({.experts = experts_,
+                             .groups = {groups + first, count},
+                             .x = batched.x.bf16,
+                             .y = output,
+                             .first_rows = first_rows + first,
+                             .profile = resources.profile},
+                            resources.workspace2,
+                            *resources.parallel));
+        first += count;
+    }
+    return {};
+}
+
+// With fewer places than tokens there can be more rows than the workspace was declared for, though
+// never of one expert. No row depends on who goes with it.
+size_t BatchedExperts::groups_that_fit(std::span<const ExpertGroup> groups,
+                                       const ExpertsResources& resources) const {
+    size_t num_rows = 0;
+    size_t count = 0;
+    while (count < groups.size()) {
+        num_rows += static_cast<size_t>(groups[count].count);
+        const size_t bytes = grouped_ffn_workspace_bytes(*experts_, num_rows, experts_per_layer_);
+        if (count > 0 && bytes > resources.workspace2.size()) break;
+        ++count;
+    }
+    return count;
 }
 
 }  // namespace afd::ops

@@ -32,6 +32,9 @@ class BatchedExperts final : public Experts {
                        const ExpertsResources& resources) override;
 
   private:
+    size_t groups_that_fit(std::span<const ExpertGroup> groups,
+                           const ExpertsResources& resources) const;
+
     const ExpertTable* experts_;
     size_t experts_per_layer_;
     ExpertsCapability capability_;

@@ -104,7 +104,7 @@ size_t for_each_composition(const Body& body) {
 // operator new for meanwhile, which serves the smaller workspaces and tables of a few entries.
 TEST(MoePlan, WhatIsPlannedIsWhatComposeReserves) {
     const size_t count = for_each_composition([](const MoePair& pair, FusedMoeConfig config) {
-        const test::MatrixShard shard = model(pair.quantisation).whole();
+        const test::MatrixShard shard = model(pair.quantisation).with_shared(config.num_shared);
         SerialParallel serial;
         const MoeLimits limits{.config = config,
                                .intermediate = test::MatrixKind().intermediate,
