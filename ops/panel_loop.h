@@ -208,21 +208,23 @@ void int4_tiles(Rows<const Bf16> x,
                 const Finish& finish) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     const RowBlocks blocks(x.num_rows, cpu::kInt4TileRows);
+    const PanelFetch fetch{
+        weight, blocks.count, weight.panel_bytes() / kPackedAlignment, first_panel, last_panel};
     alignas(64) float tile[cpu::kInt4TileRows * kPanelColumns];
     for (size_t panel = first_panel; panel < last_panel; ++panel) {
         for (size_t block = 0; block < blocks.count; ++block) {
             const size_t first_row = blocks.first(block);
             const size_t num_rows = blocks.rows(block);
-            kernels.int4_tile({.x = x.row(first_row),
-                               .x_stride = x.stride,
-                               .num_rows = num_rows,
-                               .panel = weight.panel_data(panel),
-                               .group_size = int4_group_size(weight.format()),
-                               .depth = weight.depth(),
-                               .out = tile,
-                               .prefetch_ahead = blocks.count > 1
-                                                     ? (block == 0) * weight.panel_bytes()
-                                                     : cpu::prefetch_once(num_rows)});
+            kernels.int4_tile(
+                {.x = x.row(first_row),
+                 .x_stride = x.stride,
+                 .num_rows = num_rows,
+                 .panel = weight.panel_data(panel),
+                 .group_size = int4_group_size(weight.format()),
+                 .depth = weight.depth(),
+                 .out = tile,
+                 .prefetch_ahead = cpu::prefetch_once(num_rows, cpu::kInt4PrefetchNearRows),
+                 .fetch_next = fetch.next(panel, block)});
             finish_tile(first_row, num_rows, panel, 1, tile, finish);
         }
     }

@@ -64,14 +64,16 @@ inline __m512i scaled_pairs(__m512i pairs, __m512 scale) {
 }
 
 // kRows rows x one panel, group by group.
-template <size_t kRows>
+template <size_t kRows, Fetch kFetch>
 class Int4Rows {
   public:
     explicit Int4Rows(const Int4TileArguments& a)
         : x_(a.x),
           x_stride_(a.x_stride),
           group_(a.panel),
-          ahead_(a.panel + a.prefetch_ahead),
+          line_(a.panel),
+          next_(reinterpret_cast<uintptr_t>(a.fetch_next.from)),
+          next_step_(a.fetch_next.step_bytes),
           sums_{} {}
 
     // Whether any column has one in the group that begins `bytes` behind the next one's begin.
@@ -138,7 +140,15 @@ class Int4Rows {
     static constexpr size_t kStepLines = kInt4StepBytes / kLineBytes;
 
     [[gnu::always_inline]] void fetch_lines(size_t count) {
-        for (size_t i = 0; i < count; ++i, ahead_ += kLineBytes) __builtin_prefetch(ahead_, 0, 3);
+        for (size_t i = 0; i < count; ++i) {
+            if constexpr (kFetch == Fetch::kNext) {
+                fetch_to_second_level(next_);
+                next_ += next_step_;
+            } else {
+                fetch_own_line<kFetch>(line_);
+                line_ += kLineBytes;
+            }
+        }
     }
 
     // Eight elements of depth at `bytes`, of which `count` count.
@@ -189,7 +199,9 @@ class Int4Rows {
     const Bf16* x_;
     size_t x_stride_;
     const std::byte* group_;
-    const std::byte* ahead_;
+    const std::byte* line_;  // Own weights are fetched from here on; next_, others.
+    uintptr_t next_;
+    size_t next_step_;
     Sums sums_;
 };
 
@@ -197,9 +209,9 @@ class Int4Rows {
 // registers.
 constexpr size_t kTwoGroupRows = 4;
 
-template <size_t kRows>
-void int4_tile_of(const Int4TileArguments& a) {
-    Int4Rows<kRows> rows(a);
+template <size_t kRows, Fetch kFetch>
+void int4_rows(const Int4TileArguments& a) {
+    Int4Rows<kRows, kFetch> rows(a);
     for (size_t k = 0; k < a.depth;) {
         const size_t left = a.depth - k;
         const size_t count = left < a.group_size ? left : a.group_size;
@@ -215,6 +227,11 @@ void int4_tile_of(const Int4TileArguments& a) {
         k += count;
     }
     rows.store(a.out);
+}
+
+template <size_t kRows>
+void int4_tile_of(const Int4TileArguments& a) {
+    with_fetch(a, [&]<Fetch kFetch>() { int4_rows<kRows, kFetch>(a); });
 }
 
 void int4_tile(const Int4TileArguments& a) {

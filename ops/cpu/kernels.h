@@ -33,18 +33,20 @@ constexpr size_t tile_panels(size_t num_rows) {
 }
 
 // How far ahead of the loads weights are prefetched, in bytes, where they come from memory once.
-// Few rows are as fast as memory and fetch to the first-level cache. More of them multiply for
-// about as long as memory takes; the first-level cache has too few misses in flight for both to go
-// on at once, and the second-level one takes them.
+// Up to kPrefetchNearRows are as fast as memory and fetch to the first-level cache. More of them
+// multiply for about as long as memory takes; the first-level cache has too few misses in flight
+// for both to go on at once, and the second-level one takes them.
 inline constexpr size_t kPrefetchNear = 4096;
 inline constexpr size_t kPrefetchFar = 8192;
-constexpr size_t prefetch_once(size_t num_rows) {
-    return num_rows <= 6 ? kPrefetchNear : kPrefetchFar;
+inline constexpr size_t kPrefetchNearRows = 6;
+constexpr size_t prefetch_once(size_t num_rows, size_t near_rows_max = kPrefetchNearRows) {
+    return num_rows <= near_rows_max ? kPrefetchNear : kPrefetchFar;
 }
 
 // Where several blocks of rows pass a panel, each of them fetches a part of the next panel to the
-// second-level cache: at every step of depth (a pair, for int8 a quad) the line that is
-// `step_bytes` further, so at most a line. Null: the tile's own panel comes from memory.
+// second-level cache: at every step of depth (a pair, for int8 a quad, for int4 a line of the
+// panel) the line that is `step_bytes` further, so at most a line. Null: the tile's own panel comes
+// from memory.
 struct FetchNext {
     const std::byte* from = nullptr;
     size_t step_bytes = 0;
@@ -80,6 +82,8 @@ struct Int8TileArguments {
 
 // Rows that int4_tile takes at most: more sums would not fit into the registers.
 inline constexpr size_t kInt4TileRows = 8;
+// kPrefetchNearRows of int4 weights, which cost more operations a byte.
+inline constexpr size_t kInt4PrefetchNearRows = 2;
 
 // Bits of a bf16 scale that are 0 in a short one: at most five significant bits.
 inline constexpr int kInt4LongScaleBits = 0x7;
@@ -93,6 +97,7 @@ struct Int4TileArguments {
     size_t depth = 0;
     float* out = nullptr;  // [num_rows][32]
     size_t prefetch_ahead = kPrefetchNear;
+    FetchNext fetch_next{};
 };
 
 struct UnpackArguments {

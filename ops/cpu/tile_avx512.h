@@ -44,20 +44,26 @@ inline void fetch_to_second_level(uintptr_t at) {
     __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);
 }
 
+// The fetch of one line of a tile's own weights, from the line in use.
+template <Fetch kFetch>
+inline void fetch_own_line(const void* at) {
+    constexpr bool kIsNear = kFetch == Fetch::kNear;
+    constexpr size_t kAhead = kIsNear ? kPrefetchNear : kPrefetchFar;
+    __builtin_prefetch(static_cast<const char*>(at) + kAhead, 0, kIsNear ? 3 : 2);
+    if constexpr (!kIsNear) {
+        __builtin_prefetch(static_cast<const char*>(at) + kFetchNear, 0, 3);
+    }
+}
+
 // The fetches of one step of depth, whose weights are the two lines at `at`.
 template <Fetch kFetch>
 inline void fetch_weights(const void* at, uintptr_t& next, size_t next_step) {
-    const char* lines = static_cast<const char*>(at);
     if constexpr (kFetch == Fetch::kNext) {
         fetch_to_second_level(next);
         next += next_step;
-        return;
-    }
-    constexpr bool kIsNear = kFetch == Fetch::kNear;
-    constexpr size_t kAhead = kIsNear ? kPrefetchNear : kPrefetchFar;
-    for (size_t line = 0; line < 2 * kLineBytes; line += kLineBytes) {
-        __builtin_prefetch(lines + line + kAhead, 0, kIsNear ? 3 : 2);
-        if constexpr (!kIsNear) __builtin_prefetch(lines + line + kFetchNear, 0, 3);
+    } else {
+        fetch_own_line<kFetch>(at);
+        fetch_own_line<kFetch>(static_cast<const char*>(at) + kLineBytes);
     }
 }
 
