@@ -158,6 +158,7 @@ Result<void> FusedMoe::run_experts(const MoeTicket& ticket, Rows<Bf16> output) {
     const ExpertsResources resources{
         workspace13_.bytes(), workspace2_.bytes(), parallel_, profile_};
     const Activations activations = prepare_finalize_->activations(ticket.ticket_);
+    assert_consistent(prepare_finalize_->metadata(ticket.ticket_), activations);
     if (config_.max_chunk_tokens == 0) return experts_->apply(activations, output, resources);
     if (const auto* standard = std::get_if<StandardActivations>(&activations)) {
         return apply_in_chunks(*experts_, *standard, config_.max_chunk_tokens, output, resources);

@@ -98,6 +98,13 @@ class FusedMoe {
     // Errors: kDeadlineExceeded: which call of which part was not ready.
     Result<void> wait(MoeTicket& ticket, std::chrono::microseconds timeout);
 
+    // How many rows the call's experts got, of whom and for whom; of a call that goes through in
+    // several parts, the part that is dispatched. REQUIRES: the experts run in this process, and
+    // their rows are here.
+    ActivationMetadata metadata(const MoeTicket& ticket) const {
+        return prepare_finalize_->metadata(ticket.ticket_);
+    }
+
     // Combines into out [num_tokens, hidden] bf16 (no residual) and ends the ticket.
     Result<void> finish(MoeTicket&& ticket, Rows<Bf16> out);
 

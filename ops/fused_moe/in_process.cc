@@ -67,6 +67,7 @@ Result<size_t> InProcess::take_layout(const MoeInput& input) {
     const auto index = static_cast<size_t>(free - layouts_.begin());
     AFD_TRY(lay_out(input, index));
     free->key = key_of(input);
+    free->source_prefix = {0, static_cast<int32_t>(num_rows(index).value())};
     return index;
 }
 
@@ -95,6 +96,13 @@ Result<Ticket> InProcess::prepare_async(const MoeInput& input, uint32_t index) {
             .output = {}};
     ++layouts_[layout].num_users;
     return Ticket(this, index, slot.id);
+}
+
+ActivationMetadata InProcess::metadata(const Ticket& ticket) const {
+    const size_t layout = layout_of(ticket);
+    return {.total = num_rows(layout),
+            .expert_counts = {expert_counts(layout), config_.num_experts + config_.num_shared},
+            .source_prefix = layouts_[layout].source_prefix};
 }
 
 Result<void> InProcess::finalize_async(const Ticket& ticket, const ExpertsOutput& output) {

@@ -7,6 +7,7 @@
 //
 // A part says how much memory it needs, lays out a routing, and sends rows along a layout.
 
+#include <array>
 #include <span>
 #include <vector>
 
@@ -32,6 +33,7 @@ class InProcess : public PrepareFinalize {
     bool slot_free(uint32_t slot) final { return !slots_[slot].in_use; }
     Result<Ticket> prepare_async(const MoeInput& input, uint32_t slot) final;
     bool ready(const Ticket&) const final { return true; }
+    ActivationMetadata metadata(const Ticket& ticket) const final;
     Result<void> finalize_async(const Ticket& ticket, const ExpertsOutput& output) final;
     bool finalized(const Ticket& ticket) const final;
     Result<void> finalize(Ticket&& ticket, const TopKWeightAndReduce& reduce, Rows<Bf16> out) final;
@@ -52,6 +54,9 @@ class InProcess : public PrepareFinalize {
     virtual Result<void> send(const MoeInput& input, size_t slot, size_t index) = 0;
     // Of a layout, [num_tokens, num_slots]: the row of the experts' output; negative: none.
     virtual const int32_t* row_index(size_t layout) const = 0;
+    // Of a layout: the rows that the experts get, and [num_experts + num_shared] of each.
+    virtual Count num_rows(size_t layout) const = 0;
+    virtual const int32_t* expert_counts(size_t layout) const = 0;
 
     const FusedMoeConfig& config() const { return config_; }
     const RowBounds& bounds() const { return bounds_; }
@@ -88,6 +93,7 @@ class InProcess : public PrepareFinalize {
     struct Layout {
         LayoutKey key;
         size_t num_users = 0;  // Tickets and handles.
+        std::array<int32_t, 2> source_prefix = {};
     };
 
     Result<size_t> take_layout(const MoeInput& input);

@@ -44,7 +44,8 @@ LocalBatchedPrepareFinalize::LocalBatchedPrepareFinalize(const FusedMoeConfig& c
         WorkspaceCursor cursor = layout_memory(i);
         layouts_.push_back(
             {cursor.take<int32_t>(num_local_experts_),
-             cursor.take<int32_t>(bounds().num_tokens * (config.top_k + config.num_shared))});
+             cursor.take<int32_t>(bounds().num_tokens * (config.top_k + config.num_shared)),
+             0});
     }
     for (size_t i = 0; i < num_slots(); ++i) {
         WorkspaceCursor cursor = rows_memory(i);
@@ -63,7 +64,8 @@ LocalBatchedPrepareFinalize::LocalBatchedPrepareFinalize(const FusedMoeConfig& c
 }
 
 Result<void> LocalBatchedPrepareFinalize::lay_out(const MoeInput& input, size_t index) {
-    const Layout& layout = layouts_[index];
+    Layout& layout = layouts_[index];
+    layout.num_rows = 0;
     std::fill_n(layout.expert_num_tokens, num_local_experts_, 0);
     const size_t num_slots = input.num_slots();
     const auto places = static_cast<int32_t>(bounds().places.value());
@@ -85,6 +87,7 @@ Result<void> LocalBatchedPrepareFinalize::lay_out(const MoeInput& input, size_t 
             int32_t& count = layout.expert_num_tokens[expert];
             AFD_ASSERT(count < places, "expert %d has %d places, and more rows", expert, places);
             rows[k] = expert * places + count++;
+            ++layout.num_rows;
         }
     }
     return {};

@@ -44,6 +44,7 @@ class LocalBatchedPrepareFinalize final : public InProcess {
     struct Layout {
         int32_t* expert_num_tokens;  // [num_local_experts]
         int32_t* row_index;          // [num_tokens, top_k + num_shared], -1 masks.
+        size_t num_rows;
     };
     struct Batch {
         DispatchRows rows;
@@ -55,6 +56,10 @@ class LocalBatchedPrepareFinalize final : public InProcess {
     Result<void> lay_out(const MoeInput& input, size_t index) override;
     Result<void> send(const MoeInput& input, size_t slot, size_t index) override;
     const int32_t* row_index(size_t layout) const override { return layouts_[layout].row_index; }
+    Count num_rows(size_t layout) const override { return Count(layouts_[layout].num_rows); }
+    const int32_t* expert_counts(size_t layout) const override {
+        return layouts_[layout].expert_num_tokens;
+    }
     size_t num_places() const { return num_local_experts_ * bounds().places.value(); }
 
     size_t num_local_experts_;

@@ -2,6 +2,8 @@
 
 #include "ops/fused_moe/local_prepare_finalize.h"
 
+#include <algorithm>
+
 namespace afd::ops {
 namespace {
 
@@ -14,7 +16,8 @@ Capacity slots_of(const FusedMoeConfig& config) {
 
 InProcessMemory LocalPrepareFinalize::memory(const FusedMoeConfig& config) {
     const Capacity slots = slots_of(config);
-    return {.layout = bytes_of<LocalExpert>(slots) + bytes_of<int32_t>(slots),
+    return {.layout = bytes_of<LocalExpert>(slots) + bytes_of<int32_t>(slots) +
+                      bytes_of<int32_t>(Capacity(config.num_experts + config.num_shared)),
             .rows = DispatchRows::memory(config.dispatch_dtype,
                                          config.hidden,
                                          row_bounds(kCapability, config).num_tokens) +
@@ -27,8 +30,10 @@ LocalPrepareFinalize::LocalPrepareFinalize(const FusedMoeConfig& config, Paralle
     const size_t num_places = slots_of(config).value();
     for (size_t i = 0; i < num_layouts(); ++i) {
         WorkspaceCursor cursor = layout_memory(i);
-        layouts_.push_back(
-            {cursor.take<LocalExpert>(num_places), cursor.take<int32_t>(num_places)});
+        layouts_.push_back({cursor.take<LocalExpert>(num_places),
+                            cursor.take<int32_t>(num_places),
+                            cursor.take<int32_t>(config.num_experts + config.num_shared),
+                            0});
     }
     for (size_t i = 0; i < num_slots(); ++i) {
         WorkspaceCursor cursor = rows_memory(i);
@@ -45,9 +50,16 @@ Result<void> LocalPrepareFinalize::lay_out(const MoeInput& input, size_t index) 
         }
         for (size_t j = 0; j < input.num_shared; ++j) *local++ = shared_expert(j);
     }
+    Layout& layout = layouts_[index];
+    layout.num_rows = 0;
+    std::fill_n(layout.expert_counts, config().num_experts + config().num_shared, 0);
     for (size_t i = 0; i < size_t{input.num_tokens} * input.num_slots(); ++i) {
-        const bool is_valid = state_of(layouts_[index].local_ids[i]) == AssignmentState::kValid;
-        layouts_[index].row_index[i] = is_valid ? static_cast<int32_t>(i) : -1;
+        const LocalExpert expert = layout.local_ids[i];
+        const bool is_valid = state_of(expert) == AssignmentState::kValid;
+        layout.row_index[i] = is_valid ? static_cast<int32_t>(i) : -1;
+        if (!is_valid) continue;
+        ++layout.expert_counts[static_cast<size_t>(expert)];
+        ++layout.num_rows;
     }
     return {};
 }

@@ -41,6 +41,8 @@ class LocalPrepareFinalize final : public InProcess {
     struct Layout {
         LocalExpert* local_ids;  // [num_tokens, num_slots]
         int32_t* row_index;      // The same: every slot's own row, or -1.
+        int32_t* expert_counts;  // [num_experts + num_shared]
+        size_t num_rows;
     };
     struct Batch {
         DispatchRows rows;
@@ -51,6 +53,10 @@ class LocalPrepareFinalize final : public InProcess {
     Result<void> lay_out(const MoeInput& input, size_t index) override;
     Result<void> send(const MoeInput& input, size_t slot, size_t index) override;
     const int32_t* row_index(size_t layout) const override { return layouts_[layout].row_index; }
+    Count num_rows(size_t layout) const override { return Count(layouts_[layout].num_rows); }
+    const int32_t* expert_counts(size_t layout) const override {
+        return layouts_[layout].expert_counts;
+    }
 
     Parallel& parallel_;
     std::vector<Layout> layouts_;

@@ -17,6 +17,13 @@ Ticket& Ticket::operator=(Ticket&& other) noexcept {
     return *this;
 }
 
+ActivationMetadata PrepareFinalize::metadata(const Ticket&) const {
+    AFD_ASSERT(false,
+               "%s says nothing of the rows that it hands over",
+               std::string(capability().name).c_str());
+    return {};
+}
+
 Result<DispatchLayout> PrepareFinalize::share_layout(const Ticket&) {
     return Error{Code::kFailedPrecondition,
                  std::string(capability().name) +

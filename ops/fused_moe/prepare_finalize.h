@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "ops/fused_moe/activation_metadata.h"
 #include "ops/fused_moe/activations.h"
 #include "ops/fused_moe/capability.h"
 #include "ops/fused_moe/dispatch_layout.h"
@@ -76,6 +77,9 @@ class PrepareFinalize {
 
     // REQUIRES: ready(ticket). Valid until finalize_async of the ticket.
     virtual Activations activations(const Ticket& ticket) const = 0;
+
+    // How many rows these are. Every part that is not remote says it. As activations().
+    virtual ActivationMetadata metadata(const Ticket& ticket) const;
 
     // Starts the way back of the experts' rows, which stay unchanged until finalize.
     virtual Result<void> finalize_async(const Ticket& ticket, const ExpertsOutput& output) = 0;

@@ -82,7 +82,8 @@ InProcessMemory TwoPhasePrepareFinalize::memory(const FusedMoeConfig& config,
                               ? bytes_of<std::byte>(slots * config.hidden) + bytes_of<float>(slots)
                               : bytes_of<std::byte>(slots * config.hidden * sizeof(Bf16));
     return {.layout = bytes_of<int32_t>(slots) + bytes_of<int32_t>(keys) + bytes_of<int64_t>(keys) +
-                      bytes_of<int32_t>(slots),
+                      bytes_of<int32_t>(slots) +
+                      bytes_of<int32_t>(Capacity(config.num_experts + config.num_shared)),
             .rows = bytes_of<ExpertGroup>(keys) + rows,
             .scratch = DispatchRows::memory(rounding(config), config.hidden, num_tokens) +
                        bytes_of<int64_t>(Capacity(num_ranks)) +
@@ -106,6 +107,7 @@ TwoPhasePrepareFinalize::TwoPhasePrepareFinalize(const FusedMoeConfig& config,
                             cursor.take<int32_t>(num_keys),
                             cursor.take<int64_t>(num_keys),
                             cursor.take<int32_t>(slots),
+                            cursor.take<int32_t>(config.num_experts + config.num_shared),
                             0});
     }
     const bool is_int8 = config.dispatch_dtype == DispatchDtype::kInt8;
@@ -157,6 +159,10 @@ Result<void> TwoPhasePrepareFinalize::lay_out(const MoeInput& input, size_t inde
     layout.num_rows =
         static_cast<size_t>(std::reduce(recv_total_, recv_total_ + num_ranks_, int64_t{0}));
     index_rows(input, layout);
+    for (size_t expert = 0; expert < config().num_experts + config().num_shared; ++expert) {
+        const size_t key = key_of(physical_expert(LogicalExpert{static_cast<int32_t>(expert)}));
+        layout.expert_counts[expert] = layout.send_counts[key];
+    }
     return {};
 }
 
@@ -191,11 +197,10 @@ void TwoPhasePrepareFinalize::group_rows(const MoeInput& input,
     batch.num_groups = 0;
     const size_t experts_per_layer = config().num_experts + config().num_shared;
     for (size_t expert = 0; expert < config().num_experts + input.num_shared; ++expert) {
-        const size_t key = key_of(physical_expert(LogicalExpert{static_cast<int32_t>(expert)}));
-        if (layout.send_counts[key] == 0) continue;
+        if (layout.expert_counts[expert] == 0) continue;
         batch.groups[batch.num_groups++] = {
             .key = static_cast<int64_t>(input.layer_id * experts_per_layer + expert),
-            .count = layout.send_counts[key]};
+            .count = layout.expert_counts[expert]};
     }
 }
 

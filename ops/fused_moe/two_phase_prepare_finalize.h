@@ -51,6 +51,7 @@ class TwoPhasePrepareFinalize final : public InProcess {
         int32_t* send_counts;     // [num_keys]
         int64_t* base;            // [num_keys]
         int32_t* row_index;       // [num_tokens · num_slots], -1 masks.
+        int32_t* expert_counts;   // [num_experts + num_shared]
         size_t num_rows;
     };
     struct Batch {
@@ -64,6 +65,10 @@ class TwoPhasePrepareFinalize final : public InProcess {
     Result<void> lay_out(const MoeInput& input, size_t index) override;
     Result<void> send(const MoeInput& input, size_t slot, size_t index) override;
     const int32_t* row_index(size_t layout) const override { return layouts_[layout].row_index; }
+    Count num_rows(size_t layout) const override { return Count(layouts_[layout].num_rows); }
+    const int32_t* expert_counts(size_t layout) const override {
+        return layouts_[layout].expert_counts;
+    }
 
     TwoPhaseBlocks blocks_of(const MoeInput& input, const Layout& layout) const;
     void index_rows(const MoeInput& input, const Layout& layout);

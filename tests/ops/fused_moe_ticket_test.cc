@@ -41,6 +41,9 @@ class ScriptedPrepareFinalize final : public PrepareFinalize {
                                    .num_slots = input_.num_slots(),
                                    .local_ids = local_ids_.data()};
     }
+    ActivationMetadata metadata(const Ticket&) const override {
+        return {.total = Count(0), .expert_counts = no_rows_, .source_prefix = no_rows_};
+    }
     Result<void> finalize_async(const Ticket&, const ExpertsOutput&) override {
         calls.push_back("finalize_async");
         return {};
@@ -68,6 +71,7 @@ class ScriptedPrepareFinalize final : public PrepareFinalize {
     PrepareFinalizeCapability capability_;
     MoeInput input_;
     std::vector<LocalExpert> local_ids_;
+    std::vector<int32_t> no_rows_ = {0, 0};
 };
 
 using Calls = std::vector<std::string>;
