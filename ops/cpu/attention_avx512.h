@@ -81,7 +81,8 @@ inline size_t turned_size(size_t count) {
 }
 
 // sums[position] += query · key over `count` elements, pairs ascending, in one chain. Keys lie
-// `count` elements apart. As many lines as the keys have, from `ahead` on, are fetched meanwhile.
+// `count` elements apart. As many lines as the keys have, from `ahead` on, are fetched from memory
+// meanwhile; the keys themselves come from the second-level cache.
 template <typename Heads, size_t kPositions>
 [[gnu::always_inline]] inline void add_products(const Bf16* query,
                                                 const Bf16* keys,
@@ -95,7 +96,10 @@ template <typename Heads, size_t kPositions>
     const size_t num_pairs = count / 2;
     for (size_t pair = 0; pair < num_pairs; ++pair) {
         if constexpr (kPositions == 16) {
-            _mm_prefetch(reinterpret_cast<const char*>(ahead + 32 * pair), _MM_HINT_T0);
+            _mm_prefetch(reinterpret_cast<const char*>(ahead + 32 * pair), _MM_HINT_T1);
+            // A line holds sixteen pairs: in sixteen steps each row's line after the next one.
+            const Bf16* line = keys + pair % 16 * count + (pair / 16 + 2) * 32;
+            _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T0);
         }
         const auto q = Heads::load(query + 2 * kHeadLanes * pair);
         for (size_t p = 0; p < kPositions; ++p) {
@@ -145,28 +149,35 @@ void scores(const HeadsState& s, const AttendBlock& b) {
 // positions][kHeadLanes][2]; a pair's second half beyond the last position is 0.
 void softmax(const HeadsState& s, size_t num_positions) {
     const __m512 maximum = _mm512_load_ps(s.maximum);
-    __m512 top = maximum;
+    __m512 tops[4] = {maximum, maximum, maximum, maximum};
     for (size_t i = 0; i < num_positions; ++i) {
         // A NaN score counts for no maximum; its p is NaN.
-        top = _mm512_max_ps(_mm512_load_ps(s.scores + i * kHeadLanes), top);
+        tops[i % 4] = _mm512_max_ps(_mm512_load_ps(s.scores + i * kHeadLanes), tops[i % 4]);
     }
+    const __m512 top =
+        _mm512_max_ps(_mm512_max_ps(tops[0], tops[1]), _mm512_max_ps(tops[2], tops[3]));
+    // Lane i of the first half beside lane i of the second.
+    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i interleave = _mm512_or_si512(
+        lanes, _mm512_slli_epi32(_mm512_add_epi32(lanes, _mm512_set1_epi32(16)), 16));
     __m512 sums[16];
     for (__m512& sum : sums) sum = _mm512_setzero_ps();
-    for (size_t group = 0; group < num_positions; group += 16) {
-        const auto value_of = [&](size_t i) {
-            if (group + i >= num_positions) return _mm512_setzero_ps();
-            const __m512 score = _mm512_load_ps(s.scores + (group + i) * kHeadLanes);
-            return exp_16(_mm512_sub_ps(score, top));
-        };
-#pragma GCC unroll 8
-        for (size_t i = 0; i < 16; i += 2) {
-            const __m512 even = value_of(i);
-            const __m512 odd = value_of(i + 1);
-            sums[i] = _mm512_add_ps(sums[i], even);
-            sums[i + 1] = _mm512_add_ps(sums[i + 1], odd);
-            const __m512i low = _mm512_srli_epi32(round_high(even), 16);
-            _mm512_store_si512(s.p + (group + i) * kHeadLanes,
-                               _mm512_mask_blend_epi16(0xaaaaaaaa, low, round_high(odd)));
+    for (size_t position = 0; position < num_positions; position += 4) {
+        __m512 p[4];
+        for (size_t i = 0; i < 4; ++i) {
+            p[i] = _mm512_sub_ps(_mm512_load_ps(s.scores + (position + i) * kHeadLanes), top);
+        }
+        exp_each(p);
+        for (size_t i = num_positions - position; i < 4; ++i) p[i] = _mm512_setzero_ps();
+        for (size_t i = 0; i < 4; ++i) {
+            sums[position % 16 + i] = _mm512_add_ps(sums[position % 16 + i], p[i]);
+        }
+        for (size_t i = 0; i < 4; i += 2) {
+            // Rounds to nearest even like round_high(), but a denormal to zero, as which
+            // vdpbf16ps takes it anyway.
+            const auto both = (__m512i)_mm512_cvtne2ps_pbh(p[i + 1], p[i]);
+            _mm512_store_si512(s.p + (position + i) * kHeadLanes,
+                               _mm512_permutexvar_epi16(interleave, both));
         }
     }
     for (size_t half = 8; half > 0; half /= 2) {

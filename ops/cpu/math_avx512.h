@@ -9,29 +9,45 @@
 namespace afd::ops::cpu {
 namespace {
 
-// exp() of ops/math.h, operation by operation.
-inline __m512 exp_16(__m512 x) {
+// exp() of ops/math.h, operation by operation, of several registers: what one waits for, the next
+// one fills.
+template <size_t kCount>
+[[gnu::always_inline]] inline void exp_each(__m512 (&x)[kCount]) {
     const auto constant = [](float value) { return _mm512_set1_ps(value); };
-    __m512 clamped = _mm512_max_ps(constant(-104.0f), x);
-    clamped = _mm512_min_ps(constant(89.0f), clamped);
-    const __m512 shifted = _mm512_add_ps(_mm512_mul_ps(clamped, constant(1.44269504088896341f)),
-                                         constant(12582912.0f));
-    const __m512 n = _mm512_sub_ps(shifted, constant(12582912.0f));
-    __m512 r = _mm512_sub_ps(clamped, _mm512_mul_ps(n, constant(0.693359375f)));
-    r = _mm512_sub_ps(r, _mm512_mul_ps(n, constant(-2.12194440054690583e-4f)));
-    __m512 p = constant(1.0f / 5040.0f);
-    for (const float term : {1.0f / 720.0f, 1.0f / 120.0f, 1.0f / 24.0f, 1.0f / 6.0f, 0.5f}) {
-        p = _mm512_add_ps(_mm512_mul_ps(p, r), constant(term));
+    __m512 n[kCount];
+    __m512 p[kCount];
+    for (__m512& value : x) {
+        value = _mm512_max_ps(constant(-104.0f), value);
+        value = _mm512_min_ps(constant(89.0f), value);
     }
-    p = _mm512_add_ps(constant(1.0f), _mm512_add_ps(r, _mm512_mul_ps(_mm512_mul_ps(r, r), p)));
-    const __m512i k = _mm512_sub_epi32(_mm512_castps_si512(shifted), _mm512_set1_epi32(0x4b400000));
-    const __m512i half = _mm512_srai_epi32(k, 1);
-    const __m512i bias = _mm512_set1_epi32(127);
-    const __m512i scale_a = _mm512_slli_epi32(_mm512_add_epi32(half, bias), 23);
-    const __m512i scale_b =
-        _mm512_slli_epi32(_mm512_add_epi32(_mm512_sub_epi32(k, half), bias), 23);
-    return _mm512_mul_ps(_mm512_mul_ps(p, _mm512_castsi512_ps(scale_a)),
-                         _mm512_castsi512_ps(scale_b));
+    for (size_t i = 0; i < kCount; ++i) {
+        n[i] = _mm512_add_ps(_mm512_mul_ps(x[i], constant(1.44269504088896341f)),
+                             constant(12582912.0f));
+        n[i] = _mm512_sub_ps(n[i], constant(12582912.0f));
+    }
+    for (const float part : {0.693359375f, -2.12194440054690583e-4f}) {
+        for (size_t i = 0; i < kCount; ++i) {
+            x[i] = _mm512_sub_ps(x[i], _mm512_mul_ps(n[i], constant(part)));
+        }
+    }
+    for (__m512& value : p) value = constant(1.0f / 5040.0f);
+    for (const float term : {1.0f / 720.0f, 1.0f / 120.0f, 1.0f / 24.0f, 1.0f / 6.0f, 0.5f}) {
+        for (size_t i = 0; i < kCount; ++i) {
+            p[i] = _mm512_add_ps(_mm512_mul_ps(p[i], x[i]), constant(term));
+        }
+    }
+    for (size_t i = 0; i < kCount; ++i) {
+        p[i] = _mm512_mul_ps(_mm512_mul_ps(x[i], x[i]), p[i]);
+        p[i] = _mm512_add_ps(constant(1.0f), _mm512_add_ps(x[i], p[i]));
+        // There two factors, of which only the second one can round: p · 2^n.
+        x[i] = _mm512_scalef_ps(p[i], n[i]);
+    }
+}
+
+inline __m512 exp_16(__m512 x) {
+    __m512 values[] = {x};
+    exp_each(values);
+    return values[0];
 }
 
 // from_float() of ops/bf16.h, in the upper half of each lane; the lower half is anything.
