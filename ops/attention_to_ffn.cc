@@ -130,11 +130,7 @@ void put_tokens(const Plan& plan, Parallel& parallel) {
         for (size_t token = task * tokens_per_task; token < last; ++token) put_token(plan, token);
     };
     const size_t num_tasks = (plan.num_tokens + tokens_per_task - 1) / tokens_per_task;
-    if (num_tasks == 1) {
-        put(0, 0);
-    } else if (num_tasks > 1) {
-        parallel.run(num_tasks, put);
-    }
+    run_tasks(parallel, num_tasks, put);
 }
 
 void publish(const Plan& plan, size_t rank) {

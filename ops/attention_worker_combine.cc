@@ -165,11 +165,7 @@ void combine_tokens(const AttentionWorkerCombineRequest& r,
         combine(part);
     };
     const size_t num_tasks = (num_tokens + tokens_per_task - 1) / tokens_per_task;
-    if (num_tasks == 1) {
-        body(0, 0);
-    } else if (num_tasks > 1) {
-        parallel.run(num_tasks, body);
-    }
+    run_tasks(parallel, num_tasks, body);
 }
 
 }  // namespace

@@ -256,11 +256,7 @@ Result<> ffn_to_attention(const FfnToAttentionRequest& r,
         for (size_t row = task * rows_per_task; row < last; ++row) put_row(r, row);
     };
     const size_t num_tasks = (num_rows + rows_per_task - 1) / rows_per_task;
-    if (num_tasks == 1) {
-        put(0, 0);
-    } else if (num_tasks > 1) {
-        parallel.run(num_tasks, put);
-    }
+    run_tasks(parallel, num_tasks, put);
     return {};
 }
 

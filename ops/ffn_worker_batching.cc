@@ -215,11 +215,7 @@ Result<void> ffn_worker_batching(const FfnWorkerBatchingRequest& request,
         const size_t last = std::min(sorted.num_rows, (task + 1) * rows_per_task);
         for (size_t i = task * rows_per_task; i < last; ++i) gather.copy_row(i);
     };
-    if (num_tasks == 1) {
-        copy_rows(0, 0);
-    } else if (num_tasks > 1) {
-        parallel.run(num_tasks, copy_rows);
-    }
+    run_tasks(parallel, num_tasks, copy_rows);
     return {};
 }
 

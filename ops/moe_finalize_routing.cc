@@ -196,11 +196,7 @@ Result<> moe_finalize_routing(const MoeFinalizeRoutingRequest& request,
             for (size_t n = task * tokens_per_task; n < last; ++n) finalize.token(n);
         };
         const size_t num_tasks = (num_tokens + tokens_per_task - 1) / tokens_per_task;
-        if (num_tasks == 1) {
-            body(0, 0);
-        } else {
-            parallel.run(num_tasks, body);
-        }
+        run_tasks(parallel, num_tasks, body);
     });
     return {};
 }

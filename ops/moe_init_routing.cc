@@ -200,11 +200,7 @@ void write_rows(const Routing& routing, Parallel& parallel) {
         for (size_t row = task * rows_per_task; row < last; ++row) writer.write(row);
     };
     const size_t num_tasks = (num_rows + rows_per_task - 1) / rows_per_task;
-    if (num_tasks == 1) {
-        write(0, 0);
-    } else if (num_tasks > 1) {
-        parallel.run(num_tasks, write);
-    }
+    run_tasks(parallel, num_tasks, write);
 }
 
 }  // namespace

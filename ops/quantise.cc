@@ -84,11 +84,7 @@ void quantise_rows(const QuantiseRequest& request, Parallel& parallel) {
                  is_streamed);
     };
     const size_t num_tasks = (num_rows + rows_per_task - 1) / rows_per_task;
-    if (num_tasks == 1) {
-        quantise_task(0, 0);
-    } else if (num_tasks > 1) {
-        parallel.run(num_tasks, quantise_task);
-    }
+    run_tasks(parallel, num_tasks, quantise_task);
 }
 
 }  // namespace afd::ops

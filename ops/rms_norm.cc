@@ -5,41 +5,12 @@
 #include <cmath>
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/sum_of_squares.h"
 #include "ops/numeric_class.h"
 #include "proto/check.h"
 
 namespace afd::ops {
 namespace {
-
-constexpr size_t kLanes = 16;
-
-float widen(Bf16 value) {
-    return to_float(value);
-}
-
-float widen(float value) {
-    return value;
-}
-
-template <typename T>
-float sum_of_squares(const T* x, size_t count) {
-    float lanes[kLanes] = {};
-    size_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-        for (size_t j = 0; j < kLanes; ++j) {
-            const float value = widen(x[i + j]);
-            lanes[j] = lanes[j] + value * value;
-        }
-    }
-    for (size_t j = 0; i + j < count; ++j) {
-        const float value = widen(x[i + j]);
-        lanes[j] = lanes[j] + value * value;
-    }
-    for (size_t half = kLanes / 2; half > 0; half /= 2) {
-        for (size_t j = 0; j < half; ++j) lanes[j] = lanes[j] + lanes[j + half];
-    }
-    return lanes[0];
-}
 
 float root_of(float squares, size_t count, float epsilon) {
     return std::sqrt(squares / static_cast<float>(count) + epsilon);
@@ -66,9 +37,9 @@ void scale_rows(Rows<const In> x, const Bf16* gamma, float epsilon, float scale,
     for (size_t t = 0; t < x.num_rows; ++t) {
         const In* in = x.row(t);
         float* out = y.row(t);
-        const float root = root_of(sum_of_squares(in, x.num_cols), x.num_cols, epsilon);
+        const float root = root_of(cpu::sum_of_squares(in, x.num_cols), x.num_cols, epsilon);
         for (size_t i = 0; i < x.num_cols; ++i) {
-            out[i] = widen(in[i]) / root * to_float(gamma[i]) * scale;
+            out[i] = cpu::widen(in[i]) / root * to_float(gamma[i]) * scale;
         }
     }
 }

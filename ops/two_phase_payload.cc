@@ -212,11 +212,7 @@ Result<> two_phase_payload(const TwoPhasePayloadRequest& request,
             for (size_t i = task * rows_per_task; i < last; ++i) sender.send(places[i]);
         };
         const size_t num_tasks = (num_rows + rows_per_task - 1) / rows_per_task;
-        if (num_tasks == 1) {
-            send(0, 0);
-        } else if (num_tasks > 1) {
-            parallel.run(num_tasks, send);
-        }
+        run_tasks(parallel, num_tasks, send);
     }
     walk.finish();
     return {};

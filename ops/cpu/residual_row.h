@@ -8,30 +8,10 @@
 
 #include "ops/bf16.h"
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/sum_of_squares.h"
 
 namespace afd::ops::cpu {
 namespace {
-
-// The sum of squares of ops/rms_norm.h: 16 partial sums, then by halves.
-float sum_of_squares(const Bf16* x, size_t count) {
-    constexpr size_t kSums = 16;
-    float sums[kSums] = {};
-    size_t i = 0;
-    for (; i + kSums <= count; i += kSums) {
-        for (size_t j = 0; j < kSums; ++j) {
-            const float value = to_float(x[i + j]);
-            sums[j] = sums[j] + value * value;
-        }
-    }
-    for (size_t j = 0; i + j < count; ++j) {
-        const float value = to_float(x[i + j]);
-        sums[j] = sums[j] + value * value;
-    }
-    for (size_t half = kSums / 2; half > 0; half /= 2) {
-        for (size_t j = 0; j < half; ++j) sums[j] = sums[j] + sums[j + half];
-    }
-    return sums[0];
-}
 
 void divide_row(const Bf16* x, float root, const Bf16* gamma, size_t count, Bf16* y) {
     for (size_t i = 0; i < count; ++i) {
@@ -51,7 +31,8 @@ void add_row(const Bf16* delta, size_t count, Bf16* sum) {
     for (size_t i = 0; i < count; ++i) sum[i] = from_float(to_float(sum[i]) + to_float(delta[i]));
 }
 
-constexpr ResidualKernels kResidualKernels{sum_of_squares, divide_row, divide_row_scaled, add_row};
+constexpr ResidualKernels kResidualKernels{
+    sum_of_squares<Bf16>, divide_row, divide_row_scaled, add_row};
 
 }  // namespace
 }  // namespace afd::ops::cpu
