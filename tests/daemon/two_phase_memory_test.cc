@@ -11,7 +11,6 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,14 +20,13 @@
 #include <random>
 #include <thread>
 
-#include "daemon/two_phase_experts.h"
 #include "daemon/two_phase_prepare_finalize.h"
-#include "daemon/two_phase_segments.h"
 #include "ops/fused_moe/fused_moe.h"
 #include "ops/fused_moe/grouped_experts.h"
 #include "ops/fused_moe/local_prepare_finalize.h"
 #include "schedule/adaptive_wait.h"
 #include "schedule/instance_segments.h"
+#include "tests/daemon/two_phase_process.h"
 
 namespace afd::daemon {
 namespace {
@@ -120,12 +118,10 @@ std::vector<schedule::DoorbellRinger> silent_doorbells(size_t count) {
     return std::vector<schedule::DoorbellRinger>(count, schedule::DoorbellRinger(&awake, -1));
 }
 
-// A worker's life: asks over `requests`, hears over `answers`, until it is killed.
+// A worker's life.
 [[noreturn]] void run_rank(const schedule::AttachConfig& config,
                            uint32_t rank,
-                           int requests,
-                           int answers) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+                           const RankPipes& pipes) {
     const schedule::ExpertPlacement experts_of = placement();
     const uint32_t per_layer = experts_of.num_local_experts_per_layer(rank);
     ops::ExpertTable table(per_layer, kHidden);
@@ -133,44 +129,21 @@ std::vector<schedule::DoorbellRinger> silent_doorbells(size_t count) {
         table.set(static_cast<size_t>(local.local_id), make_expert(local.expert));
     }
     ops::GroupedExperts experts(table, per_layer);
-    ops::SerialParallel serial;
-    WorkerPort port(16, 16, -1);
-    schedule::ShmTwoPhaseMemory memory(config.prefix);
-    auto areas = schedule::TwoPhaseAreas::attach(config, schedule::Role::kFfn, rank).value();
-    schedule::TwoPhaseReceiver receiver(
-        areas.layout,
-        experts_of,
-        rank,
-        {.num_experts = per_layer, .row_bytes = {kRowBytes, kRowBytes}},
-        areas.own.data(),
-        areas.peer_areas(),
-        silent_doorbells(1));
-    TwoPhaseExperts part({.receiver = &receiver,
-                          .memory = &memory,
-                          .placement = &experts_of,
-                          .experts = &experts,
-                          .hidden = kHidden,
-                          .parallel = &serial,
-                          .port = &port});
-    for (;;) {
-        if (!part.advance()) ::usleep(50);
-        WorkerEvent event;
-        while (port.pop_event(event)) {
-            if (::write(requests, &event, sizeof(event)) != sizeof(event)) std::_Exit(2);
-            if (event.kind != WorkerEvent::Kind::kSegmentRequest) continue;
-            WorkerCommand answer;
-            if (::read(answers, &answer, sizeof(answer)) != sizeof(answer)) std::_Exit(3);
-            part.on_segment(answer);
-        }
-    }
+    run_rank_process({.config = config,
+                      .placement = &experts_of,
+                      .rank = rank,
+                      .hidden = kHidden,
+                      .experts = &experts,
+                      .session_ringers = silent_doorbells(1),
+                      .pipes = pipes,
+                      .wait = [](const TwoPhaseExperts&) { ::usleep(50); }});
 }
 
 class TwoPhaseMemory : public testing::Test {
   protected:
     struct Worker {
         pid_t pid = -1;
-        std::array<int, 2> requests{};
-        std::array<int, 2> answers{};
+        RankPipes pipes;
     };
 
     TwoPhaseMemory()
@@ -182,26 +155,19 @@ class TwoPhaseMemory : public testing::Test {
           round_segments_(prefix_, 1, 0) {
         for (uint32_t rank = 0; rank < kRanks; ++rank) {
             Worker& worker = workers_[rank];
-            EXPECT_EQ(::pipe(worker.requests.data()), 0);
-            EXPECT_EQ(::pipe(worker.answers.data()), 0);
+            EXPECT_TRUE(worker.pipes.open());
             worker.pid = ::fork();
-            if (worker.pid == 0) {
-                run_rank(
-                    attach_config(prefix_, layout_), rank, worker.requests[1], worker.answers[0]);
-            }
+            if (worker.pid == 0) run_rank(attach_config(prefix_, layout_), rank, worker.pipes);
         }
         afdd_ = std::thread([this] { serve(); });
     }
     ~TwoPhaseMemory() override {
         is_over_.store(true, std::memory_order_relaxed);
         afdd_.join();
-        for (const Worker& worker : workers_) {
+        for (Worker& worker : workers_) {
             ::kill(worker.pid, SIGKILL);
             ::waitpid(worker.pid, nullptr, 0);
-            for (const int fd :
-                 {worker.requests[0], worker.requests[1], worker.answers[0], worker.answers[1]}) {
-                ::close(fd);
-            }
+            worker.pipes.close();
         }
     }
 
@@ -209,32 +175,17 @@ class TwoPhaseMemory : public testing::Test {
         // Relaxed: a flag that orders nothing.
         while (!is_over_.load(std::memory_order_relaxed)) {
             for (uint32_t rank = 0; rank < kRanks; ++rank) {
-                pollfd ready{workers_[rank].requests[0], POLLIN, 0};
+                pollfd ready{workers_[rank].pipes.requests[0], POLLIN, 0};
                 WorkerEvent event;
                 if (::poll(&ready, 1, 1) <= 0 ||
                     ::read(ready.fd, &event, sizeof(event)) != sizeof(event)) {
                     continue;
                 }
-                answer(rank, event);
+                if (serve_rank(round_segments_, rank, event, workers_[rank].pipes)) {
+                    num_released_.fetch_add(1, std::memory_order_relaxed);
+                }
             }
         }
-    }
-
-    void answer(uint32_t rank, const WorkerEvent& event) {
-        const SegmentRound& round = event.segment;
-        if (event.kind == WorkerEvent::Kind::kSegmentRelease) {
-            round_segments_.release(rank, round.session, round.round);
-            num_released_.fetch_add(1, std::memory_order_relaxed);
-            return;
-        }
-        const auto made = round_segments_.acquire(
-            rank, round.session, round.round, {round.receive_bytes, round.return_bytes});
-        WorkerCommand command{.kind = WorkerCommand::Kind::kSegment};
-        command.session = round.session;
-        command.round = round.round;
-        command.code = made.ok() ? Code::kOk : made.error().code;
-        EXPECT_EQ(::write(workers_[rank].answers[1], &command, sizeof(command)),
-                  static_cast<ssize_t>(sizeof(command)));
     }
 
     schedule::WindowLayout layout_;

@@ -27,12 +27,30 @@ inline const ops::ExpertTable& shared_experts() {
 // A session, with what its data thread has.
 class TwoPhaseSession {
   public:
+    // How it reaches its ranks.
+    struct Ends {
+        std::unique_ptr<schedule::TwoPhaseSender> sender;
+        schedule::TwoPhaseMemory* memory = nullptr;
+        schedule::Doorbell doorbell;
+    };
+
     TwoPhaseSession(TwoPhaseWorld& world,
                     const schedule::ExpertPlacement& placement,
                     uint32_t session,
                     uint32_t block_tokens,
                     bool has_shared_stage = false)
-        : sender_(world.sender(session)),
+        : TwoPhaseSession(
+              Ends{world.sender(session), &world.memory(), world.session_doorbell(session)},
+              placement,
+              session,
+              block_tokens,
+              has_shared_stage) {}
+    TwoPhaseSession(Ends ends,
+                    const schedule::ExpertPlacement& placement,
+                    uint32_t session,
+                    uint32_t block_tokens,
+                    bool has_shared_stage = false)
+        : sender_(std::move(ends.sender)),
           part_({.session = session,
                  .hidden = kHidden,
                  .top_k = kTopK,
@@ -40,7 +58,7 @@ class TwoPhaseSession {
                  .num_tokens_max = kTwoPhaseTokensMax,
                  .block_tokens = block_tokens},
                 {.sender = sender_.get(),
-                 .memory = &world.memory(),
+                 .memory = ends.memory,
                  .placement = &placement,
                  .parallel = &serial_}),
           remote_(ops::kGroupedBf16),
@@ -51,7 +69,7 @@ class TwoPhaseSession {
                                       serial_,
                                       has_shared_stage ? &shared_ : nullptr)
                    .value()),
-          wait_(world.session_doorbell(session), 20, false),
+          wait_(ends.doorbell, 20, false),
           out_(size_t{kTwoPhaseTokensMax} * kHidden) {}
 
     // Waits until the slot is free, and starts.
