@@ -180,7 +180,7 @@ void MoeRank::run(const ops::ExpertsEntry& experts, ops::StageProfile* profile) 
     const auto part = experts.make(shard.setup());
     const model::Router router = subject_.router();
     ops::SerialParallel serial;
-    alignas(128) std::array<std::byte, schedule::kMetricsBytes> metrics{};
+    std::vector<std::byte> metrics(layout_.ffn_metrics_bytes);
     std::unique_ptr<daemon::TwoPhaseExperts> two_phase;
     if (two_phase_ != nullptr) {
         two_phase = std::make_unique<daemon::TwoPhaseExperts>(
@@ -204,7 +204,7 @@ void MoeRank::run(const ops::ExpertsEntry& experts, ops::StageProfile* profile) 
          .router = router_ == schedule::RouterPlacement::kFfn ? &router : nullptr,
          .parallel = &serial,
          .port = &port_,
-         .metrics = daemon::MetricsWriter(metrics.data()),
+         .metrics = daemon::Metrics(metrics),
          .profile = profile,
          .two_phase = two_phase.get()},
         {.policy = schedule::FfnPolicy::kGather, .num_sessions = 1, .num_micro_batches = 1},

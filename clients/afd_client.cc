@@ -200,6 +200,34 @@ Result<Status> Client::status(std::chrono::milliseconds timeout, const Cancellat
     return std::move(*response.mutable_status());
 }
 
+Result<> Client::trace(std::chrono::milliseconds duration,
+                       const std::function<void(const TraceEvents&)>& on_events,
+                       const Cancellation* cancellation) {
+    Request request;
+    request.set_request_id(next_request_id_++);
+    request.mutable_trace()->set_duration_ms(static_cast<uint32_t>(duration.count()));
+    AFD_TRY(connection_.send(request));
+    Clock::time_point deadline = Clock::now() + duration + kReplyTimeout;
+    while (true) {
+        Result<std::optional<Response>> next =
+            next_response(request.request_id(), deadline, cancellation);
+        if (!next.ok()) {
+            if (next.error().code != Code::kDeadlineExceeded) return next.error();
+            return no_answer(duration + kReplyTimeout);
+        }
+        if (!next.value().has_value()) {
+            cancellation = nullptr;
+            deadline = std::min(deadline, Clock::now() + kCancelTimeout);
+            AFD_TRY(send_cancel(request.request_id()));
+            continue;
+        }
+        const Response& response = *next.value();
+        if (response.has_error()) return to_error(response.error());
+        if (response.has_done()) return {};
+        if (response.has_trace_events()) on_events(response.trace_events());
+    }
+}
+
 Result<> Client::drain(std::chrono::milliseconds timeout, const Cancellation* cancellation) {
     Request request;
     request.mutable_drain();

@@ -63,6 +63,12 @@ class Client {
                                 const Cancellation* cancellation = nullptr,
                                 std::chrono::milliseconds timeout = kGenerateTimeout);
 
+    // What every worker does for `duration`, in parts as they come; a cancellation ends it early,
+    // and is no error. Errors: kUnavailable if another client is tracing; as generate().
+    Result<> trace(std::chrono::milliseconds duration,
+                   const std::function<void(const TraceEvents&)>& on_events,
+                   const Cancellation* cancellation = nullptr);
+
     // Errors of these three: kDeadlineExceeded, kUnavailable, kDataLoss, what afdd reports, and
     // kCancelled if `cancellation` was requested while waiting.
     Result<Status> status(std::chrono::milliseconds timeout = kReplyTimeout,

@@ -2,14 +2,15 @@
 #include "daemon/afdd.h"
 
 #include <spdlog/spdlog.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "daemon/instance_geometry.h"
-#include "daemon/metrics.h"
+#include "daemon/metrics_status.h"
+#include "daemon/random_seed.h"
+#include "daemon/worker_setup.h"
 #include "model/weight_cache.h"
 
 namespace afd::daemon {
@@ -25,13 +26,6 @@ void raise_descriptor_limit() {
     if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
     limit.rlim_cur = limit.rlim_max;
     ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-uint64_t draw_instance_id() {
-    uint64_t id = 0;
-    const ssize_t size = ::getrandom(&id, sizeof(id), 0);
-    AFD_ASSERT(size == sizeof(id), "getrandom gave %zd bytes", size);
-    return id;
 }
 
 // Two micro-batches keep both sides at work. Where the experts are local, or cores are short, there
@@ -168,7 +162,7 @@ Result<> Afdd::plan() {
         numeric_class_ = *wanted;
     }
     AFD_ASSIGN(cpus_, plan_cpus(config_, allowed_cpus()));
-    instance_id_ = draw_instance_id();
+    instance_id_ = draw_random();
     AFD_ASSIGN(const schedule::RouterPlacement router,
                schedule::parse_router_placement(config_.router));
     AFD_ASSIGN(const schedule::RowDtype row_dtype,
@@ -186,11 +180,34 @@ Result<> Afdd::create_segments() {
     AFD_ASSIGN(schedule::InstanceSegments segments,
                schedule::InstanceSegments::create(segment_prefix_, layout, identity_));
     segments_ = std::make_unique<schedule::InstanceSegments>(std::move(segments));
+    AFD_TRY(list_rank_experts());
     two_phase_segments_ = std::make_unique<TwoPhaseSegments>(
         segment_prefix_, geometry.num_sessions, config_.two_phase_memory_max);
     spdlog::debug("segments {}-*: {} MiB",
                   segment_prefix_,
                   schedule::InstanceSegments::total_bytes(layout) >> 20);
+    return {};
+}
+
+// What each rank holds of an MoE layer: all of them have the same experts.
+Result<> Afdd::list_rank_experts() {
+    rank_experts_.resize(config_.num_ffn_workers());
+    if (rank_experts_.empty()) return {};
+    const model::ModelConfig& model = model_->config();
+    const uint32_t num_shared =
+        dispatched_shared_slots(model, instance_geometry(config_, cpus_, identity_.row_dtype));
+    AFD_ASSIGN(const auto placement,
+               schedule::ExpertPlacement::round_robin(layer_experts(model, num_shared),
+                                                      config_.num_ffn_workers()));
+    for (uint32_t layer = 0; layer < model.num_layers; ++layer) {
+        if (!model.is_moe_layer(layer)) continue;
+        for (uint32_t rank = 0; rank < config_.num_ffn_workers(); ++rank) {
+            for (const schedule::LocalExpert& expert : placement.local_experts(rank)) {
+                if (expert.layer_id == layer) rank_experts_[rank].push_back(expert);
+            }
+        }
+        break;
+    }
     return {};
 }
 
@@ -231,12 +248,15 @@ Result<> Afdd::create_supervisor() {
         return schedule::read_heartbeat(view.heartbeat_words());
     };
     plan.fill_metrics = [this](control::Role role, uint32_t index, client::Worker& worker) {
-        const std::byte* metrics = role == control::FFN ? segments_->ffn_metrics(index)
-                                                        : segments_->attention_metrics(index);
-        worker.set_num_tokens(read_metric(metrics, Counter::kTokens));
-        worker.set_num_rounds(read_metric(metrics, Counter::kRounds));
-        worker.set_num_two_phase_rounds(read_metric(metrics, Counter::kTwoPhaseRounds));
-        worker.set_num_two_phase_fallbacks(read_metric(metrics, Counter::kTwoPhaseFallbacks));
+        if (role == control::FFN) {
+            fill_ffn_metrics(Metrics(segments_->ffn_metrics(index)),
+                             rank_experts_[index],
+                             model_->config().num_experts,
+                             worker);
+        } else {
+            fill_attention_metrics(
+                Metrics(segments_->attention_metrics(index)), config_.num_ffn_workers(), worker);
+        }
     };
     plan.acquire_segments = [this](uint32_t rank, const control::SegmentRequest& request) {
         return two_phase_segments_->acquire(rank,
@@ -263,6 +283,7 @@ Result<> Afdd::create_gateway() {
         supervisor_->send(session, message);
     };
     hooks.fill_status = [this](client::Status& status) { fill_status(status); };
+    hooks.trace_sources = trace_sources();
     hooks.stop = [this] { drain("a client asks to stop"); };
     hooks.all_ready = [this] { announce_ready(); };
     hooks.given_up = [this](const std::string& why) {
@@ -310,6 +331,18 @@ void Afdd::serve() {
     signals_.clear();
     spdlog::info(
         "ended: {} requests served, {} failed", gateway_->num_finished(), gateway_->num_failed());
+}
+
+std::vector<TraceSource> Afdd::trace_sources() const {
+    std::vector<TraceSource> sources;
+    for (uint32_t session = 0; session < config_.num_attention_workers(); ++session) {
+        sources.push_back(
+            {"attention", session, Metrics(segments_->attention_metrics(session)).trace()});
+    }
+    for (uint32_t rank = 0; rank < config_.num_ffn_workers(); ++rank) {
+        sources.push_back({"ffn", rank, Metrics(segments_->ffn_metrics(rank)).trace()});
+    }
+    return sources;
 }
 
 void Afdd::fill_status(client::Status& status) const {

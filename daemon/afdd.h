@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/config.h"
 #include "daemon/event_loop.h"
@@ -24,6 +25,7 @@
 #include "model/tokenizer.h"
 #include "ops/numeric_class.h"
 #include "proto/socket_path.h"
+#include "schedule/expert_placement.h"
 #include "schedule/instance_segments.h"
 
 namespace afd::daemon {
@@ -42,6 +44,7 @@ class Afdd {
     Result<> plan();
     Result<> choose_weight_cache();
     Result<> create_segments();
+    Result<> list_rank_experts();
     Result<> create_supervisor();
     Result<> create_gateway();
     void watch_signals();
@@ -49,6 +52,7 @@ class Afdd {
 
     ExitCode fail(ExitCode code, const Error& error);
     control::Welcome common_welcome() const;
+    std::vector<TraceSource> trace_sources() const;
     void fill_status(client::Status& status) const;
     void announce_ready();
     void drain(const char* why);
@@ -69,6 +73,7 @@ class Afdd {
     schedule::InstanceIdentity identity_;
     std::string segment_prefix_;
     std::unique_ptr<schedule::InstanceSegments> segments_;
+    std::vector<std::vector<schedule::LocalExpert>> rank_experts_;  // [F]
     std::unique_ptr<TwoPhaseSegments> two_phase_segments_;
     std::unique_ptr<Supervisor> supervisor_;
     std::unique_ptr<Gateway> gateway_;

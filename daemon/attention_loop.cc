@@ -24,6 +24,7 @@ AttentionLoop::AttentionLoop(const Settings& settings,
     : settings_(settings),
       parts_(parts),
       wait_(wait),
+      probe_(parts.metrics, settings.session, parts.windows != nullptr),
       sequences_(settings.sequences_max,
                  parts.attention->config().num_layers,
                  parts.cache->num_blocks(),
@@ -178,6 +179,7 @@ bool AttentionLoop::fill(MicroBatch& micro_batch) {
             {.kind = WorkerEvent::Kind::kStarted, .sequence_id = sequence.request->sequence_id});
     }
     micro_batch.begin();
+    probe_.began_step(micro_batch);
     parts_.head->embed(micro_batch.tokens(), micro_batch.residual());
     return true;
 }
@@ -195,7 +197,7 @@ bool AttentionLoop::is_in_order(const MicroBatch& micro_batch) const {
 // At most BS rows; the two-phase lane comes back for its next tile.
 void AttentionLoop::run_attention(MicroBatch& micro_batch) {
     parts_.heartbeat.set_computing();
-    const uint64_t start_us = schedule::steady_now_us();
+    const uint64_t start_ns = schedule::steady_now_ns();
     const uint32_t layer = micro_batch.layer;
     const uint32_t first = micro_batch.num_attended;
     const uint32_t count = std::min(settings_.micro_batch_size, micro_batch.num_rows() - first);
@@ -213,7 +215,7 @@ void AttentionLoop::run_attention(MicroBatch& micro_batch) {
         micro_batch.ffn_input(first, count),
         workspace_,
         *parts_.parallel);
-    parts_.metrics.add(Counter::kComputeUs, schedule::steady_now_us() - start_us);
+    probe_.attended(micro_batch, start_ns, count);
     micro_batch.num_attended += count;
     if (micro_batch.num_attended < micro_batch.num_rows()) return;
     micro_batch.num_attended = 0;
@@ -226,6 +228,7 @@ void AttentionLoop::run_attention(MicroBatch& micro_batch) {
 
 void AttentionLoop::dispatch(MicroBatch& micro_batch) {
     end_wait(micro_batch);
+    const uint64_t start_ns = schedule::steady_now_ns();
     if (is_two_phase(micro_batch)) parts_.two_phase->expect_output(micro_batch.moe_out());
     const uint32_t layer = micro_batch.layer;
     auto ticket = moe_of(micro_batch)
@@ -238,14 +241,20 @@ void AttentionLoop::dispatch(MicroBatch& micro_batch) {
     }
     micro_batch.ticket = std::move(ticket).value();
     micro_batch.stage = MicroBatch::Stage::kExperts;
-    parts_.metrics.add(Counter::kRounds, 1);
+    probe_.dispatched(micro_batch, start_ns, round_of(micro_batch), micro_batches_);
     if (parts_.attention->config().is_moe_layer(layer) && parts_.attention->is_routed(layer)) {
         parts_.metrics.add(Counter::kExperts, micro_batch.count_experts());
     }
 }
 
+int32_t AttentionLoop::round_of(const MicroBatch& micro_batch) const {
+    const bool is_in_windows = parts_.windows != nullptr && !is_two_phase(micro_batch);
+    return is_in_windows ? parts_.windows->round(micro_batch.index()) : 0;
+}
+
 void AttentionLoop::combine(MicroBatch& micro_batch) {
     end_wait(micro_batch);
+    const uint64_t start_ns = schedule::steady_now_ns();
     const auto finished =
         moe_of(micro_batch).finish(std::move(micro_batch.ticket), micro_batch.moe_out());
     if (!finished.ok() && is_two_phase(micro_batch)) {
@@ -261,6 +270,7 @@ void AttentionLoop::combine(MicroBatch& micro_batch) {
         end_poisoned(micro_batch, parts_.windows->topk_weights(micro_batch.index()));
     }
     model::add_residual(micro_batch.residual(), micro_batch.moe_out(), *parts_.parallel);
+    probe_.combined(micro_batch, start_ns);
     ++micro_batch.layer;
     micro_batch.stage = micro_batch.layer == parts_.attention->config().num_layers
                             ? MicroBatch::Stage::kHead
@@ -283,9 +293,9 @@ void AttentionLoop::finish_step(MicroBatch& micro_batch) {
         if (is_two_phase(micro_batch)) piece.sequence->is_two_phase = false;
     }
     parts_.heartbeat.set_computing();
+    const uint64_t start_ns = schedule::steady_now_ns();
     emitter_.emit(micro_batch);
-    parts_.metrics.add(Counter::kSteps, 1);
-    parts_.metrics.add(Counter::kRows, micro_batch.num_rows());
+    probe_.finished_step(micro_batch, start_ns);
     micro_batch.clear();
 }
 
@@ -408,6 +418,7 @@ void AttentionLoop::watch_waits(uint64_t now_us) {
         if (waited_us >= settings_.round_timeout_us) {
             const std::string text = describe(micro_batch, now_us);
             report_wait(micro_batch, now_us);
+            probe_.timed_out();
             fail(micro_batch, Code::kDeadlineExceeded, text.c_str());
         } else if (waited_us >= settings_.wait_report_us &&
                    (!is_reported || now_us - micro_batch.wait_reported_us >= kReportAgainUs)) {

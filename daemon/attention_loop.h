@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "daemon/attention_probe.h"
 #include "daemon/batcher.h"
 #include "daemon/metrics.h"
 #include "daemon/micro_batch.h"
@@ -54,7 +55,7 @@ class AttentionLoop {
         ops::Parallel* parallel = nullptr;
         WorkerPort* port = nullptr;
         schedule::Heartbeat heartbeat;
-        MetricsWriter metrics;
+        Metrics metrics;
         // Disaggregated only; null when the experts are local.
         WindowPrepareFinalize* windows = nullptr;
         schedule::DispatchTransport* transport = nullptr;
@@ -79,6 +80,7 @@ class AttentionLoop {
     bool is_in_order(const MicroBatch& micro_batch) const;
     void run_attention(MicroBatch& micro_batch);
     void dispatch(MicroBatch& micro_batch);
+    int32_t round_of(const MicroBatch& micro_batch) const;
     void combine(MicroBatch& micro_batch);
     static void end_poisoned(const MicroBatch& micro_batch, const float* topk_weights);
     void finish_step(MicroBatch& micro_batch);
@@ -113,6 +115,7 @@ class AttentionLoop {
     const Settings settings_;
     Parts parts_;
     schedule::AdaptiveWait wait_;
+    AttentionProbe probe_;
     SequenceTable sequences_;
     Batcher batcher_;
     TokenEmitter emitter_;

@@ -97,6 +97,7 @@ Result<MoeParts> make_window_parts(const WorkerSetup& setup,
                                                            setup.router,
                                                            setup.dispatch_dtype);
     parts.windows = windows.get();
+    windows->set_metrics(setup.metrics());
     parts.prepare_finalize = std::move(windows);
     parts.expert_part = std::make_unique<ops::RemoteExperts>(experts_record(setup.files.config()));
     if (!setup.has_shared_stage()) return parts;

@@ -62,6 +62,7 @@ FfnLoop::FfnLoop(const Parts& parts,
             parts.router == nullptr ? schedule::RouterPlacement::kAttention
                                     : schedule::RouterPlacement::kFfn),
       scheduler_(scheduler),
+      probe_(parts.metrics, *parts.placement, parts.transport->rank()),
       batcher_(make_batcher(parts)),
       batch_(rows_max(parts), num_keys(parts), row_elements(parts)),
       arrived_(parts.dispatch_dtype, parts.hidden, rows_max(parts)),
@@ -104,37 +105,28 @@ bool FfnLoop::advance_two_phase() {
         return false;
     }
     heartbeat_.set_computing();
-    const uint64_t start_us = schedule::steady_now_us();
+    const uint64_t start_ns = schedule::steady_now_ns();
     const uint64_t rows_before = parts_.two_phase->num_rows();
     const bool progressed = parts_.two_phase->advance();
-    const uint64_t num_rows = parts_.two_phase->num_rows() - rows_before;
-    parts_.metrics.add(Counter::kTokens, num_rows);
-    parts_.metrics.add(Counter::kRows, num_rows);
-    parts_.metrics.add(Counter::kComputeUs, schedule::steady_now_us() - start_us);
+    probe_.end_block(start_ns, parts_.two_phase->num_rows() - rows_before);
     return progressed;
 }
 
 void FfnLoop::execute(std::span<const schedule::ReadyDescriptor> descriptors) {
     heartbeat_.set_computing();
-    const uint64_t start_us = schedule::steady_now_us();
+    probe_.begin_pass(descriptors, scan_.num_ready());
     scan_.take(descriptors);
     {
         const ops::StageTimer timer(parts_.profile, ops::MoeStage::kPermute);
         batcher_->gather(scan_, batch_, *parts_.parallel);
     }
+    probe_.end_stage(TraceKind::kGather, scan_.taken(), batch_.num_rows);
     run_experts();
+    probe_.end_stage(TraceKind::kExperts, scan_.taken(), batch_.num_rows);
     return_rows();
+    probe_.end_stage(TraceKind::kReturn, scan_.taken(), batch_.num_rows);
     scan_.acknowledge_taken();
-
-    const schedule::ReadyScanErrors& errors = scan_.errors();
-    parts_.metrics.add(Counter::kTokens, batch_.num_rows);
-    parts_.metrics.add(Counter::kRows, batch_.num_rows);
-    parts_.metrics.add(Counter::kRounds, descriptors.size());
-    parts_.metrics.add(Counter::kSteps, 1);
-    parts_.metrics.set(
-        Counter::kRefused,
-        errors.num_bad_flags + errors.num_bad_layers + errors.num_bad_ids + errors.num_deadly);
-    parts_.metrics.add(Counter::kComputeUs, schedule::steady_now_us() - start_us);
+    probe_.end_pass(batch_, descriptors.size(), scan_.errors());
 }
 
 void FfnLoop::run_experts() {
@@ -181,7 +173,7 @@ void FfnLoop::wait_for_sessions() {
     } else {
         heartbeat_.set_idle();
     }
-    parts_.metrics.add(Counter::kWaits, 1);
+    probe_.waits();
     const uint64_t deadline_us =
         std::min(scheduler_.decide_again_us(), schedule::steady_now_us() + kIdleTickUs);
     wait_.until(deadline_us, true, [&](schedule::Order order) {

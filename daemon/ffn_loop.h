@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "daemon/expert_batch.h"
+#include "daemon/ffn_probe.h"
 #include "daemon/metrics.h"
 #include "daemon/two_phase_experts.h"
 #include "daemon/worker_port.h"
@@ -50,7 +51,7 @@ class FfnLoop {
         const model::Router* router = nullptr;  // router = ffn; null: the sessions route.
         ops::Parallel* parallel = nullptr;
         WorkerPort* port = nullptr;
-        MetricsWriter metrics;
+        Metrics metrics;
         ops::StageProfile* profile = nullptr;  // Optional: time per stage on this side.
         TwoPhaseExperts* two_phase = nullptr;  // Null: no session dispatches in two phases.
     };
@@ -79,6 +80,7 @@ class FfnLoop {
     schedule::ReadyScan scan_;
     schedule::FfnScheduler scheduler_;
 
+    FfnProbe probe_;
     std::unique_ptr<ExpertBatcher> batcher_;
     ExpertBatch batch_;
     ops::ArrivedRows arrived_;

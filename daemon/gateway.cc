@@ -2,11 +2,11 @@
 #include "daemon/gateway.h"
 
 #include <spdlog/spdlog.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "daemon/random_seed.h"
 #include "daemon/version.h"
 
 namespace afd::daemon {
@@ -15,14 +15,6 @@ namespace {
 
 uint64_t now_us() {
     return uv_hrtime() / 1000;
-}
-
-// getrandom() cannot fail for 8 bytes once the system has booted; zero would still be a seed.
-uint64_t draw_seed() {
-    uint64_t seed = 0;
-    const ssize_t size = ::getrandom(&seed, sizeof(seed), 0);
-    AFD_ASSERT(size == sizeof(seed), "getrandom gave %zd bytes", size);
-    return seed;
 }
 
 }  // namespace
@@ -35,6 +27,7 @@ Gateway::Gateway(EventLoop& loop, const Config& config, ServedModel model, Hooks
       queue_(config.num_attention_workers(),
              config.max_queue,
              static_cast<uint32_t>(config.max_sequences)),
+      tracer_(loop, hooks_.trace_sources, answers_, [this] { settle(); }),
       burial_(loop, [this] { bury(); }),
       started_ms_(loop.now_ms()) {}
 
@@ -57,6 +50,12 @@ void Gateway::on_request(ClientConnection& connection, const client::Request& re
             break;
         case client::Request::kStatus:
             send_status(connection, id);
+            break;
+        case client::Request::kTrace:
+            if (const Result<> started = tracer_.start(connection, id, request.trace());
+                !started.ok()) {
+                answers_.error(connection, id, started.error());
+            }
             break;
         case client::Request::kDrain:
             draining_ = true;
@@ -102,7 +101,7 @@ Result<> Gateway::accept(ClientConnection& connection,
                                  request_id)};
     }
     Flight flight;
-    AFD_ASSIGN(flight.request, Request::create(wish, model_, kv_tokens(), draw_seed()));
+    AFD_ASSIGN(flight.request, Request::create(wish, model_, kv_tokens(), draw_random()));
     AFD_TRY(queue_.enqueue(flights_.next_id(), flight.request->max_total_tokens()));
     flight.connection = &connection;
     flight.request_id = request_id;
@@ -126,6 +125,7 @@ uint64_t Gateway::kv_tokens() const {
 void Gateway::cancel(ClientConnection& connection, uint64_t request_id, uint64_t target) {
     // It may have ended while the Cancel was on its way.
     answers_.done(connection, request_id);
+    tracer_.cancel(connection, target);
     if (const auto id = flights_.find(connection, target)) cancel_flight(*id);
 }
 
@@ -153,6 +153,7 @@ void Gateway::on_closed(ClientConnection& connection) {
     }
     std::erase_if(drainers_,
                   [&](const Drainer& drainer) { return drainer.connection == &connection; });
+    tracer_.forget(connection);
     answers_.forget(connection);
     const auto found = std::find_if(connections_.begin(),
                                     connections_.end(),

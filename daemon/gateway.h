@@ -21,6 +21,7 @@
 #include "daemon/rate_meter.h"
 #include "daemon/request.h"
 #include "daemon/supervisor.h"
+#include "daemon/tracer.h"
 
 namespace afd::daemon {
 
@@ -31,6 +32,8 @@ class Gateway final : public SupervisorClient, public ClientHandler {
         std::function<void(uint32_t session, const control::SupervisorMessage&)> send;
         // Adds what others know to the status (workers, waits).
         std::function<void(client::Status&)> fill_status;
+        // Whom a client can trace.
+        std::vector<TraceSource> trace_sources;
         // A client asks afdd to drain and exit.
         std::function<void()> stop;
         std::function<void()> all_ready;
@@ -105,6 +108,7 @@ class Gateway final : public SupervisorClient, public ClientHandler {
     AdmissionQueue queue_;
     FlightTable flights_;
     ClientAnswers answers_;
+    Tracer tracer_;
     std::vector<std::unique_ptr<ClientConnection>> connections_;
     std::vector<std::unique_ptr<ClientConnection>> closed_;
     Timer burial_;  // Destroys closed connections outside their own calls.

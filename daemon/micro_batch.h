@@ -73,6 +73,9 @@ class MicroBatch {
     ops::MoeTicket ticket;          // Stage kExperts.
     uint64_t wait_start_us = 0;     // Since when it waits for a peer; 0: it does not.
     uint64_t wait_reported_us = 0;  // When the wait was last reported; 0: not yet.
+    uint64_t step_start_ns = 0;     // When the rows were embedded.
+    uint64_t dispatched_ns = 0;     // Stage kExperts: since when,
+    int32_t round = 0;              // and the round in the windows; 0: it goes elsewhere.
 
   private:
     const uint32_t index_;

@@ -11,7 +11,7 @@ TokenEmitter::TokenEmitter(const model::EmbeddingHead& head,
                            const model::ModelConfig& config,
                            ops::Parallel& parallel,
                            WorkerPort& port,
-                           MetricsWriter& metrics,
+                           Metrics& metrics,
                            uint32_t micro_batch_size)
     : head_(head),
       parallel_(parallel),

@@ -28,7 +28,7 @@ class TokenEmitter {
                  const model::ModelConfig& config,
                  ops::Parallel& parallel,
                  WorkerPort& port,
-                 MetricsWriter& metrics,
+                 Metrics& metrics,
                  uint32_t micro_batch_size);
 
     // Samples for every sequence of `micro_batch` whose last known token is in it, appends the
@@ -61,7 +61,7 @@ class TokenEmitter {
     const model::EmbeddingHead& head_;
     ops::Parallel& parallel_;
     WorkerPort& port_;
-    MetricsWriter& metrics_;
+    Metrics& metrics_;
     std::vector<model::Sampler> samplers_;  // One for each thread.
     const uint32_t hidden_;
     const uint32_t vocab_size_;

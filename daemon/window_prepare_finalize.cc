@@ -51,6 +51,7 @@ Result<ops::Ticket> WindowPrepareFinalize::prepare_async(const ops::MoeInput& in
         }
     }
     const int32_t published = lane.publish(schedule::DispatchMode::kAsync);
+    if (waits_) waits_->published(lane);
     rounds_[slot].input = input;
     rounds_[slot].output = {};
     rounds_[slot].num_experts = num_experts;
@@ -105,6 +106,7 @@ void WindowPrepareFinalize::offer_token(schedule::DispatchLane& lane,
 bool WindowPrepareFinalize::finalized(const ops::Ticket& ticket) const {
     schedule::DispatchLane& lane = lanes_[ticket.slot()];
     if (lane.poll() != schedule::RoundState::kPending) return true;
+    if (waits_) waits_->look(lane);
     // Acknowledged without all results: finalize() says so instead of waiting for ever.
     return lane.acknowledged(schedule::Order::kAcquire) &&
            lane.poll() == schedule::RoundState::kPending;
@@ -136,6 +138,7 @@ Result<void> WindowPrepareFinalize::finalize(ops::Ticket&& ticket,
                                  slot,
                                  lane.round())};
     }
+    if (waits_) waits_->complete(lane);
     const bool is_routed = round.input.topk_ids != nullptr;
     if (!is_routed) read_weights(lane, round);
     const size_t row_bytes = geometry_.ffn_to_attn_token_bytes;

@@ -21,6 +21,7 @@
 #include <optional>
 #include <vector>
 
+#include "daemon/peer_waits.h"
 #include "ops/fused_moe/prepare_finalize.h"
 #include "ops/fused_moe/sent_rows.h"
 #include "schedule/dispatch_lane.h"
@@ -76,6 +77,12 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     // weights that the rows brought.
     const float* topk_weights(uint32_t slot) const { return rounds_[slot].topk_weights.data(); }
 
+    // The number of the slot's last round.
+    int32_t round(uint32_t slot) const { return lanes_[slot].round(); }
+
+    // From now on counts how long each rank takes.
+    void set_metrics(const Metrics& metrics) { waits_.emplace(metrics, geometry_); }
+
     // For whom the slot waits now (R7); nothing if for nobody.
     std::optional<schedule::WaitInfo> wait_info(uint32_t slot) const {
         return lanes_[slot].wait_info();
@@ -111,6 +118,7 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     ops::PrepareFinalizeCapability capability_;
     mutable std::vector<schedule::DispatchLane> lanes_;  // [M]; polling moves their cursors.
     std::vector<Round> rounds_;                          // [M]
+    mutable std::optional<PeerWaits> waits_;             // Polling counts.
     const ops::DispatchDtype dtype_;
     std::vector<std::byte> encoded_;  // A row as it goes into a slot, unless it goes as it is.
 };

@@ -66,7 +66,8 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
                schedule::Segment::attach(
                    schedule::segment_name(
                        welcome.segment_prefix(), role, index, schedule::SegmentKind::kMetrics),
-                   layout.metrics_bytes,
+                   role == schedule::Role::kFfn ? layout.ffn_metrics_bytes
+                                                : layout.attention_metrics_bytes,
                    schedule::Segment::Access::kReadWrite));
     schedule::AttachConfig attach{
         .prefix = welcome.segment_prefix(),

@@ -48,7 +48,7 @@ struct WorkerSetup {
         return num_dispatched_shared < files.config().num_shared_slots();
     }
 
-    MetricsWriter metrics() const { return MetricsWriter(metrics_segment.data()); }
+    Metrics metrics() const { return Metrics({metrics_segment.data(), metrics_segment.size()}); }
 };
 
 // What a placement asks of every layer of the model, with the shared experts that are dispatched.

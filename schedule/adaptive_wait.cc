@@ -6,9 +6,13 @@
 namespace afd::schedule {
 
 uint64_t steady_now_us() {
+    return steady_now_ns() / 1000;
+}
+
+uint64_t steady_now_ns() {
     const auto since_epoch = std::chrono::steady_clock::now().time_since_epoch();
     return static_cast<uint64_t>(
-        std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count());
+        std::chrono::duration_cast<std::chrono::nanoseconds>(since_epoch).count());
 }
 
 }  // namespace afd::schedule

@@ -19,6 +19,7 @@ namespace afd::schedule {
 
 // Microseconds of the monotonic clock.
 uint64_t steady_now_us();
+uint64_t steady_now_ns();
 
 // Tells the core that this thread spins.
 inline void cpu_relax() {

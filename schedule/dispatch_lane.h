@@ -93,6 +93,10 @@ class DispatchLane {
     // What the lane waits for now, for R7; nothing if for nothing.
     std::optional<WaitInfo> wait_info() const;
 
+    // Whom the last round was published to, and whether one of them has acknowledged it.
+    std::span<const uint32_t> published_ranks() const { return published_ranks_; }
+    bool acknowledged_by(uint32_t rank, Order order) const;
+
     uint32_t micro_batch() const { return micro_batch_; }
     int32_t round() const { return round_; }
     int32_t layer_id() const { return layer_id_; }
@@ -111,7 +115,6 @@ class DispatchLane {
     std::span<int32_t> ids_of(uint32_t rank);
     void occupy(uint32_t token_idx, uint32_t k, uint32_t rank);
     bool stands(int32_t round) const;
-    bool acknowledged_by(uint32_t rank, Order order) const;
     bool is_refused() const;
     uint32_t waits_for(const Slot& slot) const;
 

@@ -78,7 +78,9 @@ Result<> InstanceSegments::add(const std::string& prefix,
         worker.control,
         Segment::create(name(SegmentKind::kControl),
                         is_ffn ? layout.ffn_control.total_bytes : layout.attention_control_bytes));
-    AFD_ASSIGN(worker.metrics, Segment::create(name(SegmentKind::kMetrics), layout.metrics_bytes));
+    AFD_ASSIGN(worker.metrics,
+               Segment::create(name(SegmentKind::kMetrics),
+                               is_ffn ? layout.ffn_metrics_bytes : layout.attention_metrics_bytes));
 
     const ScheduleMode mode = is_ffn        ? ScheduleMode::kFfn
                               : has_windows ? ScheduleMode::kAttention
@@ -116,12 +118,14 @@ ConstControlView InstanceSegments::ffn_control(uint32_t rank) const {
     return ConstControlView(ffn(rank).control.const_data());
 }
 
-const std::byte* InstanceSegments::attention_metrics(uint32_t session) const {
-    return attention(session).metrics.const_data();
+std::span<std::byte> InstanceSegments::attention_metrics(uint32_t session) const {
+    const Segment& metrics = attention(session).metrics;
+    return {metrics.data(), metrics.size()};
 }
 
-const std::byte* InstanceSegments::ffn_metrics(uint32_t rank) const {
-    return ffn(rank).metrics.const_data();
+std::span<std::byte> InstanceSegments::ffn_metrics(uint32_t rank) const {
+    const Segment& metrics = ffn(rank).metrics;
+    return {metrics.data(), metrics.size()};
 }
 
 const std::byte* InstanceSegments::ffn_window(uint32_t rank) const {
@@ -138,9 +142,9 @@ uint64_t InstanceSegments::total_bytes(const WindowLayout& layout) {
     const auto two_phase = TwoPhaseControlLayout::compute(layout.geometry);
     const uint64_t window_bytes = num_ranks > 0 ? layout.attention_window.total_bytes : 0;
     return num_sessions * (window_bytes + two_phase.session_bytes() +
-                           layout.attention_control_bytes + layout.metrics_bytes) +
+                           layout.attention_control_bytes + layout.attention_metrics_bytes) +
            num_ranks * (layout.ffn_window.total_bytes + two_phase.rank_bytes() +
-                        layout.ffn_control.total_bytes + layout.metrics_bytes);
+                        layout.ffn_control.total_bytes + layout.ffn_metrics_bytes);
 }
 
 }  // namespace afd::schedule

@@ -7,6 +7,7 @@
 // unlinks the names. Through it afdd reads the heartbeats and metrics of its workers.
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,9 @@ class InstanceSegments {
 
     ConstControlView attention_control(uint32_t session) const;
     ConstControlView ffn_control(uint32_t rank) const;
-    const std::byte* attention_metrics(uint32_t session) const;
-    const std::byte* ffn_metrics(uint32_t rank) const;
+    // Writable for the trace switch alone; the rest is the worker's.
+    std::span<std::byte> attention_metrics(uint32_t session) const;
+    std::span<std::byte> ffn_metrics(uint32_t rank) const;
 
     // Read-only views for status and post-mortem (which descriptors are open).
     const std::byte* ffn_window(uint32_t rank) const;

@@ -75,6 +75,9 @@ class ReadyScan {
         return suspects_.empty() ? scheduler.decide(now_us, ready, true) : suspects().first(1);
     }
 
+    // How many descriptors the last scan listed, and none has taken since.
+    size_t num_ready() const { return ready_.size() + suspects_.size(); }
+
     // Whether a descriptor is ready that the last scan did not list: the condition to wait on.
     bool has_new(Order order) const;
 

@@ -24,7 +24,7 @@ namespace afd::schedule {
 // "AFDSEGM1" read as a little-endian number.
 inline constexpr uint64_t kSegmentMagic = 0x314d474553444641;
 // Raised with every change of docs/wire.md.
-inline constexpr uint32_t kLayoutVersion = 4;
+inline constexpr uint32_t kLayoutVersion = 5;
 
 enum class Role : uint32_t { kFfn = 1, kAttention = 2 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/window_layout.h"
 
+#include "schedule/metrics_layout.h"
+
 namespace afd::schedule {
 namespace {
 
@@ -56,7 +58,10 @@ Result<WindowLayout> WindowLayout::compute(const Geometry& geometry) {
     layout.ffn_control = ffn_control_of(geometry);
     layout.attention_window = attention_window_of(geometry);
     layout.attention_control_bytes = kControlCommonBytes;
-    layout.metrics_bytes = kMetricsBytes;
+    layout.attention_metrics_bytes =
+        kMetricsLanesOffset + geometry.num_ffn_workers * kHistogramBytes;
+    layout.ffn_metrics_bytes =
+        kMetricsLanesOffset + round_up(geometry.num_experts * sizeof(uint64_t), kLineBytes);
     return layout;
 }
 

@@ -19,7 +19,7 @@
 //                      then              executions uint64 [A][M] (execution_log.h)
 //                      then              layer_ids, session_ids, micro_batch_ids int32 [A],
 //                                        expert_ids int32 [A][BS][K1]
-//   metrics            0                 kMetricsBytes, laid out by daemon/metrics.h
+//   metrics            metrics_layout.h
 //
 // Invariants: (1) data_offset is the info size rounded up to 512. (2) In our own structures words
 // with different writers never share a line of 128 bytes (adjacent-line prefetch pairs two of
@@ -38,7 +38,6 @@ inline constexpr uint64_t kHeaderBytes = 512;
 inline constexpr uint64_t kDoorbellOffset = kHeaderOffset + kHeaderBytes;
 inline constexpr uint64_t kHeartbeatOffset = kDoorbellOffset + kLineBytes;
 inline constexpr uint64_t kControlCommonBytes = 2048;
-inline constexpr uint64_t kMetricsBytes = 65536;
 static_assert(kHeartbeatOffset + kLineBytes <= kControlCommonBytes);
 
 // Words in front of the ids of a descriptor: flag and layer_id.
@@ -83,7 +82,8 @@ struct WindowLayout {
     FfnControlLayout ffn_control;
     AttentionWindowLayout attention_window;
     uint64_t attention_control_bytes = 0;
-    uint64_t metrics_bytes = 0;
+    uint64_t attention_metrics_bytes = 0;
+    uint64_t ffn_metrics_bytes = 0;
 
     // Errors: those of validate(geometry).
     static Result<WindowLayout> compute(const Geometry& geometry);

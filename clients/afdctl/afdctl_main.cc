@@ -14,6 +14,7 @@ constexpr const char* kFooter =
     "  afdctl generate \"Once upon a time\"\n"
     "  afdctl generate \"Tell me more\" --max-tokens 50 --temperature 0.8 --seed 7\n"
     "  afdctl status --watch\n"
+    "  afdctl trace --seconds 2 -o trace.json\n"
     "  afdctl stop --instance demo\n"
     "Exit codes: 0 ok, 1 request failed, 2 wrong usage, 3 cannot reach afdd, 130 interrupted";
 
@@ -66,10 +67,24 @@ CLI::App* add_generate(CLI::App& app, GenerateOptions& options) {
     return command;
 }
 
+CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
+    CLI::App* command =
+        add_command(app, "trace", "Record what every worker does, for ui.perfetto.dev");
+    command->add_option("--seconds", options.seconds, "For so long, or until Ctrl-C")
+        ->check(CLI::Range(0.001, 600.0).description(""))
+        ->type_name("S")
+        ->capture_default_str();
+    command->add_option("-o,--output", options.output, "JSON, Chrome's trace-event format")
+        ->required()
+        ->type_name("FILE");
+    return command;
+}
+
 int run(int argc, char** argv) {
     CommonOptions common;
     GenerateOptions generate;
     StatusOptions status;
+    TraceOptions trace;
     LifecycleOptions lifecycle;
 
     CLI::App app("Asks and steers a running afdd.", "afdctl");
@@ -85,6 +100,7 @@ int run(int argc, char** argv) {
         add_command(app, "status", "Show workers, queue, speed and who waits for whom");
     status_command->add_flag("--watch", status.watch, "Again every second until Ctrl-C");
     add_timeout(*status_command, status.timeout_s, "For afdd's answer");
+    CLI::App* trace_command = add_trace(app, trace);
     CLI::App* drain_command =
         add_command(app, "drain", "Admit nothing new; return when nothing is in flight");
     add_timeout(*drain_command, lifecycle.timeout_s, "Give up waiting; afdd goes on draining");
@@ -102,10 +118,11 @@ int run(int argc, char** argv) {
         return run_generate(common, generate);
     }
     if (status_command->parsed()) return run_status(common, status);
+    if (trace_command->parsed()) return run_trace(common, trace);
     if (drain_command->parsed()) return run_drain(common, lifecycle);
     if (stop_command->parsed()) return run_stop(common, lifecycle);
     print_error({Code::kInvalidArgument,
-                 "which command? generate, status, drain or stop (see afdctl --help)"});
+                 "which command? generate, status, trace, drain or stop (see afdctl --help)"});
     return kExitUsage;
 }
 

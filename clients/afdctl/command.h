@@ -42,6 +42,11 @@ struct StatusOptions {
     double timeout_s = 5;
 };
 
+struct TraceOptions {
+    double seconds = 1;
+    std::string output;
+};
+
 struct LifecycleOptions {
     bool wait = true;  // Of stop: until afdd has exited.
     double timeout_s = 600;
@@ -49,6 +54,7 @@ struct LifecycleOptions {
 
 int run_generate(const CommonOptions& common, const GenerateOptions& options);
 int run_status(const CommonOptions& common, const StatusOptions& options);
+int run_trace(const CommonOptions& common, const TraceOptions& options);
 int run_drain(const CommonOptions& common, const LifecycleOptions& options);
 int run_stop(const CommonOptions& common, const LifecycleOptions& options);
 

@@ -86,6 +86,71 @@ std::string workers_text(const Status& status) {
                       {true, false, false, true, false, false, false, false, false, false, false});
 }
 
+std::string worker_name(const Worker& worker) {
+    return fmt::format("{} {}", worker.role(), worker.index());
+}
+
+// Three digits of small values, none behind the point of large ones.
+std::string value_text(double value) {
+    return value < 10 ? fmt::format("{:.2f}", value) : fmt::format("{:.0f}", value);
+}
+
+// Empty as long as nothing was measured.
+std::string distributions_text(const Status& status) {
+    std::vector<std::vector<std::string>> rows = {
+        {"WORKER", "WHAT", "COUNT", "MEAN", "P50", "P99", "MAX"}};
+    for (const Worker& worker : status.workers()) {
+        for (const Distribution& what : worker.distributions()) {
+            rows.push_back({worker_name(worker),
+                            what.unit().empty() ? what.name()
+                                                : fmt::format("{} ({})", what.name(), what.unit()),
+                            std::to_string(what.count()),
+                            value_text(what.mean()),
+                            value_text(what.p50()),
+                            value_text(what.p99()),
+                            value_text(what.max())});
+        }
+    }
+    if (rows.size() == 1) return "";
+    return "\n" + table_text(rows, {true, true, false, false, false, false, false});
+}
+
+// Of each FFN worker the expert with most rows: how even the load is.
+std::string experts_text(const Status& status) {
+    std::string text;
+    for (const Worker& worker : status.workers()) {
+        uint64_t sum = 0;
+        uint32_t count = 0;
+        const ExpertRows* most = nullptr;
+        for (const ExpertRows& expert : worker.expert_rows()) {
+            if (expert.is_shared()) continue;
+            sum += expert.rows();
+            ++count;
+            if (most == nullptr || expert.rows() > most->rows()) most = &expert;
+        }
+        if (sum == 0) continue;
+        text += fmt::format(
+            "experts   {}: {} rows, {:.0f} for each of {} routed experts; most: expert {} with "
+            "{}\n",
+            worker_name(worker),
+            sum,
+            static_cast<double>(sum) / count,
+            count,
+            most->expert(),
+            most->rows());
+    }
+    return text.empty() ? "" : "\n" + text;
+}
+
+// Empty as long as there was none.
+std::string timeouts_text(const Status& status) {
+    uint64_t num_timeouts = 0;
+    for (const Worker& worker : status.workers()) num_timeouts += worker.num_timeouts();
+    if (num_timeouts == 0) return "";
+    return fmt::format("timeouts  {} micro-batches were given up waiting for a round\n",
+                       num_timeouts);
+}
+
 // Empty as long as no batch went in two phases, or wanted to.
 std::string two_phase_text(const Status& status) {
     uint64_t num_rounds = 0;
@@ -125,7 +190,8 @@ std::string status_text(const Status& status) {
                         status.num_failed());
     text += fmt::format(
         "tokens    {}   {:.1f}/s\n", status.num_output_tokens(), status.output_tokens_per_s());
-    text += two_phase_text(status) + "\n" + workers_text(status);
+    text += two_phase_text(status) + timeouts_text(status) + "\n" + workers_text(status);
+    text += distributions_text(status) + experts_text(status);
     if (!status.waits().empty()) text += "\n";
     for (const std::string& wait : status.waits()) text += "wait      " + wait + "\n";
     return text;
@@ -168,8 +234,25 @@ std::string status_json(const Status& status) {
         row["num_rounds"] = worker.num_rounds();
         row["num_two_phase_rounds"] = worker.num_two_phase_rounds();
         row["num_two_phase_fallbacks"] = worker.num_two_phase_fallbacks();
+        row["num_timeouts"] = worker.num_timeouts();
         row["heartbeat_age_ms"] = worker.heartbeat_age_ms();
         row["uptime_ms"] = worker.uptime_ms();
+        row["distributions"] = nlohmann::ordered_json::array();
+        for (const Distribution& what : worker.distributions()) {
+            row["distributions"].push_back({{"name", what.name()},
+                                            {"unit", what.unit()},
+                                            {"count", what.count()},
+                                            {"mean", what.mean()},
+                                            {"p50", what.p50()},
+                                            {"p99", what.p99()},
+                                            {"max", what.max()}});
+        }
+        row["expert_rows"] = nlohmann::ordered_json::array();
+        for (const ExpertRows& expert : worker.expert_rows()) {
+            row["expert_rows"].push_back({{"expert", expert.expert()},
+                                          {"rows", expert.rows()},
+                                          {"is_shared", expert.is_shared()}});
+        }
         object["workers"].push_back(row);
     }
     return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

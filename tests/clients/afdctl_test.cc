@@ -220,6 +220,59 @@ TEST(Afdctl, StatusIsATable) {
               "wait      attention 0 (pid 4101) waits for ffn 0, micro-batch 1, layer 3\n");
 }
 
+Status measured_status() {
+    Status status;
+    Worker& attention = *status.add_workers();
+    attention.set_role("attention");
+    attention.set_num_timeouts(2);
+    Distribution& wait = *attention.add_distributions();
+    wait.set_name("wait for ffn 0");
+    wait.set_unit("us");
+    wait.set_count(1200);
+    wait.set_mean(48.2);
+    wait.set_p50(43.3);
+    wait.set_p99(1060);
+    wait.set_max(2190);
+    Worker& ffn = *status.add_workers();
+    ffn.set_role("ffn");
+    ffn.set_index(1);
+    Distribution& rows = *ffn.add_distributions();
+    rows.set_name("rows of a pass");
+    rows.set_count(7);
+    rows.set_p50(2.5);
+    for (const uint32_t expert : {3, 5, 16}) {
+        ExpertRows& of = *ffn.add_expert_rows();
+        of.set_expert(expert);
+        of.set_rows(expert * 10);
+        of.set_is_shared(expert == 16);
+    }
+    return status;
+}
+
+TEST(Afdctl, StatusShowsWhatWasMeasured) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    server.set_status(measured_status());
+    const ProgramResult result = afdctl(server, {"status"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out,
+                HasSubstr("timeouts  2 micro-batches were given up waiting for a round\n"));
+    EXPECT_THAT(result.out,
+                HasSubstr("WORKER       WHAT                 COUNT  MEAN   P50   P99   MAX\n"
+                          "attention 0  wait for ffn 0 (us)   1200    48    43  1060  2190\n"
+                          "ffn 1        rows of a pass           7  0.00  2.50  0.00  0.00\n"
+                          "\n"
+                          "experts   ffn 1: 80 rows, 40 for each of 2 routed experts; most: "
+                          "expert 5 with 50\n"));
+
+    const ProgramResult as_json = afdctl(server, {"status", "--json"});
+    const nlohmann::json workers = nlohmann::json::parse(as_json.out)["workers"];
+    EXPECT_EQ(workers[0]["num_timeouts"], 2);
+    EXPECT_EQ(workers[0]["distributions"][0]["name"], "wait for ffn 0");
+    EXPECT_EQ(workers[0]["distributions"][0]["p99"], 1060.0);
+    EXPECT_EQ(workers[1]["expert_rows"][2]["expert"], 16);
+    EXPECT_EQ(workers[1]["expert_rows"][2]["is_shared"], true);
+}
+
 TEST(Afdctl, StatusJsonHasTheFieldsOfTheProtocol) {
     MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
     server.set_status(example_status());
@@ -287,7 +340,7 @@ TEST(Afdctl, UnreachableExitsWithThree) {
 TEST(Afdctl, WrongUsageExitsWithTwoAndNamesTheNearestWord) {
     MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
     const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-        {{}, "which command? generate, status, drain or stop"},
+        {{}, "which command? generate, status, trace, drain or stop"},
         {{"stauts"}, "unknown command 'stauts'; did you mean status?"},
         {{"frobnicate"}, "unknown command 'frobnicate' (see afdctl --help)"},
         {{"generate", "hi", "--max-token", "3"}, "did you mean --max-tokens?"},
@@ -295,6 +348,8 @@ TEST(Afdctl, WrongUsageExitsWithTwoAndNamesTheNearestWord) {
         {{"generate", "two", "words"}, "unexpected argument 'words'; quote a text"},
         {{"generate", "hi", "--temperature", "3"}, "--temperature"},
         {{"generate", "hi", "--max-tokens", "many"}, "--max-tokens = many"},
+        {{"trace", "--seconds", "1"}, "--output"},
+        {{"trace", "-o", "x", "--seconds", "0"}, "--seconds"},
         {{"status", "--instance", "a/b"}, "instance name 'a/b'"},
     };
     for (const auto& [arguments, message] : cases) {

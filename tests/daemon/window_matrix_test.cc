@@ -103,7 +103,7 @@ class System {
         const auto transport = instance_.returns(rank);
         const MatrixPart part = rank_part(case_, placement_, rank);
         ops::SerialParallel serial;
-        alignas(128) std::array<std::byte, schedule::kMetricsBytes> metrics{};
+        std::vector<std::byte> metrics(instance_.layout().ffn_metrics_bytes);
         FfnLoop loop(
             {.transport = transport.get(),
              .layout = &instance_.layout(),
@@ -114,7 +114,7 @@ class System {
              .router = router_,
              .parallel = &serial,
              .port = ports_[rank].get(),
-             .metrics = MetricsWriter(metrics.data())},
+             .metrics = Metrics(metrics)},
             {.policy = schedule::FfnPolicy::kGather, .num_sessions = 1, .num_micro_batches = 1},
             schedule::AdaptiveWait(transport->doorbell(), 20, false));
         loop.run();

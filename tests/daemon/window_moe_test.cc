@@ -157,7 +157,7 @@ void run_rank(const System& system, uint32_t rank, WorkerPort& port) {
     const ops::ExpertTable table = shard(system.placement, rank);
     ops::GroupedExperts experts(table, system.placement.num_local_experts_per_layer(rank));
     ops::SerialParallel serial;
-    alignas(128) std::array<std::byte, schedule::kMetricsBytes> metrics{};
+    std::vector<std::byte> metrics(system.instance.layout().ffn_metrics_bytes);
     FfnLoop loop({.transport = transport.get(),
                   .layout = &system.instance.layout(),
                   .placement = &system.placement,
@@ -166,7 +166,7 @@ void run_rank(const System& system, uint32_t rank, WorkerPort& port) {
                   .router = system.router == kFfn ? &system.gates : nullptr,
                   .parallel = &serial,
                   .port = &port,
-                  .metrics = MetricsWriter(metrics.data())},
+                  .metrics = Metrics(metrics)},
                  {.policy = schedule::FfnPolicy::kGather,
                   .num_sessions = system.instance.layout().geometry.num_sessions,
                   .num_micro_batches = system.instance.layout().geometry.num_micro_batches},

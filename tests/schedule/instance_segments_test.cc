@@ -84,7 +84,7 @@ TEST_F(InstanceSegmentsTest, HasNoWindowsWhenColocated) {
     ASSERT_TRUE(segments.ok());
     EXPECT_EQ(num_files(), 2u);
     EXPECT_EQ(segments.value().attention_control(0).context().common.schedule_mode, 2);
-    EXPECT_EQ(InstanceSegments::total_bytes(layout_), 2048u + 65536u);
+    EXPECT_EQ(InstanceSegments::total_bytes(layout_), 2048u + 143360u);
 }
 
 // Goal: both sides meet through segments attached by name. Method: one round trip through lane and

@@ -35,7 +35,7 @@ TEST(SegmentHeader, AgreesWithItself) {
 
 TEST(SegmentHeader, NamesTheFieldAndBothValuesOfAMismatch) {
     expect_mismatch("magic", "0", "3552574044140488257", [](auto& h) { h.magic = 0; });
-    expect_mismatch("layout version", "9", "4", [](auto& h) { h.layout_version = 9; });
+    expect_mismatch("layout version", "9", "5", [](auto& h) { h.layout_version = 9; });
     expect_mismatch("index", "0", "1", [](auto& h) { h.index = 0; });
     expect_mismatch("role", "2", "1", [](auto& h) { h.role = Role::kAttention; });
     expect_mismatch("instance id", "5", "81985529216486895", [](auto& h) { h.instance_id = 5; });

@@ -55,6 +55,9 @@ TEST(WindowLayout, HasTheDocumentedOffsets) {
     EXPECT_EQ(layout.ffn_control.expert_ids_offset, 2816u);
     EXPECT_EQ(layout.ffn_control.total_bytes, 21248u);
     EXPECT_EQ(layout.attention_control_bytes, 2048u);
+    // Two ranks' histograms; 65 experts' rows in whole lines.
+    EXPECT_EQ(layout.attention_metrics_bytes, 143360u + 2u * 1280u);
+    EXPECT_EQ(layout.ffn_metrics_bytes, 143360u + 640u);
     // Session 1, micro-batch 0, token 3, k 4.
     EXPECT_EQ(layout.descriptor_offset(1, 0), 18448u);
     EXPECT_EQ(layout.token_row_offset(1, 0, 3, 4), 37376u + (2u * 2304u + 31u) * 1024u);

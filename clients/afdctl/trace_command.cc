@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "clients/afdctl/command.h"
+#include "clients/afdctl/trace_file.h"
+#include "clients/exit_code.h"
+
+namespace afd::client {
+
+int run_trace(const CommonOptions& common, const TraceOptions& options) {
+    int exit_code = kExitOk;
+    std::optional<Client> client = connect_or_report(common, exit_code);
+    if (!client) return exit_code;
+    // After connecting: an instance that is not there must not cost an old file.
+    Result<TraceFile> created = TraceFile::create(options.output);
+    if (!created.ok()) return report_failure(common, created.error(), false);
+    TraceFile& file = created.value();
+
+    const Cancellation& interrupt = interrupt_cancellation();
+    const Result<> traced = client->trace(
+        to_milliseconds(options.seconds),
+        [&file](const TraceEvents& events) { file.add(events); },
+        &interrupt);
+    // What came is kept, whatever ended it.
+    const Result<> closed = file.close();
+    if (!traced.ok()) return report_failure(common, traced.error(), true);
+    if (!closed.ok()) return report_failure(common, closed.error(), true);
+    if (common.json) {
+        const nlohmann::ordered_json object = {{"file", options.output},
+                                               {"num_events", file.num_events()},
+                                               {"num_lost", file.num_lost()},
+                                               {"num_workers", file.num_workers()}};
+        std::cout << object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    } else {
+        std::cout << options.output << ": " << file.num_events() << " events of "
+                  << file.num_workers() << " workers, " << file.num_lost()
+                  << " lost; open it at ui.perfetto.dev\n";
+    }
+    return interrupt.requested() ? kExitInterrupted : kExitOk;
+}
+
+}  // namespace afd::client

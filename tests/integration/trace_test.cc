@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a running system tells about itself: distributions in the status, and a trace of every
+// worker through afdctl.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "tests/integration/background_generation.h"
+
+namespace afd::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::IsSubsetOf;
+
+using Round = std::tuple<int, int, int>;  // Session, micro-batch, round.
+
+struct Span {
+    double start_us = 0;
+    double end_us = 0;
+    int layer = 0;
+};
+
+Span span_of(const json& event) {
+    const double start_us = event["ts"];
+    return {start_us, start_us + event["dur"].get<double>(), event["args"]["layer"]};
+}
+
+// Worker by process id of the file.
+std::map<int, std::string> names_of(const json& trace) {
+    std::map<int, std::string> names;
+    for (const json& event : trace["traceEvents"]) {
+        if (event["name"] == "process_name") names[event["pid"]] = event["args"]["name"];
+    }
+    return names;
+}
+
+// Every event of this name, by round.
+std::multimap<Round, Span> spans_of(const json& trace, const std::string& name) {
+    std::multimap<Round, Span> spans;
+    for (const json& event : trace["traceEvents"]) {
+        if (event["name"] != name) continue;
+        const json& args = event["args"];
+        spans.emplace(Round(args["session"], args["micro_batch"], args["round"]), span_of(event));
+    }
+    return spans;
+}
+
+json trace_of(const Instance& instance, const std::string& seconds) {
+    const std::string file = make_directory() + "/trace.json";
+    const Outcome outcome = run_program({program("afdctl"),
+                                         "--instance",
+                                         instance.name(),
+                                         "trace",
+                                         "--seconds",
+                                         seconds,
+                                         "-o",
+                                         file},
+                                        instance.runtime_directory());
+    EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr("open it at ui.perfetto.dev"));
+    std::ifstream stream(file);
+    return json::parse(stream, nullptr, false);
+}
+
+// Goal: a trace shows each round's way. Method: two sessions and two FFN workers under load, a
+// trace by afdctl. Oracle: the protocol: experts begin after the dispatch began and end before
+// the combine begins, in the same layer; the wait lies between.
+TEST(Trace, ShowsEveryRoundFromDispatchOverExpertsToCombine) {
+    Instance instance({"--attention-workers", "2", "--ffn-workers", "2", "--micro-batches", "2"});
+    instance.wait_ready();
+    std::vector<std::unique_ptr<BackgroundGeneration>> generations;
+    for (int i = 0; i < 4; ++i) {
+        generations.push_back(std::make_unique<BackgroundGeneration>(instance, long_request(900)));
+    }
+    for (const auto& generation : generations) generation->wait_for_tokens(5);
+    const json trace = trace_of(instance, "0.2");
+    for (const auto& generation : generations) generation->cancel();
+    ASSERT_FALSE(trace.is_discarded()) << "not JSON";
+
+    std::vector<std::string> workers;
+    for (const auto& [process, name] : names_of(trace)) workers.push_back(name);
+    EXPECT_THAT((std::vector<std::string>{"attention 0", "attention 1", "ffn 0", "ffn 1"}),
+                IsSubsetOf(workers));
+
+    const auto dispatches = spans_of(trace, "dispatch");
+    const auto combines = spans_of(trace, "combine");
+    const auto waits = spans_of(trace, "wait");
+    const auto experts = spans_of(trace, "experts");
+    const auto gathers = spans_of(trace, "gather");
+    size_t num_whole = 0;
+    for (const auto& [round, dispatch] : dispatches) {
+        const auto combine = combines.find(round);
+        const auto wait = waits.find(round);
+        if (combine == combines.end() || wait == waits.end()) continue;  // The trace's end.
+        EXPECT_EQ(combine->second.layer, dispatch.layer);
+        EXPECT_NEAR(wait->second.start_us, dispatch.end_us, 0.01);
+        EXPECT_NEAR(wait->second.end_us, combine->second.start_us, 0.01);
+        const auto [first, last] = experts.equal_range(round);
+        num_whole += first != last && gathers.count(round) > 0 ? 1 : 0;
+        for (auto it = first; it != last; ++it) {
+            EXPECT_EQ(it->second.layer, dispatch.layer);
+            EXPECT_GE(it->second.start_us, dispatch.start_us);
+            EXPECT_LE(it->second.end_us, combine->second.start_us);
+        }
+    }
+    EXPECT_GE(num_whole, 50u);
+    for (const char* name : {"attention", "head", "return"}) {
+        EXPECT_FALSE(spans_of(trace, name).empty()) << name;
+    }
+    generations.clear();
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+// Goal: colocated and idle instances can be traced, too.
+TEST(Trace, OfAColocatedWorkerHasNoWaits) {
+    Instance instance({"--topology", "colocated"});
+    instance.wait_ready();
+    BackgroundGeneration generation(instance, long_request(900));
+    generation.wait_for_tokens(5);
+    const json trace = trace_of(instance, "0.05");
+    generation.cancel();
+    EXPECT_FALSE(spans_of(trace, "dispatch").empty());
+    EXPECT_FALSE(spans_of(trace, "combine").empty());
+    EXPECT_TRUE(spans_of(trace, "wait").empty());
+    EXPECT_TRUE(spans_of(trace, "experts").empty());
+    static_cast<void>(generation.finish());
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+TEST(Trace, RefusesWhatCannotBeWrittenAndWhatDoesNotRun) {
+    Instance instance;
+    instance.wait_ready();
+    const auto trace = [&](const std::string& name, const std::string& file) {
+        return run_program(
+            {program("afdctl"), "--instance", name, "trace", "--seconds", "0.01", "-o", file},
+            instance.runtime_directory());
+    };
+    const Outcome bad_file = trace(instance.name(), "/no/such/directory/trace.json");
+    EXPECT_EQ(bad_file.exit_status, 2);
+    EXPECT_THAT(bad_file.output,
+                HasSubstr("-o /no/such/directory/trace.json: cannot be written: No such file"));
+    const std::string file = make_directory() + "/trace.json";
+    const Outcome nobody = trace("nobody", file);
+    EXPECT_EQ(nobody.exit_status, 3);
+    EXPECT_THAT(nobody.output, HasSubstr("nobody"));
+    EXPECT_FALSE(std::ifstream(file).is_open()) << "made although nothing could be traced";
+    const Outcome idle = trace(instance.name(), file);
+    EXPECT_EQ(idle.exit_status, 0) << idle.output;
+    EXPECT_THAT(idle.output, HasSubstr("0 events of 0 workers, 0 lost"));
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+// Goal: the status has a value for each peer and stage, and each row is counted once. Oracle: the
+// routed rows of all FFN workers are positions times top_k.
+TEST(Distributions, TellWaitsPerPeerAndRowsPerExpert) {
+    Instance instance({"--ffn-workers", "2"});
+    instance.wait_ready();
+    auto client = instance.connect();
+    const auto generation = client.generate(long_request(40));
+    ASSERT_TRUE(generation.ok()) << generation.error().message;
+    const client::Status status = instance.status();
+    std::map<std::string, uint64_t> counts;
+    std::map<uint32_t, uint64_t> rows;
+    uint64_t num_rows = 0;
+    for (const client::Worker& worker : status.workers()) {
+        for (const client::Distribution& what : worker.distributions()) {
+            counts[what.name()] += what.count();
+            EXPECT_LE(what.p50(), what.p99());
+            EXPECT_LE(what.p99(), what.max());
+            EXPECT_GE(what.p50(), 0);
+        }
+        for (const client::ExpertRows& expert : worker.expert_rows()) {
+            if (!expert.is_shared()) rows[expert.expert()] += expert.rows();
+        }
+        EXPECT_EQ(worker.num_timeouts(), 0u);
+    }
+    const uint64_t num_steps = counts["step"];
+    EXPECT_GE(num_steps, 40u);
+    EXPECT_GT(counts["wait for ffn 0"], num_steps);
+    EXPECT_GT(counts["wait for ffn 1"], num_steps);
+    EXPECT_EQ(counts["pass"], counts["rows of a pass"]);
+    EXPECT_EQ(counts["descriptor age"], counts["wait for ffn 0"] + counts["wait for ffn 1"]);
+    for (const auto& [expert, count] : rows) num_rows += count;
+    const client::Worker& attention = status.workers(0);
+    ASSERT_EQ(attention.role(), "attention");
+    const uint64_t num_moe_layers = attention.num_rounds() / num_steps - 1;  // One is dense.
+    // Every position but the last token's was computed, as 4 (top_k) rows in each MoE layer.
+    const uint64_t num_positions = generation.value().finished.num_prompt_tokens() + 40 - 1;
+    EXPECT_EQ(num_rows, num_positions * num_moe_layers * 4);
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+// Goal: a wait that was given up is counted. Method: an FFN worker that is stopped.
+TEST(Distributions, CountWaitsThatWereGivenUp) {
+    Instance instance({"--wait-report-ms", "100", "--round-timeout-ms", "200"});
+    instance.wait_ready();
+    const pid_t ffn = instance.worker_pids("ffn").at(0);
+    kill(ffn, SIGSTOP);
+    const auto generation = instance.connect().generate(long_request(4));
+    kill(ffn, SIGCONT);
+    ASSERT_FALSE(generation.ok());
+    EXPECT_EQ(generation.error().code, Code::kDeadlineExceeded) << generation.error().message;
+    EXPECT_EQ(instance.status().workers(0).num_timeouts(), 1u);
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+}  // namespace
+}  // namespace afd::test
