@@ -117,6 +117,10 @@ void wait_memory_is_back(const Instance& instance, uint32_t rank) {
 // shared experts are with either side.
 class BetweenThePhases : public testing::TestWithParam<const char*> {
   protected:
+    explicit BetweenThePhases(const char* hang_timeout_ms = "60000")
+        : instance_(two_phase_flags(
+              {"--shared-experts", GetParam(), "--hang-timeout-ms", hang_timeout_ms})) {}
+
     void SetUp() override {
         instance_.wait_ready();
         other_.emplace(instance_, long_request(300));
@@ -136,7 +140,7 @@ class BetweenThePhases : public testing::TestWithParam<const char*> {
         EXPECT_EQ(instance_.stop(), 0);
     }
 
-    Instance instance_{two_phase_flags({"--shared-experts", GetParam()})};
+    Instance instance_;
     std::optional<BackgroundGeneration> other_;
     std::optional<BackgroundGeneration> prompt_;
     pid_t stopped_ffn_ = 0;
@@ -169,6 +173,20 @@ TEST_P(BetweenThePhases, ACancelledRequestsMemoryGoesBackAtOnceAndOthersGoOn) {
     wait_memory_is_back(instance_, 1);  // While rank 0 is still stopped.
     kill(stopped_ffn_, SIGCONT);
     expect_nothing_lost(instance_.connect().generate(long_prompt()));
+}
+
+class BetweenThePhasesForLong : public BetweenThePhases {
+  protected:
+    BetweenThePhasesForLong() : BetweenThePhases("3000") {}
+};
+
+INSTANTIATE_TEST_SUITE_P(SharedExperts, BetweenThePhasesForLong, testing::Values("ffn"));
+
+TEST_P(BetweenThePhasesForLong, AStoppedFfnWorkerIsReplacedAndNothingIsLost) {
+    const auto prompt = prompt_->finish();
+    EXPECT_NE(instance_.worker_pids("ffn")[0], stopped_ffn_);
+    EXPECT_EQ(num_fallbacks(instance_.status()), 0U);
+    expect_nothing_lost(prompt);
 }
 
 TEST(TwoPhase, WithoutMemoryThePromptGoesThroughTheWindowsWithTheSameBits) {

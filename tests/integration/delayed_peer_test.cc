@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Workers that stand still, and one whose segment's header is spoiled.
+//
+// Goal: a worker that stands still for less than hang_timeout_ms only delays its requests; one that
+// stands longer is killed and replaced. Method: SIGSTOP in the middle of a request. Oracle: the
+// same request on the same system before, token ids and logprobs to the last bit.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+
+#include "tests/integration/background_generation.h"
+#include "tests/integration/instance.h"
+
+namespace afd::test {
+namespace {
+
+constexpr uint32_t kTokens = 500;
+
+struct Delay {
+    const char* role;
+    bool is_too_long;
+};
+
+class DelayedPeer : public testing::TestWithParam<Delay> {};
+
+INSTANTIATE_TEST_SUITE_P(Delays,
+                         DelayedPeer,
+                         testing::Values(Delay{"ffn", false},
+                                         Delay{"ffn", true},
+                                         Delay{"attention", false},
+                                         Delay{"attention", true}),
+                         [](const auto& delay) {
+                             return std::string(delay.param.role) +
+                                    (delay.param.is_too_long ? "_beyond" : "_within") +
+                                    "_the_deadline";
+                         });
+
+uint32_t num_restarts(const client::Status& status) {
+    uint32_t count = 0;
+    for (const client::Worker& worker : status.workers()) count += worker.num_restarts();
+    return count;
+}
+
+TEST_P(DelayedPeer, CostsTimeAndNotABit) {
+    const Delay delay = GetParam();
+    Instance instance({"--attention-workers",
+                       "1",
+                       "--ffn-workers",
+                       "2",
+                       "--hang-timeout-ms",
+                       delay.is_too_long ? "1000" : "60000"});
+    instance.wait_ready();
+    const auto undisturbed = instance.connect().generate(long_request(kTokens));
+    ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
+    const uint32_t restarts_before = num_restarts(instance.status());
+
+    BackgroundGeneration generation(instance, long_request(kTokens));
+    generation.wait_for_tokens(20);
+    const pid_t stopped = instance.worker_pids(delay.role)[0];
+    kill(stopped, SIGSTOP);
+    if (delay.is_too_long) {
+        instance.wait_for("the worker is replaced", [&](const client::Status& status) {
+            return num_restarts(status) > restarts_before;
+        });
+        EXPECT_NE(instance.worker_pids(delay.role)[0], stopped);
+    } else {
+        instance.wait_for("the worker is shown as stopped", [&](const client::Status& status) {
+            for (const client::Worker& worker : status.workers()) {
+                if (worker.state() == "stopped") return true;
+            }
+            return false;
+        });
+        const uint32_t before = generation.num_tokens();
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        EXPECT_EQ(generation.num_tokens(), before) << "tokens came although a worker is stopped";
+        EXPECT_LT(before, kTokens);
+        kill(stopped, SIGCONT);
+    }
+    const auto found = generation.finish();
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(undisturbed.value().token_ids, found.value().token_ids);
+    EXPECT_EQ(undisturbed.value().logprobs, found.value().logprobs);
+    if (!delay.is_too_long) {
+        EXPECT_EQ(num_restarts(instance.status()), restarts_before);
+    }
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+// Goal: a worker's successor believes no header: it names the segment and the field, and a request
+// that needs it ends with an error instead of waiting for ever.
+TEST(CorruptedHeader, IsNamedByTheSuccessorAndEndsTheRequest) {
+    Instance instance(
+        {"--attention-workers", "1", "--ffn-workers", "1", "--round-timeout-ms", "1000"});
+    instance.wait_ready();
+    std::string control;
+    for (const std::string& name : instance.segments()) {
+        if (name.ends_with("-ffn0-control")) control = name;
+    }
+    ASSERT_NE(control, "");
+    BackgroundGeneration generation(instance, long_request(kTokens));
+    generation.wait_for_tokens(5);
+    {
+        std::fstream file("/dev/shm/" + control, std::ios::binary | std::ios::in | std::ios::out);
+        file.seekp(1024);  // Where the header is: its magic number.
+        file.write("nonsense", 8);
+        ASSERT_TRUE(file.good());
+    }
+    kill(instance.worker_pids("ffn")[0], SIGKILL);
+    const auto ended = generation.finish();
+    ASSERT_FALSE(ended.ok());
+    EXPECT_NE(ended.error().message.find("ffn rank 0"), std::string::npos) << ended.error().message;
+    const std::string log = instance.log();
+    EXPECT_NE(log.find(control + ": the segment's magic is '7310308002159816558'"),
+              std::string::npos)
+        << log;
+    instance.signal(SIGTERM);
+    EXPECT_EQ(instance.wait_exit(), 0);
+    EXPECT_TRUE(instance.segments().empty());
+}
+
+}  // namespace
+}  // namespace afd::test
