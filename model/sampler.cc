@@ -7,7 +7,9 @@
 #include <string>
 
 #include "model/philox.h"
+#include "ops/exp_row.h"
 #include "ops/math.h"
+#include "proto/check.h"
 
 namespace afd::model {
 namespace {
@@ -37,10 +39,15 @@ Result<Maximum> find_maximum(std::span<const float> logits) {
     return best;
 }
 
-float log_softmax(std::span<const float> logits, const Maximum& maximum, uint32_t id) {
+// A point of [0, sum): rounding must not let it reach the sum.
+double point_below(double sum, double uniform) {
+    return std::min(uniform * sum, std::nextafter(sum, 0.0));
+}
+
+double sum_of_weights(std::span<const Candidate> candidates) {
     double sum = 0;
-    for (const float logit : logits) sum += static_cast<double>(ops::exp(logit - maximum.logit));
-    return (logits[id] - maximum.logit) - ops::log(static_cast<float>(sum));
+    for (const Candidate& candidate : candidates) sum += static_cast<double>(candidate.weight);
+    return sum;
 }
 
 Error out_of_range(const char* name, const std::string& value, const char* allowed) {
@@ -60,85 +67,64 @@ Result<> validate(const SamplingParams& params) {
     return {};
 }
 
-Sampler::Sampler(size_t vocab_size) : vocab_size_(vocab_size), candidates_(vocab_size) {}
+Sampler::Sampler(size_t vocab_size)
+    : vocab_size_(vocab_size), weights_(vocab_size), candidates_(vocab_size), order_(vocab_size) {}
 
 Result<SampledToken> Sampler::sample(std::span<const float> logits,
                                      const SamplingParams& params,
                                      uint64_t position) {
     AFD_ASSERT(logits.size() == vocab_size_, "%zu logits of %zu", logits.size(), vocab_size_);
     AFD_ASSIGN(const Maximum maximum, find_maximum(logits));
-    if (params.temperature == 0) {
-        return SampledToken{maximum.id, log_softmax(logits, maximum, maximum.id)};
-    }
-    for (size_t id = 0; id < vocab_size_; ++id) {
-        const float scaled = (logits[id] - maximum.logit) / params.temperature;
-        candidates_[id] = {logits[id], static_cast<uint32_t>(id), ops::exp(scaled)};
-    }
-    const double total = truncate(params);
-    const double target = philox_uniform(params.seed, params.choice, position) * total;
-    double sum = 0;
-    // Rounding may leave the sum at the target when all are added; then the last that has weight.
+    const float log_sum = log_of_sum(logits, maximum.logit);
     uint32_t chosen = maximum.id;
-    for (const Candidate& candidate : std::span(candidates_).first(num_kept_)) {
-        if (candidate.weight == 0) continue;
-        chosen = candidate.id;
-        sum += static_cast<double>(candidate.weight);
-        if (sum > target) break;
+    if (params.temperature > 0) {
+        if (params.temperature != 1) {
+            ops::exp_row(logits, maximum.logit, params.temperature, weights_);
+        }
+        for (uint32_t id = 0; id < vocab_size_; ++id) {
+            candidates_[id] = {logits[id], id, weights_[id]};
+        }
+        const double uniform = philox_uniform(params.seed, params.choice, position);
+        chosen = draw(params, uniform, maximum.logit);
     }
-    return SampledToken{chosen, log_softmax(logits, maximum, chosen)};
+    return SampledToken{chosen, (logits[chosen] - maximum.logit) - log_sum};
 }
 
-Result<float> Sampler::logprob(std::span<const float> logits, uint32_t id) const {
+Result<float> Sampler::logprob(std::span<const float> logits, uint32_t id) {
     AFD_ASSERT(logits.size() == vocab_size_ && id < vocab_size_,
                "token %u, %zu logits of %zu",
                id,
                logits.size(),
                vocab_size_);
     AFD_ASSIGN(const Maximum maximum, find_maximum(logits));
-    return log_softmax(logits, maximum, id);
+    return (logits[id] - maximum.logit) - log_of_sum(logits, maximum.logit);
 }
 
-double Sampler::truncate(const SamplingParams& params) {
-    // Sorting grows from here: most text needs only a handful of candidates for any usual top-p.
-    constexpr size_t kFirstSorted = 64;
-    num_kept_ = vocab_size_;
-    size_t num_sorted = 0;
-    if (params.top_k > 0 && params.top_k < vocab_size_) {
-        num_kept_ = num_sorted = params.top_k;
-        extend_sorted(0, num_sorted);
-    }
-    double total = 0;
-    for (size_t i = 0; i < num_kept_; ++i) total += static_cast<double>(candidates_[i].weight);
-    if (params.top_p >= 1) return total;
-
-    const double wanted = static_cast<double>(params.top_p) * total;
+float Sampler::log_of_sum(std::span<const float> logits, float maximum) {
+    ops::exp_row(logits, maximum, 1, weights_);
     double sum = 0;
-    for (size_t i = 0; i < num_kept_; ++i) {
-        if (i == num_sorted) {
-            const size_t grown = std::min(num_kept_, std::max(kFirstSorted, num_sorted * 2));
-            extend_sorted(num_sorted, grown);
-            num_sorted = grown;
-        }
-        sum += static_cast<double>(candidates_[i].weight);
-        if (sum >= wanted) {
-            num_kept_ = i + 1;
-            break;
-        }
-    }
-    return sum;
+    for (const float weight : weights_) sum += static_cast<double>(weight);
+    return ops::log(static_cast<float>(sum));
 }
 
-void Sampler::extend_sorted(size_t num_sorted, size_t num_wanted) {
-    const auto before = [](const Candidate& a, const Candidate& b) {
-        return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-    };
-    const auto at = [this](size_t index) {
-        return candidates_.begin() + static_cast<std::ptrdiff_t>(index);
-    };
-    if (num_wanted < vocab_size_) {
-        std::nth_element(at(num_sorted), at(num_wanted), candidates_.end(), before);
+uint32_t Sampler::draw(const SamplingParams& params, double uniform, float maximum) {
+    const bool has_top_k = params.top_k > 0 && params.top_k < vocab_size_;
+    if (!has_top_k && params.top_p >= 1) return draw_from_all(uniform);
+    order_.start(candidates_, maximum, params.temperature);
+    double sum = has_top_k ? order_.count(params.top_k).sum : sum_of_weights(candidates_);
+    if (params.top_p < 1) sum = order_.reach(static_cast<double>(params.top_p) * sum).sum;
+    return order_.exceed(point_below(sum, uniform)).id;
+}
+
+uint32_t Sampler::draw_from_all(double uniform) const {
+    const double target = point_below(sum_of_weights(candidates_), uniform);
+    double sum = 0;
+    for (const Candidate& candidate : candidates_) {
+        sum += static_cast<double>(candidate.weight);
+        if (sum > target) return candidate.id;
     }
-    std::sort(at(num_sorted), at(num_wanted), before);
+    AFD_ASSERT(false, "no weight among %zu candidates", candidates_.size());
+    return 0;
 }
 
 }  // namespace afd::model

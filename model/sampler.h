@@ -19,6 +19,7 @@
 #include <span>
 #include <vector>
 
+#include "model/candidate_order.h"
 #include "proto/status.h"
 
 namespace afd::model {
@@ -51,24 +52,20 @@ class Sampler {
                                 uint64_t position);
 
     // logprob of `id`. Errors: as sample().
-    Result<float> logprob(std::span<const float> logits, uint32_t id) const;
+    Result<float> logprob(std::span<const float> logits, uint32_t id);
 
   private:
-    struct Candidate {
-        float logit;
-        uint32_t id;
-        float weight;  // exp((logit - maximum) / temperature)
-    };
-
-    // Leaves the tokens that top-k and top-p allow at the front; the sum of their weights.
-    double truncate(const SamplingParams& params);
-    // Puts the `num_wanted` first of the candidate order to the front, sorted, given that
-    // `num_sorted` are there already.
-    void extend_sorted(size_t num_sorted, size_t num_wanted);
+    // log Σ exp(logit - maximum), whose terms it leaves in weights_.
+    float log_of_sum(std::span<const float> logits, float maximum);
+    // A token of all, of the first top_k, or of those that top_p allows; `uniform` in [0, 1).
+    uint32_t draw(const SamplingParams& params, double uniform, float maximum);
+    // By ascending id.
+    uint32_t draw_from_all(double uniform) const;
 
     size_t vocab_size_;
-    size_t num_kept_ = 0;
+    std::vector<float> weights_;  // By id.
     std::vector<Candidate> candidates_;
+    CandidateOrder order_;
 };
 
 }  // namespace afd::model

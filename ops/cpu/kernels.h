@@ -180,6 +180,8 @@ struct Kernels {
     // y[i] = (float(sums[i]) · row_scale) · column_scale[i].
     void (*scale_row)(
         const int32_t* sums, float row_scale, const float* column_scale, size_t count, float* y);
+    // y[i] = exp((x[i] - maximum) / temperature).
+    void (*exp_row)(const float* x, float maximum, float temperature, size_t count, float* y);
     // y = x →bf16.
     void (*round_row)(const float* x, size_t count, Bf16* y);
     // h = (silu(gate →bf16) · (up →bf16)) →bf16.

@@ -202,6 +202,7 @@ const Kernels& avx2_kernels() {
                                     nullptr,
                                     unpack_int4,
                                     scale_row,
+                                    exp_row,
                                     round_row,
                                     swiglu_row,
                                     softmax_step,

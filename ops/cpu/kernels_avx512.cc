@@ -27,6 +27,7 @@ const Kernels& avx512_bf16_kernels() {
                                     int4_tile,
                                     nullptr,
                                     scale_row,
+                                    exp_row,
                                     round_row,
                                     swiglu_row_avx512,
                                     softmax_step,

@@ -71,6 +71,7 @@ const Kernels& avx512_kernels() {
         Kernels table = avx2_kernels();
         table.tile = tile;
         table.scale_row = scale_row;
+        table.exp_row = exp_row;
         table.round_row = round_row;
         table.swiglu_row = swiglu_row_avx512;
         table.softmax_step = softmax_step;

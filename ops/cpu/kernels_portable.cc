@@ -107,6 +107,7 @@ const Kernels& portable_kernels() {
                                     nullptr,
                                     unpack_int4,
                                     scale_row,
+                                    exp_row,
                                     round_row,
                                     swiglu_row,
                                     softmax_step,

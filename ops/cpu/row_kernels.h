@@ -35,6 +35,10 @@ void swiglu_row(const float* gate, const float* up, size_t count, Bf16* h) {
     for (size_t i = 0; i < count; ++i) h[i] = swiglu(gate[i], up[i]);
 }
 
+void exp_row(const float* x, float maximum, float temperature, size_t count, float* y) {
+    for (size_t i = 0; i < count; ++i) y[i] = exp((x[i] - maximum) / temperature);
+}
+
 void scale_row(
     const int32_t* sums, float row_scale, const float* column_scale, size_t count, float* y) {
     for (size_t i = 0; i < count; ++i) {

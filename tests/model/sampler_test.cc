@@ -11,6 +11,7 @@
 #include <random>
 #include <vector>
 
+#include "model/candidate_order.h"
 #include "model/philox.h"
 
 namespace afd::model {
@@ -165,6 +166,41 @@ INSTANTIATE_TEST_SUITE_P(Sampler,
                                            Truncation{0, 0.999f, 2.0f},
                                            Truncation{20, 0.5f, 1.5f},
                                            Truncation{0, 1e-6f, 1.0f}));
+
+// Goal: a walk stops at the token at which a walk over all tokens in order would.
+// Method: random logits, flat, steep and with -infinity and ties, targets over the whole range.
+// Oracle: a full sort; the sums agree but for rounding.
+TEST(CandidateOrder, StopsWhereAFullSortDoes) {
+    std::mt19937 generator(3);
+    for (const float spread : {0.0f, 0.01f, 1.0f, 30.0f}) {
+        std::vector<Candidate> candidates(5000);
+        std::normal_distribution<float> normal(0, 1);
+        float maximum = -kInfinity;
+        for (uint32_t id = 0; id < candidates.size(); ++id) {
+            const float logit = id % 50 == 7 ? -kInfinity : spread * normal(generator);
+            candidates[id] = {id % 3 == 0 ? std::round(logit) : logit, id, 0};
+            maximum = std::max(maximum, candidates[id].logit);
+        }
+        for (Candidate& c : candidates) c.weight = std::exp((c.logit - maximum) / 0.7f);
+        std::vector<Candidate> sorted = candidates;
+        std::sort(sorted.begin(), sorted.end(), comes_before);
+        double total = 0;
+        for (const Candidate& c : sorted) total += static_cast<double>(c.weight);
+        CandidateOrder order(candidates.size());
+        order.start(candidates, maximum, 0.7f);
+        for (const double share : {0.0, 0.1, 0.37, 0.5, 0.9, 0.95, 0.999, 0.99999}) {
+            double sum = 0;
+            size_t i = 0;
+            while ((sum += static_cast<double>(sorted[i].weight)) < share * total) ++i;
+            const auto stop = order.reach(share * total);
+            EXPECT_EQ(stop.id, sorted[i].id) << "spread " << spread << " share " << share;
+            EXPECT_NEAR(stop.sum, sum, 1e-9 * total);
+            EXPECT_EQ(order.exceed(std::nextafter(stop.sum, 0.0)).id, stop.id);
+            EXPECT_EQ(order.count(i + 1).id, sorted[i].id);
+        }
+        EXPECT_EQ(order.exceed(0).id, sorted[0].id);
+    }
+}
 
 TEST(Sampler, DrawsFollowTheSoftmaxOverTemperature) {
     const std::vector<float> logits = {0, 1, 2, 3};
