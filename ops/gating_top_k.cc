@@ -102,6 +102,22 @@ bool any_nan(const Scratch& scratch, size_t count) {
     return found;
 }
 
+// The weights of the experts that were picked.
+void write_weights(const GatingTopKAttributes& a,
+                   const float* scores,
+                   const int32_t* ids,
+                   float* weights) {
+    float sum = 0.0f;
+    for (size_t k = 0; k < a.top_k; ++k) {
+        weights[k] = scores[static_cast<size_t>(ids[k])];
+        sum = sum + weights[k];
+    }
+    for (size_t k = 0; k < a.top_k; ++k) {
+        if (a.norm_topk_prob) weights[k] = weights[k] / (sum + 1e-20f);
+        weights[k] = weights[k] * a.routed_scaling_factor;
+    }
+}
+
 void route_row(const GatingTopKAttributes& a,
                const float* logits,
                std::span<const float> bias,
@@ -120,17 +136,10 @@ void route_row(const GatingTopKAttributes& a,
         return;
     }
     select_groups(a, scratch);
-    float sum = 0.0f;
     for (size_t k = 0; k < a.top_k; ++k) {
-        const size_t e = take_best(scratch.choice, a.num_experts, scratch.taken);
-        ids[k] = static_cast<int32_t>(e);
-        weights[k] = scratch.scores[e];
-        sum = sum + weights[k];
+        ids[k] = static_cast<int32_t>(take_best(scratch.choice, a.num_experts, scratch.taken));
     }
-    for (size_t k = 0; k < a.top_k; ++k) {
-        if (a.norm_topk_prob) weights[k] = weights[k] / (sum + 1e-20f);
-        weights[k] = weights[k] * a.routed_scaling_factor;
-    }
+    write_weights(a, scratch.scores, ids, weights);
 }
 
 }  // namespace
@@ -188,6 +197,26 @@ void gating_top_k(const GatingTopKAttributes& attributes,
     scratch.group_taken = cursor.take<uint8_t>(attributes.n_group);
     for (size_t t = 0; t < logits.num_rows; ++t) {
         route_row(attributes, logits.row(t), bias, scratch, topk_weights.row(t), topk_ids.row(t));
+    }
+}
+
+void gating_weights(const GatingTopKAttributes& attributes,
+                    Rows<const float> logits,
+                    Rows<const int32_t> topk_ids,
+                    Rows<float> topk_weights,
+                    std::span<std::byte> workspace) {
+    const size_t num_experts = attributes.num_experts;
+    AFD_ASSERT(logits.num_cols == num_experts, "%zu logits", logits.num_cols);
+    WorkspaceCursor cursor(workspace);
+    auto* scores = cursor.take<float>(num_experts);
+    for (size_t t = 0; t < logits.num_rows; ++t) {
+        compute_scores(attributes.norm, logits.row(t), num_experts, scores);
+        float* weights = topk_weights.row(t);
+        if (std::any_of(scores, scores + num_experts, [](float s) { return s != s; })) {
+            std::fill_n(weights, attributes.top_k, std::numeric_limits<float>::quiet_NaN());
+            continue;
+        }
+        write_weights(attributes, scores, topk_ids.row(t), weights);
     }
 }
 

@@ -52,4 +52,14 @@ void gating_top_k(const GatingTopKAttributes& attributes,
                   Rows<int32_t> topk_ids,
                   std::span<std::byte> workspace);
 
+// Hash routing: the experts are given, by token ids say; their weights are those of the rule above.
+// Shapes: logits [num_tokens, num_experts]; topk_ids, topk_weights [num_tokens, top_k]. A row with
+// a NaN score gets NaN weights. An id may repeat; each slot has its weight. REQUIRES:
+// validate(attributes).ok(); every id is in [0, num_experts).
+void gating_weights(const GatingTopKAttributes& attributes,
+                    Rows<const float> logits,
+                    Rows<const int32_t> topk_ids,
+                    Rows<float> topk_weights,
+                    std::span<std::byte> workspace);
+
 }  // namespace afd::ops

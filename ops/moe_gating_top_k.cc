@@ -11,7 +11,7 @@
 namespace afd::ops {
 namespace {
 
-constexpr int64_t kNormTypes[] = {0, 1};
+constexpr int64_t kNormTypes[] = {0, 1, 2};
 constexpr int64_t kGroupModes[] = {-1, 0, 1};
 
 constexpr AttributeSpec kAttributes[] = {
@@ -32,7 +32,13 @@ constexpr AttributeSpec kAttributes[] = {
      0,
      1,
      "divide by the sum of the picks' scores"},
-    {"norm_type", AttributeKind::kInt, "0", kNormTypes, 0, 0, "softmax; sigmoid"},
+    {"norm_type",
+     AttributeKind::kInt,
+     "0",
+     kNormTypes,
+     0,
+     0,
+     "softmax; sigmoid; square root of softplus"},
     {"routed_scaling_factor", AttributeKind::kFloat, "1.0", {}, 0, 0, "factor of every weight"},
 };
 
@@ -86,7 +92,7 @@ Result<GatingTopKAttributes> check_moe_gating_top_k(const MoeGatingTopKRequest& 
     const GatingTopKAttributes attributes{
         .num_experts = r.x.shape[1],
         .top_k = static_cast<size_t>(r.k),
-        .norm = r.norm_type == 1 ? GatingNorm::kSigmoid : GatingNorm::kSoftmax,
+        .norm = static_cast<GatingNorm>(r.norm_type),
         .n_group = static_cast<size_t>(r.n_group),
         .topk_group = static_cast<size_t>(r.topk_group),
         .group_select_mode = by_two_best ? GroupSelectMode::kSumOfTwoBest : GroupSelectMode::kMax,

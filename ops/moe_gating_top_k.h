@@ -3,8 +3,9 @@
 
 // MoeGatingTopK on tensors: router logits of any floating type to the chosen experts.
 //
-//   scores = softmax or sigmoid of x in fp32; choice = scores + bias; expert_idx = the k best
-//   choices inside the k_group best groups; y = scores at the picks, normalised, times the factor
+//   scores = softmax, sigmoid or sqrt(softplus) of x in fp32; choice = scores + bias; expert_idx =
+//   the k best choices inside the k_group best groups; y = scores at the picks, normalised, times
+//   the factor
 //
 // The arithmetic and every tie are those of ops/gating_top_k.h, which the router of the live path
 // calls directly. Source: the specification, section 6.
@@ -28,7 +29,7 @@ struct MoeGatingTopKRequest {
     int64_t n_group = 1;
     int64_t group_select_mode = -1;  // 0 best, 1 sum of two best, -1: 1 with a bias, else 0
     bool norm_topk_prob = false;
-    int64_t norm_type = 0;  // 0 softmax, 1 sigmoid
+    int64_t norm_type = 0;  // A GatingNorm: 0 softmax, 1 sigmoid, 2 sqrt(softplus).
     float routed_scaling_factor = 1.0f;
 
     ConstTensorView x = {};     // [N, E] fp32, bf16 or fp16

@@ -55,7 +55,40 @@ std::vector<bool> allowed_experts(const GatingTopKAttributes& a, const std::vect
     return allowed;
 }
 
+// Row t of the weights.
+void write_weights(const GatingTopKAttributes& a,
+                   const std::vector<float>& scores,
+                   std::span<const int32_t> ids,
+                   size_t t,
+                   Matrix& weights) {
+    double sum = 1e-20;
+    for (const int32_t e : ids) sum += static_cast<double>(scores[static_cast<size_t>(e)]);
+    for (size_t k = 0; k < a.top_k; ++k) {
+        const double score = static_cast<double>(scores[static_cast<size_t>(ids[k])]);
+        weights.at(t, k) =
+            (a.norm_topk_prob ? score / sum : score) * static_cast<double>(a.routed_scaling_factor);
+    }
+}
+
+bool any_nan(const std::vector<float>& values) {
+    return std::any_of(values.begin(), values.end(), [](float v) { return std::isnan(v); });
+}
+
 }  // namespace
+
+GatingTopKOutput gating_weights(const GatingTopKAttributes& a,
+                                const Matrix& logits,
+                                std::span<const int32_t> ids) {
+    GatingTopKOutput out{Matrix(logits.num_rows, a.top_k), {ids.begin(), ids.end()}};
+    for (size_t t = 0; t < logits.num_rows; ++t) {
+        const std::vector<float> scores = scores_of(a.norm, logits.row(t), a.num_experts);
+        write_weights(a, scores, ids.subspan(t * a.top_k, a.top_k), t, out.weights);
+        for (size_t k = 0; any_nan(scores) && k < a.top_k; ++k) {
+            out.weights.at(t, k) = std::numeric_limits<double>::quiet_NaN();
+        }
+    }
+    return out;
+}
 
 GatingTopKOutput gating_top_k(const GatingTopKAttributes& a,
                               const Matrix& logits,
@@ -66,7 +99,7 @@ GatingTopKOutput gating_top_k(const GatingTopKAttributes& a,
         const std::vector<float> scores = scores_of(a.norm, logits.row(t), a.num_experts);
         std::vector<float> choice = scores;
         for (size_t e = 0; e < bias.size(); ++e) choice[e] += bias[e];
-        if (std::any_of(choice.begin(), choice.end(), [](float v) { return std::isnan(v); })) {
+        if (any_nan(choice)) {
             for (size_t k = 0; k < a.top_k; ++k) {
                 out.ids.push_back(static_cast<int32_t>(k));
                 out.weights.at(t, k) = std::numeric_limits<double>::quiet_NaN();
@@ -74,18 +107,12 @@ GatingTopKOutput gating_top_k(const GatingTopKAttributes& a,
             continue;
         }
         const std::vector<bool> allowed = allowed_experts(a, choice);
-        std::vector<size_t> picks;
+        std::vector<int32_t> picks;
         for (const size_t e : ranking(choice)) {
-            if (allowed[e] && picks.size() < a.top_k) picks.push_back(e);
+            if (allowed[e] && picks.size() < a.top_k) picks.push_back(static_cast<int32_t>(e));
         }
-        double sum = 1e-20;
-        for (const size_t e : picks) sum += static_cast<double>(scores[e]);
-        for (size_t k = 0; k < a.top_k; ++k) {
-            const double score = static_cast<double>(scores[picks[k]]);
-            out.ids.push_back(static_cast<int32_t>(picks[k]));
-            out.weights.at(t, k) = (a.norm_topk_prob ? score / sum : score) *
-                                   static_cast<double>(a.routed_scaling_factor);
-        }
+        write_weights(a, scores, picks, t, out.weights);
+        out.ids.insert(out.ids.end(), picks.begin(), picks.end());
     }
     return out;
 }

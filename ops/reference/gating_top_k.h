@@ -23,4 +23,9 @@ GatingTopKOutput gating_top_k(const GatingTopKAttributes& attributes,
                               const Matrix& logits,
                               std::span<const float> bias);
 
+// Of experts that are given, ids [T, top_k]; the result's ids are those.
+GatingTopKOutput gating_weights(const GatingTopKAttributes& attributes,
+                                const Matrix& logits,
+                                std::span<const int32_t> ids);
+
 }  // namespace afd::ops::reference

@@ -47,6 +47,7 @@ def gating_cases():
     modes = {"v3": dict(norm_type=1, n_group=8, topk_group=4, norm_topk_prob=True,
                         routed_scaling_factor=2.5),
              "v2_greedy": dict(norm_type=0),
+             "v4": dict(norm_type=2, norm_topk_prob=True, routed_scaling_factor=1.5),
              "v2_group": dict(norm_type=0, n_group=8, topk_group=3, routed_scaling_factor=16.0)}
     for mode, attrs in modes.items():
         for dtype in ("F32", "BF16", "F16"):
@@ -56,7 +57,7 @@ def gating_cases():
             if mode == "v2_greedy":
                 logits[5, 3] = np.nan
             inputs = {"x": (dtype, narrow(dtype, logits.astype(F32)))}
-            if mode == "v3":
+            if mode in ("v3", "v4"):
                 inputs["bias"] = ("F32", (np.round(rng.normal(0, 0.1, 64) * 64) / 64).astype(F32))
             yield name, inputs, {"k": 8, **attrs}, GATING
 

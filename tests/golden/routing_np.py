@@ -54,6 +54,8 @@ def moe_gating_top_k(inputs, attrs):
     for n, row in enumerate(logits):
         if attrs["norm_type"] == 1:
             scores = (1 / (1 + np.exp(-row.astype(np.float64)))).astype(F32)
+        elif attrs["norm_type"] == 2:
+            scores = np.sqrt(np.logaddexp(0, row.astype(np.float64))).astype(F32)
         else:
             powers = np.exp(row.astype(np.float64) - row.max(initial=-np.inf))
             scores = (powers / powers.sum()).astype(F32)

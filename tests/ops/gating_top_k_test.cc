@@ -169,5 +169,60 @@ TEST(GatingTopK, RefusesAttributesByNameValueAndLimit) {
     EXPECT_TRUE(validate(deepseek_v3()).ok());
 }
 
+// Goal: experts that are given get the weights that the choice would have given them, with every
+// scoring, also repeated ones; what is chosen does not depend on the scores.
+// Oracle: the reference; and for ids that gating_top_k chose, its own weights, bit for bit.
+TEST(GatingWeights, GivenExpertsHaveTheWeightsOfTheirScores) {
+    for (const auto& a :
+         {deepseek_v3(), deepseek_v2_greedy(), deepseek_v2_groups(), sqrt_softplus()}) {
+        const size_t num_tokens = 50;
+        const std::vector<float> logits = random_floats(num_tokens * a.num_experts, 8);
+        const Routing chosen = route(a, logits, {});
+        std::vector<int32_t> others = chosen.ids;
+        for (size_t i = 0; i < others.size(); ++i) {
+            others[i] = static_cast<int32_t>(i * 7 % a.num_experts);
+            if (i % a.top_k == 1) others[i] = others[i - 1];
+        }
+        const auto weights_of = [&](const std::vector<int32_t>& ids) {
+            std::vector<float> weights(ids.size());
+            const Workspace workspace(gating_top_k_workspace_bytes(a));
+            gating_weights(a,
+                           make_rows(logits.data(), num_tokens, a.num_experts),
+                           make_rows(ids.data(), num_tokens, a.top_k),
+                           make_rows(weights.data(), num_tokens, a.top_k),
+                           workspace.bytes());
+            return weights;
+        };
+        EXPECT_EQ(weights_of(chosen.ids), chosen.weights);
+        reference::Matrix wide(num_tokens, a.num_experts);
+        for (size_t i = 0; i < logits.size(); ++i) wide.values[i] = logits[i];
+        const auto expected = reference::gating_weights(a, wide, others);
+        EXPECT_EQ(expected.ids, others);
+        const std::vector<float> weights = weights_of(others);
+        for (size_t i = 0; i < weights.size(); ++i) {
+            const double want = expected.weights.values[i];
+            ASSERT_NEAR(weights[i], want, 1e-5 * std::abs(want)) << i;
+        }
+    }
+}
+
+TEST(GatingWeights, ARowWithANanScoreHasNanWeights) {
+    const GatingTopKAttributes a{
+        .num_experts = 4, .top_k = 2, .norm = GatingNorm::kSqrtSoftplus, .norm_topk_prob = true};
+    std::vector<float> logits(8, 0.5f);
+    logits[5] = std::numeric_limits<float>::quiet_NaN();
+    const std::vector<int32_t> ids = {3, 0, 2, 0};
+    std::vector<float> weights(4);
+    const Workspace workspace(gating_top_k_workspace_bytes(a));
+    gating_weights(a,
+                   make_rows(logits.data(), 2, 4),
+                   make_rows(ids.data(), 2, 2),
+                   make_rows(weights.data(), 2, 2),
+                   workspace.bytes());
+    EXPECT_EQ(weights[0], 0.5f);
+    EXPECT_EQ(weights[1], 0.5f);
+    EXPECT_TRUE(std::isnan(weights[2]) && std::isnan(weights[3]));
+}
+
 }  // namespace
 }  // namespace afd::ops

@@ -45,19 +45,19 @@ struct Case {
 
 // Goal: every dtype, norm, group mode and shape gives what the plain loops give. Oracle: equal
 // experts; weights within some fp32 roundings, since the reference takes exp in double.
-// Covers: moe_gating_top_k x=fp32,bf16,fp16 bias=given,none norm_type=0,1
+// Covers: moe_gating_top_k x=fp32,bf16,fp16 bias=given,none norm_type=0,1,2
 // Covers: moe_gating_top_k group_select_mode=-1,0,1 norm_topk_prob=false,true
 // Covers: moe_gating_top_k k=1,4 n_group=1,4 topk_group=1,2 routed_scaling_factor=2.5
 TEST(MoeGatingTopK, MatchesTheReference) {
     for (const DType dtype : {DType::kFp32, DType::kBf16, DType::kFp16}) {
         for (const size_t num_tokens : {0, 1, 7}) {
-            for (int variant = 0; variant < 48; ++variant) {
+            for (int variant = 0; variant < 72; ++variant) {
                 const bool is_grouped = variant % 2 == 1;
                 Case fast(
                     dtype, num_tokens, 16, variant / 2 % 2 == 0 ? 1 : 4, variant / 4 % 2 == 1);
-                fast.request.norm_type = variant / 8 % 2;
-                fast.request.norm_topk_prob = variant / 8 % 2 == 1;
-                fast.request.group_select_mode = variant / 16 - 1;
+                fast.request.norm_type = variant / 8 % 3;
+                fast.request.norm_topk_prob = variant / 8 % 3 != 0;
+                fast.request.group_select_mode = variant / 24 - 1;
                 fast.request.n_group = is_grouped ? 4 : 1;
                 fast.request.topk_group = is_grouped ? 2 : 1;
                 fast.request.routed_scaling_factor = 2.5f;
@@ -99,8 +99,8 @@ TEST(MoeGatingTopK, RefusesWhatTheRecordDoesNotAllow) {
     c.request.k = 0;
     EXPECT_EQ(c.message(), "moe_gating_top_k: k is 0; allowed are 1 to 2147483647");
     c.request = good;
-    c.request.norm_type = 2;
-    EXPECT_EQ(c.message(), "moe_gating_top_k: norm_type is 2; allowed are 0, 1");
+    c.request.norm_type = 3;
+    EXPECT_EQ(c.message(), "moe_gating_top_k: norm_type is 3; allowed are 0, 1, 2");
     c.request = good;
     c.request.group_select_mode = 2;
     EXPECT_EQ(c.message(), "moe_gating_top_k: group_select_mode is 2; allowed are -1, 0, 1");
