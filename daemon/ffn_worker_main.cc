@@ -85,7 +85,9 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
     ops::GroupedExperts experts(loaded.table, setup.placement.num_local_experts_per_layer(rank));
     model::Router router;
     if (setup.router == schedule::RouterPlacement::kFfn) {
-        AFD_ASSIGN(router, model::Router::load(setup.files, setup.numeric_class));
+        AFD_ASSIGN(
+            router,
+            model::Router::load(setup.files, setup.numeric_class, model::GateSet::kOtherLayers));
     }
     AFD_ASSIGN(const schedule::FfnPolicy policy, schedule::parse_ffn_policy(welcome.ffn_policy()));
     // With more data threads than cores a wait for further sessions gains nothing: they come while

@@ -69,7 +69,8 @@ ops::AttentionBatch MicroBatch::attention_batch(uint32_t first, uint32_t count) 
 model::FfnInput MicroBatch::ffn_input(uint32_t first, uint32_t count) {
     return {.x = ops::make_rows(ffn_rows_.data(), num_rows_, hidden_).slice(first, count),
             .routing = {topk_ids_.data() + size_t{first} * top_k_,
-                        topk_weights_.data() + size_t{first} * top_k_}};
+                        topk_weights_.data() + size_t{first} * top_k_,
+                        tokens_.data() + first}};
 }
 
 ops::MoeInput MicroBatch::moe_input(uint32_t num_shared, bool is_routed) const {

@@ -87,9 +87,8 @@ Result<AttentionBlock> AttentionBlock::load(const ModelFiles& files,
                                             RouterUse router_use) {
     AttentionBlock block;
     block.config_ = files.config();
-    if (router_use == RouterUse::kRoute) {
-        AFD_ASSIGN(block.router_, Router::load(files, numeric_class));
-    }
+    const GateSet gates = router_use == RouterUse::kRoute ? GateSet::kAll : GateSet::kHashLayers;
+    AFD_ASSIGN(block.router_, Router::load(files, numeric_class, gates));
     AFD_ASSIGN(block.rope_, make_rope_table(block.config_));
     for (uint32_t layer = 0; layer < block.config_.num_layers; ++layer) {
         AFD_ASSIGN(auto weights, load_attention_layer(files, layer, numeric_class));

@@ -46,7 +46,8 @@ struct FfnInput {
     Routing routing;
 };
 
-// Whether the block routes its rows, or leaves that to whoever holds the experts (router = ffn).
+// Whether the block routes its rows, or leaves that to whoever holds the experts (router = ffn);
+// the rows of hash layers always, since nobody else has their token ids.
 enum class RouterUse { kRoute, kLeave };
 
 class AttentionBlock {
@@ -95,7 +96,7 @@ class AttentionBlock {
     ModelConfig config_;
     ops::RopeTable rope_;
     std::vector<AttentionLayerWeights> layers_;
-    Router router_;  // Empty with RouterUse::kLeave.
+    Router router_;  // With RouterUse::kLeave of the hash layers only.
 };
 
 // residual = (residual + delta) →bf16.

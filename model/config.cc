@@ -172,9 +172,11 @@ void read_attention(KeyReader& keys, ModelConfig& config) {
 
 void read_scoring(KeyReader& keys, ModelConfig& config) {
     const bool is_v3 = config.model_type == "deepseek_v3";
-    const std::string scoring =
-        keys.choice("scoring_func", is_v3 ? "sigmoid" : "softmax", {"sigmoid", "softmax"});
-    config.scoring_func = scoring == "sigmoid" ? ScoringFunc::kSigmoid : ScoringFunc::kSoftmax;
+    const std::string scoring = keys.choice(
+        "scoring_func", is_v3 ? "sigmoid" : "softmax", {"sigmoid", "softmax", "sqrtsoftplus"});
+    config.scoring_func = scoring == "sigmoid"   ? ScoringFunc::kSigmoid
+                          : scoring == "softmax" ? ScoringFunc::kSoftmax
+                                                 : ScoringFunc::kSqrtSoftplus;
     const std::string method = keys.choice("topk_method",
                                            is_v3 ? "noaux_tc" : "greedy",
                                            {"noaux_tc", "group_limited_greedy", "greedy"});
@@ -196,6 +198,7 @@ void read_experts(KeyReader& keys, ModelConfig& config) {
     config.top_k = keys.count("num_experts_per_tok", 1, kTopKMax, {});
     config.first_k_dense_replace = keys.count("first_k_dense_replace", 0, kLayersMax, 0);
     config.moe_layer_freq = keys.count("moe_layer_freq", 1, kLayersMax, 1);
+    config.num_hash_layers = keys.count("num_hash_layers", 0, config.num_layers, 0);
     read_scoring(keys, config);
     if (keys.failed()) return;
     if (config.num_experts % config.num_groups != 0) {

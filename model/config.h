@@ -23,7 +23,7 @@
 
 namespace afd::model {
 
-enum class ScoringFunc { kSoftmax, kSigmoid };
+enum class ScoringFunc { kSoftmax, kSigmoid, kSqrtSoftplus };
 
 enum class TopkMethod {
     kGreedy,              // Best top_k of all experts.
@@ -70,6 +70,7 @@ struct ModelConfig {
     double routed_scaling_factor = 1;
     uint32_t first_k_dense_replace = 0;
     uint32_t moe_layer_freq = 1;
+    uint32_t num_hash_layers = 0;  // MoE layers below it look the experts up by token id.
 
     double rms_norm_eps = 1e-6;
     double rope_theta = 10000;
@@ -83,6 +84,11 @@ struct ModelConfig {
     // Whether `layer` has experts; the others have one dense MLP.
     bool is_moe_layer(uint32_t layer) const {
         return layer >= first_k_dense_replace && layer % moe_layer_freq == 0;
+    }
+
+    // Whether the layer's experts stand in a table of token ids (model/router_tensors.h).
+    bool is_hash_layer(uint32_t layer) const {
+        return is_moe_layer(layer) && layer < num_hash_layers;
     }
 
     // The shared experts of a layer are one MLP of this width; 0 if there are none.

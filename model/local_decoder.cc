@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/local_decoder.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -61,7 +62,10 @@ struct LocalDecoder::Impl {
     }
 
     ops::AttentionBatch batch_of(size_t num_tokens);
-    Result<> run_layer(uint32_t layer, const ops::AttentionBatch& batch);
+    Result<> run_layer(uint32_t layer,
+                       const ops::AttentionBatch& batch,
+                       std::span<const int32_t> tokens);
+    void capture(uint32_t layer, size_t num_tokens, int32_t* routing) const;
 
     ops::Parallel* parallel;
     ModelConfig config;
@@ -98,13 +102,18 @@ ops::AttentionBatch LocalDecoder::Impl::batch_of(size_t num_tokens) {
             .block_tables = block_tables.data()};
 }
 
-Result<> LocalDecoder::Impl::run_layer(uint32_t layer, const ops::AttentionBatch& batch) {
+Result<> LocalDecoder::Impl::run_layer(uint32_t layer,
+                                       const ops::AttentionBatch& batch,
+                                       std::span<const int32_t> tokens) {
     const auto residual = rows_of(0, batch.num_tokens);
     const auto x = rows_of(1, batch.num_tokens);
     const auto out = rows_of(2, batch.num_tokens);
     block.attention(layer, batch, cache, residual, workspace, *parallel);
-    block.pre_ffn(
-        layer, residual, {x, {topk_ids.data(), topk_weights.data()}}, workspace, *parallel);
+    block.pre_ffn(layer,
+                  residual,
+                  {x, {topk_ids.data(), topk_weights.data(), tokens.data()}},
+                  workspace,
+                  *parallel);
     for (size_t i = 0; i < batch.num_tokens; ++i) {
         if (!is_poisoned(&topk_weights[i * config.top_k])) continue;
         return Error{Code::kInternal,
@@ -122,6 +131,14 @@ Result<> LocalDecoder::Impl::run_layer(uint32_t layer, const ops::AttentionBatch
                        out));
     add_residual(residual, out, *parallel);
     return {};
+}
+
+// What the layer's router chose, before the next layer's does.
+void LocalDecoder::Impl::capture(uint32_t layer, size_t num_tokens, int32_t* routing) const {
+    const size_t top_k = config.top_k;
+    for (size_t t = 0; t < num_tokens; ++t) {
+        std::copy_n(&topk_ids[t * top_k], top_k, routing + (t * config.num_layers + layer) * top_k);
+    }
 }
 
 LocalDecoder::LocalDecoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -167,7 +184,9 @@ void LocalDecoder::reset() {
     impl_->num_done = 0;
 }
 
-Result<> LocalDecoder::append(std::span<const int32_t> tokens, ops::Rows<float> logits) {
+Result<> LocalDecoder::append(std::span<const int32_t> tokens,
+                              ops::Rows<float> logits,
+                              int32_t* routing) {
     const ModelConfig& config = impl_->config;
     if (tokens.size() > impl_->chunk_max ||
         tokens.size() > impl_->num_tokens_max - impl_->num_done) {
@@ -187,7 +206,8 @@ Result<> LocalDecoder::append(std::span<const int32_t> tokens, ops::Rows<float> 
     const ops::AttentionBatch batch = impl_->batch_of(tokens.size());
     impl_->ends.embed(tokens, residual);
     for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
-        AFD_TRY(impl_->run_layer(layer, batch));
+        AFD_TRY(impl_->run_layer(layer, batch, tokens));
+        if (routing != nullptr) impl_->capture(layer, tokens.size(), routing);
     }
     impl_->ends.head(residual, logits, *impl_->parallel);
     impl_->num_done += static_cast<uint32_t>(tokens.size());

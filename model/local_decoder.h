@@ -37,9 +37,13 @@ class LocalDecoder {
 
     // The next tokens of the sequence, at most chunk_max; logits of each,
     // [tokens.size(), vocab_size]. The bits do not depend on how a sequence is cut into calls.
+    // `routing`, if it is given: the experts that every layer's router chose,
+    // [tokens.size(), num_layers, top_k]; in a dense layer 0 and then -1.
     // Errors: kInvalidArgument for a token outside the vocabulary, too many tokens in the call, or
     // a sequence beyond num_tokens_max; kInternal when the router meets a NaN.
-    Result<> append(std::span<const int32_t> tokens, ops::Rows<float> logits);
+    Result<> append(std::span<const int32_t> tokens,
+                    ops::Rows<float> logits,
+                    int32_t* routing = nullptr);
 
   private:
     struct Impl;

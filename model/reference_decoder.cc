@@ -82,7 +82,13 @@ struct ReferenceDecoder::Impl {
 
     ops::reference::MlaWeights mla_weights(const Layer& layer) const;
     Matrix attention(const Layer& layer, const Matrix& residual, Rounding rounding) const;
-    Matrix ffn(const Layer& layer, const Matrix& x, Rounding rounding) const;
+    Matrix ffn(const Layer& layer,
+               const Matrix& x,
+               std::span<const int32_t> tokens,
+               Rounding rounding) const;
+    ops::reference::GatingTopKOutput route(const Layer& layer,
+                                           const Matrix& x,
+                                           std::span<const int32_t> tokens) const;
 };
 
 ops::reference::MlaWeights ReferenceDecoder::Impl::mla_weights(const Layer& layer) const {
@@ -119,7 +125,26 @@ Matrix ReferenceDecoder::Impl::attention(const Layer& layer,
     return ops::reference::linear(heads, linear_weight(layer.attention.o_proj), rounding);
 }
 
-Matrix ReferenceDecoder::Impl::ffn(const Layer& layer, const Matrix& x, Rounding rounding) const {
+ops::reference::GatingTopKOutput ReferenceDecoder::Impl::route(
+    const Layer& layer, const Matrix& x, std::span<const int32_t> tokens) const {
+    const Matrix logits =
+        ops::reference::linear_f32(x, matrix_of(layer.router.gate, config.num_experts));
+    const auto attributes = gating_attributes(config);
+    if (layer.router.token_experts.empty()) {
+        return ops::reference::gating_top_k(attributes, logits, layer.router.bias);
+    }
+    std::vector<int32_t> ids;
+    for (const int32_t token : tokens) {
+        const auto row = layer.router.token_experts.begin() + int64_t{token} * config.top_k;
+        ids.insert(ids.end(), row, row + config.top_k);
+    }
+    return ops::reference::gating_weights(attributes, logits, ids);
+}
+
+Matrix ReferenceDecoder::Impl::ffn(const Layer& layer,
+                                   const Matrix& x,
+                                   std::span<const int32_t> tokens,
+                                   Rounding rounding) const {
     // Every expert over every row: wasteful and plain. Row t of outputs[e] is used if t chose e.
     std::vector<Matrix> outputs;
     for (const ExpertTensors& expert : layer.experts) {
@@ -130,11 +155,7 @@ Matrix ReferenceDecoder::Impl::ffn(const Layer& layer, const Matrix& x, Rounding
     }
     const bool is_moe = !layer.router.gate.empty();
     ops::reference::GatingTopKOutput choice;
-    if (is_moe) {
-        const Matrix logits =
-            ops::reference::linear_f32(x, matrix_of(layer.router.gate, config.num_experts));
-        choice = ops::reference::gating_top_k(gating_attributes(config), logits, layer.router.bias);
-    }
+    if (is_moe) choice = route(layer, x, tokens);
     Matrix out(x.num_rows, config.hidden);
     for (size_t token = 0; token < x.num_rows; ++token) {
         std::vector<const double*> rows;
@@ -203,7 +224,7 @@ Result<std::vector<float>> ReferenceDecoder::logits(std::span<const int32_t> tok
         residual = ops::reference::add(residual, attended, rounding);
         const Matrix x = ops::reference::rms_norm(
             residual, layer.attention.gamma_post_attention, config.rms_norm_eps, rounding);
-        residual = ops::reference::add(residual, impl_->ffn(layer, x, rounding), rounding);
+        residual = ops::reference::add(residual, impl_->ffn(layer, x, tokens, rounding), rounding);
     }
     const Matrix last =
         ops::reference::rms_norm(residual, impl_->gamma_final, config.rms_norm_eps, rounding);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/router.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "model/router_tensors.h"
@@ -9,11 +10,30 @@
 
 namespace afd::model {
 
+namespace {
+
+ops::GatingNorm norm_of(ScoringFunc scoring_func) {
+    switch (scoring_func) {
+        case ScoringFunc::kSoftmax:
+            return ops::GatingNorm::kSoftmax;
+        case ScoringFunc::kSigmoid:
+            return ops::GatingNorm::kSigmoid;
+        case ScoringFunc::kSqrtSoftplus:
+            break;
+    }
+    return ops::GatingNorm::kSqrtSoftplus;
+}
+
+bool is_in(GateSet set, bool is_hash_layer) {
+    return set == GateSet::kAll || is_hash_layer == (set == GateSet::kHashLayers);
+}
+
+}  // namespace
+
 ops::GatingTopKAttributes gating_attributes(const ModelConfig& config) {
     return {.num_experts = config.num_experts,
             .top_k = config.top_k,
-            .norm = config.scoring_func == ScoringFunc::kSigmoid ? ops::GatingNorm::kSigmoid
-                                                                 : ops::GatingNorm::kSoftmax,
+            .norm = norm_of(config.scoring_func),
             .n_group = config.num_groups,
             .topk_group = config.topk_group,
             .group_select_mode = config.topk_method == TopkMethod::kNoauxTc
@@ -31,16 +51,17 @@ Result<Router> Router::make(const ops::GatingTopKAttributes& attributes, std::ve
     return router;
 }
 
-Result<Router> Router::load(const ModelFiles& files, ops::NumericClass numeric_class) {
+Result<Router> Router::load(const ModelFiles& files, ops::NumericClass numeric_class, GateSet set) {
     const ModelConfig& config = files.config();
     std::vector<Gate> gates(config.num_layers);
     for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
-        if (!config.is_moe_layer(layer)) continue;
+        if (!config.is_moe_layer(layer) || !is_in(set, config.is_hash_layer(layer))) continue;
         AFD_ASSIGN(RouterTensors tensors, read_router_tensors(files.tensors(), config, layer));
         gates[layer].weight = ops::PackedLinear::pack(
             ops::make_rows<const ops::Bf16>(tensors.gate.data(), config.num_experts, config.hidden),
             numeric_class);
         gates[layer].bias = std::move(tensors.bias);
+        gates[layer].token_experts = std::move(tensors.token_experts);
     }
     return make(gating_attributes(config), std::move(gates));
 }
@@ -62,12 +83,20 @@ void Router::route(uint32_t layer,
                                        x.num_rows,
                                        attributes_.num_experts);
     ops::linear_f32(x, gate.weight, logits, parallel);
-    ops::gating_top_k(attributes_,
-                      logits,
-                      gate.bias,
-                      ops::make_rows(out.topk_weights, x.num_rows, attributes_.top_k),
-                      ops::make_rows(out.topk_ids, x.num_rows, attributes_.top_k),
-                      cursor.rest());
+    const size_t top_k = attributes_.top_k;
+    const auto ids = ops::make_rows(out.topk_ids, x.num_rows, top_k);
+    const auto weights = ops::make_rows(out.topk_weights, x.num_rows, top_k);
+    if (gate.token_experts.empty()) {
+        ops::gating_top_k(attributes_, logits, gate.bias, weights, ids, cursor.rest());
+        return;
+    }
+    AFD_ASSERT(out.token_ids != nullptr, "layer %u routes by token id", layer);
+    for (size_t t = 0; t < x.num_rows; ++t) {
+        const size_t first = static_cast<size_t>(out.token_ids[t]) * top_k;
+        AFD_ASSERT(first + top_k <= gate.token_experts.size(), "token id %d", out.token_ids[t]);
+        std::copy_n(&gate.token_experts[first], top_k, ids.row(t));
+    }
+    ops::gating_weights(attributes_, logits, ids, weights, cursor.rest());
 }
 
 }  // namespace afd::model

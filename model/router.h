@@ -5,6 +5,12 @@
 //
 //   logits = x · Wgateᵀ in fp32 (ops/linear.h); topk_ids, topk_weights = MoeGatingTopK(logits)
 //
+// In a hash layer topk_ids = the table's row of the token id, whatever the logits, and topk_weights
+// are the scores at these ids, normalised and scaled as in the other layers.
+//
+// What it chose stays in topk_ids: who wants to capture it (routing replay) gives each layer memory
+// of its own. The ids are the checkpoint's, before any placement.
+//
 // Held by whoever routes: the attention worker, or with router = ffn each FFN worker. The same row
 // and numeric class give the same ids and the same bits of the weights everywhere (promise 1).
 // Const and thread-safe; a workspace serves one call at a time. route() allocates nothing.
@@ -27,18 +33,24 @@ namespace afd::model {
 // REQUIRES: config has experts.
 ops::GatingTopKAttributes gating_attributes(const ModelConfig& config);
 
-// Where route() writes.
+// Where route() writes, and what it asks beside the rows.
 struct Routing {
-    int32_t* topk_ids;    // out [num_tokens, top_k]: logical expert, -1 masked.
-    float* topk_weights;  // out [num_tokens, top_k]
+    int32_t* topk_ids;                   // out [num_tokens, top_k]: logical expert, -1 masked.
+    float* topk_weights;                 // out [num_tokens, top_k]
+    const int32_t* token_ids = nullptr;  // [num_tokens], below vocab_size; for hash layers.
 };
+
+// Whose gates load() takes. Token ids stay with the attention workers, so these route hash layers
+// also where FFN workers route the others.
+enum class GateSet { kAll, kHashLayers, kOtherLayers };
 
 class Router {
   public:
     // One MoE layer's gate.
     struct Gate {
-        ops::PackedLinear weight;  // [num_experts, hidden]
-        std::vector<float> bias;   // [num_experts], or empty.
+        ops::PackedLinear weight;            // [num_experts, hidden]
+        std::vector<float> bias;             // [num_experts], or empty.
+        std::vector<int32_t> token_experts;  // [vocab_size, top_k] in a hash layer, or empty.
     };
 
     // Routes nothing: empty() holds.
@@ -49,8 +61,11 @@ class Router {
     static Result<Router> make(const ops::GatingTopKAttributes& attributes,
                                std::vector<Gate> gates);
 
-    // Loads and packs the gates of every MoE layer. Errors: those of TensorStore.
-    static Result<Router> load(const ModelFiles& files, ops::NumericClass numeric_class);
+    // Loads and packs the gates of every MoE layer of the set. Errors: those of
+    // read_router_tensors().
+    static Result<Router> load(const ModelFiles& files,
+                               ops::NumericClass numeric_class,
+                               GateSet gates = GateSet::kAll);
 
     bool empty() const { return gates_.empty(); }
     // Whether the layer's rows are routed; false for a dense layer and any layer out of range.
@@ -63,7 +78,7 @@ class Router {
     static size_t workspace_bytes(const ops::GatingTopKAttributes& attributes, size_t rows_max);
 
     // A row whose scores hold a NaN gets NaN weights: see is_poisoned().
-    // Shape: x [num_tokens, hidden]. REQUIRES: routes(layer).
+    // Shape: x [num_tokens, hidden]. REQUIRES: routes(layer); in a hash layer out.token_ids.
     void route(uint32_t layer,
                ops::Rows<const ops::Bf16> x,
                const Routing& out,

@@ -213,4 +213,19 @@ Result<std::vector<float>> TensorStore::read_f32(std::string_view name,
     return values;
 }
 
+Result<std::vector<int64_t>> TensorStore::read_integers(std::string_view name,
+                                                        std::span<const uint64_t> shape) const {
+    constexpr StorageType kIntegerTypes[] = {StorageType::kI32, StorageType::kI64};
+    AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape, kIntegerTypes));
+    const uint64_t bytes = tensor->end - tensor->begin;
+    if (tensor->dtype == StorageType::kI64) {
+        std::vector<int64_t> values(bytes / sizeof(int64_t));
+        AFD_TRY(read_bytes(*tensor, 0, std::as_writable_bytes(std::span(values))));
+        return values;
+    }
+    std::vector<int32_t> narrow(bytes / sizeof(int32_t));
+    AFD_TRY(read_bytes(*tensor, 0, std::as_writable_bytes(std::span(narrow))));
+    return std::vector<int64_t>(narrow.begin(), narrow.end());
+}
+
 }  // namespace afd::model

@@ -49,6 +49,10 @@ class TensorStore {
     Result<std::vector<float>> read_f32(std::string_view name,
                                         std::span<const uint64_t> shape) const;
 
+    // The same for integers: I32 or I64.
+    Result<std::vector<int64_t>> read_integers(std::string_view name,
+                                               std::span<const uint64_t> shape) const;
+
     // The whole tensor, bytes as stored. Errors: as read_bf16; kUnimplemented names both types.
     // REQUIRES: out has the bytes of `shape` and `dtype`.
     Result<> read_as_stored(std::string_view name,

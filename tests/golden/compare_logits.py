@@ -16,6 +16,9 @@
 --margin   router margins below this count as near ties. A near tie is reported, never excused:
            rows after one are compared like all others.
 
+With a tensor "routing", I32 [T, L, K], the experts of every MoE layer whose margin is no near tie
+must be those of the decoder, too.
+
 Prints the figures; exits 0 if both are within their bounds, 1 if not, 2 on unusable input.
 """
 import argparse
@@ -34,6 +37,15 @@ def row_differences(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(rows), rows, np.inf)
 
 
+def routing_differences(routing: np.ndarray, model: deepseek_np.DeepSeek,
+                        output: deepseek_np.Output, margin: float) -> int:
+    """In how many rows that are no near tie another set of experts was chosen."""
+    layers = [layer for layer in range(routing.shape[1]) if model.is_moe(layer)]
+    have = np.sort(routing[:, layers].transpose(1, 0, 2), -1)
+    differs = (have != np.sort(output.picks, -1)).any(-1)
+    return int((differs & (output.margins >= margin)).sum())
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -47,8 +59,10 @@ def main() -> int:
     arguments = parser.parse_args()
 
     ids = [int(word) for word in arguments.tokens.read_text().split()]
-    actual = safetensors_np.read(arguments.logits)["logits"]
-    output = deepseek_np.DeepSeek(arguments.model, arguments.rounding).forward(ids)
+    tensors = safetensors_np.read(arguments.logits)
+    actual = tensors["logits"]
+    model = deepseek_np.DeepSeek(arguments.model, arguments.rounding)
+    output = model.forward(ids)
     if actual.shape != output.logits.shape:
         print(f"logits: shape {actual.shape}, must be {output.logits.shape}")
         return 2
@@ -59,6 +73,11 @@ def main() -> int:
           f"median row {np.median(rows):.3e}, max|logit| {np.abs(output.logits).max():.3f}; "
           f"near ties {near} of {output.margins.size} (margin < {arguments.margin}, "
           f"least {output.margins.min(initial=np.inf):.1e})")
+    if "routing" in tensors:
+        different = routing_differences(tensors["routing"], model, output, arguments.margin)
+        print(f"routing: {different} of {output.margins.size} rows differ without a near tie")
+        if different:
+            return 1
     median_bound = arguments.bound if arguments.median_bound is None else arguments.median_bound
     return 0 if rows.max() <= arguments.bound and np.median(rows) <= median_bound else 1
 

@@ -245,6 +245,8 @@ class DeepSeek:
         logits = self.rounding.fp32(x @ self.weights[f"{prefix}.gate.weight"].T)
         if self.config["scoring_func"] == "sigmoid":
             scores = 1 / (1 + np.exp(-logits))
+        elif self.config["scoring_func"] == "sqrtsoftplus":
+            scores = np.sqrt(np.logaddexp(0, logits))
         else:
             raised = np.exp(logits - logits.max(-1, keepdims=True))
             scores = raised / raised.sum(-1, keepdims=True)
@@ -252,19 +254,25 @@ class DeepSeek:
         bias = self.weights.get(f"{prefix}.gate.e_score_correction_bias")
         return scores, scores if bias is None else self.rounding.fp32(scores + bias)
 
-    def route(self, x: Array, prefix: str) -> tuple[Array, Array, Array]:
-        """x [T, H] -> picks [T, K], weights [T, K] and margin [T].
+    def route(self, x: Array, prefix: str,
+              ids: list[int] | None = None) -> tuple[Array, Array, Array]:
+        """x [T, H] of the tokens `ids` [T] -> picks [T, K], weights [T, K] and margin [T].
 
+        A layer with a table of token ids asks for the ids, and nothing exchanges its picks.
         The margin is the least change of one choice score, or of one group's score, that would
         exchange a pick or a kept group for another.
         """
         config = self.config
         scores, choice = self.scores(x, prefix)
         margin = np.full(len(x), np.inf)
-        if config["topk_method"] != "greedy":
-            choice, margin = self.limit_to_groups(choice)
-        picks = top_indices(choice, config["num_experts_per_tok"])
-        margin = np.minimum(margin, gap_after(choice, config["num_experts_per_tok"]))
+        table = self.weights.get(f"{prefix}.gate.tid2eid")
+        if table is not None:
+            picks = table[np.asarray(ids, dtype=np.int64)].astype(np.int64)
+        else:
+            if config["topk_method"] != "greedy":
+                choice, margin = self.limit_to_groups(choice)
+            picks = top_indices(choice, config["num_experts_per_tok"])
+            margin = np.minimum(margin, gap_after(choice, config["num_experts_per_tok"]))
         weights = np.take_along_axis(scores, picks, -1)
         if config["norm_topk_prob"]:
             weights = weights / (weights.sum(-1, keepdims=True) + 1e-20)
@@ -284,9 +292,9 @@ class DeepSeek:
         limited = np.where(mask[..., None], grouped, -np.inf).reshape(choice.shape)
         return limited, gap_after(group_scores, kept)
 
-    def moe(self, x: Array, prefix: str) -> tuple[Array, Array, Array]:
+    def moe(self, x: Array, prefix: str, ids: list[int]) -> tuple[Array, Array, Array]:
         """x [T, H] -> [T, H], picks [T, K] and the router's margin [T]."""
-        picks, weights, margin = self.route(x, prefix)
+        picks, weights, margin = self.route(x, prefix, ids)
         rows = np.zeros(picks.shape + x.shape[1:])
         for expert in np.unique(picks):
             token, slot = np.nonzero(picks == expert)
@@ -312,7 +320,7 @@ class DeepSeek:
             x = self.rounding.bf16(x + self.attention(normal, f"{prefix}.self_attn"))
             normal = self.norm(x, f"{prefix}.post_attention_layernorm")
             if self.is_moe(layer_idx):
-                branch, chosen, margin = self.moe(normal, f"{prefix}.mlp")
+                branch, chosen, margin = self.moe(normal, f"{prefix}.mlp", ids)
                 margins.append(margin)
                 picks.append(chosen)
             else:

@@ -56,6 +56,10 @@ VARIANTS: dict[str, dict] = {
                  "weights_dtype": "F32"},
     # Dense and MoE layers take turns; no layer is dense for being first.
     "v3_every_second": {"num_hidden_layers": 5, "first_k_dense_replace": 0, "moe_layer_freq": 2},
+    # The router of DeepSeek-V4 in a V3 decoder: square root of softplus, and of the MoE layers the
+    # first two look their experts up by token id.
+    "v4_router": {"scoring_func": "sqrtsoftplus", "n_group": 1, "topk_group": 1,
+                  "num_hash_layers": 3, "routed_scaling_factor": 1.5},
     # Small and fast, for tests of the whole system.
     "tiny": {"hidden_size": 64, "intermediate_size": 128, "moe_intermediate_size": 32,
              "num_hidden_layers": 3, "n_routed_experts": 8, "num_experts_per_tok": 2,
@@ -109,7 +113,9 @@ def ffn_shapes(prefix: str, config: dict, layer_idx: int) -> Shapes:
     if not is_moe(config, layer_idx):
         return mlp_shapes(prefix, hidden, config["intermediate_size"])
     shapes: Shapes = {f"{prefix}.gate.weight": (config["n_routed_experts"], hidden)}
-    if config["topk_method"] == "noaux_tc":
+    if layer_idx < config.get("num_hash_layers", 0):
+        shapes[f"{prefix}.gate.tid2eid"] = (config["vocab_size"], config["num_experts_per_tok"])
+    elif config["topk_method"] == "noaux_tc":
         shapes[f"{prefix}.gate.e_score_correction_bias"] = (config["n_routed_experts"],)
     for expert in range(config["n_routed_experts"]):
         shapes.update(mlp_shapes(f"{prefix}.experts.{expert}", hidden, inner))
@@ -160,6 +166,10 @@ def write_weights(config: dict, num_shards: int, dtype: str, seed: int,
     random = np.random.default_rng(seed)
     tensors = {}
     for name, shape in checkpoint_shapes(config).items():
+        if name.endswith("tid2eid"):
+            order = np.argsort(random.random((shape[0], config["n_routed_experts"])), axis=-1)
+            tensors[name] = ("I32", order[:, :shape[1]].astype(np.int32))
+            continue
         of_tensor = "F32" if name.endswith("e_score_correction_bias") else dtype
         values = random_tensor(name, shape, config, random)
         # Rounded at once: half the memory of a large checkpoint.

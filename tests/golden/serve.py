@@ -2,9 +2,9 @@
 """Serves a model with the real daemon and records what it answered, for compare_logprobs.py.
 
     serve.py --bin DIR --model DIR --jsonl FILE [--requests 12] [--seed 1]
-             [--router attention|ffn] [--same-as FILE]
+             [--router attention|ffn] [--topology disaggregated|colocated] [--same-as FILE]
 
-Starts afdd of --bin (two attention workers, two FFN workers), sends requests of random token ids
+Starts afdd of --bin (two attention workers, two FFN workers; colocated one of both), sends requests of random token ids
 through afdctl, several at a time, and writes one JSON line for each: ids and log probabilities of
 prompt and output. Half of them are sampled with a seed, so that the outputs are not only the
 model's first choice.
@@ -30,7 +30,7 @@ START_SECONDS = 60
 class Daemon:
     """A running afdd of its own instance and runtime directory."""
 
-    def __init__(self, bin_dir: pathlib.Path, model: pathlib.Path, router: str,
+    def __init__(self, bin_dir: pathlib.Path, model: pathlib.Path, topology: list[str],
                  runtime: str) -> None:
         self.bin = bin_dir
         self.environment = {**os.environ, "XDG_RUNTIME_DIR": runtime,
@@ -39,8 +39,7 @@ class Daemon:
         self.log = open(pathlib.Path(runtime) / "afdd.log", "w+", encoding="utf-8")
         self.process = subprocess.Popen(
             [bin_dir / "afdd", "--instance", self.instance, "--model", model,
-             "--attention-workers", "2", "--ffn-workers", "2", "--micro-batches", "2",
-             "--micro-batch-size", "32", "--router", router],
+             "--micro-batches", "2", "--micro-batch-size", "32", *topology],
             env=self.environment, stderr=self.log, stdout=self.log)
 
     def ctl(self, *arguments: str) -> dict:
@@ -90,11 +89,15 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--router", choices=("attention", "ffn"), default="attention")
+    parser.add_argument("--topology", choices=("disaggregated", "colocated"),
+                        default="disaggregated")
     parser.add_argument("--same-as", type=pathlib.Path)
     arguments = parser.parse_args()
     vocabulary = json.loads((arguments.model / "config.json").read_text())["vocab_size"]
+    topology = (["--topology", "colocated"] if arguments.topology == "colocated" else
+                ["--attention-workers", "2", "--ffn-workers", "2", "--router", arguments.router])
     with tempfile.TemporaryDirectory(prefix="afd-golden-") as runtime:
-        daemon = Daemon(arguments.bin, arguments.model, arguments.router, runtime)
+        daemon = Daemon(arguments.bin, arguments.model, topology, runtime)
         try:
             daemon.wait_ready()
             with concurrent.futures.ThreadPoolExecutor(4) as pool:

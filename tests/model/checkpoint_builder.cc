@@ -118,11 +118,17 @@ void CheckpointBuilder::add(const std::string& name, std::vector<uint64_t> shape
     const float scale = is_norm || shape.size() == 1 ? 0.1f
                         : is_embedding               ? 1.0f
                                                      : 1.0f / std::sqrt(inputs);
-    Tensor tensor{name, std::move(shape), std::vector<ops::Bf16>(count)};
+    Tensor tensor{name, std::move(shape), std::vector<ops::Bf16>(count), {}};
     for (ops::Bf16& value : tensor.values) {
         value = ops::from_float((is_norm ? 1.0f : 0.0f) + scale * next_normal());
     }
     tensors_.push_back(std::move(tensor));
+}
+
+void CheckpointBuilder::add_integers(const std::string& name,
+                                     std::vector<uint64_t> shape,
+                                     std::vector<int32_t> values) {
+    tensors_.push_back({name, std::move(shape), {}, std::move(values)});
 }
 
 size_t CheckpointBuilder::index_of(const std::string& name) const {
@@ -154,8 +160,8 @@ void CheckpointBuilder::fuse_experts() {
     const uint64_t experts = dim("n_routed_experts");
     for (uint64_t layer = dim("first_k_dense_replace"); layer < dim("num_hidden_layers"); ++layer) {
         const std::string prefix = "model.layers." + std::to_string(layer) + ".mlp.experts.";
-        Tensor gate_up{prefix + "gate_up_proj", {experts, 2 * intermediate, hidden}, {}};
-        Tensor down{prefix + "down_proj", {experts, hidden, intermediate}, {}};
+        Tensor gate_up{prefix + "gate_up_proj", {experts, 2 * intermediate, hidden}, {}, {}};
+        Tensor down{prefix + "down_proj", {experts, hidden, intermediate}, {}, {}};
         for (uint64_t expert = 0; expert < experts; ++expert) {
             const std::string own = prefix + std::to_string(expert) + ".";
             for (const char* part : {"gate_proj.weight", "up_proj.weight", "down_proj.weight"}) {
@@ -174,10 +180,12 @@ void CheckpointBuilder::write(const std::string& directory) const {
     std::ofstream(directory + "/config.json") << config_.dump(2);
     std::vector<TensorToWrite> list;
     for (const Tensor& tensor : tensors_) {
+        const bool is_integer = !tensor.integers.empty();
         list.push_back({tensor.name,
-                        StorageType::kBf16,
+                        is_integer ? StorageType::kI32 : StorageType::kBf16,
                         tensor.shape,
-                        std::as_bytes(std::span(tensor.values))});
+                        is_integer ? std::as_bytes(std::span(tensor.integers))
+                                   : std::as_bytes(std::span(tensor.values))});
     }
     const auto result = write_safetensors(directory + "/model.safetensors", list);
     ASSERT_TRUE(result.ok()) << result.error().message;

@@ -26,6 +26,10 @@ class CheckpointBuilder {
     // The tensor's elements, to be changed before write().
     std::vector<ops::Bf16>& tensor(const std::string& name);
     void add(const std::string& name, std::vector<uint64_t> shape);
+    // A tensor of I32 values.
+    void add_integers(const std::string& name,
+                      std::vector<uint64_t> shape,
+                      std::vector<int32_t> values);
     void rename(const std::string& from, const std::string& to);
     void remove(const std::string& name);
     void reshape(const std::string& name, std::vector<uint64_t> shape);
@@ -41,6 +45,7 @@ class CheckpointBuilder {
         std::string name;
         std::vector<uint64_t> shape;
         std::vector<ops::Bf16> values;
+        std::vector<int32_t> integers;  // Instead of values, or empty.
     };
 
     uint64_t dim(const char* key) const { return config_.at(key).get<uint64_t>(); }

@@ -155,6 +155,21 @@ TEST(ModelConfig, TakesTheFamilysDefaultsForAbsentRoutingKeys) {
     EXPECT_EQ(parsed(config).scoring_func, ScoringFunc::kSoftmax);
 }
 
+TEST(ModelConfig, ReadsTheRouterOfDeepSeekV4) {
+    json config = v3_config();
+    EXPECT_EQ(parsed(config).num_hash_layers, 0u);
+    EXPECT_FALSE(parsed(config).is_hash_layer(3));
+    config["scoring_func"] = "sqrtsoftplus";
+    config["num_hash_layers"] = 5;
+    const ModelConfig read = parsed(config);
+    EXPECT_EQ(read.scoring_func, ScoringFunc::kSqrtSoftplus);
+    // Layers 0 to 2 are dense.
+    EXPECT_FALSE(read.is_hash_layer(2));
+    EXPECT_TRUE(read.is_hash_layer(3));
+    EXPECT_TRUE(read.is_hash_layer(4));
+    EXPECT_FALSE(read.is_hash_layer(5));
+}
+
 TEST(ModelConfig, ReadsRopeParametersLikeRopeScaling) {
     json config = v3_config();
     const ModelConfig old_form = parsed(config);
@@ -279,7 +294,12 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"/scoring_func",
                 "tanh",
                 Code::kUnimplemented,
-                "config.json: scoring_func is \"tanh\"; supported: \"sigmoid\", \"softmax\""},
+                "config.json: scoring_func is \"tanh\"; supported: \"sigmoid\", \"softmax\", "
+                "\"sqrtsoftplus\""},
+        Refusal{"/num_hash_layers",
+                62,
+                Code::kInvalidArgument,
+                "config.json: num_hash_layers is 62; supported: an integer in [0, 61]"},
         Refusal{"/topk_method",
                 "random",
                 Code::kUnimplemented,

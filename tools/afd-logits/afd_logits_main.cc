@@ -34,6 +34,13 @@ struct Options {
     std::string rounding = "bf16";
     std::string numeric_class = "auto";
     uint32_t chunk = 64;
+    bool has_routing = false;
+};
+
+// What goes into the file.
+struct Computed {
+    std::vector<float> logits;     // [T, V]
+    std::vector<int32_t> routing;  // [T, L, K], with --routing
 };
 
 Result<std::vector<int32_t>> read_ids(const std::string& path) {
@@ -68,51 +75,67 @@ Result<ops::NumericClass> choose_class(const std::string& name) {
                  "--numeric-class " + name + ": this machine supports auto, " + known};
 }
 
-Result<std::vector<float>> local_logits(const model::ModelFiles& files,
-                                        const Options& options,
-                                        std::span<const int32_t> ids) {
+Result<Computed> local_logits(const model::ModelFiles& files,
+                              const Options& options,
+                              std::span<const int32_t> ids) {
     AFD_ASSIGN(const ops::NumericClass numeric_class, choose_class(options.numeric_class));
     const size_t vocab_size = files.config().vocab_size;
     ops::SerialParallel serial;
     AFD_ASSIGN(model::LocalDecoder decoder,
                model::LocalDecoder::load(
                    files, numeric_class, options.chunk, static_cast<uint32_t>(ids.size()), serial));
-    std::vector<float> logits(ids.size() * vocab_size);
+    Computed computed{std::vector<float>(ids.size() * vocab_size), {}};
+    const size_t routing_size = size_t{files.config().num_layers} * files.config().top_k;
+    if (options.has_routing) computed.routing.resize(ids.size() * routing_size);
     for (size_t done = 0; done < ids.size();) {
         const size_t count = std::min<size_t>(options.chunk, ids.size() - done);
-        AFD_TRY(
-            decoder.append(ids.subspan(done, count),
-                           ops::make_rows(logits.data() + done * vocab_size, count, vocab_size)));
+        AFD_TRY(decoder.append(
+            ids.subspan(done, count),
+            ops::make_rows(computed.logits.data() + done * vocab_size, count, vocab_size),
+            options.has_routing ? computed.routing.data() + done * routing_size : nullptr));
         done += count;
     }
-    return logits;
+    return computed;
 }
 
-Result<std::vector<float>> compute(const model::ModelFiles& files,
-                                   const Options& options,
-                                   std::span<const int32_t> ids) {
+Result<Computed> compute(const model::ModelFiles& files,
+                         const Options& options,
+                         std::span<const int32_t> ids) {
     if (!options.is_reference) return local_logits(files, options, ids);
     AFD_ASSIGN(const auto decoder, model::ReferenceDecoder::load(files));
-    return decoder.logits(ids,
-                          options.rounding == "none" ? ops::reference::Rounding::kNone
-                                                     : ops::reference::Rounding::kBf16);
+    Computed computed;
+    AFD_ASSIGN(computed.logits,
+               decoder.logits(ids,
+                              options.rounding == "none" ? ops::reference::Rounding::kNone
+                                                         : ops::reference::Rounding::kBf16));
+    return computed;
 }
 
 Result<> run(const Options& options) {
     AFD_ASSIGN(const auto ids, read_ids(options.ids_path));
     AFD_ASSIGN(const auto files, model::ModelFiles::open(options.model_dir));
-    AFD_ASSIGN(const auto logits, compute(files, options, ids));
-    const model::TensorToWrite tensor{.name = "logits",
-                                      .dtype = model::StorageType::kF32,
-                                      .shape = {ids.size(), files.config().vocab_size},
-                                      .data = std::as_bytes(std::span(logits))};
-    return model::write_safetensors(options.out_path, std::span(&tensor, 1));
+    AFD_ASSIGN(const Computed computed, compute(files, options, ids));
+    const model::ModelConfig& config = files.config();
+    std::vector<model::TensorToWrite> tensors{{.name = "logits",
+                                               .dtype = model::StorageType::kF32,
+                                               .shape = {ids.size(), config.vocab_size},
+                                               .data = std::as_bytes(std::span(computed.logits))}};
+    if (options.has_routing) {
+        tensors.push_back({.name = "routing",
+                           .dtype = model::StorageType::kI32,
+                           .shape = {ids.size(), config.num_layers, config.top_k},
+                           .data = std::as_bytes(std::span(computed.routing))});
+    }
+    return model::write_safetensors(options.out_path, tensors);
 }
 
 int main_with(int argc, char** argv) {
     Options options;
     CLI::App app(
         "Writes the logits of one sequence as tensor \"logits\", F32 [T, V].\n"
+        "With --routing also the experts that each layer's router chose, \"routing\", I32 [T, L, "
+        "K];\n"
+        "a dense layer has 0 and then -1.\n"
         "\n"
         "Examples:\n"
         "  afd-logits MODEL_DIR --ids ids.txt --out logits.safetensors\n"
@@ -138,6 +161,8 @@ int main_with(int argc, char** argv) {
         ->check(CLI::Range(1, 65536))
         ->excludes(reference)
         ->capture_default_str();
+    app.add_flag("--routing", options.has_routing, "Fast path: what the routers chose, too")
+        ->excludes(reference);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
