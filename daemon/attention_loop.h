@@ -103,6 +103,7 @@ class AttentionLoop {
         return moe_of(micro_batch).slot_free(slot_of(micro_batch));
     }
 
+    // In attention_waits.cc.
     void wait_for_peers();
     bool may_progress(schedule::Order order);
     bool is_answered(const MicroBatch& micro_batch, schedule::Order order) const;
