@@ -12,7 +12,8 @@
 // MoeInitRoutingV3 wants its experts as one range. A rank's experts need not be neighbours, so it
 // counts keys instead: 0 ... num_keys-1 are this rank's (layer · local experts + local id), which
 // is the active range, and num_keys is any expert elsewhere. Slots that the session chose itself
-// (shared experts, dense layers) come with local ids and weight 1 and join the same sort.
+// (shared experts, dense layers, layers that route by token id) come with local ids and weight 1
+// and join the same sort.
 //
 // Rows are copied out of the window once, before the gate reads them. A row whose scores hold a NaN
 // keeps NaN weights: the session sees them and ends the request.

@@ -92,9 +92,9 @@ void Router::route(uint32_t layer,
     }
     AFD_ASSERT(out.token_ids != nullptr, "layer %u routes by token id", layer);
     for (size_t t = 0; t < x.num_rows; ++t) {
-        const size_t first = static_cast<size_t>(out.token_ids[t]) * top_k;
-        AFD_ASSERT(first + top_k <= gate.token_experts.size(), "token id %d", out.token_ids[t]);
-        std::copy_n(&gate.token_experts[first], top_k, ids.row(t));
+        const auto token = static_cast<uint32_t>(out.token_ids[t]);
+        AFD_ASSERT((token + size_t{1}) * top_k <= gate.token_experts.size(), "token id %u", token);
+        std::copy_n(&gate.token_experts[token * top_k], top_k, ids.row(t));
     }
     ops::gating_weights(attributes_, logits, ids, weights, cursor.rest());
 }
