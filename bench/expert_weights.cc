@@ -52,7 +52,12 @@ ops::PackedExpert int4_expert(const ExpertShape& s, ops::NumericClass numeric_cl
     // Nibbles of 0 to 3 and of -7 to -4: every sign, never -8.
     auto w = random_bits<uint8_t>(s.hidden * s.intermediate / 2, 1, 0xbbu, 0);
     for (uint8_t& byte : w) byte |= static_cast<uint8_t>((byte & 0x88u) >> 3);
-    const auto scale = random_bits<ops::Bf16>(s.hidden * s.intermediate / group, 2, 0x78u, 0x3b00u);
+    // Short scales of 0.002 to 0.004, bf16 or fp16.
+    const bool is_fp16 = ops::has_fp16_scales(s.format);
+    const auto scale = random_bits<uint16_t>(s.hidden * s.intermediate / group,
+                                             2,
+                                             is_fp16 ? 0x3c0u : 0x78u,
+                                             is_fp16 ? 0x1800u : 0x3b00u);
     const auto matrix = [&](size_t outputs, size_t depth) {
         return ops::Int4Weight{ops::make_rows(w.data(), outputs, depth / 2),
                                ops::make_rows(scale.data(), outputs, depth / group),

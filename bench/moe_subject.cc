@@ -40,7 +40,8 @@ MoeSubject::MoeSubject(const MoeSizes& sizes, ExpertQuantisation quantisation)
                 weights.int4[m].resize(num_outputs(m) * ((depth(m) + 1) / 2));
                 // Nibbles 0 ... 7: never the -8 that packing does not take.
                 for (uint8_t& q : weights.int4[m]) q = static_cast<uint8_t>(engine() & 0x77);
-                weights.int4_scale[m].assign(num_outputs(m) * num_groups, ops::from_float(0.005f));
+                weights.int4_scale[m].assign(num_outputs(m) * num_groups,
+                                             ops::from_float(0.005f).bits);
             }
         }
     }

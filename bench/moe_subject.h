@@ -50,7 +50,7 @@ class MoeSubject {
         std::vector<int8_t> int8[3];
         std::vector<uint8_t> int4[3];
         std::vector<float> scale[3];
-        std::vector<ops::Bf16> int4_scale[3];
+        std::vector<uint16_t> int4_scale[3];
     };
 
     ops::PackedExpert pack(const Weights& weights) const;

@@ -128,7 +128,8 @@ void read_quantisation(KeyReader& keys, ModelConfig& config) {
             "quantization_config",
             object,
             "none, or what afd-quantize writes: {\"quant_method\": \"afd\", \"experts\": bf16, "
-            "int8, int4-g32 or int4-g64, \"attention\": bf16 or int8}; for a model that another "
+            "int8, int4-g32, int4-g64, int4-g32-fp16 or int4-g64-fp16, \"attention\": bf16 or "
+            "int8}; for a model that another "
             "program has quantised, run afd-quantize on the bf16 original");
     }
     config.quantisation = {.experts = *experts, .attention = *attention};

@@ -4,8 +4,9 @@
 // Quantisation of weight matrices (specification, section 9).
 //
 //   int8  s = max|w| / 127 of each output row, q = rint(w / s), half to even; scale fp32.
-//   int4  s = max|w| / 7 of each group along K, rounded up to five significant bits (then q · s is
-//         exact in bf16, and no q beyond 7); q = rint(w / s).
+//   int4  s = max|w| / 7 of each group along K, rounded up, so that no q is beyond 7: to five
+//         significant bits (then q · s is exact in bf16), with fp16 scales to the next fp16;
+//         q = rint(w / s).
 // s = 0 (a row or group of zeros, or underflow): q = 0.
 
 #include "model/stored_matrix.h"
@@ -16,7 +17,8 @@
 
 namespace afd::model {
 
-// REQUIRES: `format` is not bf16. Errors: kDataLoss for a NaN or an infinity (says where).
+// REQUIRES: `format` is not bf16. Errors: kDataLoss for a NaN, an infinity or a value whose scale
+// is beyond fp16 (says where).
 Result<StoredMatrix> quantise_matrix(ops::Rows<const ops::Bf16> weight, ops::WeightFormat format);
 
 }  // namespace afd::model

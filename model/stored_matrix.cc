@@ -44,11 +44,13 @@ Result<> read_int4(const TensorStore& tensors, const std::string& name, StoredMa
         name, StorageType::kU8, shape, std::as_writable_bytes(std::span(matrix.int4))));
     matrix.int4_scale.resize(matrix.num_outputs * groups);
     AFD_TRY(tensors.read_as_stored(name + "_scale",
-                                   StorageType::kBf16,
+                                   int4_scale_type(matrix.format),
                                    scale_shape,
                                    std::as_writable_bytes(std::span(matrix.int4_scale))));
     std::vector<float> scales(matrix.int4_scale.size());
-    std::ranges::transform(matrix.int4_scale, scales.begin(), ops::to_float);
+    std::ranges::transform(matrix.int4_scale, scales.begin(), [&](uint16_t bits) {
+        return ops::int4_scale(matrix.format, bits);
+    });
     AFD_TRY(check_scales(name + "_scale", scales, groups));
     if (ops::values_in_range(matrix.int4_weight())) return {};
     return Error{Code::kDataLoss,
@@ -57,6 +59,10 @@ Result<> read_int4(const TensorStore& tensors, const std::string& name, StoredMa
 }
 
 }  // namespace
+
+StorageType int4_scale_type(WeightFormat format) {
+    return ops::has_fp16_scales(format) ? StorageType::kF16 : StorageType::kBf16;
+}
 
 uint64_t int4_scale_columns(uint64_t depth, WeightFormat format) {
     const uint64_t group = ops::int4_group_size(format);
@@ -90,6 +96,8 @@ ops::PackedLinear StoredMatrix::packed(ops::NumericClass numeric_class) const {
             return ops::PackedLinear::pack(int8_weight(), numeric_class);
         case WeightFormat::kInt4Group32:
         case WeightFormat::kInt4Group64:
+        case WeightFormat::kInt4Group32Fp16:
+        case WeightFormat::kInt4Group64Fp16:
             break;
     }
     return ops::PackedLinear::pack(int4_weight(), numeric_class);
@@ -107,6 +115,8 @@ ops::PackedLinear packed_gate_up(const StoredMatrix& gate,
                 gate.int8_weight(), up.int8_weight(), numeric_class);
         case WeightFormat::kInt4Group32:
         case WeightFormat::kInt4Group64:
+        case WeightFormat::kInt4Group32Fp16:
+        case WeightFormat::kInt4Group64Fp16:
             break;
     }
     return ops::PackedLinear::pack_gate_up(gate.int4_weight(), up.int4_weight(), numeric_class);
@@ -114,7 +124,6 @@ ops::PackedLinear packed_gate_up(const StoredMatrix& gate,
 
 std::vector<float> StoredMatrix::values() const {
     std::vector<float> out(num_outputs * depth);
-    const size_t group = ops::is_int4(format) ? ops::int4_group_size(format) : 1;
     for (size_t n = 0; n < num_outputs; ++n) {
         for (size_t k = 0; k < depth; ++k) {
             float& value = out[n * depth + k];
@@ -124,9 +133,8 @@ std::vector<float> StoredMatrix::values() const {
                 value = static_cast<float>(int8[n * depth + k]) * int8_scale[n];
             } else {
                 const ops::Int4Weight weight = int4_weight();
-                value =
-                    ops::to_float(ops::from_float(static_cast<float>(weight.value(n, k)) *
-                                                  ops::to_float(weight.scale.row(n)[k / group])));
+                value = ops::to_float(ops::from_float(static_cast<float>(weight.value(n, k)) *
+                                                      weight.scale_at(n, k)));
             }
         }
     }
@@ -151,6 +159,8 @@ Result<StoredMatrix> read_matrix(const TensorStore& tensors,
             return matrix;
         case WeightFormat::kInt4Group32:
         case WeightFormat::kInt4Group64:
+        case WeightFormat::kInt4Group32Fp16:
+        case WeightFormat::kInt4Group64Fp16:
             break;
     }
     AFD_TRY(read_int4(tensors, name, matrix));

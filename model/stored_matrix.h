@@ -7,7 +7,7 @@
 //   format    NAME.weight                NAME.weight_scale
 //   bf16      BF16 (or F32) [N, K]       none
 //   int8      I8 [N, K]                  F32 [N]
-//   int4-g    U8 [N, ceil(K / 2)]        BF16 [N, ceil(K / g)]
+//   int4-g    U8 [N, ceil(K / 2)]        BF16 [N, ceil(K / g)], with -fp16 F16
 // An int4 byte holds element k even in the low nibble, k odd in the high one, two's complement.
 
 #include <cstdint>
@@ -27,11 +27,11 @@ struct StoredMatrix {
     ops::WeightFormat format = ops::WeightFormat::kBf16;
     size_t num_outputs = 0;
     size_t depth = 0;
-    std::vector<ops::Bf16> bf16 = {};        // [N, K]
-    std::vector<int8_t> int8 = {};           // [N, K]
-    std::vector<float> int8_scale = {};      // [N]
-    std::vector<uint8_t> int4 = {};          // [N, ceil(K / 2)]
-    std::vector<ops::Bf16> int4_scale = {};  // [N, ceil(K / group)]
+    std::vector<ops::Bf16> bf16 = {};       // [N, K]
+    std::vector<int8_t> int8 = {};          // [N, K]
+    std::vector<float> int8_scale = {};     // [N]
+    std::vector<uint8_t> int4 = {};         // [N, ceil(K / 2)]
+    std::vector<uint16_t> int4_scale = {};  // [N, ceil(K / group)], bits as the format says
 
     bool empty() const { return num_outputs == 0; }
 
@@ -61,7 +61,8 @@ Result<StoredMatrix> read_matrix(const TensorStore& tensors,
                                  uint64_t depth,
                                  ops::WeightFormat format);
 
-// Columns of `NAME.weight_scale` of an int4 matrix of this depth.
+// What `NAME.weight_scale` of an int4 matrix is stored as, and its columns for this depth.
+StorageType int4_scale_type(ops::WeightFormat format);
 uint64_t int4_scale_columns(uint64_t depth, ops::WeightFormat format);
 
 }  // namespace afd::model

@@ -87,7 +87,7 @@ void put_column(
         const size_t first = k / group_size * group_size;
         std::byte* group = panel + k / group_size * int4_group_bytes(group_size);
         if (k == first) {
-            std::memcpy(group + column * sizeof(Bf16), &w.scale.row(n)[k / group_size], 2);
+            std::memcpy(group + column * sizeof(uint16_t), &w.scale.row(n)[k / group_size], 2);
         }
         const int value = w.value(n, k);
         AFD_ASSERT(value >= -7, "q[%zu, %zu] is -8", n, k);

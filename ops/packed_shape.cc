@@ -27,6 +27,8 @@ size_t PackedShape::panel_bytes() const {
             return int8_values_bytes(depth) + kPanelColumns * sizeof(float);
         case WeightFormat::kInt4Group32:
         case WeightFormat::kInt4Group64:
+        case WeightFormat::kInt4Group32Fp16:
+        case WeightFormat::kInt4Group64Fp16:
             break;
     }
     const size_t group_size = int4_group_size(format);

@@ -221,6 +221,7 @@ void int4_tiles(Rows<const Bf16> x,
                  .num_rows = num_rows,
                  .panel = weight.panel_data(panel),
                  .group_size = int4_group_size(weight.format()),
+                 .has_fp16_scales = has_fp16_scales(weight.format()),
                  .depth = weight.depth(),
                  .out = tile,
                  .prefetch_ahead = cpu::prefetch_once(num_rows, cpu::kInt4PrefetchNearRows),
@@ -255,6 +256,7 @@ void int4_panels(Rows<const Bf16> x,
                 kernels.unpack_int4({.panel = weight.panel_data(panel) +
                                               k / group_size * int4_group_bytes(group_size),
                                      .group_size = group_size,
+                                     .has_fp16_scales = has_fp16_scales(weight.format()),
                                      .depth = depth,
                                      .out = unpacked});
                 for (size_t block = 0; block < blocks.count; ++block) {
@@ -293,6 +295,8 @@ void for_each_panel_row(const LinearInput& x,
             return int8_panels(x.int8, weight, first_panel, last_panel, finish);
         case WeightFormat::kInt4Group32:
         case WeightFormat::kInt4Group64:
+        case WeightFormat::kInt4Group32Fp16:
+        case WeightFormat::kInt4Group64Fp16:
             return int4_panels(x.rows, weight, first_panel, last_panel, finish);
     }
 }

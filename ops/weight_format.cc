@@ -14,15 +14,16 @@ std::string_view name_of(WeightFormat format) {
             return "int4-g32";
         case WeightFormat::kInt4Group64:
             return "int4-g64";
+        case WeightFormat::kInt4Group32Fp16:
+            return "int4-g32-fp16";
+        case WeightFormat::kInt4Group64Fp16:
+            return "int4-g64-fp16";
     }
     return "unknown";
 }
 
 std::optional<WeightFormat> parse_weight_format(std::string_view name) {
-    for (const WeightFormat format : {WeightFormat::kBf16,
-                                      WeightFormat::kInt8,
-                                      WeightFormat::kInt4Group32,
-                                      WeightFormat::kInt4Group64}) {
+    for (const WeightFormat format : kWeightFormats) {
         if (name_of(format) == name) return format;
     }
     return std::nullopt;

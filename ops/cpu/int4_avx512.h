@@ -36,19 +36,22 @@ struct GroupScales {
     __m512 outside;  // Multiplies the group's sum: 1 where it is not.
 };
 
-inline __m512 load_scales(const std::byte* scales) {
+inline __m512 load_scales(const std::byte* scales, bool is_fp16) {
     const __m256i bits = _mm256_load_si256(reinterpret_cast<const __m256i*>(scales));
+    if (is_fp16) return _mm512_cvtph_ps(bits);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 
 // The scales of one half of a group's columns.
 template <bool kHasLong>
-inline GroupScales scales_of(const std::byte* group, size_t half) {
-    const __m512 scale = load_scales(group + half * kHalfScaleBytes);
+inline GroupScales scales_of(const std::byte* group, size_t half, bool is_fp16) {
+    // Of a float's mantissa behind the first five significant bits.
+    constexpr int kLongBits = 0x7ffff;
+    const __m512 scale = load_scales(group + half * kHalfScaleBytes, is_fp16);
     const __m512 one = _mm512_set1_ps(1.0f);
     if constexpr (!kHasLong) return {one, scale};
-    const __mmask16 is_long = _mm512_test_epi32_mask(_mm512_castps_si512(scale),
-                                                     _mm512_set1_epi32(kInt4LongScaleBits << 16));
+    const __mmask16 is_long =
+        _mm512_test_epi32_mask(_mm512_castps_si512(scale), _mm512_set1_epi32(kLongBits));
     return {_mm512_mask_blend_ps(is_long, one, scale), _mm512_mask_blend_ps(is_long, scale, one)};
 }
 
@@ -71,6 +74,7 @@ class Int4Rows {
         : x_(a.x),
           x_stride_(a.x_stride),
           group_(a.panel),
+          is_fp16_(a.has_fp16_scales),
           line_(a.panel),
           next_(reinterpret_cast<uintptr_t>(a.fetch_next.from)),
           next_step_(a.fetch_next.step_bytes),
@@ -78,15 +82,17 @@ class Int4Rows {
 
     // Whether any column has one in the group that begins `bytes` behind the next one's begin.
     bool has_long_scale(size_t bytes) const {
-        return _mm512_test_epi16_mask(_mm512_load_si512(group_ + bytes),
-                                      _mm512_set1_epi16(kInt4LongScaleBits)) != 0;
+        const __m512i scales = _mm512_load_si512(group_ + bytes);
+        const __m512i long_bits =
+            is_fp16_ ? _mm512_set1_epi16(kInt4LongFp16Bits) : _mm512_set1_epi16(kInt4LongBf16Bits);
+        return _mm512_test_epi16_mask(scales, long_bits) != 0;
     }
 
     // The next `count` elements of depth, one group.
     template <bool kHasLong>
     [[gnu::always_inline]] void add_group(size_t count) {
-        const GroupScales scales[2] = {scales_of<kHasLong>(group_, 0),
-                                       scales_of<kHasLong>(group_, 1)};
+        const GroupScales scales[2] = {scales_of<kHasLong>(group_, 0, is_fp16_),
+                                       scales_of<kHasLong>(group_, 1, is_fp16_)};
         Sums products{};
         const std::byte* bytes = group_ + kInt4ScaleBytes;
         fetch_lines(kScaleLines);
@@ -119,8 +125,10 @@ class Int4Rows {
             add_step<false>(bytes + group_bytes, x_ + group_size + k, kInt4Step, none, second);
         }
         const std::byte* next = group_ + group_bytes;
-        add_products({scales_of<false>(group_, 0), scales_of<false>(group_, 1)}, first);
-        add_products({scales_of<false>(next, 0), scales_of<false>(next, 1)}, second);
+        add_products({scales_of<false>(group_, 0, is_fp16_), scales_of<false>(group_, 1, is_fp16_)},
+                     first);
+        add_products({scales_of<false>(next, 0, is_fp16_), scales_of<false>(next, 1, is_fp16_)},
+                     second);
         x_ += 2 * group_size;
         group_ += 2 * group_bytes;
     }
@@ -199,6 +207,7 @@ class Int4Rows {
     const Bf16* x_;
     size_t x_stride_;
     const std::byte* group_;
+    bool is_fp16_;
     const std::byte* line_;  // Own weights are fetched from here on; next_, others.
     uintptr_t next_;
     size_t next_step_;

@@ -85,8 +85,9 @@ inline constexpr size_t kInt4TileRows = 8;
 // kPrefetchNearRows of int4 weights, which cost more operations a byte.
 inline constexpr size_t kInt4PrefetchNearRows = 2;
 
-// Bits of a bf16 scale that are 0 in a short one: at most five significant bits.
-inline constexpr int kInt4LongScaleBits = 0x7;
+// Bits of a scale that are 0 in a short one: at most five significant bits.
+inline constexpr int kInt4LongBf16Bits = 0x7;
+inline constexpr int kInt4LongFp16Bits = 0x3f;
 
 struct Int4TileArguments {
     const Bf16* x = nullptr;  // num_rows rows of depth elements, x_stride apart
@@ -94,6 +95,7 @@ struct Int4TileArguments {
     size_t num_rows = 0;               // 1 ... kInt4TileRows
     const std::byte* panel = nullptr;  // One int4 panel.
     size_t group_size = 0;
+    bool has_fp16_scales = false;
     size_t depth = 0;
     float* out = nullptr;  // [num_rows][32]
     size_t prefetch_ahead = kPrefetchNear;
@@ -103,6 +105,7 @@ struct Int4TileArguments {
 struct UnpackArguments {
     const std::byte* panel = nullptr;  // An int4 panel, from a group's begin on.
     size_t group_size = 0;
+    bool has_fp16_scales = false;
     size_t depth = 0;         // Elements to unpack.
     uint16_t* out = nullptr;  // A bf16 panel of this depth in the layout of the class.
     size_t prefetch_ahead = kPrefetchNear;

@@ -10,6 +10,7 @@
 
 #include "ops/bf16.h"
 #include "ops/cpu/kernels.h"
+#include "ops/fp16.h"
 #include "ops/packed_shape.h"
 
 namespace afd::ops::cpu {
@@ -30,11 +31,12 @@ void unpack_int4(const UnpackArguments& a) {
                                   in_group % 2 * 2 + in_group % 8 / 4;
         const size_t shift = in_group % 4 / 2 * 4;
         for (size_t j = 0; j < kPanelColumns; ++j) {
-            Bf16 scale;
-            std::memcpy(&scale, group + j * sizeof scale, sizeof scale);
+            uint16_t bits;
+            std::memcpy(&bits, group + j * sizeof bits, sizeof bits);
+            const float scale = a.has_fp16_scales ? to_float(Fp16{bits}) : to_float(Bf16{bits});
             const auto byte = static_cast<unsigned>(values[j * 4]);
             const auto q = static_cast<float>(static_cast<int>((byte >> shift & 0xfu) ^ 8u) - 8);
-            a.out[k * kPanelColumns + j] = from_float(q * to_float(scale)).bits;
+            a.out[k * kPanelColumns + j] = from_float(q * scale).bits;
         }
     }
 }

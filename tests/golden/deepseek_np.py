@@ -150,7 +150,8 @@ class DeepSeek:
                 self.int8[name] = quantised_np.Int8Weight(value.astype(np.float64), scale)
                 weights[name] = self.int8[name].dequantised()
             elif value.dtype == np.uint8:
-                group = int(self.config["quantization_config"]["experts"].removeprefix("int4-g"))
+                name_of_format = self.config["quantization_config"]["experts"]
+                group = int(name_of_format.removeprefix("int4-g").removesuffix("-fp16"))
                 weights[name] = quantised_np.dequantise_int4(value, scale, group)
             elif not name.endswith("_scale"):
                 weights[name] = self.loaded(name, value)

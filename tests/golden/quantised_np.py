@@ -4,7 +4,7 @@
           s = max|x| / 127, q = rint(x / s) half to even; y = fp32(sum q.q) * s * scale[n], each
           product rounded to fp32.
     int4  X.weight U8 [N, K / 2], even k in the low nibble, two's complement; X.weight_scale BF16
-          [N, K / group]. The weight is q * scale rounded to bf16, from there on like any bf16 one.
+          or F16 [N, K / group]. The weight is q * scale rounded to bf16, from there on like any bf16 one.
 """
 import dataclasses
 

@@ -237,6 +237,8 @@ TEST(ModelConfig, ReadsHowTheWeightsAreQuantised) {
     EXPECT_EQ(read.quantisation.experts, ops::WeightFormat::kInt4Group64);
     EXPECT_EQ(read.quantisation.attention, ops::WeightFormat::kInt8);
     EXPECT_EQ(describe(read.quantisation), "experts int4-g64, attention int8");
+    config["quantization_config"]["experts"] = "int4-g32-fp16";
+    EXPECT_EQ(parsed(config).quantisation.experts, ops::WeightFormat::kInt4Group32Fp16);
     // Formats that no kernel has are refused like those of other programs.
     for (const json& bad : {json{{"experts", "int8"}},
                             json{{"experts", "int3"}, {"attention", "bf16"}},
@@ -260,7 +262,8 @@ INSTANTIATE_TEST_SUITE_P(
             Code::kUnimplemented,
             "config.json: quantization_config is {\"quant_method\":\"fp8\"}; supported: none, or "
             "what afd-quantize writes: {\"quant_method\": \"afd\", \"experts\": bf16, int8, "
-            "int4-g32 or int4-g64, \"attention\": bf16 or int8}; for a model that another "
+            "int4-g32, int4-g64, int4-g32-fp16 or int4-g64-fp16, \"attention\": bf16 or int8}; "
+            "for a model that another "
             "program has quantised, run afd-quantize on the bf16 original"},
         Refusal{"/attention_bias",
                 true,

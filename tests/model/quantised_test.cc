@@ -27,6 +27,7 @@ namespace afd::model {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::Le;
 using ::testing::Lt;
@@ -64,7 +65,8 @@ TEST(MatrixQuantiser, Int8IsTheNearestStepOfEveryRow) {
 
 TEST(MatrixQuantiser, Int4IsTheNearestStepOfEveryGroup) {
     constexpr size_t kRows = 4;
-    for (const auto format : {ops::WeightFormat::kInt4Group32, ops::WeightFormat::kInt4Group64}) {
+    using enum ops::WeightFormat;
+    for (const auto format : {kInt4Group32, kInt4Group64, kInt4Group32Fp16, kInt4Group64Fp16}) {
         for (const size_t depth : {64, 100, 33, 2}) {
             std::vector<ops::Bf16> weight = random_matrix(kRows * depth);
             std::fill_n(weight.begin(), std::min<size_t>(depth, 32), ops::Bf16{});
@@ -83,19 +85,49 @@ TEST(MatrixQuantiser, Int4IsTheNearestStepOfEveryGroup) {
                 for (size_t k = first; k < last; ++k) {
                     largest = std::max(largest, std::abs(ops::to_float(weight[n * depth + k])));
                 }
-                // Five significant bits: a whole number of 1/32 of the next power of two.
+                // Five significant bits, of fp16 eleven: a whole number of 1/32 or 1/2048 of the
+                // next power of two.
+                const int bits = ops::has_fp16_scales(format) ? 11 : 5;
                 int exponent = 0;
                 const float mantissa = std::frexp(largest / 7, &exponent);
-                const float s = std::ldexp(std::ceil(mantissa * 32), exponent - 5);
+                const float s = std::ldexp(std::ceil(std::ldexp(mantissa, bits)), exponent - bits);
                 const float w = ops::to_float(weight[i]);
                 const float q = s == 0 ? 0 : std::nearbyint(w / s);
-                EXPECT_EQ(ops::to_float(packed.scale.row(n)[i % depth / size]), s);
+                EXPECT_EQ(packed.scale_at(n, i % depth), s);
                 EXPECT_EQ(static_cast<float>(packed.value(n, i % depth)), q);
-                EXPECT_EQ(values[i], q * s);
-                EXPECT_THAT(std::abs(values[i] - w), Le(0.5f * s));
+                EXPECT_EQ(values[i], ops::to_float(ops::from_float(q * s)));
+                // And half a step of bf16, where the product is not one.
+                EXPECT_THAT(std::abs(values[i] - w), Le(0.5f * s + 0x1p-9f * std::abs(q * s)));
             }
         }
     }
+}
+
+// Below 2^-14 fp16 has fewer bits: a scale that were rounded down there would need q beyond 7.
+TEST(MatrixQuantiser, Fp16ScalesAreRoundedUpToTheLastBit) {
+    for (const float largest : {0x1p-26f, 0x1.6p-22f, 0x1.fep-21f, 0x1.3p-14f, 400000.0f}) {
+        const std::vector<ops::Bf16> weight = {
+            ops::from_float(largest), ops::from_float(-largest), ops::from_float(largest / 2)};
+        const auto matrix = quantise_matrix(ops::make_rows<const ops::Bf16>(weight.data(), 1, 3),
+                                            ops::WeightFormat::kInt4Group32Fp16);
+        ASSERT_TRUE(matrix.ok()) << matrix.error().message;
+        const ops::Int4Weight packed = matrix.value().int4_weight();
+        const float scale = packed.scale_at(0, 0);
+        EXPECT_THAT(scale, Ge(ops::to_float(weight[0]) / 7));
+        const ops::Fp16 below{static_cast<uint16_t>(*packed.scale.row(0) - 1)};
+        EXPECT_THAT(ops::to_float(below), Lt(ops::to_float(weight[0]) / 7));
+        EXPECT_EQ(packed.value(0, 0), std::nearbyint(ops::to_float(weight[0]) / scale));
+        EXPECT_EQ(packed.value(0, 1), -packed.value(0, 0));
+        EXPECT_THAT(packed.value(0, 0), Le(7));
+    }
+}
+
+TEST(MatrixQuantiser, RefusesAScaleBeyondFp16) {
+    const std::vector<ops::Bf16> weight(4, ops::from_float(500000.0f));
+    const auto rows = ops::make_rows<const ops::Bf16>(weight.data(), 2, 2);
+    EXPECT_THAT(quantise_matrix(rows, ops::WeightFormat::kInt4Group32Fp16).error().message,
+                HasSubstr("in a group, whose scale is beyond fp16 (65504); use bf16 scales"));
+    EXPECT_TRUE(quantise_matrix(rows, ops::WeightFormat::kInt4Group32).ok());
 }
 
 TEST(MatrixQuantiser, RefusesWhatHasNoScale) {
@@ -213,6 +245,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(QuantisationConfig{.experts = ops::WeightFormat::kInt8},
                       QuantisationConfig{.experts = ops::WeightFormat::kInt4Group32},
                       QuantisationConfig{.experts = ops::WeightFormat::kInt4Group64},
+                      QuantisationConfig{.experts = ops::WeightFormat::kInt4Group32Fp16},
                       QuantisationConfig{.attention = ops::WeightFormat::kInt8},
                       QuantisationConfig{.experts = ops::WeightFormat::kInt8,
                                          .attention = ops::WeightFormat::kInt8}),
@@ -329,6 +362,12 @@ TEST_F(ReadMatrix, Int4SaysWhatIsWrong) {
                 HasSubstr("expected shape [4, 1], found [4]"));
     EXPECT_THAT(error({tensor("w.weight", kU8, {2, 6}, int4_), scale}, format),
                 HasSubstr("expected shape [4, 3], found [2, 6]"));
+    // As many bytes of the other type would be other scales.
+    EXPECT_THAT(error({weight, scale}, ops::WeightFormat::kInt4Group32Fp16),
+                HasSubstr("dtype is BF16; supported: F16"));
+    const auto fp16_scale = tensor("w.weight_scale", kF16, {4, 1}, group_scale_);
+    EXPECT_EQ(error({weight, fp16_scale}, ops::WeightFormat::kInt4Group32Fp16), "");
+    EXPECT_THAT(error({weight, fp16_scale}, format), HasSubstr("dtype is F16; supported: BF16"));
     int4_[7] = 0x83;
     EXPECT_THAT(error({weight, scale}, format), HasSubstr("holds the int4 value -8"));
 }

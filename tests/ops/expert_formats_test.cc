@@ -124,6 +124,7 @@ TEST_P(ExpertFormats, MatchTheReference) {
     for (const Scales scales : {Scales::kAny, Scales::kShort}) {
         expect_the_reference(Int4Expert{WeightFormat::kInt4Group32, scales}, GetParam());
         expect_the_reference(Int4Expert{WeightFormat::kInt4Group64, scales}, GetParam());
+        expect_the_reference(Int4Expert{WeightFormat::kInt4Group32Fp16, scales}, GetParam());
     }
 }
 
@@ -151,6 +152,12 @@ TEST_P(ExpertFormats, Int4Group32IsRowInvariant) {
 
 TEST_P(ExpertFormats, Int4Group64IsRowInvariant) {
     expect_row_invariant(Int4Expert{WeightFormat::kInt4Group64}.pack(GetParam()));
+}
+
+TEST_P(ExpertFormats, Int4WithFp16ScalesIsRowInvariant) {
+    for (const Scales scales : {Scales::kAny, Scales::kShort}) {
+        expect_row_invariant(Int4Expert{WeightFormat::kInt4Group32Fp16, scales}.pack(GetParam()));
+    }
 }
 
 TEST_P(ExpertFormats, Int4OfAnyScaleIsRowInvariant) {

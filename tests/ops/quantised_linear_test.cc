@@ -21,7 +21,10 @@ using test::RandomMatrix;
 using test::Scales;
 AFD_FOR_EVERY_CLASS(QuantisedLinear);
 
-constexpr WeightFormat kInt4Formats[] = {WeightFormat::kInt4Group32, WeightFormat::kInt4Group64};
+constexpr WeightFormat kInt4Formats[] = {WeightFormat::kInt4Group32,
+                                         WeightFormat::kInt4Group64,
+                                         WeightFormat::kInt4Group32Fp16,
+                                         WeightFormat::kInt4Group64Fp16};
 
 std::vector<Bf16> product(const LinearInput& x, const PackedLinear& weight, Parallel& parallel) {
     std::vector<Bf16> y(x.rows.num_rows * weight.num_outputs());
@@ -37,10 +40,7 @@ std::vector<Bf16> int8_product(const RandomMatrix& x,
 }
 
 TEST(WeightFormat, NamesParseBack) {
-    for (const WeightFormat format : {WeightFormat::kBf16,
-                                      WeightFormat::kInt8,
-                                      WeightFormat::kInt4Group32,
-                                      WeightFormat::kInt4Group64}) {
+    for (const WeightFormat format : kWeightFormats) {
         EXPECT_EQ(parse_weight_format(name_of(format)), format);
     }
     EXPECT_EQ(parse_weight_format("int4"), std::nullopt);
@@ -117,12 +117,14 @@ std::vector<Bf16> product_by_groups(const RandomMatrix& x, const RandomInt4& w) 
         std::vector<Bf16> inside(w.num_outputs * count);
         std::vector<float> outside(w.num_outputs);
         for (size_t n = 0; n < w.num_outputs; ++n) {
-            const Bf16 scale = w.scale[n * w.num_groups() + first / group];
-            const bool is_short = scale.bits % 8 == 0;
-            outside[n] = is_short ? to_float(scale) : 1.0f;
+            const float scale = w.weight().scale_at(n, first);
+            int exponent = 0;
+            const float five_bits = std::ldexp(std::frexp(scale, &exponent), 5);
+            const bool is_short = five_bits == std::floor(five_bits);
+            outside[n] = is_short ? scale : 1.0f;
             for (size_t k = 0; k < count; ++k) {
                 const auto q = static_cast<float>(w.weight().value(n, first + k));
-                inside[n * count + k] = from_float(is_short ? q : q * to_float(scale));
+                inside[n * count + k] = from_float(is_short ? q : q * scale);
             }
         }
         const std::vector<float> part =
@@ -197,8 +199,10 @@ TEST_P(QuantisedLinear, IsRowInvariant) {
     const RandomMatrix x(32, 301, 7);
     const RandomInt8 int8(203, 301, 8);
     const RandomInt4 int4(203, 301, WeightFormat::kInt4Group32, 9);
+    const RandomInt4 int4_fp16(203, 301, WeightFormat::kInt4Group64Fp16, 10);
     for (const auto& weight : {PackedLinear::pack(int8.weight(), GetParam()),
-                               PackedLinear::pack(int4.weight(), GetParam())}) {
+                               PackedLinear::pack(int4.weight(), GetParam()),
+                               PackedLinear::pack(int4_fp16.weight(), GetParam())}) {
         test::expect_row_invariant(32, [&](std::span<const size_t> rows, Parallel& parallel) {
             const std::vector<Bf16> y = int8_product(x.pick(rows), weight, parallel);
             return test::bits_of(std::span<const Bf16>(y));

@@ -36,7 +36,7 @@ enum class Scales { kAny, kShort };
 
 struct RandomInt4 {
     std::vector<uint8_t> values;
-    std::vector<Bf16> scale;
+    std::vector<uint16_t> scale;
     size_t num_outputs;
     size_t depth;
     WeightFormat format;
@@ -54,10 +54,14 @@ struct RandomInt4 {
             byte = static_cast<uint8_t>(low | high << 4);
         }
         scale.resize(outputs * num_groups());
-        for (Bf16& s : scale) {
-            s = from_float(std::ldexp(1.0f + static_cast<float>(engine() % 128) / 128.0f,
-                                      static_cast<int>(engine() % 6) - 9));
-            if (scales == Scales::kShort) s.bits &= 0xfff8u;
+        const bool is_fp16 = has_fp16_scales(of);
+        for (uint16_t& s : scale) {
+            // As many bits behind the first one as the type has, or four; of fp16, subnormals too.
+            const uint32_t steps = scales == Scales::kShort ? 16 : is_fp16 ? 1024 : 128;
+            const float value =
+                std::ldexp(1.0f + static_cast<float>(engine() % steps) / static_cast<float>(steps),
+                           static_cast<int>(engine() % 6) - (is_fp16 ? 17 : 9));
+            s = is_fp16 ? fp16_from_float(value).bits : from_float(value).bits;
         }
     }
 
@@ -77,8 +81,7 @@ struct RandomInt4 {
         for (size_t n = 0; n < num_outputs; ++n) {
             for (size_t k = 0; k < depth; ++k) {
                 const auto q = static_cast<float>(weight().value(n, k));
-                const Bf16 s = scale[n * num_groups() + k / int4_group_size(format)];
-                rows[n * depth + k] = from_float(q * to_float(s));
+                rows[n * depth + k] = from_float(q * weight().scale_at(n, k));
             }
         }
         return rows;

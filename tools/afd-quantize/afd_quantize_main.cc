@@ -31,6 +31,7 @@ struct Options {
     std::string out;
     std::string validate;
     unsigned group = 32;
+    std::string scale_dtype = "bf16";
     unsigned threads = 0;
 };
 
@@ -65,12 +66,19 @@ class Progress {
     std::chrono::steady_clock::time_point shown_ = std::chrono::steady_clock::now();
 };
 
+ops::WeightFormat int4_format(const Options& options) {
+    using enum ops::WeightFormat;
+    if (options.scale_dtype == "fp16") {
+        return options.group == 64 ? kInt4Group64Fp16 : kInt4Group32Fp16;
+    }
+    return options.group == 64 ? kInt4Group64 : kInt4Group32;
+}
+
 Result<model::QuantisationConfig> wanted_formats(const Options& options) {
     model::QuantisationConfig wanted;
     if (options.experts == "int8") wanted.experts = ops::WeightFormat::kInt8;
     if (options.experts == "int4") {
-        wanted.experts =
-            options.group == 64 ? ops::WeightFormat::kInt4Group64 : ops::WeightFormat::kInt4Group32;
+        wanted.experts = int4_format(options);
     }
     if (options.attention == "int8") wanted.attention = ops::WeightFormat::kInt8;
     if (wanted != model::QuantisationConfig{}) return wanted;
@@ -151,6 +159,11 @@ int main_with(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--group", options.group, "int4: inputs that share a scale, 32 or 64")
         ->check(CLI::IsMember({32, 64}))
+        ->capture_default_str();
+    app.add_option("--scale-dtype",
+                   options.scale_dtype,
+                   "int4: bf16, rounded to five bits, or fp16 in full, which is slower")
+        ->check(CLI::IsMember({"bf16", "fp16"}))
         ->capture_default_str();
     app.add_option("--attention", options.attention, "q, kv_a and o projections: bf16 or int8")
         ->check(CLI::IsMember({"bf16", "int8"}))

@@ -145,8 +145,10 @@ class Quantiser {
         const uint64_t groups = model::int4_scale_columns(matrix.depth, matrix.format);
         AFD_TRY(writer_.add(
             name, StorageType::kU8, {rows, (matrix.depth + 1) / 2}, bytes_of(matrix.int4)));
-        return writer_.add(
-            name + "_scale", StorageType::kBf16, {rows, groups}, bytes_of(matrix.int4_scale));
+        return writer_.add(name + "_scale",
+                           model::int4_scale_type(matrix.format),
+                           {rows, groups},
+                           bytes_of(matrix.int4_scale));
     }
 
     bool is_replaced(const std::string& name) const { return replaced_.contains(name); }
