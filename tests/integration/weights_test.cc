@@ -69,7 +69,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Format{"Int8All",
                            {"--experts", "int8", "--attention", "int8"},
                            "/bf16 (experts int8, attention int8)"},
-                    Format{"Int4", {"--experts", "int4"}, "/bf16 (experts int4-g32)"}),
+                    Format{"Int4", {"--experts", "int4"}, "/bf16 (experts int4-g32)"},
+                    Format{"Int4Fp16",
+                           {"--experts", "int4", "--scale-dtype", "fp16"},
+                           "/bf16 (experts int4-g32-fp16)"}),
     [](const auto& param_info) { return param_info.param.name; });
 
 TEST(QuantisedModel, ServesNoHalfWrittenCheckpoint) {
