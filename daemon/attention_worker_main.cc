@@ -12,6 +12,7 @@
 #include "daemon/worker_program.h"
 #include "daemon/worker_setup.h"
 #include "model/expert_weights.h"
+#include "model/smooth_scales.h"
 #include "ops/fused_moe/grouped_experts.h"
 #include "ops/fused_moe/local_prepare_finalize.h"
 
@@ -31,6 +32,15 @@ ops::ExpertQuantisation quantisation_of(const model::ModelConfig& model) {
     return ops::is_int4(format) ? ops::ExpertQuantisation::kInt4 : ops::ExpertQuantisation::kNone;
 }
 
+// int8 rows with smooth scales are a row for each expert; in one process it is the experts that
+// quantise them, to the same bits.
+ops::DispatchDtype local_dispatch_dtype(const WorkerSetup& setup) {
+    const bool is_smooth = setup.files.config().quantisation.smooth;
+    return setup.is_colocated && is_smooth && setup.dispatch_dtype == ops::DispatchDtype::kInt8
+               ? ops::DispatchDtype::kBf16
+               : setup.dispatch_dtype;
+}
+
 ops::FusedMoeConfig moe_config(const WorkerSetup& setup) {
     const model::ModelConfig& model = setup.files.config();
     const schedule::Geometry& geometry = setup.layout.geometry;
@@ -42,7 +52,7 @@ ops::FusedMoeConfig moe_config(const WorkerSetup& setup) {
             .num_micro_batches = geometry.num_micro_batches,
             .has_shared_stage = setup.has_shared_stage(),
             .quantisation = quantisation_of(model),
-            .dispatch_dtype = setup.dispatch_dtype,
+            .dispatch_dtype = local_dispatch_dtype(setup),
             .needs_routing = setup.router == schedule::RouterPlacement::kFfn};
 }
 
@@ -54,6 +64,7 @@ struct MoeParts {
     std::unique_ptr<ops::Experts> expert_part;
     std::unique_ptr<ops::Experts> shared_stage;  // Or null.
     WindowPrepareFinalize* windows = nullptr;
+    std::unique_ptr<model::SmoothScales> smooth;  // Of the rows that are sent; or null.
 };
 
 Result<MoeParts> make_local_parts(const WorkerSetup& setup,
@@ -98,6 +109,12 @@ Result<MoeParts> make_window_parts(const WorkerSetup& setup,
                                                            setup.dispatch_dtype);
     parts.windows = windows.get();
     windows->set_metrics(setup.metrics());
+    if (setup.dispatch_dtype == ops::DispatchDtype::kInt8 &&
+        setup.files.config().quantisation.smooth) {
+        AFD_ASSIGN(model::SmoothScales smooth, model::SmoothScales::load(setup.files));
+        parts.smooth = std::make_unique<model::SmoothScales>(std::move(smooth));
+        windows->set_smooth(*parts.smooth);
+    }
     parts.prepare_finalize = std::move(windows);
     parts.expert_part = std::make_unique<ops::RemoteExperts>(experts_record(setup.files.config()));
     if (!setup.has_shared_stage()) return parts;
@@ -123,7 +140,7 @@ struct TwoPhaseSession {
 Result<TwoPhaseSession> make_two_phase(const WorkerSetup& setup,
                                        const schedule::ShmDispatchTransport& transport,
                                        const control::Welcome& welcome,
-                                       ops::Experts* shared_stage,
+                                       const MoeParts& parts,
                                        ops::Parallel& parallel) {
     TwoPhaseSession made;
     const uint32_t session = transport.session();
@@ -152,11 +169,13 @@ Result<TwoPhaseSession> make_two_phase(const WorkerSetup& setup,
         TwoPhasePrepareFinalize::Parts{.sender = made.sender.get(),
                                        .memory = made.memory.get(),
                                        .placement = &setup.placement,
-                                       .parallel = &parallel});
+                                       .parallel = &parallel,
+                                       .smooth = parts.smooth.get()});
     made.expert_part = std::make_unique<ops::RemoteExperts>(experts_record(setup.files.config()));
-    AFD_ASSIGN(made.moe,
-               ops::FusedMoe::compose(
-                   *made.prepare_finalize, *made.expert_part, config, parallel, shared_stage));
+    AFD_ASSIGN(
+        made.moe,
+        ops::FusedMoe::compose(
+            *made.prepare_finalize, *made.expert_part, config, parallel, parts.shared_stage.get()));
     return made;
 }
 
@@ -227,9 +246,7 @@ Result<> serve(WorkerControl& control, uint32_t session) {
 
     TwoPhaseSession two_phase;
     if (welcome.prefill_tokens_max() > 0) {
-        AFD_ASSIGN(two_phase,
-                   make_two_phase(
-                       setup, *attached.transport, welcome, parts.shared_stage.get(), *threads));
+        AFD_ASSIGN(two_phase, make_two_phase(setup, *attached.transport, welcome, parts, *threads));
     }
 
     AttentionLoop loop(

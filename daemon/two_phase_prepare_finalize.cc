@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <optional>
 
+#include "daemon/smooth_rows.h"
 #include "daemon/two_phase_experts.h"
 #include "ops/two_phase_combine.h"
 #include "ops/two_phase_layout.h"
@@ -40,7 +42,7 @@ TwoPhasePrepareFinalize::TwoPhasePrepareFinalize(const Settings& settings, const
       receivers_(num_ranks_),
       result_views_(num_ranks_) {
     capability_.dispatch_dtypes = ops::bit(settings.dispatch_dtype);
-    if (settings.dispatch_dtype != ops::DispatchDtype::kBf16) {
+    if (settings.dispatch_dtype != ops::DispatchDtype::kBf16 && !is_smooth()) {
         encoded_.resize(settings.num_tokens_max * row_elements_);
     }
     make_tables();
@@ -336,6 +338,10 @@ void TwoPhasePrepareFinalize::send_block(uint32_t block) {
     request.x = make_tensor<const void>(
         encoded_rows(block), DType::kBf16, {input_.num_tokens, row_elements_});
     request.receivers = receivers_;
+    std::optional<SmoothRows> smooth_rows;
+    if (is_smooth()) {
+        request.row_writer = &smooth_rows.emplace(input_.x, input_.layer_id, *parts_.smooth);
+    }
     const auto sent = ops::two_phase_payload(request, workspace_.bytes(), *parts_.parallel);
     AFD_ASSERT(sent.ok(), "%s", sent.error().message.c_str());
     for (const uint32_t rank : parts_.sender->offered()) {

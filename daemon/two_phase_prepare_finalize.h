@@ -17,6 +17,7 @@
 #include <optional>
 #include <vector>
 
+#include "model/smooth_scales.h"
 #include "ops/fused_moe/prepare_finalize.h"
 #include "ops/fused_moe/remote_capabilities.h"
 #include "ops/parallel.h"
@@ -46,6 +47,8 @@ class TwoPhasePrepareFinalize final : public ops::PrepareFinalize {
         schedule::TwoPhaseMemory* memory = nullptr;
         const schedule::ExpertPlacement* placement = nullptr;
         ops::Parallel* parallel = nullptr;
+        // Optional, with int8 rows: they are quantised with the scales of their experts.
+        const model::SmoothScales* smooth = nullptr;
     };
     TwoPhasePrepareFinalize(const Settings& settings, const Parts& parts);
 
@@ -118,6 +121,7 @@ class TwoPhasePrepareFinalize final : public ops::PrepareFinalize {
     bool may_combine(schedule::Order order) const;
     void send_block(uint32_t block);
     const ops::Bf16* encoded_rows(uint32_t block);
+    bool is_smooth() const { return parts_.smooth != nullptr; }
     void combine_block(uint32_t block);
     void end_round();
 
@@ -142,7 +146,7 @@ class TwoPhasePrepareFinalize final : public ops::PrepareFinalize {
     uint32_t num_combined_ = 0;
     std::vector<Peer> peers_;  // [F]
 
-    // [num_tokens_max, row_elements_], where rows do not travel as they are.
+    // [num_tokens_max, row_elements_], where a token's rows are all the same but not as they are.
     std::vector<ops::Bf16> encoded_;
     std::vector<int32_t> sorted_indices_;  // [num_tokens_max * K1]: 4 bytes a (token, k).
     std::vector<int32_t> send_counts_;     // [F, num_local_experts], as are the next five.

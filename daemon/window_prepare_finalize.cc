@@ -71,10 +71,11 @@ Result<> WindowPrepareFinalize::check_ids(const ops::MoeInput& input, uint32_t n
 }
 
 std::span<const std::byte> WindowPrepareFinalize::row_of(const ops::MoeInput& input,
-                                                         uint32_t token) {
+                                                         uint32_t token,
+                                                         const float* smooth) {
     const size_t hidden = input.x.num_cols;
     if (encoded_.empty()) return std::as_bytes(std::span(input.x.row(token), hidden));
-    ops::encode_sent_row(dtype_, input.x.row(token), hidden, encoded_.data());
+    ops::encode_sent_row(dtype_, input.x.row(token), hidden, encoded_.data(), smooth);
     return std::span(encoded_).first(ops::sent_row_bytes(dtype_, hidden));
 }
 
@@ -83,11 +84,15 @@ void WindowPrepareFinalize::put_token(schedule::DispatchLane& lane,
                                       const ops::MoeInput& input,
                                       uint32_t token,
                                       uint32_t num_experts) {
-    const std::span<const std::byte> row = row_of(input, token);
+    std::span<const std::byte> row;
+    if (smooth_ == nullptr) row = row_of(input, token);
     for (uint32_t k = 0; k < input.num_slots(); ++k) {
         const int32_t id = k < input.top_k ? input.topk_ids[size_t{token} * input.top_k + k]
                                            : static_cast<int32_t>(num_experts + k - input.top_k);
         if (id < 0) continue;
+        if (smooth_ != nullptr) {
+            row = row_of(input, token, smooth_->of(input.layer_id, static_cast<uint32_t>(id)));
+        }
         lane.put(rank_of(input.layer_id, static_cast<uint32_t>(id)), token, k, row);
     }
 }

@@ -14,7 +14,7 @@
 // round waits for all of them; each row brings its routing weight behind its values.
 //
 // Rows may travel as int8 or fp8 (ops/fused_moe/sent_rows.h); each is encoded once, whatever the
-// number of its experts.
+// number of its experts; int8 rows of a model with smooth scales once for each slot.
 //
 // One slot per micro-batch. Data thread only. Nothing allocates after construction.
 
@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "daemon/peer_waits.h"
+#include "model/smooth_scales.h"
 #include "ops/fused_moe/prepare_finalize.h"
 #include "ops/fused_moe/sent_rows.h"
 #include "schedule/dispatch_lane.h"
@@ -83,6 +84,10 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     // From now on counts how long each rank takes.
     void set_metrics(const Metrics& metrics) { waits_.emplace(metrics, geometry_); }
 
+    // From now on rows, which are int8, are quantised with the scales of their experts.
+    // REQUIRES: not empty; outlives the object.
+    void set_smooth(const model::SmoothScales& smooth) { smooth_ = &smooth; }
+
     // For whom the slot waits now (R7); nothing if for nobody.
     std::optional<schedule::WaitInfo> wait_info(uint32_t slot) const {
         return lanes_[slot].wait_info();
@@ -110,7 +115,10 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     schedule::ExpertReplica rank_of(uint32_t layer_id, uint32_t expert) const {
         return placement_.choose(layer_id, expert, session_);
     }
-    std::span<const std::byte> row_of(const ops::MoeInput& input, uint32_t token);
+    // With null scales the row is the same for every expert.
+    std::span<const std::byte> row_of(const ops::MoeInput& input,
+                                      uint32_t token,
+                                      const float* smooth = nullptr);
 
     const schedule::Geometry geometry_;
     const schedule::ExpertPlacement& placement_;
@@ -120,6 +128,7 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     std::vector<Round> rounds_;                          // [M]
     mutable std::optional<PeerWaits> waits_;             // Polling counts.
     const ops::DispatchDtype dtype_;
+    const model::SmoothScales* smooth_ = nullptr;
     std::vector<std::byte> encoded_;  // A row as it goes into a slot, unless it goes as it is.
 };
 

@@ -122,17 +122,23 @@ void read_quantisation(KeyReader& keys, ModelConfig& config) {
     };
     const auto experts = ops::parse_weight_format(text("experts"));
     const auto attention = ops::parse_weight_format(text("attention"));
-    if (text("quant_method") != "afd" || !experts || !attention || ops::is_int4(*attention)) {
+    const Json* smooth =
+        object->is_object() && object->contains("smooth") ? &object->at("smooth") : nullptr;
+    const bool is_smooth = smooth != nullptr && *smooth == true;
+    const bool smooth_is_wrong = (smooth != nullptr && !smooth->is_boolean()) ||
+                                 (is_smooth && (!experts || *experts != ops::WeightFormat::kInt8));
+    if (text("quant_method") != "afd" || !experts || !attention || ops::is_int4(*attention) ||
+        smooth_is_wrong) {
         return keys.refuse(
             Code::kUnimplemented,
             "quantization_config",
             object,
             "none, or what afd-quantize writes: {\"quant_method\": \"afd\", \"experts\": bf16, "
             "int8, int4-g32, int4-g64, int4-g32-fp16 or int4-g64-fp16, \"attention\": bf16 or "
-            "int8}; for a model that another "
+            "int8} and, with int8 experts, \"smooth\": true or false; for a model that another "
             "program has quantised, run afd-quantize on the bf16 original");
     }
-    config.quantisation = {.experts = *experts, .attention = *attention};
+    config.quantisation = {.experts = *experts, .attention = *attention, .smooth = is_smooth};
 }
 
 // Settings that would change the computation and that this decoder does not have.
@@ -294,7 +300,8 @@ std::string describe(const QuantisationConfig& quantisation) {
                    ? std::string()
                    : std::string(what) + " " + std::string(ops::name_of(format));
     };
-    const std::string experts = part("experts", quantisation.experts);
+    const std::string experts =
+        part("experts", quantisation.experts) + (quantisation.smooth ? " smooth" : "");
     const std::string attention = part("attention", quantisation.attention);
     if (experts.empty() && attention.empty()) return "bf16";
     return experts + (experts.empty() || attention.empty() ? "" : ", ") + attention;

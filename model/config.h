@@ -35,11 +35,12 @@ enum class TopkMethod {
 struct QuantisationConfig {
     ops::WeightFormat experts = ops::WeightFormat::kBf16;    // Routed, shared and dense MLPs.
     ops::WeightFormat attention = ops::WeightFormat::kBf16;  // bf16 or int8; q, kv_a and o.
+    bool smooth = false;  // int8 experts have smooth scales (model/expert_tensors.h).
 
     friend bool operator==(const QuantisationConfig&, const QuantisationConfig&) = default;
 };
 
-// "bf16", "experts int8", "experts int4-g32, attention int8".
+// "bf16", "experts int8", "experts int8 smooth", "experts int4-g32, attention int8".
 std::string describe(const QuantisationConfig& quantisation);
 
 struct ModelConfig {

@@ -2,6 +2,7 @@
 #include "model/expert_tensors.h"
 
 #include <array>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,6 +62,23 @@ Error no_such_expert(const ModelConfig& config, uint32_t layer, uint32_t expert)
                      " layers and this one " + std::to_string(num_experts) + " experts"};
 }
 
+Result<std::vector<float>> read_smooth_scale(const TensorStore& tensors,
+                                             const ModelConfig& config,
+                                             uint32_t layer,
+                                             uint32_t expert) {
+    if (!config.quantisation.smooth) return std::vector<float>();
+    const std::string name = expert_prefix(config, layer, expert) + "smooth_scale";
+    const std::array<uint64_t, 1> shape = {config.hidden};
+    AFD_ASSIGN(std::vector<float> scales, tensors.read_f32(name, shape));
+    for (size_t i = 0; i < scales.size(); ++i) {
+        if (std::isfinite(scales[i]) && scales[i] > 0) continue;
+        return Error{Code::kDataLoss,
+                     "tensor " + name + ": element [" + std::to_string(i) + "] is " +
+                         std::to_string(scales[i]) + "; smooth scales are finite and positive"};
+    }
+    return scales;
+}
+
 Result<ExpertTensors> read_expert_tensors(const TensorStore& tensors,
                                           const ModelConfig& config,
                                           uint32_t layer,
@@ -81,6 +99,7 @@ Result<ExpertTensors> read_expert_tensors(const TensorStore& tensors,
     AFD_ASSIGN(mlp.gate, read_matrix(tensors, prefix + "gate_proj", intermediate, hidden, format));
     AFD_ASSIGN(mlp.up, read_matrix(tensors, prefix + "up_proj", intermediate, hidden, format));
     AFD_ASSIGN(mlp.down, read_matrix(tensors, prefix + "down_proj", hidden, intermediate, format));
+    AFD_ASSIGN(mlp.smooth, read_smooth_scale(tensors, config, layer, expert));
     return mlp;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "model/config.h"
 #include "model/stored_matrix.h"
@@ -19,6 +20,9 @@ struct ExpertTensors {
     StoredMatrix gate;  // [intermediate, hidden]
     StoredMatrix up;    // [intermediate, hidden]
     StoredMatrix down;  // [hidden, intermediate]
+    // [hidden]; empty: none. Before a row of the input is quantised to int8 it is multiplied by
+    // them; gate and up are stored with their columns divided by them.
+    std::vector<float> smooth = {};
 };
 
 // Logical experts of a layer: num_experts and the shared slot, or 1 in a dense layer.
@@ -32,6 +36,13 @@ std::string expert_prefix(const ModelConfig& config, uint32_t layer, uint32_t ex
 
 // The error that says which experts there are instead.
 Error no_such_expert(const ModelConfig& config, uint32_t layer, uint32_t expert);
+
+// Reads tensor `prefix`smooth_scale, F32 [hidden]; empty if the configuration states none.
+// Errors: those of TensorStore; kDataLoss for a scale that is not finite or not positive.
+Result<std::vector<float>> read_smooth_scale(const TensorStore& tensors,
+                                             const ModelConfig& config,
+                                             uint32_t layer,
+                                             uint32_t expert);
 
 // Logical experts of an MoE layer: 0 ... num_experts-1 routed, num_experts the shared ones. Of a
 // dense layer: 0. Reads one tensor set per expert (experts.<e>.gate_proj.weight ...), or the fused

@@ -200,6 +200,19 @@ Result<> load_private(const ModelFiles& files,
     return {};
 }
 
+// They are not part of what is packed: the cache's files stay as they are.
+Result<> load_smooth(const ModelFiles& files,
+                     std::span<const ExpertSlot> slots,
+                     ops::ExpertTable& table) {
+    if (!files.config().quantisation.smooth) return {};
+    for (const ExpertSlot& slot : slots) {
+        AFD_ASSIGN(std::vector<float> smooth,
+                   read_smooth_scale(files.tensors(), files.config(), slot.layer, slot.expert));
+        table.set_smooth(slot.key, std::move(smooth));
+    }
+    return {};
+}
+
 }  // namespace
 
 Result<LoadedExperts> load_experts(const ModelFiles& files,
@@ -218,6 +231,7 @@ Result<LoadedExperts> load_experts(const ModelFiles& files,
                    load_cached(cache, files, numeric_class, layers, wait_ms, parallel, loaded));
     }
     AFD_TRY(load_private(files, layers, numeric_class, parallel, loaded));
+    AFD_TRY(load_smooth(files, slots, loaded.table));
     return loaded;
 }
 

@@ -87,6 +87,7 @@ struct LocalDecoder::Impl {
     std::vector<int32_t> blocks;  // Of the one sequence: all of the cache.
     uint32_t num_tokens_max = 0;
     uint32_t num_done = 0;
+    OnFfnInput observer;
 };
 
 ops::AttentionBatch LocalDecoder::Impl::batch_of(size_t num_tokens) {
@@ -121,6 +122,7 @@ Result<> LocalDecoder::Impl::run_layer(uint32_t layer,
                          std::to_string(batch.positions[i]) +
                          "; the model's weights or activations overflow"};
     }
+    if (observer) observer(layer, {x.data, x.num_rows, x.num_cols, x.stride});
     AFD_TRY(moe->apply({.x = x,
                         .layer_id = layer,
                         .num_tokens = static_cast<uint32_t>(batch.num_tokens),
@@ -178,6 +180,10 @@ Result<LocalDecoder> LocalDecoder::load(const ModelFiles& files,
     BlockAllocator allocator(impl->cache.num_blocks());
     AFD_ASSERT(allocator.reserve(num_tokens_max, impl->blocks), "%u tokens", num_tokens_max);
     return LocalDecoder(std::move(impl));
+}
+
+void LocalDecoder::observe_ffn(OnFfnInput observer) {
+    impl_->observer = std::move(observer);
 }
 
 void LocalDecoder::reset() {

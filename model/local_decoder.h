@@ -6,6 +6,7 @@
 // same parts, with micro-batches of many sequences.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -31,6 +32,10 @@ class LocalDecoder {
     LocalDecoder(LocalDecoder&&) noexcept;
     LocalDecoder& operator=(LocalDecoder&&) noexcept;
     ~LocalDecoder();
+
+    // Sees the rows that go into the MLPs of a layer; they live for the call only.
+    using OnFfnInput = std::function<void(uint32_t layer, ops::Rows<const ops::Bf16> x)>;
+    void observe_ffn(OnFfnInput observer);
 
     // Forgets the sequence.
     void reset();

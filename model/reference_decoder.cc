@@ -42,6 +42,14 @@ ops::reference::LinearWeight linear_weight(const StoredMatrix& matrix) {
     return matrix.bf16_rows();
 }
 
+// Smooth scales act on the fp32 values that are then quantised.
+Matrix scaled(Matrix x, const std::vector<float>& smooth) {
+    for (size_t i = 0; !smooth.empty() && i < x.values.size(); ++i) {
+        x.values[i] *= static_cast<double>(smooth[i % smooth.size()]);
+    }
+    return x;
+}
+
 // int4 becomes the bf16 values that it stands for.
 void dequantise_int4(StoredMatrix& matrix) {
     if (!ops::is_int4(matrix.format)) return;
@@ -149,7 +157,7 @@ Matrix ReferenceDecoder::Impl::ffn(const Layer& layer,
     std::vector<Matrix> outputs;
     for (const ExpertTensors& expert : layer.experts) {
         outputs.push_back(ops::reference::expert_ffn(
-            x,
+            scaled(x, expert.smooth),
             {linear_weight(expert.gate), linear_weight(expert.up), linear_weight(expert.down)},
             rounding));
     }

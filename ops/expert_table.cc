@@ -142,4 +142,14 @@ void ExpertTable::set(size_t key, PackedExpert expert) {
     experts_[key] = std::move(expert);
 }
 
+void ExpertTable::set_smooth(size_t key, std::vector<float> smooth) {
+    AFD_ASSERT(key < experts_.size() && experts_[key].gate_up.format() == WeightFormat::kInt8 &&
+                   smooth.size() == hidden_,
+               "%zu smooth scales of hidden %zu for key %zu, which must have int8 weights",
+               smooth.size(),
+               hidden_,
+               key);
+    experts_[key].smooth = std::move(smooth);
+}
+
 }  // namespace afd::ops

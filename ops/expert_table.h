@@ -24,6 +24,9 @@ struct PackedExpert {
     // Of each output in the order of the panels, with zeros behind the last; empty: none.
     std::vector<float> gate_up_bias = {};
     std::vector<float> down_bias = {};
+    // [hidden], with int8 weights: what a bf16 row is multiplied by before it is quantised; empty:
+    // nothing. Rows that come as int8 have it in them.
+    std::vector<float> smooth = {};
 
     bool empty() const { return gate_up.empty(); }
     size_t intermediate() const { return gate_up.num_outputs() / (gate_up.is_gate_up() ? 2 : 1); }
@@ -85,6 +88,9 @@ class ExpertTable {
     // REQUIRES: key < num_keys(); the expert's hidden size is ours; it is gated as the activation
     // is; it has a bias if the others have one.
     void set(size_t key, PackedExpert expert);
+
+    // REQUIRES: the key has an expert with int8 weights; [hidden].
+    void set_smooth(size_t key, std::vector<float> smooth);
 
     size_t num_keys() const { return experts_.size(); }
     size_t hidden() const { return hidden_; }

@@ -199,6 +199,7 @@ void prepare_rows(Input& input,
                   Parallel& parallel) {
     const Rows<const Bf16> x = input.rows.rows;
     const cpu::Kernels& kernels = cpu::kernels(best_numeric_class());
+    const bool is_first = matrix == &PackedExpert::gate_up;
     for_each_row(groups, x.num_cols, parallel, [&](size_t row, const Work& group) {
         const PackedLinear& weight = group.expert->*matrix;
         const Bf16* source = x.row(group.*input.first + row - group.first_row);
@@ -207,7 +208,9 @@ void prepare_rows(Input& input,
             return;
         }
         int8_t* values = scratch.values.row(row);
-        scratch.scale[row] = quantise_row(DType::kBf16, source, nullptr, weight.depth(), values);
+        const bool is_smooth = is_first && !group.expert->smooth.empty();
+        const float* smooth = is_smooth ? group.expert->smooth.data() : nullptr;
+        scratch.scale[row] = quantise_row(DType::kBf16, source, smooth, weight.depth(), values);
         scratch.sum[row] = kernels.sum_int8(values, weight.depth());
     });
     if (copy) {

@@ -5,7 +5,8 @@
 //
 //   bf16 and int4 weights, here with silu:
 //   gate = x·Wgateᵀ →bf16, up = x·Wupᵀ →bf16, h = (silu(gate)·up) →bf16, y = h·Wdownᵀ →bf16
-//   int8 weights: the same of the quantised x and of the quantised h (ops/weight_format.h)
+//   int8 weights: the same of the quantised x, with the expert's smooth scales if it has them, and
+//   of the quantised h (ops/weight_format.h)
 //   Other activations: ops/expert_activation.h. A bias is added to a sum before its rounding.
 // A row's bits depend on the row and its expert only. Work is cut by expert and by column panel.
 

@@ -139,7 +139,13 @@ class Sender {
                              place.slot / slots_.slots_per_token() * x_row_bytes_;
         if (r_.quant_mode == -1) {
             auto* out = static_cast<std::byte*>(receiver.recv_x.data) + place.row * x_row_bytes_;
-            std::memcpy(out, x, x_row_bytes_);
+            if (r_.row_writer == nullptr) {
+                std::memcpy(out, x, x_row_bytes_);
+            } else {
+                r_.row_writer->write(place.slot / slots_.slots_per_token(),
+                                     static_cast<size_t>(slots_.expert_of(place.slot)),
+                                     out);
+            }
             return;
         }
         const auto expert = static_cast<size_t>(slots_.expert_of(place.slot));

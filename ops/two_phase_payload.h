@@ -33,6 +33,14 @@ struct TwoPhaseReceiver {
     TensorView recv_scale = {};  // [P] fp32, with quant_mode 1
 };
 
+// Writes the row of a slot, which depends on its expert, instead of a copy of x.
+class TwoPhaseRowWriter {
+  public:
+    virtual ~TwoPhaseRowWriter() = default;
+    // `row`: as many bytes as a row of x. Called by several threads at once.
+    virtual void write(size_t token, size_t expert, std::byte* row) const = 0;
+};
+
 struct TwoPhasePayloadRequest : TwoPhaseBlocks {
     int64_t quant_mode = -1;  // -1 rows as they are, 1 int8 by dynamic quantisation
 
@@ -43,6 +51,8 @@ struct TwoPhasePayloadRequest : TwoPhaseBlocks {
     TensorView recv_x = {};      // [P, H] dtype of x, or int8
     TensorView recv_scale = {};  // [P] fp32, with quant_mode 1
     std::span<const TwoPhaseReceiver> receivers = {};
+    // From C++, with quant_mode -1: then x is not read.
+    const TwoPhaseRowWriter* row_writer = nullptr;
 };
 
 // Everything that a request can be refused for.

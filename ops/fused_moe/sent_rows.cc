@@ -30,14 +30,15 @@ size_t sent_row_bytes(DispatchDtype dtype, size_t hidden) {
     return 0;
 }
 
-void encode_sent_row(DispatchDtype dtype, const Bf16* x, size_t hidden, std::byte* row) {
+void encode_sent_row(
+    DispatchDtype dtype, const Bf16* x, size_t hidden, std::byte* row, const float* smooth) {
     switch (dtype) {
         case DispatchDtype::kBf16:
             std::memcpy(row, x, hidden * sizeof(Bf16));
             return;
         case DispatchDtype::kInt8: {
             const float scale =
-                quantise_row(DType::kBf16, x, nullptr, hidden, reinterpret_cast<int8_t*>(row));
+                quantise_row(DType::kBf16, x, smooth, hidden, reinterpret_cast<int8_t*>(row));
             std::memcpy(row + hidden, &scale, sizeof(scale));
             return;
         }

@@ -8,7 +8,8 @@
 //   int8   [hidden] values, then the row's fp32 scale (ops/quantise.h)
 //   fp8    [hidden] values, then the fp32 scales of its blocks (ops/fp8_rows.h)
 //
-// A row's bytes depend on the row alone, so a row is sent again with the same bytes (R3).
+// A row's bytes depend on the row, and on its expert if that has smooth scales, so a row is sent
+// again with the same bytes (R3).
 
 #include <cstddef>
 #include <span>
@@ -28,8 +29,13 @@ inline size_t sent_row_elements(DispatchDtype dtype, size_t hidden) {
     return sent_row_bytes(dtype, hidden) / sizeof(Bf16);
 }
 
-// Writes the row x [hidden] to `row` [sent_row_bytes]. A byte that pads it is left alone.
-void encode_sent_row(DispatchDtype dtype, const Bf16* x, size_t hidden, std::byte* row);
+// Writes the row x [hidden] to `row` [sent_row_bytes]. A byte that pads it is left alone. `smooth`
+// [hidden] or null: what int8 rows are multiplied by before they are quantised.
+void encode_sent_row(DispatchDtype dtype,
+                     const Bf16* x,
+                     size_t hidden,
+                     std::byte* row,
+                     const float* smooth = nullptr);
 
 // Makes of rows that arrived what experts take: int8 rows as they are, fp8 ones expanded to bf16.
 // They may hold any bytes.

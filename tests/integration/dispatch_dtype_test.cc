@@ -26,6 +26,13 @@ Flags with(const Flags& flags, const Flags& more) {
     return all;
 }
 
+// With smooth scales, calibrated on a short text.
+const std::string& smooth_model() {
+    static const std::string directory =
+        quantised_model({"--experts", "int8", "--smooth", AFD_DEMO_MODEL "/prompts.txt"});
+    return directory;
+}
+
 // A = 1, 2 and F = 1, 2; windows and two phases; the shared experts on either side; and colocated.
 const std::vector<Flags> kTopologies = {
     {"--topology", "colocated"},
@@ -82,6 +89,22 @@ TEST(DispatchDtype, Int8RowsHaveTheBitsOfBf16OnesWhereExpertsAreInt8) {
     const Flags model = {"--model", int8_model()};
     expect_same_bits_everywhere(
         first_run(with(model, {"--dispatch-dtype", "bf16"})), model, "int8");
+}
+
+// Goal: with smooth scales a token's row is another one for every expert, and still it makes no
+// difference who quantises it. Method: colocated; bf16 rows that FFN workers quantise; int8 rows,
+// in windows and two phases.
+TEST(DispatchDtype, RowsWithSmoothScalesHaveTheSameBitsWhereverTheyAreQuantised) {
+    const Flags model = {"--model", smooth_model()};
+    const std::vector<Reply> expected = first_run(model);
+    EXPECT_NE(expected, first_run({"--model", int8_model()}));
+    expect_same_bits_everywhere(expected, model, "bf16");
+    expect_same_bits_everywhere(expected, model, "int8");
+    Instance routing(with(model, {"--router", "ffn", "--ffn-workers", "2"}));
+    routing.wait_ready();
+    EXPECT_THAT(routing.status().numeric_class(), HasSubstr("(experts int8 smooth)"));
+    expect_same_bits(expected, run_all_at_once(routing, requests()), "router = ffn");
+    EXPECT_EQ(routing.stop(), 0);
 }
 
 // Goal: fp8 rows are a numeric class of their own, in which promise 1 holds.

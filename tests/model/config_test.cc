@@ -262,9 +262,9 @@ INSTANTIATE_TEST_SUITE_P(
             Code::kUnimplemented,
             "config.json: quantization_config is {\"quant_method\":\"fp8\"}; supported: none, or "
             "what afd-quantize writes: {\"quant_method\": \"afd\", \"experts\": bf16, int8, "
-            "int4-g32, int4-g64, int4-g32-fp16 or int4-g64-fp16, \"attention\": bf16 or int8}; "
-            "for a model that another "
-            "program has quantised, run afd-quantize on the bf16 original"},
+            "int4-g32, int4-g64, int4-g32-fp16 or int4-g64-fp16, \"attention\": bf16 or int8} and, "
+            "with int8 experts, \"smooth\": true or false; for a model that another program has "
+            "quantised, run afd-quantize on the bf16 original"},
         Refusal{"/attention_bias",
                 true,
                 Code::kUnimplemented,

@@ -155,7 +155,8 @@ class QuantisedCheckpoint {
             path(),
             threads,
             [](uint32_t) {},
-            shard_bytes);
+            shard_bytes,
+            uneven_ranges(ModelFiles::open(source_.path()).value().config()));
         EXPECT_TRUE(made.ok()) << made.error().message;
     }
 
@@ -167,6 +168,15 @@ class QuantisedCheckpoint {
     }
 
   private:
+    // Made up: what matters here is that every channel has a scale of its own.
+    static ChannelRanges uneven_ranges(const ModelConfig& model) {
+        ChannelRanges ranges(model.num_layers, std::vector<float>(model.hidden));
+        for (auto& layer : ranges) {
+            for (size_t i = 0; i < layer.size(); ++i) layer[i] = i % 7 == 0 ? 3.0f : 0.2f;
+        }
+        return ranges;
+    }
+
     test::TemporaryDirectory source_;
     test::TemporaryDirectory target_;
 };
@@ -243,6 +253,7 @@ INSTANTIATE_TEST_SUITE_P(
     Formats,
     QuantisedDecoder,
     ::testing::Values(QuantisationConfig{.experts = ops::WeightFormat::kInt8},
+                      QuantisationConfig{.experts = ops::WeightFormat::kInt8, .smooth = true},
                       QuantisationConfig{.experts = ops::WeightFormat::kInt4Group32},
                       QuantisationConfig{.experts = ops::WeightFormat::kInt4Group64},
                       QuantisationConfig{.experts = ops::WeightFormat::kInt4Group32Fp16},

@@ -30,6 +30,7 @@ struct Options {
     std::string attention = "bf16";
     std::string out;
     std::string validate;
+    std::string smooth;
     unsigned group = 32;
     std::string scale_dtype = "bf16";
     unsigned threads = 0;
@@ -81,6 +82,11 @@ Result<model::QuantisationConfig> wanted_formats(const Options& options) {
         wanted.experts = int4_format(options);
     }
     if (options.attention == "int8") wanted.attention = ops::WeightFormat::kInt8;
+    wanted.smooth = !options.smooth.empty();
+    if (wanted.smooth && wanted.experts != ops::WeightFormat::kInt8) {
+        return Error{Code::kInvalidArgument,
+                     "--smooth is for experts whose input is quantised; give --experts int8, too"};
+    }
     if (wanted != model::QuantisationConfig{}) return wanted;
     return Error{Code::kInvalidArgument,
                  "nothing to quantise: give --experts int8 or int4, --attention int8, or both"};
@@ -121,14 +127,28 @@ Result<> run(const Options& options) {
     if (!options.validate.empty()) {
         AFD_ASSIGN(before, measure(options.model_dir, options));
     }
+    ChannelRanges ranges;
+    if (wanted.smooth) {
+        Progress progress("calibrating on " + options.smooth);
+        AFD_TRY(measure_perplexity(
+            options.model_dir,
+            options.smooth,
+            [&](double share) { progress.show(share); },
+            &ranges));
+    }
     ThreadParallel parallel(options.threads != 0 ? options.threads
                                                  : std::thread::hardware_concurrency());
     Progress progress("quantising");
     const double num_layers = files.config().num_layers;
     AFD_ASSIGN(const QuantiseResult result,
-               quantise_checkpoint(files, wanted, options.out, parallel, [&](uint32_t layers) {
-                   progress.show(layers / num_layers);
-               }));
+               quantise_checkpoint(
+                   files,
+                   wanted,
+                   options.out,
+                   parallel,
+                   [&](uint32_t layers) { progress.show(layers / num_layers); },
+                   kShardBytes,
+                   ranges));
     fmt::print("{}: {}, {} of weights (before: {})\n",
                options.out,
                model::describe(wanted),
@@ -149,6 +169,7 @@ int main_with(int argc, char** argv) {
         "  afd-quantize MODEL --experts int8 --out MODEL-int8\n"
         "  afd-quantize MODEL --experts int4 --out MODEL-int4 --validate text.txt\n"
         "  afd-quantize MODEL --experts int8 --attention int8 --out MODEL-8bit\n"
+        "  afd-quantize MODEL --experts int8 --smooth sample.txt --out MODEL-smooth\n"
         "\n"
         "int8: a scale per output channel. int4: a scale per group of inputs.\n"
         "docs/weights.md says what is quantised and what it costs.\n");
@@ -168,6 +189,9 @@ int main_with(int argc, char** argv) {
     app.add_option("--attention", options.attention, "q, kv_a and o projections: bf16 or int8")
         ->check(CLI::IsMember({"bf16", "int8"}))
         ->capture_default_str();
+    app.add_option("--smooth",
+                   options.smooth,
+                   "int8 experts: even out their input's channels, as large as on this text");
     app.add_option("--out", options.out, "Directory to make")->required();
     app.add_option(
         "--validate", options.validate, "Text to measure perplexity on, before and after");

@@ -49,10 +49,19 @@ Result<double> window_surprise(model::LocalDecoder& decoder,
     return total;
 }
 
+void widen_ranges(ops::Rows<const ops::Bf16> x, std::vector<float>& ranges) {
+    for (size_t row = 0; row < x.num_rows; ++row) {
+        for (size_t i = 0; i < x.num_cols; ++i) {
+            ranges[i] = std::max(ranges[i], std::abs(ops::to_float(x.row(row)[i])));
+        }
+    }
+}
+
 Result<std::vector<uint32_t>> read_tokens(const std::string& path, model::Tokenizer& tokenizer) {
     std::ifstream stream(path, std::ios::binary);
     if (!stream) {
-        return Error{Code::kNotFound, path + ": cannot be read; --validate takes a text file"};
+        return Error{Code::kNotFound,
+                     path + ": cannot be read; --validate and --smooth take text files"};
     }
     const std::string text{std::istreambuf_iterator<char>(stream), {}};
     AFD_ASSIGN(std::vector<uint32_t> ids, tokenizer.encode(text));
@@ -66,7 +75,8 @@ Result<std::vector<uint32_t>> read_tokens(const std::string& path, model::Tokeni
 
 Result<Perplexity> measure_perplexity(const std::string& model_directory,
                                       const std::string& text_file,
-                                      const std::function<void(double)>& progress) {
+                                      const std::function<void(double)>& progress,
+                                      ChannelRanges* ranges) {
     AFD_ASSIGN(model::Tokenizer tokenizer, model::Tokenizer::load(model_directory));
     AFD_ASSIGN(const std::vector<uint32_t> ids, read_tokens(text_file, tokenizer));
     AFD_ASSIGN(const model::ModelFiles files, model::ModelFiles::open(model_directory));
@@ -74,6 +84,12 @@ Result<Perplexity> measure_perplexity(const std::string& model_directory,
     ops::SerialParallel serial;
     AFD_ASSIGN(model::LocalDecoder decoder,
                model::LocalDecoder::load(files, ops::best_numeric_class(), kChunk, window, serial));
+    if (ranges != nullptr) {
+        ranges->assign(files.config().num_layers, std::vector<float>(files.config().hidden));
+        decoder.observe_ffn([ranges](uint32_t layer, ops::Rows<const ops::Bf16> x) {
+            widen_ranges(x, (*ranges)[layer]);
+        });
+    }
     const size_t vocab_size = files.config().vocab_size;
     std::vector<float> logits(kChunk * vocab_size);
     const std::vector<int32_t> tokens(ids.begin(), ids.end());

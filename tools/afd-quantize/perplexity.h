@@ -8,6 +8,7 @@
 #include <string>
 
 #include "proto/status.h"
+#include "tools/afd-quantize/quantise_checkpoint.h"
 
 namespace afd {
 
@@ -20,9 +21,10 @@ struct Perplexity {
 };
 
 // Errors: of reading the model or the text; kInvalidArgument for a text of fewer than two tokens.
-// `progress` is called with the share done, 0 to 1.
+// `progress` is called with the share done, 0 to 1. `ranges`, if given, become those of the text.
 Result<Perplexity> measure_perplexity(const std::string& model_directory,
                                       const std::string& text_file,
-                                      const std::function<void(double)>& progress);
+                                      const std::function<void(double)>& progress,
+                                      ChannelRanges* ranges = nullptr);
 
 }  // namespace afd

@@ -18,6 +18,7 @@
 #include "model/matrix_quantiser.h"
 #include "model/tensor_names.h"
 #include "tools/afd-quantize/shard_writer.h"
+#include "tools/afd-quantize/smooth_columns.h"
 
 namespace afd {
 namespace {
@@ -50,11 +51,13 @@ class Quantiser {
   public:
     Quantiser(const model::ModelFiles& files,
               const model::QuantisationConfig& wanted,
+              const ChannelRanges& ranges,
               ShardWriter& writer,
               ops::Parallel& parallel)
         : files_(files),
           config_(files.config()),
           wanted_(wanted),
+          ranges_(ranges),
           writer_(writer),
           parallel_(parallel) {}
 
@@ -91,6 +94,7 @@ class Quantiser {
                 AFD_TRY(add(prefix + "gate_proj", expert.gate));
                 AFD_TRY(add(prefix + "up_proj", expert.up));
                 AFD_TRY(add(prefix + "down_proj", expert.down));
+                AFD_TRY(add_smooth(prefix + "smooth_scale", expert.smooth));
             }
         }
         const std::string fused = model::layer_tensor(layer, "mlp.experts.");
@@ -99,10 +103,11 @@ class Quantiser {
     }
 
     Result<model::ExpertTensors> quantised_expert(uint32_t layer, uint32_t expert) const {
-        AFD_ASSIGN(const model::ExpertTensors mlp,
+        AFD_ASSIGN(model::ExpertTensors mlp,
                    model::read_expert_tensors(files_.tensors(), config_, layer, expert));
         const std::string prefix = model::expert_prefix(config_, layer, expert);
         model::ExpertTensors out;
+        if (wanted_.smooth) out.smooth = smooth_columns(ranges_[layer], mlp.gate, mlp.up);
         AFD_ASSIGN(out.gate, quantised(prefix + "gate_proj", mlp.gate, wanted_.experts));
         AFD_ASSIGN(out.up, quantised(prefix + "up_proj", mlp.up, wanted_.experts));
         AFD_ASSIGN(out.down, quantised(prefix + "down_proj", mlp.down, wanted_.experts));
@@ -151,11 +156,17 @@ class Quantiser {
                            bytes_of(matrix.int4_scale));
     }
 
+    Result<> add_smooth(const std::string& name, const std::vector<float>& scales) {
+        if (scales.empty()) return {};
+        return writer_.add(name, StorageType::kF32, {scales.size()}, bytes_of(scales));
+    }
+
     bool is_replaced(const std::string& name) const { return replaced_.contains(name); }
 
     const model::ModelFiles& files_;
     const model::ModelConfig& config_;
     const model::QuantisationConfig wanted_;
+    const ChannelRanges& ranges_;
     ShardWriter& writer_;
     ops::Parallel& parallel_;
     std::set<std::string> replaced_;
@@ -198,6 +209,7 @@ Result<> write_config(const std::string& from,
     config["quantization_config"] = {{"quant_method", "afd"},
                                      {"experts", ops::name_of(wanted.experts)},
                                      {"attention", ops::name_of(wanted.attention)}};
+    if (wanted.smooth) config["quantization_config"]["smooth"] = true;
     const std::string path = to + "/config.json";
     std::ofstream stream(path);
     stream << config.dump(2) << '\n';
@@ -219,7 +231,8 @@ Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
                                            const std::string& out_directory,
                                            ops::Parallel& parallel,
                                            const std::function<void(uint32_t)>& progress,
-                                           uint64_t shard_bytes) {
+                                           uint64_t shard_bytes,
+                                           const ChannelRanges& ranges) {
     const model::ModelConfig& config = files.config();
     if (config.quantisation != model::QuantisationConfig{}) {
         return Error{Code::kInvalidArgument,
@@ -227,9 +240,14 @@ Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
                                  files.directory(),
                                  model::describe(config.quantisation))};
     }
+    AFD_ASSERT(!wanted.smooth ||
+                   (ranges.size() == config.num_layers && wanted.experts == WeightFormat::kInt8),
+               "ranges of %zu layers of %u, for int8 experts",
+               ranges.size(),
+               config.num_layers);
     AFD_TRY(make_output_directory(out_directory));
     ShardWriter writer(out_directory, shard_bytes);
-    Quantiser quantiser(files, wanted, writer, parallel);
+    Quantiser quantiser(files, wanted, ranges, writer, parallel);
     for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
         AFD_TRY(quantiser.layer(layer));
         progress(layer + 1);

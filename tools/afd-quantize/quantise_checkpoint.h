@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "model/config.h"
 #include "model/model_files.h"
@@ -28,11 +29,14 @@ struct QuantiseResult {
     uint64_t bytes_after = 0;
 };
 
+// The largest magnitude of each channel of what goes into a layer's MLPs, [layers][hidden].
+using ChannelRanges = std::vector<std::vector<float>>;
+
 // A shard of the result is closed at this size.
 inline constexpr uint64_t kShardBytes = uint64_t{4} << 30;
 
 // `out_directory` is created; config.json is written last, so an unfinished result does not load.
-// `progress` is called with the number of layers done.
+// `progress` is called with the number of layers done. `ranges` are for wanted.smooth.
 // Errors: kInvalidArgument (the model is quantised already), kAlreadyExists (out_directory is not
 // empty), those of reading (naming the tensor) and of writing.
 Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
@@ -40,6 +44,7 @@ Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
                                            const std::string& out_directory,
                                            ops::Parallel& parallel,
                                            const std::function<void(uint32_t)>& progress,
-                                           uint64_t shard_bytes = kShardBytes);
+                                           uint64_t shard_bytes = kShardBytes,
+                                           const ChannelRanges& ranges = {});
 
 }  // namespace afd
