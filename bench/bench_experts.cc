@@ -19,6 +19,7 @@
 
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -367,16 +368,20 @@ void run_all(const Options& options) {
     summary.print();
 }
 
-Options parse(int argc, char** argv) {
+int main(int argc, char** argv) {
+    CLI::App app("Times the expert kernels beside the machine's limits and oneDNN.",
+                 "bench_experts");
     Options options;
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (std::strcmp(argv[i], "--only") == 0) options.only = argv[i + 1];
-        if (std::strcmp(argv[i], "--results") == 0) options.results = argv[i + 1];
-        if (std::strcmp(argv[i], "--rounds") == 0) {
-            options.rounds = static_cast<size_t>(std::atoi(argv[i + 1]));
-        }
-    }
-    return options;
+    app.add_option("--only", options.only, "Cases whose name holds this text only");
+    app.add_option("--rounds", options.rounds, "Measurements of each case")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_option("--results", options.results, "Appends the rows to this file and sums it up");
+    app.footer("Example: bench_experts --only bf16/2048x1408/rows:8 --rounds 5");
+    CLI11_PARSE(app, argc, argv);
+    daemon::pin_this_thread(0);
+    run_all(options);
+    return 0;
 }
 
 }  // namespace
@@ -390,7 +395,5 @@ int main(int argc, char** argv) {
         ::setenv("GOMP_CPU_AFFINITY", "0-1", 1);
         ::execv("/proc/self/exe", argv);
     }
-    afd::daemon::pin_this_thread(0);
-    afd::bench::run_all(afd::bench::parse(argc, argv));
-    return 0;
+    return afd::bench::main(argc, argv);
 }
