@@ -101,10 +101,21 @@ void ReadyScan::list(uint32_t session, uint32_t micro_batch, int32_t flag, uint6
         refuse_round(session, micro_batch, flag);
         return;
     }
+    if (is_empty(session, micro_batch)) {
+        acknowledge(session, micro_batch, flag, flag);
+        return;
+    }
     listed_[i] = kListed;
     known_[i] = flag;
     (num_unfinished == 0 ? ready_ : suspects_)
         .push_back({session, micro_batch, layer_id, flag, next_order_++, now_us});
+}
+
+// Whether no slot asks anything of this rank: a session that publishes to every rank.
+bool ReadyScan::is_empty(uint32_t session, uint32_t micro_batch) {
+    transport_->copy_ids(session, micro_batch, scratch_ids_);
+    return std::all_of(
+        scratch_ids_.begin(), scratch_ids_.end(), [](int32_t id) { return id == kMaskedId; });
 }
 
 void ReadyScan::take(std::span<const ReadyDescriptor> descriptors) {

@@ -61,8 +61,9 @@ class ReadyScan {
               ControlView control,
               RouterPlacement router = RouterPlacement::kAttention);
 
-    // Everything that is ready and not taken, ascending by the order of first readiness. Valid
-    // until the next call of scan or take.
+    // Everything that is ready and not taken, but for descriptors whose slots are all masked: those
+    // are acknowledged at once and wait for nobody. Ascending by the order of first readiness.
+    // Valid until the next call of scan or take.
     std::span<const ReadyDescriptor> scan(uint64_t now_us);
 
     // What the last scan found and a predecessor died of, perhaps. Valid likewise.
@@ -117,6 +118,7 @@ class ReadyScan {
         return flag != known_[lane] && flag != 0 && listed_[lane] == 0;
     }
     void list(uint32_t session, uint32_t micro_batch, int32_t flag, uint64_t now_us);
+    bool is_empty(uint32_t session, uint32_t micro_batch);
     bool is_offer(size_t slot, int32_t id) const {
         return takes_offers_ && id == kOfferedId && slot % selected_expert_num_ == 0;
     }

@@ -74,6 +74,21 @@ TEST_F(ReadyScanTest, ListsDescriptorsInTheOrderOfFirstReadiness) {
     EXPECT_LT(ready[0].order, ready[1].order);
 }
 
+// Goal: a session that publishes to a rank without a row for it does not wait for a pass.
+TEST_F(ReadyScanTest, AcknowledgesADescriptorWithoutARowAtOnce) {
+    publish(0, 1, 2, kMaskedId, 7);
+    publish(1, 0, 2, 3, 8);
+    EXPECT_TRUE(scan_.has_new(Order::kSeqCst));
+    const auto ready = scan_.scan(10);
+    ASSERT_EQ(ready.size(), 1u);
+    EXPECT_EQ(ready[0].session, 1u);
+    EXPECT_EQ(acknowledged(0, 1), 7);
+    EXPECT_EQ(acknowledged(1, 0), 0);
+    EXPECT_FALSE(scan_.has_new(Order::kSeqCst));
+    publish(0, 1, 2, 3, 9);
+    EXPECT_EQ(scan_.scan(20).size(), 2u) << "its next round is listed as any other";
+}
+
 TEST_F(ReadyScanTest, FillsTheOutputBuffersOfTheContext) {
     publish(1, 0, 2, 3, 7);
     publish(0, 1, 1, 4, 8);
