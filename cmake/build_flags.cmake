@@ -25,22 +25,30 @@ function(afd_library name)
   target_link_libraries(afd_${name} PUBLIC afd_flags)
 endfunction()
 
-# What the thread sanitizer is for; other tests need not be built for it.
+# The tests of one label, and the programs that they run: for sanitizers that run no others.
+add_custom_target(unit_tests)
 add_custom_target(protocol_tests)
 
 # afd_test(NAME SOURCES a.cc ... LIBRARIES x ... LABELS unit): one GoogleTest executable.
 # LABELS: unit | protocol | integration | golden | tidy. Sanitizer runs select by label.
+# OPTIMISED: it computes. With the address sanitizer other tests are not optimised, only what they
+# test is: compiling them takes longer than running them.
 function(afd_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "OPTIMISED" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE afd_flags ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
-  if("protocol" IN_LIST arg_LABELS)
-    add_dependencies(protocol_tests ${name})
+  if(AFD_SANITIZE MATCHES "address" AND NOT arg_OPTIMISED)
+    target_compile_options(${name} PRIVATE -O0)
   endif()
+  foreach(label IN LISTS arg_LABELS)
+    if(TARGET ${label}_tests)
+      add_dependencies(${label}_tests ${name})
+    endif()
+  endforeach()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()
