@@ -330,6 +330,8 @@ bool run_ffn(ReturnTransport& transport,
     while (!must_stop(progress)) {
         const uint64_t now_us = steady_now_us();
         const auto decision = scan.next_pass(scheduler, now_us);
+        // A descriptor without a row is acknowledged by the scan.
+        if (fate.died()) return false;
         if (decision.empty()) {
             const uint64_t until_us = std::min(now_us + kLookUs, scheduler.decide_again_us());
             wait.until(until_us, true, [&](Order order) {
