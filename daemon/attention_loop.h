@@ -116,6 +116,7 @@ class AttentionLoop {
     const Settings settings_;
     Parts parts_;
     schedule::AdaptiveWait wait_;
+    bool expects_answer_ = true;  // False after a tick without one: the next wait does not spin.
     AttentionProbe probe_;
     SequenceTable sequences_;
     Batcher batcher_;

@@ -70,9 +70,9 @@ void AttentionLoop::wait_for_peers() {
     }
     parts_.port->flush();
     parts_.metrics.add(Counter::kWaits, 1);
-    wait_.until(now_us + (is_idle ? kIdleTickUs : kTickUs), true, [&](schedule::Order order) {
-        return may_progress(order);
-    });
+    const uint64_t deadline_us = now_us + (is_idle ? kIdleTickUs : kTickUs);
+    expects_answer_ = wait_.until(
+        deadline_us, expects_answer_, [&](schedule::Order order) { return may_progress(order); });
 }
 
 // R7: every wait for a peer is reported when it lasts, and ends the requests when it lasts too

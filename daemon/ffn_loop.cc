@@ -174,12 +174,13 @@ void FfnLoop::wait_for_sessions() {
         heartbeat_.set_idle();
     }
     probe_.waits();
-    const uint64_t deadline_us =
-        std::min(scheduler_.decide_again_us(), schedule::steady_now_us() + kIdleTickUs);
-    wait_.until(deadline_us, true, [&](schedule::Order order) {
+    const uint64_t tick_us = schedule::steady_now_us() + kIdleTickUs;
+    const uint64_t deadline_us = std::min(scheduler_.decide_again_us(), tick_us);
+    const bool is_woken = wait_.until(deadline_us, expects_work_, [&](schedule::Order order) {
         return parts_.port->has_command() || scan_.has_new(order) ||
                (parts_.two_phase != nullptr && parts_.two_phase->has_work(order));
     });
+    expects_work_ = is_woken || deadline_us < tick_us;
 }
 
 }  // namespace afd::daemon

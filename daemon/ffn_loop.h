@@ -76,6 +76,7 @@ class FfnLoop {
 
     Parts parts_;
     schedule::AdaptiveWait wait_;
+    bool expects_work_ = true;  // False after a tick without any: the next wait does not spin.
     schedule::Heartbeat heartbeat_;
     schedule::ReadyScan scan_;
     schedule::FfnScheduler scheduler_;
