@@ -6,13 +6,14 @@
 //
 // A row is one case, named FORMAT/HIDDENxINTERMEDIATE/rows:N/threads:N; --only runs those whose
 // name holds TEXT. With --results the summary at the end is of all runs with that file. Experts
-// take turns over more than 256 MiB of weights, so each finds its weights in memory. Limits, oneDNN
-// and our kernel run one after another in every round, after one round that is not counted; a row
-// gives medians of the rounds' ratios:
+// take turns over more than 256 MiB of weights, so each finds its weights in memory. OneDNN,
+// limits and our kernel run one after another in every round, after one round that is not counted;
+// a row gives medians of the rounds' ratios:
 //   read     our bytes a second / those of a plain read by as many threads
 //   peak     our operations a second / those of the multiply-add instruction alone
 //   bound    max(bytes / read, operations / peak) / our time
-//   oneDNN   its time / ours; it is spared activation and quantisation (bench/dnnl_experts.h)
+//   oneDNN   its time / ours, with the same work (bench/dnnl_experts.h); in brackets that of its
+//            products alone, which nobody who wants an expert's result can have
 // and the target of the case with whether it was met. With two threads the round trip of a flag
 // between the cores is taken before and after: it tells whether two virtual cores share one core.
 // Rows in which that changed are marked and count for nothing.
@@ -22,12 +23,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "bench/dnnl_experts.h"
@@ -46,6 +49,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kColdBytes = size_t{256} << 20;
 constexpr double kSampleSeconds = 6e-3;
+// How long threads without work look for some before they sleep, ours and the library's.
+constexpr uint32_t kSpinUs = 100;
 
 struct Options {
     std::string only;
@@ -133,6 +138,13 @@ class Ours {
         AFD_ASSERT(result.ok(), "%s", result.error().message.c_str());
     }
 
+    ops::Rows<const ops::Bf16> x() const {
+        return ops::make_rows(x_.data(), num_rows_, weights_.table().hidden());
+    }
+    ops::Rows<const ops::Bf16> y() const {
+        return ops::make_rows(y_.data(), num_rows_, weights_.table().hidden());
+    }
+
     // All rows through the next expert.
     void run_next(ops::Parallel& parallel) {
         const ops::ExpertGroup group{static_cast<int64_t>(next_), static_cast<int64_t>(num_rows_)};
@@ -150,7 +162,7 @@ class Ours {
 };
 
 struct Ratios {
-    std::vector<double> read, peak, bound, dnnl, milliseconds;
+    std::vector<double> read, peak, bound, dnnl, dnnl_products, milliseconds;
 };
 
 struct Machine {
@@ -162,7 +174,6 @@ struct Machine {
         if (num_threads == 1) return serial;
         if (!pool) {
             // The helper sleeps soon, so that the library's threads have the core to themselves.
-            constexpr uint32_t kSpinUs = 100;
             pool = std::make_unique<daemon::ThreadPool>(
                 num_threads, kSpinUs, false, std::span<const uint32_t>(kCores));
         }
@@ -170,6 +181,42 @@ struct Machine {
     }
     static constexpr uint32_t kCores[] = {0, 1};
 };
+
+// Seconds of one of `calls` calls.
+template <typename Body>
+double seconds_of_call(size_t calls, const Body& body) {
+    return seconds_of([&] {
+               for (size_t i = 0; i < calls; ++i) body();
+           }) /
+           static_cast<double>(calls);
+}
+
+// Until threads that look for work have gone to sleep.
+void wait_for_sleepers() {
+    std::this_thread::sleep_for(2 * std::chrono::microseconds(kSpinUs));
+}
+
+// The peer must have done the work: its roundings differ, its results may not.
+void check_peer(DnnlExperts& dnnl, Ours& ours, ops::Parallel& parallel) {
+    constexpr double kLargestError = 0.02;  // Of the norm.
+    dnnl.run(0);
+    ours.run_next(parallel);
+    const ops::Rows<const ops::Bf16> theirs = dnnl.y();
+    double error = 0;
+    double norm = 0;
+    for (size_t row = 0; row < theirs.num_rows; ++row) {
+        for (size_t column = 0; column < theirs.num_cols; ++column) {
+            const double value = ops::to_float(ours.y().row(row)[column]);
+            const double difference = ops::to_float(theirs.row(row)[column]) - value;
+            error += difference * difference;
+            norm += value * value;
+        }
+    }
+    AFD_ASSERT(norm > 0 && std::sqrt(error / norm) < kLargestError,
+               "oneDNN's result is off by %g of %g",
+               std::sqrt(error),
+               std::sqrt(norm));
+}
 
 Ratios measure(const Case& c, size_t rounds, Machine& machine) {
     ops::Parallel& parallel = machine.parallel(c.num_threads);
@@ -183,29 +230,32 @@ Ratios measure(const Case& c, size_t rounds, Machine& machine) {
     Ours ours(weights, c.num_rows, 1);
     std::unique_ptr<DnnlExperts> dnnl;
     if (!ops::is_int4(format)) {
-        dnnl = DnnlExperts::make(
-            {c.shape.hidden, c.shape.intermediate, c.num_rows, num_experts, format, c.num_threads});
+        dnnl =
+            DnnlExperts::make(c.shape, plain_expert(c.shape), num_experts, ours.x(), c.num_threads);
     }
+    if (dnnl) check_peer(*dnnl, ours, parallel);
     const auto bytes = static_cast<double>(weights.expert_bytes());
     size_t calls = 1;
     size_t next = 0;
     Ratios ratios;
     for (size_t round = 0; round <= rounds; ++round) {
+        double dnnl_seconds = 0;
+        double product_seconds = 0;
+        if (dnnl) {
+            const auto next_expert = [&] { return next++ % num_experts; };
+            wait_for_sleepers();
+            dnnl->run(next_expert());
+            dnnl_seconds = seconds_of_call(calls, [&] { dnnl->run(next_expert()); });
+            product_seconds = seconds_of_call(calls, [&] { dnnl->run_products(next_expert()); });
+            wait_for_sleepers();
+        }
+        parallel.run(c.num_threads, [](size_t, unsigned) {});  // Wakes them.
         const double read = rate_of([&] { return machine.read.run(parallel); });
         const double peak = rate_of([&] {
             return format == WeightFormat::kInt8 ? int8_step(parallel) : bf16_step(parallel);
         });
         const double bound = std::max(bytes / read, c.operations() / peak);
-        double dnnl_seconds = 0;
-        if (dnnl) {
-            dnnl_seconds = seconds_of([&] {
-                for (size_t i = 0; i < calls; ++i, next = (next + 1) % num_experts) dnnl->run(next);
-            });
-        }
-        const double seconds = seconds_of([&] {
-                                   for (size_t i = 0; i < calls; ++i) ours.run_next(parallel);
-                               }) /
-                               static_cast<double>(calls);
+        const double seconds = seconds_of_call(calls, [&] { ours.run_next(parallel); });
         if (round == 0) {
             calls = static_cast<size_t>(kSampleSeconds / seconds) + 1;
             continue;
@@ -214,7 +264,9 @@ Ratios measure(const Case& c, size_t rounds, Machine& machine) {
         ratios.peak.push_back(c.operations() / seconds / peak);
         ratios.bound.push_back(bound / seconds);
         ratios.milliseconds.push_back(seconds * 1e3);
-        if (dnnl) ratios.dnnl.push_back(dnnl_seconds / static_cast<double>(calls) / seconds);
+        if (!dnnl) continue;
+        ratios.dnnl.push_back(dnnl_seconds / seconds);
+        ratios.dnnl_products.push_back(product_seconds / seconds);
     }
     return ratios;
 }
@@ -261,7 +313,9 @@ void report(const Case& c, const Ratios& r, const Placement& placement, ExpertSu
                 read,
                 peak,
                 bound);
-    if (!r.dnnl.empty()) std::printf("  oneDNN %.2f", median(r.dnnl));
+    if (!r.dnnl.empty()) {
+        std::printf("  oneDNN %.2f (%.2f)", median(r.dnnl), median(r.dnnl_products));
+    }
     std::printf("  target %s %.2f: %s%s\n",
                 of,
                 target.ratio,
@@ -388,10 +442,10 @@ int main(int argc, char** argv) {
 }  // namespace afd::bench
 
 int main(int argc, char** argv) {
-    // oneDNN's threads would otherwise spin on the second core while ours are measured, and share
-    // the core that this thread is pinned to; their library reads this when it is loaded.
-    if (std::getenv("OMP_WAIT_POLICY") == nullptr) {
-        ::setenv("OMP_WAIT_POLICY", "passive", 1);
+    // oneDNN's threads must sleep while ours are measured, and not share the core that this thread
+    // is pinned to; their library reads this when it is loaded. A look for work takes 17 ns.
+    if (std::getenv("GOMP_SPINCOUNT") == nullptr) {
+        ::setenv("GOMP_SPINCOUNT", "6000", 1);
         ::setenv("GOMP_CPU_AFFINITY", "0-1", 1);
         ::execv("/proc/self/exe", argv);
     }

@@ -32,19 +32,20 @@ std::vector<T> random_bits(size_t count, uint32_t seed, uint32_t mask, uint32_t 
 }
 
 ops::PackedExpert bf16_expert(const ExpertShape& s, ops::NumericClass numeric_class) {
-    // Magnitudes of 0.008 to 0.016, of both signs.
-    const auto w = random_bits<ops::Bf16>(s.hidden * s.intermediate, 1, 0x807fu, 0x3c00u);
-    const auto wide = ops::make_rows(w.data(), s.intermediate, s.hidden);
+    const PlainExpert plain = plain_expert(s);
+    const auto wide = ops::make_rows(plain.bf16.data(), s.intermediate, s.hidden);
     return ops::pack_expert(
-        wide, wide, ops::make_rows(w.data(), s.hidden, s.intermediate), numeric_class);
+        wide, wide, ops::make_rows(plain.bf16.data(), s.hidden, s.intermediate), numeric_class);
 }
 
 ops::PackedExpert int8_expert(const ExpertShape& s, ops::NumericClass numeric_class) {
-    const auto w = random_bits<int8_t>(s.hidden * s.intermediate, 1, 0xffu, 0);
-    const std::vector<float> scale(std::max(s.hidden, s.intermediate), 0x1p-13f);
-    const ops::Int8Weight wide{ops::make_rows(w.data(), s.intermediate, s.hidden), scale.data()};
-    const ops::Int8Weight tall{ops::make_rows(w.data(), s.hidden, s.intermediate), scale.data()};
-    return ops::pack_expert(wide, wide, tall, numeric_class);
+    const PlainExpert plain = plain_expert(s);
+    const auto matrix = [&](size_t outputs, size_t depth) {
+        return ops::Int8Weight{ops::make_rows(plain.int8.data(), outputs, depth),
+                               plain.scale.data()};
+    };
+    const ops::Int8Weight wide = matrix(s.intermediate, s.hidden);
+    return ops::pack_expert(wide, wide, matrix(s.hidden, s.intermediate), numeric_class);
 }
 
 ops::PackedExpert int4_expert(const ExpertShape& s, ops::NumericClass numeric_class) {
@@ -91,6 +92,19 @@ std::span<std::byte> allocate(size_t bytes) {
 }
 
 }  // namespace
+
+PlainExpert plain_expert(const ExpertShape& shape) {
+    const size_t count = shape.hidden * shape.intermediate;
+    PlainExpert expert;
+    if (shape.format == ops::WeightFormat::kInt8) {
+        expert.int8 = random_bits<int8_t>(count, 1, 0xffu, 0);
+        expert.scale.assign(std::max(shape.hidden, shape.intermediate), 0x1p-13f);
+    } else {
+        // Magnitudes of 0.008 to 0.016, of both signs.
+        expert.bf16 = random_bits<ops::Bf16>(count, 1, 0x807fu, 0x3c00u);
+    }
+    return expert;
+}
 
 ExpertWeights::ExpertWeights(const ExpertShape& shape, size_t num_experts)
     : table_(num_experts, shape.hidden) {

@@ -4,7 +4,9 @@
 // ExpertWeights: many copies of one random expert, for benchmarks that need weights from memory.
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <vector>
 
 #include "ops/grouped_ffn.h"
 
@@ -15,6 +17,15 @@ struct ExpertShape {
     size_t intermediate;
     ops::WeightFormat format;
 };
+
+// The random expert of a shape before it is packed, of bf16 or int8: gate and up are the same
+// matrix [intermediate, hidden], and down is the same values as [hidden, intermediate].
+struct PlainExpert {
+    std::vector<ops::Bf16> bf16;
+    std::vector<int8_t> int8;
+    std::vector<float> scale;  // Of int8: of every output of every matrix.
+};
+PlainExpert plain_expert(const ExpertShape& shape);
 
 class ExpertWeights {
   public:
