@@ -28,6 +28,8 @@ WorkerPort::WorkerPort(size_t event_capacity, size_t command_capacity, int doorb
 }
 
 void WorkerPort::flush() {
+    if (is_flushed_) return;
+    is_flushed_ = true;
     // Pairs with the exchange of rest(); see "Ordering" in the header.
     if (control_sleeps_.exchange(false, std::memory_order_acq_rel)) ring(wake_.get());
 }

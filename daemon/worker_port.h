@@ -8,10 +8,10 @@
 //     pop_command()           <---    push_command()
 //
 // The data thread never blocks here: it schedules a sequence only with event_room() for what
-// that step can produce, and flush() makes at most one eventfd write, only if the control thread
-// sleeps. The control thread wakes the data thread by writing the worker's own doorbell eventfd
-// after push_command(): a data thread that sleeps (R9) must look at has_command() after it armed
-// and before it sleeps, as it looks at its flags.
+// that step can produce, and flush() makes at most one eventfd write, only after a push() and only
+// if the control thread sleeps. The control thread wakes the data thread by writing the worker's
+// own doorbell eventfd after push_command(): a data thread that sleeps (R9) must look at
+// has_command() after it armed and before it sleeps, as it looks at its flags.
 //
 // Ordering of the wake-up of the control thread: rest() stores "sleeping" and then looks at the
 // ring; flush() comes after push() and reads "sleeping". Both are read-modify-write operations on
@@ -44,9 +44,13 @@ class WorkerPort {
 
     // Queues one event for the control thread; false (and nothing queued) if there is no room.
     // The loss of a kWait is harmless; for every other kind event_room() must be asked before.
-    bool push(const WorkerEvent& event) { return events_.push(event); }
+    bool push(const WorkerEvent& event) {
+        is_flushed_ = false;
+        return events_.push(event);
+    }
 
-    // Wakes the control thread if it sleeps. Once per step, after the pushes.
+    // Wakes the control thread if it sleeps and something was pushed. Once per step, after the
+    // pushes.
     void flush();
 
     // --- control thread ---
@@ -68,6 +72,7 @@ class WorkerPort {
     SpscRing<WorkerCommand> commands_;
     UniqueFd wake_;
     const int doorbell_fd_;
+    bool is_flushed_ = true;  // Of the data thread: nothing was pushed since it last flushed.
     // Alone on its line: the data thread exchanges it at every step.
     alignas(128) std::atomic<bool> control_sleeps_{true};
 };

@@ -32,6 +32,21 @@ TEST(WorkerPort, WakesTheControlThreadOnlyWhileItSleeps) {
     EXPECT_TRUE(port.rest());
 }
 
+// The data thread flushes at every layer, but has events once a step.
+TEST(WorkerPort, AFlushWithoutAnEventWakesNobody) {
+    WorkerPort port(8, 8, -1);
+    port.flush();
+    EXPECT_FALSE(is_readable(port.wake_fd(), 0));
+    EXPECT_TRUE(port.push({}));
+    port.flush();
+    port.begin_drain();
+    WorkerEvent event;
+    EXPECT_TRUE(port.pop_event(event));
+    EXPECT_TRUE(port.rest());
+    port.flush();
+    EXPECT_FALSE(is_readable(port.wake_fd(), 0)) << "its event was flushed before";
+}
+
 TEST(WorkerPort, FullRingsSaySo) {
     WorkerPort port(2, 1, -1);
     EXPECT_EQ(port.event_room(), 2U);
