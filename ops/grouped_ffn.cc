@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ops/cpu/kernels.h"
+#include "ops/panel_finish.h"
 #include "ops/panel_loop.h"
 #include "ops/quantise.h"
 #include "ops/spread_rows.h"
@@ -286,22 +287,14 @@ void gate_up_part(const Work& work,
                   const Input& x,
                   Rows<Bf16> h) {
     const PackedLinear& weight = work.expert->gate_up;
-    const size_t width = weight.is_gate_up() ? kPanelColumns / 2 : kPanelColumns;
-    const size_t intermediate = work.expert->intermediate();
-    const auto activate_row =
-        cpu::kernels(weight.numeric_class()).activate_rows[static_cast<size_t>(activation)];
+    const Rows<Bf16> rows =
+        h.slice(work.first_row, work.num_rows).columns(0, work.expert->intermediate());
     for_each_biased_row(x.of(work, weight),
                         weight,
                         work.expert->gate_up_bias,
                         first_panel,
                         last_panel,
-                        [&](size_t row, size_t panel, const float* sums) {
-                            const size_t column = panel * width;
-                            activate_row(sums,
-                                         sums + width,
-                                         std::min(width, intermediate - column),
-                                         h.row(work.first_row + row) + column);
-                        });
+                        ActivatePanels(weight, activation, rows));
 }
 
 void down_part(const GroupedFfnRequest& request,
@@ -310,21 +303,12 @@ void down_part(const GroupedFfnRequest& request,
                size_t last_panel,
                const Input& h) {
     const PackedLinear& weight = work.expert->down;
-    const auto round_row = cpu::kernels(weight.numeric_class()).round_row;
-    const size_t hidden = weight.num_outputs();
-    for_each_biased_row(
-        h.of(work, weight),
-        weight,
-        work.expert->down_bias,
-        first_panel,
-        last_panel,
-        [&](size_t row, size_t panel, const float* sums) {
-            const size_t from = work.first_place + row;
-            const size_t to =
-                request.row_index == nullptr ? from : static_cast<size_t>(request.row_index[from]);
-            const size_t column = panel * kPanelColumns;
-            round_row(sums, std::min(kPanelColumns, hidden - column), request.y.row(to) + column);
-        });
+    for_each_biased_row(h.of(work, weight),
+                        weight,
+                        work.expert->down_bias,
+                        first_panel,
+                        last_panel,
+                        RoundPanels(weight, request.y, work.first_place, request.row_index));
 }
 
 }  // namespace

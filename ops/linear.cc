@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ops/cpu/kernels.h"
+#include "ops/panel_finish.h"
 #include "ops/panel_loop.h"
 #include "ops/quantise.h"
 #include "ops/spread_rows.h"
@@ -25,20 +26,6 @@ void check_shapes(const LinearInput& x, const PackedLinear& weight, Rows<T> y, s
                y.num_rows,
                y.num_cols);
 }
-
-// Puts the sums of a panel into y →bf16.
-struct RoundTo {
-    RoundTo(const PackedLinear& weight, Rows<Bf16> rows)
-        : round_row(cpu::kernels(weight.numeric_class()).round_row), y(rows) {}
-
-    void operator()(size_t row, size_t panel, const float* sums) const {
-        const size_t column = panel * kPanelColumns;
-        round_row(sums, std::min(kPanelColumns, y.num_cols - column), y.row(row) + column);
-    }
-
-    void (*round_row)(const float* x, size_t count, Bf16* y);
-    Rows<Bf16> y;
-};
 
 }  // namespace
 
@@ -77,7 +64,7 @@ LinearInput quantised_input(Rows<const Bf16> rows,
 void linear(const LinearInput& x, const PackedLinear& weight, Rows<Bf16> y, Parallel& parallel) {
     check_shapes(x, weight, y, weight.num_outputs());
     AFD_ASSERT(!weight.is_gate_up(), "gate and up columns are interleaved: use swiglu");
-    for_each_panel_row(x, weight, parallel, RoundTo{weight, y});
+    for_each_panel_row(x, weight, parallel, RoundPanels(weight, y));
 }
 
 void linear_panels(const LinearInput& x,
@@ -85,7 +72,7 @@ void linear_panels(const LinearInput& x,
                    size_t first_panel,
                    size_t last_panel,
                    Rows<Bf16> y) {
-    for_each_panel_row(x, weight, first_panel, last_panel, RoundTo{weight, y});
+    for_each_panel_row(x, weight, first_panel, last_panel, RoundPanels(weight, y));
 }
 
 void linear_pair(const LinearInput& x,
@@ -129,12 +116,7 @@ void linear_f32(const LinearInput& x,
 void swiglu(const LinearInput& x, const PackedLinear& weight, Rows<Bf16> h, Parallel& parallel) {
     check_shapes(x, weight, h, weight.num_outputs() / 2);
     AFD_ASSERT(weight.is_gate_up(), "not packed by pack_gate_up");
-    constexpr size_t kHalf = kPanelColumns / 2;
-    const auto swiglu_row = cpu::kernels(weight.numeric_class()).swiglu_row;
-    for_each_panel_row(x, weight, parallel, [&](size_t row, size_t panel, const float* sums) {
-        const size_t column = panel * kHalf;
-        swiglu_row(sums, sums + kHalf, std::min(kHalf, h.num_cols - column), h.row(row) + column);
-    });
+    for_each_panel_row(x, weight, parallel, ActivatePanels(weight, ExpertActivation::kSilu, h));
 }
 
 }  // namespace afd::ops

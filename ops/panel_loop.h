@@ -9,6 +9,7 @@
 
 #include "ops/cpu/kernels.h"
 #include "ops/linear.h"
+#include "ops/panel_finish.h"
 #include "ops/tensor_view.h"
 #include "proto/check.h"
 
@@ -92,21 +93,6 @@ struct PanelFetch {
     }
 };
 
-// finish(row, panel, sums) of for_each_panel_row, for a tile of `num_panels` panels.
-template <typename Finish>
-void finish_tile(size_t first_row,
-                 size_t num_rows,
-                 size_t panel,
-                 size_t num_panels,
-                 const float* tile,
-                 const Finish& finish) {
-    for (size_t r = 0; r < num_rows; ++r) {
-        for (size_t p = 0; p < num_panels; ++p) {
-            finish(first_row + r, panel + p, &tile[(r * num_panels + p) * kPanelColumns]);
-        }
-    }
-}
-
 template <typename Finish>
 void bf16_panels(Rows<const Bf16> x,
                  const PackedLinear& weight,
@@ -124,6 +110,7 @@ void bf16_panels(Rows<const Bf16> x,
         for (size_t block = 0; block < blocks.count; ++block) {
             const size_t first_row = blocks.first(block);
             const size_t num_rows = blocks.rows(block);
+            const TileTargets targets(finish, first_row, num_rows, panel, num_panels);
             kernels.tile(
                 {.x = x.row(first_row),
                  .x_stride = x.stride,
@@ -136,18 +123,19 @@ void bf16_panels(Rows<const Bf16> x,
                  .prefetch_ahead = cpu::prefetch_once(num_rows),
                  .fetch_next = fetch.next(panel, block),
                  .next_x = blocks.count > 1 ? x.row(blocks.first_of_next(block)) : nullptr});
-            finish_tile(first_row, num_rows, panel, num_panels, tile, finish);
+            targets.finish(tile);
         }
     }
 }
 
-// Calls finish(row, panel, sums [kPanelColumns]) with the exact integer sums.
-template <typename Finish>
-void int8_sums(const Int8Rows& x,
-               const PackedLinear& weight,
-               size_t first_panel,
-               size_t last_panel,
-               const Finish& finish) {
+// Calls begin(first_row, num_rows, panel) before each tile and what it gave, with the exact integer
+// sums [num_rows][kPanelColumns], afterwards.
+template <typename Begin>
+void int8_tiles(const Int8Rows& x,
+                const PackedLinear& weight,
+                size_t first_panel,
+                size_t last_panel,
+                const Begin& begin) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     const RowBlocks blocks(x.values.num_rows);
     const PanelFetch fetch{
@@ -158,6 +146,7 @@ void int8_sums(const Int8Rows& x,
         for (size_t block = 0; block < blocks.count; ++block) {
             const size_t first_row = blocks.first(block);
             const size_t num_rows = blocks.rows(block);
+            const auto finish = begin(first_row, num_rows, panel);
             for (size_t r = 0; r < num_rows; ++r) {
                 row_sum[r] = x.row_sum != nullptr
                                  ? x.row_sum[first_row + r]
@@ -172,11 +161,26 @@ void int8_sums(const Int8Rows& x,
                                .out = tile,
                                .prefetch_ahead = cpu::prefetch_once(num_rows),
                                .fetch_next = fetch.next(panel, block)});
-            for (size_t r = 0; r < num_rows; ++r) {
-                finish(first_row + r, panel, static_cast<const int32_t*>(&tile[r * kPanelColumns]));
-            }
+            finish(static_cast<const int32_t*>(tile));
         }
     }
+}
+
+// Calls finish(row, panel, sums [kPanelColumns]) with the exact integer sums.
+template <typename Finish>
+void int8_sums(const Int8Rows& x,
+               const PackedLinear& weight,
+               size_t first_panel,
+               size_t last_panel,
+               const Finish& finish) {
+    const auto begin = [&](size_t first_row, size_t num_rows, size_t panel) {
+        return [&finish, first_row, num_rows, panel](const int32_t* tile) {
+            for (size_t r = 0; r < num_rows; ++r) {
+                finish(first_row + r, panel, tile + r * kPanelColumns);
+            }
+        };
+    };
+    int8_tiles(x, weight, first_panel, last_panel, begin);
 }
 
 template <typename Finish>
@@ -185,18 +189,21 @@ void int8_panels(const Int8Rows& x,
                  size_t first_panel,
                  size_t last_panel,
                  const Finish& finish) {
-    const auto scale_row = cpu::kernels(weight.numeric_class()).scale_row;
-    alignas(64) float scaled[kPanelColumns];
-    int8_sums(
-        x, weight, first_panel, last_panel, [&](size_t row, size_t panel, const int32_t* sums) {
+    const auto scale_tile = cpu::kernels(weight.numeric_class()).scale_tile;
+    alignas(64) float scaled[cpu::kTileFloats];
+    const auto begin = [&](size_t first_row, size_t num_rows, size_t panel) {
+        const TileTargets targets(finish, first_row, num_rows, panel, 1);
+        return [&, targets, first_row, num_rows, panel](const int32_t* tile) {
             const std::byte* scales = weight.panel_data(panel) + int8_values_bytes(weight.depth());
-            scale_row(sums,
-                      x.row_scale[row],
-                      reinterpret_cast<const float*>(scales),
-                      kPanelColumns,
-                      scaled);
-            finish(row, panel, static_cast<const float*>(scaled));
-        });
+            scale_tile(tile,
+                       x.row_scale + first_row,
+                       reinterpret_cast<const float*>(scales),
+                       num_rows,
+                       scaled);
+            targets.finish(scaled);
+        };
+    };
+    int8_tiles(x, weight, first_panel, last_panel, begin);
 }
 
 // Int4 weights are expanded in registers.
@@ -215,6 +222,7 @@ void int4_tiles(Rows<const Bf16> x,
         for (size_t block = 0; block < blocks.count; ++block) {
             const size_t first_row = blocks.first(block);
             const size_t num_rows = blocks.rows(block);
+            const TileTargets targets(finish, first_row, num_rows, panel, 1);
             kernels.int4_tile(
                 {.x = x.row(first_row),
                  .x_stride = x.stride,
@@ -226,7 +234,7 @@ void int4_tiles(Rows<const Bf16> x,
                  .out = tile,
                  .prefetch_ahead = cpu::prefetch_once(num_rows, cpu::kInt4PrefetchNearRows),
                  .fetch_next = fetch.next(panel, block)});
-            finish_tile(first_row, num_rows, panel, 1, tile, finish);
+            targets.finish(tile);
         }
     }
 }
@@ -273,13 +281,16 @@ void int4_panels(Rows<const Bf16> x,
                                   .prefetch_ahead = 0});
                 }
             }
-            finish_tile(top, blocks.num_rows, panel, 1, sums, finish);
+            for (size_t row = 0; row < blocks.num_rows; ++row) {
+                finish(top + row, panel, static_cast<const float*>(&sums[row * kPanelColumns]));
+            }
         }
     }
 }
 
-// Calls finish(row, panel, sums [kPanelColumns]) for every row and every panel in
-// [first_panel, last_panel). The weights of a few panels stay in cache while the rows pass.
+// Calls finish(row, panel, sums [kPanelColumns]), or what a TileFinisher has instead, for every row
+// and every panel in [first_panel, last_panel). The weights of a few panels stay in cache while the
+// rows pass.
 template <typename Finish>
 void for_each_panel_row(const LinearInput& x,
                         const PackedLinear& weight,

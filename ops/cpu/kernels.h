@@ -187,6 +187,16 @@ struct Kernels {
     void (*exp_row)(const float* x, float maximum, float temperature, size_t count, float* y);
     // y = x →bf16.
     void (*round_row)(const float* x, size_t count, Bf16* y);
+    // The three steps for whole panels of a tile: row i of sums begins `stride` floats behind the
+    // row before, and its result goes to y[i] or h[i]. A row of swiglu_tile is 16 sums of gate and
+    // the 16 of up; the others have 32 columns.
+    void (*scale_tile)(const int32_t* sums,  // [num_rows][32], and so is y.
+                       const float* row_scale,
+                       const float* column_scale,
+                       size_t num_rows,
+                       float* y);
+    void (*round_tile)(const float* sums, size_t stride, size_t num_rows, Bf16* const* y);
+    void (*swiglu_tile)(const float* sums, size_t stride, size_t num_rows, Bf16* const* h);
     // h = (silu(gate →bf16) · (up →bf16)) →bf16.
     void (*swiglu_row)(const float* gate, const float* up, size_t count, Bf16* h);
     // One online-softmax step of one head: scores [kAttentionBlock] of which num_positions are

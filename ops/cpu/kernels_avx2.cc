@@ -13,6 +13,7 @@
 #include "ops/cpu/residual_row.h"
 #include "ops/cpu/row_kernels.h"
 #include "ops/cpu/softmax_row.h"
+#include "ops/cpu/tile_rows.h"
 #include "ops/cpu/weight_kernels.h"
 
 namespace afd::ops::cpu {
@@ -204,6 +205,9 @@ const Kernels& avx2_kernels() {
                                     scale_row,
                                     exp_row,
                                     round_row,
+                                    scale_tile,
+                                    round_tile,
+                                    swiglu_tile,
                                     swiglu_row,
                                     softmax_step,
                                     begin_heads,

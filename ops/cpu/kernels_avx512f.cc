@@ -73,6 +73,9 @@ const Kernels& avx512_kernels() {
         table.scale_row = scale_row;
         table.exp_row = exp_row;
         table.round_row = round_row;
+        table.scale_tile = scale_tile;
+        table.round_tile = round_tile_avx512;
+        table.swiglu_tile = swiglu_tile_avx512;
         table.swiglu_row = swiglu_row_avx512;
         table.softmax_step = softmax_step;
         table.activate_rows = activate_rows_with(swiglu_row_avx512);

@@ -12,6 +12,7 @@
 #include "ops/cpu/residual_row.h"
 #include "ops/cpu/row_kernels.h"
 #include "ops/cpu/softmax_row.h"
+#include "ops/cpu/tile_rows.h"
 #include "ops/cpu/weight_kernels.h"
 
 namespace afd::ops::cpu {
@@ -109,6 +110,9 @@ const Kernels& portable_kernels() {
                                     scale_row,
                                     exp_row,
                                     round_row,
+                                    scale_tile,
+                                    round_tile,
+                                    swiglu_tile,
                                     swiglu_row,
                                     softmax_step,
                                     begin_heads,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// swiglu_row on 16 lanes: a compiler that vectorises the portable one takes a mask for every
-// choice. Included by ops/cpu/kernels_avx512*.cc only.
+// swiglu_row and the steps of a tile on 16 lanes: a compiler that vectorises the portable ones
+// takes a mask for every choice. Included by ops/cpu/kernels_avx512*.cc only.
 
 #include <immintrin.h>
 
@@ -20,22 +20,60 @@ inline __m512 round_bf16(__m512 x) {
 }
 
 // silu() of ops/math.h, operation by operation.
-inline __m512 silu_16(__m512 x) {
-    const __mmask16 is_negative = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ);
+template <size_t kCount>
+[[gnu::always_inline]] inline void silu_each(__m512 (&x)[kCount]) {
     const __m512 one = _mm512_set1_ps(1.0f);
-    const __m512 minus = _mm512_castsi512_ps(
-        _mm512_xor_si512(_mm512_castps_si512(x), _mm512_set1_epi32(static_cast<int>(0x80000000u))));
-    const __m512 e = exp_16(_mm512_mask_mov_ps(minus, is_negative, x));
-    const __m512 numerator = _mm512_mask_mov_ps(one, is_negative, e);
-    return _mm512_mul_ps(x, _mm512_div_ps(numerator, _mm512_add_ps(one, e)));
+    const __m512i sign = _mm512_set1_epi32(static_cast<int>(0x80000000u));
+    __mmask16 is_negative[kCount];
+    __m512 e[kCount];
+    for (size_t i = 0; i < kCount; ++i) {
+        is_negative[i] = _mm512_cmp_ps_mask(x[i], _mm512_setzero_ps(), _CMP_LT_OQ);
+        const __m512i minus = _mm512_xor_si512(_mm512_castps_si512(x[i]), sign);
+        e[i] = _mm512_mask_mov_ps(_mm512_castsi512_ps(minus), is_negative[i], x[i]);
+    }
+    exp_each(e);
+    for (size_t i = 0; i < kCount; ++i) {
+        const __m512 numerator = _mm512_mask_mov_ps(one, is_negative[i], e[i]);
+        x[i] = _mm512_mul_ps(x[i], _mm512_div_ps(numerator, _mm512_add_ps(one, e[i])));
+    }
+}
+
+// kCount rows of swiglu_tile.
+template <size_t kCount>
+[[gnu::always_inline]] inline void swiglu_rows(const float* sums, size_t stride, Bf16* const* h) {
+    __m512 gate[kCount];
+    for (size_t i = 0; i < kCount; ++i) gate[i] = round_bf16(_mm512_loadu_ps(sums + i * stride));
+    silu_each(gate);
+    for (size_t i = 0; i < kCount; ++i) {
+        const __m512 up = round_bf16(_mm512_loadu_ps(sums + i * stride + kLanes));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(h[i]), round_16(_mm512_mul_ps(gate[i], up)));
+    }
 }
 
 void swiglu_row_avx512(const float* gate, const float* up, size_t count, Bf16* h) {
     if (count != kLanes) return swiglu_row(gate, up, count, h);
-    const __m512 rounded_gate = round_bf16(_mm512_loadu_ps(gate));
+    __m512 value[] = {round_bf16(_mm512_loadu_ps(gate))};
+    silu_each(value);
     const __m512 rounded_up = round_bf16(_mm512_loadu_ps(up));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(h),
-                        round_16(_mm512_mul_ps(silu_16(rounded_gate), rounded_up)));
+                        round_16(_mm512_mul_ps(value[0], rounded_up)));
+}
+
+// Rows are taken by fours, since each step of one row waits for the step before.
+void swiglu_tile_avx512(const float* sums, size_t stride, size_t num_rows, Bf16* const* h) {
+    constexpr size_t kRows = 4;
+    size_t r = 0;
+    for (; r + kRows <= num_rows; r += kRows) swiglu_rows<kRows>(sums + r * stride, stride, h + r);
+    for (; r < num_rows; ++r) swiglu_rows<1>(sums + r * stride, stride, h + r);
+}
+
+void round_tile_avx512(const float* sums, size_t stride, size_t num_rows, Bf16* const* y) {
+    for (size_t r = 0; r < num_rows; ++r, sums += stride) {
+        for (size_t i = 0; i < kPanelWidth; i += kLanes) {
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(y[r] + i),
+                                round_16(_mm512_loadu_ps(sums + i)));
+        }
+    }
 }
 
 }  // namespace

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The last steps of a tile for compilers to vectorise, where a class has no better ones
+// (swiglu_avx512.h). Included by ops/cpu/kernels_*.cc only.
+
+#include <cstddef>
+
+#include "ops/cpu/row_kernels.h"
+
+namespace afd::ops::cpu {
+namespace {
+
+void round_tile(const float* sums, size_t stride, size_t num_rows, Bf16* const* y) {
+    for (size_t r = 0; r < num_rows; ++r, sums += stride) {
+        for (size_t i = 0; i < kPanelWidth; ++i) y[r][i] = from_float(sums[i]);
+    }
+}
+
+void swiglu_tile(const float* sums, size_t stride, size_t num_rows, Bf16* const* h) {
+    for (size_t r = 0; r < num_rows; ++r, sums += stride) {
+        swiglu_row(sums, sums + kLanes, kLanes, h[r]);
+    }
+}
+
+}  // namespace
+}  // namespace afd::ops::cpu
