@@ -27,8 +27,8 @@ concept TileFinisher =
     { finish.target(index, index) } -> std::same_as<Bf16*>;
     // Whether finish_tile takes this panel.
     { finish.takes_tiles(index) } -> std::same_as<bool>;
-    // The sums of `num_rows` rows, `stride` apart.
-    finish.finish_tile(sums, index, index, targets);
+    // `index` rows of kPanelColumns sums.
+    finish.finish_tile(sums, index, targets);
 };
 
 // y →bf16.
@@ -56,8 +56,8 @@ class RoundPanels {
         return y_.row(to) + panel * kPanelColumns;
     }
     bool takes_tiles(size_t panel) const { return num_columns(panel) == kPanelColumns; }
-    void finish_tile(const float* sums, size_t stride, size_t num_rows, Bf16* const* y) const {
-        kernels_.round_tile(sums, stride, num_rows, y);
+    void finish_tile(const float* sums, size_t count, Bf16* const* y) const {
+        kernels_.round_tile(sums, count, y);
     }
 
   private:
@@ -86,8 +86,8 @@ class ActivatePanels {
     }
     Bf16* target(size_t row, size_t panel) const { return h_.row(row) + panel * width_; }
     bool takes_tiles(size_t panel) const { return is_silu_ && num_columns(panel) == width_; }
-    void finish_tile(const float* sums, size_t stride, size_t num_rows, Bf16* const* h) const {
-        kernels_.swiglu_tile(sums, stride, num_rows, h);
+    void finish_tile(const float* sums, size_t count, Bf16* const* h) const {
+        kernels_.swiglu_tile(sums, count, h);
     }
 
   private:
@@ -107,55 +107,62 @@ inline void fetch_to_write(const void* at) {
 #endif
 }
 
-// Rows [first_row, first_row + num_rows) of the panels of a tile on their way to a finisher; made
-// before the tile is multiplied.
-template <typename Finish>
-class TileTargets {
-  public:
-    // REQUIRES: num_rows · num_panels <= cpu::kTileRows.
-    TileTargets(
-        const Finish& finish, size_t first_row, size_t num_rows, size_t panel, size_t num_panels)
-        : finish_(finish),
-          first_row_(first_row),
-          num_rows_(num_rows),
-          panel_(panel),
-          num_panels_(num_panels) {
-        if constexpr (TileFinisher<Finish>) {
-            Bf16** next = targets_;
-            for (size_t p = panel; p < panel + num_panels; ++p) {
-                const size_t last = finish.num_columns(p) - 1;
-                for (size_t r = 0; r < num_rows; ++r, ++next) {
-                    *next = finish.target(first_row + r, p);
-                    fetch_to_write(*next);
-                    fetch_to_write(*next + last);
-                }
+// What a tile covers: rows [first_row, first_row + num_rows) of the panels from `panel` on. Its
+// sums are num_rows · num_panels rows of kPanelColumns: by row and then panel, or the other way.
+struct TileCover {
+    size_t first_row;
+    size_t num_rows;
+    size_t panel;
+    size_t num_panels;
+    bool is_by_panel;
+
+    size_t count() const { return num_rows * num_panels; }
+
+    // Calls body(i, row, panel) for every row of sums.
+    template <typename Body>
+    void for_each(const Body& body) const {
+        const size_t outer = is_by_panel ? num_panels : num_rows;
+        const size_t inner = is_by_panel ? num_rows : num_panels;
+        size_t index = 0;
+        for (size_t i = 0; i < outer; ++i) {
+            for (size_t j = 0; j < inner; ++j, ++index) {
+                body(index, first_row + (is_by_panel ? j : i), panel + (is_by_panel ? i : j));
             }
         }
     }
+};
 
-    // The sums of the tile, [num_rows][num_panels][kPanelColumns].
+// A tile on its way to a finisher; made before it is multiplied.
+template <typename Finish>
+class TileTargets {
+  public:
+    // REQUIRES: cover.count() <= cpu::kTileRows.
+    TileTargets(const Finish& finish, const TileCover& cover) : finish_(finish), cover_(cover) {
+        if constexpr (TileFinisher<Finish>) {
+            cover.for_each([&](size_t i, size_t row, size_t panel) {
+                targets_[i] = finish.target(row, panel);
+                fetch_to_write(targets_[i]);
+                fetch_to_write(targets_[i] + finish.num_columns(panel) - 1);
+            });
+        }
+    }
+
     void finish(const float* sums) const {
-        const size_t stride = num_panels_ * kPanelColumns;
-        for (size_t p = 0; p < num_panels_; ++p, sums += kPanelColumns) {
-            if constexpr (TileFinisher<Finish>) {
-                if (finish_.takes_tiles(panel_ + p)) {
-                    finish_.finish_tile(sums, stride, num_rows_, targets_ + p * num_rows_);
-                    continue;
-                }
-            }
-            for (size_t r = 0; r < num_rows_; ++r) {
-                finish_(first_row_ + r, panel_ + p, sums + r * stride);
+        if constexpr (TileFinisher<Finish>) {
+            // Only the last panel of a matrix may be another one.
+            if (finish_.takes_tiles(cover_.panel + cover_.num_panels - 1)) {
+                return finish_.finish_tile(sums, cover_.count(), targets_);
             }
         }
+        cover_.for_each([&](size_t i, size_t row, size_t panel) {
+            finish_(row, panel, sums + i * kPanelColumns);
+        });
     }
 
   private:
     const Finish& finish_;
-    size_t first_row_;
-    size_t num_rows_;
-    size_t panel_;
-    size_t num_panels_;
-    Bf16* targets_[cpu::kTileRows];  // [num_panels][num_rows]
+    TileCover cover_;
+    Bf16* targets_[cpu::kTileRows];
 };
 
 }  // namespace afd::ops

@@ -110,7 +110,7 @@ void bf16_panels(Rows<const Bf16> x,
         for (size_t block = 0; block < blocks.count; ++block) {
             const size_t first_row = blocks.first(block);
             const size_t num_rows = blocks.rows(block);
-            const TileTargets targets(finish, first_row, num_rows, panel, num_panels);
+            const TileTargets targets(finish, {first_row, num_rows, panel, num_panels, false});
             kernels.tile(
                 {.x = x.row(first_row),
                  .x_stride = x.stride,
@@ -128,8 +128,14 @@ void bf16_panels(Rows<const Bf16> x,
     }
 }
 
-// Calls begin(first_row, num_rows, panel) before each tile and what it gave, with the exact integer
-// sums [num_rows][kPanelColumns], afterwards.
+// Panels of int8 and int4 weights whose sums are finished together, for `num_rows` rows in all:
+// finishing those of one row alone takes hardly less time.
+inline size_t panels_at_once(const RowBlocks& blocks) {
+    constexpr size_t kMost = 4;
+    return blocks.count > 1 ? 1 : std::clamp<size_t>(cpu::kTileRows / blocks.num_rows, 1, kMost);
+}
+
+// Calls begin(cover) before each tile, and what it gave with the exact integer sums afterwards.
 template <typename Begin>
 void int8_tiles(const Int8Rows& x,
                 const PackedLinear& weight,
@@ -140,27 +146,31 @@ void int8_tiles(const Int8Rows& x,
     const RowBlocks blocks(x.values.num_rows);
     const PanelFetch fetch{
         weight, blocks.count, div_up(weight.depth(), 4), first_panel, last_panel};
+    const size_t at_once = panels_at_once(blocks);
     alignas(64) int32_t tile[cpu::kTileFloats];
     int32_t row_sum[cpu::kTileRows];
-    for (size_t panel = first_panel; panel < last_panel; ++panel) {
+    for (size_t panel = first_panel; panel < last_panel; panel += at_once) {
         for (size_t block = 0; block < blocks.count; ++block) {
             const size_t first_row = blocks.first(block);
             const size_t num_rows = blocks.rows(block);
-            const auto finish = begin(first_row, num_rows, panel);
+            const size_t num_panels = std::min(at_once, last_panel - panel);
+            const auto finish = begin(TileCover{first_row, num_rows, panel, num_panels, true});
             for (size_t r = 0; r < num_rows; ++r) {
                 row_sum[r] = x.row_sum != nullptr
                                  ? x.row_sum[first_row + r]
                                  : kernels.sum_int8(x.values.row(first_row + r), weight.depth());
             }
-            kernels.int8_tile({.x = x.values.row(first_row),
-                               .x_stride = x.values.stride,
-                               .row_sum = row_sum,
-                               .num_rows = num_rows,
-                               .panel = weight.panel_data(panel),
-                               .depth = weight.depth(),
-                               .out = tile,
-                               .prefetch_ahead = cpu::prefetch_once(num_rows),
-                               .fetch_next = fetch.next(panel, block)});
+            for (size_t p = 0; p < num_panels; ++p) {
+                kernels.int8_tile({.x = x.values.row(first_row),
+                                   .x_stride = x.values.stride,
+                                   .row_sum = row_sum,
+                                   .num_rows = num_rows,
+                                   .panel = weight.panel_data(panel + p),
+                                   .depth = weight.depth(),
+                                   .out = tile + p * num_rows * kPanelColumns,
+                                   .prefetch_ahead = cpu::prefetch_once(num_rows),
+                                   .fetch_next = fetch.next(panel + p, block)});
+            }
             finish(static_cast<const int32_t*>(tile));
         }
     }
@@ -173,11 +183,11 @@ void int8_sums(const Int8Rows& x,
                size_t first_panel,
                size_t last_panel,
                const Finish& finish) {
-    const auto begin = [&](size_t first_row, size_t num_rows, size_t panel) {
-        return [&finish, first_row, num_rows, panel](const int32_t* tile) {
-            for (size_t r = 0; r < num_rows; ++r) {
-                finish(first_row + r, panel, tile + r * kPanelColumns);
-            }
+    const auto begin = [&](const TileCover& cover) {
+        return [&finish, cover](const int32_t* sums) {
+            cover.for_each([&](size_t i, size_t row, size_t panel) {
+                finish(row, panel, sums + i * kPanelColumns);
+            });
         };
     };
     int8_tiles(x, weight, first_panel, last_panel, begin);
@@ -191,15 +201,18 @@ void int8_panels(const Int8Rows& x,
                  const Finish& finish) {
     const auto scale_tile = cpu::kernels(weight.numeric_class()).scale_tile;
     alignas(64) float scaled[cpu::kTileFloats];
-    const auto begin = [&](size_t first_row, size_t num_rows, size_t panel) {
-        const TileTargets targets(finish, first_row, num_rows, panel, 1);
-        return [&, targets, first_row, num_rows, panel](const int32_t* tile) {
-            const std::byte* scales = weight.panel_data(panel) + int8_values_bytes(weight.depth());
-            scale_tile(tile,
-                       x.row_scale + first_row,
-                       reinterpret_cast<const float*>(scales),
-                       num_rows,
-                       scaled);
+    const auto begin = [&](const TileCover& cover) {
+        return [&, cover, targets = TileTargets(finish, cover)](const int32_t* sums) {
+            const size_t panel_sums = cover.num_rows * kPanelColumns;
+            for (size_t p = 0; p < cover.num_panels; ++p) {
+                const std::byte* scales =
+                    weight.panel_data(cover.panel + p) + int8_values_bytes(weight.depth());
+                scale_tile(sums + p * panel_sums,
+                           x.row_scale + cover.first_row,
+                           reinterpret_cast<const float*>(scales),
+                           cover.num_rows,
+                           scaled + p * panel_sums);
+            }
             targets.finish(scaled);
         };
     };
@@ -217,23 +230,27 @@ void int4_tiles(Rows<const Bf16> x,
     const RowBlocks blocks(x.num_rows, cpu::kInt4TileRows);
     const PanelFetch fetch{
         weight, blocks.count, weight.panel_bytes() / kPackedAlignment, first_panel, last_panel};
-    alignas(64) float tile[cpu::kInt4TileRows * kPanelColumns];
-    for (size_t panel = first_panel; panel < last_panel; ++panel) {
+    const size_t at_once = panels_at_once(blocks);
+    alignas(64) float tile[cpu::kTileFloats];
+    for (size_t panel = first_panel; panel < last_panel; panel += at_once) {
         for (size_t block = 0; block < blocks.count; ++block) {
             const size_t first_row = blocks.first(block);
             const size_t num_rows = blocks.rows(block);
-            const TileTargets targets(finish, first_row, num_rows, panel, 1);
-            kernels.int4_tile(
-                {.x = x.row(first_row),
-                 .x_stride = x.stride,
-                 .num_rows = num_rows,
-                 .panel = weight.panel_data(panel),
-                 .group_size = int4_group_size(weight.format()),
-                 .has_fp16_scales = has_fp16_scales(weight.format()),
-                 .depth = weight.depth(),
-                 .out = tile,
-                 .prefetch_ahead = cpu::prefetch_once(num_rows, cpu::kInt4PrefetchNearRows),
-                 .fetch_next = fetch.next(panel, block)});
+            const size_t num_panels = std::min(at_once, last_panel - panel);
+            const TileTargets targets(finish, {first_row, num_rows, panel, num_panels, true});
+            for (size_t p = 0; p < num_panels; ++p) {
+                kernels.int4_tile(
+                    {.x = x.row(first_row),
+                     .x_stride = x.stride,
+                     .num_rows = num_rows,
+                     .panel = weight.panel_data(panel + p),
+                     .group_size = int4_group_size(weight.format()),
+                     .has_fp16_scales = has_fp16_scales(weight.format()),
+                     .depth = weight.depth(),
+                     .out = tile + p * num_rows * kPanelColumns,
+                     .prefetch_ahead = cpu::prefetch_once(num_rows, cpu::kInt4PrefetchNearRows),
+                     .fetch_next = fetch.next(panel + p, block)});
+            }
             targets.finish(tile);
         }
     }

@@ -83,7 +83,7 @@ struct Int8TileArguments {
 // Rows that int4_tile takes at most: more sums would not fit into the registers.
 inline constexpr size_t kInt4TileRows = 8;
 // kPrefetchNearRows of int4 weights, which cost more operations a byte.
-inline constexpr size_t kInt4PrefetchNearRows = 2;
+inline constexpr size_t kInt4PrefetchNearRows = 1;
 
 // Bits of a scale that are 0 in a short one: at most five significant bits.
 inline constexpr int kInt4LongBf16Bits = 0x7;
@@ -187,16 +187,15 @@ struct Kernels {
     void (*exp_row)(const float* x, float maximum, float temperature, size_t count, float* y);
     // y = x →bf16.
     void (*round_row)(const float* x, size_t count, Bf16* y);
-    // The three steps for whole panels of a tile: row i of sums begins `stride` floats behind the
-    // row before, and its result goes to y[i] or h[i]. A row of swiglu_tile is 16 sums of gate and
-    // the 16 of up; the others have 32 columns.
-    void (*scale_tile)(const int32_t* sums,  // [num_rows][32], and so is y.
-                       const float* row_scale,
+    // The same for `count` rows of the 32 sums of a panel, one behind the other; the result of row
+    // i goes to y[i] or h[i]. swiglu_tile: 16 sums of gate and the 16 of up.
+    void (*scale_tile)(const int32_t* sums,
+                       const float* row_scale,  // [count]
                        const float* column_scale,
-                       size_t num_rows,
+                       size_t count,
                        float* y);
-    void (*round_tile)(const float* sums, size_t stride, size_t num_rows, Bf16* const* y);
-    void (*swiglu_tile)(const float* sums, size_t stride, size_t num_rows, Bf16* const* h);
+    void (*round_tile)(const float* sums, size_t count, Bf16* const* y);
+    void (*swiglu_tile)(const float* sums, size_t count, Bf16* const* h);
     // h = (silu(gate →bf16) · (up →bf16)) →bf16.
     void (*swiglu_row)(const float* gate, const float* up, size_t count, Bf16* h);
     // One online-softmax step of one head: scores [kAttentionBlock] of which num_positions are

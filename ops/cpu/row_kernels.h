@@ -46,15 +46,15 @@ void scale_row(
     }
 }
 
-// The same for a tile's rows of one panel; its width is known here, which saves most of the work.
+// scale_row for rows of one panel; its width is known here, which saves most of the work.
 constexpr size_t kPanelWidth = 32;
 
 void scale_tile(const int32_t* sums,
                 const float* row_scale,
                 const float* column_scale,
-                size_t num_rows,
+                size_t count,
                 float* y) {
-    for (size_t r = 0; r < num_rows; ++r, sums += kPanelWidth, y += kPanelWidth) {
+    for (size_t r = 0; r < count; ++r, sums += kPanelWidth, y += kPanelWidth) {
         for (size_t i = 0; i < kPanelWidth; ++i) {
             y[i] = static_cast<float>(sums[i]) * row_scale[r] * column_scale[i];
         }

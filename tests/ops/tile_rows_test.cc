@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Goal: the last steps of a tile have the bits of the same steps value by value, in every numeric
-// class, for every number of rows and distance between them.
+// class, for every number of rows.
 // Method: random tiles with a few special values; results go to rows in descending order.
 // Oracle: ops/bf16.h and ops/math.h, one value at a time.
 
@@ -50,29 +50,27 @@ struct TargetRows {
     std::vector<Bf16*> targets;
 };
 
-// Calls body(class, kernels, num_rows, stride) for all of them.
+// Calls body(kernels, num_rows) for all of them.
 template <typename Body>
 void for_each_tile(const Body& body) {
     for (const NumericClass numeric_class : supported_numeric_classes()) {
         for (size_t num_rows = 1; num_rows <= cpu::kTileRows; ++num_rows) {
-            for (const size_t stride : {kPanelColumns, 4 * kPanelColumns}) {
-                SCOPED_TRACE(std::string(name_of(numeric_class)) + ", " + std::to_string(num_rows) +
-                             " rows " + std::to_string(stride) + " apart");
-                body(cpu::kernels(numeric_class), num_rows, stride);
-            }
+            SCOPED_TRACE(std::string(name_of(numeric_class)) + ", " + std::to_string(num_rows) +
+                         " rows");
+            body(cpu::kernels(numeric_class), num_rows);
         }
     }
 }
 
 TEST(TileRows, SwigluHasTheBitsOfTheScalarFunctions) {
-    const std::vector<float> sums = random_sums(cpu::kTileRows * 4 * kPanelColumns);
-    for_each_tile([&](const cpu::Kernels& kernels, size_t num_rows, size_t stride) {
+    const std::vector<float> sums = random_sums(cpu::kTileFloats);
+    for_each_tile([&](const cpu::Kernels& kernels, size_t num_rows) {
         TargetRows h(num_rows);
-        kernels.swiglu_tile(sums.data(), stride, num_rows, h.targets.data());
+        kernels.swiglu_tile(sums.data(), num_rows, h.targets.data());
         for (size_t r = 0; r < num_rows; ++r) {
             for (size_t c = 0; c < kHalf; ++c) {
-                const float gate = to_float(from_float(sums[r * stride + c]));
-                const float up = to_float(from_float(sums[r * stride + kHalf + c]));
+                const float gate = to_float(from_float(sums[r * kPanelColumns + c]));
+                const float up = to_float(from_float(sums[r * kPanelColumns + kHalf + c]));
                 ASSERT_EQ(bits_of(h.targets[r][c]), bits_of(from_float(silu(gate) * up)))
                     << "row " << r << ", column " << c;
             }
@@ -81,13 +79,14 @@ TEST(TileRows, SwigluHasTheBitsOfTheScalarFunctions) {
 }
 
 TEST(TileRows, RoundingHasTheBitsOfFromFloat) {
-    const std::vector<float> sums = random_sums(cpu::kTileRows * 4 * kPanelColumns);
-    for_each_tile([&](const cpu::Kernels& kernels, size_t num_rows, size_t stride) {
+    const std::vector<float> sums = random_sums(cpu::kTileFloats);
+    for_each_tile([&](const cpu::Kernels& kernels, size_t num_rows) {
         TargetRows y(num_rows);
-        kernels.round_tile(sums.data(), stride, num_rows, y.targets.data());
+        kernels.round_tile(sums.data(), num_rows, y.targets.data());
         for (size_t r = 0; r < num_rows; ++r) {
             for (size_t c = 0; c < kPanelColumns; ++c) {
-                ASSERT_EQ(bits_of(y.targets[r][c]), bits_of(from_float(sums[r * stride + c])))
+                ASSERT_EQ(bits_of(y.targets[r][c]),
+                          bits_of(from_float(sums[r * kPanelColumns + c])))
                     << "row " << r << ", column " << c;
             }
         }
@@ -99,7 +98,7 @@ TEST(TileRows, ScalingMultipliesByTheRowFirst) {
     std::vector<int32_t> sums(cpu::kTileRows * kPanelColumns);
     for (int32_t& sum : sums) sum = static_cast<int32_t>(engine());
     const std::vector<float> scales = random_sums(kPanelColumns);
-    for_each_tile([&](const cpu::Kernels& kernels, size_t num_rows, size_t) {
+    for_each_tile([&](const cpu::Kernels& kernels, size_t num_rows) {
         std::vector<float> y(num_rows * kPanelColumns);
         kernels.scale_tile(sums.data(), &scales[8], scales.data(), num_rows, y.data());
         for (size_t i = 0; i < y.size(); ++i) {
