@@ -169,7 +169,10 @@ void int8_tiles(const Int8Rows& x,
                                    .depth = weight.depth(),
                                    .out = tile + p * num_rows * kPanelColumns,
                                    .prefetch_ahead = cpu::prefetch_once(num_rows),
-                                   .fetch_next = fetch.next(panel + p, block)});
+                                   .fetch_next = fetch.next(panel + p, block),
+                                   .next_x = blocks.count > 1
+                                                 ? x.values.row(blocks.first_of_next(block))
+                                                 : nullptr});
             }
             finish(static_cast<const int32_t*>(tile));
         }
@@ -249,7 +252,8 @@ void int4_tiles(Rows<const Bf16> x,
                      .depth = weight.depth(),
                      .out = tile + p * num_rows * kPanelColumns,
                      .prefetch_ahead = cpu::prefetch_once(num_rows, cpu::kInt4PrefetchNearRows),
-                     .fetch_next = fetch.next(panel + p, block)});
+                     .fetch_next = fetch.next(panel + p, block),
+                     .next_x = blocks.count > 1 ? x.row(blocks.first_of_next(block)) : nullptr});
             }
             targets.finish(tile);
         }

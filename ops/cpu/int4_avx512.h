@@ -77,6 +77,7 @@ class Int4Rows {
           is_fp16_(a.has_fp16_scales),
           line_(a.panel),
           next_(reinterpret_cast<uintptr_t>(a.fetch_next.from)),
+          next_rows_(reinterpret_cast<uintptr_t>(a.next_x)),
           next_step_(a.fetch_next.step_bytes),
           sums_{} {}
 
@@ -152,6 +153,9 @@ class Int4Rows {
             if constexpr (kFetch == Fetch::kNext) {
                 fetch_to_second_level(next_);
                 next_ += next_step_;
+                // About as many lines as kInt4TileRows rows have.
+                fetch_to_second_level(next_rows_);
+                next_rows_ += kLineBytes;
             } else {
                 fetch_own_line<kFetch>(line_);
                 line_ += kLineBytes;
@@ -210,6 +214,7 @@ class Int4Rows {
     bool is_fp16_;
     const std::byte* line_;  // Own weights are fetched from here on; next_, others.
     uintptr_t next_;
+    uintptr_t next_rows_;
     size_t next_step_;
     Sums sums_;
 };

@@ -72,9 +72,13 @@ void int8_tile_of(const Int8TileArguments& a) {
         }
     }
     auto next_weights = reinterpret_cast<uintptr_t>(a.fetch_next.from);
+    auto next_rows = reinterpret_cast<uintptr_t>(a.next_x);
     const int8_t* x = a.x;
     const std::byte* weights = a.panel;
     for (size_t k = 0; k < num_quads; ++k, weights += kQuadBytes, x += 4) {
+        // A line for every quad of depth is more than kTileRows rows have.
+        if constexpr (kFetch == Fetch::kNext) fetch_to_second_level(next_rows);
+        next_rows += kLineBytes;
         fetch_weights<kFetch>(weights, next_weights, a.fetch_next.step_bytes);
         const __m512i w_low = _mm512_load_si512(weights);
         const __m512i w_high = _mm512_load_si512(weights + 64);

@@ -78,6 +78,7 @@ struct Int8TileArguments {
     int32_t* out = nullptr;  // [num_rows][32]
     size_t prefetch_ahead = kPrefetchNear;
     FetchNext fetch_next{};
+    const int8_t* next_x = nullptr;
 };
 
 // Rows that int4_tile takes at most: more sums would not fit into the registers.
@@ -100,6 +101,7 @@ struct Int4TileArguments {
     float* out = nullptr;  // [num_rows][32]
     size_t prefetch_ahead = kPrefetchNear;
     FetchNext fetch_next{};
+    const Bf16* next_x = nullptr;
 };
 
 struct UnpackArguments {
