@@ -157,7 +157,7 @@ class Int4Rows {
                 fetch_to_second_level(next_rows_);
                 next_rows_ += kLineBytes;
             } else {
-                fetch_own_line<kFetch>(line_);
+                fetch_own_line<kFetch, AfterUse::kKeep>(line_);
                 line_ += kLineBytes;
             }
         }

@@ -79,7 +79,7 @@ void int8_tile_of(const Int8TileArguments& a) {
         // A line for every quad of depth is more than kTileRows rows have.
         if constexpr (kFetch == Fetch::kNext) fetch_to_second_level(next_rows);
         next_rows += kLineBytes;
-        fetch_weights<kFetch>(weights, next_weights, a.fetch_next.step_bytes);
+        fetch_weights<kFetch, AfterUse::kKeep>(weights, next_weights, a.fetch_next.step_bytes);
         const __m512i w_low = _mm512_load_si512(weights);
         const __m512i w_high = _mm512_load_si512(weights + 64);
         for (size_t r = 0; r < kRows; ++r) {

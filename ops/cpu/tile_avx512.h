@@ -44,26 +44,31 @@ inline void fetch_to_second_level(uintptr_t at) {
     __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);
 }
 
+// What happens to lines that leave the first-level cache after kNear: the second-level one has
+// taken them (kKeep), or they are dropped (kDrop) and what it holds survives the stream of weights.
+enum class AfterUse { kKeep, kDrop };
+
 // The fetch of one line of a tile's own weights, from the line in use.
-template <Fetch kFetch>
+template <Fetch kFetch, AfterUse kAfterUse>
 inline void fetch_own_line(const void* at) {
     constexpr bool kIsNear = kFetch == Fetch::kNear;
     constexpr size_t kAhead = kIsNear ? kPrefetchNear : kPrefetchFar;
-    __builtin_prefetch(static_cast<const char*>(at) + kAhead, 0, kIsNear ? 3 : 2);
+    constexpr int kNearLocality = kAfterUse == AfterUse::kDrop ? 0 : 3;
+    __builtin_prefetch(static_cast<const char*>(at) + kAhead, 0, kIsNear ? kNearLocality : 2);
     if constexpr (!kIsNear) {
         __builtin_prefetch(static_cast<const char*>(at) + kFetchNear, 0, 3);
     }
 }
 
 // The fetches of one step of depth, whose weights are the two lines at `at`.
-template <Fetch kFetch>
+template <Fetch kFetch, AfterUse kAfterUse>
 inline void fetch_weights(const void* at, uintptr_t& next, size_t next_step) {
     if constexpr (kFetch == Fetch::kNext) {
         fetch_to_second_level(next);
         next += next_step;
     } else {
-        fetch_own_line<kFetch>(at);
-        fetch_own_line<kFetch>(static_cast<const char*>(at) + kLineBytes);
+        fetch_own_line<kFetch, kAfterUse>(at);
+        fetch_own_line<kFetch, kAfterUse>(static_cast<const char*>(at) + kLineBytes);
     }
 }
 
@@ -93,7 +98,7 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
     const auto step = [&](auto&& broadcast_x) __attribute__((always_inline)) {
         // A line for every pair of depth is enough for kTileRows rows.
         if constexpr (kFetch == Fetch::kNext) fetch_to_second_level(next_rows);
-        fetch_weights<kFetch>(weights, next_weights, a.fetch_next.step_bytes);
+        fetch_weights<kFetch, AfterUse::kDrop>(weights, next_weights, a.fetch_next.step_bytes);
         const __m512i w_low = _mm512_load_si512(weights);
         const __m512i w_high = _mm512_load_si512(weights + kColumns);
         for (size_t r = 0; r < kRows; ++r) {
