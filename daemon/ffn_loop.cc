@@ -6,6 +6,7 @@
 
 #include "daemon/ffn_router.h"
 #include "daemon/window_batcher.h"
+#include "ops/row_tasks.h"
 #include "proto/check.h"
 
 namespace afd::daemon {
@@ -13,8 +14,6 @@ namespace {
 
 // How often a waiting loop beats although nobody rings.
 constexpr uint64_t kIdleTickUs = 1'000'000;
-// Rows that one thread returns at a time: enough to pay for handing them out.
-constexpr size_t kReturnRows = 32;
 
 size_t rows_max(const FfnLoop::Parts& parts) {
     const schedule::Geometry& geometry = parts.layout->geometry;
@@ -43,7 +42,8 @@ std::unique_ptr<ExpertBatcher> make_batcher(const FfnLoop::Parts& parts) {
                                        *parts.placement,
                                        parts.transport->rank(),
                                        *parts.router,
-                                       parts.hidden);
+                                       parts.hidden,
+                                       parts.parallel->num_threads());
 }
 
 }  // namespace
@@ -142,18 +142,17 @@ void FfnLoop::run_experts() {
 
 void FfnLoop::return_rows() {
     const ops::StageTimer timer(parts_.profile, ops::MoeStage::kUnpermute);
-    const size_t num_rows = batch_.num_rows;
-    const size_t num_tasks = (num_rows + kReturnRows - 1) / kReturnRows;
-    parts_.parallel->run(num_tasks, [&](size_t task, unsigned thread) {
-        const size_t end = std::min(num_rows, (task + 1) * kReturnRows);
-        for (size_t i = task * kReturnRows; i < end; ++i) {
+    const auto put = [&](size_t first, size_t last, unsigned thread) {
+        for (size_t i = first; i < last; ++i) {
             scan_.put_result(static_cast<uint32_t>(batch_.session_ids[i]),
                              static_cast<uint32_t>(batch_.micro_batch_ids[i]),
                              static_cast<uint32_t>(batch_.token_ids[i]),
                              static_cast<uint32_t>(batch_.expert_offsets[i]),
                              returned_row(i, thread));
         }
-    });
+    };
+    ops::for_rows(
+        *parts_.parallel, batch_.num_rows, row_bytes() / ops::kCopiedBytesPerElement, put);
 }
 
 // Row i as it goes into the window: its values, and with router = ffn its weight behind them.

@@ -5,22 +5,19 @@
 #include <cstring>
 
 #include "ops/moe_init_routing.h"
+#include "ops/row_tasks.h"
 #include "schedule/geometry.h"
 
 namespace afd::daemon {
-namespace {
-
-// Rows that one thread copies at a time: enough to pay for handing them out.
-constexpr size_t kCopyRows = 32;
-
-}  // namespace
+namespace {}  // namespace
 
 FfnRouter::FfnRouter(const schedule::ReturnTransport& transport,
                      const schedule::WindowLayout& layout,
                      const schedule::ExpertPlacement& placement,
                      uint32_t rank,
                      const model::Router& router,
-                     size_t hidden)
+                     size_t hidden,
+                     unsigned num_threads)
     : transport_(transport),
       placement_(placement),
       router_(router),
@@ -40,7 +37,8 @@ FfnRouter::FfnRouter(const schedule::ReturnTransport& transport,
     topk_weights_.resize(tokens_max * top_k_);
     keys_.resize(tokens_max * num_slots_);
     row_slots_.resize(tokens_max * num_slots_);
-    router_workspace_.reserve(model::Router::workspace_bytes(router.attributes(), tokens_max));
+    router_workspace_.reserve(
+        model::Router::workspace_bytes(router.attributes(), tokens_max, num_threads));
     sort_workspace_.reserve(
         ops::moe_init_routing_v3_workspace_bytes(tokens_max, num_slots_, num_keys_ + 1));
 }
@@ -78,16 +76,16 @@ void FfnRouter::list_tokens(const schedule::ReadyScan& scan) {
 }
 
 void FfnRouter::copy_rows(const schedule::ReadyScan& scan, ops::Parallel& parallel) {
-    const size_t num_tokens = tokens_.size();
-    parallel.run((num_tokens + kCopyRows - 1) / kCopyRows, [&](size_t task, unsigned) {
-        const size_t end = std::min(num_tokens, (task + 1) * kCopyRows);
-        for (size_t t = task * kCopyRows; t < end; ++t) {
+    const size_t row_bytes = hidden_ * sizeof(ops::Bf16);
+    const auto copy = [&](size_t first, size_t last, unsigned) {
+        for (size_t t = first; t < last; ++t) {
             const schedule::ReadyDescriptor& from = scan.taken()[tokens_[t].descriptor];
             const std::byte* row = transport_.token_row(
                 from.session, from.micro_batch, tokens_[t].token_idx, tokens_[t].row_slot);
-            std::memcpy(&x_[t * hidden_], row, hidden_ * sizeof(ops::Bf16));
+            std::memcpy(&x_[t * hidden_], row, row_bytes);
         }
-    });
+    };
+    ops::for_rows(parallel, tokens_.size(), row_bytes / ops::kCopiedBytesPerElement, copy);
 }
 
 // One call of the gate for all tokens of a layer.

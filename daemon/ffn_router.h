@@ -32,13 +32,15 @@ namespace afd::daemon {
 
 class FfnRouter final : public ExpertBatcher {
   public:
-    // All outlive the object. Room for the largest pass, A · BS tokens, is reserved here.
+    // All outlive the object. Room for the largest pass, A · BS tokens on num_threads threads, is
+    // reserved here.
     FfnRouter(const schedule::ReturnTransport& transport,
               const schedule::WindowLayout& layout,
               const schedule::ExpertPlacement& placement,
               uint32_t rank,
               const model::Router& router,
-              size_t hidden);
+              size_t hidden,
+              unsigned num_threads);
 
     void gather(const schedule::ReadyScan& scan,
                 ExpertBatch& batch,

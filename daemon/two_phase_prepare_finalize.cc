@@ -407,7 +407,8 @@ void TwoPhasePrepareFinalize::end_round() {
 
 Result<void> TwoPhasePrepareFinalize::finalize(ops::Ticket&& ticket,
                                                const ops::TopKWeightAndReduce&,
-                                               ops::Rows<ops::Bf16> out) {
+                                               ops::Rows<ops::Bf16> out,
+                                               ops::Parallel&) {
     ticket.release();
     AFD_ASSERT(out.data == out_.data && (stage_ == Stage::kDone || stage_ == Stage::kFailed),
                "finalize in stage %d, or of another output",

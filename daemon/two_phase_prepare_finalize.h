@@ -85,7 +85,8 @@ class TwoPhasePrepareFinalize final : public ops::PrepareFinalize {
     // no memory for the round. kDataLoss: a rank granted rows outside its segment.
     Result<void> finalize(ops::Ticket&& ticket,
                           const ops::TopKWeightAndReduce& reduce,
-                          ops::Rows<ops::Bf16> out) override;
+                          ops::Rows<ops::Bf16> out,
+                          ops::Parallel& parallel) override;
     void cancel(uint32_t slot, uint64_t id) override;
 
     // Does what can be done without waiting, at most one block each way. Returns whether there was

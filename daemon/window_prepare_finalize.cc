@@ -119,7 +119,8 @@ bool WindowPrepareFinalize::finalized(const ops::Ticket& ticket) const {
 
 Result<void> WindowPrepareFinalize::finalize(ops::Ticket&& ticket,
                                              const ops::TopKWeightAndReduce&,
-                                             ops::Rows<ops::Bf16> out) {
+                                             ops::Rows<ops::Bf16> out,
+                                             ops::Parallel& parallel) {
     const uint32_t slot = ticket.slot();
     ticket.release();
     schedule::DispatchLane& lane = lanes_[slot];
@@ -158,7 +159,8 @@ Result<void> WindowPrepareFinalize::finalize(ops::Ticket&& ticket,
                   .slot_stride_bytes = row_bytes,
                   .row_index = nullptr,
                   .shared_rows = round.output.shared,
-                  .out = out});
+                  .out = out},
+                 parallel);
     return {};
 }
 

@@ -65,7 +65,8 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     // round without its results.
     Result<void> finalize(ops::Ticket&& ticket,
                           const ops::TopKWeightAndReduce& reduce,
-                          ops::Rows<ops::Bf16> out) override;
+                          ops::Rows<ops::Bf16> out,
+                          ops::Parallel& parallel) override;
     void cancel(uint32_t slot, uint64_t id) override;
 
     // Whether the slot's peers have answered everything: what to sleep on (R9), with kSeqCst

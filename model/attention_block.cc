@@ -8,6 +8,7 @@
 #include "ops/mla_attention.h"
 #include "ops/mla_prolog.h"
 #include "ops/rms_norm.h"
+#include "ops/row_tasks.h"
 
 namespace afd::model {
 namespace {
@@ -42,28 +43,16 @@ struct Activations {
     Rows<Bf16> heads;       // [num_tokens, heads * v_head_dim]
 };
 
-// Calls body(first, count) for all rows, in parts where they are many.
-template <typename Body>
-void for_rows(size_t num_rows, ops::Parallel& parallel, const Body& body) {
-    constexpr size_t kRowsPerTask = 32;
-    const size_t num_tasks = (num_rows + kRowsPerTask - 1) / kRowsPerTask;
-    if (num_tasks < 2) return body(0, num_rows);
-    parallel.run(num_tasks, [&](size_t task, unsigned) {
-        const size_t first = task * kRowsPerTask;
-        body(first, std::min(kRowsPerTask, num_rows - first));
-    });
-}
-
 void norm(Rows<const Bf16> x,
           const std::vector<Bf16>& gamma,
           double epsilon,
           Rows<Bf16> y,
           ops::Parallel& parallel) {
-    for_rows(x.num_rows, parallel, [&](size_t first, size_t count) {
-        ops::rms_norm(x.slice(first, count),
+    ops::for_rows(parallel, x.num_rows, x.num_cols, [&](size_t first, size_t last, unsigned) {
+        ops::rms_norm(x.slice(first, last - first),
                       gamma.data(),
                       static_cast<float>(epsilon),
-                      y.slice(first, count));
+                      y.slice(first, last - first));
     });
 }
 
@@ -76,7 +65,7 @@ void assert_ok(const Result<>& result) {
 AttentionWorkspace::AttentionWorkspace(const ModelConfig& config, size_t max, unsigned num_threads)
     : rows_max(max),
       rows(std::max(Activations::bytes(config, max),
-                    Router::workspace_bytes(gating_attributes(config), max))),
+                    Router::workspace_bytes(gating_attributes(config), max, num_threads))),
       operators(std::max(
           {ops::mla_prolog_workspace_bytes(mla_shape(config), max),
            ops::mla_attention_workspace_bytes(mla_shape(config), max, num_threads),
@@ -167,9 +156,10 @@ uint32_t AttentionBlock::num_routed(uint32_t layer) const {
 }
 
 void add_residual(Rows<Bf16> residual, Rows<const Bf16> delta, ops::Parallel& parallel) {
-    for_rows(residual.num_rows, parallel, [&](size_t first, size_t count) {
-        ops::residual_add(delta.slice(first, count), residual.slice(first, count));
-    });
+    const auto add = [&](size_t first, size_t last, unsigned) {
+        ops::residual_add(delta.slice(first, last - first), residual.slice(first, last - first));
+    };
+    ops::for_rows(parallel, residual.num_rows, residual.num_cols, add);
 }
 
 }  // namespace afd::model

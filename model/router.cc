@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "model/router_tensors.h"
+#include "ops/row_tasks.h"
 #include "ops/workspace.h"
 #include "proto/check.h"
 
@@ -22,6 +23,15 @@ ops::GatingNorm norm_of(ScoringFunc scoring_func) {
             break;
     }
     return ops::GatingNorm::kSqrtSoftplus;
+}
+
+// What the score of an expert costs, in elements of ops/row_tasks.h: an exponential and its part
+// in the choice.
+constexpr size_t kElementsPerScore = 32;
+
+// The scratch of one thread.
+size_t gating_bytes(const ops::GatingTopKAttributes& attributes) {
+    return ops::workspace_round_up(ops::gating_top_k_workspace_bytes(attributes));
 }
 
 bool is_in(GateSet set, bool is_hash_layer) {
@@ -66,9 +76,11 @@ Result<Router> Router::load(const ModelFiles& files, ops::NumericClass numeric_c
     return make(gating_attributes(config), std::move(gates));
 }
 
-size_t Router::workspace_bytes(const ops::GatingTopKAttributes& attributes, size_t rows_max) {
+size_t Router::workspace_bytes(const ops::GatingTopKAttributes& attributes,
+                               size_t rows_max,
+                               unsigned num_threads) {
     return ops::workspace_bytes_of<float>(rows_max * attributes.num_experts) +
-           ops::gating_top_k_workspace_bytes(attributes);
+           num_threads * gating_bytes(attributes);
 }
 
 void Router::route(uint32_t layer,
@@ -83,20 +95,36 @@ void Router::route(uint32_t layer,
                                        x.num_rows,
                                        attributes_.num_experts);
     ops::linear_f32(x, gate.weight, logits, parallel);
+    const std::span<std::byte> scratch = cursor.rest();
+    const size_t scratch_bytes = gating_bytes(attributes_);
+    const size_t row_elements = attributes_.num_experts * kElementsPerScore;
+    ops::for_rows(
+        parallel, x.num_rows, row_elements, [&](size_t first, size_t last, unsigned thread) {
+            choose(gate,
+                   logits.slice(first, last - first),
+                   out.from(first, attributes_.top_k),
+                   scratch.subspan(thread * scratch_bytes, scratch_bytes));
+        });
+}
+
+void Router::choose(const Gate& gate,
+                    ops::Rows<const float> logits,
+                    const Routing& out,
+                    std::span<std::byte> scratch) const {
     const size_t top_k = attributes_.top_k;
-    const auto ids = ops::make_rows(out.topk_ids, x.num_rows, top_k);
-    const auto weights = ops::make_rows(out.topk_weights, x.num_rows, top_k);
+    const auto ids = ops::make_rows(out.topk_ids, logits.num_rows, top_k);
+    const auto weights = ops::make_rows(out.topk_weights, logits.num_rows, top_k);
     if (gate.token_experts.empty()) {
-        ops::gating_top_k(attributes_, logits, gate.bias, weights, ids, cursor.rest());
+        ops::gating_top_k(attributes_, logits, gate.bias, weights, ids, scratch);
         return;
     }
-    AFD_ASSERT(out.token_ids != nullptr, "layer %u routes by token id", layer);
-    for (size_t t = 0; t < x.num_rows; ++t) {
+    AFD_ASSERT(out.token_ids != nullptr, "a gate with %zu ids", gate.token_experts.size());
+    for (size_t t = 0; t < logits.num_rows; ++t) {
         const auto token = static_cast<uint32_t>(out.token_ids[t]);
         AFD_ASSERT((token + size_t{1}) * top_k <= gate.token_experts.size(), "token id %u", token);
         std::copy_n(&gate.token_experts[token * top_k], top_k, ids.row(t));
     }
-    ops::gating_weights(attributes_, logits, ids, weights, cursor.rest());
+    ops::gating_weights(attributes_, logits, ids, weights, scratch);
 }
 
 }  // namespace afd::model

@@ -38,6 +38,13 @@ struct Routing {
     int32_t* topk_ids;                   // out [num_tokens, top_k]: logical expert, -1 masked.
     float* topk_weights;                 // out [num_tokens, top_k]
     const int32_t* token_ids = nullptr;  // [num_tokens], below vocab_size; for hash layers.
+
+    // The rows from `row` on.
+    Routing from(size_t row, size_t top_k) const {
+        return {topk_ids + row * top_k,
+                topk_weights + row * top_k,
+                token_ids == nullptr ? nullptr : token_ids + row};
+    }
 };
 
 // Whose gates load() takes. Token ids stay with the attention workers, so these route hash layers
@@ -74,8 +81,10 @@ class Router {
     }
     const ops::GatingTopKAttributes& attributes() const { return attributes_; }
 
-    // For route() of up to rows_max rows by gates with these attributes.
-    static size_t workspace_bytes(const ops::GatingTopKAttributes& attributes, size_t rows_max);
+    // For route() of up to rows_max rows by gates with these attributes, on up to num_threads.
+    static size_t workspace_bytes(const ops::GatingTopKAttributes& attributes,
+                                  size_t rows_max,
+                                  unsigned num_threads);
 
     // A row whose scores hold a NaN gets NaN weights: see is_poisoned().
     // Shape: x [num_tokens, hidden]. REQUIRES: routes(layer); in a hash layer out.token_ids.
@@ -86,6 +95,11 @@ class Router {
                ops::Parallel& parallel) const;
 
   private:
+    void choose(const Gate& gate,
+                ops::Rows<const float> logits,
+                const Routing& out,
+                std::span<std::byte> scratch) const;
+
     ops::GatingTopKAttributes attributes_;
     std::vector<Gate> gates_;  // [num_layers]
 };

@@ -7,14 +7,12 @@
 #include <cstring>
 
 #include "ops/quantise.h"
+#include "ops/row_tasks.h"
 #include "ops/workspace.h"
 #include "schedule/schedule_context.h"
 
 namespace afd::ops {
 namespace {
-
-// Bytes that one task writes, at least: some microseconds of work.
-constexpr size_t kBytesPerTask = size_t{128} << 10;
 
 // Where a slot goes; rank -1: nowhere.
 struct Target {
@@ -124,13 +122,10 @@ void put_token(const Plan& plan, size_t token) {
 
 void put_tokens(const Plan& plan, Parallel& parallel) {
     const size_t bytes = plan.hidden * plan.num_slots * size_of(plan.request.x.dtype);
-    const size_t tokens_per_task = kBytesPerTask / std::max<size_t>(bytes, 1) + 1;
-    const auto put = [&](size_t task, unsigned) {
-        const size_t last = std::min(plan.num_tokens, (task + 1) * tokens_per_task);
-        for (size_t token = task * tokens_per_task; token < last; ++token) put_token(plan, token);
+    const auto put = [&](size_t first, size_t last, unsigned) {
+        for (size_t token = first; token < last; ++token) put_token(plan, token);
     };
-    const size_t num_tasks = (plan.num_tokens + tokens_per_task - 1) / tokens_per_task;
-    run_tasks(parallel, num_tasks, put);
+    for_rows(parallel, plan.num_tokens, bytes / kCopiedBytesPerElement, put);
 }
 
 void publish(const Plan& plan, size_t rank) {

@@ -64,9 +64,6 @@ constexpr std::string_view kRules[] = {
 
 constexpr uint64_t kTopKMax = 64;
 constexpr uint64_t kSharedMax = 4;
-// Elements that one task adds, at least: some microseconds of work.
-constexpr size_t kElementsPerTask = size_t{1} << 16;
-
 DType dtype_of(const AttentionWorkerCombineRequest& r) {
     return r.token_dtype == 0 ? DType::kFp16 : DType::kBf16;
 }
@@ -144,28 +141,21 @@ void combine_tokens(const AttentionWorkerCombineRequest& r,
     const size_t hidden = r.y.shape[1];
     const size_t slot_bytes = common.ffn_to_attn_token_size;
     const size_t token_bytes = slot_bytes * common.selected_expert_num;
-    const size_t tokens_per_task = kElementsPerTask / (hidden * common.selected_expert_num) + 1;
-    BasicCombineRequest<T> whole;
-    whole.top_k = r.expert_scales.shape[1];
-    whole.num_shared = common.selected_expert_num - whole.top_k;
-    whole.num_experts = common.expert_num;
-    whole.token_stride_bytes = token_bytes;
-    whole.slot_stride_bytes = slot_bytes;
-    const auto body = [&](size_t task, unsigned) {
-        const size_t first = task * tokens_per_task;
-        BasicCombineRequest<T> part = whole;
-        part.num_tokens = std::min(tokens_per_task, num_tokens - first);
-        if (r.expert_ids.num_elements() > 0) {
-            part.topk_ids = static_cast<const int32_t*>(r.expert_ids.data) + first * part.top_k;
-        }
-        part.topk_weights = static_cast<const float*>(r.expert_scales.data) + first * part.top_k;
-        part.rows = r.window.data() + r.context->attention.token_data_buf +
-                    (micro_batch * common.micro_batch_size + first) * token_bytes;
-        part.out = make_rows(static_cast<T*>(r.y.data) + first * hidden, part.num_tokens, hidden);
-        combine(part);
-    };
-    const size_t num_tasks = (num_tokens + tokens_per_task - 1) / tokens_per_task;
-    run_tasks(parallel, num_tasks, body);
+    BasicCombineRequest<T> request;
+    request.num_tokens = num_tokens;
+    request.top_k = r.expert_scales.shape[1];
+    request.num_shared = common.selected_expert_num - request.top_k;
+    if (r.expert_ids.num_elements() > 0) {
+        request.topk_ids = static_cast<const int32_t*>(r.expert_ids.data);
+    }
+    request.num_experts = common.expert_num;
+    request.topk_weights = static_cast<const float*>(r.expert_scales.data);
+    request.rows = r.window.data() + r.context->attention.token_data_buf +
+                   micro_batch * common.micro_batch_size * token_bytes;
+    request.token_stride_bytes = token_bytes;
+    request.slot_stride_bytes = slot_bytes;
+    request.out = make_rows(static_cast<T*>(r.y.data), num_tokens, hidden);
+    combine(request, parallel);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "ops/combine.h"
 
+#include "ops/row_tasks.h"
 #include "ops/weighted_sum.h"
 #include "proto/check.h"
 
@@ -44,22 +45,25 @@ void combine_token(const BasicCombineRequest<T>& r, size_t token) {
 }
 
 template <typename T>
-void combine_all(const BasicCombineRequest<T>& request) {
+void combine_all(const BasicCombineRequest<T>& request, Parallel& parallel) {
     AFD_ASSERT(request.out.num_rows >= request.num_tokens,
                "%zu rows for %zu tokens",
                request.out.num_rows,
                request.num_tokens);
-    for (size_t token = 0; token < request.num_tokens; ++token) combine_token(request, token);
+    const size_t elements = request.out.num_cols * (request.top_k + request.num_shared);
+    for_rows(parallel, request.num_tokens, elements, [&](size_t first, size_t last, unsigned) {
+        for (size_t token = first; token < last; ++token) combine_token(request, token);
+    });
 }
 
 }  // namespace
 
-void combine(const CombineRequest& request) {
-    combine_all(request);
+void combine(const CombineRequest& request, Parallel& parallel) {
+    combine_all(request, parallel);
 }
 
-void combine(const BasicCombineRequest<Fp16>& request) {
-    combine_all(request);
+void combine(const BasicCombineRequest<Fp16>& request, Parallel& parallel) {
+    combine_all(request, parallel);
 }
 
 }  // namespace afd::ops

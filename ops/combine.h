@@ -13,6 +13,7 @@
 
 #include "ops/bf16.h"
 #include "ops/fp16.h"
+#include "ops/parallel.h"
 #include "ops/tensor_view.h"
 
 namespace afd::ops {
@@ -43,7 +44,7 @@ struct BasicCombineRequest {
 };
 using CombineRequest = BasicCombineRequest<Bf16>;
 
-void combine(const CombineRequest& request);
-void combine(const BasicCombineRequest<Fp16>& request);
+void combine(const CombineRequest& request, Parallel& parallel);
+void combine(const BasicCombineRequest<Fp16>& request, Parallel& parallel);
 
 }  // namespace afd::ops

@@ -9,6 +9,7 @@
 
 #include "ops/context_check.h"
 #include "ops/float_dispatch.h"
+#include "ops/row_tasks.h"
 #include "ops/workspace.h"
 
 namespace afd::ops {
@@ -58,9 +59,6 @@ constexpr std::string_view kRules[] = {
     "weight with routing_weights.",
     "token_info_buf and token_data_buf lie inside every window.",
 };
-
-// Bytes that one task writes, at least: some microseconds of work.
-constexpr size_t kBytesPerTask = size_t{128} << 10;
 
 int32_t id_of(const ConstTensorView& ids, size_t row) {
     return static_cast<const int32_t*>(ids.data)[row];
@@ -250,13 +248,10 @@ Result<> ffn_to_attention(const FfnToAttentionRequest& r,
     const size_t num_rows = num_rows_of(r);
     WorkspaceCursor cursor(workspace);
     AFD_TRY(check_slots_differ(r, cursor.take<uint64_t>(num_rows)));
-    const size_t rows_per_task = kBytesPerTask / std::max<size_t>(2 * r.x.shape[1], 1) + 1;
-    const auto put = [&](size_t task, unsigned) {
-        const size_t last = std::min(num_rows, (task + 1) * rows_per_task);
-        for (size_t row = task * rows_per_task; row < last; ++row) put_row(r, row);
+    const auto put = [&](size_t first, size_t last, unsigned) {
+        for (size_t row = first; row < last; ++row) put_row(r, row);
     };
-    const size_t num_tasks = (num_rows + rows_per_task - 1) / rows_per_task;
-    run_tasks(parallel, num_tasks, put);
+    for_rows(parallel, num_rows, 2 * r.x.shape[1] / kCopiedBytesPerElement, put);
     return {};
 }
 

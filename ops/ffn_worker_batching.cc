@@ -8,6 +8,7 @@
 
 #include "ops/expert_sort.h"
 #include "ops/ffn_worker_batching_check.h"
+#include "ops/row_tasks.h"
 #include "ops/workspace.h"
 #include "schedule/geometry.h"
 #include "schedule/schedule_context.h"
@@ -16,9 +17,6 @@ namespace afd::ops {
 namespace {
 
 using Shape = FfnWorkerBatchingShape;
-
-// Bytes that one task copies, at least: some microseconds of work.
-constexpr size_t kBytesPerTask = size_t{128} << 10;
 
 // The descriptors of one call, private to it.
 struct Descriptors {
@@ -209,13 +207,10 @@ Result<void> ffn_worker_batching(const FfnWorkerBatchingRequest& request,
     output.actual_token_num = static_cast<int64_t>(sorted.num_rows);
 
     const Gather gather{request, shape, descriptors, scratch.order, output};
-    const size_t rows_per_task = kBytesPerTask / shape.value_bytes + 1;
-    const size_t num_tasks = (sorted.num_rows + rows_per_task - 1) / rows_per_task;
-    const auto copy_rows = [&](size_t task, unsigned) {
-        const size_t last = std::min(sorted.num_rows, (task + 1) * rows_per_task);
-        for (size_t i = task * rows_per_task; i < last; ++i) gather.copy_row(i);
+    const auto copy_rows = [&](size_t first, size_t last, unsigned) {
+        for (size_t i = first; i < last; ++i) gather.copy_row(i);
     };
-    run_tasks(parallel, num_tasks, copy_rows);
+    for_rows(parallel, sorted.num_rows, shape.value_bytes / kCopiedBytesPerElement, copy_rows);
     return {};
 }
 

@@ -8,6 +8,7 @@
 #include "ops/panel_finish.h"
 #include "ops/panel_loop.h"
 #include "ops/quantise.h"
+#include "ops/row_tasks.h"
 #include "ops/spread_rows.h"
 #include "proto/check.h"
 
@@ -42,20 +43,14 @@ LinearInput quantised_input(Rows<const Bf16> rows,
     auto* values = cursor.take<int8_t>(rows.num_rows * stride);
     auto* scale = cursor.take<float>(rows.num_rows);
     auto* sum = cursor.take<int32_t>(rows.num_rows);
-    // A row costs about 1 ns for 16 elements: a task of some microseconds.
-    const size_t rows_per_task = (size_t{1} << 16) / std::max<size_t>(rows.num_cols, 1) + 1;
-    const size_t num_tasks = div_up(rows.num_rows, rows_per_task);
     const cpu::Kernels& kernels = cpu::kernels(best_numeric_class());
-    const auto quantise = [&](size_t task, unsigned) {
-        const size_t last = std::min(rows.num_rows, (task + 1) * rows_per_task);
-        for (size_t row = task * rows_per_task; row < last; ++row) {
+    for_rows(parallel, rows.num_rows, rows.num_cols, [&](size_t first, size_t last, unsigned) {
+        for (size_t row = first; row < last; ++row) {
             scale[row] = quantise_row(
                 DType::kBf16, rows.row(row), nullptr, rows.num_cols, values + row * stride);
             sum[row] = kernels.sum_int8(values + row * stride, rows.num_cols);
         }
-    };
-    if (num_tasks == 1) quantise(0, 0);
-    if (num_tasks > 1) parallel.run(num_tasks, quantise);
+    });
     LinearInput input(rows);
     input.int8 = {Rows<const int8_t>{values, rows.num_rows, rows.num_cols, stride}, scale, sum};
     return input;

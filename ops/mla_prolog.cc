@@ -8,6 +8,7 @@
 
 #include "ops/panel_loop.h"
 #include "ops/rms_norm.h"
+#include "ops/row_tasks.h"
 #include "ops/workspace.h"
 #include "proto/check.h"
 
@@ -121,7 +122,13 @@ LinearInput project_down(const MlaPrologRequest& request,
     }
     const Rows<Bf16> n = request.query_norm.data != nullptr ? request.query_norm : scratch.n;
     linear_pair(x, {&w.weight_dq, scratch.cq}, {&w.weight_dkv_kr, scratch.kv}, parallel);
-    rms_norm_scaled(scratch.cq, w.rmsnorm_gamma_cq.data(), w.rmsnorm_epsilon_cq, w.qc_qr_scale, n);
+    for_rows(parallel, n.num_rows, n.num_cols, [&](size_t first, size_t last, unsigned) {
+        rms_norm_scaled(scratch.cq.slice(first, last - first),
+                        w.rmsnorm_gamma_cq.data(),
+                        w.rmsnorm_epsilon_cq,
+                        w.qc_qr_scale,
+                        n.slice(first, last - first));
+    });
     if (!is_int8(w.weight_uq_qr)) return n;
     return quantised_input(n, scratch.int8_n, parallel);
 }
@@ -141,30 +148,6 @@ void absorb_head(const MlaPrologRequest& request, Rows<const Bf16> qq, size_t he
              static_cast<size_t>(request.batch.positions[t]),
              request.query_rope.row(t) + head * s.qk_rope_head_dim);
     }
-}
-
-// qq and from it the queries of all heads. Where a head's columns are whole panels and its task is
-// worth it anyway, one thread does both, and threads wait for each other once.
-void expand_queries(const MlaPrologRequest& request,
-                    const LinearInput& n,
-                    Rows<Bf16> qq,
-                    Parallel& parallel) {
-    const MlaWeights& w = *request.weights;
-    const size_t head_cols = w.shape.qk_nope_head_dim + w.shape.qk_rope_head_dim;
-    const size_t num_products = std::max(qq.num_rows, kMemoryBoundRows) * qq.num_cols *
-                                (w.weight_uq_qr.depth() + w.shape.kv_lora_rank);
-    if (head_cols % kPanelColumns == 0) {
-        const size_t panels = head_cols / kPanelColumns;
-        run_where_it_pays(parallel, w.shape.num_heads, num_products, [&](size_t head, unsigned) {
-            linear_panels(n, w.weight_uq_qr, head * panels, (head + 1) * panels, qq);
-            absorb_head(request, qq, head);
-        });
-        return;
-    }
-    linear(n, w.weight_uq_qr, qq, parallel);
-    run_where_it_pays(parallel, w.shape.num_heads, num_products, [&](size_t head, unsigned) {
-        absorb_head(request, qq, head);
-    });
 }
 
 // In token order, so that of equal indices the last token wins.
@@ -187,6 +170,36 @@ void write_cache(const MlaPrologRequest& request, Rows<Bf16> kv) {
     }
 }
 
+// qq and from it the queries of all heads, and beside them the cache's rows of kv. Where a head's
+// columns are whole panels and its task is worth it anyway, one thread does both, and threads wait
+// for each other once.
+void expand_queries(const MlaPrologRequest& request,
+                    const LinearInput& n,
+                    const Scratch& scratch,
+                    Parallel& parallel) {
+    const Rows<Bf16> qq = scratch.qq;
+    const MlaWeights& w = *request.weights;
+    const size_t head_cols = w.shape.qk_nope_head_dim + w.shape.qk_rope_head_dim;
+    const size_t num_products = std::max(qq.num_rows, kMemoryBoundRows) * qq.num_cols *
+                                (w.weight_uq_qr.depth() + w.shape.kv_lora_rank);
+    if (head_cols % kPanelColumns == 0) {
+        const size_t panels = head_cols / kPanelColumns;
+        run_where_it_pays(
+            parallel, 1 + w.shape.num_heads, num_products, [&](size_t task, unsigned) {
+                if (task == 0) return write_cache(request, scratch.kv);
+                const size_t head = task - 1;
+                linear_panels(n, w.weight_uq_qr, head * panels, (head + 1) * panels, qq);
+                absorb_head(request, qq, head);
+            });
+        return;
+    }
+    linear(n, w.weight_uq_qr, qq, parallel);
+    run_where_it_pays(parallel, 1 + w.shape.num_heads, num_products, [&](size_t task, unsigned) {
+        if (task == 0) return write_cache(request, scratch.kv);
+        absorb_head(request, qq, task - 1);
+    });
+}
+
 }  // namespace
 
 size_t mla_prolog_workspace_bytes(const MlaShape& s, size_t num_tokens_max) {
@@ -207,8 +220,7 @@ Result<void> mla_prolog(const MlaPrologRequest& request,
 
     const LinearInput x = prolog_input(request, scratch, parallel);
     const LinearInput n = project_down(request, x, scratch, parallel);
-    expand_queries(request, n, scratch.qq, parallel);
-    write_cache(request, scratch.kv);
+    expand_queries(request, n, scratch, parallel);
     return {};
 }
 

@@ -7,6 +7,7 @@
 
 #include "ops/float_dispatch.h"
 #include "ops/operator/operator_check.h"
+#include "ops/row_tasks.h"
 #include "ops/weighted_sum.h"
 
 namespace afd::ops {
@@ -52,9 +53,6 @@ constexpr std::string_view kLifted[] = {
     "drop_pad_mode 0 and 1 (column-major indices) are replaced by 2 and 3, which pair with "
     "moe_init_routing_v3",
 };
-
-// Elements that one task adds, at least: some microseconds of work.
-constexpr size_t kElementsPerTask = size_t{1} << 16;
 
 size_t num_rows_of(const MoeFinalizeRoutingRequest& r) {
     const auto& x = r.expanded_x;
@@ -188,15 +186,11 @@ Result<> moe_finalize_routing(const MoeFinalizeRoutingRequest& request,
     const size_t num_tokens = request.out.shape[0];
     if (request.out.num_elements() == 0) return {};
     const size_t elements = request.out.shape[1] * (request.expanded_row_idx.shape[0] / num_tokens);
-    const size_t tokens_per_task = kElementsPerTask / std::max<size_t>(elements, 1) + 1;
     with_float_type(request.out.dtype, [&](auto zero) {
         const Finalize<decltype(zero)> finalize(request);
-        const auto body = [&](size_t task, unsigned) {
-            const size_t last = std::min(num_tokens, (task + 1) * tokens_per_task);
-            for (size_t n = task * tokens_per_task; n < last; ++n) finalize.token(n);
-        };
-        const size_t num_tasks = (num_tokens + tokens_per_task - 1) / tokens_per_task;
-        run_tasks(parallel, num_tasks, body);
+        for_rows(parallel, num_tokens, elements, [&](size_t first, size_t last, unsigned) {
+            for (size_t n = first; n < last; ++n) finalize.token(n);
+        });
     });
     return {};
 }

@@ -7,13 +7,11 @@
 
 #include "ops/expert_sort.h"
 #include "ops/quantise.h"
+#include "ops/row_tasks.h"
 #include "ops/workspace.h"
 
 namespace afd::ops {
 namespace {
-
-// Bytes of expanded_x that one task writes, at least: some microseconds of work.
-constexpr size_t kBytesPerTask = size_t{128} << 10;
 
 // A checked request with its scratch; after sort_slots() it knows where every row comes from.
 struct Routing {
@@ -193,14 +191,10 @@ class RowWriter {
 
 void write_rows(const Routing& routing, Parallel& parallel) {
     const RowWriter writer(routing);
-    const size_t num_rows = routing.num_rows();
-    const size_t rows_per_task = kBytesPerTask / std::max<size_t>(writer.row_bytes(), 1) + 1;
-    const auto write = [&](size_t task, unsigned) {
-        const size_t last = std::min(num_rows, (task + 1) * rows_per_task);
-        for (size_t row = task * rows_per_task; row < last; ++row) writer.write(row);
+    const auto write = [&](size_t first, size_t last, unsigned) {
+        for (size_t row = first; row < last; ++row) writer.write(row);
     };
-    const size_t num_tasks = (num_rows + rows_per_task - 1) / rows_per_task;
-    run_tasks(parallel, num_tasks, write);
+    for_rows(parallel, routing.num_rows(), writer.row_bytes() / kCopiedBytesPerElement, write);
 }
 
 }  // namespace

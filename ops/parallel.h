@@ -60,15 +60,4 @@ class SerialParallel final : public Parallel {
     }
 };
 
-// As parallel.run, but no thread is woken for a single task, or for none.
-inline void run_tasks(Parallel& parallel,
-                      size_t num_tasks,
-                      FunctionRef<void(size_t task, unsigned thread)> body) {
-    if (num_tasks == 1) {
-        body(0, 0);
-    } else if (num_tasks > 1) {
-        parallel.run(num_tasks, body);
-    }
-}
-
 }  // namespace afd::ops

@@ -7,13 +7,12 @@
 
 #include "ops/cpu/kernels.h"
 #include "ops/float_dispatch.h"
+#include "ops/row_tasks.h"
 #include "proto/check.h"
 
 namespace afd::ops {
 namespace {
 
-// Elements that one task quantises, at least: some microseconds of work.
-constexpr size_t kElementsPerTask = size_t{1} << 16;
 // So many results are more than a core's caches keep: they go past them, which saves reading the
 // lines that they overwrite.
 constexpr size_t kStreamedElements = size_t{8} << 20;
@@ -70,21 +69,17 @@ void quantise_rows(const QuantiseRequest& request, Parallel& parallel) {
     const size_t num_rows = request.x.shape[0];
     const size_t hidden = request.x.shape[1];
     const size_t row_bytes = hidden * size_of(request.x.dtype);
-    const size_t rows_per_task = kElementsPerTask / std::max<size_t>(hidden, 1) + 1;
     const bool is_streamed = num_rows * hidden >= kStreamedElements;
-    const auto quantise_task = [&](size_t task, unsigned) {
-        const size_t first = task * rows_per_task;
+    for_rows(parallel, num_rows, hidden, [&](size_t first, size_t last, unsigned) {
         quantise(request.x.dtype,
                  static_cast<const std::byte*>(request.x.data) + first * row_bytes,
                  request.smooth,
-                 std::min(rows_per_task, num_rows - first),
+                 last - first,
                  hidden,
                  request.q + first * hidden,
                  request.scale + first,
                  is_streamed);
-    };
-    const size_t num_tasks = (num_rows + rows_per_task - 1) / rows_per_task;
-    run_tasks(parallel, num_tasks, quantise_task);
+    });
 }
 
 }  // namespace afd::ops

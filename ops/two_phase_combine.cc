@@ -11,9 +11,6 @@
 namespace afd::ops {
 namespace {
 
-// Elements that one task adds, at least: some microseconds of work.
-constexpr size_t kElementsPerTask = size_t{1} << 16;
-
 constexpr AttributeSpec kAttributes[] = {two_phase::kNumRanks,
                                          two_phase::kNumLocalExperts,
                                          two_phase::kSharedExpertNum,
@@ -107,29 +104,22 @@ void combine_block(const TwoPhaseCombineRequest& r,
     const size_t hidden = r.y.shape[1];
     const size_t first_token = slots.first_token(block);
     const size_t num_tokens = slots.first_token(block + 1) - first_token;
-    const size_t num_elements = hidden * std::max<size_t>(slots.slots_per_token(), 1);
-    const size_t tokens_per_task = kElementsPerTask / std::max<size_t>(num_elements, 1) + 1;
-    const auto body = [&](size_t task, unsigned) {
-        const size_t skipped = task * tokens_per_task;
-        const size_t first = first_token + skipped;
-        BasicCombineRequest<T> part;
-        part.num_tokens = std::min(tokens_per_task, num_tokens - skipped);
-        part.top_k = slots.top_k();
-        part.num_shared = slots.slots_per_token() - slots.top_k();
-        if (r.shared_rows.rank == 3) {
-            part.num_shared = r.shared_rows.shape[1];
-            part.shared_rows = make_rows(
-                static_cast<const T*>(r.shared_rows.data) + first * part.num_shared * hidden,
-                part.num_tokens * part.num_shared,
-                hidden);
-        }
-        part.topk_weights = static_cast<const float*>(r.expert_scales.data) + first * slots.top_k();
-        part.row_address = row_address + skipped * slots.slots_per_token();
-        part.out = make_rows(static_cast<T*>(r.y.data) + first * hidden, part.num_tokens, hidden);
-        combine(part);
-    };
-    const size_t num_tasks = (num_tokens + tokens_per_task - 1) / tokens_per_task;
-    run_tasks(parallel, num_tasks, body);
+    BasicCombineRequest<T> request;
+    request.num_tokens = num_tokens;
+    request.top_k = slots.top_k();
+    request.num_shared = slots.slots_per_token() - slots.top_k();
+    if (r.shared_rows.rank == 3) {
+        request.num_shared = r.shared_rows.shape[1];
+        request.shared_rows = make_rows(
+            static_cast<const T*>(r.shared_rows.data) + first_token * request.num_shared * hidden,
+            num_tokens * request.num_shared,
+            hidden);
+    }
+    request.topk_weights =
+        static_cast<const float*>(r.expert_scales.data) + first_token * slots.top_k();
+    request.row_address = row_address;
+    request.out = make_rows(static_cast<T*>(r.y.data) + first_token * hidden, num_tokens, hidden);
+    combine(request, parallel);
 }
 
 }  // namespace

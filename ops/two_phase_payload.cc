@@ -7,13 +7,11 @@
 #include <string>
 
 #include "ops/quantise.h"
+#include "ops/row_tasks.h"
 #include "ops/two_phase_spec.h"
 
 namespace afd::ops {
 namespace {
-
-// Bytes of rows that one task reads, at least: some microseconds of work.
-constexpr size_t kBytesPerTask = size_t{128} << 10;
 
 constexpr int64_t kQuantModes[] = {-1, 1};
 
@@ -209,16 +207,13 @@ Result<> two_phase_payload(const TwoPhasePayloadRequest& request,
     TwoPhaseWalk walk(request, scratch);
     const Sender sender(request, walk.slots());
     auto* places = cursor.take<TwoPhasePlace>(walk.slots().block_slots());
-    const size_t rows_per_task = kBytesPerTask / std::max<size_t>(sender.row_bytes(), 1) + 1;
+    const size_t row_elements = sender.row_bytes() / kCopiedBytesPerElement;
     for (size_t block = walk.first_block(); block < walk.end_block(); ++block) {
         size_t num_rows = 0;
         walk.for_each(block, [&](const TwoPhasePlace& place) { places[num_rows++] = place; });
-        const auto send = [&](size_t task, unsigned) {
-            const size_t last = std::min(num_rows, (task + 1) * rows_per_task);
-            for (size_t i = task * rows_per_task; i < last; ++i) sender.send(places[i]);
-        };
-        const size_t num_tasks = (num_rows + rows_per_task - 1) / rows_per_task;
-        run_tasks(parallel, num_tasks, send);
+        for_rows(parallel, num_rows, row_elements, [&](size_t first, size_t last, unsigned) {
+            for (size_t i = first; i < last; ++i) sender.send(places[i]);
+        });
     }
     walk.finish();
     return {};

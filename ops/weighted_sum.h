@@ -9,9 +9,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <type_traits>
 
 #include "ops/bf16.h"
+#include "ops/cpu/kernels.h"
 #include "ops/fp16.h"
+#include "ops/numeric_class.h"
 
 namespace afd::ops {
 
@@ -32,6 +35,9 @@ class WeightedSum {
         for (size_t i = 0; i < count_; ++i) sums_[i] = sums_[i] + to_float(row[first_ + i]);
     }
     void add(const T* row, float weight) {
+        if constexpr (std::is_same_v<T, Bf16>) {
+            return kernels_.add_weighted_row(row + first_, weight, count_, sums_);
+        }
         for (size_t i = 0; i < count_; ++i) {
             sums_[i] = sums_[i] + weight * to_float(row[first_ + i]);
         }
@@ -43,10 +49,15 @@ class WeightedSum {
         }
     }
     void store(T* out) const {
+        if constexpr (std::is_same_v<T, Bf16>) {
+            return kernels_.store_sums(sums_, count_, out + first_);
+        }
         for (size_t i = 0; i < count_; ++i) out[first_ + i] = round_to<T>(sums_[i]);
     }
 
   private:
+    // Of bf16 rows; every class has the same bits here.
+    const cpu::ResidualKernels& kernels_ = cpu::kernels(best_numeric_class()).residual;
     size_t first_;
     size_t count_;
     float sums_[kSumColumns] = {};

@@ -168,6 +168,10 @@ struct ResidualKernels {
         const Bf16* x, float root, const Bf16* gamma, float scale, size_t count, Bf16* y);
     // sum = (sum + delta) →bf16
     void (*add_row)(const Bf16* delta, size_t count, Bf16* sum);
+    // sums = sums + weight · row, the product rounded to fp32 before it is added.
+    void (*add_weighted_row)(const Bf16* row, float weight, size_t count, float* sums);
+    // y = sums →bf16
+    void (*store_sums)(const float* sums, size_t count, Bf16* y);
 };
 
 struct Kernels {

@@ -31,8 +31,16 @@ void add_row(const Bf16* delta, size_t count, Bf16* sum) {
     for (size_t i = 0; i < count; ++i) sum[i] = from_float(to_float(sum[i]) + to_float(delta[i]));
 }
 
+void add_weighted_row(const Bf16* row, float weight, size_t count, float* sums) {
+    for (size_t i = 0; i < count; ++i) sums[i] = sums[i] + weight * to_float(row[i]);
+}
+
+void store_sums(const float* sums, size_t count, Bf16* y) {
+    for (size_t i = 0; i < count; ++i) y[i] = from_float(sums[i]);
+}
+
 constexpr ResidualKernels kResidualKernels{
-    sum_of_squares<Bf16>, divide_row, divide_row_scaled, add_row};
+    sum_of_squares<Bf16>, divide_row, divide_row_scaled, add_row, add_weighted_row, store_sums};
 
 }  // namespace
 }  // namespace afd::ops::cpu

@@ -6,14 +6,9 @@
 
 #include "ops/fp8_rows.h"
 #include "ops/quantise.h"
+#include "ops/row_tasks.h"
 
 namespace afd::ops {
-namespace {
-
-// Elements that one task quantises: some microseconds of work.
-constexpr size_t kElementsPerTask = size_t{1} << 16;
-
-}  // namespace
 
 Capacity DispatchRows::memory(DispatchDtype dtype, size_t hidden, size_t num_tokens) {
     const Capacity rows(num_tokens);
@@ -52,17 +47,9 @@ ActivationRows DispatchRows::prepare(Rows<const Bf16> x,
                                      StageProfile* profile) {
     if (dtype_ == DispatchDtype::kBf16) return {.bf16 = x};
     const StageTimer timer(profile, MoeStage::kQuantise);
-    const size_t rows_per_task = kElementsPerTask / std::max<size_t>(hidden_, 1) + 1;
-    const auto convert_rows = [&](size_t task, unsigned) {
-        const size_t last = std::min(x.num_rows, (task + 1) * rows_per_task);
-        for (size_t row = task * rows_per_task; row < last; ++row) convert(x.row(row), row);
-    };
-    const size_t num_tasks = (x.num_rows + rows_per_task - 1) / rows_per_task;
-    if (num_tasks == 1) {
-        convert_rows(0, 0);
-    } else if (num_tasks > 1) {
-        parallel.run(num_tasks, convert_rows);
-    }
+    for_rows(parallel, x.num_rows, hidden_, [&](size_t first, size_t last, unsigned) {
+        for (size_t row = first; row < last; ++row) convert(x.row(row), row);
+    });
     if (dtype_ == DispatchDtype::kFp8) {
         return {.bf16 = make_rows<const Bf16>(rounded_, x.num_rows, hidden_)};
     }

@@ -332,7 +332,8 @@ Result<void> FusedMoe::finish_part(MoeTicket& ticket, Rows<Bf16> out) {
         std::move(ticket.ticket_),
         top_k_weight_and_reduce(
             weight_and_reduce_of(prepare_finalize_->capability(), experts_->capability())),
-        out.slice(ticket.first_token_, ticket.num_tokens_));
+        out.slice(ticket.first_token_, ticket.num_tokens_),
+        *parallel_);
 }
 
 Result<void> FusedMoe::finish(MoeTicket&& ticket, Rows<Bf16> out) {

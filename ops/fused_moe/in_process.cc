@@ -124,10 +124,11 @@ const ExpertsOutput& InProcess::output(const Ticket& ticket) const {
 
 Result<void> InProcess::finalize(Ticket&& ticket,
                                  const TopKWeightAndReduce& reduce,
-                                 Rows<Bf16> out) {
+                                 Rows<Bf16> out,
+                                 Parallel& parallel) {
     const Ticket taken = std::move(ticket);
     const int32_t* rows = row_index(layout_of(taken));
-    reduce.apply(output(taken), input(taken), config_.num_experts, rows, out);
+    reduce.apply(output(taken), input(taken), config_.num_experts, rows, out, parallel);
     return {};
 }
 

@@ -36,7 +36,10 @@ class InProcess : public PrepareFinalize {
     ActivationMetadata metadata(const Ticket& ticket) const final;
     Result<void> finalize_async(const Ticket& ticket, const ExpertsOutput& output) final;
     bool finalized(const Ticket& ticket) const final;
-    Result<void> finalize(Ticket&& ticket, const TopKWeightAndReduce& reduce, Rows<Bf16> out) final;
+    Result<void> finalize(Ticket&& ticket,
+                          const TopKWeightAndReduce& reduce,
+                          Rows<Bf16> out,
+                          Parallel& parallel) final;
     void cancel(uint32_t slot, uint64_t id) final;
     Result<DispatchLayout> share_layout(const Ticket& ticket) final;
     void release_layout(uint32_t index) final;

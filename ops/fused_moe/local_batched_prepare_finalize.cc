@@ -4,13 +4,11 @@
 
 #include <algorithm>
 
+#include "ops/row_tasks.h"
 #include "proto/check.h"
 
 namespace afd::ops {
 namespace {
-
-// Elements that one task copies: some microseconds of work.
-constexpr size_t kElementsPerTask = size_t{1} << 16;
 
 // The record of an instance.
 PrepareFinalizeCapability record_of(const FusedMoeConfig& config) {
@@ -100,10 +98,8 @@ Result<void> LocalBatchedPrepareFinalize::send(const MoeInput& input, size_t slo
         batch.rows.prepare(input.x.slice(0, input.num_tokens), parallel_, profile());
     const size_t hidden = config().hidden;
     const size_t num_slots = input.num_slots();
-    const size_t tokens_per_task = kElementsPerTask / std::max<size_t>(num_slots * hidden, 1) + 1;
-    const auto copy = [&](size_t task, unsigned) {
-        const size_t last = std::min<size_t>(input.num_tokens, (task + 1) * tokens_per_task);
-        for (size_t i = task * tokens_per_task * num_slots; i < last * num_slots; ++i) {
+    const auto copy = [&](size_t first, size_t last, unsigned) {
+        for (size_t i = first * num_slots; i < last * num_slots; ++i) {
             if (row_index[i] < 0) continue;
             const size_t token = i / num_slots;
             const auto place = static_cast<size_t>(row_index[i]);
@@ -115,12 +111,8 @@ Result<void> LocalBatchedPrepareFinalize::send(const MoeInput& input, size_t slo
             }
         }
     };
-    const size_t num_tasks = (input.num_tokens + tokens_per_task - 1) / tokens_per_task;
-    if (num_tasks == 1) {
-        copy(0, 0);
-    } else if (num_tasks > 1) {
-        parallel_.run(num_tasks, copy);
-    }
+    const size_t token_bytes = num_slots * hidden * sizeof(Bf16);
+    for_rows(parallel_, input.num_tokens, token_bytes / kCopiedBytesPerElement, copy);
     return {};
 }
 

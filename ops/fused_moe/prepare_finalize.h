@@ -98,7 +98,8 @@ class PrepareFinalize {
     // waited for what.
     virtual Result<void> finalize(Ticket&& ticket,
                                   const TopKWeightAndReduce& reduce,
-                                  Rows<Bf16> out) = 0;
+                                  Rows<Bf16> out,
+                                  Parallel& parallel) = 0;
 
     // The ticket of `slot` ends without a result. Called by Ticket only.
     virtual void cancel(uint32_t slot, uint64_t id) = 0;

@@ -7,15 +7,10 @@
 
 #include "ops/fp8_rows.h"
 #include "ops/quantise.h"
+#include "ops/row_tasks.h"
 #include "proto/check.h"
 
 namespace afd::ops {
-namespace {
-
-// Elements that one task decodes: some microseconds of work.
-constexpr size_t kElementsPerTask = size_t{1} << 16;
-
-}  // namespace
 
 size_t sent_row_bytes(DispatchDtype dtype, size_t hidden) {
     const auto whole = [](size_t bytes) { return bytes + bytes % sizeof(Bf16); };
@@ -62,17 +57,9 @@ ActivationRows ArrivedRows::decode(const std::byte* rows, size_t num_rows, Paral
         return {.bf16 = make_rows(static_cast<const Bf16*>(values), num_rows, hidden_)};
     }
     const size_t row_bytes = sent_row_bytes(dtype_, hidden_);
-    const size_t rows_per_task = kElementsPerTask / std::max<size_t>(hidden_, 1) + 1;
-    const auto decode_rows = [&](size_t task, unsigned) {
-        const size_t end = std::min(num_rows, (task + 1) * rows_per_task);
-        for (size_t i = task * rows_per_task; i < end; ++i) decode_row(rows + i * row_bytes, i);
-    };
-    const size_t num_tasks = (num_rows + rows_per_task - 1) / rows_per_task;
-    if (num_tasks == 1) {
-        decode_rows(0, 0);
-    } else if (num_tasks > 1) {
-        parallel.run(num_tasks, decode_rows);
-    }
+    for_rows(parallel, num_rows, hidden_, [&](size_t first, size_t last, unsigned) {
+        for (size_t i = first; i < last; ++i) decode_row(rows + i * row_bytes, i);
+    });
     if (dtype_ == DispatchDtype::kFp8) {
         return {.bf16 = make_rows<const Bf16>(bf16_.data(), num_rows, hidden_)};
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ops/combine.h"
+#include "ops/row_tasks.h"
 #include "proto/check.h"
 
 namespace afd::ops {
@@ -39,10 +40,15 @@ class NoOp final : public TopKWeightAndReduce {
                const MoeInput& input,
                size_t,
                const int32_t*,
-               Rows<Bf16> out) const override {
-        for (size_t token = 0; token < input.num_tokens; ++token) {
-            std::copy_n(output.rows.row(token), out.num_cols, out.row(token));
-        }
+               Rows<Bf16> out,
+               Parallel& parallel) const override {
+        const auto copy = [&](size_t first, size_t last, unsigned) {
+            for (size_t token = first; token < last; ++token) {
+                std::copy_n(output.rows.row(token), out.num_cols, out.row(token));
+            }
+        };
+        for_rows(
+            parallel, input.num_tokens, out.num_cols * sizeof(Bf16) / kCopiedBytesPerElement, copy);
     }
 };
 
@@ -53,8 +59,9 @@ class Contiguous final : public TopKWeightAndReduce {
                const MoeInput& input,
                size_t num_experts,
                const int32_t*,
-               Rows<Bf16> out) const override {
-        combine(request_for(output, input, num_experts, out));
+               Rows<Bf16> out,
+               Parallel& parallel) const override {
+        combine(request_for(output, input, num_experts, out), parallel);
     }
 };
 
@@ -65,19 +72,20 @@ class NaiveBatched final : public TopKWeightAndReduce {
                const MoeInput& input,
                size_t num_experts,
                const int32_t* batched_rows,
-               Rows<Bf16> out) const override {
+               Rows<Bf16> out,
+               Parallel& parallel) const override {
         AFD_ASSERT(batched_rows != nullptr, "batched rows need their index");
         CombineRequest request = request_for(output, input, num_experts, out);
         request.row_index = batched_rows;
-        combine(request);
+        combine(request, parallel);
     }
 };
 
 class Delegate final : public TopKWeightAndReduce {
   public:
     WeightAndReduceKind kind() const override { return WeightAndReduceKind::kDelegate; }
-    void apply(
-        const ExpertsOutput&, const MoeInput&, size_t, const int32_t*, Rows<Bf16>) const override {
+    void apply(const ExpertsOutput&, const MoeInput&, size_t, const int32_t*, Rows<Bf16>, Parallel&)
+        const override {
         AFD_ASSERT(false, "delegate: the PrepareFinalize reduces in its own combine");
     }
 };

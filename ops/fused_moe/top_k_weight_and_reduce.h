@@ -9,6 +9,7 @@
 
 #include "ops/fused_moe/activations.h"
 #include "ops/fused_moe/capability.h"
+#include "ops/parallel.h"
 #include "ops/tensor_view.h"
 
 namespace afd::ops {
@@ -27,7 +28,8 @@ class TopKWeightAndReduce {
                        const MoeInput& input,
                        size_t num_experts,
                        const int32_t* batched_rows,
-                       Rows<Bf16> out) const = 0;
+                       Rows<Bf16> out,
+                       Parallel& parallel) const = 0;
 };
 
 // The one object of each kind.

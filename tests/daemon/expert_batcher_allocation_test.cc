@@ -84,7 +84,7 @@ TEST_P(ExpertBatcherPass, AllocatesNothing) {
     schedule::ReadyScan scan(
         *transport, layout, placement, 0, transport->own_control(), GetParam());
     WindowBatcher by_ids(*transport, layout, kExperts, 1, kHidden);
-    FfnRouter by_gate(*transport, layout, placement, 0, router, kHidden);
+    FfnRouter by_gate(*transport, layout, placement, 0, router, kHidden, 1);
     ExpertBatcher& batcher = GetParam() == RouterPlacement::kFfn
                                  ? static_cast<ExpertBatcher&>(by_gate)
                                  : static_cast<ExpertBatcher&>(by_ids);

@@ -272,7 +272,8 @@ TEST_F(TwoPhaseMemory, IsWhatArrivesWhateverTheSkew) {
     const auto finished =
         part.finalize(std::move(ticket).value(),
                       ops::top_k_weight_and_reduce(ops::WeightAndReduceKind::kDelegate),
-                      ops::make_rows(out.data(), kTokens, kHidden));
+                      ops::make_rows(out.data(), kTokens, kHidden),
+                      serial);
     ASSERT_TRUE(finished.ok()) << finished.error().message;
 
     for (uint32_t rank = 0; rank < kRanks; ++rank) {

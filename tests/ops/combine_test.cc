@@ -64,9 +64,10 @@ struct Case {
 };
 
 TEST(Combine, AddsSlotsInOrderThenTheSharedRowAndRoundsOnce) {
+    SerialParallel serial;
     const Case c;
     RandomMatrix out(Case::kTokens, Case::kHidden, 2);
-    combine(c.request(out.mutable_rows()));
+    combine(c.request(out.mutable_rows()), serial);
     for (size_t t = 0; t < Case::kTokens; ++t) {
         for (size_t i = 0; i < Case::kHidden; ++i) {
             ASSERT_EQ(out.rows().row(t)[i], c.expected(t, i)) << t << "," << i;
@@ -75,9 +76,10 @@ TEST(Combine, AddsSlotsInOrderThenTheSharedRowAndRoundsOnce) {
 }
 
 TEST(Combine, NeverReadsMaskedSlots) {
+    SerialParallel serial;
     Case c;
     RandomMatrix clean(Case::kTokens, Case::kHidden, 3);
-    combine(c.request(clean.mutable_rows()));
+    combine(c.request(clean.mutable_rows()), serial);
     for (size_t t = 0; t < Case::kTokens; ++t) {
         for (size_t k = 0; k < Case::kTopK; ++k) {
             if (!c.masked(t, k)) continue;
@@ -87,14 +89,15 @@ TEST(Combine, NeverReadsMaskedSlots) {
         }
     }
     RandomMatrix poisoned(Case::kTokens, Case::kHidden, 4);
-    combine(c.request(poisoned.mutable_rows()));
+    combine(c.request(poisoned.mutable_rows()), serial);
     EXPECT_EQ(clean.values, poisoned.values);
 }
 
 TEST(Combine, RowIndexAddressesTheSameRowsInAnyPlace) {
+    SerialParallel serial;
     const Case c;
     RandomMatrix direct(Case::kTokens, Case::kHidden, 5);
-    combine(c.request(direct.mutable_rows()));
+    combine(c.request(direct.mutable_rows()), serial);
     const size_t num_rows = Case::kTokens * Case::kSlots;
     std::vector<size_t> reversed(num_rows);
     std::vector<int32_t> index(num_rows);
@@ -107,11 +110,12 @@ TEST(Combine, RowIndexAddressesTheSameRowsInAnyPlace) {
     CombineRequest request = c.request(out.mutable_rows());
     request.rows = reinterpret_cast<const std::byte*>(moved.values.data());
     request.row_index = index.data();
-    combine(request);
+    combine(request, serial);
     EXPECT_EQ(out.values, direct.values);
 }
 
 TEST(Combine, WithoutAnyRowTheResultIsPositiveZero) {
+    SerialParallel serial;
     const int32_t id = -1;
     const float weight = -1.0f;
     RandomMatrix out(1, 8, 7);
@@ -122,33 +126,34 @@ TEST(Combine, WithoutAnyRowTheResultIsPositiveZero) {
     request.num_experts = 4;
     request.topk_weights = &weight;
     request.out = out.mutable_rows();
-    combine(request);
+    combine(request, serial);
     EXPECT_EQ(out.values, std::vector<Bf16>(8));
 }
 
 TEST(Combine, IsRowInvariant) {
     const Case c;
-    test::expect_row_invariant(Case::kTokens, [&](std::span<const size_t> rows, Parallel&) {
-        std::vector<size_t> slots;
-        std::vector<int32_t> ids;
-        std::vector<float> weights;
-        for (const size_t token : rows) {
-            for (size_t s = 0; s < Case::kSlots; ++s) slots.push_back(token * Case::kSlots + s);
-            for (size_t k = 0; k < Case::kTopK; ++k) {
-                ids.push_back(c.ids[token * Case::kTopK + k]);
-                weights.push_back(c.weights[token * Case::kTopK + k]);
+    test::expect_row_invariant(
+        Case::kTokens, [&](std::span<const size_t> rows, Parallel& parallel) {
+            std::vector<size_t> slots;
+            std::vector<int32_t> ids;
+            std::vector<float> weights;
+            for (const size_t token : rows) {
+                for (size_t s = 0; s < Case::kSlots; ++s) slots.push_back(token * Case::kSlots + s);
+                for (size_t k = 0; k < Case::kTopK; ++k) {
+                    ids.push_back(c.ids[token * Case::kTopK + k]);
+                    weights.push_back(c.weights[token * Case::kTopK + k]);
+                }
             }
-        }
-        const RandomMatrix picked = c.rows.pick(slots);
-        RandomMatrix out(rows.size(), Case::kHidden, 8);
-        CombineRequest request = c.request(out.mutable_rows());
-        request.num_tokens = rows.size();
-        request.topk_ids = ids.data();
-        request.topk_weights = weights.data();
-        request.rows = reinterpret_cast<const std::byte*>(picked.values.data());
-        combine(request);
-        return test::bits_of(std::span<const Bf16>(out.values));
-    });
+            const RandomMatrix picked = c.rows.pick(slots);
+            RandomMatrix out(rows.size(), Case::kHidden, 8);
+            CombineRequest request = c.request(out.mutable_rows());
+            request.num_tokens = rows.size();
+            request.topk_ids = ids.data();
+            request.topk_weights = weights.data();
+            request.rows = reinterpret_cast<const std::byte*>(picked.values.data());
+            combine(request, parallel);
+            return test::bits_of(std::span<const Bf16>(out.values));
+        });
 }
 
 }  // namespace

@@ -175,6 +175,7 @@ TEST(DispatchLayout, LayoutsThatAreKeptAreCounted) {
 // Goal: what the framework would have summed comes out whole: its own reduction of the deferred
 // rows gives the bits of finish(), and so does a caller's own loop.
 TEST(DeferredFinalize, TheFrameworksReductionOfDeferredRowsGivesTheSameBits) {
+    SerialParallel serial;
     for (const MoePair& pair : local_pairs()) {
         Layer layer(*pair.prepare_finalize, *pair.experts, config_with(0));
         for (const MatrixCase& c : test::matrix_cases()) {
@@ -187,7 +188,8 @@ TEST(DeferredFinalize, TheFrameworksReductionOfDeferredRowsGivesTheSameBits) {
                        rows.input,
                        test::kMatrixExperts,
                        rows.row_index,
-                       make_rows(out.data(), size_t{c.num_tokens}, kMatrixHidden));
+                       make_rows(out.data(), size_t{c.num_tokens}, kMatrixHidden),
+                       serial);
             ASSERT_EQ(out, want) << pair.prepare_finalize->capability->name << ": " << c.name();
         }
     }
@@ -230,7 +232,10 @@ class Remote final : public PrepareFinalize {
     Activations activations(const Ticket&) const override { return RemoteActivations{}; }
     Result<void> finalize_async(const Ticket&, const ExpertsOutput&) override { return {}; }
     bool finalized(const Ticket&) const override { return true; }
-    Result<void> finalize(Ticket&& ticket, const TopKWeightAndReduce&, Rows<Bf16>) override {
+    Result<void> finalize(Ticket&& ticket,
+                          const TopKWeightAndReduce&,
+                          Rows<Bf16>,
+                          Parallel&) override {
         ticket.release();
         return {};
     }

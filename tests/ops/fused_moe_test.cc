@@ -243,11 +243,13 @@ TEST(Capability, CompositionReportsTheFirstReason) {
 
 // NaiveBatched with an explicit index equals Contiguous over the same rows, in any placement.
 TEST(TopKWeightAndReduce, KindsAgreeOnTheSameRows) {
+    SerialParallel serial;
     const Tokens tokens(6, 12);
     const RandomMatrix rows(6 * 4, kHidden, 13);
     RandomMatrix contiguous(6, kHidden, 1);
     top_k_weight_and_reduce(WeightAndReduceKind::kContiguous)
-        .apply({rows.rows()}, tokens.input(0), kExperts, nullptr, contiguous.mutable_rows());
+        .apply(
+            {rows.rows()}, tokens.input(0), kExperts, nullptr, contiguous.mutable_rows(), serial);
     std::vector<size_t> shuffled(24);
     std::vector<int32_t> index(24);
     for (size_t i = 0; i < 24; ++i) {
@@ -257,11 +259,12 @@ TEST(TopKWeightAndReduce, KindsAgreeOnTheSameRows) {
     const RandomMatrix batched = rows.pick(shuffled);
     RandomMatrix out(6, kHidden, 2);
     top_k_weight_and_reduce(WeightAndReduceKind::kNaiveBatched)
-        .apply({batched.rows()}, tokens.input(0), kExperts, index.data(), out.mutable_rows());
+        .apply(
+            {batched.rows()}, tokens.input(0), kExperts, index.data(), out.mutable_rows(), serial);
     EXPECT_EQ(out.values, contiguous.values);
     RandomMatrix copied(6, kHidden, 3);
     top_k_weight_and_reduce(WeightAndReduceKind::kNoOp)
-        .apply({out.rows()}, tokens.input(0), kExperts, nullptr, copied.mutable_rows());
+        .apply({out.rows()}, tokens.input(0), kExperts, nullptr, copied.mutable_rows(), serial);
     EXPECT_EQ(copied.values, out.values);
 }
 

@@ -52,7 +52,10 @@ class ScriptedPrepareFinalize final : public PrepareFinalize {
         calls.push_back("shared " + std::to_string(num_tokens));
     }
     bool finalized(const Ticket&) const override { return results_arrived; }
-    Result<void> finalize(Ticket&& ticket, const TopKWeightAndReduce& reduce, Rows<Bf16>) override {
+    Result<void> finalize(Ticket&& ticket,
+                          const TopKWeightAndReduce& reduce,
+                          Rows<Bf16>,
+                          Parallel&) override {
         calls.push_back("finalize " + std::string(name_of(reduce.kind())));
         ticket.release();
         if (fails) return Error{Code::kDeadlineExceeded, "scripted"};
