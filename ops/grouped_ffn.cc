@@ -9,6 +9,7 @@
 #include "ops/panel_finish.h"
 #include "ops/panel_loop.h"
 #include "ops/quantise.h"
+#include "ops/row_tasks.h"
 #include "ops/spread_rows.h"
 #include "proto/check.h"
 
@@ -24,11 +25,6 @@ struct Work {
     size_t first_task;
     size_t num_tasks;
 };
-
-// Elements that one task prepares, at least: some microseconds of work; and what preparing one
-// costs, in multiply-adds.
-constexpr size_t kElementsPerTask = size_t{1} << 16;
-constexpr size_t kElementCost = 8;
 
 // With more rows of one expert, x is copied.
 constexpr size_t kRowsInPlace = 4;
@@ -172,10 +168,7 @@ void for_each_row(std::span<const Work> groups,
                   Parallel& parallel,
                   const Prepare& prepare) {
     const size_t num_rows = groups.back().first_row + groups.back().num_rows;
-    const size_t rows_per_task = kElementsPerTask / num_cols + 1;
-    const auto task_rows = [&](size_t task, unsigned) {
-        const size_t first = task * rows_per_task;
-        const size_t last = std::min(num_rows, first + rows_per_task);
+    for_rows(parallel, num_rows, num_cols, [&](size_t first, size_t last, unsigned) {
         auto group =
             std::upper_bound(groups.begin(), groups.end(), first, [](size_t row, const Work& work) {
                 return row < work.first_row;
@@ -185,9 +178,7 @@ void for_each_row(std::span<const Work> groups,
             while (row >= group->first_row + group->num_rows) ++group;
             prepare(row, *group);
         }
-    };
-    run_where_it_pays(
-        parallel, div_up(num_rows, rows_per_task), kElementCost * num_rows * num_cols, task_rows);
+    });
 }
 
 // Quantises the rows whose weights are int8, as many elements of each as the weight is deep, and
