@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/command_line.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
 

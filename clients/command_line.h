@@ -4,7 +4,6 @@
 // What the command lines of afdctl and afd-load have in common: how they name an afdd, and how
 // they answer a mistyped word.
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +11,10 @@
 #include "clients/endpoint.h"
 #include "proto/socket_path.h"
 #include "proto/status.h"
+
+namespace CLI {
+class App;
+}
 
 namespace afd::client {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/load/load_options.h"
 
+#include <CLI/CLI.hpp>
 #include <charconv>
 #include <cmath>
 #include <ctime>

@@ -3,7 +3,7 @@
 
 // An operator's record as text for a terminal, and as JSON for programs (the docs generator).
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "ops/operator/operator_spec.h"
