@@ -25,14 +25,25 @@ function(afd_library name)
   target_link_libraries(afd_${name} PUBLIC afd_flags)
 endfunction()
 
+# GoogleTest's headers, compiled once for the tests that are compiled with the same options.
+if(AFD_PRECOMPILE)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/test_headers.cc CONTENT "int main() {}\n")
+  foreach(headers afd_test_headers afd_optimised_test_headers)
+    add_executable(${headers} EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/test_headers.cc)
+    target_link_libraries(${headers} PRIVATE afd_flags GTest::gmock)
+    target_precompile_headers(${headers} PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+  endforeach()
+  target_compile_options(afd_optimised_test_headers PRIVATE -O2)
+endif()
+
 # The tests of one label, and the programs that they run: for sanitizers that run no others.
 add_custom_target(unit_tests)
 add_custom_target(protocol_tests)
 
 # afd_test(NAME SOURCES a.cc ... LIBRARIES x ... LABELS unit): one GoogleTest executable.
 # LABELS: unit | protocol | integration | golden | tidy. Sanitizer runs select by label.
-# OPTIMISED: it computes. With the address sanitizer other tests are not optimised, only what they
-# test is: compiling them takes longer than running them.
+# OPTIMISED: it computes. With the address sanitizer only these tests and ops are optimised:
+# compiling the rest takes longer than running it.
 function(afd_test name)
   cmake_parse_arguments(arg "OPTIMISED" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -41,8 +52,13 @@ function(afd_test name)
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE afd_flags ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
-  if(AFD_SANITIZE MATCHES "address" AND NOT arg_OPTIMISED)
-    target_compile_options(${name} PRIVATE -O0)
+  set(headers afd_test_headers)
+  if(AFD_SANITIZE MATCHES "address" AND arg_OPTIMISED)
+    target_compile_options(${name} PRIVATE -O2)
+    set(headers afd_optimised_test_headers)
+  endif()
+  if(AFD_PRECOMPILE)
+    target_precompile_headers(${name} REUSE_FROM ${headers})
   endif()
   foreach(label IN LISTS arg_LABELS)
     if(TARGET ${label}_tests)
