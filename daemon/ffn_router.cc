@@ -9,7 +9,6 @@
 #include "schedule/geometry.h"
 
 namespace afd::daemon {
-namespace {}  // namespace
 
 FfnRouter::FfnRouter(const schedule::ReturnTransport& transport,
                      const schedule::WindowLayout& layout,
