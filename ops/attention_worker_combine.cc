@@ -2,7 +2,6 @@
 
 #include "ops/attention_worker_combine.h"
 
-#include <algorithm>
 #include <atomic>
 #include <string>
 

@@ -2,7 +2,6 @@
 
 #include "ops/moe_finalize_routing.h"
 
-#include <algorithm>
 #include <string>
 
 #include "ops/float_dispatch.h"

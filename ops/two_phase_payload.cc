@@ -2,7 +2,6 @@
 
 #include "ops/two_phase_payload.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 

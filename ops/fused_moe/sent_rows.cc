@@ -2,7 +2,6 @@
 
 #include "ops/fused_moe/sent_rows.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "ops/fp8_rows.h"
