@@ -16,6 +16,7 @@
 
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/math_avx512.h"
+#include "ops/cpu/rows_constant.h"
 #include "ops/latent_cache.h"
 
 namespace afd::ops::cpu {
@@ -92,7 +93,9 @@ template <typename Heads, size_t kPositions>
     // Four rows are within reach of one pointer.
     constexpr size_t kReach = 4;
     const Bf16* rows[(kPositions + kReach - 1) / kReach];
-    for (size_t r = 0; r < std::size(rows); ++r) rows[r] = keys + r * kReach * count;
+    unrolled<std::size(rows)>([&](size_t r) __attribute__((always_inline)) {
+        rows[r] = keys + r * kReach * count;
+    });
     const size_t num_pairs = count / 2;
     for (size_t pair = 0; pair < num_pairs; ++pair) {
         if constexpr (kPositions == 16) {
@@ -102,24 +105,24 @@ template <typename Heads, size_t kPositions>
             _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T0);
         }
         const auto q = Heads::load(query + 2 * kHeadLanes * pair);
-        for (size_t p = 0; p < kPositions; ++p) {
+        unrolled<kPositions>([&](size_t p) __attribute__((always_inline)) {
             const Bf16* key = rows[p / kReach] + p % kReach * count + 2 * pair;
             sums[p] = Heads::dot(sums[p], q, Heads::broadcast(pair_at(key)));
-        }
+        });
     }
     if (count % 2 == 0) return;
     const auto q = Heads::load(query + 2 * kHeadLanes * num_pairs);
-    for (size_t p = 0; p < kPositions; ++p) {
+    unrolled<kPositions>([&](size_t p) __attribute__((always_inline)) {
         const Bf16* key = keys + p * count + count - 1;
         sums[p] = Heads::dot(sums[p], q, Heads::broadcast(key->bits));
-    }
+    });
 }
 
 // Scores of kPositions positions from `first` on: [position][kHeadLanes].
 template <typename Heads, size_t kPositions>
 void score_tile(const HeadsState& s, const AttendBlock& b, size_t first) {
     typename Heads::Sums sums[kPositions];
-    for (auto& sum : sums) sum = Heads::zero();
+    unrolled<kPositions>([&](size_t p) __attribute__((always_inline)) { sums[p] = Heads::zero(); });
     const bool fetches = b.next_ckv != nullptr;
     const Bf16* ckv = b.ckv + first * s.latent;
     const Bf16* kr = b.kr + first * s.rope;
@@ -130,9 +133,9 @@ void score_tile(const HeadsState& s, const AttendBlock& b, size_t first) {
                                     s.rope,
                                     fetches ? b.next_kr + first * s.rope : kr,
                                     sums);
-    for (size_t p = 0; p < kPositions; ++p) {
+    unrolled<kPositions>([&](size_t p) __attribute__((always_inline)) {
         Heads::store(s.scores + (first + p) * kHeadLanes, sums[p], b.scale);
-    }
+    });
 }
 
 template <typename Heads>
@@ -199,11 +202,11 @@ void accumulate_columns(
     __m512 low[kHeads];
     __m512 high[kHeads];
     float* const o = s.o + head * s.o_stride + column;
-    for (size_t h = 0; h < kHeads; ++h) {
+    unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
         const __m512 alpha = _mm512_set1_ps(s.alpha[head + h]);
         low[h] = _mm512_mul_ps(_mm512_load_ps(o + h * s.o_stride), alpha);
         high[h] = _mm512_mul_ps(_mm512_load_ps(o + h * s.o_stride + 16), alpha);
-    }
+    });
     // Whole loads, because masks cost a third of the speed.
     const auto load = [left](const Bf16* row) {
         if constexpr (kIsWhole) return _mm512_loadu_si512(row);
@@ -215,11 +218,11 @@ void accumulate_columns(
     const auto add_pair = [&](__m512i even, __m512i odd) __attribute__((always_inline)) {
         const __m512i pairs_low = _mm512_unpacklo_epi16(even, odd);
         const __m512i pairs_high = _mm512_unpackhi_epi16(even, odd);
-        for (size_t h = 0; h < kHeads; ++h) {
+        unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
             const __m512i weight = _mm512_set1_epi32(pair_at(p + 2 * h));
             low[h] = SixteenHeads::dot(low[h], pairs_low, weight);
             high[h] = SixteenHeads::dot(high[h], pairs_high, weight);
-        }
+        });
     };
     for (size_t pair = 0; pair < b.num_positions / 2; ++pair) {
         add_pair(load(row), load(row + s.latent));
@@ -227,10 +230,10 @@ void accumulate_columns(
         p += 2 * kHeadLanes;
     }
     if (b.num_positions % 2 != 0) add_pair(load(row), _mm512_setzero_si512());
-    for (size_t h = 0; h < kHeads; ++h) {
+    unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
         _mm512_store_ps(o + h * s.o_stride, low[h]);
         _mm512_store_ps(o + h * s.o_stride + 16, high[h]);
-    }
+    });
 }
 
 template <size_t kHeads>

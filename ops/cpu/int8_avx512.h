@@ -57,19 +57,19 @@ template <size_t kRows, Fetch kFetch>
 void int8_tile_of(const Int8TileArguments& a) {
     Sums low[kRows];
     Sums high[kRows];
-    for (size_t r = 0; r < kRows; ++r) {
+    unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
         const auto sum = static_cast<uint32_t>(a.row_sum[r]);
         low[r] = high[r] = (Sums)_mm512_set1_epi32(static_cast<int32_t>(0 - 128u * sum));
-    }
+    });
     const size_t num_quads = a.depth / 4;
     if (a.depth % 4 != 0) {
         const std::byte* last = a.panel + num_quads * kQuadBytes;
         const int8_t* x = a.x + num_quads * 4;
-        for (size_t r = 0; r < kRows; ++r) {
+        unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
             const __m512i value = broadcast_quad_tail(x + r * a.x_stride, a.depth % 4);
             low[r] = add_products(low[r], _mm512_load_si512(last), value);
             high[r] = add_products(high[r], _mm512_load_si512(last + 64), value);
-        }
+        });
     }
     auto next_weights = reinterpret_cast<uintptr_t>(a.fetch_next.from);
     auto next_rows = reinterpret_cast<uintptr_t>(a.next_x);
@@ -82,16 +82,16 @@ void int8_tile_of(const Int8TileArguments& a) {
         fetch_weights<kFetch, AfterUse::kKeep>(weights, next_weights, a.fetch_next.step_bytes);
         const __m512i w_low = _mm512_load_si512(weights);
         const __m512i w_high = _mm512_load_si512(weights + 64);
-        for (size_t r = 0; r < kRows; ++r) {
+        unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
             const __m512i value = broadcast_quad(x + r * a.x_stride);
             low[r] = add_products(low[r], w_low, value);
             high[r] = add_products(high[r], w_high, value);
-        }
+        });
     }
-    for (size_t r = 0; r < kRows; ++r) {
+    unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
         _mm512_storeu_si512(a.out + r * kColumns, (__m512i)low[r]);
         _mm512_storeu_si512(a.out + r * kColumns + 16, (__m512i)high[r]);
-    }
+    });
 }
 
 void int8_tile(const Int8TileArguments& a) {

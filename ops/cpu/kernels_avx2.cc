@@ -12,6 +12,7 @@
 #include "ops/cpu/quantise_kernels.h"
 #include "ops/cpu/residual_row.h"
 #include "ops/cpu/row_kernels.h"
+#include "ops/cpu/rows_constant.h"
 #include "ops/cpu/softmax_row.h"
 #include "ops/cpu/tile_rows.h"
 #include "ops/cpu/weight_kernels.h"
@@ -37,26 +38,26 @@ void tile_rows(const TileArguments& a, size_t first_row, const uint16_t* panel, 
     __m256 low[kRows];
     __m256 high[kRows];
     const size_t out_stride = a.num_panels * kColumns;
-    for (size_t r = 0; r < kRows; ++r) {
+    unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
         const float* row = out + (first_row + r) * out_stride;
         low[r] = a.goes_on ? _mm256_loadu_ps(row) : _mm256_setzero_ps();
         high[r] = a.goes_on ? _mm256_loadu_ps(row + 8) : _mm256_setzero_ps();
-    }
+    });
     const Bf16* x = a.x + first_row * a.x_stride;
     for (size_t k = 0; k < a.depth; ++k) {
         const __m256 weights_low = load_bf16(panel + k * kColumns);
         const __m256 weights_high = load_bf16(panel + k * kColumns + 8);
-        for (size_t r = 0; r < kRows; ++r) {
+        unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
             const __m256 value = broadcast(x[r * a.x_stride + k]);
             low[r] = _mm256_fmadd_ps(value, weights_low, low[r]);
             high[r] = _mm256_fmadd_ps(value, weights_high, high[r]);
-        }
+        });
     }
-    for (size_t r = 0; r < kRows; ++r) {
+    unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
         float* row = out + (first_row + r) * out_stride;
         _mm256_storeu_ps(row, low[r]);
         _mm256_storeu_ps(row + 8, high[r]);
-    }
+    });
 }
 
 void tile_columns(const TileArguments& a, const uint16_t* panel, float* out) {

@@ -29,10 +29,10 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
     __m512 low[kRows];
     __m512 high[kRows];
     const size_t out_stride = a.num_panels * kColumns;
-    for (size_t r = 0; r < kRows; ++r) {
+    unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
         low[r] = a.goes_on ? _mm512_loadu_ps(out + r * out_stride) : _mm512_setzero_ps();
         high[r] = a.goes_on ? _mm512_loadu_ps(out + r * out_stride + 16) : _mm512_setzero_ps();
-    }
+    });
     const Bf16* x = a.x;
     const uint16_t* weights = panel;
     const bool fetches_next = a.fetch_next.from != nullptr;
@@ -43,16 +43,16 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
         _mm_prefetch(fetched + k * fetch_step, _MM_HINT_T0);
         const __m512 w_low = load_bf16(weights);
         const __m512 w_high = load_bf16(weights + 16);
-        for (size_t r = 0; r < kRows; ++r) {
+        unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
             const __m512 value = _mm512_set1_ps(to_float(x[r * a.x_stride]));
             low[r] = _mm512_fmadd_ps(value, w_low, low[r]);
             high[r] = _mm512_fmadd_ps(value, w_high, high[r]);
-        }
+        });
     }
-    for (size_t r = 0; r < kRows; ++r) {
+    unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
         _mm512_storeu_ps(out + r * out_stride, low[r]);
         _mm512_storeu_ps(out + r * out_stride + 16, high[r]);
-    }
+    });
 }
 
 void tile(const TileArguments& a) {

@@ -5,6 +5,7 @@
 // kernel files only.
 
 #include <cstddef>
+#include <utility>
 
 #include "ops/cpu/kernels.h"
 
@@ -41,6 +42,17 @@ template <typename Body>
         default:
             return body.template operator()<12>();
     }
+}
+
+// Calls body(i) for i = 0 ... kCount - 1, without a loop: GCC keeps an array in registers from its
+// first use to its last only where all its indices are constants before loops are unrolled. A body
+// must be inlined always.
+template <size_t kCount, typename Body>
+[[gnu::always_inline]] inline void unrolled(const Body& body) {
+    [&]<size_t... kIndex>(std::index_sequence<kIndex...>) __attribute__((always_inline)) {
+        (body(kIndex), ...);
+    }
+    (std::make_index_sequence<kCount>{});
 }
 
 }  // namespace

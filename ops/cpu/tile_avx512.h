@@ -86,10 +86,10 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
     __m512 low[kRows];
     __m512 high[kRows];
     const size_t out_stride = a.num_panels * kColumns;
-    for (size_t r = 0; r < kRows; ++r) {
+    unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
         low[r] = a.goes_on ? _mm512_loadu_ps(out + r * out_stride) : _mm512_setzero_ps();
         high[r] = a.goes_on ? _mm512_loadu_ps(out + r * out_stride + 16) : _mm512_setzero_ps();
-    }
+    });
     const size_t num_pairs = a.depth / 2;
     auto next_weights = reinterpret_cast<uintptr_t>(a.fetch_next.from);
     auto next_rows = reinterpret_cast<uintptr_t>(a.next_x);
@@ -101,11 +101,11 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
         fetch_weights<kFetch, AfterUse::kDrop>(weights, next_weights, a.fetch_next.step_bytes);
         const __m512i w_low = _mm512_load_si512(weights);
         const __m512i w_high = _mm512_load_si512(weights + kColumns);
-        for (size_t r = 0; r < kRows; ++r) {
+        unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
             const __m512i value = broadcast_x(x + r * a.x_stride);
             low[r] = dot_pairs(low[r], w_low, value);
             high[r] = dot_pairs(high[r], w_high, value);
-        }
+        });
     };
     for (size_t k = 0; k < num_pairs; ++k) {
         step(broadcast_pair);
@@ -114,10 +114,10 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
         next_rows += kLineBytes;
     }
     if (a.depth % 2 != 0) step(broadcast_last);
-    for (size_t r = 0; r < kRows; ++r) {
+    unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
         _mm512_storeu_ps(out + r * out_stride, low[r]);
         _mm512_storeu_ps(out + r * out_stride + 16, high[r]);
-    }
+    });
 }
 
 template <size_t kRows>
