@@ -37,40 +37,68 @@ Result<void> check_batch(const MlaAttentionRequest& request) {
 }
 
 // Heads [first_head, first_head + state.num_heads) of token t.
+size_t num_positions_of(const MlaAttentionRequest& request, size_t t) {
+    return static_cast<size_t>(request.batch.positions[t]) + 1;
+}
+
+// The keys of one token from position `first` on, as many as a block of the cache holds.
+struct Keys {
+    Keys(const MlaAttentionRequest& request, size_t t, size_t first)
+        : num_positions(std::min(kAttentionBlock, num_positions_of(request, t) - first)) {
+        const MlaShape& s = request.weights->shape;
+        const int32_t block = request.batch.block_tables[t][first / kAttentionBlock];
+        const size_t row = static_cast<size_t>(block) * kAttentionBlock;
+        ckv = request.cache.ckv + row * s.kv_lora_rank;
+        kr = request.cache.kr + row * s.qk_rope_head_dim;
+    }
+
+    const Bf16* ckv;
+    const Bf16* kr;
+    size_t num_positions;
+};
+
+// Tokens of a task at most: the first keys of all but the first one are fetched while the one
+// before is computed.
+constexpr size_t kTokensPerTask = 4;
+
+// Heads of one token. `next_token`, whose keys are fetched towards the end: the same one for none.
+struct HeadsOfToken {
+    size_t token;
+    size_t first_head;
+    bool is_cold;  // Nobody has fetched its first keys.
+    size_t next_token;
+};
+
 void attend(const MlaAttentionRequest& request,
             const cpu::Kernels& kernels,
-            size_t t,
-            size_t first_head,
+            const HeadsOfToken& task,
             const cpu::HeadsState& state,
             Rows<Bf16> latent_out) {
-    const LatentCache& cache = request.cache;
-    const size_t latent = state.latent;
-    const size_t rope_dim = state.rope;
-    const size_t num_positions = static_cast<size_t>(request.batch.positions[t]) + 1;
-    const auto row_of_block = [&](size_t first) {
-        const int32_t block = request.batch.block_tables[t][first / kAttentionBlock];
-        return static_cast<size_t>(block) * kAttentionBlock;
-    };
+    const size_t num_positions = num_positions_of(request, task.token);
     const auto block_of = [&](size_t first, size_t count) {
-        cpu::AttendBlock block{.ckv = cache.ckv + row_of_block(first) * latent,
-                               .kr = cache.kr + row_of_block(first) * rope_dim,
+        const Keys keys(request, task.token, first);
+        cpu::AttendBlock block{.ckv = keys.ckv,
+                               .kr = keys.kr,
                                .num_positions = count,
                                .scale = request.weights->softmax_scale,
-                               .is_cold = first == 0};
-        const size_t next = first + kAttentionBlock;
-        if (next < num_positions) {
-            block.next_ckv = cache.ckv + row_of_block(next) * latent;
-            block.next_kr = cache.kr + row_of_block(next) * rope_dim;
-        }
+                               .is_cold = first == 0 && task.is_cold};
+        const bool is_last = first + count == num_positions;
+        if (is_last && task.next_token == task.token) return block;
+        const Keys next = is_last ? Keys(request, task.next_token, 0)
+                                  : Keys(request, task.token, first + kAttentionBlock);
+        block.next_ckv = next.ckv;
+        block.next_kr = next.kr;
+        block.num_next = next.num_positions;
         return block;
     };
-    attend_positions({.query = request.query.row(t) + first_head * latent,
-                      .query_rope = request.query_rope.row(t) + first_head * rope_dim},
-                     num_positions,
-                     kernels,
-                     state,
-                     block_of,
-                     latent_out.row(t) + first_head * latent);
+    attend_positions(
+        {.query = request.query.row(task.token) + task.first_head * state.latent,
+         .query_rope = request.query_rope.row(task.token) + task.first_head * state.rope},
+        num_positions,
+        kernels,
+        state,
+        block_of,
+        latent_out.row(task.token) + task.first_head * state.latent);
 }
 
 // Scores and weighted sums of all tokens.
@@ -137,8 +165,10 @@ Result<void> mla_attention(const MlaAttentionRequest& request,
     const bool is_narrow = is_split && s.num_heads < cpu::kHeadsMax * num_threads;
     const size_t heads_per_group = is_narrow ? kHeadsPerTask : cpu::kHeadsMax;
     const size_t groups_per_token = div_up(s.num_heads, heads_per_group);
-    const size_t groups_per_task = is_split ? 1 : groups_per_token;
-    const size_t tasks_per_token = groups_per_token / groups_per_task;
+    const size_t tokens_per_task =
+        std::clamp<size_t>(num_tokens / (2 * num_threads), 1, kTokensPerTask);
+    const size_t num_tasks =
+        is_split ? num_tokens * groups_per_token : div_up(num_tokens, tokens_per_task);
     const auto expand_head = [&](size_t head) {
         SerialParallel serial;
         linear(latent.columns(head * s.kv_lora_rank, s.kv_lora_rank),
@@ -149,23 +179,39 @@ Result<void> mla_attention(const MlaAttentionRequest& request,
     // A single token's heads are expanded by the thread that has them; those of several tokens once
     // for all, so that their weights are read once.
     const bool expands_at_once = num_tokens == 1;
-    const auto attend_task = [&](size_t task, unsigned thread) {
+    const auto attend_heads = [&](HeadsOfToken task, unsigned thread) {
         WorkspaceCursor own({scratch + thread * thread_bytes, thread_bytes});
         cpu::HeadsState heads = take_heads_state(s.kv_lora_rank, s.qk_rope_head_dim, own);
-        const size_t first_group = task % tasks_per_token * groups_per_task;
-        for (size_t group = first_group; group < first_group + groups_per_task; ++group) {
-            const size_t first_head = group * heads_per_group;
-            heads.num_heads = std::min(heads_per_group, s.num_heads - first_head);
-            attend(request, kernels, task / tasks_per_token, first_head, heads, latent);
-            for (size_t h = 0; expands_at_once && h < heads.num_heads; ++h) {
-                expand_head(first_head + h);
+        heads.num_heads = std::min(heads_per_group, s.num_heads - task.first_head);
+        attend(request, kernels, task, heads, latent);
+        for (size_t h = 0; expands_at_once && h < heads.num_heads; ++h) {
+            expand_head(task.first_head + h);
+        }
+    };
+    const auto attend_group = [&](size_t task, unsigned thread) {
+        const size_t token = task / groups_per_token;
+        const size_t first_head = task % groups_per_token * heads_per_group;
+        attend_heads({token, first_head, true, token}, thread);
+    };
+    const auto attend_tokens = [&](size_t task, unsigned thread) {
+        const size_t first = task * tokens_per_task;
+        const size_t last = std::min(first + tokens_per_task, num_tokens);
+        for (size_t token = first; token < last; ++token) {
+            for (size_t head = 0; head < s.num_heads; head += heads_per_group) {
+                const bool is_last = head + heads_per_group >= s.num_heads;
+                const bool is_cold = token == first && head == 0;
+                const size_t next = is_last && token + 1 < last ? token + 1 : token;
+                attend_heads({token, head, is_cold, next}, thread);
             }
         }
+    };
+    const auto attend_task = [&](size_t task, unsigned thread) {
+        is_split ? attend_group(task, thread) : attend_tokens(task, thread);
     };
     const size_t expand_products =
         std::max(num_tokens, kMemoryBoundRows) * latent_cols * s.v_head_dim;
     run_where_it_pays(parallel,
-                      num_tokens * tasks_per_token,
+                      num_tasks,
                       count_products(request) + (expands_at_once ? expand_products : 0),
                       attend_task);
     if (expands_at_once) return {};

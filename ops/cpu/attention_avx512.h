@@ -25,6 +25,11 @@ namespace {
 constexpr size_t kHeadLanes = 16;
 static_assert(kHeadLanes == kHeadsMax);
 
+// Positions whose sums fill the registers.
+constexpr size_t kTilePositions = 16;
+
+constexpr size_t kLineElements = 64 / sizeof(Bf16);
+
 // Sixteen heads in a register, or eight in half of one: half the work where no more are given.
 struct SixteenHeads {
     using Pairs = __m512i;
@@ -62,18 +67,60 @@ inline int32_t pair_at(const Bf16* x) {
     return pair;
 }
 
+// Turns sixteen rows of sixteen lanes into their columns.
+inline void transpose(__m512i (&rows)[16]) {
+    __m512i halves[16];
+    for (size_t i = 0; i < 16; i += 2) {
+        halves[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+        halves[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+    }
+    // Quarter b of quarters[4 * i + j]: column 4 * b + j of rows 4 * i ... 4 * i + 3.
+    __m512i quarters[16];
+    for (size_t i = 0; i < 16; i += 4) {
+        quarters[i] = _mm512_unpacklo_epi64(halves[i], halves[i + 2]);
+        quarters[i + 1] = _mm512_unpackhi_epi64(halves[i], halves[i + 2]);
+        quarters[i + 2] = _mm512_unpacklo_epi64(halves[i + 1], halves[i + 3]);
+        quarters[i + 3] = _mm512_unpackhi_epi64(halves[i + 1], halves[i + 3]);
+    }
+    constexpr int kEven = 0x88;
+    constexpr int kOdd = 0xdd;
+    for (size_t j = 0; j < 4; ++j) {
+        const __m512i* const q = quarters + j;
+        const __m512i even_top = _mm512_shuffle_i32x4(q[0], q[4], kEven);
+        const __m512i even_bottom = _mm512_shuffle_i32x4(q[8], q[12], kEven);
+        const __m512i odd_top = _mm512_shuffle_i32x4(q[0], q[4], kOdd);
+        const __m512i odd_bottom = _mm512_shuffle_i32x4(q[8], q[12], kOdd);
+        rows[j] = _mm512_shuffle_i32x4(even_top, even_bottom, kEven);
+        rows[4 + j] = _mm512_shuffle_i32x4(odd_top, odd_bottom, kEven);
+        rows[8 + j] = _mm512_shuffle_i32x4(even_top, even_bottom, kOdd);
+        rows[12 + j] = _mm512_shuffle_i32x4(odd_top, odd_bottom, kOdd);
+    }
+}
+
 // The queries of all heads, pair by pair: [pair][kHeadLanes][2]; lanes without a head are 0.
 inline void turn_queries(
     const Bf16* query, size_t stride, size_t num_heads, size_t count, Bf16* turned) {
-    std::fill_n(turned, (count + 1) / 2 * 2 * kHeadLanes, Bf16{});
-    for (size_t h = 0; h < num_heads; ++h) {
-        const Bf16* from = query + h * stride;
-        Bf16* to = turned + 2 * h;
-        for (size_t i = 0; i + 2 <= count; i += 2, to += 2 * kHeadLanes) {
-            std::memcpy(to, from + i, 2 * sizeof(Bf16));
+    for (size_t i = 0; i < count; i += kLineElements) {
+        const size_t left = std::min(count - i, kLineElements);
+        const auto mask = static_cast<__mmask32>(~uint32_t{0} >> (kLineElements - left));
+        __m512i rows[kHeadLanes];
+        for (size_t h = 0; h < kHeadLanes; ++h) {
+            rows[h] = h < num_heads ? _mm512_maskz_loadu_epi16(mask, query + h * stride + i)
+                                    : _mm512_setzero_si512();
         }
-        if (count % 2 != 0) *to = from[count - 1];
+        transpose(rows);
+        for (size_t pair = 0; pair < (left + 1) / 2; ++pair) {
+            _mm512_store_si512(turned + (i + 2 * pair) * kHeadLanes, rows[pair]);
+        }
     }
+}
+
+// To the second-level cache, and to the first-level one.
+inline void fetch_far(const Bf16* at) {
+    __builtin_prefetch(at, 0, 2);
+}
+inline void fetch_near(const Bf16* at) {
+    __builtin_prefetch(at, 0, 3);
 }
 
 // Elements of turned queries.
@@ -82,13 +129,13 @@ inline size_t turned_size(size_t count) {
 }
 
 // sums[position] += query · key over `count` elements, pairs ascending, in one chain. Keys lie
-// `count` elements apart. As many lines as the keys have, from `ahead` on, are fetched from memory
-// meanwhile; the keys themselves come from the second-level cache.
-template <typename Heads, size_t kPositions>
+// `count` elements apart and come from the second-level cache; as many rows from `next` on, and
+// again for each of kFetches, are fetched from memory meanwhile.
+template <typename Heads, size_t kPositions, size_t kFetches>
 [[gnu::always_inline]] inline void add_products(const Bf16* query,
                                                 const Bf16* keys,
                                                 size_t count,
-                                                const Bf16* ahead,
+                                                const Bf16* next,
                                                 typename Heads::Sums* sums) {
     // Four rows are within reach of one pointer.
     constexpr size_t kReach = 4;
@@ -98,11 +145,13 @@ template <typename Heads, size_t kPositions>
     });
     const size_t num_pairs = count / 2;
     for (size_t pair = 0; pair < num_pairs; ++pair) {
-        if constexpr (kPositions == 16) {
-            _mm_prefetch(reinterpret_cast<const char*>(ahead + 32 * pair), _MM_HINT_T1);
-            // A line holds sixteen pairs: in sixteen steps each row's line after the next one.
-            const Bf16* line = keys + pair % 16 * count + (pair / 16 + 2) * 32;
-            _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T0);
+        if constexpr (kFetches > 0) {
+            // A line holds sixteen pairs, so that sixteen rows have a line for every pair.
+            unrolled<kFetches>([&](size_t i) __attribute__((always_inline)) {
+                fetch_far(next + i * kTilePositions * count + kLineElements * pair);
+            });
+            // In sixteen steps each row's line after the next one.
+            fetch_near(keys + pair % 16 * count + (pair / 16 + 2) * kLineElements);
         }
         const auto q = Heads::load(query + 2 * kHeadLanes * pair);
         unrolled<kPositions>([&](size_t p) __attribute__((always_inline)) {
@@ -119,33 +168,69 @@ template <typename Heads, size_t kPositions>
 }
 
 // Scores of kPositions positions from `first` on: [position][kHeadLanes].
-template <typename Heads, size_t kPositions>
+template <typename Heads, size_t kPositions, size_t kFetches>
 void score_tile(const HeadsState& s, const AttendBlock& b, size_t first) {
     typename Heads::Sums sums[kPositions];
     unrolled<kPositions>([&](size_t p) __attribute__((always_inline)) { sums[p] = Heads::zero(); });
-    const bool fetches = b.next_ckv != nullptr;
     const Bf16* ckv = b.ckv + first * s.latent;
     const Bf16* kr = b.kr + first * s.rope;
-    add_products<Heads, kPositions>(
-        s.query, ckv, s.latent, fetches ? b.next_ckv + first * s.latent : ckv, sums);
-    add_products<Heads, kPositions>(s.query + turned_size(s.latent),
-                                    kr,
-                                    s.rope,
-                                    fetches ? b.next_kr + first * s.rope : kr,
-                                    sums);
+    // The first row that this tile fetches; its own, which are in cache, for none.
+    const size_t tile = (first + kTilePositions - 1) / kTilePositions;
+    const size_t next = tile * kTilePositions * kFetches;
+    const bool fetches = next < b.num_next;
+    add_products<Heads, kPositions, kFetches>(
+        s.query, ckv, s.latent, fetches ? b.next_ckv + next * s.latent : ckv, sums);
+    add_products<Heads, kPositions, kFetches>(s.query + turned_size(s.latent),
+                                              kr,
+                                              s.rope,
+                                              fetches ? b.next_kr + next * s.rope : kr,
+                                              sums);
     unrolled<kPositions>([&](size_t p) __attribute__((always_inline)) {
         Heads::store(s.scores + (first + p) * kHeadLanes, sums[p], b.scale);
     });
 }
 
+// The last tile of a size begins early enough to be whole: a score's bits do not depend on its
+// tile.
+template <typename Heads, size_t kFetches>
+void score_tiles(const HeadsState& s, const AttendBlock& b) {
+    const size_t count = b.num_positions;
+    size_t done = 0;
+    const auto tile = [&]<size_t kPositions, size_t kTileFetches>() {
+        const size_t first = std::min(done, count - kPositions);
+        score_tile<Heads, kPositions, kTileFetches>(s, b, first);
+        return first + kPositions;
+    };
+    while (done < count) {
+        const size_t left = count - done;
+        if (left > 8 && count >= kTilePositions) {
+            done = tile.template operator()<kTilePositions, kFetches>();
+        } else if (left > 4 && count >= 8) {
+            done = tile.template operator()<8, 0>();
+        } else if (count >= 4) {
+            done = tile.template operator()<4, 0>();
+        } else {
+            done = tile.template operator()<1, 0>();
+        }
+    }
+}
+
+// Rows that nobody fetches while something is computed: all at once takes as long as memory allows,
+// one after another as long as it takes to answer.
+inline void fetch_rows(const HeadsState& s, const Bf16* ckv, const Bf16* kr, size_t num_positions) {
+    const auto fetch_all = [](const Bf16* rows, size_t count) {
+        for (size_t i = 0; i < count; i += kLineElements) fetch_far(rows + i);
+    };
+    fetch_all(kr, num_positions * s.rope);
+    fetch_all(ckv, num_positions * s.latent);
+}
+
 template <typename Heads>
 void scores(const HeadsState& s, const AttendBlock& b) {
-    const size_t count = b.num_positions;
-    size_t first = 0;
-    for (; first + 16 <= count; first += 16) score_tile<Heads, 16>(s, b, first);
-    for (; first + 8 <= count; first += 8) score_tile<Heads, 8>(s, b, first);
-    for (; first + 4 <= count; first += 4) score_tile<Heads, 4>(s, b, first);
-    for (; first < count; ++first) score_tile<Heads, 1>(s, b, first);
+    const size_t whole = b.num_positions / kTilePositions * kTilePositions;
+    if (b.num_next <= whole) return score_tiles<Heads, 1>(s, b);
+    score_tiles<Heads, 2>(s, b);
+    if (b.num_next > 2 * whole) fetch_rows(s, b.next_ckv, b.next_kr, b.num_next);
 }
 
 // The step of ops/cpu/softmax_row.h for 16 heads, a lane each, with its bits. p is [pair of
@@ -261,20 +346,8 @@ void begin_heads(const HeadQueries& q, const HeadsState& s) {
     std::fill_n(s.scores, kHeadLanes * kAttentionBlock, 0.0f);
 }
 
-// Keys that nobody has fetched: all at once takes as long as memory allows, one after another as
-// long as it takes to answer.
-inline void fetch_keys(const HeadsState& s, const AttendBlock& b) {
-    const auto fetch = [](const Bf16* keys, size_t count) {
-        for (size_t i = 0; i < count; i += 32) {
-            _mm_prefetch(reinterpret_cast<const char*>(keys + i), _MM_HINT_T1);
-        }
-    };
-    fetch(b.kr, b.num_positions * s.rope);
-    fetch(b.ckv, b.num_positions * s.latent);
-}
-
 void attend_block(const AttendBlock& b, const HeadsState& s) {
-    if (b.is_cold) fetch_keys(s, b);
+    if (b.is_cold) fetch_rows(s, b.ckv, b.kr, b.num_positions);
     s.num_heads <= 8 ? scores<EightHeads>(s, b) : scores<SixteenHeads>(s, b);
     softmax(s, b.num_positions);
     accumulate(s, b);

@@ -146,12 +146,13 @@ struct HeadQueries {
 struct AttendBlock {
     const Bf16* ckv = nullptr;  // [num_positions][latent]
     const Bf16* kr = nullptr;   // [num_positions][rope]
-    // As many rows that will be asked for soon, to be fetched meanwhile; null: none.
-    const Bf16* next_ckv = nullptr;
-    const Bf16* next_kr = nullptr;
-    size_t num_positions = 0;  // 1 ... kAttentionBlock
+    size_t num_positions = 0;   // 1 ... kAttentionBlock
     float scale = 1.0f;
     bool is_cold = false;  // No block named it as its next.
+    // The rows that will be asked for next, num_next of each, to be fetched meanwhile.
+    const Bf16* next_ckv = nullptr;
+    const Bf16* next_kr = nullptr;
+    size_t num_next = 0;
 };
 
 // h = an ExpertActivation of gate →bf16 and, where it is gated, up →bf16.
