@@ -36,7 +36,6 @@ Result<void> check_batch(const MlaAttentionRequest& request) {
     return {};
 }
 
-// Heads [first_head, first_head + state.num_heads) of token t.
 size_t num_positions_of(const MlaAttentionRequest& request, size_t t) {
     return static_cast<size_t>(request.batch.positions[t]) + 1;
 }
@@ -57,48 +56,17 @@ struct Keys {
     size_t num_positions;
 };
 
-// Tokens of a task at most: the first keys of all but the first one are fetched while the one
-// before is computed.
-constexpr size_t kTokensPerTask = 4;
-
-// Heads of one token. `next_token`, whose keys are fetched towards the end: the same one for none.
-struct HeadsOfToken {
-    size_t token;
-    size_t first_head;
-    bool is_cold;  // Nobody has fetched its first keys.
-    size_t next_token;
-};
-
-void attend(const MlaAttentionRequest& request,
-            const cpu::Kernels& kernels,
-            const HeadsOfToken& task,
-            const cpu::HeadsState& state,
-            Rows<Bf16> latent_out) {
-    const size_t num_positions = num_positions_of(request, task.token);
-    const auto block_of = [&](size_t first, size_t count) {
-        const Keys keys(request, task.token, first);
-        cpu::AttendBlock block{.ckv = keys.ckv,
-                               .kr = keys.kr,
-                               .num_positions = count,
-                               .scale = request.weights->softmax_scale,
-                               .is_cold = first == 0 && task.is_cold};
-        const bool is_last = first + count == num_positions;
-        if (is_last && task.next_token == task.token) return block;
-        const Keys next = is_last ? Keys(request, task.next_token, 0)
-                                  : Keys(request, task.token, first + kAttentionBlock);
-        block.next_ckv = next.ckv;
-        block.next_kr = next.kr;
-        block.num_next = next.num_positions;
-        return block;
-    };
-    attend_positions(
-        {.query = request.query.row(task.token) + task.first_head * state.latent,
-         .query_rope = request.query_rope.row(task.token) + task.first_head * state.rope},
-        num_positions,
-        kernels,
-        state,
-        block_of,
-        latent_out.row(task.token) + task.first_head * state.latent);
+// Part `index` of `count` equal ones of the weights of some heads. Those of a head lie in a row,
+// and a part is of one head.
+std::span<const std::byte> part_of(std::span<const PackedLinear> heads,
+                                   size_t index,
+                                   size_t count) {
+    const size_t head_bytes = heads[0].size_bytes();
+    const size_t bytes = heads.size() * head_bytes;
+    const size_t part_bytes = std::min(bytes / count, head_bytes);
+    const size_t begin = index * bytes / count;
+    const size_t offset = std::min(begin % head_bytes, head_bytes - part_bytes);
+    return {heads[begin / head_bytes].panel_data(0) + offset, part_bytes};
 }
 
 // Scores and weighted sums of all tokens.
@@ -132,6 +100,153 @@ void assert_shapes(const MlaAttentionRequest& request) {
         request.out.num_cols);
 }
 
+// Tokens of a task at most: the first keys of all but the first one are fetched while the one
+// before is computed.
+constexpr size_t kTokensPerTask = 4;
+
+class Attention {
+  public:
+    Attention(const MlaAttentionRequest& request,
+              std::span<std::byte> workspace,
+              unsigned num_threads)
+        : request_(request),
+          w_(*request.weights),
+          s_(w_.shape),
+          kernels_(cpu::kernels(w_.weight_uv[0].numeric_class())),
+          num_tokens_(request.batch.num_tokens),
+          thread_bytes_(heads_state_bytes(s_.kv_lora_rank, s_.qk_rope_head_dim)) {
+        WorkspaceCursor cursor(workspace);
+        const size_t latent_cols = s_.num_heads * s_.kv_lora_rank;
+        latent_ = make_rows(cursor.take<Bf16>(num_tokens_ * latent_cols), num_tokens_, latent_cols);
+        scratch_ = cursor.take<std::byte>(num_threads * thread_bytes_);
+        // All heads of a token on one thread, so that its cache rows come from memory once; but
+        // where tokens are fewer than threads, groups of heads go to all of them.
+        is_split_ = num_tokens_ < num_threads;
+        const bool is_narrow = is_split_ && s_.num_heads < cpu::kHeadsMax * num_threads;
+        heads_per_group_ = is_narrow ? kHeadsPerTask : cpu::kHeadsMax;
+        num_groups_ = div_up(s_.num_heads, heads_per_group_);
+        tokens_per_task_ = std::clamp<size_t>(num_tokens_ / (2 * num_threads), 1, kTokensPerTask);
+    }
+
+    void run(Parallel& parallel) const {
+        const size_t expand_products =
+            std::max(num_tokens_, kMemoryBoundRows) * latent_.num_cols * s_.v_head_dim;
+        const size_t products =
+            count_products(request_) + (expands_at_once() ? expand_products : 0);
+        if (is_split_) {
+            const auto attend_group = [&](size_t task, unsigned thread) {
+                attend({task / num_groups_, task % num_groups_, true, false}, thread);
+            };
+            run_where_it_pays(parallel, num_tokens_ * num_groups_, products, attend_group);
+        } else {
+            const auto attend_some = [&](size_t task, unsigned thread) {
+                const size_t first = task * tokens_per_task_;
+                attend_tokens(first, std::min(first + tokens_per_task_, num_tokens_), thread);
+            };
+            run_where_it_pays(
+                parallel, div_up(num_tokens_, tokens_per_task_), products, attend_some);
+        }
+        if (expands_at_once()) return;
+        run_where_it_pays(parallel, s_.num_heads, expand_products, [&](size_t head, unsigned) {
+            expand_head(head);
+        });
+    }
+
+  private:
+    // A group of heads of one token.
+    struct Group {
+        size_t token;
+        size_t index;
+        bool is_cold;   // Nobody has fetched its first keys.
+        bool leads_on;  // The next token's are fetched towards the end.
+    };
+
+    // A single token's heads are expanded by the thread that has them; those of several tokens once
+    // for all, so that their weights are read once.
+    bool expands_at_once() const { return num_tokens_ == 1; }
+
+    void attend_tokens(size_t first, size_t last, unsigned thread) const {
+        for (size_t token = first; token < last; ++token) {
+            for (size_t group = 0; group < num_groups_; ++group) {
+                const bool is_cold = token == first && group == 0;
+                const bool leads_on = token + 1 < last && group + 1 == num_groups_;
+                attend({token, group, is_cold, leads_on}, thread);
+            }
+        }
+    }
+
+    void attend(const Group& group, unsigned thread) const {
+        WorkspaceCursor own({scratch_ + thread * thread_bytes_, thread_bytes_});
+        cpu::HeadsState heads = take_heads_state(s_.kv_lora_rank, s_.qk_rope_head_dim, own);
+        const size_t first_head = group.index * heads_per_group_;
+        heads.num_heads = std::min(heads_per_group_, s_.num_heads - first_head);
+        attend_positions(
+            {.query = request_.query.row(group.token) + first_head * s_.kv_lora_rank,
+             .query_rope = request_.query_rope.row(group.token) + first_head * s_.qk_rope_head_dim},
+            num_positions_of(request_, group.token),
+            kernels_,
+            heads,
+            [&](size_t first, size_t) { return block_of(group, heads.num_heads, first); },
+            latent_.row(group.token) + first_head * s_.kv_lora_rank);
+        for (size_t h = 0; expands_at_once() && h < heads.num_heads; ++h) {
+            expand_head(first_head + h);
+        }
+    }
+
+    // The block of positions from `first` on, and what is fetched while it is computed.
+    cpu::AttendBlock block_of(const Group& group, size_t num_heads, size_t first) const {
+        const Keys keys(request_, group.token, first);
+        cpu::AttendBlock block{.ckv = keys.ckv,
+                               .kr = keys.kr,
+                               .num_positions = keys.num_positions,
+                               .scale = w_.softmax_scale,
+                               .is_cold = first == 0 && group.is_cold};
+        const size_t num_positions = num_positions_of(request_, group.token);
+        const bool is_last = first + keys.num_positions == num_positions;
+        if (!is_last || group.leads_on) {
+            const Keys next = is_last ? Keys(request_, group.token + 1, 0)
+                                      : Keys(request_, group.token, first + kAttentionBlock);
+            block.next_ckv = next.ckv;
+            block.next_kr = next.kr;
+            block.num_next = next.num_positions;
+        }
+        // weight_uv: those of its own heads, or of all heads a part for each group and token.
+        const std::span all(w_.weight_uv);
+        const size_t index = first / kAttentionBlock;
+        const size_t count = div_up(num_positions, kAttentionBlock);
+        if (expands_at_once()) {
+            const auto own = all.subspan(group.index * heads_per_group_, num_heads);
+            block.afterwards = part_of(own, index, count);
+        } else {
+            const size_t place = group.token * num_groups_ + group.index;
+            block.afterwards =
+                part_of(all, place * count + index, num_tokens_ * num_groups_ * count);
+        }
+        return block;
+    }
+
+    void expand_head(size_t head) const {
+        SerialParallel serial;
+        linear(latent_.columns(head * s_.kv_lora_rank, s_.kv_lora_rank),
+               w_.weight_uv[head],
+               request_.out.columns(head * s_.v_head_dim, s_.v_head_dim),
+               serial);
+    }
+
+    const MlaAttentionRequest& request_;
+    const MlaWeights& w_;
+    const MlaShape& s_;
+    const cpu::Kernels& kernels_;
+    const size_t num_tokens_;
+    const size_t thread_bytes_;  // Of scratch_, for each thread.
+    Rows<Bf16> latent_;          // [num_tokens, heads · kv_lora_rank]
+    std::byte* scratch_ = nullptr;
+    bool is_split_ = false;
+    size_t heads_per_group_ = 0;
+    size_t num_groups_ = 0;  // Of a token.
+    size_t tokens_per_task_ = 0;
+};
+
 }  // namespace
 
 size_t mla_attention_workspace_bytes(const MlaShape& s,
@@ -146,77 +261,8 @@ Result<void> mla_attention(const MlaAttentionRequest& request,
                            Parallel& parallel) {
     AFD_TRY(check_batch(request));
     assert_shapes(request);
-    const MlaWeights& w = *request.weights;
-    const MlaShape& s = w.shape;
-    const size_t num_tokens = request.batch.num_tokens;
-    if (num_tokens == 0) return {};
-    const cpu::Kernels& kernels = cpu::kernels(w.weight_uv[0].numeric_class());
-    WorkspaceCursor cursor(workspace);
-    const size_t latent_cols = s.num_heads * s.kv_lora_rank;
-    const Rows<Bf16> latent =
-        make_rows(cursor.take<Bf16>(num_tokens * latent_cols), num_tokens, latent_cols);
-    const size_t thread_bytes = heads_state_bytes(s.kv_lora_rank, s.qk_rope_head_dim);
-    std::byte* scratch = cursor.take<std::byte>(parallel.num_threads() * thread_bytes);
-
-    // All heads of a token on one thread, so that its cache rows come from memory once; but where
-    // tokens are fewer than threads, groups of heads go to all of them.
-    const unsigned num_threads = parallel.num_threads();
-    const bool is_split = num_tokens < num_threads;
-    const bool is_narrow = is_split && s.num_heads < cpu::kHeadsMax * num_threads;
-    const size_t heads_per_group = is_narrow ? kHeadsPerTask : cpu::kHeadsMax;
-    const size_t groups_per_token = div_up(s.num_heads, heads_per_group);
-    const size_t tokens_per_task =
-        std::clamp<size_t>(num_tokens / (2 * num_threads), 1, kTokensPerTask);
-    const size_t num_tasks =
-        is_split ? num_tokens * groups_per_token : div_up(num_tokens, tokens_per_task);
-    const auto expand_head = [&](size_t head) {
-        SerialParallel serial;
-        linear(latent.columns(head * s.kv_lora_rank, s.kv_lora_rank),
-               w.weight_uv[head],
-               request.out.columns(head * s.v_head_dim, s.v_head_dim),
-               serial);
-    };
-    // A single token's heads are expanded by the thread that has them; those of several tokens once
-    // for all, so that their weights are read once.
-    const bool expands_at_once = num_tokens == 1;
-    const auto attend_heads = [&](HeadsOfToken task, unsigned thread) {
-        WorkspaceCursor own({scratch + thread * thread_bytes, thread_bytes});
-        cpu::HeadsState heads = take_heads_state(s.kv_lora_rank, s.qk_rope_head_dim, own);
-        heads.num_heads = std::min(heads_per_group, s.num_heads - task.first_head);
-        attend(request, kernels, task, heads, latent);
-        for (size_t h = 0; expands_at_once && h < heads.num_heads; ++h) {
-            expand_head(task.first_head + h);
-        }
-    };
-    const auto attend_group = [&](size_t task, unsigned thread) {
-        const size_t token = task / groups_per_token;
-        const size_t first_head = task % groups_per_token * heads_per_group;
-        attend_heads({token, first_head, true, token}, thread);
-    };
-    const auto attend_tokens = [&](size_t task, unsigned thread) {
-        const size_t first = task * tokens_per_task;
-        const size_t last = std::min(first + tokens_per_task, num_tokens);
-        for (size_t token = first; token < last; ++token) {
-            for (size_t head = 0; head < s.num_heads; head += heads_per_group) {
-                const bool is_last = head + heads_per_group >= s.num_heads;
-                const bool is_cold = token == first && head == 0;
-                const size_t next = is_last && token + 1 < last ? token + 1 : token;
-                attend_heads({token, head, is_cold, next}, thread);
-            }
-        }
-    };
-    const auto attend_task = [&](size_t task, unsigned thread) {
-        is_split ? attend_group(task, thread) : attend_tokens(task, thread);
-    };
-    const size_t expand_products =
-        std::max(num_tokens, kMemoryBoundRows) * latent_cols * s.v_head_dim;
-    run_where_it_pays(parallel,
-                      num_tasks,
-                      count_products(request) + (expands_at_once ? expand_products : 0),
-                      attend_task);
-    if (expands_at_once) return {};
-    run_where_it_pays(
-        parallel, s.num_heads, expand_products, [&](size_t head, unsigned) { expand_head(head); });
+    if (request.batch.num_tokens == 0) return {};
+    Attention(request, workspace, parallel.num_threads()).run(parallel);
     return {};
 }
 

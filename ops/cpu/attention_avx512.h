@@ -11,121 +11,27 @@
 #include <immintrin.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
+#include "ops/cpu/head_lanes_avx512.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/math_avx512.h"
 #include "ops/cpu/rows_constant.h"
+#include "ops/cpu/tile_avx512.h"
 #include "ops/latent_cache.h"
 
 namespace afd::ops::cpu {
 namespace {
 
-constexpr size_t kHeadLanes = 16;
-static_assert(kHeadLanes == kHeadsMax);
-
 // Positions whose sums fill the registers.
 constexpr size_t kTilePositions = 16;
 
-constexpr size_t kLineElements = 64 / sizeof(Bf16);
-
-// Sixteen heads in a register, or eight in half of one: half the work where no more are given.
-struct SixteenHeads {
-    using Pairs = __m512i;
-    using Sums = __m512;
-    static Pairs load(const Bf16* from) { return _mm512_load_si512(from); }
-    static Pairs broadcast(int32_t pair) { return _mm512_set1_epi32(pair); }
-    static Sums zero() { return _mm512_setzero_ps(); }
-    static Sums dot(Sums sum, Pairs a, Pairs b) {
-        return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
-    }
-    static void store(float* to, Sums sum, float scale) {
-        _mm512_store_ps(to, _mm512_mul_ps(sum, _mm512_set1_ps(scale)));
-    }
-};
-
-struct EightHeads {
-    using Pairs = __m256i;
-    using Sums = __m256;
-    static Pairs load(const Bf16* from) {
-        return _mm256_load_si256(reinterpret_cast<const __m256i*>(from));
-    }
-    static Pairs broadcast(int32_t pair) { return _mm256_set1_epi32(pair); }
-    static Sums zero() { return _mm256_setzero_ps(); }
-    static Sums dot(Sums sum, Pairs a, Pairs b) {
-        return _mm256_dpbf16_ps(sum, (__m256bh)a, (__m256bh)b);
-    }
-    static void store(float* to, Sums sum, float scale) {
-        _mm256_store_ps(to, _mm256_mul_ps(sum, _mm256_set1_ps(scale)));
-    }
-};
-
-inline int32_t pair_at(const Bf16* x) {
-    int32_t pair;
-    std::memcpy(&pair, x, sizeof pair);
-    return pair;
-}
-
-// Turns sixteen rows of sixteen lanes into their columns.
-inline void transpose(__m512i (&rows)[16]) {
-    __m512i halves[16];
-    for (size_t i = 0; i < 16; i += 2) {
-        halves[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
-        halves[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
-    }
-    // Quarter b of quarters[4 * i + j]: column 4 * b + j of rows 4 * i ... 4 * i + 3.
-    __m512i quarters[16];
-    for (size_t i = 0; i < 16; i += 4) {
-        quarters[i] = _mm512_unpacklo_epi64(halves[i], halves[i + 2]);
-        quarters[i + 1] = _mm512_unpackhi_epi64(halves[i], halves[i + 2]);
-        quarters[i + 2] = _mm512_unpacklo_epi64(halves[i + 1], halves[i + 3]);
-        quarters[i + 3] = _mm512_unpackhi_epi64(halves[i + 1], halves[i + 3]);
-    }
-    constexpr int kEven = 0x88;
-    constexpr int kOdd = 0xdd;
-    for (size_t j = 0; j < 4; ++j) {
-        const __m512i* const q = quarters + j;
-        const __m512i even_top = _mm512_shuffle_i32x4(q[0], q[4], kEven);
-        const __m512i even_bottom = _mm512_shuffle_i32x4(q[8], q[12], kEven);
-        const __m512i odd_top = _mm512_shuffle_i32x4(q[0], q[4], kOdd);
-        const __m512i odd_bottom = _mm512_shuffle_i32x4(q[8], q[12], kOdd);
-        rows[j] = _mm512_shuffle_i32x4(even_top, even_bottom, kEven);
-        rows[4 + j] = _mm512_shuffle_i32x4(odd_top, odd_bottom, kEven);
-        rows[8 + j] = _mm512_shuffle_i32x4(even_top, even_bottom, kOdd);
-        rows[12 + j] = _mm512_shuffle_i32x4(odd_top, odd_bottom, kOdd);
-    }
-}
-
-// The queries of all heads, pair by pair: [pair][kHeadLanes][2]; lanes without a head are 0.
-inline void turn_queries(
-    const Bf16* query, size_t stride, size_t num_heads, size_t count, Bf16* turned) {
-    for (size_t i = 0; i < count; i += kLineElements) {
-        const size_t left = std::min(count - i, kLineElements);
-        const auto mask = static_cast<__mmask32>(~uint32_t{0} >> (kLineElements - left));
-        __m512i rows[kHeadLanes];
-        for (size_t h = 0; h < kHeadLanes; ++h) {
-            rows[h] = h < num_heads ? _mm512_maskz_loadu_epi16(mask, query + h * stride + i)
-                                    : _mm512_setzero_si512();
-        }
-        transpose(rows);
-        for (size_t pair = 0; pair < (left + 1) / 2; ++pair) {
-            _mm512_store_si512(turned + (i + 2 * pair) * kHeadLanes, rows[pair]);
-        }
-    }
-}
-
 // To the second-level cache, and to the first-level one.
 inline void fetch_far(const Bf16* at) {
-    __builtin_prefetch(at, 0, 2);
+    fetch_to_second_level(reinterpret_cast<uintptr_t>(at));
 }
 inline void fetch_near(const Bf16* at) {
     __builtin_prefetch(at, 0, 3);
-}
-
-// Elements of turned queries.
-inline size_t turned_size(size_t count) {
-    return (count + 1) / 2 * 2 * kHeadLanes;
 }
 
 // sums[position] += query · key over `count` elements, pairs ascending, in one chain. Keys lie
@@ -278,12 +184,41 @@ void softmax(const HeadsState& s, size_t num_positions) {
     _mm512_store_ps(s.maximum, top);
 }
 
+// Heads whose sums of 32 columns fill the registers.
+constexpr size_t kAtOnce = 8;
+
+// The fetches of a block's accumulation, evenly: two lines a step, half a step apart, at most.
+class FetchAfterwards {
+  public:
+    FetchAfterwards(const HeadsState& s, const AttendBlock& b)
+        : at_(reinterpret_cast<uintptr_t>(b.afterwards.data())) {
+        if (b.afterwards.empty()) at_ = reinterpret_cast<uintptr_t>(s.query);
+        const size_t num_heads = s.num_heads / kAtOnce + s.num_heads % kAtOnce;
+        const size_t num_steps = num_heads * (s.o_stride / 32) * (b.num_positions / 2);
+        half_step_ = std::min<size_t>(b.afterwards.size() / (2 * num_steps + 1), kLineBytes);
+    }
+
+    [[gnu::always_inline]] void step() {
+        fetch_to_second_level(at_);
+        fetch_to_second_level(at_ + half_step_);
+        at_ += 2 * half_step_;
+    }
+
+  private:
+    uintptr_t at_;
+    size_t half_step_;
+};
+
 // o = o · alpha, then o += p · ckv, positions ascending; for 32 columns, or for the last `left`
 // where they are fewer. Interleaving two rows by 16-bit unpacks leaves the columns in the order
 // low: 0-3, 8-11, 16-19, 24-27, high: the others; `o` keeps it and finish_heads() undoes it.
 template <size_t kHeads, bool kIsWhole>
-void accumulate_columns(
-    const HeadsState& s, const AttendBlock& b, size_t head, size_t column, size_t left) {
+void accumulate_columns(const HeadsState& s,
+                        const AttendBlock& b,
+                        size_t head,
+                        size_t column,
+                        size_t left,
+                        FetchAfterwards& afterwards) {
     __m512 low[kHeads];
     __m512 high[kHeads];
     float* const o = s.o + head * s.o_stride + column;
@@ -310,6 +245,7 @@ void accumulate_columns(
         });
     };
     for (size_t pair = 0; pair < b.num_positions / 2; ++pair) {
+        afterwards.step();
         add_pair(load(row), load(row + s.latent));
         row += 2 * s.latent;
         p += 2 * kHeadLanes;
@@ -322,18 +258,26 @@ void accumulate_columns(
 }
 
 template <size_t kHeads>
-void accumulate_heads(const HeadsState& s, const AttendBlock& b, size_t head) {
+void accumulate_heads(const HeadsState& s,
+                      const AttendBlock& b,
+                      size_t head,
+                      FetchAfterwards& afterwards) {
     const size_t left = s.latent % 32;
     for (size_t column = 0; column + 32 <= s.latent; column += 32) {
-        accumulate_columns<kHeads, true>(s, b, head, column, 32);
+        accumulate_columns<kHeads, true>(s, b, head, column, 32, afterwards);
     }
-    if (left > 0) accumulate_columns<kHeads, false>(s, b, head, s.latent - left, left);
+    if (left > 0) {
+        accumulate_columns<kHeads, false>(s, b, head, s.latent - left, left, afterwards);
+    }
 }
 
 void accumulate(const HeadsState& s, const AttendBlock& b) {
+    FetchAfterwards afterwards(s, b);
     size_t head = 0;
-    for (; head + 8 <= s.num_heads; head += 8) accumulate_heads<8>(s, b, head);
-    for (; head < s.num_heads; ++head) accumulate_heads<1>(s, b, head);
+    for (; head + kAtOnce <= s.num_heads; head += kAtOnce) {
+        accumulate_heads<kAtOnce>(s, b, head, afterwards);
+    }
+    for (; head < s.num_heads; ++head) accumulate_heads<1>(s, b, head, afterwards);
 }
 
 void begin_heads(const HeadQueries& q, const HeadsState& s) {

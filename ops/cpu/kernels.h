@@ -12,6 +12,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "ops/bf16.h"
 #include "ops/expert_activation.h"
@@ -153,6 +154,8 @@ struct AttendBlock {
     const Bf16* next_ckv = nullptr;
     const Bf16* next_kr = nullptr;
     size_t num_next = 0;
+    // What will be asked for after the last block, to be fetched meanwhile as far as that goes.
+    std::span<const std::byte> afterwards{};
 };
 
 // h = an ExpertActivation of gate →bf16 and, where it is gated, up →bf16.
