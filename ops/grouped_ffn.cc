@@ -16,14 +16,13 @@
 namespace afd::ops {
 namespace {
 
-// A group's rows and where its tasks begin.
+// A group's rows, and where its panels lie in those of all groups.
 struct Work {
     const PackedExpert* expert;
     size_t first_row;    // Counted without gaps.
     size_t first_place;  // In x and y.
     size_t num_rows;
-    size_t first_task;
-    size_t num_tasks;
+    size_t first_panel;
 };
 
 // With more rows of one expert, x is copied.
@@ -74,50 +73,57 @@ Result<size_t> check_groups(const GroupedFfnRequest& request) {
 }
 
 struct Plan {
-    size_t num_tasks = 0;
+    size_t num_panels = 0;
     size_t num_products = 0;
+    size_t panels_per_task = 1;
 };
 
-// Cuts the groups into tasks over the panels of one of the two matrices.
-Plan plan(const GroupedFfnRequest& request,
-          PackedLinear PackedExpert::*matrix,
-          unsigned num_threads,
-          Work* work) {
+// Puts the panels of one of the two matrices of all groups in a row.
+Plan plan(const GroupedFfnRequest& request, PackedLinear PackedExpert::*matrix, Work* work) {
     Plan total;
     size_t first_row = 0;
+    size_t num_weighed = 0;
     for (size_t i = 0; i < request.groups.size(); ++i) {
         const PackedExpert& expert =
             request.experts->at(static_cast<size_t>(request.groups[i].key));
         const auto num_rows = static_cast<size_t>(request.groups[i].count);
         const PackedLinear& weight = expert.*matrix;
-        const size_t num_tasks =
-            num_panel_tasks(num_rows, weight.num_panels(), weight.depth(), num_threads);
         const size_t first_place =
             request.first_rows == nullptr ? first_row : static_cast<size_t>(request.first_rows[i]);
-        work[i] = {&expert, first_row, first_place, num_rows, total.num_tasks, num_tasks};
+        work[i] = {&expert, first_row, first_place, num_rows, total.num_panels};
+        if (num_rows == 0) continue;
         first_row += num_rows;
-        total.num_tasks += num_tasks;
-        total.num_products += num_rows * weight.num_outputs() * weight.depth();
+        const size_t products = weight.num_outputs() * weight.depth();
+        total.num_panels += weight.num_panels();
+        total.num_products += num_rows * products;
+        num_weighed += std::max(num_rows, kMemoryBoundRows) * products;
     }
+    total.panels_per_task = div_up(kTaskProducts * total.num_panels, num_weighed);
     return total;
 }
 
-// Calls body(work, first_panel, last_panel) for every task of the plan.
+// Calls body(work, first_panel, last_panel) for the panels of every group.
 template <typename Body>
 void run_plan(std::span<const Work> work,
               const Plan& total,
               PackedLinear PackedExpert::*matrix,
               Parallel& parallel,
               const Body& body) {
-    run_where_it_pays(parallel, total.num_tasks, total.num_products, [&](size_t task, unsigned) {
-        const auto after =
-            std::upper_bound(work.begin(), work.end(), task, [](size_t value, const Work& item) {
-                return value < item.first_task;
+    const size_t smallest = std::min(total.panels_per_task, total.num_panels);
+    const TaskCuts cuts(total.num_panels, smallest, total.num_panels, parallel.num_threads());
+    run_where_it_pays(parallel, cuts.num_tasks(), total.num_products, [&](size_t task, unsigned) {
+        auto [first, last] = cuts.range(task);
+        auto item =
+            std::upper_bound(work.begin(), work.end(), first, [](size_t panel, const Work& group) {
+                return panel < group.first_panel;
             });
-        const Work& item = *(after - 1);
-        const size_t num_panels = (item.expert->*matrix).num_panels();
-        const size_t part = task - item.first_task;
-        body(item, part * num_panels / item.num_tasks, (part + 1) * num_panels / item.num_tasks);
+        for (--item; first < last; ++item) {
+            if (item->num_rows == 0) continue;
+            const size_t num_panels = (item->expert->*matrix).num_panels();
+            const size_t end = std::min(last, item->first_panel + num_panels);
+            body(*item, first - item->first_panel, end - item->first_panel);
+            first = end;
+        }
     });
 }
 
@@ -341,8 +347,7 @@ Result<void> grouped_ffn(const GroupedFfnRequest& request,
     const std::span work(cursor.take<Work>(request.groups.size()), request.groups.size());
     const InputScratch scratch = take_input_scratch(cursor, experts, num_rows);
 
-    const unsigned num_threads = parallel.num_threads();
-    Plan total = plan(request, &PackedExpert::gate_up, num_threads, work.data());
+    Plan total = plan(request, &PackedExpert::gate_up, work.data());
     const Input input = input_of(request, work, scratch, parallel);
     {
         const StageTimer timer(request.profile, MoeStage::kGemm1);
@@ -351,7 +356,7 @@ Result<void> grouped_ffn(const GroupedFfnRequest& request,
         };
         run_plan(work, total, &PackedExpert::gate_up, parallel, part);
     }
-    total = plan(request, &PackedExpert::down, num_threads, work.data());
+    total = plan(request, &PackedExpert::down, work.data());
     const Input middle = input_of_down(request, h, work, scratch, parallel);
     const StageTimer timer(request.profile, MoeStage::kGemm2);
     const auto part = [&](const Work& item, size_t first, size_t last) {

@@ -74,25 +74,23 @@ void linear_pair(const LinearInput& x,
                  const LinearOutput& first,
                  const LinearOutput& second,
                  Parallel& parallel) {
-    const auto num_tasks = [&](const LinearOutput& output) {
+    for (const LinearOutput& output : {first, second}) {
         check_shapes(x, *output.weight, output.y, output.weight->num_outputs());
-        return num_panel_tasks(x.rows.num_rows,
-                               output.weight->num_panels(),
-                               output.weight->depth(),
-                               parallel.num_threads());
-    };
-    const size_t num_first = num_tasks(first);
-    const size_t num_second = num_tasks(second);
-    parallel.run(num_first + num_second, [&](size_t task, unsigned) {
-        const LinearOutput& output = task < num_first ? first : second;
-        const size_t part = task < num_first ? task : task - num_first;
-        const size_t num_parts = task < num_first ? num_first : num_second;
-        const size_t num_panels = output.weight->num_panels();
+    }
+    const size_t num_first = first.weight->num_panels();
+    const size_t num_panels = num_first + second.weight->num_panels();
+    const size_t smallest =
+        std::min(panels_per_task(x.rows.num_rows, first.weight->depth()), num_panels);
+    const TaskCuts cuts(num_panels, smallest, num_panels, parallel.num_threads());
+    parallel.run(cuts.num_tasks(), [&](size_t task, unsigned) {
+        const auto [begin, end] = cuts.range(task);
+        linear_panels(
+            x, *first.weight, std::min(begin, num_first), std::min(end, num_first), first.y);
         linear_panels(x,
-                      *output.weight,
-                      part * num_panels / num_parts,
-                      (part + 1) * num_panels / num_parts,
-                      output.y);
+                      *second.weight,
+                      std::max(begin, num_first) - num_first,
+                      std::max(end, num_first) - num_first,
+                      second.y);
     });
 }
 

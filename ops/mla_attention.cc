@@ -8,6 +8,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/head_attention.h"
 #include "ops/panel_loop.h"
+#include "ops/task_cuts.h"
 #include "ops/workspace.h"
 #include "proto/check.h"
 
@@ -125,7 +126,6 @@ class Attention {
         const bool is_narrow = is_split_ && s_.num_heads < cpu::kHeadsMax * num_threads;
         heads_per_group_ = is_narrow ? kHeadsPerTask : cpu::kHeadsMax;
         num_groups_ = div_up(s_.num_heads, heads_per_group_);
-        tokens_per_task_ = std::clamp<size_t>(num_tokens_ / (2 * num_threads), 1, kTokensPerTask);
     }
 
     void run(Parallel& parallel) const {
@@ -139,12 +139,11 @@ class Attention {
             };
             run_where_it_pays(parallel, num_tokens_ * num_groups_, products, attend_group);
         } else {
-            const auto attend_some = [&](size_t task, unsigned thread) {
-                const size_t first = task * tokens_per_task_;
-                attend_tokens(first, std::min(first + tokens_per_task_, num_tokens_), thread);
-            };
+            const TaskCuts cuts(num_tokens_, 1, kTokensPerTask, parallel.num_threads());
             run_where_it_pays(
-                parallel, div_up(num_tokens_, tokens_per_task_), products, attend_some);
+                parallel, cuts.num_tasks(), products, [&](size_t task, unsigned thread) {
+                    attend_tokens(cuts.range(task), thread);
+                });
         }
         if (expands_at_once()) return;
         run_where_it_pays(parallel, s_.num_heads, expand_products, [&](size_t head, unsigned) {
@@ -165,7 +164,8 @@ class Attention {
     // for all, so that their weights are read once.
     bool expands_at_once() const { return num_tokens_ == 1; }
 
-    void attend_tokens(size_t first, size_t last, unsigned thread) const {
+    void attend_tokens(TaskCuts::Range tokens, unsigned thread) const {
+        const auto [first, last] = tokens;
         for (size_t token = first; token < last; ++token) {
             for (size_t group = 0; group < num_groups_; ++group) {
                 const bool is_cold = token == first && group == 0;
@@ -244,7 +244,6 @@ class Attention {
     bool is_split_ = false;
     size_t heads_per_group_ = 0;
     size_t num_groups_ = 0;  // Of a token.
-    size_t tokens_per_task_ = 0;
 };
 
 }  // namespace

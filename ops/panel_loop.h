@@ -10,6 +10,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/linear.h"
 #include "ops/panel_finish.h"
+#include "ops/task_cuts.h"
 #include "ops/tensor_view.h"
 #include "proto/check.h"
 
@@ -25,19 +26,10 @@ inline size_t div_up(size_t value, size_t by) {
     return (value + by - 1) / by;
 }
 
-// Tasks that `num_panels` panels of depth `depth` are worth for `num_rows` rows.
-inline size_t num_panel_tasks(size_t num_rows,
-                              size_t num_panels,
-                              size_t depth,
-                              unsigned num_threads) {
-    if (num_threads == 1) return 1;
-    const size_t products =
-        std::max(num_rows, kMemoryBoundRows) * num_panels * kPanelColumns * depth;
-    // Several tasks a thread even out the speed of the threads; but a stream of weights that begins
-    // anew waits for memory first.
-    const size_t tasks_per_thread = num_rows <= kMemoryBoundRows ? 2 : 4;
-    return std::clamp<size_t>(
-        products / kTaskProducts, 1, std::min<size_t>(num_panels, tasks_per_thread * num_threads));
+// Panels of depth `depth` that are worth a task for `num_rows` rows.
+inline size_t panels_per_task(size_t num_rows, size_t depth) {
+    const size_t panel_products = std::max(num_rows, kMemoryBoundRows) * kPanelColumns * depth;
+    return div_up(kTaskProducts, std::max<size_t>(panel_products, 1));
 }
 
 // Runs the tasks on the calling thread if all of them together, `num_products` multiply-adds, are
@@ -340,15 +332,12 @@ void for_each_panel_row(const LinearInput& x,
                         Parallel& parallel,
                         const Finish& finish) {
     const size_t num_panels = weight.num_panels();
-    const size_t num_tasks =
-        num_panel_tasks(x.rows.num_rows, num_panels, weight.depth(), parallel.num_threads());
-    if (num_tasks == 1) {
-        for_each_panel_row(x, weight, 0, num_panels, finish);
-        return;
-    }
-    parallel.run(num_tasks, [&](size_t task, unsigned) {
-        for_each_panel_row(
-            x, weight, task * num_panels / num_tasks, (task + 1) * num_panels / num_tasks, finish);
+    const size_t smallest = panels_per_task(x.rows.num_rows, weight.depth());
+    if (num_panels < 2 * smallest) return for_each_panel_row(x, weight, 0, num_panels, finish);
+    const TaskCuts cuts(num_panels, smallest, num_panels, parallel.num_threads());
+    parallel.run(cuts.num_tasks(), [&](size_t task, unsigned) {
+        const auto [first, last] = cuts.range(task);
+        for_each_panel_row(x, weight, first, last, finish);
     });
 }
 
