@@ -2,7 +2,6 @@
 
 #include "ops/fused_moe/dispatch_rows.h"
 
-
 #include "ops/fp8_rows.h"
 #include "ops/quantise.h"
 #include "ops/row_tasks.h"
