@@ -19,6 +19,7 @@
 
 #include "bench/moe_rank.h"
 #include "bench/moe_subject.h"
+#include "bench/timing.h"
 #include "daemon/thread_pool.h"
 #include "ops/cpu/kernels.h"
 #include "ops/fused_moe/feature_matrix.h"
@@ -33,11 +34,6 @@ using Clock = std::chrono::steady_clock;
 
 double microseconds_since(Clock::time_point start) {
     return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-    std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-    return values[values.size() / 2];
 }
 
 struct Options {

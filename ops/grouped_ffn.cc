@@ -109,8 +109,7 @@ void run_plan(std::span<const Work> work,
               PackedLinear PackedExpert::*matrix,
               Parallel& parallel,
               const Body& body) {
-    const size_t smallest = std::min(total.panels_per_task, total.num_panels);
-    const TaskCuts cuts(total.num_panels, smallest, total.num_panels, parallel.num_threads());
+    const TaskCuts cuts(total.num_panels, total.panels_per_task, parallel.num_threads());
     run_where_it_pays(parallel, cuts.num_tasks(), total.num_products, [&](size_t task, unsigned) {
         auto [first, last] = cuts.range(task);
         auto item =

@@ -79,9 +79,9 @@ void linear_pair(const LinearInput& x,
     }
     const size_t num_first = first.weight->num_panels();
     const size_t num_panels = num_first + second.weight->num_panels();
-    const size_t smallest =
-        std::min(panels_per_task(x.rows.num_rows, first.weight->depth()), num_panels);
-    const TaskCuts cuts(num_panels, smallest, num_panels, parallel.num_threads());
+    const TaskCuts cuts(num_panels,
+                        panels_per_task(x.rows.num_rows, first.weight->depth()),
+                        parallel.num_threads());
     parallel.run(cuts.num_tasks(), [&](size_t task, unsigned) {
         const auto [begin, end] = cuts.range(task);
         linear_panels(

@@ -139,7 +139,7 @@ class Attention {
             };
             run_where_it_pays(parallel, num_tokens_ * num_groups_, products, attend_group);
         } else {
-            const TaskCuts cuts(num_tokens_, 1, kTokensPerTask, parallel.num_threads());
+            const TaskCuts cuts(num_tokens_, 1, parallel.num_threads(), kTokensPerTask);
             run_where_it_pays(
                 parallel, cuts.num_tasks(), products, [&](size_t task, unsigned thread) {
                     attend_tokens(cuts.range(task), thread);

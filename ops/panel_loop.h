@@ -334,7 +334,7 @@ void for_each_panel_row(const LinearInput& x,
     const size_t num_panels = weight.num_panels();
     const size_t smallest = panels_per_task(x.rows.num_rows, weight.depth());
     if (num_panels < 2 * smallest) return for_each_panel_row(x, weight, 0, num_panels, finish);
-    const TaskCuts cuts(num_panels, smallest, num_panels, parallel.num_threads());
+    const TaskCuts cuts(num_panels, smallest, parallel.num_threads());
     parallel.run(cuts.num_tasks(), [&](size_t task, unsigned) {
         const auto [first, last] = cuts.range(task);
         for_each_panel_row(x, weight, first, last, finish);

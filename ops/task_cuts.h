@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
 namespace afd::ops {
 
@@ -20,7 +21,7 @@ class TaskCuts {
 
     // Tasks of `smallest` to `largest` items, but the last one; a single task for one thread.
     // REQUIRES: 1 <= smallest <= largest, num_threads >= 1.
-    TaskCuts(size_t num_items, size_t smallest, size_t largest, unsigned num_threads)
+    TaskCuts(size_t num_items, size_t smallest, unsigned num_threads, size_t largest = SIZE_MAX)
         : num_items_(num_items), smallest_(smallest), largest_(largest), num_threads_(num_threads) {
         for (Round round = first_round(); round.num_tasks > 0; round = after(round)) {
             num_tasks_ += round.num_tasks;

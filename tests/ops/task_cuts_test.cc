@@ -24,7 +24,7 @@ TEST(TaskCuts, EveryItemBelongsToOneTask) {
     for (size_t num_items = 0; num_items < 200; ++num_items) {
         for (const unsigned num_threads : {1U, 2U, 3U, 7U, 64U}) {
             for (const size_t smallest : {1U, 3U, 50U}) {
-                const TaskCuts cuts(num_items, smallest, smallest + 13, num_threads);
+                const TaskCuts cuts(num_items, smallest, num_threads, smallest + 13);
                 size_t next = 0;
                 for (size_t task = 0; task < cuts.num_tasks(); ++task) {
                     const auto [first, last] = cuts.range(task);
@@ -39,22 +39,22 @@ TEST(TaskCuts, EveryItemBelongsToOneTask) {
 }
 
 TEST(TaskCuts, EachRoundOfTheThreadsTakesHalfOfWhatIsLeft) {
-    EXPECT_EQ(sizes_of(TaskCuts(64, 1, 64, 2)),
+    EXPECT_EQ(sizes_of(TaskCuts(64, 1, 2)),
               (std::vector<size_t>{16, 16, 8, 8, 4, 4, 2, 2, 1, 1, 1, 1}));
-    EXPECT_EQ(sizes_of(TaskCuts(21, 1, 21, 2)), (std::vector<size_t>{6, 6, 3, 3, 1, 1, 1}));
+    EXPECT_EQ(sizes_of(TaskCuts(21, 1, 2)), (std::vector<size_t>{6, 6, 3, 3, 1, 1, 1}));
 }
 
 TEST(TaskCuts, TasksKeepToTheirBoundsButTheLast) {
-    EXPECT_EQ(sizes_of(TaskCuts(64, 5, 64, 2)), (std::vector<size_t>{16, 16, 8, 8, 5, 5, 5, 1}));
-    EXPECT_EQ(sizes_of(TaskCuts(32, 1, 4, 2)),
+    EXPECT_EQ(sizes_of(TaskCuts(64, 5, 2)), (std::vector<size_t>{16, 16, 8, 8, 5, 5, 5, 1}));
+    EXPECT_EQ(sizes_of(TaskCuts(32, 1, 2, 4)),
               (std::vector<size_t>{4, 4, 4, 4, 4, 4, 2, 2, 1, 1, 1, 1}));
-    EXPECT_EQ(sizes_of(TaskCuts(3, 5, 8, 2)), (std::vector<size_t>{3}));
+    EXPECT_EQ(sizes_of(TaskCuts(3, 5, 2, 8)), (std::vector<size_t>{3}));
 }
 
 TEST(TaskCuts, OneThreadHasOneTask) {
-    EXPECT_EQ(sizes_of(TaskCuts(64, 1, 4, 1)), (std::vector<size_t>{64}));
-    EXPECT_TRUE(sizes_of(TaskCuts(0, 1, 4, 1)).empty());
-    EXPECT_TRUE(sizes_of(TaskCuts(0, 1, 4, 2)).empty());
+    EXPECT_EQ(sizes_of(TaskCuts(64, 1, 1, 4)), (std::vector<size_t>{64}));
+    EXPECT_TRUE(sizes_of(TaskCuts(0, 1, 1, 4)).empty());
+    EXPECT_TRUE(sizes_of(TaskCuts(0, 1, 2, 4)).empty());
 }
 
 }  // namespace
