@@ -133,6 +133,10 @@ uint32_t ExpertPlacement::num_local_experts_per_layer(uint32_t rank) const {
     return num_local_[rank];
 }
 
+uint32_t ExpertPlacement::num_local_experts_max() const {
+    return *std::max_element(num_local_.begin(), num_local_.end());
+}
+
 bool ExpertPlacement::holds(uint32_t rank, int32_t layer_id, int32_t local_id) const {
     AFD_ASSERT(rank < num_ranks(), "rank %u of %u", rank, num_ranks());
     if (layer_id < 0 || static_cast<uint32_t>(layer_id) >= num_layers()) return false;

@@ -69,6 +69,9 @@ class ExpertPlacement {
     // Local ids of a rank are below this in every layer; at least 1.
     uint32_t num_local_experts_per_layer(uint32_t rank) const;
 
+    // The largest of all ranks.
+    uint32_t num_local_experts_max() const;
+
     // Whether the rank holds an expert under this id; false for every value out of range.
     bool holds(uint32_t rank, int32_t layer_id, int32_t local_id) const;
 

@@ -2,7 +2,7 @@
 #pragma once
 
 // MetricsLayout: where what in a metrics segment stands. docs/wire.md is the same in words,
-// daemon/metrics.h and daemon/trace_ring.h read and write it.
+// daemon/metrics/metrics.h and daemon/metrics/trace_ring.h read and write it.
 //
 //   0        counters      uint64 [kMetricsCounters]
 //   896      trace switch  uint64, a line of its own: 0 off, written by afdd

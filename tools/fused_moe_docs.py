@@ -4,7 +4,7 @@
     fused_moe_docs.py --afd-op PATH [--check]
 
 A part stands between the lines "<!-- begin NAME -->" and "<!-- end NAME -->": `matrix` is what
-`afd-op moe-matrix` prints, `example` the file tests/ops/example_experts.cc, which the tests compile
+`afd-op moe-matrix` prints, `example` the file tests/ops/fused_moe/example_experts.cc, which the tests compile
 and run. --check writes nothing and exits with 1 if a part is out of date.
 """
 import argparse

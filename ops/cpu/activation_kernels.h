@@ -8,8 +8,8 @@
 
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/row_kernels.h"
-#include "ops/expert_activation.h"
-#include "ops/math.h"
+#include "ops/format/expert_activation.h"
+#include "ops/tensor/math.h"
 
 namespace afd::ops::cpu {
 namespace {

@@ -9,10 +9,10 @@
 #include <cstddef>
 #include <limits>
 
-#include "ops/bf16.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/softmax_row.h"
-#include "ops/latent_cache.h"
+#include "ops/format/latent_cache.h"
+#include "ops/tensor/bf16.h"
 
 namespace afd::ops::cpu {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Attention of some heads of one token for AVX-512 BF16 (ops/mla_attention.h says what it
-// computes). Included by ops/cpu/kernels_avx512.cc only.
+// Attention of some heads of one token for AVX-512 BF16 (ops/attention/mla_attention.h says what it
+// computes). Included by ops/cpu/kernels_avx512_bf16.cc only.
 //
 // The lanes of a register are heads: a pair of elements of all queries lies side by side and meets
 // the broadcast pair of a position's key, straight from the cache. A head's softmax is then one
@@ -18,7 +18,7 @@
 #include "ops/cpu/math_avx512.h"
 #include "ops/cpu/rows_constant.h"
 #include "ops/cpu/tile_avx512.h"
-#include "ops/latent_cache.h"
+#include "ops/format/latent_cache.h"
 
 namespace afd::ops::cpu {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Rows to fp8 and back (ops/fp8_rows.h) with the same bits in every numeric class; each kernel file
-// compiles its own copy. Included by ops/cpu/kernels_*.cc only.
+// Rows to fp8 and back (ops/format/fp8_rows.h) with the same bits in every numeric class; each
+// kernel file compiles its own copy. Included by ops/cpu/kernels_*.cc only.
 
 #include <algorithm>
 #include <array>
@@ -12,8 +12,8 @@
 #include <cstring>
 #include <limits>
 
-#include "ops/bf16.h"
-#include "ops/fp8_rows.h"
+#include "ops/format/fp8_layout.h"
+#include "ops/tensor/bf16.h"
 
 namespace afd::ops::cpu {
 namespace {

@@ -7,13 +7,13 @@
 // for each group in turn. That is the sum of x · (q · scale) only where q · scale is a bf16 as it
 // stands, which a scale of at most five significant bits makes sure of (q has three). A column with
 // another scale takes p = Σ x · ((q · scale) →bf16) and sum + p in that group, at about a third of
-// the speed. Included by ops/cpu/kernels_avx512.cc only.
+// the speed. Included by ops/cpu/kernels_avx512_bf16.cc only.
 
 #include <immintrin.h>
 
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/tile_avx512.h"
-#include "ops/packed_shape.h"
+#include "ops/format/packed_shape.h"
 
 namespace afd::ops::cpu {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "ops/cpu/kernels.h"
-#include "ops/packed_shape.h"
+#include "ops/format/packed_shape.h"
 
 namespace afd::ops::cpu {
 namespace {

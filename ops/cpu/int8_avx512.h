@@ -3,7 +3,7 @@
 
 // Tiles of int8 weights for AVX-512 VNNI. vpdpbusd multiplies unsigned by signed bytes, which is
 // why the weights are stored with 128 added: Σ (w + 128)·x - 128·Σ x is the sum, and both are exact
-// modulo 2^32. Included by ops/cpu/kernels_avx512.cc only.
+// modulo 2^32. Included by ops/cpu/kernels_avx512_bf16.cc only.
 
 #include <immintrin.h>
 

@@ -14,10 +14,10 @@
 #include <cstdint>
 #include <span>
 
-#include "ops/bf16.h"
-#include "ops/expert_activation.h"
-#include "ops/fp16.h"
-#include "ops/numeric_class.h"
+#include "ops/format/expert_activation.h"
+#include "ops/format/numeric_class.h"
+#include "ops/tensor/bf16.h"
+#include "ops/tensor/fp16.h"
 
 namespace afd::ops::cpu {
 
@@ -117,8 +117,9 @@ struct UnpackArguments {
 // Most heads of one HeadsState.
 inline constexpr size_t kHeadsMax = 16;
 
-// Attention of some heads of one token (ops/mla_attention.h): begin_heads, attend_block for every
-// block of positions, finish_heads. In between, the arrays hold what the class wants to find there.
+// Attention of some heads of one token (ops/attention/mla_attention.h): begin_heads, attend_block
+// for every block of positions, finish_heads. In between, the arrays hold what the class wants to
+// find there.
 struct HeadsState {
     size_t num_heads = 0;  // 1 ... kHeadsMax
     size_t latent = 0;
@@ -163,7 +164,7 @@ using ActivateRow = void (*)(const float* gate, const float* up, size_t count, B
 
 // What happens to rows between the matrices; the same bits in every class.
 struct ResidualKernels {
-    // Σ x², in the order of ops/rms_norm.h.
+    // Σ x², in the order of ops/attention/rms_norm.h.
     float (*sum_of_squares)(const Bf16* x, size_t count);
     // y = ((x / root) →bf16 · gamma) →bf16
     void (*divide_row)(const Bf16* x, float root, const Bf16* gamma, size_t count, Bf16* y);
@@ -217,9 +218,9 @@ struct Kernels {
     void (*attend_block)(const AttendBlock& block, const HeadsState& state);
     // latent [num_heads][latent] = (o / sum) →bf16.
     void (*finish_heads)(const HeadsState& state, Bf16* latent);
-    // Dynamic quantisation of rows that follow each other (ops/quantise.h): x, q [num_rows, count],
-    // scale [num_rows]. is_streamed: q may go past the caches; what the caller stores afterwards is
-    // ordered behind it.
+    // Dynamic quantisation of rows that follow each other (ops/linear/quantise.h): x, q [num_rows,
+    // count], scale [num_rows]. is_streamed: q may go past the caches; what the caller stores
+    // afterwards is ordered behind it.
     template <typename T>
     using QuantiseRows = void (*)(const T* x,
                                   const float* smooth,
@@ -234,7 +235,7 @@ struct Kernels {
     // By ExpertActivation; the first is swiglu_row. Ungated ones do not look at `up`.
     std::array<ActivateRow, kNumExpertActivations> activate_rows;
     ResidualKernels residual;
-    // A row to fp8 and back (ops/fp8_rows.h).
+    // A row to fp8 and back (ops/format/fp8_rows.h).
     void (*encode_fp8)(const Bf16* x, size_t count, std::byte* row);
     void (*expand_fp8)(const std::byte* row, size_t count, Bf16* x);
 };

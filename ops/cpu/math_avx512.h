@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// ops/math.h and ops/bf16.h on 16 lanes, with the same bits. Included by ops/cpu/kernels_avx512*.cc
-// only.
+// ops/tensor/math.h and ops/tensor/bf16.h on 16 lanes, with the same bits. Included by
+// ops/cpu/kernels_avx512*.cc only.
 
 #include <immintrin.h>
 
 namespace afd::ops::cpu {
 namespace {
 
-// exp() of ops/math.h, operation by operation, of several registers: what one waits for, the next
-// one fills.
+// exp() of ops/tensor/math.h, operation by operation, of several registers: what one waits for, the
+// next one fills.
 template <size_t kCount>
 [[gnu::always_inline]] inline void exp_each(__m512 (&x)[kCount]) {
     const auto constant = [](float value) { return _mm512_set1_ps(value); };
@@ -50,7 +50,7 @@ inline __m512 exp_16(__m512 x) {
     return values[0];
 }
 
-// from_float() of ops/bf16.h, in the upper half of each lane; the lower half is anything.
+// from_float() of ops/tensor/bf16.h, in the upper half of each lane; the lower half is anything.
 inline __m512i round_high(__m512 value) {
     const __m512i bits = _mm512_castps_si512(value);
     const __m512i lowest = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));

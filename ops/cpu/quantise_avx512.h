@@ -6,7 +6,7 @@
 // integer operations. Quotients close to a tie are noted without a branch and divided at the end of
 // a stretch: a branch that fails now and then would stop the loop while it waits for memory.
 // Results that go past the caches wait for that in a buffer.
-// Included by ops/cpu/kernels_avx512.cc only.
+// Included by ops/cpu/kernels_avx512_bf16.cc only.
 
 #include <immintrin.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Row quantisers (ops/quantise.h) that every numeric class computes with the same bits; each kernel
-// file compiles its own copy. Included by ops/cpu/kernels_*.cc only.
+// Row quantisers (ops/linear/quantise.h) that every numeric class computes with the same bits; each
+// kernel file compiles its own copy. Included by ops/cpu/kernels_*.cc only.
 //
 // A division costs more than all the rest of the row, so quotients are first taken as v·(1/s),
 // which differs from v/s by less than 2.4e-5 (127 · 3 · 2^-24). Both round to the same integer
@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "ops/bf16.h"
-#include "ops/fp16.h"
+#include "ops/tensor/bf16.h"
+#include "ops/tensor/fp16.h"
 
 namespace afd::ops::cpu {
 namespace {

@@ -6,9 +6,9 @@
 
 #include <cstddef>
 
-#include "ops/bf16.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/sum_of_squares.h"
+#include "ops/tensor/bf16.h"
 
 namespace afd::ops::cpu {
 namespace {

@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ops/bf16.h"
 #include "ops/cpu/kernels.h"
-#include "ops/math.h"
+#include "ops/tensor/bf16.h"
+#include "ops/tensor/math.h"
 
 namespace afd::ops::cpu {
 namespace {

@@ -7,10 +7,10 @@
 #include <bit>
 #include <cstddef>
 
-#include "ops/bf16.h"
 #include "ops/cpu/row_kernels.h"
-#include "ops/latent_cache.h"
-#include "ops/math.h"
+#include "ops/format/latent_cache.h"
+#include "ops/tensor/bf16.h"
+#include "ops/tensor/math.h"
 
 namespace afd::ops::cpu {
 namespace {

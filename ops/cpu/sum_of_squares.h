@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The sum of squares of ops/rms_norm.h: 16 partial sums, then by halves. In an unnamed namespace,
-// because every file that includes it may be compiled for instructions of its own.
+// The sum of squares of ops/attention/rms_norm.h: 16 partial sums, then by halves. In an unnamed
+// namespace, because every file that includes it may be compiled for instructions of its own.
 
 #include <cstddef>
 
-#include "ops/bf16.h"
+#include "ops/tensor/bf16.h"
 
 namespace afd::ops::cpu {
 namespace {

@@ -19,7 +19,7 @@ inline __m512 round_bf16(__m512 x) {
     return _mm512_castsi512_ps(_mm512_and_si512(round_high(x), high));
 }
 
-// silu() of ops/math.h, operation by operation.
+// silu() of ops/tensor/math.h, operation by operation.
 template <size_t kCount>
 [[gnu::always_inline]] inline void silu_each(__m512 (&x)[kCount]) {
     const __m512 one = _mm512_set1_ps(1.0f);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Tiles of bf16 weights for AVX-512 BF16. Included by ops/cpu/kernels_avx512.cc only.
+// Tiles of bf16 weights for AVX-512 BF16. Included by ops/cpu/kernels_avx512_bf16.cc only.
 
 #include <immintrin.h>
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Loops over int8 and int4 panels (ops/packed_shape.h) that need no instruction set. Included by
-// ops/cpu/kernels_*.cc only.
+// Loops over int8 and int4 panels (ops/format/packed_shape.h) that need no instruction set.
+// Included by ops/cpu/kernels_*.cc only.
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
-#include "ops/bf16.h"
 #include "ops/cpu/kernels.h"
-#include "ops/fp16.h"
-#include "ops/packed_shape.h"
+#include "ops/format/packed_shape.h"
+#include "ops/tensor/bf16.h"
+#include "ops/tensor/fp16.h"
 
 namespace afd::ops::cpu {
 namespace {

@@ -13,11 +13,11 @@
 #include <span>
 #include <variant>
 
-#include "ops/bf16.h"
+#include "ops/experts/grouped_ffn.h"
+#include "ops/format/int8_rows.h"
 #include "ops/fused_moe/amounts.h"
-#include "ops/grouped_ffn.h"
-#include "ops/int8_linear.h"
-#include "ops/tensor_view.h"
+#include "ops/tensor/bf16.h"
+#include "ops/tensor/tensor_view.h"
 
 namespace afd::ops {
 
@@ -82,7 +82,7 @@ struct MoeInput {
     }
 };
 
-// Rows as dispatched: bf16, or quantised to int8 with one scale a row (ops/quantise.h).
+// Rows as dispatched: bf16, or quantised to int8 with one scale a row (ops/linear/quantise.h).
 struct ActivationRows {
     Rows<const Bf16> bf16 = {};
     Int8Rows int8 = {};  // Instead, where row_scale is given.

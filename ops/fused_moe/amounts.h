@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <string>
 
-#include "ops/workspace.h"
+#include "ops/tensor/workspace.h"
 #include "proto/check.h"
 
 namespace afd::ops {

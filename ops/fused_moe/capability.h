@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "ops/expert_activation.h"
+#include "ops/format/expert_activation.h"
 #include "ops/fused_moe/activations.h"
 #include "proto/status.h"
 
@@ -36,8 +36,8 @@ enum class RowOverflow : uint8_t {
 // and are a numeric class of their own.
 enum class DispatchDtype : uint8_t {
     kBf16 = 0,
-    kInt8 = 1,  // ops/quantise.h
-    kFp8 = 2,   // ops/fp8_rows.h
+    kInt8 = 1,  // ops/linear/quantise.h
+    kFp8 = 2,   // ops/format/fp8_rows.h
 };
 
 // Who applies the routing weights and sums over the slots; executed exactly once.

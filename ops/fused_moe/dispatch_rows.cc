@@ -2,9 +2,9 @@
 
 #include "ops/fused_moe/dispatch_rows.h"
 
-#include "ops/fp8_rows.h"
-#include "ops/quantise.h"
-#include "ops/row_tasks.h"
+#include "ops/linear/fp8_rows.h"
+#include "ops/linear/quantise.h"
+#include "ops/tensor/row_tasks.h"
 
 namespace afd::ops {
 

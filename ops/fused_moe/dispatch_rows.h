@@ -10,9 +10,9 @@
 
 #include "ops/fused_moe/activations.h"
 #include "ops/fused_moe/capability.h"
-#include "ops/fused_moe/stage_profile.h"
-#include "ops/parallel.h"
-#include "ops/workspace.h"
+#include "ops/tensor/parallel.h"
+#include "ops/tensor/stage_profile.h"
+#include "ops/tensor/workspace.h"
 
 namespace afd::ops {
 

@@ -11,9 +11,9 @@
 
 #include "ops/fused_moe/activations.h"
 #include "ops/fused_moe/capability.h"
-#include "ops/fused_moe/stage_profile.h"
-#include "ops/parallel.h"
-#include "ops/tensor_view.h"
+#include "ops/tensor/parallel.h"
+#include "ops/tensor/stage_profile.h"
+#include "ops/tensor/tensor_view.h"
 #include "proto/status.h"
 
 namespace afd::ops {

@@ -33,8 +33,8 @@
 #include "ops/fused_moe/driver_memory.h"
 #include "ops/fused_moe/experts.h"
 #include "ops/fused_moe/prepare_finalize.h"
-#include "ops/parallel.h"
-#include "ops/workspace.h"
+#include "ops/tensor/parallel.h"
+#include "ops/tensor/workspace.h"
 #include "proto/status.h"
 
 namespace afd::ops {

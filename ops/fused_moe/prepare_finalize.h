@@ -3,7 +3,7 @@
 
 // PrepareFinalize: dispatch and combine of a fused-MoE layer, as one part because they match
 // pairwise. Within a process: local, local_batched and two_phase_prepare_finalize.h beside this
-// file; over windows: daemon/window_prepare_finalize.h.
+// file; over windows: daemon/attention/window_prepare_finalize.h.
 //
 // A ticket lives through
 //   prepare_async → (ready) → activations → finalize_async → (finalized) → finalize.
@@ -19,9 +19,9 @@
 #include "ops/fused_moe/activations.h"
 #include "ops/fused_moe/capability.h"
 #include "ops/fused_moe/dispatch_layout.h"
-#include "ops/fused_moe/stage_profile.h"
 #include "ops/fused_moe/top_k_weight_and_reduce.h"
-#include "ops/tensor_view.h"
+#include "ops/tensor/stage_profile.h"
+#include "ops/tensor/tensor_view.h"
 #include "proto/status.h"
 
 namespace afd::ops {

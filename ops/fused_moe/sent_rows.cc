@@ -4,9 +4,9 @@
 
 #include <cstring>
 
-#include "ops/fp8_rows.h"
-#include "ops/quantise.h"
-#include "ops/row_tasks.h"
+#include "ops/linear/fp8_rows.h"
+#include "ops/linear/quantise.h"
+#include "ops/tensor/row_tasks.h"
 #include "proto/check.h"
 
 namespace afd::ops {

@@ -5,8 +5,8 @@
 // segment.
 //
 //   bf16   [hidden] values
-//   int8   [hidden] values, then the row's fp32 scale (ops/quantise.h)
-//   fp8    [hidden] values, then the fp32 scales of its blocks (ops/fp8_rows.h)
+//   int8   [hidden] values, then the row's fp32 scale (ops/linear/quantise.h)
+//   fp8    [hidden] values, then the fp32 scales of its blocks (ops/format/fp8_rows.h)
 //
 // A row's bytes depend on the row, and on its expert if that has smooth scales, so a row is sent
 // again with the same bytes (R3).
@@ -17,7 +17,7 @@
 
 #include "ops/fused_moe/activations.h"
 #include "ops/fused_moe/capability.h"
-#include "ops/parallel.h"
+#include "ops/tensor/parallel.h"
 
 namespace afd::ops {
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "ops/combine.h"
-#include "ops/row_tasks.h"
+#include "ops/experts/combine.h"
+#include "ops/tensor/row_tasks.h"
 #include "proto/check.h"
 
 namespace afd::ops {

@@ -4,13 +4,13 @@
 // TopKWeightAndReduce: the routing-weighted sum over a token's slots, as an object that the Experts
 // name and the PrepareFinalize executes, exactly once.
 //
-// The arithmetic is ops/combine.h in every kind: fp32, k ascending, shared rows last with weight 1,
-// →bf16 once.
+// The arithmetic is ops/experts/combine.h in every kind: fp32, k ascending, shared rows last with
+// weight 1, →bf16 once.
 
 #include "ops/fused_moe/activations.h"
 #include "ops/fused_moe/capability.h"
-#include "ops/parallel.h"
-#include "ops/tensor_view.h"
+#include "ops/tensor/parallel.h"
+#include "ops/tensor/tensor_view.h"
 
 namespace afd::ops {
 

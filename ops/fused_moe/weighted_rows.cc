@@ -2,7 +2,7 @@
 
 #include "ops/fused_moe/weighted_rows.h"
 
-#include "ops/row_tasks.h"
+#include "ops/tensor/row_tasks.h"
 
 namespace afd::ops {
 

@@ -11,9 +11,9 @@
 // the sum over the slots takes their rows with weight 1. Another numeric class than a weight on the
 // output, since the experts are not linear; rows of shared experts carry none.
 
-#include "ops/bf16.h"
-#include "ops/parallel.h"
-#include "ops/tensor_view.h"
+#include "ops/tensor/bf16.h"
+#include "ops/tensor/parallel.h"
+#include "ops/tensor/tensor_view.h"
 
 namespace afd::ops {
 

@@ -3,7 +3,7 @@
 
 // Reference AttentionToFFN: worker by worker, slot by slot.
 
-#include "ops/attention_to_ffn.h"
+#include "ops/operators/attention_to_ffn.h"
 
 namespace afd::ops::reference {
 

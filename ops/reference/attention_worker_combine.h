@@ -3,7 +3,7 @@
 
 // Reference AttentionWorkerCombine: one output element at a time.
 
-#include "ops/attention_worker_combine.h"
+#include "ops/operators/attention_worker_combine.h"
 
 namespace afd::ops::reference {
 

@@ -24,7 +24,7 @@ double gelu_tanh(double x) {
     return 0.5 * x * (1.0 + std::tanh(inner));
 }
 
-// The formulas of ops/expert_activation.h; ungated ones do not look at `up`.
+// The formulas of ops/format/expert_activation.h; ungated ones do not look at `up`.
 double activate(ExpertActivation activation, double gate, double up) {
     switch (activation) {
         case ExpertActivation::kSilu:

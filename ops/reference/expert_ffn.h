@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "ops/expert_activation.h"
+#include "ops/format/expert_activation.h"
 #include "ops/reference/linear.h"
 #include "ops/reference/matrix.h"
 

@@ -3,7 +3,7 @@
 
 // Reference FFNToAttention: row by row, value by value.
 
-#include "ops/ffn_to_attention.h"
+#include "ops/operators/ffn_to_attention.h"
 
 namespace afd::ops::reference {
 

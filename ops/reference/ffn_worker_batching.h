@@ -3,7 +3,7 @@
 
 // FfnWorkerBatching in plain loops: one pass over the slots for each expert key. Allocates.
 
-#include "ops/ffn_worker_batching.h"
+#include "ops/operators/ffn_worker_batching.h"
 
 namespace afd::ops::reference {
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Reference routing; see ops/gating_top_k.h for the rules.
+// Reference routing; see ops/experts/gating_top_k.h for the rules.
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "ops/gating_top_k.h"
+#include "ops/experts/gating_top_k.h"
 #include "ops/reference/matrix.h"
 
 namespace afd::ops::reference {

@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "ops/group_list.h"
-#include "ops/math.h"
+#include "ops/operators/group_list.h"
 #include "ops/reference/quantise.h"
+#include "ops/tensor/math.h"
 
 namespace afd::ops::reference {
 namespace {

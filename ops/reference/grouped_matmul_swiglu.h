@@ -4,7 +4,7 @@
 // Reference GroupedMatmulSwiglu: one output element at a time, products and sums in fp32 with
 // k ascending (the order of numeric class portable).
 
-#include "ops/grouped_matmul_swiglu.h"
+#include "ops/operators/grouped_matmul_swiglu.h"
 
 namespace afd::ops::reference {
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <span>
 
+#include "ops/format/weight_format.h"
 #include "ops/reference/matrix.h"
-#include "ops/weight_format.h"
 
 namespace afd::ops::reference {
 

@@ -11,8 +11,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "ops/bf16.h"
-#include "ops/tensor_view.h"
+#include "ops/tensor/bf16.h"
+#include "ops/tensor/tensor_view.h"
 
 namespace afd::ops::reference {
 

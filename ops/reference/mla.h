@@ -9,10 +9,10 @@
 #include <cstdint>
 #include <span>
 
-#include "ops/mla_prolog.h"
+#include "ops/attention/mla_prolog.h"
+#include "ops/attention/rope.h"
 #include "ops/reference/linear.h"
 #include "ops/reference/matrix.h"
-#include "ops/rope.h"
 
 namespace afd::ops::reference {
 
@@ -48,8 +48,8 @@ MlaPrologOutput mla_prolog(const MlaWeights& weights,
 
 // Attends token t to cache rows 0 ... positions[t]; ckv [S, Hckv], kr [S, Dr] with S > max
 // position. Returns [T, N·V], before W_O. With kBf16 the online softmax runs over blocks of
-// kAttentionBlock positions as in ops/mla_attention.h, because its running maximum decides how P
-// rounds.
+// kAttentionBlock positions as in ops/attention/mla_attention.h, because its running maximum
+// decides how P rounds.
 Matrix mla_attention(const MlaWeights& weights,
                      const Matrix& query,
                      const Matrix& query_rope,

@@ -6,9 +6,9 @@
 #include <limits>
 #include <vector>
 
-#include "ops/math.h"
-#include "ops/mla_attention_v3_plan.h"
+#include "ops/operators/mla_v3/mla_attention_v3_plan.h"
 #include "ops/reference/quantise.h"
+#include "ops/tensor/math.h"
 
 namespace afd::ops::reference {
 namespace {

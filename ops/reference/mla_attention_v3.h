@@ -4,9 +4,9 @@
 // Reference MlaAttention over every cache format: plain loops, element by element.
 //
 // Sums run as numeric class portable has them (fp32 multiply, fp32 add, in the orders that
-// ops/mla_attention.h states), so the fast path of that class must give the same bits.
+// ops/attention/mla_attention.h states), so the fast path of that class must give the same bits.
 
-#include "ops/mla_attention_v3.h"
+#include "ops/operators/mla_v3/mla_attention_v3.h"
 
 namespace afd::ops::reference {
 

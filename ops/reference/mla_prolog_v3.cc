@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "ops/mla_prolog_v3_plan.h"
+#include "ops/operators/mla_v3/mla_prolog_v3_plan.h"
 #include "ops/reference/quantise.h"
 
 namespace afd::ops::reference {
@@ -62,7 +62,8 @@ Floats project(const Floats& x,
     return y;
 }
 
-// x / sqrt(mean(x²) + epsilon) · gamma · scale, the squares summed as ops/rms_norm.h says.
+// x / sqrt(mean(x²) + epsilon) · gamma · scale, the squares summed as ops/attention/rms_norm.h
+// says.
 Floats rms_norm(const Floats& x, const ConstTensorView& gamma, float epsilon, float scale) {
     float lanes[16] = {};
     for (size_t i = 0; i < x.size(); ++i) lanes[i % 16] = lanes[i % 16] + x[i] * x[i];

@@ -6,7 +6,7 @@
 // Sums of bf16 products run as numeric class portable has them (fp32 multiply, fp32 add, k
 // ascending), so the fast path of that class must give the same bits.
 
-#include "ops/mla_prolog_v3.h"
+#include "ops/operators/mla_v3/mla_prolog_v3.h"
 
 namespace afd::ops::reference {
 

@@ -3,7 +3,7 @@
 
 // Reference MoeFinalizeRouting: one output element at a time.
 
-#include "ops/moe_finalize_routing.h"
+#include "ops/operators/moe_finalize_routing.h"
 
 namespace afd::ops::reference {
 

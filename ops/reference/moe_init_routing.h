@@ -3,7 +3,7 @@
 
 // Reference MoeInitRoutingV3: a list of slots, sorted by the standard library, written row by row.
 
-#include "ops/moe_init_routing.h"
+#include "ops/operators/moe_init_routing.h"
 
 namespace afd::ops::reference {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/float_dispatch.h"
+#include "ops/tensor/float_dispatch.h"
 
 namespace afd::ops::reference {
 

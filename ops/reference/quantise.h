@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Reference quantisation of one row (ops/quantise.h states the formulas).
+// Reference quantisation of one row (ops/linear/quantise.h states the formulas).
 
 #include <cstddef>
 #include <cstdint>
 
-#include "ops/tensor_view.h"
+#include "ops/tensor/tensor_view.h"
 
 namespace afd::ops::reference {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Reference norms and residual add; see ops/rms_norm.h.
+// Reference norms and residual add; see ops/attention/rms_norm.h.
 
 #include <span>
 

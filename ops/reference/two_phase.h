@@ -3,10 +3,10 @@
 
 // Reference operators of the two-phase dispatch: lists of slots, counted and sorted in plain loops.
 
-#include "ops/two_phase_combine.h"
-#include "ops/two_phase_layout.h"
-#include "ops/two_phase_offsets.h"
-#include "ops/two_phase_payload.h"
+#include "ops/two_phase/combine.h"
+#include "ops/two_phase/layout.h"
+#include "ops/two_phase/offsets.h"
+#include "ops/two_phase/payload.h"
 
 namespace afd::ops::reference {
 

@@ -6,7 +6,7 @@
 
 #include <functional>
 
-#include "daemon/event_loop.h"
+#include "daemon/loop/event_loop.h"
 
 namespace afd::daemon {
 

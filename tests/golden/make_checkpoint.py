@@ -66,7 +66,7 @@ VARIANTS: dict[str, dict] = {
              "q_lora_rank": 32, "kv_lora_rank": 32, "qk_nope_head_dim": 16,
              "qk_rope_head_dim": 16, "v_head_dim": 16, "n_group": 2, "topk_group": 1,
              "routed_scaling_factor": 1.5, "max_position_embeddings": 2048},
-    # 405 M parameters, 810 MB: larger than any cache, for bench/bench_decode.py.
+    # 405 M parameters, 810 MB: larger than any cache, for bench/serving/bench_decode.py.
     "medium": {"hidden_size": 1024, "intermediate_size": 2048, "moe_intermediate_size": 512,
                "num_hidden_layers": 8, "n_routed_experts": 32, "num_attention_heads": 16,
                "num_key_value_heads": 16, "q_lora_rank": 384, "kv_lora_rank": 256,

@@ -9,11 +9,11 @@
 #include <cstddef>
 #include <vector>
 
-#include "model/attention_block.h"
-#include "model/embedding_head.h"
-#include "model/sampler.h"
+#include "model/decoder/attention_block.h"
+#include "model/decoder/embedding_head.h"
+#include "model/sampling/sampler.h"
 #include "tests/counted_allocations.h"
-#include "tests/model/checkpoint_builder.h"
+#include "tests/model/checkpoint/checkpoint_builder.h"
 #include "tests/temporary_directory.h"
 
 namespace afd::model {

@@ -15,10 +15,10 @@
 #include <thread>
 #include <vector>
 
-#include "ops/bf16.h"
-#include "ops/numeric_class.h"
-#include "ops/parallel.h"
-#include "ops/tensor_view.h"
+#include "ops/format/numeric_class.h"
+#include "ops/tensor/bf16.h"
+#include "ops/tensor/parallel.h"
+#include "ops/tensor/tensor_view.h"
 
 namespace afd::ops::test {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ops/reference/quantise.h"
-#include "ops/tensor_view.h"
+#include "ops/tensor/tensor_view.h"
 #include "tests/ops/guard_allocator.h"
 
 namespace afd::ops::test {

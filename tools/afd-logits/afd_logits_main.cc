@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
-#include "model/local_decoder.h"
-#include "model/model_files.h"
-#include "model/reference_decoder.h"
-#include "model/safetensors_writer.h"
-#include "ops/numeric_class.h"
-#include "ops/parallel.h"
+#include "model/checkpoint/model_files.h"
+#include "model/checkpoint/safetensors_writer.h"
+#include "model/decoder/local_decoder.h"
+#include "model/decoder/reference_decoder.h"
+#include "ops/format/numeric_class.h"
+#include "ops/tensor/parallel.h"
 
 namespace afd {
 namespace {

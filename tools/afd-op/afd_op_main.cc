@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <string>
 
-#include "ops/fused_moe/feature_matrix.h"
-#include "ops/parallel.h"
+#include "ops/fused_moe/plan/feature_matrix.h"
+#include "ops/tensor/parallel.h"
 #include "tools/afd-op/describe.h"
 #include "tools/afd-op/moe_plan_command.h"
 #include "tools/afd-op/registry.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/afd-op/context_call.h"
 
-#include "ops/operator/operator_check.h"
+#include "ops/record/operator_check.h"
 
 namespace afd::tools {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <span>
 
-#include "ops/tensor_view.h"
+#include "ops/tensor/tensor_view.h"
 #include "proto/status.h"
 #include "schedule/schedule_context.h"
 #include "tools/afd-op/operator_call.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "ops/operator/operator_spec.h"
+#include "ops/record/operator_spec.h"
 
 namespace afd::tools {
 

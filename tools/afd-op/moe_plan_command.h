@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "ops/fused_moe/moe_plan.h"
+#include "ops/fused_moe/plan/moe_plan.h"
 
 namespace CLI {
 class App;

@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
-#include "ops/operator/operator_spec.h"
-#include "ops/parallel.h"
-#include "ops/workspace.h"
+#include "ops/record/operator_spec.h"
+#include "ops/tensor/parallel.h"
+#include "ops/tensor/workspace.h"
 #include "proto/status.h"
 #include "tools/afd-op/tensor_file.h"
 

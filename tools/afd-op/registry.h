@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include "ops/operator/operator_spec.h"
+#include "ops/record/operator_spec.h"
 #include "proto/status.h"
 #include "tools/afd-op/operator_call.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/mla_attention_v3.h"
-#include "ops/mla_prolog_v3.h"
+#include "ops/operators/mla_v3/mla_attention_v3.h"
+#include "ops/operators/mla_v3/mla_prolog_v3.h"
 #include "ops/reference/mla_attention_v3.h"
 #include "ops/reference/mla_prolog_v3.h"
 #include "tools/afd-op/run_operators.h"

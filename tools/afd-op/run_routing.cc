@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "ops/grouped_matmul_swiglu.h"
-#include "ops/moe_finalize_routing.h"
-#include "ops/moe_gating_top_k.h"
-#include "ops/moe_init_routing.h"
+#include "ops/operators/grouped_matmul_swiglu.h"
+#include "ops/operators/moe_finalize_routing.h"
+#include "ops/operators/moe_gating_top_k.h"
+#include "ops/operators/moe_init_routing.h"
 #include "ops/reference/grouped_matmul_swiglu.h"
 #include "ops/reference/moe_finalize_routing.h"
 #include "ops/reference/moe_init_routing.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/attention_to_ffn.h"
-#include "ops/ffn_to_attention.h"
+#include "ops/operators/attention_to_ffn.h"
+#include "ops/operators/ffn_to_attention.h"
 #include "ops/reference/attention_to_ffn.h"
 #include "ops/reference/ffn_to_attention.h"
 #include "tools/afd-op/context_call.h"

@@ -2,10 +2,10 @@
 #include <algorithm>
 
 #include "ops/reference/two_phase.h"
-#include "ops/two_phase_combine.h"
-#include "ops/two_phase_layout.h"
-#include "ops/two_phase_offsets.h"
-#include "ops/two_phase_payload.h"
+#include "ops/two_phase/combine.h"
+#include "ops/two_phase/layout.h"
+#include "ops/two_phase/offsets.h"
+#include "ops/two_phase/payload.h"
 #include "tools/afd-op/run_operators.h"
 
 namespace afd::tools {

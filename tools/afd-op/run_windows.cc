@@ -5,11 +5,11 @@
 
 #include <algorithm>
 
-#include "ops/attention_worker_combine.h"
-#include "ops/attention_worker_scheduler.h"
-#include "ops/ffn_worker_batching.h"
-#include "ops/ffn_worker_scheduler.h"
-#include "ops/operator/operator_check.h"
+#include "ops/operators/attention_worker_combine.h"
+#include "ops/operators/attention_worker_scheduler.h"
+#include "ops/operators/ffn_worker_batching.h"
+#include "ops/operators/ffn_worker_scheduler.h"
+#include "ops/record/operator_check.h"
 #include "ops/reference/attention_worker_combine.h"
 #include "ops/reference/ffn_worker_batching.h"
 #include "schedule/schedule_context.h"

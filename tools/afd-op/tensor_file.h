@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "ops/tensor_view.h"
-#include "ops/workspace.h"
+#include "ops/tensor/tensor_view.h"
+#include "ops/tensor/workspace.h"
 #include "proto/status.h"
 
 namespace afd::tools {

@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "model/model_files.h"
+#include "model/checkpoint/model_files.h"
 #include "tools/afd-quantize/perplexity.h"
 #include "tools/afd-quantize/quantise_checkpoint.h"
 #include "tools/afd-quantize/thread_parallel.h"

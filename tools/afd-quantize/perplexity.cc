@@ -9,11 +9,11 @@
 #include <span>
 #include <vector>
 
-#include "model/local_decoder.h"
-#include "model/model_files.h"
-#include "model/tokenizer.h"
-#include "ops/numeric_class.h"
-#include "ops/parallel.h"
+#include "model/checkpoint/model_files.h"
+#include "model/decoder/local_decoder.h"
+#include "model/tokenizer/tokenizer.h"
+#include "ops/format/numeric_class.h"
+#include "ops/tensor/parallel.h"
 
 namespace afd {
 namespace {

@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "model/attention_tensors.h"
-#include "model/expert_tensors.h"
-#include "model/matrix_quantiser.h"
-#include "model/tensor_names.h"
+#include "model/checkpoint/attention_tensors.h"
+#include "model/checkpoint/expert_tensors.h"
+#include "model/checkpoint/matrix_quantiser.h"
+#include "model/checkpoint/tensor_names.h"
 #include "tools/afd-quantize/shard_writer.h"
 #include "tools/afd-quantize/smooth_columns.h"
 

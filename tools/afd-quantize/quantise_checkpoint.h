@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Writes a checkpoint with quantised weights (model/stored_matrix.h has the tensors' names and
-// types), next to what a checkpoint needs besides: config.json with a quantization_config, the
-// tokenizer and the generation defaults.
+// Writes a checkpoint with quantised weights (model/checkpoint/stored_matrix.h has the tensors'
+// names and types), next to what a checkpoint needs besides: config.json with a
+// quantization_config, the tokenizer and the generation defaults.
 //
 //   experts    gate, up and down projections of routed experts, shared experts and dense layers
 //   attention  q_proj, or q_a_proj and q_b_proj; kv_a_proj_with_mqa; o_proj. Not kv_b_proj: it is
@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "model/config.h"
-#include "model/model_files.h"
-#include "ops/parallel.h"
+#include "model/checkpoint/config.h"
+#include "model/checkpoint/model_files.h"
+#include "ops/tensor/parallel.h"
 #include "proto/status.h"
 
 namespace afd {

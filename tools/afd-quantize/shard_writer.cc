@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "model/safetensors_writer.h"
+#include "model/checkpoint/safetensors_writer.h"
 
 namespace afd {
 

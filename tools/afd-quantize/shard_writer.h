@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/storage_type.h"
+#include "model/checkpoint/storage_type.h"
 #include "proto/status.h"
 
 namespace afd {

@@ -10,7 +10,7 @@
 
 #include <vector>
 
-#include "model/stored_matrix.h"
+#include "model/checkpoint/stored_matrix.h"
 
 namespace afd {
 

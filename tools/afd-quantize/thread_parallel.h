@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "ops/parallel.h"
+#include "ops/tensor/parallel.h"
 
 namespace afd {
 

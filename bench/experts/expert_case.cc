@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "bench/experts/expert_case.h"
+
+namespace afd::bench {
+namespace {
+
+using ops::WeightFormat;
+
+struct Sizes {
+    size_t hidden;
+    size_t intermediate;
+};
+
+// Experts of a 16 B and a 671 B model of the DeepSeek family.
+constexpr Sizes kSizes[] = {{2048, 1408}, {7168, 2048}};
+constexpr size_t kNumRows[] = {1, 2, 4, 8, 64, 256, 512};
+
+}  // namespace
+
+std::string ExpertCase::name() const {
+    return std::string(ops::name_of(shape.format)) + "/" + std::to_string(shape.hidden) + "x" +
+           std::to_string(shape.intermediate) + "/rows:" + std::to_string(num_rows) +
+           "/threads:" + std::to_string(num_threads);
+}
+
+double ExpertCase::num_weights() const {
+    return 3.0 * static_cast<double>(shape.hidden * shape.intermediate);
+}
+
+double ExpertCase::operations() const {
+    return 2.0 * static_cast<double>(num_rows) * num_weights();
+}
+
+const char* ExpertTarget::name() const {
+    return of == Of::kRead ? "read" : of == Of::kPeak ? "peak" : "bound";
+}
+
+ExpertTarget target_of(const ExpertCase& c) {
+    using Of = ExpertTarget::Of;
+    const bool is_few = c.num_rows <= 8;
+    switch (c.shape.format) {
+        case WeightFormat::kBf16:
+            return is_few ? ExpertTarget{Of::kRead, 0.95} : ExpertTarget{Of::kPeak, 0.92};
+        case WeightFormat::kInt8:
+            return is_few ? ExpertTarget{Of::kRead, 0.92} : ExpertTarget{Of::kPeak, 0.85};
+        default:
+            return c.num_rows <= 2 ? ExpertTarget{Of::kRead, 0.80}
+                                   : ExpertTarget{Of::kBound, 1 / 1.2};
+    }
+}
+
+std::vector<ExpertCase> expert_cases(WeightFormat format, unsigned num_threads) {
+    std::vector<ExpertCase> cases;
+    for (const Sizes& sizes : kSizes) {
+        for (const size_t num_rows : kNumRows) {
+            cases.push_back({{sizes.hidden, sizes.intermediate, format}, num_rows, num_threads});
+        }
+    }
+    return cases;
+}
+
+}  // namespace afd::bench

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// ExpertCase: what one row of bench_experts runs, what it is held against, and the list of them.
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "bench/experts/expert_weights.h"
+#include "ops/format/weight_format.h"
+
+namespace afd::bench {
+
+// `num_rows` rows of x through one expert on `num_threads` threads.
+struct ExpertCase {
+    ExpertShape shape;
+    size_t num_rows;
+    unsigned num_threads;
+
+    // FORMAT/HIDDENxINTERMEDIATE/rows:N/threads:N
+    std::string name() const;
+    // Of gate, up and down together.
+    double num_weights() const;
+    // Two for each product of a weight and a row.
+    double operations() const;
+};
+
+// Which ratio of a case is looked at (ExpertRatios), and how large it must be.
+struct ExpertTarget {
+    enum class Of { kRead, kPeak, kBound } of;
+    double ratio;
+
+    // As a row names it.
+    const char* name() const;
+};
+
+// Few rows are bound by reading weights, many by multiply-adds.
+ExpertTarget target_of(const ExpertCase& c);
+
+// In the order of their rows.
+inline constexpr ops::WeightFormat kExpertFormats[] = {ops::WeightFormat::kBf16,
+                                                       ops::WeightFormat::kInt8,
+                                                       ops::WeightFormat::kInt4Group32,
+                                                       ops::WeightFormat::kInt4Group64};
+std::vector<ExpertCase> expert_cases(ops::WeightFormat format, unsigned num_threads);
+
+}  // namespace afd::bench

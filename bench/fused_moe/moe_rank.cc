@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "bench/fused_moe/moe_rank.h"
+
+namespace afd::bench {
+namespace {
+
+constexpr uint32_t kSpinUs = 50;
+constexpr uint32_t kRowAlignment = 512;
+constexpr uint32_t kBlockTokens = 1024;  // As two_phase_block by default.
+
+uint32_t aligned(size_t bytes) {
+    return static_cast<uint32_t>((bytes + kRowAlignment - 1) / kRowAlignment * kRowAlignment);
+}
+
+schedule::Geometry geometry_of(const MoeSizes& sizes, schedule::RouterPlacement router) {
+    const size_t row_bytes = sizes.hidden * sizeof(ops::Bf16);
+    const size_t weight_bytes = router == schedule::RouterPlacement::kFfn ? sizeof(float) : 0;
+    return {
+        .num_sessions = 1,
+        .num_micro_batches = 1,
+        .micro_batch_size = sizes.num_tokens,
+        .selected_expert_num = sizes.top_k,
+        .num_experts = sizes.num_experts,
+        .attn_to_ffn_token_bytes = aligned(ops::sent_row_bytes(sizes.dispatch_dtype, sizes.hidden)),
+        .ffn_to_attn_token_bytes = aligned(row_bytes + weight_bytes),
+        .num_ffn_workers = 1};
+}
+
+schedule::InstanceIdentity identity() {
+    return {static_cast<uint64_t>(::getpid()), "bench", "bench"};
+}
+
+}  // namespace
+
+MoeRank::MoeRank(const MoeSubject& subject,
+                 const schedule::WindowLayout& layout,
+                 schedule::RouterPlacement router)
+    : subject_(subject),
+      layout_(layout),
+      router_(router),
+      placement_(schedule::ExpertPlacement::round_robin(
+                     std::vector<schedule::LayerExperts>{{subject.sizes().num_experts, 0}}, 1)
+                     .value()),
+      prefix_("/afd-bench-moe-" + std::to_string(::getpid())),
+      port_(16, 16, rank_doorbell_.fd) {}
+
+Result<std::unique_ptr<MoeRank>> MoeRank::start(const MoeSubject& subject,
+                                                const ops::MoePair& pair,
+                                                ops::Parallel& threads,
+                                                ops::StageProfile* profile) {
+    const ops::PrepareFinalizeCapability& record = *pair.prepare_finalize->capability;
+    const auto router =
+        record.routes ? schedule::RouterPlacement::kFfn : schedule::RouterPlacement::kAttention;
+    AFD_ASSIGN(const schedule::WindowLayout layout,
+               schedule::WindowLayout::compute(geometry_of(subject.sizes(), router)));
+    std::unique_ptr<MoeRank> rank(new MoeRank(subject, layout, router));
+    AFD_TRY(rank->attach());
+    if (record.name == ops::kAfdTwoPhaseCapability.name) {
+        AFD_TRY(rank->attach_two_phase(threads));
+    } else {
+        rank->prepare_finalize_ =
+            std::make_unique<daemon::WindowPrepareFinalize>(*rank->dispatch_,
+                                                            layout.geometry,
+                                                            rank->placement_,
+                                                            0,
+                                                            router,
+                                                            subject.sizes().dispatch_dtype);
+    }
+    rank->thread_ = std::thread(
+        [made = rank.get(), experts = pair.experts, profile] { made->run(*experts, profile); });
+    return rank;
+}
+
+schedule::AttachConfig MoeRank::config_of(const Doorbell& own, const Doorbell& peer) const {
+    return {.prefix = prefix_,
+            .layout = layout_,
+            .identity = identity(),
+            .own_doorbell = own.fd,
+            .peer_doorbells = {peer.fd}};
+}
+
+Result<> MoeRank::attach() {
+    AFD_ASSIGN(schedule::InstanceSegments created,
+               schedule::InstanceSegments::create(prefix_, layout_, identity()));
+    segments_ = std::make_unique<schedule::InstanceSegments>(std::move(created));
+    AFD_ASSIGN(
+        dispatch_,
+        schedule::ShmDispatchTransport::attach(config_of(session_doorbell_, rank_doorbell_), 0));
+    AFD_ASSIGN(
+        returns_,
+        schedule::ShmReturnTransport::attach(config_of(rank_doorbell_, session_doorbell_), 0));
+    return {};
+}
+
+Result<> MoeRank::attach_two_phase(ops::Parallel& threads) {
+    using schedule::Role;
+    const MoeSizes& sizes = subject_.sizes();
+    AFD_ASSIGN(schedule::TwoPhaseAreas session_areas,
+               schedule::TwoPhaseAreas::attach(
+                   config_of(session_doorbell_, rank_doorbell_), Role::kAttention, 0));
+    AFD_ASSIGN(schedule::TwoPhaseAreas rank_areas,
+               schedule::TwoPhaseAreas::attach(
+                   config_of(rank_doorbell_, session_doorbell_), Role::kFfn, 0));
+    two_phase_.reset(new TwoPhase{.session_areas = std::move(session_areas),
+                                  .rank_areas = std::move(rank_areas),
+                                  .session_memory = schedule::ShmTwoPhaseMemory(prefix_),
+                                  .rank_memory = schedule::ShmTwoPhaseMemory(prefix_),
+                                  .sender = nullptr,
+                                  .receiver = nullptr,
+                                  .segments = daemon::TwoPhaseSegments(prefix_, 1, 0)});
+    TwoPhase& made = *two_phase_;
+    made.sender = std::make_unique<schedule::TwoPhaseSender>(made.session_areas.layout,
+                                                             0,
+                                                             made.session_areas.own.data(),
+                                                             made.session_areas.peer_areas(),
+                                                             dispatch_->ringers());
+    made.receiver = std::make_unique<schedule::TwoPhaseReceiver>(
+        made.rank_areas.layout,
+        placement_,
+        0,
+        schedule::TwoPhaseReceiver::Limits{
+            .num_experts = daemon::TwoPhaseExperts::num_local_experts(placement_),
+            .row_bytes = daemon::TwoPhaseExperts::row_bytes(sizes.dispatch_dtype, sizes.hidden)},
+        made.rank_areas.own.data(),
+        made.rank_areas.peer_areas(),
+        returns_->ringers());
+    auto part = std::make_unique<daemon::TwoPhasePrepareFinalize>(
+        daemon::TwoPhasePrepareFinalize::Settings{.hidden = sizes.hidden,
+                                                  .top_k = sizes.top_k,
+                                                  .num_tokens_max = sizes.num_tokens,
+                                                  .block_tokens = kBlockTokens,
+                                                  .dispatch_dtype = sizes.dispatch_dtype},
+        daemon::TwoPhasePrepareFinalize::Parts{.sender = made.sender.get(),
+                                               .memory = &made.session_memory,
+                                               .placement = &placement_,
+                                               .parallel = &threads});
+    two_phase_part_ = part.get();
+    prepare_finalize_ = std::move(part);
+    return {};
+}
+
+// What afdd does with a rank's requests.
+void MoeRank::serve_segments() {
+    for (daemon::WorkerEvent event; port_.pop_event(event);) {
+        const auto& [session, round, receive_bytes, return_bytes] = event.segment;
+        if (event.kind == daemon::WorkerEvent::Kind::kSegmentRelease) {
+            two_phase_->segments.release(0, session, round);
+            continue;
+        }
+        daemon::WorkerCommand answer{.kind = daemon::WorkerCommand::Kind::kSegment};
+        answer.session = session;
+        answer.round = round;
+        const Result<> made =
+            two_phase_->segments.acquire(0, session, round, {receive_bytes, return_bytes});
+        if (!made.ok()) answer.code = made.error().code;
+        while (!port_.push_command(answer)) std::this_thread::yield();
+        [[maybe_unused]] const ssize_t rung = ::eventfd_write(rank_doorbell_.fd, 1);
+    }
+}
+
+Result<> MoeRank::apply(ops::FusedMoe& moe,
+                        const ops::MoeInput& input,
+                        ops::Rows<ops::Bf16> out,
+                        ops::StageProfile& profile) {
+    if (two_phase_part_ == nullptr) return moe.apply(input, out);
+    two_phase_part_->expect_output(out);
+    AFD_ASSIGN(ops::MoeTicket ticket, moe.start(input, 0));
+    while (!moe.ready(ticket)) {
+        if (two_phase_part_->advance()) continue;
+        const ops::StageTimer timer(&profile, ops::MoeStage::kWait);
+        serve_segments();
+        std::this_thread::yield();
+    }
+    return moe.finish(std::move(ticket), out);
+}
+
+void MoeRank::run(const ops::ExpertsEntry& experts, ops::StageProfile* profile) {
+    const MoeSubject::Shard shard = subject_.shard(0, 1);
+    const auto part = experts.make(shard.setup());
+    const model::Router router = subject_.router();
+    ops::SerialParallel serial;
+    std::vector<std::byte> metrics(layout_.ffn_metrics_bytes);
+    std::unique_ptr<daemon::TwoPhaseExperts> two_phase;
+    if (two_phase_ != nullptr) {
+        two_phase = std::make_unique<daemon::TwoPhaseExperts>(
+            daemon::TwoPhaseExperts::Parts{.receiver = two_phase_->receiver.get(),
+                                           .memory = &two_phase_->rank_memory,
+                                           .placement = &placement_,
+                                           .experts = part.get(),
+                                           .hidden = subject_.sizes().hidden,
+                                           .dispatch_dtype = subject_.sizes().dispatch_dtype,
+                                           .parallel = &serial,
+                                           .port = &port_,
+                                           .profile = profile});
+    }
+    daemon::FfnLoop loop(
+        {.transport = returns_.get(),
+         .layout = &layout_,
+         .placement = &placement_,
+         .experts = part.get(),
+         .hidden = subject_.sizes().hidden,
+         .dispatch_dtype = subject_.sizes().dispatch_dtype,
+         .router = router_ == schedule::RouterPlacement::kFfn ? &router : nullptr,
+         .parallel = &serial,
+         .port = &port_,
+         .metrics = daemon::Metrics(metrics),
+         .profile = profile,
+         .two_phase = two_phase.get()},
+        {.policy = schedule::FfnPolicy::kGather, .num_sessions = 1, .num_micro_batches = 1},
+        schedule::AdaptiveWait(returns_->doorbell(), kSpinUs, false));
+    loop.run();
+}
+
+MoeRank::~MoeRank() {
+    if (!thread_.joinable()) return;
+    port_.push_command({.kind = daemon::WorkerCommand::Kind::kShutdown});
+    thread_.join();
+}
+
+}  // namespace afd::bench

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Limits of this machine in small steps, so that a benchmark can run them between its own samples:
+// neighbours on a shared host move the limits from second to second, and only figures taken side by
+// side can be divided by one another.
+
+#include <cstddef>
+#include <span>
+
+#include "ops/format/weight_format.h"
+#include "ops/tensor/parallel.h"
+
+namespace afd::bench {
+
+// Memory in huge pages where the kernel gives them, of a size that no cache holds. Every call
+// reads the next piece on all threads and returns its bytes.
+class ReadStep {
+  public:
+    explicit ReadStep(size_t bytes);
+    ~ReadStep();
+    ReadStep(const ReadStep&) = delete;
+    ReadStep& operator=(const ReadStep&) = delete;
+
+    double run(ops::Parallel& parallel);
+
+  private:
+    std::span<std::byte> memory_;
+    size_t next_ = 0;
+};
+
+// Multiply-adds in registers on every thread; returns the operations (two a product). 0 where the
+// processor lacks the instruction.
+double bf16_step(ops::Parallel& parallel);  // vdpbf16ps
+double int8_step(ops::Parallel& parallel);  // vpdpbusd
+
+}  // namespace afd::bench

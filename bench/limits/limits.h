@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the threads of a pool reach together: the limits that figures are divided by. Medians of
+// several runs of some 50 ms, of wall time; a first run is not counted.
+
+#include "ops/tensor/parallel.h"
+
+namespace afd::bench {
+
+// Sequential read of memory that no cache holds, each thread its own part, in GB/s.
+double read_gbytes_per_s(ops::Parallel& parallel);
+
+// Multiply-adds of bf16 pairs in registers, in GFLOP/s (two a product); 0 without vdpbf16ps.
+double bf16_gflops(ops::Parallel& parallel);
+
+}  // namespace afd::bench

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/afdd/instance_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace afd::daemon {
+
+namespace {
+
+std::string read_pid(int fd) {
+    std::array<char, 16> text{};
+    const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
+    std::string pid;
+    for (ssize_t i = 0; i < size; ++i) {
+        const char c = text[static_cast<size_t>(i)];
+        if (c < '0' || c > '9') break;
+        pid += c;
+    }
+    return pid.empty() ? "unknown" : pid;
+}
+
+}  // namespace
+
+Result<InstanceLock> InstanceLock::acquire(const std::string& path, const std::string& instance) {
+    UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd.valid()) {
+        return Error{Code::kPermissionDenied,
+                     "cannot open the lock file '" + path + "': " + std::strerror(errno)};
+    }
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+        return Error{Code::kAlreadyExists,
+                     "instance '" + instance + "' is already served by afdd with pid " +
+                         read_pid(fd.get()) + "; stop it (kill -TERM), or start this one under " +
+                         "another name with --instance"};
+    }
+    const std::string pid = std::to_string(::getpid()) + "\n";
+    if (::ftruncate(fd.get(), 0) != 0 ||
+        ::pwrite(fd.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
+        return Error{Code::kPermissionDenied,
+                     "cannot write the lock file '" + path + "': " + std::strerror(errno)};
+    }
+    return InstanceLock(std::move(fd));
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// How the attention loop waits: until a peer answers, never beyond a deadline (R7).
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+
+#include "daemon/attention/attention_loop.h"
+
+namespace afd::daemon {
+namespace {
+
+// How often a waiting loop looks at its deadlines although nobody rings.
+constexpr uint64_t kTickUs = 100'000;
+constexpr uint64_t kIdleTickUs = 1'000'000;
+// A wait that goes on is reported again after this long.
+constexpr uint64_t kReportAgainUs = 10'000'000;
+
+}  // namespace
+
+bool AttentionLoop::is_answered(const MicroBatch& micro_batch, schedule::Order order) const {
+    return is_two_phase(micro_batch) ? parts_.two_phase->can_advance(order)
+                                     : parts_.windows->is_answered(micro_batch.index(), order);
+}
+
+std::optional<schedule::WaitInfo> AttentionLoop::wait_info(const MicroBatch& micro_batch) const {
+    return is_two_phase(micro_batch) ? parts_.two_phase->wait_info()
+                                     : parts_.windows->wait_info(micro_batch.index());
+}
+
+bool AttentionLoop::may_progress(schedule::Order order) {
+    if (parts_.port->has_command()) return true;
+    if (parts_.windows == nullptr) return false;
+    return std::any_of(
+        micro_batches_.begin(), micro_batches_.end(), [&](const MicroBatch& micro_batch) {
+            switch (micro_batch.stage) {
+                case MicroBatch::Stage::kIdle:
+                    return micro_batch.wants_slot && is_answered(micro_batch, order);
+                case MicroBatch::Stage::kAttention:
+                case MicroBatch::Stage::kHead:
+                    return false;
+                case MicroBatch::Stage::kDispatch:
+                    return is_answered(micro_batch, order);
+                case MicroBatch::Stage::kExperts:
+                    return moe_of(micro_batch).ready(micro_batch.ticket) ||
+                           is_answered(micro_batch, order);
+            }
+            return false;
+        });
+}
+
+void AttentionLoop::wait_for_peers() {
+    const uint64_t now_us = schedule::steady_now_us();
+    watch_waits(now_us);
+    if (is_stopping_) return;
+    const bool is_idle = sequences_.active().empty();
+    if (is_idle) {
+        parts_.heartbeat.set_idle();
+    } else if (parts_.windows != nullptr) {
+        for (const MicroBatch& micro_batch : micro_batches_) {
+            if (micro_batch.wait_start_us == 0) continue;
+            const auto info = wait_info(micro_batch);
+            if (!info) continue;
+            parts_.heartbeat.set_waiting(*info);
+            // A look at every tick, so that a report can tell the age of the peer's heartbeat.
+            static_cast<void>(parts_.transport->peer(static_cast<uint32_t>(info->peer), now_us));
+        }
+    }
+    parts_.port->flush();
+    parts_.metrics.add(Counter::kWaits, 1);
+    const uint64_t deadline_us = now_us + (is_idle ? kIdleTickUs : kTickUs);
+    expects_answer_ = wait_.until(
+        deadline_us, expects_answer_, [&](schedule::Order order) { return may_progress(order); });
+}
+
+// R7: every wait for a peer is reported when it lasts, and ends the requests when it lasts too
+// long. The slot itself stays blocked by its lane until it is acknowledged.
+void AttentionLoop::watch_waits(uint64_t now_us) {
+    for (MicroBatch& micro_batch : micro_batches_) {
+        if (micro_batch.stage != MicroBatch::Stage::kDispatch &&
+            micro_batch.stage != MicroBatch::Stage::kExperts) {
+            continue;
+        }
+        if (micro_batch.wait_start_us == 0) micro_batch.wait_start_us = now_us;
+        const uint64_t waited_us = now_us - micro_batch.wait_start_us;
+        const bool is_reported = micro_batch.wait_reported_us != 0;
+        if (waited_us >= settings_.round_timeout_us) {
+            const std::string text = describe(micro_batch, now_us);
+            report_wait(micro_batch, now_us);
+            probe_.timed_out();
+            fail(micro_batch, Code::kDeadlineExceeded, text.c_str());
+        } else if (waited_us >= settings_.wait_report_us &&
+                   (!is_reported || now_us - micro_batch.wait_reported_us >= kReportAgainUs)) {
+            report_wait(micro_batch, now_us);
+        }
+    }
+}
+
+std::string AttentionLoop::describe(const MicroBatch& micro_batch, uint64_t now_us) {
+    if (parts_.windows == nullptr) return {};
+    const auto info = wait_info(micro_batch);
+    if (!info) return {};
+    const schedule::PeerState peer =
+        parts_.transport->peer(static_cast<uint32_t>(info->peer), now_us);
+    return schedule::describe_wait(
+        schedule::Role::kAttention, settings_.session, getpid(), *info, peer);
+}
+
+void AttentionLoop::report_wait(MicroBatch& micro_batch, uint64_t now_us) {
+    WorkerEvent event{.kind = WorkerEvent::Kind::kWait};
+    event.set_text("%s", describe(micro_batch, now_us).c_str());
+    parts_.port->push(event);
+    micro_batch.wait_reported_us = now_us;
+}
+
+void AttentionLoop::end_wait(MicroBatch& micro_batch) {
+    if (micro_batch.wait_reported_us != 0) parts_.port->push({.kind = WorkerEvent::Kind::kWait});
+    micro_batch.wait_start_us = 0;
+    micro_batch.wait_reported_us = 0;
+}
+
+}  // namespace afd::daemon

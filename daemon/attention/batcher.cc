@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/attention/batcher.h"
+
+#include <algorithm>
+
+namespace afd::daemon {
+
+void Batcher::fill(std::span<Sequence* const> sequences,
+                   size_t events_max,
+                   std::vector<BatchPiece>& pieces) {
+    pieces.clear();
+    if (sequences.empty()) return;
+    uint32_t rows_left = limits_.micro_batch_size;
+    size_t events_left = events_max;
+
+    uint32_t num_generating = 0;
+    for (const Sequence* sequence : sequences) {
+        const bool is_prefilling = sequence->num_ready() > 1 || sequence->num_scheduled == 0;
+        if (!sequence->is_ending && !is_prefilling) ++num_generating;
+    }
+    const uint32_t share =
+        (num_generating + limits_.num_micro_batches - 1) / limits_.num_micro_batches;
+
+    uint32_t decodes_left = std::min(rows_left, share);
+    const size_t start = next_decode_ % sequences.size();
+    for (size_t i = 0; i < sequences.size() && decodes_left > 0; ++i) {
+        const size_t at = (start + i) % sequences.size();
+        if (!sequences[at]->is_decoding() || sequences[at]->is_two_phase) continue;
+        const uint32_t taken = take(*sequences[at], 1, events_left, pieces);
+        decodes_left -= taken;
+        rows_left -= taken;
+        next_decode_ = at + 1;
+    }
+
+    for (Sequence* sequence : sequences) {
+        if (rows_left == 0) break;
+        if (sequence->num_ready() == 0 || sequence->is_decoding()) continue;
+        if (sequence->is_two_phase || wants_two_phase(*sequence)) continue;
+        rows_left -=
+            take(*sequence, std::min(rows_left, sequence->num_ready()), events_left, pieces);
+    }
+}
+
+void Batcher::fill_two_phase(std::span<Sequence* const> sequences,
+                             size_t events_max,
+                             std::vector<BatchPiece>& pieces) {
+    pieces.clear();
+    uint32_t rows_left = limits_.prefill_tokens_max;
+    size_t events_left = events_max;
+    for (Sequence* sequence : sequences) {
+        if (rows_left == 0) break;
+        if (sequence->is_two_phase || !wants_two_phase(*sequence)) continue;
+        const uint32_t taken =
+            take(*sequence, std::min(rows_left, sequence->num_ready()), events_left, pieces);
+        sequence->is_two_phase = taken > 0;
+        rows_left -= taken;
+    }
+}
+
+bool Batcher::wants_two_phase(const Sequence& sequence) const {
+    return limits_.prefill_tokens_max > 0 && !sequence.is_windows_only && !sequence.is_decoding() &&
+           sequence.num_ready() > limits_.two_phase_threshold;
+}
+
+size_t Batcher::events_of(const Sequence& sequence, uint32_t num_rows) {
+    const uint32_t end = sequence.num_scheduled + num_rows;
+    const size_t tokens = end == sequence.num_tokens() ? 1 : 0;
+    const size_t logprobs = sequence.request->prompt_logprobs ? num_rows : 0;
+    return tokens + logprobs + (sequence.is_started ? 0 : 1);
+}
+
+uint32_t Batcher::take(Sequence& sequence,
+                       uint32_t num_rows,
+                       size_t& events_left,
+                       std::vector<BatchPiece>& pieces) {
+    // A long prompt that reports logprobs goes on in smaller chunks while the ring is short.
+    while (num_rows > 0 && events_of(sequence, num_rows) > events_left) num_rows /= 2;
+    if (num_rows == 0) return 0;
+    events_left -= events_of(sequence, num_rows);
+    const size_t start_event = sequence.is_started ? 0 : 1;
+    pieces.push_back(
+        {&sequence, sequence.num_scheduled, num_rows, events_of(sequence, num_rows) - start_event});
+    sequence.num_scheduled += num_rows;
+    ++sequence.num_in_flight;
+    return num_rows;
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/attention/micro_batch.h"
+
+#include "model/decoder/kv_cache.h"
+
+namespace afd::daemon {
+
+MicroBatch::MicroBatch(uint32_t index, const model::ModelConfig& config, uint32_t rows_max)
+    : index_(index),
+      hidden_(config.hidden),
+      top_k_(config.top_k),
+      tokens_(rows_max),
+      positions_(rows_max),
+      cache_index_(rows_max),
+      block_tables_(rows_max),
+      residual_(size_t{rows_max} * config.hidden),
+      ffn_rows_(size_t{rows_max} * config.hidden),
+      moe_out_(size_t{rows_max} * config.hidden),
+      topk_ids_(size_t{rows_max} * config.top_k),
+      topk_weights_(size_t{rows_max} * config.top_k),
+      is_chosen_(config.num_experts) {
+    pieces_.reserve(rows_max);
+}
+
+void MicroBatch::begin() {
+    num_rows_ = 0;
+    for (const BatchPiece& piece : pieces_) {
+        const Sequence& sequence = *piece.sequence;
+        for (uint32_t i = 0; i < piece.num_rows; ++i, ++num_rows_) {
+            const uint32_t position = piece.first_position + i;
+            AFD_ASSERT(num_rows_ < tokens_.size(),
+                       "%u rows in a micro-batch of %zu",
+                       num_rows_,
+                       tokens_.size());
+            tokens_[num_rows_] = static_cast<int32_t>(sequence.request->tokens[position]);
+            positions_[num_rows_] = static_cast<int32_t>(position);
+            cache_index_[num_rows_] = model::cache_row(sequence.block_table, position);
+            block_tables_[num_rows_] = sequence.block_table.data();
+        }
+    }
+    layer = 0;
+    num_attended = 0;
+    stage = Stage::kAttention;
+}
+
+void MicroBatch::clear() {
+    pieces_.clear();
+    num_rows_ = 0;
+    wait_start_us = 0;
+    wait_reported_us = 0;
+    stage = Stage::kIdle;
+}
+
+ops::Rows<ops::Bf16> MicroBatch::residual() {
+    return ops::make_rows(residual_.data(), num_rows_, hidden_);
+}
+
+ops::Rows<ops::Bf16> MicroBatch::moe_out() {
+    return ops::make_rows(moe_out_.data(), num_rows_, hidden_);
+}
+
+ops::AttentionBatch MicroBatch::attention_batch(uint32_t first, uint32_t count) const {
+    return {.num_tokens = count,
+            .positions = positions_.data() + first,
+            .cache_index = cache_index_.data() + first,
+            .block_tables = block_tables_.data() + first};
+}
+
+model::FfnInput MicroBatch::ffn_input(uint32_t first, uint32_t count) {
+    return {.x = ops::make_rows(ffn_rows_.data(), num_rows_, hidden_).slice(first, count),
+            .routing = {topk_ids_.data() + size_t{first} * top_k_,
+                        topk_weights_.data() + size_t{first} * top_k_,
+                        tokens_.data() + first}};
+}
+
+ops::MoeInput MicroBatch::moe_input(uint32_t num_shared, bool is_routed) const {
+    return {.x = ops::make_rows(ffn_rows_.data(), num_rows_, hidden_),
+            .layer_id = layer,
+            .num_tokens = num_rows_,
+            .top_k = top_k_,
+            .num_shared = num_shared,
+            .topk_ids = is_routed ? topk_ids_.data() : nullptr,
+            .topk_weights = is_routed ? topk_weights_.data() : nullptr};
+}
+
+uint32_t MicroBatch::count_experts() {
+    is_chosen_.assign(is_chosen_.size(), false);
+    uint32_t count = 0;
+    for (const int32_t id : std::span(topk_ids_).first(size_t{num_rows_} * top_k_)) {
+        if (id < 0 || is_chosen_[static_cast<size_t>(id)]) continue;
+        is_chosen_[static_cast<size_t>(id)] = true;
+        ++count;
+    }
+    return count;
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// MicroBatch: one of the M lanes of an attention worker, with the rows that travel in it; or its
+// two-phase lane, number M, which holds more rows and goes through attention in tiles.
+//
+//   idle --fill--> attention(0) -> dispatch -> experts -> attention(1) -> ... -> experts(L-1)
+//        <------------------------- head, sampling ------------------------------------'
+// All memory is made at start-up. Data thread only.
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/attention/batcher.h"
+#include "model/decoder/attention_block.h"
+#include "ops/format/latent_cache.h"
+#include "ops/fused_moe/fused_moe.h"
+#include "ops/tensor/tensor_view.h"
+
+namespace afd::daemon {
+
+class MicroBatch {
+  public:
+    enum class Stage {
+        kIdle,       // No rows.
+        kAttention,  // Wants attention of `layer`, once its sequences' earlier rows are there.
+        kDispatch,   // Wants its slot in the windows (R4), then dispatches.
+        kExperts,    // The rows are with the experts.
+        kHead,       // Wants the head and sampling, once its sequences' earlier rows had theirs.
+    };
+
+    // `rows_max`: BS, or the rows of the two-phase lane.
+    MicroBatch(uint32_t index, const model::ModelConfig& config, uint32_t rows_max);
+
+    // Lays out the rows of `pieces()`. Call after the batcher filled pieces().
+    // Stage: kAttention of layer 0.
+    void begin();
+
+    // Forgets the rows. Stage: kIdle.
+    void clear();
+
+    uint32_t index() const { return index_; }
+    std::vector<BatchPiece>& pieces() { return pieces_; }
+    const std::vector<BatchPiece>& pieces() const { return pieces_; }
+    uint32_t num_rows() const { return num_rows_; }
+
+    // Token ids of the rows, [num_rows].
+    std::span<const int32_t> tokens() const { return {tokens_.data(), num_rows_}; }
+    // Residual stream, [num_rows, hidden].
+    ops::Rows<ops::Bf16> residual();
+    ops::Rows<ops::Bf16> moe_out();
+    // The rows [first, first + count), and where the router writes about them.
+    ops::AttentionBatch attention_batch(uint32_t first, uint32_t count) const;
+    model::FfnInput ffn_input(uint32_t first, uint32_t count);
+    // What goes to the experts. `num_shared` of the layer; `is_routed`: ffn_input() has the
+    // routing.
+    ops::MoeInput moe_input(uint32_t num_shared, bool is_routed) const;
+
+    // As the router wrote them, [num_rows, top_k].
+    const float* topk_weights() const { return topk_weights_.data(); }
+    // Calls ends(piece) for each piece with a row whose router scores were not finite.
+    // Shape: topk_weights [num_rows, top_k].
+    template <typename Ends>
+    void for_each_poisoned(const float* topk_weights, const Ends& ends) const;
+
+    // Different routed experts that the rows chose. REQUIRES: ffn_input() has the routing.
+    uint32_t count_experts();
+
+    Stage stage = Stage::kIdle;
+    bool wants_slot = false;  // Stage kIdle: its slot was not free when rows may have waited.
+    uint32_t layer = 0;
+    uint32_t num_attended = 0;      // Stage kAttention: rows that had the attention of `layer`.
+    ops::MoeTicket ticket;          // Stage kExperts.
+    uint64_t wait_start_us = 0;     // Since when it waits for a peer; 0: it does not.
+    uint64_t wait_reported_us = 0;  // When the wait was last reported; 0: not yet.
+    uint64_t step_start_ns = 0;     // When the rows were embedded.
+    uint64_t dispatched_ns = 0;     // Stage kExperts: since when,
+    int32_t round = 0;              // and the round in the windows; 0: it goes elsewhere.
+
+  private:
+    const uint32_t index_;
+    const uint32_t hidden_;
+    const uint32_t top_k_;
+    uint32_t num_rows_ = 0;
+    std::vector<BatchPiece> pieces_;
+    std::vector<int32_t> tokens_;               // [rows_max]
+    std::vector<int32_t> positions_;            // [rows_max]
+    std::vector<int64_t> cache_index_;          // [rows_max]
+    std::vector<const int32_t*> block_tables_;  // [rows_max]
+    std::vector<ops::Bf16> residual_;           // [rows_max, hidden]
+    std::vector<ops::Bf16> ffn_rows_;           // [rows_max, hidden]: input of the experts
+    std::vector<ops::Bf16> moe_out_;            // [rows_max, hidden]
+    std::vector<int32_t> topk_ids_;             // [rows_max, top_k]
+    std::vector<float> topk_weights_;           // [rows_max, top_k]
+    std::vector<bool> is_chosen_;               // [num_experts]: scratch of count_experts().
+};
+
+template <typename Ends>
+void MicroBatch::for_each_poisoned(const float* topk_weights, const Ends& ends) const {
+    uint32_t first = 0;
+    for (const BatchPiece& piece : pieces_) {
+        bool is_poisoned = false;
+        for (uint32_t row = first; row < first + piece.num_rows; ++row) {
+            is_poisoned |= model::is_poisoned(&topk_weights[size_t{row} * top_k_]);
+        }
+        if (is_poisoned) ends(piece);
+        first += piece.num_rows;
+    }
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Sequence: one request as the data thread of an attention worker sees it.
+//
+// Its positions move through three marks, each at most the one before:
+//   tokens.size()      known tokens: the prompt and what was sampled
+//   num_scheduled      positions whose rows were handed to a micro-batch
+//   layer_positions[l] positions whose keys of layer l are in the KV cache; behind the last layer:
+//                      positions whose logits, where wanted, were used
+// A row of position p may run layer l, or the head, only when layer_positions[l] == p: so several
+// prefill chunks of one prompt can be in flight in different micro-batches, ordered per layer, and
+// what they report comes in order of position. A sequence that is ending waits for nobody: the
+// chunk before may have failed, and nothing that its rows yield is used.
+//
+// Owned by SequenceTable; used by the data thread only.
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/worker/worker_events.h"
+
+namespace afd::daemon {
+
+struct Sequence {
+    SequenceRequest* request = nullptr;     // Owned; goes back with kEnd. Null: the place is free.
+    std::vector<int32_t> block_table;       // KV blocks of positions 0-63, 64-127, ...
+    std::vector<uint32_t> layer_positions;  // [num_layers + 1]
+    uint32_t num_scheduled = 0;
+    uint32_t num_in_flight = 0;    // Micro-batches that hold rows of this sequence.
+    bool is_started = false;       // kStarted was sent.
+    bool is_two_phase = false;     // Rows of it are in the two-phase lane: no others are scheduled.
+    bool is_windows_only = false;  // A two-phase batch with its rows found no memory.
+    bool is_ending = false;        // Ends with `end_code` once nothing is in flight.
+    Code end_code = Code::kOk;
+    bool is_stopped = false;  // By a stop token.
+    char end_text[200] = {};
+
+    uint32_t num_tokens() const { return static_cast<uint32_t>(request->tokens.size()); }
+
+    // Rows that could be scheduled now.
+    uint32_t num_ready() const { return is_ending ? 0 : num_tokens() - num_scheduled; }
+
+    // Whether the one ready row is the newest token of a sequence whose prompt is done.
+    bool is_decoding() const { return num_ready() == 1 && num_scheduled > 0; }
+};
+
+}  // namespace afd::daemon

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/attention/token_emitter.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+namespace afd::daemon {
+
+TokenEmitter::TokenEmitter(const model::EmbeddingHead& head,
+                           const model::ModelConfig& config,
+                           ops::Parallel& parallel,
+                           WorkerPort& port,
+                           Metrics& metrics,
+                           uint32_t micro_batch_size)
+    : head_(head),
+      parallel_(parallel),
+      port_(port),
+      metrics_(metrics),
+      samplers_(parallel.num_threads(), model::Sampler(config.vocab_size)),
+      hidden_(config.hidden),
+      vocab_size_(config.vocab_size),
+      rows_(size_t{kTileRows} * config.hidden),
+      logits_(size_t{kTileRows} * config.vocab_size),
+      chosen_(kTileRows, model::SampledToken{}) {
+    wanted_.reserve(micro_batch_size);
+}
+
+void TokenEmitter::emit(MicroBatch& micro_batch) {
+    collect(micro_batch);
+    for (size_t first = 0; first < wanted_.size(); first += kTileRows) {
+        const size_t count = std::min<size_t>(kTileRows, wanted_.size() - first);
+        run_tile(micro_batch, std::span(wanted_).subspan(first, count));
+    }
+}
+
+void TokenEmitter::collect(const MicroBatch& micro_batch) {
+    wanted_.clear();
+    uint32_t row = 0;
+    for (const BatchPiece& piece : micro_batch.pieces()) {
+        const SequenceRequest& request = *piece.sequence->request;
+        for (uint32_t i = 0; i < piece.num_rows; ++i, ++row) {
+            const uint32_t position = piece.first_position + i;
+            const bool is_last = position + 1 == piece.sequence->num_tokens();
+            const bool is_prompt = position + 1 < request.num_prompt_tokens;
+            if (piece.sequence->is_ending) continue;
+            if (is_last || (is_prompt && request.prompt_logprobs)) {
+                wanted_.push_back({piece.sequence, row, position, is_last});
+            }
+        }
+    }
+}
+
+void TokenEmitter::run_tile(MicroBatch& micro_batch, std::span<const Wanted> tile) {
+    const ops::Rows<ops::Bf16> residual = micro_batch.residual();
+    for (size_t i = 0; i < tile.size(); ++i) {
+        std::memcpy(&rows_[i * hidden_], residual.row(tile[i].row), hidden_ * sizeof(ops::Bf16));
+    }
+    head_.head(ops::make_rows(rows_.data(), tile.size(), hidden_),
+               ops::make_rows(logits_.data(), tile.size(), vocab_size_),
+               parallel_);
+    parallel_.run(tile.size(), [&](size_t i, unsigned thread) {
+        chosen_[i] = choose(tile[i], {&logits_[i * vocab_size_], vocab_size_}, samplers_[thread]);
+    });
+    for (size_t i = 0; i < tile.size(); ++i) {
+        Sequence& sequence = *tile[i].sequence;
+        if (sequence.is_ending) continue;
+        if (!chosen_[i].ok()) {
+            mark_ending(sequence, chosen_[i].error().code, chosen_[i].error().message.c_str());
+        } else if (tile[i].is_last) {
+            take_sample(sequence, chosen_[i].value());
+        } else {
+            report_prompt_logprob(sequence, chosen_[i].value());
+        }
+    }
+}
+
+Result<model::SampledToken> TokenEmitter::choose(const Wanted& wanted,
+                                                 std::span<const float> logits,
+                                                 model::Sampler& sampler) {
+    const SequenceRequest& request = *wanted.sequence->request;
+    const uint32_t next = wanted.position + 1;
+    if (wanted.is_last) {
+        return sampler.sample(logits,
+                              {.temperature = request.temperature,
+                               .top_k = request.top_k,
+                               .top_p = request.top_p,
+                               .seed = request.seed,
+                               .choice = 0},
+                              next);
+    }
+    float logprob = 0;
+    AFD_ASSIGN(logprob, sampler.logprob(logits, request.tokens[next]));
+    return model::SampledToken{next, logprob};
+}
+
+void TokenEmitter::take_sample(Sequence& sequence, const model::SampledToken& token) {
+    SequenceRequest& request = *sequence.request;
+    request.tokens.push_back(token.id);
+    WorkerEvent event{.kind = WorkerEvent::Kind::kToken,
+                      .token = token.id,
+                      .sequence_id = request.sequence_id,
+                      .logprob = token.logprob};
+    AFD_ASSERT(port_.push(event),
+               "no room for the token of sequence %llu",
+               static_cast<unsigned long long>(request.sequence_id));
+    metrics_.add(Counter::kTokens, 1);
+
+    sequence.is_stopped = std::find(request.stop_ids.begin(), request.stop_ids.end(), token.id) !=
+                          request.stop_ids.end();
+    if (sequence.is_stopped || sequence.num_tokens() >= request.max_total_tokens) {
+        mark_ending(sequence, Code::kOk, "");
+    }
+}
+
+void TokenEmitter::report_prompt_logprob(const Sequence& sequence,
+                                         const model::SampledToken& token) {
+    const SequenceRequest& request = *sequence.request;
+    WorkerEvent event{.kind = WorkerEvent::Kind::kPromptLogprob,
+                      .token = token.id,
+                      .sequence_id = request.sequence_id,
+                      .logprob = token.logprob};
+    AFD_ASSERT(port_.push(event),
+               "no room for a prompt logprob of sequence %llu",
+               static_cast<unsigned long long>(request.sequence_id));
+}
+
+void mark_ending(Sequence& sequence, Code code, const char* text) {
+    if (sequence.is_ending) return;
+    sequence.is_ending = true;
+    sequence.end_code = code;
+    std::snprintf(sequence.end_text, sizeof(sequence.end_text), "%s", text);
+}
+
+}  // namespace afd::daemon

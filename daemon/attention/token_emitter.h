@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// TokenEmitter: the end of a step: final norm, head and sampling of those rows of a micro-batch
+// that somebody wants logits of, and the events that tell the control thread.
+//
+// A row at position p yields the token at p + 1: a sample, where p is the last known position; the
+// logprob of the prompt's own token, where the request asks for prompt logprobs. Rows go through
+// the head in tiles, so that the logits need little memory however large the micro-batch.
+// Data thread only; nothing here allocates after construction.
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/attention/micro_batch.h"
+#include "daemon/metrics/metrics.h"
+#include "daemon/worker/worker_port.h"
+#include "model/decoder/embedding_head.h"
+#include "model/sampling/sampler.h"
+#include "ops/tensor/parallel.h"
+
+namespace afd::daemon {
+
+class TokenEmitter {
+  public:
+    // All outlive the object.
+    TokenEmitter(const model::EmbeddingHead& head,
+                 const model::ModelConfig& config,
+                 ops::Parallel& parallel,
+                 WorkerPort& port,
+                 Metrics& metrics,
+                 uint32_t micro_batch_size);
+
+    // Samples for every sequence of `micro_batch` whose last known token is in it, appends the
+    // token and marks the sequence as ending when it is over (stop token, length, or an error in
+    // the logits). Sequences that are ending already yield nothing.
+    // REQUIRES: the batcher kept room in the port for the events.
+    void emit(MicroBatch& micro_batch);
+
+  private:
+    // Rows of one tile: amortises the pass over lm_head, and its logits stay small.
+    static constexpr uint32_t kTileRows = 32;
+
+    struct Wanted {
+        Sequence* sequence = nullptr;
+        uint32_t row = 0;
+        uint32_t position = 0;
+        bool is_last = false;  // Of the known tokens: the next is sampled.
+    };
+
+    void collect(const MicroBatch& micro_batch);
+    void run_tile(MicroBatch& micro_batch, std::span<const Wanted> tile);
+    // The sampled token, or position and logprob of the prompt's own one. Any thread: only reads
+    // the sequence.
+    static Result<model::SampledToken> choose(const Wanted& wanted,
+                                              std::span<const float> logits,
+                                              model::Sampler& sampler);
+    void take_sample(Sequence& sequence, const model::SampledToken& token);
+    void report_prompt_logprob(const Sequence& sequence, const model::SampledToken& token);
+
+    const model::EmbeddingHead& head_;
+    ops::Parallel& parallel_;
+    WorkerPort& port_;
+    Metrics& metrics_;
+    std::vector<model::Sampler> samplers_;  // One for each thread.
+    const uint32_t hidden_;
+    const uint32_t vocab_size_;
+    std::vector<Wanted> wanted_;
+    std::vector<ops::Bf16> rows_;                      // [kTileRows, hidden]
+    std::vector<float> logits_;                        // [kTileRows, vocab_size]
+    std::vector<Result<model::SampledToken>> chosen_;  // [kTileRows]
+};
+
+// Marks `sequence` as ending; the first reason counts. `text` may be empty.
+void mark_ending(Sequence& sequence, Code code, const char* text);
+
+}  // namespace afd::daemon

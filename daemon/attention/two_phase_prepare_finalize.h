@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// TwoPhasePrepareFinalize: dispatch and combine of the fused-MoE framework for batches far larger
+// than a window: the two-phase dispatch (schedule/two_phase_control.h). Composed with
+// ops::RemoteExperts.
+//
+//   prepare_async   phase 1: layout from the ids alone; the counts go to every rank concerned
+//   advance         once all have granted: phase 2, block by block; what came back is combined,
+//                   block by block and in the order of tokens, into the rows of expect_output()
+//   finalize        closes the round
+//
+// Layout, payload and combine are the operators ops/two_phase_*.h. One slot. Data thread only. A
+// round maps memory and so makes system calls: it is not the steady state.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "model/decoder/smooth_scales.h"
+#include "ops/fused_moe/plan/remote_capabilities.h"
+#include "ops/fused_moe/prepare_finalize.h"
+#include "ops/tensor/parallel.h"
+#include "ops/tensor/workspace.h"
+#include "ops/two_phase/blocks.h"
+#include "ops/two_phase/payload.h"
+#include "schedule/expert_placement.h"
+#include "schedule/two_phase_memory.h"
+
+namespace afd::daemon {
+
+class TwoPhasePrepareFinalize final : public ops::PrepareFinalize {
+  public:
+    struct Settings {
+        uint32_t session = 0;
+        uint32_t micro_batch = 0;  // Its number in reports of waits.
+        size_t hidden = 0;
+        size_t top_k = 0;
+        size_t num_shared = 0;  // Dispatched; 0 with a shared stage.
+        uint32_t num_tokens_max = 0;
+        uint32_t block_tokens = 0;
+        ops::DispatchDtype dispatch_dtype = ops::DispatchDtype::kBf16;
+    };
+    // All outlive the object.
+    struct Parts {
+        schedule::TwoPhaseSender* sender = nullptr;
+        schedule::TwoPhaseMemory* memory = nullptr;
+        const schedule::ExpertPlacement* placement = nullptr;
+        ops::Parallel* parallel = nullptr;
+        // Optional, with int8 rows: they are quantised with the scales of their experts.
+        const model::SmoothScales* smooth = nullptr;
+    };
+    TwoPhasePrepareFinalize(const Settings& settings, const Parts& parts);
+
+    const ops::PrepareFinalizeCapability& capability() const override { return capability_; }
+
+    // Every rank has acknowledged the round before (R4), a predecessor's included (R10).
+    bool slot_free(uint32_t) override {
+        return parts_.sender->may_begin(schedule::Order::kAcquire);
+    }
+
+    // Where finalize() of the next round will want its result; combined rows go there as they come.
+    void expect_output(ops::Rows<ops::Bf16> out) { out_ = out; }
+
+    // REQUIRES: slot_free(), expect_output(). Errors: kInternal, an id outside the layer's experts.
+    Result<ops::Ticket> prepare_async(const ops::MoeInput& input, uint32_t slot) override;
+
+    bool ready(const ops::Ticket&) const override { return true; }
+    ops::Activations activations(const ops::Ticket&) const override {
+        return ops::RemoteActivations{};
+    }
+    Result<void> finalize_async(const ops::Ticket&, const ops::ExpertsOutput& output) override {
+        output_ = output;
+        return {};
+    }
+    // A block is combined once its tokens' rows of the shared stage are written.
+    void shared_rows_written(const ops::Ticket&, size_t num_tokens) override {
+        num_shared_tokens_ = num_tokens;
+    }
+    bool finalized(const ops::Ticket&) const override {
+        return stage_ == Stage::kDone || stage_ == Stage::kFailed;
+    }
+    // REQUIRES: finalized(); `out` is that of expect_output().
+    // Errors, after which the same input may go through the windows: kResourceExhausted: a rank had
+    // no memory for the round. kDataLoss: a rank granted rows outside its segment.
+    Result<void> finalize(ops::Ticket&& ticket,
+                          const ops::TopKWeightAndReduce& reduce,
+                          ops::Rows<ops::Bf16> out,
+                          ops::Parallel& parallel) override;
+    void cancel(uint32_t slot, uint64_t id) override;
+
+    // Does what can be done without waiting, at most one block each way. Returns whether there was
+    // anything.
+    bool advance();
+    // Whether advance() would do something, or the slot has become free (R9).
+    bool can_advance(schedule::Order order) const;
+
+    // For whom the round waits now (R7).
+    std::optional<schedule::WaitInfo> wait_info() const;
+
+  private:
+    enum class Stage { kIdle, kGranting, kStreaming, kDone, kFailed };
+
+    // What a round has with one rank.
+    struct Peer {
+        schedule::TwoPhaseOffer offer;
+        schedule::TwoPhaseSizes sizes;
+        std::byte* receive = nullptr;
+        const std::byte* results = nullptr;
+    };
+
+    void make_tables();
+    ops::TwoPhaseRouting routing() const;
+    void count_block(uint32_t block);
+    void offer_round();
+    Result<> map_segments();
+    void unmap_segments();
+    void fail(Error error);
+    bool is_refused(schedule::Order order) const;
+    bool is_granted(schedule::Order order) const;
+    bool is_returned(uint32_t block, schedule::Order order) const;
+    bool may_combine(schedule::Order order) const;
+    void send_block(uint32_t block);
+    const ops::Bf16* encoded_rows(uint32_t block);
+    bool is_smooth() const { return parts_.smooth != nullptr; }
+    void combine_block(uint32_t block);
+    void end_round();
+
+    const Settings settings_;
+    const Parts parts_;
+    const uint32_t num_ranks_;
+    const uint32_t num_local_experts_;
+    const schedule::TwoPhaseRowBytes row_bytes_;
+    const size_t row_elements_;  // Of a sent row, as the operators count them.
+    ops::PrepareFinalizeCapability capability_;
+    std::vector<std::vector<int32_t>> tables_;  // Of each layer: [num_experts, replicas, 2].
+    size_t num_replicas_ = 1;
+
+    Stage stage_ = Stage::kIdle;
+    ops::MoeInput input_;
+    ops::ExpertsOutput output_;     // Of the shared stage, if there is one.
+    size_t num_shared_tokens_ = 0;  // Tokens whose rows it has written.
+    ops::Rows<ops::Bf16> out_;
+    Error error_;
+    uint32_t num_blocks_ = 0;
+    uint32_t num_sent_ = 0;
+    uint32_t num_combined_ = 0;
+    std::vector<Peer> peers_;  // [F]
+
+    // [num_tokens_max, row_elements_], where a token's rows are all the same but not as they are.
+    std::vector<ops::Bf16> encoded_;
+    std::vector<int32_t> sorted_indices_;  // [num_tokens_max * K1]: 4 bytes a (token, k).
+    std::vector<int32_t> send_counts_;     // [F, num_local_experts], as are the next five.
+    std::vector<int32_t> block_counts_;
+    std::vector<int64_t> grants_;
+    std::vector<int64_t> sent_;
+    std::vector<int64_t> block_base_;
+    std::vector<int64_t> block_done_;
+    std::vector<int32_t> key_of_expert_;              // [experts of a layer]
+    std::vector<ops::TwoPhaseReceiver> receivers_;    // [F]
+    std::vector<ops::ConstTensorView> result_views_;  // [F]
+    ops::Workspace workspace_;
+};
+
+}  // namespace afd::daemon

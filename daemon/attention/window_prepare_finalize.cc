@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/attention/window_prepare_finalize.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "ops/experts/combine.h"
+#include "ops/fused_moe/plan/remote_capabilities.h"
+#include "schedule/execution_log.h"
+
+namespace afd::daemon {
+
+WindowPrepareFinalize::WindowPrepareFinalize(schedule::DispatchTransport& transport,
+                                             const schedule::Geometry& geometry,
+                                             const schedule::ExpertPlacement& placement,
+                                             uint32_t session,
+                                             schedule::RouterPlacement router,
+                                             ops::DispatchDtype dtype)
+    : geometry_(geometry),
+      placement_(placement),
+      session_(session),
+      capability_(router == schedule::RouterPlacement::kFfn ? ops::kAfdWindowFfnRouterCapability
+                                                            : ops::kAfdWindowCapability),
+      rounds_(geometry.num_micro_batches),
+      dtype_(dtype) {
+    // What was not allowed is left with nothing, and refused at composition.
+    capability_.dispatch_dtypes &= ops::bit(dtype);
+    if (dtype != ops::DispatchDtype::kBf16) encoded_.resize(geometry.attn_to_ffn_token_bytes);
+    capability_.max_in_flight = geometry.num_micro_batches;
+    lanes_.reserve(geometry.num_micro_batches);
+    for (uint32_t m = 0; m < geometry.num_micro_batches; ++m) {
+        lanes_.emplace_back(transport, geometry, m);
+    }
+    if (!capability_.routes) return;
+    for (Round& round : rounds_) round.topk_weights.resize(geometry.slots_per_micro_batch());
+}
+
+Result<ops::Ticket> WindowPrepareFinalize::prepare_async(const ops::MoeInput& input,
+                                                         uint32_t slot) {
+    schedule::DispatchLane& lane = lanes_[slot];
+    const uint32_t num_experts = placement_.num_experts(input.layer_id) - input.num_shared;
+    const bool is_routed = input.topk_ids != nullptr;
+    if (is_routed) AFD_TRY(check_ids(input, num_experts));
+    lane.begin(static_cast<int32_t>(input.layer_id));
+    for (uint32_t token = 0; token < input.num_tokens; ++token) {
+        if (is_routed) {
+            put_token(lane, input, token, num_experts);
+        } else {
+            offer_token(lane, input, token, num_experts);
+        }
+    }
+    const int32_t published = lane.publish(schedule::DispatchMode::kAsync);
+    if (waits_) waits_->published(lane);
+    rounds_[slot].input = input;
+    rounds_[slot].output = {};
+    rounds_[slot].num_experts = num_experts;
+    return ops::Ticket(this, slot, static_cast<uint64_t>(published));
+}
+
+Result<> WindowPrepareFinalize::check_ids(const ops::MoeInput& input, uint32_t num_experts) {
+    for (size_t i = 0; i < size_t{input.num_tokens} * input.top_k; ++i) {
+        if (input.topk_ids[i] < static_cast<int32_t>(num_experts)) continue;
+        return Error{Code::kInternal,
+                     fmt::format("layer {}: expert {} was chosen, the layer has {}",
+                                 input.layer_id,
+                                 input.topk_ids[i],
+                                 num_experts)};
+    }
+    return {};
+}
+
+std::span<const std::byte> WindowPrepareFinalize::row_of(const ops::MoeInput& input,
+                                                         uint32_t token,
+                                                         const float* smooth) {
+    const size_t hidden = input.x.num_cols;
+    if (encoded_.empty()) return std::as_bytes(std::span(input.x.row(token), hidden));
+    ops::encode_sent_row(dtype_, input.x.row(token), hidden, encoded_.data(), smooth);
+    return std::span(encoded_).first(ops::sent_row_bytes(dtype_, hidden));
+}
+
+// A row for each slot, to the rank that holds its expert.
+void WindowPrepareFinalize::put_token(schedule::DispatchLane& lane,
+                                      const ops::MoeInput& input,
+                                      uint32_t token,
+                                      uint32_t num_experts) {
+    std::span<const std::byte> row;
+    if (smooth_ == nullptr) row = row_of(input, token);
+    for (uint32_t k = 0; k < input.num_slots(); ++k) {
+        const int32_t id = k < input.top_k ? input.topk_ids[size_t{token} * input.top_k + k]
+                                           : static_cast<int32_t>(num_experts + k - input.top_k);
+        if (id < 0) continue;
+        if (smooth_ != nullptr) {
+            row = row_of(input, token, smooth_->of(input.layer_id, static_cast<uint32_t>(id)));
+        }
+        lane.put(rank_of(input.layer_id, static_cast<uint32_t>(id)), token, k, row);
+    }
+}
+
+// One row to each rank. Who computes the shared experts is still decided here.
+void WindowPrepareFinalize::offer_token(schedule::DispatchLane& lane,
+                                        const ops::MoeInput& input,
+                                        uint32_t token,
+                                        uint32_t num_experts) {
+    lane.offer(token, input.top_k, row_of(input, token));
+    for (uint32_t j = 0; j < input.num_shared; ++j) {
+        lane.use(rank_of(input.layer_id, num_experts + j), token, input.top_k + j);
+    }
+}
+
+bool WindowPrepareFinalize::finalized(const ops::Ticket& ticket) const {
+    schedule::DispatchLane& lane = lanes_[ticket.slot()];
+    if (lane.poll() != schedule::RoundState::kPending) return true;
+    if (waits_) waits_->look(lane);
+    // Acknowledged without all results: finalize() says so instead of waiting for ever.
+    return lane.acknowledged(schedule::Order::kAcquire) &&
+           lane.poll() == schedule::RoundState::kPending;
+}
+
+Result<void> WindowPrepareFinalize::finalize(ops::Ticket&& ticket,
+                                             const ops::TopKWeightAndReduce&,
+                                             ops::Rows<ops::Bf16> out,
+                                             ops::Parallel& parallel) {
+    const uint32_t slot = ticket.slot();
+    ticket.release();
+    schedule::DispatchLane& lane = lanes_[slot];
+    Round& round = rounds_[slot];
+    const schedule::RoundState state = lane.poll();
+    if (state == schedule::RoundState::kRefused) {
+        return Error{
+            Code::kUnavailable,
+            fmt::format("layer {}: the FFN worker refused micro-batch {} (round {}): it is "
+                        "malformed, or its execution has killed the worker {} times",
+                        lane.layer_id(),
+                        slot,
+                        lane.round(),
+                        schedule::ExecutionLog::kDeadly)};
+    }
+    if (state != schedule::RoundState::kReady) {
+        return Error{Code::kDataLoss,
+                     fmt::format("layer {}: an FFN worker acknowledged micro-batch {} (round {}) "
+                                 "without all of its results",
+                                 lane.layer_id(),
+                                 slot,
+                                 lane.round())};
+    }
+    if (waits_) waits_->complete(lane);
+    const bool is_routed = round.input.topk_ids != nullptr;
+    if (!is_routed) read_weights(lane, round);
+    const size_t row_bytes = geometry_.ffn_to_attn_token_bytes;
+    ops::combine({.num_tokens = round.input.num_tokens,
+                  .top_k = round.input.top_k,
+                  .num_shared = round.input.num_shared + round.output.num_shared,
+                  .topk_ids = round.input.topk_ids,
+                  .num_experts = round.num_experts,
+                  .topk_weights = is_routed ? round.input.topk_weights : round.topk_weights.data(),
+                  .rows = lane.row(0, 0).data(),
+                  .token_stride_bytes = row_bytes * geometry_.selected_expert_num,
+                  .slot_stride_bytes = row_bytes,
+                  .row_index = nullptr,
+                  .shared_rows = round.output.shared,
+                  .out = out},
+                 parallel);
+    return {};
+}
+
+// The weight of a slot stands behind the values of its row.
+void WindowPrepareFinalize::read_weights(const schedule::DispatchLane& lane, Round& round) {
+    const size_t value_bytes = round.input.x.num_cols * sizeof(ops::Bf16);
+    for (uint32_t token = 0; token < round.input.num_tokens; ++token) {
+        for (uint32_t k = 0; k < round.input.top_k; ++k) {
+            std::memcpy(&round.topk_weights[size_t{token} * round.input.top_k + k],
+                        lane.row(token, k).data() + value_bytes,
+                        sizeof(float));
+        }
+    }
+}
+
+void WindowPrepareFinalize::cancel(uint32_t slot, uint64_t) {
+    // Nothing to undo: the lane blocks the slot until its peers have acknowledged (R7).
+    rounds_[slot].input = {};
+}
+
+}  // namespace afd::daemon

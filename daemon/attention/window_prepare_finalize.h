@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// WindowPrepareFinalize: dispatch and combine of the fused-MoE framework over the windows of the
+// FFN workers (the AFD path). Composed with ops::RemoteExperts.
+//
+// prepare_async() writes every token's row and local expert id into the window of the rank that
+// the placement chooses, slot [session][micro_batch][token][k], and publishes. The results come
+// back into this session's own window; finalize() weights and sums them in the order of
+// ops/experts/combine.h. The protocol's rules live in schedule/dispatch_lane.h.
+//
+// With router = ffn an MoE layer's input comes without topk_ids: every rank is offered every token
+// once, at slot k = 0, and routes it itself. Any rank may answer any of the top_k slots, so the
+// round waits for all of them; each row brings its routing weight behind its values.
+//
+// Rows may travel as int8 or fp8 (ops/fused_moe/sent_rows.h); each is encoded once, whatever the
+// number of its experts; int8 rows of a model with smooth scales once for each slot.
+//
+// One slot per micro-batch. Data thread only. Nothing allocates after construction.
+
+#include <optional>
+#include <vector>
+
+#include "daemon/attention/peer_waits.h"
+#include "model/decoder/smooth_scales.h"
+#include "ops/fused_moe/prepare_finalize.h"
+#include "ops/fused_moe/sent_rows.h"
+#include "schedule/dispatch_lane.h"
+#include "schedule/expert_placement.h"
+#include "schedule/geometry.h"
+#include "schedule/router_placement.h"
+
+namespace afd::daemon {
+
+class WindowPrepareFinalize final : public ops::PrepareFinalize {
+  public:
+    // All outlive the object.
+    WindowPrepareFinalize(schedule::DispatchTransport& transport,
+                          const schedule::Geometry& geometry,
+                          const schedule::ExpertPlacement& placement,
+                          uint32_t session,
+                          schedule::RouterPlacement router = schedule::RouterPlacement::kAttention,
+                          ops::DispatchDtype dtype = ops::DispatchDtype::kBf16);
+
+    const ops::PrepareFinalizeCapability& capability() const override { return capability_; }
+
+    // The slot's previous round is acknowledged everywhere (R4) and a predecessor's rounds are
+    // over (R10).
+    bool slot_free(uint32_t slot) override { return lanes_[slot].may_store(); }
+
+    // REQUIRES: slot_free(slot). Errors: kInternal, an id outside the layer's experts.
+    Result<ops::Ticket> prepare_async(const ops::MoeInput& input, uint32_t slot) override;
+
+    bool ready(const ops::Ticket&) const override { return true; }
+    ops::Activations activations(const ops::Ticket&) const override {
+        return ops::RemoteActivations{};
+    }
+    Result<void> finalize_async(const ops::Ticket& ticket,
+                                const ops::ExpertsOutput& output) override {
+        rounds_[ticket.slot()].output = output;
+        return {};
+    }
+    bool finalized(const ops::Ticket& ticket) const override;
+    // Errors: kUnavailable: the FFN worker refused the round (R11). kDataLoss: it acknowledged the
+    // round without its results.
+    Result<void> finalize(ops::Ticket&& ticket,
+                          const ops::TopKWeightAndReduce& reduce,
+                          ops::Rows<ops::Bf16> out,
+                          ops::Parallel& parallel) override;
+    void cancel(uint32_t slot, uint64_t id) override;
+
+    // Whether the slot's peers have answered everything: what to sleep on (R9), with kSeqCst
+    // between arming and sleeping. Acknowledgements follow all results of a round.
+    bool is_answered(uint32_t slot, schedule::Order order) const {
+        return lanes_[slot].acknowledged(order);
+    }
+
+    // [num_tokens, top_k] of the slot's last finalize(), if its input came without topk_ids: the
+    // weights that the rows brought.
+    const float* topk_weights(uint32_t slot) const { return rounds_[slot].topk_weights.data(); }
+
+    // The number of the slot's last round.
+    int32_t round(uint32_t slot) const { return lanes_[slot].round(); }
+
+    // From now on counts how long each rank takes.
+    void set_metrics(const Metrics& metrics) { waits_.emplace(metrics, geometry_); }
+
+    // From now on rows, which are int8, are quantised with the scales of their experts.
+    // REQUIRES: not empty; outlives the object.
+    void set_smooth(const model::SmoothScales& smooth) { smooth_ = &smooth; }
+
+    // For whom the slot waits now (R7); nothing if for nobody.
+    std::optional<schedule::WaitInfo> wait_info(uint32_t slot) const {
+        return lanes_[slot].wait_info();
+    }
+
+  private:
+    struct Round {
+        ops::MoeInput input;
+        ops::ExpertsOutput output;        // Of the shared stage, if there is one.
+        uint32_t num_experts = 0;         // Routed experts of the layer: ids outside mask.
+        std::vector<float> topk_weights;  // [BS, K1]; router = ffn.
+    };
+
+    static Result<> check_ids(const ops::MoeInput& input, uint32_t num_experts);
+    void put_token(schedule::DispatchLane& lane,
+                   const ops::MoeInput& input,
+                   uint32_t token,
+                   uint32_t num_experts);
+    void offer_token(schedule::DispatchLane& lane,
+                     const ops::MoeInput& input,
+                     uint32_t token,
+                     uint32_t num_experts);
+    static void read_weights(const schedule::DispatchLane& lane, Round& round);
+
+    schedule::ExpertReplica rank_of(uint32_t layer_id, uint32_t expert) const {
+        return placement_.choose(layer_id, expert, session_);
+    }
+    // With null scales the row is the same for every expert.
+    std::span<const std::byte> row_of(const ops::MoeInput& input,
+                                      uint32_t token,
+                                      const float* smooth = nullptr);
+
+    const schedule::Geometry geometry_;
+    const schedule::ExpertPlacement& placement_;
+    const uint32_t session_;
+    ops::PrepareFinalizeCapability capability_;
+    mutable std::vector<schedule::DispatchLane> lanes_;  // [M]; polling moves their cursors.
+    std::vector<Round> rounds_;                          // [M]
+    mutable std::optional<PeerWaits> waits_;             // Polling counts.
+    const ops::DispatchDtype dtype_;
+    const model::SmoothScales* smooth_ = nullptr;
+    std::vector<std::byte> encoded_;  // A row as it goes into a slot, unless it goes as it is.
+};
+
+}  // namespace afd::daemon

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/config/config.h"
+
+#include <unistd.h>
+
+#include <toml++/toml.h>
+#include <optional>
+
+#include "daemon/config/config_options.h"
+#include "daemon/config/did_you_mean.h"
+
+namespace afd::daemon {
+
+namespace {
+
+// A value before validation, and where it came from.
+struct RawValue {
+    std::string text;
+    std::string origin;
+};
+using RawValues = std::map<std::string, RawValue>;
+
+std::string position(const std::string& file, const toml::source_region& region) {
+    return file + ":" + std::to_string(region.begin.line) + ":" +
+           std::to_string(region.begin.column);
+}
+
+const ConfigOption* find_option(std::string_view name) {
+    for (const ConfigOption& option : config_options()) {
+        if (name == option.name) return &option;
+    }
+    return nullptr;
+}
+
+// The text of a TOML value if it has the type of the option.
+std::optional<std::string> text_of(const ConfigOption& option, const toml::node& node) {
+    if (std::holds_alternative<uint64_t Config::*>(option.member)) {
+        const auto value = node.value_exact<int64_t>();
+        return value ? std::optional(std::to_string(*value)) : std::nullopt;
+    }
+    if (std::holds_alternative<bool Config::*>(option.member)) {
+        const auto value = node.value_exact<bool>();
+        return value ? std::optional<std::string>(*value ? "true" : "false") : std::nullopt;
+    }
+    return node.value_exact<std::string>();
+}
+
+Result<toml::table> parse_file(const std::string& file) {
+    try {
+        return toml::parse_file(file);
+    } catch (const toml::parse_error& error) {
+        return Error{Code::kInvalidArgument,
+                     position(file, error.source()) + ": " + std::string(error.description())};
+    }
+}
+
+Result<> read_file(const std::string& file, RawValues& values) {
+    if (::access(file.c_str(), R_OK) != 0) {
+        return Error{Code::kNotFound, "configuration file '" + file + "': " + std::strerror(errno)};
+    }
+    AFD_ASSIGN(const toml::table table, parse_file(file));
+    for (const auto& [key, node] : table) {
+        const std::string name(key.str());
+        const ConfigOption* option = find_option(name);
+        if (option == nullptr) {
+            return Error{Code::kInvalidArgument,
+                         position(file, key.source()) + ": unknown key '" + name + "'" +
+                             did_you_mean(name, option_names())};
+        }
+        const std::optional<std::string> text = text_of(*option, node);
+        if (!text) {
+            const char* type = std::holds_alternative<std::string Config::*>(option->member)
+                                   ? "in quotes"
+                                   : "without quotes";
+            return Error{Code::kInvalidArgument,
+                         position(file, node.source()) + ": " + name + " must be " +
+                             allowed_values(*option) + ", written " + type};
+        }
+        values[name] = {*text, file + ":" + std::to_string(node.source().begin.line)};
+    }
+    return {};
+}
+
+Result<> read_files(const ConfigSources& sources, RawValues& values) {
+    if (!sources.config_file.empty()) return read_file(sources.config_file, values);
+    const auto named = sources.environment.find("AFD_CONFIG");
+    if (named != sources.environment.end() && !named->second.empty()) {
+        return read_file(named->second, values);
+    }
+    if (sources.demo) return {};
+    for (const std::string& file : sources.default_files) {
+        if (::access(file.c_str(), F_OK) == 0) return read_file(file, values);
+    }
+    return {};
+}
+
+// Unknown AFD_* variables may belong to other programs of ours, so they are not errors.
+void read_environment(const ConfigSources& sources, RawValues& values) {
+    for (const ConfigOption& option : config_options()) {
+        const std::string name = environment_name(option.name);
+        const auto found = sources.environment.find(name);
+        if (found != sources.environment.end()) values[option.name] = {found->second, name};
+    }
+}
+
+void read_demo(const ConfigSources& sources, RawValues& values) {
+    if (!sources.demo) return;
+    values["instance"] = {"demo", "--demo"};
+    values["model"] = {sources.demo_model, "--demo"};
+    values["attention_workers"] = {"2", "--demo"};
+    values["ffn_workers"] = {"1", "--demo"};
+}
+
+// What no single option can tell.
+Result<> check_together(const Config& config) {
+    if (config.model.empty()) {
+        return Error{Code::kInvalidArgument,
+                     "model is not set: name the model's directory with --model DIR, or try the "
+                     "built-in demo with --demo"};
+    }
+    if (config.colocated() && config.router == "ffn") {
+        return Error{Code::kInvalidArgument,
+                     "router = 'ffn': topology = 'colocated' has no FFN workers; leave router at "
+                     "'attention' or choose topology = 'disaggregated'"};
+    }
+    if (config.dispatch == "two_phase" && config.router == "ffn") {
+        return Error{Code::kInvalidArgument,
+                     "dispatch = 'two_phase': it needs router = 'attention'; with router = 'ffn' "
+                     "leave dispatch at 'auto'"};
+    }
+    if (config.router == "ffn" && config.dispatch_dtype != "auto" &&
+        config.dispatch_dtype != "bf16") {
+        return Error{Code::kInvalidArgument,
+                     "dispatch_dtype = '" + config.dispatch_dtype +
+                         "': with router = 'ffn' FFN workers choose by the rows that they get, "
+                         "which must be bf16; leave dispatch_dtype at 'auto'"};
+    }
+    if (config.restart_max_ms < config.restart_first_ms) {
+        return Error{
+            Code::kInvalidArgument,
+            "restart_max_ms = " + std::to_string(config.restart_max_ms) +
+                ": must be at least restart_first_ms = " + std::to_string(config.restart_first_ms)};
+    }
+    if (config.wait_report_ms > config.round_timeout_ms) {
+        return Error{
+            Code::kInvalidArgument,
+            "wait_report_ms = " + std::to_string(config.wait_report_ms) +
+                ": must be at most round_timeout_ms = " + std::to_string(config.round_timeout_ms)};
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<ResolvedConfig> resolve_config(const ConfigSources& sources) {
+    RawValues values;
+    for (const ConfigOption& option : config_options()) {
+        values[option.name] = {option.default_text, "default"};
+    }
+    read_demo(sources, values);
+    AFD_TRY(read_files(sources, values));
+    read_environment(sources, values);
+    for (const auto& [name, text] : sources.flags) values[name] = {text, flag_name(name)};
+
+    ResolvedConfig resolved;
+    for (const ConfigOption& option : config_options()) {
+        const RawValue& value = values[option.name];
+        const Result<> set = set_option(option, value.text, resolved.config);
+        if (!set.ok()) {
+            return Error{set.error().code, set.error().message + " (from " + value.origin + ")"};
+        }
+        resolved.origins[option.name] = value.origin;
+    }
+    AFD_TRY(check_together(resolved.config));
+    return resolved;
+}
+
+std::string describe_config(const ResolvedConfig& resolved) {
+    std::string text;
+    for (const ConfigOption& option : config_options()) {
+        std::string line =
+            std::string(option.name) + " = " + option_literal(option, resolved.config);
+        constexpr size_t kCommentColumn = 40;
+        line.resize(std::max(line.size() + 1, kCommentColumn), ' ');
+        const std::string unit = option.unit[0] == '\0' ? "" : std::string(option.unit) + ", ";
+        text += line + "# " + unit + resolved.origins.at(option.name) + "\n";
+    }
+    return text;
+}
+
+std::vector<std::string> default_config_files(
+    const std::map<std::string, std::string>& environment) {
+    std::vector<std::string> files = {"afd.toml"};
+    const auto xdg = environment.find("XDG_CONFIG_HOME");
+    const auto home = environment.find("HOME");
+    if (xdg != environment.end() && !xdg->second.empty()) {
+        files.push_back(xdg->second + "/afd/config.toml");
+    } else if (home != environment.end() && !home->second.empty()) {
+        files.push_back(home->second + "/.config/afd/config.toml");
+    }
+    files.push_back("/etc/afd/afd.toml");
+    return files;
+}
+
+}  // namespace afd::daemon

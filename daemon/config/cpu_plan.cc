@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/config/cpu_plan.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace afd::daemon {
+
+namespace {
+
+constexpr uint32_t kCpuMax = 8191;
+
+Error bad_list(const std::string& text) {
+    return Error{Code::kInvalidArgument,
+                 "must be none, auto, or one list of cores per worker like \"0-3;4,6\"; '" + text +
+                     "' is not a list of cores"};
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+    std::vector<std::string> parts(1);
+    for (const char c : text) {
+        if (c == separator) {
+            parts.emplace_back();
+        } else {
+            parts.back() += c;
+        }
+    }
+    return parts;
+}
+
+bool parse_number(const std::string& text, uint32_t& value) {
+    const char* end = text.data() + text.size();
+    const auto [stop, status] = std::from_chars(text.data(), end, value);
+    return status == std::errc() && stop == end && value <= kCpuMax;
+}
+
+Result<std::vector<uint32_t>> parse_list(const std::string& text) {
+    std::vector<uint32_t> cpus;
+    for (const std::string& part : split(text, ',')) {
+        const std::vector<std::string> ends = split(part, '-');
+        uint32_t first = 0;
+        uint32_t last = 0;
+        if (ends.size() > 2 || !parse_number(ends.front(), first) ||
+            !parse_number(ends.back(), last) || last < first) {
+            return bad_list(text);
+        }
+        for (uint32_t cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
+    }
+    return cpus;
+}
+
+uint32_t threads_of(uint64_t configured, size_t cores, uint64_t num_workers) {
+    if (configured > 0) return static_cast<uint32_t>(configured);
+    return static_cast<uint32_t>(std::max<uint64_t>(1, cores / std::max<uint64_t>(1, num_workers)));
+}
+
+std::vector<WorkerCpus*> all_workers(CpuPlan& plan) {
+    std::vector<WorkerCpus*> workers;
+    for (WorkerCpus& worker : plan.attention) workers.push_back(&worker);
+    for (WorkerCpus& worker : plan.ffn) workers.push_back(&worker);
+    return workers;
+}
+
+Result<> pin_to_lists(const std::string& text,
+                      const std::vector<uint32_t>& allowed,
+                      CpuPlan& plan) {
+    AFD_ASSIGN(const auto lists, parse_cpu_lists(text));
+    const std::vector<WorkerCpus*> workers = all_workers(plan);
+    if (lists.size() != workers.size()) {
+        return Error{Code::kInvalidArgument,
+                     "pin = '" + text + "': " + std::to_string(lists.size()) + " lists for " +
+                         std::to_string(workers.size()) +
+                         " workers; give one list per worker, separated by ';', attention workers "
+                         "first"};
+    }
+    for (size_t i = 0; i < lists.size(); ++i) {
+        for (const uint32_t cpu : lists[i]) {
+            if (std::find(allowed.begin(), allowed.end(), cpu) != allowed.end()) continue;
+            return Error{Code::kInvalidArgument,
+                         "pin = '" + text + "': core " + std::to_string(cpu) +
+                             " does not exist or is not allowed here"};
+        }
+        workers[i]->cpus = lists[i];
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<std::vector<std::vector<uint32_t>>> parse_cpu_lists(const std::string& text) {
+    std::vector<std::vector<uint32_t>> lists;
+    for (const std::string& part : split(text, ';')) {
+        AFD_ASSIGN(std::vector<uint32_t> cpus, parse_list(part));
+        lists.push_back(std::move(cpus));
+    }
+    return lists;
+}
+
+Result<CpuPlan> plan_cpus(const Config& config, const std::vector<uint32_t>& allowed) {
+    const size_t num_cores = std::max<size_t>(1, allowed.size());
+    const uint32_t num_ffn = config.num_ffn_workers();
+    const bool take_turns = config.attention_workers == 1 && num_ffn == 1 && num_cores < 4;
+    const size_t side = num_ffn == 0 || take_turns ? num_cores : std::max<size_t>(1, num_cores / 2);
+    CpuPlan plan;
+    plan.attention.resize(config.attention_workers);
+    plan.ffn.resize(num_ffn);
+    size_t num_threads = 0;
+    for (WorkerCpus& worker : plan.attention) {
+        worker.num_threads = threads_of(config.attention_threads, side, config.attention_workers);
+        num_threads += worker.num_threads;
+    }
+    for (WorkerCpus& worker : plan.ffn) {
+        worker.num_threads = threads_of(config.ffn_threads, side, num_ffn);
+        num_threads += worker.num_threads;
+    }
+    plan.oversubscribed = num_threads > num_cores;
+    if (config.pin == "none") return plan;
+    if (config.pin != "auto") {
+        AFD_TRY(pin_to_lists(config.pin, allowed, plan));
+        return plan;
+    }
+    const std::vector<WorkerCpus*> workers = all_workers(plan);
+    if (plan.oversubscribed) {
+        const bool all_on_all =
+            std::all_of(workers.begin(), workers.end(), [&](const auto* worker) {
+                return worker->num_threads == allowed.size();
+            });
+        for (WorkerCpus* worker : workers) {
+            if (all_on_all) worker->cpus = allowed;
+        }
+        return plan;
+    }
+    size_t next = 0;
+    for (WorkerCpus* worker : workers) {
+        for (uint32_t i = 0; i < worker->num_threads; ++i) {
+            worker->cpus.push_back(allowed[next++]);
+        }
+    }
+    return plan;
+}
+
+std::vector<uint32_t> allowed_cpus() {
+    std::vector<uint32_t> cpus;
+    cpu_set_t* set = CPU_ALLOC(kCpuMax + 1);
+    const size_t bytes = CPU_ALLOC_SIZE(kCpuMax + 1);
+    if (set == nullptr) return {0};
+    if (::sched_getaffinity(0, bytes, set) == 0) {
+        for (uint32_t cpu = 0; cpu <= kCpuMax; ++cpu) {
+            if (CPU_ISSET_S(cpu, bytes, set)) cpus.push_back(cpu);
+        }
+    }
+    CPU_FREE(set);
+    return cpus.empty() ? std::vector<uint32_t>{0} : cpus;
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/config/instance_geometry.h"
+
+#include <algorithm>
+
+#include "ops/fused_moe/sent_rows.h"
+
+namespace afd::daemon {
+namespace {
+
+uint32_t row_bytes(uint64_t content_bytes) {
+    return static_cast<uint32_t>(schedule::round_up(content_bytes, schedule::kTokenAlignBytes));
+}
+
+}  // namespace
+
+uint32_t dispatched_shared_slots(const model::ModelConfig& model,
+                                 const control::Geometry& instance) {
+    const bool has_stage =
+        instance.shared_experts() == "attention" && instance.num_ffn_workers() > 0;
+    return has_stage ? 0 : model.num_shared_slots();
+}
+
+Result<schedule::RowDtype> choose_row_dtype(const std::string& option,
+                                            const model::ModelConfig& model) {
+    if (option == "auto") return schedule::RowDtype::kBf16;
+    AFD_ASSIGN(const schedule::RowDtype dtype, schedule::parse_row_dtype(option));
+    const ops::WeightFormat experts = model.quantisation.experts;
+    if (dtype == schedule::RowDtype::kInt8 && experts != ops::WeightFormat::kInt8) {
+        return Error{Code::kInvalidArgument,
+                     "dispatch_dtype = 'int8': only experts with int8 weights take int8 rows, and "
+                     "those of the model are " +
+                         std::string(ops::name_of(experts)) +
+                         "; leave dispatch_dtype at 'auto', or quantise the model with "
+                         "afd-quantize --experts int8"};
+    }
+    return dtype;
+}
+
+ops::DispatchDtype dispatch_dtype_of(schedule::RowDtype dtype) {
+    switch (dtype) {
+        case schedule::RowDtype::kBf16:
+            return ops::DispatchDtype::kBf16;
+        case schedule::RowDtype::kInt8:
+            return ops::DispatchDtype::kInt8;
+        case schedule::RowDtype::kFp8:
+            return ops::DispatchDtype::kFp8;
+    }
+    return ops::DispatchDtype::kBf16;
+}
+
+Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
+                                         const control::Geometry& instance) {
+    AFD_ASSIGN(const schedule::RouterPlacement router,
+               schedule::parse_router_placement(instance.router()));
+    AFD_ASSIGN(const schedule::RowDtype row_dtype, schedule::parse_row_dtype(instance.row_dtype()));
+    const uint64_t value_bytes = uint64_t{model.hidden} * sizeof(ops::Bf16);
+    const bool has_weight = router == schedule::RouterPlacement::kFfn;
+    schedule::Geometry geometry;
+    geometry.num_sessions = instance.num_sessions();
+    geometry.num_micro_batches = instance.num_micro_batches();
+    geometry.micro_batch_size = instance.micro_batch_size();
+    const uint32_t num_shared = dispatched_shared_slots(model, instance);
+    geometry.selected_expert_num = std::max(1U, model.top_k + num_shared);
+    geometry.num_experts = std::max(1U, model.num_experts + num_shared);
+    geometry.attn_to_ffn_token_bytes =
+        row_bytes(ops::sent_row_bytes(dispatch_dtype_of(row_dtype), model.hidden));
+    geometry.ffn_to_attn_token_bytes = row_bytes(value_bytes + (has_weight ? sizeof(float) : 0));
+    geometry.num_ffn_workers = instance.num_ffn_workers();
+    AFD_TRY(schedule::validate(geometry));
+    return geometry;
+}
+
+schedule::TwoPhaseRowBytes two_phase_row_bytes(ops::DispatchDtype dtype, size_t hidden) {
+    return {.sent = ops::sent_row_bytes(dtype, hidden), .returned = hidden * sizeof(ops::Bf16)};
+}
+
+schedule::InstanceIdentity make_identity(uint64_t instance_id,
+                                         const model::ModelFiles& model,
+                                         ops::NumericClass numeric_class,
+                                         schedule::RouterPlacement router,
+                                         schedule::RowDtype row_dtype) {
+    schedule::InstanceIdentity identity;
+    identity.instance_id = instance_id;
+    identity.model_identity = model.identity();
+    identity.numeric_class = std::string(ops::name_of(numeric_class)) + "/r" +
+                             std::to_string(ops::kKernelRevision) +
+                             (row_dtype == schedule::RowDtype::kFp8 ? "/fp8" : "/bf16");
+    identity.router = router;
+    identity.row_dtype = row_dtype;
+    const model::QuantisationConfig& quantisation = model.config().quantisation;
+    if (quantisation != model::QuantisationConfig{}) {
+        identity.numeric_class += " (" + model::describe(quantisation) + ")";
+    }
+    return identity;
+}
+
+}  // namespace afd::daemon

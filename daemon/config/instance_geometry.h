@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// From a model and the numbers of an instance to what its segments are made of. afdd creates the
+// segments from it and every worker attaches with it, so both call the same functions; what they
+// computed is compared through the segment headers.
+
+#include <cstdint>
+#include <string>
+
+#include "model/checkpoint/config.h"
+#include "model/checkpoint/model_files.h"
+#include "ops/format/numeric_class.h"
+#include "ops/fused_moe/capability.h"
+#include "proto/control.pb.h"
+#include "proto/status.h"
+#include "schedule/geometry.h"
+#include "schedule/segment_header.h"
+#include "schedule/two_phase_control.h"
+
+namespace afd::daemon {
+
+// The form in which rows travel, of dispatch_dtype = `option`. auto: bf16.
+// Errors: kInvalidArgument: int8 for a model whose experts are not int8.
+Result<schedule::RowDtype> choose_row_dtype(const std::string& option,
+                                            const model::ModelConfig& model);
+
+// The same for the framework.
+ops::DispatchDtype dispatch_dtype_of(schedule::RowDtype dtype);
+
+// A row in an FFN window is as ops/fused_moe/sent_rows.h says, in an attention window `hidden` bf16
+// values, both rounded up to whole 512 bytes; with router = ffn
+// a row of an attention window also holds its routing weight. K1 is top_k and, if FFN workers
+// compute the shared experts, one slot for them; a model without MoE layers has the slot of its
+// dense MLP.
+// Errors: kInvalidArgument (schedule::validate; an unknown router or dtype).
+Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
+                                         const control::Geometry& instance);
+
+// Slots of a token that are dispatched for shared experts: those of the model, or 0 where attention
+// workers compute them while they wait for FFN workers. Colocated they are slots like the others.
+uint32_t dispatched_shared_slots(const model::ModelConfig& model,
+                                 const control::Geometry& instance);
+
+// Bytes of a row of a two-phase round, each way: as it is sent, and `hidden` bf16 values back.
+schedule::TwoPhaseRowBytes two_phase_row_bytes(ops::DispatchDtype dtype, size_t hidden);
+
+// The numeric class as it stands in headers and in the status: instruction set, kernel revision,
+// to what rows are rounded on their way (int8 rows lose nothing that int8 experts would keep) and,
+// if the model is quantised, how: "avx2/r2/bf16", "avx2/r2/bf16 (experts int8)", "avx2/r2/fp8".
+schedule::InstanceIdentity make_identity(uint64_t instance_id,
+                                         const model::ModelFiles& model,
+                                         ops::NumericClass numeric_class,
+                                         schedule::RouterPlacement router,
+                                         schedule::RowDtype row_dtype);
+
+}  // namespace afd::daemon

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ffn/ffn_loop.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "daemon/ffn/ffn_router.h"
+#include "daemon/ffn/window_batcher.h"
+#include "ops/tensor/row_tasks.h"
+#include "proto/check.h"
+
+namespace afd::daemon {
+namespace {
+
+// How often a waiting loop beats although nobody rings.
+constexpr uint64_t kIdleTickUs = 1'000'000;
+
+size_t rows_max(const FfnLoop::Parts& parts) {
+    const schedule::Geometry& geometry = parts.layout->geometry;
+    return geometry.num_sessions * geometry.slots_per_micro_batch();
+}
+
+size_t num_keys(const FfnLoop::Parts& parts) {
+    return size_t{parts.placement->num_layers()} *
+           parts.placement->num_local_experts_per_layer(parts.transport->rank());
+}
+
+size_t row_elements(const FfnLoop::Parts& parts) {
+    return ops::sent_row_elements(parts.dispatch_dtype, parts.hidden);
+}
+
+std::unique_ptr<ExpertBatcher> make_batcher(const FfnLoop::Parts& parts) {
+    if (parts.router == nullptr) {
+        return std::make_unique<WindowBatcher>(*parts.transport,
+                                               *parts.layout,
+                                               num_keys(parts),
+                                               parts.placement->num_layers(),
+                                               row_elements(parts));
+    }
+    return std::make_unique<FfnRouter>(*parts.transport,
+                                       *parts.layout,
+                                       *parts.placement,
+                                       parts.transport->rank(),
+                                       *parts.router,
+                                       parts.hidden,
+                                       parts.parallel->num_threads());
+}
+
+}  // namespace
+
+FfnLoop::FfnLoop(const Parts& parts,
+                 const schedule::FfnSchedulerConfig& scheduler,
+                 schedule::AdaptiveWait wait)
+    : parts_(parts),
+      wait_(wait),
+      heartbeat_(parts.transport->heartbeat()),
+      scan_(*parts.transport,
+            *parts.layout,
+            *parts.placement,
+            parts.transport->rank(),
+            parts.transport->own_control(),
+            parts.router == nullptr ? schedule::RouterPlacement::kAttention
+                                    : schedule::RouterPlacement::kFfn),
+      scheduler_(scheduler),
+      probe_(parts.metrics, *parts.placement, parts.transport->rank()),
+      batcher_(make_batcher(parts)),
+      batch_(rows_max(parts), num_keys(parts), row_elements(parts)),
+      arrived_(parts.dispatch_dtype, parts.hidden, rows_max(parts)),
+      results_(rows_max(parts) * parts.hidden) {
+    AFD_ASSERT(parts.router == nullptr || parts.dispatch_dtype == ops::DispatchDtype::kBf16,
+               "rows that are routed here must be bf16");
+    if (parts_.router != nullptr) batch_.weights.resize(rows_max(parts));
+    returned_.resize(parts_.parallel->num_threads() * row_bytes());
+    const ops::WorkspaceShapes shapes = parts_.experts->workspace_shapes(
+        {.format = ops::ActivationFormat::kGrouped, .num_rows = rows_max(parts)});
+    workspace13_.reserve(shapes.workspace13_bytes);
+    workspace2_.reserve(shapes.workspace2_bytes);
+}
+
+void FfnLoop::run() {
+    while (take_commands()) {
+        const bool progressed = advance_two_phase();
+        const auto descriptors = scan_.next_pass(scheduler_, schedule::steady_now_us());
+        heartbeat_.beat();
+        if (!descriptors.empty()) {
+            execute(descriptors);
+        } else if (!progressed) {
+            wait_for_sessions();
+        }
+    }
+}
+
+// Returns false after kShutdown.
+bool FfnLoop::take_commands() {
+    for (WorkerCommand command; parts_.port->pop_command(command);) {
+        if (command.kind == WorkerCommand::Kind::kShutdown) return false;
+        const bool is_segment = command.kind == WorkerCommand::Kind::kSegment;
+        if (is_segment && parts_.two_phase != nullptr) parts_.two_phase->on_segment(command);
+    }
+    return true;
+}
+
+bool FfnLoop::advance_two_phase() {
+    if (parts_.two_phase == nullptr || !parts_.two_phase->has_work(schedule::Order::kAcquire)) {
+        return false;
+    }
+    heartbeat_.set_computing();
+    const uint64_t start_ns = schedule::steady_now_ns();
+    const uint64_t rows_before = parts_.two_phase->num_rows();
+    const bool progressed = parts_.two_phase->advance();
+    probe_.end_block(start_ns, parts_.two_phase->num_rows() - rows_before);
+    return progressed;
+}
+
+void FfnLoop::execute(std::span<const schedule::ReadyDescriptor> descriptors) {
+    heartbeat_.set_computing();
+    probe_.begin_pass(descriptors, scan_.num_ready());
+    scan_.take(descriptors);
+    {
+        const ops::StageTimer timer(parts_.profile, ops::MoeStage::kPermute);
+        batcher_->gather(scan_, batch_, *parts_.parallel);
+    }
+    probe_.end_stage(TraceKind::kGather, scan_.taken(), batch_.num_rows);
+    run_experts();
+    probe_.end_stage(TraceKind::kExperts, scan_.taken(), batch_.num_rows);
+    return_rows();
+    probe_.end_stage(TraceKind::kReturn, scan_.taken(), batch_.num_rows);
+    scan_.acknowledge_taken();
+    probe_.end_pass(batch_, descriptors.size(), scan_.errors());
+}
+
+void FfnLoop::run_experts() {
+    const auto* rows = reinterpret_cast<const std::byte*>(batch_.x.data());
+    const auto computed = parts_.experts->apply(
+        ops::GroupedActivations{.x = arrived_.decode(rows, batch_.num_rows, *parts_.parallel),
+                                .groups = std::span(batch_.groups).first(batch_.num_groups)},
+        ops::make_rows(results_.data(), batch_.num_rows, parts_.hidden),
+        {workspace13_.bytes(), workspace2_.bytes(), parts_.parallel, parts_.profile});
+    // Ids that this rank does not hold were masked: an error is a bug of ours.
+    AFD_ASSERT(computed.ok(), "%s", computed.error().message.c_str());
+}
+
+void FfnLoop::return_rows() {
+    const ops::StageTimer timer(parts_.profile, ops::MoeStage::kUnpermute);
+    const auto put = [&](size_t first, size_t last, unsigned thread) {
+        for (size_t i = first; i < last; ++i) {
+            scan_.put_result(static_cast<uint32_t>(batch_.session_ids[i]),
+                             static_cast<uint32_t>(batch_.micro_batch_ids[i]),
+                             static_cast<uint32_t>(batch_.token_ids[i]),
+                             static_cast<uint32_t>(batch_.expert_offsets[i]),
+                             returned_row(i, thread));
+        }
+    };
+    ops::for_rows(
+        *parts_.parallel, batch_.num_rows, row_bytes() / ops::kCopiedBytesPerElement, put);
+}
+
+// Row i as it goes into the window: its values, and with router = ffn its weight behind them.
+std::span<const std::byte> FfnLoop::returned_row(size_t i, unsigned thread) {
+    const auto values = std::as_bytes(std::span(&results_[i * parts_.hidden], parts_.hidden));
+    if (batch_.weights.empty()) return values;
+    const auto row = std::span(returned_).subspan(thread * row_bytes(), row_bytes());
+    std::memcpy(row.data(), values.data(), values.size());
+    std::memcpy(row.data() + values.size(), &batch_.weights[i], sizeof(float));
+    return row;
+}
+
+void FfnLoop::wait_for_sessions() {
+    if (const auto session = scheduler_.waits_for_session()) {
+        heartbeat_.set_waiting(
+            {.kind = schedule::WaitKind::kDispatch, .peer = static_cast<int32_t>(*session)});
+    } else {
+        heartbeat_.set_idle();
+    }
+    probe_.waits();
+    const uint64_t tick_us = schedule::steady_now_us() + kIdleTickUs;
+    const uint64_t deadline_us = std::min(scheduler_.decide_again_us(), tick_us);
+    const bool is_woken = wait_.until(deadline_us, expects_work_, [&](schedule::Order order) {
+        return parts_.port->has_command() || scan_.has_new(order) ||
+               (parts_.two_phase != nullptr && parts_.two_phase->has_work(order));
+    });
+    expects_work_ = is_woken || deadline_us < tick_us;
+}
+
+}  // namespace afd::daemon

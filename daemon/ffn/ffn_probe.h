@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// FfnProbe: what the data thread of an FFN worker notes about itself: counters and histograms
+// always, trace events while the trace is on. A pass has one event of each stage for each of its
+// descriptors.
+
+#include <span>
+
+#include "daemon/ffn/expert_batch.h"
+#include "daemon/metrics/metrics.h"
+#include "schedule/adaptive_wait.h"
+#include "schedule/ffn_scheduler.h"
+#include "schedule/ready_scan.h"
+
+namespace afd::daemon {
+
+class FfnProbe {
+  public:
+    using Descriptors = std::span<const schedule::ReadyDescriptor>;
+
+    FfnProbe(const Metrics& metrics, const schedule::ExpertPlacement& placement, uint32_t rank)
+        : metrics_(metrics),
+          trace_(metrics.trace()),
+          placement_(placement),
+          num_local_(placement.num_local_experts_per_layer(rank)) {}
+
+    // A pass of `descriptors` out of `num_ready` is about to be taken.
+    void begin_pass(Descriptors descriptors, size_t num_ready) {
+        start_ns_ = schedule::steady_now_ns();
+        stage_ns_ = start_ns_;
+        is_tracing_ = trace_.is_on();
+        const MetricHistogram ages = metrics_.histogram(Histogram::kAgeNs);
+        for (const schedule::ReadyDescriptor& descriptor : descriptors) {
+            const uint64_t now_us = start_ns_ / 1000;
+            ages.record(now_us > descriptor.ready_us ? (now_us - descriptor.ready_us) * 1000 : 0);
+        }
+        metrics_.histogram(Histogram::kPassDescriptors).record(descriptors.size());
+        metrics_.histogram(Histogram::kReady).record(num_ready);
+    }
+
+    // A stage of the pass ended.
+    void end_stage(TraceKind kind, Descriptors descriptors, size_t num_rows) {
+        if (!is_tracing_) return;
+        const uint64_t now_ns = schedule::steady_now_ns();
+        for (const schedule::ReadyDescriptor& descriptor : descriptors) {
+            trace_.record({.start_ns = stage_ns_,
+                           .duration_ns = now_ns - stage_ns_,
+                           .kind = kind,
+                           .micro_batch = static_cast<uint8_t>(descriptor.micro_batch),
+                           .session = static_cast<uint16_t>(descriptor.session),
+                           .layer = static_cast<uint32_t>(descriptor.layer_id),
+                           .num_rows = static_cast<uint32_t>(num_rows),
+                           .round = descriptor.round});
+        }
+        stage_ns_ = now_ns;
+    }
+
+    // The pass is acknowledged.
+    void end_pass(const ExpertBatch& batch,
+                  size_t num_descriptors,
+                  const schedule::ReadyScanErrors& errors) {
+        const uint64_t pass_ns = schedule::steady_now_ns() - start_ns_;
+        count_rows(batch.num_rows);
+        metrics_.add(Counter::kRounds, num_descriptors);
+        metrics_.add(Counter::kSteps, 1);
+        metrics_.add(Counter::kComputeUs, pass_ns / 1000);
+        metrics_.set(
+            Counter::kRefused,
+            errors.num_bad_flags + errors.num_bad_layers + errors.num_bad_ids + errors.num_deadly);
+        metrics_.histogram(Histogram::kPassNs).record(pass_ns);
+        metrics_.histogram(Histogram::kPassRows).record(batch.num_rows);
+        for (const ops::ExpertGroup& group : std::span(batch.groups).first(batch.num_groups)) {
+            count_expert(static_cast<size_t>(group.key), static_cast<uint64_t>(group.count));
+        }
+    }
+
+    // A step of two-phase rounds.
+    void end_block(uint64_t start_ns, uint64_t num_rows) {
+        const uint64_t now_ns = schedule::steady_now_ns();
+        count_rows(num_rows);
+        metrics_.add(Counter::kComputeUs, (now_ns - start_ns) / 1000);
+        if (num_rows == 0 || !trace_.is_on()) return;
+        trace_.record({.start_ns = start_ns,
+                       .duration_ns = now_ns - start_ns,
+                       .kind = TraceKind::kBlock,
+                       .num_rows = static_cast<uint32_t>(num_rows)});
+    }
+
+    void waits() { metrics_.add(Counter::kWaits, 1); }
+
+  private:
+    // The one expert of a dense layer is no expert of an MoE layer, whose local id it has.
+    void count_expert(size_t key, uint64_t num_rows) {
+        if (placement_.num_experts(static_cast<uint32_t>(key / num_local_)) == 1) return;
+        metrics_.add_expert_rows(key % num_local_, num_rows);
+    }
+    void count_rows(uint64_t num_rows) {
+        metrics_.add(Counter::kTokens, num_rows);
+        metrics_.add(Counter::kRows, num_rows);
+    }
+
+    Metrics metrics_;
+    TraceRing trace_;
+    const schedule::ExpertPlacement& placement_;
+    const size_t num_local_;  // A key is layer · num_local_ + local id.
+    uint64_t start_ns_ = 0;
+    uint64_t stage_ns_ = 0;
+    bool is_tracing_ = false;  // Of the pass in work.
+};
+
+}  // namespace afd::daemon

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// afd-ffn-worker: holds the weights of its share of the experts, and computes what attention
+// workers dispatch into its window.
+
+#include <unistd.h>
+
+#include "daemon/ffn/ffn_loop.h"
+#include "daemon/worker/worker_control.h"
+#include "daemon/worker/worker_program.h"
+#include "daemon/worker/worker_setup.h"
+#include "model/decoder/expert_weights.h"
+#include "ops/fused_moe/parts/grouped_experts.h"
+
+namespace afd::daemon {
+namespace {
+
+Result<model::LoadedExperts> load_shard(const WorkerSetup& setup,
+                                        const control::Welcome& welcome,
+                                        uint32_t rank,
+                                        ops::Parallel& parallel) {
+    const size_t keys_per_layer = setup.placement.num_local_experts_per_layer(rank);
+    std::vector<model::ExpertSlot> slots;
+    for (const schedule::LocalExpert& local : setup.placement.local_experts(rank)) {
+        slots.push_back({local.layer_id,
+                         local.expert,
+                         local.layer_id * keys_per_layer + static_cast<size_t>(local.local_id)});
+    }
+    return load_worker_experts(
+        setup, welcome, slots, setup.placement.num_layers() * keys_per_layer, parallel);
+}
+
+// The rank's part in two-phase rounds, and what it works with.
+struct TwoPhaseRank {
+    schedule::TwoPhaseAreas areas;
+    std::unique_ptr<schedule::ShmTwoPhaseMemory> memory;
+    std::unique_ptr<schedule::TwoPhaseReceiver> receiver;
+    std::unique_ptr<TwoPhaseExperts> experts;
+};
+
+Result<TwoPhaseRank> make_two_phase(const WorkerSetup& setup,
+                                    const schedule::ShmReturnTransport& transport,
+                                    ops::Experts& experts,
+                                    size_t hidden,
+                                    ops::Parallel& parallel,
+                                    WorkerControl& control) {
+    const uint32_t rank = transport.rank();
+    TwoPhaseRank made;
+    AFD_ASSIGN(made.areas,
+               schedule::TwoPhaseAreas::attach(setup.attach, schedule::Role::kFfn, rank));
+    made.memory = std::make_unique<schedule::ShmTwoPhaseMemory>(setup.attach.prefix);
+    made.receiver = std::make_unique<schedule::TwoPhaseReceiver>(
+        made.areas.layout,
+        setup.placement,
+        rank,
+        schedule::TwoPhaseReceiver::Limits{
+            .num_experts = TwoPhaseExperts::num_local_experts(setup.placement),
+            .row_bytes = TwoPhaseExperts::row_bytes(setup.dispatch_dtype, hidden)},
+        made.areas.own.data(),
+        made.areas.peer_areas(),
+        transport.ringers());
+    made.experts = std::make_unique<TwoPhaseExperts>(
+        TwoPhaseExperts::Parts{.receiver = made.receiver.get(),
+                               .memory = made.memory.get(),
+                               .placement = &setup.placement,
+                               .experts = &experts,
+                               .hidden = hidden,
+                               .dispatch_dtype = setup.dispatch_dtype,
+                               .parallel = &parallel,
+                               .port = &control.port()});
+    return made;
+}
+
+Result<> serve(WorkerControl& control, uint32_t rank) {
+    const control::Welcome& welcome = control.welcome();
+    const uint64_t start_us = schedule::steady_now_us();
+    AFD_ASSIGN(WorkerSetup setup, WorkerSetup::make(control, schedule::Role::kFfn, rank));
+    AFD_ASSIGN(const std::unique_ptr<schedule::ShmReturnTransport> transport,
+               schedule::ShmReturnTransport::attach(setup.attach, rank));
+    transport->heartbeat().start(getpid());
+    setup.metrics().start();
+
+    const std::unique_ptr<threads::ThreadPool> threads = make_thread_pool(welcome);
+    AFD_ASSIGN(const model::LoadedExperts loaded, load_shard(setup, welcome, rank, *threads));
+    ops::GroupedExperts experts(loaded.table, setup.placement.num_local_experts_per_layer(rank));
+    model::Router router;
+    if (setup.router == schedule::RouterPlacement::kFfn) {
+        AFD_ASSIGN(
+            router,
+            model::Router::load(setup.files, setup.numeric_class, model::GateSet::kOtherLayers));
+    }
+    AFD_ASSIGN(const schedule::FfnPolicy policy, schedule::parse_ffn_policy(welcome.ffn_policy()));
+    // With more data threads than cores a wait for further sessions gains nothing: they come while
+    // this thread waits for a core.
+    const bool never_gathers = policy == schedule::FfnPolicy::kGather && welcome.oversubscribed();
+    TwoPhaseRank two_phase;
+    if (welcome.prefill_tokens_max() > 0) {
+        AFD_ASSIGN(
+            two_phase,
+            make_two_phase(setup, *transport, experts, loaded.table.hidden(), *threads, control));
+    }
+    FfnLoop loop({.transport = transport.get(),
+                  .layout = &setup.layout,
+                  .placement = &setup.placement,
+                  .experts = &experts,
+                  .hidden = loaded.table.hidden(),
+                  .dispatch_dtype = setup.dispatch_dtype,
+                  .router = router.empty() ? nullptr : &router,
+                  .parallel = threads.get(),
+                  .port = &control.port(),
+                  .metrics = setup.metrics(),
+                  .two_phase = two_phase.experts.get()},
+                 {.policy = policy,
+                  .num_sessions = setup.layout.geometry.num_sessions,
+                  .num_micro_batches = setup.layout.geometry.num_micro_batches,
+                  .deadline_us = never_gathers ? 0 : welcome.gather_us()},
+                 make_wait(welcome, transport->doorbell()));
+
+    control::Ready ready;
+    ready.set_numeric_class(setup.attach.identity.numeric_class);
+    ready.set_model_identity(setup.files.identity());
+    ready.set_load_us(schedule::steady_now_us() - start_us);
+    control.ready(ready);
+    transport->ring_peers();
+    loop.run();
+    return {};
+}
+
+}  // namespace
+}  // namespace afd::daemon
+
+int main(int argc, char** argv) {
+    return afd::daemon::run_worker(argc, argv, afd::control::FFN, afd::daemon::serve);
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ffn/two_phase_experts.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "daemon/config/instance_geometry.h"
+#include "ops/two_phase/offsets.h"
+#include "proto/check.h"
+
+namespace afd::daemon {
+namespace {
+
+using schedule::Order;
+using schedule::Segment;
+using schedule::TwoPhaseSegment;
+
+// Rows that one call of the experts takes at most: bounds its scratch.
+constexpr size_t kRowsPerCall = 2048;
+
+}  // namespace
+
+TwoPhaseExperts::TwoPhaseExperts(const Parts& parts)
+    : parts_(parts),
+      row_bytes_(two_phase_row_bytes(parts.dispatch_dtype, parts.hidden)),
+      lanes_(parts.receiver->num_sessions()),
+      counts_(parts.placement->num_local_experts_max()),
+      arrived_(parts.dispatch_dtype, parts.hidden, kRowsPerCall) {
+    groups_.reserve(counts_.size());
+    const ops::WorkspaceShapes shapes = parts.experts->workspace_shapes(
+        {.format = ops::ActivationFormat::kGrouped, .num_rows = kRowsPerCall});
+    workspace13_.reserve(shapes.workspace13_bytes);
+    workspace2_.reserve(shapes.workspace2_bytes);
+    for (uint32_t session = 0; session < lanes_.size(); ++session) {
+        const int32_t last = parts_.receiver->acknowledged(session);
+        if (last != 0 && parts_.receiver->open_round(session, Order::kAcquire) == 0) {
+            release(session, last);
+        }
+    }
+}
+
+schedule::TwoPhaseKey TwoPhaseExperts::key_of(TwoPhaseSegment segment, uint32_t session) const {
+    return {segment, parts_.receiver->rank(), session, lanes_[session].round};
+}
+
+bool TwoPhaseExperts::advance() {
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+        const uint32_t session = next_session_;
+        next_session_ = (session + 1) % static_cast<uint32_t>(lanes_.size());
+        if (step(session)) return true;
+    }
+    return false;
+}
+
+bool TwoPhaseExperts::has_work(Order order) const {
+    const schedule::TwoPhaseReceiver& receiver = *parts_.receiver;
+    for (uint32_t session = 0; session < lanes_.size(); ++session) {
+        const Lane& lane = lanes_[session];
+        switch (lane.state) {
+            case State::kIdle:
+                if (receiver.open_round(session, order) != 0) return true;
+                break;
+            case State::kRequested:
+                break;
+            case State::kGranted:
+                if (has_block(session, order)) return true;
+                [[fallthrough]];
+            case State::kRefused:
+                if (receiver.is_closed(session, lane.round, order)) return true;
+                break;
+        }
+    }
+    return false;
+}
+
+bool TwoPhaseExperts::step(uint32_t session) {
+    Lane& lane = lanes_[session];
+    if (lane.state == State::kRequested) return false;
+    if (lane.state == State::kIdle) {
+        const int32_t round = parts_.receiver->open_round(session, Order::kAcquire);
+        return round != 0 && open(session, round);
+    }
+    if (parts_.receiver->is_closed(session, lane.round, Order::kAcquire)) {
+        end(session);
+        return true;
+    }
+    if (lane.state != State::kGranted || !has_block(session, Order::kAcquire)) return false;
+    if (const Result<> run = run_block(session); !run.ok()) refuse(session, run.error());
+    return true;
+}
+
+// Phase 1: the counts are here. Returns whether the round got anywhere.
+bool TwoPhaseExperts::open(uint32_t session, int32_t round) {
+    Lane& lane = lanes_[session];
+    lane.round = round;
+    if (parts_.receiver->is_closed(session, round, Order::kAcquire)) {
+        end(session);
+        return true;
+    }
+    if (parts_.receiver->granted(session, round) < 0) {
+        lane.state = State::kRefused;
+        return true;
+    }
+    if (parts_.receiver->num_unfinished(session, round) >= schedule::ExecutionLog::kDeadly) {
+        refuse(session, {Code::kUnavailable, "its execution has killed the worker repeatedly"});
+        return true;
+    }
+    if (const Result<> copied = parts_.receiver->copy_offer(session, lane.offer); !copied.ok()) {
+        refuse(session, copied.error());
+        return true;
+    }
+    lane.sizes = schedule::two_phase_sizes(lane.offer, row_bytes_);
+    WorkerEvent event{.kind = WorkerEvent::Kind::kSegmentRequest};
+    event.segment = {session, round, lane.sizes.receive_bytes, lane.sizes.return_bytes};
+    if (!parts_.port->push(event)) return false;
+    parts_.port->flush();
+    lane.state = State::kRequested;
+    return true;
+}
+
+void TwoPhaseExperts::on_segment(const WorkerCommand& command) {
+    if (command.session >= lanes_.size()) return;
+    Lane& lane = lanes_[command.session];
+    if (lane.state != State::kRequested || lane.round != command.round) return;
+    if (command.code != Code::kOk) {
+        refuse(command.session, {command.code, "afdd made no memory for the round"});
+        return;
+    }
+    lane.state = State::kGranted;
+    const Result<> mapped = map(command.session);
+    const Result<> granted = mapped.ok() ? grant(command.session) : mapped;
+    if (!granted.ok()) refuse(command.session, granted.error());
+}
+
+Result<> TwoPhaseExperts::map(uint32_t session) {
+    Lane& lane = lanes_[session];
+    AFD_ASSIGN(lane.receive,
+               parts_.memory->map(key_of(TwoPhaseSegment::kReceive, session),
+                                  lane.sizes.receive_bytes,
+                                  Segment::Access::kReadOnly));
+    AFD_ASSIGN(lane.results,
+               parts_.memory->map(key_of(TwoPhaseSegment::kReturn, session),
+                                  lane.sizes.return_bytes,
+                                  Segment::Access::kReadWrite));
+    return {};
+}
+
+// Where the rows of each expert go; for a successor also how far its predecessor came.
+Result<> TwoPhaseExperts::grant(uint32_t session) {
+    Lane& lane = lanes_[session];
+    const size_t num_experts = lane.offer.counts.size();
+    lane.grants.resize(num_experts);
+    lane.done.assign(num_experts, 0);
+    int64_t total = 0;
+    const auto offsets = ops::two_phase_offsets(
+        {.send_counts = ops::make_tensor<const void>(
+             lane.offer.counts.data(), ops::DType::kInt32, {1, 1, num_experts}),
+         .base =
+             ops::make_tensor<void>(lane.grants.data(), ops::DType::kInt64, {1, 1, num_experts}),
+         .recv_total = ops::make_tensor<void>(&total, ops::DType::kInt64, {1})},
+        {},
+        *parts_.parallel);
+    AFD_ASSERT(offsets.ok(), "%s", offsets.error().message.c_str());
+    if (parts_.receiver->granted(session, lane.round) == 0) {
+        parts_.receiver->grant(session, lane.round, lane.grants);
+        return {};
+    }
+    const uint32_t returned = std::min(parts_.receiver->returned(session), lane.offer.num_blocks);
+    for (uint32_t block = 0; block < returned; ++block) {
+        AFD_TRY(take_counts(lane, block));
+        for (size_t e = 0; e < num_experts; ++e) lane.done[e] += counts_[e];
+    }
+    return {};
+}
+
+void TwoPhaseExperts::refuse(uint32_t session, const Error& error) {
+    Lane& lane = lanes_[session];
+    spdlog::debug("two-phase round {} of session {}: {}", lane.round, session, error.message);
+    lane.state = State::kRefused;
+    parts_.receiver->refuse(session, lane.round);
+}
+
+void TwoPhaseExperts::end(uint32_t session) {
+    Lane& lane = lanes_[session];
+    parts_.memory->unmap(key_of(TwoPhaseSegment::kReceive, session));
+    parts_.memory->unmap(key_of(TwoPhaseSegment::kReturn, session));
+    release(session, lane.round);
+    parts_.receiver->acknowledge(session, lane.round);
+    lane.state = State::kIdle;
+}
+
+// A release that finds the ring full is made up for by the next request of the session.
+void TwoPhaseExperts::release(uint32_t session, int32_t round) {
+    WorkerEvent event{.kind = WorkerEvent::Kind::kSegmentRelease};
+    event.segment = {session, round, 0, 0};
+    parts_.port->push(event);
+    parts_.port->flush();
+}
+
+bool TwoPhaseExperts::has_block(uint32_t session, Order order) const {
+    const uint32_t num_blocks = lanes_[session].offer.num_blocks;
+    const uint32_t returned = parts_.receiver->returned(session);
+    if (parts_.receiver->sent(session, num_blocks, order) <= returned) return false;
+    const uint32_t combined = parts_.receiver->combined(session, num_blocks, order);
+    return returned < combined + schedule::kTwoPhaseReturnBlocks;
+}
+
+// Copies the block's counts and compares them with what was offered.
+Result<> TwoPhaseExperts::take_counts(Lane& lane, uint32_t block) {
+    std::memcpy(counts_.data(),
+                lane.receive + size_t{block} * counts_.size() * sizeof(int32_t),
+                counts_.size() * sizeof(int32_t));
+    uint64_t num_rows = 0;
+    for (size_t e = 0; e < counts_.size(); ++e) {
+        const int64_t left = lane.offer.counts[e] - lane.done[e];
+        if (counts_[e] < 0 || counts_[e] > left) {
+            return Error{Code::kInvalidArgument,
+                         fmt::format("block {} has {} rows for local expert {}; {} of its {} are "
+                                     "left",
+                                     block,
+                                     counts_[e],
+                                     e,
+                                     left,
+                                     lane.offer.counts[e])};
+        }
+        num_rows += static_cast<uint32_t>(counts_[e]);
+    }
+    if (num_rows <= lane.offer.block_rows_max) return {};
+    return Error{Code::kInvalidArgument,
+                 fmt::format("block {} has {} rows; block_rows_max was {}",
+                             block,
+                             num_rows,
+                             lane.offer.block_rows_max)};
+}
+
+Result<> TwoPhaseExperts::run_block(uint32_t session) {
+    Lane& lane = lanes_[session];
+    const uint32_t block = parts_.receiver->returned(session);
+    AFD_TRY(take_counts(lane, block));
+    parts_.receiver->start_block(session, lane.round);
+    run_experts(lane, block);
+    for (size_t e = 0; e < counts_.size(); ++e) {
+        lane.done[e] += counts_[e];
+        num_rows_ += static_cast<uint32_t>(counts_[e]);
+    }
+    parts_.receiver->publish_returned(session, block + 1);
+    return {};
+}
+
+// The rows of an expert lie together, those of the block behind those of the blocks before. Rows
+// of several experts that follow each other go through the experts in one call.
+void TwoPhaseExperts::run_experts(const Lane& lane, uint32_t block) {
+    const size_t hidden = parts_.hidden;
+    const size_t first_key = static_cast<size_t>(lane.offer.layer_id) *
+                             parts_.placement->num_local_experts_per_layer(parts_.receiver->rank());
+    const std::byte* rows =
+        lane.receive + schedule::two_phase_rows_offset(lane.offer.num_blocks, counts_.size());
+    std::byte* results = lane.results + schedule::two_phase_return_offset(
+                                            block, lane.offer.block_rows_max, row_bytes_.returned);
+    int64_t first_row = 0;  // Of the call, as is
+    int64_t num_rows = 0;
+    size_t num_returned = 0;
+    const auto call = [&] {
+        if (num_rows == 0) return;
+        const auto count = static_cast<size_t>(num_rows);
+        const std::byte* x = rows + static_cast<size_t>(first_row) * row_bytes_.sent;
+        void* y = results + num_returned * row_bytes_.returned;
+        const auto computed = parts_.experts->apply(
+            ops::GroupedActivations{.x = arrived_.decode(x, count, *parts_.parallel),
+                                    .groups = groups_},
+            ops::make_rows(static_cast<ops::Bf16*>(y), count, hidden),
+            {workspace13_.bytes(), workspace2_.bytes(), parts_.parallel, parts_.profile});
+        // Experts that this rank does not hold were refused with the offer.
+        AFD_ASSERT(computed.ok(), "%s", computed.error().message.c_str());
+        num_returned += count;
+        num_rows = 0;
+        groups_.clear();
+    };
+    for (size_t e = 0; e < counts_.size(); ++e) {
+        int64_t row = lane.grants[e] + lane.done[e];
+        for (int64_t left = counts_[e]; left > 0;) {
+            const int64_t room = static_cast<int64_t>(kRowsPerCall) - num_rows;
+            if (row != first_row + num_rows || room == 0) {
+                call();
+                first_row = row;
+                continue;
+            }
+            const int64_t taken = std::min(left, room);
+            groups_.push_back({static_cast<int64_t>(first_key + e), taken});
+            num_rows += taken;
+            row += taken;
+            left -= taken;
+        }
+    }
+    call();
+}
+
+}  // namespace afd::daemon

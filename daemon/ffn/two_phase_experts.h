@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// TwoPhaseExperts: an FFN worker's part in two-phase rounds (schedule/two_phase_control.h). For
+// each session at most one round:
+//
+//   idle --offer--> requested --afdd made the segments--> granted --closed--> idle
+//                       '------ no memory, bad bytes --> refused --closed------^
+//
+// In `granted` it runs the experts on each block as its rows arrive, and returns the results. It
+// advances by one block at a time, so that windows are served in between. A successor asks afdd
+// again for the segments of an open round, finds the rows untouched, and goes on with the first
+// block that was not returned.
+//
+// Data thread only. A round allocates and maps memory: it is not the steady state.
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/worker/worker_port.h"
+#include "ops/fused_moe/experts.h"
+#include "ops/fused_moe/sent_rows.h"
+#include "ops/tensor/parallel.h"
+#include "ops/tensor/workspace.h"
+#include "schedule/expert_placement.h"
+#include "schedule/two_phase_memory.h"
+
+namespace afd::daemon {
+
+class TwoPhaseExperts {
+  public:
+    // All outlive the object.
+    struct Parts {
+        schedule::TwoPhaseReceiver* receiver = nullptr;
+        schedule::TwoPhaseMemory* memory = nullptr;
+        const schedule::ExpertPlacement* placement = nullptr;
+        // Key = layer_id * num_local_experts_per_layer(rank) + local id.
+        // REQUIRES: takes kGrouped.
+        ops::Experts* experts = nullptr;
+        size_t hidden = 0;
+        ops::DispatchDtype dispatch_dtype = ops::DispatchDtype::kBf16;  // How rows arrive.
+        ops::Parallel* parallel = nullptr;
+        WorkerPort* port = nullptr;
+        ops::StageProfile* profile = nullptr;  // Optional: time per stage on this side.
+    };
+
+    // Gives back what a predecessor acknowledged and may not have given back.
+    explicit TwoPhaseExperts(const Parts& parts);
+
+    // afdd's answer to a request, WorkerCommand::Kind::kSegment.
+    void on_segment(const WorkerCommand& command);
+
+    // Does what can be done without waiting, with at most one block of one session.
+    // Returns whether there was anything.
+    bool advance();
+
+    // Whether advance() would do something (R9).
+    bool has_work(schedule::Order order) const;
+
+    // Rows computed since the start.
+    uint64_t num_rows() const { return num_rows_; }
+
+  private:
+    enum class State { kIdle, kRequested, kGranted, kRefused };
+    struct Lane {
+        State state = State::kIdle;
+        int32_t round = 0;
+        schedule::TwoPhaseOffer offer;
+        schedule::TwoPhaseSizes sizes;
+        std::vector<int64_t> grants;  // [num_experts]: first row of each expert.
+        std::vector<int64_t> done;    // [num_experts]: rows of the blocks before.
+        const std::byte* receive = nullptr;
+        std::byte* results = nullptr;
+    };
+
+    bool step(uint32_t session);
+    bool open(uint32_t session, int32_t round);
+    Result<> map(uint32_t session);
+    Result<> grant(uint32_t session);
+    void refuse(uint32_t session, const Error& error);
+    void end(uint32_t session);
+    void release(uint32_t session, int32_t round);
+
+    bool has_block(uint32_t session, schedule::Order order) const;
+    Result<> take_counts(Lane& lane, uint32_t block);
+    Result<> run_block(uint32_t session);
+    void run_experts(const Lane& lane, uint32_t block);
+    schedule::TwoPhaseKey key_of(schedule::TwoPhaseSegment segment, uint32_t session) const;
+
+    Parts parts_;
+    const schedule::TwoPhaseRowBytes row_bytes_;
+    uint32_t next_session_ = 0;
+    uint64_t num_rows_ = 0;
+    std::vector<Lane> lanes_;               // [A]
+    std::vector<int32_t> counts_;           // [num_experts], of a block.
+    std::vector<ops::ExpertGroup> groups_;  // Capacity num_experts.
+    ops::ArrivedRows arrived_;
+    ops::Workspace workspace13_;
+    ops::Workspace workspace2_;
+};
+
+}  // namespace afd::daemon

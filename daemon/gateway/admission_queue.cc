@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/gateway/admission_queue.h"
+
+#include <algorithm>
+#include <string>
+
+namespace afd::daemon {
+
+AdmissionQueue::AdmissionQueue(uint32_t num_workers, uint64_t max_queue, uint32_t max_sequences)
+    : max_queue_(max_queue), max_sequences_(max_sequences), workers_(num_workers) {}
+
+void AdmissionQueue::worker_ready(uint32_t session, uint64_t kv_tokens) {
+    Worker& worker = workers_[session];
+    AFD_ASSERT(!worker.is_ready, "session %u is ready twice", session);
+    worker = Worker{true, kv_tokens / kBlockTokens, 0, 0};
+}
+
+std::vector<uint64_t> AdmissionQueue::worker_gone(uint32_t session) {
+    workers_[session] = Worker{};
+    std::vector<uint64_t> lost;
+    for (auto& [id, entry] : requests_) {
+        if (entry.session != session) continue;
+        entry.session.reset();
+        lost.push_back(id);
+    }
+    std::sort(lost.begin(), lost.end(), [&](uint64_t a, uint64_t b) {
+        return requests_.at(a).order < requests_.at(b).order;
+    });
+    queue_.insert(queue_.begin(), lost.begin(), lost.end());
+    // Requests of an earlier death may wait already; the order of arrival settles it.
+    std::sort(queue_.begin(), queue_.end(), [&](uint64_t a, uint64_t b) {
+        return requests_.at(a).order < requests_.at(b).order;
+    });
+    return lost;
+}
+
+Result<> AdmissionQueue::enqueue(uint64_t id, uint64_t tokens) {
+    const uint64_t blocks = blocks_for(tokens);
+    const bool runs_at_once = queue_.empty() && best_worker(blocks).has_value();
+    if (!runs_at_once && queue_.size() >= max_queue_) {
+        return Error{Code::kResourceExhausted,
+                     "the queue is full: " + std::to_string(queue_.size()) +
+                         " requests wait (max_queue = " + std::to_string(max_queue_) +
+                         "); try again later"};
+    }
+    const bool is_new = requests_.emplace(id, Entry{blocks, next_order_++, std::nullopt}).second;
+    AFD_ASSERT(is_new, "request %llu is queued twice", static_cast<unsigned long long>(id));
+    queue_.push_back(id);
+    return {};
+}
+
+bool AdmissionQueue::remove(uint64_t id) {
+    const auto found = requests_.find(id);
+    if (found == requests_.end()) return false;
+    if (found->second.session) {
+        Worker& worker = workers_[*found->second.session];
+        worker.used_blocks -= found->second.blocks;
+        --worker.num_sequences;
+    } else {
+        queue_.erase(std::find(queue_.begin(), queue_.end(), id));
+    }
+    requests_.erase(found);
+    return true;
+}
+
+std::optional<AdmissionQueue::Admission> AdmissionQueue::admit_next() {
+    if (queue_.empty()) return std::nullopt;
+    const uint64_t id = queue_.front();
+    Entry& entry = requests_.at(id);
+    const std::optional<uint32_t> session = best_worker(entry.blocks);
+    if (!session) return std::nullopt;
+    queue_.pop_front();
+    entry.session = session;
+    workers_[*session].used_blocks += entry.blocks;
+    ++workers_[*session].num_sequences;
+    return Admission{id, *session};
+}
+
+std::optional<uint32_t> AdmissionQueue::session_of(uint64_t id) const {
+    const auto found = requests_.find(id);
+    return found == requests_.end() ? std::nullopt : found->second.session;
+}
+
+std::optional<uint32_t> AdmissionQueue::best_worker(uint64_t blocks) const {
+    std::optional<uint32_t> best;
+    for (uint32_t session = 0; session < workers_.size(); ++session) {
+        const Worker& worker = workers_[session];
+        const bool fits = worker.is_ready && worker.num_sequences < max_sequences_ &&
+                          worker.free_blocks() >= blocks;
+        if (fits && (!best || worker.free_blocks() > workers_[*best].free_blocks())) {
+            best = session;
+        }
+    }
+    return best;
+}
+
+void AdmissionQueue::fill_status(client::Status& status) const {
+    status.set_num_queued(static_cast<uint32_t>(num_queued()));
+    status.set_num_running(static_cast<uint32_t>(num_running()));
+    for (client::Worker& worker : *status.mutable_workers()) {
+        if (worker.role() != "attention" || worker.index() >= workers_.size()) continue;
+        const Worker& load = workers_[worker.index()];
+        worker.set_num_sequences(load.num_sequences);
+        worker.set_kv_tokens_used(load.used_blocks * kBlockTokens);
+        worker.set_kv_tokens_total(load.total_blocks * kBlockTokens);
+    }
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/gateway/client_connection.h"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+
+namespace afd::daemon {
+
+namespace {
+
+constexpr size_t kReadBytes = size_t{64} << 10;
+// Reads of one turn of the loop, so that one client cannot keep the others waiting.
+constexpr int kReadsPerTurn = 16;
+
+}  // namespace
+
+ClientConnection::ClientConnection(EventLoop& loop, UniqueFd socket, ClientHandler& handler)
+    : socket_(std::move(socket)),
+      handler_(handler),
+      watcher_(std::make_unique<FdWatcher>(
+          loop, socket_.get(), [this](int events) { on_ready(events); })) {
+    watcher_->watch(UV_READABLE);
+}
+
+void ClientConnection::on_ready(int events) {
+    if ((events & UV_WRITABLE) != 0) {
+        flush();
+        if (!closed_) handler_.on_progress(*this);
+    }
+    if ((events & UV_READABLE) != 0 && !closed_) read();
+}
+
+void ClientConnection::read() {
+    std::array<char, kReadBytes> bytes;
+    for (int i = 0; i < kReadsPerTurn; ++i) {
+        const ssize_t size = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+        if (size < 0 && errno == EINTR) continue;
+        if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+        if (size <= 0) {
+            close();
+            return;
+        }
+        reader_.append({bytes.data(), static_cast<size_t>(size)});
+        while (true) {
+            const Result<std::optional<std::string_view>> frame = reader_.next();
+            if (!frame.ok()) {
+                refuse_bytes(frame.error().message);
+                return;
+            }
+            if (!frame.value()) break;
+            client::Request request;
+            const std::string_view body = *frame.value();
+            if (!request.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
+                refuse_bytes("a frame of " + std::to_string(body.size()) +
+                             " bytes is not a Request of client.proto");
+                return;
+            }
+            handler_.on_request(*this, request);
+            if (closed_) return;
+        }
+    }
+}
+
+void ClientConnection::refuse_bytes(const std::string& why) {
+    client::Response response;
+    response.mutable_error()->set_code(static_cast<uint32_t>(Code::kDataLoss));
+    response.mutable_error()->set_message(why + "; this connection is closed");
+    send(response);
+    flush();
+    close();
+}
+
+void ClientConnection::send(const client::Response& response) {
+    if (!closed_) append_frame(response, out_);
+}
+
+void ClientConnection::flush() {
+    if (closed_) return;
+    while (out_sent_ < out_.size()) {
+        const ssize_t size = ::send(socket_.get(),
+                                    out_.data() + out_sent_,
+                                    out_.size() - out_sent_,
+                                    MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (size < 0 && errno == EINTR) continue;
+        if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+        if (size < 0) {
+            close();
+            return;
+        }
+        out_sent_ += static_cast<size_t>(size);
+    }
+    // Moving the rest to the front costs; it is done when it at least halves the buffer.
+    if (out_sent_ == out_.size() || out_sent_ > out_.size() / 2) {
+        out_.erase(0, out_sent_);
+        out_sent_ = 0;
+    }
+    watcher_->watch(out_.empty() ? UV_READABLE : UV_READABLE | UV_WRITABLE);
+}
+
+void ClientConnection::close() {
+    if (closed_) return;
+    closed_ = true;
+    watcher_.reset();
+    socket_.reset();
+    out_.clear();
+    out_sent_ = 0;
+    handler_.on_closed(*this);
+}
+
+}  // namespace afd::daemon

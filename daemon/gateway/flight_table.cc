@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/gateway/flight_table.h"
+
+#include <utility>
+
+namespace afd::daemon {
+
+client::Finished Flight::summary(client::FinishReason reason, uint64_t now_us) const {
+    const auto since_accepted = [this](uint64_t moment_us) {
+        return moment_us == 0 ? 0 : moment_us - accepted_us;
+    };
+    client::Finished finished;
+    finished.set_reason(reason);
+    finished.set_num_prompt_tokens(request->num_prompt_tokens());
+    finished.set_num_output_tokens(request->num_output_tokens());
+    finished.set_queue_us(since_accepted(started_us));
+    finished.set_first_token_us(since_accepted(first_token_us));
+    finished.set_total_us(since_accepted(now_us));
+    return finished;
+}
+
+void FlightTable::add(Flight flight) {
+    flights_.emplace(next_id_++, std::move(flight));
+}
+
+std::vector<FlightTable::Id> FlightTable::ids() const {
+    std::vector<Id> ids;
+    for (const auto& [id, flight] : flights_) ids.push_back(id);
+    return ids;
+}
+
+std::vector<FlightTable::Id> FlightTable::ids_of(const ClientConnection& connection) const {
+    std::vector<Id> ids;
+    for (const auto& [id, flight] : flights_) {
+        if (flight.connection == &connection) ids.push_back(id);
+    }
+    return ids;
+}
+
+std::optional<FlightTable::Id> FlightTable::find(const ClientConnection& connection,
+                                                 uint64_t request_id) const {
+    for (const auto& [id, flight] : flights_) {
+        if (flight.connection == &connection && flight.request_id == request_id) return id;
+    }
+    return std::nullopt;
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/gateway/request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace afd::daemon {
+
+namespace {
+
+constexpr float kTemperatureMax = 2.0F;
+
+Error invalid(std::string message) {
+    return Error{Code::kInvalidArgument, std::move(message)};
+}
+
+// Comparisons are written so that NaN fails them.
+Result<> check_sampling(const client::Sampling& sampling) {
+    const float temperature = sampling.temperature();
+    if (!(temperature >= 0.0F && temperature <= kTemperatureMax)) {
+        return invalid(fmt::format(
+            "temperature = {}: must be from 0 (greedy) to {}", temperature, kTemperatureMax));
+    }
+    const float top_p = sampling.top_p();
+    if (!(top_p >= 0.0F && top_p <= 1.0F)) {
+        return invalid(fmt::format("top_p = {}: must be above 0 and at most 1 (or 0: off)", top_p));
+    }
+    return {};
+}
+
+Result<std::vector<uint32_t>> tokenize(const std::string& text, ServedModel& model) {
+    if (model.tokenizer == nullptr) {
+        return invalid("this model has no tokenizer: send the prompt as token_ids");
+    }
+    AFD_ASSIGN(std::vector<uint32_t> ids, model.tokenizer->encode(text));
+    if (const std::optional<uint32_t> bos = model.tokenizer->bos_id()) {
+        ids.insert(ids.begin(), *bos);
+    }
+    return ids;
+}
+
+Result<std::vector<uint32_t>> prompt_of(const client::Generate& generate, ServedModel& model) {
+    std::vector<uint32_t> ids;
+    if (generate.has_token_ids()) {
+        ids.assign(generate.token_ids().ids().begin(), generate.token_ids().ids().end());
+    } else if (generate.has_text()) {
+        AFD_ASSIGN(ids, tokenize(generate.text(), model));
+    } else {
+        return invalid("the request has no prompt: set text or token_ids");
+    }
+    if (ids.empty()) return invalid("the prompt is empty: it must have at least one token");
+    for (size_t i = 0; i < ids.size(); ++i) {
+        if (ids[i] < model.vocab_size) continue;
+        return invalid(fmt::format("token_ids[{}] = {}: must be below the vocabulary size {}",
+                                   i,
+                                   ids[i],
+                                   model.vocab_size));
+    }
+    return ids;
+}
+
+// Prompt and output together, after all limits.
+Result<uint32_t> total_tokens(size_t num_prompt_tokens,
+                              uint32_t max_tokens,
+                              const ServedModel& model,
+                              uint64_t kv_tokens) {
+    const uint64_t limit = std::min<uint64_t>(model.context_length, kv_tokens);
+    const char* what = model.context_length <= kv_tokens
+                           ? "the context length of the model"
+                           : "the KV cache of an attention worker (kv_tokens)";
+    const uint64_t wanted = num_prompt_tokens + std::max<uint64_t>(1, max_tokens);
+    if (wanted > limit) {
+        return invalid(fmt::format(
+            "the prompt has {} tokens and max_tokens is {}: together at most {} fit, {}",
+            num_prompt_tokens,
+            max_tokens,
+            limit,
+            what));
+    }
+    return static_cast<uint32_t>(max_tokens == 0 ? limit : wanted);
+}
+
+}  // namespace
+
+Request::Request(const model::Tokenizer* tokenizer) {
+    if (tokenizer != nullptr) decoder_.emplace(*tokenizer);
+}
+
+Result<std::unique_ptr<Request>> Request::create(const client::Generate& generate,
+                                                 ServedModel& model,
+                                                 uint64_t kv_tokens,
+                                                 uint64_t drawn_seed) {
+    AFD_TRY(check_sampling(generate.sampling()));
+    AFD_ASSIGN(std::vector<uint32_t> prompt, prompt_of(generate, model));
+    AFD_ASSIGN(const uint32_t total,
+               total_tokens(prompt.size(), generate.max_tokens(), model, kv_tokens));
+    std::unique_ptr<Request> request(new Request(model.tokenizer));
+    request->num_prompt_tokens_ = static_cast<uint32_t>(prompt.size());
+    request->tokens_ = std::move(prompt);
+    request->max_total_tokens_ = total;
+    request->vocab_size_ = model.vocab_size;
+    request->sampling_ = generate.sampling();
+    if (!request->sampling_.has_seed()) request->sampling_.set_seed(drawn_seed);
+    if (!generate.ignore_eos()) request->stop_ids_ = model.stop_ids;
+    request->return_token_ids_ = generate.return_token_ids();
+    request->return_logprobs_ = generate.return_logprobs();
+    request->prompt_logprobs_ = generate.prompt_logprobs();
+    return request;
+}
+
+client::Accepted Request::accepted() const {
+    client::Accepted accepted;
+    accepted.set_seed(sampling_.seed());
+    accepted.set_num_prompt_tokens(num_prompt_tokens_);
+    if (return_token_ids_) {
+        for (uint32_t i = 0; i < num_prompt_tokens_; ++i) accepted.add_prompt_ids(tokens_[i]);
+    }
+    return accepted;
+}
+
+control::Admit Request::admit(uint64_t sequence_id) const {
+    control::Admit admit;
+    admit.set_sequence_id(sequence_id);
+    admit.mutable_tokens()->Assign(tokens_.begin(), tokens_.end());
+    admit.set_num_prompt_tokens(num_prompt_tokens_);
+    admit.set_max_total_tokens(max_total_tokens_);
+    admit.set_temperature(sampling_.temperature());
+    admit.set_top_k(sampling_.top_k());
+    admit.set_top_p(sampling_.top_p() == 0.0F ? 1.0F : sampling_.top_p());
+    admit.set_seed(sampling_.seed());
+    admit.set_prompt_logprobs(prompt_logprobs_ && next_prompt_logprob_ < num_prompt_tokens_);
+    for (const uint32_t id : stop_ids_) admit.add_stop_ids(id);
+    return admit;
+}
+
+Result<std::optional<client::Chunk>> Request::on_token(const control::TokenEvent& event) {
+    if (event.token() >= vocab_size_ || is_complete()) {
+        return Error{
+            Code::kInternal,
+            fmt::format("the attention worker sent token {} as number {} of {} (vocabulary "
+                        "size {})",
+                        event.token(),
+                        num_output_tokens() + 1,
+                        max_total_tokens_ - num_prompt_tokens_,
+                        vocab_size_)};
+    }
+    tokens_.push_back(event.token());
+    client::Chunk chunk;
+    chunk.set_num_tokens(1);
+    if (decoder_) chunk.set_text(decoder_->append(event.token()));
+    if (return_token_ids_) chunk.add_token_ids(event.token());
+    if (return_logprobs_) chunk.add_logprobs(event.logprob());
+    return std::optional(std::move(chunk));
+}
+
+std::optional<client::Chunk> Request::on_prompt_logprobs(
+    const control::PromptLogprobsEvent& event) {
+    client::Chunk chunk;
+    for (int i = 0; i < event.values_size(); ++i) {
+        const uint64_t position = uint64_t{event.first_position()} + static_cast<uint64_t>(i);
+        if (position != next_prompt_logprob_ || position >= num_prompt_tokens_) continue;
+        chunk.add_prompt_logprobs(event.values(i));
+        ++next_prompt_logprob_;
+    }
+    if (!prompt_logprobs_ || chunk.prompt_logprobs().empty()) return std::nullopt;
+    return chunk;
+}
+
+std::optional<client::Chunk> Request::on_end() {
+    if (!decoder_) return std::nullopt;
+    std::string rest = decoder_->finish();
+    if (rest.empty()) return std::nullopt;
+    client::Chunk chunk;
+    chunk.set_text(std::move(rest));
+    return chunk;
+}
+
+bool Request::ends_text(uint32_t token) const {
+    return std::find(stop_ids_.begin(), stop_ids_.end(), token) != stop_ids_.end();
+}
+
+bool Request::is_complete() const {
+    if (num_output_tokens() == 0) return false;
+    return tokens_.size() >= max_total_tokens_ || ends_text(tokens_.back());
+}
+
+client::FinishReason Request::finish_reason() const {
+    return num_output_tokens() > 0 && ends_text(tokens_.back()) ? client::STOP : client::LENGTH;
+}
+
+}  // namespace afd::daemon

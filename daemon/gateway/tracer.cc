@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/gateway/tracer.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace afd::daemon {
+namespace {
+
+constexpr uint64_t kLookMs = 10;
+
+void add(const TraceEvent& event, client::TraceEvents& to) {
+    client::TraceEvent& out = *to.add_events();
+    out.set_name(std::string(trace_kind_name(event.kind)));
+    out.set_start_ns(event.start_ns);
+    out.set_duration_ns(event.duration_ns);
+    out.set_session(event.session);
+    out.set_micro_batch(event.micro_batch);
+    out.set_layer(event.layer);
+    out.set_round(event.round);
+    out.set_num_rows(event.num_rows);
+}
+
+}  // namespace
+
+Tracer::Tracer(EventLoop& loop,
+               std::vector<TraceSource> sources,
+               ClientAnswers& answers,
+               std::function<void()> flush)
+    : loop_(loop), answers_(answers), flush_(std::move(flush)), timer_(loop, [this] { look(); }) {
+    for (TraceSource& source : sources) workers_.push_back({std::move(source)});
+    taken_.reserve(schedule::kTraceEvents);
+}
+
+Result<> Tracer::start(ClientConnection& connection,
+                       uint64_t request_id,
+                       const client::Trace& wish) {
+    if (wish.duration_ms() == 0 || wish.duration_ms() > kDurationMsMax) {
+        return Error{
+            Code::kInvalidArgument,
+            fmt::format(
+                "a trace of {} ms: 1 to {} are possible", wish.duration_ms(), kDurationMsMax)};
+    }
+    if (connection_ != nullptr) {
+        return Error{Code::kUnavailable,
+                     fmt::format("another client is tracing this instance, for {} ms more; try "
+                                 "again later",
+                                 end_ms_ - std::min(end_ms_, loop_.now_ms()))};
+    }
+    connection_ = &connection;
+    request_id_ = request_id;
+    end_ms_ = loop_.now_ms() + wish.duration_ms();
+    for (Worker& worker : workers_) {
+        worker.next = worker.source.ring.num_ended();
+        worker.num_lost = 0;
+    }
+    turn(true);
+    timer_.start(kLookMs, kLookMs);
+    return {};
+}
+
+void Tracer::cancel(const ClientConnection& connection, uint64_t request_id) {
+    if (connection_ == &connection && request_id_ == request_id) end();
+}
+
+void Tracer::forget(const ClientConnection& connection) {
+    if (connection_ != &connection) return;
+    connection_ = nullptr;
+    timer_.stop();
+    turn(false);
+}
+
+void Tracer::turn(bool on) {
+    for (Worker& worker : workers_) worker.source.ring.turn(on);
+}
+
+void Tracer::look() {
+    if (loop_.now_ms() >= end_ms_) {
+        end();
+    } else if (connection_->queued_bytes() == 0) {
+        for (Worker& worker : workers_) send(worker);
+    }
+    flush_();
+}
+
+void Tracer::send(Worker& worker) {
+    taken_.clear();
+    worker.num_lost += worker.source.ring.take(worker.next, taken_);
+    if (taken_.empty() && worker.num_lost == 0) return;
+    client::Response response;
+    response.set_request_id(request_id_);
+    client::TraceEvents& events = *response.mutable_trace_events();
+    events.set_role(worker.source.role);
+    events.set_index(worker.source.index);
+    events.set_num_lost(std::exchange(worker.num_lost, 0));
+    for (const TraceEvent& event : taken_) add(event, events);
+    answers_.send(*connection_, response);
+}
+
+void Tracer::end() {
+    timer_.stop();
+    turn(false);
+    for (Worker& worker : workers_) send(worker);
+    answers_.done(*std::exchange(connection_, nullptr), request_id_);
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Tracer: turns on the trace of every worker for a while and hands out what they did, for one
+// client at a time. All on afdd's loop.
+//
+// The rings of the workers hold a few tenths of a second, so it looks often; a client that does
+// not read what it has been sent gets nothing new, and misses what is overwritten meanwhile.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "daemon/gateway/client_answers.h"
+#include "daemon/loop/event_loop.h"
+#include "daemon/metrics/trace_ring.h"
+#include "proto/client.pb.h"
+
+namespace afd::daemon {
+
+// A worker that can be traced; the ring outlives its processes.
+struct TraceSource {
+    std::string role;  // "attention", "ffn".
+    uint32_t index = 0;
+    TraceRing ring;
+};
+
+class Tracer {
+  public:
+    static constexpr uint64_t kDurationMsMax = 600'000;
+
+    // `flush` is called after answers were queued outside start() and cancel().
+    // `answers` outlives the object.
+    Tracer(EventLoop& loop,
+           std::vector<TraceSource> sources,
+           ClientAnswers& answers,
+           std::function<void()> flush);
+    ~Tracer() { turn(false); }
+
+    // Queues TraceEvents and, at the end, Done on the connection.
+    // Errors: kInvalidArgument, a duration out of range; kUnavailable, another trace is running.
+    Result<> start(ClientConnection& connection, uint64_t request_id, const client::Trace& wish);
+    // Ends the trace with Done if this is its request.
+    void cancel(const ClientConnection& connection, uint64_t request_id);
+    // Ends it without an answer if it is of this connection, which is closed.
+    void forget(const ClientConnection& connection);
+
+  private:
+    struct Worker {
+        TraceSource source;
+        uint64_t next = 0;  // Number of its next event.
+        uint64_t num_lost = 0;
+    };
+
+    void turn(bool on);
+    void look();
+    void send(Worker& worker);
+    void end();
+
+    EventLoop& loop_;
+    std::vector<Worker> workers_;
+    ClientAnswers& answers_;
+    const std::function<void()> flush_;
+    Timer timer_;
+    ClientConnection* connection_ = nullptr;  // Null: no trace is running.
+    uint64_t request_id_ = 0;
+    uint64_t end_ms_ = 0;
+    std::vector<TraceEvent> taken_;
+};
+
+}  // namespace afd::daemon

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/loop/socket_listener.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "proto/socket_path.h"
+
+namespace afd::daemon {
+
+namespace {
+
+constexpr uint64_t kPauseMs = 500;
+
+Result<sockaddr_un> make_address(const std::string& path) {
+    AFD_TRY(check_socket_path(path));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, path.size());
+    return address;
+}
+
+const sockaddr* generic(const sockaddr_un& address) {
+    return reinterpret_cast<const sockaddr*>(&address);
+}
+
+// Whether somebody accepts connections at this address.
+bool is_served(const sockaddr_un& address) {
+    const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    return ::connect(probe.get(), generic(address), sizeof(address)) == 0 || errno == EAGAIN;
+}
+
+Error failed(const std::string& what, const std::string& path) {
+    return Error{Code::kPermissionDenied,
+                 "cannot " + what + " socket '" + path + "': " + std::strerror(errno)};
+}
+
+}  // namespace
+
+Result<PeerCredentials> peer_credentials(int socket) {
+    ucred peer{};
+    socklen_t size = sizeof(peer);
+    if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+        return Error{Code::kPermissionDenied,
+                     std::string("cannot ask who is connected: ") + std::strerror(errno)};
+    }
+    return PeerCredentials{peer.pid, peer.uid};
+}
+
+Result<std::unique_ptr<SocketListener>> SocketListener::listen(EventLoop& loop,
+                                                               const std::string& path,
+                                                               OnConnection on_connection) {
+    AFD_ASSIGN(const sockaddr_un address, make_address(path));
+    struct stat status {};
+    if (::lstat(path.c_str(), &status) == 0) {
+        if (!S_ISSOCK(status.st_mode)) {
+            return Error{Code::kAlreadyExists,
+                         "'" + path + "' exists and is not a socket; remove it or choose another"};
+        }
+        if (is_served(address)) {
+            return Error{Code::kAlreadyExists,
+                         "socket '" + path + "' is served by another process; choose another"};
+        }
+        if (::unlink(path.c_str()) != 0) return failed("replace the stale", path);
+    }
+    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd.valid() || ::bind(fd.get(), generic(address), sizeof(address)) != 0) {
+        return failed("bind", path);
+    }
+    // Nobody can connect between bind and listen, so the mode is right before it matters.
+    if (::chmod(path.c_str(), 0600) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
+        return failed("listen on", path);
+    }
+    return std::unique_ptr<SocketListener>(
+        new SocketListener(loop, std::move(fd), path, std::move(on_connection)));
+}
+
+SocketListener::SocketListener(EventLoop& loop,
+                               UniqueFd fd,
+                               std::string path,
+                               OnConnection on_connection)
+    : fd_(std::move(fd)),
+      path_(std::move(path)),
+      on_connection_(std::move(on_connection)),
+      watcher_(loop, fd_.get(), [this](int /*events*/) { accept_all(); }),
+      pause_(loop, [this] { watcher_.watch(UV_READABLE); }) {
+    watcher_.watch(UV_READABLE);
+}
+
+SocketListener::~SocketListener() {
+    ::unlink(path_.c_str());
+}
+
+void SocketListener::accept_all() {
+    while (true) {
+        UniqueFd socket(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (!socket.valid() && (errno == EINTR || errno == ECONNABORTED)) continue;
+        if (!socket.valid() && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+        if (!socket.valid()) {
+            spdlog::warn("cannot accept a connection on '{}': {}", path_, std::strerror(errno));
+            watcher_.watch(0);
+            pause_.start(kPauseMs);
+            return;
+        }
+        const Result<PeerCredentials> peer = peer_credentials(socket.get());
+        if (!peer.ok() || peer.value().uid != ::geteuid()) continue;
+        on_connection_(std::move(socket), peer.value());
+    }
+}
+
+}  // namespace afd::daemon

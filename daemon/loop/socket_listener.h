@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// SocketListener: a listening Unix stream socket, mode 0600, that hands over every connection of
+// this user. Serves afdd's two sockets. Its directory must be private (proto/socket_path.h).
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "daemon/loop/event_loop.h"
+#include "daemon/loop/unique_fd.h"
+#include "proto/status.h"
+
+namespace afd::daemon {
+
+// Who is at the other end of a Unix socket, as the kernel says.
+struct PeerCredentials {
+    int pid = 0;
+    uint32_t uid = 0;
+};
+Result<PeerCredentials> peer_credentials(int socket);
+
+class SocketListener {
+  public:
+    using OnConnection = std::function<void(UniqueFd socket, PeerCredentials peer)>;
+
+    // Binds and listens; a socket file that nobody serves is replaced. Connections of other users
+    // are closed at once.
+    // Errors: kAlreadyExists: somebody serves this path. kPermissionDenied.
+    static Result<std::unique_ptr<SocketListener>> listen(EventLoop& loop,
+                                                          const std::string& path,
+                                                          OnConnection on_connection);
+    // Removes the socket file.
+    ~SocketListener();
+
+    const std::string& path() const { return path_; }
+
+  private:
+    SocketListener(EventLoop& loop, UniqueFd fd, std::string path, OnConnection on_connection);
+    void accept_all();
+
+    UniqueFd fd_;
+    std::string path_;
+    OnConnection on_connection_;
+    FdWatcher watcher_;
+    Timer pause_;  // Out of descriptors: accept again a little later.
+};
+
+}  // namespace afd::daemon

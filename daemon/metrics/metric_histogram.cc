@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/metrics/metric_histogram.h"
+
+namespace afd::daemon {
+
+double HistogramCounts::mean() const {
+    return count == 0 ? 0.0 : static_cast<double>(sum) / static_cast<double>(count);
+}
+
+double HistogramCounts::value_at(double fraction) const {
+    if (count == 0) return 0.0;
+    const double wanted = fraction * static_cast<double>(count);
+    double below = 0.0;
+    for (size_t bucket = 0; bucket < buckets.size(); ++bucket) {
+        const auto here = static_cast<double>(buckets[bucket]);
+        if (here == 0.0 || below + here < wanted) {
+            below += here;
+            continue;
+        }
+        // A bucket of one value is that value.
+        const uint64_t edge = histogram_edge(bucket);
+        const auto spread = static_cast<double>(histogram_edge(bucket + 1) - edge - 1);
+        const double value = static_cast<double>(edge) + spread * ((wanted - below) / here);
+        return std::min(value, static_cast<double>(largest));
+    }
+    return static_cast<double>(largest);
+}
+
+HistogramCounts MetricHistogram::read() const {
+    HistogramCounts counts;
+    counts.sum = load(0);
+    counts.largest = load(1);
+    for (size_t bucket = 0; bucket < counts.buckets.size(); ++bucket) {
+        counts.buckets[bucket] = load(schedule::kHistogramHeadWords + bucket);
+        counts.count += counts.buckets[bucket];
+    }
+    return counts;
+}
+
+}  // namespace afd::daemon

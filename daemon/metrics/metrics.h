@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// WorkerMetrics: what a worker has done, counted by its data thread in its own metrics segment
+// (schedule/metrics_layout.h) and read by afdd for `afdctl status`.
+//
+// One writer (the data thread), any number of readers. Counters and histograms only grow during
+// the life of a process and start anew with its successor. Each is a word of its own: a reader
+// gets every value whole, but not all of one moment. Nothing here allocates or calls the kernel.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "daemon/metrics/metric_histogram.h"
+#include "daemon/metrics/trace_ring.h"
+#include "proto/check.h"
+#include "schedule/metrics_layout.h"
+
+namespace afd::daemon {
+
+enum class Counter : uint32_t {
+    kTokens = 0,              // Attention: tokens sampled. FFN: rows computed.
+    kRounds = 1,              // Attention: rounds published. FFN: descriptors acknowledged.
+    kSteps = 2,               // Attention: micro-batches carried through all layers. FFN: passes.
+    kRows = 3,                // Attention: rows (positions) computed. FFN: as kTokens.
+    kWaits = 4,               // Times the data thread found nothing to do.
+    kRefused = 5,             // FFN: descriptors and ids that failed validation, or R11.
+    kComputeUs = 6,           // Time in operators.
+    kSequences = 7,           // Attention: sequences running now (goes down, too).
+    kKvTokens = 8,            // Attention: tokens reserved in the KV cache now (goes down, too).
+    kTwoPhaseRounds = 9,      // Attention: rounds in two phases that were combined.
+    kTwoPhaseFallbacks = 10,  // Attention: batches that found no memory and went by windows.
+    kExperts = 11,   // Attention: routed experts that the rows of its rounds chose, each round's
+                     // distinct ones: how often an expert's weights had to be read. Only where it
+                     // has the router.
+    kTimeouts = 12,  // Attention: micro-batches given up because a round took too long (R7).
+    kCount = 13,
+};
+static_assert(static_cast<uint64_t>(Counter::kCount) <= schedule::kMetricsCounters);
+
+enum class Histogram : uint32_t {
+    kStepNs = 0,    // Attention: a micro-batch from its embedding to its sampled tokens.
+    kInFlight = 1,  // Attention: micro-batches with the experts, at each dispatch, that included.
+    kAgeNs = 2,     // FFN: of a descriptor, from the scan that found it to the pass that takes it.
+    kPassNs = 3,    // FFN: from taking a pass to acknowledging it.
+    kPassRows = 4,  // FFN: rows of a pass.
+    kPassDescriptors = 5,  // FFN: descriptors of a pass, each of another session.
+    kReady = 6,            // FFN: descriptors that were ready when a pass was taken.
+    kCount = 7,
+};
+static_assert(static_cast<uint64_t>(Histogram::kCount) <= schedule::kMetricsHistograms);
+
+// A metrics segment, for its writer or for a reader (to whom it is as good as const).
+class Metrics {
+  public:
+    Metrics() = default;
+    explicit Metrics(std::span<std::byte> segment)
+        : segment_(segment.data()), size_(segment.size()) {}
+
+    // Sets everything but the trace to zero: a new process starts to count.
+    void start() {
+        for (size_t offset = 0; offset < size_; offset += sizeof(uint64_t)) {
+            if (offset == schedule::kTraceSwitchOffset) offset = schedule::kMetricsHistogramsOffset;
+            if (offset == schedule::kTraceHeadOffset) offset = schedule::kMetricsLanesOffset;
+            if (offset < size_) store(offset, 0);
+        }
+    }
+
+    void add(Counter counter, uint64_t amount) { set(counter, get(counter) + amount); }
+    void set(Counter counter, uint64_t value) { store(offset_of(counter), value); }
+    uint64_t get(Counter counter) const { return load(offset_of(counter)); }
+
+    MetricHistogram histogram(Histogram histogram) const {
+        return MetricHistogram(words(schedule::kMetricsHistogramsOffset +
+                                     static_cast<uint64_t>(histogram) * schedule::kHistogramBytes));
+    }
+
+    // Attention: nanoseconds from publishing a round to all results of an FFN worker, as far as
+    // this worker looked.
+    MetricHistogram peer_wait(uint32_t rank) const {
+        return MetricHistogram(
+            words(schedule::kMetricsLanesOffset + uint64_t{rank} * schedule::kHistogramBytes));
+    }
+
+    // FFN: rows that a local expert computed in all layers.
+    uint64_t expert_rows(size_t local_id) const { return load(expert_offset(local_id)); }
+    void add_expert_rows(size_t local_id, uint64_t num_rows) {
+        store(expert_offset(local_id), expert_rows(local_id) + num_rows);
+    }
+
+    TraceRing trace() const { return TraceRing(segment_); }
+
+  private:
+    static uint64_t offset_of(Counter counter) { return static_cast<uint64_t>(counter) * 8; }
+    static uint64_t expert_offset(size_t local_id) {
+        return schedule::kMetricsLanesOffset + local_id * sizeof(uint64_t);
+    }
+    uint64_t* words(uint64_t offset) const {
+        AFD_ASSERT(
+            offset < size_, "offset %llu of %zu", static_cast<unsigned long long>(offset), size_);
+        return reinterpret_cast<uint64_t*>(segment_ + offset);
+    }
+    uint64_t load(uint64_t offset) const {
+        // Relaxed: a count that orders nothing; partner is store().
+        return std::atomic_ref<uint64_t>(*words(offset)).load(std::memory_order_relaxed);
+    }
+    void store(uint64_t offset, uint64_t value) {
+        // Relaxed: partner is load().
+        std::atomic_ref<uint64_t>(*words(offset)).store(value, std::memory_order_relaxed);
+    }
+
+    std::byte* segment_ = nullptr;
+    size_t size_ = 0;
+};
+
+}  // namespace afd::daemon

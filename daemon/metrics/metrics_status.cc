@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/metrics/metrics_status.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+namespace afd::daemon {
+namespace {
+
+constexpr double kNsPerUs = 1000.0;
+
+// Nothing for what never happened. `per_unit`: values of the histogram in one of `unit`.
+void add(const std::string& name,
+         const std::string& unit,
+         double per_unit,
+         const MetricHistogram& histogram,
+         client::Worker& worker) {
+    const HistogramCounts counts = histogram.read();
+    if (counts.count == 0) return;
+    client::Distribution& to = *worker.add_distributions();
+    to.set_name(name);
+    to.set_unit(unit);
+    to.set_count(counts.count);
+    to.set_mean(counts.mean() / per_unit);
+    to.set_p50(counts.value_at(0.5) / per_unit);
+    to.set_p99(counts.value_at(0.99) / per_unit);
+    to.set_max(static_cast<double>(counts.largest) / per_unit);
+}
+
+void fill_common(const Metrics& metrics, client::Worker& worker) {
+    worker.set_num_tokens(metrics.get(Counter::kTokens));
+    worker.set_num_rounds(metrics.get(Counter::kRounds));
+}
+
+}  // namespace
+
+void fill_attention_metrics(const Metrics& metrics, uint32_t num_ranks, client::Worker& worker) {
+    fill_common(metrics, worker);
+    worker.set_num_two_phase_rounds(metrics.get(Counter::kTwoPhaseRounds));
+    worker.set_num_two_phase_fallbacks(metrics.get(Counter::kTwoPhaseFallbacks));
+    worker.set_num_timeouts(metrics.get(Counter::kTimeouts));
+    for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+        add(fmt::format("wait for ffn {}", rank), "us", kNsPerUs, metrics.peer_wait(rank), worker);
+    }
+    add("step", "us", kNsPerUs, metrics.histogram(Histogram::kStepNs), worker);
+    add("micro-batches in flight", "", 1.0, metrics.histogram(Histogram::kInFlight), worker);
+}
+
+void fill_ffn_metrics(const Metrics& metrics,
+                      std::span<const schedule::LocalExpert> experts,
+                      uint32_t num_routed,
+                      client::Worker& worker) {
+    fill_common(metrics, worker);
+    add("descriptor age", "us", kNsPerUs, metrics.histogram(Histogram::kAgeNs), worker);
+    add("pass", "us", kNsPerUs, metrics.histogram(Histogram::kPassNs), worker);
+    add("rows of a pass", "", 1.0, metrics.histogram(Histogram::kPassRows), worker);
+    add("sessions of a pass", "", 1.0, metrics.histogram(Histogram::kPassDescriptors), worker);
+    add("descriptors ready", "", 1.0, metrics.histogram(Histogram::kReady), worker);
+    for (const schedule::LocalExpert& expert : experts) {
+        client::ExpertRows& rows = *worker.add_expert_rows();
+        rows.set_expert(expert.expert);
+        rows.set_is_shared(expert.expert >= num_routed);
+        rows.set_rows(metrics.expert_rows(static_cast<size_t>(expert.local_id)));
+    }
+}
+
+}  // namespace afd::daemon

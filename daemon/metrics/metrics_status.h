@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a worker counted (metrics.h), as a client's Status tells it.
+
+#include <cstdint>
+#include <span>
+
+#include "daemon/metrics/metrics.h"
+#include "proto/client.pb.h"
+#include "schedule/expert_placement.h"
+
+namespace afd::daemon {
+
+// `num_ranks`: FFN workers that it waits for; 0 when colocated.
+void fill_attention_metrics(const Metrics& metrics, uint32_t num_ranks, client::Worker& worker);
+
+// `experts`: what the rank holds of one MoE layer; from `num_routed` on they are shared.
+void fill_ffn_metrics(const Metrics& metrics,
+                      std::span<const schedule::LocalExpert> experts,
+                      uint32_t num_routed,
+                      client::Worker& worker);
+
+}  // namespace afd::daemon

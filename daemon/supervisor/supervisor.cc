@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/supervisor/supervisor.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace afd::daemon {
+
+namespace {
+
+constexpr uint64_t kHelloTimeoutMs = 2000;
+// Connections that have not said Hello; a starting instance has one per worker.
+constexpr size_t kVisitorsMax = 4096;
+
+uint64_t heartbeat_period_ms(uint64_t hang_timeout_ms) {
+    return std::clamp<uint64_t>(hang_timeout_ms / 4, 500, 2000);
+}
+
+Result<std::vector<UniqueFd>> make_eventfds(size_t count) {
+    std::vector<UniqueFd> fds;
+    for (size_t i = 0; i < count; ++i) {
+        fds.emplace_back(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+        if (fds.back().valid()) continue;
+        return Error{Code::kResourceExhausted,
+                     std::string("cannot create a doorbell: ") + std::strerror(errno) +
+                         "; raise the limit of open files (ulimit -n)"};
+    }
+    return fds;
+}
+
+}  // namespace
+
+struct Supervisor::Visitor {
+    Visitor(Supervisor& supervisor, UniqueFd socket, int peer_pid)
+        : channel(std::move(socket)),
+          pid(peer_pid),
+          watcher(std::make_unique<FdWatcher>(
+              supervisor.loop_,
+              channel.fd(),
+              [&supervisor, this](int) { supervisor.on_visitor(*this); })),
+          deadline(supervisor.loop_,
+                   [&supervisor, this] { supervisor.dismiss(*this, "no Hello came in time"); }) {
+        watcher->watch(UV_READABLE);
+        deadline.start(kHelloTimeoutMs);
+    }
+
+    ControlChannel channel;
+    int pid;
+    std::unique_ptr<FdWatcher> watcher;
+    Timer deadline;
+};
+
+Supervisor::Supervisor(EventLoop& loop, Plan plan)
+    : loop_(loop),
+      plan_(std::move(plan)),
+      heartbeat_timer_(loop, [this] { check_heartbeats(); }),
+      grace_timer_(loop, [this] {
+          for (auto* slots : {&attention_, &ffn_}) {
+              for (auto& slot : *slots) slot->kill("it did not end when asked");
+          }
+      }) {}
+
+Supervisor::~Supervisor() = default;
+
+Result<std::unique_ptr<Supervisor>> Supervisor::create(EventLoop& loop, Plan plan) {
+    std::unique_ptr<Supervisor> supervisor(new Supervisor(loop, std::move(plan)));
+    AFD_TRY(supervisor->create_doorbells());
+    AFD_ASSIGN(supervisor->listener_,
+               SocketListener::listen(loop,
+                                      supervisor->plan_.control_socket,
+                                      [self = supervisor.get()](UniqueFd socket, auto peer) {
+                                          self->on_connection(std::move(socket), peer);
+                                      }));
+    supervisor->create_slots();
+    return supervisor;
+}
+
+Result<> Supervisor::create_doorbells() {
+    AFD_ASSIGN(attention_doorbells_, make_eventfds(plan_.config.num_attention_workers()));
+    AFD_ASSIGN(ffn_doorbells_, make_eventfds(plan_.config.num_ffn_workers()));
+    return {};
+}
+
+void Supervisor::create_slots() {
+    for (uint32_t i = 0; i < plan_.config.num_attention_workers(); ++i) {
+        attention_.push_back(
+            std::make_unique<WorkerSlot>(loop_, settings_of(control::ATTENTION, i), *this));
+    }
+    for (uint32_t i = 0; i < plan_.config.num_ffn_workers(); ++i) {
+        ffn_.push_back(std::make_unique<WorkerSlot>(loop_, settings_of(control::FFN, i), *this));
+    }
+    was_ready_.assign(attention_.size() + ffn_.size(), false);
+}
+
+WorkerSlot::Settings Supervisor::settings_of(control::Role role, uint32_t index) const {
+    const Config& config = plan_.config;
+    const bool is_ffn = role == control::FFN;
+    WorkerSlot::Settings settings;
+    settings.role = role;
+    settings.index = index;
+    settings.spawn = config.spawn;
+    settings.executable =
+        plan_.worker_directory + (is_ffn ? "/afd-ffn-worker" : "/afd-attention-worker");
+    settings.arguments = {"--instance",
+                          config.instance,
+                          "--index",
+                          std::to_string(index),
+                          "--control-socket",
+                          plan_.control_socket,
+                          "--log-level",
+                          config.log_level,
+                          "--log-format",
+                          config.log_format,
+                          "--own-process-group"};
+    settings.restart_first_ms = config.restart_first_ms;
+    settings.restart_max_ms = config.restart_max_ms;
+    settings.restart_reset_ms = config.restart_reset_ms;
+    settings.start_attempts = config.start_attempts;
+    settings.hang_timeout_ms = config.hang_timeout_ms;
+    settings.welcome = plan_.welcome;
+    const WorkerCpus& cpus = is_ffn ? plan_.cpus.ffn[index] : plan_.cpus.attention[index];
+    settings.welcome.set_num_threads(cpus.num_threads);
+    for (const uint32_t cpu : cpus.cpus) settings.welcome.add_cpus(cpu);
+    const auto& own = is_ffn ? ffn_doorbells_ : attention_doorbells_;
+    const auto& peers = is_ffn ? attention_doorbells_ : ffn_doorbells_;
+    settings.fds.push_back(own[index].get());
+    for (const UniqueFd& peer : peers) settings.fds.push_back(peer.get());
+    return settings;
+}
+
+void Supervisor::start(SupervisorClient& client) {
+    client_ = &client;
+    for (auto* slots : {&ffn_, &attention_}) {
+        for (auto& slot : *slots) slot->start();
+    }
+    if (plan_.config.hang_timeout_ms != 0) {
+        const uint64_t period = heartbeat_period_ms(plan_.config.hang_timeout_ms);
+        heartbeat_timer_.start(period, period);
+    }
+}
+
+void Supervisor::send(uint32_t session, const control::SupervisorMessage& message) {
+    AFD_ASSERT(session < attention_.size(), "session %u of %zu", session, attention_.size());
+    attention_[session]->send(message);
+}
+
+void Supervisor::on_connection(UniqueFd socket, PeerCredentials peer) {
+    if (visitors_.size() >= kVisitorsMax) return;
+    visitors_.push_back(std::make_unique<Visitor>(*this, std::move(socket), peer.pid));
+}
+
+void Supervisor::on_visitor(Visitor& visitor) {
+    const Result<bool> served = serve_visitor(visitor);
+    if (!served.ok()) {
+        control::SupervisorMessage answer;
+        answer.mutable_refused()->set_code(static_cast<uint32_t>(served.error().code));
+        answer.mutable_refused()->set_message(served.error().message);
+        visitor.channel.queue(answer);
+        // One attempt: a visitor that does not read gets no answer.
+        static_cast<void>(visitor.channel.flush().ok());
+        dismiss(visitor, served.error().message);
+    } else if (served.value()) {
+        dismiss(visitor, "");
+    }
+}
+
+// Returns whether the visitor has become a worker.
+Result<bool> Supervisor::serve_visitor(Visitor& visitor) {
+    const Result<> read = visitor.channel.read();
+    control::WorkerMessage message;
+    AFD_ASSIGN(const bool complete, visitor.channel.next(message));
+    if (!complete) {
+        AFD_TRY(read);
+        return false;
+    }
+    if (!message.has_hello()) {
+        return Error{Code::kFailedPrecondition, "the first message must be a Hello"};
+    }
+    AFD_TRY(give_slot(visitor, message.hello()));
+    return true;
+}
+
+Result<> Supervisor::give_slot(Visitor& visitor, const control::Hello& hello) {
+    if (hello.version() != kControlVersion) {
+        return Error{Code::kFailedPrecondition,
+                     fmt::format("the worker speaks control protocol {}, afdd {}: they are from "
+                                 "different builds",
+                                 hello.version(),
+                                 kControlVersion)};
+    }
+    const auto& slots = hello.role() == control::FFN ? ffn_ : attention_;
+    const bool known = hello.role() == control::FFN || hello.role() == control::ATTENTION;
+    if (!known || hello.index() >= slots.size()) {
+        return Error{Code::kInvalidArgument,
+                     fmt::format("index {} is not a slot of this instance, which has {} attention "
+                                 "and {} ffn workers",
+                                 hello.index(),
+                                 attention_.size(),
+                                 ffn_.size())};
+    }
+    // The slot watches the same descriptor from now on, and libuv takes one watcher only.
+    visitor.watcher.reset();
+    return slots[hello.index()]->take(visitor.channel, hello, visitor.pid);
+}
+
+void Supervisor::dismiss(Visitor& visitor, const std::string& why) {
+    if (!why.empty()) {
+        spdlog::warn("refused a worker connection of pid {}: {}", visitor.pid, why);
+    }
+    std::erase_if(visitors_, [&](const auto& entry) { return entry.get() == &visitor; });
+}
+
+void Supervisor::check_heartbeats() {
+    // A rank is needed by who waits for it, also while it says that it is idle.
+    std::vector<bool> is_awaited(ffn_.size(), false);
+    for (const auto& slot : attention_) {
+        const schedule::HeartbeatView view = plan_.heartbeat(control::ATTENTION, slot->index());
+        const bool waits_for_rank = view.wait.kind == schedule::WaitKind::kResults ||
+                                    view.wait.kind == schedule::WaitKind::kAcknowledged ||
+                                    view.wait.kind == schedule::WaitKind::kTakeover ||
+                                    view.wait.kind == schedule::WaitKind::kGrant;
+        const auto rank = static_cast<size_t>(view.wait.peer);
+        if (waits_for_rank && rank < is_awaited.size()) is_awaited[rank] = true;
+        const bool is_needed =
+            view.state != schedule::WorkerState::kIdle || client_->num_sequences(slot->index()) > 0;
+        slot->check_heartbeat(view, is_needed);
+    }
+    for (const auto& slot : ffn_) {
+        const schedule::HeartbeatView view = plan_.heartbeat(control::FFN, slot->index());
+        const bool is_needed =
+            view.state != schedule::WorkerState::kIdle || is_awaited[slot->index()];
+        slot->check_heartbeat(view, is_needed);
+    }
+}
+
+void Supervisor::ring_doorbells() {
+    const uint64_t one = 1;
+    for (const auto* doorbells : {&attention_doorbells_, &ffn_doorbells_}) {
+        for (const UniqueFd& doorbell : *doorbells) {
+            while (::write(doorbell.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
+            }
+        }
+    }
+}
+
+void Supervisor::on_worker_ready(WorkerSlot& slot, const control::Ready& ready) {
+    const bool is_ffn = slot.role() == control::FFN;
+    spdlog::debug("{} is ready after {} ms", slot.name(), ready.load_us() / 1000);
+    was_ready_[is_ffn ? attention_.size() + slot.index() : slot.index()] = true;
+    if (!is_ffn) client_->on_attention_ready(slot.index(), ready.kv_tokens());
+    check_all_ready();
+}
+
+void Supervisor::check_all_ready() {
+    if (all_ready_ || std::find(was_ready_.begin(), was_ready_.end(), false) != was_ready_.end()) {
+        return;
+    }
+    all_ready_ = true;
+    client_->on_all_ready();
+}
+
+void Supervisor::on_worker_events(WorkerSlot& slot, const control::Events& events) {
+    if (slot.role() == control::ATTENTION) client_->on_events(slot.index(), events);
+}
+
+void Supervisor::on_segment_request(WorkerSlot& slot, const control::SegmentRequest& request) {
+    if (slot.role() != control::FFN || !plan_.acquire_segments) return;
+    const Result<> acquired = plan_.acquire_segments(slot.index(), request);
+    control::SupervisorMessage answer;
+    answer.mutable_segment()->set_session(request.session());
+    answer.mutable_segment()->set_round(request.round());
+    if (!acquired.ok()) {
+        spdlog::warn(
+            "{}: {}; the batch goes through the windows", slot.name(), acquired.error().message);
+        answer.mutable_segment()->set_code(static_cast<uint32_t>(acquired.error().code));
+        answer.mutable_segment()->set_message(acquired.error().message);
+    }
+    slot.send(answer);
+}
+
+void Supervisor::on_segment_release(WorkerSlot& slot, const control::SegmentRelease& release) {
+    if (slot.role() == control::FFN && plan_.release_segments) {
+        plan_.release_segments(slot.index(), release);
+    }
+}
+
+void Supervisor::on_worker_gone(WorkerSlot& slot) {
+    ring_doorbells();
+    if (slot.role() == control::ATTENTION) client_->on_attention_gone(slot.index());
+    check_all_gone();
+}
+
+void Supervisor::on_worker_given_up(WorkerSlot& /*slot*/, const std::string& why) {
+    client_->on_given_up(why);
+}
+
+void Supervisor::shut_down(uint64_t grace_ms, std::function<void()> done) {
+    on_all_gone_ = std::move(done);
+    heartbeat_timer_.stop();
+    for (auto* slots : {&attention_, &ffn_}) {
+        for (auto& slot : *slots) {
+            slot->shut_down();
+            if (grace_ms == 0) slot->kill("");
+        }
+    }
+    if (grace_ms > 0) grace_timer_.start(grace_ms);
+    check_all_gone();
+}
+
+void Supervisor::check_all_gone() {
+    if (!on_all_gone_) return;
+    for (const auto* slots : {&attention_, &ffn_}) {
+        for (const auto& slot : *slots) {
+            if (slot->has_process()) return;
+        }
+    }
+    grace_timer_.stop();
+    const std::function<void()> done = std::move(on_all_gone_);
+    on_all_gone_ = nullptr;
+    done();
+}
+
+void Supervisor::fill_status(client::Status& status) const {
+    for (const auto* slots : {&attention_, &ffn_}) {
+        for (const auto& slot : *slots) {
+            client::Worker& worker = *status.add_workers();
+            slot->fill_status(worker);
+            plan_.fill_metrics(slot->role(), slot->index(), worker);
+            if (!slot->wait_text().empty()) {
+                status.add_waits(slot->name() + ": " + slot->wait_text());
+            }
+        }
+    }
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Supervisor: all worker slots of an instance, their doorbells and the control socket.
+//
+// It starts and restarts workers, hands every eventfd to the two sides that use it, rings all
+// doorbells when a worker is gone (its last flag may have lost its ring, R9), and watches the
+// heartbeats. It knows nothing of requests: the SupervisorClient (the gateway) does.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/config/config.h"
+#include "daemon/config/cpu_plan.h"
+#include "daemon/loop/socket_listener.h"
+#include "daemon/supervisor/worker_slot.h"
+
+namespace afd::daemon {
+
+class SupervisorClient {
+  public:
+    virtual ~SupervisorClient() = default;
+    // Every worker has been ready once.
+    virtual void on_all_ready() = 0;
+    virtual void on_attention_ready(uint32_t session, uint64_t kv_tokens) = 0;
+    // The process is gone; all its events were delivered before.
+    virtual void on_attention_gone(uint32_t session) = 0;
+    virtual void on_events(uint32_t session, const control::Events& events) = 0;
+    // A worker cannot be started: the instance has to end with ExitCode::kWorkerFailed.
+    virtual void on_given_up(const std::string& why) = 0;
+    // Sequences that the attention worker holds, as the client counts them.
+    virtual uint32_t num_sequences(uint32_t session) const = 0;
+};
+
+class Supervisor final : public WorkerSlotListener {
+  public:
+    struct Plan {
+        Config config;
+        CpuPlan cpus;
+        std::string control_socket;
+        std::string worker_directory;  // Where the two worker programs are.
+        // Everything of a Welcome that does not depend on the worker.
+        control::Welcome welcome;
+        // A look at a worker's heartbeat.
+        std::function<schedule::HeartbeatView(control::Role, uint32_t index)> heartbeat;
+        // Memory of two-phase rounds; may be empty where nobody asks.
+        std::function<Result<>(uint32_t rank, const control::SegmentRequest&)> acquire_segments;
+        std::function<void(uint32_t rank, const control::SegmentRelease&)> release_segments;
+        // Adds what a worker counted (metrics.h) to its status.
+        std::function<void(control::Role, uint32_t index, client::Worker&)> fill_metrics;
+    };
+
+    // Creates the eventfds and listens on the control socket; starts nothing.
+    // Errors: kAlreadyExists: the socket is in use. kResourceExhausted: descriptors.
+    static Result<std::unique_ptr<Supervisor>> create(EventLoop& loop, Plan plan);
+    ~Supervisor() override;
+
+    // REQUIRES: `client` outlives the supervisor.
+    void start(SupervisorClient& client);
+
+    void send(uint32_t session, const control::SupervisorMessage& message);
+
+    // Ends all workers: asks, and kills what is left after `grace_ms` (0: at once). Calls `done`
+    // when every process is gone. A second call can shorten the grace.
+    void shut_down(uint64_t grace_ms, std::function<void()> done);
+
+    // Workers and waits. The client adds what it knows of the attention workers.
+    void fill_status(client::Status& status) const;
+
+    void on_worker_ready(WorkerSlot& slot, const control::Ready& ready) override;
+    void on_worker_events(WorkerSlot& slot, const control::Events& events) override;
+    void on_segment_request(WorkerSlot& slot, const control::SegmentRequest& request) override;
+    void on_segment_release(WorkerSlot& slot, const control::SegmentRelease& release) override;
+    void on_worker_gone(WorkerSlot& slot) override;
+    void on_worker_given_up(WorkerSlot& slot, const std::string& why) override;
+
+  private:
+    // A connection that has not said Hello yet.
+    struct Visitor;
+
+    Supervisor(EventLoop& loop, Plan plan);
+    Result<> create_doorbells();
+    void create_slots();
+    WorkerSlot::Settings settings_of(control::Role role, uint32_t index) const;
+    void on_connection(UniqueFd socket, PeerCredentials peer);
+    void on_visitor(Visitor& visitor);
+    Result<bool> serve_visitor(Visitor& visitor);
+    void dismiss(Visitor& visitor, const std::string& why);
+    Result<> give_slot(Visitor& visitor, const control::Hello& hello);
+    void check_heartbeats();
+    void ring_doorbells();
+    void check_all_ready();
+    void check_all_gone();
+
+    EventLoop& loop_;
+    const Plan plan_;
+    SupervisorClient* client_ = nullptr;
+    std::vector<UniqueFd> attention_doorbells_;
+    std::vector<UniqueFd> ffn_doorbells_;
+    std::vector<std::unique_ptr<WorkerSlot>> attention_;
+    std::vector<std::unique_ptr<WorkerSlot>> ffn_;
+    std::vector<std::unique_ptr<Visitor>> visitors_;
+    std::unique_ptr<SocketListener> listener_;
+    Timer heartbeat_timer_;
+    Timer grace_timer_;
+    std::vector<bool> was_ready_;  // Attention workers, then FFN workers.
+    bool all_ready_ = false;
+    std::function<void()> on_all_gone_;
+};
+
+}  // namespace afd::daemon

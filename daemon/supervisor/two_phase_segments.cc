@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/supervisor/two_phase_segments.h"
+
+#include <fmt/format.h>
+
+#include "schedule/segment.h"
+
+namespace afd::daemon {
+
+using schedule::TwoPhaseSegment;
+
+TwoPhaseSegments::TwoPhaseSegments(std::string prefix, uint32_t num_sessions, uint64_t memory_max)
+    : prefix_(std::move(prefix)), num_sessions_(num_sessions), memory_max_(memory_max) {}
+
+TwoPhaseSegments::~TwoPhaseSegments() {
+    for (const auto& [pair, entry] : entries_) unlink(pair, entry);
+}
+
+Result<> TwoPhaseSegments::acquire(uint32_t rank,
+                                   uint32_t session,
+                                   int32_t round,
+                                   const schedule::TwoPhaseSizes& sizes) {
+    if (session >= num_sessions_ || round < 1) {
+        return Error{Code::kInvalidArgument,
+                     fmt::format("segments of round {} with session {}: rounds begin with 1, the "
+                                 "instance has {} sessions",
+                                 round,
+                                 session,
+                                 num_sessions_)};
+    }
+    const Pair pair{rank, session};
+    if (const auto found = entries_.find(pair); found != entries_.end()) {
+        if (found->second.round == round && found->second.sizes == sizes) return {};
+        unlink(pair, found->second);
+        entries_.erase(found);
+    }
+    const uint64_t free =
+        memory_max_ == 0 ? schedule::kWindowBytesMax : memory_max_ - bytes_of(rank);
+    if (sizes.receive_bytes > free || sizes.return_bytes > free - sizes.receive_bytes) {
+        return Error{Code::kResourceExhausted,
+                     fmt::format("a two-phase round of session {} needs {} + {} bytes; {} of "
+                                 "two_phase_memory_max = {} are free",
+                                 session,
+                                 sizes.receive_bytes,
+                                 sizes.return_bytes,
+                                 free,
+                                 memory_max_)};
+    }
+    for (const auto& [segment, bytes] : {std::pair(TwoPhaseSegment::kReceive, sizes.receive_bytes),
+                                         std::pair(TwoPhaseSegment::kReturn, sizes.return_bytes)}) {
+        if (bytes == 0) continue;
+        const auto created = schedule::Segment::create(
+            schedule::two_phase_segment_name(prefix_, segment, rank, session, round), bytes);
+        if (created.ok()) continue;
+        unlink(pair, {round, sizes});
+        return created.error();
+    }
+    entries_[pair] = {round, sizes};
+    return {};
+}
+
+void TwoPhaseSegments::release(uint32_t rank, uint32_t session, int32_t round) {
+    const auto found = entries_.find({rank, session});
+    if (found == entries_.end() || found->second.round != round) return;
+    unlink(found->first, found->second);
+    entries_.erase(found);
+}
+
+uint64_t TwoPhaseSegments::bytes_of(uint32_t rank) const {
+    uint64_t bytes = 0;
+    for (const auto& [pair, entry] : entries_) {
+        if (pair.first == rank) bytes += entry.sizes.receive_bytes + entry.sizes.return_bytes;
+    }
+    return bytes;
+}
+
+void TwoPhaseSegments::unlink(const Pair& pair, const Entry& entry) const {
+    for (const auto segment : {TwoPhaseSegment::kReceive, TwoPhaseSegment::kReturn}) {
+        schedule::Segment::unlink(schedule::two_phase_segment_name(
+            prefix_, segment, pair.first, pair.second, entry.round));
+    }
+}
+
+}  // namespace afd::daemon

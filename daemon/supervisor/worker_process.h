@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// WorkerProcess: one process that has a worker's slot, from its start until it is known to be gone
+// (R8): reaped as a child, or its pidfd signalled if it was started by hand.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/loop/event_loop.h"
+#include "daemon/loop/unique_fd.h"
+#include "proto/status.h"
+
+namespace afd::daemon {
+
+class WorkerProcess {
+  public:
+    // Called once, when the process is gone; `how` says it in words ("killed by signal 9
+    // (Killed)"). It may destroy the WorkerProcess.
+    using OnGone = std::function<void(const std::string& how)>;
+
+    // Starts `executable` with afdd's stdout and stderr, in afdd's session: the scheduler may share
+    // the cores out by sessions first (autogroup), and a yield then never reaches another worker.
+    // Errors: kNotFound or kUnavailable with the system's words.
+    static Result<std::unique_ptr<WorkerProcess>> spawn(EventLoop& loop,
+                                                        const std::string& executable,
+                                                        const std::vector<std::string>& arguments,
+                                                        OnGone on_gone);
+
+    // Watches a process that somebody else started. `socket` is its connection: if that still
+    // holds after the pidfd is open, the pid was not reused meanwhile.
+    // Errors: kUnavailable: it is gone already.
+    static Result<std::unique_ptr<WorkerProcess>> adopt(EventLoop& loop,
+                                                        int pid,
+                                                        int socket,
+                                                        OnGone on_gone);
+
+    ~WorkerProcess();
+
+    int pid() const { return pid_; }
+
+    // Sends SIGKILL; on_gone follows.
+    void kill();
+
+  private:
+    struct Child;
+    explicit WorkerProcess(OnGone on_gone) : on_gone_(std::move(on_gone)) {}
+
+    OnGone on_gone_;
+    int pid_ = 0;
+    Child* child_ = nullptr;  // Spawned.
+    UniqueFd pidfd_;          // Adopted.
+    std::unique_ptr<FdWatcher> watcher_;
+};
+
+// Whether the process is stopped by a signal or a debugger (state T or t in /proc/PID/stat).
+bool is_process_stopped(int pid);
+
+}  // namespace afd::daemon

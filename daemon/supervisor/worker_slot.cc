@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/supervisor/worker_slot.h"
+
+#include <spdlog/spdlog.h>
+
+namespace afd::daemon {
+
+namespace {
+
+constexpr uint64_t kWaitLogMs = 5000;
+
+std::string make_name(control::Role role, uint32_t index) {
+    return (role == control::FFN ? "ffn worker " : "attention worker ") + std::to_string(index);
+}
+
+// Failures that the next process would meet again.
+bool is_permanent(uint32_t code) {
+    switch (static_cast<Code>(code)) {
+        case Code::kInvalidArgument:
+        case Code::kNotFound:
+        case Code::kDataLoss:
+        case Code::kUnimplemented:
+            return true;
+        default:
+            return false;
+    }
+}
+
+}  // namespace
+
+WorkerSlot::WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& listener)
+    : loop_(loop),
+      settings_(std::move(settings)),
+      listener_(listener),
+      name_(make_name(settings_.role, settings_.index)),
+      restart_timer_(loop, [this] { start(); }),
+      back_off_(settings_.restart_first_ms, settings_.restart_max_ms, settings_.restart_reset_ms),
+      hang_detector_(settings_.hang_timeout_ms) {}
+
+void WorkerSlot::start() {
+    if (shutting_down_ || process_ != nullptr || !settings_.spawn) return;
+    Result<std::unique_ptr<WorkerProcess>> process = WorkerProcess::spawn(
+        loop_, settings_.executable, settings_.arguments, [this](const std::string& how) {
+            on_gone(how);
+        });
+    if (!process.ok()) {
+        count_failure(process.error().message);
+        return;
+    }
+    process_ = std::move(process).value();
+    state_ = State::kStarting;
+    started_ms_ = loop_.now_ms();
+    ++num_processes_;
+    spdlog::debug("{} started with pid {}", name_, process_->pid());
+}
+
+Result<> WorkerSlot::take(ControlChannel& channel, const control::Hello& hello, int peer_pid) {
+    if (shutting_down_) return Error{Code::kFailedPrecondition, "afdd is shutting down"};
+    const bool is_expected =
+        settings_.spawn ? process_ != nullptr && channel_ == nullptr && process_->pid() == peer_pid
+                        : process_ == nullptr;
+    if (!is_expected || static_cast<int>(hello.pid()) != peer_pid) {
+        const std::string owner = process_ != nullptr
+                                      ? "belongs to pid " + std::to_string(process_->pid())
+                                      : "is served by processes that afdd starts (spawn = true)";
+        return Error{Code::kAlreadyExists,
+                     name_ + " " + owner + ", not to pid " + std::to_string(peer_pid)};
+    }
+    if (!settings_.spawn) {
+        AFD_ASSIGN(process_,
+                   WorkerProcess::adopt(
+                       loop_, peer_pid, channel.fd(), [this](const auto& how) { on_gone(how); }));
+        started_ms_ = loop_.now_ms();
+        ++num_processes_;
+    }
+    state_ = State::kStarting;
+    channel_ = std::make_unique<ControlChannel>(std::move(channel));
+    watcher_ = std::make_unique<FdWatcher>(
+        loop_, channel_->fd(), [this](int events) { on_socket(events); });
+    control::SupervisorMessage answer;
+    *answer.mutable_welcome() = settings_.welcome;
+    answer.mutable_welcome()->set_process_restarted(num_processes_ > 1);
+    answer.mutable_welcome()->set_num_fds(static_cast<uint32_t>(settings_.fds.size()));
+    channel_->queue(answer, settings_.fds);
+    flush();
+    return {};
+}
+
+void WorkerSlot::send(const control::SupervisorMessage& message) {
+    if (channel_ == nullptr) return;
+    channel_->queue(message);
+    flush();
+}
+
+void WorkerSlot::flush() {
+    const Result<> sent = channel_->flush();
+    if (!sent.ok()) {
+        // The end of the process, or on_socket(), tells the rest.
+        watcher_->watch(UV_READABLE);
+        return;
+    }
+    watcher_->watch(channel_->wants_write() ? UV_READABLE | UV_WRITABLE : UV_READABLE);
+}
+
+void WorkerSlot::on_socket(int events) {
+    if ((events & UV_WRITABLE) != 0) flush();
+    if ((events & UV_READABLE) == 0) return;
+    const Result<> read = channel_->read();
+    control::WorkerMessage message;
+    while (true) {
+        const Result<bool> next = channel_->next(message);
+        if (!next.ok()) {
+            watcher_->watch(0);
+            kill("it sent bad bytes: " + next.error().message);
+            return;
+        }
+        if (!next.value()) break;
+        take_message(message);
+    }
+    if (read.ok()) return;
+    // Usually it is ending, and its end is about to be seen. If it lives on without its socket it
+    // can never serve again.
+    watcher_->watch(0);
+    if (process_ != nullptr) process_->kill();
+}
+
+void WorkerSlot::take_message(const control::WorkerMessage& message) {
+    switch (message.body_case()) {
+        case control::WorkerMessage::kReady:
+            if (state_ != State::kStarting) return;
+            state_ = State::kReady;
+            was_ready_ = true;
+            num_failures_ = 0;
+            back_off_.healthy(loop_.now_ms());
+            hang_detector_.restart(loop_.now_ms());
+            listener_.on_worker_ready(*this, message.ready());
+            return;
+        case control::WorkerMessage::kEvents:
+            if (state_ == State::kReady) listener_.on_worker_events(*this, message.events());
+            return;
+        case control::WorkerMessage::kWait:
+            on_wait(message.wait().text());
+            return;
+        case control::WorkerMessage::kSegmentRequest:
+            if (state_ == State::kReady) {
+                listener_.on_segment_request(*this, message.segment_request());
+            }
+            return;
+        case control::WorkerMessage::kSegmentRelease:
+            listener_.on_segment_release(*this, message.segment_release());
+            return;
+        case control::WorkerMessage::kFatal:
+            fatal_ = message.fatal();
+            return;
+        case control::WorkerMessage::kHello:
+        case control::WorkerMessage::BODY_NOT_SET:
+            return;
+    }
+}
+
+void WorkerSlot::on_wait(const std::string& text) {
+    wait_text_ = text;
+    if (text.empty()) return;
+    const uint64_t now = loop_.now_ms();
+    if (wait_logged_ms_ != 0 && now - wait_logged_ms_ < kWaitLogMs) {
+        ++num_waits_unlogged_;
+        return;
+    }
+    const std::string more =
+        num_waits_unlogged_ == 0 ? "" : fmt::format(" ({} more reports)", num_waits_unlogged_);
+    spdlog::warn("{}: {}{}", name_, text, more);
+    wait_logged_ms_ = now;
+    num_waits_unlogged_ = 0;
+}
+
+void WorkerSlot::check_heartbeat(const schedule::HeartbeatView& view, bool is_needed) {
+    if (state_ != State::kReady) return;
+    if (!hang_detector_.observe(view, is_needed, loop_.now_ms())) return;
+    const std::string stopped = is_process_stopped(process_->pid()) ? ", it is stopped" : "";
+    kill(fmt::format("no progress for {} ms (hang_timeout_ms = {}, state {}{})",
+                     hang_detector_.silent_ms(),
+                     settings_.hang_timeout_ms,
+                     schedule::worker_state_name(view.state),
+                     stopped));
+    hang_detector_.restart(loop_.now_ms());
+}
+
+void WorkerSlot::shut_down() {
+    shutting_down_ = true;
+    restart_timer_.stop();
+    control::SupervisorMessage message;
+    message.mutable_shutdown();
+    send(message);
+    // A spawned process that has not said Hello yet cannot be told.
+    if (process_ != nullptr && channel_ == nullptr) process_->kill();
+}
+
+void WorkerSlot::kill(const std::string& why) {
+    if (process_ == nullptr) return;
+    if (!why.empty()) spdlog::error("killing {} (pid {}): {}", name_, process_->pid(), why);
+    process_->kill();
+}
+
+void WorkerSlot::on_gone(const std::string& how) {
+    // Out of the way, so that nothing below signals a pid that may have a new owner.
+    const std::unique_ptr<WorkerProcess> gone = std::move(process_);
+    // What it sent before its end still counts: tokens that clients may have seen.
+    if (channel_ != nullptr) on_socket(UV_READABLE);
+    watcher_.reset();
+    channel_.reset();
+    const State before = state_;
+    state_ = State::kDown;
+    wait_text_.clear();
+    const std::string reason = fatal_ ? how + ": " + fatal_->message() : how;
+    const bool give_up = fatal_ && !was_ready_ && is_permanent(fatal_->code());
+    fatal_.reset();
+    if (!shutting_down_) {
+        const char* during = before == State::kReady ? "" : " before it was ready";
+        spdlog::error("{} (pid {}) {}{}", name_, gone->pid(), reason, during);
+    }
+    listener_.on_worker_gone(*this);
+    if (shutting_down_) return;
+    if (give_up) {
+        listener_.on_worker_given_up(*this, name_ + " " + reason);
+        return;
+    }
+    count_failure(name_ + " " + reason);
+}
+
+void WorkerSlot::count_failure(const std::string& why) {
+    if (!was_ready_ && ++num_failures_ >= settings_.start_attempts) {
+        listener_.on_worker_given_up(*this, fmt::format("{} ({} attempts)", why, num_failures_));
+        return;
+    }
+    if (!settings_.spawn) return;
+    const uint64_t delay_ms = back_off_.failed(loop_.now_ms());
+    spdlog::info("{} starts again in {} ms", name_, delay_ms);
+    restart_timer_.start(delay_ms);
+}
+
+void WorkerSlot::fill_status(client::Worker& status) const {
+    status.set_role(settings_.role == control::FFN ? "ffn" : "attention");
+    status.set_index(settings_.index);
+    status.set_num_restarts(num_processes_ > 0 ? num_processes_ - 1 : 0);
+    status.set_heartbeat_age_ms(hang_detector_.silent_ms());
+    if (process_ == nullptr) {
+        status.set_state(restart_timer_.is_active() ? "back-off" : "dead");
+        return;
+    }
+    status.set_pid(static_cast<uint32_t>(process_->pid()));
+    status.set_uptime_ms(loop_.now_ms() - started_ms_);
+    status.set_state(is_process_stopped(process_->pid()) ? "stopped"
+                     : state_ == State::kReady           ? "ready"
+                                                         : "starting");
+}
+
+}  // namespace afd::daemon

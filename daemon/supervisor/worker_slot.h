@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// WorkerSlot: one place for a worker (session s, or FFN rank r) and the process that has it.
+//
+//              spawn / Hello            Ready
+//     down ------------------> starting -------> ready
+//      ^                          |                |
+//      +--- back-off -------------+--- process gone (reaped, R8) --+
+//
+// A slot is given to a new process only after the old one is known to be gone. Whatever breaks
+// the tie to a living process (bad bytes, a closed socket, a hang) makes the slot kill it; the
+// rest follows from its end.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/loop/event_loop.h"
+#include "daemon/supervisor/back_off.h"
+#include "daemon/supervisor/hang_detector.h"
+#include "daemon/supervisor/worker_process.h"
+#include "daemon/worker/control_channel.h"
+#include "proto/client.pb.h"
+#include "proto/control.pb.h"
+
+namespace afd::daemon {
+
+class WorkerSlot;
+
+// What the owner of the slots hears. No call may destroy the slot.
+class WorkerSlotListener {
+  public:
+    virtual ~WorkerSlotListener() = default;
+    virtual void on_worker_ready(WorkerSlot& slot, const control::Ready& ready) = 0;
+    virtual void on_worker_events(WorkerSlot& slot, const control::Events& events) = 0;
+    // An FFN worker wants the memory of a two-phase round, or needs it no more.
+    virtual void on_segment_request(WorkerSlot& slot, const control::SegmentRequest& request) = 0;
+    virtual void on_segment_release(WorkerSlot& slot, const control::SegmentRelease& release) = 0;
+    // The process is gone, and everything that it had sent was delivered before.
+    virtual void on_worker_gone(WorkerSlot& slot) = 0;
+    // The slot does not try again: too many failures before it was ever ready, or one that no
+    // further attempt can mend.
+    virtual void on_worker_given_up(WorkerSlot& slot, const std::string& why) = 0;
+};
+
+class WorkerSlot {
+  public:
+    enum class State { kDown, kStarting, kReady };
+
+    struct Settings {
+        control::Role role = control::ROLE_UNSPECIFIED;
+        uint32_t index = 0;
+        bool spawn = true;
+        std::string executable;
+        std::vector<std::string> arguments;
+        uint64_t restart_first_ms = 0;
+        uint64_t restart_max_ms = 0;
+        uint64_t restart_reset_ms = 0;
+        uint64_t start_attempts = 1;
+        uint64_t hang_timeout_ms = 0;
+        control::Welcome welcome;
+        // What travels with the Welcome; stays the supervisor's.
+        std::vector<int> fds;
+    };
+
+    WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& listener);
+
+    // Starts the process (with spawn), or waits for one.
+    void start();
+
+    // A process asks for this slot over `channel`. Sends the Welcome.
+    // Errors: the reason to refuse it; `channel` is left as it is.
+    Result<> take(ControlChannel& channel, const control::Hello& hello, int peer_pid);
+
+    // Sends a message; nothing happens unless the slot is ready.
+    void send(const control::SupervisorMessage& message);
+
+    // Looks for a hang (hang_detector.h) and kills if there is one.
+    void check_heartbeat(const schedule::HeartbeatView& view, bool is_needed);
+
+    // Tells the worker to end, and starts no other.
+    void shut_down();
+    // SIGKILL for the process if there is one.
+    void kill(const std::string& why);
+
+    control::Role role() const { return settings_.role; }
+    uint32_t index() const { return settings_.index; }
+    State state() const { return state_; }
+    bool has_process() const { return process_ != nullptr; }
+    // "attention worker 1", "ffn worker 0".
+    const std::string& name() const { return name_; }
+    // Who this worker waits for (R7), or empty.
+    const std::string& wait_text() const { return wait_text_; }
+
+    // The part of the status that the slot knows.
+    void fill_status(client::Worker& status) const;
+
+  private:
+    void on_socket(int events);
+    void take_message(const control::WorkerMessage& message);
+    void on_wait(const std::string& text);
+    void on_gone(const std::string& how);
+    void flush();
+    void count_failure(const std::string& why);
+
+    EventLoop& loop_;
+    const Settings settings_;
+    WorkerSlotListener& listener_;
+    const std::string name_;
+
+    State state_ = State::kDown;
+    std::unique_ptr<WorkerProcess> process_;
+    std::unique_ptr<ControlChannel> channel_;
+    std::unique_ptr<FdWatcher> watcher_;
+    Timer restart_timer_;
+    BackOff back_off_;
+    HangDetector hang_detector_;
+
+    bool shutting_down_ = false;
+    bool was_ready_ = false;  // Ever.
+    uint32_t num_processes_ = 0;
+    uint64_t num_failures_ = 0;  // In a row before the slot was ever ready.
+    uint64_t started_ms_ = 0;
+    std::optional<control::Fatal> fatal_;  // What the present process said at its end.
+    std::string wait_text_;
+    uint64_t wait_logged_ms_ = 0;
+    uint64_t num_waits_unlogged_ = 0;
+};
+
+}  // namespace afd::daemon

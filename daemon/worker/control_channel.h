@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// ControlChannel: one end of the control socket between afdd and a worker. Frames of
+// control.proto (proto/frame.h) and file descriptors (SCM_RIGHTS) over a Unix stream socket.
+//
+// It knows no event loop: the owner watches fd() (uv_poll: libuv's pipes cannot pass eventfds)
+// and calls read() when it is readable, flush() when it is writable and wants_write(). Used by
+// one thread at a time.
+//
+// Descriptors travel beside bytes, at most 250 with one sendmsg (the kernel's limit is 253), so
+// a frame with many is sent in several pieces; the receiver finds them, in order, in the queue of
+// take_fds() by the time the whole frame has arrived.
+//
+// A peer's bytes are not believed: a wrong length, an unparsable message, lost descriptors
+// (MSG_CTRUNC) or more than kFdsMax unclaimed ones end the channel with kDataLoss.
+
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/loop/unique_fd.h"
+#include "proto/frame.h"
+#include "proto/status.h"
+
+namespace afd::daemon {
+
+// Hello.version; raise it with every incompatible change of control.proto.
+inline constexpr uint32_t kControlVersion = 3;
+
+class ControlChannel {
+  public:
+    // An FFN worker of 1,024 sessions gets their doorbells and its own.
+    static constexpr size_t kFdsMax = 1100;
+
+    // REQUIRES: `socket` is a connected Unix stream socket; it is made non-blocking.
+    explicit ControlChannel(UniqueFd socket);
+
+    int fd() const { return socket_.get(); }
+
+    // Takes everything that the socket holds now.
+    // Errors: kUnavailable: the peer closed its end. kDataLoss: see above.
+    Result<> read();
+
+    // Parses the next whole frame into `message`; false: none is complete yet. Frames that came
+    // before the peer closed are still delivered after read() reported it.
+    // Errors: kDataLoss.
+    template <typename Message>
+    Result<bool> next(Message& message) {
+        AFD_ASSIGN(const std::optional<std::string_view> bytes, reader_.next());
+        if (!bytes) return false;
+        if (!message.ParseFromArray(bytes->data(), static_cast<int>(bytes->size()))) {
+            return Error{Code::kDataLoss,
+                         "control message of " + std::to_string(bytes->size()) +
+                             " bytes is not a " + message.GetTypeName()};
+        }
+        return true;
+    }
+
+    // Removes and returns the oldest `count` received descriptors.
+    // Errors: kDataLoss if fewer have come.
+    Result<std::vector<UniqueFd>> take_fds(size_t count);
+
+    // Queues one message, with descriptors that stay the caller's and must stay open until
+    // wants_write() is false. Nothing is sent before flush().
+    template <typename Message>
+    void queue(const Message& message, std::span<const int> fds = {}) {
+        std::string bytes;
+        append_frame(message, bytes);
+        queue_bytes(std::move(bytes), fds);
+    }
+
+    // Sends what the socket takes now.
+    // Errors: kUnavailable: the peer closed its end.
+    Result<> flush();
+    bool wants_write() const { return !pieces_.empty(); }
+    size_t queued_bytes() const { return queued_bytes_; }
+
+  private:
+    // Bytes that leave in one sendmsg, the descriptors with the first of them.
+    struct Piece {
+        std::string bytes;
+        std::vector<int> fds;
+        size_t sent = 0;
+    };
+
+    void queue_bytes(std::string bytes, std::span<const int> fds);
+
+    UniqueFd socket_;
+    FrameReader reader_;
+    std::deque<UniqueFd> received_fds_;
+    std::deque<Piece> pieces_;
+    size_t queued_bytes_ = 0;
+};
+
+}  // namespace afd::daemon

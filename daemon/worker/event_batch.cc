@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/worker/event_batch.h"
+
+#include <cstring>
+
+namespace afd::daemon {
+
+namespace {
+
+// A text of fixed size may be full without a zero byte if its writer did not use set_text().
+std::string text_of(const WorkerEvent& event) {
+    return {event.text, ::strnlen(event.text, sizeof(event.text))};
+}
+
+void add_prompt_logprob(const WorkerEvent& event, control::Events& events) {
+    auto& runs = *events.mutable_prompt_logprobs();
+    if (!runs.empty()) {
+        control::PromptLogprobsEvent& last = runs[runs.size() - 1];
+        const auto next = last.first_position() + static_cast<uint32_t>(last.values_size());
+        if (last.sequence_id() == event.sequence_id && next == event.token) {
+            last.add_values(event.logprob);
+            return;
+        }
+    }
+    control::PromptLogprobsEvent& run = *runs.Add();
+    run.set_sequence_id(event.sequence_id);
+    run.set_first_position(event.token);
+    run.add_values(event.logprob);
+}
+
+}  // namespace
+
+bool EventBatch::add_other(const WorkerEvent& event) {
+    if (event.kind == WorkerEvent::Kind::kWait) {
+        others_.emplace_back().mutable_wait()->set_text(text_of(event));
+    } else if (event.kind == WorkerEvent::Kind::kSegmentRequest) {
+        control::SegmentRequest& request = *others_.emplace_back().mutable_segment_request();
+        request.set_session(event.segment.session);
+        request.set_round(event.segment.round);
+        request.set_receive_bytes(event.segment.receive_bytes);
+        request.set_return_bytes(event.segment.return_bytes);
+    } else if (event.kind == WorkerEvent::Kind::kSegmentRelease) {
+        control::SegmentRelease& release = *others_.emplace_back().mutable_segment_release();
+        release.set_session(event.segment.session);
+        release.set_round(event.segment.round);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+void EventBatch::add(const WorkerEvent& event) {
+    if (add_other(event)) return;
+    ++num_events_;
+    control::Events& events = *message_.mutable_events();
+    switch (event.kind) {
+        case WorkerEvent::Kind::kStarted:
+            events.add_started(event.sequence_id);
+            break;
+        case WorkerEvent::Kind::kPromptLogprob:
+            add_prompt_logprob(event, events);
+            break;
+        case WorkerEvent::Kind::kToken: {
+            control::TokenEvent& token = *events.add_tokens();
+            token.set_sequence_id(event.sequence_id);
+            token.set_token(event.token);
+            token.set_logprob(event.logprob);
+            break;
+        }
+        case WorkerEvent::Kind::kEnd: {
+            control::EndEvent& end = *events.add_ends();
+            end.set_sequence_id(event.sequence_id);
+            end.set_code(static_cast<uint32_t>(event.code));
+            end.set_message(text_of(event));
+            end.set_stopped(event.stopped);
+            break;
+        }
+        case WorkerEvent::Kind::kWait:
+        case WorkerEvent::Kind::kSegmentRequest:
+        case WorkerEvent::Kind::kSegmentRelease:
+            break;
+    }
+}
+
+void EventBatch::queue_on(ControlChannel& channel) {
+    if (num_events_ > 0) channel.queue(message_);
+    for (const control::WorkerMessage& other : others_) channel.queue(other);
+    message_.Clear();
+    others_.clear();
+    num_events_ = 0;
+}
+
+}  // namespace afd::daemon

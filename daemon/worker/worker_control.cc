@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/worker/worker_control.h"
+
+#include <poll.h>
+#include <spdlog/spdlog.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <deque>
+#include <mutex>
+
+#include "daemon/loop/event_loop.h"
+#include "daemon/worker/control_channel.h"
+#include "daemon/worker/event_batch.h"
+
+namespace afd::daemon {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A step yields at most a few micro-batches of prompt logprobs, one event each.
+constexpr size_t kEventCapacity = 16384;
+// With this much unsent the ring is left to fill, and the data thread stops scheduling.
+constexpr size_t kUnsentBytesMax = size_t{4} << 20;
+constexpr uint64_t kFinishTimeoutMs = 3000;
+
+Result<UniqueFd> connect_socket(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.size() >= sizeof(address.sun_path)) {
+        return Error{Code::kInvalidArgument, "control socket path '" + path + "' is too long"};
+    }
+    path.copy(address.sun_path, path.size());
+    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!fd.valid() ||
+        ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+        const Code code = errno == ENOENT ? Code::kNotFound : Code::kUnavailable;
+        return Error{code,
+                     "cannot connect to afdd at '" + path + "': " + std::strerror(errno) +
+                         "; is the instance running?"};
+    }
+    return fd;
+}
+
+// A spawned worker dies with afdd even if afdd is killed. A worker of another parent (a shell)
+// learns it from the socket.
+void die_with_parent(int socket) {
+    ucred peer{};
+    socklen_t size = sizeof(peer);
+    if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
+    if (peer.pid == ::getppid()) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+// Waits until the socket is ready for what the channel wants, or the deadline is over.
+Result<> wait_for_channel(ControlChannel& channel, Clock::time_point deadline) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    const short events = channel.wants_write() ? POLLIN | POLLOUT : POLLIN;
+    pollfd entry{channel.fd(), events, 0};
+    if (left > 0 && (::poll(&entry, 1, static_cast<int>(left)) > 0 || errno == EINTR)) return {};
+    return Error{Code::kDeadlineExceeded, "afdd did not answer the Hello of this worker in time"};
+}
+
+// Reads one message of afdd, waiting for it.
+Result<> await_message(ControlChannel& channel,
+                       control::SupervisorMessage& message,
+                       Clock::time_point deadline) {
+    while (true) {
+        AFD_TRY(channel.flush());
+        AFD_TRY(wait_for_channel(channel, deadline));
+        const Result<> read = channel.read();
+        AFD_ASSIGN(const bool complete, channel.next(message));
+        if (complete) return {};
+        if (!read.ok()) return read.error();
+    }
+}
+
+std::unique_ptr<SequenceRequest> to_request(const control::Admit& admit) {
+    auto request = std::make_unique<SequenceRequest>();
+    request->sequence_id = admit.sequence_id();
+    request->tokens.reserve(
+        std::max<size_t>(admit.max_total_tokens(), static_cast<size_t>(admit.tokens_size())));
+    request->tokens.assign(admit.tokens().begin(), admit.tokens().end());
+    request->num_prompt_tokens = admit.num_prompt_tokens();
+    request->max_total_tokens = admit.max_total_tokens();
+    request->temperature = admit.temperature();
+    request->top_k = admit.top_k();
+    request->top_p = admit.top_p();
+    request->seed = admit.seed();
+    request->prompt_logprobs = admit.prompt_logprobs();
+    request->stop_ids.assign(admit.stop_ids().begin(), admit.stop_ids().end());
+    return request;
+}
+
+void ring(int fd) {
+    const uint64_t one = 1;
+    while (::write(fd, &one, sizeof(one)) < 0 && errno == EINTR) {
+    }
+}
+
+void swallow(int fd) {
+    uint64_t count = 0;
+    while (::read(fd, &count, sizeof(count)) < 0 && errno == EINTR) {
+    }
+}
+
+}  // namespace
+
+// Everything below `posts` belongs to the control thread once it runs.
+struct WorkerControl::State {
+    explicit State(ControlChannel connected) : channel(std::move(connected)) {}
+
+    void run();
+    void on_socket(int events);
+    void on_post();
+    void take(const control::SupervisorMessage& message);
+    void command(const WorkerCommand& next);
+    void retry_commands();
+    void drain_events();
+    void send();
+    [[noreturn]] void afdd_is_gone(const std::string& why);
+
+    control::Welcome welcome;
+    std::vector<UniqueFd> fds;
+    std::vector<int> peer_fds;
+    std::unique_ptr<WorkerPort> port;
+    std::thread thread;
+    UniqueFd post_fd;
+
+    // From the main thread to the control thread; both rare.
+    std::mutex posts_mutex;
+    std::vector<control::WorkerMessage> posts;
+    bool finish_posted = false;
+
+    ControlChannel channel;
+    std::unique_ptr<EventLoop> loop;
+    std::unique_ptr<FdWatcher> socket_watcher;
+    std::unique_ptr<FdWatcher> wake_watcher;
+    std::unique_ptr<FdWatcher> post_watcher;
+    std::unique_ptr<Timer> finish_timer;
+    std::unique_ptr<Timer> retry_timer;
+    std::deque<WorkerCommand> held_commands;
+    bool finishing = false;
+    bool shutdown_received = false;
+};
+
+WorkerControl::WorkerControl(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+WorkerControl::~WorkerControl() {
+    if (state_->thread.joinable()) finish();
+    WorkerCommand left;
+    while (state_->port && state_->port->pop_command(left)) delete left.sequence;
+}
+
+Result<std::unique_ptr<WorkerControl>> WorkerControl::connect(const Options& options) {
+    const auto deadline = Clock::now() + std::chrono::milliseconds(options.handshake_timeout_ms);
+    AFD_ASSIGN(UniqueFd socket, connect_socket(options.control_socket));
+    die_with_parent(socket.get());
+    auto state = std::make_unique<State>(ControlChannel(std::move(socket)));
+
+    control::WorkerMessage hello;
+    hello.mutable_hello()->set_role(options.role);
+    hello.mutable_hello()->set_index(options.index);
+    hello.mutable_hello()->set_pid(static_cast<uint32_t>(::getpid()));
+    hello.mutable_hello()->set_version(kControlVersion);
+    state->channel.queue(hello);
+    control::SupervisorMessage answer;
+    AFD_TRY(await_message(state->channel, answer, deadline));
+    if (answer.has_refused()) {
+        return Error{static_cast<Code>(answer.refused().code()),
+                     "afdd refuses this worker: " + answer.refused().message()};
+    }
+    const size_t num_fds = answer.welcome().num_fds();
+    if (!answer.has_welcome() || num_fds == 0 || num_fds > ControlChannel::kFdsMax) {
+        return Error{Code::kDataLoss, "afdd answered the Hello with something else"};
+    }
+    state->welcome = std::move(*answer.mutable_welcome());
+    AFD_ASSIGN(state->fds, state->channel.take_fds(num_fds));
+    for (size_t i = 1; i < num_fds; ++i) state->peer_fds.push_back(state->fds[i].get());
+    const size_t command_capacity = 4 * size_t{state->welcome.max_sequences()} + 16;
+    state->port =
+        std::make_unique<WorkerPort>(kEventCapacity, command_capacity, state->fds[0].get());
+    state->post_fd.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    AFD_ASSERT(state->post_fd.valid(), "eventfd: %s", std::strerror(errno));
+    return std::unique_ptr<WorkerControl>(new WorkerControl(std::move(state)));
+}
+
+const control::Welcome& WorkerControl::welcome() const {
+    return state_->welcome;
+}
+int WorkerControl::own_doorbell_fd() const {
+    return state_->fds[0].get();
+}
+std::span<const int> WorkerControl::peer_doorbell_fds() const {
+    return state_->peer_fds;
+}
+WorkerPort& WorkerControl::port() {
+    return *state_->port;
+}
+
+void WorkerControl::start() {
+    state_->thread = std::thread([state = state_.get()] { state->run(); });
+}
+
+void WorkerControl::ready(const control::Ready& ready) {
+    control::WorkerMessage message;
+    *message.mutable_ready() = ready;
+    const std::lock_guard lock(state_->posts_mutex);
+    state_->posts.push_back(std::move(message));
+    ring(state_->post_fd.get());
+}
+
+void WorkerControl::fail(const Error& error) {
+    spdlog::error("{}", error.message);
+    control::WorkerMessage message;
+    message.mutable_fatal()->set_code(static_cast<uint32_t>(error.code));
+    message.mutable_fatal()->set_message(error.message);
+    {
+        const std::lock_guard lock(state_->posts_mutex);
+        state_->posts.push_back(std::move(message));
+    }
+    if (state_->thread.joinable()) finish();
+    std::_Exit(kExitWorkerFailed);
+}
+
+void WorkerControl::finish() {
+    {
+        const std::lock_guard lock(state_->posts_mutex);
+        state_->finish_posted = true;
+    }
+    ring(state_->post_fd.get());
+    state_->thread.join();
+}
+
+void WorkerControl::State::run() {
+    loop = std::make_unique<EventLoop>();
+    socket_watcher =
+        std::make_unique<FdWatcher>(*loop, channel.fd(), [this](int events) { on_socket(events); });
+    wake_watcher = std::make_unique<FdWatcher>(
+        *loop, port->wake_fd(), [this](int /*events*/) { drain_events(); });
+    post_watcher =
+        std::make_unique<FdWatcher>(*loop, post_fd.get(), [this](int /*events*/) { on_post(); });
+    retry_timer = std::make_unique<Timer>(*loop, [this] { retry_commands(); });
+    finish_timer = std::make_unique<Timer>(*loop, [this] { loop->stop(); });
+    socket_watcher->watch(UV_READABLE);
+    wake_watcher->watch(UV_READABLE);
+    post_watcher->watch(UV_READABLE);
+    // Messages may have come with the Welcome.
+    on_socket(UV_READABLE);
+    loop->run();
+    for (WorkerCommand& held : held_commands) delete held.sequence;
+    socket_watcher.reset();
+    wake_watcher.reset();
+    post_watcher.reset();
+    retry_timer.reset();
+    finish_timer.reset();
+    loop.reset();
+}
+
+void WorkerControl::State::on_socket(int events) {
+    if ((events & UV_READABLE) != 0) {
+        const Result<> read = channel.read();
+        control::SupervisorMessage message;
+        while (true) {
+            const Result<bool> next = channel.next(message);
+            if (!next.ok()) afdd_is_gone(next.error().message);
+            if (!next.value()) break;
+            take(message);
+        }
+        if (!read.ok()) afdd_is_gone(read.error().message);
+    }
+    if ((events & UV_WRITABLE) != 0) drain_events();
+}
+
+void WorkerControl::State::take(const control::SupervisorMessage& message) {
+    WorkerCommand next;
+    if (message.has_admit()) {
+        next.kind = WorkerCommand::Kind::kAdmit;
+        next.sequence_id = message.admit().sequence_id();
+        next.sequence = to_request(message.admit()).release();
+        command(next);
+    } else if (message.has_cancel()) {
+        next.kind = WorkerCommand::Kind::kCancel;
+        next.sequence_id = message.cancel().sequence_id();
+        command(next);
+    } else if (message.has_segment()) {
+        next.kind = WorkerCommand::Kind::kSegment;
+        next.session = message.segment().session();
+        next.round = message.segment().round();
+        next.code = static_cast<Code>(message.segment().code());
+        command(next);
+    } else if (message.has_shutdown()) {
+        shutdown_received = true;
+        command(next);
+    }
+}
+
+void WorkerControl::State::command(const WorkerCommand& next) {
+    held_commands.push_back(next);
+    retry_commands();
+}
+
+void WorkerControl::State::retry_commands() {
+    while (!held_commands.empty() && port->push_command(held_commands.front())) {
+        held_commands.pop_front();
+    }
+    constexpr uint64_t kRetryMs = 5;
+    if (!held_commands.empty()) retry_timer->start(kRetryMs);
+}
+
+void WorkerControl::State::drain_events() {
+    send();
+    // While afdd does not take what is here, the ring fills and the data thread holds back; the
+    // socket watcher comes back here when the socket is writable.
+    port->begin_drain();
+    EventBatch batch;
+    do {
+        WorkerEvent event;
+        while (channel.queued_bytes() <= kUnsentBytesMax && port->pop_event(event)) {
+            batch.add(event);
+            if (event.kind == WorkerEvent::Kind::kEnd) delete event.sequence;
+            if (batch.is_full()) batch.queue_on(channel);
+        }
+        batch.queue_on(channel);
+        if (channel.queued_bytes() > kUnsentBytesMax) break;
+    } while (!port->rest());
+    send();
+}
+
+void WorkerControl::State::on_post() {
+    swallow(post_fd.get());
+    {
+        const std::lock_guard lock(posts_mutex);
+        for (const control::WorkerMessage& message : posts) channel.queue(message);
+        posts.clear();
+        finishing = finish_posted;
+    }
+    drain_events();
+    if (finishing && !finish_timer->is_active()) finish_timer->start(kFinishTimeoutMs);
+}
+
+void WorkerControl::State::send() {
+    const Result<> sent = channel.flush();
+    if (!sent.ok()) afdd_is_gone(sent.error().message);
+    socket_watcher->watch(channel.wants_write() ? UV_READABLE | UV_WRITABLE : UV_READABLE);
+    if (finishing && !channel.wants_write()) loop->stop();
+}
+
+void WorkerControl::State::afdd_is_gone(const std::string& why) {
+    if (shutdown_received || finishing) std::_Exit(0);
+    spdlog::error("afdd is gone ({}); this worker ends too", why);
+    std::_Exit(kExitAfddGone);
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// WorkerControl: a worker's tie to afdd. It connects, is welcomed, and then runs the control
+// thread (a libuv loop) that moves commands and events between the control socket and the data
+// thread's port. Both worker programs use it in this order, all on the main thread, which becomes
+// the data thread:
+//
+//   connect()   -> welcome(), own_doorbell_fd(), peer_doorbell_fds()
+//   start()        the control thread runs; from here on the end of afdd ends this process
+//   ... attach segments, load weights; on failure fail() ...
+//   ready()        afdd may send sequences
+//   ... the data loop, over port(), until kShutdown ...
+//   finish()       sends what is left, joins the control thread; then return 0 from main
+//
+// No worker outlives afdd: a spawned one has PR_SET_PDEATHSIG (SIGKILL), and every one sees the
+// end of the control socket and exits with kExitAfddGone at once, whatever its data thread does.
+// That is safe at any point: afdd owns the segments, and it is gone.
+//
+// Not here: windows, weights, heartbeats (the data thread writes its own).
+
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+
+#include "daemon/worker/worker_port.h"
+#include "proto/control.pb.h"
+#include "proto/status.h"
+
+namespace afd::daemon {
+
+// Exit status of a worker whose afdd is gone; nobody is left to read it but a shell.
+inline constexpr int kExitAfddGone = 8;
+// Exit status of a worker after fail().
+inline constexpr int kExitWorkerFailed = 1;
+
+class WorkerControl {
+  public:
+    struct Options {
+        control::Role role = control::ROLE_UNSPECIFIED;
+        uint32_t index = 0;
+        // Path of afdd's control socket (instance_paths.h).
+        std::string control_socket;
+        uint64_t handshake_timeout_ms = 10000;
+    };
+
+    // Connects and exchanges Hello and Welcome; blocks at most handshake_timeout_ms.
+    // Errors: kNotFound: no such socket. kUnavailable: nobody listens, or the socket closed.
+    // kFailedPrecondition and others: afdd refused, with its message. kDeadlineExceeded.
+    // kDataLoss: not a Welcome.
+    static Result<std::unique_ptr<WorkerControl>> connect(const Options& options);
+    ~WorkerControl();
+
+    const control::Welcome& welcome() const;
+
+    // The worker's own doorbell eventfd (R9); open as long as this object lives.
+    int own_doorbell_fd() const;
+    // The peers' doorbells: FFN ranks 0..F-1 for an attention worker, sessions 0..A-1 for an FFN
+    // worker. Open as long as this object lives.
+    std::span<const int> peer_doorbell_fds() const;
+
+    // Starts the control thread.
+    void start();
+
+    // The data thread's end of the rings.
+    WorkerPort& port();
+
+    // Tells afdd that this worker serves from now on. REQUIRES: start().
+    void ready(const control::Ready& ready);
+
+    // Tells afdd why this worker cannot go on, prints it, and exits with kExitWorkerFailed.
+    [[noreturn]] void fail(const Error& error);
+
+    // Sends the events that are still in the ring, then ends the control thread.
+    void finish();
+
+  private:
+    struct State;
+    explicit WorkerControl(std::unique_ptr<State> state);
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace afd::daemon

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/worker/worker_program.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "daemon/program/logging.h"
+#include "daemon/worker/worker_options.h"
+
+namespace afd::daemon {
+
+int run_worker(int argc, char** argv, control::Role role, ServeWorker serve) {
+    const std::string name = role == control::FFN ? "ffn" : "attention";
+    int exit_code = EXIT_SUCCESS;
+    const auto options = parse_worker_options(argc, argv, name, &exit_code);
+    if (!options) return exit_code;
+    if (options->own_process_group) ::setpgid(0, 0);
+    set_up_logging(
+        name + "-" + std::to_string(options->index), options->log_level, options->log_format);
+    auto control = WorkerControl::connect(
+        {.role = role, .index = options->index, .control_socket = options->control_socket});
+    if (!control.ok()) {
+        std::fprintf(stderr, "afd-%s-worker: %s\n", name.c_str(), control.error().message.c_str());
+        return kExitWorkerFailed;
+    }
+    control.value()->start();
+    if (const auto served = serve(*control.value(), options->index); !served.ok()) {
+        control.value()->fail(served.error());
+    }
+    control.value()->finish();
+    return EXIT_SUCCESS;
+}
+
+}  // namespace afd::daemon

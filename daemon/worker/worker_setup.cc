@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/worker/worker_setup.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "daemon/config/instance_geometry.h"
+
+namespace afd::daemon {
+namespace {
+
+Result<ops::NumericClass> numeric_class_of(const control::Welcome& welcome) {
+    const auto numeric_class = ops::parse_numeric_class(welcome.numeric_class());
+    if (!numeric_class || !ops::supported(*numeric_class)) {
+        return Error{Code::kFailedPrecondition,
+                     fmt::format("numeric class {} is not supported by this machine's processor; "
+                                 "start afdd with --numeric-class auto",
+                                 welcome.numeric_class())};
+    }
+    return *numeric_class;
+}
+
+}  // namespace
+
+std::vector<schedule::LayerExperts> layer_experts(const model::ModelConfig& config,
+                                                  uint32_t num_dispatched_shared) {
+    std::vector<schedule::LayerExperts> layers;
+    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+        if (config.is_moe_layer(layer)) {
+            layers.push_back({config.num_experts, num_dispatched_shared});
+        } else {
+            layers.push_back({.num_routed = 0, .num_replicated = 1});
+        }
+    }
+    return layers;
+}
+
+Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
+                                      schedule::Role role,
+                                      uint32_t index) {
+    const control::Welcome& welcome = control.welcome();
+    AFD_ASSIGN(const ops::NumericClass numeric_class, numeric_class_of(welcome));
+    AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(welcome.model_dir()));
+    if (files.identity() != welcome.model_identity()) {
+        return Error{Code::kFailedPrecondition,
+                     fmt::format("{} is model {}, afdd was started with {}: was it replaced? "
+                                 "Restart afdd",
+                                 welcome.model_dir(),
+                                 files.identity(),
+                                 welcome.model_identity())};
+    }
+    AFD_ASSIGN(const schedule::Geometry geometry,
+               make_geometry(files.config(), welcome.geometry()));
+    AFD_ASSIGN(const schedule::RouterPlacement router,
+               schedule::parse_router_placement(welcome.geometry().router()));
+    AFD_ASSIGN(const schedule::RowDtype row_dtype,
+               schedule::parse_row_dtype(welcome.geometry().row_dtype()));
+    AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
+    const uint32_t num_shared = dispatched_shared_slots(files.config(), welcome.geometry());
+    AFD_ASSIGN(schedule::ExpertPlacement placement,
+               schedule::ExpertPlacement::round_robin(layer_experts(files.config(), num_shared),
+                                                      std::max(1U, geometry.num_ffn_workers)));
+    AFD_ASSIGN(schedule::Segment metrics,
+               schedule::Segment::attach(
+                   schedule::segment_name(
+                       welcome.segment_prefix(), role, index, schedule::SegmentKind::kMetrics),
+                   role == schedule::Role::kFfn ? layout.ffn_metrics_bytes
+                                                : layout.attention_metrics_bytes,
+                   schedule::Segment::Access::kReadWrite));
+    schedule::AttachConfig attach{
+        .prefix = welcome.segment_prefix(),
+        .layout = layout,
+        .identity = make_identity(welcome.instance_id(), files, numeric_class, router, row_dtype),
+        .own_doorbell = control.own_doorbell_fd(),
+        .peer_doorbells = {control.peer_doorbell_fds().begin(), control.peer_doorbell_fds().end()}};
+    return WorkerSetup{.files = std::move(files),
+                       .numeric_class = numeric_class,
+                       .layout = layout,
+                       .attach = std::move(attach),
+                       .placement = std::move(placement),
+                       .metrics_segment = std::move(metrics),
+                       .router = router,
+                       .is_colocated = geometry.num_ffn_workers == 0,
+                       .num_dispatched_shared = num_shared,
+                       .dispatch_dtype = dispatch_dtype_of(row_dtype)};
+}
+
+Result<model::LoadedExperts> load_worker_experts(const WorkerSetup& setup,
+                                                 const control::Welcome& welcome,
+                                                 std::span<const model::ExpertSlot> slots,
+                                                 size_t num_keys,
+                                                 ops::Parallel& parallel) {
+    auto cache = model::WeightCache::open(welcome.weight_cache());
+    if (!cache.ok()) {
+        spdlog::warn("weight cache: {}; going on with private memory", cache.error().message);
+    }
+    AFD_ASSIGN(model::LoadedExperts experts,
+               model::load_experts(setup.files,
+                                   slots,
+                                   num_keys,
+                                   setup.numeric_class,
+                                   parallel,
+                                   cache.ok() ? cache.value() : model::WeightCache()));
+    const model::WeightCacheReport& report = experts.report;
+    if (!report.warning.empty()) {
+        spdlog::warn("weight cache: {}{}",
+                     report.warning,
+                     report.num_private > 0 ? "; going on with private memory" : "");
+    }
+    if (cache.ok() && cache.value().is_on()) {
+        spdlog::info(
+            "experts of {} layers from {}: {} were there, {} packed now, {} in private "
+            "memory; {:.1f} MiB mapped",
+            report.num_mapped + report.num_written + report.num_private,
+            cache.value().directory(),
+            report.num_mapped,
+            report.num_written,
+            report.num_private,
+            static_cast<double>(report.mapped_bytes) / (1 << 20));
+    }
+    return experts;
+}
+
+std::unique_ptr<threads::ThreadPool> make_thread_pool(const control::Welcome& welcome) {
+    const std::vector<uint32_t> cpus(welcome.cpus().begin(), welcome.cpus().end());
+    return std::make_unique<threads::ThreadPool>(
+        std::max(1U, welcome.num_threads()), welcome.spin_us(), welcome.oversubscribed(), cpus);
+}
+
+schedule::AdaptiveWait make_wait(const control::Welcome& welcome, schedule::Doorbell doorbell) {
+    return schedule::AdaptiveWait(doorbell, welcome.spin_us(), welcome.oversubscribed());
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// WorkerSetup: what both worker programs make out of afdd's Welcome before they load weights: the
+// opened model, the layout of the windows, the placement of the experts, and how to attach.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "daemon/metrics/metrics.h"
+#include "daemon/worker/worker_control.h"
+#include "model/checkpoint/model_files.h"
+#include "model/decoder/expert_weights.h"
+#include "ops/format/numeric_class.h"
+#include "ops/fused_moe/capability.h"
+#include "schedule/adaptive_wait.h"
+#include "schedule/expert_placement.h"
+#include "schedule/router_placement.h"
+#include "schedule/segment.h"
+#include "schedule/shm_transport.h"
+#include "schedule/window_layout.h"
+#include "threads/thread_pool.h"
+
+namespace afd::daemon {
+
+struct WorkerSetup {
+    model::ModelFiles files;
+    ops::NumericClass numeric_class;
+    schedule::WindowLayout layout;
+    schedule::AttachConfig attach;
+    schedule::ExpertPlacement placement;
+    schedule::Segment metrics_segment;
+    schedule::RouterPlacement router = schedule::RouterPlacement::kAttention;
+    bool is_colocated = false;
+    uint32_t num_dispatched_shared = 0;  // daemon/config/instance_geometry.h
+    ops::DispatchDtype dispatch_dtype = ops::DispatchDtype::kBf16;
+
+    // Errors: of the model's files; kFailedPrecondition when the model or the machine is not the
+    // one that afdd saw (names both).
+    static Result<WorkerSetup> make(const WorkerControl& control,
+                                    schedule::Role role,
+                                    uint32_t index);
+
+    // Whether attention workers compute the shared experts, beside the wait for the others.
+    bool has_shared_stage() const {
+        return num_dispatched_shared < files.config().num_shared_slots();
+    }
+
+    Metrics metrics() const { return Metrics({metrics_segment.data(), metrics_segment.size()}); }
+};
+
+// What a placement asks of every layer of the model, with the shared experts that are dispatched.
+std::vector<schedule::LayerExperts> layer_experts(const model::ModelConfig& config,
+                                                  uint32_t num_dispatched_shared);
+
+// Loads experts through the weight cache that the Welcome names, and logs what came of it: one
+// line, and a warning if something is wrong with the cache. Errors: those of model::load_experts().
+Result<model::LoadedExperts> load_worker_experts(const WorkerSetup& setup,
+                                                 const control::Welcome& welcome,
+                                                 std::span<const model::ExpertSlot> slots,
+                                                 size_t num_keys,
+                                                 ops::Parallel& parallel);
+
+// The threads with which the Welcome wants this worker to compute.
+std::unique_ptr<threads::ThreadPool> make_thread_pool(const control::Welcome& welcome);
+
+// R9 with the Welcome's numbers.
+schedule::AdaptiveWait make_wait(const control::Welcome& welcome, schedule::Doorbell doorbell);
+
+}  // namespace afd::daemon

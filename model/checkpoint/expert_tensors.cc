@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/checkpoint/expert_tensors.h"
+
+#include <array>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/checkpoint/tensor_names.h"
+
+namespace afd::model {
+namespace {
+
+using ops::Bf16;
+
+Result<ExpertTensors> read_fused(const TensorStore& tensors,
+                                 const std::string& prefix,
+                                 const ModelConfig& config,
+                                 uint32_t index) {
+    const uint64_t hidden = config.hidden;
+    const uint64_t intermediate = config.moe_intermediate;
+    const std::array<uint64_t, 3> inward = {config.num_experts, 2 * intermediate, hidden};
+    const std::array<uint64_t, 3> outward = {config.num_experts, hidden, intermediate};
+    const auto matrix = [](size_t num_outputs, size_t depth, std::vector<Bf16> values) {
+        StoredMatrix stored{.num_outputs = num_outputs, .depth = depth};
+        stored.bf16 = std::move(values);
+        return stored;
+    };
+    AFD_ASSIGN(const std::vector<Bf16> gate_up,
+               tensors.read_bf16_slice(prefix + "gate_up_proj", inward, index, 1));
+    AFD_ASSIGN(std::vector<Bf16> down,
+               tensors.read_bf16_slice(prefix + "down_proj", outward, index, 1));
+    const auto middle = gate_up.begin() + static_cast<std::ptrdiff_t>(gate_up.size() / 2);
+    return ExpertTensors{matrix(intermediate, hidden, {gate_up.begin(), middle}),
+                         matrix(intermediate, hidden, {middle, gate_up.end()}),
+                         matrix(hidden, intermediate, std::move(down))};
+}
+
+}  // namespace
+
+uint32_t num_layer_experts(const ModelConfig& config, uint32_t layer) {
+    return config.is_moe_layer(layer) ? config.num_experts + config.num_shared_slots() : 1;
+}
+
+uint32_t expert_intermediate(const ModelConfig& config, uint32_t layer, uint32_t expert) {
+    if (!config.is_moe_layer(layer)) return config.intermediate;
+    return expert < config.num_experts ? config.moe_intermediate : config.shared_intermediate();
+}
+
+std::string expert_prefix(const ModelConfig& config, uint32_t layer, uint32_t expert) {
+    if (!config.is_moe_layer(layer)) return layer_tensor(layer, "mlp.");
+    if (expert == config.num_experts) return layer_tensor(layer, "mlp.shared_experts.");
+    return layer_tensor(layer, "mlp.experts.") + std::to_string(expert) + ".";
+}
+
+Error no_such_expert(const ModelConfig& config, uint32_t layer, uint32_t expert) {
+    const uint32_t num_experts = layer < config.num_layers ? num_layer_experts(config, layer) : 0;
+    return Error{Code::kInvalidArgument,
+                 "layer " + std::to_string(layer) + ", expert " + std::to_string(expert) +
+                     ": the model has " + std::to_string(config.num_layers) +
+                     " layers and this one " + std::to_string(num_experts) + " experts"};
+}
+
+Result<std::vector<float>> read_smooth_scale(const TensorStore& tensors,
+                                             const ModelConfig& config,
+                                             uint32_t layer,
+                                             uint32_t expert) {
+    if (!config.quantisation.smooth) return std::vector<float>();
+    const std::string name = expert_prefix(config, layer, expert) + "smooth_scale";
+    const std::array<uint64_t, 1> shape = {config.hidden};
+    AFD_ASSIGN(std::vector<float> scales, tensors.read_f32(name, shape));
+    for (size_t i = 0; i < scales.size(); ++i) {
+        if (std::isfinite(scales[i]) && scales[i] > 0) continue;
+        return Error{Code::kDataLoss,
+                     "tensor " + name + ": element [" + std::to_string(i) + "] is " +
+                         std::to_string(scales[i]) + "; smooth scales are finite and positive"};
+    }
+    return scales;
+}
+
+Result<ExpertTensors> read_expert_tensors(const TensorStore& tensors,
+                                          const ModelConfig& config,
+                                          uint32_t layer,
+                                          uint32_t expert) {
+    const uint32_t num_experts = layer < config.num_layers ? num_layer_experts(config, layer) : 0;
+    if (expert >= num_experts) return no_such_expert(config, layer, expert);
+    const ops::WeightFormat format = config.quantisation.experts;
+    const std::string experts = layer_tensor(layer, "mlp.experts.");
+    const bool is_routed = config.is_moe_layer(layer) && expert < config.num_experts;
+    if (is_routed && format == ops::WeightFormat::kBf16 &&
+        tensors.find(experts + "gate_up_proj") != nullptr) {
+        return read_fused(tensors, experts, config, expert);
+    }
+    const std::string prefix = expert_prefix(config, layer, expert);
+    const uint64_t hidden = config.hidden;
+    const uint64_t intermediate = expert_intermediate(config, layer, expert);
+    ExpertTensors mlp;
+    AFD_ASSIGN(mlp.gate, read_matrix(tensors, prefix + "gate_proj", intermediate, hidden, format));
+    AFD_ASSIGN(mlp.up, read_matrix(tensors, prefix + "up_proj", intermediate, hidden, format));
+    AFD_ASSIGN(mlp.down, read_matrix(tensors, prefix + "down_proj", hidden, intermediate, format));
+    AFD_ASSIGN(mlp.smooth, read_smooth_scale(tensors, config, layer, expert));
+    return mlp;
+}
+
+}  // namespace afd::model

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/checkpoint/json_document.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+namespace afd::model {
+namespace {
+
+using Json = nlohmann::json;
+
+// Builds the document and stops at the first repeated key or at too deep a nesting; the library's
+// own builder silently keeps the last of equal keys.
+class StrictBuilder {
+  public:
+    bool null() { return put(Json()); }
+    bool boolean(bool value) { return put(Json(value)); }
+    bool number_integer(Json::number_integer_t value) { return put(Json(value)); }
+    bool number_unsigned(Json::number_unsigned_t value) { return put(Json(value)); }
+    bool number_float(Json::number_float_t value, const std::string&) { return put(Json(value)); }
+    bool string(std::string& value) { return put(Json(std::move(value))); }
+    bool binary(Json::binary_t& value) { return put(Json(std::move(value))); }
+
+    bool start_object(std::size_t) { return open(Json::object()); }
+    bool start_array(std::size_t) { return open(Json::array()); }
+    bool end_object() { return close(); }
+    bool end_array() { return close(); }
+
+    bool key(std::string& name) {
+        auto [at, is_new] = stack_.back()->get_ref<Json::object_t&>().try_emplace(name);
+        if (!is_new) {
+            problem_ = "the key \"" + name + "\" stands twice in one object";
+            return false;
+        }
+        slot_ = &at->second;
+        return true;
+    }
+
+    template <typename Exception>
+    bool parse_error(std::size_t position, const std::string&, const Exception&) {
+        problem_ = "not valid JSON near byte " + std::to_string(position);
+        return false;
+    }
+
+    const std::string& problem() const { return problem_; }
+    Json take() { return std::move(root_); }
+
+  private:
+    Json* place(Json value) {
+        Json* target = &root_;
+        if (!stack_.empty() && stack_.back()->is_array()) {
+            auto& array = stack_.back()->get_ref<Json::array_t&>();
+            array.push_back(std::move(value));
+            return &array.back();
+        }
+        if (!stack_.empty()) target = slot_;
+        *target = std::move(value);
+        return target;
+    }
+
+    bool put(Json value) {
+        place(std::move(value));
+        return true;
+    }
+
+    bool open(Json value) {
+        if (stack_.size() == kJsonDepthMax) {
+            problem_ = "nested deeper than " + std::to_string(kJsonDepthMax) + " levels";
+            return false;
+        }
+        stack_.push_back(place(std::move(value)));
+        return true;
+    }
+
+    bool close() {
+        stack_.pop_back();
+        return true;
+    }
+
+    Json root_;
+    Json* slot_ = nullptr;      // Where the value of the last key goes.
+    std::vector<Json*> stack_;  // Open objects and arrays; a parent does not move while open.
+    std::string problem_;
+};
+
+Error open_error(const std::string& path, int error) {
+    const Code code = error == ENOENT || error == ENOTDIR ? Code::kNotFound
+                      : error == EACCES                   ? Code::kPermissionDenied
+                                                          : Code::kUnavailable;
+    return Error{code, path + ": " + std::strerror(error)};
+}
+
+Result<std::string> read_descriptor(int fd, const std::string& path, size_t bytes_max) {
+    struct stat status {};
+    if (::fstat(fd, &status) != 0) return open_error(path, errno);
+    if (!S_ISREG(status.st_mode)) return Error{Code::kDataLoss, path + ": not a regular file"};
+    const auto size = static_cast<uint64_t>(status.st_size);
+    if (size > bytes_max) {
+        return Error{Code::kDataLoss,
+                     path + ": " + std::to_string(size) + " bytes; at most " +
+                         std::to_string(bytes_max) + " are accepted"};
+    }
+    std::string text(size, '\0');
+    size_t done = 0;
+    while (done < size) {
+        const ssize_t got = ::read(fd, text.data() + done, size - done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return open_error(path, errno);
+        if (got == 0) return Error{Code::kDataLoss, path + ": became shorter while it was read"};
+        done += static_cast<size_t>(got);
+    }
+    return text;
+}
+
+}  // namespace
+
+Result<Json> parse_json(std::string_view text, const std::string& origin) {
+    StrictBuilder builder;
+    if (!Json::sax_parse(text.begin(), text.end(), &builder, Json::input_format_t::json)) {
+        return Error{Code::kDataLoss, origin + ": " + builder.problem()};
+    }
+    return builder.take();
+}
+
+Result<std::string> read_text_file(const std::string& path, size_t bytes_max) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return open_error(path, errno);
+    auto text = read_descriptor(fd, path, bytes_max);
+    ::close(fd);
+    return text;
+}
+
+}  // namespace afd::model

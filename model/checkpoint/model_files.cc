@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/checkpoint/model_files.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <string_view>
+#include <utility>
+
+#include "model/checkpoint/json_document.h"
+
+namespace afd::model {
+namespace {
+
+constexpr size_t kConfigBytesMax = 4u << 20;
+
+// FNV-1a, 64 bits (Fowler, Noll, Vo).
+class Fingerprint {
+  public:
+    void add(std::span<const std::byte> bytes) {
+        for (const std::byte byte : bytes) {
+            state_ = (state_ ^ std::to_integer<uint64_t>(byte)) * 0x100000001b3u;
+        }
+    }
+    void add(std::string_view text) {
+        add_number(text.size());
+        add(std::as_bytes(std::span(text)));
+    }
+    void add_number(uint64_t number) {
+        for (int shift = 0; shift < 64; shift += 8) {
+            state_ = (state_ ^ (number >> shift & 0xff)) * 0x100000001b3u;
+        }
+    }
+    std::string hex() const {
+        std::array<char, 17> text{};
+        std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(state_));
+        return text.data();
+    }
+
+  private:
+    uint64_t state_ = 0xcbf29ce484222325u;
+};
+
+// The first, middle and last bytes of a tensor: enough to tell a fine-tuned model from its base,
+// and cheap for tens of thousands of tensors.
+Result<> add_samples(const TensorStore& tensors, const TensorInfo& tensor, Fingerprint& print) {
+    const uint64_t bytes = tensor.end - tensor.begin;
+    std::array<std::byte, 64> sample;
+    const size_t count = std::min<uint64_t>(sample.size(), bytes);
+    for (const uint64_t offset : {uint64_t{0}, (bytes - count) / 2, bytes - count}) {
+        const auto part = std::span(sample).first(count);
+        AFD_TRY(tensors.read_bytes(tensor, offset, part));
+        print.add(part);
+    }
+    return {};
+}
+
+Result<std::string> compute_identity(std::string_view config_text, const TensorStore& tensors) {
+    Fingerprint print;
+    print.add(config_text);
+    for (const TensorInfo* tensor : tensors.list()) {
+        print.add(tensor->name);
+        print.add(storage_type_name(tensor->dtype));
+        print.add(shape_text(tensor->shape));
+        AFD_TRY(add_samples(tensors, *tensor, print));
+    }
+    return print.hex();
+}
+
+Result<std::string> read_config_text(const std::string& directory) {
+    auto text = read_text_file(directory + "/config.json", kConfigBytesMax);
+    if (text.ok() || text.error().code != Code::kNotFound) return text;
+    return Error{Code::kNotFound,
+                 directory +
+                     "/config.json: no such file; give the directory of a checkpoint in "
+                     "the layout of Hugging Face (config.json, *.safetensors, "
+                     "tokenizer.json)"};
+}
+
+}  // namespace
+
+Result<ModelConfig> load_model_config(const std::string& directory) {
+    AFD_ASSIGN(const std::string text, read_config_text(directory));
+    return parse_model_config(text, directory + "/config.json");
+}
+
+Result<GenerationConfig> load_generation_config(const std::string& directory,
+                                                const ModelConfig& config) {
+    const std::string path = directory + "/generation_config.json";
+    auto text = read_text_file(path, kConfigBytesMax);
+    if (!text.ok() && text.error().code != Code::kNotFound) return text.error();
+    return parse_generation_config(text.ok() ? text.value() : std::string(), config, path);
+}
+
+Result<ModelFiles> ModelFiles::open(const std::string& directory) {
+    ModelFiles files;
+    files.directory_ = directory;
+    AFD_ASSIGN(const std::string text, read_config_text(directory));
+    AFD_ASSIGN(files.config_, parse_model_config(text, directory + "/config.json"));
+    AFD_ASSIGN(files.generation_, load_generation_config(directory, files.config_));
+    AFD_ASSIGN(files.tensors_, TensorStore::open(directory));
+    AFD_ASSIGN(files.identity_, compute_identity(text, files.tensors_));
+    return files;
+}
+
+}  // namespace afd::model

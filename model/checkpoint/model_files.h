@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// ModelFiles: a checkpoint directory in Hugging Face's layout, opened and validated: the
+// configuration, the generation defaults and where every tensor lies. No weights are loaded.
+
+#include <string>
+
+#include "model/checkpoint/config.h"
+#include "model/checkpoint/generation_config.h"
+#include "model/checkpoint/tensor_store.h"
+#include "proto/status.h"
+
+namespace afd::model {
+
+class ModelFiles {
+  public:
+    // Errors: kNotFound (the directory, config.json or the weights; says what was found instead),
+    // and those of the parsers.
+    static Result<ModelFiles> open(const std::string& directory);
+
+    const std::string& directory() const { return directory_; }
+    const ModelConfig& config() const { return config_; }
+    const GenerationConfig& generation() const { return generation_; }
+    const TensorStore& tensors() const { return tensors_; }
+
+    // 16 hexadecimal digits: FNV-1a of config.json, the tensor index and sampled bytes of every
+    // tensor. Equal for equal directories; tells workers with different weights apart, and is no
+    // defence against someone who wants a collision.
+    const std::string& identity() const { return identity_; }
+
+  private:
+    ModelFiles() = default;
+
+    std::string directory_;
+    ModelConfig config_;
+    GenerationConfig generation_;
+    TensorStore tensors_;
+    std::string identity_;
+};
+
+// The configuration alone, for who needs no weights (config.json of `directory`).
+Result<ModelConfig> load_model_config(const std::string& directory);
+
+// The generation defaults alone; the file is optional.
+Result<GenerationConfig> load_generation_config(const std::string& directory,
+                                                const ModelConfig& config);
+
+}  // namespace afd::model

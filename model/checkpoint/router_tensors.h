@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// RouterTensors: the gate of one MoE layer as the checkpoint stores it: mlp.gate.weight, and
+// e_score_correction_bias, or in a hash layer tid2eid (the experts of each token id; I32 or I64).
+// Packed for the kernels it becomes part of a model/decoder/router.h; the reference decoder uses it
+// as it is.
+
+#include <cstdint>
+#include <vector>
+
+#include "model/checkpoint/config.h"
+#include "model/checkpoint/tensor_store.h"
+#include "ops/tensor/bf16.h"
+#include "proto/status.h"
+
+namespace afd::model {
+
+struct RouterTensors {
+    std::vector<ops::Bf16> gate;  // [num_experts, hidden]
+    // [num_experts]; only with TopkMethod::kNoauxTc and not in a hash layer, else empty.
+    std::vector<float> bias;
+    std::vector<int32_t> token_experts;  // [vocab_size, top_k]: in a hash layer, else empty.
+};
+
+// REQUIRES: config.is_moe_layer(layer).
+// Errors: those of TensorStore; each names the file, the tensor and both shapes. kDataLoss: an
+// entry of token_experts that is no routed expert.
+Result<RouterTensors> read_router_tensors(const TensorStore& tensors,
+                                          const ModelConfig& config,
+                                          uint32_t layer);
+
+}  // namespace afd::model

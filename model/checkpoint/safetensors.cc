@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/checkpoint/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "model/checkpoint/json_document.h"
+
+namespace afd::model {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint64_t kPrefixBytes = 8;
+// Larger numbers in a header are nonsense and would only feed overflows.
+constexpr uint64_t kNumberMax = uint64_t{1} << 48;
+
+Error bad_tensor(const std::string& origin, const std::string& name, const std::string& what) {
+    return Error{Code::kDataLoss, origin + ": tensor " + name + ": " + what};
+}
+
+Result<std::vector<uint64_t>> read_numbers(const Json& entry,
+                                           const char* key,
+                                           const std::string& name,
+                                           const std::string& origin) {
+    const auto at = entry.find(key);
+    if (at == entry.end() || !at->is_array()) {
+        return bad_tensor(origin, name, std::string(key) + " is missing or not an array");
+    }
+    std::vector<uint64_t> numbers;
+    for (const Json& number : *at) {
+        if (!number.is_number_unsigned() || number.get<uint64_t>() > kNumberMax) {
+            return bad_tensor(origin,
+                              name,
+                              std::string(key) + " holds " + number.dump() +
+                                  "; only integers in [0, 2^48] are valid");
+        }
+        numbers.push_back(number.get<uint64_t>());
+    }
+    return numbers;
+}
+
+Result<TensorInfo> read_entry(const std::string& name,
+                              const Json& entry,
+                              const std::string& origin) {
+    TensorInfo tensor;
+    tensor.name = name;
+    if (name.size() > kTensorNameBytesMax) {
+        return bad_tensor(origin,
+                          name.substr(0, 64) + "...",
+                          "its name has " + std::to_string(name.size()) + " bytes; at most " +
+                              std::to_string(kTensorNameBytesMax) + " are accepted");
+    }
+    if (!entry.is_object()) return bad_tensor(origin, name, "its entry is not an object");
+    const auto dtype = entry.find("dtype");
+    if (dtype == entry.end() || !dtype->is_string()) {
+        return bad_tensor(origin, name, "dtype is missing or not a string");
+    }
+    const auto type = parse_storage_type(dtype->get_ref<const std::string&>());
+    if (!type) return bad_tensor(origin, name, "unknown dtype " + dtype->dump());
+    tensor.dtype = *type;
+    AFD_ASSIGN(tensor.shape, read_numbers(entry, "shape", name, origin));
+    if (tensor.shape.size() > kTensorRankMax) {
+        return bad_tensor(origin,
+                          name,
+                          "its shape has " + std::to_string(tensor.shape.size()) +
+                              " dimensions; at most " + std::to_string(kTensorRankMax) +
+                              " are accepted");
+    }
+    AFD_ASSIGN(const auto offsets, read_numbers(entry, "data_offsets", name, origin));
+    if (offsets.size() != 2 || offsets[0] > offsets[1]) {
+        return bad_tensor(origin, name, "data_offsets are not [begin, end] with begin <= end");
+    }
+    tensor.begin = offsets[0];
+    tensor.end = offsets[1];
+    return tensor;
+}
+
+Result<> check_metadata(const Json& metadata, const std::string& origin) {
+    bool is_text = metadata.is_object();
+    for (const Json& value : metadata) is_text = is_text && value.is_string();
+    if (is_text) return {};
+    return Error{Code::kDataLoss, origin + ": __metadata__ is not an object of strings"};
+}
+
+// Invariants (1) and (2) of the header; `tensors` is sorted by offset.
+Result<> check_tiling(const std::vector<TensorInfo>& tensors,
+                      uint64_t data_bytes,
+                      const std::string& origin) {
+    uint64_t expected_begin = 0;
+    for (const TensorInfo& tensor : tensors) {
+        if (tensor.begin != expected_begin) {
+            return bad_tensor(origin,
+                              tensor.name,
+                              "its data begins at " + std::to_string(tensor.begin) +
+                                  ", the tensor before ends at " + std::to_string(expected_begin) +
+                                  (tensor.begin < expected_begin ? " (overlap)" : " (hole)"));
+        }
+        const auto bytes = tensor_bytes(tensor.dtype, tensor.shape);
+        if (!bytes || *bytes != tensor.end - tensor.begin) {
+            return bad_tensor(
+                origin,
+                tensor.name,
+                std::string(storage_type_name(tensor.dtype)) + " " + shape_text(tensor.shape) +
+                    (bytes ? " needs " + std::to_string(*bytes) + " bytes, data_offsets give " +
+                                 std::to_string(tensor.end - tensor.begin)
+                           : std::string(" is not a whole number of bytes below 2^64")));
+        }
+        expected_begin = tensor.end;
+    }
+    if (expected_begin != data_bytes) {
+        return Error{Code::kDataLoss,
+                     origin + ": the tensors end at " + std::to_string(expected_begin) +
+                         " of the data, the file holds " + std::to_string(data_bytes) +
+                         " bytes of it" +
+                         (expected_begin > data_bytes ? " (truncated file)" : " (trailing bytes)")};
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<std::vector<TensorInfo>> parse_safetensors_header(std::string_view text,
+                                                         uint64_t data_begin,
+                                                         uint64_t data_bytes,
+                                                         const std::string& origin) {
+    if (text.empty() || text.front() != '{') {
+        return Error{Code::kDataLoss, origin + ": the header does not begin with '{'"};
+    }
+    AFD_ASSIGN(const Json header, parse_json(text, origin + ": header"));
+    if (header.size() > kTensorsPerFileMax) {
+        return Error{Code::kDataLoss,
+                     origin + ": " + std::to_string(header.size()) + " tensors; at most " +
+                         std::to_string(kTensorsPerFileMax) + " are accepted"};
+    }
+    std::vector<TensorInfo> tensors;
+    for (const auto& [name, entry] : header.items()) {
+        if (name == "__metadata__") {
+            AFD_TRY(check_metadata(entry, origin));
+            continue;
+        }
+        AFD_ASSIGN(TensorInfo tensor, read_entry(name, entry, origin));
+        tensors.push_back(std::move(tensor));
+    }
+    std::sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
+        return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+    });
+    AFD_TRY(check_tiling(tensors, data_bytes, origin));
+    for (TensorInfo& tensor : tensors) {
+        tensor.begin += data_begin;
+        tensor.end += data_begin;
+    }
+    return tensors;
+}
+
+Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
+    SafetensorsFile file;
+    file.path_ = path;
+    file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file.fd_ < 0) {
+        const Code code = errno == EACCES   ? Code::kPermissionDenied
+                          : errno == ENOENT ? Code::kNotFound
+                                            : Code::kUnavailable;
+        return Error{code, path + ": " + std::strerror(errno)};
+    }
+    struct stat status {};
+    if (::fstat(file.fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
+        return Error{Code::kDataLoss, path + ": not a regular file"};
+    }
+    const auto file_bytes = static_cast<uint64_t>(status.st_size);
+    if (file_bytes < kPrefixBytes) {
+        return Error{
+            Code::kDataLoss,
+            path + ": " + std::to_string(file_bytes) + " bytes are too few for a safetensors file"};
+    }
+    std::array<std::byte, kPrefixBytes> prefix;
+    AFD_TRY(file.read(0, prefix));
+    uint64_t header_bytes = 0;
+    for (size_t i = 0; i < kPrefixBytes; ++i) {
+        header_bytes |= std::to_integer<uint64_t>(prefix[i]) << (8 * i);
+    }
+    if (header_bytes > kSafetensorsHeaderBytesMax || header_bytes > file_bytes - kPrefixBytes) {
+        return Error{Code::kDataLoss,
+                     path + ": a header of " + std::to_string(header_bytes) +
+                         " bytes is announced in a file of " + std::to_string(file_bytes) +
+                         "; at most " + std::to_string(kSafetensorsHeaderBytesMax) +
+                         " and what the file holds are accepted (truncated file?)"};
+    }
+    std::string header(header_bytes, '\0');
+    AFD_TRY(file.read(kPrefixBytes, std::as_writable_bytes(std::span(header))));
+    const uint64_t data_begin = kPrefixBytes + header_bytes;
+    AFD_ASSIGN(file.tensors_,
+               parse_safetensors_header(header, data_begin, file_bytes - data_begin, path));
+    return file;
+}
+
+SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      tensors_(std::move(other.tensors_)) {}
+
+SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&& other) noexcept {
+    std::swap(path_, other.path_);
+    std::swap(fd_, other.fd_);
+    std::swap(tensors_, other.tensors_);
+    return *this;
+}
+
+SafetensorsFile::~SafetensorsFile() {
+    if (fd_ >= 0) ::close(fd_);
+}
+
+Result<> SafetensorsFile::read(uint64_t offset, std::span<std::byte> out) const {
+    while (!out.empty()) {
+        const ssize_t got = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            return Error{Code::kUnavailable, path_ + ": reading: " + std::strerror(errno)};
+        }
+        if (got == 0) {
+            return Error{Code::kDataLoss,
+                         path_ + ": ends at byte " + std::to_string(offset) + ", " +
+                             std::to_string(out.size()) +
+                             " more were expected (the file became shorter)"};
+        }
+        offset += static_cast<uint64_t>(got);
+        out = out.subspan(static_cast<size_t>(got));
+    }
+    return {};
+}
+
+}  // namespace afd::model

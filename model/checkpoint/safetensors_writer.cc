@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/checkpoint/safetensors_writer.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+namespace afd::model {
+
+Result<> write_safetensors(const std::string& path, std::span<const TensorToWrite> tensors) {
+    // Ordered, so that equal tensors give equal bytes in the order of the caller.
+    auto header = nlohmann::ordered_json::object();
+    uint64_t offset = 0;
+    for (const TensorToWrite& tensor : tensors) {
+        const auto bytes = tensor_bytes(tensor.dtype, tensor.shape);
+        AFD_ASSERT(bytes && *bytes == tensor.data.size(),
+                   "%s has %zu bytes of data",
+                   tensor.name.c_str(),
+                   tensor.data.size());
+        header[tensor.name] = {{"dtype", storage_type_name(tensor.dtype)},
+                               {"shape", tensor.shape},
+                               {"data_offsets", {offset, offset + *bytes}}};
+        offset += *bytes;
+    }
+    std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    text.resize((text.size() + 7) / 8 * 8, ' ');
+    std::string prefix(8, '\0');
+    for (size_t i = 0; i < prefix.size(); ++i) {
+        prefix[i] = static_cast<char>(static_cast<uint64_t>(text.size()) >> (8 * i));
+    }
+
+    struct Close {
+        void operator()(std::FILE* file) const { std::fclose(file); }
+    };
+    const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "wbe"));
+    const auto failure = [&path] {
+        const Code code = errno == EACCES   ? Code::kPermissionDenied
+                          : errno == ENOSPC ? Code::kResourceExhausted
+                                            : Code::kUnavailable;
+        return Error{code, path + ": writing: " + std::strerror(errno)};
+    };
+    if (!file) return failure();
+    const auto write = [&file](const void* data, size_t size) {
+        return size == 0 || std::fwrite(data, 1, size, file.get()) == size;
+    };
+    bool is_written = write(prefix.data(), prefix.size()) && write(text.data(), text.size());
+    for (const TensorToWrite& tensor : tensors) {
+        is_written = is_written && write(tensor.data.data(), tensor.data.size());
+    }
+    if (!is_written || std::fflush(file.get()) != 0) return failure();
+    return {};
+}
+
+}  // namespace afd::model

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/checkpoint/stored_matrix.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace afd::model {
+namespace {
+
+using ops::Bf16;
+using ops::WeightFormat;
+
+Result<> check_scales(const std::string& name, std::span<const float> scales, size_t per_row) {
+    for (size_t i = 0; i < scales.size(); ++i) {
+        if (std::isfinite(scales[i]) && scales[i] >= 0) continue;
+        return Error{Code::kDataLoss,
+                     "tensor " + name + ": the scale of row " + std::to_string(i / per_row) +
+                         " is " + std::to_string(scales[i]) +
+                         "; a finite number of at least 0 is needed. Quantise the model again"};
+    }
+    return {};
+}
+
+Result<> read_int8(const TensorStore& tensors, const std::string& name, StoredMatrix& matrix) {
+    const std::array<uint64_t, 2> shape = {matrix.num_outputs, matrix.depth};
+    matrix.int8.resize(matrix.num_outputs * matrix.depth);
+    AFD_TRY(tensors.read_as_stored(
+        name, StorageType::kI8, shape, std::as_writable_bytes(std::span(matrix.int8))));
+    matrix.int8_scale.resize(matrix.num_outputs);
+    AFD_TRY(tensors.read_as_stored(name + "_scale",
+                                   StorageType::kF32,
+                                   std::span(shape).first(1),
+                                   std::as_writable_bytes(std::span(matrix.int8_scale))));
+    return check_scales(name + "_scale", matrix.int8_scale, 1);
+}
+
+Result<> read_int4(const TensorStore& tensors, const std::string& name, StoredMatrix& matrix) {
+    const uint64_t groups = int4_scale_columns(matrix.depth, matrix.format);
+    const std::array<uint64_t, 2> shape = {matrix.num_outputs, (matrix.depth + 1) / 2};
+    const std::array<uint64_t, 2> scale_shape = {matrix.num_outputs, groups};
+    matrix.int4.resize(shape[0] * shape[1]);
+    AFD_TRY(tensors.read_as_stored(
+        name, StorageType::kU8, shape, std::as_writable_bytes(std::span(matrix.int4))));
+    matrix.int4_scale.resize(matrix.num_outputs * groups);
+    AFD_TRY(tensors.read_as_stored(name + "_scale",
+                                   int4_scale_type(matrix.format),
+                                   scale_shape,
+                                   std::as_writable_bytes(std::span(matrix.int4_scale))));
+    std::vector<float> scales(matrix.int4_scale.size());
+    std::ranges::transform(matrix.int4_scale, scales.begin(), [&](uint16_t bits) {
+        return ops::int4_scale(matrix.format, bits);
+    });
+    AFD_TRY(check_scales(name + "_scale", scales, groups));
+    if (ops::values_in_range(matrix.int4_weight())) return {};
+    return Error{Code::kDataLoss,
+                 "tensor " + name +
+                     ": holds the int4 value -8; allowed are -7 to 7. Quantise the model again"};
+}
+
+}  // namespace
+
+StorageType int4_scale_type(WeightFormat format) {
+    return ops::has_fp16_scales(format) ? StorageType::kF16 : StorageType::kBf16;
+}
+
+uint64_t int4_scale_columns(uint64_t depth, WeightFormat format) {
+    const uint64_t group = ops::int4_group_size(format);
+    return (depth + group - 1) / group;
+}
+
+ops::Rows<const Bf16> StoredMatrix::bf16_rows() const {
+    AFD_ASSERT(format == WeightFormat::kBf16, "format %d", static_cast<int>(format));
+    return ops::make_rows(bf16.data(), num_outputs, depth);
+}
+
+ops::Int8Weight StoredMatrix::int8_weight() const {
+    AFD_ASSERT(format == WeightFormat::kInt8, "format %d", static_cast<int>(format));
+    return {.values = ops::make_rows(int8.data(), num_outputs, depth), .scale = int8_scale.data()};
+}
+
+ops::Int4Weight StoredMatrix::int4_weight() const {
+    AFD_ASSERT(ops::is_int4(format), "format %d", static_cast<int>(format));
+    return {.values = ops::make_rows(int4.data(), num_outputs, (depth + 1) / 2),
+            .scale = ops::make_rows(
+                int4_scale.data(), num_outputs, size_t{int4_scale_columns(depth, format)}),
+            .num_columns = depth,
+            .format = format};
+}
+
+ops::PackedLinear StoredMatrix::packed(ops::NumericClass numeric_class) const {
+    switch (format) {
+        case WeightFormat::kBf16:
+            return ops::PackedLinear::pack(bf16_rows(), numeric_class);
+        case WeightFormat::kInt8:
+            return ops::PackedLinear::pack(int8_weight(), numeric_class);
+        case WeightFormat::kInt4Group32:
+        case WeightFormat::kInt4Group64:
+        case WeightFormat::kInt4Group32Fp16:
+        case WeightFormat::kInt4Group64Fp16:
+            break;
+    }
+    return ops::PackedLinear::pack(int4_weight(), numeric_class);
+}
+
+ops::PackedLinear packed_gate_up(const StoredMatrix& gate,
+                                 const StoredMatrix& up,
+                                 ops::NumericClass numeric_class) {
+    AFD_ASSERT(gate.format == up.format, "formats %d and %d", int(gate.format), int(up.format));
+    switch (gate.format) {
+        case WeightFormat::kBf16:
+            return ops::PackedLinear::pack_gate_up(gate.bf16_rows(), up.bf16_rows(), numeric_class);
+        case WeightFormat::kInt8:
+            return ops::PackedLinear::pack_gate_up(
+                gate.int8_weight(), up.int8_weight(), numeric_class);
+        case WeightFormat::kInt4Group32:
+        case WeightFormat::kInt4Group64:
+        case WeightFormat::kInt4Group32Fp16:
+        case WeightFormat::kInt4Group64Fp16:
+            break;
+    }
+    return ops::PackedLinear::pack_gate_up(gate.int4_weight(), up.int4_weight(), numeric_class);
+}
+
+std::vector<float> StoredMatrix::values() const {
+    std::vector<float> out(num_outputs * depth);
+    for (size_t n = 0; n < num_outputs; ++n) {
+        for (size_t k = 0; k < depth; ++k) {
+            float& value = out[n * depth + k];
+            if (format == WeightFormat::kBf16) {
+                value = ops::to_float(bf16[n * depth + k]);
+            } else if (format == WeightFormat::kInt8) {
+                value = static_cast<float>(int8[n * depth + k]) * int8_scale[n];
+            } else {
+                const ops::Int4Weight weight = int4_weight();
+                value = ops::to_float(ops::from_float(static_cast<float>(weight.value(n, k)) *
+                                                      weight.scale_at(n, k)));
+            }
+        }
+    }
+    return out;
+}
+
+Result<StoredMatrix> read_matrix(const TensorStore& tensors,
+                                 const std::string& prefix,
+                                 uint64_t num_outputs,
+                                 uint64_t depth,
+                                 WeightFormat format) {
+    const std::string name = prefix + ".weight";
+    StoredMatrix matrix{.format = format, .num_outputs = num_outputs, .depth = depth};
+    switch (format) {
+        case WeightFormat::kBf16: {
+            const std::array<uint64_t, 2> shape = {num_outputs, depth};
+            AFD_ASSIGN(matrix.bf16, tensors.read_bf16(name, shape));
+            return matrix;
+        }
+        case WeightFormat::kInt8:
+            AFD_TRY(read_int8(tensors, name, matrix));
+            return matrix;
+        case WeightFormat::kInt4Group32:
+        case WeightFormat::kInt4Group64:
+        case WeightFormat::kInt4Group32Fp16:
+        case WeightFormat::kInt4Group64Fp16:
+            break;
+    }
+    AFD_TRY(read_int4(tensors, name, matrix));
+    return matrix;
+}
+
+}  // namespace afd::model

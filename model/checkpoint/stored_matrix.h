@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// StoredMatrix: one weight matrix [num_outputs N, depth K] as a checkpoint holds it, in any weight
+// format (ops/format/weight_format.h).
+//
+//   format    NAME.weight                NAME.weight_scale
+//   bf16      BF16 (or F32) [N, K]       none
+//   int8      I8 [N, K]                  F32 [N]
+//   int4-g    U8 [N, ceil(K / 2)]        BF16 [N, ceil(K / g)], with -fp16 F16
+// An int4 byte holds element k even in the low nibble, k odd in the high one, two's complement.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/checkpoint/tensor_store.h"
+#include "ops/format/weight_format.h"
+#include "ops/linear/linear.h"
+#include "ops/tensor/bf16.h"
+#include "proto/status.h"
+
+namespace afd::model {
+
+struct StoredMatrix {
+    ops::WeightFormat format = ops::WeightFormat::kBf16;
+    size_t num_outputs = 0;
+    size_t depth = 0;
+    std::vector<ops::Bf16> bf16 = {};       // [N, K]
+    std::vector<int8_t> int8 = {};          // [N, K]
+    std::vector<float> int8_scale = {};     // [N]
+    std::vector<uint8_t> int4 = {};         // [N, ceil(K / 2)]
+    std::vector<uint16_t> int4_scale = {};  // [N, ceil(K / group)], bits as the format says
+
+    bool empty() const { return num_outputs == 0; }
+
+    // Each REQUIRES that format.
+    ops::Rows<const ops::Bf16> bf16_rows() const;
+    ops::Int8Weight int8_weight() const;
+    ops::Int4Weight int4_weight() const;
+
+    ops::PackedLinear packed(ops::NumericClass numeric_class) const;
+
+    // What the products multiply by: bf16 as stored; int8 q · scale, exact in fp32 unless tiny;
+    // int4 (q · scale) →bf16. Row-major [N, K].
+    std::vector<float> values() const;
+};
+
+// The matrix of gate and up projections for swiglu(). REQUIRES: equal shapes and formats.
+ops::PackedLinear packed_gate_up(const StoredMatrix& gate,
+                                 const StoredMatrix& up,
+                                 ops::NumericClass numeric_class);
+
+// Reads tensor `prefix`.weight and, unless the format is bf16, `prefix`.weight_scale.
+// Errors: those of TensorStore; kDataLoss for a scale that is not finite or is negative, or an int4
+// value of -8: they name the tensor, the row and the value.
+Result<StoredMatrix> read_matrix(const TensorStore& tensors,
+                                 const std::string& prefix,
+                                 uint64_t num_outputs,
+                                 uint64_t depth,
+                                 ops::WeightFormat format);
+
+// What `NAME.weight_scale` of an int4 matrix is stored as, and its columns for this depth.
+StorageType int4_scale_type(ops::WeightFormat format);
+uint64_t int4_scale_columns(uint64_t depth, ops::WeightFormat format);
+
+}  // namespace afd::model

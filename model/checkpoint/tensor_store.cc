@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/checkpoint/tensor_store.h"
+
+#include <dirent.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "model/checkpoint/json_document.h"
+
+namespace afd::model {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+constexpr size_t kIndexBytesMax = 256u << 20;
+constexpr std::array kFloatTypes = {StorageType::kBf16, StorageType::kF32};
+
+// Some names of the directory, for the message that the weights are missing.
+std::string listing(const std::string& directory) {
+    constexpr size_t kNamesMax = 12;
+    std::set<std::string> names;
+    if (DIR* stream = ::opendir(directory.c_str())) {
+        while (const dirent* entry = ::readdir(stream)) {
+            if (entry->d_name[0] != '.') names.insert(entry->d_name);
+        }
+        ::closedir(stream);
+    }
+    if (names.empty()) return "nothing";
+    std::string text;
+    size_t count = 0;
+    for (const std::string& name : names) {
+        if (count++ == kNamesMax) return text + ", ...";
+        text += (text.empty() ? "" : ", ") + name;
+    }
+    return text;
+}
+
+bool is_bare_file_name(const std::string& name) {
+    return !name.empty() && name.find('/') == std::string::npos && name.front() != '.' &&
+           name.find('\0') == std::string::npos;
+}
+
+// tensor -> shard, as the index file says.
+Result<std::map<std::string, std::string>> read_index(const std::string& path) {
+    AFD_ASSIGN(const std::string text, read_text_file(path, kIndexBytesMax));
+    AFD_ASSIGN(const Json index, parse_json(text, path));
+    const auto map = index.is_object() ? index.find("weight_map") : index.end();
+    if (!index.is_object() || map == index.end() || !map->is_object()) {
+        return Error{Code::kDataLoss, path + ": weight_map is missing or not an object"};
+    }
+    std::map<std::string, std::string> shards;
+    for (const auto& [tensor, shard] : map->items()) {
+        if (!shard.is_string() || !is_bare_file_name(shard.get_ref<const std::string&>())) {
+            return Error{Code::kDataLoss,
+                         path + ": weight_map: tensor " + tensor + " is in " +
+                             shard.dump(-1, ' ', false, Json::error_handler_t::replace) +
+                             "; only a file name of the same directory is accepted"};
+        }
+        shards.emplace(tensor, shard.get<std::string>());
+    }
+    return shards;
+}
+
+}  // namespace
+
+Result<TensorStore> TensorStore::open(const std::string& directory) {
+    TensorStore store;
+    store.directory_ = directory;
+    const std::string index_path = directory + "/" + kIndexFile;
+    auto index = read_index(index_path);
+    if (!index.ok() && index.error().code != Code::kNotFound) return index.error();
+    if (!index.ok()) {
+        const auto added = store.add_file(directory + "/" + kSingleFile);
+        if (added.ok()) return store;
+        if (added.error().code != Code::kNotFound) return added.error();
+        return Error{Code::kNotFound,
+                     directory + ": neither " + kSingleFile + " nor " + kIndexFile +
+                         " is there; the directory holds " + listing(directory)};
+    }
+    std::set<std::string> shards;
+    for (const auto& [tensor, shard] : index.value()) shards.insert(shard);
+    for (const std::string& shard : shards) {
+        AFD_TRY(store.add_file(directory + "/" + shard));
+    }
+    for (const auto& [tensor, shard] : index.value()) {
+        const auto at = store.by_name_.find(tensor);
+        if (at == store.by_name_.end() ||
+            store.files_[at->second.file].path() != directory + "/" + shard) {
+            return Error{Code::kDataLoss,
+                         index_path + ": tensor " + tensor + " is not in " + shard};
+        }
+    }
+    return store;
+}
+
+Result<> TensorStore::add_file(const std::string& path) {
+    AFD_ASSIGN(SafetensorsFile file, SafetensorsFile::open(path));
+    for (size_t i = 0; i < file.tensors().size(); ++i) {
+        const std::string& name = file.tensors()[i].name;
+        const auto [at, is_new] = by_name_.try_emplace(name, Entry{files_.size(), i});
+        if (!is_new) {
+            return Error{
+                Code::kDataLoss,
+                path + ": tensor " + name + " is also in " + files_[at->second.file].path()};
+        }
+    }
+    files_.push_back(std::move(file));
+    return {};
+}
+
+const TensorInfo* TensorStore::find(std::string_view name) const {
+    const auto at = by_name_.find(name);
+    return at == by_name_.end() ? nullptr : &files_[at->second.file].tensors()[at->second.tensor];
+}
+
+std::vector<const TensorInfo*> TensorStore::list() const {
+    std::vector<const TensorInfo*> tensors;
+    for (const auto& [name, entry] : by_name_) {
+        tensors.push_back(&files_[entry.file].tensors()[entry.tensor]);
+    }
+    return tensors;
+}
+
+Result<const TensorInfo*> TensorStore::checked(std::string_view name,
+                                               std::span<const uint64_t> shape,
+                                               std::span<const StorageType> dtypes) const {
+    const TensorInfo* tensor = find(name);
+    if (tensor == nullptr) {
+        return Error{Code::kNotFound,
+                     directory_ + ": tensor " + std::string(name) + " " + shape_text(shape) +
+                         " is missing from the weights"};
+    }
+    const std::string where =
+        files_[by_name_.find(name)->second.file].path() + ": tensor " + std::string(name);
+    if (!std::ranges::equal(tensor->shape, shape)) {
+        return Error{Code::kInvalidArgument,
+                     where + ": expected shape " + shape_text(shape) + ", found " +
+                         shape_text(tensor->shape) + "; config.json and the weights disagree"};
+    }
+    if (std::ranges::find(dtypes, tensor->dtype) != dtypes.end()) return tensor;
+    std::string supported;
+    for (const StorageType dtype : dtypes) {
+        supported += (supported.empty() ? "" : ", ") + std::string(storage_type_name(dtype));
+    }
+    return Error{Code::kUnimplemented,
+                 where + ": dtype is " + std::string(storage_type_name(tensor->dtype)) +
+                     "; supported: " + supported};
+}
+
+Result<> TensorStore::read_bytes(const TensorInfo& tensor,
+                                 uint64_t offset,
+                                 std::span<std::byte> out) const {
+    const auto at = by_name_.find(tensor.name);
+    AFD_ASSERT(at != by_name_.end() && offset + out.size() <= tensor.end - tensor.begin,
+               "tensor %s, bytes %zu+%zu",
+               tensor.name.c_str(),
+               static_cast<size_t>(offset),
+               out.size());
+    return files_[at->second.file].read(tensor.begin + offset, out);
+}
+
+Result<> TensorStore::read_as_stored(std::string_view name,
+                                     StorageType dtype,
+                                     std::span<const uint64_t> shape,
+                                     std::span<std::byte> out) const {
+    AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape, std::span(&dtype, 1)));
+    AFD_ASSERT(tensor->end - tensor->begin == out.size(), "%zu bytes", out.size());
+    return read_bytes(*tensor, 0, out);
+}
+
+Result<std::vector<ops::Bf16>> TensorStore::read_bf16(std::string_view name,
+                                                      std::span<const uint64_t> shape) const {
+    return read_bf16_slice(name, shape, 0, shape.empty() ? 1 : shape[0]);
+}
+
+Result<std::vector<ops::Bf16>> TensorStore::read_bf16_slice(std::string_view name,
+                                                            std::span<const uint64_t> shape,
+                                                            uint64_t first,
+                                                            uint64_t count) const {
+    AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape, kFloatTypes));
+    const uint64_t bytes = tensor->end - tensor->begin;
+    const uint64_t entry_bytes = shape.empty() || shape[0] == 0 ? bytes : bytes / shape[0];
+    if (tensor->dtype == StorageType::kF32) {
+        std::vector<float> wide(count * entry_bytes / sizeof(float));
+        AFD_TRY(read_bytes(*tensor, first * entry_bytes, std::as_writable_bytes(std::span(wide))));
+        std::vector<ops::Bf16> values(wide.size());
+        std::ranges::transform(wide, values.begin(), ops::from_float);
+        return values;
+    }
+    std::vector<ops::Bf16> values(count * entry_bytes / sizeof(ops::Bf16));
+    AFD_TRY(read_bytes(*tensor, first * entry_bytes, std::as_writable_bytes(std::span(values))));
+    return values;
+}
+
+Result<std::vector<float>> TensorStore::read_f32(std::string_view name,
+                                                 std::span<const uint64_t> shape) const {
+    AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape, kFloatTypes));
+    if (tensor->dtype == StorageType::kBf16) {
+        AFD_ASSIGN(const std::vector<ops::Bf16> narrow, read_bf16(name, shape));
+        std::vector<float> values(narrow.size());
+        std::ranges::transform(narrow, values.begin(), ops::to_float);
+        return values;
+    }
+    std::vector<float> values((tensor->end - tensor->begin) / sizeof(float));
+    AFD_TRY(read_bytes(*tensor, 0, std::as_writable_bytes(std::span(values))));
+    return values;
+}
+
+Result<std::vector<int64_t>> TensorStore::read_integers(std::string_view name,
+                                                        std::span<const uint64_t> shape) const {
+    constexpr StorageType kIntegerTypes[] = {StorageType::kI32, StorageType::kI64};
+    AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape, kIntegerTypes));
+    const uint64_t bytes = tensor->end - tensor->begin;
+    if (tensor->dtype == StorageType::kI64) {
+        std::vector<int64_t> values(bytes / sizeof(int64_t));
+        AFD_TRY(read_bytes(*tensor, 0, std::as_writable_bytes(std::span(values))));
+        return values;
+    }
+    std::vector<int32_t> narrow(bytes / sizeof(int32_t));
+    AFD_TRY(read_bytes(*tensor, 0, std::as_writable_bytes(std::span(narrow))));
+    return std::vector<int64_t>(narrow.begin(), narrow.end());
+}
+
+}  // namespace afd::model

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// AttentionBlock: everything between two FFNs, for all layers: norm, MLA prolog, attention over the
+// paged cache, output projection and residual add; then the norm before the FFN and the router.
+// The FFN itself (experts, shared experts, dense layers) is ops/fused_moe.h, locally or through
+// windows; its result comes back through add_residual().
+//
+//   residual --attention--> residual --pre_ffn--> x, topk_ids, topk_weights --FFN--> moe_out
+//   residual + moe_out = residual of the next layer
+//
+// Rows are tokens of any mix of sequences; a row's bits depend on its token and the tokens before
+// it in its sequence, never on the other rows (promise 1). Rounding: operators.md section 10. Const
+// and thread-safe; a workspace serves one call at a time. Nothing here allocates.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "model/checkpoint/model_files.h"
+#include "model/decoder/attention_weights.h"
+#include "model/decoder/kv_cache.h"
+#include "model/decoder/router.h"
+#include "ops/attention/rope.h"
+#include "ops/format/latent_cache.h"
+#include "ops/tensor/parallel.h"
+#include "ops/tensor/tensor_view.h"
+#include "ops/tensor/workspace.h"
+#include "proto/status.h"
+
+namespace afd::model {
+
+// Scratch for rows_max rows, for attention() and pre_ffn() of any layer on num_threads threads (of
+// the Parallel that they are called with).
+struct AttentionWorkspace {
+    AttentionWorkspace(const ModelConfig& config, size_t rows_max, unsigned num_threads);
+
+    size_t rows_max;
+    ops::Workspace rows;       // Activations.
+    ops::Workspace operators;  // Scratch inside the operators.
+};
+
+// A row of the micro-batch and what the router says about it, as pre_ffn() leaves it.
+struct FfnInput {
+    ops::Rows<ops::Bf16> x;  // out [num_tokens, hidden]
+    Routing routing;
+};
+
+// Whether the block routes its rows, or leaves that to whoever holds the experts (router = ffn);
+// the rows of hash layers always, since nobody else has their token ids.
+enum class RouterUse { kRoute, kLeave };
+
+class AttentionBlock {
+  public:
+    // Loads and packs all layers. Errors: those of load_attention_layer() and Router::load().
+    static Result<AttentionBlock> load(const ModelFiles& files,
+                                       ops::NumericClass numeric_class,
+                                       RouterUse router_use = RouterUse::kRoute);
+
+    const ModelConfig& config() const { return config_; }
+
+    // residual += W_O·attention(norm(residual)), and the batch's keys enter the cache.
+    // Shapes: residual [batch.num_tokens, hidden].
+    // REQUIRES: batch.num_tokens <= workspace.rows_max; positions below context_length; the cache
+    // rows of all earlier positions of each sequence are written, by an earlier call or this one.
+    void attention(uint32_t layer,
+                   const ops::AttentionBatch& batch,
+                   const KvCache& cache,
+                   ops::Rows<ops::Bf16> residual,
+                   AttentionWorkspace& workspace,
+                   ops::Parallel& parallel) const;
+
+    // x = norm(residual). If is_routed(layer), also the routing: in an MoE layer the router's
+    // choice for each row (a NaN in its scores: see is_poisoned()), in a dense layer slot 0 is
+    // expert 0 with weight 1 and the other slots are masked. Otherwise the routing is left alone.
+    void pre_ffn(uint32_t layer,
+                 ops::Rows<const ops::Bf16> residual,
+                 const FfnInput& out,
+                 AttentionWorkspace& workspace,
+                 ops::Parallel& parallel) const;
+
+    // Whether pre_ffn() says where the layer's rows go.
+    bool is_routed(uint32_t layer) const {
+        return !config_.is_moe_layer(layer) || router_.routes(layer);
+    }
+
+    // How many slots behind top_k the layer's rows use: 1 with shared experts, 0 in a dense layer.
+    uint32_t num_shared(uint32_t layer) const;
+
+    // Experts that the ids of the layer's rows count: num_experts, or 1 in a dense layer.
+    uint32_t num_routed(uint32_t layer) const;
+
+  private:
+    AttentionBlock() = default;
+
+    ModelConfig config_;
+    ops::RopeTable rope_;
+    std::vector<AttentionLayerWeights> layers_;
+    Router router_;  // With RouterUse::kLeave of the hash layers only.
+};
+
+// residual = (residual + delta) →bf16.
+void add_residual(ops::Rows<ops::Bf16> residual,
+                  ops::Rows<const ops::Bf16> delta,
+                  ops::Parallel& parallel);
+
+}  // namespace afd::model

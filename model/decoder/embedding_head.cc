@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/decoder/embedding_head.h"
+
+#include <array>
+#include <cstring>
+
+#include "model/checkpoint/tensor_names.h"
+#include "ops/attention/rms_norm.h"
+
+namespace afd::model {
+
+Result<EmbeddingHead> EmbeddingHead::load(const ModelFiles& files,
+                                          ops::NumericClass numeric_class) {
+    const ModelConfig& config = files.config();
+    const std::array<uint64_t, 2> shape = {config.vocab_size, config.hidden};
+    EmbeddingHead ends;
+    ends.epsilon_ = static_cast<float>(config.rms_norm_eps);
+    ends.hidden_ = config.hidden;
+    AFD_ASSIGN(ends.embedding_, files.tensors().read_bf16(kEmbeddingTensor, shape));
+    AFD_ASSIGN(ends.gamma_final_,
+               files.tensors().read_bf16(kFinalNormTensor, std::span(shape).subspan(1)));
+    std::vector<ops::Bf16> own;
+    if (!config.tie_word_embeddings) {
+        AFD_ASSIGN(own, files.tensors().read_bf16(kHeadTensor, shape));
+    }
+    const std::vector<ops::Bf16>& head = config.tie_word_embeddings ? ends.embedding_ : own;
+    ends.lm_head_ = ops::PackedLinear::pack(
+        ops::make_rows(head.data(), config.vocab_size, config.hidden), numeric_class);
+    return ends;
+}
+
+void EmbeddingHead::embed(std::span<const int32_t> tokens, ops::Rows<ops::Bf16> residual) const {
+    AFD_ASSERT(residual.num_rows == tokens.size(),
+               "%zu tokens, %zu rows",
+               tokens.size(),
+               residual.num_rows);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+        const auto token = static_cast<size_t>(tokens[i]);
+        AFD_ASSERT(token < embedding_.size() / hidden_, "token %zu", token);
+        std::memcpy(residual.row(i), &embedding_[token * hidden_], hidden_ * sizeof(ops::Bf16));
+    }
+}
+
+void EmbeddingHead::head(ops::Rows<ops::Bf16> residual,
+                         ops::Rows<float> logits,
+                         ops::Parallel& parallel) const {
+    ops::rms_norm(residual, gamma_final_.data(), epsilon_, residual);
+    ops::linear_f32(residual, lm_head_, logits, parallel);
+}
+
+}  // namespace afd::model

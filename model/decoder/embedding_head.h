@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// EmbeddingHead: the two ends of the decoder. Token ids become bf16 rows of the residual stream;
+// its last state becomes, through the final norm and lm_head (or the embedding, where tied), fp32
+// logits. Const and thread-safe.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/checkpoint/model_files.h"
+#include "ops/format/numeric_class.h"
+#include "ops/linear/linear.h"
+#include "ops/tensor/bf16.h"
+#include "ops/tensor/parallel.h"
+#include "ops/tensor/tensor_view.h"
+#include "proto/status.h"
+
+namespace afd::model {
+
+class EmbeddingHead {
+  public:
+    // Errors: those of TensorStore.
+    static Result<EmbeddingHead> load(const ModelFiles& files, ops::NumericClass numeric_class);
+
+    // residual[i] = row tokens[i] of the embedding. Shapes: residual [tokens.size(), hidden].
+    // REQUIRES: tokens below vocab_size.
+    void embed(std::span<const int32_t> tokens, ops::Rows<ops::Bf16> residual) const;
+
+    // Shapes: residual [num_rows, hidden], overwritten by its final norm; logits
+    // [num_rows, vocab_size] fp32.
+    void head(ops::Rows<ops::Bf16> residual,
+              ops::Rows<float> logits,
+              ops::Parallel& parallel) const;
+
+  private:
+    EmbeddingHead() = default;
+
+    float epsilon_ = 0;
+    size_t hidden_ = 0;
+    std::vector<ops::Bf16> embedding_;  // [vocab_size, hidden]
+    std::vector<ops::Bf16> gamma_final_;
+    ops::PackedLinear lm_head_;
+};
+
+}  // namespace afd::model

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/decoder/expert_cache.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "model/checkpoint/expert_tensors.h"
+#include "model/decoder/expert_weights.h"
+
+namespace afd::model {
+namespace {
+
+// Blocks of expert e in the layer's file.
+constexpr size_t gate_up_block(uint32_t expert) {
+    return size_t{2} * expert;
+}
+constexpr size_t down_block(uint32_t expert) {
+    return size_t{2} * expert + 1;
+}
+
+// Keeps the first of the problems that tasks meet, and tells the others to stop.
+class FirstProblem {
+  public:
+    void set(const Error& error) {
+        const std::scoped_lock lock(mutex_);
+        if (!error_) error_ = error;
+        // Read by is_set() of other tasks; a late look costs only work.
+        is_set_.store(true, std::memory_order_relaxed);
+    }
+    bool is_set() const {
+        return is_set_.load(std::memory_order_relaxed);  // Of set().
+    }
+    const std::optional<Error>& error() const { return error_; }
+
+  private:
+    std::mutex mutex_;
+    std::atomic<bool> is_set_{false};
+    std::optional<Error> error_;
+};
+
+int64_t modified_ns(const std::string& path) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) return 0;
+    return int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
+}  // namespace
+
+Result<ExpertCache> ExpertCache::open(const WeightCache& cache,
+                                      const ModelFiles& files,
+                                      ops::NumericClass numeric_class) {
+    ExpertCache experts(files, numeric_class);
+    AFD_ASSIGN(experts.folder_,
+               cache.folder(files.identity() + "-" + std::string(ops::name_of(numeric_class)) +
+                            "-" + std::string(ops::name_of(files.config().quantisation.experts))));
+    return experts;
+}
+
+ops::PackedShape ExpertCache::gate_up_shape(uint32_t layer, uint32_t expert) const {
+    const ModelConfig& config = files_->config();
+    return {.num_outputs = size_t{2} * expert_intermediate(config, layer, expert),
+            .depth = config.hidden,
+            .format = config.quantisation.experts,
+            .numeric_class = numeric_class_,
+            .is_gate_up = true};
+}
+
+ops::PackedShape ExpertCache::down_shape(uint32_t layer, uint32_t expert) const {
+    const ModelConfig& config = files_->config();
+    return {.num_outputs = config.hidden,
+            .depth = expert_intermediate(config, layer, expert),
+            .format = config.quantisation.experts,
+            .numeric_class = numeric_class_,
+            .is_gate_up = false};
+}
+
+std::vector<size_t> ExpertCache::block_bytes(uint32_t layer) const {
+    std::vector<size_t> bytes;
+    for (uint32_t expert = 0; expert < num_layer_experts(files_->config(), layer); ++expert) {
+        bytes.push_back(gate_up_shape(layer, expert).size_bytes());
+        bytes.push_back(down_shape(layer, expert).size_bytes());
+    }
+    return bytes;
+}
+
+std::string ExpertCache::path(uint32_t layer) const {
+    std::array<char, 32> name{};
+    std::snprintf(name.data(), name.size(), "/%04u.experts", layer);
+    return folder_ + name.data();
+}
+
+std::string ExpertCache::key(uint32_t layer) const {
+    return "model " + files_->identity() + ", layer " + std::to_string(layer) + ", class " +
+           std::string(ops::name_of(numeric_class_)) + "/r" + std::to_string(ops::kKernelRevision) +
+           ", " + std::string(ops::name_of(files_->config().quantisation.experts)) + ", layout " +
+           std::to_string(ops::kPackedLayoutRevision);
+}
+
+Result<SealedFile> ExpertCache::map(uint32_t layer,
+                                    std::span<const uint32_t> experts,
+                                    ops::Parallel& parallel) const {
+    AFD_ASSIGN(SealedFile file, SealedFile::open(path(layer), key(layer), block_bytes(layer)));
+    FirstProblem problem;
+    parallel.run(experts.size(), [&](size_t task, unsigned) {
+        for (const size_t block : {gate_up_block(experts[task]), down_block(experts[task])}) {
+            const Result<> verified = file.verify(block);
+            if (!verified.ok()) problem.set(verified.error());
+        }
+    });
+    if (problem.error()) return *problem.error();
+    return file;
+}
+
+Result<std::optional<FileLock>> ExpertCache::try_lock(uint32_t layer) const {
+    return FileLock::try_acquire(path(layer) + ".lock");
+}
+
+int64_t ExpertCache::progress(uint32_t layer) const {
+    return std::max(modified_ns(path(layer)), modified_ns(path(layer) + ".tmp"));
+}
+
+Result<> ExpertCache::write(uint32_t layer,
+                            ops::Parallel& parallel,
+                            std::optional<Error>& problem) const {
+    auto writer = SealedFileWriter::create(path(layer), key(layer), block_bytes(layer));
+    if (!writer.ok()) {
+        problem = writer.error();
+        return {};
+    }
+    FirstProblem of_model;
+    FirstProblem of_file;
+    const uint32_t num_experts = num_layer_experts(files_->config(), layer);
+    parallel.run(num_experts, [&](size_t task, unsigned) {
+        if (of_model.is_set() || of_file.is_set()) return;
+        const auto expert = static_cast<uint32_t>(task);
+        const auto packed = load_expert(*files_, layer, expert, numeric_class_);
+        if (!packed.ok()) return of_model.set(packed.error());
+        const auto write = [&](size_t block, const ops::PackedLinear& matrix) {
+            const Result<> written = writer.value().write(block, matrix.bytes());
+            if (!written.ok()) of_file.set(written.error());
+        };
+        write(gate_up_block(expert), packed.value().gate_up);
+        write(down_block(expert), packed.value().down);
+    });
+    if (of_model.error()) return *of_model.error();
+    problem = of_file.error();
+    if (problem) return {};
+    const Result<> sealed = writer.value().seal();
+    if (!sealed.ok()) problem = sealed.error();
+    return {};
+}
+
+ops::PackedExpert ExpertCache::view(const SealedFile& file, uint32_t layer, uint32_t expert) const {
+    return {
+        ops::PackedLinear::view(gate_up_shape(layer, expert), file.block(gate_up_block(expert))),
+        ops::PackedLinear::view(down_shape(layer, expert), file.block(down_block(expert)))};
+}
+
+}  // namespace afd::model

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/decoder/expert_weights.h"
+
+#include <poll.h>
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "model/checkpoint/expert_tensors.h"
+#include "model/decoder/expert_cache.h"
+
+namespace afd::model {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kPollMs = 10;
+
+// The slots of one layer, by logical expert.
+struct LayerSlots {
+    std::vector<uint32_t> experts;
+    std::vector<size_t> keys;
+};
+using SlotsByLayer = std::map<uint32_t, LayerSlots>;
+
+SlotsByLayer by_layer(std::span<const ExpertSlot> slots) {
+    SlotsByLayer layers;
+    for (const ExpertSlot& slot : slots) {
+        layers[slot.layer].experts.push_back(slot.expert);
+        layers[slot.layer].keys.push_back(slot.key);
+    }
+    return layers;
+}
+
+Result<> check_slots(const ModelConfig& config, std::span<const ExpertSlot> slots) {
+    for (const ExpertSlot& slot : slots) {
+        const uint32_t num_experts =
+            slot.layer < config.num_layers ? num_layer_experts(config, slot.layer) : 0;
+        if (slot.expert < num_experts) continue;
+        return no_such_expert(config, slot.layer, slot.expert);
+    }
+    return {};
+}
+
+// One load through the cache: maps what is there, packs what is missing.
+class CachedLoad {
+  public:
+    CachedLoad(const ExpertCache& cache,
+               const SlotsByLayer& layers,
+               ops::Parallel& parallel,
+               LoadedExperts& out)
+        : cache_(cache), layers_(layers), parallel_(parallel), out_(out) {}
+
+    // Layers that are to be packed into private memory remain in left().
+    Result<> run(uint64_t wait_ms) {
+        for (const auto& [layer, slots] : layers_) {
+            if (!take(layer, slots, out_.report.num_mapped)) left_.emplace(layer, slots);
+        }
+        auto deadline = Clock::now() + std::chrono::milliseconds(wait_ms);
+        while (!left_.empty() && !is_given_up_) {
+            AFD_ASSIGN(const bool is_moving, sweep());
+            if (is_moving || others_move()) {
+                deadline = Clock::now() + std::chrono::milliseconds(wait_ms);
+            } else if (Clock::now() >= deadline) {
+                warn("another process has packed layer " + std::to_string(left_.begin()->first) +
+                     " of the weight cache for " + std::to_string(wait_ms) +
+                     " ms without getting on");
+                break;
+            }
+            if (!is_moving) ::poll(nullptr, 0, kPollMs);
+        }
+        return {};
+    }
+
+    const SlotsByLayer& left() const { return left_; }
+
+  private:
+    // Maps a layer's file; false if there is no good one.
+    bool take(uint32_t layer, const LayerSlots& slots, size_t& counter) {
+        auto file = cache_.map(layer, slots.experts, parallel_);
+        if (!file.ok()) {
+            if (file.error().code != Code::kNotFound)
+                warn(file.error().message + "; packing again");
+            return false;
+        }
+        for (size_t i = 0; i < slots.experts.size(); ++i) {
+            ops::PackedExpert expert = cache_.view(file.value(), layer, slots.experts[i]);
+            out_.report.mapped_bytes += expert.gate_up.size_bytes() + expert.down.size_bytes();
+            out_.table.set(slots.keys[i], std::move(expert));
+        }
+        out_.files.push_back(std::move(file).value());
+        ++counter;
+        return true;
+    }
+
+    // Packs the layers that nobody else packs; whether there was one.
+    Result<bool> sweep() {
+        bool is_moving = false;
+        for (auto at = left_.begin(); at != left_.end() && !is_given_up_;) {
+            AFD_ASSIGN(const bool is_done, pack_or_map(at->first, at->second));
+            is_moving = is_moving || is_done;
+            at = is_done ? left_.erase(at) : std::next(at);
+        }
+        return is_moving;
+    }
+
+    Result<bool> pack_or_map(uint32_t layer, const LayerSlots& slots) {
+        auto lock = cache_.try_lock(layer);
+        if (!lock.ok()) {
+            give_up(lock.error());
+            return false;
+        }
+        if (!lock.value()) return false;
+        // Under the lock: another process may have finished it since the last look.
+        if (cache_.map(layer, {}, parallel_).ok() && take(layer, slots, out_.report.num_mapped)) {
+            return true;
+        }
+        std::optional<Error> problem;
+        AFD_TRY(cache_.write(layer, parallel_, problem));
+        if (problem) {
+            give_up(*problem);
+            return false;
+        }
+        if (take(layer, slots, out_.report.num_written)) return true;
+        // Written and read back wrong; the reason stands in the warning.
+        is_given_up_ = true;
+        return false;
+    }
+
+    bool others_move() {
+        int64_t sum = 0;
+        for (const auto& [layer, slots] : left_) sum += cache_.progress(layer);
+        return std::exchange(progress_, sum) != sum;
+    }
+
+    void give_up(const Error& error) {
+        is_given_up_ = true;
+        warn(error.message);
+    }
+
+    void warn(const std::string& text) {
+        if (out_.report.warning.empty()) out_.report.warning = text;
+    }
+
+    const ExpertCache& cache_;
+    const SlotsByLayer& layers_;
+    ops::Parallel& parallel_;
+    LoadedExperts& out_;
+    SlotsByLayer left_;
+    int64_t progress_ = 0;
+    bool is_given_up_ = false;
+};
+
+// Through the cache; what could not be taken from it remains. An error is one of the model.
+Result<SlotsByLayer> load_cached(const WeightCache& cache,
+                                 const ModelFiles& files,
+                                 ops::NumericClass numeric_class,
+                                 const SlotsByLayer& layers,
+                                 uint64_t wait_ms,
+                                 ops::Parallel& parallel,
+                                 LoadedExperts& out) {
+    const auto experts = ExpertCache::open(cache, files, numeric_class);
+    if (!experts.ok()) {
+        out.report.warning = experts.error().message;
+        return layers;
+    }
+    CachedLoad load(experts.value(), layers, parallel, out);
+    AFD_TRY(load.run(wait_ms));
+    return load.left();
+}
+
+Result<> load_private(const ModelFiles& files,
+                      const SlotsByLayer& layers,
+                      ops::NumericClass numeric_class,
+                      ops::Parallel& parallel,
+                      LoadedExperts& out) {
+    std::vector<ExpertSlot> slots;
+    for (const auto& [layer, experts] : layers) {
+        for (size_t i = 0; i < experts.experts.size(); ++i) {
+            slots.push_back({layer, experts.experts[i], experts.keys[i]});
+        }
+    }
+    std::vector<ops::PackedExpert> packed(slots.size());
+    std::vector<std::optional<Error>> problems(slots.size());
+    parallel.run(slots.size(), [&](size_t task, unsigned) {
+        auto expert = load_expert(files, slots[task].layer, slots[task].expert, numeric_class);
+        if (expert.ok()) {
+            packed[task] = std::move(expert).value();
+        } else {
+            problems[task] = expert.error();
+        }
+    });
+    for (size_t i = 0; i < slots.size(); ++i) {
+        if (problems[i]) return *problems[i];
+        out.table.set(slots[i].key, std::move(packed[i]));
+    }
+    out.report.num_private = layers.size();
+    return {};
+}
+
+// They are not part of what is packed: the cache's files stay as they are.
+Result<> load_smooth(const ModelFiles& files,
+                     std::span<const ExpertSlot> slots,
+                     ops::ExpertTable& table) {
+    if (!files.config().quantisation.smooth) return {};
+    for (const ExpertSlot& slot : slots) {
+        AFD_ASSIGN(std::vector<float> smooth,
+                   read_smooth_scale(files.tensors(), files.config(), slot.layer, slot.expert));
+        table.set_smooth(slot.key, std::move(smooth));
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<LoadedExperts> load_experts(const ModelFiles& files,
+                                   std::span<const ExpertSlot> slots,
+                                   size_t num_keys,
+                                   ops::NumericClass numeric_class,
+                                   ops::Parallel& parallel,
+                                   const WeightCache& cache,
+                                   uint64_t wait_ms) {
+    AFD_TRY(check_slots(files.config(), slots));
+    LoadedExperts loaded;
+    loaded.table = ops::ExpertTable(num_keys, files.config().hidden);
+    SlotsByLayer layers = by_layer(slots);
+    if (cache.is_on()) {
+        AFD_ASSIGN(layers,
+                   load_cached(cache, files, numeric_class, layers, wait_ms, parallel, loaded));
+    }
+    AFD_TRY(load_private(files, layers, numeric_class, parallel, loaded));
+    AFD_TRY(load_smooth(files, slots, loaded.table));
+    return loaded;
+}
+
+Result<ops::PackedExpert> load_expert(const ModelFiles& files,
+                                      uint32_t layer,
+                                      uint32_t expert,
+                                      ops::NumericClass numeric_class) {
+    AFD_ASSIGN(const ExpertTensors mlp,
+               read_expert_tensors(files.tensors(), files.config(), layer, expert));
+    return ops::PackedExpert{packed_gate_up(mlp.gate, mlp.up, numeric_class),
+                             mlp.down.packed(numeric_class)};
+}
+
+std::vector<ExpertSlot> all_expert_slots(const ModelConfig& config) {
+    std::vector<ExpertSlot> slots;
+    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+        for (uint32_t expert = 0; expert < num_layer_experts(config, layer); ++expert) {
+            slots.push_back({layer, expert, layer * experts_per_layer(config) + expert});
+        }
+    }
+    return slots;
+}
+
+}  // namespace afd::model

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/decoder/kv_cache.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace afd::model {
+namespace {
+
+constexpr size_t kBlocksMax = size_t{1} << 30;
+
+}  // namespace
+
+BlockAllocator::BlockAllocator(uint32_t num_blocks) : in_use_(num_blocks, false) {
+    free_.reserve(num_blocks);
+    for (uint32_t block = num_blocks; block > 0; --block) {
+        free_.push_back(static_cast<int32_t>(block - 1));
+    }
+}
+
+bool BlockAllocator::reserve(uint64_t num_tokens, std::vector<int32_t>& blocks) {
+    AFD_ASSERT(blocks.empty(), "the sequence holds %zu blocks already", blocks.size());
+    const uint64_t wanted = blocks_for(num_tokens);
+    if (wanted > free_.size()) return false;
+    blocks.reserve(wanted);
+    for (uint64_t i = 0; i < wanted; ++i) {
+        const int32_t block = free_.back();
+        free_.pop_back();
+        in_use_[static_cast<size_t>(block)] = true;
+        blocks.push_back(block);
+    }
+    return true;
+}
+
+void BlockAllocator::release(std::vector<int32_t>& blocks) {
+    for (; !blocks.empty(); blocks.pop_back()) {
+        const auto block = static_cast<size_t>(blocks.back());
+        AFD_ASSERT(block < in_use_.size() && in_use_[block],
+                   "block %zu of %zu is not in use",
+                   block,
+                   in_use_.size());
+        in_use_[block] = false;
+        free_.push_back(blocks.back());
+    }
+}
+
+uint64_t KvCache::bytes_per_token(const ModelConfig& config) {
+    return uint64_t{config.num_layers} * (config.kv_lora_rank + config.qk_rope_head_dim) *
+           sizeof(ops::Bf16);
+}
+
+Result<KvCache> KvCache::create(const ModelConfig& config, uint64_t num_tokens) {
+    const uint64_t num_blocks = BlockAllocator::blocks_for(num_tokens);
+    size_t bytes = 0;
+    const bool is_too_large =
+        num_blocks > kBlocksMax ||
+        __builtin_mul_overflow(num_blocks * kKvBlockTokens, bytes_per_token(config), &bytes);
+    void* memory =
+        is_too_large || bytes == 0
+            ? MAP_FAILED
+            : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        return Error{Code::kResourceExhausted,
+                     "no memory for a KV cache of " + std::to_string(num_tokens) + " tokens, " +
+                         std::to_string(bytes_per_token(config)) +
+                         " bytes each; configure fewer tokens"};
+    }
+    // A refusal costs speed only.
+    static_cast<void>(::madvise(memory, bytes, MADV_HUGEPAGE));
+    // The pages are zeroed now, not while the first requests wait for them.
+    static_cast<void>(::madvise(memory, bytes, MADV_POPULATE_WRITE));
+    KvCache cache;
+    cache.memory_ = memory;
+    cache.bytes_ = bytes;
+    cache.num_blocks_ = static_cast<uint32_t>(num_blocks);
+    const size_t num_slots = num_blocks * kKvBlockTokens;
+    cache.ckv_bytes_ = num_slots * config.kv_lora_rank * sizeof(ops::Bf16);
+    cache.kr_bytes_ = num_slots * config.qk_rope_head_dim * sizeof(ops::Bf16);
+    return cache;
+}
+
+KvCache::KvCache(KvCache&& other) noexcept {
+    *this = std::move(other);
+}
+
+KvCache& KvCache::operator=(KvCache&& other) noexcept {
+    std::swap(memory_, other.memory_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(num_blocks_, other.num_blocks_);
+    std::swap(ckv_bytes_, other.ckv_bytes_);
+    std::swap(kr_bytes_, other.kr_bytes_);
+    return *this;
+}
+
+KvCache::~KvCache() {
+    if (memory_ != nullptr) ::munmap(memory_, bytes_);
+}
+
+ops::LatentCache KvCache::layer(uint32_t layer) const {
+    std::byte* base = static_cast<std::byte*>(memory_) + layer * (ckv_bytes_ + kr_bytes_);
+    AFD_DASSERT(base + ckv_bytes_ + kr_bytes_ <= static_cast<std::byte*>(memory_) + bytes_,
+                "layer %u",
+                layer);
+    return {.ckv = reinterpret_cast<ops::Bf16*>(base),
+            .kr = reinterpret_cast<ops::Bf16*>(base + ckv_bytes_),
+            .num_slots = size_t{num_blocks_} * kKvBlockTokens};
+}
+
+}  // namespace afd::model

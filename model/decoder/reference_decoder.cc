@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/decoder/reference_decoder.h"
+
+#include <array>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "model/checkpoint/attention_tensors.h"
+#include "model/checkpoint/expert_tensors.h"
+#include "model/checkpoint/router_tensors.h"
+#include "model/checkpoint/tensor_names.h"
+#include "model/decoder/attention_weights.h"
+#include "model/decoder/router.h"
+#include "ops/reference/expert_ffn.h"
+#include "ops/reference/gating_top_k.h"
+#include "ops/reference/linear.h"
+#include "ops/reference/mla.h"
+#include "ops/reference/rms_norm.h"
+
+namespace afd::model {
+namespace {
+
+using ops::Bf16;
+using ops::reference::Matrix;
+using ops::reference::Rounding;
+
+struct Layer {
+    AttentionTensors attention;
+    RouterTensors router;                // Empty in a dense layer.
+    std::vector<ExpertTensors> experts;  // By logical expert.
+};
+
+ops::Rows<const Bf16> matrix_of(const std::vector<Bf16>& weight, size_t num_outputs) {
+    return ops::make_rows(weight.data(), num_outputs, weight.size() / num_outputs);
+}
+
+ops::reference::LinearWeight linear_weight(const StoredMatrix& matrix) {
+    if (matrix.empty()) return {};
+    if (matrix.format == ops::WeightFormat::kInt8) return matrix.int8_weight();
+    return matrix.bf16_rows();
+}
+
+// Smooth scales act on the fp32 values that are then quantised.
+Matrix scaled(Matrix x, const std::vector<float>& smooth) {
+    for (size_t i = 0; !smooth.empty() && i < x.values.size(); ++i) {
+        x.values[i] *= static_cast<double>(smooth[i % smooth.size()]);
+    }
+    return x;
+}
+
+// int4 becomes the bf16 values that it stands for.
+void dequantise_int4(StoredMatrix& matrix) {
+    if (!ops::is_int4(matrix.format)) return;
+    const std::vector<float> values = matrix.values();
+    StoredMatrix wide{.num_outputs = matrix.num_outputs, .depth = matrix.depth};
+    for (const float value : values) wide.bf16.push_back(ops::from_float(value));
+    matrix = std::move(wide);
+}
+
+Result<Layer> read_layer(const ModelFiles& files, uint32_t index) {
+    const ModelConfig& config = files.config();
+    Layer layer;
+    AFD_ASSIGN(layer.attention, read_attention_tensors(files.tensors(), config, index));
+    if (config.is_moe_layer(index)) {
+        AFD_ASSIGN(layer.router, read_router_tensors(files.tensors(), config, index));
+    }
+    const uint32_t num_experts =
+        config.is_moe_layer(index) ? config.num_experts + config.num_shared_slots() : 1;
+    for (uint32_t expert = 0; expert < num_experts; ++expert) {
+        AFD_ASSIGN(auto tensors, read_expert_tensors(files.tensors(), config, index, expert));
+        for (StoredMatrix* matrix : {&tensors.gate, &tensors.up, &tensors.down}) {
+            dequantise_int4(*matrix);
+        }
+        layer.experts.push_back(std::move(tensors));
+    }
+    return layer;
+}
+
+}  // namespace
+
+struct ReferenceDecoder::Impl {
+    ModelConfig config;
+    ops::RopeTable rope;
+    std::vector<Bf16> embedding;
+    std::vector<Bf16> gamma_final;
+    std::vector<Bf16> head;  // Empty if tied to the embedding.
+    std::vector<Layer> layers;
+
+    ops::reference::MlaWeights mla_weights(const Layer& layer) const;
+    Matrix attention(const Layer& layer, const Matrix& residual, Rounding rounding) const;
+    Matrix ffn(const Layer& layer,
+               const Matrix& x,
+               std::span<const int32_t> tokens,
+               Rounding rounding) const;
+    ops::reference::GatingTopKOutput route(const Layer& layer,
+                                           const Matrix& x,
+                                           std::span<const int32_t> tokens) const;
+};
+
+ops::reference::MlaWeights ReferenceDecoder::Impl::mla_weights(const Layer& layer) const {
+    const AttentionTensors& tensors = layer.attention;
+    ops::reference::MlaWeights weights;
+    weights.shape = mla_shape(config);
+    if (config.q_lora_rank > 0) {
+        weights.weight_dq = linear_weight(tensors.q_a_proj);
+        weights.rmsnorm_gamma_cq = tensors.gamma_q_a;
+    }
+    weights.weight_uq_qr = linear_weight(tensors.q_proj);
+    weights.weight_dkv_kr = linear_weight(tensors.kv_a_proj);
+    weights.weight_uk_uv =
+        matrix_of(tensors.kv_b_proj,
+                  size_t{config.num_heads} * (config.qk_nope_head_dim + config.v_head_dim));
+    weights.rmsnorm_gamma_ckv = tensors.gamma_kv_a;
+    weights.rmsnorm_epsilon_cq = static_cast<double>(kLatentNormEpsilon);
+    weights.rmsnorm_epsilon_ckv = static_cast<double>(kLatentNormEpsilon);
+    weights.softmax_scale = config.softmax_scale();
+    return weights;
+}
+
+Matrix ReferenceDecoder::Impl::attention(const Layer& layer,
+                                         const Matrix& residual,
+                                         Rounding rounding) const {
+    std::vector<int32_t> positions(residual.num_rows);
+    std::iota(positions.begin(), positions.end(), 0);
+    const ops::reference::MlaWeights weights = mla_weights(layer);
+    const Matrix x = ops::reference::rms_norm(
+        residual, layer.attention.gamma_input, config.rms_norm_eps, rounding);
+    const auto prolog = ops::reference::mla_prolog(weights, x, positions, rope, rounding);
+    const Matrix heads = ops::reference::mla_attention(
+        weights, prolog.query, prolog.query_rope, prolog.ckv, prolog.kr, positions, rounding);
+    return ops::reference::linear(heads, linear_weight(layer.attention.o_proj), rounding);
+}
+
+ops::reference::GatingTopKOutput ReferenceDecoder::Impl::route(
+    const Layer& layer, const Matrix& x, std::span<const int32_t> tokens) const {
+    const Matrix logits =
+        ops::reference::linear_f32(x, matrix_of(layer.router.gate, config.num_experts));
+    const auto attributes = gating_attributes(config);
+    if (layer.router.token_experts.empty()) {
+        return ops::reference::gating_top_k(attributes, logits, layer.router.bias);
+    }
+    std::vector<int32_t> ids;
+    for (const int32_t token : tokens) {
+        const auto row = layer.router.token_experts.begin() + int64_t{token} * config.top_k;
+        ids.insert(ids.end(), row, row + config.top_k);
+    }
+    return ops::reference::gating_weights(attributes, logits, ids);
+}
+
+Matrix ReferenceDecoder::Impl::ffn(const Layer& layer,
+                                   const Matrix& x,
+                                   std::span<const int32_t> tokens,
+                                   Rounding rounding) const {
+    // Every expert over every row: wasteful and plain. Row t of outputs[e] is used if t chose e.
+    std::vector<Matrix> outputs;
+    for (const ExpertTensors& expert : layer.experts) {
+        outputs.push_back(ops::reference::expert_ffn(
+            scaled(x, expert.smooth),
+            {linear_weight(expert.gate), linear_weight(expert.up), linear_weight(expert.down)},
+            rounding));
+    }
+    const bool is_moe = !layer.router.gate.empty();
+    ops::reference::GatingTopKOutput choice;
+    if (is_moe) choice = route(layer, x, tokens);
+    Matrix out(x.num_rows, config.hidden);
+    for (size_t token = 0; token < x.num_rows; ++token) {
+        std::vector<const double*> rows;
+        std::vector<double> weights;
+        for (size_t k = 0; is_moe && k < config.top_k; ++k) {
+            const auto expert = static_cast<size_t>(choice.ids[token * config.top_k + k]);
+            rows.push_back(outputs[expert].row(token));
+            weights.push_back(choice.weights.at(token, k));
+        }
+        if (!is_moe || config.num_shared_slots() > 0) {
+            rows.push_back(outputs.back().row(token));
+            weights.push_back(1.0);
+        }
+        ops::reference::combine(
+            rows, weights, rounding, std::span(&out.at(token, 0), config.hidden));
+    }
+    return out;
+}
+
+ReferenceDecoder::ReferenceDecoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ReferenceDecoder::ReferenceDecoder(ReferenceDecoder&&) noexcept = default;
+ReferenceDecoder& ReferenceDecoder::operator=(ReferenceDecoder&&) noexcept = default;
+ReferenceDecoder::~ReferenceDecoder() = default;
+
+Result<ReferenceDecoder> ReferenceDecoder::load(const ModelFiles& files) {
+    auto impl = std::make_unique<Impl>();
+    impl->config = files.config();
+    AFD_ASSIGN(impl->rope, make_rope_table(impl->config));
+    const std::array<uint64_t, 2> shape = {impl->config.vocab_size, impl->config.hidden};
+    AFD_ASSIGN(impl->embedding, files.tensors().read_bf16(kEmbeddingTensor, shape));
+    AFD_ASSIGN(impl->gamma_final,
+               files.tensors().read_bf16(kFinalNormTensor, std::span(shape).subspan(1)));
+    if (!impl->config.tie_word_embeddings) {
+        AFD_ASSIGN(impl->head, files.tensors().read_bf16(kHeadTensor, shape));
+    }
+    for (uint32_t index = 0; index < impl->config.num_layers; ++index) {
+        AFD_ASSIGN(auto layer, read_layer(files, index));
+        impl->layers.push_back(std::move(layer));
+    }
+    return ReferenceDecoder(std::move(impl));
+}
+
+Result<std::vector<float>> ReferenceDecoder::logits(std::span<const int32_t> tokens,
+                                                    Rounding rounding) const {
+    const ModelConfig& config = impl_->config;
+    if (tokens.size() > config.context_length) {
+        return Error{Code::kInvalidArgument,
+                     std::to_string(tokens.size()) + " tokens; the context holds " +
+                         std::to_string(config.context_length)};
+    }
+    Matrix residual(tokens.size(), config.hidden);
+    for (size_t t = 0; t < tokens.size(); ++t) {
+        if (tokens[t] < 0 || static_cast<uint32_t>(tokens[t]) >= config.vocab_size) {
+            return Error{Code::kInvalidArgument,
+                         "token " + std::to_string(tokens[t]) + " at position " +
+                             std::to_string(t) + "; allowed: 0 to " +
+                             std::to_string(config.vocab_size - 1)};
+        }
+        const Bf16* row = &impl_->embedding[static_cast<size_t>(tokens[t]) * config.hidden];
+        for (size_t i = 0; i < config.hidden; ++i) {
+            residual.at(t, i) = static_cast<double>(ops::to_float(row[i]));
+        }
+    }
+    for (const Layer& layer : impl_->layers) {
+        const Matrix attended = impl_->attention(layer, residual, rounding);
+        residual = ops::reference::add(residual, attended, rounding);
+        const Matrix x = ops::reference::rms_norm(
+            residual, layer.attention.gamma_post_attention, config.rms_norm_eps, rounding);
+        residual = ops::reference::add(residual, impl_->ffn(layer, x, tokens, rounding), rounding);
+    }
+    const Matrix last =
+        ops::reference::rms_norm(residual, impl_->gamma_final, config.rms_norm_eps, rounding);
+    const std::vector<Bf16>& head = impl_->head.empty() ? impl_->embedding : impl_->head;
+    const Matrix logits = ops::reference::linear_f32(last, matrix_of(head, config.vocab_size));
+    std::vector<float> out(logits.values.size());
+    for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(logits.values[i]);
+    return out;
+}
+
+}  // namespace afd::model

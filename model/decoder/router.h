@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Router: the gates of all MoE layers, and what they choose for a row:
+//
+//   logits = x · Wgateᵀ in fp32 (ops/linear/linear.h); topk_ids, topk_weights =
+//   MoeGatingTopK(logits)
+//
+// In a hash layer topk_ids = the table's row of the token id, whatever the logits, and topk_weights
+// are the scores at these ids, normalised and scaled as in the other layers.
+//
+// What it chose stays in topk_ids: who wants to capture it (routing replay) gives each layer memory
+// of its own. The ids are the checkpoint's, before any placement.
+//
+// Held by whoever routes: the attention worker, or with router = ffn each FFN worker. The same row
+// and numeric class give the same ids and the same bits of the weights everywhere (promise 1).
+// Const and thread-safe; a workspace serves one call at a time. route() allocates nothing.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/checkpoint/model_files.h"
+#include "ops/experts/gating_top_k.h"
+#include "ops/format/numeric_class.h"
+#include "ops/linear/linear.h"
+#include "ops/tensor/parallel.h"
+#include "ops/tensor/tensor_view.h"
+#include "proto/status.h"
+
+namespace afd::model {
+
+// REQUIRES: config has experts.
+ops::GatingTopKAttributes gating_attributes(const ModelConfig& config);
+
+// Where route() writes, and what it asks beside the rows.
+struct Routing {
+    int32_t* topk_ids;                   // out [num_tokens, top_k]: logical expert, -1 masked.
+    float* topk_weights;                 // out [num_tokens, top_k]
+    const int32_t* token_ids = nullptr;  // [num_tokens], below vocab_size; for hash layers.
+
+    // The rows from `row` on.
+    Routing from(size_t row, size_t top_k) const {
+        return {topk_ids + row * top_k,
+                topk_weights + row * top_k,
+                token_ids == nullptr ? nullptr : token_ids + row};
+    }
+};
+
+// Whose gates load() takes. Token ids stay with the attention workers, so these route hash layers
+// also where FFN workers route the others.
+enum class GateSet { kAll, kHashLayers, kOtherLayers };
+
+class Router {
+  public:
+    // One MoE layer's gate.
+    struct Gate {
+        ops::PackedLinear weight;            // [num_experts, hidden]
+        std::vector<float> bias;             // [num_experts], or empty.
+        std::vector<int32_t> token_experts;  // [vocab_size, top_k] in a hash layer, or empty.
+    };
+
+    // Routes nothing: empty() holds.
+    Router() = default;
+
+    // `gates`: one per layer; one without weights marks a dense layer.
+    // Errors: kInvalidArgument names the attribute that no gate can have.
+    static Result<Router> make(const ops::GatingTopKAttributes& attributes,
+                               std::vector<Gate> gates);
+
+    // Loads and packs the gates of every MoE layer of the set. Errors: those of
+    // read_router_tensors().
+    static Result<Router> load(const ModelFiles& files,
+                               ops::NumericClass numeric_class,
+                               GateSet gates = GateSet::kAll);
+
+    bool empty() const { return gates_.empty(); }
+    // Whether the layer's rows are routed; false for a dense layer and any layer out of range.
+    bool routes(uint32_t layer) const {
+        return layer < gates_.size() && !gates_[layer].weight.empty();
+    }
+    const ops::GatingTopKAttributes& attributes() const { return attributes_; }
+
+    // For route() of up to rows_max rows by gates with these attributes, on up to num_threads.
+    static size_t workspace_bytes(const ops::GatingTopKAttributes& attributes,
+                                  size_t rows_max,
+                                  unsigned num_threads);
+
+    // A row whose scores hold a NaN gets NaN weights: see is_poisoned().
+    // Shape: x [num_tokens, hidden]. REQUIRES: routes(layer); in a hash layer out.token_ids.
+    void route(uint32_t layer,
+               ops::Rows<const ops::Bf16> x,
+               const Routing& out,
+               std::span<std::byte> workspace,
+               ops::Parallel& parallel) const;
+
+  private:
+    void choose(const Gate& gate,
+                ops::Rows<const float> logits,
+                const Routing& out,
+                std::span<std::byte> scratch) const;
+
+    ops::GatingTopKAttributes attributes_;
+    std::vector<Gate> gates_;  // [num_layers]
+};
+
+// Whether the router met a NaN in this row; the daemon ends such a request with an error.
+// Shape: topk_weights [top_k] of one row.
+inline bool is_poisoned(const float* topk_weights) {
+    return topk_weights[0] != topk_weights[0];
+}
+
+}  // namespace afd::model

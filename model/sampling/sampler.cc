@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/sampling/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "model/sampling/philox.h"
+#include "ops/experts/exp_row.h"
+#include "ops/tensor/math.h"
+#include "proto/check.h"
+
+namespace afd::model {
+namespace {
+
+struct Maximum {
+    uint32_t id = 0;
+    float logit = 0;
+};
+
+// The highest logit, of equal ones the lowest id. Errors: see Sampler::sample().
+Result<Maximum> find_maximum(std::span<const float> logits) {
+    Maximum best{0, -std::numeric_limits<float>::infinity()};
+    for (size_t id = 0; id < logits.size(); ++id) {
+        const float logit = logits[id];
+        if (std::isnan(logit) || logit == std::numeric_limits<float>::infinity()) {
+            return Error{Code::kInternal,
+                         "the logit of token " + std::to_string(id) + " is " +
+                             (std::isnan(logit) ? "NaN" : "infinite") +
+                             "; the model's weights or activations overflow"};
+        }
+        if (logit > best.logit) best = {static_cast<uint32_t>(id), logit};
+    }
+    if (best.logit == -std::numeric_limits<float>::infinity()) {
+        return Error{Code::kInternal,
+                     "all logits are -infinity; the model's weights or activations overflow"};
+    }
+    return best;
+}
+
+// A point of [0, sum): rounding must not let it reach the sum.
+double point_below(double sum, double uniform) {
+    return std::min(uniform * sum, std::nextafter(sum, 0.0));
+}
+
+double sum_of_weights(std::span<const Candidate> candidates) {
+    double sum = 0;
+    for (const Candidate& candidate : candidates) sum += static_cast<double>(candidate.weight);
+    return sum;
+}
+
+Error out_of_range(const char* name, const std::string& value, const char* allowed) {
+    return Error{Code::kInvalidArgument,
+                 std::string(name) + " is " + value + "; allowed: " + allowed};
+}
+
+}  // namespace
+
+Result<> validate(const SamplingParams& params) {
+    if (!(params.temperature >= 0 && params.temperature <= 2)) {
+        return out_of_range("temperature", std::to_string(params.temperature), "0 to 2");
+    }
+    if (!(params.top_p > 0 && params.top_p <= 1)) {
+        return out_of_range("top_p", std::to_string(params.top_p), "above 0, up to 1");
+    }
+    return {};
+}
+
+Sampler::Sampler(size_t vocab_size)
+    : vocab_size_(vocab_size), weights_(vocab_size), candidates_(vocab_size), order_(vocab_size) {}
+
+Result<SampledToken> Sampler::sample(std::span<const float> logits,
+                                     const SamplingParams& params,
+                                     uint64_t position) {
+    AFD_ASSERT(logits.size() == vocab_size_, "%zu logits of %zu", logits.size(), vocab_size_);
+    AFD_ASSIGN(const Maximum maximum, find_maximum(logits));
+    const float log_sum = log_of_sum(logits, maximum.logit);
+    uint32_t chosen = maximum.id;
+    if (params.temperature > 0) {
+        if (params.temperature != 1) {
+            ops::exp_row(logits, maximum.logit, params.temperature, weights_);
+        }
+        for (uint32_t id = 0; id < vocab_size_; ++id) {
+            candidates_[id] = {logits[id], id, weights_[id]};
+        }
+        const double uniform = philox_uniform(params.seed, params.choice, position);
+        chosen = draw(params, uniform, maximum.logit);
+    }
+    return SampledToken{chosen, (logits[chosen] - maximum.logit) - log_sum};
+}
+
+Result<float> Sampler::logprob(std::span<const float> logits, uint32_t id) {
+    AFD_ASSERT(logits.size() == vocab_size_ && id < vocab_size_,
+               "token %u, %zu logits of %zu",
+               id,
+               logits.size(),
+               vocab_size_);
+    AFD_ASSIGN(const Maximum maximum, find_maximum(logits));
+    return (logits[id] - maximum.logit) - log_of_sum(logits, maximum.logit);
+}
+
+float Sampler::log_of_sum(std::span<const float> logits, float maximum) {
+    ops::exp_row(logits, maximum, 1, weights_);
+    double sum = 0;
+    for (const float weight : weights_) sum += static_cast<double>(weight);
+    return ops::log(static_cast<float>(sum));
+}
+
+uint32_t Sampler::draw(const SamplingParams& params, double uniform, float maximum) {
+    const bool has_top_k = params.top_k > 0 && params.top_k < vocab_size_;
+    if (!has_top_k && params.top_p >= 1) return draw_from_all(uniform);
+    order_.start(candidates_, maximum, params.temperature);
+    double sum = has_top_k ? order_.count(params.top_k).sum : sum_of_weights(candidates_);
+    if (params.top_p < 1) sum = order_.reach(static_cast<double>(params.top_p) * sum).sum;
+    return order_.exceed(point_below(sum, uniform)).id;
+}
+
+uint32_t Sampler::draw_from_all(double uniform) const {
+    const double target = point_below(sum_of_weights(candidates_), uniform);
+    double sum = 0;
+    for (const Candidate& candidate : candidates_) {
+        sum += static_cast<double>(candidate.weight);
+        if (sum > target) return candidate.id;
+    }
+    AFD_ASSERT(false, "no weight among %zu candidates", candidates_.size());
+    return 0;
+}
+
+}  // namespace afd::model

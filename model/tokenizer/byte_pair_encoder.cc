@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/tokenizer/byte_pair_encoder.h"
+
+#include <algorithm>
+
+namespace afd::model {
+
+void BytePairEncoder::add_merge(uint32_t left, uint32_t right, uint32_t merged, uint32_t rank) {
+    merges_.try_emplace(uint64_t{left} << 32 | right, Merge{rank, merged});
+}
+
+void BytePairEncoder::encode(std::string_view piece, std::vector<uint32_t>& ids) {
+    const auto size = static_cast<int32_t>(piece.size());
+    symbols_.clear();
+    heap_.clear();
+    for (int32_t i = 0; i < size; ++i) {
+        const auto byte = static_cast<uint8_t>(piece[static_cast<size_t>(i)]);
+        symbols_.push_back({byte_ids_[byte], i - 1, i + 1 < size ? i + 1 : -1, true});
+    }
+    for (int32_t i = 0; i + 1 < size; ++i) push_candidate(i);
+    while (!heap_.empty()) {
+        std::ranges::pop_heap(heap_, comes_later);
+        const Candidate candidate = heap_.back();
+        heap_.pop_back();
+        merge_pair(candidate);
+    }
+    for (int32_t i = size > 0 ? 0 : -1; i >= 0; i = symbols_[static_cast<size_t>(i)].next) {
+        ids.push_back(symbols_[static_cast<size_t>(i)].id);
+    }
+}
+
+bool BytePairEncoder::comes_later(const Candidate& a, const Candidate& b) {
+    return a.rank != b.rank ? a.rank > b.rank : a.left > b.left;
+}
+
+void BytePairEncoder::push_candidate(int32_t left) {
+    const Symbol& symbol = symbols_[static_cast<size_t>(left)];
+    const Symbol& next = symbols_[static_cast<size_t>(symbol.next)];
+    const auto at = merges_.find(uint64_t{symbol.id} << 32 | next.id);
+    if (at == merges_.end()) return;
+    heap_.push_back({at->second.rank, left, at->second.id});
+    std::ranges::push_heap(heap_, comes_later);
+}
+
+void BytePairEncoder::merge_pair(const Candidate& candidate) {
+    Symbol& left = symbols_[static_cast<size_t>(candidate.left)];
+    if (!left.is_alive || left.next < 0) return;
+    Symbol& right = symbols_[static_cast<size_t>(left.next)];
+    const auto at = merges_.find(uint64_t{left.id} << 32 | right.id);
+    if (at == merges_.end() || at->second.id != candidate.merged) return;
+    left.id = candidate.merged;
+    right.is_alive = false;
+    left.next = right.next;
+    if (left.next >= 0) {
+        symbols_[static_cast<size_t>(left.next)].previous = candidate.left;
+        push_candidate(candidate.left);
+    }
+    if (left.previous >= 0) push_candidate(left.previous);
+}
+
+}  // namespace afd::model

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/weight_cache/sealed_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace afd::model {
+namespace {
+
+constexpr std::array<char, 8> kMagic = {'A', 'F', 'D', 'S', 'E', 'A', 'L', '\n'};
+constexpr uint32_t kVersion = 1;
+constexpr uint32_t kByteOrder = 0x01020304;
+constexpr size_t kKeyBytesMax = 4096;
+
+struct FixedHeader {
+    std::array<char, 8> magic = kMagic;
+    uint32_t version = kVersion;
+    uint32_t byte_order = kByteOrder;
+    uint64_t header_bytes = 0;
+    uint64_t file_bytes = 0;
+    uint64_t num_blocks = 0;
+    uint64_t key_bytes = 0;
+    uint64_t checksum = 0;  // Of the header with this field 0.
+};
+static_assert(sizeof(FixedHeader) == 56);
+
+struct BlockRow {
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+    uint64_t checksum = 0;
+};
+
+uint64_t aligned(uint64_t bytes) {
+    return (bytes + kSealedBlockAlignment - 1) / kSealedBlockAlignment * kSealedBlockAlignment;
+}
+
+uint64_t header_size(size_t num_blocks, size_t key_bytes) {
+    return sizeof(FixedHeader) + num_blocks * sizeof(BlockRow) + key_bytes;
+}
+
+template <typename T>
+std::span<const std::byte> bytes_of(const T& value) {
+    return std::as_bytes(std::span(&value, 1));
+}
+
+std::vector<std::byte> compose_header(FixedHeader fixed,
+                                      std::span<const BlockRow> rows,
+                                      const std::string& key) {
+    std::vector<std::byte> bytes;
+    const auto append = [&bytes](std::span<const std::byte> part) {
+        bytes.insert(bytes.end(), part.begin(), part.end());
+    };
+    fixed.checksum = 0;
+    append(bytes_of(fixed));
+    append(std::as_bytes(rows));
+    append(std::as_bytes(std::span(key)));
+    fixed.checksum = Checksum::of(bytes);
+    std::memcpy(bytes.data(), &fixed, sizeof fixed);
+    return bytes;
+}
+
+// Of the header as mapped, with its checksum field taken as 0.
+uint64_t header_checksum(std::span<const std::byte> header) {
+    std::vector<std::byte> copy(header.begin(), header.end());
+    std::memset(copy.data() + offsetof(FixedHeader, checksum), 0, sizeof(uint64_t));
+    return Checksum::of(copy);
+}
+
+// Maps the whole file where the kernel can use pages of 2 MiB, and asks for them: experts stream
+// through once a step, and pages of 4 KiB cost up to a third of the bandwidth.
+void* map_aligned(int fd, size_t size) {
+    constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
+    const size_t reserved = size + kHugePage;
+    void* room = ::mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED) return MAP_FAILED;
+    const auto first = reinterpret_cast<uintptr_t>(room);
+    const uintptr_t begin = (first + kHugePage - 1) / kHugePage * kHugePage;
+    void* data =
+        ::mmap(reinterpret_cast<void*>(begin), size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
+    const int error = errno;
+    if (data == MAP_FAILED) {
+        ::munmap(room, reserved);
+        errno = error;
+        return MAP_FAILED;
+    }
+    const uintptr_t page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const uintptr_t end = (begin + size + page - 1) / page * page;
+    if (begin > first) ::munmap(room, begin - first);
+    if (first + reserved > end) ::munmap(reinterpret_cast<void*>(end), first + reserved - end);
+    // Whether it helps depends on the file system: a refusal costs only speed.
+    ::madvise(data, size, MADV_HUGEPAGE);
+    return data;
+}
+
+Code code_of(int error) {
+    switch (error) {
+        case EACCES:
+        case EPERM:
+        case EROFS:
+            return Code::kPermissionDenied;
+        case ENOSPC:
+        case EDQUOT:
+        case EFBIG:
+            return Code::kResourceExhausted;
+        case ENOENT:
+            return Code::kNotFound;
+        default:
+            return Code::kUnavailable;
+    }
+}
+
+}  // namespace
+
+SealedFile::SealedFile(SealedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      blocks_(std::move(other.blocks_)) {}
+
+SealedFile& SealedFile::operator=(SealedFile&& other) noexcept {
+    std::swap(path_, other.path_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(blocks_, other.blocks_);
+    return *this;
+}
+
+SealedFile::~SealedFile() {
+    if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+Result<SealedFile> SealedFile::open(const std::string& path,
+                                    const std::string& key,
+                                    std::span<const size_t> block_bytes) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return Error{code_of(errno), path + ": " + std::strerror(errno)};
+    struct stat status {};
+    const bool is_known = ::fstat(fd, &status) == 0;
+    const auto size = static_cast<size_t>(is_known ? status.st_size : 0);
+    void* data = MAP_FAILED;
+    if (is_known && S_ISREG(status.st_mode) && size >= sizeof(FixedHeader)) {
+        data = map_aligned(fd, size);
+    }
+    const int map_error = errno;
+    ::close(fd);
+    if (!is_known || !S_ISREG(status.st_mode) || size < sizeof(FixedHeader)) {
+        return Error{Code::kDataLoss,
+                     path + ": " + std::to_string(size) + " bytes, or not a regular file"};
+    }
+    if (data == MAP_FAILED) {
+        return Error{Code::kUnavailable, path + ": mapping: " + std::strerror(map_error)};
+    }
+    SealedFile file;
+    file.path_ = path;
+    file.data_ = static_cast<const std::byte*>(data);
+    file.size_ = size;
+    AFD_TRY(file.read_header(key, block_bytes));
+    return file;
+}
+
+Result<> SealedFile::read_header(const std::string& key, std::span<const size_t> block_bytes) {
+    const auto lost = [this](const std::string& what) {
+        return Error{Code::kDataLoss, path_ + ": " + what};
+    };
+    FixedHeader fixed;
+    std::memcpy(&fixed, data_, sizeof fixed);
+    if (fixed.magic != kMagic) return lost("not a weight cache file (wrong first bytes)");
+    if (fixed.version != kVersion || fixed.byte_order != kByteOrder) {
+        return Error{Code::kFailedPrecondition,
+                     path_ + ": format version " + std::to_string(fixed.version) + ", not " +
+                         std::to_string(kVersion) + ", or another byte order"};
+    }
+    if (fixed.num_blocks > kSealedBlocksMax || fixed.key_bytes > kKeyBytesMax ||
+        fixed.header_bytes != header_size(fixed.num_blocks, fixed.key_bytes) ||
+        fixed.header_bytes > size_) {
+        return lost("the header's sizes do not fit together");
+    }
+    if (fixed.file_bytes != size_) {
+        return lost("has " + std::to_string(size_) + " bytes; its header says " +
+                    std::to_string(fixed.file_bytes));
+    }
+    if (header_checksum({data_, fixed.header_bytes}) != fixed.checksum) {
+        return lost("the header's checksum is wrong");
+    }
+    std::vector<BlockRow> rows(fixed.num_blocks);
+    std::memcpy(rows.data(), data_ + sizeof fixed, rows.size() * sizeof(BlockRow));
+    const std::string own_key(
+        reinterpret_cast<const char*>(data_ + sizeof fixed + rows.size() * sizeof(BlockRow)),
+        fixed.key_bytes);
+    if (own_key != key) {
+        return Error{Code::kFailedPrecondition,
+                     path_ + ": holds \"" + own_key + "\", not \"" + key + "\""};
+    }
+    bool fits = rows.size() == block_bytes.size();
+    uint64_t offset = aligned(fixed.header_bytes);
+    for (size_t i = 0; fits && i < rows.size(); ++i) {
+        fits = rows[i].offset == offset && rows[i].bytes == block_bytes[i];
+        offset += aligned(rows[i].bytes);
+        blocks_.push_back({rows[i].offset, rows[i].bytes, rows[i].checksum});
+    }
+    if (!fits || offset != size_) {
+        return Error{Code::kFailedPrecondition, path_ + ": its blocks have other sizes"};
+    }
+    return {};
+}
+
+std::span<const std::byte> SealedFile::block(size_t index) const {
+    AFD_ASSERT(index < blocks_.size(), "block %zu of %zu", index, blocks_.size());
+    return {data_ + blocks_[index].offset, blocks_[index].bytes};
+}
+
+Result<> SealedFile::verify(size_t index) const {
+    if (Checksum::of(block(index)) == blocks_[index].checksum) return {};
+    return Error{Code::kDataLoss,
+                 path_ + ": block " + std::to_string(index) +
+                     " has another checksum than when "
+                     "it was written"};
+}
+
+SealedFileWriter::SealedFileWriter(SealedFileWriter&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::move(other.temporary_)),
+      key_(std::move(other.key_)),
+      fd_(std::exchange(other.fd_, -1)),
+      offsets_(std::move(other.offsets_)),
+      sizes_(std::move(other.sizes_)),
+      checksums_(std::move(other.checksums_)),
+      file_bytes_(other.file_bytes_) {}
+
+SealedFileWriter::~SealedFileWriter() {
+    if (fd_ < 0) return;
+    ::close(fd_);
+    ::unlink(temporary_.c_str());
+}
+
+Error SealedFileWriter::failure(const char* what) const {
+    const int error = errno;
+    std::string text = temporary_ + ": " + what + ": " + std::strerror(error);
+    if (code_of(error) == Code::kResourceExhausted) {
+        text += "; " + std::to_string((file_bytes_ >> 20) + 1) + " MiB are needed";
+    }
+    return Error{code_of(error), std::move(text)};
+}
+
+Result<SealedFileWriter> SealedFileWriter::create(const std::string& path,
+                                                  const std::string& key,
+                                                  std::span<const size_t> block_bytes) {
+    AFD_ASSERT(key.size() <= kKeyBytesMax && block_bytes.size() <= kSealedBlocksMax,
+               "key of %zu bytes, %zu blocks",
+               key.size(),
+               block_bytes.size());
+    SealedFileWriter writer;
+    writer.path_ = path;
+    writer.temporary_ = path + ".tmp";
+    writer.key_ = key;
+    writer.file_bytes_ = aligned(header_size(block_bytes.size(), key.size()));
+    for (const size_t bytes : block_bytes) {
+        writer.offsets_.push_back(writer.file_bytes_);
+        writer.sizes_.push_back(bytes);
+        writer.file_bytes_ += aligned(bytes);
+    }
+    writer.checksums_.resize(block_bytes.size());
+    ::unlink(writer.temporary_.c_str());
+    writer.fd_ =
+        ::open(writer.temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (writer.fd_ < 0) return writer.failure("creating");
+    const int error = ::posix_fallocate(writer.fd_, 0, static_cast<off_t>(writer.file_bytes_));
+    if (error != 0) {
+        errno = error;
+        return writer.failure("reserving");
+    }
+    return writer;
+}
+
+Result<> SealedFileWriter::write_at(uint64_t offset, std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+        const ssize_t count = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) return failure("writing");
+        offset += static_cast<uint64_t>(count);
+        bytes = bytes.subspan(static_cast<size_t>(count));
+    }
+    return {};
+}
+
+Result<> SealedFileWriter::write(size_t index, std::span<const std::byte> bytes) {
+    AFD_ASSERT(index < sizes_.size() && bytes.size() == sizes_[index],
+               "block %zu of %zu with %zu bytes",
+               index,
+               sizes_.size(),
+               bytes.size());
+    checksums_[index] = Checksum::of(bytes);
+    return write_at(offsets_[index], bytes);
+}
+
+Result<> SealedFileWriter::seal() {
+    std::vector<BlockRow> rows(sizes_.size());
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = {offsets_[i], sizes_[i], checksums_[i]};
+    FixedHeader fixed;
+    fixed.header_bytes = header_size(rows.size(), key_.size());
+    fixed.file_bytes = file_bytes_;
+    fixed.num_blocks = rows.size();
+    fixed.key_bytes = key_.size();
+    AFD_TRY(write_at(0, compose_header(fixed, rows, key_)));
+    if (::fchmod(fd_, 0400) != 0) return failure("sealing");
+    if (::fsync(fd_) != 0) return failure("flushing");
+    if (::rename(temporary_.c_str(), path_.c_str()) != 0) return failure("renaming");
+    ::close(std::exchange(fd_, -1));
+    return {};
+}
+
+}  // namespace afd::model

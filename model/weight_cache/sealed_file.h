@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// SealedFile: byte blocks written once into a file that is complete from the moment it has its
+// name, and mapped read-only by every process that wants them.
+//
+//   0       header: magic, version, header bytes, file bytes, number of blocks, checksum of the
+//           header; the owner's key, a text; per block: offset, bytes, checksum
+//   4096k   the blocks, each at a multiple of 4096, in the order of the table
+//
+// Everything little-endian as this machine has it; a file of another byte order has another magic.
+//
+// A file is written under a temporary name, flushed to the disk and renamed: whoever can open its
+// name sees all of it. Nothing here truncates or writes a file that has its final name, so a
+// mapping never loses its pages (no SIGBUS) as long as nobody else truncates files of our
+// directory; that is why the directory belongs to the user and to nobody else
+// (model/weight_cache/weight_cache.h). Removing or replacing the file is harmless: a mapping keeps
+// the old one.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/weight_cache/checksum.h"
+#include "proto/status.h"
+
+namespace afd::model {
+
+inline constexpr size_t kSealedBlockAlignment = 4096;
+inline constexpr size_t kSealedBlocksMax = 1u << 20;
+
+class SealedFile {
+  public:
+    // Maps `path` and checks everything but the blocks' bytes. `key` says what the blocks are and
+    // `block_bytes` how long each must be.
+    // Errors: kNotFound; kDataLoss (truncated, corrupt, not such a file) and kFailedPrecondition
+    // (a sound file, but of another key or other sizes): the message says what is wrong.
+    static Result<SealedFile> open(const std::string& path,
+                                   const std::string& key,
+                                   std::span<const size_t> block_bytes);
+
+    SealedFile() = default;
+    SealedFile(SealedFile&& other) noexcept;
+    SealedFile& operator=(SealedFile&& other) noexcept;
+    ~SealedFile();
+
+    // Read-only, at a multiple of 4096; valid while this object lives.
+    std::span<const std::byte> block(size_t index) const;
+
+    // Reads all bytes of the block. Errors: kDataLoss.
+    Result<> verify(size_t index) const;
+
+  private:
+    struct Block {
+        uint64_t offset = 0;
+        uint64_t bytes = 0;
+        uint64_t checksum = 0;
+    };
+
+    Result<> read_header(const std::string& key, std::span<const size_t> block_bytes);
+
+    std::string path_;
+    const std::byte* data_ = nullptr;
+    size_t size_ = 0;
+    std::vector<Block> blocks_;
+};
+
+class SealedFileWriter {
+  public:
+    // Creates `path`.tmp (an old one is removed) and reserves its space on the disk.
+    // Errors: kResourceExhausted (no room: says how much is needed), kPermissionDenied,
+    // kUnavailable.
+    static Result<SealedFileWriter> create(const std::string& path,
+                                           const std::string& key,
+                                           std::span<const size_t> block_bytes);
+
+    SealedFileWriter(SealedFileWriter&& other) noexcept;
+    SealedFileWriter& operator=(SealedFileWriter&&) = delete;
+    // Removes the temporary file of a writer that was not sealed.
+    ~SealedFileWriter();
+
+    // Writes one block; different blocks may be written from different threads.
+    // REQUIRES: the size that was announced. Errors: as create().
+    Result<> write(size_t index, std::span<const std::byte> bytes);
+
+    // Writes the header, flushes and renames. REQUIRES: every block was written.
+    Result<> seal();
+
+  private:
+    SealedFileWriter() = default;
+    Error failure(const char* what) const;
+    Result<> write_at(uint64_t offset, std::span<const std::byte> bytes);
+
+    std::string path_;
+    std::string temporary_;
+    std::string key_;
+    int fd_ = -1;
+    std::vector<uint64_t> offsets_;
+    std::vector<uint64_t> sizes_;
+    std::vector<uint64_t> checksums_;
+    uint64_t file_bytes_ = 0;
+};
+
+}  // namespace afd::model

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/weight_cache/weight_cache.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace afd::model {
+namespace {
+
+Error failure(const std::string& path, const char* what) {
+    const int error = errno;
+    const Code code = error == EACCES || error == EPERM || error == EROFS ? Code::kPermissionDenied
+                      : error == ENOSPC || error == EDQUOT                ? Code::kResourceExhausted
+                      : error == ENOTDIR                                  ? Code::kInvalidArgument
+                                                                          : Code::kUnavailable;
+    return Error{code,
+                 path + ": " + what + ": " + std::strerror(error) +
+                     "; set weight_cache to a directory of yours, or to off"};
+}
+
+Result<> create_with_parents(const std::string& path) {
+    for (size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1)) {
+        const std::string parent = path.substr(0, at);
+        if (::mkdir(parent.c_str(), 0700) != 0 && errno != EEXIST && ::access(parent.c_str(), F_OK))
+            return failure(parent, "creating");
+    }
+    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return failure(path, "creating");
+    return {};
+}
+
+Result<> check_private(const std::string& path) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) return failure(path, "looking");
+    if (!S_ISDIR(status.st_mode)) {
+        return Error{Code::kInvalidArgument,
+                     path + ": not a directory; set weight_cache to one, or to off"};
+    }
+    if (status.st_uid == ::geteuid() && (status.st_mode & 022) == 0) return {};
+    return Error{Code::kPermissionDenied,
+                 path +
+                     ": belongs to another user or is writable for others, who could then change "
+                     "weights that are in use; chmod 700 it, or set weight_cache to a directory of "
+                     "yours or to off"};
+}
+
+}  // namespace
+
+Result<WeightCache> WeightCache::open(const std::string& directory) {
+    WeightCache cache;
+    if (directory.empty()) return cache;
+    AFD_TRY(create_with_parents(directory));
+    AFD_TRY(check_private(directory));
+    cache.directory_ = directory;
+    return cache;
+}
+
+Result<std::string> WeightCache::folder(const std::string& name) const {
+    const std::string path = directory_ + "/" + name;
+    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return failure(path, "creating");
+    AFD_TRY(check_private(path));
+    return path;
+}
+
+std::string default_weight_cache_directory() {
+    const char* cache_home = std::getenv("XDG_CACHE_HOME");
+    if (cache_home != nullptr && cache_home[0] == '/') return std::string(cache_home) + "/afd";
+    const char* home = std::getenv("HOME");
+    if (home != nullptr && home[0] == '/') return std::string(home) + "/.cache/afd";
+    return {};
+}
+
+}  // namespace afd::model

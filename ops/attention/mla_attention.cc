@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/attention/mla_attention.h"
+
+#include <algorithm>
+#include <string>
+
+#include "ops/attention/head_attention.h"
+#include "ops/cpu/kernels.h"
+#include "ops/linear/panel_loop.h"
+#include "ops/tensor/task_cuts.h"
+#include "ops/tensor/workspace.h"
+#include "proto/check.h"
+
+namespace afd::ops {
+namespace {
+
+Result<void> check_batch(const MlaAttentionRequest& request) {
+    const int64_t num_blocks = static_cast<int64_t>(request.cache.num_slots / kAttentionBlock);
+    for (size_t t = 0; t < request.batch.num_tokens; ++t) {
+        const int32_t position = request.batch.positions[t];
+        if (position < 0) {
+            return Error{Code::kInvalidArgument,
+                         "positions[" + std::to_string(t) + "] is " + std::to_string(position) +
+                             "; it must not be negative"};
+        }
+        const size_t last_block = static_cast<size_t>(position) / kAttentionBlock;
+        for (size_t block = 0; block <= last_block; ++block) {
+            const int32_t index = request.batch.block_tables[t][block];
+            if (index >= 0 && index < num_blocks) continue;
+            return Error{Code::kInvalidArgument,
+                         "block_tables[" + std::to_string(t) + "][" + std::to_string(block) +
+                             "] is " + std::to_string(index) + "; the cache has " +
+                             std::to_string(num_blocks) + " blocks"};
+        }
+    }
+    return {};
+}
+
+size_t num_positions_of(const MlaAttentionRequest& request, size_t t) {
+    return static_cast<size_t>(request.batch.positions[t]) + 1;
+}
+
+// The keys of one token from position `first` on, as many as a block of the cache holds.
+struct Keys {
+    Keys(const MlaAttentionRequest& request, size_t t, size_t first)
+        : num_positions(std::min(kAttentionBlock, num_positions_of(request, t) - first)) {
+        const MlaShape& s = request.weights->shape;
+        const int32_t block = request.batch.block_tables[t][first / kAttentionBlock];
+        const size_t row = static_cast<size_t>(block) * kAttentionBlock;
+        ckv = request.cache.ckv + row * s.kv_lora_rank;
+        kr = request.cache.kr + row * s.qk_rope_head_dim;
+    }
+
+    const Bf16* ckv;
+    const Bf16* kr;
+    size_t num_positions;
+};
+
+// Part `index` of `count` equal ones of the weights of some heads. Those of a head lie in a row,
+// and a part is of one head.
+std::span<const std::byte> part_of(std::span<const PackedLinear> heads,
+                                   size_t index,
+                                   size_t count) {
+    const size_t head_bytes = heads[0].size_bytes();
+    const size_t bytes = heads.size() * head_bytes;
+    const size_t part_bytes = std::min(bytes / count, head_bytes);
+    const size_t begin = index * bytes / count;
+    const size_t offset = std::min(begin % head_bytes, head_bytes - part_bytes);
+    return {heads[begin / head_bytes].panel_data(0) + offset, part_bytes};
+}
+
+// Scores and weighted sums of all tokens.
+size_t count_products(const MlaAttentionRequest& request) {
+    const MlaShape& s = request.weights->shape;
+    size_t num_scores = 0;
+    for (size_t t = 0; t < request.batch.num_tokens; ++t) {
+        num_scores += static_cast<size_t>(request.batch.positions[t]) + 1;
+    }
+    return num_scores * s.num_heads * (2 * s.kv_lora_rank + s.qk_rope_head_dim);
+}
+
+void assert_shapes(const MlaAttentionRequest& request) {
+    const MlaShape& s = request.weights->shape;
+    const size_t num_tokens = request.batch.num_tokens;
+    AFD_ASSERT(request.query.num_rows == num_tokens &&
+                   request.query.num_cols == s.num_heads * s.kv_lora_rank,
+               "query [%zu, %zu] for %zu tokens",
+               request.query.num_rows,
+               request.query.num_cols,
+               num_tokens);
+    AFD_ASSERT(request.query_rope.num_rows == num_tokens &&
+                   request.query_rope.num_cols == s.num_heads * s.qk_rope_head_dim,
+               "query_rope [%zu, %zu]",
+               request.query_rope.num_rows,
+               request.query_rope.num_cols);
+    AFD_ASSERT(
+        request.out.num_rows == num_tokens && request.out.num_cols == s.num_heads * s.v_head_dim,
+        "out [%zu, %zu]",
+        request.out.num_rows,
+        request.out.num_cols);
+}
+
+// Tokens of a task at most: the first keys of all but the first one are fetched while the one
+// before is computed.
+constexpr size_t kTokensPerTask = 4;
+
+class Attention {
+  public:
+    Attention(const MlaAttentionRequest& request,
+              std::span<std::byte> workspace,
+              unsigned num_threads)
+        : request_(request),
+          w_(*request.weights),
+          s_(w_.shape),
+          kernels_(cpu::kernels(w_.weight_uv[0].numeric_class())),
+          num_tokens_(request.batch.num_tokens),
+          thread_bytes_(heads_state_bytes(s_.kv_lora_rank, s_.qk_rope_head_dim)) {
+        WorkspaceCursor cursor(workspace);
+        const size_t latent_cols = s_.num_heads * s_.kv_lora_rank;
+        latent_ = make_rows(cursor.take<Bf16>(num_tokens_ * latent_cols), num_tokens_, latent_cols);
+        scratch_ = cursor.take<std::byte>(num_threads * thread_bytes_);
+        // All heads of a token on one thread, so that its cache rows come from memory once; but
+        // where tokens are fewer than threads, groups of heads go to all of them.
+        is_split_ = num_tokens_ < num_threads;
+        const bool is_narrow = is_split_ && s_.num_heads < cpu::kHeadsMax * num_threads;
+        heads_per_group_ = is_narrow ? kHeadsPerTask : cpu::kHeadsMax;
+        num_groups_ = div_up(s_.num_heads, heads_per_group_);
+    }
+
+    void run(Parallel& parallel) const {
+        const size_t expand_products =
+            std::max(num_tokens_, kMemoryBoundRows) * latent_.num_cols * s_.v_head_dim;
+        const size_t products =
+            count_products(request_) + (expands_at_once() ? expand_products : 0);
+        if (is_split_) {
+            const auto attend_group = [&](size_t task, unsigned thread) {
+                attend({task / num_groups_, task % num_groups_, true, false}, thread);
+            };
+            run_where_it_pays(parallel, num_tokens_ * num_groups_, products, attend_group);
+        } else {
+            const TaskCuts cuts(num_tokens_, 1, parallel.num_threads(), kTokensPerTask);
+            run_where_it_pays(
+                parallel, cuts.num_tasks(), products, [&](size_t task, unsigned thread) {
+                    attend_tokens(cuts.range(task), thread);
+                });
+        }
+        if (expands_at_once()) return;
+        run_where_it_pays(parallel, s_.num_heads, expand_products, [&](size_t head, unsigned) {
+            expand_head(head);
+        });
+    }
+
+  private:
+    // A group of heads of one token.
+    struct Group {
+        size_t token;
+        size_t index;
+        bool is_cold;   // Nobody has fetched its first keys.
+        bool leads_on;  // The next token's are fetched towards the end.
+    };
+
+    // A single token's heads are expanded by the thread that has them; those of several tokens once
+    // for all, so that their weights are read once.
+    bool expands_at_once() const { return num_tokens_ == 1; }
+
+    void attend_tokens(TaskCuts::Range tokens, unsigned thread) const {
+        const auto [first, last] = tokens;
+        for (size_t token = first; token < last; ++token) {
+            for (size_t group = 0; group < num_groups_; ++group) {
+                const bool is_cold = token == first && group == 0;
+                const bool leads_on = token + 1 < last && group + 1 == num_groups_;
+                attend({token, group, is_cold, leads_on}, thread);
+            }
+        }
+    }
+
+    void attend(const Group& group, unsigned thread) const {
+        WorkspaceCursor own({scratch_ + thread * thread_bytes_, thread_bytes_});
+        cpu::HeadsState heads = take_heads_state(s_.kv_lora_rank, s_.qk_rope_head_dim, own);
+        const size_t first_head = group.index * heads_per_group_;
+        heads.num_heads = std::min(heads_per_group_, s_.num_heads - first_head);
+        attend_positions(
+            {.query = request_.query.row(group.token) + first_head * s_.kv_lora_rank,
+             .query_rope = request_.query_rope.row(group.token) + first_head * s_.qk_rope_head_dim},
+            num_positions_of(request_, group.token),
+            kernels_,
+            heads,
+            [&](size_t first, size_t) { return block_of(group, heads.num_heads, first); },
+            latent_.row(group.token) + first_head * s_.kv_lora_rank);
+        for (size_t h = 0; expands_at_once() && h < heads.num_heads; ++h) {
+            expand_head(first_head + h);
+        }
+    }
+
+    // The block of positions from `first` on, and what is fetched while it is computed.
+    cpu::AttendBlock block_of(const Group& group, size_t num_heads, size_t first) const {
+        const Keys keys(request_, group.token, first);
+        cpu::AttendBlock block{.ckv = keys.ckv,
+                               .kr = keys.kr,
+                               .num_positions = keys.num_positions,
+                               .scale = w_.softmax_scale,
+                               .is_cold = first == 0 && group.is_cold};
+        const size_t num_positions = num_positions_of(request_, group.token);
+        const bool is_last = first + keys.num_positions == num_positions;
+        if (!is_last || group.leads_on) {
+            const Keys next = is_last ? Keys(request_, group.token + 1, 0)
+                                      : Keys(request_, group.token, first + kAttentionBlock);
+            block.next_ckv = next.ckv;
+            block.next_kr = next.kr;
+            block.num_next = next.num_positions;
+        }
+        // weight_uv: those of its own heads, or of all heads a part for each group and token.
+        const std::span all(w_.weight_uv);
+        const size_t index = first / kAttentionBlock;
+        const size_t count = div_up(num_positions, kAttentionBlock);
+        if (expands_at_once()) {
+            const auto own = all.subspan(group.index * heads_per_group_, num_heads);
+            block.afterwards = part_of(own, index, count);
+        } else {
+            const size_t place = group.token * num_groups_ + group.index;
+            block.afterwards =
+                part_of(all, place * count + index, num_tokens_ * num_groups_ * count);
+        }
+        return block;
+    }
+
+    void expand_head(size_t head) const {
+        SerialParallel serial;
+        linear(latent_.columns(head * s_.kv_lora_rank, s_.kv_lora_rank),
+               w_.weight_uv[head],
+               request_.out.columns(head * s_.v_head_dim, s_.v_head_dim),
+               serial);
+    }
+
+    const MlaAttentionRequest& request_;
+    const MlaWeights& w_;
+    const MlaShape& s_;
+    const cpu::Kernels& kernels_;
+    const size_t num_tokens_;
+    const size_t thread_bytes_;  // Of scratch_, for each thread.
+    Rows<Bf16> latent_;          // [num_tokens, heads · kv_lora_rank]
+    std::byte* scratch_ = nullptr;
+    bool is_split_ = false;
+    size_t heads_per_group_ = 0;
+    size_t num_groups_ = 0;  // Of a token.
+};
+
+}  // namespace
+
+size_t mla_attention_workspace_bytes(const MlaShape& s,
+                                     size_t num_tokens_max,
+                                     unsigned num_threads) {
+    return workspace_bytes_of<Bf16>(num_tokens_max * s.num_heads * s.kv_lora_rank) +
+           num_threads * heads_state_bytes(s.kv_lora_rank, s.qk_rope_head_dim);
+}
+
+Result<void> mla_attention(const MlaAttentionRequest& request,
+                           std::span<std::byte> workspace,
+                           Parallel& parallel) {
+    AFD_TRY(check_batch(request));
+    assert_shapes(request);
+    if (request.batch.num_tokens == 0) return {};
+    Attention(request, workspace, parallel.num_threads()).run(parallel);
+    return {};
+}
+
+}  // namespace afd::ops

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/attention/rms_norm.h"
+
+#include <cmath>
+
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/sum_of_squares.h"
+#include "ops/format/numeric_class.h"
+#include "proto/check.h"
+
+namespace afd::ops {
+namespace {
+
+float root_of(float squares, size_t count, float epsilon) {
+    return std::sqrt(squares / static_cast<float>(count) + epsilon);
+}
+
+// Every class has the same bits here.
+const cpu::ResidualKernels& residual_kernels() {
+    return cpu::kernels(best_numeric_class()).residual;
+}
+
+template <typename In, typename Out>
+void check_shapes(Rows<const In> x, Rows<Out> y) {
+    AFD_ASSERT(x.num_rows == y.num_rows && x.num_cols == y.num_cols,
+               "x [%zu, %zu], y [%zu, %zu]",
+               x.num_rows,
+               x.num_cols,
+               y.num_rows,
+               y.num_cols);
+}
+
+template <typename In>
+void scale_rows(Rows<const In> x, const Bf16* gamma, float epsilon, float scale, Rows<float> y) {
+    check_shapes(x, y);
+    for (size_t t = 0; t < x.num_rows; ++t) {
+        const In* in = x.row(t);
+        float* out = y.row(t);
+        const float root = root_of(cpu::sum_of_squares(in, x.num_cols), x.num_cols, epsilon);
+        for (size_t i = 0; i < x.num_cols; ++i) {
+            out[i] = cpu::widen(in[i]) / root * to_float(gamma[i]) * scale;
+        }
+    }
+}
+
+}  // namespace
+
+void rms_norm(Rows<const Bf16> x, const Bf16* gamma, float epsilon, Rows<Bf16> y) {
+    check_shapes(x, y);
+    const cpu::ResidualKernels& kernels = residual_kernels();
+    for (size_t t = 0; t < x.num_rows; ++t) {
+        const float squares = kernels.sum_of_squares(x.row(t), x.num_cols);
+        kernels.divide_row(
+            x.row(t), root_of(squares, x.num_cols, epsilon), gamma, x.num_cols, y.row(t));
+    }
+}
+
+void rms_norm_scaled(
+    Rows<const Bf16> x, const Bf16* gamma, float epsilon, float scale, Rows<Bf16> y) {
+    check_shapes(x, y);
+    const cpu::ResidualKernels& kernels = residual_kernels();
+    for (size_t t = 0; t < x.num_rows; ++t) {
+        const float squares = kernels.sum_of_squares(x.row(t), x.num_cols);
+        kernels.divide_row_scaled(
+            x.row(t), root_of(squares, x.num_cols, epsilon), gamma, scale, x.num_cols, y.row(t));
+    }
+}
+
+void rms_norm_scaled(
+    Rows<const Bf16> x, const Bf16* gamma, float epsilon, float scale, Rows<float> y) {
+    scale_rows(x, gamma, epsilon, scale, y);
+}
+
+void rms_norm_scaled(
+    Rows<const float> x, const Bf16* gamma, float epsilon, float scale, Rows<float> y) {
+    scale_rows(x, gamma, epsilon, scale, y);
+}
+
+void residual_add(Rows<const Bf16> delta, Rows<Bf16> residual) {
+    check_shapes(delta, residual);
+    const cpu::ResidualKernels& kernels = residual_kernels();
+    for (size_t t = 0; t < delta.num_rows; ++t) {
+        kernels.add_row(delta.row(t), delta.num_cols, residual.row(t));
+    }
+}
+
+}  // namespace afd::ops

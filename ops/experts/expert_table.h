@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// PackedExpert and ExpertTable: the MLPs that grouped_ffn runs, packed, by their keys.
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "ops/format/expert_activation.h"
+#include "ops/format/numeric_class.h"
+#include "ops/linear/linear.h"
+#include "ops/tensor/bf16.h"
+#include "ops/tensor/tensor_view.h"
+
+namespace afd::ops {
+
+// One MLP: a routed expert, the shared experts of a layer (one wide MLP) or a dense layer. Both
+// matrices may be views (PackedLinear::view); each has its own format. A gated one (is_gated) has
+// gate and up in one matrix, an ungated one the gate alone.
+struct PackedExpert {
+    PackedLinear gate_up;  // pack_gate_up, or pack of the gate; depth = hidden
+    PackedLinear down;     // [hidden, intermediate]
+    // Of each output in the order of the panels, with zeros behind the last; empty: none.
+    std::vector<float> gate_up_bias = {};
+    std::vector<float> down_bias = {};
+    // [hidden], with int8 weights: what a bf16 row is multiplied by before it is quantised; empty:
+    // nothing. Rows that come as int8 have it in them.
+    std::vector<float> smooth = {};
+
+    bool empty() const { return gate_up.empty(); }
+    size_t intermediate() const { return gate_up.num_outputs() / (gate_up.is_gate_up() ? 2 : 1); }
+    size_t hidden() const { return down.num_outputs(); }
+    bool has_bias() const { return !gate_up_bias.empty(); }
+};
+
+// gate, up [intermediate, hidden], down [hidden, intermediate], as checkpoints store them.
+PackedExpert pack_expert(Rows<const Bf16> gate,
+                         Rows<const Bf16> up,
+                         Rows<const Bf16> down,
+                         NumericClass numeric_class);
+PackedExpert pack_expert(const Int8Weight& gate,
+                         const Int8Weight& up,
+                         const Int8Weight& down,
+                         NumericClass numeric_class);
+PackedExpert pack_expert(const Int4Weight& gate,
+                         const Int4Weight& up,
+                         const Int4Weight& down,
+                         NumericClass numeric_class);
+
+// The same without up, for ungated activations.
+PackedExpert pack_expert(Rows<const Bf16> gate, Rows<const Bf16> down, NumericClass numeric_class);
+PackedExpert pack_expert(const Int8Weight& gate,
+                         const Int8Weight& down,
+                         NumericClass numeric_class);
+PackedExpert pack_expert(const Int4Weight& gate,
+                         const Int4Weight& down,
+                         NumericClass numeric_class);
+
+// Added to the fp32 sums of each product (of int8 weights after both scales) before they are
+// rounded.
+struct ExpertBiasRows {
+    std::span<const Bf16> gate;  // [intermediate]
+    std::span<const Bf16> up;    // [intermediate]; empty where there is no up projection
+    std::span<const Bf16> down;  // [hidden]
+};
+PackedExpert with_bias(PackedExpert expert, const ExpertBiasRows& bias);
+
+// Expert key -> its MLP, all of one activation. Keys are dense: layer · experts_per_layer + local
+// id; a key may be empty (a layer with fewer experts than the others). Each expert has its own
+// intermediate size; all have a bias or none.
+class ExpertTable {
+  public:
+    ExpertTable() = default;
+    ExpertTable(size_t num_keys,
+                size_t hidden,
+                ExpertActivation activation = ExpertActivation::kSilu)
+        : experts_(num_keys), hidden_(hidden), activation_(activation) {}
+
+    // A table without experts, for what depends on sizes alone: the workspaces of its users.
+    static ExpertTable of_sizes(size_t num_keys,
+                                size_t hidden,
+                                size_t intermediate,
+                                bool has_int8,
+                                ExpertActivation activation,
+                                bool has_bias);
+
+    // REQUIRES: key < num_keys(); the expert's hidden size is ours; it is gated as the activation
+    // is; it has a bias if the others have one.
+    void set(size_t key, PackedExpert expert);
+
+    // REQUIRES: the key has an expert with int8 weights; [hidden].
+    void set_smooth(size_t key, std::vector<float> smooth);
+
+    size_t num_keys() const { return experts_.size(); }
+    size_t hidden() const { return hidden_; }
+    ExpertActivation activation() const { return activation_; }
+    size_t intermediate_max() const { return intermediate_max_; }
+    // Whether any expert has int8 weights: its rows are quantised on the way.
+    bool has_int8() const { return has_int8_; }
+    bool has_bias() const { return has_bias_; }
+    const PackedExpert& at(size_t key) const { return experts_[key]; }
+
+  private:
+    std::vector<PackedExpert> experts_;
+    size_t hidden_ = 0;
+    ExpertActivation activation_ = ExpertActivation::kSilu;
+    size_t intermediate_max_ = 0;
+    bool has_int8_ = false;
+    bool has_bias_ = false;
+};
+
+}  // namespace afd::ops

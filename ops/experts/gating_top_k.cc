@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/experts/gating_top_k.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "ops/tensor/math.h"
+#include "ops/tensor/workspace.h"
+#include "proto/check.h"
+
+namespace afd::ops {
+namespace {
+
+constexpr size_t kLanes = 16;
+
+Error out_of_range(const char* name, size_t value, const std::string& allowed) {
+    return Error{Code::kInvalidArgument,
+                 std::string(name) + " is " + std::to_string(value) + "; " + allowed};
+}
+
+float sum_of(const float* values, size_t count) {
+    float lanes[kLanes] = {};
+    for (size_t i = 0; i < count; ++i) lanes[i % kLanes] = lanes[i % kLanes] + values[i];
+    for (size_t half = kLanes / 2; half > 0; half /= 2) {
+        for (size_t j = 0; j < half; ++j) lanes[j] = lanes[j] + lanes[j + half];
+    }
+    return lanes[0];
+}
+
+void compute_scores(GatingNorm norm, const float* logits, size_t count, float* scores) {
+    if (norm == GatingNorm::kSigmoid) {
+        for (size_t i = 0; i < count; ++i) scores[i] = sigmoid(logits[i]);
+        return;
+    }
+    if (norm == GatingNorm::kSqrtSoftplus) {
+        for (size_t i = 0; i < count; ++i) scores[i] = std::sqrt(softplus(logits[i]));
+        return;
+    }
+    const float top = *std::max_element(logits, logits + count);
+    for (size_t i = 0; i < count; ++i) scores[i] = exp(logits[i] - top);
+    const float sum = sum_of(scores, count);
+    for (size_t i = 0; i < count; ++i) scores[i] = scores[i] / sum;
+}
+
+float group_score(const float* choice, size_t size, GroupSelectMode mode) {
+    float best = choice[0];
+    float second = -std::numeric_limits<float>::infinity();
+    for (size_t i = 1; i < size; ++i) {
+        if (choice[i] > best) {
+            second = best;
+            best = choice[i];
+        } else if (choice[i] > second) {
+            second = choice[i];
+        }
+    }
+    return mode == GroupSelectMode::kMax || size == 1 ? best : best + second;
+}
+
+// Index of the largest value whose `taken` is 0, the lowest of equal ones; marks it.
+size_t take_best(const float* values, size_t count, uint8_t* taken) {
+    size_t best = count;
+    for (size_t i = 0; i < count; ++i) {
+        if (taken[i] == 0 && (best == count || values[i] > values[best])) best = i;
+    }
+    taken[best] = 1;
+    return best;
+}
+
+struct Scratch {
+    float* scores;         // [num_experts]
+    float* choice;         // [num_experts]
+    float* group_scores;   // [n_group]
+    uint8_t* taken;        // [num_experts]: 1 taken, or in a group that is out.
+    uint8_t* group_taken;  // [n_group]
+};
+
+// Marks the experts of all groups but the best topk_group as taken.
+void select_groups(const GatingTopKAttributes& a, const Scratch& scratch) {
+    const size_t size = a.num_experts / a.n_group;
+    std::fill_n(scratch.taken, a.num_experts, uint8_t{0});
+    if (a.topk_group == a.n_group) return;
+    for (size_t g = 0; g < a.n_group; ++g) {
+        scratch.group_scores[g] = group_score(scratch.choice + g * size, size, a.group_select_mode);
+    }
+    std::fill_n(scratch.taken, a.num_experts, uint8_t{1});
+    std::fill_n(scratch.group_taken, a.n_group, uint8_t{0});
+    for (size_t i = 0; i < a.topk_group; ++i) {
+        const size_t g = take_best(scratch.group_scores, a.n_group, scratch.group_taken);
+        std::fill_n(scratch.taken + g * size, size, uint8_t{0});
+    }
+}
+
+bool any_nan(const Scratch& scratch, size_t count) {
+    bool found = false;
+    for (size_t i = 0; i < count; ++i) {
+        found = found || scratch.scores[i] != scratch.scores[i] ||
+                scratch.choice[i] != scratch.choice[i];
+    }
+    return found;
+}
+
+// The weights of the experts that were picked.
+void write_weights(const GatingTopKAttributes& a,
+                   const float* scores,
+                   const int32_t* ids,
+                   float* weights) {
+    float sum = 0.0f;
+    for (size_t k = 0; k < a.top_k; ++k) {
+        weights[k] = scores[static_cast<size_t>(ids[k])];
+        sum = sum + weights[k];
+    }
+    for (size_t k = 0; k < a.top_k; ++k) {
+        if (a.norm_topk_prob) weights[k] = weights[k] / (sum + 1e-20f);
+        weights[k] = weights[k] * a.routed_scaling_factor;
+    }
+}
+
+void route_row(const GatingTopKAttributes& a,
+               const float* logits,
+               std::span<const float> bias,
+               const Scratch& scratch,
+               float* weights,
+               int32_t* ids) {
+    compute_scores(a.norm, logits, a.num_experts, scratch.scores);
+    for (size_t e = 0; e < a.num_experts; ++e) {
+        scratch.choice[e] = bias.empty() ? scratch.scores[e] : scratch.scores[e] + bias[e];
+    }
+    if (any_nan(scratch, a.num_experts)) {
+        for (size_t k = 0; k < a.top_k; ++k) {
+            ids[k] = static_cast<int32_t>(k);
+            weights[k] = std::numeric_limits<float>::quiet_NaN();
+        }
+        return;
+    }
+    select_groups(a, scratch);
+    for (size_t k = 0; k < a.top_k; ++k) {
+        ids[k] = static_cast<int32_t>(take_best(scratch.choice, a.num_experts, scratch.taken));
+    }
+    write_weights(a, scratch.scores, ids, weights);
+}
+
+}  // namespace
+
+Result<void> validate(const GatingTopKAttributes& a) {
+    if (a.n_group == 0 || a.num_experts == 0 || a.num_experts % a.n_group != 0) {
+        return out_of_range(
+            "num_experts",
+            a.num_experts,
+            "it must be a positive multiple of n_group, which is " + std::to_string(a.n_group));
+    }
+    if (a.topk_group == 0 || a.topk_group > a.n_group) {
+        return out_of_range(
+            "topk_group", a.topk_group, "allowed are 1 ... n_group, " + std::to_string(a.n_group));
+    }
+    const size_t reachable = a.topk_group * (a.num_experts / a.n_group);
+    if (a.top_k == 0 || a.top_k > reachable) {
+        return out_of_range(
+            "top_k",
+            a.top_k,
+            "allowed are 1 ... topk_group * num_experts / n_group, " + std::to_string(reachable));
+    }
+    return {};
+}
+
+size_t gating_top_k_workspace_bytes(const GatingTopKAttributes& a) {
+    return 2 * workspace_bytes_of<float>(a.num_experts) + workspace_bytes_of<float>(a.n_group) +
+           workspace_bytes_of<uint8_t>(a.num_experts) + workspace_bytes_of<uint8_t>(a.n_group);
+}
+
+void gating_top_k(const GatingTopKAttributes& attributes,
+                  Rows<const float> logits,
+                  std::span<const float> bias,
+                  Rows<float> topk_weights,
+                  Rows<int32_t> topk_ids,
+                  std::span<std::byte> workspace) {
+    const size_t num_experts = attributes.num_experts;
+    AFD_ASSERT(logits.num_cols == num_experts && (bias.empty() || bias.size() == num_experts),
+               "%zu logits and %zu biases for %zu experts",
+               logits.num_cols,
+               bias.size(),
+               num_experts);
+    AFD_ASSERT(topk_ids.num_rows >= logits.num_rows && topk_weights.num_rows >= logits.num_rows &&
+                   topk_ids.num_cols >= attributes.top_k &&
+                   topk_weights.num_cols >= attributes.top_k,
+               "%zu rows, top_k %zu",
+               logits.num_rows,
+               attributes.top_k);
+    WorkspaceCursor cursor(workspace);
+    Scratch scratch{};
+    scratch.scores = cursor.take<float>(num_experts);
+    scratch.choice = cursor.take<float>(num_experts);
+    scratch.group_scores = cursor.take<float>(attributes.n_group);
+    scratch.taken = cursor.take<uint8_t>(num_experts);
+    scratch.group_taken = cursor.take<uint8_t>(attributes.n_group);
+    for (size_t t = 0; t < logits.num_rows; ++t) {
+        route_row(attributes, logits.row(t), bias, scratch, topk_weights.row(t), topk_ids.row(t));
+    }
+}
+
+void gating_weights(const GatingTopKAttributes& attributes,
+                    Rows<const float> logits,
+                    Rows<const int32_t> topk_ids,
+                    Rows<float> topk_weights,
+                    std::span<std::byte> workspace) {
+    const size_t num_experts = attributes.num_experts;
+    AFD_ASSERT(logits.num_cols == num_experts, "%zu logits", logits.num_cols);
+    WorkspaceCursor cursor(workspace);
+    auto* scores = cursor.take<float>(num_experts);
+    for (size_t t = 0; t < logits.num_rows; ++t) {
+        compute_scores(attributes.norm, logits.row(t), num_experts, scores);
+        float* weights = topk_weights.row(t);
+        if (std::any_of(scores, scores + num_experts, [](float s) { return s != s; })) {
+            std::fill_n(weights, attributes.top_k, std::numeric_limits<float>::quiet_NaN());
+            continue;
+        }
+        write_weights(attributes, scores, topk_ids.row(t), weights);
+    }
+}
+
+}  // namespace afd::ops

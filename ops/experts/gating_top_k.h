@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// MoeGatingTopK: router logits to topk_ids and topk_weights.
+//
+// scores = softmax, sigmoid or sqrt(log(1 + e^x)) of the logits in fp32; choice = scores + bias
+// (the bias only chooses). The n_group groups are ranked by their best choice (mode 0) or the sum
+// of their two best (mode 1); topk_group groups stay, by (score descending, index ascending); of
+// their experts the top_k by (choice descending, index ascending). weight = score at the pick,
+// divided by (the sum in pick order + 1e-20) with norm_topk_prob, times routed_scaling_factor.
+// Covers DeepSeek-V3 (noaux_tc: sigmoid, bias, groups by two best) and V2 (greedy,
+// group_limited_greedy: softmax, groups by the best); the model layer maps a checkpoint's config.
+// A row with a NaN score or choice gives ids 0 ... top_k-1 with NaN weights: visible, not silent.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "ops/tensor/tensor_view.h"
+#include "proto/status.h"
+
+namespace afd::ops {
+
+enum class GatingNorm : uint8_t { kSoftmax = 0, kSigmoid = 1, kSqrtSoftplus = 2 };
+enum class GroupSelectMode : uint8_t { kMax = 0, kSumOfTwoBest = 1 };
+
+struct GatingTopKAttributes {
+    size_t num_experts = 0;
+    size_t top_k = 0;
+    GatingNorm norm = GatingNorm::kSoftmax;
+    size_t n_group = 1;
+    size_t topk_group = 1;
+    GroupSelectMode group_select_mode = GroupSelectMode::kMax;
+    bool norm_topk_prob = false;
+    float routed_scaling_factor = 1.0f;
+};
+
+// Errors: kInvalidArgument names the attribute, its value and what is allowed: num_experts a
+// positive multiple of n_group, 1 <= topk_group <= n_group, 1 <= top_k <= topk_group · num_experts
+// / n_group.
+Result<void> validate(const GatingTopKAttributes& attributes);
+
+size_t gating_top_k_workspace_bytes(const GatingTopKAttributes& attributes);
+
+// Shapes: logits [num_tokens, num_experts]; bias [num_experts] or empty;
+// topk_weights, topk_ids [num_tokens, top_k] (columns beyond top_k are left alone).
+// REQUIRES: validate(attributes).ok().
+void gating_top_k(const GatingTopKAttributes& attributes,
+                  Rows<const float> logits,
+                  std::span<const float> bias,
+                  Rows<float> topk_weights,
+                  Rows<int32_t> topk_ids,
+                  std::span<std::byte> workspace);
+
+// Hash routing: the experts are given, by token ids say; their weights are those of the rule above.
+// Shapes: logits [num_tokens, num_experts]; topk_ids, topk_weights [num_tokens, top_k]. A row with
+// a NaN score gets NaN weights. An id may repeat; each slot has its weight. REQUIRES:
+// validate(attributes).ok(); every id is in [0, num_experts).
+void gating_weights(const GatingTopKAttributes& attributes,
+                    Rows<const float> logits,
+                    Rows<const int32_t> topk_ids,
+                    Rows<float> topk_weights,
+                    std::span<std::byte> workspace);
+
+}  // namespace afd::ops

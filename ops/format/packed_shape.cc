@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/format/packed_shape.h"
+
+namespace afd::ops {
+namespace {
+
+size_t div_up(size_t value, size_t by) {
+    return (value + by - 1) / by;
+}
+
+}  // namespace
+
+size_t PackedShape::num_panels() const {
+    // Both halves of a gate-up panel are padded on their own.
+    return is_gate_up ? div_up(num_outputs / 2, kPanelColumns / 2)
+                      : div_up(num_outputs, kPanelColumns);
+}
+
+size_t PackedShape::panel_bytes() const {
+    switch (format) {
+        case WeightFormat::kBf16: {
+            const size_t pairs = numeric_class == NumericClass::kAvx512Bf16 ? 2 : 1;
+            return div_up(depth, pairs) * pairs * kPanelColumns * sizeof(uint16_t);
+        }
+        case WeightFormat::kInt8:
+            return int8_values_bytes(depth) + kPanelColumns * sizeof(float);
+        case WeightFormat::kInt4Group32:
+        case WeightFormat::kInt4Group64:
+        case WeightFormat::kInt4Group32Fp16:
+        case WeightFormat::kInt4Group64Fp16:
+            break;
+    }
+    const size_t group_size = int4_group_size(format);
+    const size_t rest = depth % group_size;
+    return depth / group_size * int4_group_bytes(group_size) +
+           (rest == 0 ? 0 : int4_group_bytes(rest));
+}
+
+}  // namespace afd::ops

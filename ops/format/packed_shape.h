@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// PackedShape: what a packed weight matrix is, and from that where its bytes stand.
+//
+// A packed matrix is an array of panels of kPanelColumns outputs each, the last one padded with
+// zero weights; a gate-up matrix has 16 gate columns and the 16 up columns that they meet in each
+// panel. One panel, panel_bytes() long, little-endian:
+//   bf16, avx512-bf16   [ceil(K / 2)][32][2] bf16
+//   bf16, other classes [K][32] bf16
+//   int8                [ceil(K / 4)][32][4] of q + 128, uint8 | scale [32] fp32
+//   int4                for every group: scale [32], bf16 or fp16 as the format says
+//                       | [ceil(group / 8)][32][2] words of 16 bits.
+//                       Nibble j of word [i][c][p] is q of element k = 8·i + 2·j + p of the group,
+//                       in two's complement; 0 beyond K.
+// The int8 and int4 layouts are the same in every numeric class.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/format/numeric_class.h"
+#include "ops/format/weight_format.h"
+
+namespace afd::ops {
+
+// Outputs of one panel.
+inline constexpr size_t kPanelColumns = 32;
+
+// Raised whenever the bytes of a packed matrix change their meaning.
+inline constexpr uint32_t kPackedLayoutRevision = 3;
+
+// Packed matrices begin at multiples of this many bytes; so does every panel.
+inline constexpr size_t kPackedAlignment = 64;
+
+struct PackedShape {
+    size_t num_outputs = 0;  // 2 · intermediate of a gate-up matrix
+    size_t depth = 0;
+    WeightFormat format = WeightFormat::kBf16;
+    NumericClass numeric_class = NumericClass::kPortable;
+    bool is_gate_up = false;
+
+    friend bool operator==(const PackedShape&, const PackedShape&) = default;
+
+    size_t num_panels() const;
+    size_t panel_bytes() const;
+    size_t size_bytes() const { return num_panels() * panel_bytes(); }
+};
+
+// Bytes before the scales of an int8 panel.
+constexpr size_t int8_values_bytes(size_t depth) {
+    return (depth + 3) / 4 * 4 * kPanelColumns;
+}
+
+// Eight elements of depth of an int4 panel; its scales for a group; a group of `count` elements.
+inline constexpr size_t kInt4StepBytes = 8 * kPanelColumns / 2;
+inline constexpr size_t kInt4ScaleBytes = kPanelColumns * sizeof(uint16_t);
+constexpr size_t int4_group_bytes(size_t count) {
+    return kInt4ScaleBytes + (count + 7) / 8 * kInt4StepBytes;
+}
+
+}  // namespace afd::ops

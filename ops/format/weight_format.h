@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// WeightFormat: how the elements of a weight matrix are stored, and the quantised matrices that
+// checkpoints hold.
+//
+// A matrix W is [num_outputs N, depth K].
+//   bf16        W as it is.
+//   int8        W[n, k] ≈ q[n, k] · scale[n], q int8, scale fp32. Activations are quantised per row
+//               (ops/linear/quantise.h); sums are exact int32: y = float(sum) · row scale ·
+//               scale[n].
+//   int4-g32    W[n, k] = (q[n, k] · scale[n, k / 32]) →bf16, q in [-7, 7], scale bf16; from there
+//   int4-g64    on as bf16. Groups of 32 or 64 elements along K; the last one may be shorter.
+//   int4-g32-fp16, int4-g64-fp16
+//               The same with fp16 scales.
+// Source: the specification, sections 9 and 10.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "ops/tensor/bf16.h"
+#include "ops/tensor/fp16.h"
+#include "ops/tensor/tensor_view.h"
+
+namespace afd::ops {
+
+// The values stand in files of packed weights.
+enum class WeightFormat : uint8_t {
+    kBf16 = 0,
+    kInt8 = 1,
+    kInt4Group32 = 2,
+    kInt4Group64 = 3,
+    kInt4Group32Fp16 = 4,
+    kInt4Group64Fp16 = 5,
+};
+
+inline constexpr std::array kWeightFormats = {WeightFormat::kBf16,
+                                              WeightFormat::kInt8,
+                                              WeightFormat::kInt4Group32,
+                                              WeightFormat::kInt4Group64,
+                                              WeightFormat::kInt4Group32Fp16,
+                                              WeightFormat::kInt4Group64Fp16};
+
+// "bf16", "int8", "int4-g32", "int4-g64", "int4-g32-fp16", "int4-g64-fp16".
+std::string_view name_of(WeightFormat format);
+
+// The format of that name, or nothing.
+std::optional<WeightFormat> parse_weight_format(std::string_view name);
+
+constexpr bool is_int4(WeightFormat format) {
+    return format != WeightFormat::kBf16 && format != WeightFormat::kInt8;
+}
+
+constexpr bool has_fp16_scales(WeightFormat format) {
+    return format == WeightFormat::kInt4Group32Fp16 || format == WeightFormat::kInt4Group64Fp16;
+}
+
+// Elements along K that share a scale. REQUIRES: is_int4(format).
+constexpr size_t int4_group_size(WeightFormat format) {
+    const bool is_64 =
+        format == WeightFormat::kInt4Group64 || format == WeightFormat::kInt4Group64Fp16;
+    return is_64 ? 64 : 32;
+}
+
+// The scale with these bits. REQUIRES: is_int4(format).
+inline float int4_scale(WeightFormat format, uint16_t bits) {
+    return has_fp16_scales(format) ? to_float(Fp16{bits}) : to_float(Bf16{bits});
+}
+
+struct Int8Weight {
+    Rows<const int8_t> values;     // [N, K]
+    const float* scale = nullptr;  // [N]
+
+    size_t num_outputs() const { return values.num_rows; }
+    size_t depth() const { return values.num_cols; }
+};
+
+struct Int4Weight {
+    Rows<const uint8_t> values;  // [N, ceil(K / 2)]: k even in the low nibble, k odd in the high
+    Rows<const uint16_t> scale;  // [N, ceil(K / group size)], bits as the format says
+    size_t num_columns = 0;      // K
+    WeightFormat format = WeightFormat::kInt4Group32;
+
+    size_t num_outputs() const { return values.num_rows; }
+    size_t depth() const { return num_columns; }
+    // q[n, k], sign extended.
+    int value(size_t n, size_t k) const {
+        const unsigned nibble = (values.row(n)[k / 2] >> (k % 2 * 4)) & 0xfu;
+        return static_cast<int>(nibble ^ 8u) - 8;
+    }
+    // That of the group that k belongs to.
+    float scale_at(size_t n, size_t k) const {
+        return int4_scale(format, scale.row(n)[k / int4_group_size(format)]);
+    }
+};
+
+// Whether every q is in [-7, 7]: a file may hold -8, which packing does not take.
+bool values_in_range(const Int4Weight& weight);
+
+}  // namespace afd::ops

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/fused_moe/plan/moe_plan.h"
+
+#include <algorithm>
+#include <string>
+
+#include "ops/fused_moe/driver_memory.h"
+#include "ops/fused_moe/parts/grouped_experts.h"
+
+namespace afd::ops {
+namespace {
+
+Result<MoeMemory> memory_of(const MoePair& pair,
+                            const MoeLimits& limits,
+                            const FusedMoeConfig& config,
+                            const Experts& experts,
+                            const Experts* shared) {
+    AFD_TRY(check_composition(*pair.prepare_finalize, *pair.experts, config));
+    const PrepareFinalizeCapability record = record_for(*pair.prepare_finalize->capability, config);
+    MoeMemory memory;
+    if (pair.prepare_finalize->memory != nullptr) {
+        memory.dispatch = pair.prepare_finalize->memory(config, limits.num_threads);
+    }
+    memory.driver = driver_memory(record, experts, config, shared).total();
+    if (!memory.total().overflowed()) return memory;
+    return Error{Code::kInvalidArgument,
+                 "the bytes of " + std::string(record.name) + " with max_num_tokens " +
+                     std::to_string(config.max_num_tokens) + " are more than can be counted"};
+}
+
+}  // namespace
+
+Result<MoePlan> plan_moe(const MoePair& pair, const MoeLimits& limits) {
+    const FusedMoeConfig& config = limits.config;
+    AFD_TRY(check_composition(*pair.prepare_finalize, *pair.experts, config));
+    const size_t per_layer = config.num_experts + config.num_shared;
+    const bool has_int8 = pair.quantisation == ExpertQuantisation::kInt8;
+    const bool has_bias = config.bias == ExpertBias::kPresent;
+    const ExpertTable table = ExpertTable::of_sizes(limits.num_layers * per_layer,
+                                                    config.hidden,
+                                                    limits.intermediate,
+                                                    has_int8,
+                                                    config.activation,
+                                                    has_bias);
+    const auto local = pair.experts->make(
+        {.table = &table, .experts_per_layer = per_layer, .hidden = config.hidden});
+    const RemoteExperts remote(*pair.experts->capability);
+    const Experts& experts =
+        pair.prepare_finalize->capability->is_remote ? static_cast<const Experts&>(remote) : *local;
+    const GroupedExperts stage(table, per_layer);
+    const Experts* shared = config.has_shared_stage ? &stage : nullptr;
+
+    FusedMoeConfig whole = config;
+    whole.row_fraction = 1.0;
+    MoePlan plan;
+    AFD_ASSIGN(plan.worst_case, memory_of(pair, limits, whole, experts, shared));
+    AFD_ASSIGN(plan.bounded, memory_of(pair, limits, config, experts, shared));
+    const size_t experts_of_rank = (config.num_experts + config.num_ranks - 1) / config.num_ranks;
+    const Capacity tokens(config.max_num_tokens);
+    plan.rank_rows_max = tokens * (std::min(config.top_k, experts_of_rank) + config.num_shared);
+    plan.rank_rows_mean =
+        Capacity(((tokens * config.top_k).value() + config.num_ranks - 1) / config.num_ranks) +
+        tokens * config.num_shared;
+    return plan;
+}
+
+}  // namespace afd::ops

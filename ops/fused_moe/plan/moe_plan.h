@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// MoePlan: bytes that a composition reserves, before there are weights or processes: for the worst
+// case, and for the part of it that config.row_fraction asks for. compose() and the parts reserve
+// by the same formulas (driver_memory.h, the parts' memory()).
+
+#include <cstddef>
+
+#include "ops/fused_moe/plan/feature_matrix.h"
+
+namespace afd::ops {
+
+struct MoeLimits {
+    FusedMoeConfig config;    // row_fraction and overflow are those of the bounded figure.
+    size_t intermediate = 0;  // Of the widest expert.
+    size_t num_layers = 1;
+    unsigned num_threads = 1;
+};
+
+struct MoeMemory {
+    Capacity dispatch;  // The PrepareFinalize's rows, and where they are.
+    Capacity driver;    // Workspaces of the experts, and their rows.
+
+    Capacity total() const { return dispatch + driver; }
+};
+
+struct MoePlan {
+    MoeMemory worst_case;
+    MoeMemory bounded;
+    // Rows that one of config.num_ranks ranks gets of one micro-batch if all go there, and on
+    // average; what a part between processes has to hold in a window, or in a segment.
+    Capacity rank_rows_max;
+    Capacity rank_rows_mean;
+};
+
+// A part between processes has a `dispatch` of 0: its rows are in windows and segments. A shared
+// stage is planned as one of the grouped parts.
+// Errors: those of check_composition(), and sizes whose bytes overflow.
+Result<MoePlan> plan_moe(const MoePair& pair, const MoeLimits& limits);
+
+}  // namespace afd::ops

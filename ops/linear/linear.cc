@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/linear/linear.h"
+
+#include <algorithm>
+
+#include "ops/cpu/kernels.h"
+#include "ops/linear/panel_finish.h"
+#include "ops/linear/panel_loop.h"
+#include "ops/linear/quantise.h"
+#include "ops/tensor/row_tasks.h"
+#include "ops/tensor/spread_rows.h"
+#include "proto/check.h"
+
+namespace afd::ops {
+namespace {
+
+template <typename T>
+void check_shapes(const LinearInput& x, const PackedLinear& weight, Rows<T> y, size_t num_outputs) {
+    AFD_ASSERT(x.rows.num_cols == weight.depth() && y.num_cols == num_outputs &&
+                   y.num_rows == x.rows.num_rows,
+               "x [%zu, %zu], weight [%zu, %zu], y [%zu, %zu]",
+               x.rows.num_rows,
+               x.rows.num_cols,
+               weight.num_outputs(),
+               weight.depth(),
+               y.num_rows,
+               y.num_cols);
+}
+
+}  // namespace
+
+size_t quantised_input_bytes(size_t num_rows, size_t depth) {
+    return workspace_bytes_of<int8_t>(num_rows * spread_stride<int8_t>(depth)) +
+           workspace_bytes_of<float>(num_rows) + workspace_bytes_of<int32_t>(num_rows);
+}
+
+LinearInput quantised_input(Rows<const Bf16> rows,
+                            std::span<std::byte> workspace,
+                            Parallel& parallel) {
+    WorkspaceCursor cursor(workspace);
+    const size_t stride = spread_stride<int8_t>(rows.num_cols);
+    auto* values = cursor.take<int8_t>(rows.num_rows * stride);
+    auto* scale = cursor.take<float>(rows.num_rows);
+    auto* sum = cursor.take<int32_t>(rows.num_rows);
+    const cpu::Kernels& kernels = cpu::kernels(best_numeric_class());
+    for_rows(parallel, rows.num_rows, rows.num_cols, [&](size_t first, size_t last, unsigned) {
+        for (size_t row = first; row < last; ++row) {
+            scale[row] = quantise_row(
+                DType::kBf16, rows.row(row), nullptr, rows.num_cols, values + row * stride);
+            sum[row] = kernels.sum_int8(values + row * stride, rows.num_cols);
+        }
+    });
+    LinearInput input(rows);
+    input.int8 = {Rows<const int8_t>{values, rows.num_rows, rows.num_cols, stride}, scale, sum};
+    return input;
+}
+
+void linear(const LinearInput& x, const PackedLinear& weight, Rows<Bf16> y, Parallel& parallel) {
+    check_shapes(x, weight, y, weight.num_outputs());
+    AFD_ASSERT(!weight.is_gate_up(), "gate and up columns are interleaved: use swiglu");
+    for_each_panel_row(x, weight, parallel, RoundPanels(weight, y));
+}
+
+void linear_panels(const LinearInput& x,
+                   const PackedLinear& weight,
+                   size_t first_panel,
+                   size_t last_panel,
+                   Rows<Bf16> y) {
+    for_each_panel_row(x, weight, first_panel, last_panel, RoundPanels(weight, y));
+}
+
+void linear_pair(const LinearInput& x,
+                 const LinearOutput& first,
+                 const LinearOutput& second,
+                 Parallel& parallel) {
+    for (const LinearOutput& output : {first, second}) {
+        check_shapes(x, *output.weight, output.y, output.weight->num_outputs());
+    }
+    const size_t num_first = first.weight->num_panels();
+    const size_t num_panels = num_first + second.weight->num_panels();
+    const TaskCuts cuts(num_panels,
+                        panels_per_task(x.rows.num_rows, first.weight->depth()),
+                        parallel.num_threads());
+    parallel.run(cuts.num_tasks(), [&](size_t task, unsigned) {
+        const auto [begin, end] = cuts.range(task);
+        linear_panels(
+            x, *first.weight, std::min(begin, num_first), std::min(end, num_first), first.y);
+        linear_panels(x,
+                      *second.weight,
+                      std::max(begin, num_first) - num_first,
+                      std::max(end, num_first) - num_first,
+                      second.y);
+    });
+}
+
+void linear_f32(const LinearInput& x,
+                const PackedLinear& weight,
+                Rows<float> y,
+                Parallel& parallel) {
+    check_shapes(x, weight, y, weight.num_outputs());
+    AFD_ASSERT(!weight.is_gate_up(), "gate and up columns are interleaved: use swiglu");
+    for_each_panel_row(x, weight, parallel, [&](size_t row, size_t panel, const float* sums) {
+        const size_t column = panel * kPanelColumns;
+        std::copy_n(sums, std::min(kPanelColumns, y.num_cols - column), y.row(row) + column);
+    });
+}
+
+void swiglu(const LinearInput& x, const PackedLinear& weight, Rows<Bf16> h, Parallel& parallel) {
+    check_shapes(x, weight, h, weight.num_outputs() / 2);
+    AFD_ASSERT(weight.is_gate_up(), "not packed by pack_gate_up");
+    for_each_panel_row(x, weight, parallel, ActivatePanels(weight, ExpertActivation::kSilu, h));
+}
+
+}  // namespace afd::ops

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "ops/linear/linear.h"
+#include "proto/check.h"
+
+namespace afd::ops {
+namespace {
+
+constexpr size_t kHalfPanel = kPanelColumns / 2;
+
+PackedShape shape_of(size_t num_outputs,
+                     size_t depth,
+                     WeightFormat format,
+                     NumericClass numeric_class) {
+    return {num_outputs, depth, format, numeric_class, false};
+}
+
+template <typename Weight>
+PackedShape gate_up_shape(const Weight& gate,
+                          const Weight& up,
+                          WeightFormat format,
+                          NumericClass numeric_class) {
+    AFD_ASSERT(gate.num_outputs() == up.num_outputs() && gate.depth() == up.depth(),
+               "gate [%zu, %zu] and up [%zu, %zu]",
+               gate.num_outputs(),
+               gate.depth(),
+               up.num_outputs(),
+               up.depth());
+    return {2 * gate.num_outputs(), gate.depth(), format, numeric_class, true};
+}
+
+// W[n, k] read through the strides of its storage.
+struct Bf16Weight {
+    const Bf16* data;
+    size_t n_stride;
+    size_t k_stride;
+    size_t outputs;
+    size_t columns;
+
+    explicit Bf16Weight(Rows<const Bf16> rows)
+        : data(rows.data),
+          n_stride(rows.stride),
+          k_stride(1),
+          outputs(rows.num_rows),
+          columns(rows.num_cols) {}
+    Bf16Weight(const Bf16* first, size_t by_output, size_t by_depth, size_t num_outputs, size_t k)
+        : data(first), n_stride(by_output), k_stride(by_depth), outputs(num_outputs), columns(k) {}
+
+    size_t num_outputs() const { return outputs; }
+    size_t depth() const { return columns; }
+};
+
+// Each writes output n of a matrix to column `column` of a panel (ops/format/packed_shape.h).
+void put_column(
+    const Bf16Weight& w, size_t n, const PackedShape& shape, size_t column, std::byte* panel) {
+    auto* elements = reinterpret_cast<uint16_t*>(panel);
+    const size_t pair = shape.numeric_class == NumericClass::kAvx512Bf16 ? 2 : 1;
+    const Bf16* row = w.data + n * w.n_stride;
+    for (size_t k = 0; k < shape.depth; ++k) {
+        elements[k / pair * pair * kPanelColumns + column * pair + k % pair] =
+            row[k * w.k_stride].bits;
+    }
+}
+
+void put_column(
+    const Int8Weight& w, size_t n, const PackedShape& shape, size_t column, std::byte* panel) {
+    auto* values = reinterpret_cast<uint8_t*>(panel);
+    const int8_t* row = w.values.row(n);
+    for (size_t k = 0; k < shape.depth; ++k) {
+        values[k / 4 * 4 * kPanelColumns + column * 4 + k % 4] = static_cast<uint8_t>(row[k] + 128);
+    }
+    std::memcpy(panel + int8_values_bytes(shape.depth) + column * sizeof(float),
+                &w.scale[n],
+                sizeof(float));
+}
+
+void put_column(
+    const Int4Weight& w, size_t n, const PackedShape& shape, size_t column, std::byte* panel) {
+    const size_t group_size = int4_group_size(shape.format);
+    for (size_t k = 0; k < shape.depth; ++k) {
+        const size_t first = k / group_size * group_size;
+        std::byte* group = panel + k / group_size * int4_group_bytes(group_size);
+        if (k == first) {
+            std::memcpy(group + column * sizeof(uint16_t), &w.scale.row(n)[k / group_size], 2);
+        }
+        const int value = w.value(n, k);
+        AFD_ASSERT(value >= -7, "q[%zu, %zu] is -8", n, k);
+        const size_t in_group = k - first;
+        std::byte* word =
+            group + kInt4ScaleBytes + in_group / 8 * kInt4StepBytes + column * 4 + in_group % 2 * 2;
+        const size_t nibble = in_group % 8 / 2;
+        word[nibble / 2] |=
+            static_cast<std::byte>((static_cast<unsigned>(value) & 0xfu) << nibble % 2 * 4);
+    }
+}
+
+template <typename Weight>
+void put_all(const Weight& w, const PackedShape& shape, std::byte* data) {
+    for (size_t n = 0; n < w.num_outputs(); ++n) {
+        put_column(w, n, shape, n % kPanelColumns, data + n / kPanelColumns * shape.panel_bytes());
+    }
+}
+
+template <typename Weight>
+void put_gate_up(const Weight& gate, const Weight& up, const PackedShape& shape, std::byte* data) {
+    for (size_t n = 0; n < gate.num_outputs(); ++n) {
+        std::byte* panel = data + n / kHalfPanel * shape.panel_bytes();
+        put_column(gate, n, shape, n % kHalfPanel, panel);
+        put_column(up, n, shape, kHalfPanel + n % kHalfPanel, panel);
+    }
+}
+
+// Weights stream through once a step: with pages of 4 KiB the walks of the page table cost up to a
+// third of the bandwidth. The kernel may decline.
+void ask_for_huge_pages(std::span<std::byte> memory) {
+    constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
+    const auto first = reinterpret_cast<uintptr_t>(memory.data());
+    const uintptr_t begin = (first + kHugePage - 1) / kHugePage * kHugePage;
+    const uintptr_t end = (first + memory.size()) / kHugePage * kHugePage;
+    if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+}
+
+}  // namespace
+
+PackedLinear::PackedLinear(const PackedShape& shape)
+    : shape_(shape), num_panels_(shape.num_panels()), panel_bytes_(shape.panel_bytes()) {
+    AFD_ASSERT(supported(shape.numeric_class),
+               "numeric class %s needs another processor",
+               std::string(name_of(shape.numeric_class)).c_str());
+    AFD_ASSERT(shape.num_outputs > 0 && shape.depth > 0,
+               "matrix [%zu, %zu]",
+               shape.num_outputs,
+               shape.depth);
+    AFD_ASSERT(shape.format != WeightFormat::kInt8 || shape.depth <= kInt8DepthMax,
+               "int8 matrix of depth %zu, at most %zu",
+               shape.depth,
+               kInt8DepthMax);
+}
+
+std::byte* PackedLinear::allocate() {
+    storage_.reserve(size_bytes());
+    ask_for_huge_pages(storage_.bytes());
+    std::memset(storage_.bytes().data(), 0, size_bytes());
+    data_ = storage_.bytes().data();
+    return storage_.bytes().data();
+}
+
+PackedLinear PackedLinear::view(const PackedShape& shape, std::span<const std::byte> bytes) {
+    PackedLinear packed(shape);
+    AFD_ASSERT(bytes.size() == packed.size_bytes() &&
+                   reinterpret_cast<uintptr_t>(bytes.data()) % kPackedAlignment == 0,
+               "%zu bytes at %p for a packed matrix of %zu",
+               bytes.size(),
+               static_cast<const void*>(bytes.data()),
+               packed.size_bytes());
+    packed.data_ = bytes.data();
+    return packed;
+}
+
+PackedLinear PackedLinear::pack(Rows<const Bf16> weight, NumericClass numeric_class) {
+    PackedLinear packed(
+        shape_of(weight.num_rows, weight.num_cols, WeightFormat::kBf16, numeric_class));
+    put_all(Bf16Weight(weight), packed.shape_, packed.allocate());
+    return packed;
+}
+
+PackedLinear PackedLinear::pack(const Int8Weight& weight, NumericClass numeric_class) {
+    PackedLinear packed(
+        shape_of(weight.num_outputs(), weight.depth(), WeightFormat::kInt8, numeric_class));
+    put_all(weight, packed.shape_, packed.allocate());
+    return packed;
+}
+
+PackedLinear PackedLinear::pack(const Int4Weight& weight, NumericClass numeric_class) {
+    PackedLinear packed(
+        shape_of(weight.num_outputs(), weight.depth(), weight.format, numeric_class));
+    put_all(weight, packed.shape_, packed.allocate());
+    return packed;
+}
+
+PackedLinear PackedLinear::pack_transposed(Rows<const Bf16> weight, NumericClass numeric_class) {
+    PackedLinear packed(
+        shape_of(weight.num_cols, weight.num_rows, WeightFormat::kBf16, numeric_class));
+    put_all(Bf16Weight(weight.data, 1, weight.stride, weight.num_cols, weight.num_rows),
+            packed.shape_,
+            packed.allocate());
+    return packed;
+}
+
+PackedLinear PackedLinear::pack_gate_up(Rows<const Bf16> gate,
+                                        Rows<const Bf16> up,
+                                        NumericClass numeric_class) {
+    const Bf16Weight g(gate);
+    const Bf16Weight u(up);
+    PackedLinear packed(gate_up_shape(g, u, WeightFormat::kBf16, numeric_class));
+    put_gate_up(g, u, packed.shape_, packed.allocate());
+    return packed;
+}
+
+PackedLinear PackedLinear::pack_gate_up(const Int8Weight& gate,
+                                        const Int8Weight& up,
+                                        NumericClass numeric_class) {
+    PackedLinear packed(gate_up_shape(gate, up, WeightFormat::kInt8, numeric_class));
+    put_gate_up(gate, up, packed.shape_, packed.allocate());
+    return packed;
+}
+
+PackedLinear PackedLinear::pack_gate_up(const Int4Weight& gate,
+                                        const Int4Weight& up,
+                                        NumericClass numeric_class) {
+    AFD_ASSERT(gate.format == up.format,
+               "gate is %s, up %s",
+               std::string(name_of(gate.format)).c_str(),
+               std::string(name_of(up.format)).c_str());
+    PackedLinear packed(gate_up_shape(gate, up, gate.format, numeric_class));
+    put_gate_up(gate, up, packed.shape_, packed.allocate());
+    return packed;
+}
+
+}  // namespace afd::ops

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The loops around the tile kernel: rows x panels of one packed matrix, shared by linear and
+// grouped_ffn. Internal to ops/.
+
+#include <algorithm>
+#include <cstddef>
+
+#include "ops/cpu/kernels.h"
+#include "ops/linear/linear.h"
+#include "ops/linear/panel_finish.h"
+#include "ops/tensor/task_cuts.h"
+#include "ops/tensor/tensor_view.h"
+#include "proto/check.h"
+
+namespace afd::ops {
+
+// Work below this many multiply-adds is not worth handing to another thread: about 10 us.
+inline constexpr size_t kTaskProducts = size_t{1} << 18;
+
+// Few rows wait for their weights, not for the multiplier: they take as long as this many.
+inline constexpr size_t kMemoryBoundRows = 4;
+
+inline size_t div_up(size_t value, size_t by) {
+    return (value + by - 1) / by;
+}
+
+// Panels of depth `depth` that are worth a task for `num_rows` rows.
+inline size_t panels_per_task(size_t num_rows, size_t depth) {
+    const size_t panel_products = std::max(num_rows, kMemoryBoundRows) * kPanelColumns * depth;
+    return div_up(kTaskProducts, std::max<size_t>(panel_products, 1));
+}
+
+// Runs the tasks on the calling thread if all of them together, `num_products` multiply-adds, are
+// not worth waking another one.
+template <typename Body>
+void run_where_it_pays(Parallel& parallel,
+                       size_t num_tasks,
+                       size_t num_products,
+                       const Body& body) {
+    if (num_tasks > 1 && num_products >= 2 * kTaskProducts) {
+        parallel.run(num_tasks, body);
+        return;
+    }
+    for (size_t task = 0; task < num_tasks; ++task) body(task, 0u);
+}
+
+// Elements of depth of an int4 panel that are unpacked at a time: 32 KiB of bf16.
+inline constexpr size_t kUnpackDepth = 512;
+
+// Rows of x are taken in blocks of nearly equal size, at most `rows_max` each.
+struct RowBlocks {
+    size_t num_rows;
+    size_t count;
+
+    explicit RowBlocks(size_t rows, size_t rows_max = cpu::kTileRows)
+        : num_rows(rows), count(div_up(rows, rows_max)) {}
+    size_t first(size_t block) const { return block * num_rows / count; }
+    // The first row of the block that comes after it, the first one again after the last.
+    size_t first_of_next(size_t block) const { return block + 1 == count ? 0 : first(block + 1); }
+    size_t rows(size_t block) const { return first(block + 1) - first(block); }
+};
+
+// What the blocks of rows fetch while they pass the panels of `weight` before `last_panel`: each
+// its part of the next panel, so that memory is asked for as evenly as the multiplier is. A single
+// block, and the first one at the first panel, fetches its own.
+struct PanelFetch {
+    const PackedLinear& weight;
+    size_t num_blocks;
+    size_t num_steps;  // Of a tile.
+    size_t first_panel;
+    size_t last_panel;
+
+    cpu::FetchNext next(size_t panel, size_t block) const {
+        const bool is_first = panel == first_panel;
+        if (num_blocks == 1 || (is_first && block == 0)) return {};
+        // Nothing: a line that is in cache.
+        if (panel + 1 == last_panel) return {.from = weight.panel_data(panel), .step_bytes = 0};
+        const size_t num_parts = is_first ? num_blocks - 1 : num_blocks;
+        const size_t part = is_first ? block - 1 : block;
+        const size_t bytes = weight.panel_bytes();
+        return {.from = weight.panel_data(panel + 1) + part * bytes / num_parts,
+                .step_bytes = std::min<size_t>(64, bytes / (num_parts * num_steps) + 1)};
+    }
+};
+
+template <typename Finish>
+void bf16_panels(Rows<const Bf16> x,
+                 const PackedLinear& weight,
+                 size_t first_panel,
+                 size_t last_panel,
+                 const Finish& finish) {
+    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
+    const RowBlocks blocks(x.num_rows);
+    const size_t panels_per_tile = cpu::tile_panels(div_up(x.num_rows, blocks.count));
+    const PanelFetch fetch{
+        weight, blocks.count, div_up(weight.depth(), 2), first_panel, last_panel};
+    alignas(64) float tile[cpu::kTileFloats];
+    for (size_t panel = first_panel; panel < last_panel; panel += panels_per_tile) {
+        const size_t num_panels = std::min(panels_per_tile, last_panel - panel);
+        for (size_t block = 0; block < blocks.count; ++block) {
+            const size_t first_row = blocks.first(block);
+            const size_t num_rows = blocks.rows(block);
+            const TileTargets targets(finish, {first_row, num_rows, panel, num_panels, false});
+            kernels.tile(
+                {.x = x.row(first_row),
+                 .x_stride = x.stride,
+                 .num_rows = num_rows,
+                 .panel = weight.panel(panel),
+                 .panel_elements = weight.panel_elements(),
+                 .num_panels = num_panels,
+                 .depth = weight.depth(),
+                 .out = tile,
+                 .prefetch_ahead = cpu::prefetch_once(num_rows),
+                 .fetch_next = fetch.next(panel, block),
+                 .next_x = blocks.count > 1 ? x.row(blocks.first_of_next(block)) : nullptr});
+            targets.finish(tile);
+        }
+    }
+}
+
+// Panels of int8 and int4 weights whose sums are finished together, for `num_rows` rows in all:
+// finishing those of one row alone takes hardly less time.
+inline size_t panels_at_once(const RowBlocks& blocks) {
+    constexpr size_t kMost = 4;
+    return blocks.count > 1 ? 1 : std::clamp<size_t>(cpu::kTileRows / blocks.num_rows, 1, kMost);
+}
+
+// Calls begin(cover) before each tile, and what it gave with the exact integer sums afterwards.
+template <typename Begin>
+void int8_tiles(const Int8Rows& x,
+                const PackedLinear& weight,
+                size_t first_panel,
+                size_t last_panel,
+                const Begin& begin) {
+    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
+    const RowBlocks blocks(x.values.num_rows);
+    const PanelFetch fetch{
+        weight, blocks.count, div_up(weight.depth(), 4), first_panel, last_panel};
+    const size_t at_once = panels_at_once(blocks);
+    alignas(64) int32_t tile[cpu::kTileFloats];
+    int32_t row_sum[cpu::kTileRows];
+    for (size_t panel = first_panel; panel < last_panel; panel += at_once) {
+        for (size_t block = 0; block < blocks.count; ++block) {
+            const size_t first_row = blocks.first(block);
+            const size_t num_rows = blocks.rows(block);
+            const size_t num_panels = std::min(at_once, last_panel - panel);
+            const auto finish = begin(TileCover{first_row, num_rows, panel, num_panels, true});
+            for (size_t r = 0; r < num_rows; ++r) {
+                row_sum[r] = x.row_sum != nullptr
+                                 ? x.row_sum[first_row + r]
+                                 : kernels.sum_int8(x.values.row(first_row + r), weight.depth());
+            }
+            for (size_t p = 0; p < num_panels; ++p) {
+                kernels.int8_tile({.x = x.values.row(first_row),
+                                   .x_stride = x.values.stride,
+                                   .row_sum = row_sum,
+                                   .num_rows = num_rows,
+                                   .panel = weight.panel_data(panel + p),
+                                   .depth = weight.depth(),
+                                   .out = tile + p * num_rows * kPanelColumns,
+                                   .prefetch_ahead = cpu::prefetch_once(num_rows),
+                                   .fetch_next = fetch.next(panel + p, block),
+                                   .next_x = blocks.count > 1
+                                                 ? x.values.row(blocks.first_of_next(block))
+                                                 : nullptr});
+            }
+            finish(static_cast<const int32_t*>(tile));
+        }
+    }
+}
+
+// Calls finish(row, panel, sums [kPanelColumns]) with the exact integer sums.
+template <typename Finish>
+void int8_sums(const Int8Rows& x,
+               const PackedLinear& weight,
+               size_t first_panel,
+               size_t last_panel,
+               const Finish& finish) {
+    const auto begin = [&](const TileCover& cover) {
+        return [&finish, cover](const int32_t* sums) {
+            cover.for_each([&](size_t i, size_t row, size_t panel) {
+                finish(row, panel, sums + i * kPanelColumns);
+            });
+        };
+    };
+    int8_tiles(x, weight, first_panel, last_panel, begin);
+}
+
+template <typename Finish>
+void int8_panels(const Int8Rows& x,
+                 const PackedLinear& weight,
+                 size_t first_panel,
+                 size_t last_panel,
+                 const Finish& finish) {
+    const auto scale_tile = cpu::kernels(weight.numeric_class()).scale_tile;
+    alignas(64) float scaled[cpu::kTileFloats];
+    const auto begin = [&](const TileCover& cover) {
+        return [&, cover, targets = TileTargets(finish, cover)](const int32_t* sums) {
+            const size_t panel_sums = cover.num_rows * kPanelColumns;
+            for (size_t p = 0; p < cover.num_panels; ++p) {
+                const std::byte* scales =
+                    weight.panel_data(cover.panel + p) + int8_values_bytes(weight.depth());
+                scale_tile(sums + p * panel_sums,
+                           x.row_scale + cover.first_row,
+                           reinterpret_cast<const float*>(scales),
+                           cover.num_rows,
+                           scaled + p * panel_sums);
+            }
+            targets.finish(scaled);
+        };
+    };
+    int8_tiles(x, weight, first_panel, last_panel, begin);
+}
+
+// Int4 weights are expanded in registers.
+template <typename Finish>
+void int4_tiles(Rows<const Bf16> x,
+                const PackedLinear& weight,
+                size_t first_panel,
+                size_t last_panel,
+                const Finish& finish) {
+    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
+    const RowBlocks blocks(x.num_rows, cpu::kInt4TileRows);
+    const PanelFetch fetch{
+        weight, blocks.count, weight.panel_bytes() / kPackedAlignment, first_panel, last_panel};
+    const size_t at_once = panels_at_once(blocks);
+    alignas(64) float tile[cpu::kTileFloats];
+    for (size_t panel = first_panel; panel < last_panel; panel += at_once) {
+        for (size_t block = 0; block < blocks.count; ++block) {
+            const size_t first_row = blocks.first(block);
+            const size_t num_rows = blocks.rows(block);
+            const size_t num_panels = std::min(at_once, last_panel - panel);
+            const TileTargets targets(finish, {first_row, num_rows, panel, num_panels, true});
+            for (size_t p = 0; p < num_panels; ++p) {
+                kernels.int4_tile(
+                    {.x = x.row(first_row),
+                     .x_stride = x.stride,
+                     .num_rows = num_rows,
+                     .panel = weight.panel_data(panel + p),
+                     .group_size = int4_group_size(weight.format()),
+                     .has_fp16_scales = has_fp16_scales(weight.format()),
+                     .depth = weight.depth(),
+                     .out = tile + p * num_rows * kPanelColumns,
+                     .prefetch_ahead = cpu::prefetch_once(num_rows, cpu::kInt4PrefetchNearRows),
+                     .fetch_next = fetch.next(panel + p, block),
+                     .next_x = blocks.count > 1 ? x.row(blocks.first_of_next(block)) : nullptr});
+            }
+            targets.finish(tile);
+        }
+    }
+}
+
+// The panel is unpacked piece by piece; every block of rows of up to kUnpackRows meets a piece
+// while it is in cache, and its sums go on from piece to piece.
+inline constexpr size_t kUnpackRows = 16 * cpu::kTileRows;
+
+template <typename Finish>
+void int4_panels(Rows<const Bf16> x,
+                 const PackedLinear& weight,
+                 size_t first_panel,
+                 size_t last_panel,
+                 const Finish& finish) {
+    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
+    if (kernels.int4_tile != nullptr) {
+        return int4_tiles(x, weight, first_panel, last_panel, finish);
+    }
+    const size_t group_size = int4_group_size(weight.format());
+    alignas(64) uint16_t unpacked[kUnpackDepth * kPanelColumns];
+    alignas(64) float sums[kUnpackRows * kPanelColumns];
+    for (size_t panel = first_panel; panel < last_panel; ++panel) {
+        for (size_t top = 0; top < x.num_rows; top += kUnpackRows) {
+            const RowBlocks blocks(std::min(kUnpackRows, x.num_rows - top));
+            for (size_t k = 0; k < weight.depth(); k += kUnpackDepth) {
+                const size_t depth = std::min(kUnpackDepth, weight.depth() - k);
+                kernels.unpack_int4({.panel = weight.panel_data(panel) +
+                                              k / group_size * int4_group_bytes(group_size),
+                                     .group_size = group_size,
+                                     .has_fp16_scales = has_fp16_scales(weight.format()),
+                                     .depth = depth,
+                                     .out = unpacked});
+                for (size_t block = 0; block < blocks.count; ++block) {
+                    const size_t first_row = blocks.first(block);
+                    kernels.tile({.x = x.row(top + first_row) + k,
+                                  .x_stride = x.stride,
+                                  .num_rows = blocks.rows(block),
+                                  .panel = unpacked,
+                                  .panel_elements = depth * kPanelColumns,
+                                  .num_panels = 1,
+                                  .depth = depth,
+                                  .out = &sums[first_row * kPanelColumns],
+                                  .goes_on = k > 0,
+                                  .prefetch_ahead = 0});
+                }
+            }
+            for (size_t row = 0; row < blocks.num_rows; ++row) {
+                finish(top + row, panel, static_cast<const float*>(&sums[row * kPanelColumns]));
+            }
+        }
+    }
+}
+
+// Calls finish(row, panel, sums [kPanelColumns]), or what a TileFinisher has instead, for every row
+// and every panel in [first_panel, last_panel). The weights of a few panels stay in cache while the
+// rows pass.
+template <typename Finish>
+void for_each_panel_row(const LinearInput& x,
+                        const PackedLinear& weight,
+                        size_t first_panel,
+                        size_t last_panel,
+                        const Finish& finish) {
+    if (x.rows.num_rows == 0) return;
+    switch (weight.format()) {
+        case WeightFormat::kBf16:
+            return bf16_panels(x.rows, weight, first_panel, last_panel, finish);
+        case WeightFormat::kInt8:
+            AFD_ASSERT(x.int8.given(), "rows of a product with int8 weights were not quantised");
+            return int8_panels(x.int8, weight, first_panel, last_panel, finish);
+        case WeightFormat::kInt4Group32:
+        case WeightFormat::kInt4Group64:
+        case WeightFormat::kInt4Group32Fp16:
+        case WeightFormat::kInt4Group64Fp16:
+            return int4_panels(x.rows, weight, first_panel, last_panel, finish);
+    }
+}
+
+// The same over all panels, in parallel where it pays.
+template <typename Finish>
+void for_each_panel_row(const LinearInput& x,
+                        const PackedLinear& weight,
+                        Parallel& parallel,
+                        const Finish& finish) {
+    const size_t num_panels = weight.num_panels();
+    const size_t smallest = panels_per_task(x.rows.num_rows, weight.depth());
+    if (num_panels < 2 * smallest) return for_each_panel_row(x, weight, 0, num_panels, finish);
+    const TaskCuts cuts(num_panels, smallest, parallel.num_threads());
+    parallel.run(cuts.num_tasks(), [&](size_t task, unsigned) {
+        const auto [first, last] = cuts.range(task);
+        for_each_panel_row(x, weight, first, last, finish);
+    });
+}
+
+}  // namespace afd::ops

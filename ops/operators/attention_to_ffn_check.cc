@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The record of AttentionToFFN and the judgement of its requests.
+
+#include <string>
+
+#include "ops/operators/attention_to_ffn.h"
+#include "ops/operators/context_check.h"
+
+namespace afd::ops {
+namespace {
+
+constexpr int64_t kOffOrOn[] = {0, 1};
+constexpr int64_t kQuantModes[] = {-1, 1};
+
+constexpr AttributeSpec kAttributes[] = {
+    {"session_id", AttributeKind::kInt, "", {}, 0, 1023, "the attention worker"},
+    {"micro_batch_id", AttributeKind::kInt, "", {}, 0, 63, "the micro-batch"},
+    {"layer_id", AttributeKind::kInt, "", {}, 0, INT32_MAX, "the layer"},
+    {"quant_mode",
+     AttributeKind::kInt,
+     "-1",
+     kQuantModes,
+     0,
+     0,
+     "rows as they are; int8 by dynamic quantisation"},
+    {"sync_flag",
+     AttributeKind::kInt,
+     "1",
+     kOffOrOn,
+     0,
+     0,
+     "publishes to the workers that got a row; to every worker"},
+    {"round", AttributeKind::kInt, "1", {}, 1, INT32_MAX, "value of the published flag"},
+};
+
+constexpr TensorSpec kTensors[] = {
+    {"schedule_context",
+     TensorRole::kInput,
+     {DType::kInt8},
+     "[1024]",
+     "dimensions, and the places of the buffers in every FFN window"},
+    {"ffn_windows", TensorRole::kInPlace, {DType::kUint8}, "[F, ?]", "window of each FFN worker"},
+    {"x", TensorRole::kInput, {DType::kBf16, DType::kFp16}, "[T, H]", "token rows"},
+    {"expert_ids",
+     TensorRole::kInput,
+     {DType::kInt32},
+     "[T, K]",
+     "logical experts; an id outside [0, E) masks its slot"},
+    {"expert_rank_table",
+     TensorRole::kInput,
+     {DType::kInt32},
+     "[L, X, R, 2]",
+     "replicas (rank, local id) of each layer's experts, shared ones last; rank -1: no more"},
+    {"scales", TensorRole::kOptionalInput, {DType::kFp32}, "[L, X, H]", "smooth scales"},
+    {"active_mask",
+     TensorRole::kOptionalInput,
+     {DType::kBool},
+     "[T]",
+     "which tokens are there; not given: all"},
+    {"slot_ranks",
+     TensorRole::kOptionalOutput,
+     {DType::kInt32},
+     "[T, K1]",
+     "worker of each slot, or -1; not in the seed"},
+};
+
+constexpr std::string_view kRules[] = {
+    "X is E+S, K1 is selected_expert_num of the context, S = K1 - K is 0 to 4, K is 1 to 64.",
+    "session_id, micro_batch_id, T and layer_id are within session_num, micro_batch_num, "
+    "micro_batch_size and L.",
+    "attn_to_ffn_token_size is a positive multiple of 512 that holds a row: H values, or H bytes "
+    "and a fp32 scale.",
+    "token_info_buf and token_data_buf lie inside every window.",
+    "Every expert of the layer has at least one replica; ranks are below F, local ids not "
+    "negative.",
+    "active_mask has its true entries first; scales need quant_mode 1.",
+};
+
+std::string is(const char* name, int64_t value) {
+    return std::string(name) + " is " + std::to_string(value) + "; ";
+}
+
+void check_below(
+    OperatorCheck& check, const char* name, int64_t value, const char* limit_name, uint64_t limit) {
+    check.require(
+        value >= 0 && static_cast<uint64_t>(value) < limit,
+        is(name, value) + "it must be below " + limit_name + ", " + std::to_string(limit));
+}
+
+void check_dimensions_of(OperatorCheck& check, const AttentionToFfnRequest& r) {
+    const auto& common = r.context->common;
+    check_dimensions(check, common);
+    check_below(check, "session_id", r.session_id, "session_num", common.session_num);
+    check_below(
+        check, "micro_batch_id", r.micro_batch_id, "micro_batch_num", common.micro_batch_num);
+    check_below(check, "layer_id", r.layer_id, "L", check.size("L"));
+    check.require(check.size("T") <= common.micro_batch_size,
+                  "x has " + std::to_string(check.size("T")) + " rows; at most micro_batch_size, " +
+                      std::to_string(common.micro_batch_size) + ", are allowed");
+    const size_t top_k = check.size("K");
+    check_dimension(check, "K", top_k, 64);
+    check.require(common.selected_expert_num >= top_k && common.selected_expert_num <= top_k + 4,
+                  is("selected_expert_num", common.selected_expert_num) +
+                      "with K = " + std::to_string(top_k) + " allowed are " +
+                      std::to_string(top_k) + " to " + std::to_string(top_k + 4));
+    check.require(check.size("X") + top_k >= common.selected_expert_num,
+                  "expert_rank_table has " + std::to_string(check.size("X")) +
+                      " experts a layer; the shared ones alone are " +
+                      std::to_string(common.selected_expert_num - top_k));
+}
+
+void check_buffers(OperatorCheck& check, const AttentionToFfnRequest& r) {
+    const auto& common = r.context->common;
+    const auto& ffn = r.context->ffn;
+    const uint64_t hidden = check.size("H");
+    check_token_size(check,
+                     "attn_to_ffn_token_size",
+                     common.attn_to_ffn_token_size,
+                     r.quant_mode == 1 ? hidden + sizeof(float) : 2 * hidden);
+    const uint64_t slots = uint64_t{common.micro_batch_size} * common.selected_expert_num;
+    for (const std::span<std::byte>& window : r.ffn_windows) {
+        check_buffer(check,
+                     {"token_info_buf", ffn.token_info_buf, ffn.token_info_buf_size, 4},
+                     {common.session_num, common.micro_batch_num, 2 + slots, sizeof(int32_t)},
+                     window.size(),
+                     "an FFN window");
+        check_buffer(
+            check,
+            {"token_data_buf", ffn.token_data_buf, ffn.token_data_buf_size, 1},
+            {common.session_num, common.micro_batch_num, slots, common.attn_to_ffn_token_size},
+            window.size(),
+            "an FFN window");
+    }
+}
+
+void check_table(OperatorCheck& check, const AttentionToFfnRequest& r) {
+    const size_t num_experts = check.size("X");
+    const size_t num_replicas = check.size("R");
+    const auto* layer = static_cast<const int32_t*>(r.expert_rank_table.data) +
+                        static_cast<size_t>(r.layer_id) * num_experts * num_replicas * 2;
+    const auto num_ranks = static_cast<int64_t>(r.ffn_windows.size());
+    for (size_t i = 0; i < num_experts * num_replicas; ++i) {
+        const int32_t rank = layer[2 * i];
+        const int32_t local_id = layer[2 * i + 1];
+        const size_t replica = i % num_replicas;
+        const std::string place = "expert_rank_table[" + std::to_string(r.layer_id) + ", " +
+                                  std::to_string(i / num_replicas) + ", " +
+                                  std::to_string(replica) + "] ";
+        check.require(rank >= (replica == 0 ? 0 : -1) && rank < num_ranks,
+                      place + "has rank " + std::to_string(rank) + "; allowed are " +
+                          (replica == 0 ? "0" : "-1") + " to " + std::to_string(num_ranks - 1));
+        check.require(
+            rank < 0 || (local_id >= 0 && local_id != schedule::kMaskedId),
+            place + "has local id " + std::to_string(local_id) + "; allowed are 0 to 2147483646");
+    }
+}
+
+void check_mask(OperatorCheck& check, const AttentionToFfnRequest& r) {
+    const auto* mask = static_cast<const uint8_t*>(r.active_mask.data);
+    for (size_t t = 1; t < r.active_mask.num_elements(); ++t) {
+        check.require(mask[t] == 0 || mask[t - 1] != 0,
+                      "active_mask[" + std::to_string(t) +
+                          "] is true behind a false one; true entries come first");
+    }
+}
+
+}  // namespace
+
+const OperatorSpec kAttentionToFfnSpec = {
+    "attention_to_ffn",
+    "the rows of one micro-batch, written into the windows of the FFN workers and published",
+    "window[rank].data[session_id][micro_batch_id][t][k] = op(x[t]), rank from "
+    "expert_rank_table[layer_id, expert_ids[t, k]]",
+    "specification, sections 1 and 4",
+    kAttributes,
+    kTensors,
+    kRules,
+    {}};
+
+Result<> check_attention_to_ffn(const AttentionToFfnRequest& r) {
+    OperatorCheck check(kAttentionToFfnSpec);
+    check.attribute("session_id", r.session_id);
+    check.attribute("micro_batch_id", r.micro_batch_id);
+    check.attribute("layer_id", r.layer_id);
+    check.attribute("quant_mode", r.quant_mode);
+    check.attribute("sync_flag", r.sync_flag);
+    check.attribute("round", r.round);
+    check.tensor("schedule_context", context_tensor(r.context));
+    check.require(!r.ffn_windows.empty(), "ffn_windows is missing; at least one is needed");
+    check.tensor("x", r.x);
+    check.tensor("expert_ids", r.expert_ids);
+    check.tensor("expert_rank_table", r.expert_rank_table);
+    check.tensor("scales", r.scales);
+    check.tensor("active_mask", r.active_mask);
+    if (r.context != nullptr) check.bind("K1", r.context->common.selected_expert_num);
+    check.tensor("slot_ranks", r.slot_ranks);
+    check.require(r.scales.num_elements() == 0 || r.quant_mode == 1,
+                  is("quant_mode", r.quant_mode) + "only quant_mode 1 takes scales");
+    AFD_TRY(check.finish());
+    check.require(check.size("R") >= 1, "expert_rank_table has no replica");
+    check_dimensions_of(check, r);
+    AFD_TRY(check.finish());
+    check_buffers(check, r);
+    check_table(check, r);
+    check_mask(check, r);
+    return check.finish();
+}
+
+}  // namespace afd::ops

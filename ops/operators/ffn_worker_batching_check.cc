@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/operators/ffn_worker_batching_check.h"
+
+#include <algorithm>
+#include <string>
+
+#include "schedule/geometry.h"
+#include "schedule/schedule_context.h"
+
+namespace afd::ops {
+namespace {
+
+using schedule::ScheduleContext;
+using Shape = FfnWorkerBatchingShape;
+
+Error refuse(const std::string& name, uint64_t value, const std::string& allowed) {
+    return Error{Code::kInvalidArgument, name + " is " + std::to_string(value) + "; " + allowed};
+}
+
+Error refuse_signed(const std::string& name, int64_t value, const std::string& allowed) {
+    return Error{Code::kInvalidArgument, name + " is " + std::to_string(value) + "; " + allowed};
+}
+
+std::string element(const char* name, size_t index) {
+    return std::string(name).append("[").append(std::to_string(index)).append("]");
+}
+
+// offset + Π factors <= size, without overflow.
+bool fits(uint64_t offset, std::initializer_list<uint64_t> factors, uint64_t size) {
+    uint64_t product = 1;
+    for (const uint64_t factor : factors) {
+        if (__builtin_mul_overflow(product, factor, &product)) return false;
+    }
+    uint64_t end = 0;
+    return !__builtin_add_overflow(offset, product, &end) && end <= size;
+}
+
+Result<void> check_attributes(const FfnWorkerBatchingAttributes& a) {
+    if (a.expert_num <= 0) return refuse_signed("expert_num", a.expert_num, "it must be positive");
+    if (a.expert_num > INT32_MAX) {
+        return refuse_signed("expert_num", a.expert_num, "at most 2147483647 are allowed");
+    }
+    if (a.layer_num < 0) return refuse_signed("layer_num", a.layer_num, "it must not be negative");
+    if (a.layer_num > 0 && a.expert_num % a.layer_num != 0) {
+        return refuse_signed(
+            "expert_num",
+            a.expert_num,
+            "it must be a multiple of layer_num, which is " + std::to_string(a.layer_num));
+    }
+    if (a.need_schedule != 0 && a.need_schedule != 1) {
+        return refuse_signed("need_schedule", a.need_schedule, "allowed are 0 and 1");
+    }
+    const auto dtype = static_cast<int64_t>(a.token_dtype);
+    if (dtype < 0 || dtype > 2) {
+        return refuse_signed("token_dtype", dtype, "allowed are 0 (fp16), 1 (bf16), 2 (int8)");
+    }
+    if (a.max_out_shape[3] <= 0) {
+        return refuse_signed("max_out_shape[3] (H)", a.max_out_shape[3], "it must be positive");
+    }
+    return {};
+}
+
+Result<void> check_dimensions(const FfnWorkerBatchingAttributes& a,
+                              const ScheduleContext::CommonArea& common) {
+    const auto limit = [](const char* name, uint32_t value, uint32_t most) -> Result<void> {
+        if (value >= 1 && value <= most) return {};
+        return refuse(name, value, "allowed are 1 ... " + std::to_string(most));
+    };
+    AFD_TRY(limit("session_num", common.session_num, schedule::kSessionsMax));
+    AFD_TRY(limit("micro_batch_num", common.micro_batch_num, schedule::kMicroBatchesMax));
+    AFD_TRY(
+        limit("selected_expert_num", common.selected_expert_num, schedule::kSelectedExpertsMax));
+    AFD_TRY(limit("micro_batch_size", common.micro_batch_size, INT32_MAX));
+    const uint32_t wanted[3] = {
+        common.session_num, common.micro_batch_size, common.selected_expert_num};
+    const char* names[3] = {"session_num", "micro_batch_size", "selected_expert_num"};
+    for (size_t i = 0; i < 3; ++i) {
+        if (a.max_out_shape[i] == static_cast<int64_t>(wanted[i])) continue;
+        return refuse_signed(element("max_out_shape", i),
+                             a.max_out_shape[i],
+                             "it must equal the context's " + std::string(names[i]) + ", " +
+                                 std::to_string(wanted[i]));
+    }
+    if (!fits(0, {wanted[0], wanted[1], wanted[2]}, INT32_MAX)) {
+        return refuse("A * BS * K1 with micro_batch_size",
+                      common.micro_batch_size,
+                      "the product must not exceed 2147483647");
+    }
+    return {};
+}
+
+Result<Shape> make_shape(const FfnWorkerBatchingAttributes& a, const ScheduleContext& context) {
+    const auto& common = context.common;
+    Shape shape{};
+    shape.num_sessions = common.session_num;
+    shape.num_micro_batches = common.micro_batch_num;
+    shape.micro_batch_size = common.micro_batch_size;
+    shape.num_slots = common.selected_expert_num;
+    shape.hidden = static_cast<size_t>(a.max_out_shape[3]);
+    shape.token_stride = common.attn_to_ffn_token_size;
+    shape.has_scale = a.token_dtype == TokenDtype::kInt8;
+    const size_t element_bytes = shape.has_scale ? 1 : 2;
+    const size_t scale_bytes = shape.has_scale ? sizeof(float) : 0;
+    if (!fits(scale_bytes, {shape.hidden, element_bytes}, shape.token_stride)) {
+        return refuse("attn_to_ffn_token_size",
+                      shape.token_stride,
+                      "a row of H " + std::to_string(shape.hidden) + " does not fit");
+    }
+    shape.value_bytes = shape.hidden * element_bytes;
+    shape.num_experts = static_cast<size_t>(a.expert_num);
+    shape.num_layers = static_cast<size_t>(a.layer_num);
+    shape.experts_per_layer =
+        shape.num_layers == 0 ? shape.num_experts : shape.num_experts / shape.num_layers;
+    return shape;
+}
+
+// One *_buf of the context: its announced size and its place inside `segment_bytes`.
+Result<void> check_buffer(const char* name,
+                          uint64_t offset,
+                          uint64_t size,
+                          std::initializer_list<uint64_t> factors,
+                          size_t segment_bytes) {
+    if (!fits(0, factors, size)) {
+        return refuse(std::string(name) + "_size", size, "the dimensions need more");
+    }
+    if (!fits(offset, {size}, segment_bytes)) {
+        return refuse(name,
+                      offset,
+                      "with its " + std::to_string(size) + " bytes it ends beyond the segment of " +
+                          std::to_string(segment_bytes));
+    }
+    if (offset % alignof(int32_t) != 0) {
+        return refuse(name, offset, "it must be a multiple of 4");
+    }
+    return {};
+}
+
+Result<void> check_buffers(const FfnWorkerBatchingRequest& request, const Shape& s) {
+    const auto& ffn = request.context->ffn;
+    const bool scans = request.attributes.need_schedule == 1;
+    const size_t control = request.control.size();
+    const auto list = [&](const char* name, uint64_t offset, uint64_t size, uint64_t row) {
+        // A scan leaves out a buffer of size 0.
+        if (scans && size == 0) return Result<void>();
+        return check_buffer(name, offset, size, {s.num_sessions, row, 4}, control);
+    };
+    AFD_TRY(list("session_ids_buf", ffn.session_ids_buf, ffn.session_ids_buf_size, 1));
+    AFD_TRY(list("micro_batch_ids_buf", ffn.micro_batch_ids_buf, ffn.micro_batch_ids_buf_size, 1));
+    AFD_TRY(list("expert_ids_buf", ffn.expert_ids_buf, ffn.expert_ids_buf_size, s.slots_per_row()));
+    if (scans || s.num_layers > 0) {
+        AFD_TRY(list("layer_ids_buf", ffn.layer_ids_buf, ffn.layer_ids_buf_size, 1));
+    }
+    if (scans) {
+        AFD_TRY(check_buffer("token_info_buf",
+                             ffn.token_info_buf,
+                             ffn.token_info_buf_size,
+                             {s.num_sessions, s.num_micro_batches, 2 + s.slots_per_row(), 4},
+                             request.window.size()));
+    }
+    return check_buffer("token_data_buf",
+                        ffn.token_data_buf,
+                        ffn.token_data_buf_size,
+                        {s.num_sessions, s.num_micro_batches, s.slots_per_row(), s.token_stride},
+                        request.window.size());
+}
+
+Result<void> check_output(const FfnWorkerBatchingOutput& output, const Shape& s) {
+    const size_t num_rows = s.num_rows_max();
+    const auto at_least = [](const char* name, size_t have, size_t want) -> Result<void> {
+        if (have >= want) return {};
+        return refuse(std::string(name) + " size",
+                      have,
+                      "at least " + std::to_string(want) + " elements are needed");
+    };
+    AFD_TRY(at_least("y", output.y.size(), num_rows * s.value_bytes));
+    AFD_TRY(at_least("group_list", output.group_list.size(), 2 * s.num_experts));
+    AFD_TRY(at_least("session_ids", output.session_ids.size(), num_rows));
+    AFD_TRY(at_least("micro_batch_ids", output.micro_batch_ids.size(), num_rows));
+    AFD_TRY(at_least("token_ids", output.token_ids.size(), num_rows));
+    AFD_TRY(at_least("expert_offsets", output.expert_offsets.size(), num_rows));
+    return at_least("dynamic_scale", output.dynamic_scale.size(), s.has_scale ? num_rows : 0);
+}
+
+}  // namespace
+
+Result<Shape> check_ffn_worker_batching(const FfnWorkerBatchingRequest& request,
+                                        const FfnWorkerBatchingOutput& output) {
+    AFD_TRY(check_attributes(request.attributes));
+    AFD_TRY(check_dimensions(request.attributes, request.context->common));
+    AFD_ASSIGN(const Shape shape, make_shape(request.attributes, *request.context));
+    AFD_TRY(check_buffers(request, shape));
+    AFD_TRY(check_output(output, shape));
+    if (request.attributes.need_schedule == 0 &&
+        request.context->ffn.out_num > shape.num_sessions) {
+        return refuse("out_num",
+                      request.context->ffn.out_num,
+                      "at most session_num, " + std::to_string(shape.num_sessions));
+    }
+    return shape;
+}
+
+Result<> check_scheduled_rows(const Shape& s,
+                              std::span<const int32_t> sessions,
+                              std::span<const int32_t> micro_batches,
+                              uint8_t* seen) {
+    std::fill_n(seen, s.num_sessions * s.num_micro_batches, uint8_t{0});
+    for (size_t row = 0; row < sessions.size(); ++row) {
+        if (sessions[row] < 0 || static_cast<size_t>(sessions[row]) >= s.num_sessions) {
+            return refuse_signed(element("session_ids", row),
+                                 sessions[row],
+                                 "allowed are 0 ... " + std::to_string(s.num_sessions - 1));
+        }
+        if (micro_batches[row] < 0 ||
+            static_cast<size_t>(micro_batches[row]) >= s.num_micro_batches) {
+            return refuse_signed(element("micro_batch_ids", row),
+                                 micro_batches[row],
+                                 "allowed are 0 ... " + std::to_string(s.num_micro_batches - 1));
+        }
+        uint8_t& is_seen = seen[static_cast<size_t>(sessions[row]) * s.num_micro_batches +
+                                static_cast<size_t>(micro_batches[row])];
+        if (is_seen != 0) {
+            return refuse_signed(
+                element("session_ids", row),
+                sessions[row],
+                "its micro-batch " + std::to_string(micro_batches[row]) + " is in the list twice");
+        }
+        is_seen = 1;
+    }
+    return {};
+}
+
+}  // namespace afd::ops

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The record of GroupedMatmulSwiglu and the judgement of its requests.
+
+#include <string>
+
+#include "ops/operators/group_list.h"
+#include "ops/operators/grouped_matmul_swiglu.h"
+#include "ops/record/operator_check.h"
+
+namespace afd::ops {
+namespace {
+
+constexpr int64_t kGroupListTypes[] = {0, 1, 2};
+constexpr int64_t kQuantModes[] = {-1, 1};
+
+constexpr AttributeSpec kAttributes[] = {
+    {"group_list_type",
+     AttributeKind::kInt,
+     "0",
+     kGroupListTypes,
+     0,
+     0,
+     "inclusive prefix sums; counts; pairs of expert and count"},
+    {"quant_mode",
+     AttributeKind::kInt,
+     "-1",
+     kQuantModes,
+     0,
+     0,
+     "output bf16; output int8 by dynamic quantisation, with output_scale"},
+};
+
+constexpr DTypeSet kValueTypes{DType::kBf16, DType::kInt8};
+
+constexpr TensorSpec kTensors[] = {
+    {"x", TensorRole::kInput, kValueTypes, "[M, H]", "rows sorted by expert"},
+    {"weight",
+     TensorRole::kInput,
+     kValueTypes,
+     "[E, H, 2*I]",
+     "columns 0 to I-1 gate_proj, the others up_proj"},
+    {"group_list", TensorRole::kInput, {DType::kInt64}, "[E] | [?, 2]", "rows of each expert"},
+    {"x_scale", TensorRole::kOptionalInput, {DType::kFp32}, "[M]", "scales of int8 rows"},
+    {"weight_scale",
+     TensorRole::kOptionalInput,
+     {DType::kFp32},
+     "[E, 2*I]",
+     "scales of the columns of int8 weights"},
+    {"output", TensorRole::kOutput, kValueTypes, "[M, I]", "silu(gate) * up"},
+    {"output_scale", TensorRole::kOptionalOutput, {DType::kFp32}, "[M]", "scales of int8 output"},
+};
+
+constexpr std::string_view kRules[] = {
+    "weight has the dtype of x; int8 needs x_scale and weight_scale, bf16 takes neither.",
+    "group_list is [E] with group_list_type 0 and 1, [?, 2] with 2.",
+    "Counts are not negative, their sum is at most M, experts with rows ascend and are below E.",
+    "H is at most 131071 with int8: the sums are 32-bit integers.",
+    "output is bf16 with quant_mode -1, int8 with output_scale with quant_mode 1.",
+};
+
+constexpr size_t kInt8DepthMost = 131071;
+
+std::string entry(size_t index, const std::string& what, int64_t value) {
+    return "group_list[" + std::to_string(index) + "] " + what + " " + std::to_string(value) + "; ";
+}
+
+void check_group_list(OperatorCheck& check, const GroupedMatmulSwigluRequest& r) {
+    const GroupList groups(r.group_list_type, r.group_list);
+    const auto num_experts = static_cast<int64_t>(r.weight.shape[0]);
+    int64_t left = static_cast<int64_t>(r.x.shape[0]);
+    int64_t last_expert = -1;
+    for (size_t i = 0; i < groups.size(); ++i) {
+        const int64_t count = groups.count(i);
+        const int64_t expert = groups.expert(i);
+        if (count < 0 || count > left) {
+            return check.require(false,
+                                 entry(i, "gives a count of", count) + "allowed are 0 to " +
+                                     std::to_string(left) + ", the rows of x that are left");
+        }
+        left -= count;
+        if (count == 0) continue;
+        if (expert <= last_expert || expert >= num_experts) {
+            return check.require(false,
+                                 entry(i, "names expert", expert) + "allowed are " +
+                                     std::to_string(last_expert + 1) + " to " +
+                                     std::to_string(num_experts - 1) + ", ascending");
+        }
+        last_expert = expert;
+    }
+}
+
+void check_dtypes(OperatorCheck& check, const GroupedMatmulSwigluRequest& r) {
+    const bool is_int8 = r.x.dtype == DType::kInt8;
+    const std::string dtype = "x has dtype " + std::string(name_of(r.x.dtype));
+    check.require(r.weight.dtype == r.x.dtype,
+                  dtype + "; weight must have it too, not " + std::string(name_of(r.weight.dtype)));
+    check.require(!is_int8 || r.x_scale.given(), dtype + "; x_scale [M] is needed");
+    check.require(!is_int8 || r.weight_scale.given(), dtype + "; weight_scale [E, 2*I] is needed");
+    check.require(is_int8 || r.x_scale.num_elements() == 0, dtype + "; x_scale is for int8 only");
+    check.require(is_int8 || r.weight_scale.num_elements() == 0,
+                  dtype + "; weight_scale is for int8 only");
+    const size_t depth = r.x.rank == 2 ? r.x.shape[1] : 0;
+    check.require(!is_int8 || depth <= kInt8DepthMost,
+                  "H is " + std::to_string(depth) + "; with int8 at most 131071 are allowed");
+    const DType wanted = r.quant_mode == 1 ? DType::kInt8 : DType::kBf16;
+    check.require(r.output.dtype == wanted,
+                  "output has dtype " + std::string(name_of(r.output.dtype)) + "; it must be " +
+                      std::string(name_of(wanted)) + " with quant_mode " +
+                      std::to_string(r.quant_mode));
+    check.require(r.quant_mode != 1 || r.output_scale.given(),
+                  "output_scale is missing; quant_mode 1 needs [M]");
+}
+
+}  // namespace
+
+const OperatorSpec kGroupedMatmulSwigluSpec = {
+    "grouped_matmul_swiglu",
+    "gate and up projections of each row's expert, SwiGLU, and optionally quantisation",
+    "output = silu(x * W[e][:, :I]) * (x * W[e][:, I:])",
+    "specification, section 6",
+    kAttributes,
+    kTensors,
+    kRules,
+    {}};
+
+Result<> check_grouped_matmul_swiglu(const GroupedMatmulSwigluRequest& r) {
+    OperatorCheck check(kGroupedMatmulSwigluSpec);
+    check.attribute("group_list_type", r.group_list_type);
+    check.attribute("quant_mode", r.quant_mode);
+    check.tensor("x", r.x);
+    check.tensor("weight", r.weight);
+    check.tensor("output", r.output);
+    check_dtypes(check, r);
+    check.tensor("group_list", r.group_list);
+    check.require(r.group_list.rank == (r.group_list_type == 2 ? 2 : 1),
+                  std::string("group_list must be ") + (r.group_list_type == 2 ? "[?, 2]" : "[E]") +
+                      " with group_list_type " + std::to_string(r.group_list_type));
+    check.tensor("x_scale", r.x_scale);
+    check.tensor("weight_scale", r.weight_scale);
+    check.tensor("output_scale", r.output_scale);
+    AFD_TRY(check.finish());
+    check_group_list(check, r);
+    return check.finish();
+}
+
+}  // namespace afd::ops

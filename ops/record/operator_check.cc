@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/record/operator_check.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace afd::ops {
+namespace {
+
+bool is_optional(TensorRole role) {
+    return role == TensorRole::kOptionalInput || role == TensorRole::kOptionalOutput ||
+           role == TensorRole::kOptionalInPlace;
+}
+
+// Cuts the next part of `text`, up to `separator` or the end.
+std::string_view next_part(std::string_view& text, std::string_view separator) {
+    const size_t at = text.find(separator);
+    const std::string_view part = text.substr(0, at);
+    text = at == std::string_view::npos ? std::string_view() : text.substr(at + separator.size());
+    return part;
+}
+
+bool is_name(std::string_view dimension) {
+    return dimension != "?" && dimension.find_first_of("+*") == std::string_view::npos &&
+           (dimension[0] < '0' || dimension[0] > '9');
+}
+
+std::string_view inside(std::string_view form) {
+    return form.substr(1, form.size() - 2);  // Without the brackets.
+}
+
+size_t rank_of(std::string_view form) {
+    const std::string_view dimensions = inside(form);
+    return dimensions.empty()
+               ? 0
+               : 1 + static_cast<size_t>(std::count(dimensions.begin(), dimensions.end(), ','));
+}
+
+std::string shape_text(const ConstTensorView& view) {
+    std::string text = "[";
+    for (size_t axis = 0; axis < view.rank; ++axis) {
+        if (axis > 0) text += ", ";
+        text += std::to_string(view.shape[axis]);
+    }
+    return text + "]";
+}
+
+std::string dtype_text(const DTypeSet& dtypes) {
+    std::string text;
+    for (int i = 0; i <= static_cast<int>(DType::kBool); ++i) {
+        if (!dtypes.has(static_cast<DType>(i))) continue;
+        if (!text.empty()) text += ", ";
+        text += name_of(static_cast<DType>(i));
+    }
+    return text;
+}
+
+std::string choices_text(std::span<const int64_t> choices) {
+    std::string text;
+    for (const int64_t choice : choices) {
+        if (!text.empty()) text += ", ";
+        text += std::to_string(choice);
+    }
+    return text;
+}
+
+}  // namespace
+
+const AttributeSpec* OperatorSpec::find_attribute(std::string_view attribute) const {
+    const auto found = std::find_if(attributes.begin(), attributes.end(), [&](const auto& spec) {
+        return spec.name == attribute;
+    });
+    return found == attributes.end() ? nullptr : &*found;
+}
+
+const TensorSpec* OperatorSpec::find_tensor(std::string_view tensor) const {
+    const auto found = std::find_if(
+        tensors.begin(), tensors.end(), [&](const auto& spec) { return spec.name == tensor; });
+    return found == tensors.end() ? nullptr : &*found;
+}
+
+void OperatorCheck::fail(std::string message) {
+    if (error_.empty()) error_ = std::string(spec_.name) + ": " + std::move(message);
+}
+
+void OperatorCheck::require(bool holds, const std::string& message) {
+    if (!holds) fail(message);
+}
+
+void OperatorCheck::attribute(std::string_view name, int64_t value) {
+    const AttributeSpec* spec = spec_.find_attribute(name);
+    AFD_ASSERT(spec != nullptr, "no attribute %s", std::string(name).c_str());
+    const std::string is = std::string(name) + " is " + std::to_string(value);
+    if (!spec->choices.empty()) {
+        const auto& choices = spec->choices;
+        require(std::find(choices.begin(), choices.end(), value) != choices.end(),
+                is + "; allowed are " + choices_text(choices));
+    } else {
+        require(value >= spec->least && value <= spec->most,
+                is + "; allowed are " + std::to_string(spec->least) + " to " +
+                    std::to_string(spec->most));
+    }
+    bindings_[num_bindings_++] = {spec->name, value, spec->name};
+}
+
+void OperatorCheck::attribute(std::string_view name, double value) {
+    AFD_ASSERT(spec_.find_attribute(name) != nullptr, "no such attribute");
+    require(value == value, std::string(name) + " is not a number");
+}
+
+void OperatorCheck::attribute(std::string_view name, std::string_view value) {
+    const AttributeSpec* spec = spec_.find_attribute(name);
+    AFD_ASSERT(spec != nullptr, "no attribute %s", std::string(name).c_str());
+    if (std::find(spec->words.begin(), spec->words.end(), value) != spec->words.end()) return;
+    std::string allowed;
+    for (const std::string_view word : spec->words) {
+        allowed += (allowed.empty() ? "" : ", ") + std::string(word);
+    }
+    fail(std::string(name) + " is \"" + std::string(value) + "\"; allowed are " + allowed);
+}
+
+void OperatorCheck::bind(std::string_view name, size_t size) {
+    AFD_ASSERT(num_bindings_ < kBindingsMax, "%zu names", num_bindings_);
+    bindings_[num_bindings_++] = {name, static_cast<int64_t>(size), name};
+}
+
+void OperatorCheck::tensor(std::string_view name, const ConstTensorView& view) {
+    const TensorSpec* spec = spec_.find_tensor(name);
+    AFD_ASSERT(spec != nullptr, "no tensor %s", std::string(name).c_str());
+    const std::string quoted(name);
+    if (is_optional(spec->role) && view.num_elements() == 0) return;
+    if (!view.given()) return fail(quoted + " is missing; it must be " + std::string(spec->shape));
+    if (!spec->dtypes.has(view.dtype)) {
+        return fail(quoted + " has dtype " + std::string(name_of(view.dtype)) + "; allowed are " +
+                    dtype_text(spec->dtypes));
+    }
+    require(view.is_contiguous(), quoted + " is not contiguous; copy it first");
+    AFD_ASSERT(num_given_ < kTensorsMax, "%zu tensors", num_given_);
+    given_[num_given_++] = {spec, view};
+}
+
+const OperatorCheck::Binding* OperatorCheck::find(std::string_view name) const {
+    const auto* end = bindings_ + num_bindings_;
+    const auto* found =
+        std::find_if(bindings_, end, [&](const Binding& binding) { return binding.name == name; });
+    return found == end ? nullptr : found;
+}
+
+std::optional<int64_t> OperatorCheck::evaluate(std::string_view dimension) const {
+    int64_t sum = 0;
+    while (!dimension.empty()) {
+        std::string_view product_text = next_part(dimension, "+");
+        int64_t product = 1;
+        while (!product_text.empty()) {
+            const std::string_view factor = next_part(product_text, "*");
+            int64_t value = 0;
+            const auto [end, code] =
+                std::from_chars(factor.data(), factor.data() + factor.size(), value);
+            if (code != std::errc() || end != factor.data() + factor.size()) {
+                const Binding* binding = find(factor);
+                if (binding == nullptr) return std::nullopt;
+                value = binding->value;
+            }
+            if (__builtin_mul_overflow(product, value, &product)) return INT64_MAX;
+        }
+        if (__builtin_add_overflow(sum, product, &sum)) return INT64_MAX;
+    }
+    return sum;
+}
+
+bool OperatorCheck::matches(std::string_view form,
+                            const Given& given,
+                            bool bind_names,
+                            bool bind_all) {
+    if (rank_of(form) != given.view.rank) return false;
+    std::string_view dimensions = inside(form);
+    for (size_t axis = 0; axis < given.view.rank; ++axis) {
+        const std::string_view dimension = next_part(dimensions, ", ");
+        if (dimension == "?") continue;
+        const auto size = static_cast<int64_t>(given.view.shape[axis]);
+        if (bind_names && is_name(dimension) && find(dimension) == nullptr) {
+            AFD_ASSERT(num_bindings_ < kBindingsMax, "%zu names", num_bindings_);
+            bindings_[num_bindings_++] = {dimension, size, given.spec->name};
+        }
+        const std::optional<int64_t> wanted = evaluate(dimension);
+        // When all names are known, a sum or product that still has no value is a slip of the
+        // record, and would let any size pass.
+        AFD_ASSERT(wanted || !bind_all,
+                   "%s: nothing gives %s a value",
+                   std::string(spec_.name).c_str(),
+                   std::string(dimension).c_str());
+        if (wanted && *wanted != size) return false;
+    }
+    return true;
+}
+
+// " with N = 3 (x), K = 4": the values that a form's names stand for, and who said so.
+std::string OperatorCheck::text_of_names(std::string_view form) const {
+    std::string text;
+    std::string seen = ",";
+    const auto is_end = [](char c) { return c == ',' || c == ' ' || c == '+' || c == '*'; };
+    for (size_t begin = 1; begin < form.size();) {
+        size_t end = begin;
+        while (end < form.size() - 1 && !is_end(form[end])) ++end;
+        const std::string_view name = form.substr(begin, end - begin);
+        begin = end + 1;
+        const Binding* binding = name.empty() ? nullptr : find(name);
+        const std::string mark = "," + std::string(name) + ",";
+        if (binding == nullptr || seen.find(mark) != std::string::npos) continue;
+        seen += std::string(name) + ",";
+        text += (text.empty() ? " with " : ", ") + std::string(name) + " = " +
+                std::to_string(binding->value);
+        if (binding->from != name) text += " (" + std::string(binding->from) + ")";
+    }
+    return text;
+}
+
+Result<> OperatorCheck::finish() {
+    // Twice: a name may get its value from a tensor that comes later. Only tensors with a single
+    // form bind names, since which form is meant is known only with the names.
+    for (const bool last : {false, true}) {
+        for (size_t i = 0; i < num_given_ && error_.empty(); ++i) {
+            const Given& given = given_[i];
+            std::string_view forms = given.spec->shape;
+            const bool is_single = forms.find(" | ") == std::string_view::npos;
+            bool any = false;
+            std::string_view form;
+            while (!forms.empty() && !any) {
+                form = next_part(forms, " | ");
+                any = matches(form, given, is_single || last, last);
+            }
+            require(any,
+                    std::string(given.spec->name) + " has shape " + shape_text(given.view) +
+                        "; it must be " + std::string(given.spec->shape) + text_of_names(form));
+        }
+    }
+    if (error_.empty()) return {};
+    return Error{Code::kInvalidArgument, error_};
+}
+
+size_t OperatorCheck::size(std::string_view name) const {
+    const Binding* binding = find(name);
+    AFD_ASSERT(binding != nullptr, "no tensor gave %s a size", std::string(name).c_str());
+    return static_cast<size_t>(binding->value);
+}
+
+}  // namespace afd::ops

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// OperatorCheck: a request judged by its operator's record.
+//
+//   OperatorCheck check(kMoeInitRoutingV3Spec);
+//   check.attribute("active_num", request.active_num);
+//   check.tensor("x", request.x);
+//   AFD_TRY(check.finish());
+//   const size_t num_tokens = check.size("N");
+//
+// The first thing wrong is kept; the later calls then do nothing. Every error names the operator,
+// the parameter, its value and what is allowed.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "ops/record/operator_spec.h"
+#include "proto/status.h"
+
+namespace afd::ops {
+
+class OperatorCheck {
+  public:
+    explicit OperatorCheck(const OperatorSpec& spec) : spec_(spec) {}
+
+    // Range or choice; integers become names in shapes.
+    // REQUIRES: the record has the attribute, of this kind (bool counts as integer 0 or 1).
+    void attribute(std::string_view name, int64_t value);
+    void attribute(std::string_view name, double value);
+    void attribute(std::string_view name, std::string_view value);
+
+    // Presence, dtype, rank, contiguity. Sizes are judged by finish(), when all names are known.
+    // A tensor not given is rank 0; an optional one with 0 elements counts as not given.
+    void tensor(std::string_view name, const ConstTensorView& view);
+
+    // A name for shapes that the operator computed.
+    void bind(std::string_view name, size_t size);
+
+    // A further constraint; `message` follows the operator's name.
+    void require(bool holds, const std::string& message);
+
+    // Judges the sizes of all tensors. Errors: kInvalidArgument.
+    Result<> finish();
+
+    // The size that a name stands for. REQUIRES: finish() was ok and the record uses the name.
+    size_t size(std::string_view name) const;
+
+  private:
+    struct Binding {
+        std::string_view name;
+        int64_t value;
+        std::string_view from;  // The tensor or attribute that said it.
+    };
+    struct Given {
+        const TensorSpec* spec;
+        ConstTensorView view;
+    };
+
+    void fail(std::string message);
+    const Binding* find(std::string_view name) const;
+    // The value of a dimension; nothing while it holds a name without a value.
+    std::optional<int64_t> evaluate(std::string_view dimension) const;
+    // Names of one-name dimensions are bound; returns whether `form` matches as far as is known.
+    // With bind_all every name must have its value.
+    bool matches(std::string_view form, const Given& given, bool bind_names, bool bind_all);
+    std::string text_of_names(std::string_view form) const;
+
+    const OperatorSpec& spec_;
+    static constexpr size_t kBindingsMax = 64;
+    static constexpr size_t kTensorsMax = 32;
+    Binding bindings_[kBindingsMax];
+    size_t num_bindings_ = 0;
+    Given given_[kTensorsMax];
+    size_t num_given_ = 0;
+    std::string error_;
+};
+
+}  // namespace afd::ops

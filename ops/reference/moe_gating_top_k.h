@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// MoeGatingTopK by plain loops: the specification of ops/operators/moe_gating_top_k.h.
+
+#include "ops/operators/moe_gating_top_k.h"
+
+namespace afd::ops::reference {
+
+// Allocates; scores in double, rounded to fp32 once, so a fast score may differ by its last bits.
+Result<> moe_gating_top_k(const MoeGatingTopKRequest& request);
+
+}  // namespace afd::ops::reference

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/two_phase/blocks.h"
+
+#include <string>
+
+namespace afd::ops {
+namespace {
+
+const int64_t* base_of(const TwoPhaseBlocks& b) {
+    return static_cast<const int64_t*>(b.base.data);
+}
+
+const int32_t* counts_of(const TwoPhaseBlocks& b) {
+    return static_cast<const int32_t*>(b.send_counts.data);
+}
+
+// Rows of the blocks before; null: none.
+int64_t* done_of(const TwoPhaseBlocks& b) {
+    return b.done.num_elements() == 0 ? nullptr : static_cast<int64_t*>(b.done.data);
+}
+
+size_t end_block_of(const TwoPhaseBlocks& b, const TwoPhaseSlots& slots) {
+    return b.num_blocks < 0 ? slots.num_blocks()
+                            : static_cast<size_t>(b.first_block + b.num_blocks);
+}
+
+std::string at(const char* name, size_t key, const TwoPhaseBlocks& b) {
+    const auto num_local_experts = static_cast<size_t>(b.num_local_experts);
+    return std::string(name) + "[" + std::to_string(key / num_local_experts) + ", " +
+           std::to_string(key % num_local_experts) + "]";
+}
+
+// Grants inside the segments, and progress within the counts; then next[key] = done.
+void check_grants(OperatorCheck& check,
+                  const TwoPhaseBlocks& b,
+                  FunctionRef<size_t(size_t)> rows_of_rank,
+                  std::span<int64_t> next) {
+    const int64_t* done = done_of(b);
+    for (size_t key = 0; key < next.size(); ++key) {
+        next[key] = done == nullptr ? 0 : done[key];
+        const int64_t count = counts_of(b)[key];
+        if (next[key] < 0 || next[key] > std::max<int64_t>(count, 0)) {
+            check.require(false,
+                          at("done", key, b) + " is " + std::to_string(next[key]) +
+                              "; it must be 0 to send_counts, " + std::to_string(count));
+        }
+        const auto num_rows =
+            static_cast<int64_t>(rows_of_rank(key / static_cast<size_t>(b.num_local_experts)));
+        const int64_t base = base_of(b)[key];
+        if (count > 0 && (base < 0 || base > num_rows || count > num_rows - base)) {
+            check.require(false,
+                          at("base", key, b) + " is " + std::to_string(base) + "; " +
+                              std::to_string(count) + " rows must fit into the rank's " +
+                              std::to_string(num_rows));
+        }
+    }
+}
+
+// Every index a slot of its block, and no key with more rows than it has counts.
+void check_indices(OperatorCheck& check,
+                   const TwoPhaseBlocks& b,
+                   const TwoPhaseSlots& slots,
+                   std::span<int64_t> next) {
+    const auto* sorted = static_cast<const int32_t*>(b.sorted_indices.data);
+    for (size_t block = static_cast<size_t>(b.first_block); block < end_block_of(b, slots);
+         ++block) {
+        const size_t first = slots.first_slot(block);
+        const size_t last = slots.first_slot(block + 1);
+        for (size_t i = first; i < last && sorted[i] != -1; ++i) {
+            const auto slot = static_cast<size_t>(sorted[i]);
+            const bool is_inside = sorted[i] >= 0 && slot >= first && slot < last;
+            const int32_t key = is_inside ? slots.key_of(slot) : -1;
+            const std::string is = key >= 0 ? ""
+                                            : "sorted_indices[" + std::to_string(i) + "] is " +
+                                                  std::to_string(sorted[i]);
+            if (!is_inside) {
+                return check.require(false,
+                                     is + "; it must be -1 or a slot of its block, " +
+                                         std::to_string(first) + " to " + std::to_string(last - 1));
+            }
+            if (key < 0) return check.require(false, is + ", a masked slot");
+            if (++next[static_cast<size_t>(key)] <= counts_of(b)[key]) continue;
+            return check.require(false,
+                                 at("send_counts", static_cast<size_t>(key), b) + " is " +
+                                     std::to_string(counts_of(b)[key]) +
+                                     "; sorted_indices has more rows for it");
+        }
+    }
+}
+
+}  // namespace
+
+size_t two_phase_scratch_bytes(const TwoPhaseRouting& routing) {
+    const size_t num_keys = two_phase_num_keys(routing);
+    return workspace_bytes_of<uint8_t>(num_keys) +
+           workspace_bytes_of<int32_t>(two_phase_num_experts(routing)) +
+           workspace_bytes_of<int64_t>(num_keys);
+}
+
+TwoPhaseScratch take_two_phase_scratch(const TwoPhaseRouting& routing, WorkspaceCursor& cursor) {
+    const size_t num_keys = two_phase_num_keys(routing);
+    const size_t num_experts = two_phase_num_experts(routing);
+    auto* held = cursor.take<uint8_t>(num_keys);
+    auto* key_of_expert = cursor.take<int32_t>(num_experts);
+    auto* next = cursor.take<int64_t>(num_keys);
+    return {{held, num_keys}, {key_of_expert, num_experts}, {next, num_keys}};
+}
+
+void check_two_phase_blocks(OperatorCheck& check, const TwoPhaseBlocks& b) {
+    check_two_phase_routing(check, b);
+    check.attribute("first_block", b.first_block);
+    check.attribute("num_blocks", b.num_blocks);
+    check.tensor("sorted_indices", b.sorted_indices);
+    check.tensor("send_counts", b.send_counts);
+    check.tensor("base", b.base);
+    check.tensor("done", b.done);
+    if (b.block_size < 1 || b.expert_ids.rank != 2) return;
+    const auto num_tokens = static_cast<int64_t>(b.expert_ids.shape[0]);
+    const int64_t num_blocks = num_tokens / b.block_size + (num_tokens % b.block_size != 0);
+    const std::string of = "; there are " + std::to_string(num_blocks) + " blocks";
+    check.require(b.first_block <= num_blocks,
+                  "first_block is " + std::to_string(b.first_block) + of);
+    check.require(b.num_blocks <= num_blocks - b.first_block,
+                  "num_blocks is " + std::to_string(b.num_blocks) + " from first_block " +
+                      std::to_string(b.first_block) + of);
+    check.require(b.first_block == 0 || done_of(b) != nullptr,
+                  "first_block is " + std::to_string(b.first_block) + "; above 0 done is needed");
+}
+
+Result<> check_two_phase_values(const OperatorSpec& spec,
+                                const TwoPhaseBlocks& b,
+                                FunctionRef<size_t(size_t)> rows_of_rank,
+                                const TwoPhaseScratch& scratch) {
+    AFD_TRY(check_two_phase_table(spec, b, scratch.held));
+    OperatorCheck check(spec);
+    check_grants(check, b, rows_of_rank, scratch.next);
+    AFD_TRY(check.finish());
+    const TwoPhaseSlots slots(b, scratch.key_of_expert.data());
+    check_indices(check, b, slots, scratch.next);
+    return check.finish();
+}
+
+void two_phase_block_counts(const TwoPhaseRouting& routing,
+                            const int32_t* sorted_indices,
+                            size_t block,
+                            std::span<int32_t> key_of_expert,
+                            std::span<int32_t> counts) {
+    const TwoPhaseSlots slots(routing, key_of_expert.data());
+    std::fill(counts.begin(), counts.end(), 0);
+    const size_t last = slots.first_slot(block + 1);
+    for (size_t i = slots.first_slot(block); i < last && sorted_indices[i] >= 0; ++i) {
+        ++counts[static_cast<size_t>(slots.key_of(static_cast<size_t>(sorted_indices[i])))];
+    }
+}
+
+TwoPhaseWalk::TwoPhaseWalk(const TwoPhaseBlocks& blocks, const TwoPhaseScratch& scratch)
+    : blocks_(blocks),
+      slots_(blocks, scratch.key_of_expert.data()),
+      sorted_(static_cast<const int32_t*>(blocks.sorted_indices.data)),
+      next_(scratch.next.data()),
+      first_block_(static_cast<size_t>(blocks.first_block)),
+      end_block_(end_block_of(blocks, slots_)) {
+    const int64_t* done = done_of(blocks);
+    for (size_t key = 0; key < scratch.next.size(); ++key) {
+        next_[key] = base_of(blocks)[key] + (done == nullptr ? 0 : done[key]);
+    }
+}
+
+void TwoPhaseWalk::finish() const {
+    int64_t* done = done_of(blocks_);
+    if (done == nullptr) return;
+    for (size_t key = 0; key < slots_.num_keys(); ++key)
+        done[key] = next_[key] - base_of(blocks_)[key];
+}
+
+}  // namespace afd::ops

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/config/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/config/config_options.h"
+#include "daemon/config/did_you_mean.h"
+#include "tests/temporary_directory.h"
+
+namespace afd::daemon {
+namespace {
+
+using testing::EndsWith;
+using testing::HasSubstr;
+
+ConfigSources with_model() {
+    ConfigSources sources;
+    sources.flags["model"] = "/models/tiny";
+    return sources;
+}
+
+std::string error_of(const ConfigSources& sources) {
+    const Result<ResolvedConfig> resolved = resolve_config(sources);
+    return resolved.ok() ? "resolved without an error" : resolved.error().message;
+}
+
+std::string error_of_file(const std::string& text) {
+    const test::TemporaryDirectory directory;
+    ConfigSources sources = with_model();
+    sources.config_file = directory.write("afd.toml", text);
+    const std::string message = error_of(sources);
+    // The path differs at every run.
+    const size_t name = message.find("afd.toml");
+    return name == std::string::npos ? message : message.substr(name);
+}
+
+TEST(Config, FlagsWinOverEnvironmentOverFileOverDemoOverDefault) {
+    const test::TemporaryDirectory directory;
+    ConfigSources sources;
+    sources.demo = true;
+    sources.demo_model = "/models/demo";
+    sources.config_file = directory.write("afd.toml",
+                                          "attention_workers = 3\n"
+                                          "ffn_workers = 3\n"
+                                          "micro_batches = 3\n");
+    sources.environment = {{"AFD_FFN_WORKERS", "4"}, {"AFD_MICRO_BATCHES", "4"}};
+    sources.flags = {{"micro_batches", "5"}};
+
+    const Result<ResolvedConfig> resolved = resolve_config(sources);
+
+    ASSERT_TRUE(resolved.ok()) << resolved.error().message;
+    const ResolvedConfig& r = resolved.value();
+    EXPECT_EQ(r.config.micro_batches, 5);
+    EXPECT_EQ(r.origins.at("micro_batches"), "--micro-batches");
+    EXPECT_EQ(r.config.ffn_workers, 4);
+    EXPECT_EQ(r.origins.at("ffn_workers"), "AFD_FFN_WORKERS");
+    EXPECT_EQ(r.config.attention_workers, 3);
+    EXPECT_THAT(r.origins.at("attention_workers"), EndsWith("afd.toml:1"));
+    EXPECT_EQ(r.config.instance, "demo");
+    EXPECT_EQ(r.origins.at("instance"), "--demo");
+    EXPECT_EQ(r.config.gather_us, 200);
+    EXPECT_EQ(r.origins.at("gather_us"), "default");
+}
+
+TEST(Config, EveryDefaultIsValidAndHasADescription) {
+    const Result<ResolvedConfig> resolved = resolve_config(with_model());
+    ASSERT_TRUE(resolved.ok()) << resolved.error().message;
+    for (const ConfigOption& option : config_options()) {
+        EXPECT_FALSE(std::string(option.description).empty()) << option.name;
+    }
+}
+
+TEST(Config, UnknownKeyIsNamedWithItsPlaceAndTheNearestKey) {
+    EXPECT_EQ(error_of_file("ffn_workers = 2\nmicro_bathces = 2\n"),
+              "afd.toml:2:1: unknown key 'micro_bathces' (did you mean 'micro_batches'?)");
+}
+
+TEST(Config, ValueOfAnotherTypeIsNamedWithItsPlace) {
+    EXPECT_EQ(
+        error_of_file("ffn_workers = \"2\"\n"),
+        "afd.toml:1:15: ffn_workers must be an integer from 1 to 256, written without quotes");
+    EXPECT_EQ(error_of_file("topology = 1\n"),
+              "afd.toml:1:12: topology must be one of disaggregated, colocated, written in quotes");
+}
+
+TEST(Config, SyntaxErrorIsNamedWithLineAndColumn) {
+    EXPECT_THAT(error_of_file("ffn_workers = 2\nmicro_batches = = 2\n"),
+                HasSubstr("afd.toml:2:17: "));
+}
+
+TEST(Config, ValueOutOfBoundsSaysWhatIsAllowedAndWhereItCameFrom) {
+    ConfigSources sources = with_model();
+    sources.environment["AFD_ATTENTION_WORKERS"] = "1025";
+    EXPECT_EQ(error_of(sources),
+              "attention_workers = '1025': must be an integer from 1 to 1024 (from "
+              "AFD_ATTENTION_WORKERS)");
+    for (const char* text : {"", "-1", "2x", "99999999999999999999", " 2"}) {
+        sources = with_model();
+        sources.flags["attention_workers"] = text;
+        EXPECT_THAT(error_of(sources), HasSubstr("must be an integer from 1 to 1024")) << text;
+    }
+}
+
+TEST(Config, UnknownChoiceSuggestsTheNearest) {
+    ConfigSources sources = with_model();
+    sources.flags["ffn_policy"] = "gahter";
+    EXPECT_EQ(
+        error_of(sources),
+        "ffn_policy = 'gahter': must be one of any, gather, all (did you mean 'gather'?) (from "
+        "--ffn-policy)");
+}
+
+TEST(Config, InstanceNameWithADashIsRefused) {
+    ConfigSources sources = with_model();
+    sources.flags["instance"] = "a-b";
+    EXPECT_THAT(error_of(sources), HasSubstr("must be 1 to 32 of a-z, 0-9 and '_'"));
+}
+
+TEST(Config, MissingModelSaysWhatToDo) {
+    EXPECT_THAT(error_of({}), HasSubstr("--model DIR"));
+}
+
+TEST(Config, ContradictingTimesAreRefused) {
+    ConfigSources sources = with_model();
+    sources.flags["restart_first_ms"] = "9000";
+    EXPECT_THAT(error_of(sources), HasSubstr("must be at least restart_first_ms = 9000"));
+}
+
+TEST(Config, ARouterInFfnWorkersNeedsFfnWorkers) {
+    ConfigSources sources = with_model();
+    sources.flags["router"] = "ffn";
+    EXPECT_EQ(resolve_config(sources).value().config.router, "ffn");
+    sources.flags["topology"] = "colocated";
+    EXPECT_EQ(error_of(sources),
+              "router = 'ffn': topology = 'colocated' has no FFN workers; leave router at "
+              "'attention' or choose topology = 'disaggregated'");
+}
+
+TEST(Config, ARouterInFfnWorkersCannotLayOutTwoPhases) {
+    ConfigSources sources = with_model();
+    sources.flags["router"] = "ffn";
+    sources.flags["dispatch"] = "two_phase";
+    EXPECT_EQ(error_of(sources),
+              "dispatch = 'two_phase': it needs router = 'attention'; with router = 'ffn' leave "
+              "dispatch at 'auto'");
+    sources.flags["dispatch"] = "auto";
+    EXPECT_FALSE(resolve_config(sources).value().config.two_phase());
+}
+
+TEST(Config, RowsThatFfnWorkersRouteByMustBeBf16) {
+    ConfigSources sources = with_model();
+    sources.flags["router"] = "ffn";
+    EXPECT_TRUE(resolve_config(sources).ok());
+    sources.flags["dispatch_dtype"] = "fp8";
+    EXPECT_EQ(error_of(sources),
+              "dispatch_dtype = 'fp8': with router = 'ffn' FFN workers choose by the rows that "
+              "they get, which must be bf16; leave dispatch_dtype at 'auto'");
+}
+
+TEST(Config, NamedFileThatIsMissingIsAnErrorAndADefaultOneIsNot) {
+    ConfigSources sources = with_model();
+    sources.default_files = {"/nonexistent/afd.toml"};
+    EXPECT_TRUE(resolve_config(sources).ok());
+    sources.config_file = "/nonexistent/afd.toml";
+    EXPECT_THAT(error_of(sources), HasSubstr("/nonexistent/afd.toml"));
+}
+
+TEST(Config, DescriptionReadBackGivesTheSameConfiguration) {
+    const test::TemporaryDirectory directory;
+    ConfigSources sources = with_model();
+    sources.flags["model"] = "/models/a \"quoted\" \\ name";
+    sources.flags["ffn_workers"] = "7";
+    sources.flags["spawn"] = "false";
+    const Result<ResolvedConfig> first = resolve_config(sources);
+    ASSERT_TRUE(first.ok()) << first.error().message;
+
+    ConfigSources again;
+    again.config_file = directory.write("afd.toml", describe_config(first.value()));
+    const Result<ResolvedConfig> second = resolve_config(again);
+
+    ASSERT_TRUE(second.ok()) << second.error().message;
+    for (const ConfigOption& option : config_options()) {
+        EXPECT_EQ(option_literal(option, first.value().config),
+                  option_literal(option, second.value().config))
+            << option.name;
+    }
+}
+
+TEST(DidYouMean, SuggestsOnlyNearWords) {
+    const std::vector<std::string> words = {"gather", "any", "all"};
+    EXPECT_EQ(nearest_word("gathr", words), "gather");
+    EXPECT_EQ(nearest_word("gahter", words), "gather");
+    EXPECT_EQ(nearest_word("completely_else", words), "");
+    EXPECT_EQ(did_you_mean("xyzzy_long_word", words), "");
+}
+
+}  // namespace
+}  // namespace afd::daemon

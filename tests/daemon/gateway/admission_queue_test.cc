@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/gateway/admission_queue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <set>
+
+namespace afd::daemon {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr uint64_t kBlock = AdmissionQueue::kBlockTokens;
+
+// Session that the next request goes to; -1 if none can run.
+int admit(AdmissionQueue& queue, uint64_t expected_id) {
+    const auto admission = queue.admit_next();
+    if (!admission) return -1;
+    EXPECT_EQ(admission->id, expected_id);
+    return static_cast<int>(admission->session);
+}
+
+TEST(AdmissionQueue, GoesToTheWorkerWithTheMostFreeRoom) {
+    AdmissionQueue queue(2, 10, 8);
+    queue.worker_ready(0, 10 * kBlock);
+    queue.worker_ready(1, 12 * kBlock);
+    for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(queue.enqueue(id, 3 * kBlock).ok());
+    EXPECT_EQ(admit(queue, 1), 1);  // 10 and 12 free.
+    EXPECT_EQ(admit(queue, 2), 0);  // 10 and 9.
+    EXPECT_EQ(admit(queue, 3), 1);  // 7 and 9.
+}
+
+TEST(AdmissionQueue, ReservesWholeBlocks) {
+    AdmissionQueue queue(1, 10, 8);
+    queue.worker_ready(0, 2 * kBlock);
+    ASSERT_TRUE(queue.enqueue(1, kBlock + 1).ok());
+    ASSERT_TRUE(queue.enqueue(2, 1).ok());
+    EXPECT_EQ(admit(queue, 1), 0);
+    EXPECT_EQ(queue.workers()[0].used_blocks, 2);
+    EXPECT_EQ(admit(queue, 2), -1);
+    EXPECT_TRUE(queue.remove(1));
+    EXPECT_EQ(admit(queue, 2), 0);
+}
+
+TEST(AdmissionQueue, HoldsBackThoseBehindOneThatDoesNotFit) {
+    AdmissionQueue queue(1, 10, 8);
+    queue.worker_ready(0, 4 * kBlock);
+    ASSERT_TRUE(queue.enqueue(1, 3 * kBlock).ok());
+    EXPECT_EQ(admit(queue, 1), 0);
+    ASSERT_TRUE(queue.enqueue(2, 2 * kBlock).ok());
+    ASSERT_TRUE(queue.enqueue(3, kBlock).ok());
+    EXPECT_EQ(admit(queue, 2), -1);
+    queue.remove(1);
+    EXPECT_EQ(admit(queue, 2), 0);
+    EXPECT_EQ(admit(queue, 3), 0);
+}
+
+TEST(AdmissionQueue, RunsAtMostMaxSequencesOnAWorker) {
+    AdmissionQueue queue(1, 10, 2);
+    queue.worker_ready(0, 100 * kBlock);
+    for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(queue.enqueue(id, 1).ok());
+    EXPECT_EQ(admit(queue, 1), 0);
+    EXPECT_EQ(admit(queue, 2), 0);
+    EXPECT_EQ(admit(queue, 3), -1);
+}
+
+TEST(AdmissionQueue, RefusesMoreThanMaxQueueWaiting) {
+    AdmissionQueue queue(1, 1, 8);
+    ASSERT_TRUE(queue.enqueue(1, 1).ok());
+    const Result<> refused = queue.enqueue(2, 1);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, Code::kResourceExhausted);
+    EXPECT_THAT(refused.error().message, HasSubstr("max_queue = 1"));
+}
+
+TEST(AdmissionQueue, WithoutAQueueWhatCanRunAtOnceIsStillTaken) {
+    AdmissionQueue queue(1, 0, 8);
+    queue.worker_ready(0, kBlock);
+    ASSERT_TRUE(queue.enqueue(1, 1).ok());
+    EXPECT_EQ(admit(queue, 1), 0);
+    EXPECT_FALSE(queue.enqueue(2, 1).ok());
+}
+
+TEST(AdmissionQueue, RequestsOfADeadWorkerComeFirstInTheirOldOrder) {
+    AdmissionQueue queue(2, 10, 8);
+    queue.worker_ready(0, 2 * kBlock);
+    queue.worker_ready(1, 2 * kBlock);
+    for (uint64_t id = 1; id <= 5; ++id) ASSERT_TRUE(queue.enqueue(id, kBlock).ok());
+    EXPECT_EQ(admit(queue, 1), 0);
+    EXPECT_EQ(admit(queue, 2), 1);
+    EXPECT_EQ(admit(queue, 3), 0);
+    EXPECT_EQ(admit(queue, 4), 1);
+
+    EXPECT_THAT(queue.worker_gone(1), ElementsAre(2, 4));
+    EXPECT_THAT(queue.worker_gone(0), ElementsAre(1, 3));
+
+    EXPECT_EQ(queue.num_queued(), 5);
+    queue.worker_ready(0, 100 * kBlock);
+    for (uint64_t id = 1; id <= 5; ++id) EXPECT_EQ(admit(queue, id), 0);
+    EXPECT_THAT(queue.worker_gone(1), IsEmpty());
+}
+
+TEST(AdmissionQueue, DeadWorkerIsGivenNothing) {
+    AdmissionQueue queue(1, 10, 8);
+    queue.worker_ready(0, 10 * kBlock);
+    queue.worker_gone(0);
+    ASSERT_TRUE(queue.enqueue(1, 1).ok());
+    EXPECT_EQ(admit(queue, 1), -1);
+    EXPECT_EQ(queue.session_of(1), std::nullopt);
+}
+
+// Goal: no sequence of events loses, doubles or over-commits anything. Method: random events
+// against a plain model. Oracle: every request is waiting or running on a ready worker, and the
+// reservations of a worker are the sum over its requests and within its room.
+TEST(AdmissionQueue, RandomEventsKeepTheBooks) {
+    constexpr uint32_t kWorkers = 3;
+    constexpr uint64_t kRoom = 20;
+    std::mt19937_64 random(20261121);
+    AdmissionQueue queue(kWorkers, 50, 4);
+    std::map<uint64_t, uint64_t> tokens;  // Of every request that is alive.
+    std::set<uint32_t> ready;
+    uint64_t next_id = 1;
+    for (int step = 0; step < 20000; ++step) {
+        const auto worker = static_cast<uint32_t>(random() % kWorkers);
+        switch (random() % 8) {
+            case 0:
+                if (ready.insert(worker).second) queue.worker_ready(worker, kRoom * kBlock);
+                break;
+            case 1:
+                if (random() % 10 == 0) {
+                    queue.worker_gone(worker);
+                    ready.erase(worker);
+                }
+                break;
+            case 2:
+            case 3:
+                if (!tokens.empty()) {
+                    auto victim = tokens.begin();
+                    std::advance(victim, static_cast<long>(random() % tokens.size()));
+                    EXPECT_TRUE(queue.remove(victim->first));
+                    tokens.erase(victim);
+                }
+                break;
+            case 4:
+            case 5: {
+                const uint64_t wanted = 1 + random() % (kRoom * kBlock);
+                if (queue.enqueue(next_id, wanted).ok()) tokens[next_id] = wanted;
+                ++next_id;
+                break;
+            }
+            default:
+                while (queue.admit_next()) {
+                }
+        }
+        std::vector<uint64_t> used(kWorkers);
+        std::vector<uint32_t> running(kWorkers);
+        for (const auto& [id, wanted] : tokens) {
+            const auto session = queue.session_of(id);
+            if (!session) continue;
+            ASSERT_TRUE(ready.contains(*session)) << "step " << step;
+            used[*session] += AdmissionQueue::blocks_for(wanted);
+            ++running[*session];
+        }
+        size_t num_running = 0;
+        for (uint32_t i = 0; i < kWorkers; ++i) {
+            ASSERT_EQ(queue.workers()[i].used_blocks, used[i]) << "step " << step;
+            ASSERT_EQ(queue.workers()[i].num_sequences, running[i]) << "step " << step;
+            ASSERT_LE(used[i], kRoom);
+            ASSERT_LE(running[i], 4U);
+            num_running += running[i];
+        }
+        ASSERT_EQ(queue.num_running(), num_running);
+        ASSERT_EQ(queue.num_queued(), tokens.size() - num_running);
+    }
+}
+
+}  // namespace
+}  // namespace afd::daemon

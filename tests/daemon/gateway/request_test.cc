@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/gateway/request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/daemon/gateway/byte_tokenizer.h"
+
+namespace afd::daemon {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr uint64_t kKvTokens = 1024;
+constexpr uint64_t kDrawnSeed = 4711;
+
+class RequestTest : public testing::Test {
+  protected:
+    RequestTest() : tokenizer_(make_byte_tokenizer()) {
+        model_.vocab_size = kByteVocabulary;
+        model_.context_length = 100;
+        model_.stop_ids = {kEndOfText};
+        model_.tokenizer = &tokenizer_;
+        wish_.set_text("abc");
+        wish_.set_max_tokens(10);
+    }
+
+    std::unique_ptr<Request> create() {
+        auto request = Request::create(wish_, model_, kKvTokens, kDrawnSeed);
+        EXPECT_TRUE(request.ok()) << request.error().message;
+        return std::move(request).value();
+    }
+
+    std::string refusal() {
+        const auto request = Request::create(wish_, model_, kKvTokens, kDrawnSeed);
+        if (request.ok()) return "accepted";
+        EXPECT_EQ(request.error().code, Code::kInvalidArgument);
+        return request.error().message;
+    }
+
+    static client::Chunk token(Request& request, uint32_t id, float logprob = -1.0F) {
+        control::TokenEvent event;
+        event.set_token(id);
+        event.set_logprob(logprob);
+        auto chunk = request.on_token(event);
+        EXPECT_TRUE(chunk.ok()) << chunk.error().message;
+        return *chunk.value();
+    }
+
+    static std::optional<client::Chunk> prompt_logprobs(Request& request,
+                                                        uint32_t first,
+                                                        const std::vector<float>& values) {
+        control::PromptLogprobsEvent event;
+        event.set_first_position(first);
+        for (const float value : values) event.add_values(value);
+        return request.on_prompt_logprobs(event);
+    }
+
+    model::Tokenizer tokenizer_;
+    ServedModel model_;
+    client::Generate wish_;
+};
+
+TEST_F(RequestTest, TextBecomesTokensAndTheSeedIsDrawn) {
+    wish_.set_return_token_ids(true);
+    const auto request = create();
+    EXPECT_EQ(request->accepted().seed(), kDrawnSeed);
+    EXPECT_THAT(request->accepted().prompt_ids(), ElementsAre('a', 'b', 'c'));
+    EXPECT_EQ(request->max_total_tokens(), 13);
+    const control::Admit admit = request->admit(9);
+    EXPECT_EQ(admit.sequence_id(), 9);
+    EXPECT_EQ(admit.seed(), kDrawnSeed);
+    EXPECT_EQ(admit.top_p(), 1.0F);
+    EXPECT_THAT(admit.stop_ids(), ElementsAre(kEndOfText));
+}
+
+TEST_F(RequestTest, GivenSeedAndIgnoreEosAreKept) {
+    wish_.mutable_sampling()->set_seed(0);
+    wish_.set_ignore_eos(true);
+    const auto request = create();
+    EXPECT_EQ(request->accepted().seed(), 0);
+    EXPECT_TRUE(request->admit(1).stop_ids().empty());
+}
+
+TEST_F(RequestTest, ZeroMaxTokensMeansAllThatFits) {
+    wish_.set_max_tokens(0);
+    EXPECT_EQ(create()->max_total_tokens(), 100);
+    model_.context_length = 5000;
+    EXPECT_EQ(create()->max_total_tokens(), kKvTokens);
+}
+
+TEST_F(RequestTest, RefusalsNameTheFieldTheValueAndTheLimit) {
+    wish_.set_max_tokens(98);
+    EXPECT_EQ(refusal(),
+              "the prompt has 3 tokens and max_tokens is 98: together at most 100 fit, the context "
+              "length of the model");
+    wish_.set_max_tokens(4294967295U);
+    EXPECT_THAT(refusal(), HasSubstr("at most 100 fit"));
+    wish_.set_max_tokens(1);
+    wish_.mutable_sampling()->set_temperature(2.5F);
+    EXPECT_EQ(refusal(), "temperature = 2.5: must be from 0 (greedy) to 2");
+    wish_.mutable_sampling()->set_temperature(std::nanf(""));
+    EXPECT_THAT(refusal(), HasSubstr("temperature = nan"));
+    wish_.mutable_sampling()->set_temperature(1.0F);
+    wish_.mutable_sampling()->set_top_p(-0.1F);
+    EXPECT_THAT(refusal(), HasSubstr("top_p = -0.1"));
+    wish_.clear_sampling();
+    wish_.mutable_token_ids()->add_ids(1);
+    wish_.mutable_token_ids()->add_ids(257);
+    EXPECT_EQ(refusal(), "token_ids[1] = 257: must be below the vocabulary size 257");
+    wish_.mutable_token_ids()->clear_ids();
+    EXPECT_THAT(refusal(), HasSubstr("the prompt is empty"));
+    wish_.clear_prompt();
+    EXPECT_THAT(refusal(), HasSubstr("has no prompt"));
+    wish_.set_text("\xff\xfe");
+    EXPECT_NE(refusal(), "accepted");
+}
+
+TEST_F(RequestTest, PromptThatFillsTheContextIsRefusedWithoutRoomForAToken) {
+    wish_.set_text(std::string(100, 'x'));
+    wish_.set_max_tokens(0);
+    EXPECT_THAT(refusal(), HasSubstr("the prompt has 100 tokens"));
+}
+
+TEST_F(RequestTest, ChunksHoldBackUnfinishedCharacters) {
+    const auto request = create();
+    EXPECT_EQ(token(*request, 0xC3).text(), "");
+    EXPECT_EQ(token(*request, 0xA9).text(), "\u00e9");
+    EXPECT_EQ(token(*request, 'x').text(), "x");
+    EXPECT_EQ(token(*request, 0xE2).text(), "");
+    EXPECT_EQ(request->on_end()->text(), "\ufffd");
+}
+
+TEST_F(RequestTest, ChunksCarryOnlyWhatWasAskedFor) {
+    auto request = create();
+    client::Chunk chunk = token(*request, 'x', -0.5F);
+    EXPECT_EQ(chunk.num_tokens(), 1);
+    EXPECT_TRUE(chunk.token_ids().empty());
+    EXPECT_TRUE(chunk.logprobs().empty());
+    wish_.set_return_token_ids(true);
+    wish_.set_return_logprobs(true);
+    request = create();
+    chunk = token(*request, 'x', -0.5F);
+    EXPECT_THAT(chunk.token_ids(), ElementsAre('x'));
+    EXPECT_THAT(chunk.logprobs(), ElementsAre(-0.5F));
+}
+
+TEST_F(RequestTest, EndsByLengthOrByAStopToken) {
+    wish_.set_max_tokens(2);
+    auto request = create();
+    token(*request, 'x');
+    EXPECT_FALSE(request->is_complete());
+    token(*request, 'y');
+    EXPECT_TRUE(request->is_complete());
+    EXPECT_EQ(request->finish_reason(), client::LENGTH);
+    request = create();
+    token(*request, kEndOfText);
+    EXPECT_TRUE(request->is_complete());
+    EXPECT_EQ(request->finish_reason(), client::STOP);
+}
+
+TEST_F(RequestTest, WhatAWorkerMustNotSendIsAnError) {
+    wish_.set_max_tokens(1);
+    const auto request = create();
+    control::TokenEvent event;
+    event.set_token(kByteVocabulary);
+    EXPECT_EQ(request->on_token(event).error().code, Code::kInternal);
+    token(*request, 'x');
+    event.set_token('y');
+    EXPECT_THAT(request->on_token(event).error().message, HasSubstr("number 2 of 1"));
+}
+
+TEST_F(RequestTest, ReplayStartsBehindTheTokensAlreadySent) {
+    const auto request = create();
+    token(*request, 'x');
+    token(*request, 'y');
+    const control::Admit admit = request->admit(7);
+    EXPECT_THAT(admit.tokens(), ElementsAre('a', 'b', 'c', 'x', 'y'));
+    EXPECT_EQ(admit.num_prompt_tokens(), 3);
+    EXPECT_EQ(admit.max_total_tokens(), 13);
+}
+
+TEST_F(RequestTest, PromptLogprobsAreSentOnceAcrossAReplay) {
+    wish_.set_text("abcdef");
+    wish_.set_prompt_logprobs(true);
+    const auto request = create();
+    EXPECT_THAT(prompt_logprobs(*request, 1, {-1, -2})->prompt_logprobs(), ElementsAre(-1, -2));
+    EXPECT_TRUE(request->admit(1).prompt_logprobs());
+    // The worker died here; its successor computes all of them again.
+    EXPECT_THAT(prompt_logprobs(*request, 1, {-1, -2, -3})->prompt_logprobs(), ElementsAre(-3));
+    EXPECT_THAT(prompt_logprobs(*request, 4, {-4, -5, -6})->prompt_logprobs(), ElementsAre(-4, -5));
+    EXPECT_FALSE(prompt_logprobs(*request, 1, {-1, -2, -3, -4, -5}).has_value());
+    EXPECT_FALSE(request->admit(1).prompt_logprobs());
+}
+
+TEST_F(RequestTest, ModelWithoutTokenizerTakesIdsOnly) {
+    model_.tokenizer = nullptr;
+    EXPECT_THAT(refusal(), HasSubstr("send the prompt as token_ids"));
+    wish_.mutable_token_ids()->add_ids(5);
+    const auto request = create();
+    EXPECT_EQ(token(*request, 'x').text(), "");
+    EXPECT_FALSE(request->on_end().has_value());
+}
+
+}  // namespace
+}  // namespace afd::daemon

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A worker without a model, for tests of afdd: it speaks the whole control protocol through
+// WorkerControl, and its tokens are a function of seed and position, so a replay must give the
+// same text. Built twice, under the names of the two worker programs.
+//
+//   AFD_FAKE_TOKEN_MS   time per token
+//   AFD_FAKE_FAIL       end with this message before being ready
+//   AFD_FAKE_CRASH      abort before being ready
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <deque>
+#include <map>
+
+#include "daemon/program/logging.h"
+#include "daemon/worker/worker_control.h"
+#include "daemon/worker/worker_options.h"
+#include "tests/daemon/attention/fake_token.h"
+
+namespace afd::daemon {
+namespace {
+
+int number_from(const char* name) {
+    const char* text = std::getenv(name);
+    return text == nullptr ? 0 : std::atoi(text);
+}
+
+class FakeLoop {
+  public:
+    explicit FakeLoop(WorkerControl& control) : control_(control), port_(control.port()) {}
+
+    void run() {
+        const int token_ms = number_from("AFD_FAKE_TOKEN_MS");
+        while (take_commands()) {
+            for (auto it = running_.begin(); it != running_.end();) {
+                SequenceRequest* sequence = (it++)->second;
+                step(*sequence);
+            }
+            port_.flush();
+            pollfd doorbell{control_.own_doorbell_fd(), POLLIN, 0};
+            ::poll(&doorbell, 1, running_.empty() ? -1 : token_ms);
+            uint64_t count = 0;
+            if (::read(doorbell.fd, &count, sizeof(count)) < 0) continue;
+        }
+    }
+
+  private:
+    bool take_commands() {
+        WorkerCommand command;
+        while (port_.pop_command(command)) {
+            switch (command.kind) {
+                case WorkerCommand::Kind::kShutdown:
+                    return false;
+                case WorkerCommand::Kind::kCancel:
+                    if (running_.contains(command.sequence_id)) {
+                        end(*running_.at(command.sequence_id), Code::kCancelled);
+                    }
+                    break;
+                case WorkerCommand::Kind::kAdmit:
+                    running_[command.sequence_id] = command.sequence;
+                    push(WorkerEvent::Kind::kStarted, *command.sequence);
+                    break;
+                case WorkerCommand::Kind::kSegment:
+                    break;
+            }
+        }
+        return true;
+    }
+
+    void step(SequenceRequest& sequence) {
+        const auto position = static_cast<uint32_t>(sequence.tokens.size());
+        sequence.tokens.push_back(fake_token(sequence.seed, position));
+        push(WorkerEvent::Kind::kToken, sequence);
+        if (sequence.tokens.size() == sequence.max_total_tokens) end(sequence, Code::kOk);
+    }
+
+    void end(SequenceRequest& sequence, Code code) {
+        running_.erase(sequence.sequence_id);
+        WorkerEvent event;
+        event.kind = WorkerEvent::Kind::kEnd;
+        event.sequence_id = sequence.sequence_id;
+        event.code = code;
+        event.sequence = &sequence;
+        port_.push(event);
+    }
+
+    void push(WorkerEvent::Kind kind, const SequenceRequest& sequence) {
+        WorkerEvent event;
+        event.kind = kind;
+        event.sequence_id = sequence.sequence_id;
+        event.token = sequence.tokens.back();
+        port_.push(event);
+    }
+
+    WorkerControl& control_;
+    WorkerPort& port_;
+    std::map<uint64_t, SequenceRequest*> running_;
+};
+
+int run(int argc, char** argv) {
+    int exit_code = 0;
+    const auto options = parse_worker_options(argc, argv, AFD_FAKE_ROLE, &exit_code);
+    if (!options) return exit_code;
+    set_up_logging(std::string("fake-") + AFD_FAKE_ROLE, options->log_level, options->log_format);
+    WorkerControl::Options connect;
+    connect.role = std::string(AFD_FAKE_ROLE) == "ffn" ? control::FFN : control::ATTENTION;
+    connect.index = options->index;
+    connect.control_socket = options->control_socket;
+    auto control = WorkerControl::connect(connect);
+    if (!control.ok()) {
+        std::fprintf(stderr, "fake worker: %s\n", control.error().message.c_str());
+        return 1;
+    }
+    WorkerControl& worker = *control.value();
+    worker.start();
+    if (std::getenv("AFD_FAKE_CRASH") != nullptr) std::abort();
+    if (const char* why = std::getenv("AFD_FAKE_FAIL")) worker.fail({Code::kDataLoss, why});
+    control::Ready ready;
+    ready.set_kv_tokens(worker.welcome().kv_tokens());
+    worker.ready(ready);
+    FakeLoop(worker).run();
+    worker.finish();
+    return 0;
+}
+
+}  // namespace
+}  // namespace afd::daemon
+
+int main(int argc, char** argv) {
+    return afd::daemon::run(argc, argv);
+}

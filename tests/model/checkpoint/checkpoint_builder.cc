@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/model/checkpoint/checkpoint_builder.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <numbers>
+#include <utility>
+
+#include "model/checkpoint/safetensors_writer.h"
+#include "proto/check.h"
+
+namespace afd::model {
+
+using nlohmann::json;
+
+json small_config() {
+    return {{"architectures", {"DeepseekV3ForCausalLM"}},
+            {"model_type", "deepseek_v3"},
+            {"vocab_size", 96},
+            {"hidden_size", 64},
+            {"num_hidden_layers", 3},
+            {"max_position_embeddings", 512},
+            {"num_attention_heads", 3},
+            {"num_key_value_heads", 3},
+            {"q_lora_rank", 24},
+            {"kv_lora_rank", 32},
+            {"qk_nope_head_dim", 16},
+            {"qk_rope_head_dim", 8},
+            {"v_head_dim", 16},
+            {"intermediate_size", 96},
+            {"moe_intermediate_size", 32},
+            {"n_routed_experts", 8},
+            {"n_shared_experts", 1},
+            {"num_experts_per_tok", 3},
+            {"n_group", 4},
+            {"topk_group", 2},
+            {"norm_topk_prob", true},
+            {"routed_scaling_factor", 2.5},
+            {"first_k_dense_replace", 1},
+            {"rms_norm_eps", 1e-6},
+            {"rope_theta", 10000},
+            {"rope_scaling", nullptr},
+            {"tie_word_embeddings", false},
+            {"eos_token_id", 1}};
+}
+
+CheckpointBuilder::CheckpointBuilder(json config, uint32_t seed)
+    : config_(std::move(config)), random_(seed) {
+    const uint64_t hidden = dim("hidden_size");
+    add("model.embed_tokens.weight", {dim("vocab_size"), hidden});
+    for (uint64_t layer = 0; layer < dim("num_hidden_layers"); ++layer) add_layer(layer);
+    add("model.norm.weight", {hidden});
+    if (!config_.at("tie_word_embeddings").get<bool>()) {
+        add("lm_head.weight", {dim("vocab_size"), hidden});
+    }
+}
+
+void CheckpointBuilder::add_layer(uint64_t layer) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    const std::string attention = prefix + "self_attn.";
+    const uint64_t hidden = dim("hidden_size");
+    const uint64_t heads = dim("num_attention_heads");
+    const uint64_t latent = dim("kv_lora_rank");
+    const uint64_t query_rows = heads * (dim("qk_nope_head_dim") + dim("qk_rope_head_dim"));
+    add(prefix + "input_layernorm.weight", {hidden});
+    add(prefix + "post_attention_layernorm.weight", {hidden});
+    if (config_.at("q_lora_rank").is_null()) {
+        add(attention + "q_proj.weight", {query_rows, hidden});
+    } else {
+        add(attention + "q_a_proj.weight", {dim("q_lora_rank"), hidden});
+        add(attention + "q_a_layernorm.weight", {dim("q_lora_rank")});
+        add(attention + "q_b_proj.weight", {query_rows, dim("q_lora_rank")});
+    }
+    add(attention + "kv_a_proj_with_mqa.weight", {latent + dim("qk_rope_head_dim"), hidden});
+    add(attention + "kv_a_layernorm.weight", {latent});
+    add(attention + "kv_b_proj.weight",
+        {heads * (dim("qk_nope_head_dim") + dim("v_head_dim")), latent});
+    add(attention + "o_proj.weight", {hidden, heads * dim("v_head_dim")});
+    if (layer < dim("first_k_dense_replace")) {
+        add_mlp(prefix + "mlp.", dim("intermediate_size"));
+        return;
+    }
+    add(prefix + "mlp.gate.weight", {dim("n_routed_experts"), hidden});
+    add(prefix + "mlp.gate.e_score_correction_bias", {dim("n_routed_experts")});
+    for (uint64_t expert = 0; expert < dim("n_routed_experts"); ++expert) {
+        add_mlp(prefix + "mlp.experts." + std::to_string(expert) + ".",
+                dim("moe_intermediate_size"));
+    }
+    add_mlp(prefix + "mlp.shared_experts.", dim("moe_intermediate_size") * dim("n_shared_experts"));
+}
+
+void CheckpointBuilder::add_mlp(const std::string& prefix, uint64_t intermediate) {
+    add(prefix + "gate_proj.weight", {intermediate, dim("hidden_size")});
+    add(prefix + "up_proj.weight", {intermediate, dim("hidden_size")});
+    add(prefix + "down_proj.weight", {dim("hidden_size"), intermediate});
+}
+
+float CheckpointBuilder::next_normal() {
+    const auto uniform = [this] {
+        // SplitMix64 (Steele, Lea, Flood 2014).
+        uint64_t z = (random_ += 0x9e3779b97f4a7c15u);
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        return static_cast<double>(((z ^ (z >> 31)) >> 11) + 1) * 0x1p-53;
+    };
+    const double radius = std::sqrt(-2 * std::log(uniform()));
+    return static_cast<float>(radius * std::cos(2 * std::numbers::pi * uniform()));
+}
+
+void CheckpointBuilder::add(const std::string& name, std::vector<uint64_t> shape) {
+    uint64_t count = 1;
+    for (const uint64_t extent : shape) count *= extent;
+    const bool is_norm = name.find("norm") != std::string::npos;
+    const bool is_embedding = name.find("embed") != std::string::npos;
+    const float inputs = shape.size() == 2 ? static_cast<float>(shape[1]) : 1.0f;
+    const float scale = is_norm || shape.size() == 1 ? 0.1f
+                        : is_embedding               ? 1.0f
+                                                     : 1.0f / std::sqrt(inputs);
+    Tensor tensor{name, std::move(shape), std::vector<ops::Bf16>(count), {}};
+    for (ops::Bf16& value : tensor.values) {
+        value = ops::from_float((is_norm ? 1.0f : 0.0f) + scale * next_normal());
+    }
+    tensors_.push_back(std::move(tensor));
+}
+
+void CheckpointBuilder::add_integers(const std::string& name,
+                                     std::vector<uint64_t> shape,
+                                     std::vector<int32_t> values) {
+    tensors_.push_back({name, std::move(shape), {}, std::move(values)});
+}
+
+size_t CheckpointBuilder::index_of(const std::string& name) const {
+    size_t index = 0;
+    while (index < tensors_.size() && tensors_[index].name != name) ++index;
+    AFD_ASSERT(index < tensors_.size(), "no tensor %s", name.c_str());
+    return index;
+}
+
+std::vector<ops::Bf16>& CheckpointBuilder::tensor(const std::string& name) {
+    return tensors_[index_of(name)].values;
+}
+
+void CheckpointBuilder::rename(const std::string& from, const std::string& to) {
+    tensors_[index_of(from)].name = to;
+}
+
+void CheckpointBuilder::remove(const std::string& name) {
+    tensors_.erase(tensors_.begin() + static_cast<std::ptrdiff_t>(index_of(name)));
+}
+
+void CheckpointBuilder::reshape(const std::string& name, std::vector<uint64_t> shape) {
+    tensors_[index_of(name)].shape = std::move(shape);
+}
+
+void CheckpointBuilder::fuse_experts() {
+    const uint64_t hidden = dim("hidden_size");
+    const uint64_t intermediate = dim("moe_intermediate_size");
+    const uint64_t experts = dim("n_routed_experts");
+    for (uint64_t layer = dim("first_k_dense_replace"); layer < dim("num_hidden_layers"); ++layer) {
+        const std::string prefix = "model.layers." + std::to_string(layer) + ".mlp.experts.";
+        Tensor gate_up{prefix + "gate_up_proj", {experts, 2 * intermediate, hidden}, {}, {}};
+        Tensor down{prefix + "down_proj", {experts, hidden, intermediate}, {}, {}};
+        for (uint64_t expert = 0; expert < experts; ++expert) {
+            const std::string own = prefix + std::to_string(expert) + ".";
+            for (const char* part : {"gate_proj.weight", "up_proj.weight", "down_proj.weight"}) {
+                Tensor& target = part[0] == 'd' ? down : gate_up;
+                const std::vector<ops::Bf16>& values = tensor(own + part);
+                target.values.insert(target.values.end(), values.begin(), values.end());
+                remove(own + part);
+            }
+        }
+        tensors_.push_back(std::move(gate_up));
+        tensors_.push_back(std::move(down));
+    }
+}
+
+void CheckpointBuilder::write(const std::string& directory) const {
+    std::ofstream(directory + "/config.json") << config_.dump(2);
+    std::vector<TensorToWrite> list;
+    for (const Tensor& tensor : tensors_) {
+        const bool is_integer = !tensor.integers.empty();
+        list.push_back({tensor.name,
+                        is_integer ? StorageType::kI32 : StorageType::kBf16,
+                        tensor.shape,
+                        is_integer ? std::as_bytes(std::span(tensor.integers))
+                                   : std::as_bytes(std::span(tensor.values))});
+    }
+    const auto result = write_safetensors(directory + "/model.safetensors", list);
+    ASSERT_TRUE(result.ok()) << result.error().message;
+}
+
+}  // namespace afd::model

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// CheckpointBuilder: writes a small random checkpoint in Hugging Face's layout. Weights are normal
+// with variance 1 / inputs, so activations stay near 1; the same seed gives the same bytes.
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "ops/tensor/bf16.h"
+
+namespace afd::model {
+
+// A DeepSeek-V3 in small: 3 layers, the first dense, 8 experts in 4 groups, a shared one.
+nlohmann::json small_config();
+
+class CheckpointBuilder {
+  public:
+    // Makes all tensors that `config` asks for.
+    explicit CheckpointBuilder(nlohmann::json config, uint32_t seed = 1);
+
+    nlohmann::json& config() { return config_; }
+
+    // The tensor's elements, to be changed before write().
+    std::vector<ops::Bf16>& tensor(const std::string& name);
+    void add(const std::string& name, std::vector<uint64_t> shape);
+    // A tensor of I32 values.
+    void add_integers(const std::string& name,
+                      std::vector<uint64_t> shape,
+                      std::vector<int32_t> values);
+    void rename(const std::string& from, const std::string& to);
+    void remove(const std::string& name);
+    void reshape(const std::string& name, std::vector<uint64_t> shape);
+
+    // Replaces experts.<e>.* of every layer by experts.gate_up_proj and experts.down_proj.
+    void fuse_experts();
+
+    // Writes config.json and model.safetensors into `directory`.
+    void write(const std::string& directory) const;
+
+  private:
+    struct Tensor {
+        std::string name;
+        std::vector<uint64_t> shape;
+        std::vector<ops::Bf16> values;
+        std::vector<int32_t> integers;  // Instead of values, or empty.
+    };
+
+    uint64_t dim(const char* key) const { return config_.at(key).get<uint64_t>(); }
+    float next_normal();
+    void add_layer(uint64_t layer);
+    void add_mlp(const std::string& prefix, uint64_t intermediate);
+    size_t index_of(const std::string& name) const;
+
+    nlohmann::json config_;
+    uint64_t random_;
+    std::vector<Tensor> tensors_;
+};
+
+}  // namespace afd::model

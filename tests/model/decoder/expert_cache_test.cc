@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Experts through the weight cache: packed once, whoever packs; and no state of the cache changes a
+// byte of what is loaded, or keeps a worker from loading.
+
+#include "model/decoder/expert_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "model/decoder/expert_weights.h"
+#include "tests/model/checkpoint/checkpoint_builder.h"
+#include "tests/temporary_directory.h"
+#include "tools/afd-quantize/quantise_checkpoint.h"
+
+namespace afd::model {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr size_t kNumLayers = 3;
+
+// All packed bytes of the experts, in the order of their keys.
+std::vector<std::byte> bytes_of(const ops::ExpertTable& table) {
+    std::vector<std::byte> all;
+    for (size_t key = 0; key < table.num_keys(); ++key) {
+        if (table.at(key).empty()) continue;
+        for (const auto part : {table.at(key).gate_up.bytes(), table.at(key).down.bytes()}) {
+            all.insert(all.end(), part.begin(), part.end());
+        }
+    }
+    return all;
+}
+
+// A checkpoint in one of the formats, and an empty cache.
+class ExpertCacheTest : public ::testing::TestWithParam<ops::WeightFormat> {
+  protected:
+    void SetUp() override {
+        CheckpointBuilder(small_config()).write(plain_.path());
+        std::string path = plain_.path();
+        if (GetParam() != ops::WeightFormat::kBf16) {
+            path = quantised_.path() + "/model";
+            const auto made = quantise_checkpoint(ModelFiles::open(plain_.path()).value(),
+                                                  {.experts = GetParam()},
+                                                  path,
+                                                  serial_,
+                                                  [](uint32_t) {});
+            ASSERT_TRUE(made.ok()) << made.error().message;
+        }
+        auto files = ModelFiles::open(path);
+        ASSERT_TRUE(files.ok()) << files.error().message;
+        files_ = std::move(files).value();
+        slots_ = all_expert_slots(files_->config());
+    }
+
+    WeightCache cache() const { return WeightCache::open(directory_.path() + "/cache").value(); }
+
+    Result<LoadedExperts> load(const std::vector<ExpertSlot>& slots,
+                               const WeightCache& cache,
+                               uint64_t wait_ms = 10'000) {
+        return load_experts(*files_,
+                            slots,
+                            kNumLayers * experts_per_layer(files_->config()),
+                            ops::best_numeric_class(),
+                            serial_,
+                            cache,
+                            wait_ms);
+    }
+    LoadedExperts loaded(const std::vector<ExpertSlot>& slots) {
+        auto experts = load(slots, cache());
+        EXPECT_TRUE(experts.ok()) << experts.error().message;
+        return std::move(experts).value();
+    }
+    std::vector<std::byte> without_cache(const std::vector<ExpertSlot>& slots) {
+        return bytes_of(load(slots, WeightCache()).value().table);
+    }
+
+    // What rank `rank` of `num_ranks` holds: every num_ranks-th routed expert, all others.
+    std::vector<ExpertSlot> shard(uint32_t rank, uint32_t num_ranks) const {
+        std::vector<ExpertSlot> slots;
+        for (const ExpertSlot& slot : slots_) {
+            const bool is_routed = files_->config().is_moe_layer(slot.layer) &&
+                                   slot.expert < files_->config().num_experts;
+            if (!is_routed || slot.expert % num_ranks == rank) slots.push_back(slot);
+        }
+        return slots;
+    }
+
+    // The file of a layer.
+    std::string file(uint32_t layer) const {
+        for (const auto& entry : fs::directory_iterator(directory_.path() + "/cache")) {
+            return entry.path().string() + "/000" + std::to_string(layer) + ".experts";
+        }
+        return {};
+    }
+    void damage(uint32_t layer, uint64_t offset) const {
+        fs::permissions(file(layer), fs::perms::owner_read | fs::perms::owner_write);
+        std::fstream stream(file(layer), std::ios::in | std::ios::out | std::ios::binary);
+        stream.seekg(static_cast<std::streamoff>(offset));
+        const char byte = static_cast<char>(stream.get() ^ 1);
+        stream.seekp(static_cast<std::streamoff>(offset));
+        stream.put(byte);
+    }
+
+    ops::SerialParallel serial_;
+    const test::TemporaryDirectory plain_;
+    const test::TemporaryDirectory quantised_;
+    const test::TemporaryDirectory directory_;
+    std::optional<ModelFiles> files_;
+    std::vector<ExpertSlot> slots_;
+};
+
+TEST_P(ExpertCacheTest, PacksOnceAndThenMapsTheSameBytes) {
+    const LoadedExperts first = loaded(slots_);
+    EXPECT_EQ(first.report.num_written, kNumLayers);
+    EXPECT_EQ(first.report.warning, "");
+    const LoadedExperts second = loaded(slots_);
+    EXPECT_EQ(second.report.num_mapped, kNumLayers);
+    EXPECT_EQ(second.report.num_written + second.report.num_private, 0u);
+    EXPECT_EQ(second.report.mapped_bytes, without_cache(slots_).size());
+    EXPECT_EQ(bytes_of(first.table), without_cache(slots_));
+    EXPECT_EQ(bytes_of(second.table), without_cache(slots_));
+    EXPECT_EQ(load(slots_, WeightCache()).value().report.num_private, kNumLayers);
+}
+
+TEST_P(ExpertCacheTest, EverySplitOfTheExpertsSharesTheFiles) {
+    for (const uint32_t num_ranks : {2, 1, 3}) {
+        for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+            const LoadedExperts experts = loaded(shard(rank, num_ranks));
+            const bool is_first = num_ranks == 2 && rank == 0;
+            EXPECT_EQ(experts.report.num_written, is_first ? kNumLayers : 0);
+            EXPECT_EQ(bytes_of(experts.table), without_cache(shard(rank, num_ranks)));
+        }
+    }
+}
+
+// Goal: processes that start together do not pack anything twice. Method: six of them, held back by
+// a pipe and let go at once. Oracle: the numbers of files that they say they wrote add up.
+TEST_P(ExpertCacheTest, ProcessesThatStartTogetherPackOnce) {
+    int start[2];
+    ASSERT_EQ(::pipe(start), 0);
+    const std::vector<std::byte> expected = without_cache(slots_);
+    std::vector<pid_t> children;
+    for (int i = 0; i < 6; ++i) {
+        children.push_back(::fork());
+        if (children.back() != 0) continue;
+        ::close(start[1]);
+        char byte = 0;
+        if (::read(start[0], &byte, 1) != 0) ::_exit(100);
+        const auto experts = load(slots_, cache());
+        if (!experts.ok() || bytes_of(experts.value().table) != expected) ::_exit(101);
+        const WeightCacheReport& report = experts.value().report;
+        if (report.num_private != 0 || !report.warning.empty()) ::_exit(102);
+        ::_exit(static_cast<int>(report.num_written));
+    }
+    ::close(start[0]);
+    ::close(start[1]);
+    int num_written = 0;
+    for (const pid_t child : children) {
+        int status = 0;
+        ASSERT_EQ(::waitpid(child, &status, 0), child);
+        ASSERT_TRUE(WIFEXITED(status));
+        num_written += WEXITSTATUS(status);
+    }
+    EXPECT_EQ(num_written, static_cast<int>(kNumLayers));
+}
+
+TEST_P(ExpertCacheTest, ADamagedExpertIsPackedAgainByWhoUsesIt) {
+    const size_t file_bytes = [&] {
+        (void)loaded(slots_);
+        return fs::file_size(file(1));
+    }();
+    // The last block: the shared expert's down projection. The middle: some routed expert.
+    for (const uint64_t offset : {uint64_t{file_bytes - 4096}, uint64_t{4096 + 1}}) {
+        damage(1, offset);
+        const LoadedExperts experts = loaded(slots_);
+        EXPECT_EQ(experts.report.num_mapped, kNumLayers - 1);
+        EXPECT_EQ(experts.report.num_written, 1u);
+        EXPECT_THAT(experts.report.warning,
+                    AllOf(HasSubstr("0001.experts: block"), HasSubstr("packing again")));
+        EXPECT_EQ(bytes_of(experts.table), without_cache(slots_));
+        EXPECT_EQ(loaded(slots_).report.num_mapped, kNumLayers);
+    }
+    // Block 0 belongs to expert 0, which rank 1 of 2 does not hold.
+    damage(1, 4096);
+    EXPECT_EQ(loaded(shard(1, 2)).report.warning, "");
+    EXPECT_EQ(loaded(shard(0, 2)).report.num_written, 1u);
+}
+
+TEST_P(ExpertCacheTest, TruncatedAndForeignFilesArePackedAgain) {
+    const std::vector<std::byte> expected = without_cache(slots_);
+    (void)loaded(slots_);
+    const auto expect_repacked = [&](const char* why) {
+        const LoadedExperts experts = loaded(slots_);
+        EXPECT_EQ(experts.report.num_written, 1u) << why;
+        EXPECT_THAT(experts.report.warning, HasSubstr(why));
+        EXPECT_EQ(bytes_of(experts.table), expected);
+    };
+    fs::permissions(file(2), fs::perms::owner_read | fs::perms::owner_write);
+    fs::resize_file(file(2), fs::file_size(file(2)) / 2);
+    expect_repacked("its header says");
+    fs::remove(file(2));
+    fs::copy_file(file(1), file(2));
+    expect_repacked("layer 1, class");
+    fs::remove(file(2));
+    std::ofstream(file(2)) << std::string(100'000, 'x');
+    expect_repacked("not a weight cache file");
+    fs::remove(file(2));
+    fs::create_symlink(file(1), file(2));
+    expect_repacked("0002.experts");
+}
+
+TEST_P(ExpertCacheTest, ASilentHolderOfALockIsNotWaitedForWithoutEnd) {
+    (void)loaded(slots_);
+    fs::remove(file(1));
+    const auto lock = FileLock::try_acquire(file(1) + ".lock");
+    ASSERT_TRUE(lock.ok() && lock.value().has_value());
+    auto experts = load(slots_, cache(), 50);
+    ASSERT_TRUE(experts.ok());
+    EXPECT_EQ(experts.value().report.num_private, 1u);
+    EXPECT_EQ(experts.value().report.num_mapped, kNumLayers - 1);
+    EXPECT_THAT(experts.value().report.warning,
+                HasSubstr("another process has packed layer 1 of the weight cache for 50 ms"));
+    EXPECT_EQ(bytes_of(experts.value().table), without_cache(slots_));
+}
+
+// Goal: a full disk costs one line and no more. Method: a limit on the size of files, in a process
+// of its own. Oracle: the experts are whole and nothing is left in the cache.
+TEST_P(ExpertCacheTest, AFullDiskMeansPrivateMemory) {
+    const std::vector<std::byte> expected = without_cache(slots_);
+    const auto outcome = [&] {
+        ::signal(SIGXFSZ, SIG_IGN);
+        const rlimit limit{4096, 4096};
+        if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
+        const auto experts = load(slots_, cache());
+        if (!experts.ok() || bytes_of(experts.value().table) != expected) return 3;
+        const WeightCacheReport& report = experts.value().report;
+        if (report.num_private != kNumLayers) return 4;
+        if (report.warning.find("MiB are needed") == std::string::npos) return 5;
+        return fs::exists(file(0)) || fs::exists(file(0) + ".tmp") ? 6 : 0;
+    };
+    EXPECT_EXIT(::_exit(outcome()), ::testing::ExitedWithCode(0), "");
+}
+
+TEST_P(ExpertCacheTest, AnUnusableFolderMeansPrivateMemory) {
+    (void)loaded(slots_);
+    const std::string folder = fs::path(file(0)).parent_path();
+    ASSERT_EQ(::chmod(folder.c_str(), 0777), 0);
+    const LoadedExperts experts = loaded(slots_);
+    EXPECT_EQ(experts.report.num_private, kNumLayers);
+    EXPECT_THAT(experts.report.warning, HasSubstr("writable for others"));
+    EXPECT_EQ(bytes_of(experts.table), without_cache(slots_));
+}
+
+TEST_P(ExpertCacheTest, AProblemOfTheModelIsAnErrorAndLeavesNoFile) {
+    CheckpointBuilder builder(small_config());
+    builder.remove("model.layers.1.mlp.experts.7.up_proj.weight");
+    const test::TemporaryDirectory model;
+    builder.write(model.path());
+    files_ = ModelFiles::open(model.path()).value();
+    const auto experts = load(slots_, cache());
+    ASSERT_FALSE(experts.ok());
+    EXPECT_THAT(experts.error().message,
+                HasSubstr("tensor model.layers.1.mlp.experts.7.up_proj.weight"));
+    EXPECT_TRUE(fs::exists(file(0)));
+    EXPECT_FALSE(fs::exists(file(1)));
+    EXPECT_FALSE(fs::exists(file(1) + ".tmp"));
+    EXPECT_THAT(load({{.layer = 0, .expert = 1, .key = 0}}, cache()).error().message,
+                HasSubstr("layer 0, expert 1: the model has 3 layers and this one 1 experts"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats,
+                         ExpertCacheTest,
+                         ::testing::Values(ops::WeightFormat::kBf16,
+                                           ops::WeightFormat::kInt8,
+                                           ops::WeightFormat::kInt4Group32),
+                         [](const auto& param_info) {
+                             std::string name(ops::name_of(param_info.param));
+                             std::erase(name, '-');
+                             return name;
+                         });
+
+}  // namespace
+}  // namespace afd::model

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/sampling/sampler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "model/sampling/candidate_order.h"
+#include "model/sampling/philox.h"
+
+namespace afd::model {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Logits with many exact ties, so that the order of candidates matters.
+std::vector<float> tied_logits(size_t vocab_size, uint32_t seed) {
+    std::mt19937 generator(seed);
+    std::uniform_int_distribution<int> level(-24, 8);
+    std::vector<float> logits(vocab_size);
+    for (float& logit : logits) logit = static_cast<float>(level(generator)) * 0.25f;
+    return logits;
+}
+
+// The allowed set by a plain full sort: top-k, then top-p. Ids in candidate order.
+std::vector<uint32_t> allowed_by_sorting(const std::vector<float>& logits,
+                                         const SamplingParams& params) {
+    std::vector<uint32_t> ids(logits.size());
+    std::iota(ids.begin(), ids.end(), 0u);
+    std::ranges::stable_sort(ids, [&](uint32_t a, uint32_t b) { return logits[a] > logits[b]; });
+    if (params.top_k > 0 && params.top_k < ids.size()) ids.resize(params.top_k);
+    const float maximum = *std::ranges::max_element(logits);
+    const auto weight = [&](uint32_t id) {
+        return std::exp(static_cast<double>(logits[id] - maximum) /
+                        static_cast<double>(params.temperature));
+    };
+    double total = 0;
+    for (const uint32_t id : ids) total += weight(id);
+    double sum = 0;
+    size_t kept = 0;
+    while (kept < ids.size() && (kept == 0 || sum < static_cast<double>(params.top_p) * total)) {
+        sum += weight(ids[kept++]);
+    }
+    ids.resize(kept);
+    return ids;
+}
+
+TEST(Philox, GivesThePublishedVectors) {
+    // Known answers of philox4x32 with 10 rounds that the authors publish with their library.
+    EXPECT_THAT(philox4x32({0, 0, 0, 0}, {0, 0}),
+                ElementsAre(0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u));
+    constexpr uint32_t kOnes = 0xffffffff;
+    EXPECT_THAT(philox4x32({kOnes, kOnes, kOnes, kOnes}, {kOnes, kOnes}),
+                ElementsAre(0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu));
+    EXPECT_THAT(
+        philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+        ElementsAre(0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u));
+}
+
+TEST(Philox, UniformDependsOnSeedChoiceAndPosition) {
+    const double base = philox_uniform(1, 0, 7);
+    EXPECT_EQ(base, philox_uniform(1, 0, 7));
+    EXPECT_NE(base, philox_uniform(2, 0, 7));
+    EXPECT_NE(base, philox_uniform(uint64_t{1} << 32 | 1, 0, 7));
+    EXPECT_NE(base, philox_uniform(1, 1, 7));
+    EXPECT_NE(base, philox_uniform(1, 0, 8));
+    EXPECT_NE(base, philox_uniform(1, 0, uint64_t{1} << 32 | 7));
+    double sum = 0;
+    for (uint64_t position = 0; position < 10000; ++position) {
+        const double value = philox_uniform(42, 0, position);
+        ASSERT_GE(value, 0);
+        ASSERT_LT(value, 1);
+        sum += value;
+    }
+    // Standard deviation of the mean: 1 / sqrt(12 * 10000) = 0.0029.
+    EXPECT_NEAR(sum / 10000, 0.5, 0.015);
+}
+
+TEST(Sampler, GreedyTakesTheHighestAndOfEqualOnesTheLowestId) {
+    Sampler sampler(5);
+    const std::vector<float> logits = {1, 3, 2, 3, -kInfinity};
+    const auto token = sampler.sample(logits, {.temperature = 0}, 0);
+    ASSERT_TRUE(token.ok());
+    EXPECT_EQ(token.value().id, 1u);
+}
+
+TEST(Sampler, LogprobIsTheLogSoftmaxOfTheRawLogits) {
+    const std::vector<float> logits = tied_logits(1000, 3);
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+    Sampler sampler(logits.size());
+    // Temperature and truncation change the choice, never the logprob of what was chosen.
+    const SamplingParams params{.temperature = 0.3f, .top_k = 50, .top_p = 0.7f, .seed = 9};
+    for (uint64_t position = 0; position < 50; ++position) {
+        const auto token = sampler.sample(logits, params, position);
+        ASSERT_TRUE(token.ok());
+        const double exact = static_cast<double>(logits[token.value().id]) - std::log(sum);
+        EXPECT_NEAR(token.value().logprob, exact, 4e-6);
+        EXPECT_EQ(token.value().logprob, sampler.logprob(logits, token.value().id).value());
+    }
+}
+
+TEST(Sampler, TheSamePositionGivesTheSameTokenWhateverCameBefore) {
+    const std::vector<float> logits = tied_logits(500, 4);
+    const SamplingParams params{.seed = 77};
+    Sampler one(logits.size());
+    Sampler other(logits.size());
+    std::vector<SampledToken> forward;
+    for (uint64_t p = 0; p < 64; ++p) forward.push_back(one.sample(logits, params, p).value());
+    for (uint64_t p = 64; p-- > 0;) {
+        const SampledToken token = other.sample(logits, params, p).value();
+        EXPECT_EQ(token.id, forward[p].id);
+        EXPECT_EQ(token.logprob, forward[p].logprob);
+    }
+}
+
+struct Truncation {
+    uint32_t top_k;
+    float top_p;
+    float temperature;
+};
+
+class Truncations : public ::testing::TestWithParam<Truncation> {};
+
+// Goal: the partial selection allows exactly what a full stable sort allows, ties included.
+// Method: many draws over logits with many ties. Oracle: allowed_by_sorting(); every drawn token is
+// in it, and the draws of most weight are all seen.
+TEST_P(Truncations, AllowWhatAFullSortAllows) {
+    const auto [top_k, top_p, temperature] = GetParam();
+    for (const uint32_t seed : {1u, 2u, 3u}) {
+        const std::vector<float> logits = tied_logits(300, seed);
+        const SamplingParams params{
+            .temperature = temperature, .top_k = top_k, .top_p = top_p, .seed = seed};
+        const std::vector<uint32_t> allowed = allowed_by_sorting(logits, params);
+        Sampler sampler(logits.size());
+        std::vector<int> seen(logits.size(), 0);
+        for (uint64_t position = 0; position < 3000; ++position) {
+            const uint32_t id = sampler.sample(logits, params, position).value().id;
+            ASSERT_NE(std::ranges::find(allowed, id), allowed.end()) << "token " << id;
+            ++seen[id];
+        }
+        if (allowed.size() <= 40) {
+            for (const uint32_t id : allowed) EXPECT_GT(seen[id], 0) << "token " << id;
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sampler,
+                         Truncations,
+                         ::testing::Values(Truncation{0, 1.0f, 1.0f},
+                                           Truncation{1, 1.0f, 1.0f},
+                                           Truncation{7, 1.0f, 2.0f},
+                                           Truncation{300, 1.0f, 1.0f},
+                                           Truncation{1000, 0.5f, 1.0f},
+                                           Truncation{0, 0.3f, 1.0f},
+                                           Truncation{0, 0.9f, 2.0f},
+                                           Truncation{0, 0.999f, 2.0f},
+                                           Truncation{20, 0.5f, 1.5f},
+                                           Truncation{0, 1e-6f, 1.0f}));
+
+// Goal: a walk stops at the token at which a walk over all tokens in order would.
+// Method: random logits, flat, steep and with -infinity and ties, targets over the whole range.
+// Oracle: a full sort; the sums agree but for rounding.
+TEST(CandidateOrder, StopsWhereAFullSortDoes) {
+    std::mt19937 generator(3);
+    for (const float spread : {0.0f, 0.01f, 1.0f, 30.0f}) {
+        std::vector<Candidate> candidates(5000);
+        std::normal_distribution<float> normal(0, 1);
+        float maximum = -kInfinity;
+        for (uint32_t id = 0; id < candidates.size(); ++id) {
+            const float logit = id % 50 == 7 ? -kInfinity : spread * normal(generator);
+            candidates[id] = {id % 3 == 0 ? std::round(logit) : logit, id, 0};
+            maximum = std::max(maximum, candidates[id].logit);
+        }
+        for (Candidate& c : candidates) c.weight = std::exp((c.logit - maximum) / 0.7f);
+        std::vector<Candidate> sorted = candidates;
+        std::sort(sorted.begin(), sorted.end(), comes_before);
+        double total = 0;
+        for (const Candidate& c : sorted) total += static_cast<double>(c.weight);
+        CandidateOrder order(candidates.size());
+        order.start(candidates, maximum, 0.7f);
+        for (const double share : {0.0, 0.1, 0.37, 0.5, 0.9, 0.95, 0.999, 0.99999}) {
+            double sum = 0;
+            size_t i = 0;
+            while ((sum += static_cast<double>(sorted[i].weight)) < share * total) ++i;
+            const auto stop = order.reach(share * total);
+            EXPECT_EQ(stop.id, sorted[i].id) << "spread " << spread << " share " << share;
+            EXPECT_NEAR(stop.sum, sum, 1e-9 * total);
+            EXPECT_EQ(order.exceed(std::nextafter(stop.sum, 0.0)).id, stop.id);
+            EXPECT_EQ(order.count(i + 1).id, sorted[i].id);
+        }
+        EXPECT_EQ(order.exceed(0).id, sorted[0].id);
+    }
+}
+
+TEST(Sampler, DrawsFollowTheSoftmaxOverTemperature) {
+    const std::vector<float> logits = {0, 1, 2, 3};
+    Sampler sampler(logits.size());
+    for (const float temperature : {0.5f, 1.0f, 2.0f}) {
+        constexpr int kDraws = 20000;
+        std::vector<int> count(logits.size(), 0);
+        for (uint64_t p = 0; p < kDraws; ++p) {
+            ++count[sampler.sample(logits, {.temperature = temperature, .seed = 5}, p).value().id];
+        }
+        double sum = 0;
+        for (const float logit : logits) sum += std::exp(static_cast<double>(logit / temperature));
+        for (size_t id = 0; id < logits.size(); ++id) {
+            const double p = std::exp(static_cast<double>(logits[id] / temperature)) / sum;
+            // Five standard deviations of a binomial share.
+            EXPECT_NEAR(count[id] / double{kDraws}, p, 5 * std::sqrt(p * (1 - p) / kDraws));
+        }
+    }
+}
+
+TEST(Sampler, ReportsLogitsThatAreNotNumbers) {
+    Sampler sampler(3);
+    const auto nan = sampler.sample(std::vector<float>{1, NAN, 2}, {}, 0);
+    ASSERT_FALSE(nan.ok());
+    EXPECT_EQ(nan.error().code, Code::kInternal);
+    EXPECT_THAT(nan.error().message, HasSubstr("the logit of token 1 is NaN"));
+    const auto infinite = sampler.sample(std::vector<float>{1, 2, kInfinity}, {}, 0);
+    ASSERT_FALSE(infinite.ok());
+    EXPECT_THAT(infinite.error().message, HasSubstr("the logit of token 2 is infinite"));
+    const auto none = sampler.logprob(std::vector<float>(3, -kInfinity), 0);
+    ASSERT_FALSE(none.ok());
+    EXPECT_THAT(none.error().message, HasSubstr("all logits are -infinity"));
+}
+
+TEST(Sampler, ParametersOutOfRangeAreNamed) {
+    EXPECT_TRUE(validate({}).ok());
+    EXPECT_THAT(validate({.temperature = -1}).error().message,
+                HasSubstr("temperature is -1.000000; allowed: 0 to 2"));
+    EXPECT_THAT(validate({.temperature = NAN}).error().message, HasSubstr("temperature is "));
+    EXPECT_THAT(validate({.top_p = 0}).error().message,
+                HasSubstr("top_p is 0.000000; allowed: above 0, up to 1"));
+}
+
+}  // namespace
+}  // namespace afd::model

@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/tokenizer/tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/tokenizer/byte_alphabet.h"
+#include "model/tokenizer/byte_pair_encoder.h"
+#include "model/tokenizer/splitter.h"
+#include "model/tokenizer/utf8.h"
+
+namespace afd::model {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// The three splits of DeepSeek-V3's tokenizer.json.
+const std::vector<std::string> kV3Splits = {
+    R"(\p{N}{1,3})",
+    R"([一-龥぀-ゟ゠-ヿ]+)",
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
+    R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+
+std::vector<std::string> split_by(const std::vector<std::string>& patterns,
+                                  const std::string& text) {
+    std::vector<std::string> pieces = {text};
+    for (const std::string& pattern : patterns) {
+        auto splitter = Splitter::compile(pattern);
+        EXPECT_TRUE(splitter.ok()) << splitter.error().message;
+        std::vector<std::string> next;
+        for (const std::string& piece : pieces) {
+            std::vector<std::string_view> parts;
+            const auto result = splitter.value().split(piece, parts);
+            EXPECT_TRUE(result.ok()) << result.error().message;
+            next.insert(next.end(), parts.begin(), parts.end());
+        }
+        pieces = std::move(next);
+    }
+    return pieces;
+}
+
+json split_step(const std::string& pattern) {
+    return {{"type", "Split"},
+            {"pattern", {{"Regex", pattern}}},
+            {"behavior", "Isolated"},
+            {"invert", false}};
+}
+
+json byte_level() {
+    return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+}
+
+// A tokenizer with ids 0 and 1 special, byte b at 2 + b, "th", "the", " the" from 258, and two
+// more added tokens at 270 and 271.
+json tokenizer_json() {
+    json vocab = json::object();
+    for (unsigned byte = 0; byte < 256; ++byte) {
+        vocab[byte_stand_in(static_cast<uint8_t>(byte))] = 2 + byte;
+    }
+    const std::string space = byte_stand_in(' ');
+    vocab["th"] = 258;
+    vocab["the"] = 259;
+    vocab[space + "the"] = 260;
+    const auto added = [](uint32_t id, const char* content, bool special) {
+        return json{{"id", id}, {"content", content}, {"special", special}, {"lstrip", false}};
+    };
+    return {{"added_tokens",
+             {added(0, "<|begin|>", true),
+              added(1, "<|end|>", true),
+              added(270, "<tool>", false),
+              added(271, "<tool>x", false)}},
+            {"normalizer", nullptr},
+            {"pre_tokenizer",
+             {{"type", "Sequence"}, {"pretokenizers", {split_step(R"( ?\p{L}+)"), byte_level()}}}},
+            {"post_processor", nullptr},
+            {"decoder", byte_level()},
+            {"model",
+             {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"t h", "th e", space + " the"}}}}};
+}
+
+Tokenizer parsed(const json& file, const std::string& config = "") {
+    auto tokenizer = Tokenizer::parse(file.dump(), config, "tokenizer.json");
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+    return std::move(tokenizer).value();
+}
+
+std::string refusal(const json& file, const std::string& config = "") {
+    const auto tokenizer = Tokenizer::parse(file.dump(), config, "tokenizer.json");
+    EXPECT_FALSE(tokenizer.ok());
+    return tokenizer.ok() ? "" : tokenizer.error().message;
+}
+
+std::vector<uint32_t> encoded(Tokenizer& tokenizer, const std::string& text) {
+    auto ids = tokenizer.encode(text);
+    EXPECT_TRUE(ids.ok()) << ids.error().message;
+    return ids.ok() ? ids.value() : std::vector<uint32_t>();
+}
+
+TEST(Splitter, SplitsLikeDeepSeekV3) {
+    EXPECT_THAT(split_by(kV3Splits, "Hello, world!"), ElementsAre("Hello", ",", " world", "!"));
+    EXPECT_THAT(split_by(kV3Splits, "jumps over 1234567 lazy dogs."),
+                ElementsAre("jumps", " over", " ", "123", "456", "7", " lazy", " dogs", "."));
+    EXPECT_THAT(split_by(kV3Splits, "你好，世界！测试abc"),
+                ElementsAre("你好", "，", "世界", "！", "测试", "abc"));
+    EXPECT_THAT(split_by(kV3Splits, "don't  stop\n\n now"),
+                ElementsAre("don", "'t", " ", " stop", "\n\n", " now"));
+    EXPECT_THAT(split_by(kV3Splits, "emoji 🙂 ok"), ElementsAre("emoji", " 🙂", " ok"));
+}
+
+TEST(Splitter, MatchesScriptsAndNotScriptExtensions) {
+    // The ideographic comma and stop belong to Han only by extension.
+    EXPECT_THAT(split_by({R"(\p{Han}+)"}, "中文、测试。日本"),
+                ElementsAre("中文", "、", "测试", "。", "日本"));
+    EXPECT_EQ(translate_pattern(R"([^\p{Han}\p{L}]\P{Greek}\p{^Latin}\\p{Han})").value(),
+              R"([^\p{sc:Han}\p{L}]\P{sc:Greek}\p{^sc:Latin}\\p{Han})");
+}
+
+TEST(Splitter, RefusesWhatPcreWouldReadDifferently) {
+    EXPECT_THAT(translate_pattern(R"([\p{L}&&[^\p{Han}]])").error().message,
+                HasSubstr("an intersection of sets (&&)"));
+    EXPECT_THAT(translate_pattern(R"([a[bc]])").error().message, HasSubstr("a set inside a set"));
+    EXPECT_TRUE(translate_pattern(R"([[:alpha:]\[]&&[]a])").ok());
+    const auto broken = Splitter::compile("(a");
+    ASSERT_FALSE(broken.ok());
+    EXPECT_EQ(broken.error().code, Code::kDataLoss);
+    EXPECT_THAT(broken.error().message, HasSubstr("the split pattern (a is not accepted"));
+}
+
+TEST(Splitter, PassesOverEmptyMatches) {
+    EXPECT_THAT(split_by({"x*"}, "aéxxb"), ElementsAre("aé", "xx", "b"));
+    EXPECT_THAT(split_by({"$"}, "a\nb"), ElementsAre("a\nb"));
+}
+
+TEST(Splitter, SplitsLongRunsWithoutRecursion) {
+    const std::string spaces(200000, ' ');
+    EXPECT_THAT(split_by({kV3Splits[2]}, spaces + "a"),
+                ElementsAre(std::string(199999, ' '), " a"));
+    const std::string letters(200000, 'a');
+    EXPECT_THAT(split_by({R"((?:(?!b)[a-z])+)"}, letters + "b"), ElementsAre(letters, "b"));
+}
+
+// Goal: the heap gives what the definition says. Method: random merges over three letters, random
+// pieces. Oracle: repeatedly merge the leftmost pair of lowest rank, by scanning.
+TEST(BytePairEncoder, MergesLowestRankLeftmostFirst) {
+    std::mt19937 random(7);
+    for (int round = 0; round < 50; ++round) {
+        BytePairEncoder encoder;
+        std::vector<std::string> tokens = {"a", "b", "c"};
+        for (uint32_t i = 0; i < 3; ++i) encoder.set_byte(static_cast<uint8_t>('a' + i), i);
+        std::vector<std::pair<uint32_t, uint32_t>> merges;
+        while (tokens.size() < 24) {
+            const auto left = static_cast<uint32_t>(random() % tokens.size());
+            const auto right = static_cast<uint32_t>(random() % tokens.size());
+            const std::string merged = tokens[left] + tokens[right];
+            if (merged.size() > 6 || std::ranges::find(tokens, merged) != tokens.end()) continue;
+            encoder.add_merge(left,
+                              right,
+                              static_cast<uint32_t>(tokens.size()),
+                              static_cast<uint32_t>(merges.size()));
+            merges.emplace_back(left, right);
+            tokens.push_back(merged);
+        }
+        for (int piece_idx = 0; piece_idx < 20; ++piece_idx) {
+            std::string piece;
+            for (size_t i = random() % 40; i > 0; --i) {
+                piece.push_back(static_cast<char>('a' + random() % 3));
+            }
+            std::vector<uint32_t> expected;
+            for (const char c : piece) expected.push_back(static_cast<uint32_t>(c - 'a'));
+            for (size_t rank = 0; rank < merges.size();) {
+                size_t at = 0;
+                while (at + 1 < expected.size() &&
+                       std::pair(expected[at], expected[at + 1]) != merges[rank]) {
+                    ++at;
+                }
+                if (at + 1 >= expected.size()) {
+                    ++rank;
+                    continue;
+                }
+                expected[at] = static_cast<uint32_t>(3 + rank);
+                expected.erase(expected.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+                rank = 0;
+            }
+            std::vector<uint32_t> ids;
+            encoder.encode(piece, ids);
+            EXPECT_EQ(ids, expected) << piece;
+        }
+    }
+}
+
+TEST(BytePairEncoder, EncodesAVeryLongPiece) {
+    BytePairEncoder encoder;
+    encoder.set_byte('a', 0);
+    encoder.add_merge(0, 0, 1, 0);
+    std::vector<uint32_t> ids;
+    encoder.encode(std::string(300001, 'a'), ids);
+    ASSERT_EQ(ids.size(), 150001u);
+    EXPECT_EQ(ids.front(), 1u);
+    EXPECT_EQ(ids.back(), 0u);
+}
+
+TEST(Tokenizer, EncodesAndDecodesBothFormsOfMerges) {
+    json pairs = tokenizer_json();
+    pairs["model"]["merges"] = json::array({json::array({"t", "h"}),
+                                            json::array({"th", "e"}),
+                                            json::array({byte_stand_in(' '), "the"})});
+    for (const json& file : {tokenizer_json(), pairs}) {
+        Tokenizer tokenizer = parsed(file);
+        EXPECT_THAT(encoded(tokenizer, "the the"), ElementsAre(259, 260));
+        EXPECT_THAT(encoded(tokenizer, "tht1"), ElementsAre(258, 2 + 't', 2 + '1'));
+        EXPECT_THAT(encoded(tokenizer, "é"), ElementsAre(2 + 0xC3, 2 + 0xA9));
+        EXPECT_THAT(encoded(tokenizer, ""), IsEmpty());
+        EXPECT_EQ(tokenizer.decode(encoded(tokenizer, "the é 中\n\x01 the")), "the é 中\n\x01 the");
+        // A second time from the cache.
+        EXPECT_THAT(encoded(tokenizer, "the the"), ElementsAre(259, 260));
+    }
+}
+
+TEST(Tokenizer, CutsAtAddedTokensLongestFirst) {
+    Tokenizer tokenizer = parsed(tokenizer_json());
+    EXPECT_THAT(encoded(tokenizer, "<|begin|>the<tool><tool>xthe<|end|>"),
+                ElementsAre(0, 259, 270, 271, 259, 1));
+    EXPECT_THAT(encoded(tokenizer, "<<tool"),
+                ElementsAre(2 + '<', 2 + '<', 2 + 't', 2 + 'o', 2 + 'o', 2 + 'l'));
+    EXPECT_EQ(tokenizer.decode(std::vector<uint32_t>{0, 259, 270, 1}), "the<tool>");
+    EXPECT_EQ(tokenizer.size(), 272u);
+    EXPECT_EQ(tokenizer.token_bytes(0), "");
+    EXPECT_EQ(tokenizer.token_bytes(265), "");
+    EXPECT_EQ(tokenizer.token_bytes(1u << 30), "");
+}
+
+TEST(Tokenizer, IgnoreMergesTakesAWholePieceFirst) {
+    json file = tokenizer_json();
+    file["model"]["vocab"]["zzz"] = 261;
+    Tokenizer plain = parsed(file);
+    EXPECT_THAT(encoded(plain, "zzz"), ElementsAre(2 + 'z', 2 + 'z', 2 + 'z'));
+    file["model"]["ignore_merges"] = true;
+    Tokenizer whole = parsed(file);
+    EXPECT_THAT(encoded(whole, "zzz"), ElementsAre(261));
+}
+
+TEST(Tokenizer, SplitsDigitsAndByGpt2ExpressionWhereAsked) {
+    json file = tokenizer_json();
+    file["model"]["vocab"]["11"] = 261;
+    file["model"]["merges"].push_back("1 1");
+    json& steps = file["pre_tokenizer"]["pretokenizers"];
+    steps = {{{"type", "Digits"}, {"individual_digits", true}}, byte_level()};
+    Tokenizer individual = parsed(file);
+    EXPECT_THAT(encoded(individual, "11"), ElementsAre(2 + '1', 2 + '1'));
+    steps[0]["individual_digits"] = false;
+    Tokenizer runs = parsed(file);
+    EXPECT_THAT(encoded(runs, "11"), ElementsAre(261));
+    file["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
+    Tokenizer gpt2 = parsed(file);
+    EXPECT_THAT(encoded(gpt2, "the11 the"), ElementsAre(259, 261, 260));
+}
+
+TEST(Tokenizer, KnowsItsBosFromConfigOrTemplate) {
+    const std::string config = R"({"add_bos_token": true, "bos_token": "<|begin|>"})";
+    EXPECT_EQ(parsed(tokenizer_json()).bos_id(), std::nullopt);
+    EXPECT_EQ(parsed(tokenizer_json(), config).bos_id(), 0u);
+    EXPECT_EQ(
+        parsed(tokenizer_json(), R"({"add_bos_token": true, "bos_token": {"content": "<|end|>"}})")
+            .bos_id(),
+        1u);
+    json file = tokenizer_json();
+    file["post_processor"] = {{"type", "TemplateProcessing"},
+                              {"single",
+                               {{{"SpecialToken", {{"id", "<|begin|>"}, {"type_id", 0}}}},
+                                {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}}};
+    EXPECT_EQ(parsed(file).bos_id(), 0u);
+    EXPECT_EQ(parsed(file, config).bos_id(), 0u);
+    EXPECT_EQ(parsed(file, R"({"add_bos_token": false})").bos_id(), std::nullopt);
+    EXPECT_THAT(refusal(file, R"({"add_bos_token": true, "bos_token": "?"})"),
+                HasSubstr("the BOS token \"?\" is not in added_tokens"));
+    EXPECT_THAT(refusal(file, R"({"add_bos_token": true})"),
+                HasSubstr("add_bos_token is true, but bos_token is null"));
+}
+
+struct Refusal {
+    const char* pointer;
+    json value;
+    const char* message;
+};
+
+class RefusedTokenizer : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(RefusedTokenizer, NamesTheKeyItsValueAndWhatIsSupported) {
+    json file = tokenizer_json();
+    file[json::json_pointer(GetParam().pointer)] = GetParam().value;
+    EXPECT_THAT(refusal(file), HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Tokenizer,
+    RefusedTokenizer,
+    ::testing::Values(
+        Refusal{"/normalizer",
+                {{"type", "NFC"}},
+                "normalizer is {\"type\":\"NFC\"}; supported: null or an empty Sequence"},
+        Refusal{"/pre_tokenizer",
+                nullptr,
+                "pre_tokenizer is null; supported: a Sequence that ends with ByteLevel"},
+        Refusal{"/pre_tokenizer/pretokenizers/0/type",
+                "Metaspace",
+                "supported: Split, Digits, ByteLevel"},
+        Refusal{"/pre_tokenizer/pretokenizers/0/behavior",
+                "Removed",
+                "behavior of a Split is \"Removed\"; supported: \"Isolated\""},
+        Refusal{"/pre_tokenizer/pretokenizers/0/invert", true, "Split: invert is true"},
+        Refusal{"/pre_tokenizer/pretokenizers/0/pattern",
+                {{"String", "x"}},
+                "pattern of a Split is {\"String\":\"x\"}"},
+        Refusal{"/pre_tokenizer/pretokenizers/0/pattern/Regex",
+                "[a&&[b]]",
+                "an intersection of sets (&&)"},
+        Refusal{"/pre_tokenizer/pretokenizers/1/add_prefix_space",
+                true,
+                "ByteLevel: add_prefix_space is true; supported: false"},
+        Refusal{"/post_processor",
+                {{"type", "BertProcessing"}},
+                "post_processor is {\"type\":\"BertProcessing\"}"},
+        Refusal{"/decoder", {{"type", "WordPiece"}}, "decoder is {\"type\":\"WordPiece\"}"},
+        Refusal{"/model/type", "Unigram", "model.type is \"Unigram\"; supported: \"BPE\""},
+        Refusal{"/model/byte_fallback", true, "model: byte_fallback is true"},
+        Refusal{"/model/end_of_word_suffix", "</w>", "model.end_of_word_suffix is \"</w>\""},
+        Refusal{"/model/merges/0", "t h e", "model.merges holds \"t h e\""},
+        Refusal{"/model/merges/0", "q u", "\"q u\" names or makes a token"},
+        Refusal{"/model/vocab/th", -1, "the id of token \"th\" is -1"},
+        Refusal{"/model/vocab/中", 300, "token \"中\" is not written in the byte alphabet"},
+        Refusal{"/added_tokens/0/lstrip",
+                true,
+                "added token \"<|begin|>\": lstrip is true; supported: false"},
+        Refusal{"/added_tokens/0/content", "", "without content"}));
+
+TEST(Tokenizer, RefusesAVocabularyWithoutAllBytes) {
+    json file = tokenizer_json();
+    file["model"]["vocab"].erase("A");
+    EXPECT_THAT(refusal(file), HasSubstr("model.vocab has no token for byte 65 (\"A\")"));
+}
+
+TEST(Tokenizer, RefusesTextThatIsNotUtf8) {
+    Tokenizer tokenizer = parsed(tokenizer_json());
+    const auto ids = tokenizer.encode("a\xC3(");
+    ASSERT_FALSE(ids.ok());
+    EXPECT_EQ(ids.error().code, Code::kInvalidArgument);
+    EXPECT_EQ(ids.error().message, "the text is not valid UTF-8");
+}
+
+TEST(StreamDecoder, HoldsBackUnfinishedCharacters) {
+    const Tokenizer tokenizer = parsed(tokenizer_json());
+    StreamDecoder decoder(tokenizer);
+    EXPECT_EQ(decoder.append(259), "the");
+    EXPECT_EQ(decoder.append(2 + 0xF0), "");
+    EXPECT_EQ(decoder.append(2 + 0x9F), "");
+    EXPECT_EQ(decoder.append(2 + 0x99), "");
+    EXPECT_EQ(decoder.append(2 + 0x82), "🙂");
+    EXPECT_EQ(decoder.append(2 + 0xE4), "");
+    EXPECT_EQ(decoder.append(2 + 'a'),
+              "\uFFFD"
+              "a");
+    EXPECT_EQ(decoder.append(2 + 0xE4), "");
+    EXPECT_EQ(decoder.finish(), "\uFFFD");
+    EXPECT_EQ(decoder.finish(), "");
+}
+
+TEST(StreamDecoder, ReplacesMaximalPartsOfInvalidSequences) {
+    // The example of the Unicode standard, section 3.9.
+    const std::string bytes = "\x61\xF1\x80\x80\xE1\x80\xC2\x62\x80\x63\x80\xBF\x64";
+    const Tokenizer tokenizer = parsed(tokenizer_json());
+    std::vector<uint32_t> ids;
+    for (const char c : bytes) ids.push_back(2 + static_cast<unsigned char>(c));
+    EXPECT_EQ(tokenizer.decode(ids), "a\uFFFD\uFFFD\uFFFDb\uFFFDc\uFFFD\uFFFDd");
+}
+
+TEST(StreamDecoder, PiecesJoinToTheWholeText) {
+    const Tokenizer tokenizer = parsed(tokenizer_json());
+    std::mt19937 random(3);
+    for (int round = 0; round < 200; ++round) {
+        std::vector<uint32_t> ids;
+        for (size_t i = random() % 30; i > 0; --i) {
+            // Mostly lead and continuation bytes, so that characters break in every way.
+            ids.push_back(2 + 0x80 + static_cast<uint32_t>(random() % 128));
+        }
+        StreamDecoder decoder(tokenizer);
+        std::string joined;
+        for (const uint32_t id : ids) {
+            const std::string text = decoder.append(id);
+            EXPECT_TRUE(is_valid_utf8(text));
+            joined += text;
+        }
+        joined += decoder.finish();
+        EXPECT_EQ(joined, tokenizer.decode(ids));
+    }
+}
+
+}  // namespace
+}  // namespace afd::model

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/attention/rope.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/ops/test_data.h"
+
+namespace afd::ops {
+namespace {
+
+// Oracle: libm in double on the same fp32 angle; our sine and cosine err below 1e-15, so the
+// table differs from it by at most one rounding to fp32.
+TEST(RopeTable, HoldsCosAndSinOfTheFp32Angle) {
+    const RopeConfig config{.dim = 64, .theta = 10000, .num_positions = 5000, .yarn = {}};
+    const Result<RopeTable> table = RopeTable::make(config);
+    ASSERT_TRUE(table.ok());
+    for (const size_t position : {0u, 1u, 2u, 63u, 1000u, 4999u}) {
+        for (size_t i = 0; i < 32; ++i) {
+            const auto frequency =
+                static_cast<float>(1.0 / std::pow(10000.0, static_cast<double>(i) / 32.0));
+            const auto angle = static_cast<double>(static_cast<float>(position) * frequency);
+            EXPECT_NEAR(table.value().cos(position)[i], std::cos(angle), 6e-8);
+            EXPECT_NEAR(table.value().sin(position)[i], std::sin(angle), 6e-8);
+        }
+    }
+}
+
+TEST(RopeTable, KeepsItsAccuracyAtLargeAngles) {
+    const RopeConfig config{.dim = 2, .theta = 10000, .num_positions = 200001, .yarn = {}};
+    const Result<RopeTable> table = RopeTable::make(config);
+    ASSERT_TRUE(table.ok());
+    for (size_t position = 150000; position <= 200000; position += 777) {
+        const auto angle = static_cast<double>(position);
+        EXPECT_NEAR(table.value().cos(position)[0], std::cos(angle), 6e-8);
+        EXPECT_NEAR(table.value().sin(position)[0], std::sin(angle), 6e-8);
+    }
+}
+
+// Oracle: the YaRN paper's two ends: fast waves keep their frequency, slow ones are divided by the
+// factor; the attention factor multiplies both tables.
+TEST(RopeTable, YarnKeepsFastWavesInterpolatesSlowOnesAndScales) {
+    const YarnScaling yarn{.factor = 40,
+                           .original_max_positions = 4096,
+                           .beta_fast = 32,
+                           .beta_slow = 1,
+                           .mscale = 1,
+                           .mscale_all_dim = 0};
+    const RopeConfig config{.dim = 64, .theta = 10000, .num_positions = 2, .yarn = yarn};
+    const Result<RopeTable> table = RopeTable::make(config);
+    ASSERT_TRUE(table.ok());
+    const double scale = 0.1 * std::log(40.0) + 1.0;
+    EXPECT_NEAR(table.value().cos(0)[0], scale, 1e-6);
+    EXPECT_NEAR(table.value().sin(1)[0], scale * std::sin(1.0), 1e-6);
+    const double slowest = std::pow(10000.0, -62.0 / 64.0) / 40.0;
+    EXPECT_NEAR(table.value().sin(1)[31] / (scale * slowest), 1.0, 1e-6);
+    // Middle of the ramp, from the paper's formula: pairs 10 ... 23 for these numbers.
+    const double ramp = (16.0 - 10.0) / (23.0 - 10.0);
+    const double plain = std::pow(10000.0, -32.0 / 64.0);
+    const double middle = plain / 40.0 * ramp + plain * (1 - ramp);
+    EXPECT_NEAR(table.value().sin(1)[16] / (scale * std::sin(middle)), 1.0, 1e-6);
+}
+
+TEST(RopeTable, EqualMscalesCancel) {
+    const YarnScaling yarn{.factor = 40, .mscale = 0.707, .mscale_all_dim = 0.707};
+    const RopeConfig config{.dim = 8, .theta = 10000, .num_positions = 1, .yarn = yarn};
+    const Result<RopeTable> table = RopeTable::make(config);
+    ASSERT_TRUE(table.ok());
+    EXPECT_EQ(table.value().cos(0)[0], 1.0f);
+}
+
+TEST(RopeTable, RefusesAnOddDimensionByName) {
+    const Result<RopeTable> table = RopeTable::make({.dim = 7, .num_positions = 4, .yarn = {}});
+    ASSERT_FALSE(table.ok());
+    EXPECT_EQ(table.error().message, "rope dim is 7; it must be even, at least 2");
+}
+
+TEST(Rope, TurnsInterleavedPairsIntoHalfLayout) {
+    const RopeConfig config{.dim = 16, .theta = 100, .num_positions = 50, .yarn = {}};
+    const Result<RopeTable> table = RopeTable::make(config);
+    ASSERT_TRUE(table.ok());
+    const test::RandomMatrix x(1, 16, 1);
+    std::vector<Bf16> out(16);
+    rope(x.values.data(), table.value(), 49, out.data());
+    for (size_t i = 0; i < 8; ++i) {
+        const float even = to_float(x.values[2 * i]);
+        const float odd = to_float(x.values[2 * i + 1]);
+        const float c = table.value().cos(49)[i];
+        const float s = table.value().sin(49)[i];
+        EXPECT_EQ(out[i], from_float(even * c - odd * s));
+        EXPECT_EQ(out[i + 8], from_float(odd * c + even * s));
+    }
+    rope(x.values.data(), table.value(), 0, out.data());
+    for (size_t i = 0; i < 8; ++i) {
+        EXPECT_EQ(out[i], x.values[2 * i]);
+        EXPECT_EQ(out[i + 8], x.values[2 * i + 1]);
+    }
+}
+
+}  // namespace
+}  // namespace afd::ops

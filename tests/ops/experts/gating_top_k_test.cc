@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/experts/gating_top_k.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "ops/reference/gating_top_k.h"
+#include "ops/tensor/workspace.h"
+#include "tests/ops/test_data.h"
+
+namespace afd::ops {
+namespace {
+
+struct Routing {
+    std::vector<float> weights;
+    std::vector<int32_t> ids;
+};
+
+Routing route(const GatingTopKAttributes& a,
+              const std::vector<float>& logits,
+              std::span<const float> bias) {
+    const size_t num_tokens = logits.size() / a.num_experts;
+    Routing routing{std::vector<float>(num_tokens * a.top_k),
+                    std::vector<int32_t>(num_tokens * a.top_k)};
+    const Workspace workspace(gating_top_k_workspace_bytes(a));
+    gating_top_k(a,
+                 make_rows(logits.data(), num_tokens, a.num_experts),
+                 bias,
+                 make_rows(routing.weights.data(), num_tokens, a.top_k),
+                 make_rows(routing.ids.data(), num_tokens, a.top_k),
+                 workspace.bytes());
+    return routing;
+}
+
+std::vector<float> random_floats(size_t count, uint32_t seed) {
+    std::mt19937 engine(seed);
+    std::normal_distribution<float> normal;
+    std::vector<float> values(count);
+    for (float& value : values) value = normal(engine);
+    return values;
+}
+
+GatingTopKAttributes deepseek_v3() {
+    return {.num_experts = 64,
+            .top_k = 6,
+            .norm = GatingNorm::kSigmoid,
+            .n_group = 8,
+            .topk_group = 3,
+            .group_select_mode = GroupSelectMode::kSumOfTwoBest,
+            .norm_topk_prob = true,
+            .routed_scaling_factor = 2.5f};
+}
+
+GatingTopKAttributes deepseek_v2_greedy() {
+    return {.num_experts = 40, .top_k = 6, .norm = GatingNorm::kSoftmax};
+}
+
+GatingTopKAttributes deepseek_v2_groups() {
+    return {.num_experts = 160,
+            .top_k = 6,
+            .norm = GatingNorm::kSoftmax,
+            .n_group = 8,
+            .topk_group = 3,
+            .group_select_mode = GroupSelectMode::kMax,
+            .routed_scaling_factor = 16.0f};
+}
+
+GatingTopKAttributes sqrt_softplus() {
+    return {.num_experts = 96,
+            .top_k = 6,
+            .norm = GatingNorm::kSqrtSoftplus,
+            .norm_topk_prob = true,
+            .routed_scaling_factor = 1.5f};
+}
+
+// Bound on weights: scores are within 4 fp32 ulp, the softmax sum of E terms within E/16 + 4 more;
+// 1e-5 relative covers E = 160.
+TEST(GatingTopK, MatchesReferenceForEveryScoring) {
+    for (const auto& a :
+         {deepseek_v3(), deepseek_v2_greedy(), deepseek_v2_groups(), sqrt_softplus()}) {
+        const size_t num_tokens = 200;
+        const std::vector<float> logits = random_floats(num_tokens * a.num_experts, 1);
+        const bool has_bias = a.norm != GatingNorm::kSoftmax;
+        const std::vector<float> bias = random_floats(has_bias ? a.num_experts : 0, 2);
+        const Routing routing = route(a, logits, bias);
+        reference::Matrix wide(num_tokens, a.num_experts);
+        for (size_t i = 0; i < logits.size(); ++i) wide.values[i] = logits[i];
+        const auto want = reference::gating_top_k(a, wide, bias);
+        EXPECT_EQ(routing.ids, want.ids);
+        for (size_t i = 0; i < routing.weights.size(); ++i) {
+            EXPECT_NEAR(routing.weights[i] / want.weights.values[i], 1.0, 1e-5);
+        }
+    }
+}
+
+TEST(GatingTopK, BiasChoosesButDoesNotWeigh) {
+    const GatingTopKAttributes a{.num_experts = 4, .top_k = 1, .norm = GatingNorm::kSigmoid};
+    const float bias[] = {0, 0, 10, 0};
+    const Routing routing = route(a, {3, 2, 0, 1}, bias);
+    EXPECT_EQ(routing.ids[0], 2);
+    EXPECT_EQ(routing.weights[0], 0.5f);
+}
+
+TEST(GatingTopK, EqualChoicesGoToTheLowestIndexAndGroup) {
+    GatingTopKAttributes a = deepseek_v3();
+    a.norm_topk_prob = false;
+    const Routing routing = route(a, std::vector<float>(64, 0.25f), {});
+    EXPECT_EQ(routing.ids, (std::vector<int32_t>{0, 1, 2, 3, 4, 5}));
+}
+
+TEST(GatingTopK, AGroupOfOneExpertIsRankedByItsOnlyChoice) {
+    const GatingTopKAttributes a{.num_experts = 4,
+                                 .top_k = 2,
+                                 .norm = GatingNorm::kSigmoid,
+                                 .n_group = 4,
+                                 .topk_group = 2,
+                                 .group_select_mode = GroupSelectMode::kSumOfTwoBest};
+    EXPECT_EQ(route(a, {1, 4, 2, 3}, {}).ids, (std::vector<int32_t>{1, 3}));
+}
+
+TEST(GatingTopK, ANanRowIsVisibleAndLeavesItsNeighboursAlone) {
+    const GatingTopKAttributes a = deepseek_v3();
+    std::vector<float> logits = random_floats(3 * 64, 3);
+    const Routing clean = route(a, logits, {});
+    logits[64 + 17] = std::numeric_limits<float>::quiet_NaN();
+    const Routing routing = route(a, logits, {});
+    for (size_t k = 0; k < 6; ++k) {
+        EXPECT_EQ(routing.ids[6 + k], static_cast<int32_t>(k));
+        EXPECT_TRUE(std::isnan(routing.weights[6 + k]));
+        EXPECT_EQ(routing.ids[k], clean.ids[k]);
+        EXPECT_EQ(routing.weights[12 + k], clean.weights[12 + k]);
+    }
+}
+
+TEST(GatingTopK, IsRowInvariant) {
+    const GatingTopKAttributes a = deepseek_v2_groups();
+    const std::vector<float> logits = random_floats(32 * a.num_experts, 4);
+    test::expect_row_invariant(32, [&](std::span<const size_t> rows, Parallel&) {
+        std::vector<float> picked;
+        for (const size_t row : rows) {
+            const auto first = logits.begin() + static_cast<ptrdiff_t>(row * a.num_experts);
+            picked.insert(picked.end(), first, first + static_cast<ptrdiff_t>(a.num_experts));
+        }
+        const Routing routing = route(a, picked, {});
+        std::vector<uint32_t> bits;
+        for (size_t i = 0; i < routing.ids.size(); ++i) {
+            bits.push_back(static_cast<uint32_t>(routing.ids[i]));
+            bits.push_back(std::bit_cast<uint32_t>(routing.weights[i]));
+        }
+        return bits;
+    });
+}
+
+TEST(GatingTopK, RefusesAttributesByNameValueAndLimit) {
+    GatingTopKAttributes a = deepseek_v3();
+    a.num_experts = 60;
+    EXPECT_EQ(validate(a).error().message,
+              "num_experts is 60; it must be a positive multiple of n_group, which is 8");
+    a = deepseek_v3();
+    a.topk_group = 9;
+    EXPECT_EQ(validate(a).error().message, "topk_group is 9; allowed are 1 ... n_group, 8");
+    a = deepseek_v3();
+    a.top_k = 25;
+    EXPECT_EQ(validate(a).error().message,
+              "top_k is 25; allowed are 1 ... topk_group * num_experts / n_group, 24");
+    EXPECT_TRUE(validate(deepseek_v3()).ok());
+}
+
+// Goal: experts that are given get the weights that the choice would have given them, with every
+// scoring, also repeated ones; what is chosen does not depend on the scores.
+// Oracle: the reference; and for ids that gating_top_k chose, its own weights, bit for bit.
+TEST(GatingWeights, GivenExpertsHaveTheWeightsOfTheirScores) {
+    for (const auto& a :
+         {deepseek_v3(), deepseek_v2_greedy(), deepseek_v2_groups(), sqrt_softplus()}) {
+        const size_t num_tokens = 50;
+        const std::vector<float> logits = random_floats(num_tokens * a.num_experts, 8);
+        const Routing chosen = route(a, logits, {});
+        std::vector<int32_t> others = chosen.ids;
+        for (size_t i = 0; i < others.size(); ++i) {
+            others[i] = static_cast<int32_t>(i * 7 % a.num_experts);
+            if (i % a.top_k == 1) others[i] = others[i - 1];
+        }
+        const auto weights_of = [&](const std::vector<int32_t>& ids) {
+            std::vector<float> weights(ids.size());
+            const Workspace workspace(gating_top_k_workspace_bytes(a));
+            gating_weights(a,
+                           make_rows(logits.data(), num_tokens, a.num_experts),
+                           make_rows(ids.data(), num_tokens, a.top_k),
+                           make_rows(weights.data(), num_tokens, a.top_k),
+                           workspace.bytes());
+            return weights;
+        };
+        EXPECT_EQ(weights_of(chosen.ids), chosen.weights);
+        reference::Matrix wide(num_tokens, a.num_experts);
+        for (size_t i = 0; i < logits.size(); ++i) wide.values[i] = logits[i];
+        const auto expected = reference::gating_weights(a, wide, others);
+        EXPECT_EQ(expected.ids, others);
+        const std::vector<float> weights = weights_of(others);
+        for (size_t i = 0; i < weights.size(); ++i) {
+            const double want = expected.weights.values[i];
+            ASSERT_NEAR(weights[i], want, 1e-5 * std::abs(want)) << i;
+        }
+    }
+}
+
+TEST(GatingWeights, ARowWithANanScoreHasNanWeights) {
+    const GatingTopKAttributes a{
+        .num_experts = 4, .top_k = 2, .norm = GatingNorm::kSqrtSoftplus, .norm_topk_prob = true};
+    std::vector<float> logits(8, 0.5f);
+    logits[5] = std::numeric_limits<float>::quiet_NaN();
+    const std::vector<int32_t> ids = {3, 0, 2, 0};
+    std::vector<float> weights(4);
+    const Workspace workspace(gating_top_k_workspace_bytes(a));
+    gating_weights(a,
+                   make_rows(logits.data(), 2, 4),
+                   make_rows(ids.data(), 2, 2),
+                   make_rows(weights.data(), 2, 2),
+                   workspace.bytes());
+    EXPECT_EQ(weights[0], 0.5f);
+    EXPECT_EQ(weights[1], 0.5f);
+    EXPECT_TRUE(std::isnan(weights[2]) && std::isnan(weights[3]));
+}
+
+}  // namespace
+}  // namespace afd::ops

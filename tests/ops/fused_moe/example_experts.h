@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The worked example of docs/fused_moe.md.
+
+#include "ops/fused_moe/plan/registry.h"
+
+namespace afd::ops::test {
+
+extern const ExpertsEntry kExampleExperts;
+
+}  // namespace afd::ops::test

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "ops/fused_moe/capability.h"
+
+#include <gtest/gtest.h>
+
+#include "ops/fused_moe/experts.h"
+#include "ops/fused_moe/parts/grouped_experts.h"
+#include "ops/fused_moe/parts/local_prepare_finalize.h"
+
+namespace afd::ops {
+namespace {
+
+FusedMoeConfig config() {
+    return {.hidden = 50,
+            .num_experts = 6,
+            .top_k = 3,
+            .num_shared = 1,
+            .max_num_tokens = 512,
+            .num_micro_batches = 2};
+}
+
+constexpr PrepareFinalizeCapability kRemote{
+    .name = "remote",
+    .activation_format = ActivationFormat::kGrouped,
+    .is_remote = true,
+    .is_asynchronous = true,
+    .reduces = 0,
+    .delegate = WeightAndReduceKind::kDelegate,
+};
+
+// Records of parts that do not exist, to exercise every reason of a refused composition.
+TEST(Capability, EveryIllegalCombinationIsRefusedWithItsReason) {
+    const auto reason = [](const Result<void>& result) {
+        return result.ok() ? std::string("ok") : result.error().message;
+    };
+    EXPECT_EQ(reason(check(config())), "ok");
+    FusedMoeConfig bad = config();
+    bad.top_k = 65;
+    EXPECT_EQ(reason(check(bad)), "top_k is 65; allowed are 1 ... 64");
+    bad = config();
+    bad.num_shared = 5;
+    EXPECT_EQ(reason(check(bad)), "num_shared is 5; allowed are 0 ... 4");
+    bad = config();
+    bad.activation = ExpertActivation::kGelu;
+    const ExpertsCapability silu = narrowed(kGroupedBf16, ExpertActivation::kSilu, false);
+    EXPECT_EQ(reason(check(kGroupedBf16, bad)), "ok");
+    EXPECT_EQ(reason(check(silu, bad)),
+              "grouped_bf16 does not serve activation gelu; it serves silu");
+    bad = config();
+    bad.bias = ExpertBias::kPresent;
+    EXPECT_EQ(reason(check(silu, bad)),
+              "grouped_bf16 does not serve bias present; it serves absent");
+    bad = config();
+    bad.quantisation = ExpertQuantisation::kInt8;
+    EXPECT_EQ(reason(check(kGroupedBf16, bad)),
+              "grouped_bf16 does not serve quantisation int8; it serves none");
+
+    PrepareFinalizeCapability windows = kRemote;
+    windows.max_in_flight = 1;
+    EXPECT_EQ(reason(check(windows, config())),
+              "remote holds 1 tickets in flight; num_micro_batches is 2");
+    const RemoteExperts remote(kGroupedBf16);
+    EXPECT_EQ(reason(check_pair(windows, kGroupedBf16)),
+              "remote sends the rows to other processes, but grouped_bf16 runs in this one; "
+              "compose it with RemoteExperts");
+    EXPECT_EQ(reason(check_pair(LocalPrepareFinalize::kCapability, remote.capability())),
+              "local keeps the rows in this process, but grouped_bf16 runs in others");
+    EXPECT_EQ(reason(check_pair(windows, remote.capability())), "ok");
+    windows.max_num_tokens_per_rank = RankCapacity(100);
+    windows.max_in_flight = 0;
+    EXPECT_EQ(reason(check(windows, config())),
+              "remote takes 100 tokens of a rank; max_num_tokens is 512");
+
+    PrepareFinalizeCapability batched{.name = "batched",
+                                      .activation_format = ActivationFormat::kBatched};
+    EXPECT_EQ(reason(check(batched, config())),
+              "batched is batched, so num_dispatchers and max_num_tokens_per_rank must be set; "
+              "they are 1 and 0");
+    EXPECT_EQ(reason(check_pair(batched, kGroupedBf16)),
+              "batched gives activations in format batched, but grouped_bf16 takes standard, "
+              "grouped");
+    ExpertsCapability unusual = kGroupedBf16;
+    unusual.weight_and_reduce = WeightAndReduceKind::kNaiveBatched;
+    EXPECT_EQ(reason(check_pair(LocalPrepareFinalize::kCapability, unusual)),
+              "local cannot execute the weight-and-reduce naive_batched that grouped_bf16 leaves "
+              "to it; it executes no_op, contiguous");
+    unusual.is_remote = true;
+    EXPECT_EQ(reason(check_pair(windows, unusual)),
+              "remote cannot execute the weight-and-reduce naive_batched that grouped_bf16 "
+              "leaves to it; it executes only its own");
+
+    unusual.supports_chunking = false;
+    FusedMoeConfig chunked = config();
+    chunked.max_chunk_tokens = 8;
+    EXPECT_EQ(reason(check(unusual, chunked)),
+              "grouped_bf16 does not take chunks of a micro-batch; max_chunk_tokens is 8 and must "
+              "be 0");
+    EXPECT_EQ(reason(check(kRemote, chunked)),
+              "remote sends whole micro-batches to other processes; max_chunk_tokens is 8 and "
+              "must be 0");
+    batched.max_num_tokens_per_rank = RankCapacity(512);
+    EXPECT_EQ(reason(check(batched, chunked)),
+              "batched gives batched activations, whose capacity bounds a call already; "
+              "max_chunk_tokens is 8 and must be 0");
+}
+
+// A weight on the input is refused where a row has several, where it comes too late, and where a
+// row that carries none would get it.
+TEST(Capability, WeightsOnTheInputAreRefusedUnlessEveryRowHasOne) {
+    FusedMoeConfig top_1 = config();
+    top_1.apply_router_weight_on_input = true;
+    EXPECT_EQ(check(top_1).error().code, Code::kInvalidArgument);
+    EXPECT_EQ(check(top_1).error().message,
+              "apply_router_weight_on_input is true; only with top_k 1 has a row one weight, and "
+              "top_k is 3");
+    top_1.top_k = 1;
+    EXPECT_EQ(check(top_1).error().message,
+              "apply_router_weight_on_input is true; shared experts take the row without a weight, "
+              "but num_shared is 1 and their slots get the rows of the others; has_shared_stage "
+              "must be true, or num_shared 0");
+    top_1.has_shared_stage = true;
+    EXPECT_TRUE(check(top_1).ok());
+    top_1.has_shared_stage = false;
+    top_1.num_shared = 0;
+    EXPECT_TRUE(check(top_1).ok());
+    EXPECT_TRUE(check(LocalPrepareFinalize::kCapability, top_1).ok());
+    const auto refused = check(kRemote, top_1);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, Code::kFailedPrecondition);
+    EXPECT_EQ(refused.error().message,
+              "remote sends rows before their weights are chosen; apply_router_weight_on_input "
+              "must be false");
+    top_1.needs_routing = true;
+    EXPECT_EQ(check(top_1).error().message,
+              "apply_router_weight_on_input is true; the weights must be there before the rows "
+              "leave, so needs_routing must be false");
+}
+
+}  // namespace
+}  // namespace afd::ops

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Products with int8 and int4 weights in every numeric class.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/linear/linear.h"
+#include "ops/reference/quantise.h"
+#include "tests/ops/linear/quantised_weights.h"
+#include "tests/ops/test_data.h"
+
+namespace afd::ops {
+namespace {
+
+using test::RandomInt4;
+using test::RandomInt8;
+using test::RandomMatrix;
+using test::Scales;
+AFD_FOR_EVERY_CLASS(QuantisedLinear);
+
+constexpr WeightFormat kInt4Formats[] = {WeightFormat::kInt4Group32,
+                                         WeightFormat::kInt4Group64,
+                                         WeightFormat::kInt4Group32Fp16,
+                                         WeightFormat::kInt4Group64Fp16};
+
+std::vector<Bf16> product(const LinearInput& x, const PackedLinear& weight, Parallel& parallel) {
+    std::vector<Bf16> y(x.rows.num_rows * weight.num_outputs());
+    linear(x, weight, make_rows(y.data(), x.rows.num_rows, weight.num_outputs()), parallel);
+    return y;
+}
+
+std::vector<Bf16> int8_product(const RandomMatrix& x,
+                               const PackedLinear& weight,
+                               Parallel& parallel) {
+    const Workspace workspace(quantised_input_bytes(x.num_rows, x.num_cols));
+    return product(quantised_input(x.rows(), workspace.bytes(), parallel), weight, parallel);
+}
+
+TEST(WeightFormat, NamesParseBack) {
+    for (const WeightFormat format : kWeightFormats) {
+        EXPECT_EQ(parse_weight_format(name_of(format)), format);
+    }
+    EXPECT_EQ(parse_weight_format("int4"), std::nullopt);
+}
+
+TEST(WeightFormat, FindsTheInt4ValueThatNoWeightMayHave) {
+    RandomInt4 w(3, 7, WeightFormat::kInt4Group32, 1);
+    EXPECT_TRUE(values_in_range(w.weight()));
+    w.values[5] = 0x81;  // Row 1, k = 2 and 3.
+    EXPECT_FALSE(values_in_range(w.weight()));
+}
+
+// Oracle: reference quantisation of the row, 64-bit sums, the two products in the stated order.
+TEST_P(QuantisedLinear, Int8IsTheExactSumTimesRowAndColumnScale) {
+    SerialParallel serial;
+    for (const size_t num_rows : {1u, 2u, 3u, 5u, 8u, 12u, 13u, 29u}) {
+        for (const size_t depth : {1u, 4u, 63u, 64u, 258u}) {
+            const size_t outputs = 77;
+            const RandomInt8 w(outputs, depth, 3);
+            const RandomMatrix x(num_rows, depth, 4);
+            const std::vector<Bf16> y =
+                int8_product(x, PackedLinear::pack(w.weight(), GetParam()), serial);
+            std::vector<int8_t> q(depth);
+            for (size_t i = 0; i < num_rows; ++i) {
+                const float row_scale = reference::quantise_row(
+                    DType::kBf16, x.rows().row(i), nullptr, depth, q.data());
+                for (size_t n = 0; n < outputs; ++n) {
+                    int64_t sum = 0;
+                    for (size_t k = 0; k < depth; ++k) sum += q[k] * w.values[n * depth + k];
+                    const float want = static_cast<float>(sum) * row_scale * w.scale[n];
+                    ASSERT_EQ(y[i * outputs + n], from_float(want)) << i << " " << n;
+                }
+            }
+        }
+    }
+}
+
+// The largest sum that the depth allows, and the smallest: 131071 · (∓127)·128.
+TEST_P(QuantisedLinear, Int8HoldsTheLargestSums) {
+    SerialParallel serial;
+    for (const int value : {-128, 127}) {
+        RandomInt8 w(1, kInt8DepthMax, 1);
+        std::fill(w.values.begin(), w.values.end(), static_cast<int8_t>(value));
+        w.scale = {1.0f};
+        RandomMatrix x(1, kInt8DepthMax, 1);
+        std::fill(x.values.begin(), x.values.end(), from_float(-127.0f));
+        const int64_t sum = int64_t{kInt8DepthMax} * -127 * value;
+        EXPECT_EQ(int8_product(x, PackedLinear::pack(w.weight(), GetParam()), serial)[0],
+                  from_float(static_cast<float>(sum)));
+    }
+}
+
+constexpr size_t kRowCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 200};
+constexpr size_t kDepths[] = {1, 2, 31, 32, 64, 77, 96, 515, 1030};
+constexpr size_t kOutputs = 77;
+
+std::vector<float> product_f32(Rows<const Bf16> x, Rows<const Bf16> w, NumericClass numeric_class) {
+    SerialParallel serial;
+    std::vector<float> y(x.num_rows * w.num_rows);
+    linear_f32(x,
+               PackedLinear::pack(w, numeric_class),
+               make_rows(y.data(), x.num_rows, w.num_rows),
+               serial);
+    return y;
+}
+
+// What the class avx512-bf16 says of int4 weights (ops/format/numeric_class.h), by its bf16
+// products of single groups.
+std::vector<Bf16> product_by_groups(const RandomMatrix& x, const RandomInt4& w) {
+    const size_t group = int4_group_size(w.format);
+    std::vector<float> sums(x.num_rows * w.num_outputs);
+    for (size_t first = 0; first < w.depth; first += group) {
+        const size_t count = std::min(group, w.depth - first);
+        std::vector<Bf16> inside(w.num_outputs * count);
+        std::vector<float> outside(w.num_outputs);
+        for (size_t n = 0; n < w.num_outputs; ++n) {
+            const float scale = w.weight().scale_at(n, first);
+            int exponent = 0;
+            const float five_bits = std::ldexp(std::frexp(scale, &exponent), 5);
+            const bool is_short = five_bits == std::floor(five_bits);
+            outside[n] = is_short ? scale : 1.0f;
+            for (size_t k = 0; k < count; ++k) {
+                const auto q = static_cast<float>(w.weight().value(n, first + k));
+                inside[n * count + k] = from_float(is_short ? q : q * scale);
+            }
+        }
+        const std::vector<float> part =
+            product_f32(x.rows().columns(first, count),
+                        make_rows<const Bf16>(inside.data(), w.num_outputs, count),
+                        NumericClass::kAvx512Bf16);
+        for (size_t i = 0; i < sums.size(); ++i) {
+            sums[i] = std::fma(outside[i % w.num_outputs], part[i], sums[i]);
+        }
+    }
+    std::vector<Bf16> y(sums.size());
+    std::ranges::transform(sums, y.begin(), from_float);
+    return y;
+}
+
+// Oracle: in the class avx512-bf16 its bf16 products of single groups; in the others the bf16
+// product with the dequantised matrix. Bit by bit.
+TEST_P(QuantisedLinear, Int4IsTheProductThatItsClassSays) {
+    SerialParallel serial;
+    for (const WeightFormat format : kInt4Formats) {
+        for (const size_t num_rows : kRowCounts) {
+            for (const size_t depth : kDepths) {
+                for (const Scales scales : {Scales::kAny, Scales::kShort}) {
+                    const RandomInt4 w(kOutputs, depth, format, 5, scales);
+                    const RandomMatrix x(num_rows, depth, 6);
+                    const std::vector<Bf16> plain = w.dequantised();
+                    const std::vector<Bf16> want =
+                        GetParam() == NumericClass::kAvx512Bf16
+                            ? product_by_groups(x, w)
+                            : product(x.rows(),
+                                      PackedLinear::pack(make_rows(plain.data(), kOutputs, depth),
+                                                         GetParam()),
+                                      serial);
+                    ASSERT_EQ(product(x.rows(), PackedLinear::pack(w.weight(), GetParam()), serial),
+                              want)
+                        << num_rows << " rows of " << depth << ", " << name_of(format);
+                }
+            }
+        }
+    }
+}
+
+// Oracle: the fp32 product with the dequantised matrix; both differ from the exact sum by at most
+// depth roundings of Σ|x·w|.
+TEST_P(QuantisedLinear, Int4IsTheProductOfTheDequantisedMatrix) {
+    SerialParallel serial;
+    constexpr size_t kDepth = 515;
+    for (const Scales scales : {Scales::kAny, Scales::kShort}) {
+        const RandomInt4 w(kOutputs, kDepth, WeightFormat::kInt4Group32, 5, scales);
+        const RandomMatrix x(3, kDepth, 6);
+        std::vector<float> have(3 * kOutputs);
+        linear_f32(x.rows(),
+                   PackedLinear::pack(w.weight(), GetParam()),
+                   make_rows(have.data(), 3, kOutputs),
+                   serial);
+        const std::vector<Bf16> plain = w.dequantised();
+        for (size_t i = 0; i < have.size(); ++i) {
+            double sum = 0;
+            double magnitude = 0;
+            for (size_t k = 0; k < kDepth; ++k) {
+                const double term = double{to_float(x.rows().row(i / kOutputs)[k])} *
+                                    double{to_float(plain[i % kOutputs * kDepth + k])};
+                sum += term;
+                magnitude += std::fabs(term);
+            }
+            ASSERT_NEAR(double{have[i]}, sum, kDepth * 0x1p-24 * magnitude) << i;
+        }
+    }
+}
+
+TEST_P(QuantisedLinear, IsRowInvariant) {
+    const RandomMatrix x(32, 301, 7);
+    const RandomInt8 int8(203, 301, 8);
+    const RandomInt4 int4(203, 301, WeightFormat::kInt4Group32, 9);
+    const RandomInt4 int4_fp16(203, 301, WeightFormat::kInt4Group64Fp16, 10);
+    for (const auto& weight : {PackedLinear::pack(int8.weight(), GetParam()),
+                               PackedLinear::pack(int4.weight(), GetParam()),
+                               PackedLinear::pack(int4_fp16.weight(), GetParam())}) {
+        test::expect_row_invariant(32, [&](std::span<const size_t> rows, Parallel& parallel) {
+            const std::vector<Bf16> y = int8_product(x.pick(rows), weight, parallel);
+            return test::bits_of(std::span<const Bf16>(y));
+        });
+    }
+}
+
+// Goal: what is written to a file and mapped again is the same matrix, without a copy.
+TEST_P(QuantisedLinear, AViewOfTheBytesIsTheSameMatrix) {
+    SerialParallel serial;
+    const RandomMatrix x(3, 100, 10);
+    const RandomMatrix bf16(70, 100, 11);
+    const RandomInt8 int8(70, 100, 12);
+    const RandomInt4 int4(70, 100, WeightFormat::kInt4Group64, 13);
+    for (const auto& weight : {PackedLinear::pack(bf16.rows(), GetParam()),
+                               PackedLinear::pack(int8.weight(), GetParam()),
+                               PackedLinear::pack(int4.weight(), GetParam())}) {
+        const PackedShape shape = weight.shape();
+        Workspace mapped(shape.size_bytes());
+        ASSERT_EQ(weight.bytes().size(), shape.size_bytes());
+        std::ranges::copy(weight.bytes(), mapped.bytes().begin());
+        const PackedLinear view =
+            PackedLinear::view(shape, mapped.bytes().first(shape.size_bytes()));
+        EXPECT_EQ(view.bytes().data(), mapped.bytes().data());
+        EXPECT_EQ(int8_product(x, view, serial), int8_product(x, weight, serial));
+    }
+}
+
+TEST(QuantisedLinearDeath, RefusesWhatItCannotUse) {
+    SerialParallel serial;
+    const RandomInt8 w(4, 8, 1);
+    const PackedLinear packed = PackedLinear::pack(w.weight(), NumericClass::kPortable);
+    const RandomMatrix x(1, 8, 1);
+    EXPECT_DEATH(product(x.rows(), packed, serial), "were not quantised");
+    EXPECT_DEATH(PackedLinear::view(packed.shape(), packed.bytes().subspan(64)),
+                 "bytes at .* for a packed matrix of");
+    RandomInt4 lowest(4, 8, WeightFormat::kInt4Group32, 1);
+    lowest.values[0] = 8;
+    EXPECT_DEATH(PackedLinear::pack(lowest.weight(), NumericClass::kPortable), "is -8");
+}
+
+}  // namespace
+}  // namespace afd::ops

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Seeded random int8 and int4 matrices as checkpoints store them, and the bf16 matrix that an int4
+// one stands for, by the formula of ops/format/weight_format.h.
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "ops/format/weight_format.h"
+
+namespace afd::ops::test {
+
+struct RandomInt8 {
+    std::vector<int8_t> values;
+    std::vector<float> scale;
+    size_t num_outputs;
+    size_t depth;
+
+    RandomInt8(size_t outputs, size_t columns, uint32_t seed)
+        : values(outputs * columns), scale(outputs), num_outputs(outputs), depth(columns) {
+        std::mt19937 engine(seed);
+        for (int8_t& value : values) value = static_cast<int8_t>(engine() % 256 - 128);
+        for (float& s : scale) s = 0.0005f + 0.00001f * static_cast<float>(engine() % 100);
+    }
+
+    Int8Weight weight() const {
+        return {make_rows(values.data(), num_outputs, depth), scale.data()};
+    }
+};
+
+// Short scales have at most five significant bits, as afd-quantize writes them.
+enum class Scales { kAny, kShort };
+
+struct RandomInt4 {
+    std::vector<uint8_t> values;
+    std::vector<uint16_t> scale;
+    size_t num_outputs;
+    size_t depth;
+    WeightFormat format;
+
+    RandomInt4(size_t outputs,
+               size_t columns,
+               WeightFormat of,
+               uint32_t seed,
+               Scales scales = Scales::kAny)
+        : values(outputs * ((columns + 1) / 2)), num_outputs(outputs), depth(columns), format(of) {
+        std::mt19937 engine(seed);
+        for (uint8_t& byte : values) {
+            const unsigned low = (engine() % 15 + 9) & 15;  // -7 ... 7 in two's complement.
+            const unsigned high = (engine() % 15 + 9) & 15;
+            byte = static_cast<uint8_t>(low | high << 4);
+        }
+        scale.resize(outputs * num_groups());
+        const bool is_fp16 = has_fp16_scales(of);
+        for (uint16_t& s : scale) {
+            // As many bits behind the first one as the type has, or four; of fp16, subnormals too.
+            const uint32_t steps = scales == Scales::kShort ? 16 : is_fp16 ? 1024 : 128;
+            const float value =
+                std::ldexp(1.0f + static_cast<float>(engine() % steps) / static_cast<float>(steps),
+                           static_cast<int>(engine() % 6) - (is_fp16 ? 17 : 9));
+            s = is_fp16 ? fp16_from_float(value).bits : from_float(value).bits;
+        }
+    }
+
+    size_t num_groups() const {
+        return (depth + int4_group_size(format) - 1) / int4_group_size(format);
+    }
+    Int4Weight weight() const {
+        return {make_rows(values.data(), num_outputs, (depth + 1) / 2),
+                make_rows(scale.data(), num_outputs, num_groups()),
+                depth,
+                format};
+    }
+
+    // [num_outputs, depth]
+    std::vector<Bf16> dequantised() const {
+        std::vector<Bf16> rows(num_outputs * depth);
+        for (size_t n = 0; n < num_outputs; ++n) {
+            for (size_t k = 0; k < depth; ++k) {
+                const auto q = static_cast<float>(weight().value(n, k));
+                rows[n * depth + k] = from_float(q * weight().scale_at(n, k));
+            }
+        }
+        return rows;
+    }
+};
+
+}  // namespace afd::ops::test

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "threads/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <utility>
+
+namespace afd::threads {
+namespace {
+
+// Goal: every task of every run is executed exactly once, and what it wrote is visible after run().
+// Method: many runs of changing size, with pools that spin, that give their core away and that
+// sleep at once, so that helpers come late, sleep, and meet the next run. Oracle: plain
+// (non-atomic) cells, each written by its task and read by the caller; a thread sanitizer sees a
+// missing order.
+TEST(ThreadPool, RunsEveryTaskOnceAndShowsItsWrites) {
+    constexpr std::pair<uint32_t, bool> kWaits[] = {{0, false}, {50, false}, {50, true}};
+    for (const auto& [spin_us, yields] : kWaits) {
+        for (const unsigned num_threads : {1U, 2U, 4U}) {
+            ThreadPool pool(num_threads, spin_us, yields, {});
+            std::vector<uint32_t> cells(97, 0);
+            for (uint32_t round = 1; round <= 2000; ++round) {
+                const size_t num_tasks = round % 7 == 0 ? 1 : 1 + round % cells.size();
+                pool.run(num_tasks, [&](size_t task, unsigned thread) {
+                    ASSERT_LT(thread, num_threads);
+                    cells[task] += round;
+                });
+                uint64_t sum = 0;
+                for (size_t task = 0; task < cells.size(); ++task) {
+                    ASSERT_EQ(cells[task], task < num_tasks ? round : 0U)
+                        << "round " << round << ", task " << task;
+                    sum += cells[task];
+                    cells[task] = 0;
+                }
+                ASSERT_EQ(sum, uint64_t{round} * num_tasks);
+            }
+        }
+    }
+}
+
+TEST(ThreadPool, NeverGivesOneThreadIndexToTwoTasksAtOnce) {
+    ThreadPool pool(3, 0, false, {});
+    std::vector<int> busy(3, 0);
+    for (int round = 0; round < 500; ++round) {
+        pool.run(64, [&](size_t, unsigned thread) {
+            EXPECT_EQ(busy[thread], 0);
+            busy[thread] = 1;
+            busy[thread] = 0;
+        });
+    }
+}
+
+TEST(ThreadPool, EndsWhileItsHelpersSleep) {
+    for (int i = 0; i < 20; ++i) {
+        ThreadPool pool(4, 0, false, {});
+        pool.run(8, [](size_t, unsigned) {});
+    }
+}
+
+}  // namespace
+}  // namespace afd::threads

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "threads/thread_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <chrono>
+
+#include "proto/check.h"
+
+namespace afd::threads {
+namespace {
+
+constexpr uint32_t kClosed = UINT32_MAX;
+// Looks between two looks at the clock; about 2 us of pauses.
+constexpr int kLooksPerClock = 64;
+// With as many threads as cores: looks before the core is offered to a thread that was scheduled
+// onto it all the same.
+constexpr int kLooksPerYield = 4096;
+
+constexpr uint64_t claim_word(uint32_t epoch, uint32_t next) {
+    return uint64_t{epoch} << 32 | next;
+}
+constexpr uint32_t epoch_of(uint64_t claim) {
+    return static_cast<uint32_t>(claim >> 32);
+}
+constexpr uint32_t next_of(uint64_t claim) {
+    return static_cast<uint32_t>(claim);
+}
+
+void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm("yield");
+#endif
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(unsigned num_threads,
+                       uint32_t spin_us,
+                       bool yields,
+                       std::span<const uint32_t> cpus)
+    : spin_us_(spin_us), yields_(yields), claim_(claim_word(0, kClosed)) {
+    AFD_ASSERT(num_threads >= 1, "%u threads", num_threads);
+    if (!cpus.empty()) pin_this_thread(cpus[0]);
+    for (unsigned thread = 1; thread < num_threads; ++thread) {
+        helpers_.emplace_back([this,
+                               thread,
+                               pinned = !cpus.empty(),
+                               cpu = cpus.empty() ? 0 : cpus[thread % cpus.size()]] {
+            if (pinned) pin_this_thread(cpu);
+            help(thread);
+        });
+    }
+}
+
+ThreadPool::~ThreadPool() {
+    {
+        const std::lock_guard lock(mutex_);
+        // Read under the mutex, or by a spinning helper that needs nothing else.
+        is_stopping_.store(true, std::memory_order_relaxed);
+    }
+    wake_.notify_all();
+    for (std::thread& helper : helpers_) helper.join();
+}
+
+void ThreadPool::run(size_t num_tasks, Body body) {
+    AFD_ASSERT(num_tasks < kClosed, "%zu tasks", num_tasks);
+    if (helpers_.empty() || num_tasks <= 1) {
+        for (size_t task = 0; task < num_tasks; ++task) body(task, 0);
+        return;
+    }
+    const auto count = static_cast<uint32_t>(num_tasks);
+    // Own thread's last value; only run() stores claim_'s epoch.
+    const uint32_t epoch = epoch_of(claim_.load(std::memory_order_relaxed)) + 1;
+    // Published by the store of claim_ below; helpers read them after they acquired it.
+    body_.store(&body, std::memory_order_relaxed);
+    num_tasks_.store(count, std::memory_order_relaxed);
+    completed_.store(0, std::memory_order_relaxed);
+    // Opens the epoch (pairs with the acquire in work()). Sequentially consistent with the look at
+    // num_sleeping_: a helper either sees the epoch before it sleeps or is seen sleeping here.
+    claim_.store(claim_word(epoch, 0), std::memory_order_seq_cst);
+    if (num_sleeping_.load(std::memory_order_seq_cst) > 0) {
+        { const std::lock_guard lock(mutex_); }
+        wake_.notify_all();
+    }
+
+    work(epoch, 0);
+    // Pairs with the release in work(): every task's writes are visible from here on.
+    for (int looks = 1; completed_.load(std::memory_order_acquire) < count; ++looks) {
+        // A helper that holds the last task may have lost its core to us.
+        const bool gives_way = yields_ ? looks > kLooksPerClock : looks % kLooksPerYield == 0;
+        gives_way ? static_cast<void>(sched_yield()) : pause();
+    }
+    // Closes the epoch: a late claim fails. Released for the next run()'s plain stores.
+    claim_.store(claim_word(epoch, kClosed), std::memory_order_release);
+}
+
+void ThreadPool::work(uint32_t epoch, unsigned thread) {
+    // Pairs with the store that opens the epoch in run().
+    uint64_t claim = claim_.load(std::memory_order_acquire);
+    while (epoch_of(claim) == epoch) {
+        // Ordered by the acquire of `claim`; a value of a later run fails the exchange below.
+        if (next_of(claim) >= num_tasks_.load(std::memory_order_relaxed)) return;
+        // Acquire pairs with run()'s opening store, also after a failure.
+        if (!claim_.compare_exchange_weak(
+                claim, claim + 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
+            continue;
+        }
+        // The claim succeeded, so run() of this epoch is waiting and body_ is its.
+        (*body_.load(std::memory_order_relaxed))(next_of(claim), thread);
+        // Pairs with run()'s acquire of completed_.
+        completed_.fetch_add(1, std::memory_order_release);
+        // Pairs with the store that opens the epoch in run().
+        claim = claim_.load(std::memory_order_acquire);
+    }
+}
+
+uint32_t ThreadPool::await_epoch(uint32_t seen) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::microseconds(spin_us_);
+    bool gives_way = false;
+    do {
+        for (int look = 0; look < kLooksPerClock; ++look) {
+            // Only a hint: work() acquires.
+            const uint32_t epoch = epoch_of(claim_.load(std::memory_order_relaxed));
+            if (epoch != seen || is_stopping_.load(std::memory_order_relaxed)) return epoch;
+            if (spin_us_ > 0) gives_way ? static_cast<void>(sched_yield()) : pause();
+        }
+        gives_way = yields_;
+    } while (std::chrono::steady_clock::now() < deadline);
+
+    std::unique_lock lock(mutex_);
+    // Sequentially consistent with run(): its store of claim_ or our count is seen by the other.
+    num_sleeping_.fetch_add(1, std::memory_order_seq_cst);
+    uint32_t epoch = seen;
+    wake_.wait(lock, [&] {
+        // The look after arming; seq_cst partner of run()'s opening store.
+        epoch = epoch_of(claim_.load(std::memory_order_seq_cst));
+        // Stored under the mutex that we hold.
+        return epoch != seen || is_stopping_.load(std::memory_order_relaxed);
+    });
+    // Only run()'s decision to wake depends on it; late is harmless.
+    num_sleeping_.fetch_sub(1, std::memory_order_relaxed);
+    return epoch;
+}
+
+void ThreadPool::help(unsigned thread) {
+    uint32_t seen = 0;
+    // Set once; a helper that misses it here sees it under the mutex.
+    while (!is_stopping_.load(std::memory_order_relaxed)) {
+        seen = await_epoch(seen);
+        work(seen, thread);
+    }
+}
+
+void pin_this_thread(uint32_t cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    static_cast<void>(pthread_setaffinity_np(pthread_self(), sizeof(set), &set));
+}
+
+}  // namespace afd::threads
