@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Fills the generated parts of docs/fused_moe.md.
+"""Fills the generated tables of docs/fused_moe.md from the parts' records.
 
     fused_moe_docs.py --afd-op PATH [--check]
 
-A part stands between the lines "<!-- begin NAME -->" and "<!-- end NAME -->": `matrix` is what
-`afd-op moe-matrix` prints, `example` the file tests/ops/fused_moe/example_experts.cc, which the tests compile
-and run. --check writes nothing and exits with 1 if a part is out of date.
+A table stands between the lines "<!-- begin NAME -->" and "<!-- end NAME -->". Both are what a reader
+needs of `afd-op moe-matrix`, which prints everything: `parts` its first two tables without the rare
+columns, `pairs` the weight formats with which a PrepareFinalize and an Experts part serve a plain
+call. --check writes nothing and exits with 1 if a table is out of date.
 """
 import argparse
 import pathlib
@@ -15,13 +16,54 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "fused_moe.md"
-EXAMPLE = ROOT / "tests" / "ops" / "example_experts.cc"
+PARTS_COLUMNS = [
+    ["PrepareFinalize", "experts get", "where experts run", "asynchronous", "rows travel as"],
+    ["Experts", "takes", "weights", "chunks", "weight-and-reduce"],
+]
 
 
-def parts(afd_op: pathlib.Path) -> dict[str, str]:
-    matrix = subprocess.run([afd_op, "moe-matrix"], capture_output=True, text=True, check=True)
-    return {"matrix": matrix.stdout.strip(),
-            "example": f"```cpp\n{EXAMPLE.read_text('utf-8').strip()}\n```"}
+def tables_of(text: str) -> list[list[dict[str, str]]]:
+    """The Markdown tables of a text, each as a list of rows by column."""
+    tables = []
+    for block in re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE):
+        lines = [[cell.strip() for cell in line.strip().strip("|").split("|")]
+                 for line in block.splitlines()]
+        tables.append([dict(zip(lines[0], line)) for line in lines[2:]])
+    return tables
+
+
+def table_with(tables: list[list[dict[str, str]]], columns: list[str]) -> list[dict[str, str]]:
+    """The one table that begins with columns[0] and has the others, too."""
+    found = [table for table in tables
+             if next(iter(table[0])) == columns[0] and set(columns) <= table[0].keys()]
+    if len(found) != 1:
+        sys.exit(f"afd-op moe-matrix has {len(found)} tables with the columns {', '.join(columns)}")
+    return found[0]
+
+
+def markdown(columns: list[str], rows: list[list[str]]) -> str:
+    lines = [columns, ["---"] * len(columns)] + rows
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines).replace("| --- ", "|---") \
+        .replace("--- |", "---|")
+
+
+def parts(tables: list[list[dict[str, str]]]) -> str:
+    return "\n\n".join(
+        markdown(columns, [[row[c] for c in columns] for row in table_with(tables, columns)])
+        for columns in PARTS_COLUMNS)
+
+
+def pairs(tables: list[list[dict[str, str]]]) -> str:
+    matrix = table_with(tables, ["PrepareFinalize", "Experts", "weights", "plain"])
+    experts = list(dict.fromkeys(row["Experts"] for row in matrix))
+    served: dict[str, dict[str, list[str]]] = {}
+    for row in matrix:
+        weights = served.setdefault(row["PrepareFinalize"], {}).setdefault(row["Experts"], [])
+        if row["plain"] == "yes":
+            weights.append(row["weights"])
+    return markdown([""] + experts,
+                    [[name] + [", ".join(by_experts.get(e, [])) or "–" for e in experts]
+                     for name, by_experts in served.items()])
 
 
 def main() -> int:
@@ -31,9 +73,12 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
 
+    run = subprocess.run(
+        [arguments.afd_op, "moe-matrix"], capture_output=True, text=True, check=True)
+    tables = tables_of(run.stdout)
     old = PAGE.read_text("utf-8")
     text = old
-    for name, content in parts(arguments.afd_op).items():
+    for name, content in {"parts": parts(tables), "pairs": pairs(tables)}.items():
         begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
         pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
         if len(pattern.findall(text)) != 1:

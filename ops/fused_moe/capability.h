@@ -5,7 +5,7 @@
 //
 // check(record, config) answers whether a part serves a configuration, or the first reason why not;
 // check_pair whether two parts fit; check_composition asks all in this order. FusedMoe::compose,
-// the registry, the feature matrix of docs/fused_moe.md and the tests' matrix all ask here, so an
+// the registry, the feature matrix (afd-op moe-matrix) and the tests' matrix all ask here, so an
 // illegal combination is refused before any token, with its reason.
 
 #include <cstddef>

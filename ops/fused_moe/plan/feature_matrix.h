@@ -2,7 +2,7 @@
 #pragma once
 
 // The feature matrix of the fused-MoE framework: every PrepareFinalize with every Experts part, and
-// what they do together or why not. `afd-op moe-matrix` prints it, docs/fused_moe.md contains it.
+// what they do together or why not. `afd-op moe-matrix` prints it, docs/fused_moe.md an extract.
 
 #include <string>
 #include <vector>

@@ -5,7 +5,7 @@
 // tests' matrix are generated from.
 //
 // A registry is a list that its user holds; nothing registers itself. A new Experts part is one
-// file with its record, and one line in experts_parts() (docs/fused_moe.md has an example).
+// file with its record, and one line in experts_parts() (docs/fused_moe.md says how).
 
 #include <memory>
 #include <span>

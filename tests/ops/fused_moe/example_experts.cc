@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// An Experts part of one's own, complete: docs/fused_moe.md shows this file, and
+// An Experts part of one's own, complete: docs/fused_moe.md names it, and
 // fused_moe_matrix_test.cc runs it through the whole matrix.
 //
 // It computes a token at a time and reduces it at once, so finalize has nothing left to do.

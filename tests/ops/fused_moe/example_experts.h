@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The worked example of docs/fused_moe.md.
+// The worked example that docs/fused_moe.md names.
 
 #include "ops/fused_moe/plan/registry.h"
 
