@@ -39,7 +39,7 @@ inline int32_t observe_own(const int32_t& word) {
 }
 
 inline void publish_release(int32_t& word, int32_t value) {
-    // Pairs with observe: what was stored before is visible to who reads this value.
+    // Pairs with observe: whoever reads this value sees what was stored before it.
     std::atomic_ref<int32_t>(word).store(value, std::memory_order_release);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// MetricsLayout: where what in a metrics segment stands. docs/wire.md is the same in words,
-// daemon/metrics/metrics.h and daemon/metrics/trace_ring.h read and write it.
+// The layout of a metrics segment. docs/wire.md says the same in words; daemon/metrics/metrics.h
+// and daemon/metrics/trace_ring.h read and write it.
 //
 //   0        counters      uint64 [kMetricsCounters]
 //   896      trace switch  uint64, a line of its own: 0 off, written by afdd

@@ -12,9 +12,8 @@
 //   read     our bytes a second / those of a plain read by as many threads
 //   peak     our operations a second / those of the multiply-add instruction alone
 //   bound    max(bytes / read, operations / peak) / our time
-//   oneDNN   its time / ours, with the same work (bench/experts/dnnl_experts.h); in brackets that
-//   of its
-//            products alone, which nobody who wants an expert's result can have
+//   oneDNN   its time / ours, with the same work (bench/experts/dnnl_experts.h); in brackets the
+//            time of its products alone, without the steps that make them an expert's result
 // and the target of the case with whether it was met. With two threads the round trip of a flag
 // between the cores is taken before and after: it tells whether two virtual cores share one core.
 // Rows in which that changed are marked and count for nothing.

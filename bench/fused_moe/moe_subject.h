@@ -29,7 +29,7 @@ class MoeSubject {
     const MoeSizes& sizes() const { return sizes_; }
     ops::FusedMoeConfig config() const;
     ops::MoeInput input() const;
-    // The layer's gate, for who routes input() without its topk_ids.
+    // The layer's gate, for callers that route input() without its topk_ids.
     model::Router router() const;
 
     // The experts `first`, `first + step`, ..., as local ids 0, 1, ... of one layer.

@@ -35,8 +35,8 @@ uint32_t num_micro_batches(const Config& config, const CpuPlan& cpus) {
     return config.num_ffn_workers() == 0 || cpus.oversubscribed ? 1 : 2;
 }
 
-// How long a waiting thread stays awake. With more threads than cores it gives its core away
-// meanwhile, which costs nobody anything: it stays as long as a peer on its core usually computes.
+// How long a waiting thread stays awake. With more threads than cores it yields its core while it
+// waits, so staying awake is free; it does so for as long as a peer on its core usually computes.
 // Workers that were started by hand may be in other sessions, where a yield does not reach the
 // peer: they sleep at once.
 uint32_t spin_us(const Config& config, const CpuPlan& cpus) {

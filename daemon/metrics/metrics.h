@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// WorkerMetrics: what a worker has done, counted by its data thread in its own metrics segment
+// Metrics: what a worker has done, counted by its data thread in its own metrics segment
 // (schedule/metrics_layout.h) and read by afdd for `afdctl status`.
 //
 // One writer (the data thread), any number of readers. Counters and histograms only grow during

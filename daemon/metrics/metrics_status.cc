@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kNsPerUs = 1000.0;
 
-// Nothing for what never happened. `per_unit`: values of the histogram in one of `unit`.
+// Adds a distribution unless it is empty. `per_unit`: values of the histogram in one of `unit`.
 void add(const std::string& name,
          const std::string& unit,
          double per_unit,

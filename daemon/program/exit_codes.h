@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Exit codes of afdd, the same in --help and in the operations guide.
+// Exit codes of afdd, the same in --help and in docs/operations.md.
 
 #include <array>
 

@@ -215,7 +215,7 @@ void Supervisor::dismiss(Visitor& visitor, const std::string& why) {
 }
 
 void Supervisor::check_heartbeats() {
-    // A rank is needed by who waits for it, also while it says that it is idle.
+    // A rank that somebody waits for is needed, even while it says that it is idle.
     std::vector<bool> is_awaited(ffn_.size(), false);
     for (const auto& slot : attention_) {
         const schedule::HeartbeatView view = plan_.heartbeat(control::ATTENTION, slot->index());

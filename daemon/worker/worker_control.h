@@ -40,7 +40,7 @@ class WorkerControl {
     struct Options {
         control::Role role = control::ROLE_UNSPECIFIED;
         uint32_t index = 0;
-        // Path of afdd's control socket (instance_paths.h).
+        // Path of afdd's control socket (proto/socket_path.h).
         std::string control_socket;
         uint64_t handshake_timeout_ms = 10000;
     };

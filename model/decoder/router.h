@@ -9,7 +9,7 @@
 // In a hash layer topk_ids = the table's row of the token id, whatever the logits, and topk_weights
 // are the scores at these ids, normalised and scaled as in the other layers.
 //
-// What it chose stays in topk_ids: who wants to capture it (routing replay) gives each layer memory
+// What it chose stays in topk_ids: to capture it (routing replay), give each layer memory
 // of its own. The ids are the checkpoint's, before any placement.
 //
 // Held by whoever routes: the attention worker, or with router = ffn each FFN worker. The same row

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Rows to fp8 and back (ops/format/fp8_rows.h) with the same bits in every numeric class; each
+// Rows to fp8 and back (ops/linear/fp8_rows.h) with the same bits in every numeric class; each
 // kernel file compiles its own copy. Included by ops/cpu/kernels_*.cc only.
 
 #include <algorithm>

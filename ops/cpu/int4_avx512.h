@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Products with int4 weights for AVX-512 BF16. One vpermw makes 32 nibbles the bf16 values of q,
-// whose products with bf16 are as good as any; the scale multiplies the sum of a group:
+// Products with int4 weights for AVX-512 BF16. One vpermw turns 32 nibbles into the bf16 values of
+// q, which vdpbf16ps multiplies like any others; the scale multiplies the sum of a group:
 //   p = one vdpbf16ps chain over the group's x · q, from 0;  sum = fma(scale, p, sum)
 // for each group in turn. That is the sum of x · (q · scale) only where q · scale is a bf16 as it
 // stands, which a scale of at most five significant bits makes sure of (q has three). A column with
@@ -112,7 +112,7 @@ class Int4Rows {
     }
 
     // The next two groups, short scales only. They take turns, as the chain of one alone would wait
-    // for itself. Lines are fetched as they lie: by turns, memory is half as fast.
+    // for itself. Lines are fetched in the order in which they lie: alternating halves the speed.
     [[gnu::always_inline]] void add_two_groups(size_t group_size) {
         const size_t group_bytes = int4_group_bytes(group_size);
         const GroupScales none[2]{};

@@ -235,7 +235,7 @@ struct Kernels {
     // By ExpertActivation; the first is swiglu_row. Ungated ones do not look at `up`.
     std::array<ActivateRow, kNumExpertActivations> activate_rows;
     ResidualKernels residual;
-    // A row to fp8 and back (ops/format/fp8_rows.h).
+    // A row to fp8 and back (ops/linear/fp8_rows.h).
     void (*encode_fp8)(const Bf16* x, size_t count, std::byte* row);
     void (*expand_fp8)(const std::byte* row, size_t count, Bf16* x);
 };

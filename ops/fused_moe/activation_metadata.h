@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// ActivationMetadata: how many rows there are for the experts, of whom and for whom. Every
+// ActivationMetadata: how many rows the experts get, by source and by expert. Every
 // PrepareFinalize that hands over activations gives all of it; the driver checks it against the
 // activations once, before the experts run. For load statistics and schedulers.
 

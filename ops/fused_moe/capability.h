@@ -37,7 +37,7 @@ enum class RowOverflow : uint8_t {
 enum class DispatchDtype : uint8_t {
     kBf16 = 0,
     kInt8 = 1,  // ops/linear/quantise.h
-    kFp8 = 2,   // ops/format/fp8_rows.h
+    kFp8 = 2,   // ops/linear/fp8_rows.h
 };
 
 // Who applies the routing weights and sums over the slots; executed exactly once.

@@ -98,7 +98,7 @@ class FusedMoe {
     // Errors: kDeadlineExceeded: which call of which part was not ready.
     Result<void> wait(MoeTicket& ticket, std::chrono::microseconds timeout);
 
-    // How many rows the call's experts got, of whom and for whom; of a call that goes through in
+    // How many rows the call's experts got, by source and expert; of a call that goes through in
     // several parts, the part that is dispatched. REQUIRES: the experts run in this process, and
     // their rows are here.
     ActivationMetadata metadata(const MoeTicket& ticket) const {

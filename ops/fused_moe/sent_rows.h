@@ -6,7 +6,7 @@
 //
 //   bf16   [hidden] values
 //   int8   [hidden] values, then the row's fp32 scale (ops/linear/quantise.h)
-//   fp8    [hidden] values, then the fp32 scales of its blocks (ops/format/fp8_rows.h)
+//   fp8    [hidden] values, then the fp32 scales of its blocks (ops/linear/fp8_rows.h)
 //
 // A row's bytes depend on the row, and on its expert if that has smooth scales, so a row is sent
 // again with the same bytes (R3).

@@ -26,7 +26,7 @@ inline size_t num_row_tasks(size_t num_rows, size_t row_elements, unsigned num_t
 }
 
 // Calls body(first_row, last_row, thread) for ranges of nearly equal size that cover all rows, on
-// several threads if that pays; no call for no row. `row_elements`: what one row costs.
+// several threads if that pays. Without rows nothing is called. `row_elements`: what one row costs.
 template <typename Body>
 void for_rows(Parallel& parallel, size_t num_rows, size_t row_elements, const Body& body) {
     if (num_rows == 0) return;

@@ -2,7 +2,7 @@
 #pragma once
 
 // TwoPhaseBlocks: the rows of a sender at its receivers, block by block; what the way there
-// (two_phase_payload.h) and the way back (two_phase_combine.h) share.
+// (ops/two_phase/payload.h) and the way back (ops/two_phase/combine.h) share.
 //
 //   the i-th slot of a key, over all blocks in order, has row base[key] + i of the key's rank
 //

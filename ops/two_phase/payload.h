@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// TwoPhasePayload: phase 2 of the two-phase dispatch, the rows.
+// two_phase_payload: phase 2 of the two-phase dispatch, the rows.
 //
 //   recv_x[base[rank, e] + i] = op(x[f div K1]), f the i-th slot of (rank, e) in sorted_indices
 //

@@ -1,6 +1,6 @@
 """MlaPrologV3 and MlaAttention in NumPy, over every scenario, cache mode and cache format.
 
-Written from the seed's page and operators.md sections 9 to 11 alone. Sums are float64, so they are
+Written from the seed's page and the specification, sections 9 to 11, alone. Sums are float64, so they are
 the exact values that the operators' fp32 chains approximate; every rounding point to bf16 and every
 quantisation is applied. Scales and elementwise steps are float32, each rounded on its own.
 mla_cases.py makes inputs and compares results.

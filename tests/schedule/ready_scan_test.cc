@@ -140,7 +140,7 @@ TEST_F(ReadyScanTest, MasksIdsThatTheRankDoesNotHold) {
 }
 
 // R3: the acknowledgement belongs to the descriptor. A bad one is refused and acknowledged, and
-// costs nobody else anything.
+// nobody else suffers.
 TEST_F(ReadyScanTest, RefusesADescriptorWithABadLayer) {
     for (const int32_t layer_id : {-1, static_cast<int32_t>(kLayers), 2147483647}) {
         SCOPED_TRACE(layer_id);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// TensorFile: the tensors of a safetensors file in memory, in the operators' types.
+// The tensors of a safetensors file in memory, in the operators' types.
 
 #include <cstddef>
 #include <map>

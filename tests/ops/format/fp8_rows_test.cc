@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: rows go to fp8 and back by the rule of ops/format/fp8_rows.h, in every numeric class.
+// Goal: rows go to fp8 and back by the rule of ops/linear/fp8_rows.h, in every numeric class.
 // Method: rows of every bf16 pattern, lengths around a block, zeros, and values that are no
 // numbers; the kernels of each class that this processor has. Oracle: the nearest of all e4m3
 // values, found by search; ties to the even pattern.
