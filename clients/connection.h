@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 class Connection {
   public:
     // Errors: kNotFound (no such socket), kUnavailable (nobody listens), kPermissionDenied,
-    // kDeadlineExceeded (afdd accepts nobody), each with how to mend it.
+    // kDeadlineExceeded (afdd does not accept), each with how to mend it.
     static Result<Connection> connect(const Endpoint& endpoint, Clock::time_point deadline);
 
     Connection(Connection&& other) noexcept;

@@ -90,7 +90,7 @@ class DispatchLane {
     // results, so this is the condition to sleep on, with kSeqCst before sleeping (R9).
     bool acknowledged(Order order) const;
 
-    // What the lane waits for now, for R7; nothing if for nothing.
+    // What the lane waits for now, if for anything (R7).
     std::optional<WaitInfo> wait_info() const;
 
     // Whom the last round was published to, and whether one of them has acknowledged it.

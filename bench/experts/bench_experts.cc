@@ -16,7 +16,7 @@
 //            time of its products alone, without the steps that make them an expert's result
 // and the target of the case with whether it was met. With two threads the round trip of a flag
 // between the cores is taken before and after: it tells whether two virtual cores share one core.
-// Rows in which that changed are marked and count for nothing.
+// Rows in which that changed are marked and left out.
 
 #include <unistd.h>
 

@@ -12,7 +12,7 @@ int run_trace(const CommonOptions& common, const TraceOptions& options) {
     int exit_code = kExitOk;
     std::optional<Client> client = connect_or_report(common, exit_code);
     if (!client) return exit_code;
-    // After connecting: an instance that is not there must not cost an old file.
+    // After connecting: if there is no instance, an older file survives.
     Result<TraceFile> created = TraceFile::create(options.output);
     if (!created.ok()) return report_failure(common, created.error(), false);
     TraceFile& file = created.value();

@@ -12,7 +12,7 @@
 namespace afd::daemon {
 namespace {
 
-// How often a waiting loop looks at its deadlines although nobody rings.
+// How often a waiting loop looks at its deadlines even if nobody rings.
 constexpr uint64_t kTickUs = 100'000;
 constexpr uint64_t kIdleTickUs = 1'000'000;
 // A wait that goes on is reported again after this long.

@@ -12,7 +12,7 @@
 namespace afd::daemon {
 namespace {
 
-// How often a waiting loop beats although nobody rings.
+// How often a waiting loop beats even if nobody rings.
 constexpr uint64_t kIdleTickUs = 1'000'000;
 
 size_t rows_max(const FfnLoop::Parts& parts) {

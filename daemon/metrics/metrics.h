@@ -52,7 +52,7 @@ enum class Histogram : uint32_t {
 };
 static_assert(static_cast<uint64_t>(Histogram::kCount) <= schedule::kMetricsHistograms);
 
-// A metrics segment, for its writer or for a reader (to whom it is as good as const).
+// A metrics segment, for its writer or for a reader, who stores nothing.
 class Metrics {
   public:
     Metrics() = default;

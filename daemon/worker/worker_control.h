@@ -30,7 +30,7 @@
 
 namespace afd::daemon {
 
-// Exit status of a worker whose afdd is gone; nobody is left to read it but a shell.
+// Exit status of a worker whose afdd is gone; only a shell may be left to read it.
 inline constexpr int kExitAfddGone = 8;
 // Exit status of a worker after fail().
 inline constexpr int kExitWorkerFailed = 1;

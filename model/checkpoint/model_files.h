@@ -39,7 +39,7 @@ class ModelFiles {
     std::string identity_;
 };
 
-// The configuration alone, for who needs no weights (config.json of `directory`).
+// The configuration alone, for callers that need no weights (config.json of `directory`).
 Result<ModelConfig> load_model_config(const std::string& directory);
 
 // The generation defaults alone; the file is optional.

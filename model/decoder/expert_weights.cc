@@ -95,7 +95,7 @@ class CachedLoad {
         return true;
     }
 
-    // Packs the layers that nobody else packs; whether there was one.
+    // Packs the layers that nobody else is packing. Returns whether there was one.
     Result<bool> sweep() {
         bool is_moving = false;
         for (auto at = left_.begin(); at != left_.end() && !is_given_up_;) {

@@ -24,7 +24,7 @@ using ops::DType;
 using ops::OperatorCheck;
 using ops::TensorView;
 
-// A·BS·K1 of max_out_shape, or an error in place of memory that nobody has.
+// A·BS·K1 of max_out_shape, or an error rather than an absurd allocation.
 Result<size_t> num_rows_max(const std::vector<int64_t>& shape) {
     constexpr size_t kRowsMax = INT32_MAX;
     size_t rows = 1;
