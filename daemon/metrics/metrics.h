@@ -52,7 +52,7 @@ enum class Histogram : uint32_t {
 };
 static_assert(static_cast<uint64_t>(Histogram::kCount) <= schedule::kMetricsHistograms);
 
-// A metrics segment, for its writer or for a reader, who stores nothing.
+// A metrics segment, for its writer or for a reader, who may set the trace switch.
 class Metrics {
   public:
     Metrics() = default;
