@@ -120,21 +120,21 @@ Result<> MoeRank::attach_two_phase(ops::Parallel& threads) {
         placement_,
         0,
         schedule::TwoPhaseReceiver::Limits{
-            .num_experts = daemon::TwoPhaseExperts::num_local_experts(placement_),
-            .row_bytes = daemon::TwoPhaseExperts::row_bytes(sizes.dispatch_dtype, sizes.hidden)},
+            .num_experts = placement_.num_local_experts_max(),
+            .row_bytes = daemon::two_phase_row_bytes(sizes.dispatch_dtype, sizes.hidden)},
         made.rank_areas.own.data(),
         made.rank_areas.peer_areas(),
         returns_->ringers());
-    auto part = std::make_unique<daemon::TwoPhasePrepareFinalize>(
-        daemon::TwoPhasePrepareFinalize::Settings{.hidden = sizes.hidden,
-                                                  .top_k = sizes.top_k,
-                                                  .num_tokens_max = sizes.num_tokens,
-                                                  .block_tokens = kBlockTokens,
-                                                  .dispatch_dtype = sizes.dispatch_dtype},
-        daemon::TwoPhasePrepareFinalize::Parts{.sender = made.sender.get(),
-                                               .memory = &made.session_memory,
-                                               .placement = &placement_,
-                                               .parallel = &threads});
+    auto part = std::make_unique<daemon::RemoteTwoPhase>(
+        daemon::RemoteTwoPhase::Settings{.hidden = sizes.hidden,
+                                         .top_k = sizes.top_k,
+                                         .num_tokens_max = sizes.num_tokens,
+                                         .block_tokens = kBlockTokens,
+                                         .dispatch_dtype = sizes.dispatch_dtype},
+        daemon::RemoteTwoPhase::Parts{.sender = made.sender.get(),
+                                      .memory = &made.session_memory,
+                                      .placement = &placement_,
+                                      .parallel = &threads});
     two_phase_part_ = part.get();
     prepare_finalize_ = std::move(part);
     return {};

@@ -14,10 +14,10 @@
 #include <thread>
 
 #include "bench/fused_moe/moe_subject.h"
-#include "daemon/attention/two_phase_prepare_finalize.h"
-#include "daemon/attention/window_prepare_finalize.h"
 #include "daemon/ffn/ffn_loop.h"
 #include "daemon/ffn/two_phase_experts.h"
+#include "daemon/lanes/remote_two_phase.h"
+#include "daemon/lanes/window_prepare_finalize.h"
 #include "daemon/supervisor/two_phase_segments.h"
 #include "ops/fused_moe/fused_moe.h"
 #include "ops/fused_moe/plan/feature_matrix.h"
@@ -88,7 +88,7 @@ class MoeRank {
     std::unique_ptr<schedule::ShmReturnTransport> returns_;
     std::unique_ptr<TwoPhase> two_phase_;  // Null: over windows.
     std::unique_ptr<ops::PrepareFinalize> prepare_finalize_;
-    daemon::TwoPhasePrepareFinalize* two_phase_part_ = nullptr;  // The same, if it is one.
+    daemon::RemoteTwoPhase* two_phase_part_ = nullptr;  // The same, if it is one.
     daemon::WorkerPort port_;
     std::thread thread_;
 };

@@ -6,6 +6,38 @@
 #include "proto/check.h"
 
 namespace afd::daemon {
+namespace {
+
+using Lanes = std::span<const std::unique_ptr<ExpertLane>>;
+
+Batcher::Limits batcher_limits(const AttentionLoop::Settings& settings, Lanes lanes) {
+    Batcher::Limits limits{.num_micro_batches = 0,
+                           .micro_batch_size = settings.micro_batch_size,
+                           .long_prompt_threshold = settings.long_prompt_threshold};
+    for (const auto& lane : lanes) {
+        const LaneTraits& traits = lane->traits();
+        if (traits.rows == LaneRows::kLongPrompts) {
+            AFD_ASSERT(limits.long_lane_rows == 0, "two lanes take long prompts");
+            limits.long_lane_rows = traits.rows_max;
+        } else {
+            AFD_ASSERT(traits.rows_max == settings.micro_batch_size,
+                       "a lane of %u rows, micro-batches have %u",
+                       traits.rows_max,
+                       settings.micro_batch_size);
+            ++limits.num_micro_batches;
+        }
+    }
+    AFD_ASSERT(limits.num_micro_batches > 0, "no lane takes decoding rows");
+    return limits;
+}
+
+uint32_t rows_max(Lanes lanes) {
+    uint32_t most = 0;
+    for (const auto& lane : lanes) most = std::max(most, lane->traits().rows_max);
+    return most;
+}
+
+}  // namespace
 
 AttentionLoop::AttentionLoop(const Settings& settings,
                              const Parts& parts,
@@ -13,30 +45,23 @@ AttentionLoop::AttentionLoop(const Settings& settings,
     : settings_(settings),
       parts_(parts),
       wait_(wait),
-      probe_(parts.metrics, settings.session, parts.windows != nullptr),
+      probe_(parts.metrics, settings.session),
       sequences_(settings.sequences_max,
                  parts.attention->config().num_layers,
                  parts.cache->num_blocks(),
                  parts.attention->config().context_length),
-      batcher_({settings.num_micro_batches,
-                settings.micro_batch_size,
-                settings.prefill_tokens_max,
-                settings.two_phase_threshold}),
+      batcher_(batcher_limits(settings, parts.lanes)),
       emitter_(*parts.head,
                parts.attention->config(),
                *parts.parallel,
                *parts.port,
                parts_.metrics,
-               std::max(settings.micro_batch_size, settings.prefill_tokens_max)),
+               rows_max(parts.lanes)),
       workspace_(
           parts.attention->config(), settings.micro_batch_size, parts.parallel->num_threads()) {
-    micro_batches_.reserve(settings.num_micro_batches + 1);
-    for (uint32_t m = 0; m < settings.num_micro_batches; ++m) {
-        micro_batches_.emplace_back(m, parts.attention->config(), settings.micro_batch_size);
-    }
-    if (settings.prefill_tokens_max > 0) {
-        micro_batches_.emplace_back(
-            settings.num_micro_batches, parts.attention->config(), settings.prefill_tokens_max);
+    micro_batches_.reserve(parts.lanes.size());
+    for (uint32_t m = 0; m < parts.lanes.size(); ++m) {
+        micro_batches_.emplace_back(m, parts.attention->config(), *parts.lanes[m]);
     }
 }
 
@@ -93,10 +118,9 @@ bool AttentionLoop::advance_all() {
 // One turn of a micro-batch: as far as it gets until it is with the experts, or waits.
 bool AttentionLoop::advance(MicroBatch& micro_batch) {
     using Stage = MicroBatch::Stage;
-    // Blocks go first: FFN workers compute what was sent while the shared experts run here.
-    bool progressed = (is_two_phase(micro_batch) && advance_two_phase(micro_batch)) ||
-                      advance_shared(micro_batch);
-    if (micro_batch.stage == Stage::kExperts && moe_of(micro_batch).ready(micro_batch.ticket)) {
+    bool progressed = drop_if_unwanted(micro_batch);
+    if (micro_batch.stage == Stage::kExperts) progressed |= advance_experts(micro_batch);
+    if (micro_batch.stage == Stage::kExperts && micro_batch.lane().ready()) {
         combine(micro_batch);
         progressed = true;
     }
@@ -109,54 +133,49 @@ bool AttentionLoop::advance(MicroBatch& micro_batch) {
         run_attention(micro_batch);
         progressed = true;
     }
-    if (micro_batch.stage == Stage::kDispatch && slot_free(micro_batch)) {
+    if (micro_batch.stage == Stage::kDispatch && micro_batch.lane().slot_free()) {
         dispatch(micro_batch);
         progressed = true;
     }
     return progressed;
 }
 
-// The blocks of a two-phase round; a round that nobody wants any more ends at once, so that its
-// memory goes back.
-bool AttentionLoop::advance_two_phase(MicroBatch& micro_batch) {
-    if (micro_batch.stage != MicroBatch::Stage::kExperts) return false;
+// Rows that nobody wants any more end at once: their memory goes back, and a cancelled request does
+// not wait for a peer that is gone. The lane keeps its slot blocked as long as it must (R4).
+bool AttentionLoop::drop_if_unwanted(MicroBatch& micro_batch) {
+    if (micro_batch.stage == MicroBatch::Stage::kIdle) return false;
     const auto& pieces = micro_batch.pieces();
-    if (std::all_of(pieces.begin(), pieces.end(), [](const BatchPiece& piece) {
+    if (!std::all_of(pieces.begin(), pieces.end(), [](const BatchPiece& piece) {
             return piece.sequence->is_ending;
         })) {
-        fail(micro_batch, Code::kCancelled, "");
-        return true;
+        return false;
     }
-    if (!parts_.two_phase->advance()) return false;
-    end_wait(micro_batch);
+    fail(micro_batch, Code::kCancelled, "");
     return true;
 }
 
-// The next rows of a shared stage that does not run as a whole at the dispatch.
-bool AttentionLoop::advance_shared(MicroBatch& micro_batch) {
-    if (micro_batch.stage != MicroBatch::Stage::kExperts ||
-        !moe_of(micro_batch).can_advance(micro_batch.ticket)) {
-        return false;
-    }
+// One step of a call that does not go by itself: a block of a round, a tile of the shared experts.
+bool AttentionLoop::advance_experts(MicroBatch& micro_batch) {
+    if (!micro_batch.lane().can_advance()) return false;
     parts_.heartbeat.set_computing();
-    const auto advanced = moe_of(micro_batch).advance(micro_batch.ticket);
+    end_wait(micro_batch);
+    const auto advanced = micro_batch.lane().advance();
     if (!advanced.ok()) fail(micro_batch, advanced.error().code, advanced.error().message.c_str());
     return true;
 }
 
 bool AttentionLoop::fill(MicroBatch& micro_batch) {
     if (sequences_.active().empty()) return false;
-    micro_batch.wants_slot = !slot_free(micro_batch);
+    micro_batch.wants_slot = !micro_batch.lane().slot_free();
     if (micro_batch.wants_slot) return false;
     // Every running sequence can at any time need room for its end.
     const size_t promised = events_reserved_ + sequences_.active().size();
     const size_t room = parts_.port->event_room();
     if (room <= promised) return false;
-    if (is_two_phase(micro_batch)) {
-        batcher_.fill_two_phase(sequences_.active(), room - promised, micro_batch.pieces());
-    } else {
-        batcher_.fill(sequences_.active(), room - promised, micro_batch.pieces());
-    }
+    batcher_.fill(micro_batch.lane().traits().rows,
+                  sequences_.active(),
+                  room - promised,
+                  micro_batch.pieces());
     if (micro_batch.pieces().empty()) return false;
 
     for (const BatchPiece& piece : micro_batch.pieces()) {
@@ -183,7 +202,7 @@ bool AttentionLoop::is_in_order(const MicroBatch& micro_batch) const {
         });
 }
 
-// At most BS rows; the two-phase lane comes back for its next tile.
+// At most BS rows; a larger micro-batch comes back for its next tile.
 void AttentionLoop::run_attention(MicroBatch& micro_batch) {
     parts_.heartbeat.set_computing();
     const uint64_t start_ns = schedule::steady_now_ns();
@@ -218,45 +237,36 @@ void AttentionLoop::run_attention(MicroBatch& micro_batch) {
 void AttentionLoop::dispatch(MicroBatch& micro_batch) {
     end_wait(micro_batch);
     const uint64_t start_ns = schedule::steady_now_ns();
-    if (is_two_phase(micro_batch)) parts_.two_phase->expect_output(micro_batch.moe_out());
     const uint32_t layer = micro_batch.layer;
-    auto ticket = moe_of(micro_batch)
-                      .start(micro_batch.moe_input(parts_.attention->num_shared(layer),
-                                                   parts_.attention->is_routed(layer)),
-                             slot_of(micro_batch));
-    if (!ticket.ok()) {
-        fail(micro_batch, ticket.error().code, ticket.error().message.c_str());
+    const bool is_routed = parts_.attention->is_routed(layer);
+    const auto started = micro_batch.lane().start(
+        micro_batch.moe_input(parts_.attention->num_shared(layer), is_routed),
+        micro_batch.moe_out());
+    if (!started.ok()) {
+        fail(micro_batch, started.error().code, started.error().message.c_str());
         return;
     }
-    micro_batch.ticket = std::move(ticket).value();
     micro_batch.stage = MicroBatch::Stage::kExperts;
-    probe_.dispatched(micro_batch, start_ns, round_of(micro_batch), micro_batches_);
-    if (parts_.attention->config().is_moe_layer(layer) && parts_.attention->is_routed(layer)) {
+    probe_.dispatched(micro_batch, start_ns, micro_batches_);
+    if (parts_.attention->config().is_moe_layer(layer) && is_routed) {
         parts_.metrics.add(Counter::kExperts, micro_batch.count_experts());
     }
-}
-
-int32_t AttentionLoop::round_of(const MicroBatch& micro_batch) const {
-    const bool is_in_windows = parts_.windows != nullptr && !is_two_phase(micro_batch);
-    return is_in_windows ? parts_.windows->round(micro_batch.index()) : 0;
 }
 
 void AttentionLoop::combine(MicroBatch& micro_batch) {
     end_wait(micro_batch);
     const uint64_t start_ns = schedule::steady_now_ns();
-    const auto finished =
-        moe_of(micro_batch).finish(std::move(micro_batch.ticket), micro_batch.moe_out());
-    if (!finished.ok() && is_two_phase(micro_batch)) {
-        give_back(micro_batch);
-        return;
-    }
-    if (is_two_phase(micro_batch)) parts_.metrics.add(Counter::kTwoPhaseRounds, 1);
+    const auto finished = micro_batch.lane().finish();
     if (!finished.ok()) {
-        fail(micro_batch, finished.error().code, finished.error().message.c_str());
+        if (micro_batch.lane().traits().rows == LaneRows::kLongPrompts) {
+            give_back(micro_batch);
+        } else {
+            fail(micro_batch, finished.error().code, finished.error().message.c_str());
+        }
         return;
     }
-    if (!parts_.attention->is_routed(micro_batch.layer)) {
-        end_poisoned(micro_batch, parts_.windows->topk_weights(micro_batch.index()));
+    if (const float* topk_weights = micro_batch.lane().topk_weights()) {
+        end_poisoned(micro_batch, topk_weights);
     }
     model::add_residual(micro_batch.residual(), micro_batch.moe_out(), *parts_.parallel);
     probe_.combined(micro_batch, start_ns);
@@ -279,7 +289,7 @@ void AttentionLoop::finish_step(MicroBatch& micro_batch) {
         events_reserved_ -= piece.events_reserved;
         --piece.sequence->num_in_flight;
         piece.sequence->layer_positions[micro_batch.layer] = piece.first_position + piece.num_rows;
-        if (is_two_phase(micro_batch)) piece.sequence->is_two_phase = false;
+        piece.sequence->is_in_long_lane = false;
     }
     parts_.heartbeat.set_computing();
     const uint64_t start_ns = schedule::steady_now_ns();
@@ -294,13 +304,13 @@ void AttentionLoop::fail(MicroBatch& micro_batch, Code code, const char* text) {
         --piece.sequence->num_in_flight;
         mark_ending(*piece.sequence, code, text);
     }
-    micro_batch.ticket = {};
+    micro_batch.lane().cancel();
     micro_batch.clear();
 }
 
-// A two-phase batch that found no memory: its rows go through the windows instead, from the first
-// layer on. No other lane has rows of these sequences behind them, and what the cache holds of them
-// is overwritten with the same bits.
+// The lane of long prompts could not carry the rows: they go through the others instead, from the
+// first layer on. No other lane has rows of these sequences behind them, and what the cache holds
+// of them is overwritten with the same bits.
 void AttentionLoop::give_back(MicroBatch& micro_batch) {
     for (const BatchPiece& piece : micro_batch.pieces()) {
         Sequence& sequence = *piece.sequence;
@@ -310,10 +320,9 @@ void AttentionLoop::give_back(MicroBatch& micro_batch) {
         for (uint32_t& position : sequence.layer_positions) {
             position = std::min(position, piece.first_position);
         }
-        sequence.is_two_phase = false;
-        sequence.is_windows_only = true;
+        sequence.is_in_long_lane = false;
+        sequence.avoids_long_lane = true;
     }
-    parts_.metrics.add(Counter::kTwoPhaseFallbacks, 1);
     micro_batch.clear();
 }
 

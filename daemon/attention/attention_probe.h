@@ -15,12 +15,8 @@ namespace afd::daemon {
 
 class AttentionProbe {
   public:
-    // Without windows (colocated) a dispatch is the experts, too, and there is no wait.
-    AttentionProbe(const Metrics& metrics, uint32_t session, bool has_windows)
-        : metrics_(metrics),
-          trace_(metrics.trace()),
-          session_(session),
-          has_windows_(has_windows) {}
+    AttentionProbe(const Metrics& metrics, uint32_t session)
+        : metrics_(metrics), trace_(metrics.trace()), session_(session) {}
 
     void began_step(MicroBatch& micro_batch) const {
         micro_batch.step_start_ns = schedule::steady_now_ns();
@@ -32,13 +28,10 @@ class AttentionProbe {
         record(TraceKind::kAttention, micro_batch, start_ns, now_ns, num_rows);
     }
 
-    // `all`: every lane of the worker.
-    void dispatched(MicroBatch& micro_batch,
-                    uint64_t start_ns,
-                    int32_t round,
-                    std::span<const MicroBatch> all) {
+    // `all`: every micro-batch of the worker.
+    void dispatched(MicroBatch& micro_batch, uint64_t start_ns, std::span<const MicroBatch> all) {
         micro_batch.dispatched_ns = schedule::steady_now_ns();
-        micro_batch.round = round;
+        micro_batch.round = micro_batch.lane().round();
         metrics_.add(Counter::kRounds, 1);
         metrics_.histogram(Histogram::kInFlight)
             .record(static_cast<uint64_t>(
@@ -52,11 +45,12 @@ class AttentionProbe {
                micro_batch.num_rows());
     }
 
-    // `start_ns`: when the results were found.
+    // `start_ns`: when the results were found. Without peers the dispatch is the experts, too, and
+    // there is no wait.
     void combined(const MicroBatch& micro_batch, uint64_t start_ns) {
         if (!trace_.is_on()) return;
         const uint32_t num_rows = micro_batch.num_rows();
-        if (has_windows_) {
+        if (micro_batch.lane().traits().has_peers) {
             record(TraceKind::kWait, micro_batch, micro_batch.dispatched_ns, start_ns, num_rows);
         }
         record(TraceKind::kCombine, micro_batch, start_ns, schedule::steady_now_ns(), num_rows);
@@ -93,7 +87,6 @@ class AttentionProbe {
     Metrics metrics_;
     TraceRing trace_;
     const uint32_t session_;
-    const bool has_windows_;
 };
 
 }  // namespace afd::daemon

@@ -20,32 +20,19 @@ constexpr uint64_t kReportAgainUs = 10'000'000;
 
 }  // namespace
 
-bool AttentionLoop::is_answered(const MicroBatch& micro_batch, schedule::Order order) const {
-    return is_two_phase(micro_batch) ? parts_.two_phase->can_advance(order)
-                                     : parts_.windows->is_answered(micro_batch.index(), order);
-}
-
-std::optional<schedule::WaitInfo> AttentionLoop::wait_info(const MicroBatch& micro_batch) const {
-    return is_two_phase(micro_batch) ? parts_.two_phase->wait_info()
-                                     : parts_.windows->wait_info(micro_batch.index());
-}
-
-bool AttentionLoop::may_progress(schedule::Order order) {
+bool AttentionLoop::may_progress(schedule::Order order) const {
     if (parts_.port->has_command()) return true;
-    if (parts_.windows == nullptr) return false;
     return std::any_of(
         micro_batches_.begin(), micro_batches_.end(), [&](const MicroBatch& micro_batch) {
             switch (micro_batch.stage) {
                 case MicroBatch::Stage::kIdle:
-                    return micro_batch.wants_slot && is_answered(micro_batch, order);
+                    return micro_batch.wants_slot && micro_batch.lane().is_answered(order);
                 case MicroBatch::Stage::kAttention:
                 case MicroBatch::Stage::kHead:
                     return false;
                 case MicroBatch::Stage::kDispatch:
-                    return is_answered(micro_batch, order);
                 case MicroBatch::Stage::kExperts:
-                    return moe_of(micro_batch).ready(micro_batch.ticket) ||
-                           is_answered(micro_batch, order);
+                    return micro_batch.lane().is_answered(order);
             }
             return false;
         });
@@ -58,14 +45,12 @@ void AttentionLoop::wait_for_peers() {
     const bool is_idle = sequences_.active().empty();
     if (is_idle) {
         parts_.heartbeat.set_idle();
-    } else if (parts_.windows != nullptr) {
+    } else {
         for (const MicroBatch& micro_batch : micro_batches_) {
             if (micro_batch.wait_start_us == 0) continue;
-            const auto info = wait_info(micro_batch);
-            if (!info) continue;
-            parts_.heartbeat.set_waiting(*info);
-            // A look at every tick, so that a report can tell the age of the peer's heartbeat.
-            static_cast<void>(parts_.transport->peer(static_cast<uint32_t>(info->peer), now_us));
+            // Asked at every tick, so that a report can tell the age of the peer's heartbeat.
+            const auto wait = micro_batch.lane().waits_for(now_us);
+            if (wait) parts_.heartbeat.set_waiting(wait->info);
         }
     }
     parts_.port->flush();
@@ -98,14 +83,11 @@ void AttentionLoop::watch_waits(uint64_t now_us) {
     }
 }
 
-std::string AttentionLoop::describe(const MicroBatch& micro_batch, uint64_t now_us) {
-    if (parts_.windows == nullptr) return {};
-    const auto info = wait_info(micro_batch);
-    if (!info) return {};
-    const schedule::PeerState peer =
-        parts_.transport->peer(static_cast<uint32_t>(info->peer), now_us);
+std::string AttentionLoop::describe(const MicroBatch& micro_batch, uint64_t now_us) const {
+    const auto wait = micro_batch.lane().waits_for(now_us);
+    if (!wait) return {};
     return schedule::describe_wait(
-        schedule::Role::kAttention, settings_.session, getpid(), *info, peer);
+        schedule::Role::kAttention, settings_.session, getpid(), wait->info, wait->peer);
 }
 
 void AttentionLoop::report_wait(MicroBatch& micro_batch, uint64_t now_us) {

@@ -5,11 +5,19 @@
 
 namespace afd::daemon {
 
-void Batcher::fill(std::span<Sequence* const> sequences,
+void Batcher::fill(LaneRows rows,
+                   std::span<Sequence* const> sequences,
                    size_t events_max,
                    std::vector<BatchPiece>& pieces) {
     pieces.clear();
     if (sequences.empty()) return;
+    rows == LaneRows::kLongPrompts ? fill_long(sequences, events_max, pieces)
+                                   : fill_any(sequences, events_max, pieces);
+}
+
+void Batcher::fill_any(std::span<Sequence* const> sequences,
+                       size_t events_max,
+                       std::vector<BatchPiece>& pieces) {
     uint32_t rows_left = limits_.micro_batch_size;
     size_t events_left = events_max;
 
@@ -25,7 +33,7 @@ void Batcher::fill(std::span<Sequence* const> sequences,
     const size_t start = next_decode_ % sequences.size();
     for (size_t i = 0; i < sequences.size() && decodes_left > 0; ++i) {
         const size_t at = (start + i) % sequences.size();
-        if (!sequences[at]->is_decoding() || sequences[at]->is_two_phase) continue;
+        if (!sequences[at]->is_decoding() || sequences[at]->is_in_long_lane) continue;
         const uint32_t taken = take(*sequences[at], 1, events_left, pieces);
         decodes_left -= taken;
         rows_left -= taken;
@@ -35,31 +43,30 @@ void Batcher::fill(std::span<Sequence* const> sequences,
     for (Sequence* sequence : sequences) {
         if (rows_left == 0) break;
         if (sequence->num_ready() == 0 || sequence->is_decoding()) continue;
-        if (sequence->is_two_phase || wants_two_phase(*sequence)) continue;
+        if (sequence->is_in_long_lane || wants_long_lane(*sequence)) continue;
         rows_left -=
             take(*sequence, std::min(rows_left, sequence->num_ready()), events_left, pieces);
     }
 }
 
-void Batcher::fill_two_phase(std::span<Sequence* const> sequences,
-                             size_t events_max,
-                             std::vector<BatchPiece>& pieces) {
-    pieces.clear();
-    uint32_t rows_left = limits_.prefill_tokens_max;
+void Batcher::fill_long(std::span<Sequence* const> sequences,
+                        size_t events_max,
+                        std::vector<BatchPiece>& pieces) {
+    uint32_t rows_left = limits_.long_lane_rows;
     size_t events_left = events_max;
     for (Sequence* sequence : sequences) {
         if (rows_left == 0) break;
-        if (sequence->is_two_phase || !wants_two_phase(*sequence)) continue;
+        if (sequence->is_in_long_lane || !wants_long_lane(*sequence)) continue;
         const uint32_t taken =
             take(*sequence, std::min(rows_left, sequence->num_ready()), events_left, pieces);
-        sequence->is_two_phase = taken > 0;
+        sequence->is_in_long_lane = taken > 0;
         rows_left -= taken;
     }
 }
 
-bool Batcher::wants_two_phase(const Sequence& sequence) const {
-    return limits_.prefill_tokens_max > 0 && !sequence.is_windows_only && !sequence.is_decoding() &&
-           sequence.num_ready() > limits_.two_phase_threshold;
+bool Batcher::wants_long_lane(const Sequence& sequence) const {
+    return limits_.long_lane_rows > 0 && !sequence.avoids_long_lane && !sequence.is_decoding() &&
+           sequence.num_ready() > limits_.long_prompt_threshold;
 }
 
 size_t Batcher::events_of(const Sequence& sequence, uint32_t num_rows) {

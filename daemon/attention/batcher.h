@@ -9,16 +9,16 @@
 //
 // The decoding sequences are shared out over the M micro-batches (at most ceil(decoding / M) in
 // one), so that both sides of the disaggregation always have work; with M = 1 all go together.
-// A prompt with more than two_phase_threshold tokens left waits for the two-phase lane, which takes
-// up to prefill_tokens_max rows of such prompts at once; while it has rows of a sequence, no other
-// lane takes any.
-// Which rows meet in a micro-batch never changes their bits (promise 1).
+// A prompt with more than long_prompt_threshold tokens left waits for the lane of long prompts,
+// which takes up to long_lane_rows rows of such prompts at once; while it has rows of a sequence,
+// no other lane takes any. Which rows meet in a micro-batch never changes their bits (promise 1).
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "daemon/attention/sequence.h"
+#include "daemon/lanes/expert_lane.h"
 
 namespace afd::daemon {
 
@@ -33,29 +33,31 @@ struct BatchPiece {
 class Batcher {
   public:
     struct Limits {
-        uint32_t num_micro_batches = 1;   // M
-        uint32_t micro_batch_size = 1;    // BS: rows of one micro-batch.
-        uint32_t prefill_tokens_max = 0;  // Rows of the two-phase lane; 0: there is none.
-        uint32_t two_phase_threshold = 0;
+        uint32_t num_micro_batches = 1;  // M: lanes that take any rows.
+        uint32_t micro_batch_size = 1;   // BS: rows of one micro-batch.
+        uint32_t long_lane_rows = 0;     // Rows of the lane of long prompts; 0: there is none.
+        uint32_t long_prompt_threshold = 0;
     };
     explicit Batcher(Limits limits) : limits_(limits) {}
 
-    // Chooses rows among `sequences` (in order of admission), marks them scheduled and appends
-    // them to `pieces` (cleared first). At most `events_max` events can result from them: one for
-    // each row that yields a token, one for each prompt row that reports its logprob, one for each
-    // sequence that starts.
+    // Chooses rows that a lane of this kind takes among `sequences` (in order of admission), marks
+    // them scheduled and appends them to `pieces` (cleared first). At most `events_max` events can
+    // result from them: one for each row that yields a token, one for each prompt row that reports
+    // its logprob, one for each sequence that starts.
     // Cost: one pass over `sequences`; no allocation once `pieces` has its capacity.
-    void fill(std::span<Sequence* const> sequences,
+    void fill(LaneRows rows,
+              std::span<Sequence* const> sequences,
               size_t events_max,
               std::vector<BatchPiece>& pieces);
 
-    // As fill(), for the two-phase lane.
-    void fill_two_phase(std::span<Sequence* const> sequences,
-                        size_t events_max,
-                        std::vector<BatchPiece>& pieces);
-
   private:
-    bool wants_two_phase(const Sequence& sequence) const;
+    void fill_any(std::span<Sequence* const> sequences,
+                  size_t events_max,
+                  std::vector<BatchPiece>& pieces);
+    void fill_long(std::span<Sequence* const> sequences,
+                   size_t events_max,
+                   std::vector<BatchPiece>& pieces);
+    bool wants_long_lane(const Sequence& sequence) const;
     // Events that `num_rows` more rows of `sequence` can produce.
     static size_t events_of(const Sequence& sequence, uint32_t num_rows);
     uint32_t take(Sequence& sequence,

@@ -5,21 +5,23 @@
 
 namespace afd::daemon {
 
-MicroBatch::MicroBatch(uint32_t index, const model::ModelConfig& config, uint32_t rows_max)
+MicroBatch::MicroBatch(uint32_t index, const model::ModelConfig& config, ExpertLane& lane)
     : index_(index),
+      lane_(lane),
+      rows_max_(lane.traits().rows_max),
       hidden_(config.hidden),
       top_k_(config.top_k),
-      tokens_(rows_max),
-      positions_(rows_max),
-      cache_index_(rows_max),
-      block_tables_(rows_max),
-      residual_(size_t{rows_max} * config.hidden),
-      ffn_rows_(size_t{rows_max} * config.hidden),
-      moe_out_(size_t{rows_max} * config.hidden),
-      topk_ids_(size_t{rows_max} * config.top_k),
-      topk_weights_(size_t{rows_max} * config.top_k),
+      tokens_(rows_max_),
+      positions_(rows_max_),
+      cache_index_(rows_max_),
+      block_tables_(rows_max_),
+      residual_(size_t{rows_max_} * config.hidden),
+      ffn_rows_(size_t{rows_max_} * config.hidden),
+      moe_out_(size_t{rows_max_} * config.hidden),
+      topk_ids_(size_t{rows_max_} * config.top_k),
+      topk_weights_(size_t{rows_max_} * config.top_k),
       is_chosen_(config.num_experts) {
-    pieces_.reserve(rows_max);
+    pieces_.reserve(rows_max_);
 }
 
 void MicroBatch::begin() {

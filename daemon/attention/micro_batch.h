@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// MicroBatch: one of the M lanes of an attention worker, with the rows that travel in it; or its
-// two-phase lane, number M, which holds more rows and goes through attention in tiles.
+// MicroBatch: the rows that travel through the layers together, over a lane of their own. One of a
+// lane of long prompts holds more rows than attention takes at once, and goes through it in tiles.
 //
 //   idle --fill--> attention(0) -> dispatch -> experts -> attention(1) -> ... -> experts(L-1)
 //        <------------------------- head, sampling ------------------------------------'
@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "daemon/attention/batcher.h"
+#include "daemon/lanes/expert_lane.h"
 #include "model/decoder/attention_block.h"
 #include "ops/format/latent_cache.h"
-#include "ops/fused_moe/fused_moe.h"
 #include "ops/tensor/tensor_view.h"
 
 namespace afd::daemon {
@@ -24,13 +24,13 @@ class MicroBatch {
     enum class Stage {
         kIdle,       // No rows.
         kAttention,  // Wants attention of `layer`, once its sequences' earlier rows are there.
-        kDispatch,   // Wants its slot in the windows (R4), then dispatches.
+        kDispatch,   // Wants the slot of its lane (R4), then dispatches.
         kExperts,    // The rows are with the experts.
         kHead,       // Wants the head and sampling, once its sequences' earlier rows had theirs.
     };
 
-    // `rows_max`: BS, or the rows of the two-phase lane.
-    MicroBatch(uint32_t index, const model::ModelConfig& config, uint32_t rows_max);
+    // `lane` outlives the object, and no other micro-batch goes over it.
+    MicroBatch(uint32_t index, const model::ModelConfig& config, ExpertLane& lane);
 
     // Lays out the rows of `pieces()`. Call after the batcher filled pieces().
     // Stage: kAttention of layer 0.
@@ -40,6 +40,7 @@ class MicroBatch {
     void clear();
 
     uint32_t index() const { return index_; }
+    ExpertLane& lane() const { return lane_; }
     std::vector<BatchPiece>& pieces() { return pieces_; }
     const std::vector<BatchPiece>& pieces() const { return pieces_; }
     uint32_t num_rows() const { return num_rows_; }
@@ -70,15 +71,16 @@ class MicroBatch {
     bool wants_slot = false;  // Stage kIdle: its slot was not free when rows may have waited.
     uint32_t layer = 0;
     uint32_t num_attended = 0;      // Stage kAttention: rows that had the attention of `layer`.
-    ops::MoeTicket ticket;          // Stage kExperts.
     uint64_t wait_start_us = 0;     // Since when it waits for a peer; 0: it does not.
     uint64_t wait_reported_us = 0;  // When the wait was last reported; 0: not yet.
     uint64_t step_start_ns = 0;     // When the rows were embedded.
     uint64_t dispatched_ns = 0;     // Stage kExperts: since when,
-    int32_t round = 0;              // and the round in the windows; 0: it goes elsewhere.
+    int32_t round = 0;              // and the lane's round; 0: it has none.
 
   private:
     const uint32_t index_;
+    ExpertLane& lane_;
+    const uint32_t rows_max_;
     const uint32_t hidden_;
     const uint32_t top_k_;
     uint32_t num_rows_ = 0;

@@ -27,11 +27,11 @@ struct Sequence {
     std::vector<int32_t> block_table;       // KV blocks of positions 0-63, 64-127, ...
     std::vector<uint32_t> layer_positions;  // [num_layers + 1]
     uint32_t num_scheduled = 0;
-    uint32_t num_in_flight = 0;    // Micro-batches that hold rows of this sequence.
-    bool is_started = false;       // kStarted was sent.
-    bool is_two_phase = false;     // Rows of it are in the two-phase lane: no others are scheduled.
-    bool is_windows_only = false;  // A two-phase batch with its rows found no memory.
-    bool is_ending = false;        // Ends with `end_code` once nothing is in flight.
+    uint32_t num_in_flight = 0;     // Micro-batches that hold rows of this sequence.
+    bool is_started = false;        // kStarted was sent.
+    bool is_in_long_lane = false;   // The lane of long prompts has rows of it: no other gets any.
+    bool avoids_long_lane = false;  // That lane gave its rows back.
+    bool is_ending = false;         // Ends with `end_code` once nothing is in flight.
     Code end_code = Code::kOk;
     bool is_stopped = false;  // By a stop token.
     char end_text[200] = {};

@@ -42,8 +42,8 @@ Result<Sequence*> SequenceTable::admit(SequenceRequest* request) {
     sequence.num_scheduled = 0;
     sequence.num_in_flight = 0;
     sequence.is_started = false;
-    sequence.is_two_phase = false;
-    sequence.is_windows_only = false;
+    sequence.is_in_long_lane = false;
+    sequence.avoids_long_lane = false;
     sequence.is_ending = false;
     sequence.end_code = Code::kOk;
     sequence.is_stopped = false;

@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include "daemon/config/instance_geometry.h"
 #include "daemon/ffn/ffn_loop.h"
 #include "daemon/worker/worker_control.h"
 #include "daemon/worker/worker_program.h"
@@ -54,8 +55,8 @@ Result<TwoPhaseRank> make_two_phase(const WorkerSetup& setup,
         setup.placement,
         rank,
         schedule::TwoPhaseReceiver::Limits{
-            .num_experts = TwoPhaseExperts::num_local_experts(setup.placement),
-            .row_bytes = TwoPhaseExperts::row_bytes(setup.dispatch_dtype, hidden)},
+            .num_experts = setup.placement.num_local_experts_max(),
+            .row_bytes = two_phase_row_bytes(setup.dispatch_dtype, hidden)},
         made.areas.own.data(),
         made.areas.peer_areas(),
         transport.ringers());

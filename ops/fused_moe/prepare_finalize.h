@@ -3,7 +3,7 @@
 
 // PrepareFinalize: dispatch and combine of a fused-MoE layer, as one part because they match
 // pairwise. Within a process: local, local_batched and two_phase_prepare_finalize.h beside this
-// file; over windows: daemon/attention/window_prepare_finalize.h.
+// file; over windows: daemon/lanes/window_prepare_finalize.h.
 //
 // A ticket lives through
 //   prepare_async → (ready) → activations → finalize_async → (finalized) → finalize.

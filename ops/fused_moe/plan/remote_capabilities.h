@@ -8,7 +8,7 @@
 
 namespace afd::ops {
 
-// daemon/attention/window_prepare_finalize.h. What FFN workers get of their windows is sorted by
+// daemon/lanes/window_prepare_finalize.h. What FFN workers get of their windows is sorted by
 // expert (FfnWorkerBatching); the instance sets max_in_flight to the window's micro-batches.
 inline constexpr PrepareFinalizeCapability kAfdWindowCapability{
     .name = "afd_window",
@@ -34,7 +34,7 @@ inline constexpr PrepareFinalizeCapability kAfdWindowFfnRouterCapability = [] {
     return capability;
 }();
 
-// daemon/attention/two_phase_prepare_finalize.h: batches far larger than a window, one at a time.
+// daemon/lanes/remote_two_phase.h: batches far larger than a window, one at a time.
 inline constexpr PrepareFinalizeCapability kAfdTwoPhaseCapability = [] {
     PrepareFinalizeCapability capability = kAfdWindowCapability;
     capability.name = "afd_two_phase";

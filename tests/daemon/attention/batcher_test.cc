@@ -28,12 +28,12 @@ class BatcherTest : public testing::Test {
     // Rows of each piece, by sequence id: "1:5 2:1".
     std::string fill(Batcher& batcher, size_t events_max = 1000) {
         std::vector<BatchPiece> pieces;
-        batcher.fill(active_, events_max, pieces);
+        batcher.fill(LaneRows::kAny, active_, events_max, pieces);
         return text_of(pieces);
     }
-    std::string fill_two_phase(Batcher& batcher, size_t events_max = 1000) {
+    std::string fill_long(Batcher& batcher, size_t events_max = 1000) {
         std::vector<BatchPiece> pieces;
-        batcher.fill_two_phase(active_, events_max, pieces);
+        batcher.fill(LaneRows::kLongPrompts, active_, events_max, pieces);
         return text_of(pieces);
     }
     static std::string text_of(const std::vector<BatchPiece>& pieces) {
@@ -82,7 +82,7 @@ TEST_F(BatcherTest, GivesEveryDecodingSequenceItsTurn) {
     std::string turns;
     for (int i = 0; i < 6; ++i) {
         std::vector<BatchPiece> pieces;
-        batcher.fill(active_, 1000, pieces);
+        batcher.fill(LaneRows::kAny, active_, 1000, pieces);
         ASSERT_EQ(pieces.size(), 1U);
         turns += std::to_string(pieces[0].sequence->request->sequence_id);
         pieces[0].sequence->request->tokens.push_back(7);
@@ -107,34 +107,34 @@ TEST_F(BatcherTest, SchedulesOnlyWhatHasRoomForItsEvents) {
     EXPECT_EQ(fill(batcher, 5), "1:4+4");
 }
 
-// Goal: which prompts take the two-phase lane, and that nobody else takes rows of theirs.
-TEST_F(BatcherTest, LeavesLongPromptsToTheTwoPhaseLane) {
+// Goal: which prompts take the lane of long prompts, and that nobody else takes rows of theirs.
+TEST_F(BatcherTest, LeavesLongPromptsToTheirLane) {
     add(30);
     add(8);
     add(25);
     add(6, 5);
     Batcher batcher({1, 8, 40, 8});
     EXPECT_EQ(fill(batcher), "4:5+1 2:0+7") << "the decoding one and the prompt of 8";
-    EXPECT_EQ(fill_two_phase(batcher), "1:0+30 3:0+10");
-    EXPECT_EQ(fill_two_phase(batcher), "") << "both prompts have rows in the lane";
+    EXPECT_EQ(fill_long(batcher), "1:0+30 3:0+10");
+    EXPECT_EQ(fill_long(batcher), "") << "both prompts have rows in the lane";
     EXPECT_EQ(fill(batcher), "2:7+1");
-    for (Sequence* sequence : active_) sequence->is_two_phase = false;
-    EXPECT_EQ(fill_two_phase(batcher), "3:10+15");
+    for (Sequence* sequence : active_) sequence->is_in_long_lane = false;
+    EXPECT_EQ(fill_long(batcher), "3:10+15");
 }
 
-TEST_F(BatcherTest, GivesAPromptThatFoundNoMemoryToTheWindows) {
-    add(30).is_windows_only = true;
+TEST_F(BatcherTest, GivesAPromptThatCameBackToTheOtherLanes) {
+    add(30).avoids_long_lane = true;
     Batcher batcher({1, 8, 40, 8});
-    EXPECT_EQ(fill_two_phase(batcher), "");
+    EXPECT_EQ(fill_long(batcher), "");
     EXPECT_EQ(fill(batcher), "1:0+8");
 }
 
-TEST_F(BatcherTest, WithThresholdZeroEveryPromptTakesTheTwoPhaseLane) {
+TEST_F(BatcherTest, WithThresholdZeroEveryPromptTakesTheLongLane) {
     add(1);
     add(6, 5);
     Batcher batcher({1, 8, 40, 0});
-    EXPECT_EQ(fill_two_phase(batcher), "1:0+1");
-    EXPECT_EQ(fill(batcher), "2:5+1") << "decoding goes through the windows";
+    EXPECT_EQ(fill_long(batcher), "1:0+1");
+    EXPECT_EQ(fill(batcher), "2:5+1") << "decoding takes the others";
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "daemon/attention/two_phase_prepare_finalize.h"
+#include "daemon/lanes/remote_two_phase.h"
 #include "tests/counted_allocations.h"
 #include "tests/schedule/local_instance.h"
 
@@ -47,7 +47,7 @@ TEST(TwoPhaseAllocation, AMillionTokensNeedTheirIndicesAndLittleElse) {
     ops::SerialParallel serial;
 
     const uint64_t bytes_before = test::num_allocated_bytes();
-    TwoPhasePrepareFinalize part(
+    RemoteTwoPhase part(
         {.hidden = kHidden, .top_k = kTopK, .num_tokens_max = kTokens, .block_tokens = 1024},
         {.sender = &sender, .memory = &memory, .placement = &placement, .parallel = &serial});
     part.expect_output(ops::make_rows(x.data(), kTokens, kHidden));

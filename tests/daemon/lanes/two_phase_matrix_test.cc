@@ -47,17 +47,17 @@ TEST_P(TwoPhaseMatrix, GivesTheBitsOfItsRowsAlone) {
 
     ops::SerialParallel serial;
     const auto sender = world.sender(0);
-    TwoPhasePrepareFinalize part({.session = 0,
-                                  .hidden = ops::test::kMatrixHidden,
-                                  .top_k = ops::test::kMatrixTopK,
-                                  .num_shared = of.num_dispatched_shared(),
-                                  .num_tokens_max = ops::test::kMatrixTokens,
-                                  .block_tokens = kBlockTokens,
-                                  .dispatch_dtype = of.dispatch_dtype},
-                                 {.sender = sender.get(),
-                                  .memory = &world.memory(),
-                                  .placement = &placement,
-                                  .parallel = &serial});
+    RemoteTwoPhase part({.session = 0,
+                         .hidden = ops::test::kMatrixHidden,
+                         .top_k = ops::test::kMatrixTopK,
+                         .num_shared = of.num_dispatched_shared(),
+                         .num_tokens_max = ops::test::kMatrixTokens,
+                         .block_tokens = kBlockTokens,
+                         .dispatch_dtype = of.dispatch_dtype},
+                        {.sender = sender.get(),
+                         .memory = &world.memory(),
+                         .placement = &placement,
+                         .parallel = &serial});
     const std::unique_ptr<MatrixPart> stage = shared_stage(of);
     ops::RemoteExperts remote(*of.pair.experts->capability);
     ops::FusedMoeConfig config = of.config();

@@ -20,7 +20,7 @@
 #include <random>
 #include <thread>
 
-#include "daemon/attention/two_phase_prepare_finalize.h"
+#include "daemon/lanes/remote_two_phase.h"
 #include "ops/fused_moe/fused_moe.h"
 #include "ops/fused_moe/parts/grouped_experts.h"
 #include "ops/fused_moe/parts/local_prepare_finalize.h"
@@ -241,7 +241,7 @@ TEST_F(TwoPhaseMemory, IsWhatArrivesWhateverTheSkew) {
                      .value();
     schedule::TwoPhaseSender sender(
         areas.layout, 0, areas.own.data(), areas.peer_areas(), silent_doorbells(kRanks));
-    TwoPhasePrepareFinalize part(
+    RemoteTwoPhase part(
         {.hidden = kHidden, .top_k = kTopK, .num_tokens_max = kTokens, .block_tokens = 1024},
         {.sender = &sender, .memory = &memory, .placement = &experts_of, .parallel = &serial});
     Matrix out(size_t{kTokens} * kHidden);

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <functional>
 
+#include "daemon/config/instance_geometry.h"
 #include "daemon/ffn/two_phase_experts.h"
 #include "daemon/supervisor/two_phase_segments.h"
 #include "schedule/two_phase_memory.h"
@@ -53,8 +54,8 @@ struct RankProcess {
         areas.layout,
         *of.placement,
         of.rank,
-        {.num_experts = TwoPhaseExperts::num_local_experts(*of.placement),
-         .row_bytes = TwoPhaseExperts::row_bytes(ops::DispatchDtype::kBf16, of.hidden)},
+        {.num_experts = of.placement->num_local_experts_max(),
+         .row_bytes = two_phase_row_bytes(ops::DispatchDtype::kBf16, of.hidden)},
         areas.own.data(),
         areas.peer_areas(),
         of.session_ringers);

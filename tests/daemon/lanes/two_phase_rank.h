@@ -8,6 +8,7 @@
 #include <memory>
 #include <thread>
 
+#include "daemon/config/instance_geometry.h"
 #include "tests/daemon/lanes/two_phase_world.h"
 
 namespace afd::daemon {
@@ -58,7 +59,7 @@ class TwoPhaseRank {
         const auto receiver =
             world.receiver(setup_.rank,
                            *setup_.placement,
-                           TwoPhaseExperts::row_bytes(setup_.dispatch_dtype, setup_.hidden));
+                           two_phase_row_bytes(setup_.dispatch_dtype, setup_.hidden));
         // What afdd answered to a predecessor ended with its channel.
         WorkerCommand command;
         while (port.pop_command(command)) {

@@ -125,7 +125,7 @@ class TwoPhaseSession {
 
     ops::SerialParallel serial_;
     std::unique_ptr<schedule::TwoPhaseSender> sender_;
-    TwoPhasePrepareFinalize part_;
+    RemoteTwoPhase part_;
     ops::RemoteExperts remote_;
     ops::GroupedExperts shared_;
     ops::FusedMoe moe_;

@@ -10,8 +10,8 @@
 #include <mutex>
 #include <thread>
 
-#include "daemon/attention/two_phase_prepare_finalize.h"
 #include "daemon/ffn/two_phase_experts.h"
+#include "daemon/lanes/remote_two_phase.h"
 #include "daemon/program/logging.h"
 #include "schedule/adaptive_wait.h"
 #include "tests/schedule/local_instance.h"
@@ -132,9 +132,8 @@ class TwoPhaseWorld {
             layout_,
             placement,
             rank,
-            schedule::TwoPhaseReceiver::Limits{
-                .num_experts = TwoPhaseExperts::num_local_experts(placement),
-                .row_bytes = row_bytes},
+            schedule::TwoPhaseReceiver::Limits{.num_experts = placement.num_local_experts_max(),
+                                               .row_bytes = row_bytes},
             ranks_[rank].get(),
             std::move(areas),
             std::move(ringers));

@@ -14,8 +14,8 @@
 #include <array>
 #include <thread>
 
-#include "daemon/attention/window_prepare_finalize.h"
 #include "daemon/ffn/ffn_loop.h"
+#include "daemon/lanes/window_prepare_finalize.h"
 #include "tests/daemon/lanes/remote_matrix.h"
 #include "tests/schedule/local_instance.h"
 

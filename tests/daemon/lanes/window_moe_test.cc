@@ -16,8 +16,8 @@
 #include <cstring>
 #include <thread>
 
-#include "daemon/attention/window_prepare_finalize.h"
 #include "daemon/ffn/ffn_loop.h"
+#include "daemon/lanes/window_prepare_finalize.h"
 #include "tests/daemon/lanes/random_moe.h"
 #include "tests/schedule/local_instance.h"
 

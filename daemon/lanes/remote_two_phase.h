@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// TwoPhasePrepareFinalize: dispatch and combine of the fused-MoE framework for batches far larger
+// RemoteTwoPhase: dispatch and combine of the fused-MoE framework for batches far larger
 // than a window: the two-phase dispatch (schedule/two_phase_control.h). Composed with
 // ops::RemoteExperts.
 //
@@ -29,7 +29,7 @@
 
 namespace afd::daemon {
 
-class TwoPhasePrepareFinalize final : public ops::PrepareFinalize {
+class RemoteTwoPhase final : public ops::PrepareFinalize {
   public:
     struct Settings {
         uint32_t session = 0;
@@ -50,7 +50,7 @@ class TwoPhasePrepareFinalize final : public ops::PrepareFinalize {
         // Optional, with int8 rows: they are quantised with the scales of their experts.
         const model::SmoothScales* smooth = nullptr;
     };
-    TwoPhasePrepareFinalize(const Settings& settings, const Parts& parts);
+    RemoteTwoPhase(const Settings& settings, const Parts& parts);
 
     const ops::PrepareFinalizeCapability& capability() const override { return capability_; }
 
@@ -92,7 +92,11 @@ class TwoPhasePrepareFinalize final : public ops::PrepareFinalize {
     // Does what can be done without waiting, at most one block each way. Returns whether there was
     // anything.
     bool advance();
-    // Whether advance() would do something, or the slot has become free (R9).
+    // Whether advance() would do something.
+    bool has_step(schedule::Order order) const {
+        return (stage_ == Stage::kGranting || stage_ == Stage::kStreaming) && can_advance(order);
+    }
+    // Whether it would, or the round is over, or the slot has become free (R9).
     bool can_advance(schedule::Order order) const;
 
     // For whom the round waits now (R7).

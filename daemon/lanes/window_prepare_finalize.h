@@ -21,7 +21,7 @@
 #include <optional>
 #include <vector>
 
-#include "daemon/attention/peer_waits.h"
+#include "daemon/lanes/peer_waits.h"
 #include "model/decoder/smooth_scales.h"
 #include "ops/fused_moe/prepare_finalize.h"
 #include "ops/fused_moe/sent_rows.h"
@@ -76,8 +76,11 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     }
 
     // [num_tokens, top_k] of the slot's last finalize(), if its input came without topk_ids: the
-    // weights that the rows brought.
-    const float* topk_weights(uint32_t slot) const { return rounds_[slot].topk_weights.data(); }
+    // weights that the rows brought. Null if it came with them.
+    const float* topk_weights(uint32_t slot) const {
+        const Round& round = rounds_[slot];
+        return round.input.topk_ids == nullptr ? round.topk_weights.data() : nullptr;
+    }
 
     // The number of the slot's last round.
     int32_t round(uint32_t slot) const { return lanes_[slot].round(); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/attention/two_phase_prepare_finalize.h"
+#include "daemon/lanes/remote_two_phase.h"
 
 #include <fmt/format.h>
 
@@ -29,7 +29,7 @@ constexpr size_t kEncodeRows = 32;
 
 }  // namespace
 
-TwoPhasePrepareFinalize::TwoPhasePrepareFinalize(const Settings& settings, const Parts& parts)
+RemoteTwoPhase::RemoteTwoPhase(const Settings& settings, const Parts& parts)
     : settings_(settings),
       parts_(parts),
       num_ranks_(parts.sender->num_ranks()),
@@ -75,7 +75,7 @@ TwoPhasePrepareFinalize::TwoPhasePrepareFinalize(const Settings& settings, const
 }
 
 // The placement in the form of the operators.
-void TwoPhasePrepareFinalize::make_tables() {
+void RemoteTwoPhase::make_tables() {
     const schedule::ExpertPlacement& placement = *parts_.placement;
     size_t num_experts_max = 0;
     for (uint32_t layer = 0; layer < placement.num_layers(); ++layer) {
@@ -98,7 +98,7 @@ void TwoPhasePrepareFinalize::make_tables() {
     }
 }
 
-ops::TwoPhaseRouting TwoPhasePrepareFinalize::routing() const {
+ops::TwoPhaseRouting RemoteTwoPhase::routing() const {
     ops::TwoPhaseRouting routing;
     routing.num_ranks = num_ranks_;
     routing.num_local_experts = num_local_experts_;
@@ -113,8 +113,7 @@ ops::TwoPhaseRouting TwoPhasePrepareFinalize::routing() const {
     return routing;
 }
 
-Result<ops::Ticket> TwoPhasePrepareFinalize::prepare_async(const ops::MoeInput& input,
-                                                           uint32_t slot) {
+Result<ops::Ticket> RemoteTwoPhase::prepare_async(const ops::MoeInput& input, uint32_t slot) {
     AFD_ASSERT(slot == 0 && input.num_tokens <= settings_.num_tokens_max &&
                    out_.num_rows >= input.num_tokens,
                "slot %u, %u tokens of %u, output of %zu rows",
@@ -149,12 +148,12 @@ Result<ops::Ticket> TwoPhasePrepareFinalize::prepare_async(const ops::MoeInput& 
 }
 
 // Rows of the block for each key, into block_counts_.
-void TwoPhasePrepareFinalize::count_block(uint32_t block) {
+void RemoteTwoPhase::count_block(uint32_t block) {
     ops::two_phase_block_counts(
         routing(), sorted_indices_.data(), block, key_of_expert_, block_counts_);
 }
 
-void TwoPhasePrepareFinalize::offer_round() {
+void RemoteTwoPhase::offer_round() {
     num_blocks_ = (input_.num_tokens + settings_.block_tokens - 1) / settings_.block_tokens;
     num_sent_ = 0;
     num_combined_ = 0;
@@ -188,21 +187,21 @@ void TwoPhasePrepareFinalize::offer_round() {
     }
 }
 
-bool TwoPhasePrepareFinalize::is_refused(Order order) const {
+bool RemoteTwoPhase::is_refused(Order order) const {
     const auto& ranks = parts_.sender->offered();
     return std::any_of(ranks.begin(), ranks.end(), [&](uint32_t rank) {
         return parts_.sender->answer(rank, order) == schedule::TwoPhaseSender::Answer::kRefused;
     });
 }
 
-bool TwoPhasePrepareFinalize::is_granted(Order order) const {
+bool RemoteTwoPhase::is_granted(Order order) const {
     const auto& ranks = parts_.sender->offered();
     return std::all_of(ranks.begin(), ranks.end(), [&](uint32_t rank) {
         return parts_.sender->answer(rank, order) == schedule::TwoPhaseSender::Answer::kGranted;
     });
 }
 
-bool TwoPhasePrepareFinalize::is_returned(uint32_t block, Order order) const {
+bool RemoteTwoPhase::is_returned(uint32_t block, Order order) const {
     const auto& ranks = parts_.sender->offered();
     return std::all_of(ranks.begin(), ranks.end(), [&](uint32_t rank) {
         return parts_.sender->returned(rank, num_blocks_, order) > block;
@@ -210,14 +209,14 @@ bool TwoPhasePrepareFinalize::is_returned(uint32_t block, Order order) const {
 }
 
 // Whether everything that the next block's sums need is here.
-bool TwoPhasePrepareFinalize::may_combine(Order order) const {
+bool RemoteTwoPhase::may_combine(Order order) const {
     const size_t last = (size_t{num_combined_} + 1) * settings_.block_tokens;
     const bool has_shared =
         output_.num_shared == 0 || num_shared_tokens_ >= std::min<size_t>(last, input_.num_tokens);
     return has_shared && is_returned(num_combined_, order);
 }
 
-bool TwoPhasePrepareFinalize::can_advance(Order order) const {
+bool RemoteTwoPhase::can_advance(Order order) const {
     switch (stage_) {
         case Stage::kIdle:
             return parts_.sender->may_begin(order);
@@ -232,9 +231,8 @@ bool TwoPhasePrepareFinalize::can_advance(Order order) const {
     return false;
 }
 
-bool TwoPhasePrepareFinalize::advance() {
-    if (stage_ != Stage::kGranting && stage_ != Stage::kStreaming) return false;
-    if (!can_advance(Order::kAcquire)) return false;
+bool RemoteTwoPhase::advance() {
+    if (!has_step(Order::kAcquire)) return false;
     if (is_refused(Order::kAcquire)) {
         fail({Code::kResourceExhausted,
               fmt::format(
@@ -256,7 +254,7 @@ bool TwoPhasePrepareFinalize::advance() {
     return true;
 }
 
-Result<> TwoPhasePrepareFinalize::map_segments() {
+Result<> RemoteTwoPhase::map_segments() {
     const ops::StageTimer timer(profile(), ops::MoeStage::kDispatch);
     std::fill(receivers_.begin(), receivers_.end(), ops::TwoPhaseReceiver{});
     for (uint32_t rank = 0; rank < num_ranks_; ++rank) {
@@ -285,7 +283,7 @@ Result<> TwoPhasePrepareFinalize::map_segments() {
     return {};
 }
 
-void TwoPhasePrepareFinalize::unmap_segments() {
+void RemoteTwoPhase::unmap_segments() {
     for (const uint32_t rank : parts_.sender->offered()) {
         for (const auto segment : {TwoPhaseSegment::kReceive, TwoPhaseSegment::kReturn}) {
             parts_.memory->unmap({segment, rank, settings_.session, parts_.sender->round()});
@@ -293,14 +291,14 @@ void TwoPhasePrepareFinalize::unmap_segments() {
     }
 }
 
-void TwoPhasePrepareFinalize::fail(Error error) {
+void RemoteTwoPhase::fail(Error error) {
     error_ = std::move(error);
     stage_ = Stage::kFailed;
 }
 
 // The batch's rows as they are sent, those of the block just made; the operators copy them without
 // a look into them.
-const ops::Bf16* TwoPhasePrepareFinalize::encoded_rows(uint32_t block) {
+const ops::Bf16* RemoteTwoPhase::encoded_rows(uint32_t block) {
     if (encoded_.empty()) return input_.x.data;
     const size_t first = size_t{block} * settings_.block_tokens;
     const size_t count = std::min<size_t>(settings_.block_tokens, input_.num_tokens - first);
@@ -316,7 +314,7 @@ const ops::Bf16* TwoPhasePrepareFinalize::encoded_rows(uint32_t block) {
     return encoded_.data();
 }
 
-void TwoPhasePrepareFinalize::send_block(uint32_t block) {
+void RemoteTwoPhase::send_block(uint32_t block) {
     const ops::StageTimer timer(profile(), ops::MoeStage::kDispatch);
     count_block(block);
     for (const uint32_t rank : parts_.sender->offered()) {
@@ -350,7 +348,7 @@ void TwoPhasePrepareFinalize::send_block(uint32_t block) {
 }
 
 // The results of a block lie in the order of its sorted indices, rank by rank.
-void TwoPhasePrepareFinalize::combine_block(uint32_t block) {
+void RemoteTwoPhase::combine_block(uint32_t block) {
     const ops::StageTimer timer(profile(), ops::MoeStage::kCombine);
     count_block(block);
     std::fill(block_done_.begin(), block_done_.end(), 0);
@@ -399,16 +397,16 @@ void TwoPhasePrepareFinalize::combine_block(uint32_t block) {
     }
 }
 
-void TwoPhasePrepareFinalize::end_round() {
+void RemoteTwoPhase::end_round() {
     unmap_segments();
     parts_.sender->close();
     stage_ = Stage::kIdle;
 }
 
-Result<void> TwoPhasePrepareFinalize::finalize(ops::Ticket&& ticket,
-                                               const ops::TopKWeightAndReduce&,
-                                               ops::Rows<ops::Bf16> out,
-                                               ops::Parallel&) {
+Result<void> RemoteTwoPhase::finalize(ops::Ticket&& ticket,
+                                      const ops::TopKWeightAndReduce&,
+                                      ops::Rows<ops::Bf16> out,
+                                      ops::Parallel&) {
     ticket.release();
     AFD_ASSERT(out.data == out_.data && (stage_ == Stage::kDone || stage_ == Stage::kFailed),
                "finalize in stage %d, or of another output",
@@ -419,11 +417,11 @@ Result<void> TwoPhasePrepareFinalize::finalize(ops::Ticket&& ticket,
     return error_;
 }
 
-void TwoPhasePrepareFinalize::cancel(uint32_t, uint64_t) {
+void RemoteTwoPhase::cancel(uint32_t, uint64_t) {
     if (stage_ != Stage::kIdle) end_round();
 }
 
-std::optional<schedule::WaitInfo> TwoPhasePrepareFinalize::wait_info() const {
+std::optional<schedule::WaitInfo> RemoteTwoPhase::wait_info() const {
     auto info = parts_.sender->wait_info(num_combined_);
     if (info) info->micro_batch = static_cast<int32_t>(settings_.micro_batch);
     return info;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/attention/window_prepare_finalize.h"
+#include "daemon/lanes/window_prepare_finalize.h"
 
 #include <fmt/format.h>
 

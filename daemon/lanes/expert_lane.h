@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// ExpertLane: the way of one micro-batch to the experts and back, and all that the attention loop
+// knows of it. Whether the experts are behind windows, behind a two-phase dispatch or in this
+// process, only the lane knows.
+//
+//   slot_free() -> start() -> advance()... -> ready() -> finish()
+//        ^            '---------------------> cancel()      |
+//        +--------------------------------------------------+
+//
+// Who calls: the data thread of the attention worker, one layer call at a time. No function waits
+// for a peer. In the steady state nothing allocates and nothing makes a system call, except in
+// lanes that say so.
+//
+// Order: is_answered(order) reads every shared word that can make slot_free(), can_advance() or
+// ready() true, with that order: kAcquire while the loop spins, kSeqCst between arming its doorbell
+// and sleeping (R9; the partner is whoever stores the word and then looks whether the bell is
+// armed). The other functions read with acquire, so rows that they found complete may be read.
+//
+// To add a lane:
+//   1. derive from ExpertLane, or from MoeLane (moe_lane.h) if it goes through ops::FusedMoe;
+//   2. let cancel() leave nothing behind that a later call could meet, and slot_free() stay false
+//      until every peer has acknowledged what it was sent (R4), a predecessor's too (R10);
+//   3. answer waits_for() whenever slot_free() or ready() is false because of a peer (R7);
+//   4. make it in the ExpertLanes of its topology (expert_lanes.h); the loop needs no change;
+//   5. tests/daemon/attention/fake_lane.h is the smallest one, and its test the oracle of the loop.
+
+#include <cstdint>
+#include <optional>
+
+#include "ops/fused_moe/activations.h"
+#include "ops/tensor/tensor_view.h"
+#include "proto/status.h"
+#include "schedule/flag.h"
+#include "schedule/heartbeat.h"
+
+namespace afd::daemon {
+
+// Which rows a lane takes.
+enum class LaneRows {
+    kAny,  // Decoding rows and chunks of prompts. What fails in finish() ends its requests.
+    // Prompts above the threshold, as a whole. What fails in finish() goes back, and through the
+    // lanes that take any rows.
+    kLongPrompts,
+};
+
+struct LaneTraits {
+    LaneRows rows = LaneRows::kAny;
+    uint32_t rows_max = 0;   // Of one call.
+    bool has_peers = false;  // Other processes compute: between start() and finish() is a wait.
+};
+
+// A wait for a peer: for what, and what the peer was last seen to do.
+struct LaneWait {
+    schedule::WaitInfo info;
+    schedule::PeerState peer;
+};
+
+class ExpertLane {
+  public:
+    explicit ExpertLane(const LaneTraits& traits) : traits_(traits) {}
+    virtual ~ExpertLane() = default;
+    ExpertLane(const ExpertLane&) = delete;
+    ExpertLane& operator=(const ExpertLane&) = delete;
+
+    const LaneTraits& traits() const { return traits_; }
+
+    // --- a call ---
+
+    // Whether start() may be called. Once true it stays so until start().
+    virtual bool slot_free() = 0;
+
+    // Sends the rows of one layer. What `input` points to stays unchanged, and `out` [num_tokens,
+    // hidden] belongs to the lane, until finish() or cancel().
+    // REQUIRES: slot_free(); at most rows_max tokens. On an error no call is open.
+    virtual Result<> start(const ops::MoeInput& input, ops::Rows<ops::Bf16> out) = 0;
+
+    // Whether advance() has something to do: a block to send or to combine, the next tile of the
+    // shared experts.
+    virtual bool can_advance() const = 0;
+    // Does one step of it: what may take the time of a micro-batch's attention, not more.
+    // REQUIRES: can_advance(). After an error the caller cancels.
+    virtual Result<> advance() = 0;
+
+    // Whether finish() will find a result, or an error, without waiting. REQUIRES: a call is open.
+    virtual bool ready() const = 0;
+
+    // Writes the weighted sums to start()'s `out`, and ends the call, also on an error.
+    // REQUIRES: ready(). Errors: kUnavailable: a peer refused the rows (R11). kDataLoss: a peer
+    // acknowledged them without results. kResourceExhausted: a peer had no memory for them.
+    virtual Result<> finish() = 0;
+
+    // Nobody wants the result any more: ends the call, if one is open. The slot may stay blocked
+    // until the peers have acknowledged (R4): cancelling cuts nothing short.
+    virtual void cancel() = 0;
+
+    // --- about the call that was finished last, or is open ---
+
+    // The routing weights [num_tokens, top_k] that came back with the rows, if they were routed
+    // elsewhere: valid from finish() to the next start(). Null: who called had them.
+    virtual const float* topk_weights() const { return nullptr; }
+
+    // The number of its round, by which traces of both sides are joined; 0: it has none.
+    virtual int32_t round() const { return 0; }
+
+    // --- waiting ---
+
+    // Whether what the lane waits for has come: its slot, a step of its call, or its result.
+    virtual bool is_answered(schedule::Order order) const = 0;
+
+    // For whom it waits now, call open or not (R7); nothing if for nobody. `now_us` (steady) ages
+    // the peer's heartbeat: to be called at every tick of a wait.
+    virtual std::optional<LaneWait> waits_for(uint64_t /*now_us*/) { return std::nullopt; }
+
+  private:
+    const LaneTraits traits_;
+};
+
+}  // namespace afd::daemon

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/lanes/layer_composition.h"
+
+#include "ops/fused_moe/parts/grouped_experts.h"
+
+namespace afd::daemon {
+namespace {
+
+ops::ExpertQuantisation quantisation_of(const model::ModelConfig& model) {
+    const ops::WeightFormat format = model.quantisation.experts;
+    if (format == ops::WeightFormat::kInt8) return ops::ExpertQuantisation::kInt8;
+    return ops::is_int4(format) ? ops::ExpertQuantisation::kInt4 : ops::ExpertQuantisation::kNone;
+}
+
+// int8 rows with smooth scales are a row for each expert; in one process it is the experts that
+// quantise them, to the same bits.
+ops::DispatchDtype local_dispatch_dtype(const WorkerSetup& setup) {
+    const bool is_smooth = setup.files.config().quantisation.smooth;
+    return setup.is_colocated && is_smooth && setup.dispatch_dtype == ops::DispatchDtype::kInt8
+               ? ops::DispatchDtype::kBf16
+               : setup.dispatch_dtype;
+}
+
+}  // namespace
+
+const ops::ExpertsCapability& experts_record(const model::ModelConfig& model) {
+    const ops::WeightFormat format = model.quantisation.experts;
+    if (format == ops::WeightFormat::kInt8) return ops::kGroupedInt8;
+    return ops::is_int4(format) ? ops::kGroupedInt4 : ops::kGroupedBf16;
+}
+
+ops::FusedMoeConfig moe_config(const WorkerSetup& setup) {
+    const model::ModelConfig& model = setup.files.config();
+    const schedule::Geometry& geometry = setup.layout.geometry;
+    return {.hidden = model.hidden,
+            .num_experts = model.num_experts,
+            .top_k = model.top_k,
+            .num_shared = model.num_shared_slots(),
+            .max_num_tokens = geometry.micro_batch_size,
+            .num_micro_batches = geometry.num_micro_batches,
+            .has_shared_stage = setup.has_shared_stage(),
+            .quantisation = quantisation_of(model),
+            .dispatch_dtype = local_dispatch_dtype(setup),
+            .needs_routing = setup.router == schedule::RouterPlacement::kFfn};
+}
+
+}  // namespace afd::daemon

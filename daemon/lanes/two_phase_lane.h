@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// TwoPhaseLane: long prompts, dispatched in two phases. The round is carried by remote_two_phase.h,
+// whose steps advance() takes before those of the shared experts: FFN workers compute what was sent
+// while the shared experts run here.
+//
+// Makes system calls: a round maps its memory.
+
+#include "daemon/lanes/moe_lane.h"
+#include "daemon/lanes/remote_two_phase.h"
+#include "daemon/metrics/metrics.h"
+#include "schedule/transport.h"
+
+namespace afd::daemon {
+
+class TwoPhaseLane final : public MoeLane {
+  public:
+    // All outlive the object. `moe` is composed of `rounds`.
+    struct Parts {
+        ops::FusedMoe* moe = nullptr;
+        RemoteTwoPhase* rounds = nullptr;
+        schedule::DispatchTransport* transport = nullptr;
+    };
+
+    TwoPhaseLane(const Parts& parts, const Metrics& metrics, uint32_t rows_max);
+
+    Result<> start(const ops::MoeInput& input, ops::Rows<ops::Bf16> out) override;
+    bool can_advance() const override;
+    Result<> advance() override;
+    // Counts the rounds that came back, and those whose rows must go another way.
+    Result<> finish() override;
+
+    bool is_answered(schedule::Order order) const override;
+    std::optional<LaneWait> waits_for(uint64_t now_us) override;
+
+  private:
+    const Parts parts_;
+    Metrics metrics_;
+};
+
+}  // namespace afd::daemon
