@@ -7,6 +7,8 @@ add_library(afd_flags INTERFACE)
 target_include_directories(afd_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(afd_flags INTERFACE
   -ffp-contract=off
+  # Libraries and programs alike, so that they share precompiled headers.
+  -fPIC
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
   -Wcast-align -Wnon-virtual-dtor -Wvla
   # g++ 12 takes "literal" + std::string at -O3 for an overlapping copy (GCC bug 105651).
@@ -25,16 +27,21 @@ function(afd_library name)
   target_link_libraries(afd_${name} PUBLIC afd_flags)
 endfunction()
 
-# GoogleTest's headers, compiled once for the tests that are compiled with the same options.
-if(AFD_PRECOMPILE)
-  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/test_headers.cc CONTENT "int main() {}\n")
-  foreach(headers afd_test_headers afd_optimised_test_headers)
-    add_executable(${headers} EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/test_headers.cc)
-    target_link_libraries(${headers} PRIVATE afd_flags GTest::gmock)
-    target_precompile_headers(${headers} PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
-  endforeach()
-  target_compile_options(afd_optimised_test_headers PRIVATE -O2)
-endif()
+# afd_maths_library(NAME sources...): likewise, of loops over rows, which are written to be
+# vectorised; -O2 does that only for known trip counts.
+function(afd_maths_library name)
+  afd_library(${name} ${ARGN})
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+    target_compile_options(afd_${name} PRIVATE -O3)
+  endif()
+  afd_precompile(afd_${name} standard OPTIMISED)
+endfunction()
+
+# afd_command_line(sources...): files whose work is to read a command line with CLI11. At -O3 each
+# takes a quarter of a minute to compile.
+function(afd_command_line)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O1>)
+endfunction()
 
 # The tests of one label, and the programs that they run: for sanitizers that run no others.
 add_custom_target(unit_tests)
@@ -42,23 +49,29 @@ add_custom_target(protocol_tests)
 
 # afd_test(NAME SOURCES a.cc ... LIBRARIES x ... LABELS unit): one GoogleTest executable.
 # LABELS: unit | protocol | integration | golden | tidy. Sanitizer runs select by label.
+# HEADERS: its group of precompiled headers; test, if none is given.
 # OPTIMISED: it computes. With the address sanitizer only these tests and ops are optimised:
 # compiling the rest takes longer than running it.
 function(afd_test name)
-  cmake_parse_arguments(arg "OPTIMISED" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "OPTIMISED" "TIMEOUT;HEADERS" "SOURCES;LIBRARIES;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE afd_flags ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
-  set(headers afd_test_headers)
-  if(AFD_SANITIZE MATCHES "address" AND arg_OPTIMISED)
-    target_compile_options(${name} PRIVATE -O2)
-    set(headers afd_optimised_test_headers)
+  if(NOT arg_HEADERS)
+    set(arg_HEADERS test)
   endif()
-  if(AFD_PRECOMPILE)
-    target_precompile_headers(${name} REUSE_FROM ${headers})
+  if(arg_OPTIMISED AND AFD_SANITIZE MATCHES "address")
+    target_compile_options(${name} PRIVATE -O2)
+    afd_precompile(${name} ${arg_HEADERS} OPTIMISED)
+  else()
+    if(CMAKE_BUILD_TYPE STREQUAL "Release")
+      # A test is compiled more often than it runs.
+      target_compile_options(${name} PRIVATE -O1)
+    endif()
+    afd_precompile(${name} ${arg_HEADERS})
   endif()
   foreach(label IN LISTS arg_LABELS)
     if(TARGET ${label}_tests)
