@@ -14,7 +14,7 @@
 #include "model/decoder/attention_weights.h"
 #include "model/decoder/router.h"
 #include "ops/reference/expert_ffn.h"
-#include "ops/reference/gating_top_k.h"
+#include "ops/reference/gating_rows.h"
 #include "ops/reference/linear.h"
 #include "ops/reference/mla.h"
 #include "ops/reference/rms_norm.h"
@@ -88,20 +88,20 @@ struct ReferenceDecoder::Impl {
     std::vector<Bf16> head;  // Empty if tied to the embedding.
     std::vector<Layer> layers;
 
-    ops::reference::MlaWeights mla_weights(const Layer& layer) const;
+    ops::reference::MlaMatrices mla_weights(const Layer& layer) const;
     Matrix attention(const Layer& layer, const Matrix& residual, Rounding rounding) const;
     Matrix ffn(const Layer& layer,
                const Matrix& x,
                std::span<const int32_t> tokens,
                Rounding rounding) const;
-    ops::reference::GatingTopKOutput route(const Layer& layer,
+    ops::reference::GatingOutput route(const Layer& layer,
                                            const Matrix& x,
                                            std::span<const int32_t> tokens) const;
 };
 
-ops::reference::MlaWeights ReferenceDecoder::Impl::mla_weights(const Layer& layer) const {
+ops::reference::MlaMatrices ReferenceDecoder::Impl::mla_weights(const Layer& layer) const {
     const AttentionTensors& tensors = layer.attention;
-    ops::reference::MlaWeights weights;
+    ops::reference::MlaMatrices weights;
     weights.shape = mla_shape(config);
     if (config.q_lora_rank > 0) {
         weights.weight_dq = linear_weight(tensors.q_a_proj);
@@ -124,7 +124,7 @@ Matrix ReferenceDecoder::Impl::attention(const Layer& layer,
                                          Rounding rounding) const {
     std::vector<int32_t> positions(residual.num_rows);
     std::iota(positions.begin(), positions.end(), 0);
-    const ops::reference::MlaWeights weights = mla_weights(layer);
+    const ops::reference::MlaMatrices weights = mla_weights(layer);
     const Matrix x = ops::reference::rms_norm(
         residual, layer.attention.gamma_input, config.rms_norm_eps, rounding);
     const auto prolog = ops::reference::mla_prolog(weights, x, positions, rope, rounding);
@@ -133,13 +133,13 @@ Matrix ReferenceDecoder::Impl::attention(const Layer& layer,
     return ops::reference::linear(heads, linear_weight(layer.attention.o_proj), rounding);
 }
 
-ops::reference::GatingTopKOutput ReferenceDecoder::Impl::route(
+ops::reference::GatingOutput ReferenceDecoder::Impl::route(
     const Layer& layer, const Matrix& x, std::span<const int32_t> tokens) const {
     const Matrix logits =
         ops::reference::linear_f32(x, matrix_of(layer.router.gate, config.num_experts));
     const auto attributes = gating_attributes(config);
     if (layer.router.token_experts.empty()) {
-        return ops::reference::gating_top_k(attributes, logits, layer.router.bias);
+        return ops::reference::gating_rows(attributes, logits, layer.router.bias);
     }
     std::vector<int32_t> ids;
     for (const int32_t token : tokens) {
@@ -162,7 +162,7 @@ Matrix ReferenceDecoder::Impl::ffn(const Layer& layer,
             rounding));
     }
     const bool is_moe = !layer.router.gate.empty();
-    ops::reference::GatingTopKOutput choice;
+    ops::reference::GatingOutput choice;
     if (is_moe) choice = route(layer, x, tokens);
     Matrix out(x.num_rows, config.hidden);
     for (size_t token = 0; token < x.num_rows; ++token) {

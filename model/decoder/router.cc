@@ -30,8 +30,8 @@ ops::GatingNorm norm_of(ScoringFunc scoring_func) {
 constexpr size_t kElementsPerScore = 32;
 
 // The scratch of one thread.
-size_t gating_bytes(const ops::GatingTopKAttributes& attributes) {
-    return ops::workspace_round_up(ops::gating_top_k_workspace_bytes(attributes));
+size_t gating_bytes(const ops::GatingAttributes& attributes) {
+    return ops::workspace_round_up(ops::gating_rows_workspace_bytes(attributes));
 }
 
 bool is_in(GateSet set, bool is_hash_layer) {
@@ -40,7 +40,7 @@ bool is_in(GateSet set, bool is_hash_layer) {
 
 }  // namespace
 
-ops::GatingTopKAttributes gating_attributes(const ModelConfig& config) {
+ops::GatingAttributes gating_attributes(const ModelConfig& config) {
     return {.num_experts = config.num_experts,
             .top_k = config.top_k,
             .norm = norm_of(config.scoring_func),
@@ -53,7 +53,7 @@ ops::GatingTopKAttributes gating_attributes(const ModelConfig& config) {
             .routed_scaling_factor = static_cast<float>(config.routed_scaling_factor)};
 }
 
-Result<Router> Router::make(const ops::GatingTopKAttributes& attributes, std::vector<Gate> gates) {
+Result<Router> Router::make(const ops::GatingAttributes& attributes, std::vector<Gate> gates) {
     AFD_TRY(ops::validate(attributes));
     Router router;
     router.attributes_ = attributes;
@@ -76,7 +76,7 @@ Result<Router> Router::load(const ModelFiles& files, ops::NumericClass numeric_c
     return make(gating_attributes(config), std::move(gates));
 }
 
-size_t Router::workspace_bytes(const ops::GatingTopKAttributes& attributes,
+size_t Router::workspace_bytes(const ops::GatingAttributes& attributes,
                                size_t rows_max,
                                unsigned num_threads) {
     return ops::workspace_bytes_of<float>(rows_max * attributes.num_experts) +
@@ -115,7 +115,7 @@ void Router::choose(const Gate& gate,
     const auto ids = ops::make_rows(out.topk_ids, logits.num_rows, top_k);
     const auto weights = ops::make_rows(out.topk_weights, logits.num_rows, top_k);
     if (gate.token_experts.empty()) {
-        ops::gating_top_k(attributes_, logits, gate.bias, weights, ids, scratch);
+        ops::gating_rows(attributes_, logits, gate.bias, weights, ids, scratch);
         return;
     }
     AFD_ASSERT(out.token_ids != nullptr, "a gate with %zu ids", gate.token_experts.size());

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "model/checkpoint/model_files.h"
-#include "ops/experts/gating_top_k.h"
+#include "ops/experts/gating_rows.h"
 #include "ops/format/numeric_class.h"
 #include "ops/linear/linear.h"
 #include "ops/tensor/parallel.h"
@@ -32,7 +32,7 @@
 namespace afd::model {
 
 // REQUIRES: config has experts.
-ops::GatingTopKAttributes gating_attributes(const ModelConfig& config);
+ops::GatingAttributes gating_attributes(const ModelConfig& config);
 
 // Where route() writes, and what it asks beside the rows.
 struct Routing {
@@ -66,7 +66,7 @@ class Router {
 
     // `gates`: one per layer; one without weights marks a dense layer.
     // Errors: kInvalidArgument names the attribute that no gate can have.
-    static Result<Router> make(const ops::GatingTopKAttributes& attributes,
+    static Result<Router> make(const ops::GatingAttributes& attributes,
                                std::vector<Gate> gates);
 
     // Loads and packs the gates of every MoE layer of the set. Errors: those of
@@ -80,10 +80,10 @@ class Router {
     bool routes(uint32_t layer) const {
         return layer < gates_.size() && !gates_[layer].weight.empty();
     }
-    const ops::GatingTopKAttributes& attributes() const { return attributes_; }
+    const ops::GatingAttributes& attributes() const { return attributes_; }
 
     // For route() of up to rows_max rows by gates with these attributes, on up to num_threads.
-    static size_t workspace_bytes(const ops::GatingTopKAttributes& attributes,
+    static size_t workspace_bytes(const ops::GatingAttributes& attributes,
                                   size_t rows_max,
                                   unsigned num_threads);
 
@@ -101,7 +101,7 @@ class Router {
                 const Routing& out,
                 std::span<std::byte> scratch) const;
 
-    ops::GatingTopKAttributes attributes_;
+    ops::GatingAttributes attributes_;
     std::vector<Gate> gates_;  // [num_layers]
 };
 

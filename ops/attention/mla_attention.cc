@@ -15,7 +15,7 @@
 namespace afd::ops {
 namespace {
 
-Result<void> check_batch(const MlaAttentionRequest& request) {
+Result<> check_batch(const MlaAttentionRequest& request) {
     const int64_t num_blocks = static_cast<int64_t>(request.cache.num_slots / kAttentionBlock);
     for (size_t t = 0; t < request.batch.num_tokens; ++t) {
         const int32_t position = request.batch.positions[t];
@@ -255,9 +255,9 @@ size_t mla_attention_workspace_bytes(const MlaShape& s,
            num_threads * heads_state_bytes(s.kv_lora_rank, s.qk_rope_head_dim);
 }
 
-Result<void> mla_attention(const MlaAttentionRequest& request,
-                           std::span<std::byte> workspace,
-                           Parallel& parallel) {
+Result<> mla_attention(const MlaAttentionRequest& request,
+                       std::span<std::byte> workspace,
+                       Parallel& parallel) {
     AFD_TRY(check_batch(request));
     assert_shapes(request);
     if (request.batch.num_tokens == 0) return {};

@@ -42,8 +42,8 @@ size_t mla_attention_workspace_bytes(const MlaShape& shape,
 
 // Errors: kInvalidArgument, before anything is written: a negative position, or a block of a table
 // that lies outside the cache.
-Result<void> mla_attention(const MlaAttentionRequest& request,
-                           std::span<std::byte> workspace,
-                           Parallel& parallel);
+Result<> mla_attention(const MlaAttentionRequest& request,
+                       std::span<std::byte> workspace,
+                       Parallel& parallel);
 
 }  // namespace afd::ops

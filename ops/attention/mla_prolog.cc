@@ -51,7 +51,7 @@ Scratch take_scratch(const MlaShape& s, size_t num_tokens, std::span<std::byte> 
     return scratch;
 }
 
-Result<void> check_tokens(const MlaPrologRequest& request) {
+Result<> check_tokens(const MlaPrologRequest& request) {
     for (size_t t = 0; t < request.batch.num_tokens; ++t) {
         const int64_t slot = request.batch.cache_index[t];
         if (slot < -1 || slot >= static_cast<int64_t>(request.cache.num_slots)) {
@@ -210,9 +210,9 @@ size_t mla_prolog_workspace_bytes(const MlaShape& s, size_t num_tokens_max) {
            workspace_round_up(quantised_input_bytes(num_tokens_max, s.q_lora_rank));
 }
 
-Result<void> mla_prolog(const MlaPrologRequest& request,
-                        std::span<std::byte> workspace,
-                        Parallel& parallel) {
+Result<> mla_prolog(const MlaPrologRequest& request,
+                    std::span<std::byte> workspace,
+                    Parallel& parallel) {
     AFD_TRY(check_tokens(request));
     assert_shapes(request);
     const MlaWeights& w = *request.weights;

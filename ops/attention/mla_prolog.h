@@ -10,7 +10,7 @@
 // Without a query low-rank (q_lora_rank 0) qq = x·Wuq_qr directly.
 // Wdq, Wuq_qr and Wdkv_kr may have int8 weights: x and n are then quantised per row for these
 // products (ops/linear/linear.h); every rounding point stays.
-// Attention itself is ops/attention/mla_attention.h.
+// The decoder calls this; the operator on tensors is ops/operators/mla_v3/mla_prolog_v3.h.
 
 #include <cstddef>
 #include <span>
@@ -58,7 +58,7 @@ void pack_kv_b_proj(Rows<const Bf16> kv_b_proj, NumericClass numeric_class, MlaW
 
 // Checks that every part has the size that `shape` asks for.
 // Errors: kInvalidArgument names the part, its size and the size wanted.
-Result<void> validate(const MlaWeights& weights);
+Result<> validate(const MlaWeights& weights);
 
 struct MlaPrologRequest {
     const MlaWeights* weights = nullptr;
@@ -75,8 +75,8 @@ size_t mla_prolog_workspace_bytes(const MlaShape& shape, size_t num_tokens_max);
 
 // Errors: kInvalidArgument, before anything is written: a cache_index outside [-1, num_slots), a
 // position outside the rope table, query_norm asked for without a low-rank query.
-Result<void> mla_prolog(const MlaPrologRequest& request,
-                        std::span<std::byte> workspace,
-                        Parallel& parallel);
+Result<> mla_prolog(const MlaPrologRequest& request,
+                    std::span<std::byte> workspace,
+                    Parallel& parallel);
 
 }  // namespace afd::ops

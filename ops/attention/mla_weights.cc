@@ -8,14 +8,14 @@
 namespace afd::ops {
 namespace {
 
-Result<void> check_size(const char* part, size_t have, size_t want) {
+Result<> check_size(const char* part, size_t have, size_t want) {
     if (have == want) return {};
     return Error{Code::kInvalidArgument,
                  std::string(part) + " has " + std::to_string(have) +
                      " elements; the shape asks for " + std::to_string(want)};
 }
 
-Result<void> check_matrix(const char* part, const PackedLinear& w, size_t outputs, size_t depth) {
+Result<> check_matrix(const char* part, const PackedLinear& w, size_t outputs, size_t depth) {
     if (w.num_outputs() == outputs && w.depth() == depth) return {};
     return Error{Code::kInvalidArgument,
                  std::string(part) + " is [" + std::to_string(w.num_outputs()) + ", " +
@@ -23,11 +23,11 @@ Result<void> check_matrix(const char* part, const PackedLinear& w, size_t output
                      std::to_string(outputs) + ", " + std::to_string(depth) + "]"};
 }
 
-Result<void> check_heads(const char* part,
-                         const std::vector<PackedLinear>& heads,
-                         const MlaShape& shape,
-                         size_t outputs,
-                         size_t depth) {
+Result<> check_heads(const char* part,
+                     const std::vector<PackedLinear>& heads,
+                     const MlaShape& shape,
+                     size_t outputs,
+                     size_t depth) {
     AFD_TRY(check_size(part, heads.size(), shape.num_heads));
     for (const PackedLinear& head : heads) AFD_TRY(check_matrix(part, head, outputs, depth));
     return {};
@@ -54,7 +54,7 @@ void pack_kv_b_proj(Rows<const Bf16> kv_b_proj, NumericClass numeric_class, MlaW
     }
 }
 
-Result<void> validate(const MlaWeights& weights) {
+Result<> validate(const MlaWeights& weights) {
     const MlaShape& s = weights.shape;
     if (s.qk_rope_head_dim == 0 || s.qk_rope_head_dim % 2 != 0) {
         return Error{Code::kInvalidArgument,

@@ -61,13 +61,13 @@ float frequency(const RopeConfig& config, size_t pair) {
     return static_cast<float>(plain / config.yarn->factor * ramp + plain * (1.0 - ramp));
 }
 
-Result<void> check_positive(double value, const char* name) {
+Result<> check_positive(double value, const char* name) {
     if (std::isfinite(value) && value > 0) return {};
     return Error{Code::kInvalidArgument,
                  std::string(name) + " is " + std::to_string(value) + "; it must be positive"};
 }
 
-Result<void> validate(const RopeConfig& config) {
+Result<> validate(const RopeConfig& config) {
     if (config.dim == 0 || config.dim % 2 != 0) {
         return Error{Code::kInvalidArgument,
                      "rope dim is " + std::to_string(config.dim) + "; it must be even, at least 2"};

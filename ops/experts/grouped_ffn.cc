@@ -325,9 +325,9 @@ size_t grouped_ffn_workspace_bytes(const ExpertTable& experts,
     return bytes;
 }
 
-Result<void> grouped_ffn(const GroupedFfnRequest& request,
-                         std::span<std::byte> workspace,
-                         Parallel& parallel) {
+Result<> grouped_ffn(const GroupedFfnRequest& request,
+                     std::span<std::byte> workspace,
+                     Parallel& parallel) {
     size_t num_rows = 0;
     AFD_ASSIGN(num_rows, check_groups(request));
     if (num_rows == 0) return {};

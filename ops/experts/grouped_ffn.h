@@ -54,8 +54,8 @@ size_t grouped_ffn_workspace_bytes(const ExpertTable& experts,
 // Errors: kInvalidArgument: a key outside the table or without an expert, keys not ascending,
 // counts beyond x, x_int8 for an expert without int8 weights. Rows of y beyond the last group are
 // untouched.
-Result<void> grouped_ffn(const GroupedFfnRequest& request,
-                         std::span<std::byte> workspace,
-                         Parallel& parallel);
+Result<> grouped_ffn(const GroupedFfnRequest& request,
+                     std::span<std::byte> workspace,
+                     Parallel& parallel);
 
 }  // namespace afd::ops

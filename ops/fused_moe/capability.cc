@@ -13,7 +13,7 @@ constexpr size_t kTopKMax = 64;
 // What a process could address at most, with room for sums of several such figures.
 constexpr uint64_t kRowBytesMax = uint64_t{1} << 46;
 
-Result<void> check_range(const char* field, size_t value, size_t least, size_t most) {
+Result<> check_range(const char* field, size_t value, size_t least, size_t most) {
     if (value >= least && value <= most) return {};
     return Error{Code::kInvalidArgument,
                  std::string(field) + " is " + std::to_string(value) + "; allowed are " +
@@ -35,11 +35,11 @@ std::string names_in(uint32_t set, std::span<const Enum> all) {
 }
 
 template <typename Enum>
-Result<void> check_served(std::string_view part,
-                          const char* field,
-                          uint32_t set,
-                          Enum wanted,
-                          std::span<const Enum> all) {
+Result<> check_served(std::string_view part,
+                      const char* field,
+                      uint32_t set,
+                      Enum wanted,
+                      std::span<const Enum> all) {
     if ((set & bit(wanted)) != 0) return {};
     return refuse(part,
                   "does not serve " + std::string(field) + " " + std::string(name_of(wanted)) +
@@ -47,8 +47,7 @@ Result<void> check_served(std::string_view part,
 }
 
 // The places of a batched part, and their rows.
-Result<void> check_places(const PrepareFinalizeCapability& capability,
-                          const FusedMoeConfig& config) {
+Result<> check_places(const PrepareFinalizeCapability& capability, const FusedMoeConfig& config) {
     const Capacity places = capability.max_num_tokens_per_rank.of(capability.num_dispatchers) *
                             (uint64_t{config.num_experts} + config.num_shared);
     if (places > Capacity(INT32_MAX)) {
@@ -79,7 +78,7 @@ constexpr WeightAndReduceKind kReductions[] = {WeightAndReduceKind::kNoOp,
                                                WeightAndReduceKind::kNaiveBatched};
 
 // A weight on the input: one weight for each row, known before the row leaves, and no row without.
-Result<void> check_weight_on_input(const FusedMoeConfig& config) {
+Result<> check_weight_on_input(const FusedMoeConfig& config) {
     if (!config.apply_router_weight_on_input) return {};
     const auto refuse_because = [](const std::string& reason) {
         return Error{Code::kInvalidArgument, "apply_router_weight_on_input is true; " + reason};
@@ -171,7 +170,7 @@ std::string_view name_of(RowOverflow overflow) {
     return "unknown";
 }
 
-Result<void> check(const FusedMoeConfig& config) {
+Result<> check(const FusedMoeConfig& config) {
     AFD_TRY(check_range("hidden", config.hidden, 1, INT32_MAX));
     AFD_TRY(check_range("num_experts", config.num_experts, 1, INT32_MAX));
     AFD_TRY(check_range("top_k", config.top_k, 1, kTopKMax));
@@ -205,7 +204,7 @@ Result<void> check(const FusedMoeConfig& config) {
     return check_weight_on_input(config);
 }
 
-Result<void> check(const PrepareFinalizeCapability& capability, const FusedMoeConfig& config) {
+Result<> check(const PrepareFinalizeCapability& capability, const FusedMoeConfig& config) {
     if (capability.max_in_flight != 0 && config.num_micro_batches > capability.max_in_flight) {
         return refuse(capability.name,
                       "holds " + std::to_string(capability.max_in_flight) +
@@ -271,7 +270,7 @@ Result<void> check(const PrepareFinalizeCapability& capability, const FusedMoeCo
     return {};
 }
 
-Result<void> check(const ExpertsCapability& capability, const FusedMoeConfig& config) {
+Result<> check(const ExpertsCapability& capability, const FusedMoeConfig& config) {
     const std::string_view name = capability.name;
     AFD_TRY(check_served<ExpertActivation>(
         name, "activation", capability.activations, config.activation, kExpertActivations));
@@ -289,8 +288,8 @@ Result<void> check(const ExpertsCapability& capability, const FusedMoeConfig& co
     return {};
 }
 
-Result<void> check_pair(const PrepareFinalizeCapability& prepare_finalize,
-                        const ExpertsCapability& experts) {
+Result<> check_pair(const PrepareFinalizeCapability& prepare_finalize,
+                    const ExpertsCapability& experts) {
     if (prepare_finalize.is_remote != experts.is_remote) {
         return refuse(prepare_finalize.name,
                       prepare_finalize.is_remote
@@ -319,9 +318,9 @@ Result<void> check_pair(const PrepareFinalizeCapability& prepare_finalize,
     return {};
 }
 
-Result<void> check_composition(const PrepareFinalizeCapability& prepare_finalize,
-                               const ExpertsCapability& experts,
-                               const FusedMoeConfig& config) {
+Result<> check_composition(const PrepareFinalizeCapability& prepare_finalize,
+                           const ExpertsCapability& experts,
+                           const FusedMoeConfig& config) {
     AFD_TRY(check(config));
     AFD_TRY(check(prepare_finalize, config));
     AFD_TRY(check(experts, config));

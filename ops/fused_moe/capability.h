@@ -127,14 +127,14 @@ struct ExpertsCapability {
 
 // Errors: kInvalidArgument (a size of the configuration itself), kFailedPrecondition (a part that
 // does not serve it); the message names the part, the field, the value and what is allowed.
-Result<void> check(const FusedMoeConfig& config);
-Result<void> check(const PrepareFinalizeCapability& capability, const FusedMoeConfig& config);
-Result<void> check(const ExpertsCapability& capability, const FusedMoeConfig& config);
-Result<void> check_pair(const PrepareFinalizeCapability& prepare_finalize,
-                        const ExpertsCapability& experts);
-Result<void> check_composition(const PrepareFinalizeCapability& prepare_finalize,
-                               const ExpertsCapability& experts,
-                               const FusedMoeConfig& config);
+Result<> check(const FusedMoeConfig& config);
+Result<> check(const PrepareFinalizeCapability& capability, const FusedMoeConfig& config);
+Result<> check(const ExpertsCapability& capability, const FusedMoeConfig& config);
+Result<> check_pair(const PrepareFinalizeCapability& prepare_finalize,
+                    const ExpertsCapability& experts);
+Result<> check_composition(const PrepareFinalizeCapability& prepare_finalize,
+                           const ExpertsCapability& experts,
+                           const FusedMoeConfig& config);
 
 // What finalize has to execute. REQUIRES: check_pair(prepare_finalize, experts).
 constexpr WeightAndReduceKind weight_and_reduce_of(

@@ -6,11 +6,11 @@
 
 namespace afd::ops {
 
-Result<void> apply_in_chunks(Experts& experts,
-                             const StandardActivations& standard,
-                             size_t max_tokens,
-                             Rows<Bf16> output,
-                             const ExpertsResources& resources) {
+Result<> apply_in_chunks(Experts& experts,
+                         const StandardActivations& standard,
+                         size_t max_tokens,
+                         Rows<Bf16> output,
+                         const ExpertsResources& resources) {
     const size_t num_tokens = standard.x.num_rows();
     const bool is_reduced = experts.capability().weight_and_reduce == WeightAndReduceKind::kNoOp;
     const size_t rows_per_token = is_reduced ? 1 : standard.num_slots;
@@ -26,12 +26,12 @@ Result<void> apply_in_chunks(Experts& experts,
     return {};
 }
 
-Result<void> apply_in_chunks(Experts& experts,
-                             const GroupedActivations& grouped,
-                             size_t max_rows,
-                             std::span<ExpertGroup> scratch,
-                             Rows<Bf16> output,
-                             const ExpertsResources& resources) {
+Result<> apply_in_chunks(Experts& experts,
+                         const GroupedActivations& grouped,
+                         size_t max_rows,
+                         std::span<ExpertGroup> scratch,
+                         Rows<Bf16> output,
+                         const ExpertsResources& resources) {
     const auto rows_max = static_cast<int64_t>(max_rows);
     size_t first_row = 0;
     size_t group = 0;

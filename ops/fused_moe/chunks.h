@@ -13,19 +13,19 @@
 namespace afd::ops {
 
 // `max_tokens` tokens at a time. Errors: those of Experts::apply, of the first piece that has one.
-Result<void> apply_in_chunks(Experts& experts,
-                             const StandardActivations& standard,
-                             size_t max_tokens,
-                             Rows<Bf16> output,
-                             const ExpertsResources& resources);
+Result<> apply_in_chunks(Experts& experts,
+                         const StandardActivations& standard,
+                         size_t max_tokens,
+                         Rows<Bf16> output,
+                         const ExpertsResources& resources);
 
 // `max_rows` rows at a time, groups cut where a piece ends. `scratch` holds the groups of a piece:
 // as many as there are keys.
-Result<void> apply_in_chunks(Experts& experts,
-                             const GroupedActivations& grouped,
-                             size_t max_rows,
-                             std::span<ExpertGroup> scratch,
-                             Rows<Bf16> output,
-                             const ExpertsResources& resources);
+Result<> apply_in_chunks(Experts& experts,
+                         const GroupedActivations& grouped,
+                         size_t max_rows,
+                         std::span<ExpertGroup> scratch,
+                         Rows<Bf16> output,
+                         const ExpertsResources& resources);
 
 }  // namespace afd::ops

@@ -9,7 +9,7 @@
 namespace afd::ops {
 namespace {
 
-Result<void> check_field(const char* field, uint64_t have, uint64_t wanted) {
+Result<> check_field(const char* field, uint64_t have, uint64_t wanted) {
     if (have == wanted) return {};
     return Error{Code::kInvalidArgument,
                  "the layout was made for " + std::string(field) + " " + std::to_string(have) +
@@ -18,7 +18,7 @@ Result<void> check_field(const char* field, uint64_t have, uint64_t wanted) {
 
 }  // namespace
 
-Result<void> check_same_layout(const LayoutKey& have, const LayoutKey& wanted) {
+Result<> check_same_layout(const LayoutKey& have, const LayoutKey& wanted) {
     if (have.topk_ids != wanted.topk_ids) {
         return Error{Code::kInvalidArgument,
                      "the layout was made for other topk_ids; this call needs one of its own"};

@@ -27,7 +27,7 @@ struct LayoutKey {
 };
 
 // Errors: kInvalidArgument: the first field in which `wanted` differs, with both values.
-Result<void> check_same_layout(const LayoutKey& have, const LayoutKey& wanted);
+Result<> check_same_layout(const LayoutKey& have, const LayoutKey& wanted);
 
 // Move-only; its end gives the layout back. The part that made it outlives it.
 class DispatchLayout {

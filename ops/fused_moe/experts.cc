@@ -12,7 +12,7 @@ WorkspaceShapes RemoteExperts::workspace_shapes(const ActivationSizes&) const {
     return {};
 }
 
-Result<void> RemoteExperts::apply(const Activations&, Rows<Bf16>, const ExpertsResources&) {
+Result<> RemoteExperts::apply(const Activations&, Rows<Bf16>, const ExpertsResources&) {
     return {};
 }
 

@@ -52,9 +52,9 @@ class Experts {
     // Runs the experts over `activations` and writes every unmasked row of `output`
     // (see ExpertsOutput); other rows are untouched. REQUIRES: a format of the record.
     // Errors: kInvalidArgument: a layer, local id or key that has no expert here.
-    virtual Result<void> apply(const Activations& activations,
-                               Rows<Bf16> output,
-                               const ExpertsResources& resources) = 0;
+    virtual Result<> apply(const Activations& activations,
+                           Rows<Bf16> output,
+                           const ExpertsResources& resources) = 0;
 };
 
 // Stands where the experts run in other processes; pairs with a PrepareFinalize that is remote.
@@ -65,9 +65,9 @@ class RemoteExperts final : public Experts {
 
     const ExpertsCapability& capability() const override { return capability_; }
     WorkspaceShapes workspace_shapes(const ActivationSizes& sizes) const override;
-    Result<void> apply(const Activations& activations,
-                       Rows<Bf16> output,
-                       const ExpertsResources& resources) override;
+    Result<> apply(const Activations& activations,
+                   Rows<Bf16> output,
+                   const ExpertsResources& resources) override;
 
   private:
     ExpertsCapability capability_;

@@ -24,7 +24,7 @@ MoeInput part_of(const MoeInput& input, uint32_t first, uint32_t count) {
     return part;
 }
 
-Result<void> check_shared_stage(const Experts* shared, const FusedMoeConfig& config) {
+Result<> check_shared_stage(const Experts* shared, const FusedMoeConfig& config) {
     if (config.has_shared_stage != (shared != nullptr)) {
         return Error{Code::kInvalidArgument,
                      config.has_shared_stage
@@ -43,14 +43,14 @@ Result<void> check_shared_stage(const Experts* shared, const FusedMoeConfig& con
                      "activations and leave the reduction to finalize"};
 }
 
-Result<void> check_limit(const char* field, size_t value, size_t most) {
+Result<> check_limit(const char* field, size_t value, size_t most) {
     if (value <= most) return {};
     return Error{Code::kInvalidArgument,
                  std::string(field) + " is " + std::to_string(value) +
                      "; this layer was composed for at most " + std::to_string(most)};
 }
 
-Result<void> check_whole(uint32_t num_dispatched, uint32_t num_tokens) {
+Result<> check_whole(uint32_t num_dispatched, uint32_t num_tokens) {
     if (num_dispatched == num_tokens) return {};
     return Error{Code::kFailedPrecondition,
                  "the call's " + std::to_string(num_tokens) +
@@ -115,7 +115,7 @@ void FusedMoe::set_profile(StageProfile* profile) {
     prepare_finalize_->set_profile(profile);
 }
 
-Result<void> FusedMoe::check_input(const MoeInput& input, uint32_t micro_batch) const {
+Result<> FusedMoe::check_input(const MoeInput& input, uint32_t micro_batch) const {
     AFD_TRY(check_limit("micro_batch", micro_batch, config_.num_micro_batches - 1));
     AFD_TRY(check_limit("num_tokens", input.num_tokens, config_.max_num_tokens));
     AFD_TRY(check_limit("top_k", input.top_k, config_.top_k));
@@ -154,7 +154,7 @@ Rows<Bf16> FusedMoe::rows_in(const Workspace& workspace) const {
                      config_.hidden);
 }
 
-Result<void> FusedMoe::run_experts(const MoeTicket& ticket, Rows<Bf16> output) {
+Result<> FusedMoe::run_experts(const MoeTicket& ticket, Rows<Bf16> output) {
     const ExpertsResources resources{
         workspace13_.bytes(), workspace2_.bytes(), parallel_, profile_};
     const Activations activations = prepare_finalize_->activations(ticket.ticket_);
@@ -170,7 +170,7 @@ Result<void> FusedMoe::run_experts(const MoeTicket& ticket, Rows<Bf16> output) {
 }
 
 // The shared experts of the layer over its next rows, into rows of their own.
-Result<void> FusedMoe::run_shared(MoeTicket& ticket) {
+Result<> FusedMoe::run_shared(MoeTicket& ticket) {
     const StageTimer timer(profile_, MoeStage::kShared);
     const MoeInput& input = ticket.input_;
     const size_t first = ticket.num_shared_done_;
@@ -245,7 +245,7 @@ void FusedMoe::put_weights_on(MoeInput& input, uint32_t batch) {
 }
 
 // Sends the tokens from first_token_ on that fit.
-Result<void> FusedMoe::dispatch(MoeTicket& ticket, uint32_t batch) {
+Result<> FusedMoe::dispatch(MoeTicket& ticket, uint32_t batch) {
     const ExclusiveStageTimer timer(profile_, MoeStage::kDispatch, MoeStage::kQuantise);
     AFD_ASSIGN(ticket.num_tokens_, tokens_at_once(ticket.input_, ticket.first_token_));
     MoeInput dispatched = part_of(ticket.input_, ticket.first_token_, ticket.num_tokens_);
@@ -270,7 +270,7 @@ Result<MoeTicket> FusedMoe::start(const MoeInput& input, uint32_t micro_batch) {
     return ticket;
 }
 
-Result<void> FusedMoe::advance(MoeTicket& ticket) {
+Result<> FusedMoe::advance(MoeTicket& ticket) {
     const bool is_remote = prepare_finalize_->capability().is_remote;
     if (!ticket.experts_done_ && (is_remote || prepare_finalize_->ready(ticket.ticket_))) {
         ExpertsOutput output{.rows = output_of(ticket)};
@@ -299,7 +299,7 @@ bool FusedMoe::ready(const MoeTicket& ticket) const {
            prepare_finalize_->finalized(ticket.ticket_);
 }
 
-Result<void> FusedMoe::wait(MoeTicket& ticket, std::chrono::microseconds timeout) {
+Result<> FusedMoe::wait(MoeTicket& ticket, std::chrono::microseconds timeout) {
     const auto deadline = std::chrono::steady_clock::now() + timeout;
     while (true) {
         AFD_TRY(advance(ticket));
@@ -316,7 +316,7 @@ Result<void> FusedMoe::wait(MoeTicket& ticket, std::chrono::microseconds timeout
                      std::to_string(timeout.count()) + " us"};
 }
 
-Result<void> FusedMoe::finish_part(MoeTicket& ticket, Rows<Bf16> out) {
+Result<> FusedMoe::finish_part(MoeTicket& ticket, Rows<Bf16> out) {
     do {
         AFD_TRY(advance(ticket));
     } while (has_shared_left(ticket));
@@ -336,7 +336,7 @@ Result<void> FusedMoe::finish_part(MoeTicket& ticket, Rows<Bf16> out) {
         *parallel_);
 }
 
-Result<void> FusedMoe::finish(MoeTicket&& ticket, Rows<Bf16> out) {
+Result<> FusedMoe::finish(MoeTicket&& ticket, Rows<Bf16> out) {
     AFD_ASSERT(ticket.valid(), "finish of a ticket that is not in flight");
     MoeTicket taken = std::move(ticket);
     const uint32_t batch = taken.ticket_.slot();
@@ -375,7 +375,7 @@ size_t FusedMoe::reserved_bytes() const {
     return bytes;
 }
 
-Result<void> FusedMoe::apply(const MoeInput& input, Rows<Bf16> out) {
+Result<> FusedMoe::apply(const MoeInput& input, Rows<Bf16> out) {
     MoeTicket ticket;
     AFD_ASSIGN(ticket, start(input, 0));
     AFD_TRY(wait(ticket, std::chrono::microseconds(config_.wait_timeout_us)));

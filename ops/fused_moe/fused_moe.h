@@ -86,7 +86,7 @@ class FusedMoe {
 
     // Does what can be done without waiting: local experts whose rows have arrived, and the next
     // part of the shared stage.
-    Result<void> advance(MoeTicket& ticket);
+    Result<> advance(MoeTicket& ticket);
     // Whether advance() would do something now.
     bool can_advance(const MoeTicket& ticket) const;
 
@@ -96,7 +96,7 @@ class FusedMoe {
     // Advances the ticket until ready(), at most `timeout`. For tools and tests: it yields the
     // processor between its looks; a worker sleeps on its doorbell instead.
     // Errors: kDeadlineExceeded: which call of which part was not ready.
-    Result<void> wait(MoeTicket& ticket, std::chrono::microseconds timeout);
+    Result<> wait(MoeTicket& ticket, std::chrono::microseconds timeout);
 
     // How many rows the call's experts got, by source and expert; of a call that goes through in
     // several parts, the part that is dispatched. REQUIRES: the experts run in this process, and
@@ -106,7 +106,7 @@ class FusedMoe {
     }
 
     // Combines into out [num_tokens, hidden] bf16 (no residual) and ends the ticket.
-    Result<void> finish(MoeTicket&& ticket, Rows<Bf16> out);
+    Result<> finish(MoeTicket&& ticket, Rows<Bf16> out);
 
     // The layout of the call's rows, for MoeInput::layout of later calls with the same topk_ids.
     // Errors: those of PrepareFinalize::share_layout.
@@ -119,7 +119,7 @@ class FusedMoe {
     Result<DeferredRows> defer(const MoeTicket& ticket) const;
 
     // start, wait for config().wait_timeout_us, finish.
-    Result<void> apply(const MoeInput& input, Rows<Bf16> out);
+    Result<> apply(const MoeInput& input, Rows<Bf16> out);
 
     const FusedMoeConfig& config() const { return config_; }
 
@@ -133,17 +133,17 @@ class FusedMoe {
              Parallel& parallel,
              Experts* shared);
 
-    Result<void> check_input(const MoeInput& input, uint32_t micro_batch) const;
+    Result<> check_input(const MoeInput& input, uint32_t micro_batch) const;
     Result<uint32_t> batch_for(uint32_t micro_batch) const;
     Result<uint32_t> tokens_at_once(const MoeInput& input, uint32_t first);
     void put_weights_on(MoeInput& input, uint32_t batch);
-    Result<void> dispatch(MoeTicket& ticket, uint32_t batch);
-    Result<void> finish_part(MoeTicket& ticket, Rows<Bf16> out);
-    Result<void> run_experts(const MoeTicket& ticket, Rows<Bf16> output);
+    Result<> dispatch(MoeTicket& ticket, uint32_t batch);
+    Result<> finish_part(MoeTicket& ticket, Rows<Bf16> out);
+    Result<> run_experts(const MoeTicket& ticket, Rows<Bf16> output);
     bool has_shared_left(const MoeTicket& ticket) const {
         return ticket.num_shared_done_ < ticket.input_.num_tokens;
     }
-    Result<void> run_shared(MoeTicket& ticket);
+    Result<> run_shared(MoeTicket& ticket);
     Rows<Bf16> rows_in(const Workspace& workspace) const;
     Rows<Bf16> output_of(const MoeTicket& ticket) const;
 

@@ -82,7 +82,7 @@ class PrepareFinalize {
     virtual ActivationMetadata metadata(const Ticket& ticket) const;
 
     // Starts the way back of the experts' rows, which stay unchanged until finalize.
-    virtual Result<void> finalize_async(const Ticket& ticket, const ExpertsOutput& output) = 0;
+    virtual Result<> finalize_async(const Ticket& ticket, const ExpertsOutput& output) = 0;
 
     // The first `num_tokens` tokens have their rows of the shared stage now; called as they come,
     // after finalize_async, and for all tokens before finalize. A part that combines in finalize
@@ -96,10 +96,10 @@ class PrepareFinalize {
     // combine if reduce is Delegate), and ends the ticket, also on an error.
     // Waits at most for the part's own deadline. Errors: kDeadlineExceeded, kUnavailable: who
     // waited for what.
-    virtual Result<void> finalize(Ticket&& ticket,
-                                  const TopKWeightAndReduce& reduce,
-                                  Rows<Bf16> out,
-                                  Parallel& parallel) = 0;
+    virtual Result<> finalize(Ticket&& ticket,
+                              const TopKWeightAndReduce& reduce,
+                              Rows<Bf16> out,
+                              Parallel& parallel) = 0;
 
     // The ticket of `slot` ends without a result. Called by Ticket only.
     virtual void cancel(uint32_t slot, uint64_t id) = 0;

@@ -3,12 +3,13 @@
 #include "ops/operators/attention_to_ffn.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "ops/linear/quantise.h"
+#include "ops/operators/context_check.h"
 #include "ops/tensor/row_tasks.h"
 #include "ops/tensor/workspace.h"
+#include "schedule/flag.h"
 #include "schedule/schedule_context.h"
 
 namespace afd::ops {
@@ -54,7 +55,7 @@ struct Plan {
         if (slot >= top_k) return static_cast<int64_t>(num_routed + slot - top_k);
         const int64_t id =
             static_cast<const int32_t*>(request.expert_ids.data)[token * top_k + slot];
-        return id >= 0 && id < static_cast<int64_t>(num_routed) ? id : -1;
+        return id >= 0 && id < static_cast<int64_t>(request.expert_rank_table.shape[1]) ? id : -1;
     }
 };
 
@@ -136,9 +137,8 @@ void publish(const Plan& plan, size_t rank) {
     for (size_t i = 0; i < plan.num_tokens * plan.num_slots; ++i) {
         if (plan.targets[i].rank == static_cast<int32_t>(rank)) ids[i] = plan.targets[i].local_id;
     }
-    // Release: partner is the FFN worker's look at the flag before rows, ids and layer.
-    std::atomic_ref<int32_t>(descriptor[0])
-        .store(static_cast<int32_t>(plan.request.round), std::memory_order_release);
+    // Last: who sees the round sees rows, ids and layer.
+    schedule::publish_seq_cst(descriptor[0], static_cast<int32_t>(plan.request.round));
 }
 
 }  // namespace
@@ -152,9 +152,12 @@ size_t attention_to_ffn_workspace_bytes(size_t num_tokens, size_t num_slots, siz
            workspace_bytes_of<uint8_t>(num_workers);
 }
 
-Result<> attention_to_ffn(const AttentionToFfnRequest& r,
+Result<> attention_to_ffn(const AttentionToFfnRequest& request,
                           std::span<std::byte> workspace,
                           Parallel& parallel) {
+    ContextCopy context(request.context);
+    AttentionToFfnRequest r = request;
+    r.context = context.get();
     AFD_TRY(check_attention_to_ffn(r));
     const Plan plan = make_plan(r, workspace);
     put_tokens(plan, parallel);

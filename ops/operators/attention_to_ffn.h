@@ -9,9 +9,16 @@
 //
 // op copies, or quantises to int8 with the scale behind the values (ops/linear/quantise.h). A
 // worker's descriptor gets the local ids of its slots, every other slot masked, the layer, and last
-// the flag `round`. Tokens that active_mask leaves out and ids outside [0, E) are masked
-// everywhere. This is data movement only: that the previous round was acknowledged is the caller's
-// business (schedule/dispatch_lane.h). Source: the specification, sections 1 and 4.
+// the flag `round`. Tokens that active_mask leaves out are masked everywhere. This is data movement
+// only: that the previous round was acknowledged is the caller's business.
+//
+// Masks, one rule for the way there and back (attention_worker_combine.h): an id outside
+// [0, E+S) masks its slot, which is neither sent nor awaited; an id from E on is a pick of that
+// shared expert, sent to its place like any other. E+S is the size of expert_rank_table, and
+// common.expert_num of the context.
+//
+// The daemon's attention loop does the same with schedule/dispatch_lane.h, round by round and with
+// doorbells; this is the operator that stands alone. Source: the specification, sections 1 and 4.
 
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +35,8 @@ struct ScheduleContext;
 
 namespace afd::ops {
 
-extern const OperatorSpec kAttentionToFfnSpec;
+struct AttentionToFfnRequest;
+extern const RecordOf<AttentionToFfnRequest> kAttentionToFfnSpec;
 
 // Chooses one of `num_replicas` >= 1 places of an expert.
 using ReplicaPolicy = size_t (*)(int64_t session_id, size_t num_replicas);
@@ -50,7 +58,7 @@ struct AttentionToFfnRequest {
     std::span<const std::span<std::byte>> ffn_windows = {};  // [F], index is the rank
 
     ConstTensorView x;                  // [T, H] bf16 or fp16, T <= BS
-    ConstTensorView expert_ids;         // [T, K] int32, logical
+    ConstTensorView expert_ids;         // [T, K] int32, logical; outside [0, E+S): masked
     ConstTensorView expert_rank_table;  // [L, E+S, R, 2] int32: (rank, local id); rank -1: no more
     ConstTensorView scales = {};        // [L, E+S, H] fp32 smooth scales, with quant_mode 1
     ConstTensorView active_mask = {};   // [T] bool, true entries first; not given: all active

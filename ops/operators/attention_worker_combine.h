@@ -6,11 +6,14 @@
 //   y[t] = Σ_k row(m, t, k)·expert_scales[t, k] + Σ_j row(m, t, K + j), m =
 //   attention.micro_batch_id
 //
-// The arithmetic is that of ops/experts/combine.h. With need_schedule 1 the attention scheduler's
-// step comes first: m is (micro_batch_id + 1) mod M if every used slot's flag is non-zero, and
-// micro_batch_id advances to it; otherwise, or with run_flag 0, nothing is taken: y, next_layer_id
-// and micro_batch_id stay as they are and actual_token_num is 0. It never waits and clears no flag.
-// Source: the specification, sections 3 and 5.
+// The arithmetic is that of ops/experts/combine.h. An id outside [0, common.expert_num) masks its
+// slot, whose row is neither awaited nor read; common.expert_num is E+S, so the slots are those
+// that attention_to_ffn.h sends, picks of a shared expert among them. With need_schedule 1 the
+// attention scheduler's step comes first: m is (micro_batch_id + 1) mod M if every used slot's flag
+// is non-zero, and micro_batch_id advances to it; otherwise, or with run_flag 0, nothing is taken:
+// y, next_layer_id and micro_batch_id stay as they are and actual_token_num is 0. It never waits
+// and clears no flag. The daemon combines with ops/experts/combine.h when its lane is ready; this
+// is the operator that stands alone. Source: the specification, sections 3 and 5.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +30,8 @@ struct ScheduleContext;
 
 namespace afd::ops {
 
-extern const OperatorSpec kAttentionWorkerCombineSpec;
+struct AttentionWorkerCombineRequest;
+extern const RecordOf<AttentionWorkerCombineRequest> kAttentionWorkerCombineSpec;
 
 struct AttentionWorkerCombineRequest {
     int64_t hidden_size = 0;    // H

@@ -6,8 +6,9 @@
 //   m = (micro_batch_id + 1) mod M; if every slot of its first num_tokens tokens has a non-zero
 //   flag: micro_batch_id = m, taken = m; else taken = -1
 //
-// It never waits and clears no flag. With run_flag 0 nothing is taken. The worker's own scheduler
-// is schedule/attention_scheduler.h. Source: the specification, section 3.
+// It never waits and clears no flag. With run_flag 0 nothing is taken. This is the
+// operator that stands alone; the daemon's attention loop takes micro-batches in its own order, by
+// schedule/dispatch_lane.h. Source: the specification, section 3.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +24,8 @@ struct ScheduleContext;
 
 namespace afd::ops {
 
-extern const OperatorSpec kAttentionWorkerSchedulerSpec;
+struct AttentionWorkerSchedulerRequest;
+extern const RecordOf<AttentionWorkerSchedulerRequest> kAttentionWorkerSchedulerSpec;
 
 struct AttentionWorkerSchedulerRequest {
     int64_t num_tokens = -1;  // Of the micro-batch; -1: micro_batch_size.
@@ -34,6 +36,9 @@ struct AttentionWorkerSchedulerRequest {
 
     TensorView taken = {};  // [1] int32: the micro-batch, or -1; not in the seed.
 };
+
+// Everything that a request can be refused for.
+Result<> check_attention_worker_scheduler(const AttentionWorkerSchedulerRequest& request);
 
 // Flags are read with acquire (R5). Errors: kInvalidArgument; then nothing was written.
 Result<> attention_worker_scheduler(const AttentionWorkerSchedulerRequest& request);

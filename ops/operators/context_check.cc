@@ -13,15 +13,6 @@ std::string is(const char* name, uint64_t value) {
 
 }  // namespace
 
-ConstTensorView context_tensor(const schedule::ScheduleContext* context) {
-    if (context == nullptr) return {};
-    return make_tensor<const void>(context, DType::kInt8, {sizeof(*context)});
-}
-
-ConstTensorView bytes_tensor(const void* data, size_t size) {
-    return make_tensor<const void>(data, DType::kUint8, {size});
-}
-
 void check_dimension(OperatorCheck& check, const char* name, uint64_t value, uint64_t most) {
     check.require(value >= 1 && value <= most,
                   is(name, value) + "allowed are 1 to " + std::to_string(most));

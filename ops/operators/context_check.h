@@ -7,17 +7,27 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 
 #include "ops/record/operator_check.h"
 #include "schedule/schedule_context.h"
 
 namespace afd::ops {
 
-// The context as the tensor that records describe: int8 [1024]; not given if null.
-ConstTensorView context_tensor(const schedule::ScheduleContext* context);
+// What a call goes by. Other processes may write a context at any time, so an operator copies it
+// once, judges the copy and uses the copy; what it writes goes to the shared one.
+class ContextCopy {
+  public:
+    explicit ContextCopy(const schedule::ScheduleContext* shared) {
+        if (shared != nullptr) copy_ = *shared;
+    }
 
-// A window or a segment as uint8 [size].
-ConstTensorView bytes_tensor(const void* data, size_t size);
+    // Null if there was none.
+    schedule::ScheduleContext* get() { return copy_ ? &*copy_ : nullptr; }
+
+  private:
+    std::optional<schedule::ScheduleContext> copy_;
+};
 
 // 1 <= value <= most.
 void check_dimension(OperatorCheck& check, const char* name, uint64_t value, uint64_t most);

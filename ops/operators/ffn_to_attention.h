@@ -8,7 +8,8 @@
 //
 // With routing_weights the row's fp32 weight follows its values. A row's flag is stored after the
 // row. The four index lists are those of FfnWorkerBatching. Acknowledging the round is the caller's
-// business (schedule/ready_scan.h). Source: the specification, sections 1 and 4.
+// business. This is the operator that stands alone; the daemon returns rows with put_result of
+// schedule/shm_transport.h. Source: the specification, sections 1 and 4.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +26,8 @@ struct ScheduleContext;
 
 namespace afd::ops {
 
-extern const OperatorSpec kFfnToAttentionSpec;
+struct FfnToAttentionRequest;
+extern const RecordOf<FfnToAttentionRequest> kFfnToAttentionSpec;
 
 struct FfnToAttentionRequest {
     int64_t token_dtype = 0;  // 0 fp16, 1 bf16: what the window's rows hold
@@ -46,6 +48,9 @@ struct FfnToAttentionRequest {
 
 // Everything that a request can be refused for, but slots named twice.
 Result<> check_ffn_to_attention(const FfnToAttentionRequest& request);
+
+// The rows that are there. REQUIRES: the request was checked, or has no actual_token_num.
+size_t num_rows_of(const FfnToAttentionRequest& request);
 
 size_t ffn_to_attention_workspace_bytes(size_t num_rows);
 

@@ -3,13 +3,14 @@
 #include "ops/operators/ffn_worker_batching.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "ops/experts/expert_sort.h"
-#include "ops/operators/ffn_worker_batching_check.h"
+#include "ops/operators/context_check.h"
+#include "ops/operators/ffn_worker_batching_shape.h"
 #include "ops/tensor/row_tasks.h"
 #include "ops/tensor/workspace.h"
+#include "schedule/flag.h"
 #include "schedule/geometry.h"
 #include "schedule/schedule_context.h"
 
@@ -54,9 +55,7 @@ Scratch take_scratch(const Shape& s, std::span<std::byte> workspace) {
 }
 
 // need_schedule 0: what the scheduler left in its output buffers.
-Result<void> take_scheduled(const FfnWorkerBatchingRequest& request,
-                            const Shape& s,
-                            Scratch& scratch) {
+Result<> take_scheduled(const FfnWorkerBatchingRequest& request, const Shape& s, Scratch& scratch) {
     const auto& ffn = request.context->ffn;
     Descriptors& d = scratch.descriptors;
     d.count = ffn.out_num;
@@ -79,15 +78,9 @@ const int32_t* descriptor(const FfnWorkerBatchingRequest& request,
            index;
 }
 
-bool is_ready(const int32_t* flag) {
-    // Acquire: partner is the attention worker's store of the flag after rows, ids and layer.
-    return std::atomic_ref<int32_t>(*const_cast<int32_t*>(flag)).load(std::memory_order_acquire) !=
-           0;
-}
-
 // need_schedule 1: the first micro-batch from polling_index on that has a ready session.
 void scan(const FfnWorkerBatchingRequest& request, const Shape& s, Descriptors& d) {
-    auto& context = *request.context;
+    const auto& context = *request.context;
     d.count = 0;
     if (context.control.run_flag == 0) return;
     const size_t first = context.ffn.polling_index % s.num_micro_batches;
@@ -95,20 +88,27 @@ void scan(const FfnWorkerBatchingRequest& request, const Shape& s, Descriptors& 
         const size_t m = (first + step) % s.num_micro_batches;
         for (size_t session = 0; session < s.num_sessions; ++session) {
             const int32_t* source = descriptor(request, s, session, m);
-            if (!is_ready(source)) continue;
+            if (schedule::observe(*source, schedule::Order::kAcquire) == 0) continue;
             d.sessions[d.count] = static_cast<int32_t>(session);
             d.micro_batches[d.count] = static_cast<int32_t>(m);
             d.layers[d.count] = source[1];
             std::memcpy(d.ids + d.count * s.slots_per_row(), source + 2, s.slots_per_row() * 4);
             ++d.count;
         }
-        if (d.count > 0) context.ffn.polling_index = (m + 1) % s.num_micro_batches;
     }
 }
 
-void publish_scan(const FfnWorkerBatchingRequest& request, const Shape& s, const Descriptors& d) {
-    auto& ffn = request.context->ffn;
-    ffn.out_num = static_cast<uint32_t>(d.count);
+// What was taken, into the output buffers and into `shared`, the context that others see.
+void publish_scan(const FfnWorkerBatchingRequest& request,
+                  const Shape& s,
+                  const Descriptors& d,
+                  schedule::ScheduleContext& shared) {
+    const auto& ffn = request.context->ffn;
+    shared.ffn.out_num = static_cast<uint32_t>(d.count);
+    if (d.count > 0) {
+        const auto taken = static_cast<size_t>(d.micro_batches[0]);
+        shared.ffn.polling_index = static_cast<uint32_t>((taken + 1) % s.num_micro_batches);
+    }
     std::byte* control = request.control.data();
     const auto store = [&](uint64_t offset, uint64_t size, const int32_t* values, size_t count) {
         if (size != 0) std::memcpy(control + offset, values, count * 4);
@@ -180,17 +180,20 @@ size_t ffn_worker_batching_workspace_bytes(const FfnWorkerBatchingAttributes& a)
            workspace_bytes_of<uint8_t>(num_sessions * schedule::kMicroBatchesMax);
 }
 
-Result<void> ffn_worker_batching(const FfnWorkerBatchingRequest& request,
-                                 FfnWorkerBatchingOutput& output,
-                                 std::span<std::byte> workspace,
-                                 Parallel& parallel) {
+Result<> ffn_worker_batching(const FfnWorkerBatchingRequest& shared,
+                             FfnWorkerBatchingOutput& output,
+                             std::span<std::byte> workspace,
+                             Parallel& parallel) {
+    ContextCopy context(shared.context);
+    FfnWorkerBatchingRequest request = shared;
+    request.context = context.get();
     AFD_ASSIGN(const Shape shape, check_ffn_worker_batching(request, output));
 
     Scratch scratch = take_scratch(shape, workspace);
     const Descriptors& descriptors = scratch.descriptors;
     if (request.attributes.need_schedule == 1) {
         scan(request, shape, scratch.descriptors);
-        publish_scan(request, shape, descriptors);
+        publish_scan(request, shape, descriptors, *shared.context);
     } else {
         AFD_TRY(take_scheduled(request, shape, scratch));
     }

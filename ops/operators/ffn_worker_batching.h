@@ -27,7 +27,8 @@ struct ScheduleContext;
 namespace afd::ops {
 
 // What a caller by name goes by (docs, tools); ffn_worker_batching() makes the same checks.
-extern const OperatorSpec kFfnWorkerBatchingSpec;
+struct FfnWorkerBatchingRequest;
+extern const RecordOf<FfnWorkerBatchingRequest> kFfnWorkerBatchingSpec;
 
 enum class TokenDtype : int64_t { kFp16 = 0, kBf16 = 1, kInt8 = 2 };
 
@@ -66,9 +67,9 @@ size_t ffn_worker_batching_workspace_bytes(const FfnWorkerBatchingAttributes& at
 
 // Errors: kInvalidArgument / kFailedPrecondition name the parameter, its value and what is allowed;
 // then no output was written.
-Result<void> ffn_worker_batching(const FfnWorkerBatchingRequest& request,
-                                 FfnWorkerBatchingOutput& output,
-                                 std::span<std::byte> workspace,
-                                 Parallel& parallel);
+Result<> ffn_worker_batching(const FfnWorkerBatchingRequest& request,
+                             FfnWorkerBatchingOutput& output,
+                             std::span<std::byte> workspace,
+                             Parallel& parallel);
 
 }  // namespace afd::ops

@@ -12,8 +12,9 @@
 //           stays
 //   groups  as any, but only for groups of sync_group_size consecutive sessions that are all ready
 //   all     the ready sessions of micro-batch polling_index; polling_index moves on, modulo M
-// With run_flag 0 nothing is taken and polling_index stays. The worker's own scheduler, which knows
-// time and acknowledged rounds, is schedule/ffn_scheduler.h. Source: the specification, section 3.
+// With run_flag 0 nothing is taken and polling_index stays. This is the operator that
+// stands alone; the daemon's FFN loop has schedule/ready_scan.h with schedule/ffn_scheduler.h,
+// which know time and acknowledged rounds. Source: the specification, section 3.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +30,8 @@ struct ScheduleContext;
 
 namespace afd::ops {
 
-extern const OperatorSpec kFfnWorkerSchedulerSpec;
+struct FfnWorkerSchedulerRequest;
+extern const RecordOf<FfnWorkerSchedulerRequest> kFfnWorkerSchedulerSpec;
 
 struct FfnWorkerSchedulerRequest {
     std::string_view policy = "any";
@@ -41,6 +43,9 @@ struct FfnWorkerSchedulerRequest {
     std::span<const std::byte> window = {};
     std::span<std::byte> control = {};
 };
+
+// Everything that a request can be refused for.
+Result<> check_ffn_worker_scheduler(const FfnWorkerSchedulerRequest& request);
 
 // Flags are read with acquire (R2), then layer and ids of what is taken, once.
 // Errors: kInvalidArgument; then nothing was written.

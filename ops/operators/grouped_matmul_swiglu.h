@@ -9,7 +9,8 @@
 // ·x_scale[i]·weight_scale[e, n], in that order, before →bf16; with quant_mode 1 the bf16 row is
 // quantised again (ops/linear/quantise.h). bf16: fp32 chains in the order of the numeric class, the
 // same bits as swiglu() of ops/linear/linear.h. Rows after the last group are untouched. Weights
-// are packed anew in each call; a worker that keeps its weights uses ops/experts/grouped_ffn.h.
+// are packed anew in each call: this is the operator that stands alone; the daemon, which keeps its
+// weights packed, has ops/experts/grouped_ffn.h.
 // Source: the specification, sections 6 and 10.
 
 #include <cstddef>
@@ -24,7 +25,8 @@
 
 namespace afd::ops {
 
-extern const OperatorSpec kGroupedMatmulSwigluSpec;
+struct GroupedMatmulSwigluRequest;
+extern const RecordOf<GroupedMatmulSwigluRequest> kGroupedMatmulSwigluSpec;
 
 struct GroupedMatmulSwigluRequest {
     int64_t group_list_type = 0;  // 0 cumulative, 1 counts, 2 pairs [expert, count]

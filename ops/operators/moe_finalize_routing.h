@@ -10,7 +10,8 @@
 // In fp32, one operation after the other in this order (k ascending, product rounded, then sum),
 // →dtype of the rows once. What is not given is left out: x1, x2 as 0, scales as 1. An index -1
 // adds nothing: neither row nor bias, and its expert is not read.
-// Source: the specification, section 6.
+// The fused-MoE framework calls it where experts are local; rows that come back over windows are
+// summed by ops/experts/combine.h, the live path. Source: the specification, section 6.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +24,8 @@
 
 namespace afd::ops {
 
-extern const OperatorSpec kMoeFinalizeRoutingSpec;
+struct MoeFinalizeRoutingRequest;
+extern const RecordOf<MoeFinalizeRoutingRequest> kMoeFinalizeRoutingSpec;
 
 struct MoeFinalizeRoutingRequest {
     int64_t drop_pad_mode = 2;  // 2 dropless, 3 drop/pad; indices are row-major in both.

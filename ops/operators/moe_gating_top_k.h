@@ -7,21 +7,22 @@
 //   the k best choices inside the k_group best groups; y = scores at the picks, normalised, times
 //   the factor
 //
-// The arithmetic and every tie are those of ops/experts/gating_top_k.h, which the router of the
-// live path calls directly. Source: the specification, section 6.
+// This is the operator that stands alone; the arithmetic and every tie are those of
+// ops/experts/gating_rows.h, which the daemon's router calls. Source: the specification, section 6.
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
-#include "ops/experts/gating_top_k.h"
+#include "ops/experts/gating_rows.h"
 #include "ops/record/operator_spec.h"
 #include "ops/tensor/tensor_view.h"
 #include "proto/status.h"
 
 namespace afd::ops {
 
-extern const OperatorSpec kMoeGatingTopKSpec;
+struct MoeGatingTopKRequest;
+extern const RecordOf<MoeGatingTopKRequest> kMoeGatingTopKSpec;
 
 struct MoeGatingTopKRequest {
     int64_t k = 0;
@@ -40,7 +41,7 @@ struct MoeGatingTopKRequest {
 };
 
 // The attributes of the kernel. Errors: kInvalidArgument, everything a request can be refused for.
-Result<GatingTopKAttributes> check_moe_gating_top_k(const MoeGatingTopKRequest& request);
+Result<GatingAttributes> check_moe_gating_top_k(const MoeGatingTopKRequest& request);
 
 // Of a request that was checked.
 size_t moe_gating_top_k_workspace_bytes(const MoeGatingTopKRequest& request);

@@ -32,7 +32,8 @@
 
 namespace afd::ops {
 
-extern const OperatorSpec kMoeInitRoutingV3Spec;
+struct MoeInitRoutingV3Request;
+extern const RecordOf<MoeInitRoutingV3Request> kMoeInitRoutingV3Spec;
 
 struct MoeInitRoutingV3Request {
     int64_t active_num = -1;  // <= 0: no limit.
@@ -56,16 +57,9 @@ struct MoeInitRoutingV3Request {
     TensorView expanded_scale = {};                 // fp32
 };
 
-// The outputs of a request as contiguous views without data; one that is off has rank 0.
-struct MoeInitRoutingV3Shapes {
-    TensorView expanded_x = {};
-    TensorView expanded_row_idx = {};
-    TensorView expert_tokens_count_or_cumsum = {};
-    TensorView expanded_scale = {};
-};
-
+// The request with its outputs as contiguous views without data; one that is off has rank 0.
 // Looks at attributes and inputs only. Errors: kInvalidArgument.
-Result<MoeInitRoutingV3Shapes> moe_init_routing_v3_shapes(const MoeInitRoutingV3Request& request);
+Result<MoeInitRoutingV3Request> with_output_shapes(const MoeInitRoutingV3Request& request);
 
 // Everything that a request can be refused for. Cost: reads expert_idx once.
 Result<> check_moe_init_routing_v3(const MoeInitRoutingV3Request& request);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "schedule/schedule_context.h"
+
 namespace afd::ops {
 namespace {
 
@@ -87,7 +89,89 @@ void OperatorCheck::require(bool holds, const std::string& message) {
     if (!holds) fail(message);
 }
 
+size_t OperatorCheck::place_of(std::string_view name) const {
+    size_t place = 0;
+    while (place < spec_.attributes.size() && spec_.attributes[place].name != name) ++place;
+    for (size_t i = 0; place >= spec_.attributes.size() && i < spec_.tensors.size(); ++i, ++place) {
+        if (spec_.tensors[i].name == name) break;
+    }
+    AFD_ASSERT(place < spec_.attributes.size() + spec_.tensors.size() && place < kEntriesMax,
+               "no entry %s",
+               std::string(name).c_str());
+    return place;
+}
+
+void OperatorCheck::leave_out(std::string_view name) {
+    done_.set(place_of(name));
+}
+
+void OperatorCheck::attributes() {
+    for (const AttributeSpec& spec : spec_.attributes) {
+        if (!done_[place_of(spec.name)]) judge(spec);
+    }
+}
+
+void OperatorCheck::tensors() {
+    for (const TensorSpec& spec : spec_.tensors) {
+        if (!done_[place_of(spec.name)]) judge(spec);
+    }
+}
+
+void OperatorCheck::attribute(std::string_view name) {
+    const AttributeSpec* spec = spec_.find_attribute(name);
+    AFD_ASSERT(spec != nullptr, "no attribute %s", std::string(name).c_str());
+    judge(*spec);
+}
+
+void OperatorCheck::tensor(std::string_view name) {
+    const TensorSpec* spec = spec_.find_tensor(name);
+    AFD_ASSERT(spec != nullptr, "no tensor %s", std::string(name).c_str());
+    judge(*spec);
+}
+
+void OperatorCheck::judge(const AttributeSpec& spec) {
+    if (spec.member.of == nullptr) return;
+    switch (spec.member.type) {
+        case MemberType::kInt:
+            return attribute(spec.name, member<int64_t>(spec.member));
+        case MemberType::kFloat:
+            return attribute(spec.name, double{member<float>(spec.member)});
+        case MemberType::kBool:
+            return attribute(spec.name, int64_t{member<bool>(spec.member)});
+        case MemberType::kString:
+            return attribute(spec.name, member<std::string_view>(spec.member));
+        default:
+            return;  // A list of integers: the operator's own business.
+    }
+}
+
+void OperatorCheck::judge(const TensorSpec& spec) {
+    if (spec.member.of == nullptr) return;
+    const auto bytes = [](const auto& span) {
+        return make_tensor<const void>(span.data(), DType::kUint8, {span.size()});
+    };
+    switch (spec.member.type) {
+        case MemberType::kInput:
+            return tensor(spec.name, member<ConstTensorView>(spec.member));
+        case MemberType::kTensor:
+            return tensor(spec.name, member<TensorView>(spec.member));
+        case MemberType::kContext: {
+            const auto* context = member<const schedule::ScheduleContext*>(spec.member);
+            if (context == nullptr) return tensor(spec.name, ConstTensorView());
+            return tensor(spec.name,
+                          make_tensor<const void>(context, DType::kInt8, {sizeof(*context)}));
+        }
+        case MemberType::kBytes:
+            return tensor(spec.name, bytes(member<std::span<std::byte>>(spec.member)));
+        case MemberType::kConstBytes:
+            return tensor(spec.name, bytes(member<std::span<const std::byte>>(spec.member)));
+        default:
+            return;  // Windows of several workers: the operator's own business.
+    }
+}
+
 void OperatorCheck::attribute(std::string_view name, int64_t value) {
+    done_.set(place_of(name));
     const AttributeSpec* spec = spec_.find_attribute(name);
     AFD_ASSERT(spec != nullptr, "no attribute %s", std::string(name).c_str());
     const std::string is = std::string(name) + " is " + std::to_string(value);
@@ -104,11 +188,13 @@ void OperatorCheck::attribute(std::string_view name, int64_t value) {
 }
 
 void OperatorCheck::attribute(std::string_view name, double value) {
+    done_.set(place_of(name));
     AFD_ASSERT(spec_.find_attribute(name) != nullptr, "no such attribute");
     require(value == value, std::string(name) + " is not a number");
 }
 
 void OperatorCheck::attribute(std::string_view name, std::string_view value) {
+    done_.set(place_of(name));
     const AttributeSpec* spec = spec_.find_attribute(name);
     AFD_ASSERT(spec != nullptr, "no attribute %s", std::string(name).c_str());
     if (std::find(spec->words.begin(), spec->words.end(), value) != spec->words.end()) return;
@@ -125,6 +211,7 @@ void OperatorCheck::bind(std::string_view name, size_t size) {
 }
 
 void OperatorCheck::tensor(std::string_view name, const ConstTensorView& view) {
+    done_.set(place_of(name));
     const TensorSpec* spec = spec_.find_tensor(name);
     AFD_ASSERT(spec != nullptr, "no tensor %s", std::string(name).c_str());
     const std::string quoted(name);

@@ -3,15 +3,20 @@
 
 // OperatorCheck: a request judged by its operator's record.
 //
-//   OperatorCheck check(kMoeInitRoutingV3Spec);
-//   check.attribute("active_num", request.active_num);
-//   check.tensor("x", request.x);
+//   OperatorCheck check(kMoeInitRoutingV3Spec, request);
+//   check.attributes();
+//   check.tensors();
 //   AFD_TRY(check.finish());
 //   const size_t num_tokens = check.size("N");
+//
+// attributes() and tensors() go through the record in its order, without what was judged or left
+// out before: what must come first is judged by name. Entries that are bound to no member, integer
+// lists and windows of several workers are the operator's own business.
 //
 // The first thing wrong is kept; the later calls then do nothing. Every error names the operator,
 // the parameter, its value and what is allowed.
 
+#include <bitset>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -19,6 +24,7 @@
 #include <string_view>
 
 #include "ops/record/operator_spec.h"
+#include "proto/check.h"
 #include "proto/status.h"
 
 namespace afd::ops {
@@ -26,6 +32,19 @@ namespace afd::ops {
 class OperatorCheck {
   public:
     explicit OperatorCheck(const OperatorSpec& spec) : spec_(spec) {}
+    template <typename Request>
+    OperatorCheck(const RecordOf<Request>& record, const Request& request)
+        : spec_(record), request_(&request) {}
+
+    // The request's own values. REQUIRES: the check was made with a request.
+    void attributes();
+    void tensors();
+    void attribute(std::string_view name);
+    void tensor(std::string_view name);
+    // Neither attributes() nor tensors() will look at it.
+    void leave_out(std::string_view name);
+
+    // The same with a value from elsewhere.
 
     // Range or choice; integers become names in shapes.
     // REQUIRES: the record has the attribute, of this kind (bool counts as integer 0 or 1).
@@ -61,6 +80,14 @@ class OperatorCheck {
     };
 
     void fail(std::string message);
+    template <typename T>
+    const T& member(const RequestMember& member) const {
+        AFD_ASSERT(request_ != nullptr, "the check was made without a request");
+        return *static_cast<const T*>(member.of(const_cast<void*>(request_)));
+    }
+    void judge(const AttributeSpec& spec);
+    void judge(const TensorSpec& spec);
+    size_t place_of(std::string_view name) const;
     const Binding* find(std::string_view name) const;
     // The value of a dimension; nothing while it holds a name without a value.
     std::optional<int64_t> evaluate(std::string_view dimension) const;
@@ -70,12 +97,16 @@ class OperatorCheck {
     std::string text_of_names(std::string_view form) const;
 
     const OperatorSpec& spec_;
+    const void* request_ = nullptr;
     static constexpr size_t kBindingsMax = 64;
     static constexpr size_t kTensorsMax = 32;
     Binding bindings_[kBindingsMax];
     size_t num_bindings_ = 0;
     Given given_[kTensorsMax];
     size_t num_given_ = 0;
+    // By place in the record, attributes first.
+    static constexpr size_t kEntriesMax = 64;
+    std::bitset<kEntriesMax> done_;
     std::string error_;
 };
 

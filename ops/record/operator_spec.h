@@ -3,9 +3,10 @@
 
 // OperatorSpec: what an operator takes and gives, as one record.
 //
-// The record is the only place where names, dtypes, shapes and ranges are written down: the
-// operator validates its request with it (operator_check.h), `afd-op describe` prints it, and
-// docs/operators.md is generated from it. Constraints that no column can say are sentences in
+// The record is the only place where names, dtypes, shapes and ranges are written down, and which
+// member of the request each name is: the operator validates its request with it
+// (operator_check.h), `afd-op` fills requests by it and prints it, and docs/operators.md is
+// generated from it. Constraints that no column can say are sentences in
 // `rules`, enforced by the operator itself.
 //
 // Records are constants; their strings are literals.
@@ -15,6 +16,7 @@
 #include <span>
 #include <string_view>
 
+#include "ops/record/request_member.h"
 #include "ops/tensor/tensor_view.h"
 
 namespace afd::ops {
@@ -43,6 +45,7 @@ enum class TensorRole : uint8_t {
 
 struct TensorSpec {
     std::string_view name;  // The seed's, in snake_case.
+    RequestMember member;
     TensorRole role;
     DTypeSet dtypes;
     // "[N, H]"; several allowed forms are parted by " | ". A dimension is a number, a name, or a
@@ -52,11 +55,9 @@ struct TensorSpec {
     std::string_view meaning;
 };
 
-enum class AttributeKind : uint8_t { kInt, kFloat, kBool, kInts, kString };
-
 struct AttributeSpec {
     std::string_view name;  // The seed's, in snake_case.
-    AttributeKind kind;
+    RequestMember member;   // kInt, kFloat, kBool, kInts or kString, whether it is bound or not.
     std::string_view default_value;  // As JSON ("-1", "1e-5", "false", "[]"); empty: required.
     // Integers: the values allowed; empty: those of [least, most].
     std::span<const int64_t> choices;
@@ -80,5 +81,9 @@ struct OperatorSpec {
     const AttributeSpec* find_attribute(std::string_view attribute) const;
     const TensorSpec* find_tensor(std::string_view tensor) const;
 };
+
+// The record of the operator whose request is a Request.
+template <typename Request>
+struct RecordOf : OperatorSpec {};
 
 }  // namespace afd::ops

@@ -25,7 +25,7 @@ int64_t expert_of(const AttentionToFfnRequest& r, size_t token, size_t slot) {
     if (has_mask && static_cast<const uint8_t*>(r.active_mask.data)[token] == 0) return -1;
     if (slot >= top_k) return static_cast<int64_t>(num_routed + slot - top_k);
     const int64_t id = static_cast<const int32_t*>(r.expert_ids.data)[token * top_k + slot];
-    return id < 0 || id >= static_cast<int64_t>(num_routed) ? -1 : id;
+    return id < 0 || id >= static_cast<int64_t>(r.expert_rank_table.shape[1]) ? -1 : id;
 }
 
 Replica replica_of(const AttentionToFfnRequest& r, size_t expert) {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "ops/operators/ffn_worker_batching_check.h"
+#include "ops/operators/ffn_worker_batching_shape.h"
 #include "schedule/schedule_context.h"
 
 namespace afd::ops::reference {

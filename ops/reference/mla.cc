@@ -39,7 +39,7 @@ void rotate(const Matrix& x,
     }
 }
 
-void absorb(const MlaWeights& weights,
+void absorb(const MlaMatrices& weights,
             const Matrix& qq,
             size_t t,
             size_t head,
@@ -86,7 +86,7 @@ std::vector<double> attend(const std::vector<double>& scores,
 
 }  // namespace
 
-MlaPrologOutput mla_prolog(const MlaWeights& weights,
+MlaPrologOutput mla_prolog(const MlaMatrices& weights,
                            const Matrix& x,
                            std::span<const int32_t> positions,
                            const RopeTable& rope,
@@ -131,7 +131,7 @@ MlaPrologOutput mla_prolog(const MlaWeights& weights,
     return out;
 }
 
-Matrix mla_attention(const MlaWeights& weights,
+Matrix mla_attention(const MlaMatrices& weights,
                      const Matrix& query,
                      const Matrix& query_rope,
                      const Matrix& ckv,

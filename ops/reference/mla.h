@@ -16,7 +16,7 @@
 
 namespace afd::ops::reference {
 
-struct MlaWeights {
+struct MlaMatrices {
     MlaShape shape;
     LinearWeight weight_dq;         // [Hcq, He] (q_a_proj); empty without a low-rank query.
     LinearWeight weight_uq_qr;      // [N·(D + Dr), Hcq or He] (q_b_proj or q_proj)
@@ -40,7 +40,7 @@ struct MlaPrologOutput {
 };
 
 // Shapes: x [T, He], positions [T].
-MlaPrologOutput mla_prolog(const MlaWeights& weights,
+MlaPrologOutput mla_prolog(const MlaMatrices& weights,
                            const Matrix& x,
                            std::span<const int32_t> positions,
                            const RopeTable& rope,
@@ -50,7 +50,7 @@ MlaPrologOutput mla_prolog(const MlaWeights& weights,
 // position. Returns [T, N·V], before W_O. With kBf16 the online softmax runs over blocks of
 // kAttentionBlock positions as in ops/attention/mla_attention.h, because its running maximum
 // decides how P rounds.
-Matrix mla_attention(const MlaWeights& weights,
+Matrix mla_attention(const MlaMatrices& weights,
                      const Matrix& query,
                      const Matrix& query_rope,
                      const Matrix& ckv,

@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <span>
 
-#include "ops/reference/gating_top_k.h"
+#include "ops/reference/gating_rows.h"
 #include "ops/tensor/float_dispatch.h"
 
 namespace afd::ops::reference {
 
 Result<> moe_gating_top_k(const MoeGatingTopKRequest& r) {
-    AFD_ASSIGN(const GatingTopKAttributes attributes, check_moe_gating_top_k(r));
+    AFD_ASSIGN(const GatingAttributes attributes, check_moe_gating_top_k(r));
     const std::span<const float> bias{static_cast<const float*>(r.bias.data),
                                       r.bias.num_elements()};
     Matrix logits(r.x.shape[0], r.x.shape[1]);
@@ -20,7 +20,7 @@ Result<> moe_gating_top_k(const MoeGatingTopKRequest& r) {
             logits.values[i] = static_cast<double>(to_float(x[i]));
         }
     });
-    const GatingTopKOutput output = gating_top_k(attributes, logits, bias);
+    const GatingOutput output = gating_rows(attributes, logits, bias);
     std::transform(output.weights.values.begin(),
                    output.weights.values.end(),
                    static_cast<float*>(r.y.data),

@@ -109,12 +109,7 @@ TwoPhaseScratch take_two_phase_scratch(const TwoPhaseRouting& routing, Workspace
 
 void check_two_phase_blocks(OperatorCheck& check, const TwoPhaseBlocks& b) {
     check_two_phase_routing(check, b);
-    check.attribute("first_block", b.first_block);
-    check.attribute("num_blocks", b.num_blocks);
-    check.tensor("sorted_indices", b.sorted_indices);
-    check.tensor("send_counts", b.send_counts);
-    check.tensor("base", b.base);
-    check.tensor("done", b.done);
+    for (const char* name : {"sorted_indices", "send_counts", "base", "done"}) check.tensor(name);
     if (b.block_size < 1 || b.expert_ids.rank != 2) return;
     const auto num_tokens = static_cast<int64_t>(b.expert_ids.shape[0]);
     const int64_t num_blocks = num_tokens / b.block_size + (num_tokens % b.block_size != 0);

@@ -38,7 +38,7 @@ struct TwoPhaseScratch {
 size_t two_phase_scratch_bytes(const TwoPhaseRouting& routing);
 TwoPhaseScratch take_two_phase_scratch(const TwoPhaseRouting& routing, WorkspaceCursor& cursor);
 
-// Attributes and shapes of everything above.
+// Attributes and shapes of everything above. REQUIRES: as check_two_phase_routing.
 void check_two_phase_blocks(OperatorCheck& check, const TwoPhaseBlocks& blocks);
 
 // Their values: table, grants, indices and progress. `rows_of_rank` says how many rows a rank's

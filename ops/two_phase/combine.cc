@@ -3,96 +3,11 @@
 #include "ops/two_phase/combine.h"
 
 #include <algorithm>
-#include <string>
 
 #include "ops/experts/combine.h"
-#include "ops/two_phase/spec.h"
 
 namespace afd::ops {
 namespace {
-
-constexpr AttributeSpec kAttributes[] = {two_phase::kNumRanks,
-                                         two_phase::kNumLocalExperts,
-                                         two_phase::kSharedExpertNum,
-                                         two_phase::kSessionId,
-                                         two_phase::kLayerId,
-                                         two_phase::kBlockSize,
-                                         two_phase::kFirstBlock,
-                                         two_phase::kNumBlocks};
-
-constexpr DTypeSet kRowTypes{DType::kFp16, DType::kBf16};
-
-constexpr TensorSpec kTensors[] = {
-    {"recv_y",
-     TensorRole::kInput,
-     kRowTypes,
-     "[P, H]",
-     "the experts' rows, where two_phase_payload put theirs"},
-    two_phase::kExpertIds,
-    {"expert_scales", TensorRole::kInput, {DType::kFp32}, "[N, K]", "weights"},
-    two_phase::kExpertRankTable,
-    two_phase::kSortedIndices,
-    two_phase::kSendCounts,
-    two_phase::kBase,
-    two_phase::kDone,
-    {"y",
-     TensorRole::kOutput,
-     kRowTypes,
-     "[N, H]",
-     "sums, one row a token; tokens of other blocks are untouched"},
-};
-
-constexpr std::string_view kRules[] = {
-    two_phase::kTableRule,
-    two_phase::kSlotsRule,
-    two_phase::kBlocksRule,
-    two_phase::kIndicesRule,
-    two_phase::kBaseRule,
-    "y has the dtype of recv_y.",
-};
-
-ConstTensorView rows_of(const TwoPhaseCombineRequest& r, size_t rank) {
-    return r.senders.empty() ? r.recv_y : r.senders[rank];
-}
-
-void check_senders(OperatorCheck& check, const TwoPhaseCombineRequest& r) {
-    check.require(r.senders.size() == static_cast<size_t>(r.num_ranks),
-                  "senders has " + std::to_string(r.senders.size()) +
-                      " entries; it must have num_ranks, " + std::to_string(r.num_ranks));
-    for (size_t rank = 0; rank < r.senders.size(); ++rank) {
-        const ConstTensorView& rows = r.senders[rank];
-        const size_t hidden = r.y.rank == 2 ? r.y.shape[1] : 0;
-        if (rows.rank == 2 && rows.shape[1] == hidden && rows.dtype == r.y.dtype &&
-            rows.is_contiguous()) {
-            continue;
-        }
-        check.require(false,
-                      "senders[" + std::to_string(rank) + "] must be contiguous " +
-                          std::string(name_of(r.y.dtype)) + " [P, " + std::to_string(hidden) +
-                          "], as y is");
-    }
-}
-
-void check_shared_rows(OperatorCheck& check, const TwoPhaseCombineRequest& r) {
-    const ConstTensorView& rows = r.shared_rows;
-    if (rows.rank == 0) return;
-    const bool is_fit = rows.rank == 3 && rows.shape[0] == r.y.shape[0] &&
-                        rows.shape[2] == r.y.shape[1] && rows.dtype == r.y.dtype &&
-                        rows.is_contiguous();
-    check.require(is_fit,
-                  "shared_rows must be contiguous [N, J, H] of the dtype of y, [" +
-                      std::to_string(r.y.shape[0]) + ", J, " + std::to_string(r.y.shape[1]) + "] " +
-                      std::string(name_of(r.y.dtype)));
-    check.require(r.shared_expert_num == 0,
-                  "shared_expert_num is " + std::to_string(r.shared_expert_num) +
-                      "; with shared_rows it must be 0");
-}
-
-void check_inputs(OperatorCheck& check, const TwoPhaseCombineRequest& r) {
-    check_two_phase_blocks(check, r);
-    check.tensor("expert_scales", r.expert_scales);
-    if (r.senders.empty()) check.tensor("recv_y", r.recv_y);
-}
 
 // The tokens of one block. `row_address` has an entry for every slot of it.
 template <typename T>
@@ -124,43 +39,6 @@ void combine_block(const TwoPhaseCombineRequest& r,
 
 }  // namespace
 
-const OperatorSpec kTwoPhaseCombineSpec = {
-    "two_phase_combine",
-    "the way back of the two-phase dispatch: the weighted sum of each token's rows",
-    "y[n] = sum over k of row(n, k) * expert_scales[n, k], plus each shared row; row(f) = "
-    "recv_y[base[rank, e] + i], f the i-th slot of (rank, e)",
-    "two_phase_dispatch.md; operators.md 5, 7",
-    kAttributes,
-    kTensors,
-    kRules,
-    {}};
-
-Result<TwoPhaseCombineShapes> two_phase_combine_shapes(const TwoPhaseCombineRequest& r) {
-    OperatorCheck check(kTwoPhaseCombineSpec);
-    check_inputs(check, r);
-    AFD_TRY(check.finish());
-    const ConstTensorView rows = rows_of(r, 0);
-    return TwoPhaseCombineShapes{
-        make_tensor<void>(nullptr, rows.dtype, {check.size("N"), rows.shape[1]})};
-}
-
-Result<> check_two_phase_combine(const TwoPhaseCombineRequest& r, const TwoPhaseScratch& scratch) {
-    OperatorCheck check(kTwoPhaseCombineSpec);
-    check_inputs(check, r);
-    check.tensor("y", r.y);
-    if (r.senders.empty()) {
-        check.require(r.y.dtype == r.recv_y.dtype,
-                      "y has dtype " + std::string(name_of(r.y.dtype)) +
-                          "; it must be that of recv_y, " + std::string(name_of(r.recv_y.dtype)));
-    } else {
-        check_senders(check, r);
-    }
-    check_shared_rows(check, r);
-    AFD_TRY(check.finish());
-    const auto rows_of_rank = [&](size_t rank) { return rows_of(r, rank).shape[0]; };
-    return check_two_phase_values(kTwoPhaseCombineSpec, r, rows_of_rank, scratch);
-}
-
 size_t two_phase_combine_workspace_bytes(const TwoPhaseCombineRequest& request) {
     return two_phase_scratch_bytes(request) +
            workspace_bytes_of<const std::byte*>(two_phase_block_slots(request));
@@ -181,7 +59,7 @@ Result<> two_phase_combine(const TwoPhaseCombineRequest& request,
         std::fill_n(row_address, slots.first_slot(block + 1) - first_slot, nullptr);
         walk.for_each(block, [&](const TwoPhasePlace& place) {
             const size_t rank = static_cast<size_t>(place.key) / slots.num_local_experts();
-            const auto* rows = static_cast<const std::byte*>(rows_of(request, rank).data);
+            const auto* rows = static_cast<const std::byte*>(request.rows_of(rank).data);
             row_address[place.slot - first_slot] = rows + place.row * row_bytes;
         });
         if (request.y.dtype == DType::kFp16) {

@@ -25,7 +25,8 @@
 
 namespace afd::ops {
 
-extern const OperatorSpec kTwoPhaseCombineSpec;
+struct TwoPhaseCombineRequest;
+extern const RecordOf<TwoPhaseCombineRequest> kTwoPhaseCombineSpec;
 
 struct TwoPhaseCombineRequest : TwoPhaseBlocks {
     ConstTensorView expert_scales = {};  // [N, K] fp32
@@ -39,14 +40,14 @@ struct TwoPhaseCombineRequest : TwoPhaseBlocks {
     ConstTensorView shared_rows = {};  // [N, J, H], dtype of the rows
 
     TensorView y = {};  // [N, H], dtype of the rows
+
+    // The rows of a rank, however they are given.
+    ConstTensorView rows_of(size_t rank) const { return senders.empty() ? recv_y : senders[rank]; }
 };
 
-struct TwoPhaseCombineShapes {
-    TensorView y = {};
-};
-
-// Looks at attributes and inputs only. Errors: kInvalidArgument.
-Result<TwoPhaseCombineShapes> two_phase_combine_shapes(const TwoPhaseCombineRequest& request);
+// The request with y as a contiguous view without data. Looks at attributes and inputs only.
+// Errors: kInvalidArgument.
+Result<TwoPhaseCombineRequest> with_output_shapes(const TwoPhaseCombineRequest& request);
 
 // Everything that a request can be refused for.
 Result<> check_two_phase_combine(const TwoPhaseCombineRequest& request,

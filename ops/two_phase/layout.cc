@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "ops/tensor/workspace.h"
-#include "ops/two_phase/spec.h"
 
 namespace afd::ops {
 namespace {
@@ -15,45 +14,9 @@ constexpr size_t kSlotsPerTask = size_t{1} << 14;
 // Up to so many slots are sorted by insertion, which needs no table of counts.
 constexpr size_t kInsertionMax = 32;
 
-constexpr AttributeSpec kAttributes[] = {two_phase::kNumRanks,
-                                         two_phase::kNumLocalExperts,
-                                         two_phase::kSharedExpertNum,
-                                         two_phase::kSessionId,
-                                         two_phase::kLayerId,
-                                         two_phase::kBlockSize};
-
-constexpr TensorSpec kTensors[] = {
-    two_phase::kExpertIds,
-    two_phase::kExpertRankTable,
-    {"active_mask",
-     TensorRole::kOptionalInput,
-     {DType::kBool},
-     "[N]",
-     "which tokens are sent; not given: all"},
-    {"sorted_indices",
-     TensorRole::kOutput,
-     {DType::kInt32},
-     "[N*K+N*shared_expert_num]",
-     "each block's slots n*(K+S) + k by rank, local expert, slot; then -1"},
-    {"send_counts",
-     TensorRole::kOutput,
-     {DType::kInt32},
-     "[num_ranks, num_local_experts]",
-     "rows for each rank and local expert"},
-    {"send_offsets",
-     TensorRole::kOptionalOutput,
-     {DType::kInt64},
-     "[num_ranks, num_local_experts]",
-     "exclusive prefix sums of send_counts"},
-};
-
-constexpr std::string_view kRules[] = {two_phase::kTableRule, two_phase::kSlotsRule};
-
-constexpr std::string_view kLifted[] = {"tokens whose indices fit into the on-chip buffer"};
-
-class Layout {
+class BlockSort {
   public:
-    Layout(const TwoPhaseLayoutRequest& r, const TwoPhaseSlots& slots)
+    BlockSort(const TwoPhaseLayoutRequest& r, const TwoPhaseSlots& slots)
         : slots_(slots),
           mask_(r.active_mask.num_elements() == 0 ? nullptr
                                                   : static_cast<const bool*>(r.active_mask.data)),
@@ -137,28 +100,6 @@ void write_counts(const TwoPhaseLayoutRequest& r,
 
 }  // namespace
 
-const OperatorSpec kTwoPhaseLayoutSpec = {
-    "two_phase_layout",
-    "phase 1 of the two-phase dispatch: counts and sorted indices from the expert ids alone",
-    "sorted_indices = stable sort of each block's slots by (rank, local expert); send_counts[rank, "
-    "e] = slots of that key",
-    "two_phase_dispatch.md; operators.md 7",
-    kAttributes,
-    kTensors,
-    kRules,
-    kLifted};
-
-Result<> check_two_phase_layout(const TwoPhaseLayoutRequest& r, std::span<uint8_t> held) {
-    OperatorCheck check(kTwoPhaseLayoutSpec);
-    check_two_phase_routing(check, r);
-    check.tensor("active_mask", r.active_mask);
-    check.tensor("sorted_indices", r.sorted_indices);
-    check.tensor("send_counts", r.send_counts);
-    check.tensor("send_offsets", r.send_offsets);
-    AFD_TRY(check.finish());
-    return check_two_phase_table(kTwoPhaseLayoutSpec, r, held);
-}
-
 size_t two_phase_layout_workspace_bytes(const TwoPhaseLayoutRequest& r, unsigned num_threads) {
     const size_t num_keys = two_phase_num_keys(r);
     return workspace_bytes_of<uint8_t>(num_keys) +
@@ -178,14 +119,14 @@ Result<> two_phase_layout(const TwoPhaseLayoutRequest& request,
     auto* next = cursor.take<int32_t>(num_keys * num_threads);
     AFD_TRY(check_two_phase_layout(request, {held, num_keys}));
     const TwoPhaseSlots slots(request, key_of_expert);
-    const Layout layout(request, slots);
+    const BlockSort sorting(request, slots);
     std::fill_n(counts, num_keys * num_threads, 0);
     const size_t num_blocks = slots.num_blocks();
     const size_t blocks_per_task = kSlotsPerTask / std::max<size_t>(slots.block_slots(), 1) + 1;
     const auto sort = [&](size_t task, unsigned thread) {
         const size_t last = std::min(num_blocks, (task + 1) * blocks_per_task);
         for (size_t block = task * blocks_per_task; block < last; ++block) {
-            layout.sort_block(block, counts + thread * num_keys, next + thread * num_keys);
+            sorting.sort_block(block, counts + thread * num_keys, next + thread * num_keys);
         }
     };
     const size_t num_tasks = (num_blocks + blocks_per_task - 1) / blocks_per_task;

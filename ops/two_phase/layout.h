@@ -29,7 +29,8 @@
 
 namespace afd::ops {
 
-extern const OperatorSpec kTwoPhaseLayoutSpec;
+struct TwoPhaseLayoutRequest;
+extern const RecordOf<TwoPhaseLayoutRequest> kTwoPhaseLayoutSpec;
 
 struct TwoPhaseLayoutRequest : TwoPhaseRouting {
     ConstTensorView active_mask = {};  // [N] bool; not given: all active

@@ -22,7 +22,8 @@
 
 namespace afd::ops {
 
-extern const OperatorSpec kTwoPhaseOffsetsSpec;
+struct TwoPhaseOffsetsRequest;
+extern const RecordOf<TwoPhaseOffsetsRequest> kTwoPhaseOffsetsSpec;
 
 struct TwoPhaseOffsetsRequest {
     // False: base counts from the start of a rank's own segment. True: the segments of all ranks

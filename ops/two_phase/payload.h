@@ -26,7 +26,8 @@
 
 namespace afd::ops {
 
-extern const OperatorSpec kTwoPhasePayloadSpec;
+struct TwoPhasePayloadRequest;
+extern const RecordOf<TwoPhasePayloadRequest> kTwoPhasePayloadSpec;
 
 // The segment of one rank.
 struct TwoPhaseReceiver {
@@ -54,6 +55,11 @@ struct TwoPhasePayloadRequest : TwoPhaseBlocks {
     std::span<const TwoPhaseReceiver> receivers = {};
     // From C++, with quant_mode -1: then x is not read.
     const TwoPhaseRowWriter* row_writer = nullptr;
+
+    // The segment of a rank, however it is given.
+    TwoPhaseReceiver receiver_of(size_t rank) const {
+        return receivers.empty() ? TwoPhaseReceiver{recv_x, recv_scale} : receivers[rank];
+    }
 };
 
 // Everything that a request can be refused for.

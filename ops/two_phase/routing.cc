@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "ops/two_phase/spec.h"
+#include "ops/two_phase/entries.h"
 
 namespace afd::ops {
 namespace {
@@ -52,14 +52,9 @@ std::string fault_of(const TwoPhaseRouting& r,
 }  // namespace
 
 void check_two_phase_routing(OperatorCheck& check, const TwoPhaseRouting& r) {
-    check.attribute("num_ranks", r.num_ranks);
-    check.attribute("num_local_experts", r.num_local_experts);
-    check.attribute("shared_expert_num", r.shared_expert_num);
-    check.attribute("session_id", r.session_id);
-    check.attribute("layer_id", r.layer_id);
-    check.attribute("block_size", r.block_size);
-    check.tensor("expert_ids", r.expert_ids);
-    check.tensor("expert_rank_table", r.expert_rank_table);
+    check.attributes();
+    check.tensor("expert_ids");
+    check.tensor("expert_rank_table");
     const auto& table = r.expert_rank_table;
     const size_t num_layers = table.rank == 4 ? table.shape[0] : 0;
     const size_t num_experts = table.rank == 4 ? table.shape[1] : 0;

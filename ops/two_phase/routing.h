@@ -36,7 +36,8 @@ struct TwoPhaseRouting {
     ConstTensorView expert_rank_table = {};  // [L, E+S, R, 2] int32; rank -1: no more replicas
 };
 
-// Attributes, shapes and limits of the fields above, for the check of any of the operators.
+// All attributes, and shapes and limits of the fields above. REQUIRES: `check` was made with the
+// request of which `routing` is a part.
 void check_two_phase_routing(OperatorCheck& check, const TwoPhaseRouting& routing);
 
 // The values of the table's layer, replica by replica; `held` is scratch of num_ranks ·

@@ -238,7 +238,7 @@ def dispatch_cases():
                 inputs = {"schedule_context": c.tensor(),
                           "ffn_windows": ("U8", np.zeros((4, c.ffn_data + c.ffn_data_size),
                                                          np.uint8)),
-                          "x": rows(rng, dtype, 3, H), "expert_ids": ids(rng, -1, 6, 3, 2),
+                          "x": rows(rng, dtype, 3, H), "expert_ids": ids(rng, -1, 8, 3, 2),
                           "expert_rank_table": ("I32", table)}
                 if mode == "smooth":
                     inputs["scales"] = ("F32", rng.uniform(0.5, 2, (2, 6, H)).astype(F32))

@@ -396,7 +396,7 @@ def attention_to_ffn(inputs, attrs):
     for t in range(len(x)):
         for k in range(slots):
             expert = ids[t, k] if k < ids.shape[1] else num_routed + k - ids.shape[1]
-            if k < ids.shape[1] and not 0 <= expert < num_routed:
+            if k < ids.shape[1] and not 0 <= expert < len(table):
                 continue
             if "active_mask" in inputs and not inputs["active_mask"][1][t]:
                 continue

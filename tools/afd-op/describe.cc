@@ -9,27 +9,28 @@
 namespace afd::tools {
 namespace {
 
-using ops::AttributeKind;
 using ops::AttributeSpec;
 using ops::DType;
+using ops::MemberType;
 using ops::OperatorSpec;
 using ops::TensorRole;
 using ops::TensorSpec;
 
-const char* kind_name(AttributeKind kind) {
-    switch (kind) {
-        case AttributeKind::kInt:
+const char* kind_name(MemberType type) {
+    switch (type) {
+        case MemberType::kInt:
             return "int";
-        case AttributeKind::kFloat:
+        case MemberType::kFloat:
             return "float";
-        case AttributeKind::kBool:
+        case MemberType::kBool:
             return "bool";
-        case AttributeKind::kInts:
+        case MemberType::kInts:
             return "ints";
-        case AttributeKind::kString:
+        case MemberType::kString:
             return "string";
+        default:
+            return "unknown";
     }
-    return "unknown";
 }
 
 const char* role_name(TensorRole role) {
@@ -63,14 +64,14 @@ std::vector<std::string> values_of(const AttributeSpec& attribute) {
     std::vector<std::string> values;
     for (const int64_t choice : attribute.choices) values.push_back(std::to_string(choice));
     for (const std::string_view word : attribute.words) values.emplace_back(word);
-    if (attribute.kind == AttributeKind::kBool) values = {"false", "true"};
+    if (attribute.member.type == MemberType::kBool) values = {"false", "true"};
     return values;
 }
 
 std::string allowed_text(const AttributeSpec& attribute) {
     const std::vector<std::string> values = values_of(attribute);
     if (!values.empty()) return fmt::format("{}", fmt::join(values, " | "));
-    if (attribute.kind != AttributeKind::kInt) return "";
+    if (attribute.member.type != MemberType::kInt) return "";
     if (attribute.most == INT64_MAX) {
         return attribute.least == INT64_MIN ? "" : fmt::format(">= {}", attribute.least);
     }
@@ -112,7 +113,7 @@ std::string describe_as_text(const OperatorSpec& spec) {
                                          : fmt::format("default {}", attribute.default_value);
         text += fmt::format("  {:<24} {:<6} {:<14} {}\n{:>8}{}\n",
                             attribute.name,
-                            kind_name(attribute.kind),
+                            kind_name(attribute.member.type),
                             standard,
                             allowed_text(attribute),
                             "",
@@ -141,7 +142,7 @@ nlohmann::ordered_json describe_as_json(const OperatorSpec& spec) {
     object["attributes"] = nlohmann::ordered_json::array();
     for (const AttributeSpec& attribute : spec.attributes) {
         object["attributes"].push_back({{"name", attribute.name},
-                                        {"kind", kind_name(attribute.kind)},
+                                        {"kind", kind_name(attribute.member.type)},
                                         {"default", attribute.default_value},
                                         {"values", values_of(attribute)},
                                         {"allowed", allowed_text(attribute)},

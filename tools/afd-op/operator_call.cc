@@ -3,11 +3,14 @@
 
 #include <algorithm>
 
+#include "ops/record/operator_check.h"
+#include "schedule/schedule_context.h"
+
 namespace afd::tools {
 namespace {
 
-using ops::AttributeKind;
 using ops::AttributeSpec;
+using ops::MemberType;
 using ops::OperatorSpec;
 using ops::TensorRole;
 using ops::TensorSpec;
@@ -21,38 +24,40 @@ std::string names_of(const Specs& specs) {
     return names.empty() ? "none" : names;
 }
 
-const char* kind_text(AttributeKind kind) {
-    switch (kind) {
-        case AttributeKind::kInt:
+const char* kind_text(MemberType type) {
+    switch (type) {
+        case MemberType::kInt:
             return "an integer";
-        case AttributeKind::kFloat:
+        case MemberType::kFloat:
             return "a number";
-        case AttributeKind::kBool:
+        case MemberType::kBool:
             return "true or false";
-        case AttributeKind::kInts:
+        case MemberType::kInts:
             return "a list of integers";
-        case AttributeKind::kString:
+        case MemberType::kString:
             return "a string";
+        default:
+            return "unknown";
     }
-    return "unknown";
 }
 
-bool is_of_kind(const nlohmann::json& value, AttributeKind kind) {
-    switch (kind) {
-        case AttributeKind::kInt:
+bool is_of_kind(const nlohmann::json& value, MemberType type) {
+    switch (type) {
+        case MemberType::kInt:
             return value.is_number_integer();
-        case AttributeKind::kFloat:
+        case MemberType::kFloat:
             return value.is_number();
-        case AttributeKind::kBool:
+        case MemberType::kBool:
             return value.is_boolean();
-        case AttributeKind::kInts:
+        case MemberType::kInts:
             return value.is_array() && std::all_of(value.begin(), value.end(), [](const auto& v) {
                        return v.is_number_integer();
                    });
-        case AttributeKind::kString:
+        case MemberType::kString:
             return value.is_string();
+        default:
+            return false;
     }
-    return false;
 }
 
 Error refuse(const OperatorSpec& spec, const std::string& message) {
@@ -67,9 +72,10 @@ Result<nlohmann::json> complete_attributes(const OperatorSpec& spec, const nlohm
             return refuse(
                 spec, "there is no attribute " + name + "; there are " + names_of(spec.attributes));
         }
-        if (!is_of_kind(value, known->kind)) {
-            return refuse(spec,
-                          name + " is " + value.dump() + "; it must be " + kind_text(known->kind));
+        if (!is_of_kind(value, known->member.type)) {
+            return refuse(
+                spec,
+                name + " is " + value.dump() + "; it must be " + kind_text(known->member.type));
         }
     }
     nlohmann::json all = given;
@@ -86,6 +92,29 @@ Result<nlohmann::json> complete_attributes(const OperatorSpec& spec, const nlohm
 
 bool is_read(TensorRole role) {
     return role != TensorRole::kOutput && role != TensorRole::kOptionalOutput;
+}
+
+bool is_in_place(TensorRole role) {
+    return role == TensorRole::kInPlace || role == TensorRole::kOptionalInPlace;
+}
+
+template <typename T>
+T& member(const ops::RequestMember& bound, void* request) {
+    return *static_cast<T*>(bound.of(request));
+}
+
+std::span<std::byte> bytes_of(const ops::TensorView& view) {
+    return {static_cast<std::byte*>(view.data), view.num_elements() * size_of(view.dtype)};
+}
+
+// The windows of a tensor [workers, bytes], one span a worker.
+std::vector<std::span<std::byte>> windows_of(const ops::TensorView& view) {
+    std::vector<std::span<std::byte>> windows;
+    if (view.rank != 2) return windows;
+    for (size_t i = 0; i < view.shape[0]; ++i) {
+        windows.push_back({static_cast<std::byte*>(view.data) + i * view.shape[1], view.shape[1]});
+    }
+    return windows;
 }
 
 }  // namespace
@@ -116,6 +145,90 @@ Result<OperatorCall> OperatorCall::make(const OperatorSpec& spec,
     return call;
 }
 
+Result<> OperatorCall::fill(void* request) {
+    for (const AttributeSpec& spec : spec_->attributes) {
+        if (spec.member.of != nullptr) fill_attribute(spec, request);
+    }
+    for (const TensorSpec& spec : spec_->tensors) {
+        if (spec.member.of != nullptr && is_read(spec.role)) AFD_TRY(fill_tensor(spec, request));
+    }
+    return {};
+}
+
+void OperatorCall::fill_attribute(const AttributeSpec& spec, void* request) {
+    const nlohmann::json& value = attribute(spec.name);
+    switch (spec.member.type) {
+        case MemberType::kInt:
+            member<int64_t>(spec.member, request) = value.get<int64_t>();
+            return;
+        case MemberType::kFloat:
+            member<float>(spec.member, request) = static_cast<float>(value.get<double>());
+            return;
+        case MemberType::kBool:
+            member<bool>(spec.member, request) = value.get<bool>();
+            return;
+        case MemberType::kInts:
+            lists_.push_back(value.get<std::vector<int64_t>>());
+            member<std::span<const int64_t>>(spec.member, request) = lists_.back();
+            return;
+        case MemberType::kString:
+            member<std::string_view>(spec.member, request) = value.get_ref<const std::string&>();
+            return;
+        default:
+            AFD_ASSERT(false, "%s is no attribute", std::string(spec.name).c_str());
+    }
+}
+
+Result<> OperatorCall::fill_tensor(const TensorSpec& spec, void* request) {
+    if (spec.member.type == MemberType::kInput) {
+        member<ops::ConstTensorView>(spec.member, request) = input(spec.name);
+        return {};
+    }
+    ops::TensorView view;
+    if (is_in_place(spec.role)) {
+        view = in_place(spec.name);
+    } else if (const auto found = inputs_.find(std::string(spec.name)); found != inputs_.end()) {
+        view = found->second.view();
+    }
+    switch (spec.member.type) {
+        case MemberType::kTensor:
+            member<ops::TensorView>(spec.member, request) = view;
+            return {};
+        case MemberType::kContext: {
+            ops::OperatorCheck check(*spec_);
+            check.tensor(spec.name, view);
+            AFD_TRY(check.finish());
+            member<schedule::ScheduleContext*>(spec.member, request) =
+                static_cast<schedule::ScheduleContext*>(view.data);
+            return {};
+        }
+        case MemberType::kBytes:
+            member<std::span<std::byte>>(spec.member, request) = bytes_of(view);
+            return {};
+        case MemberType::kConstBytes:
+            member<std::span<const std::byte>>(spec.member, request) = bytes_of(view);
+            return {};
+        default:
+            windows_.push_back(windows_of(view));
+            member<std::span<const std::span<std::byte>>>(spec.member, request) = windows_.back();
+            return {};
+    }
+}
+
+void OperatorCall::make_outputs(void* request) {
+    for (const TensorSpec& spec : spec_->tensors) {
+        if (spec.member.of == nullptr || is_read(spec.role)) continue;
+        auto& view = member<ops::TensorView>(spec.member, request);
+        if (!view.given()) continue;
+        view = output(spec.name, view.dtype, {view.shape.begin(), view.shape.begin() + view.rank});
+    }
+}
+
+Result<> OperatorCall::refuse_reference() const {
+    if (!is_reference_) return {};
+    return refuse(*spec_, "there is one implementation; leave --reference out");
+}
+
 const nlohmann::json& OperatorCall::attribute(std::string_view name) const {
     const auto found = attributes_.find(std::string(name));
     AFD_ASSERT(found != attributes_.end(), "no attribute %s", std::string(name).c_str());
@@ -124,18 +237,6 @@ const nlohmann::json& OperatorCall::attribute(std::string_view name) const {
 
 int64_t OperatorCall::integer(std::string_view name) const {
     return attribute(name).get<int64_t>();
-}
-
-double OperatorCall::number(std::string_view name) const {
-    return attribute(name).get<double>();
-}
-
-bool OperatorCall::flag(std::string_view name) const {
-    return attribute(name).get<bool>();
-}
-
-std::string OperatorCall::word(std::string_view name) const {
-    return attribute(name).get<std::string>();
 }
 
 std::vector<int64_t> OperatorCall::integers(std::string_view name) const {
@@ -154,11 +255,6 @@ ops::TensorView OperatorCall::output(std::string_view name,
     const auto [place, is_new] =
         outputs_.insert_or_assign(std::string(name), Tensor(dtype, std::move(shape)));
     return place->second.view();
-}
-
-ops::TensorView OperatorCall::output_like(std::string_view name, const ops::TensorView& shape) {
-    if (!shape.given()) return {};
-    return output(name, shape.dtype, {shape.shape.begin(), shape.shape.begin() + shape.rank});
 }
 
 ops::TensorView OperatorCall::in_place(std::string_view name) {

@@ -30,9 +30,9 @@ WorkspaceShapes BatchedExperts::workspace_shapes(const ActivationSizes& sizes) c
         .output_rows = sizes.num_rows * experts_per_layer_};
 }
 
-Result<void> BatchedExperts::apply(const Activations& activations,
-                                   Rows<Bf16> output,
-                                   const ExpertsResources& resources) {
+Result<> BatchedExperts::apply(const Activations& activations,
+                               Rows<Bf16> output,
+                               const ExpertsResources& resources) {
     const auto& batched = std::get<BatchedActivations>(activations);
     AFD_ASSERT(batched.num_local_experts <= experts_per_layer_,
                "%zu local experts; a layer has %zu",

@@ -27,9 +27,9 @@ class BatchedExperts final : public Experts {
     const ExpertsCapability& capability() const override { return capability_; }
 
     WorkspaceShapes workspace_shapes(const ActivationSizes& sizes) const override;
-    Result<void> apply(const Activations& activations,
-                       Rows<Bf16> output,
-                       const ExpertsResources& resources) override;
+    Result<> apply(const Activations& activations,
+                   Rows<Bf16> output,
+                   const ExpertsResources& resources) override;
 
   private:
     size_t groups_that_fit(std::span<const ExpertGroup> groups,

@@ -115,7 +115,7 @@ WorkspaceShapes GroupedExperts::workspace_shapes(const ActivationSizes& sizes) c
             .output_rows = num_rows};
 }
 
-Result<void> GroupedExperts::check(const StandardActivations& standard) const {
+Result<> GroupedExperts::check(const StandardActivations& standard) const {
     const size_t num_layers = experts_->num_keys() / experts_per_layer_;
     if (standard.layer_id >= num_layers) {
         return Error{Code::kInvalidArgument,
@@ -172,9 +172,9 @@ GroupedActivations GroupedExperts::permute(const StandardActivations& standard,
     return grouped;
 }
 
-Result<void> GroupedExperts::apply(const Activations& activations,
-                                   Rows<Bf16> output,
-                                   const ExpertsResources& resources) {
+Result<> GroupedExperts::apply(const Activations& activations,
+                               Rows<Bf16> output,
+                               const ExpertsResources& resources) {
     GroupedActivations grouped;
     const int32_t* order = nullptr;
     if (const auto* standard = std::get_if<StandardActivations>(&activations)) {

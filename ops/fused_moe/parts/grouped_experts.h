@@ -57,12 +57,12 @@ class GroupedExperts final : public Experts {
     const ExpertsCapability& capability() const override { return capability_; }
 
     WorkspaceShapes workspace_shapes(const ActivationSizes& sizes) const override;
-    Result<void> apply(const Activations& activations,
-                       Rows<Bf16> output,
-                       const ExpertsResources& resources) override;
+    Result<> apply(const Activations& activations,
+                   Rows<Bf16> output,
+                   const ExpertsResources& resources) override;
 
   private:
-    Result<void> check(const StandardActivations& standard) const;
+    Result<> check(const StandardActivations& standard) const;
     GroupedActivations permute(const StandardActivations& standard,
                                std::span<std::byte> workspace,
                                const int32_t** order,

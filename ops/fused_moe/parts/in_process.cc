@@ -105,7 +105,7 @@ ActivationMetadata InProcess::metadata(const Ticket& ticket) const {
             .source_prefix = layouts_[layout].source_prefix};
 }
 
-Result<void> InProcess::finalize_async(const Ticket& ticket, const ExpertsOutput& output) {
+Result<> InProcess::finalize_async(const Ticket& ticket, const ExpertsOutput& output) {
     Slot& slot = slots_[ticket.slot()];
     slot.output = output;
     slot.has_output = true;
@@ -122,10 +122,10 @@ const ExpertsOutput& InProcess::output(const Ticket& ticket) const {
     return slot.output;
 }
 
-Result<void> InProcess::finalize(Ticket&& ticket,
-                                 const TopKWeightAndReduce& reduce,
-                                 Rows<Bf16> out,
-                                 Parallel& parallel) {
+Result<> InProcess::finalize(Ticket&& ticket,
+                             const TopKWeightAndReduce& reduce,
+                             Rows<Bf16> out,
+                             Parallel& parallel) {
     const Ticket taken = std::move(ticket);
     const int32_t* rows = row_index(layout_of(taken));
     reduce.apply(output(taken), input(taken), config_.num_experts, rows, out, parallel);

@@ -34,12 +34,12 @@ class InProcess : public PrepareFinalize {
     Result<Ticket> prepare_async(const MoeInput& input, uint32_t slot) final;
     bool ready(const Ticket&) const final { return true; }
     ActivationMetadata metadata(const Ticket& ticket) const final;
-    Result<void> finalize_async(const Ticket& ticket, const ExpertsOutput& output) final;
+    Result<> finalize_async(const Ticket& ticket, const ExpertsOutput& output) final;
     bool finalized(const Ticket& ticket) const final;
-    Result<void> finalize(Ticket&& ticket,
-                          const TopKWeightAndReduce& reduce,
-                          Rows<Bf16> out,
-                          Parallel& parallel) final;
+    Result<> finalize(Ticket&& ticket,
+                      const TopKWeightAndReduce& reduce,
+                      Rows<Bf16> out,
+                      Parallel& parallel) final;
     void cancel(uint32_t slot, uint64_t id) final;
     Result<DispatchLayout> share_layout(const Ticket& ticket) final;
     void release_layout(uint32_t index) final;
@@ -52,9 +52,9 @@ class InProcess : public PrepareFinalize {
               const InProcessMemory& memory);
 
     // Writes layout `index` of the input's routing.
-    virtual Result<void> lay_out(const MoeInput& input, size_t index) = 0;
+    virtual Result<> lay_out(const MoeInput& input, size_t index) = 0;
     // Brings the input's rows to where the layout says, in the memory of `slot`.
-    virtual Result<void> send(const MoeInput& input, size_t slot, size_t index) = 0;
+    virtual Result<> send(const MoeInput& input, size_t slot, size_t index) = 0;
     // Of a layout, [num_tokens, num_slots]: the row of the experts' output; negative: none.
     virtual const int32_t* row_index(size_t layout) const = 0;
     // Of a layout: the rows that the experts get, and [num_experts + num_shared] of each.

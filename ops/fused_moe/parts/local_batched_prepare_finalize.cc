@@ -61,7 +61,7 @@ LocalBatchedPrepareFinalize::LocalBatchedPrepareFinalize(const FusedMoeConfig& c
     }
 }
 
-Result<void> LocalBatchedPrepareFinalize::lay_out(const MoeInput& input, size_t index) {
+Result<> LocalBatchedPrepareFinalize::lay_out(const MoeInput& input, size_t index) {
     Layout& layout = layouts_[index];
     layout.num_rows = 0;
     std::fill_n(layout.expert_num_tokens, num_local_experts_, 0);
@@ -91,7 +91,7 @@ Result<void> LocalBatchedPrepareFinalize::lay_out(const MoeInput& input, size_t 
     return {};
 }
 
-Result<void> LocalBatchedPrepareFinalize::send(const MoeInput& input, size_t slot, size_t index) {
+Result<> LocalBatchedPrepareFinalize::send(const MoeInput& input, size_t slot, size_t index) {
     Batch& batch = batches_[slot];
     const int32_t* row_index = layouts_[index].row_index;
     const ActivationRows rows =

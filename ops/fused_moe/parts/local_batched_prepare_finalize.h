@@ -53,8 +53,8 @@ class LocalBatchedPrepareFinalize final : public InProcess {
         float* scale;  // [num_local_experts, places].
     };
 
-    Result<void> lay_out(const MoeInput& input, size_t index) override;
-    Result<void> send(const MoeInput& input, size_t slot, size_t index) override;
+    Result<> lay_out(const MoeInput& input, size_t index) override;
+    Result<> send(const MoeInput& input, size_t slot, size_t index) override;
     const int32_t* row_index(size_t layout) const override { return layouts_[layout].row_index; }
     Count num_rows(size_t layout) const override { return Count(layouts_[layout].num_rows); }
     const int32_t* expert_counts(size_t layout) const override {

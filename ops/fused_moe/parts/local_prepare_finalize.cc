@@ -42,7 +42,7 @@ LocalPrepareFinalize::LocalPrepareFinalize(const FusedMoeConfig& config, Paralle
     }
 }
 
-Result<void> LocalPrepareFinalize::lay_out(const MoeInput& input, size_t index) {
+Result<> LocalPrepareFinalize::lay_out(const MoeInput& input, size_t index) {
     LocalExpert* local = layouts_[index].local_ids;
     for (uint32_t token = 0; token < input.num_tokens; ++token) {
         for (uint32_t k = 0; k < input.top_k; ++k) {
@@ -64,7 +64,7 @@ Result<void> LocalPrepareFinalize::lay_out(const MoeInput& input, size_t index) 
     return {};
 }
 
-Result<void> LocalPrepareFinalize::send(const MoeInput& input, size_t slot, size_t) {
+Result<> LocalPrepareFinalize::send(const MoeInput& input, size_t slot, size_t) {
     Batch& batch = batches_[slot];
     batch.x = batch.rows.prepare(input.x.slice(0, input.num_tokens), parallel_, profile());
     float* weight = batch.weights;

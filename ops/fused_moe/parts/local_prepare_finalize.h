@@ -50,8 +50,8 @@ class LocalPrepareFinalize final : public InProcess {
         float* weights;  // [num_tokens, num_slots], 1 for a shared slot.
     };
 
-    Result<void> lay_out(const MoeInput& input, size_t index) override;
-    Result<void> send(const MoeInput& input, size_t slot, size_t index) override;
+    Result<> lay_out(const MoeInput& input, size_t index) override;
+    Result<> send(const MoeInput& input, size_t slot, size_t index) override;
     const int32_t* row_index(size_t layout) const override { return layouts_[layout].row_index; }
     Count num_rows(size_t layout) const override { return Count(layouts_[layout].num_rows); }
     const int32_t* expert_counts(size_t layout) const override {

@@ -42,7 +42,7 @@ WorkspaceShapes ReferenceExperts::workspace_shapes(const ActivationSizes& sizes)
     return {};
 }
 
-Result<void> ReferenceExperts::run_row(size_t key, const ActivationRows& x, Bf16* out) const {
+Result<> ReferenceExperts::run_row(size_t key, const ActivationRows& x, Bf16* out) const {
     if (key >= weights_.size() || weights_[key].gate.empty()) {
         return Error{Code::kInvalidArgument,
                      "key " + std::to_string(key) + " has no expert; there are " +
@@ -54,7 +54,7 @@ Result<void> ReferenceExperts::run_row(size_t key, const ActivationRows& x, Bf16
     return {};
 }
 
-Result<void> ReferenceExperts::apply(const StandardActivations& standard, Rows<Bf16> output) const {
+Result<> ReferenceExperts::apply(const StandardActivations& standard, Rows<Bf16> output) const {
     for (size_t i = 0; i < standard.x.num_rows() * standard.num_slots; ++i) {
         const auto id = static_cast<int32_t>(standard.local_ids[i]);
         if (state_of(standard.local_ids[i]) != AssignmentState::kValid) continue;
@@ -69,7 +69,7 @@ Result<void> ReferenceExperts::apply(const StandardActivations& standard, Rows<B
     return {};
 }
 
-Result<void> ReferenceExperts::apply(const BatchedActivations& batched, Rows<Bf16> output) const {
+Result<> ReferenceExperts::apply(const BatchedActivations& batched, Rows<Bf16> output) const {
     for (size_t expert = 0; expert < batched.num_local_experts; ++expert) {
         const size_t count = batched.num_tokens_of(expert).value();
         for (size_t i = 0; i < count; ++i) {
@@ -82,7 +82,7 @@ Result<void> ReferenceExperts::apply(const BatchedActivations& batched, Rows<Bf1
     return {};
 }
 
-Result<void> ReferenceExperts::apply(const GroupedActivations& grouped, Rows<Bf16> output) const {
+Result<> ReferenceExperts::apply(const GroupedActivations& grouped, Rows<Bf16> output) const {
     size_t row = 0;
     for (const auto& [key, count] : grouped.groups) {
         for (int64_t i = 0; i < count; ++i, ++row) {
@@ -92,9 +92,9 @@ Result<void> ReferenceExperts::apply(const GroupedActivations& grouped, Rows<Bf1
     return {};
 }
 
-Result<void> ReferenceExperts::apply(const Activations& activations,
-                                     Rows<Bf16> output,
-                                     const ExpertsResources&) {
+Result<> ReferenceExperts::apply(const Activations& activations,
+                                 Rows<Bf16> output,
+                                 const ExpertsResources&) {
     if (const auto* standard = std::get_if<StandardActivations>(&activations)) {
         return apply(*standard, output);
     }

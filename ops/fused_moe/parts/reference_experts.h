@@ -34,15 +34,15 @@ class ReferenceExperts final : public Experts {
     const ExpertsCapability& capability() const override { return capability_; }
 
     WorkspaceShapes workspace_shapes(const ActivationSizes& sizes) const override;
-    Result<void> apply(const Activations& activations,
-                       Rows<Bf16> output,
-                       const ExpertsResources& resources) override;
+    Result<> apply(const Activations& activations,
+                   Rows<Bf16> output,
+                   const ExpertsResources& resources) override;
 
   private:
-    Result<void> apply(const StandardActivations& standard, Rows<Bf16> output) const;
-    Result<void> apply(const BatchedActivations& batched, Rows<Bf16> output) const;
-    Result<void> apply(const GroupedActivations& grouped, Rows<Bf16> output) const;
-    Result<void> run_row(size_t key, const ActivationRows& x, Bf16* out) const;
+    Result<> apply(const StandardActivations& standard, Rows<Bf16> output) const;
+    Result<> apply(const BatchedActivations& batched, Rows<Bf16> output) const;
+    Result<> apply(const GroupedActivations& grouped, Rows<Bf16> output) const;
+    Result<> run_row(size_t key, const ActivationRows& x, Bf16* out) const;
 
     std::span<const reference::ExpertWeights> weights_;
     size_t experts_per_layer_;

@@ -138,7 +138,7 @@ TwoPhaseBlocks TwoPhasePrepareFinalize::blocks_of(const MoeInput& input,
 }
 
 // Phase 1, and the grants between the phases.
-Result<void> TwoPhasePrepareFinalize::lay_out(const MoeInput& input, size_t index) {
+Result<> TwoPhasePrepareFinalize::lay_out(const MoeInput& input, size_t index) {
     Layout& layout = layouts_[index];
     const TwoPhaseBlocks views = blocks_of(input, layout);
     TwoPhaseLayoutRequest request{views};
@@ -205,7 +205,7 @@ void TwoPhasePrepareFinalize::group_rows(const MoeInput& input,
 }
 
 // Phase 2.
-Result<void> TwoPhasePrepareFinalize::send(const MoeInput& input, size_t slot, size_t index) {
+Result<> TwoPhasePrepareFinalize::send(const MoeInput& input, size_t slot, size_t index) {
     if (input.num_tokens > 1 && input.x.stride != input.x.num_cols) {
         return Error{Code::kInvalidArgument,
                      "rows of x are " + std::to_string(input.x.stride) +

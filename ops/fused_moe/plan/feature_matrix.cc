@@ -111,7 +111,7 @@ std::string activation_table() {
 // Numbers of the reasons, in the order in which they are first met.
 class Reasons {
   public:
-    std::string mark(const Result<void>& result) {
+    std::string mark(const Result<>& result) {
         if (result.ok()) return "yes";
         const std::string& reason = result.error().message;
         const auto found = std::find(texts_.begin(), texts_.end(), reason);

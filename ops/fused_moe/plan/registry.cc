@@ -105,9 +105,9 @@ Result<const ExpertsEntry*> find_experts(std::string_view name) {
     return find("Experts", name, experts_parts());
 }
 
-Result<void> check_composition(const PrepareFinalizeEntry& prepare_finalize,
-                               const ExpertsEntry& experts,
-                               const FusedMoeConfig& config) {
+Result<> check_composition(const PrepareFinalizeEntry& prepare_finalize,
+                           const ExpertsEntry& experts,
+                           const FusedMoeConfig& config) {
     const PrepareFinalizeCapability dispatch = record_for(*prepare_finalize.capability, config);
     ExpertsCapability part = *experts.capability;
     part.is_remote = dispatch.is_remote;

@@ -56,8 +56,8 @@ Result<const ExpertsEntry*> find_experts(std::string_view name);
 // The first reason why the two do not serve the configuration together. A remote PrepareFinalize
 // is judged with the part as its other side runs it; a batched one is given the room that the
 // configuration needs.
-Result<void> check_composition(const PrepareFinalizeEntry& prepare_finalize,
-                               const ExpertsEntry& experts,
-                               const FusedMoeConfig& config);
+Result<> check_composition(const PrepareFinalizeEntry& prepare_finalize,
+                           const ExpertsEntry& experts,
+                           const FusedMoeConfig& config);
 
 }  // namespace afd::ops

@@ -15,6 +15,7 @@
 // and its scores and weighted sums run in fp32, multiply then add, in every numeric class: 16
 // partial sums, element i of the latent, then of the rotated part, to partial i mod 16, added by
 // halves; o += p·ckv with positions ascending.
+// This is the operator that stands alone; the daemon's decoder has ops/attention/mla_attention.h.
 // Names, shapes and constraints stand in kMlaAttentionV3Spec. Source: specification, section 11.
 
 #include <cstddef>
@@ -31,7 +32,8 @@
 
 namespace afd::ops {
 
-extern const OperatorSpec kMlaAttentionV3Spec;
+struct MlaAttentionV3Request;
+extern const RecordOf<MlaAttentionV3Request> kMlaAttentionV3Spec;
 
 struct MlaAttentionV3Request {
     float softmax_scale = 1.0f;
@@ -58,9 +60,9 @@ struct MlaAttentionV3Request {
     TensorView attention_out;
 };
 
-// attention_out of a request as a contiguous view without data. Looks at attributes and inputs
+// The request with attention_out as a contiguous view without data. Looks at attributes and inputs
 // only. Errors: those of mla_attention_v3.
-Result<TensorView> mla_attention_v3_shapes(const MlaAttentionV3Request& request);
+Result<MlaAttentionV3Request> with_output_shapes(const MlaAttentionV3Request& request);
 
 // The two matrices in the layout of one numeric class, packed once at load.
 struct MlaAttentionV3Weights {

@@ -2,11 +2,10 @@
 
 #include "ops/operators/mla_v3/mla_attention_v3_plan.h"
 
-#include <algorithm>
-#include <cmath>
 #include <string>
 
-#include "ops/record/operator_check.h"
+#include "ops/operators/mla_v3/cache_check.h"
+#include "ops/operators/mla_v3/token_axes.h"
 
 namespace afd::ops {
 namespace {
@@ -23,188 +22,6 @@ std::string element(const char* name, size_t index) {
 
 const int32_t* ints_of(const ConstTensorView& view) {
     return static_cast<const int32_t*>(view.data);
-}
-
-bool is_merged(const Request& r) {
-    return r.query.rank == 3;
-}
-
-size_t num_tokens_of(const Request& r) {
-    return is_merged(r) ? r.query.shape[0] : r.query.shape[0] * r.query.shape[1];
-}
-
-size_t size_from_end(const ConstTensorView& view, size_t axis) {
-    return axis < view.rank ? view.shape[view.rank - 1 - axis] : 0;
-}
-
-void check_attributes(const Request& r, OperatorCheck& check) {
-    check.attribute("softmax_scale", static_cast<double>(r.softmax_scale));
-    check.require(
-        std::isfinite(r.softmax_scale),
-        "softmax_scale is " + std::to_string(r.softmax_scale) + "; it must be a finite number");
-    check.attribute("cache_mode", r.cache_mode);
-    check.attribute("kv_cache_quant_mode", r.kv_cache_quant_mode);
-    check.attribute("query_quant_mode", r.query_quant_mode);
-    const int64_t pair = r.kv_cache_quant_mode * 10 + r.query_quant_mode;
-    check.require(pair == 0 || pair == 11 || pair == 20 || pair == 30 || pair == 31,
-                  "kv_cache_quant_mode " + std::to_string(r.kv_cache_quant_mode) +
-                      ", query_quant_mode " + std::to_string(r.query_quant_mode) +
-                      " do not go together; allowed are 00, 11, 20, 30, 31");
-    if (r.kv_cache_quant_mode == 3) check.attribute("tile_size", r.tile_size);
-}
-
-void check_presence(const Request& r, OperatorCheck& check) {
-    const int64_t kv = r.kv_cache_quant_mode;
-    const auto mode = parse_cache_mode(r.cache_mode).value_or(CacheMode::kPaBsnd);
-    const std::string of_kv = "kv_cache_quant_mode is " + std::to_string(kv);
-    const std::string of_cache = "cache_mode is " + std::string(r.cache_mode);
-    const auto use = [&](const char* name,
-                         const ConstTensorView& view,
-                         bool is_needed,
-                         bool is_allowed,
-                         const std::string& why) {
-        const bool is_given = view.num_elements() != 0;
-        const bool is_empty = view.given() && num_tokens_of(r) == 0;
-        check.require(!is_needed || is_given || is_empty,
-                      std::string(name) + " is missing; " + why);
-        check.require(is_allowed || !is_given,
-                      std::string(name) + " is given, but " + why + "; leave it out");
-    };
-    const bool quantised_query = r.query_quant_mode == 1;
-    use("dequant_scale_q_nope",
-        r.dequant_scale_q_nope,
-        quantised_query,
-        quantised_query,
-        "query_quant_mode is " + std::to_string(r.query_quant_mode));
-    use("kr_cache", r.kr_cache, kv != 3, kv != 3, of_kv);
-    use("sequence_index", r.sequence_index, is_merged(r), true, "query has axes [T, N, Hckv]");
-    use("block_table", r.block_table, is_paged(mode), is_paged(mode), of_cache);
-    const bool is_tnd = mode == CacheMode::kTnd;
-    use("actual_seq_len", r.actual_seq_len, is_tnd, is_tnd, of_cache);
-    const bool has_scale = kv == 1 || kv == 2;
-    use("quant_scale_ckv", r.quant_scale_ckv, has_scale, has_scale, of_kv);
-    use("quant_scale_ckr", r.quant_scale_ckr, kv == 2, kv == 2, of_kv);
-}
-
-void check_dtypes_and_axes(const Request& r, OperatorCheck& check) {
-    const auto dtype = [&](const char* name, const ConstTensorView& view, bool is_int8) {
-        const DType wanted = is_int8 ? DType::kInt8 : DType::kBf16;
-        check.require(view.num_elements() == 0 || view.dtype == wanted,
-                      std::string(name) + " has dtype " + std::string(name_of(view.dtype)) +
-                          "; kv_cache_quant_mode " + std::to_string(r.kv_cache_quant_mode) +
-                          " and query_quant_mode " + std::to_string(r.query_quant_mode) + " need " +
-                          std::string(name_of(wanted)));
-    };
-    dtype("query", r.query, r.query_quant_mode == 1);
-    dtype("kv_cache", r.kv_cache, r.kv_cache_quant_mode != 0);
-    dtype("kr_cache", r.kr_cache, r.kv_cache_quant_mode == 2);
-    const auto axes = [&](const char* name, const ConstTensorView& view, size_t other_axes) {
-        const size_t wanted = (is_merged(r) ? 1 : 2) + other_axes;
-        check.require(view.num_elements() == 0 || view.rank == wanted,
-                      std::string(name) + " has " + std::to_string(view.rank) +
-                          " axes; query has axes " +
-                          (is_merged(r) ? "[T, N, Hckv]" : "[B, S, N, Hckv]") +
-                          ", so it must have " + std::to_string(wanted));
-    };
-    axes("query_rope", r.query_rope, 2);
-    axes("positions", r.positions, 0);
-    axes("sequence_index", r.sequence_index, 0);
-    axes("attention_out", r.attention_out, 1);
-    const auto mode = parse_cache_mode(r.cache_mode).value_or(CacheMode::kPaBsnd);
-    const size_t cache_rank = mode == CacheMode::kTnd ? 3 : 4;
-    check.require(r.kv_cache.rank == cache_rank,
-                  "kv_cache has " + std::to_string(r.kv_cache.rank) + " axes; cache_mode " +
-                      std::string(r.cache_mode) + " needs " + std::to_string(cache_rank));
-}
-
-void bind_names(const Request& r, OperatorCheck& check) {
-    check.bind("T", num_tokens_of(r));
-    if (!is_merged(r)) {
-        check.bind("B", r.query.shape[0]);
-        check.bind("S", r.query.shape[1]);
-    }
-    check.bind("Nkv", 1);
-    const size_t latent = size_from_end(r.query, 0);
-    const TileRow row{latent,
-                      size_from_end(r.query_rope, 0),
-                      static_cast<size_t>(std::max<int64_t>(1, r.tile_size))};
-    check.bind("Dtile", r.kv_cache_quant_mode == 3 ? row.bytes() : latent);
-    if (r.weight_o.num_elements() == 0) {
-        check.bind("He", size_from_end(r.weight_uv, 2) * size_from_end(r.weight_uv, 1));
-    }
-}
-
-void check_record(const Request& r, OperatorCheck& check) {
-    check_attributes(r, check);
-    check.tensor("query", r.query);
-    bind_names(r, check);
-    check_presence(r, check);
-    check_dtypes_and_axes(r, check);
-    check.tensor("query_rope", r.query_rope);
-    check.tensor("dequant_scale_q_nope", r.dequant_scale_q_nope);
-    check.tensor("kv_cache", r.kv_cache);
-    check.tensor("kr_cache", r.kr_cache);
-    check.tensor("positions", r.positions);
-    check.tensor("sequence_index", r.sequence_index);
-    check.tensor("block_table", r.block_table);
-    check.tensor("actual_seq_len", r.actual_seq_len);
-    check.tensor("quant_scale_ckv", r.quant_scale_ckv);
-    check.tensor("quant_scale_ckr", r.quant_scale_ckr);
-    check.tensor("weight_uv", r.weight_uv);
-    check.tensor("weight_o", r.weight_o);
-    check.tensor("attention_out", r.attention_out);
-}
-
-Result<> check_sizes(const Request& r, const MlaAttentionV3Plan& plan) {
-    const MlaShape& s = plan.shape;
-    const std::pair<const char*, size_t> sizes[] = {{"Hckv", s.kv_lora_rank},
-                                                    {"Dr", s.qk_rope_head_dim},
-                                                    {"N", s.num_heads},
-                                                    {"V", s.v_head_dim},
-                                                    {"He", s.hidden}};
-    for (const auto& [name, size] : sizes) {
-        if (size == 0) return refuse(std::string(name) + " is 0; it must be at least 1");
-    }
-    const size_t scale_axes = r.quant_scale_ckv.rank;
-    if (plan.kv_quant == KvQuant::kPerTensor && scale_axes != 1) {
-        return refuse("quant_scale_ckv has 2 axes; with kv_cache_quant_mode 1 it must be [1]");
-    }
-    if (plan.kv_quant == KvQuant::kPerChannel && scale_axes != 2) {
-        return refuse(
-            "quant_scale_ckv has 1 axis; with kv_cache_quant_mode 2 it must be [1, Hckv]");
-    }
-    if (plan.kv_quant != KvQuant::kPerTile) return {};
-    if (is_nz(plan.cache_mode)) {
-        return refuse("cache_mode is " + std::string(r.cache_mode) +
-                      "; with kv_cache_quant_mode 3 allowed are PA_BSND, PA_BLK_BSND, BSND, TND");
-    }
-    if (plan.tile_row.latent % plan.tile_row.tile_size == 0) return {};
-    return refuse("tile_size is " + std::to_string(plan.tile_row.tile_size) +
-                  "; it must divide Hckv, which is " + std::to_string(plan.tile_row.latent));
-}
-
-Result<> check_caches(const Request& r, const MlaAttentionV3Plan& plan) {
-    const std::pair<const char*, const ConstTensorView*> caches[] = {{"kv_cache", &r.kv_cache},
-                                                                     {"kr_cache", &r.kr_cache}};
-    for (const auto& [name, cache] : caches) {
-        const size_t bytes = size_from_end(*cache, 0) * size_of(cache->dtype);
-        if (is_nz(plan.cache_mode) && bytes % CacheRows::kColumnBytes != 0) {
-            return refuse(std::string(name) + " has rows of " + std::to_string(bytes) +
-                          " bytes; cache_mode " + std::string(r.cache_mode) +
-                          " needs a multiple of 32");
-        }
-    }
-    if (r.kr_cache.num_elements() == 0) return {};
-    for (size_t axis = 0; axis + 1 < r.kv_cache.rank; ++axis) {
-        if (r.kr_cache.rank == r.kv_cache.rank &&
-            r.kr_cache.shape[axis] == r.kv_cache.shape[axis]) {
-            continue;
-        }
-        return refuse("kr_cache has " + std::to_string(r.kr_cache.shape[axis]) + " on axis " +
-                      std::to_string(axis) + "; it must be as kv_cache, " +
-                      std::to_string(r.kv_cache.shape[axis]));
-    }
-    return {};
 }
 
 // How many sequences the cache has, by whatever tells where they are.
@@ -275,9 +92,8 @@ Result<> check_token(const Request& r, CacheMode mode, size_t token) {
 }  // namespace
 
 Result<MlaAttentionV3Plan> plan_mla_attention_v3(const MlaAttentionV3Request& r) {
-    OperatorCheck check(kMlaAttentionV3Spec);
-    check_record(r, check);
-    AFD_TRY(check.finish());
+    OperatorCheck check(kMlaAttentionV3Spec, r);
+    AFD_TRY(check_mla_attention_v3(r, check));
     MlaAttentionV3Plan plan;
     plan.shape.hidden = check.size("He");
     plan.shape.kv_lora_rank = check.size("Hckv");
@@ -292,8 +108,19 @@ Result<MlaAttentionV3Plan> plan_mla_attention_v3(const MlaAttentionV3Request& r)
                      plan.shape.qk_rope_head_dim,
                      static_cast<size_t>(plan.kv_quant == KvQuant::kPerTile ? r.tile_size : 1)};
     plan.has_weight_o = r.weight_o.num_elements() != 0;
-    AFD_TRY(check_sizes(r, plan));
-    AFD_TRY(check_caches(r, plan));
+    const std::pair<const char*, size_t> sizes[] = {{"Hckv", plan.shape.kv_lora_rank},
+                                                    {"Dr", plan.shape.qk_rope_head_dim},
+                                                    {"N", plan.shape.num_heads},
+                                                    {"V", plan.shape.v_head_dim},
+                                                    {"He", plan.shape.hidden}};
+    AFD_TRY(check_sizes_given(kMlaAttentionV3Spec, sizes));
+    AFD_TRY(check_cache_tensors(kMlaAttentionV3Spec,
+                                {plan.cache_mode,
+                                 plan.kv_quant,
+                                 plan.tile_row,
+                                 r.kv_cache,
+                                 r.kr_cache,
+                                 r.quant_scale_ckv}));
     plan.kv_rows = CacheRows::of(plan.cache_mode, r.kv_cache);
     if (r.kr_cache.num_elements() != 0) {
         plan.kr_rows = CacheRows::of(plan.cache_mode, r.kr_cache);
@@ -301,6 +128,16 @@ Result<MlaAttentionV3Plan> plan_mla_attention_v3(const MlaAttentionV3Request& r)
     if (plan.cache_mode == CacheMode::kTnd) AFD_TRY(check_prefix_sums(r));
     for (size_t t = 0; t < plan.num_tokens; ++t) AFD_TRY(check_token(r, plan.cache_mode, t));
     return plan;
+}
+
+Result<MlaAttentionV3Request> with_output_shapes(const MlaAttentionV3Request& r) {
+    const bool has_weight_o = r.weight_o.num_elements() != 0;
+    const size_t values = size_from_end(r.weight_uv, 2) * size_from_end(r.weight_uv, 1);
+    const size_t hidden = has_weight_o ? size_from_end(r.weight_o, 0) : values;
+    MlaAttentionV3Request whole = r;
+    whole.attention_out = with_token_axes(DType::kBf16, r.query, 2, {hidden});
+    AFD_TRY(plan_mla_attention_v3(whole));
+    return whole;
 }
 
 CacheRowOfPosition::CacheRowOfPosition(const MlaAttentionV3Request& r,

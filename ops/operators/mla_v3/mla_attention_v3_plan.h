@@ -9,6 +9,7 @@
 
 #include "ops/operators/mla_v3/cache_format.h"
 #include "ops/operators/mla_v3/mla_attention_v3.h"
+#include "ops/record/operator_check.h"
 #include "proto/status.h"
 
 namespace afd::ops {
@@ -24,6 +25,9 @@ struct MlaAttentionV3Plan {
     TileRow tile_row;
     bool has_weight_o = false;
 };
+
+// The checks that need no elements; afterwards `check`, made with the request, knows the sizes.
+Result<> check_mla_attention_v3(const MlaAttentionV3Request& request, OperatorCheck& check);
 
 // Every check of the operator. Errors: as mla_attention_v3.
 Result<MlaAttentionV3Plan> plan_mla_attention_v3(const MlaAttentionV3Request& request);

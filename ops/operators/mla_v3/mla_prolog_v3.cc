@@ -2,7 +2,7 @@
 
 #include "ops/operators/mla_v3/mla_prolog_v3.h"
 
-#include "ops/operators/mla_v3/mla_prolog_v3_parts.h"
+#include "ops/operators/mla_v3/mla_prolog_v3_call.h"
 #include "ops/tensor/workspace.h"
 #include "proto/check.h"
 

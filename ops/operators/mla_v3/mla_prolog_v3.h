@@ -10,8 +10,8 @@
 // The scenario, three digits (weight_quant_mode, kv_cache_quant_mode, query_quant_mode), says what
 // is rounded and quantised where: 000; 100, 120, 130; 200, 211, 230, 231. Names, shapes, dtypes and
 // constraints stand in kMlaPrologV3Spec. Source: seed mla_prolog_v3, specification, section 11.
-// The decoder's own, unquantised path is ops/attention/mla_prolog.h; scenario 000 gives the same
-// bits.
+// This is the operator that stands alone; the daemon's decoder has ops/attention/mla_prolog.h,
+// unquantised and over its own cache. Scenario 000 gives the same bits.
 
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +28,8 @@
 
 namespace afd::ops {
 
-extern const OperatorSpec kMlaPrologV3Spec;
+struct MlaPrologV3Request;
+extern const RecordOf<MlaPrologV3Request> kMlaPrologV3Spec;
 
 struct MlaPrologV3Request {
     float rmsnorm_epsilon_cq = 1e-5f;
@@ -76,17 +77,9 @@ struct MlaPrologV3Request {
     TensorView dequant_scale_q_norm;
 };
 
-// The outputs of a request as contiguous views without data; one that is off has rank 0.
-struct MlaPrologV3Shapes {
-    TensorView query;
-    TensorView query_rope;
-    TensorView dequant_scale_q_nope;
-    TensorView query_norm;
-    TensorView dequant_scale_q_norm;
-};
-
+// The request with its outputs as contiguous views without data; one that is off has rank 0.
 // Looks at attributes and inputs only. Errors: those of mla_prolog_v3.
-Result<MlaPrologV3Shapes> mla_prolog_v3_shapes(const MlaPrologV3Request& request);
+Result<MlaPrologV3Request> with_output_shapes(const MlaPrologV3Request& request);
 
 // The four matrices in the layout of one numeric class, packed once at load.
 struct MlaPrologV3Weights {

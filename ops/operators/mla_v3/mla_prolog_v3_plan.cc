@@ -5,7 +5,9 @@
 #include <cmath>
 #include <string>
 
+#include "ops/operators/mla_v3/cache_check.h"
 #include "ops/operators/mla_v3/fractal_nz.h"
+#include "ops/operators/mla_v3/token_axes.h"
 #include "proto/check.h"
 
 namespace afd::ops {
@@ -36,9 +38,7 @@ Result<> check_sizes(const MlaPrologV3Plan& plan) {
                                                     {"N", s.num_heads},
                                                     {"D", s.qk_nope_head_dim},
                                                     {"Dr", s.qk_rope_head_dim}};
-    for (const auto& [name, size] : sizes) {
-        if (size == 0) return refuse(std::string(name) + " is 0; it must be at least 1");
-    }
+    AFD_TRY(check_sizes_given(kMlaPrologV3Spec, sizes));
     if (s.qk_rope_head_dim % 2 != 0) {
         return refuse("Dr is " + std::to_string(s.qk_rope_head_dim) + "; it must be even");
     }
@@ -51,7 +51,7 @@ Result<> check_sizes(const MlaPrologV3Plan& plan) {
     return depth("Hcq", s.q_lora_rank, 1);
 }
 
-// The cache tensors' own constraints.
+// What writing asks of the cache tensors; the rest is in check_cache_tensors.
 Result<> check_caches(const MlaPrologV3Request& r, const MlaPrologV3Plan& plan) {
     const std::string mode(name_of(plan.cache_mode));
     const size_t rank = plan.cache_mode == CacheMode::kTnd ? 3 : 4;
@@ -71,39 +71,14 @@ Result<> check_caches(const MlaPrologV3Request& r, const MlaPrologV3Plan& plan) 
                           std::to_string(r.token_x.shape[0]) + " x " +
                           std::to_string(r.token_x.shape[1]));
         }
-        const size_t bytes = shape[rank - 1] * size_of(cache->dtype);
-        if (is_nz(plan.cache_mode) && bytes % CacheRows::kColumnBytes != 0) {
-            return refuse(std::string(name) + " has rows of " + std::to_string(bytes) +
-                          " bytes; cache_mode " + mode + " needs a multiple of 32");
-        }
     }
-    for (size_t axis = 0; axis + 1 < rank && r.kr_cache.num_elements() != 0; ++axis) {
-        if (r.kr_cache.shape[axis] == r.kv_cache.shape[axis]) continue;
-        return refuse("kr_cache has " + std::to_string(r.kr_cache.shape[axis]) + " on axis " +
-                      std::to_string(axis) + "; it must be as kv_cache, " +
-                      std::to_string(r.kv_cache.shape[axis]));
-    }
-    if (plan.kv_quant != KvQuant::kPerTile) return {};
-    if (is_nz(plan.cache_mode)) {
-        return refuse("cache_mode is " + mode +
-                      "; with kv_cache_quant_mode 3 allowed are PA_BSND, PA_BLK_BSND, BSND, TND");
-    }
-    if (plan.tile_row.latent % plan.tile_row.tile_size != 0) {
-        return refuse("tile_size is " + std::to_string(plan.tile_row.tile_size) +
-                      "; it must divide Hckv, which is " + std::to_string(plan.tile_row.latent));
-    }
-    return {};
-}
-
-Result<> check_scales(const MlaPrologV3Request& r, const MlaPrologV3Plan& plan) {
-    const size_t rank = r.quant_scale_ckv.rank;
-    if (plan.kv_quant == KvQuant::kPerTensor && rank != 1) {
-        return refuse("quant_scale_ckv has 2 axes; with kv_cache_quant_mode 1 it must be [1]");
-    }
-    if (plan.kv_quant == KvQuant::kPerChannel && rank != 2) {
-        return refuse(
-            "quant_scale_ckv has 1 axis; with kv_cache_quant_mode 2 it must be [1, Hckv]");
-    }
+    AFD_TRY(check_cache_tensors(kMlaPrologV3Spec,
+                                {plan.cache_mode,
+                                 plan.kv_quant,
+                                 plan.tile_row,
+                                 r.kv_cache,
+                                 r.kr_cache,
+                                 r.quant_scale_ckv}));
     const float alpha = plan.k_nope_clip_alpha;
     if (std::isfinite(alpha) && alpha > 0.0f) return {};
     return refuse("k_nope_clip_alpha is " + std::to_string(alpha) +
@@ -165,7 +140,7 @@ Result<> check_index(const MlaPrologV3Request& r, const MlaPrologV3Plan& plan) {
 }  // namespace
 
 Result<MlaPrologV3Plan> plan_mla_prolog_v3(const MlaPrologV3Request& r) {
-    OperatorCheck check(kMlaPrologV3Spec);
+    OperatorCheck check(kMlaPrologV3Spec, r);
     AFD_TRY(check_mla_prolog_v3(r, check));
     MlaPrologV3Plan plan;
     plan.shape.hidden = check.size("He");
@@ -187,13 +162,47 @@ Result<MlaPrologV3Plan> plan_mla_prolog_v3(const MlaPrologV3Request& r) {
     }
     AFD_TRY(check_sizes(plan));
     AFD_TRY(check_caches(r, plan));
-    AFD_TRY(check_scales(r, plan));
     plan.kv_rows = CacheRows::of(plan.cache_mode, r.kv_cache);
     if (r.kr_cache.num_elements() != 0) {
         plan.kr_rows = CacheRows::of(plan.cache_mode, r.kr_cache);
     }
     AFD_TRY(check_index(r, plan));
     return plan;
+}
+
+// The shapes that valid inputs lead to; the checks of the whole request then judge the inputs.
+Result<MlaPrologV3Request> with_output_shapes(const MlaPrologV3Request& r) {
+    const ConstTensorView& x = r.token_x;
+    const size_t num_heads = size_from_end(r.weight_uk, 2);
+    const bool quantised_query = r.query_quant_mode == 1;
+    const bool quantised_norm = r.weight_quant_mode >= 1;
+    const auto scales = [&](std::initializer_list<size_t> shape) {
+        return make_tensor<void>(nullptr, DType::kFp32, shape);
+    };
+    MlaPrologV3Request whole = r;
+    whole.query = with_token_axes(quantised_query ? DType::kInt8 : DType::kBf16,
+                                  x,
+                                  1,
+                                  {num_heads, size_from_end(r.weight_uk, 0)});
+    whole.query_rope =
+        with_token_axes(DType::kBf16, x, 1, {num_heads, size_from_end(r.rope_sin, 0)});
+    whole.dequant_scale_q_nope = {};
+    whole.query_norm = {};
+    whole.dequant_scale_q_norm = {};
+    if (quantised_query) {
+        whole.dequant_scale_q_nope = scales({count_tokens(x, 1), num_heads, 1});
+    }
+    if (r.query_norm_flag) {
+        whole.query_norm = with_token_axes(quantised_norm ? DType::kInt8 : DType::kBf16,
+                                           x,
+                                           1,
+                                           {size_from_end(r.rmsnorm_gamma_cq, 0)});
+    }
+    if (r.query_norm_flag && quantised_norm) {
+        whole.dequant_scale_q_norm = scales({count_tokens(x, 1), 1});
+    }
+    AFD_TRY(plan_mla_prolog_v3(whole));
+    return whole;
 }
 
 CacheRowOfToken::CacheRowOfToken(const MlaPrologV3Request& r, const MlaPrologV3Plan& plan)

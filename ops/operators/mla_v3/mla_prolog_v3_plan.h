@@ -33,7 +33,7 @@ struct MlaPrologV3Plan {
     size_t kv_cols() const { return shape.kv_lora_rank + shape.qk_rope_head_dim; }
 };
 
-// The checks that need no elements; afterwards `check` knows the sizes.
+// The checks that need no elements; afterwards `check`, made with the request, knows the sizes.
 Result<> check_mla_prolog_v3(const MlaPrologV3Request& request, OperatorCheck& check);
 
 // Every check of the operator. Errors: as mla_prolog_v3.

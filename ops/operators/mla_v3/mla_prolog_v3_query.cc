@@ -4,7 +4,7 @@
 #include "ops/attention/rope.h"
 #include "ops/linear/panel_loop.h"
 #include "ops/linear/quantise.h"
-#include "ops/operators/mla_v3/mla_prolog_v3_parts.h"
+#include "ops/operators/mla_v3/mla_prolog_v3_call.h"
 
 namespace afd::ops {
 namespace {

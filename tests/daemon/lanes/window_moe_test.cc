@@ -251,5 +251,59 @@ INSTANTIATE_TEST_SUITE_P(Shapes,
                                     (shape.param.is_scattered ? "Scattered" : "");
                          });
 
+// Goal: an id between the routed experts and the shared ones is treated alike on the way there and
+// back: the call is refused and nothing of it is sent, so nothing is awaited for ever. Method: such
+// an id, then in the same slot the call without it, its first pick masked. Oracle: the message, and
+// the bits of the local composition.
+TEST(WindowMoeIds, APickOfASharedExpertIsRefusedBeforeAnythingIsSent) {
+    const schedule::ExpertPlacement placement = placement_of(1);
+    schedule::LocalInstance instance({.num_sessions = 1,
+                                      .num_micro_batches = 1,
+                                      .micro_batch_size = kTokensMax,
+                                      .selected_expert_num = kTopK + 1,
+                                      .num_experts = kExperts + 1,
+                                      .attn_to_ffn_token_bytes = 512,
+                                      .ffn_to_attn_token_bytes = 512,
+                                      .num_ffn_workers = 1});
+    const System system{instance, placement, kAttention};
+    const auto transport = instance.dispatch(0);
+    WindowPrepareFinalize windows(
+        *transport, instance.layout().geometry, placement, 0, system.router);
+    ops::RemoteExperts remote(ops::kGroupedBf16);
+    ops::SerialParallel serial;
+    auto moe = ops::FusedMoe::compose(windows, remote, moe_config(kTokensMax, 1), serial).value();
+    uint32_t seed = 0;
+    auto call = std::make_unique<Call>(seed, kTokensMax);
+    while (call->input.layer_id == 0 || call->input.num_tokens == 0) {
+        call = std::make_unique<Call>(++seed, kTokensMax);
+    }
+    call->ids[0] = static_cast<int32_t>(kExperts);
+    const auto refused = moe.start(call->input, 0);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().message,
+              "layer " + std::to_string(call->input.layer_id) + ": expert " +
+                  std::to_string(kExperts) + " was chosen, the layer has " +
+                  std::to_string(kExperts));
+    ASSERT_TRUE(moe.slot_free(0));
+
+    call->ids[0] = -1;
+    auto ticket = moe.start(call->input, 0);
+    ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+    WorkerPort port(16, 16, instance.rank_doorbell(0));
+    std::thread rank([&] { run_rank(system, 0, port); });
+    schedule::AdaptiveWait wait(transport->doorbell(), 20, false);
+    EXPECT_TRUE(wait.until(schedule::steady_now_us() + 30'000'000,
+                           true,
+                           [&](schedule::Order order) { return windows.is_answered(0, order); }));
+    Matrix out(size_t{kTokensMax} * kHidden);
+    const uint32_t num_tokens = call->input.num_tokens;
+    const auto finished =
+        moe.finish(std::move(ticket).value(), ops::make_rows(out.data(), num_tokens, kHidden));
+    EXPECT_TRUE(finished.ok()) << finished.error().message;
+    EXPECT_EQ(bits_of(out, size_t{num_tokens} * kHidden), local_result(*call));
+    EXPECT_TRUE(port.push_command({.kind = WorkerCommand::Kind::kShutdown}));
+    rank.join();
+}
+
 }  // namespace
 }  // namespace afd::daemon

@@ -57,7 +57,7 @@ struct MlaLayer {
         EXPECT_TRUE(validate(weights).ok());
     }
 
-    reference::MlaWeights reference_weights() const {
+    reference::MlaMatrices reference_weights() const {
         return {.shape = shape,
                 .weight_dq = dq.rows(),
                 .weight_uq_qr = uq_qr.rows(),

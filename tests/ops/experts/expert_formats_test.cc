@@ -85,7 +85,7 @@ RandomMatrix run(const ExpertTable& table, const RandomMatrix& x, Parallel& para
     RandomMatrix y(x.num_rows, kHidden, 1);
     const ExpertGroup group{0, static_cast<int64_t>(x.num_rows)};
     const Workspace workspace(grouped_ffn_workspace_bytes(table, x.num_rows, 1));
-    const Result<void> result = grouped_ffn(
+    const Result<> result = grouped_ffn(
         {.experts = &table, .groups = {&group, 1}, .x = x.rows(), .y = y.mutable_rows()},
         workspace.bytes(),
         parallel);

@@ -56,13 +56,13 @@ RandomMatrix run(const Experts& experts,
     std::fill(y.values.begin(), y.values.end(), Bf16{0x4321});
     const Workspace workspace(
         grouped_ffn_workspace_bytes(experts.table, x.num_rows, groups.size()));
-    const Result<void> result = grouped_ffn({.experts = &experts.table,
-                                             .groups = groups,
-                                             .x = x.rows(),
-                                             .y = y.mutable_rows(),
-                                             .row_index = row_index},
-                                            workspace.bytes(),
-                                            parallel);
+    const Result<> result = grouped_ffn({.experts = &experts.table,
+                                         .groups = groups,
+                                         .x = x.rows(),
+                                         .y = y.mutable_rows(),
+                                         .row_index = row_index},
+                                        workspace.bytes(),
+                                        parallel);
     EXPECT_TRUE(result.ok());
     return y;
 }
@@ -136,7 +136,7 @@ TEST(GroupedFfnCheck, RefusesGroupsByIndexAndReason) {
     SerialParallel serial;
     const Workspace workspace(grouped_ffn_workspace_bytes(experts.table, 4, 4));
     const auto message = [&](const std::vector<ExpertGroup>& groups) {
-        const Result<void> result = grouped_ffn(
+        const Result<> result = grouped_ffn(
             {.experts = &experts.table, .groups = groups, .x = x.rows(), .y = y.mutable_rows()},
             workspace.bytes(),
             serial);

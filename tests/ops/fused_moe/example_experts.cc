@@ -30,9 +30,9 @@ class ExampleExperts final : public Experts {
         return {.output_rows = sizes.num_rows};
     }
 
-    Result<void> apply(const Activations& activations,
-                       Rows<Bf16> output,
-                       const ExpertsResources&) override {
+    Result<> apply(const Activations& activations,
+                   Rows<Bf16> output,
+                   const ExpertsResources&) override {
         const auto& standard = std::get<StandardActivations>(activations);
         for (size_t token = 0; token < standard.x.num_rows(); ++token) {
             std::vector<float> sums(setup_.hidden, 0.0f);

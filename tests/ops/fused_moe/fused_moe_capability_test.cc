@@ -31,7 +31,7 @@ constexpr PrepareFinalizeCapability kRemote{
 
 // Records of parts that do not exist, to exercise every reason of a refused composition.
 TEST(Capability, EveryIllegalCombinationIsRefusedWithItsReason) {
-    const auto reason = [](const Result<void>& result) {
+    const auto reason = [](const Result<>& result) {
         return result.ok() ? std::string("ok") : result.error().message;
     };
     EXPECT_EQ(reason(check(config())), "ok");

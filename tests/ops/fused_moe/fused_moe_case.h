@@ -108,7 +108,7 @@ struct Composition {
 
     std::vector<Bf16> apply(const Tokens& tokens, uint32_t layer_id) {
         RandomMatrix out(tokens.x.num_rows, kHidden, 1);
-        const Result<void> result = moe.apply(tokens.input(layer_id), out.mutable_rows());
+        const Result<> result = moe.apply(tokens.input(layer_id), out.mutable_rows());
         EXPECT_TRUE(result.ok());
         return out.values;
     }

@@ -230,12 +230,9 @@ class Remote final : public PrepareFinalize {
     }
     bool ready(const Ticket&) const override { return true; }
     Activations activations(const Ticket&) const override { return RemoteActivations{}; }
-    Result<void> finalize_async(const Ticket&, const ExpertsOutput&) override { return {}; }
+    Result<> finalize_async(const Ticket&, const ExpertsOutput&) override { return {}; }
     bool finalized(const Ticket&) const override { return true; }
-    Result<void> finalize(Ticket&& ticket,
-                          const TopKWeightAndReduce&,
-                          Rows<Bf16>,
-                          Parallel&) override {
+    Result<> finalize(Ticket&& ticket, const TopKWeightAndReduce&, Rows<Bf16>, Parallel&) override {
         ticket.release();
         return {};
     }

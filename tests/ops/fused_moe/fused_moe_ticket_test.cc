@@ -44,7 +44,7 @@ class ScriptedPrepareFinalize final : public PrepareFinalize {
     ActivationMetadata metadata(const Ticket&) const override {
         return {.total = Count(0), .expert_counts = no_rows_, .source_prefix = no_rows_};
     }
-    Result<void> finalize_async(const Ticket&, const ExpertsOutput&) override {
+    Result<> finalize_async(const Ticket&, const ExpertsOutput&) override {
         calls.push_back("finalize_async");
         return {};
     }
@@ -52,10 +52,10 @@ class ScriptedPrepareFinalize final : public PrepareFinalize {
         calls.push_back("shared " + std::to_string(num_tokens));
     }
     bool finalized(const Ticket&) const override { return results_arrived; }
-    Result<void> finalize(Ticket&& ticket,
-                          const TopKWeightAndReduce& reduce,
-                          Rows<Bf16>,
-                          Parallel&) override {
+    Result<> finalize(Ticket&& ticket,
+                      const TopKWeightAndReduce& reduce,
+                      Rows<Bf16>,
+                      Parallel&) override {
         calls.push_back("finalize " + std::string(name_of(reduce.kind())));
         ticket.release();
         if (fails) return Error{Code::kDeadlineExceeded, "scripted"};
@@ -156,7 +156,7 @@ TEST(FusedMoeTicket, AFailedFinalizeEndsTheTicketWithItsError) {
     FusedMoe moe = FusedMoe::compose(scripted, remote, config(), serial).value();
     const Tokens tokens(3, 16);
     RandomMatrix out(3, kHidden, 1);
-    const Result<void> result = moe.apply(tokens.input(0), out.mutable_rows());
+    const Result<> result = moe.apply(tokens.input(0), out.mutable_rows());
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.error().code, Code::kDeadlineExceeded);
     EXPECT_EQ(scripted.calls, (Calls{"prepare 0", "finalize_async", "finalize delegate"}));
@@ -183,12 +183,12 @@ TEST(FusedMoeTicket, LocalExpertsRunWhenTheirRowsArrive) {
 
     scripted.rows_arrived = false;
     MoeTicket unready = moe.start(tokens.input(0), 0).value();
-    const Result<void> late = moe.wait(unready, std::chrono::microseconds(50));
+    const Result<> late = moe.wait(unready, std::chrono::microseconds(50));
     ASSERT_FALSE(late.ok());
     EXPECT_EQ(late.error().code, Code::kDeadlineExceeded);
     EXPECT_EQ(late.error().message,
               "micro_batch 0 of layer 0: scripted did not bring its rows within 50 us");
-    const Result<void> early = moe.finish(std::move(unready), out.mutable_rows());
+    const Result<> early = moe.finish(std::move(unready), out.mutable_rows());
     ASSERT_FALSE(early.ok());
     EXPECT_EQ(early.error().message,
               "micro_batch 0 of layer 0: its rows have not arrived; finish() needs advance() to "

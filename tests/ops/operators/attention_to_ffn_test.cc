@@ -85,8 +85,8 @@ TEST(AttentionToFfn, WritesRowsIdsAndFlagsWhereTheTableSays) {
             c.request.layer_id = 0;
             c.request.sync_flag = sync_flag;
             c.request.active_mask = c.mask.view;
-            c.ids.set<int32_t>({5, 7, 0, 1, 2, 3});
-            // Expert 5: replicas 1, 2, 3 on ranks 1, 2, 3 -> session 1 takes rank 2. Expert 7 is
+            c.ids.set<int32_t>({5, 9, 0, 1, 2, 3});
+            // Expert 5: replicas 1, 2, 3 on ranks 1, 2, 3 -> session 1 takes rank 2. Expert 9 is
             // outside. Expert 0: rank 0. Shared 7: ranks 3, 0 -> 0. Shared 8: ranks 0, 1, 2 -> 1.
             ASSERT_TRUE(
                 (is_reference ? reference::attention_to_ffn(c.request) : run_fast(c.request)).ok());

@@ -182,7 +182,7 @@ TEST(FfnToAttention, DispatchAndCombineWithWeightsThatSumToOneRestoreTheTokens) 
                                                      .need_schedule = 1,
                                                      .layer_num = 0};
         const Workspace workspace(ffn_worker_batching_workspace_bytes(attributes));
-        const Result<void> batched =
+        const Result<> batched =
             ffn_worker_batching({.attributes = attributes,
                                  .context = &context,
                                  .window = windows.ffn_windows[rank],

@@ -121,7 +121,7 @@ struct Output {
 };
 
 // Without threads: the reference.
-Result<void> run(Worker& worker, Output& output, unsigned num_threads = 1) {
+Result<> run(Worker& worker, Output& output, unsigned num_threads = 1) {
     const FfnWorkerBatchingRequest request{
         .attributes = worker.attributes,
         .context = &worker.context,
@@ -208,7 +208,7 @@ TEST(FfnWorkerBatching, SortsRowsOfScheduledSessionsByExpertForEveryDtype) {
                     worker.take(session, m);
                 }
                 Output output;
-                const Result<void> result = run(worker, output, num_threads);
+                const Result<> result = run(worker, output, num_threads);
                 ASSERT_TRUE(result.ok()) << result.error().message;
                 expect_output(worker, output, expected_rows(worker, taken));
             }
@@ -253,7 +253,7 @@ TEST(FfnWorkerBatching, ManyRowsAreCopiedByManyThreads) {
                                        .dynamic_scale = {}};
         const Workspace workspace(ffn_worker_batching_workspace_bytes(attributes));
         test::ThreadsParallel parallel(num_threads);
-        const Result<void> result =
+        const Result<> result =
             ffn_worker_batching({.attributes = attributes,
                                  .context = &context,
                                  .window = std::as_bytes(std::span<const uint16_t>(window)),
@@ -392,7 +392,7 @@ TEST(FfnWorkerBatching, RefusesByNameValueAndLimitAndWritesNothing) {
         worker.take(1, 0);
         Output output;
         breakage(worker, output);
-        const Result<void> result = run(worker, output);
+        const Result<> result = run(worker, output);
         EXPECT_EQ(output.session_ids[0], -7);
         EXPECT_EQ(output.group_list[0], -7);
         return result.ok() ? std::string("ok") : result.error().message;

@@ -132,7 +132,7 @@ TEST(MoeFinalizeRouting, UndoesMoeInitRoutingWithWeightsThatSumToOne) {
             init.expert_capacity = kTokens * 8;
             init.x = x.view;
             init.expert_idx = ids.view;
-            const MoeInitRoutingV3Shapes shapes = moe_init_routing_v3_shapes(init).value();
+            const MoeInitRoutingV3Request shapes = with_output_shapes(init).value();
             Tensor expanded(shapes.expanded_x);
             Tensor row_idx(shapes.expanded_row_idx);
             init.expanded_x = expanded.view;

@@ -96,7 +96,7 @@ struct InitRoutingOutputs {
     Tensor counts;
     Tensor expanded_scale;
 
-    explicit InitRoutingOutputs(const MoeInitRoutingV3Shapes& shapes)
+    explicit InitRoutingOutputs(const MoeInitRoutingV3Request& shapes)
         : expanded_x(shapes.expanded_x),
           expanded_row_idx(shapes.expanded_row_idx),
           counts(shapes.expert_tokens_count_or_cumsum),
@@ -112,7 +112,7 @@ struct InitRoutingOutputs {
 
 inline InitRoutingOutputs run(InitRoutingCase& c, InitRouting function, unsigned num_threads = 1) {
     MoeInitRoutingV3Request request = c.inputs();
-    Result<MoeInitRoutingV3Shapes> shapes = moe_init_routing_v3_shapes(request);
+    const Result<MoeInitRoutingV3Request> shapes = with_output_shapes(request);
     EXPECT_TRUE(shapes.ok()) << shapes.error().message;
     InitRoutingOutputs outputs(shapes.value());
     outputs.put_into(request);

@@ -21,7 +21,7 @@ class MoeInitRoutingV3Refuses : public testing::Test {
     template <typename Change>
     std::string message(Case& c, const Change& change) {
         MoeInitRoutingV3Request request = c.inputs();
-        Outputs outputs(moe_init_routing_v3_shapes(request).value());
+        Outputs outputs(with_output_shapes(request).value());
         outputs.put_into(request);
         const auto before = outputs.expanded_x.bytes;
         change(request);

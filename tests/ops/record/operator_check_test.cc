@@ -3,19 +3,32 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <string>
+
 namespace afd::ops {
 namespace {
 
 constexpr int64_t kModes[] = {0, 2};
 constexpr AttributeSpec kAttributes[] = {
-    {"mode", AttributeKind::kInt, "0", kModes, 0, 0, "0 nothing; 2 something"},
-    {"K", AttributeKind::kInt, "", {}, 1, 64, "picks of a token"},
+    {"mode", unbound(MemberType::kInt), "0", kModes, 0, 0, "0 nothing; 2 something"},
+    {"K", unbound(MemberType::kInt), "", {}, 1, 64, "picks of a token"},
 };
 constexpr TensorSpec kTensors[] = {
-    {"x", TensorRole::kInput, {DType::kBf16, DType::kFp32}, "[N, H] | [B, S, H]", "rows"},
-    {"ids", TensorRole::kInput, {DType::kInt32}, "[N, K]", "picks"},
-    {"scale", TensorRole::kOptionalInput, {DType::kFp32}, "[N]", "of the rows"},
-    {"y", TensorRole::kOutput, {DType::kBf16}, "[N*K, H+1]", "result"},
+    {"x",
+     unbound(MemberType::kInput),
+     TensorRole::kInput,
+     {DType::kBf16, DType::kFp32},
+     "[N, H] | [B, S, H]",
+     "rows"},
+    {"ids", unbound(MemberType::kInput), TensorRole::kInput, {DType::kInt32}, "[N, K]", "picks"},
+    {"scale",
+     unbound(MemberType::kInput),
+     TensorRole::kOptionalInput,
+     {DType::kFp32},
+     "[N]",
+     "of the rows"},
+    {"y", unbound(MemberType::kInput), TensorRole::kOutput, {DType::kBf16}, "[N*K, H+1]", "result"},
 };
 constexpr OperatorSpec kSpec = {
     "sample", "a sample", "y = x", "nowhere", kAttributes, kTensors, {}, {}};
@@ -99,6 +112,74 @@ TEST_F(OperatorCheckTest, RefusesStridedTensors) {
     strided.strides[0] = 16;
     EXPECT_EQ(message(judge(0, 4, strided, ids_, y_)),
               "sample: x is not contiguous; copy it first");
+}
+
+// A request that a record binds, with a part that is inherited.
+struct Common {
+    int64_t k = 1;
+};
+struct Bound : Common {
+    bool is_on = false;
+    float factor = 1.0f;
+    std::string_view mode = "plain";
+    ConstTensorView x;
+    std::span<const std::byte> window;
+    TensorView y;
+};
+
+constexpr std::string_view kModeWords[] = {"plain", "other"};
+constexpr AttributeSpec kBoundAttributes[] = {
+    {"k", bind<Bound, &Bound::k>(), "", {}, 1, 4, "picks"},
+    {"is_on", bind<&Bound::is_on>(), "false", {}, 0, 1, "whether"},
+    {"factor", bind<&Bound::factor>(), "1.0", {}, 0, 0, "of x"},
+    {"mode", bind<&Bound::mode>(), "\"plain\"", {}, 0, 0, "how", kModeWords},
+};
+constexpr TensorSpec kBoundTensors[] = {
+    {"x", bind<&Bound::x>(), TensorRole::kInput, {DType::kFp32}, "[N]", "values"},
+    {"window", bind<&Bound::window>(), TensorRole::kInput, {DType::kUint8}, "[2*N]", "bytes"},
+    {"y", bind<&Bound::y>(), TensorRole::kOutput, {DType::kFp32}, "[N, k]", "values"},
+};
+constexpr RecordOf<Bound> kBoundSpec = {
+    {"bound", "a sample", "y = x", "nowhere", kBoundAttributes, kBoundTensors, {}, {}}};
+
+// Goal: a check reads every bound member, inherited ones too. Method: a valid request, and one
+// member after the other made wrong. Oracle: the message names it with its value.
+TEST(BoundRecord, EveryMemberIsRead) {
+    float values[8] = {};
+    std::byte bytes[4] = {};
+    const auto judge = [&](auto change) {
+        Bound r;
+        r.k = 4;
+        r.x = make_tensor<const void>(values, DType::kFp32, {2});
+        r.window = bytes;
+        r.y = make_tensor<void>(values, DType::kFp32, {2, 4});
+        change(r);
+        OperatorCheck check(kBoundSpec, r);
+        check.attributes();
+        check.tensors();
+        const Result<> result = check.finish();
+        return result.ok() ? std::string("ok") : result.error().message;
+    };
+    EXPECT_EQ(judge([](Bound&) {}), "ok");
+    EXPECT_EQ(judge([](Bound& r) { r.k = 5; }), "bound: k is 5; allowed are 1 to 4");
+    EXPECT_EQ(judge([](Bound& r) { r.factor = std::nanf(""); }), "bound: factor is not a number");
+    EXPECT_EQ(judge([](Bound& r) { r.mode = "odd"; }),
+              "bound: mode is \"odd\"; allowed are plain, other");
+    EXPECT_EQ(judge([](Bound& r) { r.x = {}; }), "bound: x is missing; it must be [N]");
+    EXPECT_EQ(judge([](Bound& r) { r.window = r.window.first(3); }),
+              "bound: window has shape [3]; it must be [2*N] with N = 2 (x)");
+    EXPECT_EQ(judge([](Bound& r) { r.y.shape[1] = r.y.strides[0] = 3; }),
+              "bound: y has shape [2, 3]; it must be [N, k] with N = 2 (x), k = 4");
+}
+
+TEST(BoundRecord, WhatIsLeftOutIsNotRead) {
+    Bound r;
+    r.k = 99;
+    OperatorCheck check(kBoundSpec, r);
+    for (const char* name : {"k", "x", "window", "y"}) check.leave_out(name);
+    check.attributes();
+    check.tensors();
+    EXPECT_TRUE(check.finish().ok());
 }
 
 }  // namespace

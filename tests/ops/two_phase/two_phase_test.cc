@@ -131,7 +131,7 @@ TEST(TwoPhaseDispatch, OneRankIsMoeInitRouting) {
     request.expert_tokens_num_type = 1;
     request.x = c.senders[0].x.view;
     request.expert_idx = c.senders[0].ids.view;
-    const MoeInitRoutingV3Shapes shapes = moe_init_routing_v3_shapes(request).value();
+    const MoeInitRoutingV3Request shapes = with_output_shapes(request).value();
     Tensor expanded_x(shapes.expanded_x);
     Tensor row_idx(shapes.expanded_row_idx);
     Tensor counts(shapes.expert_tokens_count_or_cumsum);

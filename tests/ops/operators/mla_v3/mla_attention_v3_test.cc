@@ -94,7 +94,8 @@ TEST_P(MlaAttentionV3Classes, StaysWithinRoundingOfClassPortable) {
 
 // Goal: over an unquantised PA_BSND cache of blocks of 64 it is the decoder's attention; over other
 // blocks and modes, too. Oracle: ops/attention/mla_attention.h on the same queries and cache, equal
-// bits. Covers: mla_attention_v3 weight_o=null
+// bits.
+// Covers: mla_attention_v3 weight_o=null
 TEST_P(MlaAttentionV3Classes, HasTheBitsOfTheDecodersAttention) {
     MlaCaseOptions options = attention_options();
     options.block_size = kAttentionBlock;
@@ -266,7 +267,7 @@ TEST(MlaAttentionV3, SaysTheShapeOfItsOutput) {
             AttentionCase one(options, with_weight_o);
             MlaAttentionV3Request r = one.request();
             r.attention_out = {};
-            const TensorView shape = mla_attention_v3_shapes(r).value();
+            const TensorView shape = with_output_shapes(r).value().attention_out;
             EXPECT_EQ(shape.dtype, DType::kBf16);
             EXPECT_EQ(shape.rank, one.attention_out.view.rank);
             EXPECT_EQ(shape.shape, one.attention_out.view.shape);

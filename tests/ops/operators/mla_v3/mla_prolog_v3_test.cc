@@ -75,7 +75,7 @@ TEST(MlaPrologV3, SaysTheShapesOfItsOutputs) {
             MlaPrologV3Request r = one.request();
             r.query = r.query_rope = r.dequant_scale_q_nope = {};
             r.query_norm = r.dequant_scale_q_norm = {};
-            const MlaPrologV3Shapes shapes = mla_prolog_v3_shapes(r).value();
+            const MlaPrologV3Request shapes = with_output_shapes(r).value();
             const auto same = [](const TensorView& have, const Tensor& want) {
                 const ConstTensorView view = want.view;
                 EXPECT_EQ(have.rank, view.rank);
@@ -93,7 +93,7 @@ TEST(MlaPrologV3, SaysTheShapesOfItsOutputs) {
     MlaCase one{MlaCaseOptions()};
     MlaPrologV3Request r = one.request();
     r.token_x = {};
-    EXPECT_EQ(mla_prolog_v3_shapes(r).error().message,
+    EXPECT_EQ(with_output_shapes(r).error().message,
               "mla_prolog_v3: token_x is missing; it must be [T, He] | [B, S, He]");
 }
 

@@ -28,16 +28,16 @@ TEST(MlaProlog, RefusesBadIndicesBeforeWritingAnything) {
     const auto message = [&](int32_t position, int64_t index, Rows<Bf16> norm) {
         const int32_t positions[] = {0, position};
         const int64_t indices[] = {0, index};
-        const Result<void> result = mla_prolog({.weights = &layer.weights,
-                                                .rope = &layer.rope,
-                                                .token_x = x.rows(),
-                                                .batch = {2, positions, indices, nullptr},
-                                                .cache = cache.view(),
-                                                .query = query.mutable_rows(),
-                                                .query_rope = query_rope.mutable_rows(),
-                                                .query_norm = norm},
-                                               workspace.bytes(),
-                                               serial);
+        const Result<> result = mla_prolog({.weights = &layer.weights,
+                                            .rope = &layer.rope,
+                                            .token_x = x.rows(),
+                                            .batch = {2, positions, indices, nullptr},
+                                            .cache = cache.view(),
+                                            .query = query.mutable_rows(),
+                                            .query_rope = query_rope.mutable_rows(),
+                                            .query_norm = norm},
+                                           workspace.bytes(),
+                                           serial);
         return result.ok() ? std::string("ok") : result.error().message;
     };
     EXPECT_EQ(message(1, 512, {}),
@@ -60,14 +60,14 @@ TEST(MlaAttention, RefusesABlockOutsideTheCache) {
     const int32_t position = 70;
     const int32_t table[] = {0, 8};
     const int32_t* tables[] = {table};
-    const Result<void> result = mla_attention({.weights = &layer.weights,
-                                               .query = query.rows(),
-                                               .query_rope = query_rope.rows(),
-                                               .batch = {1, &position, nullptr, tables},
-                                               .cache = cache.view(),
-                                               .out = out.mutable_rows()},
-                                              workspace.bytes(),
-                                              serial);
+    const Result<> result = mla_attention({.weights = &layer.weights,
+                                           .query = query.rows(),
+                                           .query_rope = query_rope.rows(),
+                                           .batch = {1, &position, nullptr, tables},
+                                           .cache = cache.view(),
+                                           .out = out.mutable_rows()},
+                                          workspace.bytes(),
+                                          serial);
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.error().message, "block_tables[0][1] is 8; the cache has 8 blocks");
 }
@@ -75,7 +75,7 @@ TEST(MlaAttention, RefusesABlockOutsideTheCache) {
 TEST(MlaWeights, ValidationNamesThePartAndBothSizes) {
     Layer layer(NumericClass::kPortable, 33);
     layer.weights.weight_dkv_kr = PackedLinear::pack(layer.dq.rows(), NumericClass::kPortable);
-    const Result<void> result = validate(layer.weights);
+    const Result<> result = validate(layer.weights);
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.error().message, "weight_dkv_kr is [33, 70]; the shape asks for [57, 70]");
 }

@@ -11,91 +11,112 @@
 namespace afd::ops {
 namespace {
 
+using Request = MoeInitRoutingV3Request;
+
 constexpr int64_t kOffOrOn[] = {0, 1};
 constexpr int64_t kCountTypes[] = {0, 1, 2};
 constexpr int64_t kQuantModes[] = {-1, 0, 1};
 
 constexpr AttributeSpec kAttributes[] = {
     {"active_num",
-     AttributeKind::kInt,
+     bind<&Request::active_num>(),
      "-1",
      {},
      INT64_MIN,
      INT64_MAX,
      "rows of expanded_x at most; 0 and below: no limit; ignored with drop_pad_mode 1"},
     {"expert_capacity",
-     AttributeKind::kInt,
+     bind<&Request::expert_capacity>(),
      "0",
      {},
      INT64_MIN,
      INT32_MAX,
      "rows of each expert with drop_pad_mode 1, else not looked at"},
-    {"expert_num", AttributeKind::kInt, "", {}, 0, INT32_MAX, "experts"},
+    {"expert_num", bind<&Request::expert_num>(), "", {}, 0, INT32_MAX, "experts"},
     {"drop_pad_mode",
-     AttributeKind::kInt,
+     bind<&Request::drop_pad_mode>(),
      "0",
      kOffOrOn,
      0,
      0,
      "dropless; each expert has expert_capacity rows"},
     {"expert_tokens_num_type",
-     AttributeKind::kInt,
+     bind<&Request::expert_tokens_num_type>(),
      "0",
      kCountTypes,
      0,
      0,
      "inclusive prefix sums; counts; pairs of expert and count"},
     {"expert_tokens_num_flag",
-     AttributeKind::kBool,
+     bind<&Request::expert_tokens_num_flag>(),
      "false",
      kOffOrOn,
      0,
      0,
      "no counts; expert_tokens_count_or_cumsum is written"},
     {"quant_mode",
-     AttributeKind::kInt,
+     bind<&Request::quant_mode>(),
      "-1",
      kQuantModes,
      0,
      0,
      "rows are copied; static quantisation; dynamic quantisation"},
     {"active_expert_range",
-     AttributeKind::kInts,
+     bind<&Request::active_expert_range>(),
      "[]",
      {},
      0,
      0,
      "[start, end), the experts that get rows; [] for all"},
-    {"row_idx_type", AttributeKind::kInt, "0", kOffOrOn, 0, 0, "gather; scatter"},
+    {"row_idx_type", bind<&Request::row_idx_type>(), "0", kOffOrOn, 0, 0, "gather; scatter"},
 };
 
 constexpr DTypeSet kValueTypes{DType::kFp32, DType::kFp16, DType::kBf16, DType::kInt8};
 
 constexpr TensorSpec kTensors[] = {
-    {"x", TensorRole::kInput, kValueTypes, "[N, H]", "token rows"},
-    {"expert_idx", TensorRole::kInput, {DType::kInt32}, "[N, K]", "experts of each token"},
+    {"x", bind<&Request::x>(), TensorRole::kInput, kValueTypes, "[N, H]", "token rows"},
+    {"expert_idx",
+     bind<&Request::expert_idx>(),
+     TensorRole::kInput,
+     {DType::kInt32},
+     "[N, K]",
+     "experts of each token"},
     {"scale",
+     bind<&Request::scale>(),
      TensorRole::kOptionalInput,
      {DType::kFp32},
      "[N] | [1] | [R, H] | [1, H]",
      "quant_mode -1: the rows' scales; 0: the scale; 1: smooth scales of the active experts"},
-    {"offset", TensorRole::kOptionalInput, {DType::kFp32}, "[1]", "of quant_mode 0"},
+    {"offset",
+     bind<&Request::offset>(),
+     TensorRole::kOptionalInput,
+     {DType::kFp32},
+     "[1]",
+     "of quant_mode 0"},
     {"expanded_x",
+     bind<&Request::expanded_x>(),
      TensorRole::kOutput,
      kValueTypes,
      "[P, H] | [expert_num, expert_capacity, H]",
      "rows sorted by expert"},
     {"expanded_row_idx",
+     bind<&Request::expanded_row_idx>(),
      TensorRole::kOutput,
      {DType::kInt32},
      "[N*K]",
      "row of each slot, or slot of each row"},
     {"expert_tokens_count_or_cumsum",
+     bind<&Request::expert_tokens_count_or_cumsum>(),
      TensorRole::kOptionalOutput,
      {DType::kInt64},
      "[R] | [expert_num, 2]",
      "rows of each expert"},
-    {"expanded_scale", TensorRole::kOptionalOutput, {DType::kFp32}, "[P]", "scale of each row"},
+    {"expanded_scale",
+     bind<&Request::expanded_scale>(),
+     TensorRole::kOptionalOutput,
+     {DType::kFp32},
+     "[P]",
+     "scale of each row"},
 };
 
 constexpr std::string_view kRules[] = {
@@ -202,24 +223,17 @@ void check_scale(OperatorCheck& check, const MoeInitRoutingV3Request& r) {
 }
 
 void check_inputs(OperatorCheck& check, const MoeInitRoutingV3Request& r) {
-    check.attribute("active_num", r.active_num);
-    check.attribute("expert_capacity", r.expert_capacity);
-    check.attribute("expert_num", r.expert_num);
-    check.attribute("drop_pad_mode", r.drop_pad_mode);
-    check.attribute("expert_tokens_num_type", r.expert_tokens_num_type);
-    check.attribute("expert_tokens_num_flag", int64_t{r.expert_tokens_num_flag});
-    check.attribute("quant_mode", r.quant_mode);
-    check.attribute("row_idx_type", r.row_idx_type);
+    check.attributes();
     check_range(check, r);
     check_drop_pad(check, r);
-    check.tensor("x", r.x);
-    check.tensor("expert_idx", r.expert_idx);
+    check.tensor("x");
+    check.tensor("expert_idx");
     const size_t num_slots = plan_of(r).num_slots;
     check.require(num_slots <= INT32_MAX,
                   "expert_idx has " + std::to_string(num_slots) +
                       " elements; at most 2147483647 are allowed");
-    check.tensor("scale", r.scale);
-    check.tensor("offset", r.offset);
+    check.tensor("scale");
+    check.tensor("offset");
     check_scale(check, r);
     check.bind("R", plan_of(r).num_active);
     check.bind("P", plan_of(r).num_rows);
@@ -227,10 +241,7 @@ void check_inputs(OperatorCheck& check, const MoeInitRoutingV3Request& r) {
 
 void check_outputs(OperatorCheck& check, const MoeInitRoutingV3Request& r) {
     const Plan plan = plan_of(r);
-    check.tensor("expanded_x", r.expanded_x);
-    check.tensor("expanded_row_idx", r.expanded_row_idx);
-    check.tensor("expert_tokens_count_or_cumsum", r.expert_tokens_count_or_cumsum);
-    check.tensor("expanded_scale", r.expanded_scale);
+    check.tensors();
     const DType wanted = plan.is_quantised ? DType::kInt8 : r.x.dtype;
     check.require(r.expanded_x.dtype == wanted,
                   "expanded_x has dtype " + std::string(name_of(r.expanded_x.dtype)) +
@@ -257,18 +268,18 @@ void check_outputs(OperatorCheck& check, const MoeInitRoutingV3Request& r) {
 
 }  // namespace
 
-const OperatorSpec kMoeInitRoutingV3Spec = {
-    "moe_init_routing_v3",
-    "every token's row once per chosen expert, sorted by expert, optionally quantised",
-    "expanded_x[p] = op(x[order[p] div K]), order = stable sort of the slots n*K + k by expert",
-    "seed moe_init_routing_v3; specification, section 6",
-    kAttributes,
-    kTensors,
-    kRules,
-    kLifted};
+const RecordOf<MoeInitRoutingV3Request> kMoeInitRoutingV3Spec = {
+    {"moe_init_routing_v3",
+     "every token's row once per chosen expert, sorted by expert, optionally quantised",
+     "expanded_x[p] = op(x[order[p] div K]), order = stable sort of the slots n*K + k by expert",
+     "seed moe_init_routing_v3; specification, section 6",
+     kAttributes,
+     kTensors,
+     kRules,
+     kLifted}};
 
-Result<MoeInitRoutingV3Shapes> moe_init_routing_v3_shapes(const MoeInitRoutingV3Request& r) {
-    OperatorCheck check(kMoeInitRoutingV3Spec);
+Result<MoeInitRoutingV3Request> with_output_shapes(const MoeInitRoutingV3Request& r) {
+    OperatorCheck check(kMoeInitRoutingV3Spec, r);
     check_inputs(check, r);
     AFD_TRY(check.finish());
     const Plan plan = plan_of(r);
@@ -279,23 +290,25 @@ Result<MoeInitRoutingV3Shapes> moe_init_routing_v3_shapes(const MoeInitRoutingV3
         return make_tensor<void>(nullptr, dtype, shape);
     };
     const DType dtype = plan.is_quantised ? DType::kInt8 : r.x.dtype;
-    MoeInitRoutingV3Shapes shapes;
-    shapes.expanded_x = plan.is_drop_pad ? view(dtype, {num_experts, capacity, hidden})
-                                         : view(dtype, {plan.num_rows, hidden});
-    shapes.expanded_row_idx = view(DType::kInt32, {plan.num_slots});
+    MoeInitRoutingV3Request whole = r;
+    whole.expanded_x = plan.is_drop_pad ? view(dtype, {num_experts, capacity, hidden})
+                                        : view(dtype, {plan.num_rows, hidden});
+    whole.expanded_row_idx = view(DType::kInt32, {plan.num_slots});
+    whole.expert_tokens_count_or_cumsum = {};
     if (r.expert_tokens_num_flag) {
-        shapes.expert_tokens_count_or_cumsum = r.expert_tokens_num_type == 2
-                                                   ? view(DType::kInt64, {num_experts, 2})
-                                                   : view(DType::kInt64, {plan.num_active});
+        whole.expert_tokens_count_or_cumsum = r.expert_tokens_num_type == 2
+                                                  ? view(DType::kInt64, {num_experts, 2})
+                                                  : view(DType::kInt64, {plan.num_active});
     }
+    whole.expanded_scale = {};
     if (r.quant_mode == 1 || (r.quant_mode == -1 && r.scale.num_elements() > 0)) {
-        shapes.expanded_scale = view(DType::kFp32, {plan.num_rows});
+        whole.expanded_scale = view(DType::kFp32, {plan.num_rows});
     }
-    return shapes;
+    return whole;
 }
 
 Result<> check_moe_init_routing_v3(const MoeInitRoutingV3Request& r) {
-    OperatorCheck check(kMoeInitRoutingV3Spec);
+    OperatorCheck check(kMoeInitRoutingV3Spec, r);
     check_inputs(check, r);
     check_outputs(check, r);
     AFD_TRY(check.finish());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "ops/experts/gating_top_k.h"
+#include "ops/experts/gating_rows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -78,7 +78,7 @@ struct Scratch {
 };
 
 // Marks the experts of all groups but the best topk_group as taken.
-void select_groups(const GatingTopKAttributes& a, const Scratch& scratch) {
+void select_groups(const GatingAttributes& a, const Scratch& scratch) {
     const size_t size = a.num_experts / a.n_group;
     std::fill_n(scratch.taken, a.num_experts, uint8_t{0});
     if (a.topk_group == a.n_group) return;
@@ -103,7 +103,7 @@ bool any_nan(const Scratch& scratch, size_t count) {
 }
 
 // The weights of the experts that were picked.
-void write_weights(const GatingTopKAttributes& a,
+void write_weights(const GatingAttributes& a,
                    const float* scores,
                    const int32_t* ids,
                    float* weights) {
@@ -118,7 +118,7 @@ void write_weights(const GatingTopKAttributes& a,
     }
 }
 
-void route_row(const GatingTopKAttributes& a,
+void route_row(const GatingAttributes& a,
                const float* logits,
                std::span<const float> bias,
                const Scratch& scratch,
@@ -144,7 +144,7 @@ void route_row(const GatingTopKAttributes& a,
 
 }  // namespace
 
-Result<void> validate(const GatingTopKAttributes& a) {
+Result<> validate(const GatingAttributes& a) {
     if (a.n_group == 0 || a.num_experts == 0 || a.num_experts % a.n_group != 0) {
         return out_of_range(
             "num_experts",
@@ -165,17 +165,17 @@ Result<void> validate(const GatingTopKAttributes& a) {
     return {};
 }
 
-size_t gating_top_k_workspace_bytes(const GatingTopKAttributes& a) {
+size_t gating_rows_workspace_bytes(const GatingAttributes& a) {
     return 2 * workspace_bytes_of<float>(a.num_experts) + workspace_bytes_of<float>(a.n_group) +
            workspace_bytes_of<uint8_t>(a.num_experts) + workspace_bytes_of<uint8_t>(a.n_group);
 }
 
-void gating_top_k(const GatingTopKAttributes& attributes,
-                  Rows<const float> logits,
-                  std::span<const float> bias,
-                  Rows<float> topk_weights,
-                  Rows<int32_t> topk_ids,
-                  std::span<std::byte> workspace) {
+void gating_rows(const GatingAttributes& attributes,
+                 Rows<const float> logits,
+                 std::span<const float> bias,
+                 Rows<float> topk_weights,
+                 Rows<int32_t> topk_ids,
+                 std::span<std::byte> workspace) {
     const size_t num_experts = attributes.num_experts;
     AFD_ASSERT(logits.num_cols == num_experts && (bias.empty() || bias.size() == num_experts),
                "%zu logits and %zu biases for %zu experts",
@@ -200,7 +200,7 @@ void gating_top_k(const GatingTopKAttributes& attributes,
     }
 }
 
-void gating_weights(const GatingTopKAttributes& attributes,
+void gating_weights(const GatingAttributes& attributes,
                     Rows<const float> logits,
                     Rows<const int32_t> topk_ids,
                     Rows<float> topk_weights,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The two halves of mla_prolog_v3 and the scratch that they use. Internal to ops/.
+// MlaPrologV3Call: what one call of mla_prolog_v3 works on, its scratch, and its two halves.
+// Internal to ops/.
 
 #include <cstddef>
 #include <cstdint>

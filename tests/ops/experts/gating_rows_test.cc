@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "ops/experts/gating_top_k.h"
+#include "ops/experts/gating_rows.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "ops/reference/gating_top_k.h"
+#include "ops/reference/gating_rows.h"
 #include "ops/tensor/workspace.h"
 #include "tests/ops/test_data.h"
 
@@ -19,19 +19,19 @@ struct Routing {
     std::vector<int32_t> ids;
 };
 
-Routing route(const GatingTopKAttributes& a,
+Routing route(const GatingAttributes& a,
               const std::vector<float>& logits,
               std::span<const float> bias) {
     const size_t num_tokens = logits.size() / a.num_experts;
     Routing routing{std::vector<float>(num_tokens * a.top_k),
                     std::vector<int32_t>(num_tokens * a.top_k)};
-    const Workspace workspace(gating_top_k_workspace_bytes(a));
-    gating_top_k(a,
-                 make_rows(logits.data(), num_tokens, a.num_experts),
-                 bias,
-                 make_rows(routing.weights.data(), num_tokens, a.top_k),
-                 make_rows(routing.ids.data(), num_tokens, a.top_k),
-                 workspace.bytes());
+    const Workspace workspace(gating_rows_workspace_bytes(a));
+    gating_rows(a,
+                make_rows(logits.data(), num_tokens, a.num_experts),
+                bias,
+                make_rows(routing.weights.data(), num_tokens, a.top_k),
+                make_rows(routing.ids.data(), num_tokens, a.top_k),
+                workspace.bytes());
     return routing;
 }
 
@@ -43,7 +43,7 @@ std::vector<float> random_floats(size_t count, uint32_t seed) {
     return values;
 }
 
-GatingTopKAttributes deepseek_v3() {
+GatingAttributes deepseek_v3() {
     return {.num_experts = 64,
             .top_k = 6,
             .norm = GatingNorm::kSigmoid,
@@ -54,11 +54,11 @@ GatingTopKAttributes deepseek_v3() {
             .routed_scaling_factor = 2.5f};
 }
 
-GatingTopKAttributes deepseek_v2_greedy() {
+GatingAttributes deepseek_v2_greedy() {
     return {.num_experts = 40, .top_k = 6, .norm = GatingNorm::kSoftmax};
 }
 
-GatingTopKAttributes deepseek_v2_groups() {
+GatingAttributes deepseek_v2_groups() {
     return {.num_experts = 160,
             .top_k = 6,
             .norm = GatingNorm::kSoftmax,
@@ -68,7 +68,7 @@ GatingTopKAttributes deepseek_v2_groups() {
             .routed_scaling_factor = 16.0f};
 }
 
-GatingTopKAttributes sqrt_softplus() {
+GatingAttributes sqrt_softplus() {
     return {.num_experts = 96,
             .top_k = 6,
             .norm = GatingNorm::kSqrtSoftplus,
@@ -78,7 +78,7 @@ GatingTopKAttributes sqrt_softplus() {
 
 // Bound on weights: scores are within 4 fp32 ulp, the softmax sum of E terms within E/16 + 4 more;
 // 1e-5 relative covers E = 160.
-TEST(GatingTopK, MatchesReferenceForEveryScoring) {
+TEST(GatingRows, MatchesReferenceForEveryScoring) {
     for (const auto& a :
          {deepseek_v3(), deepseek_v2_greedy(), deepseek_v2_groups(), sqrt_softplus()}) {
         const size_t num_tokens = 200;
@@ -88,7 +88,7 @@ TEST(GatingTopK, MatchesReferenceForEveryScoring) {
         const Routing routing = route(a, logits, bias);
         reference::Matrix wide(num_tokens, a.num_experts);
         for (size_t i = 0; i < logits.size(); ++i) wide.values[i] = logits[i];
-        const auto want = reference::gating_top_k(a, wide, bias);
+        const auto want = reference::gating_rows(a, wide, bias);
         EXPECT_EQ(routing.ids, want.ids);
         for (size_t i = 0; i < routing.weights.size(); ++i) {
             EXPECT_NEAR(routing.weights[i] / want.weights.values[i], 1.0, 1e-5);
@@ -96,33 +96,33 @@ TEST(GatingTopK, MatchesReferenceForEveryScoring) {
     }
 }
 
-TEST(GatingTopK, BiasChoosesButDoesNotWeigh) {
-    const GatingTopKAttributes a{.num_experts = 4, .top_k = 1, .norm = GatingNorm::kSigmoid};
+TEST(GatingRows, BiasChoosesButDoesNotWeigh) {
+    const GatingAttributes a{.num_experts = 4, .top_k = 1, .norm = GatingNorm::kSigmoid};
     const float bias[] = {0, 0, 10, 0};
     const Routing routing = route(a, {3, 2, 0, 1}, bias);
     EXPECT_EQ(routing.ids[0], 2);
     EXPECT_EQ(routing.weights[0], 0.5f);
 }
 
-TEST(GatingTopK, EqualChoicesGoToTheLowestIndexAndGroup) {
-    GatingTopKAttributes a = deepseek_v3();
+TEST(GatingRows, EqualChoicesGoToTheLowestIndexAndGroup) {
+    GatingAttributes a = deepseek_v3();
     a.norm_topk_prob = false;
     const Routing routing = route(a, std::vector<float>(64, 0.25f), {});
     EXPECT_EQ(routing.ids, (std::vector<int32_t>{0, 1, 2, 3, 4, 5}));
 }
 
-TEST(GatingTopK, AGroupOfOneExpertIsRankedByItsOnlyChoice) {
-    const GatingTopKAttributes a{.num_experts = 4,
-                                 .top_k = 2,
-                                 .norm = GatingNorm::kSigmoid,
-                                 .n_group = 4,
-                                 .topk_group = 2,
-                                 .group_select_mode = GroupSelectMode::kSumOfTwoBest};
+TEST(GatingRows, AGroupOfOneExpertIsRankedByItsOnlyChoice) {
+    const GatingAttributes a{.num_experts = 4,
+                             .top_k = 2,
+                             .norm = GatingNorm::kSigmoid,
+                             .n_group = 4,
+                             .topk_group = 2,
+                             .group_select_mode = GroupSelectMode::kSumOfTwoBest};
     EXPECT_EQ(route(a, {1, 4, 2, 3}, {}).ids, (std::vector<int32_t>{1, 3}));
 }
 
-TEST(GatingTopK, ANanRowIsVisibleAndLeavesItsNeighboursAlone) {
-    const GatingTopKAttributes a = deepseek_v3();
+TEST(GatingRows, ANanRowIsVisibleAndLeavesItsNeighboursAlone) {
+    const GatingAttributes a = deepseek_v3();
     std::vector<float> logits = random_floats(3 * 64, 3);
     const Routing clean = route(a, logits, {});
     logits[64 + 17] = std::numeric_limits<float>::quiet_NaN();
@@ -135,8 +135,8 @@ TEST(GatingTopK, ANanRowIsVisibleAndLeavesItsNeighboursAlone) {
     }
 }
 
-TEST(GatingTopK, IsRowInvariant) {
-    const GatingTopKAttributes a = deepseek_v2_groups();
+TEST(GatingRows, IsRowInvariant) {
+    const GatingAttributes a = deepseek_v2_groups();
     const std::vector<float> logits = random_floats(32 * a.num_experts, 4);
     test::expect_row_invariant(32, [&](std::span<const size_t> rows, Parallel&) {
         std::vector<float> picked;
@@ -154,8 +154,8 @@ TEST(GatingTopK, IsRowInvariant) {
     });
 }
 
-TEST(GatingTopK, RefusesAttributesByNameValueAndLimit) {
-    GatingTopKAttributes a = deepseek_v3();
+TEST(GatingRows, RefusesAttributesByNameValueAndLimit) {
+    GatingAttributes a = deepseek_v3();
     a.num_experts = 60;
     EXPECT_EQ(validate(a).error().message,
               "num_experts is 60; it must be a positive multiple of n_group, which is 8");
@@ -171,7 +171,7 @@ TEST(GatingTopK, RefusesAttributesByNameValueAndLimit) {
 
 // Goal: experts that are given get the weights that the choice would have given them, with every
 // scoring, also repeated ones; what is chosen does not depend on the scores.
-// Oracle: the reference; and for ids that gating_top_k chose, its own weights, bit for bit.
+// Oracle: the reference; and for ids that gating_rows chose, its own weights, bit for bit.
 TEST(GatingWeights, GivenExpertsHaveTheWeightsOfTheirScores) {
     for (const auto& a :
          {deepseek_v3(), deepseek_v2_greedy(), deepseek_v2_groups(), sqrt_softplus()}) {
@@ -185,7 +185,7 @@ TEST(GatingWeights, GivenExpertsHaveTheWeightsOfTheirScores) {
         }
         const auto weights_of = [&](const std::vector<int32_t>& ids) {
             std::vector<float> weights(ids.size());
-            const Workspace workspace(gating_top_k_workspace_bytes(a));
+            const Workspace workspace(gating_rows_workspace_bytes(a));
             gating_weights(a,
                            make_rows(logits.data(), num_tokens, a.num_experts),
                            make_rows(ids.data(), num_tokens, a.top_k),
@@ -207,13 +207,13 @@ TEST(GatingWeights, GivenExpertsHaveTheWeightsOfTheirScores) {
 }
 
 TEST(GatingWeights, ARowWithANanScoreHasNanWeights) {
-    const GatingTopKAttributes a{
+    const GatingAttributes a{
         .num_experts = 4, .top_k = 2, .norm = GatingNorm::kSqrtSoftplus, .norm_topk_prob = true};
     std::vector<float> logits(8, 0.5f);
     logits[5] = std::numeric_limits<float>::quiet_NaN();
     const std::vector<int32_t> ids = {3, 0, 2, 0};
     std::vector<float> weights(4);
-    const Workspace workspace(gating_top_k_workspace_bytes(a));
+    const Workspace workspace(gating_rows_workspace_bytes(a));
     gating_weights(a,
                    make_rows(logits.data(), 2, 4),
                    make_rows(ids.data(), 2, 2),

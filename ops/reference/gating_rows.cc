@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "ops/reference/gating_top_k.h"
+#include "ops/reference/gating_rows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -37,7 +37,7 @@ std::vector<size_t> ranking(const std::vector<float>& values) {
 }
 
 // Whether each expert's group is among the topk_group best.
-std::vector<bool> allowed_experts(const GatingTopKAttributes& a, const std::vector<float>& choice) {
+std::vector<bool> allowed_experts(const GatingAttributes& a, const std::vector<float>& choice) {
     const size_t size = a.num_experts / a.n_group;
     std::vector<float> group_scores(a.n_group);
     for (size_t g = 0; g < a.n_group; ++g) {
@@ -56,7 +56,7 @@ std::vector<bool> allowed_experts(const GatingTopKAttributes& a, const std::vect
 }
 
 // Row t of the weights.
-void write_weights(const GatingTopKAttributes& a,
+void write_weights(const GatingAttributes& a,
                    const std::vector<float>& scores,
                    std::span<const int32_t> ids,
                    size_t t,
@@ -76,10 +76,10 @@ bool any_nan(const std::vector<float>& values) {
 
 }  // namespace
 
-GatingTopKOutput gating_weights(const GatingTopKAttributes& a,
-                                const Matrix& logits,
-                                std::span<const int32_t> ids) {
-    GatingTopKOutput out{Matrix(logits.num_rows, a.top_k), {ids.begin(), ids.end()}};
+GatingOutput gating_weights(const GatingAttributes& a,
+                            const Matrix& logits,
+                            std::span<const int32_t> ids) {
+    GatingOutput out{Matrix(logits.num_rows, a.top_k), {ids.begin(), ids.end()}};
     for (size_t t = 0; t < logits.num_rows; ++t) {
         const std::vector<float> scores = scores_of(a.norm, logits.row(t), a.num_experts);
         write_weights(a, scores, ids.subspan(t * a.top_k, a.top_k), t, out.weights);
@@ -90,11 +90,11 @@ GatingTopKOutput gating_weights(const GatingTopKAttributes& a,
     return out;
 }
 
-GatingTopKOutput gating_top_k(const GatingTopKAttributes& a,
-                              const Matrix& logits,
-                              std::span<const float> bias) {
+GatingOutput gating_rows(const GatingAttributes& a,
+                         const Matrix& logits,
+                         std::span<const float> bias) {
     AFD_ASSERT(logits.num_cols == a.num_experts, "%zu logits", logits.num_cols);
-    GatingTopKOutput out{Matrix(logits.num_rows, a.top_k), {}};
+    GatingOutput out{Matrix(logits.num_rows, a.top_k), {}};
     for (size_t t = 0; t < logits.num_rows; ++t) {
         const std::vector<float> scores = scores_of(a.norm, logits.row(t), a.num_experts);
         std::vector<float> choice = scores;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The record of GroupedMatmulSwiglu and the judgement of its requests.
+// The record of GroupedMatmulSwiglu and the check of a request against it.
 
 #include <string>
 
@@ -11,19 +11,21 @@
 namespace afd::ops {
 namespace {
 
+using Request = GroupedMatmulSwigluRequest;
+
 constexpr int64_t kGroupListTypes[] = {0, 1, 2};
 constexpr int64_t kQuantModes[] = {-1, 1};
 
 constexpr AttributeSpec kAttributes[] = {
     {"group_list_type",
-     AttributeKind::kInt,
+     bind<&Request::group_list_type>(),
      "0",
      kGroupListTypes,
      0,
      0,
      "inclusive prefix sums; counts; pairs of expert and count"},
     {"quant_mode",
-     AttributeKind::kInt,
+     bind<&Request::quant_mode>(),
      "-1",
      kQuantModes,
      0,
@@ -34,21 +36,43 @@ constexpr AttributeSpec kAttributes[] = {
 constexpr DTypeSet kValueTypes{DType::kBf16, DType::kInt8};
 
 constexpr TensorSpec kTensors[] = {
-    {"x", TensorRole::kInput, kValueTypes, "[M, H]", "rows sorted by expert"},
+    {"x", bind<&Request::x>(), TensorRole::kInput, kValueTypes, "[M, H]", "rows sorted by expert"},
     {"weight",
+     bind<&Request::weight>(),
      TensorRole::kInput,
      kValueTypes,
      "[E, H, 2*I]",
      "columns 0 to I-1 gate_proj, the others up_proj"},
-    {"group_list", TensorRole::kInput, {DType::kInt64}, "[E] | [?, 2]", "rows of each expert"},
-    {"x_scale", TensorRole::kOptionalInput, {DType::kFp32}, "[M]", "scales of int8 rows"},
+    {"group_list",
+     bind<&Request::group_list>(),
+     TensorRole::kInput,
+     {DType::kInt64},
+     "[E] | [?, 2]",
+     "rows of each expert"},
+    {"x_scale",
+     bind<&Request::x_scale>(),
+     TensorRole::kOptionalInput,
+     {DType::kFp32},
+     "[M]",
+     "scales of int8 rows"},
     {"weight_scale",
+     bind<&Request::weight_scale>(),
      TensorRole::kOptionalInput,
      {DType::kFp32},
      "[E, 2*I]",
      "scales of the columns of int8 weights"},
-    {"output", TensorRole::kOutput, kValueTypes, "[M, I]", "silu(gate) * up"},
-    {"output_scale", TensorRole::kOptionalOutput, {DType::kFp32}, "[M]", "scales of int8 output"},
+    {"output",
+     bind<&Request::output>(),
+     TensorRole::kOutput,
+     kValueTypes,
+     "[M, I]",
+     "silu(gate) * up"},
+    {"output_scale",
+     bind<&Request::output_scale>(),
+     TensorRole::kOptionalOutput,
+     {DType::kFp32},
+     "[M]",
+     "scales of int8 output"},
 };
 
 constexpr std::string_view kRules[] = {
@@ -114,31 +138,26 @@ void check_dtypes(OperatorCheck& check, const GroupedMatmulSwigluRequest& r) {
 
 }  // namespace
 
-const OperatorSpec kGroupedMatmulSwigluSpec = {
-    "grouped_matmul_swiglu",
-    "gate and up projections of each row's expert, SwiGLU, and optionally quantisation",
-    "output = silu(x * W[e][:, :I]) * (x * W[e][:, I:])",
-    "specification, section 6",
-    kAttributes,
-    kTensors,
-    kRules,
-    {}};
+const RecordOf<GroupedMatmulSwigluRequest> kGroupedMatmulSwigluSpec = {
+    {"grouped_matmul_swiglu",
+     "gate and up projections of each row's expert, SwiGLU, and optionally quantisation",
+     "output = silu(x * W[e][:, :I]) * (x * W[e][:, I:])",
+     "specification, section 6",
+     kAttributes,
+     kTensors,
+     kRules,
+     {}}};
 
 Result<> check_grouped_matmul_swiglu(const GroupedMatmulSwigluRequest& r) {
-    OperatorCheck check(kGroupedMatmulSwigluSpec);
-    check.attribute("group_list_type", r.group_list_type);
-    check.attribute("quant_mode", r.quant_mode);
-    check.tensor("x", r.x);
-    check.tensor("weight", r.weight);
-    check.tensor("output", r.output);
+    OperatorCheck check(kGroupedMatmulSwigluSpec, r);
+    check.attributes();
+    for (const char* name : {"x", "weight", "output"}) check.tensor(name);
     check_dtypes(check, r);
-    check.tensor("group_list", r.group_list);
+    check.tensor("group_list");
     check.require(r.group_list.rank == (r.group_list_type == 2 ? 2 : 1),
                   std::string("group_list must be ") + (r.group_list_type == 2 ? "[?, 2]" : "[E]") +
                       " with group_list_type " + std::to_string(r.group_list_type));
-    check.tensor("x_scale", r.x_scale);
-    check.tensor("weight_scale", r.weight_scale);
-    check.tensor("output_scale", r.output_scale);
+    check.tensors();
     AFD_TRY(check.finish());
     check_group_list(check, r);
     return check.finish();

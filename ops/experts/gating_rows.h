@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// MoeGatingTopK: router logits to topk_ids and topk_weights.
+// Gating of rows: fp32 router logits to topk_ids and topk_weights. This is the kernel that the
+// daemon's router calls; ops/operators/moe_gating_top_k.h is the operator on tensors over it.
 //
 // scores = softmax, sigmoid or sqrt(log(1 + e^x)) of the logits in fp32; choice = scores + bias
 // (the bias only chooses). The n_group groups are ranked by their best choice (mode 0) or the sum
@@ -24,7 +25,7 @@ namespace afd::ops {
 enum class GatingNorm : uint8_t { kSoftmax = 0, kSigmoid = 1, kSqrtSoftplus = 2 };
 enum class GroupSelectMode : uint8_t { kMax = 0, kSumOfTwoBest = 1 };
 
-struct GatingTopKAttributes {
+struct GatingAttributes {
     size_t num_experts = 0;
     size_t top_k = 0;
     GatingNorm norm = GatingNorm::kSoftmax;
@@ -38,25 +39,25 @@ struct GatingTopKAttributes {
 // Errors: kInvalidArgument names the attribute, its value and what is allowed: num_experts a
 // positive multiple of n_group, 1 <= topk_group <= n_group, 1 <= top_k <= topk_group · num_experts
 // / n_group.
-Result<void> validate(const GatingTopKAttributes& attributes);
+Result<> validate(const GatingAttributes& attributes);
 
-size_t gating_top_k_workspace_bytes(const GatingTopKAttributes& attributes);
+size_t gating_rows_workspace_bytes(const GatingAttributes& attributes);
 
 // Shapes: logits [num_tokens, num_experts]; bias [num_experts] or empty;
 // topk_weights, topk_ids [num_tokens, top_k] (columns beyond top_k are left alone).
 // REQUIRES: validate(attributes).ok().
-void gating_top_k(const GatingTopKAttributes& attributes,
-                  Rows<const float> logits,
-                  std::span<const float> bias,
-                  Rows<float> topk_weights,
-                  Rows<int32_t> topk_ids,
-                  std::span<std::byte> workspace);
+void gating_rows(const GatingAttributes& attributes,
+                 Rows<const float> logits,
+                 std::span<const float> bias,
+                 Rows<float> topk_weights,
+                 Rows<int32_t> topk_ids,
+                 std::span<std::byte> workspace);
 
 // Hash routing: the experts are given, by token ids say; their weights are those of the rule above.
 // Shapes: logits [num_tokens, num_experts]; topk_ids, topk_weights [num_tokens, top_k]. A row with
 // a NaN score gets NaN weights. An id may repeat; each slot has its weight. REQUIRES:
 // validate(attributes).ok(); every id is in [0, num_experts).
-void gating_weights(const GatingTopKAttributes& attributes,
+void gating_weights(const GatingAttributes& attributes,
                     Rows<const float> logits,
                     Rows<const int32_t> topk_ids,
                     Rows<float> topk_weights,

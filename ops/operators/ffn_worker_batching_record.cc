@@ -1,17 +1,147 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/operators/ffn_worker_batching_check.h"
+
+// The record of FfnWorkerBatching and the check of a request against it. The check is written out,
+// not made by OperatorCheck, which builds its messages in advance: the FFN loop runs this operator
+// in every pass, and a pass allocates nothing.
+
+#include "ops/operators/ffn_worker_batching_shape.h"
 
 #include <algorithm>
 #include <string>
 
+#include "ops/record/operator_spec.h"
 #include "schedule/geometry.h"
 #include "schedule/schedule_context.h"
 
 namespace afd::ops {
 namespace {
 
+using Request = FfnWorkerBatchingRequest;
+
 using schedule::ScheduleContext;
 using Shape = FfnWorkerBatchingShape;
+
+constexpr int64_t kTokenDtypes[] = {0, 1, 2};
+constexpr int64_t kScheduleModes[] = {0, 1};
+
+// A member of the request's attributes.
+template <auto kMember>
+constexpr RequestMember attribute() {
+    return {MemberType::kInt, [](void* request) -> void* {
+                return &(static_cast<Request*>(request)->attributes.*kMember);
+            }};
+}
+
+constexpr AttributeSpec kAttributes[] = {
+    {"expert_num",
+     attribute<&FfnWorkerBatchingAttributes::expert_num>(),
+     "",
+     {},
+     1,
+     INT32_MAX,
+     "experts of this worker: those of a layer times layer_num"},
+    {"max_out_shape", unbound(MemberType::kInts), "", {}, 0, 0, "{A, BS, K1, H}"},
+    {"token_dtype",
+     unbound(MemberType::kInt),
+     "0",
+     kTokenDtypes,
+     0,
+     0,
+     "fp16; bf16; int8 with an fp32 scale behind the row"},
+    {"need_schedule",
+     attribute<&FfnWorkerBatchingAttributes::need_schedule>(),
+     "0",
+     kScheduleModes,
+     0,
+     0,
+     "takes what a scheduler left in the buffers; scans the flags first"},
+    {"layer_num",
+     attribute<&FfnWorkerBatchingAttributes::layer_num>(),
+     "0",
+     {},
+     0,
+     INT32_MAX,
+     "0: ids are unique over layers; else ids count within a layer"},
+};
+
+constexpr TensorSpec kTensors[] = {
+    {"schedule_context",
+     bind<&Request::context>(),
+     TensorRole::kInPlace,
+     {DType::kInt8},
+     "[1024]",
+     "the FFN worker's ScheduleContext; buffers are byte offsets"},
+    {"ffn_window",
+     bind<&Request::window>(),
+     TensorRole::kInput,
+     {DType::kUint8},
+     "[?]",
+     "descriptors and token rows: token_info_buf and token_data_buf point into it"},
+    {"ffn_control",
+     bind<&Request::control>(),
+     TensorRole::kInPlace,
+     {DType::kUint8},
+     "[?]",
+     "the scheduler's output buffers: layer, session and micro-batch ids, expert ids"},
+    {"y",
+     unbound(MemberType::kTensor),
+     TensorRole::kOutput,
+     {DType::kFp16, DType::kBf16, DType::kInt8},
+     "[A*BS*K1, H]",
+     "rows sorted by expert key, verbatim"},
+    {"group_list",
+     unbound(MemberType::kTensor),
+     TensorRole::kOutput,
+     {DType::kInt64},
+     "[expert_num, 2]",
+     "[key, count] of keys with rows, ascending, then [0, 0]"},
+    {"session_ids",
+     unbound(MemberType::kTensor),
+     TensorRole::kOutput,
+     {DType::kInt32},
+     "[A*BS*K1]",
+     "of each row"},
+    {"micro_batch_ids",
+     unbound(MemberType::kTensor),
+     TensorRole::kOutput,
+     {DType::kInt32},
+     "[A*BS*K1]",
+     "of each row"},
+    {"token_ids",
+     unbound(MemberType::kTensor),
+     TensorRole::kOutput,
+     {DType::kInt32},
+     "[A*BS*K1]",
+     "index in the micro-batch"},
+    {"expert_offsets",
+     unbound(MemberType::kTensor),
+     TensorRole::kOutput,
+     {DType::kInt32},
+     "[A*BS*K1]",
+     "slot k"},
+    {"dynamic_scale",
+     unbound(MemberType::kTensor),
+     TensorRole::kOptionalOutput,
+     {DType::kFp32},
+     "[A*BS*K1]",
+     "the row's scale, with token_dtype 2"},
+    {"actual_token_num",
+     unbound(MemberType::kTensor),
+     TensorRole::kOutput,
+     {DType::kInt64},
+     "[1]",
+     "rows that are valid"},
+};
+
+constexpr std::string_view kRules[] = {
+    "max_out_shape's A, BS and K1 are the context's session_num, micro_batch_size and "
+    "selected_expert_num; a row of H elements fits attn_to_ffn_token_size.",
+    "A is at most 1024, M at most 64, K at most 64; expert_num is a multiple of layer_num.",
+    "out_num is at most A; sessions and micro-batches are in range; none is listed twice.",
+    "An id outside the worker's experts masks its slot; a layer out of range masks its descriptor.",
+};
+
+constexpr std::string_view kLifted[] = {"platforms: one accelerator series only"};
 
 Error refuse(const std::string& name, uint64_t value, const std::string& allowed) {
     return Error{Code::kInvalidArgument, name + " is " + std::to_string(value) + "; " + allowed};
@@ -35,7 +165,7 @@ bool fits(uint64_t offset, std::initializer_list<uint64_t> factors, uint64_t siz
     return !__builtin_add_overflow(offset, product, &end) && end <= size;
 }
 
-Result<void> check_attributes(const FfnWorkerBatchingAttributes& a) {
+Result<> check_attributes(const FfnWorkerBatchingAttributes& a) {
     if (a.expert_num <= 0) return refuse_signed("expert_num", a.expert_num, "it must be positive");
     if (a.expert_num > INT32_MAX) {
         return refuse_signed("expert_num", a.expert_num, "at most 2147483647 are allowed");
@@ -60,9 +190,9 @@ Result<void> check_attributes(const FfnWorkerBatchingAttributes& a) {
     return {};
 }
 
-Result<void> check_dimensions(const FfnWorkerBatchingAttributes& a,
-                              const ScheduleContext::CommonArea& common) {
-    const auto limit = [](const char* name, uint32_t value, uint32_t most) -> Result<void> {
+Result<> check_dimensions(const FfnWorkerBatchingAttributes& a,
+                          const ScheduleContext::CommonArea& common) {
+    const auto limit = [](const char* name, uint32_t value, uint32_t most) -> Result<> {
         if (value >= 1 && value <= most) return {};
         return refuse(name, value, "allowed are 1 ... " + std::to_string(most));
     };
@@ -115,11 +245,11 @@ Result<Shape> make_shape(const FfnWorkerBatchingAttributes& a, const ScheduleCon
 }
 
 // One *_buf of the context: its announced size and its place inside `segment_bytes`.
-Result<void> check_buffer(const char* name,
-                          uint64_t offset,
-                          uint64_t size,
-                          std::initializer_list<uint64_t> factors,
-                          size_t segment_bytes) {
+Result<> check_buffer(const char* name,
+                      uint64_t offset,
+                      uint64_t size,
+                      std::initializer_list<uint64_t> factors,
+                      size_t segment_bytes) {
     if (!fits(0, factors, size)) {
         return refuse(std::string(name) + "_size", size, "the dimensions need more");
     }
@@ -135,13 +265,13 @@ Result<void> check_buffer(const char* name,
     return {};
 }
 
-Result<void> check_buffers(const FfnWorkerBatchingRequest& request, const Shape& s) {
+Result<> check_buffers(const FfnWorkerBatchingRequest& request, const Shape& s) {
     const auto& ffn = request.context->ffn;
     const bool scans = request.attributes.need_schedule == 1;
     const size_t control = request.control.size();
     const auto list = [&](const char* name, uint64_t offset, uint64_t size, uint64_t row) {
         // A scan leaves out a buffer of size 0.
-        if (scans && size == 0) return Result<void>();
+        if (scans && size == 0) return Result<>();
         return check_buffer(name, offset, size, {s.num_sessions, row, 4}, control);
     };
     AFD_TRY(list("session_ids_buf", ffn.session_ids_buf, ffn.session_ids_buf_size, 1));
@@ -164,9 +294,9 @@ Result<void> check_buffers(const FfnWorkerBatchingRequest& request, const Shape&
                         request.window.size());
 }
 
-Result<void> check_output(const FfnWorkerBatchingOutput& output, const Shape& s) {
+Result<> check_output(const FfnWorkerBatchingOutput& output, const Shape& s) {
     const size_t num_rows = s.num_rows_max();
-    const auto at_least = [](const char* name, size_t have, size_t want) -> Result<void> {
+    const auto at_least = [](const char* name, size_t have, size_t want) -> Result<> {
         if (have >= want) return {};
         return refuse(std::string(name) + " size",
                       have,
@@ -182,6 +312,16 @@ Result<void> check_output(const FfnWorkerBatchingOutput& output, const Shape& s)
 }
 
 }  // namespace
+
+const RecordOf<FfnWorkerBatchingRequest> kFfnWorkerBatchingSpec = {
+    {"ffn_worker_batching",
+     "rows of the FFN window, gathered and sorted by expert",
+     "y[i] = row of the i-th slot in the stable order by (expert key, flat index)",
+     "seed ffn_worker_batching; specification, section 2",
+     kAttributes,
+     kTensors,
+     kRules,
+     kLifted}};
 
 Result<Shape> check_ffn_worker_batching(const FfnWorkerBatchingRequest& request,
                                         const FfnWorkerBatchingOutput& output) {

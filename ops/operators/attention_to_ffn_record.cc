@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The record of AttentionToFFN and the judgement of its requests.
+// The record of AttentionToFFN and the check of a request against it.
 
 #include <string>
 
@@ -10,55 +10,77 @@
 namespace afd::ops {
 namespace {
 
+using Request = AttentionToFfnRequest;
+
 constexpr int64_t kOffOrOn[] = {0, 1};
 constexpr int64_t kQuantModes[] = {-1, 1};
 
 constexpr AttributeSpec kAttributes[] = {
-    {"session_id", AttributeKind::kInt, "", {}, 0, 1023, "the attention worker"},
-    {"micro_batch_id", AttributeKind::kInt, "", {}, 0, 63, "the micro-batch"},
-    {"layer_id", AttributeKind::kInt, "", {}, 0, INT32_MAX, "the layer"},
+    {"session_id", bind<&Request::session_id>(), "", {}, 0, 1023, "the attention worker"},
+    {"micro_batch_id", bind<&Request::micro_batch_id>(), "", {}, 0, 63, "the micro-batch"},
+    {"layer_id", bind<&Request::layer_id>(), "", {}, 0, INT32_MAX, "the layer"},
     {"quant_mode",
-     AttributeKind::kInt,
+     bind<&Request::quant_mode>(),
      "-1",
      kQuantModes,
      0,
      0,
      "rows as they are; int8 by dynamic quantisation"},
     {"sync_flag",
-     AttributeKind::kInt,
+     bind<&Request::sync_flag>(),
      "1",
      kOffOrOn,
      0,
      0,
      "publishes to the workers that got a row; to every worker"},
-    {"round", AttributeKind::kInt, "1", {}, 1, INT32_MAX, "value of the published flag"},
+    {"round", bind<&Request::round>(), "1", {}, 1, INT32_MAX, "value of the published flag"},
 };
 
 constexpr TensorSpec kTensors[] = {
     {"schedule_context",
+     bind<&Request::context>(),
      TensorRole::kInput,
      {DType::kInt8},
      "[1024]",
      "dimensions, and the places of the buffers in every FFN window"},
-    {"ffn_windows", TensorRole::kInPlace, {DType::kUint8}, "[F, ?]", "window of each FFN worker"},
-    {"x", TensorRole::kInput, {DType::kBf16, DType::kFp16}, "[T, H]", "token rows"},
+    {"ffn_windows",
+     bind<&Request::ffn_windows>(),
+     TensorRole::kInPlace,
+     {DType::kUint8},
+     "[F, ?]",
+     "window of each FFN worker"},
+    {"x",
+     bind<&Request::x>(),
+     TensorRole::kInput,
+     {DType::kBf16, DType::kFp16},
+     "[T, H]",
+     "token rows"},
     {"expert_ids",
+     bind<&Request::expert_ids>(),
      TensorRole::kInput,
      {DType::kInt32},
      "[T, K]",
-     "logical experts; an id outside [0, E) masks its slot"},
+     "logical experts; an id outside [0, E+S) masks its slot"},
     {"expert_rank_table",
+     bind<&Request::expert_rank_table>(),
      TensorRole::kInput,
      {DType::kInt32},
      "[L, X, R, 2]",
      "replicas (rank, local id) of each layer's experts, shared ones last; rank -1: no more"},
-    {"scales", TensorRole::kOptionalInput, {DType::kFp32}, "[L, X, H]", "smooth scales"},
+    {"scales",
+     bind<&Request::scales>(),
+     TensorRole::kOptionalInput,
+     {DType::kFp32},
+     "[L, X, H]",
+     "smooth scales"},
     {"active_mask",
+     bind<&Request::active_mask>(),
      TensorRole::kOptionalInput,
      {DType::kBool},
      "[T]",
      "which tokens are there; not given: all"},
     {"slot_ranks",
+     bind<&Request::slot_ranks>(),
      TensorRole::kOptionalOutput,
      {DType::kInt32},
      "[T, K1]",
@@ -167,34 +189,24 @@ void check_mask(OperatorCheck& check, const AttentionToFfnRequest& r) {
 
 }  // namespace
 
-const OperatorSpec kAttentionToFfnSpec = {
-    "attention_to_ffn",
-    "the rows of one micro-batch, written into the windows of the FFN workers and published",
-    "window[rank].data[session_id][micro_batch_id][t][k] = op(x[t]), rank from "
-    "expert_rank_table[layer_id, expert_ids[t, k]]",
-    "specification, sections 1 and 4",
-    kAttributes,
-    kTensors,
-    kRules,
-    {}};
+const RecordOf<AttentionToFfnRequest> kAttentionToFfnSpec = {
+    {"attention_to_ffn",
+     "the rows of one micro-batch, written into the windows of the FFN workers and published",
+     "window[rank].data[session_id][micro_batch_id][t][k] = op(x[t]), rank from "
+     "expert_rank_table[layer_id, expert_ids[t, k]]",
+     "specification, sections 1 and 4",
+     kAttributes,
+     kTensors,
+     kRules,
+     {}}};
 
 Result<> check_attention_to_ffn(const AttentionToFfnRequest& r) {
-    OperatorCheck check(kAttentionToFfnSpec);
-    check.attribute("session_id", r.session_id);
-    check.attribute("micro_batch_id", r.micro_batch_id);
-    check.attribute("layer_id", r.layer_id);
-    check.attribute("quant_mode", r.quant_mode);
-    check.attribute("sync_flag", r.sync_flag);
-    check.attribute("round", r.round);
-    check.tensor("schedule_context", context_tensor(r.context));
+    OperatorCheck check(kAttentionToFfnSpec, r);
+    check.attributes();
+    check.tensor("schedule_context");
     check.require(!r.ffn_windows.empty(), "ffn_windows is missing; at least one is needed");
-    check.tensor("x", r.x);
-    check.tensor("expert_ids", r.expert_ids);
-    check.tensor("expert_rank_table", r.expert_rank_table);
-    check.tensor("scales", r.scales);
-    check.tensor("active_mask", r.active_mask);
     if (r.context != nullptr) check.bind("K1", r.context->common.selected_expert_num);
-    check.tensor("slot_ranks", r.slot_ranks);
+    check.tensors();
     check.require(r.scales.num_elements() == 0 || r.quant_mode == 1,
                   is("quant_mode", r.quant_mode) + "only quant_mode 1 takes scales");
     AFD_TRY(check.finish());

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/operators/mla_v3/cache_check.h"
+
+#include <string>
+
+#include "ops/operators/mla_v3/token_axes.h"
+
+namespace afd::ops {
+namespace {
+
+Error refuse(const OperatorSpec& spec, const std::string& text) {
+    return Error{Code::kInvalidArgument, std::string(spec.name) + ": " + text};
+}
+
+Result<> check_row(const OperatorSpec& spec,
+                   const char* name,
+                   const ConstTensorView& cache,
+                   CacheMode mode) {
+    const size_t bytes = size_from_end(cache, 0) * size_of(cache.dtype);
+    if (!is_nz(mode) || bytes % CacheRows::kColumnBytes == 0) return {};
+    return refuse(spec,
+                  std::string(name) + " has rows of " + std::to_string(bytes) +
+                      " bytes; cache_mode " + std::string(name_of(mode)) +
+                      " needs a multiple of 32");
+}
+
+// Each row of one cache has its place in the other.
+Result<> check_leading_axes(const OperatorSpec& spec, const CacheTensors& cache) {
+    const ConstTensorView& kv = cache.kv_cache;
+    const ConstTensorView& kr = cache.kr_cache;
+    for (size_t axis = 0; axis + 1 < kv.rank && kr.num_elements() != 0; ++axis) {
+        if (kr.rank == kv.rank && kr.shape[axis] == kv.shape[axis]) continue;
+        return refuse(spec,
+                      "kr_cache has " + std::to_string(kr.shape[axis]) + " on axis " +
+                          std::to_string(axis) + "; it must be as kv_cache, " +
+                          std::to_string(kv.shape[axis]));
+    }
+    return {};
+}
+
+Result<> check_tiles(const OperatorSpec& spec, const CacheTensors& cache) {
+    if (cache.kv_quant != KvQuant::kPerTile) return {};
+    if (is_nz(cache.mode)) {
+        return refuse(
+            spec,
+            "cache_mode is " + std::string(name_of(cache.mode)) +
+                "; with kv_cache_quant_mode 3 allowed are PA_BSND, PA_BLK_BSND, BSND, TND");
+    }
+    if (cache.tile_row.latent % cache.tile_row.tile_size == 0) return {};
+    return refuse(spec,
+                  "tile_size is " + std::to_string(cache.tile_row.tile_size) +
+                      "; it must divide Hckv, which is " + std::to_string(cache.tile_row.latent));
+}
+
+}  // namespace
+
+Result<> check_cache_tensors(const OperatorSpec& spec, const CacheTensors& cache) {
+    AFD_TRY(check_row(spec, "kv_cache", cache.kv_cache, cache.mode));
+    AFD_TRY(check_row(spec, "kr_cache", cache.kr_cache, cache.mode));
+    AFD_TRY(check_leading_axes(spec, cache));
+    AFD_TRY(check_tiles(spec, cache));
+    const size_t scale_axes = cache.quant_scale_ckv.rank;
+    if (cache.kv_quant == KvQuant::kPerTensor && scale_axes != 1) {
+        return refuse(spec,
+                      "quant_scale_ckv has 2 axes; with kv_cache_quant_mode 1 it must be [1]");
+    }
+    if (cache.kv_quant == KvQuant::kPerChannel && scale_axes != 2) {
+        return refuse(
+            spec, "quant_scale_ckv has 1 axis; with kv_cache_quant_mode 2 it must be [1, Hckv]");
+    }
+    return {};
+}
+
+Result<> check_sizes_given(const OperatorSpec& spec,
+                           std::span<const std::pair<const char*, size_t>> sizes) {
+    for (const auto& [name, size] : sizes) {
+        if (size == 0) return refuse(spec, std::string(name) + " is 0; it must be at least 1");
+    }
+    return {};
+}
+
+}  // namespace afd::ops
