@@ -30,6 +30,9 @@ class ThreadPool final : public ops::Parallel {
     // `cpus`: core of thread i is cpus[i % cpus.size()]; empty: not pinned. Pins the caller too.
     // REQUIRES: num_threads >= 1.
     ThreadPool(unsigned num_threads, uint32_t spin_us, bool yields, std::span<const uint32_t> cpus);
+    // For tasks of milliseconds, on cores that others want too: helpers sleep between two runs and
+    // whoever waits gives way. REQUIRES: num_threads >= 1.
+    explicit ThreadPool(unsigned num_threads) : ThreadPool(num_threads, 0, true, {}) {}
     ~ThreadPool() override;
 
     unsigned num_threads() const override { return static_cast<unsigned>(helpers_.size()) + 1; }

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Kernels: the innermost loops of linear, grouped_ffn and mla_attention for one numeric class.
+// Kernels: the innermost loops of linear, grouped_ffn and mla_attention for one numeric class, and
+// what the code around them has to know of the class (TileShape).
 //
-// Each kernels_<class>.cc fills one table; everything around them (shapes, tasks, scratch) is
-// portable code in ops/. The files for newer instruction sets are compiled with their own flags,
+// Each kernels_<class>.cc fills one table: a copy of the next simpler class's, in which it names
+// what it has of its own. Everything around them (shapes, tasks, scratch) is portable code in ops/
+// that asks the table and never for the class; docs/adding/kernel_class.md says how to add one. The
+// files for newer instruction sets are compiled with their own flags,
 // so they define nothing with external linkage but the table, and the header that they share with
 // other code (row_kernels.h) keeps its functions in an unnamed namespace: otherwise the linker
 // could pick an AVX-512 copy of an inline function for every processor.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -16,22 +20,34 @@
 
 #include "ops/format/expert_activation.h"
 #include "ops/format/numeric_class.h"
+#include "ops/format/packed_shape.h"
 #include "ops/tensor/bf16.h"
 #include "ops/tensor/fp16.h"
 
 namespace afd::ops::cpu {
 
-// A tile has at most this many rows; 12 rows x 2 registers of columns fill the 32 zmm registers
-// best (24 sums, more than the latency of vdpbf16ps needs).
-inline constexpr size_t kTileRows = 12;
-// Sums in one tile: rows · panels · 32 columns.
-inline constexpr size_t kTileFloats = kTileRows * 32;
+// Bounds of any class's tile, for arrays: rows · panels, and sums.
+inline constexpr size_t kTileRowsMax = 16;
+inline constexpr size_t kTileFloats = kTileRowsMax * kPanelColumns;
 
-// Panels that one tile call takes for `num_rows` rows. Few rows need more columns, else too few
-// sums are in flight to hide the latency of the multiplier.
-constexpr size_t tile_panels(size_t num_rows) {
-    return num_rows <= 2 ? 4 : num_rows <= 4 ? 2 : 1;
-}
+// The tiles of a class.
+struct TileShape {
+    size_t rows = 0;  // Of tile and int8_tile at most; <= kTileRowsMax
+    // What one call of tile covers at least, rows · panels, as long as there are four panels: few
+    // rows need more columns, else too few sums are in flight to hide the latency of the
+    // multiplier.
+    size_t row_panels = 0;  // <= rows
+    // Of int4_tile at most. 0: the class has none, since int4 weights have the order of bf16 ones;
+    // unpack_int4 makes bf16 panels of them, which go through tile.
+    size_t int4_rows = 0;  // <= rows
+
+    // Panels that one call of tile takes for `num_rows` rows at most.
+    size_t panels(size_t num_rows) const {
+        return std::clamp<size_t>(row_panels / num_rows, 1, kPanelsMax);
+    }
+
+    static constexpr size_t kPanelsMax = 4;
+};
 
 // How far ahead of the loads weights are prefetched, in bytes, where they come from memory once.
 // Up to kPrefetchNearRows are as fast as memory and fetch to the first-level cache. More of them
@@ -53,37 +69,32 @@ struct FetchNext {
     size_t step_bytes = 0;
 };
 
-struct TileArguments {
-    const Bf16* x = nullptr;  // num_rows rows of depth elements, x_stride apart
+// What the tiles of all weight formats take: some rows of x and a panel.
+template <typename X, typename Weights, typename Sum>
+struct TileOf {
+    const X* x = nullptr;  // num_rows rows of depth elements, x_stride apart
     size_t x_stride = 0;
-    size_t num_rows = 0;              // 1 ... kTileRows
-    const uint16_t* panel = nullptr;  // num_panels panels (PackedLinear::panel)
-    size_t panel_elements = 0;
-    size_t num_panels = 0;  // 1 ... tile_panels(num_rows)
+    size_t num_rows = 0;  // 1 ... rows of the TileShape
+    const Weights* panel = nullptr;
     size_t depth = 0;
-    float* out = nullptr;  // [num_rows][num_panels · 32]
-    bool goes_on = false;  // The chains begin with what `out` holds, otherwise with 0.
+    Sum* out = nullptr;                     // [num_rows][32]
     size_t prefetch_ahead = kPrefetchNear;  // Or kPrefetchFar; of its own panel.
     FetchNext fetch_next{};                 // Instead of it.
     // With fetch_next: the rows that pass next, fetched to the second-level cache.
-    const Bf16* next_x = nullptr;
+    const X* next_x = nullptr;
 };
 
-struct Int8TileArguments {
-    const int8_t* x = nullptr;  // num_rows rows of depth elements, x_stride apart
-    size_t x_stride = 0;
+// Several bf16 panels (PackedLinear::panel), one behind the other; out [num_rows][num_panels · 32].
+struct TileArguments : TileOf<Bf16, uint16_t, float> {
+    size_t panel_elements = 0;
+    size_t num_panels = 1;  // 1 ... TileShape::panels(num_rows)
+    bool goes_on = false;   // The chains begin with what `out` holds, otherwise with 0.
+};
+
+struct Int8TileArguments : TileOf<int8_t, std::byte, int32_t> {
     const int32_t* row_sum = nullptr;  // [num_rows] Σ x of the row, modulo 2^32
-    size_t num_rows = 0;               // 1 ... kTileRows
-    const std::byte* panel = nullptr;  // One int8 panel.
-    size_t depth = 0;
-    int32_t* out = nullptr;  // [num_rows][32]
-    size_t prefetch_ahead = kPrefetchNear;
-    FetchNext fetch_next{};
-    const int8_t* next_x = nullptr;
 };
 
-// Rows that int4_tile takes at most: more sums would not fit into the registers.
-inline constexpr size_t kInt4TileRows = 8;
 // kPrefetchNearRows of int4 weights, which cost more operations a byte.
 inline constexpr size_t kInt4PrefetchNearRows = 1;
 
@@ -91,18 +102,9 @@ inline constexpr size_t kInt4PrefetchNearRows = 1;
 inline constexpr int kInt4LongBf16Bits = 0x7;
 inline constexpr int kInt4LongFp16Bits = 0x3f;
 
-struct Int4TileArguments {
-    const Bf16* x = nullptr;  // num_rows rows of depth elements, x_stride apart
-    size_t x_stride = 0;
-    size_t num_rows = 0;               // 1 ... kInt4TileRows
-    const std::byte* panel = nullptr;  // One int4 panel.
+struct Int4TileArguments : TileOf<Bf16, std::byte, float> {
     size_t group_size = 0;
     bool has_fp16_scales = false;
-    size_t depth = 0;
-    float* out = nullptr;  // [num_rows][32]
-    size_t prefetch_ahead = kPrefetchNear;
-    FetchNext fetch_next{};
-    const Bf16* next_x = nullptr;
 };
 
 struct UnpackArguments {
@@ -180,16 +182,16 @@ struct ResidualKernels {
 };
 
 struct Kernels {
+    TileShape shape;
     // out = x · Wᵀ for one tile; a column's chain over k is the same for every tile shape.
     void (*tile)(const TileArguments& arguments);
     // Σ x, modulo 2^32.
     int32_t (*sum_int8)(const int8_t* x, size_t count);
     // out = the exact sums of x · Wᵀ.
     void (*int8_tile)(const Int8TileArguments& arguments);
-    // out = x · Wᵀ for one tile, in the class's order for int4 weights; null where that is the
-    // order of bf16 weights.
+    // out = x · Wᵀ for one tile, in the class's order for int4 weights. For shape.int4_rows > 0.
     void (*int4_tile)(const Int4TileArguments& arguments);
-    // out = (q · scale) →bf16; null where int4_tile is not.
+    // out = (q · scale) →bf16. For shape.int4_rows == 0.
     void (*unpack_int4)(const UnpackArguments& arguments);
     // y[i] = (float(sums[i]) · row_scale) · column_scale[i].
     void (*scale_row)(

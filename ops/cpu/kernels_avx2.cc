@@ -20,7 +20,6 @@
 namespace afd::ops::cpu {
 namespace {
 
-constexpr size_t kColumns = 32;
 constexpr size_t kHalf = 16;  // Columns of one pass: two registers.
 
 inline __m256 load_bf16(const void* source) {
@@ -37,7 +36,7 @@ template <size_t kRows>
 void tile_rows(const TileArguments& a, size_t first_row, const uint16_t* panel, float* out) {
     __m256 low[kRows];
     __m256 high[kRows];
-    const size_t out_stride = a.num_panels * kColumns;
+    const size_t out_stride = a.num_panels * kPanelColumns;
     unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
         const float* row = out + (first_row + r) * out_stride;
         low[r] = a.goes_on ? _mm256_loadu_ps(row) : _mm256_setzero_ps();
@@ -45,8 +44,8 @@ void tile_rows(const TileArguments& a, size_t first_row, const uint16_t* panel, 
     });
     const Bf16* x = a.x + first_row * a.x_stride;
     for (size_t k = 0; k < a.depth; ++k) {
-        const __m256 weights_low = load_bf16(panel + k * kColumns);
-        const __m256 weights_high = load_bf16(panel + k * kColumns + 8);
+        const __m256 weights_low = load_bf16(panel + k * kPanelColumns);
+        const __m256 weights_high = load_bf16(panel + k * kPanelColumns + 8);
         unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
             const __m256 value = broadcast(x[r * a.x_stride + k]);
             low[r] = _mm256_fmadd_ps(value, weights_low, low[r]);
@@ -90,7 +89,7 @@ void tile_few_rows(const TileArguments& a, const uint16_t* panel, float* out) {
     constexpr size_t kRegisters = 4 * kPanels;
     __m256 sums[kRows][kRegisters];
     for (size_t r = 0; r < kRows; ++r) {
-        const float* row = out + r * a.num_panels * kColumns;
+        const float* row = out + r * a.num_panels * kPanelColumns;
         for (size_t c = 0; c < kRegisters; ++c) {
             sums[r][c] = a.goes_on ? _mm256_loadu_ps(row + c * 8) : _mm256_setzero_ps();
         }
@@ -100,7 +99,7 @@ void tile_few_rows(const TileArguments& a, const uint16_t* panel, float* out) {
         for (size_t r = 0; r < kRows; ++r) values[r] = broadcast(a.x[r * a.x_stride + k]);
         for (size_t c = 0; c < kRegisters; ++c) {
             const __m256 weights =
-                load_bf16(panel + c / 4 * a.panel_elements + k * kColumns + c % 4 * 8);
+                load_bf16(panel + c / 4 * a.panel_elements + k * kPanelColumns + c % 4 * 8);
             for (size_t r = 0; r < kRows; ++r) {
                 sums[r][c] = _mm256_fmadd_ps(values[r], weights, sums[r][c]);
             }
@@ -108,7 +107,7 @@ void tile_few_rows(const TileArguments& a, const uint16_t* panel, float* out) {
     }
     for (size_t r = 0; r < kRows; ++r) {
         for (size_t c = 0; c < kRegisters; ++c) {
-            _mm256_storeu_ps(out + r * a.num_panels * kColumns + c * 8, sums[r][c]);
+            _mm256_storeu_ps(out + r * a.num_panels * kPanelColumns + c * 8, sums[r][c]);
         }
     }
 }
@@ -117,18 +116,18 @@ void tile(const TileArguments& a) {
     size_t done = 0;
     if (a.num_rows == 1) {
         for (; done + 2 <= a.num_panels; done += 2) {
-            tile_few_rows<1, 2>(a, a.panel + done * a.panel_elements, a.out + done * kColumns);
+            tile_few_rows<1, 2>(a, a.panel + done * a.panel_elements, a.out + done * kPanelColumns);
         }
     }
     if (a.num_rows == 2) {
         for (; done < a.num_panels; ++done) {
-            tile_few_rows<2, 1>(a, a.panel + done * a.panel_elements, a.out + done * kColumns);
+            tile_few_rows<2, 1>(a, a.panel + done * a.panel_elements, a.out + done * kPanelColumns);
         }
     }
     for (size_t p = done; p < a.num_panels; ++p) {
         const uint16_t* panel = a.panel + p * a.panel_elements;
-        tile_columns(a, panel, a.out + p * kColumns);
-        tile_columns(a, panel + kHalf, a.out + p * kColumns + kHalf);
+        tile_columns(a, panel, a.out + p * kPanelColumns);
+        tile_columns(a, panel + kHalf, a.out + p * kPanelColumns + kHalf);
     }
 }
 
@@ -198,29 +197,33 @@ void accumulate(const HeadsState& s, const AttendBlock& b) {
 }  // namespace
 
 const Kernels& avx2_kernels() {
-    static constexpr Kernels kTable{tile,
-                                    sum_int8,
-                                    int8_madd_tile,
-                                    nullptr,
-                                    unpack_int4,
-                                    scale_row,
-                                    exp_row,
-                                    round_row,
-                                    scale_tile,
-                                    round_tile,
-                                    swiglu_tile,
-                                    swiglu_row,
-                                    softmax_step,
-                                    begin_heads,
-                                    attend_block<scores, accumulate>,
-                                    finish_heads,
-                                    quantise_rows<Bf16>,
-                                    quantise_rows<Fp16>,
-                                    quantise_rows<float>,
-                                    kActivateRows,
-                                    kResidualKernels,
-                                    encode_fp8_row,
-                                    expand_fp8_row};
+    static const Kernels kTable = [] {
+        Kernels table = portable_kernels();
+        table.tile = tile;
+        table.int8_tile = int8_madd_tile;
+        table.attend_block = attend_block<scores, accumulate>;
+        // The loops of portable, vectorised for these instructions.
+        table.sum_int8 = sum_int8;
+        table.unpack_int4 = unpack_int4;
+        table.scale_row = scale_row;
+        table.exp_row = exp_row;
+        table.round_row = round_row;
+        table.scale_tile = scale_tile;
+        table.round_tile = round_tile;
+        table.swiglu_tile = swiglu_tile;
+        table.swiglu_row = swiglu_row;
+        table.softmax_step = softmax_step;
+        table.begin_heads = begin_heads;
+        table.finish_heads = finish_heads;
+        table.quantise_bf16 = quantise_rows<Bf16>;
+        table.quantise_fp16 = quantise_rows<Fp16>;
+        table.quantise_fp32 = quantise_rows<float>;
+        table.activate_rows = kActivateRows;
+        table.residual = kResidualKernels;
+        table.encode_fp8 = encode_fp8_row;
+        table.expand_fp8 = expand_fp8_row;
+        return table;
+    }();
     return kTable;
 }
 

@@ -16,8 +16,6 @@
 namespace afd::ops::cpu {
 namespace {
 
-constexpr size_t kColumns = 32;
-
 inline __m512 load_bf16(const uint16_t* source) {
     const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
@@ -28,7 +26,7 @@ template <size_t kRows>
 void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
     __m512 low[kRows];
     __m512 high[kRows];
-    const size_t out_stride = a.num_panels * kColumns;
+    const size_t out_stride = a.num_panels * kPanelColumns;
     unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
         low[r] = a.goes_on ? _mm512_loadu_ps(out + r * out_stride) : _mm512_setzero_ps();
         high[r] = a.goes_on ? _mm512_loadu_ps(out + r * out_stride + 16) : _mm512_setzero_ps();
@@ -38,8 +36,9 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
     const bool fetches_next = a.fetch_next.from != nullptr;
     const char* fetched = fetches_next ? reinterpret_cast<const char*>(a.fetch_next.from)
                                        : reinterpret_cast<const char*>(panel) + a.prefetch_ahead;
-    const size_t fetch_step = fetches_next ? a.fetch_next.step_bytes : kColumns * sizeof *weights;
-    for (size_t k = 0; k < a.depth; ++k, ++x, weights += kColumns) {
+    const size_t fetch_step =
+        fetches_next ? a.fetch_next.step_bytes : kPanelColumns * sizeof *weights;
+    for (size_t k = 0; k < a.depth; ++k, ++x, weights += kPanelColumns) {
         _mm_prefetch(fetched + k * fetch_step, _MM_HINT_T0);
         const __m512 w_low = load_bf16(weights);
         const __m512 w_high = load_bf16(weights + 16);
@@ -58,7 +57,7 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
 void tile(const TileArguments& a) {
     with_rows(a.num_rows, [&]<size_t kRows>() {
         for (size_t p = 0; p < a.num_panels; ++p) {
-            tile_of<kRows>(a, a.panel + p * a.panel_elements, a.out + p * kColumns);
+            tile_of<kRows>(a, a.panel + p * a.panel_elements, a.out + p * kPanelColumns);
         }
     });
 }
@@ -67,18 +66,19 @@ void tile(const TileArguments& a) {
 
 const Kernels& avx512_kernels() {
     static const Kernels kTable = [] {
-        // Everything else has the bits of avx2, and its kernels.
         Kernels table = avx2_kernels();
+        table.shape.rows = kAvx512TileRows;
         table.tile = tile;
+        table.round_tile = round_tile_avx512;
+        table.swiglu_tile = swiglu_tile_avx512;
+        table.swiglu_row = swiglu_row_avx512;
+        table.activate_rows = activate_rows_with(swiglu_row_avx512);
+        // The loops of portable, vectorised for these instructions.
         table.scale_row = scale_row;
         table.exp_row = exp_row;
         table.round_row = round_row;
         table.scale_tile = scale_tile;
-        table.round_tile = round_tile_avx512;
-        table.swiglu_tile = swiglu_tile_avx512;
-        table.swiglu_row = swiglu_row_avx512;
         table.softmax_step = softmax_step;
-        table.activate_rows = activate_rows_with(swiglu_row_avx512);
         table.residual = kResidualKernels;
         return table;
     }();

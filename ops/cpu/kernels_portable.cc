@@ -18,32 +18,33 @@
 namespace afd::ops::cpu {
 namespace {
 
-constexpr size_t kColumns = 32;
-
 template <size_t kRows>
 void tile_rows(const TileArguments& a, size_t first_row, const uint16_t* panel, float* out) {
-    const size_t out_stride = a.num_panels * kColumns;
-    float sums[kRows][kColumns] = {};
+    const size_t out_stride = a.num_panels * kPanelColumns;
+    float sums[kRows][kPanelColumns] = {};
     for (size_t r = 0; a.goes_on && r < kRows; ++r) {
-        for (size_t j = 0; j < kColumns; ++j) sums[r][j] = out[(first_row + r) * out_stride + j];
+        for (size_t j = 0; j < kPanelColumns; ++j)
+            sums[r][j] = out[(first_row + r) * out_stride + j];
     }
     for (size_t k = 0; k < a.depth; ++k) {
-        float weights[kColumns];
-        for (size_t j = 0; j < kColumns; ++j) weights[j] = to_float(Bf16{panel[k * kColumns + j]});
+        float weights[kPanelColumns];
+        for (size_t j = 0; j < kPanelColumns; ++j)
+            weights[j] = to_float(Bf16{panel[k * kPanelColumns + j]});
         for (size_t r = 0; r < kRows; ++r) {
             const float x = to_float(a.x[(first_row + r) * a.x_stride + k]);
-            for (size_t j = 0; j < kColumns; ++j) sums[r][j] = sums[r][j] + x * weights[j];
+            for (size_t j = 0; j < kPanelColumns; ++j) sums[r][j] = sums[r][j] + x * weights[j];
         }
     }
     for (size_t r = 0; r < kRows; ++r) {
-        for (size_t j = 0; j < kColumns; ++j) out[(first_row + r) * out_stride + j] = sums[r][j];
+        for (size_t j = 0; j < kPanelColumns; ++j)
+            out[(first_row + r) * out_stride + j] = sums[r][j];
     }
 }
 
 void tile(const TileArguments& a) {
     for (size_t p = 0; p < a.num_panels; ++p) {
         const uint16_t* panel = a.panel + p * a.panel_elements;
-        float* out = a.out + p * kColumns;
+        float* out = a.out + p * kPanelColumns;
         size_t row = 0;
         for (; row + 2 <= a.num_rows; row += 2) tile_rows<2>(a, row, panel, out);
         if (row < a.num_rows) tile_rows<1>(a, row, panel, out);
@@ -102,29 +103,32 @@ void accumulate(const HeadsState& s, const AttendBlock& b) {
 }  // namespace
 
 const Kernels& portable_kernels() {
-    static constexpr Kernels kTable{tile,
-                                    sum_int8,
-                                    int8_tile,
-                                    nullptr,
-                                    unpack_int4,
-                                    scale_row,
-                                    exp_row,
-                                    round_row,
-                                    scale_tile,
-                                    round_tile,
-                                    swiglu_tile,
-                                    swiglu_row,
-                                    softmax_step,
-                                    begin_heads,
-                                    attend_block<scores, accumulate>,
-                                    finish_heads,
-                                    quantise_rows<Bf16>,
-                                    quantise_rows<Fp16>,
-                                    quantise_rows<float>,
-                                    kActivateRows,
-                                    kResidualKernels,
-                                    encode_fp8_row,
-                                    expand_fp8_row};
+    static constexpr Kernels kTable = {
+        .shape = {.rows = 12, .row_panels = 8, .int4_rows = 0},
+        .tile = tile,
+        .sum_int8 = sum_int8,
+        .int8_tile = int8_tile,
+        .int4_tile = nullptr,
+        .unpack_int4 = unpack_int4,
+        .scale_row = scale_row,
+        .exp_row = exp_row,
+        .round_row = round_row,
+        .scale_tile = scale_tile,
+        .round_tile = round_tile,
+        .swiglu_tile = swiglu_tile,
+        .swiglu_row = swiglu_row,
+        .softmax_step = softmax_step,
+        .begin_heads = begin_heads,
+        .attend_block = attend_block<scores, accumulate>,
+        .finish_heads = finish_heads,
+        .quantise_bf16 = quantise_rows<Bf16>,
+        .quantise_fp16 = quantise_rows<Fp16>,
+        .quantise_fp32 = quantise_rows<float>,
+        .activate_rows = kActivateRows,
+        .residual = kResidualKernels,
+        .encode_fp8 = encode_fp8_row,
+        .expand_fp8 = expand_fp8_row,
+    };
     return kTable;
 }
 

@@ -8,13 +8,13 @@
 #include <cstdint>
 
 #include "ops/cpu/kernels.h"
+#include "ops/format/packed_shape.h"
 #include "ops/tensor/bf16.h"
+#include "ops/tensor/lanes.h"
 #include "ops/tensor/math.h"
 
 namespace afd::ops::cpu {
 namespace {
-
-inline constexpr size_t kLanes = 16;
 
 void round_row(const float* x, size_t count, Bf16* y) {
     for (size_t i = 0; i < count; ++i) y[i] = from_float(x[i]);
@@ -47,15 +47,13 @@ void scale_row(
 }
 
 // scale_row for rows of one panel; its width is known here, which saves most of the work.
-constexpr size_t kPanelWidth = 32;
-
 void scale_tile(const int32_t* sums,
                 const float* row_scale,
                 const float* column_scale,
                 size_t count,
                 float* y) {
-    for (size_t r = 0; r < count; ++r, sums += kPanelWidth, y += kPanelWidth) {
-        for (size_t i = 0; i < kPanelWidth; ++i) {
+    for (size_t r = 0; r < count; ++r, sums += kPanelColumns, y += kPanelColumns) {
+        for (size_t i = 0; i < kPanelColumns; ++i) {
             y[i] = static_cast<float>(sums[i]) * row_scale[r] * column_scale[i];
         }
     }

@@ -2,7 +2,7 @@
 #pragma once
 
 // One step of the online softmax as plain loops, which the compiler vectorises. Included by
-// ops/cpu/kernels_*.cc only; attention_avx512.h computes the same bits.
+// ops/cpu/kernels_*.cc only; attention_avx512_bf16.h computes the same bits.
 
 #include <bit>
 #include <cstddef>
@@ -10,20 +10,11 @@
 #include "ops/cpu/row_kernels.h"
 #include "ops/format/latent_cache.h"
 #include "ops/tensor/bf16.h"
+#include "ops/tensor/lanes.h"
 #include "ops/tensor/math.h"
 
 namespace afd::ops::cpu {
 namespace {
-
-// ((v0+v8)+(v4+v12)) + ..., by halves.
-inline float sum_lanes(const float* lanes) {
-    float part[kLanes];
-    for (size_t i = 0; i < kLanes; ++i) part[i] = lanes[i];
-    for (size_t half = kLanes / 2; half > 0; half /= 2) {
-        for (size_t i = 0; i < half; ++i) part[i] = part[i] + part[i + half];
-    }
-    return part[0];
-}
 
 void softmax_step(
     float* scores, size_t num_positions, float* maximum, float* sum, float* alpha, Bf16* p) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "ops/tensor/bf16.h"
+#include "ops/tensor/lanes.h"
 
 namespace afd::ops::cpu {
 namespace {
@@ -21,11 +22,10 @@ inline float widen(float value) {
 
 template <typename T>
 float sum_of_squares(const T* x, size_t count) {
-    constexpr size_t kSums = 16;
-    float sums[kSums] = {};
+    float sums[kLanes] = {};
     size_t i = 0;
-    for (; i + kSums <= count; i += kSums) {
-        for (size_t j = 0; j < kSums; ++j) {
+    for (; i + kLanes <= count; i += kLanes) {
+        for (size_t j = 0; j < kLanes; ++j) {
             const float value = widen(x[i + j]);
             sums[j] = sums[j] + value * value;
         }
@@ -34,10 +34,7 @@ float sum_of_squares(const T* x, size_t count) {
         const float value = widen(x[i + j]);
         sums[j] = sums[j] + value * value;
     }
-    for (size_t half = kSums / 2; half > 0; half /= 2) {
-        for (size_t j = 0; j < half; ++j) sums[j] = sums[j] + sums[j + half];
-    }
-    return sums[0];
+    return sum_lanes(sums);
 }
 
 }  // namespace

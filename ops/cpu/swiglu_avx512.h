@@ -43,10 +43,10 @@ template <size_t kCount>
 [[gnu::always_inline]] inline void swiglu_rows(const float* sums, Bf16* const* h) {
     __m512 gate[kCount];
     for (size_t i = 0; i < kCount; ++i)
-        gate[i] = round_bf16(_mm512_loadu_ps(sums + i * kPanelWidth));
+        gate[i] = round_bf16(_mm512_loadu_ps(sums + i * kPanelColumns));
     silu_each(gate);
     for (size_t i = 0; i < kCount; ++i) {
-        const __m512 up = round_bf16(_mm512_loadu_ps(sums + i * kPanelWidth + kLanes));
+        const __m512 up = round_bf16(_mm512_loadu_ps(sums + i * kPanelColumns + kLanes));
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(h[i]), round_16(_mm512_mul_ps(gate[i], up)));
     }
 }
@@ -64,13 +64,13 @@ void swiglu_row_avx512(const float* gate, const float* up, size_t count, Bf16* h
 void swiglu_tile_avx512(const float* sums, size_t count, Bf16* const* h) {
     constexpr size_t kRows = 4;
     size_t r = 0;
-    for (; r + kRows <= count; r += kRows) swiglu_rows<kRows>(sums + r * kPanelWidth, h + r);
-    for (; r < count; ++r) swiglu_rows<1>(sums + r * kPanelWidth, h + r);
+    for (; r + kRows <= count; r += kRows) swiglu_rows<kRows>(sums + r * kPanelColumns, h + r);
+    for (; r < count; ++r) swiglu_rows<1>(sums + r * kPanelColumns, h + r);
 }
 
 void round_tile_avx512(const float* sums, size_t count, Bf16* const* y) {
-    for (size_t r = 0; r < count; ++r, sums += kPanelWidth) {
-        for (size_t i = 0; i < kPanelWidth; i += kLanes) {
+    for (size_t r = 0; r < count; ++r, sums += kPanelColumns) {
+        for (size_t i = 0; i < kPanelColumns; i += kLanes) {
             _mm256_storeu_si256(reinterpret_cast<__m256i*>(y[r] + i),
                                 round_16(_mm512_loadu_ps(sums + i)));
         }

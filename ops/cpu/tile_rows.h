@@ -12,13 +12,13 @@ namespace afd::ops::cpu {
 namespace {
 
 void round_tile(const float* sums, size_t count, Bf16* const* y) {
-    for (size_t r = 0; r < count; ++r, sums += kPanelWidth) {
-        for (size_t i = 0; i < kPanelWidth; ++i) y[r][i] = from_float(sums[i]);
+    for (size_t r = 0; r < count; ++r, sums += kPanelColumns) {
+        for (size_t i = 0; i < kPanelColumns; ++i) y[r][i] = from_float(sums[i]);
     }
 }
 
 void swiglu_tile(const float* sums, size_t count, Bf16* const* h) {
-    for (size_t r = 0; r < count; ++r, sums += kPanelWidth) {
+    for (size_t r = 0; r < count; ++r, sums += kPanelColumns) {
         swiglu_row(sums, sums + kLanes, kLanes, h[r]);
     }
 }

@@ -7,14 +7,13 @@
 #include <limits>
 #include <string>
 
+#include "ops/tensor/lanes.h"
 #include "ops/tensor/math.h"
 #include "ops/tensor/workspace.h"
 #include "proto/check.h"
 
 namespace afd::ops {
 namespace {
-
-constexpr size_t kLanes = 16;
 
 Error out_of_range(const char* name, size_t value, const std::string& allowed) {
     return Error{Code::kInvalidArgument,
@@ -24,10 +23,7 @@ Error out_of_range(const char* name, size_t value, const std::string& allowed) {
 float sum_of(const float* values, size_t count) {
     float lanes[kLanes] = {};
     for (size_t i = 0; i < count; ++i) lanes[i % kLanes] = lanes[i % kLanes] + values[i];
-    for (size_t half = kLanes / 2; half > 0; half /= 2) {
-        for (size_t j = 0; j < half; ++j) lanes[j] = lanes[j] + lanes[j + half];
-    }
-    return lanes[0];
+    return sum_lanes(lanes);
 }
 
 void compute_scores(GatingNorm norm, const float* logits, size_t count, float* scores) {

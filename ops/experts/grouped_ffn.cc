@@ -225,9 +225,7 @@ Input input_of(const GroupedFfnRequest& request,
                const InputScratch& scratch,
                Parallel& parallel) {
     if (request.x_int8.given()) {
-        const Rows<const int8_t>& values = request.x_int8.values;
-        Input input{Rows<const Bf16>{nullptr, values.num_rows, values.num_cols, 0}};
-        input.rows.int8 = request.x_int8;
+        Input input{request.x_int8};
         input.first = input.first_int8 = &Work::first_place;
         return input;
     }

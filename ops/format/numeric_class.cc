@@ -2,72 +2,98 @@
 
 #include "ops/format/numeric_class.h"
 
+#include <algorithm>
 #include <array>
 
 namespace afd::ops {
 namespace {
 
-constexpr std::array kClasses{
-    NumericClass::kPortable, NumericClass::kAvx2, NumericClass::kAvx512, NumericClass::kAvx512Bf16};
+bool has_nothing_special() {
+    return true;
+}
 
-struct SupportedClasses {
-    std::array<NumericClass, kClasses.size()> classes{};
-    size_t count = 0;
+#ifdef AFD_OPS_X86
+bool has_avx2() {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+bool has_avx512() {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+bool has_avx512_bf16() {
+    return has_avx512() && __builtin_cpu_supports("avx512bf16") &&
+           __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi");
+}
+#else
+constexpr bool (*has_avx2)() = nullptr;
+constexpr bool (*has_avx512)() = nullptr;
+constexpr bool (*has_avx512_bf16)() = nullptr;
+#endif
+
+// All that other code asks about a class; its kernels are in ops/cpu/.
+struct Traits {
+    NumericClass numeric_class;
+    std::string_view name;
+    size_t bf16_interleave;
+    bool (*is_supported)();  // Null: not part of this build.
 };
 
-SupportedClasses find_supported_classes() {
-    SupportedClasses found;
-    for (const NumericClass numeric_class : kClasses) {
-        if (supported(numeric_class)) found.classes[found.count++] = numeric_class;
-    }
-    return found;
+// Slowest first.
+constexpr Traits kClasses[] = {
+    {NumericClass::kPortable, "portable", 1, has_nothing_special},
+    {NumericClass::kAvx2, "avx2", 1, has_avx2},
+    {NumericClass::kAvx512, "avx512", 1, has_avx512},
+    {NumericClass::kAvx512Bf16, "avx512-bf16", 2, has_avx512_bf16},
+};
+
+// Null where the value is of no class: it may have come from the header of a file or a segment.
+const Traits* find(NumericClass numeric_class) {
+    const auto* const found = std::find_if(
+        std::begin(kClasses), std::end(kClasses), [numeric_class](const Traits& traits) {
+            return traits.numeric_class == numeric_class;
+        });
+    return found == std::end(kClasses) ? nullptr : found;
 }
+
+struct SupportedClasses {
+    std::array<NumericClass, std::size(kClasses)> classes{};
+    size_t count = 0;
+
+    SupportedClasses() {
+        for (const Traits& traits : kClasses) {
+            if (supported(traits.numeric_class)) classes[count++] = traits.numeric_class;
+        }
+    }
+};
 
 }  // namespace
 
+size_t bf16_interleave(NumericClass numeric_class) {
+    const Traits* traits = find(numeric_class);
+    return traits == nullptr ? 1 : traits->bf16_interleave;
+}
+
 std::string_view name_of(NumericClass numeric_class) {
-    switch (numeric_class) {
-        case NumericClass::kPortable:
-            return "portable";
-        case NumericClass::kAvx2:
-            return "avx2";
-        case NumericClass::kAvx512:
-            return "avx512";
-        case NumericClass::kAvx512Bf16:
-            return "avx512-bf16";
-    }
-    return "unknown";
+    const Traits* traits = find(numeric_class);
+    return traits == nullptr ? "unknown" : traits->name;
 }
 
 std::optional<NumericClass> parse_numeric_class(std::string_view name) {
-    for (const NumericClass numeric_class : kClasses) {
-        if (name_of(numeric_class) == name) return numeric_class;
+    for (const Traits& traits : kClasses) {
+        if (traits.name == name) return traits.numeric_class;
     }
     return std::nullopt;
 }
 
 bool supported(NumericClass numeric_class) {
-    switch (numeric_class) {
-        case NumericClass::kPortable:
-            return true;
-#ifdef AFD_OPS_X86
-        case NumericClass::kAvx2:
-            return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-        case NumericClass::kAvx512:
-            return supported(NumericClass::kAvx2) && __builtin_cpu_supports("avx512f") &&
-                   __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-                   __builtin_cpu_supports("avx512dq");
-        case NumericClass::kAvx512Bf16:
-            return supported(NumericClass::kAvx512) && __builtin_cpu_supports("avx512bf16") &&
-                   __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi");
-#endif
-        default:
-            return false;
-    }
+    const Traits* traits = find(numeric_class);
+    return traits != nullptr && traits->is_supported != nullptr && traits->is_supported();
 }
 
 std::span<const NumericClass> supported_numeric_classes() {
-    static const SupportedClasses found = find_supported_classes();
+    static const SupportedClasses found;
     return {found.classes.data(), found.count};
 }
 

@@ -17,6 +17,7 @@
 // Everything else (norms, softmax, exp, silu, routing, combine, products with int8 weights) is
 // identical in all classes.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -28,6 +29,10 @@ enum class NumericClass : uint8_t { kPortable = 0, kAvx2 = 1, kAvx512Bf16 = 2, k
 
 // Raised whenever a change of ours may change a bit of a result in any class.
 inline constexpr uint32_t kKernelRevision = 2;
+
+// Elements of depth of one column that stand side by side in a bf16 panel: 2 where the class
+// multiplies pairs, otherwise 1. Part of the packed layout (ops/format/packed_shape.h).
+size_t bf16_interleave(NumericClass numeric_class);
 
 // "portable", "avx2", "avx512", "avx512-bf16".
 std::string_view name_of(NumericClass numeric_class);

@@ -20,8 +20,8 @@ size_t PackedShape::num_panels() const {
 size_t PackedShape::panel_bytes() const {
     switch (format) {
         case WeightFormat::kBf16: {
-            const size_t pairs = numeric_class == NumericClass::kAvx512Bf16 ? 2 : 1;
-            return div_up(depth, pairs) * pairs * kPanelColumns * sizeof(uint16_t);
+            const size_t interleave = bf16_interleave(numeric_class);
+            return div_up(depth, interleave) * interleave * kPanelColumns * sizeof(uint16_t);
         }
         case WeightFormat::kInt8:
             return int8_values_bytes(depth) + kPanelColumns * sizeof(float);

@@ -6,13 +6,12 @@
 // A packed matrix is an array of panels of kPanelColumns outputs each, the last one padded with
 // zero weights; a gate-up matrix has 16 gate columns and the 16 up columns that they meet in each
 // panel. One panel, panel_bytes() long, little-endian:
-//   bf16, avx512-bf16   [ceil(K / 2)][32][2] bf16
-//   bf16, other classes [K][32] bf16
-//   int8                [ceil(K / 4)][32][4] of q + 128, uint8 | scale [32] fp32
-//   int4                for every group: scale [32], bf16 or fp16 as the format says
-//                       | [ceil(group / 8)][32][2] words of 16 bits.
-//                       Nibble j of word [i][c][p] is q of element k = 8·i + 2·j + p of the group,
-//                       in two's complement; 0 beyond K.
+//   bf16   [ceil(K / i)][32][i] bf16, with i = bf16_interleave(class): 1 or 2
+//   int8   [ceil(K / 4)][32][4] of q + 128, uint8 | scale [32] fp32
+//   int4   for every group: scale [32], bf16 or fp16 as the format says
+//          | [ceil(group / 8)][32][2] words of 16 bits.
+//          Nibble j of word [i][c][p] is q of element k = 8·i + 2·j + p of the group, in two's
+//          complement; 0 beyond K.
 // The int8 and int4 layouts are the same in every numeric class.
 
 #include <cstddef>

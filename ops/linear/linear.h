@@ -93,13 +93,15 @@ class PackedLinear {
     size_t panel_bytes_ = 0;
 };
 
-// What a product takes: rows of bf16, and for int8 weights the same rows quantised.
+// What a product takes: rows of bf16, for int8 weights the same rows quantised, or these alone.
 struct LinearInput {
-    Rows<const Bf16> rows;  // [num_rows, depth]
+    Rows<const Bf16> rows;  // [num_rows, depth]; without data where only int8 rows were given.
     Int8Rows int8;          // Set by quantised_input.
 
     LinearInput(Rows<const Bf16> bf16) : rows(bf16) {}  // Implicit: rows pass as they are.
     LinearInput(Rows<Bf16> bf16) : rows(bf16) {}
+    LinearInput(const Int8Rows& quantised)
+        : rows{nullptr, quantised.values.num_rows, quantised.values.num_cols, 0}, int8(quantised) {}
 };
 
 // `rows` quantised one by one, for any number of products with int8 weights of this depth.

@@ -60,7 +60,7 @@ struct Bf16Weight {
 void put_column(
     const Bf16Weight& w, size_t n, const PackedShape& shape, size_t column, std::byte* panel) {
     auto* elements = reinterpret_cast<uint16_t*>(panel);
-    const size_t pair = shape.numeric_class == NumericClass::kAvx512Bf16 ? 2 : 1;
+    const size_t pair = bf16_interleave(shape.numeric_class);
     const Bf16* row = w.data + n * w.n_stride;
     for (size_t k = 0; k < shape.depth; ++k) {
         elements[k / pair * pair * kPanelColumns + column * pair + k % pair] =

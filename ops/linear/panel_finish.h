@@ -136,7 +136,7 @@ struct TileCover {
 template <typename Finish>
 class TileTargets {
   public:
-    // REQUIRES: cover.count() <= cpu::kTileRows.
+    // REQUIRES: cover.count() <= cpu::kTileRowsMax.
     TileTargets(const Finish& finish, const TileCover& cover) : finish_(finish), cover_(cover) {
         if constexpr (TileFinisher<Finish>) {
             cover.for_each([&](size_t i, size_t row, size_t panel) {
@@ -147,7 +147,7 @@ class TileTargets {
         }
     }
 
-    void finish(const float* sums) const {
+    void operator()(const float* sums) const {
         if constexpr (TileFinisher<Finish>) {
             // Only the last panel of a matrix may be another one.
             if (finish_.takes_tiles(cover_.panel + cover_.num_panels - 1)) {
@@ -162,7 +162,7 @@ class TileTargets {
   private:
     const Finish& finish_;
     TileCover cover_;
-    Bf16* targets_[cpu::kTileRows];
+    Bf16* targets_[cpu::kTileRowsMax];
 };
 
 }  // namespace afd::ops

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <type_traits>
 
 #include "ops/cpu/kernels.h"
 #include "ops/linear/linear.h"
@@ -54,8 +55,7 @@ struct RowBlocks {
     size_t num_rows;
     size_t count;
 
-    explicit RowBlocks(size_t rows, size_t rows_max = cpu::kTileRows)
-        : num_rows(rows), count(div_up(rows, rows_max)) {}
+    RowBlocks(size_t rows, size_t rows_max) : num_rows(rows), count(div_up(rows, rows_max)) {}
     size_t first(size_t block) const { return block * num_rows / count; }
     // The first row of the block that comes after it, the first one again after the last.
     size_t first_of_next(size_t block) const { return block + 1 == count ? 0 : first(block + 1); }
@@ -85,107 +85,137 @@ struct PanelFetch {
     }
 };
 
-template <typename Finish>
-void bf16_panels(Rows<const Bf16> x,
-                 const PackedLinear& weight,
-                 size_t first_panel,
-                 size_t last_panel,
-                 const Finish& finish) {
+// What differs between the weight formats in for_each_tile: x, how tiles are cut, and the call of
+// the kernel.
+
+// bf16: one call takes several panels; sums by row, then panel.
+struct Bf16Product {
+    using Arguments = cpu::TileArguments;
+    static constexpr bool kIsByPanel = false;
+
+    const PackedLinear& weight;
+    Rows<const Bf16> x;
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
-    const RowBlocks blocks(x.num_rows);
-    const size_t panels_per_tile = cpu::tile_panels(div_up(x.num_rows, blocks.count));
-    const PanelFetch fetch{
-        weight, blocks.count, div_up(weight.depth(), 2), first_panel, last_panel};
-    alignas(64) float tile[cpu::kTileFloats];
-    for (size_t panel = first_panel; panel < last_panel; panel += panels_per_tile) {
-        const size_t num_panels = std::min(panels_per_tile, last_panel - panel);
-        for (size_t block = 0; block < blocks.count; ++block) {
-            const size_t first_row = blocks.first(block);
-            const size_t num_rows = blocks.rows(block);
-            const TileTargets targets(finish, {first_row, num_rows, panel, num_panels, false});
-            kernels.tile(
-                {.x = x.row(first_row),
-                 .x_stride = x.stride,
-                 .num_rows = num_rows,
-                 .panel = weight.panel(panel),
-                 .panel_elements = weight.panel_elements(),
-                 .num_panels = num_panels,
-                 .depth = weight.depth(),
-                 .out = tile,
-                 .prefetch_ahead = cpu::prefetch_once(num_rows),
-                 .fetch_next = fetch.next(panel, block),
-                 .next_x = blocks.count > 1 ? x.row(blocks.first_of_next(block)) : nullptr});
-            targets.finish(tile);
-        }
+    size_t rows_max = kernels.shape.rows;
+    size_t near_rows_max = cpu::kPrefetchNearRows;
+    size_t num_steps = div_up(weight.depth(), 2);  // That fetch a line.
+
+    size_t panels_at_once(const RowBlocks& blocks) const {
+        return kernels.shape.panels(div_up(blocks.num_rows, blocks.count));
     }
-}
+    void begin_block(size_t /*first_row*/, Arguments& a) const {
+        a.panel_elements = weight.panel_elements();
+    }
+    void multiply(Arguments& a, size_t num_panels) const {
+        a.num_panels = num_panels;
+        kernels.tile(a);
+    }
+};
 
 // Panels of int8 and int4 weights whose sums are finished together, for `num_rows` rows in all:
-// finishing those of one row alone takes hardly less time.
-inline size_t panels_at_once(const RowBlocks& blocks) {
+// finishing those of one row alone takes hardly less time, as the steps of SwiGLU wait for each
+// other (four at once: 1.03 to 1.07 of the speed of a single row).
+inline size_t panels_finished_at_once(const RowBlocks& blocks, size_t tile_rows) {
     constexpr size_t kMost = 4;
-    return blocks.count > 1 ? 1 : std::clamp<size_t>(cpu::kTileRows / blocks.num_rows, 1, kMost);
+    return blocks.count > 1 ? 1 : std::clamp<size_t>(tile_rows / blocks.num_rows, 1, kMost);
 }
 
-// Calls begin(cover) before each tile, and what it gave with the exact integer sums afterwards.
-template <typename Begin>
-void int8_tiles(const Int8Rows& x,
-                const PackedLinear& weight,
-                size_t first_panel,
-                size_t last_panel,
-                const Begin& begin) {
+// int8: exact integer sums.
+struct Int8Product {
+    using Arguments = cpu::Int8TileArguments;
+    static constexpr bool kIsByPanel = true;
+
+    const PackedLinear& weight;
+    const Int8Rows& rows;
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
-    const RowBlocks blocks(x.values.num_rows);
-    const PanelFetch fetch{
-        weight, blocks.count, div_up(weight.depth(), 4), first_panel, last_panel};
-    const size_t at_once = panels_at_once(blocks);
-    alignas(64) int32_t tile[cpu::kTileFloats];
-    int32_t row_sum[cpu::kTileRows];
+    Rows<const int8_t> x = rows.values;
+    size_t rows_max = kernels.shape.rows;
+    size_t near_rows_max = cpu::kPrefetchNearRows;
+    size_t num_steps = div_up(weight.depth(), 4);
+    int32_t row_sum[cpu::kTileRowsMax] = {};
+
+    size_t panels_at_once(const RowBlocks& blocks) const {
+        return panels_finished_at_once(blocks, kernels.shape.rows);
+    }
+    void begin_block(size_t first_row, Arguments& a) {
+        for (size_t r = 0; r < a.num_rows; ++r) {
+            row_sum[r] = rows.row_sum != nullptr
+                             ? rows.row_sum[first_row + r]
+                             : kernels.sum_int8(x.row(first_row + r), weight.depth());
+        }
+        a.row_sum = row_sum;
+    }
+    void multiply(Arguments& a, size_t /*num_panels*/) const { kernels.int8_tile(a); }
+};
+
+// int4 in a class with an order of its own for them: weights are expanded in registers.
+struct Int4Product {
+    using Arguments = cpu::Int4TileArguments;
+    static constexpr bool kIsByPanel = true;
+
+    const PackedLinear& weight;
+    Rows<const Bf16> x;
+    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
+    size_t rows_max = kernels.shape.int4_rows;
+    size_t near_rows_max = cpu::kInt4PrefetchNearRows;
+    size_t num_steps = weight.panel_bytes() / kPackedAlignment;
+
+    size_t panels_at_once(const RowBlocks& blocks) const {
+        return panels_finished_at_once(blocks, kernels.shape.rows);
+    }
+    void begin_block(size_t /*first_row*/, Arguments& a) const {
+        a.group_size = int4_group_size(weight.format());
+        a.has_fp16_scales = has_fp16_scales(weight.format());
+    }
+    void multiply(Arguments& a, size_t /*num_panels*/) const { kernels.int4_tile(a); }
+};
+
+// Blocks of rows x panels of one matrix, panels outside, so that their weights stay in cache while
+// the rows pass. Calls begin(cover) before each tile, and what it gave with the sums afterwards.
+template <typename Product, typename Begin>
+void for_each_tile(Product product, size_t first_panel, size_t last_panel, const Begin& begin) {
+    using Arguments = typename Product::Arguments;
+    const PackedLinear& weight = product.weight;
+    const auto& x = product.x;
+    const RowBlocks blocks(x.num_rows, product.rows_max);
+    const PanelFetch fetch{weight, blocks.count, product.num_steps, first_panel, last_panel};
+    const size_t at_once = product.panels_at_once(blocks);
+    alignas(64) std::remove_pointer_t<decltype(Arguments::out)> sums[cpu::kTileFloats];
     for (size_t panel = first_panel; panel < last_panel; panel += at_once) {
+        const size_t num_panels = std::min(at_once, last_panel - panel);
+        const size_t panels_per_call = Product::kIsByPanel ? 1 : num_panels;
         for (size_t block = 0; block < blocks.count; ++block) {
             const size_t first_row = blocks.first(block);
             const size_t num_rows = blocks.rows(block);
-            const size_t num_panels = std::min(at_once, last_panel - panel);
-            const auto finish = begin(TileCover{first_row, num_rows, panel, num_panels, true});
-            for (size_t r = 0; r < num_rows; ++r) {
-                row_sum[r] = x.row_sum != nullptr
-                                 ? x.row_sum[first_row + r]
-                                 : kernels.sum_int8(x.values.row(first_row + r), weight.depth());
+            const auto finish =
+                begin(TileCover{first_row, num_rows, panel, num_panels, Product::kIsByPanel});
+            Arguments a;
+            a.x = x.row(first_row);
+            a.x_stride = x.stride;
+            a.num_rows = num_rows;
+            a.depth = weight.depth();
+            a.prefetch_ahead = cpu::prefetch_once(num_rows, product.near_rows_max);
+            a.next_x = blocks.count > 1 ? x.row(blocks.first_of_next(block)) : nullptr;
+            product.begin_block(first_row, a);
+            for (size_t p = 0; p < num_panels; p += panels_per_call) {
+                a.panel = reinterpret_cast<decltype(a.panel)>(weight.panel_data(panel + p));
+                a.out = sums + p * num_rows * kPanelColumns;
+                a.fetch_next = fetch.next(panel + p, block);
+                product.multiply(a, panels_per_call);
             }
-            for (size_t p = 0; p < num_panels; ++p) {
-                kernels.int8_tile({.x = x.values.row(first_row),
-                                   .x_stride = x.values.stride,
-                                   .row_sum = row_sum,
-                                   .num_rows = num_rows,
-                                   .panel = weight.panel_data(panel + p),
-                                   .depth = weight.depth(),
-                                   .out = tile + p * num_rows * kPanelColumns,
-                                   .prefetch_ahead = cpu::prefetch_once(num_rows),
-                                   .fetch_next = fetch.next(panel + p, block),
-                                   .next_x = blocks.count > 1
-                                                 ? x.values.row(blocks.first_of_next(block))
-                                                 : nullptr});
-            }
-            finish(static_cast<const int32_t*>(tile));
+            finish(sums);
         }
     }
 }
 
-// Calls finish(row, panel, sums [kPanelColumns]) with the exact integer sums.
-template <typename Finish>
-void int8_sums(const Int8Rows& x,
-               const PackedLinear& weight,
-               size_t first_panel,
-               size_t last_panel,
-               const Finish& finish) {
-    const auto begin = [&](const TileCover& cover) {
-        return [&finish, cover](const int32_t* sums) {
-            cover.for_each([&](size_t i, size_t row, size_t panel) {
-                finish(row, panel, sums + i * kPanelColumns);
-            });
-        };
-    };
-    int8_tiles(x, weight, first_panel, last_panel, begin);
+template <typename Product, typename Finish>
+void float_panels(const Product& product,
+                  size_t first_panel,
+                  size_t last_panel,
+                  const Finish& finish) {
+    for_each_tile(product, first_panel, last_panel, [&](const TileCover& cover) {
+        return TileTargets(finish, cover);
+    });
 }
 
 template <typename Finish>
@@ -208,70 +238,30 @@ void int8_panels(const Int8Rows& x,
                            cover.num_rows,
                            scaled + p * panel_sums);
             }
-            targets.finish(scaled);
+            targets(scaled);
         };
     };
-    int8_tiles(x, weight, first_panel, last_panel, begin);
+    for_each_tile(Int8Product{weight, x}, first_panel, last_panel, begin);
 }
 
-// Int4 weights are expanded in registers.
-template <typename Finish>
-void int4_tiles(Rows<const Bf16> x,
-                const PackedLinear& weight,
-                size_t first_panel,
-                size_t last_panel,
-                const Finish& finish) {
-    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
-    const RowBlocks blocks(x.num_rows, cpu::kInt4TileRows);
-    const PanelFetch fetch{
-        weight, blocks.count, weight.panel_bytes() / kPackedAlignment, first_panel, last_panel};
-    const size_t at_once = panels_at_once(blocks);
-    alignas(64) float tile[cpu::kTileFloats];
-    for (size_t panel = first_panel; panel < last_panel; panel += at_once) {
-        for (size_t block = 0; block < blocks.count; ++block) {
-            const size_t first_row = blocks.first(block);
-            const size_t num_rows = blocks.rows(block);
-            const size_t num_panels = std::min(at_once, last_panel - panel);
-            const TileTargets targets(finish, {first_row, num_rows, panel, num_panels, true});
-            for (size_t p = 0; p < num_panels; ++p) {
-                kernels.int4_tile(
-                    {.x = x.row(first_row),
-                     .x_stride = x.stride,
-                     .num_rows = num_rows,
-                     .panel = weight.panel_data(panel + p),
-                     .group_size = int4_group_size(weight.format()),
-                     .has_fp16_scales = has_fp16_scales(weight.format()),
-                     .depth = weight.depth(),
-                     .out = tile + p * num_rows * kPanelColumns,
-                     .prefetch_ahead = cpu::prefetch_once(num_rows, cpu::kInt4PrefetchNearRows),
-                     .fetch_next = fetch.next(panel + p, block),
-                     .next_x = blocks.count > 1 ? x.row(blocks.first_of_next(block)) : nullptr});
-            }
-            targets.finish(tile);
-        }
-    }
-}
-
-// The panel is unpacked piece by piece; every block of rows of up to kUnpackRows meets a piece
-// while it is in cache, and its sums go on from piece to piece.
-inline constexpr size_t kUnpackRows = 16 * cpu::kTileRows;
+// int4 in a class with the order of bf16 for them. A panel is unpacked piece by piece; every block
+// of rows of up to kUnpackRows meets a piece while it is in cache, and its sums go on from piece to
+// piece.
+inline constexpr size_t kUnpackRows = 192;
 
 template <typename Finish>
-void int4_panels(Rows<const Bf16> x,
-                 const PackedLinear& weight,
-                 size_t first_panel,
-                 size_t last_panel,
-                 const Finish& finish) {
+void unpacked_int4_panels(Rows<const Bf16> x,
+                          const PackedLinear& weight,
+                          size_t first_panel,
+                          size_t last_panel,
+                          const Finish& finish) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
-    if (kernels.int4_tile != nullptr) {
-        return int4_tiles(x, weight, first_panel, last_panel, finish);
-    }
     const size_t group_size = int4_group_size(weight.format());
     alignas(64) uint16_t unpacked[kUnpackDepth * kPanelColumns];
     alignas(64) float sums[kUnpackRows * kPanelColumns];
     for (size_t panel = first_panel; panel < last_panel; ++panel) {
         for (size_t top = 0; top < x.num_rows; top += kUnpackRows) {
-            const RowBlocks blocks(std::min(kUnpackRows, x.num_rows - top));
+            const RowBlocks blocks(std::min(kUnpackRows, x.num_rows - top), kernels.shape.rows);
             for (size_t k = 0; k < weight.depth(); k += kUnpackDepth) {
                 const size_t depth = std::min(kUnpackDepth, weight.depth() - k);
                 kernels.unpack_int4({.panel = weight.panel_data(panel) +
@@ -282,16 +272,17 @@ void int4_panels(Rows<const Bf16> x,
                                      .out = unpacked});
                 for (size_t block = 0; block < blocks.count; ++block) {
                     const size_t first_row = blocks.first(block);
-                    kernels.tile({.x = x.row(top + first_row) + k,
-                                  .x_stride = x.stride,
-                                  .num_rows = blocks.rows(block),
-                                  .panel = unpacked,
-                                  .panel_elements = depth * kPanelColumns,
-                                  .num_panels = 1,
-                                  .depth = depth,
-                                  .out = &sums[first_row * kPanelColumns],
-                                  .goes_on = k > 0,
-                                  .prefetch_ahead = 0});
+                    cpu::TileArguments a;
+                    a.x = x.row(top + first_row) + k;
+                    a.x_stride = x.stride;
+                    a.num_rows = blocks.rows(block);
+                    a.panel = unpacked;
+                    a.panel_elements = depth * kPanelColumns;
+                    a.depth = depth;
+                    a.out = &sums[first_row * kPanelColumns];
+                    a.goes_on = k > 0;
+                    a.prefetch_ahead = 0;  // Just written, so in cache.
+                    kernels.tile(a);
                 }
             }
             for (size_t row = 0; row < blocks.num_rows; ++row) {
@@ -313,7 +304,7 @@ void for_each_panel_row(const LinearInput& x,
     if (x.rows.num_rows == 0) return;
     switch (weight.format()) {
         case WeightFormat::kBf16:
-            return bf16_panels(x.rows, weight, first_panel, last_panel, finish);
+            return float_panels(Bf16Product{weight, x.rows}, first_panel, last_panel, finish);
         case WeightFormat::kInt8:
             AFD_ASSERT(x.int8.given(), "rows of a product with int8 weights were not quantised");
             return int8_panels(x.int8, weight, first_panel, last_panel, finish);
@@ -321,7 +312,10 @@ void for_each_panel_row(const LinearInput& x,
         case WeightFormat::kInt4Group64:
         case WeightFormat::kInt4Group32Fp16:
         case WeightFormat::kInt4Group64Fp16:
-            return int4_panels(x.rows, weight, first_panel, last_panel, finish);
+            if (cpu::kernels(weight.numeric_class()).shape.int4_rows == 0) {
+                return unpacked_int4_panels(x.rows, weight, first_panel, last_panel, finish);
+            }
+            return float_panels(Int4Product{weight, x.rows}, first_panel, last_panel, finish);
     }
 }
 

@@ -45,14 +45,12 @@ struct Panel {
 // Lays the panel out as the class's tile kernel reads it (PackedLinear::panel).
 void pack_bf16(const Panel& p, uint16_t* packed) {
     const auto* weight = static_cast<const Bf16*>(p.request.weight.data);
-    const bool is_paired = p.request.numeric_class == NumericClass::kAvx512Bf16;
+    const size_t step = bf16_interleave(p.request.numeric_class);
     std::memset(packed, 0, panel_elements(p.depth) * sizeof(uint16_t));
     for (size_t k = 0; k < p.depth; ++k) {
         const Bf16* gate = weight + p.weight_place(k);
         const Bf16* up = gate + p.intermediate;
-        uint16_t* out =
-            packed + (is_paired ? (k / 2) * 2 * kPanelColumns + k % 2 : k * kPanelColumns);
-        const size_t step = is_paired ? 2 : 1;
+        uint16_t* out = packed + k / step * step * kPanelColumns + k % step;
         for (size_t c = 0; c < p.num_columns; ++c) {
             out[c * step] = gate[c].bits;
             out[(kHalfPanel + c) * step] = up[c].bits;
@@ -65,17 +63,18 @@ void multiply_bf16(const Panel& p, uint16_t* packed) {
     const auto* x = static_cast<const Bf16*>(p.request.x.data);
     alignas(64) float tile[cpu::kTileFloats];
     const size_t end = p.group.first_row + p.group.count;
-    for (size_t row = p.group.first_row; row < end; row += cpu::kTileRows) {
-        const size_t num_rows = std::min(cpu::kTileRows, end - row);
-        cpu::kernels(p.request.numeric_class)
-            .tile({.x = x + row * p.depth,
-                   .x_stride = p.depth,
-                   .num_rows = num_rows,
-                   .panel = packed,
-                   .panel_elements = panel_elements(p.depth),
-                   .num_panels = 1,
-                   .depth = p.depth,
-                   .out = tile});
+    const cpu::Kernels& kernels = cpu::kernels(p.request.numeric_class);
+    for (size_t row = p.group.first_row; row < end; row += kernels.shape.rows) {
+        const size_t num_rows = std::min(kernels.shape.rows, end - row);
+        cpu::TileArguments arguments;
+        arguments.x = x + row * p.depth;
+        arguments.x_stride = p.depth;
+        arguments.num_rows = num_rows;
+        arguments.panel = packed;
+        arguments.panel_elements = panel_elements(p.depth);
+        arguments.depth = p.depth;
+        arguments.out = tile;
+        kernels.tile(arguments);
         for (size_t r = 0; r < num_rows; ++r) p.swiglu(row + r, tile + r * kPanelColumns);
     }
 }

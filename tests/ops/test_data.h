@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Inputs and oracles shared by the operator tests: seeded random rows, a Parallel with real
-// threads, and the row-invariance check of promise 1.
+// Inputs and oracles shared by the operator tests: seeded random rows, and the row-invariance check
+// of promise 1.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <random>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "ops/format/numeric_class.h"
 #include "ops/tensor/bf16.h"
 #include "ops/tensor/parallel.h"
 #include "ops/tensor/tensor_view.h"
+#include "threads/thread_pool.h"
 
 namespace afd::ops::test {
 
@@ -53,30 +52,6 @@ struct RandomMatrix {
     }
 };
 
-// Runs tasks on `num_threads` real threads that take them one by one.
-class ThreadsParallel final : public Parallel {
-  public:
-    explicit ThreadsParallel(unsigned num_threads) : num_threads_(num_threads) {}
-    unsigned num_threads() const override { return num_threads_; }
-    void run(size_t num_tasks, FunctionRef<void(size_t, unsigned)> body) override {
-        std::atomic<size_t> next = 0;
-        std::vector<std::thread> threads;
-        for (unsigned thread = 0; thread < num_threads_; ++thread) {
-            threads.emplace_back([&, thread] {
-                // Relaxed: the counter only deals out numbers; join() publishes the results.
-                for (size_t task = next.fetch_add(1, std::memory_order_relaxed); task < num_tasks;
-                     task = next.fetch_add(1, std::memory_order_relaxed)) {
-                    body(task, thread);
-                }
-            });
-        }
-        for (std::thread& thread : threads) thread.join();
-    }
-
-  private:
-    unsigned num_threads_;
-};
-
 template <typename T>
 std::vector<uint32_t> bits_of(std::span<const T> values) {
     std::vector<uint32_t> bits;
@@ -106,8 +81,8 @@ void expect_row_invariant(size_t num_rows, const Compute& compute) {
         for (size_t i = 0; i < batch; ++i) rows[i] = i % num_rows;
         std::shuffle(rows.begin(), rows.end(), engine);
         for (const unsigned num_threads : {1u, 2u}) {
-            ThreadsParallel threads(num_threads);
-            const std::vector<uint32_t> together = compute(std::span<const size_t>(rows), threads);
+            threads::ThreadPool pool(num_threads);
+            const std::vector<uint32_t> together = compute(std::span<const size_t>(rows), pool);
             const size_t width = alone[0].size();
             ASSERT_EQ(together.size(), batch * width);
             for (size_t i = 0; i < batch; ++i) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <optional>
@@ -14,9 +15,9 @@
 #include <thread>
 
 #include "model/checkpoint/model_files.h"
+#include "threads/thread_pool.h"
 #include "tools/afd-quantize/perplexity.h"
 #include "tools/afd-quantize/quantise_checkpoint.h"
-#include "tools/afd-quantize/thread_parallel.h"
 
 namespace afd {
 namespace {
@@ -136,8 +137,8 @@ Result<> run(const Options& options) {
             [&](double share) { progress.show(share); },
             &ranges));
     }
-    ThreadParallel parallel(options.threads != 0 ? options.threads
-                                                 : std::thread::hardware_concurrency());
+    threads::ThreadPool parallel(
+        options.threads != 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency()));
     Progress progress("quantising");
     const double num_layers = files.config().num_layers;
     AFD_ASSIGN(const QuantiseResult result,

@@ -11,13 +11,12 @@
 #include "ops/linear/panel_loop.h"
 #include "ops/operators/mla_v3/cache_reader.h"
 #include "ops/operators/mla_v3/mla_attention_v3_plan.h"
+#include "ops/tensor/lanes.h"
 #include "ops/tensor/workspace.h"
 #include "proto/check.h"
 
 namespace afd::ops {
 namespace {
-
-constexpr size_t kLanes = 16;
 
 template <typename T>
 const T* data_of(const ConstTensorView& view) {
@@ -215,10 +214,7 @@ class Attention {
             float lanes[kLanes] = {};
             add_products(query, scratch.ckv32 + position * latent, latent, lanes);
             add_products(query + latent, scratch.kr32 + position * rope_dim, rope_dim, lanes);
-            for (size_t half = kLanes / 2; half > 0; half /= 2) {
-                for (size_t j = 0; j < half; ++j) lanes[j] = lanes[j] + lanes[j + half];
-            }
-            float sum = lanes[0];
+            float sum = sum_lanes(lanes);
             if (plan_.quantised_query) {
                 sum = sum * data_of<float>(r_.dequant_scale_q_nope)[place(task, head)];
             }

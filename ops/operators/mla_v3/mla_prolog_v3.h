@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "ops/attention/mla_prolog.h"
-#include "ops/linear/int8_linear.h"
 #include "ops/linear/linear.h"
 #include "ops/record/operator_spec.h"
 #include "ops/tensor/tensor_view.h"
@@ -46,8 +45,8 @@ struct MlaPrologV3Request {
     float kc_scale = 1.0f;
 
     ConstTensorView token_x;
-    // The four matrices; mla_prolog_v3 reads only their shapes, the elements are in the packed
-    // form. Rank 2: row-major. Rank 4, not for weight_uk: FRACTAL_NZ
+    // The four matrices, and further down dequant_scale_w_*; mla_prolog_v3 reads only their shapes,
+    // the elements are in the packed form. Rank 2: row-major. Rank 4, not for weight_uk: FRACTAL_NZ
     // (ops/operators/mla_v3/fractal_nz.h).
     ConstTensorView weight_dq;  // Not given: no low-rank query (q_lora_rank null).
     ConstTensorView weight_uq_qr;
@@ -85,18 +84,15 @@ Result<MlaPrologV3Request> with_output_shapes(const MlaPrologV3Request& request)
 struct MlaPrologV3Weights {
     MlaShape shape;  // v_head_dim is not used.
     int64_t weight_quant_mode = 0;
-    // bf16 matrices; which of them depends on weight_quant_mode.
+    // int8 with their dequant_scale_w_*: weight_uq_qr with mode 1, all three with mode 2; else
+    // bf16.
     PackedLinear weight_dq;
     PackedLinear weight_uq_qr;
     PackedLinear weight_dkv_kr;
     std::vector<PackedLinear> weight_uk;  // N matrices [Hckv, D]
-    // int8 matrices: weight_uq_qr with mode 1, all three with mode 2.
-    PackedInt8Linear int8_dq;
-    PackedInt8Linear int8_uq_qr;
-    PackedInt8Linear int8_dkv_kr;
 };
 
-// Packs the matrices of a request. Errors: those of mla_prolog_v3.
+// Packs the matrices of a request and the scales of those in int8. Errors: those of mla_prolog_v3.
 Result<MlaPrologV3Weights> pack_mla_prolog_v3(const MlaPrologV3Request& request,
                                               NumericClass numeric_class);
 

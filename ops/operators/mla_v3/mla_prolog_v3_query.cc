@@ -76,11 +76,10 @@ void project_unquantised(const MlaPrologV3Call& call, const MlaPrologV3Scratch& 
 
 // qq →bf16, from the quantised bf16 n.
 void project_partial(const MlaPrologV3Call& call, const MlaPrologV3Scratch& scratch) {
-    int8_linear(quantise_norm(call, scratch, norm_bf16(call, scratch)),
-                call.weights.int8_uq_qr,
-                data_of<float>(call.request.dequant_scale_w_uq_qr),
-                scratch.qq,
-                call.parallel);
+    linear(quantise_norm(call, scratch, norm_bf16(call, scratch)),
+           call.weights.weight_uq_qr,
+           scratch.qq,
+           call.parallel);
 }
 
 // qq in fp32, from the quantised fp32 n; its columns D →bf16.
@@ -89,19 +88,17 @@ void project_full(const MlaPrologV3Call& call, const MlaPrologV3Scratch& scratch
     const MlaPrologV3Plan& plan = call.plan;
     const Int8Rows x{make_rows(data_of<int8_t>(r.token_x), plan.num_tokens, plan.shape.hidden),
                      data_of<float>(r.dequant_scale_x)};
-    int8_linear(
-        x, call.weights.int8_dq, data_of<float>(r.dequant_scale_w_dq), scratch.cq32, call.parallel);
+    linear_f32(x, call.weights.weight_dq, scratch.cq32, call.parallel);
     // In place: each row is summed up before it is written.
     rms_norm_scaled(Rows<const float>(scratch.cq32),
                     data_of<Bf16>(r.rmsnorm_gamma_cq),
                     r.rmsnorm_epsilon_cq,
                     r.qc_qr_scale,
                     scratch.cq32);
-    int8_linear(quantise_norm(call, scratch, scratch.cq32),
-                call.weights.int8_uq_qr,
-                data_of<float>(r.dequant_scale_w_uq_qr),
-                scratch.qq32,
-                call.parallel);
+    linear_f32(quantise_norm(call, scratch, scratch.cq32),
+               call.weights.weight_uq_qr,
+               scratch.qq32,
+               call.parallel);
     for (size_t t = 0; t < plan.num_tokens; ++t) {
         for (size_t head = 0; head < plan.shape.num_heads; ++head) {
             const size_t first = head * plan.head_cols();

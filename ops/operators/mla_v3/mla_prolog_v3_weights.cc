@@ -25,19 +25,31 @@ Rows<const T> row_major(const ConstTensorView& view,
     return make_rows(static_cast<const T*>(copy.data()), rows, cols);
 }
 
-void pack(const ConstTensorView& view,
-          size_t depth,
-          size_t outputs,
-          NumericClass numeric_class,
-          PackedLinear& bf16,
-          PackedInt8Linear& int8) {
+PackedLinear pack_int8(Rows<const int8_t> matrix, const float* scale, NumericClass numeric_class) {
+    std::vector<int8_t> rows(matrix.num_rows * matrix.num_cols);
+    for (size_t k = 0; k < matrix.num_rows; ++k) {
+        for (size_t n = 0; n < matrix.num_cols; ++n) {
+            rows[n * matrix.num_rows + k] = matrix.row(k)[n];
+        }
+    }
+    const auto transposed = make_rows<const int8_t>(rows.data(), matrix.num_cols, matrix.num_rows);
+    return PackedLinear::pack(Int8Weight{transposed, scale}, numeric_class);
+}
+
+// `scale` [outputs] is looked at with an int8 matrix only.
+PackedLinear pack(const ConstTensorView& view,
+                  const ConstTensorView& scale,
+                  size_t depth,
+                  size_t outputs,
+                  NumericClass numeric_class) {
     if (view.dtype == DType::kInt8) {
         std::vector<int8_t> copy;
-        int8 = PackedInt8Linear::pack_transposed(row_major(view, depth, outputs, copy));
-        return;
+        return pack_int8(row_major(view, depth, outputs, copy),
+                         static_cast<const float*>(scale.data),
+                         numeric_class);
     }
     std::vector<Bf16> copy;
-    bf16 = PackedLinear::pack_transposed(row_major(view, depth, outputs, copy), numeric_class);
+    return PackedLinear::pack_transposed(row_major(view, depth, outputs, copy), numeric_class);
 }
 
 }  // namespace
@@ -51,15 +63,16 @@ Result<MlaPrologV3Weights> pack_mla_prolog_v3(const MlaPrologV3Request& r,
     w.shape = s;
     w.weight_quant_mode = r.weight_quant_mode;
     if (plan.has_low_rank()) {
-        pack(r.weight_dq, s.hidden, s.q_lora_rank, numeric_class, w.weight_dq, w.int8_dq);
+        w.weight_dq =
+            pack(r.weight_dq, r.dequant_scale_w_dq, s.hidden, s.q_lora_rank, numeric_class);
     }
-    pack(r.weight_uq_qr,
-         plan.query_depth(),
-         plan.query_cols(),
-         numeric_class,
-         w.weight_uq_qr,
-         w.int8_uq_qr);
-    pack(r.weight_dkv_kr, s.hidden, plan.kv_cols(), numeric_class, w.weight_dkv_kr, w.int8_dkv_kr);
+    w.weight_uq_qr = pack(r.weight_uq_qr,
+                          r.dequant_scale_w_uq_qr,
+                          plan.query_depth(),
+                          plan.query_cols(),
+                          numeric_class);
+    w.weight_dkv_kr =
+        pack(r.weight_dkv_kr, r.dequant_scale_w_dkv_kr, s.hidden, plan.kv_cols(), numeric_class);
     const auto* uk = static_cast<const Bf16*>(r.weight_uk.data);
     const size_t head_elements = s.qk_nope_head_dim * s.kv_lora_rank;
     for (size_t head = 0; head < s.num_heads; ++head) {

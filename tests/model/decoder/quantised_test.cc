@@ -20,8 +20,8 @@
 #include "model/decoder/reference_decoder.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"
 #include "tests/temporary_directory.h"
+#include "threads/thread_pool.h"
 #include "tools/afd-quantize/quantise_checkpoint.h"
-#include "tools/afd-quantize/thread_parallel.h"
 
 namespace afd::model {
 namespace {
@@ -148,7 +148,7 @@ class QuantisedCheckpoint {
         CheckpointBuilder builder(std::move(config));
         if (is_fused) builder.fuse_experts();
         builder.write(source_.path());
-        ThreadParallel threads(2);
+        threads::ThreadPool threads(2);
         const auto made = quantise_checkpoint(
             ModelFiles::open(source_.path()).value(),
             quantisation,

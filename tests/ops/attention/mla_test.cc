@@ -186,7 +186,7 @@ TEST_P(Mla, ChunkedPrefillEqualsDecodeOneByOne) {
     for (size_t i = 0; i < 5; ++i) {
         Cache cache(s);
         SerialParallel serial;
-        test::ThreadsParallel threads(2);
+        threads::ThreadPool threads(2);
         std::vector<uint32_t> bits;
         for (size_t first = 0; first < kPositions; first += chunks[i]) {
             const size_t count = std::min(chunks[i], kPositions - first);

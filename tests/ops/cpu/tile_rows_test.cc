@@ -16,6 +16,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/format/packed_shape.h"
 #include "ops/tensor/math.h"
+#include "tests/ops/cpu/kernel_tables.h"
 
 namespace afd::ops {
 namespace {
@@ -53,11 +54,10 @@ struct TargetRows {
 // Calls body(kernels, num_rows) for all of them.
 template <typename Body>
 void for_each_tile(const Body& body) {
-    for (const NumericClass numeric_class : supported_numeric_classes()) {
-        for (size_t num_rows = 1; num_rows <= cpu::kTileRows; ++num_rows) {
-            SCOPED_TRACE(std::string(name_of(numeric_class)) + ", " + std::to_string(num_rows) +
-                         " rows");
-            body(cpu::kernels(numeric_class), num_rows);
+    for (const test::KernelTable& table : test::every_kernel_table()) {
+        for (size_t num_rows = 1; num_rows <= cpu::kTileRowsMax; ++num_rows) {
+            SCOPED_TRACE(table.name + ", " + std::to_string(num_rows) + " rows");
+            body(table.kernels, num_rows);
         }
     }
 }
@@ -95,7 +95,7 @@ TEST(TileRows, RoundingHasTheBitsOfFromFloat) {
 
 TEST(TileRows, ScalingMultipliesByTheRowFirst) {
     std::mt19937 engine(9);
-    std::vector<int32_t> sums(cpu::kTileRows * kPanelColumns);
+    std::vector<int32_t> sums(cpu::kTileRowsMax * kPanelColumns);
     for (int32_t& sum : sums) sum = static_cast<int32_t>(engine());
     const std::vector<float> scales = random_sums(kPanelColumns);
     for_each_tile([&](const cpu::Kernels& kernels, size_t num_rows) {

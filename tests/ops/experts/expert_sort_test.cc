@@ -34,7 +34,7 @@ TEST(ExpertSort, TheParallelFormIsTheStableSortAndItsInverse) {
             std::vector<int32_t> order(num_slots);
             std::vector<int32_t> position(num_slots, 5);
             std::vector<ExpertGroup> groups(std::min(num_slots, num_keys));
-            test::ThreadsParallel parallel(3);
+            threads::ThreadPool parallel(3);
             for (int32_t* inverse : {static_cast<int32_t*>(nullptr), position.data()}) {
                 const ExpertSort sorted = sort_by_expert(
                     keys, num_keys, scratch.data(), order.data(), inverse, groups.data(), parallel);

@@ -113,7 +113,7 @@ void run_cases(const MoePair& pair, const FusedMoeConfig& config, const std::str
     // Real threads cost more than the work: only the plain compositions have them.
     const bool is_plain = config.max_chunk_tokens == 0 && !config.has_shared_stage;
     SerialParallel serial;
-    test::ThreadsParallel two_threads(2);
+    threads::ThreadPool two_threads(2);
     Parallel& threads = is_plain ? static_cast<Parallel&>(two_threads) : serial;
     const auto prepare_finalize = pair.prepare_finalize->make(config, threads);
     const MatrixShard& shard = config.num_shared > 0 ? subject.shard : subject.routed;

@@ -233,7 +233,7 @@ TEST(Quantise, RowsDoNotDependOnEachOtherNorOnThreads) {
         for (const unsigned num_threads : {1u, 3u}) {
             std::vector<int8_t> q(num_rows * 97);
             std::vector<float> scale(num_rows);
-            test::ThreadsParallel parallel(num_threads);
+            threads::ThreadPool parallel(num_threads);
             quantise_rows(
                 {.x = make_tensor<const void>(x.values.data(), DType::kBf16, {num_rows, 97}),
                  .smooth = smooth.data(),

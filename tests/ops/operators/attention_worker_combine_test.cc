@@ -23,7 +23,7 @@ constexpr size_t kRowBytes = 1024;
 constexpr size_t kDataOffset = 2048;  // Not where WindowLayout puts it: offsets are the context's.
 
 Result<> run_fast(const Request& request, unsigned num_threads = 1) {
-    test::ThreadsParallel parallel(num_threads);
+    threads::ThreadPool parallel(num_threads);
     return attention_worker_combine(request, {}, parallel);
 }
 

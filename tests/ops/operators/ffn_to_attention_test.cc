@@ -25,7 +25,7 @@ using Request = FfnToAttentionRequest;
 Result<> run_fast(const Request& request, unsigned num_threads = 1) {
     const Workspace workspace(
         ffn_to_attention_workspace_bytes(request.x.rank == 2 ? request.x.shape[0] : 0));
-    test::ThreadsParallel parallel(num_threads);
+    threads::ThreadPool parallel(num_threads);
     return ffn_to_attention(request, workspace.bytes(), parallel);
 }
 

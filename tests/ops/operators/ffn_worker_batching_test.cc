@@ -129,7 +129,7 @@ Result<> run(Worker& worker, Output& output, unsigned num_threads = 1) {
         .control = std::as_writable_bytes(std::span<int32_t>(worker.control_words))};
     if (num_threads == 0) return reference::ffn_worker_batching(request, output.view);
     const Workspace workspace(ffn_worker_batching_workspace_bytes(worker.attributes));
-    test::ThreadsParallel parallel(num_threads);
+    threads::ThreadPool parallel(num_threads);
     return ffn_worker_batching(request, output.view, workspace.bytes(), parallel);
 }
 
@@ -252,7 +252,7 @@ TEST(FfnWorkerBatching, ManyRowsAreCopiedByManyThreads) {
                                        .expert_offsets = lists[3],
                                        .dynamic_scale = {}};
         const Workspace workspace(ffn_worker_batching_workspace_bytes(attributes));
-        test::ThreadsParallel parallel(num_threads);
+        threads::ThreadPool parallel(num_threads);
         const Result<> result =
             ffn_worker_batching({.attributes = attributes,
                                  .context = &context,

@@ -74,7 +74,7 @@ struct Case {
 };
 
 Result<> run_fast(const Request& request, unsigned num_threads) {
-    test::ThreadsParallel parallel(num_threads);
+    threads::ThreadPool parallel(num_threads);
     const Workspace workspace(check_grouped_matmul_swiglu(request).ok()
                                   ? grouped_matmul_swiglu_workspace_bytes(request, num_threads)
                                   : 0);

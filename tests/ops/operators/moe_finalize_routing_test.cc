@@ -16,7 +16,7 @@ namespace {
 using test::Tensor;
 
 Result<> run_fast(const MoeFinalizeRoutingRequest& request, unsigned num_threads = 1) {
-    test::ThreadsParallel parallel(num_threads);
+    threads::ThreadPool parallel(num_threads);
     return moe_finalize_routing(request, {}, parallel);
 }
 

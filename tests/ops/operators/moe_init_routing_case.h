@@ -24,7 +24,7 @@ inline Result<> run_fast(const MoeInitRoutingV3Request& request, unsigned num_th
     const size_t num_tokens = request.expert_idx.rank == 2 ? request.expert_idx.shape[0] : 0;
     const Workspace workspace(moe_init_routing_v3_workspace_bytes(
         num_tokens, top_k, static_cast<size_t>(std::max<int64_t>(request.expert_num, 0))));
-    ThreadsParallel parallel(num_threads);
+    threads::ThreadPool parallel(num_threads);
     return moe_init_routing_v3(request, workspace.bytes(), parallel);
 }
 

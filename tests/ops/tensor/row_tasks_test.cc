@@ -17,7 +17,7 @@ namespace {
 
 TEST(RowTasks, CoverEveryRowOnceOnAnyNumberOfThreads) {
     for (const unsigned num_threads : {1U, 2U, 3U, 8U}) {
-        test::ThreadsParallel parallel(num_threads);
+        threads::ThreadPool parallel(num_threads);
         for (const size_t num_rows : {0UL, 1UL, 2UL, 7UL, 33UL, 512UL}) {
             for (const size_t row_elements : {0UL, 1UL, 1000UL, kElementsPerTask, 1UL << 20}) {
                 std::vector<std::atomic<int>> calls(num_rows);

@@ -29,7 +29,7 @@ inline constexpr Path kReference{true, 1};
 
 inline Result<> run(const TwoPhaseLayoutRequest& r, Path path) {
     if (path.is_reference) return reference::two_phase_layout(r);
-    test::ThreadsParallel parallel(path.num_threads);
+    threads::ThreadPool parallel(path.num_threads);
     const Workspace workspace(two_phase_layout_workspace_bytes(r, path.num_threads));
     return two_phase_layout(r, workspace.bytes(), parallel);
 }
@@ -42,14 +42,14 @@ inline Result<> run(const TwoPhaseOffsetsRequest& r, Path path) {
 
 inline Result<> run(const TwoPhasePayloadRequest& r, Path path) {
     if (path.is_reference) return reference::two_phase_payload(r);
-    test::ThreadsParallel parallel(path.num_threads);
+    threads::ThreadPool parallel(path.num_threads);
     const Workspace workspace(two_phase_payload_workspace_bytes(r));
     return two_phase_payload(r, workspace.bytes(), parallel);
 }
 
 inline Result<> run(const TwoPhaseCombineRequest& r, Path path) {
     if (path.is_reference) return reference::two_phase_combine(r);
-    test::ThreadsParallel parallel(path.num_threads);
+    threads::ThreadPool parallel(path.num_threads);
     const Workspace workspace(two_phase_combine_workspace_bytes(r));
     return two_phase_combine(r, workspace.bytes(), parallel);
 }

@@ -344,7 +344,7 @@ TEST(MlaAttentionV3, RunsTheSeedsSizes) {
         ASSERT_TRUE(mla_attention_v3(r, weights, workspace.bytes(), serial).ok());
         EXPECT_TRUE(have.bytes == want.bytes) << digits;
         std::fill(have.bytes.begin(), have.bytes.end(), std::byte{0x55});
-        test::ThreadsParallel threads(3);
+        threads::ThreadPool threads(3);
         ASSERT_TRUE(mla_attention_v3(r, weights, workspace.bytes(), threads).ok());
         EXPECT_TRUE(have.bytes == want.bytes) << digits;
     }

@@ -38,7 +38,7 @@ void check_seed_example(MlaCaseOptions options) {
     MlaCase two = all;
     MlaCase threaded = all;
     all.run_portable();
-    test::ThreadsParallel threads(3);
+    threads::ThreadPool threads(3);
     threaded.run(NumericClass::kPortable, threads);
     test::expect_same_bytes(threaded, all);
     two.o.b = 1;

@@ -12,7 +12,7 @@
 #include <immintrin.h>
 
 #include "ops/cpu/kernels.h"
-#include "ops/cpu/tile_avx512.h"
+#include "ops/cpu/tile_avx512_bf16.h"
 #include "ops/format/packed_shape.h"
 
 namespace afd::ops::cpu {
@@ -137,7 +137,7 @@ class Int4Rows {
     void store(float* out) const {
         for (size_t half = 0; half < 2; ++half) {
             for (size_t r = 0; r < kRows; ++r) {
-                _mm512_storeu_ps(out + r * kColumns + half * kHalfColumns, sums_[half][r]);
+                _mm512_storeu_ps(out + r * kPanelColumns + half * kHalfColumns, sums_[half][r]);
             }
         }
     }
@@ -247,6 +247,9 @@ template <size_t kRows>
 void int4_tile_of(const Int4TileArguments& a) {
     with_fetch(a, [&]<Fetch kFetch>() { int4_rows<kRows, kFetch>(a); });
 }
+
+// Rows of one tile: more sums would not fit into the registers.
+constexpr size_t kInt4TileRows = 8;
 
 void int4_tile(const Int4TileArguments& a) {
     static_assert(kInt4TileRows == 8);

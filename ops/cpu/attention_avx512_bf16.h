@@ -13,11 +13,11 @@
 #include <algorithm>
 #include <limits>
 
-#include "ops/cpu/head_lanes_avx512.h"
+#include "ops/cpu/head_lanes_avx512_bf16.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/math_avx512.h"
 #include "ops/cpu/rows_constant.h"
-#include "ops/cpu/tile_avx512.h"
+#include "ops/cpu/tile_avx512_bf16.h"
 #include "ops/format/latent_cache.h"
 
 namespace afd::ops::cpu {

@@ -10,13 +10,13 @@
 #include <cstring>
 
 #include "ops/cpu/kernels.h"
-#include "ops/cpu/tile_avx512.h"
+#include "ops/cpu/tile_avx512_bf16.h"
 
 namespace afd::ops::cpu {
 namespace {
 
 // Four depth elements of one panel.
-constexpr size_t kQuadBytes = 4 * kColumns;
+constexpr size_t kQuadBytes = 4 * kPanelColumns;
 
 inline __m512i broadcast_quad(const int8_t* x) {
     int32_t quad;
@@ -76,7 +76,7 @@ void int8_tile_of(const Int8TileArguments& a) {
     const int8_t* x = a.x;
     const std::byte* weights = a.panel;
     for (size_t k = 0; k < num_quads; ++k, weights += kQuadBytes, x += 4) {
-        // A line for every quad of depth is more than kTileRows rows have.
+        // A line for every quad of depth is more than kAvx512TileRows rows have.
         if constexpr (kFetch == Fetch::kNext) fetch_to_second_level(next_rows);
         next_rows += kLineBytes;
         fetch_weights<kFetch, AfterUse::kKeep>(weights, next_weights, a.fetch_next.step_bytes);
@@ -89,8 +89,8 @@ void int8_tile_of(const Int8TileArguments& a) {
         });
     }
     unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
-        _mm512_storeu_si512(a.out + r * kColumns, (__m512i)low[r]);
-        _mm512_storeu_si512(a.out + r * kColumns + 16, (__m512i)high[r]);
+        _mm512_storeu_si512(a.out + r * kPanelColumns, (__m512i)low[r]);
+        _mm512_storeu_si512(a.out + r * kPanelColumns + 16, (__m512i)high[r]);
     });
 }
 

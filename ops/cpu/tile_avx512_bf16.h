@@ -14,8 +14,7 @@
 namespace afd::ops::cpu {
 namespace {
 
-constexpr size_t kColumns = 32;
-constexpr size_t kPairElements = 2 * kColumns;  // One pair of depth elements of one panel.
+constexpr size_t kPairElements = 2 * kPanelColumns;  // One pair of depth elements of one panel.
 constexpr size_t kLineBytes = 64;
 
 inline __m512 dot_pairs(__m512 sum, __m512i weights, __m512i x) {
@@ -85,7 +84,7 @@ template <size_t kRows, Fetch kFetch>
 void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
     __m512 low[kRows];
     __m512 high[kRows];
-    const size_t out_stride = a.num_panels * kColumns;
+    const size_t out_stride = a.num_panels * kPanelColumns;
     unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
         low[r] = a.goes_on ? _mm512_loadu_ps(out + r * out_stride) : _mm512_setzero_ps();
         high[r] = a.goes_on ? _mm512_loadu_ps(out + r * out_stride + 16) : _mm512_setzero_ps();
@@ -96,11 +95,11 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
     const Bf16* x = a.x;
     const uint16_t* weights = panel;
     const auto step = [&](auto&& broadcast_x) __attribute__((always_inline)) {
-        // A line for every pair of depth is enough for kTileRows rows.
+        // A line for every pair of depth is enough for kAvx512TileRows rows.
         if constexpr (kFetch == Fetch::kNext) fetch_to_second_level(next_rows);
         fetch_weights<kFetch, AfterUse::kDrop>(weights, next_weights, a.fetch_next.step_bytes);
         const __m512i w_low = _mm512_load_si512(weights);
-        const __m512i w_high = _mm512_load_si512(weights + kColumns);
+        const __m512i w_high = _mm512_load_si512(weights + kPanelColumns);
         unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
             const __m512i value = broadcast_x(x + r * a.x_stride);
             low[r] = dot_pairs(low[r], w_low, value);
@@ -124,7 +123,7 @@ template <size_t kRows>
 void tile_rows(const TileArguments& a) {
     for (size_t p = 0; p < a.num_panels; ++p) {
         const uint16_t* panel = a.panel + p * a.panel_elements;
-        float* out = a.out + p * kColumns;
+        float* out = a.out + p * kPanelColumns;
         with_fetch(a, [&]<Fetch kFetch>() { tile_of<kRows, kFetch>(a, panel, out); });
     }
 }

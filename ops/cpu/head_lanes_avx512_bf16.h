@@ -2,7 +2,7 @@
 #pragma once
 
 // Registers whose lanes are heads, and queries turned into them: a pair of elements of all heads
-// side by side. Included by ops/cpu/attention_avx512.h only.
+// side by side. Included by ops/cpu/attention_avx512_bf16.h only.
 
 #include <immintrin.h>
 
@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "ops/cpu/kernels.h"
-#include "ops/cpu/tile_avx512.h"
+#include "ops/cpu/tile_avx512_bf16.h"
 
 namespace afd::ops::cpu {
 namespace {

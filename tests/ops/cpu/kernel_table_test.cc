@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Goal: a class is its table. What a table says of its tiles holds, and the loops around the
+// kernels follow it, so that a class with tiles of another shape needs no other edit.
+// Method: every table of this processor and the toy class, through the loops of
+// ops/linear/panel_loop.h.
+// Oracle: the bits of portable, whose arithmetic the toy class has.
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "ops/linear/panel_loop.h"
+#include "tests/ops/cpu/kernel_tables.h"
+#include "tests/ops/test_data.h"
+
+namespace afd::ops {
+namespace {
+
+TEST(KernelTable, TilesAreWithinTheBoundsOfArrays) {
+    for (const test::KernelTable& table : test::every_kernel_table()) {
+        SCOPED_TRACE(table.name);
+        const cpu::TileShape& shape = table.kernels.shape;
+        EXPECT_GE(shape.rows, size_t{1});
+        EXPECT_LE(shape.rows, cpu::kTileRowsMax);
+        EXPECT_GE(shape.row_panels, size_t{1});
+        EXPECT_LE(shape.row_panels, shape.rows);
+        EXPECT_LE(shape.int4_rows, shape.rows);
+        for (size_t num_rows = 1; num_rows <= shape.rows; ++num_rows) {
+            EXPECT_LE(num_rows * shape.panels(num_rows), shape.rows) << num_rows << " rows";
+        }
+    }
+}
+
+TEST(KernelTable, HasTheInt4KernelThatItsShapeNames) {
+    for (const test::KernelTable& table : test::every_kernel_table()) {
+        SCOPED_TRACE(table.name);
+        const bool has_own_order = table.kernels.shape.int4_rows > 0;
+        EXPECT_TRUE(has_own_order ? table.kernels.int4_tile != nullptr
+                                  : table.kernels.unpack_int4 != nullptr);
+    }
+}
+
+std::vector<uint32_t> product(const Bf16Product& product) {
+    const size_t num_columns = product.weight.num_panels() * kPanelColumns;
+    std::vector<float> y(product.x.num_rows * num_columns);
+    float_panels(
+        product, 0, product.weight.num_panels(), [&](size_t row, size_t panel, const float* sums) {
+            std::copy_n(sums, kPanelColumns, &y[row * num_columns + panel * kPanelColumns]);
+        });
+    return test::bits_of(std::span<const float>(y));
+}
+
+TEST(KernelTable, LoopsFollowTheShapeOfTheToyClass) {
+    const test::RandomMatrix w(150, 67, 1);
+    const PackedLinear weight = PackedLinear::pack(w.rows(), NumericClass::kPortable);
+    for (const size_t num_rows : {1u, 2u, 3u, 5u, 9u, 16u, 17u, 40u}) {
+        const test::RandomMatrix x(num_rows, 67, 2);
+        EXPECT_EQ(product({weight, x.rows(), test::toy_kernels()}),
+                  product({weight, x.rows(), cpu::portable_kernels()}))
+            << num_rows << " rows";
+    }
+}
+
+}  // namespace
+}  // namespace afd::ops
