@@ -101,6 +101,9 @@ Result<std::vector<std::vector<uint32_t>>> parse_cpu_lists(const std::string& te
 Result<CpuPlan> plan_cpus(const Config& config, const std::vector<uint32_t>& allowed) {
     const size_t num_cores = std::max<size_t>(1, allowed.size());
     const uint32_t num_ffn = config.num_ffn_workers();
+    // With fewer than four cores one attention and one FFN worker have a thread on every core and
+    // take turns: a step of few rows waits for memory, which one core alone cannot read at full
+    // speed. With more cores each side gets half of them. A colocated worker has all.
     const bool take_turns = config.attention_workers == 1 && num_ffn == 1 && num_cores < 4;
     const size_t side = num_ffn == 0 || take_turns ? num_cores : std::max<size_t>(1, num_cores / 2);
     CpuPlan plan;
@@ -115,14 +118,19 @@ Result<CpuPlan> plan_cpus(const Config& config, const std::vector<uint32_t>& all
         worker.num_threads = threads_of(config.ffn_threads, side, num_ffn);
         num_threads += worker.num_threads;
     }
+    // More threads than cores: whoever waits must give its core away (threads/thread_pool.h).
     plan.oversubscribed = num_threads > num_cores;
     if (config.pin == "none") return plan;
     if (config.pin != "auto") {
         AFD_TRY(pin_to_lists(config.pin, allowed, plan));
         return plan;
     }
+    // Pinning is the default because a thread that moves finds none of its data in the new core's
+    // caches. Control threads and afdd are left to the kernel: which core they get made no
+    // difference that 14 pairs of runs could show.
     const std::vector<WorkerCpus*> workers = all_workers(plan);
     if (plan.oversubscribed) {
+        // With any other number of threads some cores would get more of them than others.
         const bool all_on_all =
             std::all_of(workers.begin(), workers.end(), [&](const auto* worker) {
                 return worker->num_threads == allowed.size();

@@ -11,6 +11,8 @@ namespace {
 using ops::Bf16;
 using ops::WeightFormat;
 
+// A file may hold any bits; a NaN among scales would turn up in the logits, layers later. Zero is
+// allowed: it is the scale of a row or group of zeros.
 Result<> check_scales(const std::string& name, std::span<const float> scales, size_t per_row) {
     for (size_t i = 0; i < scales.size(); ++i) {
         if (std::isfinite(scales[i]) && scales[i] >= 0) continue;
@@ -47,11 +49,14 @@ Result<> read_int4(const TensorStore& tensors, const std::string& name, StoredMa
                                    int4_scale_type(matrix.format),
                                    scale_shape,
                                    std::as_writable_bytes(std::span(matrix.int4_scale))));
+    // In fp32 for the check alone; what is packed are the bits as stored.
     std::vector<float> scales(matrix.int4_scale.size());
     std::ranges::transform(matrix.int4_scale, scales.begin(), [&](uint16_t bits) {
         return ops::int4_scale(matrix.format, bits);
     });
     AFD_TRY(check_scales(name + "_scale", scales, groups));
+    // -8 is no value of the format, whose quantisation is symmetric: these are not the nibbles that
+    // somebody wrote.
     if (ops::values_in_range(matrix.int4_weight())) return {};
     return Error{Code::kDataLoss,
                  "tensor " + name +
@@ -133,6 +138,7 @@ std::vector<float> StoredMatrix::values() const {
                 value = static_cast<float>(int8[n * depth + k]) * int8_scale[n];
             } else {
                 const ops::Int4Weight weight = int4_weight();
+                // Rounded as unpacked weights are (ops/format/weight_format.h).
                 value = ops::to_float(ops::from_float(static_cast<float>(weight.value(n, k)) *
                                                       weight.scale_at(n, k)));
             }

@@ -160,8 +160,9 @@ class Attention {
         bool leads_on;  // The next token's are fetched towards the end.
     };
 
-    // A single token's heads are expanded by the thread that has them; those of several tokens once
-    // for all, so that their weights are read once.
+    // A single token's heads are expanded by the thread that has them, which fetches their weights
+    // during its last sums (47 instead of 58 us for 300 positions, cold, on two threads); those of
+    // several tokens once for all, so that their weights are read once.
     bool expands_at_once() const { return num_tokens_ == 1; }
 
     void attend_tokens(TaskCuts::Range tokens, unsigned thread) const {

@@ -56,7 +56,8 @@ template <typename Heads, size_t kPositions, size_t kFetches>
             unrolled<kFetches>([&](size_t i) __attribute__((always_inline)) {
                 fetch_far(next + i * kTilePositions * count + kLineElements * pair);
             });
-            // In sixteen steps each row's line after the next one.
+            // In sixteen steps each row's line after the next one: a block of 64 keys, which came
+            // to the second-level cache a block ago, is larger than the first-level one.
             fetch_near(keys + pair % 16 * count + (pair / 16 + 2) * kLineElements);
         }
         const auto q = Heads::load(query + 2 * kHeadLanes * pair);
@@ -209,6 +210,9 @@ class FetchAfterwards {
     size_t half_step_;
 };
 
+// Tried and no faster: rows interleaved once for all heads, columns fetched ahead, columns before
+// heads.
+//
 // o = o · alpha, then o += p · ckv, positions ascending; for 32 columns, or for the last `left`
 // where they are fewer. Interleaving two rows by 16-bit unpacks leaves the columns in the order
 // low: 0-3, 8-11, 16-19, 24-27, high: the others; `o` keeps it and finish_heads() undoes it.

@@ -50,7 +50,9 @@ template <typename Body>
 
 // Calls body(i) for i = 0 ... kCount - 1, without a loop: GCC keeps an array in registers from its
 // first use to its last only where all its indices are constants before loops are unrolled. A body
-// must be inlined always.
+// must be inlined always. With a loop, sums are written to the stack before the loop over depth and
+// after it: a tile of twelve rows in cache does 423 instead of 468 GOP/s (int8), and 168 instead of
+// 221 GFLOP/s (bf16, depth 64).
 template <size_t kCount, typename Body>
 [[gnu::always_inline]] inline void unrolled(const Body& body) {
     [&]<size_t... kIndex>(std::index_sequence<kIndex...>) __attribute__((always_inline)) {

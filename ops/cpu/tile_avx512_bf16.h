@@ -44,7 +44,8 @@ inline void fetch_to_second_level(uintptr_t at) {
 }
 
 // What happens to lines that leave the first-level cache after kNear: the second-level one has
-// taken them (kKeep), or they are dropped (kDrop) and what it holds survives the stream of weights.
+// taken them (kKeep), or they are dropped (kDrop) and what it holds, rows and their sums, survives
+// the stream of weights.
 enum class AfterUse { kKeep, kDrop };
 
 // The fetch of one line of a tile's own weights, from the line in use.

@@ -102,7 +102,14 @@ Plan plan(const GroupedFfnRequest& request, PackedLinear PackedExpert::*matrix, 
     return total;
 }
 
-// Calls body(work, first_panel, last_panel) for the panels of every group.
+// Calls body(work, first_panel, last_panel) for the panels of every group. They are cut as one
+// line, not expert by expert: a thread that goes on into the next expert does not begin a stream
+// anew.
+//
+// Fetching likely experts before the router has chosen was measured and not built: a paced fetch of
+// 12 MB to the third-level cache makes the read of 24 MB after it take 0.45 instead of 0.78 ms, but
+// it can help only where attention runs in the same process, a tenth at 32 streams at most, and a
+// quarter of the lines would be fetched for nobody.
 template <typename Body>
 void run_plan(std::span<const Work> work,
               const Plan& total,

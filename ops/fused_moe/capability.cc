@@ -46,7 +46,8 @@ Result<> check_served(std::string_view part,
                       "; it serves " + names_in(set, all));
 }
 
-// The places of a batched part, and their rows.
+// The places of a batched part, and their rows. Counted in Capacity, which saturates instead of
+// wrapping: the factors are a user's.
 Result<> check_places(const PrepareFinalizeCapability& capability, const FusedMoeConfig& config) {
     const Capacity places = capability.max_num_tokens_per_rank.of(capability.num_dispatchers) *
                             (uint64_t{config.num_experts} + config.num_shared);
@@ -175,6 +176,7 @@ Result<> check(const FusedMoeConfig& config) {
     AFD_TRY(check_range("num_experts", config.num_experts, 1, INT32_MAX));
     AFD_TRY(check_range("top_k", config.top_k, 1, kTopKMax));
     AFD_TRY(check_range("num_shared", config.num_shared, 0, kSharedMax));
+    // So that every slot of a call, token · (top_k + num_shared), has an int32 number.
     const size_t tokens_max = INT32_MAX / (kTopKMax + kSharedMax);
     AFD_TRY(check_range("max_num_tokens", config.max_num_tokens, 1, tokens_max));
     AFD_TRY(check_range("num_micro_batches", config.num_micro_batches, 1, 64));
@@ -194,6 +196,7 @@ Result<> check(const FusedMoeConfig& config) {
                          std::to_string(config.top_k + config.num_shared) + " slots take " +
                          bytes.text() + " bytes; allowed are " + std::to_string(kRowBytesMax)};
     }
+    // fp8 rows are expanded to bf16 where they arrive; int8 rows are multiplied as they are.
     if (config.dispatch_dtype == DispatchDtype::kInt8 &&
         config.quantisation != ExpertQuantisation::kInt8) {
         return Error{Code::kInvalidArgument,
@@ -235,6 +238,7 @@ Result<> check(const PrepareFinalizeCapability& capability, const FusedMoeConfig
                           " tokens of a rank; max_num_tokens is " +
                           std::to_string(config.max_num_tokens));
     }
+    // Only batched parts reserve for every place that could be filled.
     if (is_batched) AFD_TRY(check_places(capability, config));
     if (config.row_fraction < 1.0 && !capability.bounds_rows) {
         return refuse(capability.name, "reserves for whole micro-batches; row_fraction must be 1");
@@ -305,6 +309,7 @@ Result<> check_pair(const PrepareFinalizeCapability& prepare_finalize,
                           std::string(experts.name) + " takes " +
                           names_in<ActivationFormat>(experts.activation_formats, kFormats));
     }
+    // Experts that delegate take whatever the other part executes.
     if (experts.weight_and_reduce != WeightAndReduceKind::kDelegate &&
         (prepare_finalize.reduces & bit(experts.weight_and_reduce)) == 0) {
         const std::string executes =
@@ -321,6 +326,8 @@ Result<> check_pair(const PrepareFinalizeCapability& prepare_finalize,
 Result<> check_composition(const PrepareFinalizeCapability& prepare_finalize,
                            const ExpertsCapability& experts,
                            const FusedMoeConfig& config) {
+    // From the general to the particular: a configuration that nobody serves is refused as such,
+    // before a part is blamed for it, and each part alone before the pair.
     AFD_TRY(check(config));
     AFD_TRY(check(prepare_finalize, config));
     AFD_TRY(check(experts, config));

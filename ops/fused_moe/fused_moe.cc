@@ -13,7 +13,7 @@
 namespace afd::ops {
 namespace {
 
-// `count` tokens of a call, from `first` on.
+// The `count` tokens of a call from `first` on, as a call of their own.
 MoeInput part_of(const MoeInput& input, uint32_t first, uint32_t count) {
     MoeInput part = input;
     part.num_tokens = count;
@@ -33,6 +33,8 @@ Result<> check_shared_stage(const Experts* shared, const FusedMoeConfig& config)
     }
     if (shared == nullptr) return {};
     const ExpertsCapability& record = shared->capability();
+    // The driver runs the stage between dispatch and answer and adds its rows in finalize, so it
+    // must be here, take rows as they are, and leave them unreduced.
     const bool is_fit = !record.is_remote &&
                         (record.activation_formats & bit(ActivationFormat::kStandard)) != 0 &&
                         record.weight_and_reduce != WeightAndReduceKind::kNoOp;
@@ -70,11 +72,14 @@ FusedMoe::FusedMoe(PrepareFinalize& prepare_finalize,
       shared_(shared),
       config_(config),
       parallel_(&parallel) {
+    // All memory of all calls is reserved here: later ones allocate nothing.
     const DriverMemory memory =
         driver_memory(prepare_finalize.capability(), experts, config, shared);
     bounds_ = memory.bounds;
     workspace13_.reserve(memory.workspace13.value());
     workspace2_.reserve(memory.workspace2.value());
+    // One pair of workspaces serves all batches, since experts run one call after the other;
+    // outputs stay until finalize and are a batch's own.
     outputs_.resize(bounds_.num_batches);
     for (Workspace& output : outputs_) output.reserve(memory.output.value());
     micro_batch_of_.resize(bounds_.num_batches);
@@ -172,6 +177,7 @@ Result<> FusedMoe::run_experts(const MoeTicket& ticket, Rows<Bf16> output) {
 // The shared experts of the layer over its next rows, into rows of their own.
 Result<> FusedMoe::run_shared(MoeTicket& ticket) {
     const StageTimer timer(profile_, MoeStage::kShared);
+    // A part at a time: between two the caller can look whether the routed rows have come back.
     const MoeInput& input = ticket.input_;
     const size_t first = ticket.num_shared_done_;
     const size_t count = std::min(input.num_tokens - first, shared_tokens_);
@@ -201,6 +207,7 @@ Result<uint32_t> FusedMoe::batch_for(uint32_t micro_batch) const {
                      "micro_batch " + std::to_string(micro_batch) +
                          " is in flight; finish or drop its ticket first"};
     }
+    // All of them are looked at even after a free one: this micro-batch may hold a later one.
     uint32_t free = static_cast<uint32_t>(bounds_.num_batches);
     for (uint32_t batch = 0; batch < bounds_.num_batches; ++batch) {
         if (prepare_finalize_->slot_free(batch)) {
@@ -249,6 +256,7 @@ Result<> FusedMoe::dispatch(MoeTicket& ticket, uint32_t batch) {
     const ExclusiveStageTimer timer(profile_, MoeStage::kDispatch, MoeStage::kQuantise);
     AFD_ASSIGN(ticket.num_tokens_, tokens_at_once(ticket.input_, ticket.first_token_));
     MoeInput dispatched = part_of(ticket.input_, ticket.first_token_, ticket.num_tokens_);
+    // The stage computes them from the call's own rows.
     if (shared_ != nullptr) dispatched.num_shared = 0;
     if (config_.apply_router_weight_on_input) put_weights_on(dispatched, batch);
     AFD_ASSIGN(ticket.ticket_, prepare_finalize_->prepare_async(dispatched, batch));
@@ -265,12 +273,16 @@ Result<MoeTicket> FusedMoe::start(const MoeInput& input, uint32_t micro_batch) {
     const bool has_stage = shared_ != nullptr && input.num_shared > 0;
     ticket.num_shared_done_ = has_stage ? 0 : input.num_tokens;
     AFD_TRY(dispatch(ticket, batch));
+    // Only now: a dispatch that was refused leaves the batch free.
     micro_batch_of_[batch] = micro_batch;
     AFD_TRY(advance(ticket));
     return ticket;
 }
 
 Result<> FusedMoe::advance(MoeTicket& ticket) {
+    // Remote experts work without us: finalize_async says where their rows go, at once. Ours run
+    // here as soon as the rows are there. The shared stage comes last, so that it fills the time in
+    // which the others answer.
     const bool is_remote = prepare_finalize_->capability().is_remote;
     if (!ticket.experts_done_ && (is_remote || prepare_finalize_->ready(ticket.ticket_))) {
         ExpertsOutput output{.rows = output_of(ticket)};

@@ -5,7 +5,9 @@
 //
 // A finisher is called for every row of a panel, finish(row, panel, sums [kPanelColumns]). One that
 // writes bf16 can be a TileFinisher and gets the rows of a tile at once; where they go to is
-// fetched while the tile is multiplied, as it may be in the cache of another core.
+// fetched while the tile is multiplied, as it may be in the cache of another core. The two together
+// are 1.03 (bf16) and 1.04 (int8) of the speed of 256 rows: the multiplier is at its peak there,
+// and these steps are what is left.
 
 #include <algorithm>
 #include <concepts>

@@ -20,7 +20,8 @@ namespace afd::ops {
 // Work below this many multiply-adds is not worth handing to another thread: about 10 us.
 inline constexpr size_t kTaskProducts = size_t{1} << 18;
 
-// Few rows wait for their weights, not for the multiplier: they take as long as this many.
+// Few rows wait for their weights, not for the multiplier: they take as long as this many, and are
+// cut into tasks as this many.
 inline constexpr size_t kMemoryBoundRows = 4;
 
 inline size_t div_up(size_t value, size_t by) {
@@ -172,6 +173,8 @@ struct Int4Product {
 
 // Blocks of rows x panels of one matrix, panels outside, so that their weights stay in cache while
 // the rows pass. Calls begin(cover) before each tile, and what it gave with the sums afterwards.
+// Passes of at most 96, 128 or 192 rows over the matrix had 0.99 to 1.03 of the speed, on one
+// thread.
 template <typename Product, typename Begin>
 void for_each_tile(Product product, size_t first_panel, size_t last_panel, const Begin& begin) {
     using Arguments = typename Product::Arguments;
@@ -319,7 +322,8 @@ void for_each_panel_row(const LinearInput& x,
     }
 }
 
-// The same over all panels, in parallel where it pays.
+// The same over all panels, in parallel where it pays. Threads share out panels, never rows: 64 to
+// 96 rows at a time had 0.9 to 1.07 of the speed, different from run to run.
 template <typename Finish>
 void for_each_panel_row(const LinearInput& x,
                         const PackedLinear& weight,

@@ -41,6 +41,7 @@ InProcess::InProcess(const PrepareFinalizeCapability& record,
       config_(config),
       bounds_(row_bounds(record, config)),
       slots_(bounds_.num_batches),
+      // A batch always has one of its own, however many are kept beyond their calls.
       layouts_(bounds_.num_batches + config.num_kept_layouts),
       rows_(slots_.size()),
       layout_memory_(layouts_.size()) {
@@ -65,8 +66,10 @@ Result<size_t> InProcess::take_layout(const MoeInput& input) {
                          "; drop one that is kept, or raise it"};
     }
     const auto index = static_cast<size_t>(free - layouts_.begin());
+    // Fails before anything is marked as used, so that a refused call leaves the layout free.
     AFD_TRY(lay_out(input, index));
     free->key = key_of(input);
+    // One source, this process: its rows are all of them.
     free->source_prefix = {0, static_cast<int32_t>(num_rows(index).value())};
     return index;
 }
@@ -86,6 +89,7 @@ Result<Ticket> InProcess::prepare_async(const MoeInput& input, uint32_t index) {
                      "micro_batch " + std::to_string(index) +
                          " is in flight; finish or drop its ticket first"};
     }
+    // Both can refuse; until they are through, neither the slot nor the layout counts as taken.
     AFD_ASSIGN(const size_t layout, layout_for(input));
     AFD_TRY(send(input, index, layout));
     slot = {.in_use = true,
@@ -126,6 +130,7 @@ Result<> InProcess::finalize(Ticket&& ticket,
                              const TopKWeightAndReduce& reduce,
                              Rows<Bf16> out,
                              Parallel& parallel) {
+    // Gives the slot back when it ends, so not before the reduction has read it.
     const Ticket taken = std::move(ticket);
     const int32_t* rows = row_index(layout_of(taken));
     reduce.apply(output(taken), input(taken), config_.num_experts, rows, out, parallel);
@@ -144,6 +149,8 @@ void InProcess::cancel(uint32_t slot, uint64_t id) {
 
 Result<DispatchLayout> InProcess::share_layout(const Ticket& ticket) {
     Layout& layout = layouts_[layout_of(ticket)];
+    // Two calls are known to have equal ids by pointer and generation; comparing the ids themselves
+    // would cost what a layout saves.
     if (layout.key.ids_generation == 0) {
         return Error{Code::kInvalidArgument,
                      "ids_generation is 0; a layout is shared by calls that name the generation of "

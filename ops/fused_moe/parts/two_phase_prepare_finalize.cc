@@ -14,6 +14,7 @@
 namespace afd::ops {
 namespace {
 
+// Of the walk over tokens (ops/two_phase/blocks.h).
 constexpr int64_t kBlockTokens = 256;
 
 size_t experts_per_rank(const FusedMoeConfig& config, size_t num_ranks) {
@@ -50,7 +51,8 @@ TwoPhaseRouting routing_of(const MoeInput& input,
     return routing;
 }
 
-// What happens to rows before they are copied; int8 ones are quantised on their way.
+// What happens to rows before they are copied. int8 ones are quantised on their way; fp8 ones are
+// rounded to fp8 and back here, since experts in this process take bf16.
 DispatchDtype rounding(const FusedMoeConfig& config) {
     return config.dispatch_dtype == DispatchDtype::kFp8 ? DispatchDtype::kFp8
                                                         : DispatchDtype::kBf16;
@@ -61,6 +63,7 @@ size_t workspace_bytes(const FusedMoeConfig& config,
                        size_t num_ranks,
                        unsigned num_threads) {
     const std::vector<int32_t> table = rank_table(config, num_ranks);
+    // The workspace grows with each of the three, so the largest call bounds all.
     const MoeInput largest{.num_tokens = static_cast<uint32_t>(num_tokens),
                            .top_k = static_cast<uint32_t>(config.top_k),
                            .num_shared = static_cast<uint32_t>(config.num_shared)};
@@ -149,6 +152,7 @@ Result<> TwoPhasePrepareFinalize::lay_out(const MoeInput& input, size_t index) {
     AFD_TRY(two_phase_layout(request, workspace_, parallel_));
 
     TwoPhaseOffsetsRequest offsets;
+    // All ranks are this process: their segments lie behind each other in one buffer.
     offsets.one_buffer = true;
     offsets.send_counts = make_tensor<const void>(
         layout.send_counts, DType::kInt32, {1, num_ranks_, num_local_experts_});
@@ -168,6 +172,7 @@ Result<> TwoPhasePrepareFinalize::lay_out(const MoeInput& input, size_t index) {
 
 void TwoPhasePrepareFinalize::index_rows(const MoeInput& input, const Layout& layout) {
     const TwoPhaseBlocks blocks = blocks_of(input, layout);
+    // Slots that the walk leaves out, masked ones, have no row.
     std::fill_n(layout.row_index, size_t{input.num_tokens} * input.num_slots(), -1);
     WorkspaceCursor cursor(workspace_);
     const TwoPhaseScratch scratch = take_two_phase_scratch(blocks, cursor);

@@ -14,6 +14,7 @@
 #include "tests/ops/example_operator/scale_rows_reference.h"
 #include "tests/ops/test_data.h"
 #include "tests/ops/test_tensor.h"
+#include "threads/thread_pool.h"
 #include "tools/afd-op/registry.h"
 
 namespace afd::ops::example {
@@ -47,7 +48,7 @@ TEST(ScaleRows, MatchesTheReferenceBitByBit) {
                 plain.y = want.view;
                 ASSERT_TRUE(reference::scale_rows(plain).ok());
                 for (const unsigned num_threads : {1u, 3u}) {
-                    test::ThreadsParallel parallel(num_threads);
+                    threads::ThreadPool parallel(num_threads);
                     ASSERT_TRUE(scale_rows(c.request, {}, parallel).ok());
                     EXPECT_EQ(c.y.bytes, want.bytes);
                 }
