@@ -51,7 +51,7 @@ class Decode {
           positions_(num_tokens, static_cast<int32_t>(context - 1)),
           blocks_(num_sequences_ * context / ops::kAttentionBlock),
           tables_(num_tokens) {
-        const ops::LatentCache latent = cache_.layer(0);
+        const ops::LatentCache latent = latent_cache(cache_, shape_);
         fill(latent.ckv, num_sequences_ * context * shape.kv_lora_rank);
         fill(latent.kr, num_sequences_ * context * shape.qk_rope_head_dim);
         for (size_t i = 0; i < blocks_.size(); ++i) blocks_[i] = static_cast<int32_t>(i);
@@ -77,7 +77,7 @@ class Decode {
                                 .query = rows_of(query_),
                                 .query_rope = rows_of(query_rope_),
                                 .batch = {num_tokens_, positions_.data(), nullptr, tables_.data()},
-                                .cache = cache_.layer(0),
+                                .cache = latent_cache(cache_, shape_),
                                 .out = rows_of(out_)},
                                workspace_.bytes(),
                                parallel);

@@ -6,7 +6,8 @@
 #include <cstdint>
 
 #include "bench/attention/random_tensors.h"
-#include "model/checkpoint/config.h"
+#include "model/mla/mla_block.h"
+#include "model/mla/mla_config.h"
 #include "ops/format/numeric_class.h"
 #include "ops/tensor/tensor_view.h"
 
@@ -33,12 +34,15 @@ ops::MlaWeights random_weights(const MlaShape& s) {
 }
 
 model::KvCache make_cache(const MlaShape& s, size_t num_slots) {
-    // As much of a configuration as a cache of one layer wants.
-    model::ModelConfig config;
-    config.num_layers = 1;
-    config.kv_lora_rank = static_cast<uint32_t>(s.kv_lora_rank);
-    config.qk_rope_head_dim = static_cast<uint32_t>(s.qk_rope_head_dim);
-    return model::KvCache::create(config, num_slots).value();
+    return model::KvCache::create(
+               {.num_layers = 1,
+                .layer_bytes_per_token = model::MlaConfig(s).cache_bytes_per_token()},
+               num_slots)
+        .value();
+}
+
+ops::LatentCache latent_cache(const model::KvCache& cache, const MlaShape& s) {
+    return model::latent_cache(cache.layer(0), s);
 }
 
 double score_operations(const MlaShape& s, double num_scores) {

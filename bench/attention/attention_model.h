@@ -5,8 +5,9 @@
 
 #include <cstddef>
 
-#include "model/decoder/kv_cache.h"
+#include "model/attention/kv_cache.h"
 #include "ops/attention/mla_prolog.h"
+#include "ops/format/latent_cache.h"
 
 namespace afd::bench {
 
@@ -27,6 +28,8 @@ ops::MlaWeights random_weights(const ops::MlaShape& shape);
 
 // Of one layer, all zero. Memory that cannot be had ends the program.
 model::KvCache make_cache(const ops::MlaShape& shape, size_t num_slots);
+
+ops::LatentCache latent_cache(const model::KvCache& cache, const ops::MlaShape& shape);
 
 // Of `num_scores` scores of every head, and of what they weigh; two for each product.
 double score_operations(const ops::MlaShape& shape, double num_scores);

@@ -73,7 +73,7 @@ class Prefill {
                                              .rope = &rope_,
                                              .token_x = rows_of(x_),
                                              .batch = batch(),
-                                             .cache = cache_.layer(0),
+                                             .cache = latent_cache(cache_, shape_),
                                              .query = rows_of(query_),
                                              .query_rope = rows_of(query_rope_),
                                              .query_norm = {}},
@@ -84,7 +84,7 @@ class Prefill {
                                                    .query = rows_of(query_),
                                                    .query_rope = rows_of(query_rope_),
                                                    .batch = batch(),
-                                                   .cache = cache_.layer(0),
+                                                   .cache = latent_cache(cache_, shape_),
                                                    .out = rows_of(heads_)},
                                                   workspace_.bytes(),
                                                   parallel);

@@ -21,7 +21,7 @@
 #include "daemon/program/exit_codes.h"
 #include "daemon/supervisor/supervisor.h"
 #include "daemon/supervisor/two_phase_segments.h"
-#include "model/checkpoint/model_files.h"
+#include "model/family/model_files.h"
 #include "model/tokenizer/tokenizer.h"
 #include "ops/format/numeric_class.h"
 #include "proto/socket_path.h"

@@ -57,8 +57,7 @@ AttentionLoop::AttentionLoop(const Settings& settings,
                *parts.port,
                parts_.metrics,
                rows_max(parts.lanes)),
-      workspace_(
-          parts.attention->config(), settings.micro_batch_size, parts.parallel->num_threads()) {
+      workspace_(*parts.attention, settings.micro_batch_size, parts.parallel->num_threads()) {
     micro_batches_.reserve(parts.lanes.size());
     for (uint32_t m = 0; m < parts.lanes.size(); ++m) {
         micro_batches_.emplace_back(m, parts.attention->config(), *parts.lanes[m]);

@@ -23,9 +23,9 @@
 #include "daemon/lanes/expert_lane.h"
 #include "daemon/metrics/metrics.h"
 #include "daemon/worker/worker_port.h"
-#include "model/decoder/attention_block.h"
+#include "model/attention/kv_cache.h"
+#include "model/decoder/attention_half.h"
 #include "model/decoder/embedding_head.h"
-#include "model/decoder/kv_cache.h"
 #include "ops/tensor/parallel.h"
 #include "schedule/adaptive_wait.h"
 #include "schedule/heartbeat.h"
@@ -45,7 +45,7 @@ class AttentionLoop {
 
     // What the loop works with; all outlive it.
     struct Parts {
-        const model::AttentionBlock* attention = nullptr;
+        const model::AttentionHalf* attention = nullptr;
         const model::EmbeddingHead* head = nullptr;
         const model::KvCache* cache = nullptr;
         // One micro-batch each, numbered in this order. Lanes that take any rows have BS of them;

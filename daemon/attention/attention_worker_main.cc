@@ -16,20 +16,21 @@ namespace {
 
 // The model without its experts.
 struct AttentionModel {
-    model::AttentionBlock attention;
+    model::AttentionHalf attention;
     model::EmbeddingHead head;
     model::KvCache cache;
 
     static Result<AttentionModel> load(const WorkerSetup& setup, uint64_t kv_tokens) {
-        AFD_ASSIGN(model::AttentionBlock attention,
-                   model::AttentionBlock::load(setup.files,
-                                               setup.numeric_class,
-                                               setup.router == schedule::RouterPlacement::kFfn
-                                                   ? model::RouterUse::kLeave
-                                                   : model::RouterUse::kRoute));
+        AFD_ASSIGN(model::AttentionHalf attention,
+                   model::AttentionHalf::load(setup.files,
+                                              setup.numeric_class,
+                                              setup.router == schedule::RouterPlacement::kFfn
+                                                  ? model::RouterUse::kLeave
+                                                  : model::RouterUse::kRoute));
         AFD_ASSIGN(model::EmbeddingHead head,
                    model::EmbeddingHead::load(setup.files, setup.numeric_class));
-        AFD_ASSIGN(model::KvCache cache, model::KvCache::create(setup.files.config(), kv_tokens));
+        AFD_ASSIGN(model::KvCache cache,
+                   model::KvCache::create(model::kv_shape(setup.files.config()), kv_tokens));
         return AttentionModel{std::move(attention), std::move(head), std::move(cache)};
     }
 };

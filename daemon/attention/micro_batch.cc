@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/attention/micro_batch.h"
 
-#include "model/decoder/kv_cache.h"
+#include "model/attention/kv_cache.h"
 
 namespace afd::daemon {
 

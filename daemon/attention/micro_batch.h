@@ -13,8 +13,8 @@
 
 #include "daemon/attention/batcher.h"
 #include "daemon/lanes/expert_lane.h"
-#include "model/decoder/attention_block.h"
-#include "ops/format/latent_cache.h"
+#include "model/decoder/attention_half.h"
+#include "ops/format/attention_batch.h"
 #include "ops/tensor/tensor_view.h"
 
 namespace afd::daemon {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "daemon/attention/sequence.h"
-#include "model/decoder/kv_cache.h"
+#include "model/attention/kv_cache.h"
 
 namespace afd::daemon {
 

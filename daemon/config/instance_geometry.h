@@ -9,7 +9,7 @@
 #include <string>
 
 #include "model/checkpoint/config.h"
-#include "model/checkpoint/model_files.h"
+#include "model/family/model_files.h"
 #include "ops/format/numeric_class.h"
 #include "ops/fused_moe/capability.h"
 #include "proto/control.pb.h"

@@ -11,8 +11,8 @@
 
 #include "daemon/metrics/metrics.h"
 #include "daemon/worker/worker_control.h"
-#include "model/checkpoint/model_files.h"
 #include "model/decoder/expert_weights.h"
+#include "model/family/model_files.h"
 #include "ops/format/numeric_class.h"
 #include "ops/fused_moe/capability.h"
 #include "schedule/adaptive_wait.h"

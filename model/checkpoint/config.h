@@ -1,28 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// ModelConfig: what a checkpoint's config.json says about a DeepSeek-V2 or V3 style decoder
-// (multi-head latent attention, mixture of experts), checked and with defaults filled in.
+// ModelConfig: what a checkpoint's config.json says about a decoder with mixture of experts,
+// checked and with defaults filled in. What every family of models has stands here; what is
+// particular to its kind of attention is an AttentionConfig (model/attention/attention_config.h).
 //
-// Not here: generation defaults (model/checkpoint/generation_config.h), tensors
-// (model/checkpoint/safetensors.h).
-//
-// A configuration that this version cannot serve exactly is refused at load; the message names the
-// key, its value and what is supported. Keys that do not change the computation are ignored
-// (training and parallelism settings, num_nextn_predict_layers: the extra prediction layers of a
-// V3 checkpoint stay unused).
+// Not here: how a family's config.json is read (model/family/family.h), generation defaults
+// (model/checkpoint/generation_config.h), tensors (model/checkpoint/safetensors.h).
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "model/checkpoint/tensor_names.h"
 #include "ops/attention/rope.h"
 #include "ops/format/weight_format.h"
-#include "proto/status.h"
 
 namespace afd::model {
+
+class AttentionConfig;
 
 enum class ScoringFunc { kSoftmax, kSigmoid, kSqrtSoftplus };
 
@@ -35,7 +33,7 @@ enum class TopkMethod {
 // How the checkpoint stores its linears: quantization_config of tools/afd-quantize.
 struct QuantisationConfig {
     ops::WeightFormat experts = ops::WeightFormat::kBf16;    // Routed, shared and dense MLPs.
-    ops::WeightFormat attention = ops::WeightFormat::kBf16;  // bf16 or int8; q, kv_a and o.
+    ops::WeightFormat attention = ops::WeightFormat::kBf16;  // One of the attention's formats().
     bool smooth = false;  // int8 experts have smooth scales (model/checkpoint/expert_tensors.h).
 
     friend bool operator==(const QuantisationConfig&, const QuantisationConfig&) = default;
@@ -45,19 +43,15 @@ struct QuantisationConfig {
 std::string describe(const QuantisationConfig& quantisation);
 
 struct ModelConfig {
-    std::string model_type;
+    std::string model_type;  // Of the family that read it.
 
     uint32_t vocab_size = 0;
     uint32_t hidden = 0;
     uint32_t num_layers = 0;
     uint32_t context_length = 0;  // max_position_embeddings, in tokens.
 
-    uint32_t num_heads = 0;
-    uint32_t q_lora_rank = 0;  // 0: the query is projected from the hidden row directly.
-    uint32_t kv_lora_rank = 0;
-    uint32_t qk_nope_head_dim = 0;
-    uint32_t qk_rope_head_dim = 0;
-    uint32_t v_head_dim = 0;
+    // The variant part; shared by copies of the configuration, never null in one that was read.
+    std::shared_ptr<const AttentionConfig> attention;
 
     uint32_t intermediate = 0;      // Width of a dense layer's MLP.
     uint32_t moe_intermediate = 0;  // Width of one routed expert.
@@ -78,6 +72,7 @@ struct ModelConfig {
     double rope_theta = 10000;
     std::optional<ops::YarnScaling> yarn;
     bool tie_word_embeddings = false;
+    TensorNames names;
     QuantisationConfig quantisation;
 
     std::optional<uint32_t> bos_token_id;
@@ -99,21 +94,6 @@ struct ModelConfig {
 
     // S of the window geometry: shared experts count as one expert in one slot.
     uint32_t num_shared_slots() const { return num_shared_experts > 0 ? 1 : 0; }
-
-    uint32_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
-
-    // (qk_nope_head_dim + qk_rope_head_dim)^-1/2, times the square of YaRN's mscale for
-    // mscale_all_dim.
-    double softmax_scale() const;
 };
-
-// Limit of every single dimension: far above any model known, and small enough that products of
-// three fit in 64 bits.
-inline constexpr uint32_t kDimensionMax = 1u << 20;
-
-// Reads the text of a config.json. `origin` (a path) starts every error message.
-// Errors: kDataLoss (not JSON), kInvalidArgument (a key missing or out of range), kUnimplemented
-// (a valid configuration that this version does not serve).
-Result<ModelConfig> parse_model_config(std::string_view text, const std::string& origin);
 
 }  // namespace afd::model

@@ -49,9 +49,10 @@ uint32_t expert_intermediate(const ModelConfig& config, uint32_t layer, uint32_t
 }
 
 std::string expert_prefix(const ModelConfig& config, uint32_t layer, uint32_t expert) {
-    if (!config.is_moe_layer(layer)) return layer_tensor(layer, "mlp.");
-    if (expert == config.num_experts) return layer_tensor(layer, "mlp.shared_experts.");
-    return layer_tensor(layer, "mlp.experts.") + std::to_string(expert) + ".";
+    const TensorNames& names = config.names;
+    if (!config.is_moe_layer(layer)) return layer_tensor(layer, names.dense) + ".";
+    if (expert == config.num_experts) return layer_tensor(layer, names.shared_experts) + ".";
+    return layer_tensor(layer, names.experts) + "." + std::to_string(expert) + ".";
 }
 
 Error no_such_expert(const ModelConfig& config, uint32_t layer, uint32_t expert) {
@@ -86,7 +87,7 @@ Result<ExpertTensors> read_expert_tensors(const TensorStore& tensors,
     const uint32_t num_experts = layer < config.num_layers ? num_layer_experts(config, layer) : 0;
     if (expert >= num_experts) return no_such_expert(config, layer, expert);
     const ops::WeightFormat format = config.quantisation.experts;
-    const std::string experts = layer_tensor(layer, "mlp.experts.");
+    const std::string experts = layer_tensor(layer, config.names.experts) + ".";
     const bool is_routed = config.is_moe_layer(layer) && expert < config.num_experts;
     if (is_routed && format == ops::WeightFormat::kBf16 &&
         tensors.find(experts + "gate_up_proj") != nullptr) {
@@ -95,10 +96,11 @@ Result<ExpertTensors> read_expert_tensors(const TensorStore& tensors,
     const std::string prefix = expert_prefix(config, layer, expert);
     const uint64_t hidden = config.hidden;
     const uint64_t intermediate = expert_intermediate(config, layer, expert);
+    const TensorNames& names = config.names;
     ExpertTensors mlp;
-    AFD_ASSIGN(mlp.gate, read_matrix(tensors, prefix + "gate_proj", intermediate, hidden, format));
-    AFD_ASSIGN(mlp.up, read_matrix(tensors, prefix + "up_proj", intermediate, hidden, format));
-    AFD_ASSIGN(mlp.down, read_matrix(tensors, prefix + "down_proj", hidden, intermediate, format));
+    AFD_ASSIGN(mlp.gate, read_matrix(tensors, prefix + names.gate, intermediate, hidden, format));
+    AFD_ASSIGN(mlp.up, read_matrix(tensors, prefix + names.up, intermediate, hidden, format));
+    AFD_ASSIGN(mlp.down, read_matrix(tensors, prefix + names.down, hidden, intermediate, format));
     AFD_ASSIGN(mlp.smooth, read_smooth_scale(tensors, config, layer, expert));
     return mlp;
 }

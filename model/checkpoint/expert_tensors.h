@@ -31,7 +31,8 @@ uint32_t num_layer_experts(const ModelConfig& config, uint32_t layer);
 // Width of an expert of the layer. REQUIRES: expert < num_layer_experts(config, layer).
 uint32_t expert_intermediate(const ModelConfig& config, uint32_t layer, uint32_t expert);
 
-// What stands before "gate_proj.weight" and its companions where they are tensors of their own.
+// What stands before "gate_proj.weight" and its companions (TensorNames) where they are tensors of
+// their own.
 std::string expert_prefix(const ModelConfig& config, uint32_t layer, uint32_t expert);
 
 // The error that says which experts there are instead.

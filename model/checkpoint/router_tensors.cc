@@ -13,7 +13,7 @@ namespace {
 Result<std::vector<int32_t>> read_token_experts(const TensorStore& tensors,
                                                 const ModelConfig& config,
                                                 uint32_t layer) {
-    const std::string name = layer_tensor(layer, "mlp.gate.tid2eid");
+    const std::string name = layer_tensor(layer, config.names.router + ".tid2eid");
     const std::array<uint64_t, 2> shape = {config.vocab_size, config.top_k};
     AFD_ASSIGN(const std::vector<int64_t> stored, tensors.read_integers(name, shape));
     std::vector<int32_t> experts;
@@ -37,12 +37,13 @@ Result<RouterTensors> read_router_tensors(const TensorStore& tensors,
                                           uint32_t layer) {
     const std::array<uint64_t, 2> shape = {config.num_experts, config.hidden};
     RouterTensors router;
-    AFD_ASSIGN(router.gate, tensors.read_bf16(layer_tensor(layer, "mlp.gate.weight"), shape));
+    AFD_ASSIGN(router.gate,
+               tensors.read_bf16(layer_tensor(layer, config.names.router + ".weight"), shape));
     if (config.is_hash_layer(layer)) {
         AFD_ASSIGN(router.token_experts, read_token_experts(tensors, config, layer));
     } else if (config.topk_method == TopkMethod::kNoauxTc) {
         AFD_ASSIGN(router.bias,
-                   tensors.read_f32(layer_tensor(layer, "mlp.gate.e_score_correction_bias"),
+                   tensors.read_f32(layer_tensor(layer, config.names.router_bias),
                                     std::span(shape).first(1)));
     }
     return router;

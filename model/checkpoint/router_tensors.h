@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// RouterTensors: the gate of one MoE layer as the checkpoint stores it: mlp.gate.weight, and
+// RouterTensors: the gate of one MoE layer as the checkpoint stores it: its weight, and
 // e_score_correction_bias, or in a hash layer tid2eid (the experts of each token id; I32 or I64).
 // Packed for the kernels it becomes part of a model/decoder/router.h; the reference decoder uses it
 // as it is.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Names of a checkpoint's tensors, as Hugging Face's DeepSeek family writes them.
+// Names of a checkpoint's tensors, as Hugging Face's decoders write them. Every family has those at
+// both ends; what it calls the parts of a layer's FFN half is TensorNames. The tensors of attention
+// are named where they are read, by the kind of attention.
 
 #include <cstdint>
 #include <string>
@@ -16,5 +18,20 @@ inline std::string layer_tensor(uint32_t layer, const std::string& name) {
 inline constexpr const char* kEmbeddingTensor = "model.embed_tokens.weight";
 inline constexpr const char* kFinalNormTensor = "model.norm.weight";
 inline constexpr const char* kHeadTensor = "lm_head.weight";  // Absent if tied to the embedding.
+
+// Behind "model.layers.3."; the defaults are those of DeepSeek. Before ".weight" stand a norm, a
+// router, and gate, up and down behind an MLP's name; before ".7.", ".": experts and the other
+// MLPs.
+struct TensorNames {
+    std::string ffn_norm = "post_attention_layernorm";
+    std::string router = "mlp.gate";
+    std::string router_bias = "mlp.gate.e_score_correction_bias";  // The whole name.
+    std::string experts = "mlp.experts";
+    std::string shared_experts = "mlp.shared_experts";
+    std::string dense = "mlp";
+    std::string gate = "gate_proj";
+    std::string up = "up_proj";
+    std::string down = "down_proj";
+};
 
 }  // namespace afd::model

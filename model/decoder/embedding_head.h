@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "model/checkpoint/model_files.h"
+#include "model/family/model_files.h"
 #include "ops/format/numeric_class.h"
 #include "ops/linear/linear.h"
 #include "ops/tensor/bf16.h"

@@ -14,7 +14,7 @@
 #include <span>
 #include <string>
 
-#include "model/checkpoint/model_files.h"
+#include "model/family/model_files.h"
 #include "model/weight_cache/file_lock.h"
 #include "model/weight_cache/sealed_file.h"
 #include "model/weight_cache/weight_cache.h"

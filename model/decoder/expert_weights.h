@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-#include "model/checkpoint/model_files.h"
+#include "model/family/model_files.h"
 #include "model/weight_cache/sealed_file.h"
 #include "model/weight_cache/weight_cache.h"
 #include "ops/experts/grouped_ffn.h"

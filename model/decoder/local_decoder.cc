@@ -6,10 +6,10 @@
 #include <string>
 #include <utility>
 
-#include "model/decoder/attention_block.h"
+#include "model/attention/kv_cache.h"
+#include "model/decoder/attention_half.h"
 #include "model/decoder/embedding_head.h"
 #include "model/decoder/expert_weights.h"
-#include "model/decoder/kv_cache.h"
 #include "ops/fused_moe/fused_moe.h"
 #include "ops/fused_moe/parts/grouped_experts.h"
 #include "ops/fused_moe/parts/local_prepare_finalize.h"
@@ -33,20 +33,20 @@ ops::FusedMoeConfig moe_config(const ModelConfig& config, uint32_t chunk_max) {
 }  // namespace
 
 struct LocalDecoder::Impl {
-    Impl(AttentionBlock block_in,
+    Impl(AttentionHalf attention_in,
          EmbeddingHead ends_in,
          ops::ExpertTable experts_in,
          KvCache cache_in,
          uint32_t chunk_max_in,
          ops::Parallel& parallel_in)
         : parallel(&parallel_in),
-          config(block_in.config()),
+          config(attention_in.config()),
           chunk_max(chunk_max_in),
-          block(std::move(block_in)),
+          half(std::move(attention_in)),
           ends(std::move(ends_in)),
           table(std::move(experts_in)),
           cache(std::move(cache_in)),
-          workspace(config, chunk_max, parallel_in.num_threads()),
+          workspace(half, chunk_max, parallel_in.num_threads()),
           local(moe_config(config, chunk_max), parallel_in),
           experts(table, experts_per_layer(config)),
           rows(size_t{3} * chunk_max * config.hidden),
@@ -70,7 +70,7 @@ struct LocalDecoder::Impl {
     ops::Parallel* parallel;
     ModelConfig config;
     uint32_t chunk_max;
-    AttentionBlock block;
+    AttentionHalf half;
     EmbeddingHead ends;
     ops::ExpertTable table;
     KvCache cache;
@@ -109,12 +109,12 @@ Result<> LocalDecoder::Impl::run_layer(uint32_t layer,
     const auto residual = rows_of(0, batch.num_tokens);
     const auto x = rows_of(1, batch.num_tokens);
     const auto out = rows_of(2, batch.num_tokens);
-    block.attention(layer, batch, cache, residual, workspace, *parallel);
-    block.pre_ffn(layer,
-                  residual,
-                  {x, {topk_ids.data(), topk_weights.data(), tokens.data()}},
-                  workspace,
-                  *parallel);
+    half.attention(layer, batch, cache, residual, workspace, *parallel);
+    half.pre_ffn(layer,
+                 residual,
+                 {x, {topk_ids.data(), topk_weights.data(), tokens.data()}},
+                 workspace,
+                 *parallel);
     for (size_t i = 0; i < batch.num_tokens; ++i) {
         if (!is_poisoned(&topk_weights[i * config.top_k])) continue;
         return Error{Code::kInternal,
@@ -127,7 +127,7 @@ Result<> LocalDecoder::Impl::run_layer(uint32_t layer,
                         .layer_id = layer,
                         .num_tokens = static_cast<uint32_t>(batch.num_tokens),
                         .top_k = config.top_k,
-                        .num_shared = block.num_shared(layer),
+                        .num_shared = half.num_shared(layer),
                         .topk_ids = topk_ids.data(),
                         .topk_weights = topk_weights.data()},
                        out));
@@ -159,15 +159,15 @@ Result<LocalDecoder> LocalDecoder::load(const ModelFiles& files,
                      std::to_string(num_tokens_max) + " tokens; the context holds " +
                          std::to_string(config.context_length)};
     }
-    AFD_ASSIGN(AttentionBlock block, AttentionBlock::load(files, numeric_class));
+    AFD_ASSIGN(AttentionHalf half, AttentionHalf::load(files, numeric_class));
     AFD_ASSIGN(EmbeddingHead ends, EmbeddingHead::load(files, numeric_class));
     const std::vector<ExpertSlot> slots = all_expert_slots(config);
     AFD_ASSIGN(
         LoadedExperts experts,
         load_experts(
             files, slots, config.num_layers * experts_per_layer(config), numeric_class, parallel));
-    AFD_ASSIGN(KvCache cache, KvCache::create(config, num_tokens_max));
-    auto impl = std::make_unique<Impl>(std::move(block),
+    AFD_ASSIGN(KvCache cache, KvCache::create(kv_shape(config), num_tokens_max));
+    auto impl = std::make_unique<Impl>(std::move(half),
                                        std::move(ends),
                                        std::move(experts.table),
                                        std::move(cache),

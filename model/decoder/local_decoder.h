@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "model/checkpoint/model_files.h"
+#include "model/family/model_files.h"
 #include "ops/format/numeric_class.h"
 #include "ops/tensor/parallel.h"
 #include "ops/tensor/tensor_view.h"

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/checkpoint/model_files.h"
+#include "model/family/model_files.h"
 #include "proto/status.h"
 
 namespace afd::model {

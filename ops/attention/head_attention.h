@@ -8,7 +8,7 @@
 #include <cstddef>
 
 #include "ops/cpu/kernels.h"
-#include "ops/format/latent_cache.h"
+#include "ops/format/attention_batch.h"
 #include "ops/linear/panel_loop.h"
 #include "ops/tensor/bf16.h"
 #include "ops/tensor/workspace.h"

@@ -19,6 +19,7 @@
 #include <span>
 
 #include "ops/attention/mla_prolog.h"
+#include "ops/format/attention_batch.h"
 #include "ops/format/latent_cache.h"
 #include "ops/tensor/bf16.h"
 #include "ops/tensor/parallel.h"

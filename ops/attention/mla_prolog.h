@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ops/attention/rope.h"
+#include "ops/format/attention_batch.h"
 #include "ops/format/latent_cache.h"
 #include "ops/linear/linear.h"
 #include "ops/tensor/bf16.h"

@@ -11,7 +11,7 @@
 
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/softmax_row.h"
-#include "ops/format/latent_cache.h"
+#include "ops/format/attention_batch.h"
 #include "ops/tensor/bf16.h"
 
 namespace afd::ops::cpu {

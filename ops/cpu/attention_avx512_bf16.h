@@ -18,7 +18,7 @@
 #include "ops/cpu/math_avx512.h"
 #include "ops/cpu/rows_constant.h"
 #include "ops/cpu/tile_avx512_bf16.h"
-#include "ops/format/latent_cache.h"
+#include "ops/format/attention_batch.h"
 
 namespace afd::ops::cpu {
 namespace {

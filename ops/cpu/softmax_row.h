@@ -8,7 +8,7 @@
 #include <cstddef>
 
 #include "ops/cpu/row_kernels.h"
-#include "ops/format/latent_cache.h"
+#include "ops/format/attention_batch.h"
 #include "ops/tensor/bf16.h"
 #include "ops/tensor/lanes.h"
 #include "ops/tensor/math.h"

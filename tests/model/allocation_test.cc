@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "model/decoder/attention_block.h"
+#include "model/decoder/attention_half.h"
 #include "model/decoder/embedding_head.h"
 #include "model/sampling/sampler.h"
 #include "tests/counted_allocations.h"
@@ -25,13 +25,13 @@ TEST(AttentionStep, AllocatesNothing) {
     const ModelFiles files = ModelFiles::open(directory.path()).value();
     const ModelConfig& config = files.config();
     const auto numeric_class = ops::best_numeric_class();
-    const AttentionBlock block = AttentionBlock::load(files, numeric_class).value();
+    const AttentionHalf half = AttentionHalf::load(files, numeric_class).value();
     const EmbeddingHead ends = EmbeddingHead::load(files, numeric_class).value();
-    const KvCache cache = KvCache::create(config, 128).value();
+    const KvCache cache = KvCache::create(kv_shape(config), 128).value();
     BlockAllocator allocator(cache.num_blocks());
     ops::SerialParallel serial;
     constexpr size_t kTokens = 5;
-    AttentionWorkspace workspace(config, kTokens, serial.num_threads());
+    AttentionWorkspace workspace(half, kTokens, serial.num_threads());
     Sampler sampler(config.vocab_size);
     std::vector<ops::Bf16> rows(2 * kTokens * config.hidden);
     std::vector<float> logits(kTokens * config.vocab_size);
@@ -59,8 +59,8 @@ TEST(AttentionStep, AllocatesNothing) {
         ops::make_rows(rows.data() + kTokens * config.hidden, kTokens, size_t{config.hidden});
     ends.embed(tokens, residual);
     for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
-        block.attention(layer, batch, cache, residual, workspace, serial);
-        block.pre_ffn(layer, residual, {x, {ids.data(), weights.data()}}, workspace, serial);
+        half.attention(layer, batch, cache, residual, workspace, serial);
+        half.pre_ffn(layer, residual, {x, {ids.data(), weights.data()}}, workspace, serial);
         add_residual(residual, x, serial);
     }
     ends.head(residual, ops::make_rows(logits.data(), kTokens, size_t{config.vocab_size}), serial);

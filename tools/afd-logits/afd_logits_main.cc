@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "model/checkpoint/model_files.h"
 #include "model/checkpoint/safetensors_writer.h"
 #include "model/decoder/local_decoder.h"
-#include "model/decoder/reference_decoder.h"
+#include "model/family/model_files.h"
+#include "model/reference/reference_decoder.h"
 #include "ops/format/numeric_class.h"
 #include "ops/tensor/parallel.h"
 

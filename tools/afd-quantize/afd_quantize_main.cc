@@ -14,7 +14,7 @@
 #include <string>
 #include <thread>
 
-#include "model/checkpoint/model_files.h"
+#include "model/family/model_files.h"
 #include "threads/thread_pool.h"
 #include "tools/afd-quantize/perplexity.h"
 #include "tools/afd-quantize/quantise_checkpoint.h"

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "model/checkpoint/model_files.h"
 #include "model/decoder/local_decoder.h"
+#include "model/family/model_files.h"
 #include "model/tokenizer/tokenizer.h"
 #include "ops/format/numeric_class.h"
 #include "ops/tensor/parallel.h"

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -13,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/checkpoint/attention_tensors.h"
+#include "model/attention/attention_config.h"
 #include "model/checkpoint/expert_tensors.h"
 #include "model/checkpoint/matrix_quantiser.h"
 #include "model/checkpoint/tensor_names.h"
@@ -91,13 +92,13 @@ class Quantiser {
             for (uint32_t i = 0; i < count; ++i) {
                 AFD_ASSIGN(const model::ExpertTensors expert, std::move(*results[i]));
                 const std::string prefix = model::expert_prefix(config_, layer, first + i);
-                AFD_TRY(add(prefix + "gate_proj", expert.gate));
-                AFD_TRY(add(prefix + "up_proj", expert.up));
-                AFD_TRY(add(prefix + "down_proj", expert.down));
+                AFD_TRY(add(prefix + config_.names.gate, expert.gate));
+                AFD_TRY(add(prefix + config_.names.up, expert.up));
+                AFD_TRY(add(prefix + config_.names.down, expert.down));
                 AFD_TRY(add_smooth(prefix + "smooth_scale", expert.smooth));
             }
         }
-        const std::string fused = model::layer_tensor(layer, "mlp.experts.");
+        const std::string fused = model::layer_tensor(layer, config_.names.experts) + ".";
         replaced_.insert({fused + "gate_up_proj", fused + "down_proj"});
         return {};
     }
@@ -108,14 +109,14 @@ class Quantiser {
         const std::string prefix = model::expert_prefix(config_, layer, expert);
         model::ExpertTensors out;
         if (wanted_.smooth) out.smooth = smooth_columns(ranges_[layer], mlp.gate, mlp.up);
-        AFD_ASSIGN(out.gate, quantised(prefix + "gate_proj", mlp.gate, wanted_.experts));
-        AFD_ASSIGN(out.up, quantised(prefix + "up_proj", mlp.up, wanted_.experts));
-        AFD_ASSIGN(out.down, quantised(prefix + "down_proj", mlp.down, wanted_.experts));
+        AFD_ASSIGN(out.gate, quantised(prefix + config_.names.gate, mlp.gate, wanted_.experts));
+        AFD_ASSIGN(out.up, quantised(prefix + config_.names.up, mlp.up, wanted_.experts));
+        AFD_ASSIGN(out.down, quantised(prefix + config_.names.down, mlp.down, wanted_.experts));
         return out;
     }
 
     Result<> attention(uint32_t layer) {
-        for (const model::AttentionMatrix& matrix : model::attention_matrices(config_, layer)) {
+        for (const model::AttentionMatrix& matrix : config_.attention->matrices(config_, layer)) {
             AFD_ASSIGN(const StoredMatrix source,
                        model::read_matrix(files_.tensors(),
                                           matrix.prefix,
@@ -239,6 +240,14 @@ Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
                      fmt::format("{} is quantised already ({}); give the bf16 original",
                                  files.directory(),
                                  model::describe(config.quantisation))};
+    }
+    const auto formats = config.attention->formats();
+    if (std::ranges::find(formats, wanted.attention) == formats.end()) {
+        return Error{Code::kUnimplemented,
+                     fmt::format("{}: the attention of models of type {} cannot be {}",
+                                 files.directory(),
+                                 config.model_type,
+                                 ops::name_of(wanted.attention))};
     }
     AFD_ASSERT(!wanted.smooth ||
                    (ranges.size() == config.num_layers && wanted.experts == WeightFormat::kInt8),

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "model/checkpoint/config.h"
-#include "model/checkpoint/model_files.h"
+#include "model/family/model_files.h"
 #include "ops/tensor/parallel.h"
 #include "proto/status.h"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "model/decoder/local_decoder.h"
-#include "model/decoder/reference_decoder.h"
+#include "model/reference/reference_decoder.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"
 #include "tests/temporary_directory.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "model/decoder/attention_block.h"
+#include "model/decoder/attention_half.h"
 #include "model/decoder/local_decoder.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"
 #include "tests/temporary_directory.h"
@@ -113,13 +113,13 @@ TEST_F(HashRouting, ExpertsAreThoseOfTheTable) {
 TEST_F(HashRouting, OnlyTheSideWithTokenIdsRoutesHashLayers) {
     builder_.add_integers(kTable, {kVocabulary, kTopK}, table());
     const ModelFiles files = written();
-    const auto block =
-        AttentionBlock::load(files, ops::best_numeric_class(), RouterUse::kLeave).value();
+    const auto half =
+        AttentionHalf::load(files, ops::best_numeric_class(), RouterUse::kLeave).value();
     const Router ffn =
         Router::load(files, ops::best_numeric_class(), GateSet::kOtherLayers).value();
-    EXPECT_TRUE(block.is_routed(0));
-    EXPECT_TRUE(block.is_routed(1));
-    EXPECT_FALSE(block.is_routed(2));
+    EXPECT_TRUE(half.is_routed(0));
+    EXPECT_TRUE(half.is_routed(1));
+    EXPECT_FALSE(half.is_routed(2));
     EXPECT_FALSE(ffn.routes(0));
     EXPECT_FALSE(ffn.routes(1));
     EXPECT_TRUE(ffn.routes(2));

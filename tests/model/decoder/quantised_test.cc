@@ -17,7 +17,7 @@
 #include "model/checkpoint/safetensors_writer.h"
 #include "model/checkpoint/stored_matrix.h"
 #include "model/decoder/local_decoder.h"
-#include "model/decoder/reference_decoder.h"
+#include "model/reference/reference_decoder.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"
 #include "tests/temporary_directory.h"
 #include "threads/thread_pool.h"

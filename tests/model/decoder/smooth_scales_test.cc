@@ -15,6 +15,7 @@
 #include "model/checkpoint/matrix_quantiser.h"
 #include "model/checkpoint/safetensors_writer.h"
 #include "model/decoder/expert_weights.h"
+#include "model/family/config_file.h"
 #include "ops/experts/grouped_ffn.h"
 #include "ops/fused_moe/sent_rows.h"
 #include "ops/reference/quantise.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ops/cpu/kernels.h"
-#include "ops/format/latent_cache.h"
+#include "ops/format/attention_batch.h"
 #include "tests/ops/test_data.h"
 
 namespace afd::ops {

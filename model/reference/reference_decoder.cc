@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/decoder/reference_decoder.h"
+#include "model/reference/reference_decoder.h"
 
 #include <array>
 #include <numeric>
@@ -7,12 +7,13 @@
 #include <string>
 #include <utility>
 
-#include "model/checkpoint/attention_tensors.h"
 #include "model/checkpoint/expert_tensors.h"
 #include "model/checkpoint/router_tensors.h"
 #include "model/checkpoint/tensor_names.h"
-#include "model/decoder/attention_weights.h"
 #include "model/decoder/router.h"
+#include "model/mla/mla_config.h"
+#include "model/mla/mla_tensors.h"
+#include "model/mla/mla_weights.h"
 #include "ops/reference/expert_ffn.h"
 #include "ops/reference/gating_rows.h"
 #include "ops/reference/linear.h"
@@ -27,7 +28,8 @@ using ops::reference::Matrix;
 using ops::reference::Rounding;
 
 struct Layer {
-    AttentionTensors attention;
+    MlaTensors attention;
+    std::vector<Bf16> gamma_ffn;         // [hidden]
     RouterTensors router;                // Empty in a dense layer.
     std::vector<ExpertTensors> experts;  // By logical expert.
 };
@@ -59,10 +61,15 @@ void dequantise_int4(StoredMatrix& matrix) {
     matrix = std::move(wide);
 }
 
-Result<Layer> read_layer(const ModelFiles& files, uint32_t index) {
+Result<Layer> read_layer(const ModelFiles& files, const ops::MlaShape& shape, uint32_t index) {
     const ModelConfig& config = files.config();
     Layer layer;
-    AFD_ASSIGN(layer.attention, read_attention_tensors(files.tensors(), config, index));
+    AFD_ASSIGN(layer.attention,
+               read_mla_tensors(files.tensors(), shape, config.quantisation.attention, index));
+    const std::array<uint64_t, 1> hidden = {config.hidden};
+    AFD_ASSIGN(
+        layer.gamma_ffn,
+        files.tensors().read_bf16(layer_tensor(index, config.names.ffn_norm + ".weight"), hidden));
     if (config.is_moe_layer(index)) {
         AFD_ASSIGN(layer.router, read_router_tensors(files.tensors(), config, index));
     }
@@ -82,6 +89,7 @@ Result<Layer> read_layer(const ModelFiles& files, uint32_t index) {
 
 struct ReferenceDecoder::Impl {
     ModelConfig config;
+    ops::MlaShape shape;
     ops::RopeTable rope;
     std::vector<Bf16> embedding;
     std::vector<Bf16> gamma_final;
@@ -100,22 +108,21 @@ struct ReferenceDecoder::Impl {
 };
 
 ops::reference::MlaMatrices ReferenceDecoder::Impl::mla_weights(const Layer& layer) const {
-    const AttentionTensors& tensors = layer.attention;
+    const MlaTensors& tensors = layer.attention;
     ops::reference::MlaMatrices weights;
-    weights.shape = mla_shape(config);
-    if (config.q_lora_rank > 0) {
+    weights.shape = shape;
+    if (shape.q_lora_rank > 0) {
         weights.weight_dq = linear_weight(tensors.q_a_proj);
         weights.rmsnorm_gamma_cq = tensors.gamma_q_a;
     }
     weights.weight_uq_qr = linear_weight(tensors.q_proj);
     weights.weight_dkv_kr = linear_weight(tensors.kv_a_proj);
     weights.weight_uk_uv =
-        matrix_of(tensors.kv_b_proj,
-                  size_t{config.num_heads} * (config.qk_nope_head_dim + config.v_head_dim));
+        matrix_of(tensors.kv_b_proj, shape.num_heads * (shape.qk_nope_head_dim + shape.v_head_dim));
     weights.rmsnorm_gamma_ckv = tensors.gamma_kv_a;
     weights.rmsnorm_epsilon_cq = static_cast<double>(kLatentNormEpsilon);
     weights.rmsnorm_epsilon_ckv = static_cast<double>(kLatentNormEpsilon);
-    weights.softmax_scale = config.softmax_scale();
+    weights.softmax_scale = mla_softmax_scale(config, shape);
     return weights;
 }
 
@@ -191,7 +198,8 @@ ReferenceDecoder::~ReferenceDecoder() = default;
 Result<ReferenceDecoder> ReferenceDecoder::load(const ModelFiles& files) {
     auto impl = std::make_unique<Impl>();
     impl->config = files.config();
-    AFD_ASSIGN(impl->rope, make_rope_table(impl->config));
+    AFD_ASSIGN(impl->shape, mla_shape_of(impl->config));
+    AFD_ASSIGN(impl->rope, make_mla_rope(impl->config, impl->shape));
     const std::array<uint64_t, 2> shape = {impl->config.vocab_size, impl->config.hidden};
     AFD_ASSIGN(impl->embedding, files.tensors().read_bf16(kEmbeddingTensor, shape));
     AFD_ASSIGN(impl->gamma_final,
@@ -200,7 +208,7 @@ Result<ReferenceDecoder> ReferenceDecoder::load(const ModelFiles& files) {
         AFD_ASSIGN(impl->head, files.tensors().read_bf16(kHeadTensor, shape));
     }
     for (uint32_t index = 0; index < impl->config.num_layers; ++index) {
-        AFD_ASSIGN(auto layer, read_layer(files, index));
+        AFD_ASSIGN(auto layer, read_layer(files, impl->shape, index));
         impl->layers.push_back(std::move(layer));
     }
     return ReferenceDecoder(std::move(impl));
@@ -230,8 +238,8 @@ Result<std::vector<float>> ReferenceDecoder::logits(std::span<const int32_t> tok
     for (const Layer& layer : impl_->layers) {
         const Matrix attended = impl_->attention(layer, residual, rounding);
         residual = ops::reference::add(residual, attended, rounding);
-        const Matrix x = ops::reference::rms_norm(
-            residual, layer.attention.gamma_post_attention, config.rms_norm_eps, rounding);
+        const Matrix x =
+            ops::reference::rms_norm(residual, layer.gamma_ffn, config.rms_norm_eps, rounding);
         residual = ops::reference::add(residual, impl_->ffn(layer, x, tokens, rounding), rounding);
     }
     const Matrix last =

@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/decoder/kv_cache.h"
+#include "model/attention/kv_cache.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <set>
+#include <span>
 #include <vector>
 
 namespace afd::model {
 namespace {
 
+using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-ModelConfig small_config() {
-    ModelConfig config;
-    config.num_layers = 3;
-    config.kv_lora_rank = 16;
-    config.qk_rope_head_dim = 8;
-    return config;
-}
+constexpr KvShape kShape = {.num_layers = 3, .layer_bytes_per_token = 48};
 
 TEST(BlockAllocator, ReservesWholeBlocksOnce) {
     BlockAllocator allocator(4);
@@ -74,33 +72,30 @@ TEST(KvCache, RowsFollowTheBlocksOfASequence) {
     EXPECT_EQ(cache_row(blocks, 100), 164);
 }
 
+// Method: writes a number of its own into every byte of a layer's cache, then reads all back.
 TEST(KvCache, LayersAreZeroAndDoNotOverlap) {
-    const ModelConfig config = small_config();
-    auto cache = KvCache::create(config, 65);
+    auto cache = KvCache::create(kShape, 65);
     ASSERT_TRUE(cache.ok()) << cache.error().message;
     EXPECT_EQ(cache.value().num_blocks(), 2u);
-    EXPECT_EQ(KvCache::bytes_per_token(config), 3u * 24 * 2);
-    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
-        const ops::LatentCache latent = cache.value().layer(layer);
-        ASSERT_EQ(latent.num_slots, 128u);
-        for (size_t i = 0; i < 128 * 16; ++i) {
-            ASSERT_EQ(latent.ckv[i].bits, 0);
-            latent.ckv[i].bits = static_cast<uint16_t>(1 + 2 * layer);
-        }
-        for (size_t i = 0; i < 128 * 8; ++i) {
-            ASSERT_EQ(latent.kr[i].bits, 0);
-            latent.kr[i].bits = static_cast<uint16_t>(2 + 2 * layer);
-        }
+    EXPECT_EQ(kShape.bytes_per_token(), 144u);
+    const auto bytes_of = [](const KvLayer& layer) {
+        return std::span(layer.data, layer.num_slots * layer.bytes_per_token);
+    };
+    for (uint32_t i = 0; i < kShape.num_layers; ++i) {
+        const KvLayer layer = cache.value().layer(i);
+        EXPECT_EQ(layer.num_slots, 128u);
+        EXPECT_EQ(layer.bytes_per_token, 48u);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(layer.data) % 64, 0u);
+        EXPECT_THAT(bytes_of(layer), Each(std::byte{0}));
+        std::ranges::fill(bytes_of(layer), std::byte(i + 1));
     }
-    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
-        const ops::LatentCache latent = cache.value().layer(layer);
-        for (size_t i = 0; i < 128 * 16; ++i) ASSERT_EQ(latent.ckv[i].bits, 1 + 2 * layer);
-        for (size_t i = 0; i < 128 * 8; ++i) ASSERT_EQ(latent.kr[i].bits, 2 + 2 * layer);
+    for (uint32_t i = 0; i < kShape.num_layers; ++i) {
+        EXPECT_THAT(bytes_of(cache.value().layer(i)), Each(std::byte(i + 1)));
     }
 }
 
 TEST(KvCache, SaysHowManyBytesAreMissing) {
-    const auto cache = KvCache::create(small_config(), uint64_t{1} << 50);
+    const auto cache = KvCache::create(kShape, uint64_t{1} << 50);
     ASSERT_FALSE(cache.ok());
     EXPECT_EQ(cache.error().code, Code::kResourceExhausted);
     EXPECT_THAT(cache.error().message,

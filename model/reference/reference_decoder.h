@@ -4,14 +4,15 @@
 // ReferenceDecoder: the whole forward pass in plain loops over ops/reference: the specification
 // that the fast path and the independent NumPy model of tests/golden are compared with.
 //
-// Not for serving: no cache, one sequence at a time, everything in memory unpacked.
+// Not for serving: no cache, one sequence at a time, everything in memory unpacked. Models with
+// multi-head latent attention only. In a library that the product does not link (afd::offline_model).
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "model/checkpoint/model_files.h"
+#include "model/family/model_files.h"
 #include "ops/reference/matrix.h"
 #include "proto/status.h"
 
@@ -19,7 +20,7 @@ namespace afd::model {
 
 class ReferenceDecoder {
   public:
-    // Errors: those of TensorStore.
+    // Errors: those of TensorStore; kUnimplemented for another kind of attention.
     static Result<ReferenceDecoder> load(const ModelFiles& files);
 
     ReferenceDecoder(ReferenceDecoder&&) noexcept;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/decoder/kv_cache.h"
+#include "model/attention/kv_cache.h"
 
 #include <sys/mman.h>
 
@@ -48,17 +48,12 @@ void BlockAllocator::release(std::vector<int32_t>& blocks) {
     }
 }
 
-uint64_t KvCache::bytes_per_token(const ModelConfig& config) {
-    return uint64_t{config.num_layers} * (config.kv_lora_rank + config.qk_rope_head_dim) *
-           sizeof(ops::Bf16);
-}
-
-Result<KvCache> KvCache::create(const ModelConfig& config, uint64_t num_tokens) {
+Result<KvCache> KvCache::create(const KvShape& shape, uint64_t num_tokens) {
     const uint64_t num_blocks = BlockAllocator::blocks_for(num_tokens);
     size_t bytes = 0;
     const bool is_too_large =
         num_blocks > kBlocksMax ||
-        __builtin_mul_overflow(num_blocks * kKvBlockTokens, bytes_per_token(config), &bytes);
+        __builtin_mul_overflow(num_blocks * kKvBlockTokens, shape.bytes_per_token(), &bytes);
     void* memory =
         is_too_large || bytes == 0
             ? MAP_FAILED
@@ -66,7 +61,7 @@ Result<KvCache> KvCache::create(const ModelConfig& config, uint64_t num_tokens) 
     if (memory == MAP_FAILED) {
         return Error{Code::kResourceExhausted,
                      "no memory for a KV cache of " + std::to_string(num_tokens) + " tokens, " +
-                         std::to_string(bytes_per_token(config)) +
+                         std::to_string(shape.bytes_per_token()) +
                          " bytes each; configure fewer tokens"};
     }
     // A refusal costs speed only.
@@ -77,9 +72,7 @@ Result<KvCache> KvCache::create(const ModelConfig& config, uint64_t num_tokens) 
     cache.memory_ = memory;
     cache.bytes_ = bytes;
     cache.num_blocks_ = static_cast<uint32_t>(num_blocks);
-    const size_t num_slots = num_blocks * kKvBlockTokens;
-    cache.ckv_bytes_ = num_slots * config.kv_lora_rank * sizeof(ops::Bf16);
-    cache.kr_bytes_ = num_slots * config.qk_rope_head_dim * sizeof(ops::Bf16);
+    cache.layer_bytes_per_token_ = shape.layer_bytes_per_token;
     return cache;
 }
 
@@ -91,8 +84,7 @@ KvCache& KvCache::operator=(KvCache&& other) noexcept {
     std::swap(memory_, other.memory_);
     std::swap(bytes_, other.bytes_);
     std::swap(num_blocks_, other.num_blocks_);
-    std::swap(ckv_bytes_, other.ckv_bytes_);
-    std::swap(kr_bytes_, other.kr_bytes_);
+    std::swap(layer_bytes_per_token_, other.layer_bytes_per_token_);
     return *this;
 }
 
@@ -100,14 +92,13 @@ KvCache::~KvCache() {
     if (memory_ != nullptr) ::munmap(memory_, bytes_);
 }
 
-ops::LatentCache KvCache::layer(uint32_t layer) const {
-    std::byte* base = static_cast<std::byte*>(memory_) + layer * (ckv_bytes_ + kr_bytes_);
-    AFD_DASSERT(base + ckv_bytes_ + kr_bytes_ <= static_cast<std::byte*>(memory_) + bytes_,
-                "layer %u",
-                layer);
-    return {.ckv = reinterpret_cast<ops::Bf16*>(base),
-            .kr = reinterpret_cast<ops::Bf16*>(base + ckv_bytes_),
-            .num_slots = size_t{num_blocks_} * kKvBlockTokens};
+KvLayer KvCache::layer(uint32_t layer) const {
+    const size_t num_slots = size_t{num_blocks_} * kKvBlockTokens;
+    const size_t layer_bytes = num_slots * layer_bytes_per_token_;
+    AFD_DASSERT((layer + 1) * layer_bytes <= bytes_, "layer %u", layer);
+    return {.data = static_cast<std::byte*>(memory_) + layer * layer_bytes,
+            .bytes_per_token = layer_bytes_per_token_,
+            .num_slots = num_slots};
 }
 
 }  // namespace afd::model

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/checkpoint/model_files.h"
+#include "model/family/model_files.h"
 
 #include <algorithm>
 #include <array>
@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "model/checkpoint/json_document.h"
+#include "model/family/config_file.h"
 
 namespace afd::model {
 namespace {

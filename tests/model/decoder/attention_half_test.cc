@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/decoder/attention_block.h"
+#include "model/decoder/attention_half.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,12 +28,12 @@ struct Token {
     std::vector<Bf16> residual;
 };
 
-class AttentionBlockTest : public ::testing::Test {
+class AttentionHalfTest : public ::testing::Test {
   protected:
-    AttentionBlockTest()
+    AttentionHalfTest()
         : files_(open()),
-          block_(AttentionBlock::load(files_, ops::best_numeric_class()).value()),
-          workspace_(block_.config(), 256, 1) {}
+          half_(AttentionHalf::load(files_, ops::best_numeric_class()).value()),
+          workspace_(half_, 256, 1) {}
 
     ModelFiles open() {
         CheckpointBuilder(small_config()).write(directory_.path());
@@ -69,15 +69,15 @@ class AttentionBlockTest : public ::testing::Test {
             tables.push_back(token->blocks->data());
             rows.insert(rows.end(), token->residual.begin(), token->residual.end());
         }
-        block_.attention(1,
-                         {.num_tokens = tokens.size(),
-                          .positions = positions.data(),
-                          .cache_index = cache_index.data(),
-                          .block_tables = tables.data()},
-                         cache,
-                         ops::make_rows(rows.data(), tokens.size(), kHidden),
-                         workspace_,
-                         serial_);
+        half_.attention(1,
+                        {.num_tokens = tokens.size(),
+                         .positions = positions.data(),
+                         .cache_index = cache_index.data(),
+                         .block_tables = tables.data()},
+                        cache,
+                        ops::make_rows(rows.data(), tokens.size(), kHidden),
+                        workspace_,
+                        serial_);
         std::vector<std::vector<Bf16>> out;
         for (size_t t = 0; t < tokens.size(); ++t) {
             const auto begin = rows.begin() + static_cast<std::ptrdiff_t>(t * kHidden);
@@ -86,11 +86,11 @@ class AttentionBlockTest : public ::testing::Test {
         return out;
     }
 
-    KvCache make_cache() { return KvCache::create(block_.config(), 512).value(); }
+    KvCache make_cache() { return KvCache::create(kv_shape(half_.config()), 512).value(); }
 
     test::TemporaryDirectory directory_;
     ModelFiles files_;
-    AttentionBlock block_;
+    AttentionHalf half_;
     AttentionWorkspace workspace_;
     ops::SerialParallel serial_;
 };
@@ -98,7 +98,7 @@ class AttentionBlockTest : public ::testing::Test {
 // Goal: a row depends on its own sequence only, not on who is in the micro-batch, how the sequence
 // is cut, or which blocks it got. Method: two sequences token by token over one cache, then mixed
 // and in chunks over another with other blocks. Oracle: equal bits.
-TEST_F(AttentionBlockTest, MixedChunksGiveTheBitsOfOneTokenAtATime) {
+TEST_F(AttentionHalfTest, MixedChunksGiveTheBitsOfOneTokenAtATime) {
     const std::vector<int32_t> blocks_a = {0, 1};
     const std::vector<int32_t> blocks_b = {2, 3};
     const std::vector<int32_t> other_a = {6, 1};
@@ -135,7 +135,7 @@ TEST_F(AttentionBlockTest, MixedChunksGiveTheBitsOfOneTokenAtATime) {
     EXPECT_EQ(done_b, b.size());
 }
 
-TEST_F(AttentionBlockTest, AReusedCacheLeavesNoTrace) {
+TEST_F(AttentionHalfTest, AReusedCacheLeavesNoTrace) {
     const std::vector<int32_t> blocks = {3};
     const auto tokens = sequence(40, 5, blocks);
     std::vector<const Token*> batch;
@@ -143,13 +143,13 @@ TEST_F(AttentionBlockTest, AReusedCacheLeavesNoTrace) {
     const KvCache fresh = make_cache();
     const auto expected = attend(batch, fresh);
     const KvCache used = make_cache();
-    const ops::LatentCache latent = used.layer(1);
-    for (size_t i = 0; i < latent.num_slots * 32; ++i) latent.ckv[i] = ops::from_float(NAN);
-    for (size_t i = 0; i < latent.num_slots * 8; ++i) latent.kr[i] = ops::from_float(NAN);
+    const KvLayer layer = used.layer(1);
+    // 0xff in every byte is a bf16 NaN.
+    std::memset(layer.data, 0xff, layer.num_slots * layer.bytes_per_token);
     EXPECT_EQ(attend(batch, used), expected);
 }
 
-TEST_F(AttentionBlockTest, RouterChoosesDistinctExpertsWithTheScaledSum) {
+TEST_F(AttentionHalfTest, RouterChoosesDistinctExpertsWithTheScaledSum) {
     const std::vector<int32_t> blocks = {0};
     const auto tokens = sequence(16, 6, blocks);
     std::vector<Bf16> residual;
@@ -159,11 +159,11 @@ TEST_F(AttentionBlockTest, RouterChoosesDistinctExpertsWithTheScaledSum) {
     std::vector<Bf16> x(16 * kHidden);
     std::vector<int32_t> ids(16 * 3, -7);
     std::vector<float> weights(16 * 3);
-    block_.pre_ffn(2,
-                   ops::make_rows(std::as_const(residual).data(), 16, kHidden),
-                   {ops::make_rows(x.data(), 16, kHidden), {ids.data(), weights.data()}},
-                   workspace_,
-                   serial_);
+    half_.pre_ffn(2,
+                  ops::make_rows(std::as_const(residual).data(), 16, kHidden),
+                  {ops::make_rows(x.data(), 16, kHidden), {ids.data(), weights.data()}},
+                  workspace_,
+                  serial_);
     for (size_t t = 0; t < 16; ++t) {
         const int32_t* row = &ids[3 * t];
         EXPECT_TRUE(row[0] != row[1] && row[1] != row[2] && row[0] != row[2]);
@@ -175,53 +175,53 @@ TEST_F(AttentionBlockTest, RouterChoosesDistinctExpertsWithTheScaledSum) {
         EXPECT_NEAR(weights[3 * t] + weights[3 * t + 1] + weights[3 * t + 2], 2.5f, 1e-5f);
         EXPECT_FALSE(is_poisoned(&weights[3 * t]));
     }
-    EXPECT_EQ(block_.num_shared(2), 1u);
-    EXPECT_EQ(block_.num_routed(2), 8u);
+    EXPECT_EQ(half_.num_shared(2), 1u);
+    EXPECT_EQ(half_.num_routed(2), 8u);
 }
 
-TEST_F(AttentionBlockTest, ADenseLayerIsOneExpertThatEveryTokenSelects) {
+TEST_F(AttentionHalfTest, ADenseLayerIsOneExpertThatEveryTokenSelects) {
     const std::vector<Bf16> residual(2 * kHidden, ops::from_float(0.5f));
     std::vector<Bf16> x(2 * kHidden);
     std::vector<int32_t> ids(6, -7);
     std::vector<float> weights(6, 9);
-    block_.pre_ffn(0,
-                   ops::make_rows(residual.data(), 2, kHidden),
-                   {ops::make_rows(x.data(), 2, kHidden), {ids.data(), weights.data()}},
-                   workspace_,
-                   serial_);
+    half_.pre_ffn(0,
+                  ops::make_rows(residual.data(), 2, kHidden),
+                  {ops::make_rows(x.data(), 2, kHidden), {ids.data(), weights.data()}},
+                  workspace_,
+                  serial_);
     EXPECT_THAT(ids, ElementsAre(0, -1, -1, 0, -1, -1));
     EXPECT_THAT(weights, ElementsAre(1, 0, 0, 1, 0, 0));
-    EXPECT_EQ(block_.num_shared(0), 0u);
-    EXPECT_EQ(block_.num_routed(0), 1u);
+    EXPECT_EQ(half_.num_shared(0), 0u);
+    EXPECT_EQ(half_.num_routed(0), 1u);
 }
 
-TEST_F(AttentionBlockTest, ANanInOneRowPoisonsThatRowOnly) {
+TEST_F(AttentionHalfTest, ANanInOneRowPoisonsThatRowOnly) {
     std::vector<Bf16> residual(3 * kHidden, ops::from_float(0.5f));
     residual[kHidden] = ops::from_float(NAN);
     std::vector<Bf16> x(3 * kHidden);
     std::vector<int32_t> ids(9);
     std::vector<float> weights(9);
-    block_.pre_ffn(1,
-                   ops::make_rows(std::as_const(residual).data(), 3, kHidden),
-                   {ops::make_rows(x.data(), 3, kHidden), {ids.data(), weights.data()}},
-                   workspace_,
-                   serial_);
+    half_.pre_ffn(1,
+                  ops::make_rows(std::as_const(residual).data(), 3, kHidden),
+                  {ops::make_rows(x.data(), 3, kHidden), {ids.data(), weights.data()}},
+                  workspace_,
+                  serial_);
     EXPECT_FALSE(is_poisoned(&weights[0]));
     EXPECT_TRUE(is_poisoned(&weights[3]));
     EXPECT_FALSE(is_poisoned(&weights[6]));
     EXPECT_THAT(std::vector<int32_t>(ids.begin() + 3, ids.begin() + 6), ElementsAre(0, 1, 2));
 }
 
-// Goal: whoever routes, the choice is the same. Method: the block that routes; then one that leaves
+// Goal: whoever routes, the choice is the same. Method: the half that routes; then one that leaves
 // it, whose rows go through a Router of their own, two at a time. Oracle: equal ids and equal bits
-// of rows and weights; the block that leaves it wrote no routing of an MoE layer.
-TEST_F(AttentionBlockTest, ARouterElsewhereChoosesTheSame) {
-    const auto block =
-        AttentionBlock::load(files_, ops::best_numeric_class(), RouterUse::kLeave).value();
+// of rows and weights; the half that leaves it wrote no routing of an MoE layer.
+TEST_F(AttentionHalfTest, ARouterElsewhereChoosesTheSame) {
+    const auto half =
+        AttentionHalf::load(files_, ops::best_numeric_class(), RouterUse::kLeave).value();
     const Router router = Router::load(files_, ops::best_numeric_class()).value();
-    EXPECT_TRUE(block.is_routed(0));
-    EXPECT_FALSE(block.is_routed(1));
-    EXPECT_TRUE(block_.is_routed(1));
+    EXPECT_TRUE(half.is_routed(0));
+    EXPECT_FALSE(half.is_routed(1));
+    EXPECT_TRUE(half_.is_routed(1));
     EXPECT_FALSE(router.routes(0));
     const std::vector<int32_t> blocks = {0};
     std::vector<Bf16> residual;
@@ -236,8 +236,8 @@ TEST_F(AttentionBlockTest, ARouterElsewhereChoosesTheSame) {
         return FfnInput{ops::make_rows(x[i].data(), 16, kHidden),
                         {ids[i].data(), weights[i].data()}};
     };
-    block_.pre_ffn(1, rows, input(0), workspace_, serial_);
-    block.pre_ffn(1, rows, input(1), workspace_, serial_);
+    half_.pre_ffn(1, rows, input(0), workspace_, serial_);
+    half.pre_ffn(1, rows, input(1), workspace_, serial_);
     EXPECT_THAT(ids[1], Each(-7));
     const ops::Workspace workspace(Router::workspace_bytes(router.attributes(), 2, 1));
     for (size_t t = 0; t < 16; t += 2) {

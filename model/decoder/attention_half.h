@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// AttentionBlock: everything between two FFNs, for all layers: norm, MLA prolog, attention over the
-// paged cache, output projection and residual add; then the norm before the FFN and the router.
-// The FFN itself (experts, shared experts, dense layers) is ops/fused_moe.h, locally or through
-// windows; its result comes back through add_residual().
+// AttentionHalf: everything between two FFNs, for all layers: the attention block of the model's
+// family, then the norm before the FFN and the router. The FFN itself (experts, shared experts,
+// dense layers) is ops/fused_moe/, locally or through windows; its result comes back through
+// add_residual() (model/attention/residual_steps.h).
 //
 //   residual --attention--> residual --pre_ffn--> x, topk_ids, topk_weights --FFN--> moe_out
 //   residual + moe_out = residual of the next layer
 //
 // Rows are tokens of any mix of sequences; a row's bits depend on its token and the tokens before
-// it in its sequence, never on the other rows (promise 1). Rounding: operators.md section 10. Const
-// and thread-safe; a workspace serves one call at a time. Nothing here allocates.
+// it in its sequence, never on the other rows (promise 1). Const and thread-safe; a workspace
+// serves one call at a time. Nothing here allocates.
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "model/checkpoint/model_files.h"
-#include "model/decoder/attention_weights.h"
-#include "model/decoder/kv_cache.h"
+#include "model/attention/attention_block.h"
+#include "model/attention/kv_cache.h"
+#include "model/attention/residual_steps.h"
 #include "model/decoder/router.h"
-#include "ops/attention/rope.h"
-#include "ops/format/latent_cache.h"
+#include "model/family/model_files.h"
+#include "ops/format/attention_batch.h"
 #include "ops/tensor/parallel.h"
 #include "ops/tensor/tensor_view.h"
 #include "ops/tensor/workspace.h"
@@ -30,14 +31,15 @@
 
 namespace afd::model {
 
+class AttentionHalf;
+
 // Scratch for rows_max rows, for attention() and pre_ffn() of any layer on num_threads threads (of
 // the Parallel that they are called with).
 struct AttentionWorkspace {
-    AttentionWorkspace(const ModelConfig& config, size_t rows_max, unsigned num_threads);
+    AttentionWorkspace(const AttentionHalf& half, size_t rows_max, unsigned num_threads);
 
     size_t rows_max;
-    ops::Workspace rows;       // Activations.
-    ops::Workspace operators;  // Scratch inside the operators.
+    ops::Workspace memory;
 };
 
 // A row of the micro-batch and what the router says about it, as pre_ffn() leaves it.
@@ -46,23 +48,24 @@ struct FfnInput {
     Routing routing;
 };
 
-// Whether the block routes its rows, or leaves that to whoever holds the experts (router = ffn);
+// Whether the half routes its rows, or leaves that to whoever holds the experts (router = ffn);
 // the rows of hash layers always, since nobody else has their token ids.
 enum class RouterUse { kRoute, kLeave };
 
-class AttentionBlock {
+// The cache that the model's attention needs.
+KvShape kv_shape(const ModelConfig& config);
+
+class AttentionHalf {
   public:
-    // Loads and packs all layers. Errors: those of load_attention_layer() and Router::load().
-    static Result<AttentionBlock> load(const ModelFiles& files,
-                                       ops::NumericClass numeric_class,
-                                       RouterUse router_use = RouterUse::kRoute);
+    // Loads and packs all layers. Errors: those of AttentionConfig::load() and Router::load().
+    static Result<AttentionHalf> load(const ModelFiles& files,
+                                      ops::NumericClass numeric_class,
+                                      RouterUse router_use = RouterUse::kRoute);
 
     const ModelConfig& config() const { return config_; }
 
-    // residual += W_O·attention(norm(residual)), and the batch's keys enter the cache.
-    // Shapes: residual [batch.num_tokens, hidden].
-    // REQUIRES: batch.num_tokens <= workspace.rows_max; positions below context_length; the cache
-    // rows of all earlier positions of each sequence are written, by an earlier call or this one.
+    // AttentionBlock::attention() over the layer's part of the cache.
+    // REQUIRES: batch.num_tokens <= workspace.rows_max; a cache of kv_shape().
     void attention(uint32_t layer,
                    const ops::AttentionBatch& batch,
                    const KvCache& cache,
@@ -90,18 +93,16 @@ class AttentionBlock {
     // Experts that the ids of the layer's rows count: num_experts, or 1 in a dense layer.
     uint32_t num_routed(uint32_t layer) const;
 
+    // Bytes of a workspace for either call.
+    size_t workspace_bytes(size_t rows_max, unsigned num_threads) const;
+
   private:
-    AttentionBlock() = default;
+    AttentionHalf() = default;
 
     ModelConfig config_;
-    ops::RopeTable rope_;
-    std::vector<AttentionLayerWeights> layers_;
+    std::unique_ptr<const AttentionBlock> block_;
+    std::vector<std::vector<ops::Bf16>> ffn_gammas_;  // [num_layers][hidden]
     Router router_;  // With RouterUse::kLeave of the hash layers only.
 };
-
-// residual = (residual + delta) →bf16.
-void add_residual(ops::Rows<ops::Bf16> residual,
-                  ops::Rows<const ops::Bf16> delta,
-                  ops::Parallel& parallel);
 
 }  // namespace afd::model

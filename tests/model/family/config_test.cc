@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/checkpoint/config.h"
+#include "model/family/config_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "model/checkpoint/generation_config.h"
+#include "model/mla/mla_config.h"
+#include "model/mla/mla_weights.h"
 
 namespace afd::model {
 namespace {
@@ -102,17 +104,25 @@ Error refusal(const json& config) {
     return result.ok() ? Error{Code::kOk, ""} : result.error();
 }
 
+double softmax_scale(const ModelConfig& config) {
+    return mla_softmax_scale(config, mla_shape_of(config).value());
+}
+
 TEST(ModelConfig, ReadsEveryKeyOfV3) {
     const ModelConfig config = parsed(v3_config());
     EXPECT_EQ(config.vocab_size, 129280u);
     EXPECT_EQ(config.hidden, 7168u);
     EXPECT_EQ(config.num_layers, 61u);
     EXPECT_EQ(config.context_length, 163840u);
-    EXPECT_EQ(config.num_heads, 128u);
-    EXPECT_EQ(config.q_lora_rank, 1536u);
-    EXPECT_EQ(config.kv_lora_rank, 512u);
-    EXPECT_EQ(config.qk_head_dim(), 192u);
-    EXPECT_EQ(config.v_head_dim, 128u);
+    const ops::MlaShape shape = mla_shape_of(config).value();
+    EXPECT_EQ(shape.hidden, 7168u);
+    EXPECT_EQ(shape.num_heads, 128u);
+    EXPECT_EQ(shape.q_lora_rank, 1536u);
+    EXPECT_EQ(shape.kv_lora_rank, 512u);
+    EXPECT_EQ(shape.qk_nope_head_dim, 128u);
+    EXPECT_EQ(shape.qk_rope_head_dim, 64u);
+    EXPECT_EQ(shape.v_head_dim, 128u);
+    EXPECT_EQ(config.attention->cache_bytes_per_token(), 1152u);
     EXPECT_EQ(config.intermediate, 18432u);
     EXPECT_EQ(config.shared_intermediate(), 2048u);
     EXPECT_EQ(config.num_experts, 256u);
@@ -128,17 +138,18 @@ TEST(ModelConfig, ReadsEveryKeyOfV3) {
     EXPECT_EQ(config.bos_token_id, 0u);
     EXPECT_THAT(config.eos_token_ids, ElementsAre(1));
     // The softmax scale grows by 1.8739, a figure known for V3.
-    EXPECT_NEAR(config.softmax_scale() * std::sqrt(192.0), 1.8739, 1e-4);
+    EXPECT_NEAR(softmax_scale(config) * std::sqrt(192.0), 1.8739, 1e-4);
 }
 
 TEST(ModelConfig, ReadsV2LiteWithoutLowRankQuery) {
     const ModelConfig config = parsed(v2_lite_config());
-    EXPECT_EQ(config.q_lora_rank, 0u);
+    const ops::MlaShape shape = mla_shape_of(config).value();
+    EXPECT_EQ(shape.q_lora_rank, 0u);
     EXPECT_EQ(config.scoring_func, ScoringFunc::kSoftmax);
     EXPECT_EQ(config.topk_method, TopkMethod::kGreedy);
     EXPECT_EQ(config.shared_intermediate(), 2816u);
     EXPECT_EQ(config.num_shared_slots(), 1u);
-    EXPECT_NEAR(config.softmax_scale() * std::sqrt(192.0), 1.5896, 1e-4);
+    EXPECT_NEAR(softmax_scale(config) * std::sqrt(192.0), 1.5896, 1e-4);
 }
 
 TEST(ModelConfig, TakesTheFamilysDefaultsForAbsentRoutingKeys) {
@@ -185,11 +196,11 @@ TEST(ModelConfig, ReadsRopeParametersLikeRopeScaling) {
     EXPECT_EQ(new_form.rope_theta, 50000);
     EXPECT_EQ(new_form.yarn->factor, 40);
     EXPECT_EQ(new_form.yarn->original_max_positions, 4096);
-    EXPECT_EQ(new_form.softmax_scale(), old_form.softmax_scale());
+    EXPECT_EQ(softmax_scale(new_form), softmax_scale(old_form));
 
     config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 50000}};
     EXPECT_FALSE(parsed(config).yarn.has_value());
-    EXPECT_EQ(parsed(config).softmax_scale(), 1.0 / std::sqrt(192.0));
+    EXPECT_EQ(softmax_scale(parsed(config)), 1.0 / std::sqrt(192.0));
 }
 
 TEST(ModelConfig, AlternatesDenseAndMoeLayersByFrequency) {

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// AttentionConfig: the part of a ModelConfig that is particular to one kind of attention: its
+// dimensions, and everything that follows from them: what it keeps in the cache, which tensors it
+// reads, and the block that computes it. One kind serves many families (model/family/family.h).
+//
+// Implementations: MlaConfig (model/mla/mla_config.h); a plain one with grouped heads that stands
+// outside this folder: tests/model/toy_family/.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/checkpoint/config.h"
+#include "model/checkpoint/tensor_store.h"
+#include "ops/format/numeric_class.h"
+#include "ops/format/weight_format.h"
+#include "proto/status.h"
+
+namespace afd::model {
+
+class AttentionBlock;
+
+// A matrix that a checkpoint may store in another format than bf16.
+struct AttentionMatrix {
+    std::string prefix;  // "model.layers.3.self_attn.o_proj": what stands before ".weight".
+    uint64_t num_outputs = 0;
+    uint64_t depth = 0;
+};
+
+// Immutable, shared by the copies of a ModelConfig. `config` is always one that holds this object.
+class AttentionConfig {
+  public:
+    virtual ~AttentionConfig() = default;
+
+    // What a token leaves in the cache of one layer, the same in every layer; the block that
+    // load() makes is the only one who knows what these bytes mean.
+    virtual uint64_t cache_bytes_per_token() const = 0;
+
+    // The formats that matrices() may have; bf16 is one of them.
+    virtual std::span<const ops::WeightFormat> formats() const = 0;
+
+    // The matrices that are stored in config.quantisation.attention, for who rewrites them.
+    virtual std::vector<AttentionMatrix> matrices(const ModelConfig& config,
+                                                  uint32_t layer) const = 0;
+
+    // Loads and packs the weights of all layers.
+    // Errors: those of TensorStore; each names the file, the tensor and both shapes.
+    virtual Result<std::unique_ptr<AttentionBlock>> load(const ModelConfig& config,
+                                                         const TensorStore& tensors,
+                                                         ops::NumericClass numeric_class) const = 0;
+};
+
+}  // namespace afd::model

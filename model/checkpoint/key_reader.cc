@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/checkpoint/key_reader.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace afd::model {
+
+using Json = nlohmann::json;
+
+KeyReader::KeyReader(const Json& object, std::string origin)
+    : object_(object), origin_(std::move(origin)) {}
+
+const Json* KeyReader::find(const std::string& key) const {
+    const auto at = object_.find(key);
+    return at == object_.end() || at->is_null() ? nullptr : &*at;
+}
+
+uint32_t KeyReader::count(const char* key,
+                          uint32_t low,
+                          uint32_t high,
+                          std::optional<uint32_t> fallback) {
+    const Json* value = find(key);
+    if (value == nullptr && fallback) return *fallback;
+    if (value != nullptr && value->is_number_unsigned()) {
+        const uint64_t number = value->get<uint64_t>();
+        if (number >= low && number <= high) return static_cast<uint32_t>(number);
+    }
+    refuse(Code::kInvalidArgument,
+           key,
+           "an integer in [" + std::to_string(low) + ", " + std::to_string(high) + "]");
+    return low;
+}
+
+double KeyReader::positive(const char* key, std::optional<double> fallback) {
+    const Json* value = find(key);
+    if (value == nullptr && fallback) return *fallback;
+    if (value != nullptr && value->is_number()) {
+        const double number = value->get<double>();
+        if (number > 0 && std::isfinite(number)) return number;
+    }
+    refuse(Code::kInvalidArgument, key, "a finite number above 0");
+    return 1;
+}
+
+double KeyReader::not_negative(const char* key, double fallback) {
+    const Json* value = find(key);
+    if (value == nullptr) return fallback;
+    if (value->is_number() && value->get<double>() == 0) return 0;
+    return positive(key, std::nullopt);
+}
+
+bool KeyReader::flag(const char* key, bool fallback) {
+    const Json* value = find(key);
+    if (value == nullptr) return fallback;
+    if (value->is_boolean()) return value->get<bool>();
+    refuse(Code::kInvalidArgument, key, "true or false");
+    return fallback;
+}
+
+std::string KeyReader::choice(const char* key,
+                              std::string fallback,
+                              std::initializer_list<const char*> supported) {
+    const Json* value = find(key);
+    if (value == nullptr) return fallback;
+    std::string list;
+    for (const char* name : supported) {
+        if (value->is_string() && value->get_ref<const std::string&>() == name) return name;
+        list += std::string(list.empty() ? "" : ", ") + '"' + name + '"';
+    }
+    refuse(Code::kUnimplemented, key, list);
+    return fallback;
+}
+
+void KeyReader::refuse(Code code, const std::string& key, const std::string& supported) {
+    if (problem_) return;
+    const Json* value = find(key);
+    const std::string shown = value == nullptr
+                                  ? std::string("missing")
+                                  : value->dump(-1, ' ', false, Json::error_handler_t::replace);
+    problem_ = Error{code, origin_ + ": " + key + " is " + shown + "; supported: " + supported};
+}
+
+void KeyReader::refuse_if_given(const char* key, const char* supported) {
+    if (find(key) != nullptr) refuse(Code::kUnimplemented, key, supported);
+}
+
+void KeyReader::refuse_unless(const char* key, bool served) {
+    if (flag(key, served) != served) refuse(Code::kUnimplemented, key, served ? "true" : "false");
+}
+
+void KeyReader::adopt(const KeyReader& inner) {
+    if (!problem_) problem_ = inner.problem_;
+}
+
+}  // namespace afd::model

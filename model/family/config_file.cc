@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/family/config_file.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "model/attention/attention_config.h"
+#include "model/checkpoint/json_document.h"
+#include "model/checkpoint/token_ids.h"
+#include "model/family/decoder_keys.h"
+#include "model/family/family_registry.h"
+
+namespace afd::model {
+namespace {
+
+using Json = nlohmann::json;
+
+// `text(family)` of all, as a message lists them.
+template <typename Text>
+std::string listed(const std::vector<Family>& all, Text text) {
+    std::string list;
+    for (const Family& family : all) list += (list.empty() ? "" : ", ") + text(family);
+    return list;
+}
+
+std::string quoted(std::string_view text) {
+    return '"' + std::string(text) + '"';
+}
+
+bool is_text(const Json& value, std::string_view text) {
+    return value.is_string() && value.get_ref<const std::string&>() == text;
+}
+
+// By the architecture, since a derived model may have a model_type of its own; without exactly one
+// by the model_type. Null: a problem stays in `keys`.
+std::optional<Family> find_family(KeyReader& keys) {
+    const std::vector<Family> all = families();
+    const Json* architectures = keys.find("architectures");
+    if (architectures != nullptr && architectures->is_array() && architectures->size() == 1) {
+        for (const Family& family : all) {
+            if (is_text(architectures->front(), family.architecture)) return family;
+        }
+        keys.refuse(Code::kUnimplemented, "architectures", listed(all, [](const Family& family) {
+                        return "[" + quoted(family.architecture) + "]";
+                    }));
+        return {};
+    }
+    const Json* model_type = keys.find("model_type");
+    for (const Family& family : all) {
+        if (model_type != nullptr && is_text(*model_type, family.model_type)) return family;
+    }
+    keys.refuse(model_type == nullptr ? Code::kInvalidArgument : Code::kUnimplemented,
+                "model_type",
+                listed(all, [](const Family& family) { return quoted(family.model_type); }));
+    return {};
+}
+
+// The attention decides which formats its matrices may have.
+void check_attention_format(KeyReader& keys, const ModelConfig& config) {
+    const auto formats = config.attention->formats();
+    if (std::ranges::find(formats, config.quantisation.attention) != formats.end()) return;
+    std::string list;
+    for (const ops::WeightFormat format : formats) {
+        list += std::string(list.empty() ? "" : ", ") + std::string(ops::name_of(format));
+    }
+    keys.refuse(Code::kUnimplemented,
+                "quantization_config",
+                "for models of type " + config.model_type + " with \"attention\": " + list);
+}
+
+}  // namespace
+
+Result<ModelConfig> parse_model_config(std::string_view text, const std::string& origin) {
+    AFD_ASSIGN(const Json object, parse_json(text, origin));
+    if (!object.is_object()) {
+        return Error{Code::kDataLoss, origin + ": not a JSON object"};
+    }
+    KeyReader keys(object, origin);
+    ModelConfig config;
+    const std::optional<Family> family = find_family(keys);
+    if (!family) return keys.problem();
+    config.model_type = family->model_type;
+    read_quantisation(keys, config);
+    family->read(keys, config);
+    if (!keys.failed()) check_attention_format(keys, config);
+    if (keys.failed()) return keys.problem();
+
+    AFD_ASSIGN(config.eos_token_ids,
+               read_token_ids(object, "eos_token_id", config.vocab_size, origin));
+    AFD_ASSIGN(const auto bos, read_token_ids(object, "bos_token_id", config.vocab_size, origin));
+    if (!bos.empty()) config.bos_token_id = bos.front();
+    return config;
+}
+
+}  // namespace afd::model

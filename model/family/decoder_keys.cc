@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/family/decoder_keys.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace afd::model {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint32_t kContextMax = 1u << 24;
+
+ops::YarnScaling read_yarn(KeyReader& keys, const ModelConfig& config) {
+    ops::YarnScaling yarn;
+    yarn.factor = keys.positive("factor", {});
+    yarn.beta_fast = keys.positive("beta_fast", 32.0);
+    yarn.beta_slow = keys.positive("beta_slow", 1.0);
+    yarn.mscale = keys.not_negative("mscale", 1.0);
+    yarn.mscale_all_dim = keys.not_negative("mscale_all_dim", 0.0);
+    yarn.original_max_positions =
+        keys.count("original_max_position_embeddings", 1, kContextMax, config.context_length);
+    keys.refuse_if_given("attention_factor", "none (mscale is used)");
+    keys.refuse_unless("truncate", true);
+    return yarn;
+}
+
+}  // namespace
+
+void read_dimensions(KeyReader& keys, ModelConfig& config) {
+    config.vocab_size = keys.count("vocab_size", 1, 1u << 24, {});
+    config.hidden = keys.count("hidden_size", 1, kDimensionMax, {});
+    config.num_layers = keys.count("num_hidden_layers", 1, kLayersMax, {});
+    config.context_length = keys.count("max_position_embeddings", 1, kContextMax, {});
+    config.rms_norm_eps = keys.positive("rms_norm_eps", 1e-6);
+    config.tie_word_embeddings = keys.flag("tie_word_embeddings", false);
+}
+
+void read_rope(KeyReader& keys, ModelConfig& config) {
+    config.rope_theta = keys.positive("rope_theta", 10000.0);
+    const bool is_new = keys.find("rope_parameters") != nullptr;
+    const char* name = is_new ? "rope_parameters" : "rope_scaling";
+    const Json* object = keys.find(name);
+    if (object == nullptr) return;
+    if (!object->is_object()) {
+        return keys.refuse(Code::kInvalidArgument, name, "an object or null");
+    }
+    KeyReader inner(*object, keys.origin() + ": " + name);
+    if (is_new) config.rope_theta = inner.positive("rope_theta", config.rope_theta);
+    const char* type_key = inner.find("rope_type") != nullptr ? "rope_type" : "type";
+    const std::string type = inner.choice(type_key, "default", {"default", "yarn"});
+    if (type == "yarn") config.yarn = read_yarn(inner, config);
+    keys.adopt(inner);
+}
+
+void read_quantisation(KeyReader& keys, ModelConfig& config) {
+    const Json* object = keys.find("quantization_config");
+    if (object == nullptr) return;
+    const auto text = [object](const char* key) -> std::string {
+        const auto at = object->is_object() ? object->find(key) : object->end();
+        return object->is_object() && at != object->end() && at->is_string()
+                   ? at->get<std::string>()
+                   : std::string();
+    };
+    const auto experts = ops::parse_weight_format(text("experts"));
+    const auto attention = ops::parse_weight_format(text("attention"));
+    const Json* smooth =
+        object->is_object() && object->contains("smooth") ? &object->at("smooth") : nullptr;
+    const bool is_smooth = smooth != nullptr && *smooth == true;
+    const bool smooth_is_wrong = (smooth != nullptr && !smooth->is_boolean()) ||
+                                 (is_smooth && (!experts || *experts != ops::WeightFormat::kInt8));
+    if (text("quant_method") != "afd" || !experts || !attention || ops::is_int4(*attention) ||
+        smooth_is_wrong) {
+        return keys.refuse(
+            Code::kUnimplemented,
+            "quantization_config",
+            "none, or what afd-quantize writes: {\"quant_method\": \"afd\", \"experts\": bf16, "
+            "int8, int4-g32, int4-g64, int4-g32-fp16 or int4-g64-fp16, \"attention\": bf16 or "
+            "int8} and, with int8 experts, \"smooth\": true or false; for a model that another "
+            "program has quantised, run afd-quantize on the bf16 original");
+    }
+    config.quantisation = {.experts = *experts, .attention = *attention, .smooth = is_smooth};
+}
+
+}  // namespace afd::model

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/family/family_registry.h"
+
+#include <mutex>
+#include <span>
+
+#include "model/family/deepseek.h"
+#include "proto/check.h"
+
+namespace afd::model {
+namespace {
+
+struct Registry {
+    Registry() {
+        for (const std::span<const Family> list : {deepseek_families()}) {
+            families.insert(families.end(), list.begin(), list.end());
+        }
+    }
+
+    std::mutex mutex;
+    std::vector<Family> families;
+};
+
+// Made at the first use: families register from initialisers of other files, too.
+Registry& registry() {
+    static Registry instance;
+    return instance;
+}
+
+}  // namespace
+
+std::vector<Family> families() {
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    return all.families;
+}
+
+void register_family(const Family& family) {
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    for (const Family& other : all.families) {
+        AFD_ASSERT(
+            other.model_type != family.model_type && other.architecture != family.architecture,
+            "the family %s is registered already",
+            std::string(other.model_type).c_str());
+    }
+    all.families.push_back(family);
+}
+
+}  // namespace afd::model

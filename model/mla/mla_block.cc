@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/mla/mla_block.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "model/attention/residual_steps.h"
+#include "ops/attention/mla_attention.h"
+#include "ops/attention/mla_prolog.h"
+#include "ops/linear/linear.h"
+#include "ops/tensor/workspace.h"
+#include "proto/check.h"
+
+namespace afd::model {
+namespace {
+
+using ops::Bf16;
+using ops::Rows;
+
+// Activations of attention(), cut from the workspace; the rest of it is the operators'.
+struct Activations {
+    Activations(const ops::MlaShape& shape, size_t num_tokens, std::span<std::byte> bytes) {
+        ops::WorkspaceCursor cursor(bytes);
+        const auto take = [&](size_t columns) {
+            return ops::make_rows(cursor.take<Bf16>(num_tokens * columns), num_tokens, columns);
+        };
+        x = take(shape.hidden);
+        query = take(shape.num_heads * shape.kv_lora_rank);
+        query_rope = take(shape.num_heads * shape.qk_rope_head_dim);
+        heads = take(shape.num_heads * shape.v_head_dim);
+        operators = cursor.rest();
+    }
+
+    static size_t bytes(const ops::MlaShape& shape, size_t num_tokens) {
+        return ops::workspace_bytes_of<Bf16>(num_tokens * shape.hidden) +
+               ops::workspace_bytes_of<Bf16>(num_tokens * shape.num_heads * shape.kv_lora_rank) +
+               ops::workspace_bytes_of<Bf16>(num_tokens * shape.num_heads *
+                                             shape.qk_rope_head_dim) +
+               ops::workspace_bytes_of<Bf16>(num_tokens * shape.num_heads * shape.v_head_dim);
+    }
+
+    Rows<Bf16> x;           // Normalised input, later the block's output.
+    Rows<Bf16> query;       // [num_tokens, heads * kv_lora_rank]
+    Rows<Bf16> query_rope;  // [num_tokens, heads * rope dim]
+    Rows<Bf16> heads;       // [num_tokens, heads * v_head_dim]
+    std::span<std::byte> operators;
+};
+
+void assert_ok(const Result<>& result) {
+    AFD_ASSERT(result.ok(), "%s", result.error().message.c_str());
+}
+
+}  // namespace
+
+ops::LatentCache latent_cache(const KvLayer& cache, const ops::MlaShape& shape) {
+    const size_t latent_bytes = shape.kv_lora_rank * sizeof(Bf16);
+    AFD_DASSERT(cache.bytes_per_token == latent_bytes + shape.qk_rope_head_dim * sizeof(Bf16),
+                "%zu bytes a token",
+                static_cast<size_t>(cache.bytes_per_token));
+    return {.ckv = reinterpret_cast<Bf16*>(cache.data),
+            .kr = reinterpret_cast<Bf16*>(cache.data + cache.num_slots * latent_bytes),
+            .num_slots = cache.num_slots};
+}
+
+Result<MlaBlock> MlaBlock::load(const ModelConfig& config,
+                                const ops::MlaShape& shape,
+                                const TensorStore& tensors,
+                                ops::NumericClass numeric_class) {
+    MlaBlock block;
+    block.shape_ = shape;
+    block.norm_epsilon_ = config.rms_norm_eps;
+    AFD_ASSIGN(block.rope_, make_mla_rope(config, shape));
+    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+        AFD_ASSIGN(auto weights, load_mla_layer(config, shape, tensors, layer, numeric_class));
+        block.layers_.push_back(std::move(weights));
+    }
+    return block;
+}
+
+size_t MlaBlock::workspace_bytes(size_t rows_max, unsigned num_threads) const {
+    return Activations::bytes(shape_, rows_max) +
+           std::max({ops::mla_prolog_workspace_bytes(shape_, rows_max),
+                     ops::mla_attention_workspace_bytes(shape_, rows_max, num_threads),
+                     ops::quantised_input_bytes(rows_max, shape_.num_heads * shape_.v_head_dim)});
+}
+
+void MlaBlock::attention(uint32_t layer,
+                         const ops::AttentionBatch& batch,
+                         const KvLayer& cache,
+                         Rows<Bf16> residual,
+                         std::span<std::byte> workspace,
+                         ops::Parallel& parallel) const {
+    const MlaLayerWeights& weights = layers_[layer];
+    const Activations a(shape_, batch.num_tokens, workspace);
+    const ops::LatentCache latent = latent_cache(cache, shape_);
+    normalise(residual, weights.gamma_input, norm_epsilon_, a.x, parallel);
+    assert_ok(ops::mla_prolog({.weights = &weights.mla,
+                               .rope = &rope_,
+                               .token_x = a.x,
+                               .batch = batch,
+                               .cache = latent,
+                               .query = a.query,
+                               .query_rope = a.query_rope,
+                               .query_norm = {}},
+                              a.operators,
+                              parallel));
+    assert_ok(ops::mla_attention({.weights = &weights.mla,
+                                  .query = a.query,
+                                  .query_rope = a.query_rope,
+                                  .batch = batch,
+                                  .cache = latent,
+                                  .out = a.heads},
+                                 a.operators,
+                                 parallel));
+    const ops::LinearInput heads = weights.o_proj.format() == ops::WeightFormat::kInt8
+                                       ? ops::quantised_input(a.heads, a.operators, parallel)
+                                       : ops::LinearInput(a.heads);
+    ops::linear(heads, weights.o_proj, a.x, parallel);
+    add_residual(residual, a.x, parallel);
+}
+
+}  // namespace afd::model
