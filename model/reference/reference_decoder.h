@@ -5,7 +5,7 @@
 // that the fast path and the independent NumPy model of tests/golden are compared with.
 //
 // Not for serving: no cache, one sequence at a time, everything in memory unpacked. Models with
-// multi-head latent attention only. In a library that the product does not link (afd::offline_model).
+// multi-head latent attention only. Part of afd::offline_model, which nothing that serves links.
 
 #include <cstdint>
 #include <memory>
