@@ -3,7 +3,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
@@ -14,6 +13,7 @@
 #include <utility>
 
 #include "clients/generate_progress.h"
+#include "proto/socket_path.h"
 
 namespace afd::client {
 namespace {
@@ -27,15 +27,7 @@ constexpr std::chrono::milliseconds kConnectRetry{5};
 }  // namespace
 
 Result<Connection> Connection::connect(const Endpoint& endpoint, Clock::time_point deadline) {
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    if (endpoint.socket_path.empty() || endpoint.socket_path.size() >= sizeof(address.sun_path)) {
-        return afd::Error{Code::kInvalidArgument,
-                          "socket path '" + endpoint.socket_path + "': must have 1 to " +
-                              std::to_string(sizeof(address.sun_path) - 1) + " bytes"};
-    }
-    std::memcpy(address.sun_path, endpoint.socket_path.data(), endpoint.socket_path.size());
-
+    AFD_ASSIGN(const sockaddr_un address, socket_address(endpoint.socket_path));
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         return afd::Error{Code::kResourceExhausted,

@@ -12,6 +12,7 @@
 // neither side trusts it unseen: afdd calls create_runtime_directory(), a client that uses a
 // default path calls check_runtime_directory().
 
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -62,6 +63,15 @@ inline Result<> check_socket_path(std::string_view path) {
                  "socket path '" + std::string(path) + "' has " + std::to_string(path.size()) +
                      " bytes; the kernel takes at most " + std::to_string(kSocketPathBytesMax) +
                      "; choose a shorter directory (XDG_RUNTIME_DIR) or instance name"};
+}
+
+// The address to bind or connect to. Errors: as check_socket_path().
+inline Result<sockaddr_un> socket_address(std::string_view path) {
+    AFD_TRY(check_socket_path(path));
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, path.size());
+    return address;
 }
 
 inline std::string runtime_directory() {

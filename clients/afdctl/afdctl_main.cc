@@ -37,6 +37,36 @@ void add_timeout(CLI::App& command, double& timeout_s, const char* description) 
         ->capture_default_str();
 }
 
+// A flag for each field of proto/sampling.proto.
+void add_sampling(CLI::App& command, SamplingSettings& sampling) {
+    const auto add = [&](const char* flag, auto set, const char* description) {
+        return command.add_option_function<float>(
+            flag, [&sampling, set](float value) { (sampling.*set)(value); }, description);
+    };
+    add("--temperature", &SamplingSettings::set_temperature, "0: greedy; at most 2")
+        ->check(CLI::Range(0.0, 2.0).description(""))
+        ->type_name("T")
+        ->default_str("0");
+    add("--min-p", &SamplingSettings::set_min_p, "Of those at least so likely beside the best")
+        ->check(CLI::Range(0.0, 1.0).description(""))
+        ->type_name("P");
+    command
+        .add_option_function<uint32_t>(
+            "--top-k",
+            [&sampling](uint32_t k) { sampling.set_top_k(k); },
+            "Of the k most likely tokens; 0: all")
+        ->type_name("K");
+    add("--top-p", &SamplingSettings::set_top_p, "Of the most likely tokens up to this sum")
+        ->check(CLI::Range(1e-6, 1.0).description(""))
+        ->type_name("P");
+    command
+        .add_option_function<uint64_t>(
+            "--seed",
+            [&sampling](uint64_t seed) { sampling.set_seed(seed); },
+            "Same seed, same tokens; drawn if absent")
+        ->type_name("N");
+}
+
 CLI::App* add_generate(CLI::App& app, GenerateOptions& options) {
     CLI::App* command = add_command(app, "generate", "Stream the continuation of a prompt");
     auto* prompt = command->add_option("prompt", options.prompt, "Text; - reads standard input");
@@ -47,17 +77,7 @@ CLI::App* add_generate(CLI::App& app, GenerateOptions& options) {
     command->add_option("--max-tokens", options.max_tokens, "At most; 0: what the context holds")
         ->type_name("N")
         ->capture_default_str();
-    command->add_option("--temperature", options.temperature, "0: greedy; at most 2")
-        ->check(CLI::Range(0.0, 2.0).description(""))
-        ->type_name("T")
-        ->capture_default_str();
-    command->add_option("--top-k", options.top_k, "Of the k most likely tokens; 0: all")
-        ->type_name("K");
-    command->add_option("--top-p", options.top_p, "Of the most likely tokens up to this sum")
-        ->check(CLI::Range(1e-6, 1.0).description(""))
-        ->type_name("P");
-    command->add_option("--seed", options.seed, "Same seed, same tokens; drawn if absent")
-        ->type_name("N");
+    add_sampling(*command, options.sampling);
     command->add_flag("--ignore-eos", options.ignore_eos, "Go on where the model ends its text");
     command->add_flag("--token-ids", options.token_ids, "Also print token ids");
     command->add_flag("--logprobs", options.logprobs, "Also print each token's logprob");

@@ -26,10 +26,7 @@ struct GenerateOptions {
     std::string prompt;                // "-": read from standard input.
     std::vector<uint32_t> prompt_ids;  // Instead of `prompt`.
     uint32_t max_tokens = 128;
-    float temperature = 0;
-    uint32_t top_k = 0;
-    float top_p = 1;
-    std::optional<uint64_t> seed;
+    SamplingSettings sampling;
     bool token_ids = false;
     bool logprobs = false;
     bool prompt_logprobs = false;

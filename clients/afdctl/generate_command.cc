@@ -35,11 +35,7 @@ Generate to_message(const GenerateOptions& options) {
         request.set_text(options.prompt == "-" ? read_standard_input() : options.prompt);
     }
     request.set_max_tokens(options.max_tokens);
-    Sampling& sampling = *request.mutable_sampling();
-    sampling.set_temperature(options.temperature);
-    sampling.set_top_k(options.top_k);
-    sampling.set_top_p(options.top_p);
-    if (options.seed) sampling.set_seed(*options.seed);
+    *request.mutable_sampling() = options.sampling;
     request.set_return_token_ids(options.token_ids);
     request.set_return_logprobs(options.logprobs);
     request.set_prompt_logprobs(options.prompt_logprobs);

@@ -81,13 +81,7 @@ Result<model::SampledToken> TokenEmitter::choose(const Wanted& wanted,
     const SequenceRequest& request = *wanted.sequence->request;
     const uint32_t next = wanted.position + 1;
     if (wanted.is_last) {
-        return sampler.sample(logits,
-                              {.temperature = request.temperature,
-                               .top_k = request.top_k,
-                               .top_p = request.top_p,
-                               .seed = request.seed,
-                               .choice = 0},
-                              next);
+        return sampler.sample(logits, request.sampling, next);
     }
     float logprob = 0;
     AFD_ASSIGN(logprob, sampler.logprob(logits, request.tokens[next]));

@@ -4,30 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+
+#include "model/sampling/sampler.h"
 
 namespace afd::daemon {
 
 namespace {
 
-constexpr float kTemperatureMax = 2.0F;
-
 Error invalid(std::string message) {
     return Error{Code::kInvalidArgument, std::move(message)};
-}
-
-// Comparisons are written so that NaN fails them.
-Result<> check_sampling(const client::Sampling& sampling) {
-    const float temperature = sampling.temperature();
-    if (!(temperature >= 0.0F && temperature <= kTemperatureMax)) {
-        return invalid(fmt::format(
-            "temperature = {}: must be from 0 (greedy) to {}", temperature, kTemperatureMax));
-    }
-    const float top_p = sampling.top_p();
-    if (!(top_p >= 0.0F && top_p <= 1.0F)) {
-        return invalid(fmt::format("top_p = {}: must be above 0 and at most 1 (or 0: off)", top_p));
-    }
-    return {};
 }
 
 Result<std::vector<uint32_t>> tokenize(const std::string& text, ServedModel& model) {
@@ -92,7 +77,7 @@ Result<std::unique_ptr<Request>> Request::create(const client::Generate& generat
                                                  ServedModel& model,
                                                  uint64_t kv_tokens,
                                                  uint64_t drawn_seed) {
-    AFD_TRY(check_sampling(generate.sampling()));
+    AFD_TRY(model::validate(generate.sampling()));
     AFD_ASSIGN(std::vector<uint32_t> prompt, prompt_of(generate, model));
     AFD_ASSIGN(const uint32_t total,
                total_tokens(prompt.size(), generate.max_tokens(), model, kv_tokens));
@@ -126,10 +111,7 @@ control::Admit Request::admit(uint64_t sequence_id) const {
     admit.mutable_tokens()->Assign(tokens_.begin(), tokens_.end());
     admit.set_num_prompt_tokens(num_prompt_tokens_);
     admit.set_max_total_tokens(max_total_tokens_);
-    admit.set_temperature(sampling_.temperature());
-    admit.set_top_k(sampling_.top_k());
-    admit.set_top_p(sampling_.top_p() == 0.0F ? 1.0F : sampling_.top_p());
-    admit.set_seed(sampling_.seed());
+    *admit.mutable_sampling() = sampling_;
     admit.set_prompt_logprobs(prompt_logprobs_ && next_prompt_logprob_ < num_prompt_tokens_);
     for (const uint32_t id : stop_ids_) admit.add_stop_ids(id);
     return admit;

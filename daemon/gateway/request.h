@@ -73,7 +73,7 @@ class Request {
     uint32_t num_prompt_tokens_ = 0;
     uint32_t max_total_tokens_ = 0;
     uint32_t vocab_size_ = 0;
-    client::Sampling sampling_;
+    SamplingSettings sampling_;
     std::vector<uint32_t> stop_ids_;  // Empty with ignore_eos.
     bool return_token_ids_ = false;
     bool return_logprobs_ = false;

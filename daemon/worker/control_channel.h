@@ -28,7 +28,7 @@
 namespace afd::daemon {
 
 // Hello.version; raise it with every incompatible change of control.proto.
-inline constexpr uint32_t kControlVersion = 3;
+inline constexpr uint32_t kControlVersion = 4;
 
 class ControlChannel {
   public:

@@ -6,7 +6,6 @@
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <cerrno>
 #include <chrono>
@@ -18,6 +17,7 @@
 #include "daemon/loop/event_loop.h"
 #include "daemon/worker/control_channel.h"
 #include "daemon/worker/event_batch.h"
+#include "proto/socket_path.h"
 
 namespace afd::daemon {
 
@@ -32,12 +32,7 @@ constexpr size_t kUnsentBytesMax = size_t{4} << 20;
 constexpr uint64_t kFinishTimeoutMs = 3000;
 
 Result<UniqueFd> connect_socket(const std::string& path) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (path.size() >= sizeof(address.sun_path)) {
-        return Error{Code::kInvalidArgument, "control socket path '" + path + "' is too long"};
-    }
-    path.copy(address.sun_path, path.size());
+    AFD_ASSIGN(const sockaddr_un address, socket_address(path));
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!fd.valid() ||
         ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
@@ -90,10 +85,7 @@ std::unique_ptr<SequenceRequest> to_request(const control::Admit& admit) {
     request->tokens.assign(admit.tokens().begin(), admit.tokens().end());
     request->num_prompt_tokens = admit.num_prompt_tokens();
     request->max_total_tokens = admit.max_total_tokens();
-    request->temperature = admit.temperature();
-    request->top_k = admit.top_k();
-    request->top_p = admit.top_p();
-    request->seed = admit.seed();
+    request->sampling = model::to_params(admit.sampling());
     request->prompt_logprobs = admit.prompt_logprobs();
     request->stop_ids.assign(admit.stop_ids().begin(), admit.stop_ids().end());
     return request;

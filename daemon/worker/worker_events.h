@@ -18,6 +18,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "model/sampling/sampler.h"
 #include "proto/status.h"
 
 namespace afd::daemon {
@@ -30,10 +31,7 @@ struct SequenceRequest {
     std::vector<uint32_t> tokens;
     uint32_t num_prompt_tokens = 0;  // tokens[num_prompt_tokens...] were sampled before a replay.
     uint32_t max_total_tokens = 0;   // Prompt and output; ends with kOk when it is reached.
-    float temperature = 0.0F;        // 0: greedy.
-    uint32_t top_k = 0;              // 0: all.
-    float top_p = 1.0F;
-    uint64_t seed = 0;
+    model::SamplingParams sampling;
     bool prompt_logprobs = false;    // Report the logprob of prompt tokens 1, 2, ...
     std::vector<uint32_t> stop_ids;  // A sampled one is reported, then ends the sequence.
 };

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <sstream>
 #include <string>
 
 #include "model/sampling/philox.h"
 #include "ops/experts/exp_row.h"
 #include "ops/tensor/math.h"
 #include "proto/check.h"
+#include "proto/sampling.pb.h"
 
 namespace afd::model {
 namespace {
@@ -50,21 +52,40 @@ double sum_of_weights(std::span<const Candidate> candidates) {
     return sum;
 }
 
-Error out_of_range(const char* name, const std::string& value, const char* allowed) {
-    return Error{Code::kInvalidArgument,
-                 std::string(name) + " is " + value + "; allowed: " + allowed};
+// By ascending id. `target` is below the sum of their weights.
+uint32_t draw_by_id(std::span<const Candidate> candidates, double target) {
+    double sum = 0;
+    for (const Candidate& candidate : candidates) {
+        sum += static_cast<double>(candidate.weight);
+        if (sum > target) return candidate.id;
+    }
+    AFD_ASSERT(false, "no weight among %zu candidates", candidates.size());
+    return 0;
+}
+
+// The comparison is written so that NaN fails it.
+Result<> check_range(const char* name, float value, float low, float high, const char* allowed) {
+    if (value >= low && value <= high) return {};
+    std::ostringstream message;
+    message << name << " = " << value << ": must be " << allowed;
+    return Error{Code::kInvalidArgument, message.str()};
 }
 
 }  // namespace
 
-Result<> validate(const SamplingParams& params) {
-    if (!(params.temperature >= 0 && params.temperature <= 2)) {
-        return out_of_range("temperature", std::to_string(params.temperature), "0 to 2");
-    }
-    if (!(params.top_p > 0 && params.top_p <= 1)) {
-        return out_of_range("top_p", std::to_string(params.top_p), "above 0, up to 1");
-    }
+Result<> validate(const SamplingSettings& settings) {
+    AFD_TRY(check_range("temperature", settings.temperature(), 0, 2, "from 0 (greedy) to 2"));
+    AFD_TRY(check_range("top_p", settings.top_p(), 0, 1, "above 0 and at most 1 (or 0: off)"));
+    AFD_TRY(check_range("min_p", settings.min_p(), 0, 1, "from 0 (off) to 1"));
     return {};
+}
+
+SamplingParams to_params(const SamplingSettings& settings) {
+    return {.temperature = settings.temperature(),
+            .top_k = settings.top_k(),
+            .top_p = settings.top_p() == 0 ? 1 : settings.top_p(),
+            .min_p = settings.min_p(),
+            .seed = settings.seed()};
 }
 
 Sampler::Sampler(size_t vocab_size)
@@ -108,23 +129,24 @@ float Sampler::log_of_sum(std::span<const float> logits, float maximum) {
 }
 
 uint32_t Sampler::draw(const SamplingParams& params, double uniform, float maximum) {
-    const bool has_top_k = params.top_k > 0 && params.top_k < vocab_size_;
-    if (!has_top_k && params.top_p >= 1) return draw_from_all(uniform);
-    order_.start(candidates_, maximum, params.temperature);
-    double sum = has_top_k ? order_.count(params.top_k).sum : sum_of_weights(candidates_);
+    const std::span<const Candidate> kept =
+        params.min_p > 0 ? keep_likely(params.min_p) : std::span<const Candidate>(candidates_);
+    const bool has_top_k = params.top_k > 0 && params.top_k < kept.size();
+    if (!has_top_k && params.top_p >= 1) {
+        return draw_by_id(kept, point_below(sum_of_weights(kept), uniform));
+    }
+    order_.start(kept, maximum, params.temperature);
+    double sum = has_top_k ? order_.count(params.top_k).sum : sum_of_weights(kept);
     if (params.top_p < 1) sum = order_.reach(static_cast<double>(params.top_p) * sum).sum;
     return order_.exceed(point_below(sum, uniform)).id;
 }
 
-uint32_t Sampler::draw_from_all(double uniform) const {
-    const double target = point_below(sum_of_weights(candidates_), uniform);
-    double sum = 0;
-    for (const Candidate& candidate : candidates_) {
-        sum += static_cast<double>(candidate.weight);
-        if (sum > target) return candidate.id;
-    }
-    AFD_ASSERT(false, "no weight among %zu candidates", candidates_.size());
-    return 0;
+// A weight is a probability in units of the best one's: exp(0) = 1 is the most likely token's.
+std::span<const Candidate> Sampler::keep_likely(float min_p) {
+    const auto end = std::remove_if(candidates_.begin(),
+                                    candidates_.end(),
+                                    [min_p](const Candidate& c) { return c.weight < min_p; });
+    return {candidates_.begin(), end};
 }
 
 }  // namespace afd::model

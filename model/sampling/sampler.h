@@ -3,9 +3,9 @@
 
 // Sampler: chooses the next token from one row of logits, and says its logprob.
 //
-// Order: temperature, then top-k, then top-p, then one draw. The draw is Philox4x32-10 keyed by
-// the seed at the counter (absolute position, choice index): the choice depends on the logits and
-// these alone, not on batch, threads or restarts (promise 1).
+// Order: temperature, then min-p, top-k, top-p, then one draw (the order of vLLM). The draw is
+// Philox4x32-10 keyed by the seed at the counter (absolute position, choice index): the choice
+// depends on the logits and these alone, not on batch, threads or restarts (promise 1).
 //
 // Candidates are ordered by (logit descending, id ascending), so ties are settled the same way
 // whatever algorithm finds them. logprob is the fp32 log-softmax of the raw logits, before
@@ -22,18 +22,27 @@
 #include "model/sampling/candidate_order.h"
 #include "proto/status.h"
 
+namespace afd {
+class SamplingSettings;  // proto/sampling.proto: meanings and ranges.
+}
+
 namespace afd::model {
 
+// SamplingSettings as the data thread reads them for every token: no message, no allocation.
 struct SamplingParams {
     float temperature = 1;  // 0: greedy. Otherwise in (0, 2].
     uint32_t top_k = 0;     // 0: all.
-    float top_p = 1;        // In (0, 1]; 1: all. (The client API's 0 is turned into 1 before.)
+    float top_p = 1;        // In (0, 1]; 1: all.
+    float min_p = 0;        // In [0, 1]; 0: all.
     uint64_t seed = 0;
     uint32_t choice = 0;  // Index among the choices of one request.
 };
 
-// kInvalidArgument naming the parameter, its value and what is allowed.
-Result<> validate(const SamplingParams& params);
+// Errors: kInvalidArgument naming the field, its value and what is allowed.
+Result<> validate(const SamplingSettings& settings);
+
+// REQUIRES: validate(settings).ok().
+SamplingParams to_params(const SamplingSettings& settings);
 
 struct SampledToken {
     uint32_t id = 0;
@@ -45,7 +54,7 @@ class Sampler {
     explicit Sampler(size_t vocab_size);
 
     // Chooses the token at absolute `position` (the index it gets in the sequence).
-    // REQUIRES: validate(params).ok(), logits.size() == vocab_size.
+    // REQUIRES: params in their ranges, logits.size() == vocab_size.
     // Errors: kInternal when a logit is NaN or +infinity, or all are -infinity.
     Result<SampledToken> sample(std::span<const float> logits,
                                 const SamplingParams& params,
@@ -57,10 +66,10 @@ class Sampler {
   private:
     // log Σ exp(logit - maximum), whose terms it leaves in weights_.
     float log_of_sum(std::span<const float> logits, float maximum);
-    // A token of all, of the first top_k, or of those that top_p allows; `uniform` in [0, 1).
+    // One of the candidates that min_p, top_k and top_p allow; `uniform` in [0, 1).
     uint32_t draw(const SamplingParams& params, double uniform, float maximum);
-    // By ascending id.
-    uint32_t draw_from_all(double uniform) const;
+    // Moves those that min_p allows to the front, ids ascending.
+    std::span<const Candidate> keep_likely(float min_p);
 
     size_t vocab_size_;
     std::vector<float> weights_;  // By id.

@@ -86,6 +86,8 @@ TEST(Afdctl, GenerateStreamsTheTextToStandardOutput) {
                                          "9",
                                          "--temperature",
                                          "0.5",
+                                         "--min-p",
+                                         "0.125",
                                          "--top-k",
                                          "20",
                                          "--top-p",
@@ -101,6 +103,7 @@ TEST(Afdctl, GenerateStreamsTheTextToStandardOutput) {
     EXPECT_EQ(sent.text(), "Once upon a time");
     EXPECT_EQ(sent.max_tokens(), 9u);
     EXPECT_EQ(sent.sampling().temperature(), 0.5F);
+    EXPECT_EQ(sent.sampling().min_p(), 0.125F);
     EXPECT_EQ(sent.sampling().top_k(), 20u);
     EXPECT_EQ(sent.sampling().top_p(), 0.25F);
     EXPECT_EQ(sent.sampling().seed(), 77u);
@@ -347,6 +350,7 @@ TEST(Afdctl, WrongUsageExitsWithTwoAndNamesTheNearestWord) {
         {{"generate"}, "give a prompt"},
         {{"generate", "two", "words"}, "unexpected argument 'words'; quote a text"},
         {{"generate", "hi", "--temperature", "3"}, "--temperature"},
+        {{"generate", "hi", "--min-p", "1.5"}, "--min-p"},
         {{"generate", "hi", "--max-tokens", "many"}, "--max-tokens = many"},
         {{"trace", "--seconds", "1"}, "--output"},
         {{"trace", "-o", "x", "--seconds", "0"}, "--seconds"},

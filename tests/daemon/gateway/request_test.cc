@@ -72,8 +72,7 @@ TEST_F(RequestTest, TextBecomesTokensAndTheSeedIsDrawn) {
     EXPECT_EQ(request->max_total_tokens(), 13);
     const control::Admit admit = request->admit(9);
     EXPECT_EQ(admit.sequence_id(), 9);
-    EXPECT_EQ(admit.seed(), kDrawnSeed);
-    EXPECT_EQ(admit.top_p(), 1.0F);
+    EXPECT_EQ(admit.sampling().seed(), kDrawnSeed);
     EXPECT_THAT(admit.stop_ids(), ElementsAre(kEndOfText));
 }
 
@@ -107,6 +106,11 @@ TEST_F(RequestTest, RefusalsNameTheFieldTheValueAndTheLimit) {
     wish_.mutable_sampling()->set_temperature(1.0F);
     wish_.mutable_sampling()->set_top_p(-0.1F);
     EXPECT_THAT(refusal(), HasSubstr("top_p = -0.1"));
+    wish_.clear_sampling();
+    wish_.mutable_sampling()->set_min_p(1.5F);
+    EXPECT_EQ(refusal(), "min_p = 1.5: must be from 0 (off) to 1");
+    wish_.mutable_sampling()->set_min_p(-0.25F);
+    EXPECT_EQ(refusal(), "min_p = -0.25: must be from 0 (off) to 1");
     wish_.clear_sampling();
     wish_.mutable_token_ids()->add_ids(1);
     wish_.mutable_token_ids()->add_ids(257);

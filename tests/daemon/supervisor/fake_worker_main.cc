@@ -72,7 +72,7 @@ class FakeLoop {
 
     void step(SequenceRequest& sequence) {
         const auto position = static_cast<uint32_t>(sequence.tokens.size());
-        sequence.tokens.push_back(fake_token(sequence.seed, position));
+        sequence.tokens.push_back(fake_token(sequence.sampling.seed, position));
         push(WorkerEvent::Kind::kToken, sequence);
         if (sequence.tokens.size() == sequence.max_total_tokens) end(sequence, Code::kOk);
     }

@@ -13,6 +13,7 @@
 
 #include "model/sampling/candidate_order.h"
 #include "model/sampling/philox.h"
+#include "proto/sampling.pb.h"
 
 namespace afd::model {
 namespace {
@@ -31,18 +32,19 @@ std::vector<float> tied_logits(size_t vocab_size, uint32_t seed) {
     return logits;
 }
 
-// The allowed set by a plain full sort: top-k, then top-p. Ids in candidate order.
+// The allowed set by a plain full sort: min-p, top-k, then top-p. Ids in candidate order.
 std::vector<uint32_t> allowed_by_sorting(const std::vector<float>& logits,
                                          const SamplingParams& params) {
     std::vector<uint32_t> ids(logits.size());
     std::iota(ids.begin(), ids.end(), 0u);
     std::ranges::stable_sort(ids, [&](uint32_t a, uint32_t b) { return logits[a] > logits[b]; });
-    if (params.top_k > 0 && params.top_k < ids.size()) ids.resize(params.top_k);
     const float maximum = *std::ranges::max_element(logits);
     const auto weight = [&](uint32_t id) {
         return std::exp(static_cast<double>(logits[id] - maximum) /
                         static_cast<double>(params.temperature));
     };
+    std::erase_if(ids, [&](uint32_t id) { return weight(id) < static_cast<double>(params.min_p); });
+    if (params.top_k > 0 && params.top_k < ids.size()) ids.resize(params.top_k);
     double total = 0;
     for (const uint32_t id : ids) total += weight(id);
     double sum = 0;
@@ -127,6 +129,7 @@ struct Truncation {
     uint32_t top_k;
     float top_p;
     float temperature;
+    float min_p = 0;
 };
 
 class Truncations : public ::testing::TestWithParam<Truncation> {};
@@ -135,11 +138,14 @@ class Truncations : public ::testing::TestWithParam<Truncation> {};
 // Method: many draws over logits with many ties. Oracle: allowed_by_sorting(); every drawn token is
 // in it, and the draws of most weight are all seen.
 TEST_P(Truncations, AllowWhatAFullSortAllows) {
-    const auto [top_k, top_p, temperature] = GetParam();
+    const auto [top_k, top_p, temperature, min_p] = GetParam();
     for (const uint32_t seed : {1u, 2u, 3u}) {
         const std::vector<float> logits = tied_logits(300, seed);
-        const SamplingParams params{
-            .temperature = temperature, .top_k = top_k, .top_p = top_p, .seed = seed};
+        const SamplingParams params{.temperature = temperature,
+                                    .top_k = top_k,
+                                    .top_p = top_p,
+                                    .min_p = min_p,
+                                    .seed = seed};
         const std::vector<uint32_t> allowed = allowed_by_sorting(logits, params);
         Sampler sampler(logits.size());
         std::vector<int> seen(logits.size(), 0);
@@ -165,7 +171,49 @@ INSTANTIATE_TEST_SUITE_P(Sampler,
                                            Truncation{0, 0.9f, 2.0f},
                                            Truncation{0, 0.999f, 2.0f},
                                            Truncation{20, 0.5f, 1.5f},
-                                           Truncation{0, 1e-6f, 1.0f}));
+                                           Truncation{0, 1e-6f, 1.0f},
+                                           Truncation{0, 1.0f, 1.0f, 0.3f},
+                                           Truncation{0, 1.0f, 2.0f, 0.05f},
+                                           Truncation{0, 1.0f, 1.0f, 1.0f},
+                                           Truncation{3, 1.0f, 1.0f, 0.3f},
+                                           Truncation{1000, 0.5f, 1.0f, 0.1f},
+                                           Truncation{20, 0.9f, 1.5f, 0.2f}));
+
+// Goal: min_p is relative to the best token and acts before top_p, which then counts among what is
+// left. Method: four tokens of probability 0.4, 0.3, 0.2, 0.1. Oracle: by hand; min_p = 0.6 keeps
+// the first two (0.24 is the bound), of which 0.4 / 0.7 is the first one's share.
+TEST(Sampler, MinPDropsTokensFarBelowTheBestAndTopPCountsTheRest) {
+    const std::vector<float> logits = {
+        std::log(0.2f), std::log(0.4f), std::log(0.1f), std::log(0.3f)};
+    Sampler sampler(logits.size());
+    const auto drawn = [&](float min_p, float top_p) {
+        std::vector<uint32_t> ids;
+        for (uint64_t position = 0; position < 200; ++position) {
+            const SamplingParams params{.top_p = top_p, .min_p = min_p, .seed = 8};
+            const uint32_t id = sampler.sample(logits, params, position).value().id;
+            if (std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
+        }
+        std::ranges::sort(ids);
+        return ids;
+    };
+    EXPECT_THAT(drawn(0, 1), ElementsAre(0u, 1u, 2u, 3u));
+    EXPECT_THAT(drawn(0.6f, 1), ElementsAre(1u, 3u));
+    EXPECT_THAT(drawn(0.6f, 0.5f), ElementsAre(1u));   // 0.4 / 0.7 = 0.57 reaches it alone,
+    EXPECT_THAT(drawn(0, 0.5f), ElementsAre(1u, 3u));  // 0.4 of all does not.
+    EXPECT_THAT(drawn(1, 1), ElementsAre(1u));
+}
+
+TEST(Sampler, MinPThatDropsNothingChangesNoChoice) {
+    const std::vector<float> logits = tied_logits(400, 6);
+    Sampler sampler(logits.size());
+    for (uint64_t position = 0; position < 100; ++position) {
+        // The smallest positive weight is far above 1e-30, so nothing is dropped.
+        const auto all = sampler.sample(logits, {.seed = 4}, position).value();
+        const auto kept = sampler.sample(logits, {.min_p = 1e-30f, .seed = 4}, position).value();
+        EXPECT_EQ(all.id, kept.id);
+        EXPECT_EQ(all.logprob, kept.logprob);
+    }
+}
 
 // Goal: a walk stops at the token at which a walk over all tokens in order would.
 // Method: random logits, flat, steep and with -infinity and ties, targets over the whole range.
@@ -235,13 +283,43 @@ TEST(Sampler, ReportsLogitsThatAreNotNumbers) {
     EXPECT_THAT(none.error().message, HasSubstr("all logits are -infinity"));
 }
 
-TEST(Sampler, ParametersOutOfRangeAreNamed) {
-    EXPECT_TRUE(validate({}).ok());
-    EXPECT_THAT(validate({.temperature = -1}).error().message,
-                HasSubstr("temperature is -1.000000; allowed: 0 to 2"));
-    EXPECT_THAT(validate({.temperature = NAN}).error().message, HasSubstr("temperature is "));
-    EXPECT_THAT(validate({.top_p = 0}).error().message,
-                HasSubstr("top_p is 0.000000; allowed: above 0, up to 1"));
+TEST(Sampler, SettingsOutOfRangeAreNamedWithTheirValue) {
+    SamplingSettings settings;
+    EXPECT_TRUE(validate(settings).ok());
+    settings.set_temperature(-1);
+    EXPECT_EQ(validate(settings).error().message, "temperature = -1: must be from 0 (greedy) to 2");
+    EXPECT_EQ(validate(settings).error().code, Code::kInvalidArgument);
+    settings.set_temperature(NAN);
+    EXPECT_EQ(validate(settings).error().message,
+              "temperature = nan: must be from 0 (greedy) to 2");
+    settings.set_temperature(2);
+    settings.set_top_p(1.5f);
+    EXPECT_EQ(validate(settings).error().message,
+              "top_p = 1.5: must be above 0 and at most 1 (or 0: off)");
+    settings.set_top_p(0);
+    settings.set_min_p(-0.5f);
+    EXPECT_EQ(validate(settings).error().message, "min_p = -0.5: must be from 0 (off) to 1");
+    settings.set_min_p(NAN);
+    EXPECT_EQ(validate(settings).error().message, "min_p = nan: must be from 0 (off) to 1");
+    settings.set_min_p(1);
+    EXPECT_TRUE(validate(settings).ok());
+}
+
+TEST(Sampler, SettingsReachTheParametersEachInItsPlace) {
+    SamplingSettings settings;
+    EXPECT_EQ(to_params(settings).top_p, 1.0f) << "0 means off";
+    EXPECT_EQ(to_params(settings).temperature, 0.0f);
+    settings.set_temperature(0.5f);
+    settings.set_top_k(3);
+    settings.set_top_p(0.25f);
+    settings.set_min_p(0.125f);
+    settings.set_seed(77);
+    const SamplingParams params = to_params(settings);
+    EXPECT_EQ(params.temperature, 0.5f);
+    EXPECT_EQ(params.top_k, 3u);
+    EXPECT_EQ(params.top_p, 0.25f);
+    EXPECT_EQ(params.min_p, 0.125f);
+    EXPECT_EQ(params.seed, 77u);
 }
 
 }  // namespace
