@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "daemon/client_socket/socket_front_end.h"
 #include "daemon/config/instance_geometry.h"
 #include "daemon/gateway/random_seed.h"
 #include "daemon/metrics/metrics_status.h"
@@ -278,24 +279,15 @@ Result<> Afdd::create_gateway() {
     served.context_length = model_->config().context_length;
     served.stop_ids = model_->generation().eos_token_ids;
     served.tokenizer = &*tokenizer_;
-    Gateway::Hooks hooks;
-    hooks.send = [this](uint32_t session, const control::SupervisorMessage& message) {
-        supervisor_->send(session, message);
-    };
-    hooks.fill_status = [this](client::Status& status) { fill_status(status); };
-    hooks.trace_sources = trace_sources();
-    hooks.stop = [this] { drain("a client asks to stop"); };
-    hooks.all_ready = [this] { announce_ready(); };
-    hooks.given_up = [this](const std::string& why) {
-        if (ending_) return;
-        spdlog::error("cannot serve: {}", why);
-        end(ExitCode::kWorkerFailed, kGraceMs);
-    };
-    gateway_ = std::make_unique<Gateway>(loop_, config_, std::move(served), std::move(hooks));
-    AFD_ASSIGN(clients_,
-               SocketListener::listen(loop_, paths_.client_socket, [this](UniqueFd socket, auto) {
-                   gateway_->add_connection(std::move(socket));
-               }));
+    GatewayHost& host = *this;
+    gateway_ = std::make_unique<Gateway>(
+        loop_, config_, std::move(served), trace_sources(), *supervisor_, host);
+    return create_front_ends();
+}
+
+Result<> Afdd::create_front_ends() {
+    AFD_ASSIGN(front_ends_.emplace_back(),
+               SocketFrontEnd::open(loop_, paths_.client_socket, *gateway_));
     return {};
 }
 
@@ -318,7 +310,7 @@ void Afdd::watch_signals() {
 
 void Afdd::serve() {
     watch_signals();
-    supervisor_->start(*gateway_);
+    supervisor_->start(*gateway_, *this);
     if (!config_.spawn) {
         spdlog::info(
             "waiting for workers that are started by hand: afd-attention-worker "
@@ -351,17 +343,35 @@ void Afdd::fill_status(client::Status& status) const {
     supervisor_->fill_status(status);
 }
 
-void Afdd::announce_ready() {
+void Afdd::on_stop_asked() {
+    drain("a client asks to stop");
+}
+
+void Afdd::on_drained() {
+    end(ExitCode::kOk, kGraceMs);
+}
+
+void Afdd::on_given_up(const std::string& why) {
+    if (ending_) return;
+    spdlog::error("cannot serve: {}", why);
+    end(ExitCode::kWorkerFailed, kGraceMs);
+}
+
+void Afdd::on_all_gone() {
+    loop_.stop();
+}
+
+void Afdd::on_all_ready() {
     const double seconds = static_cast<double>(uv_hrtime() / 1000 - started_us_) / 1e6;
     const std::string ffn =
         config_.colocated() ? "colocated" : fmt::format("{} ffn", config_.ffn_workers);
-    spdlog::info("ready in {:.2f} s: {}, {} attention, {}, {}; socket {}",
+    spdlog::info("ready in {:.2f} s: {}, {} attention, {}, {}; {}",
                  seconds,
                  model_->directory(),
                  config_.attention_workers,
                  ffn,
                  identity_.numeric_class,
-                 paths_.client_socket);
+                 front_ends_.front()->address());
     spdlog::info(
         "try: afdctl --instance {0} generate \"Once upon a time\"   |   afdctl --instance "
         "{0} status   |   afd-load --instance {0}   (Ctrl-C drains)",
@@ -373,7 +383,7 @@ void Afdd::drain(const char* why) {
     draining_ = true;
     spdlog::info("{}: draining {} requests", why, gateway_->num_in_flight());
     drain_timer_.start(config_.drain_timeout_ms);
-    gateway_->drain([this] { end(ExitCode::kOk, kGraceMs); });
+    gateway_->drain();
 }
 
 void Afdd::end(ExitCode code, uint64_t grace_ms) {
@@ -383,7 +393,7 @@ void Afdd::end(ExitCode code, uint64_t grace_ms) {
     draining_ = true;
     drain_timer_.stop();
     gateway_->fail_all({Code::kUnavailable, "afdd is ending; send the request again later"});
-    supervisor_->shut_down(grace_ms, [this] { loop_.stop(); });
+    supervisor_->shut_down(grace_ms);
 }
 
 }  // namespace afd::daemon

@@ -15,9 +15,10 @@
 
 #include "daemon/afdd/instance_lock.h"
 #include "daemon/config/config.h"
+#include "daemon/gateway/front_end.h"
 #include "daemon/gateway/gateway.h"
+#include "daemon/gateway/gateway_host.h"
 #include "daemon/loop/event_loop.h"
-#include "daemon/loop/socket_listener.h"
 #include "daemon/program/exit_codes.h"
 #include "daemon/supervisor/supervisor.h"
 #include "daemon/supervisor/two_phase_segments.h"
@@ -30,7 +31,7 @@
 
 namespace afd::daemon {
 
-class Afdd {
+class Afdd final : private GatewayHost, private InstanceListener {
   public:
     // `worker_directory`: where the two worker programs are.
     Afdd(Config config, std::string worker_directory);
@@ -47,14 +48,20 @@ class Afdd {
     Result<> list_rank_experts();
     Result<> create_supervisor();
     Result<> create_gateway();
+    Result<> create_front_ends();
     void watch_signals();
     void serve();
+
+    void fill_status(client::Status& status) const override;
+    void on_stop_asked() override;
+    void on_drained() override;
+    void on_all_ready() override;
+    void on_given_up(const std::string& why) override;
+    void on_all_gone() override;
 
     ExitCode fail(ExitCode code, const Error& error);
     control::Welcome common_welcome() const;
     std::vector<TraceSource> trace_sources() const;
-    void fill_status(client::Status& status) const;
-    void announce_ready();
     void drain(const char* why);
     void end(ExitCode code, uint64_t grace_ms);
 
@@ -77,7 +84,7 @@ class Afdd {
     std::unique_ptr<TwoPhaseSegments> two_phase_segments_;
     std::unique_ptr<Supervisor> supervisor_;
     std::unique_ptr<Gateway> gateway_;
-    std::unique_ptr<SocketListener> clients_;
+    std::vector<std::unique_ptr<FrontEnd>> front_ends_;
     std::vector<std::unique_ptr<SignalWatcher>> signals_;
     Timer drain_timer_;
     bool draining_ = false;

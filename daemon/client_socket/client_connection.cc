@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/gateway/client_connection.h"
+#include "daemon/client_socket/client_connection.h"
 
 #include <sys/socket.h>
 
@@ -16,9 +16,13 @@ constexpr int kReadsPerTurn = 16;
 
 }  // namespace
 
-ClientConnection::ClientConnection(EventLoop& loop, UniqueFd socket, ClientHandler& handler)
+ClientConnection::ClientConnection(EventLoop& loop,
+                                   UniqueFd socket,
+                                   ClientIdentity identity,
+                                   SessionHost& host)
     : socket_(std::move(socket)),
-      handler_(handler),
+      identity_(std::move(identity)),
+      host_(host),
       watcher_(std::make_unique<FdWatcher>(
           loop, socket_.get(), [this](int events) { on_ready(events); })) {
     watcher_->watch(UV_READABLE);
@@ -27,9 +31,9 @@ ClientConnection::ClientConnection(EventLoop& loop, UniqueFd socket, ClientHandl
 void ClientConnection::on_ready(int events) {
     if ((events & UV_WRITABLE) != 0) {
         flush();
-        if (!closed_) handler_.on_progress(*this);
+        if (is_open()) host_.on_progress(*this);
     }
-    if ((events & UV_READABLE) != 0 && !closed_) read();
+    if ((events & UV_READABLE) != 0 && is_open()) read();
 }
 
 void ClientConnection::read() {
@@ -57,8 +61,8 @@ void ClientConnection::read() {
                              " bytes is not a Request of client.proto");
                 return;
             }
-            handler_.on_request(*this, request);
-            if (closed_) return;
+            host_.on_request(*this, request);
+            if (!is_open()) return;
         }
     }
 }
@@ -73,11 +77,11 @@ void ClientConnection::refuse_bytes(const std::string& why) {
 }
 
 void ClientConnection::send(const client::Response& response) {
-    if (!closed_) append_frame(response, out_);
+    if (is_open()) append_frame(response, out_);
 }
 
 void ClientConnection::flush() {
-    if (closed_) return;
+    if (!is_open()) return;
     while (out_sent_ < out_.size()) {
         const ssize_t size = ::send(socket_.get(),
                                     out_.data() + out_sent_,
@@ -100,13 +104,12 @@ void ClientConnection::flush() {
 }
 
 void ClientConnection::close() {
-    if (closed_) return;
-    closed_ = true;
+    if (!is_open()) return;
     watcher_.reset();
     socket_.reset();
     out_.clear();
     out_sent_ = 0;
-    handler_.on_closed(*this);
+    host_.on_closed(*this);
 }
 
 }  // namespace afd::daemon

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// ClientConnection: one client's socket: frames in, frames out (client.proto).
+// ClientConnection: the session of a client that speaks client.proto over a stream socket: frames
+// in, frames out.
 //
-// Bytes that are no valid frames cost only this connection: it is told why, and closed. Answers
-// are queued by send() and leave with flush(), so that one batch of tokens is one write; what the
-// client does not read stays queued, and the owner decides how much of that it accepts.
+// Bytes that are no valid frames cost only this connection: it is told why, and closed.
 
 #include <memory>
 #include <string>
 
+#include "daemon/gateway/client_session.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/loop/unique_fd.h"
 #include "proto/client.pb.h"
@@ -17,30 +17,17 @@
 
 namespace afd::daemon {
 
-class ClientConnection;
-
-class ClientHandler {
+class ClientConnection final : public ClientSession {
   public:
-    virtual ~ClientHandler() = default;
-    virtual void on_request(ClientConnection& connection, const client::Request& request) = 0;
-    // The connection is closed, by either side; it may be destroyed, but not within this call.
-    virtual void on_closed(ClientConnection& connection) = 0;
-    // Some queued bytes have left after they had to wait.
-    virtual void on_progress(ClientConnection& connection) = 0;
-};
+    // REQUIRES: `loop` and `host` outlive the object.
+    ClientConnection(EventLoop& loop, UniqueFd socket, ClientIdentity identity, SessionHost& host);
 
-class ClientConnection {
-  public:
-    ClientConnection(EventLoop& loop, UniqueFd socket, ClientHandler& handler);
-
-    // Queues one answer; nothing happens on a closed connection.
-    void send(const client::Response& response);
-    // Writes what the socket takes now.
-    void flush();
-    void close();
-
-    bool is_closed() const { return closed_; }
-    size_t queued_bytes() const { return out_.size() - out_sent_; }
+    const ClientIdentity& identity() const override { return identity_; }
+    void send(const client::Response& response) override;
+    void flush() override;
+    size_t queued_bytes() const override { return out_.size() - out_sent_; }
+    void close() override;
+    bool is_open() const override { return socket_.valid(); }
 
   private:
     void on_ready(int events);
@@ -48,11 +35,11 @@ class ClientConnection {
     void refuse_bytes(const std::string& why);
 
     UniqueFd socket_;
-    ClientHandler& handler_;
+    const ClientIdentity identity_;
+    SessionHost& host_;
     FrameReader reader_;
     std::string out_;
     size_t out_sent_ = 0;
-    bool closed_ = false;
     std::unique_ptr<FdWatcher> watcher_;
 };
 

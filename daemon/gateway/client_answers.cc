@@ -6,44 +6,45 @@
 
 namespace afd::daemon {
 
-void ClientAnswers::send(ClientConnection& connection, const client::Response& response) {
-    connection.send(response);
-    if (std::find(waiting_.begin(), waiting_.end(), &connection) == waiting_.end()) {
-        waiting_.push_back(&connection);
+void ClientAnswers::send(ClientSession& client, const client::Response& response) {
+    client.send(response);
+    if (std::find(waiting_.begin(), waiting_.end(), &client) == waiting_.end()) {
+        waiting_.push_back(&client);
     }
 }
 
-void ClientAnswers::chunk(ClientConnection& connection, uint64_t request_id, client::Chunk chunk) {
+void ClientAnswers::chunk(const Flight& flight, client::Chunk chunk) {
+    if (flight.client == nullptr || flight.is_cancelled) return;
     client::Response response;
-    response.set_request_id(request_id);
+    response.set_request_id(flight.request_id);
     *response.mutable_chunk() = std::move(chunk);
-    send(connection, response);
+    send(*flight.client, response);
 }
 
-void ClientAnswers::error(ClientConnection& connection, uint64_t request_id, const Error& error) {
+void ClientAnswers::error(ClientSession& client, uint64_t request_id, const Error& error) {
     client::Response response;
     response.set_request_id(request_id);
     response.mutable_error()->set_code(static_cast<uint32_t>(error.code));
     response.mutable_error()->set_message(error.message);
-    send(connection, response);
+    send(client, response);
 }
 
-void ClientAnswers::done(ClientConnection& connection, uint64_t request_id) {
+void ClientAnswers::done(ClientSession& client, uint64_t request_id) {
     client::Response response;
     response.set_request_id(request_id);
     response.mutable_done();
-    send(connection, response);
+    send(client, response);
 }
 
-std::vector<ClientConnection*> ClientAnswers::flush() {
-    // A connection that fails to write is closed here, and forgotten.
-    std::vector<ClientConnection*> flushed = std::exchange(waiting_, {});
-    for (ClientConnection* connection : flushed) connection->flush();
+std::vector<ClientSession*> ClientAnswers::flush() {
+    // A session that fails to write is closed here, and forgotten.
+    std::vector<ClientSession*> flushed = std::exchange(waiting_, {});
+    for (ClientSession* client : flushed) client->flush();
     return flushed;
 }
 
-void ClientAnswers::forget(const ClientConnection& connection) {
-    std::erase(waiting_, &connection);
+void ClientAnswers::forget(const ClientSession& client) {
+    std::erase(waiting_, &client);
 }
 
 }  // namespace afd::daemon

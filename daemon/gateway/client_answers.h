@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// ClientAnswers: what afdd says to its clients. Each call queues one Response on its connection;
-// flush() writes what was queued, so that an entry of the gateway costs a connection one write.
+// ClientAnswers: what afdd says to its clients. Each call queues one Response on its session;
+// flush() writes what was queued, so that an entry of the gateway costs a session one write.
 
 #include <cstdint>
 #include <vector>
 
-#include "daemon/gateway/client_connection.h"
+#include "daemon/gateway/client_session.h"
+#include "daemon/gateway/flight_table.h"
 #include "proto/client.pb.h"
 #include "proto/status.h"
 
@@ -15,19 +16,20 @@ namespace afd::daemon {
 
 class ClientAnswers {
   public:
-    void send(ClientConnection& connection, const client::Response& response);
-    void chunk(ClientConnection& connection, uint64_t request_id, client::Chunk chunk);
-    void error(ClientConnection& connection, uint64_t request_id, const Error& error);
-    void done(ClientConnection& connection, uint64_t request_id);
+    void send(ClientSession& client, const client::Response& response);
+    // Not to a client that is gone or that has cancelled.
+    void chunk(const Flight& flight, client::Chunk chunk);
+    void error(ClientSession& client, uint64_t request_id, const Error& error);
+    void done(ClientSession& client, uint64_t request_id);
 
-    // Writes what was queued since the last call; the connections that had something.
-    std::vector<ClientConnection*> flush();
+    // Writes what was queued since the last call; the sessions that had something.
+    std::vector<ClientSession*> flush();
 
-    // A connection that is closed gets nothing more.
-    void forget(const ClientConnection& connection);
+    // A session that is closed gets nothing more.
+    void forget(const ClientSession& client);
 
   private:
-    std::vector<ClientConnection*> waiting_;  // Each once.
+    std::vector<ClientSession*> waiting_;  // Each once.
 };
 
 }  // namespace afd::daemon

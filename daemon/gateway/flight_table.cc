@@ -29,18 +29,18 @@ std::vector<FlightTable::Id> FlightTable::ids() const {
     return ids;
 }
 
-std::vector<FlightTable::Id> FlightTable::ids_of(const ClientConnection& connection) const {
+std::vector<FlightTable::Id> FlightTable::ids_of(const ClientSession& client) const {
     std::vector<Id> ids;
     for (const auto& [id, flight] : flights_) {
-        if (flight.connection == &connection) ids.push_back(id);
+        if (flight.client == &client) ids.push_back(id);
     }
     return ids;
 }
 
-std::optional<FlightTable::Id> FlightTable::find(const ClientConnection& connection,
+std::optional<FlightTable::Id> FlightTable::find(const ClientSession& client,
                                                  uint64_t request_id) const {
     for (const auto& [id, flight] : flights_) {
-        if (flight.connection == &connection && flight.request_id == request_id) return id;
+        if (flight.client == &client && flight.request_id == request_id) return id;
     }
     return std::nullopt;
 }

@@ -14,18 +14,18 @@
 
 namespace afd::daemon {
 
-class ClientConnection;
+class ClientSession;
 
-// A request in flight and to whom its answers go. Moments are of one steady clock.
+// A request in flight and to whom its answers go. Moments are of schedule::steady_now_us().
 struct Flight {
     std::unique_ptr<Request> request;
-    ClientConnection* connection = nullptr;  // Null: the client is gone.
-    uint64_t request_id = 0;                 // The client's.
+    ClientSession* client = nullptr;  // Null: nobody listens any more.
+    uint64_t request_id = 0;          // The client's.
     uint64_t accepted_us = 0;
     uint64_t started_us = 0;      // 0: not yet.
     uint64_t first_token_us = 0;  // 0: not yet.
-    bool cancelled = false;
-    bool failed = false;  // Its client has heard an error; it ends silently.
+    bool is_cancelled = false;    // Its worker, if it has one, was told to stop.
+    bool is_disowned = false;     // Its client has heard an error; it ends silently.
 
     // What a client hears at the end.
     client::Finished summary(client::FinishReason reason, uint64_t now_us) const;
@@ -48,8 +48,8 @@ class FlightTable {
     // All, ascending.
     std::vector<Id> ids() const;
     // Those of a client, ascending.
-    std::vector<Id> ids_of(const ClientConnection& connection) const;
-    std::optional<Id> find(const ClientConnection& connection, uint64_t request_id) const;
+    std::vector<Id> ids_of(const ClientSession& client) const;
+    std::optional<Id> find(const ClientSession& client, uint64_t request_id) const;
 
   private:
     Id next_id_ = 1;

@@ -33,22 +33,20 @@ Tracer::Tracer(EventLoop& loop,
     taken_.reserve(schedule::kTraceEvents);
 }
 
-Result<> Tracer::start(ClientConnection& connection,
-                       uint64_t request_id,
-                       const client::Trace& wish) {
+Result<> Tracer::start(ClientSession& client, uint64_t request_id, const client::Trace& wish) {
     if (wish.duration_ms() == 0 || wish.duration_ms() > kDurationMsMax) {
         return Error{
             Code::kInvalidArgument,
             fmt::format(
                 "a trace of {} ms: 1 to {} are possible", wish.duration_ms(), kDurationMsMax)};
     }
-    if (connection_ != nullptr) {
+    if (client_ != nullptr) {
         return Error{Code::kUnavailable,
                      fmt::format("another client is tracing this instance, for {} ms more; try "
                                  "again later",
                                  end_ms_ - std::min(end_ms_, loop_.now_ms()))};
     }
-    connection_ = &connection;
+    client_ = &client;
     request_id_ = request_id;
     end_ms_ = loop_.now_ms() + wish.duration_ms();
     for (Worker& worker : workers_) {
@@ -60,13 +58,13 @@ Result<> Tracer::start(ClientConnection& connection,
     return {};
 }
 
-void Tracer::cancel(const ClientConnection& connection, uint64_t request_id) {
-    if (connection_ == &connection && request_id_ == request_id) end();
+void Tracer::cancel(const ClientSession& client, uint64_t request_id) {
+    if (client_ == &client && request_id_ == request_id) end();
 }
 
-void Tracer::forget(const ClientConnection& connection) {
-    if (connection_ != &connection) return;
-    connection_ = nullptr;
+void Tracer::forget(const ClientSession& client) {
+    if (client_ != &client) return;
+    client_ = nullptr;
     timer_.stop();
     turn(false);
 }
@@ -78,7 +76,7 @@ void Tracer::turn(bool on) {
 void Tracer::look() {
     if (loop_.now_ms() >= end_ms_) {
         end();
-    } else if (connection_->queued_bytes() == 0) {
+    } else if (client_->queued_bytes() == 0) {
         for (Worker& worker : workers_) send(worker);
     }
     flush_();
@@ -95,14 +93,14 @@ void Tracer::send(Worker& worker) {
     events.set_index(worker.source.index);
     events.set_num_lost(std::exchange(worker.num_lost, 0));
     for (const TraceEvent& event : taken_) add(event, events);
-    answers_.send(*connection_, response);
+    answers_.send(*client_, response);
 }
 
 void Tracer::end() {
     timer_.stop();
     turn(false);
     for (Worker& worker : workers_) send(worker);
-    answers_.done(*std::exchange(connection_, nullptr), request_id_);
+    answers_.done(*std::exchange(client_, nullptr), request_id_);
 }
 
 }  // namespace afd::daemon

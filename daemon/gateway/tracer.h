@@ -40,11 +40,11 @@ class Tracer {
 
     // Queues TraceEvents and, at the end, Done on the connection.
     // Errors: kInvalidArgument, a duration out of range; kUnavailable, another trace is running.
-    Result<> start(ClientConnection& connection, uint64_t request_id, const client::Trace& wish);
+    Result<> start(ClientSession& client, uint64_t request_id, const client::Trace& wish);
     // Ends the trace with Done if this is its request.
-    void cancel(const ClientConnection& connection, uint64_t request_id);
+    void cancel(const ClientSession& client, uint64_t request_id);
     // Ends it without an answer if it is of this connection, which is closed.
-    void forget(const ClientConnection& connection);
+    void forget(const ClientSession& client);
 
   private:
     struct Worker {
@@ -63,7 +63,7 @@ class Tracer {
     ClientAnswers& answers_;
     const std::function<void()> flush_;
     Timer timer_;
-    ClientConnection* connection_ = nullptr;  // Null: no trace is running.
+    ClientSession* client_ = nullptr;  // Null: no trace is running.
     uint64_t request_id_ = 0;
     uint64_t end_ms_ = 0;
     std::vector<TraceEvent> taken_;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/loop/socket_listener.h"
 
-#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -14,16 +13,6 @@
 namespace afd::daemon {
 
 namespace {
-
-constexpr uint64_t kPauseMs = 500;
-
-Result<sockaddr_un> make_address(const std::string& path) {
-    AFD_TRY(check_socket_path(path));
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    path.copy(address.sun_path, path.size());
-    return address;
-}
 
 const sockaddr* generic(const sockaddr_un& address) {
     return reinterpret_cast<const sockaddr*>(&address);
@@ -55,7 +44,7 @@ Result<PeerCredentials> peer_credentials(int socket) {
 Result<std::unique_ptr<SocketListener>> SocketListener::listen(EventLoop& loop,
                                                                const std::string& path,
                                                                OnConnection on_connection) {
-    AFD_ASSIGN(const sockaddr_un address, make_address(path));
+    AFD_ASSIGN(const sockaddr_un address, socket_address(path));
     struct stat status {};
     if (::lstat(path.c_str(), &status) == 0) {
         if (!S_ISSOCK(status.st_mode)) {
@@ -84,33 +73,16 @@ SocketListener::SocketListener(EventLoop& loop,
                                UniqueFd fd,
                                std::string path,
                                OnConnection on_connection)
-    : fd_(std::move(fd)),
-      path_(std::move(path)),
-      on_connection_(std::move(on_connection)),
-      watcher_(loop, fd_.get(), [this](int /*events*/) { accept_all(); }),
-      pause_(loop, [this] { watcher_.watch(UV_READABLE); }) {
-    watcher_.watch(UV_READABLE);
-}
+    : path_(std::move(path)),
+      acceptor_(
+          loop, std::move(fd), path_, [on_connection = std::move(on_connection)](UniqueFd socket) {
+              const Result<PeerCredentials> peer = peer_credentials(socket.get());
+              if (!peer.ok() || peer.value().uid != ::geteuid()) return;
+              on_connection(std::move(socket), peer.value());
+          }) {}
 
 SocketListener::~SocketListener() {
     ::unlink(path_.c_str());
-}
-
-void SocketListener::accept_all() {
-    while (true) {
-        UniqueFd socket(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-        if (!socket.valid() && (errno == EINTR || errno == ECONNABORTED)) continue;
-        if (!socket.valid() && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-        if (!socket.valid()) {
-            spdlog::warn("cannot accept a connection on '{}': {}", path_, std::strerror(errno));
-            watcher_.watch(0);
-            pause_.start(kPauseMs);
-            return;
-        }
-        const Result<PeerCredentials> peer = peer_credentials(socket.get());
-        if (!peer.ok() || peer.value().uid != ::geteuid()) continue;
-        on_connection_(std::move(socket), peer.value());
-    }
 }
 
 }  // namespace afd::daemon

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "daemon/loop/acceptor.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/loop/unique_fd.h"
 #include "proto/status.h"
@@ -34,17 +35,16 @@ class SocketListener {
     // Removes the socket file.
     ~SocketListener();
 
+    SocketListener(const SocketListener&) = delete;
+    SocketListener& operator=(const SocketListener&) = delete;
+
     const std::string& path() const { return path_; }
 
   private:
     SocketListener(EventLoop& loop, UniqueFd fd, std::string path, OnConnection on_connection);
-    void accept_all();
 
-    UniqueFd fd_;
-    std::string path_;
-    OnConnection on_connection_;
-    FdWatcher watcher_;
-    Timer pause_;  // Out of descriptors: accept again a little later.
+    const std::string path_;
+    Acceptor acceptor_;
 };
 
 }  // namespace afd::daemon

@@ -132,8 +132,9 @@ WorkerSlot::Settings Supervisor::settings_of(control::Role role, uint32_t index)
     return settings;
 }
 
-void Supervisor::start(SupervisorClient& client) {
-    client_ = &client;
+void Supervisor::start(AttentionListener& attention, InstanceListener& instance) {
+    attention_listener_ = &attention;
+    instance_listener_ = &instance;
     for (auto* slots : {&ffn_, &attention_}) {
         for (auto& slot : *slots) slot->start();
     }
@@ -225,8 +226,8 @@ void Supervisor::check_heartbeats() {
                                     view.wait.kind == schedule::WaitKind::kGrant;
         const auto rank = static_cast<size_t>(view.wait.peer);
         if (waits_for_rank && rank < is_awaited.size()) is_awaited[rank] = true;
-        const bool is_needed =
-            view.state != schedule::WorkerState::kIdle || client_->num_sequences(slot->index()) > 0;
+        const bool is_needed = view.state != schedule::WorkerState::kIdle ||
+                               attention_listener_->num_sequences(slot->index()) > 0;
         slot->check_heartbeat(view, is_needed);
     }
     for (const auto& slot : ffn_) {
@@ -251,7 +252,7 @@ void Supervisor::on_worker_ready(WorkerSlot& slot, const control::Ready& ready) 
     const bool is_ffn = slot.role() == control::FFN;
     spdlog::debug("{} is ready after {} ms", slot.name(), ready.load_us() / 1000);
     was_ready_[is_ffn ? attention_.size() + slot.index() : slot.index()] = true;
-    if (!is_ffn) client_->on_attention_ready(slot.index(), ready.kv_tokens());
+    if (!is_ffn) attention_listener_->on_attention_ready(slot.index(), ready.kv_tokens());
     check_all_ready();
 }
 
@@ -260,11 +261,11 @@ void Supervisor::check_all_ready() {
         return;
     }
     all_ready_ = true;
-    client_->on_all_ready();
+    instance_listener_->on_all_ready();
 }
 
 void Supervisor::on_worker_events(WorkerSlot& slot, const control::Events& events) {
-    if (slot.role() == control::ATTENTION) client_->on_events(slot.index(), events);
+    if (slot.role() == control::ATTENTION) attention_listener_->on_events(slot.index(), events);
 }
 
 void Supervisor::on_segment_request(WorkerSlot& slot, const control::SegmentRequest& request) {
@@ -290,16 +291,16 @@ void Supervisor::on_segment_release(WorkerSlot& slot, const control::SegmentRele
 
 void Supervisor::on_worker_gone(WorkerSlot& slot) {
     ring_doorbells();
-    if (slot.role() == control::ATTENTION) client_->on_attention_gone(slot.index());
+    if (slot.role() == control::ATTENTION) attention_listener_->on_attention_gone(slot.index());
     check_all_gone();
 }
 
 void Supervisor::on_worker_given_up(WorkerSlot& /*slot*/, const std::string& why) {
-    client_->on_given_up(why);
+    instance_listener_->on_given_up(why);
 }
 
-void Supervisor::shut_down(uint64_t grace_ms, std::function<void()> done) {
-    on_all_gone_ = std::move(done);
+void Supervisor::shut_down(uint64_t grace_ms) {
+    shutting_down_ = true;
     heartbeat_timer_.stop();
     for (auto* slots : {&attention_, &ffn_}) {
         for (auto& slot : *slots) {
@@ -312,19 +313,19 @@ void Supervisor::shut_down(uint64_t grace_ms, std::function<void()> done) {
 }
 
 void Supervisor::check_all_gone() {
-    if (!on_all_gone_) return;
+    if (!shutting_down_) return;
     for (const auto* slots : {&attention_, &ffn_}) {
         for (const auto& slot : *slots) {
             if (slot->has_process()) return;
         }
     }
     grace_timer_.stop();
-    const std::function<void()> done = std::move(on_all_gone_);
-    on_all_gone_ = nullptr;
-    done();
+    shutting_down_ = false;
+    instance_listener_->on_all_gone();
 }
 
 void Supervisor::fill_status(client::Status& status) const {
+    status.set_state(all_ready_ ? "ready" : "starting");
     for (const auto* slots : {&attention_, &ffn_}) {
         for (const auto& slot : *slots) {
             client::Worker& worker = *status.add_workers();

@@ -5,7 +5,8 @@
 //
 // It starts and restarts workers, hands every eventfd to the two sides that use it, rings all
 // doorbells when a worker is gone (its last flag may have lost its ring, R9), and watches the
-// heartbeats. It knows nothing of requests: the SupervisorClient (the gateway) does.
+// heartbeats. It knows nothing of requests: the AttentionListener (the gateway) does. What concerns
+// the instance as a whole goes to the InstanceListener (afdd).
 
 #include <functional>
 #include <memory>
@@ -15,26 +16,23 @@
 #include "daemon/config/config.h"
 #include "daemon/config/cpu_plan.h"
 #include "daemon/loop/socket_listener.h"
+#include "daemon/supervisor/attention_workers.h"
 #include "daemon/supervisor/worker_slot.h"
 
 namespace afd::daemon {
 
-class SupervisorClient {
+class InstanceListener {
   public:
-    virtual ~SupervisorClient() = default;
+    virtual ~InstanceListener() = default;
     // Every worker has been ready once.
     virtual void on_all_ready() = 0;
-    virtual void on_attention_ready(uint32_t session, uint64_t kv_tokens) = 0;
-    // The process is gone; all its events were delivered before.
-    virtual void on_attention_gone(uint32_t session) = 0;
-    virtual void on_events(uint32_t session, const control::Events& events) = 0;
     // A worker cannot be started: the instance has to end with ExitCode::kWorkerFailed.
     virtual void on_given_up(const std::string& why) = 0;
-    // Sequences that the attention worker holds, as the client counts them.
-    virtual uint32_t num_sequences(uint32_t session) const = 0;
+    // The end of Supervisor::shut_down(): every process is gone.
+    virtual void on_all_gone() = 0;
 };
 
-class Supervisor final : public WorkerSlotListener {
+class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
   public:
     struct Plan {
         Config config;
@@ -57,16 +55,16 @@ class Supervisor final : public WorkerSlotListener {
     static Result<std::unique_ptr<Supervisor>> create(EventLoop& loop, Plan plan);
     ~Supervisor() override;
 
-    // REQUIRES: `client` outlives the supervisor.
-    void start(SupervisorClient& client);
+    // REQUIRES: both outlive the supervisor.
+    void start(AttentionListener& attention, InstanceListener& instance);
 
-    void send(uint32_t session, const control::SupervisorMessage& message);
+    void send(uint32_t session, const control::SupervisorMessage& message) override;
 
-    // Ends all workers: asks, and kills what is left after `grace_ms` (0: at once). Calls `done`
-    // when every process is gone. A second call can shorten the grace.
-    void shut_down(uint64_t grace_ms, std::function<void()> done);
+    // Ends all workers: asks, and kills what is left after `grace_ms` (0: at once); on_all_gone()
+    // follows, perhaps within the call. A second call can shorten the grace. REQUIRES: started.
+    void shut_down(uint64_t grace_ms);
 
-    // Workers and waits. The client adds what it knows of the attention workers.
+    // State, workers and waits. The gateway adds what it knows of the attention workers.
     void fill_status(client::Status& status) const;
 
     void on_worker_ready(WorkerSlot& slot, const control::Ready& ready) override;
@@ -96,7 +94,8 @@ class Supervisor final : public WorkerSlotListener {
 
     EventLoop& loop_;
     const Plan plan_;
-    SupervisorClient* client_ = nullptr;
+    AttentionListener* attention_listener_ = nullptr;
+    InstanceListener* instance_listener_ = nullptr;
     std::vector<UniqueFd> attention_doorbells_;
     std::vector<UniqueFd> ffn_doorbells_;
     std::vector<std::unique_ptr<WorkerSlot>> attention_;
@@ -107,7 +106,7 @@ class Supervisor final : public WorkerSlotListener {
     Timer grace_timer_;
     std::vector<bool> was_ready_;  // Attention workers, then FFN workers.
     bool all_ready_ = false;
-    std::function<void()> on_all_gone_;
+    bool shutting_down_ = false;
 };
 
 }  // namespace afd::daemon

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/daemon/gateway/byte_tokenizer.h"
+#include "tests/daemon/gateway/scripted_instance.h"
 #include "tests/daemon/gateway/test_client.h"
 #include "tests/daemon/loop_helper.h"
 
@@ -31,17 +32,8 @@ class GatewayTest : public testing::Test {
         model.context_length = 4096;
         model.stop_ids = {kEndOfText};
         model.tokenizer = &tokenizer_;
-        Gateway::Hooks hooks;
-        hooks.send = [this](uint32_t session, const control::SupervisorMessage& message) {
-            sent_.emplace_back(session, message);
-        };
-        hooks.fill_status = [](client::Status& status) {
-            status.add_workers()->set_role("attention");
-        };
-        hooks.stop = [this] { stops_ += 1; };
-        hooks.all_ready = [] {};
-        hooks.given_up = [](const std::string&) {};
-        gateway_ = std::make_unique<Gateway>(loop_, config_, model, hooks);
+        gateway_ = std::make_unique<Gateway>(
+            loop_, config_, model, std::vector<TraceSource>(), instance_, instance_);
     }
 
     void expect_answer(TestClient& client, uint64_t request_id, client::Response::BodyCase body) {
@@ -55,43 +47,35 @@ class GatewayTest : public testing::Test {
     }
 
     // Waits for the next message to a worker and returns it.
-    std::pair<uint32_t, control::SupervisorMessage> next_sent() {
-        EXPECT_TRUE(run_until(loop_, [&] { return sent_.size() > num_seen_; }));
-        return sent_.at(num_seen_++);
+    ScriptedInstance::Sent next_sent() {
+        EXPECT_TRUE(run_until(loop_, [&] { return instance_.has_next(); }));
+        return instance_.next();
     }
 
     void say_token(uint32_t session, uint64_t id, uint32_t token) {
-        control::Events events;
-        control::TokenEvent& event = *events.add_tokens();
-        event.set_sequence_id(id);
-        event.set_token(token);
-        gateway_->on_events(session, events);
+        gateway_->on_events(session, token_event(id, token));
     }
 
     void say_text(uint32_t session, uint64_t id, const std::string& text) {
         for (const char c : text) say_token(session, id, static_cast<uint8_t>(c));
     }
 
-    void say_end(uint32_t session, uint64_t id, Code code = Code::kOk, std::string message = "") {
-        control::Events events;
-        control::EndEvent& event = *events.add_ends();
-        event.set_sequence_id(id);
-        event.set_code(static_cast<uint32_t>(code));
-        event.set_message(std::move(message));
-        gateway_->on_events(session, events);
+    void say_end(uint32_t session,
+                 uint64_t id,
+                 Code code = Code::kOk,
+                 const std::string& message = "") {
+        gateway_->on_events(session, end_event(id, code, message));
     }
 
     Config config_;
     model::Tokenizer tokenizer_;
     EventLoop loop_;
-    std::vector<std::pair<uint32_t, control::SupervisorMessage>> sent_;
-    size_t num_seen_ = 0;
-    int stops_ = 0;
+    ScriptedInstance instance_;
     std::unique_ptr<Gateway> gateway_;
 };
 
 TEST_F(GatewayTest, StreamsTextInWholeCharacters) {
-    TestClient client(*gateway_);
+    TestClient client(loop_, *gateway_);
     gateway_->on_attention_ready(0, 1024);
     client.send(generate(5, "abc", 4));
     const auto [session, message] = next_sent();
@@ -115,7 +99,7 @@ TEST_F(GatewayTest, StreamsTextInWholeCharacters) {
 }
 
 TEST_F(GatewayTest, ReplaysTheRequestsOfADeadWorkerWithoutADuplicateOrAGap) {
-    TestClient client(*gateway_);
+    TestClient client(loop_, *gateway_);
     gateway_->on_attention_ready(0, 1024);
     client.send(generate(5, "abc", 6));
     const auto first = next_sent();
@@ -129,7 +113,7 @@ TEST_F(GatewayTest, ReplaysTheRequestsOfADeadWorkerWithoutADuplicateOrAGap) {
     EXPECT_EQ(message.admit().sequence_id(), id);
     EXPECT_THAT(message.admit().tokens(), ElementsAre('a', 'b', 'c', 'u', 'v', 0xC3));
     EXPECT_EQ(message.admit().num_prompt_tokens(), 3);
-    EXPECT_EQ(message.admit().seed(), 3);
+    EXPECT_EQ(message.admit().sampling().seed(), 3);
     say_text(0, id, "!");  // A late word of the old session counts for nothing.
     say_text(1, id, "\xa9yz");
     say_end(1, id);
@@ -139,7 +123,7 @@ TEST_F(GatewayTest, ReplaysTheRequestsOfADeadWorkerWithoutADuplicateOrAGap) {
 }
 
 TEST_F(GatewayTest, RequestWhoseLastTokenWasSentBeforeTheDeathIsFinished) {
-    TestClient client(*gateway_);
+    TestClient client(loop_, *gateway_);
     gateway_->on_attention_ready(0, 1024);
     client.send(generate(5, "abc", 6));
     const uint64_t id = next_sent().second.admit().sequence_id();
@@ -149,11 +133,11 @@ TEST_F(GatewayTest, RequestWhoseLastTokenWasSentBeforeTheDeathIsFinished) {
     expect_answer(client, 5, client::Response::kFinished);
     EXPECT_EQ(client.last(5)->finished().reason(), client::STOP);
     gateway_->on_attention_ready(0, 1024);
-    EXPECT_EQ(sent_.size(), 1U) << "there was nothing to replay";
+    EXPECT_EQ(instance_.sent.size(), 1U) << "there was nothing to replay";
 }
 
 TEST_F(GatewayTest, CancelOfARunningRequestEndsWhenTheWorkerSaysSo) {
-    TestClient client(*gateway_);
+    TestClient client(loop_, *gateway_);
     gateway_->on_attention_ready(0, 1024);
     client.send(generate(5, "abc", 6));
     const uint64_t id = next_sent().second.admit().sequence_id();
@@ -173,7 +157,7 @@ TEST_F(GatewayTest, CancelOfARunningRequestEndsWhenTheWorkerSaysSo) {
 }
 
 TEST_F(GatewayTest, CancelledRequestOfADeadWorkerIsNotReplayed) {
-    TestClient client(*gateway_);
+    TestClient client(loop_, *gateway_);
     gateway_->on_attention_ready(0, 1024);
     client.send(generate(5, "abc", 6));
     next_sent();
@@ -184,8 +168,8 @@ TEST_F(GatewayTest, CancelledRequestOfADeadWorkerIsNotReplayed) {
 }
 
 TEST_F(GatewayTest, DisconnectCancelsWhatRunsAndWhatWaits) {
-    TestClient client(*gateway_);
-    TestClient other(*gateway_);
+    TestClient client(loop_, *gateway_);
+    TestClient other(loop_, *gateway_);
     gateway_->on_attention_ready(0, 128);
     client.send(generate(1, "abc", 120));
     const uint64_t id = next_sent().second.admit().sequence_id();
@@ -201,7 +185,7 @@ TEST_F(GatewayTest, DisconnectCancelsWhatRunsAndWhatWaits) {
 }
 
 TEST_F(GatewayTest, FullQueueAndWrongRequestsAreRefusedWithTheReason) {
-    TestClient client(*gateway_);
+    TestClient client(loop_, *gateway_);
     for (uint64_t id = 1; id <= 3; ++id) client.send(generate(id, "abc", 5));
     expect_answer(client, 3, client::Response::kError);
     EXPECT_EQ(client.last(3)->error().code(), static_cast<uint32_t>(Code::kResourceExhausted));
@@ -218,8 +202,8 @@ TEST_F(GatewayTest, FullQueueAndWrongRequestsAreRefusedWithTheReason) {
 }
 
 TEST_F(GatewayTest, BadBytesCostOnlyTheirConnection) {
-    TestClient bad(*gateway_);
-    TestClient good(*gateway_);
+    TestClient bad(loop_, *gateway_);
+    TestClient good(loop_, *gateway_);
     gateway_->on_attention_ready(0, 1024);
     good.send(generate(1, "abc", 1));
     const uint64_t id = next_sent().second.admit().sequence_id();
@@ -236,7 +220,7 @@ TEST_F(GatewayTest, BadBytesCostOnlyTheirConnection) {
 }
 
 TEST_F(GatewayTest, WorkersErrorReachesTheClient) {
-    TestClient client(*gateway_);
+    TestClient client(loop_, *gateway_);
     gateway_->on_attention_ready(0, 1024);
     client.send(generate(1, "abc", 5));
     const uint64_t id = next_sent().second.admit().sequence_id();
@@ -248,7 +232,7 @@ TEST_F(GatewayTest, WorkersErrorReachesTheClient) {
 }
 
 TEST_F(GatewayTest, EndBeforeTheLastTokenIsAnError) {
-    TestClient client(*gateway_);
+    TestClient client(loop_, *gateway_);
     gateway_->on_attention_ready(0, 1024);
     client.send(generate(1, "abc", 5));
     const uint64_t id = next_sent().second.admit().sequence_id();
@@ -259,7 +243,7 @@ TEST_F(GatewayTest, EndBeforeTheLastTokenIsAnError) {
 }
 
 TEST_F(GatewayTest, TokenOutsideTheVocabularyEndsTheRequestOnBothSides) {
-    TestClient client(*gateway_);
+    TestClient client(loop_, *gateway_);
     gateway_->on_attention_ready(0, 1024);
     client.send(generate(1, "abc", 5));
     const uint64_t id = next_sent().second.admit().sequence_id();
@@ -269,8 +253,8 @@ TEST_F(GatewayTest, TokenOutsideTheVocabularyEndsTheRequestOnBothSides) {
 }
 
 TEST_F(GatewayTest, SlowReaderLosesItsRequestsWithAnError) {
-    TestClient slow(*gateway_);
-    TestClient good(*gateway_);
+    TestClient slow(loop_, *gateway_);
+    TestClient good(loop_, *gateway_);
     gateway_->on_attention_ready(0, 1024);
     client::Request request = generate(1, "abc", 500);
     request.mutable_generate()->set_prompt_logprobs(true);
@@ -280,7 +264,7 @@ TEST_F(GatewayTest, SlowReaderLosesItsRequestsWithAnError) {
     const uint64_t good_id = next_sent().second.admit().sequence_id();
     // Nobody reads: the socket fills, then the buffer, then it is enough.
     ASSERT_TRUE(run_until(loop_, [&] {
-        if (sent_.size() > num_seen_) return true;
+        if (instance_.has_next()) return true;
         client::Request status;
         status.set_request_id(2);
         status.mutable_status();
@@ -298,7 +282,7 @@ TEST_F(GatewayTest, SlowReaderLosesItsRequestsWithAnError) {
 }
 
 TEST_F(GatewayTest, DrainFinishesWhatRunsAndRefusesTheRest) {
-    TestClient client(*gateway_);
+    TestClient client(loop_, *gateway_);
     gateway_->on_attention_ready(0, 1024);
     client.send(generate(1, "abc", 2));
     const uint64_t id = next_sent().second.admit().sequence_id();
@@ -310,28 +294,27 @@ TEST_F(GatewayTest, DrainFinishesWhatRunsAndRefusesTheRest) {
     expect_answer(client, 3, client::Response::kError);
     EXPECT_EQ(client.last(3)->error().code(), static_cast<uint32_t>(Code::kFailedPrecondition));
     EXPECT_EQ(client.last(2), nullptr);
-    bool drained = false;
-    gateway_->drain([&] { drained = true; });
-    EXPECT_FALSE(drained);
+    gateway_->drain();
+    EXPECT_EQ(instance_.num_drains, 0);
     say_text(0, id, "xy");
     say_end(0, id);
-    EXPECT_TRUE(drained);
+    EXPECT_EQ(instance_.num_drains, 1);
     expect_answer(client, 1, client::Response::kFinished);
     expect_answer(client, 2, client::Response::kDone);
 }
 
 TEST_F(GatewayTest, StopIsAnsweredAndPassedOn) {
-    TestClient client(*gateway_);
+    TestClient client(loop_, *gateway_);
     client::Request stop;
     stop.set_request_id(8);
     stop.mutable_stop();
     client.send(stop);
     expect_answer(client, 8, client::Response::kDone);
-    EXPECT_EQ(stops_, 1);
+    EXPECT_EQ(instance_.num_stops, 1);
 }
 
 TEST_F(GatewayTest, FailAllEndsEveryRequestWithTheError) {
-    TestClient client(*gateway_);
+    TestClient client(loop_, *gateway_);
     client.send(generate(1, "abc", 2));
     expect_answer(client, 1, client::Response::kAccepted);
     gateway_->fail_all({Code::kUnavailable, "afdd is ending"});
@@ -341,7 +324,7 @@ TEST_F(GatewayTest, FailAllEndsEveryRequestWithTheError) {
 }
 
 TEST_F(GatewayTest, StatusTellsWhatRunsAndWhatIsReserved) {
-    TestClient client(*gateway_);
+    TestClient client(loop_, *gateway_);
     gateway_->on_attention_ready(0, 256);
     client.send(generate(1, "abc", 100));
     client.send(generate(2, "abc", 250));
@@ -358,15 +341,20 @@ TEST_F(GatewayTest, StatusTellsWhatRunsAndWhatIsReserved) {
     EXPECT_EQ(told.workers(0).num_sequences(), 1);
     EXPECT_EQ(told.workers(0).kv_tokens_used(), 128);
     EXPECT_EQ(told.workers(0).kv_tokens_total(), 256);
-    gateway_->on_all_ready();
+    instance_.state = "ready";
     client.send(status);
     client.answers.clear();
     expect_answer(client, 3, client::Response::kStatus);
     EXPECT_EQ(client.last(3)->status().state(), "ready");
+    gateway_->drain();
+    client.send(status);
+    client.answers.clear();
+    expect_answer(client, 3, client::Response::kStatus);
+    EXPECT_EQ(client.last(3)->status().state(), "draining");
 }
 
 TEST_F(GatewayTest, PromptLogprobsComeBeforeTokensAndOnce) {
-    TestClient client(*gateway_);
+    TestClient client(loop_, *gateway_);
     gateway_->on_attention_ready(0, 1024);
     client::Request request = generate(1, "abcd", 1);
     request.mutable_generate()->set_prompt_logprobs(true);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A client of a Gateway in the same process and on the same thread.
+// A client of a SessionHost in the same process and on the same thread, over a socket.
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -10,19 +10,20 @@
 #include <string>
 #include <vector>
 
-#include "daemon/gateway/gateway.h"
+#include "daemon/client_socket/client_connection.h"
 
 namespace afd::daemon {
 
 // The client's end of a connection: sends requests, collects answers.
 class TestClient {
   public:
-    explicit TestClient(Gateway& gateway) {
+    TestClient(EventLoop& loop, SessionHost& host) {
         std::array<int, 2> fds{};
         EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds.data()),
                   0);
         socket_.reset(fds[0]);
-        gateway.add_connection(UniqueFd(fds[1]));
+        host.adopt(std::make_unique<ClientConnection>(
+            loop, UniqueFd(fds[1]), ClientIdentity{"test", "test client"}, host));
     }
 
     void send(const client::Request& request) {

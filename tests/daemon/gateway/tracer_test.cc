@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/gateway/gateway.h"
 #include "daemon/metrics/metrics.h"
 #include "tests/daemon/gateway/byte_tokenizer.h"
+#include "tests/daemon/gateway/scripted_instance.h"
 #include "tests/daemon/gateway/test_client.h"
 #include "tests/daemon/loop_helper.h"
 
@@ -24,11 +26,13 @@ class TracerTest : public testing::Test {
         model.vocab_size = kByteVocabulary;
         model.context_length = 4096;
         model.tokenizer = &tokenizer_;
-        Gateway::Hooks hooks;
-        hooks.send = [](uint32_t, const control::SupervisorMessage&) {};
-        hooks.fill_status = [](client::Status&) {};
-        hooks.trace_sources = {{"attention", 0, ring(0)}, {"ffn", 3, ring(1)}};
-        gateway_ = std::make_unique<Gateway>(loop_, config_, model, hooks);
+        gateway_ = std::make_unique<Gateway>(
+            loop_,
+            config_,
+            model,
+            std::vector<TraceSource>{{"attention", 0, ring(0)}, {"ffn", 3, ring(1)}},
+            instance_,
+            instance_);
     }
 
     TraceRing ring(size_t worker) {
@@ -58,12 +62,13 @@ class TracerTest : public testing::Test {
     Config config_;
     model::Tokenizer tokenizer_;
     EventLoop loop_;
+    ScriptedInstance instance_;
     std::unique_ptr<Gateway> gateway_;
 };
 
 TEST_F(TracerTest, TurnsTheWorkersOnAndStreamsWhatTheyDo) {
     ring(1).record({.start_ns = 1});  // Before the trace: nobody asked for it.
-    TestClient client(*gateway_);
+    TestClient client(loop_, *gateway_);
     client.send(trace(7, 60'000));
     ASSERT_TRUE(run_until(loop_, [&] { return ring(0).is_on() && ring(1).is_on(); }));
     ring(1).record({.start_ns = 5,
@@ -101,15 +106,15 @@ TEST_F(TracerTest, TurnsTheWorkersOnAndStreamsWhatTheyDo) {
 }
 
 TEST_F(TracerTest, EndsByItself) {
-    TestClient client(*gateway_);
+    TestClient client(loop_, *gateway_);
     client.send(trace(1, 20));
     wait_for(client, 1, client::Response::kDone);
     EXPECT_FALSE(ring(0).is_on());
 }
 
 TEST_F(TracerTest, OneClientAtATimeAndWhoLeavesTurnsItOff) {
-    TestClient first(*gateway_);
-    TestClient second(*gateway_);
+    TestClient first(loop_, *gateway_);
+    TestClient second(loop_, *gateway_);
     first.send(trace(1, 60'000));
     ASSERT_TRUE(run_until(loop_, [&] { return ring(0).is_on(); }));
     second.send(trace(2, 1000));
@@ -124,7 +129,7 @@ TEST_F(TracerTest, OneClientAtATimeAndWhoLeavesTurnsItOff) {
 }
 
 TEST_F(TracerTest, DurationsOutOfRangeAreRefused) {
-    TestClient client(*gateway_);
+    TestClient client(loop_, *gateway_);
     client.send(trace(1, 0));
     EXPECT_EQ(wait_for(client, 1, client::Response::kError).error().message(),
               "a trace of 0 ms: 1 to 600000 are possible");

@@ -36,6 +36,20 @@ class ScopedVariable {
     const char* name_;
 };
 
+// What afdd is to its supervisor and its gateway.
+struct Program final : GatewayHost, InstanceListener {
+    void fill_status(client::Status& /*status*/) const override {}
+    void on_stop_asked() override {}
+    void on_drained() override {}
+    void on_all_ready() override { is_ready = true; }
+    void on_given_up(const std::string& why) override { given_up = why; }
+    void on_all_gone() override { is_all_gone = true; }
+
+    bool is_ready = false;
+    bool is_all_gone = false;
+    std::string given_up;
+};
+
 class SupervisorTest : public testing::Test {
   protected:
     SupervisorTest() : tokenizer_(make_byte_tokenizer()) {
@@ -59,9 +73,9 @@ class SupervisorTest : public testing::Test {
 
     ~SupervisorTest() override {
         if (supervisor_ == nullptr) return;
-        bool all_gone = false;
-        supervisor_->shut_down(2000, [&] { all_gone = true; });
-        EXPECT_TRUE(run_until(loop_, [&] { return all_gone; })) << "workers do not end";
+        program_.is_all_gone = false;
+        supervisor_->shut_down(2000);
+        EXPECT_TRUE(run_until(loop_, [&] { return program_.is_all_gone; })) << "workers do not end";
     }
 
     void start() {
@@ -86,16 +100,9 @@ class SupervisorTest : public testing::Test {
         model.vocab_size = kByteVocabulary;
         model.context_length = 4096;
         model.tokenizer = &tokenizer_;
-        Gateway::Hooks hooks;
-        hooks.send = [this](uint32_t session, const auto& message) {
-            supervisor_->send(session, message);
-        };
-        hooks.fill_status = [this](client::Status& status) { supervisor_->fill_status(status); };
-        hooks.stop = [] {};
-        hooks.all_ready = [this] { is_ready_ = true; };
-        hooks.given_up = [this](const std::string& why) { given_up_ = why; };
-        gateway_ = std::make_unique<Gateway>(loop_, config_, model, hooks);
-        supervisor_->start(*gateway_);
+        gateway_ = std::make_unique<Gateway>(
+            loop_, config_, model, std::vector<TraceSource>(), *supervisor_, program_);
+        supervisor_->start(*gateway_, program_);
     }
 
     // A heart that always beats.
@@ -126,16 +133,15 @@ class SupervisorTest : public testing::Test {
     EventLoop loop_;
     std::map<std::pair<control::Role, uint32_t>, schedule::HeartbeatView> heartbeats_;
     uint64_t progress_ = 0;
+    Program program_;
     std::unique_ptr<Supervisor> supervisor_;
     std::unique_ptr<Gateway> gateway_;
-    bool is_ready_ = false;
-    std::string given_up_;
 };
 
 TEST_F(SupervisorTest, StartsAllWorkersAndServes) {
     start();
-    ASSERT_TRUE(run_until(loop_, [&] { return is_ready_; }));
-    TestClient client(*gateway_);
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    TestClient client(loop_, *gateway_);
     client.send(generate(1, "abc", 50));
     ASSERT_TRUE(run_until(loop_, [&] {
         client.receive();
@@ -151,8 +157,8 @@ TEST_F(SupervisorTest, StartsAllWorkersAndServes) {
 TEST_F(SupervisorTest, KilledWorkersCostNoToken) {
     const ScopedVariable slow("AFD_FAKE_TOKEN_MS", "2");
     start();
-    ASSERT_TRUE(run_until(loop_, [&] { return is_ready_; }));
-    TestClient client(*gateway_);
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    TestClient client(loop_, *gateway_);
     constexpr uint64_t kRequests = 6;
     constexpr uint32_t kTokens = 150;
     for (uint64_t id = 1; id <= kRequests; ++id) client.send(generate(id, "abc", kTokens));
@@ -180,7 +186,7 @@ TEST_F(SupervisorTest, KilledWorkersCostNoToken) {
 
 TEST_F(SupervisorTest, KilledFfnWorkerIsReplaced) {
     start();
-    ASSERT_TRUE(run_until(loop_, [&] { return is_ready_; }));
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
     const uint32_t pid = worker("ffn", 0).pid();
     ::kill(static_cast<pid_t>(pid), SIGKILL);
     ASSERT_TRUE(run_until(loop_, [&] {
@@ -193,16 +199,16 @@ TEST_F(SupervisorTest, KilledFfnWorkerIsReplaced) {
 TEST_F(SupervisorTest, WorkerThatCrashesAtEveryStartIsGivenUp) {
     const ScopedVariable crash("AFD_FAKE_CRASH", "1");
     start();
-    ASSERT_TRUE(run_until(loop_, [&] { return !given_up_.empty(); }));
-    EXPECT_THAT(given_up_, HasSubstr("killed by signal 6"));
-    EXPECT_THAT(given_up_, HasSubstr("(3 attempts)"));
+    ASSERT_TRUE(run_until(loop_, [&] { return !program_.given_up.empty(); }));
+    EXPECT_THAT(program_.given_up, HasSubstr("killed by signal 6"));
+    EXPECT_THAT(program_.given_up, HasSubstr("(3 attempts)"));
 }
 
 TEST_F(SupervisorTest, FailureThatNoRestartMendsIsGivenUpAtOnceWithItsReason) {
     const ScopedVariable failure("AFD_FAKE_FAIL", "tensor x is missing");
     start();
-    ASSERT_TRUE(run_until(loop_, [&] { return !given_up_.empty(); }));
-    EXPECT_THAT(given_up_, HasSubstr("exited with status 1: tensor x is missing"));
+    ASSERT_TRUE(run_until(loop_, [&] { return !program_.given_up.empty(); }));
+    EXPECT_THAT(program_.given_up, HasSubstr("exited with status 1: tensor x is missing"));
 }
 
 TEST_F(SupervisorTest, MissingProgramIsGivenUpWithItsPath) {
@@ -217,10 +223,10 @@ TEST_F(SupervisorTest, MissingProgramIsGivenUpWithItsPath) {
     EventLoop loop;
     auto supervisor = Supervisor::create(loop, std::move(plan));
     ASSERT_TRUE(supervisor.ok());
-    supervisor.value()->start(*gateway_);
-    ASSERT_TRUE(run_until(loop, [&] { return !given_up_.empty(); }));
-    EXPECT_THAT(given_up_, HasSubstr("cannot start"));
-    EXPECT_THAT(given_up_, HasSubstr("no such file"));
+    supervisor.value()->start(*gateway_, program_);
+    ASSERT_TRUE(run_until(loop, [&] { return !program_.given_up.empty(); }));
+    EXPECT_THAT(program_.given_up, HasSubstr("cannot start"));
+    EXPECT_THAT(program_.given_up, HasSubstr("no such file"));
 }
 
 TEST_F(SupervisorTest, HungWorkerIsKilledAndReplaced) {
@@ -230,7 +236,7 @@ TEST_F(SupervisorTest, HungWorkerIsKilledAndReplaced) {
     hung.progress = 42;
     hung.state = schedule::WorkerState::kComputing;
     start();
-    ASSERT_TRUE(run_until(loop_, [&] { return is_ready_; }));
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
     heartbeats_[{control::FFN, 0}] = hung;
     const uint32_t pid = worker("ffn", 0).pid();
     ASSERT_TRUE(run_until(loop_, [&] { return worker("ffn", 0).pid() != pid; }));
@@ -248,7 +254,7 @@ TEST_F(SupervisorTest, SilentIdleWorkerLivesUntilSomebodyWaitsForIt) {
     waiting.wait.peer = 0;
     heartbeats_[{control::FFN, 0}] = idle;
     start();
-    ASSERT_TRUE(run_until(loop_, [&] { return is_ready_; }));
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
     const uint32_t pid = worker("ffn", 0).pid();
     const uint64_t start_ms = loop_.now_ms();
     ASSERT_TRUE(run_until(loop_, [&] { return loop_.now_ms() - start_ms > 2000; }));
@@ -263,7 +269,7 @@ TEST_F(SupervisorTest, SilentIdleWorkerLivesUntilSomebodyWaitsForIt) {
 
 TEST_F(SupervisorTest, StoppedWorkerIsShownAsStopped) {
     start();
-    ASSERT_TRUE(run_until(loop_, [&] { return is_ready_; }));
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
     const auto pid = static_cast<pid_t>(worker("attention", 1).pid());
     ::kill(pid, SIGSTOP);
     EXPECT_TRUE(wait_for_state("attention", 1, "stopped"));
@@ -273,7 +279,7 @@ TEST_F(SupervisorTest, StoppedWorkerIsShownAsStopped) {
 
 TEST_F(SupervisorTest, GarbageAndStrangersOnTheControlSocketHarmNobody) {
     start();
-    ASSERT_TRUE(run_until(loop_, [&] { return is_ready_; }));
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     directory_.path("control.sock").copy(address.sun_path, sizeof(address.sun_path) - 1);
@@ -323,7 +329,7 @@ TEST_F(SupervisorTest, WorkersStartedByHandAreServedAndEndWithAfdd) {
     };
     const pid_t attention = run_worker("afd-attention-worker");
     const pid_t ffn = run_worker("afd-ffn-worker");
-    ASSERT_TRUE(run_until(loop_, [&] { return is_ready_; }));
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
     EXPECT_EQ(worker("attention", 0).pid(), static_cast<uint32_t>(attention));
     // Killed and reaped by its parent, so its slot is free: nobody starts another by itself.
     ::kill(attention, SIGKILL);

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/gateway/admission.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/gateway/random_seed.h"
+#include "schedule/adaptive_wait.h"
+
+namespace afd::daemon {
+
+Admission::Admission(const Config& config,
+                     ServedModel& model,
+                     FlightTable& flights,
+                     AdmissionQueue& queue,
+                     ClientAnswers& answers,
+                     AttentionWorkers& workers)
+    : config_(config),
+      model_(model),
+      flights_(flights),
+      queue_(queue),
+      answers_(answers),
+      workers_(workers) {}
+
+Result<> Admission::accept(ClientSession& client,
+                           uint64_t request_id,
+                           const client::Generate& wish) {
+    if (flights_.find(client, request_id)) {
+        return Error{Code::kInvalidArgument,
+                     fmt::format("request_id {} is in flight on this connection already; choose "
+                                 "another",
+                                 request_id)};
+    }
+    Flight flight;
+    AFD_ASSIGN(flight.request, Request::create(wish, model_, kv_tokens(), draw_random()));
+    AFD_TRY(queue_.enqueue(flights_.next_id(), flight.request->max_total_tokens()));
+    flight.client = &client;
+    flight.request_id = request_id;
+    flight.accepted_us = schedule::steady_now_us();
+    client::Response response;
+    response.set_request_id(request_id);
+    *response.mutable_accepted() = flight.request->accepted();
+    answers_.send(client, response);
+    flights_.add(std::move(flight));
+    return {};
+}
+
+void Admission::admit() {
+    while (const auto admission = queue_.admit_next()) {
+        control::SupervisorMessage message;
+        *message.mutable_admit() = flights_.at(admission->id).request->admit(admission->id);
+        workers_.send(admission->session, message);
+    }
+}
+
+// What one attention worker holds: as it said, or as configured while none is ready.
+uint64_t Admission::kv_tokens() const {
+    uint64_t blocks = 0;
+    for (const auto& worker : queue_.workers()) blocks = std::max(blocks, worker.total_blocks);
+    if (blocks == 0) blocks = AdmissionQueue::blocks_for(config_.kv_tokens);
+    return blocks * AdmissionQueue::kBlockTokens;
+}
+
+}  // namespace afd::daemon

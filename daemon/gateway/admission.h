@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Admission: from what a client wishes to a request on an attention worker. Accepts a Generate as a
+// flight, which then waits in the AdmissionQueue, and starts whatever has room.
+
+#include <cstdint>
+
+#include "daemon/config/config.h"
+#include "daemon/gateway/admission_queue.h"
+#include "daemon/gateway/client_answers.h"
+#include "daemon/gateway/flight_table.h"
+#include "daemon/gateway/request.h"
+#include "daemon/supervisor/attention_workers.h"
+
+namespace afd::daemon {
+
+class Admission {
+  public:
+    // All outlive the object.
+    Admission(const Config& config,
+              ServedModel& model,
+              FlightTable& flights,
+              AdmissionQueue& queue,
+              ClientAnswers& answers,
+              AttentionWorkers& workers);
+
+    // Queues the request and answers Accepted; it starts with the next admit().
+    // Errors: kInvalidArgument: the wish (Request::create), or its id is in use on this session.
+    // kResourceExhausted: the queue is full.
+    Result<> accept(ClientSession& client, uint64_t request_id, const client::Generate& wish);
+
+    // Sends to the workers what can run now, also requests that a dead worker had.
+    void admit();
+
+  private:
+    uint64_t kv_tokens() const;
+
+    const Config& config_;
+    ServedModel& model_;
+    FlightTable& flights_;
+    AdmissionQueue& queue_;
+    ClientAnswers& answers_;
+    AttentionWorkers& workers_;
+};
+
+}  // namespace afd::daemon

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// ClientSession: one client as the gateway knows it, whatever it speaks. The gateway hears Requests
+// and says Responses (client.proto); how they look on the wire is the session's business.
+//
+// A session is one connection. It may carry many requests at once; their request_ids are chosen by
+// the client, or by the session where the client's protocol has none. Closing it cancels them.
+// Everything happens on afdd's loop thread.
+//
+// To add a front end (docs/adding/client_front_end.md lists the files):
+//   1. A folder daemon/<name>/ with a session class: derive from ClientSession, own the socket and
+//      an FdWatcher, turn what arrives into client::Request and call host.on_request().
+//   2. send(): turn a Response into bytes and append them to a buffer; do not write yet. Answers of
+//      one request come in the order Accepted, Chunk..., Finished or Error.
+//   3. flush(): write what the socket takes; watch for UV_WRITABLE while a rest is left, and call
+//      host.on_progress() when some of it has gone. queued_bytes() counts that rest.
+//   4. close(), a hang-up and bytes that make no sense end in host.on_closed(), once.
+//   5. A FrontEnd (front_end.h) that listens and gives host.adopt() a session per connection; bind
+//      a socket and let an Acceptor (daemon/loop/acceptor.h) take the connections.
+//   6. Its options in daemon/config/config_options.cc; Afdd::create_front_ends() opens it.
+// What a client asks that is no Request (a list of models, a page) the session answers itself.
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "proto/client.pb.h"
+
+namespace afd::daemon {
+
+// Who is at the other end, as far as the front end can tell.
+struct ClientIdentity {
+    std::string account;  // Whom limits and fairness count, "uid 1000"; never a secret.
+    std::string name;     // This connection in log lines, "pid 4711".
+};
+
+class ClientSession {
+  public:
+    virtual ~ClientSession() = default;
+
+    virtual const ClientIdentity& identity() const = 0;
+
+    // Queues one answer; nothing happens on a closed session.
+    virtual void send(const client::Response& response) = 0;
+    // Writes what the client takes now, so that one batch of tokens is one write. May close.
+    virtual void flush() = 0;
+    // Queued and not taken by the client; the gateway bounds it (output_limit.h).
+    virtual size_t queued_bytes() const = 0;
+
+    // Ends the session, also what is queued. Calls SessionHost::on_closed() unless closed already.
+    virtual void close() = 0;
+    virtual bool is_open() const = 0;
+};
+
+// Whom sessions talk to: the gateway. It owns them from adopt() on, and outlives them.
+class SessionHost {
+  public:
+    virtual ~SessionHost() = default;
+    virtual void adopt(std::unique_ptr<ClientSession> session) = 0;
+
+    virtual void on_request(ClientSession& client, const client::Request& request) = 0;
+    // The session is closed, by either side; it is destroyed later, not within this call.
+    virtual void on_closed(ClientSession& client) = 0;
+    // Some queued bytes have left after they had to wait.
+    virtual void on_progress(ClientSession& client) = 0;
+};
+
+}  // namespace afd::daemon

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/gateway/drain.h"
+
+#include <utility>
+
+namespace afd::daemon {
+
+void Drain::begin(ClientSession& client, uint64_t request_id) {
+    is_on_ = true;
+    waiting_.push_back({&client, request_id});
+}
+
+void Drain::begin() {
+    is_on_ = true;
+    host_waits_ = true;
+}
+
+Result<> Drain::check_admits() const {
+    if (!is_on_) return {};
+    return Error{Code::kFailedPrecondition,
+                 "afdd is draining and takes no new requests; send this one elsewhere or later"};
+}
+
+void Drain::forget(const ClientSession& client) {
+    std::erase_if(waiting_, [&](const Waiting& entry) { return entry.client == &client; });
+}
+
+bool Drain::end() {
+    // Flushed here: what the host does next may end the process.
+    for (const Waiting& entry : std::exchange(waiting_, {})) {
+        answers_.done(*entry.client, entry.request_id);
+        entry.client->flush();
+    }
+    return std::exchange(host_waits_, false);
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/gateway/flight_ends.h"
+
+#include <utility>
+
+#include "schedule/adaptive_wait.h"
+
+namespace afd::daemon {
+
+FlightEnds::FlightEnds(FlightTable& flights,
+                       AdmissionQueue& queue,
+                       ClientAnswers& answers,
+                       GatewayCounters& counters,
+                       AttentionWorkers& workers)
+    : flights_(flights), queue_(queue), answers_(answers), counters_(counters), workers_(workers) {}
+
+void FlightEnds::finish(FlightTable::Id id, client::FinishReason reason) {
+    const Flight& flight = flights_.at(id);
+    // A disowned one was counted as failed when its client heard so.
+    if (!flight.is_disowned) counters_.count_finished();
+    if (flight.client != nullptr) {
+        if (std::optional<client::Chunk> rest = flight.request->on_end()) {
+            answers_.chunk(flight, *std::move(rest));
+        }
+        client::Response response;
+        response.set_request_id(flight.request_id);
+        *response.mutable_finished() = flight.summary(reason, schedule::steady_now_us());
+        answers_.send(*flight.client, response);
+    }
+    erase(id);
+}
+
+void FlightEnds::fail(FlightTable::Id id, const Error& error) {
+    const Flight& flight = flights_.at(id);
+    counters_.count_failed();
+    if (flight.client != nullptr) answers_.error(*flight.client, flight.request_id, error);
+    erase(id);
+}
+
+void FlightEnds::fail_all(const Error& error) {
+    for (const FlightTable::Id id : flights_.ids()) fail(id, error);
+}
+
+void FlightEnds::cancel(FlightTable::Id id) {
+    Flight& flight = flights_.at(id);
+    if (flight.is_cancelled) return;
+    flight.is_cancelled = true;
+    if (queue_.session_of(id)) {
+        stop_worker(id);
+    } else {
+        finish(id, client::CANCELLED);
+    }
+}
+
+void FlightEnds::disown(FlightTable::Id id, const Error& error) {
+    Flight& flight = flights_.at(id);
+    answers_.error(*flight.client, flight.request_id, error);
+    flight.client = nullptr;
+    flight.is_disowned = true;
+    counters_.count_failed();
+    cancel(id);
+}
+
+void FlightEnds::abandon(const ClientSession& client) {
+    for (const FlightTable::Id id : flights_.ids_of(client)) {
+        flights_.at(id).client = nullptr;
+        cancel(id);
+    }
+}
+
+void FlightEnds::stop_worker(FlightTable::Id id) {
+    control::SupervisorMessage message;
+    message.mutable_cancel()->set_sequence_id(id);
+    workers_.send(*queue_.session_of(id), message);
+}
+
+void FlightEnds::erase(FlightTable::Id id) {
+    queue_.remove(id);
+    flights_.erase(id);
+}
+
+}  // namespace afd::daemon

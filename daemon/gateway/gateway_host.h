@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// GatewayHost: what the gateway needs of the program around it. Implemented by Afdd.
+
+#include "proto/client.pb.h"
+
+namespace afd::daemon {
+
+class GatewayHost {
+  public:
+    virtual ~GatewayHost() = default;
+    // Adds what others know: state ("starting", "ready"), workers, waits, how experts are reached.
+    virtual void fill_status(client::Status& status) const = 0;
+    // A client asks that the instance drains and exits.
+    virtual void on_stop_asked() = 0;
+    // The end of a Gateway::drain(): nothing is in flight.
+    virtual void on_drained() = 0;
+};
+
+}  // namespace afd::daemon

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/gateway/output_limit.h"
+
+#include <spdlog/spdlog.h>
+
+namespace afd::daemon {
+
+bool OutputLimit::enforce(ClientSession& client) {
+    const size_t queued_bytes = client.queued_bytes();
+    if (queued_bytes <= bytes_max_) return false;
+    const std::vector<FlightTable::Id> ids = flights_.ids_of(client);
+    for (const FlightTable::Id id : ids) {
+        ends_.disown(id,
+                     {Code::kResourceExhausted,
+                      fmt::format("the client reads too slowly: {} bytes of answers wait, at most "
+                                  "{} are kept (output_buffer_kib)",
+                                  queued_bytes,
+                                  bytes_max_)});
+    }
+    if (!ids.empty()) {
+        spdlog::warn(
+            "{} reads too slowly: its {} requests end", client.identity().name, ids.size());
+    } else if (queued_bytes > 2 * bytes_max_) {
+        spdlog::warn("{} asks and does not read: closed", client.identity().name);
+        client.close();
+    }
+    return !ids.empty();
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Replay: what becomes of the requests of an attention worker that is gone. Those with work left
+// wait in front of all others and run again behind the tokens already sent, so that their clients
+// see a pause (promise 2); the rest end here.
+
+#include <cstdint>
+
+#include "daemon/gateway/admission_queue.h"
+#include "daemon/gateway/flight_ends.h"
+#include "daemon/gateway/flight_table.h"
+
+namespace afd::daemon {
+
+class Replay {
+  public:
+    // All outlive the object.
+    Replay(FlightTable& flights, AdmissionQueue& queue, FlightEnds& ends)
+        : flights_(flights), queue_(queue), ends_(ends) {}
+
+    void on_attention_gone(uint32_t session);
+
+  private:
+    FlightTable& flights_;
+    AdmissionQueue& queue_;
+    FlightEnds& ends_;
+};
+
+}  // namespace afd::daemon

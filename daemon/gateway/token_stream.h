@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// TokenStream: from what the attention workers report to what the clients read. Events of a request
+// that has ended, or that runs on another worker since a replay, count for nothing.
+
+#include <cstdint>
+
+#include "daemon/gateway/admission_queue.h"
+#include "daemon/gateway/client_answers.h"
+#include "daemon/gateway/flight_ends.h"
+#include "daemon/gateway/flight_table.h"
+#include "daemon/gateway/gateway_counters.h"
+#include "proto/control.pb.h"
+
+namespace afd::daemon {
+
+class TokenStream {
+  public:
+    // All outlive the object.
+    TokenStream(FlightTable& flights,
+                const AdmissionQueue& queue,
+                ClientAnswers& answers,
+                FlightEnds& ends,
+                GatewayCounters& counters);
+
+    // A token outside the vocabulary, or one too many, ends its request with kInternal on both
+    // sides; a worker's error ends it with that.
+    void on_events(uint32_t session, const control::Events& events);
+
+  private:
+    void on_token(FlightTable::Id id, const control::TokenEvent& event);
+    void on_end(FlightTable::Id id, const control::EndEvent& event);
+    Flight* flight_on(FlightTable::Id id, uint32_t session);
+
+    FlightTable& flights_;
+    const AdmissionQueue& queue_;
+    ClientAnswers& answers_;
+    FlightEnds& ends_;
+    GatewayCounters& counters_;
+};
+
+}  // namespace afd::daemon

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/loop/acceptor.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace afd::daemon {
+namespace {
+
+// The listening socket stays readable while descriptors are short; without a pause the loop spins.
+constexpr uint64_t kPauseMs = 500;
+
+}  // namespace
+
+Acceptor::Acceptor(EventLoop& loop,
+                   UniqueFd listening,
+                   std::string name,
+                   OnConnection on_connection)
+    : fd_(std::move(listening)),
+      name_(std::move(name)),
+      on_connection_(std::move(on_connection)),
+      watcher_(loop, fd_.get(), [this](int /*events*/) { accept_all(); }),
+      pause_(loop, [this] { watcher_.watch(UV_READABLE); }) {
+    watcher_.watch(UV_READABLE);
+}
+
+void Acceptor::accept_all() {
+    while (true) {
+        UniqueFd socket(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (!socket.valid() && (errno == EINTR || errno == ECONNABORTED)) continue;
+        if (!socket.valid() && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+        if (!socket.valid()) {
+            spdlog::warn("cannot accept a connection on '{}': {}", name_, std::strerror(errno));
+            watcher_.watch(0);
+            pause_.start(kPauseMs);
+            return;
+        }
+        on_connection_(std::move(socket));
+    }
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Acceptor: takes the connections of a listening socket of any family. Who binds it decides what
+// an address is and who may connect (socket_listener.h: Unix).
+
+#include <functional>
+#include <string>
+
+#include "daemon/loop/event_loop.h"
+#include "daemon/loop/unique_fd.h"
+
+namespace afd::daemon {
+
+class Acceptor {
+  public:
+    // Close-on-exec and non-blocking.
+    using OnConnection = std::function<void(UniqueFd socket)>;
+
+    // `listening`: bound and listening, non-blocking. `name`: for the log. Out of descriptors, it
+    // says so and tries again a little later.
+    Acceptor(EventLoop& loop, UniqueFd listening, std::string name, OnConnection on_connection);
+
+    int fd() const { return fd_.get(); }
+
+  private:
+    void accept_all();
+
+    UniqueFd fd_;
+    const std::string name_;
+    OnConnection on_connection_;
+    FdWatcher watcher_;
+    Timer pause_;
+};
+
+}  // namespace afd::daemon

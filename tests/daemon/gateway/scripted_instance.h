@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What is around a Gateway, as a test scripts it: notes what attention workers and program are
+// told; the test says what they answer.
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/gateway/gateway_host.h"
+#include "daemon/supervisor/attention_workers.h"
+
+namespace afd::daemon {
+
+class ScriptedInstance final : public AttentionWorkers, public GatewayHost {
+  public:
+    using Sent = std::pair<uint32_t, control::SupervisorMessage>;  // Session and message.
+
+    void send(uint32_t session, const control::SupervisorMessage& message) override {
+        sent.emplace_back(session, message);
+    }
+    void fill_status(client::Status& status) const override {
+        status.set_state(state);
+        status.add_workers()->set_role("attention");
+    }
+    void on_stop_asked() override { ++num_stops; }
+    void on_drained() override { ++num_drains; }
+
+    // The message after those that next() gave; none: an empty one.
+    bool has_next() const { return num_seen_ < sent.size(); }
+    Sent next() { return has_next() ? sent[num_seen_++] : Sent(); }
+
+    std::vector<Sent> sent;
+    std::string state = "starting";
+    int num_stops = 0;
+    int num_drains = 0;
+
+  private:
+    size_t num_seen_ = 0;
+};
+
+// What a worker says of one sequence.
+inline control::Events token_event(uint64_t id, uint32_t token) {
+    control::Events events;
+    events.add_tokens()->set_sequence_id(id);
+    events.mutable_tokens(0)->set_token(token);
+    return events;
+}
+
+inline control::Events end_event(uint64_t id, Code code, const std::string& message) {
+    control::Events events;
+    events.add_ends()->set_sequence_id(id);
+    events.mutable_ends(0)->set_code(static_cast<uint32_t>(code));
+    events.mutable_ends(0)->set_message(message);
+    return events;
+}
+
+}  // namespace afd::daemon
