@@ -6,7 +6,6 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "clients/endpoint.h"
 #include "proto/socket_path.h"
@@ -26,10 +25,6 @@ struct EndpointFlags {
     void add_to(CLI::App& app);
     Result<Endpoint> resolve() const { return resolve_endpoint(socket_path, instance); }
 };
-
-// The candidate that `word` most likely meant, by edit distance; none if all are far from it.
-std::optional<std::string> nearest_word(const std::string& word,
-                                        const std::vector<std::string>& candidates);
 
 // Parses and checks that no argument is left over; `app` must allow_extras(), as must its
 // subcommands. Prints help or a one-line error with the nearest known word.

@@ -5,7 +5,7 @@
 
 namespace afd::client {
 
-enum ExitCode : int {
+enum ClientExit : int {
     kExitOk = 0,
     kExitFailed = 1,       // A request failed.
     kExitUsage = 2,        // The command line is wrong.

@@ -2,33 +2,22 @@
 #include "schedule/ffn_scheduler.h"
 
 #include <algorithm>
-#include <array>
-#include <string>
 #include <utility>
 
+#include "proto/check.h"
+
 namespace afd::schedule {
-namespace {
 
-constexpr std::array<std::pair<std::string_view, FfnPolicy>, 4> kPolicies = {
-    {{"any", FfnPolicy::kAny},
-     {"gather", FfnPolicy::kGather},
-     {"all", FfnPolicy::kAll},
-     {"groups", FfnPolicy::kGroups}}};
-
-}  // namespace
-
-Result<FfnPolicy> parse_ffn_policy(std::string_view name) {
-    for (const auto& [known, policy] : kPolicies) {
-        if (known == name) return policy;
-    }
-    return Error{Code::kInvalidArgument,
-                 "FFN scheduling policy '" + std::string(name) +
-                     "' is unknown; allowed are any, gather, all, groups"};
-}
-
-std::string_view ffn_policy_name(FfnPolicy policy) {
-    for (const auto& [name, known] : kPolicies) {
-        if (known == policy) return name;
+std::string_view name_of(FfnPolicy policy) {
+    switch (policy) {
+        case FfnPolicy::kAny:
+            return "any";
+        case FfnPolicy::kGather:
+            return "gather";
+        case FfnPolicy::kAll:
+            return "all";
+        case FfnPolicy::kGroups:
+            return "groups";
     }
     return "unknown";
 }

@@ -30,14 +30,11 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/status.h"
-
 namespace afd::schedule {
 
 enum class FfnPolicy { kAny, kGather, kAll, kGroups };
-// Errors: kInvalidArgument listing the names: "any", "gather", "all", "groups".
-Result<FfnPolicy> parse_ffn_policy(std::string_view name);
-std::string_view ffn_policy_name(FfnPolicy policy);
+// "any", "gather", "all", "groups".
+std::string_view name_of(FfnPolicy policy);
 
 struct FfnSchedulerConfig {
     FfnPolicy policy = FfnPolicy::kGather;

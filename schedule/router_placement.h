@@ -7,8 +7,6 @@
 #include <cstdint>
 #include <string_view>
 
-#include "proto/status.h"
-
 namespace afd::schedule {
 
 enum class RouterPlacement : uint32_t {
@@ -17,9 +15,6 @@ enum class RouterPlacement : uint32_t {
 };
 
 // "attention" or "ffn".
-std::string_view router_placement_name(RouterPlacement placement);
-
-// Errors: kInvalidArgument naming the text and what is allowed.
-Result<RouterPlacement> parse_router_placement(std::string_view name);
+std::string_view name_of(RouterPlacement placement);
 
 }  // namespace afd::schedule

@@ -7,8 +7,6 @@
 #include <cstdint>
 #include <string_view>
 
-#include "proto/status.h"
-
 namespace afd::schedule {
 
 enum class RowDtype : uint32_t {
@@ -18,9 +16,6 @@ enum class RowDtype : uint32_t {
 };
 
 // "bf16", "int8", "fp8".
-std::string_view row_dtype_name(RowDtype dtype);
-
-// Errors: kInvalidArgument naming the text and what is allowed.
-Result<RowDtype> parse_row_dtype(std::string_view name);
+std::string_view name_of(RowDtype dtype);
 
 }  // namespace afd::schedule

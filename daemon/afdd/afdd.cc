@@ -9,6 +9,7 @@
 
 #include "daemon/client_socket/socket_front_end.h"
 #include "daemon/config/instance_geometry.h"
+#include "daemon/config/wire_choices.h"
 #include "daemon/gateway/random_seed.h"
 #include "daemon/metrics/metrics_status.h"
 #include "daemon/worker/worker_setup.h"
@@ -55,9 +56,9 @@ control::Geometry instance_geometry(const Config& config,
     geometry.set_num_micro_batches(num_micro_batches(config, cpus));
     geometry.set_micro_batch_size(static_cast<uint32_t>(config.micro_batch_size));
     geometry.set_num_ffn_workers(config.num_ffn_workers());
-    geometry.set_router(config.router);
-    geometry.set_shared_experts(config.shared_experts);
-    geometry.set_row_dtype(std::string(schedule::row_dtype_name(row_dtype)));
+    geometry.set_router(to_wire(config.router));
+    geometry.set_shared_experts(to_wire(config.shared_experts));
+    geometry.set_row_dtype(to_wire(row_dtype));
     return geometry;
 }
 
@@ -68,8 +69,8 @@ void set_two_phase(const Config& config, control::Welcome& welcome) {
     const uint64_t tokens_max = std::min(wanted == 0 ? 8 * window : wanted, config.kv_tokens);
     const uint64_t threshold = config.two_phase_threshold;
     welcome.set_prefill_tokens_max(static_cast<uint32_t>(tokens_max));
-    welcome.set_two_phase_threshold(static_cast<uint32_t>(config.dispatch == "two_phase" ? 0
-                                                          : threshold == 0               ? window
+    welcome.set_two_phase_threshold(static_cast<uint32_t>(config.dispatch == Dispatch::kTwoPhase ? 0
+                                                          : threshold == 0 ? window
                                                                            : threshold));
     welcome.set_two_phase_block(static_cast<uint32_t>(config.two_phase_block));
 }
@@ -164,11 +165,9 @@ Result<> Afdd::plan() {
     }
     AFD_ASSIGN(cpus_, plan_cpus(config_, allowed_cpus()));
     instance_id_ = draw_random();
-    AFD_ASSIGN(const schedule::RouterPlacement router,
-               schedule::parse_router_placement(config_.router));
     AFD_ASSIGN(const schedule::RowDtype row_dtype,
                choose_row_dtype(config_.dispatch_dtype, model_->config()));
-    identity_ = make_identity(instance_id_, *model_, numeric_class_, router, row_dtype);
+    identity_ = make_identity(instance_id_, *model_, numeric_class_, config_.router, row_dtype);
     segment_prefix_ = schedule::segment_prefix(config_.instance, instance_id_);
     return {};
 }
@@ -219,13 +218,13 @@ control::Welcome Afdd::common_welcome() const {
     *welcome.mutable_geometry() = instance_geometry(config_, cpus_, identity_.row_dtype);
     welcome.set_model_dir(model_->directory());
     welcome.set_numeric_class(std::string(ops::name_of(numeric_class_)));
-    welcome.set_topology(config_.topology);
     welcome.set_kv_tokens(config_.kv_tokens);
     welcome.set_max_sequences(static_cast<uint32_t>(config_.max_sequences));
     welcome.set_spin_us(spin_us(config_, cpus_));
     welcome.set_wait_report_ms(config_.wait_report_ms);
     welcome.set_round_timeout_ms(config_.round_timeout_ms);
-    welcome.set_ffn_policy(config_.ffn_policy);
+    welcome.set_ffn_policy(to_wire(config_.ffn_policy));
+    welcome.set_ffn_sync_group_size(static_cast<uint32_t>(config_.ffn_sync_group_size));
     welcome.set_gather_us(static_cast<uint32_t>(config_.gather_us));
     welcome.set_oversubscribed(cpus_.oversubscribed);
     if (config_.two_phase()) set_two_phase(config_, welcome);
@@ -339,7 +338,7 @@ std::vector<TraceSource> Afdd::trace_sources() const {
 
 void Afdd::fill_status(client::Status& status) const {
     status.set_numeric_class(identity_.numeric_class);
-    status.set_dispatch_dtype(std::string(schedule::row_dtype_name(identity_.row_dtype)));
+    status.set_dispatch_dtype(std::string(name_of(identity_.row_dtype)));
     supervisor_->fill_status(status);
 }
 

@@ -9,9 +9,9 @@
 #include <filesystem>
 
 #include "daemon/config/config_options.h"
-#include "daemon/config/did_you_mean.h"
 #include "daemon/program/exit_codes.h"
 #include "daemon/program/version.h"
+#include "proto/did_you_mean.h"
 
 namespace afd::daemon {
 

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "daemon/config/config_options.h"
-#include "daemon/config/did_you_mean.h"
+#include "proto/did_you_mean.h"
 
 namespace afd::daemon {
 
@@ -69,9 +69,9 @@ Result<> read_file(const std::string& file, RawValues& values) {
         }
         const std::optional<std::string> text = text_of(*option, node);
         if (!text) {
-            const char* type = std::holds_alternative<std::string Config::*>(option->member)
-                                   ? "in quotes"
-                                   : "without quotes";
+            const bool is_text = std::holds_alternative<std::string Config::*>(option->member) ||
+                                 std::holds_alternative<ChoiceMember>(option->member);
+            const char* type = is_text ? "in quotes" : "without quotes";
             return Error{Code::kInvalidArgument,
                          position(file, node.source()) + ": " + name + " must be " +
                              allowed_values(*option) + ", written " + type};
@@ -118,22 +118,30 @@ Result<> check_together(const Config& config) {
                      "model is not set: name the model's directory with --model DIR, or try the "
                      "built-in demo with --demo"};
     }
-    if (config.colocated() && config.router == "ffn") {
+    const bool ffn_routes = config.router == schedule::RouterPlacement::kFfn;
+    if (config.colocated() && ffn_routes) {
         return Error{Code::kInvalidArgument,
                      "router = 'ffn': topology = 'colocated' has no FFN workers; leave router at "
                      "'attention' or choose topology = 'disaggregated'"};
     }
-    if (config.dispatch == "two_phase" && config.router == "ffn") {
+    if (config.dispatch == Dispatch::kTwoPhase && ffn_routes) {
         return Error{Code::kInvalidArgument,
                      "dispatch = 'two_phase': it needs router = 'attention'; with router = 'ffn' "
                      "leave dispatch at 'auto'"};
     }
-    if (config.router == "ffn" && config.dispatch_dtype != "auto" &&
-        config.dispatch_dtype != "bf16") {
+    const schedule::RowDtype dtype = config.dispatch_dtype.value_or(schedule::RowDtype::kBf16);
+    if (ffn_routes && dtype != schedule::RowDtype::kBf16) {
         return Error{Code::kInvalidArgument,
-                     "dispatch_dtype = '" + config.dispatch_dtype +
+                     "dispatch_dtype = '" + std::string(name_of(dtype)) +
                          "': with router = 'ffn' FFN workers choose by the rows that they get, "
                          "which must be bf16; leave dispatch_dtype at 'auto'"};
+    }
+    if (config.ffn_policy == schedule::FfnPolicy::kGroups &&
+        config.ffn_sync_group_size > config.attention_workers) {
+        return Error{Code::kInvalidArgument,
+                     "ffn_sync_group_size = " + std::to_string(config.ffn_sync_group_size) +
+                         ": must be at most attention_workers = " +
+                         std::to_string(config.attention_workers)};
     }
     if (config.restart_max_ms < config.restart_first_ms) {
         return Error{

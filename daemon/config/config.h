@@ -16,10 +16,15 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "daemon/config/choices.h"
 #include "proto/status.h"
+#include "schedule/ffn_scheduler.h"
+#include "schedule/router_placement.h"
+#include "schedule/row_dtype.h"
 
 namespace afd::daemon {
 
@@ -27,12 +32,12 @@ namespace afd::daemon {
 struct Config {
     std::string model;
     std::string instance;
-    std::string topology;
+    Topology topology = Topology::kDisaggregated;
     uint64_t attention_workers = 0;  // A
     uint64_t ffn_workers = 0;        // F; ignored when colocated
     uint64_t micro_batches = 0;      // M
     uint64_t micro_batch_size = 0;   // BS
-    std::string dispatch;
+    Dispatch dispatch = Dispatch::kAuto;
     uint64_t prefill_tokens_max = 0;
     uint64_t two_phase_threshold = 0;
     uint64_t two_phase_block = 0;
@@ -44,10 +49,11 @@ struct Config {
     uint64_t ffn_threads = 0;
     std::string numeric_class;
     uint64_t spin_us = 0;
-    std::string router;
-    std::string shared_experts;
-    std::string dispatch_dtype;
-    std::string ffn_policy;
+    schedule::RouterPlacement router = schedule::RouterPlacement::kAttention;
+    SharedExperts shared_experts = SharedExperts::kFfn;
+    std::optional<schedule::RowDtype> dispatch_dtype;  // Nothing: auto.
+    schedule::FfnPolicy ffn_policy = schedule::FfnPolicy::kGather;
+    uint64_t ffn_sync_group_size = 0;
     uint64_t gather_us = 0;
     uint64_t wait_report_ms = 0;
     uint64_t round_timeout_ms = 0;
@@ -65,14 +71,17 @@ struct Config {
     std::string log_format;
     bool spawn = true;
 
-    bool colocated() const { return topology == "colocated"; }
+    bool colocated() const { return topology == Topology::kColocated; }
     // F as the windows count it: 0 when colocated.
     uint32_t num_ffn_workers() const {
         return colocated() ? 0 : static_cast<uint32_t>(ffn_workers);
     }
     // Whether prompts may be dispatched in two phases.
     // The layout comes from the ids, so only where the attention worker routes.
-    bool two_phase() const { return !colocated() && dispatch != "window" && router == "attention"; }
+    bool two_phase() const {
+        return !colocated() && dispatch != Dispatch::kWindow &&
+               router == schedule::RouterPlacement::kAttention;
+    }
     uint32_t num_attention_workers() const { return static_cast<uint32_t>(attention_workers); }
 };
 

@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "daemon/config/cpu_plan.h"
-#include "daemon/config/did_you_mean.h"
+#include "proto/did_you_mean.h"
 #include "proto/socket_path.h"
 
 namespace afd::daemon {
@@ -39,6 +39,40 @@ Result<> check_socket(const std::string& value) {
     return value.empty() ? Result<>() : check_socket_path(value);
 }
 
+// The member is an enum whose values count from 0.
+template <auto member>
+constexpr ChoiceMember choice() {
+    using Choice = std::remove_reference_t<decltype(std::declval<Config&>().*member)>;
+    return {[](Config& config, size_t index) { config.*member = static_cast<Choice>(index); },
+            [](const Config& config) { return static_cast<size_t>(config.*member); }};
+}
+
+// The names of an enum whose values count from 0 to `last`.
+template <typename Choice>
+std::vector<std::string> names_up_to(Choice last) {
+    std::vector<std::string> names;
+    for (size_t i = 0; i <= static_cast<size_t>(last); ++i) {
+        names.emplace_back(name_of(static_cast<Choice>(i)));
+    }
+    return names;
+}
+
+// auto, or a RowDtype.
+constexpr ChoiceMember kDispatchDtype = {
+    [](Config& config, size_t index) {
+        config.dispatch_dtype.reset();
+        if (index > 0) config.dispatch_dtype = static_cast<schedule::RowDtype>(index - 1);
+    },
+    [](const Config& config) {
+        return config.dispatch_dtype ? static_cast<size_t>(*config.dispatch_dtype) + 1 : 0;
+    }};
+
+std::vector<std::string> dispatch_dtype_names() {
+    std::vector<std::string> names = names_up_to(schedule::RowDtype::kFp8);
+    names.insert(names.begin(), "auto");
+    return names;
+}
+
 std::vector<ConfigOption> make_options() {
     using C = Config;
     return {
@@ -50,11 +84,11 @@ std::vector<ConfigOption> make_options() {
          .description = "Name of this instance: of its sockets and shared memory",
          .check = check_instance},
         {.name = "topology",
-         .member = &C::topology,
+         .member = choice<&C::topology>(),
          .default_text = "disaggregated",
          .unit = "",
          .description = "Experts in FFN workers, or inside each attention worker",
-         .choices = {"disaggregated", "colocated"}},
+         .choices = names_up_to(Topology::kColocated)},
         {"attention_workers", &C::attention_workers, "1", "", "Attention workers (A)", 1, 1024},
         {"ffn_workers", &C::ffn_workers, "1", "", "FFN workers (F)", 1, 256},
         {"micro_batches",
@@ -72,11 +106,11 @@ std::vector<ConfigOption> make_options() {
          1,
          4096},
         {.name = "dispatch",
-         .member = &C::dispatch,
+         .member = choice<&C::dispatch>(),
          .default_text = "auto",
          .unit = "",
          .description = "How prompts get to FFN workers: by windows, in two phases, or by length",
-         .choices = {"auto", "window", "two_phase"}},
+         .choices = names_up_to(Dispatch::kTwoPhase)},
         {"prefill_tokens_max",
          &C::prefill_tokens_max,
          "0",
@@ -154,34 +188,41 @@ std::vector<ConfigOption> make_options() {
          0,
          1000000},
         {.name = "router",
-         .member = &C::router,
+         .member = choice<&C::router>(),
          .default_text = "attention",
          .unit = "",
          .description = "Which workers choose a token's experts; the bits are the same",
-         .choices = {"attention", "ffn"}},
+         .choices = names_up_to(schedule::RouterPlacement::kFfn)},
         {.name = "shared_experts",
-         .member = &C::shared_experts,
+         .member = choice<&C::shared_experts>(),
          .default_text = "ffn",
          .unit = "",
          .description = "Which workers compute the shared experts; the bits are the same",
-         .choices = {"ffn", "attention"}},
+         .choices = names_up_to(SharedExperts::kAttention)},
         {.name = "dispatch_dtype",
-         .member = &C::dispatch_dtype,
+         .member = kDispatchDtype,
          .default_text = "auto",
          .unit = "",
          .description = "How rows travel to the experts; int8 for int8 experts, the same bits",
-         .choices = {"auto", "bf16", "int8", "fp8"}},
+         .choices = dispatch_dtype_names()},
         {.name = "ffn_policy",
-         .member = &C::ffn_policy,
+         .member = choice<&C::ffn_policy>(),
          .default_text = "gather",
          .unit = "",
          .description = "What an FFN worker waits for before it computes",
-         .choices = {"any", "gather", "all"}},
+         .choices = names_up_to(schedule::FfnPolicy::kGroups)},
+        {"ffn_sync_group_size",
+         &C::ffn_sync_group_size,
+         "1",
+         "",
+         "ffn_policy = groups: sessions that are gathered together",
+         1,
+         1024},
         {"gather_us",
          &C::gather_us,
          "200",
          "us",
-         "Longest wait of ffn_policy gather and all",
+         "Longest wait of ffn_policy gather, all and groups",
          0,
          1000000},
         {"wait_report_ms",
@@ -296,12 +337,15 @@ Result<> set_integer(const ConfigOption& option, const std::string& text, uint64
     return {};
 }
 
-Result<> set_string(const ConfigOption& option, const std::string& text, std::string& target) {
+Result<size_t> place_among_choices(const ConfigOption& option, const std::string& text) {
     const auto& choices = option.choices;
-    if (!choices.empty() && std::find(choices.begin(), choices.end(), text) == choices.end()) {
-        return refuse(
-            option, text, "must be " + allowed_values(option) + did_you_mean(text, choices));
-    }
+    const auto found = std::find(choices.begin(), choices.end(), text);
+    if (found != choices.end()) return static_cast<size_t>(found - choices.begin());
+    return refuse(option, text, "must be " + allowed_values(option) + did_you_mean(text, choices));
+}
+
+Result<> set_string(const ConfigOption& option, const std::string& text, std::string& target) {
+    if (!option.choices.empty()) AFD_TRY(place_among_choices(option, text));
     if (option.check != nullptr) {
         const Result<> checked = option.check(text);
         if (!checked.ok()) return refuse(option, text, checked.error().message);
@@ -355,6 +399,11 @@ Result<> set_option(const ConfigOption& option, const std::string& text, Config&
     if (const auto* member = std::get_if<std::string Config::*>(&option.member)) {
         return set_string(option, text, config.*(*member));
     }
+    if (const auto* member = std::get_if<ChoiceMember>(&option.member)) {
+        AFD_ASSIGN(const size_t place, place_among_choices(option, text));
+        member->set(config, place);
+        return {};
+    }
     if (text != "true" && text != "false") {
         return refuse(option, text, "must be " + allowed_values(option));
     }
@@ -368,6 +417,9 @@ std::string option_literal(const ConfigOption& option, const Config& config) {
     }
     if (const auto* member = std::get_if<bool Config::*>(&option.member)) {
         return config.*(*member) ? "true" : "false";
+    }
+    if (const auto* member = std::get_if<ChoiceMember>(&option.member)) {
+        return '"' + option.choices[member->get(config)] + '"';
     }
     const std::string& value = config.*std::get<std::string Config::*>(option.member);
     std::string literal = "\"";

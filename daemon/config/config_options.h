@@ -14,7 +14,14 @@
 
 namespace afd::daemon {
 
-using OptionMember = std::variant<std::string Config::*, uint64_t Config::*, bool Config::*>;
+// A member that is one of the option's choices, by its place among them.
+struct ChoiceMember {
+    void (*set)(Config& config, size_t index);
+    size_t (*get)(const Config& config);
+};
+
+using OptionMember =
+    std::variant<std::string Config::*, uint64_t Config::*, bool Config::*, ChoiceMember>;
 
 struct ConfigOption {
     const char* name;  // snake_case: the TOML key.
@@ -25,7 +32,7 @@ struct ConfigOption {
     // Integers: bounds, inclusive.
     uint64_t min = 0;
     uint64_t max = 0;
-    // Strings: the allowed ones; empty: any that `check` takes.
+    // Choices, and strings of which only some are allowed; empty: any that `check` takes.
     std::vector<std::string> choices = {};
     Result<> (*check)(const std::string& value) = nullptr;
 };

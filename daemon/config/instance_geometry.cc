@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/config/wire_choices.h"
 #include "ops/fused_moe/sent_rows.h"
 
 namespace afd::daemon {
@@ -16,15 +17,14 @@ uint32_t row_bytes(uint64_t content_bytes) {
 
 uint32_t dispatched_shared_slots(const model::ModelConfig& model,
                                  const control::Geometry& instance) {
-    const bool has_stage =
-        instance.shared_experts() == "attention" && instance.num_ffn_workers() > 0;
+    const bool has_stage = instance.shared_experts() == control::SHARED_EXPERTS_ATTENTION &&
+                           instance.num_ffn_workers() > 0;
     return has_stage ? 0 : model.num_shared_slots();
 }
 
-Result<schedule::RowDtype> choose_row_dtype(const std::string& option,
+Result<schedule::RowDtype> choose_row_dtype(std::optional<schedule::RowDtype> wanted,
                                             const model::ModelConfig& model) {
-    if (option == "auto") return schedule::RowDtype::kBf16;
-    AFD_ASSIGN(const schedule::RowDtype dtype, schedule::parse_row_dtype(option));
+    const schedule::RowDtype dtype = wanted.value_or(schedule::RowDtype::kBf16);
     const ops::WeightFormat experts = model.quantisation.experts;
     if (dtype == schedule::RowDtype::kInt8 && experts != ops::WeightFormat::kInt8) {
         return Error{Code::kInvalidArgument,
@@ -51,9 +51,8 @@ ops::DispatchDtype dispatch_dtype_of(schedule::RowDtype dtype) {
 
 Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
                                          const control::Geometry& instance) {
-    AFD_ASSIGN(const schedule::RouterPlacement router,
-               schedule::parse_router_placement(instance.router()));
-    AFD_ASSIGN(const schedule::RowDtype row_dtype, schedule::parse_row_dtype(instance.row_dtype()));
+    AFD_ASSIGN(const schedule::RouterPlacement router, from_wire(instance.router()));
+    AFD_ASSIGN(const schedule::RowDtype row_dtype, from_wire(instance.row_dtype()));
     const uint64_t value_bytes = uint64_t{model.hidden} * sizeof(ops::Bf16);
     const bool has_weight = router == schedule::RouterPlacement::kFfn;
     schedule::Geometry geometry;

@@ -6,7 +6,7 @@
 // computed is compared through the segment headers.
 
 #include <cstdint>
-#include <string>
+#include <optional>
 
 #include "model/checkpoint/config.h"
 #include "model/family/model_files.h"
@@ -20,9 +20,9 @@
 
 namespace afd::daemon {
 
-// The form in which rows travel, of dispatch_dtype = `option`. auto: bf16.
+// The form in which rows travel; nothing wanted: bf16.
 // Errors: kInvalidArgument: int8 for a model whose experts are not int8.
-Result<schedule::RowDtype> choose_row_dtype(const std::string& option,
+Result<schedule::RowDtype> choose_row_dtype(std::optional<schedule::RowDtype> wanted,
                                             const model::ModelConfig& model);
 
 // The same for the framework.
@@ -33,7 +33,7 @@ ops::DispatchDtype dispatch_dtype_of(schedule::RowDtype dtype);
 // a row of an attention window also holds its routing weight. K1 is top_k and, if FFN workers
 // compute the shared experts, one slot for them; a model without MoE layers has the slot of its
 // dense MLP.
-// Errors: kInvalidArgument (schedule::validate; an unknown router or dtype).
+// Errors: kInvalidArgument (schedule::validate; an unknown router or dtype: kDataLoss).
 Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
                                          const control::Geometry& instance);
 

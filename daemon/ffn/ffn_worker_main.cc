@@ -5,7 +5,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "daemon/config/instance_geometry.h"
+#include "daemon/config/wire_choices.h"
 #include "daemon/ffn/ffn_loop.h"
 #include "daemon/worker/worker_control.h"
 #include "daemon/worker/worker_program.h"
@@ -90,10 +93,12 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
             router,
             model::Router::load(setup.files, setup.numeric_class, model::GateSet::kOtherLayers));
     }
-    AFD_ASSIGN(const schedule::FfnPolicy policy, schedule::parse_ffn_policy(welcome.ffn_policy()));
+    AFD_ASSIGN(const schedule::FfnPolicy policy, from_wire(welcome.ffn_policy()));
     // With more data threads than cores a wait for further sessions gains nothing: they come while
     // this thread waits for a core.
-    const bool never_gathers = policy == schedule::FfnPolicy::kGather && welcome.oversubscribed();
+    const bool gathers =
+        policy == schedule::FfnPolicy::kGather || policy == schedule::FfnPolicy::kGroups;
+    const bool never_gathers = gathers && welcome.oversubscribed();
     TwoPhaseRank two_phase;
     if (welcome.prefill_tokens_max() > 0) {
         AFD_ASSIGN(
@@ -114,7 +119,8 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
                  {.policy = policy,
                   .num_sessions = setup.layout.geometry.num_sessions,
                   .num_micro_batches = setup.layout.geometry.num_micro_batches,
-                  .deadline_us = never_gathers ? 0 : welcome.gather_us()},
+                  .deadline_us = never_gathers ? 0 : welcome.gather_us(),
+                  .sync_group_size = std::max(1U, welcome.ffn_sync_group_size())},
                  make_wait(welcome, transport->doorbell()));
 
     control::Ready ready;

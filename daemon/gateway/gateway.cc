@@ -139,9 +139,9 @@ void Gateway::send_status(ClientSession& client, uint64_t request_id) {
     client::Status& status = *response.mutable_status();
     status.set_instance(config_.instance);
     status.set_model(model_.directory);
-    status.set_topology(config_.topology);
-    status.set_router(config_.router);
-    status.set_shared_experts(config_.shared_experts);
+    status.set_topology(std::string(name_of(config_.topology)));
+    status.set_router(std::string(name_of(config_.router)));
+    status.set_shared_experts(std::string(name_of(config_.shared_experts)));
     status.set_pid(static_cast<uint32_t>(::getpid()));
     status.set_version(std::string(kVersion));
     status.set_context_length(model_.context_length);

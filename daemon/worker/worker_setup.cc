@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "daemon/config/instance_geometry.h"
+#include "daemon/config/wire_choices.h"
 
 namespace afd::daemon {
 namespace {
@@ -53,10 +54,8 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
     }
     AFD_ASSIGN(const schedule::Geometry geometry,
                make_geometry(files.config(), welcome.geometry()));
-    AFD_ASSIGN(const schedule::RouterPlacement router,
-               schedule::parse_router_placement(welcome.geometry().router()));
-    AFD_ASSIGN(const schedule::RowDtype row_dtype,
-               schedule::parse_row_dtype(welcome.geometry().row_dtype()));
+    AFD_ASSIGN(const schedule::RouterPlacement router, from_wire(welcome.geometry().router()));
+    AFD_ASSIGN(const schedule::RowDtype row_dtype, from_wire(welcome.geometry().row_dtype()));
     AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
     const uint32_t num_shared = dispatched_shared_slots(files.config(), welcome.geometry());
     AFD_ASSIGN(schedule::ExpertPlacement placement,

@@ -193,6 +193,20 @@ TEST_P(SameBits, WhateverTheTopologyAndWhateverElseRuns) {
     EXPECT_EQ(instance.stop(), 0);
 }
 
+// Goal: whom an FFN worker waits for changes when it computes, never what. Method: three sessions
+// at once with each policy; groups of two make one group of two sessions and one of one. Oracle:
+// the first run.
+TEST(FfnPolicies, AllHaveTheSameBits) {
+    for (const std::string policy : {"any", "gather", "all", "groups"}) {
+        std::vector<std::string> flags = Setting{3, 2, 2, 32, 1}.flags();
+        flags.insert(flags.end(), {"--ffn-policy", policy, "--ffn-sync-group-size", "2"});
+        Instance instance(flags);
+        instance.wait_ready();
+        expect_same_bits(expected(), run_all_at_once(instance, requests()), policy);
+        EXPECT_EQ(instance.stop(), 0) << policy;
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Settings,
                          SameBits,
                          testing::ValuesIn(chosen_settings()),

@@ -59,6 +59,7 @@ std::vector<client::Generate> mixed_requests(size_t count, uint32_t vocab_size, 
             request.mutable_sampling()->set_temperature(0.8F);
             request.mutable_sampling()->set_top_k(i % 4 == 1 ? 40 : 0);
             request.mutable_sampling()->set_top_p(0.95F);
+            request.mutable_sampling()->set_min_p(i % 8 == 5 ? 0.05F : 0.0F);
             request.mutable_sampling()->set_seed(1000 + i);
         }
         request.set_ignore_eos(i % 3 == 0);

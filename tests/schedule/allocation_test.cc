@@ -58,7 +58,7 @@ TEST(SteadyState, AllocatesNothing) {
             for (DispatchLane& lane : lanes) ASSERT_EQ(lane.poll(), RoundState::kReady);
             ASSERT_EQ(dispatch->peer(0, now_us).heartbeat.state, WorkerState::kComputing);
         }
-        EXPECT_EQ(test::num_allocations() - before, 0u) << ffn_policy_name(policy);
+        EXPECT_EQ(test::num_allocations() - before, 0u) << name_of(policy);
     }
 }
 

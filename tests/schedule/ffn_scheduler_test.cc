@@ -13,7 +13,6 @@ namespace afd::schedule {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr uint64_t kDeadlineUs = 100;
@@ -71,16 +70,6 @@ class Bench {
 };
 
 using Taken = std::pair<uint32_t, uint32_t>;
-
-TEST(FfnPolicy, IsParsedByName) {
-    for (const auto policy :
-         {FfnPolicy::kAny, FfnPolicy::kGather, FfnPolicy::kAll, FfnPolicy::kGroups}) {
-        EXPECT_EQ(parse_ffn_policy(ffn_policy_name(policy)).value(), policy);
-    }
-    const auto unknown = parse_ffn_policy("best");
-    ASSERT_FALSE(unknown.ok());
-    EXPECT_THAT(unknown.error().message, HasSubstr("'best' is unknown; allowed are any, gather"));
-}
 
 TEST(FfnScheduler, TakesNothingOnceItMustEnd) {
     for (const auto policy :
@@ -236,7 +225,7 @@ TEST(FfnScheduler, StarvesNoSessionUnderRandomLoad) {
     constexpr uint64_t kBoundUs = (2 * kMicroBatches + 2) * (kDeadlineUs + kPassUs);
     for (const auto policy :
          {FfnPolicy::kAny, FfnPolicy::kGather, FfnPolicy::kAll, FfnPolicy::kGroups}) {
-        SCOPED_TRACE(std::string(ffn_policy_name(policy)));
+        SCOPED_TRACE(std::string(name_of(policy)));
         std::mt19937 random(11);
         Bench bench(policy, kSessions, kMicroBatches, 2);
         std::map<Taken, uint64_t> published_us;

@@ -80,7 +80,7 @@ class Threads {
 TEST(ProtocolThreads, DeliverEveryRowWithEveryPolicy) {
     for (const auto policy :
          {FfnPolicy::kAny, FfnPolicy::kGather, FfnPolicy::kAll, FfnPolicy::kGroups}) {
-        SCOPED_TRACE(std::string(ffn_policy_name(policy)));
+        SCOPED_TRACE(std::string(name_of(policy)));
         Params params;
         params.policy = policy;
         Threads(params).run();

@@ -5,7 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "daemon/config/config_options.h"
-#include "daemon/config/did_you_mean.h"
+#include "daemon/config/wire_choices.h"
+#include "proto/did_you_mean.h"
 #include "tests/temporary_directory.h"
 
 namespace afd::daemon {
@@ -105,10 +106,62 @@ TEST(Config, ValueOutOfBoundsSaysWhatIsAllowedAndWhereItCameFrom) {
 TEST(Config, UnknownChoiceSuggestsTheNearest) {
     ConfigSources sources = with_model();
     sources.flags["ffn_policy"] = "gahter";
-    EXPECT_EQ(
-        error_of(sources),
-        "ffn_policy = 'gahter': must be one of any, gather, all (did you mean 'gather'?) (from "
-        "--ffn-policy)");
+    EXPECT_EQ(error_of(sources),
+              "ffn_policy = 'gahter': must be one of any, gather, all, groups (did you mean "
+              "'gather'?) (from "
+              "--ffn-policy)");
+}
+
+// Every word of every choice becomes a value of its own, and is written back as it was read.
+TEST(Config, EveryChoiceIsReadAndWrittenBack) {
+    for (const ConfigOption& option : config_options()) {
+        for (const std::string& word : option.choices) {
+            Config config;
+            ASSERT_TRUE(set_option(option, word, config).ok()) << option.name << " = " << word;
+            EXPECT_EQ(option_literal(option, config), '"' + word + '"') << option.name;
+        }
+    }
+}
+
+TEST(Config, ChoicesBecomeTheValuesThatTheirNamesSay) {
+    ConfigSources sources = with_model();
+    sources.flags = {{"topology", "colocated"},
+                     {"dispatch", "window"},
+                     {"shared_experts", "attention"},
+                     {"dispatch_dtype", "int8"},
+                     {"ffn_policy", "all"}};
+    sources.flags.merge(with_model().flags);
+    const Config config = resolve_config(sources).value().config;
+    EXPECT_EQ(config.topology, Topology::kColocated);
+    EXPECT_EQ(config.dispatch, Dispatch::kWindow);
+    EXPECT_EQ(config.shared_experts, SharedExperts::kAttention);
+    EXPECT_EQ(config.dispatch_dtype, schedule::RowDtype::kInt8);
+    EXPECT_EQ(config.ffn_policy, schedule::FfnPolicy::kAll);
+    EXPECT_FALSE(resolve_config(with_model()).value().config.dispatch_dtype) << "auto";
+}
+
+TEST(Config, AGroupHasAtMostAllSessions) {
+    ConfigSources sources = with_model();
+    sources.flags["ffn_policy"] = "groups";
+    sources.flags["attention_workers"] = "4";
+    sources.flags["ffn_sync_group_size"] = "4";
+    EXPECT_EQ(resolve_config(sources).value().config.ffn_policy, schedule::FfnPolicy::kGroups);
+    sources.flags["ffn_sync_group_size"] = "5";
+    EXPECT_EQ(error_of(sources), "ffn_sync_group_size = 5: must be at most attention_workers = 4");
+}
+
+// A Welcome of another build: what is not known is refused, not taken for the first choice.
+TEST(Config, ChoicesTravelAndUnknownOnesAreRefused) {
+    for (const auto dtype :
+         {schedule::RowDtype::kBf16, schedule::RowDtype::kInt8, schedule::RowDtype::kFp8}) {
+        EXPECT_EQ(from_wire(to_wire(dtype)).value(), dtype);
+    }
+    EXPECT_EQ(from_wire(to_wire(schedule::FfnPolicy::kGroups)).value(),
+              schedule::FfnPolicy::kGroups);
+    EXPECT_EQ(from_wire(to_wire(SharedExperts::kFfn)).value(), SharedExperts::kFfn);
+    EXPECT_EQ(from_wire(control::ROUTER_UNSPECIFIED).error().message,
+              "afdd's Welcome has router 0, which is not known here");
+    EXPECT_EQ(from_wire(static_cast<control::FfnPolicy>(9)).error().code, Code::kDataLoss);
 }
 
 TEST(Config, InstanceNameWithADashIsRefused) {
@@ -130,7 +183,7 @@ TEST(Config, ContradictingTimesAreRefused) {
 TEST(Config, ARouterInFfnWorkersNeedsFfnWorkers) {
     ConfigSources sources = with_model();
     sources.flags["router"] = "ffn";
-    EXPECT_EQ(resolve_config(sources).value().config.router, "ffn");
+    EXPECT_EQ(resolve_config(sources).value().config.router, schedule::RouterPlacement::kFfn);
     sources.flags["topology"] = "colocated";
     EXPECT_EQ(error_of(sources),
               "router = 'ffn': topology = 'colocated' has no FFN workers; leave router at "

@@ -15,7 +15,6 @@ using testing::IsEmpty;
 
 Config make_config(uint64_t attention_workers, uint64_t ffn_workers, const std::string& pin) {
     Config config;
-    config.topology = "disaggregated";
     config.attention_workers = attention_workers;
     config.ffn_workers = ffn_workers;
     config.pin = pin;
@@ -47,7 +46,7 @@ TEST(CpuPlan, GivesEveryWorkerAThreadAndSaysThatTheyAreTooMany) {
 
 TEST(CpuPlan, ColocatedWorkersShareAllCores) {
     Config config = make_config(2, 3, "none");
-    config.topology = "colocated";
+    config.topology = Topology::kColocated;
     const auto plan = plan_cpus(config, cores(8));
     ASSERT_TRUE(plan.ok());
     EXPECT_EQ(plan.value().attention[0].num_threads, 4);

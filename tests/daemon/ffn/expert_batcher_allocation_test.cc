@@ -106,9 +106,7 @@ TEST_P(ExpertBatcherPass, AllocatesNothing) {
 INSTANTIATE_TEST_SUITE_P(Router,
                          ExpertBatcherPass,
                          testing::Values(RouterPlacement::kAttention, RouterPlacement::kFfn),
-                         [](const auto& router) {
-                             return std::string(schedule::router_placement_name(router.param));
-                         });
+                         [](const auto& router) { return std::string(name_of(router.param)); });
 
 }  // namespace
 }  // namespace afd::daemon

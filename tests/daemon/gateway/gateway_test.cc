@@ -21,7 +21,6 @@ class GatewayTest : public testing::Test {
   protected:
     GatewayTest() : tokenizer_(make_byte_tokenizer()) {
         config_.instance = "test";
-        config_.topology = "disaggregated";
         config_.attention_workers = 2;
         config_.kv_tokens = 1024;
         config_.max_sequences = 8;

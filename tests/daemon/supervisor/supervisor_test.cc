@@ -55,7 +55,6 @@ class SupervisorTest : public testing::Test {
     SupervisorTest() : tokenizer_(make_byte_tokenizer()) {
         spdlog::set_level(spdlog::level::off);
         config_.instance = "test";
-        config_.topology = "disaggregated";
         config_.attention_workers = 2;
         config_.ffn_workers = 1;
         config_.kv_tokens = 4096;

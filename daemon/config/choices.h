@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The choices of the configuration that are words: an enum each, named once. What schedule/ works
+// with has its enum there (RouterPlacement, RowDtype, FfnPolicy); these are afdd's own.
+
+#include <string_view>
+
+namespace afd::daemon {
+
+// Where the experts are.
+enum class Topology { kDisaggregated, kColocated };
+// How prompts get to the FFN workers.
+enum class Dispatch { kAuto, kWindow, kTwoPhase };
+// Which side computes the shared experts.
+enum class SharedExperts { kFfn, kAttention };
+
+constexpr std::string_view name_of(Topology topology) {
+    return topology == Topology::kColocated ? "colocated" : "disaggregated";
+}
+
+constexpr std::string_view name_of(Dispatch dispatch) {
+    switch (dispatch) {
+        case Dispatch::kAuto:
+            return "auto";
+        case Dispatch::kWindow:
+            return "window";
+        case Dispatch::kTwoPhase:
+            return "two_phase";
+    }
+    return "unknown";
+}
+
+constexpr std::string_view name_of(SharedExperts side) {
+    return side == SharedExperts::kAttention ? "attention" : "ffn";
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Choices as they travel in control.proto and as the program has them. A wire value is the
+// program's plus one, because 0 is what a field has that nobody set.
+
+#include "daemon/config/choices.h"
+#include "proto/control.pb.h"
+#include "proto/status.h"
+#include "schedule/ffn_scheduler.h"
+#include "schedule/router_placement.h"
+#include "schedule/row_dtype.h"
+
+namespace afd::daemon {
+
+control::Router to_wire(schedule::RouterPlacement router);
+control::SharedExperts to_wire(SharedExperts side);
+control::RowDtype to_wire(schedule::RowDtype dtype);
+control::FfnPolicy to_wire(schedule::FfnPolicy policy);
+
+// Errors: kDataLoss, a value that is not known here.
+Result<schedule::RouterPlacement> from_wire(control::Router router);
+Result<SharedExperts> from_wire(control::SharedExperts side);
+Result<schedule::RowDtype> from_wire(control::RowDtype dtype);
+Result<schedule::FfnPolicy> from_wire(control::FfnPolicy policy);
+
+}  // namespace afd::daemon
