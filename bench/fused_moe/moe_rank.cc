@@ -154,7 +154,7 @@ void MoeRank::serve_segments() {
         const Result<> made =
             two_phase_->segments.acquire(0, session, round, {receive_bytes, return_bytes});
         if (!made.ok()) answer.code = made.error().code;
-        while (!port_.push_command(answer)) std::this_thread::yield();
+        while (!port_.push_command(std::move(answer))) std::this_thread::yield();
         [[maybe_unused]] const ssize_t rung = ::eventfd_write(rank_doorbell_.fd, 1);
     }
 }

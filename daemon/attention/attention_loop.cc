@@ -80,7 +80,7 @@ bool AttentionLoop::take_commands() {
     for (WorkerCommand command; parts_.port->pop_command(command); any = true) {
         switch (command.kind) {
             case WorkerCommand::Kind::kAdmit:
-                admit(command.sequence);
+                admit(std::move(command.sequence));
                 break;
             case WorkerCommand::Kind::kCancel:
                 if (Sequence* sequence = sequences_.find(command.sequence_id)) {
@@ -97,15 +97,15 @@ bool AttentionLoop::take_commands() {
     return any;
 }
 
-void AttentionLoop::admit(SequenceRequest* request) {
+void AttentionLoop::admit(std::unique_ptr<SequenceRequest> request) {
     const auto admitted = sequences_.admit(request);
     if (admitted.ok()) return;
     WorkerEvent event{.kind = WorkerEvent::Kind::kEnd,
                       .sequence_id = request->sequence_id,
-                      .code = admitted.error().code,
-                      .sequence = request};
+                      .code = admitted.error().code};
     event.set_text("%s", admitted.error().message.c_str());
-    AFD_ASSERT(parts_.port->push(event), "the event ring holds one end per sequence");
+    event.sequence = std::move(request);
+    AFD_ASSERT(parts_.port->push(std::move(event)), "the event ring holds one end per sequence");
 }
 
 bool AttentionLoop::advance_all() {
@@ -164,9 +164,9 @@ bool AttentionLoop::advance_experts(MicroBatch& micro_batch) {
 }
 
 bool AttentionLoop::fill(MicroBatch& micro_batch) {
-    if (sequences_.active().empty()) return false;
-    micro_batch.wants_slot = !micro_batch.lane().slot_free();
-    if (micro_batch.wants_slot) return false;
+    const bool has_work = !sequences_.active().empty();
+    micro_batch.wants_slot = has_work && !micro_batch.lane().slot_free();
+    if (!has_work || micro_batch.wants_slot) return false;
     // Every running sequence can at any time need room for its end.
     const size_t promised = events_reserved_ + sequences_.active().size();
     const size_t room = parts_.port->event_room();
@@ -180,11 +180,13 @@ bool AttentionLoop::fill(MicroBatch& micro_batch) {
     for (const BatchPiece& piece : micro_batch.pieces()) {
         Sequence& sequence = *piece.sequence;
         events_reserved_ += piece.events_reserved;
+        sequence.blocked_since_us = 0;
         if (sequence.is_started) continue;
         sequence.is_started = true;
         parts_.port->push(
             {.kind = WorkerEvent::Kind::kStarted, .sequence_id = sequence.request->sequence_id});
     }
+    end_wait(micro_batch);
     micro_batch.begin();
     probe_.began_step(micro_batch);
     parts_.head->embed(micro_batch.tokens(), micro_batch.residual());
@@ -304,6 +306,7 @@ void AttentionLoop::fail(MicroBatch& micro_batch, Code code, const char* text) {
         mark_ending(*piece.sequence, code, text);
     }
     micro_batch.lane().cancel();
+    end_wait(micro_batch);
     micro_batch.clear();
 }
 
@@ -343,7 +346,7 @@ void AttentionLoop::end_sequence(Sequence& sequence) {
                       .stopped = sequence.is_stopped};
     event.set_text("%s", sequence.end_text);
     event.sequence = sequences_.release(sequence);
-    AFD_ASSERT(parts_.port->push(event), "the event ring holds one end per sequence");
+    AFD_ASSERT(parts_.port->push(std::move(event)), "the event ring holds one end per sequence");
 }
 
 }  // namespace afd::daemon

@@ -64,7 +64,7 @@ class AttentionLoop {
 
   private:
     bool take_commands();
-    void admit(SequenceRequest* request);
+    void admit(std::unique_ptr<SequenceRequest> request);
     bool advance_all();
     bool advance(MicroBatch& micro_batch);
     bool drop_if_unwanted(MicroBatch& micro_batch);
@@ -85,6 +85,10 @@ class AttentionLoop {
     void wait_for_peers();
     bool may_progress(schedule::Order order) const;
     void watch_waits(uint64_t now_us);
+    void watch_wait(MicroBatch& micro_batch, uint64_t now_us);
+    void watch_blocked(Sequence& sequence, uint64_t now_us);
+    const MicroBatch* blocked_lane_of(const Sequence& sequence) const;
+    bool is_awaited(const MicroBatch& micro_batch) const;
     void report_wait(MicroBatch& micro_batch, uint64_t now_us);
     void end_wait(MicroBatch& micro_batch);
     std::string describe(const MicroBatch& micro_batch, uint64_t now_us) const;

@@ -63,24 +63,68 @@ void AttentionLoop::wait_for_peers() {
 // R7: every wait for a peer is reported when it lasts, and ends the requests when it lasts too
 // long. The slot itself stays blocked by its lane until it is acknowledged.
 void AttentionLoop::watch_waits(uint64_t now_us) {
-    for (MicroBatch& micro_batch : micro_batches_) {
-        if (micro_batch.stage != MicroBatch::Stage::kDispatch &&
-            micro_batch.stage != MicroBatch::Stage::kExperts) {
-            continue;
-        }
-        if (micro_batch.wait_start_us == 0) micro_batch.wait_start_us = now_us;
-        const uint64_t waited_us = now_us - micro_batch.wait_start_us;
-        const bool is_reported = micro_batch.wait_reported_us != 0;
-        if (waited_us >= settings_.round_timeout_us) {
-            const std::string text = describe(micro_batch, now_us);
-            report_wait(micro_batch, now_us);
-            probe_.timed_out();
-            fail(micro_batch, Code::kDeadlineExceeded, text.c_str());
-        } else if (waited_us >= settings_.wait_report_us &&
-                   (!is_reported || now_us - micro_batch.wait_reported_us >= kReportAgainUs)) {
-            report_wait(micro_batch, now_us);
+    for (MicroBatch& micro_batch : micro_batches_) watch_wait(micro_batch, now_us);
+    for (Sequence* sequence : sequences_.active()) watch_blocked(*sequence, now_us);
+}
+
+void AttentionLoop::watch_wait(MicroBatch& micro_batch, uint64_t now_us) {
+    using Stage = MicroBatch::Stage;
+    const bool has_rows =
+        micro_batch.stage == Stage::kDispatch || micro_batch.stage == Stage::kExperts;
+    if (!has_rows && !is_awaited(micro_batch)) {
+        if (micro_batch.stage == Stage::kIdle) end_wait(micro_batch);
+        return;
+    }
+    if (micro_batch.wait_start_us == 0) micro_batch.wait_start_us = now_us;
+    const uint64_t waited_us = now_us - micro_batch.wait_start_us;
+    const bool is_reported = micro_batch.wait_reported_us != 0;
+    if (has_rows && waited_us >= settings_.round_timeout_us) {
+        const std::string text = describe(micro_batch, now_us);
+        report_wait(micro_batch, now_us);
+        probe_.timed_out();
+        fail(micro_batch, Code::kDeadlineExceeded, text.c_str());
+    } else if (waited_us >= settings_.wait_report_us &&
+               (!is_reported || now_us - micro_batch.wait_reported_us >= kReportAgainUs)) {
+        report_wait(micro_batch, now_us);
+    }
+}
+
+// A request without rows on their way, all of whose lanes are blocked or busy: the slots may be
+// those of calls that timed out. Its own clock: it may have come long after they did.
+void AttentionLoop::watch_blocked(Sequence& sequence, uint64_t now_us) {
+    const MicroBatch* blocked = blocked_lane_of(sequence);
+    if (blocked == nullptr) {
+        sequence.blocked_since_us = 0;
+        return;
+    }
+    if (sequence.blocked_since_us == 0) sequence.blocked_since_us = now_us;
+    if (now_us - sequence.blocked_since_us < settings_.round_timeout_us) return;
+    probe_.timed_out();
+    mark_ending(
+        sequence, Code::kDeadlineExceeded, ("no slot: " + describe(*blocked, now_us)).c_str());
+}
+
+// An idle micro-batch that would take rows of the sequence, if its slot were free; null if there is
+// none, or the sequence has rows on their way.
+const MicroBatch* AttentionLoop::blocked_lane_of(const Sequence& sequence) const {
+    if (sequence.num_in_flight > 0) return nullptr;
+    for (const MicroBatch& micro_batch : micro_batches_) {
+        if (micro_batch.stage == MicroBatch::Stage::kIdle && micro_batch.wants_slot &&
+            batcher_.takes(micro_batch.lane().traits().rows, sequence)) {
+            return &micro_batch;
         }
     }
+    return nullptr;
+}
+
+// Whether somebody waits for the slot of an idle micro-batch.
+bool AttentionLoop::is_awaited(const MicroBatch& micro_batch) const {
+    const auto& active = sequences_.active();
+    return micro_batch.stage == MicroBatch::Stage::kIdle && micro_batch.wants_slot &&
+           std::any_of(active.begin(), active.end(), [&](const Sequence* sequence) {
+               return sequence->num_in_flight == 0 &&
+                      batcher_.takes(micro_batch.lane().traits().rows, *sequence);
+           });
 }
 
 std::string AttentionLoop::describe(const MicroBatch& micro_batch, uint64_t now_us) const {
@@ -93,7 +137,7 @@ std::string AttentionLoop::describe(const MicroBatch& micro_batch, uint64_t now_
 void AttentionLoop::report_wait(MicroBatch& micro_batch, uint64_t now_us) {
     WorkerEvent event{.kind = WorkerEvent::Kind::kWait};
     event.set_text("%s", describe(micro_batch, now_us).c_str());
-    parts_.port->push(event);
+    parts_.port->push(std::move(event));
     micro_batch.wait_reported_us = now_us;
 }
 

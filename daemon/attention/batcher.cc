@@ -64,6 +64,11 @@ void Batcher::fill_long(std::span<Sequence* const> sequences,
     }
 }
 
+bool Batcher::takes(LaneRows rows, const Sequence& sequence) const {
+    if (sequence.num_ready() == 0 || sequence.is_in_long_lane) return false;
+    return wants_long_lane(sequence) == (rows == LaneRows::kLongPrompts);
+}
+
 bool Batcher::wants_long_lane(const Sequence& sequence) const {
     return limits_.long_lane_rows > 0 && !sequence.avoids_long_lane && !sequence.is_decoding() &&
            sequence.num_ready() > limits_.long_prompt_threshold;

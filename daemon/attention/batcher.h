@@ -50,6 +50,9 @@ class Batcher {
               size_t events_max,
               std::vector<BatchPiece>& pieces);
 
+    // Whether a lane of this kind takes rows of `sequence`, which has some ready.
+    bool takes(LaneRows rows, const Sequence& sequence) const;
+
   private:
     void fill_any(std::span<Sequence* const> sequences,
                   size_t events_max,

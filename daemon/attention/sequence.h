@@ -16,6 +16,7 @@
 // Owned by SequenceTable; used by the data thread only.
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "daemon/worker/worker_events.h"
@@ -23,9 +24,9 @@
 namespace afd::daemon {
 
 struct Sequence {
-    SequenceRequest* request = nullptr;     // Owned; goes back with kEnd. Null: the place is free.
-    std::vector<int32_t> block_table;       // KV blocks of positions 0-63, 64-127, ...
-    std::vector<uint32_t> layer_positions;  // [num_layers + 1]
+    std::unique_ptr<SequenceRequest> request;  // Goes back with kEnd. Null: the place is free.
+    std::vector<int32_t> block_table;          // KV blocks of positions 0-63, 64-127, ...
+    std::vector<uint32_t> layer_positions;     // [num_layers + 1]
     uint32_t num_scheduled = 0;
     uint32_t num_in_flight = 0;     // Micro-batches that hold rows of this sequence.
     bool is_started = false;        // kStarted was sent.
@@ -34,7 +35,9 @@ struct Sequence {
     bool is_ending = false;         // Ends with `end_code` once nothing is in flight.
     Code end_code = Code::kOk;
     bool is_stopped = false;  // By a stop token.
-    char end_text[200] = {};
+    char end_text[216] = {};
+    // Since when its rows wait for a lane, and one that would take them is blocked; 0: they do not.
+    uint64_t blocked_since_us = 0;
 
     uint32_t num_tokens() const { return static_cast<uint32_t>(request->tokens.size()); }
 

@@ -21,7 +21,7 @@ SequenceTable::SequenceTable(uint32_t num_places,
     }
 }
 
-Result<Sequence*> SequenceTable::admit(SequenceRequest* request) {
+Result<Sequence*> SequenceTable::admit(std::unique_ptr<SequenceRequest>& request) {
     if (free_.empty()) {
         return Error{
             Code::kResourceExhausted,
@@ -37,7 +37,7 @@ Result<Sequence*> SequenceTable::admit(SequenceRequest* request) {
                                  blocks_.num_blocks())};
     }
     free_.pop_back();
-    sequence.request = request;
+    sequence.request = std::move(request);
     std::fill(sequence.layer_positions.begin(), sequence.layer_positions.end(), 0);
     sequence.num_scheduled = 0;
     sequence.num_in_flight = 0;
@@ -48,17 +48,18 @@ Result<Sequence*> SequenceTable::admit(SequenceRequest* request) {
     sequence.end_code = Code::kOk;
     sequence.is_stopped = false;
     sequence.end_text[0] = '\0';
+    sequence.blocked_since_us = 0;
     active_.push_back(&sequence);
     return &sequence;
 }
 
-SequenceRequest* SequenceTable::release(Sequence& sequence) {
+std::unique_ptr<SequenceRequest> SequenceTable::release(Sequence& sequence) {
     AFD_ASSERT(
         sequence.num_in_flight == 0, "%u micro-batches hold rows of it", sequence.num_in_flight);
     blocks_.release(sequence.block_table);
     active_.erase(std::find(active_.begin(), active_.end(), &sequence));
     free_.push_back(&sequence);
-    return std::exchange(sequence.request, nullptr);
+    return std::move(sequence.request);
 }
 
 Sequence* SequenceTable::find(uint64_t sequence_id) const {

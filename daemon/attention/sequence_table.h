@@ -23,14 +23,14 @@ class SequenceTable {
                   uint32_t num_kv_blocks,
                   uint32_t tokens_max);
 
-    // Gives `request` a place and its KV blocks.
+    // Takes `request` and gives it a place and its KV blocks.
     // Errors: kResourceExhausted, naming what is short; afdd admits only what fits, so this is a
-    // disagreement about the sizes. The caller keeps `request`.
-    Result<Sequence*> admit(SequenceRequest* request);
+    // disagreement about the sizes. Then the caller keeps `request`.
+    Result<Sequence*> admit(std::unique_ptr<SequenceRequest>& request);
 
     // Frees the place and the blocks. Returns the request, for kEnd.
     // REQUIRES: nothing of the sequence is in flight.
-    SequenceRequest* release(Sequence& sequence);
+    std::unique_ptr<SequenceRequest> release(Sequence& sequence);
 
     // The sequence with this id, or null.
     Sequence* find(uint64_t sequence_id) const;

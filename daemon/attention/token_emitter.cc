@@ -95,7 +95,7 @@ void TokenEmitter::take_sample(Sequence& sequence, const model::SampledToken& to
                       .token = token.id,
                       .sequence_id = request.sequence_id,
                       .logprob = token.logprob};
-    AFD_ASSERT(port_.push(event),
+    AFD_ASSERT(port_.push(std::move(event)),
                "no room for the token of sequence %llu",
                static_cast<unsigned long long>(request.sequence_id));
     metrics_.add(Counter::kTokens, 1);
@@ -114,7 +114,7 @@ void TokenEmitter::report_prompt_logprob(const Sequence& sequence,
                       .token = token.id,
                       .sequence_id = request.sequence_id,
                       .logprob = token.logprob};
-    AFD_ASSERT(port_.push(event),
+    AFD_ASSERT(port_.push(std::move(event)),
                "no room for a prompt logprob of sequence %llu",
                static_cast<unsigned long long>(request.sequence_id));
 }

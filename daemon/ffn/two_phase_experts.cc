@@ -115,7 +115,7 @@ bool TwoPhaseExperts::open(uint32_t session, int32_t round) {
     lane.sizes = schedule::two_phase_sizes(lane.offer, row_bytes_);
     WorkerEvent event{.kind = WorkerEvent::Kind::kSegmentRequest};
     event.segment = {session, round, lane.sizes.receive_bytes, lane.sizes.return_bytes};
-    if (!parts_.port->push(event)) return false;
+    if (!parts_.port->push(std::move(event))) return false;
     parts_.port->flush();
     lane.state = State::kRequested;
     return true;
@@ -196,7 +196,7 @@ void TwoPhaseExperts::end(uint32_t session) {
 void TwoPhaseExperts::release(uint32_t session, int32_t round) {
     WorkerEvent event{.kind = WorkerEvent::Kind::kSegmentRelease};
     event.segment = {session, round, 0, 0};
-    parts_.port->push(event);
+    parts_.port->push(std::move(event));
     parts_.port->flush();
 }
 

@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// RemoteTwoPhase: dispatch and combine of the fused-MoE framework for batches far larger
-// than a window: the two-phase dispatch (schedule/two_phase_control.h). Composed with
-// ops::RemoteExperts.
+// RemoteTwoPhase: dispatch and combine of the fused-MoE framework for batches far larger than a
+// window: the two-phase dispatch (schedule/two_phase_control.h) to other processes. Composed with
+// ops::RemoteExperts. Within a process: ops/fused_moe/parts/two_phase_prepare_finalize.h.
 //
 //   prepare_async   phase 1: layout from the ids alone; the counts go to every rank concerned
 //   advance         once all have granted: phase 2, block by block; what came back is combined,
 //                   block by block and in the order of tokens, into the rows of expect_output()
 //   finalize        closes the round
 //
-// Layout, payload and combine are the operators ops/two_phase_*.h. One slot. Data thread only. A
-// round maps memory and so makes system calls: it is not the steady state.
+// Here are the flags and the memory of a round; the rows are moved by two_phase_operators.h. One
+// slot. Data thread only. A round maps memory and so makes system calls: it is not the steady
+// state.
 
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "daemon/lanes/two_phase_operators.h"
 #include "model/decoder/smooth_scales.h"
 #include "ops/fused_moe/plan/remote_capabilities.h"
 #include "ops/fused_moe/prepare_finalize.h"
 #include "ops/tensor/parallel.h"
-#include "ops/tensor/workspace.h"
-#include "ops/two_phase/blocks.h"
-#include "ops/two_phase/payload.h"
 #include "schedule/expert_placement.h"
 #include "schedule/two_phase_memory.h"
 
@@ -113,9 +112,6 @@ class RemoteTwoPhase final : public ops::PrepareFinalize {
         const std::byte* results = nullptr;
     };
 
-    void make_tables();
-    ops::TwoPhaseRouting routing() const;
-    void count_block(uint32_t block);
     void offer_round();
     Result<> map_segments();
     void unmap_segments();
@@ -125,20 +121,15 @@ class RemoteTwoPhase final : public ops::PrepareFinalize {
     bool is_returned(uint32_t block, schedule::Order order) const;
     bool may_combine(schedule::Order order) const;
     void send_block(uint32_t block);
-    const ops::Bf16* encoded_rows(uint32_t block);
-    bool is_smooth() const { return parts_.smooth != nullptr; }
     void combine_block(uint32_t block);
     void end_round();
 
     const Settings settings_;
     const Parts parts_;
     const uint32_t num_ranks_;
-    const uint32_t num_local_experts_;
     const schedule::TwoPhaseRowBytes row_bytes_;
-    const size_t row_elements_;  // Of a sent row, as the operators count them.
     ops::PrepareFinalizeCapability capability_;
-    std::vector<std::vector<int32_t>> tables_;  // Of each layer: [num_experts, replicas, 2].
-    size_t num_replicas_ = 1;
+    TwoPhaseOperators operators_;
 
     Stage stage_ = Stage::kIdle;
     ops::MoeInput input_;
@@ -150,20 +141,6 @@ class RemoteTwoPhase final : public ops::PrepareFinalize {
     uint32_t num_sent_ = 0;
     uint32_t num_combined_ = 0;
     std::vector<Peer> peers_;  // [F]
-
-    // [num_tokens_max, row_elements_], where a token's rows are all the same but not as they are.
-    std::vector<ops::Bf16> encoded_;
-    std::vector<int32_t> sorted_indices_;  // [num_tokens_max * K1]: 4 bytes a (token, k).
-    std::vector<int32_t> send_counts_;     // [F, num_local_experts], as are the next five.
-    std::vector<int32_t> block_counts_;
-    std::vector<int64_t> grants_;
-    std::vector<int64_t> sent_;
-    std::vector<int64_t> block_base_;
-    std::vector<int64_t> block_done_;
-    std::vector<int32_t> key_of_expert_;              // [experts of a layer]
-    std::vector<ops::TwoPhaseReceiver> receivers_;    // [F]
-    std::vector<ops::ConstTensorView> result_views_;  // [F]
-    ops::Workspace workspace_;
 };
 
 }  // namespace afd::daemon

@@ -113,7 +113,7 @@ struct WorkerControl::State {
     void on_socket(int events);
     void on_post();
     void take(const control::SupervisorMessage& message);
-    void command(const WorkerCommand& next);
+    void command(WorkerCommand next);
     void retry_commands();
     void drain_events();
     void send();
@@ -147,8 +147,6 @@ WorkerControl::WorkerControl(std::unique_ptr<State> state) : state_(std::move(st
 
 WorkerControl::~WorkerControl() {
     if (state_->thread.joinable()) finish();
-    WorkerCommand left;
-    while (state_->port && state_->port->pop_command(left)) delete left.sequence;
 }
 
 Result<std::unique_ptr<WorkerControl>> WorkerControl::connect(const Options& options) {
@@ -247,7 +245,6 @@ void WorkerControl::State::run() {
     // Messages may have come with the Welcome.
     on_socket(UV_READABLE);
     loop->run();
-    for (WorkerCommand& held : held_commands) delete held.sequence;
     socket_watcher.reset();
     wake_watcher.reset();
     post_watcher.reset();
@@ -276,31 +273,31 @@ void WorkerControl::State::take(const control::SupervisorMessage& message) {
     if (message.has_admit()) {
         next.kind = WorkerCommand::Kind::kAdmit;
         next.sequence_id = message.admit().sequence_id();
-        next.sequence = to_request(message.admit()).release();
-        command(next);
+        next.sequence = to_request(message.admit());
+        command(std::move(next));
     } else if (message.has_cancel()) {
         next.kind = WorkerCommand::Kind::kCancel;
         next.sequence_id = message.cancel().sequence_id();
-        command(next);
+        command(std::move(next));
     } else if (message.has_segment()) {
         next.kind = WorkerCommand::Kind::kSegment;
         next.session = message.segment().session();
         next.round = message.segment().round();
         next.code = static_cast<Code>(message.segment().code());
-        command(next);
+        command(std::move(next));
     } else if (message.has_shutdown()) {
         shutdown_received = true;
-        command(next);
+        command(std::move(next));
     }
 }
 
-void WorkerControl::State::command(const WorkerCommand& next) {
-    held_commands.push_back(next);
+void WorkerControl::State::command(WorkerCommand next) {
+    held_commands.push_back(std::move(next));
     retry_commands();
 }
 
 void WorkerControl::State::retry_commands() {
-    while (!held_commands.empty() && port->push_command(held_commands.front())) {
+    while (!held_commands.empty() && port->push_command(std::move(held_commands.front()))) {
         held_commands.pop_front();
     }
     constexpr uint64_t kRetryMs = 5;
@@ -317,7 +314,6 @@ void WorkerControl::State::drain_events() {
         WorkerEvent event;
         while (channel.queued_bytes() <= kUnsentBytesMax && port->pop_event(event)) {
             batch.add(event);
-            if (event.kind == WorkerEvent::Kind::kEnd) delete event.sequence;
             if (batch.is_full()) batch.queue_on(channel);
         }
         batch.queue_on(channel);

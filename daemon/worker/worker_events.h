@@ -6,7 +6,8 @@
 // same facts to afdd as protobuf.
 //
 // Ownership: kAdmit hands a SequenceRequest to the data thread, kEnd of that sequence hands it
-// back to the control thread, which frees it. So the data thread neither allocates nor frees.
+// back to the control thread, which frees it. So the data thread neither allocates nor frees: it
+// moves the request through, and what a ring still holds at the end goes with the ring.
 //
 // Order: the events of one sequence are kStarted, kPromptLogprob... (positions ascending),
 // kToken..., kEnd. After kEnd nothing of that sequence follows. Every admitted sequence gets
@@ -15,7 +16,7 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <type_traits>
+#include <memory>
 #include <vector>
 
 #include "model/sampling/sampler.h"
@@ -48,7 +49,7 @@ struct WorkerCommand {
     int32_t round = 0;
     Code code = Code::kOk;
     uint64_t sequence_id = 0;
-    SequenceRequest* sequence = nullptr;  // kAdmit: owned by the receiver from here on.
+    std::unique_ptr<SequenceRequest> sequence = nullptr;  // kAdmit.
 };
 
 // The memory of a two-phase round, as an FFN worker asks for it.
@@ -73,11 +74,11 @@ struct WorkerEvent {
     uint32_t token = 0;
     uint64_t sequence_id = 0;
     float logprob = 0.0F;
-    Code code = Code::kOk;                // kEnd: kOk: stop token or length; kCancelled; an error.
-    bool stopped = false;                 // kEnd: by a stop token.
-    SequenceRequest* sequence = nullptr;  // kEnd: returned to the control thread.
-    SegmentRound segment = {};            // kSegmentRequest, kSegmentRelease.
-    char text[216] = {};                  // kEnd with an error, kWait: one line, zero-terminated.
+    Code code = Code::kOk;  // kEnd: kOk: stop token or length; kCancelled; an error.
+    bool stopped = false;   // kEnd: by a stop token.
+    std::unique_ptr<SequenceRequest> sequence = nullptr;  // kEnd: back to the control thread.
+    SegmentRound segment = {};                            // kSegmentRequest, kSegmentRelease.
+    char text[216] = {};  // kEnd with an error, kWait: one line, zero-terminated.
 
     // Formats `text`; cuts what does not fit.
     template <typename... Args>
@@ -86,8 +87,6 @@ struct WorkerEvent {
     }
 };
 
-static_assert(std::is_trivially_copyable_v<WorkerCommand>, "travels through a ring");
-static_assert(std::is_trivially_copyable_v<WorkerEvent>, "travels through a ring");
 static_assert(sizeof(WorkerEvent) == 280, "a ring of 16,384 is 4.4 MiB");
 
 }  // namespace afd::daemon

@@ -48,8 +48,8 @@ bool WorkerPort::rest() {
     return events_.empty();
 }
 
-bool WorkerPort::push_command(const WorkerCommand& command) {
-    if (!commands_.push(command)) return false;
+bool WorkerPort::push_command(WorkerCommand&& command) {
+    if (!commands_.push(std::move(command))) return false;
     if (doorbell_fd_ >= 0) ring(doorbell_fd_);
     return true;
 }

@@ -44,9 +44,9 @@ class WorkerPort {
 
     // Queues one event for the control thread; false (and nothing queued) if there is no room.
     // The loss of a kWait is harmless; for every other kind event_room() must be asked before.
-    bool push(const WorkerEvent& event) {
+    bool push(WorkerEvent&& event) {
         is_flushed_ = false;
-        return events_.push(event);
+        return events_.push(std::move(event));
     }
 
     // Wakes the control thread if it sleeps and something was pushed. Once per step, after the
@@ -64,8 +64,9 @@ class WorkerPort {
     // Declares the control thread asleep. False: events came meanwhile, drain again.
     bool rest();
 
-    // Queues one command and rings the data thread; false if the ring is full.
-    bool push_command(const WorkerCommand& command);
+    // Queues one command and rings the data thread; false if the ring is full, and `command` is as
+    // it was.
+    bool push_command(WorkerCommand&& command);
 
   private:
     SpscRing<WorkerEvent> events_;

@@ -12,13 +12,13 @@ namespace {
 class BatcherTest : public testing::Test {
   protected:
     Sequence& add(uint32_t num_tokens, uint32_t num_scheduled = 0, bool prompt_logprobs = false) {
-        auto& request = requests_.emplace_back(std::make_unique<SequenceRequest>());
-        request->sequence_id = requests_.size();
+        auto request = std::make_unique<SequenceRequest>();
+        request->sequence_id = sequences_.size() + 1;
         request->tokens.assign(num_tokens, 7);
         request->num_prompt_tokens = num_tokens;
         request->prompt_logprobs = prompt_logprobs;
         auto& sequence = sequences_.emplace_back(std::make_unique<Sequence>());
-        sequence->request = request.get();
+        sequence->request = std::move(request);
         sequence->num_scheduled = num_scheduled;
         sequence->is_started = num_scheduled > 0;
         active_.push_back(sequence.get());
@@ -46,7 +46,6 @@ class BatcherTest : public testing::Test {
         return text;
     }
 
-    std::vector<std::unique_ptr<SequenceRequest>> requests_;
     std::vector<std::unique_ptr<Sequence>> sequences_;
     std::vector<Sequence*> active_;
 };

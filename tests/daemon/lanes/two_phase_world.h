@@ -181,7 +181,7 @@ class TwoPhaseWorld {
             memory_.make(back, return_bytes);
         }
         num_requests_.fetch_add(1, std::memory_order_relaxed);
-        while (!ports_[rank]->push_command(answer)) std::this_thread::yield();
+        while (!ports_[rank]->push_command(std::move(answer))) std::this_thread::yield();
     }
 
     schedule::TwoPhaseControlLayout layout_;

@@ -36,8 +36,7 @@ class FakeLoop {
         const int token_ms = number_from("AFD_FAKE_TOKEN_MS");
         while (take_commands()) {
             for (auto it = running_.begin(); it != running_.end();) {
-                SequenceRequest* sequence = (it++)->second;
-                step(*sequence);
+                step(*(it++)->second);
             }
             port_.flush();
             pollfd doorbell{control_.own_doorbell_fd(), POLLIN, 0};
@@ -60,8 +59,8 @@ class FakeLoop {
                     }
                     break;
                 case WorkerCommand::Kind::kAdmit:
-                    running_[command.sequence_id] = command.sequence;
                     push(WorkerEvent::Kind::kStarted, *command.sequence);
+                    running_[command.sequence_id] = std::move(command.sequence);
                     break;
                 case WorkerCommand::Kind::kSegment:
                     break;
@@ -78,13 +77,13 @@ class FakeLoop {
     }
 
     void end(SequenceRequest& sequence, Code code) {
-        running_.erase(sequence.sequence_id);
+        auto running = running_.extract(sequence.sequence_id);
         WorkerEvent event;
         event.kind = WorkerEvent::Kind::kEnd;
         event.sequence_id = sequence.sequence_id;
         event.code = code;
-        event.sequence = &sequence;
-        port_.push(event);
+        event.sequence = std::move(running.mapped());
+        port_.push(std::move(event));
     }
 
     void push(WorkerEvent::Kind kind, const SequenceRequest& sequence) {
@@ -92,12 +91,12 @@ class FakeLoop {
         event.kind = kind;
         event.sequence_id = sequence.sequence_id;
         event.token = sequence.tokens.back();
-        port_.push(event);
+        port_.push(std::move(event));
     }
 
     WorkerControl& control_;
     WorkerPort& port_;
-    std::map<uint64_t, SequenceRequest*> running_;
+    std::map<uint64_t, std::unique_ptr<SequenceRequest>> running_;
 };
 
 int run(int argc, char** argv) {

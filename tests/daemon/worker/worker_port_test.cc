@@ -65,7 +65,7 @@ TEST(WorkerPort, CommandsRingTheDoorbell) {
     WorkerCommand command;
     command.kind = WorkerCommand::Kind::kCancel;
     command.sequence_id = 12;
-    EXPECT_TRUE(port.push_command(command));
+    EXPECT_TRUE(port.push_command(std::move(command)));
     EXPECT_TRUE(is_readable(doorbell.get(), 0));
     ASSERT_TRUE(port.has_command());
     ASSERT_TRUE(port.pop_command(command));
@@ -85,7 +85,7 @@ TEST(WorkerPort, NoWakeUpIsLost) {
         for (uint64_t i = 1; i <= kEvents; ++i) {
             WorkerEvent event;
             event.sequence_id = i;
-            while (!port.push(event)) std::this_thread::yield();
+            while (!port.push(std::move(event))) std::this_thread::yield();
             port.flush();
             noise = noise * 6364136223846793005U + 1442695040888963407U;
             for (uint64_t pause = noise >> 58; pause > 0; --pause) std::this_thread::yield();

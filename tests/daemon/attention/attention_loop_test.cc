@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The attention loop over lanes that answer when the test says: what it makes of answers that come
+// late, out of order, as refusals, or never. No windows and no other process.
+
+#include "daemon/attention/attention_loop.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/daemon/attention/loop_harness.h"
+
+namespace afd::daemon {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+constexpr uint32_t kNew = 6;  // Tokens that a request samples.
+
+FakeLane::Settings any_rows(int32_t num_answered = 0, int32_t peer = 0) {
+    return {.traits = {.rows = LaneRows::kAny, .rows_max = kHarnessRows, .has_peers = true},
+            .peer = peer,
+            .num_answered = num_answered};
+}
+FakeLane::Settings long_prompts(int32_t num_answered = 0) {
+    return {.traits = {.rows = LaneRows::kLongPrompts, .rows_max = 40, .has_peers = true},
+            .num_answered = num_answered};
+}
+
+// What a request of so many prompt tokens samples, when it is alone on one lane that answers at
+// once.
+std::vector<uint32_t> expected_tokens(uint64_t id, uint32_t num_prompt_tokens) {
+    LoopHarness alone({any_rows(FakeLane::kAll)});
+    alone.admit(id, num_prompt_tokens, kNew);
+    EXPECT_TRUE(alone.until_over(id));
+    EXPECT_EQ(alone.request(id).tokens.size(), kNew) << alone.request(id).text;
+    return alone.request(id).tokens;
+}
+
+// Goal: when and in which order lanes answer never changes what is sampled.
+// Method: three requests, prompts of one and of several chunks, over two lanes; each call is held
+// until nothing else moves, the second lane's answered first whenever both have one. Oracle: the
+// tokens of each request alone over a lane that answers at once.
+TEST(AttentionLoop, LateAnswersOutOfOrderGiveTheSameTokens) {
+    const std::map<uint64_t, uint32_t> prompts = {{1, 3}, {2, 11}, {3, 5}};
+    LoopHarness harness({any_rows(), any_rows()});
+    for (const auto& [id, length] : prompts) harness.admit(id, length, kNew);
+    std::array<int32_t, 2> answered{};
+    size_t num_reordered = 0;
+    const auto all_over = [&] {
+        return std::all_of(prompts.begin(), prompts.end(), [&](const auto& prompt) {
+            return harness.request(prompt.first).is_over;
+        });
+    };
+    while (!all_over()) {
+        const auto is_held = [&](size_t lane) {
+            return harness.lane(lane).num_started() > answered[lane];
+        };
+        ASSERT_TRUE(harness.until([&] { return all_over() || is_held(0) || is_held(1); }));
+        if (all_over()) break;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        num_reordered += is_held(0) && is_held(1);
+        const size_t lane = is_held(1) ? 1 : 0;
+        ++answered[lane];
+        harness.lane(lane).answer();
+    }
+    EXPECT_GT(num_reordered, 0U) << "both lanes had a call open";
+    for (const auto& [id, length] : prompts) {
+        EXPECT_EQ(harness.request(id).code, Code::kOk) << harness.request(id).text;
+        EXPECT_EQ(harness.request(id).tokens, expected_tokens(id, length)) << id;
+    }
+}
+
+// Goal: a refusal (R11) ends the requests of the refused call with the lane's words, and no other.
+// Method: the second call of the lane is refused; another request follows.
+TEST(AttentionLoop, ARefusalEndsItsRequestsOnly) {
+    FakeLane::Settings refusing = any_rows(FakeLane::kAll);
+    refusing.refused_call = 2;
+    LoopHarness harness({refusing});
+    harness.admit(1, 3, kNew);
+    ASSERT_TRUE(harness.until_over(1));
+    EXPECT_EQ(harness.request(1).code, Code::kUnavailable);
+    EXPECT_EQ(harness.request(1).text, "the fake experts refuse these rows");
+    EXPECT_THAT(harness.request(1).tokens, IsEmpty());
+    harness.admit(2, 3, kNew);
+    ASSERT_TRUE(harness.until_over(2));
+    EXPECT_EQ(harness.request(2).tokens, expected_tokens(2, 3));
+}
+
+// Goal: a lane that never answers is reported, and ends its requests at the deadline with the line
+// of R7; the other lane's go on. Method: two requests of one chunk, so one on each lane; the first
+// lane keeps its call. Oracle: describe_wait()'s words.
+TEST(AttentionLoop, ALaneThatNeverAnswersEndsItsRequestsAtTheDeadline) {
+    LoopHarness harness({any_rows(0, 5), any_rows(FakeLane::kAll)},
+                        {.report_us = 20'000, .timeout_us = 300'000});
+    harness.admit(1, kHarnessRows, kNew);
+    ASSERT_TRUE(harness.until([&] { return harness.lane(0).num_started() == 1; }));
+    harness.admit(2, kHarnessRows, kNew);
+    ASSERT_TRUE(harness.until_over(1));
+    EXPECT_EQ(harness.request(1).code, Code::kDeadlineExceeded);
+    EXPECT_THAT(harness.request(1).text, StartsWith("session 3 (pid "));
+    EXPECT_THAT(harness.request(1).text,
+                HasSubstr("waits for results of ffn rank 5 (pid 4711): micro-batch 0, layer "
+                          "0, flag seen 0, flag expected 1"));
+    EXPECT_EQ(harness.lane(0).num_cancelled(), 1);
+    ASSERT_FALSE(harness.waits().empty());
+    EXPECT_THAT(harness.waits()[0], HasSubstr("of ffn rank 5 (pid 4711)"));
+    ASSERT_TRUE(harness.until_over(2));
+    EXPECT_EQ(harness.request(2).tokens, expected_tokens(2, kHarnessRows));
+}
+
+// Goal: a cancelled request does not wait for an answer that never comes, and its slot stays
+// blocked (R4). Method: cancel it while its call is held; the deadlines are far away.
+TEST(AttentionLoop, ACancelledRequestEndsAtOnce) {
+    LoopHarness harness({any_rows()});
+    harness.admit(1, 3, kNew);
+    ASSERT_TRUE(harness.until([&] { return harness.lane(0).num_started() == 1; }));
+    harness.cancel(1);
+    ASSERT_TRUE(harness.until_over(1));
+    EXPECT_EQ(harness.request(1).code, Code::kCancelled);
+    EXPECT_EQ(harness.lane(0).num_cancelled(), 1);
+
+    harness.admit(2, 3, kNew);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(harness.lane(0).num_started(), 1) << "the slot is not acknowledged yet";
+    harness.lane(0).answer(FakeLane::kAll);
+    ASSERT_TRUE(harness.until_over(2));
+    EXPECT_EQ(harness.request(2).tokens, expected_tokens(2, 3));
+}
+
+// Goal: a request that finds every slot blocked is reported and ends at its own deadline, not at
+// that of the call before; one that comes after the slot is free runs.
+// Method: the only lane never answers a first request, which times out; a second one comes while
+// the slot is blocked; then the slot is acknowledged and a third one comes.
+TEST(AttentionLoop, ARequestThatFindsNoFreeSlotEndsAtItsDeadline) {
+    constexpr uint64_t kTimeoutUs = 300'000;
+    LoopHarness harness({any_rows(0, 5)}, {.report_us = 20'000, .timeout_us = kTimeoutUs});
+    harness.admit(1, 3, kNew);
+    ASSERT_TRUE(harness.until_over(1));
+    const size_t num_reports = harness.waits().size();
+    const uint64_t start_us = schedule::steady_now_us();
+    harness.admit(2, 3, kNew);
+    ASSERT_TRUE(harness.until_over(2));
+    EXPECT_GE(schedule::steady_now_us() - start_us, kTimeoutUs);
+    EXPECT_EQ(harness.request(2).code, Code::kDeadlineExceeded);
+    EXPECT_THAT(harness.request(2).text, StartsWith("no slot: session 3 (pid "));
+    EXPECT_THAT(harness.request(2).text,
+                HasSubstr("waits for the acknowledgement of ffn rank 5 (pid 4711)"));
+    ASSERT_GT(harness.waits().size(), num_reports);
+    EXPECT_THAT(harness.waits()[num_reports], HasSubstr("waits for the acknowledgement of"));
+    EXPECT_EQ(harness.lane(0).num_started(), 1) << "nothing was sent over the blocked slot";
+
+    harness.lane(0).answer(FakeLane::kAll);
+    harness.admit(3, 3, kNew);
+    ASSERT_TRUE(harness.until_over(3));
+    EXPECT_EQ(harness.request(3).tokens, expected_tokens(3, 3));
+    EXPECT_EQ(harness.waits().back(), "") << "the wait is over";
+}
+
+// Goal: lanes of two kinds: a long prompt goes as a whole over its lane, the rest over the other,
+// which takes what the first gives back. Oracle: the same tokens as over the other alone.
+TEST(AttentionLoop, ALongPromptTakesItsLaneAndComesBackFromIt) {
+    for (const bool gives_back : {false, true}) {
+        FakeLane::Settings long_lane = long_prompts(FakeLane::kAll);
+        if (gives_back) long_lane.refused_call = 2;
+        LoopHarness harness({any_rows(FakeLane::kAll), long_lane}, {}, 8);
+        harness.admit(1, 30, kNew);
+        harness.admit(2, 5, kNew);
+        ASSERT_TRUE(harness.until_over(1));
+        ASSERT_TRUE(harness.until_over(2));
+        // Three layers, or the two until it failed.
+        EXPECT_EQ(harness.lane(1).num_started(), gives_back ? 2 : 3);
+        EXPECT_EQ(harness.request(1).tokens, expected_tokens(1, 30)) << harness.request(1).text;
+        EXPECT_EQ(harness.request(2).tokens, expected_tokens(2, 5)) << harness.request(2).text;
+    }
+}
+
+// Goal: routing weights that came back with the rows and are not finite end the request.
+TEST(AttentionLoop, WeightsThatAreNotFiniteEndTheRequest) {
+    FakeLane::Settings poisoned = any_rows(FakeLane::kAll);
+    poisoned.poisoned_call = 2;
+    LoopHarness harness({poisoned});
+    harness.admit(1, 3, kNew);
+    ASSERT_TRUE(harness.until_over(1));
+    EXPECT_EQ(harness.request(1).code, Code::kInternal);
+    EXPECT_EQ(harness.request(1).text,
+              "the router's scores are not finite: check the checkpoint's weights");
+}
+
+}  // namespace
+}  // namespace afd::daemon

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// LoopHarness: an AttentionLoop on a thread of its own over fake lanes and a small random model.
+// The test's thread is the control thread, and the experts.
+
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "daemon/attention/attention_loop.h"
+#include "tests/daemon/attention/fake_lane.h"
+#include "tests/model/checkpoint/checkpoint_builder.h"
+#include "tests/temporary_directory.h"
+
+namespace afd::daemon {
+
+inline constexpr uint32_t kHarnessRows = 4;  // BS
+
+// The small model without its experts.
+class HarnessModel {
+  public:
+    HarnessModel() : files_(open()) {}
+
+    model::AttentionBlock attention() const {
+        return model::AttentionBlock::load(files_, ops::best_numeric_class()).value();
+    }
+    model::EmbeddingHead head() const {
+        return model::EmbeddingHead::load(files_, ops::best_numeric_class()).value();
+    }
+    model::KvCache cache() const { return model::KvCache::create(files_.config(), 1024).value(); }
+
+  private:
+    model::ModelFiles open() {
+        model::CheckpointBuilder(model::small_config()).write(directory_.path());
+        return model::ModelFiles::open(directory_.path()).value();
+    }
+    test::TemporaryDirectory directory_;
+    const model::ModelFiles files_;
+};
+
+class LoopHarness {
+  public:
+    struct Waits {
+        uint64_t report_us = 10'000'000;
+        uint64_t timeout_us = 60'000'000;
+    };
+    // What the control thread heard of a request.
+    struct Request {
+        std::vector<uint32_t> tokens;
+        bool is_over = false;
+        Code code = Code::kOk;
+        std::string text;
+    };
+
+    explicit LoopHarness(const std::vector<FakeLane::Settings>& lanes,
+                         Waits waits = {},
+                         uint32_t long_prompt_threshold = 0)
+        : attention_(model_.attention()),
+          head_(model_.head()),
+          cache_(model_.cache()),
+          doorbell_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+          port_(256, 32, doorbell_fd_.get()) {
+        for (const FakeLane::Settings& settings : lanes) {
+            auto fake = std::make_unique<FakeLane>(
+                settings, schedule::DoorbellRinger(&armed_, doorbell_fd_.get()));
+            fakes_.push_back(fake.get());
+            lanes_.push_back(std::move(fake));
+        }
+        loop_.emplace(
+            AttentionLoop::Settings{.session = 3,
+                                    .micro_batch_size = kHarnessRows,
+                                    .sequences_max = 8,
+                                    .long_prompt_threshold = long_prompt_threshold,
+                                    .wait_report_us = waits.report_us,
+                                    .round_timeout_us = waits.timeout_us},
+            AttentionLoop::Parts{.attention = &attention_,
+                                 .head = &head_,
+                                 .cache = &cache_,
+                                 .lanes = lanes_,
+                                 .parallel = &serial_,
+                                 .port = &port_,
+                                 .heartbeat = schedule::Heartbeat(&heartbeat_),
+                                 .metrics = Metrics(std::as_writable_bytes(std::span(metrics_)))},
+            schedule::AdaptiveWait(schedule::Doorbell(&armed_, doorbell_fd_.get()), 20, true));
+        thread_ = std::thread([this] { loop_->run(); });
+    }
+    ~LoopHarness() {
+        EXPECT_TRUE(port_.push_command({.kind = WorkerCommand::Kind::kShutdown}));
+        thread_.join();
+    }
+
+    FakeLane& lane(size_t index) { return *fakes_[index]; }
+    const Request& request(uint64_t id) { return requests_[id]; }
+    // Texts of the waits that were reported; an empty one says that a wait is over.
+    const std::vector<std::string>& waits() const { return waits_; }
+
+    void admit(uint64_t id, uint32_t num_prompt_tokens, uint32_t num_new_tokens) {
+        auto request = std::make_unique<SequenceRequest>();
+        request->sequence_id = id;
+        request->num_prompt_tokens = num_prompt_tokens;
+        request->max_total_tokens = num_prompt_tokens + num_new_tokens;
+        request->tokens.reserve(request->max_total_tokens);
+        for (uint32_t i = 0; i < num_prompt_tokens; ++i) {
+            request->tokens.push_back(static_cast<uint32_t>(2 + (7 * id + 3 * i) % 90));
+        }
+        WorkerCommand command{.kind = WorkerCommand::Kind::kAdmit, .sequence_id = id};
+        command.sequence = std::move(request);
+        EXPECT_TRUE(port_.push_command(std::move(command)));
+    }
+    void cancel(uint64_t id) {
+        EXPECT_TRUE(port_.push_command({.kind = WorkerCommand::Kind::kCancel, .sequence_id = id}));
+    }
+
+    // Hears events until `done()`; false if that takes longer than anything here should.
+    template <typename Done>
+    bool until(const Done& done) {
+        const uint64_t deadline_us = schedule::steady_now_us() + 60'000'000;
+        while (!done()) {
+            if (schedule::steady_now_us() > deadline_us) return false;
+            hear();
+            std::this_thread::yield();
+        }
+        return true;
+    }
+    bool until_over(uint64_t id) {
+        return until([&] { return requests_[id].is_over; });
+    }
+
+  private:
+    void hear() {
+        for (WorkerEvent event; port_.pop_event(event);) {
+            Request& request = requests_[event.sequence_id];
+            switch (event.kind) {
+                case WorkerEvent::Kind::kToken:
+                    request.tokens.push_back(event.token);
+                    break;
+                case WorkerEvent::Kind::kEnd:
+                    EXPECT_FALSE(request.is_over) << "one end for each request";
+                    EXPECT_EQ(event.sequence->sequence_id, event.sequence_id);
+                    request.is_over = true;
+                    request.code = event.code;
+                    request.text = event.text;
+                    break;
+                case WorkerEvent::Kind::kWait:
+                    waits_.emplace_back(event.text);
+                    break;
+                default:
+                    break;
+            }
+        }
+    }
+
+    const HarnessModel model_;
+    const model::AttentionBlock attention_;
+    const model::EmbeddingHead head_;
+    const model::KvCache cache_;
+    ops::SerialParallel serial_;
+    UniqueFd doorbell_fd_;
+    int32_t armed_ = 0;
+    schedule::HeartbeatWords heartbeat_{};
+    std::vector<uint64_t> metrics_ =
+        std::vector<uint64_t>(schedule::kMetricsLanesOffset / sizeof(uint64_t));
+    WorkerPort port_;
+    std::vector<FakeLane*> fakes_;
+    std::vector<std::unique_ptr<ExpertLane>> lanes_;
+    std::optional<AttentionLoop> loop_;
+    std::thread thread_;
+    std::map<uint64_t, Request> requests_;
+    std::vector<std::string> waits_;
+};
+
+}  // namespace afd::daemon
