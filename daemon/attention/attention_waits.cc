@@ -99,7 +99,6 @@ void AttentionLoop::watch_blocked(Sequence& sequence, uint64_t now_us) {
     }
     if (sequence.blocked_since_us == 0) sequence.blocked_since_us = now_us;
     if (now_us - sequence.blocked_since_us < settings_.round_timeout_us) return;
-    probe_.timed_out();
     mark_ending(
         sequence, Code::kDeadlineExceeded, ("no slot: " + describe(*blocked, now_us)).c_str());
 }

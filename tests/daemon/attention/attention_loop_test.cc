@@ -7,6 +7,13 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <map>
+#include <thread>
+#include <vector>
+
 #include "tests/daemon/attention/loop_harness.h"
 
 namespace afd::daemon {
@@ -127,6 +134,21 @@ TEST(AttentionLoop, ACancelledRequestEndsAtOnce) {
     harness.lane(0).answer(FakeLane::kAll);
     ASSERT_TRUE(harness.until_over(2));
     EXPECT_EQ(harness.request(2).tokens, expected_tokens(2, 3));
+}
+
+// Goal: a loop without requests sleeps, whatever becomes of a slot that one of them waited for.
+// Method: the only request is cancelled while its call is held, and the slot is acknowledged later.
+// Oracle: an idle loop looks around once a second; one that spins does so thousands of times.
+TEST(AttentionLoop, AnIdleLoopSleepsThoughASlotBecameFree) {
+    LoopHarness harness({any_rows()});
+    harness.admit(1, 3, kNew);
+    ASSERT_TRUE(harness.until([&] { return harness.lane(0).num_started() == 1; }));
+    harness.cancel(1);
+    ASSERT_TRUE(harness.until_over(1));
+    harness.lane(0).answer();
+    const uint64_t num_before = harness.num_sleeps();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_LT(harness.num_sleeps() - num_before, 10U);
 }
 
 // Goal: a request that finds every slot blocked is reported and ends at its own deadline, not at

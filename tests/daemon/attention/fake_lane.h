@@ -20,12 +20,10 @@ class FakeLane final : public ExpertLane {
   public:
     struct Settings {
         LaneTraits traits;
-        int32_t peer = 0;          // For whom it says that it waits.
-        int32_t num_answered = 0;  // Calls that are answered before they are made.
-        int32_t refused_call = 0;  // From 1 on; 0: none. Refused when it is answered.
-        int32_t poisoned_call =
-            0;  // The same: comes back with routing weights that are not finite.
-        bool is_slot_blocked = false;  // Before the first call: a predecessor left a round (R10).
+        int32_t peer = 0;           // For whom it says that it waits.
+        int32_t num_answered = 0;   // Calls that are answered before they are made.
+        int32_t refused_call = 0;   // From 1 on; 0: none. Refused when it is answered.
+        int32_t poisoned_call = 0;  // Likewise; its routing weights come back not finite.
     };
     static constexpr int32_t kAll = 1 << 30;
 
@@ -34,7 +32,7 @@ class FakeLane final : public ExpertLane {
           settings_(settings),
           ringer_(ringer),
           answered_(settings.num_answered),
-          acknowledged_(settings.is_slot_blocked ? -1 : settings.num_answered),
+          acknowledged_(settings.num_answered),
           weights_(settings.traits.rows_max * kTopKMax, 1.0F) {}
 
     // Answers the next `count` calls, and frees the slot behind them.

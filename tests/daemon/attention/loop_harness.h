@@ -8,6 +8,9 @@
 #include <sys/eventfd.h>
 
 #include <map>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +23,11 @@
 namespace afd::daemon {
 
 inline constexpr uint32_t kHarnessRows = 4;  // BS
+
+struct HarnessWaits {
+    uint64_t report_us = 10'000'000;
+    uint64_t timeout_us = 60'000'000;
+};
 
 // The small model without its experts.
 class HarnessModel {
@@ -45,10 +53,6 @@ class HarnessModel {
 
 class LoopHarness {
   public:
-    struct Waits {
-        uint64_t report_us = 10'000'000;
-        uint64_t timeout_us = 60'000'000;
-    };
     // What the control thread heard of a request.
     struct Request {
         std::vector<uint32_t> tokens;
@@ -58,7 +62,7 @@ class LoopHarness {
     };
 
     explicit LoopHarness(const std::vector<FakeLane::Settings>& lanes,
-                         Waits waits = {},
+                         const HarnessWaits& waits = {},
                          uint32_t long_prompt_threshold = 0)
         : attention_(model_.attention()),
           head_(model_.head()),
@@ -85,7 +89,7 @@ class LoopHarness {
                                  .parallel = &serial_,
                                  .port = &port_,
                                  .heartbeat = schedule::Heartbeat(&heartbeat_),
-                                 .metrics = Metrics(std::as_writable_bytes(std::span(metrics_)))},
+                                 .metrics = metrics()},
             schedule::AdaptiveWait(schedule::Doorbell(&armed_, doorbell_fd_.get()), 20, true));
         thread_ = std::thread([this] { loop_->run(); });
     }
@@ -96,6 +100,8 @@ class LoopHarness {
 
     FakeLane& lane(size_t index) { return *fakes_[index]; }
     const Request& request(uint64_t id) { return requests_[id]; }
+    // How often the loop found nothing to do.
+    uint64_t num_sleeps() { return metrics().get(Counter::kWaits); }
     // Texts of the waits that were reported; an empty one says that a wait is over.
     const std::vector<std::string>& waits() const { return waits_; }
 
@@ -132,6 +138,8 @@ class LoopHarness {
     }
 
   private:
+    Metrics metrics() { return Metrics(std::as_writable_bytes(std::span(metrics_))); }
+
     void hear() {
         for (WorkerEvent event; port_.pop_event(event);) {
             Request& request = requests_[event.sequence_id];
