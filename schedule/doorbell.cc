@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <ctime>
 
 namespace afd::schedule {
@@ -31,6 +32,12 @@ bool Doorbell::wait(uint64_t timeout_us) {
     return ::read(eventfd_, &rings, sizeof(rings)) == sizeof(rings);
 }
 
+void ring(int eventfd) {
+    const uint64_t one = 1;
+    while (::write(eventfd, &one, sizeof(one)) < 0 && errno == EINTR) {
+    }
+}
+
 DoorbellRinger::DoorbellRinger(const int32_t* armed, int eventfd)
     : armed_(armed), eventfd_(eventfd) {}
 
@@ -38,12 +45,6 @@ bool DoorbellRinger::ring_if_armed() const {
     if (observe(*armed_, Order::kSeqCst) == 0) return false;
     ring();
     return true;
-}
-
-void DoorbellRinger::ring() const {
-    const uint64_t one = 1;
-    // A full counter (EAGAIN) is a ring already; a closed descriptor means that afdd is ending.
-    [[maybe_unused]] const ssize_t written = ::write(eventfd_, &one, sizeof(one));
 }
 
 }  // namespace afd::schedule

@@ -4,7 +4,9 @@
 // Doorbell: how a publisher wakes a sleeping peer (R9), and costs no syscall while it is awake.
 //
 // An armed word in the sleeper's control segment, which only the sleeper writes, and an eventfd
-// (EFD_NONBLOCK) that afdd made and handed to both sides. Neither class owns the descriptor.
+// (EFD_NONBLOCK) that afdd made and handed to both sides. Neither class owns the descriptor. Over a
+// transport without shared memory the publisher is whoever stores what arrives on the sleeper's
+// machine.
 //
 //   sleeper                                 publisher
 //   armed = 1                  (seq_cst)    flag = round               (seq_cst)
@@ -43,6 +45,10 @@ class Doorbell {
     int eventfd_ = -1;
 };
 
+// Wakes who sleeps on an eventfd, in any case. A full counter is a ring already; a closed
+// descriptor means that afdd is ending.
+void ring(int eventfd);
+
 // The publisher's side. Any thread of any process.
 class DoorbellRinger {
   public:
@@ -54,7 +60,7 @@ class DoorbellRinger {
     bool ring_if_armed() const;
 
     // Wakes it in any case: at the start of a process and after a death.
-    void ring() const;
+    void ring() const { schedule::ring(eventfd_); }
 
   private:
     const int32_t* armed_ = nullptr;

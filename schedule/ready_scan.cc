@@ -25,28 +25,25 @@ std::span<uint64_t> executions_of(const WindowLayout& layout, ControlView contro
 }  // namespace
 
 ReadyScan::ReadyScan(ReturnTransport& transport,
-                     const WindowLayout& layout,
                      const ExpertPlacement& placement,
-                     uint32_t rank,
-                     ControlView control,
                      RouterPlacement router)
     : transport_(&transport),
       placement_(&placement),
-      rank_(rank),
+      rank_(transport.rank()),
       takes_offers_(router == RouterPlacement::kFfn),
-      num_sessions_(layout.geometry.num_sessions),
-      num_micro_batches_(layout.geometry.num_micro_batches),
-      selected_expert_num_(layout.geometry.selected_expert_num),
-      slots_per_micro_batch_(layout.geometry.slots_per_micro_batch()),
-      context_(&control.context()),
+      num_sessions_(transport.layout().geometry.num_sessions),
+      num_micro_batches_(transport.layout().geometry.num_micro_batches),
+      selected_expert_num_(transport.layout().geometry.selected_expert_num),
+      slots_per_micro_batch_(transport.layout().geometry.slots_per_micro_batch()),
+      context_(&transport.own_control().context()),
       flags_(transport.descriptor_flags()),
       known_(size_t{num_sessions_} * num_micro_batches_),
       listed_(known_.size(), kNotListed),
-      executions_(executions_of(layout, control)),
-      round_of_session_(num_sessions_, 0),
-      scratch_ids_(slots_per_micro_batch_) {
-    const FfnControlLayout& offsets = layout.ffn_control;
-    std::byte* base = control.base();
+      listed_ids_(known_.size() * slots_per_micro_batch_),
+      executions_(executions_of(transport.layout(), transport.own_control())),
+      round_of_session_(num_sessions_, 0) {
+    const FfnControlLayout& offsets = transport.layout().ffn_control;
+    std::byte* base = transport.own_control().base();
     layer_ids_ = words_at(base, offsets.layer_ids_offset, num_sessions_);
     session_ids_ = words_at(base, offsets.session_ids_offset, num_sessions_);
     micro_batch_ids_ = words_at(base, offsets.micro_batch_ids_offset, num_sessions_);
@@ -88,20 +85,23 @@ void ReadyScan::list(uint32_t session, uint32_t micro_batch, int32_t flag, uint6
         acknowledge(session, micro_batch, flag, flag);
         return;
     }
+    const size_t i = lane(session, micro_batch);
+    const std::span<int32_t> ids = listed_ids(i);
+    transport_->copy_ids(session, micro_batch, ids);
     const int32_t layer_id = transport_->layer_id(session, micro_batch);
     if (layer_id < 0 || static_cast<uint32_t>(layer_id) >= placement_->num_layers()) {
         ++errors_.num_bad_layers;
         refuse_round(session, micro_batch, flag);
         return;
     }
-    const size_t i = lane(session, micro_batch);
     const uint32_t num_unfinished = executions_.num_unfinished(i, flag);
     if (num_unfinished >= ExecutionLog::kDeadly) {
         ++errors_.num_deadly;
         refuse_round(session, micro_batch, flag);
         return;
     }
-    if (is_empty(session, micro_batch)) {
+    // No slot asks anything of this rank: a session that publishes to every rank.
+    if (std::all_of(ids.begin(), ids.end(), [](int32_t id) { return id == kMaskedId; })) {
         acknowledge(session, micro_batch, flag, flag);
         return;
     }
@@ -109,13 +109,6 @@ void ReadyScan::list(uint32_t session, uint32_t micro_batch, int32_t flag, uint6
     known_[i] = flag;
     (num_unfinished == 0 ? ready_ : suspects_)
         .push_back({session, micro_batch, layer_id, flag, next_order_++, now_us});
-}
-
-// Whether no slot asks anything of this rank: a session that publishes to every rank.
-bool ReadyScan::is_empty(uint32_t session, uint32_t micro_batch) {
-    transport_->copy_ids(session, micro_batch, scratch_ids_);
-    return std::all_of(
-        scratch_ids_.begin(), scratch_ids_.end(), [](int32_t id) { return id == kMaskedId; });
 }
 
 void ReadyScan::take(std::span<const ReadyDescriptor> descriptors) {
@@ -140,7 +133,8 @@ void ReadyScan::take(std::span<const ReadyDescriptor> descriptors) {
         micro_batch_ids_[i] = static_cast<int32_t>(descriptor.micro_batch);
         const std::span<int32_t> ids =
             expert_ids_.subspan(i * slots_per_micro_batch_, slots_per_micro_batch_);
-        transport_->copy_ids(descriptor.session, descriptor.micro_batch, ids);
+        std::ranges::copy(listed_ids(lane(descriptor.session, descriptor.micro_batch)),
+                          ids.begin());
         mask_foreign_ids(descriptor.layer_id, ids);
     }
     context_->ffn.out_num = static_cast<uint32_t>(taken_.size());
@@ -167,9 +161,9 @@ void ReadyScan::acknowledge_taken() {
 void ReadyScan::refuse_round(uint32_t session, uint32_t micro_batch, int32_t round) {
     const uint32_t num_local = placement_->num_local_experts_per_layer(rank_);
     bool has_offers = false;
-    transport_->copy_ids(session, micro_batch, scratch_ids_);
+    const std::span<const int32_t> ids = listed_ids(lane(session, micro_batch));
     for (size_t slot = 0; slot < slots_per_micro_batch_; ++slot) {
-        const int32_t id = scratch_ids_[slot];
+        const int32_t id = ids[slot];
         has_offers = has_offers || is_offer(slot, id);
         if (id < 0 || static_cast<uint32_t>(id) >= num_local) continue;
         transport_->put_refusal(session,

@@ -32,7 +32,6 @@
 #include <span>
 #include <vector>
 
-#include "schedule/control_view.h"
 #include "schedule/execution_log.h"
 #include "schedule/expert_placement.h"
 #include "schedule/ffn_scheduler.h"
@@ -53,12 +52,9 @@ struct ReadyScanErrors {
 class ReadyScan {
   public:
     // With router kFfn the ids of a token's slot 0 may be kOfferedId, and take() leaves it.
-    // REQUIRES: transport, placement and control outlive this; control is the rank's own.
+    // REQUIRES: transport and placement outlive this.
     ReadyScan(ReturnTransport& transport,
-              const WindowLayout& layout,
               const ExpertPlacement& placement,
-              uint32_t rank,
-              ControlView control,
               RouterPlacement router = RouterPlacement::kAttention);
 
     // Everything that is ready and not taken, but for descriptors whose slots are all masked: those
@@ -82,7 +78,7 @@ class ReadyScan {
     // Whether a descriptor is ready that the last scan did not list: the condition to wait on.
     bool has_new(Order order) const;
 
-    // Starts a pass: copies and validates the ids of `descriptors` (of the last scan) and fills
+    // Starts a pass: validates the ids of `descriptors` (of the last scan) and fills
     // layer_ids, session_ids, micro_batch_ids, expert_ids and out_num.
     // REQUIRES: nothing is taken; at most one descriptor per session; a suspect alone.
     void take(std::span<const ReadyDescriptor> descriptors);
@@ -118,7 +114,11 @@ class ReadyScan {
         return flag != known_[lane] && flag != 0 && listed_[lane] == 0;
     }
     void list(uint32_t session, uint32_t micro_batch, int32_t flag, uint64_t now_us);
-    bool is_empty(uint32_t session, uint32_t micro_batch);
+    // What listing copied.
+    std::span<int32_t> listed_ids(size_t lane) {
+        return std::span(listed_ids_)
+            .subspan(lane * slots_per_micro_batch_, slots_per_micro_batch_);
+    }
     bool is_offer(size_t slot, int32_t id) const {
         return takes_offers_ && id == kOfferedId && slot % selected_expert_num_ == 0;
     }
@@ -141,14 +141,14 @@ class ReadyScan {
     std::span<int32_t> micro_batch_ids_;  // [A]
     std::span<int32_t> expert_ids_;       // [A][BS * K1]
     DescriptorFlags flags_;
-    std::vector<int32_t> known_;   // [A][M], the round listed last, else acknowledged last.
-    std::vector<uint8_t> listed_;  // [A][M], 1 from listing to acknowledgement.
+    std::vector<int32_t> known_;       // [A][M], the round listed last, else acknowledged last.
+    std::vector<uint8_t> listed_;      // [A][M], 1 from listing to acknowledgement.
+    std::vector<int32_t> listed_ids_;  // [A][M][BS * K1]
     ExecutionLog executions_;
     std::vector<ReadyDescriptor> ready_;
     std::vector<ReadyDescriptor> suspects_;
     std::vector<ReadyDescriptor> taken_;
     std::vector<int32_t> round_of_session_;  // [A], of the pass.
-    std::vector<int32_t> scratch_ids_;       // [BS * K1]
     uint64_t next_order_ = 0;
     ReadyScanErrors errors_;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// TwoPhaseMemory: how a worker reaches the two-phase control area and the segments of its rounds.
+// TwoPhaseMemory: how a worker reaches the segments of its two-phase rounds, which afdd made.
 //
 // A session maps the receive segment of each of its ranks read-write and the return segment
 // read-only; a rank the other way round. Mapping and unmapping are system calls: a two-phase round
@@ -10,17 +10,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
-#include <tuple>
-#include <vector>
 
 #include "proto/status.h"
 #include "schedule/segment.h"
-#include "schedule/shm_transport.h"
 #include "schedule/two_phase_control.h"
-#include "schedule/two_phase_receiver.h"
-#include "schedule/two_phase_sender.h"
 
 namespace afd::schedule {
 
@@ -59,18 +53,6 @@ class ShmTwoPhaseMemory final : public TwoPhaseMemory {
   private:
     std::string prefix_;
     std::map<TwoPhaseKey, Segment> mapped_;
-};
-
-// The control areas that one worker uses, mapped: its own read-write, its peers' read-only.
-struct TwoPhaseAreas {
-    Segment own;
-    std::vector<Segment> peers;
-    TwoPhaseControlLayout layout;
-
-    // Errors: those of Segment::attach and Segment::prefault.
-    static Result<TwoPhaseAreas> attach(const AttachConfig& config, Role role, uint32_t index);
-
-    std::vector<const std::byte*> peer_areas() const;
 };
 
 }  // namespace afd::schedule

@@ -20,40 +20,14 @@ uint32_t blocks_of(int32_t word, uint32_t num_blocks) {
 
 }  // namespace
 
-TwoPhaseReceiver::TwoPhaseReceiver(const TwoPhaseControlLayout& layout,
+TwoPhaseReceiver::TwoPhaseReceiver(TwoPhaseReturnTransport& transport,
                                    const ExpertPlacement& placement,
-                                   uint32_t rank,
-                                   const Limits& limits,
-                                   std::byte* own,
-                                   std::vector<const std::byte*> sessions,
-                                   std::vector<DoorbellRinger> ringers)
-    : layout_(layout),
-      placement_(&placement),
-      rank_(rank),
-      limits_(limits),
-      own_(own),
-      sessions_(std::move(sessions)),
-      ringers_(std::move(ringers)) {
-    AFD_ASSERT(sessions_.size() == layout.num_sessions && ringers_.size() == layout.num_sessions &&
-                   rank < layout.num_ranks && limits.num_experts <= layout.num_experts,
-               "rank %u of %u, %zu areas and %zu doorbells for %u sessions, %u experts of %u",
-               rank,
-               layout.num_ranks,
-               sessions_.size(),
-               ringers_.size(),
-               layout.num_sessions,
+                                   const Limits& limits)
+    : transport_(&transport), placement_(&placement), limits_(limits) {
+    AFD_ASSERT(limits.num_experts <= transport.layout().num_experts,
+               "%u experts of %u",
                limits.num_experts,
-               layout.num_experts);
-}
-
-const TwoPhaseSessionWords& TwoPhaseReceiver::peer(uint32_t session) const {
-    const void* stripe = sessions_[session] + rank_ * layout_.session_stripe_bytes;
-    return *static_cast<const TwoPhaseSessionWords*>(stripe);
-}
-
-TwoPhaseRankWords& TwoPhaseReceiver::own(uint32_t session) const {
-    void* stripe = own_ + session * layout_.rank_stripe_bytes;
-    return *static_cast<TwoPhaseRankWords*>(stripe);
+               transport.layout().num_experts);
 }
 
 int32_t TwoPhaseReceiver::open_round(uint32_t session, Order order) const {
@@ -85,7 +59,9 @@ Result<> TwoPhaseReceiver::copy_offer(uint32_t session, TwoPhaseOffer& offer) co
     const void* first = reinterpret_cast<const std::byte*>(&shared) + 16;
     std::memcpy(&words, first, sizeof(words));
     offer.counts.resize(limits_.num_experts);
-    std::memcpy(offer.counts.data(), &peer(session) + 1, offer.counts.size() * sizeof(int32_t));
+    std::memcpy(offer.counts.data(),
+                transport_->mirrored_table(session),
+                offer.counts.size() * sizeof(int32_t));
     if (words.layer_id < 0 || static_cast<uint32_t>(words.layer_id) >= placement_->num_layers()) {
         return bad_offer(
             "layer_id", words.layer_id, "below " + std::to_string(placement_->num_layers()));
@@ -94,7 +70,7 @@ Result<> TwoPhaseReceiver::copy_offer(uint32_t session, TwoPhaseOffer& offer) co
     for (size_t expert = 0; expert < offer.counts.size(); ++expert) {
         const int32_t count = offer.counts[expert];
         if (count < 0) return bad_offer("a count", count, "0 or more");
-        if (count > 0 && !placement_->holds(rank_, words.layer_id, static_cast<int32_t>(expert))) {
+        if (count > 0 && !placement_->holds(rank(), words.layer_id, static_cast<int32_t>(expert))) {
             return bad_offer("the local expert of " + std::to_string(count) + " rows",
                              static_cast<int64_t>(expert),
                              "one that the rank holds in layer " + std::to_string(words.layer_id));
@@ -132,16 +108,13 @@ uint32_t TwoPhaseReceiver::returned(uint32_t session) const {
 
 void TwoPhaseReceiver::grant(uint32_t session, int32_t round, std::span<const int64_t> grants) {
     AFD_ASSERT(grants.size() == limits_.num_experts, "%zu grants", grants.size());
-    TwoPhaseRankWords& words = own(session);
-    publish_release(words.returned, 0);
-    std::memcpy(&words + 1, grants.data(), grants.size_bytes());
-    publish_seq_cst(words.granted, round);
-    ringers_[session].ring_if_armed();
+    publish_release(own(session).returned, 0);
+    std::memcpy(transport_->own_table(session), grants.data(), grants.size_bytes());
+    transport_->publish(session, &TwoPhaseRankWords::granted, round, grants.size_bytes());
 }
 
 void TwoPhaseReceiver::refuse(uint32_t session, int32_t round) {
-    publish_seq_cst(own(session).granted, refused_mark(round));
-    ringers_[session].ring_if_armed();
+    transport_->publish(session, &TwoPhaseRankWords::granted, refused_mark(round));
 }
 
 ExecutionLog TwoPhaseReceiver::executions(uint32_t session) const {
@@ -158,13 +131,11 @@ void TwoPhaseReceiver::start_block(uint32_t session, int32_t round) {
 
 void TwoPhaseReceiver::publish_returned(uint32_t session, uint32_t num_blocks) {
     executions(session).end(0);
-    publish_seq_cst(own(session).returned, static_cast<int32_t>(num_blocks));
-    ringers_[session].ring_if_armed();
+    transport_->publish(session, &TwoPhaseRankWords::returned, static_cast<int32_t>(num_blocks));
 }
 
 void TwoPhaseReceiver::acknowledge(uint32_t session, int32_t round) {
-    publish_seq_cst(own(session).acknowledged, round);
-    ringers_[session].ring_if_armed();
+    transport_->publish(session, &TwoPhaseRankWords::acknowledged, round);
 }
 
 }  // namespace afd::schedule

@@ -12,11 +12,10 @@
 #include <span>
 #include <vector>
 
-#include "schedule/doorbell.h"
 #include "schedule/execution_log.h"
 #include "schedule/expert_placement.h"
 #include "schedule/flag.h"
-#include "schedule/two_phase_control.h"
+#include "schedule/two_phase_transport.h"
 
 namespace afd::schedule {
 
@@ -28,18 +27,13 @@ class TwoPhaseReceiver {
         uint64_t receive_bytes_max = kWindowBytesMax;
     };
 
-    // `own` is the rank's area, `sessions` those of all sessions, `ringers` their doorbells. All
-    // memory outlives the object.
-    TwoPhaseReceiver(const TwoPhaseControlLayout& layout,
+    // Transport and placement outlive the object.
+    TwoPhaseReceiver(TwoPhaseReturnTransport& transport,
                      const ExpertPlacement& placement,
-                     uint32_t rank,
-                     const Limits& limits,
-                     std::byte* own,
-                     std::vector<const std::byte*> sessions,
-                     std::vector<DoorbellRinger> ringers);
+                     const Limits& limits);
 
-    uint32_t num_sessions() const { return layout_.num_sessions; }
-    uint32_t rank() const { return rank_; }
+    uint32_t num_sessions() const { return transport_->layout().num_sessions; }
+    uint32_t rank() const { return transport_->index(); }
 
     // The round that the session offers and the rank has not acknowledged; 0: none.
     int32_t open_round(uint32_t session, Order order) const;
@@ -60,29 +54,37 @@ class TwoPhaseReceiver {
     // Blocks returned: the rank's own word, of a round that is granted.
     uint32_t returned(uint32_t session) const;
 
-    // REQUIRES: the round's segments exist; grants [num_experts] are rows inside.
+    // The round's memory: `received` is the receive segment's layout, `sent` the return segment's
+    // (two_phase_control.h). Errors: those of the transport.
+    // REQUIRES: afdd granted the memory; good until close().
+    Result<TwoPhaseRoundMemory> open(uint32_t session, int32_t round, const TwoPhaseSizes& sizes) {
+        return transport_->open(session, round, sizes);
+    }
+    void close(uint32_t session, int32_t round) { transport_->close(session, round); }
+
+    // REQUIRES: the round is open; grants [num_experts] are rows inside.
     void grant(uint32_t session, int32_t round, std::span<const int64_t> grants);
     void refuse(uint32_t session, int32_t round);
     // R11: executions of a block of the round that were started and not ended by publish_returned;
     // after ExecutionLog::kDeadly of them the round is to be refused.
     uint32_t num_unfinished(uint32_t session, int32_t round) const;
     void start_block(uint32_t session, int32_t round);
+    // Puts results that were written to `sent`.
+    void put(uint32_t session, uint64_t offset, uint64_t bytes) {
+        transport_->put(session, offset, bytes);
+    }
     void publish_returned(uint32_t session, uint32_t num_blocks);
-    // REQUIRES: the round is closed, nothing of it is mapped, and its memory was given back.
+    // REQUIRES: the session closed the round, close() was called, and its memory was given back.
     void acknowledge(uint32_t session, int32_t round);
 
   private:
-    const TwoPhaseSessionWords& peer(uint32_t session) const;
-    TwoPhaseRankWords& own(uint32_t session) const;
+    const TwoPhaseSessionWords& peer(uint32_t session) const { return transport_->mirror(session); }
+    TwoPhaseRankWords& own(uint32_t session) const { return transport_->own(session); }
     ExecutionLog executions(uint32_t session) const;
 
-    TwoPhaseControlLayout layout_;
+    TwoPhaseReturnTransport* transport_;
     const ExpertPlacement* placement_;
-    uint32_t rank_;
     Limits limits_;
-    std::byte* own_;
-    std::vector<const std::byte*> sessions_;
-    std::vector<DoorbellRinger> ringers_;
 };
 
 }  // namespace afd::schedule

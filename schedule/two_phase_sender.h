@@ -7,7 +7,8 @@
 //        ^             -> publish_sent(rank) / returned(rank) / publish_combined(rank) ...
 //        +---------------------------------- close() -----------------------------------'
 //
-// close() may come at any time after begin(); the memory of the round must be unmapped before.
+// Between answer() and close() the round has memory at each rank, open(rank); close() gives it up
+// and may come at any time after begin().
 // One data thread. What ranks wrote is validated; nothing allocates after construction.
 
 #include <cstddef>
@@ -16,10 +17,9 @@
 #include <span>
 #include <vector>
 
-#include "schedule/doorbell.h"
 #include "schedule/flag.h"
 #include "schedule/heartbeat.h"
-#include "schedule/two_phase_control.h"
+#include "schedule/two_phase_transport.h"
 
 namespace afd::schedule {
 
@@ -27,15 +27,11 @@ class TwoPhaseSender {
   public:
     enum class Answer { kPending, kGranted, kRefused };
 
-    // `own` is the session's area; `ranks` the areas of all ranks, and `ringers` their doorbells.
-    // Closes what a predecessor left (R10). All memory outlives the object.
-    TwoPhaseSender(const TwoPhaseControlLayout& layout,
-                   uint32_t session,
-                   std::byte* own,
-                   std::vector<const std::byte*> ranks,
-                   std::vector<DoorbellRinger> ringers);
+    // Closes what a predecessor left (R10). The transport outlives the object.
+    explicit TwoPhaseSender(TwoPhaseDispatchTransport& transport);
 
-    uint32_t num_ranks() const { return layout_.num_ranks; }
+    uint32_t num_ranks() const { return transport_->layout().num_ranks; }
+    uint32_t session() const { return transport_->index(); }
 
     // Whether every rank has acknowledged the last round that was offered to it (R4, R10).
     bool may_begin(Order order) const;
@@ -59,6 +55,17 @@ class TwoPhaseSender {
                          const TwoPhaseOffer& offer,
                          std::span<int64_t> grants) const;
 
+    // The round's memory at a rank: `sent` is the receive segment's layout, `received` the return
+    // segment's (two_phase_control.h). Errors: those of the transport.
+    // REQUIRES: answer() was kGranted; good until close().
+    Result<TwoPhaseRoundMemory> open(uint32_t rank, const TwoPhaseSizes& sizes) {
+        return transport_->open(rank, round_, sizes);
+    }
+    // Puts bytes that were written to `sent`. REQUIRES: open().
+    void put(uint32_t rank, uint64_t offset, uint64_t bytes) {
+        transport_->put(rank, offset, bytes);
+    }
+
     void publish_sent(uint32_t rank, uint32_t num_blocks);
     // Blocks whose results are complete. A value outside [0, num_blocks] reads as 0.
     uint32_t returned(uint32_t rank, uint32_t num_blocks, Order order) const;
@@ -72,15 +79,11 @@ class TwoPhaseSender {
     std::optional<WaitInfo> wait_info(uint32_t num_combined) const;
 
   private:
-    TwoPhaseSessionWords& own(uint32_t rank) const;
-    const TwoPhaseRankWords& peer(uint32_t rank) const;
+    const TwoPhaseSessionWords& own(uint32_t rank) const { return transport_->own(rank); }
+    const TwoPhaseRankWords& peer(uint32_t rank) const { return transport_->mirror(rank); }
     bool stands(int32_t round) const;
 
-    TwoPhaseControlLayout layout_;
-    uint32_t session_;
-    std::byte* own_;
-    std::vector<const std::byte*> ranks_;
-    std::vector<DoorbellRinger> ringers_;
+    TwoPhaseDispatchTransport* transport_;
     std::vector<uint32_t> offered_;
     int32_t round_ = 0;
     int32_t layer_id_ = 0;

@@ -2,6 +2,8 @@
 
 #include "bench/fused_moe/moe_rank.h"
 
+#include "daemon/config/instance_geometry.h"
+
 namespace afd::bench {
 namespace {
 
@@ -84,57 +86,37 @@ Result<> MoeRank::attach() {
     AFD_ASSIGN(schedule::InstanceSegments created,
                schedule::InstanceSegments::create(prefix_, layout_, identity()));
     segments_ = std::make_unique<schedule::InstanceSegments>(std::move(created));
-    AFD_ASSIGN(
-        dispatch_,
-        schedule::ShmDispatchTransport::attach(config_of(session_doorbell_, rank_doorbell_), 0));
-    AFD_ASSIGN(
-        returns_,
-        schedule::ShmReturnTransport::attach(config_of(rank_doorbell_, session_doorbell_), 0));
+    AFD_ASSIGN(dispatch_,
+               schedule::attach_dispatch(config_of(session_doorbell_, rank_doorbell_), 0));
+    AFD_ASSIGN(returns_, schedule::attach_returns(config_of(rank_doorbell_, session_doorbell_), 0));
     return {};
 }
 
 Result<> MoeRank::attach_two_phase(ops::Parallel& threads) {
-    using schedule::Role;
     const MoeSizes& sizes = subject_.sizes();
-    AFD_ASSIGN(schedule::TwoPhaseAreas session_areas,
-               schedule::TwoPhaseAreas::attach(
-                   config_of(session_doorbell_, rank_doorbell_), Role::kAttention, 0));
-    AFD_ASSIGN(schedule::TwoPhaseAreas rank_areas,
-               schedule::TwoPhaseAreas::attach(
-                   config_of(rank_doorbell_, session_doorbell_), Role::kFfn, 0));
-    two_phase_.reset(new TwoPhase{.session_areas = std::move(session_areas),
-                                  .rank_areas = std::move(rank_areas),
-                                  .session_memory = schedule::ShmTwoPhaseMemory(prefix_),
-                                  .rank_memory = schedule::ShmTwoPhaseMemory(prefix_),
+    two_phase_.reset(new TwoPhase{.dispatch = nullptr,
+                                  .returns = nullptr,
                                   .sender = nullptr,
                                   .receiver = nullptr,
                                   .segments = daemon::TwoPhaseSegments(prefix_, 1, 0)});
     TwoPhase& made = *two_phase_;
-    made.sender = std::make_unique<schedule::TwoPhaseSender>(made.session_areas.layout,
-                                                             0,
-                                                             made.session_areas.own.data(),
-                                                             made.session_areas.peer_areas(),
-                                                             dispatch_->ringers());
+    AFD_ASSIGN(made.dispatch, dispatch_->two_phase());
+    AFD_ASSIGN(made.returns, returns_->two_phase());
+    made.sender = std::make_unique<schedule::TwoPhaseSender>(*made.dispatch);
     made.receiver = std::make_unique<schedule::TwoPhaseReceiver>(
-        made.rank_areas.layout,
+        *made.returns,
         placement_,
-        0,
         schedule::TwoPhaseReceiver::Limits{
             .num_experts = placement_.num_local_experts_max(),
-            .row_bytes = daemon::two_phase_row_bytes(sizes.dispatch_dtype, sizes.hidden)},
-        made.rank_areas.own.data(),
-        made.rank_areas.peer_areas(),
-        returns_->ringers());
+            .row_bytes = daemon::two_phase_row_bytes(sizes.dispatch_dtype, sizes.hidden)});
     auto part = std::make_unique<daemon::RemoteTwoPhase>(
         daemon::RemoteTwoPhase::Settings{.hidden = sizes.hidden,
                                          .top_k = sizes.top_k,
                                          .num_tokens_max = sizes.num_tokens,
                                          .block_tokens = kBlockTokens,
                                          .dispatch_dtype = sizes.dispatch_dtype},
-        daemon::RemoteTwoPhase::Parts{.sender = made.sender.get(),
-                                      .memory = &made.session_memory,
-                                      .placement = &placement_,
-                                      .parallel = &threads});
+        daemon::RemoteTwoPhase::Parts{
+            .sender = made.sender.get(), .placement = &placement_, .parallel = &threads});
     two_phase_part_ = part.get();
     prepare_finalize_ = std::move(part);
     return {};
@@ -185,7 +167,6 @@ void MoeRank::run(const ops::ExpertsEntry& experts, ops::StageProfile* profile) 
     if (two_phase_ != nullptr) {
         two_phase = std::make_unique<daemon::TwoPhaseExperts>(
             daemon::TwoPhaseExperts::Parts{.receiver = two_phase_->receiver.get(),
-                                           .memory = &two_phase_->rank_memory,
                                            .placement = &placement_,
                                            .experts = part.get(),
                                            .hidden = subject_.sizes().hidden,
@@ -196,7 +177,6 @@ void MoeRank::run(const ops::ExpertsEntry& experts, ops::StageProfile* profile) 
     }
     daemon::FfnLoop loop(
         {.transport = returns_.get(),
-         .layout = &layout_,
          .placement = &placement_,
          .experts = part.get(),
          .hidden = subject_.sizes().hidden,

@@ -21,6 +21,7 @@
 #include "daemon/supervisor/two_phase_segments.h"
 #include "ops/fused_moe/fused_moe.h"
 #include "ops/fused_moe/plan/feature_matrix.h"
+#include "schedule/attach.h"
 #include "schedule/instance_segments.h"
 
 namespace afd::bench {
@@ -56,12 +57,10 @@ class MoeRank {
         Doorbell& operator=(const Doorbell&) = delete;
         ~Doorbell() { ::close(fd); }
     };
-    // The control areas of rounds in two phases, and what each side works with.
+    // What each side of rounds in two phases works with.
     struct TwoPhase {
-        schedule::TwoPhaseAreas session_areas;
-        schedule::TwoPhaseAreas rank_areas;
-        schedule::ShmTwoPhaseMemory session_memory;
-        schedule::ShmTwoPhaseMemory rank_memory;
+        std::unique_ptr<schedule::TwoPhaseDispatchTransport> dispatch;
+        std::unique_ptr<schedule::TwoPhaseReturnTransport> returns;
         std::unique_ptr<schedule::TwoPhaseSender> sender;
         std::unique_ptr<schedule::TwoPhaseReceiver> receiver;
         daemon::TwoPhaseSegments segments;
@@ -84,8 +83,8 @@ class MoeRank {
     Doorbell session_doorbell_;
     Doorbell rank_doorbell_;
     std::unique_ptr<schedule::InstanceSegments> segments_;
-    std::unique_ptr<schedule::ShmDispatchTransport> dispatch_;
-    std::unique_ptr<schedule::ShmReturnTransport> returns_;
+    std::unique_ptr<schedule::DispatchTransport> dispatch_;
+    std::unique_ptr<schedule::ReturnTransport> returns_;
     std::unique_ptr<TwoPhase> two_phase_;  // Null: over windows.
     std::unique_ptr<ops::PrepareFinalize> prepare_finalize_;
     daemon::RemoteTwoPhase* two_phase_part_ = nullptr;  // The same, if it is one.

@@ -63,7 +63,7 @@ Result<> serve(WorkerControl& control, uint32_t session) {
     AFD_ASSIGN(const WorkerSetup setup,
                WorkerSetup::make(control, schedule::Role::kAttention, session));
     AFD_ASSIGN(const SessionAttachment attachment, SessionAttachment::make(setup, session));
-    schedule::Heartbeat heartbeat(attachment.view.heartbeat_words());
+    schedule::Heartbeat heartbeat = attachment.own().heartbeat();
     heartbeat.start(getpid());
     setup.metrics().start();
 
@@ -71,20 +71,19 @@ Result<> serve(WorkerControl& control, uint32_t session) {
     AFD_ASSIGN(const AttentionModel model, AttentionModel::load(setup, welcome.kv_tokens()));
     AFD_ASSIGN(const std::unique_ptr<ExpertLanes> lanes,
                make_expert_lanes({setup, welcome, attachment, *threads}));
-    AttentionLoop loop(
-        loop_settings(setup, welcome, session),
-        {.attention = &model.attention,
-         .head = &model.head,
-         .cache = &model.cache,
-         .lanes = lanes->lanes(),
-         .parallel = threads.get(),
-         .port = &control.port(),
-         .heartbeat = heartbeat,
-         .metrics = setup.metrics()},
-        make_wait(welcome, schedule::Doorbell(attachment.view.armed(), control.own_doorbell_fd())));
+    AttentionLoop loop(loop_settings(setup, welcome, session),
+                       {.attention = &model.attention,
+                        .head = &model.head,
+                        .cache = &model.cache,
+                        .lanes = lanes->lanes(),
+                        .parallel = threads.get(),
+                        .port = &control.port(),
+                        .heartbeat = heartbeat,
+                        .metrics = setup.metrics()},
+                       make_wait(welcome, attachment.own().doorbell()));
 
     control.ready(ready_message(setup, model.cache, schedule::steady_now_us() - start_us));
-    attachment.ring_peers();
+    attachment.own().ring_peers();
     loop.run();
     return {};
 }

@@ -16,7 +16,7 @@ namespace {
 constexpr uint64_t kIdleTickUs = 1'000'000;
 
 size_t rows_max(const FfnLoop::Parts& parts) {
-    const schedule::Geometry& geometry = parts.layout->geometry;
+    const schedule::Geometry& geometry = parts.transport->layout().geometry;
     return geometry.num_sessions * geometry.slots_per_micro_batch();
 }
 
@@ -31,16 +31,11 @@ size_t row_elements(const FfnLoop::Parts& parts) {
 
 std::unique_ptr<ExpertBatcher> make_batcher(const FfnLoop::Parts& parts) {
     if (parts.router == nullptr) {
-        return std::make_unique<WindowBatcher>(*parts.transport,
-                                               *parts.layout,
-                                               num_keys(parts),
-                                               parts.placement->num_layers(),
-                                               row_elements(parts));
+        return std::make_unique<WindowBatcher>(
+            *parts.transport, num_keys(parts), parts.placement->num_layers(), row_elements(parts));
     }
     return std::make_unique<FfnRouter>(*parts.transport,
-                                       *parts.layout,
                                        *parts.placement,
-                                       parts.transport->rank(),
                                        *parts.router,
                                        parts.hidden,
                                        parts.parallel->num_threads());
@@ -55,10 +50,7 @@ FfnLoop::FfnLoop(const Parts& parts,
       wait_(wait),
       heartbeat_(parts.transport->heartbeat()),
       scan_(*parts.transport,
-            *parts.layout,
             *parts.placement,
-            parts.transport->rank(),
-            parts.transport->own_control(),
             parts.router == nullptr ? schedule::RouterPlacement::kAttention
                                     : schedule::RouterPlacement::kFfn),
       scheduler_(scheduler),

@@ -33,7 +33,7 @@
 #include "schedule/adaptive_wait.h"
 #include "schedule/ffn_scheduler.h"
 #include "schedule/ready_scan.h"
-#include "schedule/shm_transport.h"
+#include "schedule/transport.h"
 
 namespace afd::daemon {
 
@@ -41,8 +41,7 @@ class FfnLoop {
   public:
     // What the loop works with; all outlive it.
     struct Parts {
-        schedule::ShmReturnTransport* transport = nullptr;
-        const schedule::WindowLayout* layout = nullptr;
+        schedule::ReturnTransport* transport = nullptr;
         const schedule::ExpertPlacement* placement = nullptr;
         // Key = layer_id * num_local_experts_per_layer(rank) + local id. REQUIRES: takes kGrouped.
         ops::Experts* experts = nullptr;

@@ -11,23 +11,21 @@
 namespace afd::daemon {
 
 FfnRouter::FfnRouter(const schedule::ReturnTransport& transport,
-                     const schedule::WindowLayout& layout,
                      const schedule::ExpertPlacement& placement,
-                     uint32_t rank,
                      const model::Router& router,
                      size_t hidden,
                      unsigned num_threads)
     : transport_(transport),
       placement_(placement),
       router_(router),
-      rank_(rank),
-      tokens_per_descriptor_(layout.geometry.micro_batch_size),
-      num_slots_(layout.geometry.selected_expert_num),
+      rank_(transport.rank()),
+      tokens_per_descriptor_(transport.layout().geometry.micro_batch_size),
+      num_slots_(transport.layout().geometry.selected_expert_num),
       top_k_(static_cast<uint32_t>(router.attributes().top_k)),
-      num_local_(placement.num_local_experts_per_layer(rank)),
+      num_local_(placement.num_local_experts_per_layer(rank_)),
       num_keys_(placement.num_layers() * num_local_),
       hidden_(hidden) {
-    const size_t num_sessions = layout.geometry.num_sessions;
+    const size_t num_sessions = transport.layout().geometry.num_sessions;
     const size_t tokens_max = num_sessions * tokens_per_descriptor_;
     by_layer_.reserve(num_sessions);
     tokens_.reserve(tokens_max);

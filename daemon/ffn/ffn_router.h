@@ -26,7 +26,6 @@
 #include "ops/tensor/workspace.h"
 #include "schedule/expert_placement.h"
 #include "schedule/transport.h"
-#include "schedule/window_layout.h"
 
 namespace afd::daemon {
 
@@ -35,9 +34,7 @@ class FfnRouter final : public ExpertBatcher {
     // All outlive the object. Room for the largest pass, A · BS tokens on num_threads threads, is
     // reserved here.
     FfnRouter(const schedule::ReturnTransport& transport,
-              const schedule::WindowLayout& layout,
               const schedule::ExpertPlacement& placement,
-              uint32_t rank,
               const model::Router& router,
               size_t hidden,
               unsigned num_threads);

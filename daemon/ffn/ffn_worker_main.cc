@@ -15,6 +15,7 @@
 #include "daemon/worker/worker_setup.h"
 #include "model/decoder/expert_weights.h"
 #include "ops/fused_moe/parts/grouped_experts.h"
+#include "schedule/attach.h"
 
 namespace afd::daemon {
 namespace {
@@ -36,36 +37,27 @@ Result<model::LoadedExperts> load_shard(const WorkerSetup& setup,
 
 // The rank's part in two-phase rounds, and what it works with.
 struct TwoPhaseRank {
-    schedule::TwoPhaseAreas areas;
-    std::unique_ptr<schedule::ShmTwoPhaseMemory> memory;
+    std::unique_ptr<schedule::TwoPhaseReturnTransport> transport;
     std::unique_ptr<schedule::TwoPhaseReceiver> receiver;
     std::unique_ptr<TwoPhaseExperts> experts;
 };
 
 Result<TwoPhaseRank> make_two_phase(const WorkerSetup& setup,
-                                    const schedule::ShmReturnTransport& transport,
+                                    schedule::ReturnTransport& transport,
                                     ops::Experts& experts,
                                     size_t hidden,
                                     ops::Parallel& parallel,
                                     WorkerControl& control) {
-    const uint32_t rank = transport.rank();
     TwoPhaseRank made;
-    AFD_ASSIGN(made.areas,
-               schedule::TwoPhaseAreas::attach(setup.attach, schedule::Role::kFfn, rank));
-    made.memory = std::make_unique<schedule::ShmTwoPhaseMemory>(setup.attach.prefix);
+    AFD_ASSIGN(made.transport, transport.two_phase());
     made.receiver = std::make_unique<schedule::TwoPhaseReceiver>(
-        made.areas.layout,
+        *made.transport,
         setup.placement,
-        rank,
         schedule::TwoPhaseReceiver::Limits{
             .num_experts = setup.placement.num_local_experts_max(),
-            .row_bytes = two_phase_row_bytes(setup.dispatch_dtype, hidden)},
-        made.areas.own.data(),
-        made.areas.peer_areas(),
-        transport.ringers());
+            .row_bytes = two_phase_row_bytes(setup.dispatch_dtype, hidden)});
     made.experts = std::make_unique<TwoPhaseExperts>(
         TwoPhaseExperts::Parts{.receiver = made.receiver.get(),
-                               .memory = made.memory.get(),
                                .placement = &setup.placement,
                                .experts = &experts,
                                .hidden = hidden,
@@ -79,8 +71,8 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
     const control::Welcome& welcome = control.welcome();
     const uint64_t start_us = schedule::steady_now_us();
     AFD_ASSIGN(WorkerSetup setup, WorkerSetup::make(control, schedule::Role::kFfn, rank));
-    AFD_ASSIGN(const std::unique_ptr<schedule::ShmReturnTransport> transport,
-               schedule::ShmReturnTransport::attach(setup.attach, rank));
+    AFD_ASSIGN(const std::unique_ptr<schedule::ReturnTransport> transport,
+               schedule::attach_returns(setup.attach, rank));
     transport->heartbeat().start(getpid());
     setup.metrics().start();
 
@@ -106,7 +98,6 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
             make_two_phase(setup, *transport, experts, loaded.table.hidden(), *threads, control));
     }
     FfnLoop loop({.transport = transport.get(),
-                  .layout = &setup.layout,
                   .placement = &setup.placement,
                   .experts = &experts,
                   .hidden = loaded.table.hidden(),

@@ -15,8 +15,6 @@ namespace afd::daemon {
 namespace {
 
 using schedule::Order;
-using schedule::Segment;
-using schedule::TwoPhaseSegment;
 
 // Rows that one call of the experts takes at most: bounds its scratch.
 constexpr size_t kRowsPerCall = 2048;
@@ -40,10 +38,6 @@ TwoPhaseExperts::TwoPhaseExperts(const Parts& parts)
             release(session, last);
         }
     }
-}
-
-schedule::TwoPhaseKey TwoPhaseExperts::key_of(TwoPhaseSegment segment, uint32_t session) const {
-    return {segment, parts_.receiver->rank(), session, lanes_[session].round};
 }
 
 bool TwoPhaseExperts::advance() {
@@ -130,22 +124,15 @@ void TwoPhaseExperts::on_segment(const WorkerCommand& command) {
         return;
     }
     lane.state = State::kGranted;
-    const Result<> mapped = map(command.session);
-    const Result<> granted = mapped.ok() ? grant(command.session) : mapped;
-    if (!granted.ok()) refuse(command.session, granted.error());
-}
-
-Result<> TwoPhaseExperts::map(uint32_t session) {
-    Lane& lane = lanes_[session];
-    AFD_ASSIGN(lane.receive,
-               parts_.memory->map(key_of(TwoPhaseSegment::kReceive, session),
-                                  lane.sizes.receive_bytes,
-                                  Segment::Access::kReadOnly));
-    AFD_ASSIGN(lane.results,
-               parts_.memory->map(key_of(TwoPhaseSegment::kReturn, session),
-                                  lane.sizes.return_bytes,
-                                  Segment::Access::kReadWrite));
-    return {};
+    const auto opened = parts_.receiver->open(command.session, lane.round, lane.sizes);
+    if (!opened.ok()) {
+        refuse(command.session, opened.error());
+        return;
+    }
+    lane.memory = opened.value();
+    if (const Result<> granted = grant(command.session); !granted.ok()) {
+        refuse(command.session, granted.error());
+    }
 }
 
 // Where the rows of each expert go; for a successor also how far its predecessor came.
@@ -185,8 +172,7 @@ void TwoPhaseExperts::refuse(uint32_t session, const Error& error) {
 
 void TwoPhaseExperts::end(uint32_t session) {
     Lane& lane = lanes_[session];
-    parts_.memory->unmap(key_of(TwoPhaseSegment::kReceive, session));
-    parts_.memory->unmap(key_of(TwoPhaseSegment::kReturn, session));
+    parts_.receiver->close(session, lane.round);
     release(session, lane.round);
     parts_.receiver->acknowledge(session, lane.round);
     lane.state = State::kIdle;
@@ -211,7 +197,7 @@ bool TwoPhaseExperts::has_block(uint32_t session, Order order) const {
 // Copies the block's counts and compares them with what was offered.
 Result<> TwoPhaseExperts::take_counts(Lane& lane, uint32_t block) {
     std::memcpy(counts_.data(),
-                lane.receive + size_t{block} * counts_.size() * sizeof(int32_t),
+                lane.memory.received + size_t{block} * counts_.size() * sizeof(int32_t),
                 counts_.size() * sizeof(int32_t));
     uint64_t num_rows = 0;
     for (size_t e = 0; e < counts_.size(); ++e) {
@@ -241,7 +227,11 @@ Result<> TwoPhaseExperts::run_block(uint32_t session) {
     const uint32_t block = parts_.receiver->returned(session);
     AFD_TRY(take_counts(lane, block));
     parts_.receiver->start_block(session, lane.round);
-    run_experts(lane, block);
+    const size_t num_returned = run_experts(lane, block);
+    parts_.receiver->put(
+        session,
+        schedule::two_phase_return_offset(block, lane.offer.block_rows_max, row_bytes_.returned),
+        num_returned * row_bytes_.returned);
     for (size_t e = 0; e < counts_.size(); ++e) {
         lane.done[e] += counts_[e];
         num_rows_ += static_cast<uint32_t>(counts_[e]);
@@ -251,15 +241,17 @@ Result<> TwoPhaseExperts::run_block(uint32_t session) {
 }
 
 // The rows of an expert lie together, those of the block behind those of the blocks before. Rows
-// of several experts that follow each other go through the experts in one call.
-void TwoPhaseExperts::run_experts(const Lane& lane, uint32_t block) {
+// of several experts that follow each other go through the experts in one call. Returns their
+// number.
+size_t TwoPhaseExperts::run_experts(const Lane& lane, uint32_t block) {
     const size_t hidden = parts_.hidden;
     const size_t first_key = static_cast<size_t>(lane.offer.layer_id) *
                              parts_.placement->num_local_experts_per_layer(parts_.receiver->rank());
-    const std::byte* rows =
-        lane.receive + schedule::two_phase_rows_offset(lane.offer.num_blocks, counts_.size());
-    std::byte* results = lane.results + schedule::two_phase_return_offset(
-                                            block, lane.offer.block_rows_max, row_bytes_.returned);
+    const std::byte* rows = lane.memory.received +
+                            schedule::two_phase_rows_offset(lane.offer.num_blocks, counts_.size());
+    std::byte* results =
+        lane.memory.sent +
+        schedule::two_phase_return_offset(block, lane.offer.block_rows_max, row_bytes_.returned);
     int64_t first_row = 0;  // Of the call, as is
     int64_t num_rows = 0;
     size_t num_returned = 0;
@@ -296,6 +288,7 @@ void TwoPhaseExperts::run_experts(const Lane& lane, uint32_t block) {
         }
     }
     call();
+    return num_returned;
 }
 
 }  // namespace afd::daemon

@@ -23,7 +23,7 @@
 #include "ops/tensor/parallel.h"
 #include "ops/tensor/workspace.h"
 #include "schedule/expert_placement.h"
-#include "schedule/two_phase_memory.h"
+#include "schedule/two_phase_receiver.h"
 
 namespace afd::daemon {
 
@@ -32,7 +32,6 @@ class TwoPhaseExperts {
     // All outlive the object.
     struct Parts {
         schedule::TwoPhaseReceiver* receiver = nullptr;
-        schedule::TwoPhaseMemory* memory = nullptr;
         const schedule::ExpertPlacement* placement = nullptr;
         // Key = layer_id * num_local_experts_per_layer(rank) + local id.
         // REQUIRES: takes kGrouped.
@@ -69,13 +68,11 @@ class TwoPhaseExperts {
         schedule::TwoPhaseSizes sizes;
         std::vector<int64_t> grants;  // [num_experts]: first row of each expert.
         std::vector<int64_t> done;    // [num_experts]: rows of the blocks before.
-        const std::byte* receive = nullptr;
-        std::byte* results = nullptr;
+        schedule::TwoPhaseRoundMemory memory;
     };
 
     bool step(uint32_t session);
     bool open(uint32_t session, int32_t round);
-    Result<> map(uint32_t session);
     Result<> grant(uint32_t session);
     void refuse(uint32_t session, const Error& error);
     void end(uint32_t session);
@@ -84,8 +81,7 @@ class TwoPhaseExperts {
     bool has_block(uint32_t session, schedule::Order order) const;
     Result<> take_counts(Lane& lane, uint32_t block);
     Result<> run_block(uint32_t session);
-    void run_experts(const Lane& lane, uint32_t block);
-    schedule::TwoPhaseKey key_of(schedule::TwoPhaseSegment segment, uint32_t session) const;
+    size_t run_experts(const Lane& lane, uint32_t block);
 
     Parts parts_;
     const schedule::TwoPhaseRowBytes row_bytes_;

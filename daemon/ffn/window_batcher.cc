@@ -5,11 +5,11 @@
 
 namespace afd::daemon {
 
-WindowBatcher::WindowBatcher(schedule::ShmReturnTransport& transport,
-                             const schedule::WindowLayout& layout,
+WindowBatcher::WindowBatcher(schedule::ReturnTransport& transport,
                              size_t num_keys,
                              size_t num_layers,
                              size_t row_elements) {
+    const schedule::WindowLayout& layout = transport.layout();
     const schedule::Geometry& geometry = layout.geometry;
     request_.attributes = {.expert_num = static_cast<int64_t>(num_keys),
                            .max_out_shape = {geometry.num_sessions,

@@ -7,8 +7,7 @@
 #include "daemon/ffn/expert_batch.h"
 #include "ops/operators/ffn_worker_batching.h"
 #include "ops/tensor/workspace.h"
-#include "schedule/shm_transport.h"
-#include "schedule/window_layout.h"
+#include "schedule/transport.h"
 
 namespace afd::daemon {
 
@@ -16,8 +15,7 @@ class WindowBatcher final : public ExpertBatcher {
   public:
     // The transport outlives the object. num_keys = num_layers · local experts of a layer;
     // row_elements: of a row as it was sent, in units of Bf16.
-    WindowBatcher(schedule::ShmReturnTransport& transport,
-                  const schedule::WindowLayout& layout,
+    WindowBatcher(schedule::ReturnTransport& transport,
                   size_t num_keys,
                   size_t num_layers,
                   size_t row_elements);

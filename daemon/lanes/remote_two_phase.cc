@@ -14,8 +14,6 @@
 namespace afd::daemon {
 
 using schedule::Order;
-using schedule::Segment;
-using schedule::TwoPhaseSegment;
 
 RemoteTwoPhase::RemoteTwoPhase(const Settings& settings, const Parts& parts)
     : settings_(settings),
@@ -151,7 +149,7 @@ bool RemoteTwoPhase::advance() {
                   input_.layer_id,
                   input_.num_tokens)});
     } else if (stage_ == Stage::kGranting) {
-        const Result<> mapped = map_segments();
+        const Result<> mapped = open_round();
         stage_ = Stage::kStreaming;
         if (!mapped.ok()) fail(mapped.error());
     } else {
@@ -164,34 +162,18 @@ bool RemoteTwoPhase::advance() {
     return true;
 }
 
-Result<> RemoteTwoPhase::map_segments() {
+Result<> RemoteTwoPhase::open_round() {
     const ops::StageTimer timer(profile(), ops::MoeStage::kDispatch);
     for (const uint32_t rank : parts_.sender->offered()) {
         Peer& peer = peers_[rank];
         AFD_TRY(parts_.sender->copy_grants(rank, peer.offer, operators_.grants(rank)));
-        const int32_t round = parts_.sender->round();
-        AFD_ASSIGN(peer.receive,
-                   parts_.memory->map({TwoPhaseSegment::kReceive, rank, settings_.session, round},
-                                      peer.sizes.receive_bytes,
-                                      Segment::Access::kReadWrite));
-        AFD_ASSIGN(peer.results,
-                   parts_.memory->map({TwoPhaseSegment::kReturn, rank, settings_.session, round},
-                                      peer.sizes.return_bytes,
-                                      Segment::Access::kReadOnly));
+        AFD_ASSIGN(peer.memory, parts_.sender->open(rank, peer.sizes));
         operators_.set_receiver(rank,
-                                peer.receive + schedule::two_phase_rows_offset(
-                                                   num_blocks_, operators_.num_local_experts()),
+                                peer.memory.sent + schedule::two_phase_rows_offset(
+                                                       num_blocks_, operators_.num_local_experts()),
                                 peer.offer.num_rows());
     }
     return {};
-}
-
-void RemoteTwoPhase::unmap_segments() {
-    for (const uint32_t rank : parts_.sender->offered()) {
-        for (const auto segment : {TwoPhaseSegment::kReceive, TwoPhaseSegment::kReturn}) {
-            parts_.memory->unmap({segment, rank, settings_.session, parts_.sender->round()});
-        }
-    }
 }
 
 void RemoteTwoPhase::fail(Error error) {
@@ -205,12 +187,31 @@ void RemoteTwoPhase::send_block(uint32_t block) {
     operators_.count_block(block);
     for (const uint32_t rank : parts_.sender->offered()) {
         const auto counts = operators_.block_counts(rank);
-        std::memcpy(
-            peers_[rank].receive + block * counts.size_bytes(), counts.data(), counts.size_bytes());
+        std::memcpy(peers_[rank].memory.sent + block * counts.size_bytes(),
+                    counts.data(),
+                    counts.size_bytes());
     }
     operators_.send_block(block);
     for (const uint32_t rank : parts_.sender->offered()) {
+        put_block(rank, block);
         parts_.sender->publish_sent(rank, block + 1);
+    }
+}
+
+// The block's counts, and of each expert the rows that were just written.
+void RemoteTwoPhase::put_block(uint32_t rank, uint32_t block) {
+    const auto counts = operators_.block_counts(rank);
+    const auto grants = operators_.grants(rank);
+    const auto sent = operators_.sent(rank);
+    parts_.sender->put(rank, block * counts.size_bytes(), counts.size_bytes());
+    const uint64_t rows =
+        schedule::two_phase_rows_offset(num_blocks_, operators_.num_local_experts());
+    for (size_t e = 0; e < counts.size(); ++e) {
+        if (counts[e] == 0) continue;
+        const int64_t row = grants[e] + sent[e] - counts[e];
+        parts_.sender->put(rank,
+                           rows + static_cast<uint64_t>(row) * row_bytes_.sent,
+                           static_cast<uint64_t>(counts[e]) * row_bytes_.sent);
     }
 }
 
@@ -224,8 +225,9 @@ void RemoteTwoPhase::combine_block(uint32_t block) {
             rank,
             peer.offer.block_rows_max == 0
                 ? nullptr
-                : peer.results + schedule::two_phase_return_offset(
-                                     block, peer.offer.block_rows_max, row_bytes_.returned));
+                : peer.memory.received +
+                      schedule::two_phase_return_offset(
+                          block, peer.offer.block_rows_max, row_bytes_.returned));
     }
     operators_.combine_block(block, output_, out_);
     for (const uint32_t rank : parts_.sender->offered()) {
@@ -234,7 +236,6 @@ void RemoteTwoPhase::combine_block(uint32_t block) {
 }
 
 void RemoteTwoPhase::end_round() {
-    unmap_segments();
     parts_.sender->close();
     stage_ = Stage::kIdle;
 }

@@ -11,7 +11,7 @@
 //   finalize        closes the round
 //
 // Here are the flags and the memory of a round; the rows are moved by two_phase_operators.h. One
-// slot. Data thread only. A round maps memory and so makes system calls: it is not the steady
+// slot. Data thread only. A round opens memory and so makes system calls: it is not the steady
 // state.
 
 #include <cstdint>
@@ -24,7 +24,7 @@
 #include "ops/fused_moe/prepare_finalize.h"
 #include "ops/tensor/parallel.h"
 #include "schedule/expert_placement.h"
-#include "schedule/two_phase_memory.h"
+#include "schedule/two_phase_sender.h"
 
 namespace afd::daemon {
 
@@ -43,7 +43,6 @@ class RemoteTwoPhase final : public ops::PrepareFinalize {
     // All outlive the object.
     struct Parts {
         schedule::TwoPhaseSender* sender = nullptr;
-        schedule::TwoPhaseMemory* memory = nullptr;
         const schedule::ExpertPlacement* placement = nullptr;
         ops::Parallel* parallel = nullptr;
         // Optional, with int8 rows: they are quantised with the scales of their experts.
@@ -108,19 +107,18 @@ class RemoteTwoPhase final : public ops::PrepareFinalize {
     struct Peer {
         schedule::TwoPhaseOffer offer;
         schedule::TwoPhaseSizes sizes;
-        std::byte* receive = nullptr;
-        const std::byte* results = nullptr;
+        schedule::TwoPhaseRoundMemory memory;
     };
 
     void offer_round();
-    Result<> map_segments();
-    void unmap_segments();
+    Result<> open_round();
     void fail(Error error);
     bool is_refused(schedule::Order order) const;
     bool is_granted(schedule::Order order) const;
     bool is_returned(uint32_t block, schedule::Order order) const;
     bool may_combine(schedule::Order order) const;
     void send_block(uint32_t block);
+    void put_block(uint32_t rank, uint32_t block);
     void combine_block(uint32_t block);
     void end_round();
 

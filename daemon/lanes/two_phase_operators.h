@@ -69,6 +69,8 @@ class TwoPhaseOperators {
 
     // The first row of each expert at a rank, to be filled in, [num_local_experts].
     std::span<int64_t> grants(uint32_t rank) { return part(grants_.data(), rank); }
+    // Rows of each expert that a rank was sent so far, [num_local_experts].
+    std::span<const int64_t> sent(uint32_t rank) const { return part(sent_.data(), rank); }
     // Where a rank's rows go; null for one that gets none.
     void set_receiver(uint32_t rank, std::byte* rows, size_t num_rows);
     // Writes the block's rows to their receivers. REQUIRES: the block was counted.
@@ -118,9 +120,9 @@ class TwoPhaseOperators {
     std::vector<int64_t> sent_;
     std::vector<int64_t> block_base_;
     std::vector<int64_t> block_done_;
-    std::vector<int32_t> key_of_expert_;              // [experts of a layer]
-    std::vector<ops::TwoPhaseReceiver> receivers_;    // [num_ranks]
-    std::vector<ops::ConstTensorView> result_views_;  // [num_ranks]
+    std::vector<int32_t> key_of_expert_;                 // [experts of a layer]
+    std::vector<ops::TwoPhaseReceiveBuffer> receivers_;  // [num_ranks]
+    std::vector<ops::ConstTensorView> result_views_;     // [num_ranks]
     ops::Workspace workspace_;
 };
 

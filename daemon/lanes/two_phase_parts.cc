@@ -32,18 +32,12 @@ ops::FusedMoeConfig two_phase_config(const LaneSources& sources) {
 }  // namespace
 
 TwoPhaseParts::TwoPhaseParts(const LaneSources& sources,
-                             schedule::TwoPhaseAreas areas,
+                             std::unique_ptr<schedule::TwoPhaseDispatchTransport> rounds,
                              const model::SmoothScales* smooth)
-    : areas_(std::move(areas)),
-      memory_(sources.setup.attach.prefix),
-      sender_(areas_.layout,
-              sources.attachment.transport->session(),
-              areas_.own.data(),
-              areas_.peer_areas(),
-              sources.attachment.transport->ringers()),
+    : two_phase_(std::move(rounds)),
+      sender_(*two_phase_),
       rounds_(settings_of(sources),
               {.sender = &sender_,
-               .memory = &memory_,
                .placement = &sources.setup.placement,
                .parallel = &sources.parallel,
                .smooth = smooth}),
@@ -54,11 +48,9 @@ TwoPhaseParts::TwoPhaseParts(const LaneSources& sources,
 Result<std::unique_ptr<TwoPhaseParts>> TwoPhaseParts::make(const LaneSources& sources,
                                                            const model::SmoothScales* smooth,
                                                            ops::Experts* shared_stage) {
-    AFD_ASSIGN(schedule::TwoPhaseAreas areas,
-               schedule::TwoPhaseAreas::attach(sources.setup.attach,
-                                               schedule::Role::kAttention,
-                                               sources.attachment.transport->session()));
-    std::unique_ptr<TwoPhaseParts> made(new TwoPhaseParts(sources, std::move(areas), smooth));
+    AFD_ASSIGN(std::unique_ptr<schedule::TwoPhaseDispatchTransport> rounds,
+               sources.attachment.transport->two_phase());
+    std::unique_ptr<TwoPhaseParts> made(new TwoPhaseParts(sources, std::move(rounds), smooth));
     AFD_ASSIGN(made->moe_,
                ops::FusedMoe::compose(made->rounds_,
                                       made->experts_,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// TwoPhaseParts: what the lane of long prompts is made of: the session's side of the two-phase
-// control areas, the memory of its rounds, and a layer composed over both.
+// TwoPhaseParts: what the lane of long prompts is made of: the session's end of two-phase rounds,
+// and a layer composed over it.
 
 #include <memory>
 #include <optional>
@@ -12,7 +12,6 @@
 #include "daemon/lanes/two_phase_lane.h"
 #include "model/decoder/smooth_scales.h"
 #include "ops/fused_moe/fused_moe.h"
-#include "schedule/two_phase_memory.h"
 #include "schedule/two_phase_sender.h"
 
 namespace afd::daemon {
@@ -30,12 +29,11 @@ class TwoPhaseParts {
 
   private:
     TwoPhaseParts(const LaneSources& sources,
-                  schedule::TwoPhaseAreas areas,
+                  std::unique_ptr<schedule::TwoPhaseDispatchTransport> rounds,
                   const model::SmoothScales* smooth);
 
     // Each is used by those below it.
-    schedule::TwoPhaseAreas areas_;
-    schedule::ShmTwoPhaseMemory memory_;
+    std::unique_ptr<schedule::TwoPhaseDispatchTransport> two_phase_;
     schedule::TwoPhaseSender sender_;
     RemoteTwoPhase rounds_;
     ops::RemoteExperts experts_;

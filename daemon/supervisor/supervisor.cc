@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "schedule/doorbell.h"
+
 namespace afd::daemon {
 
 namespace {
@@ -239,12 +241,8 @@ void Supervisor::check_heartbeats() {
 }
 
 void Supervisor::ring_doorbells() {
-    const uint64_t one = 1;
     for (const auto* doorbells : {&attention_doorbells_, &ffn_doorbells_}) {
-        for (const UniqueFd& doorbell : *doorbells) {
-            while (::write(doorbell.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
-            }
-        }
+        for (const UniqueFd& doorbell : *doorbells) schedule::ring(doorbell.get());
     }
 }
 

@@ -18,6 +18,7 @@
 #include "daemon/worker/control_channel.h"
 #include "daemon/worker/event_batch.h"
 #include "proto/socket_path.h"
+#include "schedule/doorbell.h"
 
 namespace afd::daemon {
 
@@ -89,12 +90,6 @@ std::unique_ptr<SequenceRequest> to_request(const control::Admit& admit) {
     request->prompt_logprobs = admit.prompt_logprobs();
     request->stop_ids.assign(admit.stop_ids().begin(), admit.stop_ids().end());
     return request;
-}
-
-void ring(int fd) {
-    const uint64_t one = 1;
-    while (::write(fd, &one, sizeof(one)) < 0 && errno == EINTR) {
-    }
 }
 
 void swallow(int fd) {
@@ -204,7 +199,7 @@ void WorkerControl::ready(const control::Ready& ready) {
     *message.mutable_ready() = ready;
     const std::lock_guard lock(state_->posts_mutex);
     state_->posts.push_back(std::move(message));
-    ring(state_->post_fd.get());
+    schedule::ring(state_->post_fd.get());
 }
 
 void WorkerControl::fail(const Error& error) {
@@ -225,7 +220,7 @@ void WorkerControl::finish() {
         const std::lock_guard lock(state_->posts_mutex);
         state_->finish_posted = true;
     }
-    ring(state_->post_fd.get());
+    schedule::ring(state_->post_fd.get());
     state_->thread.join();
 }
 

@@ -6,18 +6,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "schedule/doorbell.h"
+
 namespace afd::daemon {
-
-namespace {
-
-// EAGAIN means that the counter is full, so the reader is awake already.
-void ring(int fd) {
-    const uint64_t one = 1;
-    while (::write(fd, &one, sizeof(one)) < 0 && errno == EINTR) {
-    }
-}
-
-}  // namespace
 
 WorkerPort::WorkerPort(size_t event_capacity, size_t command_capacity, int doorbell_fd)
     : events_(event_capacity),
@@ -31,7 +22,7 @@ void WorkerPort::flush() {
     if (is_flushed_) return;
     is_flushed_ = true;
     // Pairs with the exchange of rest(); see "Ordering" in the header.
-    if (control_sleeps_.exchange(false, std::memory_order_acq_rel)) ring(wake_.get());
+    if (control_sleeps_.exchange(false, std::memory_order_acq_rel)) schedule::ring(wake_.get());
 }
 
 void WorkerPort::begin_drain() {
@@ -50,7 +41,7 @@ bool WorkerPort::rest() {
 
 bool WorkerPort::push_command(WorkerCommand&& command) {
     if (!commands_.push(std::move(command))) return false;
-    if (doorbell_fd_ >= 0) ring(doorbell_fd_);
+    if (doorbell_fd_ >= 0) schedule::ring(doorbell_fd_);
     return true;
 }
 

@@ -8,6 +8,7 @@
 
 #include "daemon/config/instance_geometry.h"
 #include "daemon/config/wire_choices.h"
+#include "schedule/attach.h"
 
 namespace afd::daemon {
 namespace {
@@ -61,19 +62,13 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
     AFD_ASSIGN(schedule::ExpertPlacement placement,
                schedule::ExpertPlacement::round_robin(layer_experts(files.config(), num_shared),
                                                       std::max(1U, geometry.num_ffn_workers)));
-    AFD_ASSIGN(schedule::Segment metrics,
-               schedule::Segment::attach(
-                   schedule::segment_name(
-                       welcome.segment_prefix(), role, index, schedule::SegmentKind::kMetrics),
-                   role == schedule::Role::kFfn ? layout.ffn_metrics_bytes
-                                                : layout.attention_metrics_bytes,
-                   schedule::Segment::Access::kReadWrite));
     schedule::AttachConfig attach{
         .prefix = welcome.segment_prefix(),
         .layout = layout,
         .identity = make_identity(welcome.instance_id(), files, numeric_class, router, row_dtype),
         .own_doorbell = control.own_doorbell_fd(),
         .peer_doorbells = {control.peer_doorbell_fds().begin(), control.peer_doorbell_fds().end()}};
+    AFD_ASSIGN(schedule::Segment metrics, schedule::attach_metrics(attach, role, index));
     return WorkerSetup{.files = std::move(files),
                        .numeric_class = numeric_class,
                        .layout = layout,

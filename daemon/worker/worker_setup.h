@@ -16,10 +16,10 @@
 #include "ops/format/numeric_class.h"
 #include "ops/fused_moe/capability.h"
 #include "schedule/adaptive_wait.h"
+#include "schedule/attach_config.h"
 #include "schedule/expert_placement.h"
 #include "schedule/router_placement.h"
 #include "schedule/segment.h"
-#include "schedule/shm_transport.h"
 #include "schedule/window_layout.h"
 #include "threads/thread_pool.h"
 

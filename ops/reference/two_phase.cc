@@ -191,7 +191,7 @@ Result<> two_phase_payload(const TwoPhasePayloadRequest& r) {
     AFD_TRY(check_two_phase_payload(r, memory.scratch()));
     const size_t hidden = r.x.shape[1];
     for (const Row& row : rows_of_blocks(r)) {
-        TwoPhaseReceiver to{r.recv_x, r.recv_scale};
+        TwoPhaseReceiveBuffer to{r.recv_x, r.recv_scale};
         if (!r.receivers.empty()) to = r.receivers[static_cast<size_t>(row.place.first)];
         const size_t token = row.slot / slots_per_token(r);
         const auto* x =

@@ -30,7 +30,7 @@ class Sender {
 
     void send(const TwoPhasePlace& place) const {
         const size_t rank = static_cast<size_t>(place.key) / slots_.num_local_experts();
-        const TwoPhaseReceiver receiver = r_.receiver_of(rank);
+        const TwoPhaseReceiveBuffer receiver = r_.receiver_of(rank);
         const std::byte* x = static_cast<const std::byte*>(r_.x.data) +
                              place.slot / slots_.slots_per_token() * x_row_bytes_;
         if (r_.quant_mode == -1) {

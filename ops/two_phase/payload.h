@@ -30,7 +30,7 @@ struct TwoPhasePayloadRequest;
 extern const RecordOf<TwoPhasePayloadRequest> kTwoPhasePayloadSpec;
 
 // The segment of one rank.
-struct TwoPhaseReceiver {
+struct TwoPhaseReceiveBuffer {
     TensorView recv_x = {};      // [P, H], P of its own
     TensorView recv_scale = {};  // [P] fp32, with quant_mode 1
 };
@@ -52,13 +52,13 @@ struct TwoPhasePayloadRequest : TwoPhaseBlocks {
     // One buffer for all ranks; or, from C++, `receivers` [num_ranks], and these are not given.
     TensorView recv_x = {};      // [P, H] dtype of x, or int8
     TensorView recv_scale = {};  // [P] fp32, with quant_mode 1
-    std::span<const TwoPhaseReceiver> receivers = {};
+    std::span<const TwoPhaseReceiveBuffer> receivers = {};
     // From C++, with quant_mode -1: then x is not read.
     const TwoPhaseRowWriter* row_writer = nullptr;
 
     // The segment of a rank, however it is given.
-    TwoPhaseReceiver receiver_of(size_t rank) const {
-        return receivers.empty() ? TwoPhaseReceiver{recv_x, recv_scale} : receivers[rank];
+    TwoPhaseReceiveBuffer receiver_of(size_t rank) const {
+        return receivers.empty() ? TwoPhaseReceiveBuffer{recv_x, recv_scale} : receivers[rank];
     }
 };
 

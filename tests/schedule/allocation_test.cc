@@ -29,7 +29,7 @@ TEST(SteadyState, AllocatesNothing) {
         for (uint32_t m = 0; m < geometry.num_micro_batches; ++m) {
             lanes.emplace_back(*dispatch, geometry, m);
         }
-        ReadyScan scan(*returns, instance.layout(), placement, 0, returns->own_control());
+        ReadyScan scan(*returns, placement);
         FfnScheduler scheduler({.policy = policy, .num_sessions = 2, .num_micro_batches = 2});
         AdaptiveWait wait(returns->doorbell(), 0, false);
         Heartbeat heartbeat = returns->heartbeat();

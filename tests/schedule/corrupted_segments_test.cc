@@ -45,11 +45,13 @@ class CorruptedSegments : public ::testing::Test {
         const auto note = [&](const auto& result) {
             if (!result.ok()) messages.push_back(result.error().message);
         };
+        const auto note_both = [&](const auto& transport) {
+            note(transport);
+            if (transport.ok()) note(transport.value()->two_phase());
+        };
         for (const uint32_t index : {0u, 1u}) {
-            note(ShmDispatchTransport::attach(config, index));
-            note(ShmReturnTransport::attach(config, index));
-            note(TwoPhaseAreas::attach(config, Role::kAttention, index));
-            note(TwoPhaseAreas::attach(config, Role::kFfn, index));
+            note_both(ShmDispatchTransport::attach(config, index));
+            note_both(ShmReturnTransport::attach(config, index));
         }
         return messages;
     }

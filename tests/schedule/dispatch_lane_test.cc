@@ -122,7 +122,7 @@ TEST_F(DispatchLaneTest, WaitsForTheSuccessorOfAWorkerThatDiedBeforeAcknowledgin
     const int32_t round = publish_to(lane_, 0, DispatchMode::kAsync);
     return_row(0, round, 1);
     returns_[0] = instance_.returns(0);
-    ReadyScan successor(*returns_[0], instance_.layout(), placement, 0, returns_[0]->own_control());
+    ReadyScan successor(*returns_[0], placement);
     ASSERT_EQ(successor.scan(0).size(), 1u);
     successor.take(successor.scan(0));
     ASSERT_EQ(lane_.poll(), RoundState::kReady);

@@ -98,7 +98,7 @@ TEST_F(InstanceSegmentsTest, CarriesARoundBetweenAttachedSides) {
     ASSERT_TRUE(returns.ok()) << returns.error().message;
     const ExpertPlacement placement = test_placement(2, 2);
     DispatchLane lane(*dispatch.value(), small_geometry(), 1);
-    ReadyScan scan(*returns.value(), layout_, placement, 0, returns.value()->own_control());
+    ReadyScan scan(*returns.value(), placement);
 
     ASSERT_TRUE(lane.may_store());
     lane.begin(1);

@@ -85,31 +85,31 @@ class LocalInstance {
     }
 
     std::unique_ptr<ShmDispatchTransport> dispatch(uint32_t session) {
-        std::vector<FfnRankMemory> ranks;
+        std::vector<PeerMemory> ranks;
         for (size_t f = 0; f < rank_windows_.size(); ++f) {
             ranks.push_back({rank_windows_[f].get(), rank_controls_[f].get()});
         }
         return std::make_unique<ShmDispatchTransport>(layout_,
                                                       session,
-                                                      session_windows_[session].get(),
-                                                      session_controls_[session].get(),
-                                                      std::move(ranks),
-                                                      session_doorbells_[session],
-                                                      rank_doorbells_.all());
+                                                      ShmPeers(session_windows_[session].get(),
+                                                               session_controls_[session].get(),
+                                                               std::move(ranks),
+                                                               session_doorbells_[session],
+                                                               rank_doorbells_.all()));
     }
 
     std::unique_ptr<ShmReturnTransport> returns(uint32_t rank) {
-        std::vector<SessionMemory> sessions;
+        std::vector<PeerMemory> sessions;
         for (size_t s = 0; s < session_windows_.size(); ++s) {
             sessions.push_back({session_windows_[s].get(), session_controls_[s].get()});
         }
         return std::make_unique<ShmReturnTransport>(layout_,
                                                     rank,
-                                                    rank_windows_[rank].get(),
-                                                    rank_controls_[rank].get(),
-                                                    std::move(sessions),
-                                                    rank_doorbells_[rank],
-                                                    session_doorbells_.all());
+                                                    ShmPeers(rank_windows_[rank].get(),
+                                                             rank_controls_[rank].get(),
+                                                             std::move(sessions),
+                                                             rank_doorbells_[rank],
+                                                             session_doorbells_.all()));
     }
 
     const WindowLayout& layout() const { return layout_; }

@@ -187,13 +187,10 @@ void gather_offered(const Gathered& offered,
     }
 }
 
-void gather(const ReturnTransport& transport,
-            const ReadyScan& scan,
-            const WindowLayout& layout,
-            uint32_t rank,
-            std::vector<Gathered>& rows) {
+void gather(const ReturnTransport& transport, const ReadyScan& scan, std::vector<Gathered>& rows) {
     rows.clear();
-    const uint64_t num_slots = layout.geometry.slots_per_micro_batch();
+    const Geometry& geometry = transport.layout().geometry;
+    const uint64_t num_slots = geometry.slots_per_micro_batch();
     for (size_t i = 0; i < scan.taken().size(); ++i) {
         const ReadyDescriptor& descriptor = scan.taken()[i];
         for (uint32_t slot = 0; slot < num_slots; ++slot) {
@@ -201,13 +198,13 @@ void gather(const ReturnTransport& transport,
             if (id == kMaskedId) continue;
             const Place place{descriptor.session,
                               descriptor.micro_batch,
-                              slot / layout.geometry.selected_expert_num,
-                              slot % layout.geometry.selected_expert_num};
+                              slot / geometry.selected_expert_num,
+                              slot % geometry.selected_expert_num};
             const std::byte* row =
                 transport.token_row(place.session, place.micro_batch, place.token_idx, place.k);
             const Gathered gathered{place, place, descriptor.layer_id, id, copy_row(row)};
             if (id == kOfferedId) {
-                gather_offered(gathered, layout.geometry, rank, rows);
+                gather_offered(gathered, geometry, transport.rank(), rows);
             } else {
                 rows.push_back(gathered);
             }
@@ -257,20 +254,18 @@ bool Fate::at(Point point) {
 }
 
 bool run_attention(DispatchTransport& transport,
-                   Doorbell doorbell,
-                   const WindowLayout& layout,
-                   uint32_t session,
                    const Params& params,
                    Progress& progress,
                    Fate& fate) {
-    const Geometry& geometry = layout.geometry;
+    const Geometry geometry = stress_geometry();
+    const uint32_t session = transport.session();
     std::atomic<uint32_t>& rounds_done = progress.rounds_done[session];
     std::mt19937_64 random(params.seed ^ progress.next_sequence.fetch_add(1, kRelaxed));
     std::vector<LaneWork> lanes;
     for (uint32_t m = 0; m < geometry.num_micro_batches; ++m) {
         lanes.emplace_back(DispatchLane(transport, geometry, m));
     }
-    AdaptiveWait wait(doorbell, 20, false);
+    AdaptiveWait wait(transport.doorbell(), 20, false);
     transport.ring_peers();
     while (!must_stop(progress) && rounds_done.load(kRelaxed) < params.rounds_per_session) {
         bool went_on = false;
@@ -304,27 +299,21 @@ bool run_attention(DispatchTransport& transport,
     return true;
 }
 
-bool run_ffn(ReturnTransport& transport,
-             Doorbell doorbell,
-             ControlView control,
-             const WindowLayout& layout,
-             uint32_t rank,
-             const Params& params,
-             Progress& progress,
-             Fate& fate) {
-    const Geometry& geometry = layout.geometry;
+bool run_ffn(ReturnTransport& transport, const Params& params, Progress& progress, Fate& fate) {
+    const Geometry& geometry = transport.layout().geometry;
+    const uint32_t rank = transport.rank();
     const std::vector<LayerExperts> layers(params.num_layers,
                                            {kIdsPerRank * geometry.num_ffn_workers, 0});
     const ExpertPlacement placement =
         ExpertPlacement::round_robin(layers, geometry.num_ffn_workers).value();
-    ReadyScan scan(transport, layout, placement, rank, control, params.router);
+    ReadyScan scan(transport, placement, params.router);
     FfnScheduler scheduler({.policy = params.policy,
                             .num_sessions = geometry.num_sessions,
                             .num_micro_batches = geometry.num_micro_batches,
                             .deadline_us = 100,
                             .active_us = 5000,
                             .sync_group_size = 2});
-    AdaptiveWait wait(doorbell, 20, false);
+    AdaptiveWait wait(transport.doorbell(), 20, false);
     std::vector<Gathered> rows;
     transport.ring_peers();
     while (!must_stop(progress)) {
@@ -341,7 +330,7 @@ bool run_ffn(ReturnTransport& transport,
         }
         if (fate.at(Point::kScanned)) return false;
         scan.take(decision);
-        gather(transport, scan, layout, rank, rows);
+        gather(transport, scan, rows);
         if (fate.at(Point::kGathered)) return false;
         if (!return_results(scan, rows, rank, progress)) return true;
         if (fate.at(Point::kResultsPut)) return false;

@@ -20,7 +20,6 @@
 #include <random>
 
 #include "schedule/adaptive_wait.h"
-#include "schedule/control_view.h"
 #include "schedule/dispatch_lane.h"
 #include "schedule/expert_placement.h"
 #include "schedule/ffn_scheduler.h"
@@ -91,7 +90,8 @@ class Fate {
 // crash, nothing later becomes visible.
 class MortalDispatch final : public DispatchTransport {
   public:
-    MortalDispatch(DispatchTransport& real, Fate& fate) : real_(&real), fate_(&fate) {}
+    MortalDispatch(DispatchTransport& real, Fate& fate)
+        : DispatchTransport(real), real_(&real), fate_(&fate) {}
 
     void put_row(uint32_t rank,
                  uint32_t micro_batch,
@@ -109,22 +109,11 @@ class MortalDispatch final : public DispatchTransport {
         real_->publish(rank, micro_batch, layer_id, ids, round);
         fate_->at(Point::kAfterFlag);
     }
-    int32_t descriptor_flag(uint32_t rank, uint32_t micro_batch) const override {
-        return real_->descriptor_flag(rank, micro_batch);
-    }
-    int32_t acknowledged(uint32_t rank, uint32_t micro_batch, Order order) const override {
-        return real_->acknowledged(rank, micro_batch, order);
-    }
-    const int32_t* result_flags(uint32_t micro_batch) const override {
-        return real_->result_flags(micro_batch);
-    }
-    std::span<const std::byte> result_row(uint32_t micro_batch,
-                                          uint32_t token_idx,
-                                          uint32_t k) const override {
-        return real_->result_row(micro_batch, token_idx, k);
-    }
-    PeerState peer(uint32_t rank, uint64_t now_us) override { return real_->peer(rank, now_us); }
     void ring_peers() override { real_->ring_peers(); }
+
+    Result<std::unique_ptr<TwoPhaseDispatchTransport>> two_phase() override {
+        return real_->two_phase();
+    }
 
   private:
     DispatchTransport* real_;
@@ -133,24 +122,9 @@ class MortalDispatch final : public DispatchTransport {
 
 class MortalReturn final : public ReturnTransport {
   public:
-    MortalReturn(ReturnTransport& real, Fate& fate) : real_(&real), fate_(&fate) {}
+    MortalReturn(ReturnTransport& real, Fate& fate)
+        : ReturnTransport(real), real_(&real), fate_(&fate) {}
 
-    DescriptorFlags descriptor_flags() const override { return real_->descriptor_flags(); }
-    int32_t acknowledged(uint32_t session, uint32_t micro_batch) const override {
-        return real_->acknowledged(session, micro_batch);
-    }
-    int32_t layer_id(uint32_t session, uint32_t micro_batch) const override {
-        return real_->layer_id(session, micro_batch);
-    }
-    void copy_ids(uint32_t session, uint32_t m, std::span<int32_t> ids) const override {
-        real_->copy_ids(session, m, ids);
-    }
-    const std::byte* token_row(uint32_t session,
-                               uint32_t micro_batch,
-                               uint32_t token_idx,
-                               uint32_t k) const override {
-        return real_->token_row(session, micro_batch, token_idx, k);
-    }
     void put_result(uint32_t session,
                     uint32_t micro_batch,
                     uint32_t token_idx,
@@ -172,10 +146,11 @@ class MortalReturn final : public ReturnTransport {
             real_->acknowledge(session, micro_batch, round);
         }
     }
-    PeerState peer(uint32_t session, uint64_t now_us) override {
-        return real_->peer(session, now_us);
-    }
     void ring_peers() override { real_->ring_peers(); }
+
+    Result<std::unique_ptr<TwoPhaseReturnTransport>> two_phase() override {
+        return real_->two_phase();
+    }
 
   private:
     ReturnTransport* real_;
@@ -185,20 +160,10 @@ class MortalReturn final : public ReturnTransport {
 // Each role is one life of a worker, from attaching on.
 // Returns whether it ended by itself: its rounds are done, or `stop` was set.
 bool run_attention(DispatchTransport& transport,
-                   Doorbell doorbell,
-                   const WindowLayout& layout,
-                   uint32_t session,
                    const Params& params,
                    Progress& progress,
                    Fate& fate);
-bool run_ffn(ReturnTransport& transport,
-             Doorbell doorbell,
-             ControlView control,
-             const WindowLayout& layout,
-             uint32_t rank,
-             const Params& params,
-             Progress& progress,
-             Fate& fate);
+bool run_ffn(ReturnTransport& transport, const Params& params, Progress& progress, Fate& fate);
 
 // The geometry of all stress tests.
 inline Geometry stress_geometry() {

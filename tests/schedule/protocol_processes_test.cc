@@ -120,20 +120,12 @@ class Processes {
             const auto real = ShmReturnTransport::attach(config, index);
             if (!real.ok()) return false;
             MortalReturn transport(*real.value(), fate);
-            return run_ffn(transport,
-                           real.value()->doorbell(),
-                           real.value()->own_control(),
-                           layout_,
-                           index,
-                           params_,
-                           *progress_,
-                           fate);
+            return run_ffn(transport, params_, *progress_, fate);
         }
         const auto real = ShmDispatchTransport::attach(config, index);
         if (!real.ok()) return false;
         MortalDispatch transport(*real.value(), fate);
-        return run_attention(
-            transport, real.value()->doorbell(), layout_, index, params_, *progress_, fate);
+        return run_attention(transport, params_, *progress_, fate);
     }
 
     void reap_one() {
@@ -158,9 +150,8 @@ class Processes {
 
     // The dead one may have died between its flag and its ring (R9).
     void ring_everybody() {
-        const int32_t unused = 0;
-        for (const int fd : session_doorbells_.all()) DoorbellRinger(&unused, fd).ring();
-        for (const int fd : rank_doorbells_.all()) DoorbellRinger(&unused, fd).ring();
+        for (const int fd : session_doorbells_.all()) ring(fd);
+        for (const int fd : rank_doorbells_.all()) ring(fd);
     }
 
     Params params_;

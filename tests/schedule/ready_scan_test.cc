@@ -28,7 +28,7 @@ class ReadyScanTest : public ::testing::Test {
           scan_(make_scan()) {}
 
     ReadyScan make_scan(RouterPlacement router = RouterPlacement::kAttention) {
-        return {*returns_, instance_.layout(), placement_, kRank, returns_->own_control(), router};
+        return {*returns_, placement_, router};
     }
     // Publishes a descriptor with one id in slot (token 1, k 2), the others masked.
     void publish(uint32_t session, uint32_t m, int32_t layer_id, int32_t id, int32_t round) {

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "schedule/round.h"
-#include "schedule/two_phase_memory.h"
+#include "schedule/shm_two_phase.h"
+#include "schedule/two_phase_receiver.h"
+#include "schedule/two_phase_sender.h"
 #include "tests/schedule/local_instance.h"
 
 namespace afd::schedule {
@@ -24,26 +26,30 @@ class TwoPhaseControl : public testing::Test {
           layout_(TwoPhaseControlLayout::compute(
               {.num_sessions = 1, .num_experts = 2 * kExperts, .num_ffn_workers = 2})),
           fds_(3),
-          session_(zeroed_bytes(layout_.session_bytes())) {
-        for (Bytes& rank : ranks_) rank = zeroed_bytes(layout_.rank_bytes());
-    }
+          session_(zeroed_bytes(layout_.session_bytes())),
+          ranks_{zeroed_bytes(layout_.rank_bytes()), zeroed_bytes(layout_.rank_bytes())},
+          dispatch_(layout_,
+                    0,
+                    session_.get(),
+                    {ranks_[0].get(), ranks_[1].get()},
+                    {DoorbellRinger(&armed_[0], fds_[0]), DoorbellRinger(&armed_[1], fds_[1])},
+                    memory_),
+          returns_{make_return(0), make_return(1)} {}
 
-    TwoPhaseSender sender() {
-        return TwoPhaseSender(
+    std::unique_ptr<ShmTwoPhaseReturn> make_return(uint32_t rank) {
+        return std::make_unique<ShmTwoPhaseReturn>(
             layout_,
-            0,
-            session_.get(),
-            {ranks_[0].get(), ranks_[1].get()},
-            {DoorbellRinger(&armed_[0], fds_[0]), DoorbellRinger(&armed_[1], fds_[1])});
+            rank,
+            ranks_[rank].get(),
+            std::vector<const std::byte*>{session_.get()},
+            std::vector<DoorbellRinger>{DoorbellRinger(&armed_[2], fds_[2])},
+            memory_);
     }
+    TwoPhaseSender sender() { return TwoPhaseSender(dispatch_); }
     TwoPhaseReceiver receiver(uint32_t rank) {
-        return TwoPhaseReceiver(layout_,
-                                placement_,
-                                rank,
-                                {.num_experts = kExperts, .row_bytes = {kRowBytes, kRowBytes}},
-                                ranks_[rank].get(),
-                                {session_.get()},
-                                {DoorbellRinger(&armed_[2], fds_[2])});
+        return {*returns_[rank],
+                placement_,
+                {.num_experts = kExperts, .row_bytes = {kRowBytes, kRowBytes}}};
     }
     TwoPhaseSessionWords& words(uint32_t rank) {
         void* stripe = session_.get() + rank * layout_.session_stripe_bytes;
@@ -60,6 +66,9 @@ class TwoPhaseControl : public testing::Test {
     std::array<int32_t, 3> armed_{};
     Bytes session_;
     std::array<Bytes, 2> ranks_;
+    ShmTwoPhaseMemory memory_{"/none"};
+    ShmTwoPhaseDispatch dispatch_;
+    std::array<std::unique_ptr<ShmTwoPhaseReturn>, 2> returns_;
     const TwoPhaseOffer offer_{1, 3, 6, {5, 0, 4, 2}};
 };
 
@@ -213,13 +222,9 @@ TEST_F(TwoPhaseControl, ASessionsBadBytesAreRefusedWithTheField) {
     EXPECT_EQ(with(counts(0)[2], -1), "two-phase offer: a count is -1; it must be 0 or more");
     EXPECT_EQ(with(words(0).num_blocks, kRoundMax), "accepted") << "34 GB of counts are allowed";
     const TwoPhaseReceiver small(
-        layout_,
+        *returns_[0],
         placement_,
-        0,
-        {.num_experts = kExperts, .row_bytes = {kRowBytes, kRowBytes}, .receive_bytes_max = 831},
-        ranks_[0].get(),
-        {session_.get()},
-        {DoorbellRinger(&armed_[2], fds_[2])});
+        {.num_experts = kExperts, .row_bytes = {kRowBytes, kRowBytes}, .receive_bytes_max = 831});
     EXPECT_EQ(small.copy_offer(0, copied).error().message,
               "two-phase offer: the receive segment's size is 832; it must be at most 831 bytes");
 }

@@ -81,10 +81,9 @@ TEST_P(ExpertBatcherPass, AllocatesNothing) {
     const auto placement = schedule::ExpertPlacement::round_robin(layers, 1).value();
     const auto transport = instance_.returns(0);
     const model::Router router = make_router();
-    schedule::ReadyScan scan(
-        *transport, layout, placement, 0, transport->own_control(), GetParam());
-    WindowBatcher by_ids(*transport, layout, kExperts, 1, kHidden);
-    FfnRouter by_gate(*transport, layout, placement, 0, router, kHidden, 1);
+    schedule::ReadyScan scan(*transport, placement, GetParam());
+    WindowBatcher by_ids(*transport, kExperts, 1, kHidden);
+    FfnRouter by_gate(*transport, placement, router, kHidden, 1);
     ExpertBatcher& batcher = GetParam() == RouterPlacement::kFfn
                                  ? static_cast<ExpertBatcher&>(by_gate)
                                  : static_cast<ExpertBatcher&>(by_ids);

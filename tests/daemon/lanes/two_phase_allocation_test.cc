@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/lanes/remote_two_phase.h"
+#include "schedule/shm_two_phase.h"
 #include "tests/counted_allocations.h"
 #include "tests/schedule/local_instance.h"
 
@@ -42,14 +43,15 @@ TEST(TwoPhaseAllocation, AMillionTokensNeedTheirIndicesAndLittleElse) {
     const int32_t awake = 0;
     const std::vector<schedule::DoorbellRinger> ringers(kRanks,
                                                         schedule::DoorbellRinger(&awake, -1));
-    schedule::TwoPhaseSender sender(layout, 0, own.get(), peers, ringers);
     schedule::ShmTwoPhaseMemory memory("/none");
+    schedule::ShmTwoPhaseDispatch transport(layout, 0, own.get(), peers, ringers, memory);
+    schedule::TwoPhaseSender sender(transport);
     ops::SerialParallel serial;
 
     const uint64_t bytes_before = test::num_allocated_bytes();
     RemoteTwoPhase part(
         {.hidden = kHidden, .top_k = kTopK, .num_tokens_max = kTokens, .block_tokens = 1024},
-        {.sender = &sender, .memory = &memory, .placement = &placement, .parallel = &serial});
+        {.sender = &sender, .placement = &placement, .parallel = &serial});
     part.expect_output(ops::make_rows(x.data(), kTokens, kHidden));
     const uint64_t constructed = test::num_allocated_bytes() - bytes_before;
     constexpr uint64_t kIndexBytes = 4 * uint64_t{kTokens} * kTopK;

@@ -31,6 +31,7 @@ constexpr uint32_t kSessions = 2;
 constexpr uint32_t kRanks = 2;
 constexpr uint32_t kKillsPerPhase = 3;
 constexpr uint32_t kNapMaxUs = 150;
+const schedule::InstanceIdentity kIdentity{1, "model", "class"};
 
 enum class Phase { kIdle, kOffered, kGranted, kSent, kReturned, kCombined, kClosed, kRefused };
 constexpr Phase kPhases[] = {Phase::kOffered,
@@ -61,7 +62,6 @@ Phase phase_of(const schedule::TwoPhaseSessionWords& s, const schedule::TwoPhase
 struct Progress {
     std::atomic<uint32_t> stop{0};
     std::array<std::atomic<uint32_t>, kSessions> num_calls{};
-    alignas(128) std::array<std::array<int32_t, 32>, kSessions + kRanks> armed{};
 };
 
 struct Place {
@@ -91,8 +91,7 @@ class TwoPhaseKills : public testing::Test {
                       .value()),
           areas_layout_(schedule::TwoPhaseControlLayout::compute(layout_.geometry)),
           prefix_(schedule::segment_prefix("kills_test", static_cast<uint64_t>(::getpid()))),
-          segments_(
-              schedule::InstanceSegments::create(prefix_, layout_, {1, "model", "class"}).value()),
+          segments_(schedule::InstanceSegments::create(prefix_, layout_, kIdentity).value()),
           round_segments_(prefix_, kSessions, 0),
           session_fds_(kSessions),
           rank_fds_(kRanks) {
@@ -124,24 +123,13 @@ class TwoPhaseKills : public testing::Test {
             .value();
     }
 
-    schedule::AttachConfig config() const {
-        schedule::AttachConfig config;
-        config.prefix = prefix_;
-        config.layout = layout_;
-        return config;
-    }
-    int32_t* armed(Role role, uint32_t index) const {
-        return progress_->armed[role == Role::kAttention ? index : kSessions + index].data();
-    }
-    int fd(Role role, uint32_t index) const {
-        return role == Role::kAttention ? session_fds_[index] : rank_fds_[index];
-    }
-    std::vector<schedule::DoorbellRinger> ringers(Role role) const {
-        std::vector<schedule::DoorbellRinger> made;
-        for (uint32_t i = 0; i < (role == Role::kAttention ? kSessions : kRanks); ++i) {
-            made.emplace_back(armed(role, i), fd(role, i));
-        }
-        return made;
+    schedule::AttachConfig config(Place place) const {
+        const bool is_ffn = place.role == Role::kFfn;
+        return {prefix_,
+                layout_,
+                kIdentity,
+                (is_ffn ? rank_fds_ : session_fds_)[place.index],
+                (is_ffn ? session_fds_ : rank_fds_).all()};
     }
 
     void start(Place place) {
@@ -154,25 +142,24 @@ class TwoPhaseKills : public testing::Test {
         if (pid == 0) place.role == Role::kFfn ? run_rank(place.index) : run_session(place.index);
         pids_[place] = pid;
         // The dead one may have died between a word and its ring (R9).
-        for (const Role role : {Role::kAttention, Role::kFfn}) {
-            for (const schedule::DoorbellRinger& ringer : ringers(role)) ringer.ring();
+        for (const schedule::EventFds* fds : {&session_fds_, &rank_fds_}) {
+            for (const int fd : fds->all()) schedule::ring(fd);
         }
     }
 
     [[noreturn]] void run_rank(uint32_t rank) {
         ops::GroupedExperts experts(tables_[rank], placement_.num_local_experts_per_layer(rank));
-        schedule::AdaptiveWait wait({armed(Role::kFfn, rank), fd(Role::kFfn, rank)}, 20, false);
         std::mt19937 random(static_cast<uint32_t>(::getpid()));
-        run_rank_process({.config = config(),
+        run_rank_process({.config = config({Role::kFfn, rank}),
                           .placement = &placement_,
                           .rank = rank,
                           .hidden = kHidden,
                           .experts = &experts,
-                          .session_ringers = ringers(Role::kAttention),
                           .pipes = pipes_[rank],
                           .wait =
-                              [&](const TwoPhaseExperts& part) {
-                                  wait.until(schedule::steady_now_us() + 1'000'000,
+                              [](const TwoPhaseExperts& part, schedule::Doorbell doorbell) {
+                                  schedule::AdaptiveWait(doorbell, 20, false)
+                                      .until(schedule::steady_now_us() + 1'000'000,
                                              true,
                                              [&](Order order) { return part.has_work(order); });
                               },
@@ -182,16 +169,10 @@ class TwoPhaseKills : public testing::Test {
     // Calls until the end of the test; each once more if it was refused.
     [[noreturn]] void run_session(uint32_t index) {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-        schedule::ShmTwoPhaseMemory memory(prefix_);
-        auto areas = schedule::TwoPhaseAreas::attach(config(), Role::kAttention, index).value();
+        const auto windows =
+            schedule::attach_dispatch(config({Role::kAttention, index}), index).value();
         TwoPhaseSession session(
-            {std::make_unique<schedule::TwoPhaseSender>(
-                 areas.layout, index, areas.own.data(), areas.peer_areas(), ringers(Role::kFfn)),
-             &memory,
-             {armed(Role::kAttention, index), fd(Role::kAttention, index)}},
-            placement_,
-            index,
-            16);
+            {windows->two_phase().value(), windows->doorbell()}, placement_, index, 16);
         std::mt19937 random(static_cast<uint32_t>(::getpid()));
         while (progress_->stop.load(std::memory_order_relaxed) == 0) {
             const uint32_t i = progress_->num_calls[index].load(std::memory_order_relaxed);

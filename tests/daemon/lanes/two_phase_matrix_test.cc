@@ -54,10 +54,7 @@ TEST_P(TwoPhaseMatrix, GivesTheBitsOfItsRowsAlone) {
                          .num_tokens_max = ops::test::kMatrixTokens,
                          .block_tokens = kBlockTokens,
                          .dispatch_dtype = of.dispatch_dtype},
-                        {.sender = sender.get(),
-                         .memory = &world.memory(),
-                         .placement = &placement,
-                         .parallel = &serial});
+                        {.sender = sender.get(), .placement = &placement, .parallel = &serial});
     const std::unique_ptr<MatrixPart> stage = shared_stage(of);
     ops::RemoteExperts remote(*of.pair.experts->capability);
     ops::FusedMoeConfig config = of.config();

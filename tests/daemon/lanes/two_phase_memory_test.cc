@@ -27,6 +27,7 @@
 #include "schedule/adaptive_wait.h"
 #include "schedule/instance_segments.h"
 #include "tests/daemon/lanes/two_phase_process.h"
+#include "tests/schedule/local_instance.h"
 
 namespace afd::daemon {
 namespace {
@@ -104,18 +105,14 @@ uint64_t file_bytes(const std::string& segment) {
                                                               : 0;
 }
 
-schedule::AttachConfig attach_config(const std::string& prefix,
-                                     const schedule::WindowLayout& layout) {
-    schedule::AttachConfig config;
-    config.prefix = prefix;
-    config.layout = layout;
-    return config;
-}
+const schedule::InstanceIdentity kIdentity{1, "model", "class"};
 
-// Doorbells that nobody sleeps on: both sides poll.
-std::vector<schedule::DoorbellRinger> silent_doorbells(size_t count) {
-    static const int32_t awake = 0;
-    return std::vector<schedule::DoorbellRinger>(count, schedule::DoorbellRinger(&awake, -1));
+// Both sides poll: nobody sleeps on the one doorbell that stands for all.
+schedule::AttachConfig attach_config(const std::string& prefix,
+                                     const schedule::WindowLayout& layout,
+                                     size_t num_peers) {
+    static const schedule::EventFds silent(1);
+    return {prefix, layout, kIdentity, silent[0], std::vector<int>(num_peers, silent[0])};
 }
 
 // A worker's life.
@@ -134,9 +131,8 @@ std::vector<schedule::DoorbellRinger> silent_doorbells(size_t count) {
                       .rank = rank,
                       .hidden = kHidden,
                       .experts = &experts,
-                      .session_ringers = silent_doorbells(1),
                       .pipes = pipes,
-                      .wait = [](const TwoPhaseExperts&) { ::usleep(50); }});
+                      .wait = [](const TwoPhaseExperts&, schedule::Doorbell) { ::usleep(50); }});
 }
 
 class TwoPhaseMemory : public testing::Test {
@@ -149,15 +145,13 @@ class TwoPhaseMemory : public testing::Test {
     TwoPhaseMemory()
         : layout_(schedule::WindowLayout::compute(geometry()).value()),
           prefix_(schedule::segment_prefix("memory_test", static_cast<uint64_t>(::getpid()))),
-          segments_(schedule::InstanceSegments::create(
-                        prefix_, layout_, {static_cast<uint64_t>(::getpid()), "model", "class"})
-                        .value()),
+          segments_(schedule::InstanceSegments::create(prefix_, layout_, kIdentity).value()),
           round_segments_(prefix_, 1, 0) {
         for (uint32_t rank = 0; rank < kRanks; ++rank) {
             Worker& worker = workers_[rank];
             EXPECT_TRUE(worker.pipes.open());
             worker.pid = ::fork();
-            if (worker.pid == 0) run_rank(attach_config(prefix_, layout_), rank, worker.pipes);
+            if (worker.pid == 0) run_rank(attach_config(prefix_, layout_, 1), rank, worker.pipes);
         }
         afdd_ = std::thread([this] { serve(); });
     }
@@ -235,15 +229,13 @@ TEST_F(TwoPhaseMemory, IsWhatArrivesWhateverTheSkew) {
 
     const schedule::ExpertPlacement experts_of = placement();
     ops::SerialParallel serial;
-    schedule::ShmTwoPhaseMemory memory(prefix_);
-    auto areas = schedule::TwoPhaseAreas::attach(
-                     attach_config(prefix_, layout_), schedule::Role::kAttention, 0)
-                     .value();
-    schedule::TwoPhaseSender sender(
-        areas.layout, 0, areas.own.data(), areas.peer_areas(), silent_doorbells(kRanks));
+    const auto windows =
+        schedule::attach_dispatch(attach_config(prefix_, layout_, kRanks), 0).value();
+    const auto transport = windows->two_phase().value();
+    schedule::TwoPhaseSender sender(*transport);
     RemoteTwoPhase part(
         {.hidden = kHidden, .top_k = kTopK, .num_tokens_max = kTokens, .block_tokens = 1024},
-        {.sender = &sender, .memory = &memory, .placement = &experts_of, .parallel = &serial});
+        {.sender = &sender, .placement = &experts_of, .parallel = &serial});
     Matrix out(size_t{kTokens} * kHidden);
     part.expect_output(ops::make_rows(out.data(), kTokens, kHidden));
     std::array<uint64_t, kRanks> before{};

@@ -4,8 +4,9 @@
 // FFN workers and sessions and the size of a block; nothing is lost when a rank dies between any
 // two steps; no access races.
 // Method: sessions and ranks are threads over one mapping (a thread sanitizer sees all of them);
-// another thread makes the segments, as afdd does. Random rows and routings, masked slots included.
-// Oracle: local_result of tests/daemon/lanes/random_moe.h.
+// another thread makes the segments, as afdd does; and over ToyNetwork, whose workers share no
+// memory and lose their last messages when they die. Random rows and routings, masked slots
+// included. Oracle: local_result of tests/daemon/lanes/random_moe.h.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +21,10 @@ struct Shape {
     uint32_t block_tokens;
     uint32_t steps_per_life;
     bool has_shared_stage = false;
+    TwoPhaseWorld::Over over = TwoPhaseWorld::Over::kSharedMemory;
 };
+
+constexpr auto kToy = TwoPhaseWorld::Over::kToyNetwork;
 
 class TwoPhaseMoe : public testing::TestWithParam<Shape> {};
 
@@ -28,7 +32,7 @@ TEST_P(TwoPhaseMoe, GivesTheBitsOfTheLocalComposition) {
     const Shape shape = GetParam();
     const schedule::ExpertPlacement placement =
         placement_of(shape.num_ranks, shape.has_shared_stage ? 0 : 1);
-    TwoPhaseWorld world(shape.num_sessions, shape.num_ranks, kPerLayer);
+    TwoPhaseWorld world(shape.num_sessions, shape.num_ranks, kPerLayer, UINT64_MAX, shape.over);
     std::vector<std::unique_ptr<TwoPhaseRank>> ranks;
     for (uint32_t rank = 0; rank < shape.num_ranks; ++rank) {
         ranks.push_back(make_rank(world, placement, rank, shape.steps_per_life));
@@ -64,13 +68,16 @@ INSTANTIATE_TEST_SUITE_P(Shapes,
                                          Shape{2, 2, 16, 5},
                                          Shape{1, 2, 8, 9},
                                          Shape{1, 2, 8, 0, true},
-                                         Shape{2, 2, 20, 5, true}),
+                                         Shape{2, 2, 20, 5, true},
+                                         Shape{2, 3, 16, 0, false, kToy},
+                                         Shape{2, 2, 16, 5, false, kToy}),
                          [](const auto& shape) {
                              return "A" + std::to_string(shape.param.num_sessions) + "F" +
                                     std::to_string(shape.param.num_ranks) + "B" +
                                     std::to_string(shape.param.block_tokens) + "Life" +
                                     std::to_string(shape.param.steps_per_life) +
-                                    (shape.param.has_shared_stage ? "SharedStage" : "");
+                                    (shape.param.has_shared_stage ? "SharedStage" : "") +
+                                    (shape.param.over == kToy ? "Toy" : "");
                          });
 
 }  // namespace

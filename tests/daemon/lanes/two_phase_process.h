@@ -14,7 +14,7 @@
 #include "daemon/config/instance_geometry.h"
 #include "daemon/ffn/two_phase_experts.h"
 #include "daemon/supervisor/two_phase_segments.h"
-#include "schedule/two_phase_memory.h"
+#include "schedule/attach.h"
 
 namespace afd::daemon {
 
@@ -35,10 +35,9 @@ struct RankProcess {
     uint32_t rank = 0;
     size_t hidden = 0;
     ops::Experts* experts = nullptr;
-    std::vector<schedule::DoorbellRinger> session_ringers;
     RankPipes pipes;
-    // Called where there is nothing to do, with what says whether there is.
-    std::function<void(const TwoPhaseExperts&)> wait;
+    // Called where there is nothing to do, with what says whether there is, and what is rung then.
+    std::function<void(const TwoPhaseExperts&, schedule::Doorbell)> wait;
     // Called after every step.
     std::function<void()> stepped = [] {};
 };
@@ -48,26 +47,21 @@ struct RankProcess {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ops::SerialParallel serial;
     WorkerPort port(16, 16, -1);
-    schedule::ShmTwoPhaseMemory memory(of.config.prefix);
-    auto areas = schedule::TwoPhaseAreas::attach(of.config, schedule::Role::kFfn, of.rank).value();
+    const auto windows = schedule::attach_returns(of.config, of.rank).value();
+    const auto transport = windows->two_phase().value();
     schedule::TwoPhaseReceiver receiver(
-        areas.layout,
+        *transport,
         *of.placement,
-        of.rank,
         {.num_experts = of.placement->num_local_experts_max(),
-         .row_bytes = two_phase_row_bytes(ops::DispatchDtype::kBf16, of.hidden)},
-        areas.own.data(),
-        areas.peer_areas(),
-        of.session_ringers);
+         .row_bytes = two_phase_row_bytes(ops::DispatchDtype::kBf16, of.hidden)});
     TwoPhaseExperts part({.receiver = &receiver,
-                          .memory = &memory,
                           .placement = of.placement,
                           .experts = of.experts,
                           .hidden = of.hidden,
                           .parallel = &serial,
                           .port = &port});
     for (;;) {
-        part.advance() ? of.stepped() : of.wait(part);
+        part.advance() ? of.stepped() : of.wait(part, windows->doorbell());
         WorkerEvent event;
         while (port.pop_event(event)) {
             if (::write(of.pipes.requests[1], &event, sizeof(event)) != sizeof(event)) {

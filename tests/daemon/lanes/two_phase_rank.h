@@ -65,7 +65,6 @@ class TwoPhaseRank {
         while (port.pop_command(command)) {
         }
         TwoPhaseExperts part({.receiver = receiver.get(),
-                              .memory = &world.memory(),
                               .placement = setup_.placement,
                               .experts = experts.get(),
                               .hidden = setup_.hidden,

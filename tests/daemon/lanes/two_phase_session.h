@@ -29,8 +29,7 @@ class TwoPhaseSession {
   public:
     // How it reaches its ranks.
     struct Ends {
-        std::unique_ptr<schedule::TwoPhaseSender> sender;
-        schedule::TwoPhaseMemory* memory = nullptr;
+        std::unique_ptr<schedule::TwoPhaseDispatchTransport> transport;
         schedule::Doorbell doorbell;
     };
 
@@ -39,28 +38,25 @@ class TwoPhaseSession {
                     uint32_t session,
                     uint32_t block_tokens,
                     bool has_shared_stage = false)
-        : TwoPhaseSession(
-              Ends{world.sender(session), &world.memory(), world.session_doorbell(session)},
-              placement,
-              session,
-              block_tokens,
-              has_shared_stage) {}
+        : TwoPhaseSession(Ends{world.dispatch(session), world.session_doorbell(session)},
+                          placement,
+                          session,
+                          block_tokens,
+                          has_shared_stage) {}
     TwoPhaseSession(Ends ends,
                     const schedule::ExpertPlacement& placement,
                     uint32_t session,
                     uint32_t block_tokens,
                     bool has_shared_stage = false)
-        : sender_(std::move(ends.sender)),
+        : transport_(std::move(ends.transport)),
+          sender_(*transport_),
           part_({.session = session,
                  .hidden = kHidden,
                  .top_k = kTopK,
                  .num_shared = has_shared_stage ? 0U : 1U,
                  .num_tokens_max = kTwoPhaseTokensMax,
                  .block_tokens = block_tokens},
-                {.sender = sender_.get(),
-                 .memory = ends.memory,
-                 .placement = &placement,
-                 .parallel = &serial_}),
+                {.sender = &sender_, .placement = &placement, .parallel = &serial_}),
           remote_(ops::kGroupedBf16),
           shared_(shared_experts(), 1),
           moe_(ops::FusedMoe::compose(part_,
@@ -124,7 +120,8 @@ class TwoPhaseSession {
     }
 
     ops::SerialParallel serial_;
-    std::unique_ptr<schedule::TwoPhaseSender> sender_;
+    std::unique_ptr<schedule::TwoPhaseDispatchTransport> transport_;
+    schedule::TwoPhaseSender sender_;
     RemoteTwoPhase part_;
     ops::RemoteExperts remote_;
     ops::GroupedExperts shared_;

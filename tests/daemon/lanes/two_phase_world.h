@@ -3,18 +3,21 @@
 
 // TwoPhaseWorld: control areas, doorbells and segments of two-phase rounds in ordinary memory of
 // one process, so that a thread sanitizer sees every access; and a thread that makes segments as
-// afdd does.
+// afdd does. Or the same over ToyNetwork, whose workers share no memory.
 
 #include <atomic>
 #include <map>
 #include <mutex>
 #include <thread>
 
+#include "daemon/config/instance_geometry.h"
 #include "daemon/ffn/two_phase_experts.h"
 #include "daemon/lanes/remote_two_phase.h"
 #include "daemon/program/logging.h"
 #include "schedule/adaptive_wait.h"
+#include "schedule/shm_two_phase.h"
 #include "tests/schedule/local_instance.h"
+#include "tests/schedule/toy_transport.h"
 
 namespace afd::daemon {
 
@@ -66,11 +69,13 @@ class LocalTwoPhaseMemory final : public schedule::TwoPhaseMemory {
 
 class TwoPhaseWorld {
   public:
+    enum class Over { kSharedMemory, kToyNetwork };
     // `receive_bytes_max`: a larger receive segment is not made.
     TwoPhaseWorld(uint32_t num_sessions,
                   uint32_t num_ranks,
                   uint32_t num_experts,
-                  uint64_t receive_bytes_max = UINT64_MAX)
+                  uint64_t receive_bytes_max = UINT64_MAX,
+                  Over over = Over::kSharedMemory)
         : layout_(schedule::TwoPhaseControlLayout::compute({.num_sessions = num_sessions,
                                                             .num_experts = num_experts,
                                                             .num_ffn_workers = num_ranks})),
@@ -81,12 +86,23 @@ class TwoPhaseWorld {
         // As the programs do, before any other thread runs: the logger's library makes it at its
         // first use, which a thread sanitizer cannot see to be safe.
         set_up_logging("test", "warn", "text");
+        if (over == Over::kToyNetwork) {
+            toy_ = std::make_unique<schedule::ToyNetwork>(
+                schedule::Geometry{.num_sessions = num_sessions,
+                                   .num_micro_batches = 1,
+                                   .micro_batch_size = 1,
+                                   .selected_expert_num = 1,
+                                   .num_experts = num_experts,
+                                   .attn_to_ffn_token_bytes = 512,
+                                   .ffn_to_attn_token_bytes = 512,
+                                   .num_ffn_workers = num_ranks});
+        }
         for (uint32_t s = 0; s < num_sessions; ++s) {
             sessions_.push_back(schedule::zeroed_bytes(layout_.session_bytes()));
         }
         for (uint32_t r = 0; r < num_ranks; ++r) {
             ranks_.push_back(schedule::zeroed_bytes(layout_.rank_bytes()));
-            ports_.push_back(std::make_unique<WorkerPort>(256, 256, rank_fds_[r]));
+            ports_.push_back(std::make_unique<WorkerPort>(256, 256, rank_doorbell(r).eventfd()));
         }
         broker_ = std::thread([this] { serve(); });
     }
@@ -102,41 +118,49 @@ class TwoPhaseWorld {
     uint32_t num_requests() const { return num_requests_.load(std::memory_order_relaxed); }
 
     schedule::Doorbell session_doorbell(uint32_t session) {
+        if (toy_) return toy_->doorbell(schedule::Role::kAttention, session);
         return {armed_word(session), session_fds_[session]};
     }
     schedule::Doorbell rank_doorbell(uint32_t rank) {
+        if (toy_) return toy_->doorbell(schedule::Role::kFfn, rank);
         return {armed_word(layout_.num_sessions + rank), rank_fds_[rank]};
     }
 
-    std::unique_ptr<schedule::TwoPhaseSender> sender(uint32_t session) {
+    // Ends of sessions and ranks, and what goes over them. The world outlives the latter.
+    std::unique_ptr<schedule::TwoPhaseDispatchTransport> dispatch(uint32_t session) {
+        if (toy_) return toy_->dispatch(session)->two_phase().value();
         std::vector<const std::byte*> areas;
         std::vector<schedule::DoorbellRinger> ringers;
         for (uint32_t r = 0; r < layout_.num_ranks; ++r) {
             areas.push_back(ranks_[r].get());
             ringers.emplace_back(armed_word(layout_.num_sessions + r), rank_fds_[r]);
         }
-        return std::make_unique<schedule::TwoPhaseSender>(
-            layout_, session, sessions_[session].get(), std::move(areas), std::move(ringers));
+        return std::make_unique<schedule::ShmTwoPhaseDispatch>(
+            layout_, session, sessions_[session].get(), areas, std::move(ringers), memory_);
     }
-    std::unique_ptr<schedule::TwoPhaseReceiver> receiver(
-        uint32_t rank,
-        const schedule::ExpertPlacement& placement,
-        const schedule::TwoPhaseRowBytes& row_bytes) {
+    std::unique_ptr<schedule::TwoPhaseReturnTransport> returns(uint32_t rank) {
+        if (toy_) return toy_->returns(rank)->two_phase().value();
         std::vector<const std::byte*> areas;
         std::vector<schedule::DoorbellRinger> ringers;
         for (uint32_t s = 0; s < layout_.num_sessions; ++s) {
             areas.push_back(sessions_[s].get());
             ringers.emplace_back(armed_word(s), session_fds_[s]);
         }
+        return std::make_unique<schedule::ShmTwoPhaseReturn>(
+            layout_, rank, ranks_[rank].get(), areas, std::move(ringers), memory_);
+    }
+    std::unique_ptr<schedule::TwoPhaseSender> sender(uint32_t session) {
+        return std::make_unique<schedule::TwoPhaseSender>(keep(dispatch(session)));
+    }
+    std::unique_ptr<schedule::TwoPhaseReceiver> receiver(
+        uint32_t rank,
+        const schedule::ExpertPlacement& placement,
+        const schedule::TwoPhaseRowBytes& row_bytes) {
         return std::make_unique<schedule::TwoPhaseReceiver>(
-            layout_,
+            keep(returns(rank)),
             placement,
-            rank,
             schedule::TwoPhaseReceiver::Limits{.num_experts = placement.num_local_experts_max(),
-                                               .row_bytes = row_bytes},
-            ranks_[rank].get(),
-            std::move(areas),
-            std::move(ringers));
+                                               .row_bytes = row_bytes});
     }
 
     // Words of the areas, for tests that spoil them.
@@ -146,6 +170,12 @@ class TwoPhaseWorld {
     }
 
   private:
+    template <typename Transport>
+    Transport& keep(std::unique_ptr<Transport> transport) {
+        const std::lock_guard lock(kept_mutex_);
+        kept_.emplace_back(std::move(transport));
+        return *static_cast<Transport*>(kept_.back().get());
+    }
     int32_t* armed_word(uint32_t index) {
         void* word = armed_.get() + index * schedule::kLineBytes;
         return static_cast<int32_t*>(word);
@@ -193,8 +223,11 @@ class TwoPhaseWorld {
     std::vector<schedule::Bytes> ranks_;
     std::vector<std::unique_ptr<WorkerPort>> ports_;
     LocalTwoPhaseMemory memory_;
+    std::unique_ptr<schedule::ToyNetwork> toy_;  // Or null.
     std::atomic<bool> is_over_{false};
     std::atomic<uint32_t> num_requests_{0};
+    std::mutex kept_mutex_;
+    std::vector<std::shared_ptr<void>> kept_;  // Ends of sender() and receiver().
     std::thread broker_;
 };
 

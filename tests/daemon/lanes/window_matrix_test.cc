@@ -106,7 +106,6 @@ class System {
         std::vector<std::byte> metrics(instance_.layout().ffn_metrics_bytes);
         FfnLoop loop(
             {.transport = transport.get(),
-             .layout = &instance_.layout(),
              .placement = &placement_,
              .experts = part.experts.get(),
              .hidden = ops::test::kMatrixHidden,

@@ -5,7 +5,8 @@
 // Method: every role is a thread over one mapping (so a thread sanitizer sees all of them): FFN
 // loops with the real experts, and sessions that keep all their micro-batches in flight with random
 // rows and routings, masked slots and ragged sizes included. With router = ffn the sessions send
-// rows only, now and then one with a NaN; the FFN loops have the gates.
+// rows only, now and then one with a NaN; the FFN loops have the gates. Some shapes run over
+// ToyNetwork instead, where the roles share no memory and messages arrive late and mixed.
 // Oracle: local_result of tests/daemon/lanes/random_moe.h; with router = ffn over what the gates
 // say of each row alone, and the weights that come back are these.
 
@@ -20,6 +21,7 @@
 #include "daemon/lanes/window_prepare_finalize.h"
 #include "tests/daemon/lanes/random_moe.h"
 #include "tests/schedule/local_instance.h"
+#include "tests/schedule/toy_transport.h"
 
 namespace afd::daemon {
 namespace {
@@ -78,8 +80,9 @@ void route(Call& call, const model::Router& router) {
 }
 
 // What all threads of a test share.
+template <typename Instance>
 struct System {
-    schedule::LocalInstance& instance;
+    Instance& instance;
     const schedule::ExpertPlacement& placement;
     schedule::RouterPlacement router;
     model::Router gates = make_router();
@@ -90,7 +93,8 @@ bool same_bits(const float* a, const float* b, size_t count) {
 }
 
 // A session's thread: `num_calls` calls, all micro-batches in flight at once.
-void run_session(const System& system, uint32_t session, uint32_t num_calls) {
+template <typename Instance>
+void run_session(const System<Instance>& system, uint32_t session, uint32_t num_calls) {
     const bool ffn_routes = system.router == kFfn;
     const schedule::Geometry& geometry = system.instance.layout().geometry;
     const auto transport = system.instance.dispatch(session);
@@ -152,14 +156,14 @@ void run_session(const System& system, uint32_t session, uint32_t num_calls) {
     }
 }
 
-void run_rank(const System& system, uint32_t rank, WorkerPort& port) {
+template <typename Instance>
+void run_rank(const System<Instance>& system, uint32_t rank, WorkerPort& port) {
     const auto transport = system.instance.returns(rank);
     const ops::ExpertTable table = shard(system.placement, rank);
     ops::GroupedExperts experts(table, system.placement.num_local_experts_per_layer(rank));
     ops::SerialParallel serial;
     std::vector<std::byte> metrics(system.instance.layout().ffn_metrics_bytes);
     FfnLoop loop({.transport = transport.get(),
-                  .layout = &system.instance.layout(),
                   .placement = &system.placement,
                   .experts = &experts,
                   .hidden = kHidden,
@@ -196,23 +200,22 @@ struct Shape {
     uint32_t num_micro_batches;
     schedule::RouterPlacement router = schedule::RouterPlacement::kAttention;
     bool is_scattered = false;
+    bool is_toy = false;
 };
 
-class WindowMoe : public testing::TestWithParam<Shape> {};
-
-TEST_P(WindowMoe, GivesTheBitsOfTheLocalComposition) {
-    const Shape shape = GetParam();
+template <typename Instance>
+void run_shape(const Shape& shape) {
     const schedule::ExpertPlacement placement =
         shape.is_scattered ? scattered_placement(shape.num_ranks) : placement_of(shape.num_ranks);
-    schedule::LocalInstance instance({.num_sessions = shape.num_sessions,
-                                      .num_micro_batches = shape.num_micro_batches,
-                                      .micro_batch_size = kTokensMax,
-                                      .selected_expert_num = kTopK + 1,
-                                      .num_experts = kExperts + 1,
-                                      .attn_to_ffn_token_bytes = 512,
-                                      .ffn_to_attn_token_bytes = 512,  // Room for a weight.
-                                      .num_ffn_workers = shape.num_ranks});
-    const System system{instance, placement, shape.router};
+    Instance instance({.num_sessions = shape.num_sessions,
+                       .num_micro_batches = shape.num_micro_batches,
+                       .micro_batch_size = kTokensMax,
+                       .selected_expert_num = kTopK + 1,
+                       .num_experts = kExperts + 1,
+                       .attn_to_ffn_token_bytes = 512,
+                       .ffn_to_attn_token_bytes = 512,  // Room for a weight.
+                       .num_ffn_workers = shape.num_ranks});
+    const System<Instance> system{instance, placement, shape.router};
 
     std::vector<std::unique_ptr<WorkerPort>> ports;
     std::vector<std::thread> ranks;
@@ -232,6 +235,16 @@ TEST_P(WindowMoe, GivesTheBitsOfTheLocalComposition) {
     for (std::thread& rank : ranks) rank.join();
 }
 
+class WindowMoe : public testing::TestWithParam<Shape> {};
+
+TEST_P(WindowMoe, GivesTheBitsOfTheLocalComposition) {
+    if (GetParam().is_toy) {
+        run_shape<schedule::ToyNetwork>(GetParam());
+    } else {
+        run_shape<schedule::LocalInstance>(GetParam());
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes,
                          WindowMoe,
                          testing::Values(Shape{1, 1, 1},
@@ -242,13 +255,16 @@ INSTANTIATE_TEST_SUITE_P(Shapes,
                                          Shape{3, 2, 2, kFfn},
                                          Shape{2, 3, 2, kFfn, true},
                                          // More ranks than experts: some only know that.
-                                         Shape{1, 8, 2, kFfn}),
+                                         Shape{1, 8, 2, kFfn},
+                                         Shape{3, 2, 2, kAttention, false, true},
+                                         Shape{2, 3, 2, kFfn, true, true}),
                          [](const auto& shape) {
                              return "A" + std::to_string(shape.param.num_sessions) + "F" +
                                     std::to_string(shape.param.num_ranks) + "M" +
                                     std::to_string(shape.param.num_micro_batches) +
                                     (shape.param.router == kFfn ? "RouterFfn" : "") +
-                                    (shape.param.is_scattered ? "Scattered" : "");
+                                    (shape.param.is_scattered ? "Scattered" : "") +
+                                    (shape.param.is_toy ? "Toy" : "");
                          });
 
 // Goal: an id between the routed experts and the shared ones is treated alike on the way there and

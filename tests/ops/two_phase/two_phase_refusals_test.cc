@@ -139,9 +139,9 @@ TEST_F(TwoPhaseRefuses, ShapesAndDtypesThatDoNotFit) {
 }
 
 TEST_F(TwoPhaseRefuses, SegmentsThatAreNotOnePerRankOrDoNotFit) {
-    const TwoPhaseReceiver receivers[2] = {{c_.recv_x.view, {}}, {y_.view, {}}};
+    const TwoPhaseReceiveBuffer receivers[2] = {{c_.recv_x.view, {}}, {y_.view, {}}};
     const Tensor narrow(DType::kBf16, {3, 4});
-    const TwoPhaseReceiver bad[2] = {{c_.recv_x.view, {}}, {narrow.view, {}}};
+    const TwoPhaseReceiveBuffer bad[2] = {{c_.recv_x.view, {}}, {narrow.view, {}}};
     EXPECT_EQ(payload([&](Payload& r) { r.receivers = std::span(receivers, 1); }),
               "two_phase_payload: receivers has 1 entries; it must have num_ranks, 2");
     EXPECT_EQ(payload([&](Payload& r) { r.receivers = bad; }),

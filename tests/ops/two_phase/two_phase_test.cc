@@ -225,7 +225,7 @@ TEST(TwoPhaseDispatch, EveryRankMayHaveASegmentOfItsOwn) {
         expect_ok(c.offsets(false), path);
         std::vector<Tensor> rows;
         std::vector<Tensor> row_scales;
-        std::vector<TwoPhaseReceiver> receivers;
+        std::vector<TwoPhaseReceiveBuffer> receivers;
         for (const int64_t total : c.recv_total.values<int64_t>()) {
             const auto num_rows = static_cast<size_t>(total);
             rows.emplace_back(DType::kInt8, std::initializer_list<size_t>{num_rows, 33});
