@@ -26,7 +26,7 @@ class ExecutionLog {
 
     // Executions of `round` that were started in the lane and did not end.
     uint32_t num_unfinished(size_t lane, int32_t round) const {
-        // Own last store, or that of a dead predecessor.
+        // Relaxed: the own last store, or that of a dead predecessor.
         const uint64_t word = shared(lane).load(std::memory_order_relaxed);
         return static_cast<int32_t>(word >> 32) == round ? static_cast<uint32_t>(word) : 0;
     }

@@ -73,9 +73,9 @@ void ThreadPool::run(size_t num_tasks, Body body) {
         return;
     }
     const auto count = static_cast<uint32_t>(num_tasks);
-    // Own thread's last value; only run() stores claim_'s epoch.
+    // Relaxed: this thread's last value; only run() stores claim_'s epoch.
     const uint32_t epoch = epoch_of(claim_.load(std::memory_order_relaxed)) + 1;
-    // Published by the store of claim_ below; helpers read them after they acquired it.
+    // Relaxed: published by the store of claim_ below, whose partner is the acquire in work().
     body_.store(&body, std::memory_order_relaxed);
     num_tasks_.store(count, std::memory_order_relaxed);
     completed_.store(0, std::memory_order_relaxed);
@@ -96,7 +96,8 @@ void ThreadPool::run(size_t num_tasks, Body body) {
         const bool gives_way = yields_ ? looks > kLooksPerClock : looks % kLooksPerYield == 0;
         gives_way ? static_cast<void>(sched_yield()) : pause();
     }
-    // Closes the epoch: a late claim fails. Released for the next run()'s plain stores.
+    // Closes the epoch: a late claim fails. Partner: the acquire in work(), of a helper that is
+    // late.
     claim_.store(claim_word(epoch, kClosed), std::memory_order_release);
 }
 
@@ -111,7 +112,7 @@ void ThreadPool::work(uint32_t epoch, unsigned thread) {
                 claim, claim + 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
             continue;
         }
-        // The claim succeeded, so run() of this epoch is waiting and body_ is its.
+        // Relaxed: the claim succeeded, so run() of this epoch is waiting and body_ is its.
         (*body_.load(std::memory_order_relaxed))(next_of(claim), thread);
         // Pairs with run()'s acquire of completed_.
         completed_.fetch_add(1, std::memory_order_release);
@@ -125,7 +126,7 @@ uint32_t ThreadPool::await_epoch(uint32_t seen) {
     bool gives_way = false;
     do {
         for (int look = 0; look < kLooksPerClock; ++look) {
-            // Only a hint: work() acquires.
+            // Relaxed: only a hint; work() acquires.
             const uint32_t epoch = epoch_of(claim_.load(std::memory_order_relaxed));
             if (epoch != seen || is_stopping_.load(std::memory_order_relaxed)) return epoch;
             if (spin_us_ > 0) gives_way ? static_cast<void>(sched_yield()) : pause();
@@ -134,7 +135,7 @@ uint32_t ThreadPool::await_epoch(uint32_t seen) {
     } while (std::chrono::steady_clock::now() < deadline);
 
     std::unique_lock lock(mutex_);
-    // Sequentially consistent with run(): its store of claim_ or our count is seen by the other.
+    // Partner: run()'s store of claim_ and its look here; one of the two sees the other (seq_cst).
     num_sleeping_.fetch_add(1, std::memory_order_seq_cst);
     uint32_t epoch = seen;
     wake_.wait(lock, [&] {

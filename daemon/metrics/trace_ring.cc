@@ -51,7 +51,7 @@ TraceRing::TraceRing(std::byte* segment)
       events_(reinterpret_cast<uint64_t*>(segment + schedule::kTraceEventsOffset)) {}
 
 void TraceRing::record(const TraceEvent& event) {
-    // Own last store, or a predecessor's, whose unfinished event is written over.
+    // Relaxed: the own last store, or a predecessor's, whose unfinished event is written over.
     const uint64_t number = load(head_[1], std::memory_order_relaxed);
     // Relaxed: released by the words that follow.
     std::atomic_ref<uint64_t>(head_[0]).store(number + 1, std::memory_order_relaxed);

@@ -53,13 +53,13 @@ class TraceRing {
     TraceRing() = default;
     explicit TraceRing(std::byte* segment);
 
-    // The writer's.
+    // The writer's. Relaxed: partner is turn(), which need only be seen some time.
     bool is_on() const { return load(*switch_, std::memory_order_relaxed) != 0; }
     void record(const TraceEvent& event);
 
     // The reader's.
     void turn(bool on);
-    // Events that ended since the worker's segment was made.
+    // Events that ended since the worker's segment was made. Pairs with the end of record().
     uint64_t num_ended() const { return load(head_[1], std::memory_order_acquire); }
     // Appends the events from number `next` on and moves it behind the last. Returns how many were
     // overwritten before they could be taken. Events that name no kind count as such.

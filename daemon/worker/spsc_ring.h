@@ -32,7 +32,8 @@ class SpscRing {
 
     // Producer: false if the ring is full; then `element` is as it was.
     bool push(T&& element) {
-        const size_t written = written_.load(std::memory_order_relaxed);  // Its only writer.
+        // Relaxed: its only writer.
+        const size_t written = written_.load(std::memory_order_relaxed);
         if (written - seen_read_ == elements_.size()) {
             // Pairs with the store of pop(): who read the element is done with its place.
             seen_read_ = read_.load(std::memory_order_acquire);
@@ -54,7 +55,8 @@ class SpscRing {
     // Consumer: false if the ring is empty.
     bool pop(T& element) {
         if (empty()) return false;
-        const size_t read = read_.load(std::memory_order_relaxed);  // Its only writer.
+        // Relaxed: its only writer.
+        const size_t read = read_.load(std::memory_order_relaxed);
         element = std::move(elements_[read % elements_.size()]);
         // Pairs with the loads of push() and room().
         read_.store(read + 1, std::memory_order_release);

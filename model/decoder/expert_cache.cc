@@ -31,11 +31,12 @@ class FirstProblem {
     void set(const Error& error) {
         const std::scoped_lock lock(mutex_);
         if (!error_) error_ = error;
-        // Read by is_set() of other tasks; a late look costs only work.
+        // Relaxed: partner is is_set() of other tasks, where a late look costs only work.
         is_set_.store(true, std::memory_order_relaxed);
     }
     bool is_set() const {
-        return is_set_.load(std::memory_order_relaxed);  // Of set().
+        // Relaxed: partner is set().
+        return is_set_.load(std::memory_order_relaxed);
     }
     const std::optional<Error>& error() const { return error_; }
 

@@ -4,10 +4,12 @@
 
     tidy.py SOURCE_DIR [--compile-commands FILE]
 
-Goal: include directions, banned words, line lengths and file sizes hold for every committed file,
-and every translation unit of ours is compiled with -ffp-contract=off and without fast-math.
-Method: reads the files that git lists and the compile commands of the build. Oracle: the tables
-below, which restate docs/architecture.md. Prints one line per violation; exit code 1 if any.
+Goal: include directions, freedom from cycles, banned words, sizes, true comments and documents that
+fit a screen hold for every committed file, and every translation unit of ours is compiled with
+-ffp-contract=off and without fast-math.
+Method: reads the files that git lists and the compile commands of the build. Oracle: the tables in
+include_rules.py, shape_rules.py, comment_rules.py and below. One line per violation; exit code 1
+if any.
 """
 
 import argparse
@@ -17,27 +19,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Who may include whom (docs/architecture.md). proto's hand-written headers are open to all.
-ALLOWED_INCLUDES = {
-    "proto": {"proto"},
-    "schedule": {"schedule", "proto"},
-    "ops": {"ops", "schedule", "proto"},
-    "threads": {"threads", "ops", "proto"},
-    "model": {"model", "ops", "proto"},
-    "clients": {"clients", "proto"},
-    "tools": {"tools", "threads", "model", "ops", "schedule", "proto"},
-    "daemon": {"daemon", "threads", "model", "ops", "schedule", "proto"},
-    "bench": {"bench", "daemon", "threads", "model", "ops", "schedule", "clients", "proto"},
-    "tests": {"tests", "bench", "daemon", "threads", "model", "ops", "schedule", "clients", "tools", "proto"},
-}
-# Of schedule/, ops may see the context, the layout of windows and the accessors of shared words,
-# nothing that moves bytes.
-OPS_MAY_SEE = {"schedule/flag.h", "schedule/geometry.h", "schedule/schedule_context.h",
-               "schedule/window_layout.h"}
-# Only those who speak a socket protocol see generated messages.
-MESSAGE_READERS = {"clients", "daemon", "tests"}
-# The settings of the sampler are one message from the client to it.
-SETTINGS = {("model", "proto/sampling.pb.h")}
+from comment_rules import (Names, check_comment_names, check_document_names, check_orders,
+                           check_reasons)
+from include_rules import check_cycles, check_includes
+from shape_rules import check_columns, check_shape
 
 BANNED = [
     (r"\bthrow\b", "no exceptions of our own: return a Result", None),
@@ -53,17 +38,15 @@ BANNED = [
     (r"EXPECT_TRUE\(true\)|ASSERT_TRUE\(true\)", "a test must be able to fail", None),
 ]
 
-COLUMNS_MAX = 100
-FILE_LINES_MAX = 600
-KERNEL_LINES_MAX = 800
-ORDER_COMMENT_LINES = 3
-
-
 def tracked_files(root: Path) -> list[Path]:
     names = subprocess.run(
         ["git", "-C", str(root), "ls-files", "--cached", "--others", "--exclude-standard"],
         check=True, capture_output=True, text=True).stdout.splitlines()
     return [Path(name) for name in names if (root / name).is_file()]
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text().split("\n")
 
 
 def is_cpp(path: Path) -> bool:
@@ -75,30 +58,6 @@ def without_comment_and_strings(line: str) -> str:
     return line.split("//")[0]
 
 
-def check_includes(path: Path, lines: list[str]) -> list[str]:
-    folder = path.parts[0]
-    problems = []
-    for number, line in enumerate(lines, 1):
-        match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
-        if not match:
-            continue
-        included = match.group(1)
-        target = included.split("/")[0]
-        where = f"{path}:{number}"
-        if ".." in included:
-            problems.append(f'{where}: include "{included}" from the root of the repository')
-        elif "/" not in included:
-            problems.append(f'{where}: include "{included}" with its folder')
-        elif target not in ALLOWED_INCLUDES.get(folder, set()):
-            problems.append(f"{where}: {folder}/ may not include {included}")
-        elif folder == "ops" and target == "schedule" and included not in OPS_MAY_SEE:
-            problems.append(f"{where}: ops/ may see only {sorted(OPS_MAY_SEE)} of schedule/")
-        elif (included.endswith(".pb.h") and folder not in MESSAGE_READERS
-              and (folder, included) not in SETTINGS):
-            problems.append(f"{where}: {folder}/ may not read protocol messages")
-    return problems
-
-
 def check_words(path: Path, lines: list[str]) -> list[str]:
     folder = path.parts[0]
     problems = []
@@ -108,37 +67,6 @@ def check_words(path: Path, lines: list[str]) -> list[str]:
             text = line if "TODO" in pattern else code
             if re.search(pattern, text) and folder not in (exempt or set()):
                 problems.append(f"{path}:{number}: '{re.search(pattern, text).group(0)}': {advice}")
-    return problems
-
-
-def check_orders(path: Path, lines: list[str]) -> list[str]:
-    """Every memory order outside tests has a comment near it that names its partner."""
-    if path.parts[0] in {"tests", "bench"}:
-        return []
-    problems = []
-    for number, line in enumerate(lines):
-        if "memory_order_" not in without_comment_and_strings(line):
-            continue
-        near = lines[max(0, number - ORDER_COMMENT_LINES): number + 1]
-        if not any("//" in text for text in near):
-            problems.append(f"{path}:{number + 1}: memory order without a comment on its partner")
-    return problems
-
-
-def check_shape(path: Path, lines: list[str]) -> list[str]:
-    problems = []
-    if lines and "SPDX-License-Identifier: Apache-2.0" not in "\n".join(lines[:3]):
-        problems.append(f"{path}:1: no SPDX line")
-    if path.suffix == ".h" and not any(line == "#pragma once" for line in lines[:4]):
-        problems.append(f"{path}:2: no #pragma once")
-    for number, line in enumerate(lines, 1):
-        if len(line) > COLUMNS_MAX:
-            problems.append(f"{path}:{number}: {len(line)} columns; at most {COLUMNS_MAX}")
-        if line != line.rstrip():
-            problems.append(f"{path}:{number}: trailing space")
-    limit = KERNEL_LINES_MAX if path.parts[:2] == ("ops", "cpu") else FILE_LINES_MAX
-    if len(lines) > limit:
-        problems.append(f"{path}: {len(lines)} lines; at most {limit}: is it one noun?")
     return problems
 
 
@@ -171,11 +99,18 @@ def main() -> int:
     root = args.source_dir.resolve()
 
     files = tracked_files(root)
-    problems = check_sources_are_built(root, files)
-    for path in filter(is_cpp, files):
-        lines = (root / path).read_text().split("\n")
-        for check in (check_includes, check_words, check_orders, check_shape):
+    sources = {path: lines_of(root / path) for path in filter(is_cpp, files)}
+    messages = [(root / path).read_text() for path in files if path.suffix == ".proto"]
+    names = Names(files, sources, messages)
+    problems = check_sources_are_built(root, files) + check_cycles(sources)
+    for path, lines in sources.items():
+        for check in (check_includes, check_words, check_orders, check_reasons, check_shape):
             problems += check(path, lines)
+        problems += check_comment_names(path, lines, names)
+    for path in files:
+        if path.suffix == ".md":
+            lines = lines_of(root / path)
+            problems += check_columns(path, lines) + check_document_names(path, lines, names)
     if args.compile_commands:
         problems += check_compile_flags(root, args.compile_commands)
 

@@ -33,15 +33,38 @@ class TidyTest(unittest.TestCase):
         self.assertIn(message, result.stdout)
 
     def test_clean_tree_passes(self):
-        result = self.run_tidy({"ops/a.h": HEADER + '#include "ops/b.h"\n'})
+        result = self.run_tidy({"ops/cpu/a.h": HEADER + '#include "ops/format/b.h"\n'})
         self.assertEqual(result.returncode, 0, result.stdout)
 
     def test_include_directions(self):
-        self.expect_violation("ops/a.h", '#include "daemon/b.h"', "ops/ may not include daemon/b.h")
+        self.expect_violation("ops/cpu/a.h", '#include "daemon/loop/b.h"',
+                              "ops/cpu/ may not include daemon/loop/b.h")
         self.expect_violation("clients/a.h", '#include "schedule/b.h"', "clients/ may not include")
-        self.expect_violation("ops/a.h", '#include "schedule/segment.h"', "ops/ may see only")
-        self.expect_violation("model/a.h", '#include "proto/client.pb.h"', "protocol messages")
+        self.expect_violation("ops/operators/a.h", '#include "schedule/segment.h"', "ops/ may see only")
+        self.expect_violation("model/decoder/a.h", '#include "proto/client.pb.h"', "protocol messages")
         self.expect_violation("ops/a.h", '#include "../b.h"', "from the root")
+
+    def test_folders_have_a_row_in_the_table(self):
+        self.expect_violation("attic/a.h", '#include "proto/b.h"', "in no row of ALLOWED_INCLUDES")
+        self.expect_violation("ops/tensor/a.h", '#include "ops/linear/b.h"',
+                              "ops/tensor/ may not include ops/linear/b.h")
+        self.expect_violation("ops/tensor/a.h", '#include "b.h"', "with its folder")
+
+    def expect_cycle(self, files: dict[str, str], message: str) -> None:
+        result = self.run_tidy({name: HEADER + f'#include "{included}"\n'
+                                for name, included in files.items()})
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertIn(message, result.stdout)
+
+    def test_cycles(self):
+        self.expect_cycle({"proto/a.h": "proto/b.h", "proto/b.h": "proto/a.h"},
+                          "cycle of includes among files: proto/a.h <-> proto/b.h")
+        self.expect_cycle({"proto/a.h": "proto/b.h", "proto/b.cc": "proto/a.h"},
+                          "among pairs of header and source: proto/a <-> proto/b")
+        self.expect_cycle({"ops/cpu/a.h": "ops/format/b.h", "ops/format/c.h": "ops/cpu/d.h"},
+                          "among folders: ops/cpu <-> ops/format")
+        self.expect_cycle({"proto/a.h": "schedule/b.h", "schedule/c.h": "proto/d.h"},
+                          "among top-level folders: proto <-> schedule")
 
     def test_banned_words(self):
         self.expect_violation("ops/a.h", "throw 1;", "'throw'")
@@ -51,12 +74,41 @@ class TidyTest(unittest.TestCase):
         self.expect_violation("ops/a.h", "// " + "TO" + "DO later", "doubts are issues")
 
     def test_memory_order_needs_a_partner(self):
-        self.expect_violation("daemon/a.h", "\n\n\nx.load(std::memory_order_acquire);", "partner")
+        load = "x.load(std::memory_order_acquire);"
+        self.expect_violation("daemon/a.h", load, "partner")
+        self.expect_violation("daemon/a.h", "// The newest value.\n" + load, "partner")
+        result = self.run_tidy({"daemon/loop/a.h": HEADER + "// Pairs with store().\n" + load + "\n"})
+        self.assertEqual(result.returncode, 0, result.stdout)
 
     def test_shape(self):
         self.expect_violation("ops/a.h", "// " + "x" * 100, "columns")
+        self.expect_violation("ops/a.h", "int a; ", "trailing space")
         self.expect_violation("ops/a.h", "\n" * 600, "is it one noun?")
+        self.expect_violation("docs/a.md", "x" * 101, "columns")
         self.assertIn("no SPDX line", self.run_tidy({"ops/a.h": "#pragma once\n"}).stdout)
+
+    def test_long_functions(self):
+        body = "    x();\n" * 69
+        self.expect_violation("ops/cpu/a.h", f"int f(int a,\n      int b) {{\n{body}}}",
+                              "a function of 72 lines")
+        self.expect_violation("ops/cpu/a.h", f"struct A {{\n  void f() const {{\n{body}  }}\n}};",
+                              "a function of 71 lines")
+        result = self.run_tidy({"ops/cpu/a.h": HEADER + f"int f() {{\n{body[9:]}}}\n"
+                                f"int g() {{\n{body[9:]}}}\n"})
+        self.assertEqual(result.returncode, 0, result.stdout)
+
+    def test_comments_name_what_exists(self):
+        self.expect_violation("ops/a.h", "// See ops/b.h.", "ops/b.h, which does not exist")
+        self.expect_violation("ops/a.h", "// See b.cc.", "b.cc, which does not exist")
+        self.expect_violation("ops/a.h", "// Unlike GoneClass.", "GoneClass, which does not exist")
+        self.expect_violation("docs/a.md", "See `ops/b.h`.", "ops/b.h does not exist")
+        result = self.run_tidy({
+            "ops/cpu/a.h": HEADER + "// See RealClass in b.h and ops/cpu/b.h.\n",
+            "ops/cpu/b.h": HEADER + "class RealClass;\n"})
+        self.assertEqual(result.returncode, 0, result.stdout)
+
+    def test_long_sources_give_reasons(self):
+        self.expect_violation("ops/cpu/a.cc", "int a;\n" * 100, "and no comment")
 
     def test_dead_sources(self):
         self.expect_violation("ops/a.cc", "", "named by no CMakeLists.txt")

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may include whom: between folders by a table, and no cycle at any level."""
+
+import itertools
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+# Folder: what its files may include besides their own folder. A name covers the folders below it.
+# docs/architecture.md draws this table.
+ALLOWED_INCLUDES = {
+    "proto": "",
+    "schedule": "proto",
+    "ops/tensor": "proto",
+    "ops/format": "proto ops/tensor",
+    "ops/cpu": "proto ops/tensor ops/format",
+    "ops/linear": "proto ops/tensor ops/format ops/cpu",
+    "ops/attention": "proto ops/tensor ops/format ops/cpu ops/linear",
+    "ops/experts": "proto ops/tensor ops/format ops/cpu ops/linear",
+    "ops/record": "proto schedule ops/tensor",
+    "ops/two_phase": "proto ops/tensor ops/format ops/linear ops/experts ops/record",
+    "ops/operators": "proto schedule ops/tensor ops/format ops/cpu ops/linear ops/attention "
+                     "ops/experts ops/record",
+    "ops/fused_moe": "proto ops/tensor ops/format ops/linear ops/experts",
+    "ops/fused_moe/parts": "proto ops/tensor ops/format ops/linear ops/experts ops/two_phase "
+                           "ops/operators ops/reference ops/fused_moe",
+    "ops/fused_moe/plan": "proto ops/tensor ops/format ops/experts ops/reference ops/fused_moe",
+    "ops/reference": "proto schedule ops/tensor ops/format ops/attention ops/experts "
+                     "ops/two_phase ops/operators",
+    "threads": "proto ops/tensor",
+    "model/checkpoint": "proto ops",
+    "model/tokenizer": "proto model/checkpoint",
+    "model/weight_cache": "proto ops model/checkpoint",
+    "model/attention": "proto ops model/checkpoint",
+    "model/mla": "proto ops model/attention model/checkpoint",
+    "model/family": "proto ops model/attention model/checkpoint model/mla model/tokenizer",
+    "model/decoder": "proto ops model/attention model/checkpoint model/family model/weight_cache",
+    "model/reference": "proto ops model",
+    "model/sampling": "proto ops",
+    "daemon/program": "proto",
+    "daemon/loop": "proto",
+    "daemon/metrics": "proto schedule",
+    "daemon/config": "proto schedule ops model daemon/program",
+    "daemon/worker": "proto schedule ops model threads daemon/program daemon/loop daemon/metrics "
+                     "daemon/config",
+    "daemon/lanes": "proto schedule ops model threads daemon/metrics daemon/config daemon/worker",
+    "daemon/attention": "proto schedule ops model threads daemon/program daemon/metrics "
+                        "daemon/config daemon/lanes daemon/worker",
+    "daemon/ffn": "proto schedule ops model threads daemon/program daemon/metrics daemon/config "
+                  "daemon/worker",
+    "daemon/supervisor": "proto schedule daemon/program daemon/loop daemon/metrics daemon/config "
+                         "daemon/worker",
+    "daemon/client_socket": "proto daemon/loop daemon/gateway",
+    "daemon/gateway": "proto schedule model daemon/program daemon/loop daemon/metrics daemon/config "
+                      "daemon/supervisor",
+    "daemon/afdd": "proto schedule ops model daemon",
+    "clients": "proto",
+    "tools": "proto schedule ops threads model",
+    "bench": "proto schedule ops threads model daemon clients bench",
+    "tests": "proto schedule ops threads model daemon clients tools bench tests",
+}
+# Of schedule/, ops may see the words that processes share, nothing that moves bytes.
+OPS_MAY_SEE = {"schedule/schedule_context.h", "schedule/window_layout.h", "schedule/geometry.h",
+               "schedule/flag.h"}
+# Only those who speak a socket protocol see generated messages.
+MESSAGE_READERS = {"clients", "daemon", "tests"}
+# The settings of the sampler are one message from the client to it.
+SETTINGS = {("model", "proto/sampling.pb.h")}
+
+
+def includes_of(lines: list[str]) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(lines, 1):
+        match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+        if match:
+            yield number, match.group(1)
+
+
+def rule_of(folder: str) -> str | None:
+    """The table's entry for a folder: its own, or that of the nearest folder above it."""
+    while folder:
+        if folder in ALLOWED_INCLUDES:
+            return folder
+        folder = os.path.dirname(folder)
+    return None
+
+
+def is_allowed(folder: str, target: str) -> bool:
+    rule = rule_of(folder)
+    if rule is None:
+        return False
+    own = target == folder or rule_of(target) == rule
+    return own or any(target == name or target.startswith(name + "/")
+                      for name in ALLOWED_INCLUDES[rule].split())
+
+
+def check_includes(path: Path, lines: list[str]) -> list[str]:
+    folder, top = str(path.parent), path.parts[0]
+    problems = []
+    for number, included in includes_of(lines):
+        target = os.path.dirname(included)
+        where = f"{path}:{number}"
+        if ".." in included:
+            problems.append(f'{where}: include "{included}" from the root of the repository')
+        elif not target:
+            problems.append(f'{where}: include "{included}" with its folder')
+        elif rule_of(folder) is None:
+            problems.append(f"{where}: {folder}/ is in no row of ALLOWED_INCLUDES")
+        elif not is_allowed(folder, target):
+            problems.append(f"{where}: {folder}/ may not include {included}")
+        elif top == "ops" and target == "schedule" and included not in OPS_MAY_SEE:
+            problems.append(f"{where}: ops/ may see only {sorted(OPS_MAY_SEE)} of schedule/")
+        elif (included.endswith(".pb.h") and top not in MESSAGE_READERS
+              and (top, included) not in SETTINGS):
+            problems.append(f"{where}: {top}/ may not read protocol messages")
+    return problems
+
+
+def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The strongly connected components of more than one node (Tarjan 1972)."""
+    index, low, stack, found = {}, {}, [], []
+    counter = itertools.count()
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = next(counter)
+        stack.append(node)
+        for following in graph.get(node, ()):
+            if following not in index:
+                visit(following)
+                low[node] = min(low[node], low[following])
+            elif following in stack:
+                low[node] = min(low[node], index[following])
+        if low[node] == index[node]:
+            component = [stack.pop()]
+            while component[-1] != node:
+                component.append(stack.pop())
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    for node in sorted(graph):
+        if node not in index:
+            visit(node)
+    return found
+
+
+def levels_of(path: str) -> dict[str, str]:
+    """What a file is part of, by the name of the level."""
+    parts = path.split("/")
+    return {
+        "files": path,
+        "pairs of header and source": os.path.splitext(path)[0],
+        "folders": os.path.dirname(path),
+        "top-level folders": parts[0],
+    }
+
+
+# Pairs that know each other, by the file that they are about: what is left of a knot that was larger.
+# The list may only shrink.
+KNOWN_PAIR_CYCLES = {
+    "daemon/config/config", "daemon/lanes/expert_lanes", "model/decoder/expert_cache",
+    "ops/fused_moe/dispatch_layout", "ops/linear/linear", "ops/operators/ffn_worker_batching",
+    "ops/operators/mla_v3/cache_reader", "ops/operators/mla_v3/mla_prolog_v3",
+}
+
+
+def check_cycles(sources: dict[Path, list[str]]) -> list[str]:
+    """No cycle of includes among files, pairs (x.h with x.cc), folders and top-level folders."""
+    graphs: dict[str, dict[str, set[str]]] = {}
+    for path, lines in sources.items():
+        if path.parts[0] == "tests":
+            continue
+        for _, included in includes_of(lines):
+            mine, theirs = levels_of(str(path)), levels_of(included)
+            for level, node in mine.items():
+                if node != theirs[level]:
+                    graphs.setdefault(level, {}).setdefault(node, set()).add(theirs[level])
+    return [f"cycle of includes among {level}: {' <-> '.join(component)}"
+            for level, graph in graphs.items() for component in cycles(graph)
+            if component[0] not in KNOWN_PAIR_CYCLES]
