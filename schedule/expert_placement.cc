@@ -62,6 +62,47 @@ Result<ExpertPlacement> ExpertPlacement::round_robin(std::span<const LayerExpert
     return from_table(table, num_ranks);
 }
 
+Result<ExpertPlacement> ExpertPlacement::from_ranks(
+    const std::vector<std::vector<std::vector<uint32_t>>>& ranks, uint32_t num_ranks) {
+    Table table(ranks.size());
+    for (size_t layer = 0; layer < ranks.size(); ++layer) {
+        std::vector<int32_t> next_local_id(num_ranks, 0);
+        for (size_t expert = 0; expert < ranks[layer].size(); ++expert) {
+            std::vector<ExpertReplica>& replicas = table[layer].emplace_back();
+            for (const uint32_t rank : ranks[layer][expert]) {
+                const auto holds_already = [&](const auto& other) { return other.rank == rank; };
+                if (std::any_of(replicas.begin(), replicas.end(), holds_already)) {
+                    return bad_replica(
+                        layer, expert, "rank " + std::to_string(rank) + " is given twice");
+                }
+                // A rank out of range is refused below.
+                replicas.push_back({rank, rank < num_ranks ? next_local_id[rank]++ : 0});
+            }
+        }
+    }
+    return from_table(table, num_ranks);
+}
+
+Result<> ExpertPlacement::set_choices(std::vector<uint16_t> choices) {
+    if (choices.empty() || choices.size() % num_all_experts() != 0) {
+        return Error{Code::kInvalidArgument,
+                     "replica choice: " + std::to_string(choices.size()) + " choices for " +
+                         std::to_string(num_all_experts()) + " experts of each session"};
+    }
+    for (size_t i = 0; i < choices.size(); ++i) {
+        const size_t expert = i % num_all_experts();
+        const uint32_t num_replicas = replica_begin_[expert + 1] - replica_begin_[expert];
+        if (choices[i] < num_replicas) continue;
+        return Error{Code::kInvalidArgument,
+                     "replica choice: session " + std::to_string(i / num_all_experts()) +
+                         " chooses replica " + std::to_string(choices[i]) + " of " +
+                         std::to_string(num_replicas) + " of expert " + std::to_string(expert) +
+                         ", counted through the layers"};
+    }
+    choices_ = std::move(choices);
+    return {};
+}
+
 Result<ExpertPlacement> ExpertPlacement::from_table(const Table& replicas, uint32_t num_ranks) {
     if (replicas.empty() || num_ranks == 0) {
         return Error{Code::kInvalidArgument,

@@ -46,6 +46,11 @@ class ExpertPlacement {
     static Result<ExpertPlacement> round_robin(std::span<const LayerExperts> layers,
                                                uint32_t num_ranks);
 
+    // The ranks that hold each expert: ranks[layer][expert]. Local ids follow the order of the
+    // experts on each rank and layer. Errors: as from_table; a rank given twice.
+    static Result<ExpertPlacement> from_ranks(
+        const std::vector<std::vector<std::vector<uint32_t>>>& ranks, uint32_t num_ranks);
+
     // An arbitrary table: replicas[layer][expert] lists at least one replica.
     // Errors: kInvalidArgument naming layer and expert of a missing replica, a rank outside
     // [0, num_ranks), a negative local id, or an id given twice on a rank and layer.
@@ -60,10 +65,21 @@ class ExpertPlacement {
     // REQUIRES: layer_id < num_layers(), expert < num_experts(layer_id).
     std::span<const ExpertReplica> replicas(uint32_t layer_id, uint32_t expert) const;
 
-    // The replica that a session uses: session % number of replicas.
+    // Which replica a session uses, in place of session % number of replicas: choices[session *
+    // num_all_experts() + expert, counted through the layers].
+    // Errors: kInvalidArgument: a wrong length, or no such replica.
+    Result<> set_choices(std::vector<uint16_t> choices);
+    // Empty: session % number of replicas.
+    std::span<const uint16_t> choices() const { return choices_; }
+    // Experts of all layers.
+    uint32_t num_all_experts() const { return layer_begin_.back(); }
+
+    // The replica that a session uses.
     ExpertReplica choose(uint32_t layer_id, uint32_t expert, uint32_t session) const {
         const std::span<const ExpertReplica> all = replicas(layer_id, expert);
-        return all.size() == 1 ? all[0] : all[session % all.size()];
+        if (all.size() == 1) return all[0];
+        if (choices_.empty()) return all[session % all.size()];
+        return all[choices_[size_t{session} * num_all_experts() + layer_begin_[layer_id] + expert]];
     }
 
     // Local ids of a rank are below this in every layer; at least 1.
@@ -84,6 +100,7 @@ class ExpertPlacement {
     std::vector<uint32_t> layer_begin_;    // [L + 1]: index of a layer's expert 0 below.
     std::vector<uint32_t> replica_begin_;  // [experts + 1]: index into replicas_.
     std::vector<ExpertReplica> replicas_;
+    std::vector<uint16_t> choices_;            // Empty: session % number of replicas.
     std::vector<uint32_t> num_local_;          // [rank]
     std::vector<std::vector<uint8_t>> holds_;  // [rank][layer * num_local + local_id]
 };

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// FfnScheduler: which ready descriptors an FFN worker executes in its next pass. Pure: no clock,
-// no shared memory, no I/O; readiness and time are passed in (ready_scan.h supplies them).
-//
-// A pass takes at most one descriptor per session. Policies:
+// FfnScheduler: the built-in PassScheduler. A pass takes at most one descriptor per session.
+// Policies:
 //   any     everything that is ready now, each session's oldest, in the order of first readiness.
 //   gather  as any, but first waits, up to deadline_us after the oldest descriptor became ready,
 //           until every active session has one; a session's descriptor of the oldest one's layer
@@ -24,11 +22,12 @@
 // every micro-batch in turn.
 
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
+
+#include "schedule/pass_scheduler.h"
 
 namespace afd::schedule {
 
@@ -45,39 +44,19 @@ struct FfnSchedulerConfig {
     uint32_t sync_group_size = 1;  // Policy groups only.
 };
 
-// A descriptor that is neither acknowledged nor taken.
-struct ReadyDescriptor {
-    uint32_t session = 0;
-    uint32_t micro_batch = 0;
-    int32_t layer_id = 0;
-    int32_t round = 0;
-    uint64_t order = 0;     // Ascending in the order of first readiness.
-    uint64_t ready_us = 0;  // When it was first seen ready.
-};
-
-inline constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
-
-class FfnScheduler {
+class FfnScheduler final : public PassScheduler {
   public:
     // REQUIRES: num_sessions, num_micro_batches and sync_group_size are at least 1.
     explicit FfnScheduler(const FfnSchedulerConfig& config);
 
-    // Decides over everything that is ready now, ascending by `order`; times never decrease.
-    // Returns the descriptors to execute, ascending by order of readiness; empty: wait. Valid
-    // until the next call. With `running` false nothing is taken.
     std::span<const ReadyDescriptor> decide(uint64_t now_us,
                                             std::span<const ReadyDescriptor> ready,
-                                            bool running);
-
-    // After an empty decision: when to decide again at the latest even if nothing new becomes
-    // ready; kNever if nothing is ready.
-    uint64_t decide_again_us() const { return decide_again_us_; }
+                                            bool running) override;
+    uint64_t decide_again_us() const override { return decide_again_us_; }
+    std::optional<uint32_t> waits_for_session() const override { return waits_for_session_; }
 
     // The micro-batch that policy `all` takes next.
     uint32_t polling_index() const { return polling_index_; }
-
-    // After an empty decision: a session that is being waited for.
-    std::optional<uint32_t> waits_for_session() const { return waits_for_session_; }
 
   private:
     void note_activity(std::span<const ReadyDescriptor> ready);

@@ -3,6 +3,7 @@
 #include "bench/fused_moe/moe_rank.h"
 
 #include "daemon/config/instance_geometry.h"
+#include "schedule/ffn_scheduler.h"
 
 namespace afd::bench {
 namespace {
@@ -175,20 +176,19 @@ void MoeRank::run(const ops::ExpertsEntry& experts, ops::StageProfile* profile) 
                                            .port = &port_,
                                            .profile = profile});
     }
-    daemon::FfnLoop loop(
-        {.transport = returns_.get(),
-         .placement = &placement_,
-         .experts = part.get(),
-         .hidden = subject_.sizes().hidden,
-         .dispatch_dtype = subject_.sizes().dispatch_dtype,
-         .router = router_ == schedule::RouterPlacement::kFfn ? &router : nullptr,
-         .parallel = &serial,
-         .port = &port_,
-         .metrics = daemon::Metrics(metrics),
-         .profile = profile,
-         .two_phase = two_phase.get()},
-        {.policy = schedule::FfnPolicy::kGather, .num_sessions = 1, .num_micro_batches = 1},
-        schedule::AdaptiveWait(returns_->doorbell(), kSpinUs, false));
+    daemon::FfnLoop loop({.transport = returns_.get(),
+                          .placement = &placement_,
+                          .experts = part.get(),
+                          .hidden = subject_.sizes().hidden,
+                          .dispatch_dtype = subject_.sizes().dispatch_dtype,
+                          .router = router_ == schedule::RouterPlacement::kFfn ? &router : nullptr,
+                          .parallel = &serial,
+                          .port = &port_,
+                          .metrics = daemon::Metrics(metrics),
+                          .profile = profile,
+                          .two_phase = two_phase.get()},
+                         std::make_unique<schedule::FfnScheduler>(schedule::FfnSchedulerConfig{}),
+                         schedule::AdaptiveWait(returns_->doorbell(), kSpinUs, false));
     loop.run();
 }
 

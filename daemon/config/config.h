@@ -54,6 +54,9 @@ struct Config {
     std::optional<schedule::RowDtype> dispatch_dtype;  // Nothing: auto.
     schedule::FfnPolicy ffn_policy = schedule::FfnPolicy::kGather;
     uint64_t ffn_sync_group_size = 0;
+    std::string ffn_scheduler;
+    std::string expert_placement;
+    std::string replica_choice;
     uint64_t gather_us = 0;
     uint64_t wait_report_ms = 0;
     uint64_t round_timeout_ms = 0;

@@ -7,6 +7,7 @@
 #include "daemon/config/cpu_plan.h"
 #include "proto/did_you_mean.h"
 #include "proto/socket_path.h"
+#include "schedule/plugin/plugin_library.h"
 
 namespace afd::daemon {
 
@@ -37,6 +38,23 @@ Result<> check_weight_cache(const std::string& value) {
 
 Result<> check_socket(const std::string& value) {
     return value.empty() ? Result<>() : check_socket_path(value);
+}
+
+Result<> check_ffn_scheduler(const std::string& value) {
+    if (value.empty() || schedule::names_plugin(value)) return {};
+    return Error{Code::kInvalidArgument, "must be empty, or the path of a library: /path/lib.so"};
+}
+
+Result<> check_expert_placement(const std::string& value) {
+    if (value == "round_robin" || value.ends_with(".json") || schedule::names_plugin(value)) {
+        return {};
+    }
+    return Error{Code::kInvalidArgument, "must be round_robin, a FILE.json, or /path/lib.so"};
+}
+
+Result<> check_replica_choice(const std::string& value) {
+    if (value == "session" || schedule::names_plugin(value)) return {};
+    return Error{Code::kInvalidArgument, "must be session, or the path of a library: /path/lib.so"};
 }
 
 // The member is an enum whose values count from 0.
@@ -218,6 +236,25 @@ std::vector<ConfigOption> make_options() {
          "ffn_policy = groups: sessions that are gathered together",
          1,
          1024},
+        {.name = "ffn_scheduler",
+         .member = &C::ffn_scheduler,
+         .default_text = "",
+         .unit = "",
+         .description = "Library of an own scheduler, in place of ffn_policy: /path/lib.so",
+         .check = check_ffn_scheduler},
+        {.name = "expert_placement",
+         .member = &C::expert_placement,
+         .default_text = "round_robin",
+         .unit = "",
+         .description =
+             "Which FFN workers hold which experts: round_robin, FILE.json, /path/lib.so",
+         .check = check_expert_placement},
+        {.name = "replica_choice",
+         .member = &C::replica_choice,
+         .default_text = "session",
+         .unit = "",
+         .description = "Which replica a session uses: session (modulo replicas), /path/lib.so",
+         .check = check_replica_choice},
         {"gather_us",
          &C::gather_us,
          "200",

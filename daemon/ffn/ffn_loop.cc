@@ -44,7 +44,7 @@ std::unique_ptr<ExpertBatcher> make_batcher(const FfnLoop::Parts& parts) {
 }  // namespace
 
 FfnLoop::FfnLoop(const Parts& parts,
-                 const schedule::FfnSchedulerConfig& scheduler,
+                 std::unique_ptr<schedule::PassScheduler> scheduler,
                  schedule::AdaptiveWait wait)
     : parts_(parts),
       wait_(wait),
@@ -53,7 +53,7 @@ FfnLoop::FfnLoop(const Parts& parts,
             *parts.placement,
             parts.router == nullptr ? schedule::RouterPlacement::kAttention
                                     : schedule::RouterPlacement::kFfn),
-      scheduler_(scheduler),
+      scheduler_(std::move(scheduler)),
       probe_(parts.metrics, *parts.placement, parts.transport->rank()),
       batcher_(make_batcher(parts)),
       batch_(rows_max(parts), num_keys(parts), row_elements(parts)),
@@ -72,7 +72,7 @@ FfnLoop::FfnLoop(const Parts& parts,
 void FfnLoop::run() {
     while (take_commands()) {
         const bool progressed = advance_two_phase();
-        const auto descriptors = scan_.next_pass(scheduler_, schedule::steady_now_us());
+        const auto descriptors = scan_.next_pass(*scheduler_, schedule::steady_now_us());
         heartbeat_.beat();
         if (!descriptors.empty()) {
             execute(descriptors);
@@ -158,7 +158,7 @@ std::span<const std::byte> FfnLoop::returned_row(size_t i, unsigned thread) {
 }
 
 void FfnLoop::wait_for_sessions() {
-    if (const auto session = scheduler_.waits_for_session()) {
+    if (const auto session = scheduler_->waits_for_session()) {
         heartbeat_.set_waiting(
             {.kind = schedule::WaitKind::kDispatch, .peer = static_cast<int32_t>(*session)});
     } else {
@@ -166,7 +166,7 @@ void FfnLoop::wait_for_sessions() {
     }
     probe_.waits();
     const uint64_t tick_us = schedule::steady_now_us() + kIdleTickUs;
-    const uint64_t deadline_us = std::min(scheduler_.decide_again_us(), tick_us);
+    const uint64_t deadline_us = std::min(scheduler_->decide_again_us(), tick_us);
     const bool is_woken = wait_.until(deadline_us, expects_work_, [&](schedule::Order order) {
         return parts_.port->has_command() || scan_.has_new(order) ||
                (parts_.two_phase != nullptr && parts_.two_phase->has_work(order));

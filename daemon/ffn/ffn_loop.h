@@ -31,7 +31,7 @@
 #include "ops/tensor/parallel.h"
 #include "ops/tensor/workspace.h"
 #include "schedule/adaptive_wait.h"
-#include "schedule/ffn_scheduler.h"
+#include "schedule/pass_scheduler.h"
 #include "schedule/ready_scan.h"
 #include "schedule/transport.h"
 
@@ -57,7 +57,7 @@ class FfnLoop {
 
     // All memory for the largest pass, A * BS * K1 rows, is reserved here.
     FfnLoop(const Parts& parts,
-            const schedule::FfnSchedulerConfig& scheduler,
+            std::unique_ptr<schedule::PassScheduler> scheduler,
             schedule::AdaptiveWait wait);
 
     // Returns after kShutdown.
@@ -78,7 +78,7 @@ class FfnLoop {
     bool expects_work_ = true;  // False after a tick without any: the next wait does not spin.
     schedule::Heartbeat heartbeat_;
     schedule::ReadyScan scan_;
-    schedule::FfnScheduler scheduler_;
+    std::unique_ptr<schedule::PassScheduler> scheduler_;
 
     FfnProbe probe_;
     std::unique_ptr<ExpertBatcher> batcher_;

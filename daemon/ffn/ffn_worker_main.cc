@@ -3,6 +3,7 @@
 // afd-ffn-worker: holds the weights of its share of the experts, and computes what attention
 // workers dispatch into its window.
 
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,8 @@
 #include "model/decoder/expert_weights.h"
 #include "ops/fused_moe/parts/grouped_experts.h"
 #include "schedule/attach.h"
+#include "schedule/ffn_scheduler.h"
+#include "schedule/plugin/plugin_scheduler.h"
 
 namespace afd::daemon {
 namespace {
@@ -67,6 +70,37 @@ Result<TwoPhaseRank> make_two_phase(const WorkerSetup& setup,
     return made;
 }
 
+// The built-in scheduler, or one of a user's own.
+Result<std::unique_ptr<schedule::PassScheduler>> make_scheduler(const WorkerSetup& setup,
+                                                                const control::Welcome& welcome) {
+    const schedule::Geometry& geometry = setup.layout.geometry;
+    if (!welcome.ffn_scheduler().empty()) {
+        AFD_ASSIGN(const schedule::PluginLibrary library,
+                   schedule::PluginLibrary::open(welcome.ffn_scheduler()));
+        AFD_ASSIGN(
+            auto scheduler,
+            schedule::PluginScheduler::create(library,
+                                              {.num_sessions = geometry.num_sessions,
+                                               .num_micro_batches = geometry.num_micro_batches,
+                                               .deadline_us = welcome.gather_us()}));
+        spdlog::info("passes are scheduled by '{}' ({})", library.table().name, library.path());
+        return std::unique_ptr<schedule::PassScheduler>(std::move(scheduler));
+    }
+    AFD_ASSIGN(const schedule::FfnPolicy policy, from_wire(welcome.ffn_policy()));
+    // With more data threads than cores a wait for further sessions gains nothing: they come while
+    // this thread waits for a core.
+    const bool gathers =
+        policy == schedule::FfnPolicy::kGather || policy == schedule::FfnPolicy::kGroups;
+    const bool never_gathers = gathers && welcome.oversubscribed();
+    return std::unique_ptr<schedule::PassScheduler>(
+        std::make_unique<schedule::FfnScheduler>(schedule::FfnSchedulerConfig{
+            .policy = policy,
+            .num_sessions = geometry.num_sessions,
+            .num_micro_batches = geometry.num_micro_batches,
+            .deadline_us = never_gathers ? 0 : welcome.gather_us(),
+            .sync_group_size = std::max(1U, welcome.ffn_sync_group_size())}));
+}
+
 Result<> serve(WorkerControl& control, uint32_t rank) {
     const control::Welcome& welcome = control.welcome();
     const uint64_t start_us = schedule::steady_now_us();
@@ -85,12 +119,7 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
             router,
             model::Router::load(setup.files, setup.numeric_class, model::GateSet::kOtherLayers));
     }
-    AFD_ASSIGN(const schedule::FfnPolicy policy, from_wire(welcome.ffn_policy()));
-    // With more data threads than cores a wait for further sessions gains nothing: they come while
-    // this thread waits for a core.
-    const bool gathers =
-        policy == schedule::FfnPolicy::kGather || policy == schedule::FfnPolicy::kGroups;
-    const bool never_gathers = gathers && welcome.oversubscribed();
+    AFD_ASSIGN(auto scheduler, make_scheduler(setup, welcome));
     TwoPhaseRank two_phase;
     if (welcome.prefill_tokens_max() > 0) {
         AFD_ASSIGN(
@@ -107,11 +136,7 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
                   .port = &control.port(),
                   .metrics = setup.metrics(),
                   .two_phase = two_phase.experts.get()},
-                 {.policy = policy,
-                  .num_sessions = setup.layout.geometry.num_sessions,
-                  .num_micro_batches = setup.layout.geometry.num_micro_batches,
-                  .deadline_us = never_gathers ? 0 : welcome.gather_us(),
-                  .sync_group_size = std::max(1U, welcome.ffn_sync_group_size())},
+                 std::move(scheduler),
                  make_wait(welcome, transport->doorbell()));
 
     control::Ready ready;

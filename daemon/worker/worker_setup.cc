@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "daemon/config/instance_geometry.h"
+#include "daemon/config/placement_source.h"
 #include "daemon/config/wire_choices.h"
 #include "schedule/attach.h"
 
@@ -60,8 +61,9 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
     AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
     const uint32_t num_shared = dispatched_shared_slots(files.config(), welcome.geometry());
     AFD_ASSIGN(schedule::ExpertPlacement placement,
-               schedule::ExpertPlacement::round_robin(layer_experts(files.config(), num_shared),
-                                                      std::max(1U, geometry.num_ffn_workers)));
+               placement_of(welcome,
+                            layer_experts(files.config(), num_shared),
+                            std::max(1U, geometry.num_ffn_workers)));
     schedule::AttachConfig attach{
         .prefix = welcome.segment_prefix(),
         .layout = layout,

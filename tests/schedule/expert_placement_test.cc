@@ -103,5 +103,37 @@ TEST(ExpertPlacement, RefusesTablesThatCannotBeServed) {
     expect_refused(ExpertPlacement::round_robin(layers, 0), "1 layers on 0 ranks");
 }
 
+TEST(ExpertPlacement, FromRanksCountsLocalIdsOnEachRank) {
+    const auto placement = ExpertPlacement::from_ranks({{{0}, {1, 0}, {1}}, {{1}}}, 2);
+    ASSERT_TRUE(placement.ok()) << placement.error().message;
+    const std::vector<ExpertReplica> both = {{1, 0}, {0, 1}};
+    const auto replicas = placement.value().replicas(0, 1);
+    EXPECT_EQ(std::vector<ExpertReplica>(replicas.begin(), replicas.end()), both);
+    EXPECT_EQ(placement.value().replicas(0, 2)[0], (ExpertReplica{1, 1}));
+    EXPECT_EQ(placement.value().replicas(1, 0)[0], (ExpertReplica{1, 0}));
+    const auto twice = ExpertPlacement::from_ranks({{{1, 1}}}, 2);
+    EXPECT_EQ(twice.error().message, "expert placement: layer 0, expert 0: rank 1 is given twice");
+    const auto outside = ExpertPlacement::from_ranks({{{0}, {2}}}, 2);
+    EXPECT_EQ(outside.error().message,
+              "expert placement: layer 0, expert 1: rank 2 is not below 2");
+}
+
+TEST(ExpertPlacement, ChoicesReplaceTheRuleOfSessionsModuloReplicas) {
+    auto placement = ExpertPlacement::from_ranks({{{0, 1}, {1}}, {{0, 1}}}, 2);
+    ASSERT_TRUE(placement.ok());
+    EXPECT_EQ(placement.value().choose(0, 0, 1).rank, 1u);
+    EXPECT_EQ(placement.value().set_choices({0, 0}).error().message,
+              "replica choice: 2 choices for 3 experts of each session");
+    EXPECT_EQ(placement.value().set_choices({0, 1, 0}).error().message,
+              "replica choice: session 0 chooses replica 1 of 1 of expert 1, counted through the "
+              "layers");
+    ASSERT_TRUE(placement.value().set_choices({1, 0, 0, 0, 0, 1}).ok());
+    EXPECT_EQ(placement.value().choose(0, 0, 0).rank, 1u);
+    EXPECT_EQ(placement.value().choose(1, 0, 0).rank, 0u);
+    EXPECT_EQ(placement.value().choose(0, 0, 1).rank, 0u);
+    EXPECT_EQ(placement.value().choose(0, 1, 1).rank, 1u);
+    EXPECT_EQ(placement.value().choose(1, 0, 1).rank, 1u);
+}
+
 }  // namespace
 }  // namespace afd::schedule

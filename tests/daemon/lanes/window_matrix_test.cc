@@ -16,6 +16,7 @@
 
 #include "daemon/ffn/ffn_loop.h"
 #include "daemon/lanes/window_prepare_finalize.h"
+#include "schedule/ffn_scheduler.h"
 #include "tests/daemon/lanes/remote_matrix.h"
 #include "tests/schedule/local_instance.h"
 
@@ -104,18 +105,17 @@ class System {
         const MatrixPart part = rank_part(case_, placement_, rank);
         ops::SerialParallel serial;
         std::vector<std::byte> metrics(instance_.layout().ffn_metrics_bytes);
-        FfnLoop loop(
-            {.transport = transport.get(),
-             .placement = &placement_,
-             .experts = part.experts.get(),
-             .hidden = ops::test::kMatrixHidden,
-             .dispatch_dtype = case_.dispatch_dtype,
-             .router = router_,
-             .parallel = &serial,
-             .port = ports_[rank].get(),
-             .metrics = Metrics(metrics)},
-            {.policy = schedule::FfnPolicy::kGather, .num_sessions = 1, .num_micro_batches = 1},
-            schedule::AdaptiveWait(transport->doorbell(), 20, false));
+        FfnLoop loop({.transport = transport.get(),
+                      .placement = &placement_,
+                      .experts = part.experts.get(),
+                      .hidden = ops::test::kMatrixHidden,
+                      .dispatch_dtype = case_.dispatch_dtype,
+                      .router = router_,
+                      .parallel = &serial,
+                      .port = ports_[rank].get(),
+                      .metrics = Metrics(metrics)},
+                     std::make_unique<schedule::FfnScheduler>(schedule::FfnSchedulerConfig{}),
+                     schedule::AdaptiveWait(transport->doorbell(), 20, false));
         loop.run();
     }
 

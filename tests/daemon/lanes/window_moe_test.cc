@@ -19,6 +19,7 @@
 
 #include "daemon/ffn/ffn_loop.h"
 #include "daemon/lanes/window_prepare_finalize.h"
+#include "schedule/ffn_scheduler.h"
 #include "tests/daemon/lanes/random_moe.h"
 #include "tests/schedule/local_instance.h"
 #include "tests/schedule/toy_transport.h"
@@ -171,9 +172,10 @@ void run_rank(const System<Instance>& system, uint32_t rank, WorkerPort& port) {
                   .parallel = &serial,
                   .port = &port,
                   .metrics = Metrics(metrics)},
-                 {.policy = schedule::FfnPolicy::kGather,
-                  .num_sessions = system.instance.layout().geometry.num_sessions,
-                  .num_micro_batches = system.instance.layout().geometry.num_micro_batches},
+                 std::make_unique<schedule::FfnScheduler>(schedule::FfnSchedulerConfig{
+                     .policy = schedule::FfnPolicy::kGather,
+                     .num_sessions = system.instance.layout().geometry.num_sessions,
+                     .num_micro_batches = system.instance.layout().geometry.num_micro_batches}),
                  schedule::AdaptiveWait(transport->doorbell(), 20, false));
     loop.run();
 }

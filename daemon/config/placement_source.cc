@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/config/placement_source.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "schedule/plugin/plugin_library.h"
+
+namespace afd::daemon {
+namespace {
+
+using Ranks = std::vector<std::vector<std::vector<uint32_t>>>;  // [layer][expert]
+
+std::vector<uint32_t> all_ranks(uint32_t num_ranks) {
+    std::vector<uint32_t> ranks(num_ranks);
+    for (uint32_t rank = 0; rank < num_ranks; ++rank) ranks[rank] = rank;
+    return ranks;
+}
+
+// The ranks of one layer's routed experts. nlohmann throws nothing here: every type is asked first.
+Result<std::vector<std::vector<uint32_t>>> read_layer(const nlohmann::json& list,
+                                                      const std::string& where,
+                                                      uint32_t num_routed) {
+    if (!list.is_array() || list.size() != num_routed) {
+        return Error{Code::kInvalidArgument,
+                     where + ": must be a list with the ranks of each of " +
+                         std::to_string(num_routed) + " routed experts"};
+    }
+    std::vector<std::vector<uint32_t>> experts;
+    for (const nlohmann::json& ranks : list) {
+        std::vector<uint32_t>& expert = experts.emplace_back();
+        const std::string at = where + ", expert " + std::to_string(experts.size() - 1);
+        if (!ranks.is_array()) {
+            return Error{Code::kInvalidArgument, at + ": must be a list of ranks"};
+        }
+        for (const nlohmann::json& rank : ranks) {
+            if (!rank.is_number_unsigned() || rank.get<uint64_t>() > UINT32_MAX) {
+                return Error{Code::kInvalidArgument, at + ": a rank must be a number from 0 on"};
+            }
+            expert.push_back(rank.get<uint32_t>());
+        }
+    }
+    return experts;
+}
+
+Result<Ranks> read_file(const std::string& path,
+                        std::span<const schedule::LayerExperts> layers,
+                        uint32_t num_ranks) {
+    std::ifstream file(path);
+    if (!file) {
+        return Error{Code::kNotFound, "expert_placement: the file '" + path + "' cannot be read"};
+    }
+    const nlohmann::json document = nlohmann::json::parse(file, nullptr, false);
+    const std::string name = "expert_placement '" + path + "'";
+    if (!document.is_object() || !document.contains("experts")) {
+        return Error{Code::kInvalidArgument, name + ": must be a JSON object with \"experts\""};
+    }
+    const nlohmann::json exceptions = document.value("layers", nlohmann::json::object());
+    Ranks ranks(layers.size());
+    for (size_t layer = 0; layer < layers.size(); ++layer) {
+        if (layers[layer].num_routed > 0) {
+            const std::string key = std::to_string(layer);
+            const bool is_exception = exceptions.is_object() && exceptions.contains(key);
+            const std::string where =
+                name + (is_exception ? ", layer " + key : std::string(", \"experts\""));
+            AFD_ASSIGN(ranks[layer],
+                       read_layer(is_exception ? exceptions[key] : document["experts"],
+                                  where,
+                                  layers[layer].num_routed));
+        }
+        ranks[layer].resize(layers[layer].num_experts(), all_ranks(num_ranks));
+    }
+    return ranks;
+}
+
+Result<Ranks> ask_plugin(const std::string& path,
+                         std::span<const schedule::LayerExperts> layers,
+                         uint32_t num_ranks) {
+    AFD_ASSIGN(const schedule::PluginLibrary library, schedule::PluginLibrary::open(path));
+    AFD_TRY(library.require_placement());
+    std::vector<AfdLayer> shown;
+    for (const auto& layer : layers) shown.push_back({layer.num_routed, layer.num_replicated});
+    Ranks ranks(layers.size());
+    for (uint32_t layer = 0; layer < layers.size(); ++layer) {
+        for (uint32_t expert = 0; expert < layers[layer].num_experts(); ++expert) {
+            std::vector<uint32_t> holders(num_ranks);
+            const uint32_t count = library.table().place_expert(shown.data(),
+                                                                static_cast<uint32_t>(shown.size()),
+                                                                num_ranks,
+                                                                layer,
+                                                                expert,
+                                                                holders.data());
+            holders.resize(std::min(count, num_ranks));
+            ranks[layer].push_back(std::move(holders));
+        }
+    }
+    return ranks;
+}
+
+// Asks a library about every expert that has a choice.
+Result<> choose_replicas(const std::string& path,
+                         uint32_t num_sessions,
+                         schedule::ExpertPlacement& placement) {
+    AFD_ASSIGN(const schedule::PluginLibrary library, schedule::PluginLibrary::open(path));
+    AFD_TRY(library.require_replica_choice());
+    std::vector<uint16_t> choices;
+    for (uint32_t session = 0; session < num_sessions; ++session) {
+        for (uint32_t layer = 0; layer < placement.num_layers(); ++layer) {
+            for (uint32_t expert = 0; expert < placement.num_experts(layer); ++expert) {
+                const auto count = static_cast<uint32_t>(placement.replicas(layer, expert).size());
+                const uint32_t choice =
+                    count < 2 ? 0 : library.table().choose_replica(layer, expert, session, count);
+                choices.push_back(static_cast<uint16_t>(std::min<uint32_t>(choice, UINT16_MAX)));
+            }
+        }
+    }
+    return placement.set_choices(std::move(choices));
+}
+
+}  // namespace
+
+Result<schedule::ExpertPlacement> plan_placement(const Config& config,
+                                                 std::span<const schedule::LayerExperts> layers) {
+    const uint32_t num_ranks = config.num_ffn_workers();
+    const auto place = [&]() -> Result<schedule::ExpertPlacement> {
+        if (config.expert_placement == "round_robin") {
+            return schedule::ExpertPlacement::round_robin(layers, num_ranks);
+        }
+        AFD_ASSIGN(const Ranks ranks,
+                   schedule::names_plugin(config.expert_placement)
+                       ? ask_plugin(config.expert_placement, layers, num_ranks)
+                       : read_file(config.expert_placement, layers, num_ranks));
+        return schedule::ExpertPlacement::from_ranks(ranks, num_ranks);
+    };
+    AFD_ASSIGN(schedule::ExpertPlacement placement, place());
+    if (config.replica_choice != "session") {
+        AFD_TRY(choose_replicas(config.replica_choice, config.num_attention_workers(), placement));
+    }
+    return placement;
+}
+
+control::ExpertTable to_wire(const schedule::ExpertPlacement& placement) {
+    control::ExpertTable table;
+    for (uint32_t layer = 0; layer < placement.num_layers(); ++layer) {
+        for (uint32_t expert = 0; expert < placement.num_experts(layer); ++expert) {
+            const auto replicas = placement.replicas(layer, expert);
+            table.add_num_replicas(static_cast<uint32_t>(replicas.size()));
+            for (const schedule::ExpertReplica& replica : replicas) table.add_ranks(replica.rank);
+        }
+    }
+    table.mutable_choices()->Add(placement.choices().begin(), placement.choices().end());
+    return table;
+}
+
+Result<schedule::ExpertPlacement> placement_of(const control::Welcome& welcome,
+                                               std::span<const schedule::LayerExperts> layers,
+                                               uint32_t num_ranks) {
+    if (!welcome.has_experts()) return schedule::ExpertPlacement::round_robin(layers, num_ranks);
+    const control::ExpertTable& table = welcome.experts();
+    const Error broken{Code::kDataLoss, "afdd sent a table of experts that is not of this model"};
+    Ranks ranks(layers.size());
+    int next_expert = 0;
+    int next_rank = 0;
+    for (size_t layer = 0; layer < layers.size(); ++layer) {
+        for (uint32_t expert = 0; expert < layers[layer].num_experts(); ++expert) {
+            if (next_expert >= table.num_replicas_size()) return broken;
+            const uint32_t count = table.num_replicas(next_expert++);
+            if (count > static_cast<uint32_t>(table.ranks_size() - next_rank)) return broken;
+            const auto first = table.ranks().begin() + next_rank;
+            ranks[layer].emplace_back(first, first + count);
+            next_rank += static_cast<int>(count);
+        }
+    }
+    if (next_expert != table.num_replicas_size() || next_rank != table.ranks_size()) return broken;
+    AFD_ASSIGN(schedule::ExpertPlacement placement,
+               schedule::ExpertPlacement::from_ranks(ranks, num_ranks));
+    if (table.choices_size() > 0) {
+        std::vector<uint16_t> choices;
+        for (const uint32_t choice : table.choices()) {
+            choices.push_back(static_cast<uint16_t>(std::min<uint32_t>(choice, UINT16_MAX)));
+        }
+        AFD_TRY(placement.set_choices(std::move(choices)));
+    }
+    return placement;
+}
+
+}  // namespace afd::daemon

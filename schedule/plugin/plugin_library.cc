@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/plugin/plugin_library.h"
+
+#include <dlfcn.h>
+
+namespace afd::schedule {
+
+bool names_plugin(std::string_view option) {
+    return option.find('/') != std::string_view::npos && option.ends_with(".so");
+}
+
+Result<PluginLibrary> PluginLibrary::open(const std::string& path) {
+    // RTLD_NOW: a missing symbol is an error here and not an abort in the middle of a pass.
+    void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) {
+        const char* why = ::dlerror();
+        return Error{Code::kNotFound,
+                     "cannot load the plugin '" + path + "': " + (why ? why : "unknown error")};
+    }
+    const auto entry = reinterpret_cast<AfdPluginEntry>(::dlsym(handle, AFD_PLUGIN_ENTRY));
+    if (entry == nullptr) {
+        return Error{Code::kFailedPrecondition,
+                     "the plugin '" + path +
+                         "' exports no function " AFD_PLUGIN_ENTRY
+                         "; see schedule/plugin/plugin_api.h"};
+    }
+    const AfdPlugin* table = entry(AFD_PLUGIN_VERSION);
+    if (table == nullptr || table->version != AFD_PLUGIN_VERSION ||
+        table->size < sizeof(AfdPlugin)) {
+        const std::string built =
+            table == nullptr ? "does not serve" : "was built for " + std::to_string(table->version);
+        return Error{Code::kFailedPrecondition,
+                     "the plugin '" + path + "' " + built + ": this is version " +
+                         std::to_string(AFD_PLUGIN_VERSION) +
+                         " of the plugin interface; build it against the present plugin_api.h"};
+    }
+    return PluginLibrary(path, *table);
+}
+
+Result<> PluginLibrary::require(bool has,
+                                std::string_view function,
+                                std::string_view option) const {
+    if (has) return {};
+    return Error{Code::kFailedPrecondition,
+                 "the plugin '" + path_ + "' has no " + std::string(function) + ", which " +
+                     std::string(option) + " needs"};
+}
+
+Result<> PluginLibrary::require_scheduler() const {
+    const bool has =
+        table_->scheduler_create && table_->scheduler_destroy && table_->scheduler_decide;
+    return require(
+        has, "scheduler_create, scheduler_destroy and scheduler_decide", "ffn_scheduler");
+}
+
+Result<> PluginLibrary::require_placement() const {
+    return require(table_->place_expert != nullptr, "place_expert", "expert_placement");
+}
+
+Result<> PluginLibrary::require_replica_choice() const {
+    return require(table_->choose_replica != nullptr, "choose_replica", "replica_choice");
+}
+
+}  // namespace afd::schedule

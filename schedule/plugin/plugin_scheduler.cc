@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/plugin/plugin_scheduler.h"
+
+#include <algorithm>
+
+#include "proto/check.h"
+
+namespace afd::schedule {
+namespace {
+
+// Far above what a policy gains by waiting, far below the deadline of a round.
+constexpr uint64_t kPatienceDeadlines = 64;
+constexpr uint64_t kPatienceUs = 100'000;
+
+}  // namespace
+
+Result<std::unique_ptr<PluginScheduler>> PluginScheduler::create(const PluginLibrary& library,
+                                                                 const AfdSchedulerConfig& config) {
+    AFD_TRY(library.require_scheduler());
+    void* state = library.table().scheduler_create(&config);
+    if (state == nullptr) {
+        return Error{Code::kUnavailable,
+                     "the plugin '" + library.path() + "' cannot make a scheduler for " +
+                         std::to_string(config.num_sessions) + " sessions"};
+    }
+    return std::unique_ptr<PluginScheduler>(new PluginScheduler(library.table(), state, config));
+}
+
+PluginScheduler::PluginScheduler(const AfdPlugin& table,
+                                 void* state,
+                                 const AfdSchedulerConfig& config)
+    : table_(table),
+      state_(state),
+      patience_us_(kPatienceDeadlines * config.deadline_us + kPatienceUs) {
+    const size_t num_lanes = size_t{config.num_sessions} * config.num_micro_batches;
+    shown_.resize(num_lanes);
+    chosen_.resize(num_lanes);
+    taken_.reserve(config.num_sessions);
+    is_taken_.resize(config.num_sessions);
+}
+
+PluginScheduler::~PluginScheduler() {
+    table_.scheduler_destroy(state_);
+}
+
+std::span<const ReadyDescriptor> PluginScheduler::decide(uint64_t now_us,
+                                                         std::span<const ReadyDescriptor> ready,
+                                                         bool running) {
+    taken_.clear();
+    decide_again_us_ = kNever;
+    if (!running || ready.empty()) return taken_;
+    std::fill(is_taken_.begin(), is_taken_.end(), uint8_t{0});
+    const uint32_t num_chosen = ask(now_us, ready);
+    for (uint32_t i = 0; i < num_chosen; ++i) {
+        const bool is_good = chosen_[i] < ready.size() && !is_taken_[ready[chosen_[i]].session];
+        is_good ? take(ready[chosen_[i]]) : static_cast<void>(++num_bad_choices_);
+    }
+    const uint64_t oldest_us = ready.front().ready_us;
+    const bool is_left = !is_taken_[ready.front().session];
+    if (is_left && now_us - oldest_us > patience_us_) {
+        ++num_overruled_;
+        for (const ReadyDescriptor& descriptor : ready) {
+            if (!is_taken_[descriptor.session]) take(descriptor);
+        }
+    }
+    if (taken_.empty()) {
+        decide_again_us_ = std::min(decide_again_us_, oldest_us + patience_us_ + 1);
+    }
+    std::sort(taken_.begin(), taken_.end(), [](const auto& a, const auto& b) {
+        return a.order < b.order;
+    });
+    return taken_;
+}
+
+// Shows the library a copy, so that what it writes there changes nothing here.
+uint32_t PluginScheduler::ask(uint64_t now_us, std::span<const ReadyDescriptor> ready) {
+    AFD_ASSERT(ready.size() <= shown_.size(), "%zu descriptors", ready.size());
+    for (size_t i = 0; i < ready.size(); ++i) {
+        shown_[i] = {
+            ready[i].session, ready[i].micro_batch, ready[i].layer_id, 0, ready[i].ready_us};
+    }
+    const auto num_ready = static_cast<uint32_t>(ready.size());
+    uint64_t again_us = kNever;
+    const uint32_t num_chosen = table_.scheduler_decide(
+        state_, now_us, shown_.data(), num_ready, chosen_.data(), &again_us);
+    decide_again_us_ = std::max(again_us, now_us + 1);
+    return std::min(num_chosen, num_ready);
+}
+
+void PluginScheduler::take(const ReadyDescriptor& descriptor) {
+    is_taken_[descriptor.session] = 1;
+    taken_.push_back(descriptor);
+}
+
+}  // namespace afd::schedule
