@@ -6,7 +6,7 @@
 
 Each line of FILE is one request as the system served it (serve.py writes such files):
 
-    {"prompt_ids": [..], "output_ids": [..],
+    {"numeric_class": "avx2", "prompt_ids": [..], "output_ids": [..],
      "prompt_logprobs": [null, float, ..], "output_logprobs": [float, ..]}
 
 prompt_ids holds every token that the model saw, a bos included. The log probability of a token is
@@ -16,7 +16,8 @@ skipped, and prompt_logprobs may be absent.
 The decoder rounds to bf16 where the system does. What is left is the order of the system's fp32
 sums: now and then it turns a rounding, or a near tie of the router, the other way, and the layers
 above amplify that. How much this alone explains is measured, not guessed: the decoder runs once
-more with every sum perturbed by 2^-26 of the sum of its terms' magnitudes, and its differences to
+more with every sum perturbed by 2^-26 (2^-25.5 in classes that add products one by one) of the sum
+of its terms' magnitudes, and its differences to
 itself are the noise. A rounding at another place, or a mistake, shows as a larger median.
 
 --median-bound  limit of the median of |difference|, in nats
@@ -36,13 +37,17 @@ import numpy as np
 
 import deepseek_np
 
-NOISE = 2.0 ** -26
+# What a sum of fp32 products loses, of the sum of its terms' magnitudes: vdpbf16ps adds two products
+# at a time, the other classes one, so their chains have twice the roundings and sqrt(2) of the noise.
+NOISE = {"avx512-bf16": 2.0 ** -26}
+NOISE_OF_SINGLE_PRODUCTS = 2.0 ** -25.5
 
 
 class Perturbed(deepseek_np.DeepSeek):
     """The decoder with sums as inexact as fp32 makes them, in an order of no consequence."""
 
     random = np.random.default_rng(1)
+    noise = NOISE["avx512-bf16"]
 
     def linear(self, x: np.ndarray, name: str) -> np.ndarray:
         if name + ".weight" in self.int8:  # Sums of whole numbers are exact.
@@ -55,7 +60,7 @@ class Perturbed(deepseek_np.DeepSeek):
 
     def perturbed(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         magnitude = np.abs(a) @ np.abs(b)
-        return a @ b + NOISE * magnitude * self.random.standard_normal(magnitude.shape)
+        return a @ b + self.noise * magnitude * self.random.standard_normal(magnitude.shape)
 
 
 def split(record: dict) -> tuple[list[int], np.ndarray, np.ndarray]:
@@ -82,6 +87,7 @@ class Comparison:
 
     def add(self, record: dict) -> None:
         ids, rows, given = split(record)
+        self.perturbed.noise = NOISE.get(record.get("numeric_class"), NOISE_OF_SINGLE_PRODUCTS)
         next_ids = np.array(ids)[rows + 1]
         exact, perturbed = self.exact.forward(ids[:-1]), self.perturbed.forward(ids[:-1])
         expected = exact.log_probs()

@@ -67,7 +67,7 @@ class Daemon:
         return self.process.wait(timeout=START_SECONDS)
 
 
-def record(daemon: Daemon, number: int, vocabulary: int, seed: int) -> dict:
+def record(daemon: Daemon, numeric_class: str, number: int, vocabulary: int, seed: int) -> dict:
     """Sends one request; the number decides all of it."""
     draw = random.Random(seed * 1000 + number)
     ids = [draw.randrange(vocabulary) for _ in range(LENGTHS[number % len(LENGTHS)])]
@@ -75,7 +75,8 @@ def record(daemon: Daemon, number: int, vocabulary: int, seed: int) -> dict:
     answer = daemon.ctl(
         "generate", "--prompt-ids", ",".join(map(str, ids)), "--max-tokens", "24", "--ignore-eos",
         "--token-ids", "--logprobs", "--prompt-logprobs", *sampling)
-    return {"prompt_ids": answer["prompt_ids"], "output_ids": answer["token_ids"],
+    return {"numeric_class": numeric_class,
+            "prompt_ids": answer["prompt_ids"], "output_ids": answer["token_ids"],
             "prompt_logprobs": [None, *answer["prompt_logprobs"]],
             "output_logprobs": answer["logprobs"]}
 
@@ -100,9 +101,11 @@ def main() -> int:
         daemon = Daemon(arguments.bin, arguments.model, topology, runtime)
         try:
             daemon.wait_ready()
+            numeric_class = daemon.ctl("status")["numeric_class"].split("/")[0]
             with concurrent.futures.ThreadPoolExecutor(4) as pool:
                 records = list(pool.map(
-                    lambda number: record(daemon, number, vocabulary, arguments.seed),
+                    lambda number: record(
+                        daemon, numeric_class, number, vocabulary, arguments.seed),
                     range(arguments.requests)))
             status = daemon.stop()
         except RuntimeError as error:
