@@ -186,8 +186,10 @@ Result<Response> Client::call(Request request,
     }
     Response response = std::move(*next.value());
     if (response.has_error()) return to_error(response.error());
-    if (response.has_status() != request.has_status() ||
-        response.has_done() == request.has_status()) {
+    const Response::BodyCase expected = request.has_status()    ? Response::kStatus
+                                        : request.has_context() ? Response::kContext
+                                                                : Response::kDone;
+    if (response.body_case() != expected) {
         return afd::Error{Code::kDataLoss, "afdd's answer is of another kind than the question"};
     }
     return response;
@@ -198,6 +200,15 @@ Result<Status> Client::status(std::chrono::milliseconds timeout, const Cancellat
     request.mutable_status();
     AFD_ASSIGN(Response response, call(std::move(request), timeout, cancellation));
     return std::move(*response.mutable_status());
+}
+
+Result<Context> Client::context(const GetContext& asked,
+                                std::chrono::milliseconds timeout,
+                                const Cancellation* cancellation) {
+    Request request;
+    *request.mutable_context() = asked;
+    AFD_ASSIGN(Response response, call(std::move(request), timeout, cancellation));
+    return std::move(*response.mutable_context());
 }
 
 Result<> Client::trace(std::chrono::milliseconds duration,

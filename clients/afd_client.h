@@ -73,6 +73,11 @@ class Client {
     // kCancelled if `cancellation` was requested while waiting.
     Result<Status> status(std::chrono::milliseconds timeout = kReplyTimeout,
                           const Cancellation* cancellation = nullptr);
+    // A worker's ScheduleContext, field by field; `asked.run_flag` sets that word first.
+    // Errors: as above; kNotFound: no such worker.
+    Result<Context> context(const GetContext& asked,
+                            std::chrono::milliseconds timeout = kReplyTimeout,
+                            const Cancellation* cancellation = nullptr);
     // Returns once nothing is in flight; afdd admits nothing new meanwhile or afterwards.
     Result<> drain(std::chrono::milliseconds timeout, const Cancellation* cancellation = nullptr);
     // Returns once afdd has taken the order; it then drains and exits.

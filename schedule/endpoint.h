@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "schedule/context_words.h"
 #include "schedule/control_view.h"
 #include "schedule/doorbell.h"
 #include "schedule/heartbeat.h"
@@ -40,6 +41,8 @@ class Endpoint {
     uint32_t index() const { return index_; }
     // The worker's control memory.
     ControlView own_control() const { return control_; }
+    // The words of the own ScheduleContext that change.
+    ContextWords words() const { return ContextWords(control_.context()); }
     Heartbeat heartbeat() const { return Heartbeat(control_.heartbeat_words()); }
     // What the worker sleeps on; whatever arrives rings it if it is armed (R9).
     Doorbell doorbell() const { return Doorbell(control_.armed(), doorbell_); }

@@ -118,6 +118,19 @@ ConstControlView InstanceSegments::ffn_control(uint32_t rank) const {
     return ConstControlView(ffn(rank).control.const_data());
 }
 
+ContextWords InstanceSegments::words(Role role, uint32_t index) const {
+    const Worker& worker = role == Role::kFfn ? ffn(index) : attention(index);
+    return ContextWords(ControlView(worker.control.data()).context());
+}
+
+void InstanceSegments::set_run_flag(Role role, uint32_t index, bool runs) const {
+    words(role, index).set_run_flag(runs);
+}
+
+bool InstanceSegments::run_flag(Role role, uint32_t index) const {
+    return words(role, index).run_flag();
+}
+
 std::span<std::byte> InstanceSegments::attention_metrics(uint32_t session) const {
     const Segment& metrics = attention(session).metrics;
     return {metrics.data(), metrics.size()};

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "proto/status.h"
+#include "schedule/context_words.h"
 #include "schedule/control_view.h"
 #include "schedule/segment.h"
 #include "schedule/window_layout.h"
@@ -40,6 +41,9 @@ class InstanceSegments {
 
     ConstControlView attention_control(uint32_t session) const;
     ConstControlView ffn_control(uint32_t rank) const;
+    // Asks a worker to end, or lets its successor run (context_words.h).
+    void set_run_flag(Role role, uint32_t index, bool runs) const;
+    bool run_flag(Role role, uint32_t index) const;
     // Writable for the trace switch alone; the rest is the worker's.
     std::span<std::byte> attention_metrics(uint32_t session) const;
     std::span<std::byte> ffn_metrics(uint32_t rank) const;
@@ -66,6 +70,7 @@ class InstanceSegments {
                  Role role,
                  uint32_t index);
 
+    ContextWords words(Role role, uint32_t index) const;
     const Worker& attention(uint32_t session) const;
     const Worker& ffn(uint32_t rank) const;
 

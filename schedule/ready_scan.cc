@@ -35,7 +35,7 @@ ReadyScan::ReadyScan(ReturnTransport& transport,
       num_micro_batches_(transport.layout().geometry.num_micro_batches),
       selected_expert_num_(transport.layout().geometry.selected_expert_num),
       slots_per_micro_batch_(transport.layout().geometry.slots_per_micro_batch()),
-      context_(&transport.own_control().context()),
+      words_(transport.words()),
       flags_(transport.descriptor_flags()),
       known_(size_t{num_sessions_} * num_micro_batches_),
       listed_(known_.size(), kNotListed),
@@ -52,7 +52,7 @@ ReadyScan::ReadyScan(ReturnTransport& transport,
     suspects_.reserve(known_.size());
     taken_.reserve(num_sessions_);
     // A predecessor's acknowledgements stand (R3); its unfinished pass is simply found again.
-    context_->ffn.out_num = 0;
+    words_.set_out_num(0);
     for (uint32_t session = 0; session < num_sessions_; ++session) {
         for (uint32_t m = 0; m < num_micro_batches_; ++m) {
             known_[lane(session, m)] = round_of(transport.acknowledged(session, m));
@@ -137,7 +137,8 @@ void ReadyScan::take(std::span<const ReadyDescriptor> descriptors) {
                           ids.begin());
         mask_foreign_ids(descriptor.layer_id, ids);
     }
-    context_->ffn.out_num = static_cast<uint32_t>(taken_.size());
+    words_.set_out_num(static_cast<uint32_t>(taken_.size()));
+    words_.set_polling_index((taken_.back().micro_batch + 1) % num_micro_batches_);
     const auto is_taken = [this](const ReadyDescriptor& descriptor) {
         return listed_[lane(descriptor.session, descriptor.micro_batch)] == kTaken;
     };
@@ -146,7 +147,7 @@ void ReadyScan::take(std::span<const ReadyDescriptor> descriptors) {
 }
 
 void ReadyScan::acknowledge_taken() {
-    context_->ffn.out_num = 0;
+    words_.set_out_num(0);
     for (const ReadyDescriptor& descriptor : taken_) {
         executions_.end(lane(descriptor.session, descriptor.micro_batch));
         acknowledge(descriptor.session, descriptor.micro_batch, descriptor.round, descriptor.round);

@@ -32,9 +32,10 @@
 #include <span>
 #include <vector>
 
+#include "schedule/context_words.h"
 #include "schedule/execution_log.h"
 #include "schedule/expert_placement.h"
-#include "schedule/ffn_scheduler.h"
+#include "schedule/pass_scheduler.h"
 #include "schedule/router_placement.h"
 #include "schedule/transport.h"
 #include "schedule/window_layout.h"
@@ -67,7 +68,7 @@ class ReadyScan {
 
     // Scans, and chooses what to execute now: a suspect alone, else what the scheduler decides.
     // Empty: wait. Valid until the next call of this, scan or take.
-    std::span<const ReadyDescriptor> next_pass(FfnScheduler& scheduler, uint64_t now_us) {
+    std::span<const ReadyDescriptor> next_pass(PassScheduler& scheduler, uint64_t now_us) {
         const std::span<const ReadyDescriptor> ready = scan(now_us);
         return suspects_.empty() ? scheduler.decide(now_us, ready, true) : suspects().first(1);
     }
@@ -135,7 +136,7 @@ class ReadyScan {
     uint32_t num_micro_batches_;
     uint32_t selected_expert_num_;
     size_t slots_per_micro_batch_;
-    ScheduleContext* context_;
+    ContextWords words_;
     std::span<int32_t> layer_ids_;        // [A], in the control segment, like the next three.
     std::span<int32_t> session_ids_;      // [A]
     std::span<int32_t> micro_batch_ids_;  // [A]

@@ -11,7 +11,6 @@ void set_attention_area(const WindowLayout& layout, ScheduleContext::AttentionAr
     area.token_info_buf_size = layout.attention_window.info_bytes;
     area.token_data_buf = layout.attention_window.data_offset;
     area.token_data_buf_size = layout.attention_window.data_bytes;
-    area.micro_batch_id = layout.geometry.num_micro_batches - 1;
 }
 
 void set_ffn_area(const WindowLayout& layout, ScheduleContext::FfnArea& area) {
@@ -45,6 +44,9 @@ ScheduleContext make_schedule_context(const Geometry& geometry, ScheduleMode mod
     context.common.ffn_to_attn_token_size = geometry.ffn_to_attn_token_bytes;
     context.common.schedule_mode = static_cast<int32_t>(mode);
     context.control.run_flag = 1;
+    context.attention.micro_batch_id =
+        mode == ScheduleMode::kFfn ? 0 : geometry.num_micro_batches - 1;
+    if (geometry.num_ffn_workers == 0) return context;
     if (mode != ScheduleMode::kFfn) set_attention_area(layout, context.attention);
     if (mode != ScheduleMode::kAttention) set_ffn_area(layout, context.ffn);
     return context;

@@ -11,8 +11,10 @@
 //   ffn.token_info_buf, token_data_buf         the rank's FFN window
 //   ffn.layer_ids_buf ... expert_ids_buf       the rank's FFN control segment
 //
-// Only the worker that owns the control segment writes it. Reserved bytes are zero when written
-// and ignored when read.
+// afdd writes it at creation; then only the worker that owns the segment does, and only the words
+// of context_words.h. The exception is run_flag, which anyone who may write the segment sets: 0
+// ends the worker, and afdd starts it again when the flag is set again. Reserved bytes are zero
+// when written and ignored when read.
 
 #include <cstddef>
 #include <cstdint>
@@ -35,7 +37,7 @@ struct ScheduleContext {
         int8_t reserve0[96];
     };
     struct ControlArea {
-        int32_t run_flag;  // 0 ends every loop and wait of the worker.
+        int32_t run_flag;  // 0 ends every loop and wait of the worker within 10 ms.
         int8_t reserve1[124];
     };
     struct AttentionArea {
@@ -43,7 +45,7 @@ struct ScheduleContext {
         uint64_t token_info_buf_size;
         uint64_t token_data_buf;  // [M][BS][K1][HS'] bytes
         uint64_t token_data_buf_size;
-        uint32_t micro_batch_id;  // The micro-batch taken last; M - 1 at the start.
+        uint32_t micro_batch_id;  // The micro-batch combined last; M - 1 at the start.
         int8_t reserve5[92];
     };
     struct FfnArea {
@@ -51,7 +53,7 @@ struct ScheduleContext {
         uint64_t token_info_buf_size;
         uint64_t token_data_buf;  // [A][M][BS][K1][HS] bytes
         uint64_t token_data_buf_size;
-        uint64_t polling_index;  // The micro-batch that policy `all` takes next.
+        uint64_t polling_index;  // The one after that taken last; policy `all` takes it next.
         int8_t reserve3[88];
         uint64_t layer_ids_buf;  // int32 [A], the first out_num valid
         uint64_t layer_ids_buf_size;
@@ -88,8 +90,9 @@ static_assert(offsetof(ScheduleContext, reserve6) == 640);
 enum class ScheduleMode : int32_t { kFfn = 0, kAttention = 1, kBoth = 2 };
 
 // A context with its initial values: run_flag 1, micro_batch_id M - 1, polling_index and out_num
-// 0, the offsets and sizes of the areas that `mode` uses (WindowLayout), zeros elsewhere.
-// REQUIRES: validate(geometry) is ok.
+// 0, the offsets and sizes of the areas that `mode` uses (WindowLayout), zeros elsewhere. Without
+// FFN workers (colocated) there are no windows, so none are described. REQUIRES: validate(geometry)
+// is ok.
 ScheduleContext make_schedule_context(const Geometry& geometry, ScheduleMode mode);
 
 }  // namespace afd::schedule

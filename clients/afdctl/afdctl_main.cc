@@ -14,6 +14,7 @@ constexpr const char* kFooter =
     "  afdctl generate \"Once upon a time\"\n"
     "  afdctl generate \"Tell me more\" --max-tokens 50 --temperature 0.8 --seed 7\n"
     "  afdctl status --watch\n"
+    "  afdctl context --worker ffn0 --watch\n"
     "  afdctl trace --seconds 2 -o trace.json\n"
     "  afdctl stop --instance demo\n"
     "Exit codes: 0 ok, 1 request failed, 2 wrong usage, 3 cannot reach afdd, 130 interrupted";
@@ -87,6 +88,23 @@ CLI::App* add_generate(CLI::App& app, GenerateOptions& options) {
     return command;
 }
 
+CLI::App* add_context(CLI::App& app, ContextOptions& options) {
+    CLI::App* command = add_command(
+        app, "context", "Show a worker's ScheduleContext field by field, or set its run_flag");
+    command->add_option("--worker", options.worker, "attention0, ffn1, ...")
+        ->required()
+        ->type_name("NAME");
+    command
+        ->add_option("--set-run-flag",
+                     options.set_run_flag,
+                     "0: the worker ends, and stays away; 1: it may run again")
+        ->check(CLI::Range(0, 1).description(""))
+        ->type_name("0|1");
+    command->add_flag("--watch", options.watch, "Again every second until Ctrl-C");
+    add_timeout(*command, options.timeout_s, "For afdd's answer");
+    return command;
+}
+
 CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
     CLI::App* command =
         add_command(app, "trace", "Record what every worker does, for ui.perfetto.dev");
@@ -104,6 +122,7 @@ int run(int argc, char** argv) {
     CommonOptions common;
     GenerateOptions generate;
     StatusOptions status;
+    ContextOptions context;
     TraceOptions trace;
     LifecycleOptions lifecycle;
 
@@ -120,6 +139,7 @@ int run(int argc, char** argv) {
         add_command(app, "status", "Show workers, queue, speed and who waits for whom");
     status_command->add_flag("--watch", status.watch, "Again every second until Ctrl-C");
     add_timeout(*status_command, status.timeout_s, "For afdd's answer");
+    CLI::App* context_command = add_context(app, context);
     CLI::App* trace_command = add_trace(app, trace);
     CLI::App* drain_command =
         add_command(app, "drain", "Admit nothing new; return when nothing is in flight");
@@ -138,11 +158,13 @@ int run(int argc, char** argv) {
         return run_generate(common, generate);
     }
     if (status_command->parsed()) return run_status(common, status);
+    if (context_command->parsed()) return run_context(common, context);
     if (trace_command->parsed()) return run_trace(common, trace);
     if (drain_command->parsed()) return run_drain(common, lifecycle);
     if (stop_command->parsed()) return run_stop(common, lifecycle);
-    print_error({Code::kInvalidArgument,
-                 "which command? generate, status, trace, drain or stop (see afdctl --help)"});
+    print_error(
+        {Code::kInvalidArgument,
+         "which command? generate, status, context, trace, drain or stop (see afdctl --help)"});
     return kExitUsage;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/afdctl/command.h"
 
+#include <poll.h>
+
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -34,6 +36,13 @@ std::optional<Client> connect_or_report(const CommonOptions& common, int& exit_c
         return std::nullopt;
     }
     return std::move(client).value();
+}
+
+bool wait_interval(const Cancellation& cancellation) {
+    constexpr int kWatchIntervalMs = 1000;
+    pollfd item = {cancellation.fd(), POLLIN, 0};
+    poll(&item, 1, kWatchIntervalMs);
+    return !cancellation.requested();
 }
 
 const Cancellation& interrupt_cancellation() {

@@ -39,6 +39,13 @@ struct StatusOptions {
     double timeout_s = 5;
 };
 
+struct ContextOptions {
+    std::string worker;                    // "attention0", "ffn1".
+    std::optional<uint32_t> set_run_flag;  // 0 or 1.
+    bool watch = false;
+    double timeout_s = 5;
+};
+
 struct TraceOptions {
     double seconds = 1;
     std::string output;
@@ -51,6 +58,7 @@ struct LifecycleOptions {
 
 int run_generate(const CommonOptions& common, const GenerateOptions& options);
 int run_status(const CommonOptions& common, const StatusOptions& options);
+int run_context(const CommonOptions& common, const ContextOptions& options);
 int run_trace(const CommonOptions& common, const TraceOptions& options);
 int run_drain(const CommonOptions& common, const LifecycleOptions& options);
 int run_stop(const CommonOptions& common, const LifecycleOptions& options);
@@ -61,6 +69,9 @@ int report_failure(const CommonOptions& common, const afd::Error& error, bool is
 
 // The client for `common`, or the exit code of the reported failure.
 std::optional<Client> connect_or_report(const CommonOptions& common, int& exit_code);
+
+// Waits for the next tick of --watch; false if Ctrl-C came.
+bool wait_interval(const Cancellation& cancellation);
 
 // A Cancellation that Ctrl-C requests.
 const Cancellation& interrupt_cancellation();

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <poll.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -9,19 +8,6 @@
 #include "clients/exit_code.h"
 
 namespace afd::client {
-namespace {
-
-constexpr int kWatchIntervalMs = 1000;
-
-// Waits for the next tick; false if Ctrl-C came.
-bool wait_interval(const Cancellation& cancellation) {
-    pollfd item = {cancellation.fd(), POLLIN, 0};
-    poll(&item, 1, kWatchIntervalMs);
-    return !cancellation.requested();
-}
-
-}  // namespace
-
 int run_status(const CommonOptions& common, const StatusOptions& options) {
     int exit_code = kExitOk;
     std::optional<Client> client = connect_or_report(common, exit_code);

@@ -9,11 +9,13 @@
 
 #include "daemon/client_socket/socket_front_end.h"
 #include "daemon/config/instance_geometry.h"
+#include "daemon/config/placement_source.h"
 #include "daemon/config/wire_choices.h"
 #include "daemon/gateway/random_seed.h"
 #include "daemon/metrics/metrics_status.h"
 #include "daemon/worker/worker_setup.h"
 #include "model/weight_cache/weight_cache.h"
+#include "schedule/context_fields.h"
 
 namespace afd::daemon {
 
@@ -196,9 +198,10 @@ Result<> Afdd::list_rank_experts() {
     const model::ModelConfig& model = model_->config();
     const uint32_t num_shared =
         dispatched_shared_slots(model, instance_geometry(config_, cpus_, identity_.row_dtype));
-    AFD_ASSIGN(const auto placement,
-               schedule::ExpertPlacement::round_robin(layer_experts(model, num_shared),
-                                                      config_.num_ffn_workers()));
+    AFD_ASSIGN(const auto placement, plan_placement(config_, layer_experts(model, num_shared)));
+    const bool is_default =
+        config_.expert_placement == "round_robin" && config_.replica_choice == "session";
+    if (!is_default) expert_table_ = to_wire(placement);
     for (uint32_t layer = 0; layer < model.num_layers; ++layer) {
         if (!model.is_moe_layer(layer)) continue;
         for (uint32_t rank = 0; rank < config_.num_ffn_workers(); ++rank) {
@@ -225,6 +228,8 @@ control::Welcome Afdd::common_welcome() const {
     welcome.set_round_timeout_ms(config_.round_timeout_ms);
     welcome.set_ffn_policy(to_wire(config_.ffn_policy));
     welcome.set_ffn_sync_group_size(static_cast<uint32_t>(config_.ffn_sync_group_size));
+    welcome.set_ffn_scheduler(config_.ffn_scheduler);
+    if (expert_table_) *welcome.mutable_experts() = *expert_table_;
     welcome.set_gather_us(static_cast<uint32_t>(config_.gather_us));
     welcome.set_oversubscribed(cpus_.oversubscribed);
     if (config_.two_phase()) set_two_phase(config_, welcome);
@@ -246,6 +251,10 @@ Result<> Afdd::create_supervisor() {
                                                     ? segments_->ffn_control(index)
                                                     : segments_->attention_control(index);
         return schedule::read_heartbeat(view.heartbeat_words());
+    };
+    plan.run_flag = [this](control::Role role, uint32_t index) {
+        return segments_->run_flag(
+            role == control::FFN ? schedule::Role::kFfn : schedule::Role::kAttention, index);
     };
     plan.fill_metrics = [this](control::Role role, uint32_t index, client::Worker& worker) {
         if (role == control::FFN) {
@@ -334,6 +343,38 @@ std::vector<TraceSource> Afdd::trace_sources() const {
         sources.push_back({"ffn", rank, Metrics(segments_->ffn_metrics(rank)).trace()});
     }
     return sources;
+}
+
+Result<> Afdd::answer_context(const client::GetContext& asked, client::Context& answer) {
+    const bool is_ffn = asked.role() == "ffn";
+    const uint32_t num_workers =
+        is_ffn ? config_.num_ffn_workers() : config_.num_attention_workers();
+    if ((!is_ffn && asked.role() != "attention") || asked.index() >= num_workers) {
+        return Error{
+            Code::kNotFound,
+            fmt::format("there is no worker {}{}; there are {} attention and {} ffn workers",
+                        asked.role(),
+                        asked.index(),
+                        config_.num_attention_workers(),
+                        config_.num_ffn_workers())};
+    }
+    if (asked.has_run_flag()) {
+        const auto role = is_ffn ? schedule::Role::kFfn : schedule::Role::kAttention;
+        segments_->set_run_flag(role, asked.index(), asked.run_flag());
+    }
+    const schedule::ConstControlView view = is_ffn ? segments_->ffn_control(asked.index())
+                                                   : segments_->attention_control(asked.index());
+    answer.set_role(asked.role());
+    answer.set_index(asked.index());
+    for (const schedule::ContextField& field : schedule::context_fields(view.context())) {
+        client::ContextField& shown = *answer.add_fields();
+        shown.set_name(std::string(field.name));
+        shown.set_offset(field.offset);
+        shown.set_size(field.size);
+        shown.set_value(field.value);
+        shown.set_meaning(std::string(field.meaning));
+    }
+    return {};
 }
 
 void Afdd::fill_status(client::Status& status) const {

@@ -53,6 +53,7 @@ class Afdd final : private GatewayHost, private InstanceListener {
     void serve();
 
     void fill_status(client::Status& status) const override;
+    Result<> answer_context(const client::GetContext& asked, client::Context& answer) override;
     void on_stop_asked() override;
     void on_drained() override;
     void on_all_ready() override;
@@ -81,6 +82,7 @@ class Afdd final : private GatewayHost, private InstanceListener {
     std::string segment_prefix_;
     std::unique_ptr<schedule::InstanceSegments> segments_;
     std::vector<std::vector<schedule::LocalExpert>> rank_experts_;  // [F]
+    std::optional<control::ExpertTable> expert_table_;  // Absent: the built-in placement.
     std::unique_ptr<TwoPhaseSegments> two_phase_segments_;
     std::unique_ptr<Supervisor> supervisor_;
     std::unique_ptr<Gateway> gateway_;

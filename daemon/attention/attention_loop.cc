@@ -266,6 +266,9 @@ void AttentionLoop::combine(MicroBatch& micro_batch) {
         }
         return;
     }
+    if (micro_batch.lane().traits().rows == LaneRows::kAny) {
+        parts_.words.set_micro_batch_id(micro_batch.index());
+    }
     if (const float* topk_weights = micro_batch.lane().topk_weights()) {
         end_poisoned(micro_batch, topk_weights);
     }

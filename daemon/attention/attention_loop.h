@@ -28,6 +28,7 @@
 #include "model/decoder/embedding_head.h"
 #include "ops/tensor/parallel.h"
 #include "schedule/adaptive_wait.h"
+#include "schedule/context_words.h"
 #include "schedule/heartbeat.h"
 
 namespace afd::daemon {
@@ -55,6 +56,7 @@ class AttentionLoop {
         WorkerPort* port = nullptr;
         schedule::Heartbeat heartbeat;
         Metrics metrics;
+        schedule::ContextWords words = {};  // Of the worker's context, for observers.
     };
 
     AttentionLoop(const Settings& settings, const Parts& parts, schedule::AdaptiveWait wait);

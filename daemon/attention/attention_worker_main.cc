@@ -79,7 +79,8 @@ Result<> serve(WorkerControl& control, uint32_t session) {
                         .parallel = threads.get(),
                         .port = &control.port(),
                         .heartbeat = heartbeat,
-                        .metrics = setup.metrics()},
+                        .metrics = setup.metrics(),
+                        .words = attachment.own().words()},
                        make_wait(welcome, attachment.own().doorbell()));
 
     control.ready(ready_message(setup, model.cache, schedule::steady_now_us() - start_us));

@@ -54,6 +54,8 @@ Result<> Gateway::take(ClientSession& client, const client::Request& request) {
         case client::Request::kStatus:
             send_status(client, id);
             return {};
+        case client::Request::kContext:
+            return send_context(client, id, request.context());
         case client::Request::kTrace:
             return tracer_.start(client, id, request.trace());
         case client::Request::kDrain:
@@ -151,6 +153,16 @@ void Gateway::send_status(ClientSession& client, uint64_t request_id) {
     queue_.fill_status(status);
     if (drain_.is_on()) status.set_state("draining");
     answers_.send(client, response);
+}
+
+Result<> Gateway::send_context(ClientSession& client,
+                               uint64_t request_id,
+                               const client::GetContext& asked) {
+    client::Response response;
+    response.set_request_id(request_id);
+    AFD_TRY(host_.answer_context(asked, *response.mutable_context()));
+    answers_.send(client, response);
+    return {};
 }
 
 }  // namespace afd::daemon

@@ -73,6 +73,9 @@ class Gateway final : public SessionHost, public AttentionListener {
     Result<> generate(ClientSession& client, uint64_t request_id, const client::Generate& wish);
     void cancel(ClientSession& client, uint64_t request_id, uint64_t target);
     void send_status(ClientSession& client, uint64_t request_id);
+    Result<> send_context(ClientSession& client,
+                          uint64_t request_id,
+                          const client::GetContext& asked);
     void settle();
 
     const Config& config_;

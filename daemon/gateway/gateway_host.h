@@ -4,6 +4,7 @@
 // GatewayHost: what the gateway needs of the program around it. Implemented by Afdd.
 
 #include "proto/client.pb.h"
+#include "proto/status.h"
 
 namespace afd::daemon {
 
@@ -12,6 +13,9 @@ class GatewayHost {
     virtual ~GatewayHost() = default;
     // Adds what others know: state ("starting", "ready"), workers, waits, how experts are reached.
     virtual void fill_status(client::Status& status) const = 0;
+    // A worker's ScheduleContext, after its run_flag was set as asked.
+    // Errors: kNotFound: no such worker, and which there are.
+    virtual Result<> answer_context(const client::GetContext& asked, client::Context& answer) = 0;
     // A client asks that the instance drains and exits.
     virtual void on_stop_asked() = 0;
     // The end of a Gateway::drain(): nothing is in flight.

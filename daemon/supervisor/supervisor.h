@@ -43,6 +43,8 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
         control::Welcome welcome;
         // A look at a worker's heartbeat.
         std::function<schedule::HeartbeatView(control::Role, uint32_t index)> heartbeat;
+        // The run_flag of a worker's ScheduleContext; empty: always set.
+        std::function<bool(control::Role, uint32_t index)> run_flag;
         // Memory of two-phase rounds; may be empty where nobody asks.
         std::function<Result<>(uint32_t rank, const control::SegmentRequest&)> acquire_segments;
         std::function<void(uint32_t rank, const control::SegmentRelease&)> release_segments;
@@ -88,6 +90,7 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
     void dismiss(Visitor& visitor, const std::string& why);
     Result<> give_slot(Visitor& visitor, const control::Hello& hello);
     void check_heartbeats();
+    void look_at_run_flags();
     void ring_doorbells();
     void check_all_ready();
     void check_all_gone();
@@ -103,6 +106,7 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
     std::vector<std::unique_ptr<Visitor>> visitors_;
     std::unique_ptr<SocketListener> listener_;
     Timer heartbeat_timer_;
+    Timer run_flag_timer_;
     Timer grace_timer_;
     std::vector<bool> was_ready_;  // Attention workers, then FFN workers.
     bool all_ready_ = false;

@@ -8,6 +8,7 @@ namespace afd::daemon {
 namespace {
 
 constexpr uint64_t kWaitLogMs = 5000;
+constexpr uint64_t kEndTimeoutMs = 3000;
 
 std::string make_name(control::Role role, uint32_t index) {
     return (role == control::FFN ? "ffn worker " : "attention worker ") + std::to_string(index);
@@ -35,10 +36,11 @@ WorkerSlot::WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& l
       name_(make_name(settings_.role, settings_.index)),
       restart_timer_(loop, [this] { start(); }),
       back_off_(settings_.restart_first_ms, settings_.restart_max_ms, settings_.restart_reset_ms),
-      hang_detector_(settings_.hang_timeout_ms) {}
+      hang_detector_(settings_.hang_timeout_ms),
+      end_timer_(loop, [this] { kill("run_flag is 0, and it did not end"); }) {}
 
 void WorkerSlot::start() {
-    if (shutting_down_ || process_ != nullptr || !settings_.spawn) return;
+    if (shutting_down_ || halted_ || process_ != nullptr || !settings_.spawn) return;
     Result<std::unique_ptr<WorkerProcess>> process = WorkerProcess::spawn(
         loop_, settings_.executable, settings_.arguments, [this](const std::string& how) {
             on_gone(how);
@@ -119,9 +121,9 @@ void WorkerSlot::on_socket(int events) {
     }
     if (read.ok()) return;
     // Usually it is ending, and its end is about to be seen. If it lives on without its socket it
-    // can never serve again.
+    // can never serve again. One that was to end may take a moment: a timer watches it.
     watcher_->watch(0);
-    if (process_ != nullptr) process_->kill();
+    if (process_ != nullptr && !shutting_down_ && !halted_) process_->kill();
 }
 
 void WorkerSlot::take_message(const control::WorkerMessage& message) {
@@ -185,9 +187,31 @@ void WorkerSlot::check_heartbeat(const schedule::HeartbeatView& view, bool is_ne
     hang_detector_.restart(loop_.now_ms());
 }
 
+void WorkerSlot::halt() {
+    if (halted_ || shutting_down_) return;
+    halted_ = true;
+    restart_timer_.stop();
+    if (process_ == nullptr) return;
+    spdlog::info("{}: run_flag is 0, it ends", name_);
+    end_timer_.start(kEndTimeoutMs);
+    tell_to_end();
+}
+
+void WorkerSlot::resume() {
+    if (!halted_ || process_ != nullptr) return;
+    halted_ = false;
+    spdlog::info("{}: run_flag is set again", name_);
+    start();
+}
+
 void WorkerSlot::shut_down() {
     shutting_down_ = true;
     restart_timer_.stop();
+    end_timer_.stop();
+    tell_to_end();
+}
+
+void WorkerSlot::tell_to_end() {
     control::SupervisorMessage message;
     message.mutable_shutdown();
     send(message);
@@ -208,18 +232,21 @@ void WorkerSlot::on_gone(const std::string& how) {
     if (channel_ != nullptr) on_socket(UV_READABLE);
     watcher_.reset();
     channel_.reset();
+    end_timer_.stop();
     const State before = state_;
     state_ = State::kDown;
     wait_text_.clear();
     const std::string reason = fatal_ ? how + ": " + fatal_->message() : how;
     const bool give_up = fatal_ && !was_ready_ && is_permanent(fatal_->code());
     fatal_.reset();
-    if (!shutting_down_) {
+    if (halted_ && !shutting_down_) {
+        spdlog::info("{} (pid {}) ended: run_flag is 0", name_, gone->pid());
+    } else if (!shutting_down_) {
         const char* during = before == State::kReady ? "" : " before it was ready";
         spdlog::error("{} (pid {}) {}{}", name_, gone->pid(), reason, during);
     }
     listener_.on_worker_gone(*this);
-    if (shutting_down_) return;
+    if (shutting_down_ || halted_) return;
     if (give_up) {
         listener_.on_worker_given_up(*this, name_ + " " + reason);
         return;
@@ -244,7 +271,7 @@ void WorkerSlot::fill_status(client::Worker& status) const {
     status.set_num_restarts(num_processes_ > 0 ? num_processes_ - 1 : 0);
     status.set_heartbeat_age_ms(hang_detector_.silent_ms());
     if (process_ == nullptr) {
-        status.set_state(restart_timer_.is_active() ? "back-off" : "dead");
+        status.set_state(halted_ ? "halted" : restart_timer_.is_active() ? "back-off" : "dead");
         return;
     }
     status.set_pid(static_cast<uint32_t>(process_->pid()));

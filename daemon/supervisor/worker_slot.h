@@ -8,6 +8,8 @@
 //      ^                          |                |
 //      +--- back-off -------------+--- process gone (reaped, R8) --+
 //
+// A worker whose run_flag is 0 is told to end; its slot then stays down until resume().
+//
 // A slot is given to a new process only after the old one is known to be gone. Whatever breaks
 // the tie to a living process (bad bytes, a closed socket, a hang) makes the slot kill it; the
 // rest follows from its end.
@@ -80,6 +82,12 @@ class WorkerSlot {
     // Looks for a hang (hang_detector.h) and kills if there is one.
     void check_heartbeat(const schedule::HeartbeatView& view, bool is_needed);
 
+    // The run_flag of the worker's ScheduleContext is 0: tells it to end, and starts no other
+    // before resume(). Again and again is as once.
+    void halt();
+    // The run_flag is set: a slot that its worker left because it was not starts another.
+    void resume();
+
     // Tells the worker to end, and starts no other.
     void shut_down();
     // SIGKILL for the process if there is one.
@@ -102,6 +110,7 @@ class WorkerSlot {
     void take_message(const control::WorkerMessage& message);
     void on_wait(const std::string& text);
     void on_gone(const std::string& how);
+    void tell_to_end();
     void flush();
     void count_failure(const std::string& why);
 
@@ -118,7 +127,9 @@ class WorkerSlot {
     BackOff back_off_;
     HangDetector hang_detector_;
 
+    Timer end_timer_;  // Kills a worker that was halted and does not end.
     bool shutting_down_ = false;
+    bool halted_ = false;     // run_flag is 0.
     bool was_ready_ = false;  // Ever.
     uint32_t num_processes_ = 0;
     uint64_t num_failures_ = 0;  // In a row before the slot was ever ready.

@@ -66,8 +66,7 @@ class Router {
 
     // `gates`: one per layer; one without weights marks a dense layer.
     // Errors: kInvalidArgument names the attribute that no gate can have.
-    static Result<Router> make(const ops::GatingAttributes& attributes,
-                               std::vector<Gate> gates);
+    static Result<Router> make(const ops::GatingAttributes& attributes, std::vector<Gate> gates);
 
     // Loads and packs the gates of every MoE layer of the set. Errors: those of
     // read_router_tensors().

@@ -103,8 +103,8 @@ struct ReferenceDecoder::Impl {
                std::span<const int32_t> tokens,
                Rounding rounding) const;
     ops::reference::GatingOutput route(const Layer& layer,
-                                           const Matrix& x,
-                                           std::span<const int32_t> tokens) const;
+                                       const Matrix& x,
+                                       std::span<const int32_t> tokens) const;
 };
 
 ops::reference::MlaMatrices ReferenceDecoder::Impl::mla_weights(const Layer& layer) const {
@@ -140,8 +140,9 @@ Matrix ReferenceDecoder::Impl::attention(const Layer& layer,
     return ops::reference::linear(heads, linear_weight(layer.attention.o_proj), rounding);
 }
 
-ops::reference::GatingOutput ReferenceDecoder::Impl::route(
-    const Layer& layer, const Matrix& x, std::span<const int32_t> tokens) const {
+ops::reference::GatingOutput ReferenceDecoder::Impl::route(const Layer& layer,
+                                                           const Matrix& x,
+                                                           std::span<const int32_t> tokens) const {
     const Matrix logits =
         ops::reference::linear_f32(x, matrix_of(layer.router.gate, config.num_experts));
     const auto attributes = gating_attributes(config);

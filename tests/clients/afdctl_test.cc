@@ -343,7 +343,7 @@ TEST(Afdctl, UnreachableExitsWithThree) {
 TEST(Afdctl, WrongUsageExitsWithTwoAndNamesTheNearestWord) {
     MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
     const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-        {{}, "which command? generate, status, trace, drain or stop"},
+        {{}, "which command? generate, status, context, trace, drain or stop"},
         {{"stauts"}, "unknown command 'stauts'; did you mean status?"},
         {{"frobnicate"}, "unknown command 'frobnicate' (see afdctl --help)"},
         {{"generate", "hi", "--max-token", "3"}, "did you mean --max-tokens?"},

@@ -170,7 +170,7 @@ void MockAfdd::generate(uint64_t peer_id, const client::Request& request) {
         client::Response response;
         response.set_request_id(id);
         client::Accepted& accepted = *response.mutable_accepted();
-        const client::Sampling& sampling = request.generate().sampling();
+        const SamplingSettings& sampling = request.generate().sampling();
         accepted.set_seed(sampling.has_seed() ? sampling.seed() : 4242);
         accepted.set_num_prompt_tokens(3);
         if (request.generate().return_token_ids()) {

@@ -24,7 +24,7 @@ Params toy_params() {
 TEST(ProtocolToy, DeliversEveryRowWithEveryPolicy) {
     for (const auto policy :
          {FfnPolicy::kAny, FfnPolicy::kGather, FfnPolicy::kAll, FfnPolicy::kGroups}) {
-        SCOPED_TRACE(std::string(ffn_policy_name(policy)));
+        SCOPED_TRACE(std::string(name_of(policy)));
         Params params = toy_params();
         params.policy = policy;
         Threads<ToyNetwork>(params).run();

@@ -40,12 +40,6 @@ Result<> check_leading_axes(const OperatorSpec& spec, const CacheTensors& cache)
 
 Result<> check_tiles(const OperatorSpec& spec, const CacheTensors& cache) {
     if (cache.kv_quant != KvQuant::kPerTile) return {};
-    if (is_nz(cache.mode)) {
-        return refuse(
-            spec,
-            "cache_mode is " + std::string(name_of(cache.mode)) +
-                "; with kv_cache_quant_mode 3 allowed are PA_BSND, PA_BLK_BSND, BSND, TND");
-    }
     if (cache.tile_row.latent % cache.tile_row.tile_size == 0) return {};
     return refuse(spec,
                   "tile_size is " + std::to_string(cache.tile_row.tile_size) +
@@ -54,10 +48,18 @@ Result<> check_tiles(const OperatorSpec& spec, const CacheTensors& cache) {
 
 }  // namespace
 
+Result<> check_cache_mode(const OperatorSpec& spec, const CacheTensors& cache) {
+    if (cache.kv_quant != KvQuant::kPerTile || !is_nz(cache.mode)) return {};
+    return refuse(spec,
+                  "cache_mode is " + std::string(name_of(cache.mode)) +
+                      "; with kv_cache_quant_mode 3 allowed are PA_BSND, PA_BLK_BSND, BSND, TND");
+}
+
 Result<> check_cache_tensors(const OperatorSpec& spec, const CacheTensors& cache) {
     AFD_TRY(check_row(spec, "kv_cache", cache.kv_cache, cache.mode));
     AFD_TRY(check_row(spec, "kr_cache", cache.kr_cache, cache.mode));
     AFD_TRY(check_leading_axes(spec, cache));
+    AFD_TRY(check_cache_mode(spec, cache));
     AFD_TRY(check_tiles(spec, cache));
     const size_t scale_axes = cache.quant_scale_ckv.rank;
     if (cache.kv_quant == KvQuant::kPerTensor && scale_axes != 1) {

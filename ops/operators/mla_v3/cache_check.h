@@ -22,6 +22,10 @@ struct CacheTensors {
     ConstTensorView quant_scale_ckv;
 };
 
+// That a cache with a scale for each tile is not in an NZ mode. Part of check_cache_tensors, for
+// who wants to say it first. Errors: kInvalidArgument.
+Result<> check_cache_mode(const OperatorSpec& spec, const CacheTensors& cache);
+
 // Row sizes, equal leading axes, the form of the scales and what a tile allows.
 // REQUIRES: the tensors passed the record. Errors: kInvalidArgument.
 Result<> check_cache_tensors(const OperatorSpec& spec, const CacheTensors& cache);

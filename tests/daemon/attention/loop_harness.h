@@ -34,13 +34,15 @@ class HarnessModel {
   public:
     HarnessModel() : files_(open()) {}
 
-    model::AttentionBlock attention() const {
-        return model::AttentionBlock::load(files_, ops::best_numeric_class()).value();
+    model::AttentionHalf attention() const {
+        return model::AttentionHalf::load(files_, ops::best_numeric_class()).value();
     }
     model::EmbeddingHead head() const {
         return model::EmbeddingHead::load(files_, ops::best_numeric_class()).value();
     }
-    model::KvCache cache() const { return model::KvCache::create(files_.config(), 1024).value(); }
+    model::KvCache cache() const {
+        return model::KvCache::create(model::kv_shape(files_.config()), 1024).value();
+    }
 
   private:
     model::ModelFiles open() {
@@ -164,7 +166,7 @@ class LoopHarness {
     }
 
     const HarnessModel model_;
-    const model::AttentionBlock attention_;
+    const model::AttentionHalf attention_;
     const model::EmbeddingHead head_;
     const model::KvCache cache_;
     ops::SerialParallel serial_;

@@ -21,6 +21,12 @@ class ScriptedInstance final : public AttentionWorkers, public GatewayHost {
     void send(uint32_t session, const control::SupervisorMessage& message) override {
         sent.emplace_back(session, message);
     }
+    Result<> answer_context(const client::GetContext& asked, client::Context& answer) override {
+        if (asked.role() != "ffn") return Error{Code::kNotFound, "there is no such worker"};
+        answer.set_role(asked.role());
+        answer.set_index(asked.index());
+        return {};
+    }
     void fill_status(client::Status& status) const override {
         status.set_state(state);
         status.add_workers()->set_role("attention");

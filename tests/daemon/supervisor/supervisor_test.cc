@@ -13,6 +13,7 @@
 
 #include "daemon/gateway/gateway.h"
 #include "daemon/worker/worker_control.h"
+#include "schedule/context_words.h"
 #include "tests/daemon/attention/fake_token.h"
 #include "tests/daemon/gateway/byte_tokenizer.h"
 #include "tests/daemon/gateway/test_client.h"
@@ -39,6 +40,7 @@ class ScopedVariable {
 // What afdd is to its supervisor and its gateway.
 struct Program final : GatewayHost, InstanceListener {
     void fill_status(client::Status& /*status*/) const override {}
+    Result<> answer_context(const client::GetContext&, client::Context&) override { return {}; }
     void on_stop_asked() override {}
     void on_drained() override {}
     void on_all_ready() override { is_ready = true; }
@@ -90,6 +92,7 @@ class SupervisorTest : public testing::Test {
             const auto found = heartbeats_.find({role, index});
             return found == heartbeats_.end() ? next_beat() : found->second;
         };
+        plan.run_flag = [this](control::Role, uint32_t) { return words_.run_flag(); };
         plan.fill_metrics = [](control::Role, uint32_t, client::Worker&) {};
         auto supervisor = Supervisor::create(loop_, std::move(plan));
         ASSERT_TRUE(supervisor.ok()) << supervisor.error().message;
@@ -126,6 +129,8 @@ class SupervisorTest : public testing::Test {
         return run_until(loop_, [&] { return worker(role, index).state() == state; });
     }
 
+    schedule::ScheduleContext context_ = {.control = {.run_flag = 1}};  // Of all workers.
+    const schedule::ContextWords words_{context_};
     test::TemporaryDirectory directory_;
     Config config_;
     model::Tokenizer tokenizer_;
@@ -306,11 +311,36 @@ TEST_F(SupervisorTest, GarbageAndStrangersOnTheControlSocketHarmNobody) {
     EXPECT_EQ(worker("ffn", 0).state(), "ready");
 }
 
-TEST_F(SupervisorTest, WorkersStartedByHandAreServedAndEndWithAfdd) {
-    config_.spawn = false;
+// Goal: run_flag = 0 ends a worker as if it had been told to, and nobody starts it again before the
+// flag is set. Method: a plain store into the word that the supervisor looks at. Oracle: the slots'
+// states and pids; a killed worker is started again without a word.
+TEST_F(SupervisorTest, RunFlagZeroEndsAWorkerUntilItIsSetAgain) {
     config_.attention_workers = 1;
+    config_.restart_reset_ms = 1;
     start();
-    const auto run_worker = [&](const std::string& program) {
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    const uint32_t first = worker("ffn", 0).pid();
+    words_.set_run_flag(false);
+    EXPECT_TRUE(wait_for_state("ffn", 0, "halted"));
+    EXPECT_TRUE(wait_for_state("attention", 0, "halted"));
+    // More than the longest back-off of a crash.
+    EXPECT_FALSE(run_for(
+        loop_, 4 * config_.restart_max_ms, [&] { return worker("ffn", 0).state() != "halted"; }));
+    words_.set_run_flag(true);
+    EXPECT_TRUE(wait_for_state("ffn", 0, "ready"));
+    EXPECT_NE(worker("ffn", 0).pid(), first);
+    EXPECT_TRUE(wait_for_state("attention", 0, "ready"));
+    EXPECT_EQ(program_.given_up, "");
+}
+
+class HandStartedWorkersTest : public SupervisorTest {
+  protected:
+    HandStartedWorkersTest() {
+        config_.spawn = false;
+        config_.attention_workers = 1;
+    }
+
+    pid_t run_worker(const std::string& program) const {
         const pid_t pid = ::fork();
         if (pid == 0) {
             const std::string path = AFD_FAKE_WORKERS "/" + program;
@@ -325,7 +355,33 @@ TEST_F(SupervisorTest, WorkersStartedByHandAreServedAndEndWithAfdd) {
             ::_exit(127);
         }
         return pid;
-    };
+    }
+};
+
+// Goal: an orderly stop is orderly for workers of other parents too. Oracle: their exit status.
+TEST_F(HandStartedWorkersTest, ExitWithZeroWhenAfddStops) {
+    for (int repetition = 0; repetition < 10; ++repetition) {
+        start();
+        const pid_t attention = run_worker("afd-attention-worker");
+        const pid_t ffn = run_worker("afd-ffn-worker");
+        ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+        program_.is_all_gone = false;
+        supervisor_->shut_down(20000);
+        ASSERT_TRUE(run_until(loop_, [&] { return program_.is_all_gone; }));
+        for (const pid_t pid : {attention, ffn}) {
+            int status = 0;
+            ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+            EXPECT_TRUE(WIFEXITED(status)) << "killed by signal " << WTERMSIG(status);
+            EXPECT_EQ(WEXITSTATUS(status), 0);
+        }
+        supervisor_.reset();
+        gateway_.reset();
+        program_.is_ready = false;
+    }
+}
+
+TEST_F(HandStartedWorkersTest, AreServedAndEndWithAfdd) {
+    start();
     const pid_t attention = run_worker("afd-attention-worker");
     const pid_t ffn = run_worker("afd-ffn-worker");
     ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "ops/reference/moe_gating_top_k.h"
 #include "ops/reference/quantise.h"
 #include "ops/tensor/workspace.h"
 #include "tests/ops/test_tensor.h"

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "clients/afdctl/command.h"
+#include "clients/exit_code.h"
+
+namespace afd::client {
+namespace {
+
+// "attention0" or "ffn1", also "ffn 1".
+Result<GetContext> parse_worker(const std::string& worker) {
+    const size_t digits = worker.find_first_of("0123456789");
+    std::string role = worker.substr(0, digits);
+    while (!role.empty() && role.back() == ' ') role.pop_back();
+    const std::string number = digits == std::string::npos ? "" : worker.substr(digits);
+    const bool is_number = !number.empty() && number.size() <= 4 &&
+                           number.find_first_not_of("0123456789") == std::string::npos;
+    if ((role != "attention" && role != "ffn") || !is_number) {
+        return afd::Error{
+            Code::kInvalidArgument,
+            "context: --worker '" + worker + "' is no worker; give one as attention0 or ffn1"};
+    }
+    GetContext asked;
+    asked.set_role(role);
+    asked.set_index(static_cast<uint32_t>(std::stoul(number)));
+    return asked;
+}
+
+std::string context_json(const Context& context) {
+    nlohmann::ordered_json fields;
+    for (const ContextField& field : context.fields()) fields[field.name()] = field.value();
+    return nlohmann::ordered_json{{"worker", context.role() + std::to_string(context.index())},
+                                  {"fields", fields}}
+        .dump();
+}
+
+std::string padded(std::string text, size_t width) {
+    text.resize(std::max(text.size(), width), ' ');
+    return text;
+}
+
+std::string context_text(const Context& context) {
+    std::string text = context.role() + " " + std::to_string(context.index()) +
+                       ": ScheduleContext, 1024 bytes\n" + padded("OFFSET", 8) +
+                       padded("FIELD", 32) + padded("VALUE", 14) + "MEANING\n";
+    for (const ContextField& field : context.fields()) {
+        text += padded(std::to_string(field.offset()), 8) + padded(field.name(), 32) +
+                padded(field.value(), 14) + field.meaning() + "\n";
+    }
+    return text;
+}
+
+}  // namespace
+
+int run_context(const CommonOptions& common, const ContextOptions& options) {
+    Result<GetContext> asked = parse_worker(options.worker);
+    if (!asked.ok()) {
+        print_error(asked.error());
+        return kExitUsage;
+    }
+    int exit_code = kExitOk;
+    std::optional<Client> client = connect_or_report(common, exit_code);
+    if (!client) return exit_code;
+    if (options.set_run_flag) asked.value().set_run_flag(*options.set_run_flag != 0);
+
+    const Cancellation& cancellation = interrupt_cancellation();
+    const bool clears_screen = options.watch && !common.json && isatty(STDOUT_FILENO) == 1;
+    do {
+        const Result<Context> context =
+            client->context(asked.value(), to_milliseconds(options.timeout_s), &cancellation);
+        if (!context.ok()) return report_failure(common, context.error(), true);
+        asked.value().clear_run_flag();
+        if (clears_screen) std::cout << "\033[H\033[J";
+        std::cout << (common.json ? context_json(context.value()) + "\n"
+                                  : context_text(context.value()))
+                  << std::flush;
+    } while (options.watch && wait_interval(cancellation));
+    return options.watch ? kExitInterrupted : kExitOk;
+}
+
+}  // namespace afd::client

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The ScheduleContext of live workers: run_flag ends them and lets them come back, and the live
+// loops keep its words up to date.
+//
+// Oracle of the generations: the same request before, token ids compared.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "schedule/schedule_context.h"
+#include "tests/integration/background_generation.h"
+#include "tests/integration/instance.h"
+
+namespace afd::test {
+namespace {
+
+constexpr uint32_t kTokens = 60;
+
+// A worker's context, as anyone of the same user may map it.
+schedule::ScheduleContext* map_context(const Instance& instance, const std::string& worker) {
+    for (const std::string& name : instance.segments()) {
+        if (name.find("-" + worker + "-control") == std::string::npos) continue;
+        const int fd = ::open(("/dev/shm/" + name).c_str(), O_RDWR | O_CLOEXEC);
+        void* address = ::mmap(
+            nullptr, sizeof(schedule::ScheduleContext), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        ::close(fd);
+        return address == MAP_FAILED ? nullptr : static_cast<schedule::ScheduleContext*>(address);
+    }
+    return nullptr;
+}
+
+std::string state_of(const client::Status& status, const std::string& role) {
+    for (const client::Worker& worker : status.workers()) {
+        if (worker.role() == role) return worker.state();
+    }
+    return "";
+}
+
+Outcome afdctl(const Instance& instance, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(),
+                     {program("afdctl"), "--instance", instance.name(), "context"});
+    return run_program(arguments, instance.runtime_directory());
+}
+
+TEST(ScheduleContext, RunFlagEndsAWorkerAndLetsItComeBackWithTheSameBits) {
+    Instance instance({"--attention-workers", "1", "--ffn-workers", "1"});
+    instance.wait_ready();
+    const auto before = instance.connect().generate(long_request(kTokens));
+    ASSERT_TRUE(before.ok()) << before.error().message;
+
+    auto* context = map_context(instance, "ffn0");
+    ASSERT_NE(context, nullptr);
+    EXPECT_EQ(context->control.run_flag, 1);
+    context->control.run_flag = 0;
+    instance.wait_for("the FFN worker is halted", [](const client::Status& status) {
+        return state_of(status, "ffn") == "halted";
+    });
+    const Outcome shown = afdctl(instance, {"--worker", "ffn0"});
+    EXPECT_EQ(shown.exit_status, 0) << shown.output;
+    EXPECT_NE(shown.output.find("control.run_flag"), std::string::npos) << shown.output;
+
+    const Outcome set = afdctl(instance, {"--worker", "ffn0", "--set-run-flag", "1"});
+    EXPECT_EQ(set.exit_status, 0) << set.output;
+    EXPECT_EQ(context->control.run_flag, 1);
+    instance.wait_for("the FFN worker is back", [](const client::Status& status) {
+        return state_of(status, "ffn") == "ready";
+    });
+    const auto after = instance.connect().generate(long_request(kTokens));
+    ASSERT_TRUE(after.ok()) << after.error().message;
+    EXPECT_EQ(after.value().token_ids, before.value().token_ids);
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+// Goal: micro_batch_id and polling_index follow the live loops. Method: samples them while a
+// request runs with two micro-batches. Oracle: they stay below M; polling_index names the one
+// after a micro-batch that was used.
+TEST(ScheduleContext, LiveLoopsKeepTheirWordsUpToDate) {
+    Instance instance({"--attention-workers", "1", "--ffn-workers", "1", "--micro-batches", "2"});
+    instance.wait_ready();
+    const auto* ffn = map_context(instance, "ffn0");
+    const auto* attention = map_context(instance, "attn0");
+    ASSERT_NE(ffn, nullptr);
+    ASSERT_NE(attention, nullptr);
+    EXPECT_EQ(ffn->ffn.polling_index, 0u);
+    EXPECT_EQ(attention->attention.micro_batch_id, 1u) << "M - 1 at the start";
+    const auto generated = instance.connect().generate(long_request(kTokens));
+    ASSERT_TRUE(generated.ok()) << generated.error().message;
+    EXPECT_LT(ffn->ffn.polling_index, 2u);
+    EXPECT_EQ(ffn->ffn.polling_index, (attention->attention.micro_batch_id + 1) % 2)
+        << "of the last round";
+    EXPECT_EQ(ffn->ffn.out_num, 0u) << "nothing is in work";
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+TEST(ScheduleContext, AColocatedWorkerDescribesNoWindows) {
+    Instance instance({"--topology", "colocated"});
+    instance.wait_ready();
+    const Outcome shown = afdctl(instance, {"--worker", "attention0", "--json"});
+    EXPECT_EQ(shown.exit_status, 0) << shown.output;
+    EXPECT_NE(shown.output.find("\"attention.token_data_buf_size\":\"0\""), std::string::npos)
+        << shown.output;
+    EXPECT_NE(shown.output.find("\"common.schedule_mode\":\"2\""), std::string::npos)
+        << shown.output;
+    const Outcome unknown = afdctl(instance, {"--worker", "ffn0"});
+    EXPECT_EQ(unknown.exit_status, 1);
+    EXPECT_NE(unknown.output.find("there is no worker ffn0"), std::string::npos) << unknown.output;
+    const Outcome bad = afdctl(instance, {"--worker", "gpu"});
+    EXPECT_EQ(bad.exit_status, 2);
+    EXPECT_NE(bad.output.find("give one as attention0 or ffn1"), std::string::npos) << bad.output;
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+}  // namespace
+}  // namespace afd::test
