@@ -80,6 +80,7 @@ class SupervisorTest : public testing::Test {
     }
 
     void start() {
+        words_.set_run_flag(true);
         Supervisor::Plan plan;
         plan.config = config_;
         plan.cpus = plan_cpus(config_, {0, 1}).value();
@@ -129,7 +130,7 @@ class SupervisorTest : public testing::Test {
         return run_until(loop_, [&] { return worker(role, index).state() == state; });
     }
 
-    schedule::ScheduleContext context_ = {.control = {.run_flag = 1}};  // Of all workers.
+    schedule::ScheduleContext context_{};  // Of all workers.
     const schedule::ContextWords words_{context_};
     test::TemporaryDirectory directory_;
     Config config_;
