@@ -51,8 +51,8 @@ set(standard
   <limits> <map> <memory> <mutex> <numeric> <optional> <random> <set> <span> <sstream> <string>
   <string_view> <thread> <tuple> <type_traits> <unordered_map> <utility> <variant> <vector>)
 set(json <nlohmann/json.hpp>)
-set(programs <fmt/format.h> <nlohmann/json.hpp> <CLI/CLI.hpp>)
-set(program_libraries fmt::fmt nlohmann_json::nlohmann_json CLI11::CLI11)
+set(programs <fmt/core.h> <nlohmann/json.hpp>)
+set(program_libraries fmt::fmt nlohmann_json::nlohmann_json)
 set(test <gtest/gtest.h> <gmock/gmock.h>)
 
 afd_header_group(standard HEADERS ${standard})
@@ -62,8 +62,8 @@ afd_header_group(client
   HEADERS ${standard} ${programs} <proto/client.pb.h>
   LIBRARIES ${program_libraries} afd::proto)
 afd_header_group(daemon
-  HEADERS ${standard} ${programs} <proto/client.pb.h> <proto/control.pb.h> <spdlog/spdlog.h> <uv.h>
-  LIBRARIES ${program_libraries} afd::proto spdlog::spdlog PkgConfig::libuv)
+  HEADERS ${standard} ${programs} <proto/client.pb.h> <proto/control.pb.h> <uv.h>
+  LIBRARIES ${program_libraries} afd::proto PkgConfig::libuv)
 afd_header_group(daemon_test
   HEADERS ${standard} ${json} ${test} <proto/client.pb.h> <proto/control.pb.h>
   LIBRARIES afd::proto nlohmann_json::nlohmann_json GTest::gmock)

@@ -9,7 +9,7 @@
 // `reference`). Over windows the FFN worker is a thread of this process; its stages overlap the
 // session's `wait`, so they do not add up to `total`.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/afdctl/status_text.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/afdctl/trace_file.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cerrno>
 #include <cstring>

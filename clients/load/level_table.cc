@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/load/level_table.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/afdd/afdd.h"
 
-#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "daemon/config/wire_choices.h"
 #include "daemon/gateway/random_seed.h"
 #include "daemon/metrics/metrics_status.h"
+#include "daemon/program/logging.h"
 #include "daemon/worker/worker_setup.h"
 #include "model/weight_cache/weight_cache.h"
 #include "schedule/context_fields.h"
@@ -84,9 +84,9 @@ Afdd::Afdd(Config config, std::string worker_directory)
       worker_directory_(std::move(worker_directory)),
       started_us_(uv_hrtime() / 1000),
       drain_timer_(loop_, [this] {
-          spdlog::error("{} requests are not finished after drain_timeout_ms = {}; they end now",
-                        gateway_->num_in_flight(),
-                        config_.drain_timeout_ms);
+          log::error("{} requests are not finished after drain_timeout_ms = {}; they end now",
+                     gateway_->num_in_flight(),
+                     config_.drain_timeout_ms);
           end(ExitCode::kDrainTimedOut, kGraceMs);
       }) {}
 
@@ -112,7 +112,7 @@ ExitCode Afdd::run() {
 }
 
 ExitCode Afdd::fail(ExitCode code, const Error& error) {
-    spdlog::error("{}", error.message);
+    log::error("{}", error.message);
     return code;
 }
 
@@ -123,7 +123,7 @@ Result<> Afdd::take_instance() {
     AFD_ASSIGN(lock_, InstanceLock::acquire(paths_.lock_file, config_.instance));
     const size_t num_left = schedule::Segment::remove_leftovers(config_.instance);
     if (num_left > 0) {
-        spdlog::info("removed {} segments of an afdd that did not end properly", num_left);
+        log::info("removed {} segments of an afdd that did not end properly", num_left);
     }
     return {};
 }
@@ -144,7 +144,7 @@ Result<> Afdd::choose_weight_cache() {
     }
     weight_cache_directory_ = model::default_weight_cache_directory();
     if (weight_cache_directory_.empty()) {
-        spdlog::info(
+        log::info(
             "packed weights are not kept: neither XDG_CACHE_HOME nor HOME is set; name a "
             "directory with weight_cache");
     }
@@ -185,9 +185,9 @@ Result<> Afdd::create_segments() {
     AFD_TRY(list_rank_experts());
     two_phase_segments_ = std::make_unique<TwoPhaseSegments>(
         segment_prefix_, geometry.num_sessions, config_.two_phase_memory_max);
-    spdlog::debug("segments {}-*: {} MiB",
-                  segment_prefix_,
-                  schedule::InstanceSegments::total_bytes(layout) >> 20);
+    log::debug("segments {}-*: {} MiB",
+               segment_prefix_,
+               schedule::InstanceSegments::total_bytes(layout) >> 20);
     return {};
 }
 
@@ -303,7 +303,7 @@ void Afdd::watch_signals() {
     for (const int signal : {SIGTERM, SIGINT}) {
         signals_.push_back(std::make_unique<SignalWatcher>(loop_, signal, [this, signal] {
             if (draining_) {
-                spdlog::warn("{} again: stopping at once", ::strsignal(signal));
+                log::warn("{} again: stopping at once", ::strsignal(signal));
                 const bool unfinished = gateway_->num_in_flight() > 0;
                 end(unfinished ? ExitCode::kDrainTimedOut : exit_code_, 0);
             } else {
@@ -312,7 +312,7 @@ void Afdd::watch_signals() {
         }));
     }
     signals_.push_back(std::make_unique<SignalWatcher>(loop_, SIGHUP, [] {
-        spdlog::info("SIGHUP is ignored: the configuration is read once, at the start");
+        log::info("SIGHUP is ignored: the configuration is read once, at the start");
     }));
 }
 
@@ -320,7 +320,7 @@ void Afdd::serve() {
     watch_signals();
     supervisor_->start(*gateway_, *this);
     if (!config_.spawn) {
-        spdlog::info(
+        log::info(
             "waiting for workers that are started by hand: afd-attention-worker "
             "--instance {0} --index 0..{1}, afd-ffn-worker --instance {0} --index 0..{2}",
             config_.instance,
@@ -329,7 +329,7 @@ void Afdd::serve() {
     }
     loop_.run();
     signals_.clear();
-    spdlog::info(
+    log::info(
         "ended: {} requests served, {} failed", gateway_->num_finished(), gateway_->num_failed());
 }
 
@@ -393,7 +393,7 @@ void Afdd::on_drained() {
 
 void Afdd::on_given_up(const std::string& why) {
     if (ending_) return;
-    spdlog::error("cannot serve: {}", why);
+    log::error("cannot serve: {}", why);
     end(ExitCode::kWorkerFailed, kGraceMs);
 }
 
@@ -405,14 +405,14 @@ void Afdd::on_all_ready() {
     const double seconds = static_cast<double>(uv_hrtime() / 1000 - started_us_) / 1e6;
     const std::string ffn =
         config_.colocated() ? "colocated" : fmt::format("{} ffn", config_.ffn_workers);
-    spdlog::info("ready in {:.2f} s: {}, {} attention, {}, {}; {}",
-                 seconds,
-                 model_->directory(),
-                 config_.attention_workers,
-                 ffn,
-                 identity_.numeric_class,
-                 front_ends_.front()->address());
-    spdlog::info(
+    log::info("ready in {:.2f} s: {}, {} attention, {}, {}; {}",
+              seconds,
+              model_->directory(),
+              config_.attention_workers,
+              ffn,
+              identity_.numeric_class,
+              front_ends_.front()->address());
+    log::info(
         "try: afdctl --instance {0} generate \"Once upon a time\"   |   afdctl --instance "
         "{0} status   |   afd-load --instance {0}   (Ctrl-C drains)",
         config_.instance);
@@ -421,7 +421,7 @@ void Afdd::on_all_ready() {
 void Afdd::drain(const char* why) {
     if (draining_) return;
     draining_ = true;
-    spdlog::info("{}: draining {} requests", why, gateway_->num_in_flight());
+    log::info("{}: draining {} requests", why, gateway_->num_in_flight());
     drain_timer_.start(config_.drain_timeout_ms);
     gateway_->drain();
 }

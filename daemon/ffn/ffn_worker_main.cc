@@ -3,7 +3,6 @@
 // afd-ffn-worker: holds the weights of its share of the experts, and computes what attention
 // workers dispatch into its window.
 
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "daemon/config/instance_geometry.h"
 #include "daemon/config/wire_choices.h"
 #include "daemon/ffn/ffn_loop.h"
+#include "daemon/program/logging.h"
 #include "daemon/worker/worker_control.h"
 #include "daemon/worker/worker_program.h"
 #include "daemon/worker/worker_setup.h"
@@ -83,7 +83,7 @@ Result<std::unique_ptr<schedule::PassScheduler>> make_scheduler(const WorkerSetu
                                               {.num_sessions = geometry.num_sessions,
                                                .num_micro_batches = geometry.num_micro_batches,
                                                .deadline_us = welcome.gather_us()}));
-        spdlog::info("passes are scheduled by '{}' ({})", library.table().name, library.path());
+        log::info("passes are scheduled by '{}' ({})", library.table().name, library.path());
         return std::unique_ptr<schedule::PassScheduler>(std::move(scheduler));
     }
     AFD_ASSIGN(const schedule::FfnPolicy policy, from_wire(welcome.ffn_policy()));

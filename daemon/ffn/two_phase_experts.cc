@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/ffn/two_phase_experts.h"
 
-#include <fmt/format.h>
-#include <spdlog/spdlog.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "daemon/config/instance_geometry.h"
+#include "daemon/program/logging.h"
 #include "ops/two_phase/offsets.h"
 #include "proto/check.h"
 
@@ -165,7 +165,7 @@ Result<> TwoPhaseExperts::grant(uint32_t session) {
 
 void TwoPhaseExperts::refuse(uint32_t session, const Error& error) {
     Lane& lane = lanes_[session];
-    spdlog::debug("two-phase round {} of session {}: {}", lane.round, session, error.message);
+    log::debug("two-phase round {} of session {}: {}", lane.round, session, error.message);
     lane.state = State::kRefused;
     parts_.receiver->refuse(session, lane.round);
 }

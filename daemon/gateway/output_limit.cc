@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/gateway/output_limit.h"
 
-#include <spdlog/spdlog.h>
+#include "daemon/program/logging.h"
 
 namespace afd::daemon {
 
@@ -18,10 +18,9 @@ bool OutputLimit::enforce(ClientSession& client) {
                                   bytes_max_)});
     }
     if (!ids.empty()) {
-        spdlog::warn(
-            "{} reads too slowly: its {} requests end", client.identity().name, ids.size());
+        log::warn("{} reads too slowly: its {} requests end", client.identity().name, ids.size());
     } else if (queued_bytes > 2 * bytes_max_) {
-        spdlog::warn("{} asks and does not read: closed", client.identity().name);
+        log::warn("{} asks and does not read: closed", client.identity().name);
         client.close();
     }
     return !ids.empty();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/gateway/replay.h"
 
-#include <spdlog/spdlog.h>
+#include "daemon/program/logging.h"
 
 namespace afd::daemon {
 
@@ -14,9 +14,9 @@ void Replay::on_attention_gone(uint32_t session) {
             // The worker died between its last token and its kEnd.
             ends_.finish(id, flight.request->finish_reason());
         } else {
-            spdlog::info("request {} will run again, behind {} tokens already sent",
-                         id,
-                         flight.request->num_output_tokens());
+            log::info("request {} will run again, behind {} tokens already sent",
+                      id,
+                      flight.request->num_output_tokens());
         }
     }
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/gateway/token_stream.h"
 
-#include <spdlog/spdlog.h>
-
 #include <string>
 #include <utility>
 
+#include "daemon/program/logging.h"
 #include "schedule/adaptive_wait.h"
 
 namespace afd::daemon {
@@ -47,7 +46,7 @@ void TokenStream::on_token(FlightTable::Id id, const control::TokenEvent& event)
     Flight& flight = flights_.at(id);
     Result<std::optional<client::Chunk>> chunk = flight.request->on_token(event);
     if (!chunk.ok()) {
-        spdlog::error("request {}: {}", id, chunk.error().message);
+        log::error("request {}: {}", id, chunk.error().message);
         ends_.stop_worker(id);
         ends_.fail(id, chunk.error());
         return;

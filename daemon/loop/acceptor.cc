@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/loop/acceptor.h"
 
-#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
 #include <cerrno>
 #include <cstring>
 #include <utility>
+
+#include "daemon/program/logging.h"
 
 namespace afd::daemon {
 namespace {
@@ -34,7 +35,7 @@ void Acceptor::accept_all() {
         if (!socket.valid() && (errno == EINTR || errno == ECONNABORTED)) continue;
         if (!socket.valid() && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
         if (!socket.valid()) {
-            spdlog::warn("cannot accept a connection on '{}': {}", name_, std::strerror(errno));
+            log::warn("cannot accept a connection on '{}': {}", name_, std::strerror(errno));
             watcher_.watch(0);
             pause_.start(kPauseMs);
             return;

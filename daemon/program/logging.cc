@@ -40,6 +40,20 @@ class JsonFormatter final : public spdlog::formatter {
     std::string program_;
 };
 
+spdlog::level::level_enum spdlog_level(log::Level level) {
+    switch (level) {
+        case log::Level::kDebug:
+            return spdlog::level::debug;
+        case log::Level::kInfo:
+            return spdlog::level::info;
+        case log::Level::kWarn:
+            return spdlog::level::warn;
+        case log::Level::kError:
+            return spdlog::level::err;
+    }
+    return spdlog::level::err;
+}
+
 }  // namespace
 
 void set_up_logging(const std::string& program,
@@ -55,6 +69,16 @@ void set_up_logging(const std::string& program,
     logger->set_level(spdlog::level::from_str(level));
     logger->flush_on(spdlog::level::trace);
     spdlog::set_default_logger(std::move(logger));
+}
+
+bool log::is_on(Level level) {
+    return spdlog::should_log(spdlog_level(level));
+}
+
+// As a string and not as a format, so that braces in a message stay braces.
+void log::write(Level level, std::string_view line) {
+    spdlog::default_logger_raw()->log(spdlog_level(level),
+                                      spdlog::string_view_t(line.data(), line.size()));
 }
 
 }  // namespace afd::daemon

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/supervisor/supervisor.h"
 
-#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "daemon/program/logging.h"
 #include "schedule/doorbell.h"
 
 namespace afd::daemon {
@@ -225,7 +225,7 @@ Result<> Supervisor::give_slot(Visitor& visitor, const control::Hello& hello) {
 
 void Supervisor::dismiss(Visitor& visitor, const std::string& why) {
     if (!why.empty()) {
-        spdlog::warn("refused a worker connection of pid {}: {}", visitor.pid, why);
+        log::warn("refused a worker connection of pid {}: {}", visitor.pid, why);
     }
     std::erase_if(visitors_, [&](const auto& entry) { return entry.get() == &visitor; });
 }
@@ -261,7 +261,7 @@ void Supervisor::ring_doorbells() {
 
 void Supervisor::on_worker_ready(WorkerSlot& slot, const control::Ready& ready) {
     const bool is_ffn = slot.role() == control::FFN;
-    spdlog::debug("{} is ready after {} ms", slot.name(), ready.load_us() / 1000);
+    log::debug("{} is ready after {} ms", slot.name(), ready.load_us() / 1000);
     was_ready_[is_ffn ? attention_.size() + slot.index() : slot.index()] = true;
     if (!is_ffn) attention_listener_->on_attention_ready(slot.index(), ready.kv_tokens());
     check_all_ready();
@@ -286,7 +286,7 @@ void Supervisor::on_segment_request(WorkerSlot& slot, const control::SegmentRequ
     answer.mutable_segment()->set_session(request.session());
     answer.mutable_segment()->set_round(request.round());
     if (!acquired.ok()) {
-        spdlog::warn(
+        log::warn(
             "{}: {}; the batch goes through the windows", slot.name(), acquired.error().message);
         answer.mutable_segment()->set_code(static_cast<uint32_t>(acquired.error().code));
         answer.mutable_segment()->set_message(acquired.error().message);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/supervisor/two_phase_segments.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "schedule/segment.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/supervisor/worker_slot.h"
 
-#include <spdlog/spdlog.h>
+#include "daemon/program/logging.h"
 
 namespace afd::daemon {
 
@@ -53,7 +53,7 @@ void WorkerSlot::start() {
     state_ = State::kStarting;
     started_ms_ = loop_.now_ms();
     ++num_processes_;
-    spdlog::debug("{} started with pid {}", name_, process_->pid());
+    log::debug("{} started with pid {}", name_, process_->pid());
 }
 
 Result<> WorkerSlot::take(ControlChannel& channel, const control::Hello& hello, int peer_pid) {
@@ -170,7 +170,7 @@ void WorkerSlot::on_wait(const std::string& text) {
     }
     const std::string more =
         num_waits_unlogged_ == 0 ? "" : fmt::format(" ({} more reports)", num_waits_unlogged_);
-    spdlog::warn("{}: {}{}", name_, text, more);
+    log::warn("{}: {}{}", name_, text, more);
     wait_logged_ms_ = now;
     num_waits_unlogged_ = 0;
 }
@@ -192,7 +192,7 @@ void WorkerSlot::halt() {
     halted_ = true;
     restart_timer_.stop();
     if (process_ == nullptr) return;
-    spdlog::info("{}: run_flag is 0, it ends", name_);
+    log::info("{}: run_flag is 0, it ends", name_);
     end_timer_.start(kEndTimeoutMs);
     tell_to_end();
 }
@@ -200,7 +200,7 @@ void WorkerSlot::halt() {
 void WorkerSlot::resume() {
     if (!halted_ || process_ != nullptr) return;
     halted_ = false;
-    spdlog::info("{}: run_flag is set again", name_);
+    log::info("{}: run_flag is set again", name_);
     start();
 }
 
@@ -221,7 +221,7 @@ void WorkerSlot::tell_to_end() {
 
 void WorkerSlot::kill(const std::string& why) {
     if (process_ == nullptr) return;
-    if (!why.empty()) spdlog::error("killing {} (pid {}): {}", name_, process_->pid(), why);
+    if (!why.empty()) log::error("killing {} (pid {}): {}", name_, process_->pid(), why);
     process_->kill();
 }
 
@@ -240,10 +240,10 @@ void WorkerSlot::on_gone(const std::string& how) {
     const bool give_up = fatal_ && !was_ready_ && is_permanent(fatal_->code());
     fatal_.reset();
     if (halted_ && !shutting_down_) {
-        spdlog::info("{} (pid {}) ended: run_flag is 0", name_, gone->pid());
+        log::info("{} (pid {}) ended: run_flag is 0", name_, gone->pid());
     } else if (!shutting_down_) {
         const char* during = before == State::kReady ? "" : " before it was ready";
-        spdlog::error("{} (pid {}) {}{}", name_, gone->pid(), reason, during);
+        log::error("{} (pid {}) {}{}", name_, gone->pid(), reason, during);
     }
     listener_.on_worker_gone(*this);
     if (shutting_down_ || halted_) return;
@@ -261,7 +261,7 @@ void WorkerSlot::count_failure(const std::string& why) {
     }
     if (!settings_.spawn) return;
     const uint64_t delay_ms = back_off_.failed(loop_.now_ms());
-    spdlog::info("{} starts again in {} ms", name_, delay_ms);
+    log::info("{} starts again in {} ms", name_, delay_ms);
     restart_timer_.start(delay_ms);
 }
 

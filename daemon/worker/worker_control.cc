@@ -2,7 +2,6 @@
 #include "daemon/worker/worker_control.h"
 
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -15,6 +14,7 @@
 #include <mutex>
 
 #include "daemon/loop/event_loop.h"
+#include "daemon/program/logging.h"
 #include "daemon/worker/control_channel.h"
 #include "daemon/worker/event_batch.h"
 #include "proto/socket_path.h"
@@ -203,7 +203,7 @@ void WorkerControl::ready(const control::Ready& ready) {
 }
 
 void WorkerControl::fail(const Error& error) {
-    spdlog::error("{}", error.message);
+    log::error("{}", error.message);
     control::WorkerMessage message;
     message.mutable_fatal()->set_code(static_cast<uint32_t>(error.code));
     message.mutable_fatal()->set_message(error.message);
@@ -338,7 +338,7 @@ void WorkerControl::State::send() {
 
 void WorkerControl::State::afdd_is_gone(const std::string& why) {
     if (shutdown_received || finishing) std::_Exit(0);
-    spdlog::error("afdd is gone ({}); this worker ends too", why);
+    log::error("afdd is gone ({}); this worker ends too", why);
     std::_Exit(kExitAfddGone);
 }
 

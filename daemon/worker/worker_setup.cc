@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/worker/worker_setup.h"
 
-#include <fmt/format.h>
-#include <spdlog/spdlog.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
 #include "daemon/config/instance_geometry.h"
 #include "daemon/config/placement_source.h"
 #include "daemon/config/wire_choices.h"
+#include "daemon/program/logging.h"
 #include "schedule/attach.h"
 
 namespace afd::daemon {
@@ -90,7 +90,7 @@ Result<model::LoadedExperts> load_worker_experts(const WorkerSetup& setup,
                                                  ops::Parallel& parallel) {
     auto cache = model::WeightCache::open(welcome.weight_cache());
     if (!cache.ok()) {
-        spdlog::warn("weight cache: {}; going on with private memory", cache.error().message);
+        log::warn("weight cache: {}; going on with private memory", cache.error().message);
     }
     AFD_ASSIGN(model::LoadedExperts experts,
                model::load_experts(setup.files,
@@ -101,12 +101,12 @@ Result<model::LoadedExperts> load_worker_experts(const WorkerSetup& setup,
                                    cache.ok() ? cache.value() : model::WeightCache()));
     const model::WeightCacheReport& report = experts.report;
     if (!report.warning.empty()) {
-        spdlog::warn("weight cache: {}{}",
-                     report.warning,
-                     report.num_private > 0 ? "; going on with private memory" : "");
+        log::warn("weight cache: {}{}",
+                  report.warning,
+                  report.num_private > 0 ? "; going on with private memory" : "");
     }
     if (cache.ok() && cache.value().is_on()) {
-        spdlog::info(
+        log::info(
             "experts of {} layers from {}: {} were there, {} packed now, {} in private "
             "memory; {:.1f} MiB mapped",
             report.num_mapped + report.num_written + report.num_private,

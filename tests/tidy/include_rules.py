@@ -39,7 +39,7 @@ ALLOWED_INCLUDES = {
     "model/reference": "proto ops model",
     "model/sampling": "proto ops",
     "daemon/program": "proto",
-    "daemon/loop": "proto",
+    "daemon/loop": "proto daemon/program",
     "daemon/metrics": "proto schedule",
     "daemon/config": "proto schedule ops model daemon/program",
     "daemon/worker": "proto schedule ops model threads daemon/program daemon/loop daemon/metrics "

@@ -2,7 +2,7 @@
 
 #include "tools/afd-op/moe_plan_command.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 

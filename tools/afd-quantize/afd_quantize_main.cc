@@ -3,7 +3,7 @@
 // afd-quantize: from a bf16 checkpoint one with int8 or int4 weights, and what it costs in
 // perplexity on a text.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>

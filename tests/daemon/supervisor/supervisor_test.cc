@@ -5,13 +5,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <spdlog/spdlog.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
 #include <csignal>
 
 #include "daemon/gateway/gateway.h"
+#include "daemon/program/logging.h"
 #include "daemon/worker/worker_control.h"
 #include "schedule/context_words.h"
 #include "tests/daemon/attention/fake_token.h"
@@ -55,7 +55,7 @@ struct Program final : GatewayHost, InstanceListener {
 class SupervisorTest : public testing::Test {
   protected:
     SupervisorTest() : tokenizer_(make_byte_tokenizer()) {
-        spdlog::set_level(spdlog::level::off);
+        set_up_logging("supervisor_test", "off", "text");
         config_.instance = "test";
         config_.attention_workers = 2;
         config_.ffn_workers = 1;
