@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <string>
 
+#include "proto/failure.h"
+
 namespace afd::schedule {
 namespace {
 
@@ -12,10 +14,13 @@ using Table = std::vector<std::vector<std::vector<ExpertReplica>>>;
 // Bounds the table of held ids; far above the experts of any layer.
 constexpr int32_t kLocalIdMax = 65535;
 
-Error bad_replica(size_t layer, size_t expert, const std::string& what) {
-    return {Code::kInvalidArgument,
-            "expert placement: layer " + std::to_string(layer) + ", expert " +
-                std::to_string(expert) + ": " + what};
+template <typename... Values>
+Error bad_replica(size_t layer,
+                  size_t expert,
+                  Text<Values...> what,
+                  const With<Values...>& values = {}) {
+    return invalid_argument("expert placement: layer {}, expert {}: {}",
+                            with(layer, expert, fmt::vformat(what, values)));
 }
 
 Result<> check_replicas(const std::vector<ExpertReplica>& replicas,
@@ -25,16 +30,14 @@ Result<> check_replicas(const std::vector<ExpertReplica>& replicas,
     if (replicas.empty()) return bad_replica(layer, expert, "no rank holds it");
     for (const ExpertReplica& replica : replicas) {
         if (replica.rank >= num_ranks) {
-            return bad_replica(layer,
-                               expert,
-                               "rank " + std::to_string(replica.rank) + " is not below " +
-                                   std::to_string(num_ranks));
+            return bad_replica(
+                layer, expert, "rank {} is not below {}", with(replica.rank, num_ranks));
         }
         if (replica.local_id < 0 || replica.local_id > kLocalIdMax) {
             return bad_replica(layer,
                                expert,
-                               "local id " + std::to_string(replica.local_id) + " is not in 0 to " +
-                                   std::to_string(kLocalIdMax));
+                               "local id {} is not in 0 to {}",
+                               with(replica.local_id, kLocalIdMax));
         }
     }
     return {};
@@ -72,8 +75,7 @@ Result<ExpertPlacement> ExpertPlacement::from_ranks(
             for (const uint32_t rank : ranks[layer][expert]) {
                 const auto holds_already = [&](const auto& other) { return other.rank == rank; };
                 if (std::any_of(replicas.begin(), replicas.end(), holds_already)) {
-                    return bad_replica(
-                        layer, expert, "rank " + std::to_string(rank) + " is given twice");
+                    return bad_replica(layer, expert, "rank {} is given twice", with(rank));
                 }
                 // A rank out of range is refused below.
                 replicas.push_back({rank, rank < num_ranks ? next_local_id[rank]++ : 0});
@@ -85,19 +87,17 @@ Result<ExpertPlacement> ExpertPlacement::from_ranks(
 
 Result<> ExpertPlacement::set_choices(std::vector<uint16_t> choices) {
     if (choices.empty() || choices.size() % num_all_experts() != 0) {
-        return Error{Code::kInvalidArgument,
-                     "replica choice: " + std::to_string(choices.size()) + " choices for " +
-                         std::to_string(num_all_experts()) + " experts of each session"};
+        return invalid_argument("replica choice: {} choices for {} experts of each session",
+                                with(choices.size(), num_all_experts()));
     }
     for (size_t i = 0; i < choices.size(); ++i) {
         const size_t expert = i % num_all_experts();
         const uint32_t num_replicas = replica_begin_[expert + 1] - replica_begin_[expert];
         if (choices[i] < num_replicas) continue;
-        return Error{Code::kInvalidArgument,
-                     "replica choice: session " + std::to_string(i / num_all_experts()) +
-                         " chooses replica " + std::to_string(choices[i]) + " of " +
-                         std::to_string(num_replicas) + " of expert " + std::to_string(expert) +
-                         ", counted through the layers"};
+        return invalid_argument(
+            "replica choice: session {} chooses replica {} of {} of expert {}, counted through the "
+            "layers",
+            with(i / num_all_experts(), choices[i], num_replicas, expert));
     }
     choices_ = std::move(choices);
     return {};
@@ -105,9 +105,9 @@ Result<> ExpertPlacement::set_choices(std::vector<uint16_t> choices) {
 
 Result<ExpertPlacement> ExpertPlacement::from_table(const Table& replicas, uint32_t num_ranks) {
     if (replicas.empty() || num_ranks == 0) {
-        return Error{Code::kInvalidArgument,
-                     "expert placement: " + std::to_string(replicas.size()) + " layers on " +
-                         std::to_string(num_ranks) + " ranks; at least 1 of each is needed"};
+        return invalid_argument(
+            "expert placement: {} layers on {} ranks; at least 1 of each is needed",
+            with(replicas.size(), num_ranks));
     }
     ExpertPlacement placement;
     placement.num_local_.assign(num_ranks, 1);
@@ -142,9 +142,8 @@ Result<> ExpertPlacement::index_held() {
                 if (held != 0) {
                     return bad_replica(layer,
                                        expert,
-                                       "local id " + std::to_string(replica.local_id) +
-                                           " of rank " + std::to_string(replica.rank) +
-                                           " is given twice");
+                                       "local id {} of rank {} is given twice",
+                                       with(replica.local_id, replica.rank));
                 }
                 held = 1;
             }

@@ -4,21 +4,20 @@
 #include <algorithm>
 #include <string>
 
+#include "proto/failure.h"
+
 namespace afd::schedule {
 namespace {
 
 Result<> check_range(const char* name, uint32_t value, uint32_t low, uint32_t high) {
     if (value >= low && value <= high) return {};
-    return Error{Code::kInvalidArgument,
-                 std::string(name) + " is " + std::to_string(value) + "; allowed are " +
-                     std::to_string(low) + " to " + std::to_string(high)};
+    return invalid_argument("{} is {}; allowed are {} to {}", with(name, value, low, high));
 }
 
 Result<> check_token_bytes(const char* name, uint32_t value) {
     if (value != 0 && value % kTokenAlignBytes == 0) return {};
-    return Error{Code::kInvalidArgument,
-                 std::string(name) + " is " + std::to_string(value) +
-                     "; it must be a positive multiple of " + std::to_string(kTokenAlignBytes)};
+    return invalid_argument("{} is {}; it must be a positive multiple of {}",
+                            with(name, value, kTokenAlignBytes));
 }
 
 // Multiplies into `product`; false once it passes kWindowBytesMax.
@@ -45,13 +44,14 @@ Result<> validate(const Geometry& geometry) {
     if (!multiply(bytes, geometry.micro_batch_size) ||
         !multiply(bytes, geometry.selected_expert_num) ||
         !multiply(bytes, geometry.num_micro_batches) || !multiply(bytes, geometry.num_sessions)) {
-        return Error{Code::kInvalidArgument,
-                     "a window of num_sessions " + std::to_string(geometry.num_sessions) +
-                         " * num_micro_batches " + std::to_string(geometry.num_micro_batches) +
-                         " * micro_batch_size " + std::to_string(geometry.micro_batch_size) +
-                         " * selected_expert_num " + std::to_string(geometry.selected_expert_num) +
-                         " rows exceeds " + std::to_string(kWindowBytesMax) +
-                         " bytes; lower one of them"};
+        return invalid_argument(
+            "a window of num_sessions {} * num_micro_batches {} * micro_batch_size {} * "
+            "selected_expert_num {} rows exceeds {} bytes; lower one of them",
+            with(geometry.num_sessions,
+                 geometry.num_micro_batches,
+                 geometry.micro_batch_size,
+                 geometry.selected_expert_num,
+                 kWindowBytesMax));
     }
     return {};
 }

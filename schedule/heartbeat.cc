@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/heartbeat.h"
 
+#include <fmt/core.h>
+
 #include <atomic>
 
 namespace afd::schedule {
@@ -136,20 +138,22 @@ std::string describe_wait(
     Role role, uint32_t index, int32_t pid, const WaitInfo& wait, const PeerState& peer) {
     const Role peer_role =
         role == Role::kFfn || wait.kind == WaitKind::kDispatch ? Role::kAttention : Role::kFfn;
-    std::string text(role_index_name(role));
-    text += ' ' + std::to_string(index) + " (pid " + std::to_string(pid) + ") waits for ";
-    text += wait_object(wait.kind);
-    text += " of ";
-    text += role_index_name(peer_role);
-    text += ' ' + std::to_string(wait.peer) + " (pid " + std::to_string(peer.heartbeat.pid) + ')';
-    text += ": micro-batch " + std::to_string(wait.micro_batch);
-    text += ", layer " + std::to_string(wait.layer_id);
-    text += ", flag seen " + std::to_string(wait.flag_seen);
-    text += ", flag expected " + std::to_string(wait.flag_expected);
-    text += "; the peer is ";
-    text += worker_state_name(peer.heartbeat.state);
-    text += ", its last heartbeat " + std::to_string(peer.heartbeat_age_us / 1000) + " ms ago";
-    return text;
+    return fmt::format(
+        "{} {} (pid {}) waits for {} of {} {} (pid {}): micro-batch {}, layer {}, flag seen {}, "
+        "flag expected {}; the peer is {}, its last heartbeat {} ms ago",
+        role_index_name(role),
+        index,
+        pid,
+        wait_object(wait.kind),
+        role_index_name(peer_role),
+        wait.peer,
+        peer.heartbeat.pid,
+        wait.micro_batch,
+        wait.layer_id,
+        wait.flag_seen,
+        wait.flag_expected,
+        worker_state_name(peer.heartbeat.state),
+        peer.heartbeat_age_us / 1000);
 }
 
 }  // namespace afd::schedule

@@ -16,6 +16,8 @@
 #include <cstring>
 #include <vector>
 
+#include "proto/failure.h"
+
 // Kernel headers of the oldest supported distribution lack these (Linux 5.14).
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
@@ -47,11 +49,10 @@ uint64_t shared_memory_free_bytes() {
 }
 
 Error no_room(const std::string& what, uint64_t size_bytes) {
-    return {Code::kResourceExhausted,
-            what + " needs " + std::to_string(size_bytes) + " bytes but " + kSharedMemoryDir +
-                " has " + std::to_string(shared_memory_free_bytes()) +
-                " free; enlarge it (mount -o remount,size=...) or lower attention_workers, "
-                "micro_batches or micro_batch_size"};
+    return resource_exhausted(
+        "{} needs {} bytes but {} has {} free; enlarge it (mount -o remount,size=...) or lower "
+        "attention_workers, micro_batches or micro_batch_size",
+        with(what, size_bytes, kSharedMemoryDir, shared_memory_free_bytes()));
 }
 
 Error error_of(const ipc::interprocess_exception& exception, const std::string& name) {
@@ -80,9 +81,8 @@ Result<> reserve(int fd, const std::string& name, uint64_t size_bytes) {
     if (error == ENOSPC || error == ENOMEM || error == EFBIG) {
         return no_room("segment " + name, size_bytes);
     }
-    return Error{Code::kUnavailable,
-                 "segment " + name + ": cannot reserve " + std::to_string(size_bytes) +
-                     " bytes: " + std::strerror(error)};
+    return unavailable("segment {}: cannot reserve {} bytes: {}",
+                       with(name, size_bytes, std::strerror(error)));
 }
 
 bool consume(std::string_view& text, std::string_view head) {
@@ -120,10 +120,10 @@ Result<> validate_instance_name(std::string_view instance) {
         instance.find_first_not_of(kAllowed) == std::string_view::npos) {
         return {};
     }
-    return Error{Code::kInvalidArgument,
-                 "instance name '" + std::string(instance) +
-                     "' must have 1 to 64 characters of A-Z a-z 0-9 . _ - and not begin with a "
-                     "dot"};
+    return invalid_argument(
+        "instance name '{}' must have 1 to 64 characters of A-Z a-z 0-9 . _ - and not begin with a "
+        "dot",
+        with(instance));
 }
 
 Result<> check_shared_memory_room(const std::string& what, uint64_t size_bytes) {
@@ -190,10 +190,10 @@ Result<Segment> Segment::attach(const std::string& name, uint64_t size_bytes, Ac
         ipc::offset_t found_bytes = 0;
         if (!mapping->object.get_size(found_bytes) ||
             static_cast<uint64_t>(found_bytes) != size_bytes) {
-            return Error{Code::kFailedPrecondition,
-                         "segment " + name + " has " + std::to_string(found_bytes) +
-                             " bytes but this process expects " + std::to_string(size_bytes) +
-                             "; start both sides from one configuration"};
+            return failed_precondition(
+                "segment {} has {} bytes but this process expects {}; start both sides from one "
+                "configuration",
+                with(name, found_bytes, size_bytes));
         }
         mapping->region = ipc::mapped_region(mapping->object, mode, 0, size_bytes);
     } catch (const ipc::interprocess_exception& exception) {
@@ -243,9 +243,8 @@ Result<> Segment::prefault(uint64_t offset, uint64_t bytes) const {
     } while (result != 0 && (errno == EINTR || errno == EAGAIN));
     if (result == 0) return {};
     if (errno != EINVAL) {
-        return Error{Code::kResourceExhausted,
-                     "segment " + mapping_->name + ": cannot prefault " + std::to_string(bytes) +
-                         " bytes: " + std::strerror(errno)};
+        return resource_exhausted("segment {}: cannot prefault {} bytes: {}",
+                                  with(mapping_->name, bytes, std::strerror(errno)));
     }
     // A kernel before 5.14: read one byte of each page. The first store then still faults once.
     for (uint64_t at = 0; at < length; at += page_bytes) {

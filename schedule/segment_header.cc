@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "proto/failure.h"
+
 namespace afd::schedule {
 namespace {
 
@@ -16,9 +18,8 @@ std::string text_of(const Text& text) {
 
 Result<> set_text(const char* name, const std::string& value, Text& text) {
     if (value.size() >= text.size() || value.find('\0') != std::string::npos) {
-        return Error{Code::kInvalidArgument,
-                     std::string(name) + " '" + value + "' must have at most " +
-                         std::to_string(text.size() - 1) + " bytes and no NUL"};
+        return invalid_argument("{} '{}' must have at most {} bytes and no NUL",
+                                with(name, value, text.size() - 1));
     }
     std::copy(value.begin(), value.end(), text.begin());
     return {};
@@ -26,10 +27,10 @@ Result<> set_text(const char* name, const std::string& value, Text& text) {
 
 Result<> compare(const char* field, const std::string& found, const std::string& expected) {
     if (found == expected) return {};
-    return Error{Code::kFailedPrecondition,
-                 std::string("the segment's ") + field + " is '" + found +
-                     "' but this process expects '" + expected +
-                     "'; start both sides from one build, model and configuration"};
+    return failed_precondition(
+        "the segment's {} is '{}' but this process expects '{}'; start both sides from one build, "
+        "model and configuration",
+        with(field, found, expected));
 }
 
 Result<> compare(const char* field, uint64_t found, uint64_t expected) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "proto/check.h"
+#include "proto/failure.h"
 #include "schedule/control_view.h"
 
 namespace afd::schedule {
@@ -18,15 +19,13 @@ Result<> check_config(const AttachConfig& config, Role role, uint32_t index) {
     const uint32_t num_own = is_ffn ? geometry.num_ffn_workers : geometry.num_sessions;
     const uint32_t num_peers = is_ffn ? geometry.num_sessions : geometry.num_ffn_workers;
     if (index >= num_own) {
-        return Error{Code::kInvalidArgument,
-                     std::string(role_index_name(role)) + " " + std::to_string(index) +
-                         " does not exist; the instance has " + std::to_string(num_own)};
+        return invalid_argument("{} {} does not exist; the instance has {}",
+                                with(role_index_name(role), index, num_own));
     }
     if (config.peer_doorbells.size() != num_peers || config.own_doorbell < 0) {
-        return Error{Code::kInvalidArgument,
-                     "attach needs its own doorbell and one for each of " +
-                         std::to_string(num_peers) + " peers; it got " +
-                         std::to_string(config.peer_doorbells.size())};
+        return invalid_argument(
+            "attach needs its own doorbell and one for each of {} peers; it got {}",
+            with(num_peers, config.peer_doorbells.size()));
     }
     return {};
 }

@@ -3,15 +3,15 @@
 
 #include <cstring>
 
+#include "proto/failure.h"
 #include "schedule/round.h"
 
 namespace afd::schedule {
 namespace {
 
 Error bad_offer(const std::string& field, int64_t value, const std::string& allowed) {
-    return {
-        Code::kInvalidArgument,
-        "two-phase offer: " + field + " is " + std::to_string(value) + "; it must be " + allowed};
+    return invalid_argument("two-phase offer: {} is {}; it must be {}",
+                            with(field, value, allowed));
 }
 
 uint32_t blocks_of(int32_t word, uint32_t num_blocks) {
@@ -64,23 +64,22 @@ Result<> TwoPhaseReceiver::copy_offer(uint32_t session, TwoPhaseOffer& offer) co
                 offer.counts.size() * sizeof(int32_t));
     if (words.layer_id < 0 || static_cast<uint32_t>(words.layer_id) >= placement_->num_layers()) {
         return bad_offer(
-            "layer_id", words.layer_id, "below " + std::to_string(placement_->num_layers()));
+            "layer_id", words.layer_id, fmt::format("below {}", placement_->num_layers()));
     }
     uint64_t num_rows = 0;
     for (size_t expert = 0; expert < offer.counts.size(); ++expert) {
         const int32_t count = offer.counts[expert];
         if (count < 0) return bad_offer("a count", count, "0 or more");
         if (count > 0 && !placement_->holds(rank(), words.layer_id, static_cast<int32_t>(expert))) {
-            return bad_offer("the local expert of " + std::to_string(count) + " rows",
+            return bad_offer(fmt::format("the local expert of {} rows", count),
                              static_cast<int64_t>(expert),
-                             "one that the rank holds in layer " + std::to_string(words.layer_id));
+                             fmt::format("one that the rank holds in layer {}", words.layer_id));
         }
         num_rows += static_cast<uint32_t>(count);
     }
     if (words.num_blocks < 1) return bad_offer("num_blocks", words.num_blocks, "1 or more");
     if (words.block_rows_max < 0 || static_cast<uint64_t>(words.block_rows_max) > num_rows) {
-        return bad_offer(
-            "block_rows_max", words.block_rows_max, "0 to " + std::to_string(num_rows));
+        return bad_offer("block_rows_max", words.block_rows_max, fmt::format("0 to {}", num_rows));
     }
     offer.layer_id = words.layer_id;
     offer.num_blocks = static_cast<uint32_t>(words.num_blocks);
@@ -89,7 +88,7 @@ Result<> TwoPhaseReceiver::copy_offer(uint32_t session, TwoPhaseOffer& offer) co
     if (bytes > limits_.receive_bytes_max) {
         return bad_offer("the receive segment's size",
                          static_cast<int64_t>(bytes),
-                         "at most " + std::to_string(limits_.receive_bytes_max) + " bytes");
+                         fmt::format("at most {} bytes", limits_.receive_bytes_max));
     }
     return {};
 }

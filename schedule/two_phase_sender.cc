@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "proto/failure.h"
 #include "schedule/round.h"
 
 namespace afd::schedule {
@@ -88,12 +89,10 @@ Result<> TwoPhaseSender::copy_grants(uint32_t rank,
         const int64_t count = offer.counts[expert];
         if (count == 0) continue;
         if (grants[expert] < free || count > num_rows - grants[expert]) {
-            return Error{Code::kDataLoss,
-                         "ffn rank " + std::to_string(rank) + " granted row " +
-                             std::to_string(grants[expert]) + " for " + std::to_string(count) +
-                             " rows of local expert " + std::to_string(expert) +
-                             "; rows must ascend by expert from row " + std::to_string(free) +
-                             " and end by row " + std::to_string(num_rows)};
+            return data_loss(
+                "ffn rank {} granted row {} for {} rows of local expert {}; rows must ascend by "
+                "expert from row {} and end by row {}",
+                with(rank, grants[expert], count, expert, free, num_rows));
         }
         free = grants[expert] + count;
     }

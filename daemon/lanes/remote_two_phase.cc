@@ -240,10 +240,10 @@ void RemoteTwoPhase::end_round() {
     stage_ = Stage::kIdle;
 }
 
-Result<void> RemoteTwoPhase::finalize(ops::Ticket&& ticket,
-                                      const ops::TopKWeightAndReduce&,
-                                      ops::Rows<ops::Bf16> out,
-                                      ops::Parallel&) {
+Result<> RemoteTwoPhase::finalize(ops::Ticket&& ticket,
+                                  const ops::TopKWeightAndReduce&,
+                                  ops::Rows<ops::Bf16> out,
+                                  ops::Parallel&) {
     ticket.release();
     AFD_ASSERT(out.data == out_.data && (stage_ == Stage::kDone || stage_ == Stage::kFailed),
                "finalize in stage %d, or of another output",

@@ -67,7 +67,7 @@ class RemoteTwoPhase final : public ops::PrepareFinalize {
     ops::Activations activations(const ops::Ticket&) const override {
         return ops::RemoteActivations{};
     }
-    Result<void> finalize_async(const ops::Ticket&, const ops::ExpertsOutput& output) override {
+    Result<> finalize_async(const ops::Ticket&, const ops::ExpertsOutput& output) override {
         output_ = output;
         return {};
     }
@@ -81,10 +81,10 @@ class RemoteTwoPhase final : public ops::PrepareFinalize {
     // REQUIRES: finalized(); `out` is that of expect_output().
     // Errors, after which the same input may go through the windows: kResourceExhausted: a rank had
     // no memory for the round. kDataLoss: a rank granted rows outside its segment.
-    Result<void> finalize(ops::Ticket&& ticket,
-                          const ops::TopKWeightAndReduce& reduce,
-                          ops::Rows<ops::Bf16> out,
-                          ops::Parallel& parallel) override;
+    Result<> finalize(ops::Ticket&& ticket,
+                      const ops::TopKWeightAndReduce& reduce,
+                      ops::Rows<ops::Bf16> out,
+                      ops::Parallel& parallel) override;
     void cancel(uint32_t slot, uint64_t id) override;
 
     // Does what can be done without waiting, at most one block each way. Returns whether there was

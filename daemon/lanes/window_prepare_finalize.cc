@@ -117,10 +117,10 @@ bool WindowPrepareFinalize::finalized(const ops::Ticket& ticket) const {
            lane.poll() == schedule::RoundState::kPending;
 }
 
-Result<void> WindowPrepareFinalize::finalize(ops::Ticket&& ticket,
-                                             const ops::TopKWeightAndReduce&,
-                                             ops::Rows<ops::Bf16> out,
-                                             ops::Parallel& parallel) {
+Result<> WindowPrepareFinalize::finalize(ops::Ticket&& ticket,
+                                         const ops::TopKWeightAndReduce&,
+                                         ops::Rows<ops::Bf16> out,
+                                         ops::Parallel& parallel) {
     const uint32_t slot = ticket.slot();
     ticket.release();
     schedule::DispatchLane& lane = lanes_[slot];

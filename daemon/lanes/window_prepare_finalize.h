@@ -55,18 +55,17 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     ops::Activations activations(const ops::Ticket&) const override {
         return ops::RemoteActivations{};
     }
-    Result<void> finalize_async(const ops::Ticket& ticket,
-                                const ops::ExpertsOutput& output) override {
+    Result<> finalize_async(const ops::Ticket& ticket, const ops::ExpertsOutput& output) override {
         rounds_[ticket.slot()].output = output;
         return {};
     }
     bool finalized(const ops::Ticket& ticket) const override;
     // Errors: kUnavailable: the FFN worker refused the round (R11). kDataLoss: it acknowledged the
     // round without its results.
-    Result<void> finalize(ops::Ticket&& ticket,
-                          const ops::TopKWeightAndReduce& reduce,
-                          ops::Rows<ops::Bf16> out,
-                          ops::Parallel& parallel) override;
+    Result<> finalize(ops::Ticket&& ticket,
+                      const ops::TopKWeightAndReduce& reduce,
+                      ops::Rows<ops::Bf16> out,
+                      ops::Parallel& parallel) override;
     void cancel(uint32_t slot, uint64_t id) override;
 
     // Whether the slot's peers have answered everything: what to sleep on (R9), with kSeqCst

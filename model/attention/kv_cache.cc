@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "proto/failure.h"
+
 namespace afd::model {
 namespace {
 
@@ -59,10 +61,9 @@ Result<KvCache> KvCache::create(const KvShape& shape, uint64_t num_tokens) {
             ? MAP_FAILED
             : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
-        return Error{Code::kResourceExhausted,
-                     "no memory for a KV cache of " + std::to_string(num_tokens) + " tokens, " +
-                         std::to_string(shape.bytes_per_token()) +
-                         " bytes each; configure fewer tokens"};
+        return resource_exhausted(
+            "no memory for a KV cache of {} tokens, {} bytes each; configure fewer tokens",
+            with(num_tokens, shape.bytes_per_token()));
     }
     // A refusal costs speed only.
     static_cast<void>(::madvise(memory, bytes, MADV_HUGEPAGE));

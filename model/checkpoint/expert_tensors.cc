@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/checkpoint/tensor_names.h"
+#include "proto/failure.h"
 
 namespace afd::model {
 namespace {
@@ -52,15 +53,13 @@ std::string expert_prefix(const ModelConfig& config, uint32_t layer, uint32_t ex
     const TensorNames& names = config.names;
     if (!config.is_moe_layer(layer)) return layer_tensor(layer, names.dense) + ".";
     if (expert == config.num_experts) return layer_tensor(layer, names.shared_experts) + ".";
-    return layer_tensor(layer, names.experts) + "." + std::to_string(expert) + ".";
+    return fmt::format("{}.{}.", layer_tensor(layer, names.experts), expert);
 }
 
 Error no_such_expert(const ModelConfig& config, uint32_t layer, uint32_t expert) {
     const uint32_t num_experts = layer < config.num_layers ? num_layer_experts(config, layer) : 0;
-    return Error{Code::kInvalidArgument,
-                 "layer " + std::to_string(layer) + ", expert " + std::to_string(expert) +
-                     ": the model has " + std::to_string(config.num_layers) +
-                     " layers and this one " + std::to_string(num_experts) + " experts"};
+    return invalid_argument("layer {}, expert {}: the model has {} layers and this one {} experts",
+                            with(layer, expert, config.num_layers, num_experts));
 }
 
 Result<std::vector<float>> read_smooth_scale(const TensorStore& tensors,
@@ -73,9 +72,8 @@ Result<std::vector<float>> read_smooth_scale(const TensorStore& tensors,
     AFD_ASSIGN(std::vector<float> scales, tensors.read_f32(name, shape));
     for (size_t i = 0; i < scales.size(); ++i) {
         if (std::isfinite(scales[i]) && scales[i] > 0) continue;
-        return Error{Code::kDataLoss,
-                     "tensor " + name + ": element [" + std::to_string(i) + "] is " +
-                         std::to_string(scales[i]) + "; smooth scales are finite and positive"};
+        return data_loss("tensor {}: element [{}] is {:f}; smooth scales are finite and positive",
+                         with(name, i, scales[i]));
     }
     return scales;
 }

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "proto/failure.h"
+
 namespace afd::model {
 namespace {
 
@@ -46,7 +48,7 @@ class StrictBuilder {
 
     template <typename Exception>
     bool parse_error(std::size_t position, const std::string&, const Exception&) {
-        problem_ = "not valid JSON near byte " + std::to_string(position);
+        problem_ = fmt::format("not valid JSON near byte {}", position);
         return false;
     }
 
@@ -73,7 +75,7 @@ class StrictBuilder {
 
     bool open(Json value) {
         if (stack_.size() == kJsonDepthMax) {
-            problem_ = "nested deeper than " + std::to_string(kJsonDepthMax) + " levels";
+            problem_ = fmt::format("nested deeper than {} levels", kJsonDepthMax);
             return false;
         }
         stack_.push_back(place(std::move(value)));
@@ -101,12 +103,10 @@ Error open_error(const std::string& path, int error) {
 Result<std::string> read_descriptor(int fd, const std::string& path, size_t bytes_max) {
     struct stat status {};
     if (::fstat(fd, &status) != 0) return open_error(path, errno);
-    if (!S_ISREG(status.st_mode)) return Error{Code::kDataLoss, path + ": not a regular file"};
+    if (!S_ISREG(status.st_mode)) return data_loss("{}: not a regular file", with(path));
     const auto size = static_cast<uint64_t>(status.st_size);
     if (size > bytes_max) {
-        return Error{Code::kDataLoss,
-                     path + ": " + std::to_string(size) + " bytes; at most " +
-                         std::to_string(bytes_max) + " are accepted"};
+        return data_loss("{}: {} bytes; at most {} are accepted", with(path, size, bytes_max));
     }
     std::string text(size, '\0');
     size_t done = 0;
@@ -114,7 +114,7 @@ Result<std::string> read_descriptor(int fd, const std::string& path, size_t byte
         const ssize_t got = ::read(fd, text.data() + done, size - done);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return open_error(path, errno);
-        if (got == 0) return Error{Code::kDataLoss, path + ": became shorter while it was read"};
+        if (got == 0) return data_loss("{}: became shorter while it was read", with(path));
         done += static_cast<size_t>(got);
     }
     return text;
@@ -125,7 +125,7 @@ Result<std::string> read_descriptor(int fd, const std::string& path, size_t byte
 Result<Json> parse_json(std::string_view text, const std::string& origin) {
     StrictBuilder builder;
     if (!Json::sax_parse(text.begin(), text.end(), &builder, Json::input_format_t::json)) {
-        return Error{Code::kDataLoss, origin + ": " + builder.problem()};
+        return data_loss("{}: {}", with(origin, builder.problem()));
     }
     return builder.take();
 }

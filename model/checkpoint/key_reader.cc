@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/checkpoint/key_reader.h"
 
+#include <fmt/core.h>
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -27,9 +29,7 @@ uint32_t KeyReader::count(const char* key,
         const uint64_t number = value->get<uint64_t>();
         if (number >= low && number <= high) return static_cast<uint32_t>(number);
     }
-    refuse(Code::kInvalidArgument,
-           key,
-           "an integer in [" + std::to_string(low) + ", " + std::to_string(high) + "]");
+    refuse(Code::kInvalidArgument, key, fmt::format("an integer in [{}, {}]", low, high));
     return low;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "ops/linear/quantise.h"
+#include "proto/failure.h"
 
 namespace afd::model {
 namespace {
@@ -21,9 +22,8 @@ Result<> check_finite(ops::Rows<const Bf16> weight) {
         for (size_t k = 0; k < weight.num_cols; ++k) {
             const float value = ops::to_float(weight.row(n)[k]);
             if (std::isfinite(value)) continue;
-            return Error{Code::kDataLoss,
-                         "element [" + std::to_string(n) + ", " + std::to_string(k) + "] is " +
-                             std::to_string(value) + ", which cannot be quantised"};
+            return data_loss("element [{}, {}] is {:f}, which cannot be quantised",
+                             with(n, k, value));
         }
     }
     return {};
@@ -90,10 +90,10 @@ Result<> quantise_int4(ops::Rows<const Bf16> weight, StoredMatrix& out) {
             const uint16_t bits = scale_bits(largest, out.format);
             const float scale = ops::int4_scale(out.format, bits);
             if (std::isinf(scale)) {
-                return Error{Code::kDataLoss,
-                             "row " + std::to_string(n) + " has " + std::to_string(largest) +
-                                 " in a group, whose scale is beyond fp16 (65504); use bf16 "
-                                 "scales"};
+                return data_loss(
+                    "row {} has {:f} in a group, whose scale is beyond fp16 (65504); use bf16 "
+                    "scales",
+                    with(n, largest));
             }
             out.int4_scale[n * num_groups + g] = bits;
             quantise_group(values, count, scale, &out.int4[n * row_bytes + g * group / 2]);

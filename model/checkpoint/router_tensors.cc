@@ -5,6 +5,7 @@
 #include <string>
 
 #include "model/checkpoint/tensor_names.h"
+#include "proto/failure.h"
 
 namespace afd::model {
 
@@ -20,10 +21,9 @@ Result<std::vector<int32_t>> read_token_experts(const TensorStore& tensors,
     experts.reserve(stored.size());
     for (const int64_t expert : stored) {
         if (expert < 0 || expert >= int64_t{config.num_experts}) {
-            return Error{Code::kDataLoss,
-                         name + ": token " + std::to_string(experts.size() / config.top_k) +
-                             " names expert " + std::to_string(expert) + "; allowed are 0 to " +
-                             std::to_string(config.num_experts - 1)};
+            return data_loss(
+                "{}: token {} names expert {}; allowed are 0 to {}",
+                with(name, experts.size() / config.top_k, expert, config.num_experts - 1));
         }
         experts.push_back(static_cast<int32_t>(expert));
     }

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "model/checkpoint/json_document.h"
+#include "proto/failure.h"
 
 namespace afd::model {
 namespace {
@@ -23,8 +24,12 @@ constexpr uint64_t kPrefixBytes = 8;
 // Larger numbers in a header are nonsense and would only feed overflows.
 constexpr uint64_t kNumberMax = uint64_t{1} << 48;
 
-Error bad_tensor(const std::string& origin, const std::string& name, const std::string& what) {
-    return Error{Code::kDataLoss, origin + ": tensor " + name + ": " + what};
+template <typename... Values>
+Error bad_tensor(const std::string& origin,
+                 const std::string& name,
+                 Text<Values...> what,
+                 const With<Values...>& values = {}) {
+    return data_loss("{}: tensor {}: {}", with(origin, name, fmt::vformat(what, values)));
 }
 
 Result<std::vector<uint64_t>> read_numbers(const Json& entry,
@@ -33,15 +38,15 @@ Result<std::vector<uint64_t>> read_numbers(const Json& entry,
                                            const std::string& origin) {
     const auto at = entry.find(key);
     if (at == entry.end() || !at->is_array()) {
-        return bad_tensor(origin, name, std::string(key) + " is missing or not an array");
+        return bad_tensor(origin, name, "{} is missing or not an array", with(key));
     }
     std::vector<uint64_t> numbers;
     for (const Json& number : *at) {
         if (!number.is_number_unsigned() || number.get<uint64_t>() > kNumberMax) {
             return bad_tensor(origin,
                               name,
-                              std::string(key) + " holds " + number.dump() +
-                                  "; only integers in [0, 2^48] are valid");
+                              "{} holds {}; only integers in [0, 2^48] are valid",
+                              with(key, number.dump()));
         }
         numbers.push_back(number.get<uint64_t>());
     }
@@ -56,8 +61,8 @@ Result<TensorInfo> read_entry(const std::string& name,
     if (name.size() > kTensorNameBytesMax) {
         return bad_tensor(origin,
                           name.substr(0, 64) + "...",
-                          "its name has " + std::to_string(name.size()) + " bytes; at most " +
-                              std::to_string(kTensorNameBytesMax) + " are accepted");
+                          "its name has {} bytes; at most {} are accepted",
+                          with(name.size(), kTensorNameBytesMax));
     }
     if (!entry.is_object()) return bad_tensor(origin, name, "its entry is not an object");
     const auto dtype = entry.find("dtype");
@@ -65,15 +70,14 @@ Result<TensorInfo> read_entry(const std::string& name,
         return bad_tensor(origin, name, "dtype is missing or not a string");
     }
     const auto type = parse_storage_type(dtype->get_ref<const std::string&>());
-    if (!type) return bad_tensor(origin, name, "unknown dtype " + dtype->dump());
+    if (!type) return bad_tensor(origin, name, "unknown dtype {}", with(dtype->dump()));
     tensor.dtype = *type;
     AFD_ASSIGN(tensor.shape, read_numbers(entry, "shape", name, origin));
     if (tensor.shape.size() > kTensorRankMax) {
         return bad_tensor(origin,
                           name,
-                          "its shape has " + std::to_string(tensor.shape.size()) +
-                              " dimensions; at most " + std::to_string(kTensorRankMax) +
-                              " are accepted");
+                          "its shape has {} dimensions; at most {} are accepted",
+                          with(tensor.shape.size(), kTensorRankMax));
     }
     AFD_ASSIGN(const auto offsets, read_numbers(entry, "data_offsets", name, origin));
     if (offsets.size() != 2 || offsets[0] > offsets[1]) {
@@ -88,7 +92,7 @@ Result<> check_metadata(const Json& metadata, const std::string& origin) {
     bool is_text = metadata.is_object();
     for (const Json& value : metadata) is_text = is_text && value.is_string();
     if (is_text) return {};
-    return Error{Code::kDataLoss, origin + ": __metadata__ is not an object of strings"};
+    return data_loss("{}: __metadata__ is not an object of strings", with(origin));
 }
 
 // Invariants (1) and (2) of the header; `tensors` is sorted by offset.
@@ -100,28 +104,35 @@ Result<> check_tiling(const std::vector<TensorInfo>& tensors,
         if (tensor.begin != expected_begin) {
             return bad_tensor(origin,
                               tensor.name,
-                              "its data begins at " + std::to_string(tensor.begin) +
-                                  ", the tensor before ends at " + std::to_string(expected_begin) +
-                                  (tensor.begin < expected_begin ? " (overlap)" : " (hole)"));
+                              "its data begins at {}, the tensor before ends at {}{}",
+                              with(tensor.begin,
+                                   expected_begin,
+                                   tensor.begin < expected_begin ? " (overlap)" : " (hole)"));
         }
         const auto bytes = tensor_bytes(tensor.dtype, tensor.shape);
-        if (!bytes || *bytes != tensor.end - tensor.begin) {
+        const auto type = storage_type_name(tensor.dtype);
+        if (!bytes) {
+            return bad_tensor(origin,
+                              tensor.name,
+                              "{} {} is not a whole number of bytes below 2^64",
+                              with(type, shape_text(tensor.shape)));
+        }
+        if (*bytes != tensor.end - tensor.begin) {
             return bad_tensor(
                 origin,
                 tensor.name,
-                std::string(storage_type_name(tensor.dtype)) + " " + shape_text(tensor.shape) +
-                    (bytes ? " needs " + std::to_string(*bytes) + " bytes, data_offsets give " +
-                                 std::to_string(tensor.end - tensor.begin)
-                           : std::string(" is not a whole number of bytes below 2^64")));
+                "{} {} needs {} bytes, data_offsets give {}",
+                with(type, shape_text(tensor.shape), *bytes, tensor.end - tensor.begin));
         }
         expected_begin = tensor.end;
     }
     if (expected_begin != data_bytes) {
-        return Error{Code::kDataLoss,
-                     origin + ": the tensors end at " + std::to_string(expected_begin) +
-                         " of the data, the file holds " + std::to_string(data_bytes) +
-                         " bytes of it" +
-                         (expected_begin > data_bytes ? " (truncated file)" : " (trailing bytes)")};
+        return data_loss(
+            "{}: the tensors end at {} of the data, the file holds {} bytes of it{}",
+            with(origin,
+                 expected_begin,
+                 data_bytes,
+                 expected_begin > data_bytes ? " (truncated file)" : " (trailing bytes)"));
     }
     return {};
 }
@@ -133,13 +144,12 @@ Result<std::vector<TensorInfo>> parse_safetensors_header(std::string_view text,
                                                          uint64_t data_bytes,
                                                          const std::string& origin) {
     if (text.empty() || text.front() != '{') {
-        return Error{Code::kDataLoss, origin + ": the header does not begin with '{'"};
+        return data_loss("{}: the header does not begin with '{{'", with(origin));
     }
     AFD_ASSIGN(const Json header, parse_json(text, origin + ": header"));
     if (header.size() > kTensorsPerFileMax) {
-        return Error{Code::kDataLoss,
-                     origin + ": " + std::to_string(header.size()) + " tensors; at most " +
-                         std::to_string(kTensorsPerFileMax) + " are accepted"};
+        return data_loss("{}: {} tensors; at most {} are accepted",
+                         with(origin, header.size(), kTensorsPerFileMax));
     }
     std::vector<TensorInfo> tensors;
     for (const auto& [name, entry] : header.items()) {
@@ -173,13 +183,11 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
     }
     struct stat status {};
     if (::fstat(file.fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
-        return Error{Code::kDataLoss, path + ": not a regular file"};
+        return data_loss("{}: not a regular file", with(path));
     }
     const auto file_bytes = static_cast<uint64_t>(status.st_size);
     if (file_bytes < kPrefixBytes) {
-        return Error{
-            Code::kDataLoss,
-            path + ": " + std::to_string(file_bytes) + " bytes are too few for a safetensors file"};
+        return data_loss("{}: {} bytes are too few for a safetensors file", with(path, file_bytes));
     }
     std::array<std::byte, kPrefixBytes> prefix;
     AFD_TRY(file.read(0, prefix));
@@ -188,11 +196,10 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
         header_bytes |= std::to_integer<uint64_t>(prefix[i]) << (8 * i);
     }
     if (header_bytes > kSafetensorsHeaderBytesMax || header_bytes > file_bytes - kPrefixBytes) {
-        return Error{Code::kDataLoss,
-                     path + ": a header of " + std::to_string(header_bytes) +
-                         " bytes is announced in a file of " + std::to_string(file_bytes) +
-                         "; at most " + std::to_string(kSafetensorsHeaderBytesMax) +
-                         " and what the file holds are accepted (truncated file?)"};
+        return data_loss(
+            "{}: a header of {} bytes is announced in a file of {}; at most {} and what the file "
+            "holds are accepted (truncated file?)",
+            with(path, header_bytes, file_bytes, kSafetensorsHeaderBytesMax));
     }
     std::string header(header_bytes, '\0');
     AFD_TRY(file.read(kPrefixBytes, std::as_writable_bytes(std::span(header))));
@@ -223,13 +230,11 @@ Result<> SafetensorsFile::read(uint64_t offset, std::span<std::byte> out) const 
         const ssize_t got = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) {
-            return Error{Code::kUnavailable, path_ + ": reading: " + std::strerror(errno)};
+            return unavailable("{}: reading: {}", with(path_, std::strerror(errno)));
         }
         if (got == 0) {
-            return Error{Code::kDataLoss,
-                         path_ + ": ends at byte " + std::to_string(offset) + ", " +
-                             std::to_string(out.size()) +
-                             " more were expected (the file became shorter)"};
+            return data_loss("{}: ends at byte {}, {} more were expected (the file became shorter)",
+                             with(path_, offset, out.size()));
         }
         offset += static_cast<uint64_t>(got);
         out = out.subspan(static_cast<size_t>(got));

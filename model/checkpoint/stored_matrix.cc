@@ -5,6 +5,8 @@
 #include <array>
 #include <cmath>
 
+#include "proto/failure.h"
+
 namespace afd::model {
 namespace {
 
@@ -16,10 +18,10 @@ using ops::WeightFormat;
 Result<> check_scales(const std::string& name, std::span<const float> scales, size_t per_row) {
     for (size_t i = 0; i < scales.size(); ++i) {
         if (std::isfinite(scales[i]) && scales[i] >= 0) continue;
-        return Error{Code::kDataLoss,
-                     "tensor " + name + ": the scale of row " + std::to_string(i / per_row) +
-                         " is " + std::to_string(scales[i]) +
-                         "; a finite number of at least 0 is needed. Quantise the model again"};
+        return data_loss(
+            "tensor {}: the scale of row {} is {:f}; a finite number of at least 0 is needed. "
+            "Quantise the model again",
+            with(name, i / per_row, scales[i]));
     }
     return {};
 }
@@ -58,9 +60,9 @@ Result<> read_int4(const TensorStore& tensors, const std::string& name, StoredMa
     // -8 is no value of the format, whose quantisation is symmetric: these are not the nibbles that
     // somebody wrote.
     if (ops::values_in_range(matrix.int4_weight())) return {};
-    return Error{Code::kDataLoss,
-                 "tensor " + name +
-                     ": holds the int4 value -8; allowed are -7 to 7. Quantise the model again"};
+    return data_loss(
+        "tensor {}: holds the int4 value -8; allowed are -7 to 7. Quantise the model again",
+        with(name));
 }
 
 }  // namespace

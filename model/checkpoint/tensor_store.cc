@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "model/checkpoint/json_document.h"
+#include "proto/failure.h"
 
 namespace afd::model {
 namespace {
@@ -53,15 +54,15 @@ Result<std::map<std::string, std::string>> read_index(const std::string& path) {
     AFD_ASSIGN(const Json index, parse_json(text, path));
     const auto map = index.is_object() ? index.find("weight_map") : index.end();
     if (!index.is_object() || map == index.end() || !map->is_object()) {
-        return Error{Code::kDataLoss, path + ": weight_map is missing or not an object"};
+        return data_loss("{}: weight_map is missing or not an object", with(path));
     }
     std::map<std::string, std::string> shards;
     for (const auto& [tensor, shard] : map->items()) {
         if (!shard.is_string() || !is_bare_file_name(shard.get_ref<const std::string&>())) {
-            return Error{Code::kDataLoss,
-                         path + ": weight_map: tensor " + tensor + " is in " +
-                             shard.dump(-1, ' ', false, Json::error_handler_t::replace) +
-                             "; only a file name of the same directory is accepted"};
+            return data_loss(
+                "{}: weight_map: tensor {} is in {}; only a file name of the same directory is "
+                "accepted",
+                with(path, tensor, shard.dump(-1, ' ', false, Json::error_handler_t::replace)));
         }
         shards.emplace(tensor, shard.get<std::string>());
     }
@@ -80,9 +81,8 @@ Result<TensorStore> TensorStore::open(const std::string& directory) {
         const auto added = store.add_file(directory + "/" + kSingleFile);
         if (added.ok()) return store;
         if (added.error().code != Code::kNotFound) return added.error();
-        return Error{Code::kNotFound,
-                     directory + ": neither " + kSingleFile + " nor " + kIndexFile +
-                         " is there; the directory holds " + listing(directory)};
+        return not_found("{}: neither {} nor {} is there; the directory holds {}",
+                         with(directory, kSingleFile, kIndexFile, listing(directory)));
     }
     std::set<std::string> shards;
     for (const auto& [tensor, shard] : index.value()) shards.insert(shard);
@@ -93,8 +93,7 @@ Result<TensorStore> TensorStore::open(const std::string& directory) {
         const auto at = store.by_name_.find(tensor);
         if (at == store.by_name_.end() ||
             store.files_[at->second.file].path() != directory + "/" + shard) {
-            return Error{Code::kDataLoss,
-                         index_path + ": tensor " + tensor + " is not in " + shard};
+            return data_loss("{}: tensor {} is not in {}", with(index_path, tensor, shard));
         }
     }
     return store;
@@ -106,9 +105,8 @@ Result<> TensorStore::add_file(const std::string& path) {
         const std::string& name = file.tensors()[i].name;
         const auto [at, is_new] = by_name_.try_emplace(name, Entry{files_.size(), i});
         if (!is_new) {
-            return Error{
-                Code::kDataLoss,
-                path + ": tensor " + name + " is also in " + files_[at->second.file].path()};
+            return data_loss("{}: tensor {} is also in {}",
+                             with(path, name, files_[at->second.file].path()));
         }
     }
     files_.push_back(std::move(file));
@@ -133,25 +131,23 @@ Result<const TensorInfo*> TensorStore::checked(std::string_view name,
                                                std::span<const StorageType> dtypes) const {
     const TensorInfo* tensor = find(name);
     if (tensor == nullptr) {
-        return Error{Code::kNotFound,
-                     directory_ + ": tensor " + std::string(name) + " " + shape_text(shape) +
-                         " is missing from the weights"};
+        return not_found("{}: tensor {} {} is missing from the weights",
+                         with(directory_, name, shape_text(shape)));
     }
     const std::string where =
         files_[by_name_.find(name)->second.file].path() + ": tensor " + std::string(name);
     if (!std::ranges::equal(tensor->shape, shape)) {
-        return Error{Code::kInvalidArgument,
-                     where + ": expected shape " + shape_text(shape) + ", found " +
-                         shape_text(tensor->shape) + "; config.json and the weights disagree"};
+        return invalid_argument(
+            "{}: expected shape {}, found {}; config.json and the weights disagree",
+            with(where, shape_text(shape), shape_text(tensor->shape)));
     }
     if (std::ranges::find(dtypes, tensor->dtype) != dtypes.end()) return tensor;
     std::string supported;
     for (const StorageType dtype : dtypes) {
         supported += (supported.empty() ? "" : ", ") + std::string(storage_type_name(dtype));
     }
-    return Error{Code::kUnimplemented,
-                 where + ": dtype is " + std::string(storage_type_name(tensor->dtype)) +
-                     "; supported: " + supported};
+    return unimplemented("{}: dtype is {}; supported: {}",
+                         with(where, storage_type_name(tensor->dtype), supported));
 }
 
 Result<> TensorStore::read_bytes(const TensorInfo& tensor,

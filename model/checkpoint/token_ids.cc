@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "proto/failure.h"
+
 namespace afd::model {
 
 using Json = nlohmann::json;
@@ -18,11 +20,13 @@ Result<std::vector<uint32_t>> read_token_ids(const Json& object,
     std::vector<uint32_t> ids;
     for (const Json& id : list) {
         if (!id.is_number_unsigned() || id.get<uint64_t>() >= vocab_size) {
-            return Error{Code::kInvalidArgument,
-                         origin + ": " + key + " is " +
-                             at->dump(-1, ' ', false, Json::error_handler_t::replace) +
-                             "; supported: one integer or a list of them, each in [0, " +
-                             std::to_string(vocab_size) + ") (vocab_size)"};
+            return invalid_argument(
+                "{}: {} is {}; supported: one integer or a list of them, each in [0, {}) "
+                "(vocab_size)",
+                with(origin,
+                     key,
+                     at->dump(-1, ' ', false, Json::error_handler_t::replace),
+                     vocab_size));
         }
         ids.push_back(id.get<uint32_t>());
     }

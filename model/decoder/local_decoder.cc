@@ -14,6 +14,7 @@
 #include "ops/fused_moe/parts/grouped_experts.h"
 #include "ops/fused_moe/parts/local_prepare_finalize.h"
 #include "ops/fused_moe/static_composition.h"
+#include "proto/failure.h"
 
 namespace afd::model {
 namespace {
@@ -117,10 +118,10 @@ Result<> LocalDecoder::Impl::run_layer(uint32_t layer,
                  *parallel);
     for (size_t i = 0; i < batch.num_tokens; ++i) {
         if (!is_poisoned(&topk_weights[i * config.top_k])) continue;
-        return Error{Code::kInternal,
-                     "the router of layer " + std::to_string(layer) + " met a NaN at position " +
-                         std::to_string(batch.positions[i]) +
-                         "; the model's weights or activations overflow"};
+        return internal(
+            "the router of layer {} met a NaN at position {}; the model's weights or "
+            "activations overflow",
+            with(layer, batch.positions[i]));
     }
     if (observer) observer(layer, {x.data, x.num_rows, x.num_cols, x.stride});
     AFD_TRY(moe->apply({.x = x,
@@ -155,9 +156,8 @@ Result<LocalDecoder> LocalDecoder::load(const ModelFiles& files,
                                         ops::Parallel& parallel) {
     const ModelConfig& config = files.config();
     if (num_tokens_max > config.context_length) {
-        return Error{Code::kInvalidArgument,
-                     std::to_string(num_tokens_max) + " tokens; the context holds " +
-                         std::to_string(config.context_length)};
+        return invalid_argument("{} tokens; the context holds {}",
+                                with(num_tokens_max, config.context_length));
     }
     AFD_ASSIGN(AttentionHalf half, AttentionHalf::load(files, numeric_class));
     AFD_ASSIGN(EmbeddingHead ends, EmbeddingHead::load(files, numeric_class));
@@ -196,17 +196,13 @@ Result<> LocalDecoder::append(std::span<const int32_t> tokens,
     const ModelConfig& config = impl_->config;
     if (tokens.size() > impl_->chunk_max ||
         tokens.size() > impl_->num_tokens_max - impl_->num_done) {
-        return Error{Code::kInvalidArgument,
-                     std::to_string(tokens.size()) + " tokens after " +
-                         std::to_string(impl_->num_done) + "; room for " +
-                         std::to_string(impl_->chunk_max) + " in a call and " +
-                         std::to_string(impl_->num_tokens_max) + " in all"};
+        return invalid_argument(
+            "{} tokens after {}; room for {} in a call and {} in all",
+            with(tokens.size(), impl_->num_done, impl_->chunk_max, impl_->num_tokens_max));
     }
     for (const int32_t token : tokens) {
         if (token >= 0 && static_cast<uint32_t>(token) < config.vocab_size) continue;
-        return Error{Code::kInvalidArgument,
-                     "token " + std::to_string(token) + "; allowed: 0 to " +
-                         std::to_string(config.vocab_size - 1)};
+        return invalid_argument("token {}; allowed: 0 to {}", with(token, config.vocab_size - 1));
     }
     const auto residual = impl_->rows_of(0, tokens.size());
     const ops::AttentionBatch batch = impl_->batch_of(tokens.size());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/family/deepseek.h"
 
+#include <fmt/core.h>
+
 #include <array>
 #include <string>
 
@@ -53,13 +55,13 @@ void read_experts(KeyReader& keys, ModelConfig& config) {
     if (config.num_experts % config.num_groups != 0) {
         keys.refuse(Code::kInvalidArgument,
                     "n_group",
-                    "a divisor of n_routed_experts, " + std::to_string(config.num_experts));
+                    fmt::format("a divisor of n_routed_experts, {}", config.num_experts));
     }
     const uint32_t eligible = config.num_experts / config.num_groups * config.topk_group;
     if (config.top_k > eligible) {
         keys.refuse(Code::kInvalidArgument,
                     "num_experts_per_tok",
-                    "at most the " + std::to_string(eligible) + " experts of topk_group groups");
+                    fmt::format("at most the {} experts of topk_group groups", eligible));
     }
 }
 

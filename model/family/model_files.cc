@@ -10,6 +10,7 @@
 
 #include "model/checkpoint/json_document.h"
 #include "model/family/config_file.h"
+#include "proto/failure.h"
 
 namespace afd::model {
 namespace {
@@ -72,11 +73,10 @@ Result<std::string> compute_identity(std::string_view config_text, const TensorS
 Result<std::string> read_config_text(const std::string& directory) {
     auto text = read_text_file(directory + "/config.json", kConfigBytesMax);
     if (text.ok() || text.error().code != Code::kNotFound) return text;
-    return Error{Code::kNotFound,
-                 directory +
-                     "/config.json: no such file; give the directory of a checkpoint in "
-                     "the layout of Hugging Face (config.json, *.safetensors, "
-                     "tokenizer.json)"};
+    return not_found(
+        "{}/config.json: no such file; give the directory of a checkpoint in the layout of Hugging "
+        "Face (config.json, *.safetensors, tokenizer.json)",
+        with(directory));
 }
 
 }  // namespace

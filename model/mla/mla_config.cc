@@ -7,6 +7,7 @@
 
 #include "model/mla/mla_block.h"
 #include "model/mla/mla_tensors.h"
+#include "proto/failure.h"
 
 namespace afd::model {
 
@@ -40,7 +41,7 @@ std::shared_ptr<const MlaConfig> read_mla_config(KeyReader& keys, uint32_t hidde
     if (keys.count("num_key_value_heads", 1, kHeadsMax, num_heads) != num_heads) {
         keys.refuse(Code::kUnimplemented,
                     "num_key_value_heads",
-                    "num_attention_heads, " + std::to_string(num_heads));
+                    fmt::format("num_attention_heads, {}", num_heads));
     }
     // In a braced list the keys are read in this order, so the first problem is the file's first.
     const ops::MlaShape shape{
@@ -60,9 +61,9 @@ std::shared_ptr<const MlaConfig> read_mla_config(KeyReader& keys, uint32_t hidde
 Result<ops::MlaShape> mla_shape_of(const ModelConfig& config) {
     const auto* mla = dynamic_cast<const MlaConfig*>(config.attention.get());
     if (mla != nullptr) return mla->shape();
-    return Error{Code::kUnimplemented,
-                 "models of type " + config.model_type +
-                     " have another kind of attention than multi-head latent attention"};
+    return unimplemented(
+        "models of type {} have another kind of attention than multi-head latent attention",
+        with(config.model_type));
 }
 
 }  // namespace afd::model

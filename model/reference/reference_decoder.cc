@@ -19,6 +19,7 @@
 #include "ops/reference/linear.h"
 #include "ops/reference/mla.h"
 #include "ops/reference/rms_norm.h"
+#include "proto/failure.h"
 
 namespace afd::model {
 namespace {
@@ -219,17 +220,14 @@ Result<std::vector<float>> ReferenceDecoder::logits(std::span<const int32_t> tok
                                                     Rounding rounding) const {
     const ModelConfig& config = impl_->config;
     if (tokens.size() > config.context_length) {
-        return Error{Code::kInvalidArgument,
-                     std::to_string(tokens.size()) + " tokens; the context holds " +
-                         std::to_string(config.context_length)};
+        return invalid_argument("{} tokens; the context holds {}",
+                                with(tokens.size(), config.context_length));
     }
     Matrix residual(tokens.size(), config.hidden);
     for (size_t t = 0; t < tokens.size(); ++t) {
         if (tokens[t] < 0 || static_cast<uint32_t>(tokens[t]) >= config.vocab_size) {
-            return Error{Code::kInvalidArgument,
-                         "token " + std::to_string(tokens[t]) + " at position " +
-                             std::to_string(t) + "; allowed: 0 to " +
-                             std::to_string(config.vocab_size - 1)};
+            return invalid_argument("token {} at position {}; allowed: 0 to {}",
+                                    with(tokens[t], t, config.vocab_size - 1));
         }
         const Bf16* row = &impl_->embedding[static_cast<size_t>(tokens[t]) * config.hidden];
         for (size_t i = 0; i < config.hidden; ++i) {

@@ -11,6 +11,7 @@
 #include "ops/experts/exp_row.h"
 #include "ops/tensor/math.h"
 #include "proto/check.h"
+#include "proto/failure.h"
 #include "proto/sampling.pb.h"
 
 namespace afd::model {
@@ -27,16 +28,14 @@ Result<Maximum> find_maximum(std::span<const float> logits) {
     for (size_t id = 0; id < logits.size(); ++id) {
         const float logit = logits[id];
         if (std::isnan(logit) || logit == std::numeric_limits<float>::infinity()) {
-            return Error{Code::kInternal,
-                         "the logit of token " + std::to_string(id) + " is " +
-                             (std::isnan(logit) ? "NaN" : "infinite") +
-                             "; the model's weights or activations overflow"};
+            return internal(
+                "the logit of token {} is {}; the model's weights or activations overflow",
+                with(id, std::isnan(logit) ? "NaN" : "infinite"));
         }
         if (logit > best.logit) best = {static_cast<uint32_t>(id), logit};
     }
     if (best.logit == -std::numeric_limits<float>::infinity()) {
-        return Error{Code::kInternal,
-                     "all logits are -infinity; the model's weights or activations overflow"};
+        return internal("all logits are -infinity; the model's weights or activations overflow");
     }
     return best;
 }

@@ -8,6 +8,7 @@
 #include <array>
 
 #include "model/tokenizer/utf8.h"
+#include "proto/failure.h"
 
 namespace afd::model {
 namespace {
@@ -44,9 +45,8 @@ std::string translate_escape(std::string_view rest, size_t& size) {
 }
 
 Error unserved(std::string_view pattern, const std::string& construct) {
-    return Error{Code::kUnimplemented,
-                 "the split pattern " + std::string(pattern) + " uses " + construct +
-                     ", which is not supported"};
+    return unimplemented("the split pattern {} uses {}, which is not supported",
+                         with(pattern, construct));
 }
 
 struct CodeFree {
@@ -151,10 +151,8 @@ Result<Splitter> Splitter::compile(std::string_view pattern) {
     if (!impl->code) {
         std::array<PCRE2_UCHAR, 160> text{};
         pcre2_get_error_message(error, text.data(), text.size());
-        return Error{Code::kDataLoss,
-                     "the split pattern " + std::string(pattern) +
-                         " is not accepted: " + reinterpret_cast<const char*>(text.data()) +
-                         " (at byte " + std::to_string(at) + " of " + translated + ")"};
+        return data_loss("the split pattern {} is not accepted: {} (at byte {} of {})",
+                         with(pattern, reinterpret_cast<const char*>(text.data()), at, translated));
     }
     impl->data.reset(pcre2_match_data_create_from_pattern(impl->code.get(), nullptr));
     impl->context.reset(pcre2_match_context_create(nullptr));
@@ -173,10 +171,10 @@ Result<> Splitter::split(std::string_view piece, std::vector<std::string_view>& 
         const int count = impl_->match(piece, start);
         if (count == PCRE2_ERROR_NOMATCH) break;
         if (count < 0) {
-            return Error{Code::kResourceExhausted,
-                         "splitting the text into pieces exceeds the limits of the regex engine "
-                         "(PCRE2 error " +
-                             std::to_string(count) + "); send less text at once"};
+            return resource_exhausted(
+                "splitting the text into pieces exceeds the limits of the regex engine (PCRE2 "
+                "error {}); send less text at once",
+                with(count));
         }
         const PCRE2_SIZE* range = pcre2_get_ovector_pointer(impl_->data.get());
         const size_t begin = range[0];

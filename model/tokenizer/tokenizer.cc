@@ -12,6 +12,7 @@
 #include "model/tokenizer/splitter.h"
 #include "model/tokenizer/tokenizer_file.h"
 #include "model/tokenizer/utf8.h"
+#include "proto/failure.h"
 
 namespace afd::model {
 namespace {
@@ -57,10 +58,10 @@ Result<> Tokenizer::Impl::set_vocab(const TokenizerFile& file, const std::string
         if (added.contains(entry)) continue;
         auto text = bytes_of_stand_ins(entry);
         if (!text) {
-            return Error{Code::kUnimplemented,
-                         origin + ": model.vocab: token \"" + entry +
-                             "\" is not written in the byte alphabet of ByteLevel, and is no "
-                             "added token"};
+            return unimplemented(
+                "{}: model.vocab: token \"{}\" is not written in the byte alphabet of ByteLevel, "
+                "and is no added token",
+                with(origin, entry));
         }
         bytes[id] = *text;
         ids.emplace(std::move(*text), id);
@@ -71,10 +72,10 @@ Result<> Tokenizer::Impl::set_vocab(const TokenizerFile& file, const std::string
     for (unsigned byte = 0; byte < 256; ++byte) {
         const auto at = ids.find(std::string(1, static_cast<char>(byte)));
         if (at == ids.end()) {
-            return Error{Code::kUnimplemented,
-                         origin + ": model.vocab has no token for byte " + std::to_string(byte) +
-                             " (\"" + byte_stand_in(static_cast<uint8_t>(byte)) +
-                             "\"); supported: vocabularies with all 256"};
+            return unimplemented(
+                "{}: model.vocab has no token for byte {} (\"{}\"); supported: vocabularies with "
+                "all 256",
+                with(origin, byte, byte_stand_in(static_cast<uint8_t>(byte))));
         }
         encoder.set_byte(static_cast<uint8_t>(byte), at->second);
     }
@@ -92,9 +93,9 @@ Result<> Tokenizer::Impl::set_merges(const TokenizerFile& file, const std::strin
         const uint32_t* right_id = find(bytes_of_stand_ins(right));
         const uint32_t* merged_id = find(bytes_of_stand_ins(left + right));
         if (left_id == nullptr || right_id == nullptr || merged_id == nullptr) {
-            return Error{Code::kDataLoss,
-                         origin + ": model.merges: \"" + left + " " + right +
-                             "\" names or makes a token that model.vocab does not have"};
+            return data_loss(
+                "{}: model.merges: \"{} {}\" names or makes a token that model.vocab does not have",
+                with(origin, left, right));
         }
         encoder.add_merge(*left_id, *right_id, *merged_id, static_cast<uint32_t>(rank));
     }
@@ -108,8 +109,8 @@ Result<> Tokenizer::Impl::set_bos(const TokenizerFile& file, const std::string& 
         if (token.content == *file.bos_token) bos_id = token.id;
     }
     if (bos_id) return {};
-    return Error{Code::kDataLoss,
-                 origin + ": the BOS token \"" + *file.bos_token + "\" is not in added_tokens"};
+    return data_loss("{}: the BOS token \"{}\" is not in added_tokens",
+                     with(origin, *file.bos_token));
 }
 
 Result<> Tokenizer::Impl::encode_text(std::string_view text, std::vector<uint32_t>& out) {
@@ -178,7 +179,7 @@ Result<Tokenizer> Tokenizer::parse(std::string_view text,
 
 Result<std::vector<uint32_t>> Tokenizer::encode(std::string_view text) {
     if (!is_valid_utf8(text)) {
-        return Error{Code::kInvalidArgument, "the text is not valid UTF-8"};
+        return invalid_argument("the text is not valid UTF-8");
     }
     std::vector<uint32_t> out;
     size_t done = 0;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/checkpoint/json_document.h"
+#include "proto/failure.h"
 
 namespace afd::model {
 namespace {
@@ -35,12 +36,11 @@ Error unserved(const std::string& origin,
                const std::string& key,
                const Json& value,
                const std::string& supported) {
-    return Error{Code::kUnimplemented,
-                 origin + ": " + key + " is " + shown(value) + "; supported: " + supported};
+    return unimplemented("{}: {} is {}; supported: {}", with(origin, key, shown(value), supported));
 }
 
 Error broken(const std::string& origin, const std::string& what) {
-    return Error{Code::kDataLoss, origin + ": " + what};
+    return data_loss("{}: {}", with(origin, what));
 }
 
 // `key` of `object` must be false or absent.
@@ -55,8 +55,10 @@ Result<uint32_t> read_id(const Json& value, const std::string& token, const std:
         return value.get<uint32_t>();
     }
     return broken(origin,
-                  "the id of token \"" + token + "\" is " + shown(value) + "; an integer in [0, " +
-                      std::to_string(kTokenIdMax) + "] is needed");
+                  fmt::format("the id of token \"{}\" is {}; an integer in [0, {}] is needed",
+                              token,
+                              shown(value),
+                              kTokenIdMax));
 }
 
 Result<> read_added_tokens(const Json& list, TokenizerFile& file, const std::string& origin) {

@@ -11,6 +11,8 @@
 #include <cstring>
 #include <utility>
 
+#include "proto/failure.h"
+
 namespace afd::model {
 namespace {
 
@@ -151,11 +153,10 @@ Result<SealedFile> SealedFile::open(const std::string& path,
     const int map_error = errno;
     ::close(fd);
     if (!is_known || !S_ISREG(status.st_mode) || size < sizeof(FixedHeader)) {
-        return Error{Code::kDataLoss,
-                     path + ": " + std::to_string(size) + " bytes, or not a regular file"};
+        return data_loss("{}: {} bytes, or not a regular file", with(path, size));
     }
     if (data == MAP_FAILED) {
-        return Error{Code::kUnavailable, path + ": mapping: " + std::strerror(map_error)};
+        return unavailable("{}: mapping: {}", with(path, std::strerror(map_error)));
     }
     SealedFile file;
     file.path_ = path;
@@ -167,15 +168,14 @@ Result<SealedFile> SealedFile::open(const std::string& path,
 
 Result<> SealedFile::read_header(const std::string& key, std::span<const size_t> block_bytes) {
     const auto lost = [this](const std::string& what) {
-        return Error{Code::kDataLoss, path_ + ": " + what};
+        return data_loss("{}: {}", with(path_, what));
     };
     FixedHeader fixed;
     std::memcpy(&fixed, data_, sizeof fixed);
     if (fixed.magic != kMagic) return lost("not a weight cache file (wrong first bytes)");
     if (fixed.version != kVersion || fixed.byte_order != kByteOrder) {
-        return Error{Code::kFailedPrecondition,
-                     path_ + ": format version " + std::to_string(fixed.version) + ", not " +
-                         std::to_string(kVersion) + ", or another byte order"};
+        return failed_precondition("{}: format version {}, not {}, or another byte order",
+                                   with(path_, fixed.version, kVersion));
     }
     if (fixed.num_blocks > kSealedBlocksMax || fixed.key_bytes > kKeyBytesMax ||
         fixed.header_bytes != header_size(fixed.num_blocks, fixed.key_bytes) ||
@@ -183,8 +183,7 @@ Result<> SealedFile::read_header(const std::string& key, std::span<const size_t>
         return lost("the header's sizes do not fit together");
     }
     if (fixed.file_bytes != size_) {
-        return lost("has " + std::to_string(size_) + " bytes; its header says " +
-                    std::to_string(fixed.file_bytes));
+        return lost(fmt::format("has {} bytes; its header says {}", size_, fixed.file_bytes));
     }
     if (header_checksum({data_, fixed.header_bytes}) != fixed.checksum) {
         return lost("the header's checksum is wrong");
@@ -195,8 +194,7 @@ Result<> SealedFile::read_header(const std::string& key, std::span<const size_t>
         reinterpret_cast<const char*>(data_ + sizeof fixed + rows.size() * sizeof(BlockRow)),
         fixed.key_bytes);
     if (own_key != key) {
-        return Error{Code::kFailedPrecondition,
-                     path_ + ": holds \"" + own_key + "\", not \"" + key + "\""};
+        return failed_precondition("{}: holds \"{}\", not \"{}\"", with(path_, own_key, key));
     }
     bool fits = rows.size() == block_bytes.size();
     uint64_t offset = aligned(fixed.header_bytes);
@@ -206,7 +204,7 @@ Result<> SealedFile::read_header(const std::string& key, std::span<const size_t>
         blocks_.push_back({rows[i].offset, rows[i].bytes, rows[i].checksum});
     }
     if (!fits || offset != size_) {
-        return Error{Code::kFailedPrecondition, path_ + ": its blocks have other sizes"};
+        return failed_precondition("{}: its blocks have other sizes", with(path_));
     }
     return {};
 }
@@ -218,10 +216,8 @@ std::span<const std::byte> SealedFile::block(size_t index) const {
 
 Result<> SealedFile::verify(size_t index) const {
     if (Checksum::of(block(index)) == blocks_[index].checksum) return {};
-    return Error{Code::kDataLoss,
-                 path_ + ": block " + std::to_string(index) +
-                     " has another checksum than when "
-                     "it was written"};
+    return data_loss("{}: block {} has another checksum than when it was written",
+                     with(path_, index));
 }
 
 SealedFileWriter::SealedFileWriter(SealedFileWriter&& other) noexcept
@@ -244,7 +240,7 @@ Error SealedFileWriter::failure(const char* what) const {
     const int error = errno;
     std::string text = temporary_ + ": " + what + ": " + std::strerror(error);
     if (code_of(error) == Code::kResourceExhausted) {
-        text += "; " + std::to_string((file_bytes_ >> 20) + 1) + " MiB are needed";
+        text += fmt::format("; {} MiB are needed", (file_bytes_ >> 20) + 1);
     }
     return Error{code_of(error), std::move(text)};
 }

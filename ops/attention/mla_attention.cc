@@ -11,6 +11,7 @@
 #include "ops/tensor/task_cuts.h"
 #include "ops/tensor/workspace.h"
 #include "proto/check.h"
+#include "proto/failure.h"
 
 namespace afd::ops {
 namespace {
@@ -20,18 +21,15 @@ Result<> check_batch(const MlaAttentionRequest& request) {
     for (size_t t = 0; t < request.batch.num_tokens; ++t) {
         const int32_t position = request.batch.positions[t];
         if (position < 0) {
-            return Error{Code::kInvalidArgument,
-                         "positions[" + std::to_string(t) + "] is " + std::to_string(position) +
-                             "; it must not be negative"};
+            return invalid_argument("positions[{}] is {}; it must not be negative",
+                                    with(t, position));
         }
         const size_t last_block = static_cast<size_t>(position) / kAttentionBlock;
         for (size_t block = 0; block <= last_block; ++block) {
             const int32_t index = request.batch.block_tables[t][block];
             if (index >= 0 && index < num_blocks) continue;
-            return Error{Code::kInvalidArgument,
-                         "block_tables[" + std::to_string(t) + "][" + std::to_string(block) +
-                             "] is " + std::to_string(index) + "; the cache has " +
-                             std::to_string(num_blocks) + " blocks"};
+            return invalid_argument("block_tables[{}][{}] is {}; the cache has {} blocks",
+                                    with(t, block, index, num_blocks));
         }
     }
     return {};

@@ -11,6 +11,7 @@
 #include "ops/tensor/row_tasks.h"
 #include "ops/tensor/workspace.h"
 #include "proto/check.h"
+#include "proto/failure.h"
 
 namespace afd::ops {
 namespace {
@@ -55,22 +56,19 @@ Result<> check_tokens(const MlaPrologRequest& request) {
     for (size_t t = 0; t < request.batch.num_tokens; ++t) {
         const int64_t slot = request.batch.cache_index[t];
         if (slot < -1 || slot >= static_cast<int64_t>(request.cache.num_slots)) {
-            return Error{Code::kInvalidArgument,
-                         "cache_index[" + std::to_string(t) + "] is " + std::to_string(slot) +
-                             "; allowed are -1 (write nothing) and slots below " +
-                             std::to_string(request.cache.num_slots)};
+            return invalid_argument(
+                "cache_index[{}] is {}; allowed are -1 (write nothing) and slots below {}",
+                with(t, slot, request.cache.num_slots));
         }
         const int32_t position = request.batch.positions[t];
         if (position < 0 || static_cast<size_t>(position) >= request.rope->num_positions()) {
-            return Error{Code::kInvalidArgument,
-                         "positions[" + std::to_string(t) + "] is " + std::to_string(position) +
-                             "; the rope table has " +
-                             std::to_string(request.rope->num_positions()) + " positions"};
+            return invalid_argument("positions[{}] is {}; the rope table has {} positions",
+                                    with(t, position, request.rope->num_positions()));
         }
     }
     if (request.query_norm.data != nullptr && request.weights->shape.q_lora_rank == 0) {
-        return Error{Code::kInvalidArgument,
-                     "query_norm is asked for, but q_lora_rank is 0: there is no low-rank query"};
+        return invalid_argument(
+            "query_norm is asked for, but q_lora_rank is 0: there is no low-rank query");
     }
     return {};
 }

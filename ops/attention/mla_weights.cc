@@ -4,23 +4,20 @@
 
 #include "ops/attention/mla_prolog.h"
 #include "proto/check.h"
+#include "proto/failure.h"
 
 namespace afd::ops {
 namespace {
 
 Result<> check_size(const char* part, size_t have, size_t want) {
     if (have == want) return {};
-    return Error{Code::kInvalidArgument,
-                 std::string(part) + " has " + std::to_string(have) +
-                     " elements; the shape asks for " + std::to_string(want)};
+    return invalid_argument("{} has {} elements; the shape asks for {}", with(part, have, want));
 }
 
 Result<> check_matrix(const char* part, const PackedLinear& w, size_t outputs, size_t depth) {
     if (w.num_outputs() == outputs && w.depth() == depth) return {};
-    return Error{Code::kInvalidArgument,
-                 std::string(part) + " is [" + std::to_string(w.num_outputs()) + ", " +
-                     std::to_string(w.depth()) + "]; the shape asks for [" +
-                     std::to_string(outputs) + ", " + std::to_string(depth) + "]"};
+    return invalid_argument("{} is [{}, {}]; the shape asks for [{}, {}]",
+                            with(part, w.num_outputs(), w.depth(), outputs, depth));
 }
 
 Result<> check_heads(const char* part,
@@ -57,9 +54,8 @@ void pack_kv_b_proj(Rows<const Bf16> kv_b_proj, NumericClass numeric_class, MlaW
 Result<> validate(const MlaWeights& weights) {
     const MlaShape& s = weights.shape;
     if (s.qk_rope_head_dim == 0 || s.qk_rope_head_dim % 2 != 0) {
-        return Error{Code::kInvalidArgument,
-                     "qk_rope_head_dim is " + std::to_string(s.qk_rope_head_dim) +
-                         "; it must be even, at least 2"};
+        return invalid_argument("qk_rope_head_dim is {}; it must be even, at least 2",
+                                with(s.qk_rope_head_dim));
     }
     const size_t query_cols = s.num_heads * (s.qk_nope_head_dim + s.qk_rope_head_dim);
     const size_t query_depth = s.q_lora_rank == 0 ? s.hidden : s.q_lora_rank;
@@ -76,9 +72,9 @@ Result<> validate(const MlaWeights& weights) {
     AFD_TRY(check_heads("weight_uk", weights.weight_uk, s, s.kv_lora_rank, s.qk_nope_head_dim));
     AFD_TRY(check_heads("weight_uv", weights.weight_uv, s, s.v_head_dim, s.kv_lora_rank));
     if (s.q_lora_rank == 0 && weights.qc_qr_scale != 1.0f) {
-        return Error{Code::kInvalidArgument,
-                     "qc_qr_scale is " + std::to_string(weights.qc_qr_scale) +
-                         "; without a low-rank query (q_lora_rank 0) it must be 1"};
+        return invalid_argument(
+            "qc_qr_scale is {:f}; without a low-rank query (q_lora_rank 0) it must be 1",
+            with(weights.qc_qr_scale));
     }
     return {};
 }

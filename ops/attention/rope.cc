@@ -8,6 +8,7 @@
 #include <string>
 
 #include "proto/check.h"
+#include "proto/failure.h"
 
 namespace afd::ops {
 namespace {
@@ -63,14 +64,12 @@ float frequency(const RopeConfig& config, size_t pair) {
 
 Result<> check_positive(double value, const char* name) {
     if (std::isfinite(value) && value > 0) return {};
-    return Error{Code::kInvalidArgument,
-                 std::string(name) + " is " + std::to_string(value) + "; it must be positive"};
+    return invalid_argument("{} is {:f}; it must be positive", with(name, value));
 }
 
 Result<> validate(const RopeConfig& config) {
     if (config.dim == 0 || config.dim % 2 != 0) {
-        return Error{Code::kInvalidArgument,
-                     "rope dim is " + std::to_string(config.dim) + "; it must be even, at least 2"};
+        return invalid_argument("rope dim is {}; it must be even, at least 2", with(config.dim));
     }
     AFD_TRY(check_positive(config.theta, "rope_theta"));
     if (!config.yarn) return {};

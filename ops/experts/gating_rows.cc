@@ -11,13 +11,13 @@
 #include "ops/tensor/math.h"
 #include "ops/tensor/workspace.h"
 #include "proto/check.h"
+#include "proto/failure.h"
 
 namespace afd::ops {
 namespace {
 
 Error out_of_range(const char* name, size_t value, const std::string& allowed) {
-    return Error{Code::kInvalidArgument,
-                 std::string(name) + " is " + std::to_string(value) + "; " + allowed};
+    return invalid_argument("{} is {}; {}", with(name, value, allowed));
 }
 
 float sum_of(const float* values, size_t count) {
@@ -145,18 +145,18 @@ Result<> validate(const GatingAttributes& a) {
         return out_of_range(
             "num_experts",
             a.num_experts,
-            "it must be a positive multiple of n_group, which is " + std::to_string(a.n_group));
+            fmt::format("it must be a positive multiple of n_group, which is {}", a.n_group));
     }
     if (a.topk_group == 0 || a.topk_group > a.n_group) {
         return out_of_range(
-            "topk_group", a.topk_group, "allowed are 1 ... n_group, " + std::to_string(a.n_group));
+            "topk_group", a.topk_group, fmt::format("allowed are 1 ... n_group, {}", a.n_group));
     }
     const size_t reachable = a.topk_group * (a.num_experts / a.n_group);
     if (a.top_k == 0 || a.top_k > reachable) {
         return out_of_range(
             "top_k",
             a.top_k,
-            "allowed are 1 ... topk_group * num_experts / n_group, " + std::to_string(reachable));
+            fmt::format("allowed are 1 ... topk_group * num_experts / n_group, {}", reachable));
     }
     return {};
 }

@@ -12,6 +12,7 @@
 #include "ops/tensor/row_tasks.h"
 #include "ops/tensor/spread_rows.h"
 #include "proto/check.h"
+#include "proto/failure.h"
 
 namespace afd::ops {
 namespace {
@@ -28,8 +29,9 @@ struct Work {
 // With more rows of one expert, x is copied.
 constexpr size_t kRowsInPlace = 4;
 
-Error refuse_group(size_t index, const std::string& what) {
-    return Error{Code::kInvalidArgument, "groups[" + std::to_string(index) + "] " + what};
+template <typename... Values>
+Error refuse_group(size_t index, Text<Values...> what, const With<Values...>& values) {
+    return invalid_argument("groups[{}] {}", with(index, fmt::vformat(what, values)));
 }
 
 size_t num_rows_of(const GroupedFfnRequest& request) {
@@ -44,27 +46,24 @@ Result<size_t> check_groups(const GroupedFfnRequest& request) {
         const auto [key, count] = request.groups[i];
         if (key < 0 || static_cast<size_t>(key) >= experts.num_keys() ||
             experts.at(static_cast<size_t>(key)).empty()) {
-            return refuse_group(i, "has key " + std::to_string(key) + ", which has no expert here");
+            return refuse_group(i, "has key {}, which has no expert here", with(key));
         }
         if (key <= previous) {
-            return refuse_group(i,
-                                "has key " + std::to_string(key) + " after " +
-                                    std::to_string(previous) + "; keys must ascend");
+            return refuse_group(i, "has key {} after {}; keys must ascend", with(key, previous));
         }
         const size_t first =
             request.first_rows == nullptr ? num_rows : static_cast<size_t>(request.first_rows[i]);
         const size_t left = num_rows_of(request) - std::min(first, num_rows_of(request));
         if (count < 0 || static_cast<size_t>(count) > left) {
-            return refuse_group(i,
-                                "has count " + std::to_string(count) + "; only " +
-                                    std::to_string(left) + " rows of x are left");
+            return refuse_group(i, "has count {}; only {} rows of x are left", with(count, left));
         }
         const bool is_int8 =
             experts.at(static_cast<size_t>(key)).gate_up.format() == WeightFormat::kInt8;
         if (request.x_int8.given() && !is_int8) {
-            return refuse_group(i,
-                                "has key " + std::to_string(key) +
-                                    ", whose weights are not int8; its rows must not be either");
+            return refuse_group(
+                i,
+                "has key {}, whose weights are not int8; its rows must not be either",
+                with(key));
         }
         previous = key;
         num_rows += static_cast<size_t>(count);

@@ -5,6 +5,8 @@
 #include <span>
 #include <string>
 
+#include "proto/failure.h"
+
 namespace afd::ops {
 namespace {
 
@@ -15,13 +17,12 @@ constexpr uint64_t kRowBytesMax = uint64_t{1} << 46;
 
 Result<> check_range(const char* field, size_t value, size_t least, size_t most) {
     if (value >= least && value <= most) return {};
-    return Error{Code::kInvalidArgument,
-                 std::string(field) + " is " + std::to_string(value) + "; allowed are " +
-                     std::to_string(least) + " ... " + std::to_string(most)};
+    return invalid_argument("{} is {}; allowed are {} ... {}", with(field, value, least, most));
 }
 
-Error refuse(std::string_view part, const std::string& reason) {
-    return Error{Code::kFailedPrecondition, std::string(part) + " " + reason};
+template <typename... Values>
+Error refuse(std::string_view part, Text<Values...> reason, const With<Values...>& values = {}) {
+    return failed_precondition("{} {}", with(part, fmt::vformat(reason, values)));
 }
 
 template <typename Enum>
@@ -42,8 +43,8 @@ Result<> check_served(std::string_view part,
                       std::span<const Enum> all) {
     if ((set & bit(wanted)) != 0) return {};
     return refuse(part,
-                  "does not serve " + std::string(field) + " " + std::string(name_of(wanted)) +
-                      "; it serves " + names_in(set, all));
+                  "does not serve {} {}; it serves {}",
+                  with(field, name_of(wanted), names_in(set, all)));
 }
 
 // The places of a batched part, and their rows. Counted in Capacity, which saturates instead of
@@ -53,16 +54,16 @@ Result<> check_places(const PrepareFinalizeCapability& capability, const FusedMo
                             (uint64_t{config.num_experts} + config.num_shared);
     if (places > Capacity(INT32_MAX)) {
         return refuse(capability.name,
-                      "numbers its places with 31 bits, at most " + std::to_string(INT32_MAX) +
-                          "; num_dispatchers · max_num_tokens_per_rank · experts is " +
-                          places.text());
+                      "numbers its places with 31 bits, at most {}; num_dispatchers · "
+                      "max_num_tokens_per_rank · experts is {}",
+                      with(INT32_MAX, places.text()));
     }
     const Capacity bytes = places * config.hidden * sizeof(Bf16) * config.num_micro_batches;
     if (bytes > Capacity(kRowBytesMax)) {
-        return refuse(capability.name,
-                      "holds rows for " + places.text() +
-                          " places of each micro-batch, which take " + bytes.text() +
-                          " bytes; allowed are " + std::to_string(kRowBytesMax));
+        return refuse(
+            capability.name,
+            "holds rows for {} places of each micro-batch, which take {} bytes; allowed are {}",
+            with(places.text(), bytes.text(), kRowBytesMax));
     }
     return {};
 }
@@ -81,24 +82,23 @@ constexpr WeightAndReduceKind kReductions[] = {WeightAndReduceKind::kNoOp,
 // A weight on the input: one weight for each row, known before the row leaves, and no row without.
 Result<> check_weight_on_input(const FusedMoeConfig& config) {
     if (!config.apply_router_weight_on_input) return {};
-    const auto refuse_because = [](const std::string& reason) {
-        return Error{Code::kInvalidArgument, "apply_router_weight_on_input is true; " + reason};
-    };
     if (config.top_k != 1) {
-        return refuse_because("only with top_k 1 has a row one weight, and top_k is " +
-                              std::to_string(config.top_k));
+        return invalid_argument(
+            "apply_router_weight_on_input is true; only with top_k 1 has a row one weight, and "
+            "top_k is {}",
+            with(config.top_k));
     }
     if (config.needs_routing) {
-        return refuse_because(
-            "the weights must be there before the rows leave, so needs_routing "
-            "must be false");
+        return invalid_argument(
+            "apply_router_weight_on_input is true; the weights must be there before the rows "
+            "leave, so needs_routing must be false");
     }
     if (config.num_shared > 0 && !config.has_shared_stage) {
-        return refuse_because(
-            "shared experts take the row without a weight, but num_shared is " +
-            std::to_string(config.num_shared) +
-            " and their slots get the rows of the others; has_shared_stage must be true, or "
-            "num_shared 0");
+        return invalid_argument(
+            "apply_router_weight_on_input is true; shared experts take the row without a weight, "
+            "but num_shared is {} and their slots get the rows of the others; has_shared_stage "
+            "must be true, or num_shared 0",
+            with(config.num_shared));
     }
     return {};
 }
@@ -183,26 +183,27 @@ Result<> check(const FusedMoeConfig& config) {
     AFD_TRY(check_range("num_ranks", config.num_ranks, 1, 4096));
     AFD_TRY(check_range("num_kept_layouts", config.num_kept_layouts, 0, 64));
     if (!(config.row_fraction > 0.0 && config.row_fraction <= 1.0)) {
-        return Error{Code::kInvalidArgument,
-                     "row_fraction is " + std::to_string(config.row_fraction) +
-                         "; allowed are numbers above 0 up to 1"};
+        return invalid_argument("row_fraction is {:f}; allowed are numbers above 0 up to 1",
+                                with(config.row_fraction));
     }
     const Capacity rows = Capacity(config.max_num_tokens) * (config.top_k + config.num_shared);
     const Capacity bytes = rows * config.hidden * (sizeof(Bf16) * config.num_micro_batches);
     if (bytes > Capacity(kRowBytesMax)) {
-        return Error{Code::kInvalidArgument,
-                     "the rows of max_num_tokens " + std::to_string(config.max_num_tokens) +
-                         ", hidden " + std::to_string(config.hidden) + " and " +
-                         std::to_string(config.top_k + config.num_shared) + " slots take " +
-                         bytes.text() + " bytes; allowed are " + std::to_string(kRowBytesMax)};
+        return invalid_argument(
+            "the rows of max_num_tokens {}, hidden {} and {} slots take {} bytes; allowed are {}",
+            with(config.max_num_tokens,
+                 config.hidden,
+                 config.top_k + config.num_shared,
+                 bytes.text(),
+                 kRowBytesMax));
     }
     // fp8 rows are expanded to bf16 where they arrive; int8 rows are multiplied as they are.
     if (config.dispatch_dtype == DispatchDtype::kInt8 &&
         config.quantisation != ExpertQuantisation::kInt8) {
-        return Error{Code::kInvalidArgument,
-                     "dispatch_dtype is int8; only experts with int8 weights take such rows, and "
-                     "quantisation is " +
-                         std::string(name_of(config.quantisation))};
+        return invalid_argument(
+            "dispatch_dtype is int8; only experts with int8 weights take such rows, and "
+            "quantisation is {}",
+            with(name_of(config.quantisation)));
     }
     return check_weight_on_input(config);
 }
@@ -210,9 +211,8 @@ Result<> check(const FusedMoeConfig& config) {
 Result<> check(const PrepareFinalizeCapability& capability, const FusedMoeConfig& config) {
     if (capability.max_in_flight != 0 && config.num_micro_batches > capability.max_in_flight) {
         return refuse(capability.name,
-                      "holds " + std::to_string(capability.max_in_flight) +
-                          " tickets in flight; num_micro_batches is " +
-                          std::to_string(config.num_micro_batches));
+                      "holds {} tickets in flight; num_micro_batches is {}",
+                      with(capability.max_in_flight, config.num_micro_batches));
     }
     if (config.needs_routing && !capability.routes) {
         return refuse(capability.name,
@@ -228,15 +228,13 @@ Result<> check(const PrepareFinalizeCapability& capability, const FusedMoeConfig
     if (is_batched && (!of_rank.is_limited() || capability.num_dispatchers == 0)) {
         return refuse(capability.name,
                       "is batched, so num_dispatchers and max_num_tokens_per_rank must be set; "
-                      "they are " +
-                          std::to_string(capability.num_dispatchers) + " and " +
-                          std::to_string(of_rank.num_tokens()));
+                      "they are {} and {}",
+                      with(capability.num_dispatchers, of_rank.num_tokens()));
     }
     if (of_rank.is_limited() && config.max_num_tokens > of_rank.num_tokens()) {
         return refuse(capability.name,
-                      "takes " + std::to_string(of_rank.num_tokens()) +
-                          " tokens of a rank; max_num_tokens is " +
-                          std::to_string(config.max_num_tokens));
+                      "takes {} tokens of a rank; max_num_tokens is {}",
+                      with(of_rank.num_tokens(), config.max_num_tokens));
     }
     // Only batched parts reserve for every place that could be filled.
     if (is_batched) AFD_TRY(check_places(capability, config));
@@ -245,26 +243,26 @@ Result<> check(const PrepareFinalizeCapability& capability, const FusedMoeConfig
     }
     if (config.num_kept_layouts != 0 && !capability.shares_layouts) {
         return refuse(capability.name,
-                      "does not share layouts; num_kept_layouts is " +
-                          std::to_string(config.num_kept_layouts) + " and must be 0");
+                      "does not share layouts; num_kept_layouts is {} and must be 0",
+                      with(config.num_kept_layouts));
     }
     if (config.max_chunk_tokens != 0 && capability.is_remote) {
-        return refuse(capability.name,
-                      "sends whole micro-batches to other processes; max_chunk_tokens is " +
-                          std::to_string(config.max_chunk_tokens) + " and must be 0");
+        return refuse(
+            capability.name,
+            "sends whole micro-batches to other processes; max_chunk_tokens is {} and must be 0",
+            with(config.max_chunk_tokens));
     }
     if (config.max_chunk_tokens != 0 && is_batched) {
         return refuse(capability.name,
                       "gives batched activations, whose capacity bounds a call already; "
-                      "max_chunk_tokens is " +
-                          std::to_string(config.max_chunk_tokens) + " and must be 0");
+                      "max_chunk_tokens is {} and must be 0",
+                      with(config.max_chunk_tokens));
     }
     if ((capability.dispatch_dtypes & bit(config.dispatch_dtype)) == 0) {
         return refuse(capability.name,
-                      "sends rows as " +
-                          names_in<DispatchDtype>(capability.dispatch_dtypes, kDispatchDtypes) +
-                          " only; dispatch_dtype is " +
-                          std::string(name_of(config.dispatch_dtype)));
+                      "sends rows as {} only; dispatch_dtype is {}",
+                      with(names_in<DispatchDtype>(capability.dispatch_dtypes, kDispatchDtypes),
+                           name_of(config.dispatch_dtype)));
     }
     if (config.has_shared_stage && !capability.adds_shared_rows) {
         return refuse(capability.name,
@@ -286,39 +284,43 @@ Result<> check(const ExpertsCapability& capability, const FusedMoeConfig& config
     }
     if (config.max_chunk_tokens != 0 && !capability.supports_chunking) {
         return refuse(capability.name,
-                      "does not take chunks of a micro-batch; max_chunk_tokens is " +
-                          std::to_string(config.max_chunk_tokens) + " and must be 0");
+                      "does not take chunks of a micro-batch; max_chunk_tokens is {} and must be 0",
+                      with(config.max_chunk_tokens));
     }
     return {};
 }
 
 Result<> check_pair(const PrepareFinalizeCapability& prepare_finalize,
                     const ExpertsCapability& experts) {
-    if (prepare_finalize.is_remote != experts.is_remote) {
+    if (prepare_finalize.is_remote && !experts.is_remote) {
         return refuse(prepare_finalize.name,
-                      prepare_finalize.is_remote
-                          ? "sends the rows to other processes, but " + std::string(experts.name) +
-                                " runs in this one; compose it with RemoteExperts"
-                          : "keeps the rows in this process, but " + std::string(experts.name) +
-                                " runs in others");
+                      "sends the rows to other processes, but {} runs in this one; compose it with "
+                      "RemoteExperts",
+                      with(experts.name));
+    }
+    if (!prepare_finalize.is_remote && experts.is_remote) {
+        return refuse(prepare_finalize.name,
+                      "keeps the rows in this process, but {} runs in others",
+                      with(experts.name));
     }
     if ((experts.activation_formats & bit(prepare_finalize.activation_format)) == 0) {
         return refuse(prepare_finalize.name,
-                      "gives activations in format " +
-                          std::string(name_of(prepare_finalize.activation_format)) + ", but " +
-                          std::string(experts.name) + " takes " +
-                          names_in<ActivationFormat>(experts.activation_formats, kFormats));
+                      "gives activations in format {}, but {} takes {}",
+                      with(name_of(prepare_finalize.activation_format),
+                           experts.name,
+                           names_in<ActivationFormat>(experts.activation_formats, kFormats)));
     }
     // Experts that delegate take whatever the other part executes.
     if (experts.weight_and_reduce != WeightAndReduceKind::kDelegate &&
         (prepare_finalize.reduces & bit(experts.weight_and_reduce)) == 0) {
         const std::string executes =
             names_in<WeightAndReduceKind>(prepare_finalize.reduces, kReductions);
-        return refuse(prepare_finalize.name,
-                      "cannot execute the weight-and-reduce " +
-                          std::string(name_of(experts.weight_and_reduce)) + " that " +
-                          std::string(experts.name) + " leaves to it; it executes " +
-                          (executes.empty() ? "only its own" : executes));
+        return refuse(
+            prepare_finalize.name,
+            "cannot execute the weight-and-reduce {} that {} leaves to it; it executes {}",
+            with(name_of(experts.weight_and_reduce),
+                 experts.name,
+                 executes.empty() ? "only its own" : executes));
     }
     return {};
 }
@@ -333,9 +335,9 @@ Result<> check_composition(const PrepareFinalizeCapability& prepare_finalize,
     AFD_TRY(check(experts, config));
     AFD_TRY(check_pair(prepare_finalize, experts));
     if (config.has_shared_stage && experts.weight_and_reduce == WeightAndReduceKind::kNoOp) {
-        return refuse(experts.name,
-                      "reduces before the rows of a shared stage are there; has_shared_stage must "
-                      "be false");
+        return refuse(
+            experts.name,
+            "reduces before the rows of a shared stage are there; has_shared_stage must be false");
     }
     return {};
 }

@@ -5,23 +5,24 @@
 #include <string>
 
 #include "ops/fused_moe/prepare_finalize.h"
+#include "proto/failure.h"
 
 namespace afd::ops {
 namespace {
 
 Result<> check_field(const char* field, uint64_t have, uint64_t wanted) {
     if (have == wanted) return {};
-    return Error{Code::kInvalidArgument,
-                 "the layout was made for " + std::string(field) + " " + std::to_string(have) +
-                     "; this call has " + std::to_string(wanted) + ", so it needs one of its own"};
+    return invalid_argument(
+        "the layout was made for {} {}; this call has {}, so it needs one of its own",
+        with(field, have, wanted));
 }
 
 }  // namespace
 
 Result<> check_same_layout(const LayoutKey& have, const LayoutKey& wanted) {
     if (have.topk_ids != wanted.topk_ids) {
-        return Error{Code::kInvalidArgument,
-                     "the layout was made for other topk_ids; this call needs one of its own"};
+        return invalid_argument(
+            "the layout was made for other topk_ids; this call needs one of its own");
     }
     AFD_TRY(check_field("ids_generation", have.ids_generation, wanted.ids_generation));
     AFD_TRY(check_field("placement_epoch", have.placement_epoch, wanted.placement_epoch));

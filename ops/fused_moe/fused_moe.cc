@@ -9,6 +9,7 @@
 #include "ops/fused_moe/chunks.h"
 #include "ops/fused_moe/weighted_rows.h"
 #include "proto/check.h"
+#include "proto/failure.h"
 
 namespace afd::ops {
 namespace {
@@ -39,25 +40,24 @@ Result<> check_shared_stage(const Experts* shared, const FusedMoeConfig& config)
                         (record.activation_formats & bit(ActivationFormat::kStandard)) != 0 &&
                         record.weight_and_reduce != WeightAndReduceKind::kNoOp;
     if (is_fit) return {};
-    return Error{Code::kFailedPrecondition,
-                 std::string(record.name) +
-                     " cannot be the shared stage; it must run in this process, take standard "
-                     "activations and leave the reduction to finalize"};
+    return failed_precondition(
+        "{} cannot be the shared stage; it must run in this process, take standard activations and "
+        "leave the reduction to finalize",
+        with(record.name));
 }
 
 Result<> check_limit(const char* field, size_t value, size_t most) {
     if (value <= most) return {};
-    return Error{Code::kInvalidArgument,
-                 std::string(field) + " is " + std::to_string(value) +
-                     "; this layer was composed for at most " + std::to_string(most)};
+    return invalid_argument("{} is {}; this layer was composed for at most {}",
+                            with(field, value, most));
 }
 
 Result<> check_whole(uint32_t num_dispatched, uint32_t num_tokens) {
     if (num_dispatched == num_tokens) return {};
-    return Error{Code::kFailedPrecondition,
-                 "the call's " + std::to_string(num_tokens) +
-                     " tokens go through in several parts, the first of " +
-                     std::to_string(num_dispatched) + "; only a whole call has one layout"};
+    return failed_precondition(
+        "the call's {} tokens go through in several parts, the first of {}; only a whole call has "
+        "one layout",
+        with(num_tokens, num_dispatched));
 }
 
 }  // namespace
@@ -127,17 +127,15 @@ Result<> FusedMoe::check_input(const MoeInput& input, uint32_t micro_batch) cons
     AFD_TRY(check_limit("num_shared", input.num_shared, config_.num_shared));
     const PrepareFinalizeCapability& record = prepare_finalize_->capability();
     if (input.layout != nullptr && !record.shares_layouts) {
-        return Error{
-            Code::kInvalidArgument,
-            std::string(record.name) + " does not share layouts; layout must not be given"};
+        return invalid_argument("{} does not share layouts; layout must not be given",
+                                with(record.name));
     }
     if (input.layout != nullptr && input.layout->owner() != prepare_finalize_) {
-        return Error{Code::kInvalidArgument,
-                     "the layout is not one of this layer's " + std::string(record.name)};
+        return invalid_argument("the layout is not one of this layer's {}", with(record.name));
     }
     if (input.topk_ids == nullptr && input.num_tokens > 0 && !config_.needs_routing) {
-        return Error{Code::kInvalidArgument,
-                     "topk_ids is not given; this layer was composed for rows that are routed"};
+        return invalid_argument(
+            "topk_ids is not given; this layer was composed for rows that are routed");
     }
     AFD_ASSERT(input.x.num_rows >= input.num_tokens && input.x.num_cols == config_.hidden,
                "x [%zu, %zu] for %u tokens of %zu",
@@ -203,9 +201,8 @@ Result<> FusedMoe::run_shared(MoeTicket& ticket) {
 Result<uint32_t> FusedMoe::batch_for(uint32_t micro_batch) const {
     if (bounds_.num_batches == config_.num_micro_batches) {
         if (prepare_finalize_->slot_free(micro_batch)) return micro_batch;
-        return Error{Code::kInvalidArgument,
-                     "micro_batch " + std::to_string(micro_batch) +
-                         " is in flight; finish or drop its ticket first"};
+        return invalid_argument("micro_batch {} is in flight; finish or drop its ticket first",
+                                with(micro_batch));
     }
     // All of them are looked at even after a free one: this micro-batch may hold a later one.
     uint32_t free = static_cast<uint32_t>(bounds_.num_batches);
@@ -213,17 +210,15 @@ Result<uint32_t> FusedMoe::batch_for(uint32_t micro_batch) const {
         if (prepare_finalize_->slot_free(batch)) {
             free = std::min(free, batch);
         } else if (micro_batch_of_[batch] == micro_batch) {
-            return Error{Code::kInvalidArgument,
-                         "micro_batch " + std::to_string(micro_batch) +
-                             " is in flight; finish or drop its ticket first"};
+            return invalid_argument("micro_batch {} is in flight; finish or drop its ticket first",
+                                    with(micro_batch));
         }
     }
     if (free < bounds_.num_batches) return free;
-    return Error{Code::kResourceExhausted,
-                 "all " + std::to_string(bounds_.num_batches) + " batches that row_fraction " +
-                     std::to_string(config_.row_fraction) + " of " +
-                     std::to_string(config_.num_micro_batches) +
-                     " micro-batches reserves are in flight; start again when one has ended"};
+    return resource_exhausted(
+        "all {} batches that row_fraction {:f} of {} micro-batches reserves are in flight; start "
+        "again when one has ended",
+        with(bounds_.num_batches, config_.row_fraction, config_.num_micro_batches));
 }
 
 // Tokens from `first` on that one dispatch takes.
@@ -236,10 +231,10 @@ Result<uint32_t> FusedMoe::tokens_at_once(const MoeInput& input, uint32_t first)
     if (config_.overflow == RowOverflow::kChunk || fit == Count(num_left)) {
         return static_cast<uint32_t>(fit.value());
     }
-    return Error{Code::kResourceExhausted,
-                 "row_fraction " + std::to_string(config_.row_fraction) + " reserves rows for " +
-                     fit.text() + " of the call's " + std::to_string(num_left) +
-                     " tokens; raise it, or take overflow chunk"};
+    return resource_exhausted(
+        "row_fraction {:f} reserves rows for {} of the call's {} tokens; raise it, or take "
+        "overflow chunk",
+        with(config_.row_fraction, fit.text(), num_left));
 }
 
 // The experts' input becomes a copy with the weights on it, which then weigh nothing else.
@@ -320,12 +315,12 @@ Result<> FusedMoe::wait(MoeTicket& ticket, std::chrono::microseconds timeout) {
         const StageTimer timer(profile_, MoeStage::kWait);
         std::this_thread::yield();
     }
-    return Error{Code::kDeadlineExceeded,
-                 "micro_batch " + std::to_string(ticket.micro_batch()) + " of layer " +
-                     std::to_string(ticket.input_.layer_id) + ": " +
-                     std::string(prepare_finalize_->capability().name) + " did not bring its " +
-                     (ticket.experts_done_ ? "results" : "rows") + " within " +
-                     std::to_string(timeout.count()) + " us"};
+    return deadline_exceeded("micro_batch {} of layer {}: {} did not bring its {} within {} us",
+                             with(ticket.micro_batch(),
+                                  ticket.input_.layer_id,
+                                  prepare_finalize_->capability().name,
+                                  ticket.experts_done_ ? "results" : "rows",
+                                  timeout.count()));
 }
 
 Result<> FusedMoe::finish_part(MoeTicket& ticket, Rows<Bf16> out) {
@@ -333,11 +328,10 @@ Result<> FusedMoe::finish_part(MoeTicket& ticket, Rows<Bf16> out) {
         AFD_TRY(advance(ticket));
     } while (has_shared_left(ticket));
     if (!ticket.experts_done_) {
-        return Error{Code::kFailedPrecondition,
-                     "micro_batch " + std::to_string(ticket.micro_batch()) + " of layer " +
-                         std::to_string(ticket.input_.layer_id) +
-                         ": its rows have not arrived; finish() needs advance() to have run the "
-                         "experts"};
+        return failed_precondition(
+            "micro_batch {} of layer {}: its rows have not arrived; finish() needs advance() to "
+            "have run the experts",
+            with(ticket.micro_batch(), ticket.input_.layer_id));
     }
     const StageTimer timer(profile_, MoeStage::kCombine);
     return prepare_finalize_->finalize(
@@ -371,9 +365,8 @@ Result<DeferredRows> FusedMoe::defer(const MoeTicket& ticket) const {
     const PrepareFinalizeCapability& record = prepare_finalize_->capability();
     if (record.defers_finalize &&
         weight_and_reduce_of(record, experts_->capability()) == WeightAndReduceKind::kNoOp) {
-        return Error{Code::kFailedPrecondition,
-                     std::string(experts_->capability().name) +
-                         " weights and sums its rows itself; it has none to hand out"};
+        return failed_precondition("{} weights and sums its rows itself; it has none to hand out",
+                                   with(experts_->capability().name));
     }
     return prepare_finalize_->deferred(ticket.ticket_);
 }

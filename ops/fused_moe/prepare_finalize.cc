@@ -5,6 +5,7 @@
 #include <string>
 
 #include "proto/check.h"
+#include "proto/failure.h"
 
 namespace afd::ops {
 
@@ -25,9 +26,8 @@ ActivationMetadata PrepareFinalize::metadata(const Ticket&) const {
 }
 
 Result<DispatchLayout> PrepareFinalize::share_layout(const Ticket&) {
-    return Error{Code::kFailedPrecondition,
-                 std::string(capability().name) +
-                     " does not share layouts; every call lays out its rows itself"};
+    return failed_precondition("{} does not share layouts; every call lays out its rows itself",
+                               with(capability().name));
 }
 
 void PrepareFinalize::release_layout(uint32_t index) {
@@ -35,9 +35,8 @@ void PrepareFinalize::release_layout(uint32_t index) {
 }
 
 Result<DeferredRows> PrepareFinalize::deferred(const Ticket&) const {
-    return Error{Code::kFailedPrecondition,
-                 std::string(capability().name) +
-                     " combines while the rows come back; it has no rows to hand out"};
+    return failed_precondition("{} combines while the rows come back; it has no rows to hand out",
+                               with(capability().name));
 }
 
 void Ticket::cancel() {

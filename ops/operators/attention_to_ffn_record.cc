@@ -99,15 +99,11 @@ constexpr std::string_view kRules[] = {
     "active_mask has its true entries first; scales need quant_mode 1.",
 };
 
-std::string is(const char* name, int64_t value) {
-    return std::string(name) + " is " + std::to_string(value) + "; ";
-}
-
 void check_below(
     OperatorCheck& check, const char* name, int64_t value, const char* limit_name, uint64_t limit) {
-    check.require(
-        value >= 0 && static_cast<uint64_t>(value) < limit,
-        is(name, value) + "it must be below " + limit_name + ", " + std::to_string(limit));
+    check.require(value >= 0 && static_cast<uint64_t>(value) < limit,
+                  "{} is {}; it must be below {}, {}",
+                  with(name, value, limit_name, limit));
 }
 
 void check_dimensions_of(OperatorCheck& check, const AttentionToFfnRequest& r) {
@@ -118,18 +114,16 @@ void check_dimensions_of(OperatorCheck& check, const AttentionToFfnRequest& r) {
         check, "micro_batch_id", r.micro_batch_id, "micro_batch_num", common.micro_batch_num);
     check_below(check, "layer_id", r.layer_id, "L", check.size("L"));
     check.require(check.size("T") <= common.micro_batch_size,
-                  "x has " + std::to_string(check.size("T")) + " rows; at most micro_batch_size, " +
-                      std::to_string(common.micro_batch_size) + ", are allowed");
+                  "x has {} rows; at most micro_batch_size, {}, are allowed",
+                  with(check.size("T"), common.micro_batch_size));
     const size_t top_k = check.size("K");
     check_dimension(check, "K", top_k, 64);
     check.require(common.selected_expert_num >= top_k && common.selected_expert_num <= top_k + 4,
-                  is("selected_expert_num", common.selected_expert_num) +
-                      "with K = " + std::to_string(top_k) + " allowed are " +
-                      std::to_string(top_k) + " to " + std::to_string(top_k + 4));
+                  "selected_expert_num is {}; with K = {} allowed are {} to {}",
+                  with(common.selected_expert_num, top_k, top_k, top_k + 4));
     check.require(check.size("X") + top_k >= common.selected_expert_num,
-                  "expert_rank_table has " + std::to_string(check.size("X")) +
-                      " experts a layer; the shared ones alone are " +
-                      std::to_string(common.selected_expert_num - top_k));
+                  "expert_rank_table has {} experts a layer; the shared ones alone are {}",
+                  with(check.size("X"), common.selected_expert_num - top_k));
 }
 
 void check_buffers(OperatorCheck& check, const AttentionToFfnRequest& r) {
@@ -166,15 +160,14 @@ void check_table(OperatorCheck& check, const AttentionToFfnRequest& r) {
         const int32_t rank = layer[2 * i];
         const int32_t local_id = layer[2 * i + 1];
         const size_t replica = i % num_replicas;
-        const std::string place = "expert_rank_table[" + std::to_string(r.layer_id) + ", " +
-                                  std::to_string(i / num_replicas) + ", " +
-                                  std::to_string(replica) + "] ";
+        const std::string place =
+            fmt::format("expert_rank_table[{}, {}, {}] ", r.layer_id, i / num_replicas, replica);
         check.require(rank >= (replica == 0 ? 0 : -1) && rank < num_ranks,
-                      place + "has rank " + std::to_string(rank) + "; allowed are " +
-                          (replica == 0 ? "0" : "-1") + " to " + std::to_string(num_ranks - 1));
-        check.require(
-            rank < 0 || (local_id >= 0 && local_id != schedule::kMaskedId),
-            place + "has local id " + std::to_string(local_id) + "; allowed are 0 to 2147483646");
+                      "{}has rank {}; allowed are {} to {}",
+                      with(place, rank, replica == 0 ? "0" : "-1", num_ranks - 1));
+        check.require(rank < 0 || (local_id >= 0 && local_id != schedule::kMaskedId),
+                      "{}has local id {}; allowed are 0 to 2147483646",
+                      with(place, local_id));
     }
 }
 
@@ -182,8 +175,8 @@ void check_mask(OperatorCheck& check, const AttentionToFfnRequest& r) {
     const auto* mask = static_cast<const uint8_t*>(r.active_mask.data);
     for (size_t t = 1; t < r.active_mask.num_elements(); ++t) {
         check.require(mask[t] == 0 || mask[t - 1] != 0,
-                      "active_mask[" + std::to_string(t) +
-                          "] is true behind a false one; true entries come first");
+                      "active_mask[{}] is true behind a false one; true entries come first",
+                      with(t));
     }
 }
 
@@ -208,7 +201,8 @@ Result<> check_attention_to_ffn(const AttentionToFfnRequest& r) {
     if (r.context != nullptr) check.bind("K1", r.context->common.selected_expert_num);
     check.tensors();
     check.require(r.scales.num_elements() == 0 || r.quant_mode == 1,
-                  is("quant_mode", r.quant_mode) + "only quant_mode 1 takes scales");
+                  "quant_mode is {}; only quant_mode 1 takes scales",
+                  with(r.quant_mode));
     AFD_TRY(check.finish());
     check.require(check.size("R") >= 1, "expert_rank_table has no replica");
     check_dimensions_of(check, r);

@@ -107,18 +107,15 @@ void check_context(OperatorCheck& check, const AttentionWorkerCombineRequest& r)
     const uint64_t top_k = check.size("K");
     check_dimension(check, "K", top_k, kTopKMax);
     check.require(num_tokens <= common.micro_batch_size,
-                  "expert_scales has " + std::to_string(num_tokens) +
-                      " rows; at most micro_batch_size, " +
-                      std::to_string(common.micro_batch_size) + ", are allowed");
+                  "expert_scales has {} rows; at most micro_batch_size, {}, are allowed",
+                  with(num_tokens, common.micro_batch_size));
     check.require(
         common.selected_expert_num >= top_k && common.selected_expert_num <= top_k + kSharedMax,
-        "selected_expert_num is " + std::to_string(common.selected_expert_num) +
-            "; with K = " + std::to_string(top_k) + " allowed are " + std::to_string(top_k) +
-            " to " + std::to_string(top_k + kSharedMax));
+        "selected_expert_num is {}; with K = {} allowed are {} to {}",
+        with(common.selected_expert_num, top_k, top_k, top_k + kSharedMax));
     check.require(attention.micro_batch_id < common.micro_batch_num,
-                  "micro_batch_id is " + std::to_string(attention.micro_batch_id) +
-                      "; it must be below micro_batch_num, " +
-                      std::to_string(common.micro_batch_num));
+                  "micro_batch_id is {}; it must be below micro_batch_num, {}",
+                  with(attention.micro_batch_id, common.micro_batch_num));
     check_token_size(check,
                      "ffn_to_attn_token_size",
                      common.ffn_to_attn_token_size,
@@ -154,9 +151,8 @@ Result<> check_attention_worker_combine(const AttentionWorkerCombineRequest& r) 
     check.attributes();
     check.tensors();
     check.require(r.y.dtype == dtype_of(r),
-                  "y has dtype " + std::string(name_of(r.y.dtype)) + "; it must be " +
-                      std::string(name_of(dtype_of(r))) + " with token_dtype " +
-                      std::to_string(r.token_dtype));
+                  "y has dtype {}; it must be {} with token_dtype {}",
+                  with(name_of(r.y.dtype), name_of(dtype_of(r)), r.token_dtype));
     AFD_TRY(check.finish());
     check_context(check, r);
     return check.finish();

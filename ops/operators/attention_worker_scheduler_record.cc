@@ -69,12 +69,11 @@ Result<> check_attention_worker_scheduler(const AttentionWorkerSchedulerRequest&
     const auto& attention = r.context->attention;
     check_dimensions(check, common);
     check.require(r.num_tokens <= int64_t{common.micro_batch_size},
-                  "num_tokens is " + std::to_string(r.num_tokens) + "; at most micro_batch_size, " +
-                      std::to_string(common.micro_batch_size) + ", are allowed");
+                  "num_tokens is {}; at most micro_batch_size, {}, are allowed",
+                  with(r.num_tokens, common.micro_batch_size));
     check.require(attention.micro_batch_id < common.micro_batch_num,
-                  "micro_batch_id is " + std::to_string(attention.micro_batch_id) +
-                      "; it must be below micro_batch_num, " +
-                      std::to_string(common.micro_batch_num));
+                  "micro_batch_id is {}; it must be below micro_batch_num, {}",
+                  with(attention.micro_batch_id, common.micro_batch_num));
     check_buffer(check,
                  {"token_info_buf", attention.token_info_buf, attention.token_info_buf_size, 4},
                  {common.micro_batch_num, common.micro_batch_size, common.selected_expert_num, 4},

@@ -5,17 +5,9 @@
 #include <string>
 
 namespace afd::ops {
-namespace {
-
-std::string is(const char* name, uint64_t value) {
-    return std::string(name) + " is " + std::to_string(value) + "; ";
-}
-
-}  // namespace
-
 void check_dimension(OperatorCheck& check, const char* name, uint64_t value, uint64_t most) {
-    check.require(value >= 1 && value <= most,
-                  is(name, value) + "allowed are 1 to " + std::to_string(most));
+    check.require(
+        value >= 1 && value <= most, "{} is {}; allowed are 1 to {}", with(name, value, most));
 }
 
 void check_dimensions(OperatorCheck& check, const schedule::ScheduleContext::CommonArea& common) {
@@ -28,10 +20,10 @@ void check_dimensions(OperatorCheck& check, const schedule::ScheduleContext::Com
 
 void check_token_size(OperatorCheck& check, const char* name, uint64_t value, uint64_t row_bytes) {
     check.require(value > 0 && value % schedule::kTokenAlignBytes == 0,
-                  is(name, value) + "it must be a positive multiple of " +
-                      std::to_string(schedule::kTokenAlignBytes));
-    check.require(value >= row_bytes,
-                  is(name, value) + "a row needs " + std::to_string(row_bytes) + " bytes");
+                  "{} is {}; it must be a positive multiple of {}",
+                  with(name, value, schedule::kTokenAlignBytes));
+    check.require(
+        value >= row_bytes, "{} is {}; a row needs {} bytes", with(name, value, row_bytes));
 }
 
 void check_buffer(OperatorCheck& check,
@@ -44,20 +36,19 @@ void check_buffer(OperatorCheck& check,
     for (const uint64_t factor : factors) {
         overflows = overflows || __builtin_mul_overflow(needed, factor, &needed);
     }
-    const std::string size_name = std::string(buffer.name) + "_size";
+    const std::string wanted = overflows ? "more than 64 bits can say" : std::to_string(needed);
     check.require(!overflows && needed <= buffer.size,
-                  is(size_name.c_str(), buffer.size) + "the dimensions need " +
-                      (overflows ? "more than 64 bits can say" : std::to_string(needed)));
+                  "{}_size is {}; the dimensions need {}",
+                  with(buffer.name, buffer.size, wanted));
     uint64_t end = 0;
     const bool is_inside =
         !__builtin_add_overflow(buffer.offset, buffer.size, &end) && end <= segment_bytes;
     check.require(is_inside,
-                  is(buffer.name, buffer.offset) + "with its " + std::to_string(buffer.size) +
-                      " bytes it ends beyond the " + std::to_string(segment_bytes) + " of " +
-                      segment);
+                  "{} is {}; with its {} bytes it ends beyond the {} of {}",
+                  with(buffer.name, buffer.offset, buffer.size, segment_bytes, segment));
     check.require(buffer.offset % buffer.alignment == 0,
-                  is(buffer.name, buffer.offset) + "it must be a multiple of " +
-                      std::to_string(buffer.alignment));
+                  "{} is {}; it must be a multiple of {}",
+                  with(buffer.name, buffer.offset, buffer.alignment));
 }
 
 }  // namespace afd::ops

@@ -10,6 +10,7 @@
 #include "ops/tensor/float_dispatch.h"
 #include "ops/tensor/row_tasks.h"
 #include "ops/tensor/workspace.h"
+#include "proto/failure.h"
 #include "schedule/flag.h"
 
 namespace afd::ops {
@@ -48,14 +49,13 @@ Result<> check_slots_differ(const FfnToAttentionRequest& r, uint64_t* places) {
     const uint64_t* twice = std::adjacent_find(places, places + num_rows);
     if (twice == places + num_rows) return {};
     const uint64_t slot = *twice % slots_per_window;
-    return Error{Code::kInvalidArgument,
-                 "ffn_to_attention: two rows go to session " +
-                     std::to_string(*twice / slots_per_window) + ", micro-batch " +
-                     std::to_string(slot / common.selected_expert_num / common.micro_batch_size) +
-                     ", token " +
-                     std::to_string(slot / common.selected_expert_num % common.micro_batch_size) +
-                     ", slot " + std::to_string(slot % common.selected_expert_num) +
-                     "; each slot takes one"};
+    return invalid_argument(
+        "ffn_to_attention: two rows go to session {}, micro-batch {}, token {}, slot {}; each slot "
+        "takes one",
+        with(*twice / slots_per_window,
+             slot / common.selected_expert_num / common.micro_batch_size,
+             slot / common.selected_expert_num % common.micro_batch_size,
+             slot % common.selected_expert_num));
 }
 
 template <typename From, typename To>

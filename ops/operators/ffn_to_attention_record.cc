@@ -100,8 +100,8 @@ void check_windows(OperatorCheck& check, const FfnToAttentionRequest& r) {
     const auto& attention = r.context->attention;
     check_dimensions(check, common);
     check.require(r.attention_windows.size() == common.session_num,
-                  "attention_windows are " + std::to_string(r.attention_windows.size()) +
-                      "; there must be session_num, " + std::to_string(common.session_num));
+                  "attention_windows are {}; there must be session_num, {}",
+                  with(r.attention_windows.size(), common.session_num));
     const uint64_t weight_bytes = r.routing_weights.num_elements() > 0 ? sizeof(float) : 0;
     check_token_size(check,
                      "ffn_to_attn_token_size",
@@ -140,14 +140,13 @@ void check_rows(OperatorCheck& check, const FfnToAttentionRequest& r) {
             const int32_t id = id_of(list.ids, row);
             if (id >= 0 && static_cast<uint32_t>(id) < list.limit) continue;
             return check.require(false,
-                                 std::string(list.name) + "[" + std::to_string(row) + "] is " +
-                                     std::to_string(id) + "; it must be below " + list.limit_name +
-                                     ", " + std::to_string(list.limit));
+                                 "{}[{}] is {}; it must be below {}, {}",
+                                 with(list.name, row, id, list.limit_name, list.limit));
         }
     }
     for (size_t i = 0; i < r.rounds.num_elements(); ++i) {
         if (id_of(r.rounds, i) != 0) continue;
-        return check.require(false, "rounds[" + std::to_string(i) + "] is 0; it must not be");
+        return check.require(false, "rounds[{}] is 0; it must not be", with(i));
     }
 }
 
@@ -175,8 +174,8 @@ Result<> check_ffn_to_attention(const FfnToAttentionRequest& r) {
     AFD_TRY(check.finish());
     const size_t num_rows = num_rows_of(r);
     check.require(num_rows <= r.x.shape[0],
-                  "actual_token_num is " + std::to_string(static_cast<int64_t>(num_rows)) +
-                      "; allowed are 0 to " + std::to_string(r.x.shape[0]));
+                  "actual_token_num is {}; allowed are 0 to {}",
+                  with(static_cast<int64_t>(num_rows), r.x.shape[0]));
     check_windows(check, r);
     AFD_TRY(check.finish());
     check_rows(check, r);

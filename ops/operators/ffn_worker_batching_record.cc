@@ -10,6 +10,7 @@
 #include <string>
 
 #include "ops/record/operator_spec.h"
+#include "proto/failure.h"
 #include "schedule/geometry.h"
 #include "schedule/schedule_context.h"
 
@@ -144,15 +145,15 @@ constexpr std::string_view kRules[] = {
 constexpr std::string_view kLifted[] = {"platforms: one accelerator series only"};
 
 Error refuse(const std::string& name, uint64_t value, const std::string& allowed) {
-    return Error{Code::kInvalidArgument, name + " is " + std::to_string(value) + "; " + allowed};
+    return invalid_argument("{} is {}; {}", with(name, value, allowed));
 }
 
 Error refuse_signed(const std::string& name, int64_t value, const std::string& allowed) {
-    return Error{Code::kInvalidArgument, name + " is " + std::to_string(value) + "; " + allowed};
+    return invalid_argument("{} is {}; {}", with(name, value, allowed));
 }
 
 std::string element(const char* name, size_t index) {
-    return std::string(name).append("[").append(std::to_string(index)).append("]");
+    return fmt::format("{}[{}]", name, index);
 }
 
 // offset + Π factors <= size, without overflow.
@@ -175,7 +176,7 @@ Result<> check_attributes(const FfnWorkerBatchingAttributes& a) {
         return refuse_signed(
             "expert_num",
             a.expert_num,
-            "it must be a multiple of layer_num, which is " + std::to_string(a.layer_num));
+            fmt::format("it must be a multiple of layer_num, which is {}", a.layer_num));
     }
     if (a.need_schedule != 0 && a.need_schedule != 1) {
         return refuse_signed("need_schedule", a.need_schedule, "allowed are 0 and 1");
@@ -194,7 +195,7 @@ Result<> check_dimensions(const FfnWorkerBatchingAttributes& a,
                           const ScheduleContext::CommonArea& common) {
     const auto limit = [](const char* name, uint32_t value, uint32_t most) -> Result<> {
         if (value >= 1 && value <= most) return {};
-        return refuse(name, value, "allowed are 1 ... " + std::to_string(most));
+        return refuse(name, value, fmt::format("allowed are 1 ... {}", most));
     };
     AFD_TRY(limit("session_num", common.session_num, schedule::kSessionsMax));
     AFD_TRY(limit("micro_batch_num", common.micro_batch_num, schedule::kMicroBatchesMax));
@@ -206,10 +207,10 @@ Result<> check_dimensions(const FfnWorkerBatchingAttributes& a,
     const char* names[3] = {"session_num", "micro_batch_size", "selected_expert_num"};
     for (size_t i = 0; i < 3; ++i) {
         if (a.max_out_shape[i] == static_cast<int64_t>(wanted[i])) continue;
-        return refuse_signed(element("max_out_shape", i),
-                             a.max_out_shape[i],
-                             "it must equal the context's " + std::string(names[i]) + ", " +
-                                 std::to_string(wanted[i]));
+        return refuse_signed(
+            element("max_out_shape", i),
+            a.max_out_shape[i],
+            fmt::format("it must equal the context's {}, {}", names[i], wanted[i]));
     }
     if (!fits(0, {wanted[0], wanted[1], wanted[2]}, INT32_MAX)) {
         return refuse("A * BS * K1 with micro_batch_size",
@@ -234,7 +235,7 @@ Result<Shape> make_shape(const FfnWorkerBatchingAttributes& a, const ScheduleCon
     if (!fits(scale_bytes, {shape.hidden, element_bytes}, shape.token_stride)) {
         return refuse("attn_to_ffn_token_size",
                       shape.token_stride,
-                      "a row of H " + std::to_string(shape.hidden) + " does not fit");
+                      fmt::format("a row of H {} does not fit", shape.hidden));
     }
     shape.value_bytes = shape.hidden * element_bytes;
     shape.num_experts = static_cast<size_t>(a.expert_num);
@@ -254,10 +255,10 @@ Result<> check_buffer(const char* name,
         return refuse(std::string(name) + "_size", size, "the dimensions need more");
     }
     if (!fits(offset, {size}, segment_bytes)) {
-        return refuse(name,
-                      offset,
-                      "with its " + std::to_string(size) + " bytes it ends beyond the segment of " +
-                          std::to_string(segment_bytes));
+        return refuse(
+            name,
+            offset,
+            fmt::format("with its {} bytes it ends beyond the segment of {}", size, segment_bytes));
     }
     if (offset % alignof(int32_t) != 0) {
         return refuse(name, offset, "it must be a multiple of 4");
@@ -300,7 +301,7 @@ Result<> check_output(const FfnWorkerBatchingOutput& output, const Shape& s) {
         if (have >= want) return {};
         return refuse(std::string(name) + " size",
                       have,
-                      "at least " + std::to_string(want) + " elements are needed");
+                      fmt::format("at least {} elements are needed", want));
     };
     AFD_TRY(at_least("y", output.y.size(), num_rows * s.value_bytes));
     AFD_TRY(at_least("group_list", output.group_list.size(), 2 * s.num_experts));
@@ -334,7 +335,7 @@ Result<Shape> check_ffn_worker_batching(const FfnWorkerBatchingRequest& request,
         request.context->ffn.out_num > shape.num_sessions) {
         return refuse("out_num",
                       request.context->ffn.out_num,
-                      "at most session_num, " + std::to_string(shape.num_sessions));
+                      fmt::format("at most session_num, {}", shape.num_sessions));
     }
     return shape;
 }
@@ -348,13 +349,13 @@ Result<> check_scheduled_rows(const Shape& s,
         if (sessions[row] < 0 || static_cast<size_t>(sessions[row]) >= s.num_sessions) {
             return refuse_signed(element("session_ids", row),
                                  sessions[row],
-                                 "allowed are 0 ... " + std::to_string(s.num_sessions - 1));
+                                 fmt::format("allowed are 0 ... {}", s.num_sessions - 1));
         }
         if (micro_batches[row] < 0 ||
             static_cast<size_t>(micro_batches[row]) >= s.num_micro_batches) {
             return refuse_signed(element("micro_batch_ids", row),
                                  micro_batches[row],
-                                 "allowed are 0 ... " + std::to_string(s.num_micro_batches - 1));
+                                 fmt::format("allowed are 0 ... {}", s.num_micro_batches - 1));
         }
         uint8_t& is_seen = seen[static_cast<size_t>(sessions[row]) * s.num_micro_batches +
                                 static_cast<size_t>(micro_batches[row])];
@@ -362,7 +363,7 @@ Result<> check_scheduled_rows(const Shape& s,
             return refuse_signed(
                 element("session_ids", row),
                 sessions[row],
-                "its micro-batch " + std::to_string(micro_batches[row]) + " is in the list twice");
+                fmt::format("its micro-batch {} is in the list twice", micro_batches[row]));
         }
         is_seen = 1;
     }

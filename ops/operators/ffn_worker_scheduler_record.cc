@@ -83,9 +83,8 @@ Result<> check_ffn_worker_scheduler(const FfnWorkerSchedulerRequest& r) {
     AFD_TRY(check.finish());
     const uint64_t slots = uint64_t{common.micro_batch_size} * common.selected_expert_num;
     check.require(ffn.polling_index < common.micro_batch_num,
-                  "polling_index is " + std::to_string(ffn.polling_index) +
-                      "; it must be below micro_batch_num, " +
-                      std::to_string(common.micro_batch_num));
+                  "polling_index is {}; it must be below micro_batch_num, {}",
+                  with(ffn.polling_index, common.micro_batch_num));
     check_buffer(check,
                  {"token_info_buf", ffn.token_info_buf, ffn.token_info_buf_size, 4},
                  {common.session_num, common.micro_batch_num, 2 + slots, sizeof(int32_t)},

@@ -86,7 +86,7 @@ constexpr std::string_view kRules[] = {
 constexpr size_t kInt8DepthMost = 131071;
 
 std::string entry(size_t index, const std::string& what, int64_t value) {
-    return "group_list[" + std::to_string(index) + "] " + what + " " + std::to_string(value) + "; ";
+    return fmt::format("group_list[{}] {} {}; ", index, what, value);
 }
 
 void check_group_list(OperatorCheck& check, const GroupedMatmulSwigluRequest& r) {
@@ -99,16 +99,16 @@ void check_group_list(OperatorCheck& check, const GroupedMatmulSwigluRequest& r)
         const int64_t expert = groups.expert(i);
         if (count < 0 || count > left) {
             return check.require(false,
-                                 entry(i, "gives a count of", count) + "allowed are 0 to " +
-                                     std::to_string(left) + ", the rows of x that are left");
+                                 "{}allowed are 0 to {}, the rows of x that are left",
+                                 with(entry(i, "gives a count of", count), left));
         }
         left -= count;
         if (count == 0) continue;
         if (expert <= last_expert || expert >= num_experts) {
-            return check.require(false,
-                                 entry(i, "names expert", expert) + "allowed are " +
-                                     std::to_string(last_expert + 1) + " to " +
-                                     std::to_string(num_experts - 1) + ", ascending");
+            return check.require(
+                false,
+                "{}allowed are {} to {}, ascending",
+                with(entry(i, "names expert", expert), last_expert + 1, num_experts - 1));
         }
         last_expert = expert;
     }
@@ -116,22 +116,29 @@ void check_group_list(OperatorCheck& check, const GroupedMatmulSwigluRequest& r)
 
 void check_dtypes(OperatorCheck& check, const GroupedMatmulSwigluRequest& r) {
     const bool is_int8 = r.x.dtype == DType::kInt8;
-    const std::string dtype = "x has dtype " + std::string(name_of(r.x.dtype));
+    const auto dtype = name_of(r.x.dtype);
     check.require(r.weight.dtype == r.x.dtype,
-                  dtype + "; weight must have it too, not " + std::string(name_of(r.weight.dtype)));
-    check.require(!is_int8 || r.x_scale.given(), dtype + "; x_scale [M] is needed");
-    check.require(!is_int8 || r.weight_scale.given(), dtype + "; weight_scale [E, 2*I] is needed");
-    check.require(is_int8 || r.x_scale.num_elements() == 0, dtype + "; x_scale is for int8 only");
+                  "x has dtype {}; weight must have it too, not {}",
+                  with(dtype, name_of(r.weight.dtype)));
+    check.require(
+        !is_int8 || r.x_scale.given(), "x has dtype {}; x_scale [M] is needed", with(dtype));
+    check.require(!is_int8 || r.weight_scale.given(),
+                  "x has dtype {}; weight_scale [E, 2*I] is needed",
+                  with(dtype));
+    check.require(is_int8 || r.x_scale.num_elements() == 0,
+                  "x has dtype {}; x_scale is for int8 only",
+                  with(dtype));
     check.require(is_int8 || r.weight_scale.num_elements() == 0,
-                  dtype + "; weight_scale is for int8 only");
+                  "x has dtype {}; weight_scale is for int8 only",
+                  with(dtype));
     const size_t depth = r.x.rank == 2 ? r.x.shape[1] : 0;
     check.require(!is_int8 || depth <= kInt8DepthMost,
-                  "H is " + std::to_string(depth) + "; with int8 at most 131071 are allowed");
+                  "H is {}; with int8 at most 131071 are allowed",
+                  with(depth));
     const DType wanted = r.quant_mode == 1 ? DType::kInt8 : DType::kBf16;
     check.require(r.output.dtype == wanted,
-                  "output has dtype " + std::string(name_of(r.output.dtype)) + "; it must be " +
-                      std::string(name_of(wanted)) + " with quant_mode " +
-                      std::to_string(r.quant_mode));
+                  "output has dtype {}; it must be {} with quant_mode {}",
+                  with(name_of(r.output.dtype), name_of(wanted), r.quant_mode));
     check.require(r.quant_mode != 1 || r.output_scale.given(),
                   "output_scale is missing; quant_mode 1 needs [M]");
 }
@@ -155,8 +162,8 @@ Result<> check_grouped_matmul_swiglu(const GroupedMatmulSwigluRequest& r) {
     check_dtypes(check, r);
     check.tensor("group_list");
     check.require(r.group_list.rank == (r.group_list_type == 2 ? 2 : 1),
-                  std::string("group_list must be ") + (r.group_list_type == 2 ? "[?, 2]" : "[E]") +
-                      " with group_list_type " + std::to_string(r.group_list_type));
+                  "group_list must be {} with group_list_type {}",
+                  with(r.group_list_type == 2 ? "[?, 2]" : "[E]", r.group_list_type));
     check.tensors();
     AFD_TRY(check.finish());
     check_group_list(check, r);

@@ -85,17 +85,16 @@ void check_indices(OperatorCheck& check, const MoeFinalizeRoutingRequest& r) {
     const auto* expert = static_cast<const int32_t*>(r.expert_idx.data);
     const bool has_bias = r.bias.num_elements() > 0;
     for (size_t f = 0; f < r.expanded_row_idx.num_elements(); ++f) {
-        const std::string place = "[" + std::to_string(f) + "] is ";
         if (index[f] < -1 || index[f] >= num_rows) {
             return check.require(false,
-                                 "expanded_row_idx" + place + std::to_string(index[f]) +
-                                     "; allowed are -1 to " + std::to_string(num_rows - 1));
+                                 "expanded_row_idx[{}] is {}; allowed are -1 to {}",
+                                 with(f, index[f], num_rows - 1));
         }
         if (!has_bias || index[f] < 0) continue;
         if (expert[f] < 0 || static_cast<size_t>(expert[f]) >= r.bias.shape[0]) {
             return check.require(false,
-                                 "expert_idx" + place + std::to_string(expert[f]) +
-                                     "; allowed are 0 to " + std::to_string(r.bias.shape[0] - 1));
+                                 "expert_idx[{}] is {}; allowed are 0 to {}",
+                                 with(f, expert[f], r.bias.shape[0] - 1));
         }
     }
 }
@@ -118,9 +117,8 @@ Result<> check_moe_finalize_routing(const MoeFinalizeRoutingRequest& r) {
     check.attributes();
     check.tensor("expanded_x");
     check.require(r.expanded_x.rank == (r.drop_pad_mode == 3 ? 3 : 2),
-                  std::string("expanded_x must be ") +
-                      (r.drop_pad_mode == 3 ? "[E, C, H]" : "[P, H]") + " with drop_pad_mode " +
-                      std::to_string(r.drop_pad_mode));
+                  "expanded_x must be {} with drop_pad_mode {}",
+                  with(r.drop_pad_mode == 3 ? "[E, C, H]" : "[P, H]", r.drop_pad_mode));
     if (r.scales.num_elements() == 0 && r.expert_idx.num_elements() == 0) {
         const size_t num_tokens = r.out.rank == 2 ? r.out.shape[0] : 0;
         check.bind("K", num_tokens == 0 ? 0 : r.expanded_row_idx.num_elements() / num_tokens);
@@ -133,9 +131,8 @@ Result<> check_moe_finalize_routing(const MoeFinalizeRoutingRequest& r) {
                   "bias is given; expert_idx [N, K] is needed");
     const auto same_dtype = [&](const char* name, const ConstTensorView& view) {
         check.require(view.num_elements() == 0 || view.dtype == r.expanded_x.dtype,
-                      std::string(name) + " has dtype " + std::string(name_of(view.dtype)) +
-                          "; it must be that of expanded_x, " +
-                          std::string(name_of(r.expanded_x.dtype)));
+                      "{} has dtype {}; it must be that of expanded_x, {}",
+                      with(name, name_of(view.dtype), name_of(r.expanded_x.dtype)));
     };
     same_dtype("x1", r.x1);
     same_dtype("x2", r.x2);

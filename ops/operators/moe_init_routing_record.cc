@@ -179,47 +179,53 @@ void check_range(OperatorCheck& check, const MoeInitRoutingV3Request& r) {
     text += "]; ";
     if (range.empty()) return;
     if (range.size() != 2) {
-        check.require(false, text + "it must have 2 elements, or none for all experts");
+        check.require(false, "{}it must have 2 elements, or none for all experts", with(text));
         return;
     }
     check.require(range[0] >= 0 && range[0] <= range[1] && range[1] <= r.expert_num,
-                  text + "allowed are 0 <= start <= end <= expert_num, which is " +
-                      std::to_string(r.expert_num));
+                  "{}allowed are 0 <= start <= end <= expert_num, which is {}",
+                  with(text, r.expert_num));
 }
 
 void check_drop_pad(OperatorCheck& check, const MoeInitRoutingV3Request& r) {
     if (r.drop_pad_mode != 1) return;
     check.require(r.expert_capacity >= 1,
-                  "expert_capacity is " + std::to_string(r.expert_capacity) +
-                      "; drop_pad_mode 1 needs at least 1");
+                  "expert_capacity is {}; drop_pad_mode 1 needs at least 1",
+                  with(r.expert_capacity));
     check.require(r.expert_capacity < 1 || r.expert_num <= INT32_MAX / r.expert_capacity,
-                  "expert_capacity is " + std::to_string(r.expert_capacity) +
-                      "; expert_num times it must not exceed 2147483647");
+                  "expert_capacity is {}; expert_num times it must not exceed 2147483647",
+                  with(r.expert_capacity));
     const auto& range = r.active_expert_range;
     check.require(range.size() != 2 || (range[0] == 0 && range[1] == r.expert_num),
-                  "drop_pad_mode is 1; active_expert_range must be [] or [0, " +
-                      std::to_string(r.expert_num) + "]");
+                  "drop_pad_mode is 1; active_expert_range must be [] or [0, {}]",
+                  with(r.expert_num));
     check.require(r.row_idx_type == 0, "drop_pad_mode is 1; row_idx_type must be 0");
 }
 
 void check_scale(OperatorCheck& check, const MoeInitRoutingV3Request& r) {
+    const int64_t mode = r.quant_mode;
     const bool has_scale = r.scale.num_elements() > 0;
     const bool has_offset = r.offset.num_elements() > 0;
-    const std::string mode = "quant_mode is " + std::to_string(r.quant_mode);
-    check.require(r.quant_mode == -1 || r.x.dtype != DType::kInt8,
-                  mode + "; x of dtype int8 cannot be quantised");
-    check.require(r.quant_mode != 0 || has_scale, mode + "; scale [1] is needed");
-    check.require(r.quant_mode != 0 || has_offset, mode + "; offset [1] is needed");
-    check.require(r.quant_mode == 0 || !has_offset, mode + "; only quant_mode 0 takes an offset");
+    check.require(mode == -1 || r.x.dtype != DType::kInt8,
+                  "quant_mode is {}; x of dtype int8 cannot be quantised",
+                  with(mode));
+    check.require(mode != 0 || has_scale, "quant_mode is {}; scale [1] is needed", with(mode));
+    check.require(mode != 0 || has_offset, "quant_mode is {}; offset [1] is needed", with(mode));
+    check.require(mode == 0 || !has_offset,
+                  "quant_mode is {}; only quant_mode 0 takes an offset",
+                  with(mode));
     if (!has_scale) return;
     const size_t num_tokens = dimension(r.x, 0);
     const bool is_vector = r.scale.rank == 1;
-    check.require(r.quant_mode != -1 || (is_vector && r.scale.shape[0] == num_tokens),
-                  mode + "; scale must be [N] with N = " + std::to_string(num_tokens));
-    check.require(r.quant_mode != 0 || (is_vector && r.scale.shape[0] == 1),
-                  mode + "; scale must be [1]");
-    check.require(r.quant_mode != 1 || r.scale.rank == 2,
-                  mode + "; scale must be [R, H] or [1, H]");
+    check.require(mode != -1 || (is_vector && r.scale.shape[0] == num_tokens),
+                  "quant_mode is {}; scale must be [N] with N = {}",
+                  with(mode, num_tokens));
+    check.require(mode != 0 || (is_vector && r.scale.shape[0] == 1),
+                  "quant_mode is {}; scale must be [1]",
+                  with(mode));
+    check.require(mode != 1 || r.scale.rank == 2,
+                  "quant_mode is {}; scale must be [R, H] or [1, H]",
+                  with(mode));
 }
 
 void check_inputs(OperatorCheck& check, const MoeInitRoutingV3Request& r) {
@@ -230,8 +236,8 @@ void check_inputs(OperatorCheck& check, const MoeInitRoutingV3Request& r) {
     check.tensor("expert_idx");
     const size_t num_slots = plan_of(r).num_slots;
     check.require(num_slots <= INT32_MAX,
-                  "expert_idx has " + std::to_string(num_slots) +
-                      " elements; at most 2147483647 are allowed");
+                  "expert_idx has {} elements; at most 2147483647 are allowed",
+                  with(num_slots));
     check.tensor("scale");
     check.tensor("offset");
     check_scale(check, r);
@@ -244,26 +250,24 @@ void check_outputs(OperatorCheck& check, const MoeInitRoutingV3Request& r) {
     check.tensors();
     const DType wanted = plan.is_quantised ? DType::kInt8 : r.x.dtype;
     check.require(r.expanded_x.dtype == wanted,
-                  "expanded_x has dtype " + std::string(name_of(r.expanded_x.dtype)) +
-                      "; it must be " + std::string(name_of(wanted)) + " with quant_mode " +
-                      std::to_string(r.quant_mode));
-    check.require(r.expanded_x.rank == (plan.is_drop_pad ? 3 : 2),
-                  std::string("expanded_x must be ") +
-                      (plan.is_drop_pad ? "[expert_num, expert_capacity, H]" : "[P, H]") +
-                      " with drop_pad_mode " + std::to_string(r.drop_pad_mode));
+                  "expanded_x has dtype {}; it must be {} with quant_mode {}",
+                  with(name_of(r.expanded_x.dtype), name_of(wanted), r.quant_mode));
+    check.require(
+        r.expanded_x.rank == (plan.is_drop_pad ? 3 : 2),
+        "expanded_x must be {} with drop_pad_mode {}",
+        with(plan.is_drop_pad ? "[expert_num, expert_capacity, H]" : "[P, H]", r.drop_pad_mode));
     const auto& counts = r.expert_tokens_count_or_cumsum;
     const bool is_pairs = r.expert_tokens_num_type == 2;
     const size_t num_counts = is_pairs ? static_cast<size_t>(r.expert_num) : plan.num_active;
     check.require(!r.expert_tokens_num_flag || counts.num_elements() > 0 || num_counts == 0,
                   "expert_tokens_num_flag is true; expert_tokens_count_or_cumsum is missing");
     check.require(counts.num_elements() == 0 || counts.rank == (is_pairs ? 2 : 1),
-                  std::string("expert_tokens_count_or_cumsum must be ") +
-                      (is_pairs ? "[expert_num, 2]" : "[R]") + " with expert_tokens_num_type " +
-                      std::to_string(r.expert_tokens_num_type));
+                  "expert_tokens_count_or_cumsum must be {} with expert_tokens_num_type {}",
+                  with(is_pairs ? "[expert_num, 2]" : "[R]", r.expert_tokens_num_type));
     const bool has_scale = r.quant_mode == 1 || (r.quant_mode == -1 && r.scale.num_elements() > 0);
-    check.require(
-        !has_scale || plan.num_rows == 0 || r.expanded_scale.num_elements() > 0,
-        "expanded_scale is missing; it must be [P] with P = " + std::to_string(plan.num_rows));
+    check.require(!has_scale || plan.num_rows == 0 || r.expanded_scale.num_elements() > 0,
+                  "expanded_scale is missing; it must be [P] with P = {}",
+                  with(plan.num_rows));
 }
 
 }  // namespace
@@ -319,9 +323,8 @@ Result<> check_moe_init_routing_v3(const MoeInitRoutingV3Request& r) {
         const auto first =
             std::find_if(ids, ids + num_slots, [&](int32_t id) { return id >= r.expert_num; });
         check.require(false,
-                      "expert_idx[" + std::to_string(first - ids) + "] is " +
-                          std::to_string(*first) + "; it must be below expert_num, " +
-                          std::to_string(r.expert_num));
+                      "expert_idx[{}] is {}; it must be below expert_num, {}",
+                      with(first - ids, *first, r.expert_num));
     }
     return check.finish();
 }

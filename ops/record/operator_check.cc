@@ -85,10 +85,6 @@ void OperatorCheck::fail(std::string message) {
     if (error_.empty()) error_ = std::string(spec_.name) + ": " + std::move(message);
 }
 
-void OperatorCheck::require(bool holds, const std::string& message) {
-    if (!holds) fail(message);
-}
-
 size_t OperatorCheck::place_of(std::string_view name) const {
     size_t place = 0;
     while (place < spec_.attributes.size() && spec_.attributes[place].name != name) ++place;
@@ -174,15 +170,15 @@ void OperatorCheck::attribute(std::string_view name, int64_t value) {
     done_.set(place_of(name));
     const AttributeSpec* spec = spec_.find_attribute(name);
     AFD_ASSERT(spec != nullptr, "no attribute %s", std::string(name).c_str());
-    const std::string is = std::string(name) + " is " + std::to_string(value);
     if (!spec->choices.empty()) {
         const auto& choices = spec->choices;
         require(std::find(choices.begin(), choices.end(), value) != choices.end(),
-                is + "; allowed are " + choices_text(choices));
+                "{} is {}; allowed are {}",
+                with(name, value, choices_text(choices)));
     } else {
         require(value >= spec->least && value <= spec->most,
-                is + "; allowed are " + std::to_string(spec->least) + " to " +
-                    std::to_string(spec->most));
+                "{} is {}; allowed are {} to {}",
+                with(name, value, spec->least, spec->most));
     }
     bindings_[num_bindings_++] = {spec->name, value, spec->name};
 }
@@ -190,7 +186,7 @@ void OperatorCheck::attribute(std::string_view name, int64_t value) {
 void OperatorCheck::attribute(std::string_view name, double value) {
     done_.set(place_of(name));
     AFD_ASSERT(spec_.find_attribute(name) != nullptr, "no such attribute");
-    require(value == value, std::string(name) + " is not a number");
+    require(value == value, "{} is not a number", with(name));
 }
 
 void OperatorCheck::attribute(std::string_view name, std::string_view value) {
@@ -221,7 +217,7 @@ void OperatorCheck::tensor(std::string_view name, const ConstTensorView& view) {
         return fail(quoted + " has dtype " + std::string(name_of(view.dtype)) + "; allowed are " +
                     dtype_text(spec->dtypes));
     }
-    require(view.is_contiguous(), quoted + " is not contiguous; copy it first");
+    require(view.is_contiguous(), "{} is not contiguous; copy it first", with(quoted));
     AFD_ASSERT(num_given_ < kTensorsMax, "%zu tensors", num_given_);
     given_[num_given_++] = {spec, view};
 }
@@ -295,8 +291,7 @@ std::string OperatorCheck::text_of_names(std::string_view form) const {
         const std::string mark = "," + std::string(name) + ",";
         if (binding == nullptr || seen.find(mark) != std::string::npos) continue;
         seen += std::string(name) + ",";
-        text += (text.empty() ? " with " : ", ") + std::string(name) + " = " +
-                std::to_string(binding->value);
+        text += fmt::format("{}{} = {}", text.empty() ? " with " : ", ", name, binding->value);
         if (binding->from != name) text += " (" + std::string(binding->from) + ")";
     }
     return text;
@@ -308,7 +303,8 @@ Result<> OperatorCheck::finish() {
     for (const bool last : {false, true}) {
         for (size_t i = 0; i < num_given_ && error_.empty(); ++i) {
             const Given& given = given_[i];
-            std::string_view forms = given.spec->shape;
+            const TensorSpec& spec = *given.spec;
+            std::string_view forms = spec.shape;
             const bool is_single = forms.find(" | ") == std::string_view::npos;
             bool any = false;
             std::string_view form;
@@ -317,8 +313,8 @@ Result<> OperatorCheck::finish() {
                 any = matches(form, given, is_single || last, last);
             }
             require(any,
-                    std::string(given.spec->name) + " has shape " + shape_text(given.view) +
-                        "; it must be " + std::string(given.spec->shape) + text_of_names(form));
+                    "{} has shape {}; it must be {}{}",
+                    with(spec.name, shape_text(given.view), spec.shape, text_of_names(form)));
         }
     }
     if (error_.empty()) return {};

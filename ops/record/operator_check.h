@@ -25,7 +25,7 @@
 
 #include "ops/record/operator_spec.h"
 #include "proto/check.h"
-#include "proto/status.h"
+#include "proto/failure.h"
 
 namespace afd::ops {
 
@@ -60,7 +60,10 @@ class OperatorCheck {
     void bind(std::string_view name, size_t size);
 
     // A further constraint; `message` follows the operator's name.
-    void require(bool holds, const std::string& message);
+    template <typename... Values>
+    void require(bool holds, Text<Values...> message, const With<Values...>& values = {}) {
+        if (!holds) fail(fmt::vformat(message, values));
+    }
 
     // Judges the sizes of all tensors. Errors: kInvalidArgument.
     Result<> finish();

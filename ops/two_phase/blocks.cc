@@ -27,8 +27,7 @@ size_t end_block_of(const TwoPhaseBlocks& b, const TwoPhaseSlots& slots) {
 
 std::string at(const char* name, size_t key, const TwoPhaseBlocks& b) {
     const auto num_local_experts = static_cast<size_t>(b.num_local_experts);
-    return std::string(name) + "[" + std::to_string(key / num_local_experts) + ", " +
-           std::to_string(key % num_local_experts) + "]";
+    return fmt::format("{}[{}, {}]", name, key / num_local_experts, key % num_local_experts);
 }
 
 // Grants inside the segments, and progress within the counts; then next[key] = done.
@@ -42,17 +41,16 @@ void check_grants(OperatorCheck& check,
         const int64_t count = counts_of(b)[key];
         if (next[key] < 0 || next[key] > std::max<int64_t>(count, 0)) {
             check.require(false,
-                          at("done", key, b) + " is " + std::to_string(next[key]) +
-                              "; it must be 0 to send_counts, " + std::to_string(count));
+                          "{} is {}; it must be 0 to send_counts, {}",
+                          with(at("done", key, b), next[key], count));
         }
         const auto num_rows =
             static_cast<int64_t>(rows_of_rank(key / static_cast<size_t>(b.num_local_experts)));
         const int64_t base = base_of(b)[key];
         if (count > 0 && (base < 0 || base > num_rows || count > num_rows - base)) {
             check.require(false,
-                          at("base", key, b) + " is " + std::to_string(base) + "; " +
-                              std::to_string(count) + " rows must fit into the rank's " +
-                              std::to_string(num_rows));
+                          "{} is {}; {} rows must fit into the rank's {}",
+                          with(at("base", key, b), base, count, num_rows));
         }
     }
 }
@@ -71,20 +69,19 @@ void check_indices(OperatorCheck& check,
             const auto slot = static_cast<size_t>(sorted[i]);
             const bool is_inside = sorted[i] >= 0 && slot >= first && slot < last;
             const int32_t key = is_inside ? slots.key_of(slot) : -1;
-            const std::string is = key >= 0 ? ""
-                                            : "sorted_indices[" + std::to_string(i) + "] is " +
-                                                  std::to_string(sorted[i]);
+            const std::string is =
+                key >= 0 ? "" : fmt::format("sorted_indices[{}] is {}", i, sorted[i]);
             if (!is_inside) {
                 return check.require(false,
-                                     is + "; it must be -1 or a slot of its block, " +
-                                         std::to_string(first) + " to " + std::to_string(last - 1));
+                                     "{}; it must be -1 or a slot of its block, {} to {}",
+                                     with(is, first, last - 1));
             }
-            if (key < 0) return check.require(false, is + ", a masked slot");
+            if (key < 0) return check.require(false, "{}, a masked slot", with(is));
             if (++next[static_cast<size_t>(key)] <= counts_of(b)[key]) continue;
-            return check.require(false,
-                                 at("send_counts", static_cast<size_t>(key), b) + " is " +
-                                     std::to_string(counts_of(b)[key]) +
-                                     "; sorted_indices has more rows for it");
+            return check.require(
+                false,
+                "{} is {}; sorted_indices has more rows for it",
+                with(at("send_counts", static_cast<size_t>(key), b), counts_of(b)[key]));
         }
     }
 }
@@ -113,14 +110,15 @@ void check_two_phase_blocks(OperatorCheck& check, const TwoPhaseBlocks& b) {
     if (b.block_size < 1 || b.expert_ids.rank != 2) return;
     const auto num_tokens = static_cast<int64_t>(b.expert_ids.shape[0]);
     const int64_t num_blocks = num_tokens / b.block_size + (num_tokens % b.block_size != 0);
-    const std::string of = "; there are " + std::to_string(num_blocks) + " blocks";
     check.require(b.first_block <= num_blocks,
-                  "first_block is " + std::to_string(b.first_block) + of);
+                  "first_block is {}; there are {} blocks",
+                  with(b.first_block, num_blocks));
     check.require(b.num_blocks <= num_blocks - b.first_block,
-                  "num_blocks is " + std::to_string(b.num_blocks) + " from first_block " +
-                      std::to_string(b.first_block) + of);
+                  "num_blocks is {} from first_block {}; there are {} blocks",
+                  with(b.num_blocks, b.first_block, num_blocks));
     check.require(b.first_block == 0 || done_of(b) != nullptr,
-                  "first_block is " + std::to_string(b.first_block) + "; above 0 done is needed");
+                  "first_block is {}; above 0 done is needed",
+                  with(b.first_block));
 }
 
 Result<> check_two_phase_values(const OperatorSpec& spec,

@@ -61,8 +61,8 @@ constexpr std::string_view kRules[] = {
 
 void check_senders(OperatorCheck& check, const TwoPhaseCombineRequest& r) {
     check.require(r.senders.size() == static_cast<size_t>(r.num_ranks),
-                  "senders has " + std::to_string(r.senders.size()) +
-                      " entries; it must have num_ranks, " + std::to_string(r.num_ranks));
+                  "senders has {} entries; it must have num_ranks, {}",
+                  with(r.senders.size(), r.num_ranks));
     for (size_t rank = 0; rank < r.senders.size(); ++rank) {
         const ConstTensorView& rows = r.senders[rank];
         const size_t hidden = r.y.rank == 2 ? r.y.shape[1] : 0;
@@ -71,9 +71,8 @@ void check_senders(OperatorCheck& check, const TwoPhaseCombineRequest& r) {
             continue;
         }
         check.require(false,
-                      "senders[" + std::to_string(rank) + "] must be contiguous " +
-                          std::string(name_of(r.y.dtype)) + " [P, " + std::to_string(hidden) +
-                          "], as y is");
+                      "senders[{}] must be contiguous {} [P, {}], as y is",
+                      with(rank, name_of(r.y.dtype), hidden));
     }
 }
 
@@ -84,12 +83,11 @@ void check_shared_rows(OperatorCheck& check, const TwoPhaseCombineRequest& r) {
                         rows.shape[2] == r.y.shape[1] && rows.dtype == r.y.dtype &&
                         rows.is_contiguous();
     check.require(is_fit,
-                  "shared_rows must be contiguous [N, J, H] of the dtype of y, [" +
-                      std::to_string(r.y.shape[0]) + ", J, " + std::to_string(r.y.shape[1]) + "] " +
-                      std::string(name_of(r.y.dtype)));
+                  "shared_rows must be contiguous [N, J, H] of the dtype of y, [{}, J, {}] {}",
+                  with(r.y.shape[0], r.y.shape[1], name_of(r.y.dtype)));
     check.require(r.shared_expert_num == 0,
-                  "shared_expert_num is " + std::to_string(r.shared_expert_num) +
-                      "; with shared_rows it must be 0");
+                  "shared_expert_num is {}; with shared_rows it must be 0",
+                  with(r.shared_expert_num));
 }
 
 void check_inputs(OperatorCheck& check, const TwoPhaseCombineRequest& r) {
@@ -127,8 +125,8 @@ Result<> check_two_phase_combine(const TwoPhaseCombineRequest& r, const TwoPhase
     check.tensor("y");
     if (r.senders.empty()) {
         check.require(r.y.dtype == r.recv_y.dtype,
-                      "y has dtype " + std::string(name_of(r.y.dtype)) +
-                          "; it must be that of recv_y, " + std::string(name_of(r.recv_y.dtype)));
+                      "y has dtype {}; it must be that of recv_y, {}",
+                      with(name_of(r.y.dtype), name_of(r.recv_y.dtype)));
     } else {
         check_senders(check, r);
     }

@@ -80,9 +80,7 @@ Result<> check_two_phase_offsets(const TwoPhaseOffsetsRequest& r) {
     const auto* counts = static_cast<const int32_t*>(r.send_counts.data);
     for (size_t i = 0; i < r.send_counts.num_elements(); ++i) {
         if (counts[i] >= 0) continue;
-        check.require(false,
-                      "send_counts[" + std::to_string(i) + "] is " + std::to_string(counts[i]) +
-                          "; it must not be negative");
+        check.require(false, "send_counts[{}] is {}; it must not be negative", with(i, counts[i]));
     }
     return check.finish();
 }

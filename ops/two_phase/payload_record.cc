@@ -86,8 +86,8 @@ std::string shape_of(const ConstTensorView& view) {
 void check_receivers(OperatorCheck& check, const TwoPhasePayloadRequest& r) {
     const size_t hidden = r.x.rank == 2 ? r.x.shape[1] : 0;
     check.require(r.receivers.size() == static_cast<size_t>(r.num_ranks),
-                  "receivers has " + std::to_string(r.receivers.size()) +
-                      " entries; it must have num_ranks, " + std::to_string(r.num_ranks));
+                  "receivers has {} entries; it must have num_ranks, {}",
+                  with(r.receivers.size(), r.num_ranks));
     const DType dtype = r.quant_mode == 1 ? DType::kInt8 : r.x.dtype;
     for (size_t rank = 0; rank < r.receivers.size(); ++rank) {
         const auto& [recv_x, recv_scale] = r.receivers[rank];
@@ -98,10 +98,9 @@ void check_receivers(OperatorCheck& check, const TwoPhasePayloadRequest& r) {
                                  recv_scale.dtype == DType::kFp32 && recv_scale.is_contiguous());
         if (has_rows && has_scales) continue;
         check.require(false,
-                      "receivers[" + std::to_string(rank) + "] has recv_x " + shape_of(recv_x) +
-                          " and recv_scale " + shape_of(recv_scale) + "; it must have " +
-                          std::string(name_of(dtype)) + " [P, " + std::to_string(hidden) +
-                          "] and, with quant_mode 1, fp32 [P]");
+                      "receivers[{}] has recv_x {} and recv_scale {}; it must have {} [P, {}] and, "
+                      "with quant_mode 1, fp32 [P]",
+                      with(rank, shape_of(recv_x), shape_of(recv_scale), name_of(dtype), hidden));
     }
 }
 
@@ -110,9 +109,8 @@ void check_buffer(OperatorCheck& check, const TwoPhasePayloadRequest& r) {
     check.tensor("recv_scale");
     const DType wanted = r.quant_mode == 1 ? DType::kInt8 : r.x.dtype;
     check.require(r.recv_x.dtype == wanted,
-                  "recv_x has dtype " + std::string(name_of(r.recv_x.dtype)) + "; it must be " +
-                      std::string(name_of(wanted)) + " with quant_mode " +
-                      std::to_string(r.quant_mode));
+                  "recv_x has dtype {}; it must be {} with quant_mode {}",
+                  with(name_of(r.recv_x.dtype), name_of(wanted), r.quant_mode));
     check.require(
         r.quant_mode == -1 || r.recv_x.num_elements() == 0 || r.recv_scale.num_elements() > 0,
         "recv_scale is missing; it must be [P] with quant_mode 1");

@@ -39,10 +39,10 @@ std::string fault_of(const TwoPhaseRouting& r,
                      int32_t local_id,
                      std::span<uint8_t> held) {
     if (rank >= r.num_ranks) {
-        return "the rank must be below num_ranks, " + std::to_string(r.num_ranks);
+        return fmt::format("the rank must be below num_ranks, {}", r.num_ranks);
     }
     if (local_id < 0 || local_id >= r.num_local_experts) {
-        return "the local id must be 0 to " + std::to_string(r.num_local_experts - 1);
+        return fmt::format("the local id must be 0 to {}", r.num_local_experts - 1);
     }
     const int64_t key = rank * r.num_local_experts + local_id;
     if (held[static_cast<size_t>(key)]++ != 0) return "this place is given twice";
@@ -60,20 +60,19 @@ void check_two_phase_routing(OperatorCheck& check, const TwoPhaseRouting& r) {
     const size_t num_experts = table.rank == 4 ? table.shape[1] : 0;
     if (table.rank == 4) {
         check.require(r.layer_id < static_cast<int64_t>(num_layers),
-                      "layer_id is " + std::to_string(r.layer_id) + "; expert_rank_table has " +
-                          std::to_string(num_layers) + " layers");
+                      "layer_id is {}; expert_rank_table has {} layers",
+                      with(r.layer_id, num_layers));
         check.require(r.shared_expert_num <= static_cast<int64_t>(num_experts),
-                      "shared_expert_num is " + std::to_string(r.shared_expert_num) +
-                          "; expert_rank_table has " + std::to_string(num_experts) +
-                          " experts a layer");
+                      "shared_expert_num is {}; expert_rank_table has {} experts a layer",
+                      with(r.shared_expert_num, num_experts));
     }
     if (r.expert_ids.rank == 2) {
         const auto num_tokens = static_cast<int64_t>(r.expert_ids.shape[0]);
         const auto num_slots = static_cast<int64_t>(slots_of_token(r));
         check.require(num_slots == 0 || num_tokens <= INT32_MAX / num_slots,
-                      "expert_ids has " + std::to_string(num_tokens) + " tokens of " +
-                          std::to_string(num_slots) +
-                          " slots, shared experts included; at most 2147483647 slots are allowed");
+                      "expert_ids has {} tokens of {} slots, shared experts included; at most "
+                      "2147483647 slots are allowed",
+                      with(num_tokens, num_slots));
     }
 }
 
@@ -82,11 +81,11 @@ Result<> check_two_phase_table(const OperatorSpec& spec,
                                std::span<uint8_t> held) {
     std::fill(held.begin(), held.end(), uint8_t{0});
     OperatorCheck check(spec);
-    const std::string layer = "expert_rank_table[" + std::to_string(r.layer_id) + ", ";
     for (size_t expert = 0; expert < r.expert_rank_table.shape[1]; ++expert) {
         const Replicas replicas = replicas_of(r, expert);
         if (replicas.count == 0) {
-            check.require(false, layer + std::to_string(expert) + "] has no replica");
+            check.require(
+                false, "expert_rank_table[{}, {}] has no replica", with(r.layer_id, expert));
         }
         for (size_t i = 0; i < replicas.count; ++i) {
             const int32_t rank = replicas.rank(i);
@@ -94,9 +93,8 @@ Result<> check_two_phase_table(const OperatorSpec& spec,
             const std::string fault = fault_of(r, rank, local_id, held);
             if (fault.empty()) continue;
             check.require(false,
-                          layer + std::to_string(expert) + ", " + std::to_string(i) + "] is (" +
-                              std::to_string(rank) + ", " + std::to_string(local_id) + "); " +
-                              fault);
+                          "expert_rank_table[{}, {}, {}] is ({}, {}); {}",
+                          with(r.layer_id, expert, i, rank, local_id, fault));
         }
     }
     return check.finish();

@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 
+#include "proto/failure.h"
+
 namespace afd::schedule {
 
 bool names_plugin(std::string_view option) {
@@ -14,25 +16,24 @@ Result<PluginLibrary> PluginLibrary::open(const std::string& path) {
     void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) {
         const char* why = ::dlerror();
-        return Error{Code::kNotFound,
-                     "cannot load the plugin '" + path + "': " + (why ? why : "unknown error")};
+        return not_found("cannot load the plugin '{}': {}",
+                         with(path, why ? why : "unknown error"));
     }
     const auto entry = reinterpret_cast<AfdPluginEntry>(::dlsym(handle, AFD_PLUGIN_ENTRY));
     if (entry == nullptr) {
-        return Error{Code::kFailedPrecondition,
-                     "the plugin '" + path +
-                         "' exports no function " AFD_PLUGIN_ENTRY
-                         "; see schedule/plugin/plugin_api.h"};
+        return failed_precondition("the plugin '{}' exports no function " AFD_PLUGIN_ENTRY
+                                   "; see schedule/plugin/plugin_api.h",
+                                   with(path));
     }
     const AfdPlugin* table = entry(AFD_PLUGIN_VERSION);
     if (table == nullptr || table->version != AFD_PLUGIN_VERSION ||
         table->size < sizeof(AfdPlugin)) {
         const std::string built =
-            table == nullptr ? "does not serve" : "was built for " + std::to_string(table->version);
-        return Error{Code::kFailedPrecondition,
-                     "the plugin '" + path + "' " + built + ": this is version " +
-                         std::to_string(AFD_PLUGIN_VERSION) +
-                         " of the plugin interface; build it against the present plugin_api.h"};
+            table == nullptr ? "does not serve" : fmt::format("was built for {}", table->version);
+        return failed_precondition(
+            "the plugin '{}' {}: this is version {} of the plugin interface; build it against the "
+            "present plugin_api.h",
+            with(path, built, AFD_PLUGIN_VERSION));
     }
     return PluginLibrary(path, *table);
 }
@@ -41,9 +42,8 @@ Result<> PluginLibrary::require(bool has,
                                 std::string_view function,
                                 std::string_view option) const {
     if (has) return {};
-    return Error{Code::kFailedPrecondition,
-                 "the plugin '" + path_ + "' has no " + std::string(function) + ", which " +
-                     std::string(option) + " needs"};
+    return failed_precondition("the plugin '{}' has no {}, which {} needs",
+                               with(path_, function, option));
 }
 
 Result<> PluginLibrary::require_scheduler() const {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "proto/check.h"
+#include "proto/failure.h"
 
 namespace afd::schedule {
 namespace {
@@ -19,9 +20,8 @@ Result<std::unique_ptr<PluginScheduler>> PluginScheduler::create(const PluginLib
     AFD_TRY(library.require_scheduler());
     void* state = library.table().scheduler_create(&config);
     if (state == nullptr) {
-        return Error{Code::kUnavailable,
-                     "the plugin '" + library.path() + "' cannot make a scheduler for " +
-                         std::to_string(config.num_sessions) + " sessions"};
+        return unavailable("the plugin '{}' cannot make a scheduler for {} sessions",
+                           with(library.path(), config.num_sessions));
     }
     return std::unique_ptr<PluginScheduler>(new PluginScheduler(library.table(), state, config));
 }

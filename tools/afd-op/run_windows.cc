@@ -58,7 +58,7 @@ Result<> run_ffn_worker_batching(OperatorCall& call) {
     check.attribute("token_dtype", token_dtype);
     check.attributes();
     check.require(out_shape.size() == 4 && out_shape[3] > 0,
-                  "max_out_shape must be {A, BS, K1, H}, all positive");
+                  "max_out_shape must be {{A, BS, K1, H}}, all positive");
     check.tensors();
     AFD_TRY(check.finish());
     AFD_ASSIGN(const size_t num_rows, num_rows_max(out_shape));

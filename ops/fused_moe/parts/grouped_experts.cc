@@ -8,6 +8,7 @@
 #include "ops/operators/moe_init_routing.h"
 #include "ops/tensor/workspace.h"
 #include "proto/check.h"
+#include "proto/failure.h"
 
 namespace afd::ops {
 namespace {
@@ -118,24 +119,20 @@ WorkspaceShapes GroupedExperts::workspace_shapes(const ActivationSizes& sizes) c
 Result<> GroupedExperts::check(const StandardActivations& standard) const {
     const size_t num_layers = experts_->num_keys() / experts_per_layer_;
     if (standard.layer_id >= num_layers) {
-        return Error{Code::kInvalidArgument,
-                     "layer_id is " + std::to_string(standard.layer_id) +
-                         "; experts of layers 0 ... " + std::to_string(num_layers - 1) +
-                         " are loaded"};
+        return invalid_argument("layer_id is {}; experts of layers 0 ... {} are loaded",
+                                with(standard.layer_id, num_layers - 1));
     }
     for (size_t i = 0; i < standard.x.num_rows() * standard.num_slots; ++i) {
         const auto id = static_cast<int32_t>(standard.local_ids[i]);
         if (id < static_cast<int32_t>(experts_per_layer_)) continue;
-        return Error{Code::kInvalidArgument,
-                     "local expert id is " + std::to_string(id) + "; a layer has " +
-                         std::to_string(experts_per_layer_)};
+        return invalid_argument("local expert id is {}; a layer has {}",
+                                with(id, experts_per_layer_));
     }
     const Rows<const Bf16>& x = standard.x.bf16;
     if (x.num_rows > 1 && x.stride != x.num_cols) {
-        return Error{Code::kInvalidArgument,
-                     "rows of x are " + std::to_string(x.stride) + " elements apart; " +
-                         std::string(capability_.name) + " takes rows without gaps, here " +
-                         std::to_string(x.num_cols)};
+        return invalid_argument(
+            "rows of x are {} elements apart; {} takes rows without gaps, here {}",
+            with(x.stride, capability_.name, x.num_cols));
     }
     return {};
 }

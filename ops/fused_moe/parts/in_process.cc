@@ -6,6 +6,7 @@
 #include <string>
 
 #include "proto/check.h"
+#include "proto/failure.h"
 
 namespace afd::ops {
 namespace {
@@ -59,11 +60,10 @@ Result<size_t> InProcess::take_layout(const MoeInput& input) {
         return layout.num_users == 0;
     });
     if (free == layouts_.end()) {
-        return Error{Code::kResourceExhausted,
-                     "all " + std::to_string(layouts_.size()) +
-                         " layouts are in use, and num_kept_layouts is " +
-                         std::to_string(config_.num_kept_layouts) +
-                         "; drop one that is kept, or raise it"};
+        return resource_exhausted(
+            "all {} layouts are in use, and num_kept_layouts is {}; drop one that is kept, or "
+            "raise it",
+            with(layouts_.size(), config_.num_kept_layouts));
     }
     const auto index = static_cast<size_t>(free - layouts_.begin());
     // Fails before anything is marked as used, so that a refused call leaves the layout free.
@@ -85,9 +85,8 @@ Result<Ticket> InProcess::prepare_async(const MoeInput& input, uint32_t index) {
     AFD_ASSERT(index < slots_.size(), "slot %u of %zu", index, slots_.size());
     Slot& slot = slots_[index];
     if (slot.in_use) {
-        return Error{Code::kInvalidArgument,
-                     "micro_batch " + std::to_string(index) +
-                         " is in flight; finish or drop its ticket first"};
+        return invalid_argument("micro_batch {} is in flight; finish or drop its ticket first",
+                                with(index));
     }
     // Both can refuse; until they are through, neither the slot nor the layout counts as taken.
     AFD_ASSIGN(const size_t layout, layout_for(input));
@@ -152,9 +151,9 @@ Result<DispatchLayout> InProcess::share_layout(const Ticket& ticket) {
     // Two calls are known to have equal ids by pointer and generation; comparing the ids themselves
     // would cost what a layout saves.
     if (layout.key.ids_generation == 0) {
-        return Error{Code::kInvalidArgument,
-                     "ids_generation is 0; a layout is shared by calls that name the generation of "
-                     "their topk_ids"};
+        return invalid_argument(
+            "ids_generation is 0; a layout is shared by calls that name the generation of their "
+            "topk_ids");
     }
     ++layout.num_users;
     return DispatchLayout(this, static_cast<uint32_t>(layout_of(ticket)));

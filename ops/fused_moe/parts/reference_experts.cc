@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "proto/failure.h"
+
 namespace afd::ops {
 namespace {
 
@@ -44,10 +46,8 @@ WorkspaceShapes ReferenceExperts::workspace_shapes(const ActivationSizes& sizes)
 
 Result<> ReferenceExperts::run_row(size_t key, const ActivationRows& x, Bf16* out) const {
     if (key >= weights_.size() || weights_[key].gate.empty()) {
-        return Error{Code::kInvalidArgument,
-                     "key " + std::to_string(key) + " has no expert; there are " +
-                         std::to_string(weights_.size()) + " keys, " +
-                         std::to_string(experts_per_layer_) + " of each layer"};
+        return invalid_argument("key {} has no expert; there are {} keys, {} of each layer",
+                                with(key, weights_.size(), experts_per_layer_));
     }
     const std::vector<Bf16> row = reference::narrow(run(weights_[key], x));
     std::copy_n(row.data(), hidden_, out);
@@ -59,9 +59,8 @@ Result<> ReferenceExperts::apply(const StandardActivations& standard, Rows<Bf16>
         const auto id = static_cast<int32_t>(standard.local_ids[i]);
         if (state_of(standard.local_ids[i]) != AssignmentState::kValid) continue;
         if (static_cast<size_t>(id) >= experts_per_layer_) {
-            return Error{Code::kInvalidArgument,
-                         "local expert id is " + std::to_string(id) + "; a layer has " +
-                             std::to_string(experts_per_layer_)};
+            return invalid_argument("local expert id is {}; a layer has {}",
+                                    with(id, experts_per_layer_));
         }
         const size_t key = standard.layer_id * experts_per_layer_ + static_cast<size_t>(id);
         AFD_TRY(run_row(key, standard.x.slice(i / standard.num_slots, 1), output.row(i)));

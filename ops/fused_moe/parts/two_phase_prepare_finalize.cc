@@ -10,6 +10,7 @@
 #include "ops/two_phase/offsets.h"
 #include "ops/two_phase/payload.h"
 #include "proto/check.h"
+#include "proto/failure.h"
 
 namespace afd::ops {
 namespace {
@@ -212,10 +213,9 @@ void TwoPhasePrepareFinalize::group_rows(const MoeInput& input,
 // Phase 2.
 Result<> TwoPhasePrepareFinalize::send(const MoeInput& input, size_t slot, size_t index) {
     if (input.num_tokens > 1 && input.x.stride != input.x.num_cols) {
-        return Error{Code::kInvalidArgument,
-                     "rows of x are " + std::to_string(input.x.stride) +
-                         " elements apart; two_phase takes rows without gaps, here " +
-                         std::to_string(input.x.num_cols)};
+        return invalid_argument(
+            "rows of x are {} elements apart; two_phase takes rows without gaps, here {}",
+            with(input.x.stride, input.x.num_cols));
     }
     const Layout& layout = layouts_[index];
     Batch& batch = batches_[slot];

@@ -7,6 +7,7 @@
 
 #include "ops/fused_moe/driver_memory.h"
 #include "ops/fused_moe/parts/grouped_experts.h"
+#include "proto/failure.h"
 
 namespace afd::ops {
 namespace {
@@ -24,9 +25,8 @@ Result<MoeMemory> memory_of(const MoePair& pair,
     }
     memory.driver = driver_memory(record, experts, config, shared).total();
     if (!memory.total().overflowed()) return memory;
-    return Error{Code::kInvalidArgument,
-                 "the bytes of " + std::string(record.name) + " with max_num_tokens " +
-                     std::to_string(config.max_num_tokens) + " are more than can be counted"};
+    return invalid_argument("the bytes of {} with max_num_tokens {} are more than can be counted",
+                            with(record.name, config.max_num_tokens));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "ops/fused_moe/parts/reference_experts.h"
 #include "ops/fused_moe/parts/two_phase_prepare_finalize.h"
 #include "ops/fused_moe/plan/remote_capabilities.h"
+#include "proto/failure.h"
 
 namespace afd::ops {
 namespace {
@@ -73,9 +74,7 @@ Result<const Entry*> find(std::string_view kind,
         if (entry.capability->name == name) return &entry;
         names += (names.empty() ? "" : ", ") + std::string(entry.capability->name);
     }
-    return Error{Code::kNotFound,
-                 "no " + std::string(kind) + " part is called " + std::string(name) +
-                     "; there are " + names};
+    return not_found("no {} part is called {}; there are {}", with(kind, name, names));
 }
 
 }  // namespace

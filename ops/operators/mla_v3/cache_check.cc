@@ -4,12 +4,14 @@
 #include <string>
 
 #include "ops/operators/mla_v3/token_axes.h"
+#include "proto/failure.h"
 
 namespace afd::ops {
 namespace {
 
-Error refuse(const OperatorSpec& spec, const std::string& text) {
-    return Error{Code::kInvalidArgument, std::string(spec.name) + ": " + text};
+template <typename... Values>
+Error refuse(const OperatorSpec& spec, Text<Values...> text, const With<Values...>& values = {}) {
+    return invalid_argument("{}: {}", with(spec.name, fmt::vformat(text, values)));
 }
 
 Result<> check_row(const OperatorSpec& spec,
@@ -19,9 +21,8 @@ Result<> check_row(const OperatorSpec& spec,
     const size_t bytes = size_from_end(cache, 0) * size_of(cache.dtype);
     if (!is_nz(mode) || bytes % CacheRows::kColumnBytes == 0) return {};
     return refuse(spec,
-                  std::string(name) + " has rows of " + std::to_string(bytes) +
-                      " bytes; cache_mode " + std::string(name_of(mode)) +
-                      " needs a multiple of 32");
+                  "{} has rows of {} bytes; cache_mode {} needs a multiple of 32",
+                  with(name, bytes, name_of(mode)));
 }
 
 // Each row of one cache has its place in the other.
@@ -31,9 +32,8 @@ Result<> check_leading_axes(const OperatorSpec& spec, const CacheTensors& cache)
     for (size_t axis = 0; axis + 1 < kv.rank && kr.num_elements() != 0; ++axis) {
         if (kr.rank == kv.rank && kr.shape[axis] == kv.shape[axis]) continue;
         return refuse(spec,
-                      "kr_cache has " + std::to_string(kr.shape[axis]) + " on axis " +
-                          std::to_string(axis) + "; it must be as kv_cache, " +
-                          std::to_string(kv.shape[axis]));
+                      "kr_cache has {} on axis {}; it must be as kv_cache, {}",
+                      with(kr.shape[axis], axis, kv.shape[axis]));
     }
     return {};
 }
@@ -42,17 +42,18 @@ Result<> check_tiles(const OperatorSpec& spec, const CacheTensors& cache) {
     if (cache.kv_quant != KvQuant::kPerTile) return {};
     if (cache.tile_row.latent % cache.tile_row.tile_size == 0) return {};
     return refuse(spec,
-                  "tile_size is " + std::to_string(cache.tile_row.tile_size) +
-                      "; it must divide Hckv, which is " + std::to_string(cache.tile_row.latent));
+                  "tile_size is {}; it must divide Hckv, which is {}",
+                  with(cache.tile_row.tile_size, cache.tile_row.latent));
 }
 
 }  // namespace
 
 Result<> check_cache_mode(const OperatorSpec& spec, const CacheTensors& cache) {
     if (cache.kv_quant != KvQuant::kPerTile || !is_nz(cache.mode)) return {};
-    return refuse(spec,
-                  "cache_mode is " + std::string(name_of(cache.mode)) +
-                      "; with kv_cache_quant_mode 3 allowed are PA_BSND, PA_BLK_BSND, BSND, TND");
+    return refuse(
+        spec,
+        "cache_mode is {}; with kv_cache_quant_mode 3 allowed are PA_BSND, PA_BLK_BSND, BSND, TND",
+        with(name_of(cache.mode)));
 }
 
 Result<> check_cache_tensors(const OperatorSpec& spec, const CacheTensors& cache) {
@@ -76,7 +77,7 @@ Result<> check_cache_tensors(const OperatorSpec& spec, const CacheTensors& cache
 Result<> check_sizes_given(const OperatorSpec& spec,
                            std::span<const std::pair<const char*, size_t>> sizes) {
     for (const auto& [name, size] : sizes) {
-        if (size == 0) return refuse(spec, std::string(name) + " is 0; it must be at least 1");
+        if (size == 0) return refuse(spec, "{} is 0; it must be at least 1", with(name));
     }
     return {};
 }

@@ -5,11 +5,14 @@
 #include <cstring>
 #include <string>
 
+#include "proto/failure.h"
+
 namespace afd::ops {
 namespace {
 
-Error refuse(const std::string& text) {
-    return Error{Code::kInvalidArgument, "fractal_nz: " + text};
+template <typename... Values>
+Error refuse(Text<Values...> text, const With<Values...>& values = {}) {
+    return invalid_argument("fractal_nz: {}", with(fmt::vformat(text, values)));
 }
 
 std::string shape_text(const size_t* shape, size_t rank) {
@@ -23,18 +26,18 @@ std::string shape_text(const size_t* shape, size_t rank) {
 
 Result<> check(const ConstTensorView& nd, const ConstTensorView& nz) {
     if (nd.rank != 2) {
-        return refuse("nd has shape " + shape_text(nd.shape.data(), nd.rank) +
-                      "; it must be [rows, cols]");
+        return refuse("nd has shape {}; it must be [rows, cols]",
+                      with(shape_text(nd.shape.data(), nd.rank)));
     }
     if (nz.dtype != nd.dtype) {
-        return refuse("nz has dtype " + std::string(name_of(nz.dtype)) + "; nd has " +
-                      std::string(name_of(nd.dtype)));
+        return refuse("nz has dtype {}; nd has {}", with(name_of(nz.dtype), name_of(nd.dtype)));
     }
     const auto wanted = fractal_nz_shape(nd.shape[0], nd.shape[1], nd.dtype);
     if (nz.rank != 4 || nz.shape != wanted) {
-        return refuse("nz has shape " + shape_text(nz.shape.data(), nz.rank) + "; for nd " +
-                      shape_text(nd.shape.data(), 2) + " it must be " +
-                      shape_text(wanted.data(), 4));
+        return refuse("nz has shape {}; for nd {} it must be {}",
+                      with(shape_text(nz.shape.data(), nz.rank),
+                           shape_text(nd.shape.data(), 2),
+                           shape_text(wanted.data(), 4)));
     }
     if (!nd.is_contiguous()) return refuse("nd is not contiguous; copy it first");
     if (!nz.is_contiguous()) return refuse("nz is not contiguous; copy it first");

@@ -6,18 +6,16 @@
 
 #include "ops/operators/mla_v3/cache_check.h"
 #include "ops/operators/mla_v3/token_axes.h"
+#include "proto/failure.h"
 
 namespace afd::ops {
 namespace {
 
 using Request = MlaAttentionV3Request;
 
-Error refuse(const std::string& text) {
-    return Error{Code::kInvalidArgument, "mla_attention_v3: " + text};
-}
-
-std::string element(const char* name, size_t index) {
-    return std::string(name) + "[" + std::to_string(index) + "]";
+template <typename... Values>
+Error refuse(Text<Values...> text, const With<Values...>& values = {}) {
+    return invalid_argument("mla_attention_v3: {}", with(fmt::vformat(text, values)));
 }
 
 const int32_t* ints_of(const ConstTensorView& view) {
@@ -35,9 +33,8 @@ Result<> check_prefix_sums(const Request& r) {
     int32_t previous = 0;
     for (size_t b = 0; b < r.actual_seq_len.num_elements(); ++b) {
         if (ends[b] < previous || static_cast<size_t>(ends[b]) > r.kv_cache.shape[0]) {
-            return refuse(element("actual_seq_len", b) + " is " + std::to_string(ends[b]) +
-                          "; allowed are " + std::to_string(previous) + " to " +
-                          std::to_string(r.kv_cache.shape[0]));
+            return refuse("actual_seq_len[{}] is {}; allowed are {} to {}",
+                          with(b, ends[b], previous, r.kv_cache.shape[0]));
         }
         previous = ends[b];
     }
@@ -63,28 +60,25 @@ Result<> check_token(const Request& r, CacheMode mode, size_t token) {
     const size_t num_sequences = num_sequences_of(r, mode);
     if (sequence >= num_sequences) {
         if (r.sequence_index.num_elements() == 0) {
-            return refuse("query has B " + std::to_string(r.query.shape[0]) + "; the cache has " +
-                          std::to_string(num_sequences) + " sequences");
+            return refuse("query has B {}; the cache has {} sequences",
+                          with(r.query.shape[0], num_sequences));
         }
-        return refuse(element("sequence_index", token) + " is " +
-                      std::to_string(ints_of(r.sequence_index)[token]) + "; the cache has " +
-                      std::to_string(num_sequences) + " sequences");
+        return refuse("sequence_index[{}] is {}; the cache has {} sequences",
+                      with(token, ints_of(r.sequence_index)[token], num_sequences));
     }
     const int32_t position = ints_of(r.positions)[token];
     const size_t capacity = capacity_of(r, mode, sequence);
     if (position < 0 || static_cast<size_t>(position) >= capacity) {
-        return refuse(element("positions", token) + " is " + std::to_string(position) +
-                      "; sequence " + std::to_string(sequence) + " has " +
-                      std::to_string(capacity) + " rows");
+        return refuse("positions[{}] is {}; sequence {} has {} rows",
+                      with(token, position, sequence, capacity));
     }
     if (!is_paged(mode)) return {};
     const int32_t* table = ints_of(r.block_table) + sequence * r.block_table.shape[1];
     const size_t last_block = static_cast<size_t>(position) / r.kv_cache.shape[1];
     for (size_t block = 0; block <= last_block; ++block) {
         if (table[block] >= 0 && static_cast<size_t>(table[block]) < r.kv_cache.shape[0]) continue;
-        return refuse("block_table[" + std::to_string(sequence) + "][" + std::to_string(block) +
-                      "] is " + std::to_string(table[block]) + "; the cache has " +
-                      std::to_string(r.kv_cache.shape[0]) + " blocks");
+        return refuse("block_table[{}][{}] is {}; the cache has {} blocks",
+                      with(sequence, block, table[block], r.kv_cache.shape[0]));
     }
     return {};
 }

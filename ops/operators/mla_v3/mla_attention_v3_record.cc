@@ -111,22 +111,22 @@ bool is_merged(const Request& r) {
 
 void check_attributes(const Request& r, OperatorCheck& check) {
     check.attribute("softmax_scale");
-    check.require(
-        std::isfinite(r.softmax_scale),
-        "softmax_scale is " + std::to_string(r.softmax_scale) + "; it must be a finite number");
+    check.require(std::isfinite(r.softmax_scale),
+                  "softmax_scale is {:f}; it must be a finite number",
+                  with(r.softmax_scale));
     if (r.kv_cache_quant_mode != 3) check.leave_out("tile_size");
     check.attributes();
     const int64_t pair = r.kv_cache_quant_mode * 10 + r.query_quant_mode;
     check.require(pair == 0 || pair == 11 || pair == 20 || pair == 30 || pair == 31,
-                  "kv_cache_quant_mode " + std::to_string(r.kv_cache_quant_mode) +
-                      ", query_quant_mode " + std::to_string(r.query_quant_mode) +
-                      " do not go together; allowed are 00, 11, 20, 30, 31");
+                  "kv_cache_quant_mode {}, query_quant_mode {} do not go together; allowed are 00, "
+                  "11, 20, 30, 31",
+                  with(r.kv_cache_quant_mode, r.query_quant_mode));
 }
 
 void check_presence(const Request& r, OperatorCheck& check) {
     const int64_t kv = r.kv_cache_quant_mode;
     const auto mode = parse_cache_mode(r.cache_mode).value_or(CacheMode::kPaBsnd);
-    const std::string of_kv = "kv_cache_quant_mode is " + std::to_string(kv);
+    const std::string of_kv = fmt::format("kv_cache_quant_mode is {}", kv);
     const std::string of_cache = "cache_mode is " + std::string(r.cache_mode);
     const auto use = [&](const char* name,
                          const ConstTensorView& view,
@@ -135,17 +135,16 @@ void check_presence(const Request& r, OperatorCheck& check) {
                          const std::string& why) {
         const bool is_given = view.num_elements() != 0;
         const bool is_empty = view.given() && count_tokens(r.query, 2) == 0;
-        check.require(!is_needed || is_given || is_empty,
-                      std::string(name) + " is missing; " + why);
-        check.require(is_allowed || !is_given,
-                      std::string(name) + " is given, but " + why + "; leave it out");
+        check.require(!is_needed || is_given || is_empty, "{} is missing; {}", with(name, why));
+        check.require(
+            is_allowed || !is_given, "{} is given, but {}; leave it out", with(name, why));
     };
     const bool quantised_query = r.query_quant_mode == 1;
     use("dequant_scale_q_nope",
         r.dequant_scale_q_nope,
         quantised_query,
         quantised_query,
-        "query_quant_mode is " + std::to_string(r.query_quant_mode));
+        fmt::format("query_quant_mode is {}", r.query_quant_mode));
     use("kr_cache", r.kr_cache, kv != 3, kv != 3, of_kv);
     use("sequence_index", r.sequence_index, is_merged(r), true, "query has axes [T, N, Hckv]");
     use("block_table", r.block_table, is_paged(mode), is_paged(mode), of_cache);
@@ -160,21 +159,22 @@ void check_dtypes_and_axes(const Request& r, OperatorCheck& check) {
     const auto dtype = [&](const char* name, const ConstTensorView& view, bool is_int8) {
         const DType wanted = is_int8 ? DType::kInt8 : DType::kBf16;
         check.require(view.num_elements() == 0 || view.dtype == wanted,
-                      std::string(name) + " has dtype " + std::string(name_of(view.dtype)) +
-                          "; kv_cache_quant_mode " + std::to_string(r.kv_cache_quant_mode) +
-                          " and query_quant_mode " + std::to_string(r.query_quant_mode) + " need " +
-                          std::string(name_of(wanted)));
+                      "{} has dtype {}; kv_cache_quant_mode {} and query_quant_mode {} need {}",
+                      with(name,
+                           name_of(view.dtype),
+                           r.kv_cache_quant_mode,
+                           r.query_quant_mode,
+                           name_of(wanted)));
     };
     dtype("query", r.query, r.query_quant_mode == 1);
     dtype("kv_cache", r.kv_cache, r.kv_cache_quant_mode != 0);
     dtype("kr_cache", r.kr_cache, r.kv_cache_quant_mode == 2);
     const auto axes = [&](const char* name, const ConstTensorView& view, size_t other_axes) {
         const size_t wanted = (is_merged(r) ? 1 : 2) + other_axes;
-        check.require(view.num_elements() == 0 || view.rank == wanted,
-                      std::string(name) + " has " + std::to_string(view.rank) +
-                          " axes; query has axes " +
-                          (is_merged(r) ? "[T, N, Hckv]" : "[B, S, N, Hckv]") +
-                          ", so it must have " + std::to_string(wanted));
+        check.require(
+            view.num_elements() == 0 || view.rank == wanted,
+            "{} has {} axes; query has axes {}, so it must have {}",
+            with(name, view.rank, is_merged(r) ? "[T, N, Hckv]" : "[B, S, N, Hckv]", wanted));
     };
     axes("query_rope", r.query_rope, 2);
     axes("positions", r.positions, 0);
@@ -183,8 +183,8 @@ void check_dtypes_and_axes(const Request& r, OperatorCheck& check) {
     const auto mode = parse_cache_mode(r.cache_mode).value_or(CacheMode::kPaBsnd);
     const size_t cache_rank = mode == CacheMode::kTnd ? 3 : 4;
     check.require(r.kv_cache.rank == cache_rank,
-                  "kv_cache has " + std::to_string(r.kv_cache.rank) + " axes; cache_mode " +
-                      std::string(r.cache_mode) + " needs " + std::to_string(cache_rank));
+                  "kv_cache has {} axes; cache_mode {} needs {}",
+                  with(r.kv_cache.rank, r.cache_mode, cache_rank));
 }
 
 void bind_names(const Request& r, OperatorCheck& check) {

@@ -9,16 +9,14 @@
 #include "ops/operators/mla_v3/fractal_nz.h"
 #include "ops/operators/mla_v3/token_axes.h"
 #include "proto/check.h"
+#include "proto/failure.h"
 
 namespace afd::ops {
 namespace {
 
-Error refuse(const std::string& text) {
-    return Error{Code::kInvalidArgument, "mla_prolog_v3: " + text};
-}
-
-std::string element(const char* name, size_t index) {
-    return std::string(name) + "[" + std::to_string(index) + "]";
+template <typename... Values>
+Error refuse(Text<Values...> text, const With<Values...>& values = {}) {
+    return invalid_argument("mla_prolog_v3: {}", with(fmt::vformat(text, values)));
 }
 
 template <typename T>
@@ -40,12 +38,12 @@ Result<> check_sizes(const MlaPrologV3Plan& plan) {
                                                     {"Dr", s.qk_rope_head_dim}};
     AFD_TRY(check_sizes_given(kMlaPrologV3Spec, sizes));
     if (s.qk_rope_head_dim % 2 != 0) {
-        return refuse("Dr is " + std::to_string(s.qk_rope_head_dim) + "; it must be even");
+        return refuse("Dr is {}; it must be even", with(s.qk_rope_head_dim));
     }
     const auto depth = [&](const char* name, size_t size, int64_t from_mode) -> Result<> {
         if (plan.weight_quant < from_mode || size <= kInt8DepthMax) return {};
-        return refuse(std::string(name) + " is " + std::to_string(size) +
-                      "; the depth of an int8 matrix is at most " + std::to_string(kInt8DepthMax));
+        return refuse("{} is {}; the depth of an int8 matrix is at most {}",
+                      with(name, size, kInt8DepthMax));
     };
     AFD_TRY(depth("He", s.hidden, 2));
     return depth("Hcq", s.q_lora_rank, 1);
@@ -60,16 +58,14 @@ Result<> check_caches(const MlaPrologV3Request& r, const MlaPrologV3Plan& plan) 
     for (const auto& [name, cache] : caches) {
         if (cache->num_elements() == 0 && cache == &r.kr_cache) continue;
         if (cache->rank != rank) {
-            return refuse(std::string(name) + " has " + std::to_string(cache->rank) +
-                          " axes; cache_mode " + mode + " needs " + std::to_string(rank));
+            return refuse("{} has {} axes; cache_mode {} needs {}",
+                          with(name, cache->rank, mode, rank));
         }
         const auto& shape = cache->shape;
         if (plan.cache_mode == CacheMode::kBsnd &&
             (shape[0] != r.token_x.shape[0] || shape[1] != r.token_x.shape[1])) {
-            return refuse(std::string(name) + " is of " + std::to_string(shape[0]) + " x " +
-                          std::to_string(shape[1]) + " tokens; with cache_mode BSND it must be " +
-                          std::to_string(r.token_x.shape[0]) + " x " +
-                          std::to_string(r.token_x.shape[1]));
+            return refuse("{} is of {} x {} tokens; with cache_mode BSND it must be {} x {}",
+                          with(name, shape[0], shape[1], r.token_x.shape[0], r.token_x.shape[1]));
         }
     }
     AFD_TRY(check_cache_tensors(kMlaPrologV3Spec,
@@ -81,8 +77,7 @@ Result<> check_caches(const MlaPrologV3Request& r, const MlaPrologV3Plan& plan) 
                                  r.quant_scale_ckv}));
     const float alpha = plan.k_nope_clip_alpha;
     if (std::isfinite(alpha) && alpha > 0.0f) return {};
-    return refuse("k_nope_clip_alpha is " + std::to_string(alpha) +
-                  "; it must be a positive number");
+    return refuse("k_nope_clip_alpha is {:f}; it must be a positive number", with(alpha));
 }
 
 // The prefix sums of merged axes, and how many index entries they need.
@@ -93,16 +88,15 @@ Result<size_t> count_merged_blocks(const MlaPrologV3Request& r, const MlaPrologV
     size_t num_blocks = 0;
     for (size_t b = 0; b < num_sequences; ++b) {
         if (ends[b] < previous) {
-            return refuse(element("actual_seq_len", b) + " is " + std::to_string(ends[b]) +
-                          "; prefix sums never fall, at least " + std::to_string(previous) +
-                          " is allowed");
+            return refuse(
+                "actual_seq_len[{}] is {}; prefix sums never fall, at least {} is allowed",
+                with(b, ends[b], previous));
         }
         num_blocks += fractal_count(static_cast<size_t>(ends[b] - previous), block_size_of(r));
         previous = ends[b];
     }
     if (static_cast<size_t>(previous) != plan.num_tokens) {
-        return refuse("actual_seq_len ends at " + std::to_string(previous) + "; T is " +
-                      std::to_string(plan.num_tokens));
+        return refuse("actual_seq_len ends at {}; T is {}", with(previous, plan.num_tokens));
     }
     return num_blocks;
 }
@@ -122,17 +116,17 @@ Result<> check_index(const MlaPrologV3Request& r, const MlaPrologV3Plan& plan) {
     AFD_ASSIGN(wanted, wanted_index_size(r, plan));
     const size_t have = r.cache_index.shape[r.cache_index.rank - 1];
     if (have != wanted) {
-        return refuse("cache_index has a last axis of " + std::to_string(have) + "; cache_mode " +
-                      std::string(name_of(plan.cache_mode)) + " needs " + std::to_string(wanted));
+        return refuse("cache_index has a last axis of {}; cache_mode {} needs {}",
+                      with(have, name_of(plan.cache_mode), wanted));
     }
     const size_t limit =
         is_block_indexed(plan.cache_mode) ? r.kv_cache.shape[0] : plan.kv_rows.num_rows;
     const int64_t* index = data_of<int64_t>(r.cache_index);
     for (size_t i = 0; i < r.cache_index.num_elements(); ++i) {
         if (index[i] >= -1 && index[i] < static_cast<int64_t>(limit)) continue;
-        return refuse(element("cache_index", i) + " is " + std::to_string(index[i]) +
-                      "; allowed are -1 (write nothing) and, below " + std::to_string(limit) +
-                      ", the cache's " + (is_block_indexed(plan.cache_mode) ? "blocks" : "rows"));
+        return refuse(
+            "cache_index[{}] is {}; allowed are -1 (write nothing) and, below {}, the cache's {}",
+            with(i, index[i], limit, is_block_indexed(plan.cache_mode) ? "blocks" : "rows"));
     }
     return {};
 }

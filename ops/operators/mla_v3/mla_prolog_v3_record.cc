@@ -267,8 +267,8 @@ bool is_merged(const MlaPrologV3Request& r) {
 void check_number(OperatorCheck& check, const char* name, float value, bool may_be_negative) {
     check.attribute(name);
     check.require(std::isfinite(value) && (may_be_negative || value >= 0.0f),
-                  std::string(name) + " is " + std::to_string(value) + "; it must be a finite " +
-                      (may_be_negative ? "number" : "number, not negative"));
+                  "{} is {:f}; it must be a finite {}",
+                  with(name, value, may_be_negative ? "number" : "number, not negative"));
 }
 
 void check_attributes(const MlaPrologV3Request& r, OperatorCheck& check) {
@@ -282,9 +282,8 @@ void check_attributes(const MlaPrologV3Request& r, OperatorCheck& check) {
     const auto repo = [&](const char* name, int64_t value) {
         check.attribute(name);
         check.require(value == wanted,
-                      std::string(name) + " is " + std::to_string(value) +
-                          "; with kv_cache_quant_mode " + std::to_string(r.kv_cache_quant_mode) +
-                          " it must be " + std::to_string(wanted));
+                      "{} is {}; with kv_cache_quant_mode {} it must be {}",
+                      with(name, value, r.kv_cache_quant_mode, wanted));
     };
     repo("ckvkr_repo_mode", r.ckvkr_repo_mode);
     repo("quant_scale_repo_mode", r.quant_scale_repo_mode);
@@ -328,9 +327,8 @@ void check_axes(const MlaPrologV3Request& r, OperatorCheck& check) {
     const auto axes = [&](const char* name, const ConstTensorView& view, size_t other_axes) {
         const size_t wanted = (is_merged(r) ? 1 : 2) + other_axes;
         check.require(view.num_elements() == 0 || view.rank == wanted,
-                      std::string(name) + " has " + std::to_string(view.rank) +
-                          " axes; token_x has axes " + (is_merged(r) ? "[T, He]" : "[B, S, He]") +
-                          ", so it must have " + std::to_string(wanted));
+                      "{} has {} axes; token_x has axes {}, so it must have {}",
+                      with(name, view.rank, is_merged(r) ? "[T, He]" : "[B, S, He]", wanted));
     };
     axes("rope_sin", r.rope_sin, 1);
     axes("rope_cos", r.rope_cos, 1);

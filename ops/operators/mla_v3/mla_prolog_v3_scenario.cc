@@ -45,9 +45,9 @@ void check_presence(const MlaPrologV3Request& r, OperatorCheck& check) {
     const int64_t weight = r.weight_quant_mode;
     const int64_t kv = r.kv_cache_quant_mode;
     const auto mode = parse_cache_mode(r.cache_mode).value_or(CacheMode::kPaBsnd);
-    const std::string of_weight = "weight_quant_mode is " + std::to_string(weight);
-    const std::string of_kv = "kv_cache_quant_mode is " + std::to_string(kv);
-    const std::string of_query = "query_quant_mode is " + std::to_string(r.query_quant_mode);
+    const std::string of_weight = fmt::format("weight_quant_mode is {}", weight);
+    const std::string of_kv = fmt::format("kv_cache_quant_mode is {}", kv);
+    const std::string of_query = fmt::format("query_quant_mode is {}", r.query_quant_mode);
     const std::string of_cache = "cache_mode is " + std::string(r.cache_mode);
     const std::string of_dq = has_low_rank(r) ? "weight_dq is given" : "weight_dq is not";
     const std::string of_flag =
@@ -83,22 +83,21 @@ void check_presence(const MlaPrologV3Request& r, OperatorCheck& check) {
     for (const Use& use : uses) {
         const bool is_given = use.view.num_elements() != 0;
         const bool is_empty = use.view.given() && may_be_empty;
-        check.require(!use.is_needed || is_given || is_empty,
-                      std::string(use.name) + " is missing; " + use.why);
+        check.require(
+            !use.is_needed || is_given || is_empty, "{} is missing; {}", with(use.name, use.why));
         check.require(use.is_allowed || !is_given,
-                      std::string(use.name) + " is given, but " + use.why + "; leave it out");
+                      "{} is given, but {}; leave it out",
+                      with(use.name, use.why));
     }
 }
 
 void check_dtypes(const MlaPrologV3Request& r, OperatorCheck& check) {
+    const Scenario scenario{r.weight_quant_mode, r.kv_cache_quant_mode, r.query_quant_mode};
     const auto wanted = [&](const char* name, const ConstTensorView& view, bool is_int8) {
         const DType dtype = is_int8 ? DType::kInt8 : DType::kBf16;
-        check.require(
-            view.num_elements() == 0 || view.dtype == dtype,
-            std::string(name) + " has dtype " + std::string(name_of(view.dtype)) + "; scenario " +
-                text_of(Scenario{r.weight_quant_mode, r.kv_cache_quant_mode, r.query_quant_mode}
-                            .digits()) +
-                " needs " + std::string(name_of(dtype)));
+        check.require(view.num_elements() == 0 || view.dtype == dtype,
+                      "{} has dtype {}; scenario {} needs {}",
+                      with(name, name_of(view.dtype), text_of(scenario.digits()), name_of(dtype)));
     };
     wanted("token_x", r.token_x, r.weight_quant_mode == 2);
     wanted("weight_dq", r.weight_dq, r.weight_quant_mode == 2);
@@ -113,34 +112,38 @@ void check_dtypes(const MlaPrologV3Request& r, OperatorCheck& check) {
 // What a query without low rank cannot have.
 void check_low_rank(const MlaPrologV3Request& r, OperatorCheck& check) {
     if (has_low_rank(r)) return;
-    const std::string without = "; without weight_dq (q_lora_rank null) it must be ";
     check.require(r.weight_quant_mode == 0,
-                  "weight_quant_mode is " + std::to_string(r.weight_quant_mode) + without + "0");
+                  "weight_quant_mode is {}; without weight_dq (q_lora_rank null) it must be 0",
+                  with(r.weight_quant_mode));
     check.require(r.qc_qr_scale == 1.0f,
-                  "qc_qr_scale is " + std::to_string(r.qc_qr_scale) + without + "1");
-    check.require(!r.query_norm_flag, "query_norm_flag is true" + without + "false");
+                  "qc_qr_scale is {:f}; without weight_dq (q_lora_rank null) it must be 1",
+                  with(r.qc_qr_scale));
+    check.require(!r.query_norm_flag,
+                  "query_norm_flag is true; without weight_dq (q_lora_rank null) it must be false");
 }
 
 }  // namespace
 
 void check_scenario(const MlaPrologV3Request& r, OperatorCheck& check) {
     const Scenario s{r.weight_quant_mode, r.kv_cache_quant_mode, r.query_quant_mode};
-    const std::string modes = "weight_quant_mode " + std::to_string(s.weight) +
-                              ", kv_cache_quant_mode " + std::to_string(s.kv) +
-                              ", query_quant_mode " + std::to_string(s.query);
+    const std::string modes =
+        fmt::format("weight_quant_mode {}, kv_cache_quant_mode {}, query_quant_mode {}",
+                    s.weight,
+                    s.kv,
+                    s.query);
     for (const auto& [from, to] : kRenumbered) {
         check.require(s.digits() != from,
-                      modes + " is not a scenario; the one meant is " + text_of(to) +
-                          ": weight_quant_mode " + std::to_string(to / 100) +
-                          ", kv_cache_quant_mode " + std::to_string(to / 10 % 10) +
-                          ", query_quant_mode " + std::to_string(to % 10));
+                      "{} is not a scenario; the one meant is {}: weight_quant_mode {}, "
+                      "kv_cache_quant_mode {}, query_quant_mode {}",
+                      with(modes, text_of(to), to / 100, to / 10 % 10, to % 10));
     }
     check.attribute("weight_quant_mode");
     check.attribute("kv_cache_quant_mode");
     check.attribute("query_quant_mode");
     check.require(
         std::find(std::begin(kScenarios), std::end(kScenarios), s.digits()) != std::end(kScenarios),
-        modes + " is not a scenario; allowed are 000, 100, 120, 130, 200, 211, 230, 231");
+        "{} is not a scenario; allowed are 000, 100, 120, 130, 200, 211, 230, 231",
+        with(modes));
 }
 
 void check_uses(const MlaPrologV3Request& r, OperatorCheck& check) {

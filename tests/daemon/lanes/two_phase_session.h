@@ -86,7 +86,7 @@ class TwoPhaseSession {
         }));
         return !testing::Test::HasFailure();
     }
-    Result<void> finish(ops::MoeTicket&& ticket, const Call& call) {
+    Result<> finish(ops::MoeTicket&& ticket, const Call& call) {
         return moe_.finish(std::move(ticket), rows(call));
     }
     bool idle() {

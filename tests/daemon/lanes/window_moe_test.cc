@@ -283,7 +283,7 @@ TEST(WindowMoeIds, APickOfASharedExpertIsRefusedBeforeAnythingIsSent) {
                                       .attn_to_ffn_token_bytes = 512,
                                       .ffn_to_attn_token_bytes = 512,
                                       .num_ffn_workers = 1});
-    const System system{instance, placement, kAttention};
+    const System<schedule::LocalInstance> system{instance, placement, kAttention};
     const auto transport = instance.dispatch(0);
     WindowPrepareFinalize windows(
         *transport, instance.layout().geometry, placement, 0, system.router);

@@ -50,8 +50,8 @@ Result<> check_scale_rows(const ScaleRowsRequest& r) {
     check.attributes();
     check.tensors();
     check.require(r.y.dtype == r.x.dtype,
-                  "y has dtype " + std::string(name_of(r.y.dtype)) + "; it must be that of x, " +
-                      std::string(name_of(r.x.dtype)));
+                  "y has dtype {}; it must be that of x, {}",
+                  with(name_of(r.y.dtype), name_of(r.x.dtype)));
     return check.finish();
 }
 
