@@ -4,11 +4,11 @@
 // not made by OperatorCheck, which builds its messages in advance: the FFN loop runs this operator
 // in every pass, and a pass allocates nothing.
 
-#include "ops/operators/ffn_worker_batching_shape.h"
-
 #include <algorithm>
 #include <string>
 
+#include "ops/operators/ffn_worker_batching.h"
+#include "ops/operators/ffn_worker_batching_shape.h"
 #include "ops/record/operator_spec.h"
 #include "schedule/geometry.h"
 #include "schedule/schedule_context.h"

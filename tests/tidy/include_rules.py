@@ -154,15 +154,6 @@ def levels_of(path: str) -> dict[str, str]:
     }
 
 
-# Pairs that know each other, by the file that they are about: what is left of a knot that was larger.
-# The list may only shrink.
-KNOWN_PAIR_CYCLES = {
-    "daemon/config/config", "daemon/lanes/expert_lanes", "model/decoder/expert_cache",
-    "ops/fused_moe/dispatch_layout", "ops/linear/linear", "ops/operators/ffn_worker_batching",
-    "ops/operators/mla_v3/cache_reader", "ops/operators/mla_v3/mla_prolog_v3",
-}
-
-
 def check_cycles(sources: dict[Path, list[str]]) -> list[str]:
     """No cycle of includes among files, pairs (x.h with x.cc), folders and top-level folders."""
     graphs: dict[str, dict[str, set[str]]] = {}
@@ -175,5 +166,4 @@ def check_cycles(sources: dict[Path, list[str]]) -> list[str]:
                 if node != theirs[level]:
                     graphs.setdefault(level, {}).setdefault(node, set()).add(theirs[level])
     return [f"cycle of includes among {level}: {' <-> '.join(component)}"
-            for level, graph in graphs.items() for component in cycles(graph)
-            if component[0] not in KNOWN_PAIR_CYCLES]
+            for level, graph in graphs.items() for component in cycles(graph)]
