@@ -22,7 +22,7 @@ ALLOWED_INCLUDES = {
     "ops/two_phase": "proto ops/tensor ops/format ops/linear ops/experts ops/record",
     "ops/operators": "proto schedule ops/tensor ops/format ops/cpu ops/linear ops/attention "
                      "ops/experts ops/record",
-    "ops/fused_moe": "proto ops/tensor ops/format ops/linear ops/experts",
+    "ops/fused_moe": "proto schedule ops/tensor ops/format ops/linear ops/experts",
     "ops/fused_moe/parts": "proto ops/tensor ops/format ops/linear ops/experts ops/two_phase "
                            "ops/operators ops/reference ops/fused_moe",
     "ops/fused_moe/plan": "proto ops/tensor ops/format ops/experts ops/reference ops/fused_moe",
@@ -62,7 +62,7 @@ ALLOWED_INCLUDES = {
 }
 # Of schedule/, ops may see the words that processes share, nothing that moves bytes.
 OPS_MAY_SEE = {"schedule/schedule_context.h", "schedule/window_layout.h", "schedule/geometry.h",
-               "schedule/flag.h"}
+               "schedule/flag.h", "schedule/row_dtype.h"}
 # Only those who speak a socket protocol see generated messages.
 MESSAGE_READERS = {"clients", "daemon", "tests"}
 # The settings of the sampler are one message from the client to it.
