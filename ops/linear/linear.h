@@ -47,8 +47,8 @@ void linear_f32(const LinearInput& x,
                 Rows<float> y,
                 Parallel& parallel);
 
-// h = (silu(gate) · up) →bf16, with gate and up each →bf16 first (specification, section 10).
-// Shapes: x [num_rows, depth], h [num_rows, num_outputs / 2]. REQUIRES: weight.is_gate_up().
+// h = (silu(gate) · up) →bf16, with gate and up each →bf16 first (docs/specification.md, section
+// 10). Shapes: x [num_rows, depth], h [num_rows, num_outputs / 2]. REQUIRES: weight.is_gate_up().
 void swiglu(const LinearInput& x, const PackedLinear& weight, Rows<Bf16> h, Parallel& parallel);
 
 }  // namespace afd::ops

@@ -317,7 +317,7 @@ const RecordOf<FfnWorkerBatchingRequest> kFfnWorkerBatchingSpec = {
     {"ffn_worker_batching",
      "rows of the FFN window, gathered and sorted by expert",
      "y[i] = row of the i-th slot in the stable order by (expert key, flat index)",
-     "seed ffn_worker_batching; specification, section 2",
+     "seed ffn_worker_batching; docs/specification.md, section 2",
      kAttributes,
      kTensors,
      kRules,

@@ -16,7 +16,8 @@
 // partial sums, element i of the latent, then of the rotated part, to partial i mod 16, added by
 // halves; o += p·ckv with positions ascending.
 // This is the operator that stands alone; the daemon's decoder has ops/attention/mla_attention.h.
-// Names, shapes and constraints stand in kMlaAttentionV3Spec. Source: specification, section 11.
+// Names, shapes and constraints stand in kMlaAttentionV3Spec.
+// Source: docs/specification.md, section 11.
 
 #include <cstddef>
 #include <span>

@@ -9,7 +9,8 @@
 //   kv = x·Wdkv_kr as [Hckv | Dr];  ckv = rms(kv)·γ·kc_scale;  kr = rope(kv_R)
 // The scenario, three digits (weight_quant_mode, kv_cache_quant_mode, query_quant_mode), says what
 // is rounded and quantised where: 000; 100, 120, 130; 200, 211, 230, 231. Names, shapes, dtypes and
-// constraints stand in kMlaPrologV3Spec. Source: seed mla_prolog_v3, specification, section 11.
+// constraints stand in kMlaPrologV3Spec.
+// Source: seed mla_prolog_v3, docs/specification.md, section 11.
 // This is the operator that stands alone; the daemon's decoder has ops/attention/mla_prolog.h,
 // unquantised and over its own cache. Scenario 000 gives the same bits.
 
