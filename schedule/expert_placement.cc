@@ -185,8 +185,8 @@ bool ExpertPlacement::holds(uint32_t rank, int32_t layer_id, int32_t local_id) c
                         static_cast<size_t>(local_id)] != 0;
 }
 
-std::vector<LocalExpert> ExpertPlacement::local_experts(uint32_t rank) const {
-    std::vector<LocalExpert> experts;
+std::vector<HeldExpert> ExpertPlacement::held_experts(uint32_t rank) const {
+    std::vector<HeldExpert> experts;
     for (uint32_t layer = 0; layer < num_layers(); ++layer) {
         for (uint32_t expert = 0; expert < num_experts(layer); ++expert) {
             for (const ExpertReplica& replica : replicas(layer, expert)) {
@@ -194,7 +194,7 @@ std::vector<LocalExpert> ExpertPlacement::local_experts(uint32_t rank) const {
             }
         }
     }
-    std::sort(experts.begin(), experts.end(), [](const LocalExpert& a, const LocalExpert& b) {
+    std::sort(experts.begin(), experts.end(), [](const HeldExpert& a, const HeldExpert& b) {
         return a.layer_id != b.layer_id ? a.layer_id < b.layer_id : a.local_id < b.local_id;
     });
     return experts;

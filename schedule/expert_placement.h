@@ -24,7 +24,7 @@ struct ExpertReplica {
 };
 
 // One expert that a rank holds.
-struct LocalExpert {
+struct HeldExpert {
     uint32_t layer_id = 0;
     uint32_t expert = 0;  // Logical.
     int32_t local_id = 0;
@@ -92,7 +92,7 @@ class ExpertPlacement {
     bool holds(uint32_t rank, int32_t layer_id, int32_t local_id) const;
 
     // Everything that a rank must load, ascending by layer and local id.
-    std::vector<LocalExpert> local_experts(uint32_t rank) const;
+    std::vector<HeldExpert> held_experts(uint32_t rank) const;
 
   private:
     Result<> index_held();

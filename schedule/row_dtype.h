@@ -15,7 +15,16 @@ enum class RowDtype : uint32_t {
     kFp8 = 2,   // e4m3, one fp32 scale for each 128 values.
 };
 
-// "bf16", "int8", "fp8".
-std::string_view name_of(RowDtype dtype);
+constexpr std::string_view name_of(RowDtype dtype) {
+    switch (dtype) {
+        case RowDtype::kBf16:
+            return "bf16";
+        case RowDtype::kInt8:
+            return "int8";
+        case RowDtype::kFp8:
+            return "fp8";
+    }
+    return "unknown";
+}
 
 }  // namespace afd::schedule

@@ -23,6 +23,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/fused_moe/fused_moe.h"
 #include "ops/fused_moe/plan/feature_matrix.h"
+#include "schedule/row_dtype.h"
 #include "threads/thread_pool.h"
 
 namespace afd::bench {
@@ -241,6 +242,15 @@ int run(const Options& options) {
     return num_run > 0 ? EXIT_SUCCESS : fail({Code::kFailedPrecondition, refused});
 }
 
+std::map<std::string, schedule::RowDtype> row_dtypes_by_name() {
+    std::map<std::string, schedule::RowDtype> by_name;
+    for (const schedule::RowDtype dtype :
+         {schedule::RowDtype::kBf16, schedule::RowDtype::kInt8, schedule::RowDtype::kFp8}) {
+        by_name.emplace(name_of(dtype), dtype);
+    }
+    return by_name;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -267,10 +277,7 @@ int main(int argc, char** argv) {
     app.add_option("--chunk", options.sizes.chunk_tokens, "Tokens of a chunk; 0: no chunks")
         ->capture_default_str();
     app.add_option("--dispatch-dtype", options.sizes.dispatch_dtype, "How rows travel")
-        ->transform(CLI::CheckedTransformer(
-            std::map<std::string, ops::DispatchDtype>{{"bf16", ops::DispatchDtype::kBf16},
-                                                      {"int8", ops::DispatchDtype::kInt8},
-                                                      {"fp8", ops::DispatchDtype::kFp8}}));
+        ->transform(CLI::CheckedTransformer(row_dtypes_by_name()));
     app.add_option("--threads", options.num_threads)
         ->check(CLI::PositiveNumber)
         ->capture_default_str();

@@ -8,6 +8,7 @@
 
 #include "model/decoder/router.h"
 #include "ops/fused_moe/plan/registry.h"
+#include "schedule/row_dtype.h"
 
 namespace afd::bench {
 
@@ -18,7 +19,7 @@ struct MoeSizes {
     uint32_t num_experts = 64;
     uint32_t top_k = 8;
     uint32_t chunk_tokens = 0;
-    ops::DispatchDtype dispatch_dtype = ops::DispatchDtype::kBf16;
+    schedule::RowDtype dispatch_dtype = schedule::RowDtype::kBf16;
 };
 
 // Experts share a few random matrices: every packed copy has memory of its own, as in a model.

@@ -205,7 +205,7 @@ Result<> Afdd::list_rank_experts() {
     for (uint32_t layer = 0; layer < model.num_layers; ++layer) {
         if (!model.is_moe_layer(layer)) continue;
         for (uint32_t rank = 0; rank < config_.num_ffn_workers(); ++rank) {
-            for (const schedule::LocalExpert& expert : placement.local_experts(rank)) {
+            for (const schedule::HeldExpert& expert : placement.held_experts(rank)) {
                 if (expert.layer_id == layer) rank_experts_[rank].push_back(expert);
             }
         }

@@ -9,6 +9,7 @@
 
 #include "daemon/afdd/afdd.h"
 #include "daemon/config/command_line.h"
+#include "daemon/config/resolved_config.h"
 #include "daemon/program/logging.h"
 
 namespace afd::daemon {

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "daemon/attention/attention_loop.h"
-#include "daemon/lanes/expert_lanes.h"
+#include "daemon/lanes/topology_lanes.h"
 #include "daemon/worker/worker_control.h"
 #include "daemon/worker/worker_program.h"
 #include "daemon/worker/worker_setup.h"

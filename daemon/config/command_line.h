@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "daemon/config/config.h"
+#include "daemon/config/resolved_config.h"
 
 namespace afd::daemon {
 

@@ -1,27 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Config: every option of afdd, resolved. Workers have no configuration of their own; they get
-// what concerns them in the Welcome.
-//
-// One table (config_options.h) describes each option once: name, default, unit, bounds, meaning.
-// From it come the TOML keys (`ffn_workers = 2`), the environment variables (AFD_FFN_WORKERS)
-// and the flags (--ffn-workers). Precedence:
-//
-//   flag > environment > configuration file > --demo > default
-//
-// The file is --config FILE or AFD_CONFIG; else the first that exists of ./afd.toml,
-// $XDG_CONFIG_HOME/afd/config.toml (~/.config without it) and /etc/afd/afd.toml. With --demo only
-// a file that is named is read.
+// Config: every option of afdd, by its value. Where values come from is resolved_config.h, and what
+// an option is called and takes config_options.h. Workers have no configuration of their own; they
+// get what concerns them in the Welcome.
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "daemon/config/choices.h"
-#include "proto/status.h"
 #include "schedule/ffn_scheduler.h"
 #include "schedule/router_placement.h"
 #include "schedule/row_dtype.h"
@@ -87,40 +75,5 @@ struct Config {
     }
     uint32_t num_attention_workers() const { return static_cast<uint32_t>(attention_workers); }
 };
-
-struct ResolvedConfig {
-    Config config;
-    // Option name -> where its value came from: "default", "--demo", "afd.toml:3",
-    // "AFD_FFN_WORKERS", "--ffn-workers".
-    std::map<std::string, std::string> origins;
-};
-
-// What the configuration is resolved from; main() takes it from the process, tests make it up.
-struct ConfigSources {
-    // Option name -> text, as given with flags.
-    std::map<std::string, std::string> flags;
-    // The whole environment, name -> value.
-    std::map<std::string, std::string> environment;
-    // --config; empty: AFD_CONFIG, else the default places.
-    std::string config_file;
-    // --demo.
-    bool demo = false;
-    // Directory of the demo model; needed with `demo` only.
-    std::string demo_model;
-    // Places to look when no file is named, in order.
-    std::vector<std::string> default_files;
-};
-
-// Errors (kInvalidArgument, kNotFound), each naming the option or the line and column of the
-// file, the value, its origin and what is allowed.
-Result<ResolvedConfig> resolve_config(const ConfigSources& sources);
-
-// The resolved values as a TOML file, each line with its origin as a comment. Reading it back
-// gives the same configuration.
-std::string describe_config(const ResolvedConfig& resolved);
-
-// The default places of the configuration file for this environment, in order.
-std::vector<std::string> default_config_files(
-    const std::map<std::string, std::string>& environment);
 
 }  // namespace afd::daemon

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The table of all options: the one place where an option is described. config.cc resolves values
-// from it, command_line.cc makes flags of it.
+// The table of all options: the one place where an option is described. resolved_config.cc resolves
+// values from it, command_line.cc makes flags of it.
 
 #include <cstdint>
 #include <span>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "daemon/config/config.h"
+#include "proto/status.h"
 
 namespace afd::daemon {
 

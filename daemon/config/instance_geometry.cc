@@ -37,18 +37,6 @@ Result<schedule::RowDtype> choose_row_dtype(std::optional<schedule::RowDtype> wa
     return dtype;
 }
 
-ops::DispatchDtype dispatch_dtype_of(schedule::RowDtype dtype) {
-    switch (dtype) {
-        case schedule::RowDtype::kBf16:
-            return ops::DispatchDtype::kBf16;
-        case schedule::RowDtype::kInt8:
-            return ops::DispatchDtype::kInt8;
-        case schedule::RowDtype::kFp8:
-            return ops::DispatchDtype::kFp8;
-    }
-    return ops::DispatchDtype::kBf16;
-}
-
 Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
                                          const control::Geometry& instance) {
     AFD_ASSIGN(const schedule::RouterPlacement router, from_wire(instance.router()));
@@ -62,15 +50,14 @@ Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
     const uint32_t num_shared = dispatched_shared_slots(model, instance);
     geometry.selected_expert_num = std::max(1U, model.top_k + num_shared);
     geometry.num_experts = std::max(1U, model.num_experts + num_shared);
-    geometry.attn_to_ffn_token_bytes =
-        row_bytes(ops::sent_row_bytes(dispatch_dtype_of(row_dtype), model.hidden));
+    geometry.attn_to_ffn_token_bytes = row_bytes(ops::sent_row_bytes(row_dtype, model.hidden));
     geometry.ffn_to_attn_token_bytes = row_bytes(value_bytes + (has_weight ? sizeof(float) : 0));
     geometry.num_ffn_workers = instance.num_ffn_workers();
     AFD_TRY(schedule::validate(geometry));
     return geometry;
 }
 
-schedule::TwoPhaseRowBytes two_phase_row_bytes(ops::DispatchDtype dtype, size_t hidden) {
+schedule::TwoPhaseRowBytes two_phase_row_bytes(schedule::RowDtype dtype, size_t hidden) {
     return {.sent = ops::sent_row_bytes(dtype, hidden), .returned = hidden * sizeof(ops::Bf16)};
 }
 

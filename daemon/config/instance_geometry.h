@@ -11,10 +11,10 @@
 #include "model/checkpoint/config.h"
 #include "model/family/model_files.h"
 #include "ops/format/numeric_class.h"
-#include "ops/fused_moe/capability.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
 #include "schedule/geometry.h"
+#include "schedule/row_dtype.h"
 #include "schedule/segment_header.h"
 #include "schedule/two_phase_control.h"
 
@@ -24,9 +24,6 @@ namespace afd::daemon {
 // Errors: kInvalidArgument: int8 for a model whose experts are not int8.
 Result<schedule::RowDtype> choose_row_dtype(std::optional<schedule::RowDtype> wanted,
                                             const model::ModelConfig& model);
-
-// The same for the framework.
-ops::DispatchDtype dispatch_dtype_of(schedule::RowDtype dtype);
 
 // A row in an FFN window is as ops/fused_moe/sent_rows.h says, in an attention window `hidden` bf16
 // values, both rounded up to whole 512 bytes; with router = ffn
@@ -43,7 +40,7 @@ uint32_t dispatched_shared_slots(const model::ModelConfig& model,
                                  const control::Geometry& instance);
 
 // Bytes of a row of a two-phase round, each way: as it is sent, and `hidden` bf16 values back.
-schedule::TwoPhaseRowBytes two_phase_row_bytes(ops::DispatchDtype dtype, size_t hidden);
+schedule::TwoPhaseRowBytes two_phase_row_bytes(schedule::RowDtype dtype, size_t hidden);
 
 // The numeric class as it stands in headers and in the status: instruction set, kernel revision,
 // to what rows are rounded on their way (int8 rows lose nothing that int8 experts would keep) and,

@@ -59,7 +59,7 @@ FfnLoop::FfnLoop(const Parts& parts,
       batch_(rows_max(parts), num_keys(parts), row_elements(parts)),
       arrived_(parts.dispatch_dtype, parts.hidden, rows_max(parts)),
       results_(rows_max(parts) * parts.hidden) {
-    AFD_ASSERT(parts.router == nullptr || parts.dispatch_dtype == ops::DispatchDtype::kBf16,
+    AFD_ASSERT(parts.router == nullptr || parts.dispatch_dtype == schedule::RowDtype::kBf16,
                "rows that are routed here must be bf16");
     if (parts_.router != nullptr) batch_.weights.resize(rows_max(parts));
     returned_.resize(parts_.parallel->num_threads() * row_bytes());

@@ -33,6 +33,7 @@
 #include "schedule/adaptive_wait.h"
 #include "schedule/pass_scheduler.h"
 #include "schedule/ready_scan.h"
+#include "schedule/row_dtype.h"
 #include "schedule/transport.h"
 
 namespace afd::daemon {
@@ -46,7 +47,7 @@ class FfnLoop {
         // Key = layer_id * num_local_experts_per_layer(rank) + local id. REQUIRES: takes kGrouped.
         ops::Experts* experts = nullptr;
         size_t hidden = 0;
-        ops::DispatchDtype dispatch_dtype = ops::DispatchDtype::kBf16;  // How rows arrive.
+        schedule::RowDtype dispatch_dtype = schedule::RowDtype::kBf16;  // How rows arrive.
         const model::Router* router = nullptr;  // router = ffn; null: the sessions route.
         ops::Parallel* parallel = nullptr;
         WorkerPort* port = nullptr;

@@ -29,7 +29,7 @@ Result<model::LoadedExperts> load_shard(const WorkerSetup& setup,
                                         ops::Parallel& parallel) {
     const size_t keys_per_layer = setup.placement.num_local_experts_per_layer(rank);
     std::vector<model::ExpertSlot> slots;
-    for (const schedule::LocalExpert& local : setup.placement.local_experts(rank)) {
+    for (const schedule::HeldExpert& local : setup.placement.held_experts(rank)) {
         slots.push_back({local.layer_id,
                          local.expert,
                          local.layer_id * keys_per_layer + static_cast<size_t>(local.local_id)});

@@ -23,6 +23,7 @@
 #include "ops/tensor/parallel.h"
 #include "ops/tensor/workspace.h"
 #include "schedule/expert_placement.h"
+#include "schedule/row_dtype.h"
 #include "schedule/two_phase_receiver.h"
 
 namespace afd::daemon {
@@ -37,7 +38,7 @@ class TwoPhaseExperts {
         // REQUIRES: takes kGrouped.
         ops::Experts* experts = nullptr;
         size_t hidden = 0;
-        ops::DispatchDtype dispatch_dtype = ops::DispatchDtype::kBf16;  // How rows arrive.
+        schedule::RowDtype dispatch_dtype = schedule::RowDtype::kBf16;  // How rows arrive.
         ops::Parallel* parallel = nullptr;
         WorkerPort* port = nullptr;
         ops::StageProfile* profile = nullptr;  // Optional: time per stage on this side.

@@ -23,7 +23,7 @@
 //   2. let cancel() leave nothing behind that a later call could meet, and slot_free() stay false
 //      until every peer has acknowledged what it was sent (R4), a predecessor's too (R10);
 //   3. answer waits_for() whenever slot_free() or ready() is false because of a peer (R7);
-//   4. make it in the ExpertLanes of its topology (expert_lanes.h); the loop needs no change;
+//   4. make it in the ExpertLanes of its topology (topology_lanes.h); the loop needs no change;
 //   5. tests/daemon/attention/fake_lane.h is the smallest one, and its test the oracle of the loop.
 
 #include <cstdint>

@@ -14,10 +14,10 @@ ops::ExpertQuantisation quantisation_of(const model::ModelConfig& model) {
 
 // int8 rows with smooth scales are a row for each expert; in one process it is the experts that
 // quantise them, to the same bits.
-ops::DispatchDtype local_dispatch_dtype(const WorkerSetup& setup) {
+schedule::RowDtype local_dispatch_dtype(const WorkerSetup& setup) {
     const bool is_smooth = setup.files.config().quantisation.smooth;
-    return setup.is_colocated && is_smooth && setup.dispatch_dtype == ops::DispatchDtype::kInt8
-               ? ops::DispatchDtype::kBf16
+    return setup.is_colocated && is_smooth && setup.dispatch_dtype == schedule::RowDtype::kInt8
+               ? schedule::RowDtype::kBf16
                : setup.dispatch_dtype;
 }
 

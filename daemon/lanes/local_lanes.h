@@ -3,9 +3,13 @@
 
 // LocalLanes: the lanes of a colocated worker, which computes all experts itself.
 
+#include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "daemon/lanes/expert_lanes.h"
+#include "daemon/lanes/lane_sources.h"
 #include "model/decoder/expert_weights.h"
 #include "ops/fused_moe/fused_moe.h"
 #include "ops/fused_moe/parts/grouped_experts.h"

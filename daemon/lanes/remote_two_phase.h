@@ -24,6 +24,7 @@
 #include "ops/fused_moe/prepare_finalize.h"
 #include "ops/tensor/parallel.h"
 #include "schedule/expert_placement.h"
+#include "schedule/row_dtype.h"
 #include "schedule/two_phase_sender.h"
 
 namespace afd::daemon {
@@ -38,7 +39,7 @@ class RemoteTwoPhase final : public ops::PrepareFinalize {
         size_t num_shared = 0;  // Dispatched; 0 with a shared stage.
         uint32_t num_tokens_max = 0;
         uint32_t block_tokens = 0;
-        ops::DispatchDtype dispatch_dtype = ops::DispatchDtype::kBf16;
+        schedule::RowDtype dispatch_dtype = schedule::RowDtype::kBf16;
     };
     // All outlive the object.
     struct Parts {

@@ -34,7 +34,7 @@ TwoPhaseOperators::TwoPhaseOperators(const Settings& settings,
       key_of_expert_(tables_.num_experts_max()),
       receivers_(settings.num_ranks),
       result_views_(settings.num_ranks) {
-    if (settings.dispatch_dtype != ops::DispatchDtype::kBf16 && smooth == nullptr) {
+    if (settings.dispatch_dtype != schedule::RowDtype::kBf16 && smooth == nullptr) {
         encoded_.resize(settings.num_tokens_max * row_elements_);
     }
     const size_t num_keys = size_t{settings.num_ranks} * num_local_experts_;

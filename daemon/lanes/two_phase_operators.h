@@ -27,6 +27,7 @@
 #include "ops/two_phase/combine.h"
 #include "ops/two_phase/layout.h"
 #include "ops/two_phase/payload.h"
+#include "schedule/row_dtype.h"
 
 namespace afd::daemon {
 
@@ -40,7 +41,7 @@ class TwoPhaseOperators {
         size_t num_shared = 0;  // Dispatched.
         uint32_t num_tokens_max = 0;
         uint32_t block_tokens = 0;
-        ops::DispatchDtype dispatch_dtype = ops::DispatchDtype::kBf16;
+        schedule::RowDtype dispatch_dtype = schedule::RowDtype::kBf16;
     };
     // `smooth`, or null: int8 rows are quantised with the scales of their experts. All outlive the
     // object.

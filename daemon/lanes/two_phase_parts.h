@@ -7,7 +7,8 @@
 #include <memory>
 #include <optional>
 
-#include "daemon/lanes/expert_lanes.h"
+#include "daemon/lanes/expert_lane.h"
+#include "daemon/lanes/lane_sources.h"
 #include "daemon/lanes/remote_two_phase.h"
 #include "daemon/lanes/two_phase_lane.h"
 #include "model/decoder/smooth_scales.h"

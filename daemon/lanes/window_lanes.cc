@@ -38,7 +38,7 @@ Result<std::unique_ptr<ExpertLanes>> WindowLanes::make(const LaneSources& source
 
 Result<> WindowLanes::load_smooth_scales(const LaneSources& sources) {
     const WorkerSetup& setup = sources.setup;
-    if (setup.dispatch_dtype != ops::DispatchDtype::kInt8 ||
+    if (setup.dispatch_dtype != schedule::RowDtype::kInt8 ||
         !setup.files.config().quantisation.smooth) {
         return {};
     }

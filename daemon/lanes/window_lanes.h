@@ -5,9 +5,13 @@
 // the windows, and one in two phases if the instance has it. The shared experts may run here, as a
 // stage beside the wait for the others (config.h: shared_experts).
 
+#include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "daemon/lanes/expert_lanes.h"
+#include "daemon/lanes/lane_sources.h"
 #include "daemon/lanes/two_phase_parts.h"
 #include "daemon/lanes/window_lane.h"
 #include "daemon/lanes/window_prepare_finalize.h"

@@ -16,7 +16,7 @@ WindowPrepareFinalize::WindowPrepareFinalize(schedule::DispatchTransport& transp
                                              const schedule::ExpertPlacement& placement,
                                              uint32_t session,
                                              schedule::RouterPlacement router,
-                                             ops::DispatchDtype dtype)
+                                             schedule::RowDtype dtype)
     : geometry_(geometry),
       placement_(placement),
       session_(session),
@@ -26,7 +26,7 @@ WindowPrepareFinalize::WindowPrepareFinalize(schedule::DispatchTransport& transp
       dtype_(dtype) {
     // What was not allowed is left with nothing, and refused at composition.
     capability_.dispatch_dtypes &= ops::bit(dtype);
-    if (dtype != ops::DispatchDtype::kBf16) encoded_.resize(geometry.attn_to_ffn_token_bytes);
+    if (dtype != schedule::RowDtype::kBf16) encoded_.resize(geometry.attn_to_ffn_token_bytes);
     capability_.max_in_flight = geometry.num_micro_batches;
     lanes_.reserve(geometry.num_micro_batches);
     for (uint32_t m = 0; m < geometry.num_micro_batches; ++m) {

@@ -29,6 +29,7 @@
 #include "schedule/expert_placement.h"
 #include "schedule/geometry.h"
 #include "schedule/router_placement.h"
+#include "schedule/row_dtype.h"
 
 namespace afd::daemon {
 
@@ -40,7 +41,7 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
                           const schedule::ExpertPlacement& placement,
                           uint32_t session,
                           schedule::RouterPlacement router = schedule::RouterPlacement::kAttention,
-                          ops::DispatchDtype dtype = ops::DispatchDtype::kBf16);
+                          schedule::RowDtype dtype = schedule::RowDtype::kBf16);
 
     const ops::PrepareFinalizeCapability& capability() const override { return capability_; }
 
@@ -130,7 +131,7 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     mutable std::vector<schedule::DispatchLane> lanes_;  // [M]; polling moves their cursors.
     std::vector<Round> rounds_;                          // [M]
     mutable std::optional<PeerWaits> waits_;             // Polling counts.
-    const ops::DispatchDtype dtype_;
+    const schedule::RowDtype dtype_;
     const model::SmoothScales* smooth_ = nullptr;
     std::vector<std::byte> encoded_;  // A row as it goes into a slot, unless it goes as it is.
 };

@@ -17,7 +17,7 @@ void fill_attention_metrics(const Metrics& metrics, uint32_t num_ranks, client::
 
 // `experts`: what the rank holds of one MoE layer; from `num_routed` on they are shared.
 void fill_ffn_metrics(const Metrics& metrics,
-                      std::span<const schedule::LocalExpert> experts,
+                      std::span<const schedule::HeldExpert> experts,
                       uint32_t num_routed,
                       client::Worker& worker);
 

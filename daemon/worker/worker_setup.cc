@@ -80,7 +80,7 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
                        .router = router,
                        .is_colocated = geometry.num_ffn_workers == 0,
                        .num_dispatched_shared = num_shared,
-                       .dispatch_dtype = dispatch_dtype_of(row_dtype)};
+                       .dispatch_dtype = row_dtype};
 }
 
 Result<model::LoadedExperts> load_worker_experts(const WorkerSetup& setup,

@@ -14,11 +14,11 @@
 #include "model/decoder/expert_weights.h"
 #include "model/family/model_files.h"
 #include "ops/format/numeric_class.h"
-#include "ops/fused_moe/capability.h"
 #include "schedule/adaptive_wait.h"
 #include "schedule/attach_config.h"
 #include "schedule/expert_placement.h"
 #include "schedule/router_placement.h"
+#include "schedule/row_dtype.h"
 #include "schedule/segment.h"
 #include "schedule/window_layout.h"
 #include "threads/thread_pool.h"
@@ -35,7 +35,7 @@ struct WorkerSetup {
     schedule::RouterPlacement router = schedule::RouterPlacement::kAttention;
     bool is_colocated = false;
     uint32_t num_dispatched_shared = 0;  // daemon/config/instance_geometry.h
-    ops::DispatchDtype dispatch_dtype = ops::DispatchDtype::kBf16;
+    schedule::RowDtype dispatch_dtype = schedule::RowDtype::kBf16;
 
     // Errors: of the model's files; kFailedPrecondition when the model or the machine is not the
     // one that afdd saw (names both).

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Quantisation of weight matrices (specification, section 9).
+// Quantisation of weight matrices (docs/specification.md, section 9).
 //
 //   int8  s = max|w| / 127 of each output row, q = rint(w / s), half to even; scale fp32.
 //   int4  s = max|w| / 7 of each group along K, rounded up, so that no q is beyond 7: to five

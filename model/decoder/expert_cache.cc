@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "model/checkpoint/expert_tensors.h"
-#include "model/decoder/expert_weights.h"
+#include "model/decoder/private_expert.h"
 
 namespace afd::model {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "model/checkpoint/expert_tensors.h"
 #include "model/decoder/expert_cache.h"
+#include "model/decoder/private_expert.h"
 
 namespace afd::model {
 namespace {
@@ -233,16 +234,6 @@ Result<LoadedExperts> load_experts(const ModelFiles& files,
     AFD_TRY(load_private(files, layers, numeric_class, parallel, loaded));
     AFD_TRY(load_smooth(files, slots, loaded.table));
     return loaded;
-}
-
-Result<ops::PackedExpert> load_expert(const ModelFiles& files,
-                                      uint32_t layer,
-                                      uint32_t expert,
-                                      ops::NumericClass numeric_class) {
-    AFD_ASSIGN(const ExpertTensors mlp,
-               read_expert_tensors(files.tensors(), files.config(), layer, expert));
-    return ops::PackedExpert{packed_gate_up(mlp.gate, mlp.up, numeric_class),
-                             mlp.down.packed(numeric_class)};
 }
 
 std::vector<ExpertSlot> all_expert_slots(const ModelConfig& config) {

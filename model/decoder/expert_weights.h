@@ -56,12 +56,6 @@ Result<LoadedExperts> load_experts(const ModelFiles& files,
                                    const WeightCache& cache = {},
                                    uint64_t wait_ms = kWeightCacheWaitMs);
 
-// One expert in memory of its own. Errors: those of read_expert_tensors().
-Result<ops::PackedExpert> load_expert(const ModelFiles& files,
-                                      uint32_t layer,
-                                      uint32_t expert,
-                                      ops::NumericClass numeric_class);
-
 // Slots of all experts of all layers, key = layer * experts_per_layer(config) + logical expert:
 // what the colocated mode and the tools load.
 std::vector<ExpertSlot> all_expert_slots(const ModelConfig& config);

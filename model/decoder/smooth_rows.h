@@ -16,7 +16,7 @@ class SmoothRows final : public ops::TwoPhaseRowWriter {
         : x_(x), layer_(layer), smooth_(smooth) {}
 
     void write(size_t token, size_t expert, std::byte* row) const override {
-        ops::encode_sent_row(ops::DispatchDtype::kInt8,
+        ops::encode_sent_row(ops::RowDtype::kInt8,
                              x_.row(token),
                              x_.num_cols,
                              row,

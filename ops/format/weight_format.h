@@ -13,7 +13,7 @@
 //   int4-g64    on as bf16. Groups of 32 or 64 elements along K; the last one may be shorter.
 //   int4-g32-fp16, int4-g64-fp16
 //               The same with fp16 scales.
-// Source: the specification, sections 9 and 10.
+// Source: docs/specification.md, sections 9 and 10.
 
 #include <array>
 #include <cstddef>

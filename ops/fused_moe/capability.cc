@@ -73,8 +73,7 @@ constexpr ExpertQuantisation kQuantisations[] = {
 constexpr ExpertBias kBiases[] = {ExpertBias::kAbsent, ExpertBias::kPresent};
 constexpr ActivationFormat kFormats[] = {
     ActivationFormat::kStandard, ActivationFormat::kBatched, ActivationFormat::kGrouped};
-constexpr DispatchDtype kDispatchDtypes[] = {
-    DispatchDtype::kBf16, DispatchDtype::kInt8, DispatchDtype::kFp8};
+constexpr RowDtype kRowDtypes[] = {RowDtype::kBf16, RowDtype::kInt8, RowDtype::kFp8};
 constexpr WeightAndReduceKind kReductions[] = {WeightAndReduceKind::kNoOp,
                                                WeightAndReduceKind::kContiguous,
                                                WeightAndReduceKind::kNaiveBatched};
@@ -133,18 +132,6 @@ std::string_view name_of(ExpertBias bias) {
     return bias == ExpertBias::kPresent ? "present" : "absent";
 }
 
-std::string_view name_of(DispatchDtype dtype) {
-    switch (dtype) {
-        case DispatchDtype::kBf16:
-            return "bf16";
-        case DispatchDtype::kInt8:
-            return "int8";
-        case DispatchDtype::kFp8:
-            return "fp8";
-    }
-    return "unknown";
-}
-
 std::string_view name_of(WeightAndReduceKind kind) {
     switch (kind) {
         case WeightAndReduceKind::kNoOp:
@@ -198,7 +185,7 @@ Result<> check(const FusedMoeConfig& config) {
                  kRowBytesMax));
     }
     // fp8 rows are expanded to bf16 where they arrive; int8 rows are multiplied as they are.
-    if (config.dispatch_dtype == DispatchDtype::kInt8 &&
+    if (config.dispatch_dtype == RowDtype::kInt8 &&
         config.quantisation != ExpertQuantisation::kInt8) {
         return invalid_argument(
             "dispatch_dtype is int8; only experts with int8 weights take such rows, and "
@@ -261,7 +248,7 @@ Result<> check(const PrepareFinalizeCapability& capability, const FusedMoeConfig
     if ((capability.dispatch_dtypes & bit(config.dispatch_dtype)) == 0) {
         return refuse(capability.name,
                       "sends rows as {} only; dispatch_dtype is {}",
-                      with(names_in<DispatchDtype>(capability.dispatch_dtypes, kDispatchDtypes),
+                      with(names_in<RowDtype>(capability.dispatch_dtypes, kRowDtypes),
                            name_of(config.dispatch_dtype)));
     }
     if (config.has_shared_stage && !capability.adds_shared_rows) {
@@ -279,7 +266,7 @@ Result<> check(const ExpertsCapability& capability, const FusedMoeConfig& config
     AFD_TRY(check_served<ExpertBias>(name, "bias", capability.biases, config.bias, kBiases));
     AFD_TRY(check_served<ExpertQuantisation>(
         name, "quantisation", capability.quantisations, config.quantisation, kQuantisations));
-    if (config.dispatch_dtype == DispatchDtype::kInt8 && !capability.takes_int8_rows) {
+    if (config.dispatch_dtype == RowDtype::kInt8 && !capability.takes_int8_rows) {
         return refuse(capability.name, "takes bf16 rows only; dispatch_dtype is int8");
     }
     if (config.max_chunk_tokens != 0 && !capability.supports_chunking) {

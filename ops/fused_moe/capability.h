@@ -15,6 +15,7 @@
 #include "ops/format/expert_activation.h"
 #include "ops/fused_moe/activations.h"
 #include "proto/status.h"
+#include "schedule/row_dtype.h"
 
 namespace afd::ops {
 
@@ -33,12 +34,8 @@ enum class RowOverflow : uint8_t {
 
 // How rows travel from prepare to the experts. int8 rows are what experts with int8 weights make of
 // bf16 ones anyway, so these have the same bits; fp8 rows are expanded to bf16 where they arrive,
-// and are a numeric class of their own.
-enum class DispatchDtype : uint8_t {
-    kBf16 = 0,
-    kInt8 = 1,  // ops/linear/quantise.h
-    kFp8 = 2,   // ops/linear/fp8_rows.h
-};
+// and are a numeric class of their own (ops/linear/quantise.h, ops/linear/fp8_rows.h).
+using schedule::RowDtype;
 
 // Who applies the routing weights and sums over the slots; executed exactly once.
 enum class WeightAndReduceKind : uint8_t {
@@ -51,7 +48,6 @@ enum class WeightAndReduceKind : uint8_t {
 std::string_view name_of(ActivationFormat format);
 std::string_view name_of(ExpertQuantisation quantisation);
 std::string_view name_of(ExpertBias bias);
-std::string_view name_of(DispatchDtype dtype);
 std::string_view name_of(WeightAndReduceKind kind);
 std::string_view name_of(RowOverflow overflow);
 
@@ -78,7 +74,7 @@ struct FusedMoeConfig {
     ExpertActivation activation = ExpertActivation::kSilu;
     ExpertBias bias = ExpertBias::kAbsent;
     ExpertQuantisation quantisation = ExpertQuantisation::kNone;  // Of the experts' weights.
-    DispatchDtype dispatch_dtype = DispatchDtype::kBf16;
+    RowDtype dispatch_dtype = RowDtype::kBf16;
     bool needs_routing = false;  // Inputs may come without topk_ids: dispatch has them routed.
     // The routing weight multiplies the experts' input instead of their output
     // (ops/fused_moe/weighted_rows.h). Only with top_k 1.
@@ -95,10 +91,10 @@ struct PrepareFinalizeCapability {
     ActivationFormat activation_format = ActivationFormat::kStandard;  // What the experts get.
     bool is_remote = false;        // The experts run in other processes.
     bool is_asynchronous = false;  // prepare_async returns before the rows arrived.
-    uint32_t dispatch_dtypes = bit(DispatchDtype::kBf16);  // Set of bit(DispatchDtype).
-    bool adds_shared_rows = false;  // finalize adds the rows of a shared stage.
-    bool routes = false;            // Takes inputs without topk_ids: who gets the rows routes.
-    bool knows_weights = false;     // Has the weights before the rows leave: may apply them first.
+    uint32_t dispatch_dtypes = bit(RowDtype::kBf16);  // Set of bit(RowDtype).
+    bool adds_shared_rows = false;                    // finalize adds the rows of a shared stage.
+    bool routes = false;         // Takes inputs without topk_ids: who gets the rows routes.
+    bool knows_weights = false;  // Has the weights before the rows leave: may apply them first.
     IdDtype topk_indices_dtype = IdDtype::kInt32;
     uint32_t reduces = bit(WeightAndReduceKind::kContiguous);  // Set of bit(WeightAndReduceKind).
     // What finalize executes for experts that delegate; kDelegate: a combine of its own.

@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "ops/fused_moe/prepare_finalize.h"
 #include "proto/failure.h"
 
 namespace afd::ops {
@@ -29,10 +28,6 @@ Result<> check_same_layout(const LayoutKey& have, const LayoutKey& wanted) {
     AFD_TRY(check_field("num_tokens", have.num_tokens, wanted.num_tokens));
     AFD_TRY(check_field("top_k", have.top_k, wanted.top_k));
     return check_field("num_shared", have.num_shared, wanted.num_shared);
-}
-
-DispatchLayout::~DispatchLayout() {
-    if (owner_ != nullptr) owner_->release_layout(index_);
 }
 
 }  // namespace afd::ops

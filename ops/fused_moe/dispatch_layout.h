@@ -15,8 +15,6 @@
 
 namespace afd::ops {
 
-class PrepareFinalize;
-
 struct LayoutKey {
     const int32_t* topk_ids = nullptr;
     uint64_t ids_generation = 0;
@@ -29,11 +27,21 @@ struct LayoutKey {
 // Errors: kInvalidArgument: the first field in which `wanted` differs, with both values.
 Result<> check_same_layout(const LayoutKey& have, const LayoutKey& wanted);
 
-// Move-only; its end gives the layout back. The part that made it outlives it.
+// The part that made a layout and keeps what it says.
+class LayoutOwner {
+  public:
+    // Called by DispatchLayout only.
+    virtual void release_layout(uint32_t index) = 0;
+
+  protected:
+    ~LayoutOwner() = default;
+};
+
+// Move-only; its end gives the layout back. Its owner outlives it.
 class DispatchLayout {
   public:
     DispatchLayout() = default;
-    DispatchLayout(PrepareFinalize* owner, uint32_t index) : owner_(owner), index_(index) {}
+    DispatchLayout(LayoutOwner* owner, uint32_t index) : owner_(owner), index_(index) {}
     DispatchLayout(DispatchLayout&& other) noexcept
         : owner_(std::exchange(other.owner_, nullptr)), index_(other.index_) {}
     DispatchLayout& operator=(DispatchLayout&& other) noexcept {
@@ -41,14 +49,16 @@ class DispatchLayout {
         std::swap(index_, other.index_);
         return *this;
     }
-    ~DispatchLayout();
+    ~DispatchLayout() {
+        if (owner_ != nullptr) owner_->release_layout(index_);
+    }
 
     bool valid() const { return owner_ != nullptr; }
-    const PrepareFinalize* owner() const { return owner_; }
+    const LayoutOwner* owner() const { return owner_; }
     uint32_t index() const { return index_; }
 
   private:
-    PrepareFinalize* owner_ = nullptr;
+    LayoutOwner* owner_ = nullptr;
     uint32_t index_ = 0;
 };
 

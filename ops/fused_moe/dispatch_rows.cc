@@ -8,32 +8,32 @@
 
 namespace afd::ops {
 
-Capacity DispatchRows::memory(DispatchDtype dtype, size_t hidden, size_t num_tokens) {
+Capacity DispatchRows::memory(RowDtype dtype, size_t hidden, size_t num_tokens) {
     const Capacity rows(num_tokens);
     switch (dtype) {
-        case DispatchDtype::kBf16:
+        case RowDtype::kBf16:
             return {};
-        case DispatchDtype::kInt8:
+        case RowDtype::kInt8:
             return bytes_of<int8_t>(rows * hidden) + bytes_of<float>(rows);
-        case DispatchDtype::kFp8:
+        case RowDtype::kFp8:
             return bytes_of<Bf16>(rows * hidden);
     }
     return {};
 }
 
-DispatchRows::DispatchRows(DispatchDtype dtype,
+DispatchRows::DispatchRows(RowDtype dtype,
                            size_t hidden,
                            size_t num_tokens,
                            WorkspaceCursor& cursor)
     : dtype_(dtype), hidden_(hidden) {
-    if (dtype == DispatchDtype::kFp8) rounded_ = cursor.take<Bf16>(num_tokens * hidden);
-    if (dtype != DispatchDtype::kInt8) return;
+    if (dtype == RowDtype::kFp8) rounded_ = cursor.take<Bf16>(num_tokens * hidden);
+    if (dtype != RowDtype::kInt8) return;
     values_ = cursor.take<int8_t>(num_tokens * hidden);
     scales_ = cursor.take<float>(num_tokens);
 }
 
 void DispatchRows::convert(const Bf16* x, size_t row) {
-    if (dtype_ == DispatchDtype::kInt8) {
+    if (dtype_ == RowDtype::kInt8) {
         scales_[row] = quantise_row(DType::kBf16, x, nullptr, hidden_, values_ + row * hidden_);
     } else {
         round_row_to_fp8(x, hidden_, rounded_ + row * hidden_);
@@ -43,12 +43,12 @@ void DispatchRows::convert(const Bf16* x, size_t row) {
 ActivationRows DispatchRows::prepare(Rows<const Bf16> x,
                                      Parallel& parallel,
                                      StageProfile* profile) {
-    if (dtype_ == DispatchDtype::kBf16) return {.bf16 = x};
+    if (dtype_ == RowDtype::kBf16) return {.bf16 = x};
     const StageTimer timer(profile, MoeStage::kQuantise);
     for_rows(parallel, x.num_rows, hidden_, [&](size_t first, size_t last, unsigned) {
         for (size_t row = first; row < last; ++row) convert(x.row(row), row);
     });
-    if (dtype_ == DispatchDtype::kFp8) {
+    if (dtype_ == RowDtype::kFp8) {
         return {.bf16 = make_rows<const Bf16>(rounded_, x.num_rows, hidden_)};
     }
     return {.int8 = {make_rows<const int8_t>(values_, x.num_rows, hidden_), scales_}};

@@ -19,8 +19,8 @@ namespace afd::ops {
 class DispatchRows {
   public:
     // Takes room for `num_tokens` rows of `hidden` values, unless they stay as they are.
-    DispatchRows(DispatchDtype dtype, size_t hidden, size_t num_tokens, WorkspaceCursor& cursor);
-    static Capacity memory(DispatchDtype dtype, size_t hidden, size_t num_tokens);
+    DispatchRows(RowDtype dtype, size_t hidden, size_t num_tokens, WorkspaceCursor& cursor);
+    static Capacity memory(RowDtype dtype, size_t hidden, size_t num_tokens);
 
     // The result lives until the next call, and no longer than x.
     ActivationRows prepare(Rows<const Bf16> x, Parallel& parallel, StageProfile* profile);
@@ -28,7 +28,7 @@ class DispatchRows {
   private:
     void convert(const Bf16* x, size_t row);
 
-    DispatchDtype dtype_;
+    RowDtype dtype_;
     size_t hidden_;
     int8_t* values_ = nullptr;  // int8: [num_tokens, hidden]
     float* scales_ = nullptr;   // int8: [num_tokens]

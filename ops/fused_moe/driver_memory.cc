@@ -56,7 +56,7 @@ DriverMemory driver_memory(const PrepareFinalizeCapability& record,
     DriverMemory memory{.bounds = bounds,
                         .chunk_tokens = chunk_tokens,
                         .shared_tokens = 0,
-                        .shared_dtype = DispatchDtype::kBf16,
+                        .shared_dtype = RowDtype::kBf16,
                         .workspace13 = in_lines(chunk.workspace13_bytes),
                         .workspace2 = in_lines(chunk.workspace2_bytes),
                         .output = row_bytes(whole.output_rows, config),
@@ -79,7 +79,7 @@ DriverMemory driver_memory(const PrepareFinalizeCapability& record,
     memory.workspace2 = std::max(memory.workspace2, in_lines(stage.workspace2_bytes));
     memory.shared_rows = row_bytes(config.max_num_tokens * config.num_shared, config);
     const Capacity slots = Capacity(memory.shared_tokens) * config.num_shared;
-    if (config.dispatch_dtype == DispatchDtype::kFp8) memory.shared_dtype = DispatchDtype::kFp8;
+    if (config.dispatch_dtype == RowDtype::kFp8) memory.shared_dtype = RowDtype::kFp8;
     memory.tables = memory.tables + bytes_of<LocalExpert>(slots) + bytes_of<float>(slots) +
                     DispatchRows::memory(memory.shared_dtype, config.hidden, memory.shared_tokens);
     return memory;

@@ -16,7 +16,7 @@ struct DriverMemory {
     size_t chunk_tokens = 0;   // That the experts take at once.
     size_t shared_tokens = 0;  // That the shared stage takes at once.
     // What becomes of its rows: int8 ones are what experts with int8 weights make of them anyway.
-    DispatchDtype shared_dtype = DispatchDtype::kBf16;
+    RowDtype shared_dtype = RowDtype::kBf16;
     Capacity workspace13;  // Shared by all chunks, and by the shared stage.
     Capacity workspace2;
     Capacity output;       // Of each batch: the experts' rows.

@@ -55,7 +55,7 @@ class Ticket {
     uint64_t id_ = 0;
 };
 
-class PrepareFinalize {
+class PrepareFinalize : public LayoutOwner {
   public:
     virtual ~PrepareFinalize() = default;
 
@@ -108,8 +108,8 @@ class PrepareFinalize {
     // Errors: kFailedPrecondition: the record does not share layouts; kInvalidArgument: the call
     // did not name its ids' generation.
     virtual Result<DispatchLayout> share_layout(const Ticket& ticket);
-    // Called by DispatchLayout only.
-    virtual void release_layout(uint32_t index);
+    // REQUIRES: share_layout() gave it out.
+    void release_layout(uint32_t index) override;
 
     // The experts' rows as they are, with where each slot's is; valid until the ticket ends, which
     // the caller does instead of finalize. REQUIRES: finalized(ticket).

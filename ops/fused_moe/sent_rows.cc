@@ -11,47 +11,47 @@
 
 namespace afd::ops {
 
-size_t sent_row_bytes(DispatchDtype dtype, size_t hidden) {
+size_t sent_row_bytes(RowDtype dtype, size_t hidden) {
     const auto whole = [](size_t bytes) { return bytes + bytes % sizeof(Bf16); };
     switch (dtype) {
-        case DispatchDtype::kBf16:
+        case RowDtype::kBf16:
             return hidden * sizeof(Bf16);
-        case DispatchDtype::kInt8:
+        case RowDtype::kInt8:
             return whole(hidden + sizeof(float));
-        case DispatchDtype::kFp8:
+        case RowDtype::kFp8:
             return whole(fp8_row_bytes(hidden));
     }
     return 0;
 }
 
 void encode_sent_row(
-    DispatchDtype dtype, const Bf16* x, size_t hidden, std::byte* row, const float* smooth) {
+    RowDtype dtype, const Bf16* x, size_t hidden, std::byte* row, const float* smooth) {
     switch (dtype) {
-        case DispatchDtype::kBf16:
+        case RowDtype::kBf16:
             std::memcpy(row, x, hidden * sizeof(Bf16));
             return;
-        case DispatchDtype::kInt8: {
+        case RowDtype::kInt8: {
             const float scale =
                 quantise_row(DType::kBf16, x, smooth, hidden, reinterpret_cast<int8_t*>(row));
             std::memcpy(row + hidden, &scale, sizeof(scale));
             return;
         }
-        case DispatchDtype::kFp8:
+        case RowDtype::kFp8:
             encode_fp8_row(x, hidden, row);
             return;
     }
 }
 
-ArrivedRows::ArrivedRows(DispatchDtype dtype, size_t hidden, size_t rows_max)
+ArrivedRows::ArrivedRows(RowDtype dtype, size_t hidden, size_t rows_max)
     : dtype_(dtype), hidden_(hidden) {
-    if (dtype == DispatchDtype::kFp8) bf16_.resize(rows_max * hidden);
-    if (dtype != DispatchDtype::kInt8) return;
+    if (dtype == RowDtype::kFp8) bf16_.resize(rows_max * hidden);
+    if (dtype != RowDtype::kInt8) return;
     values_.resize(rows_max * hidden);
     scales_.resize(rows_max);
 }
 
 ActivationRows ArrivedRows::decode(const std::byte* rows, size_t num_rows, Parallel& parallel) {
-    if (dtype_ == DispatchDtype::kBf16) {
+    if (dtype_ == RowDtype::kBf16) {
         const void* values = rows;
         return {.bf16 = make_rows(static_cast<const Bf16*>(values), num_rows, hidden_)};
     }
@@ -59,14 +59,14 @@ ActivationRows ArrivedRows::decode(const std::byte* rows, size_t num_rows, Paral
     for_rows(parallel, num_rows, hidden_, [&](size_t first, size_t last, unsigned) {
         for (size_t i = first; i < last; ++i) decode_row(rows + i * row_bytes, i);
     });
-    if (dtype_ == DispatchDtype::kFp8) {
+    if (dtype_ == RowDtype::kFp8) {
         return {.bf16 = make_rows<const Bf16>(bf16_.data(), num_rows, hidden_)};
     }
     return {.int8 = {make_rows<const int8_t>(values_.data(), num_rows, hidden_), scales_.data()}};
 }
 
 void ArrivedRows::decode_row(const std::byte* row, size_t index) {
-    if (dtype_ == DispatchDtype::kFp8) {
+    if (dtype_ == RowDtype::kFp8) {
         expand_fp8_row(row, hidden_, &bf16_[index * hidden_]);
         return;
     }

@@ -22,27 +22,24 @@
 namespace afd::ops {
 
 // Bytes of a row, whole 16-bit elements.
-size_t sent_row_bytes(DispatchDtype dtype, size_t hidden);
+size_t sent_row_bytes(RowDtype dtype, size_t hidden);
 
 // The same as elements of Bf16: what operators that copy rows take for their H.
-inline size_t sent_row_elements(DispatchDtype dtype, size_t hidden) {
+inline size_t sent_row_elements(RowDtype dtype, size_t hidden) {
     return sent_row_bytes(dtype, hidden) / sizeof(Bf16);
 }
 
 // Writes the row x [hidden] to `row` [sent_row_bytes]. A byte that pads it is left alone. `smooth`
 // [hidden] or null: what int8 rows are multiplied by before they are quantised.
-void encode_sent_row(DispatchDtype dtype,
-                     const Bf16* x,
-                     size_t hidden,
-                     std::byte* row,
-                     const float* smooth = nullptr);
+void encode_sent_row(
+    RowDtype dtype, const Bf16* x, size_t hidden, std::byte* row, const float* smooth = nullptr);
 
 // Makes of rows that arrived what experts take: int8 rows as they are, fp8 ones expanded to bf16.
 // They may hold any bytes.
 class ArrivedRows {
   public:
     // Room for rows_max rows.
-    ArrivedRows(DispatchDtype dtype, size_t hidden, size_t rows_max);
+    ArrivedRows(RowDtype dtype, size_t hidden, size_t rows_max);
 
     // `rows`: num_rows rows of sent_row_bytes each. The result lives until the next call, and no
     // longer than `rows`. Allocates nothing.
@@ -51,7 +48,7 @@ class ArrivedRows {
   private:
     void decode_row(const std::byte* row, size_t index);
 
-    DispatchDtype dtype_;
+    RowDtype dtype_;
     size_t hidden_;
     std::vector<Bf16> bf16_;      // fp8: [rows_max, hidden]
     std::vector<int8_t> values_;  // int8: [rows_max, hidden]

@@ -4,12 +4,8 @@
 
 #include <algorithm>
 
-#include "ops/cpu/kernels.h"
 #include "ops/linear/panel_finish.h"
 #include "ops/linear/panel_loop.h"
-#include "ops/linear/quantise.h"
-#include "ops/tensor/row_tasks.h"
-#include "ops/tensor/spread_rows.h"
 #include "proto/check.h"
 
 namespace afd::ops {
@@ -29,32 +25,6 @@ void check_shapes(const LinearInput& x, const PackedLinear& weight, Rows<T> y, s
 }
 
 }  // namespace
-
-size_t quantised_input_bytes(size_t num_rows, size_t depth) {
-    return workspace_bytes_of<int8_t>(num_rows * spread_stride<int8_t>(depth)) +
-           workspace_bytes_of<float>(num_rows) + workspace_bytes_of<int32_t>(num_rows);
-}
-
-LinearInput quantised_input(Rows<const Bf16> rows,
-                            std::span<std::byte> workspace,
-                            Parallel& parallel) {
-    WorkspaceCursor cursor(workspace);
-    const size_t stride = spread_stride<int8_t>(rows.num_cols);
-    auto* values = cursor.take<int8_t>(rows.num_rows * stride);
-    auto* scale = cursor.take<float>(rows.num_rows);
-    auto* sum = cursor.take<int32_t>(rows.num_rows);
-    const cpu::Kernels& kernels = cpu::kernels(best_numeric_class());
-    for_rows(parallel, rows.num_rows, rows.num_cols, [&](size_t first, size_t last, unsigned) {
-        for (size_t row = first; row < last; ++row) {
-            scale[row] = quantise_row(
-                DType::kBf16, rows.row(row), nullptr, rows.num_cols, values + row * stride);
-            sum[row] = kernels.sum_int8(values + row * stride, rows.num_cols);
-        }
-    });
-    LinearInput input(rows);
-    input.int8 = {Rows<const int8_t>{values, rows.num_rows, rows.num_cols, stride}, scale, sum};
-    return input;
-}
 
 void linear(const LinearInput& x, const PackedLinear& weight, Rows<Bf16> y, Parallel& parallel) {
     check_shapes(x, weight, y, weight.num_outputs());

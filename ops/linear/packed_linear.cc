@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#include "ops/linear/packed_linear.h"
+
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
 #include <string>
 
-#include "ops/linear/linear.h"
 #include "proto/check.h"
 
 namespace afd::ops {

@@ -16,7 +16,7 @@
 
 #include "ops/cpu/kernels.h"
 #include "ops/format/expert_activation.h"
-#include "ops/linear/linear.h"
+#include "ops/linear/packed_linear.h"
 #include "ops/tensor/tensor_view.h"
 
 namespace afd::ops {

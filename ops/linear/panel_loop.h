@@ -9,7 +9,8 @@
 #include <type_traits>
 
 #include "ops/cpu/kernels.h"
-#include "ops/linear/linear.h"
+#include "ops/linear/linear_input.h"
+#include "ops/linear/packed_linear.h"
 #include "ops/linear/panel_finish.h"
 #include "ops/tensor/task_cuts.h"
 #include "ops/tensor/tensor_view.h"

@@ -18,7 +18,8 @@
 // common.expert_num of the context.
 //
 // The daemon's attention loop does the same with schedule/dispatch_lane.h, round by round and with
-// doorbells; this is the operator that stands alone. Source: the specification, sections 1 and 4.
+// doorbells; this is the operator that stands alone.
+// Source: docs/specification.md, sections 1 and 4.
 
 #include <cstddef>
 #include <cstdint>

@@ -187,7 +187,7 @@ const RecordOf<AttentionToFfnRequest> kAttentionToFfnSpec = {
      "the rows of one micro-batch, written into the windows of the FFN workers and published",
      "window[rank].data[session_id][micro_batch_id][t][k] = op(x[t]), rank from "
      "expert_rank_table[layer_id, expert_ids[t, k]]",
-     "specification, sections 1 and 4",
+     "docs/specification.md, sections 1 and 4",
      kAttributes,
      kTensors,
      kRules,

@@ -13,7 +13,7 @@
 // is non-zero, and micro_batch_id advances to it; otherwise, or with run_flag 0, nothing is taken:
 // y, next_layer_id and micro_batch_id stay as they are and actual_token_num is 0. It never waits
 // and clears no flag. The daemon combines with ops/experts/combine.h when its lane is ready; this
-// is the operator that stands alone. Source: the specification, sections 3 and 5.
+// is the operator that stands alone. Source: docs/specification.md, sections 3 and 5.
 
 #include <cstddef>
 #include <cstdint>

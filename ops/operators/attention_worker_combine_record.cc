@@ -140,7 +140,7 @@ const RecordOf<AttentionWorkerCombineRequest> kAttentionWorkerCombineSpec = {
     {"attention_worker_combine",
      "the weighted sum of the rows that came back to an attention window",
      "y[t] = sum over k of row(m, t, k) * expert_scales[t, k], plus each shared row",
-     "specification, sections 3 and 5",
+     "docs/specification.md, sections 3 and 5",
      kAttributes,
      kTensors,
      kRules,

@@ -54,7 +54,7 @@ constinit const RecordOf<AttentionWorkerSchedulerRequest> kAttentionWorkerSchedu
     {"attention_worker_scheduler",
      "the next micro-batch whose rows are all back",
      "taken = (micro_batch_id + 1) mod M if all of its flags are non-zero, else -1",
-     "specification, section 3",
+     "docs/specification.md, section 3",
      kAttributes,
      kTensors,
      kRules,

@@ -157,7 +157,7 @@ const RecordOf<FfnToAttentionRequest> kFfnToAttentionSpec = {
      "result rows, written back into the windows of the sessions that they belong to",
      "window[session_ids[i]].data[micro_batch_ids[i]][token_ids[i]][expert_offsets[i]] = x[i], "
      "rounded to token_dtype; then its flag",
-     "specification, sections 1 and 4",
+     "docs/specification.md, sections 1 and 4",
      kAttributes,
      kTensors,
      kRules,

@@ -4,11 +4,11 @@
 // not made by OperatorCheck, which builds its messages in advance: the FFN loop runs this operator
 // in every pass, and a pass allocates nothing.
 
-#include "ops/operators/ffn_worker_batching_shape.h"
-
 #include <algorithm>
 #include <string>
 
+#include "ops/operators/ffn_worker_batching.h"
+#include "ops/operators/ffn_worker_batching_shape.h"
 #include "ops/record/operator_spec.h"
 #include "proto/failure.h"
 #include "schedule/geometry.h"
@@ -318,7 +318,7 @@ const RecordOf<FfnWorkerBatchingRequest> kFfnWorkerBatchingSpec = {
     {"ffn_worker_batching",
      "rows of the FFN window, gathered and sorted by expert",
      "y[i] = row of the i-th slot in the stable order by (expert key, flat index)",
-     "seed ffn_worker_batching; specification, section 2",
+     "seed ffn_worker_batching; docs/specification.md, section 2",
      kAttributes,
      kTensors,
      kRules,

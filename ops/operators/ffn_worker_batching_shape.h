@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What FfnWorkerBatching asks of a request, shared by its two implementations.
+// FfnWorkerBatchingShape: the dimensions of a request of FfnWorkerBatching, and what it must keep
+// to, for both implementations of the operator.
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
-#include "ops/operators/ffn_worker_batching.h"
 #include "proto/status.h"
 
 namespace afd::ops {
+
+struct FfnWorkerBatchingOutput;
+struct FfnWorkerBatchingRequest;
 
 // The dimensions of a checked request.
 struct FfnWorkerBatchingShape {

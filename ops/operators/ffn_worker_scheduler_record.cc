@@ -66,7 +66,7 @@ constinit const RecordOf<FfnWorkerSchedulerRequest> kFfnWorkerSchedulerSpec = {
     {"ffn_worker_scheduler",
      "which ready descriptors an FFN worker executes next",
      "out = descriptors with a non-zero flag that the policy takes, sessions ascending",
-     "specification, section 3",
+     "docs/specification.md, section 3",
      kAttributes,
      kTensors,
      kRules,

@@ -11,7 +11,7 @@
 // same bits as swiglu() of ops/linear/linear.h. Rows after the last group are untouched. Weights
 // are packed anew in each call: this is the operator that stands alone; the daemon, which keeps its
 // weights packed, has ops/experts/grouped_ffn.h.
-// Source: the specification, sections 6 and 10.
+// Source: docs/specification.md, sections 6 and 10.
 
 #include <cstddef>
 #include <cstdint>

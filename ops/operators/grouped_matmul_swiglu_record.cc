@@ -149,7 +149,7 @@ const RecordOf<GroupedMatmulSwigluRequest> kGroupedMatmulSwigluSpec = {
     {"grouped_matmul_swiglu",
      "gate and up projections of each row's expert, SwiGLU, and optionally quantisation",
      "output = silu(x * W[e][:, :I]) * (x * W[e][:, I:])",
-     "specification, section 6",
+     "docs/specification.md, section 6",
      kAttributes,
      kTensors,
      kRules,

@@ -11,7 +11,7 @@
 // →dtype of the rows once. What is not given is left out: x1, x2 as 0, scales as 1. An index -1
 // adds nothing: neither row nor bias, and its expert is not read.
 // The fused-MoE framework calls it where experts are local; rows that come back over windows are
-// summed by ops/experts/combine.h, the live path. Source: the specification, section 6.
+// summed by ops/experts/combine.h, the live path. Source: docs/specification.md, section 6.
 
 #include <cstddef>
 #include <cstdint>

@@ -106,7 +106,7 @@ const RecordOf<MoeFinalizeRoutingRequest> kMoeFinalizeRoutingSpec = {
      "the weighted sum of each token's expert rows",
      "out[n] = x1[n] + x2[n] + sum over k of scales[n, k] * (row + bias[expert_idx[n, k]]), "
      "row = expanded_x[expanded_row_idx[n*K + k]]",
-     "specification, section 6",
+     "docs/specification.md, section 6",
      kAttributes,
      kTensors,
      kRules,

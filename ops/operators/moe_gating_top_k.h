@@ -8,7 +8,8 @@
 //   the factor
 //
 // This is the operator that stands alone; the arithmetic and every tie are those of
-// ops/experts/gating_rows.h, which the daemon's router calls. Source: the specification, section 6.
+// ops/experts/gating_rows.h, which the daemon's router calls.
+// Source: docs/specification.md, section 6.
 
 #include <cstddef>
 #include <cstdint>

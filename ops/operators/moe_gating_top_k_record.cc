@@ -88,7 +88,7 @@ const RecordOf<MoeGatingTopKRequest> kMoeGatingTopKSpec = {
     {"moe_gating_top_k",
      "router logits to the chosen experts and their weights",
      "y, expert_idx = top k of (norm(x) + bias) inside the best groups; y = norm(x) at the picks",
-     "specification, section 6",
+     "docs/specification.md, section 6",
      kAttributes,
      kTensors,
      kRules,

@@ -276,7 +276,7 @@ const RecordOf<MoeInitRoutingV3Request> kMoeInitRoutingV3Spec = {
     {"moe_init_routing_v3",
      "every token's row once per chosen expert, sorted by expert, optionally quantised",
      "expanded_x[p] = op(x[order[p] div K]), order = stable sort of the slots n*K + k by expert",
-     "seed moe_init_routing_v3; specification, section 6",
+     "seed moe_init_routing_v3; docs/specification.md, section 6",
      kAttributes,
      kTensors,
      kRules,

@@ -26,8 +26,9 @@ struct LinearWeight {
 };
 
 // Shapes: x [T, K], weight [N, K]; y [T, N], a rounding point. With int8 weights and kBf16 each row
-// of x is quantised first (specification, section 9) and y = float(Σ q·q) · row scale · scale[n] in
-// fp32, in that order; with kNone x stays as it is. A bias [N] is added before the rounding point.
+// of x is quantised first (docs/specification.md, section 9) and y = float(Σ q·q) · row scale ·
+// scale[n] in fp32, in that order; with kNone x stays as it is. A bias [N] is added before the
+// rounding point.
 Matrix linear(const Matrix& x,
               const LinearWeight& weight,
               Rounding rounding,

@@ -9,7 +9,7 @@
 //
 // The arithmetic is that of ops/experts/combine.h: k ascending, whatever order the rows lie in, so
 // the bits do not depend on the block size. A token without any sent slot gets zeros. Only the
-// tokens of the blocks asked for are written. Source: the specification, sections 5 and 7.
+// tokens of the blocks asked for are written. Source: docs/specification.md, sections 5 and 7.
 //
 // Blocks and done: ops/two_phase/blocks.h; done is another one than that of the way there.
 

@@ -103,7 +103,7 @@ const RecordOf<TwoPhaseCombineRequest> kTwoPhaseCombineSpec = {
      "the way back of the two-phase dispatch: the weighted sum of each token's rows",
      "y[n] = sum over k of row(n, k) * expert_scales[n, k], plus each shared row; row(f) = "
      "recv_y[base[rank, e] + i], f the i-th slot of (rank, e)",
-     "two_phase_dispatch.md; operators.md 5, 7",
+     "seed two_phase_dispatch; docs/specification.md, sections 5 and 7",
      kAttributes,
      kTensors,
      kRules,

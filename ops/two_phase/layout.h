@@ -8,8 +8,8 @@
 //
 // Slots, keys and blocks: ops/two_phase/routing.h. No sort goes beyond a block, so a million tokens
 // cost the scratch of one block. Masked ids and tokens that active_mask leaves out are not sent;
-// shared experts get every active token. Source: the seed document two_phase_dispatch and the
-// specification, section 7.
+// shared experts get every active token. Source: the seed document two_phase_dispatch and
+// docs/specification.md, section 7.
 //
 // Outputs:
 //   sorted_indices [N·K1] int32, 4 bytes a slot: the part of block b begins at its first slot and

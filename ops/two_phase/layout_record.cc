@@ -58,7 +58,7 @@ const RecordOf<TwoPhaseLayoutRequest> kTwoPhaseLayoutSpec = {
      "sorted_indices = stable sort of each block's slots by (rank, local expert); "
      "send_counts[rank, "
      "e] = slots of that key",
-     "two_phase_dispatch.md; operators.md 7",
+     "seed two_phase_dispatch; docs/specification.md, section 7",
      kAttributes,
      kTensors,
      kRules,

@@ -9,8 +9,8 @@
 //
 // Rows written at base + 0, 1, ... in (token, k) order thus lie as a single-pass dispatch of all
 // senders would have put them. One count per rank, as the seed exchanges, sizes the segment but
-// cannot rebuild this order. Source: the seed document two_phase_dispatch and the specification,
-// section 7.
+// cannot rebuild this order. Source: the seed document two_phase_dispatch and
+// docs/specification.md, section 7.
 
 #include <cstddef>
 #include <span>

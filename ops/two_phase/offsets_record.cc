@@ -66,7 +66,7 @@ const RecordOf<TwoPhaseOffsetsRequest> kTwoPhaseOffsetsSpec = {
      "between the phases of the two-phase dispatch: exact segment sizes and granted rows",
      "base[s, r, e] = rows of rank r before local expert e of sender s; recv_total[r] = all its "
      "rows",
-     "two_phase_dispatch.md; operators.md 7",
+     "seed two_phase_dispatch; docs/specification.md, section 7",
      kAttributes,
      kTensors,
      kRules,

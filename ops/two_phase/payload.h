@@ -9,8 +9,8 @@
 // logical expert; recv_scale then gets the row's scale. With the grants of two_phase_offsets a
 // receiver's rows end up by local expert, then sender, then (token, k): as one pass over all tokens
 // would have written them, whatever the blocks. Masked slots are not sent. Rows that are not this
-// sender's are untouched. Source: the seed document two_phase_dispatch and the specification,
-// section 7.
+// sender's are untouched. Source: the seed document two_phase_dispatch and
+// docs/specification.md, section 7.
 //
 // Blocks and done: ops/two_phase/blocks.h. Grants of two experts must not overlap.
 

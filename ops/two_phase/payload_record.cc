@@ -122,7 +122,7 @@ const RecordOf<TwoPhasePayloadRequest> kTwoPhasePayloadSpec = {
     {"two_phase_payload",
      "phase 2 of the two-phase dispatch: rows, optionally quantised, straight to their places",
      "recv_x[base[rank, e] + i] = op(x[f div (K+S)]), f the i-th slot of (rank, e)",
-     "two_phase_dispatch.md; operators.md 7",
+     "seed two_phase_dispatch; docs/specification.md, section 7",
      kAttributes,
      kTensors,
      kRules,

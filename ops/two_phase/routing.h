@@ -9,7 +9,7 @@
 //   key(f) = rank·num_local_experts + local id, or -1 for an id outside [0, E)
 //
 // Block b holds the tokens [b·block_size, (b + 1)·block_size) and the slots of these tokens.
-// Source: the specification, sections 4 and 7.
+// Source: docs/specification.md, sections 4 and 7.
 
 #include <algorithm>
 #include <cstddef>

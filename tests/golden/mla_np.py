@@ -1,8 +1,9 @@
 """MlaPrologV3 and MlaAttention in NumPy, over every scenario, cache mode and cache format.
 
-Written from the seed's page and the specification, sections 9 to 11, alone. Sums are float64, so they are
-the exact values that the operators' fp32 chains approximate; every rounding point to bf16 and every
-quantisation is applied. Scales and elementwise steps are float32, each rounded on its own.
+Written from the seed's page and docs/specification.md, sections 9 to 11, alone. Sums are float64,
+so they are the exact values that the operators' fp32 chains approximate; every rounding point to
+bf16 and every quantisation is applied. Scales and elementwise steps are float32, each rounded on
+its own.
 mla_cases.py makes inputs and compares results.
 """
 import numpy as np

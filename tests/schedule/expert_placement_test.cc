@@ -46,18 +46,18 @@ TEST(ExpertPlacement, GivesEachSessionItsReplica) {
 }
 
 // Goal: the inverse is exact. Method: all ranks, layers and ids, some out of range. Oracle: a rank
-// holds an id if and only if local_experts lists it, and each expert is listed where replicas say.
+// holds an id if and only if held_experts lists it, and each expert is listed where replicas say.
 TEST(ExpertPlacement, HoldsExactlyWhatItMustLoad) {
     for (const uint32_t num_ranks : {1u, 2u, 3u, 9u}) {
         const ExpertPlacement placement = placement_on(num_ranks);
         for (uint32_t rank = 0; rank < num_ranks; ++rank) {
             std::set<std::pair<int32_t, int32_t>> listed;
-            for (const LocalExpert& local : placement.local_experts(rank)) {
+            for (const HeldExpert& local : placement.held_experts(rank)) {
                 listed.insert({static_cast<int32_t>(local.layer_id), local.local_id});
                 EXPECT_THAT(placement.replicas(local.layer_id, local.expert),
                             ::testing::Contains(ExpertReplica{rank, local.local_id}));
             }
-            EXPECT_EQ(listed.size(), placement.local_experts(rank).size());
+            EXPECT_EQ(listed.size(), placement.held_experts(rank).size());
             for (int32_t layer = -1; layer <= 3; ++layer) {
                 for (int32_t id = -1; id <= 9; ++id) {
                     EXPECT_EQ(placement.holds(rank, layer, id), listed.count({layer, id}) == 1)
@@ -73,7 +73,7 @@ TEST(ExpertPlacement, KeepsOneIdForARankWithoutRoutedExperts) {
     const std::vector<LayerExperts> layers = {{1, 0}};
     const ExpertPlacement placement = ExpertPlacement::round_robin(layers, 2).value();
     EXPECT_EQ(placement.num_local_experts_per_layer(1), 1u);
-    EXPECT_TRUE(placement.local_experts(1).empty());
+    EXPECT_TRUE(placement.held_experts(1).empty());
     EXPECT_FALSE(placement.holds(1, 0, 0));
 }
 

@@ -17,7 +17,9 @@ import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "golden"))
-import safetensors_np  # noqa: E402  (found beside the NumPy decoder)
+import mla_cases  # noqa: E402  (found beside the NumPy decoder, like the next two)
+import routing_cases  # noqa: E402
+import safetensors_np  # noqa: E402
 
 AFD_OP = ""
 KINDS = {"int", "float", "bool", "ints", "string"}
@@ -140,6 +142,64 @@ class Runs(unittest.TestCase):
         done = self.run_it({"expert_num": 4})
         self.assertEqual(done.returncode, 1)
         self.assertIn("in.safetensors", done.stderr)
+
+
+class OutputsThatAreOff(unittest.TestCase):
+    """Goal: an output that is switched off is not in the file, whichever operator and path it is;
+    one that is on is, even without a row; and the switch changes no other output.
+
+    Method: the same call twice, on and off, for one operator of each kind: routing, MLA, windows.
+    Oracle: the outputs of the operator's record for the call with all of them on, the names that
+    docs/specification.md calls optional for the other, and the bytes of the first call.
+    """
+
+    def outputs(self, operator: str, attributes: dict, tensors: dict, *further: str) -> dict:
+        with tempfile.TemporaryDirectory() as folder:
+            given, result = pathlib.Path(folder, "in"), pathlib.Path(folder, "out")
+            safetensors_np.write(given, tensors)
+            done = afd_op("run", operator, "--in", str(given), "--out", str(result),
+                          "--attrs", json.dumps(attributes), *further)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return safetensors_np.read(result, widen=False)
+
+    def assert_switches(self, call: tuple[str, dict, dict], change: dict, off: set[str],
+                        others: set[str] = frozenset()) -> None:
+        """`change` of the attributes turns `off` off; it may change the bytes of `others`."""
+        operator, attributes, tensors = call
+        record = json.loads(afd_op("describe", operator, "--json").stdout)
+        all_names = {tensor["name"] for tensor in record["tensors"]
+                     if tensor["role"].startswith("output")
+                     or tensor["role"].startswith("in place") and tensor["name"] in tensors}
+        for further in ((), ("--reference",)):
+            with self.subTest(operator=operator, change=change, further=further):
+                on = self.outputs(operator, attributes, tensors, *further)
+                without = self.outputs(operator, attributes | change, tensors, *further)
+                self.assertEqual(set(on), all_names)
+                self.assertEqual(set(without), all_names - off)
+                for name in set(without) - others:
+                    self.assertEqual(without[name].tobytes(), on[name].tobytes(), name)
+
+    def test_of_moe_init_routing_v3(self):
+        random = np.random.default_rng(2)
+        attributes = {"expert_num": 4, "quant_mode": 1, "expert_tokens_num_flag": True}
+        for num_tokens in (5, 0):
+            call = ("moe_init_routing_v3", attributes, {
+                "x": ("F32", random.random((num_tokens, 8)).astype(np.float32)),
+                "expert_idx": ("I32", random.integers(0, 4, (num_tokens, 2)).astype(np.int32))})
+            self.assert_switches(call, {"expert_tokens_num_flag": False},
+                                 {"expert_tokens_count_or_cumsum"})
+            self.assert_switches(call, {"quant_mode": -1}, {"expanded_scale"}, {"expanded_x"})
+
+    def test_of_mla_prolog_v3(self):
+        call = mla_cases.prolog_case("211", "PA_BSND", True, 3)
+        self.assert_switches(call, {"query_norm_flag": False},
+                             {"query_norm", "dequant_scale_q_norm"})
+
+    def test_of_ffn_worker_batching(self):
+        name, tensors, attributes, _ = next(case for case in routing_cases.batching_cases()
+                                            if case[2]["token_dtype"] == 2)
+        call = (name.split(".")[0], attributes, tensors)
+        self.assert_switches(call, {"token_dtype": 1}, {"dynamic_scale"}, {"y"})
 
 
 class MoePlan(unittest.TestCase):

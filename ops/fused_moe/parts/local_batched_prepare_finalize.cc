@@ -24,7 +24,7 @@ InProcessMemory LocalBatchedPrepareFinalize::memory(const FusedMoeConfig& config
     const size_t num_experts = config.num_experts + config.num_shared;
     const Capacity places = bounds.places * num_experts;
     const Capacity slots = Capacity(bounds.num_tokens) * (config.top_k + config.num_shared);
-    const Capacity rows = config.dispatch_dtype == DispatchDtype::kInt8
+    const Capacity rows = config.dispatch_dtype == RowDtype::kInt8
                               ? bytes_of<int8_t>(places * config.hidden) + bytes_of<float>(places)
                               : bytes_of<Bf16>(places * config.hidden);
     return {.layout = bytes_of<int32_t>(Capacity(num_experts)) + bytes_of<int32_t>(slots),
@@ -51,7 +51,7 @@ LocalBatchedPrepareFinalize::LocalBatchedPrepareFinalize(const FusedMoeConfig& c
                     nullptr,
                     nullptr,
                     nullptr};
-        if (config.dispatch_dtype == DispatchDtype::kInt8) {
+        if (config.dispatch_dtype == RowDtype::kInt8) {
             batch.int8 = cursor.take<int8_t>(num_places() * config.hidden);
             batch.scale = cursor.take<float>(num_places());
         } else {
@@ -124,7 +124,7 @@ Activations LocalBatchedPrepareFinalize::activations(const Ticket& ticket) const
                                .num_local_experts = num_local_experts_,
                                .max_num_tokens = bounds().places,
                                .expert_num_tokens = layouts_[layout_of(ticket)].expert_num_tokens};
-    if (config().dispatch_dtype == DispatchDtype::kInt8) {
+    if (config().dispatch_dtype == RowDtype::kInt8) {
         batched.x = {
             .int8 = {make_rows<const int8_t>(batch.int8, num_places(), hidden), batch.scale}};
     } else {

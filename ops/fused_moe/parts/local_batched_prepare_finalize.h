@@ -24,8 +24,7 @@ class LocalBatchedPrepareFinalize final : public InProcess {
     static constexpr PrepareFinalizeCapability kCapability{
         .name = "local_batched",
         .activation_format = ActivationFormat::kBatched,
-        .dispatch_dtypes =
-            bit(DispatchDtype::kBf16) | bit(DispatchDtype::kInt8) | bit(DispatchDtype::kFp8),
+        .dispatch_dtypes = bit(RowDtype::kBf16) | bit(RowDtype::kInt8) | bit(RowDtype::kFp8),
         .adds_shared_rows = true,
         .knows_weights = true,
         .reduces = bit(WeightAndReduceKind::kNaiveBatched),

@@ -54,9 +54,8 @@ TwoPhaseRouting routing_of(const MoeInput& input,
 
 // What happens to rows before they are copied. int8 ones are quantised on their way; fp8 ones are
 // rounded to fp8 and back here, since experts in this process take bf16.
-DispatchDtype rounding(const FusedMoeConfig& config) {
-    return config.dispatch_dtype == DispatchDtype::kFp8 ? DispatchDtype::kFp8
-                                                        : DispatchDtype::kBf16;
+RowDtype rounding(const FusedMoeConfig& config) {
+    return config.dispatch_dtype == RowDtype::kFp8 ? RowDtype::kFp8 : RowDtype::kBf16;
 }
 
 size_t workspace_bytes(const FusedMoeConfig& config,
@@ -81,7 +80,7 @@ InProcessMemory TwoPhasePrepareFinalize::memory(const FusedMoeConfig& config,
     const size_t num_tokens = row_bounds(kCapability, config).num_tokens;
     const Capacity slots = Capacity(num_tokens) * (config.top_k + config.num_shared);
     const Capacity keys = Capacity(num_ranks) * experts_per_rank(config, num_ranks);
-    const bool is_int8 = config.dispatch_dtype == DispatchDtype::kInt8;
+    const bool is_int8 = config.dispatch_dtype == RowDtype::kInt8;
     const Capacity rows = is_int8
                               ? bytes_of<std::byte>(slots * config.hidden) + bytes_of<float>(slots)
                               : bytes_of<std::byte>(slots * config.hidden * sizeof(Bf16));
@@ -114,7 +113,7 @@ TwoPhasePrepareFinalize::TwoPhasePrepareFinalize(const FusedMoeConfig& config,
                             cursor.take<int32_t>(config.num_experts + config.num_shared),
                             0});
     }
-    const bool is_int8 = config.dispatch_dtype == DispatchDtype::kInt8;
+    const bool is_int8 = config.dispatch_dtype == RowDtype::kInt8;
     const size_t row_bytes = config.hidden * (is_int8 ? 1 : sizeof(Bf16));
     for (size_t i = 0; i < num_slots(); ++i) {
         WorkspaceCursor cursor = rows_memory(i);
@@ -220,7 +219,7 @@ Result<> TwoPhasePrepareFinalize::send(const MoeInput& input, size_t slot, size_
     const Layout& layout = layouts_[index];
     Batch& batch = batches_[slot];
     group_rows(input, layout, batch);
-    const bool is_int8 = config().dispatch_dtype == DispatchDtype::kInt8;
+    const bool is_int8 = config().dispatch_dtype == RowDtype::kInt8;
     const Rows<const Bf16> x =
         rounded_->prepare(input.x.slice(0, input.num_tokens), parallel_, profile()).bf16;
     TwoPhasePayloadRequest payload{blocks_of(input, layout)};
@@ -239,7 +238,7 @@ Activations TwoPhasePrepareFinalize::activations(const Ticket& ticket) const {
     const size_t num_rows = layouts_[layout_of(ticket)].num_rows;
     const size_t hidden = config().hidden;
     GroupedActivations grouped{.x = {}, .groups = {batch.groups, batch.num_groups}};
-    if (config().dispatch_dtype == DispatchDtype::kInt8) {
+    if (config().dispatch_dtype == RowDtype::kInt8) {
         const auto* values = reinterpret_cast<const int8_t*>(batch.segment);
         grouped.x = {.int8 = {make_rows(values, num_rows, hidden), batch.scale}};
     } else {

@@ -27,8 +27,7 @@ class TwoPhasePrepareFinalize final : public InProcess {
     static constexpr PrepareFinalizeCapability kCapability{
         .name = "two_phase",
         .activation_format = ActivationFormat::kGrouped,
-        .dispatch_dtypes =
-            bit(DispatchDtype::kBf16) | bit(DispatchDtype::kInt8) | bit(DispatchDtype::kFp8),
+        .dispatch_dtypes = bit(RowDtype::kBf16) | bit(RowDtype::kInt8) | bit(RowDtype::kFp8),
         .adds_shared_rows = true,
         .knows_weights = true,
         .reduces = bit(WeightAndReduceKind::kNaiveBatched),

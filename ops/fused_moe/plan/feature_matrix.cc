@@ -47,8 +47,7 @@ std::string weights_of(const ExpertsCapability& record) {
 
 std::string dtypes_of(const PrepareFinalizeCapability& record) {
     std::string names;
-    for (const DispatchDtype dtype :
-         {DispatchDtype::kBf16, DispatchDtype::kInt8, DispatchDtype::kFp8}) {
+    for (const RowDtype dtype : {RowDtype::kBf16, RowDtype::kInt8, RowDtype::kFp8}) {
         if ((record.dispatch_dtypes & bit(dtype)) == 0) continue;
         names += (names.empty() ? "" : ", ") + std::string(name_of(dtype));
     }
@@ -156,8 +155,8 @@ std::string_view name_of(MoeFeature feature) {
 
 FusedMoeConfig with_feature(FusedMoeConfig config, MoeFeature feature) {
     if (feature == MoeFeature::kChunked) config.max_chunk_tokens = kChunkTokens;
-    if (feature == MoeFeature::kInt8Dispatch) config.dispatch_dtype = DispatchDtype::kInt8;
-    if (feature == MoeFeature::kFp8Dispatch) config.dispatch_dtype = DispatchDtype::kFp8;
+    if (feature == MoeFeature::kInt8Dispatch) config.dispatch_dtype = RowDtype::kInt8;
+    if (feature == MoeFeature::kFp8Dispatch) config.dispatch_dtype = RowDtype::kFp8;
     config.has_shared_stage = feature == MoeFeature::kSharedStage;
     config.needs_routing = feature == MoeFeature::kUnrouted;
     if (feature == MoeFeature::kWeightOnInput) {

@@ -15,8 +15,7 @@ inline constexpr PrepareFinalizeCapability kAfdWindowCapability{
     .activation_format = ActivationFormat::kGrouped,
     .is_remote = true,
     .is_asynchronous = true,
-    .dispatch_dtypes =
-        bit(DispatchDtype::kBf16) | bit(DispatchDtype::kInt8) | bit(DispatchDtype::kFp8),
+    .dispatch_dtypes = bit(RowDtype::kBf16) | bit(RowDtype::kInt8) | bit(RowDtype::kFp8),
     .adds_shared_rows = true,
     .knows_weights = true,
     .reduces = 0,
@@ -28,7 +27,7 @@ inline constexpr PrepareFinalizeCapability kAfdWindowCapability{
 inline constexpr PrepareFinalizeCapability kAfdWindowFfnRouterCapability = [] {
     PrepareFinalizeCapability capability = kAfdWindowCapability;
     capability.name = "afd_window_ffn_router";
-    capability.dispatch_dtypes = bit(DispatchDtype::kBf16);
+    capability.dispatch_dtypes = bit(RowDtype::kBf16);
     capability.routes = true;
     capability.knows_weights = false;
     return capability;

@@ -5,7 +5,7 @@
 // per-tile quantised row holds. Shared by mla_prolog_v3, which writes, and mla_attention_v3.
 //
 // Every mode numbers its rows: paged modes block · BlockSize + offset in the block, BSND
-// b · S + s, TND the token. Source: seed mla_prolog_v3, specification, section 11.
+// b · S + s, TND the token. Source: seed mla_prolog_v3, docs/specification.md, section 11.
 
 #include <cstddef>
 #include <cstdint>

@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "ops/operators/mla_v3/mla_attention_v3_plan.h"
+#include "ops/operators/mla_v3/mla_attention_v3_request.h"
 
 namespace afd::ops {
 

@@ -11,6 +11,7 @@
 #include "ops/linear/panel_loop.h"
 #include "ops/operators/mla_v3/cache_reader.h"
 #include "ops/operators/mla_v3/mla_attention_v3_plan.h"
+#include "ops/operators/mla_v3/token_axes.h"
 #include "ops/tensor/lanes.h"
 #include "ops/tensor/workspace.h"
 #include "proto/check.h"
@@ -263,6 +264,16 @@ size_t count_products(const MlaAttentionV3Request& r, const MlaAttentionV3Plan& 
 }
 
 }  // namespace
+
+Result<MlaAttentionV3Request> with_output_shapes(const MlaAttentionV3Request& r) {
+    const bool has_weight_o = r.weight_o.num_elements() != 0;
+    const size_t values = size_from_end(r.weight_uv, 2) * size_from_end(r.weight_uv, 1);
+    const size_t hidden = has_weight_o ? size_from_end(r.weight_o, 0) : values;
+    MlaAttentionV3Request whole = r;
+    whole.attention_out = with_token_axes(DType::kBf16, r.query, 2, {hidden});
+    AFD_TRY(plan_mla_attention_v3(whole));
+    return whole;
+}
 
 size_t mla_attention_v3_workspace_bytes(const MlaShape& s,
                                         size_t num_tokens_max,

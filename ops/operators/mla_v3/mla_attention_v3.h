@@ -16,49 +16,20 @@
 // partial sums, element i of the latent, then of the rotated part, to partial i mod 16, added by
 // halves; o += p·ckv with positions ascending.
 // This is the operator that stands alone; the daemon's decoder has ops/attention/mla_attention.h.
-// Names, shapes and constraints stand in kMlaAttentionV3Spec. Source: specification, section 11.
+// Names, shapes and constraints stand in kMlaAttentionV3Spec.
+// Source: docs/specification.md, section 11.
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "ops/attention/mla_prolog.h"
-#include "ops/linear/linear.h"
-#include "ops/record/operator_spec.h"
-#include "ops/tensor/tensor_view.h"
+#include "ops/linear/packed_linear.h"
+#include "ops/operators/mla_v3/mla_attention_v3_request.h"
+#include "ops/tensor/parallel.h"
 #include "proto/status.h"
 
 namespace afd::ops {
-
-struct MlaAttentionV3Request;
-extern const RecordOf<MlaAttentionV3Request> kMlaAttentionV3Spec;
-
-struct MlaAttentionV3Request {
-    float softmax_scale = 1.0f;
-    std::string_view cache_mode = "PA_BSND";
-    int64_t kv_cache_quant_mode = 0;
-    int64_t query_quant_mode = 0;
-    int64_t tile_size = 128;
-
-    ConstTensorView query;
-    ConstTensorView query_rope;
-    ConstTensorView dequant_scale_q_nope;
-    ConstTensorView kv_cache;
-    ConstTensorView kr_cache;
-    ConstTensorView positions;
-    ConstTensorView sequence_index;
-    ConstTensorView block_table;
-    ConstTensorView actual_seq_len;
-    ConstTensorView quant_scale_ckv;
-    ConstTensorView quant_scale_ckr;
-    // mla_attention_v3 reads only their shapes, the elements are in the packed form.
-    ConstTensorView weight_uv;
-    ConstTensorView weight_o;  // Not given: attention_out is o.
-
-    TensorView attention_out;
-};
 
 // The request with attention_out as a contiguous view without data. Looks at attributes and inputs
 // only. Errors: those of mla_attention_v3.

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "ops/operators/mla_v3/cache_check.h"
-#include "ops/operators/mla_v3/token_axes.h"
 #include "proto/failure.h"
 
 namespace afd::ops {
@@ -119,16 +118,6 @@ Result<MlaAttentionV3Plan> plan_mla_attention_v3(const MlaAttentionV3Request& r)
     if (plan.cache_mode == CacheMode::kTnd) AFD_TRY(check_prefix_sums(r));
     for (size_t t = 0; t < plan.num_tokens; ++t) AFD_TRY(check_token(r, plan.cache_mode, t));
     return plan;
-}
-
-Result<MlaAttentionV3Request> with_output_shapes(const MlaAttentionV3Request& r) {
-    const bool has_weight_o = r.weight_o.num_elements() != 0;
-    const size_t values = size_from_end(r.weight_uv, 2) * size_from_end(r.weight_uv, 1);
-    const size_t hidden = has_weight_o ? size_from_end(r.weight_o, 0) : values;
-    MlaAttentionV3Request whole = r;
-    whole.attention_out = with_token_axes(DType::kBf16, r.query, 2, {hidden});
-    AFD_TRY(plan_mla_attention_v3(whole));
-    return whole;
 }
 
 CacheRowOfPosition::CacheRowOfPosition(const MlaAttentionV3Request& r,

@@ -210,7 +210,7 @@ constinit const RecordOf<MlaAttentionV3Request> kMlaAttentionV3Spec = {{
     "mla_attention_v3",
     "absorbed causal attention over the cache of mla_prolog_v3",
     "attention_out = ((softmax((query·ckv + query_rope·kr)·softmax_scale)·ckv)·Wuv)·Wo",
-    "specification, section 11",
+    "docs/specification.md, section 11",
     kAttributes,
     kTensors,
     kRules,

@@ -3,6 +3,8 @@
 #include "ops/operators/mla_v3/mla_prolog_v3.h"
 
 #include "ops/operators/mla_v3/mla_prolog_v3_call.h"
+#include "ops/operators/mla_v3/mla_prolog_v3_plan.h"
+#include "ops/operators/mla_v3/token_axes.h"
 #include "ops/tensor/workspace.h"
 #include "proto/check.h"
 
@@ -65,6 +67,41 @@ void assert_weights(const MlaPrologV3Plan& plan, const MlaPrologV3Weights& w) {
 }
 
 }  // namespace
+
+// The shapes that valid inputs lead to; the checks of the whole request then judge the inputs.
+Result<MlaPrologV3Request> with_output_shapes(const MlaPrologV3Request& r) {
+    const ConstTensorView& x = r.token_x;
+    const size_t num_heads = size_from_end(r.weight_uk, 2);
+    const bool quantised_query = r.query_quant_mode == 1;
+    const bool quantised_norm = r.weight_quant_mode >= 1;
+    const auto scales = [&](std::initializer_list<size_t> shape) {
+        return make_tensor<void>(nullptr, DType::kFp32, shape);
+    };
+    MlaPrologV3Request whole = r;
+    whole.query = with_token_axes(quantised_query ? DType::kInt8 : DType::kBf16,
+                                  x,
+                                  1,
+                                  {num_heads, size_from_end(r.weight_uk, 0)});
+    whole.query_rope =
+        with_token_axes(DType::kBf16, x, 1, {num_heads, size_from_end(r.rope_sin, 0)});
+    whole.dequant_scale_q_nope = {};
+    whole.query_norm = {};
+    whole.dequant_scale_q_norm = {};
+    if (quantised_query) {
+        whole.dequant_scale_q_nope = scales({count_tokens(x, 1), num_heads, 1});
+    }
+    if (r.query_norm_flag) {
+        whole.query_norm = with_token_axes(quantised_norm ? DType::kInt8 : DType::kBf16,
+                                           x,
+                                           1,
+                                           {size_from_end(r.rmsnorm_gamma_cq, 0)});
+    }
+    if (r.query_norm_flag && quantised_norm) {
+        whole.dequant_scale_q_norm = scales({count_tokens(x, 1), 1});
+    }
+    AFD_TRY(plan_mla_prolog_v3(whole));
+    return whole;
+}
 
 size_t mla_prolog_v3_workspace_bytes(const MlaShape& s, size_t t) {
     return 2 * workspace_bytes_of<Bf16>(t * s.q_lora_rank) +

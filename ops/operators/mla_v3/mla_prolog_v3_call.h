@@ -8,6 +8,10 @@
 #include <cstdint>
 
 #include "ops/operators/mla_v3/mla_prolog_v3_plan.h"
+#include "ops/operators/mla_v3/mla_prolog_v3_request.h"
+#include "ops/operators/mla_v3/mla_prolog_v3_weights.h"
+#include "ops/tensor/parallel.h"
+#include "ops/tensor/tensor_view.h"
 
 namespace afd::ops {
 

@@ -7,8 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ops/attention/mla_prolog.h"
 #include "ops/operators/mla_v3/cache_format.h"
-#include "ops/operators/mla_v3/mla_prolog_v3.h"
+#include "ops/operators/mla_v3/mla_prolog_v3_request.h"
 #include "ops/record/operator_check.h"
 #include "proto/status.h"
 

@@ -120,7 +120,8 @@ void scale_rope(const MlaPrologV3Call& call, float query_scale, float* rotated) 
     }
 }
 
-// Quantises one head of one token, section 9 but for zeros, whose scale is 1; returns the scale.
+// Quantises one head of one token, as docs/specification.md, section 9, but for zeros, whose scale
+// is 1; returns the scale.
 float quantise_head(const Bf16* query, size_t latent, int8_t* q) {
     const float scale = quantise_row(DType::kBf16, query, nullptr, latent, q);
     return scale == 0.0f ? 1.0f : scale;

@@ -350,7 +350,7 @@ constinit const RecordOf<MlaPrologV3Request> kMlaPrologV3Spec = {{
     "queries and cache rows of multi-head latent attention",
     "query = (rms(x·Wdq)·γ·qc_qr_scale·Wuq)·Wuk, query_rope = rope(…·Wqr), "
     "kv_cache = rms(x·Wdkv)·γ·kc_scale, kr_cache = rope(x·Wkr)",
-    "seed mla_prolog_v3; specification, section 11",
+    "seed mla_prolog_v3; docs/specification.md, section 11",
     kAttributes,
     kTensors,
     kRules,

@@ -4,7 +4,7 @@
 // The scenario of a mla_prolog_v3 request: which modes go together, and what each of them needs,
 // allows or has no use for. A failure goes to `check`, made with the request. Internal to ops/.
 
-#include "ops/operators/mla_v3/mla_prolog_v3.h"
+#include "ops/operators/mla_v3/mla_prolog_v3_request.h"
 #include "ops/record/operator_check.h"
 
 namespace afd::ops {

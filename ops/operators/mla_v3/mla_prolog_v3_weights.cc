@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Packs the matrices of mla_prolog_v3, row-major or FRACTAL_NZ.
-
-#include <vector>
+#include "ops/operators/mla_v3/mla_prolog_v3_weights.h"
 
 #include "ops/operators/mla_v3/fractal_nz.h"
 #include "ops/operators/mla_v3/mla_prolog_v3_plan.h"

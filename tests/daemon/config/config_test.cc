@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/config/config.h"
+#include "daemon/config/resolved_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -57,7 +57,7 @@ inline schedule::ExpertPlacement placement_of(uint32_t num_ranks, uint32_t num_s
 inline ops::ExpertTable shard(const schedule::ExpertPlacement& placement, uint32_t rank) {
     const size_t per_layer = placement.num_local_experts_per_layer(rank);
     ops::ExpertTable table(kLayers * per_layer, kHidden);
-    for (const schedule::LocalExpert& local : placement.local_experts(rank)) {
+    for (const schedule::HeldExpert& local : placement.held_experts(rank)) {
         table.set(local.layer_id * per_layer + static_cast<size_t>(local.local_id),
                   make_expert(local.layer_id, local.expert));
     }

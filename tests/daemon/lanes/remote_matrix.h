@@ -13,6 +13,7 @@
 
 #include "ops/fused_moe/fused_moe.h"
 #include "schedule/expert_placement.h"
+#include "schedule/row_dtype.h"
 #include "tests/ops/fused_moe/moe_matrix.h"
 
 namespace afd::daemon {
@@ -21,7 +22,7 @@ inline constexpr uint32_t kMatrixRanks = 2;
 
 struct RemoteCase {
     ops::MoePair pair;
-    ops::DispatchDtype dispatch_dtype;
+    schedule::RowDtype dispatch_dtype;
     bool has_shared_stage;
     bool weight_on_input;  // Top-1; without a stage there are no shared experts then.
 
@@ -57,8 +58,8 @@ inline std::vector<RemoteCase> remote_cases(std::string_view part) {
     std::vector<RemoteCase> cases;
     for (const ops::MoePair& pair : ops::moe_pairs()) {
         if (pair.prepare_finalize->capability->name != part) continue;
-        for (const ops::DispatchDtype dtype :
-             {ops::DispatchDtype::kBf16, ops::DispatchDtype::kInt8, ops::DispatchDtype::kFp8}) {
+        for (const schedule::RowDtype dtype :
+             {schedule::RowDtype::kBf16, schedule::RowDtype::kInt8, schedule::RowDtype::kFp8}) {
             for (const bool has_shared_stage : {false, true}) {
                 for (const bool weight_on_input : {false, true}) {
                     const RemoteCase of{pair, dtype, has_shared_stage, weight_on_input};
@@ -85,7 +86,7 @@ inline const ops::test::MatrixModel& matrix_model(ops::ExpertQuantisation quanti
 inline ops::test::MatrixOracle& matrix_oracle(const RemoteCase& of) {
     using Key = std::array<int, 3>;
     static std::map<Key, ops::test::MatrixOracle> oracles;
-    const bool is_fp8 = of.dispatch_dtype == ops::DispatchDtype::kFp8;
+    const bool is_fp8 = of.dispatch_dtype == schedule::RowDtype::kFp8;
     const Key key{
         static_cast<int>(of.pair.quantisation), of.is_reference() ? 1 : 0, is_fp8 ? 1 : 0};
     return oracles
@@ -119,7 +120,7 @@ inline MatrixPart rank_part(const RemoteCase& of,
                             const schedule::ExpertPlacement& placement,
                             uint32_t rank) {
     MatrixPart part{ops::test::MatrixShard(placement.num_local_experts_per_layer(rank)), nullptr};
-    for (const schedule::LocalExpert& local : placement.local_experts(rank)) {
+    for (const schedule::HeldExpert& local : placement.held_experts(rank)) {
         part.shard.set(local.layer_id,
                        static_cast<size_t>(local.local_id),
                        matrix_model(of.pair.quantisation).expert(local.layer_id, local.expert));

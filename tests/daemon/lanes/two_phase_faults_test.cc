@@ -96,7 +96,7 @@ TEST(TwoPhaseDeadly, RoundIsRefusedAndTheNextGoesOn) {
     TwoPhaseSession session(world, placement, 0, 16);
     ops::MoeTicket ticket = session.start(call);
     const auto predecessor =
-        world.receiver(0, placement, two_phase_row_bytes(ops::DispatchDtype::kBf16, kHidden));
+        world.receiver(0, placement, two_phase_row_bytes(schedule::RowDtype::kBf16, kHidden));
     const int32_t round = predecessor->open_round(0, schedule::Order::kAcquire);
     ASSERT_NE(round, 0);
     for (int i = 0; i < 3; ++i) predecessor->start_block(0, round);

@@ -122,7 +122,7 @@ schedule::AttachConfig attach_config(const std::string& prefix,
     const schedule::ExpertPlacement experts_of = placement();
     const uint32_t per_layer = experts_of.num_local_experts_per_layer(rank);
     ops::ExpertTable table(per_layer, kHidden);
-    for (const schedule::LocalExpert& local : experts_of.local_experts(rank)) {
+    for (const schedule::HeldExpert& local : experts_of.held_experts(rank)) {
         table.set(static_cast<size_t>(local.local_id), make_expert(local.expert));
     }
     ops::GroupedExperts experts(table, per_layer);

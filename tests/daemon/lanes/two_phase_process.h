@@ -15,6 +15,7 @@
 #include "daemon/ffn/two_phase_experts.h"
 #include "daemon/supervisor/two_phase_segments.h"
 #include "schedule/attach.h"
+#include "schedule/row_dtype.h"
 
 namespace afd::daemon {
 
@@ -53,7 +54,7 @@ struct RankProcess {
         *transport,
         *of.placement,
         {.num_experts = of.placement->num_local_experts_max(),
-         .row_bytes = two_phase_row_bytes(ops::DispatchDtype::kBf16, of.hidden)});
+         .row_bytes = two_phase_row_bytes(schedule::RowDtype::kBf16, of.hidden)});
     TwoPhaseExperts part({.receiver = &receiver,
                           .placement = of.placement,
                           .experts = of.experts,

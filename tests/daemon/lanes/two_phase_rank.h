@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "daemon/config/instance_geometry.h"
+#include "schedule/row_dtype.h"
 #include "tests/daemon/lanes/two_phase_world.h"
 
 namespace afd::daemon {
@@ -20,7 +21,7 @@ class TwoPhaseRank {
         const schedule::ExpertPlacement* placement = nullptr;
         uint32_t rank = 0;
         size_t hidden = 0;
-        ops::DispatchDtype dispatch_dtype = ops::DispatchDtype::kBf16;
+        schedule::RowDtype dispatch_dtype = schedule::RowDtype::kBf16;
         // It dies again and again, after 1 to `steps_per_life` steps (0: never): all that it has in
         // its own memory is lost, and a successor starts.
         uint32_t steps_per_life = 0;

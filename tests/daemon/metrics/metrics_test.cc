@@ -114,7 +114,7 @@ TEST(MetricsStatus, TellsTheRowsOfEachLocalExpertByItsLogicalId) {
     Metrics metrics = segment.metrics();
     metrics.add_expert_rows(0, 5);
     metrics.add_expert_rows(2, 7);
-    const std::vector<schedule::LocalExpert> experts = {{1, 1, 0}, {1, 3, 1}, {1, 4, 2}};
+    const std::vector<schedule::HeldExpert> experts = {{1, 1, 0}, {1, 3, 1}, {1, 4, 2}};
     client::Worker worker;
     fill_ffn_metrics(metrics, experts, 4, worker);
     ASSERT_EQ(worker.expert_rows_size(), 3);

@@ -40,7 +40,7 @@ std::vector<ops::Bf16> random_matrix(size_t count) {
     return values;
 }
 
-// The rules of specification 9, one element at a time.
+// The rules of docs/specification.md, section 9, one element at a time.
 TEST(MatrixQuantiser, Int8IsTheNearestStepOfEveryRow) {
     constexpr size_t kRows = 5;
     constexpr size_t kDepth = 37;

@@ -149,9 +149,9 @@ TEST(SmoothScales, RowsAreTheSameQuantisedByTheSenderOrByTheExpert) {
                                        numeric_class));
             table.set_smooth(key, smooth);
             for (size_t i = 0; i < counts[key]; ++i, ++row) {
-                const size_t bytes = ops::sent_row_bytes(ops::DispatchDtype::kInt8, kHidden);
+                const size_t bytes = ops::sent_row_bytes(ops::RowDtype::kInt8, kHidden);
                 sent.resize(sent.size() + bytes);
-                ops::encode_sent_row(ops::DispatchDtype::kInt8,
+                ops::encode_sent_row(ops::RowDtype::kInt8,
                                      &rows[row * kHidden],
                                      kHidden,
                                      &sent[sent.size() - bytes],
@@ -172,7 +172,7 @@ TEST(SmoothScales, RowsAreTheSameQuantisedByTheSenderOrByTheExpert) {
         };
         ops::GroupedFfnRequest from_bf16;
         from_bf16.x = ops::make_rows<const ops::Bf16>(rows.data(), row, kHidden);
-        ops::ArrivedRows arrived(ops::DispatchDtype::kInt8, kHidden, row);
+        ops::ArrivedRows arrived(ops::RowDtype::kInt8, kHidden, row);
         ops::GroupedFfnRequest from_int8;
         from_int8.x_int8 = arrived.decode(sent.data(), row, serial).int8;
         const std::vector<ops::Bf16> expected = run(from_bf16);

@@ -38,7 +38,7 @@ std::vector<ExpertsEntry> all_experts() {
 
 struct Features {
     bool chunked;
-    DispatchDtype dispatch_dtype;
+    RowDtype dispatch_dtype;
     bool shared_stage;
     bool weight_on_input;  // Top-1; without a stage there are no shared experts then.
 
@@ -61,8 +61,7 @@ struct Features {
 std::vector<Features> all_features() {
     std::vector<Features> all;
     for (const bool chunked : {false, true}) {
-        for (const DispatchDtype dtype :
-             {DispatchDtype::kBf16, DispatchDtype::kInt8, DispatchDtype::kFp8}) {
+        for (const RowDtype dtype : {RowDtype::kBf16, RowDtype::kInt8, RowDtype::kFp8}) {
             for (const bool shared_stage : {false, true}) {
                 for (const bool weight_on_input : {false, true}) {
                     all.push_back({chunked, dtype, shared_stage, weight_on_input});
@@ -81,8 +80,8 @@ struct Subject {
           routed(model.with_shared(0)),
           shared(1),
           oracles{{MatrixOracle(model, false), MatrixOracle(model, true)},
-                  {MatrixOracle(model, false, DispatchDtype::kFp8),
-                   MatrixOracle(model, true, DispatchDtype::kFp8)}} {
+                  {MatrixOracle(model, false, RowDtype::kFp8),
+                   MatrixOracle(model, true, RowDtype::kFp8)}} {
         for (uint32_t layer = 0; layer < test::kMatrixLayers; ++layer) {
             shared.set(layer, 0, model.expert(layer, test::kMatrixExperts));
         }
@@ -108,7 +107,7 @@ bool runs_reference_loops(const ExpertsEntry& entry) {
 void run_cases(const MoePair& pair, const FusedMoeConfig& config, const std::string& where) {
     Subject& subject = Subject::of(pair.quantisation);
     const bool is_reference = runs_reference_loops(*pair.experts);
-    const bool is_fp8 = config.dispatch_dtype == DispatchDtype::kFp8;
+    const bool is_fp8 = config.dispatch_dtype == RowDtype::kFp8;
     MatrixOracle& oracle = subject.oracles[is_fp8 ? 1 : 0][is_reference ? 1 : 0];
     // Real threads cost more than the work: only the plain compositions have them.
     const bool is_plain = config.max_chunk_tokens == 0 && !config.has_shared_stage;
@@ -250,7 +249,7 @@ TEST(FusedMoeRegistry, EveryIllegalPairIsRefusedForItsReason) {
 std::string expected_refusal(const MoePair& pair, const Features& features) {
     const std::string name(pair.experts->capability->name);
     const std::string dispatch(pair.prepare_finalize->capability->name);
-    const bool is_int8 = features.dispatch_dtype == DispatchDtype::kInt8;
+    const bool is_int8 = features.dispatch_dtype == RowDtype::kInt8;
     if (is_int8 && pair.quantisation != ExpertQuantisation::kInt8) {
         return "dispatch_dtype is int8; only experts with int8 weights take such rows, and "
                "quantisation is " +
@@ -271,7 +270,7 @@ std::string expected_refusal(const MoePair& pair, const Features& features) {
         return "local_batched gives batched activations, whose capacity bounds a call already; "
                "max_chunk_tokens is 16 and must be 0";
     }
-    if (features.dispatch_dtype != DispatchDtype::kBf16 && dispatch == "afd_window_ffn_router") {
+    if (features.dispatch_dtype != RowDtype::kBf16 && dispatch == "afd_window_ffn_router") {
         return "afd_window_ffn_router sends rows as bf16 only; dispatch_dtype is " +
                std::string(name_of(features.dispatch_dtype));
     }

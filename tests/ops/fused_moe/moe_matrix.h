@@ -245,11 +245,11 @@ class MatrixOracle {
   public:
     MatrixOracle(const MatrixModel& model,
                  bool is_reference,
-                 DispatchDtype dispatch_dtype = DispatchDtype::kBf16)
+                 RowDtype dispatch_dtype = RowDtype::kBf16)
         : model_(model),
           is_reference_(is_reference),
           shard_(model.whole()),
-          is_fp8_(dispatch_dtype == DispatchDtype::kFp8),
+          is_fp8_(dispatch_dtype == RowDtype::kFp8),
           x_(matrix_tokens()),
           workspace_(grouped_ffn_workspace_bytes(shard_.table, 1, 1)) {}
 

@@ -302,8 +302,8 @@ TEST(MlaPrologV3, AcceptsNoTokens) {
     });
 }
 
-// Goal: section 9's special rows. A head of zeros has scale 1; a token with NaN has NaN scales and
-// int8 zeros, in its tiles too; its neighbours do not notice.
+// Goal: the special rows of docs/specification.md, section 9. A head of zeros has scale 1; a token
+// with NaN has NaN scales and int8 zeros, in its tiles too; its neighbours do not notice.
 TEST(MlaPrologV3, QuantisesZerosAndNaNAsWritten) {
     MlaCaseOptions options = all_scenarios().back();
     MlaCase plain(options);

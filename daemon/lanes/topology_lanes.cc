@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/lanes/expert_lanes.h"
+#include "daemon/lanes/topology_lanes.h"
 
 #include "daemon/lanes/local_lanes.h"
 #include "daemon/lanes/window_lanes.h"
