@@ -100,6 +100,8 @@ void FdWatcher::watch(int events) {
     }
     const auto on_poll = [](uv_poll_t* poll, int status, int ready) {
         auto* block = static_cast<Block*>(poll->data);
+        // An error of the watcher counts as readable: the read that follows meets it and says what
+        // it is.
         if (!block->closed) block->callback(status < 0 ? UV_READABLE : ready);
     };
     check(uv_poll_start(&block_->handle, events, on_poll), "uv_poll_start");

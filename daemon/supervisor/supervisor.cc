@@ -141,6 +141,7 @@ WorkerSlot::Settings Supervisor::settings_of(control::Role role, uint32_t index)
 void Supervisor::start(AttentionListener& attention, InstanceListener& instance) {
     attention_listener_ = &attention;
     instance_listener_ = &instance;
+    // FFN workers first: they have the most weights to load.
     for (auto* slots : {&ffn_, &attention_}) {
         for (auto& slot : *slots) slot->start();
     }
@@ -165,6 +166,8 @@ void Supervisor::send(uint32_t session, const control::SupervisorMessage& messag
 }
 
 void Supervisor::on_connection(UniqueFd socket, PeerCredentials peer) {
+    // Any process of this user can connect. What does not say Hello costs two seconds of a
+    // descriptor.
     if (visitors_.size() >= kVisitorsMax) return;
     visitors_.push_back(std::make_unique<Visitor>(*this, std::move(socket), peer.pid));
 }
@@ -301,6 +304,7 @@ void Supervisor::on_segment_release(WorkerSlot& slot, const control::SegmentRele
 }
 
 void Supervisor::on_worker_gone(WorkerSlot& slot) {
+    // R9: it may have died between a flag and the ring. Everybody looks once more.
     ring_doorbells();
     if (slot.role() == control::ATTENTION) attention_listener_->on_attention_gone(slot.index());
     check_all_gone();
