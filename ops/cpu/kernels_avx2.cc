@@ -126,6 +126,7 @@ void tile(const TileArguments& a) {
     }
     for (size_t p = done; p < a.num_panels; ++p) {
         const uint16_t* panel = a.panel + p * a.panel_elements;
+        // Half a panel at a time: 6 rows of a whole one would need 24 of the 16 registers.
         tile_columns(a, panel, a.out + p * kPanelColumns);
         tile_columns(a, panel + kHalf, a.out + p * kPanelColumns + kHalf);
     }

@@ -48,6 +48,7 @@ LinearInput quantised_input(Rows<const Bf16> rows,
         for (size_t row = first; row < last; ++row) {
             scale[row] = quantise_row(
                 DType::kBf16, rows.row(row), nullptr, rows.num_cols, values + row * stride);
+            // The sum of the row takes back the 128 that stored weights are too large by.
             sum[row] = kernels.sum_int8(values + row * stride, rows.num_cols);
         }
     });
@@ -77,6 +78,8 @@ void linear_pair(const LinearInput& x,
     for (const LinearOutput& output : {first, second}) {
         check_shapes(x, *output.weight, output.y, output.weight->num_outputs());
     }
+    // The panels of both matrices in one line, cut into tasks together: a thread that is through
+    // with the first goes on into the second without a barrier.
     const size_t num_first = first.weight->num_panels();
     const size_t num_panels = num_first + second.weight->num_panels();
     const TaskCuts cuts(num_panels,

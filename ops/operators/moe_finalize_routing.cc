@@ -37,6 +37,7 @@ class Finalize {
     }
 
     void add_rows(size_t n, WeightedSum<T>& sum) const {
+        // x1 begins the sum and is not added to a zero: −0 would become +0.
         if (const T* x1 = row_of(r_.x1, n)) sum.start(x1);
         if (const T* x2 = row_of(r_.x2, n)) sum.add(x2);
         for (size_t f = n * top_k_; f < (n + 1) * top_k_; ++f) {

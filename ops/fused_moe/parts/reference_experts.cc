@@ -25,6 +25,7 @@ ReferenceExperts::ReferenceExperts(std::span<const reference::ExpertWeights> wei
     : weights_(weights), experts_per_layer_(experts_per_layer), hidden_(hidden) {
     for (const reference::ExpertWeights& expert : weights) {
         if (expert.gate.empty()) continue;
+        // The first expert speaks for all: keys that this process does not hold are empty.
         capability_ = narrowed(kCapability, expert.activation, !expert.gate_bias.empty());
         break;
     }

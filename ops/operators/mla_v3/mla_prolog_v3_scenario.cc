@@ -128,6 +128,8 @@ void check_scenario(const MlaPrologV3Request& r, OperatorCheck& check) {
     const std::string modes = "weight_quant_mode " + std::to_string(s.weight) +
                               ", kv_cache_quant_mode " + std::to_string(s.kv) +
                               ", query_quant_mode " + std::to_string(s.query);
+    // Before the modes themselves, so that who follows the document is told the scenario that it
+    // means.
     for (const auto& [from, to] : kRenumbered) {
         check.require(s.digits() != from,
                       modes + " is not a scenario; the one meant is " + text_of(to) +
