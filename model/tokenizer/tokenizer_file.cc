@@ -15,6 +15,7 @@ constexpr const char* kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 const Json& member(const Json& object, const char* key) {
+    // Null for whatever is not there: a chain of lookups needs no test at each step.
     static const Json kNull;
     if (!object.is_object()) return kNull;
     const auto at = object.find(key);
@@ -140,6 +141,7 @@ Result<> read_merges(const Json& merges, TokenizerFile& file, const std::string&
         }
         const std::string text = text_of(merge);
         const size_t space = text.find(' ');
+        // Exactly one space: tokens of the byte alphabet hold none.
         if (space == std::string::npos || space != text.rfind(' ')) {
             return broken(
                 origin,
