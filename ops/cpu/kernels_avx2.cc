@@ -113,6 +113,8 @@ void tile_few_rows(const TileArguments& a, const uint16_t* panel, float* out) {
 }
 
 void tile(const TileArguments& a) {
+    // Every path adds in the same order, k ascending in one chain for each column, so that a row's
+    // bits do not depend on how many rows are beside it.
     size_t done = 0;
     if (a.num_rows == 1) {
         for (; done + 2 <= a.num_panels; done += 2) {
@@ -183,6 +185,8 @@ void accumulate(const HeadsState& s, const AttendBlock& b) {
             }
             _mm256_storeu_ps(o + c, sum);
         }
+        // One fused operation here as well: a product rounded apart would give the last columns
+        // other bits than the lanes give theirs.
         for (; c < s.latent; ++c) {
             float sum = o[c] * s.alpha[head];
             for (size_t position = 0; position < b.num_positions; ++position) {

@@ -121,6 +121,8 @@ void put_gate_up(const Weight& gate, const Weight& up, const PackedShape& shape,
 
 // Weights stream through once a step: with pages of 4 KiB the walks of the page table cost up to a
 // third of the bandwidth. The kernel may decline.
+// A cold bf16 expert of 2048x1408 ran at 0.62 of the read bandwidth in pages of 4 KiB, at 1.0 in
+// pages of 2 MiB (Zen 4, virtual machine).
 void ask_for_huge_pages(std::span<std::byte> memory) {
     constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
     const auto first = reinterpret_cast<uintptr_t>(memory.data());

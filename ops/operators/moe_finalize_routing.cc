@@ -65,6 +65,7 @@ Result<> moe_finalize_routing(const MoeFinalizeRoutingRequest& request,
                               Parallel& parallel) {
     AFD_TRY(check_moe_finalize_routing(request));
     const size_t num_tokens = request.out.shape[0];
+    // Before the division by num_tokens.
     if (request.out.num_elements() == 0) return {};
     const size_t elements = request.out.shape[1] * (request.expanded_row_idx.shape[0] / num_tokens);
     with_float_type(request.out.dtype, [&](auto zero) {

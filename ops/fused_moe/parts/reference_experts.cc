@@ -56,6 +56,8 @@ Result<> ReferenceExperts::run_row(size_t key, const ActivationRows& x, Bf16* ou
 }
 
 Result<> ReferenceExperts::apply(const StandardActivations& standard, Rows<Bf16> output) const {
+    // One row at a time, whatever the format: what a row becomes cannot depend on the rows beside
+    // it.
     for (size_t i = 0; i < standard.x.num_rows() * standard.num_slots; ++i) {
         const auto id = static_cast<int32_t>(standard.local_ids[i]);
         if (state_of(standard.local_ids[i]) != AssignmentState::kValid) continue;

@@ -142,6 +142,8 @@ class Attention {
         return true;
     }
 
+    // In fp32: a latent times its scale is no bf16 number, and bf16 rows are all that the classes'
+    // kernels read.
     void attend_quantised(const HeadTask& task, ThreadScratch& scratch) const {
         const size_t latent = s_.kv_lora_rank;
         const size_t rope_dim = s_.qk_rope_head_dim;
