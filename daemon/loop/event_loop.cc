@@ -92,6 +92,7 @@ FdWatcher::~FdWatcher() {
 }
 
 void FdWatcher::watch(int events) {
+    // Connections ask after every flush: the same again costs no call of the kernel.
     if (events == block_->events) return;
     block_->events = events;
     if (events == 0) {

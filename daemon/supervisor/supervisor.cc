@@ -189,6 +189,8 @@ void Supervisor::on_visitor(Visitor& visitor) {
 
 // Returns whether the visitor has become a worker.
 Result<bool> Supervisor::serve_visitor(Visitor& visitor) {
+    // A failure is judged after the messages: what arrived before the end of the stream may be a
+    // whole Hello.
     const Result<> read = visitor.channel.read();
     control::WorkerMessage message;
     AFD_ASSIGN(const bool complete, visitor.channel.next(message));
@@ -274,6 +276,7 @@ void Supervisor::check_all_ready() {
     if (all_ready_ || std::find(was_ready_.begin(), was_ready_.end(), false) != was_ready_.end()) {
         return;
     }
+    // For good: a worker that dies from now on is started again, and its requests are replayed.
     all_ready_ = true;
     instance_listener_->on_all_ready();
 }

@@ -180,6 +180,7 @@ Result<LocalDecoder> LocalDecoder::load(const ModelFiles& files,
     AFD_ASSIGN(impl->moe, ops::compose(impl->local, impl->experts, moe, parallel));
     impl->num_tokens_max = num_tokens_max;
     BlockAllocator allocator(impl->cache.num_blocks());
+    // Cannot fail: the cache was made for as many tokens.
     AFD_ASSERT(allocator.reserve(num_tokens_max, impl->blocks), "%u tokens", num_tokens_max);
     return LocalDecoder(std::move(impl));
 }

@@ -101,6 +101,7 @@ Result<> read_split(const Json& step, TokenizerFile& file, const std::string& or
 
 Result<> read_byte_level(const Json& step, TokenizerFile& file, const std::string& origin) {
     AFD_TRY(refuse_flag(step, "add_prefix_space", origin + ": ByteLevel"));
+    // Absent means true, as in the library.
     if (member(step, "use_regex") != false) file.split_patterns.push_back(kByteLevelPattern);
     return {};
 }
@@ -158,6 +159,8 @@ Result<> read_model(const Json& model, TokenizerFile& file, const std::string& o
         return unserved(origin, "model.type", type, "\"BPE\"");
     }
     AFD_TRY(refuse_flag(model, "byte_fallback", origin + ": model"));
+    // Whatever would change ids is refused: a tokenizer that is nearly right gives texts that are
+    // nearly right.
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix", "dropout"}) {
         const Json& value = member(model, key);
         if (!value.is_null() && value != "" && value != 0.0) {
@@ -204,6 +207,7 @@ Result<> read_config(std::string_view text, TokenizerFile& file, const std::stri
     if (text.empty()) return {};
     AFD_ASSIGN(const Json config, parse_json(text, origin));
     const Json& add_bos = member(config, "add_bos_token");
+    // tokenizer_config.json has the last word over the post-processor.
     if (add_bos == false) file.bos_token.reset();
     if (add_bos != true) return {};
     const Json& token = member(config, "bos_token");
