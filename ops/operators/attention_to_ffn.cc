@@ -82,6 +82,7 @@ Plan make_plan(const AttentionToFfnRequest& r, std::span<std::byte> workspace) {
     plan.targets = cursor.take<Target>(plan.num_tokens * plan.num_slots);
     plan.has_rows = cursor.take<uint8_t>(r.ffn_windows.size());
     std::fill_n(plan.has_rows, r.ffn_windows.size(), uint8_t{0});
+    // Each slot's replica is asked for once: its row and its id must go to the same place.
     for (size_t token = 0; token < plan.num_tokens; ++token) {
         for (size_t slot = 0; slot < plan.num_slots; ++slot) {
             const int64_t expert = plan.expert_of(token, slot);

@@ -84,6 +84,8 @@ void scan(const FfnWorkerBatchingRequest& request, const Shape& s, Descriptors& 
     d.count = 0;
     if (context.control.run_flag == 0) return;
     const size_t first = context.ffn.polling_index % s.num_micro_batches;
+    // One micro-batch only: the output buffers have a place for each session, not for each
+    // descriptor.
     for (size_t step = 0; step < s.num_micro_batches && d.count == 0; ++step) {
         const size_t m = (first + step) % s.num_micro_batches;
         for (size_t session = 0; session < s.num_sessions; ++session) {

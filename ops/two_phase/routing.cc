@@ -134,6 +134,7 @@ TwoPhaseSlots::TwoPhaseSlots(const TwoPhaseRouting& r, int32_t* key_of_expert)
       num_local_experts_(static_cast<size_t>(r.num_local_experts)),
       num_keys_(two_phase_num_keys(r)),
       block_size_(static_cast<size_t>(r.block_size)) {
+    // Once for each expert and not for each slot: payload and combine look up every slot again.
     for (size_t expert = 0; expert < num_routed_ + num_shared_; ++expert) {
         const Replicas replicas = replicas_of(r, expert);
         const size_t i = r.choose_replica == nullptr

@@ -84,6 +84,8 @@ Result<const Entry*> find(std::string_view kind,
 PrepareFinalizeCapability record_for(const PrepareFinalizeCapability& record,
                                      const FusedMoeConfig& config) {
     PrepareFinalizeCapability instance = record;
+    // Only the batched format has a bound for each source; it is the configuration's, so no
+    // constant record can hold it.
     if (instance.activation_format == ActivationFormat::kBatched) {
         instance.max_num_tokens_per_rank = RankCapacity(config.max_num_tokens);
     }
