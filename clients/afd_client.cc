@@ -67,6 +67,7 @@ Result<Client> Client::connect(const Endpoint& endpoint, std::chrono::millisecon
 
 Result<Client::Wake> Client::wait(Clock::time_point deadline, const Cancellation* cancellation) {
     while (true) {
+        // Made anew each time: a partial send changes what to wait for.
         std::array<pollfd, 2> items = {
             pollfd{connection_.fd(), connection_.events(), 0},
             pollfd{cancellation != nullptr ? cancellation->fd() : -1, POLLIN, 0}};
@@ -89,6 +90,8 @@ Result<std::optional<Response>> Client::next_response(uint64_t request_id,
     while (true) {
         while (num_taken_ < arrived_.size()) {
             Response response = std::move(arrived_[num_taken_++]);
+            // Others with a smaller id belong to requests that this client gave up; their ends
+            // arrive late and are dropped.
             if (response.request_id() == request_id) return std::optional(std::move(response));
             if (response.request_id() == 0 || response.request_id() >= next_request_id_) {
                 return afd::Error{Code::kDataLoss,

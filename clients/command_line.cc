@@ -72,6 +72,8 @@ std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
                      std::string(error.what()) + " (see " + app.get_name() + " --help)"});
         return kExitUsage;
     }
+    // The parse lets unknown words through, so that this message can suggest the one that was
+    // meant.
     const std::vector<std::string> extras = app.remaining(true);
     if (!extras.empty()) {
         print_error({Code::kInvalidArgument, unknown_word_message(app, extras.front())});

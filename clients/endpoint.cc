@@ -52,6 +52,7 @@ Result<Endpoint> resolve_endpoint(const std::string& socket_path, const std::str
     }
     AFD_ASSIGN(const InstancePaths paths, instance_paths(instance));
     const Result<> directory = check_runtime_directory(paths.directory);
+    // A missing directory is left to the connection, whose message also says how to start afdd.
     if (!directory.ok() && directory.error().code != Code::kNotFound) return directory.error();
     return Endpoint{paths.client_socket, instance};
 }

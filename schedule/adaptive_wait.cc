@@ -10,6 +10,8 @@ uint64_t steady_now_us() {
 }
 
 uint64_t steady_now_ns() {
+    // Steady and never the wall clock: a deadline must not move when somebody sets the time. On
+    // Linux the zero of this clock is one for all processes of a machine.
     const auto since_epoch = std::chrono::steady_clock::now().time_since_epoch();
     return static_cast<uint64_t>(
         std::chrono::duration_cast<std::chrono::nanoseconds>(since_epoch).count());

@@ -6,6 +6,8 @@
 namespace afd::schedule {
 namespace {
 
+// Callers hold interfaces. The names of shared memory end in this file, so that another transport
+// is a change here and nowhere else.
 template <typename Interface, typename Made>
 Result<std::unique_ptr<Interface>> as(Result<std::unique_ptr<Made>> made) {
     if (!made.ok()) return made.error();
@@ -28,6 +30,8 @@ Result<std::unique_ptr<Endpoint>> attach_colocated(const AttachConfig& config, u
 }
 
 Result<Segment> attach_metrics(const AttachConfig& config, Role role, uint32_t index) {
+    // Writable: the worker counts in it. It has no header to check; a wrong size is refused by
+    // attach.
     return Segment::attach(segment_name(config.prefix, role, index, SegmentKind::kMetrics),
                            role == Role::kFfn ? config.layout.ffn_metrics_bytes
                                               : config.layout.attention_metrics_bytes,

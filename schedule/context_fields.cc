@@ -31,6 +31,8 @@ constexpr Place place(std::string_view name,
     return {name, static_cast<uint32_t>(offset), sizeof(T), kind, meaning};
 }
 
+// Only its types are looked at: whether a field is signed and how wide it is comes from the struct,
+// so a field that changes there cannot be printed by an old rule here.
 constexpr ScheduleContext kShape{};
 #define AFD_FIELD(field, meaning) \
     place(#field, offsetof(ScheduleContext, field), kShape.field, meaning)
@@ -88,6 +90,8 @@ std::string value_of(const Place& place, const std::byte* context) {
     const std::byte* from = context + place.offset;
     if (place.kind == Kind::kReserved) {
         const std::span bytes(from, place.size);
+        // Reserved bytes are ignored by readers (the specification, section 1), but an observer
+        // should see that somebody wrote there.
         const bool is_zero = std::all_of(
             bytes.begin(), bytes.end(), [](std::byte byte) { return byte == std::byte{0}; });
         return is_zero ? "0" : "not zero";

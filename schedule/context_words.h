@@ -5,9 +5,9 @@
 //
 //   run_flag         anyone who may write the segment -> the worker: 0 asks it to end
 //   micro_batch_id   attention worker: the micro-batch whose results it took last
-//   polling_index    FFN worker: the micro-batch after the one that its scheduler took last; with
-//                    policy `all` the one that it takes next
-//   out_num          FFN worker: descriptors that the scheduler's last pass took
+//   polling_index    FFN worker: the micro-batch after the one that it took last; policy `all`
+//                    goes on from there, past micro-batches without an active session
+//   out_num          FFN worker: descriptors of the pass in work, 0 between passes
 //
 // Everything else in a context is constant from the creation of the segment on. The words are for
 // observers (afdctl context, a debugger, a scheduler that is being developed): no decision of a

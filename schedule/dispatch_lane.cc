@@ -15,6 +15,8 @@ DispatchLane::DispatchLane(DispatchTransport& transport,
       micro_batch_(micro_batch),
       selected_expert_num_(geometry.selected_expert_num),
       slots_per_rank_(geometry.slots_per_micro_batch()),
+      // Any start would do: choose_round() tries numbers until one stands nowhere (R1). This one
+      // makes the first try succeed in nearly every case.
       round_(transport.descriptor_flag(0, micro_batch)),
       has_rows_(num_ranks_, 0),
       ids_(num_ranks_ * slots_per_rank_, kMaskedId),
@@ -24,6 +26,9 @@ DispatchLane::DispatchLane(DispatchTransport& transport,
 }
 
 bool DispatchLane::may_store() {
+    // R10: every rank counts, used or not, because a predecessor may have published to any. Both
+    // counters only advance: an acknowledgement that was seen stays, since only this lane could end
+    // it.
     for (; num_taken_over_ < num_ranks_; ++num_taken_over_) {
         const int32_t left = transport_->descriptor_flag(num_taken_over_, micro_batch_);
         if (!carries_round(transport_->acknowledged(num_taken_over_, micro_batch_, Order::kAcquire),
@@ -42,6 +47,8 @@ void DispatchLane::begin(int32_t layer_id) {
                "micro-batch %u: round %d is not acknowledged by all (R4, R10)",
                micro_batch_,
                round_);
+    // The ids become masked again slot by slot: clearing all F · BS · K1 of them would cost a round
+    // of one token as much as a full one.
     for (const Slot& slot : slots_) {
         const bool is_offered = slot.rank == kAnyRank;
         const uint32_t end = is_offered ? num_ranks_ : slot.rank + 1;
@@ -82,6 +89,8 @@ void DispatchLane::offer(uint32_t token_idx, uint32_t num_slots, std::span<const
     for (uint32_t k = 0; k < num_slots; ++k) occupy(token_idx, k, kAnyRank);
     has_offers_ = true;
     for (uint32_t rank = 0; rank < num_ranks_; ++rank) {
+        // Slot 0 alone carries the row and the mark; the other slots of the token stay masked until
+        // a rank answers them.
         has_rows_[rank] = 1;
         ids_of(rank)[size_t{token_idx} * selected_expert_num_] = kOfferedId;
         put_row(rank, token_idx, 0, row);
@@ -94,10 +103,14 @@ int32_t DispatchLane::publish(DispatchMode mode) {
     for (uint32_t rank = 0; rank < num_ranks_; ++rank) {
         if (mode == DispatchMode::kSync || has_rows_[rank] != 0) published_ranks_.push_back(rank);
     }
+    // Here and not in begin(): which words the round uses is known only now, and may_store() has
+    // made them still (R1).
     round_ = choose_round(round_, [this](int32_t round) { return stands(round); });
     for (const uint32_t rank : published_ranks_) {
         transport_->publish(rank, micro_batch_, layer_id_, ids_of(rank), round_);
     }
+    // A new round begins to wait from the start. num_taken_over_ stays: R10 is over once in the
+    // life of a process.
     num_acknowledged_ = 0;
     num_decided_ = 0;
     was_refused_ = false;
@@ -111,6 +124,8 @@ RoundState DispatchLane::poll() {
     const int32_t* flags = transport_->result_flags(micro_batch_);
     for (; num_decided_ < slots_.size(); ++num_decided_) {
         const int32_t flag = observe(flags[slots_[num_decided_].index], Order::kAcquire);
+        // A rank that refuses offered tokens marks no slots, so a slot that stays silent is asked
+        // about at the acknowledgements before the round counts as pending.
         if (!carries_round(flag, round_)) {
             return is_refused() ? RoundState::kRefused : RoundState::kPending;
         }
@@ -119,6 +134,8 @@ RoundState DispatchLane::poll() {
     return was_refused_ ? RoundState::kRefused : RoundState::kReady;
 }
 
+// Not may_store(): that one remembers what it saw, with acquire loads. The look before sleeping has
+// to be seq_cst at every word that is still open (R9).
 bool DispatchLane::acknowledged(Order order) const {
     for (uint32_t rank = num_taken_over_; rank < num_ranks_; ++rank) {
         const int32_t left = transport_->descriptor_flag(rank, micro_batch_);
@@ -130,6 +147,8 @@ bool DispatchLane::acknowledged(Order order) const {
     return true;
 }
 
+// In the order in which the lane has to go through them: the predecessor's rounds, results, then
+// acknowledgements. The first that is missing is the one to report.
 std::optional<WaitInfo> DispatchLane::wait_info() const {
     const auto wait = [this](WaitKind kind, uint32_t rank, int32_t seen, int32_t expected) {
         return WaitInfo{kind,

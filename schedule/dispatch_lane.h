@@ -17,6 +17,9 @@
 // A caller that no longer wants the results (deadline, cancellation) just stops polling: the slot
 // stays blocked by may_store() until acknowledged, as it must.
 //
+// The live path of the daemon's attention loops; the same data movement as an operator that stands
+// alone, without the rules above, is ops/operators/attention_to_ffn.h.
+//
 // One data thread. Allocates only in the constructor.
 
 #include <cstddef>

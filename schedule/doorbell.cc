@@ -16,11 +16,15 @@ void Doorbell::arm() {
     publish_seq_cst(*armed_, 1);
 }
 
+// Release is enough: a publisher that still sees the word armed writes to the eventfd once too
+// often, and the next wait() returns early.
 void Doorbell::disarm() {
     publish_release(*armed_, 0);
 }
 
 bool Doorbell::wait(uint64_t timeout_us) {
+    // An hour. Callers pass "never" as the largest number, which would overflow a timespec; whoever
+    // wakes without a ring looks again anyway.
     constexpr uint64_t kTimeoutMaxUs = uint64_t{1000} * 1000 * 3600;
     const uint64_t bounded_us = std::min(timeout_us, kTimeoutMaxUs);
     timespec timeout{};
@@ -28,12 +32,15 @@ bool Doorbell::wait(uint64_t timeout_us) {
     timeout.tv_nsec = static_cast<long>(bounded_us % 1000000) * 1000;
     pollfd poll_request{eventfd_, POLLIN, 0};
     if (::ppoll(&poll_request, 1, &timeout, nullptr) <= 0) return false;
+    // Takes all rings at once. One that comes after this read wakes the next wait(), which is early
+    // but never lost.
     uint64_t rings = 0;
     return ::read(eventfd_, &rings, sizeof(rings)) == sizeof(rings);
 }
 
 void ring(int eventfd) {
     const uint64_t one = 1;
+    // EAGAIN means that the counter is full, which is a ring that nobody has taken yet.
     while (::write(eventfd, &one, sizeof(one)) < 0 && errno == EINTR) {
     }
 }

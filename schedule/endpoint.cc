@@ -14,6 +14,7 @@ Endpoint::Endpoint(uint32_t index, const EndpointMemory& memory)
 
 PeerState Endpoint::peer(uint32_t index, uint64_t now_us) {
     AFD_ASSERT(index < observers_.size(), "peer %u of %zu", index, observers_.size());
+    // The age is counted from this observer's own looks: the peers' clocks are not compared.
     PeerState state;
     state.heartbeat = read_heartbeat(*peer_heartbeats_[index]);
     state.heartbeat_age_us = observers_[index].observe(state.heartbeat, now_us);

@@ -51,6 +51,8 @@ Result<ExpertPlacement> ExpertPlacement::round_robin(std::span<const LayerExpert
     for (size_t layer = 0; layer < layers.size() && num_ranks > 0; ++layer) {
         const LayerExperts& experts = layers[layer];
         if (experts.num_experts() == 0) return bad_replica(layer, 0, "the layer has no expert");
+        // Local ids of replicated experts begin behind the largest share of any rank, so that such
+        // an expert has the same local id everywhere.
         const uint32_t num_routed_max = (experts.num_routed + num_ranks - 1) / num_ranks;
         for (uint32_t e = 0; e < experts.num_routed; ++e) {
             table[layer].push_back({{e % num_ranks, static_cast<int32_t>(e / num_ranks)}});
@@ -110,6 +112,7 @@ Result<ExpertPlacement> ExpertPlacement::from_table(const Table& replicas, uint3
             with(replicas.size(), num_ranks));
     }
     ExpertPlacement placement;
+    // At least 1, also for a rank that holds nothing: it is a divisor of keys.
     placement.num_local_.assign(num_ranks, 1);
     for (size_t layer = 0; layer < replicas.size(); ++layer) {
         placement.layer_begin_.push_back(static_cast<uint32_t>(placement.replica_begin_.size()));
@@ -120,6 +123,8 @@ Result<ExpertPlacement> ExpertPlacement::from_table(const Table& replicas, uint3
             for (const ExpertReplica& replica : replicas[layer][expert]) {
                 placement.replicas_.push_back(replica);
                 uint32_t& num_local = placement.num_local_[replica.rank];
+                // One bound for all layers, so that key = layer · num_local + id is a single
+                // product.
                 num_local = std::max(num_local, static_cast<uint32_t>(replica.local_id) + 1);
             }
         }
@@ -137,6 +142,8 @@ Result<> ExpertPlacement::index_held() {
     for (uint32_t layer = 0; layer < num_layers(); ++layer) {
         for (uint32_t expert = 0; expert < num_experts(layer); ++expert) {
             for (const ExpertReplica& replica : replicas(layer, expert)) {
+                // A table of bytes instead of a set: ReadyScan asks it for every id of every
+                // descriptor.
                 uint8_t& held = holds_[replica.rank][size_t{layer} * num_local_[replica.rank] +
                                                      static_cast<size_t>(replica.local_id)];
                 if (held != 0) {

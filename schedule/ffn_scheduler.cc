@@ -60,6 +60,8 @@ std::span<const ReadyDescriptor> FfnScheduler::decide(uint64_t now_us,
             take_all(now_us, ready);
             break;
     }
+    // By first readiness, whatever the policy: the order of a pass does not follow session numbers,
+    // so no session is always served first. Bits do not depend on it.
     std::sort(taken_.begin(), taken_.end(), [](const auto& a, const auto& b) {
         return a.order < b.order;
     });
@@ -72,6 +74,7 @@ void FfnScheduler::note_activity(std::span<const ReadyDescriptor> ready) {
             size_t{descriptor.session} * config_.num_micro_batches + descriptor.micro_batch;
         uint64_t& lane_us = lane_ready_us_[lane];
         uint64_t& session_us = session_ready_us_[descriptor.session];
+        // kNever is the largest number, so it has to be told apart before max() is taken.
         lane_us = lane_us == kNever ? descriptor.ready_us : std::max(lane_us, descriptor.ready_us);
         session_us =
             session_us == kNever ? descriptor.ready_us : std::max(session_us, descriptor.ready_us);
@@ -81,6 +84,8 @@ void FfnScheduler::note_activity(std::span<const ReadyDescriptor> ready) {
 void FfnScheduler::take_any(std::span<const ReadyDescriptor> ready) {
     std::fill(oldest_.begin(), oldest_.end(), nullptr);
     for (const ReadyDescriptor& descriptor : ready) {
+        // `ready` ascends by first readiness, so the first of a session is its oldest. More than
+        // one of a session cannot go in a pass: the output buffers have a row for each session.
         if (oldest_[descriptor.session] != nullptr) continue;
         oldest_[descriptor.session] = &descriptor;
         taken_.push_back(descriptor);
@@ -97,6 +102,9 @@ void FfnScheduler::take_gathered(uint64_t now_us,
         const ReadyDescriptor*& oldest = oldest_[descriptor.session];
         const ReadyDescriptor*& leader = leader_[descriptor.session / group_size];
         if (oldest == nullptr) oldest = &descriptor;
+        // The group's oldest descriptor leads: its deadline bounds the wait, and its layer is what
+        // the others are asked for. Any other choice would let an old descriptor wait for young
+        // ones.
         if (leader == nullptr) leader = &descriptor;
         const ReadyDescriptor*& same_layer = same_layer_[descriptor.session];
         if (same_layer == nullptr && descriptor.layer_id == leader->layer_id) {
@@ -115,6 +123,8 @@ void FfnScheduler::take_group(uint64_t now_us,
                               uint32_t end,
                               const ReadyDescriptor& leader) {
     for (uint32_t session = begin; session < end && !is_overdue(now_us, leader); ++session) {
+        // Only for a session that was active lately. Waiting for all would charge the deadline to
+        // every pass as soon as one of them is idle or dead.
         if (oldest_[session] == nullptr && is_active(now_us, session_ready_us_[session])) {
             wait_until(leader.ready_us + config_.deadline_us, session);
             return;
@@ -124,6 +134,8 @@ void FfnScheduler::take_group(uint64_t now_us,
         const ReadyDescriptor* oldest = oldest_[session];
         if (oldest == nullptr) continue;
         const ReadyDescriptor* same_layer = same_layer_[session];
+        // Sharing a layer's weights is worth a reordering, but none beyond the deadline: otherwise
+        // a stream of young descriptors of one layer would starve an old one of another.
         const bool is_late = is_overdue(now_us, *oldest);
         taken_.push_back(is_late || same_layer == nullptr ? *oldest : *same_layer);
     }
@@ -135,6 +147,7 @@ void FfnScheduler::take_all(uint64_t now_us, std::span<const ReadyDescriptor> re
         return;
     }
     if (turn_started_us_ == kNever) turn_started_us_ = now_us;
+    // A micro-batch that nobody is active in passes at once; M turns see each of them.
     for (uint32_t turn = 0; turn < config_.num_micro_batches && taken_.empty(); ++turn) {
         if (!take_turn(now_us, ready)) return;
     }
@@ -157,6 +170,8 @@ bool FfnScheduler::take_turn(uint64_t now_us, std::span<const ReadyDescriptor> r
     for (const ReadyDescriptor* descriptor : oldest_) {
         if (descriptor != nullptr) taken_.push_back(*descriptor);
     }
+    // Also when nothing was taken. A policy that moves on only after taking something waits for
+    // ever for an idle session (the specification, section 3).
     polling_index_ = (polling_index_ + 1) % config_.num_micro_batches;
     // The time that executing takes is not charged to the next turn.
     turn_started_us_ = taken_.empty() ? now_us : kNever;
@@ -168,6 +183,7 @@ bool FfnScheduler::is_overdue(uint64_t now_us, const ReadyDescriptor& descriptor
 }
 
 bool FfnScheduler::is_active(uint64_t now_us, uint64_t last_ready_us) const {
+    // No wrap: readiness was noted at a scan, which is never later than the decision's clock.
     return last_ready_us != kNever && now_us - last_ready_us <= config_.active_us;
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// FfnScheduler: the built-in PassScheduler. A pass takes at most one descriptor per session.
+// FfnScheduler: the built-in PassScheduler. A pass takes at most one descriptor per session. The
+// live path, over what schedule/ready_scan.h has found; ops/operators/ffn_worker_scheduler.h is the
+// stateless operator that stands alone.
 // Policies:
 //   any     everything that is ready now, each session's oldest, in the order of first readiness.
 //   gather  as any, but first waits, up to deadline_us after the oldest descriptor became ready,

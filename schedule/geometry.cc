@@ -28,6 +28,7 @@ bool multiply(uint64_t& product, uint64_t factor) {
 }  // namespace
 
 Result<> validate(const Geometry& geometry) {
+    // Numbers travel as int32 in descriptors and messages, so none may need the 32nd bit.
     constexpr uint32_t kAny = 0x7fffffff;
     AFD_TRY(check_range("num_sessions", geometry.num_sessions, 1, kSessionsMax));
     AFD_TRY(check_range("num_micro_batches", geometry.num_micro_batches, 1, kMicroBatchesMax));

@@ -31,6 +31,7 @@ std::array<int32_t, 6> to_words(const WaitInfo& wait) {
 }
 
 WaitInfo from_words(const std::array<int32_t, 6>& words) {
+    // Another process's bytes: a number without a name must not reach the switches below.
     const bool known = words[0] >= 0 && words[0] <= static_cast<int32_t>(WaitKind::kGrant);
     return {known ? static_cast<WaitKind>(words[0]) : WaitKind::kNone,
             words[1],
@@ -83,6 +84,7 @@ void Heartbeat::start(int32_t pid) {
     store_release(words_->pid, pid);
     store_release(words_->state, static_cast<int32_t>(state_));
     for (int32_t& word : words_->wait) store_release(word, 0);
+    // Unsigned: the counter may wrap in a long life, and a signed overflow is undefined.
     store_release(words_->sequence, static_cast<int32_t>(static_cast<uint32_t>(sequence) + 1u));
     beat();
 }
@@ -93,6 +95,8 @@ void Heartbeat::beat() {
 
 void Heartbeat::describe(WorkerState state, const WaitInfo& wait) {
     beat();
+    // A waiting loop comes here at every turn. Writing each time, it would leave the sequence odd
+    // for much of the time, and readers would try in vain.
     if (state == state_ && wait == wait_) return;
     state_ = state;
     wait_ = wait;
@@ -125,6 +129,7 @@ HeartbeatView read_heartbeat(const HeartbeatWords& words) {
 }
 
 uint64_t HeartbeatObserver::observe(const HeartbeatView& view, uint64_t now_us) {
+    // A new pid is a new life: the successor does not inherit its predecessor's silence.
     if (!seen_ || view.progress != progress_ || view.pid != pid_) {
         seen_ = true;
         progress_ = view.progress;

@@ -29,6 +29,7 @@ void format_control(const SegmentHeader& header, ScheduleMode mode, std::byte* c
 namespace {
 
 void unlink(const Segment& segment) {
+    // An error in the middle of create() leaves segments that were never made; they have no name.
     if (segment.size() != 0) Segment::unlink(segment.name());
 }
 
@@ -153,6 +154,7 @@ uint64_t InstanceSegments::total_bytes(const WindowLayout& layout) {
     const uint64_t num_sessions = layout.geometry.num_sessions;
     const uint64_t num_ranks = layout.geometry.num_ffn_workers;
     const auto two_phase = TwoPhaseControlLayout::compute(layout.geometry);
+    // Keep in step with add(): this sum is what is compared with the room in /dev/shm beforehand.
     const uint64_t window_bytes = num_ranks > 0 ? layout.attention_window.total_bytes : 0;
     return num_sessions * (window_bytes + two_phase.session_bytes() +
                            layout.attention_control_bytes + layout.attention_metrics_bytes) +

@@ -63,6 +63,8 @@ ReadyScan::ReadyScan(ReturnTransport& transport,
 std::span<const ReadyDescriptor> ReadyScan::scan(uint64_t now_us) {
     for (size_t i = 0; i < known_.size(); ++i) {
         const int32_t flag = flags_.at(i, Order::kAcquire);
+        // The only load of an idle scan. Everything else of a lane is read after its flag was found
+        // new.
         if (!is_new(i, flag)) continue;
         list(static_cast<uint32_t>(i / num_micro_batches_),
              static_cast<uint32_t>(i % num_micro_batches_),
@@ -81,11 +83,15 @@ bool ReadyScan::has_new(Order order) const {
 
 void ReadyScan::list(uint32_t session, uint32_t micro_batch, int32_t flag, uint64_t now_us) {
     if (flag < 0) {
+        // No round number, so there is no slot that a mark could belong to. The acknowledgement
+        // repeats the bytes that stand there, and the lane is quiet.
         ++errors_.num_bad_flags;
         acknowledge(session, micro_batch, flag, flag);
         return;
     }
     const size_t i = lane(session, micro_batch);
+    // R2: one private copy, and nothing but it from here on. Read a second time, the ids could
+    // differ from those that were judged.
     const std::span<int32_t> ids = listed_ids(i);
     transport_->copy_ids(session, micro_batch, ids);
     const int32_t layer_id = transport_->layer_id(session, micro_batch);
@@ -106,7 +112,11 @@ void ReadyScan::list(uint32_t session, uint32_t micro_batch, int32_t flag, uint6
         return;
     }
     listed_[i] = kListed;
+    // Known from listing on, not from the acknowledgement: a session that breaks R4 and stores
+    // another flag meanwhile finds its lane listed and gains nothing.
     known_[i] = flag;
+    // What a predecessor may have died of waits apart, so that the scheduler cannot put it into a
+    // pass with others (R11).
     (num_unfinished == 0 ? ready_ : suspects_)
         .push_back({session, micro_batch, layer_id, flag, next_order_++, now_us});
 }
@@ -126,6 +136,8 @@ void ReadyScan::take(std::span<const ReadyDescriptor> descriptors) {
                    descriptor.session,
                    descriptor.micro_batch);
         listed = kTaken;
+        // Before the first read of its rows: a death from here on is counted against this
+        // descriptor.
         executions_.start(lane(descriptor.session, descriptor.micro_batch), descriptor.round);
         round_of_session_[descriptor.session] = descriptor.round;
         layer_ids_[i] = descriptor.layer_id;
@@ -135,8 +147,10 @@ void ReadyScan::take(std::span<const ReadyDescriptor> descriptors) {
             expert_ids_.subspan(i * slots_per_micro_batch_, slots_per_micro_batch_);
         std::ranges::copy(listed_ids(lane(descriptor.session, descriptor.micro_batch)),
                           ids.begin());
+        // In the copy that goes to the batching; listed_ids_ keeps what the session wrote.
         mask_foreign_ids(descriptor.layer_id, ids);
     }
+    // For observers only; the live loop takes the number of rows from taken_.
     words_.set_out_num(static_cast<uint32_t>(taken_.size()));
     words_.set_polling_index((taken_.back().micro_batch + 1) % num_micro_batches_);
     const auto is_taken = [this](const ReadyDescriptor& descriptor) {
@@ -149,6 +163,8 @@ void ReadyScan::take(std::span<const ReadyDescriptor> descriptors) {
 void ReadyScan::acknowledge_taken() {
     words_.set_out_num(0);
     for (const ReadyDescriptor& descriptor : taken_) {
+        // Before the acknowledgement: a death in between finds the round open and executes it
+        // again, which costs time. The other order would leave a count that no execution deserved.
         executions_.end(lane(descriptor.session, descriptor.micro_batch));
         acknowledge(descriptor.session, descriptor.micro_batch, descriptor.round, descriptor.round);
         round_of_session_[descriptor.session] = 0;
@@ -165,6 +181,8 @@ void ReadyScan::refuse_round(uint32_t session, uint32_t micro_batch, int32_t rou
     const std::span<const int32_t> ids = listed_ids(lane(session, micro_batch));
     for (size_t slot = 0; slot < slots_per_micro_batch_; ++slot) {
         const int32_t id = ids[slot];
+        // Who answers an offered token is unknown, so its result flags are nobody's to mark: the
+        // refusal goes into the acknowledgement instead.
         has_offers = has_offers || is_offer(slot, id);
         if (id < 0 || static_cast<uint32_t>(id) >= num_local) continue;
         transport_->put_refusal(session,

@@ -8,6 +8,9 @@
 //     next_pass(scheduler, now) -> take(...) -> FfnWorkerBatching, experts
 //         -> put_result(...) for every row -> acknowledge_taken()
 //
+// With schedule/ffn_scheduler.h the live path of the FFN workers; the operator that stands alone is
+// ops/operators/ffn_worker_scheduler.h, which knows neither time nor acknowledged rounds.
+//
 // R11: every execution is logged before it starts. What a dead predecessor had started is a
 // suspect: it is not listed among the others but executed alone, so that a descriptor which kills
 // its worker takes no other along. Started ExecutionLog::kDeadly times without an end, it is

@@ -44,8 +44,11 @@ ScheduleContext make_schedule_context(const Geometry& geometry, ScheduleMode mod
     context.common.ffn_to_attn_token_size = geometry.ffn_to_attn_token_bytes;
     context.common.schedule_mode = static_cast<int32_t>(mode);
     context.control.run_flag = 1;
+    // M − 1, so that the first step, (micro_batch_id + 1) mod M, is micro-batch 0.
     context.attention.micro_batch_id =
         mode == ScheduleMode::kFfn ? 0 : geometry.num_micro_batches - 1;
+    // Colocated: there are no windows, and offsets into segments that do not exist would mislead
+    // whoever reads the context.
     if (geometry.num_ffn_workers == 0) return context;
     if (mode != ScheduleMode::kFfn) set_attention_area(layout, context.attention);
     if (mode != ScheduleMode::kAttention) set_ffn_area(layout, context.ffn);

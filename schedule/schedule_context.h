@@ -53,7 +53,7 @@ struct ScheduleContext {
         uint64_t token_info_buf_size;
         uint64_t token_data_buf;  // [A][M][BS][K1][HS] bytes
         uint64_t token_data_buf_size;
-        uint64_t polling_index;  // The one after that taken last; policy `all` takes it next.
+        uint64_t polling_index;  // The one after that taken last; policy `all` goes on from there.
         int8_t reserve3[88];
         uint64_t layer_ids_buf;  // int32 [A], the first out_num valid
         uint64_t layer_ids_buf_size;
@@ -63,7 +63,7 @@ struct ScheduleContext {
         uint64_t micro_batch_ids_buf_size;
         uint64_t expert_ids_buf;  // int32 [A][BS][K1]
         uint64_t expert_ids_buf_size;
-        uint32_t out_num;  // Descriptors taken by the scheduler's last pass.
+        uint32_t out_num;  // Descriptors of the pass in work, 0 between passes.
         int8_t reserve4[60];
     };
     CommonArea common;

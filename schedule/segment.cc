@@ -43,6 +43,8 @@ constexpr const char* kSharedMemoryDir = "/dev/shm";
 constexpr std::string_view kDigits = "0123456789";
 
 uint64_t shared_memory_free_bytes() {
+    // Free blocks for an ordinary user, f_bavail: what only root may use is no room for an
+    // instance.
     struct statvfs stats {};
     if (::statvfs(kSharedMemoryDir, &stats) != 0) return 0;
     return uint64_t{stats.f_bavail} * stats.f_frsize;
@@ -101,6 +103,8 @@ size_t consume_while(std::string_view& text, std::string_view allowed) {
 // because "a" must not claim what belongs to "a-b".
 bool is_of_instance(std::string_view file, std::string_view instance) {
     if (!consume(file, "afd-") || !consume(file, instance) || !consume(file, "-")) return false;
+    // Exactly sixteen digits tell instance "a" from an instance "a-0123": instance names may hold
+    // dashes themselves.
     if (consume_while(file, "0123456789abcdef") != 16 || !consume(file, "-")) return false;
     if (!consume(file, "attn") && !consume(file, "ffn")) return false;
     if (consume_while(file, kDigits) == 0) return false;
@@ -161,6 +165,8 @@ Result<Segment> Segment::create(const std::string& name, uint64_t size_bytes) {
     mapping->name = name;
     mapping->access = Access::kReadWrite;
     try {
+        // Prompts and hidden states are in it, so it is the owner's alone. create_only: a segment
+        // that exists belongs to somebody.
         mapping->object = ipc::shared_memory_object(
             ipc::create_only, name.c_str(), ipc::read_write, ipc::permissions(0600));
     } catch (const ipc::interprocess_exception& exception) {
@@ -168,6 +174,8 @@ Result<Segment> Segment::create(const std::string& name, uint64_t size_bytes) {
     }
     try {
         const int fd = mapping->object.get_mapping_handle().handle;
+        // Reserved before it is mapped: the size is set by the same call, and a mapping beyond the
+        // end would fault at its first use.
         if (Result<> reserved = reserve(fd, name, size_bytes); !reserved.ok()) {
             unlink(name);
             return reserved.error();
@@ -188,6 +196,7 @@ Result<Segment> Segment::attach(const std::string& name, uint64_t size_bytes, Ac
     try {
         mapping->object = ipc::shared_memory_object(ipc::open_only, name.c_str(), mode);
         ipc::offset_t found_bytes = 0;
+        // A segment that is too short would end in SIGBUS in the middle of a round.
         if (!mapping->object.get_size(found_bytes) ||
             static_cast<uint64_t>(found_bytes) != size_bytes) {
             return failed_precondition(
@@ -232,9 +241,12 @@ Result<> Segment::prefault(uint64_t offset, uint64_t bytes) const {
                static_cast<unsigned long long>(bytes),
                static_cast<unsigned long long>(size()));
     const uint64_t page_bytes = ipc::mapped_region::get_page_size();
+    // Rounded down: madvise takes whole pages, and stripes do not begin on one.
     const uint64_t begin = offset / page_bytes * page_bytes;
     const uint64_t length = offset + bytes - begin;
     std::byte* address = static_cast<std::byte*>(mapping_->region.get_address()) + begin;
+    // Populated now, since promise 5 forbids a page fault in the steady state; a read of an
+    // untouched page would map it read-only and fault again at the first store.
     const int advice =
         mapping_->access == Access::kReadWrite ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
     int result = -1;

@@ -65,6 +65,8 @@ Result<SegmentHeader> make_segment_header(const Geometry& geometry,
                                           uint32_t index) {
     SegmentHeader header{};
     header.magic = kSegmentMagic;
+    // Version and size come right behind the magic, and check() compares them first: a build of
+    // another layout must not interpret what follows.
     header.layout_version = kLayoutVersion;
     header.header_bytes = sizeof(SegmentHeader);
     header.role = role;
@@ -85,6 +87,8 @@ Result<> check(const SegmentHeader& found, const SegmentHeader& expected) {
     AFD_TRY(
         compare("role", static_cast<uint32_t>(found.role), static_cast<uint32_t>(expected.role)));
     AFD_TRY(compare("index", found.index, expected.index));
+    // An instance of the same name that started anew has another id, so a worker of the old one
+    // cannot attach to it.
     AFD_TRY(compare("instance id", found.instance_id, expected.instance_id));
     AFD_TRY(compare(found.geometry, expected.geometry));
     AFD_TRY(

@@ -44,6 +44,7 @@ Result<Segment> attach_control(const AttachConfig& config,
     if (Result<> checked = check(found, expected); !checked.ok()) {
         return Error{checked.error().code, name + ": " + checked.error().message};
     }
+    // After the header was accepted: pages of a segment that is refused are not worth touching.
     AFD_TRY(control.prefault(0, bytes));
     return control;
 }
@@ -85,6 +86,8 @@ Result<ShmPeers> ShmPeers::attach(const AttachConfig& config, Role role, uint32_
     for (uint32_t peer = 0; peer < config.peer_doorbells.size(); ++peer) {
         AFD_ASSIGN(Segment peer_control, attach_control(config, peer_role, peer, kReadOnly));
         AFD_ASSIGN(Segment peer_window, attach_window(config, peer_role, peer, kReadWrite));
+        // A rank writes into any slot of a session's window. A session touches nothing but its own
+        // stripe, so it brings in only that: the window of A sessions may be large.
         AFD_TRY(role == Role::kFfn ? peer_window.prefault(0, peer_window.size())
                                    : prefault_stripe(peer_window, config.layout, index));
         peers.push_back({peer_window.data(), peer_control.const_data()});
@@ -95,6 +98,7 @@ Result<ShmPeers> ShmPeers::attach(const AttachConfig& config, Role role, uint32_
         own_window, control.data(), std::move(peers), config.own_doorbell, config.peer_doorbells);
     segments.push_back(std::move(control));
     made.prefix_ = config.prefix;
+    // Moved mappings keep their addresses, so the pointers above stay good.
     made.segments_ = std::move(segments);
     return made;
 }

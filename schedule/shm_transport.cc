@@ -24,6 +24,8 @@ std::vector<RankMirror> mirrors(const WindowLayout& layout,
                                 const ShmPeers& ranks) {
     std::vector<RankMirror> made;
     for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
+        // The original instead of a copy: the peer's memory is mapped, and a mirror of its own
+        // would be one more thing that can be stale.
         made.push_back({{words_at(ranks.window(rank), layout.descriptor_offset(session, 0)),
                          layout.ffn_window.descriptor_bytes / sizeof(int32_t)},
                         words_at(ranks.control(rank), layout.acknowledged_offset(session, 0))});
@@ -80,9 +82,13 @@ void ShmDispatchTransport::publish(uint32_t rank,
                round);
     int32_t* words =
         words_at(ranks_.window(rank), layout().descriptor_offset(session(), micro_batch));
+    // R2: ids and layer are plain stores, ordered by the flag behind them. All BS · K1 ids are
+    // written, masked ones too (R6).
     std::memcpy(words + kDescriptorIdsWord, ids.data(), ids.size_bytes());
     words[1] = layer_id;
     publish_seq_cst(words[0], round);
+    // After the flag, both seq_cst: either this look finds the word armed or the sleeper's look
+    // finds the flag (R9).
     ranks_.ring_if_armed(rank);
 }
 
@@ -116,10 +122,14 @@ void ShmReturnTransport::put_result(uint32_t session,
                                     int32_t round) {
     assert_result(session, micro_batch, token_idx, k, row.size(), round);
     int32_t* flag = result_flag(session, micro_batch, token_idx, k);
+    // R3: a predecessor put this row already, and the session may be reading it. Even the same bits
+    // a second time would race with that.
     if (carries_round(observe(*flag, Order::kAcquire), round)) return;
     std::memcpy(sessions_.window(session) + layout().result_row_offset(micro_batch, token_idx, k),
                 row.data(),
                 row.size());
+    // Release and not seq_cst, no ring: sessions sleep on acknowledgements, and a locked store for
+    // each row would be paid some hundred times a round.
     publish_release(*flag, round);
 }
 

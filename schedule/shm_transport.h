@@ -2,7 +2,8 @@
 #pragma once
 
 // The shared-memory implementations of DispatchTransport and ReturnTransport: a put is a store into
-// the peer's segment, and every mirror is the original.
+// the peer's segment, and every mirror is the original. put_result() is the live path of the FFN
+// workers; the operator that stands alone is ops/operators/ffn_to_attention.h.
 
 #include <cstddef>
 #include <cstdint>

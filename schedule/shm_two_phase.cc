@@ -30,6 +30,8 @@ auto* words_at(const TwoPhaseControlLayout& layout, Byte* area, uint32_t peer) {
     const uint64_t stripe_bytes =
         kIsSession<Words> ? layout.session_stripe_bytes : layout.rank_stripe_bytes;
     using Result = std::conditional_t<std::is_const_v<Byte>, const Words, Words>;
+    // Through void, since the area is bytes and the words are aligned by the layout: stripes are
+    // whole lines.
     using Void = std::conditional_t<std::is_const_v<Byte>, const void, void>;
     return static_cast<Result*>(static_cast<Void*>(area + peer * stripe_bytes));
 }
@@ -83,6 +85,7 @@ auto ShmTwoPhase<Own, Peer>::attach(const std::string& prefix,
         areas.push_back(area.const_data());
         segments.push_back(std::move(area));
     }
+    // On the heap: the object keeps a pointer to it beside owning it.
     auto memory = std::make_unique<ShmTwoPhaseMemory>(prefix);
     auto made = std::make_unique<ShmTwoPhase>(
         layout, index, own.data(), areas, std::move(ringers), *memory);
@@ -130,6 +133,8 @@ Result<TwoPhaseRoundMemory> ShmTwoPhase<Own, Peer>::open(uint32_t peer,
     const auto map = [&](TwoPhaseSegment segment, uint64_t bytes, Segment::Access access) {
         return memory_->map(key_of(segment, peer, round), bytes, access);
     };
+    // Each side maps what it only reads without write permission, as with the windows: the kernel
+    // enforces the direction.
     const auto of_session = kIsSession<Own> ? kReadWrite : kReadOnly;
     const auto of_rank = kIsSession<Own> ? kReadOnly : kReadWrite;
     AFD_ASSIGN(std::byte * rows, map(TwoPhaseSegment::kReceive, sizes.receive_bytes, of_session));
@@ -140,6 +145,8 @@ Result<TwoPhaseRoundMemory> ShmTwoPhase<Own, Peer>::open(uint32_t peer,
 
 template <typename Own, typename Peer>
 void ShmTwoPhase<Own, Peer>::close(uint32_t peer, int32_t round) {
+    // Unmapping what is not mapped does nothing. A predecessor's round is closed this way without
+    // knowing how far it came.
     for (const auto segment : {TwoPhaseSegment::kReceive, TwoPhaseSegment::kReturn}) {
         memory_->unmap(key_of(segment, peer, round));
     }

@@ -14,6 +14,7 @@ const int32_t* words_at(const std::byte* base, uint64_t offset) {
 }
 
 void assert_slot(const Geometry& geometry, uint32_t micro_batch, uint32_t token_idx, uint32_t k) {
+    // Always on, also in a release build: an index outside would be written into a peer's memory.
     AFD_ASSERT(micro_batch < geometry.num_micro_batches && token_idx < geometry.micro_batch_size &&
                    k < geometry.selected_expert_num,
                "slot [%u][%u][%u] of a window of [%u][%u][%u]",
@@ -130,6 +131,7 @@ const int32_t* ReturnTransport::descriptor(uint32_t session, uint32_t micro_batc
 }
 
 DescriptorFlags ReturnTransport::descriptor_flags() const {
+    // Descriptors of all sessions lie behind each other, so one stride leads through [A][M].
     return {descriptor(0, 0), layout_.ffn_window.descriptor_bytes / sizeof(int32_t)};
 }
 
@@ -149,6 +151,8 @@ int32_t ReturnTransport::acknowledged(uint32_t session, uint32_t micro_batch) co
 
 int32_t ReturnTransport::layer_id(uint32_t session, uint32_t micro_batch) const {
     int32_t layer_id = 0;
+    // A plain copy beside another process's store is allowed only while that process keeps R4. If
+    // it does not, the value is torn, judged by range like any other, and costs that session.
     std::memcpy(&layer_id, descriptor(session, micro_batch) + 1, sizeof(layer_id));
     return layer_id;
 }

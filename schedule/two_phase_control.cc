@@ -11,6 +11,8 @@ TwoPhaseControlLayout TwoPhaseControlLayout::compute(const Geometry& geometry) {
     layout.num_sessions = geometry.num_sessions;
     layout.num_ranks = geometry.num_ffn_workers;
     layout.num_experts = geometry.num_experts;
+    // Whole lines: the stripes have different readers, and two words of different writers never
+    // share a line (window_layout.h).
     layout.session_stripe_bytes =
         sizeof(TwoPhaseSessionWords) +
         round_up(uint64_t{layout.num_experts} * sizeof(int32_t), kLineBytes);
@@ -24,10 +26,13 @@ uint64_t TwoPhaseOffer::num_rows() const {
 }
 
 uint64_t two_phase_rows_offset(uint64_t num_blocks, uint64_t num_experts) {
+    // No overflow: both factors were int32, so the product stays below 2^64.
     return round_up(num_blocks * num_experts * sizeof(int32_t), kLineBytes);
 }
 
 TwoPhaseSizes two_phase_sizes(const TwoPhaseOffer& offer, const TwoPhaseRowBytes& row_bytes) {
+    // Results come block by block and are used at once, so a place for each block would be memory
+    // for nothing. A single block needs one place only.
     const uint64_t places = std::min(offer.num_blocks, kTwoPhaseReturnBlocks);
     return {two_phase_rows_offset(offer.num_blocks, offer.counts.size()) +
                 offer.num_rows() * row_bytes.sent,

@@ -15,6 +15,8 @@ Error bad_offer(const std::string& field, int64_t value, const std::string& allo
 }
 
 uint32_t blocks_of(int32_t word, uint32_t num_blocks) {
+    // A wild word reads as "nothing yet". The rank goes on with others, and the session's own
+    // deadline ends the round.
     return word >= 0 && static_cast<uint32_t>(word) <= num_blocks ? static_cast<uint32_t>(word) : 0;
 }
 
@@ -45,6 +47,7 @@ bool TwoPhaseReceiver::is_closed(uint32_t session, int32_t round, Order order) c
 
 int32_t TwoPhaseReceiver::granted(uint32_t session, int32_t round) const {
     const int32_t granted = observe_own(own(session).granted);
+    // The word may still be that of the round before, which answered another offer.
     return carries_round(granted, round) ? granted : 0;
 }
 
@@ -56,6 +59,9 @@ Result<> TwoPhaseReceiver::copy_offer(uint32_t session, TwoPhaseOffer& offer) co
         int32_t num_blocks;
         int32_t block_rows_max;
     } words;
+    // The three sizes from layer_id on; two_phase_control.h asserts where they lie. The four words
+    // before them may change while the round is open, and a plain read of those would be a data
+    // race.
     const void* first = reinterpret_cast<const std::byte*>(&shared) + 16;
     std::memcpy(&words, first, sizeof(words));
     offer.counts.resize(limits_.num_experts);
@@ -75,9 +81,11 @@ Result<> TwoPhaseReceiver::copy_offer(uint32_t session, TwoPhaseOffer& offer) co
                              static_cast<int64_t>(expert),
                              fmt::format("one that the rank holds in layer {}", words.layer_id));
         }
+        // At most num_experts · 2^31: no wrap in 64 bits.
         num_rows += static_cast<uint32_t>(count);
     }
     if (words.num_blocks < 1) return bad_offer("num_blocks", words.num_blocks, "1 or more");
+    // It sizes the return segment, so a session may not ask for more than its rows could fill.
     if (words.block_rows_max < 0 || static_cast<uint64_t>(words.block_rows_max) > num_rows) {
         return bad_offer("block_rows_max", words.block_rows_max, fmt::format("0 to {}", num_rows));
     }
@@ -107,6 +115,8 @@ uint32_t TwoPhaseReceiver::returned(uint32_t session) const {
 
 void TwoPhaseReceiver::grant(uint32_t session, int32_t round, std::span<const int64_t> grants) {
     AFD_ASSERT(grants.size() == limits_.num_experts, "%zu grants", grants.size());
+    // Before the grant: a session that sees the round granted must not find the blocks of an older
+    // one returned.
     publish_release(own(session).returned, 0);
     std::memcpy(transport_->own_table(session), grants.data(), grants.size_bytes());
     transport_->publish(session, &TwoPhaseRankWords::granted, round, grants.size_bytes());
@@ -129,6 +139,7 @@ void TwoPhaseReceiver::start_block(uint32_t session, int32_t round) {
 }
 
 void TwoPhaseReceiver::publish_returned(uint32_t session, uint32_t num_blocks) {
+    // Before the word that lets the session go on, as with descriptors (ready_scan.cc).
     executions(session).end(0);
     transport_->publish(session, &TwoPhaseRankWords::returned, static_cast<int32_t>(num_blocks));
 }

@@ -13,8 +13,12 @@ TwoPhaseSender::TwoPhaseSender(TwoPhaseDispatchTransport& transport) : transport
     offered_.reserve(num_ranks());
     for (uint32_t rank = 0; rank < num_ranks(); ++rank) {
         const int32_t left = observe_own(own(rank).offer);
+        // As a start for choose_round() only. After the wrap it is merely a number that costs some
+        // tries.
         round_ = std::max(round_, left);
         if (left == observe(peer(rank).acknowledged, Order::kAcquire)) continue;
+        // What still arrives of the predecessor's round is dropped first; then the rank may forget
+        // it.
         transport_->close(rank, left);
         transport_->publish(rank, &TwoPhaseSessionWords::closed, left);
     }
@@ -22,6 +26,8 @@ TwoPhaseSender::TwoPhaseSender(TwoPhaseDispatchTransport& transport) : transport
 
 bool TwoPhaseSender::may_begin(Order order) const {
     for (uint32_t rank = 0; rank < num_ranks(); ++rank) {
+        // All ranks and not those of the last round (R4, R10): a rank that was offered nothing has
+        // equal words anyway.
         if (observe(peer(rank).acknowledged, order) != observe_own(own(rank).offer)) return false;
     }
     return true;
@@ -66,6 +72,7 @@ void TwoPhaseSender::offer(uint32_t rank, const TwoPhaseOffer& offer) {
     words.num_blocks = static_cast<int32_t>(offer.num_blocks);
     words.block_rows_max = static_cast<int32_t>(offer.block_rows_max);
     const size_t table_bytes = offer.counts.size() * sizeof(int32_t);
+    // Plain stores, ordered by the offer that publish() stores behind them.
     std::memcpy(transport_->own_table(rank), offer.counts.data(), table_bytes);
     transport_->publish(rank, &TwoPhaseSessionWords::offer, round_, table_bytes);
     offered_.push_back(rank);
@@ -83,6 +90,9 @@ Result<> TwoPhaseSender::copy_grants(uint32_t rank,
                                      std::span<int64_t> grants) const {
     std::memcpy(
         grants.data(), transport_->mirrored_table(rank), offer.counts.size() * sizeof(int64_t));
+    // Checked against what was offered: rows are written at these places, so a rank's wrong word
+    // would otherwise write beyond the segment. `grants >= free >= 0` keeps the subtraction from
+    // wrapping.
     const auto num_rows = static_cast<int64_t>(offer.num_rows());
     int64_t free = 0;
     for (size_t expert = 0; expert < offer.counts.size(); ++expert) {
@@ -105,6 +115,7 @@ void TwoPhaseSender::publish_sent(uint32_t rank, uint32_t num_blocks) {
 
 uint32_t TwoPhaseSender::returned(uint32_t rank, uint32_t num_blocks, Order order) const {
     const int32_t returned = observe(peer(rank).returned, order);
+    // An impossible count reads as none; the round then ends at its deadline with a report (R7).
     const bool is_valid = returned >= 0 && static_cast<uint32_t>(returned) <= num_blocks;
     return is_valid ? static_cast<uint32_t>(returned) : 0;
 }

@@ -13,6 +13,8 @@ FfnWindowLayout ffn_window_of(const Geometry& g) {
     FfnWindowLayout layout;
     layout.descriptor_bytes = (kDescriptorIdsWord + g.slots_per_micro_batch()) * kWord;
     layout.info_bytes = num_lanes * layout.descriptor_bytes;
+    // 512, as the operator's interface asks. HS is a multiple of it as well, so every row begins on
+    // a cache line.
     layout.data_offset = round_up(layout.info_bytes, kTokenAlignBytes);
     layout.data_bytes = num_lanes * g.slots_per_micro_batch() * g.attn_to_ffn_token_bytes;
     layout.total_bytes = layout.data_offset + layout.data_bytes;
@@ -32,6 +34,8 @@ AttentionWindowLayout attention_window_of(const Geometry& g) {
 FfnControlLayout ffn_control_of(const Geometry& g) {
     FfnControlLayout layout;
     layout.acknowledged_offset = kControlCommonBytes;
+    // A session polls its own row of acknowledgements; without the padding each store for a
+    // neighbour would take the line away from it.
     layout.acknowledged_row_bytes = round_up(g.num_micro_batches * kWord, kLineBytes);
     layout.per_session_bytes = g.num_sessions * kWord;
     const uint64_t buffer_stride = round_up(layout.per_session_bytes, kLineBytes);

@@ -10,6 +10,7 @@
 namespace afd::client {
 namespace {
 
+// Eleven significant bits: a bucket is at most a 1,024th of its values wide.
 constexpr int kSubBucketBits = 10;
 constexpr size_t kSubBuckets = size_t{1} << kSubBucketBits;
 

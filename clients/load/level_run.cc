@@ -110,6 +110,7 @@ void LevelRun::start_request(int64_t intended_us) {
 void LevelRun::expire() {
     while (!in_flight_.empty()) {
         const auto& [request_id, entry] = *in_flight_.begin();
+        // The first is the oldest, as ids and sending times ascend together.
         if (now_us() - entry.record.sent_us < request_timeout_us_) return;
         Request request;
         request.set_request_id((*next_request_id_)++);
@@ -156,6 +157,8 @@ void LevelRun::receive() {
     const Result<> flushed = connection_.flush();
     responses_.clear();
     const Result<> received = connection_.receive(responses_);
+    // Stamped with the end of the wait, all of a pass: the time that this client takes to parse
+    // them is not the daemon's.
     for (const Response& response : responses_) take(response, loop_began_us_);
     if (!received.ok()) {
         result_.broken = received.error().message;
@@ -226,9 +229,13 @@ void LevelRun::finish(uint64_t request_id, InFlight& request, const Finished& fi
 
 void LevelRun::record_latencies(const InFlight& request) {
     const RequestRecord& record = request.record;
+    // From the intended start: counted from the sending, an overloaded client would make the daemon
+    // look fast.
     result_.e2e_us.record(record.end_us - record.intended_us);
     if (record.num_tokens == 0) return;  // The model ended its text at once.
     result_.ttft_us.record(record.first_token_us - record.intended_us);
+    // Tokens of one chunk arrive at once: as a client sees them, the gaps between them are 0. The
+    // other histogram shares the chunk's gap out among them.
     result_.itl_us.record(0, request.num_first_tokens - 1);
     result_.itl_spread_us.record(0, request.num_first_tokens - 1);
     for (const auto& [gap_us, num_tokens] : request.gaps) {

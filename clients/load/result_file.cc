@@ -216,6 +216,8 @@ Result<> prepare_result_directory(const std::string& directory) {
 
 Result<> write_result_files(const LoadReport& report) {
     const std::filesystem::path directory = report.options.out_dir;
+    // result.json comes last: a directory that has one counts as complete, and is not written to
+    // again.
     AFD_TRY(write_file(directory / "requests.csv", requests_csv(report)));
     return write_file(directory / "result.json", result_json(report));
 }

@@ -93,6 +93,8 @@ Afdd::Afdd(Config config, std::string worker_directory)
 ExitCode Afdd::run() {
     raise_descriptor_limit();
     ::signal(SIGPIPE, SIG_IGN);
+    // The order is that of cost and of blame: the lock first, because leftovers may be removed only
+    // by the one afdd of that name; then what the user can mend; shared memory and sockets last.
     if (const auto done = take_instance(); !done.ok()) {
         const bool in_use = done.error().code == Code::kAlreadyExists;
         return fail(in_use ? ExitCode::kInUse : ExitCode::kUsage, done.error());
@@ -121,6 +123,7 @@ Result<> Afdd::take_instance() {
     if (!config_.socket.empty()) paths_.client_socket = config_.socket;
     AFD_TRY(create_runtime_directory(paths_.directory));
     AFD_ASSIGN(lock_, InstanceLock::acquire(paths_.lock_file, config_.instance));
+    // Behind the lock: nobody else of this name can be using them.
     const size_t num_left = schedule::Segment::remove_leftovers(config_.instance);
     if (num_left > 0) {
         log::info("removed {} segments of an afdd that did not end properly", num_left);
@@ -166,6 +169,8 @@ Result<> Afdd::plan() {
         numeric_class_ = *wanted;
     }
     AFD_ASSIGN(cpus_, plan_cpus(config_, allowed_cpus()));
+    // Anew at each start, so that a worker of an afdd that died cannot attach to the next one's
+    // segments.
     instance_id_ = draw_random();
     AFD_ASSIGN(const schedule::RowDtype row_dtype,
                choose_row_dtype(config_.dispatch_dtype, model_->config()));
@@ -201,6 +206,8 @@ Result<> Afdd::list_rank_experts() {
     AFD_ASSIGN(const auto placement, plan_placement(config_, layer_experts(model, num_shared)));
     const bool is_default =
         config_.expert_placement == "round_robin" && config_.replica_choice == "session";
+    // Workers compute the default themselves. Anything else is resolved once, here: all of them
+    // must have the same table.
     if (!is_default) expert_table_ = to_wire(placement);
     for (uint32_t layer = 0; layer < model.num_layers; ++layer) {
         if (!model.is_moe_layer(layer)) continue;
@@ -304,6 +311,7 @@ void Afdd::watch_signals() {
         signals_.push_back(std::make_unique<SignalWatcher>(loop_, signal, [this, signal] {
             if (draining_) {
                 log::warn("{} again: stopping at once", ::strsignal(signal));
+                // Asked before end(), which fails them all.
                 const bool unfinished = gateway_->num_in_flight() > 0;
                 end(unfinished ? ExitCode::kDrainTimedOut : exit_code_, 0);
             } else {
@@ -422,6 +430,7 @@ void Afdd::drain(const char* why) {
     if (draining_) return;
     draining_ = true;
     log::info("{}: draining {} requests", why, gateway_->num_in_flight());
+    // Before drain(), which ends the instance at once if nothing is in flight.
     drain_timer_.start(config_.drain_timeout_ms);
     gateway_->drain();
 }
@@ -432,6 +441,7 @@ void Afdd::end(ExitCode code, uint64_t grace_ms) {
     ending_ = true;
     draining_ = true;
     drain_timer_.stop();
+    // Clients hear it before the workers go: from here on a lost worker is no reason for a replay.
     gateway_->fail_all({Code::kUnavailable, "afdd is ending; send the request again later"});
     supervisor_->shut_down(grace_ms);
 }

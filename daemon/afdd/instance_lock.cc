@@ -27,11 +27,16 @@ std::string read_pid(int fd) {
 }  // namespace
 
 Result<InstanceLock> InstanceLock::acquire(const std::string& path, const std::string& instance) {
+    // No link is followed: the runtime directory may lie below /tmp. O_CLOEXEC, because a worker
+    // that inherited the lock would keep it after afdd is gone.
     UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd.valid()) {
         return Error{Code::kPermissionDenied,
                      "cannot open the lock file '" + path + "': " + std::strerror(errno)};
     }
+    // A lock of the kernel's and not the file's existence: it ends with the process, however that
+    // ends. The pid in it is for the message only. The file stays: removing it would race with the
+    // next afdd.
     if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
         return Error{Code::kAlreadyExists,
                      "instance '" + instance + "' is already served by afdd with pid " +

@@ -27,6 +27,7 @@ Batcher::Limits batcher_limits(const AttentionLoop::Settings& settings, Lanes la
             ++limits.num_micro_batches;
         }
     }
+    // The lane of long prompts takes none, and give_back() needs another one to give to.
     AFD_ASSERT(limits.num_micro_batches > 0, "no lane takes decoding rows");
     return limits;
 }
@@ -83,6 +84,7 @@ bool AttentionLoop::take_commands() {
                 admit(std::move(command.sequence));
                 break;
             case WorkerCommand::Kind::kCancel:
+                // Not found: it ended while the Cancel was on its way.
                 if (Sequence* sequence = sequences_.find(command.sequence_id)) {
                     mark_ending(*sequence, Code::kCancelled, "");
                 }
@@ -123,6 +125,8 @@ bool AttentionLoop::advance(MicroBatch& micro_batch) {
         combine(micro_batch);
         progressed = true;
     }
+    // From the last stage to the first: what comes free in this turn is filled and sent on in the
+    // same turn, before the loop looks at the others.
     if (micro_batch.stage == Stage::kHead && is_in_order(micro_batch)) {
         finish_step(micro_batch);
         progressed = true;
@@ -197,6 +201,9 @@ bool AttentionLoop::fill(MicroBatch& micro_batch) {
 bool AttentionLoop::is_in_order(const MicroBatch& micro_batch) const {
     return std::all_of(
         micro_batch.pieces().begin(), micro_batch.pieces().end(), [&](const BatchPiece& piece) {
+            // Chunks of one prompt overtake each other in the lanes, but attention of a layer needs
+            // the keys of all earlier rows, and prompt log probabilities are reported in order of
+            // position.
             const Sequence& sequence = *piece.sequence;
             return sequence.is_ending ||
                    sequence.layer_positions[micro_batch.layer] == piece.first_position;
@@ -259,6 +266,7 @@ void AttentionLoop::combine(MicroBatch& micro_batch) {
     const uint64_t start_ns = schedule::steady_now_ns();
     const auto finished = micro_batch.lane().finish();
     if (!finished.ok()) {
+        // A refusal of that lane, for want of memory or by R11, says nothing about the windows.
         if (micro_batch.lane().traits().rows == LaneRows::kLongPrompts) {
             give_back(micro_batch);
         } else {
@@ -308,6 +316,8 @@ void AttentionLoop::fail(MicroBatch& micro_batch, Code code, const char* text) {
         --piece.sequence->num_in_flight;
         mark_ending(*piece.sequence, code, text);
     }
+    // The sequences go on to their end; the lane does not: what was published stays and blocks its
+    // slot until it is acknowledged (R4, R7).
     micro_batch.lane().cancel();
     end_wait(micro_batch);
     micro_batch.clear();

@@ -27,6 +27,8 @@ bool AttentionLoop::may_progress(schedule::Order order) const {
             switch (micro_batch.stage) {
                 case MicroBatch::Stage::kIdle:
                     return micro_batch.wants_slot && micro_batch.lane().is_answered(order);
+                // Either they could go on in this turn, or they wait for another micro-batch of
+                // this loop, whose own answer wakes it.
                 case MicroBatch::Stage::kAttention:
                 case MicroBatch::Stage::kHead:
                     return false;

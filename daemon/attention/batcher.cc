@@ -23,9 +23,13 @@ void Batcher::fill_any(std::span<Sequence* const> sequences,
 
     uint32_t num_generating = 0;
     for (const Sequence* sequence : sequences) {
+        // Those whose row is in flight count too: the share must not depend on who happens to be
+        // ready.
         const bool is_prefilling = sequence->num_ready() > 1 || sequence->num_scheduled == 0;
         if (!sequence->is_ending && !is_prefilling) ++num_generating;
     }
+    // Divided among the micro-batches, so that each has decoding rows while the others are with the
+    // experts; the first to be filled would otherwise take all of them.
     const uint32_t share =
         (num_generating + limits_.num_micro_batches - 1) / limits_.num_micro_batches;
 
@@ -37,6 +41,7 @@ void Batcher::fill_any(std::span<Sequence* const> sequences,
         const uint32_t taken = take(*sequences[at], 1, events_left, pieces);
         decodes_left -= taken;
         rows_left -= taken;
+        // The next batch goes on here: with more decoding sequences than places all get their turn.
         next_decode_ = at + 1;
     }
 
@@ -70,6 +75,8 @@ bool Batcher::takes(LaneRows rows, const Sequence& sequence) const {
 }
 
 bool Batcher::wants_long_lane(const Sequence& sequence) const {
+    // By what is left of the prompt, not by its length: the last rows of a long one are a small
+    // batch, and go through the windows.
     return limits_.long_lane_rows > 0 && !sequence.avoids_long_lane && !sequence.is_decoding() &&
            sequence.num_ready() > limits_.long_prompt_threshold;
 }
@@ -77,6 +84,7 @@ bool Batcher::wants_long_lane(const Sequence& sequence) const {
 size_t Batcher::events_of(const Sequence& sequence, uint32_t num_rows) {
     const uint32_t end = sequence.num_scheduled + num_rows;
     const size_t tokens = end == sequence.num_tokens() ? 1 : 0;
+    // An upper bound; the last row of the prompt has no log probability of its own.
     const size_t logprobs = sequence.request->prompt_logprobs ? num_rows : 0;
     return tokens + logprobs + (sequence.is_started ? 0 : 1);
 }

@@ -21,6 +21,7 @@ MicroBatch::MicroBatch(uint32_t index, const model::ModelConfig& config, ExpertL
       topk_ids_(size_t{rows_max_} * config.top_k),
       topk_weights_(size_t{rows_max_} * config.top_k),
       is_chosen_(config.num_experts) {
+    // As many pieces as rows at most, so that a batch never allocates (promise 5).
     pieces_.reserve(rows_max_);
 }
 
@@ -36,6 +37,7 @@ void MicroBatch::begin() {
                        tokens_.size());
             tokens_[num_rows_] = static_cast<int32_t>(sequence.request->tokens[position]);
             positions_[num_rows_] = static_cast<int32_t>(position);
+            // Written here once and not at each layer: all layers of a token use the same row.
             cache_index_[num_rows_] = model::cache_row(sequence.block_table, position);
             block_tables_[num_rows_] = sequence.block_table.data();
         }
@@ -81,11 +83,13 @@ ops::MoeInput MicroBatch::moe_input(uint32_t num_shared, bool is_routed) const {
             .num_tokens = num_rows_,
             .top_k = top_k_,
             .num_shared = num_shared,
+            // Null means that the rows are offered: the FFN workers route them (router = ffn).
             .topk_ids = is_routed ? topk_ids_.data() : nullptr,
             .topk_weights = is_routed ? topk_weights_.data() : nullptr};
 }
 
 uint32_t MicroBatch::count_experts() {
+    // Assigned in place: no allocation in the steady state.
     is_chosen_.assign(is_chosen_.size(), false);
     uint32_t count = 0;
     for (const int32_t id : std::span(topk_ids_).first(size_t{num_rows_} * top_k_)) {

@@ -16,6 +16,7 @@ SequenceTable::SequenceTable(uint32_t num_places,
     active_.reserve(num_places);
     for (Sequence& place : places_) {
         place.block_table.reserve(model::BlockAllocator::blocks_for(tokens_max));
+        // One more than layers: the last is the head's.
         place.layer_positions.resize(num_layers + 1);
         free_.push_back(&place);
     }
@@ -28,6 +29,8 @@ Result<Sequence*> SequenceTable::admit(std::unique_ptr<SequenceRequest>& request
             fmt::format("{} sequences run here already; raise max_sequences", places_.size())};
     }
     Sequence& sequence = *free_.back();
+    // All blocks up to the last possible token: a sequence that was admitted never waits for memory
+    // in the middle, and nobody has to be thrown out.
     if (!blocks_.reserve(request->max_total_tokens, sequence.block_table)) {
         return Error{Code::kResourceExhausted,
                      fmt::format("{} tokens need {} KV blocks, {} of {} are free; raise kv_tokens",
@@ -38,6 +41,8 @@ Result<Sequence*> SequenceTable::admit(std::unique_ptr<SequenceRequest>& request
     }
     free_.pop_back();
     sequence.request = std::move(request);
+    // Fields are set one by one: assigning a fresh Sequence would free the vectors that were
+    // reserved.
     std::fill(sequence.layer_positions.begin(), sequence.layer_positions.end(), 0);
     sequence.num_scheduled = 0;
     sequence.num_in_flight = 0;

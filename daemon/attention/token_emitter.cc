@@ -21,6 +21,8 @@ TokenEmitter::TokenEmitter(const model::EmbeddingHead& head,
       hidden_(config.hidden),
       vocab_size_(config.vocab_size),
       rows_(size_t{kTileRows} * config.hidden),
+      // A tile instead of a row for each token of a batch: vocabularies are large, and a prompt
+      // that reports log probabilities wants all of its rows.
       logits_(size_t{kTileRows} * config.vocab_size),
       chosen_(kTileRows, model::SampledToken{}) {
     wanted_.reserve(micro_batch_size);
@@ -41,6 +43,8 @@ void TokenEmitter::collect(const MicroBatch& micro_batch) {
         const SequenceRequest& request = *piece.sequence->request;
         for (uint32_t i = 0; i < piece.num_rows; ++i, ++row) {
             const uint32_t position = piece.first_position + i;
+            // The last row of what is known so far samples the next token; the rows before it are
+            // prompt.
             const bool is_last = position + 1 == piece.sequence->num_tokens();
             const bool is_prompt = position + 1 < request.num_prompt_tokens;
             if (piece.sequence->is_ending) continue;
@@ -54,16 +58,20 @@ void TokenEmitter::collect(const MicroBatch& micro_batch) {
 void TokenEmitter::run_tile(MicroBatch& micro_batch, std::span<const Wanted> tile) {
     const ops::Rows<ops::Bf16> residual = micro_batch.residual();
     for (size_t i = 0; i < tile.size(); ++i) {
+        // Collected, so that the head multiplies no row that nobody asked for.
         std::memcpy(&rows_[i * hidden_], residual.row(tile[i].row), hidden_ * sizeof(ops::Bf16));
     }
     head_.head(ops::make_rows(rows_.data(), tile.size(), hidden_),
                ops::make_rows(logits_.data(), tile.size(), vocab_size_),
                parallel_);
     parallel_.run(tile.size(), [&](size_t i, unsigned thread) {
+        // A sampler for each thread, for its scratch only: a draw depends on seed, position and
+        // choice, never on the thread.
         chosen_[i] = choose(tile[i], {&logits_[i * vocab_size_], vocab_size_}, samplers_[thread]);
     });
     for (size_t i = 0; i < tile.size(); ++i) {
         Sequence& sequence = *tile[i].sequence;
+        // An earlier row of this tile may have ended it.
         if (sequence.is_ending) continue;
         if (!chosen_[i].ok()) {
             mark_ending(sequence, chosen_[i].error().code, chosen_[i].error().message.c_str());
@@ -120,6 +128,7 @@ void TokenEmitter::report_prompt_logprob(const Sequence& sequence,
 }
 
 void mark_ending(Sequence& sequence, Code code, const char* text) {
+    // The first reason counts; what follows is usually its consequence.
     if (sequence.is_ending) return;
     sequence.is_ending = true;
     sequence.end_code = code;

@@ -105,6 +105,7 @@ void ClientConnection::flush() {
 
 void ClientConnection::close() {
     if (!is_open()) return;
+    // The object lives on until its host buries it: this may be called from its own callbacks.
     watcher_.reset();
     socket_.reset();
     out_.clear();

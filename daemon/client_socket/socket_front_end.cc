@@ -13,6 +13,7 @@ Result<std::unique_ptr<FrontEnd>> SocketFrontEnd::open(EventLoop& loop,
     AFD_ASSIGN(
         std::unique_ptr<SocketListener> listener,
         SocketListener::listen(loop, path, [&loop, &host](UniqueFd socket, PeerCredentials peer) {
+            // Who connects is what the kernel says, not what the client says.
             ClientIdentity identity{"uid " + std::to_string(peer.uid),
                                     "client pid " + std::to_string(peer.pid)};
             host.adopt(std::make_unique<ClientConnection>(

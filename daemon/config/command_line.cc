@@ -75,6 +75,7 @@ std::string explain_extra(const std::string& extra) {
 
 std::string program_directory() {
     std::array<char, 4096> path{};
+    // Not argv[0], which may be a bare name that the shell found along PATH.
     const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size());
     if (size <= 0) return ".";
     const std::string full(path.data(), static_cast<size_t>(size));
@@ -101,6 +102,7 @@ std::optional<CommandLine> parse_command_line(int argc,
     CLI::App app(kExamples, "afdd");
     app.footer(footer());
     app.set_version_flag("--version", "afdd " + std::string(kVersion));
+    // The library would refuse an unknown flag without a suggestion; it is refused below with one.
     app.allow_extras();
     app.get_formatter()->column_width(30);
     app.add_option("--config", line.sources.config_file, "Configuration file (TOML)")
@@ -126,6 +128,7 @@ std::optional<CommandLine> parse_command_line(int argc,
         return std::nullopt;
     }
     for (const auto& [name, text] : values) {
+        // Only what was given: a default of the library here would win over file and environment.
         if (app.get_option(flag_name(name))->count() > 0) line.sources.flags[name] = text;
     }
     line.sources.environment = to_map(environment);

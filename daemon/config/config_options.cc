@@ -78,6 +78,7 @@ std::vector<std::string> names_up_to(Choice last) {
 // auto, or a RowDtype.
 constexpr ChoiceMember kDispatchDtype = {
     [](Config& config, size_t index) {
+        // "auto" is the first choice and stands for no value; the dtypes follow.
         config.dispatch_dtype.reset();
         if (index > 0) config.dispatch_dtype = static_cast<schedule::RowDtype>(index - 1);
     },
@@ -394,6 +395,7 @@ Result<> set_string(const ConfigOption& option, const std::string& text, std::st
 }  // namespace
 
 std::span<const ConfigOption> config_options() {
+    // One table: flags, keys, variables, --check-config and the tests all read it.
     static const std::vector<ConfigOption> options = make_options();
     return options;
 }

@@ -151,6 +151,7 @@ Result<CpuPlan> plan_cpus(const Config& config, const std::vector<uint32_t>& all
 
 std::vector<uint32_t> allowed_cpus() {
     std::vector<uint32_t> cpus;
+    // A cpu_set_t holds 1024 cores only, and the call fails on a machine that has more.
     cpu_set_t* set = CPU_ALLOC(kCpuMax + 1);
     const size_t bytes = CPU_ALLOC_SIZE(kCpuMax + 1);
     if (set == nullptr) return {0};

@@ -17,6 +17,7 @@ uint32_t row_bytes(uint64_t content_bytes) {
 
 uint32_t dispatched_shared_slots(const model::ModelConfig& model,
                                  const control::Geometry& instance) {
+    // Colocated workers have their experts anyway, so the option moves nothing there.
     const bool has_stage = instance.shared_experts() == control::SHARED_EXPERTS_ATTENTION &&
                            instance.num_ffn_workers() > 0;
     return has_stage ? 0 : model.num_shared_slots();
@@ -48,6 +49,7 @@ Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
     geometry.num_micro_batches = instance.num_micro_batches();
     geometry.micro_batch_size = instance.micro_batch_size();
     const uint32_t num_shared = dispatched_shared_slots(model, instance);
+    // At least 1: a dense layer, or a model without any MoE layer, still has one slot a token.
     geometry.selected_expert_num = std::max(1U, model.top_k + num_shared);
     geometry.num_experts = std::max(1U, model.num_experts + num_shared);
     geometry.attn_to_ffn_token_bytes = row_bytes(ops::sent_row_bytes(row_dtype, model.hidden));
@@ -69,12 +71,14 @@ schedule::InstanceIdentity make_identity(uint64_t instance_id,
     schedule::InstanceIdentity identity;
     identity.instance_id = instance_id;
     identity.model_identity = model.identity();
+    // int8 rows give the bits of bf16 rows, so they are of one class; fp8 rows round once more.
     identity.numeric_class = std::string(ops::name_of(numeric_class)) + "/r" +
                              std::to_string(ops::kKernelRevision) +
                              (row_dtype == schedule::RowDtype::kFp8 ? "/fp8" : "/bf16");
     identity.router = router;
     identity.row_dtype = row_dtype;
     const model::QuantisationConfig& quantisation = model.config().quantisation;
+    // Quantisation is a part of the class: "same bits" is promised within one only.
     if (quantisation != model::QuantisationConfig{}) {
         identity.numeric_class += " (" + model::describe(quantisation) + ")";
     }

@@ -71,6 +71,8 @@ Result<Ranks> read_file(const std::string& path,
                                   where,
                                   layers[layer].num_routed));
         }
+        // Shared experts and dense layers are on every rank, whatever the file says of the routed
+        // ones.
         ranks[layer].resize(layers[layer].num_experts(), all_ranks(num_ranks));
     }
     return ranks;
@@ -86,6 +88,8 @@ Result<Ranks> ask_plugin(const std::string& path,
     Ranks ranks(layers.size());
     for (uint32_t layer = 0; layer < layers.size(); ++layer) {
         for (uint32_t expert = 0; expert < layers[layer].num_experts(); ++expert) {
+            // Room for every rank, and no more is taken than fits: the library's count is not
+            // believed.
             std::vector<uint32_t> holders(num_ranks);
             const uint32_t count = library.table().place_expert(shown.data(),
                                                                 static_cast<uint32_t>(shown.size()),
@@ -168,6 +172,7 @@ Result<schedule::ExpertPlacement> placement_of(const control::Welcome& welcome,
         for (uint32_t expert = 0; expert < layers[layer].num_experts(); ++expert) {
             if (next_expert >= table.num_replicas_size()) return broken;
             const uint32_t count = table.num_replicas(next_expert++);
+            // next_rank never passes the size, so the difference is not negative.
             if (count > static_cast<uint32_t>(table.ranks_size() - next_rank)) return broken;
             const auto first = table.ranks().begin() + next_rank;
             ranks[layer].emplace_back(first, first + count);

@@ -35,6 +35,7 @@ const ConfigOption* find_option(std::string_view name) {
 // The text of a TOML value if it has the type of the option.
 std::optional<std::string> text_of(const ConfigOption& option, const toml::node& node) {
     if (std::holds_alternative<uint64_t Config::*>(option.member)) {
+        // Exact: a plain value() would turn 1.0 or true into an integer, and hide a mistake.
         const auto value = node.value_exact<int64_t>();
         return value ? std::optional(std::to_string(*value)) : std::nullopt;
     }
@@ -87,6 +88,8 @@ Result<> read_files(const ConfigSources& sources, RawValues& values) {
     if (named != sources.environment.end() && !named->second.empty()) {
         return read_file(named->second, values);
     }
+    // A file of the user's own instance must not change what the demo is; one that is named, above,
+    // may.
     if (sources.demo) return {};
     for (const std::string& file : sources.default_files) {
         if (::access(file.c_str(), F_OK) == 0) return read_file(file, values);
@@ -168,6 +171,7 @@ Result<ResolvedConfig> resolve_config(const ConfigSources& sources) {
     read_demo(sources, values);
     AFD_TRY(read_files(sources, values));
     read_environment(sources, values);
+    // Last, because later sources win: demo, file, environment, flags.
     for (const auto& [name, text] : sources.flags) values[name] = {text, flag_name(name)};
 
     ResolvedConfig resolved;
@@ -179,6 +183,7 @@ Result<ResolvedConfig> resolve_config(const ConfigSources& sources) {
         }
         resolved.origins[option.name] = value.origin;
     }
+    // Behind the checks of single options, whose messages are more to the point.
     AFD_TRY(check_together(resolved.config));
     return resolved;
 }

@@ -8,6 +8,8 @@ namespace {
 
 template <typename Wire, typename Choice>
 constexpr Wire shifted(Choice choice) {
+    // Value 0 of a protobuf enum means "not set", so ours are shifted by one. The asserts hold the
+    // two lists together at their ends.
     return static_cast<Wire>(static_cast<int>(choice) + 1);
 }
 
@@ -20,6 +22,7 @@ static_assert(shifted<control::FfnPolicy>(schedule::FfnPolicy::kGroups) ==
 
 template <typename Choice, typename Wire>
 Result<Choice> unshifted(Wire wire, Wire last, const char* what) {
+    // Protobuf keeps numbers that the enum does not name: a newer afdd may send one.
     if (wire >= 1 && wire <= last) return static_cast<Choice>(static_cast<int>(wire) - 1);
     return Error{Code::kDataLoss,
                  "afdd's Welcome has " + std::string(what) + " " +

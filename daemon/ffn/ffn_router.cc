@@ -36,6 +36,7 @@ FfnRouter::FfnRouter(const schedule::ReturnTransport& transport,
     row_slots_.resize(tokens_max * num_slots_);
     router_workspace_.reserve(
         model::Router::workspace_bytes(router.attributes(), tokens_max, num_threads));
+    // One key more than there are: what is computed elsewhere sorts behind everything of ours.
     sort_workspace_.reserve(
         ops::moe_init_routing_v3_workspace_bytes(tokens_max, num_slots_, num_keys_ + 1));
 }
@@ -57,6 +58,8 @@ void FfnRouter::list_tokens(const schedule::ReadyScan& scan) {
     by_layer_.clear();
     tokens_.clear();
     for (uint32_t i = 0; i < scan.taken().size(); ++i) by_layer_.push_back(i);
+    // By layer, so that the gate of a layer runs once over all of its tokens; then by descriptor,
+    // so that the order does not depend on the sort.
     std::sort(by_layer_.begin(), by_layer_.end(), [&](uint32_t a, uint32_t b) {
         return layer_of(a) != layer_of(b) ? layer_of(a) < layer_of(b) : a < b;
     });
@@ -92,6 +95,8 @@ void FfnRouter::route(const schedule::ReadyScan& scan, ops::Parallel& parallel) 
     for (size_t first = 0, end = 0; first < tokens_.size(); first = end) {
         const int32_t layer_id = layer_of(first);
         while (end < tokens_.size() && layer_of(end) == layer_id) ++end;
+        // Layers that look experts up by token id stay with the attention worker, which alone knows
+        // the ids.
         if (!router_.routes(static_cast<uint32_t>(layer_id))) continue;
         router_.route(static_cast<uint32_t>(layer_id),
                       x.slice(first, end - first),
@@ -115,12 +120,16 @@ void FfnRouter::name_keys(const schedule::ReadyScan& scan) {
         const int32_t* ids = &scan.ids(token.descriptor)[size_t{token.token_idx} * num_slots_];
         int32_t* keys = &keys_[t * num_slots_];
         for (uint32_t k = 0; k < num_slots_; ++k) {
+            // What the session chose: shared experts, and all slots of layers that it routes.
+            // kOfferedId is no local id, so an offer holds nothing here.
             const bool is_chosen = placement_.holds(rank_, from.layer_id, ids[k]);
             keys[k] = is_chosen ? key_of(from.layer_id, ids[k]) : elsewhere;
         }
         if (!is_offered(scan, token)) continue;
         for (uint32_t k = 0; k < top_k_; ++k) {
             const auto expert = static_cast<uint32_t>(topk_ids_[t * top_k_ + k]);
+            // The same choice as the session would make, with its number: every rank computes it,
+            // and exactly one finds itself.
             const schedule::ExpertReplica owner =
                 placement_.choose(static_cast<uint32_t>(from.layer_id), expert, from.session);
             keys[k] = owner.rank == rank_ ? key_of(from.layer_id, owner.local_id) : elsewhere;
@@ -147,6 +156,7 @@ void FfnRouter::expand(ExpertBatch& batch, ops::Parallel& parallel) {
         ops::make_tensor<void>(row_slots_.data(), ops::DType::kInt32, {num_slots});
     request.expert_tokens_count_or_cumsum =
         ops::make_tensor<void>(batch.groups.data(), ops::DType::kInt64, {num_keys_ + 1, 2});
+    // Without the checks, whose messages allocate: 174 allocations a pass.
     ops::moe_init_routing_v3_checked(request, sort_workspace_.bytes(), parallel);
     batch.num_rows = 0;
     batch.num_groups = 0;
@@ -165,6 +175,8 @@ void FfnRouter::name_slots(const schedule::ReadyScan& scan, ExpertBatch& batch) 
         batch.micro_batch_ids[i] = static_cast<int32_t>(from.micro_batch);
         batch.token_ids[i] = static_cast<int32_t>(tokens_[t].token_idx);
         batch.expert_offsets[i] = static_cast<int32_t>(k);
+        // Of a slot that the session routed the weight is not read there; 1 keeps the bytes
+        // defined.
         batch.weights[i] = is_routed ? topk_weights_[t * top_k_ + k] : 1.0f;
     }
 }

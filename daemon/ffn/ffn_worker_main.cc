@@ -107,6 +107,8 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
     AFD_ASSIGN(WorkerSetup setup, WorkerSetup::make(control, schedule::Role::kFfn, rank));
     AFD_ASSIGN(const std::unique_ptr<schedule::ReturnTransport> transport,
                schedule::attach_returns(setup.attach, rank));
+    // Before the weights are loaded, which takes long: peers and afdd see a new process that
+    // starts.
     transport->heartbeat().start(getpid());
     setup.metrics().start();
 
@@ -115,6 +117,7 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
     ops::GroupedExperts experts(loaded.table, setup.placement.num_local_experts_per_layer(rank));
     model::Router router;
     if (setup.router == schedule::RouterPlacement::kFfn) {
+        // Not the gates of layers that route by token id; see ffn_router.cc.
         AFD_ASSIGN(
             router,
             model::Router::load(setup.files, setup.numeric_class, model::GateSet::kOtherLayers));
@@ -144,6 +147,7 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
     ready.set_model_identity(setup.files.identity());
     ready.set_load_us(schedule::steady_now_us() - start_us);
     control.ready(ready);
+    // R9: a predecessor may have died between its flag and its ring.
     transport->ring_peers();
     loop.run();
     return {};

@@ -33,6 +33,8 @@ TwoPhaseExperts::TwoPhaseExperts(const Parts& parts)
     workspace13_.reserve(shapes.workspace13_bytes);
     workspace2_.reserve(shapes.workspace2_bytes);
     for (uint32_t session = 0; session < lanes_.size(); ++session) {
+        // A predecessor may have acknowledged, and died before its release had left the process.
+        // Released twice does no harm.
         const int32_t last = parts_.receiver->acknowledged(session);
         if (last != 0 && parts_.receiver->open_round(session, Order::kAcquire) == 0) {
             release(session, last);
@@ -43,6 +45,7 @@ TwoPhaseExperts::TwoPhaseExperts(const Parts& parts)
 bool TwoPhaseExperts::advance() {
     for (size_t i = 0; i < lanes_.size(); ++i) {
         const uint32_t session = next_session_;
+        // In turns, a step of one session at a time: a long round holds up no other.
         next_session_ = (session + 1) % static_cast<uint32_t>(lanes_.size());
         if (step(session)) return true;
     }
@@ -77,6 +80,7 @@ bool TwoPhaseExperts::step(uint32_t session) {
         const int32_t round = parts_.receiver->open_round(session, Order::kAcquire);
         return round != 0 && open(session, round);
     }
+    // Before anything else of the round: a cancelled batch gives its memory back at once.
     if (parts_.receiver->is_closed(session, lane.round, Order::kAcquire)) {
         end(session);
         return true;
@@ -94,6 +98,7 @@ bool TwoPhaseExperts::open(uint32_t session, int32_t round) {
         end(session);
         return true;
     }
+    // A predecessor refused it. What was said to the session is not taken back.
     if (parts_.receiver->granted(session, round) < 0) {
         lane.state = State::kRefused;
         return true;
@@ -109,6 +114,7 @@ bool TwoPhaseExperts::open(uint32_t session, int32_t round) {
     lane.sizes = schedule::two_phase_sizes(lane.offer, row_bytes_);
     WorkerEvent event{.kind = WorkerEvent::Kind::kSegmentRequest};
     event.segment = {session, round, lane.sizes.receive_bytes, lane.sizes.return_bytes};
+    // No room for the question: the lane stays idle and asks again at its next turn.
     if (!parts_.port->push(std::move(event))) return false;
     parts_.port->flush();
     lane.state = State::kRequested;
@@ -118,6 +124,7 @@ bool TwoPhaseExperts::open(uint32_t session, int32_t round) {
 void TwoPhaseExperts::on_segment(const WorkerCommand& command) {
     if (command.session >= lanes_.size()) return;
     Lane& lane = lanes_[command.session];
+    // An answer to a round that was closed in the meantime, or to a predecessor.
     if (lane.state != State::kRequested || lane.round != command.round) return;
     if (command.code != Code::kOk) {
         refuse(command.session, {command.code, "afdd made no memory for the round"});
@@ -139,6 +146,8 @@ void TwoPhaseExperts::on_segment(const WorkerCommand& command) {
 Result<> TwoPhaseExperts::grant(uint32_t session) {
     Lane& lane = lanes_[session];
     const size_t num_experts = lane.offer.counts.size();
+    // Derived from the offer and not read back from the own words: a successor computes the same
+    // numbers.
     lane.grants.resize(num_experts);
     lane.done.assign(num_experts, 0);
     int64_t total = 0;
@@ -191,6 +200,7 @@ bool TwoPhaseExperts::has_block(uint32_t session, Order order) const {
     const uint32_t returned = parts_.receiver->returned(session);
     if (parts_.receiver->sent(session, num_blocks, order) <= returned) return false;
     const uint32_t combined = parts_.receiver->combined(session, num_blocks, order);
+    // Block b lies where block b − 2 lay, so that one must have been used.
     return returned < combined + schedule::kTwoPhaseReturnBlocks;
 }
 
@@ -202,6 +212,7 @@ Result<> TwoPhaseExperts::take_counts(Lane& lane, uint32_t block) {
     uint64_t num_rows = 0;
     for (size_t e = 0; e < counts_.size(); ++e) {
         const int64_t left = lane.offer.counts[e] - lane.done[e];
+        // `left` is what the offer has room for, so the sum of all blocks never leaves the segment.
         if (counts_[e] < 0 || counts_[e] > left) {
             return Error{Code::kInvalidArgument,
                          fmt::format("block {} has {} rows for local expert {}; {} of its {} are "
@@ -226,6 +237,7 @@ Result<> TwoPhaseExperts::run_block(uint32_t session) {
     Lane& lane = lanes_[session];
     const uint32_t block = parts_.receiver->returned(session);
     AFD_TRY(take_counts(lane, block));
+    // Only now (R11): counts that were refused are the session's mistake and no execution.
     parts_.receiver->start_block(session, lane.round);
     const size_t num_returned = run_experts(lane, block);
     parts_.receiver->put(

@@ -16,7 +16,10 @@ WindowBatcher::WindowBatcher(schedule::ReturnTransport& transport,
                                              geometry.micro_batch_size,
                                              geometry.selected_expert_num,
                                              static_cast<int64_t>(row_elements)},
+                           // Whatever rows hold: they are copied byte for byte, and an int8 or fp8
+                           // row is so many pairs of bytes (sent_row_elements).
                            .token_dtype = ops::TokenDtype::kBf16,
+                           // The scheduler of the live path is ReadyScan, which filled the buffers.
                            .need_schedule = 0,
                            .layer_num = static_cast<int64_t>(num_layers)};
     request_.context = &transport.own_control().context();

@@ -34,7 +34,10 @@ Result<> Admission::accept(ClientSession& client,
                                  request_id)};
     }
     Flight flight;
+    // A seed is drawn even if the request brings one: which it is, is decided there. It travels
+    // with the request, so that a replay repeats every draw.
     AFD_ASSIGN(flight.request, Request::create(wish, model_, kv_tokens(), draw_random()));
+    // Before anything is sent or added: a request that is refused leaves no trace.
     AFD_TRY(queue_.enqueue(flights_.next_id(), flight.request->max_total_tokens()));
     flight.client = &client;
     flight.request_id = request_id;

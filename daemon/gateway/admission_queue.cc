@@ -36,6 +36,7 @@ std::vector<uint64_t> AdmissionQueue::worker_gone(uint32_t session) {
 
 Result<> AdmissionQueue::enqueue(uint64_t id, uint64_t tokens) {
     const uint64_t blocks = blocks_for(tokens);
+    // With max_queue = 0 a request that runs at once is still taken.
     const bool runs_at_once = queue_.empty() && best_worker(blocks).has_value();
     if (!runs_at_once && queue_.size() >= max_queue_) {
         return Error{Code::kResourceExhausted,
@@ -65,6 +66,7 @@ bool AdmissionQueue::remove(uint64_t id) {
 
 std::optional<AdmissionQueue::Admission> AdmissionQueue::admit_next() {
     if (queue_.empty()) return std::nullopt;
+    // Only the first: taking a smaller one that fits would starve a large one.
     const uint64_t id = queue_.front();
     Entry& entry = requests_.at(id);
     const std::optional<uint32_t> session = best_worker(entry.blocks);
@@ -87,6 +89,7 @@ std::optional<uint32_t> AdmissionQueue::best_worker(uint64_t blocks) const {
         const Worker& worker = workers_[session];
         const bool fits = worker.is_ready && worker.num_sequences < max_sequences_ &&
                           worker.free_blocks() >= blocks;
+        // The most free room, so that load spreads; of equal ones the lowest number.
         if (fits && (!best || worker.free_blocks() > workers_[*best].free_blocks())) {
             best = session;
         }

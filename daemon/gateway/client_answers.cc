@@ -7,6 +7,7 @@
 namespace afd::daemon {
 
 void ClientAnswers::send(ClientSession& client, const client::Response& response) {
+    // Queued only. Writing comes at the end of a turn, once for all answers of a connection.
     client.send(response);
     if (std::find(waiting_.begin(), waiting_.end(), &client) == waiting_.end()) {
         waiting_.push_back(&client);

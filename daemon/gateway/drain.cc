@@ -12,6 +12,7 @@ void Drain::begin(ClientSession& client, uint64_t request_id) {
 
 void Drain::begin() {
     is_on_ = true;
+    // The host waits apart from clients: it hears of the end after their Done has been written.
     host_waits_ = true;
 }
 

@@ -45,6 +45,7 @@ void FlightEnds::cancel(FlightTable::Id id) {
     Flight& flight = flights_.at(id);
     if (flight.is_cancelled) return;
     flight.is_cancelled = true;
+    // A running one ends when its worker says so: until then its room there is taken.
     if (queue_.session_of(id)) {
         stop_worker(id);
     } else {

@@ -7,6 +7,7 @@ namespace afd::daemon {
 
 client::Finished Flight::summary(client::FinishReason reason, uint64_t now_us) const {
     const auto since_accepted = [this](uint64_t moment_us) {
+        // 0: it never came so far.
         return moment_us == 0 ? 0 : moment_us - accepted_us;
     };
     client::Finished finished;
@@ -23,6 +24,7 @@ void FlightTable::add(Flight flight) {
     flights_.emplace(next_id_++, std::move(flight));
 }
 
+// Copies, in order of arrival: ending a flight erases it, and callers end many.
 std::vector<FlightTable::Id> FlightTable::ids() const {
     std::vector<Id> ids;
     for (const auto& [id, flight] : flights_) ids.push_back(id);

@@ -10,6 +10,7 @@ bool OutputLimit::enforce(ClientSession& client) {
     if (queued_bytes <= bytes_max_) return false;
     const std::vector<FlightTable::Id> ids = flights_.ids_of(client);
     for (const FlightTable::Id id : ids) {
+        // The requests end, the connection stays: a client that reads again learns why.
         ends_.disown(id,
                      {Code::kResourceExhausted,
                       fmt::format("the client reads too slowly: {} bytes of answers wait, at most "
@@ -19,6 +20,8 @@ bool OutputLimit::enforce(ClientSession& client) {
     }
     if (!ids.empty()) {
         log::warn("{} reads too slowly: its {} requests end", client.identity().name, ids.size());
+        // Without a request in flight there is nothing to end. Twice the limit, because the errors
+        // above are bytes of this queue too.
     } else if (queued_bytes > 2 * bytes_max_) {
         log::warn("{} asks and does not read: closed", client.identity().name);
         client.close();

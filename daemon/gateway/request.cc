@@ -21,6 +21,7 @@ Result<std::vector<uint32_t>> tokenize(const std::string& text, ServedModel& mod
     }
     AFD_ASSIGN(std::vector<uint32_t> ids, model.tokenizer->encode(text));
     if (const std::optional<uint32_t> bos = model.tokenizer->bos_id()) {
+        // Text gets the token that the model was trained to begin with. Ids are taken as they are.
         ids.insert(ids.begin(), *bos);
     }
     return ids;
@@ -55,6 +56,7 @@ Result<uint32_t> total_tokens(size_t num_prompt_tokens,
     const char* what = model.context_length <= kv_tokens
                            ? "the context length of the model"
                            : "the KV cache of an attention worker (kv_tokens)";
+    // In 64 bits: max_tokens is the client's, and the sum must not wrap.
     const uint64_t wanted = num_prompt_tokens + std::max<uint64_t>(1, max_tokens);
     if (wanted > limit) {
         return invalid(fmt::format(
@@ -108,6 +110,7 @@ client::Accepted Request::accepted() const {
 control::Admit Request::admit(uint64_t sequence_id) const {
     control::Admit admit;
     admit.set_sequence_id(sequence_id);
+    // With what was generated already: a replay is a prompt that is that much longer.
     admit.mutable_tokens()->Assign(tokens_.begin(), tokens_.end());
     admit.set_num_prompt_tokens(num_prompt_tokens_);
     admit.set_max_total_tokens(max_total_tokens_);
@@ -118,6 +121,8 @@ control::Admit Request::admit(uint64_t sequence_id) const {
 }
 
 Result<std::optional<client::Chunk>> Request::on_token(const control::TokenEvent& event) {
+    // The worker's bytes are not believed either: an id out of range would be decoded as another
+    // token's text.
     if (event.token() >= vocab_size_ || is_complete()) {
         return Error{
             Code::kInternal,
@@ -142,6 +147,7 @@ std::optional<client::Chunk> Request::on_prompt_logprobs(
     client::Chunk chunk;
     for (int i = 0; i < event.values_size(); ++i) {
         const uint64_t position = uint64_t{event.first_position()} + static_cast<uint64_t>(i);
+        // A replay reports them anew from the start; each goes to the client once.
         if (position != next_prompt_logprob_ || position >= num_prompt_tokens_) continue;
         chunk.add_prompt_logprobs(event.values(i));
         ++next_prompt_logprob_;

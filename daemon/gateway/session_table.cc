@@ -24,6 +24,7 @@ void SessionTable::bury(ClientSession& session) {
     AFD_ASSERT(found != open_.end(), "%s is no open session", session.identity().name.c_str());
     closed_.push_back(std::move(*found));
     open_.erase(found);
+    // In a later turn of the loop: the session that closes may be the one that is calling.
     burial_.start(0);
 }
 

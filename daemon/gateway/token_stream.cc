@@ -32,12 +32,15 @@ void TokenStream::on_events(uint32_t session, const control::Events& events) {
     for (const control::TokenEvent& event : events.tokens()) {
         if (flight_on(event.sequence_id(), session)) on_token(event.sequence_id(), event);
     }
+    // Ends last: tokens of the same message belong before them.
     for (const control::EndEvent& event : events.ends()) {
         if (flight_on(event.sequence_id(), session)) on_end(event.sequence_id(), event);
     }
 }
 
 Flight* TokenStream::flight_on(FlightTable::Id id, uint32_t session) {
+    // Events of a flight that has ended, or runs on another worker since: late, and nobody's
+    // mistake.
     if (queue_.session_of(id) != session) return nullptr;
     return &flights_.at(id);
 }

@@ -36,6 +36,8 @@ ops::FusedMoeConfig moe_config(const WorkerSetup& setup) {
             .num_experts = model.num_experts,
             .top_k = model.top_k,
             .num_shared = model.num_shared_slots(),
+            // The framework's bounds are those of the windows, so that no call can be refused for
+            // its size.
             .max_num_tokens = geometry.micro_batch_size,
             .num_micro_batches = geometry.num_micro_batches,
             .has_shared_stage = setup.has_shared_stage(),

@@ -20,6 +20,8 @@ Result<std::unique_ptr<ExpertLanes>> LocalLanes::make(const LaneSources& sources
                                    model::all_expert_slots(config),
                                    config.num_layers * model::experts_per_layer(config),
                                    sources.parallel));
+    // Composed behind its construction: the framework keeps pointers to the parts, which must not
+    // move.
     std::unique_ptr<LocalLanes> made(new LocalLanes(sources, std::move(experts)));
     AFD_ASSIGN(made->moe_,
                ops::FusedMoe::compose(

@@ -47,6 +47,7 @@ Result<ops::Ticket> RemoteTwoPhase::prepare_async(const ops::MoeInput& input, ui
                out_.num_rows);
     const uint32_t num_experts = parts_.placement->num_experts(input.layer_id) - input.num_shared;
     for (size_t i = 0; i < size_t{input.num_tokens} * input.top_k; ++i) {
+        // A router's mistake would be an expert of nobody: it ends the requests, not the worker.
         if (input.topk_ids[i] >= static_cast<int32_t>(num_experts)) {
             return Error{Code::kInternal,
                          fmt::format("layer {}: expert {} was chosen, the layer has {}",
@@ -89,6 +90,7 @@ void RemoteTwoPhase::offer_round() {
     parts_.sender->begin();
     for (uint32_t rank = 0; rank < num_ranks_; ++rank) {
         Peer& peer = peers_[rank];
+        // A rank without a row is not asked for memory, and not waited for.
         if (peer.offer.block_rows_max == 0) continue;
         peer.sizes = schedule::two_phase_sizes(peer.offer, row_bytes_);
         parts_.sender->offer(rank, peer.offer);
@@ -153,6 +155,7 @@ bool RemoteTwoPhase::advance() {
         stage_ = Stage::kStreaming;
         if (!mapped.ok()) fail(mapped.error());
     } else {
+        // One block each way a step: between two steps the loop serves the windows.
         if (num_sent_ < num_blocks_) send_block(num_sent_++);
         if (num_combined_ < num_blocks_ && may_combine(Order::kAcquire)) {
             combine_block(num_combined_++);
@@ -236,6 +239,7 @@ void RemoteTwoPhase::combine_block(uint32_t block) {
 }
 
 void RemoteTwoPhase::end_round() {
+    // Before the next round and after a failure alike: every rank lets go of the memory (R4).
     parts_.sender->close();
     stage_ = Stage::kIdle;
 }

@@ -27,6 +27,7 @@ TwoPhaseOperators::TwoPhaseOperators(const Settings& settings,
     : settings_(settings),
       tables_(placement),
       num_local_experts_(placement.num_local_experts_max()),
+      // Rows travel as so many bf16, whatever is in them: the operators copy bytes.
       row_elements_(ops::sent_row_elements(settings.dispatch_dtype, settings.hidden)),
       smooth_(smooth),
       parallel_(parallel),
@@ -34,6 +35,7 @@ TwoPhaseOperators::TwoPhaseOperators(const Settings& settings,
       key_of_expert_(tables_.num_experts_max()),
       receivers_(settings.num_ranks),
       result_views_(settings.num_ranks) {
+    // With smooth scales a row differs from expert to expert and is encoded on its way instead.
     if (settings.dispatch_dtype != schedule::RowDtype::kBf16 && smooth == nullptr) {
         encoded_.resize(settings.num_tokens_max * row_elements_);
     }

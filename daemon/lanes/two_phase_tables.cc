@@ -11,6 +11,8 @@ TwoPhaseTables::TwoPhaseTables(const schedule::ExpertPlacement& placement) {
             widest_layer_ = layer;
         }
         for (uint32_t expert = 0; expert < placement.num_experts(layer); ++expert) {
+            // One width for all layers: the operator's table is rectangular, and rank −1 ends a
+            // list.
             num_replicas_ = std::max(num_replicas_, placement.replicas(layer, expert).size());
         }
     }

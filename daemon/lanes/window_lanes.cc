@@ -72,9 +72,11 @@ Result<> WindowLanes::compose(const LaneSources& sources) {
             m,
             geometry.micro_batch_size));
     }
+    // 0: every prompt goes through the windows (dispatch = window, or router = ffn).
     if (sources.welcome.prefill_tokens_max() == 0) return {};
     AFD_ASSIGN(two_phase_,
                TwoPhaseParts::make(sources, smooth_ ? &*smooth_ : nullptr, shared_stage));
+    // Last: rounds and traces number it behind those of the windows.
     lanes_.push_back(two_phase_->make_lane());
     return {};
 }

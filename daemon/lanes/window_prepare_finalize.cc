@@ -50,6 +50,7 @@ Result<ops::Ticket> WindowPrepareFinalize::prepare_async(const ops::MoeInput& in
             offer_token(lane, input, token, num_experts);
         }
     }
+    // Only to ranks that got a row: one without would have to be waited for and woken all the same.
     const int32_t published = lane.publish(schedule::DispatchMode::kAsync);
     if (waits_) waits_->published(lane);
     rounds_[slot].input = input;
@@ -89,6 +90,7 @@ void WindowPrepareFinalize::put_token(schedule::DispatchLane& lane,
     for (uint32_t k = 0; k < input.num_slots(); ++k) {
         const int32_t id = k < input.top_k ? input.topk_ids[size_t{token} * input.top_k + k]
                                            : static_cast<int32_t>(num_experts + k - input.top_k);
+        // A masked slot: no rank gets it, and combine() leaves it out.
         if (id < 0) continue;
         if (smooth_ != nullptr) {
             row = row_of(input, token, smooth_->of(input.layer_id, static_cast<uint32_t>(id)));
@@ -154,6 +156,8 @@ Result<> WindowPrepareFinalize::finalize(ops::Ticket&& ticket,
                   .topk_ids = round.input.topk_ids,
                   .num_experts = round.num_experts,
                   .topk_weights = is_routed ? round.input.topk_weights : round.topk_weights.data(),
+                  // Summed where they arrived, without a copy: each row's flag carries the round,
+                  // so it is complete (R5), and nobody writes it again before the next begin().
                   .rows = lane.row(0, 0).data(),
                   .token_stride_bytes = row_bytes * geometry_.selected_expert_num,
                   .slot_stride_bytes = row_bytes,

@@ -92,6 +92,7 @@ FdWatcher::~FdWatcher() {
 }
 
 void FdWatcher::watch(int events) {
+    // Connections ask after every flush: the same again costs no call of the kernel.
     if (events == block_->events) return;
     block_->events = events;
     if (events == 0) {
@@ -100,6 +101,8 @@ void FdWatcher::watch(int events) {
     }
     const auto on_poll = [](uv_poll_t* poll, int status, int ready) {
         auto* block = static_cast<Block*>(poll->data);
+        // An error of the watcher counts as readable: the read that follows meets it and says what
+        // it is.
         if (!block->closed) block->callback(status < 0 ? UV_READABLE : ready);
     };
     check(uv_poll_start(&block_->handle, events, on_poll), "uv_poll_start");

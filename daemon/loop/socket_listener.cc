@@ -47,10 +47,12 @@ Result<std::unique_ptr<SocketListener>> SocketListener::listen(EventLoop& loop,
     AFD_ASSIGN(const sockaddr_un address, socket_address(path));
     struct stat status {};
     if (::lstat(path.c_str(), &status) == 0) {
+        // A path that a user mistyped may be a file of value.
         if (!S_ISSOCK(status.st_mode)) {
             return Error{Code::kAlreadyExists,
                          "'" + path + "' exists and is not a socket; remove it or choose another"};
         }
+        // Unlinking the socket of another afdd would cut it off from its clients without a word.
         if (is_served(address)) {
             return Error{Code::kAlreadyExists,
                          "socket '" + path + "' is served by another process; choose another"};
@@ -77,6 +79,7 @@ SocketListener::SocketListener(EventLoop& loop,
       acceptor_(
           loop, std::move(fd), path_, [on_connection = std::move(on_connection)](UniqueFd socket) {
               const Result<PeerCredentials> peer = peer_credentials(socket.get());
+              // Who gets past the mode of the socket, as root does, is not served either.
               if (!peer.ok() || peer.value().uid != ::geteuid()) return;
               on_connection(std::move(socket), peer.value());
           }) {}

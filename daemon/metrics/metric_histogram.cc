@@ -32,6 +32,8 @@ HistogramCounts MetricHistogram::read() const {
     counts.largest = load(1);
     for (size_t bucket = 0; bucket < counts.buckets.size(); ++bucket) {
         counts.buckets[bucket] = load(schedule::kHistogramHeadWords + bucket);
+        // Summed here and not kept as a word of its own: a reader beside the writer would find the
+        // two at different times.
         counts.count += counts.buckets[bucket];
     }
     return counts;

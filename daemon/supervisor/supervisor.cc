@@ -141,6 +141,7 @@ WorkerSlot::Settings Supervisor::settings_of(control::Role role, uint32_t index)
 void Supervisor::start(AttentionListener& attention, InstanceListener& instance) {
     attention_listener_ = &attention;
     instance_listener_ = &instance;
+    // FFN workers first: they have the most weights to load.
     for (auto* slots : {&ffn_, &attention_}) {
         for (auto& slot : *slots) slot->start();
     }
@@ -165,6 +166,8 @@ void Supervisor::send(uint32_t session, const control::SupervisorMessage& messag
 }
 
 void Supervisor::on_connection(UniqueFd socket, PeerCredentials peer) {
+    // Any process of this user can connect. What does not say Hello costs two seconds of a
+    // descriptor.
     if (visitors_.size() >= kVisitorsMax) return;
     visitors_.push_back(std::make_unique<Visitor>(*this, std::move(socket), peer.pid));
 }
@@ -186,6 +189,8 @@ void Supervisor::on_visitor(Visitor& visitor) {
 
 // Returns whether the visitor has become a worker.
 Result<bool> Supervisor::serve_visitor(Visitor& visitor) {
+    // A failure is judged after the messages: what arrived before the end of the stream may be a
+    // whole Hello.
     const Result<> read = visitor.channel.read();
     control::WorkerMessage message;
     AFD_ASSIGN(const bool complete, visitor.channel.next(message));
@@ -271,6 +276,7 @@ void Supervisor::check_all_ready() {
     if (all_ready_ || std::find(was_ready_.begin(), was_ready_.end(), false) != was_ready_.end()) {
         return;
     }
+    // For good: a worker that dies from now on is started again, and its requests are replayed.
     all_ready_ = true;
     instance_listener_->on_all_ready();
 }
@@ -301,6 +307,7 @@ void Supervisor::on_segment_release(WorkerSlot& slot, const control::SegmentRele
 }
 
 void Supervisor::on_worker_gone(WorkerSlot& slot) {
+    // R9: it may have died between a flag and the ring. Everybody looks once more.
     ring_doorbells();
     if (slot.role() == control::ATTENTION) attention_listener_->on_attention_gone(slot.index());
     check_all_gone();

@@ -30,12 +30,17 @@ Result<> TwoPhaseSegments::acquire(uint32_t rank,
     }
     const Pair pair{rank, session};
     if (const auto found = entries_.find(pair); found != entries_.end()) {
+        // A rank's successor asks again for its predecessor's round: the same segments, the rows
+        // untouched.
         if (found->second.round == round && found->second.sizes == sizes) return {};
+        // Of an older round whose release was lost. A pair has one round at a time (R4), so nobody
+        // uses it.
         unlink(pair, found->second);
         entries_.erase(found);
     }
     const uint64_t free =
         memory_max_ == 0 ? schedule::kWindowBytesMax : memory_max_ - bytes_of(rank);
+    // In two steps: the sizes are a worker's, and their sum could wrap.
     if (sizes.receive_bytes > free || sizes.return_bytes > free - sizes.receive_bytes) {
         return Error{Code::kResourceExhausted,
                      fmt::format("a two-phase round of session {} needs {} + {} bytes; {} of "
@@ -52,6 +57,7 @@ Result<> TwoPhaseSegments::acquire(uint32_t rank,
         const auto created = schedule::Segment::create(
             schedule::two_phase_segment_name(prefix_, segment, rank, session, round), bytes);
         if (created.ok()) continue;
+        // The first of the two may exist; unlinking one that does not does nothing.
         unlink(pair, {round, sizes});
         return created.error();
     }

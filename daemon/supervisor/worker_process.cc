@@ -46,6 +46,7 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::spawn(
     std::array<uv_stdio_container_t, 3> stdio{};
     stdio[0].flags = UV_IGNORE;
     for (int i = 1; i < 3; ++i) {
+        // A worker's log goes where afdd's goes.
         stdio[static_cast<size_t>(i)].flags = UV_INHERIT_FD;
         stdio[static_cast<size_t>(i)].data.fd = i;
     }
@@ -78,6 +79,8 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::adopt(EventLoop& loop,
                                                             OnGone on_gone) {
     std::unique_ptr<WorkerProcess> process(new WorkerProcess(std::move(on_gone)));
     process->pid_ = pid;
+    // A pid may get a new owner; a pidfd cannot. It is opened while the socket still shows that the
+    // process is there, and the look at the socket comes after (R8).
     process->pidfd_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
     if (!process->pidfd_.valid() || is_hung_up(socket)) {
         return Error{Code::kUnavailable,

@@ -58,6 +58,8 @@ void WorkerSlot::start() {
 
 Result<> WorkerSlot::take(ControlChannel& channel, const control::Hello& hello, int peer_pid) {
     if (shutting_down_) return Error{Code::kFailedPrecondition, "afdd is shutting down"};
+    // The pid is the kernel's word about the socket, so a slot that afdd fills cannot be taken by
+    // another process of this user.
     const bool is_expected =
         settings_.spawn ? process_ != nullptr && channel_ == nullptr && process_->pid() == peer_pid
                         : process_ == nullptr;
@@ -149,6 +151,7 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
             }
             return;
         case control::WorkerMessage::kSegmentRelease:
+            // In any state: memory that a worker gives back while it starts is memory all the same.
             listener_.on_segment_release(*this, message.segment_release());
             return;
         case control::WorkerMessage::kFatal:
@@ -198,6 +201,7 @@ void WorkerSlot::halt() {
 }
 
 void WorkerSlot::resume() {
+    // While the old process lives the slot stays halted; on a later look at the flag it is gone.
     if (!halted_ || process_ != nullptr) return;
     halted_ = false;
     log::info("{}: run_flag is set again", name_);
@@ -255,6 +259,8 @@ void WorkerSlot::on_gone(const std::string& how) {
 }
 
 void WorkerSlot::count_failure(const std::string& why) {
+    // A worker that was ready once is started for ever: giving up would end the requests of all
+    // others.
     if (!was_ready_ && ++num_failures_ >= settings_.start_attempts) {
         listener_.on_worker_given_up(*this, fmt::format("{} ({} attempts)", why, num_failures_));
         return;

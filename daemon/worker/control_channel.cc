@@ -13,6 +13,8 @@ namespace afd::daemon {
 
 namespace {
 
+// The kernel takes 253 descriptors in a message (SCM_MAX_FD), and an instance may have 1024
+// sessions.
 constexpr size_t kFdsPerPiece = 250;
 constexpr size_t kReadBytes = size_t{64} << 10;
 
@@ -53,6 +55,8 @@ Result<> ControlChannel::read() {
                 received_fds_.emplace_back(fd);
             }
         }
+        // Descriptors that did not fit are gone: without this a worker would ring somebody else's
+        // doorbell.
         if ((header.msg_flags & MSG_CTRUNC) != 0 || received_fds_.size() > kFdsMax) {
             return Error{Code::kDataLoss,
                          "descriptors of a control message are lost or more than " +
@@ -99,6 +103,7 @@ Result<> ControlChannel::flush() {
         msghdr header{};
         header.msg_iov = &part;
         header.msg_iovlen = 1;
+        // With the first byte only: a second sendmsg of the rest would send them twice.
         if (piece.sent == 0 && !piece.fds.empty()) {
             const size_t fd_bytes = piece.fds.size() * sizeof(int);
             control.fill(0);

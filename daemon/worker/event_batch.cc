@@ -17,6 +17,8 @@ void add_prompt_logprob(const WorkerEvent& event, control::Events& events) {
     if (!runs.empty()) {
         control::PromptLogprobsEvent& last = runs[runs.size() - 1];
         const auto next = last.first_position() + static_cast<uint32_t>(last.values_size());
+        // Positions that follow each other become one run. A prompt's log probabilities are one
+        // event a row.
         if (last.sequence_id() == event.sequence_id && next == event.token) {
             last.add_values(event.logprob);
             return;

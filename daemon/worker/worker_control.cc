@@ -169,6 +169,8 @@ Result<std::unique_ptr<WorkerControl>> WorkerControl::connect(const Options& opt
     state->welcome = std::move(*answer.mutable_welcome());
     AFD_ASSIGN(state->fds, state->channel.take_fds(num_fds));
     for (size_t i = 1; i < num_fds; ++i) state->peer_fds.push_back(state->fds[i].get());
+    // An Admit and a Cancel for each sequence, twice over. What does not fit is held and tried
+    // again.
     const size_t command_capacity = 4 * size_t{state->welcome.max_sequences()} + 16;
     state->port =
         std::make_unique<WorkerPort>(kEventCapacity, command_capacity, state->fds[0].get());
@@ -212,6 +214,7 @@ void WorkerControl::fail(const Error& error) {
         state_->posts.push_back(std::move(message));
     }
     if (state_->thread.joinable()) finish();
+    // No destructors: the data thread may be in the middle of anything.
     std::_Exit(kExitWorkerFailed);
 }
 

@@ -43,6 +43,7 @@ std::optional<WorkerOptions> parse_worker_options(int argc,
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
+        // --help and --version end with 0.
         *exit_code = app.exit(error) == 0 ? 0 : 2;
         return std::nullopt;
     }

@@ -15,6 +15,8 @@ int run_worker(int argc, char** argv, control::Role role, ServeWorker serve) {
     int exit_code = EXIT_SUCCESS;
     const auto options = parse_worker_options(argc, argv, name, &exit_code);
     if (!options) return exit_code;
+    // A group of its own, but afdd's session: a Ctrl-C is afdd's to pass on as a drain, while the
+    // scheduler's autogroup stays one, so that a yield reaches the peer.
     if (options->own_process_group) ::setpgid(0, 0);
     set_up_logging(
         name + "-" + std::to_string(options->index), options->log_level, options->log_format);

@@ -46,6 +46,8 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
     const control::Welcome& welcome = control.welcome();
     AFD_ASSIGN(const ops::NumericClass numeric_class, numeric_class_of(welcome));
     AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(welcome.model_dir()));
+    // The worker opens the files itself. A checkpoint that was replaced since afdd started would
+    // give tokens of another model.
     if (files.identity() != welcome.model_identity()) {
         return Error{Code::kFailedPrecondition,
                      fmt::format("{} is model {}, afdd was started with {}: was it replaced? "
@@ -60,6 +62,7 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
     AFD_ASSIGN(const schedule::RowDtype row_dtype, from_wire(welcome.geometry().row_dtype()));
     AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
     const uint32_t num_shared = dispatched_shared_slots(files.config(), welcome.geometry());
+    // Colocated: a placement needs a rank, though nobody asks it.
     AFD_ASSIGN(schedule::ExpertPlacement placement,
                placement_of(welcome,
                             layer_experts(files.config(), num_shared),
@@ -90,6 +93,8 @@ Result<model::LoadedExperts> load_worker_experts(const WorkerSetup& setup,
                                                  ops::Parallel& parallel) {
     auto cache = model::WeightCache::open(welcome.weight_cache());
     if (!cache.ok()) {
+        // A cache saves time and memory and nothing else: without it the worker serves all the
+        // same.
         log::warn("weight cache: {}; going on with private memory", cache.error().message);
     }
     AFD_ASSIGN(model::LoadedExperts experts,

@@ -13,6 +13,7 @@
 namespace afd::model {
 namespace {
 
+// Block numbers travel as int32 in block tables.
 constexpr size_t kBlocksMax = size_t{1} << 30;
 
 }  // namespace
@@ -41,6 +42,8 @@ bool BlockAllocator::reserve(uint64_t num_tokens, std::vector<int32_t>& blocks) 
 void BlockAllocator::release(std::vector<int32_t>& blocks) {
     for (; !blocks.empty(); blocks.pop_back()) {
         const auto block = static_cast<size_t>(blocks.back());
+        // Given back twice, a block would be handed to two sequences, which then read each other's
+        // keys.
         AFD_ASSERT(block < in_use_.size() && in_use_[block],
                    "block %zu of %zu is not in use",
                    block,

@@ -14,6 +14,8 @@ void normalise(Rows<const Bf16> x,
                double epsilon,
                Rows<Bf16> y,
                ops::Parallel& parallel) {
+    // On all threads, also for few rows: with norms, sums and routing of 32 rows on one thread a
+    // layer lost 270 us of 2.6 ms, now 33 (2 cores, 405 M parameters, int8).
     ops::for_rows(parallel, x.num_rows, x.num_cols, [&](size_t first, size_t last, unsigned) {
         ops::rms_norm(x.slice(first, last - first),
                       gamma.data(),

@@ -32,6 +32,7 @@ Result<ExpertTensors> read_fused(const TensorStore& tensors,
                tensors.read_bf16_slice(prefix + "gate_up_proj", inward, index, 1));
     AFD_ASSIGN(std::vector<Bf16> down,
                tensors.read_bf16_slice(prefix + "down_proj", outward, index, 1));
+    // Rows of the gate first, then those of up, as the fused layout has them.
     const auto middle = gate_up.begin() + static_cast<std::ptrdiff_t>(gate_up.size() / 2);
     return ExpertTensors{matrix(intermediate, hidden, {gate_up.begin(), middle}),
                          matrix(intermediate, hidden, {middle, gate_up.end()}),
@@ -52,6 +53,8 @@ uint32_t expert_intermediate(const ModelConfig& config, uint32_t layer, uint32_t
 std::string expert_prefix(const ModelConfig& config, uint32_t layer, uint32_t expert) {
     const TensorNames& names = config.names;
     if (!config.is_moe_layer(layer)) return layer_tensor(layer, names.dense) + ".";
+    // All shared experts of a layer are stored as one MLP of their joint width, so they are one
+    // expert here.
     if (expert == config.num_experts) return layer_tensor(layer, names.shared_experts) + ".";
     return fmt::format("{}.{}.", layer_tensor(layer, names.experts), expert);
 }
@@ -71,6 +74,7 @@ Result<std::vector<float>> read_smooth_scale(const TensorStore& tensors,
     const std::array<uint64_t, 1> shape = {config.hidden};
     AFD_ASSIGN(std::vector<float> scales, tensors.read_f32(name, shape));
     for (size_t i = 0; i < scales.size(); ++i) {
+        // Zero would erase a channel, and a NaN would turn up in the logits, layers later.
         if (std::isfinite(scales[i]) && scales[i] > 0) continue;
         return data_loss("tensor {}: element [{}] is {:f}; smooth scales are finite and positive",
                          with(name, i, scales[i]));
@@ -87,6 +91,7 @@ Result<ExpertTensors> read_expert_tensors(const TensorStore& tensors,
     const ops::WeightFormat format = config.quantisation.experts;
     const std::string experts = layer_tensor(layer, config.names.experts) + ".";
     const bool is_routed = config.is_moe_layer(layer) && expert < config.num_experts;
+    // Fused tensors exist in bf16 only: what afd-quantize writes has a tensor for each expert.
     if (is_routed && format == ops::WeightFormat::kBf16 &&
         tensors.find(experts + "gate_up_proj") != nullptr) {
         return read_fused(tensors, experts, config, expert);

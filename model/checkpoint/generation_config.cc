@@ -38,10 +38,12 @@ Result<GenerationConfig> parse_generation_config(std::string_view text,
     if (!object.is_object()) return Error{Code::kDataLoss, origin + ": not a JSON object"};
 
     AFD_ASSIGN(const auto eos, read_token_ids(object, "eos_token_id", config.vocab_size, origin));
+    // This file is about generating, so it wins over config.json.
     if (!eos.empty()) generation.eos_token_ids = eos;
     AFD_ASSIGN(const auto temperature, read_number(object, "temperature", 0, 2, origin));
     if (temperature) generation.temperature = static_cast<float>(*temperature);
     AFD_ASSIGN(const auto top_p, read_number(object, "top_p", 0, 1, origin));
+    // 0 and −1 are how files of this kind say "off".
     if (top_p && *top_p > 0) generation.top_p = static_cast<float>(*top_p);
     AFD_ASSIGN(const auto top_k, read_number(object, "top_k", -1, 1 << 24, origin));
     if (top_k && *top_k > 0) generation.top_k = static_cast<uint32_t>(*top_k);

@@ -74,6 +74,7 @@ class StrictBuilder {
     }
 
     bool open(Json value) {
+        // The depth is the file's to choose, and whoever walks over the document recurses.
         if (stack_.size() == kJsonDepthMax) {
             problem_ = fmt::format("nested deeper than {} levels", kJsonDepthMax);
             return false;
@@ -105,6 +106,7 @@ Result<std::string> read_descriptor(int fd, const std::string& path, size_t byte
     if (::fstat(fd, &status) != 0) return open_error(path, errno);
     if (!S_ISREG(status.st_mode)) return data_loss("{}: not a regular file", with(path));
     const auto size = static_cast<uint64_t>(status.st_size);
+    // By the size and before the memory is reserved.
     if (size > bytes_max) {
         return data_loss("{}: {} bytes; at most {} are accepted", with(path, size, bytes_max));
     }
@@ -131,6 +133,7 @@ Result<Json> parse_json(std::string_view text, const std::string& origin) {
 }
 
 Result<std::string> read_text_file(const std::string& path, size_t bytes_max) {
+    // O_NONBLOCK, because opening a FIFO would wait for its writer for ever; it is refused below.
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return open_error(path, errno);
     auto text = read_descriptor(fd, path, bytes_max);

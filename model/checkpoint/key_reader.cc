@@ -25,6 +25,7 @@ uint32_t KeyReader::count(const char* key,
                           std::optional<uint32_t> fallback) {
     const Json* value = find(key);
     if (value == nullptr && fallback) return *fallback;
+    // No conversion: 4.0 or "4" is a mistake of the file.
     if (value != nullptr && value->is_number_unsigned()) {
         const uint64_t number = value->get<uint64_t>();
         if (number >= low && number <= high) return static_cast<uint32_t>(number);
@@ -74,6 +75,8 @@ std::string KeyReader::choice(const char* key,
 }
 
 void KeyReader::refuse(Code code, const std::string& key, const std::string& supported) {
+    // The first problem is reported; what follows may be its consequence. Readers go on with a
+    // harmless value and ask failed() at the end.
     if (problem_) return;
     const Json* value = find(key);
     const std::string shown = value == nullptr

@@ -48,12 +48,15 @@ float short_scale(float value) {
 // The smallest fp16 that is not below `value`. REQUIRES: value is finite and at least 0.
 ops::Fp16 fp16_not_below(float value) {
     const ops::Fp16 nearest = ops::fp16_from_float(value);
+    // Rounded up in any case: below it the largest value of a group would need a q of 8.
     const bool is_below = ops::to_float(nearest) < value;
     return {static_cast<uint16_t>(nearest.bits + (is_below ? 1 : 0))};
 }
 
 // The bits of the scale of a group whose largest magnitude is `largest`.
 uint16_t scale_bits(float largest, ops::WeightFormat format) {
+    // From the largest magnitude. A search for the scale with the least squared error gave a worse
+    // perplexity on the demo model.
     const float scale = largest / kInt4Max;
     return ops::has_fp16_scales(format) ? fp16_not_below(scale).bits
                                         : ops::from_float(short_scale(scale)).bits;
@@ -69,6 +72,7 @@ float largest_of(const Bf16* values, size_t count) {
 
 // One group; nibble k goes to bit 4 · (k % 2) of byte k / 2. Groups begin at even k.
 void quantise_group(const Bf16* values, size_t count, float scale, uint8_t* bytes) {
+    // A group of zeros has scale 0, and its q are zeros already.
     for (size_t k = 0; k < count && scale > 0; ++k) {
         const float q = std::nearbyint(ops::to_float(values[k]) / scale);
         const unsigned nibble = static_cast<unsigned>(static_cast<int>(q)) & 0xfu;

@@ -20,6 +20,7 @@ Result<std::vector<int32_t>> read_token_experts(const TensorStore& tensors,
     std::vector<int32_t> experts;
     experts.reserve(stored.size());
     for (const int64_t expert : stored) {
+        // Judged once at load, so that routing need not look at them for each token.
         if (expert < 0 || expert >= int64_t{config.num_experts}) {
             return data_loss(
                 "{}: token {} names expert {}; allowed are 0 to {}",

@@ -101,6 +101,8 @@ Result<> check_tiling(const std::vector<TensorInfo>& tensors,
                       const std::string& origin) {
     uint64_t expected_begin = 0;
     for (const TensorInfo& tensor : tensors) {
+        // No holes and no overlaps: two names for the same bytes, or bytes of nobody, are no
+        // checkpoint.
         if (tensor.begin != expected_begin) {
             return bad_tensor(origin,
                               tensor.name,
@@ -161,6 +163,7 @@ Result<std::vector<TensorInfo>> parse_safetensors_header(std::string_view text,
         tensors.push_back(std::move(tensor));
     }
     std::sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
+        // By the end as well: an empty tensor stands at the beginning of the next one.
         return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
     });
     AFD_TRY(check_tiling(tensors, data_bytes, origin));
@@ -193,8 +196,10 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
     AFD_TRY(file.read(0, prefix));
     uint64_t header_bytes = 0;
     for (size_t i = 0; i < kPrefixBytes; ++i) {
+        // Byte by byte: little-endian by the format, whatever this machine is.
         header_bytes |= std::to_integer<uint64_t>(prefix[i]) << (8 * i);
     }
+    // Before the string is made: the number is the file's, and could ask for any amount of memory.
     if (header_bytes > kSafetensorsHeaderBytesMax || header_bytes > file_bytes - kPrefixBytes) {
         return data_loss(
             "{}: a header of {} bytes is announced in a file of {}; at most {} and what the file "
@@ -227,6 +232,8 @@ SafetensorsFile::~SafetensorsFile() {
 
 Result<> SafetensorsFile::read(uint64_t offset, std::span<std::byte> out) const {
     while (!out.empty()) {
+        // Read and not mapped: a file that shrinks meanwhile is then an error and no SIGBUS.
+        // Weights are repacked anyway.
         const ssize_t got = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) {

@@ -25,6 +25,7 @@ Result<> write_safetensors(const std::string& path, std::span<const TensorToWrit
         offset += *bytes;
     }
     std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    // Spaces up to a multiple of 8, so that the data of the first tensor is aligned.
     text.resize((text.size() + 7) / 8 * 8, ' ');
     std::string prefix(8, '\0');
     for (size_t i = 0; i < prefix.size(); ++i) {

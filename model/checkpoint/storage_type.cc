@@ -44,6 +44,8 @@ std::optional<uint64_t> tensor_bytes(StorageType type, std::span<const uint64_t>
     bool is_empty = false;
     for (const uint64_t extent : shape) {
         is_empty = is_empty || extent == 0;
+        // In bits, since some types have fewer than eight; extents are the file's and may overflow.
+        // An extent of 0 must not hide an overflow of the others.
         if (__builtin_mul_overflow(bits, extent == 0 ? 1 : extent, &bits)) return std::nullopt;
     }
     if (is_empty) return 0;

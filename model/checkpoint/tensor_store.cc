@@ -44,6 +44,7 @@ std::string listing(const std::string& directory) {
 }
 
 bool is_bare_file_name(const std::string& name) {
+    // The index is a file from somewhere: no path out of the directory, and nothing hidden.
     return !name.empty() && name.find('/') == std::string::npos && name.front() != '.' &&
            name.find('\0') == std::string::npos;
 }
@@ -76,6 +77,7 @@ Result<TensorStore> TensorStore::open(const std::string& directory) {
     store.directory_ = directory;
     const std::string index_path = directory + "/" + kIndexFile;
     auto index = read_index(index_path);
+    // Only a missing index means one file. A broken one must not make the other look complete.
     if (!index.ok() && index.error().code != Code::kNotFound) return index.error();
     if (!index.ok()) {
         const auto added = store.add_file(directory + "/" + kSingleFile);
@@ -184,6 +186,8 @@ Result<std::vector<ops::Bf16>> TensorStore::read_bf16_slice(std::string_view nam
     const uint64_t bytes = tensor->end - tensor->begin;
     const uint64_t entry_bytes = shape.empty() || shape[0] == 0 ? bytes : bytes / shape[0];
     if (tensor->dtype == StorageType::kF32) {
+        // Only the slice is read and widened: a fused tensor of all experts would take twice its
+        // size.
         std::vector<float> wide(count * entry_bytes / sizeof(float));
         AFD_TRY(read_bytes(*tensor, first * entry_bytes, std::as_writable_bytes(std::span(wide))));
         std::vector<ops::Bf16> values(wide.size());

@@ -16,6 +16,7 @@ Result<std::vector<uint32_t>> read_token_ids(const Json& object,
                                              const std::string& origin) {
     const auto at = object.find(key);
     if (at == object.end() || at->is_null()) return std::vector<uint32_t>();
+    // Files have one id or a list of them under the same key.
     const Json list = at->is_array() ? *at : Json::array({*at});
     std::vector<uint32_t> ids;
     for (const Json& id : list) {

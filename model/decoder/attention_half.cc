@@ -39,6 +39,7 @@ Result<AttentionHalf> AttentionHalf::load(const ModelFiles& files,
 }
 
 size_t AttentionHalf::workspace_bytes(size_t rows_max, unsigned num_threads) const {
+    // One memory for both: routing begins when the attention of the layer is done.
     return std::max(block_->workspace_bytes(rows_max, num_threads),
                     Router::workspace_bytes(gating_attributes(config_), rows_max, num_threads));
 }
@@ -69,6 +70,8 @@ void AttentionHalf::pre_ffn(uint32_t layer,
     normalise(residual, ffn_gammas_[layer], config_.rms_norm_eps, out.x, parallel);
     if (!config_.is_moe_layer(layer)) {
         for (size_t i = 0; i < num_tokens * top_k; ++i) {
+            // A dense layer is a layer with one expert that every token chooses, so it takes the
+            // way of the others.
             out.routing.topk_ids[i] = i % top_k == 0 ? 0 : -1;
             out.routing.topk_weights[i] = i % top_k == 0 ? 1.0f : 0.0f;
         }

@@ -23,6 +23,7 @@ Result<EmbeddingHead> EmbeddingHead::load(const ModelFiles& files,
     if (!config.tie_word_embeddings) {
         AFD_ASSIGN(own, files.tensors().read_bf16(kHeadTensor, shape));
     }
+    // The head is packed even if it is the embedding: one is read by rows, the other multiplied.
     const std::vector<ops::Bf16>& head = config.tie_word_embeddings ? ends.embedding_ : own;
     ends.lm_head_ = ops::PackedLinear::pack(
         ops::make_rows(head.data(), config.vocab_size, config.hidden), numeric_class);
@@ -44,6 +45,7 @@ void EmbeddingHead::embed(std::span<const int32_t> tokens, ops::Rows<ops::Bf16> 
 void EmbeddingHead::head(ops::Rows<ops::Bf16> residual,
                          ops::Rows<float> logits,
                          ops::Parallel& parallel) const {
+    // In place: the rows are the caller's copies, and nobody needs them unnormalised.
     ops::rms_norm(residual, gamma_final_.data(), epsilon_, residual);
     ops::linear_f32(residual, lm_head_, logits, parallel);
 }

@@ -58,6 +58,8 @@ Result<ExpertCache> ExpertCache::open(const WeightCache& cache,
                                       const ModelFiles& files,
                                       ops::NumericClass numeric_class) {
     ExpertCache experts(files, numeric_class);
+    // Everything that decides about the bytes is in the name or in the key: two models, classes or
+    // formats never meet in one file.
     AFD_ASSIGN(experts.folder_,
                cache.folder(files.identity() + "-" + std::string(ops::name_of(numeric_class)) +
                             "-" + std::string(ops::name_of(files.config().quantisation.experts))));
@@ -110,6 +112,8 @@ Result<SealedFile> ExpertCache::map(uint32_t layer,
     AFD_ASSIGN(SealedFile file, SealedFile::open(path(layer), key(layer), block_bytes(layer)));
     FirstProblem problem;
     parallel.run(experts.size(), [&](size_t task, unsigned) {
+        // Only what this worker holds is verified: reading the others' experts would cost every
+        // worker the whole file.
         for (const size_t block : {gate_up_block(experts[task]), down_block(experts[task])}) {
             const Result<> verified = file.verify(block);
             if (!verified.ok()) problem.set(verified.error());
@@ -139,6 +143,7 @@ Result<> ExpertCache::write(uint32_t layer,
     FirstProblem of_file;
     const uint32_t num_experts = num_layer_experts(files_->config(), layer);
     parallel.run(num_experts, [&](size_t task, unsigned) {
+        // Experts are many and slow to pack: after a problem the rest would be for nothing.
         if (of_model.is_set() || of_file.is_set()) return;
         const auto expert = static_cast<uint32_t>(task);
         const auto packed = load_expert(*files_, layer, expert, numeric_class_);
@@ -150,6 +155,8 @@ Result<> ExpertCache::write(uint32_t layer,
         write(gate_up_block(expert), packed.value().gate_up);
         write(down_block(expert), packed.value().down);
     });
+    // A fault of the checkpoint ends the load; a fault of the cache is only told, since private
+    // memory serves as well.
     if (of_model.error()) return *of_model.error();
     problem = of_file.error();
     if (problem) return {};

@@ -62,6 +62,8 @@ class CachedLoad {
         auto deadline = Clock::now() + std::chrono::milliseconds(wait_ms);
         while (!left_.empty() && !is_given_up_) {
             AFD_ASSIGN(const bool is_moving, sweep());
+            // The deadline is one for standing still. Another process that packs may take as long
+            // as it needs; only one that is stopped, or a disk that hangs, is waited for in vain.
             if (is_moving || others_move()) {
                 deadline = Clock::now() + std::chrono::milliseconds(wait_ms);
             } else if (Clock::now() >= deadline) {
@@ -113,6 +115,8 @@ class CachedLoad {
             give_up(lock.error());
             return false;
         }
+        // Somebody else is packing this layer. The sweep goes on with the next one, so that workers
+        // which start together share the work.
         if (!lock.value()) return false;
         // Under the lock: another process may have finished it since the last look.
         if (cache_.map(layer, {}, parallel_).ok() && take(layer, slots, out_.report.num_mapped)) {
@@ -184,6 +188,8 @@ Result<> load_private(const ModelFiles& files,
         }
     }
     std::vector<ops::PackedExpert> packed(slots.size());
+    // The first in order and not the first in time, so that the message does not depend on the
+    // threads.
     std::vector<std::optional<Error>> problems(slots.size());
     parallel.run(slots.size(), [&](size_t task, unsigned) {
         auto expert = load_expert(files, slots[task].layer, slots[task].expert, numeric_class);

@@ -116,6 +116,7 @@ Result<> LocalDecoder::Impl::run_layer(uint32_t layer,
                  {x, {topk_ids.data(), topk_weights.data(), tokens.data()}},
                  workspace,
                  *parallel);
+    // A NaN among the scores comes back as NaN weights; what follows would be a text of nonsense.
     for (size_t i = 0; i < batch.num_tokens; ++i) {
         if (!is_poisoned(&topk_weights[i * config.top_k])) continue;
         return internal(
@@ -175,9 +176,11 @@ Result<LocalDecoder> LocalDecoder::load(const ModelFiles& files,
                                        parallel);
     ops::FusedMoeConfig moe = moe_config(config, chunk_max);
     moe.quantisation = ops::quantisation_of(impl->table);
+    // Once the parts are where they stay: the framework keeps pointers to them.
     AFD_ASSIGN(impl->moe, ops::compose(impl->local, impl->experts, moe, parallel));
     impl->num_tokens_max = num_tokens_max;
     BlockAllocator allocator(impl->cache.num_blocks());
+    // Cannot fail: the cache was made for as many tokens.
     AFD_ASSERT(allocator.reserve(num_tokens_max, impl->blocks), "%u tokens", num_tokens_max);
     return LocalDecoder(std::move(impl));
 }

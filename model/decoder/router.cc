@@ -94,6 +94,8 @@ void Router::route(uint32_t layer,
     const auto logits = ops::make_rows(cursor.take<float>(x.num_rows * attributes_.num_experts),
                                        x.num_rows,
                                        attributes_.num_experts);
+    // Logits stay in fp32 (the specification, section 10): rounded to bf16, near ties would be
+    // decided otherwise than by the reference.
     ops::linear_f32(x, gate.weight, logits, parallel);
     const std::span<std::byte> scratch = cursor.rest();
     const size_t scratch_bytes = gating_bytes(attributes_);
@@ -121,6 +123,7 @@ void Router::choose(const Gate& gate,
     AFD_ASSERT(out.token_ids != nullptr, "a gate with %zu ids", gate.token_experts.size());
     for (size_t t = 0; t < logits.num_rows; ++t) {
         const auto token = static_cast<uint32_t>(out.token_ids[t]);
+        // In size_t: the product of two 32-bit numbers could wrap below the bound.
         AFD_ASSERT((token + size_t{1}) * top_k <= gate.token_experts.size(), "token id %u", token);
         std::copy_n(&gate.token_experts[token * top_k], top_k, ids.row(t));
     }

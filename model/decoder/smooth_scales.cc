@@ -14,6 +14,7 @@ Result<SmoothScales> SmoothScales::load(const ModelFiles& files) {
     if (!config.quantisation.smooth) return scales;
     scales.hidden_ = config.hidden;
     scales.experts_per_layer_ = std::max<size_t>(1, model::experts_per_layer(config));
+    // 1 where there is no expert, so that a look needs no test.
     scales.values_.resize(config.num_layers * scales.experts_per_layer_ * scales.hidden_, 1.0f);
     for (const ExpertSlot& slot : all_expert_slots(config)) {
         AFD_ASSIGN(const std::vector<float> values,

@@ -81,9 +81,11 @@ Result<ModelConfig> parse_model_config(std::string_view text, const std::string&
     ModelConfig config;
     const std::optional<Family> family = find_family(keys);
     if (!family) return keys.problem();
+    // The family's own and not the file's: later defaults go by it.
     config.model_type = family->model_type;
     read_quantisation(keys, config);
     family->read(keys, config);
+    // Only then is there an attention to ask.
     if (!keys.failed()) check_attention_format(keys, config);
     if (keys.failed()) return keys.problem();
 

@@ -20,6 +20,8 @@ ops::YarnScaling read_yarn(KeyReader& keys, const ModelConfig& config) {
     yarn.mscale_all_dim = keys.not_negative("mscale_all_dim", 0.0);
     yarn.original_max_positions =
         keys.count("original_max_position_embeddings", 1, kContextMax, config.context_length);
+    // A setting that would change the computation is refused and not passed over: the model would
+    // answer, and wrongly.
     keys.refuse_if_given("attention_factor", "none (mscale is used)");
     keys.refuse_unless("truncate", true);
     return yarn;
@@ -38,6 +40,7 @@ void read_dimensions(KeyReader& keys, ModelConfig& config) {
 
 void read_rope(KeyReader& keys, ModelConfig& config) {
     config.rope_theta = keys.positive("rope_theta", 10000.0);
+    // Newer files have all of it in one object, older ones the theta beside it.
     const bool is_new = keys.find("rope_parameters") != nullptr;
     const char* name = is_new ? "rope_parameters" : "rope_scaling";
     const Json* object = keys.find(name);

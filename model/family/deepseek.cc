@@ -36,6 +36,7 @@ void read_scoring(KeyReader& keys, ModelConfig& config) {
                                               : TopkMethod::kGroupLimitedGreedy;
     config.norm_topk_prob = keys.flag("norm_topk_prob", is_v3);
     config.routed_scaling_factor = keys.positive("routed_scaling_factor", 1.0);
+    // Greedy routing has no groups; files may name some all the same.
     if (config.topk_method == TopkMethod::kGreedy) return;
     config.num_groups = keys.count("n_group", 1, config.num_experts, 1);
     config.topk_group = keys.count("topk_group", 1, config.num_groups, 1);
@@ -57,6 +58,7 @@ void read_experts(KeyReader& keys, ModelConfig& config) {
                     "n_group",
                     fmt::format("a divisor of n_routed_experts, {}", config.num_experts));
     }
+    // Experts of the groups that stay: more cannot be picked.
     const uint32_t eligible = config.num_experts / config.num_groups * config.topk_group;
     if (config.top_k > eligible) {
         keys.refuse(Code::kInvalidArgument,

@@ -32,6 +32,7 @@ Registry& registry() {
 std::vector<Family> families() {
     Registry& all = registry();
     const std::lock_guard lock(all.mutex);
+    // A copy: a family may be registered while somebody looks.
     return all.families;
 }
 

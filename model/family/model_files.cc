@@ -60,6 +60,7 @@ Result<> add_samples(const TensorStore& tensors, const TensorInfo& tensor, Finge
 
 Result<std::string> compute_identity(std::string_view config_text, const TensorStore& tensors) {
     Fingerprint print;
+    // The text as it stands, so that a change of any key is another model.
     print.add(config_text);
     for (const TensorInfo* tensor : tensors.list()) {
         print.add(tensor->name);

@@ -58,6 +58,8 @@ ops::LatentCache latent_cache(const KvLayer& cache, const ops::MlaShape& shape) 
                 "%zu bytes a token",
                 static_cast<size_t>(cache.bytes_per_token));
     return {.ckv = reinterpret_cast<Bf16*>(cache.data),
+            // All latents of a layer, then all rotated keys: attention streams through either by
+            // itself.
             .kr = reinterpret_cast<Bf16*>(cache.data + cache.num_slots * latent_bytes),
             .num_slots = cache.num_slots};
 }
@@ -78,6 +80,7 @@ Result<MlaBlock> MlaBlock::load(const ModelConfig& config,
 }
 
 size_t MlaBlock::workspace_bytes(size_t rows_max, unsigned num_threads) const {
+    // The operators follow each other, so they share one scratch.
     return Activations::bytes(shape_, rows_max) +
            std::max({ops::mla_prolog_workspace_bytes(shape_, rows_max),
                      ops::mla_attention_workspace_bytes(shape_, rows_max, num_threads),

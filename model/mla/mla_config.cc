@@ -38,6 +38,8 @@ Result<std::unique_ptr<AttentionBlock>> MlaConfig::load(const ModelConfig& confi
 
 std::shared_ptr<const MlaConfig> read_mla_config(KeyReader& keys, uint32_t hidden) {
     const uint32_t num_heads = keys.count("num_attention_heads", 1, kHeadsMax, {});
+    // Latent attention has one latent for all heads; a file with grouped heads is another kind of
+    // model.
     if (keys.count("num_key_value_heads", 1, kHeadsMax, num_heads) != num_heads) {
         keys.refuse(Code::kUnimplemented,
                     "num_key_value_heads",

@@ -19,6 +19,7 @@ std::vector<MlaMatrix> mla_matrices(const ops::MlaShape& shape, uint32_t layer) 
         matrices.push_back({{prefix + "q_a_proj", rank, hidden}, &MlaTensors::q_a_proj});
         matrices.push_back({{prefix + "q_b_proj", query_rows, rank}, &MlaTensors::q_proj});
     } else {
+        // Without the low rank the query is one matrix, in the field of the second of the two.
         matrices.push_back({{prefix + "q_proj", query_rows, hidden}, &MlaTensors::q_proj});
     }
     matrices.push_back(
@@ -49,6 +50,7 @@ Result<MlaTensors> read_mla_tensors(const TensorStore& tensors,
     }
     const uint64_t latent = shape.kv_lora_rank;
     AFD_ASSIGN(out.gamma_kv_a, read("self_attn.kv_a_layernorm.weight", {latent}));
+    // Always bf16, whatever the others are: it is absorbed head by head.
     AFD_ASSIGN(out.kv_b_proj,
                read("self_attn.kv_b_proj.weight",
                     {shape.num_heads * (shape.qk_nope_head_dim + shape.v_head_dim), latent}));

@@ -39,6 +39,7 @@ double mla_softmax_scale(const ModelConfig& config, const ops::MlaShape& shape) 
         1.0 / std::sqrt(static_cast<double>(shape.qk_nope_head_dim + shape.qk_rope_head_dim));
     if (!config.yarn || config.yarn->mscale_all_dim == 0) return scale;
     const double mscale = ops::yarn_mscale(config.yarn->factor, config.yarn->mscale_all_dim);
+    // Squared, since queries and keys are scaled each; the rotation has a factor of its own.
     return scale * mscale * mscale;
 }
 

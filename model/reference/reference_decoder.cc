@@ -131,6 +131,8 @@ Matrix ReferenceDecoder::Impl::attention(const Layer& layer,
                                          const Matrix& residual,
                                          Rounding rounding) const {
     std::vector<int32_t> positions(residual.num_rows);
+    // The whole sequence at once and without a cache: nothing here can go wrong the way a cache
+    // can.
     std::iota(positions.begin(), positions.end(), 0);
     const ops::reference::MlaMatrices weights = mla_weights(layer);
     const Matrix x = ops::reference::rms_norm(

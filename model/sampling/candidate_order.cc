@@ -50,6 +50,9 @@ CandidateOrder::Stop CandidateOrder::walk(const IsEnough& is_enough) {
     double sum = 0;
     Stop stop{};
     for (size_t bucket = 0; bucket < kNumBuckets; ++bucket) {
+        // Sums of buckets and not of tokens: a walk over flat logits, of which nearly all are
+        // needed, sorts one bucket instead of the vocabulary. Top-p 0.95 of 4096 logits takes 0.79
+        // instead of 7.43 times the head's time so (32 rows, two threads, Zen 4).
         const bool ends_here = is_enough(num + counts_[bucket], sum + sums_[bucket]);
         if (!ends_here && bucket + 1 < kNumBuckets) {
             num += counts_[bucket];

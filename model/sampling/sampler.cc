@@ -98,6 +98,7 @@ Result<SampledToken> Sampler::sample(std::span<const float> logits,
     const float log_sum = log_of_sum(logits, maximum.logit);
     uint32_t chosen = maximum.id;
     if (params.temperature > 0) {
+        // At temperature 1 log_of_sum() has left the weights as they are needed.
         if (params.temperature != 1) {
             ops::exp_row(logits, maximum.logit, params.temperature, weights_);
         }
@@ -123,6 +124,7 @@ Result<float> Sampler::logprob(std::span<const float> logits, uint32_t id) {
 float Sampler::log_of_sum(std::span<const float> logits, float maximum) {
     ops::exp_row(logits, maximum, 1, weights_);
     double sum = 0;
+    // In double and by ascending id, which fixes the last bit of a log probability.
     for (const float weight : weights_) sum += static_cast<double>(weight);
     return ops::log(static_cast<float>(sum));
 }
@@ -131,6 +133,7 @@ uint32_t Sampler::draw(const SamplingParams& params, double uniform, float maxim
     const std::span<const Candidate> kept =
         params.min_p > 0 ? keep_likely(params.min_p) : std::span<const Candidate>(candidates_);
     const bool has_top_k = params.top_k > 0 && params.top_k < kept.size();
+    // Without truncation no order is needed, and ids ascending are one as good as any.
     if (!has_top_k && params.top_p >= 1) {
         return draw_by_id(kept, point_below(sum_of_weights(kept), uniform));
     }

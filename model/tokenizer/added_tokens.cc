@@ -12,11 +12,13 @@ void AddedTokens::add(std::string_view content, uint32_t id) {
         if (is_new) node_ids_.push_back(kNoToken);
         node = at->second;
     }
+    // Of equal contents the first one counts.
     if (node_ids_[node] == kNoToken) node_ids_[node] = id;
 }
 
 std::optional<AddedTokens::Match> AddedTokens::find(std::string_view text, size_t start) const {
     for (size_t begin = start; begin < text.size(); ++begin) {
+        // Nearly every byte of a text ends here.
         if (!is_first_byte_[static_cast<unsigned char>(text[begin])]) continue;
         if (const auto match = match_at(text, begin)) return match;
     }

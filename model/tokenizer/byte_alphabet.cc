@@ -10,6 +10,8 @@ namespace afd::model {
 namespace {
 
 bool stands_for_itself(unsigned byte) {
+    // GPT-2's alphabet: printable Latin-1 characters stand for themselves, without the space and
+    // the soft hyphen.
     return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
 

@@ -30,6 +30,7 @@ void BytePairEncoder::encode(std::string_view piece, std::vector<uint32_t>& ids)
 }
 
 bool BytePairEncoder::comes_later(const Candidate& a, const Candidate& b) {
+    // Of equal ranks the leftmost pair first, as the training did it: the ids depend on it.
     return a.rank != b.rank ? a.rank > b.rank : a.left > b.left;
 }
 
@@ -44,6 +45,8 @@ void BytePairEncoder::push_candidate(int32_t left) {
 
 void BytePairEncoder::merge_pair(const Candidate& candidate) {
     Symbol& left = symbols_[static_cast<size_t>(candidate.left)];
+    // Candidates are not taken out of the heap when their symbols merge with others; a stale one is
+    // recognised here.
     if (!left.is_alive || left.next < 0) return;
     Symbol& right = symbols_[static_cast<size_t>(left.next)];
     const auto at = merges_.find(uint64_t{left.id} << 32 | right.id);

@@ -77,6 +77,8 @@ Result<std::string> translate_pattern(std::string_view pattern) {
             is_set_start = false;
             continue;
         }
+        // Oniguruma and PCRE2 read these differently, and a wrong split gives wrong ids without a
+        // word.
         if (is_in_set && c == '[' && pattern.substr(i, 2) != "[:") {
             return unserved(pattern, "a set inside a set");
         }
@@ -179,6 +181,8 @@ Result<> Splitter::split(std::string_view piece, std::vector<std::string_view>& 
         const PCRE2_SIZE* range = pcre2_get_ovector_pointer(impl_->data.get());
         const size_t begin = range[0];
         const size_t end = range[1];
+        // An empty match makes no piece. The search goes on a whole character later: PCRE2 was told
+        // not to check its offsets.
         if (end <= begin) {
             start = std::max(begin, start);
             start += start < piece.size() ? next_character(piece.substr(start)).size : 1;

@@ -55,6 +55,8 @@ Result<> Tokenizer::Impl::set_vocab(const TokenizerFile& file, const std::string
     for (const auto& [entry, id] : file.vocab) id_max = std::max(id_max, id);
     bytes.resize(size_t{id_max} + 1);
     for (const auto& [entry, id] : file.vocab) {
+        // Added tokens are matched in the text before it is split, and are not in the byte
+        // alphabet.
         if (added.contains(entry)) continue;
         auto text = bytes_of_stand_ins(entry);
         if (!text) {
@@ -138,6 +140,8 @@ void Tokenizer::Impl::encode_piece(std::string_view piece, std::vector<uint32_t>
     }
     auto at = cache.find(key);
     if (at == cache.end()) {
+        // All at once: keeping an order of use would cost every piece, and the cache fills up again
+        // soon.
         if (cache.size() == kCachedPiecesMax) cache.clear();
         at = cache.try_emplace(std::move(key)).first;
         encoder.encode(piece, at->second);
@@ -178,6 +182,7 @@ Result<Tokenizer> Tokenizer::parse(std::string_view text,
 }
 
 Result<std::vector<uint32_t>> Tokenizer::encode(std::string_view text) {
+    // The splitter trusts it: it is told not to check.
     if (!is_valid_utf8(text)) {
         return invalid_argument("the text is not valid UTF-8");
     }
@@ -217,6 +222,7 @@ std::string StreamDecoder::append(uint32_t id) {
     std::string_view rest = held_;
     while (!rest.empty()) {
         const Utf8Step step = next_character(rest);
+        // The rest of the character may come with the next token; it is held back, not replaced.
         if (step.state == Utf8State::kUnfinished) break;
         text += step.state == Utf8State::kValid ? rest.substr(0, step.size) : kReplacementCharacter;
         rest.remove_prefix(step.size);

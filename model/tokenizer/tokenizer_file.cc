@@ -16,6 +16,7 @@ constexpr const char* kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 const Json& member(const Json& object, const char* key) {
+    // Null for whatever is not there: a chain of lookups needs no test at each step.
     static const Json kNull;
     if (!object.is_object()) return kNull;
     const auto at = object.find(key);
@@ -102,6 +103,7 @@ Result<> read_split(const Json& step, TokenizerFile& file, const std::string& or
 
 Result<> read_byte_level(const Json& step, TokenizerFile& file, const std::string& origin) {
     AFD_TRY(refuse_flag(step, "add_prefix_space", origin + ": ByteLevel"));
+    // Absent means true, as in the library.
     if (member(step, "use_regex") != false) file.split_patterns.push_back(kByteLevelPattern);
     return {};
 }
@@ -142,6 +144,7 @@ Result<> read_merges(const Json& merges, TokenizerFile& file, const std::string&
         }
         const std::string text = text_of(merge);
         const size_t space = text.find(' ');
+        // Exactly one space: tokens of the byte alphabet hold none.
         if (space == std::string::npos || space != text.rfind(' ')) {
             return broken(
                 origin,
@@ -158,6 +161,8 @@ Result<> read_model(const Json& model, TokenizerFile& file, const std::string& o
         return unserved(origin, "model.type", type, "\"BPE\"");
     }
     AFD_TRY(refuse_flag(model, "byte_fallback", origin + ": model"));
+    // Whatever would change ids is refused: a tokenizer that is nearly right gives texts that are
+    // nearly right.
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix", "dropout"}) {
         const Json& value = member(model, key);
         if (!value.is_null() && value != "" && value != 0.0) {
@@ -204,6 +209,7 @@ Result<> read_config(std::string_view text, TokenizerFile& file, const std::stri
     if (text.empty()) return {};
     AFD_ASSIGN(const Json config, parse_json(text, origin));
     const Json& add_bos = member(config, "add_bos_token");
+    // tokenizer_config.json has the last word over the post-processor.
     if (add_bos == false) file.bos_token.reset();
     if (add_bos != true) return {};
     const Json& token = member(config, "bos_token");

@@ -12,6 +12,8 @@ struct Lead {
 
 Lead classify(unsigned byte) {
     if (byte < 0x80) return {1, 0, 0};
+    // C0 and C1 could only begin a longer form of ASCII; the ranges of second bytes below exclude
+    // the other overlong forms, surrogates, and what lies beyond U+10FFFF.
     if (byte < 0xC2) return {0, 0, 0};
     if (byte < 0xE0) return {2, 0x80, 0xBF};
     if (byte == 0xE0) return {3, 0xA0, 0xBF};

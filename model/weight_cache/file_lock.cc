@@ -25,6 +25,8 @@ Result<std::optional<FileLock>> FileLock::try_acquire(const std::string& path) {
     if (fd < 0) return failure(path, "opening", errno);
     int done = 0;
     do {
+        // The kernel lets go when the holder dies, so that no lock is ever left behind. The file
+        // stays: removing it would let two processes hold the locks of two files of one name.
         done = ::flock(fd, LOCK_EX | LOCK_NB);
     } while (done != 0 && errno == EINTR);
     if (done == 0) return std::optional<FileLock>(FileLock(fd));

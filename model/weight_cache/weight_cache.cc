@@ -39,6 +39,8 @@ Result<> check_private(const std::string& path) {
         return Error{Code::kInvalidArgument,
                      path + ": not a directory; set weight_cache to one, or to off"};
     }
+    // Files are mapped and used as they are for hours. Who can write here decides what the model
+    // says.
     if (status.st_uid == ::geteuid() && (status.st_mode & 022) == 0) return {};
     return Error{Code::kPermissionDenied,
                  path +
@@ -67,6 +69,7 @@ Result<std::string> WeightCache::folder(const std::string& name) const {
 
 std::string default_weight_cache_directory() {
     const char* cache_home = std::getenv("XDG_CACHE_HOME");
+    // A relative path is to be ignored, says the XDG specification.
     if (cache_home != nullptr && cache_home[0] == '/') return std::string(cache_home) + "/afd";
     const char* home = std::getenv("HOME");
     if (home != nullptr && home[0] == '/') return std::string(home) + "/.cache/afd";

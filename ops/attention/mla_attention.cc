@@ -127,6 +127,8 @@ class Attention {
     }
 
     void run(Parallel& parallel) const {
+        // Few rows are weighed as if they were more: reading the weights is their cost, not
+        // multiplying.
         const size_t expand_products =
             std::max(num_tokens_, kMemoryBoundRows) * latent_.num_cols * s_.v_head_dim;
         const size_t products =

@@ -14,6 +14,8 @@
 // partial i mod 16) and are added by halves.
 // All orders are fixed per numeric class and independent of batch, chunk and threads, so decoding
 // and chunked prefill give the same bits. Positions beyond positions[t] are never read.
+// The live path of MLA layers; ops/operators/mla_v3/mla_attention_v3.h is the operator that stands
+// alone.
 
 #include <cstddef>
 #include <span>

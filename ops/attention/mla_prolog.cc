@@ -119,6 +119,8 @@ LinearInput project_down(const MlaPrologRequest& request,
         return x;
     }
     const Rows<Bf16> n = request.query_norm.data != nullptr ? request.query_norm : scratch.n;
+    // Both projections in one run of the pool: in a step of few rows threads wait longer for each
+    // other than they multiply.
     linear_pair(x, {&w.weight_dq, scratch.cq}, {&w.weight_dkv_kr, scratch.kv}, parallel);
     for_rows(parallel, n.num_rows, n.num_cols, [&](size_t first, size_t last, unsigned) {
         rms_norm_scaled(scratch.cq.slice(first, last - first),
@@ -135,6 +137,7 @@ LinearInput project_down(const MlaPrologRequest& request,
 void absorb_head(const MlaPrologRequest& request, Rows<const Bf16> qq, size_t head) {
     const MlaShape& s = request.weights->shape;
     const size_t first = head * (s.qk_nope_head_dim + s.qk_rope_head_dim);
+    // This runs on one thread of the pool already.
     SerialParallel serial;
     linear(qq.columns(first, s.qk_nope_head_dim),
            request.weights->weight_uk[head],

@@ -44,6 +44,9 @@ void pack_kv_b_proj(Rows<const Bf16> kv_b_proj, NumericClass numeric_class, MlaW
     weights.weight_uv.clear();
     for (size_t head = 0; head < s.num_heads; ++head) {
         const Rows<const Bf16> rows = kv_b_proj.slice(head * rows_per_head, rows_per_head);
+        // Transposed: the query is multiplied by W_UK instead of every key by its transpose, which
+        // is what "absorbed" means. Prefill takes this form as well, so that it has the bits of
+        // decoding.
         weights.weight_uk.push_back(
             PackedLinear::pack_transposed(rows.slice(0, s.qk_nope_head_dim), numeric_class));
         weights.weight_uv.push_back(
@@ -60,6 +63,8 @@ Result<> validate(const MlaWeights& weights) {
     const size_t query_cols = s.num_heads * (s.qk_nope_head_dim + s.qk_rope_head_dim);
     const size_t query_depth = s.q_lora_rank == 0 ? s.hidden : s.q_lora_rank;
     if (s.q_lora_rank == 0) {
+        // Refused and not ignored: a checkpoint that has it and says q_lora_rank 0 contradicts
+        // itself.
         AFD_TRY(check_size("weight_dq", weights.weight_dq.num_outputs(), 0));
     } else {
         AFD_TRY(check_matrix("weight_dq", weights.weight_dq, s.q_lora_rank, s.hidden));

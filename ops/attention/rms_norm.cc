@@ -39,6 +39,8 @@ void scale_rows(Rows<const In> x, const Bf16* gamma, float epsilon, float scale,
         float* out = y.row(t);
         const float root = root_of(cpu::sum_of_squares(in, x.num_cols), x.num_cols, epsilon);
         for (size_t i = 0; i < x.num_cols; ++i) {
+            // Left to right, each step rounded to fp32 (the specification, section 11). A product
+            // with the reciprocal would be faster and give other bits.
             out[i] = cpu::widen(in[i]) / root * to_float(gamma[i]) * scale;
         }
     }

@@ -57,6 +57,7 @@ float frequency(const RopeConfig& config, size_t pair) {
     const double last = static_cast<double>(config.dim) - 1.0;
     const double low = std::max(0.0, std::floor(correction_pair(config, config.yarn->beta_fast)));
     double high = std::min(last, std::ceil(correction_pair(config, config.yarn->beta_slow)));
+    // As the models' own code does it: a ramp of no width would divide by zero.
     if (high <= low) high = low + 0.001;
     const double ramp = std::clamp((static_cast<double>(pair) - low) / (high - low), 0.0, 1.0);
     return static_cast<float>(plain / config.yarn->factor * ramp + plain * (1.0 - ramp));
@@ -137,6 +138,8 @@ Result<RopeTable> RopeTable::make(const RopeConfig& config) {
     table.sin_.reserve(config.num_positions * num_pairs);
     for (size_t position = 0; position < config.num_positions; ++position) {
         for (const float value : frequencies) {
+            // fp32, as in the models' code: a more exact angle would be another model's at long
+            // positions.
             const float angle = static_cast<float>(position) * value;
             const SinCos turn = sin_cos(static_cast<double>(angle));
             table.cos_.push_back(static_cast<float>(turn.cos * scale));

@@ -9,6 +9,8 @@ const Kernels& kernels(NumericClass numeric_class) {
     switch (numeric_class) {
 #ifdef AFD_OPS_X86
         case NumericClass::kAvx2:
+            // The one place that picks a table. A class that this processor lacks never comes here:
+            // PackedLinear refuses to hold its weights.
             return avx2_kernels();
         case NumericClass::kAvx512:
             return avx512_kernels();

@@ -113,6 +113,8 @@ void tile_few_rows(const TileArguments& a, const uint16_t* panel, float* out) {
 }
 
 void tile(const TileArguments& a) {
+    // Every path adds in the same order, k ascending in one chain for each column, so that a row's
+    // bits do not depend on how many rows are beside it.
     size_t done = 0;
     if (a.num_rows == 1) {
         for (; done + 2 <= a.num_panels; done += 2) {
@@ -126,6 +128,7 @@ void tile(const TileArguments& a) {
     }
     for (size_t p = done; p < a.num_panels; ++p) {
         const uint16_t* panel = a.panel + p * a.panel_elements;
+        // Half a panel at a time: 6 rows of a whole one would need 24 of the 16 registers.
         tile_columns(a, panel, a.out + p * kPanelColumns);
         tile_columns(a, panel + kHalf, a.out + p * kPanelColumns + kHalf);
     }
@@ -182,6 +185,8 @@ void accumulate(const HeadsState& s, const AttendBlock& b) {
             }
             _mm256_storeu_ps(o + c, sum);
         }
+        // One fused operation here as well: a product rounded apart would give the last columns
+        // other bits than the lanes give theirs.
         for (; c < s.latent; ++c) {
             float sum = o[c] * s.alpha[head];
             for (size_t position = 0; position < b.num_positions; ++position) {

@@ -39,6 +39,8 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
     const size_t fetch_step =
         fetches_next ? a.fetch_next.step_bytes : kPanelColumns * sizeof *weights;
     for (size_t k = 0; k < a.depth; ++k, ++x, weights += kPanelColumns) {
+        // One line a step, so that fetching keeps pace with multiplying instead of running ahead of
+        // it.
         _mm_prefetch(fetched + k * fetch_step, _MM_HINT_T0);
         const __m512 w_low = load_bf16(weights);
         const __m512 w_high = load_bf16(weights + 16);

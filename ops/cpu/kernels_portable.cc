@@ -32,6 +32,8 @@ void tile_rows(const TileArguments& a, size_t first_row, const uint16_t* panel, 
             weights[j] = to_float(Bf16{panel[k * kPanelColumns + j]});
         for (size_t r = 0; r < kRows; ++r) {
             const float x = to_float(a.x[(first_row + r) * a.x_stride + k]);
+            // Product rounded, then sum: the class is defined so, and -ffp-contract=off holds the
+            // compiler to it.
             for (size_t j = 0; j < kPanelColumns; ++j) sums[r][j] = sums[r][j] + x * weights[j];
         }
     }
@@ -58,6 +60,8 @@ void int8_tile(const Int8TileArguments& a) {
         for (size_t k = 0; k < a.depth; ++k) {
             const int32_t x = a.x[r * a.x_stride + k];
             const uint8_t* weights = values + k / 4 * 4 * kPanelColumns + k % 4;
+            // Weights are stored plus 128 for the instruction that multiplies unsigned by signed
+            // bytes (avx512-bf16). All classes read the same panels.
             for (size_t j = 0; j < kPanelColumns; ++j) sums[j] += x * (weights[4 * j] - 128);
         }
         std::memcpy(a.out + r * kPanelColumns, sums, sizeof sums);

@@ -14,6 +14,8 @@ template <typename T>
 const T* row_of(const BasicCombineRequest<T>& r, size_t token, size_t slot) {
     if (slot < r.top_k && r.topk_ids != nullptr) {
         const int64_t id = r.topk_ids[token * r.top_k + slot];
+        // A masked slot's row was not written in this round: it is not looked at, whatever stands
+        // there.
         if (id < 0 || id >= r.num_experts) return nullptr;
     }
     const bool is_apart = r.shared_rows.data != nullptr;

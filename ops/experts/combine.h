@@ -6,7 +6,9 @@
 // acc = +0 in fp32; for k = 0 ... top_k-1, masked slots neither read nor added:
 // acc = acc + float(row_k)·weight_k (product rounded, then sum rounded); then each shared row
 // with weight 1; →T once. All compositions (windows, colocated, fused) use this one function, with
-// T bf16; fp16 rows are for the stand-alone operator.
+// T bf16: it is the live path. The operators that stand alone are
+// ops/operators/attention_worker_combine.h, which calls this one too, also with fp16 rows, and
+// ops/operators/moe_finalize_routing.h, which has more terms.
 
 #include <cstddef>
 #include <cstdint>

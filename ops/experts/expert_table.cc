@@ -94,6 +94,8 @@ PackedExpert with_bias(PackedExpert expert, const ExpertBiasRows& bias) {
                expert.intermediate(),
                expert.hidden(),
                num_ups);
+    // Laid out as the sums of a panel come out, padding included, so that it is added without a
+    // look at the column's number.
     const size_t width = num_ups > 0 ? kPanelColumns / 2 : kPanelColumns;
     expert.gate_up_bias.assign(expert.gate_up.num_panels() * kPanelColumns, 0.0f);
     put_bias(bias.gate, 0, width, expert.gate_up_bias);

@@ -21,6 +21,8 @@ Error out_of_range(const char* name, size_t value, const std::string& allowed) {
 }
 
 float sum_of(const float* values, size_t count) {
+    // Sixteen partial sums, added by halves: the order that vector code can keep, so that no class
+    // differs.
     float lanes[kLanes] = {};
     for (size_t i = 0; i < count; ++i) lanes[i % kLanes] = lanes[i % kLanes] + values[i];
     return sum_lanes(lanes);
@@ -35,6 +37,8 @@ void compute_scores(GatingNorm norm, const float* logits, size_t count, float* s
         for (size_t i = 0; i < count; ++i) scores[i] = std::sqrt(softplus(logits[i]));
         return;
     }
+    // Without the maximum a logit of 89 overflows. A NaN among the logits may be missed here, but
+    // comes back as a NaN score.
     const float top = *std::max_element(logits, logits + count);
     for (size_t i = 0; i < count; ++i) scores[i] = exp(logits[i] - top);
     const float sum = sum_of(scores, count);
@@ -59,6 +63,7 @@ float group_score(const float* choice, size_t size, GroupSelectMode mode) {
 size_t take_best(const float* values, size_t count, uint8_t* taken) {
     size_t best = count;
     for (size_t i = 0; i < count; ++i) {
+        // Greater, not greater or equal: ties go to the lower index.
         if (taken[i] == 0 && (best == count || values[i] > values[best])) best = i;
     }
     taken[best] = 1;
@@ -77,6 +82,7 @@ struct Scratch {
 void select_groups(const GatingAttributes& a, const Scratch& scratch) {
     const size_t size = a.num_experts / a.n_group;
     std::fill_n(scratch.taken, a.num_experts, uint8_t{0});
+    // Without groups, or where all stay, nothing is out.
     if (a.topk_group == a.n_group) return;
     for (size_t g = 0; g < a.n_group; ++g) {
         scratch.group_scores[g] = group_score(scratch.choice + g * size, size, a.group_select_mode);
@@ -106,6 +112,8 @@ void write_weights(const GatingAttributes& a,
     float sum = 0.0f;
     for (size_t k = 0; k < a.top_k; ++k) {
         weights[k] = scores[static_cast<size_t>(ids[k])];
+        // In the order of the picks, which is part of the specification: weights of equal sets in
+        // another order may differ in the last bit.
         sum = sum + weights[k];
     }
     for (size_t k = 0; k < a.top_k; ++k) {
@@ -124,6 +132,8 @@ void route_row(const GatingAttributes& a,
     for (size_t e = 0; e < a.num_experts; ++e) {
         scratch.choice[e] = bias.empty() ? scratch.scores[e] : scratch.scores[e] + bias[e];
     }
+    // Valid ids with NaN weights: rows still have a way through the experts, and the NaN reaches
+    // whoever can name the request.
     if (any_nan(scratch, a.num_experts)) {
         for (size_t k = 0; k < a.top_k; ++k) {
             ids[k] = static_cast<int32_t>(k);

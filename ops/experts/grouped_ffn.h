@@ -10,6 +10,8 @@
 //   Other activations: ops/format/expert_activation.h. A bias is added to a sum before its
 //   rounding.
 // A row's bits depend on the row and its expert only. Work is cut by expert and by column panel.
+// The live path, on packed weights; ops/operators/grouped_matmul_swiglu.h is the operator that
+// stands alone.
 
 #include <cstddef>
 #include <cstdint>

@@ -21,6 +21,8 @@ size_t PackedShape::panel_bytes() const {
     switch (format) {
         case WeightFormat::kBf16: {
             const size_t interleave = bf16_interleave(numeric_class);
+            // An odd depth is padded to a whole pair: vdpbf16ps takes two weights of a column at a
+            // time.
             return div_up(depth, interleave) * interleave * kPanelColumns * sizeof(uint16_t);
         }
         case WeightFormat::kInt8:

@@ -32,6 +32,7 @@ std::optional<WeightFormat> parse_weight_format(std::string_view name) {
 bool values_in_range(const Int4Weight& weight) {
     bool has_lowest = false;
     for (size_t n = 0; n < weight.num_outputs(); ++n) {
+        // No early end: good weights are read to the end anyway.
         for (size_t k = 0; k < weight.depth(); ++k) has_lowest |= weight.value(n, k) == -8;
     }
     return !has_lowest;

@@ -44,6 +44,8 @@ uint64_t rows_in(const RemoteActivations&) {
 
 }  // namespace
 
+// Three ways of counting the same rows, before the experts run: a part that hands over wrong counts
+// would otherwise write rows of one token over those of another.
 void assert_consistent(const ActivationMetadata& metadata, const Activations& activations) {
     const size_t total = metadata.total.value();
     AFD_ASSERT(!metadata.expert_counts.empty() && metadata.source_prefix.size() >= 2,

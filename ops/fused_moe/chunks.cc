@@ -13,6 +13,7 @@ Result<> apply_in_chunks(Experts& experts,
                          const ExpertsResources& resources) {
     const size_t num_tokens = standard.x.num_rows();
     const bool is_reduced = experts.capability().weight_and_reduce == WeightAndReduceKind::kNoOp;
+    // Experts that reduce give a row for each token, the others one for each slot.
     const size_t rows_per_token = is_reduced ? 1 : standard.num_slots;
     for (size_t first = 0; first < num_tokens; first += max_tokens) {
         const size_t count = std::min(max_tokens, num_tokens - first);
@@ -45,6 +46,8 @@ Result<> apply_in_chunks(Experts& experts,
             scratch[num_groups++] = {.key = key, .count = part};
             num_rows += part;
             taken += part;
+            // A group that is cut goes on in the next chunk: a row's bits depend on no other row,
+            // so it may be cut anywhere.
             if (taken < count) break;
             taken = 0;
             ++group;

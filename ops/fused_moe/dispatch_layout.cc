@@ -19,6 +19,8 @@ Result<> check_field(const char* field, uint64_t have, uint64_t wanted) {
 }  // namespace
 
 Result<> check_same_layout(const LayoutKey& have, const LayoutKey& wanted) {
+    // By address, with the generation below: comparing the ids themselves would cost what a layout
+    // saves.
     if (have.topk_ids != wanted.topk_ids) {
         return invalid_argument(
             "the layout was made for other topk_ids; this call needs one of its own");

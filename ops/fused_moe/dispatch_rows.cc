@@ -36,6 +36,8 @@ void DispatchRows::convert(const Bf16* x, size_t row) {
     if (dtype_ == RowDtype::kInt8) {
         scales_[row] = quantise_row(DType::kBf16, x, nullptr, hidden_, values_ + row * hidden_);
     } else {
+        // To fp8 and back: within a process the experts get the values that would have arrived
+        // elsewhere.
         round_row_to_fp8(x, hidden_, rounded_ + row * hidden_);
     }
 }

@@ -59,6 +59,8 @@ DriverMemory driver_memory(const PrepareFinalizeCapability& record,
                         .shared_dtype = RowDtype::kBf16,
                         .workspace13 = in_lines(chunk.workspace13_bytes),
                         .workspace2 = in_lines(chunk.workspace2_bytes),
+                        // Of the whole call even where it goes in chunks: outputs wait for
+                        // finalize.
                         .output = row_bytes(whole.output_rows, config),
                         .shared_rows = {},
                         .weighted = {},
@@ -75,10 +77,14 @@ DriverMemory driver_memory(const PrepareFinalizeCapability& record,
                                : std::min(config.max_shared_tokens, config.max_num_tokens);
     const WorkspaceShapes stage = shared->workspace_shapes(
         {.num_rows = memory.shared_tokens, .num_slots = config.num_shared});
+    // The stage runs between two calls of the experts and never inside one, so both share their
+    // scratch.
     memory.workspace13 = std::max(memory.workspace13, in_lines(stage.workspace13_bytes));
     memory.workspace2 = std::max(memory.workspace2, in_lines(stage.workspace2_bytes));
     memory.shared_rows = row_bytes(config.max_num_tokens * config.num_shared, config);
     const Capacity slots = Capacity(memory.shared_tokens) * config.num_shared;
+    // The stage gets the rows that would have arrived. int8 rows are no exception: its experts
+    // quantise bf16 rows to the same bits.
     if (config.dispatch_dtype == RowDtype::kFp8) memory.shared_dtype = RowDtype::kFp8;
     memory.tables = memory.tables + bytes_of<LocalExpert>(slots) + bytes_of<float>(slots) +
                     DispatchRows::memory(memory.shared_dtype, config.hidden, memory.shared_tokens);

@@ -12,6 +12,8 @@ WorkspaceShapes RemoteExperts::workspace_shapes(const ActivationSizes&) const {
     return {};
 }
 
+// Never on the way: the driver does not run experts of other processes. It stands in for their
+// record.
 Result<> RemoteExperts::apply(const Activations&, Rows<Bf16>, const ExpertsResources&) {
     return {};
 }

@@ -349,6 +349,8 @@ Result<> FusedMoe::finish(MoeTicket&& ticket, Rows<Bf16> out) {
     AFD_TRY(finish_part(taken, out));
     while (taken.first_token_ + taken.num_tokens_ < taken.input_.num_tokens) {
         taken.first_token_ += taken.num_tokens_;
+        // The batch of the part before is free only now: parts of one call follow each other
+        // (kChunk).
         AFD_TRY(dispatch(taken, batch));
         AFD_TRY(finish_part(taken, out));
     }

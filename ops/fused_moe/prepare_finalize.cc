@@ -10,6 +10,7 @@
 namespace afd::ops {
 
 Ticket& Ticket::operator=(Ticket&& other) noexcept {
+    // Moved onto itself, cancel() would drop the call that the ticket stands for.
     if (this == &other) return *this;
     cancel();
     owner_ = std::exchange(other.owner_, nullptr);
@@ -40,6 +41,7 @@ Result<DeferredRows> PrepareFinalize::deferred(const Ticket&) const {
 }
 
 void Ticket::cancel() {
+    // Emptied first, so that a ticket is cancelled once at most.
     if (owner_ != nullptr) std::exchange(owner_, nullptr)->cancel(slot_, id_);
 }
 

@@ -9,6 +9,7 @@ namespace afd::ops {
 namespace {
 
 size_t fraction_of(double fraction, size_t worst_case) {
+    // Rounded up and never 0: a fraction bounds memory, it does not forbid calls.
     const double part = std::ceil(fraction * static_cast<double>(worst_case));
     return std::clamp<size_t>(static_cast<size_t>(part), 1, worst_case);
 }
@@ -35,6 +36,8 @@ bool take_token(const MoeInput& input, size_t token, size_t places, std::span<ui
 RowBounds row_bounds(const PrepareFinalizeCapability& record, const FusedMoeConfig& config) {
     RowBounds bounds{config.num_micro_batches, config.max_num_tokens, {}};
     const bool holds_fewer_batches = config.overflow == RowOverflow::kBackpressure;
+    // Back-pressure saves whole batches, so each of them is as large as ever; the other two ways
+    // save rows of each batch.
     if (holds_fewer_batches) {
         bounds.num_batches = fraction_of(config.row_fraction, config.num_micro_batches);
     }
@@ -57,7 +60,9 @@ Count tokens_that_fit(ActivationFormat format,
     size_t num_tokens = std::min(input.num_tokens - begin, bounds.num_tokens);
     if (format != ActivationFormat::kBatched) return Count(num_tokens);
     const size_t places = bounds.places.value();
+    // Even one expert that everybody names has room, so nothing has to be counted.
     if (num_tokens <= places) return Count(num_tokens);
+    // Every token has a row with each shared expert.
     if (input.num_shared > 0) num_tokens = places;
     std::fill(counts.begin(), counts.end(), 0);
     size_t taken = 0;

@@ -12,6 +12,7 @@
 namespace afd::ops {
 
 size_t sent_row_bytes(RowDtype dtype, size_t hidden) {
+    // An even number of bytes: a row travels as so many bf16 elements, whatever is in it.
     const auto whole = [](size_t bytes) { return bytes + bytes % sizeof(Bf16); };
     switch (dtype) {
         case RowDtype::kBf16:
@@ -71,6 +72,7 @@ void ArrivedRows::decode_row(const std::byte* row, size_t index) {
         return;
     }
     std::memcpy(&values_[index * hidden_], row, hidden_);
+    // By bytes: behind an odd number of int8 values the scale is not aligned.
     std::memcpy(&scales_[index], row + hidden_, sizeof(float));
 }
 

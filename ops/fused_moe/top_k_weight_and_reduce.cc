@@ -19,6 +19,8 @@ CombineRequest request_for(const ExpertsOutput& output,
     CombineRequest request;
     request.num_tokens = input.num_tokens;
     request.top_k = input.top_k;
+    // Rows of a shared stage lie by themselves and are added last, like those of slots that were
+    // dispatched: the order of the sum is one for both, and so are the bits.
     const bool is_apart = output.num_shared > 0;
     AFD_ASSERT(!is_apart || input.num_shared == 0, "%u slots shared twice", input.num_shared);
     request.num_shared = is_apart ? output.num_shared : input.num_shared;
@@ -93,6 +95,7 @@ class Delegate final : public TopKWeightAndReduce {
 }  // namespace
 
 const TopKWeightAndReduce& top_k_weight_and_reduce(WeightAndReduceKind kind) {
+    // One of each for all: they keep no state.
     static const NoOp no_op;
     static const Contiguous contiguous;
     static const NaiveBatched naive_batched;

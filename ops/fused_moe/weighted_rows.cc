@@ -11,6 +11,8 @@ void weight_rows(Rows<const Bf16> x, const float* weights, Rows<Bf16> out, Paral
         for (size_t row = first; row < last; ++row) {
             const Bf16* from = x.row(row);
             Bf16* to = out.row(row);
+            // One product, rounded once to bf16: the specification's only rounding point of a
+            // weight on the input. A weight of 1 changes no bit.
             const float weight = weights[row];
             for (size_t c = 0; c < out.num_cols; ++c)
                 to[c] = from_float(to_float(from[c]) * weight);

@@ -14,6 +14,7 @@ void encode_fp8_row(const Bf16* x, size_t count, std::byte* row) {
 }
 
 void round_row_to_fp8(const Bf16* x, size_t count, Bf16* y) {
+    // Block by block on the stack: a block has its own scale and depends on no other.
     std::array<std::byte, fp8_row_bytes(kFp8BlockValues)> block;
     for (size_t first = 0; first < count; first += kFp8BlockValues) {
         const size_t num_values = std::min(kFp8BlockValues, count - first);

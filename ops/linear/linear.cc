@@ -47,6 +47,8 @@ void linear_pair(const LinearInput& x,
     for (const LinearOutput& output : {first, second}) {
         check_shapes(x, *output.weight, output.y, output.weight->num_outputs());
     }
+    // The panels of both matrices in one line, cut into tasks together: a thread that is through
+    // with the first goes on into the second without a barrier.
     const size_t num_first = first.weight->num_panels();
     const size_t num_panels = num_first + second.weight->num_panels();
     const TaskCuts cuts(num_panels,

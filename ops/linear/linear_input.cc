@@ -28,6 +28,7 @@ LinearInput quantised_input(Rows<const Bf16> rows,
         for (size_t row = first; row < last; ++row) {
             scale[row] = quantise_row(
                 DType::kBf16, rows.row(row), nullptr, rows.num_cols, values + row * stride);
+            // The sum of the row takes back the 128 that stored weights are too large by.
             sum[row] = kernels.sum_int8(values + row * stride, rows.num_cols);
         }
     });

@@ -58,6 +58,7 @@ void quantise_row_static(
             t = t + offset;
             t = t < -128.0f ? -128.0f : t;
             t = t > 127.0f ? 127.0f : t;
+            // Behind the clips, whose comparisons are false for NaN and let it through.
             t = t == t ? t : 0.0f;
             // Adding 1.5·2^23 rounds to an integer, half to even; the low bits hold it.
             q[i] = static_cast<int8_t>(std::bit_cast<int32_t>(t + 12582912.0f) - 0x4b400000);
@@ -69,6 +70,7 @@ void quantise_rows(const QuantiseRequest& request, Parallel& parallel) {
     const size_t num_rows = request.x.shape[0];
     const size_t hidden = request.x.shape[1];
     const size_t row_bytes = hidden * size_of(request.x.dtype);
+    // By the whole call, since all threads' results share the caches.
     const bool is_streamed = num_rows * hidden >= kStreamedElements;
     for_rows(parallel, num_rows, hidden, [&](size_t first, size_t last, unsigned) {
         quantise(request.x.dtype,

@@ -52,6 +52,7 @@ struct Plan {
     int64_t expert_of(size_t token, size_t slot) const {
         const auto* mask = static_cast<const uint8_t*>(request.active_mask.data);
         if (request.active_mask.num_elements() > 0 && mask[token] == 0) return -1;
+        // Behind the mask: an inactive token sends nothing to shared experts either.
         if (slot >= top_k) return static_cast<int64_t>(num_routed + slot - top_k);
         const int64_t id =
             static_cast<const int32_t*>(request.expert_ids.data)[token * top_k + slot];
@@ -66,6 +67,7 @@ Target target_of(const AttentionToFfnRequest& r, size_t expert) {
         (static_cast<size_t>(r.layer_id) * r.expert_rank_table.shape[1] + expert) *
             num_replicas_max * 2;
     size_t num_replicas = 1;
+    // From 1 on: the check refused an expert without a replica.
     while (num_replicas < num_replicas_max && replicas[2 * num_replicas] >= 0) ++num_replicas;
     const size_t choice = r.choose_replica(r.session_id, num_replicas);
     AFD_ASSERT(choice < num_replicas, "replica %zu of %zu", choice, num_replicas);
@@ -80,6 +82,7 @@ Plan make_plan(const AttentionToFfnRequest& r, std::span<std::byte> workspace) {
     plan.targets = cursor.take<Target>(plan.num_tokens * plan.num_slots);
     plan.has_rows = cursor.take<uint8_t>(r.ffn_windows.size());
     std::fill_n(plan.has_rows, r.ffn_windows.size(), uint8_t{0});
+    // Each slot's replica is asked for once: its row and its id must go to the same place.
     for (size_t token = 0; token < plan.num_tokens; ++token) {
         for (size_t slot = 0; slot < plan.num_slots; ++slot) {
             const int64_t expert = plan.expert_of(token, slot);
@@ -133,6 +136,8 @@ void publish(const Plan& plan, size_t rank) {
     int32_t* descriptor = plan.descriptor(rank);
     descriptor[1] = static_cast<int32_t>(plan.request.layer_id);
     int32_t* ids = descriptor + 2;
+    // All BS · K1 of them, not only those of the call's tokens: what an earlier round left would
+    // ask for rows of this one (R6).
     std::fill_n(ids, plan.slots_per_lane(), schedule::kMaskedId);
     for (size_t i = 0; i < plan.num_tokens * plan.num_slots; ++i) {
         if (plan.targets[i].rank == static_cast<int32_t>(rank)) ids[i] = plan.targets[i].local_id;
@@ -155,6 +160,8 @@ size_t attention_to_ffn_workspace_bytes(size_t num_tokens, size_t num_slots, siz
 Result<> attention_to_ffn(const AttentionToFfnRequest& request,
                           std::span<std::byte> workspace,
                           Parallel& parallel) {
+    // Others may write the context. One copy is judged and used, so nothing changes between the
+    // two.
     ContextCopy context(request.context);
     AttentionToFfnRequest r = request;
     r.context = context.get();

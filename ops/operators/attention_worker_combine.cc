@@ -21,6 +21,8 @@ bool is_ready(const AttentionWorkerCombineRequest& r, size_t micro_batch) {
         for (size_t slot = 0; slot < num_slots; ++slot) {
             if (slot < top_k && r.expert_ids.num_elements() > 0) {
                 const int64_t id = ids[token * top_k + slot];
+                // The rule of attention_to_ffn: waiting for a slot that was never sent would not
+                // end.
                 if (id < 0 || id >= int64_t{common.expert_num}) continue;
             }
             const int32_t& flag = flags[token * num_slots + slot];
@@ -78,6 +80,8 @@ Result<> attention_worker_combine(const AttentionWorkerCombineRequest& request,
     const bool has_count = r.actual_token_num.num_elements() > 0;
     if (has_count) *num_taken = micro_batch < 0 ? 0 : static_cast<int64_t>(r.y.shape[0]);
     if (micro_batch < 0) return {};
+    // Into the shared context, not into the copy: this is an output. Only now, when the step is
+    // certain.
     request.context->attention.micro_batch_id = static_cast<uint32_t>(micro_batch);
     if (r.token_dtype == 0) {
         combine_tokens<Fp16>(r, static_cast<size_t>(micro_batch), parallel);

@@ -17,6 +17,8 @@ bool is_back(const AttentionWorkerSchedulerRequest& r, size_t micro_batch) {
         reinterpret_cast<const int32_t*>(r.window.data() + r.context->attention.token_info_buf) +
         micro_batch * common.micro_batch_size * num_slots;
     for (size_t slot = 0; slot < num_tokens * num_slots; ++slot) {
+        // Any non-zero flag counts: without the round of the last dispatch this operator cannot
+        // tell an old flag from a new one. Its caller clears them.
         if (schedule::observe(flags[slot], schedule::Order::kAcquire) == 0) return false;
     }
     return true;
@@ -35,6 +37,7 @@ Result<> attention_worker_scheduler(const AttentionWorkerSchedulerRequest& reque
     const uint32_t next =
         (r.context->attention.micro_batch_id + 1) % r.context->common.micro_batch_num;
     if (!is_back(r, next)) return {};
+    // The caller's context; `r` has a copy.
     request.context->attention.micro_batch_id = next;
     *taken = static_cast<int32_t>(next);
     return {};

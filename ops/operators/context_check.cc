@@ -34,6 +34,7 @@ void check_buffer(OperatorCheck& check,
     uint64_t needed = 1;
     bool overflows = false;
     for (const uint64_t factor : factors) {
+        // Dimensions are another process's numbers: a product that wraps would fit into any buffer.
         overflows = overflows || __builtin_mul_overflow(needed, factor, &needed);
     }
     const std::string wanted = overflows ? "more than 64 bits can say" : std::to_string(needed);

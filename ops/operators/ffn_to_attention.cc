@@ -45,6 +45,8 @@ Result<> check_slots_differ(const FfnToAttentionRequest& r, uint64_t* places) {
         places[row] =
             static_cast<uint64_t>(id_of(r.session_ids, row)) * slots_per_window + slot_of(r, row);
     }
+    // Sorted because the rows come in any order and windows are too large for a table of their
+    // slots. Two rows for one slot would be written by two threads at once.
     std::sort(places, places + num_rows);
     const uint64_t* twice = std::adjacent_find(places, places + num_rows);
     if (twice == places + num_rows) return {};
@@ -87,6 +89,7 @@ void put_row(const FfnToAttentionRequest& r, size_t row) {
                     sizeof(float));
     }
     auto* flags = reinterpret_cast<int32_t*>(window + r.context->attention.token_info_buf);
+    // After the row and its weight: who sees the flag sees both.
     schedule::publish_release(flags[slot], round_of(r, row));
 }
 

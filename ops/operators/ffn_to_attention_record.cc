@@ -145,6 +145,7 @@ void check_rows(OperatorCheck& check, const FfnToAttentionRequest& r) {
         }
     }
     for (size_t i = 0; i < r.rounds.num_elements(); ++i) {
+        // 0 is the flag of a slot that nobody has written.
         if (id_of(r.rounds, i) != 0) continue;
         return check.require(false, "rounds[{}] is 0; it must not be", with(i));
     }
@@ -184,6 +185,7 @@ Result<> check_ffn_to_attention(const FfnToAttentionRequest& r) {
 
 size_t num_rows_of(const FfnToAttentionRequest& r) {
     if (r.actual_token_num.num_elements() == 0) return r.x.shape[0];
+    // A negative number becomes a huge one, which the check refuses before anything is read by it.
     return static_cast<size_t>(*static_cast<const int64_t*>(r.actual_token_num.data));
 }
 

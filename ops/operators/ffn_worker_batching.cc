@@ -84,6 +84,8 @@ void scan(const FfnWorkerBatchingRequest& request, const Shape& s, Descriptors& 
     d.count = 0;
     if (context.control.run_flag == 0) return;
     const size_t first = context.ffn.polling_index % s.num_micro_batches;
+    // One micro-batch only: the output buffers have a place for each session, not for each
+    // descriptor.
     for (size_t step = 0; step < s.num_micro_batches && d.count == 0; ++step) {
         const size_t m = (first + step) % s.num_micro_batches;
         for (size_t session = 0; session < s.num_sessions; ++session) {
@@ -92,6 +94,8 @@ void scan(const FfnWorkerBatchingRequest& request, const Shape& s, Descriptors& 
             d.sessions[d.count] = static_cast<int32_t>(session);
             d.micro_batches[d.count] = static_cast<int32_t>(m);
             d.layers[d.count] = source[1];
+            // Copied once and never read again: the ids are another process's, and are judged in
+            // the copy.
             std::memcpy(d.ids + d.count * s.slots_per_row(), source + 2, s.slots_per_row() * 4);
             ++d.count;
         }
@@ -107,10 +111,12 @@ void publish_scan(const FfnWorkerBatchingRequest& request,
     shared.ffn.out_num = static_cast<uint32_t>(d.count);
     if (d.count > 0) {
         const auto taken = static_cast<size_t>(d.micro_batches[0]);
+        // It stays where nothing was ready (the specification, section 2).
         shared.ffn.polling_index = static_cast<uint32_t>((taken + 1) % s.num_micro_batches);
     }
     std::byte* control = request.control.data();
     const auto store = [&](uint64_t offset, uint64_t size, const int32_t* values, size_t count) {
+        // A buffer of size 0 is not wanted.
         if (size != 0) std::memcpy(control + offset, values, count * 4);
     };
     store(ffn.session_ids_buf, ffn.session_ids_buf_size, d.sessions, d.count);
@@ -131,6 +137,7 @@ void compute_keys(const Shape& s, const Descriptors& d, int32_t* keys) {
             continue;
         }
         const auto limit = static_cast<int32_t>(s.experts_per_layer);
+        // No overflow: the product is below expert_num, which is an int32.
         const int32_t base = by_layer ? d.layers[row] * limit : 0;
         for (size_t i = 0; i < s.slots_per_row(); ++i) {
             out[i] = ids[i] >= 0 && ids[i] < limit ? base + ids[i] : -1;
@@ -159,6 +166,7 @@ struct Gather {
                                   place * shape.token_stride;
         std::memcpy(output.y.data() + i * shape.value_bytes, source, shape.value_bytes);
         if (shape.has_scale) {
+            // By bytes: directly behind the values it has no alignment.
             std::memcpy(&output.dynamic_scale[i], source + shape.value_bytes, sizeof(float));
         }
         output.session_ids[i] = session;
@@ -205,6 +213,7 @@ Result<> ffn_worker_batching(const FfnWorkerBatchingRequest& shared,
                        scratch.next,
                        scratch.order,
                        groups);
+    // The pairs [0, 0] behind the groups are part of the output.
     std::fill(groups + sorted.num_groups, groups + shape.num_experts, ExpertGroup{});
     output.num_groups = static_cast<int64_t>(sorted.num_groups);
     output.actual_token_num = static_cast<int64_t>(sorted.num_rows);

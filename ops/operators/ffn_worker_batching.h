@@ -8,6 +8,7 @@
 // the descriptors' flags first fills the scheduler's output buffers (it takes the first micro-batch
 // from polling_index on that has a ready session; it never waits and never clears a flag).
 // What is published, acknowledged or returned is the caller's business (schedule/, daemon/).
+// It has no second form: the FFN worker's live path calls it (daemon/ffn/window_batcher.h).
 //
 // Bytes of other processes: ids and flags are read once and judged by range; nothing that an
 // attention worker writes can make this read or write outside the buffers.

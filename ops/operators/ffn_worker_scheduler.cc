@@ -91,6 +91,7 @@ Result<> ffn_worker_scheduler(const FfnWorkerSchedulerRequest& request) {
             found[session - begin] = first_ready(r, s, session, reach);
             num_ready += found[session - begin].has_value() ? 1 : 0;
         }
+        // All or none of a group. The other policies have groups of one session.
         if (num_ready < end - begin) continue;
         for (size_t session = begin; session < end; ++session) {
             store_entry(r, s, num_taken++, session, *found[session - begin]);

@@ -46,6 +46,7 @@ struct Panel {
 void pack_bf16(const Panel& p, uint16_t* packed) {
     const auto* weight = static_cast<const Bf16*>(p.request.weight.data);
     const size_t step = bf16_interleave(p.request.numeric_class);
+    // Missing columns and an odd last depth are multiplied as zeros.
     std::memset(packed, 0, panel_elements(p.depth) * sizeof(uint16_t));
     for (size_t k = 0; k < p.depth; ++k) {
         const Bf16* gate = weight + p.weight_place(k);
@@ -64,6 +65,7 @@ void multiply_bf16(const Panel& p, uint16_t* packed) {
     alignas(64) float tile[cpu::kTileFloats];
     const size_t end = p.group.first_row + p.group.count;
     const cpu::Kernels& kernels = cpu::kernels(p.request.numeric_class);
+    // At most as many rows as a tile of the class has; a row's bits do not depend on its tile.
     for (size_t row = p.group.first_row; row < end; row += kernels.shape.rows) {
         const size_t num_rows = std::min(kernels.shape.rows, end - row);
         cpu::TileArguments arguments;
@@ -170,6 +172,7 @@ Result<> grouped_matmul_swiglu(const GroupedMatmulSwigluRequest& r,
         }
     };
     run_where_it_pays(parallel, num_groups * num_panels, num_rows * depth * intermediate, body);
+    // Behind all panels: a row's scale needs the whole row.
     if (r.quant_mode == 1) quantise_output(r, num_rows, h, parallel);
     return {};
 }

@@ -83,6 +83,7 @@ constexpr std::string_view kRules[] = {
     "output is bf16 with quant_mode -1, int8 with output_scale with quant_mode 1.",
 };
 
+// The largest product is 128 · 128 = 2^14: 2^17 of them would be 2^31, one beyond an int32 sum.
 constexpr size_t kInt8DepthMost = 131071;
 
 std::string entry(size_t index, const std::string& what, int64_t value) {

@@ -37,6 +37,7 @@ class Finalize {
     }
 
     void add_rows(size_t n, WeightedSum<T>& sum) const {
+        // x1 begins the sum and is not added to a zero: −0 would become +0.
         if (const T* x1 = row_of(r_.x1, n)) sum.start(x1);
         if (const T* x2 = row_of(r_.x2, n)) sum.add(x2);
         for (size_t f = n * top_k_; f < (n + 1) * top_k_; ++f) {
@@ -64,6 +65,7 @@ Result<> moe_finalize_routing(const MoeFinalizeRoutingRequest& request,
                               Parallel& parallel) {
     AFD_TRY(check_moe_finalize_routing(request));
     const size_t num_tokens = request.out.shape[0];
+    // Before the division by num_tokens.
     if (request.out.num_elements() == 0) return {};
     const size_t elements = request.out.shape[1] * (request.expanded_row_idx.shape[0] / num_tokens);
     with_float_type(request.out.dtype, [&](auto zero) {

@@ -10,8 +10,8 @@
 // In fp32, one operation after the other in this order (k ascending, product rounded, then sum),
 // →dtype of the rows once. What is not given is left out: x1, x2 as 0, scales as 1. An index -1
 // adds nothing: neither row nor bias, and its expert is not read.
-// The fused-MoE framework calls it where experts are local; rows that come back over windows are
-// summed by ops/experts/combine.h, the live path. Source: docs/specification.md, section 6.
+// This is the operator that stands alone; the daemon and the fused-MoE framework sum their rows
+// with ops/experts/combine.h. Source: docs/specification.md, section 6.
 
 #include <cstddef>
 #include <cstdint>

@@ -90,6 +90,7 @@ void check_indices(OperatorCheck& check, const MoeFinalizeRoutingRequest& r) {
                                  "expanded_row_idx[{}] is {}; allowed are -1 to {}",
                                  with(f, index[f], num_rows - 1));
         }
+        // The expert of a slot that adds nothing is not read, so it may be anything.
         if (!has_bias || index[f] < 0) continue;
         if (expert[f] < 0 || static_cast<size_t>(expert[f]) >= r.bias.shape[0]) {
             return check.require(false,
@@ -121,6 +122,7 @@ Result<> check_moe_finalize_routing(const MoeFinalizeRoutingRequest& r) {
                   with(r.drop_pad_mode == 3 ? "[E, C, H]" : "[P, H]", r.drop_pad_mode));
     if (r.scales.num_elements() == 0 && r.expert_idx.num_elements() == 0) {
         const size_t num_tokens = r.out.rank == 2 ? r.out.shape[0] : 0;
+        // No tensor with the axis K is given; N·K and N say what it is.
         check.bind("K", num_tokens == 0 ? 0 : r.expanded_row_idx.num_elements() / num_tokens);
     }
     for (const char* name : {"x1", "x2", "bias", "scales", "expert_idx", "out"}) check.tensor(name);

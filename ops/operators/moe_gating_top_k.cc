@@ -31,6 +31,8 @@ Result<> moe_gating_top_k(const MoeGatingTopKRequest& r, std::span<std::byte> wo
         const auto* x = static_cast<const decltype(zero)*>(r.x.data);
         for (size_t n = 0; n < r.x.shape[0]; ++n) {
             for (size_t e = 0; e < attributes.num_experts; ++e) {
+                // Row by row, so that the logits of any dtype need one row of fp32 and not a
+                // matrix.
                 row[e] = to_float(x[n * attributes.num_experts + e]);
             }
             gating_rows(attributes,

@@ -99,6 +99,7 @@ Result<GatingAttributes> check_moe_gating_top_k(const MoeGatingTopKRequest& r) {
     check.attributes();
     check.tensors();
     AFD_TRY(check.finish());
+    // Mode -1 ends here: the arithmetic knows the two real modes only.
     const bool by_two_best =
         r.group_select_mode == 1 || (r.group_select_mode == -1 && r.bias.num_elements() > 0);
     const GatingAttributes attributes{

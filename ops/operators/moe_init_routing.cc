@@ -122,6 +122,7 @@ void write_counts(const Routing& routing) {
 
 void write_drop_pad_index(const Routing& routing) {
     auto* row_idx = static_cast<int32_t*>(routing.request.expanded_row_idx.data);
+    // Slots that were dropped or belong to no active expert have no row.
     std::fill_n(row_idx, routing.num_slots, -1);
     for (size_t expert = 0; expert < routing.num_active; ++expert) {
         const size_t num_kept = std::min(routing.count(expert), routing.capacity);
@@ -166,6 +167,7 @@ class RowWriter {
             quantise_row_static(r_.x.dtype, x, *scale_in(), offset, hidden_, q);
             return;
         }
+        // Counted from the active range, as the smooth scales are: [R, H].
         const auto key = static_cast<size_t>(routing_.keys[slot]);
         scale_out(row) = quantise_row(r_.x.dtype, x, smooth_of(key), hidden_, q);
     }

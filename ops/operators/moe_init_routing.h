@@ -8,8 +8,9 @@
 //
 // op copies, or quantises to int8 (ops/linear/quantise.h). With drop_pad_mode 1 each expert gets
 // exactly expert_capacity rows: the first of its slots in that order, then zeros.
-// MoeFinalizeRouting is the way back. Source: the operator's seed document and
-// docs/specification.md, section 6.
+// MoeFinalizeRouting is the way back. It has no second form: the live paths call it too, through
+// moe_init_routing_checked(). Source: the operator's seed document and docs/specification.md,
+// section 6.
 //
 // Outputs (N tokens, K picks, H hidden, R experts in the active range, P rows):
 //   expanded_x [P, H], P = N·K or min(active_num, N·K); drop/pad [expert_num, expert_capacity, H].

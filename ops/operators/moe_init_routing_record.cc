@@ -160,6 +160,8 @@ Plan plan_of(const MoeInitRoutingV3Request& r) {
     plan.is_quantised = r.quant_mode != -1;
     plan.num_slots = dimension(r.expert_idx, 0) * dimension(r.expert_idx, 1);
     const auto& range = r.active_expert_range;
+    // May be nonsense here: the plan is made before the request was judged, only to name sizes in
+    // messages.
     plan.num_active = static_cast<size_t>(range.size() == 2 ? range[1] - range[0] : r.expert_num);
     plan.num_rows = plan.num_slots;
     if (plan.is_drop_pad) {

@@ -82,6 +82,7 @@ const TensorSpec* OperatorSpec::find_tensor(std::string_view tensor) const {
 }
 
 void OperatorCheck::fail(std::string message) {
+    // The first fault is the one to mend; later ones are often its consequences.
     if (error_.empty()) error_ = std::string(spec_.name) + ": " + std::move(message);
 }
 
@@ -211,6 +212,7 @@ void OperatorCheck::tensor(std::string_view name, const ConstTensorView& view) {
     const TensorSpec* spec = spec_.find_tensor(name);
     AFD_ASSERT(spec != nullptr, "no tensor %s", std::string(name).c_str());
     const std::string quoted(name);
+    // An output that is off has no elements, and so has an input that is left out.
     if (is_optional(spec->role) && view.num_elements() == 0) return;
     if (!view.given()) return fail(quoted + " is missing; it must be " + std::string(spec->shape));
     if (!spec->dtypes.has(view.dtype)) {
@@ -244,6 +246,7 @@ std::optional<int64_t> OperatorCheck::evaluate(std::string_view dimension) const
                 if (binding == nullptr) return std::nullopt;
                 value = binding->value;
             }
+            // No tensor is as large, so the comparison fails as it should.
             if (__builtin_mul_overflow(product, value, &product)) return INT64_MAX;
         }
         if (__builtin_add_overflow(sum, product, &sum)) return INT64_MAX;

@@ -85,6 +85,8 @@ void write_worker(const AttentionToFfnRequest& r, size_t rank) {
     std::byte* descriptor =
         window + r.context->ffn.token_info_buf + lane * (2 + slots_per_lane) * sizeof(int32_t);
     const int32_t head[2] = {static_cast<int32_t>(r.round), static_cast<int32_t>(r.layer_id)};
+    // The flag first and without an order, unlike the operator: nobody reads a window while this
+    // runs.
     std::memcpy(descriptor, head, sizeof(head));
     std::memcpy(descriptor + sizeof(head), ids.data(), ids.size() * sizeof(int32_t));
 }

@@ -134,6 +134,8 @@ Result<> ffn_worker_batching(const FfnWorkerBatchingRequest& r, FfnWorkerBatchin
     std::fill_n(output.group_list.begin(), 2 * s.num_experts, 0);
     output.num_groups = 0;
     output.actual_token_num = 0;
+    // By the definition of the order, once through all slots for each key; no sort to be wrong in
+    // the same way as the operator's.
     for (int64_t key = 0; key < static_cast<int64_t>(s.num_experts); ++key) {
         const int64_t first = output.actual_token_num;
         for (const Descriptor& row : rows) {

@@ -87,6 +87,8 @@ class Attention {
             for (float& value : o) value = value * alpha;
             for (size_t i = 0; i < kAttentionBlock; ++i) {
                 const float p = exp(scores[i] - maximum);
+                // The sum is of the p before its rounding; the values are weighted with the rounded
+                // one.
                 lanes[i % 16] = lanes[i % 16] + p;
                 for (size_t c = 0; c < o.size() && i < keys.size(); ++c) {
                     const float product = rounded(p) * keys[i][c];

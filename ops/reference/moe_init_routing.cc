@@ -66,6 +66,7 @@ void write_dropless(const MoeInitRoutingV3Request& r,
         } else {
             row_idx[p] = static_cast<int32_t>(slots[p].f);
         }
+        // The index names rows beyond active_num as well: it says where a row would be.
         if (r.active_num > 0 && p >= static_cast<size_t>(r.active_num)) continue;
         write_row(r, slots[p], start, p);
     }

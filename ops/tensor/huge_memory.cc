@@ -27,6 +27,7 @@ constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kSlabBytes = size_t{32} << 20;
 
 #if defined(__SANITIZE_ADDRESS__) || AFD_HAS_FEATURE(address_sanitizer)
+// The address sanitizer sees overruns only between blocks that it has handed out itself.
 constexpr size_t kSmallestInSlab = SIZE_MAX;
 #else
 constexpr size_t kSmallestInSlab = size_t{16} << 10;

@@ -47,6 +47,8 @@ void check_grants(OperatorCheck& check,
         const auto num_rows =
             static_cast<int64_t>(rows_of_rank(key / static_cast<size_t>(b.num_local_experts)));
         const int64_t base = base_of(b)[key];
+        // The grants are another process's numbers, and rows are written at them: subtracted, so
+        // that nothing can wrap.
         if (count > 0 && (base < 0 || base > num_rows || count > num_rows - base)) {
             check.require(false,
                           "{} is {}; {} rows must fit into the rank's {}",
@@ -65,6 +67,8 @@ void check_indices(OperatorCheck& check,
          ++block) {
         const size_t first = slots.first_slot(block);
         const size_t last = slots.first_slot(block + 1);
+        // Indices came from two_phase_layout, but through the caller's memory; a wrong one would
+        // write outside a segment. The first -1 ends a block.
         for (size_t i = first; i < last && sorted[i] != -1; ++i) {
             const auto slot = static_cast<size_t>(sorted[i]);
             const bool is_inside = sorted[i] >= 0 && slot >= first && slot < last;
@@ -156,6 +160,8 @@ TwoPhaseWalk::TwoPhaseWalk(const TwoPhaseBlocks& blocks, const TwoPhaseScratch& 
       end_block_(end_block_of(blocks, slots_)) {
     const int64_t* done = done_of(blocks);
     for (size_t key = 0; key < scratch.next.size(); ++key) {
+        // A block's rows of a key follow those of the blocks before it, so that block by block they
+        // lie as a dispatch in one pass would have put them.
         next_[key] = base_of(blocks)[key] + (done == nullptr ? 0 : done[key]);
     }
 }

@@ -56,10 +56,12 @@ Result<> two_phase_combine(const TwoPhaseCombineRequest& request,
     auto** row_address = cursor.take<const std::byte*>(slots.block_slots());
     for (size_t block = walk.first_block(); block < walk.end_block(); ++block) {
         const size_t first_slot = slots.first_slot(block);
+        // Masked slots have no row, and a null address leaves them out of the sum.
         std::fill_n(row_address, slots.first_slot(block + 1) - first_slot, nullptr);
         walk.for_each(block, [&](const TwoPhasePlace& place) {
             const size_t rank = static_cast<size_t>(place.key) / slots.num_local_experts();
             const auto* rows = static_cast<const std::byte*>(request.rows_of(rank).data);
+            // Addresses instead of a copy: a token's rows lie in the segments of several ranks.
             row_address[place.slot - first_slot] = rows + place.row * row_bytes;
         });
         if (request.y.dtype == DType::kFp16) {

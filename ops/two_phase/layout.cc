@@ -26,6 +26,8 @@ class BlockSort {
     void sort_block(size_t block, int32_t* counts, int32_t* next) const {
         const size_t first = slots_.first_slot(block);
         const size_t last = slots_.first_slot(block + 1);
+        // Both ways are stable and give the same order; which one is taken depends on the block's
+        // size alone.
         const size_t end = last - first <= kInsertionMax ? insert_slots(block, counts)
                                                          : count_and_place(block, counts, next);
         std::fill(sorted_ + end, sorted_ + last, -1);
@@ -115,6 +117,7 @@ Result<> two_phase_layout(const TwoPhaseLayoutRequest& request,
     WorkspaceCursor cursor(workspace);
     auto* held = cursor.take<uint8_t>(num_keys);
     auto* key_of_expert = cursor.take<int32_t>(two_phase_num_experts(request));
+    // Counts of each thread's own: one table for all would bounce its lines between the cores.
     auto* counts = cursor.take<int32_t>(num_keys * num_threads);
     auto* next = cursor.take<int32_t>(num_keys * num_threads);
     AFD_TRY(check_two_phase_layout(request, {held, num_keys}));
@@ -130,6 +133,7 @@ Result<> two_phase_layout(const TwoPhaseLayoutRequest& request,
         }
     };
     const size_t num_tasks = (num_blocks + blocks_per_task - 1) / blocks_per_task;
+    // A hand-over costs more than a small batch takes to sort.
     if (num_tasks == 1) {
         sort(0, 0);
     } else if (num_tasks > 1) {

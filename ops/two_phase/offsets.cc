@@ -35,6 +35,8 @@ Result<> two_phase_offsets(const TwoPhaseOffsetsRequest& r, std::span<std::byte>
             const int64_t first_of_expert = next;
             for (size_t sender = 0; sender < num_senders; ++sender) {
                 const size_t i = (sender * num_ranks + rank) * num_experts + expert;
+                // By local expert, then by sender: the experts find the rows of a key together,
+                // whoever sent them.
                 base[i] = next;
                 next += counts[i];
                 if (has_counts) recv_counts[rank * num_senders + sender] += counts[i];

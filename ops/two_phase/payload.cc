@@ -80,6 +80,8 @@ Result<> two_phase_payload(const TwoPhasePayloadRequest& request,
     const size_t row_elements = sender.row_bytes() / kCopiedBytesPerElement;
     for (size_t block = walk.first_block(); block < walk.end_block(); ++block) {
         size_t num_rows = 0;
+        // Places first, on one thread: they count on from key to key. The copies then need no
+        // order.
         walk.for_each(block, [&](const TwoPhasePlace& place) { places[num_rows++] = place; });
         for_rows(parallel, num_rows, row_elements, [&](size_t first, size_t last, unsigned) {
             for (size_t i = first; i < last; ++i) sender.send(places[i]);

@@ -29,6 +29,8 @@ Replicas replicas_of(const TwoPhaseRouting& r, size_t expert) {
 
 // K1, or K and the nearest legal S.
 size_t slots_of_token(const TwoPhaseRouting& r) {
+    // Sizes of workspaces are asked for before the request is judged, so they must hold for any
+    // value.
     const auto num_shared = std::clamp<int64_t>(r.shared_expert_num, 0, two_phase::kSharedMax);
     return r.expert_ids.shape[1] + static_cast<size_t>(num_shared);
 }
@@ -45,6 +47,7 @@ std::string fault_of(const TwoPhaseRouting& r,
         return fmt::format("the local id must be 0 to {}", r.num_local_experts - 1);
     }
     const int64_t key = rank * r.num_local_experts + local_id;
+    // Two experts in one place would mix their rows.
     if (held[static_cast<size_t>(key)]++ != 0) return "this place is given twice";
     return "";
 }
@@ -104,6 +107,7 @@ size_t two_phase_num_keys(const TwoPhaseRouting& r) {
     const auto legal = [](int64_t value, int64_t most) {
         return static_cast<size_t>(std::clamp<int64_t>(value, 1, most));
     };
+    // Clamped for the same reason as the slots above.
     return legal(r.num_ranks, two_phase::kRanksMax) *
            legal(r.num_local_experts, two_phase::kLocalExpertsMax);
 }
@@ -128,6 +132,7 @@ TwoPhaseSlots::TwoPhaseSlots(const TwoPhaseRouting& r, int32_t* key_of_expert)
       num_local_experts_(static_cast<size_t>(r.num_local_experts)),
       num_keys_(two_phase_num_keys(r)),
       block_size_(static_cast<size_t>(r.block_size)) {
+    // Once for each expert and not for each slot: payload and combine look up every slot again.
     for (size_t expert = 0; expert < num_routed_ + num_shared_; ++expert) {
         const Replicas replicas = replicas_of(r, expert);
         const size_t i = r.choose_replica == nullptr

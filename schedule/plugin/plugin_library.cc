@@ -8,6 +8,8 @@
 namespace afd::schedule {
 
 bool names_plugin(std::string_view option) {
+    // The slash is asked for so that no library is looked up along the loader's search path: the
+    // file is the one that the user wrote down.
     return option.find('/') != std::string_view::npos && option.ends_with(".so");
 }
 
@@ -26,6 +28,8 @@ Result<PluginLibrary> PluginLibrary::open(const std::string& path) {
                                    with(path));
     }
     const AfdPlugin* table = entry(AFD_PLUGIN_VERSION);
+    // A larger table is welcome, since fields are only added at its end. The handle is never
+    // closed: the functions of the table are called as long as the process lives.
     if (table == nullptr || table->version != AFD_PLUGIN_VERSION ||
         table->size < sizeof(AfdPlugin)) {
         const std::string built =

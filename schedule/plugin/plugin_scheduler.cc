@@ -52,9 +52,13 @@ std::span<const ReadyDescriptor> PluginScheduler::decide(uint64_t now_us,
     std::fill(is_taken_.begin(), is_taken_.end(), uint8_t{0});
     const uint32_t num_chosen = ask(now_us, ready);
     for (uint32_t i = 0; i < num_chosen; ++i) {
+        // A choice out of range, or a second one of a session, costs itself only; ReadyScan::take()
+        // would assert on it.
         const bool is_good = chosen_[i] < ready.size() && !is_taken_[ready[chosen_[i]].session];
         is_good ? take(ready[chosen_[i]]) : static_cast<void>(++num_bad_choices_);
     }
+    // Every wait ends (R7): a library that never takes the oldest descriptor is overruled for all
+    // sessions that it left out.
     const uint64_t oldest_us = ready.front().ready_us;
     const bool is_left = !is_taken_[ready.front().session];
     if (is_left && now_us - oldest_us > patience_us_) {
@@ -83,6 +87,7 @@ uint32_t PluginScheduler::ask(uint64_t now_us, std::span<const ReadyDescriptor> 
     uint64_t again_us = kNever;
     const uint32_t num_chosen = table_.scheduler_decide(
         state_, now_us, shown_.data(), num_ready, chosen_.data(), &again_us);
+    // A time that has passed would make the loop ask again without a pause.
     decide_again_us_ = std::max(again_us, now_us + 1);
     return std::min(num_chosen, num_ready);
 }

@@ -106,9 +106,14 @@ def check_orders(path: Path, lines: list[str]) -> list[str]:
 
 
 def check_reasons(path: Path, lines: list[str]) -> list[str]:
-    """A long source without a single comment keeps its reasons to itself."""
+    """A long source without a single comment line keeps its reasons to itself.
+
+    The licence is not a reason, nor is what stands behind code: `}  // namespace afd`.
+    """
     if path.suffix != ".cc" or path.parts[0] in {"tests", "bench"}:
         return []
-    if len(lines) <= UNCOMMENTED_LINES_MAX or any(comment_of(line) for line in lines[1:]):
+    is_reason = [line.lstrip().startswith("//") and "SPDX-License-Identifier" not in line
+                 for line in lines]
+    if len(lines) <= UNCOMMENTED_LINES_MAX or any(is_reason):
         return []
     return [f"{path}: {len(lines)} lines and no comment: what does a reader need to know why?"]

@@ -109,6 +109,11 @@ class TidyTest(unittest.TestCase):
 
     def test_long_sources_give_reasons(self):
         self.expect_violation("ops/cpu/a.cc", "int a;\n" * 100, "and no comment")
+        self.expect_violation("ops/cpu/a.cc", "int a;\n" * 100 + "}  // namespace afd",
+                              "and no comment")
+        with_reason = HEADER + "int a;\n" * 100 + "// Why a stays.\nint b;\n"
+        result = self.run_tidy({"ops/cpu/a.cc": with_reason})
+        self.assertNotIn("and no comment", result.stdout)
 
     def test_dead_sources(self):
         self.expect_violation("ops/a.cc", "", "named by no CMakeLists.txt")

@@ -168,6 +168,7 @@ void OperatorCall::fill_attribute(const AttributeSpec& spec, void* request) {
             member<bool>(spec.member, request) = value.get<bool>();
             return;
         case MemberType::kInts:
+            // Kept here, since the request only points to the list.
             lists_.push_back(value.get<std::vector<int64_t>>());
             member<std::span<const int64_t>>(spec.member, request) = lists_.back();
             return;
@@ -198,6 +199,7 @@ Result<> OperatorCall::fill_tensor(const TensorSpec& spec, void* request) {
             ops::OperatorCheck check(*spec_);
             check.tensor(spec.name, view);
             AFD_TRY(check.finish());
+            // Behind the check: from here on it is a pointer, which knows no size.
             member<schedule::ScheduleContext*>(spec.member, request) =
                 static_cast<schedule::ScheduleContext*>(view.data);
             return {};
@@ -219,6 +221,7 @@ void OperatorCall::make_outputs(void* request) {
     for (const TensorSpec& spec : spec_->tensors) {
         if (spec.member.of == nullptr || is_read(spec.role)) continue;
         auto& view = member<ops::TensorView>(spec.member, request);
+        // The operator's own shapes: an output that is off has none, and is not made.
         if (!view.given()) continue;
         view = output(spec.name, view.dtype, {view.shape.begin(), view.shape.begin() + view.rank});
     }

@@ -26,6 +26,7 @@ constexpr std::array<std::pair<StorageType, DType>, 8> kTypes = {{
     {StorageType::kBool, DType::kBool},
 }};
 
+// Always found: the table has every DType.
 StorageType storage_type_of(DType dtype) {
     const auto* found = std::find_if(
         kTypes.begin(), kTypes.end(), [&](const auto& entry) { return entry.second == dtype; });

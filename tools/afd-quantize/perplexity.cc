@@ -18,11 +18,14 @@
 namespace afd {
 namespace {
 
+// Early tokens of a window have little before them, so perplexities of other windows cannot be
+// compared with these.
 constexpr uint32_t kWindowMax = 1024;
 constexpr uint32_t kChunk = 128;
 
 // -log softmax(logits)[token]
 double surprise(std::span<const float> logits, int32_t token) {
+    // Taken out first, so that no exp() overflows, whatever the logits.
     const double largest = *std::ranges::max_element(logits);
     double sum = 0;
     for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);

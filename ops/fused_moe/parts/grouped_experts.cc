@@ -34,6 +34,7 @@ size_t permuted_bytes(const ActivationSizes& sizes, size_t hidden, size_t expert
 Permuted take(std::span<std::byte> bytes, size_t rows, size_t hidden, size_t experts_per_layer) {
     WorkspaceCursor cursor(bytes);
     Permuted permuted{};
+    // In bytes of bf16 for int8 rows, too: one size for both, and half of it is left over.
     permuted.x = cursor.take<std::byte>(rows * hidden * sizeof(Bf16));
     permuted.scale = cursor.take<float>(rows);
     permuted.ids = cursor.take<int32_t>(rows);
@@ -67,6 +68,8 @@ MoeInitRoutingV3Request request_for(const StandardActivations& standard,
     const void* rows = x.is_int8() ? static_cast<const void*>(x.int8.values.data) : x.bf16.data;
     MoeInitRoutingV3Request request;
     request.expert_num = static_cast<int64_t>(experts_per_layer);
+    // Pairs of expert and count are the group list that the experts take; the index in scatter
+    // order says where each sorted row goes back to.
     request.expert_tokens_num_type = 2;
     request.expert_tokens_num_flag = true;
     request.row_idx_type = 1;
@@ -153,6 +156,8 @@ GroupedActivations GroupedExperts::permute(const StandardActivations& standard,
     size_t num_groups = 0;
     size_t num_rows = 0;
     const auto first_key = static_cast<int64_t>(standard.layer_id * experts_per_layer_);
+    // Experts with rows come first, then zeros. Ids count within the layer, keys through all
+    // layers.
     for (; num_groups < experts_per_layer_ && permuted.groups[num_groups].count > 0; ++num_groups) {
         num_rows += static_cast<size_t>(permuted.groups[num_groups].count);
         permuted.groups[num_groups].key += first_key;

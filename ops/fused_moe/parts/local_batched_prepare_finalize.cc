@@ -77,6 +77,8 @@ Result<> LocalBatchedPrepareFinalize::lay_out(const MoeInput& input, size_t inde
             const auto expert = static_cast<int32_t>(local);
             rows[k] = -1;
             if (state_of(local) != AssignmentState::kValid) continue;
+            // An expert that a token names twice gets its row once, which is why
+            // max_num_tokens_per_rank places suffice; both slots read that row.
             const int32_t* first = is_shared ? ids + k : std::find(ids, ids + k, expert);
             if (first != ids + k) {
                 rows[k] = rows[first - ids];

@@ -55,6 +55,8 @@ Result<> LocalPrepareFinalize::lay_out(const MoeInput& input, size_t index) {
     std::fill_n(layout.expert_counts, config().num_experts + config().num_shared, 0);
     for (size_t i = 0; i < size_t{input.num_tokens} * input.num_slots(); ++i) {
         const LocalExpert expert = layout.local_ids[i];
+        // Masked slots stay in the standard format: a slot's place is its number, so nothing is
+        // permuted here.
         const bool is_valid = state_of(expert) == AssignmentState::kValid;
         layout.row_index[i] = is_valid ? static_cast<int32_t>(i) : -1;
         if (!is_valid) continue;

@@ -27,6 +27,7 @@ ReferenceExperts::ReferenceExperts(std::span<const reference::ExpertWeights> wei
     : weights_(weights), experts_per_layer_(experts_per_layer), hidden_(hidden) {
     for (const reference::ExpertWeights& expert : weights) {
         if (expert.gate.empty()) continue;
+        // The first expert speaks for all: keys that this process does not hold are empty.
         capability_ = narrowed(kCapability, expert.activation, !expert.gate_bias.empty());
         break;
     }
@@ -55,6 +56,8 @@ Result<> ReferenceExperts::run_row(size_t key, const ActivationRows& x, Bf16* ou
 }
 
 Result<> ReferenceExperts::apply(const StandardActivations& standard, Rows<Bf16> output) const {
+    // One row at a time, whatever the format: what a row becomes cannot depend on the rows beside
+    // it.
     for (size_t i = 0; i < standard.x.num_rows() * standard.num_slots; ++i) {
         const auto id = static_cast<int32_t>(standard.local_ids[i]);
         if (state_of(standard.local_ids[i]) != AssignmentState::kValid) continue;

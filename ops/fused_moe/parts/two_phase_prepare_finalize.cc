@@ -203,6 +203,8 @@ void TwoPhasePrepareFinalize::group_rows(const MoeInput& input,
     const size_t experts_per_layer = config().num_experts + config().num_shared;
     for (size_t expert = 0; expert < config().num_experts + input.num_shared; ++expert) {
         if (layout.expert_counts[expert] == 0) continue;
+        // In order of the logical experts, which is that of the rows: rank_table() puts experts on
+        // ranks in a line, and a rank's rows lie by local id.
         batch.groups[batch.num_groups++] = {
             .key = static_cast<int64_t>(input.layer_id * experts_per_layer + expert),
             .count = layout.expert_counts[expert]};

@@ -7,6 +7,7 @@
 namespace afd::ops {
 namespace {
 
+// Sizes that every part takes, so that a refusal in the matrix is about the feature.
 constexpr FusedMoeConfig kConfig{.hidden = 1024,
                                  .num_experts = 64,
                                  .top_k = 8,
@@ -162,6 +163,7 @@ FusedMoeConfig with_feature(FusedMoeConfig config, MoeFeature feature) {
     if (feature == MoeFeature::kWeightOnInput) {
         config.apply_router_weight_on_input = true;
         config.top_k = 1;
+        // What the feature asks for besides; else its own rule would be the reason everywhere.
         config.num_shared = 0;
     }
     return config;

@@ -37,6 +37,7 @@ Result<MoePlan> plan_moe(const MoePair& pair, const MoeLimits& limits) {
     const size_t per_layer = config.num_experts + config.num_shared;
     const bool has_int8 = pair.quantisation == ExpertQuantisation::kInt8;
     const bool has_bias = config.bias == ExpertBias::kPresent;
+    // Sizes without weights: the planner runs where the model would not fit.
     const ExpertTable table = ExpertTable::of_sizes(limits.num_layers * per_layer,
                                                     config.hidden,
                                                     limits.intermediate,
@@ -58,6 +59,8 @@ Result<MoePlan> plan_moe(const MoePair& pair, const MoeLimits& limits) {
     AFD_ASSIGN(plan.bounded, memory_of(pair, limits, config, experts, shared));
     const size_t experts_of_rank = (config.num_experts + config.num_ranks - 1) / config.num_ranks;
     const Capacity tokens(config.max_num_tokens);
+    // A router names an expert once, so a token has at most as many rows on a rank as the rank has
+    // experts.
     plan.rank_rows_max = tokens * (std::min(config.top_k, experts_of_rank) + config.num_shared);
     plan.rank_rows_mean =
         Capacity(((tokens * config.top_k).value() + config.num_ranks - 1) / config.num_ranks) +

@@ -52,6 +52,7 @@ constexpr PrepareFinalizeEntry kPrepareFinalizeParts[] = {
      make_local<LocalBatchedPrepareFinalize>,
      local_memory<LocalBatchedPrepareFinalize>},
     {&TwoPhasePrepareFinalize::kCapability, make_two_phase, two_phase_memory},
+    // Parts between processes are made by the daemon; here they are judged by their records only.
     {&kAfdWindowCapability, nullptr, nullptr},
     {&kAfdWindowFfnRouterCapability, nullptr, nullptr},
     {&kAfdTwoPhaseCapability, nullptr, nullptr},
@@ -82,6 +83,8 @@ Result<const Entry*> find(std::string_view kind,
 PrepareFinalizeCapability record_for(const PrepareFinalizeCapability& record,
                                      const FusedMoeConfig& config) {
     PrepareFinalizeCapability instance = record;
+    // Only the batched format has a bound for each source; it is the configuration's, so no
+    // constant record can hold it.
     if (instance.activation_format == ActivationFormat::kBatched) {
         instance.max_num_tokens_per_rank = RankCapacity(config.max_num_tokens);
     }
@@ -109,6 +112,7 @@ Result<> check_composition(const PrepareFinalizeEntry& prepare_finalize,
                            const FusedMoeConfig& config) {
     const PrepareFinalizeCapability dispatch = record_for(*prepare_finalize.capability, config);
     ExpertsCapability part = *experts.capability;
+    // The same experts run here or elsewhere; which of the two is the dispatching part's to say.
     part.is_remote = dispatch.is_remote;
     return check_composition(dispatch, part, config);
 }

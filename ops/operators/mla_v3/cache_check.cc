@@ -48,6 +48,7 @@ Result<> check_tiles(const OperatorSpec& spec, const CacheTensors& cache) {
 
 }  // namespace
 
+// A tile row is int8, bf16 and fp32 side by side; columns of 32 bytes would cut through them.
 Result<> check_cache_mode(const OperatorSpec& spec, const CacheTensors& cache) {
     if (cache.kv_quant != KvQuant::kPerTile || !is_nz(cache.mode)) return {};
     return refuse(

@@ -10,6 +10,7 @@
 namespace afd::ops {
 namespace {
 
+// In the order of CacheMode, whose value is the index.
 constexpr std::array<std::string_view, 6> kNames{
     "PA_BSND", "PA_NZ", "PA_BLK_BSND", "PA_BLK_NZ", "BSND", "TND"};
 

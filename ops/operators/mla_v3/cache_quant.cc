@@ -34,6 +34,8 @@ void quantise_with_scales(
     const float* v, size_t count, const float* scales, size_t scale_step, int8_t* q) {
     for (size_t i = 0; i < count; ++i) {
         const float value = v[i] * scales[i * scale_step];
+        // NaN gives 0 (the specification, section 11); the comparisons of a clamp would let it
+        // through.
         const float number = value == value ? value : 0.0f;
         q[i] = static_cast<int8_t>(round_to_integer(clamp(number, -128.0f, 127.0f)));
     }
@@ -42,6 +44,7 @@ void quantise_with_scales(
 float quantise_tile(const float* v, size_t count, float alpha, int8_t* q) {
     const float limit = alpha * largest_magnitude(v, count);
     const float scale = limit / 127.0f;
+    // Also for NaN, which is why it is not `scale <= 0`.
     if (!(scale > 0.0f)) {
         for (size_t i = 0; i < count; ++i) q[i] = 0;
         return scale;

@@ -22,6 +22,8 @@ const float* scales_of(const ConstTensorView& view) {
 // int8 / scale, element i by scales[i · step].
 void divide(const std::byte* q, size_t count, const float* scales, size_t step, float* out) {
     for (size_t i = 0; i < count; ++i) {
+        // A quotient, since the scale that was given multiplied: a product with its inverse has
+        // other bits.
         out[i] = static_cast<float>(load<int8_t>(q + i)) / scales[i * step];
     }
 }
@@ -77,6 +79,8 @@ void CacheReader::read(size_t row, float* ckv, float* kr, std::byte* bytes) cons
     }
     widen(bytes, rope_dim, kr);
     if (plan_.kv_quant != KvQuant::kPerTensor) return;
+    // mla_prolog_v3 multiplied query_rope by the same scale, so that one dequantisation serves both
+    // halves of a score.
     for (size_t i = 0; i < rope_dim; ++i) kr[i] = kr[i] / *kv_scales;
 }
 

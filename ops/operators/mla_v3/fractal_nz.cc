@@ -68,6 +68,7 @@ Result<> to_fractal_nz(const ConstTensorView& nd, const TensorView& nz) {
     auto* to = static_cast<std::byte*>(nz.data);
     const size_t bytes = nz.num_elements() * size_of(nz.dtype);
     if (bytes == 0) return {};
+    // The padding of the last fractals is part of the format.
     std::memset(to, 0, bytes);
     for_each_piece(nd.shape[0], nd.shape[1], nd.dtype, [&](size_t at_nd, size_t at_nz, size_t n) {
         std::memcpy(to + at_nz, from + at_nd, n);

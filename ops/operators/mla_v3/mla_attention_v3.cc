@@ -110,6 +110,8 @@ class Attention {
                                    .kr = scratch.kr,
                                    .num_positions = count,
                                    .scale = r_.softmax_scale};
+            // Without a copy where the layout allows it: a block of rows that follow each other is
+            // what the kernel reads.
             if (lie_together(rows, first, count)) {
                 block.ckv = data_of<Bf16>(r_.kv_cache) + rows.row(first) * latent;
                 block.kr = data_of<Bf16>(r_.kr_cache) + rows.row(first) * rope_dim;
@@ -141,6 +143,8 @@ class Attention {
         return true;
     }
 
+    // In fp32: a latent times its scale is no bf16 number, and bf16 rows are all that the classes'
+    // kernels read.
     void attend_quantised(const HeadTask& task, ThreadScratch& scratch) const {
         const size_t latent = s_.kv_lora_rank;
         const size_t rope_dim = s_.qk_rope_head_dim;
@@ -219,6 +223,7 @@ class Attention {
             if (plan_.quantised_query) {
                 sum = sum * data_of<float>(r_.dequant_scale_q_nope)[place(task, head)];
             }
+            // First the query's scale, then the softmax's: two roundings in a fixed order.
             scratch.heads.scores[head * kAttentionBlock + position] = sum * r_.softmax_scale;
         }
     }

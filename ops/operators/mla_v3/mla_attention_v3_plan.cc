@@ -42,6 +42,7 @@ Result<> check_prefix_sums(const Request& r) {
 
 size_t sequence_of(const Request& r, size_t token) {
     if (r.sequence_index.num_elements() == 0) return token / r.query.shape[1];
+    // A negative index becomes a huge one, which check_token() refuses.
     return static_cast<size_t>(ints_of(r.sequence_index)[token]);
 }
 
@@ -73,6 +74,8 @@ Result<> check_token(const Request& r, CacheMode mode, size_t token) {
     }
     if (!is_paged(mode)) return {};
     const int32_t* table = ints_of(r.block_table) + sequence * r.block_table.shape[1];
+    // No further than the token reaches: what stands behind in the table is not read, and may be
+    // anything.
     const size_t last_block = static_cast<size_t>(position) / r.kv_cache.shape[1];
     for (size_t block = 0; block <= last_block; ++block) {
         if (table[block] >= 0 && static_cast<size_t>(table[block]) < r.kv_cache.shape[0]) continue;
@@ -115,6 +118,7 @@ Result<MlaAttentionV3Plan> plan_mla_attention_v3(const MlaAttentionV3Request& r)
     if (r.kr_cache.num_elements() != 0) {
         plan.kr_rows = CacheRows::of(plan.cache_mode, r.kr_cache);
     }
+    // Before the tokens, whose capacity is a difference of two of these sums.
     if (plan.cache_mode == CacheMode::kTnd) AFD_TRY(check_prefix_sums(r));
     for (size_t t = 0; t < plan.num_tokens; ++t) AFD_TRY(check_token(r, plan.cache_mode, t));
     return plan;

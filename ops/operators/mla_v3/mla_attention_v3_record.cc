@@ -193,6 +193,7 @@ void bind_names(const Request& r, OperatorCheck& check) {
         check.bind("B", r.query.shape[0]);
         check.bind("S", r.query.shape[1]);
     }
+    // All heads share one latent.
     check.bind("Nkv", 1);
     const size_t latent = size_from_end(r.query, 0);
     const TileRow row{latent,

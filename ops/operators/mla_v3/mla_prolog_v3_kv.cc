@@ -101,6 +101,7 @@ void mla_prolog_v3_kv(const MlaPrologV3Call& call, const MlaPrologV3Scratch& scr
     if (call.plan.weight_quant == 2) {
         const Int8Rows x{make_rows(data_of<int8_t>(r.token_x), num_tokens, hidden),
                          data_of<float>(r.dequant_scale_x)};
+        // Full quantisation rounds kv only where it is stored (the specification, section 11).
         linear_f32(x, call.weights.weight_dkv_kr, scratch.kv32, call.parallel);
         write_cache(call, scratch, scratch.kv32);
         return;

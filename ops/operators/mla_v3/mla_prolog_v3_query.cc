@@ -38,6 +38,8 @@ Int8Rows quantise_norm(const MlaPrologV3Call& call, const MlaPrologV3Scratch& sc
     constexpr DType kDType = sizeof(T) == sizeof(Bf16) ? DType::kBf16 : DType::kFp32;
     const ConstTensorView& smooth = call.request.smooth_scales_cq;
     const float* factors = smooth.num_elements() != 0 ? data_of<float>(smooth) : nullptr;
+    // One factor for all columns is spread out: the row kernel knows factors for each column only,
+    // and a product with the one has the same bits.
     if (smooth.rank == 1 && factors != nullptr) {
         for (size_t i = 0; i < n.num_cols; ++i) scratch.smooth[i] = *factors;
         factors = scratch.smooth;

@@ -131,6 +131,8 @@ void check_scenario(const MlaPrologV3Request& r, OperatorCheck& check) {
                     s.weight,
                     s.kv,
                     s.query);
+    // Before the modes themselves, so that who follows the document is told the scenario that it
+    // means.
     for (const auto& [from, to] : kRenumbered) {
         check.require(s.digits() != from,
                       "{} is not a scenario; the one meant is {}: weight_quant_mode {}, "

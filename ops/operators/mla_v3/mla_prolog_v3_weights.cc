@@ -27,6 +27,8 @@ PackedLinear pack_int8(Rows<const int8_t> matrix, const float* scale, NumericCla
     std::vector<int8_t> rows(matrix.num_rows * matrix.num_cols);
     for (size_t k = 0; k < matrix.num_rows; ++k) {
         for (size_t n = 0; n < matrix.num_cols; ++n) {
+            // Transposed in memory of its own: this operator's matrices are [inputs, outputs],
+            // packed ones take outputs by rows.
             rows[n * matrix.num_rows + k] = matrix.row(k)[n];
         }
     }
