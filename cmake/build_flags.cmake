@@ -28,13 +28,22 @@ function(afd_library name)
 endfunction()
 
 # afd_maths_library(NAME sources...): likewise, of loops over rows, which are written to be
-# vectorised; -O2 does that only for known trip counts.
+# vectorised; -O2 does that only for known trip counts. Its operators' records use the same short
+# names, each in its file.
 function(afd_maths_library name)
   afd_library(${name} ${ARGN})
+  set_target_properties(afd_${name} PROPERTIES UNITY_BUILD OFF)
   if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
     target_compile_options(afd_${name} PRIVATE -O3)
   endif()
   afd_precompile(afd_${name} standard OPTIMISED)
+endfunction()
+
+# afd_maths_sources(sources...): files of another library that are such loops.
+function(afd_maths_sources)
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O3)
+  endif()
 endfunction()
 
 # afd_command_line(sources...): files whose work is to read a command line with CLI11. At -O3 each
@@ -52,13 +61,17 @@ add_custom_target(protocol_tests)
 # HEADERS: its group of precompiled headers; test, if none is given.
 # OPTIMISED: it computes. With the address sanitizer only these tests and ops are optimised:
 # compiling the rest takes longer than running it.
+# SEPARATE: its files use the same names for different things, so each is compiled by itself.
 function(afd_test name)
-  cmake_parse_arguments(arg "OPTIMISED" "TIMEOUT;HEADERS" "SOURCES;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "OPTIMISED;SEPARATE" "TIMEOUT;HEADERS" "SOURCES;LIBRARIES;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(arg_SEPARATE)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+  endif()
   target_link_libraries(${name} PRIVATE afd_flags ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
   if(NOT arg_HEADERS)
     set(arg_HEADERS test)

@@ -10,8 +10,7 @@
 namespace afd::schedule {
 namespace {
 
-constexpr auto kReadOnly = Segment::Access::kReadOnly;
-constexpr auto kReadWrite = Segment::Access::kReadWrite;
+using enum Segment::Access;
 
 Result<> check_config(const AttachConfig& config, Role role, uint32_t index) {
     const Geometry& geometry = config.layout.geometry;

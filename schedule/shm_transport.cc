@@ -11,14 +11,6 @@
 namespace afd::schedule {
 namespace {
 
-int32_t* words_at(std::byte* base, uint64_t offset) {
-    return static_cast<int32_t*>(static_cast<void*>(base + offset));
-}
-
-const int32_t* words_at(const std::byte* base, uint64_t offset) {
-    return static_cast<const int32_t*>(static_cast<const void*>(base + offset));
-}
-
 std::vector<RankMirror> mirrors(const WindowLayout& layout,
                                 uint32_t session,
                                 const ShmPeers& ranks) {

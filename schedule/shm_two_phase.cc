@@ -10,8 +10,7 @@
 namespace afd::schedule {
 namespace {
 
-constexpr auto kReadOnly = Segment::Access::kReadOnly;
-constexpr auto kReadWrite = Segment::Access::kReadWrite;
+using enum Segment::Access;
 
 template <typename Words>
 constexpr bool kIsSession = std::is_same_v<Words, TwoPhaseSessionWords>;

@@ -9,10 +9,6 @@
 namespace afd::schedule {
 namespace {
 
-const int32_t* words_at(const std::byte* base, uint64_t offset) {
-    return static_cast<const int32_t*>(static_cast<const void*>(base + offset));
-}
-
 void assert_slot(const Geometry& geometry, uint32_t micro_batch, uint32_t token_idx, uint32_t k) {
     // Always on, also in a release build: an index outside would be written into a peer's memory.
     AFD_ASSERT(micro_batch < geometry.num_micro_batches && token_idx < geometry.micro_batch_size &&

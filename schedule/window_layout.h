@@ -25,6 +25,7 @@
 // with different writers never share a line of 128 bytes (adjacent-line prefetch pairs two of
 // 64). (3) Regions of a segment are ascending and disjoint.
 
+#include <cstddef>
 #include <cstdint>
 
 #include "proto/status.h"
@@ -126,5 +127,13 @@ struct WindowLayout {
         return uint64_t{token_idx} * geometry.selected_expert_num + k;
     }
 };
+
+// The 32-bit words (flags, descriptors) at an offset that a layout gives.
+inline int32_t* words_at(std::byte* base, uint64_t offset) {
+    return static_cast<int32_t*>(static_cast<void*>(base + offset));
+}
+inline const int32_t* words_at(const std::byte* base, uint64_t offset) {
+    return static_cast<const int32_t*>(static_cast<const void*>(base + offset));
+}
 
 }  // namespace afd::schedule

@@ -205,7 +205,8 @@ Result<std::vector<float>> TensorStore::read_f32(std::string_view name,
     if (tensor->dtype == StorageType::kBf16) {
         AFD_ASSIGN(const std::vector<ops::Bf16> narrow, read_bf16(name, shape));
         std::vector<float> values(narrow.size());
-        std::ranges::transform(narrow, values.begin(), ops::to_float);
+        std::ranges::transform(
+            narrow, values.begin(), [](ops::Bf16 value) { return ops::to_float(value); });
         return values;
     }
     std::vector<float> values((tensor->end - tensor->begin) / sizeof(float));
