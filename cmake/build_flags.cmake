@@ -18,6 +18,12 @@ if(AFD_SANITIZE)
   target_compile_options(afd_flags INTERFACE
     -fsanitize=${AFD_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(afd_flags INTERFACE -fsanitize=${AFD_SANITIZE})
+  if(AFD_SANITIZE MATCHES "undefined" AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    # What the headers of others do with integers and pointers is their tests' business; checking it
+    # was a quarter of the time to compile. Addresses are checked there too.
+    target_compile_options(afd_flags INTERFACE
+      -fsanitize-ignorelist=${PROJECT_SOURCE_DIR}/cmake/undefined_ignored.txt)
+  endif()
 endif()
 
 # afd_library(NAME sources...): a static library named afd_NAME with the alias afd::NAME.
