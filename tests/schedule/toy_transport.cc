@@ -21,6 +21,11 @@ Payload copy_of(std::span<const std::byte> bytes) {
     return {bytes.begin(), bytes.end()};
 }
 
+// An empty payload has no address, and memcpy() takes no null pointer.
+void store(const Payload& payload, void* to) {
+    if (!payload.empty()) std::memcpy(to, payload.data(), payload.size());
+}
+
 EndpointMemory end_of(const Bytes& control,
                       int doorbell,
                       const std::vector<HeartbeatWords>& mirrors) {
@@ -209,7 +214,7 @@ class ToyTwoPhase final : public TwoPhaseTransport<Own, Peer> {
             if (found == rounds.end() || found->second.received_bytes < offset + payload.size()) {
                 return;
             }
-            std::memcpy(found->second.received.get() + offset, payload.data(), payload.size());
+            store(payload, found->second.received.get() + offset);
         });
     }
 
@@ -245,7 +250,7 @@ class ToyTwoPhase final : public TwoPhaseTransport<Own, Peer> {
                            const Own& line,
                            typename Base::Word word,
                            const Payload& table) {
-        std::memcpy(&mirror + 1, table.data(), table.size());
+        store(table, &mirror + 1);
         std::array<int32_t, kNumWords<Own>> values;
         std::memcpy(values.data(), &line, sizeof(values));
         auto* words = static_cast<int32_t*>(static_cast<void*>(&mirror));
@@ -286,9 +291,7 @@ class ToyDispatch final : public DispatchTransport {
         assert_row(rank, micro_batch, token_idx, k, row.size());
         std::byte* to = network_.ranks_[rank].window.get() +
                         layout().token_row_offset(session(), micro_batch, token_idx, k);
-        send(rank, micro_batch, false, [to, row = copy_of(row)] {
-            std::memcpy(to, row.data(), row.size());
-        });
+        send(rank, micro_batch, false, [to, row = copy_of(row)] { store(row, to); });
     }
     void publish(uint32_t rank,
                  uint32_t micro_batch,
@@ -302,7 +305,7 @@ class ToyDispatch final : public DispatchTransport {
              micro_batch,
              true,
              [&network = network_, rank, to, layer_id, round, ids = copy_of(std::as_bytes(ids))] {
-                 std::memcpy(to + kDescriptorIdsWord, ids.data(), ids.size());
+                 store(ids, to + kDescriptorIdsWord);
                  to[1] = layer_id;
                  publish_seq_cst(*to, round);
                  network.ring_if_armed(Role::kFfn, rank);
@@ -358,7 +361,7 @@ class ToyReturn final : public ReturnTransport {
         send(session, micro_batch, false, [to, flag, round, row = copy_of(row)] {
             // R3, looked at where the flag is.
             if (carries_round(observe_own(*flag), round)) return;
-            std::memcpy(to, row.data(), row.size());
+            store(row, to);
             publish_release(*flag, round);
         });
     }
