@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Afdd: one instance, from its configuration to its exit code. Takes the instance name, opens the
-// model, creates the segments, starts supervisor and gateway, and runs the one libuv loop until a
-// signal or a client asks it to end.
+// Afdd: one instance, from its configuration to its exit code. Lets InstanceSetup prepare what the
+// instance is made of, starts supervisor and gateway, and runs the one libuv loop until a signal or
+// a client asks it to end.
 //
 // Order of life: lock, segments, workers; and back. The segments outlive every worker process.
 
-#include <csignal>
+#include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "daemon/afdd/instance_lock.h"
+#include "daemon/afdd/instance_setup.h"
+#include "daemon/afdd/worker_view.h"
 #include "daemon/config/config.h"
 #include "daemon/gateway/front_end.h"
 #include "daemon/gateway/gateway.h"
@@ -21,13 +21,6 @@
 #include "daemon/loop/event_loop.h"
 #include "daemon/program/exit_codes.h"
 #include "daemon/supervisor/supervisor.h"
-#include "daemon/supervisor/two_phase_segments.h"
-#include "model/family/model_files.h"
-#include "model/tokenizer/tokenizer.h"
-#include "ops/format/numeric_class.h"
-#include "proto/socket_path.h"
-#include "schedule/expert_placement.h"
-#include "schedule/instance_segments.h"
 
 namespace afd::daemon {
 
@@ -40,12 +33,6 @@ class Afdd final : private GatewayHost, private InstanceListener {
     ExitCode run();
 
   private:
-    Result<> take_instance();
-    Result<> open_model();
-    Result<> plan();
-    Result<> choose_weight_cache();
-    Result<> create_segments();
-    Result<> list_rank_experts();
     Result<> create_supervisor();
     Result<> create_gateway();
     Result<> create_front_ends();
@@ -61,8 +48,6 @@ class Afdd final : private GatewayHost, private InstanceListener {
     void on_all_gone() override;
 
     ExitCode fail(ExitCode code, const Error& error);
-    control::Welcome common_welcome() const;
-    std::vector<TraceSource> trace_sources() const;
     void drain(const char* why);
     void end(ExitCode code, uint64_t grace_ms);
 
@@ -70,20 +55,8 @@ class Afdd final : private GatewayHost, private InstanceListener {
     const std::string worker_directory_;
     const uint64_t started_us_;
     EventLoop loop_;
-    InstancePaths paths_;
-    std::optional<InstanceLock> lock_;
-    std::optional<model::ModelFiles> model_;
-    std::optional<model::Tokenizer> tokenizer_;
-    ops::NumericClass numeric_class_ = ops::NumericClass::kPortable;
-    CpuPlan cpus_;
-    std::string weight_cache_directory_;  // Empty: off.
-    uint64_t instance_id_ = 0;
-    schedule::InstanceIdentity identity_;
-    std::string segment_prefix_;
-    std::unique_ptr<schedule::InstanceSegments> segments_;
-    std::vector<std::vector<schedule::HeldExpert>> rank_experts_;  // [F]
-    std::optional<control::ExpertTable> expert_table_;  // Absent: the built-in placement.
-    std::unique_ptr<TwoPhaseSegments> two_phase_segments_;
+    InstanceSetup setup_;
+    WorkerView workers_;
     std::unique_ptr<Supervisor> supervisor_;
     std::unique_ptr<Gateway> gateway_;
     std::vector<std::unique_ptr<FrontEnd>> front_ends_;

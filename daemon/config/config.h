@@ -16,7 +16,7 @@
 
 namespace afd::daemon {
 
-// Defaults and meanings are in config_options.cc.
+// Defaults and meanings: option_topics.h.
 struct Config {
     std::string model;
     std::string instance;

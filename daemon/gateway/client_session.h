@@ -18,7 +18,7 @@
 //   4. close(), a hang-up and bytes that make no sense end in host.on_closed(), once.
 //   5. A FrontEnd (front_end.h) that listens and gives host.adopt() a session per connection; bind
 //      a socket and let an Acceptor (daemon/loop/acceptor.h) take the connections.
-//   6. Its options in daemon/config/config_options.cc; Afdd::create_front_ends() opens it.
+//   6. Its options in daemon/config/process_options.cc; Afdd::create_front_ends() opens it.
 // What a client asks that is no Request (a list of models, a page) the session answers itself.
 
 #include <cstddef>

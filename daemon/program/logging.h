@@ -19,7 +19,7 @@
 namespace afd::daemon {
 
 // `program` names the speaker ("afdd", "attention-1", "ffn-0"). `level`: trace, debug, info, warn,
-// error or off. `format`: text or json. REQUIRES: both valid (config_options.h checks them).
+// error or off. `format`: text or json. REQUIRES: both valid (process_options.cc checks them).
 void set_up_logging(const std::string& program,
                     const std::string& level,
                     const std::string& format);

@@ -10,7 +10,7 @@
 
 #include "schedule/dispatch_lane.h"
 #include "tests/schedule/protocol_threads.h"
-#include "tests/schedule/toy_transport.h"
+#include "tests/schedule/toy_network.h"
 
 namespace afd::schedule::stress {
 namespace {

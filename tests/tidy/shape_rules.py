@@ -8,8 +8,6 @@ COLUMNS_MAX = 100
 FILE_LINES_MAX = 600
 KERNEL_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70
-# Functions that are a table and nothing else.
-TABLES = {"std::vector<ConfigOption> make_options() {"}
 
 # Starts of blocks that are not functions.
 OTHER_BLOCKS = re.compile(
@@ -56,7 +54,7 @@ def check_functions(path: Path, lines: list[str]) -> list[str]:
             end = block_end(lines, start, number)
             if end is not None:
                 length = end - start + 1
-                if length > FUNCTION_LINES_MAX and lines[start].strip() not in TABLES:
+                if length > FUNCTION_LINES_MAX:
                     problems.append(f"{path}:{start + 1}: a function of {length} lines; "
                                     f"at most {FUNCTION_LINES_MAX}")
                 number = end

@@ -17,7 +17,7 @@
 #include "schedule/adaptive_wait.h"
 #include "schedule/shm_two_phase.h"
 #include "tests/schedule/local_instance.h"
-#include "tests/schedule/toy_transport.h"
+#include "tests/schedule/toy_network.h"
 
 namespace afd::daemon {
 

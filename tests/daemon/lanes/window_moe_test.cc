@@ -22,7 +22,7 @@
 #include "schedule/ffn_scheduler.h"
 #include "tests/daemon/lanes/random_moe.h"
 #include "tests/schedule/local_instance.h"
-#include "tests/schedule/toy_transport.h"
+#include "tests/schedule/toy_network.h"
 
 namespace afd::daemon {
 namespace {

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/afdd/worker_view.h"
+
+#include <fmt/core.h>
+
+#include "daemon/metrics/metrics.h"
+#include "daemon/metrics/metrics_status.h"
+#include "schedule/context_fields.h"
+
+namespace afd::daemon {
+
+schedule::ConstControlView WorkerView::control_of(bool is_ffn, uint32_t index) const {
+    if (is_ffn) return setup_.segments().ffn_control(index);
+    return setup_.segments().attention_control(index);
+}
+
+schedule::HeartbeatView WorkerView::heartbeat(control::Role role, uint32_t index) const {
+    return schedule::read_heartbeat(control_of(role == control::FFN, index).heartbeat_words());
+}
+
+bool WorkerView::run_flag(control::Role role, uint32_t index) const {
+    return setup_.segments().run_flag(
+        role == control::FFN ? schedule::Role::kFfn : schedule::Role::kAttention, index);
+}
+
+void WorkerView::fill_metrics(control::Role role, uint32_t index, client::Worker& worker) const {
+    if (role == control::FFN) {
+        fill_ffn_metrics(Metrics(setup_.segments().ffn_metrics(index)),
+                         setup_.rank_experts(index),
+                         setup_.model().config().num_experts,
+                         worker);
+    } else {
+        fill_attention_metrics(
+            Metrics(setup_.segments().attention_metrics(index)), config_.num_ffn_workers(), worker);
+    }
+}
+
+std::vector<TraceSource> WorkerView::trace_sources() const {
+    std::vector<TraceSource> sources;
+    for (uint32_t session = 0; session < config_.num_attention_workers(); ++session) {
+        sources.push_back(
+            {"attention", session, Metrics(setup_.segments().attention_metrics(session)).trace()});
+    }
+    for (uint32_t rank = 0; rank < config_.num_ffn_workers(); ++rank) {
+        sources.push_back({"ffn", rank, Metrics(setup_.segments().ffn_metrics(rank)).trace()});
+    }
+    return sources;
+}
+
+Result<> WorkerView::answer_context(const client::GetContext& asked,
+                                    client::Context& answer) const {
+    const bool is_ffn = asked.role() == "ffn";
+    const uint32_t num_workers =
+        is_ffn ? config_.num_ffn_workers() : config_.num_attention_workers();
+    if ((!is_ffn && asked.role() != "attention") || asked.index() >= num_workers) {
+        return Error{
+            Code::kNotFound,
+            fmt::format("there is no worker {}{}; there are {} attention and {} ffn workers",
+                        asked.role(),
+                        asked.index(),
+                        config_.num_attention_workers(),
+                        config_.num_ffn_workers())};
+    }
+    if (asked.has_run_flag()) {
+        const auto role = is_ffn ? schedule::Role::kFfn : schedule::Role::kAttention;
+        setup_.segments().set_run_flag(role, asked.index(), asked.run_flag());
+    }
+    const schedule::ConstControlView view = control_of(is_ffn, asked.index());
+    answer.set_role(asked.role());
+    answer.set_index(asked.index());
+    for (const schedule::ContextField& field : schedule::context_fields(view.context())) {
+        client::ContextField& shown = *answer.add_fields();
+        shown.set_name(std::string(field.name));
+        shown.set_offset(field.offset);
+        shown.set_size(field.size);
+        shown.set_value(field.value);
+        shown.set_meaning(std::string(field.meaning));
+    }
+    return {};
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// WorkerView: what afdd sees of its workers without asking them, in the segments that they write:
+// heartbeats, run flags, what they counted, traces and contexts. What they say for themselves comes
+// over the control channel, to the Supervisor.
+//
+// `index` is a session or a rank of the instance. Everything happens on afdd's loop thread.
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/afdd/instance_setup.h"
+#include "daemon/config/config.h"
+#include "daemon/gateway/tracer.h"
+#include "proto/client.pb.h"
+#include "proto/control.pb.h"
+#include "proto/status.h"
+#include "schedule/heartbeat.h"
+
+namespace afd::daemon {
+
+class WorkerView {
+  public:
+    // REQUIRES: both outlive it; the steps of `setup` were taken before anything is looked at.
+    WorkerView(const Config& config, const InstanceSetup& setup) : config_(config), setup_(setup) {}
+
+    schedule::HeartbeatView heartbeat(control::Role role, uint32_t index) const;
+    bool run_flag(control::Role role, uint32_t index) const;
+    // Adds what the worker counted (metrics.h) to its status.
+    void fill_metrics(control::Role role, uint32_t index, client::Worker& worker) const;
+    // The trace rings of all workers.
+    std::vector<TraceSource> trace_sources() const;
+    // GatewayHost::answer_context(); the one that writes, if a run flag is asked for.
+    Result<> answer_context(const client::GetContext& asked, client::Context& answer) const;
+
+  private:
+    schedule::ConstControlView control_of(bool is_ffn, uint32_t index) const;
+
+    const Config& config_;
+    const InstanceSetup& setup_;
+};
+
+}  // namespace afd::daemon

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/config/option_topics.h"
+
+#include "daemon/config/choice_member.h"
+
+namespace afd::daemon {
+
+namespace {
+
+// The rule of check_instance_name(), in words that fit behind the option's name and value.
+Result<> check_instance(const std::string& value) {
+    bool good = !value.empty() && value.size() <= 32;
+    for (const char c : value) {
+        good = good && ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_');
+    }
+    if (good) return {};
+    return Error{Code::kInvalidArgument, "must be 1 to 32 of a-z, 0-9 and '_'"};
+}
+
+}  // namespace
+
+std::vector<ConfigOption> instance_options() {
+    using C = Config;
+    return {
+        {"model", &C::model, "", "", "Directory of the model (config.json, *.safetensors)"},
+        {.name = "instance",
+         .member = &C::instance,
+         .default_text = "default",
+         .unit = "",
+         .description = "Name of this instance: of its sockets and shared memory",
+         .check = check_instance},
+        {.name = "topology",
+         .member = choice<&C::topology>(),
+         .default_text = "disaggregated",
+         .unit = "",
+         .description = "Experts in FFN workers, or inside each attention worker",
+         .choices = names_up_to(Topology::kColocated)},
+        {"attention_workers", &C::attention_workers, "1", "", "Attention workers (A)", 1, 1024},
+        {"ffn_workers", &C::ffn_workers, "1", "", "FFN workers (F)", 1, 256},
+        {"micro_batches",
+         &C::micro_batches,
+         "0",
+         "",
+         "Micro-batches in flight per attention worker (M); 0: 2 if cores are enough, else 1",
+         0,
+         64},
+        {"micro_batch_size",
+         &C::micro_batch_size,
+         "256",
+         "tokens",
+         "Tokens of a micro-batch: size of a prefill chunk (BS)",
+         1,
+         4096},
+    };
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/config/option_topics.h"
+
+#include "daemon/config/cpu_plan.h"
+#include "proto/socket_path.h"
+
+namespace afd::daemon {
+
+namespace {
+
+Result<> check_pin(const std::string& value) {
+    if (value == "none" || value == "auto") return {};
+    const auto lists = parse_cpu_lists(value);
+    return lists.ok() ? Result<>() : Result<>(lists.error());
+}
+
+Result<> check_weight_cache(const std::string& value) {
+    if (value == "auto" || value == "off" || value.starts_with('/')) return {};
+    return Error{Code::kInvalidArgument, "must be auto, off, or a path that begins with /"};
+}
+
+Result<> check_socket(const std::string& value) {
+    return value.empty() ? Result<>() : check_socket_path(value);
+}
+
+}  // namespace
+
+std::vector<ConfigOption> process_options() {
+    using C = Config;
+    return {
+        {"output_buffer_kib",
+         &C::output_buffer_kib,
+         "4096",
+         "KiB",
+         "Unread answers of one connection; more ends its requests",
+         64,
+         uint64_t{1} << 20},
+        {.name = "pin",
+         .member = &C::pin,
+         .default_text = "auto",
+         .unit = "",
+         .description = "Pin workers to cores: none, auto, or lists \"0-3;4-7\"",
+         .check = check_pin},
+        {.name = "weight_cache",
+         .member = &C::weight_cache,
+         .default_text = "auto",
+         .unit = "",
+         .description = "Packed weights kept on disk: auto, off, or a directory of yours",
+         .check = check_weight_cache},
+        {.name = "socket",
+         .member = &C::socket,
+         .default_text = "",
+         .unit = "",
+         .description = "Client socket; empty: NAME.sock in the runtime directory",
+         .check = check_socket},
+        {.name = "log_level",
+         .member = &C::log_level,
+         .default_text = "info",
+         .unit = "",
+         .description = "Least severe lines to log",
+         .choices = {"trace", "debug", "info", "warn", "error", "off"}},
+        {.name = "log_format",
+         .member = &C::log_format,
+         .default_text = "text",
+         .unit = "",
+         .description = "Form of the log lines",
+         .choices = {"text", "json"}},
+        {"spawn", &C::spawn, "true", "", "Start the workers; false: they are started by hand"},
+    };
+}
+
+}  // namespace afd::daemon

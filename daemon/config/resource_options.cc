@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/config/option_topics.h"
+
+namespace afd::daemon {
+
+std::vector<ConfigOption> resource_options() {
+    using C = Config;
+    return {
+        {"kv_tokens",
+         &C::kv_tokens,
+         "32768",
+         "tokens",
+         "KV cache of each attention worker",
+         64,
+         uint64_t{1} << 31},
+        {"max_sequences",
+         &C::max_sequences,
+         "64",
+         "",
+         "Sequences that run at once on an attention worker",
+         1,
+         65536},
+        {"max_queue",
+         &C::max_queue,
+         "512",
+         "",
+         "Requests that wait for KV room; more are refused",
+         0,
+         1000000},
+        {"attention_threads",
+         &C::attention_threads,
+         "0",
+         "",
+         "Compute threads of an attention worker; 0: share of the cores",
+         0,
+         1024},
+        {"ffn_threads",
+         &C::ffn_threads,
+         "0",
+         "",
+         "Compute threads of an FFN worker; 0: share of the cores",
+         0,
+         1024},
+        {.name = "numeric_class",
+         .member = &C::numeric_class,
+         .default_text = "auto",
+         .unit = "",
+         .description = "Kernels; results are bit-identical within a class",
+         .choices = {"auto", "portable", "avx2", "avx512-bf16"}},
+        {"spin_us",
+         &C::spin_us,
+         "50",
+         "us",
+         "Spin this long before sleeping; 0: sleep at once",
+         0,
+         1000000},
+    };
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a config.json may not say: each message names the key, its value and what is supported.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "model/family/config_file.h"
+#include "tests/model/family/v3_config.h"
+
+namespace afd::model {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+struct Refusal {
+    const char* key;
+    json value;
+    Code code;
+    const char* message;
+};
+
+class RefusedConfig : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(RefusedConfig, NamesTheKeyItsValueAndWhatIsSupported) {
+    json config = v3_config();
+    config[json::json_pointer(GetParam().key)] = GetParam().value;
+    const Error error = refusal(config);
+    EXPECT_EQ(error.code, GetParam().code);
+    EXPECT_EQ(error.message, GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    ModelConfig,
+    RefusedConfig,
+    ::testing::Values(
+        Refusal{
+            "/quantization_config",
+            {{"quant_method", "fp8"}},
+            Code::kUnimplemented,
+            "config.json: quantization_config is {\"quant_method\":\"fp8\"}; supported: none, or "
+            "what afd-quantize writes: {\"quant_method\": \"afd\", \"experts\": bf16, int8, "
+            "int4-g32, int4-g64, int4-g32-fp16 or int4-g64-fp16, \"attention\": bf16 or int8} and, "
+            "with int8 experts, \"smooth\": true or false; for a model that another program has "
+            "quantised, run afd-quantize on the bf16 original"},
+        Refusal{"/attention_bias",
+                true,
+                Code::kUnimplemented,
+                "config.json: attention_bias is true; supported: false"},
+        Refusal{"/mlp_bias",
+                true,
+                Code::kUnimplemented,
+                "config.json: mlp_bias is true; supported: false"},
+        Refusal{"/hidden_act",
+                "gelu",
+                Code::kUnimplemented,
+                "config.json: hidden_act is \"gelu\"; supported: \"silu\""},
+        Refusal{"/rope_interleave",
+                false,
+                Code::kUnimplemented,
+                "config.json: rope_interleave is false; supported: true"},
+        Refusal{"/sliding_window",
+                4096,
+                Code::kUnimplemented,
+                "config.json: sliding_window is 4096; supported: null"},
+        Refusal{"/architectures",
+                json::array({"LlamaForCausalLM"}),
+                Code::kUnimplemented,
+                "config.json: architectures is [\"LlamaForCausalLM\"]; supported: "
+                "[\"DeepseekV2ForCausalLM\"], [\"DeepseekV3ForCausalLM\"]"},
+        Refusal{"/num_key_value_heads",
+                8,
+                Code::kUnimplemented,
+                "config.json: num_key_value_heads is 8; supported: num_attention_heads, 128"},
+        Refusal{"/scoring_func",
+                "tanh",
+                Code::kUnimplemented,
+                "config.json: scoring_func is \"tanh\"; supported: \"sigmoid\", \"softmax\", "
+                "\"sqrtsoftplus\""},
+        Refusal{"/num_hash_layers",
+                62,
+                Code::kInvalidArgument,
+                "config.json: num_hash_layers is 62; supported: an integer in [0, 61]"},
+        Refusal{"/topk_method",
+                "random",
+                Code::kUnimplemented,
+                "config.json: topk_method is \"random\"; supported: \"noaux_tc\", "
+                "\"group_limited_greedy\", \"greedy\""},
+        Refusal{"/rope_scaling/type",
+                "linear",
+                Code::kUnimplemented,
+                "config.json: rope_scaling: type is \"linear\"; supported: \"default\", \"yarn\""},
+        Refusal{"/rope_scaling/factor",
+                -1,
+                Code::kInvalidArgument,
+                "config.json: rope_scaling: factor is -1; supported: a finite number above 0"},
+        Refusal{"/rope_scaling/attention_factor",
+                1.5,
+                Code::kUnimplemented,
+                "config.json: rope_scaling: attention_factor is 1.5; supported: none (mscale is "
+                "used)"},
+        Refusal{"/rope_scaling/truncate",
+                false,
+                Code::kUnimplemented,
+                "config.json: rope_scaling: truncate is false; supported: true"},
+        Refusal{"/rope_scaling",
+                "yarn",
+                Code::kInvalidArgument,
+                "config.json: rope_scaling is \"yarn\"; supported: an object or null"},
+        Refusal{"/hidden_size",
+                nullptr,
+                Code::kInvalidArgument,
+                "config.json: hidden_size is missing; supported: an integer in [1, 1048576]"},
+        Refusal{"/hidden_size",
+                -5,
+                Code::kInvalidArgument,
+                "config.json: hidden_size is -5; supported: an integer in [1, 1048576]"},
+        Refusal{"/vocab_size",
+                1.5,
+                Code::kInvalidArgument,
+                "config.json: vocab_size is 1.5; supported: an integer in [1, 16777216]"},
+        Refusal{"/qk_rope_head_dim",
+                63,
+                Code::kInvalidArgument,
+                "config.json: qk_rope_head_dim is 63; supported: an even number"},
+        Refusal{"/n_group",
+                7,
+                Code::kInvalidArgument,
+                "config.json: n_group is 7; supported: a divisor of n_routed_experts, 256"},
+        Refusal{"/topk_group",
+                9,
+                Code::kInvalidArgument,
+                "config.json: topk_group is 9; supported: an integer in [1, 8]"},
+        Refusal{"/num_experts_per_tok",
+                65,
+                Code::kInvalidArgument,
+                "config.json: num_experts_per_tok is 65; supported: an integer in [1, 64]"},
+        Refusal{"/norm_topk_prob",
+                "yes",
+                Code::kInvalidArgument,
+                "config.json: norm_topk_prob is \"yes\"; supported: true or false"},
+        Refusal{"/rms_norm_eps",
+                0,
+                Code::kInvalidArgument,
+                "config.json: rms_norm_eps is 0; supported: a finite number above 0"},
+        Refusal{"/eos_token_id",
+                129280,
+                Code::kInvalidArgument,
+                "config.json: eos_token_id is 129280; supported: one integer or a list of them, "
+                "each in [0, 129280) (vocab_size)"}));
+
+TEST(ModelConfig, RefusesMoreExpertsPerTokenThanTheGroupsHold) {
+    json config = v3_config();
+    config["n_group"] = 64;
+    config["topk_group"] = 1;
+    EXPECT_EQ(refusal(config).message,
+              "config.json: num_experts_per_tok is 8; supported: at most the 4 experts of "
+              "topk_group groups");
+}
+
+TEST(ModelConfig, RefusesAConfigWithoutAFamily) {
+    json config = v3_config();
+    config.erase("architectures");
+    config["model_type"] = "mixtral";
+    EXPECT_EQ(refusal(config).message,
+              "config.json: model_type is \"mixtral\"; supported: \"deepseek_v2\", "
+              "\"deepseek_v3\"");
+    config.erase("model_type");
+    EXPECT_THAT(refusal(config).message, HasSubstr("model_type is missing"));
+}
+
+TEST(ModelConfig, RefusesTextThatIsNotAJsonObject) {
+    for (const char* text : {"", "[1]", "{\"a\": 1", "{\"a\": 1} x", "{\"a\": 1, \"a\": 2}"}) {
+        const auto result = parse_model_config(text, "config.json");
+        ASSERT_FALSE(result.ok()) << text;
+        EXPECT_EQ(result.error().code, Code::kDataLoss) << text;
+        EXPECT_THAT(result.error().message, HasSubstr("config.json: "));
+    }
+    EXPECT_THAT(parse_model_config("{\"a\": 1, \"a\": 2}", "c").error().message,
+                HasSubstr("the key \"a\" stands twice"));
+}
+
+TEST(ModelConfig, RefusesTooDeepNesting) {
+    const std::string text(100000, '[');
+    EXPECT_THAT(parse_model_config(text, "c").error().message, HasSubstr("nested deeper than 64"));
+}
+
+}  // namespace
+}  // namespace afd::model
