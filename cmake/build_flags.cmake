@@ -13,6 +13,8 @@ target_compile_options(afd_flags INTERFACE
   -Wcast-align -Wnon-virtual-dtor -Wvla
   # g++ 12 takes "literal" + std::string at -O3 for an overlapping copy (GCC bug 105651).
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
+  # Several sources in one look to g++ like headers with unnamed namespaces.
+  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>
   $<$<BOOL:${AFD_WERROR}>:-Werror>)
 if(AFD_SANITIZE)
   target_compile_options(afd_flags INTERFACE
