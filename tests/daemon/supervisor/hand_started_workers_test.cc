@@ -60,6 +60,32 @@ TEST_F(HandStartedWorkersTest, ExitWithZeroWhenAfddStops) {
     }
 }
 
+// Goal: a worker cannot run while its run_flag is 0, however it was started. Method: workers end by
+// their flags; then a process asks for such a slot, and again when the flag is set. Oracle: what it
+// is told, and the slot's state.
+TEST_F(HandStartedWorkersTest, AreRefusedWhileTheirRunFlagIsZero) {
+    start();
+    const pid_t attention = run_worker("afd-attention-worker");
+    const pid_t ffn = run_worker("afd-ffn-worker");
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    words_.set_run_flag(false);
+    ASSERT_TRUE(wait_for_state("attention", 0, "halted"));
+    ASSERT_TRUE(wait_for_state("ffn", 0, "halted"));
+    for (const pid_t pid : {attention, ffn}) ASSERT_EQ(::waitpid(pid, nullptr, 0), pid);
+    EXPECT_EQ(answer_to_hello(control::FFN).refused().message(),
+              "run_flag of ffn0 is 0; set it with afdctl context --worker ffn0 --set-run-flag 1");
+    EXPECT_THAT(answer_to_hello(control::ATTENTION).refused().message(),
+                HasSubstr("run_flag of attention0 is 0"));
+    EXPECT_EQ(worker("ffn", 0).state(), "halted");
+    words_.set_run_flag(true);
+    ASSERT_TRUE(wait_for_state("ffn", 0, "dead"));
+    const pid_t successor = run_worker("afd-ffn-worker");
+    EXPECT_TRUE(wait_for_state("ffn", 0, "ready"));
+    supervisor_.reset();
+    gateway_.reset();
+    ASSERT_EQ(::waitpid(successor, nullptr, 0), successor);
+}
+
 TEST_F(HandStartedWorkersTest, AreServedAndEndWithAfdd) {
     start();
     const pid_t attention = run_worker("afd-attention-worker");
