@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "daemon/config/cpu_plan.h"
+#include "ops/format/numeric_class.h"
 #include "proto/did_you_mean.h"
 #include "proto/socket_path.h"
 #include "schedule/plugin/plugin_library.h"
@@ -89,6 +90,12 @@ constexpr ChoiceMember kDispatchDtype = {
 std::vector<std::string> dispatch_dtype_names() {
     std::vector<std::string> names = names_up_to(schedule::RowDtype::kFp8);
     names.insert(names.begin(), "auto");
+    return names;
+}
+
+std::vector<std::string> numeric_class_names() {
+    std::vector<std::string> names = {"auto"};
+    for (const ops::NumericClass c : ops::numeric_classes()) names.emplace_back(ops::name_of(c));
     return names;
 }
 
@@ -198,7 +205,7 @@ std::vector<ConfigOption> make_options() {
          .default_text = "auto",
          .unit = "",
          .description = "Kernels; results are bit-identical within a class",
-         .choices = {"auto", "portable", "avx2", "avx512-bf16"}},
+         .choices = numeric_class_names()},
         {"spin_us",
          &C::spin_us,
          "50",
