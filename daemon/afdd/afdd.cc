@@ -176,7 +176,9 @@ Result<> Afdd::plan() {
                choose_row_dtype(config_.dispatch_dtype, model_->config()));
     identity_ = make_identity(instance_id_, *model_, numeric_class_, config_.router, row_dtype);
     segment_prefix_ = schedule::segment_prefix(config_.instance, instance_id_);
-    return {};
+    // Here and not with the segments: files and libraries that the user names are for the user to
+    // mend.
+    return list_rank_experts();
 }
 
 Result<> Afdd::create_segments() {
@@ -187,7 +189,6 @@ Result<> Afdd::create_segments() {
     AFD_ASSIGN(schedule::InstanceSegments segments,
                schedule::InstanceSegments::create(segment_prefix_, layout, identity_));
     segments_ = std::make_unique<schedule::InstanceSegments>(std::move(segments));
-    AFD_TRY(list_rank_experts());
     two_phase_segments_ = std::make_unique<TwoPhaseSegments>(
         segment_prefix_, geometry.num_sessions, config_.two_phase_memory_max);
     log::debug("segments {}-*: {} MiB",
