@@ -197,7 +197,7 @@ Result<> Afdd::create_segments() {
     return {};
 }
 
-// What each rank holds of an MoE layer: all of them have the same experts.
+// What each rank holds of any MoE layer: a placement may differ from layer to layer.
 Result<> Afdd::list_rank_experts() {
     rank_experts_.resize(config_.num_ffn_workers());
     if (rank_experts_.empty()) return {};
@@ -210,14 +210,10 @@ Result<> Afdd::list_rank_experts() {
     // Workers compute the default themselves. Anything else is resolved once, here: all of them
     // must have the same table.
     if (!is_default) expert_table_ = to_wire(placement);
-    for (uint32_t layer = 0; layer < model.num_layers; ++layer) {
-        if (!model.is_moe_layer(layer)) continue;
-        for (uint32_t rank = 0; rank < config_.num_ffn_workers(); ++rank) {
-            for (const schedule::HeldExpert& expert : placement.held_experts(rank)) {
-                if (expert.layer_id == layer) rank_experts_[rank].push_back(expert);
-            }
+    for (uint32_t rank = 0; rank < config_.num_ffn_workers(); ++rank) {
+        for (const schedule::HeldExpert& held : placement.held_experts(rank)) {
+            if (model.is_moe_layer(held.layer_id)) rank_experts_[rank].insert(held.expert);
         }
-        break;
     }
     return {};
 }

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -81,7 +82,7 @@ class Afdd final : private GatewayHost, private InstanceListener {
     schedule::InstanceIdentity identity_;
     std::string segment_prefix_;
     std::unique_ptr<schedule::InstanceSegments> segments_;
-    std::vector<std::vector<schedule::HeldExpert>> rank_experts_;  // [F]
+    std::vector<std::set<uint32_t>> rank_experts_;      // [F], logical.
     std::optional<control::ExpertTable> expert_table_;  // Absent: the built-in placement.
     std::unique_ptr<TwoPhaseSegments> two_phase_segments_;
     std::unique_ptr<Supervisor> supervisor_;
