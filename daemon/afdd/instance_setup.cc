@@ -69,7 +69,9 @@ Result<> InstanceSetup::plan() {
                choose_row_dtype(config_.dispatch_dtype, model_->config()));
     identity_ = make_identity(instance_id_, *model_, numeric_class_, config_.router, row_dtype);
     segment_prefix_ = schedule::segment_prefix(config_.instance, instance_id_);
-    return {};
+    // Here and not with the segments: files and libraries that the user names are for the user to
+    // mend.
+    return list_rank_experts();
 }
 
 Result<> InstanceSetup::create_segments() {
@@ -80,7 +82,6 @@ Result<> InstanceSetup::create_segments() {
     AFD_ASSIGN(schedule::InstanceSegments segments,
                schedule::InstanceSegments::create(segment_prefix_, layout, identity_));
     segments_ = std::make_unique<schedule::InstanceSegments>(std::move(segments));
-    AFD_TRY(list_rank_experts());
     two_phase_segments_ = std::make_unique<TwoPhaseSegments>(
         segment_prefix_, geometry.num_sessions, config_.two_phase_memory_max);
     log::debug("segments {}-*: {} MiB",
@@ -89,7 +90,7 @@ Result<> InstanceSetup::create_segments() {
     return {};
 }
 
-// What each rank holds of an MoE layer: all of them have the same experts.
+// What each rank holds of any MoE layer: a placement may differ from layer to layer.
 Result<> InstanceSetup::list_rank_experts() {
     rank_experts_.resize(config_.num_ffn_workers());
     if (rank_experts_.empty()) return {};
@@ -102,14 +103,10 @@ Result<> InstanceSetup::list_rank_experts() {
     // Workers compute the default themselves. Anything else is resolved once, here: all of them
     // must have the same table.
     if (!is_default) expert_table_ = to_wire(placement);
-    for (uint32_t layer = 0; layer < model.num_layers; ++layer) {
-        if (!model.is_moe_layer(layer)) continue;
-        for (uint32_t rank = 0; rank < config_.num_ffn_workers(); ++rank) {
-            for (const schedule::HeldExpert& expert : placement.held_experts(rank)) {
-                if (expert.layer_id == layer) rank_experts_[rank].push_back(expert);
-            }
+    for (uint32_t rank = 0; rank < config_.num_ffn_workers(); ++rank) {
+        for (const schedule::HeldExpert& held : placement.held_experts(rank)) {
+            if (model.is_moe_layer(held.layer_id)) rank_experts_[rank].insert(held.expert);
         }
-        break;
     }
     return {};
 }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,10 +56,8 @@ class InstanceSetup {
     const CpuPlan& cpus() const { return cpus_; }
     const schedule::InstanceIdentity& identity() const { return identity_; }
     const schedule::InstanceSegments& segments() const { return *segments_; }
-    // What the rank holds of an MoE layer.
-    std::span<const schedule::HeldExpert> rank_experts(uint32_t rank) const {
-        return rank_experts_[rank];
-    }
+    // The logical experts that the rank holds of any MoE layer.
+    const std::set<uint32_t>& rank_experts(uint32_t rank) const { return rank_experts_[rank]; }
     TwoPhaseSegments& two_phase_segments() { return *two_phase_segments_; }
 
   private:
@@ -77,7 +76,7 @@ class InstanceSetup {
     schedule::InstanceIdentity identity_;
     std::string segment_prefix_;
     std::unique_ptr<schedule::InstanceSegments> segments_;
-    std::vector<std::vector<schedule::HeldExpert>> rank_experts_;  // [F]
+    std::vector<std::set<uint32_t>> rank_experts_;      // [F], logical.
     std::optional<control::ExpertTable> expert_table_;  // Absent: the built-in placement.
     std::unique_ptr<TwoPhaseSegments> two_phase_segments_;
 };

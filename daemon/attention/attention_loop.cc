@@ -77,11 +77,12 @@ void AttentionLoop::run() {
 }
 
 bool AttentionLoop::take_commands() {
-    bool any = false;
-    for (WorkerCommand command; parts_.port->pop_command(command); any = true) {
+    bool any = admit_held();
+    for (WorkerCommand command; held_ == nullptr && parts_.port->pop_command(command); any = true) {
         switch (command.kind) {
             case WorkerCommand::Kind::kAdmit:
-                admit(std::move(command.sequence));
+                held_ = std::move(command.sequence);
+                admit_held();
                 break;
             case WorkerCommand::Kind::kCancel:
                 // Not found: it ended while the Cancel was on its way.
@@ -99,15 +100,24 @@ bool AttentionLoop::take_commands() {
     return any;
 }
 
-void AttentionLoop::admit(std::unique_ptr<SequenceRequest> request) {
-    const auto admitted = sequences_.admit(request);
-    if (admitted.ok()) return;
+// An admission costs an event, whether it runs or is refused: its end. While there is no place for
+// it, it waits, and the commands behind it: the control thread does not read either.
+bool AttentionLoop::admit_held() {
+    if (held_ == nullptr || !has_event_room()) return false;
+    const auto admitted = sequences_.admit(held_);
+    if (admitted.ok()) return true;
     WorkerEvent event{.kind = WorkerEvent::Kind::kEnd,
-                      .sequence_id = request->sequence_id,
+                      .sequence_id = held_->sequence_id,
                       .code = admitted.error().code};
     event.set_text("%s", admitted.error().message.c_str());
-    event.sequence = std::move(request);
+    event.sequence = std::move(held_);
     AFD_ASSERT(parts_.port->push(std::move(event)), "the event ring holds one end per sequence");
+    return true;
+}
+
+// Whether an event can be pushed beyond those that rows in flight and running sequences may yield.
+bool AttentionLoop::has_event_room() const {
+    return parts_.port->event_room() > events_reserved_ + sequences_.active().size();
 }
 
 bool AttentionLoop::advance_all() {
@@ -171,8 +181,9 @@ bool AttentionLoop::fill(MicroBatch& micro_batch) {
     const bool has_work = !sequences_.active().empty();
     micro_batch.wants_slot = has_work && !micro_batch.lane().slot_free();
     if (!has_work || micro_batch.wants_slot) return false;
-    // Every running sequence can at any time need room for its end.
-    const size_t promised = events_reserved_ + sequences_.active().size();
+    // Every running sequence can at any time need room for its end, and so can those that are
+    // admitted while the rows are in flight.
+    const size_t promised = events_reserved_ + settings_.sequences_max;
     const size_t room = parts_.port->event_room();
     if (room <= promised) return false;
     batcher_.fill(micro_batch.lane().traits().rows,

@@ -6,8 +6,10 @@
 // talks to the control thread through its port. Several micro-batches are with the experts while
 // one has its attention; where the experts are, only the lanes know.
 //
-// Never blocks on the control thread (room for events is reserved before rows are scheduled) and
-// never on a peer beyond a deadline (R7). Nothing allocates in the steady state.
+// Never blocks on the control thread and never on a peer beyond a deadline (R7). Nothing allocates
+// in the steady state. The ring of events always has room for what was promised: an end for each
+// running sequence, and what the rows in flight can yield. Nothing else may take these places, so
+// rows are scheduled, sequences admitted and waits reported only where room is left beyond them.
 
 #include <cstdint>
 #include <memory>
@@ -66,7 +68,8 @@ class AttentionLoop {
 
   private:
     bool take_commands();
-    void admit(std::unique_ptr<SequenceRequest> request);
+    bool admit_held();
+    bool has_event_room() const;
     bool advance_all();
     bool advance(MicroBatch& micro_batch);
     bool drop_if_unwanted(MicroBatch& micro_batch);
@@ -92,6 +95,7 @@ class AttentionLoop {
     const MicroBatch* blocked_lane_of(const Sequence& sequence) const;
     bool is_awaited(const MicroBatch& micro_batch) const;
     void report_wait(MicroBatch& micro_batch, uint64_t now_us);
+    bool push_wait(const std::string& text);
     void end_wait(MicroBatch& micro_batch);
     std::string describe(const MicroBatch& micro_batch, uint64_t now_us) const;
 
@@ -106,6 +110,8 @@ class AttentionLoop {
     model::AttentionWorkspace workspace_;
     std::vector<MicroBatch> micro_batches_;  // One for each lane.
     size_t events_reserved_ = 0;             // By the micro-batches in flight.
+    // An admission that waits for room for its end; no command is taken meanwhile. Or null.
+    std::unique_ptr<SequenceRequest> held_;
     bool is_stopping_ = false;
 };
 

@@ -21,7 +21,7 @@ constexpr uint64_t kReportAgainUs = 10'000'000;
 }  // namespace
 
 bool AttentionLoop::may_progress(schedule::Order order) const {
-    if (parts_.port->has_command()) return true;
+    if (held_ == nullptr ? parts_.port->has_command() : has_event_room()) return true;
     return std::any_of(
         micro_batches_.begin(), micro_batches_.end(), [&](const MicroBatch& micro_batch) {
             switch (micro_batch.stage) {
@@ -57,7 +57,9 @@ void AttentionLoop::wait_for_peers() {
     }
     parts_.port->flush();
     parts_.metrics.add(Counter::kWaits, 1);
-    const uint64_t deadline_us = now_us + (is_idle ? kIdleTickUs : kTickUs);
+    // Nobody rings when the control thread has read events, for which an admission waits.
+    const bool is_quiet = is_idle && held_ == nullptr;
+    const uint64_t deadline_us = now_us + (is_quiet ? kIdleTickUs : kTickUs);
     expects_answer_ = wait_.until(
         deadline_us, expects_answer_, [&](schedule::Order order) { return may_progress(order); });
 }
@@ -136,16 +138,21 @@ std::string AttentionLoop::describe(const MicroBatch& micro_batch, uint64_t now_
 }
 
 void AttentionLoop::report_wait(MicroBatch& micro_batch, uint64_t now_us) {
-    WorkerEvent event{.kind = WorkerEvent::Kind::kWait};
-    event.set_text("%s", describe(micro_batch, now_us).c_str());
-    parts_.port->push(std::move(event));
-    micro_batch.wait_reported_us = now_us;
+    if (push_wait(describe(micro_batch, now_us))) micro_batch.wait_reported_us = now_us;
 }
 
 void AttentionLoop::end_wait(MicroBatch& micro_batch) {
-    if (micro_batch.wait_reported_us != 0) parts_.port->push({.kind = WorkerEvent::Kind::kWait});
     micro_batch.wait_start_us = 0;
-    micro_batch.wait_reported_us = 0;
+    // What finds no room is said the next time: a wait that is over must not stay in the status.
+    if (micro_batch.wait_reported_us != 0 && push_wait("")) micro_batch.wait_reported_us = 0;
+}
+
+// False if every place that is left is promised to tokens and ends.
+bool AttentionLoop::push_wait(const std::string& text) {
+    if (!has_event_room()) return false;
+    WorkerEvent event{.kind = WorkerEvent::Kind::kWait};
+    event.set_text("%s", text.c_str());
+    return parts_.port->push(std::move(event));
 }
 
 }  // namespace afd::daemon

@@ -51,7 +51,6 @@ void MicroBatch::clear() {
     pieces_.clear();
     num_rows_ = 0;
     wait_start_us = 0;
-    wait_reported_us = 0;
     stage = Stage::kIdle;
 }
 

@@ -36,7 +36,7 @@ class MicroBatch {
     // Stage: kAttention of layer 0.
     void begin();
 
-    // Forgets the rows. Stage: kIdle.
+    // Forgets the rows, not what was said about a wait for them. Stage: kIdle.
     void clear();
 
     uint32_t index() const { return index_; }
@@ -72,7 +72,7 @@ class MicroBatch {
     uint32_t layer = 0;
     uint32_t num_attended = 0;      // Stage kAttention: rows that had the attention of `layer`.
     uint64_t wait_start_us = 0;     // Since when it waits for a peer; 0: it does not.
-    uint64_t wait_reported_us = 0;  // When the wait was last reported; 0: not yet.
+    uint64_t wait_reported_us = 0;  // When a wait was last reported; 0: no report, or it is over.
     uint64_t step_start_ns = 0;     // When the rows were embedded.
     uint64_t dispatched_ns = 0;     // Stage kExperts: since when,
     int32_t round = 0;              // and the lane's round; 0: it has none.

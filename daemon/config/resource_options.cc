@@ -1,7 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/config/option_topics.h"
+#include "ops/format/numeric_class.h"
 
 namespace afd::daemon {
+namespace {
+
+std::vector<std::string> numeric_class_names() {
+    std::vector<std::string> names = {"auto"};
+    for (const ops::NumericClass c : ops::numeric_classes()) names.emplace_back(ops::name_of(c));
+    return names;
+}
+
+}  // namespace
 
 std::vector<ConfigOption> resource_options() {
     using C = Config;
@@ -46,7 +56,7 @@ std::vector<ConfigOption> resource_options() {
          .default_text = "auto",
          .unit = "",
          .description = "Kernels; results are bit-identical within a class",
-         .choices = {"auto", "portable", "avx2", "avx512-bf16"}},
+         .choices = numeric_class_names()},
         {"spin_us",
          &C::spin_us,
          "50",

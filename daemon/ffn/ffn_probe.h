@@ -5,7 +5,9 @@
 // always, trace events while the trace is on. A pass has one event of each stage for each of its
 // descriptors.
 
+#include <cstdint>
 #include <span>
+#include <vector>
 
 #include "daemon/ffn/expert_batch.h"
 #include "daemon/metrics/metrics.h"
@@ -22,8 +24,17 @@ class FfnProbe {
     FfnProbe(const Metrics& metrics, const schedule::ExpertPlacement& placement, uint32_t rank)
         : metrics_(metrics),
           trace_(metrics.trace()),
-          placement_(placement),
-          num_local_(placement.num_local_experts_per_layer(rank)) {}
+          expert_of_key_(
+              size_t{placement.num_layers()} * placement.num_local_experts_per_layer(rank),
+              kNotOfAnMoeLayer) {
+        const size_t num_local = placement.num_local_experts_per_layer(rank);
+        for (const schedule::HeldExpert& held : placement.held_experts(rank)) {
+            // The one expert of a dense layer is no expert of an MoE layer.
+            if (placement.num_experts(held.layer_id) == 1) continue;
+            expert_of_key_[held.layer_id * num_local + static_cast<size_t>(held.local_id)] =
+                held.expert;
+        }
+    }
 
     // A pass of `descriptors` out of `num_ready` is about to be taken.
     void begin_pass(Descriptors descriptors, size_t num_ready) {
@@ -90,10 +101,11 @@ class FfnProbe {
     void waits() { metrics_.add(Counter::kWaits, 1); }
 
   private:
-    // The one expert of a dense layer is no expert of an MoE layer, whose local id it has.
+    static constexpr uint32_t kNotOfAnMoeLayer = UINT32_MAX;
+
     void count_expert(size_t key, uint64_t num_rows) {
-        if (placement_.num_experts(static_cast<uint32_t>(key / num_local_)) == 1) return;
-        metrics_.add_expert_rows(key % num_local_, num_rows);
+        const uint32_t expert = expert_of_key_[key];
+        if (expert != kNotOfAnMoeLayer) metrics_.add_expert_rows(expert, num_rows);
     }
     void count_rows(uint64_t num_rows) {
         metrics_.add(Counter::kTokens, num_rows);
@@ -102,8 +114,7 @@ class FfnProbe {
 
     Metrics metrics_;
     TraceRing trace_;
-    const schedule::ExpertPlacement& placement_;
-    const size_t num_local_;  // A key is layer · num_local_ + local id.
+    std::vector<uint32_t> expert_of_key_;  // Logical, by layer · local experts + local id.
     uint64_t start_ns_ = 0;
     uint64_t stage_ns_ = 0;
     bool is_tracing_ = false;  // Of the pass in work.

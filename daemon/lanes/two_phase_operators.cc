@@ -25,7 +25,7 @@ TwoPhaseOperators::TwoPhaseOperators(const Settings& settings,
                                      const model::SmoothScales* smooth,
                                      ops::Parallel& parallel)
     : settings_(settings),
-      tables_(placement),
+      tables_(placement, settings.session),
       num_local_experts_(placement.num_local_experts_max()),
       // Rows travel as so many bf16, whatever is in them: the operators copy bytes.
       row_elements_(ops::sent_row_elements(settings.dispatch_dtype, settings.hidden)),

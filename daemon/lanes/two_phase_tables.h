@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// TwoPhaseTables: a placement in the form of the operators of ops/two_phase: of each layer
-// [1, num_experts, replicas, 2] int32, the pairs (rank, local id), -1 where an expert has fewer
-// replicas than the most.
+// TwoPhaseTables: a placement as one session uses it, in the form of the operators of
+// ops/two_phase: of each layer [1, num_experts, 1, 2] int32, the pair (rank, local id) of the
+// replica that ExpertPlacement::choose() gives to the session.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace afd::daemon {
 
 class TwoPhaseTables {
   public:
-    explicit TwoPhaseTables(const schedule::ExpertPlacement& placement);
+    TwoPhaseTables(const schedule::ExpertPlacement& placement, uint32_t session);
 
     ops::ConstTensorView of(uint32_t layer) const;
     // The layer with the most experts, routed and shared, and how many these are.
@@ -24,9 +24,8 @@ class TwoPhaseTables {
     size_t num_experts_max() const { return num_experts(widest_layer_); }
 
   private:
-    size_t num_experts(uint32_t layer) const { return tables_[layer].size() / (num_replicas_ * 2); }
+    size_t num_experts(uint32_t layer) const { return tables_[layer].size() / 2; }
 
-    size_t num_replicas_ = 1;
     uint32_t widest_layer_ = 0;
     std::vector<std::vector<int32_t>> tables_;  // Of each layer.
 };

@@ -84,18 +84,19 @@ class Metrics {
             words(schedule::kMetricsLanesOffset + uint64_t{rank} * schedule::kHistogramBytes));
     }
 
-    // FFN: rows that a local expert computed in all layers.
-    uint64_t expert_rows(size_t local_id) const { return load(expert_offset(local_id)); }
-    void add_expert_rows(size_t local_id, uint64_t num_rows) {
-        store(expert_offset(local_id), expert_rows(local_id) + num_rows);
+    // FFN: rows that the rank computed for a logical expert in all MoE layers. By logical and not
+    // by local id, which may name another expert in each layer.
+    uint64_t expert_rows(size_t expert) const { return load(expert_offset(expert)); }
+    void add_expert_rows(size_t expert, uint64_t num_rows) {
+        store(expert_offset(expert), expert_rows(expert) + num_rows);
     }
 
     TraceRing trace() const { return TraceRing(segment_); }
 
   private:
     static uint64_t offset_of(Counter counter) { return static_cast<uint64_t>(counter) * 8; }
-    static uint64_t expert_offset(size_t local_id) {
-        return schedule::kMetricsLanesOffset + local_id * sizeof(uint64_t);
+    static uint64_t expert_offset(size_t expert) {
+        return schedule::kMetricsLanesOffset + expert * sizeof(uint64_t);
     }
     uint64_t* words(uint64_t offset) const {
         AFD_ASSERT(

@@ -48,7 +48,7 @@ void fill_attention_metrics(const Metrics& metrics, uint32_t num_ranks, client::
 }
 
 void fill_ffn_metrics(const Metrics& metrics,
-                      std::span<const schedule::HeldExpert> experts,
+                      const std::set<uint32_t>& experts,
                       uint32_t num_routed,
                       client::Worker& worker) {
     fill_common(metrics, worker);
@@ -57,11 +57,11 @@ void fill_ffn_metrics(const Metrics& metrics,
     add("rows of a pass", "", 1.0, metrics.histogram(Histogram::kPassRows), worker);
     add("sessions of a pass", "", 1.0, metrics.histogram(Histogram::kPassDescriptors), worker);
     add("descriptors ready", "", 1.0, metrics.histogram(Histogram::kReady), worker);
-    for (const schedule::HeldExpert& expert : experts) {
+    for (const uint32_t expert : experts) {
         client::ExpertRows& rows = *worker.add_expert_rows();
-        rows.set_expert(expert.expert);
-        rows.set_is_shared(expert.expert >= num_routed);
-        rows.set_rows(metrics.expert_rows(static_cast<size_t>(expert.local_id)));
+        rows.set_expert(expert);
+        rows.set_is_shared(expert >= num_routed);
+        rows.set_rows(metrics.expert_rows(expert));
     }
 }
 

@@ -4,20 +4,20 @@
 // What a worker counted (metrics.h), as a client's Status tells it.
 
 #include <cstdint>
-#include <span>
+#include <set>
 
 #include "daemon/metrics/metrics.h"
 #include "proto/client.pb.h"
-#include "schedule/expert_placement.h"
 
 namespace afd::daemon {
 
 // `num_ranks`: FFN workers that it waits for; 0 when colocated.
 void fill_attention_metrics(const Metrics& metrics, uint32_t num_ranks, client::Worker& worker);
 
-// `experts`: what the rank holds of one MoE layer; from `num_routed` on they are shared.
+// `experts`: the logical experts that the rank holds of any MoE layer; from `num_routed` on they
+// are shared.
 void fill_ffn_metrics(const Metrics& metrics,
-                      std::span<const schedule::HeldExpert> experts,
+                      const std::set<uint32_t>& experts,
                       uint32_t num_routed,
                       client::Worker& worker);
 

@@ -2,6 +2,7 @@
 #include "daemon/supervisor/worker_slot.h"
 
 #include "daemon/program/logging.h"
+#include "proto/failure.h"
 
 namespace afd::daemon {
 
@@ -10,8 +11,8 @@ namespace {
 constexpr uint64_t kWaitLogMs = 5000;
 constexpr uint64_t kEndTimeoutMs = 3000;
 
-std::string make_name(control::Role role, uint32_t index) {
-    return (role == control::FFN ? "ffn worker " : "attention worker ") + std::to_string(index);
+const char* role_name(control::Role role) {
+    return role == control::FFN ? "ffn" : "attention";
 }
 
 // Failures that the next process would meet again.
@@ -33,7 +34,7 @@ WorkerSlot::WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& l
     : loop_(loop),
       settings_(std::move(settings)),
       listener_(listener),
-      name_(make_name(settings_.role, settings_.index)),
+      name_(fmt::format("{} worker {}", role_name(settings_.role), settings_.index)),
       restart_timer_(loop, [this] { start(); }),
       back_off_(settings_.restart_first_ms, settings_.restart_max_ms, settings_.restart_reset_ms),
       hang_detector_(settings_.hang_timeout_ms),
@@ -57,7 +58,13 @@ void WorkerSlot::start() {
 }
 
 Result<> WorkerSlot::take(ControlChannel& channel, const control::Hello& hello, int peer_pid) {
-    if (shutting_down_) return Error{Code::kFailedPrecondition, "afdd is shutting down"};
+    if (shutting_down_) return failed_precondition("afdd is shutting down");
+    if (halted_) {
+        // Refused and not told to end: its parent learns why, and how to have it back.
+        return failed_precondition(
+            "run_flag of {0}{1} is 0; set it with afdctl context --worker {0}{1} --set-run-flag 1",
+            with(role_name(settings_.role), settings_.index));
+    }
     // The pid is the kernel's word about the socket, so a slot that afdd fills cannot be taken by
     // another process of this user.
     const bool is_expected =
@@ -272,7 +279,7 @@ void WorkerSlot::count_failure(const std::string& why) {
 }
 
 void WorkerSlot::fill_status(client::Worker& status) const {
-    status.set_role(settings_.role == control::FFN ? "ffn" : "attention");
+    status.set_role(role_name(settings_.role));
     status.set_index(settings_.index);
     status.set_num_restarts(num_processes_ > 0 ? num_processes_ - 1 : 0);
     status.set_heartbeat_age_ms(hang_detector_.silent_ms());

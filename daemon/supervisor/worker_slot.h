@@ -8,7 +8,8 @@
 //      ^                          |                |
 //      +--- back-off -------------+--- process gone (reaped, R8) --+
 //
-// A worker whose run_flag is 0 is told to end; its slot then stays down until resume().
+// A worker whose run_flag is 0 is told to end; its slot then stays down, and refuses whoever asks
+// for it, until resume().
 //
 // A slot is given to a new process only after the old one is known to be gone. Whatever breaks
 // the tie to a living process (bad bytes, a closed socket, a hang) makes the slot kill it; the

@@ -172,8 +172,10 @@ Result<std::unique_ptr<WorkerControl>> WorkerControl::connect(const Options& opt
     // An Admit and a Cancel for each sequence, twice over. What does not fit is held and tried
     // again.
     const size_t command_capacity = 4 * size_t{state->welcome.max_sequences()} + 16;
+    // Behind what the steps yield, an end for each sequence.
+    const size_t event_capacity = kEventCapacity + state->welcome.max_sequences();
     state->port =
-        std::make_unique<WorkerPort>(kEventCapacity, command_capacity, state->fds[0].get());
+        std::make_unique<WorkerPort>(event_capacity, command_capacity, state->fds[0].get());
     state->post_fd.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     AFD_ASSERT(state->post_fd.valid(), "eventfd: %s", std::strerror(errno));
     return std::unique_ptr<WorkerControl>(new WorkerControl(std::move(state)));

@@ -43,7 +43,8 @@ class WorkerPort {
     size_t event_room() const { return events_.room(); }
 
     // Queues one event for the control thread; false (and nothing queued) if there is no room.
-    // The loss of a kWait is harmless; for every other kind event_room() must be asked before.
+    // event_room() must be asked before, of a kWait too: the last places may be promised to events
+    // that must not be lost.
     bool push(WorkerEvent&& event) {
         is_flushed_ = false;
         return events_.push(std::move(event));

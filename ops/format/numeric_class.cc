@@ -57,13 +57,24 @@ const Traits* find(NumericClass numeric_class) {
     return found == std::end(kClasses) ? nullptr : found;
 }
 
+using Classes = std::array<NumericClass, std::size(kClasses)>;
+
+constexpr Classes kAllClasses = [] {
+    Classes classes{};
+    std::transform(
+        std::begin(kClasses), std::end(kClasses), classes.begin(), [](const Traits& traits) {
+            return traits.numeric_class;
+        });
+    return classes;
+}();
+
 struct SupportedClasses {
-    std::array<NumericClass, std::size(kClasses)> classes{};
+    Classes classes{};
     size_t count = 0;
 
     SupportedClasses() {
-        for (const Traits& traits : kClasses) {
-            if (supported(traits.numeric_class)) classes[count++] = traits.numeric_class;
+        for (const NumericClass numeric_class : kAllClasses) {
+            if (supported(numeric_class)) classes[count++] = numeric_class;
         }
     }
 };
@@ -85,6 +96,10 @@ std::optional<NumericClass> parse_numeric_class(std::string_view name) {
         if (traits.name == name) return traits.numeric_class;
     }
     return std::nullopt;
+}
+
+std::span<const NumericClass> numeric_classes() {
+    return kAllClasses;
 }
 
 bool supported(NumericClass numeric_class) {

@@ -40,6 +40,9 @@ std::string_view name_of(NumericClass numeric_class);
 // The class of that name, or nothing.
 std::optional<NumericClass> parse_numeric_class(std::string_view name);
 
+// All of them, slowest first, whether or not this processor can run them.
+std::span<const NumericClass> numeric_classes();
+
 // Whether this processor and operating system can run it.
 bool supported(NumericClass numeric_class);
 

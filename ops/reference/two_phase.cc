@@ -25,11 +25,10 @@ int64_t expert_of(const TwoPhaseRouting& r, size_t slot) {
     const size_t top_k = r.expert_ids.shape[1];
     const size_t token = slot / slots_per_token(r);
     const size_t k = slot % slots_per_token(r);
-    const int64_t num_routed =
-        static_cast<int64_t>(r.expert_rank_table.shape[1]) - r.shared_expert_num;
-    if (k >= top_k) return num_routed + static_cast<int64_t>(k - top_k);
+    const auto num_experts = static_cast<int64_t>(r.expert_rank_table.shape[1]);
+    if (k >= top_k) return num_experts - r.shared_expert_num + static_cast<int64_t>(k - top_k);
     const int32_t id = static_cast<const int32_t*>(r.expert_ids.data)[token * top_k + k];
-    return id >= 0 && id < num_routed ? id : -1;
+    return id >= 0 && id < num_experts ? id : -1;
 }
 
 // Where the sender's replica of an expert is.

@@ -78,7 +78,7 @@ inline constexpr TensorSpec kExpertIds = {"expert_ids",
                                           TensorRole::kInput,
                                           {DType::kInt32},
                                           "[N, K]",
-                                          "logical experts; an id outside [0, E) masks its slot"};
+                                          "logical experts; an id outside [0, E+S) masks its slot"};
 template <typename Request>
 inline constexpr TensorSpec kExpertRankTable = {
     "expert_rank_table",

@@ -128,12 +128,13 @@ TwoPhaseSlots::TwoPhaseSlots(const TwoPhaseRouting& r, int32_t* key_of_expert)
       num_tokens_(r.expert_ids.shape[0]),
       top_k_(r.expert_ids.shape[1]),
       num_shared_(static_cast<size_t>(r.shared_expert_num)),
-      num_routed_(two_phase_num_experts(r) - num_shared_),
+      num_experts_(two_phase_num_experts(r)),
+      num_routed_(num_experts_ - num_shared_),
       num_local_experts_(static_cast<size_t>(r.num_local_experts)),
       num_keys_(two_phase_num_keys(r)),
       block_size_(static_cast<size_t>(r.block_size)) {
     // Once for each expert and not for each slot: payload and combine look up every slot again.
-    for (size_t expert = 0; expert < num_routed_ + num_shared_; ++expert) {
+    for (size_t expert = 0; expert < num_experts_; ++expert) {
         const Replicas replicas = replicas_of(r, expert);
         const size_t i = r.choose_replica == nullptr
                              ? static_cast<size_t>(r.session_id) % replicas.count

@@ -6,8 +6,10 @@
 //   slot f = n·K1 + k, K1 = K + S
 //   expert(f) = expert_ids[n, k] for k < K, E + k - K for shared ones
 //   (rank, local id) = the chosen replica of expert_rank_table[layer_id, expert(f)]
-//   key(f) = rank·num_local_experts + local id, or -1 for an id outside [0, E)
+//   key(f) = rank·num_local_experts + local id, or -1 for an id outside [0, E+S)
 //
+// An id from E on is a pick of that shared expert like any other: such a slot is sent, and summed
+// with its weight, beside the slot that every token has with that expert.
 // Block b holds the tokens [b·block_size, (b + 1)·block_size) and the slots of these tokens.
 // Source: docs/specification.md, sections 4 and 7.
 
@@ -85,7 +87,7 @@ class TwoPhaseSlots {
         const int32_t* ids = ids_ + token * top_k_;
         for (size_t k = 0; k < top_k_; ++k, ++slot) {
             // One comparison: a negative id is a large unsigned one.
-            if (static_cast<uint32_t>(ids[k]) < num_routed_) body(slot, key_of_expert_[ids[k]]);
+            if (static_cast<uint32_t>(ids[k]) < num_experts_) body(slot, key_of_expert_[ids[k]]);
         }
         for (size_t j = 0; j < num_shared_; ++j, ++slot)
             body(slot, key_of_expert_[num_routed_ + j]);
@@ -96,7 +98,7 @@ class TwoPhaseSlots {
         const size_t k = slot - token * slots_per_token();
         if (k >= top_k_) return static_cast<int32_t>(num_routed_ + k - top_k_);
         const int32_t id = ids_[token * top_k_ + k];
-        return static_cast<uint32_t>(id) < num_routed_ ? id : -1;
+        return static_cast<uint32_t>(id) < num_experts_ ? id : -1;
     }
 
     const int32_t* ids_;
@@ -104,6 +106,7 @@ class TwoPhaseSlots {
     size_t num_tokens_;
     size_t top_k_;
     size_t num_shared_;
+    size_t num_experts_;  // E + S
     size_t num_routed_;
     size_t num_local_experts_;
     size_t num_keys_;

@@ -50,7 +50,8 @@ class Routing:
         table = inputs["expert_rank_table"][1][attrs.get("layer_id", 0)]
         shared = attrs.get("shared_expert_num", 0)
         routed = len(table) - shared
-        experts = np.concatenate([np.where((ids >= 0) & (ids < routed), ids, -1),
+        # A pick of a shared expert is one like any other, beside the slot that every token has.
+        experts = np.concatenate([np.where((ids >= 0) & (ids < len(table)), ids, -1),
                                   np.tile(np.arange(routed, routed + shared), (len(ids), 1))], 1)
         if "active_mask" in inputs:
             experts[~inputs["active_mask"][1]] = -1
@@ -177,8 +178,8 @@ def dispatch_cases(size: str, block_size: int, variant: str, dtype: str):
              "layer_id": 1, "block_size": block_size}
     layouts, counts = [], []
     for sender in range(senders):
-        high = experts + 1 if experts else 0
-        ids = rng.integers(-1, high + 1, (tokens, k), dtype=np.int32)
+        # One below the experts, the shared ones, and one above.
+        ids = rng.integers(-1, experts + shared + 1, (tokens, k), dtype=np.int32)
         inputs = {"expert_ids": ("I32", ids), "expert_rank_table": ("I32", table)}
         masked = dict(inputs)
         if variant != "copy":

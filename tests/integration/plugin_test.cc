@@ -71,7 +71,7 @@ TEST(Plugins, ATableFromAFileWithReplicasChangesNoBit) {
 TEST(Plugins, WhatCannotBeLoadedIsNamedAtTheStart) {
     const auto refusal = [](const std::vector<std::string>& flags) {
         Instance instance(flags);
-        EXPECT_NE(instance.wait_exit(), 0);
+        EXPECT_EQ(instance.wait_exit(), 2) << "the code of a wrong configuration";
         return instance.log();
     };
     const std::string absent = refusal({"--expert-placement", "/nowhere/table.json"});

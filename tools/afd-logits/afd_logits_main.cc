@@ -154,7 +154,7 @@ int main_with(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--numeric-class",
                    options.numeric_class,
-                   "Fast path: auto, portable, avx2 or avx512-bf16")
+                   "Fast path: auto, portable, avx2, avx512 or avx512-bf16")
         ->excludes(reference)
         ->capture_default_str();
     app.add_option("--chunk", options.chunk, "Fast path: tokens computed at once")

@@ -37,6 +37,7 @@ std::vector<int32_t> rank_table(const FusedMoeConfig& config, size_t num_ranks) 
 }
 
 TwoPhaseRouting routing_of(const MoeInput& input,
+                           const int32_t* routed_ids,
                            const FusedMoeConfig& config,
                            size_t num_ranks,
                            const int32_t* table) {
@@ -46,7 +47,7 @@ TwoPhaseRouting routing_of(const MoeInput& input,
     routing.shared_expert_num = input.num_shared;
     routing.block_size = kBlockTokens;
     routing.expert_ids =
-        make_tensor<const void>(input.topk_ids, DType::kInt32, {input.num_tokens, input.top_k});
+        make_tensor<const void>(routed_ids, DType::kInt32, {input.num_tokens, input.top_k});
     routing.expert_rank_table = make_tensor<const void>(
         table, DType::kInt32, {1, config.num_experts + input.num_shared, 1, 2});
     return routing;
@@ -67,7 +68,7 @@ size_t workspace_bytes(const FusedMoeConfig& config,
     const MoeInput largest{.num_tokens = static_cast<uint32_t>(num_tokens),
                            .top_k = static_cast<uint32_t>(config.top_k),
                            .num_shared = static_cast<uint32_t>(config.num_shared)};
-    const TwoPhaseRouting routing = routing_of(largest, config, num_ranks, table.data());
+    const TwoPhaseRouting routing = routing_of(largest, nullptr, config, num_ranks, table.data());
     return std::max(two_phase_layout_workspace_bytes({routing}, num_threads),
                     two_phase_payload_workspace_bytes({{routing}}));
 }
@@ -85,7 +86,7 @@ InProcessMemory TwoPhasePrepareFinalize::memory(const FusedMoeConfig& config,
                               ? bytes_of<std::byte>(slots * config.hidden) + bytes_of<float>(slots)
                               : bytes_of<std::byte>(slots * config.hidden * sizeof(Bf16));
     return {.layout = bytes_of<int32_t>(slots) + bytes_of<int32_t>(keys) + bytes_of<int64_t>(keys) +
-                      bytes_of<int32_t>(slots) +
+                      bytes_of<int32_t>(slots) + bytes_of<int32_t>(slots) +
                       bytes_of<int32_t>(Capacity(config.num_experts + config.num_shared)),
             .rows = bytes_of<ExpertGroup>(keys) + rows,
             .scratch = DispatchRows::memory(rounding(config), config.hidden, num_tokens) +
@@ -110,6 +111,7 @@ TwoPhasePrepareFinalize::TwoPhasePrepareFinalize(const FusedMoeConfig& config,
                             cursor.take<int32_t>(num_keys),
                             cursor.take<int64_t>(num_keys),
                             cursor.take<int32_t>(slots),
+                            cursor.take<int32_t>(slots),
                             cursor.take<int32_t>(config.num_experts + config.num_shared),
                             0});
     }
@@ -130,7 +132,8 @@ TwoPhasePrepareFinalize::TwoPhasePrepareFinalize(const FusedMoeConfig& config,
 
 TwoPhaseBlocks TwoPhasePrepareFinalize::blocks_of(const MoeInput& input,
                                                   const Layout& layout) const {
-    TwoPhaseBlocks blocks{routing_of(input, config(), num_ranks_, table_.data())};
+    TwoPhaseBlocks blocks{
+        routing_of(input, layout.routed_ids, config(), num_ranks_, table_.data())};
     blocks.sorted_indices = make_tensor<const void>(
         layout.sorted_indices, DType::kInt32, {size_t{input.num_tokens} * input.num_slots()});
     blocks.send_counts = make_tensor<const void>(
@@ -143,6 +146,15 @@ TwoPhaseBlocks TwoPhasePrepareFinalize::blocks_of(const MoeInput& input,
 // Phase 1, and the grants between the phases.
 Result<> TwoPhasePrepareFinalize::lay_out(const MoeInput& input, size_t index) {
     Layout& layout = layouts_[index];
+    // The operators would send a pick of a shared expert. Here, as in every part, an id that is no
+    // routed expert's masks its slot.
+    std::transform(input.topk_ids,
+                   input.topk_ids + size_t{input.num_tokens} * input.top_k,
+                   layout.routed_ids,
+                   [this](int32_t id) {
+                       const LocalExpert expert = local_expert(LogicalExpert{id});
+                       return state_of(expert) == AssignmentState::kValid ? id : -1;
+                   });
     const TwoPhaseBlocks views = blocks_of(input, layout);
     TwoPhaseLayoutRequest request{views};
     request.sorted_indices =

@@ -50,6 +50,7 @@ class TwoPhasePrepareFinalize final : public InProcess {
         int32_t* send_counts;     // [num_keys]
         int64_t* base;            // [num_keys]
         int32_t* row_index;       // [num_tokens · num_slots], -1 masks.
+        int32_t* routed_ids;      // [num_tokens · top_k], -1 masks.
         int32_t* expert_counts;   // [num_experts + num_shared]
         size_t num_rows;
     };

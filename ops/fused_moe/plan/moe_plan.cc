@@ -59,9 +59,12 @@ Result<MoePlan> plan_moe(const MoePair& pair, const MoeLimits& limits) {
     AFD_ASSIGN(plan.bounded, memory_of(pair, limits, config, experts, shared));
     const size_t experts_of_rank = (config.num_experts + config.num_ranks - 1) / config.num_ranks;
     const Capacity tokens(config.max_num_tokens);
-    // A router names an expert once, so a token has at most as many rows on a rank as the rank has
-    // experts.
-    plan.rank_rows_max = tokens * (std::min(config.top_k, experts_of_rank) + config.num_shared);
+    const bool is_batched =
+        pair.prepare_finalize->capability->activation_format == ActivationFormat::kBatched;
+    // Repeated ids are ordinary input: only where an expert gets a token's row once do the rank's
+    // experts bound the rows of a token, elsewhere each slot is one.
+    const size_t routed_rows = is_batched ? std::min(config.top_k, experts_of_rank) : config.top_k;
+    plan.rank_rows_max = tokens * (routed_rows + config.num_shared);
     plan.rank_rows_mean =
         Capacity(((tokens * config.top_k).value() + config.num_ranks - 1) / config.num_ranks) +
         tokens * config.num_shared;

@@ -180,6 +180,50 @@ TEST(AttentionLoop, ARequestThatFindsNoFreeSlotEndsAtItsDeadline) {
     EXPECT_EQ(harness.waits().back(), "") << "the wait is over";
 }
 
+// Goal: reports of waits never take the places of tokens and ends in the event ring.
+// Method: nobody reads the events, and each call is answered only after its wait was reported.
+// Oracle: the loop does not abort, stops scheduling while the ring is short, and loses no token.
+TEST(AttentionLoop, ReportsOfWaitsLeaveRoomForTokensAndEnds) {
+    LoopHarness harness({any_rows()}, {.report_us = 0}, 0, kHarnessSequences + 4);
+    harness.admit(1, 3, kNew);
+    for (int32_t call = 1; call <= 12; ++call) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        harness.lane(0).answer();
+    }
+    EXPECT_LT(harness.lane(0).num_started(), 12) << "the ring is short, and nobody has read it";
+    harness.lane(0).answer(FakeLane::kAll);
+    ASSERT_TRUE(harness.until_over(1));
+    EXPECT_EQ(harness.request(1).code, Code::kOk) << harness.request(1).text;
+    EXPECT_EQ(harness.request(1).tokens, expected_tokens(1, 3));
+    EXPECT_FALSE(harness.waits().empty());
+}
+
+// Goal: every admission finds room for its end, whether it is refused, cancelled or finished.
+// Method: while nobody reads, more requests end than the ring has places: even ones want more KV
+// than there is, odd ones are cancelled, and the first waits for its answer throughout.
+// Oracle: one end for each, with its reason, once the events are read.
+TEST(AttentionLoop, AdmissionsWaitForRoomForTheirEnds) {
+    constexpr uint64_t kLast = 14;
+    LoopHarness harness({any_rows()}, {}, 0, kHarnessSequences + 4);
+    harness.admit(1, 3, kNew);
+    ASSERT_TRUE(harness.until([&] { return harness.lane(0).num_started() == 1; }));
+    for (uint64_t id = 2; id <= kLast; ++id) {
+        harness.admit(id, 3, id % 2 == 0 ? 2 * kHarnessKvTokens : kNew);
+        harness.cancel(id);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    for (uint64_t id = 2; id <= kLast; ++id) {
+        ASSERT_TRUE(harness.until_over(id)) << id;
+        const bool is_refused = id % 2 == 0;
+        EXPECT_EQ(harness.request(id).code,
+                  is_refused ? Code::kResourceExhausted : Code::kCancelled);
+        EXPECT_THAT(harness.request(id).text, HasSubstr(is_refused ? "raise kv_tokens" : ""));
+    }
+    harness.lane(0).answer(FakeLane::kAll);
+    ASSERT_TRUE(harness.until_over(1));
+    EXPECT_EQ(harness.request(1).tokens, expected_tokens(1, 3));
+}
+
 // Goal: lanes of two kinds: a long prompt goes as a whole over its lane, the rest over the other,
 // which takes what the first gives back. Oracle: the same tokens as over the other alone.
 TEST(AttentionLoop, ALongPromptTakesItsLaneAndComesBackFromIt) {

@@ -23,6 +23,8 @@
 namespace afd::daemon {
 
 inline constexpr uint32_t kHarnessRows = 4;  // BS
+inline constexpr uint32_t kHarnessSequences = 8;
+inline constexpr uint32_t kHarnessKvTokens = 1024;
 
 struct HarnessWaits {
     uint64_t report_us = 10'000'000;
@@ -41,7 +43,7 @@ class HarnessModel {
         return model::EmbeddingHead::load(files_, ops::best_numeric_class()).value();
     }
     model::KvCache cache() const {
-        return model::KvCache::create(model::kv_shape(files_.config()), 1024).value();
+        return model::KvCache::create(model::kv_shape(files_.config()), kHarnessKvTokens).value();
     }
 
   private:
@@ -65,12 +67,13 @@ class LoopHarness {
 
     explicit LoopHarness(const std::vector<FakeLane::Settings>& lanes,
                          const HarnessWaits& waits = {},
-                         uint32_t long_prompt_threshold = 0)
+                         uint32_t long_prompt_threshold = 0,
+                         size_t event_capacity = 256)
         : attention_(model_.attention()),
           head_(model_.head()),
           cache_(model_.cache()),
           doorbell_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-          port_(256, 32, doorbell_fd_.get()) {
+          port_(event_capacity, 32, doorbell_fd_.get()) {
         for (const FakeLane::Settings& settings : lanes) {
             auto fake = std::make_unique<FakeLane>(
                 settings, schedule::DoorbellRinger(&armed_, doorbell_fd_.get()));
@@ -80,7 +83,7 @@ class LoopHarness {
         loop_.emplace(
             AttentionLoop::Settings{.session = 3,
                                     .micro_batch_size = kHarnessRows,
-                                    .sequences_max = 8,
+                                    .sequences_max = kHarnessSequences,
                                     .long_prompt_threshold = long_prompt_threshold,
                                     .wait_report_us = waits.report_us,
                                     .round_timeout_us = waits.timeout_us},

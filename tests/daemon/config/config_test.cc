@@ -6,6 +6,7 @@
 
 #include "daemon/config/config_options.h"
 #include "daemon/config/wire_choices.h"
+#include "ops/format/numeric_class.h"
 #include "proto/did_you_mean.h"
 #include "tests/temporary_directory.h"
 
@@ -121,6 +122,21 @@ TEST(Config, EveryChoiceIsReadAndWrittenBack) {
             EXPECT_EQ(option_literal(option, config), '"' + word + '"') << option.name;
         }
     }
+}
+
+// Goal: whatever class ops/ has can be configured; whether the processor can run it is asked later.
+TEST(Config, EveryNumericClassCanBeNamed) {
+    for (const ops::NumericClass numeric_class : ops::numeric_classes()) {
+        ConfigSources sources = with_model();
+        sources.flags["numeric_class"] = ops::name_of(numeric_class);
+        const Result<ResolvedConfig> resolved = resolve_config(sources);
+        ASSERT_TRUE(resolved.ok()) << resolved.error().message;
+        EXPECT_EQ(resolved.value().config.numeric_class, ops::name_of(numeric_class));
+    }
+    ConfigSources sources = with_model();
+    sources.flags["numeric_class"] = "avx1024";
+    EXPECT_THAT(error_of(sources),
+                HasSubstr("must be one of auto, portable, avx2, avx512, avx512-bf16"));
 }
 
 TEST(Config, ChoicesBecomeTheValuesThatTheirNamesSay) {

@@ -109,14 +109,13 @@ TEST(MetricsStatus, TellsWhatHappenedInMicrosecondsAndNothingElse) {
     EXPECT_EQ(worker.distributions(0).p99(), 48.0);
 }
 
-TEST(MetricsStatus, TellsTheRowsOfEachLocalExpertByItsLogicalId) {
+TEST(MetricsStatus, TellsTheRowsOfEachExpertThatTheRankHolds) {
     Segment segment(16);
     Metrics metrics = segment.metrics();
-    metrics.add_expert_rows(0, 5);
-    metrics.add_expert_rows(2, 7);
-    const std::vector<schedule::HeldExpert> experts = {{1, 1, 0}, {1, 3, 1}, {1, 4, 2}};
+    metrics.add_expert_rows(1, 5);
+    metrics.add_expert_rows(4, 7);
     client::Worker worker;
-    fill_ffn_metrics(metrics, experts, 4, worker);
+    fill_ffn_metrics(metrics, {1, 3, 4}, 4, worker);
     ASSERT_EQ(worker.expert_rows_size(), 3);
     EXPECT_EQ(worker.expert_rows(0).expert(), 1u);
     EXPECT_EQ(worker.expert_rows(0).rows(), 5u);

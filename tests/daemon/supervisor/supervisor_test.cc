@@ -1,147 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The supervisor with real processes: the fake worker under the names of both worker programs.
-#include "daemon/supervisor/supervisor.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <sys/un.h>
+// The supervisor with processes that it starts itself.
 #include <sys/wait.h>
 
 #include <csignal>
 
-#include "daemon/gateway/gateway.h"
-#include "daemon/program/logging.h"
-#include "daemon/worker/worker_control.h"
-#include "schedule/context_words.h"
 #include "tests/daemon/attention/fake_token.h"
-#include "tests/daemon/gateway/byte_tokenizer.h"
 #include "tests/daemon/gateway/test_client.h"
-#include "tests/daemon/loop_helper.h"
-#include "tests/temporary_directory.h"
+#include "tests/daemon/supervisor/supervisor_fixture.h"
 
 namespace afd::daemon {
 namespace {
 
 using testing::HasSubstr;
-
-// An environment variable for the workers that are started while it lives.
-class ScopedVariable {
-  public:
-    ScopedVariable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-    ~ScopedVariable() { ::unsetenv(name_); }
-    ScopedVariable(const ScopedVariable&) = delete;
-    ScopedVariable& operator=(const ScopedVariable&) = delete;
-
-  private:
-    const char* name_;
-};
-
-// What afdd is to its supervisor and its gateway.
-struct Program final : GatewayHost, InstanceListener {
-    void fill_status(client::Status& /*status*/) const override {}
-    Result<> answer_context(const client::GetContext&, client::Context&) override { return {}; }
-    void on_stop_asked() override {}
-    void on_drained() override {}
-    void on_all_ready() override { is_ready = true; }
-    void on_given_up(const std::string& why) override { given_up = why; }
-    void on_all_gone() override { is_all_gone = true; }
-
-    bool is_ready = false;
-    bool is_all_gone = false;
-    std::string given_up;
-};
-
-class SupervisorTest : public testing::Test {
-  protected:
-    SupervisorTest() : tokenizer_(make_byte_tokenizer()) {
-        set_up_logging("supervisor_test", "off", "text");
-        config_.instance = "test";
-        config_.attention_workers = 2;
-        config_.ffn_workers = 1;
-        config_.kv_tokens = 4096;
-        config_.max_sequences = 8;
-        config_.max_queue = 100;
-        config_.output_buffer_kib = 1024;
-        config_.restart_first_ms = 10;
-        config_.restart_max_ms = 50;
-        config_.restart_reset_ms = 10000;
-        config_.start_attempts = 3;
-        config_.log_level = "off";
-        config_.log_format = "text";
-        config_.pin = "none";
-    }
-
-    ~SupervisorTest() override {
-        if (supervisor_ == nullptr) return;
-        program_.is_all_gone = false;
-        supervisor_->shut_down(2000);
-        EXPECT_TRUE(run_until(loop_, [&] { return program_.is_all_gone; })) << "workers do not end";
-    }
-
-    void start() {
-        words_.set_run_flag(true);
-        Supervisor::Plan plan;
-        plan.config = config_;
-        plan.cpus = plan_cpus(config_, {0, 1}).value();
-        plan.control_socket = directory_.path("control.sock");
-        plan.worker_directory = AFD_FAKE_WORKERS;
-        plan.welcome.set_instance("test");
-        plan.welcome.set_kv_tokens(config_.kv_tokens);
-        plan.welcome.set_max_sequences(8);
-        plan.heartbeat = [this](control::Role role, uint32_t index) {
-            const auto found = heartbeats_.find({role, index});
-            return found == heartbeats_.end() ? next_beat() : found->second;
-        };
-        plan.run_flag = [this](control::Role, uint32_t) { return words_.run_flag(); };
-        plan.fill_metrics = [](control::Role, uint32_t, client::Worker&) {};
-        auto supervisor = Supervisor::create(loop_, std::move(plan));
-        ASSERT_TRUE(supervisor.ok()) << supervisor.error().message;
-        supervisor_ = std::move(supervisor).value();
-
-        ServedModel model;
-        model.vocab_size = kByteVocabulary;
-        model.context_length = 4096;
-        model.tokenizer = &tokenizer_;
-        gateway_ = std::make_unique<Gateway>(
-            loop_, config_, model, std::vector<TraceSource>(), *supervisor_, program_);
-        supervisor_->start(*gateway_, program_);
-    }
-
-    // A heart that always beats.
-    schedule::HeartbeatView next_beat() {
-        schedule::HeartbeatView view;
-        view.pid = 1;
-        view.progress = ++progress_;
-        view.state = schedule::WorkerState::kComputing;
-        return view;
-    }
-
-    client::Worker worker(const std::string& role, uint32_t index) const {
-        client::Status status;
-        supervisor_->fill_status(status);
-        for (const client::Worker& entry : status.workers()) {
-            if (entry.role() == role && entry.index() == index) return entry;
-        }
-        return {};
-    }
-
-    bool wait_for_state(const std::string& role, uint32_t index, const std::string& state) {
-        return run_until(loop_, [&] { return worker(role, index).state() == state; });
-    }
-
-    schedule::ScheduleContext context_{};  // Of all workers.
-    const schedule::ContextWords words_{context_};
-    test::TemporaryDirectory directory_;
-    Config config_;
-    model::Tokenizer tokenizer_;
-    EventLoop loop_;
-    std::map<std::pair<control::Role, uint32_t>, schedule::HeartbeatView> heartbeats_;
-    uint64_t progress_ = 0;
-    Program program_;
-    std::unique_ptr<Supervisor> supervisor_;
-    std::unique_ptr<Gateway> gateway_;
-};
 
 TEST_F(SupervisorTest, StartsAllWorkersAndServes) {
     start();
@@ -285,30 +156,11 @@ TEST_F(SupervisorTest, StoppedWorkerIsShownAsStopped) {
 TEST_F(SupervisorTest, GarbageAndStrangersOnTheControlSocketHarmNobody) {
     start();
     ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    directory_.path("control.sock").copy(address.sun_path, sizeof(address.sun_path) - 1);
-    const auto connect = [&] {
-        UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-        return fd;
-    };
     const UniqueFd garbage = connect();
     ASSERT_EQ(::send(garbage.get(), "\xff\xff\xff\xffxx", 6, 0), 6);
     // A stranger asks for the slot of a living worker.
-    ControlChannel stranger(connect());
-    control::WorkerMessage hello;
-    hello.mutable_hello()->set_role(control::FFN);
-    hello.mutable_hello()->set_pid(static_cast<uint32_t>(::getpid()));
-    hello.mutable_hello()->set_version(kControlVersion);
-    stranger.queue(hello);
-    ASSERT_TRUE(stranger.flush().ok());
-    control::SupervisorMessage answer;
-    ASSERT_TRUE(run_until(loop_, [&] {
-        static_cast<void>(stranger.read().ok());
-        return stranger.next(answer).value();
-    }));
-    EXPECT_THAT(answer.refused().message(), HasSubstr("ffn worker 0 belongs to pid"));
+    EXPECT_THAT(answer_to_hello(control::FFN).refused().message(),
+                HasSubstr("ffn worker 0 belongs to pid"));
     EXPECT_EQ(worker("ffn", 0).state(), "ready");
 }
 
@@ -332,76 +184,6 @@ TEST_F(SupervisorTest, RunFlagZeroEndsAWorkerUntilItIsSetAgain) {
     EXPECT_NE(worker("ffn", 0).pid(), first);
     EXPECT_TRUE(wait_for_state("attention", 0, "ready"));
     EXPECT_EQ(program_.given_up, "");
-}
-
-class HandStartedWorkersTest : public SupervisorTest {
-  protected:
-    HandStartedWorkersTest() {
-        config_.spawn = false;
-        config_.attention_workers = 1;
-    }
-
-    pid_t run_worker(const std::string& program) const {
-        const pid_t pid = ::fork();
-        if (pid == 0) {
-            const std::string path = AFD_FAKE_WORKERS "/" + program;
-            const std::string socket = directory_.path("control.sock");
-            ::execl(path.c_str(),
-                    path.c_str(),
-                    "--control-socket",
-                    socket.c_str(),
-                    "--log-level",
-                    "off",
-                    static_cast<char*>(nullptr));
-            ::_exit(127);
-        }
-        return pid;
-    }
-};
-
-// Goal: an orderly stop is orderly for workers of other parents too. Oracle: their exit status.
-TEST_F(HandStartedWorkersTest, ExitWithZeroWhenAfddStops) {
-    for (int repetition = 0; repetition < 10; ++repetition) {
-        start();
-        const pid_t attention = run_worker("afd-attention-worker");
-        const pid_t ffn = run_worker("afd-ffn-worker");
-        ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
-        program_.is_all_gone = false;
-        supervisor_->shut_down(20000);
-        ASSERT_TRUE(run_until(loop_, [&] { return program_.is_all_gone; }));
-        for (const pid_t pid : {attention, ffn}) {
-            int status = 0;
-            ASSERT_EQ(::waitpid(pid, &status, 0), pid);
-            EXPECT_TRUE(WIFEXITED(status)) << "killed by signal " << WTERMSIG(status);
-            EXPECT_EQ(WEXITSTATUS(status), 0);
-        }
-        supervisor_.reset();
-        gateway_.reset();
-        program_.is_ready = false;
-    }
-}
-
-TEST_F(HandStartedWorkersTest, AreServedAndEndWithAfdd) {
-    start();
-    const pid_t attention = run_worker("afd-attention-worker");
-    const pid_t ffn = run_worker("afd-ffn-worker");
-    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
-    EXPECT_EQ(worker("attention", 0).pid(), static_cast<uint32_t>(attention));
-    // Killed and reaped by its parent, so its slot is free: nobody starts another by itself.
-    ::kill(attention, SIGKILL);
-    ASSERT_EQ(::waitpid(attention, nullptr, 0), attention);
-    EXPECT_TRUE(wait_for_state("attention", 0, "dead"));
-    const pid_t successor = run_worker("afd-attention-worker");
-    EXPECT_TRUE(wait_for_state("attention", 0, "ready"));
-    // The end of afdd without a word.
-    supervisor_.reset();
-    gateway_.reset();
-    for (const pid_t pid : {ffn, successor}) {
-        int status = 0;
-        ASSERT_EQ(::waitpid(pid, &status, 0), pid);
-        EXPECT_TRUE(WIFEXITED(status));
-        EXPECT_EQ(WEXITSTATUS(status), kExitAfddGone);
-    }
 }
 
 }  // namespace

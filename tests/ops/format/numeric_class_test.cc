@@ -4,17 +4,26 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace afd::ops {
 namespace {
 
 TEST(NumericClass, NamesParseBack) {
-    for (const auto numeric_class : {NumericClass::kPortable,
-                                     NumericClass::kAvx2,
-                                     NumericClass::kAvx512,
-                                     NumericClass::kAvx512Bf16}) {
+    for (const NumericClass numeric_class : numeric_classes()) {
         EXPECT_EQ(parse_numeric_class(name_of(numeric_class)), numeric_class);
     }
     EXPECT_EQ(parse_numeric_class("avx1024"), std::nullopt);
+}
+
+TEST(NumericClass, AllAreListedSlowestFirst) {
+    const auto classes = numeric_classes();
+    const std::vector<NumericClass> listed(classes.begin(), classes.end());
+    EXPECT_EQ(listed,
+              (std::vector{NumericClass::kPortable,
+                           NumericClass::kAvx2,
+                           NumericClass::kAvx512,
+                           NumericClass::kAvx512Bf16}));
 }
 
 TEST(NumericClass, PortableIsAlwaysSupportedAndTheBestIsTheLast) {

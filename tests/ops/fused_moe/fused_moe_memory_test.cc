@@ -185,8 +185,8 @@ TEST(MoePlan, ConfigurationsThatNoMemoryHoldsAreRefused) {
               "afd_window reserves for whole micro-batches; row_fraction must be 1");
 }
 
-// Rows at one rank, at most: no token has more than one row of an expert, and no more experts than
-// the rank has.
+// Rows at one rank, at most: one for each slot of a token, since a token may name an expert twice;
+// with batched activations one for each expert that the rank has.
 TEST(MoePlan, NamesTheRowsThatOneRankMayGet) {
     FusedMoeConfig config{
         .hidden = 64, .num_experts = 16, .top_k = 8, .num_shared = 1, .max_num_tokens = 100};
@@ -194,9 +194,13 @@ TEST(MoePlan, NamesTheRowsThatOneRankMayGet) {
                        find_experts("grouped_bf16").value()};
     config.num_ranks = 4;
     const MoePlan plan = plan_moe(pair, {.config = config, .intermediate = 64}).value();
-    EXPECT_EQ(plan.rank_rows_max, Capacity(500));
+    EXPECT_EQ(plan.rank_rows_max, Capacity(900));
     EXPECT_EQ(plan.rank_rows_mean, Capacity(300));
     EXPECT_EQ(plan.worst_case.dispatch, Capacity(0));
+    const MoePair batched{find_prepare_finalize("local_batched").value(),
+                          find_experts("batched_bf16").value()};
+    EXPECT_EQ(plan_moe(batched, {.config = config, .intermediate = 64}).value().rank_rows_max,
+              Capacity(500));
 }
 
 struct Layer {

@@ -136,10 +136,10 @@ struct Sender {
             const auto row = static_cast<float>(sender * 37 + i / size.hidden + 1);
             reference::set_element(dtype, x.as<void>(), i, row + std::sin(static_cast<float>(i)));
         }
-        // One id below and two above the experts: masked.
+        // One id below and one above the experts, masked; and picks of the shared ones.
         ids.fill_ids(static_cast<uint32_t>(sender * 7 + size.num_tokens),
                      -1,
-                     static_cast<int32_t>(size.num_routed) + 1);
+                     static_cast<int32_t>(size.num_routed + size.num_shared));
         weights.fill(static_cast<uint32_t>(sender + 3));
     }
 };
@@ -307,7 +307,7 @@ struct Cluster {
         if (mask.view.num_elements() > 0 && !mask.as<bool>()[token]) return -1;
         if (k >= size.top_k) return static_cast<int64_t>(size.num_routed + k - size.top_k);
         const int32_t id = senders[sender].ids.as<int32_t>()[token * size.top_k + k];
-        return id >= 0 && id < static_cast<int32_t>(size.num_routed) ? id : -1;
+        return id >= 0 && id < static_cast<int32_t>(size.num_routed + size.num_shared) ? id : -1;
     }
 };
 

@@ -22,7 +22,11 @@ using test::Tensor;
 // Negative tests: a valid request, one thing wrong, the whole message; nothing is written.
 class TwoPhaseRefuses : public testing::Test {
   protected:
-    TwoPhaseRefuses() { c_.dispatch(kReference); }
+    TwoPhaseRefuses() {
+        // Four rows of routed experts, and the three of the shared one.
+        c_.senders[0].ids.set<int32_t>({0, 2, 1, 0, -1, 4});
+        c_.dispatch(kReference);
+    }
 
     template <typename Request, typename Change>
     std::string message(Request request, const TensorView& output, const Change& change) {

@@ -62,6 +62,30 @@ TEST(TwoPhaseLayout, SortsEachBlockAndCountsAllOfThem) {
     }
 }
 
+// By hand: two routed experts and a shared one, 2, which the first token picks, too; 3 is none.
+// Covers: two_phase_layout case=picks_of_shared_experts
+TEST(TwoPhaseLayout, SendsAPickOfASharedExpertLikeAnyOther) {
+    Tensor table(DType::kInt32, {1, 3, 1, 2});
+    table.set<int32_t>({0, 0, 1, 0, 0, 1});
+    Tensor ids(DType::kInt32, {2, 2});
+    ids.set<int32_t>({2, 1, 3, 0});
+    Tensor sorted(DType::kInt32, {6});
+    Tensor counts(DType::kInt32, {2, 2});
+    TwoPhaseLayoutRequest r;
+    r.num_ranks = 2;
+    r.num_local_experts = 2;
+    r.shared_expert_num = 1;
+    r.expert_ids = ids.view;
+    r.expert_rank_table = table.view;
+    r.sorted_indices = sorted.view;
+    r.send_counts = counts.view;
+    for (const Path path : kPaths) {
+        expect_ok(r, path);
+        EXPECT_EQ(sorted.values<int32_t>(), (std::vector<int32_t>{4, 0, 2, 5, 1, -1}));
+        EXPECT_EQ(counts.values<int32_t>(), (std::vector<int32_t>{1, 3, 1, 0}));
+    }
+}
+
 // By hand: two senders, two ranks with two local experts.
 // Covers: two_phase_offsets one_buffer=false,true
 TEST(TwoPhaseOffsets, GrantsByLocalExpertThenSender) {

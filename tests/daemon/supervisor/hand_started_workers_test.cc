@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The supervisor with workers that somebody else starts (spawn = false).
+#include <sys/wait.h>
+
+#include <csignal>
+
+#include "daemon/worker/worker_control.h"
+#include "tests/daemon/supervisor/supervisor_fixture.h"
+
+namespace afd::daemon {
+namespace {
+
+using testing::HasSubstr;
+
+class HandStartedWorkersTest : public SupervisorTest {
+  protected:
+    HandStartedWorkersTest() {
+        config_.spawn = false;
+        config_.attention_workers = 1;
+    }
+
+    pid_t run_worker(const std::string& program) const {
+        const pid_t pid = ::fork();
+        if (pid == 0) {
+            const std::string path = AFD_FAKE_WORKERS "/" + program;
+            const std::string socket = directory_.path("control.sock");
+            ::execl(path.c_str(),
+                    path.c_str(),
+                    "--control-socket",
+                    socket.c_str(),
+                    "--log-level",
+                    "off",
+                    static_cast<char*>(nullptr));
+            ::_exit(127);
+        }
+        return pid;
+    }
+};
+
+// Goal: an orderly stop is orderly for workers of other parents too. Oracle: their exit status.
+TEST_F(HandStartedWorkersTest, ExitWithZeroWhenAfddStops) {
+    for (int repetition = 0; repetition < 10; ++repetition) {
+        start();
+        const pid_t attention = run_worker("afd-attention-worker");
+        const pid_t ffn = run_worker("afd-ffn-worker");
+        ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+        program_.is_all_gone = false;
+        supervisor_->shut_down(20000);
+        ASSERT_TRUE(run_until(loop_, [&] { return program_.is_all_gone; }));
+        for (const pid_t pid : {attention, ffn}) {
+            int status = 0;
+            ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+            EXPECT_TRUE(WIFEXITED(status)) << "killed by signal " << WTERMSIG(status);
+            EXPECT_EQ(WEXITSTATUS(status), 0);
+        }
+        supervisor_.reset();
+        gateway_.reset();
+        program_.is_ready = false;
+    }
+}
+
+// Goal: a worker cannot run while its run_flag is 0, however it was started. Method: workers end by
+// their flags; then a process asks for such a slot, and again when the flag is set. Oracle: what it
+// is told, and the slot's state.
+TEST_F(HandStartedWorkersTest, AreRefusedWhileTheirRunFlagIsZero) {
+    start();
+    const pid_t attention = run_worker("afd-attention-worker");
+    const pid_t ffn = run_worker("afd-ffn-worker");
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    words_.set_run_flag(false);
+    ASSERT_TRUE(wait_for_state("attention", 0, "halted"));
+    ASSERT_TRUE(wait_for_state("ffn", 0, "halted"));
+    for (const pid_t pid : {attention, ffn}) ASSERT_EQ(::waitpid(pid, nullptr, 0), pid);
+    EXPECT_EQ(answer_to_hello(control::FFN).refused().message(),
+              "run_flag of ffn0 is 0; set it with afdctl context --worker ffn0 --set-run-flag 1");
+    EXPECT_THAT(answer_to_hello(control::ATTENTION).refused().message(),
+                HasSubstr("run_flag of attention0 is 0"));
+    EXPECT_EQ(worker("ffn", 0).state(), "halted");
+    words_.set_run_flag(true);
+    ASSERT_TRUE(wait_for_state("ffn", 0, "dead"));
+    const pid_t successor = run_worker("afd-ffn-worker");
+    EXPECT_TRUE(wait_for_state("ffn", 0, "ready"));
+    supervisor_.reset();
+    gateway_.reset();
+    ASSERT_EQ(::waitpid(successor, nullptr, 0), successor);
+}
+
+TEST_F(HandStartedWorkersTest, AreServedAndEndWithAfdd) {
+    start();
+    const pid_t attention = run_worker("afd-attention-worker");
+    const pid_t ffn = run_worker("afd-ffn-worker");
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    EXPECT_EQ(worker("attention", 0).pid(), static_cast<uint32_t>(attention));
+    // Killed and reaped by its parent, so its slot is free: nobody starts another by itself.
+    ::kill(attention, SIGKILL);
+    ASSERT_EQ(::waitpid(attention, nullptr, 0), attention);
+    EXPECT_TRUE(wait_for_state("attention", 0, "dead"));
+    const pid_t successor = run_worker("afd-attention-worker");
+    EXPECT_TRUE(wait_for_state("attention", 0, "ready"));
+    // The end of afdd without a word.
+    supervisor_.reset();
+    gateway_.reset();
+    for (const pid_t pid : {ffn, successor}) {
+        int status = 0;
+        ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+        EXPECT_TRUE(WIFEXITED(status));
+        EXPECT_EQ(WEXITSTATUS(status), kExitAfddGone);
+    }
+}
+
+}  // namespace
+}  // namespace afd::daemon

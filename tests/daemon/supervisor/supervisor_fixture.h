@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// SupervisorTest: a supervisor and a gateway on this process's loop, over real processes: the fake
+// worker under the names of both worker programs. The test is what afdd is to them.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "daemon/gateway/gateway.h"
+#include "daemon/program/logging.h"
+#include "daemon/supervisor/supervisor.h"
+#include "schedule/context_words.h"
+#include "tests/daemon/gateway/byte_tokenizer.h"
+#include "tests/daemon/loop_helper.h"
+#include "tests/temporary_directory.h"
+
+namespace afd::daemon {
+
+// An environment variable for the workers that are started while it lives.
+class ScopedVariable {
+  public:
+    ScopedVariable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+    ~ScopedVariable() { ::unsetenv(name_); }
+    ScopedVariable(const ScopedVariable&) = delete;
+    ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+  private:
+    const char* name_;
+};
+
+// What afdd is to its supervisor and its gateway.
+struct Program final : GatewayHost, InstanceListener {
+    void fill_status(client::Status& /*status*/) const override {}
+    Result<> answer_context(const client::GetContext&, client::Context&) override { return {}; }
+    void on_stop_asked() override {}
+    void on_drained() override {}
+    void on_all_ready() override { is_ready = true; }
+    void on_given_up(const std::string& why) override { given_up = why; }
+    void on_all_gone() override { is_all_gone = true; }
+
+    bool is_ready = false;
+    bool is_all_gone = false;
+    std::string given_up;
+};
+
+class SupervisorTest : public testing::Test {
+  protected:
+    SupervisorTest() : tokenizer_(make_byte_tokenizer()) {
+        set_up_logging("supervisor_test", "off", "text");
+        config_.instance = "test";
+        config_.attention_workers = 2;
+        config_.ffn_workers = 1;
+        config_.kv_tokens = 4096;
+        config_.max_sequences = 8;
+        config_.max_queue = 100;
+        config_.output_buffer_kib = 1024;
+        config_.restart_first_ms = 10;
+        config_.restart_max_ms = 50;
+        config_.restart_reset_ms = 10000;
+        config_.start_attempts = 3;
+        config_.log_level = "off";
+        config_.log_format = "text";
+        config_.pin = "none";
+    }
+
+    ~SupervisorTest() override {
+        if (supervisor_ == nullptr) return;
+        program_.is_all_gone = false;
+        supervisor_->shut_down(2000);
+        EXPECT_TRUE(run_until(loop_, [&] { return program_.is_all_gone; })) << "workers do not end";
+    }
+
+    void start() {
+        words_.set_run_flag(true);
+        Supervisor::Plan plan;
+        plan.config = config_;
+        plan.cpus = plan_cpus(config_, {0, 1}).value();
+        plan.control_socket = directory_.path("control.sock");
+        plan.worker_directory = AFD_FAKE_WORKERS;
+        plan.welcome.set_instance("test");
+        plan.welcome.set_kv_tokens(config_.kv_tokens);
+        plan.welcome.set_max_sequences(8);
+        plan.heartbeat = [this](control::Role role, uint32_t index) {
+            const auto found = heartbeats_.find({role, index});
+            return found == heartbeats_.end() ? next_beat() : found->second;
+        };
+        plan.run_flag = [this](control::Role, uint32_t) { return words_.run_flag(); };
+        plan.fill_metrics = [](control::Role, uint32_t, client::Worker&) {};
+        auto supervisor = Supervisor::create(loop_, std::move(plan));
+        ASSERT_TRUE(supervisor.ok()) << supervisor.error().message;
+        supervisor_ = std::move(supervisor).value();
+
+        ServedModel model;
+        model.vocab_size = kByteVocabulary;
+        model.context_length = 4096;
+        model.tokenizer = &tokenizer_;
+        gateway_ = std::make_unique<Gateway>(
+            loop_, config_, model, std::vector<TraceSource>(), *supervisor_, program_);
+        supervisor_->start(*gateway_, program_);
+    }
+
+    // A heart that always beats.
+    schedule::HeartbeatView next_beat() {
+        schedule::HeartbeatView view;
+        view.pid = 1;
+        view.progress = ++progress_;
+        view.state = schedule::WorkerState::kComputing;
+        return view;
+    }
+
+    client::Worker worker(const std::string& role, uint32_t index) const {
+        client::Status status;
+        supervisor_->fill_status(status);
+        for (const client::Worker& entry : status.workers()) {
+            if (entry.role() == role && entry.index() == index) return entry;
+        }
+        return {};
+    }
+
+    bool wait_for_state(const std::string& role, uint32_t index, const std::string& state) {
+        return run_until(loop_, [&] { return worker(role, index).state() == state; });
+    }
+
+    UniqueFd connect() const {
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        directory_.path("control.sock").copy(address.sun_path, sizeof(address.sun_path) - 1);
+        UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+        return fd;
+    }
+
+    // What this process hears when it asks for the first slot of that role.
+    control::SupervisorMessage answer_to_hello(control::Role role) {
+        ControlChannel stranger(connect());
+        control::WorkerMessage hello;
+        hello.mutable_hello()->set_role(role);
+        hello.mutable_hello()->set_pid(static_cast<uint32_t>(::getpid()));
+        hello.mutable_hello()->set_version(kControlVersion);
+        stranger.queue(hello);
+        EXPECT_TRUE(stranger.flush().ok());
+        control::SupervisorMessage answer;
+        EXPECT_TRUE(run_until(loop_, [&] {
+            static_cast<void>(stranger.read().ok());
+            return stranger.next(answer).value();
+        }));
+        return answer;
+    }
+
+    schedule::ScheduleContext context_{};  // Of all workers.
+    const schedule::ContextWords words_{context_};
+    test::TemporaryDirectory directory_;
+    Config config_;
+    model::Tokenizer tokenizer_;
+    EventLoop loop_;
+    std::map<std::pair<control::Role, uint32_t>, schedule::HeartbeatView> heartbeats_;
+    uint64_t progress_ = 0;
+    Program program_;
+    std::unique_ptr<Supervisor> supervisor_;
+    std::unique_ptr<Gateway> gateway_;
+};
+
+}  // namespace afd::daemon
