@@ -5,8 +5,10 @@
 #include <sched.h>
 
 #include <chrono>
+#include <cstring>
 
 #include "proto/check.h"
+#include "proto/failure.h"
 
 namespace afd::threads {
 namespace {
@@ -36,6 +38,20 @@ void pause() {
 #endif
 }
 
+Result<> pin(pthread_t thread, uint32_t cpu) {
+    // A cpu_set_t holds 1024 cores only; machines have more, and the configuration names them.
+    cpu_set_t* set = CPU_ALLOC(cpu + 1);
+    if (set == nullptr) return resource_exhausted("no memory for a set of {} cores", with(cpu + 1));
+    const size_t bytes = CPU_ALLOC_SIZE(cpu + 1);
+    CPU_ZERO_S(bytes, set);
+    CPU_SET_S(cpu, bytes, set);
+    const int error = pthread_setaffinity_np(thread, bytes, set);
+    CPU_FREE(set);
+    if (error == 0) return {};
+    return failed_precondition("a thread cannot be pinned to core {}: {}; it runs where it may",
+                               with(cpu, std::strerror(error)));
+}
+
 }  // namespace
 
 ThreadPool::ThreadPool(unsigned num_threads,
@@ -44,15 +60,14 @@ ThreadPool::ThreadPool(unsigned num_threads,
                        std::span<const uint32_t> cpus)
     : spin_us_(spin_us), yields_(yields), claim_(claim_word(0, kClosed)) {
     AFD_ASSERT(num_threads >= 1, "%u threads", num_threads);
-    if (!cpus.empty()) pin_this_thread(cpus[0]);
     for (unsigned thread = 1; thread < num_threads; ++thread) {
-        helpers_.emplace_back([this,
-                               thread,
-                               pinned = !cpus.empty(),
-                               cpu = cpus.empty() ? 0 : cpus[thread % cpus.size()]] {
-            if (pinned) pin_this_thread(cpu);
-            help(thread);
-        });
+        helpers_.emplace_back([this, thread] { help(thread); });
+    }
+    for (unsigned thread = 0; thread < num_threads && !cpus.empty(); ++thread) {
+        const Result<> pinned =
+            pin(thread == 0 ? pthread_self() : helpers_[thread - 1].native_handle(),
+                cpus[thread % cpus.size()]);
+        if (pinned_.ok()) pinned_ = pinned;
     }
 }
 
@@ -158,11 +173,8 @@ void ThreadPool::help(unsigned thread) {
     }
 }
 
-void pin_this_thread(uint32_t cpu) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    static_cast<void>(pthread_setaffinity_np(pthread_self(), sizeof(set), &set));
+Result<> pin_this_thread(uint32_t cpu) {
+    return pin(pthread_self(), cpu);
 }
 
 }  // namespace afd::threads

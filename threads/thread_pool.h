@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "ops/tensor/parallel.h"
+#include "proto/status.h"
 
 namespace afd::threads {
 
@@ -34,6 +35,10 @@ class ThreadPool final : public ops::Parallel {
     // whoever waits gives way. REQUIRES: num_threads >= 1.
     explicit ThreadPool(unsigned num_threads) : ThreadPool(num_threads, 0, true, {}) {}
     ~ThreadPool() override;
+
+    // Whether every thread has its core; else why the first has not. Such a pool works all the
+    // same, only slower.
+    const Result<>& pinned() const { return pinned_; }
 
     unsigned num_threads() const override { return static_cast<unsigned>(helpers_.size()) + 1; }
     void run(size_t num_tasks, ops::FunctionRef<void(size_t task, unsigned thread)> body) override;
@@ -57,9 +62,11 @@ class ThreadPool final : public ops::Parallel {
     std::mutex mutex_;
     std::condition_variable wake_;
     std::vector<std::thread> helpers_;
+    Result<> pinned_;
 };
 
-// Pins the calling thread to one core; a refusal of the kernel is ignored (it costs only speed).
-void pin_this_thread(uint32_t cpu);
+// Pins the calling thread to one core.
+// Errors: kFailedPrecondition: the kernel refuses it, naming core and reason.
+Result<> pin_this_thread(uint32_t cpu);
 
 }  // namespace afd::threads

@@ -113,7 +113,9 @@ int main(int argc, char** argv) {
     app.add_option("--results", options.results, "Appends the rows to this file and sums it up");
     app.footer("Example: bench_experts --only bf16/2048x1408/rows:8 --rounds 5");
     CLI11_PARSE(app, argc, argv);
-    threads::pin_this_thread(0);
+    if (const auto pinned = threads::pin_this_thread(0); !pinned.ok()) {
+        std::fprintf(stderr, "bench_experts: %s\n", pinned.error().message.c_str());
+    }
     run_all(options);
     return 0;
 }

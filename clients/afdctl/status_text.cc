@@ -160,9 +160,8 @@ std::string two_phase_text(const Status& status) {
         num_fallbacks += worker.num_two_phase_fallbacks();
     }
     if (num_rounds + num_fallbacks == 0) return "";
-    return fmt::format("two-phase {} rounds   {} batches by windows for want of memory\n",
-                       num_rounds,
-                       num_fallbacks);
+    return fmt::format(
+        "two-phase {} rounds   {} batches failed and went by windows\n", num_rounds, num_fallbacks);
 }
 
 }  // namespace

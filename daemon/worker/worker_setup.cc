@@ -126,8 +126,10 @@ Result<model::LoadedExperts> load_worker_experts(const WorkerSetup& setup,
 
 std::unique_ptr<threads::ThreadPool> make_thread_pool(const control::Welcome& welcome) {
     const std::vector<uint32_t> cpus(welcome.cpus().begin(), welcome.cpus().end());
-    return std::make_unique<threads::ThreadPool>(
+    auto pool = std::make_unique<threads::ThreadPool>(
         std::max(1U, welcome.num_threads()), welcome.spin_us(), welcome.oversubscribed(), cpus);
+    if (!pool->pinned().ok()) log::warn("{}", pool->pinned().error().message);
+    return pool;
 }
 
 schedule::AdaptiveWait make_wait(const control::Welcome& welcome, schedule::Doorbell doorbell) {

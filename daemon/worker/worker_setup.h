@@ -63,7 +63,8 @@ Result<model::LoadedExperts> load_worker_experts(const WorkerSetup& setup,
                                                  size_t num_keys,
                                                  ops::Parallel& parallel);
 
-// The threads with which the Welcome wants this worker to compute.
+// The threads with which the Welcome wants this worker to compute. Warns where they do not get
+// their cores.
 std::unique_ptr<threads::ThreadPool> make_thread_pool(const control::Welcome& welcome);
 
 // R9 with the Welcome's numbers.

@@ -211,7 +211,7 @@ TEST(Afdctl, StatusIsATable) {
               "rows int8   avx2   context 512\n"
               "requests  2 running   3 queued   120 finished   1 failed\n"
               "tokens    8123   412.0/s\n"
-              "two-phase 24 rounds   1 batches by windows for want of memory\n"
+              "two-phase 24 rounds   1 batches failed and went by windows\n"
               "\n"
               "ROLE       INDEX   PID  STATE     SEQS      KV TOKENS  TOKENS  ROUNDS  RESTARTS  "
               "HEARTBEAT      UP\n"

@@ -2,9 +2,13 @@
 #include "threads/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <array>
 #include <numeric>
+#include <thread>
 #include <utility>
+#include <vector>
 
 namespace afd::threads {
 namespace {
@@ -56,6 +60,33 @@ TEST(ThreadPool, EndsWhileItsHelpersSleep) {
         ThreadPool pool(4, 0, false, {});
         pool.run(8, [](size_t, unsigned) {});
     }
+}
+
+// Goal: threads run on their cores. Method: all threads of a pool on one core that this process may
+// use. Oracle: the kernel's word in every task.
+TEST(ThreadPool, PinsEveryThreadToItsCore) {
+    std::thread([] {
+        const int core = sched_getcpu();
+        ASSERT_GE(core, 0);
+        const std::array cpus = {static_cast<uint32_t>(core)};
+        ThreadPool pool(3, 0, true, cpus);
+        ASSERT_TRUE(pool.pinned().ok()) << pool.pinned().error().message;
+        pool.run(64, [&](size_t, unsigned) { EXPECT_EQ(sched_getcpu(), core); });
+    }).join();
+}
+
+// Goal: a core that is not there is named, also beyond the 1024 of a cpu_set_t, and the pool works.
+TEST(ThreadPool, NamesTheCoreThatItDoesNotGet) {
+    std::thread([] {
+        const std::array cpus = {8191U};
+        ThreadPool pool(2, 0, true, cpus);
+        ASSERT_FALSE(pool.pinned().ok());
+        EXPECT_EQ(pool.pinned().error().message,
+                  "a thread cannot be pinned to core 8191: Invalid argument; it runs where it may");
+        std::vector<int> done(10, 0);
+        pool.run(done.size(), [&](size_t task, unsigned) { done[task] = 1; });
+        EXPECT_EQ(std::accumulate(done.begin(), done.end(), 0), 10);
+    }).join();
 }
 
 }  // namespace

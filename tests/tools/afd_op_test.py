@@ -115,6 +115,16 @@ class Runs(unittest.TestCase):
         self.assert_refused(self.run_it({"expert_num": "four"}),
                             'expert_num is "four"; it must be an integer')
 
+    def test_integers_that_64_bits_do_not_hold_are_refused(self):
+        # The first would be -1, the default of active_num.
+        for value in (2 ** 64 - 1, 2 ** 63, 2 ** 64, -2 ** 63 - 1):
+            done = self.run_it({"expert_num": 4, "active_num": value})
+            self.assert_refused(done, "moe_init_routing_v3: active_num is ")
+            self.assertIn("; it must be an integer from -2^63 to 2^63 - 1", done.stderr)
+        self.assert_refused(self.run_it({"expert_num": 4, "active_expert_range": [0, 2 ** 64 - 1]}),
+                            "active_expert_range is [0,18446744073709551615]; it must be a list of "
+                            "integers from -2^63 to 2^63 - 1")
+
     def test_a_value_outside_its_choices_is_refused(self):
         self.assert_refused(self.run_it({"expert_num": 4, "quant_mode": 5}),
                             "moe_init_routing_v3: quant_mode is 5; allowed are -1, 0, 1")

@@ -2,6 +2,7 @@
 #include "tools/afd-op/operator_call.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "ops/record/operator_check.h"
 #include "schedule/schedule_context.h"
@@ -27,13 +28,13 @@ std::string names_of(const Specs& specs) {
 const char* kind_text(MemberType type) {
     switch (type) {
         case MemberType::kInt:
-            return "an integer";
+            return "an integer from -2^63 to 2^63 - 1";
         case MemberType::kFloat:
             return "a number";
         case MemberType::kBool:
             return "true or false";
         case MemberType::kInts:
-            return "a list of integers";
+            return "a list of integers from -2^63 to 2^63 - 1";
         case MemberType::kString:
             return "a string";
         default:
@@ -41,18 +42,22 @@ const char* kind_text(MemberType type) {
     }
 }
 
+// JSON knows integers up to 2^64 - 1, and get<int64_t>() would make negative numbers of them.
+bool is_int64(const nlohmann::json& value) {
+    return value.is_number_integer() &&
+           (!value.is_number_unsigned() || value.get<uint64_t>() <= uint64_t{INT64_MAX});
+}
+
 bool is_of_kind(const nlohmann::json& value, MemberType type) {
     switch (type) {
         case MemberType::kInt:
-            return value.is_number_integer();
+            return is_int64(value);
         case MemberType::kFloat:
             return value.is_number();
         case MemberType::kBool:
             return value.is_boolean();
         case MemberType::kInts:
-            return value.is_array() && std::all_of(value.begin(), value.end(), [](const auto& v) {
-                       return v.is_number_integer();
-                   });
+            return value.is_array() && std::all_of(value.begin(), value.end(), is_int64);
         case MemberType::kString:
             return value.is_string();
         default:
