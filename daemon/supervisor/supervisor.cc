@@ -16,7 +16,7 @@ namespace {
 
 // run_flag = 0 ends a worker within 10 ms. One process looks at the flags of all: looks by each
 // worker, which wakes for it, cost an idle system of three 2 % of a core.
-constexpr uint64_t kRunFlagPeriodMs = 8;
+constexpr uint64_t kRunFlagPeriodMs = 4;
 constexpr uint64_t kHelloTimeoutMs = 2000;
 // Connections that have not said Hello; a starting instance has one per worker.
 constexpr size_t kVisitorsMax = 4096;

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""How long a worker lives on after its run_flag became 0.
+
+    bench_run_flag.py [--bin build/release/bin] [--repeat 30]
+
+Starts `afdd --demo` with one FFN worker and keeps a request running. Then, again and again: stores 0
+in the run_flag of the FFN worker's ScheduleContext, as anyone who may write the segment can, waits on
+the process, and lets it come back with `afdctl context --set-run-flag 1`. The time counts from the
+store to the end of the process: its loops and waits have ended, and it has reported so and exited,
+a little earlier. afdd looks at the words every 4 ms.
+"""
+import argparse
+import json
+import mmap
+import os
+import pathlib
+import select
+import statistics
+import struct
+import subprocess
+import time
+
+INSTANCE = "bench_run_flag"
+RUN_FLAG_OFFSET = 128  # docs/wire.md
+START_SECONDS = 30
+
+
+def ffn_worker(ctl: list[str]) -> dict:
+    status = json.loads(subprocess.run([*ctl, "--json", "status"], check=True, capture_output=True,
+                                       text=True).stdout)
+    return next(worker for worker in status["workers"] if worker["role"] == "ffn")
+
+
+def wait_until_ready(ctl: list[str]) -> int:
+    """The worker's pid, once it is ready."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            worker = ffn_worker(ctl)
+            if worker["state"] == "ready":
+                return worker["pid"]
+        except subprocess.CalledProcessError:
+            pass
+        time.sleep(0.05)
+    raise SystemExit("bench_run_flag: the FFN worker does not become ready")
+
+
+def milliseconds_to_end(context: mmap.mmap, pid: int) -> float:
+    process = os.pidfd_open(pid)
+    begin = time.perf_counter()
+    context[RUN_FLAG_OFFSET:RUN_FLAG_OFFSET + 4] = struct.pack("<i", 0)
+    ended, _, _ = select.select([process], [], [], 5)
+    elapsed = time.perf_counter() - begin
+    os.close(process)
+    if not ended:
+        raise SystemExit("bench_run_flag: the worker did not end within 5 s")
+    return elapsed * 1e3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/release/bin"))
+    parser.add_argument("--repeat", type=int, default=30)
+    args = parser.parse_args()
+    ctl = [str(args.bin / "afdctl"), "--instance", INSTANCE]
+    daemon = subprocess.Popen(
+        [args.bin / "afdd", "--demo", "--instance", INSTANCE, "--attention-workers", "1",
+         "--log-level", "off"], stderr=subprocess.DEVNULL)
+    try:
+        times = []
+        for _ in range(args.repeat):
+            pid = wait_until_ready(ctl)
+            name = next(path for path in pathlib.Path("/dev/shm").iterdir()
+                        if INSTANCE in path.name and path.name.endswith("-ffn0-control"))
+            request = subprocess.Popen([*ctl, "generate", "Once upon a time", "--ignore-eos",
+                                        "--max-tokens", "400"], stdout=subprocess.DEVNULL)
+            time.sleep(0.05)
+            with name.open("r+b") as file, mmap.mmap(file.fileno(), 0) as context:
+                times.append(milliseconds_to_end(context, pid))
+            subprocess.run([*ctl, "context", "--worker", "ffn0", "--set-run-flag", "1"], check=True,
+                           stdout=subprocess.DEVNULL)
+            request.wait()
+        print(f"run_flag = 0 to the worker's end, {args.repeat} times: median "
+              f"{statistics.median(times):.1f} ms, largest {max(times):.1f} ms")
+    finally:
+        daemon.terminate()
+        daemon.wait()
+
+
+if __name__ == "__main__":
+    main()
