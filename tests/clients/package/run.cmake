@@ -11,7 +11,7 @@ function(run)
   endif()
 endfunction()
 run(${CMAKE_COMMAND} --install ${BUILD_DIR} --component client --prefix ${WORK_DIR}/prefix)
-run(${CMAKE_COMMAND} -S ${SOURCE_DIR}/tests/clients/package -B ${WORK_DIR}/build
+run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE_DIR}/tests/clients/package -B ${WORK_DIR}/build
   -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix -DCMAKE_CXX_COMPILER=${COMPILER}
   -DCMAKE_CXX_FLAGS=${SANITIZE}
   -DEXAMPLE_SOURCE=${SOURCE_DIR}/clients/examples/generate.cc)
