@@ -13,8 +13,10 @@ target_compile_options(afd_flags INTERFACE
   -Wcast-align -Wnon-virtual-dtor -Wvla
   # g++ 12 takes "literal" + std::string at -O3 for an overlapping copy (GCC bug 105651).
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
-  # Several sources in one look to g++ like headers with unnamed namespaces.
+  # Several sources in one look to g++ like headers with unnamed namespaces, and clang takes an alias
+  # that each of them declares for itself for one that hides the other's.
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>
+  $<$<AND:$<CXX_COMPILER_ID:Clang>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-shadow>
   $<$<BOOL:${AFD_WERROR}>:-Werror>)
 if(AFD_SANITIZE)
   target_compile_options(afd_flags INTERFACE
