@@ -49,9 +49,9 @@ function(afd_maths_library name)
   afd_precompile(afd_${name} standard OPTIMISED)
 endfunction()
 
-# afd_maths_sources(sources...): files of another library that are such loops.
+# afd_maths_sources(sources...): files of another library that are such loops, in a release build.
 function(afd_maths_sources)
-  if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
     set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O3)
   endif()
 endfunction()
