@@ -171,7 +171,9 @@ void FfnLoop::wait_for_sessions() {
     probe_.waits();
     // Nobody rings when a scheduler's deadline passes, so the sleep ends by itself there.
     const uint64_t tick_us = schedule::steady_now_us() + kIdleTickUs;
-    const uint64_t deadline_us = std::min(scheduler_->decide_again_us(), tick_us);
+    // Nor when an answer of afdd is overdue.
+    const uint64_t due_us = parts_.two_phase == nullptr ? tick_us : parts_.two_phase->due_us();
+    const uint64_t deadline_us = std::min({scheduler_->decide_again_us(), tick_us, due_us});
     const bool is_woken = wait_.until(deadline_us, expects_work_, [&](schedule::Order order) {
         return parts_.port->has_command() || scan_.has_new(order) ||
                (parts_.two_phase != nullptr && parts_.two_phase->has_work(order));

@@ -38,6 +38,9 @@ Result<model::LoadedExperts> load_shard(const WorkerSetup& setup,
         setup, welcome, slots, setup.placement.num_layers() * keys_per_layer, parallel);
 }
 
+// afdd answers within milliseconds, or a second for gigabytes.
+constexpr uint64_t kAskAgainUs = 1'000'000;
+
 // The rank's part in two-phase rounds, and what it works with.
 struct TwoPhaseRank {
     std::unique_ptr<schedule::TwoPhaseReturnTransport> transport;
@@ -59,6 +62,8 @@ Result<TwoPhaseRank> make_two_phase(const WorkerSetup& setup,
         schedule::TwoPhaseReceiver::Limits{
             .num_experts = setup.placement.num_local_experts_max(),
             .row_bytes = two_phase_row_bytes(setup.dispatch_dtype, hidden)});
+    // Half of the session's patience: the batch still has time to go through the windows.
+    const uint64_t answer_timeout_us = control.welcome().round_timeout_ms() * 1000 / 2;
     made.experts = std::make_unique<TwoPhaseExperts>(
         TwoPhaseExperts::Parts{.receiver = made.receiver.get(),
                                .placement = &setup.placement,
@@ -66,7 +71,9 @@ Result<TwoPhaseRank> make_two_phase(const WorkerSetup& setup,
                                .hidden = hidden,
                                .dispatch_dtype = setup.dispatch_dtype,
                                .parallel = &parallel,
-                               .port = &control.port()});
+                               .port = &control.port(),
+                               .ask_again_us = std::min(kAskAgainUs, answer_timeout_us / 4),
+                               .answer_timeout_us = answer_timeout_us});
     return made;
 }
 

@@ -10,6 +10,7 @@
 #include "daemon/program/logging.h"
 #include "ops/two_phase/offsets.h"
 #include "proto/check.h"
+#include "proto/failure.h"
 
 namespace afd::daemon {
 namespace {
@@ -61,6 +62,8 @@ bool TwoPhaseExperts::has_work(Order order) const {
                 if (receiver.open_round(session, order) != 0) return true;
                 break;
             case State::kRequested:
+                if (receiver.is_closed(session, lane.round, order)) return true;
+                if (parts_.now_us() >= lane.due_us) return true;
                 break;
             case State::kGranted:
                 if (has_block(session, order)) return true;
@@ -73,16 +76,28 @@ bool TwoPhaseExperts::has_work(Order order) const {
     return false;
 }
 
+uint64_t TwoPhaseExperts::due_us() const {
+    uint64_t due_us = UINT64_MAX;
+    for (const Lane& lane : lanes_) {
+        if (lane.state == State::kRequested) due_us = std::min(due_us, lane.due_us);
+    }
+    return due_us;
+}
+
 bool TwoPhaseExperts::step(uint32_t session) {
     Lane& lane = lanes_[session];
-    if (lane.state == State::kRequested) return false;
     if (lane.state == State::kIdle) {
         const int32_t round = parts_.receiver->open_round(session, Order::kAcquire);
         return round != 0 && open(session, round);
     }
-    // Before anything else of the round: a cancelled batch gives its memory back at once.
+    // Before anything else of the round: a cancelled batch gives its memory back at once. Of one
+    // that was only requested too: afdd takes the release after the request.
     if (parts_.receiver->is_closed(session, lane.round, Order::kAcquire)) {
         end(session);
+        return true;
+    }
+    if (lane.state == State::kRequested && parts_.now_us() >= lane.due_us) {
+        request_again(session);
         return true;
     }
     if (lane.state != State::kGranted || !has_block(session, Order::kAcquire)) return false;
@@ -112,13 +127,45 @@ bool TwoPhaseExperts::open(uint32_t session, int32_t round) {
         return true;
     }
     lane.sizes = schedule::two_phase_sizes(lane.offer, row_bytes_);
-    WorkerEvent event{.kind = WorkerEvent::Kind::kSegmentRequest};
-    event.segment = {session, round, lane.sizes.receive_bytes, lane.sizes.return_bytes};
+    lane.requested_us = parts_.now_us();
+    lane.num_requests = 0;
     // No room for the question: the lane stays idle and asks again at its next turn.
-    if (!parts_.port->push(std::move(event))) return false;
-    parts_.port->flush();
+    if (!request(session)) return false;
     lane.state = State::kRequested;
     return true;
+}
+
+// Asks afdd for the round's segments, and notes when to look for the answer. False: no room.
+bool TwoPhaseExperts::request(uint32_t session) {
+    Lane& lane = lanes_[session];
+    lane.due_us = std::min(parts_.now_us() + parts_.ask_again_us,
+                           lane.requested_us + parts_.answer_timeout_us);
+    WorkerEvent event{.kind = WorkerEvent::Kind::kSegmentRequest};
+    event.segment = {session, lane.round, lane.sizes.receive_bytes, lane.sizes.return_bytes};
+    if (!parts_.port->push(std::move(event))) return false;
+    parts_.port->flush();
+    ++lane.num_requests;
+    return true;
+}
+
+// No answer came in time. Asked twice does no harm: afdd answers with the same segments.
+void TwoPhaseExperts::request_again(uint32_t session) {
+    const Lane& lane = lanes_[session];
+    const uint64_t waited_us = parts_.now_us() - lane.requested_us;
+    const std::string text =
+        fmt::format("rank {} waits for afdd to make {} + {} bytes, asked for {} times in {} ms",
+                    parts_.receiver->rank(),
+                    lane.sizes.receive_bytes,
+                    lane.sizes.return_bytes,
+                    lane.num_requests,
+                    waited_us / 1000);
+    if (waited_us >= parts_.answer_timeout_us) {
+        refuse(session, deadline_exceeded("{}; the batch goes through the windows", with(text)));
+        return;
+    }
+    log::info("two-phase round {} of session {}: {}", lane.round, session, text);
+    // No room: the next time is as far away.
+    request(session);
 }
 
 void TwoPhaseExperts::on_segment(const WorkerCommand& command) {
@@ -174,7 +221,13 @@ Result<> TwoPhaseExperts::grant(uint32_t session) {
 
 void TwoPhaseExperts::refuse(uint32_t session, const Error& error) {
     Lane& lane = lanes_[session];
-    log::debug("two-phase round {} of session {}: {}", lane.round, session, error.message);
+    // afdd says why it made no memory; that it said nothing only this side knows.
+    const bool is_silence = error.code == Code::kDeadlineExceeded;
+    log::line(is_silence ? log::Level::kWarn : log::Level::kDebug,
+              "two-phase round {} of session {}: {}",
+              lane.round,
+              session,
+              error.message);
     lane.state = State::kRefused;
     parts_.receiver->refuse(session, lane.round);
 }

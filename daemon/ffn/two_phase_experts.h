@@ -5,7 +5,11 @@
 // each session at most one round:
 //
 //   idle --offer--> requested --afdd made the segments--> granted --closed--> idle
-//                       '------ no memory, bad bytes --> refused --closed------^
+//                       '--- no memory or answer, bad bytes --> refused --closed--^
+//
+// In `requested` it asks again from time to time, and refuses the round when no answer comes before
+// a deadline: then the batch goes through the windows, as after any refusal. A round that is closed
+// meanwhile ends without the answer, which then finds no round to belong to.
 //
 // In `granted` it runs the experts on each block as its rows arrive, and returns the results. It
 // advances by one block at a time, so that windows are served in between. A successor asks afdd
@@ -22,6 +26,7 @@
 #include "ops/fused_moe/sent_rows.h"
 #include "ops/tensor/parallel.h"
 #include "ops/tensor/workspace.h"
+#include "schedule/adaptive_wait.h"
 #include "schedule/expert_placement.h"
 #include "schedule/row_dtype.h"
 #include "schedule/two_phase_receiver.h"
@@ -42,6 +47,10 @@ class TwoPhaseExperts {
         ops::Parallel* parallel = nullptr;
         WorkerPort* port = nullptr;
         ops::StageProfile* profile = nullptr;  // Optional: time per stage on this side.
+        // A request without an answer is made again after the one, and given up after the other.
+        uint64_t ask_again_us = 1'000'000;
+        uint64_t answer_timeout_us = 60'000'000;
+        uint64_t (*now_us)() = schedule::steady_now_us;
     };
 
     // Gives back what a predecessor acknowledged and may not have given back.
@@ -56,6 +65,8 @@ class TwoPhaseExperts {
 
     // Whether advance() would do something (R9).
     bool has_work(schedule::Order order) const;
+    // When it will by the clock alone, which rings nobody; UINT64_MAX: never.
+    uint64_t due_us() const;
 
     // Rows computed since the start.
     uint64_t num_rows() const { return num_rows_; }
@@ -70,10 +81,16 @@ class TwoPhaseExperts {
         std::vector<int64_t> grants;  // [num_experts]: first row of each expert.
         std::vector<int64_t> done;    // [num_experts]: rows of the blocks before.
         schedule::TwoPhaseRoundMemory memory;
+        // Of `requested`: when afdd was asked first, how often, and when to look again.
+        uint64_t requested_us = 0;
+        uint32_t num_requests = 0;
+        uint64_t due_us = 0;
     };
 
     bool step(uint32_t session);
     bool open(uint32_t session, int32_t round);
+    bool request(uint32_t session);
+    void request_again(uint32_t session);
     Result<> grant(uint32_t session);
     void refuse(uint32_t session, const Error& error);
     void end(uint32_t session);

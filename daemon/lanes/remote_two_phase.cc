@@ -147,7 +147,7 @@ bool RemoteTwoPhase::advance() {
         fail({Code::kResourceExhausted,
               fmt::format(
                   "layer {}: an FFN worker refused {} tokens in two phases: it has no memory for "
-                  "them, or they killed it",
+                  "them, they killed it, or afdd did not answer it",
                   input_.layer_id,
                   input_.num_tokens)});
     } else if (stage_ == Stage::kGranting) {

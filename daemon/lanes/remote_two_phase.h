@@ -81,7 +81,8 @@ class RemoteTwoPhase final : public ops::PrepareFinalize {
     }
     // REQUIRES: finalized(); `out` is that of expect_output().
     // Errors, after which the same input may go through the windows: kResourceExhausted: a rank had
-    // no memory for the round. kDataLoss: a rank granted rows outside its segment.
+    // no memory for the round, or no answer of afdd. kDataLoss: a rank granted rows outside its
+    // segment.
     Result<> finalize(ops::Ticket&& ticket,
                       const ops::TopKWeightAndReduce& reduce,
                       ops::Rows<ops::Bf16> out,

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "daemon/program/logging.h"
+#include "proto/failure.h"
 #include "schedule/doorbell.h"
 
 namespace afd::daemon {
@@ -285,9 +286,24 @@ void Supervisor::on_worker_events(WorkerSlot& slot, const control::Events& event
     if (slot.role() == control::ATTENTION) attention_listener_->on_events(slot.index(), events);
 }
 
+Result<> Supervisor::acquire_segments(const WorkerSlot& slot,
+                                      const control::SegmentRequest& request) const {
+    if (slot.role() != control::FFN) {
+        return failed_precondition(
+            "it asked for the memory of round {} with session {}; only FFN workers may",
+            with(request.round(), request.session()));
+    }
+    if (!plan_.acquire_segments) {
+        return failed_precondition(
+            "it asked for the memory of round {} with session {}; this instance makes none",
+            with(request.round(), request.session()));
+    }
+    return plan_.acquire_segments(slot.index(), request);
+}
+
 void Supervisor::on_segment_request(WorkerSlot& slot, const control::SegmentRequest& request) {
-    if (slot.role() != control::FFN || !plan_.acquire_segments) return;
-    const Result<> acquired = plan_.acquire_segments(slot.index(), request);
+    // Every request gets an answer: a rank that heard nothing would hold up its session.
+    const Result<> acquired = acquire_segments(slot, request);
     control::SupervisorMessage answer;
     answer.mutable_segment()->set_session(request.session());
     answer.mutable_segment()->set_round(request.round());

@@ -45,7 +45,7 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
         std::function<schedule::HeartbeatView(control::Role, uint32_t index)> heartbeat;
         // The run_flag of a worker's ScheduleContext; empty: always set.
         std::function<bool(control::Role, uint32_t index)> run_flag;
-        // Memory of two-phase rounds; may be empty where nobody asks.
+        // Memory of two-phase rounds; without the first, requests are refused.
         std::function<Result<>(uint32_t rank, const control::SegmentRequest&)> acquire_segments;
         std::function<void(uint32_t rank, const control::SegmentRelease&)> release_segments;
         // Adds what a worker counted (metrics.h) to its status.
@@ -88,6 +88,7 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
     void on_visitor(Visitor& visitor);
     Result<bool> serve_visitor(Visitor& visitor);
     void dismiss(Visitor& visitor, const std::string& why);
+    Result<> acquire_segments(const WorkerSlot& slot, const control::SegmentRequest& request) const;
     Result<> give_slot(Visitor& visitor, const control::Hello& hello);
     void check_heartbeats();
     void look_at_run_flags();

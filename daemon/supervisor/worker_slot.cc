@@ -153,9 +153,8 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
             on_wait(message.wait().text());
             return;
         case control::WorkerMessage::kSegmentRequest:
-            if (state_ == State::kReady) {
-                listener_.on_segment_request(*this, message.segment_request());
-            }
+            // In any state: who asks waits for an answer, also while it starts or is to end.
+            listener_.on_segment_request(*this, message.segment_request());
             return;
         case control::WorkerMessage::kSegmentRelease:
             // In any state: memory that a worker gives back while it starts is memory all the same.

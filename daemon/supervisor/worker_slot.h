@@ -38,7 +38,8 @@ class WorkerSlotListener {
     virtual ~WorkerSlotListener() = default;
     virtual void on_worker_ready(WorkerSlot& slot, const control::Ready& ready) = 0;
     virtual void on_worker_events(WorkerSlot& slot, const control::Events& events) = 0;
-    // An FFN worker wants the memory of a two-phase round, or needs it no more.
+    // A worker, in whatever state, wants the memory of a two-phase round, or needs it no more. The
+    // request is to be answered.
     virtual void on_segment_request(WorkerSlot& slot, const control::SegmentRequest& request) = 0;
     virtual void on_segment_release(WorkerSlot& slot, const control::SegmentRelease& release) = 0;
     // The process is gone, and everything that it had sent was delivered before.
@@ -77,7 +78,7 @@ class WorkerSlot {
     // Errors: the reason to refuse it; `channel` is left as it is.
     Result<> take(ControlChannel& channel, const control::Hello& hello, int peer_pid);
 
-    // Sends a message; nothing happens unless the slot is ready.
+    // Sends a message; nothing happens unless a worker is connected.
     void send(const control::SupervisorMessage& message);
 
     // Looks for a hang (hang_detector.h) and kills if there is one.

@@ -110,6 +110,8 @@ struct WorkerControl::State {
     void take(const control::SupervisorMessage& message);
     void command(WorkerCommand next);
     void retry_commands();
+    void queue_posts();
+    void queue_events(EventBatch& batch);
     void drain_events();
     void send();
     [[noreturn]] void afdd_is_gone(const std::string& why);
@@ -304,6 +306,20 @@ void WorkerControl::State::retry_commands() {
     if (!held_commands.empty()) retry_timer->start(kRetryMs);
 }
 
+void WorkerControl::State::queue_posts() {
+    const std::lock_guard lock(posts_mutex);
+    for (const control::WorkerMessage& message : posts) channel.queue(message);
+    posts.clear();
+}
+
+void WorkerControl::State::queue_events(EventBatch& batch) {
+    // After the events were popped and before they leave. The acquire of SpscRing::pop(), whose
+    // partner is the release of its push(), shows what their thread posted before it pushed them:
+    // a look before the pop could miss a Ready and still find what follows it.
+    queue_posts();
+    batch.queue_on(channel);
+}
+
 void WorkerControl::State::drain_events() {
     send();
     // While afdd does not take what is here, the ring fills and the data thread holds back; the
@@ -314,9 +330,9 @@ void WorkerControl::State::drain_events() {
         WorkerEvent event;
         while (channel.queued_bytes() <= kUnsentBytesMax && port->pop_event(event)) {
             batch.add(event);
-            if (batch.is_full()) batch.queue_on(channel);
+            if (batch.is_full()) queue_events(batch);
         }
-        batch.queue_on(channel);
+        queue_events(batch);
         if (channel.queued_bytes() > kUnsentBytesMax) break;
     } while (!port->rest());
     send();
@@ -326,10 +342,10 @@ void WorkerControl::State::on_post() {
     swallow(post_fd.get());
     {
         const std::lock_guard lock(posts_mutex);
-        for (const control::WorkerMessage& message : posts) channel.queue(message);
-        posts.clear();
         finishing = finish_posted;
     }
+    // Also without an event; and before the first send(), which ends a loop that finishes.
+    queue_posts();
     drain_events();
     if (finishing && !finish_timer->is_active()) finish_timer->start(kFinishTimeoutMs);
 }

@@ -66,7 +66,8 @@ class WorkerControl {
     // The data thread's end of the rings.
     WorkerPort& port();
 
-    // Tells afdd that this worker serves from now on. REQUIRES: start().
+    // Tells afdd that this worker serves from now on. Leaves once the control thread runs, before
+    // any event that the caller pushes into port() afterwards.
     void ready(const control::Ready& ready);
 
     // Tells afdd why this worker cannot go on, prints it, and exits with kExitWorkerFailed.

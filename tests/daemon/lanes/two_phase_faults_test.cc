@@ -79,7 +79,8 @@ TEST(TwoPhaseRefusal, ComesBackAsAnErrorAndTheNextRoundGoesOn) {
         EXPECT_EQ(finished.error().message,
                   "layer " + std::to_string(call.input.layer_id) + ": an FFN worker refused " +
                       std::to_string(call.input.num_tokens) +
-                      " tokens in two phases: it has no memory for them, or they killed it");
+                      " tokens in two phases: it has no memory for them, they killed it, or afdd "
+                      "did not answer it");
     }
     EXPECT_GE(num_refused, 5U);
     EXPECT_GE(num_served, 5U);

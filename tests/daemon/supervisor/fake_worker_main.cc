@@ -7,6 +7,8 @@
 //   AFD_FAKE_TOKEN_MS   time per token
 //   AFD_FAKE_FAIL       end with this message before being ready
 //   AFD_FAKE_CRASH      abort before being ready
+//   AFD_FAKE_ASK        ask for the memory of round 7 of session 1, be ready only after the answer,
+//                       and report its code as a wait
 
 #include <poll.h>
 #include <unistd.h>
@@ -99,6 +101,31 @@ class FakeLoop {
     std::map<uint64_t, std::unique_ptr<SequenceRequest>> running_;
 };
 
+// Until afdd has answered.
+void ask_for_segments(WorkerControl& worker) {
+    WorkerPort& port = worker.port();
+    WorkerEvent request{.kind = WorkerEvent::Kind::kSegmentRequest};
+    request.segment = {1, 7, 4096, 512};
+    port.push(std::move(request));
+    port.flush();
+    WorkerCommand answer;
+    while (!port.pop_command(answer)) {
+        pollfd doorbell{worker.own_doorbell_fd(), POLLIN, 0};
+        ::poll(&doorbell, 1, -1);
+        uint64_t count = 0;
+        if (::read(doorbell.fd, &count, sizeof(count)) < 0) continue;
+    }
+    // afdd gave up instead of answering.
+    if (answer.kind != WorkerCommand::Kind::kSegment) std::_Exit(0);
+    WorkerEvent report{.kind = WorkerEvent::Kind::kWait};
+    report.set_text("round %d of session %u: %s",
+                    answer.round,
+                    answer.session,
+                    std::string(code_name(answer.code)).c_str());
+    port.push(std::move(report));
+    port.flush();
+}
+
 int run(int argc, char** argv) {
     int exit_code = 0;
     const auto options = parse_worker_options(argc, argv, AFD_FAKE_ROLE, &exit_code);
@@ -117,6 +144,7 @@ int run(int argc, char** argv) {
     worker.start();
     if (std::getenv("AFD_FAKE_CRASH") != nullptr) std::abort();
     if (const char* why = std::getenv("AFD_FAKE_FAIL")) worker.fail({Code::kDataLoss, why});
+    if (std::getenv("AFD_FAKE_ASK") != nullptr) ask_for_segments(worker);
     control::Ready ready;
     ready.set_kv_tokens(worker.welcome().kv_tokens());
     worker.ready(ready);

@@ -9,10 +9,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "daemon/gateway/gateway.h"
 #include "daemon/program/logging.h"
@@ -93,6 +95,7 @@ class SupervisorTest : public testing::Test {
             return found == heartbeats_.end() ? next_beat() : found->second;
         };
         plan.run_flag = [this](control::Role, uint32_t) { return words_.run_flag(); };
+        plan.acquire_segments = acquire_segments_;
         plan.fill_metrics = [](control::Role, uint32_t, client::Worker&) {};
         auto supervisor = Supervisor::create(loop_, std::move(plan));
         ASSERT_TRUE(supervisor.ok()) << supervisor.error().message;
@@ -123,6 +126,12 @@ class SupervisorTest : public testing::Test {
             if (entry.role() == role && entry.index() == index) return entry;
         }
         return {};
+    }
+
+    std::vector<std::string> waits() const {
+        client::Status status;
+        supervisor_->fill_status(status);
+        return {status.waits().begin(), status.waits().end()};
     }
 
     bool wait_for_state(const std::string& role, uint32_t index, const std::string& state) {
@@ -163,6 +172,8 @@ class SupervisorTest : public testing::Test {
     EventLoop loop_;
     std::map<std::pair<control::Role, uint32_t>, schedule::HeartbeatView> heartbeats_;
     uint64_t progress_ = 0;
+    // Of the plan; empty: an instance without two-phase rounds.
+    std::function<Result<>(uint32_t rank, const control::SegmentRequest&)> acquire_segments_;
     Program program_;
     std::unique_ptr<Supervisor> supervisor_;
     std::unique_ptr<Gateway> gateway_;

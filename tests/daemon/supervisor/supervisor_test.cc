@@ -12,6 +12,7 @@
 namespace afd::daemon {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST_F(SupervisorTest, StartsAllWorkersAndServes) {
@@ -70,6 +71,36 @@ TEST_F(SupervisorTest, KilledFfnWorkerIsReplaced) {
         return now.pid() != pid && now.state() == "ready";
     }));
     EXPECT_EQ(worker("ffn", 0).num_restarts(), 1U);
+}
+
+// Goal: whoever asks for the memory of a round gets an answer, also before it is ready. Method: the
+// workers ask while they start, and are ready only once they have heard; first an instance that
+// makes memory for ranks, then one that makes none. Oracle: the codes that they heard.
+TEST_F(SupervisorTest, SegmentRequestOfAStartingWorkerIsAnswered) {
+    const ScopedVariable ask("AFD_FAKE_ASK", "1");
+    config_.attention_workers = 1;
+    acquire_segments_ = [&](uint32_t rank, const control::SegmentRequest& request) -> Result<> {
+        EXPECT_EQ(rank, 0U);
+        EXPECT_FALSE(program_.is_ready);
+        EXPECT_EQ(request.receive_bytes(), 4096U);
+        EXPECT_EQ(request.return_bytes(), 512U);
+        return {};
+    };
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready && waits().size() == 2; }));
+    EXPECT_THAT(waits(),
+                ElementsAre("attention worker 0: round 7 of session 1: failed precondition",
+                            "ffn worker 0: round 7 of session 1: ok"));
+}
+
+TEST_F(SupervisorTest, SegmentRequestThatCannotBeServedIsRefused) {
+    const ScopedVariable ask("AFD_FAKE_ASK", "1");
+    config_.attention_workers = 1;
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready && waits().size() == 2; }));
+    EXPECT_THAT(waits(),
+                ElementsAre("attention worker 0: round 7 of session 1: failed precondition",
+                            "ffn worker 0: round 7 of session 1: failed precondition"));
 }
 
 TEST_F(SupervisorTest, WorkerThatCrashesAtEveryStartIsGivenUp) {
