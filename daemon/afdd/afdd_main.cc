@@ -37,6 +37,9 @@ int run(int argc, char** argv) {
         return static_cast<int>(ExitCode::kOk);
     }
     set_up_logging("afdd", config.log_level, config.log_format);
+    const std::string& file = resolved.value().config_file;
+    // A file in the current directory counts, which who starts afdd elsewhere would not expect.
+    log::info("configuration file: {}", file.empty() ? "none was found" : file);
     Afdd afdd(config, worker_directory());
     return static_cast<int>(afdd.run());
 }
