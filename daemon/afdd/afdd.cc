@@ -120,20 +120,30 @@ Result<> Afdd::create_front_ends() {
 
 void Afdd::watch_signals() {
     for (const int signal : {SIGTERM, SIGINT}) {
-        signals_.push_back(std::make_unique<SignalWatcher>(loop_, signal, [this, signal] {
-            if (draining_) {
-                log::warn("{} again: stopping at once", ::strsignal(signal));
-                // Asked before end(), which fails them all.
-                const bool unfinished = gateway_->num_in_flight() > 0;
-                end(unfinished ? ExitCode::kDrainTimedOut : exit_code_, 0);
-            } else {
-                drain(::strsignal(signal));
-            }
-        }));
+        signals_.push_back(std::make_unique<SignalWatcher>(
+            loop_, signal, [this, signal] { on_end_signal(signal); }));
     }
     signals_.push_back(std::make_unique<SignalWatcher>(loop_, SIGHUP, [] {
         log::info("SIGHUP is ignored: the configuration is read once, at the start");
     }));
+}
+
+void Afdd::on_end_signal(int signal) {
+    switch (end_signals_.on_signal(loop_.now_ms(), draining_)) {
+        case EndSignals::Meaning::kDrain:
+            drain(::strsignal(signal));
+            return;
+        case EndSignals::Meaning::kSame:
+            log::debug(
+                "{} within {} ms of the first: the same", ::strsignal(signal), EndSignals::kSameMs);
+            return;
+        case EndSignals::Meaning::kStopNow:
+            log::warn("{} again: stopping at once", ::strsignal(signal));
+            // Asked before end(), which fails them all.
+            const bool unfinished = gateway_->num_in_flight() > 0;
+            end(unfinished ? ExitCode::kDrainTimedOut : exit_code_, 0);
+            return;
+    }
 }
 
 void Afdd::serve() {
