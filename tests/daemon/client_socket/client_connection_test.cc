@@ -67,6 +67,17 @@ TEST_F(ClientConnectionTest, ManyRequestsAtOnceDoNotHoldOtherClients) {
     EXPECT_TRUE(std::is_sorted(host_.heard.begin(), host_.heard.end()));
 }
 
+// Goal: a prompt that is not UTF-8 reaches the host, which refuses it alone; the connection goes
+// on. It was closed, because protobuf refuses such a string.
+TEST_F(ClientConnectionTest, PromptThatIsNotUtf8DoesNotCloseTheConnection) {
+    TestClient client(loop_, host_);
+    client.send(generate(1, "bad \xff\xfe", 1));
+    client.send_bytes(status_frames(2, 2));
+    ASSERT_TRUE(run_until(loop_, [&] { return host_.heard.size() == 2; }));
+    EXPECT_EQ(host_.text, "bad \xff\xfe");
+    EXPECT_EQ(host_.num_closed, 0);
+}
+
 // What was sent before the end of the stream is heard, also if it takes several turns.
 TEST_F(ClientConnectionTest, RequestsBeforeTheEndOfTheStreamAreHeard) {
     TestClient client(loop_, host_);

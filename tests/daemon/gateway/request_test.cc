@@ -120,7 +120,7 @@ TEST_F(RequestTest, RefusalsNameTheFieldTheValueAndTheLimit) {
     wish_.clear_prompt();
     EXPECT_THAT(refusal(), HasSubstr("has no prompt"));
     wish_.set_text("\xff\xfe");
-    EXPECT_NE(refusal(), "accepted");
+    EXPECT_EQ(refusal(), "the text is not valid UTF-8");
 }
 
 TEST_F(RequestTest, PromptThatFillsTheContextIsRefusedWithoutRoomForAToken) {
