@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/afdd/afdd.h"
 
-#include <sys/resource.h>
-
 #include <csignal>
 #include <cstring>
 
@@ -15,14 +13,6 @@ namespace {
 
 // A worker leaves its loop at the next step; more than this and it hangs.
 constexpr uint64_t kGraceMs = 3000;
-
-// Every worker costs afdd a socket, a doorbell and more.
-void raise_descriptor_limit() {
-    rlimit limit{};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-    limit.rlim_cur = limit.rlim_max;
-    ::setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 }  // namespace
 
@@ -40,7 +30,6 @@ Afdd::Afdd(Config config, std::string worker_directory)
       }) {}
 
 ExitCode Afdd::run() {
-    raise_descriptor_limit();
     ::signal(SIGPIPE, SIG_IGN);
     // The order is that of cost and of blame: the lock first, because leftovers may be removed only
     // by the one afdd of that name; then what the user can mend; shared memory and sockets last.

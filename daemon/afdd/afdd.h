@@ -27,6 +27,7 @@ namespace afd::daemon {
 
 class Afdd final : private GatewayHost, private InstanceListener {
   public:
+    // REQUIRES: require_descriptors() (daemon/loop/descriptor_limit.h): the loop opens some.
     // `worker_directory`: where the two worker programs are.
     Afdd(Config config, std::string worker_directory);
 

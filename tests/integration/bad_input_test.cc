@@ -173,6 +173,14 @@ TEST(BadInput, AConfigurationFileMustBeAFile) {
     expect_failure(run_afdd({"--config", make_directory()}), 2, "it must be a regular file");
 }
 
+// It aborted.
+TEST(BadInput, TooFewDescriptorsAreSaid) {
+    const std::string command = "ulimit -n 9; exec " + program("afdd") + " --model " + test_model();
+    expect_failure(run_program({"/bin/sh", "-c", command}, make_directory()),
+                   2,
+                   "raise the limit of open files (ulimit -n)");
+}
+
 TEST(BadInput, MoreFfnWorkersThanExpertsAreRefused) {
     expect_failure(
         run_afdd({"--model", test_model(), "--ffn-workers", "40"}), 2, "ffn_workers = 40");
