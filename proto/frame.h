@@ -34,32 +34,49 @@ void append_frame(const Message& message, std::string& out) {
 
 class FrameReader {
   public:
-    // Takes the next bytes of the stream.
-    void append(std::span<const char> bytes) { buffer_.append(bytes.data(), bytes.size()); }
-
-    // The next whole message's bytes (valid until the next call), or nothing yet.
-    // Errors: kDataLoss if the announced length exceeds kFrameBytesMax.
-    Result<std::optional<std::string_view>> next() {
+    // Takes the next bytes of the stream. Many small frames cost one move of the rest, not one
+    // each.
+    void append(std::span<const char> bytes) {
         buffer_.erase(0, consumed_);
         consumed_ = 0;
-        if (buffer_.size() < 4) return std::optional<std::string_view>();
+        buffer_.append(bytes.data(), bytes.size());
+    }
+
+    // The next whole message's bytes (valid until the next call of any function), or nothing yet.
+    // Errors: kDataLoss if the announced length exceeds kFrameBytesMax.
+    Result<std::optional<std::string_view>> next() {
+        if (consumed_ == buffer_.size()) give_back();
+        const std::string_view rest = std::string_view(buffer_).substr(consumed_);
+        if (rest.size() < 4) return std::optional<std::string_view>();
         size_t size = 0;
         for (size_t i = 0; i < 4; ++i) {
-            size |= static_cast<size_t>(static_cast<unsigned char>(buffer_[i])) << (8 * i);
+            size |= static_cast<size_t>(static_cast<unsigned char>(rest[i])) << (8 * i);
         }
         if (size > kFrameBytesMax) {
             return Error{Code::kDataLoss,
                          "frame of " + std::to_string(size) + " bytes announced; at most " +
                              std::to_string(kFrameBytesMax) + " are accepted"};
         }
-        if (buffer_.size() < 4 + size) return std::optional<std::string_view>();
-        consumed_ = 4 + size;
-        return std::optional(std::string_view(buffer_).substr(4, size));
+        if (rest.size() < 4 + size) return std::optional<std::string_view>();
+        consumed_ += 4 + size;
+        return std::optional(rest.substr(4, size));
     }
 
+    // Bytes of the buffer, for what comes and what was not asked for yet.
+    size_t capacity() const { return buffer_.capacity(); }
+
   private:
+    // A long frame's memory must not stay for as long as its connection.
+    static constexpr size_t kKeptBytesMax = size_t{256} << 10;
+
+    void give_back() {
+        consumed_ = 0;
+        buffer_.clear();
+        if (buffer_.capacity() > kKeptBytesMax) std::string().swap(buffer_);
+    }
+
     std::string buffer_;
-    size_t consumed_ = 0;
+    size_t consumed_ = 0;  // Bytes of the buffer that were given out.
 };
 
 }  // namespace afd

@@ -32,6 +32,11 @@ class TemporaryDirectory {
     // Writes a file and returns its path.
     std::string write(const std::string& name, std::string_view bytes) const {
         std::ofstream(path(name), std::ios::binary) << bytes;
+        // Whatever the umask: afdd refuses files that others can write.
+        std::filesystem::permissions(
+            path(name),
+            std::filesystem::perms::group_write | std::filesystem::perms::others_write,
+            std::filesystem::perm_options::remove);
         return path(name);
     }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/afdd/afdd.h"
 
-#include <sys/resource.h>
-
 #include <csignal>
 #include <cstring>
 
@@ -15,14 +13,6 @@ namespace {
 
 // A worker leaves its loop at the next step; more than this and it hangs.
 constexpr uint64_t kGraceMs = 3000;
-
-// Every worker costs afdd a socket, a doorbell and more.
-void raise_descriptor_limit() {
-    rlimit limit{};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-    limit.rlim_cur = limit.rlim_max;
-    ::setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 }  // namespace
 
@@ -40,7 +30,6 @@ Afdd::Afdd(Config config, std::string worker_directory)
       }) {}
 
 ExitCode Afdd::run() {
-    raise_descriptor_limit();
     ::signal(SIGPIPE, SIG_IGN);
     // The order is that of cost and of blame: the lock first, because leftovers may be removed only
     // by the one afdd of that name; then what the user can mend; shared memory and sockets last.
@@ -120,20 +109,30 @@ Result<> Afdd::create_front_ends() {
 
 void Afdd::watch_signals() {
     for (const int signal : {SIGTERM, SIGINT}) {
-        signals_.push_back(std::make_unique<SignalWatcher>(loop_, signal, [this, signal] {
-            if (draining_) {
-                log::warn("{} again: stopping at once", ::strsignal(signal));
-                // Asked before end(), which fails them all.
-                const bool unfinished = gateway_->num_in_flight() > 0;
-                end(unfinished ? ExitCode::kDrainTimedOut : exit_code_, 0);
-            } else {
-                drain(::strsignal(signal));
-            }
-        }));
+        signals_.push_back(std::make_unique<SignalWatcher>(
+            loop_, signal, [this, signal] { on_end_signal(signal); }));
     }
     signals_.push_back(std::make_unique<SignalWatcher>(loop_, SIGHUP, [] {
         log::info("SIGHUP is ignored: the configuration is read once, at the start");
     }));
+}
+
+void Afdd::on_end_signal(int signal) {
+    switch (end_signals_.on_signal(loop_.now_ms(), draining_)) {
+        case EndSignals::Meaning::kDrain:
+            drain(::strsignal(signal));
+            return;
+        case EndSignals::Meaning::kSame:
+            log::debug(
+                "{} within {} ms of the first: the same", ::strsignal(signal), EndSignals::kSameMs);
+            return;
+        case EndSignals::Meaning::kStopNow:
+            log::warn("{} again: stopping at once", ::strsignal(signal));
+            // Asked before end(), which fails them all.
+            const bool unfinished = gateway_->num_in_flight() > 0;
+            end(unfinished ? ExitCode::kDrainTimedOut : exit_code_, 0);
+            return;
+    }
 }
 
 void Afdd::serve() {

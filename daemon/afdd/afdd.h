@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/afdd/end_signals.h"
 #include "daemon/afdd/instance_setup.h"
 #include "daemon/afdd/worker_view.h"
 #include "daemon/config/config.h"
@@ -26,6 +27,7 @@ namespace afd::daemon {
 
 class Afdd final : private GatewayHost, private InstanceListener {
   public:
+    // REQUIRES: require_descriptors() (daemon/loop/descriptor_limit.h): the loop opens some.
     // `worker_directory`: where the two worker programs are.
     Afdd(Config config, std::string worker_directory);
 
@@ -37,6 +39,7 @@ class Afdd final : private GatewayHost, private InstanceListener {
     Result<> create_gateway();
     Result<> create_front_ends();
     void watch_signals();
+    void on_end_signal(int signal);
     void serve();
 
     void fill_status(client::Status& status) const override;
@@ -61,6 +64,7 @@ class Afdd final : private GatewayHost, private InstanceListener {
     std::unique_ptr<Gateway> gateway_;
     std::vector<std::unique_ptr<FrontEnd>> front_ends_;
     std::vector<std::unique_ptr<SignalWatcher>> signals_;
+    EndSignals end_signals_;
     Timer drain_timer_;
     bool draining_ = false;
     bool ending_ = false;

@@ -10,6 +10,8 @@
 #include "daemon/afdd/afdd.h"
 #include "daemon/config/command_line.h"
 #include "daemon/config/resolved_config.h"
+#include "daemon/loop/descriptor_limit.h"
+#include "daemon/program/exit_codes.h"
 #include "daemon/program/logging.h"
 
 namespace afd::daemon {
@@ -37,6 +39,13 @@ int run(int argc, char** argv) {
         return static_cast<int>(ExitCode::kOk);
     }
     set_up_logging("afdd", config.log_level, config.log_format);
+    const std::string& file = resolved.value().config_file;
+    // A file in the current directory counts, which who starts afdd elsewhere would not expect.
+    log::info("configuration file: {}", file.empty() ? "none was found" : file);
+    if (const auto done = require_descriptors(kDescriptorsMin); !done.ok()) {
+        log::error("{}", done.error().message);
+        return static_cast<int>(ExitCode::kUsage);
+    }
     Afdd afdd(config, worker_directory());
     return static_cast<int>(afdd.run());
 }

@@ -23,9 +23,10 @@ ClientConnection::ClientConnection(EventLoop& loop,
     : socket_(std::move(socket)),
       identity_(std::move(identity)),
       host_(host),
+      next_turn_(loop, [this] { read(); }),
       watcher_(std::make_unique<FdWatcher>(
           loop, socket_.get(), [this](int events) { on_ready(events); })) {
-    watcher_->watch(UV_READABLE);
+    watch();
 }
 
 void ClientConnection::on_ready(int events) {
@@ -37,34 +38,56 @@ void ClientConnection::on_ready(int events) {
 }
 
 void ClientConnection::read() {
+    if (!is_open()) return;
+    TurnBudget budget;
     std::array<char, kReadBytes> bytes;
-    for (int i = 0; i < kReadsPerTurn; ++i) {
+    // What waits from the last turn first.
+    bool has_served_all = serve_frames(budget);
+    for (int i = 0; has_served_all && i < kReadsPerTurn; ++i) {
         const ssize_t size = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
         if (size < 0 && errno == EINTR) continue;
-        if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+        if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
         if (size <= 0) {
             close();
             return;
         }
         reader_.append({bytes.data(), static_cast<size_t>(size)});
-        while (true) {
-            const Result<std::optional<std::string_view>> frame = reader_.next();
-            if (!frame.ok()) {
-                refuse_bytes(frame.error().message);
-                return;
-            }
-            if (!frame.value()) break;
-            client::Request request;
-            const std::string_view body = *frame.value();
-            if (!request.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
-                refuse_bytes("a frame of " + std::to_string(body.size()) +
-                             " bytes is not a Request of client.proto");
-                return;
-            }
-            host_.on_request(*this, request);
-            if (!is_open()) return;
-        }
+        has_served_all = serve_frames(budget);
     }
+    if (!is_open()) return;
+    if (!has_served_all) next_turn_.ask();
+    watch();
+}
+
+bool ClientConnection::serve_frames(TurnBudget& budget) {
+    while (budget.take()) {
+        const Result<std::optional<std::string_view>> frame = reader_.next();
+        if (!frame.ok()) {
+            refuse_bytes(frame.error().message);
+            return false;
+        }
+        if (!frame.value()) return true;
+        if (!serve(*frame.value())) return false;
+    }
+    return false;
+}
+
+bool ClientConnection::serve(std::string_view body) {
+    client::Request request;
+    if (!request.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
+        refuse_bytes("a frame of " + std::to_string(body.size()) +
+                     " bytes is not a Request of client.proto");
+        return false;
+    }
+    host_.on_request(*this, request);
+    return is_open();
+}
+
+void ClientConnection::watch() {
+    if (!is_open()) return;
+    // A client whose requests wait is not read, so that the kernel holds it back.
+    const int readable = next_turn_.is_asked() ? 0 : UV_READABLE;
+    watcher_->watch(out_.empty() ? readable : readable | UV_WRITABLE);
 }
 
 void ClientConnection::refuse_bytes(const std::string& why) {
@@ -100,7 +123,7 @@ void ClientConnection::flush() {
         out_.erase(0, out_sent_);
         out_sent_ = 0;
     }
-    watcher_->watch(out_.empty() ? UV_READABLE : UV_READABLE | UV_WRITABLE);
+    watch();
 }
 
 void ClientConnection::close() {

@@ -4,13 +4,15 @@
 // ClientConnection: the session of a client that speaks client.proto over a stream socket: frames
 // in, frames out.
 //
-// Bytes that are no valid frames cost only this connection: it is told why, and closed.
+// Bytes that are no valid frames cost only this connection: it is told why, and closed. What it
+// sends at once is taken a part each turn of the loop (turn_budget.h); meanwhile no more is read.
 
 #include <memory>
 #include <string>
 
 #include "daemon/gateway/client_session.h"
 #include "daemon/loop/event_loop.h"
+#include "daemon/loop/turn_budget.h"
 #include "daemon/loop/unique_fd.h"
 #include "proto/client.pb.h"
 #include "proto/frame.h"
@@ -32,12 +34,17 @@ class ClientConnection final : public ClientSession {
   private:
     void on_ready(int events);
     void read();
+    // Serves the frames that are read; false: not all of them in this turn, or it is closed.
+    bool serve_frames(TurnBudget& budget);
+    bool serve(std::string_view body);
+    void watch();
     void refuse_bytes(const std::string& why);
 
     UniqueFd socket_;
     const ClientIdentity identity_;
     SessionHost& host_;
     FrameReader reader_;
+    NextTurn next_turn_;  // Asked: whole frames wait in the reader.
     std::string out_;
     size_t out_sent_ = 0;
     std::unique_ptr<FdWatcher> watcher_;

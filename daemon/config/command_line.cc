@@ -31,7 +31,8 @@ std::string footer() {
         "Every option is also a key of the configuration file (ffn_workers = 2) and an\n"
         "environment variable (AFD_FFN_WORKERS). Flags win over the environment, the environment\n"
         "over the file: --config, AFD_CONFIG, ./afd.toml, $XDG_CONFIG_HOME/afd/config.toml,\n"
-        "/etc/afd/afd.toml.\n\nSignals: SIGTERM or SIGINT drains (a second one stops at once).\n\n"
+        "/etc/afd/afd.toml.\n\nSignals: SIGTERM or SIGINT drains (a second one, 100 ms\n"
+        "later or more, stops at once).\n\n"
         "Exit codes:\n";
     for (const ExitCodeText& entry : kExitCodes) {
         text += "  " + std::to_string(static_cast<int>(entry.code)) + "  " + entry.text + "\n";

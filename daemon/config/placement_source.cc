@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "daemon/program/logging.h"
+#include "proto/failure.h"
 #include "schedule/plugin/plugin_library.h"
 
 namespace afd::daemon {
@@ -124,6 +126,42 @@ Result<> choose_replicas(const std::string& path,
     return placement.set_choices(std::move(choices));
 }
 
+bool holds_routed(const schedule::ExpertPlacement& placement,
+                  std::span<const schedule::LayerExperts> layers,
+                  uint32_t rank) {
+    const auto held = placement.held_experts(rank);
+    return std::any_of(held.begin(), held.end(), [&](const schedule::HeldExpert& expert) {
+        return expert.expert < layers[expert.layer_id].num_routed;
+    });
+}
+
+// A worker without routed experts takes cores and memory, and has next to nothing to do.
+Result<> check_no_rank_is_empty(const Config& config,
+                                const schedule::ExpertPlacement& placement,
+                                std::span<const schedule::LayerExperts> layers) {
+    uint32_t num_routed = 0;
+    for (const auto& layer : layers) num_routed = std::max(num_routed, layer.num_routed);
+    // Without MoE layers all that there is is on every rank.
+    if (num_routed == 0) return {};
+    uint32_t num_empty = 0;
+    for (uint32_t rank = 0; rank < placement.num_ranks(); ++rank) {
+        num_empty += holds_routed(placement, layers, rank) ? 0 : 1;
+    }
+    if (num_empty == 0) return {};
+    if (config.expert_placement == "round_robin") {
+        return invalid_argument(
+            "ffn_workers = {}: must be at most {}, the routed experts of a layer: expert_placement "
+            "= 'round_robin' holds each once, so {} workers would hold none; an expert_placement "
+            "with replicas can use more workers",
+            with(placement.num_ranks(), num_routed, num_empty));
+    }
+    log::warn("expert_placement '{}': {} of {} FFN workers hold no routed expert",
+              config.expert_placement,
+              num_empty,
+              placement.num_ranks());
+    return {};
+}
+
 }  // namespace
 
 Result<schedule::ExpertPlacement> plan_placement(const Config& config,
@@ -140,6 +178,7 @@ Result<schedule::ExpertPlacement> plan_placement(const Config& config,
         return schedule::ExpertPlacement::from_ranks(ranks, num_ranks);
     };
     AFD_ASSIGN(schedule::ExpertPlacement placement, place());
+    AFD_TRY(check_no_rank_is_empty(config, placement, layers));
     if (config.replica_choice != "session") {
         AFD_TRY(choose_replicas(config.replica_choice, config.num_attention_workers(), placement));
     }

@@ -21,7 +21,8 @@ namespace afd::daemon {
 
 // The placement of the configuration. REQUIRES: at least one rank.
 // Errors: those of ExpertPlacement::from_ranks and of PluginLibrary; kNotFound: no such file;
-// kInvalidArgument: not such a file, or not for this model, with the file, layer and expert.
+// kInvalidArgument: not such a file, or not for this model, with the file, layer and expert; more
+// ranks than round_robin has experts for.
 Result<schedule::ExpertPlacement> plan_placement(const Config& config,
                                                  std::span<const schedule::LayerExperts> layers);
 

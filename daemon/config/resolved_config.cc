@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/config/resolved_config.h"
 
+#include <toml++/toml.h>
 #include <unistd.h>
 
-#include <toml++/toml.h>
+#include <filesystem>
 #include <optional>
 
+#include "daemon/config/config_file.h"
 #include "daemon/config/config_options.h"
 #include "proto/did_you_mean.h"
 
@@ -46,20 +48,18 @@ std::optional<std::string> text_of(const ConfigOption& option, const toml::node&
     return node.value_exact<std::string>();
 }
 
-Result<toml::table> parse_file(const std::string& file) {
+Result<toml::table> parse_file(const std::string& file, const std::string& text) {
     try {
-        return toml::parse_file(file);
+        return toml::parse(text, file);
     } catch (const toml::parse_error& error) {
         return Error{Code::kInvalidArgument,
                      position(file, error.source()) + ": " + std::string(error.description())};
     }
 }
 
-Result<> read_file(const std::string& file, RawValues& values) {
-    if (::access(file.c_str(), R_OK) != 0) {
-        return Error{Code::kNotFound, "configuration file '" + file + "': " + std::strerror(errno)};
-    }
-    AFD_ASSIGN(const toml::table table, parse_file(file));
+Result<> read_values(const std::string& file, ConfigFilePlace place, RawValues& values) {
+    AFD_ASSIGN(const std::string bytes, read_config_file(file, place));
+    AFD_ASSIGN(const toml::table table, parse_file(file, bytes));
     for (const auto& [key, node] : table) {
         const std::string name(key.str());
         const ConfigOption* option = find_option(name);
@@ -82,19 +82,20 @@ Result<> read_file(const std::string& file, RawValues& values) {
     return {};
 }
 
-Result<> read_files(const ConfigSources& sources, RawValues& values) {
-    if (!sources.config_file.empty()) return read_file(sources.config_file, values);
+// The file that counts, and how afdd came to it; empty: there is none.
+std::pair<std::string, ConfigFilePlace> choose_file(const ConfigSources& sources) {
+    if (!sources.config_file.empty()) return {sources.config_file, ConfigFilePlace::kNamed};
     const auto named = sources.environment.find("AFD_CONFIG");
     if (named != sources.environment.end() && !named->second.empty()) {
-        return read_file(named->second, values);
+        return {named->second, ConfigFilePlace::kNamed};
     }
     // A file of the user's own instance must not change what the demo is; one that is named, above,
     // may.
-    if (sources.demo) return {};
+    if (sources.demo) return {"", ConfigFilePlace::kFound};
     for (const std::string& file : sources.default_files) {
-        if (::access(file.c_str(), F_OK) == 0) return read_file(file, values);
+        if (::access(file.c_str(), F_OK) == 0) return {file, ConfigFilePlace::kFound};
     }
-    return {};
+    return {"", ConfigFilePlace::kFound};
 }
 
 // Unknown AFD_* variables may belong to other programs of ours, so they are not errors.
@@ -169,12 +170,18 @@ Result<ResolvedConfig> resolve_config(const ConfigSources& sources) {
         values[option.name] = {option.default_text, "default"};
     }
     read_demo(sources, values);
-    AFD_TRY(read_files(sources, values));
+    const auto [file, place] = choose_file(sources);
+    if (!file.empty()) AFD_TRY(read_values(file, place, values));
     read_environment(sources, values);
     // Last, because later sources win: demo, file, environment, flags.
     for (const auto& [name, text] : sources.flags) values[name] = {text, flag_name(name)};
 
     ResolvedConfig resolved;
+    if (!file.empty()) {
+        std::error_code error;
+        const auto full = std::filesystem::absolute(file, error);
+        resolved.config_file = error ? file : full.lexically_normal().string();
+    }
     for (const ConfigOption& option : config_options()) {
         const RawValue& value = values[option.name];
         const Result<> set = set_option(option, value.text, resolved.config);

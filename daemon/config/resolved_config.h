@@ -27,6 +27,8 @@ struct ResolvedConfig {
     // Option name -> where its value came from: "default", "--demo", "afd.toml:3",
     // "AFD_FFN_WORKERS", "--ffn-workers".
     std::map<std::string, std::string> origins;
+    // The full path of the file that was read; empty: none.
+    std::string config_file;
 };
 
 // What the configuration is resolved from; main() takes it from the process, tests make it up.
@@ -45,8 +47,8 @@ struct ConfigSources {
     std::vector<std::string> default_files;
 };
 
-// Errors (kInvalidArgument, kNotFound), each naming the option or the line and column of the
-// file, the value, its origin and what is allowed.
+// Errors (kInvalidArgument, kNotFound, kPermissionDenied: config_file.h), each naming the option or
+// the line and column of the file, the value, its origin and what is allowed.
 Result<ResolvedConfig> resolve_config(const ConfigSources& sources);
 
 // The resolved values as a TOML file, each line with its origin as a comment. Reading it back

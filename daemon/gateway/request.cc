@@ -6,19 +6,41 @@
 #include <algorithm>
 
 #include "model/sampling/sampler.h"
+#include "proto/failure.h"
 
 namespace afd::daemon {
 
 namespace {
 
-Error invalid(std::string message) {
-    return Error{Code::kInvalidArgument, std::move(message)};
+// How many tokens a request may have, prompt and output together.
+struct TokenLimit {
+    TokenLimit(const ServedModel& model, uint64_t kv_tokens)
+        : tokens(std::min<uint64_t>(model.context_length, kv_tokens)),
+          what(model.context_length <= kv_tokens
+                   ? "the context length of the model"
+                   : "the KV cache of an attention worker (kv_tokens)") {}
+
+    uint64_t tokens;
+    const char* what;
+};
+
+// Before the text is looked at in any other way: encoding costs some hundred times as much.
+Result<> check_bytes(const std::string& text, const ServedModel& model, const TokenLimit& limit) {
+    const uint64_t tokens_min = model.tokenizer->tokens_min(text);
+    if (tokens_min <= limit.tokens) return {};
+    return invalid_argument(
+        "the prompt has {} bytes, which are at least {} tokens: at most {} fit, {}; send a shorter "
+        "prompt",
+        with(text.size(), tokens_min, limit.tokens, limit.what));
 }
 
-Result<std::vector<uint32_t>> tokenize(const std::string& text, ServedModel& model) {
+Result<std::vector<uint32_t>> tokenize(const std::string& text,
+                                       ServedModel& model,
+                                       const TokenLimit& limit) {
     if (model.tokenizer == nullptr) {
-        return invalid("this model has no tokenizer: send the prompt as token_ids");
+        return invalid_argument("this model has no tokenizer: send the prompt as token_ids");
     }
+    AFD_TRY(check_bytes(text, model, limit));
     AFD_ASSIGN(std::vector<uint32_t> ids, model.tokenizer->encode(text));
     if (const std::optional<uint32_t> bos = model.tokenizer->bos_id()) {
         // Text gets the token that the model was trained to begin with. Ids are taken as they are.
@@ -27,46 +49,37 @@ Result<std::vector<uint32_t>> tokenize(const std::string& text, ServedModel& mod
     return ids;
 }
 
-Result<std::vector<uint32_t>> prompt_of(const client::Generate& generate, ServedModel& model) {
-    std::vector<uint32_t> ids;
-    if (generate.has_token_ids()) {
-        ids.assign(generate.token_ids().ids().begin(), generate.token_ids().ids().end());
-    } else if (generate.has_text()) {
-        AFD_ASSIGN(ids, tokenize(generate.text(), model));
-    } else {
-        return invalid("the request has no prompt: set text or token_ids");
-    }
-    if (ids.empty()) return invalid("the prompt is empty: it must have at least one token");
-    for (size_t i = 0; i < ids.size(); ++i) {
-        if (ids[i] < model.vocab_size) continue;
-        return invalid(fmt::format("token_ids[{}] = {}: must be below the vocabulary size {}",
-                                   i,
-                                   ids[i],
-                                   model.vocab_size));
-    }
-    return ids;
+Result<> check_total(uint64_t num_prompt_tokens, uint32_t max_tokens, const TokenLimit& limit) {
+    // In 64 bits: max_tokens is the client's, and the sum must not wrap.
+    if (num_prompt_tokens + std::max<uint64_t>(1, max_tokens) <= limit.tokens) return {};
+    return invalid_argument(
+        "the prompt has {} tokens and max_tokens is {}: together at most {} fit, {}",
+        with(num_prompt_tokens, max_tokens, limit.tokens, limit.what));
 }
 
-// Prompt and output together, after all limits.
-Result<uint32_t> total_tokens(size_t num_prompt_tokens,
-                              uint32_t max_tokens,
-                              const ServedModel& model,
-                              uint64_t kv_tokens) {
-    const uint64_t limit = std::min<uint64_t>(model.context_length, kv_tokens);
-    const char* what = model.context_length <= kv_tokens
-                           ? "the context length of the model"
-                           : "the KV cache of an attention worker (kv_tokens)";
-    // In 64 bits: max_tokens is the client's, and the sum must not wrap.
-    const uint64_t wanted = num_prompt_tokens + std::max<uint64_t>(1, max_tokens);
-    if (wanted > limit) {
-        return invalid(fmt::format(
-            "the prompt has {} tokens and max_tokens is {}: together at most {} fit, {}",
-            num_prompt_tokens,
-            max_tokens,
-            limit,
-            what));
+Result<std::vector<uint32_t>> prompt_of(const client::Generate& generate,
+                                        ServedModel& model,
+                                        const TokenLimit& limit) {
+    std::vector<uint32_t> ids;
+    if (generate.has_token_ids()) {
+        const auto& given = generate.token_ids().ids();
+        AFD_TRY(check_total(static_cast<uint64_t>(given.size()), generate.max_tokens(), limit));
+        ids.assign(given.begin(), given.end());
+    } else if (generate.has_text()) {
+        AFD_ASSIGN(ids, tokenize(generate.text(), model, limit));
+        AFD_TRY(check_total(ids.size(), generate.max_tokens(), limit));
+    } else {
+        return invalid_argument("the request has no prompt: set text or token_ids");
     }
-    return static_cast<uint32_t>(max_tokens == 0 ? limit : wanted);
+    if (ids.empty()) {
+        return invalid_argument("the prompt is empty: it must have at least one token");
+    }
+    for (size_t i = 0; i < ids.size(); ++i) {
+        if (ids[i] < model.vocab_size) continue;
+        return invalid_argument("token_ids[{}] = {}: must be below the vocabulary size {}",
+                                with(i, ids[i], model.vocab_size));
+    }
+    return ids;
 }
 
 }  // namespace
@@ -80,13 +93,15 @@ Result<std::unique_ptr<Request>> Request::create(const client::Generate& generat
                                                  uint64_t kv_tokens,
                                                  uint64_t drawn_seed) {
     AFD_TRY(model::validate(generate.sampling()));
-    AFD_ASSIGN(std::vector<uint32_t> prompt, prompt_of(generate, model));
-    AFD_ASSIGN(const uint32_t total,
-               total_tokens(prompt.size(), generate.max_tokens(), model, kv_tokens));
+    const TokenLimit limit(model, kv_tokens);
+    AFD_ASSIGN(std::vector<uint32_t> prompt, prompt_of(generate, model, limit));
+    // It fits, so the sum does not wrap.
+    const uint64_t total =
+        generate.max_tokens() == 0 ? limit.tokens : prompt.size() + generate.max_tokens();
     std::unique_ptr<Request> request(new Request(model.tokenizer));
     request->num_prompt_tokens_ = static_cast<uint32_t>(prompt.size());
     request->tokens_ = std::move(prompt);
-    request->max_total_tokens_ = total;
+    request->max_total_tokens_ = static_cast<uint32_t>(total);
     request->vocab_size_ = model.vocab_size;
     request->sampling_ = generate.sampling();
     if (!request->sampling_.has_seed()) request->sampling_.set_seed(drawn_seed);

@@ -74,6 +74,37 @@ bool Timer::is_active() const {
     return uv_is_active(reinterpret_cast<const uv_handle_t*>(&block_->handle)) != 0;
 }
 
+struct NextTurn::Block {
+    uv_idle_t handle;
+    std::function<void()> callback;
+    bool closed = false;
+};
+
+NextTurn::NextTurn(EventLoop& loop, std::function<void()> callback)
+    : block_(new Block{{}, std::move(callback)}) {
+    check(uv_idle_init(loop.uv(), &block_->handle), "uv_idle_init");
+    block_->handle.data = block_;
+}
+
+NextTurn::~NextTurn() {
+    close_block(block_);
+}
+
+void NextTurn::ask() {
+    // An idle handle and no timer of 0 ms: such a timer, started in its own callback, fires again
+    // in the same turn. An active one also keeps the loop from sleeping.
+    const auto on_idle = [](uv_idle_t* idle) {
+        auto* block = static_cast<Block*>(idle->data);
+        uv_idle_stop(idle);
+        if (!block->closed) block->callback();
+    };
+    check(uv_idle_start(&block_->handle, on_idle), "uv_idle_start");
+}
+
+bool NextTurn::is_asked() const {
+    return uv_is_active(reinterpret_cast<const uv_handle_t*>(&block_->handle)) != 0;
+}
+
 struct FdWatcher::Block {
     uv_poll_t handle;
     std::function<void(int)> callback;

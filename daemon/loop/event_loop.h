@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// EventLoop, Timer, FdWatcher, SignalWatcher: libuv handles with C++ lifetimes.
+// EventLoop, Timer, NextTurn, FdWatcher, SignalWatcher: libuv handles with C++ lifetimes.
 //
 // A watcher may be destroyed at any time on the loop's thread, also inside its own callback; its
 // callback is never called afterwards. The loop must outlive its watchers. One thread per loop.
@@ -47,6 +47,24 @@ class Timer {
     void start(uint64_t after_ms, uint64_t repeat_ms = 0);
     void stop();
     bool is_active() const;
+
+  private:
+    struct Block;
+    Block* block_;
+};
+
+// Work that goes on in the loop's next turn, behind whatever else is ready by then: who has more to
+// do than others should wait for does a part and asks for another turn.
+class NextTurn {
+  public:
+    NextTurn(EventLoop& loop, std::function<void()> callback);
+    ~NextTurn();
+    NextTurn(const NextTurn&) = delete;
+    NextTurn& operator=(const NextTurn&) = delete;
+
+    // Calls back once, in the next turn; again and again is as once.
+    void ask();
+    bool is_asked() const;
 
   private:
     struct Block;

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "daemon/program/logging.h"
 #include "proto/socket_path.h"
 
 namespace afd::daemon {
@@ -39,6 +40,13 @@ Result<PeerCredentials> peer_credentials(int socket) {
                      std::string("cannot ask who is connected: ") + std::strerror(errno)};
     }
     return PeerCredentials{peer.pid, peer.uid};
+}
+
+std::optional<std::string> refusal_of(const Result<PeerCredentials>& peer, uint32_t own_uid) {
+    if (!peer.ok()) return peer.error().message;
+    if (peer.value().uid == own_uid) return std::nullopt;
+    return fmt::format(
+        "pid {} is of uid {}; only uid {} is served", peer.value().pid, peer.value().uid, own_uid);
 }
 
 Result<std::unique_ptr<SocketListener>> SocketListener::listen(EventLoop& loop,
@@ -76,13 +84,18 @@ SocketListener::SocketListener(EventLoop& loop,
                                std::string path,
                                OnConnection on_connection)
     : path_(std::move(path)),
-      acceptor_(
-          loop, std::move(fd), path_, [on_connection = std::move(on_connection)](UniqueFd socket) {
-              const Result<PeerCredentials> peer = peer_credentials(socket.get());
-              // Who gets past the mode of the socket, as root does, is not served either.
-              if (!peer.ok() || peer.value().uid != ::geteuid()) return;
-              on_connection(std::move(socket), peer.value());
-          }) {}
+      acceptor_(loop,
+                std::move(fd),
+                path_,
+                [this, on_connection = std::move(on_connection)](UniqueFd socket) {
+                    const Result<PeerCredentials> peer = peer_credentials(socket.get());
+                    // Who gets past the mode of the socket, as root does, is not served either.
+                    if (const auto why = refusal_of(peer, ::geteuid())) {
+                        log::warn("refused a connection on '{}': {}", path_, *why);
+                        return;
+                    }
+                    on_connection(std::move(socket), peer.value());
+                }) {}
 
 SocketListener::~SocketListener() {
     ::unlink(path_.c_str());

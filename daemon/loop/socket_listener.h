@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "daemon/loop/acceptor.h"
@@ -22,12 +23,15 @@ struct PeerCredentials {
 };
 Result<PeerCredentials> peer_credentials(int socket);
 
+// Why this peer is not served, or nothing: only processes of the user `own_uid` are.
+std::optional<std::string> refusal_of(const Result<PeerCredentials>& peer, uint32_t own_uid);
+
 class SocketListener {
   public:
     using OnConnection = std::function<void(UniqueFd socket, PeerCredentials peer)>;
 
     // Binds and listens; a socket file that nobody serves is replaced. Connections of other users
-    // are closed at once.
+    // are closed at once, and the log says whose.
     // Errors: kAlreadyExists: somebody serves this path. kPermissionDenied.
     static Result<std::unique_ptr<SocketListener>> listen(EventLoop& loop,
                                                           const std::string& path,

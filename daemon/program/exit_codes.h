@@ -24,7 +24,8 @@ struct ExitCodeText {
 
 inline constexpr std::array<ExitCodeText, 7> kExitCodes = {{
     {ExitCode::kOk, "ended as asked, everything accepted was finished"},
-    {ExitCode::kUsage, "the command line, environment or configuration file is wrong"},
+    {ExitCode::kUsage,
+     "the command line, environment, configuration file or limit of open files is wrong"},
     {ExitCode::kModel, "the model directory is missing, incomplete or not supported"},
     {ExitCode::kSharedMemory, "shared memory cannot be had (is /dev/shm full?)"},
     {ExitCode::kInUse, "another afdd holds the instance name, or its socket is in use"},

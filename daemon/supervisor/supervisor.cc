@@ -192,7 +192,7 @@ void Supervisor::on_visitor(Visitor& visitor) {
 Result<bool> Supervisor::serve_visitor(Visitor& visitor) {
     // A failure is judged after the messages: what arrived before the end of the stream may be a
     // whole Hello.
-    const Result<> read = visitor.channel.read();
+    const Result<> read = visitor.channel.read(ControlChannel::kReadBytesPerTurn);
     control::WorkerMessage message;
     AFD_ASSIGN(const bool complete, visitor.channel.next(message));
     if (!complete) {

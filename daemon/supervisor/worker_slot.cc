@@ -38,6 +38,7 @@ WorkerSlot::WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& l
       restart_timer_(loop, [this] { start(); }),
       back_off_(settings_.restart_first_ms, settings_.restart_max_ms, settings_.restart_reset_ms),
       hang_detector_(settings_.hang_timeout_ms),
+      next_turn_(loop, [this] { on_turn(); }),
       end_timer_(loop, [this] { kill("run_flag is 0, and it did not end"); }) {}
 
 void WorkerSlot::start() {
@@ -94,6 +95,8 @@ Result<> WorkerSlot::take(ControlChannel& channel, const control::Hello& hello, 
     answer.mutable_welcome()->set_num_fds(static_cast<uint32_t>(settings_.fds.size()));
     channel_->queue(answer, settings_.fds);
     flush();
+    // Messages that came right behind the Hello are read already: no event of the socket tells.
+    next_turn_.ask();
     return {};
 }
 
@@ -115,24 +118,37 @@ void WorkerSlot::flush() {
 
 void WorkerSlot::on_socket(int events) {
     if ((events & UV_WRITABLE) != 0) flush();
-    if ((events & UV_READABLE) == 0) return;
-    const Result<> read = channel_->read();
-    control::WorkerMessage message;
-    while (true) {
-        const Result<bool> next = channel_->next(message);
-        if (!next.ok()) {
-            watcher_->watch(0);
-            kill("it sent bad bytes: " + next.error().message);
-            return;
-        }
-        if (!next.value()) break;
-        take_message(message);
-    }
-    if (read.ok()) return;
+    // What waits from the last turn comes first, in the turn that was asked for.
+    if ((events & UV_READABLE) != 0 && !next_turn_.is_asked()) on_turn();
+}
+
+void WorkerSlot::on_turn() {
+    if (channel_ == nullptr) return;
+    TurnBudget budget;
+    if (!take_messages(&budget)) return;
+    const Result<> read = channel_->read(ControlChannel::kReadBytesPerTurn);
+    // Nothing more comes after an error, so what came before it is no burden.
+    if (!take_messages(read.ok() ? &budget : nullptr) || read.ok()) return;
     // Usually it is ending, and its end is about to be seen. If it lives on without its socket it
     // can never serve again. One that was to end may take a moment: a timer watches it.
     watcher_->watch(0);
     if (process_ != nullptr && !shutting_down_ && !halted_) process_->kill();
+}
+
+bool WorkerSlot::take_messages(TurnBudget* budget) {
+    control::WorkerMessage message;
+    while (budget == nullptr || budget->take()) {
+        const Result<bool> next = channel_->next(message);
+        if (!next.ok()) {
+            watcher_->watch(0);
+            kill("it sent bad bytes: " + next.error().message);
+            return false;
+        }
+        if (!next.value()) return true;
+        take_message(message);
+    }
+    next_turn_.ask();
+    return false;
 }
 
 void WorkerSlot::take_message(const control::WorkerMessage& message) {
@@ -239,7 +255,10 @@ void WorkerSlot::on_gone(const std::string& how) {
     // Out of the way, so that nothing below signals a pid that may have a new owner.
     const std::unique_ptr<WorkerProcess> gone = std::move(process_);
     // What it sent before its end still counts: tokens that clients may have seen.
-    if (channel_ != nullptr) on_socket(UV_READABLE);
+    if (channel_ != nullptr) {
+        static_cast<void>(channel_->read().ok());
+        take_messages(nullptr);
+    }
     watcher_.reset();
     channel_.reset();
     end_timer_.stop();

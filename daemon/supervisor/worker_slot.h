@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "daemon/loop/event_loop.h"
+#include "daemon/loop/turn_budget.h"
 #include "daemon/supervisor/back_off.h"
 #include "daemon/supervisor/hang_detector.h"
 #include "daemon/supervisor/worker_process.h"
@@ -109,6 +110,10 @@ class WorkerSlot {
 
   private:
     void on_socket(int events);
+    void on_turn();
+    // Takes the messages that are read, as far as `budget` goes; without one, all. False: some
+    // wait, or the worker sent bad bytes and is killed.
+    bool take_messages(TurnBudget* budget);
     void take_message(const control::WorkerMessage& message);
     void on_wait(const std::string& text);
     void on_gone(const std::string& how);
@@ -129,7 +134,8 @@ class WorkerSlot {
     BackOff back_off_;
     HangDetector hang_detector_;
 
-    Timer end_timer_;  // Kills a worker that was halted and does not end.
+    NextTurn next_turn_;  // Asked: messages of the worker wait.
+    Timer end_timer_;     // Kills a worker that was halted and does not end.
     bool shutting_down_ = false;
     bool halted_ = false;     // run_flag is 0.
     bool was_ready_ = false;  // Ever.

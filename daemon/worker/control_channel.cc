@@ -32,10 +32,10 @@ ControlChannel::ControlChannel(UniqueFd socket) : socket_(std::move(socket)) {
                std::strerror(errno));
 }
 
-Result<> ControlChannel::read() {
+Result<> ControlChannel::read(size_t bytes_max) {
     std::array<char, kReadBytes> bytes;
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * 253)> control;
-    while (true) {
+    for (size_t num_taken = 0; num_taken < bytes_max;) {
         iovec part{bytes.data(), bytes.size()};
         msghdr header{};
         header.msg_iov = &part;
@@ -64,7 +64,9 @@ Result<> ControlChannel::read() {
         }
         if (size == 0) return peer_closed();
         reader_.append({bytes.data(), static_cast<size_t>(size)});
+        num_taken += static_cast<size_t>(size);
     }
+    return {};
 }
 
 Result<std::vector<UniqueFd>> ControlChannel::take_fds(size_t count) {

@@ -40,9 +40,13 @@ class ControlChannel {
 
     int fd() const { return socket_.get(); }
 
-    // Takes everything that the socket holds now.
-    // Errors: kUnavailable: the peer closed its end. kDataLoss: see above.
-    Result<> read();
+    // What an owner with others to serve reads in one turn of its loop.
+    static constexpr size_t kReadBytesPerTurn = size_t{1} << 20;
+
+    // Takes what the socket holds now, and no more once `bytes_max` are taken: a peer that writes
+    // as fast as it is read would never let go. Errors: kUnavailable: the peer closed its end.
+    // kDataLoss: see above.
+    Result<> read(size_t bytes_max = SIZE_MAX);
 
     // Parses the next whole frame into `message`; false: none is complete yet. Frames that came
     // before the peer closed are still delivered after read() reported it.

@@ -4,6 +4,13 @@
 #include <algorithm>
 
 namespace afd::model {
+namespace {
+
+// Scratch of a longer piece, 28 bytes for each of its own, is given back: one text of newlines must
+// not cost memory for ever.
+constexpr size_t kKeptPieceBytesMax = 65536;
+
+}  // namespace
 
 void BytePairEncoder::add_merge(uint32_t left, uint32_t right, uint32_t merged, uint32_t rank) {
     merges_.try_emplace(uint64_t{left} << 32 | right, Merge{rank, merged});
@@ -26,6 +33,10 @@ void BytePairEncoder::encode(std::string_view piece, std::vector<uint32_t>& ids)
     }
     for (int32_t i = size > 0 ? 0 : -1; i >= 0; i = symbols_[static_cast<size_t>(i)].next) {
         ids.push_back(symbols_[static_cast<size_t>(i)].id);
+    }
+    if (piece.size() > kKeptPieceBytesMax) {
+        std::vector<Symbol>().swap(symbols_);
+        std::vector<Candidate>().swap(heap_);
     }
 }
 

@@ -10,6 +10,7 @@
 #include "model/tokenizer/byte_alphabet.h"
 #include "model/tokenizer/byte_pair_encoder.h"
 #include "model/tokenizer/splitter.h"
+#include "model/tokenizer/token_bound.h"
 #include "model/tokenizer/tokenizer_file.h"
 #include "model/tokenizer/utf8.h"
 #include "proto/failure.h"
@@ -22,6 +23,8 @@ constexpr size_t kFileBytesMax = size_t{256} << 20;
 // Ordinary words are short and repeat; a few MB hold nearly all of a language.
 constexpr size_t kCachedPieceBytesMax = 48;
 constexpr size_t kCachedPiecesMax = 65536;
+// Pieces for which scratch is kept from one text to the next: ordinary prompts have fewer.
+constexpr size_t kKeptPiecesMax = 65536;
 
 }  // namespace
 
@@ -29,6 +32,7 @@ struct Tokenizer::Impl {
     AddedTokens added_tokens;
     std::vector<Splitter> splitters;
     BytePairEncoder encoder;
+    TokenBound bound;
     bool ignore_merges = false;
     std::optional<uint32_t> bos_id;
     std::unordered_map<std::string, uint32_t> ids;  // By bytes, without added tokens.
@@ -51,6 +55,7 @@ Result<> Tokenizer::Impl::set_vocab(const TokenizerFile& file, const std::string
         id_max = std::max(id_max, token.id);
         added.emplace(token.content, token.id);
         added_tokens.add(token.content, token.id);
+        bound.add(token.content);
     }
     for (const auto& [entry, id] : file.vocab) id_max = std::max(id_max, id);
     bytes.resize(size_t{id_max} + 1);
@@ -65,6 +70,7 @@ Result<> Tokenizer::Impl::set_vocab(const TokenizerFile& file, const std::string
                 "and is no added token",
                 with(origin, entry));
         }
+        bound.add(*text);
         bytes[id] = *text;
         ids.emplace(std::move(*text), id);
     }
@@ -124,6 +130,9 @@ Result<> Tokenizer::Impl::encode_text(std::string_view text, std::vector<uint32_
         std::swap(pieces, next_pieces);
     }
     for (const std::string_view piece : pieces) encode_piece(piece, out);
+    for (auto* scratch : {&pieces, &next_pieces}) {
+        if (scratch->capacity() > kKeptPiecesMax) std::vector<std::string_view>().swap(*scratch);
+    }
     return {};
 }
 
@@ -195,6 +204,10 @@ Result<std::vector<uint32_t>> Tokenizer::encode(std::string_view text) {
     }
     AFD_TRY(impl_->encode_text(text.substr(done), out));
     return out;
+}
+
+uint64_t Tokenizer::tokens_min(std::string_view text) const {
+    return impl_->bound.tokens_min(text);
 }
 
 std::optional<uint32_t> Tokenizer::bos_id() const {

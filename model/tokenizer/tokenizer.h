@@ -11,7 +11,8 @@
 // Encoding: cut at added tokens (leftmost, then longest) -> each splitter in turn cuts every piece
 // -> bytes of a piece merge by lowest rank, leftmost first -> ids.
 //
-// One thread at a time: encode() keeps a cache of pieces.
+// One thread at a time: encode() keeps a cache of pieces. Memory that a long text took is given
+// back.
 
 #include <cstdint>
 #include <memory>
@@ -43,6 +44,10 @@ class Tokenizer {
     // Token ids of `text`, without a BOS. Added tokens in the text become their ids.
     // Errors: kInvalidArgument (not UTF-8), kResourceExhausted (the regex engine gave up).
     Result<std::vector<uint32_t>> encode(std::string_view text);
+
+    // encode() gives at least so many ids for `text` (token_bound.h), which need not be UTF-8. One
+    // pass over the bytes: who has a limit asks before it encodes.
+    uint64_t tokens_min(std::string_view text) const;
 
     // What to put before the ids of a text prompt, if the tokenizer says so (add_bos_token).
     std::optional<uint32_t> bos_id() const;

@@ -153,6 +153,39 @@ TEST(BadInput, ANanInAGateEndsTheRequestAndNothingElse) {
     }
 }
 
+// Goal: bytes that are no text cost their own request; they closed the connection.
+TEST(BadInput, APromptThatIsNotUtf8CostsItsOwnRequestOnly) {
+    Instance instance;
+    instance.wait_ready();
+    client::Client client = instance.connect();
+    client::Generate request;
+    request.set_max_tokens(3);
+    request.set_text("bad \xff\xfe");
+    const auto refused = client.generate(request);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+    EXPECT_EQ(refused.error().message, "the text is not valid UTF-8");
+    request.set_text("The same connection goes on");
+    EXPECT_TRUE(client.generate(request).ok());
+}
+
+TEST(BadInput, AConfigurationFileMustBeAFile) {
+    expect_failure(run_afdd({"--config", make_directory()}), 2, "it must be a regular file");
+}
+
+// It aborted.
+TEST(BadInput, TooFewDescriptorsAreSaid) {
+    const std::string command = "ulimit -n 9; exec " + program("afdd") + " --model " + test_model();
+    expect_failure(run_program({"/bin/sh", "-c", command}, make_directory()),
+                   2,
+                   "raise the limit of open files (ulimit -n)");
+}
+
+TEST(BadInput, MoreFfnWorkersThanExpertsAreRefused) {
+    expect_failure(
+        run_afdd({"--model", test_model(), "--ffn-workers", "40"}), 2, "ffn_workers = 40");
+}
+
 TEST(BadInput, APromptBeyondTheContextIsRefusedWithBothNumbers) {
     Instance instance;
     instance.wait_ready();

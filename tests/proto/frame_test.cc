@@ -38,6 +38,18 @@ TEST(FrameReader, YieldsWholeMessagesHoweverTheBytesArrive) {
     }
 }
 
+// Goal: the memory of a long frame is given back while the connection lives on.
+TEST(FrameReader, GivesTheMemoryOfALongFrameBack) {
+    FrameReader reader;
+    reader.append(frame_of(std::string(size_t{4} << 20, 'x')));
+    ASSERT_TRUE(reader.next().value().has_value());
+    EXPECT_GT(reader.capacity(), size_t{4} << 20);
+    EXPECT_FALSE(reader.next().value().has_value());
+    EXPECT_LT(reader.capacity(), size_t{1} << 20);
+    reader.append(frame_of("next"));
+    EXPECT_TRUE(reader.next().value().has_value());
+}
+
 TEST(FrameReader, RefusesALengthBeyondTheLimit) {
     FrameReader reader;
     reader.append(std::string("\xff\xff\xff\x7f"));

@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
 
 #include "daemon/config/config_options.h"
 #include "daemon/config/wire_choices.h"
@@ -71,6 +74,44 @@ TEST(Config, EveryDefaultIsValidAndHasADescription) {
     for (const ConfigOption& option : config_options()) {
         EXPECT_FALSE(std::string(option.description).empty()) << option.name;
     }
+}
+
+// What is no regular file is refused at once: a directory was ignored, and a pipe waited for ever.
+TEST(Config, FileMustBeARegularOne) {
+    const test::TemporaryDirectory directory;
+    ConfigSources sources = with_model();
+    sources.config_file = directory.path();
+    EXPECT_EQ(error_of(sources),
+              "configuration file '" + directory.path() +
+                  "': it is a directory; it must be a regular file");
+    sources.config_file = directory.path("pipe");
+    ASSERT_EQ(::mkfifo(sources.config_file.c_str(), 0600), 0);
+    EXPECT_THAT(error_of(sources), HasSubstr("it is a pipe; it must be a regular file"));
+    sources.config_file.clear();
+    sources.environment["AFD_CONFIG"] = "/dev/null";
+    EXPECT_THAT(error_of(sources), HasSubstr("'/dev/null': it is a device"));
+}
+
+// Goal: nobody else decides what afdd runs. Oracle: the message says the mode and how to mend it;
+// as soon as that is done, the file is read, and its full path is known.
+TEST(Config, FileThatOthersCanWriteIsRefused) {
+    namespace fs = std::filesystem;
+    const test::TemporaryDirectory directory;
+    ConfigSources sources = with_model();
+    const std::string file = directory.write("afd.toml", "ffn_workers = 2\n");
+    sources.default_files = {file};
+    for (const fs::perms others : {fs::perms::group_write, fs::perms::others_write}) {
+        fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write | others);
+        EXPECT_THAT(error_of(sources), HasSubstr("so others can write it"));
+        EXPECT_THAT(error_of(sources), HasSubstr("chmod go-w '" + file + "'"));
+    }
+    EXPECT_THAT(error_of(sources), HasSubstr("its mode is 0602"));
+    fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
+    const Result<ResolvedConfig> resolved = resolve_config(sources);
+    ASSERT_TRUE(resolved.ok()) << resolved.error().message;
+    EXPECT_EQ(resolved.value().config.ffn_workers, 2u);
+    EXPECT_EQ(resolved.value().config_file, file);
+    EXPECT_EQ(resolve_config(with_model()).value().config_file, "");
 }
 
 TEST(Config, UnknownKeyIsNamedWithItsPlaceAndTheNearestKey) {

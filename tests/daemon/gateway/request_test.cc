@@ -120,13 +120,37 @@ TEST_F(RequestTest, RefusalsNameTheFieldTheValueAndTheLimit) {
     wish_.clear_prompt();
     EXPECT_THAT(refusal(), HasSubstr("has no prompt"));
     wish_.set_text("\xff\xfe");
-    EXPECT_NE(refusal(), "accepted");
+    EXPECT_EQ(refusal(), "the text is not valid UTF-8");
 }
 
 TEST_F(RequestTest, PromptThatFillsTheContextIsRefusedWithoutRoomForAToken) {
     wish_.set_text(std::string(100, 'x'));
     wish_.set_max_tokens(0);
     EXPECT_THAT(refusal(), HasSubstr("the prompt has 100 tokens"));
+}
+
+// Goal: a text that cannot fit is refused by its bytes, before it is encoded. Method: such a text
+// that is also not UTF-8, which encoding would say. Oracle: the message has the bytes, the limit
+// and what to do; a text at the limit gets as far as the encoder.
+TEST_F(RequestTest, TextWhoseBytesCannotFitIsRefusedBeforeItIsEncoded) {
+    wish_.set_text(std::string(101, '\n') + "\xff");
+    EXPECT_EQ(refusal(),
+              "the prompt has 102 bytes, which are at least 102 tokens: at most 100 fit, the "
+              "context length of the model; send a shorter prompt");
+    wish_.set_text(std::string(99, '\n') + "\xff");
+    EXPECT_THAT(refusal(), HasSubstr("UTF-8"));
+    model_.context_length = 5000;
+    wish_.set_text(std::string(1025, 'x'));
+    EXPECT_THAT(refusal(), HasSubstr("at most 1024 fit, the KV cache of an attention worker"));
+}
+
+// The added token has seven bytes, so its text of 700 bytes is 100 tokens and not 700.
+TEST_F(RequestTest, AddedTokensCountAsOneHoweverLongTheyAre) {
+    std::string text;
+    for (int i = 0; i < 99; ++i) text += "<|end|>";
+    wish_.set_text(text);
+    wish_.set_max_tokens(1);
+    EXPECT_EQ(create()->num_prompt_tokens(), 99);
 }
 
 TEST_F(RequestTest, ChunksHoldBackUnfinishedCharacters) {

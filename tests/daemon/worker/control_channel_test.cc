@@ -48,6 +48,21 @@ control::SupervisorMessage cancel_message(uint64_t sequence_id) {
     return message;
 }
 
+// Goal: a peer that writes as fast as it is read cannot hold its reader. Oracle: a read with a
+// limit leaves the rest in the socket, and the next one finds it.
+TEST_F(ControlChannelTest, ReadWithALimitLeavesTheRestForTheNext) {
+    control::SupervisorMessage message;
+    message.mutable_refused()->set_message(std::string(100'000, 'x'));
+    left_->queue(message);
+    ASSERT_TRUE(left_->flush().ok());
+    ASSERT_FALSE(left_->wants_write()) << "the socket takes less than this test needs";
+    ASSERT_TRUE(right_->read(1).ok());
+    EXPECT_FALSE(right_->next(message).value());
+    ASSERT_TRUE(right_->read(1).ok());
+    ASSERT_TRUE(right_->next(message).value());
+    EXPECT_EQ(message.refused().message().size(), 100'000u);
+}
+
 TEST_F(ControlChannelTest, MessagesArriveWholeAndInOrder) {
     for (uint64_t id = 1; id <= 3; ++id) left_->queue(cancel_message(id));
     transfer();

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// DescriptorLimit: how many files this process may have open, before anything depends on it. An
+// EventLoop that cannot open its own is a bug of ours and aborts; too low a limit is the user's to
+// mend, and must be said before.
+
+#include <cstddef>
+
+#include "proto/status.h"
+
+namespace afd::daemon {
+
+// What afdd opens before its first worker: lock, loop, sockets, segments, with room to spare.
+inline constexpr size_t kDescriptorsMin = 32;
+
+// Raises the limit as far as is allowed, since every worker costs afdd a socket, a doorbell and
+// more; and tries whether `num_min` descriptors can be opened now: what was inherited counts too.
+// Errors: kResourceExhausted.
+Result<> require_descriptors(size_t num_min);
+
+}  // namespace afd::daemon

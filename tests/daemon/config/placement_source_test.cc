@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/config/placement_source.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/temporary_directory.h"
+
+namespace afd::daemon {
+namespace {
+
+// A dense layer, and MoE layers of 16 routed experts and a shared one.
+const std::vector<schedule::LayerExperts> kLayers = {{0, 1}, {16, 1}, {16, 1}};
+
+Config config_of(uint32_t num_ffn_workers) {
+    Config config;
+    config.attention_workers = 1;
+    config.ffn_workers = num_ffn_workers;
+    config.expert_placement = "round_robin";
+    config.replica_choice = "session";
+    return config;
+}
+
+std::string refusal(const Config& config, const std::vector<schedule::LayerExperts>& layers) {
+    const auto placement = plan_placement(config, layers);
+    return placement.ok() ? "placed" : placement.error().message;
+}
+
+TEST(PlacementSource, MoreWorkersThanRoutedExpertsAreRefused) {
+    EXPECT_EQ(refusal(config_of(16), kLayers), "placed");
+    EXPECT_EQ(refusal(config_of(40), kLayers),
+              "ffn_workers = 40: must be at most 16, the routed experts of a layer: "
+              "expert_placement = 'round_robin' holds each once, so 24 workers would hold none; an "
+              "expert_placement with replicas can use more workers");
+}
+
+// Its one expert of each layer is on every rank.
+TEST(PlacementSource, ModelWithoutRoutedExpertsTakesAnyNumber) {
+    EXPECT_EQ(refusal(config_of(40), {{0, 1}, {0, 1}}), "placed");
+}
+
+// Replicas make sense of more workers than experts.
+TEST(PlacementSource, FileWithReplicasMayNameMoreWorkersThanExperts) {
+    const test::TemporaryDirectory directory;
+    Config config = config_of(3);
+    config.expert_placement = directory.write("placement.json", R"({"experts": [[0, 1], [1, 2]]})");
+    EXPECT_EQ(refusal(config, {{2, 0}}), "placed");
+}
+
+}  // namespace
+}  // namespace afd::daemon
