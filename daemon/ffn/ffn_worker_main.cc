@@ -58,7 +58,8 @@ Result<TwoPhaseRank> make_two_phase(const WorkerSetup& setup,
         setup.placement,
         schedule::TwoPhaseReceiver::Limits{
             .num_experts = setup.placement.num_local_experts_max(),
-            .row_bytes = two_phase_row_bytes(setup.dispatch_dtype, hidden)});
+            .row_bytes = two_phase_row_bytes(setup.dispatch_dtype, hidden),
+            .call = two_phase_call(control.welcome(), setup.layout.geometry)});
     made.experts = std::make_unique<TwoPhaseExperts>(
         TwoPhaseExperts::Parts{.receiver = made.receiver.get(),
                                .placement = &setup.placement,

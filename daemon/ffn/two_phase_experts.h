@@ -69,6 +69,7 @@ class TwoPhaseExperts {
         schedule::TwoPhaseSizes sizes;
         std::vector<int64_t> grants;  // [num_experts]: first row of each expert.
         std::vector<int64_t> done;    // [num_experts]: rows of the blocks before.
+        uint32_t num_returned = 0;    // Blocks. Not read back from the shared word.
         schedule::TwoPhaseRoundMemory memory;
     };
 
