@@ -105,7 +105,9 @@ int32_t DispatchLane::publish(DispatchMode mode) {
     }
     // Here and not in begin(): which words the round uses is known only now, and may_store() has
     // made them still (R1).
-    round_ = choose_round(round_, [this](int32_t round) { return stands(round); });
+    round_ = choose_round(round_, published_ranks_.size() + slots_.size(), [this](int32_t round) {
+        return stands(round);
+    });
     for (const uint32_t rank : published_ranks_) {
         transport_->publish(rank, micro_batch_, layer_id_, ids_of(rank), round_);
     }

@@ -38,6 +38,14 @@ inline int32_t observe_own(const int32_t& word) {
     return std::atomic_ref<int32_t>(const_cast<int32_t&>(word)).load(std::memory_order_relaxed);
 }
 
+// A word that is judged by its value, of a process that may not keep to the protocol. What is
+// checked must be what is used: a plain load could be repeated by the compiler between the two.
+template <typename Word>
+Word load_once(const Word& word) {
+    // Relaxed: what has to come before it came with an observe() of the word that published it.
+    return std::atomic_ref<Word>(const_cast<Word&>(word)).load(std::memory_order_relaxed);
+}
+
 inline void publish_release(int32_t& word, int32_t value) {
     // Pairs with observe: whoever reads this value sees what was stored before it.
     std::atomic_ref<int32_t>(word).store(value, std::memory_order_release);

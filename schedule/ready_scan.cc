@@ -51,6 +51,7 @@ ReadyScan::ReadyScan(ReturnTransport& transport,
     ready_.reserve(known_.size());
     suspects_.reserve(known_.size());
     taken_.reserve(num_sessions_);
+    taken_ids_.resize(expert_ids_.size());
     // A predecessor's acknowledgements stand (R3); its unfinished pass is simply found again.
     words_.set_out_num(0);
     for (uint32_t session = 0; session < num_sessions_; ++session) {
@@ -144,11 +145,12 @@ void ReadyScan::take(std::span<const ReadyDescriptor> descriptors) {
         session_ids_[i] = static_cast<int32_t>(descriptor.session);
         micro_batch_ids_[i] = static_cast<int32_t>(descriptor.micro_batch);
         const std::span<int32_t> ids =
-            expert_ids_.subspan(i * slots_per_micro_batch_, slots_per_micro_batch_);
+            std::span(taken_ids_).subspan(i * slots_per_micro_batch_, slots_per_micro_batch_);
         std::ranges::copy(listed_ids(lane(descriptor.session, descriptor.micro_batch)),
                           ids.begin());
         // In the copy that goes to the batching; listed_ids_ keeps what the session wrote.
         mask_foreign_ids(descriptor.layer_id, ids);
+        std::ranges::copy(ids, expert_ids_.subspan(i * slots_per_micro_batch_).begin());
     }
     // For observers only; the live loop takes the number of rows from taken_.
     words_.set_out_num(static_cast<uint32_t>(taken_.size()));

@@ -90,9 +90,10 @@ class ReadyScan {
     // The pass in work: row i of the output buffers is taken()[i].
     std::span<const ReadyDescriptor> taken() const { return taken_; }
 
-    // The validated ids of taken()[i], [BS * K1].
+    // The validated ids of taken()[i], [BS * K1]: private, as taken() is. What the pass leaves in
+    // the control segment is for observers, and is not read back.
     std::span<const int32_t> ids(size_t i) const {
-        return expert_ids_.subspan(i * slots_per_micro_batch_, slots_per_micro_batch_);
+        return std::span(taken_ids_).subspan(i * slots_per_micro_batch_, slots_per_micro_batch_);
     }
 
     // Returns one finished row of the pass. REQUIRES: the descriptor of `session` is taken.
@@ -152,6 +153,7 @@ class ReadyScan {
     std::vector<ReadyDescriptor> ready_;
     std::vector<ReadyDescriptor> suspects_;
     std::vector<ReadyDescriptor> taken_;
+    std::vector<int32_t> taken_ids_;         // [A][BS * K1]
     std::vector<int32_t> round_of_session_;  // [A], of the pass.
     uint64_t next_order_ = 0;
     ReadyScanErrors errors_;

@@ -9,6 +9,7 @@
 // round it belongs to, or minus that round: the FFN worker refused the descriptor (R11). So is an
 // acknowledgement; minus the round, if the refusal could not be told in result flags.
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -23,7 +24,8 @@ constexpr int32_t next_round(int32_t round) {
 
 // The mark that takes the place of a round where a refused descriptor's would stand.
 constexpr int32_t refused_mark(int32_t round) {
-    return -round;
+    // Unsigned: the word may be a peer's, and to negate the smallest number would overflow.
+    return static_cast<int32_t>(0U - static_cast<uint32_t>(round));
 }
 
 // Whether a standing flag or acknowledgement, as a round or as a refusal, belongs to `round`.
@@ -36,14 +38,15 @@ constexpr int32_t round_of(int32_t word) {
     return word < 0 && word >= -kRoundMax ? -word : word;
 }
 
-// Chooses the number of a lane's next round: the first after `previous` that stands in no word of
-// the round. `stands(round)` says whether any descriptor or result slot that the round uses
-// carries it; these words must be still (R4, R10).
-// Cost: one call of `stands` unless a number is taken; with n words at most n + 1 calls.
+// Chooses the number of a lane's next round: the first after `previous` that stands in none of the
+// `num_words` words of the round. `stands(round)` says whether any descriptor or result slot that
+// the round uses carries it; these words must be still (R4, R10).
+// Cost: one call of `stands` unless a number is taken; at most num_words calls. A peer whose
+// words are not still might take each number before it is asked for, and gets one that it took.
 template <typename Stands>
-int32_t choose_round(int32_t previous, Stands&& stands) {
+int32_t choose_round(int32_t previous, size_t num_words, Stands&& stands) {
     int32_t round = next_round(previous);
-    while (stands(round)) round = next_round(round);
+    for (size_t i = 0; i < num_words && stands(round); ++i) round = next_round(round);
     return round;
 }
 

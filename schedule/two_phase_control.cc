@@ -39,6 +39,15 @@ TwoPhaseSizes two_phase_sizes(const TwoPhaseOffer& offer, const TwoPhaseRowBytes
             places * offer.block_rows_max * row_bytes.returned};
 }
 
+TwoPhaseSizes two_phase_sizes_max(const TwoPhaseCall& call,
+                                  uint32_t num_experts,
+                                  const TwoPhaseRowBytes& row_bytes) {
+    const uint64_t places = std::min<uint64_t>(call.num_blocks(), kTwoPhaseReturnBlocks);
+    return {
+        two_phase_rows_offset(call.num_blocks(), num_experts) + call.num_rows() * row_bytes.sent,
+        places * call.block_rows() * row_bytes.returned};
+}
+
 std::string two_phase_segment_name(std::string_view prefix,
                                    TwoPhaseSegment segment,
                                    uint32_t rank,

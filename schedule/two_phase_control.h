@@ -29,6 +29,7 @@
 //   return    written by the rank: results of kTwoPhaseReturnBlocks blocks, block b in place
 //             b mod that; a block's rows in the order of its sorted indices
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -96,6 +97,20 @@ struct TwoPhaseOffer {
     uint64_t num_rows() const;
 };
 
+// What a call of a session can have at most: bounds of every offer of the instance. One of 0 tokens
+// has no rounds.
+struct TwoPhaseCall {
+    uint32_t num_tokens = 0;           // prefill_tokens_max
+    uint32_t block_tokens = 1;         // At least 1.
+    uint32_t selected_expert_num = 0;  // K1: rows of a token.
+
+    uint64_t num_rows() const { return uint64_t{num_tokens} * selected_expert_num; }
+    uint64_t num_blocks() const { return (uint64_t{num_tokens} + block_tokens - 1) / block_tokens; }
+    uint64_t block_rows() const {
+        return uint64_t{std::min(num_tokens, block_tokens)} * selected_expert_num;
+    }
+};
+
 // Where the rows begin in the receive segment.
 uint64_t two_phase_rows_offset(uint64_t num_blocks, uint64_t num_experts);
 
@@ -114,6 +129,11 @@ struct TwoPhaseSizes {
 };
 // REQUIRES: the offer was validated.
 TwoPhaseSizes two_phase_sizes(const TwoPhaseOffer& offer, const TwoPhaseRowBytes& row_bytes);
+
+// What no round of such a call exceeds, however its rows go to the experts.
+TwoPhaseSizes two_phase_sizes_max(const TwoPhaseCall& call,
+                                  uint32_t num_experts,
+                                  const TwoPhaseRowBytes& row_bytes);
 
 // First byte of the results of `block` in the return segment.
 inline uint64_t two_phase_return_offset(uint32_t block,

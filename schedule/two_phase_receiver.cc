@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/two_phase_receiver.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "proto/failure.h"
@@ -51,53 +52,56 @@ int32_t TwoPhaseReceiver::granted(uint32_t session, int32_t round) const {
     return carries_round(granted, round) ? granted : 0;
 }
 
-Result<> TwoPhaseReceiver::copy_offer(uint32_t session, TwoPhaseOffer& offer) const {
-    // Only what is still while the round is open: the session may close it meanwhile.
-    const TwoPhaseSessionWords& shared = peer(session);
-    struct {
-        int32_t layer_id;
-        int32_t num_blocks;
-        int32_t block_rows_max;
-    } words;
-    // The three sizes from layer_id on; two_phase_control.h asserts where they lie. The four words
-    // before them may change while the round is open, and a plain read of those would be a data
-    // race.
-    const void* first = reinterpret_cast<const std::byte*>(&shared) + 16;
-    std::memcpy(&words, first, sizeof(words));
-    offer.counts.resize(limits_.num_experts);
-    std::memcpy(offer.counts.data(),
-                transport_->mirrored_table(session),
-                offer.counts.size() * sizeof(int32_t));
-    if (words.layer_id < 0 || static_cast<uint32_t>(words.layer_id) >= placement_->num_layers()) {
-        return bad_offer(
-            "layer_id", words.layer_id, fmt::format("below {}", placement_->num_layers()));
-    }
-    uint64_t num_rows = 0;
+// Counts of experts that the rank holds, and not more rows than a call can have.
+Result<> TwoPhaseReceiver::check_counts(const TwoPhaseOffer& offer, uint64_t& num_rows) const {
+    num_rows = 0;
     for (size_t expert = 0; expert < offer.counts.size(); ++expert) {
         const int32_t count = offer.counts[expert];
         if (count < 0) return bad_offer("a count", count, "0 or more");
-        if (count > 0 && !placement_->holds(rank(), words.layer_id, static_cast<int32_t>(expert))) {
+        if (count > 0 && !placement_->holds(rank(), offer.layer_id, static_cast<int32_t>(expert))) {
             return bad_offer(fmt::format("the local expert of {} rows", count),
                              static_cast<int64_t>(expert),
-                             fmt::format("one that the rank holds in layer {}", words.layer_id));
+                             fmt::format("one that the rank holds in layer {}", offer.layer_id));
         }
         // At most num_experts · 2^31: no wrap in 64 bits.
         num_rows += static_cast<uint32_t>(count);
     }
-    if (words.num_blocks < 1) return bad_offer("num_blocks", words.num_blocks, "1 or more");
-    // It sizes the return segment, so a session may not ask for more than its rows could fill.
-    if (words.block_rows_max < 0 || static_cast<uint64_t>(words.block_rows_max) > num_rows) {
-        return bad_offer("block_rows_max", words.block_rows_max, fmt::format("0 to {}", num_rows));
+    if (num_rows <= limits_.call.num_rows()) return {};
+    return bad_offer("the sum of the counts",
+                     static_cast<int64_t>(num_rows),
+                     fmt::format("0 to {}", limits_.call.num_rows()));
+}
+
+Result<> TwoPhaseReceiver::copy_offer(uint32_t session, TwoPhaseOffer& offer) const {
+    // Each word once, and then the copies only (R2): the session may close the round meanwhile, and
+    // store what it likes. All of it came with the offer that open_round() observed.
+    const TwoPhaseSessionWords& shared = peer(session);
+    const int32_t layer_id = load_once(shared.layer_id);
+    const int32_t num_blocks = load_once(shared.num_blocks);
+    const int32_t block_rows_max = load_once(shared.block_rows_max);
+    const void* table = transport_->mirrored_table(session);
+    const auto* counts = static_cast<const int32_t*>(table);
+    offer.counts.resize(limits_.num_experts);
+    for (size_t expert = 0; expert < offer.counts.size(); ++expert) {
+        offer.counts[expert] = load_once(counts[expert]);
     }
-    offer.layer_id = words.layer_id;
-    offer.num_blocks = static_cast<uint32_t>(words.num_blocks);
-    offer.block_rows_max = static_cast<uint32_t>(words.block_rows_max);
-    const uint64_t bytes = two_phase_sizes(offer, limits_.row_bytes).receive_bytes;
-    if (bytes > limits_.receive_bytes_max) {
-        return bad_offer("the receive segment's size",
-                         static_cast<int64_t>(bytes),
-                         fmt::format("at most {} bytes", limits_.receive_bytes_max));
+    if (layer_id < 0 || static_cast<uint32_t>(layer_id) >= placement_->num_layers()) {
+        return bad_offer("layer_id", layer_id, fmt::format("below {}", placement_->num_layers()));
     }
+    offer.layer_id = layer_id;
+    uint64_t num_rows = 0;
+    AFD_TRY(check_counts(offer, num_rows));
+    // Both size the segments, so a session may not ask for more than a call could fill.
+    const auto blocks = static_cast<int64_t>(limits_.call.num_blocks());
+    if (num_blocks < 1 || num_blocks > blocks) {
+        return bad_offer("num_blocks", num_blocks, fmt::format("1 to {}", blocks));
+    }
+    const uint64_t rows = std::min(num_rows, limits_.call.block_rows());
+    if (block_rows_max < 0 || static_cast<uint64_t>(block_rows_max) > rows) {
+        return bad_offer("block_rows_max", block_rows_max, fmt::format("0 to {}", rows));
+    }
+    offer.num_blocks = static_cast<uint32_t>(num_blocks);
+    offer.block_rows_max = static_cast<uint32_t>(block_rows_max);
     return {};
 }
 
@@ -109,8 +113,15 @@ uint32_t TwoPhaseReceiver::combined(uint32_t session, uint32_t num_blocks, Order
     return blocks_of(observe(peer(session).combined, order), num_blocks);
 }
 
-uint32_t TwoPhaseReceiver::returned(uint32_t session) const {
-    return static_cast<uint32_t>(observe_own(own(session).returned));
+Result<uint32_t> TwoPhaseReceiver::copy_returned(uint32_t session, uint32_t num_blocks) const {
+    const int32_t returned = observe_own(own(session).returned);
+    // What was not sent cannot have been returned. `sent` is at most num_blocks.
+    const uint32_t most = sent(session, num_blocks, Order::kAcquire);
+    if (returned >= 0 && static_cast<uint32_t>(returned) <= most) {
+        return static_cast<uint32_t>(returned);
+    }
+    return data_loss("two-phase round of session {}: returned is {}; it must be 0 to {}",
+                     with(session, returned, most));
 }
 
 void TwoPhaseReceiver::grant(uint32_t session, int32_t round, std::span<const int64_t> grants) {

@@ -24,7 +24,7 @@ class TwoPhaseReceiver {
     struct Limits {
         uint32_t num_experts = 0;  // Counts of an offer: local ids of every rank are below.
         TwoPhaseRowBytes row_bytes;
-        uint64_t receive_bytes_max = kWindowBytesMax;
+        TwoPhaseCall call;  // What a session may offer.
     };
 
     // Transport and placement outlive the object.
@@ -51,8 +51,10 @@ class TwoPhaseReceiver {
     // Blocks sent and combined; a value outside [0, num_blocks] reads as 0.
     uint32_t sent(uint32_t session, uint32_t num_blocks, Order order) const;
     uint32_t combined(uint32_t session, uint32_t num_blocks, Order order) const;
-    // Blocks returned: the rank's own word, of a round that is granted.
-    uint32_t returned(uint32_t session) const;
+    // Blocks that a predecessor returned of a round that it granted: for its successor, once. Later
+    // the rank goes by its own count and not by the word, which others could write.
+    // Errors: kDataLoss: more than were sent, or below 0.
+    Result<uint32_t> copy_returned(uint32_t session, uint32_t num_blocks) const;
 
     // The round's memory: `received` is the receive segment's layout, `sent` the return segment's
     // (two_phase_control.h). Errors: those of the transport.
@@ -78,6 +80,7 @@ class TwoPhaseReceiver {
     void acknowledge(uint32_t session, int32_t round);
 
   private:
+    Result<> check_counts(const TwoPhaseOffer& offer, uint64_t& num_rows) const;
     const TwoPhaseSessionWords& peer(uint32_t session) const { return transport_->mirror(session); }
     TwoPhaseRankWords& own(uint32_t session) const { return transport_->own(session); }
     ExecutionLog executions(uint32_t session) const;

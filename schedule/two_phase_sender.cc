@@ -47,10 +47,12 @@ bool TwoPhaseSender::stands(int32_t round) const {
 }
 
 int32_t TwoPhaseSender::begin() {
-    AFD_ASSERT(!is_open_ && may_begin(Order::kAcquire),
-               "round %d is not acknowledged by all (R4, R10)",
-               round_);
-    round_ = choose_round(round_, [this](int32_t round) { return stands(round); });
+    // may_begin() was asked by the caller and is not asked again: a rank that takes back its
+    // acknowledgement would end this process instead of its own rounds.
+    AFD_ASSERT(!is_open_, "round %d is open", round_);
+    constexpr size_t kWordsOfARank = 4;
+    round_ = choose_round(
+        round_, kWordsOfARank * num_ranks(), [this](int32_t round) { return stands(round); });
     offered_.clear();
     is_open_ = true;
     return round_;
@@ -88,8 +90,12 @@ TwoPhaseSender::Answer TwoPhaseSender::answer(uint32_t rank, Order order) const 
 Result<> TwoPhaseSender::copy_grants(uint32_t rank,
                                      const TwoPhaseOffer& offer,
                                      std::span<int64_t> grants) const {
-    std::memcpy(
-        grants.data(), transport_->mirrored_table(rank), offer.counts.size() * sizeof(int64_t));
+    const void* table = transport_->mirrored_table(rank);
+    const auto* shared = static_cast<const int64_t*>(table);
+    // The grants came with the word that answer() observed.
+    for (size_t expert = 0; expert < offer.counts.size(); ++expert) {
+        grants[expert] = load_once(shared[expert]);
+    }
     // Checked against what was offered: rows are written at these places, so a rank's wrong word
     // would otherwise write beyond the segment. `grants >= free >= 0` keeps the subtraction from
     // wrapping.

@@ -95,11 +95,17 @@ Result<> MoeRank::attach() {
 
 Result<> MoeRank::attach_two_phase(ops::Parallel& threads) {
     const MoeSizes& sizes = subject_.sizes();
+    const schedule::TwoPhaseCall call{.num_tokens = sizes.num_tokens,
+                                      .block_tokens = kBlockTokens,
+                                      .selected_expert_num = sizes.top_k};
+    const auto row_bytes = daemon::two_phase_row_bytes(sizes.dispatch_dtype, sizes.hidden);
+    const schedule::TwoPhaseSizes sizes_max =
+        schedule::two_phase_sizes_max(call, placement_.num_local_experts_max(), row_bytes);
     two_phase_.reset(new TwoPhase{.dispatch = nullptr,
                                   .returns = nullptr,
                                   .sender = nullptr,
                                   .receiver = nullptr,
-                                  .segments = daemon::TwoPhaseSegments(prefix_, 1, 0)});
+                                  .segments = daemon::TwoPhaseSegments(prefix_, 1, 0, sizes_max)});
     TwoPhase& made = *two_phase_;
     AFD_ASSIGN(made.dispatch, dispatch_->two_phase());
     AFD_ASSIGN(made.returns, returns_->two_phase());
@@ -107,9 +113,9 @@ Result<> MoeRank::attach_two_phase(ops::Parallel& threads) {
     made.receiver = std::make_unique<schedule::TwoPhaseReceiver>(
         *made.returns,
         placement_,
-        schedule::TwoPhaseReceiver::Limits{
-            .num_experts = placement_.num_local_experts_max(),
-            .row_bytes = daemon::two_phase_row_bytes(sizes.dispatch_dtype, sizes.hidden)});
+        schedule::TwoPhaseReceiver::Limits{.num_experts = placement_.num_local_experts_max(),
+                                           .row_bytes = row_bytes,
+                                           .call = call});
     auto part = std::make_unique<daemon::RemoteTwoPhase>(
         daemon::RemoteTwoPhase::Settings{.hidden = sizes.hidden,
                                          .top_k = sizes.top_k,

@@ -82,8 +82,16 @@ Result<> InstanceSetup::create_segments() {
     AFD_ASSIGN(schedule::InstanceSegments segments,
                schedule::InstanceSegments::create(segment_prefix_, layout, identity_));
     segments_ = std::make_unique<schedule::InstanceSegments>(std::move(segments));
+    const schedule::TwoPhaseCall call =
+        two_phase_call(configured_welcome(config_, cpus_), geometry);
     two_phase_segments_ = std::make_unique<TwoPhaseSegments>(
-        segment_prefix_, geometry.num_sessions, config_.two_phase_memory_max);
+        segment_prefix_,
+        geometry.num_sessions,
+        config_.two_phase_memory_max,
+        schedule::two_phase_sizes_max(
+            call,
+            geometry.num_experts,
+            two_phase_row_bytes(identity_.row_dtype, model_->config().hidden)));
     log::debug("segments {}-*: {} MiB",
                segment_prefix_,
                schedule::InstanceSegments::total_bytes(layout) >> 20);

@@ -59,6 +59,13 @@ Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
     return geometry;
 }
 
+schedule::TwoPhaseCall two_phase_call(const control::Welcome& welcome,
+                                      const schedule::Geometry& geometry) {
+    return {.num_tokens = welcome.prefill_tokens_max(),
+            .block_tokens = std::max(1U, welcome.two_phase_block()),
+            .selected_expert_num = geometry.selected_expert_num};
+}
+
 schedule::TwoPhaseRowBytes two_phase_row_bytes(schedule::RowDtype dtype, size_t hidden) {
     return {.sent = ops::sent_row_bytes(dtype, hidden), .returned = hidden * sizeof(ops::Bf16)};
 }

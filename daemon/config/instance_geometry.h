@@ -39,6 +39,10 @@ Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
 uint32_t dispatched_shared_slots(const model::ModelConfig& model,
                                  const control::Geometry& instance);
 
+// What a session's call can have in a two-phase round at most.
+schedule::TwoPhaseCall two_phase_call(const control::Welcome& welcome,
+                                      const schedule::Geometry& geometry);
+
 // Bytes of a row of a two-phase round, each way: as it is sent, and `hidden` bf16 values back.
 schedule::TwoPhaseRowBytes two_phase_row_bytes(schedule::RowDtype dtype, size_t hidden);
 

@@ -61,7 +61,8 @@ Result<TwoPhaseRank> make_two_phase(const WorkerSetup& setup,
         setup.placement,
         schedule::TwoPhaseReceiver::Limits{
             .num_experts = setup.placement.num_local_experts_max(),
-            .row_bytes = two_phase_row_bytes(setup.dispatch_dtype, hidden)});
+            .row_bytes = two_phase_row_bytes(setup.dispatch_dtype, hidden),
+            .call = two_phase_call(control.welcome(), setup.layout.geometry)});
     // Half of the session's patience: the batch still has time to go through the windows.
     const uint64_t answer_timeout_us = control.welcome().round_timeout_ms() * 1000 / 2;
     made.experts = std::make_unique<TwoPhaseExperts>(

@@ -208,11 +208,12 @@ Result<> TwoPhaseExperts::grant(uint32_t session) {
         *parts_.parallel);
     AFD_ASSERT(offsets.ok(), "%s", offsets.error().message.c_str());
     if (parts_.receiver->granted(session, lane.round) == 0) {
+        lane.num_returned = 0;
         parts_.receiver->grant(session, lane.round, lane.grants);
         return {};
     }
-    const uint32_t returned = std::min(parts_.receiver->returned(session), lane.offer.num_blocks);
-    for (uint32_t block = 0; block < returned; ++block) {
+    AFD_ASSIGN(lane.num_returned, parts_.receiver->copy_returned(session, lane.offer.num_blocks));
+    for (uint32_t block = 0; block < lane.num_returned; ++block) {
         AFD_TRY(take_counts(lane, block));
         for (size_t e = 0; e < num_experts; ++e) lane.done[e] += counts_[e];
     }
@@ -250,7 +251,7 @@ void TwoPhaseExperts::release(uint32_t session, int32_t round) {
 
 bool TwoPhaseExperts::has_block(uint32_t session, Order order) const {
     const uint32_t num_blocks = lanes_[session].offer.num_blocks;
-    const uint32_t returned = parts_.receiver->returned(session);
+    const uint32_t returned = lanes_[session].num_returned;
     if (parts_.receiver->sent(session, num_blocks, order) <= returned) return false;
     const uint32_t combined = parts_.receiver->combined(session, num_blocks, order);
     // Block b lies where block b − 2 lay, so that one must have been used.
@@ -288,7 +289,7 @@ Result<> TwoPhaseExperts::take_counts(Lane& lane, uint32_t block) {
 
 Result<> TwoPhaseExperts::run_block(uint32_t session) {
     Lane& lane = lanes_[session];
-    const uint32_t block = parts_.receiver->returned(session);
+    const uint32_t block = lane.num_returned;
     AFD_TRY(take_counts(lane, block));
     // Only now (R11): counts that were refused are the session's mistake and no execution.
     parts_.receiver->start_block(session, lane.round);
@@ -301,7 +302,8 @@ Result<> TwoPhaseExperts::run_block(uint32_t session) {
         lane.done[e] += counts_[e];
         num_rows_ += static_cast<uint32_t>(counts_[e]);
     }
-    parts_.receiver->publish_returned(session, block + 1);
+    lane.num_returned = block + 1;
+    parts_.receiver->publish_returned(session, lane.num_returned);
     return {};
 }
 

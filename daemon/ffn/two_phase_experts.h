@@ -80,6 +80,7 @@ class TwoPhaseExperts {
         schedule::TwoPhaseSizes sizes;
         std::vector<int64_t> grants;  // [num_experts]: first row of each expert.
         std::vector<int64_t> done;    // [num_experts]: rows of the blocks before.
+        uint32_t num_returned = 0;    // Blocks. Not read back from the shared word.
         schedule::TwoPhaseRoundMemory memory;
         // Of `requested`: when afdd was asked first, how often, and when to look again.
         uint64_t requested_us = 0;

@@ -97,18 +97,15 @@ void RemoteTwoPhase::offer_round() {
     }
 }
 
-bool RemoteTwoPhase::is_refused(Order order) const {
-    const auto& ranks = parts_.sender->offered();
-    return std::any_of(ranks.begin(), ranks.end(), [&](uint32_t rank) {
-        return parts_.sender->answer(rank, order) == schedule::TwoPhaseSender::Answer::kRefused;
-    });
-}
-
-bool RemoteTwoPhase::is_granted(Order order) const {
-    const auto& ranks = parts_.sender->offered();
-    return std::all_of(ranks.begin(), ranks.end(), [&](uint32_t rank) {
-        return parts_.sender->answer(rank, order) == schedule::TwoPhaseSender::Answer::kGranted;
-    });
+// Of all ranks: one that refuses ends the round, one that is silent holds it up.
+RemoteTwoPhase::Answer RemoteTwoPhase::answer(Order order) const {
+    Answer all = Answer::kGranted;
+    for (const uint32_t rank : parts_.sender->offered()) {
+        const Answer one = parts_.sender->answer(rank, order);
+        if (one == Answer::kRefused) return one;
+        if (one == Answer::kPending) all = one;
+    }
+    return all;
 }
 
 bool RemoteTwoPhase::is_returned(uint32_t block, Order order) const {
@@ -131,9 +128,10 @@ bool RemoteTwoPhase::can_advance(Order order) const {
         case Stage::kIdle:
             return parts_.sender->may_begin(order);
         case Stage::kGranting:
-            return is_refused(order) || is_granted(order);
+            return answer(order) != Answer::kPending;
         case Stage::kStreaming:
-            return num_sent_ < num_blocks_ || is_refused(order) || may_combine(order);
+            return num_sent_ < num_blocks_ || answer(order) == Answer::kRefused ||
+                   may_combine(order);
         case Stage::kDone:
         case Stage::kFailed:
             return true;
@@ -142,27 +140,33 @@ bool RemoteTwoPhase::can_advance(Order order) const {
 }
 
 bool RemoteTwoPhase::advance() {
-    if (!has_step(Order::kAcquire)) return false;
-    if (is_refused(Order::kAcquire)) {
+    if (stage_ != Stage::kGranting && stage_ != Stage::kStreaming) return false;
+    // One look, not has_step() and then another: a rank that takes back a refusal in between would
+    // pass for one that granted.
+    const Answer answered = answer(Order::kAcquire);
+    if (answered == Answer::kRefused) {
         fail({Code::kResourceExhausted,
               fmt::format(
                   "layer {}: an FFN worker refused {} tokens in two phases: it has no memory for "
                   "them, they killed it, or afdd did not answer it",
                   input_.layer_id,
                   input_.num_tokens)});
-    } else if (stage_ == Stage::kGranting) {
+        return true;
+    }
+    if (stage_ == Stage::kGranting) {
+        if (answered == Answer::kPending) return false;
         const Result<> mapped = open_round();
         stage_ = Stage::kStreaming;
         if (!mapped.ok()) fail(mapped.error());
-    } else {
-        // One block each way a step: between two steps the loop serves the windows.
-        if (num_sent_ < num_blocks_) send_block(num_sent_++);
-        if (num_combined_ < num_blocks_ && may_combine(Order::kAcquire)) {
-            combine_block(num_combined_++);
-        }
-        if (num_combined_ == num_blocks_) stage_ = Stage::kDone;
+        return true;
     }
-    return true;
+    // One block each way a step: between two steps the loop serves the windows.
+    const bool sends = num_sent_ < num_blocks_;
+    if (sends) send_block(num_sent_++);
+    const bool combines = num_combined_ < num_blocks_ && may_combine(Order::kAcquire);
+    if (combines) combine_block(num_combined_++);
+    if (num_combined_ == num_blocks_) stage_ = Stage::kDone;
+    return sends || combines || stage_ == Stage::kDone;
 }
 
 Result<> RemoteTwoPhase::open_round() {

@@ -103,6 +103,7 @@ class RemoteTwoPhase final : public ops::PrepareFinalize {
     std::optional<schedule::WaitInfo> wait_info() const;
 
   private:
+    using Answer = schedule::TwoPhaseSender::Answer;
     enum class Stage { kIdle, kGranting, kStreaming, kDone, kFailed };
 
     // What a round has with one rank.
@@ -115,8 +116,7 @@ class RemoteTwoPhase final : public ops::PrepareFinalize {
     void offer_round();
     Result<> open_round();
     void fail(Error error);
-    bool is_refused(schedule::Order order) const;
-    bool is_granted(schedule::Order order) const;
+    Answer answer(schedule::Order order) const;
     bool is_returned(uint32_t block, schedule::Order order) const;
     bool may_combine(schedule::Order order) const;
     void send_block(uint32_t block);

@@ -1,33 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/supervisor/two_phase_segments.h"
 
-#include <fmt/core.h>
-
+#include "proto/failure.h"
 #include "schedule/segment.h"
 
 namespace afd::daemon {
 
 using schedule::TwoPhaseSegment;
 
-TwoPhaseSegments::TwoPhaseSegments(std::string prefix, uint32_t num_sessions, uint64_t memory_max)
-    : prefix_(std::move(prefix)), num_sessions_(num_sessions), memory_max_(memory_max) {}
+TwoPhaseSegments::TwoPhaseSegments(std::string prefix,
+                                   uint32_t num_sessions,
+                                   uint64_t memory_max,
+                                   const schedule::TwoPhaseSizes& sizes_max)
+    : prefix_(std::move(prefix)),
+      num_sessions_(num_sessions),
+      memory_max_(memory_max),
+      sizes_max_(sizes_max) {}
 
 TwoPhaseSegments::~TwoPhaseSegments() {
     for (const auto& [pair, entry] : entries_) unlink(pair, entry);
+}
+
+// The numbers are a worker's: one that is wrong, or lies, must not fill /dev/shm for all.
+Result<> TwoPhaseSegments::check(uint32_t session,
+                                 int32_t round,
+                                 const schedule::TwoPhaseSizes& sizes) const {
+    if (session >= num_sessions_ || round < 1) {
+        return invalid_argument(
+            "segments of round {} with session {}: rounds begin with 1, the instance has {} "
+            "sessions",
+            with(round, session, num_sessions_));
+    }
+    const auto at_most = [&](const char* name, uint64_t value, uint64_t most) -> Result<> {
+        if (value <= most) return {};
+        return invalid_argument(
+            "a two-phase round of session {} asks for {} = {}; allowed are 0 "
+            "to {}",
+            with(session, name, value, most));
+    };
+    AFD_TRY(at_most("receive_bytes", sizes.receive_bytes, sizes_max_.receive_bytes));
+    return at_most("return_bytes", sizes.return_bytes, sizes_max_.return_bytes);
 }
 
 Result<> TwoPhaseSegments::acquire(uint32_t rank,
                                    uint32_t session,
                                    int32_t round,
                                    const schedule::TwoPhaseSizes& sizes) {
-    if (session >= num_sessions_ || round < 1) {
-        return Error{Code::kInvalidArgument,
-                     fmt::format("segments of round {} with session {}: rounds begin with 1, the "
-                                 "instance has {} sessions",
-                                 round,
-                                 session,
-                                 num_sessions_)};
-    }
+    AFD_TRY(check(session, round, sizes));
     const Pair pair{rank, session};
     if (const auto found = entries_.find(pair); found != entries_.end()) {
         // A rank's successor asks again for its predecessor's round: the same segments, the rows
@@ -42,14 +61,10 @@ Result<> TwoPhaseSegments::acquire(uint32_t rank,
         memory_max_ == 0 ? schedule::kWindowBytesMax : memory_max_ - bytes_of(rank);
     // In two steps: the sizes are a worker's, and their sum could wrap.
     if (sizes.receive_bytes > free || sizes.return_bytes > free - sizes.receive_bytes) {
-        return Error{Code::kResourceExhausted,
-                     fmt::format("a two-phase round of session {} needs {} + {} bytes; {} of "
-                                 "two_phase_memory_max = {} are free",
-                                 session,
-                                 sizes.receive_bytes,
-                                 sizes.return_bytes,
-                                 free,
-                                 memory_max_)};
+        return resource_exhausted(
+            "a two-phase round of session {} needs {} + {} bytes; {} of two_phase_memory_max = {} "
+            "are free",
+            with(session, sizes.receive_bytes, sizes.return_bytes, free, memory_max_));
     }
     for (const auto& [segment, bytes] : {std::pair(TwoPhaseSegment::kReceive, sizes.receive_bytes),
                                          std::pair(TwoPhaseSegment::kReturn, sizes.return_bytes)}) {

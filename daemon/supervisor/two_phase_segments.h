@@ -20,15 +20,20 @@ namespace afd::daemon {
 class TwoPhaseSegments {
   public:
     // `memory_max`: bytes of all segments of one rank at a time; 0: no limit but /dev/shm.
-    TwoPhaseSegments(std::string prefix, uint32_t num_sessions, uint64_t memory_max);
+    // `sizes_max`: what the two segments of a round have at most (two_phase_sizes_max).
+    TwoPhaseSegments(std::string prefix,
+                     uint32_t num_sessions,
+                     uint64_t memory_max,
+                     const schedule::TwoPhaseSizes& sizes_max);
     ~TwoPhaseSegments();
     TwoPhaseSegments(const TwoPhaseSegments&) = delete;
     TwoPhaseSegments& operator=(const TwoPhaseSegments&) = delete;
 
     // Makes the segments of a round, zeroed; or leaves those that it has, if the sizes are the
     // same. Cost: that of clearing the memory.
-    // Errors: kInvalidArgument: no such session, or a round below 1. kResourceExhausted: memory_max
-    // or /dev/shm is too small (names bytes and limit); then nothing of the round remains.
+    // Errors: kInvalidArgument: no such session, a round below 1, or more bytes than any round
+    // needs (names size, value and what is allowed). kResourceExhausted: memory_max or /dev/shm is
+    // too small (names bytes and limit); then nothing of the round remains.
     Result<> acquire(uint32_t rank,
                      uint32_t session,
                      int32_t round,
@@ -47,11 +52,13 @@ class TwoPhaseSegments {
         schedule::TwoPhaseSizes sizes;
     };
 
+    Result<> check(uint32_t session, int32_t round, const schedule::TwoPhaseSizes& sizes) const;
     void unlink(const Pair& pair, const Entry& entry) const;
 
     const std::string prefix_;
     const uint32_t num_sessions_;
     const uint64_t memory_max_;
+    const schedule::TwoPhaseSizes sizes_max_;
     std::map<Pair, Entry> entries_;
 };
 

@@ -14,12 +14,15 @@
 
 namespace afd::ops {
 
+// Every word loaded once.
+schedule::ScheduleContext private_copy(const schedule::ScheduleContext& shared);
+
 // What a call goes by. Other processes may write a context at any time, so an operator copies it
 // once, judges the copy and uses the copy; what it writes goes to the shared one.
 class ContextCopy {
   public:
     explicit ContextCopy(const schedule::ScheduleContext* shared) {
-        if (shared != nullptr) copy_ = *shared;
+        if (shared != nullptr) copy_ = private_copy(*shared);
     }
 
     // Null if there was none.

@@ -10,6 +10,7 @@
 
 #include <cstring>
 
+#include "schedule/round.h"
 #include "tests/daemon/lanes/two_phase_session.h"
 
 namespace afd::daemon {
@@ -184,6 +185,97 @@ TEST(TwoPhaseBadCounts, OfABlockEndTheRound) {
             ASSERT_LT(schedule::steady_now_us(), deadline_us);
             std::this_thread::yield();
         }
+    }
+}
+
+// A rank's part that is stepped by hand.
+struct SteppedRank {
+    SteppedRank(TwoPhaseWorld& of, const schedule::ExpertPlacement& placement)
+        : world(of),
+          table(shard(placement, 0)),
+          experts(table, placement.num_local_experts_per_layer(0)),
+          receiver(
+              of.receiver(0, placement, two_phase_row_bytes(schedule::RowDtype::kBf16, kHidden))),
+          part({.receiver = receiver.get(),
+                .placement = &placement,
+                .experts = &experts,
+                .hidden = kHidden,
+                .parallel = &serial,
+                .port = &of.port(0)}) {}
+
+    // Steps until it is so; false: it does not come to be.
+    bool step_until(const std::function<bool()>& is_so) {
+        const uint64_t deadline_us = schedule::steady_now_us() + kPatienceUs;
+        while (!is_so()) {
+            if (schedule::steady_now_us() > deadline_us) return false;
+            WorkerCommand command;
+            if (world.port(0).pop_command(command)) {
+                part.on_segment(command);
+            } else if (!part.advance()) {
+                std::this_thread::yield();
+            }
+        }
+        return true;
+    }
+
+    TwoPhaseWorld& world;
+    ops::SerialParallel serial;
+    ops::ExpertTable table;
+    ops::GroupedExperts experts;
+    std::unique_ptr<schedule::TwoPhaseReceiver> receiver;
+    TwoPhaseExperts part;
+};
+
+// Goal: how far a rank is, it knows itself: whoever writes into its `returned` changes no block
+// that it takes. Method: the word is spoilt after each block of three. Oracle: each block is
+// computed once, and the word is right again after it.
+TEST(TwoPhaseSpoiltWords, OfARanksProgressAreNotReadBack) {
+    using Answer = schedule::TwoPhaseSender::Answer;
+    const schedule::ExpertPlacement placement = placement_of(1);
+    constexpr uint64_t kRowBytes = kHidden * sizeof(ops::Bf16);
+    schedule::TwoPhaseOffer offer{1, 3, 1, std::vector<int32_t>(kPerLayer, 0)};
+    offer.counts[2] = 3;
+    for (const int32_t spoilt : {-1, 0, 3, 4, 1 << 30, schedule::kRoundMax}) {
+        TwoPhaseWorld world(1, 1, kPerLayer);
+        SteppedRank rank(world, placement);
+        const auto sender = world.sender(0);
+        const int32_t round = sender->begin();
+        sender->offer(0, offer);
+        ASSERT_TRUE(rank.step_until(
+            [&] { return sender->answer(0, schedule::Order::kAcquire) == Answer::kGranted; }));
+        std::byte* receive =
+            world.memory()
+                .map({schedule::TwoPhaseSegment::kReceive, 0, 0, round},
+                     schedule::two_phase_sizes(offer, {kRowBytes, kRowBytes}).receive_bytes,
+                     schedule::Segment::Access::kReadWrite)
+                .value();
+        for (size_t block = 0; block < 3; ++block) {
+            const int32_t one = 1;
+            std::memcpy(receive + (block * kPerLayer + 2) * sizeof(one), &one, sizeof(one));
+        }
+        sender->publish_combined(0, 3);
+        for (uint32_t block = 0; block < 3; ++block) {
+            sender->publish_sent(0, block + 1);
+            ASSERT_TRUE(rank.step_until([&] { return rank.part.num_rows() == block + 1; }))
+                << spoilt << ", block " << block;
+            int32_t& returned = world.rank_words(0, 0).returned;
+            EXPECT_EQ(schedule::observe(returned, schedule::Order::kAcquire),
+                      static_cast<int32_t>(block) + 1);
+            schedule::publish_release(returned, spoilt);
+        }
+        EXPECT_FALSE(rank.part.has_work(schedule::Order::kAcquire)) << spoilt;
+        EXPECT_EQ(sender->answer(0, schedule::Order::kAcquire), Answer::kGranted);
+
+        // A successor has only the word. What cannot be true ends the round, and nothing else.
+        schedule::publish_release(world.rank_words(0, 0).returned, spoilt == 3 ? 4 : spoilt);
+        if (spoilt == 0) continue;
+        SteppedRank successor(world, placement);
+        EXPECT_TRUE(successor.step_until([&] {
+            return sender->answer(0, schedule::Order::kAcquire) == Answer::kRefused;
+        })) << spoilt;
+        sender->close();
+        EXPECT_TRUE(
+            successor.step_until([&] { return sender->may_begin(schedule::Order::kAcquire); }));
     }
 }
 

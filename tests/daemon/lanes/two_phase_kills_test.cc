@@ -58,6 +58,9 @@ Phase phase_of(const schedule::TwoPhaseSessionWords& s, const schedule::TwoPhase
     return word(r.returned) > combined ? Phase::kReturned : Phase::kSent;
 }
 
+constexpr schedule::TwoPhaseCall kCall{
+    .num_tokens = kTwoPhaseTokensMax, .block_tokens = 16, .selected_expert_num = kTopK + 1};
+
 // Shared by all processes, in memory that survives them. Relaxed everywhere: it orders nothing.
 struct Progress {
     std::atomic<uint32_t> stop{0};
@@ -92,7 +95,13 @@ class TwoPhaseKills : public testing::Test {
           areas_layout_(schedule::TwoPhaseControlLayout::compute(layout_.geometry)),
           prefix_(schedule::segment_prefix("kills_test", static_cast<uint64_t>(::getpid()))),
           segments_(schedule::InstanceSegments::create(prefix_, layout_, kIdentity).value()),
-          round_segments_(prefix_, kSessions, 0),
+          round_segments_(prefix_,
+                          kSessions,
+                          0,
+                          schedule::two_phase_sizes_max(
+                              kCall,
+                              placement_.num_local_experts_max(),
+                              two_phase_row_bytes(schedule::RowDtype::kBf16, kHidden))),
           session_fds_(kSessions),
           rank_fds_(kRanks) {
         void* memory = ::mmap(
@@ -154,6 +163,7 @@ class TwoPhaseKills : public testing::Test {
                           .placement = &placement_,
                           .rank = rank,
                           .hidden = kHidden,
+                          .call = kCall,
                           .experts = &experts,
                           .pipes = pipes_[rank],
                           .wait =
@@ -171,8 +181,10 @@ class TwoPhaseKills : public testing::Test {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         const auto windows =
             schedule::attach_dispatch(config({Role::kAttention, index}), index).value();
-        TwoPhaseSession session(
-            {windows->two_phase().value(), windows->doorbell()}, placement_, index, 16);
+        TwoPhaseSession session({windows->two_phase().value(), windows->doorbell()},
+                                placement_,
+                                index,
+                                kCall.block_tokens);
         std::mt19937 random(static_cast<uint32_t>(::getpid()));
         while (progress_->stop.load(std::memory_order_relaxed) == 0) {
             const uint32_t i = progress_->num_calls[index].load(std::memory_order_relaxed);

@@ -38,6 +38,8 @@ constexpr uint32_t kHidden = 512;
 constexpr uint32_t kRanks = 3;
 constexpr uint32_t kExperts = 63;
 constexpr uint64_t kRowBytes = kHidden * sizeof(ops::Bf16);
+constexpr schedule::TwoPhaseCall kCall{
+    .num_tokens = kTokens, .block_tokens = 1024, .selected_expert_num = kTopK};
 
 using Matrix = std::vector<ops::Bf16>;
 
@@ -130,6 +132,7 @@ schedule::AttachConfig attach_config(const std::string& prefix,
                       .placement = &experts_of,
                       .rank = rank,
                       .hidden = kHidden,
+                      .call = kCall,
                       .experts = &experts,
                       .pipes = pipes,
                       .wait = [](const TwoPhaseExperts&, schedule::Doorbell) { ::usleep(50); }});
@@ -146,7 +149,11 @@ class TwoPhaseMemory : public testing::Test {
         : layout_(schedule::WindowLayout::compute(geometry()).value()),
           prefix_(schedule::segment_prefix("memory_test", static_cast<uint64_t>(::getpid()))),
           segments_(schedule::InstanceSegments::create(prefix_, layout_, kIdentity).value()),
-          round_segments_(prefix_, 1, 0) {
+          round_segments_(
+              prefix_,
+              1,
+              0,
+              schedule::two_phase_sizes_max(kCall, kExperts / kRanks, {kRowBytes, kRowBytes})) {
         for (uint32_t rank = 0; rank < kRanks; ++rank) {
             Worker& worker = workers_[rank];
             EXPECT_TRUE(worker.pipes.open());
@@ -233,9 +240,11 @@ TEST_F(TwoPhaseMemory, IsWhatArrivesWhateverTheSkew) {
         schedule::attach_dispatch(attach_config(prefix_, layout_, kRanks), 0).value();
     const auto transport = windows->two_phase().value();
     schedule::TwoPhaseSender sender(*transport);
-    RemoteTwoPhase part(
-        {.hidden = kHidden, .top_k = kTopK, .num_tokens_max = kTokens, .block_tokens = 1024},
-        {.sender = &sender, .placement = &experts_of, .parallel = &serial});
+    RemoteTwoPhase part({.hidden = kHidden,
+                         .top_k = kTopK,
+                         .num_tokens_max = kTokens,
+                         .block_tokens = kCall.block_tokens},
+                        {.sender = &sender, .placement = &experts_of, .parallel = &serial});
     Matrix out(size_t{kTokens} * kHidden);
     part.expect_output(ops::make_rows(out.data(), kTokens, kHidden));
     std::array<uint64_t, kRanks> before{};

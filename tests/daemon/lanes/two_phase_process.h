@@ -35,6 +35,7 @@ struct RankProcess {
     const schedule::ExpertPlacement* placement = nullptr;
     uint32_t rank = 0;
     size_t hidden = 0;
+    schedule::TwoPhaseCall call;  // What the sessions offer at most.
     ops::Experts* experts = nullptr;
     RankPipes pipes;
     // Called where there is nothing to do, with what says whether there is, and what is rung then.
@@ -54,7 +55,8 @@ struct RankProcess {
         *transport,
         *of.placement,
         {.num_experts = of.placement->num_local_experts_max(),
-         .row_bytes = two_phase_row_bytes(schedule::RowDtype::kBf16, of.hidden)});
+         .row_bytes = two_phase_row_bytes(schedule::RowDtype::kBf16, of.hidden),
+         .call = of.call});
     TwoPhaseExperts part({.receiver = &receiver,
                           .placement = of.placement,
                           .experts = of.experts,

@@ -21,6 +21,10 @@
 
 namespace afd::daemon {
 
+// More than any call of these tests has, in blocks of whatever size.
+inline constexpr schedule::TwoPhaseCall kAmpleCall{
+    .num_tokens = 1024, .block_tokens = 1, .selected_expert_num = 1024};
+
 // The segments of all rounds; both sides get the same address.
 class LocalTwoPhaseMemory final : public schedule::TwoPhaseMemory {
   public:
@@ -160,13 +164,19 @@ class TwoPhaseWorld {
             keep(returns(rank)),
             placement,
             schedule::TwoPhaseReceiver::Limits{.num_experts = placement.num_local_experts_max(),
-                                               .row_bytes = row_bytes});
+                                               .row_bytes = row_bytes,
+                                               .call = kAmpleCall});
     }
 
     // Words of the areas, for tests that spoil them.
     schedule::TwoPhaseSessionWords& session_words(uint32_t session, uint32_t rank) {
         void* stripe = sessions_[session].get() + rank * layout_.session_stripe_bytes;
         return *static_cast<schedule::TwoPhaseSessionWords*>(stripe);
+    }
+
+    schedule::TwoPhaseRankWords& rank_words(uint32_t rank, uint32_t session) {
+        void* stripe = ranks_[rank].get() + session * layout_.rank_stripe_bytes;
+        return *static_cast<schedule::TwoPhaseRankWords*>(stripe);
     }
 
   private:

@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "tests/ops/operators/ffn_worker_batching_case.h"
 
 namespace afd::ops {
@@ -73,6 +76,50 @@ TEST(FfnWorkerBatching, RefusesByNameValueAndLimitAndWritesNothing) {
                   o.view.dynamic_scale = {};
               }),
               "dynamic_scale size is 0; at least 60 elements are needed");
+}
+
+// Goal: what is checked is what is used. Method: a second thread writes wrong and right values into
+// the context while the operator runs. Oracle: each call refuses, or has the rows of a call that
+// nobody disturbed; none reads outside, which would end the process.
+TEST(FfnWorkerBatching, GoesByOneCopyOfAContextThatChanges) {
+    Worker worker;
+    worker.take(0, 0);
+    worker.take(3, 2);
+    Output quiet;
+    ASSERT_TRUE(run_batching(worker, quiet).ok());
+    std::atomic<bool> is_over{false};
+    std::thread writer([&] {
+        auto& ffn = worker.context.ffn;
+        const uint64_t sessions = ffn.session_ids_buf;
+        const uint64_t rows = ffn.token_data_buf;
+        // Relaxed: nothing is ordered by these words, nor by the end.
+        const auto store = [](auto& word, auto value) {
+            std::atomic_ref(word).store(value, std::memory_order_relaxed);
+        };
+        while (!is_over.load(std::memory_order_relaxed)) {
+            store(ffn.out_num, 0x40000000U);
+            store(ffn.session_ids_buf, uint64_t{1} << 40);
+            store(ffn.token_data_buf, uint64_t{1} << 44);
+            store(ffn.out_num, 2U);
+            store(ffn.session_ids_buf, sessions);
+            store(ffn.token_data_buf, rows);
+        }
+    });
+    uint32_t num_refused = 0;
+    for (int call = 0; call < 2000; ++call) {
+        Output output;
+        const Result<> done = run_batching(worker, output);
+        if (!done.ok()) {
+            EXPECT_EQ(done.error().code, Code::kInvalidArgument);
+            ++num_refused;
+            continue;
+        }
+        EXPECT_EQ(output.view.actual_token_num, quiet.view.actual_token_num);
+        EXPECT_EQ(output.y, quiet.y);
+    }
+    is_over.store(true, std::memory_order_relaxed);
+    writer.join();
+    EXPECT_GT(num_refused, 0U) << "the writer changed nothing";
 }
 
 }  // namespace
