@@ -29,9 +29,9 @@ class ReadStep {
     size_t next_ = 0;
 };
 
-// Multiply-adds in registers on every thread; returns the operations (two a product). 0 where the
-// processor lacks the instruction.
-double bf16_step(ops::Parallel& parallel);  // vdpbf16ps
-double int8_step(ops::Parallel& parallel);  // vpdpbusd
+// Multiply-adds in registers on every thread, with the instructions that limit_loops.h names for
+// this processor; returns the operations (two a product), 0 without a loop for it.
+double bf16_step(ops::Parallel& parallel);
+double int8_step(ops::Parallel& parallel);
 
 }  // namespace afd::bench

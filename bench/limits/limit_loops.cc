@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "bench/limits/limit_loops.h"
+
+#include <cstdint>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+namespace afd::bench {
+namespace {
+
+// Keeps the compiler from dropping what nobody reads.
+template <typename T>
+[[gnu::always_inline]] inline void keep(const T& value) {
+    asm volatile("" : : "m"(value) : "memory");
+}
+
+void read_portable(const std::byte* data, size_t bytes) {
+    uint64_t sum = 0;
+    for (size_t at = 0; at < bytes; at += 64) sum += static_cast<uint64_t>(data[at]);
+    keep(sum);
+}
+
+constexpr LimitLoops kPortable{.read = read_portable,
+                               .bf16 = nullptr,
+                               .int8 = nullptr,
+                               .bf16_operations = 0,
+                               .int8_operations = 0};
+
+#ifdef __x86_64__
+
+constexpr size_t kPrefetchBytes = 4096;
+
+__attribute__((target("avx512f"))) void read_zmm(const std::byte* data, size_t bytes) {
+    __m512i sums[4] = {};
+    for (size_t at = 0; at < bytes; at += 256) {
+#pragma GCC unroll 4
+        for (size_t i = 0; i < 4; ++i) {
+            const std::byte* line = data + at + 64 * i;
+            _mm_prefetch(reinterpret_cast<const char*>(line + kPrefetchBytes), _MM_HINT_T0);
+            sums[i] = _mm512_add_epi64(sums[i], _mm512_load_si512(line));
+        }
+    }
+    for (const __m512i& sum : sums) keep(sum);
+}
+
+__attribute__((target("avx2"))) void read_ymm(const std::byte* data, size_t bytes) {
+    __m256i sums[8] = {};
+    for (size_t at = 0; at < bytes; at += 256) {
+#pragma GCC unroll 8
+        for (size_t i = 0; i < 8; ++i) {
+            const std::byte* half = data + at + 32 * i;
+            if (i % 2 == 0) {
+                _mm_prefetch(reinterpret_cast<const char*>(half + kPrefetchBytes), _MM_HINT_T0);
+            }
+            sums[i] = _mm256_add_epi64(sums[i],
+                                       _mm256_load_si256(reinterpret_cast<const __m256i*>(half)));
+        }
+    }
+    for (const __m256i& sum : sums) keep(sum);
+}
+
+// As many independent sums as hide the latency of an instruction and fit the registers. In
+// assembler: a compiler sees that the sums are all the same and keeps one.
+constexpr double kSumsZmm = 24;
+constexpr double kSumsYmm = 12;
+
+// clang-format off
+#define AFD_ZMM(instruction, to) instruction " %%zmm30, %%zmm31, %%zmm" #to "\n\t"
+#define AFD_ZMM_SUMS(i)                                                                      \
+    AFD_ZMM(i, 0) AFD_ZMM(i, 1) AFD_ZMM(i, 2) AFD_ZMM(i, 3) AFD_ZMM(i, 4) AFD_ZMM(i, 5)      \
+    AFD_ZMM(i, 6) AFD_ZMM(i, 7) AFD_ZMM(i, 8) AFD_ZMM(i, 9) AFD_ZMM(i, 10) AFD_ZMM(i, 11)    \
+    AFD_ZMM(i, 12) AFD_ZMM(i, 13) AFD_ZMM(i, 14) AFD_ZMM(i, 15) AFD_ZMM(i, 16)               \
+    AFD_ZMM(i, 17) AFD_ZMM(i, 18) AFD_ZMM(i, 19) AFD_ZMM(i, 20) AFD_ZMM(i, 21)               \
+    AFD_ZMM(i, 22) AFD_ZMM(i, 23)
+#define AFD_ZMM_REGISTERS                                                                    \
+    "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
+    "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19",         \
+    "xmm20", "xmm21", "xmm22", "xmm23", "xmm30", "xmm31"
+
+#define AFD_FMA(to) "vfmadd231ps %%ymm14, %%ymm15, %%ymm" #to "\n\t"
+#define AFD_PAIRS(to)                                                                        \
+    "vpmaddubsw %%ymm14, %%ymm15, %%ymm13\n\t"                                               \
+    "vpmaddwd %%ymm14, %%ymm13, %%ymm13\n\t"                                                 \
+    "vpaddd %%ymm13, %%ymm" #to ", %%ymm" #to "\n\t"
+#define AFD_YMM_SUMS(sum)                                                                    \
+    sum(0) sum(1) sum(2) sum(3) sum(4) sum(5) sum(6) sum(7) sum(8) sum(9) sum(10) sum(11)
+#define AFD_YMM_REGISTERS                                                                    \
+    "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
+    "xmm11", "xmm13", "xmm14", "xmm15"
+// clang-format on
+
+// Zeros: no product is slow because of a denormal or of power.
+#define AFD_ZMM_LOOP(name, isa, instruction)                                                   \
+    __attribute__((target(isa))) void name(size_t steps) {                                     \
+        asm volatile("vpxorq %%zmm30, %%zmm30, %%zmm30\n\tvpxorq %%zmm31, %%zmm31, %%zmm31" :: \
+                         : AFD_ZMM_REGISTERS);                                                 \
+        for (size_t step = 0; step < steps; ++step) {                                          \
+            asm volatile(AFD_ZMM_SUMS(instruction)::: AFD_ZMM_REGISTERS);                      \
+        }                                                                                      \
+    }
+#define AFD_YMM_LOOP(name, isa, sum)                                                         \
+    __attribute__((target(isa))) void name(size_t steps) {                                   \
+        asm volatile("vpxor %%ymm14, %%ymm14, %%ymm14\n\tvpxor %%ymm15, %%ymm15, %%ymm15" :: \
+                         : AFD_YMM_REGISTERS);                                               \
+        for (size_t step = 0; step < steps; ++step) {                                        \
+            asm volatile(AFD_YMM_SUMS(sum)::: AFD_YMM_REGISTERS);                            \
+        }                                                                                    \
+    }
+
+AFD_ZMM_LOOP(bf16_zmm, "avx512f,avx512bf16", "vdpbf16ps")
+AFD_ZMM_LOOP(fma_zmm, "avx512f", "vfmadd231ps")
+AFD_ZMM_LOOP(int8_zmm, "avx512f,avx512vnni", "vpdpbusd")
+AFD_YMM_LOOP(fma_ymm, "avx2,fma", AFD_FMA)
+AFD_YMM_LOOP(int8_ymm, "avx2", AFD_PAIRS)
+
+LimitLoops of_this_processor() {
+    LimitLoops loops = kPortable;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        loops = {.read = read_ymm,
+                 .bf16 = fma_ymm,
+                 .int8 = int8_ymm,
+                 .bf16_operations = kSumsYmm * 16,
+                 .int8_operations = kSumsYmm * 64};
+    }
+    if (__builtin_cpu_supports("avx512f")) {
+        loops.read = read_zmm;
+        loops.bf16 = fma_zmm;
+        loops.bf16_operations = kSumsZmm * 32;
+    }
+    if (__builtin_cpu_supports("avx512vnni")) {
+        loops.int8 = int8_zmm;
+        loops.int8_operations = kSumsZmm * 128;
+    }
+    if (__builtin_cpu_supports("avx512bf16")) {
+        loops.bf16 = bf16_zmm;
+        loops.bf16_operations = kSumsZmm * 64;
+    }
+    return loops;
+}
+
+#else
+
+LimitLoops of_this_processor() {
+    return kPortable;
+}
+
+#endif
+
+}  // namespace
+
+const LimitLoops& limit_loops() {
+    static const LimitLoops loops = of_this_processor();
+    return loops;
+}
+
+}  // namespace afd::bench

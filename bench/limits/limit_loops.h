@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The innermost loops of the limits, by what the processor has: the widest registers, and the
+// instructions that do most products a clock. A processor without bf16 or int8 products is measured
+// with what software does there: fp32 multiply-adds, which cost no less than the widening of bf16,
+// and pairs of products widened twice (vpmaddubsw, vpmaddwd) and added.
+
+#include <cstddef>
+
+namespace afd::bench {
+
+struct LimitLoops {
+    // Reads `bytes`, a multiple of 256, from an address aligned to 64.
+    void (*read)(const std::byte* data, size_t bytes);
+    // `steps` rounds of independent sums in registers; null where the loop is not written.
+    void (*bf16)(size_t steps);
+    void (*int8)(size_t steps);
+    // Operations of a round, two a product.
+    double bf16_operations;
+    double int8_operations;
+};
+
+// The fastest that this processor can run.
+const LimitLoops& limit_loops();
+
+}  // namespace afd::bench
