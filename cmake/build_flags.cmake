@@ -71,16 +71,23 @@ add_custom_target(protocol_tests)
 # HEADERS: its group of precompiled headers; test, if none is given.
 # OPTIMISED: it computes. With the address sanitizer only these tests and ops are optimised:
 # compiling the rest takes longer than running it.
-# SEPARATE: its files use the same names for different things, so each is compiled by itself.
+# TOGETHER: where releases compile several files at once, only those of one of these folders are:
+# files of others use the same names for different things. Without it, all of them.
 function(afd_test name)
-  cmake_parse_arguments(arg "OPTIMISED;SEPARATE" "TIMEOUT;HEADERS" "SOURCES;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "OPTIMISED" "TIMEOUT;HEADERS" "SOURCES;LIBRARIES;LABELS;TOGETHER" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  if(arg_SEPARATE)
-    set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+  if(arg_TOGETHER)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD_MODE GROUP)
+    foreach(source IN LISTS arg_SOURCES)
+      get_filename_component(folder ${source} DIRECTORY)
+      if(folder IN_LIST arg_TOGETHER)
+        set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder})
+      endif()
+    endforeach()
   endif()
   target_link_libraries(${name} PRIVATE afd_flags ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
   if(NOT arg_HEADERS)

@@ -17,7 +17,7 @@
 namespace afd::test {
 namespace {
 
-constexpr uint32_t kTokens = 500;
+constexpr uint32_t kDelayedTokens = 500;
 
 struct Delay {
     const char* role;
@@ -53,11 +53,11 @@ TEST_P(DelayedPeer, CostsTimeAndNotABit) {
                        "--hang-timeout-ms",
                        delay.is_too_long ? "1000" : "60000"});
     instance.wait_ready();
-    const auto undisturbed = instance.connect().generate(long_request(kTokens));
+    const auto undisturbed = instance.connect().generate(long_request(kDelayedTokens));
     ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
     const uint32_t restarts_before = num_restarts(instance.status());
 
-    BackgroundGeneration generation(instance, long_request(kTokens));
+    BackgroundGeneration generation(instance, long_request(kDelayedTokens));
     generation.wait_for_tokens(20);
     const pid_t stopped = instance.worker_pids(delay.role)[0];
     kill(stopped, SIGSTOP);
@@ -78,7 +78,7 @@ TEST_P(DelayedPeer, CostsTimeAndNotABit) {
         const uint32_t before = generation.num_tokens();
         std::this_thread::sleep_for(std::chrono::milliseconds(300));
         EXPECT_EQ(generation.num_tokens(), before) << "tokens came although a worker is stopped";
-        EXPECT_LT(before, kTokens);
+        EXPECT_LT(before, kDelayedTokens);
         kill(stopped, SIGCONT);
     }
     const auto found = generation.finish();
@@ -102,7 +102,7 @@ TEST(CorruptedHeader, IsNamedByTheSuccessorAndEndsTheRequest) {
         if (name.ends_with("-ffn0-control")) control = name;
     }
     ASSERT_NE(control, "");
-    BackgroundGeneration generation(instance, long_request(kTokens));
+    BackgroundGeneration generation(instance, long_request(kDelayedTokens));
     generation.wait_for_tokens(5);
     {
         std::fstream file("/dev/shm/" + control, std::ios::binary | std::ios::in | std::ios::out);

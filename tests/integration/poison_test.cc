@@ -20,7 +20,7 @@ namespace {
 
 // With A = 2 and M = 1 (docs/wire.md): two words behind two lines of acknowledged rounds.
 constexpr uint64_t kExecutionsOffset = 2048 + 2 * 128;
-constexpr uint32_t kLongTokens = 300;
+constexpr uint32_t kPoisonedTokens = 300;
 
 // The FFN worker's log of executions, as a stranger reads it.
 class ExecutionWords {
@@ -88,11 +88,11 @@ TEST(Poison, EndsItsRequestAfterThreeKillsAndNoOther) {
                        "--numeric-class",
                        "portable"});
     instance.wait_ready();
-    auto undisturbed = instance.connect().generate(long_request(kLongTokens));
+    auto undisturbed = instance.connect().generate(long_request(kPoisonedTokens));
     ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
 
     const ExecutionWords words(instance);
-    BackgroundGeneration other(instance, long_request(kLongTokens));
+    BackgroundGeneration other(instance, long_request(kPoisonedTokens));
     other.wait_for_tokens(1);
     size_t others_session = 2;
     spin_until("an execution", [&] {

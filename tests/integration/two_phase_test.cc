@@ -57,21 +57,21 @@ uint64_t num_fallbacks(const client::Status& status) {
     return count;
 }
 
-struct Expected {
+struct TwoPhaseAnswers {
     client::Generation prompt;
     client::Generation other;
 };
 
 // The undisturbed results, by windows.
-const Expected& expected() {
-    static const Expected made = [] {
+const TwoPhaseAnswers& undisturbed_answers() {
+    static const TwoPhaseAnswers made = [] {
         Instance instance(two_phase_flags({"--dispatch", "window"}));
         instance.wait_ready();
         auto prompt = instance.connect().generate(long_prompt());
         auto other = instance.connect().generate(long_request(300));
         EXPECT_TRUE(prompt.ok() && other.ok());
         EXPECT_EQ(num_two_phase_rounds(instance.status()), 0U);
-        return Expected{std::move(prompt).value(), std::move(other).value()};
+        return TwoPhaseAnswers{std::move(prompt).value(), std::move(other).value()};
     }();
     return made;
 }
@@ -133,8 +133,8 @@ class BetweenThePhases : public testing::TestWithParam<const char*> {
 
     // The prompt, now or sent again, and the other request have their bits; all memory is back.
     void expect_nothing_lost(const Result<client::Generation>& prompt) {
-        expect_same(expected().prompt, prompt);
-        expect_same(expected().other, other_->finish());
+        expect_same(undisturbed_answers().prompt, prompt);
+        expect_same(undisturbed_answers().other, other_->finish());
         EXPECT_GT(num_two_phase_rounds(instance_.status()), 0U);
         for (const uint32_t rank : {0U, 1U}) wait_memory_is_back(instance_, rank);
         EXPECT_EQ(instance_.stop(), 0);
@@ -193,8 +193,8 @@ TEST(TwoPhase, WithoutMemoryThePromptGoesThroughTheWindowsWithTheSameBits) {
     Instance instance(two_phase_flags({"--two-phase-memory-max", "20000"}));
     instance.wait_ready();
     BackgroundGeneration other(instance, long_request(300));
-    expect_same(expected().prompt, instance.connect().generate(long_prompt()));
-    expect_same(expected().other, other.finish());
+    expect_same(undisturbed_answers().prompt, instance.connect().generate(long_prompt()));
+    expect_same(undisturbed_answers().other, other.finish());
     EXPECT_EQ(num_two_phase_rounds(instance.status()), 0U);
     EXPECT_EQ(num_fallbacks(instance.status()), 1U);
     for (const uint32_t rank : {0U, 1U}) wait_memory_is_back(instance, rank);

@@ -19,7 +19,7 @@
 namespace afd::schedule::stress {
 namespace {
 
-constexpr std::memory_order kRelaxed = std::memory_order_relaxed;  // See Progress.
+constexpr std::memory_order kUnordered = std::memory_order_relaxed;  // See Progress.
 constexpr uint32_t kWatchdogSeconds = 240;
 
 // A supervisor in small: it creates the segments, starts the roles, and starts a dead one anew.
@@ -51,9 +51,9 @@ class Processes {
         num_sessions_left_ = stress_geometry().num_sessions;
         while (!children_.empty()) reap_one();
         ::alarm(0);
-        EXPECT_EQ(progress_->failed.load(kRelaxed), 0u);
+        EXPECT_EQ(progress_->failed.load(kUnordered), 0u);
         for (uint32_t s = 0; s < stress_geometry().num_sessions; ++s) {
-            EXPECT_GE(progress_->rounds_done[s].load(kRelaxed), params_.rounds_per_session);
+            EXPECT_GE(progress_->rounds_done[s].load(kUnordered), params_.rounds_per_session);
         }
     }
 
@@ -143,7 +143,7 @@ class Processes {
             << "role " << static_cast<int>(child.role) << " " << child.index << ", status "
             << status;
         if (child.role == Role::kAttention && --num_sessions_left_ == 0) {
-            progress_->stop.store(1, kRelaxed);
+            progress_->stop.store(1, kUnordered);
             ring_everybody();
         }
     }

@@ -82,7 +82,7 @@ void route(Call& call, const model::Router& router) {
 
 // What all threads of a test share.
 template <typename Instance>
-struct System {
+struct RoutedSystem {
     Instance& instance;
     const schedule::ExpertPlacement& placement;
     schedule::RouterPlacement router;
@@ -95,7 +95,7 @@ bool same_bits(const float* a, const float* b, size_t count) {
 
 // A session's thread: `num_calls` calls, all micro-batches in flight at once.
 template <typename Instance>
-void run_session(const System<Instance>& system, uint32_t session, uint32_t num_calls) {
+void run_session(const RoutedSystem<Instance>& system, uint32_t session, uint32_t num_calls) {
     const bool ffn_routes = system.router == kFfn;
     const schedule::Geometry& geometry = system.instance.layout().geometry;
     const auto transport = system.instance.dispatch(session);
@@ -158,7 +158,7 @@ void run_session(const System<Instance>& system, uint32_t session, uint32_t num_
 }
 
 template <typename Instance>
-void run_rank(const System<Instance>& system, uint32_t rank, WorkerPort& port) {
+void run_rank(const RoutedSystem<Instance>& system, uint32_t rank, WorkerPort& port) {
     const auto transport = system.instance.returns(rank);
     const ops::ExpertTable table = shard(system.placement, rank);
     ops::GroupedExperts experts(table, system.placement.num_local_experts_per_layer(rank));
@@ -196,7 +196,7 @@ schedule::ExpertPlacement scattered_placement(uint32_t num_ranks) {
     return schedule::ExpertPlacement::from_table(table, num_ranks).value();
 }
 
-struct Shape {
+struct RoutedShape {
     uint32_t num_sessions;
     uint32_t num_ranks;
     uint32_t num_micro_batches;
@@ -206,7 +206,7 @@ struct Shape {
 };
 
 template <typename Instance>
-void run_shape(const Shape& shape) {
+void run_shape(const RoutedShape& shape) {
     const schedule::ExpertPlacement placement =
         shape.is_scattered ? scattered_placement(shape.num_ranks) : placement_of(shape.num_ranks);
     Instance instance({.num_sessions = shape.num_sessions,
@@ -217,7 +217,7 @@ void run_shape(const Shape& shape) {
                        .attn_to_ffn_token_bytes = 512,
                        .ffn_to_attn_token_bytes = 512,  // Room for a weight.
                        .num_ffn_workers = shape.num_ranks});
-    const System<Instance> system{instance, placement, shape.router};
+    const RoutedSystem<Instance> system{instance, placement, shape.router};
 
     std::vector<std::unique_ptr<WorkerPort>> ports;
     std::vector<std::thread> ranks;
@@ -237,7 +237,7 @@ void run_shape(const Shape& shape) {
     for (std::thread& rank : ranks) rank.join();
 }
 
-class WindowMoe : public testing::TestWithParam<Shape> {};
+class WindowMoe : public testing::TestWithParam<RoutedShape> {};
 
 TEST_P(WindowMoe, GivesTheBitsOfTheLocalComposition) {
     if (GetParam().is_toy) {
@@ -249,17 +249,17 @@ TEST_P(WindowMoe, GivesTheBitsOfTheLocalComposition) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes,
                          WindowMoe,
-                         testing::Values(Shape{1, 1, 1},
-                                         Shape{1, 2, 3},
-                                         Shape{3, 2, 2},
-                                         Shape{2, 3, 2, kAttention, true},
-                                         Shape{1, 1, 1, kFfn},
-                                         Shape{3, 2, 2, kFfn},
-                                         Shape{2, 3, 2, kFfn, true},
+                         testing::Values(RoutedShape{1, 1, 1},
+                                         RoutedShape{1, 2, 3},
+                                         RoutedShape{3, 2, 2},
+                                         RoutedShape{2, 3, 2, kAttention, true},
+                                         RoutedShape{1, 1, 1, kFfn},
+                                         RoutedShape{3, 2, 2, kFfn},
+                                         RoutedShape{2, 3, 2, kFfn, true},
                                          // More ranks than experts: some only know that.
-                                         Shape{1, 8, 2, kFfn},
-                                         Shape{3, 2, 2, kAttention, false, true},
-                                         Shape{2, 3, 2, kFfn, true, true}),
+                                         RoutedShape{1, 8, 2, kFfn},
+                                         RoutedShape{3, 2, 2, kAttention, false, true},
+                                         RoutedShape{2, 3, 2, kFfn, true, true}),
                          [](const auto& shape) {
                              return "A" + std::to_string(shape.param.num_sessions) + "F" +
                                     std::to_string(shape.param.num_ranks) + "M" +
@@ -283,7 +283,7 @@ TEST(WindowMoeIds, APickOfASharedExpertIsRefusedBeforeAnythingIsSent) {
                                       .attn_to_ffn_token_bytes = 512,
                                       .ffn_to_attn_token_bytes = 512,
                                       .num_ffn_workers = 1});
-    const System<schedule::LocalInstance> system{instance, placement, kAttention};
+    const RoutedSystem<schedule::LocalInstance> system{instance, placement, kAttention};
     const auto transport = instance.dispatch(0);
     WindowPrepareFinalize windows(
         *transport, instance.layout().geometry, placement, 0, system.router);

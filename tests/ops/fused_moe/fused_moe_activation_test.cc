@@ -43,13 +43,13 @@ std::string name_of(const MatrixKind& kind, const MoePair& pair, MoeFeature feat
 
 class FusedMoeActivations : public testing::TestWithParam<ExpertActivation> {};
 
-struct Subject {
+struct ActivationSubject {
     MatrixModel model;
     MatrixShard shard;
     MatrixOracle by_reference;
     MatrixOracle by_kernels;
 
-    explicit Subject(const MatrixKind& kind)
+    explicit ActivationSubject(const MatrixKind& kind)
         : model(kind), shard(model.whole()), by_reference(model, true), by_kernels(model, false) {}
 
     void run(const MoePair& pair, const FusedMoeConfig& config, const std::string& where) {
@@ -83,7 +83,7 @@ TEST_P(FusedMoeActivations, EveryLegalPairGivesTheBitsOfItsRowsAlone) {
         for (const ExpertQuantisation quantisation :
              {ExpertQuantisation::kNone, ExpertQuantisation::kInt8, ExpertQuantisation::kInt4}) {
             const MatrixKind kind{quantisation, GetParam(), has_bias};
-            Subject subject(kind);
+            ActivationSubject subject(kind);
             for (const MoePair& pair : moe_pairs(experts)) {
                 if (pair.quantisation != quantisation || !pair.prepare_finalize->make) continue;
                 for (const MoeFeature feature : kFeatures) {
