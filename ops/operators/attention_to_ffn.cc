@@ -7,6 +7,7 @@
 
 #include "ops/linear/quantise.h"
 #include "ops/operators/context_check.h"
+#include "ops/operators/context_copy.h"
 #include "ops/tensor/row_tasks.h"
 #include "ops/tensor/workspace.h"
 #include "schedule/flag.h"

@@ -4,6 +4,7 @@
 
 #include "ops/experts/combine.h"
 #include "ops/operators/context_check.h"
+#include "ops/operators/context_copy.h"
 #include "schedule/flag.h"
 
 namespace afd::ops {

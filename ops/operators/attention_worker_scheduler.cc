@@ -2,6 +2,7 @@
 #include "ops/operators/attention_worker_scheduler.h"
 
 #include "ops/operators/context_check.h"
+#include "ops/operators/context_copy.h"
 #include "schedule/flag.h"
 #include "schedule/schedule_context.h"
 

@@ -2,24 +2,9 @@
 
 #include "ops/operators/context_check.h"
 
-#include <cstring>
 #include <string>
 
-#include "schedule/flag.h"
-
 namespace afd::ops {
-
-schedule::ScheduleContext private_copy(const schedule::ScheduleContext& shared) {
-    schedule::ScheduleContext copy;
-    const auto* words = reinterpret_cast<const uint64_t*>(&shared);
-    for (size_t i = 0; i < sizeof(copy) / sizeof(uint64_t); ++i) {
-        // A plain copy of the struct may be taken apart, and a field be loaded from the shared one
-        // again after it was checked.
-        const uint64_t word = schedule::load_once(words[i]);
-        std::memcpy(reinterpret_cast<std::byte*>(&copy) + i * sizeof(word), &word, sizeof(word));
-    }
-    return copy;
-}
 
 void check_dimension(OperatorCheck& check, const char* name, uint64_t value, uint64_t most) {
     check.require(

@@ -7,30 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <optional>
 
 #include "ops/record/operator_check.h"
 #include "schedule/schedule_context.h"
 
 namespace afd::ops {
-
-// Every word loaded once.
-schedule::ScheduleContext private_copy(const schedule::ScheduleContext& shared);
-
-// What a call goes by. Other processes may write a context at any time, so an operator copies it
-// once, judges the copy and uses the copy; what it writes goes to the shared one.
-class ContextCopy {
-  public:
-    explicit ContextCopy(const schedule::ScheduleContext* shared) {
-        if (shared != nullptr) copy_ = private_copy(*shared);
-    }
-
-    // Null if there was none.
-    schedule::ScheduleContext* get() { return copy_ ? &*copy_ : nullptr; }
-
-  private:
-    std::optional<schedule::ScheduleContext> copy_;
-};
 
 // 1 <= value <= most.
 void check_dimension(OperatorCheck& check, const char* name, uint64_t value, uint64_t most);

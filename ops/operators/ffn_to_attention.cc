@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ops/operators/context_check.h"
+#include "ops/operators/context_copy.h"
 #include "ops/tensor/float_dispatch.h"
 #include "ops/tensor/row_tasks.h"
 #include "ops/tensor/workspace.h"

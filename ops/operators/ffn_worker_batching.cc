@@ -7,6 +7,7 @@
 
 #include "ops/experts/expert_sort.h"
 #include "ops/operators/context_check.h"
+#include "ops/operators/context_copy.h"
 #include "ops/operators/ffn_worker_batching_shape.h"
 #include "ops/tensor/row_tasks.h"
 #include "ops/tensor/workspace.h"

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "ops/operators/context_check.h"
+#include "ops/operators/context_copy.h"
 #include "schedule/flag.h"
 #include "schedule/schedule_context.h"
 
