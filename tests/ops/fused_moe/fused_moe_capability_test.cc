@@ -11,7 +11,7 @@
 namespace afd::ops {
 namespace {
 
-FusedMoeConfig config() {
+FusedMoeConfig legal_config() {
     return {.hidden = 50,
             .num_experts = 6,
             .top_k = 3,
@@ -34,31 +34,31 @@ TEST(Capability, EveryIllegalCombinationIsRefusedWithItsReason) {
     const auto reason = [](const Result<>& result) {
         return result.ok() ? std::string("ok") : result.error().message;
     };
-    EXPECT_EQ(reason(check(config())), "ok");
-    FusedMoeConfig bad = config();
+    EXPECT_EQ(reason(check(legal_config())), "ok");
+    FusedMoeConfig bad = legal_config();
     bad.top_k = 65;
     EXPECT_EQ(reason(check(bad)), "top_k is 65; allowed are 1 ... 64");
-    bad = config();
+    bad = legal_config();
     bad.num_shared = 5;
     EXPECT_EQ(reason(check(bad)), "num_shared is 5; allowed are 0 ... 4");
-    bad = config();
+    bad = legal_config();
     bad.activation = ExpertActivation::kGelu;
     const ExpertsCapability silu = narrowed(kGroupedBf16, ExpertActivation::kSilu, false);
     EXPECT_EQ(reason(check(kGroupedBf16, bad)), "ok");
     EXPECT_EQ(reason(check(silu, bad)),
               "grouped_bf16 does not serve activation gelu; it serves silu");
-    bad = config();
+    bad = legal_config();
     bad.bias = ExpertBias::kPresent;
     EXPECT_EQ(reason(check(silu, bad)),
               "grouped_bf16 does not serve bias present; it serves absent");
-    bad = config();
+    bad = legal_config();
     bad.quantisation = ExpertQuantisation::kInt8;
     EXPECT_EQ(reason(check(kGroupedBf16, bad)),
               "grouped_bf16 does not serve quantisation int8; it serves none");
 
     PrepareFinalizeCapability windows = kRemote;
     windows.max_in_flight = 1;
-    EXPECT_EQ(reason(check(windows, config())),
+    EXPECT_EQ(reason(check(windows, legal_config())),
               "remote holds 1 tickets in flight; num_micro_batches is 2");
     const RemoteExperts remote(kGroupedBf16);
     EXPECT_EQ(reason(check_pair(windows, kGroupedBf16)),
@@ -69,12 +69,12 @@ TEST(Capability, EveryIllegalCombinationIsRefusedWithItsReason) {
     EXPECT_EQ(reason(check_pair(windows, remote.capability())), "ok");
     windows.max_num_tokens_per_rank = RankCapacity(100);
     windows.max_in_flight = 0;
-    EXPECT_EQ(reason(check(windows, config())),
+    EXPECT_EQ(reason(check(windows, legal_config())),
               "remote takes 100 tokens of a rank; max_num_tokens is 512");
 
     PrepareFinalizeCapability batched{.name = "batched",
                                       .activation_format = ActivationFormat::kBatched};
-    EXPECT_EQ(reason(check(batched, config())),
+    EXPECT_EQ(reason(check(batched, legal_config())),
               "batched is batched, so num_dispatchers and max_num_tokens_per_rank must be set; "
               "they are 1 and 0");
     EXPECT_EQ(reason(check_pair(batched, kGroupedBf16)),
@@ -91,7 +91,7 @@ TEST(Capability, EveryIllegalCombinationIsRefusedWithItsReason) {
               "leaves to it; it executes only its own");
 
     unusual.supports_chunking = false;
-    FusedMoeConfig chunked = config();
+    FusedMoeConfig chunked = legal_config();
     chunked.max_chunk_tokens = 8;
     EXPECT_EQ(reason(check(unusual, chunked)),
               "grouped_bf16 does not take chunks of a micro-batch; max_chunk_tokens is 8 and must "
@@ -108,7 +108,7 @@ TEST(Capability, EveryIllegalCombinationIsRefusedWithItsReason) {
 // A weight on the input is refused where a row has several, where it comes too late, and where a
 // row that carries none would get it.
 TEST(Capability, WeightsOnTheInputAreRefusedUnlessEveryRowHasOne) {
-    FusedMoeConfig top_1 = config();
+    FusedMoeConfig top_1 = legal_config();
     top_1.apply_router_weight_on_input = true;
     EXPECT_EQ(check(top_1).error().code, Code::kInvalidArgument);
     EXPECT_EQ(check(top_1).error().message,

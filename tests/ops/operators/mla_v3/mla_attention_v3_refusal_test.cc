@@ -15,11 +15,7 @@ namespace {
 using test::attention_options;
 using test::AttentionCase;
 using test::MlaCaseOptions;
-
-template <typename View>
-View with_shape(View view, std::initializer_list<size_t> shape) {
-    return make_tensor(view.data, view.dtype, shape);
-}
+using test::with_shape;
 
 struct Refusal {
     int format;

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <random>
 #include <string>
 #include <vector>
@@ -56,6 +57,12 @@ inline Tensor as_fractal_nz(const Tensor& nd) {
     Tensor nz(nd.view.dtype, std::vector<size_t>(shape.begin(), shape.end()));
     EXPECT_TRUE(to_fractal_nz(nd.view, nz.view).ok());
     return nz;
+}
+
+// The same bytes under another shape.
+template <typename View>
+View with_shape(View view, std::initializer_list<size_t> shape) {
+    return make_tensor(view.data, view.dtype, shape);
 }
 
 // What a case is made of. Uneven sizes, so that no two axes can be taken for each other; NZ cache

@@ -18,11 +18,6 @@ struct PrologRefusal {
     const char* message;  // After "mla_prolog_v3: ".
 };
 
-template <typename View>
-View with_shape(View view, std::initializer_list<size_t> shape) {
-    return make_tensor(view.data, view.dtype, shape);
-}
-
 // Every refusal of the list: the fast path, the packing and the reference say the same, and no
 // output or cache byte changes.
 inline void expect_refusals(const std::vector<PrologRefusal>& refusals) {
