@@ -19,9 +19,9 @@ namespace afd::daemon {
 
 inline constexpr uint32_t kHidden = 64;
 inline constexpr uint32_t kLayers = 3;  // Layer 0 is dense.
-inline constexpr uint32_t kExperts = 6;
+inline constexpr uint32_t kRoutedExperts = 6;
 inline constexpr uint32_t kTopK = 3;
-inline constexpr uint32_t kPerLayer = kExperts + 1;  // And the shared one.
+inline constexpr uint32_t kPerLayer = kRoutedExperts + 1;  // And the shared one.
 
 using Matrix = std::vector<ops::Bf16>;
 
@@ -35,7 +35,7 @@ inline Matrix random_matrix(size_t rows, size_t cols, uint32_t seed) {
 
 // The expert's weights depend only on layer and logical expert.
 inline ops::PackedExpert make_expert(uint32_t layer, uint32_t expert) {
-    const uint32_t intermediate = expert == kExperts || layer == 0 ? 48 : 32;
+    const uint32_t intermediate = expert == kRoutedExperts || layer == 0 ? 48 : 32;
     const uint32_t seed = 1000 * layer + 10 * expert;
     const Matrix gate = random_matrix(intermediate, kHidden, seed + 1);
     const Matrix up = random_matrix(intermediate, kHidden, seed + 2);
@@ -49,7 +49,7 @@ inline ops::PackedExpert make_expert(uint32_t layer, uint32_t expert) {
 // `num_shared` 0: the sessions compute the shared expert.
 inline schedule::ExpertPlacement placement_of(uint32_t num_ranks, uint32_t num_shared = 1) {
     const schedule::LayerExperts layers[] = {
-        {0, 1}, {kExperts, num_shared}, {kExperts, num_shared}};
+        {0, 1}, {kRoutedExperts, num_shared}, {kRoutedExperts, num_shared}};
     return schedule::ExpertPlacement::round_robin(layers, num_ranks).value();
 }
 
@@ -70,7 +70,7 @@ inline const ops::ExpertTable& all_experts() {
         ops::ExpertTable made(kLayers * kPerLayer, kHidden);
         made.set(0, make_expert(0, 0));
         for (uint32_t layer = 1; layer < kLayers; ++layer) {
-            for (uint32_t expert = 0; expert <= kExperts; ++expert) {
+            for (uint32_t expert = 0; expert <= kRoutedExperts; ++expert) {
                 made.set(layer * kPerLayer + expert, make_expert(layer, expert));
             }
         }
@@ -98,7 +98,7 @@ struct Call {
         x = random_matrix(input.num_tokens, kHidden, seed);
         for (uint32_t i = 0; i < input.num_tokens * kTopK; ++i) {
             const bool is_masked = kind == 0 || random() % 5 == 0;
-            const auto expert = static_cast<int32_t>(kind == 1 ? 2 : random() % kExperts);
+            const auto expert = static_cast<int32_t>(kind == 1 ? 2 : random() % kRoutedExperts);
             const int32_t dense = i % kTopK == 0 ? 0 : -1;
             ids.push_back(input.layer_id == 0 ? dense : is_masked ? -1 : expert);
             weights.push_back(static_cast<float>(random() % 100) / 100);
@@ -120,7 +120,7 @@ inline std::vector<uint16_t> bits_of(const Matrix& rows, size_t count) {
 
 inline ops::FusedMoeConfig moe_config(uint32_t num_tokens_max, uint32_t num_micro_batches = 1) {
     return {.hidden = kHidden,
-            .num_experts = kExperts,
+            .num_experts = kRoutedExperts,
             .top_k = kTopK,
             .num_shared = 1,
             .max_num_tokens = num_tokens_max,

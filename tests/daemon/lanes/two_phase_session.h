@@ -17,7 +17,7 @@ inline const ops::ExpertTable& shared_experts() {
     static const ops::ExpertTable table = [] {
         ops::ExpertTable made(kLayers, kHidden);
         for (uint32_t layer = 1; layer < kLayers; ++layer) {
-            made.set(layer, make_expert(layer, kExperts));
+            made.set(layer, make_expert(layer, kRoutedExperts));
         }
         return made;
     }();

@@ -35,14 +35,14 @@ constexpr auto kFfn = schedule::RouterPlacement::kFfn;
 model::Router make_router() {
     std::vector<model::Router::Gate> gates(kLayers);
     for (uint32_t layer = 1; layer < kLayers; ++layer) {
-        const Matrix weight = random_matrix(kExperts, kHidden, 77 * layer);
+        const Matrix weight = random_matrix(kRoutedExperts, kHidden, 77 * layer);
         gates[layer].weight = ops::PackedLinear::pack(
-            ops::make_rows(weight.data(), kExperts, kHidden), ops::best_numeric_class());
-        for (uint32_t e = 0; e < kExperts; ++e) {
+            ops::make_rows(weight.data(), kRoutedExperts, kHidden), ops::best_numeric_class());
+        for (uint32_t e = 0; e < kRoutedExperts; ++e) {
             gates[layer].bias.push_back(static_cast<float>(e % 3) / 8);
         }
     }
-    return model::Router::make({.num_experts = kExperts,
+    return model::Router::make({.num_experts = kRoutedExperts,
                                 .top_k = kTopK,
                                 .norm = ops::GatingNorm::kSigmoid,
                                 .n_group = 2,
@@ -213,7 +213,7 @@ void run_shape(const RoutedShape& shape) {
                        .num_micro_batches = shape.num_micro_batches,
                        .micro_batch_size = kTokensMax,
                        .selected_expert_num = kTopK + 1,
-                       .num_experts = kExperts + 1,
+                       .num_experts = kRoutedExperts + 1,
                        .attn_to_ffn_token_bytes = 512,
                        .ffn_to_attn_token_bytes = 512,  // Room for a weight.
                        .num_ffn_workers = shape.num_ranks});
@@ -279,7 +279,7 @@ TEST(WindowMoeIds, APickOfASharedExpertIsRefusedBeforeAnythingIsSent) {
                                       .num_micro_batches = 1,
                                       .micro_batch_size = kTokensMax,
                                       .selected_expert_num = kTopK + 1,
-                                      .num_experts = kExperts + 1,
+                                      .num_experts = kRoutedExperts + 1,
                                       .attn_to_ffn_token_bytes = 512,
                                       .ffn_to_attn_token_bytes = 512,
                                       .num_ffn_workers = 1});
@@ -295,13 +295,13 @@ TEST(WindowMoeIds, APickOfASharedExpertIsRefusedBeforeAnythingIsSent) {
     while (call->input.layer_id == 0 || call->input.num_tokens == 0) {
         call = std::make_unique<Call>(++seed, kTokensMax);
     }
-    call->ids[0] = static_cast<int32_t>(kExperts);
+    call->ids[0] = static_cast<int32_t>(kRoutedExperts);
     const auto refused = moe.start(call->input, 0);
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().message,
               "layer " + std::to_string(call->input.layer_id) + ": expert " +
-                  std::to_string(kExperts) + " was chosen, the layer has " +
-                  std::to_string(kExperts));
+                  std::to_string(kRoutedExperts) + " was chosen, the layer has " +
+                  std::to_string(kRoutedExperts));
     ASSERT_TRUE(moe.slot_free(0));
 
     call->ids[0] = -1;
