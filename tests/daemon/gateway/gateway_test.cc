@@ -261,8 +261,8 @@ TEST_F(GatewayTest, SlowReaderLosesItsRequestsWithAnError) {
     const uint64_t id = next_sent().second.admit().sequence_id();
     good.send(generate(1, "abc", 1));
     const uint64_t good_id = next_sent().second.admit().sequence_id();
-    // Nobody reads: the socket fills, then the buffer, then it is enough. Sends no more at once than
-    // a turn of the loop takes: the other direction must not fill.
+    // Nobody reads: the socket fills, then the buffer, then it is enough. Sends no more at once
+    // than a turn of the loop takes: the other direction must not fill.
     ASSERT_TRUE(run_until(loop_, [&] {
         if (instance_.has_next()) return true;
         client::Request status;
