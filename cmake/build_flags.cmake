@@ -46,7 +46,11 @@ function(afd_maths_library name)
   if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
     target_compile_options(afd_${name} PRIVATE -O3)
   endif()
-  afd_precompile(afd_${name} standard OPTIMISED)
+  if(AFD_SANITIZE MATCHES "address")
+    afd_precompile(afd_${name} standard -O2)
+  else()
+    afd_precompile(afd_${name} standard)
+  endif()
 endfunction()
 
 # afd_maths_sources(sources...): files of another library that are such loops, in a release build.
@@ -56,10 +60,11 @@ function(afd_maths_sources)
   endif()
 endfunction()
 
-# afd_command_line(sources...): files whose work is to read a command line with CLI11. At -O3 each
-# takes a quarter of a minute to compile.
+# afd_command_line(sources...): files whose work is to read a command line with CLI11, which takes
+# seconds to optimise and never long to run.
 function(afd_command_line)
-  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O1>)
+  set_source_files_properties(${ARGN} PROPERTIES
+    COMPILE_OPTIONS $<$<CONFIG:Release>:-O0> SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
 # The tests of one label, and the programs that they run: for sanitizers that run no others.
@@ -67,14 +72,15 @@ add_custom_target(unit_tests)
 add_custom_target(protocol_tests)
 
 # afd_test(NAME SOURCES a.cc ... LIBRARIES x ... LABELS unit): one GoogleTest executable.
+# ENTRY: ctest runs it whole, under this name, because its tests share what the first one computes.
 # LABELS: unit | protocol | integration | golden | tidy. Sanitizer runs select by label.
 # HEADERS: its group of precompiled headers; test, if none is given.
-# OPTIMISED: it computes. With the address sanitizer only these tests and ops are optimised:
-# compiling the rest takes longer than running it.
+# OPTIMISED: it computes. With the address sanitizer these tests and ops are optimised. No other is,
+# in no build but dev: compiling tests takes longer than running them.
 # TOGETHER: where releases compile several files at once, only those of one of these folders are:
 # files of others use the same names for different things. Without it, all of them.
 function(afd_test name)
-  cmake_parse_arguments(arg "OPTIMISED" "TIMEOUT;HEADERS" "SOURCES;LIBRARIES;LABELS;TOGETHER" ${ARGN})
+  cmake_parse_arguments(arg "OPTIMISED" "ENTRY;TIMEOUT;HEADERS" "SOURCES;LIBRARIES;LABELS;TOGETHER" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -93,21 +99,24 @@ function(afd_test name)
   if(NOT arg_HEADERS)
     set(arg_HEADERS test)
   endif()
+  set(level "")
   if(arg_OPTIMISED AND AFD_SANITIZE MATCHES "address")
-    target_compile_options(${name} PRIVATE -O2)
-    afd_precompile(${name} ${arg_HEADERS} OPTIMISED)
-  else()
-    if(CMAKE_BUILD_TYPE STREQUAL "Release")
-      # A test is compiled more often than it runs.
-      target_compile_options(${name} PRIVATE -O1)
-    endif()
-    afd_precompile(${name} ${arg_HEADERS})
+    set(level -O2)
+  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+    set(level -O0)
   endif()
+  target_compile_options(${name} PRIVATE ${level})
+  afd_precompile(${name} ${arg_HEADERS} ${level})
   foreach(label IN LISTS arg_LABELS)
     if(TARGET ${label}_tests)
       add_dependencies(${label}_tests ${name})
     endif()
   endforeach()
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  if(arg_ENTRY)
+    add_test(NAME ${arg_ENTRY} COMMAND ${name})
+    set_tests_properties(${arg_ENTRY} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  else()
+    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+      PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  endif()
 endfunction()

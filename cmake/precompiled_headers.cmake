@@ -13,16 +13,14 @@ function(afd_header_group name)
   set_property(GLOBAL PROPERTY afd_${name}_libraries ${arg_LIBRARIES})
 endfunction()
 
-# afd_precompile(TARGET GROUP [OPTIMISED]): OPTIMISED, where the target is compiled with -O although
-# the build is not (the address sanitizer's): such headers cannot be shared with -O0.
+# afd_precompile(TARGET GROUP [LEVEL]): LEVEL, where the target is compiled with another -O than the
+# build is: -O0 and the rest cannot share such headers.
 function(afd_precompile target group)
   if(NOT AFD_PRECOMPILE)
     return()
   endif()
-  set(headers afd_${group}_headers)
-  if("OPTIMISED" IN_LIST ARGN AND AFD_SANITIZE MATCHES "address")
-    string(APPEND headers _optimised)
-  endif()
+  set(level ${ARGN})
+  string(REPLACE "-" "_" headers "afd_${group}_headers${level}")
   if(NOT TARGET ${headers})
     set(empty ${PROJECT_BINARY_DIR}/precompiled/${headers}.cc)
     file(CONFIGURE OUTPUT ${empty} CONTENT "")
@@ -32,9 +30,7 @@ function(afd_precompile target group)
     set_target_properties(${headers} PROPERTIES UNITY_BUILD OFF)
     target_link_libraries(${headers} PRIVATE afd_flags ${group_libraries})
     target_precompile_headers(${headers} PRIVATE ${group_headers})
-    if(headers MATCHES "_optimised$")
-      target_compile_options(${headers} PRIVATE -O2)
-    endif()
+    target_compile_options(${headers} PRIVATE ${level})
   endif()
   target_precompile_headers(${target} REUSE_FROM ${headers})
   # g++ 12 forgets which headers are the system's when they come precompiled, and reports what its
@@ -52,22 +48,13 @@ set(standard
   <limits> <map> <memory> <mutex> <numeric> <optional> <random> <set> <span> <sstream> <string>
   <string_view> <thread> <tuple> <type_traits> <unordered_map> <utility> <variant> <vector>)
 set(json <nlohmann/json.hpp>)
-set(programs <fmt/core.h> <nlohmann/json.hpp>)
-set(program_libraries fmt::fmt nlohmann_json::nlohmann_json)
 set(test <gtest/gtest.h> <gmock/gmock.h>)
 
 afd_header_group(standard HEADERS ${standard})
 afd_header_group(json HEADERS ${standard} ${json} LIBRARIES nlohmann_json::nlohmann_json)
-afd_header_group(tool HEADERS ${standard} ${programs} LIBRARIES ${program_libraries})
-afd_header_group(client
-  HEADERS ${standard} ${programs} <proto/client.pb.h>
-  LIBRARIES ${program_libraries} afd::proto)
 afd_header_group(daemon
-  HEADERS ${standard} ${programs} <proto/client.pb.h> <proto/control.pb.h> <uv.h>
-  LIBRARIES ${program_libraries} afd::proto PkgConfig::libuv)
-afd_header_group(daemon_test
-  HEADERS ${standard} ${json} ${test} <proto/client.pb.h> <proto/control.pb.h>
-  LIBRARIES afd::proto nlohmann_json::nlohmann_json GTest::gmock)
+  HEADERS ${standard} ${json} <fmt/core.h> <proto/client.pb.h> <proto/control.pb.h> <uv.h>
+  LIBRARIES nlohmann_json::nlohmann_json fmt::fmt afd::proto PkgConfig::libuv)
 afd_header_group(test HEADERS ${standard} ${test} LIBRARIES GTest::gmock)
 afd_header_group(json_test
   HEADERS ${standard} ${json} ${test} LIBRARIES nlohmann_json::nlohmann_json GTest::gmock)

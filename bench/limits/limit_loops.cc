@@ -93,28 +93,21 @@ constexpr double kSumsYmm = 12;
 // clang-format on
 
 // Zeros: no product is slow because of a denormal or of power.
-#define AFD_ZMM_LOOP(name, isa, instruction)                                                   \
-    __attribute__((target(isa))) void name(size_t steps) {                                     \
-        asm volatile("vpxorq %%zmm30, %%zmm30, %%zmm30\n\tvpxorq %%zmm31, %%zmm31, %%zmm31" :: \
-                         : AFD_ZMM_REGISTERS);                                                 \
-        for (size_t step = 0; step < steps; ++step) {                                          \
-            asm volatile(AFD_ZMM_SUMS(instruction)::: AFD_ZMM_REGISTERS);                      \
-        }                                                                                      \
-    }
-#define AFD_YMM_LOOP(name, isa, sum)                                                         \
-    __attribute__((target(isa))) void name(size_t steps) {                                   \
-        asm volatile("vpxor %%ymm14, %%ymm14, %%ymm14\n\tvpxor %%ymm15, %%ymm15, %%ymm15" :: \
-                         : AFD_YMM_REGISTERS);                                               \
-        for (size_t step = 0; step < steps; ++step) {                                        \
-            asm volatile(AFD_YMM_SUMS(sum)::: AFD_YMM_REGISTERS);                            \
-        }                                                                                    \
+#define AFD_ZMM_ZEROS "vpxorq %%zmm30, %%zmm30, %%zmm30\n\tvpxorq %%zmm31, %%zmm31, %%zmm31"
+#define AFD_YMM_ZEROS "vpxor %%ymm14, %%ymm14, %%ymm14\n\tvpxor %%ymm15, %%ymm15, %%ymm15"
+// The registers come last: their list has commas.
+#define AFD_LOOP(name, isa, zeros, sums, ...)                                          \
+    __attribute__((target(isa))) void name(size_t steps) {                             \
+        asm volatile(zeros::: __VA_ARGS__);                                            \
+        for (size_t step = 0; step < steps; ++step) asm volatile(sums::: __VA_ARGS__); \
     }
 
-AFD_ZMM_LOOP(bf16_zmm, "avx512f,avx512bf16", "vdpbf16ps")
-AFD_ZMM_LOOP(fma_zmm, "avx512f", "vfmadd231ps")
-AFD_ZMM_LOOP(int8_zmm, "avx512f,avx512vnni", "vpdpbusd")
-AFD_YMM_LOOP(fma_ymm, "avx2,fma", AFD_FMA)
-AFD_YMM_LOOP(int8_ymm, "avx2", AFD_PAIRS)
+AFD_LOOP(
+    bf16_zmm, "avx512f,avx512bf16", AFD_ZMM_ZEROS, AFD_ZMM_SUMS("vdpbf16ps"), AFD_ZMM_REGISTERS)
+AFD_LOOP(fma_zmm, "avx512f", AFD_ZMM_ZEROS, AFD_ZMM_SUMS("vfmadd231ps"), AFD_ZMM_REGISTERS)
+AFD_LOOP(int8_zmm, "avx512f,avx512vnni", AFD_ZMM_ZEROS, AFD_ZMM_SUMS("vpdpbusd"), AFD_ZMM_REGISTERS)
+AFD_LOOP(fma_ymm, "avx2,fma", AFD_YMM_ZEROS, AFD_YMM_SUMS(AFD_FMA), AFD_YMM_REGISTERS)
+AFD_LOOP(int8_ymm, "avx2", AFD_YMM_ZEROS, AFD_YMM_SUMS(AFD_PAIRS), AFD_YMM_REGISTERS)
 
 LimitLoops of_this_processor() {
     LimitLoops loops = kPortable;

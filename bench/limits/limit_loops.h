@@ -3,8 +3,8 @@
 
 // The innermost loops of the limits, by what the processor has: the widest registers, and the
 // instructions that do most products a clock. A processor without bf16 or int8 products is measured
-// with what software does there: fp32 multiply-adds, which cost no less than the widening of bf16,
-// and pairs of products widened twice (vpmaddubsw, vpmaddwd) and added.
+// with what software does there: fp32 multiply-adds, without the widening of bf16 that a kernel
+// pays besides, and pairs of products widened twice (vpmaddubsw, vpmaddwd) and added.
 
 #include <cstddef>
 

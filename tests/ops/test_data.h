@@ -28,12 +28,7 @@ struct RandomMatrix {
     size_t num_cols = 0;
 
     RandomMatrix() = default;
-    RandomMatrix(size_t rows, size_t cols, uint32_t seed, float deviation = 1.0f)
-        : values(rows * cols), num_rows(rows), num_cols(cols) {
-        std::mt19937 engine(seed);
-        std::normal_distribution<float> normal(0.0f, deviation);
-        for (Bf16& value : values) value = from_float(normal(engine));
-    }
+    RandomMatrix(size_t rows, size_t cols, uint32_t seed, float deviation = 1.0f);
 
     Rows<const Bf16> rows() const { return make_rows(values.data(), num_rows, num_cols); }
     Rows<Bf16> mutable_rows() { return make_rows(values.data(), num_rows, num_cols); }

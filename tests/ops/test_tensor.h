@@ -3,12 +3,9 @@
 
 // Tensor: a tensor with its own memory, for tests of operators that take views.
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <random>
-#include <utility>
 #include <vector>
 
 #include "ops/reference/quantise.h"
@@ -28,17 +25,10 @@ struct Tensor {
     // Contiguous; every byte is `fill`.
     Tensor(DType dtype, const std::vector<size_t>& shape, uint8_t fill = kMark)
         : Tensor(contiguous(dtype, shape), fill) {}
-    explicit Tensor(const TensorView& like, uint8_t fill = kMark) : view(like) {
-        bytes.assign(view.num_elements() * size_of(view.dtype), std::byte{fill});
-        view.data = bytes.data();
-    }
-    Tensor(const Tensor& other) : bytes(other.bytes), view(other.view) { view.data = bytes.data(); }
-    Tensor& operator=(const Tensor& other) {
-        bytes = other.bytes;
-        view = other.view;
-        view.data = bytes.data();
-        return *this;
-    }
+    explicit Tensor(const TensorView& like, uint8_t fill = kMark);
+    Tensor(const Tensor& other);
+    Tensor& operator=(const Tensor& other);
+    ~Tensor();
 
     template <typename T>
     T* as() {
@@ -61,26 +51,10 @@ struct Tensor {
     }
 
     // Roughly normal values; int8 in [-127, 127]. For bf16, fp16, fp32 and int8.
-    Tensor& fill(uint32_t seed, float deviation = 1.0f) {
-        std::mt19937 engine(seed);
-        std::normal_distribution<float> normal(0.0f, deviation);
-        for (size_t i = 0; i < view.num_elements(); ++i) {
-            if (view.dtype == DType::kInt8) {
-                as<int8_t>()[i] = static_cast<int8_t>(static_cast<int>(engine() % 255) - 127);
-            } else {
-                reference::set_element(view.dtype, bytes.data(), i, normal(engine));
-            }
-        }
-        return *this;
-    }
+    Tensor& fill(uint32_t seed, float deviation = 1.0f);
 
     // int32 values in [least, most].
-    Tensor& fill_ids(uint32_t seed, int32_t least, int32_t most) {
-        std::mt19937 engine(seed);
-        std::uniform_int_distribution<int32_t> uniform(least, most);
-        for (size_t i = 0; i < view.num_elements(); ++i) as<int32_t>()[i] = uniform(engine);
-        return *this;
-    }
+    Tensor& fill_ids(uint32_t seed, int32_t least, int32_t most);
 
     template <typename T>
     Tensor& set(std::initializer_list<T> values_in_order) {
@@ -90,16 +64,7 @@ struct Tensor {
     }
 
   private:
-    static TensorView contiguous(DType dtype, const std::vector<size_t>& shape) {
-        TensorView made{.dtype = dtype, .rank = shape.size()};
-        size_t stride = 1;
-        for (size_t axis = shape.size(); axis-- > 0;) {
-            made.shape[axis] = shape[axis];
-            made.strides[axis] = stride;
-            stride *= shape[axis];
-        }
-        return made;
-    }
+    static TensorView contiguous(DType dtype, const std::vector<size_t>& shape);
 };
 
 }  // namespace afd::ops::test
