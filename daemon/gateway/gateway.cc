@@ -61,6 +61,9 @@ Result<> Gateway::take(ClientSession& client, const client::Request& request) {
         case client::Request::kDrain:
             drain_.begin(client, id);
             return {};
+        case client::Request::kPing:
+            answers_.done(client, id);
+            return {};
         // Its Done first; on_request() tells the host when that has been written.
         case client::Request::kStop:
             answers_.done(client, id);
