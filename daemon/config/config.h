@@ -49,6 +49,7 @@ struct Config {
     uint64_t wait_report_ms = 0;
     uint64_t round_timeout_ms = 0;
     uint64_t hang_timeout_ms = 0;
+    uint64_t stop_timeout_ms = 0;
     uint64_t restart_first_ms = 0;
     uint64_t restart_max_ms = 0;
     uint64_t restart_reset_ms = 0;

@@ -22,8 +22,14 @@ constexpr uint64_t kHelloTimeoutMs = 2000;
 // Connections that have not said Hello; a starting instance has one per worker.
 constexpr size_t kVisitorsMax = 4096;
 
-uint64_t heartbeat_period_ms(uint64_t hang_timeout_ms) {
-    return std::clamp<uint64_t>(hang_timeout_ms / 4, 500, 2000);
+// How often to look at the heartbeats, so that a time-out is kept to about a quarter; 0: never.
+uint64_t heartbeat_period_ms(const Config& config) {
+    uint64_t shortest_ms = 0;
+    for (const uint64_t timeout_ms : {config.hang_timeout_ms, config.stop_timeout_ms}) {
+        if (timeout_ms == 0) continue;
+        shortest_ms = shortest_ms == 0 ? timeout_ms : std::min(shortest_ms, timeout_ms);
+    }
+    return shortest_ms == 0 ? 0 : std::clamp<uint64_t>(shortest_ms / 4, 250, 2000);
 }
 
 Result<std::vector<UniqueFd>> make_eventfds(size_t count) {
@@ -128,6 +134,7 @@ WorkerSlot::Settings Supervisor::settings_of(control::Role role, uint32_t index)
     settings.restart_reset_ms = config.restart_reset_ms;
     settings.start_attempts = config.start_attempts;
     settings.hang_timeout_ms = config.hang_timeout_ms;
+    settings.stop_timeout_ms = config.stop_timeout_ms;
     settings.welcome = plan_.welcome;
     const WorkerCpus& cpus = is_ffn ? plan_.cpus.ffn[index] : plan_.cpus.attention[index];
     settings.welcome.set_num_threads(cpus.num_threads);
@@ -146,10 +153,8 @@ void Supervisor::start(AttentionListener& attention, InstanceListener& instance)
     for (auto* slots : {&ffn_, &attention_}) {
         for (auto& slot : *slots) slot->start();
     }
-    if (plan_.config.hang_timeout_ms != 0) {
-        const uint64_t period = heartbeat_period_ms(plan_.config.hang_timeout_ms);
-        heartbeat_timer_.start(period, period);
-    }
+    const uint64_t period_ms = heartbeat_period_ms(plan_.config);
+    if (period_ms != 0) heartbeat_timer_.start(period_ms, period_ms);
     if (plan_.run_flag) run_flag_timer_.start(kRunFlagPeriodMs, kRunFlagPeriodMs);
 }
 

@@ -38,6 +38,7 @@ WorkerSlot::WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& l
       restart_timer_(loop, [this] { start(); }),
       back_off_(settings_.restart_first_ms, settings_.restart_max_ms, settings_.restart_reset_ms),
       hang_detector_(settings_.hang_timeout_ms),
+      stop_detector_(settings_.stop_timeout_ms),
       next_turn_(loop, [this] { on_turn(); }),
       end_timer_(loop, [this] { kill("run_flag is 0, and it did not end"); }) {}
 
@@ -160,6 +161,7 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
             num_failures_ = 0;
             back_off_.healthy(loop_.now_ms());
             hang_detector_.restart(loop_.now_ms());
+            stop_detector_.observe(false, loop_.now_ms());
             listener_.on_worker_ready(*this, message.ready());
             return;
         case control::WorkerMessage::kEvents:
@@ -202,6 +204,7 @@ void WorkerSlot::on_wait(const std::string& text) {
 
 void WorkerSlot::check_heartbeat(const schedule::HeartbeatView& view, bool is_needed) {
     if (state_ != State::kReady) return;
+    check_stop(is_needed);
     if (!hang_detector_.observe(view, is_needed, loop_.now_ms())) return;
     const std::string stopped = is_process_stopped(process_->pid()) ? ", it is stopped" : "";
     kill(fmt::format("no progress for {} ms (hang_timeout_ms = {}, state {}{})",
@@ -210,6 +213,16 @@ void WorkerSlot::check_heartbeat(const schedule::HeartbeatView& view, bool is_ne
                      schedule::worker_state_name(view.state),
                      stopped));
     hang_detector_.restart(loop_.now_ms());
+}
+
+void WorkerSlot::check_stop(bool is_needed) {
+    // The look costs system calls: only where it matters.
+    const bool holds_up =
+        is_needed && stop_detector_.is_on() && is_process_stopped_by_signal(process_->pid());
+    if (!stop_detector_.observe(holds_up, loop_.now_ms())) return;
+    kill(fmt::format("a signal stopped it, and somebody has waited for it for stop_timeout_ms = {}",
+                     settings_.stop_timeout_ms));
+    stop_detector_.observe(false, loop_.now_ms());
 }
 
 void WorkerSlot::halt() {

@@ -24,6 +24,7 @@
 #include "daemon/loop/turn_budget.h"
 #include "daemon/supervisor/back_off.h"
 #include "daemon/supervisor/hang_detector.h"
+#include "daemon/supervisor/stop_detector.h"
 #include "daemon/supervisor/worker_process.h"
 #include "daemon/worker/control_channel.h"
 #include "proto/client.pb.h"
@@ -65,6 +66,7 @@ class WorkerSlot {
         uint64_t restart_reset_ms = 0;
         uint64_t start_attempts = 1;
         uint64_t hang_timeout_ms = 0;
+        uint64_t stop_timeout_ms = 0;
         control::Welcome welcome;
         // What travels with the Welcome; stays the supervisor's.
         std::vector<int> fds;
@@ -82,7 +84,7 @@ class WorkerSlot {
     // Sends a message; nothing happens unless a worker is connected.
     void send(const control::SupervisorMessage& message);
 
-    // Looks for a hang (hang_detector.h) and kills if there is one.
+    // Looks for a hang (hang_detector.h) and a stop (stop_detector.h) and kills if there is one.
     void check_heartbeat(const schedule::HeartbeatView& view, bool is_needed);
 
     // The run_flag of the worker's ScheduleContext is 0: tells it to end, and starts no other
@@ -116,6 +118,7 @@ class WorkerSlot {
     bool take_messages(TurnBudget* budget);
     void take_message(const control::WorkerMessage& message);
     void on_wait(const std::string& text);
+    void check_stop(bool is_needed);
     void on_gone(const std::string& how);
     void tell_to_end();
     void flush();
@@ -133,6 +136,7 @@ class WorkerSlot {
     Timer restart_timer_;
     BackOff back_off_;
     HangDetector hang_detector_;
+    StopDetector stop_detector_;
 
     NextTurn next_turn_;  // Asked: messages of the worker wait.
     Timer end_timer_;     // Kills a worker that was halted and does not end.

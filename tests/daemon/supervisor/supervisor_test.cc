@@ -184,6 +184,29 @@ TEST_F(SupervisorTest, StoppedWorkerIsShownAsStopped) {
     EXPECT_TRUE(wait_for_state("attention", 1, "ready"));
 }
 
+// Goal: a worker that is stopped does not keep everybody waiting for as long as one that may be
+// computing. Method: SIGSTOP, and no time-out for hangs. Oracle: nothing happens while nobody needs
+// it; then another process has its slot, and no other slot was touched.
+TEST_F(SupervisorTest, StoppedWorkerIsReplacedOnceSomebodyNeedsIt) {
+    config_.stop_timeout_ms = 300;
+    schedule::HeartbeatView idle;
+    idle.pid = 1;
+    idle.state = schedule::WorkerState::kIdle;
+    heartbeats_[{control::FFN, 0}] = idle;
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    const uint32_t pid = worker("ffn", 0).pid();
+    ::kill(static_cast<pid_t>(pid), SIGSTOP);
+    ASSERT_TRUE(wait_for_state("ffn", 0, "stopped"));
+    EXPECT_FALSE(run_for(loop_, 1500, [&] { return worker("ffn", 0).pid() != pid; }));
+    heartbeats_.erase({control::FFN, 0});
+    ASSERT_TRUE(run_until(loop_, [&] {
+        return worker("ffn", 0).pid() != pid && worker("ffn", 0).state() == "ready";
+    }));
+    EXPECT_EQ(worker("ffn", 0).num_restarts(), 1U);
+    EXPECT_EQ(worker("attention", 0).num_restarts(), 0U);
+}
+
 TEST_F(SupervisorTest, GarbageAndStrangersOnTheControlSocketHarmNobody) {
     start();
     ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
