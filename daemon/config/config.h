@@ -54,6 +54,7 @@ struct Config {
     uint64_t restart_max_ms = 0;
     uint64_t restart_reset_ms = 0;
     uint64_t start_attempts = 0;
+    uint64_t start_timeout_ms = 0;
     uint64_t drain_timeout_ms = 0;
     uint64_t output_buffer_kib = 0;
     std::string pin;

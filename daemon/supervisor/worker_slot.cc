@@ -36,6 +36,11 @@ WorkerSlot::WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& l
       listener_(listener),
       name_(fmt::format("{} worker {}", role_name(settings_.role), settings_.index)),
       restart_timer_(loop, [this] { start(); }),
+      start_timer_(loop,
+                   [this] {
+                       kill(fmt::format("it is not ready after start_timeout_ms = {}",
+                                        settings_.start_timeout_ms));
+                   }),
       back_off_(settings_.restart_first_ms, settings_.restart_max_ms, settings_.restart_reset_ms),
       hang_detector_(settings_.hang_timeout_ms),
       stop_detector_(settings_.stop_timeout_ms),
@@ -49,14 +54,21 @@ void WorkerSlot::start() {
             on_gone(how);
         });
     if (!process.ok()) {
+        // Out of descriptors, for example: without a process nobody else says why.
+        log::error("{}: {}", name_, process.error().message);
         count_failure(process.error().message);
         return;
     }
     process_ = std::move(process).value();
+    on_started();
+    log::debug("{} started with pid {}", name_, process_->pid());
+}
+
+void WorkerSlot::on_started() {
     state_ = State::kStarting;
     started_ms_ = loop_.now_ms();
     ++num_processes_;
-    log::debug("{} started with pid {}", name_, process_->pid());
+    if (settings_.start_timeout_ms != 0) start_timer_.start(settings_.start_timeout_ms);
 }
 
 Result<> WorkerSlot::take(ControlChannel& channel, const control::Hello& hello, int peer_pid) {
@@ -83,10 +95,8 @@ Result<> WorkerSlot::take(ControlChannel& channel, const control::Hello& hello, 
         AFD_ASSIGN(process_,
                    WorkerProcess::adopt(
                        loop_, peer_pid, channel.fd(), [this](const auto& how) { on_gone(how); }));
-        started_ms_ = loop_.now_ms();
-        ++num_processes_;
+        on_started();
     }
-    state_ = State::kStarting;
     channel_ = std::make_unique<ControlChannel>(std::move(channel));
     watcher_ = std::make_unique<FdWatcher>(
         loop_, channel_->fd(), [this](int events) { on_socket(events); });
@@ -157,6 +167,7 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
         case control::WorkerMessage::kReady:
             if (state_ != State::kStarting) return;
             state_ = State::kReady;
+            start_timer_.stop();
             was_ready_ = true;
             num_failures_ = 0;
             back_off_.healthy(loop_.now_ms());
@@ -203,8 +214,9 @@ void WorkerSlot::on_wait(const std::string& text) {
 }
 
 void WorkerSlot::check_heartbeat(const schedule::HeartbeatView& view, bool is_needed) {
+    // One that starts is needed: the instance waits for it.
+    if (process_ != nullptr) check_stop(is_needed || state_ == State::kStarting);
     if (state_ != State::kReady) return;
-    check_stop(is_needed);
     if (!hang_detector_.observe(view, is_needed, loop_.now_ms())) return;
     const std::string stopped = is_process_stopped(process_->pid()) ? ", it is stopped" : "";
     kill(fmt::format("no progress for {} ms (hang_timeout_ms = {}, state {}{})",
@@ -261,6 +273,7 @@ void WorkerSlot::tell_to_end() {
 void WorkerSlot::kill(const std::string& why) {
     if (process_ == nullptr) return;
     if (!why.empty()) log::error("killing {} (pid {}): {}", name_, process_->pid(), why);
+    kill_reason_ = why;
     process_->kill();
 }
 
@@ -275,12 +288,14 @@ void WorkerSlot::on_gone(const std::string& how) {
     watcher_.reset();
     channel_.reset();
     end_timer_.stop();
+    start_timer_.stop();
     const State before = state_;
     state_ = State::kDown;
     wait_text_.clear();
-    const std::string reason = fatal_ ? how + ": " + fatal_->message() : how;
+    const std::string reason = end_reason(how);
     const bool give_up = fatal_ && !was_ready_ && is_permanent(fatal_->code());
     fatal_.reset();
+    kill_reason_.clear();
     if (halted_ && !shutting_down_) {
         log::info("{} (pid {}) ended: run_flag is 0", name_, gone->pid());
     } else if (!shutting_down_) {
@@ -294,6 +309,12 @@ void WorkerSlot::on_gone(const std::string& how) {
         return;
     }
     count_failure(name_ + " " + reason);
+}
+
+// How it ended and, if anybody knows, why: by its own words, or by ours.
+std::string WorkerSlot::end_reason(const std::string& how) const {
+    if (fatal_) return how + ": " + fatal_->message();
+    return kill_reason_.empty() ? how : how + ": " + kill_reason_;
 }
 
 void WorkerSlot::count_failure(const std::string& why) {

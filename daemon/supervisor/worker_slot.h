@@ -65,6 +65,7 @@ class WorkerSlot {
         uint64_t restart_max_ms = 0;
         uint64_t restart_reset_ms = 0;
         uint64_t start_attempts = 1;
+        uint64_t start_timeout_ms = 0;  // 0: never.
         uint64_t hang_timeout_ms = 0;
         uint64_t stop_timeout_ms = 0;
         control::Welcome welcome;
@@ -119,6 +120,8 @@ class WorkerSlot {
     void take_message(const control::WorkerMessage& message);
     void on_wait(const std::string& text);
     void check_stop(bool is_needed);
+    void on_started();
+    std::string end_reason(const std::string& how) const;
     void on_gone(const std::string& how);
     void tell_to_end();
     void flush();
@@ -134,6 +137,7 @@ class WorkerSlot {
     std::unique_ptr<ControlChannel> channel_;
     std::unique_ptr<FdWatcher> watcher_;
     Timer restart_timer_;
+    Timer start_timer_;  // Kills a worker that does not get ready.
     BackOff back_off_;
     HangDetector hang_detector_;
     StopDetector stop_detector_;
@@ -147,6 +151,7 @@ class WorkerSlot {
     uint64_t num_failures_ = 0;  // In a row before the slot was ever ready.
     uint64_t started_ms_ = 0;
     std::optional<control::Fatal> fatal_;  // What the present process said at its end.
+    std::string kill_reason_;              // Why the slot ends the present process.
     std::string wait_text_;
     uint64_t wait_logged_ms_ = 0;
     uint64_t num_waits_unlogged_ = 0;

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <fstream>
 
 #include "tests/daemon/attention/fake_token.h"
 #include "tests/daemon/gateway/test_client.h"
@@ -116,6 +117,33 @@ TEST_F(SupervisorTest, FailureThatNoRestartMendsIsGivenUpAtOnceWithItsReason) {
     start();
     ASSERT_TRUE(run_until(loop_, [&] { return !program_.given_up.empty(); }));
     EXPECT_THAT(program_.given_up, HasSubstr("exited with status 1: tensor x is missing"));
+}
+
+// Goal: a worker that hangs before it is ready does not hang for ever, and the reason is said.
+// Method: workers that wait for a file. Oracle: they are killed until they are given up, with the
+// words; if the file comes in time, the next process gets ready.
+TEST_F(SupervisorTest, WorkerThatHangsBeforeItIsReadyIsKilledAndGivenUpWithTheReason) {
+    const std::string file = directory_.path("go_on");
+    const ScopedVariable hang("AFD_FAKE_HANG", file.c_str());
+    config_.start_timeout_ms = 100;
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return !program_.given_up.empty(); }));
+    EXPECT_THAT(program_.given_up, HasSubstr("it is not ready after start_timeout_ms = 100"));
+    EXPECT_THAT(program_.given_up, HasSubstr("(3 attempts)"));
+}
+
+TEST_F(SupervisorTest, WorkerThatHangsBeforeItIsReadyIsTriedAgain) {
+    const std::string file = directory_.path("go_on");
+    const ScopedVariable hang("AFD_FAKE_HANG", file.c_str());
+    config_.start_timeout_ms = 1000;
+    config_.start_attempts = 100;
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return worker("ffn", 0).num_restarts() > 0; }));
+    std::ofstream(file).put('x');
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    const uint32_t pid = worker("ffn", 0).pid();
+    // A time-out of the start must not end a worker that serves.
+    EXPECT_FALSE(run_for(loop_, 1500, [&] { return worker("ffn", 0).pid() != pid; }));
 }
 
 TEST_F(SupervisorTest, MissingProgramIsGivenUpWithItsPath) {
