@@ -176,6 +176,21 @@ void Afdd::on_given_up(const std::string& why) {
     end(ExitCode::kWorkerFailed, kGraceMs);
 }
 
+void Afdd::on_service(const ServiceState& state) {
+    gateway_->set_service(state);
+    switch (state.level) {
+        case ServiceState::Level::kReady:
+            log::info("all workers can start again");
+            return;
+        case ServiceState::Level::kDegraded:
+            log::error("degraded: {}", state.reason);
+            return;
+        case ServiceState::Level::kFailed:
+            log::error("no service, new requests are refused: {}", state.reason);
+            return;
+    }
+}
+
 void Afdd::on_all_gone() {
     loop_.stop();
 }

@@ -48,6 +48,7 @@ class Afdd final : private GatewayHost, private InstanceListener {
     void on_drained() override;
     void on_all_ready() override;
     void on_given_up(const std::string& why) override;
+    void on_service(const ServiceState& state) override;
     void on_all_gone() override;
 
     ExitCode fail(ExitCode code, const Error& error);

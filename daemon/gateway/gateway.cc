@@ -29,6 +29,12 @@ Gateway::Gateway(EventLoop& loop,
       replay_(flights_, queue_, ends_),
       output_limit_(config.output_buffer_kib * 1024, flights_, ends_),
       drain_(answers_),
+      outage_(loop,
+              config.round_timeout_ms,
+              [this](const Error& error) {
+                  ends_.disown_all(error);
+                  settle();
+              }),
       tracer_(loop, std::move(trace_sources), answers_, [this] { settle(); }) {}
 
 void Gateway::adopt(std::unique_ptr<ClientSession> session) {
@@ -78,6 +84,7 @@ Result<> Gateway::generate(ClientSession& client,
                            uint64_t request_id,
                            const client::Generate& wish) {
     AFD_TRY(drain_.check_admits());
+    AFD_TRY(outage_.check_admits());
     return admission_.accept(client, request_id, wish);
 }
 
@@ -123,6 +130,14 @@ uint32_t Gateway::num_sequences(uint32_t session) const {
 void Gateway::drain() {
     drain_.begin();
     settle();
+}
+
+void Gateway::set_service(const ServiceState& state) {
+    if (state.level == ServiceState::Level::kFailed) {
+        outage_.begin(state.reason);
+    } else {
+        outage_.end();
+    }
 }
 
 void Gateway::fail_all(const Error& error) {

@@ -6,7 +6,7 @@
 // It is where three sides meet, and passes each word on to the part whose noun it is:
 //   sessions (client_session.h)  -> Admission, FlightEnds (cancel), Tracer, Drain
 //   workers (attention_workers.h) -> TokenStream, Replay
-//   the program (gateway_host.h)  -> Drain, status
+//   the program (gateway_host.h)  -> Drain, Outage, status
 // Every entry ends in settle(): start what has room, write what was queued, hold slow readers to
 // their limit, end a drain that has nothing left.
 //
@@ -26,6 +26,7 @@
 #include "daemon/gateway/flight_table.h"
 #include "daemon/gateway/gateway_counters.h"
 #include "daemon/gateway/gateway_host.h"
+#include "daemon/gateway/outage.h"
 #include "daemon/gateway/output_limit.h"
 #include "daemon/gateway/replay.h"
 #include "daemon/gateway/request.h"
@@ -33,6 +34,7 @@
 #include "daemon/gateway/token_stream.h"
 #include "daemon/gateway/tracer.h"
 #include "daemon/supervisor/attention_workers.h"
+#include "daemon/supervisor/service_state.h"
 
 namespace afd::daemon {
 
@@ -50,6 +52,10 @@ class Gateway final : public SessionHost, public AttentionListener {
     // Refuses new requests, and calls GatewayHost::on_drained() once nothing is in flight: no
     // request, no unsent answer. Cannot be taken back.
     void drain();
+
+    // While nobody can be served, new requests are refused with the reason, and those that wait
+    // for round_timeout_ms end with it.
+    void set_service(const ServiceState& state);
 
     // Ends every request with this error.
     void fail_all(const Error& error);
@@ -92,6 +98,7 @@ class Gateway final : public SessionHost, public AttentionListener {
     Replay replay_;
     OutputLimit output_limit_;
     Drain drain_;
+    Outage outage_;
     Tracer tracer_;
 };
 

@@ -32,6 +32,18 @@ uint64_t heartbeat_period_ms(const Config& config) {
     return shortest_ms == 0 ? 0 : std::clamp<uint64_t>(shortest_ms / 4, 250, 2000);
 }
 
+const char* state_name(ServiceState::Level level) {
+    switch (level) {
+        case ServiceState::Level::kReady:
+            return "ready";
+        case ServiceState::Level::kDegraded:
+            return "degraded";
+        case ServiceState::Level::kFailed:
+            return "failed";
+    }
+    return "";
+}
+
 Result<std::vector<UniqueFd>> make_eventfds(size_t count) {
     std::vector<UniqueFd> fds;
     for (size_t i = 0; i < count; ++i) {
@@ -277,6 +289,18 @@ void Supervisor::on_worker_ready(WorkerSlot& slot, const control::Ready& ready) 
     was_ready_[is_ffn ? attention_.size() + slot.index() : slot.index()] = true;
     if (!is_ffn) attention_listener_->on_attention_ready(slot.index(), ready.kv_tokens());
     check_all_ready();
+    review_service();
+}
+
+void Supervisor::on_worker_failing(WorkerSlot& /*slot*/) {
+    review_service();
+}
+
+void Supervisor::review_service() {
+    ServiceState state = service_state(attention_, ffn_);
+    if (!all_ready_ || state == service_) return;
+    service_ = std::move(state);
+    instance_listener_->on_service(service_);
 }
 
 void Supervisor::check_all_ready() {
@@ -366,7 +390,8 @@ void Supervisor::check_all_gone() {
 }
 
 void Supervisor::fill_status(client::Status& status) const {
-    status.set_state(all_ready_ ? "ready" : "starting");
+    status.set_state(!all_ready_ ? "starting" : state_name(service_.level));
+    status.set_reason(service_.reason);
     for (const auto* slots : {&attention_, &ffn_}) {
         for (const auto& slot : *slots) {
             client::Worker& worker = *status.add_workers();

@@ -16,7 +16,7 @@ const char* role_name(control::Role role) {
 }
 
 // Failures that the next process would meet again.
-bool is_permanent(uint32_t code) {
+bool is_permanent_code(uint32_t code) {
     switch (static_cast<Code>(code)) {
         case Code::kInvalidArgument:
         case Code::kNotFound:
@@ -56,7 +56,7 @@ void WorkerSlot::start() {
     if (!process.ok()) {
         // Out of descriptors, for example: without a process nobody else says why.
         log::error("{}: {}", name_, process.error().message);
-        count_failure(process.error().message);
+        count_failure(process.error().message, false);
         return;
     }
     process_ = std::move(process).value();
@@ -170,6 +170,7 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
             start_timer_.stop();
             was_ready_ = true;
             num_failures_ = 0;
+            failure_.clear();
             back_off_.healthy(loop_.now_ms());
             hang_detector_.restart(loop_.now_ms());
             stop_detector_.observe(false, loop_.now_ms());
@@ -293,7 +294,7 @@ void WorkerSlot::on_gone(const std::string& how) {
     state_ = State::kDown;
     wait_text_.clear();
     const std::string reason = end_reason(how);
-    const bool give_up = fatal_ && !was_ready_ && is_permanent(fatal_->code());
+    const bool cannot_mend = fatal_ && is_permanent_code(fatal_->code());
     fatal_.reset();
     kill_reason_.clear();
     if (halted_ && !shutting_down_) {
@@ -304,11 +305,12 @@ void WorkerSlot::on_gone(const std::string& how) {
     }
     listener_.on_worker_gone(*this);
     if (shutting_down_ || halted_) return;
-    if (give_up) {
-        listener_.on_worker_given_up(*this, name_ + " " + reason);
-        return;
+    if (before == State::kReady) {
+        // It served: that it died says nothing about its successor.
+        start_later();
+    } else {
+        count_failure(name_ + " " + reason, cannot_mend);
     }
-    count_failure(name_ + " " + reason);
 }
 
 // How it ended and, if anybody knows, why: by its own words, or by ours.
@@ -317,13 +319,23 @@ std::string WorkerSlot::end_reason(const std::string& how) const {
     return kill_reason_.empty() ? how : how + ": " + kill_reason_;
 }
 
-void WorkerSlot::count_failure(const std::string& why) {
-    // A worker that was ready once is started for ever: giving up would end the requests of all
-    // others.
-    if (!was_ready_ && ++num_failures_ >= settings_.start_attempts) {
-        listener_.on_worker_given_up(*this, fmt::format("{} ({} attempts)", why, num_failures_));
+void WorkerSlot::count_failure(const std::string& why, bool is_permanent) {
+    ++num_failures_;
+    const bool is_failing = is_permanent || num_failures_ >= settings_.start_attempts;
+    if (is_failing && !was_ready_) {
+        listener_.on_worker_given_up(
+            *this, is_permanent ? why : fmt::format("{} ({} attempts)", why, num_failures_));
         return;
     }
+    // A worker that was ready once is started for ever: giving up would end the requests of all
+    // others, and what it lacks may come back.
+    start_later();
+    if (!is_failing) return;
+    failure_ = why;
+    listener_.on_worker_failing(*this);
+}
+
+void WorkerSlot::start_later() {
     if (!settings_.spawn) return;
     const uint64_t delay_ms = back_off_.failed(loop_.now_ms());
     log::info("{} starts again in {} ms", name_, delay_ms);

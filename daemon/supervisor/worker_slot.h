@@ -49,6 +49,9 @@ class WorkerSlotListener {
     // The slot does not try again: too many failures before it was ever ready, or one that no
     // further attempt can mend.
     virtual void on_worker_given_up(WorkerSlot& slot, const std::string& why) = 0;
+    // A worker that was ready before does not start again: failure() says why. The slot goes on
+    // trying; on_worker_ready() tells that it has succeeded.
+    virtual void on_worker_failing(WorkerSlot& slot) = 0;
 };
 
 class WorkerSlot {
@@ -105,6 +108,10 @@ class WorkerSlot {
     bool has_process() const { return process_ != nullptr; }
     // "attention worker 1", "ffn worker 0".
     const std::string& name() const { return name_; }
+    // Why this worker, which was ready once, cannot start again: start_attempts failures in a row,
+    // or one that no further attempt can mend. Empty: it can, as far as is known.
+    const std::string& failure() const { return failure_; }
+    bool is_halted() const { return halted_; }
     // Who this worker waits for (R7), or empty.
     const std::string& wait_text() const { return wait_text_; }
 
@@ -125,7 +132,8 @@ class WorkerSlot {
     void on_gone(const std::string& how);
     void tell_to_end();
     void flush();
-    void count_failure(const std::string& why);
+    void count_failure(const std::string& why, bool is_permanent);
+    void start_later();
 
     EventLoop& loop_;
     const Settings settings_;
@@ -148,7 +156,8 @@ class WorkerSlot {
     bool halted_ = false;     // run_flag is 0.
     bool was_ready_ = false;  // Ever.
     uint32_t num_processes_ = 0;
-    uint64_t num_failures_ = 0;  // In a row before the slot was ever ready.
+    uint64_t num_failures_ = 0;  // In a row before it was ready.
+    std::string failure_;
     uint64_t started_ms_ = 0;
     std::optional<control::Fatal> fatal_;  // What the present process said at its end.
     std::string kill_reason_;              // Why the slot ends the present process.

@@ -112,8 +112,9 @@ TEST_P(DelayedPeer, CostsTimeAndNotABit) {
     EXPECT_EQ(instance.stop(), 0);
 }
 
-// Goal: a worker's successor believes no header: it names the segment and the field, and a request
-// that needs it ends with an error instead of waiting for ever.
+// Goal: a worker's successor believes no header: it names the segment and the field, a request that
+// needs it ends with an error instead of waiting for ever, and new ones are refused with the
+// reason.
 TEST(CorruptedHeader, IsNamedByTheSuccessorAndEndsTheRequest) {
     Instance instance(
         {"--attention-workers", "1", "--ffn-workers", "1", "--round-timeout-ms", "1000"});
@@ -135,6 +136,16 @@ TEST(CorruptedHeader, IsNamedByTheSuccessorAndEndsTheRequest) {
     const auto ended = generation.finish();
     ASSERT_FALSE(ended.ok());
     EXPECT_NE(ended.error().message.find("ffn rank 0"), std::string::npos) << ended.error().message;
+    instance.wait_for("nobody can be served",
+                      [](const client::Status& status) { return status.state() == "failed"; });
+    EXPECT_NE(instance.status().reason().find(control + ": the segment's magic is"),
+              std::string::npos)
+        << instance.status().reason();
+    const auto refused = instance.connect().generate(long_request(3));
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, Code::kUnavailable);
+    EXPECT_NE(refused.error().message.find("the segment's magic is"), std::string::npos)
+        << refused.error().message;
     const std::string log = instance.log();
     EXPECT_NE(log.find(control + ": the segment's magic is '7310308002159816558'"),
               std::string::npos)

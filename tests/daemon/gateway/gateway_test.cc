@@ -313,6 +313,19 @@ TEST_F(GatewayTest, StopIsAnsweredAndPassedOn) {
     EXPECT_EQ(instance_.num_stops, 1);
 }
 
+// Goal: a client that waits for tokens learns at once that afdd lives. Oracle: the answer, while
+// the request is still queued.
+TEST_F(GatewayTest, APingIsAnsweredWhileARequestWaits) {
+    TestClient client(loop_, *gateway_);
+    client.send(generate(1, "abc", 2));
+    client::Request ping;
+    ping.set_request_id(2);
+    ping.mutable_ping();
+    client.send(ping);
+    expect_answer(client, 2, client::Response::kDone);
+    EXPECT_EQ(client.last(1)->body_case(), client::Response::kAccepted);
+}
+
 TEST_F(GatewayTest, FailAllEndsEveryRequestWithTheError) {
     TestClient client(loop_, *gateway_);
     client.send(generate(1, "abc", 2));
