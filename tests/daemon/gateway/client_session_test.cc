@@ -31,6 +31,7 @@ class ClientSessionTest : public testing::Test {
         config_.kv_tokens = 1 << 20;
         config_.max_sequences = 8;
         config_.max_queue = 8;
+        config_.connection_requests_max = 100;
         config_.output_buffer_kib = kOutputBytes / 1024;
         ServedModel model;
         model.vocab_size = kByteVocabulary;
