@@ -103,7 +103,11 @@ Result<> Afdd::create_gateway() {
 
 Result<> Afdd::create_front_ends() {
     AFD_ASSIGN(front_ends_.emplace_back(),
-               SocketFrontEnd::open(loop_, setup_.paths().client_socket, *gateway_));
+               SocketFrontEnd::open(loop_,
+                                    setup_.paths().client_socket,
+                                    *gateway_,
+                                    {.bytes_max = config_.input_buffer_kib * 1024,
+                                     .timeout_ms = config_.input_timeout_ms}));
     return {};
 }
 

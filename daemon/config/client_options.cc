@@ -1,7 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/config/option_topics.h"
 
+#include "proto/frame.h"
+
 namespace afd::daemon {
+
+namespace {
+
+// The largest request, and what is read beyond it.
+constexpr uint64_t kInputBufferKibMin = kFrameBytesMax / 1024 + 1024;
+
+}  // namespace
 
 std::vector<ConfigOption> client_options() {
     using C = Config;
@@ -13,6 +22,20 @@ std::vector<ConfigOption> client_options() {
          "Requests of one connection in flight; more are refused",
          1,
          1000000},
+        {"input_buffer_kib",
+         &C::input_buffer_kib,
+         "65536",
+         "KiB",
+         "Half-sent requests of all connections; more closes the largest",
+         kInputBufferKibMin,
+         uint64_t{1} << 30},
+        {"input_timeout_ms",
+         &C::input_timeout_ms,
+         "30000",
+         "ms",
+         "Close a connection whose request stays half sent for this time",
+         1,
+         86400000},
         {"output_buffer_kib",
          &C::output_buffer_kib,
          "4096",

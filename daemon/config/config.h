@@ -57,6 +57,8 @@ struct Config {
     uint64_t start_timeout_ms = 0;
     uint64_t drain_timeout_ms = 0;
     uint64_t connection_requests_max = 0;
+    uint64_t input_buffer_kib = 0;
+    uint64_t input_timeout_ms = 0;
     uint64_t output_buffer_kib = 0;
     std::string pin;
     std::string weight_cache;
