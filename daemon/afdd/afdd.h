@@ -38,6 +38,7 @@ class Afdd final : private GatewayHost, private InstanceListener {
     Result<> create_supervisor();
     Result<> create_gateway();
     Result<> create_front_ends();
+    void limit_connections();
     void watch_signals();
     void on_end_signal(int signal);
     void serve();

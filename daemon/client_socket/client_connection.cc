@@ -121,6 +121,7 @@ void ClientConnection::watch() {
 }
 
 void ClientConnection::refuse(Code code, const std::string& why) {
+    host_.on_refused(*this, why);
     client::Response response;
     response.mutable_error()->set_code(static_cast<uint32_t>(code));
     response.mutable_error()->set_message(why + "; this connection is closed");

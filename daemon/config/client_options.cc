@@ -15,6 +15,20 @@ constexpr uint64_t kInputBufferKibMin = kFrameBytesMax / 1024 + 1024;
 std::vector<ConfigOption> client_options() {
     using C = Config;
     return {
+        {"connections_max",
+         &C::connections_max,
+         "512",
+         "",
+         "Connections of clients; a further one needs the place of an idle one",
+         1,
+         1000000},
+        {"idle_timeout_ms",
+         &C::idle_timeout_ms,
+         "60000",
+         "ms",
+         "Idle time after which a connection may lose its place to another",
+         0,
+         86400000},
         {"connection_requests_max",
          &C::connection_requests_max,
          "1024",

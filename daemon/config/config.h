@@ -56,7 +56,9 @@ struct Config {
     uint64_t start_attempts = 0;
     uint64_t start_timeout_ms = 0;
     uint64_t drain_timeout_ms = 0;
+    uint64_t connections_max = 0;
     uint64_t connection_requests_max = 0;
+    uint64_t idle_timeout_ms = 0;
     uint64_t input_buffer_kib = 0;
     uint64_t input_timeout_ms = 0;
     uint64_t output_buffer_kib = 0;

@@ -19,8 +19,6 @@ namespace {
 // worker, which wakes for it, cost an idle system of three 2 % of a core.
 constexpr uint64_t kRunFlagPeriodMs = 4;
 constexpr uint64_t kHelloTimeoutMs = 2000;
-// Connections that have not said Hello; a starting instance has one per worker.
-constexpr size_t kVisitorsMax = 4096;
 
 // How often to look at the heartbeats, so that a time-out is kept to about a quarter; 0: never.
 uint64_t heartbeat_period_ms(const Config& config) {
@@ -187,7 +185,15 @@ void Supervisor::send(uint32_t session, const control::SupervisorMessage& messag
 void Supervisor::on_connection(UniqueFd socket, PeerCredentials peer) {
     // Any process of this user can connect. What does not say Hello costs two seconds of a
     // descriptor.
-    if (visitors_.size() >= kVisitorsMax) return;
+    if (visitors_.size() >= num_visitors_max(attention_.size() + ffn_.size())) {
+        if (const auto num_unsaid = refused_visitors_.take(loop_.now_ms())) {
+            log::warn("refused a worker connection of pid {}: {} others have not said Hello{}",
+                      peer.pid,
+                      visitors_.size(),
+                      LogLimit::more(*num_unsaid));
+        }
+        return;
+    }
     visitors_.push_back(std::make_unique<Visitor>(*this, std::move(socket), peer.pid));
 }
 

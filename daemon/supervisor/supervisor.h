@@ -16,6 +16,7 @@
 #include "daemon/config/config.h"
 #include "daemon/config/cpu_plan.h"
 #include "daemon/loop/socket_listener.h"
+#include "daemon/program/log_limit.h"
 #include "daemon/supervisor/attention_workers.h"
 #include "daemon/supervisor/service_state.h"
 #include "daemon/supervisor/worker_slot.h"
@@ -54,6 +55,9 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
         // Adds what a worker counted (metrics.h) to its status.
         std::function<void(control::Role, uint32_t index, client::Worker&)> fill_metrics;
     };
+
+    // Connections on the control socket that have not said who they are: more are refused.
+    static constexpr size_t num_visitors_max(size_t num_workers) { return num_workers + 64; }
 
     // Creates the eventfds and listens on the control socket; starts nothing.
     // Errors: kAlreadyExists: the socket is in use. kResourceExhausted: descriptors.
@@ -110,6 +114,7 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
     std::vector<std::unique_ptr<WorkerSlot>> attention_;
     std::vector<std::unique_ptr<WorkerSlot>> ffn_;
     std::vector<std::unique_ptr<Visitor>> visitors_;
+    LogLimit refused_visitors_;
     std::unique_ptr<SocketListener> listener_;
     Timer heartbeat_timer_;
     Timer run_flag_timer_;

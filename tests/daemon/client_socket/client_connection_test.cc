@@ -24,11 +24,13 @@ struct NotingHost final : SessionHost {
         heard.push_back(request.request_id());
         if (request.has_generate()) text = request.generate().text();
     }
+    void on_refused(ClientSession&, const std::string& why) override { refusals.push_back(why); }
     void on_closed(ClientSession&) override { ++num_closed; }
     void on_progress(ClientSession&) override {}
 
     std::vector<uint64_t> heard;
     std::string text;
+    std::vector<std::string> refusals;
     int num_closed = 0;
     std::vector<std::unique_ptr<ClientSession>> sessions;
 };
@@ -123,6 +125,7 @@ TEST_F(ClientConnectionTest, HalfRequestsBeyondTheBudgetCostTheLargestConnection
         return large.is_closed;
     }));
     EXPECT_EQ(budget->bytes(), 70'005u);
+    EXPECT_EQ(host_.refusals.size(), 1u);
     small.send_bytes(whole.substr(5));
     ASSERT_TRUE(run_until(loop_, [&] { return host_.heard.size() == 1; }));
     EXPECT_EQ(host_.num_closed, 1);

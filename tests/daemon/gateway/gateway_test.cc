@@ -25,6 +25,7 @@ class GatewayTest : public testing::Test {
         config_.kv_tokens = 1024;
         config_.max_sequences = 8;
         config_.max_queue = 2;
+        config_.connections_max = 100;
         config_.connection_requests_max = 8;
         config_.output_buffer_kib = 64;
         ServedModel model;

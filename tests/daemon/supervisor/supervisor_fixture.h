@@ -65,6 +65,7 @@ class SupervisorTest : public testing::Test {
         config_.kv_tokens = 4096;
         config_.max_sequences = 8;
         config_.max_queue = 100;
+        config_.connections_max = 100;
         config_.connection_requests_max = 100;
         config_.output_buffer_kib = 1024;
         config_.restart_first_ms = 10;
