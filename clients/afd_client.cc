@@ -26,7 +26,7 @@ int poll_timeout_ms(Clock::time_point deadline) {
 afd::Error no_answer(std::chrono::milliseconds timeout) {
     return {Code::kDeadlineExceeded,
             "afdd gave no answer within " + std::to_string(timeout.count()) +
-                " ms; wait longer, or see its log"};
+                " ms; it has much to do, hangs or is stopped: wait longer, or see its log"};
 }
 
 void collect(Response& response, Generation& generation) {
@@ -71,17 +71,56 @@ Result<Client::Wake> Client::wait(Clock::time_point deadline, const Cancellation
         std::array<pollfd, 2> items = {
             pollfd{connection_.fd(), connection_.events(), 0},
             pollfd{cancellation != nullptr ? cancellation->fd() : -1, POLLIN, 0}};
-        const int num_ready = poll(items.data(), items.size(), poll_timeout_ms(deadline));
+        const int num_ready =
+            poll(items.data(), items.size(), poll_timeout_ms(std::min(deadline, silence_end())));
         if (num_ready < 0 && errno != EINTR) {
             return afd::Error{Code::kInternal, std::string("poll: ") + std::strerror(errno)};
         }
         if (num_ready > 0) {
             if (items[0].revents & POLLOUT) AFD_TRY(connection_.flush());
-            if (items[0].revents & (POLLIN | POLLHUP | POLLERR)) return Wake::kResponses;
+            if (items[0].revents & (POLLIN | POLLHUP | POLLERR)) {
+                hear();
+                return Wake::kResponses;
+            }
             if (items[1].revents != 0) return Wake::kCancellation;
         }
-        if (Clock::now() >= deadline) return Wake::kDeadline;
+        const Clock::time_point now = Clock::now();
+        if (now >= deadline) return Wake::kDeadline;
+        if (now >= silence_end()) AFD_TRY(on_silence());
     }
+}
+
+void Client::hear() {
+    heard_ = Clock::now();
+    has_asked_ = false;
+}
+
+Clock::time_point Client::silence_end() const {
+    return has_asked_ ? asked_ + patience_.answer : heard_ + patience_.quiet;
+}
+
+Result<> Client::on_silence() {
+    const Clock::time_point now = Clock::now();
+    if (!has_asked_) {
+        // The wait counts from the question: this process may have been stopped itself.
+        has_asked_ = true;
+        asked_ = now;
+        Request request;
+        request.set_request_id(next_request_id_++);
+        request.mutable_ping();
+        return connection_.send(request);
+    }
+    is_silent_ = true;
+    const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(now - heard_);
+    return connection_.give_up("no sign of life for " + std::to_string(silent.count()) +
+                               " ms; afdd hangs or is stopped, see its log, and end or continue "
+                               "it (kill -CONT)");
+}
+
+Result<> Client::send(Request& request) {
+    hear();
+    request.set_request_id(next_request_id_++);
+    return connection_.send(request);
 }
 
 Result<std::optional<Response>> Client::next_response(uint64_t request_id,
@@ -115,9 +154,8 @@ Result<std::optional<Response>> Client::next_response(uint64_t request_id,
 
 Result<> Client::send_cancel(uint64_t target) {
     Request request;
-    request.set_request_id(next_request_id_++);
     request.mutable_cancel()->set_target(target);
-    return connection_.send(request);
+    return send(request);
 }
 
 Result<Generation> Client::generate(const Generate& request,
@@ -125,9 +163,8 @@ Result<Generation> Client::generate(const Generate& request,
                                     const Cancellation* cancellation,
                                     std::chrono::milliseconds timeout) {
     Request message;
-    message.set_request_id(next_request_id_++);
     *message.mutable_generate() = request;
-    AFD_TRY(connection_.send(message));
+    AFD_TRY(send(message));
     return follow(message.request_id(), on_chunk, cancellation, timeout);
 }
 
@@ -176,8 +213,7 @@ Result<Generation> Client::follow(uint64_t request_id,
 Result<Response> Client::call(Request request,
                               std::chrono::milliseconds timeout,
                               const Cancellation* cancellation) {
-    request.set_request_id(next_request_id_++);
-    AFD_TRY(connection_.send(request));
+    AFD_TRY(send(request));
     Result<std::optional<Response>> next =
         next_response(request.request_id(), Clock::now() + timeout, cancellation);
     if (!next.ok()) {
@@ -218,9 +254,8 @@ Result<> Client::trace(std::chrono::milliseconds duration,
                        const std::function<void(const TraceEvents&)>& on_events,
                        const Cancellation* cancellation) {
     Request request;
-    request.set_request_id(next_request_id_++);
     request.mutable_trace()->set_duration_ms(static_cast<uint32_t>(duration.count()));
-    AFD_TRY(connection_.send(request));
+    AFD_TRY(send(request));
     Clock::time_point deadline = Clock::now() + duration + kReplyTimeout;
     while (true) {
         Result<std::optional<Response>> next =
@@ -258,6 +293,7 @@ Result<> Client::stop(std::chrono::milliseconds timeout, const Cancellation* can
 
 Result<> Client::wait_closed(std::chrono::milliseconds timeout, const Cancellation* cancellation) {
     const Clock::time_point deadline = Clock::now() + timeout;
+    hear();
     while (connection_.receive(arrived_).ok()) {
         arrived_.clear();
         AFD_ASSIGN(const Wake wake, wait(deadline, cancellation));

@@ -49,6 +49,15 @@ class Client {
     static constexpr std::chrono::milliseconds kReplyTimeout{5'000};
     static constexpr std::chrono::milliseconds kGenerateTimeout{600'000};
 
+    // How long afdd may be silent in a wait, however long that may last. A request may wait for
+    // minutes, and the socket of a process that is stopped stays open: so after `quiet` afdd is
+    // asked for a sign of life, and `answer` later it is given up.
+    struct Patience {
+        std::chrono::milliseconds quiet{2'000};
+        std::chrono::milliseconds answer{10'000};
+    };
+    void set_patience(const Patience& patience) { patience_ = patience; }
+
     // Errors: as Connection::connect().
     static Result<Client> connect(const Endpoint& endpoint,
                                   std::chrono::milliseconds timeout = kReplyTimeout);
@@ -56,8 +65,8 @@ class Client {
     // Runs `request` to its end. A cancelled generation is a result with reason CANCELLED and the
     // tokens that came before.
     // Errors: what afdd reports for the request; kDeadlineExceeded after `timeout` (the request is
-    // cancelled, the client stays usable); kUnavailable or kDataLoss if the connection broke (the
-    // client is then useless).
+    // cancelled, the client stays usable); kUnavailable or kDataLoss if the connection broke, or
+    // afdd gives no sign of life (the client is then useless).
     Result<Generation> generate(const Generate& request,
                                 const OnChunk& on_chunk = nullptr,
                                 const Cancellation* cancellation = nullptr,
@@ -85,9 +94,12 @@ class Client {
                   const Cancellation* cancellation = nullptr);
 
     // Waits for afdd to close the connection, as it does when it exits. Errors: kDeadlineExceeded,
-    // kCancelled.
+    // kCancelled, kUnavailable if it gives no sign of life.
     Result<> wait_closed(std::chrono::milliseconds timeout,
                          const Cancellation* cancellation = nullptr);
+
+    // Whether afdd was given up because it was silent: it is there and does not answer.
+    bool is_silent() const { return is_silent_; }
 
   private:
     explicit Client(Connection connection) : connection_(std::move(connection)) {}
@@ -95,7 +107,14 @@ class Client {
     // What ended a wait: bytes of the connection, the cancellation or the deadline.
     enum class Wake { kResponses, kCancellation, kDeadline };
 
+    // Errors: kUnavailable, afdd gives no sign of life.
     Result<Wake> wait(Clock::time_point deadline, const Cancellation* cancellation);
+    // When the silence so far is long enough to do something about it, and what is then done.
+    Clock::time_point silence_end() const;
+    Result<> on_silence();
+    void hear();
+    // Gives the request its id.
+    Result<> send(Request& request);
     // The next response to `request_id`, or nothing if the cancellation came first. Answers to
     // requests that were given up are dropped.
     Result<std::optional<Response>> next_response(uint64_t request_id,
@@ -114,6 +133,12 @@ class Client {
     uint64_t next_request_id_ = 1;
     std::vector<Response> arrived_;  // Not yet looked at, in order.
     size_t num_taken_ = 0;           // Of arrived_.
+
+    Patience patience_;
+    Clock::time_point heard_;  // Of the last bytes, or of the request that waits.
+    Clock::time_point asked_;  // Of the Ping that has no answer yet.
+    bool has_asked_ = false;   // For a sign of life since heard_.
+    bool is_silent_ = false;
 };
 
 }  // namespace afd::client

@@ -62,6 +62,9 @@ class FrameReader {
         return std::optional(rest.substr(4, size));
     }
 
+    // Bytes that came and were not given out.
+    size_t held_bytes() const { return buffer_.size() - consumed_; }
+
     // Bytes of the buffer, for what comes and what was not asked for yet.
     size_t capacity() const { return buffer_.capacity(); }
 

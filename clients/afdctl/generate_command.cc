@@ -116,7 +116,7 @@ int run_generate(const CommonOptions& common, const GenerateOptions& options) {
     if (line_is_open) std::cout << "\n";
     std::cout << std::flush;
     if (!result.ok()) {
-        const int code = report_failure(common, result.error(), true);
+        const int code = report_failure(common, result.error(), !client->is_silent());
         return cancellation.requested() ? kExitInterrupted : code;
     }
     if (common.json) {

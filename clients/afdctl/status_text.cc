@@ -173,6 +173,7 @@ std::string status_text(const Status& status) {
                                    status.pid(),
                                    duration_text(status.uptime_ms()),
                                    or_dash(status.version()));
+    if (!status.reason().empty()) text += "reason    " + status.reason() + "\n";
     text += fmt::format(
         "model     {}   {}   router {}   shared experts {}   rows {}   {}   context {}\n",
         or_dash(status.model()),
@@ -200,6 +201,7 @@ std::string status_json(const Status& status) {
     nlohmann::ordered_json object;
     object["instance"] = status.instance();
     object["state"] = status.state();
+    object["reason"] = status.reason();
     object["pid"] = status.pid();
     object["uptime_ms"] = status.uptime_ms();
     object["version"] = status.version();

@@ -24,7 +24,7 @@ int run_trace(const CommonOptions& common, const TraceOptions& options) {
         &interrupt);
     // What came is kept, whatever ended it.
     const Result<> closed = file.close();
-    if (!traced.ok()) return report_failure(common, traced.error(), true);
+    if (!traced.ok()) return report_failure(common, traced.error(), !client->is_silent());
     if (!closed.ok()) return report_failure(common, closed.error(), true);
     if (common.json) {
         const nlohmann::ordered_json object = {{"file", options.output},

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/afdd/afdd.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 
 #include "daemon/client_socket/socket_front_end.h"
+#include "daemon/loop/descriptor_limit.h"
 #include "daemon/program/logging.h"
 
 namespace afd::daemon {
@@ -13,6 +15,9 @@ namespace {
 
 // A worker leaves its loop at the next step; more than this and it hangs.
 constexpr uint64_t kGraceMs = 3000;
+
+// However few files can be opened.
+constexpr size_t kConnectionsMin = 4;
 
 }  // namespace
 
@@ -101,9 +106,35 @@ Result<> Afdd::create_gateway() {
     return create_front_ends();
 }
 
+// Clients must not hold the descriptors that a worker needs to be started again: a socket and those
+// of its start for each worker, the visitors of the control socket, files that are open for a
+// moment.
+void Afdd::limit_connections() {
+    const size_t num_workers = config_.num_attention_workers() + config_.num_ffn_workers();
+    const size_t num_reserved = 3 * num_workers + Supervisor::num_visitors_max(num_workers) + 32;
+    const size_t num_free = num_free_descriptors();
+    const size_t num_left = num_free > num_reserved ? num_free - num_reserved : 0;
+    const size_t num_max = std::max(kConnectionsMin, num_left);
+    if (num_max < config_.connections_max) {
+        log::warn(
+            "at most {} connections instead of connections_max = {}: {} more files can be opened, "
+            "and {} are kept for the workers; raise the limit of open files (ulimit -n)",
+            num_max,
+            config_.connections_max,
+            num_free,
+            num_reserved);
+    }
+    gateway_->limit_connections(num_max);
+}
+
 Result<> Afdd::create_front_ends() {
+    limit_connections();
     AFD_ASSIGN(front_ends_.emplace_back(),
-               SocketFrontEnd::open(loop_, setup_.paths().client_socket, *gateway_));
+               SocketFrontEnd::open(loop_,
+                                    setup_.paths().client_socket,
+                                    *gateway_,
+                                    {.bytes_max = config_.input_buffer_kib * 1024,
+                                     .timeout_ms = config_.input_timeout_ms}));
     return {};
 }
 
@@ -174,6 +205,21 @@ void Afdd::on_given_up(const std::string& why) {
     if (ending_) return;
     log::error("cannot serve: {}", why);
     end(ExitCode::kWorkerFailed, kGraceMs);
+}
+
+void Afdd::on_service(const ServiceState& state) {
+    gateway_->set_service(state);
+    switch (state.level) {
+        case ServiceState::Level::kReady:
+            log::info("all workers can start again");
+            return;
+        case ServiceState::Level::kDegraded:
+            log::error("degraded: {}", state.reason);
+            return;
+        case ServiceState::Level::kFailed:
+            log::error("no service, new requests are refused: {}", state.reason);
+            return;
+    }
 }
 
 void Afdd::on_all_gone() {

@@ -38,6 +38,7 @@ class Afdd final : private GatewayHost, private InstanceListener {
     Result<> create_supervisor();
     Result<> create_gateway();
     Result<> create_front_ends();
+    void limit_connections();
     void watch_signals();
     void on_end_signal(int signal);
     void serve();
@@ -48,6 +49,7 @@ class Afdd final : private GatewayHost, private InstanceListener {
     void on_drained() override;
     void on_all_ready() override;
     void on_given_up(const std::string& why) override;
+    void on_service(const ServiceState& state) override;
     void on_all_gone() override;
 
     ExitCode fail(ExitCode code, const Error& error);

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cerrno>
+#include <utility>
 
 namespace afd::daemon {
 
@@ -19,10 +20,19 @@ constexpr int kReadsPerTurn = 16;
 ClientConnection::ClientConnection(EventLoop& loop,
                                    UniqueFd socket,
                                    ClientIdentity identity,
-                                   SessionHost& host)
+                                   SessionHost& host,
+                                   std::shared_ptr<InputBudget> budget)
     : socket_(std::move(socket)),
       identity_(std::move(identity)),
       host_(host),
+      budget_(std::move(budget)),
+      half_frame_(loop,
+                  [this] {
+                      refuse(Code::kDeadlineExceeded,
+                             "half a request of " + std::to_string(reader_.held_bytes()) +
+                                 " bytes has waited for its rest for input_timeout_ms = " +
+                                 std::to_string(budget_->timeout_ms()));
+                  }),
       next_turn_(loop, [this] { read(); }),
       watcher_(std::make_unique<FdWatcher>(
           loop, socket_.get(), [this](int events) { on_ready(events); })) {
@@ -56,14 +66,32 @@ void ClientConnection::read() {
     }
     if (!is_open()) return;
     if (!has_served_all) next_turn_.ask();
+    note_half_frame();
     watch();
+}
+
+void ClientConnection::note_half_frame() {
+    budget_->hold(*this, reader_.held_bytes());
+    if (!is_open()) return;
+    // What waits for the next turn is for this side to do, not for the client.
+    if (reader_.held_bytes() == 0 || next_turn_.is_asked()) {
+        half_frame_.stop();
+    } else if (has_served_ || !half_frame_.is_active()) {
+        // From the first bytes on: bytes that trickle in do not start it anew.
+        half_frame_.start(budget_->timeout_ms());
+    }
+    has_served_ = false;
+}
+
+void ClientConnection::give_up(const std::string& why) {
+    refuse(Code::kResourceExhausted, why);
 }
 
 bool ClientConnection::serve_frames(TurnBudget& budget) {
     while (budget.take()) {
         const Result<std::optional<std::string_view>> frame = reader_.next();
         if (!frame.ok()) {
-            refuse_bytes(frame.error().message);
+            refuse(Code::kDataLoss, frame.error().message);
             return false;
         }
         if (!frame.value()) return true;
@@ -75,10 +103,12 @@ bool ClientConnection::serve_frames(TurnBudget& budget) {
 bool ClientConnection::serve(std::string_view body) {
     client::Request request;
     if (!request.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
-        refuse_bytes("a frame of " + std::to_string(body.size()) +
-                     " bytes is not a Request of client.proto");
+        refuse(Code::kDataLoss,
+               "a frame of " + std::to_string(body.size()) +
+                   " bytes is not a Request of client.proto");
         return false;
     }
+    has_served_ = true;
     host_.on_request(*this, request);
     return is_open();
 }
@@ -90,9 +120,10 @@ void ClientConnection::watch() {
     watcher_->watch(out_.empty() ? readable : readable | UV_WRITABLE);
 }
 
-void ClientConnection::refuse_bytes(const std::string& why) {
+void ClientConnection::refuse(Code code, const std::string& why) {
+    host_.on_refused(*this, why);
     client::Response response;
-    response.mutable_error()->set_code(static_cast<uint32_t>(Code::kDataLoss));
+    response.mutable_error()->set_code(static_cast<uint32_t>(code));
     response.mutable_error()->set_message(why + "; this connection is closed");
     send(response);
     flush();
@@ -133,6 +164,9 @@ void ClientConnection::close() {
     socket_.reset();
     out_.clear();
     out_sent_ = 0;
+    half_frame_.stop();
+    reader_ = FrameReader();
+    budget_->hold(*this, 0);
     host_.on_closed(*this);
 }
 

@@ -4,12 +4,14 @@
 // ClientConnection: the session of a client that speaks client.proto over a stream socket: frames
 // in, frames out.
 //
-// Bytes that are no valid frames cost only this connection: it is told why, and closed. What it
+// Bytes that are no valid frames cost only this connection: it is told why, and closed. So it is
+// when a frame stays half sent for too long, or its half is what fills the InputBudget. What it
 // sends at once is taken a part each turn of the loop (turn_budget.h); meanwhile no more is read.
 
 #include <memory>
 #include <string>
 
+#include "daemon/client_socket/input_budget.h"
 #include "daemon/gateway/client_session.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/loop/turn_budget.h"
@@ -19,10 +21,16 @@
 
 namespace afd::daemon {
 
-class ClientConnection final : public ClientSession {
+class ClientConnection final : public ClientSession, private InputBudget::Holder {
   public:
+    // `budget`: shared with the other connections, also of a front end that is gone.
     // REQUIRES: `loop` and `host` outlive the object.
-    ClientConnection(EventLoop& loop, UniqueFd socket, ClientIdentity identity, SessionHost& host);
+    ClientConnection(EventLoop& loop,
+                     UniqueFd socket,
+                     ClientIdentity identity,
+                     SessionHost& host,
+                     std::shared_ptr<InputBudget> budget);
+    ~ClientConnection() override { budget_->hold(*this, 0); }
 
     const ClientIdentity& identity() const override { return identity_; }
     void send(const client::Response& response) override;
@@ -38,13 +46,19 @@ class ClientConnection final : public ClientSession {
     bool serve_frames(TurnBudget& budget);
     bool serve(std::string_view body);
     void watch();
-    void refuse_bytes(const std::string& why);
+    void note_half_frame();
+    void give_up(const std::string& why) override;
+    // Tells the client why, and closes.
+    void refuse(Code code, const std::string& why);
 
     UniqueFd socket_;
     const ClientIdentity identity_;
     SessionHost& host_;
+    const std::shared_ptr<InputBudget> budget_;
     FrameReader reader_;
-    NextTurn next_turn_;  // Asked: whole frames wait in the reader.
+    Timer half_frame_;         // Ends the wait for the rest of a frame.
+    bool has_served_ = false;  // A frame, since the timer was looked at.
+    NextTurn next_turn_;       // Asked: whole frames wait in the reader.
     std::string out_;
     size_t out_sent_ = 0;
     std::unique_ptr<FdWatcher> watcher_;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "daemon/client_socket/input_budget.h"
 #include "daemon/gateway/client_session.h"
 #include "daemon/gateway/front_end.h"
 #include "daemon/loop/socket_listener.h"
@@ -18,7 +19,8 @@ class SocketFrontEnd final : public FrontEnd {
     // Errors: as SocketListener::listen().
     static Result<std::unique_ptr<FrontEnd>> open(EventLoop& loop,
                                                   const std::string& path,
-                                                  SessionHost& host);
+                                                  SessionHost& host,
+                                                  const InputBudget::Limits& limits);
 
     std::string address() const override { return "socket " + listener_->path(); }
 

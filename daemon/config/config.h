@@ -49,11 +49,18 @@ struct Config {
     uint64_t wait_report_ms = 0;
     uint64_t round_timeout_ms = 0;
     uint64_t hang_timeout_ms = 0;
+    uint64_t stop_timeout_ms = 0;
     uint64_t restart_first_ms = 0;
     uint64_t restart_max_ms = 0;
     uint64_t restart_reset_ms = 0;
     uint64_t start_attempts = 0;
+    uint64_t start_timeout_ms = 0;
     uint64_t drain_timeout_ms = 0;
+    uint64_t connections_max = 0;
+    uint64_t connection_requests_max = 0;
+    uint64_t idle_timeout_ms = 0;
+    uint64_t input_buffer_kib = 0;
+    uint64_t input_timeout_ms = 0;
     uint64_t output_buffer_kib = 0;
     std::string pin;
     std::string weight_cache;

@@ -18,6 +18,7 @@ std::vector<ConfigOption> join_topics() {
                              resource_options,
                              expert_options,
                              timeout_options,
+                             client_options,
                              process_options}) {
         std::vector<ConfigOption> of_topic = topic();
         std::move(of_topic.begin(), of_topic.end(), std::back_inserter(options));

@@ -25,6 +25,9 @@ std::vector<ConfigOption> expert_options();
 // After which time something is reported, ended, killed or tried again.
 std::vector<ConfigOption> timeout_options();
 
+// How much of the instance a client may have.
+std::vector<ConfigOption> client_options();
+
 // What the processes use of the machine: cores, files, sockets, logs.
 std::vector<ConfigOption> process_options();
 

@@ -28,13 +28,6 @@ Result<> check_socket(const std::string& value) {
 std::vector<ConfigOption> process_options() {
     using C = Config;
     return {
-        {"output_buffer_kib",
-         &C::output_buffer_kib,
-         "4096",
-         "KiB",
-         "Unread answers of one connection; more ends its requests",
-         64,
-         uint64_t{1} << 20},
         {.name = "pin",
          .member = &C::pin,
          .default_text = "auto",

@@ -33,12 +33,22 @@ Result<> Admission::accept(ClientSession& client,
                                  "another",
                                  request_id)};
     }
+    // Before the prompt is looked at: what is refused must cost little.
+    if (const size_t num_own = flights_.num_of(client);
+        num_own >= config_.connection_requests_max) {
+        return Error{Code::kResourceExhausted,
+                     fmt::format("{} requests of this connection are in flight "
+                                 "(connection_requests_max = {}); wait for one to end",
+                                 num_own,
+                                 config_.connection_requests_max)};
+    }
+    AFD_TRY(queue_.check_place(&client));
     Flight flight;
     // A seed is drawn even if the request brings one: which it is, is decided there. It travels
     // with the request, so that a replay repeats every draw.
     AFD_ASSIGN(flight.request, Request::create(wish, model_, kv_tokens(), draw_random()));
     // Before anything is sent or added: a request that is refused leaves no trace.
-    AFD_TRY(queue_.enqueue(flights_.next_id(), flight.request->max_total_tokens()));
+    AFD_TRY(queue_.enqueue(flights_.next_id(), flight.request->max_total_tokens(), &client));
     flight.client = &client;
     flight.request_id = request_id;
     flight.accepted_us = schedule::steady_now_us();

@@ -23,30 +23,49 @@ std::vector<uint64_t> AdmissionQueue::worker_gone(uint32_t session) {
         entry.session.reset();
         lost.push_back(id);
     }
-    std::sort(lost.begin(), lost.end(), [&](uint64_t a, uint64_t b) {
+    const auto by_arrival = [&](uint64_t a, uint64_t b) {
         return requests_.at(a).order < requests_.at(b).order;
-    });
-    queue_.insert(queue_.begin(), lost.begin(), lost.end());
+    };
+    std::sort(lost.begin(), lost.end(), by_arrival);
     // Requests of an earlier death may wait already; the order of arrival settles it.
-    std::sort(queue_.begin(), queue_.end(), [&](uint64_t a, uint64_t b) {
-        return requests_.at(a).order < requests_.at(b).order;
-    });
+    std::vector<uint64_t> again(queue_.again().begin(), queue_.again().end());
+    again.insert(again.end(), lost.begin(), lost.end());
+    std::sort(again.begin(), again.end(), by_arrival);
+    queue_.set_again(again);
     return lost;
 }
 
-Result<> AdmissionQueue::enqueue(uint64_t id, uint64_t tokens) {
-    const uint64_t blocks = blocks_for(tokens);
-    // With max_queue = 0 a request that runs at once is still taken.
-    const bool runs_at_once = queue_.empty() && best_worker(blocks).has_value();
-    if (!runs_at_once && queue_.size() >= max_queue_) {
+Result<> AdmissionQueue::check_place(FairQueue::Client client) const {
+    // With max_queue = 0 a request that runs at once is still taken: enqueue() sees whether it
+    // does.
+    if (queue_.empty()) return {};
+    return check_full(client);
+}
+
+Result<> AdmissionQueue::check_full(FairQueue::Client client) const {
+    const size_t num_free = max_queue_ - std::min<size_t>(max_queue_, queue_.size());
+    if (num_free == 0) {
         return Error{Code::kResourceExhausted,
                      "the queue is full: " + std::to_string(queue_.size()) +
                          " requests wait (max_queue = " + std::to_string(max_queue_) +
                          "); try again later"};
     }
-    const bool is_new = requests_.emplace(id, Entry{blocks, next_order_++, std::nullopt}).second;
+    if (queue_.size_of(client) < 2 * num_free) return {};
+    return Error{Code::kResourceExhausted,
+                 std::to_string(queue_.size_of(client)) +
+                     " requests of this connection wait, and the " + std::to_string(num_free) +
+                     " free places of the queue are kept for others (max_queue = " +
+                     std::to_string(max_queue_) + "); try again later"};
+}
+
+Result<> AdmissionQueue::enqueue(uint64_t id, uint64_t tokens, FairQueue::Client client) {
+    const uint64_t blocks = blocks_for(tokens);
+    const bool runs_at_once = queue_.empty() && best_worker(blocks).has_value();
+    if (!runs_at_once) AFD_TRY(check_full(client));
+    const bool is_new =
+        requests_.emplace(id, Entry{blocks, next_order_++, client, std::nullopt}).second;
     AFD_ASSERT(is_new, "request %llu is queued twice", static_cast<unsigned long long>(id));
-    queue_.push_back(id);
+    queue_.push(id, client);
     return {};
 }
 
@@ -58,7 +77,7 @@ bool AdmissionQueue::remove(uint64_t id) {
         worker.used_blocks -= found->second.blocks;
         --worker.num_sequences;
     } else {
-        queue_.erase(std::find(queue_.begin(), queue_.end(), id));
+        queue_.remove(id, found->second.client);
     }
     requests_.erase(found);
     return true;
@@ -71,7 +90,7 @@ std::optional<AdmissionQueue::Admission> AdmissionQueue::admit_next() {
     Entry& entry = requests_.at(id);
     const std::optional<uint32_t> session = best_worker(entry.blocks);
     if (!session) return std::nullopt;
-    queue_.pop_front();
+    queue_.pop();
     entry.session = session;
     workers_[*session].used_blocks += entry.blocks;
     ++workers_[*session].num_sequences;

@@ -5,17 +5,21 @@
 // clock, socket or process; the gateway carries them out.
 //
 // A request reserves KV room for its prompt and all tokens it may produce, in blocks of 64, before
-// it runs; so a running one never waits for room. Admission is first come, first served: a request
-// that does not fit holds back those behind it (it cannot starve), and it goes to the worker with
-// the most free room. After the death of a worker its requests are queued again in front of all
-// others, in their old order: they were accepted earlier (promise 2).
+// it runs; so a running one never waits for room. The connections take turns, and those of one are
+// served in their order (fair_queue.h): a request that does not fit holds back those behind it (it
+// cannot starve), and it goes to the worker with the most free room. After the death of a worker
+// its requests are queued again in front of all others, in their old order: they were accepted
+// earlier (promise 2).
+//
+// A connection may have twice as many places of the queue as are free: one alone gets two of three,
+// and however many greedy ones there are, a place is left for the next.
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "daemon/gateway/fair_queue.h"
 #include "proto/client.pb.h"
 #include "proto/status.h"
 
@@ -52,9 +56,13 @@ class AdmissionQueue {
     // queue; the caller may remove() some of them.
     std::vector<uint64_t> worker_gone(uint32_t session);
 
-    // Queues a request that needs room for `tokens`.
-    // Errors: kResourceExhausted: max_queue requests wait already (unless this one need not wait).
-    Result<> enqueue(uint64_t id, uint64_t tokens);
+    // Whether a request of this connection may wait, as far as is known without its size. Errors:
+    // kResourceExhausted: max_queue requests wait already, or too many of this connection.
+    Result<> check_place(FairQueue::Client client) const;
+
+    // Queues a request of a connection that needs room for `tokens`.
+    // Errors: as check_place(), unless the request need not wait.
+    Result<> enqueue(uint64_t id, uint64_t tokens, FairQueue::Client client = nullptr);
 
     // Forgets a request and frees its room; false if there is no such request.
     bool remove(uint64_t id);
@@ -76,16 +84,18 @@ class AdmissionQueue {
     struct Entry {
         uint64_t blocks = 0;
         uint64_t order = 0;  // Of arrival.
+        FairQueue::Client client = nullptr;
         std::optional<uint32_t> session;
     };
 
     std::optional<uint32_t> best_worker(uint64_t blocks) const;
+    Result<> check_full(FairQueue::Client client) const;
 
     const uint64_t max_queue_;
     const uint32_t max_sequences_;
     uint64_t next_order_ = 0;
     std::vector<Worker> workers_;
-    std::deque<uint64_t> queue_;
+    FairQueue queue_;
     std::unordered_map<uint64_t, Entry> requests_;
 };
 

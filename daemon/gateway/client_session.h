@@ -60,6 +60,8 @@ class SessionHost {
     virtual void adopt(std::unique_ptr<ClientSession> session) = 0;
 
     virtual void on_request(ClientSession& client, const client::Request& request) = 0;
+    // The session is about to close because of what its client did: for the log.
+    virtual void on_refused(ClientSession& client, const std::string& why) = 0;
     // The session is closed, by either side; it is destroyed later, not within this call.
     virtual void on_closed(ClientSession& client) = 0;
     // Some queued bytes have left after they had to wait.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/gateway/drain.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace afd::daemon {
@@ -20,6 +21,12 @@ Result<> Drain::check_admits() const {
     if (!is_on_) return {};
     return Error{Code::kFailedPrecondition,
                  "afdd is draining and takes no new requests; send this one elsewhere or later"};
+}
+
+bool Drain::is_awaited_by(const ClientSession& client) const {
+    return std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& entry) {
+        return entry.client == &client;
+    });
 }
 
 void Drain::forget(const ClientSession& client) {

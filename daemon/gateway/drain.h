@@ -26,6 +26,7 @@ class Drain {
     // Errors while it is on: kFailedPrecondition, for who asks for something new.
     Result<> check_admits() const;
 
+    bool is_awaited_by(const ClientSession& client) const;
     // The client is gone, and hears nothing.
     void forget(const ClientSession& client);
 

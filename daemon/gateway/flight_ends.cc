@@ -62,6 +62,13 @@ void FlightEnds::disown(FlightTable::Id id, const Error& error) {
     cancel(id);
 }
 
+void FlightEnds::disown_all(const Error& error) {
+    for (const FlightTable::Id id : flights_.ids()) {
+        // One without a client is ending already.
+        if (flights_.at(id).client != nullptr) disown(id, error);
+    }
+}
+
 void FlightEnds::abandon(const ClientSession& client) {
     for (const FlightTable::Id id : flights_.ids_of(client)) {
         flights_.at(id).client = nullptr;

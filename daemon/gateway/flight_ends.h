@@ -36,6 +36,8 @@ class FlightEnds {
     void cancel(FlightTable::Id id);
     // The same for a client that hears `error` now and nothing more of it.
     void disown(FlightTable::Id id, const Error& error);
+    // The same for all requests that a client waits for.
+    void disown_all(const Error& error);
     // The same for all requests of a client that is gone.
     void abandon(const ClientSession& client);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/gateway/flight_table.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace afd::daemon {
@@ -37,6 +38,13 @@ std::vector<FlightTable::Id> FlightTable::ids_of(const ClientSession& client) co
         if (flight.client == &client) ids.push_back(id);
     }
     return ids;
+}
+
+size_t FlightTable::num_of(const ClientSession& client) const {
+    return static_cast<size_t>(
+        std::count_if(flights_.begin(), flights_.end(), [&](const auto& entry) {
+            return entry.second.client == &client;
+        }));
 }
 
 std::optional<FlightTable::Id> FlightTable::find(const ClientSession& client,

@@ -49,6 +49,7 @@ class FlightTable {
     std::vector<Id> ids() const;
     // Those of a client, ascending.
     std::vector<Id> ids_of(const ClientSession& client) const;
+    size_t num_of(const ClientSession& client) const;
     std::optional<Id> find(const ClientSession& client, uint64_t request_id) const;
 
   private:

@@ -3,8 +3,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "daemon/program/logging.h"
 #include "daemon/program/version.h"
 
 namespace afd::daemon {
@@ -16,6 +18,8 @@ Gateway::Gateway(EventLoop& loop,
                  AttentionWorkers& workers,
                  GatewayHost& host)
     : config_(config),
+      connections_max_(config.connections_max),
+      loop_(loop),
       model_(std::move(model)),
       host_(host),
       queue_(config.num_attention_workers(),
@@ -29,13 +33,50 @@ Gateway::Gateway(EventLoop& loop,
       replay_(flights_, queue_, ends_),
       output_limit_(config.output_buffer_kib * 1024, flights_, ends_),
       drain_(answers_),
+      outage_(loop,
+              config.round_timeout_ms,
+              [this](const Error& error) {
+                  ends_.disown_all(error);
+                  settle();
+              }),
       tracer_(loop, std::move(trace_sources), answers_, [this] { settle(); }) {}
 
 void Gateway::adopt(std::unique_ptr<ClientSession> session) {
+    ClientSession& client = *session;
     sessions_.add(std::move(session));
+    if (sessions_.num_open() > connections_max_) make_room_for(client);
+}
+
+void Gateway::limit_connections(size_t num_max) {
+    connections_max_ = std::min(connections_max_, num_max);
+}
+
+void Gateway::make_room_for(ClientSession& client) {
+    ClientSession* idle = sessions_.longest_idle(
+        config_.idle_timeout_ms,
+        [&](const ClientSession& other) { return &other == &client || is_busy(other); });
+    ClientSession& leaves = idle == nullptr ? client : *idle;
+    const std::string why =
+        idle == nullptr
+            ? fmt::format(
+                  "afdd serves {} connections (connections_max, or the limit of open files "
+                  "less what the workers need), and none is idle; try again later",
+                  connections_max_)
+            : fmt::format("idle for idle_timeout_ms = {}, and another client needs the place",
+                          config_.idle_timeout_ms);
+    on_refused(leaves, why);
+    // Written here: no answer comes after it.
+    answers_.error(leaves, 0, {Code::kResourceExhausted, why});
+    leaves.flush();
+    leaves.close();
+}
+
+bool Gateway::is_busy(const ClientSession& client) const {
+    return flights_.num_of(client) > 0 || drain_.is_awaited_by(client) || tracer_.is_for(client);
 }
 
 void Gateway::on_request(ClientSession& client, const client::Request& request) {
+    sessions_.hear(client);
     const Result<> taken = take(client, request);
     if (!taken.ok()) answers_.error(client, request.request_id(), taken.error());
     settle();
@@ -61,6 +102,9 @@ Result<> Gateway::take(ClientSession& client, const client::Request& request) {
         case client::Request::kDrain:
             drain_.begin(client, id);
             return {};
+        case client::Request::kPing:
+            answers_.done(client, id);
+            return {};
         // Its Done first; on_request() tells the host when that has been written.
         case client::Request::kStop:
             answers_.done(client, id);
@@ -75,6 +119,7 @@ Result<> Gateway::generate(ClientSession& client,
                            uint64_t request_id,
                            const client::Generate& wish) {
     AFD_TRY(drain_.check_admits());
+    AFD_TRY(outage_.check_admits());
     return admission_.accept(client, request_id, wish);
 }
 
@@ -83,6 +128,15 @@ void Gateway::cancel(ClientSession& client, uint64_t request_id, uint64_t target
     answers_.done(client, request_id);
     tracer_.cancel(client, target);
     if (const auto id = flights_.find(client, target)) ends_.cancel(*id);
+}
+
+void Gateway::on_refused(ClientSession& client, const std::string& why) {
+    const auto num_unsaid = refusals_.take(loop_.now_ms());
+    if (!num_unsaid) return;
+    log::warn("closed the connection of {}: {}{}",
+              client.identity().name,
+              why,
+              LogLimit::more(*num_unsaid));
 }
 
 // No settle(): a session may close while settle() flushes it. The burial settles.
@@ -120,6 +174,14 @@ uint32_t Gateway::num_sequences(uint32_t session) const {
 void Gateway::drain() {
     drain_.begin();
     settle();
+}
+
+void Gateway::set_service(const ServiceState& state) {
+    if (state.level == ServiceState::Level::kFailed) {
+        outage_.begin(state.reason);
+    } else {
+        outage_.end();
+    }
 }
 
 void Gateway::fail_all(const Error& error) {

@@ -6,7 +6,7 @@
 // It is where three sides meet, and passes each word on to the part whose noun it is:
 //   sessions (client_session.h)  -> Admission, FlightEnds (cancel), Tracer, Drain
 //   workers (attention_workers.h) -> TokenStream, Replay
-//   the program (gateway_host.h)  -> Drain, status
+//   the program (gateway_host.h)  -> Drain, Outage, status
 // Every entry ends in settle(): start what has room, write what was queued, hold slow readers to
 // their limit, end a drain that has nothing left.
 //
@@ -26,13 +26,16 @@
 #include "daemon/gateway/flight_table.h"
 #include "daemon/gateway/gateway_counters.h"
 #include "daemon/gateway/gateway_host.h"
+#include "daemon/gateway/outage.h"
 #include "daemon/gateway/output_limit.h"
 #include "daemon/gateway/replay.h"
 #include "daemon/gateway/request.h"
 #include "daemon/gateway/session_table.h"
 #include "daemon/gateway/token_stream.h"
 #include "daemon/gateway/tracer.h"
+#include "daemon/program/log_limit.h"
 #include "daemon/supervisor/attention_workers.h"
+#include "daemon/supervisor/service_state.h"
 
 namespace afd::daemon {
 
@@ -51,6 +54,14 @@ class Gateway final : public SessionHost, public AttentionListener {
     // request, no unsent answer. Cannot be taken back.
     void drain();
 
+    // At most this many connections from now on, if that is fewer than connections_max. A further
+    // one takes the place of one that has been idle for idle_timeout_ms, or is refused.
+    void limit_connections(size_t num_max);
+
+    // While nobody can be served, new requests are refused with the reason, and those that wait
+    // for round_timeout_ms end with it.
+    void set_service(const ServiceState& state);
+
     // Ends every request with this error.
     void fail_all(const Error& error);
 
@@ -60,6 +71,7 @@ class Gateway final : public SessionHost, public AttentionListener {
 
     void adopt(std::unique_ptr<ClientSession> session) override;
     void on_request(ClientSession& client, const client::Request& request) override;
+    void on_refused(ClientSession& client, const std::string& why) override;
     void on_closed(ClientSession& client) override;
     void on_progress(ClientSession& client) override;
 
@@ -76,9 +88,14 @@ class Gateway final : public SessionHost, public AttentionListener {
     Result<> send_context(ClientSession& client,
                           uint64_t request_id,
                           const client::GetContext& asked);
+    void make_room_for(ClientSession& client);
+    bool is_busy(const ClientSession& client) const;
     void settle();
 
     const Config& config_;
+    size_t connections_max_;
+    EventLoop& loop_;
+    LogLimit refusals_;
     ServedModel model_;
     GatewayHost& host_;
     AdmissionQueue queue_;
@@ -92,6 +109,7 @@ class Gateway final : public SessionHost, public AttentionListener {
     Replay replay_;
     OutputLimit output_limit_;
     Drain drain_;
+    Outage outage_;
     Tracer tracer_;
 };
 

@@ -9,28 +9,47 @@
 namespace afd::daemon {
 
 SessionTable::SessionTable(EventLoop& loop, std::function<void()> after_burial)
-    : burial_(loop, [this, after_burial = std::move(after_burial)] {
+    : loop_(loop), burial_(loop, [this, after_burial = std::move(after_burial)] {
           closed_.clear();
           after_burial();
       }) {}
 
 void SessionTable::add(std::unique_ptr<ClientSession> session) {
-    open_.push_back(std::move(session));
+    open_.push_back({std::move(session), loop_.now_ms()});
 }
 
 void SessionTable::bury(ClientSession& session) {
-    const auto found = std::find_if(
-        open_.begin(), open_.end(), [&](const auto& entry) { return entry.get() == &session; });
+    const auto found = std::find_if(open_.begin(), open_.end(), [&](const Open& entry) {
+        return entry.session.get() == &session;
+    });
     AFD_ASSERT(found != open_.end(), "%s is no open session", session.identity().name.c_str());
-    closed_.push_back(std::move(*found));
+    closed_.push_back(std::move(found->session));
     open_.erase(found);
     // In a later turn of the loop: the session that closes may be the one that is calling.
     burial_.start(0);
 }
 
+void SessionTable::hear(const ClientSession& session) {
+    const auto found = std::find_if(open_.begin(), open_.end(), [&](const Open& entry) {
+        return entry.session.get() == &session;
+    });
+    AFD_ASSERT(found != open_.end(), "%s is no open session", session.identity().name.c_str());
+    found->heard_ms = loop_.now_ms();
+}
+
+ClientSession* SessionTable::longest_idle(
+    uint64_t idle_ms, const std::function<bool(const ClientSession&)>& is_busy) const {
+    const Open* longest = nullptr;
+    for (const Open& entry : open_) {
+        if (loop_.now_ms() - entry.heard_ms < idle_ms || is_busy(*entry.session)) continue;
+        if (longest == nullptr || entry.heard_ms < longest->heard_ms) longest = &entry;
+    }
+    return longest == nullptr ? nullptr : longest->session.get();
+}
+
 bool SessionTable::has_unsent() const {
-    return std::any_of(open_.begin(), open_.end(), [](const auto& session) {
-        return session->queued_bytes() > 0;
+    return std::any_of(open_.begin(), open_.end(), [](const Open& entry) {
+        return entry.session->queued_bytes() > 0;
     });
 }
 

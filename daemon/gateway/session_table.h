@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// SessionTable: owns the clients' sessions. A closed one is destroyed in a later turn of the loop,
-// because it closes within its own calls.
+// SessionTable: owns the clients' sessions, and knows when each was last heard. A closed one is
+// destroyed in a later turn of the loop, because it closes within its own calls.
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -22,11 +23,25 @@ class SessionTable {
     // REQUIRES: it was added, is closed, and is not buried yet.
     void bury(ClientSession& session);
 
+    size_t num_open() const { return open_.size(); }
+    // The client has said something. REQUIRES: it is open.
+    void hear(const ClientSession& session);
+    // Of the sessions that have said nothing for `idle_ms`, and for which `is_busy` does not hold,
+    // the one that was silent for the longest; null: there is none.
+    ClientSession* longest_idle(uint64_t idle_ms,
+                                const std::function<bool(const ClientSession&)>& is_busy) const;
+
     // Whether an open session has answers that its client has not taken.
     bool has_unsent() const;
 
   private:
-    std::vector<std::unique_ptr<ClientSession>> open_;
+    struct Open {
+        std::unique_ptr<ClientSession> session;
+        uint64_t heard_ms = 0;
+    };
+
+    const EventLoop& loop_;
+    std::vector<Open> open_;
     std::vector<std::unique_ptr<ClientSession>> closed_;
     Timer burial_;
 };

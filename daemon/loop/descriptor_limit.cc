@@ -34,4 +34,13 @@ Result<> require_descriptors(size_t num_min) {
     return {};
 }
 
+size_t num_free_descriptors() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+    // The kernel gives the lowest number that is free: all below are taken.
+    const UniqueFd lowest(::eventfd(0, EFD_CLOEXEC));
+    if (!lowest.valid() || limit.rlim_cur <= static_cast<rlim_t>(lowest.get())) return 0;
+    return limit.rlim_cur - static_cast<rlim_t>(lowest.get());
+}
+
 }  // namespace afd::daemon

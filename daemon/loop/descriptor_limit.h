@@ -19,4 +19,7 @@ inline constexpr size_t kDescriptorsMin = 32;
 // Errors: kResourceExhausted.
 Result<> require_descriptors(size_t num_min);
 
+// How many more files this process may open, less those that it has.
+size_t num_free_descriptors();
+
 }  // namespace afd::daemon

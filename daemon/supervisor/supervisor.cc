@@ -19,11 +19,27 @@ namespace {
 // worker, which wakes for it, cost an idle system of three 2 % of a core.
 constexpr uint64_t kRunFlagPeriodMs = 4;
 constexpr uint64_t kHelloTimeoutMs = 2000;
-// Connections that have not said Hello; a starting instance has one per worker.
-constexpr size_t kVisitorsMax = 4096;
 
-uint64_t heartbeat_period_ms(uint64_t hang_timeout_ms) {
-    return std::clamp<uint64_t>(hang_timeout_ms / 4, 500, 2000);
+// How often to look at the heartbeats, so that a time-out is kept to about a quarter; 0: never.
+uint64_t heartbeat_period_ms(const Config& config) {
+    uint64_t shortest_ms = 0;
+    for (const uint64_t timeout_ms : {config.hang_timeout_ms, config.stop_timeout_ms}) {
+        if (timeout_ms == 0) continue;
+        shortest_ms = shortest_ms == 0 ? timeout_ms : std::min(shortest_ms, timeout_ms);
+    }
+    return shortest_ms == 0 ? 0 : std::clamp<uint64_t>(shortest_ms / 4, 250, 2000);
+}
+
+const char* state_name(ServiceState::Level level) {
+    switch (level) {
+        case ServiceState::Level::kReady:
+            return "ready";
+        case ServiceState::Level::kDegraded:
+            return "degraded";
+        case ServiceState::Level::kFailed:
+            return "failed";
+    }
+    return "";
 }
 
 Result<std::vector<UniqueFd>> make_eventfds(size_t count) {
@@ -127,7 +143,9 @@ WorkerSlot::Settings Supervisor::settings_of(control::Role role, uint32_t index)
     settings.restart_max_ms = config.restart_max_ms;
     settings.restart_reset_ms = config.restart_reset_ms;
     settings.start_attempts = config.start_attempts;
+    settings.start_timeout_ms = config.start_timeout_ms;
     settings.hang_timeout_ms = config.hang_timeout_ms;
+    settings.stop_timeout_ms = config.stop_timeout_ms;
     settings.welcome = plan_.welcome;
     const WorkerCpus& cpus = is_ffn ? plan_.cpus.ffn[index] : plan_.cpus.attention[index];
     settings.welcome.set_num_threads(cpus.num_threads);
@@ -146,10 +164,8 @@ void Supervisor::start(AttentionListener& attention, InstanceListener& instance)
     for (auto* slots : {&ffn_, &attention_}) {
         for (auto& slot : *slots) slot->start();
     }
-    if (plan_.config.hang_timeout_ms != 0) {
-        const uint64_t period = heartbeat_period_ms(plan_.config.hang_timeout_ms);
-        heartbeat_timer_.start(period, period);
-    }
+    const uint64_t period_ms = heartbeat_period_ms(plan_.config);
+    if (period_ms != 0) heartbeat_timer_.start(period_ms, period_ms);
     if (plan_.run_flag) run_flag_timer_.start(kRunFlagPeriodMs, kRunFlagPeriodMs);
 }
 
@@ -169,7 +185,15 @@ void Supervisor::send(uint32_t session, const control::SupervisorMessage& messag
 void Supervisor::on_connection(UniqueFd socket, PeerCredentials peer) {
     // Any process of this user can connect. What does not say Hello costs two seconds of a
     // descriptor.
-    if (visitors_.size() >= kVisitorsMax) return;
+    if (visitors_.size() >= num_visitors_max(attention_.size() + ffn_.size())) {
+        if (const auto num_unsaid = refused_visitors_.take(loop_.now_ms())) {
+            log::warn("refused a worker connection of pid {}: {} others have not said Hello{}",
+                      peer.pid,
+                      visitors_.size(),
+                      LogLimit::more(*num_unsaid));
+        }
+        return;
+    }
     visitors_.push_back(std::make_unique<Visitor>(*this, std::move(socket), peer.pid));
 }
 
@@ -271,6 +295,18 @@ void Supervisor::on_worker_ready(WorkerSlot& slot, const control::Ready& ready) 
     was_ready_[is_ffn ? attention_.size() + slot.index() : slot.index()] = true;
     if (!is_ffn) attention_listener_->on_attention_ready(slot.index(), ready.kv_tokens());
     check_all_ready();
+    review_service();
+}
+
+void Supervisor::on_worker_failing(WorkerSlot& /*slot*/) {
+    review_service();
+}
+
+void Supervisor::review_service() {
+    ServiceState state = service_state(attention_, ffn_);
+    if (!all_ready_ || state == service_) return;
+    service_ = std::move(state);
+    instance_listener_->on_service(service_);
 }
 
 void Supervisor::check_all_ready() {
@@ -360,7 +396,8 @@ void Supervisor::check_all_gone() {
 }
 
 void Supervisor::fill_status(client::Status& status) const {
-    status.set_state(all_ready_ ? "ready" : "starting");
+    status.set_state(!all_ready_ ? "starting" : state_name(service_.level));
+    status.set_reason(service_.reason);
     for (const auto* slots : {&attention_, &ffn_}) {
         for (const auto& slot : *slots) {
             client::Worker& worker = *status.add_workers();

@@ -16,7 +16,9 @@
 #include "daemon/config/config.h"
 #include "daemon/config/cpu_plan.h"
 #include "daemon/loop/socket_listener.h"
+#include "daemon/program/log_limit.h"
 #include "daemon/supervisor/attention_workers.h"
+#include "daemon/supervisor/service_state.h"
 #include "daemon/supervisor/worker_slot.h"
 
 namespace afd::daemon {
@@ -28,6 +30,8 @@ class InstanceListener {
     virtual void on_all_ready() = 0;
     // A worker cannot be started: the instance has to end with ExitCode::kWorkerFailed.
     virtual void on_given_up(const std::string& why) = 0;
+    // Whether it can serve has changed, or why it cannot. Only after on_all_ready().
+    virtual void on_service(const ServiceState& state) = 0;
     // The end of Supervisor::shut_down(): every process is gone.
     virtual void on_all_gone() = 0;
 };
@@ -52,6 +56,9 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
         std::function<void(control::Role, uint32_t index, client::Worker&)> fill_metrics;
     };
 
+    // Connections on the control socket that have not said who they are: more are refused.
+    static constexpr size_t num_visitors_max(size_t num_workers) { return num_workers + 64; }
+
     // Creates the eventfds and listens on the control socket; starts nothing.
     // Errors: kAlreadyExists: the socket is in use. kResourceExhausted: descriptors.
     static Result<std::unique_ptr<Supervisor>> create(EventLoop& loop, Plan plan);
@@ -75,6 +82,7 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
     void on_segment_release(WorkerSlot& slot, const control::SegmentRelease& release) override;
     void on_worker_gone(WorkerSlot& slot) override;
     void on_worker_given_up(WorkerSlot& slot, const std::string& why) override;
+    void on_worker_failing(WorkerSlot& slot) override;
 
   private:
     // A connection that has not said Hello yet.
@@ -94,6 +102,7 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
     void look_at_run_flags();
     void ring_doorbells();
     void check_all_ready();
+    void review_service();
     void check_all_gone();
 
     EventLoop& loop_;
@@ -105,12 +114,14 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
     std::vector<std::unique_ptr<WorkerSlot>> attention_;
     std::vector<std::unique_ptr<WorkerSlot>> ffn_;
     std::vector<std::unique_ptr<Visitor>> visitors_;
+    LogLimit refused_visitors_;
     std::unique_ptr<SocketListener> listener_;
     Timer heartbeat_timer_;
     Timer run_flag_timer_;
     Timer grace_timer_;
     std::vector<bool> was_ready_;  // Attention workers, then FFN workers.
     bool all_ready_ = false;
+    ServiceState service_;
     bool shutting_down_ = false;
 };
 

@@ -19,6 +19,18 @@ std::string describe_exit(int64_t status, int signal) {
     return "killed by signal " + std::to_string(signal) + " (" + ::strsignal(signal) + ")";
 }
 
+// The letter in /proc/PID/stat; '?' if it cannot be read.
+char process_state(int pid) {
+    const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    std::array<char, 512> text{};
+    const ssize_t size = ::read(fd.get(), text.data(), text.size() - 1);
+    if (size <= 0) return '?';
+    // The state follows the last ')': the program's name may hold anything.
+    const char* name_end = std::strrchr(text.data(), ')');
+    return name_end != nullptr && name_end[1] == ' ' ? name_end[2] : '?';
+}
+
 bool is_hung_up(int socket) {
     pollfd entry{socket, POLLIN, 0};
     return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLHUP | POLLERR)) != 0;
@@ -111,14 +123,12 @@ void WorkerProcess::kill() {
 }
 
 bool is_process_stopped(int pid) {
-    const std::string path = "/proc/" + std::to_string(pid) + "/stat";
-    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    std::array<char, 512> text{};
-    const ssize_t size = ::read(fd.get(), text.data(), text.size() - 1);
-    if (size <= 0) return false;
-    // The state follows the last ')': the program's name may hold anything.
-    const char* name_end = std::strrchr(text.data(), ')');
-    return name_end != nullptr && name_end[1] == ' ' && (name_end[2] == 'T' || name_end[2] == 't');
+    const char state = process_state(pid);
+    return state == 'T' || state == 't';
+}
+
+bool is_process_stopped_by_signal(int pid) {
+    return process_state(pid) == 'T';
 }
 
 }  // namespace afd::daemon

@@ -16,7 +16,7 @@ const char* role_name(control::Role role) {
 }
 
 // Failures that the next process would meet again.
-bool is_permanent(uint32_t code) {
+bool is_permanent_code(uint32_t code) {
     switch (static_cast<Code>(code)) {
         case Code::kInvalidArgument:
         case Code::kNotFound:
@@ -36,8 +36,14 @@ WorkerSlot::WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& l
       listener_(listener),
       name_(fmt::format("{} worker {}", role_name(settings_.role), settings_.index)),
       restart_timer_(loop, [this] { start(); }),
+      start_timer_(loop,
+                   [this] {
+                       kill(fmt::format("it is not ready after start_timeout_ms = {}",
+                                        settings_.start_timeout_ms));
+                   }),
       back_off_(settings_.restart_first_ms, settings_.restart_max_ms, settings_.restart_reset_ms),
       hang_detector_(settings_.hang_timeout_ms),
+      stop_detector_(settings_.stop_timeout_ms),
       next_turn_(loop, [this] { on_turn(); }),
       end_timer_(loop, [this] { kill("run_flag is 0, and it did not end"); }) {}
 
@@ -48,14 +54,21 @@ void WorkerSlot::start() {
             on_gone(how);
         });
     if (!process.ok()) {
-        count_failure(process.error().message);
+        // Out of descriptors, for example: without a process nobody else says why.
+        log::error("{}: {}", name_, process.error().message);
+        count_failure(process.error().message, false);
         return;
     }
     process_ = std::move(process).value();
+    on_started();
+    log::debug("{} started with pid {}", name_, process_->pid());
+}
+
+void WorkerSlot::on_started() {
     state_ = State::kStarting;
     started_ms_ = loop_.now_ms();
     ++num_processes_;
-    log::debug("{} started with pid {}", name_, process_->pid());
+    if (settings_.start_timeout_ms != 0) start_timer_.start(settings_.start_timeout_ms);
 }
 
 Result<> WorkerSlot::take(ControlChannel& channel, const control::Hello& hello, int peer_pid) {
@@ -82,10 +95,8 @@ Result<> WorkerSlot::take(ControlChannel& channel, const control::Hello& hello, 
         AFD_ASSIGN(process_,
                    WorkerProcess::adopt(
                        loop_, peer_pid, channel.fd(), [this](const auto& how) { on_gone(how); }));
-        started_ms_ = loop_.now_ms();
-        ++num_processes_;
+        on_started();
     }
-    state_ = State::kStarting;
     channel_ = std::make_unique<ControlChannel>(std::move(channel));
     watcher_ = std::make_unique<FdWatcher>(
         loop_, channel_->fd(), [this](int events) { on_socket(events); });
@@ -156,10 +167,13 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
         case control::WorkerMessage::kReady:
             if (state_ != State::kStarting) return;
             state_ = State::kReady;
+            start_timer_.stop();
             was_ready_ = true;
             num_failures_ = 0;
+            failure_.clear();
             back_off_.healthy(loop_.now_ms());
             hang_detector_.restart(loop_.now_ms());
+            stop_detector_.observe(false, loop_.now_ms());
             listener_.on_worker_ready(*this, message.ready());
             return;
         case control::WorkerMessage::kEvents:
@@ -201,6 +215,8 @@ void WorkerSlot::on_wait(const std::string& text) {
 }
 
 void WorkerSlot::check_heartbeat(const schedule::HeartbeatView& view, bool is_needed) {
+    // One that starts is needed: the instance waits for it.
+    if (process_ != nullptr) check_stop(is_needed || state_ == State::kStarting);
     if (state_ != State::kReady) return;
     if (!hang_detector_.observe(view, is_needed, loop_.now_ms())) return;
     const std::string stopped = is_process_stopped(process_->pid()) ? ", it is stopped" : "";
@@ -210,6 +226,16 @@ void WorkerSlot::check_heartbeat(const schedule::HeartbeatView& view, bool is_ne
                      schedule::worker_state_name(view.state),
                      stopped));
     hang_detector_.restart(loop_.now_ms());
+}
+
+void WorkerSlot::check_stop(bool is_needed) {
+    // The look costs system calls: only where it matters.
+    const bool holds_up =
+        is_needed && stop_detector_.is_on() && is_process_stopped_by_signal(process_->pid());
+    if (!stop_detector_.observe(holds_up, loop_.now_ms())) return;
+    kill(fmt::format("a signal stopped it, and somebody has waited for it for stop_timeout_ms = {}",
+                     settings_.stop_timeout_ms));
+    stop_detector_.observe(false, loop_.now_ms());
 }
 
 void WorkerSlot::halt() {
@@ -248,6 +274,7 @@ void WorkerSlot::tell_to_end() {
 void WorkerSlot::kill(const std::string& why) {
     if (process_ == nullptr) return;
     if (!why.empty()) log::error("killing {} (pid {}): {}", name_, process_->pid(), why);
+    kill_reason_ = why;
     process_->kill();
 }
 
@@ -262,12 +289,14 @@ void WorkerSlot::on_gone(const std::string& how) {
     watcher_.reset();
     channel_.reset();
     end_timer_.stop();
+    start_timer_.stop();
     const State before = state_;
     state_ = State::kDown;
     wait_text_.clear();
-    const std::string reason = fatal_ ? how + ": " + fatal_->message() : how;
-    const bool give_up = fatal_ && !was_ready_ && is_permanent(fatal_->code());
+    const std::string reason = end_reason(how);
+    const bool cannot_mend = fatal_ && is_permanent_code(fatal_->code());
     fatal_.reset();
+    kill_reason_.clear();
     if (halted_ && !shutting_down_) {
         log::info("{} (pid {}) ended: run_flag is 0", name_, gone->pid());
     } else if (!shutting_down_) {
@@ -276,20 +305,37 @@ void WorkerSlot::on_gone(const std::string& how) {
     }
     listener_.on_worker_gone(*this);
     if (shutting_down_ || halted_) return;
-    if (give_up) {
-        listener_.on_worker_given_up(*this, name_ + " " + reason);
-        return;
+    if (before == State::kReady) {
+        // It served: that it died says nothing about its successor.
+        start_later();
+    } else {
+        count_failure(name_ + " " + reason, cannot_mend);
     }
-    count_failure(name_ + " " + reason);
 }
 
-void WorkerSlot::count_failure(const std::string& why) {
-    // A worker that was ready once is started for ever: giving up would end the requests of all
-    // others.
-    if (!was_ready_ && ++num_failures_ >= settings_.start_attempts) {
-        listener_.on_worker_given_up(*this, fmt::format("{} ({} attempts)", why, num_failures_));
+// How it ended and, if anybody knows, why: by its own words, or by ours.
+std::string WorkerSlot::end_reason(const std::string& how) const {
+    if (fatal_) return how + ": " + fatal_->message();
+    return kill_reason_.empty() ? how : how + ": " + kill_reason_;
+}
+
+void WorkerSlot::count_failure(const std::string& why, bool is_permanent) {
+    ++num_failures_;
+    const bool is_failing = is_permanent || num_failures_ >= settings_.start_attempts;
+    if (is_failing && !was_ready_) {
+        listener_.on_worker_given_up(
+            *this, is_permanent ? why : fmt::format("{} ({} attempts)", why, num_failures_));
         return;
     }
+    // A worker that was ready once is started for ever: giving up would end the requests of all
+    // others, and what it lacks may come back.
+    start_later();
+    if (!is_failing) return;
+    failure_ = why;
+    listener_.on_worker_failing(*this);
+}
+
+void WorkerSlot::start_later() {
     if (!settings_.spawn) return;
     const uint64_t delay_ms = back_off_.failed(loop_.now_ms());
     log::info("{} starts again in {} ms", name_, delay_ms);

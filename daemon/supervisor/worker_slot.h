@@ -24,6 +24,7 @@
 #include "daemon/loop/turn_budget.h"
 #include "daemon/supervisor/back_off.h"
 #include "daemon/supervisor/hang_detector.h"
+#include "daemon/supervisor/stop_detector.h"
 #include "daemon/supervisor/worker_process.h"
 #include "daemon/worker/control_channel.h"
 #include "proto/client.pb.h"
@@ -48,6 +49,9 @@ class WorkerSlotListener {
     // The slot does not try again: too many failures before it was ever ready, or one that no
     // further attempt can mend.
     virtual void on_worker_given_up(WorkerSlot& slot, const std::string& why) = 0;
+    // A worker that was ready before does not start again: failure() says why. The slot goes on
+    // trying; on_worker_ready() tells that it has succeeded.
+    virtual void on_worker_failing(WorkerSlot& slot) = 0;
 };
 
 class WorkerSlot {
@@ -64,7 +68,9 @@ class WorkerSlot {
         uint64_t restart_max_ms = 0;
         uint64_t restart_reset_ms = 0;
         uint64_t start_attempts = 1;
+        uint64_t start_timeout_ms = 0;  // 0: never.
         uint64_t hang_timeout_ms = 0;
+        uint64_t stop_timeout_ms = 0;
         control::Welcome welcome;
         // What travels with the Welcome; stays the supervisor's.
         std::vector<int> fds;
@@ -82,7 +88,7 @@ class WorkerSlot {
     // Sends a message; nothing happens unless a worker is connected.
     void send(const control::SupervisorMessage& message);
 
-    // Looks for a hang (hang_detector.h) and kills if there is one.
+    // Looks for a hang (hang_detector.h) and a stop (stop_detector.h) and kills if there is one.
     void check_heartbeat(const schedule::HeartbeatView& view, bool is_needed);
 
     // The run_flag of the worker's ScheduleContext is 0: tells it to end, and starts no other
@@ -102,6 +108,10 @@ class WorkerSlot {
     bool has_process() const { return process_ != nullptr; }
     // "attention worker 1", "ffn worker 0".
     const std::string& name() const { return name_; }
+    // Why this worker, which was ready once, cannot start again: start_attempts failures in a row,
+    // or one that no further attempt can mend. Empty: it can, as far as is known.
+    const std::string& failure() const { return failure_; }
+    bool is_halted() const { return halted_; }
     // Who this worker waits for (R7), or empty.
     const std::string& wait_text() const { return wait_text_; }
 
@@ -116,10 +126,14 @@ class WorkerSlot {
     bool take_messages(TurnBudget* budget);
     void take_message(const control::WorkerMessage& message);
     void on_wait(const std::string& text);
+    void check_stop(bool is_needed);
+    void on_started();
+    std::string end_reason(const std::string& how) const;
     void on_gone(const std::string& how);
     void tell_to_end();
     void flush();
-    void count_failure(const std::string& why);
+    void count_failure(const std::string& why, bool is_permanent);
+    void start_later();
 
     EventLoop& loop_;
     const Settings settings_;
@@ -131,8 +145,10 @@ class WorkerSlot {
     std::unique_ptr<ControlChannel> channel_;
     std::unique_ptr<FdWatcher> watcher_;
     Timer restart_timer_;
+    Timer start_timer_;  // Kills a worker that does not get ready.
     BackOff back_off_;
     HangDetector hang_detector_;
+    StopDetector stop_detector_;
 
     NextTurn next_turn_;  // Asked: messages of the worker wait.
     Timer end_timer_;     // Kills a worker that was halted and does not end.
@@ -140,9 +156,11 @@ class WorkerSlot {
     bool halted_ = false;     // run_flag is 0.
     bool was_ready_ = false;  // Ever.
     uint32_t num_processes_ = 0;
-    uint64_t num_failures_ = 0;  // In a row before the slot was ever ready.
+    uint64_t num_failures_ = 0;  // In a row before it was ready.
+    std::string failure_;
     uint64_t started_ms_ = 0;
     std::optional<control::Fatal> fatal_;  // What the present process said at its end.
+    std::string kill_reason_;              // Why the slot ends the present process.
     std::string wait_text_;
     uint64_t wait_logged_ms_ = 0;
     uint64_t num_waits_unlogged_ = 0;

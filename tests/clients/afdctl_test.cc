@@ -276,6 +276,21 @@ TEST(Afdctl, StatusShowsWhatWasMeasured) {
     EXPECT_EQ(workers[1]["expert_rows"][2]["is_shared"], true);
 }
 
+TEST(Afdctl, StatusSaysWhyNobodyIsServed) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    Status status = example_status();
+    status.set_state("failed");
+    status.set_reason("ffn worker 0 exited with status 1: tensor x is missing");
+    server.set_status(status);
+    const ProgramResult result = afdctl(server, {"status"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("instance  default   failed   pid 4100"));
+    EXPECT_THAT(result.out,
+                HasSubstr("reason    ffn worker 0 exited with status 1: tensor x is missing\n"));
+    const ProgramResult as_json = afdctl(server, {"status", "--json"});
+    EXPECT_EQ(nlohmann::json::parse(as_json.out)["reason"], status.reason());
+}
+
 TEST(Afdctl, StatusJsonHasTheFieldsOfTheProtocol) {
     MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
     server.set_status(example_status());

@@ -229,6 +229,41 @@ TEST(Client, WaitingForAnExitThatDoesNotComeEnds) {
     EXPECT_EQ(result.error().code, Code::kDeadlineExceeded);
 }
 
+// Goal: a wait for an afdd that is stopped ends long before its deadline, and says so.
+// Method: the mock does nothing for a second, as a stopped process: neither Chunk nor Done comes.
+// Oracle: the error, long before the mock goes on with its answer.
+TEST(Client, AnAfddWithoutASignOfLifeIsGivenUp) {
+    MockAfdd server([](size_t, const Generate&) {
+        return steady_answer(2, milliseconds(1'000), milliseconds(0));
+    });
+    server.stall_once(0, milliseconds(0), milliseconds(1'000));
+    Client client = connect_to(server);
+    client.set_patience({milliseconds(20), milliseconds(50)});
+    const Result<Generation> result = client.generate(prompt("a"));
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code, Code::kUnavailable);
+    EXPECT_THAT(result.error().message, HasSubstr(server.socket_path()));
+    EXPECT_THAT(result.error().message, HasSubstr("no sign of life for "));
+    EXPECT_THAT(result.error().message, HasSubstr("afdd hangs or is stopped"));
+    EXPECT_TRUE(client.is_silent());
+    EXPECT_FALSE(client.status().ok()) << "a connection that was given up is used again";
+}
+
+// Goal: a request that waits long is not given up while afdd lives.
+// Method: its first chunk comes later than the patience lasts. Oracle: it ends well, which it does
+// only if the questions in between were asked and answered.
+TEST(Client, AQuietAfddThatLivesIsWaitedFor) {
+    MockAfdd server([](size_t, const Generate&) {
+        return steady_answer(2, milliseconds(1'500), milliseconds(0));
+    });
+    Client client = connect_to(server);
+    client.set_patience({milliseconds(50), milliseconds(1'000)});
+    const Result<Generation> result = client.generate(prompt("a"));
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    EXPECT_EQ(result.value().text, "xx");
+    EXPECT_FALSE(client.is_silent());
+}
+
 TEST(Connection, CarriesSeveralRequestsAtOnce) {
     // The first request is the slowest: its answers must come, complete, after the others'.
     MockAfdd server([](size_t index, const Generate&) {

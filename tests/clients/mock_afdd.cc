@@ -136,6 +136,8 @@ void MockAfdd::handle(uint64_t peer_id, const client::Request& request) {
         case client::Request::kStatus:
             *response.mutable_status() = status_;
             return send(peer_id, response);
+        case client::Request::kPing:
+            return send_done(peer_id, id);
         case client::Request::kDrain:
             return at(
                 Clock::now() + drain_time_, peer_id, id, [=, this] { send_done(peer_id, id); });

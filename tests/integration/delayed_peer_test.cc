@@ -2,9 +2,10 @@
 //
 // Workers that stand still, and one whose segment's header is spoiled.
 //
-// Goal: a worker that stands still for less than hang_timeout_ms only delays its requests; one that
-// stands longer is killed and replaced. Method: SIGSTOP in the middle of a request. Oracle: the
-// same request on the same system before, token ids and logprobs to the last bit.
+// Goal: a worker that stands still for less than hang_timeout_ms and stop_timeout_ms only delays
+// its requests; one that stands longer than either is killed and replaced. Method: SIGSTOP in the
+// middle of a request. Oracle: the same request on the same system before, token ids and logprobs
+// to the last bit.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -19,24 +20,38 @@ namespace {
 
 constexpr uint32_t kDelayedTokens = 500;
 
+// Which time-out ends the stop; none: it goes on by itself.
+enum class TooLongFor { kNothing, kHangTimeout, kStopTimeout };
+
 struct Delay {
     const char* role;
-    bool is_too_long;
+    TooLongFor too_long_for;
+
+    bool is_too_long() const { return too_long_for != TooLongFor::kNothing; }
+    std::string name() const {
+        switch (too_long_for) {
+            case TooLongFor::kNothing:
+                return std::string(role) + "_within_the_deadline";
+            case TooLongFor::kHangTimeout:
+                return std::string(role) + "_beyond_the_deadline";
+            case TooLongFor::kStopTimeout:
+                return std::string(role) + "_beyond_the_deadline_of_the_stopped";
+        }
+        return {};
+    }
 };
 
 class DelayedPeer : public testing::TestWithParam<Delay> {};
 
 INSTANTIATE_TEST_SUITE_P(Delays,
                          DelayedPeer,
-                         testing::Values(Delay{"ffn", false},
-                                         Delay{"ffn", true},
-                                         Delay{"attention", false},
-                                         Delay{"attention", true}),
-                         [](const auto& delay) {
-                             return std::string(delay.param.role) +
-                                    (delay.param.is_too_long ? "_beyond" : "_within") +
-                                    "_the_deadline";
-                         });
+                         testing::Values(Delay{"ffn", TooLongFor::kNothing},
+                                         Delay{"ffn", TooLongFor::kHangTimeout},
+                                         Delay{"ffn", TooLongFor::kStopTimeout},
+                                         Delay{"attention", TooLongFor::kNothing},
+                                         Delay{"attention", TooLongFor::kHangTimeout},
+                                         Delay{"attention", TooLongFor::kStopTimeout}),
+                         [](const auto& delay) { return delay.param.name(); });
 
 uint32_t num_restarts(const client::Status& status) {
     uint32_t count = 0;
@@ -51,7 +66,9 @@ TEST_P(DelayedPeer, CostsTimeAndNotABit) {
                        "--ffn-workers",
                        "2",
                        "--hang-timeout-ms",
-                       delay.is_too_long ? "1000" : "60000"});
+                       delay.too_long_for == TooLongFor::kHangTimeout ? "1000" : "60000",
+                       "--stop-timeout-ms",
+                       delay.too_long_for == TooLongFor::kStopTimeout ? "1000" : "0"});
     instance.wait_ready();
     const auto undisturbed = instance.connect().generate(long_request(kDelayedTokens));
     ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
@@ -61,11 +78,15 @@ TEST_P(DelayedPeer, CostsTimeAndNotABit) {
     generation.wait_for_tokens(20);
     const pid_t stopped = instance.worker_pids(delay.role)[0];
     kill(stopped, SIGSTOP);
-    if (delay.is_too_long) {
+    if (delay.is_too_long()) {
         instance.wait_for("the worker is replaced", [&](const client::Status& status) {
             return num_restarts(status) > restarts_before;
         });
         EXPECT_NE(instance.worker_pids(delay.role)[0], stopped);
+        const char* why = delay.too_long_for == TooLongFor::kStopTimeout
+                              ? "a signal stopped it, and somebody has waited"
+                              : "no progress for";
+        EXPECT_NE(instance.log().find(why), std::string::npos) << instance.log();
     } else {
         instance.wait_for("the worker is shown as stopped", [&](const client::Status& status) {
             for (const client::Worker& worker : status.workers()) {
@@ -85,14 +106,15 @@ TEST_P(DelayedPeer, CostsTimeAndNotABit) {
     ASSERT_TRUE(found.ok()) << found.error().message;
     EXPECT_EQ(undisturbed.value().token_ids, found.value().token_ids);
     EXPECT_EQ(undisturbed.value().logprobs, found.value().logprobs);
-    if (!delay.is_too_long) {
+    if (!delay.is_too_long()) {
         EXPECT_EQ(num_restarts(instance.status()), restarts_before);
     }
     EXPECT_EQ(instance.stop(), 0);
 }
 
-// Goal: a worker's successor believes no header: it names the segment and the field, and a request
-// that needs it ends with an error instead of waiting for ever.
+// Goal: a worker's successor believes no header: it names the segment and the field, a request that
+// needs it ends with an error instead of waiting for ever, and new ones are refused with the
+// reason.
 TEST(CorruptedHeader, IsNamedByTheSuccessorAndEndsTheRequest) {
     Instance instance(
         {"--attention-workers", "1", "--ffn-workers", "1", "--round-timeout-ms", "1000"});
@@ -114,6 +136,16 @@ TEST(CorruptedHeader, IsNamedByTheSuccessorAndEndsTheRequest) {
     const auto ended = generation.finish();
     ASSERT_FALSE(ended.ok());
     EXPECT_NE(ended.error().message.find("ffn rank 0"), std::string::npos) << ended.error().message;
+    instance.wait_for("nobody can be served",
+                      [](const client::Status& status) { return status.state() == "failed"; });
+    EXPECT_NE(instance.status().reason().find(control + ": the segment's magic is"),
+              std::string::npos)
+        << instance.status().reason();
+    const auto refused = instance.connect().generate(long_request(3));
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, Code::kUnavailable);
+    EXPECT_NE(refused.error().message.find("the segment's magic is"), std::string::npos)
+        << refused.error().message;
     const std::string log = instance.log();
     EXPECT_NE(log.find(control + ": the segment's magic is '7310308002159816558'"),
               std::string::npos)

@@ -56,7 +56,9 @@ std::vector<pid_t> all_worker_pids(const Instance& instance) {
 }
 
 TEST(Faults, TextComesFromThreeProcessesAndAStoppedFfnWorkerStopsItWithAReport) {
-    Instance instance(kTwoAndOne);
+    std::vector<std::string> flags = kTwoAndOne;
+    flags.insert(flags.end(), {"--stop-timeout-ms", "0"});
+    Instance instance(flags);
     instance.wait_ready();
     std::vector<pid_t> pids = all_worker_pids(instance);
     pids.push_back(instance.pid());

@@ -74,7 +74,7 @@ std::string test_model() {
     return model != nullptr ? model : AFD_DEMO_MODEL;
 }
 
-Instance::Instance(std::vector<std::string> flags) {
+Instance::Instance(std::vector<std::string> flags, const std::string& shell) {
     static std::atomic<int> next{0};
     name_ = "t" + std::to_string(getpid()) + "_" + std::to_string(next.fetch_add(1));
     directory_ = make_directory();
@@ -83,6 +83,10 @@ Instance::Instance(std::vector<std::string> flags) {
         arguments.insert(arguments.end(), {"--model", test_model()});
     }
     arguments.insert(arguments.end(), flags.begin(), flags.end());
+    if (!shell.empty()) {
+        const std::string command = shell + "; exec \"$0\" \"$@\"";
+        arguments.insert(arguments.begin(), {"/bin/sh", "-c", command});
+    }
     pid_ = spawn(arguments, directory_, directory_ + "/log");
 }
 

@@ -25,8 +25,9 @@ std::string test_model();
 
 class Instance {
   public:
-    // Starts afdd with the model of test_model(), unless `flags` name another.
-    explicit Instance(std::vector<std::string> flags = {});
+    // Starts afdd with the model of test_model(), unless `flags` name another. `shell`: a command
+    // that prepares its process, such as "ulimit -n 100".
+    explicit Instance(std::vector<std::string> flags = {}, const std::string& shell = "");
     ~Instance();
     Instance(const Instance&) = delete;
     Instance& operator=(const Instance&) = delete;

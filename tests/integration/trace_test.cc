@@ -201,7 +201,8 @@ TEST(Distributions, TellWaitsPerPeerAndRowsPerExpert) {
 
 // Goal: a wait that was given up is counted. Method: an FFN worker that is stopped.
 TEST(Distributions, CountWaitsThatWereGivenUp) {
-    Instance instance({"--wait-report-ms", "100", "--round-timeout-ms", "200"});
+    Instance instance(
+        {"--wait-report-ms", "100", "--round-timeout-ms", "200", "--stop-timeout-ms", "0"});
     instance.wait_ready();
     const pid_t ffn = instance.worker_pids("ffn").at(0);
     kill(ffn, SIGSTOP);

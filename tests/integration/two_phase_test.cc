@@ -118,8 +118,12 @@ void wait_memory_is_back(const Instance& instance, uint32_t rank) {
 class BetweenThePhases : public testing::TestWithParam<const char*> {
   protected:
     explicit BetweenThePhases(const char* hang_timeout_ms = "60000")
-        : instance_(two_phase_flags(
-              {"--shared-experts", GetParam(), "--hang-timeout-ms", hang_timeout_ms})) {}
+        : instance_(two_phase_flags({"--shared-experts",
+                                     GetParam(),
+                                     "--hang-timeout-ms",
+                                     hang_timeout_ms,
+                                     "--stop-timeout-ms",
+                                     "0"})) {}
 
     void SetUp() override {
         instance_.wait_ready();

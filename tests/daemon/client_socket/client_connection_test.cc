@@ -24,11 +24,13 @@ struct NotingHost final : SessionHost {
         heard.push_back(request.request_id());
         if (request.has_generate()) text = request.generate().text();
     }
+    void on_refused(ClientSession&, const std::string& why) override { refusals.push_back(why); }
     void on_closed(ClientSession&) override { ++num_closed; }
     void on_progress(ClientSession&) override {}
 
     std::vector<uint64_t> heard;
     std::string text;
+    std::vector<std::string> refusals;
     int num_closed = 0;
     std::vector<std::unique_ptr<ClientSession>> sessions;
 };
@@ -85,6 +87,71 @@ TEST_F(ClientConnectionTest, RequestsBeforeTheEndOfTheStreamAreHeard) {
     client.close();
     ASSERT_TRUE(run_until(loop_, [&] { return host_.num_closed == 1; }));
     EXPECT_EQ(host_.heard.size(), 500u);
+}
+
+// The first `num_bytes` of a frame that announces `size`.
+std::string half_frame(uint32_t size, size_t num_bytes) {
+    std::string bytes;
+    for (int i = 0; i < 4; ++i) bytes.push_back(static_cast<char>(size >> (8 * i)));
+    return bytes + std::string(num_bytes - bytes.size(), 'x');
+}
+
+std::string refusal_of(TestClient& client) {
+    client.receive();
+    return client.last(0) == nullptr ? "" : client.last(0)->error().message();
+}
+
+// Goal: clients that send half a request do not fill the memory. Method: connections with a common
+// budget, of which one fills most of it and another the rest. Oracle: the largest is told and
+// closed, its bytes are free, and a client with a small half is served when its rest comes.
+TEST_F(ClientConnectionTest, HalfRequestsBeyondTheBudgetCostTheLargestConnection) {
+    constexpr size_t kBudget = 150'000;
+    const auto budget = std::make_shared<InputBudget>(
+        InputBudget::Limits{.bytes_max = kBudget, .timeout_ms = 60'000});
+    TestClient small(loop_, host_, budget);
+    TestClient large(loop_, host_, budget);
+    TestClient medium(loop_, host_, budget);
+    const std::string whole = status_frames(1, 1);
+    small.send_bytes(whole.substr(0, 5));
+    large.send_bytes(half_frame(1 << 20, 90'000));
+    ASSERT_TRUE(run_until(loop_, [&] { return budget->bytes() == 90'005; }));
+    medium.send_bytes(half_frame(1 << 20, 70'000));
+    ASSERT_TRUE(run_until(loop_, [&] { return !refusal_of(large).empty(); }));
+    EXPECT_EQ(refusal_of(large),
+              "half a request of 90000 bytes is the largest of 160005 bytes that wait, at most "
+              "150000 are kept (input_buffer_kib); this connection is closed");
+    ASSERT_TRUE(run_until(loop_, [&] {
+        large.receive();
+        return large.is_closed;
+    }));
+    EXPECT_EQ(budget->bytes(), 70'005u);
+    EXPECT_EQ(host_.refusals.size(), 1u);
+    small.send_bytes(whole.substr(5));
+    ASSERT_TRUE(run_until(loop_, [&] { return host_.heard.size() == 1; }));
+    EXPECT_EQ(host_.num_closed, 1);
+    EXPECT_EQ(budget->bytes(), 70'000u);
+}
+
+// Goal: half a request does not wait for ever, also if bytes trickle in; whole ones do not count.
+// Method: a short time-out. Oracle: the words, and who is closed.
+TEST_F(ClientConnectionTest, HalfRequestWaitsForItsTimeoutOnly) {
+    const auto budget = std::make_shared<InputBudget>(
+        InputBudget::Limits{.bytes_max = size_t{1} << 20, .timeout_ms = 300});
+    TestClient quiet(loop_, host_, budget);
+    TestClient trickling(loop_, host_, budget);
+    quiet.send_bytes(status_frames(1, 1));
+    trickling.send_bytes(half_frame(1 << 20, 10));
+    ASSERT_TRUE(run_until(loop_, [&] {
+        if (refusal_of(trickling).empty()) trickling.send_bytes("x");
+        return !refusal_of(trickling).empty();
+    }));
+    EXPECT_TRUE(refusal_of(trickling).ends_with(
+        "has waited for its rest for input_timeout_ms = 300; this connection is closed"))
+        << refusal_of(trickling);
+    EXPECT_EQ(budget->bytes(), 0u);
+    EXPECT_EQ(host_.num_closed, 1);
+    quiet.send_bytes(status_frames(2, 2));
+    EXPECT_TRUE(run_until(loop_, [&] { return host_.heard.size() == 2; }));
 }
 
 }  // namespace

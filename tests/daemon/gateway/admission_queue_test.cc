@@ -78,6 +78,45 @@ TEST(AdmissionQueue, RefusesMoreThanMaxQueueWaiting) {
     EXPECT_THAT(refused.error().message, HasSubstr("max_queue = 1"));
 }
 
+// Goal: however many requests greedy connections send, the next one still gets a place and a turn.
+// Method: connections that ask until they are refused, one after the other. Oracle: each gets some,
+// the first no more than two of three, and the queue keeps its bound.
+TEST(AdmissionQueue, GreedyConnectionsLeavePlacesForTheNext) {
+    constexpr uint64_t kPlaces = 512;
+    AdmissionQueue queue(1, kPlaces, 8);
+    const std::vector<char> connections(20);
+    uint64_t next_id = 1;
+    for (size_t i = 0; i < connections.size(); ++i) {
+        uint64_t num_taken = 0;
+        std::string refusal;
+        while (refusal.empty()) {
+            EXPECT_EQ(queue.check_place(&connections[i]).ok(), true);
+            const Result<> taken = queue.enqueue(next_id, 1, &connections[i]);
+            if (taken.ok()) {
+                ++next_id;
+                ++num_taken;
+            } else {
+                refusal = taken.error().message;
+            }
+            if (!queue.check_place(&connections[i]).ok()) {
+                refusal = queue.check_place(&connections[i]).error().message;
+            }
+        }
+        EXPECT_GE(num_taken, 1U) << "connection " << i;
+        EXPECT_LE(num_taken, kPlaces * 2 / 3 + 1);
+        if (i == 0) {
+            EXPECT_THAT(refusal, HasSubstr("places of the queue are kept for others"));
+        }
+        if (queue.num_queued() == kPlaces) break;
+    }
+    EXPECT_LE(queue.num_queued(), kPlaces);
+    // The second connection's first request runs second.
+    queue.worker_ready(0, 100 * kBlock);
+    EXPECT_EQ(queue.admit_next()->id, 1U);
+    const uint64_t second = queue.admit_next()->id;
+    EXPECT_GT(second, kPlaces / 2);
+}
+
 TEST(AdmissionQueue, WithoutAQueueWhatCanRunAtOnceIsStillTaken) {
     AdmissionQueue queue(1, 0, 8);
     queue.worker_ready(0, kBlock);

@@ -31,6 +31,8 @@ class ClientSessionTest : public testing::Test {
         config_.kv_tokens = 1 << 20;
         config_.max_sequences = 8;
         config_.max_queue = 8;
+        config_.connections_max = 100;
+        config_.connection_requests_max = 100;
         config_.output_buffer_kib = kOutputBytes / 1024;
         ServedModel model;
         model.vocab_size = kByteVocabulary;
@@ -254,6 +256,47 @@ TEST_F(ClientSessionTest, DrainWaitsUntilTheClientHasReadItsAnswers) {
     client.read(MemorySession::kReadsAll);
     EXPECT_EQ(instance_.num_drains, 1);
     EXPECT_TRUE(client.last(1)->has_finished());
+}
+
+// Goal: connections that do nothing keep nobody out, and those that do something are not closed for
+// others. Method: a gateway of three places, an idle time of 0 or of an hour. Oracle: who is
+// closed, and what they are told.
+TEST_F(ClientSessionTest, AnIdleConnectionMakesPlaceAndABusyOneDoesNot) {
+    gateway_->limit_connections(3);
+    gateway_->on_attention_ready(0, 1024);
+    MemorySession& busy = MemorySession::open(*gateway_, "busy");
+    busy.ask(generate(1, "abc", 2));
+    MemorySession& idle = MemorySession::open(*gateway_, "idle");
+    MemorySession& drains = MemorySession::open(*gateway_, "drains");
+    client::Request drain;
+    drain.set_request_id(1);
+    drain.mutable_drain();
+    drains.ask(drain);
+    MemorySession& fourth = MemorySession::open(*gateway_, "fourth");
+    EXPECT_TRUE(fourth.is_open());
+    EXPECT_FALSE(idle.is_open());
+    ASSERT_NE(idle.last(0), nullptr);
+    EXPECT_THAT(idle.last(0)->error().message(), HasSubstr("another client needs the place"));
+    fourth.ask(generate(1, "abc", 2));
+    MemorySession& status = MemorySession::open(*gateway_, "fifth");
+    EXPECT_TRUE(status.is_open()) << "the fourth's request was refused (drain), so it is idle";
+    EXPECT_FALSE(fourth.is_open());
+    EXPECT_TRUE(busy.is_open());
+    EXPECT_TRUE(drains.is_open());
+}
+
+TEST_F(ClientSessionTest, WithoutAnIdleConnectionTheNextIsRefusedWithTheReason) {
+    config_.idle_timeout_ms = 3'600'000;
+    gateway_->limit_connections(1);
+    MemorySession& first = MemorySession::open(*gateway_, "first");
+    MemorySession& second = MemorySession::open(*gateway_, "second");
+    EXPECT_TRUE(first.is_open());
+    EXPECT_FALSE(second.is_open());
+    ASSERT_NE(second.last(0), nullptr);
+    EXPECT_EQ(second.last(0)->error().code(), static_cast<uint32_t>(Code::kResourceExhausted));
+    EXPECT_THAT(second.last(0)->error().message(), HasSubstr("afdd serves 1 connections"));
+    first.close();
+    EXPECT_TRUE(MemorySession::open(*gateway_, "third").is_open());
 }
 
 }  // namespace

@@ -25,6 +25,8 @@ class GatewayTest : public testing::Test {
         config_.kv_tokens = 1024;
         config_.max_sequences = 8;
         config_.max_queue = 2;
+        config_.connections_max = 100;
+        config_.connection_requests_max = 8;
         config_.output_buffer_kib = 64;
         ServedModel model;
         model.vocab_size = kByteVocabulary;
@@ -185,15 +187,15 @@ TEST_F(GatewayTest, DisconnectCancelsWhatRunsAndWhatWaits) {
 
 TEST_F(GatewayTest, FullQueueAndWrongRequestsAreRefusedWithTheReason) {
     TestClient client(loop_, *gateway_);
+    client.send(generate(4, "abc", 2000));
+    expect_answer(client, 4, client::Response::kError);
+    EXPECT_THAT(client.last(4)->error().message(), HasSubstr("at most 1024 fit"));
     for (uint64_t id = 1; id <= 3; ++id) client.send(generate(id, "abc", 5));
     expect_answer(client, 3, client::Response::kError);
     EXPECT_EQ(client.last(3)->error().code(), static_cast<uint32_t>(Code::kResourceExhausted));
     client.send(generate(1, "abc", 5));
     expect_answer(client, 1, client::Response::kError);
     EXPECT_THAT(client.last(1)->error().message(), HasSubstr("request_id 1 is in flight"));
-    client.send(generate(4, "abc", 2000));
-    expect_answer(client, 4, client::Response::kError);
-    EXPECT_THAT(client.last(4)->error().message(), HasSubstr("at most 1024 fit"));
     client::Request empty;
     empty.set_request_id(9);
     client.send(empty);
@@ -311,6 +313,42 @@ TEST_F(GatewayTest, StopIsAnsweredAndPassedOn) {
     client.send(stop);
     expect_answer(client, 8, client::Response::kDone);
     EXPECT_EQ(instance_.num_stops, 1);
+}
+
+// Goal: a client with thousands of requests keeps nobody from being served. Method: one asks for
+// more than it may have, then another asks; requests end one by one. Oracle: what is refused says
+// why, and the other's request is the next to run but one.
+TEST_F(GatewayTest, ManyRequestsOfOneClientCostAnotherOneTurn) {
+    TestClient greedy(loop_, *gateway_);
+    TestClient other(loop_, *gateway_);
+    gateway_->on_attention_ready(0, 1024);
+    for (uint64_t id = 1; id <= 9; ++id) greedy.send(generate(id, "abc", 2));
+    expect_answer(greedy, 9, client::Response::kError);
+    EXPECT_THAT(greedy.last(9)->error().message(), HasSubstr("connection_requests_max = 8"));
+    std::vector<uint64_t> running;
+    for (int i = 0; i < 8; ++i) running.push_back(next_sent().second.admit().sequence_id());
+    EXPECT_FALSE(instance_.has_next());
+    other.send(generate(1, "other", 2));
+    expect_answer(other, 1, client::Response::kAccepted);
+    for (const char c : {'x', 'y'}) say_token(0, running[0], static_cast<uint8_t>(c));
+    say_end(0, running[0]);
+    const uint64_t next = next_sent().second.admit().sequence_id();
+    say_text(0, next, "zz");
+    say_end(0, next);
+    expect_answer(other, 1, client::Response::kFinished);
+}
+
+// Goal: a client that waits for tokens learns at once that afdd lives. Oracle: the answer, while
+// the request is still queued.
+TEST_F(GatewayTest, APingIsAnsweredWhileARequestWaits) {
+    TestClient client(loop_, *gateway_);
+    client.send(generate(1, "abc", 2));
+    client::Request ping;
+    ping.set_request_id(2);
+    ping.mutable_ping();
+    client.send(ping);
+    expect_answer(client, 2, client::Response::kDone);
+    EXPECT_EQ(client.last(1)->body_case(), client::Response::kAccepted);
 }
 
 TEST_F(GatewayTest, FailAllEndsEveryRequestWithTheError) {

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,13 +18,21 @@ namespace afd::daemon {
 // The client's end of a connection: sends requests, collects answers.
 class TestClient {
   public:
-    TestClient(EventLoop& loop, SessionHost& host) {
+    // `budget` of the connection; null: one of its own without a bound that matters.
+    TestClient(EventLoop& loop, SessionHost& host, std::shared_ptr<InputBudget> budget = nullptr) {
         std::array<int, 2> fds{};
         EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds.data()),
                   0);
         socket_.reset(fds[0]);
-        host.adopt(std::make_unique<ClientConnection>(
-            loop, UniqueFd(fds[1]), ClientIdentity{"test", "test client"}, host));
+        if (budget == nullptr) {
+            budget = std::make_shared<InputBudget>(
+                InputBudget::Limits{.bytes_max = size_t{1} << 30, .timeout_ms = 60'000});
+        }
+        host.adopt(std::make_unique<ClientConnection>(loop,
+                                                      UniqueFd(fds[1]),
+                                                      ClientIdentity{"test", "test client"},
+                                                      host,
+                                                      std::move(budget)));
     }
 
     void send(const client::Request& request) {

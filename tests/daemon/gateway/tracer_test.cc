@@ -21,6 +21,7 @@ class TracerTest : public testing::Test {
   protected:
     TracerTest() : tokenizer_(make_byte_tokenizer()) {
         config_.attention_workers = 1;
+        config_.connections_max = 10;
         config_.output_buffer_kib = 64;
         ServedModel model;
         model.vocab_size = kByteVocabulary;

@@ -7,6 +7,7 @@
 //   AFD_FAKE_TOKEN_MS   time per token
 //   AFD_FAKE_FAIL       end with this message before being ready
 //   AFD_FAKE_CRASH      abort before being ready
+//   AFD_FAKE_HANG       wait before being ready, until this file exists
 //   AFD_FAKE_ASK        ask for the memory of round 7 of session 1, be ready only after the answer,
 //                       and report its code as a wait
 
@@ -144,6 +145,9 @@ int run(int argc, char** argv) {
     worker.start();
     if (std::getenv("AFD_FAKE_CRASH") != nullptr) std::abort();
     if (const char* why = std::getenv("AFD_FAKE_FAIL")) worker.fail({Code::kDataLoss, why});
+    if (const char* file = std::getenv("AFD_FAKE_HANG")) {
+        while (::access(file, F_OK) != 0) ::poll(nullptr, 0, 10);
+    }
     if (std::getenv("AFD_FAKE_ASK") != nullptr) ask_for_segments(worker);
     control::Ready ready;
     ready.set_kv_tokens(worker.welcome().kv_tokens());

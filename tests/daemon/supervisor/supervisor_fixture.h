@@ -46,11 +46,13 @@ struct Program final : GatewayHost, InstanceListener {
     void on_drained() override {}
     void on_all_ready() override { is_ready = true; }
     void on_given_up(const std::string& why) override { given_up = why; }
+    void on_service(const ServiceState& state) override { gateway->set_service(state); }
     void on_all_gone() override { is_all_gone = true; }
 
     bool is_ready = false;
     bool is_all_gone = false;
     std::string given_up;
+    Gateway* gateway = nullptr;
 };
 
 class SupervisorTest : public testing::Test {
@@ -63,11 +65,14 @@ class SupervisorTest : public testing::Test {
         config_.kv_tokens = 4096;
         config_.max_sequences = 8;
         config_.max_queue = 100;
+        config_.connections_max = 100;
+        config_.connection_requests_max = 100;
         config_.output_buffer_kib = 1024;
         config_.restart_first_ms = 10;
         config_.restart_max_ms = 50;
         config_.restart_reset_ms = 10000;
         config_.start_attempts = 3;
+        config_.round_timeout_ms = 60'000;
         config_.log_level = "off";
         config_.log_format = "text";
         config_.pin = "none";
@@ -107,6 +112,7 @@ class SupervisorTest : public testing::Test {
         model.tokenizer = &tokenizer_;
         gateway_ = std::make_unique<Gateway>(
             loop_, config_, model, std::vector<TraceSource>(), *supervisor_, program_);
+        program_.gateway = gateway_.get();
         supervisor_->start(*gateway_, program_);
     }
 
@@ -126,6 +132,12 @@ class SupervisorTest : public testing::Test {
             if (entry.role() == role && entry.index() == index) return entry;
         }
         return {};
+    }
+
+    client::Status status() const {
+        client::Status status;
+        supervisor_->fill_status(status);
+        return status;
     }
 
     std::vector<std::string> waits() const {

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <fstream>
 
 #include "tests/daemon/attention/fake_token.h"
 #include "tests/daemon/gateway/test_client.h"
@@ -118,6 +119,121 @@ TEST_F(SupervisorTest, FailureThatNoRestartMendsIsGivenUpAtOnceWithItsReason) {
     EXPECT_THAT(program_.given_up, HasSubstr("exited with status 1: tensor x is missing"));
 }
 
+// Goal: a worker that hangs before it is ready does not hang for ever, and the reason is said.
+// Method: workers that wait for a file. Oracle: they are killed until they are given up, with the
+// words; if the file comes in time, the next process gets ready.
+TEST_F(SupervisorTest, WorkerThatHangsBeforeItIsReadyIsKilledAndGivenUpWithTheReason) {
+    const std::string file = directory_.path("go_on");
+    const ScopedVariable hang("AFD_FAKE_HANG", file.c_str());
+    config_.start_timeout_ms = 100;
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return !program_.given_up.empty(); }));
+    EXPECT_THAT(program_.given_up, HasSubstr("it is not ready after start_timeout_ms = 100"));
+    EXPECT_THAT(program_.given_up, HasSubstr("(3 attempts)"));
+}
+
+TEST_F(SupervisorTest, WorkerThatHangsBeforeItIsReadyIsTriedAgain) {
+    const std::string file = directory_.path("go_on");
+    const ScopedVariable hang("AFD_FAKE_HANG", file.c_str());
+    config_.start_timeout_ms = 1000;
+    config_.start_attempts = 100;
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return worker("ffn", 0).num_restarts() > 0; }));
+    std::ofstream(file).put('x');
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    const uint32_t pid = worker("ffn", 0).pid();
+    // A time-out of the start must not end a worker that serves.
+    EXPECT_FALSE(run_for(loop_, 1500, [&] { return worker("ffn", 0).pid() != pid; }));
+}
+
+// Goal: what the next two tests share. A worker that served is killed, and none can start in its
+// place while `why_not` is set.
+class ServiceTest : public SupervisorTest {
+  protected:
+    void start_and_lose(const std::string& role, uint32_t index, const char* why_not) {
+        start();
+        ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+        EXPECT_EQ(status().state(), "ready");
+        cannot_start_.emplace(why_not, "tensor x is missing");
+        ::kill(static_cast<pid_t>(worker(role, index).pid()), SIGKILL);
+    }
+
+    bool wait_for_service(const std::string& state) {
+        return run_until(loop_, [&] { return status().state() == state; });
+    }
+
+    client::Response answer_of(TestClient& client, uint64_t id) {
+        EXPECT_TRUE(run_until(loop_, [&] {
+            client.receive();
+            return client.last(id) != nullptr &&
+                   (client.last(id)->has_error() || client.last(id)->has_finished());
+        }));
+        return client.last(id) != nullptr ? *client.last(id) : client::Response();
+    }
+
+    std::optional<ScopedVariable> cannot_start_;
+};
+
+// Goal: workers that can never start again are not hidden behind "ready". Method: the experts'
+// worker dies, and its successors fail, by a reason that no restart mends and by crashes. Oracle:
+// the state, its reason and the refusal name it; when the reason is gone, service goes on.
+TEST_F(ServiceTest, WithoutExpertsNewRequestsAreRefusedWithTheReasonUntilTheyAreBack) {
+    for (const auto& [why_not, words] :
+         {std::pair{"AFD_FAKE_FAIL", "ffn worker 0 exited with status 1: tensor x is missing"},
+          std::pair{"AFD_FAKE_CRASH", "ffn worker 0 killed by signal 6"}}) {
+        if (supervisor_ == nullptr) {
+            start_and_lose("ffn", 0, why_not);
+        } else {
+            cannot_start_.emplace(why_not, "tensor x is missing");
+            ::kill(static_cast<pid_t>(worker("ffn", 0).pid()), SIGKILL);
+        }
+        ASSERT_TRUE(wait_for_service("failed")) << why_not;
+        EXPECT_THAT(status().reason(), HasSubstr(words));
+        TestClient client(loop_, *gateway_);
+        client.send(generate(1, "abc", 5));
+        const client::Response refused = answer_of(client, 1);
+        EXPECT_EQ(refused.error().code(), static_cast<uint32_t>(Code::kUnavailable));
+        EXPECT_THAT(refused.error().message(), HasSubstr("afdd cannot serve now: "));
+        EXPECT_THAT(refused.error().message(), HasSubstr(words));
+        cannot_start_.reset();
+        ASSERT_TRUE(wait_for_service("ready")) << why_not;
+        EXPECT_EQ(status().reason(), "");
+        client.send(generate(2, "abc", 5));
+        EXPECT_TRUE(answer_of(client, 2).has_finished());
+    }
+    EXPECT_EQ(program_.given_up, "") << "a worker that served is tried for ever";
+}
+
+TEST_F(ServiceTest, WithOneOfTwoAttentionWorkersItServesDegraded) {
+    start_and_lose("attention", 1, "AFD_FAKE_FAIL");
+    ASSERT_TRUE(wait_for_service("degraded"));
+    EXPECT_THAT(status().reason(), HasSubstr("attention worker 1 exited with status 1"));
+    TestClient client(loop_, *gateway_);
+    client.send(generate(1, "abc", 5));
+    EXPECT_TRUE(answer_of(client, 1).has_finished());
+}
+
+// Goal: a request that was accepted before does not wait for ever. Method: the only attention
+// worker is lost while it streams, slowly. Oracle: the request ends with the reason.
+TEST_F(ServiceTest, ARequestInFlightEndsWithTheReasonWhenTheOutageLasts) {
+    const ScopedVariable slow("AFD_FAKE_TOKEN_MS", "20");
+    config_.attention_workers = 1;
+    config_.round_timeout_ms = 200;
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    TestClient client(loop_, *gateway_);
+    client.send(generate(1, "abc", 2000));
+    ASSERT_TRUE(run_until(loop_, [&] {
+        client.receive();
+        return client.text(1).size() > 3;
+    }));
+    cannot_start_.emplace("AFD_FAKE_FAIL", "tensor x is missing");
+    ::kill(static_cast<pid_t>(worker("attention", 0).pid()), SIGKILL);
+    EXPECT_THAT(answer_of(client, 1).error().message(),
+                HasSubstr("attention worker 0 exited with status 1: tensor x is missing"));
+    EXPECT_EQ(gateway_->num_in_flight(), 0U);
+}
+
 TEST_F(SupervisorTest, MissingProgramIsGivenUpWithItsPath) {
     start();
     // The two programs exist; a supervisor that looks elsewhere finds none.
@@ -182,6 +298,29 @@ TEST_F(SupervisorTest, StoppedWorkerIsShownAsStopped) {
     EXPECT_TRUE(wait_for_state("attention", 1, "stopped"));
     ::kill(pid, SIGCONT);
     EXPECT_TRUE(wait_for_state("attention", 1, "ready"));
+}
+
+// Goal: a worker that is stopped does not keep everybody waiting for as long as one that may be
+// computing. Method: SIGSTOP, and no time-out for hangs. Oracle: nothing happens while nobody needs
+// it; then another process has its slot, and no other slot was touched.
+TEST_F(SupervisorTest, StoppedWorkerIsReplacedOnceSomebodyNeedsIt) {
+    config_.stop_timeout_ms = 300;
+    schedule::HeartbeatView idle;
+    idle.pid = 1;
+    idle.state = schedule::WorkerState::kIdle;
+    heartbeats_[{control::FFN, 0}] = idle;
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    const uint32_t pid = worker("ffn", 0).pid();
+    ::kill(static_cast<pid_t>(pid), SIGSTOP);
+    ASSERT_TRUE(wait_for_state("ffn", 0, "stopped"));
+    EXPECT_FALSE(run_for(loop_, 1500, [&] { return worker("ffn", 0).pid() != pid; }));
+    heartbeats_.erase({control::FFN, 0});
+    ASSERT_TRUE(run_until(loop_, [&] {
+        return worker("ffn", 0).pid() != pid && worker("ffn", 0).state() == "ready";
+    }));
+    EXPECT_EQ(worker("ffn", 0).num_restarts(), 1U);
+    EXPECT_EQ(worker("attention", 0).num_restarts(), 0U);
 }
 
 TEST_F(SupervisorTest, GarbageAndStrangersOnTheControlSocketHarmNobody) {

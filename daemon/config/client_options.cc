@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/config/option_topics.h"
+
+#include "proto/frame.h"
+
+namespace afd::daemon {
+
+namespace {
+
+// The largest request, and what is read beyond it.
+constexpr uint64_t kInputBufferKibMin = kFrameBytesMax / 1024 + 1024;
+
+}  // namespace
+
+std::vector<ConfigOption> client_options() {
+    using C = Config;
+    return {
+        {"connections_max",
+         &C::connections_max,
+         "512",
+         "",
+         "Connections of clients; a further one needs the place of an idle one",
+         1,
+         1000000},
+        {"idle_timeout_ms",
+         &C::idle_timeout_ms,
+         "60000",
+         "ms",
+         "Idle time after which a connection may lose its place to another",
+         0,
+         86400000},
+        {"connection_requests_max",
+         &C::connection_requests_max,
+         "1024",
+         "",
+         "Requests of one connection in flight; more are refused",
+         1,
+         1000000},
+        {"input_buffer_kib",
+         &C::input_buffer_kib,
+         "65536",
+         "KiB",
+         "Half-sent requests of all connections; more closes the largest",
+         kInputBufferKibMin,
+         uint64_t{1} << 30},
+        {"input_timeout_ms",
+         &C::input_timeout_ms,
+         "30000",
+         "ms",
+         "Close a connection whose request stays half sent for this time",
+         1,
+         86400000},
+        {"output_buffer_kib",
+         &C::output_buffer_kib,
+         "4096",
+         "KiB",
+         "Unread answers of one connection; more ends its requests",
+         64,
+         uint64_t{1} << 20},
+    };
+}
+
+}  // namespace afd::daemon
