@@ -62,7 +62,11 @@ Result<> Tokenizer::Impl::set_vocab(const TokenizerFile& file, const std::string
     for (const auto& [entry, id] : file.vocab) {
         // Added tokens are matched in the text before it is split, and are not in the byte
         // alphabet.
-        if (added.contains(entry)) continue;
+        if (const auto at = added.find(entry); at != added.end()) {
+            if (at->second == id) continue;
+            return data_loss("{}: token \"{}\" has id {} in added_tokens and {} in model.vocab",
+                             with(origin, entry, at->second, id));
+        }
         auto text = bytes_of_stand_ins(entry);
         if (!text) {
             return unimplemented(
@@ -80,9 +84,10 @@ Result<> Tokenizer::Impl::set_vocab(const TokenizerFile& file, const std::string
     for (unsigned byte = 0; byte < 256; ++byte) {
         const auto at = ids.find(std::string(1, static_cast<char>(byte)));
         if (at == ids.end()) {
+            if (!is_in_utf8(static_cast<uint8_t>(byte))) continue;
             return unimplemented(
                 "{}: model.vocab has no token for byte {} (\"{}\"); supported: vocabularies with "
-                "all 256",
+                "all bytes that UTF-8 uses",
                 with(origin, byte, byte_stand_in(static_cast<uint8_t>(byte))));
         }
         encoder.set_byte(static_cast<uint8_t>(byte), at->second);

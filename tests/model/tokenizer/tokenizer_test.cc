@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -340,12 +341,50 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"/added_tokens/0/lstrip",
                 true,
                 "added token \"<|begin|>\": lstrip is true; supported: false"},
-        Refusal{"/added_tokens/0/content", "", "without content"}));
+        Refusal{"/added_tokens/0/content", "", "without content"},
+        Refusal{"/model/vocab/<tool>",
+                269,
+                "token \"<tool>\" has id 270 in added_tokens and 269 in model.vocab"}));
 
 TEST(Tokenizer, RefusesAVocabularyWithoutAllBytes) {
     json file = tokenizer_json();
     file["model"]["vocab"].erase("A");
     EXPECT_THAT(refusal(file), HasSubstr("model.vocab has no token for byte 65 (\"A\")"));
+}
+
+// As in DeepSeek-V2: no valid text holds these bytes.
+TEST(Tokenizer, TakesAVocabularyWithoutTheBytesThatUtf8DoesNotUse) {
+    json file = tokenizer_json();
+    std::vector<unsigned> unused = {0xC0, 0xC1};
+    for (unsigned byte = 0xF5; byte < 0x100; ++byte) unused.push_back(byte);
+    for (const unsigned byte : unused) {
+        file["model"]["vocab"].erase(byte_stand_in(static_cast<uint8_t>(byte)));
+    }
+    Tokenizer tokenizer = parsed(file);
+    const std::string text = "the \u007F\u0080\u07FF\u0800\uFFFD\U00010000\U0010FFFF";
+    EXPECT_EQ(tokenizer.decode(encoded(tokenizer, text)), text);
+    for (const unsigned byte : {0x80u, 0xC2u, 0xF4u}) {
+        json without = file;
+        without["model"]["vocab"].erase(byte_stand_in(static_cast<uint8_t>(byte)));
+        EXPECT_THAT(refusal(without),
+                    HasSubstr("model.vocab has no token for byte " + std::to_string(byte)));
+    }
+}
+
+// Other libraries read the file too, and number an added token anew that the vocabulary lacks.
+TEST(Tokenizer, OfTheDemoModelHasItsSpecialTokensInTheVocabulary) {
+    const std::string directory = AFD_DEMO_MODEL;
+    std::ifstream stream(directory + "/tokenizer.json");
+    const json file = json::parse(stream);
+    ASSERT_EQ(file["added_tokens"].size(), 2u);
+    for (const json& token : file["added_tokens"]) {
+        EXPECT_EQ(file["model"]["vocab"].at(token["content"].get<std::string>()), token["id"]);
+    }
+    auto tokenizer = Tokenizer::load(directory);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+    // What the tokenizers library gives.
+    EXPECT_THAT(encoded(tokenizer.value(), "<|begin|>She was 123 years<|end|>"),
+                ElementsAre(0, 1501, 335, 34, 51, 52, 53, 982, 1));
 }
 
 TEST(Tokenizer, RefusesTextThatIsNotUtf8) {
