@@ -103,7 +103,11 @@ def vocabulary(merges: list[Pair]) -> dict[str, int]:
 
 
 def tokenizer_json(merges: list[Pair]) -> dict:
-    """The tokenizer in the layout of the Hugging Face tokenizers library."""
+    """The tokenizer in the layout of the Hugging Face tokenizers library.
+
+    The specials are in the vocabulary too: the library gives an added token that is not there a new
+    id, behind the vocabulary.
+    """
     ids = vocabulary(merges)
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
              "special": True}
@@ -121,7 +125,7 @@ def tokenizer_json(merges: list[Pair]) -> dict:
         "model": {"type": "BPE", "dropout": None, "unk_token": None,
                   "continuing_subword_prefix": None, "end_of_word_suffix": None,
                   "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-                  "vocab": {t: i for t, i in ids.items() if t not in (BOS, EOS)},
+                  "vocab": ids,
                   "merges": [f"{a} {b}" for a, b in merges]}}
 
 

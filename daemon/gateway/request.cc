@@ -42,10 +42,11 @@ Result<std::vector<uint32_t>> tokenize(const std::string& text,
     }
     AFD_TRY(check_bytes(text, model, limit));
     AFD_ASSIGN(std::vector<uint32_t> ids, model.tokenizer->encode(text));
-    if (const std::optional<uint32_t> bos = model.tokenizer->bos_id()) {
-        // Text gets the token that the model was trained to begin with. Ids are taken as they are.
-        ids.insert(ids.begin(), *bos);
-    }
+    // Text gets the tokens that the model was trained to begin with. Ids are taken as they are.
+    const auto start = model.tokenizer->prompt_start();
+    const auto end = model.tokenizer->prompt_end();
+    ids.insert(ids.begin(), start.begin(), start.end());
+    ids.insert(ids.end(), end.begin(), end.end());
     return ids;
 }
 

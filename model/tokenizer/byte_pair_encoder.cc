@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "model/tokenizer/utf8.h"
+
 namespace afd::model {
 namespace {
 
@@ -13,17 +15,14 @@ constexpr size_t kKeptPieceBytesMax = 65536;
 }  // namespace
 
 void BytePairEncoder::add_merge(uint32_t left, uint32_t right, uint32_t merged, uint32_t rank) {
-    merges_.try_emplace(uint64_t{left} << 32 | right, Merge{rank, merged});
+    merges_.insert_or_assign(uint64_t{left} << 32 | right, Merge{rank, merged});
 }
 
 void BytePairEncoder::encode(std::string_view piece, std::vector<uint32_t>& ids) {
-    const auto size = static_cast<int32_t>(piece.size());
     symbols_.clear();
     heap_.clear();
-    for (int32_t i = 0; i < size; ++i) {
-        const auto byte = static_cast<uint8_t>(piece[static_cast<size_t>(i)]);
-        symbols_.push_back({byte_ids_[byte], i - 1, i + 1 < size ? i + 1 : -1, true});
-    }
+    begin_with(piece);
+    const auto size = static_cast<int32_t>(symbols_.size());
     for (int32_t i = 0; i + 1 < size; ++i) push_candidate(i);
     while (!heap_.empty()) {
         std::ranges::pop_heap(heap_, comes_later);
@@ -38,6 +37,27 @@ void BytePairEncoder::encode(std::string_view piece, std::vector<uint32_t>& ids)
         std::vector<Symbol>().swap(symbols_);
         std::vector<Candidate>().swap(heap_);
     }
+}
+
+void BytePairEncoder::begin_with(std::string_view piece) {
+    while (!piece.empty()) {
+        const size_t size = character_ids_.empty() ? 1 : next_character(piece).size;
+        const auto at = character_ids_.empty() ? character_ids_.end()
+                                               : character_ids_.find(piece.substr(0, size));
+        if (at != character_ids_.end()) {
+            push_symbol(at->second);
+        } else {
+            for (const char c : piece.substr(0, size))
+                push_symbol(byte_ids_[static_cast<uint8_t>(c)]);
+        }
+        piece.remove_prefix(size);
+    }
+    if (!symbols_.empty()) symbols_.back().next = -1;
+}
+
+void BytePairEncoder::push_symbol(uint32_t id) {
+    const auto index = static_cast<int32_t>(symbols_.size());
+    symbols_.push_back({id, index - 1, index + 1, true});
 }
 
 bool BytePairEncoder::comes_later(const Candidate& a, const Candidate& b) {

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// BytePairEncoder: bytes of one piece -> token ids, by merging the pair of lowest rank, of equal
-// ranks the leftmost, until no pair is left. Knows bytes and ids, no text and no file format.
+// BytePairEncoder: one piece -> token ids, by merging the pair of lowest rank, of equal ranks the
+// leftmost, until no pair is left. What it begins with are the tokens of the piece's characters;
+// where a character has no token, those of its bytes. Knows no file format.
 
 #include <array>
 #include <cstdint>
-#include <optional>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+
+#include "model/tokenizer/text_hash.h"
 
 namespace afd::model {
 
@@ -19,10 +22,16 @@ class BytePairEncoder {
     // The token of a single byte.
     void set_byte(uint8_t byte, uint32_t id) { byte_ids_[byte] = id; }
 
-    // The rank of `left` + `right` -> `merged`; a pair that has one keeps it.
+    // The token of a character, in UTF-8. Without any, pieces are taken byte by byte.
+    void set_character(std::string_view character, uint32_t id) {
+        character_ids_.insert_or_assign(std::string(character), id);
+    }
+
+    // The rank of `left` + `right` -> `merged`; the last one given counts.
     void add_merge(uint32_t left, uint32_t right, uint32_t merged, uint32_t rank);
 
     // Appends the ids of `piece`. Time O(n log n) in its length.
+    // REQUIRES: valid UTF-8, if set_character() was called.
     void encode(std::string_view piece, std::vector<uint32_t>& ids);
 
   private:
@@ -44,11 +53,14 @@ class BytePairEncoder {
         uint32_t merged;
     };
 
+    void begin_with(std::string_view piece);
+    void push_symbol(uint32_t id);
     void push_candidate(int32_t left);
     void merge_pair(const Candidate& candidate);
     static bool comes_later(const Candidate& a, const Candidate& b);
 
     std::array<uint32_t, 256> byte_ids_{};
+    std::unordered_map<std::string, uint32_t, TextHash, std::equal_to<>> character_ids_;
     std::unordered_map<uint64_t, Merge> merges_;  // left << 32 | right
     std::vector<Symbol> symbols_;                 // Scratch.
     std::vector<Candidate> heap_;                 // Scratch.

@@ -1,198 +1,95 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/tokenizer/splitter.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
-#include <algorithm>
-#include <array>
-
-#include "model/tokenizer/utf8.h"
-#include "proto/failure.h"
+#include <utility>
 
 namespace afd::model {
 namespace {
 
-// Most pieces match within the first; long runs of text may need more.
-constexpr size_t kJitStackBytes = size_t{32} << 10;
-constexpr size_t kJitStackBytesMax = size_t{8} << 20;
+// Matches for which scratch is kept from one text to the next: ordinary prompts have fewer.
+constexpr size_t kKeptMatchesMax = 65536;
 
-// General categories have one or two characters; PCRE2's own names are these.
-bool is_script_name(std::string_view name) {
-    if (!name.empty() && name.front() == '^') name.remove_prefix(1);
-    const bool is_own = name == "Any" || name == "Xan" || name == "Xps" || name == "Xsp" ||
-                        name == "Xuc" || name == "Xwd";
-    return name.size() > 2 && !is_own && name.find_first_of(":=") == std::string_view::npos;
-}
+// Joins spans of the text, in order, to pieces.
+class PieceFolder {
+  public:
+    PieceFolder(SplitBehavior behavior,
+                std::string_view text,
+                std::vector<std::string_view>& pieces)
+        : behavior_(behavior), text_(text), pieces_(pieces) {}
 
-// The escape at the start of `rest` (a backslash and what belongs to it), translated.
-std::string translate_escape(std::string_view rest, size_t& size) {
-    size = std::min<size_t>(2, rest.size());
-    if (rest.size() < 3 || (rest[1] != 'p' && rest[1] != 'P') || rest[2] != '{') {
-        return std::string(rest.substr(0, size));
+    void add(size_t begin, size_t end, bool is_match) {
+        if (!joins(is_match)) {
+            flush();
+            begin_ = begin;
+        }
+        end_ = end;
+        was_match_ = is_match;
+        is_open_ = true;
     }
-    const size_t close = rest.find('}');
-    if (close == std::string_view::npos) return std::string(rest.substr(0, size));
-    size = close + 1;
-    std::string_view name = rest.substr(3, close - 3);
-    if (!is_script_name(name)) return std::string(rest.substr(0, size));
-    std::string text(rest.substr(0, 3));
-    if (name.front() == '^') {
-        text += '^';
-        name.remove_prefix(1);
+
+    void flush() {
+        const bool is_removed = behavior_ == SplitBehavior::kRemoved && was_match_;
+        if (is_open_ && end_ > begin_ && !is_removed) {
+            pieces_.push_back(text_.substr(begin_, end_ - begin_));
+        }
+        is_open_ = false;
     }
-    return text + "sc:" + std::string(name) + "}";
-}
 
-Error unserved(std::string_view pattern, const std::string& construct) {
-    return unimplemented("the split pattern {} uses {}, which is not supported",
-                         with(pattern, construct));
-}
+  private:
+    // Whether the next span goes into the open piece.
+    bool joins(bool is_match) const {
+        if (!is_open_) return false;
+        switch (behavior_) {
+            case SplitBehavior::kIsolated:
+            case SplitBehavior::kRemoved:
+                return false;
+            case SplitBehavior::kContiguous:
+                return is_match == was_match_;
+            case SplitBehavior::kMergedWithPrevious:
+                return is_match && !was_match_;
+            case SplitBehavior::kMergedWithNext:
+                return !is_match && was_match_;
+        }
+        return false;
+    }
 
-struct CodeFree {
-    void operator()(pcre2_code* code) const { pcre2_code_free(code); }
-};
-struct DataFree {
-    void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
-};
-struct ContextFree {
-    void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
-};
-struct StackFree {
-    void operator()(pcre2_jit_stack* stack) const { pcre2_jit_stack_free(stack); }
+    SplitBehavior behavior_;
+    std::string_view text_;
+    std::vector<std::string_view>& pieces_;
+    size_t begin_ = 0;
+    size_t end_ = 0;
+    bool was_match_ = false;
+    bool is_open_ = false;
 };
 
 }  // namespace
 
-Result<std::string> translate_pattern(std::string_view pattern) {
-    std::string out;
-    bool is_in_set = false;
-    bool is_set_start = false;  // A ']' here is an ordinary character.
-    for (size_t i = 0; i < pattern.size();) {
-        const char c = pattern[i];
-        if (c == '\\') {
-            size_t size = 0;
-            out += translate_escape(pattern.substr(i), size);
-            i += size;
-            is_set_start = false;
-            continue;
-        }
-        // Oniguruma and PCRE2 read these differently, and a wrong split gives wrong ids without a
-        // word.
-        if (is_in_set && c == '[' && pattern.substr(i, 2) != "[:") {
-            return unserved(pattern, "a set inside a set");
-        }
-        if (is_in_set && pattern.substr(i, 2) == "[:") {
-            const size_t close = pattern.find(":]", i);
-            if (close == std::string_view::npos) return unserved(pattern, "an open [: class");
-            out += pattern.substr(i, close + 2 - i);
-            i = close + 2;
-            continue;
-        }
-        if (is_in_set && pattern.substr(i, 2) == "&&") {
-            return unserved(pattern, "an intersection of sets (&&)");
-        }
-        if (!is_in_set && c == '[') {
-            is_in_set = is_set_start = true;
-        } else if (is_in_set && c == ']' && !is_set_start) {
-            is_in_set = false;
-        } else if (c != '^') {
-            is_set_start = false;
-        }
-        out += c;
-        ++i;
-    }
-    return out;
+std::optional<SplitBehavior> split_behavior(std::string_view name) {
+    if (name == "Isolated") return SplitBehavior::kIsolated;
+    if (name == "Removed") return SplitBehavior::kRemoved;
+    if (name == "Contiguous") return SplitBehavior::kContiguous;
+    if (name == "MergedWithPrevious") return SplitBehavior::kMergedWithPrevious;
+    if (name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
+    return std::nullopt;
 }
 
-struct Splitter::Impl {
-    std::unique_ptr<pcre2_code, CodeFree> code;
-    std::unique_ptr<pcre2_match_data, DataFree> data;
-    std::unique_ptr<pcre2_match_context, ContextFree> context;
-    std::unique_ptr<pcre2_jit_stack, StackFree> stack;
-
-    // The first match in `piece` at or after `start`; a negative number as PCRE2 gives it.
-    int match(std::string_view piece, size_t start) {
-        const auto* subject = reinterpret_cast<PCRE2_SPTR>(piece.data());
-        const int count = pcre2_match(code.get(),
-                                      subject,
-                                      piece.size(),
-                                      start,
-                                      PCRE2_NO_UTF_CHECK,
-                                      data.get(),
-                                      context.get());
-        if (count != PCRE2_ERROR_JIT_STACKLIMIT) return count;
-        // The interpreter keeps its state on the heap and reaches further.
-        return pcre2_match(code.get(),
-                           subject,
-                           piece.size(),
-                           start,
-                           PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                           data.get(),
-                           context.get());
-    }
-};
-
-Splitter::Splitter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Splitter::Splitter(Splitter&&) noexcept = default;
-Splitter& Splitter::operator=(Splitter&&) noexcept = default;
-Splitter::~Splitter() = default;
-
-Result<Splitter> Splitter::compile(std::string_view pattern) {
-    AFD_ASSIGN(const std::string translated, translate_pattern(pattern));
-    int error = 0;
-    PCRE2_SIZE at = 0;
-    auto impl = std::make_unique<Impl>();
-    // Oniguruma's ^ and $ stand at every line.
-    impl->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()),
-                                   translated.size(),
-                                   PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE,
-                                   &error,
-                                   &at,
-                                   nullptr));
-    if (!impl->code) {
-        std::array<PCRE2_UCHAR, 160> text{};
-        pcre2_get_error_message(error, text.data(), text.size());
-        return data_loss("the split pattern {} is not accepted: {} (at byte {} of {})",
-                         with(pattern, reinterpret_cast<const char*>(text.data()), at, translated));
-    }
-    impl->data.reset(pcre2_match_data_create_from_pattern(impl->code.get(), nullptr));
-    impl->context.reset(pcre2_match_context_create(nullptr));
-    // Where PCRE2 was built without JIT the interpreter gives the same matches.
-    if (pcre2_jit_compile(impl->code.get(), PCRE2_JIT_COMPLETE) == 0) {
-        impl->stack.reset(pcre2_jit_stack_create(kJitStackBytes, kJitStackBytesMax, nullptr));
-        pcre2_jit_stack_assign(impl->context.get(), nullptr, impl->stack.get());
-    }
-    return Splitter(std::move(impl));
-}
+Splitter::Splitter(TextPattern pattern, SplitBehavior behavior, bool is_inverted)
+    : pattern_(std::move(pattern)), behavior_(behavior), is_inverted_(is_inverted) {}
 
 Result<> Splitter::split(std::string_view piece, std::vector<std::string_view>& pieces) {
-    size_t done = 0;   // Everything before is in `pieces`.
-    size_t start = 0;  // Where the search goes on; behind `done` after an empty match.
-    while (start < piece.size()) {
-        const int count = impl_->match(piece, start);
-        if (count == PCRE2_ERROR_NOMATCH) break;
-        if (count < 0) {
-            return resource_exhausted(
-                "splitting the text into pieces exceeds the limits of the regex engine (PCRE2 "
-                "error {}); send less text at once",
-                with(count));
-        }
-        const PCRE2_SIZE* range = pcre2_get_ovector_pointer(impl_->data.get());
-        const size_t begin = range[0];
-        const size_t end = range[1];
-        // An empty match makes no piece. The search goes on a whole character later: PCRE2 was told
-        // not to check its offsets.
-        if (end <= begin) {
-            start = std::max(begin, start);
-            start += start < piece.size() ? next_character(piece.substr(start)).size : 1;
-            continue;
-        }
-        if (begin > done) pieces.push_back(piece.substr(done, begin - done));
-        pieces.push_back(piece.substr(begin, end - begin));
-        start = done = end;
+    matches_.clear();
+    AFD_TRY(pattern_.find_all(piece, matches_));
+    PieceFolder folder(behavior_, piece, pieces);
+    size_t done = 0;
+    for (const PatternMatch& match : matches_) {
+        // An empty match cuts too.
+        if (match.begin > done) folder.add(done, match.begin, is_inverted_);
+        folder.add(match.begin, match.end, !is_inverted_);
+        done = match.end;
     }
-    if (done < piece.size()) pieces.push_back(piece.substr(done));
+    if (done < piece.size()) folder.add(done, piece.size(), is_inverted_);
+    folder.flush();
+    if (matches_.capacity() > kKeptMatchesMax) std::vector<PatternMatch>().swap(matches_);
     return {};
 }
 

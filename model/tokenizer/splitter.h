@@ -1,46 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Splitter: one step of a pre-tokenizer: cuts a piece of text at the matches of a regular
-// expression; matches and the gaps between them both become pieces ("Isolated").
+// Splitter: one step of a pre-tokenizer: cuts a piece of text at the matches of a pattern. What
+// becomes of a match and of the gap before it says the behaviour:
 //
-// The expressions of tokenizer.json are written for Oniguruma and run here on PCRE2 (UTF, UCP).
-// Two things mean something else there without any complaint, so they are translated or refused:
-// \p{Han} and other script names (PCRE2 matches script extensions) become \p{sc:Han}; set
-// operations and nested sets inside brackets ([..&&[..]]) are refused.
+//                           "the-final--day" at "-"
+//   kIsolated               the | - | final | - | - | day
+//   kRemoved                the | final | day
+//   kContiguous             the | - | final | -- | day
+//   kMergedWithPrevious     the- | final- | - | day
+//   kMergedWithNext         the | -final | - | -day
 
-#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "model/tokenizer/text_pattern.h"
 #include "proto/status.h"
 
 namespace afd::model {
 
-// The same expression for PCRE2. Errors: kUnimplemented naming the construct.
-Result<std::string> translate_pattern(std::string_view pattern);
+enum class SplitBehavior { kIsolated, kRemoved, kContiguous, kMergedWithPrevious, kMergedWithNext };
+
+// By its name in tokenizer.json.
+std::optional<SplitBehavior> split_behavior(std::string_view name);
 
 class Splitter {
   public:
-    // Errors: kUnimplemented (see translate_pattern), kDataLoss when PCRE2 does not accept it; the
-    // message shows the pattern and the place.
-    static Result<Splitter> compile(std::string_view pattern);
-
-    Splitter(Splitter&&) noexcept;
-    Splitter& operator=(Splitter&&) noexcept;
-    ~Splitter();
+    // `is_inverted`: what the pattern does not match counts as the match, and the other way round.
+    Splitter(TextPattern pattern, SplitBehavior behavior, bool is_inverted);
 
     // Appends the pieces of `piece`, in order; none is empty. The piece is matched on its own: the
-    // expression does not see the text around it.
-    // REQUIRES: valid UTF-8. Errors: kResourceExhausted when matching exceeds PCRE2's limits.
+    // pattern does not see the text around it.
+    // REQUIRES: valid UTF-8. Errors: as TextPattern::find_all.
     Result<> split(std::string_view piece, std::vector<std::string_view>& pieces);
 
-  private:
-    struct Impl;
-    explicit Splitter(std::unique_ptr<Impl> impl);
+    // Whether text may be lost between the pieces.
+    bool removes_text() const { return behavior_ == SplitBehavior::kRemoved; }
 
-    std::unique_ptr<Impl> impl_;
+  private:
+    TextPattern pattern_;
+    SplitBehavior behavior_;
+    bool is_inverted_;
+    std::vector<PatternMatch> matches_;  // Scratch.
 };
 
 }  // namespace afd::model

@@ -1,34 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Tokenizer: byte-level BPE as tokenizer.json describes it (the family that DeepSeek, Qwen and this
-// project's demo model use), text <-> token ids.
+// Tokenizer: byte-pair encoding as tokenizer.json describes it, text <-> token ids.
 //
-// The subset: normalizer null or an empty Sequence; pre-tokenizers Split (regex, Isolated), Digits
-// and ByteLevel; model BPE with merges as "a b" or ["a", "b"]; decoder ByteLevel. Anything else is
-// refused at load with the key, its value and what is supported.
+// Encoding: cut at added tokens (leftmost, then longest), first those that are looked for in the
+// text as it is, then, in what lies between them and is normalized (normalizer.h), the others ->
+// pieces (pre_tokenizer.h) -> the characters or bytes of a piece merge by lowest rank, leftmost
+// first (byte_pair_encoder.h) -> ids.
 //
-// Encoding: cut at added tokens (leftmost, then longest) -> each splitter in turn cuts every piece
-// -> bytes of a piece merge by lowest rank, leftmost first -> ids.
+// Two kinds of vocabulary: written in bytes (DeepSeek, Qwen; pre-tokenizer and decoder ByteLevel),
+// which must have every byte that UTF-8 uses; or in characters (Mixtral, Phi; byte_fallback), which
+// must have <0x00> ... for the characters that it lacks.
+//
+// Anything else is refused at load with the key, its value and what is supported. tests/model has
+// the same ids as the tokenizers library for every feature that is served.
 //
 // One thread at a time: encode() keeps a cache of pieces. Memory that a long text took is given
 // back.
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "model/tokenizer/token_decoder.h"
 #include "proto/status.h"
 
 namespace afd::model {
 
 class Tokenizer {
   public:
-    // Reads tokenizer.json and, if present, tokenizer_config.json (add_bos_token, bos_token).
+    // Reads tokenizer.json and, if present, tokenizer_config.json (prompt_template.h).
     // Errors: kNotFound, kDataLoss, kUnimplemented.
     static Result<Tokenizer> load(const std::string& directory);
 
@@ -41,23 +45,30 @@ class Tokenizer {
     Tokenizer& operator=(Tokenizer&&) noexcept;
     ~Tokenizer();
 
-    // Token ids of `text`, without a BOS. Added tokens in the text become their ids.
-    // Errors: kInvalidArgument (not UTF-8), kResourceExhausted (the regex engine gave up).
+    // Token ids of `text`, without what goes before and after a prompt. Added tokens in the text
+    // become their ids. Errors: kInvalidArgument (not UTF-8), kResourceExhausted (the regex engine
+    // gave up).
     Result<std::vector<uint32_t>> encode(std::string_view text);
 
     // encode() gives at least so many ids for `text` (token_bound.h), which need not be UTF-8. One
     // pass over the bytes: who has a limit asks before it encodes.
     uint64_t tokens_min(std::string_view text) const;
 
-    // What to put before the ids of a text prompt, if the tokenizer says so (add_bos_token).
-    std::optional<uint32_t> bos_id() const;
+    // What to put before and after the ids of a text prompt: often a BOS, or nothing.
+    std::span<const uint32_t> prompt_start() const;
+    std::span<const uint32_t> prompt_end() const;
 
     // Text of the ids; special tokens (BOS, EOS, ...) are left out, bytes that are not UTF-8
-    // become U+FFFD.
+    // become U+FFFD (StreamDecoder).
     std::string decode(std::span<const uint32_t> ids) const;
 
     // Bytes of one token; empty for special tokens and for ids that the vocabulary does not have.
-    std::string_view token_bytes(uint32_t id) const;
+    std::string_view token_bytes(uint32_t id) const { return piece(id).bytes; }
+
+    // What one token is in a text, inside it and at its start.
+    const TokenPiece& piece(uint32_t id) const;
+    const TokenPiece& first_piece(uint32_t id) const;
+    const TokenDecoder& decoder() const;
 
     // One more than the highest id.
     uint32_t size() const;
@@ -70,13 +81,17 @@ class Tokenizer {
 };
 
 // Text of a growing sequence of tokens, in whole UTF-8 characters: the bytes of an unfinished
-// character are held back until it is complete. Bytes that can never become a character give one
-// U+FFFD for each maximal part of a valid sequence (Unicode 3.9), at once.
+// character are held back until it is complete. Bytes that can never become a character give
+// U+FFFD:
+//   in a vocabulary of bytes, one for each maximal part of a valid sequence (Unicode 3.9), at once;
+//   in one of characters, where tokens that are bytes follow each other, one for each of them
+//   unless all of them together are characters; that is known when another token follows.
 // What append() and finish() return, joined, is decode() of the ids.
 class StreamDecoder {
   public:
     // `tokenizer` outlives this.
-    explicit StreamDecoder(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
+    explicit StreamDecoder(const Tokenizer& tokenizer)
+        : tokenizer_(&tokenizer), num_to_strip_(tokenizer.decoder().strip().count) {}
 
     // The new text after token `id`; often empty inside a character.
     std::string append(uint32_t id);
@@ -85,8 +100,14 @@ class StreamDecoder {
     std::string finish();
 
   private:
+    std::string take_whole_characters();
+    std::string take_group();
+    std::string stripped(std::string text);
+
     const Tokenizer* tokenizer_;
-    std::string held_;  // At most 3 bytes, the start of a valid character.
+    std::string held_;  // At most 3 bytes, the start of a valid character; or a group of bytes.
+    uint64_t num_to_strip_;
+    bool is_first_ = true;
 };
 
 }  // namespace afd::model

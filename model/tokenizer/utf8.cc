@@ -49,6 +49,11 @@ bool is_valid_utf8(std::string_view text) {
     return true;
 }
 
+bool is_in_utf8(uint8_t byte) {
+    const bool continues = byte >= 0x80 && byte < 0xC0;
+    return continues || classify(byte).size > 0;
+}
+
 void append_utf8(uint32_t code_point, std::string& out) {
     const auto put = [&out](uint32_t byte) { out.push_back(static_cast<char>(byte)); };
     if (code_point < 0x80) {

@@ -27,6 +27,9 @@ Utf8Step next_character(std::string_view text);
 
 bool is_valid_utf8(std::string_view text);
 
+// Whether valid UTF-8 can hold the byte: all but C0, C1 and F5..FF.
+bool is_in_utf8(uint8_t byte);
+
 void append_utf8(uint32_t code_point, std::string& out);
 
 }  // namespace afd::model

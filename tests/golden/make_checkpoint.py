@@ -201,10 +201,11 @@ def tokenizer_json(vocab_size: int) -> dict:
     pairs = list(itertools.product(letters, letters))
     triples = [(a + b, c) for a, b in pairs for c in letters]
     merges = (pairs + triples)[:vocab_size - 258]
-    tokens = byte_chars() + [a + b for a, b in merges]
+    specials = ["<|begin|>", "<|end|>"]
+    tokens = specials + byte_chars() + [a + b for a, b in merges]
     added = [{"id": i, "content": token, "single_word": False, "lstrip": False, "rstrip": False,
               "normalized": False, "special": True}
-             for i, token in enumerate(("<|begin|>", "<|end|>"))]
+             for i, token in enumerate(specials)]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
                   "use_regex": False}
     regex = r"\p{N}{1,3}| ?\p{L}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -217,7 +218,7 @@ def tokenizer_json(vocab_size: int) -> dict:
             "model": {"type": "BPE", "dropout": None, "unk_token": None,
                       "continuing_subword_prefix": None, "end_of_word_suffix": None,
                       "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-                      "vocab": {token: i + 2 for i, token in enumerate(tokens)},
+                      "vocab": {token: i for i, token in enumerate(tokens)},
                       "merges": [f"{a} {b}" for a, b in merges]}}
 
 

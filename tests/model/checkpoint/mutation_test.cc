@@ -127,15 +127,24 @@ TEST(Mutations, OfTokenizers) {
     const nlohmann::json byte_level = {
         {"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
     const nlohmann::json file = {
-        {"added_tokens", {{{"id", 257}, {"content", "<|end|>"}, {"special", true}}}},
-        {"normalizer", nullptr},
+        {"added_tokens",
+         {{{"id", 257}, {"content", "<|end|>"}, {"special", true}, {"rstrip", true}}}},
+        {"normalizer",
+         {{"type", "Sequence"},
+          {"normalizers",
+           {{{"type", "NFC"}},
+            {{"type", "Replace"}, {"pattern", {{"String", "1"}}}, {"content", "2"}}}}}},
         {"pre_tokenizer",
          {{"type", "Sequence"},
           {"pretokenizers",
            {{{"type", "Split"},
              {"pattern", {{"Regex", R"( ?\p{L}+|[^\s\p{Han}]+(?!\S))"}}},
-             {"behavior", "Isolated"}},
+             {"behavior", "MergedWithPrevious"}},
+            {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "first"}},
             byte_level}}}},
+        {"post_processor",
+         {{"type", "TemplateProcessing"},
+          {"single", {{{"SpecialToken", {{"id", "<|end|>"}}}}, {{"Sequence", {{"id", "A"}}}}}}}},
         {"decoder", byte_level},
         {"model", {{"type", "BPE"}, {"merges", nlohmann::json::array({"t h"})}}}};
     // The vocabulary is put back after each change: nearly every change of it is just refused.
@@ -160,6 +169,11 @@ TEST(Mutations, OfTokenizers) {
             continue;
         }
         for (const uint32_t id : ids.value()) EXPECT_LT(id, tokenizer.value().size());
+        for (const uint32_t id : tokenizer.value().prompt_start()) {
+            EXPECT_LT(id, tokenizer.value().size());
+        }
+        EXPECT_LE(tokenizer.value().tokens_min(text), ids.value().size());
+        tokenizer.value().decode(ids.value());
     }
     EXPECT_GT(num_accepted, 0);
 }

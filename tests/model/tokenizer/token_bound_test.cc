@@ -38,5 +38,18 @@ TEST(TokenBound, IsMadeOfTheLongestTokenWithEachByte) {
     EXPECT_EQ(bound.tokens_min(std::string(8, '\n') + "aaa"), 5u);
 }
 
+// What a changed text was made of can be longer by a factor, and blanks may be in no token at all.
+TEST(TokenBound, KnowsLessOfTextsThatAreChanged) {
+    TokenBound bound;
+    bound.add("a");
+    bound.add(std::string(10, '-'));
+    bound.set_takes_blanks();
+    EXPECT_EQ(bound.tokens_min(std::string(1000, ' ') + "aaa\u3000\t"), 3u);
+    bound.set_changed(3);
+    EXPECT_EQ(bound.tokens_min(std::string(1000, ' ') + std::string(900, 'a')), 30u);
+    bound.set_changed(0);
+    EXPECT_EQ(bound.tokens_min(std::string(900, 'a')), 0u);
+}
+
 }  // namespace
 }  // namespace afd::model

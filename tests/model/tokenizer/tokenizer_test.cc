@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/tokenizer/tokenizer.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -12,7 +14,6 @@
 
 #include "model/tokenizer/byte_alphabet.h"
 #include "model/tokenizer/byte_pair_encoder.h"
-#include "model/tokenizer/splitter.h"
 #include "model/tokenizer/utf8.h"
 
 namespace afd::model {
@@ -22,31 +23,6 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-// The three splits of DeepSeek-V3's tokenizer.json.
-const std::vector<std::string> kV3Splits = {
-    R"(\p{N}{1,3})",
-    R"([一-龥぀-ゟ゠-ヿ]+)",
-    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
-    R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
-
-std::vector<std::string> split_by(const std::vector<std::string>& patterns,
-                                  const std::string& text) {
-    std::vector<std::string> pieces = {text};
-    for (const std::string& pattern : patterns) {
-        auto splitter = Splitter::compile(pattern);
-        EXPECT_TRUE(splitter.ok()) << splitter.error().message;
-        std::vector<std::string> next;
-        for (const std::string& piece : pieces) {
-            std::vector<std::string_view> parts;
-            const auto result = splitter.value().split(piece, parts);
-            EXPECT_TRUE(result.ok()) << result.error().message;
-            next.insert(next.end(), parts.begin(), parts.end());
-        }
-        pieces = std::move(next);
-    }
-    return pieces;
-}
 
 json split_step(const std::string& pattern) {
     return {{"type", "Split"},
@@ -103,49 +79,6 @@ std::vector<uint32_t> encoded(Tokenizer& tokenizer, const std::string& text) {
     auto ids = tokenizer.encode(text);
     EXPECT_TRUE(ids.ok()) << ids.error().message;
     return ids.ok() ? ids.value() : std::vector<uint32_t>();
-}
-
-TEST(Splitter, SplitsLikeDeepSeekV3) {
-    EXPECT_THAT(split_by(kV3Splits, "Hello, world!"), ElementsAre("Hello", ",", " world", "!"));
-    EXPECT_THAT(split_by(kV3Splits, "jumps over 1234567 lazy dogs."),
-                ElementsAre("jumps", " over", " ", "123", "456", "7", " lazy", " dogs", "."));
-    EXPECT_THAT(split_by(kV3Splits, "你好，世界！测试abc"),
-                ElementsAre("你好", "，", "世界", "！", "测试", "abc"));
-    EXPECT_THAT(split_by(kV3Splits, "don't  stop\n\n now"),
-                ElementsAre("don", "'t", " ", " stop", "\n\n", " now"));
-    EXPECT_THAT(split_by(kV3Splits, "emoji 🙂 ok"), ElementsAre("emoji", " 🙂", " ok"));
-}
-
-TEST(Splitter, MatchesScriptsAndNotScriptExtensions) {
-    // The ideographic comma and stop belong to Han only by extension.
-    EXPECT_THAT(split_by({R"(\p{Han}+)"}, "中文、测试。日本"),
-                ElementsAre("中文", "、", "测试", "。", "日本"));
-    EXPECT_EQ(translate_pattern(R"([^\p{Han}\p{L}]\P{Greek}\p{^Latin}\\p{Han})").value(),
-              R"([^\p{sc:Han}\p{L}]\P{sc:Greek}\p{^sc:Latin}\\p{Han})");
-}
-
-TEST(Splitter, RefusesWhatPcreWouldReadDifferently) {
-    EXPECT_THAT(translate_pattern(R"([\p{L}&&[^\p{Han}]])").error().message,
-                HasSubstr("an intersection of sets (&&)"));
-    EXPECT_THAT(translate_pattern(R"([a[bc]])").error().message, HasSubstr("a set inside a set"));
-    EXPECT_TRUE(translate_pattern(R"([[:alpha:]\[]&&[]a])").ok());
-    const auto broken = Splitter::compile("(a");
-    ASSERT_FALSE(broken.ok());
-    EXPECT_EQ(broken.error().code, Code::kDataLoss);
-    EXPECT_THAT(broken.error().message, HasSubstr("the split pattern (a is not accepted"));
-}
-
-TEST(Splitter, PassesOverEmptyMatches) {
-    EXPECT_THAT(split_by({"x*"}, "aéxxb"), ElementsAre("aé", "xx", "b"));
-    EXPECT_THAT(split_by({"$"}, "a\nb"), ElementsAre("a\nb"));
-}
-
-TEST(Splitter, SplitsLongRunsWithoutRecursion) {
-    const std::string spaces(200000, ' ');
-    EXPECT_THAT(split_by({kV3Splits[2]}, spaces + "a"),
-                ElementsAre(std::string(199999, ' '), " a"));
-    const std::string letters(200000, 'a');
-    EXPECT_THAT(split_by({R"((?:(?!b)[a-z])+)"}, letters + "b"), ElementsAre(letters, "b"));
 }
 
 // Goal: the heap gives what the definition says. Method: random merges over three letters, random
@@ -238,6 +171,82 @@ TEST(Tokenizer, CutsAtAddedTokensLongestFirst) {
     EXPECT_EQ(tokenizer.token_bytes(1u << 30), "");
 }
 
+TEST(Tokenizer, AddedTokensTakeBlanksAlongOrStandAlone) {
+    json file = tokenizer_json();
+    file["added_tokens"][0]["lstrip"] = true;
+    file["added_tokens"][1]["rstrip"] = true;
+    file["added_tokens"][2]["single_word"] = true;
+    Tokenizer tokenizer = parsed(file);
+    EXPECT_THAT(encoded(tokenizer, "the \u3000\n<|begin|> the"), ElementsAre(259, 0, 260));
+    EXPECT_THAT(encoded(tokenizer, "the<|end|> \u00a0\tthe"), ElementsAre(259, 1, 259));
+    EXPECT_THAT(encoded(tokenizer, "<|end|>  <|begin|>"), ElementsAre(1, 0));
+    EXPECT_THAT(encoded(tokenizer, "the <tool>."), ElementsAre(259, 2 + ' ', 270, 2 + '.'));
+    // A letter touches it: no token, and no other one within.
+    EXPECT_EQ(encoded(tokenizer, "the<tool>").size(), 1u + 6u);
+    EXPECT_EQ(encoded(tokenizer, "<tool>\u0301").size(), 6u + 2u);
+    // Blanks that a token takes along are no tokens of their own.
+    EXPECT_LE(tokenizer.tokens_min(std::string(4096, ' ') + "<|begin|>"), 1u);
+}
+
+// A vocabulary in characters: ids 0 and 1 special, byte b at 2 + b, then what `more` has.
+json character_json(const std::vector<std::string>& more) {
+    json file = tokenizer_json();
+    json vocab = {{"<|begin|>", 0}, {"<|end|>", 1}};
+    for (unsigned byte = 0; byte < 256; ++byte) vocab[fmt::format("<0x{:02X}>", byte)] = 2 + byte;
+    for (const std::string& entry : more) vocab[entry] = vocab.size();
+    file["model"]["vocab"] = vocab;
+    file["model"]["byte_fallback"] = true;
+    file["model"]["merges"] = json::array();
+    file["added_tokens"].erase(3);
+    file["added_tokens"].erase(2);
+    file["pre_tokenizer"] = nullptr;
+    file["decoder"] = {{"type", "Sequence"},
+                       {"decoders",
+                        {{{"type", "Replace"}, {"pattern", {{"String", "▁"}}}, {"content", " "}},
+                         {{"type", "ByteFallback"}},
+                         {{"type", "Fuse"}},
+                         {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}};
+    return file;
+}
+
+TEST(Tokenizer, FallsBackToBytesOfCharactersThatTheVocabularyLacks) {
+    json file = character_json({"▁", "t", "h", "e", "th", "▁th"});
+    file["normalizer"] = {
+        {"type", "Sequence"},
+        {"normalizers",
+         {{{"type", "Prepend"}, {"prepend", "▁"}},
+          {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "▁"}}}}};
+    file["model"]["merges"] = {"t h", "▁ th"};
+    Tokenizer tokenizer = parsed(file);
+    EXPECT_THAT(encoded(tokenizer, "the éth"), ElementsAre(263, 261, 258, 2 + 0xC3, 2 + 0xA9, 262));
+    EXPECT_THAT(encoded(tokenizer, "<|end|>the"), ElementsAre(1, 263, 261));
+    EXPECT_EQ(tokenizer.decode(encoded(tokenizer, "the  é中 th")), "the  é中 th");
+    EXPECT_EQ(tokenizer.decode(encoded(tokenizer, "<|end|> the")), " the");
+    json without = file;
+    without["model"]["byte_fallback"] = false;
+    EXPECT_THAT(refusal(without),
+                HasSubstr("model.byte_fallback is false and pre_tokenizer has no ByteLevel"));
+    file["model"]["vocab"].erase("<0xE4>");
+    EXPECT_THAT(refusal(file), HasSubstr("model.vocab has no token for byte 228 (\"<0xE4>\")"));
+}
+
+TEST(Tokenizer, PutsMetaspaceBeforeTheFirstPieceOnly) {
+    json file = character_json({"▁", "a", "▁a"});
+    file["model"]["merges"] = {"▁ a"};
+    const auto with_scheme = [&](const char* scheme) {
+        file["pre_tokenizer"] = {
+            {"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", scheme}};
+        return parsed(file);
+    };
+    Tokenizer first = with_scheme("first");
+    EXPECT_THAT(encoded(first, "a a<|end|>a"), ElementsAre(260, 260, 1, 259));
+    EXPECT_THAT(encoded(first, " a<|end|> a"), ElementsAre(260, 1, 260));
+    Tokenizer always = with_scheme("always");
+    EXPECT_THAT(encoded(always, "a<|end|>a"), ElementsAre(260, 1, 260));
+    Tokenizer never = with_scheme("never");
+    EXPECT_THAT(encoded(never, "a a"), ElementsAre(259, 260));
+}
+
 TEST(Tokenizer, IgnoreMergesTakesAWholePieceFirst) {
     json file = tokenizer_json();
     file["model"]["vocab"]["zzz"] = 261;
@@ -264,26 +273,44 @@ TEST(Tokenizer, SplitsDigitsAndByGpt2ExpressionWhereAsked) {
     EXPECT_THAT(encoded(gpt2, "the11 the"), ElementsAre(259, 261, 260));
 }
 
-TEST(Tokenizer, KnowsItsBosFromConfigOrTemplate) {
+TEST(Tokenizer, KnowsWhatGoesAroundAPromptFromConfigOrTemplate) {
+    const auto start = [](const Tokenizer& tokenizer) {
+        return std::vector<uint32_t>(tokenizer.prompt_start().begin(),
+                                     tokenizer.prompt_start().end());
+    };
+    const auto end = [](const Tokenizer& tokenizer) {
+        return std::vector<uint32_t>(tokenizer.prompt_end().begin(), tokenizer.prompt_end().end());
+    };
     const std::string config = R"({"add_bos_token": true, "bos_token": "<|begin|>"})";
-    EXPECT_EQ(parsed(tokenizer_json()).bos_id(), std::nullopt);
-    EXPECT_EQ(parsed(tokenizer_json(), config).bos_id(), 0u);
-    EXPECT_EQ(
-        parsed(tokenizer_json(), R"({"add_bos_token": true, "bos_token": {"content": "<|end|>"}})")
-            .bos_id(),
-        1u);
+    EXPECT_THAT(start(parsed(tokenizer_json())), IsEmpty());
+    EXPECT_THAT(start(parsed(tokenizer_json(), config)), ElementsAre(0));
+    EXPECT_THAT(start(parsed(tokenizer_json(),
+                             R"({"add_bos_token": true, "bos_token": {"content": "<|end|>"}})")),
+                ElementsAre(1));
+    const Tokenizer with_eos =
+        parsed(tokenizer_json(), R"({"add_eos_token": true, "eos_token": "<|end|>"})");
+    EXPECT_THAT(start(with_eos), IsEmpty());
+    EXPECT_THAT(end(with_eos), ElementsAre(1));
+    const auto special = [](const char* id) {
+        return json{{"SpecialToken", {{"id", id}, {"type_id", 0}}}};
+    };
+    const json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
     json file = tokenizer_json();
-    file["post_processor"] = {{"type", "TemplateProcessing"},
-                              {"single",
-                               {{{"SpecialToken", {{"id", "<|begin|>"}, {"type_id", 0}}}},
-                                {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}}};
-    EXPECT_EQ(parsed(file).bos_id(), 0u);
-    EXPECT_EQ(parsed(file, config).bos_id(), 0u);
-    EXPECT_EQ(parsed(file, R"({"add_bos_token": false})").bos_id(), std::nullopt);
-    EXPECT_THAT(refusal(file, R"({"add_bos_token": true, "bos_token": "?"})"),
-                HasSubstr("the BOS token \"?\" is not in added_tokens"));
+    file["post_processor"] = {
+        {"type", "TemplateProcessing"},
+        {"single", {special("<|begin|>"), special("<tool>"), text, special("<|end|>")}}};
+    EXPECT_THAT(start(parsed(file)), ElementsAre(0, 270));
+    EXPECT_THAT(end(parsed(file)), ElementsAre(1));
+    EXPECT_THAT(start(parsed(file, config)), ElementsAre(0));
+    const Tokenizer without = parsed(file, R"({"add_bos_token": false, "add_eos_token": false})");
+    EXPECT_THAT(start(without), IsEmpty());
+    EXPECT_THAT(end(without), IsEmpty());
+    EXPECT_THAT(refusal(file, R"({"add_bos_token": true, "bos_token": "<?>"})"),
+                HasSubstr("the prompt's token \"<?>\" is in neither added_tokens nor model.vocab"));
     EXPECT_THAT(refusal(file, R"({"add_bos_token": true})"),
                 HasSubstr("add_bos_token is true, but bos_token is null"));
+    file["post_processor"]["single"].push_back(text);
+    EXPECT_THAT(refusal(file), HasSubstr("supported: special tokens and one Sequence"));
 }
 
 struct Refusal {
@@ -305,47 +332,108 @@ INSTANTIATE_TEST_SUITE_P(
     RefusedTokenizer,
     ::testing::Values(
         Refusal{"/normalizer",
-                {{"type", "NFC"}},
-                "normalizer is {\"type\":\"NFC\"}; supported: null or an empty Sequence"},
+                {{"type", "Nmt"}},
+                "a step of normalizer is {\"type\":\"Nmt\"}; supported: null, Sequence, NFC"},
+        Refusal{"/normalizer",
+                {{"type", "Replace"}, {"pattern", {{"String", ""}}}, {"content", "x"}},
+                "supported: Replace with content and a pattern"},
+        Refusal{"/normalizer",
+                {{"type", "Replace"}, {"pattern", {{"Regex", "("}}}, {"content", "x"}},
+                "tokenizer.json: normalizer: the pattern ( is not accepted"},
         Refusal{"/pre_tokenizer",
                 nullptr,
-                "pre_tokenizer is null; supported: a Sequence that ends with ByteLevel"},
-        Refusal{"/pre_tokenizer/pretokenizers/0/type",
-                "Metaspace",
-                "supported: Split, Digits, ByteLevel"},
+                "supported: ByteLevel if pre_tokenizer has it, and only then"},
+        Refusal{
+            "/pre_tokenizer/pretokenizers/0/type", "Whitespace", "a step of pre_tokenizer is {"},
         Refusal{"/pre_tokenizer/pretokenizers/0/behavior",
-                "Removed",
-                "behavior of a Split is \"Removed\"; supported: \"Isolated\""},
-        Refusal{"/pre_tokenizer/pretokenizers/0/invert", true, "Split: invert is true"},
+                "Kept",
+                "behavior of Split is \"Kept\"; supported: Isolated, Removed"},
+        Refusal{"/pre_tokenizer/pretokenizers/0/invert",
+                1,
+                "Split: invert is 1; true or false is needed"},
         Refusal{"/pre_tokenizer/pretokenizers/0/pattern",
-                {{"String", "x"}},
-                "pattern of a Split is {\"String\":\"x\"}"},
+                {{"Literal", "x"}},
+                "pattern of Split is {\"Literal\":\"x\"}"},
         Refusal{"/pre_tokenizer/pretokenizers/0/pattern/Regex",
                 "[a&&[b]]",
                 "an intersection of sets (&&)"},
-        Refusal{"/pre_tokenizer/pretokenizers/1/add_prefix_space",
-                true,
-                "ByteLevel: add_prefix_space is true; supported: false"},
+        Refusal{
+            "/pre_tokenizer/pretokenizers/2",
+            {{"type", "Digits"}},
+            "the step of pre_tokenizer after ByteLevel is {\"type\":\"Digits\"}; supported: none"},
+        Refusal{"/pre_tokenizer/pretokenizers/0",
+                {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "last"}},
+                "Metaspace: prepend_scheme is \"last\"; supported: always, first, never"},
+        Refusal{"/pre_tokenizer/pretokenizers/0",
+                {{"type", "Metaspace"}},
+                "Metaspace: replacement is missing or empty"},
         Refusal{"/post_processor",
                 {{"type", "BertProcessing"}},
                 "post_processor is {\"type\":\"BertProcessing\"}"},
         Refusal{"/decoder", {{"type", "WordPiece"}}, "decoder is {\"type\":\"WordPiece\"}"},
+        Refusal{"/decoder",
+                {{"type", "ByteFallback"}},
+                "supported: ByteLevel if pre_tokenizer has it, and only then"},
+        Refusal{"/decoder",
+                {{"type", "Sequence"},
+                 {"decoders",
+                  {{{"type", "Fuse"}},
+                   {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 1}}}}},
+                "supported: Strip of one character"},
         Refusal{"/model/type", "Unigram", "model.type is \"Unigram\"; supported: \"BPE\""},
-        Refusal{"/model/byte_fallback", true, "model: byte_fallback is true"},
+        Refusal{"/model/byte_fallback", 1, "model: byte_fallback is 1; true or false"},
         Refusal{"/model/end_of_word_suffix", "</w>", "model.end_of_word_suffix is \"</w>\""},
         Refusal{"/model/merges/0", "t h e", "model.merges holds \"t h e\""},
         Refusal{"/model/merges/0", "q u", "\"q u\" names or makes a token"},
         Refusal{"/model/vocab/th", -1, "the id of token \"th\" is -1"},
         Refusal{"/model/vocab/中", 300, "token \"中\" is not written in the byte alphabet"},
         Refusal{"/added_tokens/0/lstrip",
-                true,
-                "added token \"<|begin|>\": lstrip is true; supported: false"},
-        Refusal{"/added_tokens/0/content", "", "without content"}));
+                "no",
+                "added token \"<|begin|>\": lstrip is \"no\"; true or false is needed"},
+        Refusal{"/added_tokens/0/content", "", "without content"},
+        Refusal{"/model/vocab/<tool>",
+                269,
+                "token \"<tool>\" has id 270 in added_tokens and 269 in model.vocab"}));
 
 TEST(Tokenizer, RefusesAVocabularyWithoutAllBytes) {
     json file = tokenizer_json();
     file["model"]["vocab"].erase("A");
     EXPECT_THAT(refusal(file), HasSubstr("model.vocab has no token for byte 65 (\"A\")"));
+}
+
+// As in DeepSeek-V2: no valid text holds these bytes.
+TEST(Tokenizer, TakesAVocabularyWithoutTheBytesThatUtf8DoesNotUse) {
+    json file = tokenizer_json();
+    std::vector<unsigned> unused = {0xC0, 0xC1};
+    for (unsigned byte = 0xF5; byte < 0x100; ++byte) unused.push_back(byte);
+    for (const unsigned byte : unused) {
+        file["model"]["vocab"].erase(byte_stand_in(static_cast<uint8_t>(byte)));
+    }
+    Tokenizer tokenizer = parsed(file);
+    const std::string text = "the \u007F\u0080\u07FF\u0800\uFFFD\U00010000\U0010FFFF";
+    EXPECT_EQ(tokenizer.decode(encoded(tokenizer, text)), text);
+    for (const unsigned byte : {0x80u, 0xC2u, 0xF4u}) {
+        json without = file;
+        without["model"]["vocab"].erase(byte_stand_in(static_cast<uint8_t>(byte)));
+        EXPECT_THAT(refusal(without),
+                    HasSubstr("model.vocab has no token for byte " + std::to_string(byte)));
+    }
+}
+
+// Other libraries read the file too, and number an added token anew that the vocabulary lacks.
+TEST(Tokenizer, OfTheDemoModelHasItsSpecialTokensInTheVocabulary) {
+    const std::string directory = AFD_DEMO_MODEL;
+    std::ifstream stream(directory + "/tokenizer.json");
+    const json file = json::parse(stream);
+    ASSERT_EQ(file["added_tokens"].size(), 2u);
+    for (const json& token : file["added_tokens"]) {
+        EXPECT_EQ(file["model"]["vocab"].at(token["content"].get<std::string>()), token["id"]);
+    }
+    auto tokenizer = Tokenizer::load(directory);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+    // What the tokenizers library gives.
+    EXPECT_THAT(encoded(tokenizer.value(), "<|begin|>She was 123 years<|end|>"),
+                ElementsAre(0, 1501, 335, 34, 51, 52, 53, 982, 1));
 }
 
 TEST(Tokenizer, RefusesTextThatIsNotUtf8) {
@@ -371,6 +459,23 @@ TEST(StreamDecoder, HoldsBackUnfinishedCharacters) {
     EXPECT_EQ(decoder.append(2 + 0xE4), "");
     EXPECT_EQ(decoder.finish(), "\uFFFD");
     EXPECT_EQ(decoder.finish(), "");
+}
+
+TEST(StreamDecoder, JudgesAGroupOfByteTokensAsAWhole) {
+    const Tokenizer tokenizer = parsed(character_json({"▁", "a", "▁a"}));
+    StreamDecoder decoder(tokenizer);
+    EXPECT_EQ(decoder.append(0), "");
+    EXPECT_EQ(decoder.append(260), "a");
+    EXPECT_EQ(decoder.append(260), " a");
+    EXPECT_EQ(decoder.append(2 + 0xC3), "");
+    EXPECT_EQ(decoder.append(2 + 0xA9), "");
+    EXPECT_EQ(decoder.append(259), "éa");
+    EXPECT_EQ(decoder.append(2 + 0xC3), "");
+    EXPECT_EQ(decoder.append(2 + 0xA9), "");
+    EXPECT_EQ(decoder.append(2 + 0xC3), "");
+    EXPECT_EQ(decoder.append(259), "\uFFFD\uFFFD\uFFFDa");
+    EXPECT_EQ(decoder.append(2 + 0x41), "");
+    EXPECT_EQ(decoder.finish(), "A");
 }
 
 TEST(StreamDecoder, ReplacesMaximalPartsOfInvalidSequences) {

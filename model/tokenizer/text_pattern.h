@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// TextPattern: what a step of a tokenizer looks for in a text: a regular expression or a literal.
+// It finds; what becomes of a match is its owner's business (splitter.h, normalizer.h).
+//
+// The expressions of tokenizer.json are written for Oniguruma and run here on PCRE2 (UTF, UCP).
+// Two things mean something else there without any complaint, so they are translated or refused:
+// \p{Han} and other script names (PCRE2 matches script extensions) become \p{sc:Han}; set
+// operations and nested sets inside brackets ([..&&[..]]) are refused.
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/status.h"
+
+namespace afd::model {
+
+// The same expression for PCRE2. Errors: kUnimplemented naming the construct.
+Result<std::string> translate_pattern(std::string_view pattern);
+
+struct PatternMatch {
+    size_t begin = 0;
+    size_t end = 0;  // Equal to `begin`: the expression matches nothing, here.
+};
+
+class TextPattern {
+  public:
+    // Errors: kUnimplemented (see translate_pattern), kDataLoss when PCRE2 does not accept it; the
+    // message shows the expression and the place.
+    static Result<TextPattern> expression(std::string_view pattern);
+
+    // REQUIRES: text is not empty.
+    static TextPattern literal(std::string text);
+
+    TextPattern(TextPattern&&) noexcept;
+    TextPattern& operator=(TextPattern&&) noexcept;
+    ~TextPattern();
+
+    // Appends the matches in `text`, from left to right; none overlaps another. An empty match that
+    // touches the match before it does not count.
+    // REQUIRES: valid UTF-8. Errors: kResourceExhausted when matching exceeds PCRE2's limits.
+    Result<> find_all(std::string_view text, std::vector<PatternMatch>& matches);
+
+  private:
+    struct Impl;
+    explicit TextPattern(std::unique_ptr<Impl> impl);
+
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace afd::model
