@@ -8,9 +8,11 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <type_traits>
 #include <utility>
 
 #include "model/checkpoint/json_document.h"
+#include "ops/tensor/fp16.h"
 #include "proto/failure.h"
 
 namespace afd::model {
@@ -21,7 +23,16 @@ using Json = nlohmann::json;
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr size_t kIndexBytesMax = 256u << 20;
-constexpr std::array kFloatTypes = {StorageType::kBf16, StorageType::kF32};
+constexpr std::array kFloatTypes = {StorageType::kBf16, StorageType::kF16, StorageType::kF32};
+
+// Calls body(zero of the element type) for a type of kFloatTypes.
+template <typename Body>
+auto with_float_type(StorageType dtype, const Body& body) {
+    if (dtype == StorageType::kBf16) return body(ops::Bf16{});
+    if (dtype == StorageType::kF16) return body(ops::Fp16{});
+    AFD_ASSERT(dtype == StorageType::kF32, "type %d", static_cast<int>(dtype));
+    return body(0.0f);
+}
 
 // Some names of the directory, for the message that the weights are missing.
 std::string listing(const std::string& directory) {
@@ -185,33 +196,32 @@ Result<std::vector<ops::Bf16>> TensorStore::read_bf16_slice(std::string_view nam
     AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape, kFloatTypes));
     const uint64_t bytes = tensor->end - tensor->begin;
     const uint64_t entry_bytes = shape.empty() || shape[0] == 0 ? bytes : bytes / shape[0];
-    if (tensor->dtype == StorageType::kF32) {
-        // Only the slice is read and widened: a fused tensor of all experts would take twice its
-        // size.
-        std::vector<float> wide(count * entry_bytes / sizeof(float));
-        AFD_TRY(read_bytes(*tensor, first * entry_bytes, std::as_writable_bytes(std::span(wide))));
-        std::vector<ops::Bf16> values(wide.size());
-        std::ranges::transform(wide, values.begin(), ops::from_float);
+    // Only the slice is read and converted: a fused tensor of all experts would take twice its
+    // size.
+    return with_float_type(tensor->dtype, [&](auto zero) -> Result<std::vector<ops::Bf16>> {
+        std::vector<decltype(zero)> stored(count * entry_bytes / sizeof zero);
+        AFD_TRY(
+            read_bytes(*tensor, first * entry_bytes, std::as_writable_bytes(std::span(stored))));
+        if constexpr (std::is_same_v<decltype(zero), ops::Bf16>) return stored;
+        std::vector<ops::Bf16> values(stored.size());
+        std::ranges::transform(stored, values.begin(), [](auto value) {
+            return ops::from_float(ops::to_float(value));
+        });
         return values;
-    }
-    std::vector<ops::Bf16> values(count * entry_bytes / sizeof(ops::Bf16));
-    AFD_TRY(read_bytes(*tensor, first * entry_bytes, std::as_writable_bytes(std::span(values))));
-    return values;
+    });
 }
 
 Result<std::vector<float>> TensorStore::read_f32(std::string_view name,
                                                  std::span<const uint64_t> shape) const {
     AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape, kFloatTypes));
-    if (tensor->dtype == StorageType::kBf16) {
-        AFD_ASSIGN(const std::vector<ops::Bf16> narrow, read_bf16(name, shape));
-        std::vector<float> values(narrow.size());
+    return with_float_type(tensor->dtype, [&](auto zero) -> Result<std::vector<float>> {
+        std::vector<decltype(zero)> stored((tensor->end - tensor->begin) / sizeof zero);
+        AFD_TRY(read_bytes(*tensor, 0, std::as_writable_bytes(std::span(stored))));
+        std::vector<float> values(stored.size());
         std::ranges::transform(
-            narrow, values.begin(), [](ops::Bf16 value) { return ops::to_float(value); });
+            stored, values.begin(), [](auto value) { return ops::to_float(value); });
         return values;
-    }
-    std::vector<float> values((tensor->end - tensor->begin) / sizeof(float));
-    AFD_TRY(read_bytes(*tensor, 0, std::as_writable_bytes(std::span(values))));
-    return values;
+    });
 }
 
 Result<std::vector<int64_t>> TensorStore::read_integers(std::string_view name,

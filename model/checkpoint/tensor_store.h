@@ -32,7 +32,7 @@ class TensorStore {
     // All tensors, by name.
     std::vector<const TensorInfo*> list() const;
 
-    // The tensor's elements, row-major. BF16 as stored; F32 rounded to bf16, half to even.
+    // The tensor's elements, row-major. BF16 as stored; F32 and F16 rounded to bf16, half to even.
     // Errors: kNotFound, kInvalidArgument (another shape; both are named), kUnimplemented (another
     // type), and those of SafetensorsFile::read.
     Result<std::vector<ops::Bf16>> read_bf16(std::string_view name,
@@ -45,7 +45,7 @@ class TensorStore {
                                                    uint64_t first,
                                                    uint64_t count) const;
 
-    // The same in fp32; BF16 is widened.
+    // The same in fp32; BF16 and F16 are widened, which is exact.
     Result<std::vector<float>> read_f32(std::string_view name,
                                         std::span<const uint64_t> shape) const;
 

@@ -54,6 +54,8 @@ VARIANTS: dict[str, dict] = {
                  "routed_scaling_factor": 16.0, "tie_word_embeddings": True,
                  "n_shared_experts": 2, "torch_dtype": "float32", "num_shards": 2,
                  "weights_dtype": "F32"},
+    # F16 tensors, which have bits that a bf16 does not.
+    "v3_fp16": {"torch_dtype": "float16", "weights_dtype": "F16"},
     # Dense and MoE layers take turns; no layer is dense for being first.
     "v3_every_second": {"num_hidden_layers": 5, "first_k_dense_replace": 0, "moe_layer_freq": 2},
     # The router of DeepSeek-V4 in a V3 decoder: square root of softplus, and of the MoE layers the

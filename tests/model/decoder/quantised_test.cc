@@ -360,7 +360,7 @@ TEST_F(ReadMatrix, Int8SaysWhatIsWrong) {
     EXPECT_THAT(error({weight, scale}, format), HasSubstr("the scale of row 2 is nan"));
     // The format that config.json states decides: a bf16 model has no int8 tensors.
     EXPECT_THAT(error({weight, scale}, ops::WeightFormat::kBf16),
-                HasSubstr("dtype is I8; supported: BF16, F32"));
+                HasSubstr("dtype is I8; supported: BF16, F16, F32"));
 }
 
 TEST_F(ReadMatrix, Int4SaysWhatIsWrong) {
