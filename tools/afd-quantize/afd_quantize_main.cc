@@ -123,6 +123,9 @@ void print_perplexities(const Perplexity& before,
 Result<> run(const Options& options) {
     AFD_ASSIGN(const model::QuantisationConfig wanted, wanted_formats(options));
     AFD_ASSIGN(const model::ModelFiles files, model::ModelFiles::open(options.model_dir));
+    if (const std::string unused = files.unused_text(); !unused.empty()) {
+        fmt::print(stderr, "{}; they are not copied\n", unused);
+    }
     // Before the work, so that a wrong file name shows at once.
     std::optional<Perplexity> before;
     if (!options.validate.empty()) {
@@ -174,7 +177,8 @@ int main_with(int argc, char** argv) {
         "\n"
         "int8: a scale per output channel. int4: a scale per group of inputs.\n"
         "docs/weights.md says what is quantised and what it costs.\n");
-    app.add_option("model", options.model_dir, "Checkpoint in Hugging Face's layout, bf16 or fp32")
+    app.add_option(
+           "model", options.model_dir, "Checkpoint in Hugging Face's layout: bf16, fp16 or fp32")
         ->required();
     app.add_option("--experts", options.experts, "MLPs of all layers: bf16, int8 or int4")
         ->check(CLI::IsMember({"bf16", "int8", "int4"}))

@@ -68,10 +68,11 @@ class Quantiser {
         return {};
     }
 
-    // Copies every tensor that was not quantised.
+    // Copies every tensor that was not quantised, but for those that nobody would read.
     Result<> rest() {
         for (const model::TensorInfo* tensor : files_.tensors().list()) {
             if (is_replaced(tensor->name)) continue;
+            if (model::is_beyond_layers(tensor->name, config_.num_layers)) continue;
             std::vector<std::byte> bytes(tensor->end - tensor->begin);
             AFD_TRY(files_.tensors().read_bytes(*tensor, 0, bytes));
             AFD_TRY(writer_.add(tensor->name, tensor->dtype, tensor->shape, std::move(bytes)));

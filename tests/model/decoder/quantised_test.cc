@@ -299,6 +299,24 @@ TEST(QuantiseCheckpoint, RefusesAQuantisedModelAndAFullDirectory) {
     EXPECT_THAT(full.error().message, HasSubstr("is not an empty directory"));
 }
 
+TEST(QuantiseCheckpoint, LeavesOutLayersThatAreNotUsed) {
+    CheckpointBuilder builder(small_config());
+    builder.add("model.layers.3.eh_proj.weight", {64, 128});
+    const test::TemporaryDirectory source;
+    const test::TemporaryDirectory target;
+    builder.write(source.path());
+    ops::SerialParallel serial;
+    const auto made = quantise_checkpoint(ModelFiles::open(source.path()).value(),
+                                          {.experts = ops::WeightFormat::kInt8},
+                                          target.path(),
+                                          serial,
+                                          [](uint32_t) {});
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    const TensorStore tensors = TensorStore::open(target.path()).value();
+    EXPECT_EQ(tensors.find("model.layers.3.eh_proj.weight"), nullptr);
+    EXPECT_NE(tensors.find("model.layers.2.self_attn.o_proj.weight"), nullptr);
+}
+
 TEST(QuantiseCheckpoint, NamesTheTensorThatCannotBeQuantised) {
     CheckpointBuilder builder(small_config());
     builder.tensor("model.layers.2.mlp.experts.3.up_proj.weight")[5] = ops::from_float(NAN);
