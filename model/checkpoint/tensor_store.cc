@@ -184,8 +184,52 @@ Result<> TensorStore::read_as_stored(std::string_view name,
     return read_bytes(*tensor, 0, out);
 }
 
+Result<std::vector<float>> TensorStore::read_block_scales(const std::string& weight,
+                                                          std::span<const uint64_t> shape) const {
+    const std::string name = weight + "_scale_inv";
+    const TensorInfo* scale = find(name);
+    if (scale == nullptr) {
+        return unimplemented(
+            "tensor {} is F8_E4M3, and {} {} with a scale for each block of 128 x 128 is missing; "
+            "other scales are not served: convert the model to bf16 first",
+            with(weight, name, shape_text(shape)));
+    }
+    if (!std::ranges::equal(scale->shape, shape)) {
+        return unimplemented(
+            "tensor {}: expected shape {}, a scale for each block of 128 x 128, found {}; other "
+            "blocks are not served: convert the model to bf16 first",
+            with(name, shape_text(shape), shape_text(scale->shape)));
+    }
+    if (scale->dtype != StorageType::kF8E8M0 && scale->dtype != StorageType::kU8) {
+        return read_f32(name, shape);
+    }
+    std::vector<uint8_t> exponents(scale->end - scale->begin);
+    AFD_TRY(read_bytes(*scale, 0, std::as_writable_bytes(std::span(exponents))));
+    return e8m0_values(exponents);
+}
+
+Result<Fp8Blocks> TensorStore::read_fp8_blocks(std::string_view name,
+                                               uint64_t num_outputs,
+                                               uint64_t depth) const {
+    const std::array<uint64_t, 2> shape = {num_outputs, depth};
+    constexpr StorageType kType = StorageType::kF8E4M3;
+    AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape, std::span(&kType, 1)));
+    Fp8Blocks blocks{.num_outputs = num_outputs, .depth = depth};
+    blocks.values.resize(num_outputs * depth);
+    AFD_TRY(read_bytes(*tensor, 0, std::as_writable_bytes(std::span(blocks.values))));
+    AFD_ASSIGN(blocks.scale,
+               read_block_scales(std::string(name), fp8_scale_shape(num_outputs, depth)));
+    AFD_TRY(blocks.check(std::string(name)));
+    return blocks;
+}
+
 Result<std::vector<ops::Bf16>> TensorStore::read_bf16(std::string_view name,
                                                       std::span<const uint64_t> shape) const {
+    const TensorInfo* tensor = find(name);
+    if (tensor != nullptr && tensor->dtype == StorageType::kF8E4M3 && shape.size() == 2) {
+        AFD_ASSIGN(const Fp8Blocks blocks, read_fp8_blocks(name, shape[0], shape[1]));
+        return blocks.to_bf16();
+    }
     return read_bf16_slice(name, shape, 0, shape.empty() ? 1 : shape[0]);
 }
 

@@ -142,7 +142,8 @@ class Quantiser {
     Result<> add(const std::string& prefix, const StoredMatrix& matrix) {
         const std::string name = prefix + ".weight";
         const uint64_t rows = matrix.num_outputs;
-        replaced_.insert(name);
+        // A source in fp8 has scales of its own.
+        replaced_.insert({name, name + "_scale_inv"});
         if (matrix.format == WeightFormat::kInt8) {
             AFD_TRY(
                 writer_.add(name, StorageType::kI8, {rows, matrix.depth}, bytes_of(matrix.int8)));

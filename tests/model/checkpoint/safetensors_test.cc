@@ -281,12 +281,12 @@ TEST_F(TensorStoreTest, NamesTensorExpectedAndFoundShape) {
 
 TEST_F(TensorStoreTest, RefusesOtherElementTypes) {
     const std::vector<uint8_t> bytes = {1, 2};
-    write("model.safetensors", {tensor("q", StorageType::kF8E4M3, {2}, bytes)});
+    write("model.safetensors", {tensor("q", StorageType::kF8E5M2, {2}, bytes)});
     const std::array<uint64_t, 1> two = {2};
     const auto read = TensorStore::open(directory_.path()).value().read_bf16("q", two);
     ASSERT_FALSE(read.ok());
     EXPECT_EQ(read.error().code, Code::kUnimplemented);
-    EXPECT_THAT(read.error().message, HasSubstr("dtype is F8_E4M3; supported: BF16, F16, F32"));
+    EXPECT_THAT(read.error().message, HasSubstr("dtype is F8_E5M2; supported: BF16, F16, F32"));
 }
 
 TEST_F(TensorStoreTest, FindsTensorsInShards) {
