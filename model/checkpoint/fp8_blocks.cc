@@ -8,16 +8,9 @@
 #include "proto/failure.h"
 
 namespace afd::model {
-namespace {
-
-uint64_t num_blocks(uint64_t extent) {
-    return (extent + kFp8BlockEdge - 1) / kFp8BlockEdge;
-}
-
-}  // namespace
 
 std::array<uint64_t, 2> fp8_scale_shape(uint64_t num_outputs, uint64_t depth) {
-    return {num_blocks(num_outputs), num_blocks(depth)};
+    return {ops::fp8_blocks(num_outputs), ops::fp8_blocks(depth)};
 }
 
 std::vector<float> e8m0_values(std::span<const uint8_t> bytes) {
@@ -32,12 +25,12 @@ std::vector<float> e8m0_values(std::span<const uint8_t> bytes) {
 
 std::vector<ops::Bf16> Fp8Blocks::to_bf16() const {
     std::vector<ops::Bf16> out(values.size());
-    const uint64_t per_row = num_blocks(depth);
+    const uint64_t per_row = ops::fp8_blocks(depth);
     for (uint64_t n = 0; n < num_outputs; ++n) {
         for (uint64_t block = 0; block < per_row; ++block) {
-            const float factor = scale[n / kFp8BlockEdge * per_row + block];
-            const uint64_t last = std::min((block + 1) * kFp8BlockEdge, depth);
-            for (uint64_t k = block * kFp8BlockEdge; k < last; ++k) {
+            const float factor = scale[n / ops::kFp8BlockEdge * per_row + block];
+            const uint64_t last = std::min((block + 1) * ops::kFp8BlockEdge, depth);
+            for (uint64_t k = block * ops::kFp8BlockEdge; k < last; ++k) {
                 const uint64_t at = n * depth + k;
                 out[at] = ops::from_float(ops::to_float(values[at]) * factor);
             }
@@ -59,7 +52,7 @@ Result<> Fp8Blocks::check(const std::string& name) const {
         return data_loss(
             "tensor {}_scale_inv: the scale of block [{}, {}] is {:f}; a finite number of at least "
             "0 is needed. Fetch the file again",
-            with(name, i / num_blocks(depth), i % num_blocks(depth), scale[i]));
+            with(name, i / ops::fp8_blocks(depth), i % ops::fp8_blocks(depth), scale[i]));
     }
     return {};
 }

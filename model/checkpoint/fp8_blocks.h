@@ -19,14 +19,12 @@
 #include <string>
 #include <vector>
 
+#include "ops/format/weight_format.h"
 #include "ops/tensor/bf16.h"
 #include "ops/tensor/e4m3.h"
 #include "proto/status.h"
 
 namespace afd::model {
-
-// Rows and columns of a block.
-inline constexpr uint64_t kFp8BlockEdge = 128;
 
 // Blocks of a matrix [num_outputs, depth] in each direction.
 std::array<uint64_t, 2> fp8_scale_shape(uint64_t num_outputs, uint64_t depth);

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "model/checkpoint/fp8_blocks.h"
+#include "ops/format/weight_format.h"
 
 namespace afd::model {
 namespace {
@@ -38,7 +38,7 @@ void read_fp8_quantisation(KeyReader& keys, const Json& object) {
     inner.choice("activation_scheme", "dynamic", {"dynamic"});
     inner.choice("scale_fmt", "float", {"float", "ue8m0"});
     const Json* block = inner.find("weight_block_size");
-    if (block == nullptr || *block != Json{kFp8BlockEdge, kFp8BlockEdge}) {
+    if (block == nullptr || *block != Json{ops::kFp8BlockEdge, ops::kFp8BlockEdge}) {
         inner.refuse(Code::kUnimplemented,
                      "weight_block_size",
                      "[128, 128]; a model with other scales must be converted to bf16 first");

@@ -21,12 +21,12 @@ struct E4m3 {
 };
 static_assert(sizeof(E4m3) == 1, "matrices of E4m3 are read from checkpoints verbatim");
 
-[[gnu::always_inline]] inline bool is_nan(E4m3 value) {
+[[gnu::always_inline]] constexpr bool is_nan(E4m3 value) {
     return (value.bits & 0x7fu) == 0x7fu;
 }
 
 // Widens exactly, subnormals included. What is no number becomes ±480.
-[[gnu::always_inline]] inline float to_float(E4m3 value) {
+[[gnu::always_inline]] constexpr float to_float(E4m3 value) {
     const uint32_t sign = static_cast<uint32_t>(value.bits & 0x80u) << 24;
     // The exponent's bias grows by 120; the product also normalises subnormals.
     const uint32_t magnitude = static_cast<uint32_t>(value.bits & 0x7fu) << 20;
@@ -35,7 +35,7 @@ static_assert(sizeof(E4m3) == 1, "matrices of E4m3 are read from checkpoints ver
 }
 
 // The same; exact as well.
-[[gnu::always_inline]] inline Bf16 to_bf16(E4m3 value) {
+[[gnu::always_inline]] constexpr Bf16 to_bf16(E4m3 value) {
     return Bf16{static_cast<uint16_t>(std::bit_cast<uint32_t>(to_float(value)) >> 16)};
 }
 
