@@ -32,7 +32,8 @@ ops::YarnScaling read_yarn(KeyReader& keys, const ModelConfig& config) {
 // fp8 in blocks of 128 x 128, as DeepSeek-V3 is released: its tensors say where it is (what stayed
 // in bf16 is listed by no key), and are read as they stand (model/checkpoint/fp8_blocks.h). How
 // other programs quantise activations for it, or round scales, changes nothing here.
-void read_fp8_quantisation(KeyReader& keys, const Json& object) {
+// Experts stay in it; what else there is becomes bf16 while it is read.
+void read_fp8_quantisation(KeyReader& keys, const Json& object, ModelConfig& config) {
     KeyReader inner(object, keys.origin() + ": quantization_config");
     inner.choice("fmt", "e4m3", {"e4m3"});
     inner.choice("activation_scheme", "dynamic", {"dynamic"});
@@ -44,6 +45,7 @@ void read_fp8_quantisation(KeyReader& keys, const Json& object) {
                      "[128, 128]; a model with other scales must be converted to bf16 first");
     }
     keys.adopt(inner);
+    config.quantisation.experts = ops::WeightFormat::kFp8Block128;
 }
 
 }  // namespace
@@ -84,7 +86,7 @@ void read_quantisation(KeyReader& keys, ModelConfig& config) {
                    ? at->get<std::string>()
                    : std::string();
     };
-    if (text("quant_method") == "fp8") return read_fp8_quantisation(keys, *object);
+    if (text("quant_method") == "fp8") return read_fp8_quantisation(keys, *object, config);
     const auto experts = ops::parse_weight_format(text("experts"));
     const auto attention = ops::parse_weight_format(text("attention"));
     const Json* smooth =
@@ -98,8 +100,9 @@ void read_quantisation(KeyReader& keys, ModelConfig& config) {
             Code::kUnimplemented,
             "quantization_config",
             "none, or what afd-quantize writes: {\"quant_method\": \"afd\", \"experts\": bf16, "
-            "int8, int4-g32, int4-g64, int4-g32-fp16 or int4-g64-fp16, \"attention\": bf16 or "
-            "int8} and, with int8 experts, \"smooth\": true or false; or {\"quant_method\": "
+            "int8, int4-g32, int4-g64, int4-g32-fp16, int4-g64-fp16 or fp8-b128, \"attention\": "
+            "bf16 "
+            "or int8} and, with int8 experts, \"smooth\": true or false; or {\"quant_method\": "
             "\"fp8\", \"weight_block_size\": [128, 128]}; for a model that another program has "
             "quantised in another way, run afd-quantize on the bf16 original");
     }

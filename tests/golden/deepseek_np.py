@@ -147,7 +147,8 @@ class DeepSeek:
         for name, value in tensors.items():
             scale = tensors.get(name + "_scale")
             if name + "_scale_inv" in tensors:
-                weights[name] = quantised_np.dequantise_fp8(value, tensors[name + "_scale_inv"])
+                weights[name] = quantised_np.dequantise_fp8(
+                    value, tensors[name + "_scale_inv"], is_exact=".mlp." in name)
             elif value.dtype == np.int8:
                 self.int8[name] = quantised_np.Int8Weight(value.astype(np.float64), scale)
                 weights[name] = self.int8[name].dequantised()

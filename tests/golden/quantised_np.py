@@ -9,7 +9,8 @@
 And how DeepSeek-V3 is released:
 
     fp8   X.weight F8_E4M3 [N, K], X.weight_scale_inv [ceil(N / 128), ceil(K / 128)] F32, or F8_E8M0:
-          2^(byte - 127). The weight is the value times the scale, rounded to fp32, then to bf16.
+          2^(byte - 127). The weight is the value times the scale: exactly, in an MLP; elsewhere rounded
+          to fp32, then to bf16.
 """
 import dataclasses
 
@@ -90,9 +91,11 @@ def quantise_fp8(values: Array, is_power: bool) -> tuple[Array, Array]:
     return nearest, (exponent + 127).astype(np.uint8) if is_power else scale
 
 
-def dequantise_fp8(packed: Array, scale: Array) -> Array:
-    """packed [N, K] bytes of e4m3, scale [ceil(N / 128), ceil(K / 128)] -> [N, K] bf16 values."""
+def dequantise_fp8(packed: Array, scale: Array, is_exact: bool) -> Array:
+    """packed [N, K] bytes of e4m3, scale [ceil(N / 128), ceil(K / 128)] -> [N, K] values."""
     if scale.dtype == np.uint8:
         scale = (2.0 ** (scale.astype(np.float64) - 127)).astype(np.float32)
+    if is_exact:
+        return e4m3_table()[packed] * over_blocks(scale.astype(np.float64), packed.shape)
     values = e4m3_table()[packed].astype(np.float32) * over_blocks(scale, packed.shape)
     return safetensors_np.round_bf16(values).astype(np.float64)

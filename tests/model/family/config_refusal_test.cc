@@ -43,7 +43,8 @@ INSTANTIATE_TEST_SUITE_P(
             Code::kUnimplemented,
             "config.json: quantization_config is {\"quant_method\":\"gptq\"}; supported: none, or "
             "what afd-quantize writes: {\"quant_method\": \"afd\", \"experts\": bf16, int8, "
-            "int4-g32, int4-g64, int4-g32-fp16 or int4-g64-fp16, \"attention\": bf16 or int8} and, "
+            "int4-g32, int4-g64, int4-g32-fp16, int4-g64-fp16 or fp8-b128, \"attention\": bf16 or "
+            "int8} and, "
             "with int8 experts, \"smooth\": true or false; or {\"quant_method\": \"fp8\", "
             "\"weight_block_size\": [128, 128]}; for a model that another program has quantised in "
             "another way, run afd-quantize on the bf16 original"},

@@ -202,9 +202,9 @@ TEST(ModelConfig, TakesFp8InBlocks) {
                                      {"fmt", "e4m3"},
                                      {"quant_method", "fp8"},
                                      {"weight_block_size", {128, 128}}};
-    EXPECT_EQ(describe(parsed(config).quantisation), "bf16");
+    EXPECT_EQ(describe(parsed(config).quantisation), "experts fp8-b128");
     config["quantization_config"]["scale_fmt"] = "ue8m0";
-    EXPECT_EQ(describe(parsed(config).quantisation), "bf16");
+    EXPECT_EQ(describe(parsed(config).quantisation), "experts fp8-b128");
 }
 
 TEST(GenerationConfig, TakesEosFromItsOwnFileFirst) {
