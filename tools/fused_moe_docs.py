@@ -61,7 +61,8 @@ def pairs(tables: list[list[dict[str, str]]]) -> str:
         weights = served.setdefault(row["PrepareFinalize"], {}).setdefault(row["Experts"], [])
         if row["plain"] == "yes":
             weights.append(row["weights"])
-    return markdown([""] + experts,
+    # Bare names: with all of them in backquotes the line would be too long.
+    return markdown([""] + [e.strip("`") for e in experts],
                     [[name] + [", ".join(by_experts.get(e, [])) or "–" for e in experts]
                      for name, by_experts in served.items()])
 

@@ -42,7 +42,8 @@ ExpertTarget target_of(const ExpertCase& c);
 inline constexpr ops::WeightFormat kExpertFormats[] = {ops::WeightFormat::kBf16,
                                                        ops::WeightFormat::kInt8,
                                                        ops::WeightFormat::kInt4Group32,
-                                                       ops::WeightFormat::kInt4Group64};
+                                                       ops::WeightFormat::kInt4Group64,
+                                                       ops::WeightFormat::kFp8Block128};
 std::vector<ExpertCase> expert_cases(ops::WeightFormat format, unsigned num_threads);
 
 }  // namespace afd::bench

@@ -22,9 +22,9 @@ constexpr double kSampleSeconds = 6e-3;
 // So many that their weights, packed, are more than kColdBytes.
 size_t num_cold_experts(const ExpertCase& c) {
     const WeightFormat format = c.shape.format;
-    const double bytes_guess = c.num_weights() * (format == WeightFormat::kBf16   ? 2
-                                                  : format == WeightFormat::kInt8 ? 1
-                                                                                  : 0.53);
+    const double bytes_guess = c.num_weights() * (format == WeightFormat::kBf16 ? 2
+                                                  : ops::is_int4(format)        ? 0.53
+                                                                                : 1);
     return static_cast<size_t>(static_cast<double>(kColdBytes) / bytes_guess) + 1;
 }
 
@@ -56,7 +56,8 @@ class Peer {
     // Without a peer for this format or processor, sample() does nothing.
     Peer(const ExpertCase& c, size_t num_experts, OurExperts& ours, ops::Parallel& parallel)
         : num_experts_(num_experts) {
-        if (ops::is_int4(c.shape.format)) return;
+        const WeightFormat format = c.shape.format;
+        if (format != WeightFormat::kBf16 && format != WeightFormat::kInt8) return;
         dnnl_ =
             DnnlExperts::make(c.shape, plain_expert(c.shape), num_experts, ours.x(), c.num_threads);
         if (dnnl_) check_peer(*dnnl_, ours, parallel);

@@ -69,6 +69,22 @@ ops::PackedExpert int4_expert(const ExpertShape& s, ops::NumericClass numeric_cl
     return ops::pack_expert(wide, wide, matrix(s.hidden, s.intermediate), numeric_class);
 }
 
+ops::PackedExpert fp8_expert(const ExpertShape& s, ops::NumericClass numeric_class) {
+    // Magnitudes of 1 to 1.9 of both signs, and 2 to 3.8: none that is no number.
+    const auto bytes = random_bits<uint8_t>(s.hidden * s.intermediate, 1, 0x8fu, 0x38u);
+    std::vector<ops::E4m3> w(bytes.size());
+    std::ranges::transform(bytes, w.begin(), [](uint8_t byte) { return ops::E4m3{byte}; });
+    const std::vector<float> scale(ops::fp8_blocks(s.hidden) * ops::fp8_blocks(s.intermediate),
+                                   0.005f);
+    const auto matrix = [&](size_t outputs, size_t depth) {
+        return ops::Fp8Weight{
+            ops::make_rows(w.data(), outputs, depth),
+            ops::make_rows(scale.data(), ops::fp8_blocks(outputs), ops::fp8_blocks(depth))};
+    };
+    const ops::Fp8Weight wide = matrix(s.intermediate, s.hidden);
+    return ops::pack_expert(wide, wide, matrix(s.hidden, s.intermediate), numeric_class);
+}
+
 ops::PackedExpert random_expert(const ExpertShape& shape) {
     const ops::NumericClass numeric_class = ops::best_numeric_class();
     switch (shape.format) {
@@ -76,6 +92,8 @@ ops::PackedExpert random_expert(const ExpertShape& shape) {
             return bf16_expert(shape, numeric_class);
         case ops::WeightFormat::kInt8:
             return int8_expert(shape, numeric_class);
+        case ops::WeightFormat::kFp8Block128:
+            return fp8_expert(shape, numeric_class);
         default:
             return int4_expert(shape, numeric_class);
     }

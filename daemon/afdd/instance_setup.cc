@@ -26,6 +26,9 @@ Result<> InstanceSetup::take_instance() {
 
 Result<> InstanceSetup::open_model() {
     AFD_ASSIGN(model_, model::ModelFiles::open(config_.model));
+    if (const std::string unused = model_->unused_text(); !unused.empty()) {
+        log::info("{}", unused);
+    }
     AFD_ASSIGN(tokenizer_, model::Tokenizer::load(config_.model));
     return {};
 }

@@ -9,6 +9,7 @@ namespace {
 ops::ExpertQuantisation quantisation_of(const model::ModelConfig& model) {
     const ops::WeightFormat format = model.quantisation.experts;
     if (format == ops::WeightFormat::kInt8) return ops::ExpertQuantisation::kInt8;
+    if (format == ops::WeightFormat::kFp8Block128) return ops::ExpertQuantisation::kFp8;
     return ops::is_int4(format) ? ops::ExpertQuantisation::kInt4 : ops::ExpertQuantisation::kNone;
 }
 
@@ -26,6 +27,7 @@ schedule::RowDtype local_dispatch_dtype(const WorkerSetup& setup) {
 const ops::ExpertsCapability& experts_record(const model::ModelConfig& model) {
     const ops::WeightFormat format = model.quantisation.experts;
     if (format == ops::WeightFormat::kInt8) return ops::kGroupedInt8;
+    if (format == ops::WeightFormat::kFp8Block128) return ops::kGroupedFp8;
     return ops::is_int4(format) ? ops::kGroupedInt4 : ops::kGroupedBf16;
 }
 

@@ -109,7 +109,9 @@ Result<> quantise_int4(ops::Rows<const Bf16> weight, StoredMatrix& out) {
 }  // namespace
 
 Result<StoredMatrix> quantise_matrix(ops::Rows<const Bf16> weight, ops::WeightFormat format) {
-    AFD_ASSERT(format != ops::WeightFormat::kBf16, "bf16 is no quantisation");
+    AFD_ASSERT(format == ops::WeightFormat::kInt8 || ops::is_int4(format),
+               "nothing quantises to %s",
+               std::string(ops::name_of(format)).c_str());
     AFD_TRY(check_finite(weight));
     StoredMatrix out{.format = format, .num_outputs = weight.num_rows, .depth = weight.num_cols};
     if (format == ops::WeightFormat::kInt8) {

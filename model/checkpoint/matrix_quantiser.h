@@ -17,8 +17,8 @@
 
 namespace afd::model {
 
-// REQUIRES: `format` is not bf16. Errors: kDataLoss for a NaN, an infinity or a value whose scale
-// is beyond fp16 (says where).
+// REQUIRES: `format` is int8 or int4. Errors: kDataLoss for a NaN, an infinity or a value whose
+// scale is beyond fp16 (says where).
 Result<StoredMatrix> quantise_matrix(ops::Rows<const ops::Bf16> weight, ops::WeightFormat format);
 
 }  // namespace afd::model

@@ -65,6 +65,19 @@ Result<> read_int4(const TensorStore& tensors, const std::string& name, StoredMa
         with(name));
 }
 
+Result<> read_fp8(const TensorStore& tensors, const std::string& name, StoredMatrix& matrix) {
+    const TensorInfo* stored = tensors.find(name);
+    if (stored != nullptr && stored->dtype != StorageType::kF8E4M3) {
+        // One format for all experts is what packed weights are made for.
+        return unimplemented(
+            "tensor {} is {} where config.json says fp8; experts that are not all in fp8 are not "
+            "served as they are: give them one format with afd-quantize --experts int8",
+            with(name, storage_type_name(stored->dtype)));
+    }
+    AFD_ASSIGN(matrix.fp8, tensors.read_fp8_blocks(name, matrix.num_outputs, matrix.depth));
+    return {};
+}
+
 }  // namespace
 
 StorageType int4_scale_type(WeightFormat format) {
@@ -95,12 +108,21 @@ ops::Int4Weight StoredMatrix::int4_weight() const {
             .format = format};
 }
 
+ops::Fp8Weight StoredMatrix::fp8_weight() const {
+    AFD_ASSERT(format == WeightFormat::kFp8Block128, "format %d", static_cast<int>(format));
+    return {.values = ops::make_rows(fp8.values.data(), num_outputs, depth),
+            .scale = ops::make_rows(
+                fp8.scale.data(), ops::fp8_blocks(num_outputs), ops::fp8_blocks(depth))};
+}
+
 ops::PackedLinear StoredMatrix::packed(ops::NumericClass numeric_class) const {
     switch (format) {
         case WeightFormat::kBf16:
             return ops::PackedLinear::pack(bf16_rows(), numeric_class);
         case WeightFormat::kInt8:
             return ops::PackedLinear::pack(int8_weight(), numeric_class);
+        case WeightFormat::kFp8Block128:
+            return ops::PackedLinear::pack(fp8_weight(), numeric_class);
         case WeightFormat::kInt4Group32:
         case WeightFormat::kInt4Group64:
         case WeightFormat::kInt4Group32Fp16:
@@ -120,6 +142,9 @@ ops::PackedLinear packed_gate_up(const StoredMatrix& gate,
         case WeightFormat::kInt8:
             return ops::PackedLinear::pack_gate_up(
                 gate.int8_weight(), up.int8_weight(), numeric_class);
+        case WeightFormat::kFp8Block128:
+            return ops::PackedLinear::pack_gate_up(
+                gate.fp8_weight(), up.fp8_weight(), numeric_class);
         case WeightFormat::kInt4Group32:
         case WeightFormat::kInt4Group64:
         case WeightFormat::kInt4Group32Fp16:
@@ -138,6 +163,8 @@ std::vector<float> StoredMatrix::values() const {
                 value = ops::to_float(bf16[n * depth + k]);
             } else if (format == WeightFormat::kInt8) {
                 value = static_cast<float>(int8[n * depth + k]) * int8_scale[n];
+            } else if (format == WeightFormat::kFp8Block128) {
+                value = ops::to_float(fp8.values[n * depth + k]) * fp8_weight().scale_at(n, k);
             } else {
                 const ops::Int4Weight weight = int4_weight();
                 // Rounded as unpacked weights are (ops/format/weight_format.h).
@@ -164,6 +191,9 @@ Result<StoredMatrix> read_matrix(const TensorStore& tensors,
         }
         case WeightFormat::kInt8:
             AFD_TRY(read_int8(tensors, name, matrix));
+            return matrix;
+        case WeightFormat::kFp8Block128:
+            AFD_TRY(read_fp8(tensors, name, matrix));
             return matrix;
         case WeightFormat::kInt4Group32:
         case WeightFormat::kInt4Group64:

@@ -8,6 +8,8 @@
 //   bf16      BF16 (or F32) [N, K]       none
 //   int8      I8 [N, K]                  F32 [N]
 //   int4-g    U8 [N, ceil(K / 2)]        BF16 [N, ceil(K / g)], with -fp16 F16
+//   fp8-b128  F8_E4M3 [N, K]             none; NAME.weight_scale_inv
+//   (model/checkpoint/fp8_blocks.h)
 // An int4 byte holds element k even in the low nibble, k odd in the high one, two's complement.
 
 #include <cstdint>
@@ -15,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "model/checkpoint/fp8_blocks.h"
 #include "model/checkpoint/tensor_store.h"
 #include "ops/format/weight_format.h"
 #include "ops/linear/linear.h"
@@ -32,6 +35,7 @@ struct StoredMatrix {
     std::vector<float> int8_scale = {};     // [N]
     std::vector<uint8_t> int4 = {};         // [N, ceil(K / 2)]
     std::vector<uint16_t> int4_scale = {};  // [N, ceil(K / group)], bits as the format says
+    Fp8Blocks fp8 = {};
 
     bool empty() const { return num_outputs == 0; }
 
@@ -39,11 +43,12 @@ struct StoredMatrix {
     ops::Rows<const ops::Bf16> bf16_rows() const;
     ops::Int8Weight int8_weight() const;
     ops::Int4Weight int4_weight() const;
+    ops::Fp8Weight fp8_weight() const;
 
     ops::PackedLinear packed(ops::NumericClass numeric_class) const;
 
     // What the products multiply by: bf16 as stored; int8 q · scale, exact in fp32 unless tiny;
-    // int4 (q · scale) →bf16. Row-major [N, K].
+    // int4 (q · scale) →bf16; fp8 value · scale in fp32. Row-major [N, K].
     std::vector<float> values() const;
 };
 
@@ -52,7 +57,8 @@ ops::PackedLinear packed_gate_up(const StoredMatrix& gate,
                                  const StoredMatrix& up,
                                  ops::NumericClass numeric_class);
 
-// Reads tensor `prefix`.weight and, unless the format is bf16, `prefix`.weight_scale.
+// Reads tensor `prefix`.weight and, unless the format is bf16, its scales.
+// Where the format is fp8 and the tensor is not, the message says what to do.
 // Errors: those of TensorStore; kDataLoss for a scale that is not finite or is negative, or an int4
 // value of -8: they name the tensor, the row and the value.
 Result<StoredMatrix> read_matrix(const TensorStore& tensors,

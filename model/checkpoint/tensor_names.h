@@ -5,14 +5,29 @@
 // both ends; what it calls the parts of a layer's FFN half is TensorNames. The tensors of attention
 // are named where they are read, by the kind of attention.
 
+#include <charconv>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <system_error>
 
 namespace afd::model {
 
 // "model.layers.3.self_attn.o_proj.weight" for (3, "self_attn.o_proj.weight").
 inline std::string layer_tensor(uint32_t layer, const std::string& name) {
     return "model.layers." + std::to_string(layer) + "." + name;
+}
+
+// Whether the tensor is of a layer from `num_layers` on: multi-token prediction, which checkpoints
+// keep behind the decoder's layers and no family here uses.
+inline bool is_beyond_layers(std::string_view name, uint32_t num_layers) {
+    constexpr std::string_view kPrefix = "model.layers.";
+    if (!name.starts_with(kPrefix)) return false;
+    name.remove_prefix(kPrefix.size());
+    uint32_t layer = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
+    return error == std::errc() && end != name.data() + name.size() && *end == '.' &&
+           layer >= num_layers;
 }
 
 inline constexpr const char* kEmbeddingTensor = "model.embed_tokens.weight";

@@ -8,9 +8,11 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <type_traits>
 #include <utility>
 
 #include "model/checkpoint/json_document.h"
+#include "ops/tensor/fp16.h"
 #include "proto/failure.h"
 
 namespace afd::model {
@@ -21,7 +23,16 @@ using Json = nlohmann::json;
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr size_t kIndexBytesMax = 256u << 20;
-constexpr std::array kFloatTypes = {StorageType::kBf16, StorageType::kF32};
+constexpr std::array kFloatTypes = {StorageType::kBf16, StorageType::kF16, StorageType::kF32};
+
+// Calls body(zero of the element type) for a type of kFloatTypes.
+template <typename Body>
+auto with_float_type(StorageType dtype, const Body& body) {
+    if (dtype == StorageType::kBf16) return body(ops::Bf16{});
+    if (dtype == StorageType::kF16) return body(ops::Fp16{});
+    AFD_ASSERT(dtype == StorageType::kF32, "type %d", static_cast<int>(dtype));
+    return body(0.0f);
+}
 
 // Some names of the directory, for the message that the weights are missing.
 std::string listing(const std::string& directory) {
@@ -173,8 +184,52 @@ Result<> TensorStore::read_as_stored(std::string_view name,
     return read_bytes(*tensor, 0, out);
 }
 
+Result<std::vector<float>> TensorStore::read_block_scales(const std::string& weight,
+                                                          std::span<const uint64_t> shape) const {
+    const std::string name = weight + "_scale_inv";
+    const TensorInfo* scale = find(name);
+    if (scale == nullptr) {
+        return unimplemented(
+            "tensor {} is F8_E4M3, and {} {} with a scale for each block of 128 x 128 is missing; "
+            "other scales are not served: convert the model to bf16 first",
+            with(weight, name, shape_text(shape)));
+    }
+    if (!std::ranges::equal(scale->shape, shape)) {
+        return unimplemented(
+            "tensor {}: expected shape {}, a scale for each block of 128 x 128, found {}; other "
+            "blocks are not served: convert the model to bf16 first",
+            with(name, shape_text(shape), shape_text(scale->shape)));
+    }
+    if (scale->dtype != StorageType::kF8E8M0 && scale->dtype != StorageType::kU8) {
+        return read_f32(name, shape);
+    }
+    std::vector<uint8_t> exponents(scale->end - scale->begin);
+    AFD_TRY(read_bytes(*scale, 0, std::as_writable_bytes(std::span(exponents))));
+    return e8m0_values(exponents);
+}
+
+Result<Fp8Blocks> TensorStore::read_fp8_blocks(std::string_view name,
+                                               uint64_t num_outputs,
+                                               uint64_t depth) const {
+    const std::array<uint64_t, 2> shape = {num_outputs, depth};
+    constexpr StorageType kType = StorageType::kF8E4M3;
+    AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape, std::span(&kType, 1)));
+    Fp8Blocks blocks{.num_outputs = num_outputs, .depth = depth};
+    blocks.values.resize(num_outputs * depth);
+    AFD_TRY(read_bytes(*tensor, 0, std::as_writable_bytes(std::span(blocks.values))));
+    AFD_ASSIGN(blocks.scale,
+               read_block_scales(std::string(name), fp8_scale_shape(num_outputs, depth)));
+    AFD_TRY(blocks.check(std::string(name)));
+    return blocks;
+}
+
 Result<std::vector<ops::Bf16>> TensorStore::read_bf16(std::string_view name,
                                                       std::span<const uint64_t> shape) const {
+    const TensorInfo* tensor = find(name);
+    if (tensor != nullptr && tensor->dtype == StorageType::kF8E4M3 && shape.size() == 2) {
+        AFD_ASSIGN(const Fp8Blocks blocks, read_fp8_blocks(name, shape[0], shape[1]));
+        return blocks.to_bf16();
+    }
     return read_bf16_slice(name, shape, 0, shape.empty() ? 1 : shape[0]);
 }
 
@@ -185,33 +240,32 @@ Result<std::vector<ops::Bf16>> TensorStore::read_bf16_slice(std::string_view nam
     AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape, kFloatTypes));
     const uint64_t bytes = tensor->end - tensor->begin;
     const uint64_t entry_bytes = shape.empty() || shape[0] == 0 ? bytes : bytes / shape[0];
-    if (tensor->dtype == StorageType::kF32) {
-        // Only the slice is read and widened: a fused tensor of all experts would take twice its
-        // size.
-        std::vector<float> wide(count * entry_bytes / sizeof(float));
-        AFD_TRY(read_bytes(*tensor, first * entry_bytes, std::as_writable_bytes(std::span(wide))));
-        std::vector<ops::Bf16> values(wide.size());
-        std::ranges::transform(wide, values.begin(), ops::from_float);
+    // Only the slice is read and converted: a fused tensor of all experts would take twice its
+    // size.
+    return with_float_type(tensor->dtype, [&](auto zero) -> Result<std::vector<ops::Bf16>> {
+        std::vector<decltype(zero)> stored(count * entry_bytes / sizeof zero);
+        AFD_TRY(
+            read_bytes(*tensor, first * entry_bytes, std::as_writable_bytes(std::span(stored))));
+        if constexpr (std::is_same_v<decltype(zero), ops::Bf16>) return stored;
+        std::vector<ops::Bf16> values(stored.size());
+        std::ranges::transform(stored, values.begin(), [](auto value) {
+            return ops::from_float(ops::to_float(value));
+        });
         return values;
-    }
-    std::vector<ops::Bf16> values(count * entry_bytes / sizeof(ops::Bf16));
-    AFD_TRY(read_bytes(*tensor, first * entry_bytes, std::as_writable_bytes(std::span(values))));
-    return values;
+    });
 }
 
 Result<std::vector<float>> TensorStore::read_f32(std::string_view name,
                                                  std::span<const uint64_t> shape) const {
     AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape, kFloatTypes));
-    if (tensor->dtype == StorageType::kBf16) {
-        AFD_ASSIGN(const std::vector<ops::Bf16> narrow, read_bf16(name, shape));
-        std::vector<float> values(narrow.size());
+    return with_float_type(tensor->dtype, [&](auto zero) -> Result<std::vector<float>> {
+        std::vector<decltype(zero)> stored((tensor->end - tensor->begin) / sizeof zero);
+        AFD_TRY(read_bytes(*tensor, 0, std::as_writable_bytes(std::span(stored))));
+        std::vector<float> values(stored.size());
         std::ranges::transform(
-            narrow, values.begin(), [](ops::Bf16 value) { return ops::to_float(value); });
+            stored, values.begin(), [](auto value) { return ops::to_float(value); });
         return values;
-    }
-    std::vector<float> values((tensor->end - tensor->begin) / sizeof(float));
-    AFD_TRY(read_bytes(*tensor, 0, std::as_writable_bytes(std::span(values))));
-    return values;
+    });
 }
 
 Result<std::vector<int64_t>> TensorStore::read_integers(std::string_view name,

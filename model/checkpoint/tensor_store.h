@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/checkpoint/fp8_blocks.h"
 #include "model/checkpoint/safetensors.h"
 #include "ops/tensor/bf16.h"
 #include "proto/status.h"
@@ -32,20 +33,27 @@ class TensorStore {
     // All tensors, by name.
     std::vector<const TensorInfo*> list() const;
 
-    // The tensor's elements, row-major. BF16 as stored; F32 rounded to bf16, half to even.
-    // Errors: kNotFound, kInvalidArgument (another shape; both are named), kUnimplemented (another
-    // type), and those of SafetensorsFile::read.
+    // The tensor's elements, row-major. BF16 as stored; F32 and F16 rounded to bf16, half to even;
+    // a matrix in F8_E4M3 as Fp8Blocks::to_bf16() of read_fp8_blocks(). Errors: kNotFound,
+    // kInvalidArgument (another shape; both are named), kUnimplemented (another type), and those of
+    // SafetensorsFile::read.
     Result<std::vector<ops::Bf16>> read_bf16(std::string_view name,
                                              std::span<const uint64_t> shape) const;
 
     // The same for `count` entries of the leading dimension, from `first`: an expert of a fused
-    // tensor. REQUIRES: first + count <= shape[0].
+    // tensor. Not of F8_E4M3. REQUIRES: first + count <= shape[0].
     Result<std::vector<ops::Bf16>> read_bf16_slice(std::string_view name,
                                                    std::span<const uint64_t> shape,
                                                    uint64_t first,
                                                    uint64_t count) const;
 
-    // The same in fp32; BF16 is widened.
+    // A matrix in F8_E4M3 with its scales. Errors: as read_bf16, kUnimplemented for scales that are
+    // missing or of another shape (says what to do), and those of Fp8Blocks::check.
+    Result<Fp8Blocks> read_fp8_blocks(std::string_view name,
+                                      uint64_t num_outputs,
+                                      uint64_t depth) const;
+
+    // The same as read_bf16 in fp32; BF16 and F16 are widened, which is exact.
     Result<std::vector<float>> read_f32(std::string_view name,
                                         std::span<const uint64_t> shape) const;
 
@@ -68,6 +76,10 @@ class TensorStore {
         size_t file = 0;
         size_t tensor = 0;
     };
+
+    // `weight`_scale_inv.
+    Result<std::vector<float>> read_block_scales(const std::string& weight,
+                                                 std::span<const uint64_t> shape) const;
 
     Result<> add_file(const std::string& path);
     // The tensor of that name if it has this shape and one of these types.

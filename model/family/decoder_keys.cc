@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "ops/format/weight_format.h"
+
 namespace afd::model {
 namespace {
 
@@ -25,6 +27,25 @@ ops::YarnScaling read_yarn(KeyReader& keys, const ModelConfig& config) {
     keys.refuse_if_given("attention_factor", "none (mscale is used)");
     keys.refuse_unless("truncate", true);
     return yarn;
+}
+
+// fp8 in blocks of 128 x 128, as DeepSeek-V3 is released: its tensors say where it is (what stayed
+// in bf16 is listed by no key), and are read as they stand (model/checkpoint/fp8_blocks.h). How
+// other programs quantise activations for it, or round scales, changes nothing here.
+// Experts stay in it; what else there is becomes bf16 while it is read.
+void read_fp8_quantisation(KeyReader& keys, const Json& object, ModelConfig& config) {
+    KeyReader inner(object, keys.origin() + ": quantization_config");
+    inner.choice("fmt", "e4m3", {"e4m3"});
+    inner.choice("activation_scheme", "dynamic", {"dynamic"});
+    inner.choice("scale_fmt", "float", {"float", "ue8m0"});
+    const Json* block = inner.find("weight_block_size");
+    if (block == nullptr || *block != Json{ops::kFp8BlockEdge, ops::kFp8BlockEdge}) {
+        inner.refuse(Code::kUnimplemented,
+                     "weight_block_size",
+                     "[128, 128]; a model with other scales must be converted to bf16 first");
+    }
+    keys.adopt(inner);
+    config.quantisation.experts = ops::WeightFormat::kFp8Block128;
 }
 
 }  // namespace
@@ -65,6 +86,7 @@ void read_quantisation(KeyReader& keys, ModelConfig& config) {
                    ? at->get<std::string>()
                    : std::string();
     };
+    if (text("quant_method") == "fp8") return read_fp8_quantisation(keys, *object, config);
     const auto experts = ops::parse_weight_format(text("experts"));
     const auto attention = ops::parse_weight_format(text("attention"));
     const Json* smooth =
@@ -78,9 +100,11 @@ void read_quantisation(KeyReader& keys, ModelConfig& config) {
             Code::kUnimplemented,
             "quantization_config",
             "none, or what afd-quantize writes: {\"quant_method\": \"afd\", \"experts\": bf16, "
-            "int8, int4-g32, int4-g64, int4-g32-fp16 or int4-g64-fp16, \"attention\": bf16 or "
-            "int8} and, with int8 experts, \"smooth\": true or false; for a model that another "
-            "program has quantised, run afd-quantize on the bf16 original");
+            "int8, int4-g32, int4-g64, int4-g32-fp16, int4-g64-fp16 or fp8-b128, \"attention\": "
+            "bf16 "
+            "or int8} and, with int8 experts, \"smooth\": true or false; or {\"quant_method\": "
+            "\"fp8\", \"weight_block_size\": [128, 128]}; for a model that another program has "
+            "quantised in another way, run afd-quantize on the bf16 original");
     }
     config.quantisation = {.experts = *experts, .attention = *attention, .smooth = is_smooth};
 }

@@ -20,7 +20,8 @@ void read_dimensions(KeyReader& keys, ModelConfig& config);
 // REQUIRES: read_dimensions() before it.
 void read_rope(KeyReader& keys, ModelConfig& config);
 
-// quantization_config as afd-quantize writes it; that of other programs is refused.
+// quantization_config as afd-quantize writes it, and fp8 in blocks of 128 x 128 as models are
+// released; that of other programs is refused.
 void read_quantisation(KeyReader& keys, ModelConfig& config);
 
 }  // namespace afd::model

@@ -5,7 +5,8 @@
 // multi-head latent attention, routed experts in groups, shared experts, some dense layers first.
 //
 // Keys that do not change the computation are ignored (training and parallelism settings,
-// num_nextn_predict_layers: the extra prediction layers of a V3 checkpoint stay unused).
+// num_nextn_predict_layers: the extra prediction layers of a V3 checkpoint stay unused, as
+// ModelFiles::unused_text() says).
 
 #include <span>
 

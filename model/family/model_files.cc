@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/family/model_files.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -9,6 +11,7 @@
 #include <utility>
 
 #include "model/checkpoint/json_document.h"
+#include "model/checkpoint/tensor_names.h"
 #include "model/family/config_file.h"
 #include "proto/failure.h"
 
@@ -93,6 +96,25 @@ Result<GenerationConfig> load_generation_config(const std::string& directory,
     auto text = read_text_file(path, kConfigBytesMax);
     if (!text.ok() && text.error().code != Code::kNotFound) return text.error();
     return parse_generation_config(text.ok() ? text.value() : std::string(), config, path);
+}
+
+std::string ModelFiles::unused_text() const {
+    size_t count = 0;
+    uint64_t bytes = 0;
+    for (const TensorInfo* tensor : tensors_.list()) {
+        if (!is_beyond_layers(tensor->name, config_.num_layers)) continue;
+        ++count;
+        bytes += tensor->end - tensor->begin;
+    }
+    if (count == 0) return {};
+    return fmt::format(
+        "{}: {} tensors ({:.1f} MiB) of layers from {} on are ignored: num_hidden_layers is {}, "
+        "and multi-token prediction is not served",
+        directory_,
+        count,
+        static_cast<double>(bytes) / (1 << 20),
+        config_.num_layers,
+        config_.num_layers);
 }
 
 Result<ModelFiles> ModelFiles::open(const std::string& directory) {

@@ -24,6 +24,9 @@ class ModelFiles {
     const GenerationConfig& generation() const { return generation_; }
     const TensorStore& tensors() const { return tensors_; }
 
+    // What of the checkpoint is not used, a line; empty if nothing. For programs to say at start.
+    std::string unused_text() const;
+
     // 16 hexadecimal digits: FNV-1a of config.json, the tensor index and sampled bytes of every
     // tensor. Equal for equal directories; tells workers with different weights apart, and is no
     // defence against someone who wants a collision.

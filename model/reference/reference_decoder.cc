@@ -42,6 +42,7 @@ ops::Rows<const Bf16> matrix_of(const std::vector<Bf16>& weight, size_t num_outp
 ops::reference::LinearWeight linear_weight(const StoredMatrix& matrix) {
     if (matrix.empty()) return {};
     if (matrix.format == ops::WeightFormat::kInt8) return matrix.int8_weight();
+    if (matrix.format == ops::WeightFormat::kFp8Block128) return matrix.fp8_weight();
     return matrix.bf16_rows();
 }
 

@@ -124,6 +124,21 @@ struct UnpackArguments {
     size_t prefetch_ahead = kPrefetchNear;
 };
 
+struct UnpackFp8Arguments {
+    const std::byte* values = nullptr;  // Of an fp8 panel, from an element that is a multiple of 4.
+    size_t depth = 0;                   // Elements to unpack; rounded up to a multiple of 4.
+    uint16_t* out = nullptr;            // A bf16 panel of that depth in the layout of the class.
+};
+
+// What a block of fp8 weights adds to the sums of some rows of one panel.
+struct BlockSumArguments {
+    const float* products = nullptr;  // [num_rows][32], of the block alone
+    const float* scales = nullptr;    // Of the first 16 columns and of the others.
+    size_t num_rows = 0;
+    bool goes_on = false;   // Added to what `sums` holds, otherwise to 0.
+    float* sums = nullptr;  // [num_rows][32]
+};
+
 // Most heads of one HeadsState.
 inline constexpr size_t kHeadsMax = 16;
 
@@ -201,6 +216,10 @@ struct Kernels {
     void (*int4_tile)(const Int4TileArguments& arguments);
     // out = (q · scale) →bf16. For shape.int4_rows == 0.
     void (*unpack_int4)(const UnpackArguments& arguments);
+    // out = the values, exactly.
+    void (*unpack_fp8)(const UnpackFp8Arguments& arguments);
+    // sums = sums + scale · products, as the class multiplies and adds.
+    void (*add_block)(const BlockSumArguments& arguments);
     // y[i] = (float(sums[i]) · row_scale) · column_scale[i].
     void (*scale_row)(
         const int32_t* sums, float row_scale, const float* column_scale, size_t count, float* y);

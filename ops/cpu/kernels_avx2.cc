@@ -199,6 +199,10 @@ void accumulate(const HeadsState& s, const AttendBlock& b) {
     }
 }
 
+struct FusedMultiplyAdd {
+    float operator()(float a, float b, float sum) const { return __builtin_fmaf(a, b, sum); }
+};
+
 }  // namespace
 
 const Kernels& avx2_kernels() {
@@ -210,6 +214,8 @@ const Kernels& avx2_kernels() {
         // The loops of portable, vectorised for these instructions.
         table.sum_int8 = sum_int8;
         table.unpack_int4 = unpack_int4;
+        table.unpack_fp8 = unpack_fp8;
+        table.add_block = add_block<FusedMultiplyAdd>;
         table.scale_row = scale_row;
         table.exp_row = exp_row;
         table.round_row = round_row;

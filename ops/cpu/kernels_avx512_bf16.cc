@@ -8,6 +8,7 @@
 #include <immintrin.h>
 
 #include "ops/cpu/attention_avx512_bf16.h"
+#include "ops/cpu/fp8_avx512_bf16.h"
 #include "ops/cpu/fp8_kernels.h"
 #include "ops/cpu/int4_avx512_bf16.h"
 #include "ops/cpu/int8_avx512_bf16.h"
@@ -25,6 +26,7 @@ const Kernels& avx512_bf16_kernels() {
         table.sum_int8 = sum_int8;
         table.int8_tile = int8_tile;
         table.int4_tile = int4_tile;
+        table.unpack_fp8 = unpack_fp8_pairs;
         table.begin_heads = begin_heads;
         table.attend_block = attend_block;
         table.finish_heads = finish_heads;

@@ -104,6 +104,10 @@ void accumulate(const HeadsState& s, const AttendBlock& b) {
     }
 }
 
+struct MultiplyThenAdd {
+    float operator()(float a, float b, float sum) const { return sum + a * b; }
+};
+
 }  // namespace
 
 const Kernels& portable_kernels() {
@@ -114,6 +118,8 @@ const Kernels& portable_kernels() {
         .int8_tile = int8_tile,
         .int4_tile = nullptr,
         .unpack_int4 = unpack_int4,
+        .unpack_fp8 = unpack_fp8,
+        .add_block = add_block<MultiplyThenAdd>,
         .scale_row = scale_row,
         .exp_row = exp_row,
         .round_row = round_row,

@@ -67,6 +67,13 @@ PackedExpert pack_expert(const Int4Weight& gate,
     return pack_gated(gate, up, down, numeric_class);
 }
 
+PackedExpert pack_expert(const Fp8Weight& gate,
+                         const Fp8Weight& up,
+                         const Fp8Weight& down,
+                         NumericClass numeric_class) {
+    return pack_gated(gate, up, down, numeric_class);
+}
+
 PackedExpert pack_expert(Rows<const Bf16> gate, Rows<const Bf16> down, NumericClass numeric_class) {
     return pack_ungated(gate, down, numeric_class);
 }
@@ -80,6 +87,10 @@ PackedExpert pack_expert(const Int8Weight& gate,
 PackedExpert pack_expert(const Int4Weight& gate,
                          const Int4Weight& down,
                          NumericClass numeric_class) {
+    return pack_ungated(gate, down, numeric_class);
+}
+
+PackedExpert pack_expert(const Fp8Weight& gate, const Fp8Weight& down, NumericClass numeric_class) {
     return pack_ungated(gate, down, numeric_class);
 }
 

@@ -47,6 +47,10 @@ PackedExpert pack_expert(const Int4Weight& gate,
                          const Int4Weight& up,
                          const Int4Weight& down,
                          NumericClass numeric_class);
+PackedExpert pack_expert(const Fp8Weight& gate,
+                         const Fp8Weight& up,
+                         const Fp8Weight& down,
+                         NumericClass numeric_class);
 
 // The same without up, for ungated activations.
 PackedExpert pack_expert(Rows<const Bf16> gate, Rows<const Bf16> down, NumericClass numeric_class);
@@ -56,6 +60,7 @@ PackedExpert pack_expert(const Int8Weight& gate,
 PackedExpert pack_expert(const Int4Weight& gate,
                          const Int4Weight& down,
                          NumericClass numeric_class);
+PackedExpert pack_expert(const Fp8Weight& gate, const Fp8Weight& down, NumericClass numeric_class);
 
 // Added to the fp32 sums of each product (of int8 weights after both scales) before they are
 // rounded.

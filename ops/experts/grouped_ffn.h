@@ -3,7 +3,7 @@
 
 // Grouped expert FFN: rows sorted by expert key, each through its expert's MLP.
 //
-//   bf16 and int4 weights, here with silu:
+//   bf16, int4 and fp8 weights, here with silu:
 //   gate = x·Wgateᵀ →bf16, up = x·Wupᵀ →bf16, h = (silu(gate)·up) →bf16, y = h·Wdownᵀ →bf16
 //   int8 weights: the same of the quantised x, with the expert's smooth scales if it has them, and
 //   of the quantised h (ops/format/weight_format.h)

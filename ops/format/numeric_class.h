@@ -14,6 +14,10 @@
 //                 the scale of the group has at most five significant bits, the chain is of x · q
 //                 and a is the scale (q · scale is exact in bf16: the same product, summed in
 //                 another order); else the chain is of x · ((q · scale) →bf16) and a is 1.
+// fp8 weights: in every class the sum p over each block of 128 elements along K, from 0, in the
+// class's order for bf16 (the values are bf16 values), then sum = sum + scale · p, blocks
+// ascending, from 0: in portable the product is rounded before it is added, in the others the two
+// are one fused operation.
 // Everything else (norms, softmax, exp, silu, routing, combine, products with int8 weights) is
 // identical in all classes.
 

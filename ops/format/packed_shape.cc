@@ -27,6 +27,8 @@ size_t PackedShape::panel_bytes() const {
         }
         case WeightFormat::kInt8:
             return int8_values_bytes(depth) + kPanelColumns * sizeof(float);
+        case WeightFormat::kFp8Block128:
+            return fp8_values_bytes(depth) + fp8_scales_bytes(depth);
         case WeightFormat::kInt4Group32:
         case WeightFormat::kInt4Group64:
         case WeightFormat::kInt4Group32Fp16:

@@ -12,7 +12,10 @@
 //          | [ceil(group / 8)][32][2] words of 16 bits.
 //          Nibble j of word [i][c][p] is q of element k = 8·i + 2·j + p of the group, in two's
 //          complement; 0 beyond K.
-// The int8 and int4 layouts are the same in every numeric class.
+//   fp8    [ceil(K / 4)][32][4] of e4m3, 0 beyond K | for every block of 128 elements two scales,
+//          fp32: that of the first 16 columns and that of the others | zeros up to 64 bytes.
+//          Blocks are as high as eight halves of a panel, so half a panel never has two scales.
+// All layouts but that of bf16 are the same in every numeric class.
 
 #include <cstddef>
 #include <cstdint>
@@ -55,6 +58,16 @@ inline constexpr size_t kInt4StepBytes = 8 * kPanelColumns / 2;
 inline constexpr size_t kInt4ScaleBytes = kPanelColumns * sizeof(uint16_t);
 constexpr size_t int4_group_bytes(size_t count) {
     return kInt4ScaleBytes + (count + 7) / 8 * kInt4StepBytes;
+}
+
+// Bytes before the scales of an fp8 panel, of one block's values, and of the scales.
+constexpr size_t fp8_values_bytes(size_t depth) {
+    return (depth + 3) / 4 * 4 * kPanelColumns;
+}
+inline constexpr size_t kFp8BlockBytes = kFp8BlockEdge * kPanelColumns;
+constexpr size_t fp8_scales_bytes(size_t depth) {
+    const size_t bytes = fp8_blocks(depth) * 2 * sizeof(float);
+    return (bytes + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
 }
 
 }  // namespace afd::ops

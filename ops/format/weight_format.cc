@@ -18,6 +18,8 @@ std::string_view name_of(WeightFormat format) {
             return "int4-g32-fp16";
         case WeightFormat::kInt4Group64Fp16:
             return "int4-g64-fp16";
+        case WeightFormat::kFp8Block128:
+            return "fp8-b128";
     }
     return "unknown";
 }

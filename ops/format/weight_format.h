@@ -13,6 +13,10 @@
 //   int4-g64    on as bf16. Groups of 32 or 64 elements along K; the last one may be shorter.
 //   int4-g32-fp16, int4-g64-fp16
 //               The same with fp16 scales.
+//   fp8-b128    W[n, k] = value[n, k] · scale[n / 128, k / 128], values e4m3, which are bf16
+//   values,
+//               scales fp32. Products multiply by the values; the sum of each 128 elements along K
+//               is multiplied by its scale. The last blocks of both directions may be shorter.
 // Source: docs/specification.md, sections 9 and 10.
 
 #include <array>
@@ -22,6 +26,7 @@
 #include <string_view>
 
 #include "ops/tensor/bf16.h"
+#include "ops/tensor/e4m3.h"
 #include "ops/tensor/fp16.h"
 #include "ops/tensor/tensor_view.h"
 
@@ -35,6 +40,7 @@ enum class WeightFormat : uint8_t {
     kInt4Group64 = 3,
     kInt4Group32Fp16 = 4,
     kInt4Group64Fp16 = 5,
+    kFp8Block128 = 6,
 };
 
 inline constexpr std::array kWeightFormats = {WeightFormat::kBf16,
@@ -42,16 +48,17 @@ inline constexpr std::array kWeightFormats = {WeightFormat::kBf16,
                                               WeightFormat::kInt4Group32,
                                               WeightFormat::kInt4Group64,
                                               WeightFormat::kInt4Group32Fp16,
-                                              WeightFormat::kInt4Group64Fp16};
+                                              WeightFormat::kInt4Group64Fp16,
+                                              WeightFormat::kFp8Block128};
 
-// "bf16", "int8", "int4-g32", "int4-g64", "int4-g32-fp16", "int4-g64-fp16".
+// "bf16", "int8", "int4-g32", "int4-g64", "int4-g32-fp16", "int4-g64-fp16", "fp8-b128".
 std::string_view name_of(WeightFormat format);
 
 // The format of that name, or nothing.
 std::optional<WeightFormat> parse_weight_format(std::string_view name);
 
 constexpr bool is_int4(WeightFormat format) {
-    return format != WeightFormat::kBf16 && format != WeightFormat::kInt8;
+    return format >= WeightFormat::kInt4Group32 && format <= WeightFormat::kInt4Group64Fp16;
 }
 
 constexpr bool has_fp16_scales(WeightFormat format) {
@@ -94,6 +101,24 @@ struct Int4Weight {
     // That of the group that k belongs to.
     float scale_at(size_t n, size_t k) const {
         return int4_scale(format, scale.row(n)[k / int4_group_size(format)]);
+    }
+};
+
+// Rows and columns of a block with one scale.
+inline constexpr size_t kFp8BlockEdge = 128;
+
+constexpr size_t fp8_blocks(size_t extent) {
+    return (extent + kFp8BlockEdge - 1) / kFp8BlockEdge;
+}
+
+struct Fp8Weight {
+    Rows<const E4m3> values;  // [N, K], numbers
+    Rows<const float> scale;  // [fp8_blocks(N), fp8_blocks(K)]
+
+    size_t num_outputs() const { return values.num_rows; }
+    size_t depth() const { return values.num_cols; }
+    float scale_at(size_t n, size_t k) const {
+        return scale.row(n / kFp8BlockEdge)[k / kFp8BlockEdge];
     }
 };
 

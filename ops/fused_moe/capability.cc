@@ -68,8 +68,6 @@ Result<> check_places(const PrepareFinalizeCapability& capability, const FusedMo
     return {};
 }
 
-constexpr ExpertQuantisation kQuantisations[] = {
-    ExpertQuantisation::kNone, ExpertQuantisation::kInt8, ExpertQuantisation::kInt4};
 constexpr ExpertBias kBiases[] = {ExpertBias::kAbsent, ExpertBias::kPresent};
 constexpr ActivationFormat kFormats[] = {
     ActivationFormat::kStandard, ActivationFormat::kBatched, ActivationFormat::kGrouped};
@@ -124,6 +122,8 @@ std::string_view name_of(ExpertQuantisation quantisation) {
             return "int8";
         case ExpertQuantisation::kInt4:
             return "int4";
+        case ExpertQuantisation::kFp8:
+            return "fp8";
     }
     return "unknown";
 }
@@ -265,7 +265,7 @@ Result<> check(const ExpertsCapability& capability, const FusedMoeConfig& config
         name, "activation", capability.activations, config.activation, kExpertActivations));
     AFD_TRY(check_served<ExpertBias>(name, "bias", capability.biases, config.bias, kBiases));
     AFD_TRY(check_served<ExpertQuantisation>(
-        name, "quantisation", capability.quantisations, config.quantisation, kQuantisations));
+        name, "quantisation", capability.quantisations, config.quantisation, kExpertQuantisations));
     if (config.dispatch_dtype == RowDtype::kInt8 && !capability.takes_int8_rows) {
         return refuse(capability.name, "takes bf16 rows only; dispatch_dtype is int8");
     }

@@ -8,6 +8,7 @@
 // the registry, the feature matrix (afd-op moe-matrix) and the tests' matrix all ask here, so an
 // illegal combination is refused before any token, with its reason.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -19,7 +20,11 @@
 
 namespace afd::ops {
 
-enum class ExpertQuantisation : uint8_t { kNone = 0, kInt8 = 1, kInt4 = 2 };
+enum class ExpertQuantisation : uint8_t { kNone = 0, kInt8 = 1, kInt4 = 2, kFp8 = 3 };
+inline constexpr std::array kExpertQuantisations = {ExpertQuantisation::kNone,
+                                                    ExpertQuantisation::kInt8,
+                                                    ExpertQuantisation::kInt4,
+                                                    ExpertQuantisation::kFp8};
 // Added to the sums of gate, up and down.
 enum class ExpertBias : uint8_t { kAbsent = 0, kPresent = 1 };
 enum class IdDtype : uint8_t { kInt32 = 0, kInt64 = 1 };

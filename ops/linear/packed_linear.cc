@@ -104,6 +104,19 @@ void put_column(
     }
 }
 
+void put_column(
+    const Fp8Weight& w, size_t n, const PackedShape& shape, size_t column, std::byte* panel) {
+    const E4m3* row = w.values.row(n);
+    for (size_t k = 0; k < shape.depth; ++k) {
+        panel[k / 4 * 4 * kPanelColumns + column * 4 + k % 4] = std::byte{row[k].bits};
+    }
+    const float* scale = w.scale.row(n / kFp8BlockEdge);
+    std::byte* scales = panel + fp8_values_bytes(shape.depth) + column / kHalfPanel * sizeof *scale;
+    for (size_t block = 0; block < w.scale.num_cols; ++block) {
+        std::memcpy(scales + 2 * block * sizeof *scale, &scale[block], sizeof *scale);
+    }
+}
+
 template <typename Weight>
 void put_all(const Weight& w, const PackedShape& shape, std::byte* data) {
     for (size_t n = 0; n < w.num_outputs(); ++n) {
@@ -192,6 +205,13 @@ PackedLinear PackedLinear::pack(const Int4Weight& weight, NumericClass numeric_c
     return packed;
 }
 
+PackedLinear PackedLinear::pack(const Fp8Weight& weight, NumericClass numeric_class) {
+    PackedLinear packed(
+        shape_of(weight.num_outputs(), weight.depth(), WeightFormat::kFp8Block128, numeric_class));
+    put_all(weight, packed.shape_, packed.allocate());
+    return packed;
+}
+
 PackedLinear PackedLinear::pack_transposed(Rows<const Bf16> weight, NumericClass numeric_class) {
     PackedLinear packed(
         shape_of(weight.num_cols, weight.num_rows, WeightFormat::kBf16, numeric_class));
@@ -215,6 +235,14 @@ PackedLinear PackedLinear::pack_gate_up(const Int8Weight& gate,
                                         const Int8Weight& up,
                                         NumericClass numeric_class) {
     PackedLinear packed(gate_up_shape(gate, up, WeightFormat::kInt8, numeric_class));
+    put_gate_up(gate, up, packed.shape_, packed.allocate());
+    return packed;
+}
+
+PackedLinear PackedLinear::pack_gate_up(const Fp8Weight& gate,
+                                        const Fp8Weight& up,
+                                        NumericClass numeric_class) {
+    PackedLinear packed(gate_up_shape(gate, up, WeightFormat::kFp8Block128, numeric_class));
     put_gate_up(gate, up, packed.shape_, packed.allocate());
     return packed;
 }

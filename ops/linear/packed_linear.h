@@ -29,6 +29,7 @@ class PackedLinear {
     static PackedLinear pack(Rows<const Bf16> weight, NumericClass numeric_class);
     static PackedLinear pack(const Int8Weight& weight, NumericClass numeric_class);
     static PackedLinear pack(const Int4Weight& weight, NumericClass numeric_class);
+    static PackedLinear pack(const Fp8Weight& weight, NumericClass numeric_class);
 
     // Copies a matrix given as [depth, num_outputs].
     static PackedLinear pack_transposed(Rows<const Bf16> weight, NumericClass numeric_class);
@@ -43,6 +44,9 @@ class PackedLinear {
                                      NumericClass numeric_class);
     static PackedLinear pack_gate_up(const Int4Weight& gate,
                                      const Int4Weight& up,
+                                     NumericClass numeric_class);
+    static PackedLinear pack_gate_up(const Fp8Weight& gate,
+                                     const Fp8Weight& up,
                                      NumericClass numeric_class);
 
     // A matrix over the bytes() of another one of this shape, which somebody else keeps (a mapped

@@ -296,6 +296,54 @@ void unpacked_int4_panels(Rows<const Bf16> x,
     }
 }
 
+// fp8: a panel is unpacked block by block; every block of rows of up to kUnpackRows meets it while
+// it is in cache, and adds its scaled products to its sums.
+template <typename Finish>
+void fp8_panels(Rows<const Bf16> x,
+                const PackedLinear& weight,
+                size_t first_panel,
+                size_t last_panel,
+                const Finish& finish) {
+    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
+    alignas(64) uint16_t unpacked[kFp8BlockEdge * kPanelColumns];
+    alignas(64) float products[cpu::kTileFloats];
+    alignas(64) float sums[kUnpackRows * kPanelColumns];
+    for (size_t panel = first_panel; panel < last_panel; ++panel) {
+        const std::byte* values = weight.panel_data(panel);
+        const auto* scales =
+            reinterpret_cast<const float*>(values + fp8_values_bytes(weight.depth()));
+        for (size_t top = 0; top < x.num_rows; top += kUnpackRows) {
+            const RowBlocks blocks(std::min(kUnpackRows, x.num_rows - top), kernels.shape.rows);
+            for (size_t k = 0; k < weight.depth(); k += kFp8BlockEdge) {
+                const size_t depth = std::min(kFp8BlockEdge, weight.depth() - k);
+                kernels.unpack_fp8(
+                    {.values = values + k * kPanelColumns, .depth = depth, .out = unpacked});
+                for (size_t block = 0; block < blocks.count; ++block) {
+                    const size_t first_row = blocks.first(block);
+                    cpu::TileArguments a;
+                    a.x = x.row(top + first_row) + k;
+                    a.x_stride = x.stride;
+                    a.num_rows = blocks.rows(block);
+                    a.panel = unpacked;
+                    a.panel_elements = depth * kPanelColumns;
+                    a.depth = depth;
+                    a.out = products;
+                    a.prefetch_ahead = 0;  // Just written, so in cache.
+                    kernels.tile(a);
+                    kernels.add_block({.products = products,
+                                       .scales = scales + k / kFp8BlockEdge * 2,
+                                       .num_rows = a.num_rows,
+                                       .goes_on = k > 0,
+                                       .sums = &sums[first_row * kPanelColumns]});
+                }
+            }
+            for (size_t row = 0; row < blocks.num_rows; ++row) {
+                finish(top + row, panel, static_cast<const float*>(&sums[row * kPanelColumns]));
+            }
+        }
+    }
+}
+
 // Calls finish(row, panel, sums [kPanelColumns]), or what a TileFinisher has instead, for every row
 // and every panel in [first_panel, last_panel). The weights of a few panels stay in cache while the
 // rows pass.
@@ -312,6 +360,8 @@ void for_each_panel_row(const LinearInput& x,
         case WeightFormat::kInt8:
             AFD_ASSERT(x.int8.given(), "rows of a product with int8 weights were not quantised");
             return int8_panels(x.int8, weight, first_panel, last_panel, finish);
+        case WeightFormat::kFp8Block128:
+            return fp8_panels(x.rows, weight, first_panel, last_panel, finish);
         case WeightFormat::kInt4Group32:
         case WeightFormat::kInt4Group64:
         case WeightFormat::kInt4Group32Fp16:

@@ -38,6 +38,21 @@ Matrix int8_exact(const Matrix& x, const Int8Weight& weight) {
     return y;
 }
 
+Matrix fp8_exact(const Matrix& x, const Fp8Weight& weight) {
+    Matrix y(x.num_rows, weight.num_outputs());
+    for (size_t i = 0; i < x.num_rows; ++i) {
+        for (size_t n = 0; n < y.num_cols; ++n) {
+            double sum = 0;
+            for (size_t k = 0; k < x.num_cols; ++k) {
+                const double value = static_cast<double>(to_float(weight.values.row(n)[k]));
+                sum += x.at(i, k) * value * static_cast<double>(weight.scale_at(n, k));
+            }
+            y.at(i, n) = sum;
+        }
+    }
+    return y;
+}
+
 // y [N] of one row.
 void int8_row(std::span<const int8_t> x, float x_scale, const Int8Weight& weight, double* y) {
     for (size_t n = 0; n < weight.num_outputs(); ++n) {
@@ -84,7 +99,8 @@ Matrix linear(const Matrix& x,
               const LinearWeight& weight,
               Rounding rounding,
               std::span<const Bf16> bias) {
-    Matrix y = !weight.is_int8()             ? linear_f32(x, weight.bf16)
+    Matrix y = weight.is_fp8()               ? fp8_exact(x, weight.fp8)
+               : !weight.is_int8()           ? linear_f32(x, weight.bf16)
                : rounding == Rounding::kNone ? int8_exact(x, weight.int8)
                                              : int8_served(x, weight.int8);
     add_bias_and_round(y, bias, rounding);

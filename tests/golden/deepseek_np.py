@@ -21,7 +21,7 @@ once, which is what any fixed fp32 order approximates. The rounding points:
 Quantised weights (quantised_np): "none" multiplies by what they stand for, "bf16" as served, with
 int8 rows where the weight is int8.
 
-Weights are bf16 values in both; a checkpoint in F32 is rounded on loading. The router's balancing
+Weights are bf16 values in both; a checkpoint in F32 or F16 is rounded on loading. The router's balancing
 bias alone keeps fp32.
 """
 import dataclasses
@@ -146,14 +146,17 @@ class DeepSeek:
         weights = {}
         for name, value in tensors.items():
             scale = tensors.get(name + "_scale")
-            if value.dtype == np.int8:
+            if name + "_scale_inv" in tensors:
+                weights[name] = quantised_np.dequantise_fp8(
+                    value, tensors[name + "_scale_inv"], is_exact=".mlp." in name)
+            elif value.dtype == np.int8:
                 self.int8[name] = quantised_np.Int8Weight(value.astype(np.float64), scale)
                 weights[name] = self.int8[name].dequantised()
-            elif value.dtype == np.uint8:
+            elif value.dtype == np.uint8 and scale is not None:
                 name_of_format = self.config["quantization_config"]["experts"]
                 group = int(name_of_format.removeprefix("int4-g").removesuffix("-fp16"))
                 weights[name] = quantised_np.dequantise_int4(value, scale, group)
-            elif not name.endswith("_scale"):
+            elif not name.endswith(("_scale", "_scale_inv")):
                 weights[name] = self.loaded(name, value)
         return weights
 

@@ -16,6 +16,7 @@ import pathlib
 
 import numpy as np
 
+import quantised_np
 import safetensors_np
 
 BASE = {
@@ -37,7 +38,10 @@ V2 = {"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2",
 YARN = {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 0.707,
         "mscale_all_dim": 0.707, "original_max_position_embeddings": 64}
 
-# num_shards and weights_dtype steer this program and do not reach config.json.
+FP8 = {"hidden_size": 192, "intermediate_size": 320, "moe_intermediate_size": 160,
+       "kv_lora_rank": 144, "num_nextn_predict_layers": 1, "fp8_scales": "F32"}
+
+# num_shards, weights_dtype and fp8_scales steer this program and do not reach config.json.
 VARIANTS: dict[str, dict] = {
     # DeepSeek-V3 in small: everything on.
     "v3": {},
@@ -54,6 +58,12 @@ VARIANTS: dict[str, dict] = {
                  "routed_scaling_factor": 16.0, "tie_word_embeddings": True,
                  "n_shared_experts": 2, "torch_dtype": "float32", "num_shards": 2,
                  "weights_dtype": "F32"},
+    # As DeepSeek-V3 is released: fp8 in blocks of 128 x 128, of which none of these sides is a
+    # multiple, and a layer for multi-token prediction. V3.1 has powers of two for scales.
+    "v3_fp8": FP8,
+    "v3_fp8_ue8m0": {**FP8, "fp8_scales": "F8_E8M0"},
+    # F16 tensors, which have bits that a bf16 does not.
+    "v3_fp16": {"torch_dtype": "float16", "weights_dtype": "F16"},
     # Dense and MoE layers take turns; no layer is dense for being first.
     "v3_every_second": {"num_hidden_layers": 5, "first_k_dense_replace": 0, "moe_layer_freq": 2},
     # The router of DeepSeek-V4 in a V3 decoder: square root of softplus, and of the MoE layers the
@@ -137,7 +147,17 @@ def checkpoint_shapes(config: dict) -> Shapes:
     shapes["model.norm.weight"] = (hidden,)
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (vocab, hidden)
+    for extra in range(config.get("num_nextn_predict_layers", 0)):
+        prefix = f"model.layers.{config['num_hidden_layers'] + extra}"
+        shapes[f"{prefix}.enorm.weight"] = (hidden,)
+        shapes[f"{prefix}.eh_proj.weight"] = (hidden, 2 * hidden)
+        shapes.update(attention_shapes(f"{prefix}.self_attn", config))
     return shapes
+
+
+def is_fp8(name: str) -> bool:
+    """Whether a release in fp8 has this tensor in it: the linears, but for router and head."""
+    return name.endswith("_proj.weight") or name.endswith("_with_mqa.weight")
 
 
 def random_tensor(name: str, shape: tuple[int, ...], config: dict,
@@ -160,7 +180,7 @@ def random_tensor(name: str, shape: tuple[int, ...], config: dict,
     return values * np.float32(gain * shape[-1] ** -0.5)
 
 
-def write_weights(config: dict, num_shards: int, dtype: str, seed: int,
+def write_weights(config: dict, num_shards: int, dtype: str, fp8_scales: str | None, seed: int,
                   out: pathlib.Path) -> None:
     """model.safetensors, or shards of about equal tensor counts with an index."""
     random = np.random.default_rng(seed)
@@ -172,6 +192,11 @@ def write_weights(config: dict, num_shards: int, dtype: str, seed: int,
             continue
         of_tensor = "F32" if name.endswith("e_score_correction_bias") else dtype
         values = random_tensor(name, shape, config, random)
+        if fp8_scales is not None and is_fp8(name) and "eh_proj" not in name:
+            quantised, scales = quantised_np.quantise_fp8(values, fp8_scales == "F8_E8M0")
+            tensors[name] = ("F8_E4M3", quantised)
+            tensors[name + "_scale_inv"] = (fp8_scales, scales)
+            continue
         # Rounded at once: half the memory of a large checkpoint.
         tensors[name] = (of_tensor, safetensors_np.to_bf16_bits(values)
                          if of_tensor == "BF16" else values)
@@ -230,6 +255,12 @@ def make_checkpoint(variant: str, out: pathlib.Path, seed: int = 1) -> None:
     """Writes every file of the variant into the folder `out`."""
     config = {**BASE, **VARIANTS[variant]}
     num_shards, dtype = config.pop("num_shards", 1), config.pop("weights_dtype", "BF16")
+    fp8_scales = config.pop("fp8_scales", None)
+    if fp8_scales is not None:
+        config["quantization_config"] = {
+            "activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
+            "weight_block_size": [128, 128],
+            **({"scale_fmt": "ue8m0"} if fp8_scales == "F8_E8M0" else {})}
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "config.json", config)
     write_json(out / "generation_config.json", {"bos_token_id": 0, "eos_token_id": 1})
@@ -238,7 +269,7 @@ def make_checkpoint(variant: str, out: pathlib.Path, seed: int = 1) -> None:
                {"add_bos_token": True, "add_eos_token": False, "bos_token": "<|begin|>",
                 "eos_token": "<|end|>", "model_max_length": config["max_position_embeddings"],
                 "tokenizer_class": "PreTrainedTokenizerFast"})
-    write_weights(config, num_shards, dtype, seed, out)
+    write_weights(config, num_shards, dtype, fp8_scales, seed, out)
 
 
 def main() -> None:

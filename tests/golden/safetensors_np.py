@@ -9,7 +9,7 @@ import struct
 
 import numpy as np
 
-NUMPY_OF = {"BOOL": np.bool_, "U8": np.uint8, "I8": np.int8, "F16": np.float16, "I16": np.int16,
+NUMPY_OF = {"F8_E4M3": np.uint8, "F8_E8M0": np.uint8, "BOOL": np.bool_, "U8": np.uint8, "I8": np.int8, "F16": np.float16, "I16": np.int16,
             "U16": np.uint16, "BF16": np.uint16, "F32": np.float32, "I32": np.int32,
             "U32": np.uint32, "F64": np.float64, "I64": np.int64, "U64": np.uint64}
 

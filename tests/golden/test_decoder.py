@@ -11,6 +11,7 @@ import numpy as np
 
 import deepseek_np
 import make_checkpoint
+import quantised_np
 import safetensors_np
 
 NONE = deepseek_np.Rounding(False)
@@ -154,6 +155,27 @@ class RopeTest(unittest.TestCase):
         self.assertEqual(rope.table_scale, 1.0)
         np.testing.assert_allclose(rope.frequencies[:10], plain[:10])
         np.testing.assert_allclose(rope.frequencies[24:], plain[24:] / 40)
+
+
+class Fp8Test(unittest.TestCase):
+    def test_bytes_are_values_of_e4m3(self) -> None:
+        table = quantised_np.e4m3_table()
+        np.testing.assert_array_equal(table[[0, 1, 7, 8, 0x38, 0x7E, 0xFE]],
+                                      [0, 2**-9, 7 * 2**-9, 2**-6, 1, 448, -448])
+        self.assertEqual(np.isnan(table).nonzero()[0].tolist(), [127, 255])
+
+    def test_the_nearest_value_is_taken_with_the_scale_of_its_block(self) -> None:
+        values = np.random.default_rng(2).standard_normal((130, 257)).astype(np.float32)
+        values[128:] *= 100
+        for is_power in (False, True):
+            packed, scale = quantised_np.quantise_fp8(values, is_power)
+            self.assertEqual(scale.shape, (2, 3))
+            exact = quantised_np.dequantise_fp8(packed, scale, True)
+            # Half a step of three bits of mantissa, and half a one of bf16.
+            self.assertLess((np.abs(exact - values) / np.abs(values))[np.abs(values) > 0.1].max(),
+                            2**-4)
+            np.testing.assert_allclose(quantised_np.dequantise_fp8(packed, scale, False), exact,
+                                       rtol=2**-8)
 
 
 class SafetensorsTest(unittest.TestCase):

@@ -14,6 +14,7 @@ using ops::RowOverflow;
 
 ExpertQuantisation quantisation_of(const std::string& weights) {
     if (weights == "int8") return ExpertQuantisation::kInt8;
+    if (weights == "fp8") return ExpertQuantisation::kFp8;
     return weights == "int4" ? ExpertQuantisation::kInt4 : ExpertQuantisation::kNone;
 }
 
@@ -62,7 +63,7 @@ CLI::App* add_moe_plan_command(CLI::App& app, MoePlanOptions& options) {
     command->add_option("--overflow", options.overflow, "What a call that needs more meets")
         ->check(CLI::IsMember({"error", "backpressure", "chunk"}));
     command->add_option("--weights", options.weights)
-        ->check(CLI::IsMember({"bf16", "int8", "int4"}));
+        ->check(CLI::IsMember({"bf16", "int8", "int4", "fp8"}));
     return command;
 }
 

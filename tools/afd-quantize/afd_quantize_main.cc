@@ -123,6 +123,9 @@ void print_perplexities(const Perplexity& before,
 Result<> run(const Options& options) {
     AFD_ASSIGN(const model::QuantisationConfig wanted, wanted_formats(options));
     AFD_ASSIGN(const model::ModelFiles files, model::ModelFiles::open(options.model_dir));
+    if (const std::string unused = files.unused_text(); !unused.empty()) {
+        fmt::print(stderr, "{}; they are not copied\n", unused);
+    }
     // Before the work, so that a wrong file name shows at once.
     std::optional<Perplexity> before;
     if (!options.validate.empty()) {
@@ -152,12 +155,12 @@ Result<> run(const Options& options) {
                    ranges));
     fmt::print("{}: {}, {} of weights (before: {})\n",
                options.out,
-               model::describe(wanted),
+               model::describe(result.formats),
                mebibytes(result.bytes_after),
                mebibytes(result.bytes_before));
     if (!before) return {};
     AFD_ASSIGN(const Perplexity after, measure(options.out, options));
-    print_perplexities(*before, after, options.validate, model::describe(wanted));
+    print_perplexities(*before, after, options.validate, model::describe(result.formats));
     return {};
 }
 
@@ -174,9 +177,12 @@ int main_with(int argc, char** argv) {
         "\n"
         "int8: a scale per output channel. int4: a scale per group of inputs.\n"
         "docs/weights.md says what is quantised and what it costs.\n");
-    app.add_option("model", options.model_dir, "Checkpoint in Hugging Face's layout, bf16 or fp32")
+    app.add_option("model",
+                   options.model_dir,
+                   "Checkpoint in Hugging Face's layout: bf16, fp16, fp32 or fp8")
         ->required();
-    app.add_option("--experts", options.experts, "MLPs of all layers: bf16, int8 or int4")
+    app.add_option(
+           "--experts", options.experts, "MLPs of all layers: int8, int4, or bf16: as they are")
         ->check(CLI::IsMember({"bf16", "int8", "int4"}))
         ->capture_default_str();
     app.add_option("--group", options.group, "int4: inputs that share a scale, 32 or 64")
@@ -187,7 +193,9 @@ int main_with(int argc, char** argv) {
                    "int4: bf16, rounded to five bits, or fp16 in full, which is slower")
         ->check(CLI::IsMember({"bf16", "fp16"}))
         ->capture_default_str();
-    app.add_option("--attention", options.attention, "q, kv_a and o projections: bf16 or int8")
+    app.add_option("--attention",
+                   options.attention,
+                   "q, kv_a and o projections: int8, or bf16: as they are")
         ->check(CLI::IsMember({"bf16", "int8"}))
         ->capture_default_str();
     app.add_option("--smooth",

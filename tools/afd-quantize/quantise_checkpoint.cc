@@ -56,7 +56,7 @@ class Quantiser {
               ShardWriter& writer,
               ops::Parallel& parallel)
         : files_(files),
-          config_(files.config()),
+          config_(as_bf16(files.config())),
           wanted_(wanted),
           ranges_(ranges),
           writer_(writer),
@@ -68,10 +68,11 @@ class Quantiser {
         return {};
     }
 
-    // Copies every tensor that was not quantised.
+    // Copies every tensor that was not quantised, but for those that nobody would read.
     Result<> rest() {
         for (const model::TensorInfo* tensor : files_.tensors().list()) {
             if (is_replaced(tensor->name)) continue;
+            if (model::is_beyond_layers(tensor->name, config_.num_layers)) continue;
             std::vector<std::byte> bytes(tensor->end - tensor->begin);
             AFD_TRY(files_.tensors().read_bytes(*tensor, 0, bytes));
             AFD_TRY(writer_.add(tensor->name, tensor->dtype, tensor->shape, std::move(bytes)));
@@ -80,6 +81,12 @@ class Quantiser {
     }
 
   private:
+    // Sources in fp8 are read as bf16.
+    static model::ModelConfig as_bf16(model::ModelConfig config) {
+        config.quantisation = {};
+        return config;
+    }
+
     // Some experts at a time, so that memory holds only these.
     Result<> experts(uint32_t layer) {
         const uint32_t num_experts = model::num_layer_experts(config_, layer);
@@ -141,7 +148,8 @@ class Quantiser {
     Result<> add(const std::string& prefix, const StoredMatrix& matrix) {
         const std::string name = prefix + ".weight";
         const uint64_t rows = matrix.num_outputs;
-        replaced_.insert(name);
+        // A source in fp8 has scales of its own.
+        replaced_.insert({name, name + "_scale_inv"});
         if (matrix.format == WeightFormat::kInt8) {
             AFD_TRY(
                 writer_.add(name, StorageType::kI8, {rows, matrix.depth}, bytes_of(matrix.int8)));
@@ -165,7 +173,7 @@ class Quantiser {
     bool is_replaced(const std::string& name) const { return replaced_.contains(name); }
 
     const model::ModelFiles& files_;
-    const model::ModelConfig& config_;
+    const model::ModelConfig config_;
     const model::QuantisationConfig wanted_;
     const ChannelRanges& ranges_;
     ShardWriter& writer_;
@@ -219,6 +227,12 @@ Result<> write_config(const std::string& from,
     return Error{Code::kUnavailable, path + ": cannot be written; is the disk full?"};
 }
 
+// What can be read as bf16 without having lost what the original had.
+bool is_source(const model::QuantisationConfig& quantisation) {
+    return quantisation == model::QuantisationConfig{} ||
+           quantisation == model::QuantisationConfig{.experts = WeightFormat::kFp8Block128};
+}
+
 uint64_t total_bytes(const model::TensorStore& tensors) {
     uint64_t total = 0;
     for (const model::TensorInfo* tensor : tensors.list()) total += tensor->end - tensor->begin;
@@ -235,9 +249,11 @@ Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
                                            uint64_t shard_bytes,
                                            const ChannelRanges& ranges) {
     const model::ModelConfig& config = files.config();
-    if (config.quantisation != model::QuantisationConfig{}) {
+    model::QuantisationConfig written = wanted;
+    if (wanted.experts == WeightFormat::kBf16) written.experts = config.quantisation.experts;
+    if (!is_source(config.quantisation)) {
         return Error{Code::kInvalidArgument,
-                     fmt::format("{} is quantised already ({}); give the bf16 original",
+                     fmt::format("{} is quantised already ({}); give the original",
                                  files.directory(),
                                  model::describe(config.quantisation))};
     }
@@ -264,8 +280,9 @@ Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
     AFD_TRY(quantiser.rest());
     AFD_TRY(writer.finish());
     AFD_TRY(copy_companions(files.directory(), out_directory));
-    AFD_TRY(write_config(files.directory(), out_directory, wanted));
-    return QuantiseResult{.bytes_before = total_bytes(files.tensors()),
+    AFD_TRY(write_config(files.directory(), out_directory, written));
+    return QuantiseResult{.formats = written,
+                          .bytes_before = total_bytes(files.tensors()),
                           .bytes_after = writer.total_bytes()};
 }
 

@@ -9,8 +9,9 @@
 //   attention  q_proj, or q_a_proj and q_b_proj; kv_a_proj_with_mqa; o_proj. Not kv_b_proj: it is
 //              used absorbed, and then one half of it is summed along its output channels, where a
 //              scale for each cannot be taken out of the sum.
-// Embedding, head, router and norms stay as they are: a few per cent of the bytes, and the most
-// sensitive to rounding.
+// A source in fp8 (model/checkpoint/fp8_blocks.h) is read as bf16; what is not quantised is copied,
+// as it is. Embedding, head, router and norms stay as they are: a few per cent of the bytes, and
+// the most sensitive to rounding.
 
 #include <cstdint>
 #include <functional>
@@ -25,7 +26,8 @@
 namespace afd {
 
 struct QuantiseResult {
-    uint64_t bytes_before = 0;  // Of all tensors.
+    model::QuantisationConfig formats;  // As written: experts that were in fp8 may have stayed.
+    uint64_t bytes_before = 0;          // Of all tensors.
     uint64_t bytes_after = 0;
 };
 

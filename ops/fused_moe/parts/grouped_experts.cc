@@ -52,6 +52,8 @@ const ExpertsCapability& record_of(ExpertQuantisation quantisation) {
             return kGroupedInt8;
         case ExpertQuantisation::kInt4:
             return kGroupedInt4;
+        case ExpertQuantisation::kFp8:
+            return kGroupedFp8;
     }
     AFD_ASSERT(false, "quantisation %d", static_cast<int>(quantisation));
     return kGroupedBf16;
@@ -92,7 +94,9 @@ MoeInitRoutingV3Request request_for(const StandardActivations& standard,
 ExpertQuantisation quantisation_of(const ExpertTable& experts) {
     if (experts.has_int8()) return ExpertQuantisation::kInt8;
     for (size_t key = 0; key < experts.num_keys(); ++key) {
-        if (is_int4(experts.at(key).gate_up.format())) return ExpertQuantisation::kInt4;
+        const WeightFormat format = experts.at(key).gate_up.format();
+        if (is_int4(format)) return ExpertQuantisation::kInt4;
+        if (format == WeightFormat::kFp8Block128) return ExpertQuantisation::kFp8;
     }
     return ExpertQuantisation::kNone;
 }

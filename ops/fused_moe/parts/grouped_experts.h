@@ -13,7 +13,7 @@
 
 namespace afd::ops {
 
-// The three differ in the weights only.
+// The four differ in the weights only.
 inline constexpr ExpertsCapability kGroupedBf16{
     .name = "grouped_bf16",
     .activation_formats = bit(ActivationFormat::kStandard) | bit(ActivationFormat::kGrouped),
@@ -42,8 +42,17 @@ inline constexpr ExpertsCapability kGroupedInt4{
     .weight_and_reduce = WeightAndReduceKind::kDelegate,
     .supports_chunking = true,
 };
+inline constexpr ExpertsCapability kGroupedFp8{
+    .name = "grouped_fp8",
+    .activation_formats = kGroupedBf16.activation_formats,
+    .activations = kAllActivations,
+    .biases = kWithOrWithoutBias,
+    .quantisations = bit(ExpertQuantisation::kFp8),
+    .weight_and_reduce = WeightAndReduceKind::kDelegate,
+    .supports_chunking = true,
+};
 
-// The format of a table's experts: int8 or int4 as soon as one of them is.
+// The format of a table's experts: int8, int4 or fp8 as soon as one of them is.
 ExpertQuantisation quantisation_of(const ExpertTable& experts);
 
 class GroupedExperts final : public Experts {

@@ -25,7 +25,7 @@ class ReferenceExperts final : public Experts {
         .activations = kAllActivations,
         .biases = kWithOrWithoutBias,
         .quantisations = bit(ExpertQuantisation::kNone) | bit(ExpertQuantisation::kInt8) |
-                         bit(ExpertQuantisation::kInt4),
+                         bit(ExpertQuantisation::kInt4) | bit(ExpertQuantisation::kFp8),
         .weight_and_reduce = WeightAndReduceKind::kDelegate,
         .takes_int8_rows = true,
         .supports_chunking = true,

@@ -16,9 +16,6 @@ constexpr FusedMoeConfig kConfig{.hidden = 1024,
                                  .num_micro_batches = 1};
 constexpr size_t kChunkTokens = 64;
 
-constexpr ExpertQuantisation kQuantisations[] = {
-    ExpertQuantisation::kNone, ExpertQuantisation::kInt8, ExpertQuantisation::kInt4};
-
 std::string cell(std::string_view text) {
     return " " + std::string(text) + " |";
 }
@@ -39,7 +36,7 @@ std::string formats_of(const ExpertsCapability& record) {
 
 std::string weights_of(const ExpertsCapability& record) {
     std::string names;
-    for (const ExpertQuantisation quantisation : kQuantisations) {
+    for (const ExpertQuantisation quantisation : kExpertQuantisations) {
         if ((record.quantisations & bit(quantisation)) == 0) continue;
         names += (names.empty() ? "" : ", ") + weights_name(quantisation);
     }
@@ -173,7 +170,7 @@ std::vector<MoePair> moe_pairs(std::span<const ExpertsEntry> experts) {
     std::vector<MoePair> pairs;
     for (const PrepareFinalizeEntry& prepare_finalize : prepare_finalize_parts()) {
         for (const ExpertsEntry& part : experts) {
-            for (const ExpertQuantisation quantisation : kQuantisations) {
+            for (const ExpertQuantisation quantisation : kExpertQuantisations) {
                 if ((part.capability->quantisations & bit(quantisation)) == 0) continue;
                 pairs.push_back({&prepare_finalize, &part, quantisation});
             }

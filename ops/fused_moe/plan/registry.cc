@@ -63,6 +63,7 @@ constexpr ExpertsEntry kExpertsParts[] = {
     {&kGroupedBf16, make_packed<GroupedExperts>},
     {&kGroupedInt8, make_packed<GroupedExperts>},
     {&kGroupedInt4, make_packed<GroupedExperts>},
+    {&kGroupedFp8, make_packed<GroupedExperts>},
     {&BatchedExperts::kCapability, make_packed<BatchedExperts>},
 };
 

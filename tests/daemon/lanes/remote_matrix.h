@@ -75,10 +75,11 @@ inline std::vector<RemoteCase> remote_cases(std::string_view part) {
 }
 
 inline const ops::test::MatrixModel& matrix_model(ops::ExpertQuantisation quantisation) {
-    static const std::array<ops::test::MatrixModel, 3> models{
+    static const std::array<ops::test::MatrixModel, 4> models{
         ops::test::MatrixModel(ops::ExpertQuantisation::kNone),
         ops::test::MatrixModel(ops::ExpertQuantisation::kInt8),
-        ops::test::MatrixModel(ops::ExpertQuantisation::kInt4)};
+        ops::test::MatrixModel(ops::ExpertQuantisation::kInt4),
+        ops::test::MatrixModel(ops::ExpertQuantisation::kFp8)};
     return models[static_cast<size_t>(quantisation)];
 }
 

@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <numbers>
 #include <utility>
 
 #include "model/checkpoint/safetensors_writer.h"
+#include "ops/format/weight_format.h"
 #include "proto/check.h"
 
 namespace afd::model {
@@ -176,16 +178,72 @@ void CheckpointBuilder::fuse_experts() {
     }
 }
 
+namespace {
+
+// The nearest value, ties to the even code. REQUIRES: |value| <= 448.
+ops::E4m3 nearest_e4m3(float value) {
+    uint8_t best = 0;
+    for (uint8_t code = 0; code < 0x7f; ++code) {
+        const float distance = std::abs(ops::to_float(ops::E4m3{code}) - std::abs(value));
+        const float least = std::abs(ops::to_float(ops::E4m3{best}) - std::abs(value));
+        if (distance < least || (distance == least && code % 2 == 0)) best = code;
+    }
+    return {static_cast<uint8_t>(best | (value < 0 ? 0x80 : 0))};
+}
+
+}  // namespace
+
+void CheckpointBuilder::store_as_fp8(bool has_powers) {
+    std::vector<Tensor> scales;
+    for (Tensor& tensor : tensors_) {
+        if (tensor.name.find("_proj") == std::string::npos || tensor.shape.size() != 2) continue;
+        const uint64_t depth = tensor.shape[1];
+        const uint64_t per_row = ops::fp8_blocks(depth);
+        std::vector<float> largest(ops::fp8_blocks(tensor.shape[0]) * per_row);
+        const auto block_of = [&](size_t i) {
+            return i / depth / ops::kFp8BlockEdge * per_row + i % depth / ops::kFp8BlockEdge;
+        };
+        for (size_t i = 0; i < tensor.values.size(); ++i) {
+            float& of_block = largest[block_of(i)];
+            of_block = std::max(of_block, std::abs(ops::to_float(tensor.values[i])));
+        }
+        Tensor scale{
+            tensor.name + "_scale_inv", {ops::fp8_blocks(tensor.shape[0]), per_row}, {}, {}};
+        for (float& value : largest) {
+            value /= 448;
+            if (has_powers) value = std::exp2(std::ceil(std::log2(value)));
+            if (has_powers)
+                scale.exponents.push_back(static_cast<uint8_t>(std::ilogb(value) + 127));
+        }
+        for (size_t i = 0; i < tensor.values.size(); ++i) {
+            const float scaled = ops::to_float(tensor.values[i]) / largest[block_of(i)];
+            tensor.fp8.push_back(nearest_e4m3(std::clamp(scaled, -448.0f, 448.0f)));
+        }
+        if (!has_powers) scale.floats = largest;
+        scales.push_back(std::move(scale));
+    }
+    tensors_.insert(tensors_.end(), scales.begin(), scales.end());
+    config_["quantization_config"] = {
+        {"quant_method", "fp8"}, {"fmt", "e4m3"}, {"weight_block_size", {128, 128}}};
+    if (has_powers) config_["quantization_config"]["scale_fmt"] = "ue8m0";
+}
+
+TensorToWrite CheckpointBuilder::to_write(const Tensor& tensor) {
+    const auto of = [&](StorageType type, const auto& values) {
+        return TensorToWrite{tensor.name, type, tensor.shape, std::as_bytes(std::span(values))};
+    };
+    if (!tensor.integers.empty()) return of(StorageType::kI32, tensor.integers);
+    if (!tensor.fp8.empty()) return of(StorageType::kF8E4M3, tensor.fp8);
+    if (!tensor.floats.empty()) return of(StorageType::kF32, tensor.floats);
+    if (!tensor.exponents.empty()) return of(StorageType::kF8E8M0, tensor.exponents);
+    return of(StorageType::kBf16, tensor.values);
+}
+
 void CheckpointBuilder::write(const std::string& directory) const {
     std::ofstream(directory + "/config.json") << config_.dump(2);
     std::vector<TensorToWrite> list;
     for (const Tensor& tensor : tensors_) {
-        const bool is_integer = !tensor.integers.empty();
-        list.push_back({tensor.name,
-                        is_integer ? StorageType::kI32 : StorageType::kBf16,
-                        tensor.shape,
-                        is_integer ? std::as_bytes(std::span(tensor.integers))
-                                   : std::as_bytes(std::span(tensor.values))});
+        list.push_back(to_write(tensor));
     }
     const auto result = write_safetensors(directory + "/model.safetensors", list);
     ASSERT_TRUE(result.ok()) << result.error().message;

@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "model/checkpoint/safetensors_writer.h"
 #include "ops/tensor/bf16.h"
+#include "ops/tensor/e4m3.h"
 
 namespace afd::model {
 
@@ -37,6 +39,10 @@ class CheckpointBuilder {
     // Replaces experts.<e>.* of every layer by experts.gate_up_proj and experts.down_proj.
     void fuse_experts();
 
+    // Turns every projection into e4m3 with fp32 scales for its blocks of 128 x 128, or with powers
+    // of two, and says so in the configuration.
+    void store_as_fp8(bool has_powers = false);
+
     // Writes config.json and model.safetensors into `directory`.
     void write(const std::string& directory) const;
 
@@ -45,9 +51,13 @@ class CheckpointBuilder {
         std::string name;
         std::vector<uint64_t> shape;
         std::vector<ops::Bf16> values;
-        std::vector<int32_t> integers;  // Instead of values, or empty.
+        std::vector<int32_t> integers;  // Instead of values, or empty, as the others:
+        std::vector<ops::E4m3> fp8 = {};
+        std::vector<float> floats = {};
+        std::vector<uint8_t> exponents = {};  // ue8m0
     };
 
+    static TensorToWrite to_write(const Tensor& tensor);
     uint64_t dim(const char* key) const { return config_.at(key).get<uint64_t>(); }
     float next_normal();
     void add_layer(uint64_t layer);

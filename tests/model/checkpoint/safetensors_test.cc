@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -242,6 +243,25 @@ TEST_F(TensorStoreTest, ReadsBf16AsStoredAndRoundsF32) {
     EXPECT_EQ(second, std::vector<ops::Bf16>(rounded.begin() + 2, rounded.end()));
 }
 
+// Goal: every half is widened exactly and rounds once to bf16, half to even. Oracle: a table.
+TEST_F(TensorStoreTest, WidensF16AndRoundsItToBf16) {
+    const std::vector<uint16_t> bits = {0x3e00, 0x0001, 0x7bff, 0xbc04, 0x3c0c, 0x8000};
+    const std::vector<float> exact = {1.5f, 0x1p-24f, 65504.0f, -1.00390625f, 1.01171875f, -0.0f};
+    const std::vector<float> rounded = {1.5f, 0x1p-24f, 65536.0f, -1.0f, 1.015625f, -0.0f};
+    write("model.safetensors", {tensor("half", StorageType::kF16, {3, 2}, bits)});
+    const auto store = TensorStore::open(directory_.path());
+    ASSERT_TRUE(store.ok()) << store.error().message;
+    const std::array<uint64_t, 2> shape = {3, 2};
+    EXPECT_EQ(store.value().read_f32("half", shape).value(), exact);
+    std::vector<ops::Bf16> expected;
+    for (const float value : rounded) {
+        expected.push_back({static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16)});
+    }
+    EXPECT_EQ(store.value().read_bf16("half", shape).value(), expected);
+    const auto last = store.value().read_bf16_slice("half", shape, 2, 1).value();
+    EXPECT_EQ(last, std::vector<ops::Bf16>(expected.end() - 2, expected.end()));
+}
+
 TEST_F(TensorStoreTest, NamesTensorExpectedAndFoundShape) {
     write("model.safetensors", {tensor("f", StorageType::kF32, {2, 2}, floats_)});
     const auto store = TensorStore::open(directory_.path());
@@ -261,12 +281,12 @@ TEST_F(TensorStoreTest, NamesTensorExpectedAndFoundShape) {
 
 TEST_F(TensorStoreTest, RefusesOtherElementTypes) {
     const std::vector<uint8_t> bytes = {1, 2};
-    write("model.safetensors", {tensor("q", StorageType::kF8E4M3, {2}, bytes)});
+    write("model.safetensors", {tensor("q", StorageType::kF8E5M2, {2}, bytes)});
     const std::array<uint64_t, 1> two = {2};
     const auto read = TensorStore::open(directory_.path()).value().read_bf16("q", two);
     ASSERT_FALSE(read.ok());
     EXPECT_EQ(read.error().code, Code::kUnimplemented);
-    EXPECT_THAT(read.error().message, HasSubstr("dtype is F8_E4M3; supported: BF16, F32"));
+    EXPECT_THAT(read.error().message, HasSubstr("dtype is F8_E5M2; supported: BF16, F16, F32"));
 }
 
 TEST_F(TensorStoreTest, FindsTensorsInShards) {

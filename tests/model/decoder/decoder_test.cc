@@ -206,6 +206,10 @@ TEST(LocalDecoder, IgnoresTensorsOfExtraPredictionLayers) {
     builder.write(extra.path());
     const std::vector<int32_t> tokens = random_tokens(10, 96);
     EXPECT_EQ(fast_logits(opened(extra), tokens), fast_logits(opened(plain), tokens));
+    EXPECT_THAT(opened(extra).unused_text(),
+                HasSubstr(": 2 tensors (0.0 MiB) of layers from 3 on are ignored: "
+                          "num_hidden_layers is 3, and multi-token prediction is not served"));
+    EXPECT_EQ(opened(plain).unused_text(), "");
 }
 
 TEST(LocalDecoder, UsesTheEmbeddingAsHeadWhereTied) {

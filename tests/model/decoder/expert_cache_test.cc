@@ -48,9 +48,12 @@ std::vector<std::byte> bytes_of(const ops::ExpertTable& table) {
 class ExpertCacheTest : public ::testing::TestWithParam<ops::WeightFormat> {
   protected:
     void SetUp() override {
-        CheckpointBuilder(small_config()).write(plain_.path());
+        CheckpointBuilder builder(small_config());
+        const bool is_fp8 = GetParam() == ops::WeightFormat::kFp8Block128;
+        if (is_fp8) builder.store_as_fp8();
+        builder.write(plain_.path());
         std::string path = plain_.path();
-        if (GetParam() != ops::WeightFormat::kBf16) {
+        if (GetParam() != ops::WeightFormat::kBf16 && !is_fp8) {
             path = quantised_.path() + "/model";
             const auto made = quantise_checkpoint(ModelFiles::open(plain_.path()).value(),
                                                   {.experts = GetParam()},
@@ -285,7 +288,8 @@ INSTANTIATE_TEST_SUITE_P(Formats,
                          ExpertCacheTest,
                          ::testing::Values(ops::WeightFormat::kBf16,
                                            ops::WeightFormat::kInt8,
-                                           ops::WeightFormat::kInt4Group32),
+                                           ops::WeightFormat::kInt4Group32,
+                                           ops::WeightFormat::kFp8Block128),
                          [](const auto& param_info) {
                              std::string name(ops::name_of(param_info.param));
                              std::erase(name, '-');

@@ -220,16 +220,36 @@ std::vector<int32_t> some_tokens(size_t count) {
     return tokens;
 }
 
+// small_config() in fp8, with sides that are no multiples of 128 and more than one block.
+nlohmann::json fp8_config() {
+    nlohmann::json config = small_config();
+    config["hidden_size"] = 160;
+    config["intermediate_size"] = 288;
+    config["moe_intermediate_size"] = 144;
+    return config;
+}
+
+CheckpointBuilder fp8_builder(nlohmann::json config, bool has_powers) {
+    CheckpointBuilder builder(std::move(config));
+    builder.store_as_fp8(has_powers);
+    return builder;
+}
+
+// Every expert for every token, so that routing cannot flip.
+nlohmann::json all_chosen(nlohmann::json config) {
+    config["num_experts_per_tok"] = 8;
+    config["n_group"] = 1;
+    config["topk_group"] = 1;
+    return config;
+}
+
 class QuantisedDecoder : public ::testing::TestWithParam<QuantisationConfig> {};
 
 // Goal, method and bound: as LocalDecoder.AgreesWithTheReferenceWhereRoutingCannotFlip; measured
 // 0.012 of the largest logit at most, bound 2^-6. And promise 1: chunks change no bit.
 TEST_P(QuantisedDecoder, AgreesWithTheReferenceAndWithItselfInChunks) {
     for (const bool has_low_rank : {true, false}) {
-        nlohmann::json config = small_config();
-        config["num_experts_per_tok"] = 8;
-        config["n_group"] = 1;
-        config["topk_group"] = 1;
+        nlohmann::json config = all_chosen(small_config());
         if (!has_low_rank) config["q_lora_rank"] = nullptr;
         const QuantisedCheckpoint checkpoint(GetParam(), config);
         const ModelFiles files = checkpoint.files();
@@ -267,6 +287,80 @@ INSTANTIATE_TEST_SUITE_P(
         return name;
     });
 
+// Goal, method and bound as above; for models as they are released.
+TEST(Fp8Decoder, AgreesWithTheReferenceAndWithItselfInChunks) {
+    for (const bool has_powers : {false, true}) {
+        const test::TemporaryDirectory directory;
+        fp8_builder(all_chosen(fp8_config()), has_powers).write(directory.path());
+        const ModelFiles files = ModelFiles::open(directory.path()).value();
+        EXPECT_EQ(describe(files.config().quantisation), "experts fp8-b128");
+        const std::vector<int32_t> tokens = some_tokens(130);
+        const auto reference = ReferenceDecoder::load(files).value();
+        const auto expected = reference.logits(tokens, ops::reference::Rounding::kBf16).value();
+        for (const ops::NumericClass numeric_class : ops::supported_numeric_classes()) {
+            const auto whole = local_logits(files, numeric_class, tokens, 130);
+            EXPECT_THAT(relative_difference(whole, expected), Lt(0x1p-6));
+            EXPECT_EQ(local_logits(files, numeric_class, tokens, 1), whole);
+            EXPECT_EQ(local_logits(files, numeric_class, tokens, 48), whole);
+            RecordProperty("difference_" + std::string(ops::name_of(numeric_class)),
+                           std::to_string(relative_difference(whole, expected)));
+        }
+    }
+}
+
+ModelFiles quantised_files(const test::TemporaryDirectory& source,
+                           const test::TemporaryDirectory& target,
+                           const QuantisationConfig& wanted) {
+    threads::ThreadPool threads(2);
+    const std::string path = target.path() + "/model";
+    const auto made = quantise_checkpoint(
+        ModelFiles::open(source.path()).value(), wanted, path, threads, [](uint32_t) {});
+    EXPECT_TRUE(made.ok()) << made.error().message;
+    return ModelFiles::open(path).value();
+}
+
+// Oracle: the same from a checkpoint that holds as bf16 what the one in fp8 is read as.
+TEST(QuantiseCheckpoint, StartsFromFp8AsFromItsBf16Values) {
+    const test::TemporaryDirectory fp8;
+    const test::TemporaryDirectory bf16;
+    fp8_builder(fp8_config(), true).write(fp8.path());
+    const TensorStore stored = TensorStore::open(fp8.path()).value();
+    CheckpointBuilder wide(fp8_config());
+    for (const TensorInfo* tensor : stored.list()) {
+        if (tensor->dtype != StorageType::kF8E4M3) continue;
+        wide.tensor(tensor->name) = stored.read_bf16(tensor->name, tensor->shape).value();
+    }
+    wide.write(bf16.path());
+    const std::vector<int32_t> tokens = some_tokens(20);
+    const ops::NumericClass best = ops::best_numeric_class();
+    for (const QuantisationConfig& wanted :
+         {QuantisationConfig{.experts = ops::WeightFormat::kInt8},
+          QuantisationConfig{.experts = ops::WeightFormat::kInt4Group32,
+          .attention = ops::WeightFormat::kInt8}}) {
+        const test::TemporaryDirectory from_fp8;
+        const test::TemporaryDirectory from_bf16;
+        const ModelFiles have = quantised_files(fp8, from_fp8, wanted);
+        EXPECT_EQ(have.config().quantisation, wanted);
+        EXPECT_EQ(local_logits(have, best, tokens, 20),
+                  local_logits(quantised_files(bf16, from_bf16, wanted), best, tokens, 20));
+        // What was not asked for is copied as it is; scales of what was do not stay.
+        const TensorStore& tensors = have.tensors();
+        const std::string layer = "model.layers.1.";
+        EXPECT_EQ(tensors.find(layer + "self_attn.kv_b_proj.weight")->dtype, StorageType::kF8E4M3);
+        EXPECT_EQ(tensors.find(layer + "mlp.experts.0.up_proj.weight_scale_inv"), nullptr);
+    }
+}
+
+TEST(QuantiseCheckpoint, LeavesExpertsInFp8WhereOnlyTheAttentionIsQuantised) {
+    const test::TemporaryDirectory source;
+    const test::TemporaryDirectory target;
+    fp8_builder(fp8_config(), false).write(source.path());
+    const ModelFiles files =
+        quantised_files(source, target, {.attention = ops::WeightFormat::kInt8});
+    EXPECT_EQ(describe(files.config().quantisation), "experts fp8-b128, attention int8");
+    EXPECT_EQ(local_logits(files, ops::best_numeric_class(), some_tokens(5), 5).size(), 5u * 96);
+}
+
 TEST(QuantiseCheckpoint, FusedExpertsAndShardsGiveTheSameModel) {
     const QuantisationConfig int4{.experts = ops::WeightFormat::kInt4Group32};
     const QuantisedCheckpoint plain(int4);
@@ -288,7 +382,8 @@ TEST(QuantiseCheckpoint, RefusesAQuantisedModelAndAFullDirectory) {
     const auto again = quantise_checkpoint(
         once.files(), {.experts = ops::WeightFormat::kInt8}, target.path(), serial, [](uint32_t) {
         });
-    EXPECT_THAT(again.error().message, HasSubstr("is quantised already (experts int8)"));
+    EXPECT_THAT(again.error().message,
+                HasSubstr("is quantised already (experts int8); give the original"));
     const test::TemporaryDirectory plain;
     CheckpointBuilder(small_config()).write(plain.path());
     const auto full = quantise_checkpoint(ModelFiles::open(plain.path()).value(),
@@ -297,6 +392,24 @@ TEST(QuantiseCheckpoint, RefusesAQuantisedModelAndAFullDirectory) {
                                           serial,
                                           [](uint32_t) {});
     EXPECT_THAT(full.error().message, HasSubstr("is not an empty directory"));
+}
+
+TEST(QuantiseCheckpoint, LeavesOutLayersThatAreNotUsed) {
+    CheckpointBuilder builder(small_config());
+    builder.add("model.layers.3.eh_proj.weight", {64, 128});
+    const test::TemporaryDirectory source;
+    const test::TemporaryDirectory target;
+    builder.write(source.path());
+    ops::SerialParallel serial;
+    const auto made = quantise_checkpoint(ModelFiles::open(source.path()).value(),
+                                          {.experts = ops::WeightFormat::kInt8},
+                                          target.path(),
+                                          serial,
+                                          [](uint32_t) {});
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    const TensorStore tensors = TensorStore::open(target.path()).value();
+    EXPECT_EQ(tensors.find("model.layers.3.eh_proj.weight"), nullptr);
+    EXPECT_NE(tensors.find("model.layers.2.self_attn.o_proj.weight"), nullptr);
 }
 
 TEST(QuantiseCheckpoint, NamesTheTensorThatCannotBeQuantised) {
@@ -360,7 +473,7 @@ TEST_F(ReadMatrix, Int8SaysWhatIsWrong) {
     EXPECT_THAT(error({weight, scale}, format), HasSubstr("the scale of row 2 is nan"));
     // The format that config.json states decides: a bf16 model has no int8 tensors.
     EXPECT_THAT(error({weight, scale}, ops::WeightFormat::kBf16),
-                HasSubstr("dtype is I8; supported: BF16, F32"));
+                HasSubstr("dtype is I8; supported: BF16, F16, F32"));
 }
 
 TEST_F(ReadMatrix, Int4SaysWhatIsWrong) {
@@ -381,6 +494,21 @@ TEST_F(ReadMatrix, Int4SaysWhatIsWrong) {
     EXPECT_THAT(error({weight, fp16_scale}, format), HasSubstr("dtype is F16; supported: BF16"));
     int4_[7] = 0x83;
     EXPECT_THAT(error({weight, scale}, format), HasSubstr("holds the int4 value -8"));
+}
+
+TEST_F(ReadMatrix, Fp8SaysWhatToDoWithAnotherType) {
+    using enum StorageType;
+    const auto format = ops::WeightFormat::kFp8Block128;
+    const std::vector<uint8_t> values(24, 0x38);
+    const auto weight = tensor("w.weight", kF8E4M3, {4, 6}, values);
+    scale_.resize(1);
+    EXPECT_EQ(error({weight, tensor("w.weight_scale_inv", kF32, {1, 1}, scale_)}, format), "");
+    EXPECT_THAT(error({weight}, format), HasSubstr("w.weight_scale_inv [1, 1] with a scale for"));
+    const std::vector<uint16_t> wide(24, 0x3f80);
+    EXPECT_EQ(error({tensor("w.weight", kBf16, {4, 6}, wide)}, format),
+              "tensor w.weight is BF16 where config.json says fp8; experts that are not all in fp8 "
+              "are not served as they are: give them one format with afd-quantize --experts int8");
+    EXPECT_THAT(error({}, format), HasSubstr("tensor w.weight [4, 6] is missing"));
 }
 
 }  // namespace

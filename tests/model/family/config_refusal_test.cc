@@ -39,13 +39,42 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Refusal{
             "/quantization_config",
-            {{"quant_method", "fp8"}},
+            {{"quant_method", "gptq"}},
             Code::kUnimplemented,
-            "config.json: quantization_config is {\"quant_method\":\"fp8\"}; supported: none, or "
+            "config.json: quantization_config is {\"quant_method\":\"gptq\"}; supported: none, or "
             "what afd-quantize writes: {\"quant_method\": \"afd\", \"experts\": bf16, int8, "
-            "int4-g32, int4-g64, int4-g32-fp16 or int4-g64-fp16, \"attention\": bf16 or int8} and, "
-            "with int8 experts, \"smooth\": true or false; for a model that another program has "
-            "quantised, run afd-quantize on the bf16 original"},
+            "int4-g32, int4-g64, int4-g32-fp16, int4-g64-fp16 or fp8-b128, \"attention\": bf16 or "
+            "int8} and, "
+            "with int8 experts, \"smooth\": true or false; or {\"quant_method\": \"fp8\", "
+            "\"weight_block_size\": [128, 128]}; for a model that another program has quantised in "
+            "another way, run afd-quantize on the bf16 original"},
+        Refusal{"/quantization_config",
+                {{"quant_method", "fp8"}},
+                Code::kUnimplemented,
+                "config.json: quantization_config: weight_block_size is missing; supported: [128, "
+                "128]; a model with other scales must be converted to bf16 first"},
+        Refusal{"/quantization_config",
+                {{"quant_method", "fp8"}, {"weight_block_size", {64, 128}}},
+                Code::kUnimplemented,
+                "config.json: quantization_config: weight_block_size is [64,128]; supported: [128, "
+                "128]; a model with other scales must be converted to bf16 first"},
+        Refusal{"/quantization_config",
+                {{"quant_method", "fp8"}, {"fmt", "e5m2"}, {"weight_block_size", {128, 128}}},
+                Code::kUnimplemented,
+                "config.json: quantization_config: fmt is \"e5m2\"; supported: \"e4m3\""},
+        Refusal{"/quantization_config",
+                {{"quant_method", "fp8"},
+                 {"activation_scheme", "static"},
+                 {"weight_block_size", {128, 128}}},
+                Code::kUnimplemented,
+                "config.json: quantization_config: activation_scheme is \"static\"; supported: "
+                "\"dynamic\""},
+        Refusal{
+            "/quantization_config",
+            {{"quant_method", "fp8"}, {"scale_fmt", "e8m23"}, {"weight_block_size", {128, 128}}},
+            Code::kUnimplemented,
+            "config.json: quantization_config: scale_fmt is \"e8m23\"; supported: \"float\", "
+            "\"ue8m0\""},
         Refusal{"/attention_bias",
                 true,
                 Code::kUnimplemented,

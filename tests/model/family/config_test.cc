@@ -195,6 +195,18 @@ TEST(ModelConfig, ReadsHowTheWeightsAreQuantised) {
     EXPECT_EQ(refusal(config).code, Code::kUnimplemented);
 }
 
+// As DeepSeek-V3 and V3.1 have it.
+TEST(ModelConfig, TakesFp8InBlocks) {
+    json config = v3_config();
+    config["quantization_config"] = {{"activation_scheme", "dynamic"},
+                                     {"fmt", "e4m3"},
+                                     {"quant_method", "fp8"},
+                                     {"weight_block_size", {128, 128}}};
+    EXPECT_EQ(describe(parsed(config).quantisation), "experts fp8-b128");
+    config["quantization_config"]["scale_fmt"] = "ue8m0";
+    EXPECT_EQ(describe(parsed(config).quantisation), "experts fp8-b128");
+}
+
 TEST(GenerationConfig, TakesEosFromItsOwnFileFirst) {
     const ModelConfig config = parsed(v3_config());
     const auto own = parse_generation_config(

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <vector>
 
 #include "ops/linear/panel_loop.h"
@@ -38,6 +39,33 @@ TEST(KernelTable, HasTheInt4KernelThatItsShapeNames) {
         const bool has_own_order = table.kernels.shape.int4_rows > 0;
         EXPECT_TRUE(has_own_order ? table.kernels.int4_tile != nullptr
                                   : table.kernels.unpack_int4 != nullptr);
+    }
+}
+
+// Goal: unpacking is exact and pads with zeros. Oracle: the conversion of single values.
+TEST(KernelTable, UnpacksEveryFp8ValueExactly) {
+    for (const NumericClass numeric_class : supported_numeric_classes()) {
+        SCOPED_TRACE(name_of(numeric_class));
+        const size_t pair = bf16_interleave(numeric_class);
+        alignas(64) std::array<std::byte, 12 * kPanelColumns> values{};
+        for (size_t i = 0; i < 10 * kPanelColumns; ++i) {
+            // Element k of column j, where the panel has it.
+            const size_t k = i / kPanelColumns;
+            const size_t j = i % kPanelColumns;
+            values[k / 4 * 4 * kPanelColumns + j * 4 + k % 4] = static_cast<std::byte>(i % 256);
+        }
+        alignas(64) std::array<uint16_t, 12 * kPanelColumns> out;
+        cpu::kernels(numeric_class)
+            .unpack_fp8({.values = values.data(), .depth = 10, .out = out.data()});
+        for (size_t i = 0; i < out.size(); ++i) {
+            const size_t k = i / kPanelColumns;
+            const size_t j = i % kPanelColumns;
+            const E4m3 value{static_cast<uint8_t>(k < 10 ? i % 256 : 0)};
+            if (is_nan(value)) continue;
+            ASSERT_EQ(out[k / pair * pair * kPanelColumns + j * pair + k % pair],
+                      to_bf16(value).bits)
+                << k << ", " << j;
+        }
     }
 }
 

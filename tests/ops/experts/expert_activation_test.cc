@@ -109,8 +109,7 @@ TEST_P(ExpertActivations, RowsHaveThePortableBits) {
 
 std::vector<MatrixKind> all_kinds() {
     std::vector<MatrixKind> kinds;
-    for (const ExpertQuantisation quantisation :
-         {ExpertQuantisation::kNone, ExpertQuantisation::kInt8, ExpertQuantisation::kInt4}) {
+    for (const ExpertQuantisation quantisation : kExpertQuantisations) {
         for (const ExpertActivation activation : kExpertActivations) {
             for (const bool has_bias : {false, true}) {
                 kinds.push_back({quantisation, activation, has_bias, 75, 70});

@@ -15,6 +15,7 @@
 namespace afd::ops {
 namespace {
 
+using test::RandomFp8;
 using test::RandomInt4;
 using test::RandomInt8;
 using test::RandomMatrix;
@@ -43,6 +44,20 @@ struct Int8Expert {
     RandomInt8 gate{kIntermediate, kHidden, 1};
     RandomInt8 up{kIntermediate, kHidden, 2};
     RandomInt8 down{kHidden, kIntermediate, 3};
+
+    PackedExpert pack(NumericClass numeric_class) const {
+        return pack_expert(gate.weight(), up.weight(), down.weight(), numeric_class);
+    }
+    reference::Matrix expected(const reference::Matrix& x) const {
+        return reference::expert_ffn(
+            x, {gate.weight(), up.weight(), down.weight()}, reference::Rounding::kBf16);
+    }
+};
+
+struct Fp8Expert {
+    RandomFp8 gate{kIntermediate, kHidden, 1};
+    RandomFp8 up{kIntermediate, kHidden, 2};
+    RandomFp8 down{kHidden, kIntermediate, 3};
 
     PackedExpert pack(NumericClass numeric_class) const {
         return pack_expert(gate.weight(), up.weight(), down.weight(), numeric_class);
@@ -121,6 +136,7 @@ void expect_the_reference(const Expert& expert, NumericClass numeric_class) {
 TEST_P(ExpertFormats, MatchTheReference) {
     expect_the_reference(Bf16Expert{}, GetParam());
     expect_the_reference(Int8Expert{}, GetParam());
+    expect_the_reference(Fp8Expert{}, GetParam());
     for (const Scales scales : {Scales::kAny, Scales::kShort}) {
         expect_the_reference(Int4Expert{WeightFormat::kInt4Group32, scales}, GetParam());
         expect_the_reference(Int4Expert{WeightFormat::kInt4Group64, scales}, GetParam());
@@ -144,6 +160,10 @@ TEST_P(ExpertFormats, Bf16IsRowInvariant) {
 
 TEST_P(ExpertFormats, Int8IsRowInvariant) {
     expect_row_invariant(Int8Expert{}.pack(GetParam()));
+}
+
+TEST_P(ExpertFormats, Fp8IsRowInvariant) {
+    expect_row_invariant(Fp8Expert{}.pack(GetParam()));
 }
 
 TEST_P(ExpertFormats, Int4Group32IsRowInvariant) {
@@ -178,6 +198,7 @@ TEST(ExpertFormatsOfClasses, Avx512HasTheBitsOfAvx2) {
     EXPECT_EQ(bits(Bf16Expert{}, NumericClass::kAvx512), bits(Bf16Expert{}, NumericClass::kAvx2));
     const Int4Expert int4{WeightFormat::kInt4Group32};
     EXPECT_EQ(bits(int4, NumericClass::kAvx512), bits(int4, NumericClass::kAvx2));
+    EXPECT_EQ(bits(Fp8Expert{}, NumericClass::kAvx512), bits(Fp8Expert{}, NumericClass::kAvx2));
 }
 
 // Goal: integer sums know no class. Oracle: portable, bit by bit.

@@ -80,8 +80,7 @@ TEST_P(FusedMoeActivations, EveryLegalPairGivesTheBitsOfItsRowsAlone) {
     experts.push_back(test::kExampleExperts);
     size_t num_compositions = 0;
     for (const bool has_bias : {false, true}) {
-        for (const ExpertQuantisation quantisation :
-             {ExpertQuantisation::kNone, ExpertQuantisation::kInt8, ExpertQuantisation::kInt4}) {
+        for (const ExpertQuantisation quantisation : kExpertQuantisations) {
             const MatrixKind kind{quantisation, GetParam(), has_bias};
             ActivationSubject subject(kind);
             for (const MoePair& pair : moe_pairs(experts)) {
@@ -99,10 +98,10 @@ TEST_P(FusedMoeActivations, EveryLegalPairGivesTheBitsOfItsRowsAlone) {
         }
     }
     // bf16: local and two_phase with two parts, both chunked too, and local_batched with two. int8
-    // and int4: the same with one part for local_batched; int8 rows as often as plain ones. And the
-    // example, which knows silu without bias only.
+    // int4 and fp8: the same with one part for local_batched; int8 rows as often as plain ones. And
+    // the example, which knows silu without bias only.
     const size_t num_examples = GetParam() == ExpertActivation::kSilu ? 2 : 0;
-    EXPECT_EQ(num_compositions, 2u * (10 + 9 + 5 + 9) + num_examples);
+    EXPECT_EQ(num_compositions, 2u * (10 + 9 + 5 + 9 + 9) + num_examples);
 }
 
 INSTANTIATE_TEST_SUITE_P(All,

@@ -27,9 +27,6 @@ using test::MatrixModel;
 using test::MatrixOracle;
 using test::MatrixShard;
 
-constexpr ExpertQuantisation kQuantisations[] = {
-    ExpertQuantisation::kNone, ExpertQuantisation::kInt8, ExpertQuantisation::kInt4};
-
 std::vector<ExpertsEntry> all_experts() {
     std::vector<ExpertsEntry> entries(experts_parts().begin(), experts_parts().end());
     entries.push_back(test::kExampleExperts);
@@ -89,7 +86,8 @@ struct Subject {
     static Subject& of(ExpertQuantisation quantisation) {
         static Subject subjects[] = {Subject(ExpertQuantisation::kNone),
                                      Subject(ExpertQuantisation::kInt8),
-                                     Subject(ExpertQuantisation::kInt4)};
+                                     Subject(ExpertQuantisation::kInt4),
+                                     Subject(ExpertQuantisation::kFp8)};
         return subjects[static_cast<size_t>(quantisation)];
     }
 
@@ -165,7 +163,7 @@ TEST_P(FusedMoeMatrix, EveryLegalPairGivesTheBitsOfItsRowsAlone) {
     // shared stage, for reference and the part of the format; with bf16 weights batched_bf16 and
     // the example too, with int8 ones all also with int8 dispatch; all with fp8 dispatch. All of
     // it with the weights on the rows of the output, and of the input.
-    constexpr size_t kExpected[] = {88, 108, 72};
+    constexpr size_t kExpected[] = {88, 108, 72, 72};
     EXPECT_EQ(num_compositions, kExpected[static_cast<size_t>(GetParam())]);
 }
 
@@ -189,7 +187,7 @@ TEST_P(FusedMoeMatrix, RowsOfTheKernelsAreNearThoseOfTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(Weights,
                          FusedMoeMatrix,
-                         testing::ValuesIn(kQuantisations),
+                         testing::ValuesIn(kExpertQuantisations),
                          [](const auto& quantisation) {
                              return std::string(name_of(quantisation.param));
                          });
@@ -204,6 +202,8 @@ const std::map<std::pair<std::string, std::string>, std::string> kIllegalPairs =
      "local_batched gives activations in format batched, but grouped_int8 takes standard, grouped"},
     {{"local_batched", "grouped_int4"},
      "local_batched gives activations in format batched, but grouped_int4 takes standard, grouped"},
+    {{"local_batched", "grouped_fp8"},
+     "local_batched gives activations in format batched, but grouped_fp8 takes standard, grouped"},
     {{"local_batched", "example"},
      "local_batched gives activations in format batched, but example takes standard"},
     {{"two_phase", "batched_bf16"},
@@ -322,7 +322,7 @@ TEST(FusedMoeRegistry, PartsAreFoundByNameAndOthersAreListed) {
     EXPECT_EQ(find_prepare_finalize("two_phase").value()->capability->name, "two_phase");
     EXPECT_EQ(find_experts("fast").error().message,
               "no Experts part is called fast; there are reference, grouped_bf16, grouped_int8, "
-              "grouped_int4, batched_bf16");
+              "grouped_int4, grouped_fp8, batched_bf16");
     EXPECT_EQ(find_prepare_finalize("pplx").error().message,
               "no PrepareFinalize part is called pplx; there are local, local_batched, two_phase, "
               "afd_window, afd_window_ffn_router, afd_two_phase");

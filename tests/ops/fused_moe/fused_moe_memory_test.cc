@@ -54,7 +54,8 @@ TEST(Amounts, SumsAndProductsNoticeOverflowAndStaySo) {
 const test::MatrixModel& model(ExpertQuantisation quantisation) {
     static const test::MatrixModel models[] = {test::MatrixModel(ExpertQuantisation::kNone),
                                                test::MatrixModel(ExpertQuantisation::kInt8),
-                                               test::MatrixModel(ExpertQuantisation::kInt4)};
+                                               test::MatrixModel(ExpertQuantisation::kInt4),
+                                               test::MatrixModel(ExpertQuantisation::kFp8)};
     return models[static_cast<size_t>(quantisation)];
 }
 

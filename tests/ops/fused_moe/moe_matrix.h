@@ -43,6 +43,7 @@ struct MatrixExpert {
     RandomMatrix bf16[3];  // gate, up, down; dequantised ones with int4; up also where it is unused
     std::vector<RandomInt8> int8;
     std::vector<RandomInt4> int4;
+    std::vector<RandomFp8> fp8;
     RandomMatrix bias[3];  // One row each.
 
     MatrixExpert(const MatrixKind& of, uint32_t seed) : kind(of) {
@@ -53,6 +54,9 @@ struct MatrixExpert {
             bias[i] = RandomMatrix(1, outputs, seed + 7919 + i, 0.7f);
             if (kind.quantisation == ExpertQuantisation::kInt8) {
                 int8.emplace_back(outputs, depth, seed + i);
+            }
+            if (kind.quantisation == ExpertQuantisation::kFp8) {
+                fp8.emplace_back(outputs, depth, seed + i);
             }
             if (kind.quantisation != ExpertQuantisation::kInt4) continue;
             int4.emplace_back(outputs, depth, WeightFormat::kInt4Group32, seed + i);
@@ -74,6 +78,9 @@ struct MatrixExpert {
         if (kind.quantisation == ExpertQuantisation::kInt8) {
             weights = {int8[0].weight(), int8[1].weight(), int8[2].weight()};
         }
+        if (kind.quantisation == ExpertQuantisation::kFp8) {
+            weights = {fp8[0].weight(), fp8[1].weight(), fp8[2].weight()};
+        }
         weights.activation = kind.activation;
         if (!is_gated(kind.activation)) weights.up = {};
         if (!kind.has_bias) return weights;
@@ -94,6 +101,8 @@ struct MatrixExpert {
                 return pack(int8[0].weight(), int8[1].weight(), int8[2].weight());
             case ExpertQuantisation::kInt4:
                 return pack(int4[0].weight(), int4[1].weight(), int4[2].weight());
+            case ExpertQuantisation::kFp8:
+                return pack(fp8[0].weight(), fp8[1].weight(), fp8[2].weight());
             case ExpertQuantisation::kNone:
                 break;
         }

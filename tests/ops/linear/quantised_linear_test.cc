@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Products with int8 and int4 weights in every numeric class.
+// Products with int8, int4 and fp8 weights in every numeric class.
 
 #include <gtest/gtest.h>
 
@@ -15,6 +15,7 @@
 namespace afd::ops {
 namespace {
 
+using test::RandomFp8;
 using test::RandomInt4;
 using test::RandomInt8;
 using test::RandomMatrix;
@@ -226,14 +227,100 @@ TEST_P(QuantisedLinear, Int4IsTheProductOfTheDequantisedMatrix) {
     }
 }
 
+// What the numeric class says of fp8 weights (ops/format/numeric_class.h), by its bf16 products of
+// single blocks.
+std::vector<float> product_by_blocks(const RandomMatrix& x,
+                                     const RandomFp8& w,
+                                     NumericClass numeric_class) {
+    std::vector<float> sums(x.num_rows * w.num_outputs);
+    for (size_t first = 0; first < w.depth; first += 128) {
+        const size_t count = std::min<size_t>(128, w.depth - first);
+        std::vector<Bf16> values(w.num_outputs * count);
+        for (size_t i = 0; i < values.size(); ++i) {
+            values[i] = from_float(to_float(w.values[i / count * w.depth + first + i % count]));
+        }
+        const std::vector<float> part =
+            product_f32(x.rows().columns(first, count),
+                        make_rows<const Bf16>(values.data(), w.num_outputs, count),
+                        numeric_class);
+        const size_t blocks_a_row = (w.depth + 127) / 128;
+        for (size_t i = 0; i < sums.size(); ++i) {
+            const float scale = w.scale[i % w.num_outputs / 128 * blocks_a_row + first / 128];
+            const float product = scale * part[i];
+            sums[i] = numeric_class == NumericClass::kPortable ? sums[i] + product
+                                                               : std::fma(scale, part[i], sums[i]);
+        }
+    }
+    return sums;
+}
+
+// An expert of DeepSeek-V3.
+TEST(WeightFormat, Fp8TakesHalfOfBf16) {
+    PackedShape shape{.num_outputs = 4096, .depth = 7168, .is_gate_up = true};
+    const size_t bf16 = shape.size_bytes();
+    shape.format = WeightFormat::kFp8Block128;
+    EXPECT_LE(shape.size_bytes(), bf16 / 2 + bf16 / 256);
+}
+
+constexpr size_t kFp8Depths[] = {1, 3, 4, 127, 128, 130, 257, 515};
+
+std::vector<float> fp8_product(const RandomMatrix& x,
+                               const RandomFp8& w,
+                               NumericClass numeric_class) {
+    SerialParallel serial;
+    std::vector<float> y(x.num_rows * w.num_outputs);
+    linear_f32(x.rows(),
+               PackedLinear::pack(w.weight(), numeric_class),
+               make_rows(y.data(), x.num_rows, w.num_outputs),
+               serial);
+    return y;
+}
+
+// Oracle: the class's bf16 products of single blocks. Bit by bit. More outputs than a block has
+// rows, panels and halves of panels that are not full.
+TEST_P(QuantisedLinear, Fp8IsTheProductThatItsClassSays) {
+    for (const size_t num_rows : kRowCounts) {
+        for (const size_t depth : kFp8Depths) {
+            const RandomFp8 w(num_rows % 2 == 0 ? 139 : 300, depth, 5);
+            const RandomMatrix x(num_rows, depth, 6);
+            ASSERT_EQ(fp8_product(x, w, GetParam()), product_by_blocks(x, w, GetParam()))
+                << num_rows << " rows of " << depth;
+        }
+    }
+}
+
+// Oracle: the sum in double of x · value · scale; each product of a block and each block adds one
+// rounding of Σ|x·w|, and so does the scale.
+TEST_P(QuantisedLinear, Fp8IsTheProductOfValuesAndScales) {
+    constexpr size_t kDepth = 515;
+    const RandomFp8 w(300, kDepth, 7);
+    const RandomMatrix x(3, kDepth, 8);
+    const std::vector<float> have = fp8_product(x, w, GetParam());
+    for (size_t i = 0; i < have.size(); ++i) {
+        const size_t n = i % 300;
+        double sum = 0;
+        double magnitude = 0;
+        for (size_t k = 0; k < kDepth; ++k) {
+            const double term = double{to_float(x.rows().row(i / 300)[k])} *
+                                double{to_float(w.values[n * kDepth + k])} *
+                                double{w.scale[n / 128 * 5 + k / 128]};
+            sum += term;
+            magnitude += std::fabs(term);
+        }
+        ASSERT_NEAR(double{have[i]}, sum, (kDepth + 6) * 0x1p-24 * magnitude) << i;
+    }
+}
+
 TEST_P(QuantisedLinear, IsRowInvariant) {
     const RandomMatrix x(32, 301, 7);
     const RandomInt8 int8(203, 301, 8);
     const RandomInt4 int4(203, 301, WeightFormat::kInt4Group32, 9);
     const RandomInt4 int4_fp16(203, 301, WeightFormat::kInt4Group64Fp16, 10);
+    const RandomFp8 fp8(203, 301, 11);
     for (const auto& weight : {PackedLinear::pack(int8.weight(), GetParam()),
                                PackedLinear::pack(int4.weight(), GetParam()),
-                               PackedLinear::pack(int4_fp16.weight(), GetParam())}) {
+                               PackedLinear::pack(int4_fp16.weight(), GetParam()),
+                               PackedLinear::pack(fp8.weight(), GetParam())}) {
         test::expect_row_invariant(32, [&](std::span<const size_t> rows, Parallel& parallel) {
             const std::vector<Bf16> y = int8_product(x.pick(rows), weight, parallel);
             return test::bits_of(std::span<const Bf16>(y));
@@ -248,9 +335,11 @@ TEST_P(QuantisedLinear, AViewOfTheBytesIsTheSameMatrix) {
     const RandomMatrix bf16(70, 100, 11);
     const RandomInt8 int8(70, 100, 12);
     const RandomInt4 int4(70, 100, WeightFormat::kInt4Group64, 13);
+    const RandomFp8 fp8(70, 100, 14);
     for (const auto& weight : {PackedLinear::pack(bf16.rows(), GetParam()),
                                PackedLinear::pack(int8.weight(), GetParam()),
-                               PackedLinear::pack(int4.weight(), GetParam())}) {
+                               PackedLinear::pack(int4.weight(), GetParam()),
+                               PackedLinear::pack(fp8.weight(), GetParam())}) {
         const PackedShape shape = weight.shape();
         Workspace mapped(shape.size_bytes());
         ASSERT_EQ(weight.bytes().size(), shape.size_bytes());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Seeded random int8 and int4 matrices as checkpoints store them, and the bf16 matrix that an int4
-// one stands for, by the formula of ops/format/weight_format.h.
+// Seeded random int8, int4 and fp8 matrices as checkpoints store them, and the bf16 matrix that an
+// int4 one stands for, by the formula of ops/format/weight_format.h.
 
 #include <cmath>
 #include <cstdint>
@@ -85,6 +85,33 @@ struct RandomInt4 {
             }
         }
         return rows;
+    }
+};
+
+struct RandomFp8 {
+    std::vector<E4m3> values;
+    std::vector<float> scale;
+    size_t num_outputs;
+    size_t depth;
+
+    // Every pattern of e4m3 that is a number, subnormals included; scales of any fp32 mantissa.
+    RandomFp8(size_t outputs, size_t columns, uint32_t seed)
+        : values(outputs * columns),
+          scale(fp8_blocks(outputs) * fp8_blocks(columns)),
+          num_outputs(outputs),
+          depth(columns) {
+        std::mt19937 engine(seed);
+        for (E4m3& value : values) {
+            value = {static_cast<uint8_t>(engine() % 256)};
+            if (is_nan(value)) value = {};
+        }
+        std::uniform_real_distribution<float> any(1e-4f, 4e-4f);
+        for (float& s : scale) s = any(engine);
+    }
+
+    Fp8Weight weight() const {
+        return {make_rows(values.data(), num_outputs, depth),
+                make_rows(scale.data(), fp8_blocks(num_outputs), fp8_blocks(depth))};
     }
 };
 
