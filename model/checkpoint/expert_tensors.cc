@@ -47,7 +47,7 @@ uint32_t num_layer_experts(const ModelConfig& config, uint32_t layer) {
 
 uint32_t expert_intermediate(const ModelConfig& config, uint32_t layer, uint32_t expert) {
     if (!config.is_moe_layer(layer)) return config.intermediate;
-    return expert < config.num_experts ? config.moe_intermediate : config.shared_intermediate();
+    return expert < config.num_experts ? config.moe_intermediate : config.shared_intermediate;
 }
 
 std::string expert_prefix(const ModelConfig& config, uint32_t layer, uint32_t expert) {

@@ -206,6 +206,7 @@ TEST_F(ToyFamily, AnUnknownFamilyIsToldOfAllThatAreRegistered) {
     EXPECT_EQ(refusal(config),
               "config.json: architectures is [\"NobodysForCausalLM\"]; supported: "
               "[\"DeepseekV2ForCausalLM\"], [\"DeepseekV3ForCausalLM\"], "
+              "[\"MixtralForCausalLM\"], [\"OlmoeForCausalLM\"], [\"Qwen3MoeForCausalLM\"], "
               "[\"ToyGqaForCausalLM\"]");
 }
 
