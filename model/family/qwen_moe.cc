@@ -41,7 +41,22 @@ void read_qwen3(KeyReader& keys, ModelConfig& config) {
     read_rope(keys, config);
 }
 
+void read_qwen2(KeyReader& keys, ModelConfig& config) {
+    refuse_other_decoders(keys);
+    read_dimensions(keys, config);
+    GqaTraits traits = read_gqa_traits(keys, config.hidden);
+    traits.has_qkv_bias = keys.flag("qkv_bias", true);
+    config.attention = std::make_shared<const GqaConfig>(traits);
+    read_qwen_experts(keys, config);
+    config.shared_intermediate =
+        keys.count("shared_expert_intermediate_size", 1, kDimensionMax, {});
+    config.names.shared_experts = "mlp.shared_expert";
+    config.names.shared_gate = "mlp.shared_expert_gate";
+    read_rope(keys, config);
+}
+
 constexpr std::array kQwenFamilies = {
+    Family{"qwen2_moe", "Qwen2MoeForCausalLM", &read_qwen2},
     Family{"qwen3_moe", "Qwen3MoeForCausalLM", &read_qwen3},
 };
 

@@ -2,6 +2,7 @@
 #include "model/reference/reference_decoder.h"
 
 #include <array>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "ops/reference/expert_ffn.h"
 #include "ops/reference/gating_rows.h"
 #include "ops/reference/linear.h"
+#include "ops/reference/quantise.h"
 #include "ops/reference/rms_norm.h"
 #include "proto/failure.h"
 
@@ -40,6 +42,35 @@ Matrix scaled(Matrix x, const std::vector<float>& smooth) {
         x.values[i] *= static_cast<double>(smooth[i % smooth.size()]);
     }
     return x;
+}
+
+// What is left of rows that were multiplied by `smooth` and quantised to int8, divided by it again.
+Matrix through_int8(const Matrix& x, const std::vector<float>& smooth) {
+    const Matrix wide = scaled(x, smooth);
+    Matrix out(x.num_rows, x.num_cols);
+    std::vector<int8_t> q(x.num_cols);
+    for (size_t t = 0; t < x.num_rows; ++t) {
+        const std::vector<float> row(wide.row(t), wide.row(t) + x.num_cols);
+        const float scale = ops::reference::quantise_row(
+            ops::DType::kFp32, row.data(), nullptr, x.num_cols, q.data());
+        for (size_t i = 0; i < x.num_cols; ++i) {
+            const double factor = smooth.empty() ? 1.0 : static_cast<double>(smooth[i]);
+            out.at(t, i) = static_cast<double>(q[i]) * static_cast<double>(scale) / factor;
+        }
+    }
+    return out;
+}
+
+// y = y · sigmoid(x · gate), rounded; with an empty gate y.
+void multiply_gate(const Matrix& x, const std::vector<float>& gate, Rounding rounding, Matrix& y) {
+    for (size_t t = 0; !gate.empty() && t < x.num_rows; ++t) {
+        double sum = 0;
+        for (size_t i = 0; i < gate.size(); ++i) sum += x.at(t, i) * static_cast<double>(gate[i]);
+        const double factor = 1.0 / (1.0 + std::exp(-sum));
+        for (size_t i = 0; i < y.num_cols; ++i) {
+            y.at(t, i) = ops::reference::round_point(y.at(t, i) * factor, rounding);
+        }
+    }
 }
 
 // int4 becomes the bf16 values that it stands for.
@@ -120,6 +151,12 @@ Matrix ReferenceDecoder::Impl::ffn(const Layer& layer,
             scaled(x, expert.smooth),
             {linear_weight(expert.gate), linear_weight(expert.up), linear_weight(expert.down)},
             rounding));
+        const bool is_int8 =
+            rounding == Rounding::kBf16 && expert.gate.format == ops::WeightFormat::kInt8;
+        multiply_gate(is_int8 ? through_int8(x, expert.smooth) : x,
+                      expert.output_gate,
+                      rounding,
+                      outputs.back());
     }
     const bool is_moe = !layer.router.gate.empty();
     ops::reference::GatingOutput choice;

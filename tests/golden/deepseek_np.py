@@ -318,9 +318,14 @@ class DeepSeek:
         total = np.zeros_like(x)
         for slot in range(picks.shape[1]):
             total = self.rounding.fp32(total + weights[:, slot, None] * rows[:, slot])
-        if self.config.get("n_shared_experts"):
-            total = total + self.swiglu(x, f"{prefix}.shared_experts")
-        return self.rounding.bf16(total), picks, margin
+        shared = self.shared(x, prefix)
+        return self.rounding.bf16(total if shared is None else total + shared), picks, margin
+
+    def shared(self, x: Array, prefix: str) -> Array | None:
+        """The rows of the shared experts [T, H], if there are any."""
+        if not self.config.get("n_shared_experts"):
+            return None
+        return self.swiglu(x, f"{prefix}.shared_experts")
 
     def is_moe(self, layer_idx: int) -> bool:
         return (layer_idx >= self.config["first_k_dense_replace"]

@@ -19,6 +19,10 @@ QWEN3 = {**COMMON, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen
          "attention_bias": False, "use_sliding_window": False, "sliding_window": None,
          "rope_theta": 1000000}
 
+QWEN2 = {**QWEN3, "architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe",
+         "shared_expert_intermediate_size": 96, "norm_topk_prob": False, "sliding_window": 32768,
+         "head_dim": None, "num_attention_heads": 4}
+
 MIXTRAL = {**COMMON, "architectures": ["MixtralForCausalLM"], "model_type": "mixtral",
            "intermediate_size": 96, "num_local_experts": 8, "num_experts_per_tok": 2,
            "sliding_window": None, "rms_norm_eps": 1e-5, "rope_theta": 1000000}
@@ -28,6 +32,12 @@ OLMOE = {**COMMON, "architectures": ["OlmoeForCausalLM"], "model_type": "olmoe",
          "norm_topk_prob": False, "clip_qkv": None, "attention_bias": False, "rms_norm_eps": 1e-5}
 
 VARIANTS: dict[str, dict] = {
+    "qwen2_moe": QWEN2,
+    "qwen2_moe_odd": {**QWEN2, "hidden_size": 102, "num_attention_heads": 3,
+                      "num_key_value_heads": 3, "intermediate_size": 150,
+                      "moe_intermediate_size": 40, "shared_expert_intermediate_size": 130,
+                      "num_experts": 6, "num_experts_per_tok": 2, "norm_topk_prob": True,
+                      "mlp_only_layers": [0]},
     "qwen3_moe": {**QWEN3, "tie_word_embeddings": True},
     # Dense layers by both rules; weights of the chosen not normalised.
     "qwen3_moe_odd": {**QWEN3, "hidden_size": 100, "num_hidden_layers": 5, "num_attention_heads": 3,
@@ -74,4 +84,8 @@ def ffn_shapes(prefix: str, config: dict, layer_idx: int) -> Shapes:
     shapes: Shapes = {f"{moe}.gate.weight": (config[family.num_experts], hidden)}
     for expert in range(config[family.num_experts]):
         shapes.update(mlp_shapes(f"{moe}.experts.{expert}", family.parts, hidden, inner))
+    if "shared_expert_intermediate_size" in config:
+        shapes[f"{moe}.shared_expert_gate.weight"] = (1, hidden)
+        shapes.update(mlp_shapes(f"{moe}.shared_expert", family.parts, hidden,
+                                 config["shared_expert_intermediate_size"]))
     return shapes

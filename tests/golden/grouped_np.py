@@ -1,11 +1,12 @@
-"""Decoders with grouped-query attention in NumPy: Qwen3-MoE, Mixtral, OLMoE.
+"""Decoders with grouped-query attention in NumPy: Qwen2-MoE, Qwen3-MoE, Mixtral, OLMoE.
 
 Written from the published architectures; nothing here is derived from the C++ code. What they share
 with DeepSeek (roundings, the residual stream, SwiGLU, the order of the combine) is deepseek_np.
 
 Rounding points beside those: q, k and v -> bf16, a bias added before; the norms of q and k round
 twice, as that of the stream does; clipped values -> bf16; rotation in fp32 -> bf16. P -> bf16 for
-its product with the values, as with the latents there.
+its product with the values, as with the latents there. The row of a shared expert behind a gate is
+multiplied by the sigmoid in fp32 -> bf16; an int8 expert's gate sees the quantised row.
 """
 import dataclasses
 import json
@@ -14,6 +15,7 @@ import pathlib
 import numpy as np
 
 import deepseek_np
+import quantised_np
 
 Array = np.ndarray
 
@@ -30,6 +32,7 @@ class Family:
 
 
 FAMILIES = {
+    "Qwen2MoeForCausalLM": Family(has_bias=True),
     "Qwen3MoeForCausalLM": Family(qk_norm="head"),
     "MixtralForCausalLM": Family(ffn="block_sparse_moe", parts=("w1", "w3", "w2"),
                                  num_experts="num_local_experts", is_softmax_of_chosen=True),
@@ -124,6 +127,18 @@ class Grouped(deepseek_np.DeepSeek):
             if self.config["norm_topk_prob"]:
                 weights = weights / weights.sum(-1, keepdims=True)
         return picks, self.rounding.fp32(weights), deepseek_np.gap_after(scores, count)
+
+
+    def shared(self, x: Array, prefix: str) -> Array | None:
+        if f"{prefix}.shared_expert_gate.weight" not in self.weights:
+            return None
+        seen = x
+        if self.rounding.is_bf16 and f"{prefix}.shared_expert.gate_proj.weight" in self.int8:
+            values, scale = quantised_np.quantise_rows(x)
+            seen = values * scale.astype(np.float64)[:, None]
+        logits = self.rounding.fp32(seen @ self.weights[f"{prefix}.shared_expert_gate.weight"].T)
+        rows = self.swiglu(x, f"{prefix}.shared_expert")
+        return self.rounding.bf16(rows / (1 + np.exp(-logits)))
 
 
 def decoder_class(folder: pathlib.Path) -> type[deepseek_np.DeepSeek]:

@@ -61,6 +61,19 @@ TEST(ReleasedConfigs, Qwen3Moe) {
     EXPECT_TRUE(config.dense_layers.empty());
 }
 
+TEST(ReleasedConfigs, Qwen2Moe) {
+    const ModelConfig config = accepted(released("qwen1_5_moe_a2_7b"));
+    const GqaTraits traits = traits_of(config);
+    EXPECT_EQ(traits.shape.head_dim, 128u);
+    EXPECT_EQ(traits.qk_norm, QkNorm::kNone);
+    EXPECT_TRUE(traits.has_qkv_bias);
+    EXPECT_EQ(config.num_experts, 60u);
+    EXPECT_EQ(config.shared_intermediate, 5632u);
+    EXPECT_EQ(config.num_shared_slots(), 1u);
+    EXPECT_EQ(config.names.shared_gate, "mlp.shared_expert_gate");
+    EXPECT_FALSE(config.norm_topk_prob);
+}
+
 // The rule of the published configuration: a layer has experts if (index + 1) is a multiple of
 // decoder_sparse_step and mlp_only_layers does not name it.
 TEST(ReleasedConfigs, QwenNamesItsDenseLayers) {
