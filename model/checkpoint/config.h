@@ -8,6 +8,7 @@
 // Not here: how a family's config.json is read (model/family/family.h), generation defaults
 // (model/checkpoint/generation_config.h), tensors (model/checkpoint/safetensors.h).
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -53,10 +54,10 @@ struct ModelConfig {
     // The variant part; shared by copies of the configuration, never null in one that was read.
     std::shared_ptr<const AttentionConfig> attention;
 
-    uint32_t intermediate = 0;      // Width of a dense layer's MLP.
-    uint32_t moe_intermediate = 0;  // Width of one routed expert.
-    uint32_t num_experts = 0;       // Routed experts of an MoE layer.
-    uint32_t num_shared_experts = 0;
+    uint32_t intermediate = 0;         // Width of a dense layer's MLP.
+    uint32_t moe_intermediate = 0;     // Width of one routed expert.
+    uint32_t num_experts = 0;          // Routed experts of an MoE layer.
+    uint32_t shared_intermediate = 0;  // Width of the one MLP of all shared experts; 0: none.
     uint32_t top_k = 0;
     uint32_t num_groups = 1;
     uint32_t topk_group = 1;
@@ -64,9 +65,8 @@ struct ModelConfig {
     TopkMethod topk_method = TopkMethod::kNoauxTc;
     bool norm_topk_prob = false;
     double routed_scaling_factor = 1;
-    uint32_t first_k_dense_replace = 0;
-    uint32_t moe_layer_freq = 1;
-    uint32_t num_hash_layers = 0;  // MoE layers below it look the experts up by token id.
+    std::vector<uint32_t> dense_layers;  // Layers without experts, ascending.
+    uint32_t num_hash_layers = 0;        // MoE layers below it look the experts up by token id.
 
     double rms_norm_eps = 1e-6;
     double rope_theta = 10000;
@@ -80,7 +80,7 @@ struct ModelConfig {
 
     // Whether `layer` has experts; the others have one dense MLP.
     bool is_moe_layer(uint32_t layer) const {
-        return layer >= first_k_dense_replace && layer % moe_layer_freq == 0;
+        return !std::ranges::binary_search(dense_layers, layer);
     }
 
     // Whether the layer's experts stand in a table of token ids
@@ -89,11 +89,8 @@ struct ModelConfig {
         return is_moe_layer(layer) && layer < num_hash_layers;
     }
 
-    // The shared experts of a layer are one MLP of this width; 0 if there are none.
-    uint32_t shared_intermediate() const { return num_shared_experts * moe_intermediate; }
-
     // S of the window geometry: shared experts count as one expert in one slot.
-    uint32_t num_shared_slots() const { return num_shared_experts > 0 ? 1 : 0; }
+    uint32_t num_shared_slots() const { return shared_intermediate > 0 ? 1 : 0; }
 };
 
 }  // namespace afd::model

@@ -47,7 +47,7 @@ uint32_t num_layer_experts(const ModelConfig& config, uint32_t layer) {
 
 uint32_t expert_intermediate(const ModelConfig& config, uint32_t layer, uint32_t expert) {
     if (!config.is_moe_layer(layer)) return config.intermediate;
-    return expert < config.num_experts ? config.moe_intermediate : config.shared_intermediate();
+    return expert < config.num_experts ? config.moe_intermediate : config.shared_intermediate;
 }
 
 std::string expert_prefix(const ModelConfig& config, uint32_t layer, uint32_t expert) {
@@ -82,6 +82,20 @@ Result<std::vector<float>> read_smooth_scale(const TensorStore& tensors,
     return scales;
 }
 
+Result<std::vector<float>> read_output_gate(const TensorStore& tensors,
+                                            const ModelConfig& config,
+                                            uint32_t layer,
+                                            uint32_t expert) {
+    const bool is_shared = config.is_moe_layer(layer) && expert == config.num_experts;
+    if (!is_shared || config.names.shared_gate.empty()) return std::vector<float>();
+    const std::array<uint64_t, 2> shape = {1, config.hidden};
+    const std::string name = layer_tensor(layer, config.names.shared_gate + ".weight");
+    AFD_ASSIGN(const std::vector<Bf16> stored, tensors.read_bf16(name, shape));
+    std::vector<float> gate;
+    for (const Bf16 value : stored) gate.push_back(ops::to_float(value));
+    return gate;
+}
+
 Result<ExpertTensors> read_expert_tensors(const TensorStore& tensors,
                                           const ModelConfig& config,
                                           uint32_t layer,
@@ -105,6 +119,7 @@ Result<ExpertTensors> read_expert_tensors(const TensorStore& tensors,
     AFD_ASSIGN(mlp.up, read_matrix(tensors, prefix + names.up, intermediate, hidden, format));
     AFD_ASSIGN(mlp.down, read_matrix(tensors, prefix + names.down, hidden, intermediate, format));
     AFD_ASSIGN(mlp.smooth, read_smooth_scale(tensors, config, layer, expert));
+    AFD_ASSIGN(mlp.output_gate, read_output_gate(tensors, config, layer, expert));
     return mlp;
 }
 

@@ -23,6 +23,8 @@ struct ExpertTensors {
     // [hidden]; empty: none. Before a row of the input is quantised to int8 it is multiplied by
     // them; gate and up are stored with their columns divided by them.
     std::vector<float> smooth = {};
+    // [hidden]; empty: none. The result is multiplied by sigmoid(x · output_gate).
+    std::vector<float> output_gate = {};
 };
 
 // Logical experts of a layer: num_experts and the shared slot, or 1 in a dense layer.
@@ -44,6 +46,13 @@ Result<std::vector<float>> read_smooth_scale(const TensorStore& tensors,
                                              const ModelConfig& config,
                                              uint32_t layer,
                                              uint32_t expert);
+
+// Reads TensorNames::shared_gate, [1, hidden], for the shared experts of a model that has it; empty
+// for every other expert. Errors: those of TensorStore.
+Result<std::vector<float>> read_output_gate(const TensorStore& tensors,
+                                            const ModelConfig& config,
+                                            uint32_t layer,
+                                            uint32_t expert);
 
 // Logical experts of an MoE layer: 0 ... num_experts-1 routed, num_experts the shared ones. Of a
 // dense layer: 0. Reads one tensor set per expert (experts.<e>.gate_proj.weight ...), or the fused

@@ -60,6 +60,21 @@ bool KeyReader::flag(const char* key, bool fallback) {
     return fallback;
 }
 
+std::vector<uint32_t> KeyReader::indices(const char* key, uint32_t end) {
+    const Json* value = find(key);
+    if (value == nullptr) return {};
+    std::vector<uint32_t> out;
+    for (const Json& entry : value->is_array() ? *value : Json::array({*value})) {
+        if (value->is_array() && entry.is_number_unsigned() && entry.get<uint64_t>() < end) {
+            out.push_back(static_cast<uint32_t>(entry.get<uint64_t>()));
+            continue;
+        }
+        refuse(Code::kInvalidArgument, key, fmt::format("a list of integers below {}", end));
+        return {};
+    }
+    return out;
+}
+
 std::string KeyReader::choice(const char* key,
                               std::string fallback,
                               std::initializer_list<const char*> supported) {

@@ -13,6 +13,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "proto/status.h"
 
@@ -42,6 +43,9 @@ class KeyReader {
     double not_negative(const char* key, double fallback);
 
     bool flag(const char* key, bool fallback);
+
+    // A list of integers below `end`, as it stands; without the key none.
+    std::vector<uint32_t> indices(const char* key, uint32_t end);
 
     // The text of a key that selects a behaviour; anything but `supported` is refused as
     // kUnimplemented.

@@ -43,6 +43,7 @@ struct TensorNames {
     std::string router_bias = "mlp.gate.e_score_correction_bias";  // The whole name.
     std::string experts = "mlp.experts";
     std::string shared_experts = "mlp.shared_experts";
+    std::string shared_gate = "";  // By whose sigmoid the shared experts are multiplied; "": none.
     std::string dense = "mlp";
     std::string gate = "gate_proj";
     std::string up = "up_proj";

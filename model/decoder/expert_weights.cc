@@ -220,6 +220,18 @@ Result<> load_smooth(const ModelFiles& files,
     return {};
 }
 
+// Nor are these.
+Result<> load_output_gates(const ModelFiles& files,
+                           std::span<const ExpertSlot> slots,
+                           ops::ExpertTable& table) {
+    for (const ExpertSlot& slot : slots) {
+        AFD_ASSIGN(std::vector<float> gate,
+                   read_output_gate(files.tensors(), files.config(), slot.layer, slot.expert));
+        if (!gate.empty()) table.set_output_gate(slot.key, std::move(gate));
+    }
+    return {};
+}
+
 }  // namespace
 
 Result<LoadedExperts> load_experts(const ModelFiles& files,
@@ -239,6 +251,7 @@ Result<LoadedExperts> load_experts(const ModelFiles& files,
     }
     AFD_TRY(load_private(files, layers, numeric_class, parallel, loaded));
     AFD_TRY(load_smooth(files, slots, loaded.table));
+    AFD_TRY(load_output_gates(files, slots, loaded.table));
     return loaded;
 }
 

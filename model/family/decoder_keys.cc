@@ -55,12 +55,12 @@ void read_dimensions(KeyReader& keys, ModelConfig& config) {
     config.hidden = keys.count("hidden_size", 1, kDimensionMax, {});
     config.num_layers = keys.count("num_hidden_layers", 1, kLayersMax, {});
     config.context_length = keys.count("max_position_embeddings", 1, kContextMax, {});
-    config.rms_norm_eps = keys.positive("rms_norm_eps", 1e-6);
+    config.rms_norm_eps = keys.positive("rms_norm_eps", config.rms_norm_eps);
     config.tie_word_embeddings = keys.flag("tie_word_embeddings", false);
 }
 
 void read_rope(KeyReader& keys, ModelConfig& config) {
-    config.rope_theta = keys.positive("rope_theta", 10000.0);
+    config.rope_theta = keys.positive("rope_theta", config.rope_theta);
     // Newer files have all of it in one object, older ones the theta beside it.
     const bool is_new = keys.find("rope_parameters") != nullptr;
     const char* name = is_new ? "rope_parameters" : "rope_scaling";

@@ -46,10 +46,14 @@ void read_experts(KeyReader& keys, ModelConfig& config) {
     config.intermediate = keys.count("intermediate_size", 1, kDimensionMax, {});
     config.moe_intermediate = keys.count("moe_intermediate_size", 1, kDimensionMax, {});
     config.num_experts = keys.count("n_routed_experts", 1, kExpertsMax, {});
-    config.num_shared_experts = keys.count("n_shared_experts", 0, 64, 0);
+    config.shared_intermediate = keys.count("n_shared_experts", 0, 64, 0) * config.moe_intermediate;
     config.top_k = keys.count("num_experts_per_tok", 1, kTopKMax, {});
-    config.first_k_dense_replace = keys.count("first_k_dense_replace", 0, kLayersMax, 0);
-    config.moe_layer_freq = keys.count("moe_layer_freq", 1, kLayersMax, 1);
+    const uint32_t first_k_dense = keys.count("first_k_dense_replace", 0, kLayersMax, 0);
+    const uint32_t moe_layer_freq = keys.count("moe_layer_freq", 1, kLayersMax, 1);
+    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+        if (layer >= first_k_dense && layer % moe_layer_freq == 0) continue;
+        config.dense_layers.push_back(layer);
+    }
     config.num_hash_layers = keys.count("num_hash_layers", 0, config.num_layers, 0);
     read_scoring(keys, config);
     if (keys.failed()) return;

@@ -5,6 +5,9 @@
 #include <span>
 
 #include "model/family/deepseek.h"
+#include "model/family/mixtral.h"
+#include "model/family/olmoe.h"
+#include "model/family/qwen_moe.h"
 #include "proto/check.h"
 
 namespace afd::model {
@@ -12,7 +15,8 @@ namespace {
 
 struct Registry {
     Registry() {
-        for (const std::span<const Family> list : {deepseek_families()}) {
+        for (const std::span<const Family> list :
+             {deepseek_families(), mixtral_families(), olmoe_families(), qwen_moe_families()}) {
             families.insert(families.end(), list.begin(), list.end());
         }
     }

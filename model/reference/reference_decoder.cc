@@ -2,7 +2,7 @@
 #include "model/reference/reference_decoder.h"
 
 #include <array>
-#include <numeric>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,13 +11,11 @@
 #include "model/checkpoint/router_tensors.h"
 #include "model/checkpoint/tensor_names.h"
 #include "model/decoder/router.h"
-#include "model/mla/mla_config.h"
-#include "model/mla/mla_tensors.h"
-#include "model/mla/mla_weights.h"
+#include "model/reference/reference_attention.h"
 #include "ops/reference/expert_ffn.h"
 #include "ops/reference/gating_rows.h"
 #include "ops/reference/linear.h"
-#include "ops/reference/mla.h"
+#include "ops/reference/quantise.h"
 #include "ops/reference/rms_norm.h"
 #include "proto/failure.h"
 
@@ -29,7 +27,6 @@ using ops::reference::Matrix;
 using ops::reference::Rounding;
 
 struct Layer {
-    MlaTensors attention;
     std::vector<Bf16> gamma_ffn;         // [hidden]
     RouterTensors router;                // Empty in a dense layer.
     std::vector<ExpertTensors> experts;  // By logical expert.
@@ -39,19 +36,41 @@ ops::Rows<const Bf16> matrix_of(const std::vector<Bf16>& weight, size_t num_outp
     return ops::make_rows(weight.data(), num_outputs, weight.size() / num_outputs);
 }
 
-ops::reference::LinearWeight linear_weight(const StoredMatrix& matrix) {
-    if (matrix.empty()) return {};
-    if (matrix.format == ops::WeightFormat::kInt8) return matrix.int8_weight();
-    if (matrix.format == ops::WeightFormat::kFp8Block128) return matrix.fp8_weight();
-    return matrix.bf16_rows();
-}
-
 // Smooth scales act on the fp32 values that are then quantised.
 Matrix scaled(Matrix x, const std::vector<float>& smooth) {
     for (size_t i = 0; !smooth.empty() && i < x.values.size(); ++i) {
         x.values[i] *= static_cast<double>(smooth[i % smooth.size()]);
     }
     return x;
+}
+
+// What is left of rows that were multiplied by `smooth` and quantised to int8, divided by it again.
+Matrix through_int8(const Matrix& x, const std::vector<float>& smooth) {
+    const Matrix wide = scaled(x, smooth);
+    Matrix out(x.num_rows, x.num_cols);
+    std::vector<int8_t> q(x.num_cols);
+    for (size_t t = 0; t < x.num_rows; ++t) {
+        const std::vector<float> row(wide.row(t), wide.row(t) + x.num_cols);
+        const float scale = ops::reference::quantise_row(
+            ops::DType::kFp32, row.data(), nullptr, x.num_cols, q.data());
+        for (size_t i = 0; i < x.num_cols; ++i) {
+            const double factor = smooth.empty() ? 1.0 : static_cast<double>(smooth[i]);
+            out.at(t, i) = static_cast<double>(q[i]) * static_cast<double>(scale) / factor;
+        }
+    }
+    return out;
+}
+
+// y = y · sigmoid(x · gate), rounded; with an empty gate y.
+void multiply_gate(const Matrix& x, const std::vector<float>& gate, Rounding rounding, Matrix& y) {
+    for (size_t t = 0; !gate.empty() && t < x.num_rows; ++t) {
+        double sum = 0;
+        for (size_t i = 0; i < gate.size(); ++i) sum += x.at(t, i) * static_cast<double>(gate[i]);
+        const double factor = 1.0 / (1.0 + std::exp(-sum));
+        for (size_t i = 0; i < y.num_cols; ++i) {
+            y.at(t, i) = ops::reference::round_point(y.at(t, i) * factor, rounding);
+        }
+    }
 }
 
 // int4 becomes the bf16 values that it stands for.
@@ -63,11 +82,9 @@ void dequantise_int4(StoredMatrix& matrix) {
     matrix = std::move(wide);
 }
 
-Result<Layer> read_layer(const ModelFiles& files, const ops::MlaShape& shape, uint32_t index) {
+Result<Layer> read_layer(const ModelFiles& files, uint32_t index) {
     const ModelConfig& config = files.config();
     Layer layer;
-    AFD_ASSIGN(layer.attention,
-               read_mla_tensors(files.tensors(), shape, config.quantisation.attention, index));
     const std::array<uint64_t, 1> hidden = {config.hidden};
     AFD_ASSIGN(
         layer.gamma_ffn,
@@ -91,15 +108,12 @@ Result<Layer> read_layer(const ModelFiles& files, const ops::MlaShape& shape, ui
 
 struct ReferenceDecoder::Impl {
     ModelConfig config;
-    ops::MlaShape shape;
-    ops::RopeTable rope;
+    std::unique_ptr<ReferenceAttention> attention;
     std::vector<Bf16> embedding;
     std::vector<Bf16> gamma_final;
     std::vector<Bf16> head;  // Empty if tied to the embedding.
     std::vector<Layer> layers;
 
-    ops::reference::MlaMatrices mla_weights(const Layer& layer) const;
-    Matrix attention(const Layer& layer, const Matrix& residual, Rounding rounding) const;
     Matrix ffn(const Layer& layer,
                const Matrix& x,
                std::span<const int32_t> tokens,
@@ -108,41 +122,6 @@ struct ReferenceDecoder::Impl {
                                        const Matrix& x,
                                        std::span<const int32_t> tokens) const;
 };
-
-ops::reference::MlaMatrices ReferenceDecoder::Impl::mla_weights(const Layer& layer) const {
-    const MlaTensors& tensors = layer.attention;
-    ops::reference::MlaMatrices weights;
-    weights.shape = shape;
-    if (shape.q_lora_rank > 0) {
-        weights.weight_dq = linear_weight(tensors.q_a_proj);
-        weights.rmsnorm_gamma_cq = tensors.gamma_q_a;
-    }
-    weights.weight_uq_qr = linear_weight(tensors.q_proj);
-    weights.weight_dkv_kr = linear_weight(tensors.kv_a_proj);
-    weights.weight_uk_uv =
-        matrix_of(tensors.kv_b_proj, shape.num_heads * (shape.qk_nope_head_dim + shape.v_head_dim));
-    weights.rmsnorm_gamma_ckv = tensors.gamma_kv_a;
-    weights.rmsnorm_epsilon_cq = static_cast<double>(kLatentNormEpsilon);
-    weights.rmsnorm_epsilon_ckv = static_cast<double>(kLatentNormEpsilon);
-    weights.softmax_scale = mla_softmax_scale(config, shape);
-    return weights;
-}
-
-Matrix ReferenceDecoder::Impl::attention(const Layer& layer,
-                                         const Matrix& residual,
-                                         Rounding rounding) const {
-    std::vector<int32_t> positions(residual.num_rows);
-    // The whole sequence at once and without a cache: nothing here can go wrong the way a cache
-    // can.
-    std::iota(positions.begin(), positions.end(), 0);
-    const ops::reference::MlaMatrices weights = mla_weights(layer);
-    const Matrix x = ops::reference::rms_norm(
-        residual, layer.attention.gamma_input, config.rms_norm_eps, rounding);
-    const auto prolog = ops::reference::mla_prolog(weights, x, positions, rope, rounding);
-    const Matrix heads = ops::reference::mla_attention(
-        weights, prolog.query, prolog.query_rope, prolog.ckv, prolog.kr, positions, rounding);
-    return ops::reference::linear(heads, linear_weight(layer.attention.o_proj), rounding);
-}
 
 ops::reference::GatingOutput ReferenceDecoder::Impl::route(const Layer& layer,
                                                            const Matrix& x,
@@ -172,6 +151,12 @@ Matrix ReferenceDecoder::Impl::ffn(const Layer& layer,
             scaled(x, expert.smooth),
             {linear_weight(expert.gate), linear_weight(expert.up), linear_weight(expert.down)},
             rounding));
+        const bool is_int8 =
+            rounding == Rounding::kBf16 && expert.gate.format == ops::WeightFormat::kInt8;
+        multiply_gate(is_int8 ? through_int8(x, expert.smooth) : x,
+                      expert.output_gate,
+                      rounding,
+                      outputs.back());
     }
     const bool is_moe = !layer.router.gate.empty();
     ops::reference::GatingOutput choice;
@@ -203,8 +188,7 @@ ReferenceDecoder::~ReferenceDecoder() = default;
 Result<ReferenceDecoder> ReferenceDecoder::load(const ModelFiles& files) {
     auto impl = std::make_unique<Impl>();
     impl->config = files.config();
-    AFD_ASSIGN(impl->shape, mla_shape_of(impl->config));
-    AFD_ASSIGN(impl->rope, make_mla_rope(impl->config, impl->shape));
+    AFD_ASSIGN(impl->attention, load_reference_attention(impl->config, files.tensors()));
     const std::array<uint64_t, 2> shape = {impl->config.vocab_size, impl->config.hidden};
     AFD_ASSIGN(impl->embedding, files.tensors().read_bf16(kEmbeddingTensor, shape));
     AFD_ASSIGN(impl->gamma_final,
@@ -213,7 +197,7 @@ Result<ReferenceDecoder> ReferenceDecoder::load(const ModelFiles& files) {
         AFD_ASSIGN(impl->head, files.tensors().read_bf16(kHeadTensor, shape));
     }
     for (uint32_t index = 0; index < impl->config.num_layers; ++index) {
-        AFD_ASSIGN(auto layer, read_layer(files, impl->shape, index));
+        AFD_ASSIGN(auto layer, read_layer(files, index));
         impl->layers.push_back(std::move(layer));
     }
     return ReferenceDecoder(std::move(impl));
@@ -237,8 +221,9 @@ Result<std::vector<float>> ReferenceDecoder::logits(std::span<const int32_t> tok
             residual.at(t, i) = static_cast<double>(ops::to_float(row[i]));
         }
     }
-    for (const Layer& layer : impl_->layers) {
-        const Matrix attended = impl_->attention(layer, residual, rounding);
+    for (uint32_t index = 0; index < config.num_layers; ++index) {
+        const Layer& layer = impl_->layers[index];
+        const Matrix attended = impl_->attention->attention(index, residual, rounding);
         residual = ops::reference::add(residual, attended, rounding);
         const Matrix x =
             ops::reference::rms_norm(residual, layer.gamma_ffn, config.rms_norm_eps, rounding);

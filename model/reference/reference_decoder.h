@@ -4,8 +4,9 @@
 // ReferenceDecoder: the whole forward pass in plain loops over ops/reference: the specification
 // that the fast path and the independent NumPy model of tests/golden are compared with.
 //
-// Not for serving: no cache, one sequence at a time, everything in memory unpacked. Models with
-// multi-head latent attention only. Part of afd::offline_model, which nothing that serves links.
+// Not for serving: no cache, one sequence at a time, everything in memory unpacked. Models whose
+// attention has a model/reference/reference_attention.h only. Part of afd::offline_model, which
+// nothing that serves links.
 
 #include <cstdint>
 #include <memory>

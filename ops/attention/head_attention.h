@@ -2,7 +2,7 @@
 #pragma once
 
 // The online softmax of a few heads of one token over blocks of kAttentionBlock positions; shared
-// by mla_attention and mla_attention_v3. Internal to ops/.
+// by mla_attention, mla_attention_v3 and gqa_attention. Internal to ops/.
 
 #include <algorithm>
 #include <cstddef>

@@ -3,37 +3,17 @@
 #include "ops/attention/mla_attention.h"
 
 #include <algorithm>
-#include <string>
 
+#include "ops/attention/batch_check.h"
 #include "ops/attention/head_attention.h"
 #include "ops/cpu/kernels.h"
 #include "ops/linear/panel_loop.h"
 #include "ops/tensor/task_cuts.h"
 #include "ops/tensor/workspace.h"
 #include "proto/check.h"
-#include "proto/failure.h"
 
 namespace afd::ops {
 namespace {
-
-Result<> check_batch(const MlaAttentionRequest& request) {
-    const int64_t num_blocks = static_cast<int64_t>(request.cache.num_slots / kAttentionBlock);
-    for (size_t t = 0; t < request.batch.num_tokens; ++t) {
-        const int32_t position = request.batch.positions[t];
-        if (position < 0) {
-            return invalid_argument("positions[{}] is {}; it must not be negative",
-                                    with(t, position));
-        }
-        const size_t last_block = static_cast<size_t>(position) / kAttentionBlock;
-        for (size_t block = 0; block <= last_block; ++block) {
-            const int32_t index = request.batch.block_tables[t][block];
-            if (index >= 0 && index < num_blocks) continue;
-            return invalid_argument("block_tables[{}][{}] is {}; the cache has {} blocks",
-                                    with(t, block, index, num_blocks));
-        }
-    }
-    return {};
-}
 
 size_t num_positions_of(const MlaAttentionRequest& request, size_t t) {
     return static_cast<size_t>(request.batch.positions[t]) + 1;
@@ -259,7 +239,7 @@ size_t mla_attention_workspace_bytes(const MlaShape& s,
 Result<> mla_attention(const MlaAttentionRequest& request,
                        std::span<std::byte> workspace,
                        Parallel& parallel) {
-    AFD_TRY(check_batch(request));
+    AFD_TRY(check_block_tables(request.batch, request.cache.num_slots));
     assert_shapes(request);
     if (request.batch.num_tokens == 0) return {};
     Attention(request, workspace, parallel.num_threads()).run(parallel);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "ops/attention/batch_check.h"
 #include "ops/attention/rms_norm.h"
 #include "ops/linear/panel_loop.h"
 #include "ops/tensor/row_tasks.h"
@@ -52,20 +53,9 @@ Scratch take_scratch(const MlaShape& s, size_t num_tokens, std::span<std::byte> 
     return scratch;
 }
 
-Result<> check_tokens(const MlaPrologRequest& request) {
-    for (size_t t = 0; t < request.batch.num_tokens; ++t) {
-        const int64_t slot = request.batch.cache_index[t];
-        if (slot < -1 || slot >= static_cast<int64_t>(request.cache.num_slots)) {
-            return invalid_argument(
-                "cache_index[{}] is {}; allowed are -1 (write nothing) and slots below {}",
-                with(t, slot, request.cache.num_slots));
-        }
-        const int32_t position = request.batch.positions[t];
-        if (position < 0 || static_cast<size_t>(position) >= request.rope->num_positions()) {
-            return invalid_argument("positions[{}] is {}; the rope table has {} positions",
-                                    with(t, position, request.rope->num_positions()));
-        }
-    }
+Result<> check_request(const MlaPrologRequest& request) {
+    AFD_TRY(check_cache_slots(request.batch, request.cache.num_slots));
+    AFD_TRY(check_rope_positions(request.batch, *request.rope));
     if (request.query_norm.data != nullptr && request.weights->shape.q_lora_rank == 0) {
         return invalid_argument(
             "query_norm is asked for, but q_lora_rank is 0: there is no low-rank query");
@@ -214,7 +204,7 @@ size_t mla_prolog_workspace_bytes(const MlaShape& s, size_t num_tokens_max) {
 Result<> mla_prolog(const MlaPrologRequest& request,
                     std::span<std::byte> workspace,
                     Parallel& parallel) {
-    AFD_TRY(check_tokens(request));
+    AFD_TRY(check_request(request));
     assert_shapes(request);
     const MlaWeights& w = *request.weights;
     const Scratch scratch = take_scratch(w.shape, request.batch.num_tokens, workspace);

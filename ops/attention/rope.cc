@@ -156,6 +156,19 @@ void rope(const Bf16* x, const RopeTable& table, size_t position, Bf16* out) {
         x, table.dim() / 2, turn, turn, [&](size_t i, float value) { out[i] = from_float(value); });
 }
 
+void rope_half(const Bf16* x, const RopeTable& table, size_t position, Bf16* out) {
+    AFD_DASSERT(position < table.num_positions(), "position %zu", position);
+    const size_t half = table.dim() / 2;
+    const float* cos = table.cos(position);
+    const float* sin = table.sin(position);
+    for (size_t i = 0; i < half; ++i) {
+        const float first = to_float(x[i]);
+        const float second = to_float(x[i + half]);
+        out[i] = from_float(first * cos[i] - second * sin[i]);
+        out[i + half] = from_float(second * cos[i] + first * sin[i]);
+    }
+}
+
 void rope(const Bf16* x, const Bf16* cos, const Bf16* sin, size_t dim, float* out) {
     rotate_full_width(x, cos, sin, dim, out);
 }

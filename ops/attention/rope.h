@@ -29,7 +29,7 @@ struct YarnScaling {
 };
 
 struct RopeConfig {
-    size_t dim = 0;  // qk_rope_head_dim, even.
+    size_t dim = 0;  // Of what is rotated of a head, even.
     double theta = 10000;
     size_t num_positions = 0;
     std::optional<YarnScaling> yarn;
@@ -65,6 +65,11 @@ class RopeTable {
 
 // Rotates one vector of table.dim() elements. x and out must not overlap.
 void rope(const Bf16* x, const RopeTable& table, size_t position, Bf16* out);
+
+// The same of a vector that is in half layout already, as plain attention has it:
+// out[i] = x[i]·cos_i − x[i + dim/2]·sin_i, out[i + dim/2] = x[i + dim/2]·cos_i + x[i]·sin_i.
+// out may be x.
+void rope_half(const Bf16* x, const RopeTable& table, size_t position, Bf16* out);
 
 // The rotation before its rounding, with one row [dim] each of full-width tables: out[i] takes
 // cos[i] and sin[i], the two halves of a row need not be equal. x and out must not overlap.

@@ -124,10 +124,11 @@ void score_tiles(const HeadsState& s, const AttendBlock& b) {
 
 // Rows that nobody fetches while something is computed: all at once takes as long as memory allows,
 // one after another as long as it takes to answer.
+inline void fetch_all(const Bf16* rows, size_t count) {
+    for (size_t i = 0; i < count; i += kLineElements) fetch_far(rows + i);
+}
+
 inline void fetch_rows(const HeadsState& s, const Bf16* ckv, const Bf16* kr, size_t num_positions) {
-    const auto fetch_all = [](const Bf16* rows, size_t count) {
-        for (size_t i = 0; i < count; i += kLineElements) fetch_far(rows + i);
-    };
     fetch_all(kr, num_positions * s.rope);
     fetch_all(ckv, num_positions * s.latent);
 }
@@ -213,7 +214,7 @@ class FetchAfterwards {
 // Tried and no faster: rows interleaved once for all heads, columns fetched ahead, columns before
 // heads.
 //
-// o = o · alpha, then o += p · ckv, positions ascending; for 32 columns, or for the last `left`
+// o = o · alpha, then o += p · values, positions ascending; for 32 columns, or for the last `left`
 // where they are fewer. Interleaving two rows by 16-bit unpacks leaves the columns in the order
 // low: 0-3, 8-11, 16-19, 24-27, high: the others; `o` keeps it and finish_heads() undoes it.
 template <size_t kHeads, bool kIsWhole>
@@ -237,7 +238,7 @@ void accumulate_columns(const HeadsState& s,
         const auto mask = static_cast<__mmask32>((uint32_t{1} << left) - 1);
         return _mm512_maskz_loadu_epi16(mask, row);
     };
-    const Bf16* row = b.ckv + column;
+    const Bf16* row = b.summed() + column;
     const Bf16* p = s.p + 2 * head;
     const auto add_pair = [&](__m512i even, __m512i odd) __attribute__((always_inline)) {
         const __m512i pairs_low = _mm512_unpacklo_epi16(even, odd);
@@ -295,7 +296,10 @@ void begin_heads(const HeadQueries& q, const HeadsState& s) {
 }
 
 void attend_block(const AttendBlock& b, const HeadsState& s) {
-    if (b.is_cold) fetch_rows(s, b.ckv, b.kr, b.num_positions);
+    if (b.is_cold) {
+        fetch_rows(s, b.ckv, b.kr, b.num_positions);
+        if (b.values != nullptr) fetch_all(b.values, b.num_positions * s.latent);
+    }
     s.num_heads <= 8 ? scores<EightHeads>(s, b) : scores<SixteenHeads>(s, b);
     softmax(s, b.num_positions);
     accumulate(s, b);

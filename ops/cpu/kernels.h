@@ -142,9 +142,10 @@ struct BlockSumArguments {
 // Most heads of one HeadsState.
 inline constexpr size_t kHeadsMax = 16;
 
-// Attention of some heads of one token (ops/attention/mla_attention.h): begin_heads, attend_block
-// for every block of positions, finish_heads. In between, the arrays hold what the class wants to
-// find there.
+// Attention of some heads of one token that share their keys: begin_heads, attend_block for every
+// block of positions, finish_heads. In between, the arrays hold what the class wants to find there.
+// The words are those of latent attention (ops/attention/mla_attention.h); with grouped heads
+// (ops/attention/gqa_attention.h) `latent` is the head's width, `rope` 0, and values are apart.
 struct HeadsState {
     size_t num_heads = 0;  // 1 ... kHeadsMax
     size_t latent = 0;
@@ -173,7 +174,9 @@ struct HeadQueries {
 struct AttendBlock {
     const Bf16* ckv = nullptr;  // [num_positions][latent]
     const Bf16* kr = nullptr;   // [num_positions][rope]
-    size_t num_positions = 0;   // 1 ... kAttentionBlock
+    // What is summed, [num_positions][latent]; null: ckv itself.
+    const Bf16* values = nullptr;
+    size_t num_positions = 0;  // 1 ... kAttentionBlock
     float scale = 1.0f;
     bool is_cold = false;  // No block named it as its next.
     // The rows that will be asked for next, num_next of each, to be fetched meanwhile.
@@ -182,6 +185,8 @@ struct AttendBlock {
     size_t num_next = 0;
     // What will be asked for after the last block, to be fetched meanwhile as far as that goes.
     std::span<const std::byte> afterwards{};
+
+    const Bf16* summed() const { return values != nullptr ? values : ckv; }
 };
 
 // h = an ExpertActivation of gate →bf16 and, where it is gated, up →bf16.
@@ -243,7 +248,7 @@ struct Kernels {
     void (*softmax_step)(
         float* scores, size_t num_positions, float* maximum, float* sum, float* alpha, Bf16* p);
     void (*begin_heads)(const HeadQueries& queries, const HeadsState& state);
-    // Scores, a softmax step, o = o · alpha, then o += p · ckv, positions ascending.
+    // Scores, a softmax step, o = o · alpha, then o += p · values, positions ascending.
     void (*attend_block)(const AttendBlock& block, const HeadsState& state);
     // latent [num_heads][latent] = (o / sum) →bf16.
     void (*finish_heads)(const HeadsState& state, Bf16* latent);

@@ -174,13 +174,14 @@ void scores(const HeadsState& s, const AttendBlock& b) {
 void accumulate(const HeadsState& s, const AttendBlock& b) {
     for (size_t head = 0; head < s.num_heads; ++head) {
         float* o = s.o + head * s.o_stride;
+        const Bf16* values = b.summed();
         const Bf16* p = s.p + head * kAttentionBlock;
         const __m256 alpha = _mm256_set1_ps(s.alpha[head]);
         size_t c = 0;
         for (; c + 8 <= s.latent; c += 8) {
             __m256 sum = _mm256_mul_ps(_mm256_loadu_ps(o + c), alpha);
             for (size_t position = 0; position < b.num_positions; ++position) {
-                const __m256 value = load_bf16(b.ckv + position * s.latent + c);
+                const __m256 value = load_bf16(values + position * s.latent + c);
                 sum = _mm256_fmadd_ps(broadcast(p[position]), value, sum);
             }
             _mm256_storeu_ps(o + c, sum);
@@ -191,7 +192,7 @@ void accumulate(const HeadsState& s, const AttendBlock& b) {
             float sum = o[c] * s.alpha[head];
             for (size_t position = 0; position < b.num_positions; ++position) {
                 const __m128 weight = _mm_set_ss(to_float(p[position]));
-                const __m128 value = _mm_set_ss(to_float(b.ckv[position * s.latent + c]));
+                const __m128 value = _mm_set_ss(to_float(values[position * s.latent + c]));
                 sum = _mm_cvtss_f32(_mm_fmadd_ss(weight, value, _mm_set_ss(sum)));
             }
             o[c] = sum;

@@ -98,7 +98,7 @@ void accumulate(const HeadsState& s, const AttendBlock& b) {
         for (size_t c = 0; c < s.latent; ++c) o[c] = o[c] * s.alpha[head];
         for (size_t position = 0; position < b.num_positions; ++position) {
             const float p = to_float(s.p[head * kAttentionBlock + position]);
-            const Bf16* row = b.ckv + position * s.latent;
+            const Bf16* row = b.summed() + position * s.latent;
             for (size_t c = 0; c < s.latent; ++c) o[c] = o[c] + p * to_float(row[c]);
         }
     }

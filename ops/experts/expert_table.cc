@@ -165,4 +165,14 @@ void ExpertTable::set_smooth(size_t key, std::vector<float> smooth) {
     experts_[key].smooth = std::move(smooth);
 }
 
+void ExpertTable::set_output_gate(size_t key, std::vector<float> gate) {
+    AFD_ASSERT(key < experts_.size() && !experts_[key].empty() && gate.size() == hidden_,
+               "a gate of %zu for key %zu, hidden %zu",
+               gate.size(),
+               key,
+               hidden_);
+    experts_[key].output_gate = std::move(gate);
+    has_output_gate_ = true;
+}
+
 }  // namespace afd::ops

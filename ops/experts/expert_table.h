@@ -27,6 +27,8 @@ struct PackedExpert {
     // [hidden], with int8 weights: what a bf16 row is multiplied by before it is quantised; empty:
     // nothing. Rows that come as int8 have it in them.
     std::vector<float> smooth = {};
+    // [hidden]: the expert's result is multiplied by sigmoid(x · output_gate); empty: by nothing.
+    std::vector<float> output_gate = {};
 
     bool empty() const { return gate_up.empty(); }
     size_t intermediate() const { return gate_up.num_outputs() / (gate_up.is_gate_up() ? 2 : 1); }
@@ -97,6 +99,9 @@ class ExpertTable {
     // REQUIRES: the key has an expert with int8 weights; [hidden].
     void set_smooth(size_t key, std::vector<float> smooth);
 
+    // REQUIRES: the key has an expert; [hidden].
+    void set_output_gate(size_t key, std::vector<float> gate);
+
     size_t num_keys() const { return experts_.size(); }
     size_t hidden() const { return hidden_; }
     ExpertActivation activation() const { return activation_; }
@@ -104,6 +109,7 @@ class ExpertTable {
     // Whether any expert has int8 weights: its rows are quantised on the way.
     bool has_int8() const { return has_int8_; }
     bool has_bias() const { return has_bias_; }
+    bool has_output_gate() const { return has_output_gate_; }
     const PackedExpert& at(size_t key) const { return experts_[key]; }
 
   private:
@@ -113,6 +119,7 @@ class ExpertTable {
     size_t intermediate_max_ = 0;
     bool has_int8_ = false;
     bool has_bias_ = false;
+    bool has_output_gate_ = false;
 };
 
 }  // namespace afd::ops

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ops/cpu/kernels.h"
+#include "ops/experts/output_gate.h"
 #include "ops/linear/panel_finish.h"
 #include "ops/linear/panel_loop.h"
 #include "ops/linear/quantise.h"
@@ -314,6 +315,46 @@ void down_part(const GroupedFfnRequest& request,
                         RoundPanels(weight, request.y, work.first_place, request.row_index));
 }
 
+// The factor of every row whose expert has an output gate, counted without gaps.
+void compute_gates(std::span<const Work> groups,
+                   const Input& input,
+                   size_t hidden,
+                   float* factors,
+                   Parallel& parallel) {
+    for_each_row(groups, hidden, parallel, [&](size_t row, const Work& group) {
+        const PackedExpert& expert = *group.expert;
+        if (expert.output_gate.empty()) return;
+        const float* gate = expert.output_gate.data();
+        const size_t in_group = row - group.first_row;
+        if (expert.gate_up.format() != WeightFormat::kInt8) {
+            const Bf16* x = input.rows.rows.row(group.*input.first + in_group);
+            factors[row] = output_gate(x, gate, hidden);
+            return;
+        }
+        // Of what was quantised also where the bf16 row is there: it need not be.
+        const size_t at = group.*input.first_int8 + in_group;
+        factors[row] = output_gate(input.rows.int8.values.row(at),
+                                   input.rows.int8.row_scale[at],
+                                   expert.smooth.empty() ? nullptr : expert.smooth.data(),
+                                   gate,
+                                   hidden);
+    });
+}
+
+void apply_gates(const GroupedFfnRequest& request,
+                 std::span<const Work> groups,
+                 const float* factors,
+                 Parallel& parallel) {
+    for_each_row(groups, request.y.num_cols, parallel, [&](size_t row, const Work& group) {
+        if (group.expert->output_gate.empty()) return;
+        size_t place = group.first_place + row - group.first_row;
+        if (request.row_index != nullptr) {
+            place = static_cast<size_t>(request.row_index[place]);
+        }
+        multiply_row(factors[row], request.y.num_cols, request.y.row(place));
+    });
+}
+
 }  // namespace
 
 size_t grouped_ffn_workspace_bytes(const ExpertTable& experts,
@@ -322,7 +363,7 @@ size_t grouped_ffn_workspace_bytes(const ExpertTable& experts,
     const size_t depth_max = std::max(experts.hidden(), experts.intermediate_max());
     size_t bytes =
         workspace_bytes_of<Bf16>(num_rows_max * spread_stride<Bf16>(experts.intermediate_max())) +
-        workspace_bytes_of<Work>(num_groups_max) +
+        workspace_bytes_of<Work>(num_groups_max) + workspace_bytes_of<float>(num_rows_max) +
         workspace_bytes_of<Bf16>(num_rows_max * spread_stride<Bf16>(experts.hidden()));
     if (experts.has_int8()) {
         bytes += workspace_bytes_of<int8_t>(num_rows_max * spread_stride<int8_t>(depth_max)) +
@@ -351,10 +392,14 @@ Result<> grouped_ffn(const GroupedFfnRequest& request,
     const Rows<Bf16> h{
         cursor.take<Bf16>(num_rows * h_stride), num_rows, experts.intermediate_max(), h_stride};
     const std::span work(cursor.take<Work>(request.groups.size()), request.groups.size());
+    const std::span factors(cursor.take<float>(num_rows), num_rows);
     const InputScratch scratch = take_input_scratch(cursor, experts, num_rows);
 
     Plan total = plan(request, &PackedExpert::gate_up, work.data());
     const Input input = input_of(request, work, scratch, parallel);
+    if (experts.has_output_gate()) {
+        compute_gates(work, input, experts.hidden(), factors.data(), parallel);
+    }
     {
         const StageTimer timer(request.profile, MoeStage::kGemm1);
         const auto part = [&](const Work& item, size_t first, size_t last) {
@@ -369,6 +414,7 @@ Result<> grouped_ffn(const GroupedFfnRequest& request,
         down_part(request, item, first, last, middle);
     };
     run_plan(work, total, &PackedExpert::down, parallel, part);
+    if (experts.has_output_gate()) apply_gates(request, work, factors.data(), parallel);
     return {};
 }
 

@@ -2,11 +2,8 @@
 
 #include "ops/reference/mla.h"
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
-
 #include "ops/reference/linear.h"
+#include "ops/reference/online_softmax.h"
 #include "ops/reference/rms_norm.h"
 #include "proto/check.h"
 
@@ -55,33 +52,6 @@ void absorb(const MlaMatrices& weights,
         }
         query.at(t, head * s.kv_lora_rank + c) = round_point(sum, rounding);
     }
-}
-
-// Online softmax of one token and head; returns the latent before its rounding point.
-std::vector<double> attend(const std::vector<double>& scores,
-                           const Matrix& ckv,
-                           Rounding rounding) {
-    // Without rounding points the block size does not matter: one block is the plain softmax.
-    const size_t block = rounding == Rounding::kBf16 ? kAttentionBlock : scores.size();
-    double maximum = -std::numeric_limits<double>::infinity();
-    double sum = 0;
-    std::vector<double> o(ckv.num_cols, 0.0);
-    for (size_t first = 0; first < scores.size(); first += block) {
-        const size_t last = std::min(scores.size(), first + block);
-        const double previous = maximum;
-        for (size_t i = first; i < last; ++i) maximum = std::max(maximum, scores[i]);
-        const double alpha = std::exp(previous - maximum);
-        sum *= alpha;
-        for (double& value : o) value *= alpha;
-        for (size_t i = first; i < last; ++i) {
-            const double p = std::exp(scores[i] - maximum);
-            sum += p;
-            const double rounded = round_point(p, rounding);
-            for (size_t c = 0; c < o.size(); ++c) o[c] += rounded * ckv.at(i, c);
-        }
-    }
-    for (double& value : o) value /= sum;
-    return o;
 }
 
 }  // namespace
@@ -153,7 +123,7 @@ Matrix mla_attention(const MlaMatrices& weights,
                 }
                 scores[i] = sum * weights.softmax_scale;
             }
-            std::vector<double> latent = attend(scores, ckv, rounding);
+            std::vector<double> latent = online_softmax(scores, ckv, rounding);
             for (double& value : latent) value = round_point(value, rounding);
             const size_t first_row =
                 head * (s.qk_nope_head_dim + s.v_head_dim) + s.qk_nope_head_dim;

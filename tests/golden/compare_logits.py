@@ -28,6 +28,7 @@ import sys
 import numpy as np
 
 import deepseek_np
+import grouped_np
 import safetensors_np
 
 
@@ -61,7 +62,7 @@ def main() -> int:
     ids = [int(word) for word in arguments.tokens.read_text().split()]
     tensors = safetensors_np.read(arguments.logits)
     actual = tensors["logits"]
-    model = deepseek_np.DeepSeek(arguments.model, arguments.rounding)
+    model = grouped_np.open_decoder(arguments.model, arguments.rounding)
     output = model.forward(ids)
     if actual.shape != output.logits.shape:
         print(f"logits: shape {actual.shape}, must be {output.logits.shape}")

@@ -35,7 +35,7 @@ import sys
 
 import numpy as np
 
-import deepseek_np
+import grouped_np
 
 # What a sum of fp32 products loses, of the sum of its terms' magnitudes: vdpbf16ps adds two products
 # at a time, the other classes one, so their chains have twice the roundings and sqrt(2) of the noise.
@@ -43,16 +43,15 @@ NOISE = {"avx512-bf16": 2.0 ** -26}
 NOISE_OF_SINGLE_PRODUCTS = 2.0 ** -25.5
 
 
-class Perturbed(deepseek_np.DeepSeek):
-    """The decoder with sums as inexact as fp32 makes them, in an order of no consequence."""
+class Perturbed:
+    """Mixed into a decoder: sums as inexact as fp32 makes them, in an order of no consequence."""
 
     random = np.random.default_rng(1)
     noise = NOISE["avx512-bf16"]
 
-    def linear(self, x: np.ndarray, name: str) -> np.ndarray:
-        if name + ".weight" in self.int8:  # Sums of whole numbers are exact.
-            return super().linear(x, name)
-        return self.rounding.bf16(self.perturbed(x, self.weights[name + ".weight"].T))
+    def sums(self, x: np.ndarray, name: str) -> np.ndarray:
+        # Not asked of int8 weights: sums of whole numbers are exact.
+        return self.perturbed(x, self.weights[name + ".weight"].T)
 
     def product(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         # Beside bf16 linears these sums add little; where those are int8 they are the noise.
@@ -79,8 +78,9 @@ class Comparison:
     """Differences of all records, in nats, and what may explain them."""
 
     def __init__(self, model: pathlib.Path, margin: float) -> None:
-        self.exact = deepseek_np.DeepSeek(model, "bf16")
-        self.perturbed = Perturbed(model, "bf16")
+        decoder = grouped_np.decoder_class(model)
+        self.exact = decoder(model, "bf16")
+        self.perturbed = type("PerturbedDecoder", (Perturbed, decoder), {})(model, "bf16")
         self.margin = margin
         self.differences, self.noise, self.behind_tie = [], [], []
         self.near_ties = self.decisions = self.greedy_same = self.outputs = 0

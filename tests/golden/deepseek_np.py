@@ -131,15 +131,24 @@ def gap_after(scores: Array, count: int) -> Array:
 class DeepSeek:
     """A checkpoint and its forward pass."""
 
+    ffn = "mlp"  # Where a layer's router and experts stand.
+    parts = ("gate_proj", "up_proj", "down_proj")
+
     def __init__(self, folder: pathlib.Path, rounding: str = "none") -> None:
         if rounding not in ("none", "bf16"):
             raise ValueError(f"rounding {rounding!r}: must be 'none' or 'bf16'")
         self.config = json.loads((pathlib.Path(folder) / "config.json").read_text("utf-8"))
         self.rounding = Rounding(rounding == "bf16")
-        self.rope = Rope(self.config)
+        self.rope = self.make_rope()
         self.eps = self.config.get("rms_norm_eps", 1e-6)
         self.int8: dict[str, quantised_np.Int8Weight] = {}
         self.weights = self.load(safetensors_np.read_model(folder))
+
+    def make_rope(self) -> Rope:
+        return Rope(self.config)
+
+    def num_experts(self) -> int:
+        return self.config["n_routed_experts"]
 
     def load(self, tensors: dict[str, Array]) -> dict[str, Array]:
         """All weights as float64; those in int8 also as they are, in self.int8."""
@@ -167,10 +176,16 @@ class DeepSeek:
         return value.astype(np.float64)
 
     def linear(self, x: Array, name: str) -> Array:
-        """x [T, K] times the weight [N, K] -> [T, N], rounded once."""
+        """x [T, K] times the weight [N, K] plus the bias, if it has one -> [T, N], rounded once."""
         if self.rounding.is_bf16 and name + ".weight" in self.int8:
-            return self.rounding.bf16(self.int8[name + ".weight"].linear(x))
-        return self.rounding.bf16(x @ self.weights[name + ".weight"].T)
+            sums = self.int8[name + ".weight"].linear(x)
+        else:
+            sums = self.sums(x, name)
+        bias = self.weights.get(name + ".bias")
+        return self.rounding.bf16(sums if bias is None else sums + bias)
+
+    def sums(self, x: Array, name: str) -> Array:
+        return x @ self.weights[name + ".weight"].T
 
     def product(self, a: Array, b: Array) -> Array:
         """A sum of products inside the attention: one place, so that it can be perturbed."""
@@ -240,9 +255,9 @@ class DeepSeek:
 
     def swiglu(self, x: Array, prefix: str) -> Array:
         """x [T, H] -> [T, H]."""
-        gate = self.linear(x, f"{prefix}.gate_proj")
-        up = self.linear(x, f"{prefix}.up_proj")
-        return self.linear(self.rounding.bf16(silu(gate) * up), f"{prefix}.down_proj")
+        gate, up, down = (f"{prefix}.{part}" for part in self.parts)
+        hidden = self.rounding.bf16(silu(self.linear(x, gate)) * self.linear(x, up))
+        return self.linear(hidden, down)
 
     def scores(self, x: Array, prefix: str) -> tuple[Array, Array]:
         """Router scores of x [T, H] and what the choice is made by, both [T, E]."""
@@ -306,9 +321,14 @@ class DeepSeek:
         total = np.zeros_like(x)
         for slot in range(picks.shape[1]):
             total = self.rounding.fp32(total + weights[:, slot, None] * rows[:, slot])
-        if self.config.get("n_shared_experts"):
-            total = total + self.swiglu(x, f"{prefix}.shared_experts")
-        return self.rounding.bf16(total), picks, margin
+        shared = self.shared(x, prefix)
+        return self.rounding.bf16(total if shared is None else total + shared), picks, margin
+
+    def shared(self, x: Array, prefix: str) -> Array | None:
+        """The rows of the shared experts [T, H], if there are any."""
+        if not self.config.get("n_shared_experts"):
+            return None
+        return self.swiglu(x, f"{prefix}.shared_experts")
 
     def is_moe(self, layer_idx: int) -> bool:
         return (layer_idx >= self.config["first_k_dense_replace"]
@@ -324,7 +344,7 @@ class DeepSeek:
             x = self.rounding.bf16(x + self.attention(normal, f"{prefix}.self_attn"))
             normal = self.norm(x, f"{prefix}.post_attention_layernorm")
             if self.is_moe(layer_idx):
-                branch, chosen, margin = self.moe(normal, f"{prefix}.mlp", ids)
+                branch, chosen, margin = self.moe(normal, f"{prefix}.{self.ffn}", ids)
                 margins.append(margin)
                 picks.append(chosen)
             else:

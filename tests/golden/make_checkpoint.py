@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a small random checkpoint in Hugging Face DeepSeek layout. Needs NumPy only.
+"""Writes a small random checkpoint in Hugging Face layout. Needs NumPy only.
 
     make_checkpoint.py --variant NAME --out DIR [--seed N]
     make_checkpoint.py --list
@@ -16,6 +16,8 @@ import pathlib
 
 import numpy as np
 
+import grouped_checkpoint
+import grouped_np
 import quantised_np
 import safetensors_np
 
@@ -84,6 +86,8 @@ VARIANTS: dict[str, dict] = {
                "topk_group": 1, "vocab_size": 4096, "max_position_embeddings": 4096},
 }
 
+ALL_VARIANTS = [*VARIANTS, *grouped_checkpoint.VARIANTS]
+
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -141,9 +145,14 @@ def checkpoint_shapes(config: dict) -> Shapes:
     for layer_idx in range(config["num_hidden_layers"]):
         prefix = f"model.layers.{layer_idx}"
         shapes[f"{prefix}.input_layernorm.weight"] = (hidden,)
-        shapes.update(attention_shapes(f"{prefix}.self_attn", config))
+        is_grouped = grouped_np.family_of(config) is not None
+        of_attention = grouped_checkpoint.attention_shapes if is_grouped else attention_shapes
+        shapes.update(of_attention(f"{prefix}.self_attn", config))
         shapes[f"{prefix}.post_attention_layernorm.weight"] = (hidden,)
-        shapes.update(ffn_shapes(f"{prefix}.mlp", config, layer_idx))
+        if is_grouped:
+            shapes.update(grouped_checkpoint.ffn_shapes(prefix, config, layer_idx))
+        else:
+            shapes.update(ffn_shapes(f"{prefix}.mlp", config, layer_idx))
     shapes["model.norm.weight"] = (hidden,)
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (vocab, hidden)
@@ -166,14 +175,14 @@ def random_tensor(name: str, shape: tuple[int, ...], config: dict,
     values = random.standard_normal(shape, dtype=np.float32)
     if name.endswith("norm.weight"):
         return 1 + 0.1 * values
-    if name.endswith("e_score_correction_bias"):
+    if name.endswith(("e_score_correction_bias", "_proj.bias")):
         return 0.1 * values
     if name == "model.embed_tokens.weight":
         return values * (config["hidden_size"] ** -0.5 if config["tie_word_embeddings"] else 1)
     gain = 2.0 if name == "lm_head.weight" else 1.0
     # Routed rows are scaled by the router's factor; smaller ones keep the stream near 1.
-    if ".experts." in name and name.endswith("down_proj.weight"):
-        gain = 1.5 / max(1.0, config["routed_scaling_factor"])
+    if ".experts." in name and name.endswith(("down_proj.weight", "w2.weight")):
+        gain = 1.5 / max(1.0, config.get("routed_scaling_factor", 1.0))
     # A sharp query makes attention differ between keys instead of averaging them.
     if name.endswith(("q_proj.weight", "q_b_proj.weight")):
         gain = 2.0
@@ -253,7 +262,8 @@ def write_json(path: pathlib.Path, value: dict) -> None:
 
 def make_checkpoint(variant: str, out: pathlib.Path, seed: int = 1) -> None:
     """Writes every file of the variant into the folder `out`."""
-    config = {**BASE, **VARIANTS[variant]}
+    config = (dict(grouped_checkpoint.VARIANTS[variant]) if variant in grouped_checkpoint.VARIANTS
+              else {**BASE, **VARIANTS[variant]})
     num_shards, dtype = config.pop("num_shards", 1), config.pop("weights_dtype", "BF16")
     fp8_scales = config.pop("fp8_scales", None)
     if fp8_scales is not None:
@@ -274,13 +284,13 @@ def make_checkpoint(variant: str, out: pathlib.Path, seed: int = 1) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--variant", choices=sorted(VARIANTS))
+    parser.add_argument("--variant", choices=sorted(ALL_VARIANTS))
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--list", action="store_true", help="print the variants and exit")
     arguments = parser.parse_args()
     if arguments.list:
-        print(*VARIANTS, sep="\n")
+        print(*ALL_VARIANTS, sep="\n")
         return
     if arguments.variant is None or arguments.out is None:
         parser.error("--variant and --out are needed")

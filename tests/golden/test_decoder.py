@@ -10,6 +10,7 @@ import unittest
 import numpy as np
 
 import deepseek_np
+import grouped_np
 import make_checkpoint
 import quantised_np
 import safetensors_np
@@ -37,12 +38,32 @@ def expanded_attention(model: deepseek_np.DeepSeek, x: np.ndarray, prefix: str) 
     return model.linear(np.stack(out, 1).reshape(len(x), -1), f"{prefix}.o_proj")
 
 
+def repeated_attention(model: grouped_np.Grouped, x: np.ndarray, prefix: str) -> np.ndarray:
+    """Grouped attention as training writes it: keys and values repeated, q + rotated half of q."""
+    dim, group = (grouped_np.head_dim(model.config),
+                  model.config["num_attention_heads"] // model.config["num_key_value_heads"])
+    angles = np.arange(len(x))[:, None] * np.tile(model.rope.frequencies, 2)
+    cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
+
+    def turned(rows: np.ndarray) -> np.ndarray:
+        other = np.concatenate((-rows[..., dim // 2:], rows[..., :dim // 2]), -1)
+        return rows * cos + other * sin
+
+    query = turned(model.projected(x, prefix, "q"))
+    key = np.repeat(turned(model.projected(x, prefix, "k")), group, axis=1)
+    value = np.repeat(model.projected(x, prefix, "v"), group, axis=1)
+    scores = np.einsum("qhd,khd->hqk", query, key) / dim ** 0.5
+    p = np.exp(np.where(np.tri(len(x), dtype=bool), scores, -np.inf))
+    out = np.einsum("hqk,khd->qhd", p / p.sum(-1, keepdims=True), value)
+    return model.linear(out.reshape(len(x), -1), f"{prefix}.o_proj")
+
+
 class DecoderTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
         cls.folder = tempfile.TemporaryDirectory()
         cls.paths = {}
-        for variant in make_checkpoint.VARIANTS.keys() - {"medium"}:
+        for variant in set(make_checkpoint.ALL_VARIANTS) - {"medium"}:
             cls.paths[variant] = pathlib.Path(cls.folder.name) / variant
             make_checkpoint.make_checkpoint(variant, cls.paths[variant])
         cls.ids = [0, *np.random.default_rng(5).integers(2, 512, 99)]
@@ -59,26 +80,34 @@ class DecoderTest(unittest.TestCase):
             np.testing.assert_allclose(model.attention(x, prefix),
                                        expanded_attention(model, x, prefix), atol=1e-12)
 
+    def test_grouped_attention_equals_attention_with_repeated_heads(self) -> None:
+        for variant in ("qwen3_moe", "mixtral_odd", "olmoe_odd"):
+            model = grouped_np.open_decoder(self.paths[variant])
+            x = np.random.default_rng(1).standard_normal((100, model.config["hidden_size"]))
+            prefix = "model.layers.1.self_attn"
+            np.testing.assert_allclose(model.attention(x, prefix),
+                                       repeated_attention(model, x, prefix), atol=1e-12)
+
     def test_logits_do_not_depend_on_later_tokens(self) -> None:
         for variant, path in self.paths.items():
             for rounding in ("none", "bf16"):
-                model = deepseek_np.DeepSeek(path, rounding)
+                model = grouped_np.open_decoder(path, rounding)
                 whole = model.forward(self.ids).logits[:40]
                 part = model.forward(self.ids[:40]).logits
                 np.testing.assert_allclose(whole, part, atol=1e-9, err_msg=variant)
 
     def test_bf16_rounding_stays_near_the_unrounded_run(self) -> None:
         for variant, path in self.paths.items():
-            exact = deepseek_np.DeepSeek(path).forward(self.ids)
-            rounded = deepseek_np.DeepSeek(path, "bf16").forward(self.ids)
+            exact = grouped_np.open_decoder(path).forward(self.ids)
+            rounded = grouped_np.open_decoder(path, "bf16").forward(self.ids)
             difference = np.abs(exact.log_probs() - rounded.log_probs()).mean()
             self.assertGreater(difference, 1e-4, variant)
             self.assertLess(difference, 0.15, variant)
 
     def test_every_expert_is_reached_and_logits_vary(self) -> None:
         for variant, path in self.paths.items():
-            output = deepseek_np.DeepSeek(path).forward(self.ids)
-            experts = deepseek_np.DeepSeek(path).config["n_routed_experts"]
+            model = grouped_np.open_decoder(path)
+            output, experts = model.forward(self.ids), model.num_experts()
             self.assertGreaterEqual(len(np.unique(output.picks)), experts - 1, variant)
             self.assertGreater(output.logits.std(), 0.5, variant)
             self.assertGreater(len(np.unique(output.logits.argmax(-1))), 20, variant)

@@ -34,7 +34,9 @@ ALLOWED_INCLUDES = {
     "model/weight_cache": "proto ops model/checkpoint",
     "model/attention": "proto ops model/checkpoint",
     "model/mla": "proto ops model/attention model/checkpoint",
-    "model/family": "proto ops model/attention model/checkpoint model/mla model/tokenizer",
+    "model/gqa": "proto ops model/attention model/checkpoint",
+    "model/family": ("proto ops model/attention model/checkpoint model/gqa model/mla "
+                     "model/tokenizer"),
     "model/decoder": "proto ops model/attention model/checkpoint model/family model/weight_cache",
     "model/reference": "proto ops model",
     "model/sampling": "proto ops",

@@ -95,11 +95,13 @@ INSTANTIATE_TEST_SUITE_P(
                 4096,
                 Code::kUnimplemented,
                 "config.json: sliding_window is 4096; supported: null"},
-        Refusal{"/architectures",
-                json::array({"LlamaForCausalLM"}),
-                Code::kUnimplemented,
-                "config.json: architectures is [\"LlamaForCausalLM\"]; supported: "
-                "[\"DeepseekV2ForCausalLM\"], [\"DeepseekV3ForCausalLM\"]"},
+        Refusal{
+            "/architectures",
+            json::array({"LlamaForCausalLM"}),
+            Code::kUnimplemented,
+            "config.json: architectures is [\"LlamaForCausalLM\"]; supported: "
+            "[\"DeepseekV2ForCausalLM\"], [\"DeepseekV3ForCausalLM\"], [\"MixtralForCausalLM\"], "
+            "[\"OlmoeForCausalLM\"], [\"Qwen2MoeForCausalLM\"], [\"Qwen3MoeForCausalLM\"]"},
         Refusal{"/num_key_value_heads",
                 8,
                 Code::kUnimplemented,
@@ -193,10 +195,11 @@ TEST(ModelConfig, RefusesMoreExpertsPerTokenThanTheGroupsHold) {
 TEST(ModelConfig, RefusesAConfigWithoutAFamily) {
     json config = v3_config();
     config.erase("architectures");
-    config["model_type"] = "mixtral";
-    EXPECT_EQ(refusal(config).message,
-              "config.json: model_type is \"mixtral\"; supported: \"deepseek_v2\", "
-              "\"deepseek_v3\"");
+    config["model_type"] = "gpt_oss";
+    EXPECT_EQ(
+        refusal(config).message,
+        "config.json: model_type is \"gpt_oss\"; supported: \"deepseek_v2\", \"deepseek_v3\", "
+        "\"mixtral\", \"olmoe\", \"qwen2_moe\", \"qwen3_moe\"");
     config.erase("model_type");
     EXPECT_THAT(refusal(config).message, HasSubstr("model_type is missing"));
 }

@@ -73,7 +73,7 @@ TEST(ModelConfig, ReadsEveryKeyOfV3) {
     EXPECT_EQ(shape.v_head_dim, 128u);
     EXPECT_EQ(config.attention->cache_bytes_per_token(), 1152u);
     EXPECT_EQ(config.intermediate, 18432u);
-    EXPECT_EQ(config.shared_intermediate(), 2048u);
+    EXPECT_EQ(config.shared_intermediate, 2048u);
     EXPECT_EQ(config.num_experts, 256u);
     EXPECT_EQ(config.top_k, 8u);
     EXPECT_EQ(config.num_groups, 8u);
@@ -96,7 +96,7 @@ TEST(ModelConfig, ReadsV2LiteWithoutLowRankQuery) {
     EXPECT_EQ(shape.q_lora_rank, 0u);
     EXPECT_EQ(config.scoring_func, ScoringFunc::kSoftmax);
     EXPECT_EQ(config.topk_method, TopkMethod::kGreedy);
-    EXPECT_EQ(config.shared_intermediate(), 2816u);
+    EXPECT_EQ(config.shared_intermediate, 2816u);
     EXPECT_EQ(config.num_shared_slots(), 1u);
     EXPECT_NEAR(softmax_scale(config) * std::sqrt(192.0), 1.5896, 1e-4);
 }

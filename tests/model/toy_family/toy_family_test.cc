@@ -206,6 +206,8 @@ TEST_F(ToyFamily, AnUnknownFamilyIsToldOfAllThatAreRegistered) {
     EXPECT_EQ(refusal(config),
               "config.json: architectures is [\"NobodysForCausalLM\"]; supported: "
               "[\"DeepseekV2ForCausalLM\"], [\"DeepseekV3ForCausalLM\"], "
+              "[\"MixtralForCausalLM\"], [\"OlmoeForCausalLM\"], [\"Qwen2MoeForCausalLM\"], "
+              "[\"Qwen3MoeForCausalLM\"], "
               "[\"ToyGqaForCausalLM\"]");
 }
 

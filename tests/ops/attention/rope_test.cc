@@ -99,5 +99,21 @@ TEST(Rope, TurnsInterleavedPairsIntoHalfLayout) {
     }
 }
 
+// Oracle: the rotation of pairs, of the same elements in the other order.
+TEST(Rope, HalfLayoutRotatesAsPairsDoAndInPlace) {
+    const RopeTable table =
+        RopeTable::make({.dim = 12, .theta = 10000, .num_positions = 100, .yarn = {}}).value();
+    const test::RandomMatrix pairs(1, 12, 3);
+    test::RandomMatrix halves(1, 12, 4);
+    for (size_t i = 0; i < 6; ++i) {
+        halves.values[i] = pairs.values[2 * i];
+        halves.values[i + 6] = pairs.values[2 * i + 1];
+    }
+    test::RandomMatrix want(1, 12, 5);
+    rope(pairs.values.data(), table, 77, want.values.data());
+    rope_half(halves.values.data(), table, 77, halves.values.data());
+    EXPECT_EQ(halves.values, want.values);
+}
+
 }  // namespace
 }  // namespace afd::ops

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/family/qwen_moe.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+
+#include "model/family/decoder_keys.h"
+#include "model/family/mixture_keys.h"
+#include "model/gqa/gqa_config.h"
+
+namespace afd::model {
+namespace {
+
+// Of every decoder_sparse_step layers the last has experts, unless mlp_only_layers names it.
+void read_dense_layers(KeyReader& keys, ModelConfig& config) {
+    const uint32_t step = keys.count("decoder_sparse_step", 1, kLayersMax, 1);
+    const std::vector<uint32_t> named = keys.indices("mlp_only_layers", config.num_layers);
+    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+        const bool is_named = std::ranges::find(named, layer) != named.end();
+        if (is_named || (layer + 1) % step != 0) config.dense_layers.push_back(layer);
+    }
+    config.intermediate = keys.count("intermediate_size", 1, kDimensionMax, {});
+}
+
+void read_qwen_experts(KeyReader& keys, ModelConfig& config) {
+    read_dense_layers(keys, config);
+    config.moe_intermediate = keys.count("moe_intermediate_size", 1, kDimensionMax, {});
+    config.num_experts = keys.count("num_experts", 1, kExpertsMax, {});
+    read_softmax_router(keys, config, keys.flag("norm_topk_prob", false));
+}
+
+void read_qwen3(KeyReader& keys, ModelConfig& config) {
+    refuse_other_decoders(keys);
+    keys.refuse_unless("attention_bias", false);
+    read_dimensions(keys, config);
+    GqaTraits traits = read_gqa_traits(keys, config.hidden);
+    traits.qk_norm = QkNorm::kHeads;
+    config.attention = std::make_shared<const GqaConfig>(traits);
+    read_qwen_experts(keys, config);
+    read_rope(keys, config);
+}
+
+void read_qwen2(KeyReader& keys, ModelConfig& config) {
+    refuse_other_decoders(keys);
+    read_dimensions(keys, config);
+    GqaTraits traits = read_gqa_traits(keys, config.hidden);
+    traits.has_qkv_bias = keys.flag("qkv_bias", true);
+    config.attention = std::make_shared<const GqaConfig>(traits);
+    read_qwen_experts(keys, config);
+    config.shared_intermediate =
+        keys.count("shared_expert_intermediate_size", 1, kDimensionMax, {});
+    config.names.shared_experts = "mlp.shared_expert";
+    config.names.shared_gate = "mlp.shared_expert_gate";
+    read_rope(keys, config);
+}
+
+constexpr std::array kQwenFamilies = {
+    Family{"qwen2_moe", "Qwen2MoeForCausalLM", &read_qwen2},
+    Family{"qwen3_moe", "Qwen3MoeForCausalLM", &read_qwen3},
+};
+
+}  // namespace
+
+std::span<const Family> qwen_moe_families() {
+    return kQwenFamilies;
+}
+
+}  // namespace afd::model

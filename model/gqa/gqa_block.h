@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// GqaBlock: attention with grouped heads over the paged cache: norm, projections, attention, output
+// projection and residual add. Rounding points: ops/attention/gqa_prolog.h and
+// ops/attention/gqa_attention.h.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/attention/attention_block.h"
+#include "model/checkpoint/config.h"
+#include "model/checkpoint/tensor_store.h"
+#include "model/gqa/gqa_traits.h"
+#include "ops/attention/gqa_prolog.h"
+#include "ops/attention/rope.h"
+#include "ops/format/gqa_cache.h"
+#include "ops/format/numeric_class.h"
+#include "proto/status.h"
+
+namespace afd::model {
+
+// What is made of one layer's cache: the keys of all slots, then the values of all.
+// REQUIRES: cache.bytes_per_token = kv_columns * 4.
+ops::GqaCache gqa_cache(const KvLayer& cache, const ops::GqaShape& shape);
+
+class GqaBlock final : public AttentionBlock {
+  public:
+    // Loads and packs all layers. Errors: those of read_gqa_tensors() and make_gqa_rope().
+    static Result<GqaBlock> load(const ModelConfig& config,
+                                 const GqaTraits& traits,
+                                 const TensorStore& tensors,
+                                 ops::NumericClass numeric_class);
+
+    size_t workspace_bytes(size_t rows_max, unsigned num_threads) const override;
+    void attention(uint32_t layer,
+                   const ops::AttentionBatch& batch,
+                   const KvLayer& cache,
+                   ops::Rows<ops::Bf16> residual,
+                   std::span<std::byte> workspace,
+                   ops::Parallel& parallel) const override;
+
+  private:
+    struct Layer {
+        std::vector<ops::Bf16> gamma_input;  // [hidden]
+        ops::GqaWeights gqa;
+        ops::PackedLinear o_proj;  // [hidden, query_columns]
+    };
+
+    GqaBlock() = default;
+    Result<> load_layer(const ModelConfig& config,
+                        const GqaTraits& traits,
+                        const TensorStore& tensors,
+                        uint32_t index);
+
+    ops::GqaShape shape_;
+    ops::NumericClass numeric_class_{};
+    double norm_epsilon_ = 0;
+    ops::RopeTable rope_;
+    std::vector<Layer> layers_;
+};
+
+}  // namespace afd::model

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// GqaConfig: attention with grouped heads (multi-head attention among them): Qwen, Mixtral, OLMoE,
+// GLM. Keys and values of every head stay in the cache.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "model/attention/attention_config.h"
+#include "model/gqa/gqa_traits.h"
+
+namespace afd::model {
+
+class GqaConfig final : public AttentionConfig {
+  public:
+    explicit GqaConfig(const GqaTraits& traits) : traits_(traits) {}
+
+    const GqaTraits& traits() const { return traits_; }
+
+    // A key and a value of every head of them, bf16.
+    uint64_t cache_bytes_per_token() const override;
+    // bf16 and int8; the matrices are q, k, v and o.
+    std::span<const ops::WeightFormat> formats() const override;
+    std::vector<AttentionMatrix> matrices(const ModelConfig& config, uint32_t layer) const override;
+    Result<std::unique_ptr<AttentionBlock>> load(const ModelConfig& config,
+                                                 const TensorStore& tensors,
+                                                 ops::NumericClass numeric_class) const override;
+
+  private:
+    GqaTraits traits_;
+};
+
+}  // namespace afd::model

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/gqa/gqa_tensors.h"
+
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "model/checkpoint/tensor_names.h"
+
+namespace afd::model {
+
+std::vector<GqaMatrix> gqa_matrices(const ops::GqaShape& shape, uint32_t layer) {
+    const std::string prefix = layer_tensor(layer, "self_attn.");
+    return {{{prefix + "q_proj", shape.query_columns(), shape.hidden}, &GqaTensors::q_proj},
+            {{prefix + "k_proj", shape.kv_columns(), shape.hidden}, &GqaTensors::k_proj},
+            {{prefix + "v_proj", shape.kv_columns(), shape.hidden}, &GqaTensors::v_proj},
+            {{prefix + "o_proj", shape.hidden, shape.query_columns()}, &GqaTensors::o_proj}};
+}
+
+Result<GqaTensors> read_gqa_tensors(const TensorStore& tensors,
+                                    const GqaTraits& traits,
+                                    ops::WeightFormat format,
+                                    uint32_t layer) {
+    const ops::GqaShape& shape = traits.shape;
+    const auto read = [&](const char* name, uint64_t size) {
+        const std::array<uint64_t, 1> extents = {size};
+        return tensors.read_bf16(layer_tensor(layer, name), extents);
+    };
+    GqaTensors out;
+    AFD_ASSIGN(out.gamma_input, read("input_layernorm.weight", shape.hidden));
+    for (const GqaMatrix& matrix : gqa_matrices(shape, layer)) {
+        const AttentionMatrix& stored = matrix.stored;
+        AFD_ASSIGN(out.*matrix.field,
+                   read_matrix(tensors, stored.prefix, stored.num_outputs, stored.depth, format));
+    }
+    if (traits.has_qkv_bias) {
+        AFD_ASSIGN(out.q_bias, read("self_attn.q_proj.bias", shape.query_columns()));
+        AFD_ASSIGN(out.k_bias, read("self_attn.k_proj.bias", shape.kv_columns()));
+        AFD_ASSIGN(out.v_bias, read("self_attn.v_proj.bias", shape.kv_columns()));
+    }
+    if (traits.qk_norm != QkNorm::kNone) {
+        const bool is_row = traits.qk_norm == QkNorm::kRow;
+        AFD_ASSIGN(
+            out.q_gamma,
+            read("self_attn.q_norm.weight", is_row ? shape.query_columns() : shape.head_dim));
+        AFD_ASSIGN(out.k_gamma,
+                   read("self_attn.k_norm.weight", is_row ? shape.kv_columns() : shape.head_dim));
+    }
+    return out;
+}
+
+double gqa_softmax_scale(const ops::GqaShape& shape) {
+    return 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
+}
+
+Result<ops::RopeTable> make_gqa_rope(const ModelConfig& config, const GqaTraits& traits) {
+    return ops::RopeTable::make({.dim = traits.rotary_dim,
+                                 .theta = config.rope_theta,
+                                 .num_positions = config.context_length,
+                                 .yarn = config.yarn});
+}
+
+}  // namespace afd::model

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// GqaAttention: the online softmax of grouped heads over their paged cache, causal.
+//
+// For token t and head h with its group's keys and values, over the blocks of kAttentionBlock
+// absolute positions up to positions[t]:
+//   s = (query·key) · softmax_scale, fp32
+//   m' = max(m, max s);  p = exp(s − m');  l = l·exp(m − m') + Σp (fp32, of the unrounded p)
+//   o = o·exp(m − m'), then o += p →bf16 · value, positions ascending
+// out = (o / l) →bf16. The output projection is a `linear` of the caller.
+// The orders of sums are those of ops/attention/mla_attention.h without a rotated part, and as
+// there independent of batch, chunk and threads, so decoding and chunked prefill give the same
+// bits. Positions beyond positions[t] are never read.
+
+#include <cstddef>
+#include <span>
+
+#include "ops/format/attention_batch.h"
+#include "ops/format/gqa_cache.h"
+#include "ops/format/numeric_class.h"
+#include "ops/tensor/bf16.h"
+#include "ops/tensor/parallel.h"
+#include "ops/tensor/tensor_view.h"
+#include "proto/status.h"
+
+namespace afd::ops {
+
+struct GqaAttentionRequest {
+    GqaShape shape;
+    NumericClass numeric_class = NumericClass::kPortable;
+    float softmax_scale = 1.0f;
+    Rows<const Bf16> query;  // [T, query_columns], from gqa_prolog.
+    AttentionBatch batch;    // T tokens; cache_index is not used here.
+    GqaCache cache;          // Only read.
+    Rows<Bf16> out;          // [T, query_columns], heads side by side.
+};
+
+size_t gqa_attention_workspace_bytes(const GqaShape& shape, unsigned num_threads);
+
+// Errors: kInvalidArgument, before anything is written: a negative position, or a block of a table
+// that lies outside the cache.
+Result<> gqa_attention(const GqaAttentionRequest& request,
+                       std::span<std::byte> workspace,
+                       Parallel& parallel);
+
+}  // namespace afd::ops

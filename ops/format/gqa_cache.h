@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// GqaShape and GqaCache: attention whose query heads share heads of keys and values (grouped-query
+// attention; with as many of both it is multi-head attention), and one layer's paged cache of it:
+// the slots of ops/format/attention_batch.h, keys rotated. Memory belongs to the caller.
+//
+// Either array is [num_blocks][num_kv_heads][kAttentionBlock][head_dim]: the rows of a head that a
+// step of the softmax reads follow each other.
+
+#include <cstddef>
+
+#include "ops/format/attention_batch.h"
+#include "ops/tensor/bf16.h"
+
+namespace afd::ops {
+
+struct GqaShape {
+    size_t hidden = 0;
+    size_t num_heads = 0;
+    size_t num_kv_heads = 0;  // A divisor of num_heads; head h reads h / group_size().
+    size_t head_dim = 0;
+
+    size_t group_size() const { return num_heads / num_kv_heads; }
+    size_t query_columns() const { return num_heads * head_dim; }
+    size_t kv_columns() const { return num_kv_heads * head_dim; }
+};
+
+struct GqaCache {
+    Bf16* keys = nullptr;
+    Bf16* values = nullptr;
+    size_t num_slots = 0;
+};
+
+// Where the row of a slot's head begins in either array.
+inline size_t gqa_row(const GqaShape& shape, size_t slot, size_t kv_head) {
+    const size_t head = slot / kAttentionBlock * shape.num_kv_heads + kv_head;
+    return (head * kAttentionBlock + slot % kAttentionBlock) * shape.head_dim;
+}
+
+}  // namespace afd::ops

@@ -1,0 +1,91 @@
+"""The variants of make_checkpoint.py with grouped-query attention, and their tensors.
+
+Two shapes of each family; those called odd have three heads, widths that are no multiple of 64, and
+what the family has beside the common case.
+"""
+import grouped_np
+
+Shapes = dict[str, tuple[int, ...]]
+
+COMMON = {
+    "vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 8,
+    "num_key_value_heads": 2, "num_experts_per_tok": 4, "hidden_act": "silu",
+    "max_position_embeddings": 1024, "rope_theta": 10000, "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": False, "bos_token_id": 0, "eos_token_id": 1, "torch_dtype": "bfloat16"}
+
+QWEN3 = {**COMMON, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
+         "head_dim": 32, "intermediate_size": 256, "moe_intermediate_size": 64, "num_experts": 16,
+         "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
+         "attention_bias": False, "use_sliding_window": False, "sliding_window": None,
+         "rope_theta": 1000000}
+
+QWEN2 = {**QWEN3, "architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe",
+         "shared_expert_intermediate_size": 96, "norm_topk_prob": False, "sliding_window": 32768,
+         "head_dim": None, "num_attention_heads": 4}
+
+MIXTRAL = {**COMMON, "architectures": ["MixtralForCausalLM"], "model_type": "mixtral",
+           "intermediate_size": 96, "num_local_experts": 8, "num_experts_per_tok": 2,
+           "sliding_window": None, "rms_norm_eps": 1e-5, "rope_theta": 1000000}
+
+OLMOE = {**COMMON, "architectures": ["OlmoeForCausalLM"], "model_type": "olmoe",
+         "num_key_value_heads": 8, "intermediate_size": 64, "num_experts": 16,
+         "norm_topk_prob": False, "clip_qkv": None, "attention_bias": False, "rms_norm_eps": 1e-5}
+
+VARIANTS: dict[str, dict] = {
+    "qwen2_moe": QWEN2,
+    "qwen2_moe_odd": {**QWEN2, "hidden_size": 102, "num_attention_heads": 3,
+                      "num_key_value_heads": 3, "intermediate_size": 150,
+                      "moe_intermediate_size": 40, "shared_expert_intermediate_size": 130,
+                      "num_experts": 6, "num_experts_per_tok": 2, "norm_topk_prob": True,
+                      "mlp_only_layers": [0]},
+    "qwen3_moe": {**QWEN3, "tie_word_embeddings": True},
+    # Dense layers by both rules; weights of the chosen not normalised.
+    "qwen3_moe_odd": {**QWEN3, "hidden_size": 100, "num_hidden_layers": 5, "num_attention_heads": 3,
+                      "num_key_value_heads": 1, "head_dim": 20, "intermediate_size": 150,
+                      "moe_intermediate_size": 44, "num_experts": 7, "num_experts_per_tok": 3,
+                      "norm_topk_prob": False, "decoder_sparse_step": 2, "mlp_only_layers": [1]},
+    "mixtral": MIXTRAL,
+    "mixtral_odd": {**MIXTRAL, "hidden_size": 90, "num_attention_heads": 3,
+                    "num_key_value_heads": 3, "intermediate_size": 70, "num_local_experts": 5},
+    "olmoe": OLMOE,
+    "olmoe_odd": {**OLMOE, "hidden_size": 72, "num_attention_heads": 3, "num_key_value_heads": 1,
+                  "intermediate_size": 50, "num_experts": 9, "clip_qkv": 1.5},
+}
+
+
+def mlp_shapes(prefix: str, parts: tuple[str, str, str], hidden: int, inner: int) -> Shapes:
+    gate, up, down = parts
+    return {f"{prefix}.{gate}.weight": (inner, hidden), f"{prefix}.{up}.weight": (inner, hidden),
+            f"{prefix}.{down}.weight": (hidden, inner)}
+
+
+def attention_shapes(prefix: str, config: dict) -> Shapes:
+    family, dim, hidden = (grouped_np.family_of(config), grouped_np.head_dim(config),
+                           config["hidden_size"])
+    query, key = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
+    shapes: Shapes = {}
+    for part, width in (("q", query), ("k", key), ("v", key)):
+        shapes[f"{prefix}.{part}_proj.weight"] = (width, hidden)
+        if family.has_bias:
+            shapes[f"{prefix}.{part}_proj.bias"] = (width,)
+        if part != "v" and family.qk_norm != "none":
+            shapes[f"{prefix}.{part}_norm.weight"] = (dim if family.qk_norm == "head" else width,)
+    shapes[f"{prefix}.o_proj.weight"] = (hidden, query)
+    return shapes
+
+
+def ffn_shapes(prefix: str, config: dict, layer_idx: int) -> Shapes:
+    """Of the layer `prefix`."""
+    family, hidden = grouped_np.family_of(config), config["hidden_size"]
+    if not grouped_np.is_moe(config, layer_idx):
+        return mlp_shapes(f"{prefix}.mlp", family.parts, hidden, config["intermediate_size"])
+    moe = f"{prefix}.{family.ffn}"
+    inner = config.get("moe_intermediate_size", config["intermediate_size"])
+    shapes: Shapes = {f"{moe}.gate.weight": (config[family.num_experts], hidden)}
+    for expert in range(config[family.num_experts]):
+        shapes.update(mlp_shapes(f"{moe}.experts.{expert}", family.parts, hidden, inner))
+    if "shared_expert_intermediate_size" in config:
+        shapes[f"{moe}.shared_expert_gate.weight"] = (1, hidden)
+        shapes.update(mlp_shapes(f"{moe}.shared_expert", family.parts, hidden,
+                                 config["shared_expert_intermediate_size"]))
+    return shapes

@@ -1,0 +1,151 @@
+"""Decoders with grouped-query attention in NumPy: Qwen2-MoE, Qwen3-MoE, Mixtral, OLMoE.
+
+Written from the published architectures; nothing here is derived from the C++ code. What they share
+with DeepSeek (roundings, the residual stream, SwiGLU, the order of the combine) is deepseek_np.
+
+Rounding points beside those: q, k and v -> bf16, a bias added before; the norms of q and k round
+twice, as that of the stream does; clipped values -> bf16; rotation in fp32 -> bf16. P -> bf16 for
+its product with the values, as with the latents there. The row of a shared expert behind a gate is
+multiplied by the sigmoid in fp32 -> bf16; an int8 expert's gate sees the quantised row.
+"""
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+
+import deepseek_np
+import quantised_np
+
+Array = np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """What the families differ in."""
+    qk_norm: str = "none"            # "head", or "row" for the whole width of q and of k.
+    has_bias: bool = False           # Of q, k and v.
+    ffn: str = "mlp"                 # Where a layer's router and experts stand.
+    parts: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    num_experts: str = "num_experts"  # The key of config.json.
+    is_softmax_of_chosen: bool = False
+
+
+FAMILIES = {
+    "Qwen2MoeForCausalLM": Family(has_bias=True),
+    "Qwen3MoeForCausalLM": Family(qk_norm="head"),
+    "MixtralForCausalLM": Family(ffn="block_sparse_moe", parts=("w1", "w3", "w2"),
+                                 num_experts="num_local_experts", is_softmax_of_chosen=True),
+    "OlmoeForCausalLM": Family(qk_norm="row"),
+}
+
+
+def family_of(config: dict) -> Family | None:
+    return FAMILIES.get(config["architectures"][0])
+
+
+def head_dim(config: dict) -> int:
+    return config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+
+
+def is_moe(config: dict, layer_idx: int) -> bool:
+    """Whether the layer has experts: the rule of Qwen's configuration; elsewhere every layer."""
+    return (layer_idx not in config.get("mlp_only_layers", [])
+            and (layer_idx + 1) % config.get("decoder_sparse_step", 1) == 0)
+
+
+class Grouped(deepseek_np.DeepSeek):
+    """A checkpoint of one of FAMILIES and its forward pass."""
+
+    def __init__(self, folder: pathlib.Path, rounding: str = "none") -> None:
+        super().__init__(folder, rounding)
+        self.family = family_of(self.config)
+        self.ffn, self.parts = self.family.ffn, self.family.parts
+
+    def make_rope(self) -> deepseek_np.Rope:
+        dim = head_dim(self.config)
+        return deepseek_np.Rope({**self.config, "qk_rope_head_dim": dim, "qk_nope_head_dim": 0})
+
+    def num_experts(self) -> int:
+        return self.config[self.family.num_experts]
+
+    def is_moe(self, layer_idx: int) -> bool:
+        return is_moe(self.config, layer_idx)
+
+    def rotate(self, x: Array) -> Array:
+        """x [T, N, D]: element i turns with element i + D / 2."""
+        half = x.shape[-1] // 2
+        # In fp32, as the models' own code has it: at position 200 the two differ by 1e-5.
+        frequencies = self.rounding.fp32(self.rope.frequencies)
+        angles = self.rounding.fp32(np.arange(len(x))[:, None, None] * frequencies)
+        cos = self.rounding.fp32(np.cos(angles) * self.rope.table_scale)
+        sin = self.rounding.fp32(np.sin(angles) * self.rope.table_scale)
+        first, second = x[..., :half], x[..., half:]
+        turned = (first * cos - second * sin, second * cos + first * sin)
+        return self.rounding.bf16(np.concatenate(turned, -1))
+
+    def projected(self, x: Array, prefix: str, part: str) -> Array:
+        """x [T, H] -> the rows of q, k or v [T, heads, D], before the rotation."""
+        rows = self.linear(x, f"{prefix}.{part}_proj")
+        dim = head_dim(self.config)
+        if part != "v" and self.family.qk_norm == "row":
+            rows = self.norm(rows, f"{prefix}.{part}_norm")
+        rows = rows.reshape(len(x), -1, dim)
+        if part != "v" and self.family.qk_norm == "head":
+            rows = self.norm(rows, f"{prefix}.{part}_norm")
+        if self.config.get("clip_qkv") is not None:
+            clip = self.config["clip_qkv"]
+            rows = self.rounding.bf16(np.clip(rows, -clip, clip))
+        return rows
+
+    def attention(self, x: Array, prefix: str) -> Array:
+        query = self.rotate(self.projected(x, prefix, "q"))
+        key = self.rotate(self.projected(x, prefix, "k"))
+        value = self.projected(x, prefix, "v")
+        group = query.shape[1] // key.shape[1]
+        out = np.zeros_like(query)
+        for head in range(key.shape[1]):
+            heads = slice(head * group, (head + 1) * group)
+            scores = self.product(query[:, heads].transpose(1, 0, 2), key[:, head].T)
+            mixed = self.softmax_times(scores * query.shape[-1] ** -0.5, value[:, head])
+            out[:, heads] = mixed.transpose(1, 0, 2)
+        return self.linear(out.reshape(len(x), -1), f"{prefix}.o_proj")
+
+    def route(self, x: Array, prefix: str,
+              ids: list[int] | None = None) -> tuple[Array, Array, Array]:
+        """x [T, H] -> picks [T, K], weights [T, K] and the margin [T] of DeepSeek.route."""
+        logits = self.rounding.fp32(x @ self.weights[f"{prefix}.gate.weight"].T)
+        raised = np.exp(logits - logits.max(-1, keepdims=True))
+        scores = self.rounding.fp32(raised / raised.sum(-1, keepdims=True))
+        count = self.config["num_experts_per_tok"]
+        picks = deepseek_np.top_indices(scores, count)
+        if self.family.is_softmax_of_chosen:
+            chosen = np.take_along_axis(raised, picks, -1)
+            weights = chosen / chosen.sum(-1, keepdims=True)
+        else:
+            weights = np.take_along_axis(scores, picks, -1)
+            if self.config["norm_topk_prob"]:
+                weights = weights / weights.sum(-1, keepdims=True)
+        return picks, self.rounding.fp32(weights), deepseek_np.gap_after(scores, count)
+
+
+    def shared(self, x: Array, prefix: str) -> Array | None:
+        if f"{prefix}.shared_expert_gate.weight" not in self.weights:
+            return None
+        seen = x
+        if self.rounding.is_bf16 and f"{prefix}.shared_expert.gate_proj.weight" in self.int8:
+            values, scale = quantised_np.quantise_rows(x)
+            seen = values * scale.astype(np.float64)[:, None]
+        logits = self.rounding.fp32(seen @ self.weights[f"{prefix}.shared_expert_gate.weight"].T)
+        rows = self.swiglu(x, f"{prefix}.shared_expert")
+        return self.rounding.bf16(rows / (1 + np.exp(-logits)))
+
+
+def decoder_class(folder: pathlib.Path) -> type[deepseek_np.DeepSeek]:
+    """The class that reads the checkpoint in `folder`."""
+    config = json.loads((pathlib.Path(folder) / "config.json").read_text("utf-8"))
+    return deepseek_np.DeepSeek if family_of(config) is None else Grouped
+
+
+def open_decoder(folder: pathlib.Path, rounding: str = "none") -> deepseek_np.DeepSeek:
+    return decoder_class(folder)(folder, rounding)

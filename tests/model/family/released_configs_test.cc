@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// config.json of published releases (tests/model/family/released/): what each says of the model.
+// That of Kimi-K2 is without its quantization_config.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "model/checkpoint/json_document.h"
+#include "model/decoder/attention_half.h"
+#include "model/family/config_file.h"
+#include "model/gqa/gqa_config.h"
+#include "model/mla/mla_config.h"
+
+namespace afd::model {
+namespace {
+
+using nlohmann::json;
+
+json released(const std::string& name) {
+    const std::string path = std::string(AFD_RELEASED_CONFIGS) + "/" + name + ".json";
+    return json::parse(read_text_file(path, 1 << 20).value());
+}
+
+ModelConfig accepted(const json& config) {
+    auto result = parse_model_config(config.dump(), "config.json");
+    EXPECT_TRUE(result.ok()) << result.error().message;
+    return result.ok() ? result.value() : ModelConfig();
+}
+
+std::string refused(json config, const json& changes) {
+    config.update(changes);
+    const auto result = parse_model_config(config.dump(), "config.json");
+    return result.ok() ? "accepted" : result.error().message;
+}
+
+GqaTraits traits_of(const ModelConfig& config) {
+    return dynamic_cast<const GqaConfig&>(*config.attention).traits();
+}
+
+TEST(ReleasedConfigs, Qwen3Moe) {
+    const ModelConfig config = accepted(released("qwen3_30b_a3b"));
+    const GqaTraits traits = traits_of(config);
+    EXPECT_EQ(config.model_type, "qwen3_moe");
+    EXPECT_EQ(traits.shape.num_heads, 32u);
+    EXPECT_EQ(traits.shape.num_kv_heads, 4u);
+    EXPECT_EQ(traits.shape.head_dim, 128u);
+    EXPECT_EQ(traits.rotary_dim, 128u);
+    EXPECT_EQ(traits.qk_norm, QkNorm::kHeads);
+    EXPECT_FALSE(traits.has_qkv_bias);
+    EXPECT_EQ(kv_shape(config).bytes_per_token(), 48u * 2 * 4 * 128 * 2);
+    EXPECT_EQ(config.num_experts, 128u);
+    EXPECT_EQ(config.top_k, 8u);
+    EXPECT_EQ(config.moe_intermediate, 768u);
+    EXPECT_EQ(config.num_shared_slots(), 0u);
+    EXPECT_TRUE(config.norm_topk_prob);
+    EXPECT_EQ(config.rope_theta, 1e6);
+    EXPECT_TRUE(config.dense_layers.empty());
+}
+
+TEST(ReleasedConfigs, Qwen2Moe) {
+    const ModelConfig config = accepted(released("qwen1_5_moe_a2_7b"));
+    const GqaTraits traits = traits_of(config);
+    EXPECT_EQ(traits.shape.head_dim, 128u);
+    EXPECT_EQ(traits.qk_norm, QkNorm::kNone);
+    EXPECT_TRUE(traits.has_qkv_bias);
+    EXPECT_EQ(config.num_experts, 60u);
+    EXPECT_EQ(config.shared_intermediate, 5632u);
+    EXPECT_EQ(config.num_shared_slots(), 1u);
+    EXPECT_EQ(config.names.shared_gate, "mlp.shared_expert_gate");
+    EXPECT_FALSE(config.norm_topk_prob);
+}
+
+// The rule of the published configuration: a layer has experts if (index + 1) is a multiple of
+// decoder_sparse_step and mlp_only_layers does not name it.
+TEST(ReleasedConfigs, QwenNamesItsDenseLayers) {
+    json config = released("qwen3_30b_a3b");
+    config["num_hidden_layers"] = 7;
+    config["decoder_sparse_step"] = 2;
+    config["mlp_only_layers"] = {3};
+    EXPECT_THAT(accepted(config).dense_layers, testing::ElementsAre(0, 2, 3, 4, 6));
+    EXPECT_EQ(refused(config, {{"mlp_only_layers", {7}}}),
+              "config.json: mlp_only_layers is [7]; supported: a list of integers below 7");
+    EXPECT_EQ(refused(config, {{"mlp_only_layers", 3}}),
+              "config.json: mlp_only_layers is 3; supported: a list of integers below 7");
+}
+
+TEST(ReleasedConfigs, Mixtral) {
+    const ModelConfig config = accepted(released("mixtral_8x7b"));
+    const GqaTraits traits = traits_of(config);
+    EXPECT_EQ(traits.shape.num_kv_heads, 8u);
+    EXPECT_EQ(traits.shape.head_dim, 128u);
+    EXPECT_EQ(traits.qk_norm, QkNorm::kNone);
+    EXPECT_EQ(config.num_experts, 8u);
+    EXPECT_EQ(config.top_k, 2u);
+    EXPECT_EQ(config.moe_intermediate, 14336u);
+    EXPECT_TRUE(config.norm_topk_prob);
+    EXPECT_EQ(config.scoring_func, ScoringFunc::kSoftmax);
+    EXPECT_EQ(config.rms_norm_eps, 1e-5);
+}
+
+TEST(ReleasedConfigs, Olmoe) {
+    const ModelConfig config = accepted(released("olmoe_1b_7b"));
+    const GqaTraits traits = traits_of(config);
+    EXPECT_EQ(traits.shape.num_kv_heads, 16u);
+    EXPECT_EQ(traits.qk_norm, QkNorm::kRow);
+    EXPECT_FALSE(traits.clip.has_value());
+    EXPECT_EQ(config.num_experts, 64u);
+    EXPECT_FALSE(config.norm_topk_prob);
+    json clipped = released("olmoe_1b_7b");
+    clipped["clip_qkv"] = 8.0;
+    EXPECT_EQ(traits_of(accepted(clipped)).clip, 8.0);
+}
+
+TEST(ReleasedConfigs, TheDeepSeekArchitectureUnderOtherNames) {
+    const ModelConfig moonlight = accepted(released("moonlight_16b_a3b"));
+    EXPECT_EQ(mla_shape_of(moonlight).value().q_lora_rank, 0u);
+    EXPECT_EQ(moonlight.shared_intermediate, 2816u);
+    const ModelConfig kimi = accepted(released("kimi_k2"));
+    EXPECT_EQ(kimi.model_type, "deepseek_v3");
+    EXPECT_EQ(kimi.num_experts, 384u);
+    EXPECT_EQ(kimi.dense_layers.size(), 1u);
+}
+
+TEST(ReleasedConfigs, WhatWouldChangeTheComputationIsRefusedByName) {
+    const json qwen = released("qwen3_30b_a3b");
+    const json mixtral = released("mixtral_8x7b");
+    EXPECT_EQ(refused(mixtral, {{"sliding_window", 4096}}),
+              "config.json: sliding_window is 4096; supported: null");
+    EXPECT_EQ(refused(qwen, {{"use_sliding_window", true}}),
+              "config.json: use_sliding_window is true; supported: false");
+    EXPECT_EQ(refused(qwen, {{"sliding_window", 4096}}), "accepted");
+    EXPECT_EQ(refused(qwen, {{"layer_types", {"full_attention", "sliding_attention"}}}),
+              "config.json: layer_types is [\"full_attention\",\"sliding_attention\"]; supported: "
+              "\"full_attention\" for each layer");
+    EXPECT_EQ(refused(qwen, {{"attention_bias", true}}),
+              "config.json: attention_bias is true; supported: false");
+    EXPECT_EQ(refused(qwen, {{"num_key_value_heads", 5}}),
+              "config.json: num_key_value_heads is 5; supported: a divisor of "
+              "num_attention_heads, 32");
+    EXPECT_EQ(refused(qwen, {{"head_dim", 127}}),
+              "config.json: head_dim is 127; supported: an even number");
+    EXPECT_EQ(refused(mixtral, {{"num_attention_heads", 3}, {"num_key_value_heads", 3}}),
+              "config.json: num_attention_heads is 3; supported: a divisor of hidden_size, 4096, "
+              "where head_dim is not given");
+    EXPECT_EQ(refused(mixtral, {{"num_experts_per_tok", 9}}),
+              "config.json: num_experts_per_tok is 9; supported: at most the 8 experts of a layer");
+    EXPECT_EQ(refused(released("olmoe_1b_7b"), {{"clip_qkv", -1}}),
+              "config.json: clip_qkv is -1; supported: a finite number above 0");
+}
+
+}  // namespace
+}  // namespace afd::model
