@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "daemon/afdd/afdd.h"
+#include "daemon/afdd/model_check.h"
 #include "daemon/config/command_line.h"
 #include "daemon/config/resolved_config.h"
 #include "daemon/loop/descriptor_limit.h"
@@ -24,6 +25,20 @@ std::string worker_directory() {
     return chosen != nullptr ? chosen : program_directory();
 }
 
+ExitCode print_checked(const ResolvedConfig& resolved) {
+    std::fputs(describe_config(resolved).c_str(), stdout);
+    const std::string& directory = resolved.config.model;
+    // Without a model there is nothing to look at; starting says what to give.
+    if (directory.empty()) return ExitCode::kOk;
+    const Result<std::string> model = check_model(directory);
+    if (!model.ok()) {
+        std::fprintf(stderr, "afdd: %s\n", model.error().message.c_str());
+        return ExitCode::kModel;
+    }
+    std::fputs(model.value().c_str(), stdout);
+    return ExitCode::kOk;
+}
+
 int run(int argc, char** argv) {
     int exit_code = 0;
     const std::optional<CommandLine> line = parse_command_line(argc, argv, ::environ, &exit_code);
@@ -35,8 +50,7 @@ int run(int argc, char** argv) {
     }
     const Config& config = resolved.value().config;
     if (line->check_config) {
-        std::fputs(describe_config(resolved.value()).c_str(), stdout);
-        return static_cast<int>(ExitCode::kOk);
+        return static_cast<int>(print_checked(resolved.value()));
     }
     set_up_logging("afdd", config.log_level, config.log_format);
     const std::string& file = resolved.value().config_file;

@@ -109,8 +109,9 @@ std::optional<CommandLine> parse_command_line(int argc,
     app.add_option("--config", line.sources.config_file, "Configuration file (TOML)")
         ->type_name("FILE");
     app.add_flag("--demo", line.sources.demo, "Serve the built-in demo model as instance 'demo'");
-    app.add_flag(
-        "--check-config", line.check_config, "Print every value and where it comes from, and exit");
+    app.add_flag("--check-config",
+                 line.check_config,
+                 "Print every value and where it comes from, look at the model, and exit");
     std::map<std::string, std::string> values;
     for (const ConfigOption& option : config_options()) {
         app.add_option(flag_name(option.name), values[option.name], described(option))

@@ -21,8 +21,7 @@ void refuse_unserved(KeyReader& keys) {
     keys.refuse_if_given("sliding_window", "null");
 }
 
-void read_scoring(KeyReader& keys, ModelConfig& config) {
-    const bool is_v3 = config.model_type == "deepseek_v3";
+void read_scoring(KeyReader& keys, ModelConfig& config, bool is_v3) {
     const std::string scoring = keys.choice(
         "scoring_func", is_v3 ? "sigmoid" : "softmax", {"sigmoid", "softmax", "sqrtsoftplus"});
     config.scoring_func = scoring == "sigmoid"   ? ScoringFunc::kSigmoid
@@ -42,7 +41,27 @@ void read_scoring(KeyReader& keys, ModelConfig& config) {
     config.topk_group = keys.count("topk_group", 1, config.num_groups, 1);
 }
 
-void read_experts(KeyReader& keys, ModelConfig& config) {
+void read_deepseek(KeyReader& keys, ModelConfig& config) {
+    refuse_unserved(keys);
+    read_dimensions(keys, config);
+    config.attention = read_mla_config(keys, config.hidden);
+    if (keys.failed()) return;
+    read_deepseek_experts(keys, config, config.model_type == "deepseek_v3");
+    read_rope(keys, config);
+}
+
+constexpr std::array kFamilies = {
+    Family{"deepseek_v2", "DeepseekV2ForCausalLM", &read_deepseek},
+    Family{"deepseek_v3", "DeepseekV3ForCausalLM", &read_deepseek},
+};
+
+}  // namespace
+
+std::span<const Family> deepseek_families() {
+    return kFamilies;
+}
+
+void read_deepseek_experts(KeyReader& keys, ModelConfig& config, bool is_v3) {
     config.intermediate = keys.count("intermediate_size", 1, kDimensionMax, {});
     config.moe_intermediate = keys.count("moe_intermediate_size", 1, kDimensionMax, {});
     config.num_experts = keys.count("n_routed_experts", 1, kExpertsMax, {});
@@ -55,7 +74,7 @@ void read_experts(KeyReader& keys, ModelConfig& config) {
         config.dense_layers.push_back(layer);
     }
     config.num_hash_layers = keys.count("num_hash_layers", 0, config.num_layers, 0);
-    read_scoring(keys, config);
+    read_scoring(keys, config, is_v3);
     if (keys.failed()) return;
     if (config.num_experts % config.num_groups != 0) {
         keys.refuse(Code::kInvalidArgument,
@@ -69,26 +88,6 @@ void read_experts(KeyReader& keys, ModelConfig& config) {
                     "num_experts_per_tok",
                     fmt::format("at most the {} experts of topk_group groups", eligible));
     }
-}
-
-void read_deepseek(KeyReader& keys, ModelConfig& config) {
-    refuse_unserved(keys);
-    read_dimensions(keys, config);
-    config.attention = read_mla_config(keys, config.hidden);
-    if (keys.failed()) return;
-    read_experts(keys, config);
-    read_rope(keys, config);
-}
-
-constexpr std::array kFamilies = {
-    Family{"deepseek_v2", "DeepseekV2ForCausalLM", &read_deepseek},
-    Family{"deepseek_v3", "DeepseekV3ForCausalLM", &read_deepseek},
-};
-
-}  // namespace
-
-std::span<const Family> deepseek_families() {
-    return kFamilies;
 }
 
 }  // namespace afd::model

@@ -10,10 +10,17 @@
 
 #include <span>
 
+#include "model/checkpoint/config.h"
+#include "model/checkpoint/key_reader.h"
 #include "model/family/family.h"
 
 namespace afd::model {
 
 std::span<const Family> deepseek_families();
+
+// The experts and their router, for families that took them over: n_routed_experts ...
+// moe_layer_freq, scoring_func ... topk_group. Absent keys mean what they do in V3 or in V2.
+// REQUIRES: read_dimensions() before it.
+void read_deepseek_experts(KeyReader& keys, ModelConfig& config, bool is_v3);
 
 }  // namespace afd::model

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "model/family/deepseek.h"
+#include "model/family/glm4_moe.h"
 #include "model/family/mixtral.h"
 #include "model/family/olmoe.h"
 #include "model/family/qwen_moe.h"
@@ -15,8 +16,11 @@ namespace {
 
 struct Registry {
     Registry() {
-        for (const std::span<const Family> list :
-             {deepseek_families(), mixtral_families(), olmoe_families(), qwen_moe_families()}) {
+        for (const std::span<const Family> list : {deepseek_families(),
+                                                   glm4_moe_families(),
+                                                   mixtral_families(),
+                                                   olmoe_families(),
+                                                   qwen_moe_families()}) {
             families.insert(families.end(), list.begin(), list.end());
         }
     }

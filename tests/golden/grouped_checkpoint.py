@@ -31,6 +31,12 @@ OLMOE = {**COMMON, "architectures": ["OlmoeForCausalLM"], "model_type": "olmoe",
          "num_key_value_heads": 8, "intermediate_size": 64, "num_experts": 16,
          "norm_topk_prob": False, "clip_qkv": None, "attention_bias": False, "rms_norm_eps": 1e-5}
 
+GLM4 = {**COMMON, "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe",
+        "head_dim": 32, "partial_rotary_factor": 0.5, "attention_bias": True, "use_qk_norm": True,
+        "intermediate_size": 256, "moe_intermediate_size": 64, "n_routed_experts": 16,
+        "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "norm_topk_prob": True,
+        "routed_scaling_factor": 2.5, "first_k_dense_replace": 1, "rms_norm_eps": 1e-5}
+
 VARIANTS: dict[str, dict] = {
     "qwen2_moe": QWEN2,
     "qwen2_moe_odd": {**QWEN2, "hidden_size": 102, "num_attention_heads": 3,
@@ -47,6 +53,12 @@ VARIANTS: dict[str, dict] = {
     "mixtral": MIXTRAL,
     "mixtral_odd": {**MIXTRAL, "hidden_size": 90, "num_attention_heads": 3,
                     "num_key_value_heads": 3, "intermediate_size": 70, "num_local_experts": 5},
+    "glm4_moe": GLM4,
+    # 4.5-Air: no norms of q and k.
+    "glm4_moe_odd": {**GLM4, "hidden_size": 90, "num_attention_heads": 3, "num_key_value_heads": 1,
+                     "head_dim": 20, "use_qk_norm": False, "intermediate_size": 130,
+                     "moe_intermediate_size": 44, "n_routed_experts": 9, "n_group": 3,
+                     "topk_group": 2, "routed_scaling_factor": 1.0},
     "olmoe": OLMOE,
     "olmoe_odd": {**OLMOE, "hidden_size": 72, "num_attention_heads": 3, "num_key_value_heads": 1,
                   "intermediate_size": 50, "num_experts": 9, "clip_qkv": 1.5},
@@ -82,6 +94,10 @@ def ffn_shapes(prefix: str, config: dict, layer_idx: int) -> Shapes:
     moe = f"{prefix}.{family.ffn}"
     inner = config.get("moe_intermediate_size", config["intermediate_size"])
     shapes: Shapes = {f"{moe}.gate.weight": (config[family.num_experts], hidden)}
+    if family.has_deepseek_router:
+        shapes[f"{moe}.gate.e_score_correction_bias"] = (config[family.num_experts],)
+        shapes.update(mlp_shapes(f"{moe}.shared_experts", family.parts, hidden,
+                                 inner * config["n_shared_experts"]))
     for expert in range(config[family.num_experts]):
         shapes.update(mlp_shapes(f"{moe}.experts.{expert}", family.parts, hidden, inner))
     if "shared_expert_intermediate_size" in config:

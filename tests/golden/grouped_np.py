@@ -1,4 +1,4 @@
-"""Decoders with grouped-query attention in NumPy: Qwen2-MoE, Qwen3-MoE, Mixtral, OLMoE.
+"""Decoders with grouped-query attention in NumPy: Qwen2-MoE, Qwen3-MoE, Mixtral, OLMoE, GLM-4.5.
 
 Written from the published architectures; nothing here is derived from the C++ code. What they share
 with DeepSeek (roundings, the residual stream, SwiGLU, the order of the combine) is deepseek_np.
@@ -29,6 +29,7 @@ class Family:
     parts: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     num_experts: str = "num_experts"  # The key of config.json.
     is_softmax_of_chosen: bool = False
+    has_deepseek_router: bool = False  # That of V3: sigmoid, a bias that chooses, groups.
 
 
 FAMILIES = {
@@ -37,11 +38,17 @@ FAMILIES = {
     "MixtralForCausalLM": Family(ffn="block_sparse_moe", parts=("w1", "w3", "w2"),
                                  num_experts="num_local_experts", is_softmax_of_chosen=True),
     "OlmoeForCausalLM": Family(qk_norm="row"),
+    "Glm4MoeForCausalLM": Family(num_experts="n_routed_experts", has_deepseek_router=True),
 }
 
 
 def family_of(config: dict) -> Family | None:
-    return FAMILIES.get(config["architectures"][0])
+    """Of GLM the configuration says whether it has biases and norms."""
+    family = FAMILIES.get(config["architectures"][0])
+    if family is None or "use_qk_norm" not in config:
+        return family
+    return dataclasses.replace(family, has_bias=config["attention_bias"],
+                               qk_norm="head" if config["use_qk_norm"] else "none")
 
 
 def head_dim(config: dict) -> int:
@@ -49,8 +56,9 @@ def head_dim(config: dict) -> int:
 
 
 def is_moe(config: dict, layer_idx: int) -> bool:
-    """Whether the layer has experts: the rule of Qwen's configuration; elsewhere every layer."""
-    return (layer_idx not in config.get("mlp_only_layers", [])
+    """Whether the layer has experts: the rules of Qwen and of GLM; elsewhere every layer."""
+    return (layer_idx >= config.get("first_k_dense_replace", 0)
+            and layer_idx not in config.get("mlp_only_layers", [])
             and (layer_idx + 1) % config.get("decoder_sparse_step", 1) == 0)
 
 
@@ -60,10 +68,12 @@ class Grouped(deepseek_np.DeepSeek):
     def __init__(self, folder: pathlib.Path, rounding: str = "none") -> None:
         super().__init__(folder, rounding)
         self.family = family_of(self.config)
+        if self.family.has_deepseek_router:
+            self.config |= {"scoring_func": "sigmoid", "topk_method": "noaux_tc"}
         self.ffn, self.parts = self.family.ffn, self.family.parts
 
     def make_rope(self) -> deepseek_np.Rope:
-        dim = head_dim(self.config)
+        dim = int(head_dim(self.config) * self.config.get("partial_rotary_factor", 1))
         return deepseek_np.Rope({**self.config, "qk_rope_head_dim": dim, "qk_nope_head_dim": 0})
 
     def num_experts(self) -> int:
@@ -73,15 +83,15 @@ class Grouped(deepseek_np.DeepSeek):
         return is_moe(self.config, layer_idx)
 
     def rotate(self, x: Array) -> Array:
-        """x [T, N, D]: element i turns with element i + D / 2."""
-        half = x.shape[-1] // 2
+        """x [T, N, D]: of the part that turns, Dr elements, i does with i + Dr / 2."""
+        half = self.rope.dim // 2
         # In fp32, as the models' own code has it: at position 200 the two differ by 1e-5.
         frequencies = self.rounding.fp32(self.rope.frequencies)
         angles = self.rounding.fp32(np.arange(len(x))[:, None, None] * frequencies)
         cos = self.rounding.fp32(np.cos(angles) * self.rope.table_scale)
         sin = self.rounding.fp32(np.sin(angles) * self.rope.table_scale)
-        first, second = x[..., :half], x[..., half:]
-        turned = (first * cos - second * sin, second * cos + first * sin)
+        first, second, rest = np.split(x, (half, 2 * half), -1)
+        turned = (first * cos - second * sin, second * cos + first * sin, rest)
         return self.rounding.bf16(np.concatenate(turned, -1))
 
     def projected(self, x: Array, prefix: str, part: str) -> Array:
@@ -114,6 +124,8 @@ class Grouped(deepseek_np.DeepSeek):
     def route(self, x: Array, prefix: str,
               ids: list[int] | None = None) -> tuple[Array, Array, Array]:
         """x [T, H] -> picks [T, K], weights [T, K] and the margin [T] of DeepSeek.route."""
+        if self.family.has_deepseek_router:
+            return super().route(x, prefix, ids)
         logits = self.rounding.fp32(x @ self.weights[f"{prefix}.gate.weight"].T)
         raised = np.exp(logits - logits.max(-1, keepdims=True))
         scores = self.rounding.fp32(raised / raised.sum(-1, keepdims=True))
@@ -131,7 +143,7 @@ class Grouped(deepseek_np.DeepSeek):
 
     def shared(self, x: Array, prefix: str) -> Array | None:
         if f"{prefix}.shared_expert_gate.weight" not in self.weights:
-            return None
+            return super().shared(x, prefix)
         seen = x
         if self.rounding.is_bf16 and f"{prefix}.shared_expert.gate_proj.weight" in self.int8:
             values, scale = quantised_np.quantise_rows(x)

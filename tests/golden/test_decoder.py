@@ -81,7 +81,7 @@ class DecoderTest(unittest.TestCase):
                                        expanded_attention(model, x, prefix), atol=1e-12)
 
     def test_grouped_attention_equals_attention_with_repeated_heads(self) -> None:
-        for variant in ("qwen3_moe", "mixtral_odd", "olmoe_odd"):
+        for variant in ("qwen3_moe", "mixtral_odd", "olmoe_odd", "qwen2_moe"):
             model = grouped_np.open_decoder(self.paths[variant])
             x = np.random.default_rng(1).standard_normal((100, model.config["hidden_size"]))
             prefix = "model.layers.1.self_attn"

@@ -95,13 +95,13 @@ INSTANTIATE_TEST_SUITE_P(
                 4096,
                 Code::kUnimplemented,
                 "config.json: sliding_window is 4096; supported: null"},
-        Refusal{
-            "/architectures",
-            json::array({"LlamaForCausalLM"}),
-            Code::kUnimplemented,
-            "config.json: architectures is [\"LlamaForCausalLM\"]; supported: "
-            "[\"DeepseekV2ForCausalLM\"], [\"DeepseekV3ForCausalLM\"], [\"MixtralForCausalLM\"], "
-            "[\"OlmoeForCausalLM\"], [\"Qwen2MoeForCausalLM\"], [\"Qwen3MoeForCausalLM\"]"},
+        Refusal{"/architectures",
+                json::array({"LlamaForCausalLM"}),
+                Code::kUnimplemented,
+                "config.json: architectures is [\"LlamaForCausalLM\"]; supported: "
+                "[\"DeepseekV2ForCausalLM\"], [\"DeepseekV3ForCausalLM\"], "
+                "[\"Glm4MoeForCausalLM\"], [\"MixtralForCausalLM\"], "
+                "[\"OlmoeForCausalLM\"], [\"Qwen2MoeForCausalLM\"], [\"Qwen3MoeForCausalLM\"]"},
         Refusal{"/num_key_value_heads",
                 8,
                 Code::kUnimplemented,
@@ -199,7 +199,7 @@ TEST(ModelConfig, RefusesAConfigWithoutAFamily) {
     EXPECT_EQ(
         refusal(config).message,
         "config.json: model_type is \"gpt_oss\"; supported: \"deepseek_v2\", \"deepseek_v3\", "
-        "\"mixtral\", \"olmoe\", \"qwen2_moe\", \"qwen3_moe\"");
+        "\"glm4_moe\", \"mixtral\", \"olmoe\", \"qwen2_moe\", \"qwen3_moe\"");
     config.erase("model_type");
     EXPECT_THAT(refusal(config).message, HasSubstr("model_type is missing"));
 }

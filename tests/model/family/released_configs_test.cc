@@ -115,6 +115,33 @@ TEST(ReleasedConfigs, Olmoe) {
     EXPECT_EQ(traits_of(accepted(clipped)).clip, 8.0);
 }
 
+TEST(ReleasedConfigs, Glm4Moe) {
+    const ModelConfig config = accepted(released("glm_4_5_air"));
+    const GqaTraits traits = traits_of(config);
+    EXPECT_EQ(traits.shape.num_heads, 96u);
+    EXPECT_EQ(traits.shape.head_dim, 128u);
+    EXPECT_EQ(traits.rotary_dim, 64u);
+    EXPECT_TRUE(traits.has_qkv_bias);
+    EXPECT_EQ(traits.qk_norm, QkNorm::kNone);
+    EXPECT_EQ(config.scoring_func, ScoringFunc::kSigmoid);
+    EXPECT_EQ(config.topk_method, TopkMethod::kNoauxTc);
+    EXPECT_EQ(config.num_experts, 128u);
+    EXPECT_EQ(config.shared_intermediate, 1408u);
+    EXPECT_EQ(config.dense_layers.size(), 1u);
+    const ModelConfig large = accepted(released("glm_4_5"));
+    EXPECT_EQ(traits_of(large).qk_norm, QkNorm::kHeads);
+    EXPECT_EQ(large.routed_scaling_factor, 2.5);
+    EXPECT_EQ(large.dense_layers.size(), 3u);
+    EXPECT_EQ(refused(released("glm_4_5"), {{"partial_rotary_factor", 0.3}}),
+              "config.json: partial_rotary_factor is 0.3; supported: a part of head_dim, 128, that "
+              "is an even number");
+    json newer = released("glm_4_5");
+    newer.erase("partial_rotary_factor");
+    newer["rope_parameters"] = {
+        {"rope_type", "default"}, {"rope_theta", 1000000}, {"partial_rotary_factor", 0.25}};
+    EXPECT_EQ(traits_of(accepted(newer)).rotary_dim, 32u);
+}
+
 TEST(ReleasedConfigs, TheDeepSeekArchitectureUnderOtherNames) {
     const ModelConfig moonlight = accepted(released("moonlight_16b_a3b"));
     EXPECT_EQ(mla_shape_of(moonlight).value().q_lora_rank, 0u);

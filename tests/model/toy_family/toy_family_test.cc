@@ -206,7 +206,8 @@ TEST_F(ToyFamily, AnUnknownFamilyIsToldOfAllThatAreRegistered) {
     EXPECT_EQ(refusal(config),
               "config.json: architectures is [\"NobodysForCausalLM\"]; supported: "
               "[\"DeepseekV2ForCausalLM\"], [\"DeepseekV3ForCausalLM\"], "
-              "[\"MixtralForCausalLM\"], [\"OlmoeForCausalLM\"], [\"Qwen2MoeForCausalLM\"], "
+              "[\"Glm4MoeForCausalLM\"], [\"MixtralForCausalLM\"], "
+              "[\"OlmoeForCausalLM\"], [\"Qwen2MoeForCausalLM\"], "
               "[\"Qwen3MoeForCausalLM\"], "
               "[\"ToyGqaForCausalLM\"]");
 }

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What afdd --check-config says of a model without starting anything.
+
+#include <string>
+
+#include "proto/status.h"
+
+namespace afd::daemon {
+
+// Lines that begin with '#', so that the output stays a configuration file: what config.json says
+// of the model, and the tensors and tokenizer beside it. A directory that has no weights or no
+// tokenizer yet is a line, not an error: a checkpoint may be judged by its config.json before it is
+// downloaded.
+// Errors: those of the model's files; the message names file, key or tensor, and what is supported.
+Result<std::string> check_model(const std::string& directory);
+
+}  // namespace afd::daemon
