@@ -96,7 +96,7 @@ std::string half_frame(uint32_t size, size_t num_bytes) {
     return bytes + std::string(num_bytes - bytes.size(), 'x');
 }
 
-std::string refusal_of(TestClient& client) {
+std::string refusal_read_by(TestClient& client) {
     client.receive();
     return client.last(0) == nullptr ? "" : client.last(0)->error().message();
 }
@@ -116,8 +116,8 @@ TEST_F(ClientConnectionTest, HalfRequestsBeyondTheBudgetCostTheLargestConnection
     large.send_bytes(half_frame(1 << 20, 90'000));
     ASSERT_TRUE(run_until(loop_, [&] { return budget->bytes() == 90'005; }));
     medium.send_bytes(half_frame(1 << 20, 70'000));
-    ASSERT_TRUE(run_until(loop_, [&] { return !refusal_of(large).empty(); }));
-    EXPECT_EQ(refusal_of(large),
+    ASSERT_TRUE(run_until(loop_, [&] { return !refusal_read_by(large).empty(); }));
+    EXPECT_EQ(refusal_read_by(large),
               "half a request of 90000 bytes is the largest of 160005 bytes that wait, at most "
               "150000 are kept (input_buffer_kib); this connection is closed");
     ASSERT_TRUE(run_until(loop_, [&] {
@@ -142,12 +142,12 @@ TEST_F(ClientConnectionTest, HalfRequestWaitsForItsTimeoutOnly) {
     quiet.send_bytes(status_frames(1, 1));
     trickling.send_bytes(half_frame(1 << 20, 10));
     ASSERT_TRUE(run_until(loop_, [&] {
-        if (refusal_of(trickling).empty()) trickling.send_bytes("x");
-        return !refusal_of(trickling).empty();
+        if (refusal_read_by(trickling).empty()) trickling.send_bytes("x");
+        return !refusal_read_by(trickling).empty();
     }));
-    EXPECT_TRUE(refusal_of(trickling).ends_with(
+    EXPECT_TRUE(refusal_read_by(trickling).ends_with(
         "has waited for its rest for input_timeout_ms = 300; this connection is closed"))
-        << refusal_of(trickling);
+        << refusal_read_by(trickling);
     EXPECT_EQ(budget->bytes(), 0u);
     EXPECT_EQ(host_.num_closed, 1);
     quiet.send_bytes(status_frames(2, 2));
