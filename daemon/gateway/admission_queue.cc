@@ -12,7 +12,12 @@ AdmissionQueue::AdmissionQueue(uint32_t num_workers, uint64_t max_queue, uint32_
 void AdmissionQueue::worker_ready(uint32_t session, uint64_t kv_tokens) {
     Worker& worker = workers_[session];
     AFD_ASSERT(!worker.is_ready, "session %u is ready twice", session);
-    worker = Worker{true, kv_tokens / kBlockTokens, 0, 0};
+    worker = Worker{.is_ready = true, .total_blocks = kv_tokens / kBlockTokens};
+}
+
+void AdmissionQueue::worker_waits(uint32_t session, bool is_waiting) {
+    // What a worker says before it is ready, or leaves behind, is not remembered.
+    if (workers_[session].is_ready) workers_[session].is_waiting = is_waiting;
 }
 
 std::vector<uint64_t> AdmissionQueue::worker_gone(uint32_t session) {
@@ -103,9 +108,14 @@ std::optional<uint32_t> AdmissionQueue::session_of(uint64_t id) const {
 }
 
 std::optional<uint32_t> AdmissionQueue::best_worker(uint64_t blocks) const {
+    // If all wait, it is for something that is common to them, and where a request waits is equal.
+    const bool some_go_on = std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
+        return worker.is_ready && !worker.is_waiting;
+    });
     std::optional<uint32_t> best;
     for (uint32_t session = 0; session < workers_.size(); ++session) {
         const Worker& worker = workers_[session];
+        if (some_go_on && worker.is_waiting) continue;
         const bool fits = worker.is_ready && worker.num_sequences < max_sequences_ &&
                           worker.free_blocks() >= blocks;
         // The most free room, so that load spreads; of equal ones the lowest number.

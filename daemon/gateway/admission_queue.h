@@ -30,6 +30,7 @@ class AdmissionQueue {
     // One attention worker as admission sees it.
     struct Worker {
         bool is_ready = false;
+        bool is_waiting = false;  // For a peer, for so long that it was reported.
         uint64_t total_blocks = 0;
         uint64_t used_blocks = 0;
         uint32_t num_sequences = 0;
@@ -51,6 +52,10 @@ class AdmissionQueue {
 
     // The worker may be given requests from now on. REQUIRES: it is not ready.
     void worker_ready(uint32_t session, uint64_t kv_tokens);
+
+    // A worker that waits for a peer gets no request while another is ready that does not: its own
+    // may wait for the same slot, until their deadline.
+    void worker_waits(uint32_t session, bool is_waiting);
 
     // The worker is gone. Its requests are queued again. Returns them in the new order of the
     // queue; the caller may remove() some of them.

@@ -167,6 +167,11 @@ void Gateway::on_events(uint32_t session, const control::Events& events) {
     settle();
 }
 
+void Gateway::on_attention_wait(uint32_t session, bool is_waiting) {
+    queue_.worker_waits(session, is_waiting);
+    settle();
+}
+
 uint32_t Gateway::num_sequences(uint32_t session) const {
     return queue_.workers()[session].num_sequences;
 }

@@ -78,6 +78,7 @@ class Gateway final : public SessionHost, public AttentionListener {
     void on_attention_ready(uint32_t session, uint64_t kv_tokens) override;
     void on_attention_gone(uint32_t session) override;
     void on_events(uint32_t session, const control::Events& events) override;
+    void on_attention_wait(uint32_t session, bool is_waiting) override;
     uint32_t num_sequences(uint32_t session) const override;
 
   private:

@@ -27,6 +27,8 @@ class AttentionListener {
     // The process is gone; all its events were delivered before.
     virtual void on_attention_gone(uint32_t session) = 0;
     virtual void on_events(uint32_t session, const control::Events& events) = 0;
+    // It has been waiting for a peer for wait_report_ms, or that is over (R7).
+    virtual void on_attention_wait(uint32_t session, bool is_waiting) = 0;
     // Sequences that the attention worker holds, as the listener counts them.
     virtual uint32_t num_sequences(uint32_t session) const = 0;
 };

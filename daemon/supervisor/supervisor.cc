@@ -322,6 +322,11 @@ void Supervisor::on_worker_events(WorkerSlot& slot, const control::Events& event
     if (slot.role() == control::ATTENTION) attention_listener_->on_events(slot.index(), events);
 }
 
+void Supervisor::on_worker_wait(WorkerSlot& slot) {
+    if (slot.role() != control::ATTENTION) return;
+    attention_listener_->on_attention_wait(slot.index(), !slot.wait_text().empty());
+}
+
 Result<> Supervisor::acquire_segments(const WorkerSlot& slot,
                                       const control::SegmentRequest& request) const {
     if (slot.role() != control::FFN) {

@@ -78,6 +78,7 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
 
     void on_worker_ready(WorkerSlot& slot, const control::Ready& ready) override;
     void on_worker_events(WorkerSlot& slot, const control::Events& events) override;
+    void on_worker_wait(WorkerSlot& slot) override;
     void on_segment_request(WorkerSlot& slot, const control::SegmentRequest& request) override;
     void on_segment_release(WorkerSlot& slot, const control::SegmentRelease& release) override;
     void on_worker_gone(WorkerSlot& slot) override;

@@ -200,7 +200,9 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
 }
 
 void WorkerSlot::on_wait(const std::string& text) {
+    const bool is_news = text.empty() != wait_text_.empty();
     wait_text_ = text;
+    if (is_news) listener_.on_worker_wait(*this);
     if (text.empty()) return;
     const uint64_t now = loop_.now_ms();
     if (wait_logged_ms_ != 0 && now - wait_logged_ms_ < kWaitLogMs) {

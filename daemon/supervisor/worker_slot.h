@@ -40,6 +40,8 @@ class WorkerSlotListener {
     virtual ~WorkerSlotListener() = default;
     virtual void on_worker_ready(WorkerSlot& slot, const control::Ready& ready) = 0;
     virtual void on_worker_events(WorkerSlot& slot, const control::Events& events) = 0;
+    // The worker began to report that it waits for a peer (wait_text()), or said that it is over.
+    virtual void on_worker_wait(WorkerSlot& slot) = 0;
     // A worker, in whatever state, wants the memory of a two-phase round, or needs it no more. The
     // request is to be answered.
     virtual void on_segment_request(WorkerSlot& slot, const control::SegmentRequest& request) = 0;

@@ -144,6 +144,28 @@ TEST(AdmissionQueue, RequestsOfADeadWorkerComeFirstInTheirOldOrder) {
     EXPECT_THAT(queue.worker_gone(1), IsEmpty());
 }
 
+TEST(AdmissionQueue, WorkerThatWaitsForAPeerIsGivenNothingWhileAnotherGoesOn) {
+    AdmissionQueue queue(2, 10, 2);
+    queue.worker_ready(0, 10 * kBlock);
+    queue.worker_ready(1, 4 * kBlock);
+    for (uint64_t id = 1; id <= 5; ++id) ASSERT_TRUE(queue.enqueue(id, 1).ok());
+    queue.worker_waits(0, true);
+    EXPECT_EQ(admit(queue, 1), 1) << "although 0 has more room";
+    EXPECT_EQ(admit(queue, 2), 1);
+    EXPECT_EQ(admit(queue, 3), -1) << "1 is full, and its end is near; that of 0's wait is not";
+    queue.worker_waits(1, true);
+    EXPECT_EQ(admit(queue, 3), 0) << "all wait";
+    queue.worker_waits(1, false);
+    EXPECT_EQ(admit(queue, 4), -1);
+    queue.worker_waits(0, false);
+    EXPECT_EQ(admit(queue, 4), 0);
+    // The wait of a process ends with it.
+    queue.worker_waits(1, true);
+    queue.worker_gone(1);
+    queue.worker_ready(1, 100 * kBlock);
+    EXPECT_FALSE(queue.workers()[1].is_waiting);
+}
+
 TEST(AdmissionQueue, DeadWorkerIsGivenNothing) {
     AdmissionQueue queue(1, 10, 8);
     queue.worker_ready(0, 10 * kBlock);
