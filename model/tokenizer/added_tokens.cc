@@ -22,6 +22,7 @@ void AddedTokens::add(std::string_view content, uint32_t id, AddedTokenOptions o
 }
 
 std::optional<AddedTokens::Match> AddedTokens::find(std::string_view text, size_t start) const {
+    if (tokens_.empty()) return std::nullopt;
     for (size_t begin = start; begin < text.size(); ++begin) {
         // Nearly every byte of a text ends here.
         if (!is_first_byte_[static_cast<unsigned char>(text[begin])]) continue;

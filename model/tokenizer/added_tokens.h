@@ -38,8 +38,6 @@ class AddedTokens {
     // there too. REQUIRES: text is valid UTF-8.
     std::optional<Match> find(std::string_view text, size_t start) const;
 
-    bool is_empty() const { return tokens_.empty(); }
-
   private:
     static constexpr uint32_t kNoToken = UINT32_MAX;
 

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "model/tokenizer/unicode_additions.h"
+
 namespace afd::model {
 namespace {
 
@@ -40,6 +42,18 @@ bool is_blank(int32_t code_point) {
     }
 }
 
+// Of what libutf8proc, with Unicode 15, does not have.
+bool is_new_word_character(int32_t code_point) {
+    for (const UnicodeAddition& addition : unicode_additions()) {
+        const auto point = static_cast<uint32_t>(code_point);
+        if (point < addition.first || point > addition.last) continue;
+        const std::string_view category = addition.category;
+        return category.starts_with('L') || category.starts_with('M') || category == "Nd" ||
+               category == "Nl" || category == "Pc";
+    }
+    return false;
+}
+
 bool is_word_character(int32_t code_point) {
     // The joiners of Indic and Arabic script and the circled letters count as well.
     const bool is_joiner = code_point == 0x200C || code_point == 0x200D;
@@ -60,6 +74,8 @@ bool is_word_character(int32_t code_point) {
         case UTF8PROC_CATEGORY_NL:
         case UTF8PROC_CATEGORY_PC:
             return true;
+        case UTF8PROC_CATEGORY_CN:
+            return is_new_word_character(code_point);
         default:
             return is_joiner || is_circled;
     }

@@ -79,6 +79,28 @@ Splitter::Splitter(TextPattern pattern, SplitBehavior behavior, bool is_inverted
 Result<> Splitter::split(std::string_view piece, std::vector<std::string_view>& pieces) {
     matches_.clear();
     AFD_TRY(pattern_.find_all(piece, matches_));
+    if (behavior_ == SplitBehavior::kIsolated) {
+        isolate(piece, pieces);
+    } else {
+        fold(piece, pieces);
+    }
+    if (matches_.capacity() > kKeptMatchesMax) std::vector<PatternMatch>().swap(matches_);
+    return {};
+}
+
+void Splitter::isolate(std::string_view piece, std::vector<std::string_view>& pieces) const {
+    size_t done = 0;
+    for (const PatternMatch& match : matches_) {
+        if (match.begin > done) pieces.push_back(piece.substr(done, match.begin - done));
+        if (match.end > match.begin) {
+            pieces.push_back(piece.substr(match.begin, match.end - match.begin));
+        }
+        done = match.end;
+    }
+    if (done < piece.size()) pieces.push_back(piece.substr(done));
+}
+
+void Splitter::fold(std::string_view piece, std::vector<std::string_view>& pieces) const {
     PieceFolder folder(behavior_, piece, pieces);
     size_t done = 0;
     for (const PatternMatch& match : matches_) {
@@ -89,8 +111,6 @@ Result<> Splitter::split(std::string_view piece, std::vector<std::string_view>& 
     }
     if (done < piece.size()) folder.add(done, piece.size(), is_inverted_);
     folder.flush();
-    if (matches_.capacity() > kKeptMatchesMax) std::vector<PatternMatch>().swap(matches_);
-    return {};
 }
 
 }  // namespace afd::model

@@ -40,6 +40,10 @@ class Splitter {
     bool removes_text() const { return behavior_ == SplitBehavior::kRemoved; }
 
   private:
+    // Cut `piece` at matches_. What most pre-tokenizers ask for has a loop of its own.
+    void isolate(std::string_view piece, std::vector<std::string_view>& pieces) const;
+    void fold(std::string_view piece, std::vector<std::string_view>& pieces) const;
+
     TextPattern pattern_;
     SplitBehavior behavior_;
     bool is_inverted_;

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
+#include "model/tokenizer/pattern_translator.h"
 #include "model/tokenizer/utf8.h"
 #include "proto/failure.h"
 
@@ -16,38 +18,6 @@ namespace {
 // Most pieces match within the first; long runs of text may need more.
 constexpr size_t kJitStackBytes = size_t{32} << 10;
 constexpr size_t kJitStackBytesMax = size_t{8} << 20;
-
-// General categories have one or two characters; PCRE2's own names are these.
-bool is_script_name(std::string_view name) {
-    if (!name.empty() && name.front() == '^') name.remove_prefix(1);
-    const bool is_own = name == "Any" || name == "Xan" || name == "Xps" || name == "Xsp" ||
-                        name == "Xuc" || name == "Xwd";
-    return name.size() > 2 && !is_own && name.find_first_of(":=") == std::string_view::npos;
-}
-
-// The escape at the start of `rest` (a backslash and what belongs to it), translated.
-std::string translate_escape(std::string_view rest, size_t& size) {
-    size = std::min<size_t>(2, rest.size());
-    if (rest.size() < 3 || (rest[1] != 'p' && rest[1] != 'P') || rest[2] != '{') {
-        return std::string(rest.substr(0, size));
-    }
-    const size_t close = rest.find('}');
-    if (close == std::string_view::npos) return std::string(rest.substr(0, size));
-    size = close + 1;
-    std::string_view name = rest.substr(3, close - 3);
-    if (!is_script_name(name)) return std::string(rest.substr(0, size));
-    std::string text(rest.substr(0, 3));
-    if (name.front() == '^') {
-        text += '^';
-        name.remove_prefix(1);
-    }
-    return text + "sc:" + std::string(name) + "}";
-}
-
-Error unserved_construct(std::string_view pattern, const std::string& construct) {
-    return unimplemented("the pattern {} uses {}, which is not supported",
-                         with(pattern, construct));
-}
 
 struct CodeFree {
     void operator()(pcre2_code* code) const { pcre2_code_free(code); }
@@ -64,72 +34,74 @@ struct StackFree {
 
 }  // namespace
 
-Result<std::string> translate_pattern(std::string_view pattern) {
-    std::string out;
-    bool is_in_set = false;
-    bool is_set_start = false;  // A ']' here is an ordinary character.
-    for (size_t i = 0; i < pattern.size();) {
-        const char c = pattern[i];
-        if (c == '\\') {
-            size_t size = 0;
-            out += translate_escape(pattern.substr(i), size);
-            i += size;
-            is_set_start = false;
-            continue;
-        }
-        // Oniguruma and PCRE2 read these differently, and a wrong split gives wrong ids without a
-        // word.
-        if (is_in_set && c == '[' && pattern.substr(i, 2) != "[:") {
-            return unserved_construct(pattern, "a set inside a set");
-        }
-        if (is_in_set && pattern.substr(i, 2) == "[:") {
-            const size_t close = pattern.find(":]", i);
-            if (close == std::string_view::npos)
-                return unserved_construct(pattern, "an open [: class");
-            out += pattern.substr(i, close + 2 - i);
-            i = close + 2;
-            continue;
-        }
-        if (is_in_set && pattern.substr(i, 2) == "&&") {
-            return unserved_construct(pattern, "an intersection of sets (&&)");
-        }
-        if (!is_in_set && c == '[') {
-            is_in_set = is_set_start = true;
-        } else if (is_in_set && c == ']' && !is_set_start) {
-            is_in_set = false;
-        } else if (c != '^') {
-            is_set_start = false;
-        }
-        out += c;
-        ++i;
-    }
-    return out;
-}
-
-struct TextPattern::Impl {
-    std::string literal;  // Empty: the expression below.
-    std::unique_ptr<pcre2_code, CodeFree> code;
-    std::unique_ptr<pcre2_match_data, DataFree> data;
-    std::unique_ptr<pcre2_match_context, ContextFree> context;
-    std::unique_ptr<pcre2_jit_stack, StackFree> stack;  // Null where PCRE2 has no JIT.
+// An expression as PCRE2 runs it.
+class CompiledPattern {
+  public:
+    static Result<CompiledPattern> compile(std::string_view pattern, const std::string& translated);
 
     // The first match in `text` at or after `start`; a negative number as PCRE2 gives it.
     int match(std::string_view text, size_t start) {
         const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-        if (stack) {
+        if (stack_) {
             const int count = pcre2_jit_match(
-                code.get(), subject, text.size(), start, 0, data.get(), context.get());
+                code_.get(), subject, text.size(), start, 0, data_.get(), context_.get());
             // The interpreter keeps its state on the heap and reaches further.
             if (count != PCRE2_ERROR_JIT_STACKLIMIT) return count;
         }
-        return pcre2_match(code.get(),
+        return pcre2_match(code_.get(),
                            subject,
                            text.size(),
                            start,
                            PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                           data.get(),
-                           context.get());
+                           data_.get(),
+                           context_.get());
     }
+
+    // Of the last match().
+    PatternMatch last_match() const {
+        const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data_.get());
+        return {range[0], range[1]};
+    }
+
+  private:
+    std::unique_ptr<pcre2_code, CodeFree> code_;
+    std::unique_ptr<pcre2_match_data, DataFree> data_;
+    std::unique_ptr<pcre2_match_context, ContextFree> context_;
+    std::unique_ptr<pcre2_jit_stack, StackFree> stack_;  // Null where PCRE2 has no JIT.
+};
+
+Result<CompiledPattern> CompiledPattern::compile(std::string_view pattern,
+                                                 const std::string& translated) {
+    int error = 0;
+    PCRE2_SIZE at = 0;
+    CompiledPattern compiled;
+    // Oniguruma's ^ and $ stand at every line.
+    compiled.code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()),
+                                       translated.size(),
+                                       PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE,
+                                       &error,
+                                       &at,
+                                       nullptr));
+    if (!compiled.code_) {
+        std::array<PCRE2_UCHAR, 160> text{};
+        pcre2_get_error_message(error, text.data(), text.size());
+        return data_loss("the pattern {} is not accepted: {} (at byte {} of {})",
+                         with(pattern, reinterpret_cast<const char*>(text.data()), at, translated));
+    }
+    compiled.data_.reset(pcre2_match_data_create_from_pattern(compiled.code_.get(), nullptr));
+    compiled.context_.reset(pcre2_match_context_create(nullptr));
+    // Where PCRE2 was built without JIT the interpreter gives the same matches.
+    if (pcre2_jit_compile(compiled.code_.get(), PCRE2_JIT_COMPLETE) == 0) {
+        compiled.stack_.reset(pcre2_jit_stack_create(kJitStackBytes, kJitStackBytesMax, nullptr));
+        pcre2_jit_stack_assign(compiled.context_.get(), nullptr, compiled.stack_.get());
+    }
+    return compiled;
+}
+
+struct TextPattern::Impl {
+    std::string literal;  // Empty: the expression below.
+    std::optional<CompiledPattern> for_old_texts;
+    std::optional<CompiledPattern> for_all_texts;  // None: the other is right about all.
 
     Result<> find_expression(std::string_view text, std::vector<PatternMatch>& matches);
     void find_literal(std::string_view text, std::vector<PatternMatch>& matches) const;
@@ -141,29 +113,12 @@ TextPattern& TextPattern::operator=(TextPattern&&) noexcept = default;
 TextPattern::~TextPattern() = default;
 
 Result<TextPattern> TextPattern::expression(std::string_view pattern) {
-    AFD_ASSIGN(const std::string translated, translate_pattern(pattern));
-    int error = 0;
-    PCRE2_SIZE at = 0;
+    AFD_ASSIGN(const std::string old, translate_pattern(pattern, PatternUse::kOldTexts));
+    AFD_ASSIGN(const std::string all, translate_pattern(pattern, PatternUse::kAllTexts));
     auto impl = std::make_unique<Impl>();
-    // Oniguruma's ^ and $ stand at every line.
-    impl->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()),
-                                   translated.size(),
-                                   PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE,
-                                   &error,
-                                   &at,
-                                   nullptr));
-    if (!impl->code) {
-        std::array<PCRE2_UCHAR, 160> text{};
-        pcre2_get_error_message(error, text.data(), text.size());
-        return data_loss("the pattern {} is not accepted: {} (at byte {} of {})",
-                         with(pattern, reinterpret_cast<const char*>(text.data()), at, translated));
-    }
-    impl->data.reset(pcre2_match_data_create_from_pattern(impl->code.get(), nullptr));
-    impl->context.reset(pcre2_match_context_create(nullptr));
-    // Where PCRE2 was built without JIT the interpreter gives the same matches.
-    if (pcre2_jit_compile(impl->code.get(), PCRE2_JIT_COMPLETE) == 0) {
-        impl->stack.reset(pcre2_jit_stack_create(kJitStackBytes, kJitStackBytesMax, nullptr));
-        pcre2_jit_stack_assign(impl->context.get(), nullptr, impl->stack.get());
+    AFD_ASSIGN(impl->for_old_texts, CompiledPattern::compile(pattern, old));
+    if (all != old) {
+        AFD_ASSIGN(impl->for_all_texts, CompiledPattern::compile(pattern, all));
     }
     return TextPattern(std::move(impl));
 }
@@ -192,10 +147,12 @@ void TextPattern::Impl::find_literal(std::string_view text,
 
 Result<> TextPattern::Impl::find_expression(std::string_view text,
                                             std::vector<PatternMatch>& matches) {
+    const bool is_old = !for_all_texts || !has_new_characters(text);
+    CompiledPattern& compiled = is_old ? *for_old_texts : *for_all_texts;
     size_t start = 0;
     size_t last_end = std::string_view::npos;
     while (start <= text.size()) {
-        const int count = match(text, start);
+        const int count = compiled.match(text, start);
         if (count == PCRE2_ERROR_NOMATCH) break;
         if (count < 0) {
             return resource_exhausted(
@@ -203,10 +160,9 @@ Result<> TextPattern::Impl::find_expression(std::string_view text,
                 "error {}); send less text at once",
                 with(count));
         }
-        const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
-        const size_t begin = range[0];
+        const auto [begin, range_end] = compiled.last_match();
         // \K can put the end before the start of the search; it would go round for ever.
-        const size_t end = std::max({range[1], begin, start});
+        const size_t end = std::max({range_end, begin, start});
         if (begin == end && begin == last_end) {
             // The search goes on a whole character later: PCRE2 was told not to check its offsets.
             start += start < text.size() ? next_character(text.substr(start)).size : 1;

@@ -3,11 +3,7 @@
 
 // TextPattern: what a step of a tokenizer looks for in a text: a regular expression or a literal.
 // It finds; what becomes of a match is its owner's business (splitter.h, normalizer.h).
-//
-// The expressions of tokenizer.json are written for Oniguruma and run here on PCRE2 (UTF, UCP).
-// Two things mean something else there without any complaint, so they are translated or refused:
-// \p{Han} and other script names (PCRE2 matches script extensions) become \p{sc:Han}; set
-// operations and nested sets inside brackets ([..&&[..]]) are refused.
+// Expressions are Oniguruma's and run on PCRE2 (pattern_translator.h).
 
 #include <cstddef>
 #include <memory>
@@ -18,9 +14,6 @@
 #include "proto/status.h"
 
 namespace afd::model {
-
-// The same expression for PCRE2. Errors: kUnimplemented naming the construct.
-Result<std::string> translate_pattern(std::string_view pattern);
 
 struct PatternMatch {
     size_t begin = 0;

@@ -12,8 +12,8 @@
 // which must have every byte that UTF-8 uses; or in characters (Mixtral, Phi; byte_fallback), which
 // must have <0x00> ... for the characters that it lacks.
 //
-// Anything else is refused at load with the key, its value and what is supported. tests/model has
-// the same ids as the tokenizers library for every feature that is served.
+// Anything else is refused at load with the key, its value and what is supported. For all that is
+// served golden_test.cc has the ids and texts of the tokenizers library.
 //
 // One thread at a time: encode() keeps a cache of pieces. Memory that a long text took is given
 // back.

@@ -55,19 +55,6 @@ TEST(Splitter, MatchesScriptsAndNotScriptExtensions) {
     // The ideographic comma and stop belong to Han only by extension.
     EXPECT_THAT(split_by({R"(\p{Han}+)"}, "中文、测试。日本"),
                 ElementsAre("中文", "、", "测试", "。", "日本"));
-    EXPECT_EQ(translate_pattern(R"([^\p{Han}\p{L}]\P{Greek}\p{^Latin}\\p{Han})").value(),
-              R"([^\p{sc:Han}\p{L}]\P{sc:Greek}\p{^sc:Latin}\\p{Han})");
-}
-
-TEST(Splitter, RefusesWhatPcreWouldReadDifferently) {
-    EXPECT_THAT(translate_pattern(R"([\p{L}&&[^\p{Han}]])").error().message,
-                HasSubstr("an intersection of sets (&&)"));
-    EXPECT_THAT(translate_pattern(R"([a[bc]])").error().message, HasSubstr("a set inside a set"));
-    EXPECT_TRUE(translate_pattern(R"([[:alpha:]\[]&&[]a])").ok());
-    const auto broken = TextPattern::expression("(a");
-    ASSERT_FALSE(broken.ok());
-    EXPECT_EQ(broken.error().code, Code::kDataLoss);
-    EXPECT_THAT(broken.error().message, HasSubstr("the pattern (a is not accepted"));
 }
 
 // As Oniguruma's own iteration: an empty match cuts, unless it touches the match before it.
