@@ -88,7 +88,13 @@ void unpack_fp8_pairs(const UnpackFp8Arguments& a) {
 template <size_t kRows, Fetch kFetch>
 class Fp8Rows {
   public:
-    explicit Fp8Rows(const Fp8TileArguments& a) : x_(a.x), x_stride_(a.x_stride), line_(a.panel) {}
+    explicit Fp8Rows(const Fp8TileArguments& a)
+        : x_(a.x),
+          x_stride_(a.x_stride),
+          line_(a.panel),
+          next_(reinterpret_cast<uintptr_t>(a.fetch_next.from)),
+          next_rows_(reinterpret_cast<uintptr_t>(a.next_x)),
+          next_step_(a.fetch_next.step_bytes) {}
 
     // The next `count` elements of depth, one block; its two scales.
     [[gnu::always_inline]] void add_block(size_t count, const float* scales) {
@@ -126,9 +132,20 @@ class Fp8Rows {
     };
     static constexpr size_t kQuad = 4;
 
+    [[gnu::always_inline]] void fetch_line(const std::byte* line) {
+        if constexpr (kFetch == Fetch::kNext) {
+            fetch_to_second_level(next_);
+            next_ += next_step_;
+            fetch_to_second_level(next_rows_);
+            next_rows_ += kLineBytes;
+        } else {
+            fetch_own_line<kFetch, AfterUse::kDrop>(line);
+        }
+    }
+
     [[gnu::always_inline]] Quad next_quad() {
-        fetch_own_line<kFetch, AfterUse::kDrop>(line_);
-        fetch_own_line<kFetch, AfterUse::kDrop>(line_ + kLineBytes);
+        fetch_line(line_);
+        fetch_line(line_ + kLineBytes);
         const Quad quad{expand_(line_), expand_(line_ + kLineBytes)};
         line_ += 2 * kLineBytes;
         return quad;
@@ -161,6 +178,9 @@ class Fp8Rows {
     const Bf16* x_;
     size_t x_stride_;
     const std::byte* line_;
+    uintptr_t next_;  // Others' weights and rows are fetched from here on.
+    uintptr_t next_rows_;
+    size_t next_step_;
     E4m3Expander expand_;
     Sums sums_{};
 };
@@ -177,8 +197,7 @@ void fp8_rows(const Fp8TileArguments& a) {
 
 template <size_t kRows>
 void fp8_tile_of(const Fp8TileArguments& a) {
-    if (a.prefetch_ahead == kPrefetchFar) return fp8_rows<kRows, Fetch::kFarThenNear>(a);
-    fp8_rows<kRows, Fetch::kNear>(a);
+    with_fetch(a, [&]<Fetch kFetch>() { fp8_rows<kRows, kFetch>(a); });
 }
 
 // Rows of one tile: more products would not fit into the registers.

@@ -40,8 +40,8 @@ struct TileShape {
     // Of int4_tile at most. 0: the class has none, since int4 weights have the order of bf16 ones;
     // unpack_int4 makes bf16 panels of them, which go through tile.
     size_t int4_rows = 0;  // <= rows
-    // Up to so many rows in all go through fp8_tile, more through unpack_fp8, tile and add_block,
-    // with the same bits. 0: the class has no fp8_tile.
+    // Of fp8_tile at most. 0: the class has none; unpack_fp8, tile and add_block do its work, with
+    // the same bits.
     size_t fp8_rows = 0;  // <= rows
 
     // Panels that one call of tile takes for `num_rows` rows at most.

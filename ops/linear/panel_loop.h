@@ -172,7 +172,7 @@ struct Int4Product {
     void multiply(Arguments& a, size_t /*num_panels*/) const { kernels.int4_tile(a); }
 };
 
-// fp8, few rows: weights are expanded in registers.
+// fp8 in a class that expands weights in registers.
 struct Fp8Product {
     using Arguments = cpu::Fp8TileArguments;
     static constexpr bool kIsByPanel = true;
@@ -315,8 +315,8 @@ void unpacked_int4_panels(Rows<const Bf16> x,
     }
 }
 
-// fp8, many rows: a panel is unpacked block by block; every block of rows of up to kUnpackRows
-// meets it while it is in cache, and adds its scaled products to its sums.
+// fp8 in the other classes: a panel is unpacked block by block; every block of rows of up to
+// kUnpackRows meets it while it is in cache, and adds its scaled products to its sums.
 template <typename Finish>
 void unpacked_fp8_panels(Rows<const Bf16> x,
                          const PackedLinear& weight,
@@ -380,10 +380,10 @@ void for_each_panel_row(const LinearInput& x,
             AFD_ASSERT(x.int8.given(), "rows of a product with int8 weights were not quantised");
             return int8_panels(x.int8, weight, first_panel, last_panel, finish);
         case WeightFormat::kFp8Block128:
-            if (x.rows.num_rows <= cpu::kernels(weight.numeric_class()).shape.fp8_rows) {
-                return float_panels(Fp8Product{weight, x.rows}, first_panel, last_panel, finish);
+            if (cpu::kernels(weight.numeric_class()).shape.fp8_rows == 0) {
+                return unpacked_fp8_panels(x.rows, weight, first_panel, last_panel, finish);
             }
-            return unpacked_fp8_panels(x.rows, weight, first_panel, last_panel, finish);
+            return float_panels(Fp8Product{weight, x.rows}, first_panel, last_panel, finish);
         case WeightFormat::kInt4Group32:
         case WeightFormat::kInt4Group64:
         case WeightFormat::kInt4Group32Fp16:
