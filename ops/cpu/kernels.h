@@ -40,6 +40,9 @@ struct TileShape {
     // Of int4_tile at most. 0: the class has none, since int4 weights have the order of bf16 ones;
     // unpack_int4 makes bf16 panels of them, which go through tile.
     size_t int4_rows = 0;  // <= rows
+    // Of fp8_tile at most. 0: the class has none; unpack_fp8, tile and add_block do its work, with
+    // the same bits.
+    size_t fp8_rows = 0;  // <= rows
 
     // Panels that one call of tile takes for `num_rows` rows at most.
     size_t panels(size_t num_rows) const {
@@ -123,6 +126,8 @@ struct UnpackArguments {
     uint16_t* out = nullptr;  // A bf16 panel of this depth in the layout of the class.
     size_t prefetch_ahead = kPrefetchNear;
 };
+
+using Fp8TileArguments = TileOf<Bf16, std::byte, float>;
 
 struct UnpackFp8Arguments {
     const std::byte* values = nullptr;  // Of an fp8 panel, from an element that is a multiple of 4.
@@ -221,6 +226,8 @@ struct Kernels {
     void (*int4_tile)(const Int4TileArguments& arguments);
     // out = (q · scale) →bf16. For shape.int4_rows == 0.
     void (*unpack_int4)(const UnpackArguments& arguments);
+    // out = x · Wᵀ for one tile of a whole fp8 panel. For shape.fp8_rows > 0.
+    void (*fp8_tile)(const Fp8TileArguments& arguments);
     // out = the values, exactly.
     void (*unpack_fp8)(const UnpackFp8Arguments& arguments);
     // sums = sums + scale · products, as the class multiplies and adds.

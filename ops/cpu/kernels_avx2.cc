@@ -6,6 +6,7 @@
 
 #include "ops/cpu/activation_kernels.h"
 #include "ops/cpu/attend_rows.h"
+#include "ops/cpu/fp8_avx2.h"
 #include "ops/cpu/fp8_kernels.h"
 #include "ops/cpu/int8_avx2.h"
 #include "ops/cpu/kernels.h"
@@ -215,7 +216,7 @@ const Kernels& avx2_kernels() {
         // The loops of portable, vectorised for these instructions.
         table.sum_int8 = sum_int8;
         table.unpack_int4 = unpack_int4;
-        table.unpack_fp8 = unpack_fp8;
+        table.unpack_fp8 = unpack_fp8_avx2;
         table.add_block = add_block<FusedMultiplyAdd>;
         table.scale_row = scale_row;
         table.exp_row = exp_row;

@@ -22,10 +22,12 @@ const Kernels& avx512_bf16_kernels() {
     static const Kernels kTable = [] {
         Kernels table = avx512_kernels();
         table.shape.int4_rows = kInt4TileRows;
+        table.shape.fp8_rows = kFp8TileRows;
         table.tile = tile;
         table.sum_int8 = sum_int8;
         table.int8_tile = int8_tile;
         table.int4_tile = int4_tile;
+        table.fp8_tile = fp8_tile;
         table.unpack_fp8 = unpack_fp8_pairs;
         table.begin_heads = begin_heads;
         table.attend_block = attend_block;

@@ -112,12 +112,13 @@ struct MultiplyThenAdd {
 
 const Kernels& portable_kernels() {
     static constexpr Kernels kTable = {
-        .shape = {.rows = 12, .row_panels = 8, .int4_rows = 0},
+        .shape = {.rows = 12, .row_panels = 8, .int4_rows = 0, .fp8_rows = 0},
         .tile = tile,
         .sum_int8 = sum_int8,
         .int8_tile = int8_tile,
         .int4_tile = nullptr,
         .unpack_int4 = unpack_int4,
+        .fp8_tile = nullptr,
         .unpack_fp8 = unpack_fp8,
         .add_block = add_block<MultiplyThenAdd>,
         .scale_row = scale_row,

@@ -172,6 +172,25 @@ struct Int4Product {
     void multiply(Arguments& a, size_t /*num_panels*/) const { kernels.int4_tile(a); }
 };
 
+// fp8 in a class that expands weights in registers.
+struct Fp8Product {
+    using Arguments = cpu::Fp8TileArguments;
+    static constexpr bool kIsByPanel = true;
+
+    const PackedLinear& weight;
+    Rows<const Bf16> x;
+    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
+    size_t rows_max = kernels.shape.fp8_rows;
+    size_t near_rows_max = cpu::kPrefetchNearRows;
+    size_t num_steps = weight.panel_bytes() / kPackedAlignment;
+
+    size_t panels_at_once(const RowBlocks& blocks) const {
+        return panels_finished_at_once(blocks, kernels.shape.rows);
+    }
+    void begin_block(size_t /*first_row*/, Arguments& /*a*/) const {}
+    void multiply(Arguments& a, size_t /*num_panels*/) const { kernels.fp8_tile(a); }
+};
+
 // Blocks of rows x panels of one matrix, panels outside, so that their weights stay in cache while
 // the rows pass. Calls begin(cover) before each tile, and what it gave with the sums afterwards.
 // Passes of at most 96, 128 or 192 rows over the matrix had 0.99 to 1.03 of the speed, on one
@@ -296,14 +315,14 @@ void unpacked_int4_panels(Rows<const Bf16> x,
     }
 }
 
-// fp8: a panel is unpacked block by block; every block of rows of up to kUnpackRows meets it while
-// it is in cache, and adds its scaled products to its sums.
+// fp8 in the other classes: a panel is unpacked block by block; every block of rows of up to
+// kUnpackRows meets it while it is in cache, and adds its scaled products to its sums.
 template <typename Finish>
-void fp8_panels(Rows<const Bf16> x,
-                const PackedLinear& weight,
-                size_t first_panel,
-                size_t last_panel,
-                const Finish& finish) {
+void unpacked_fp8_panels(Rows<const Bf16> x,
+                         const PackedLinear& weight,
+                         size_t first_panel,
+                         size_t last_panel,
+                         const Finish& finish) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     alignas(64) uint16_t unpacked[kFp8BlockEdge * kPanelColumns];
     alignas(64) float products[cpu::kTileFloats];
@@ -361,7 +380,10 @@ void for_each_panel_row(const LinearInput& x,
             AFD_ASSERT(x.int8.given(), "rows of a product with int8 weights were not quantised");
             return int8_panels(x.int8, weight, first_panel, last_panel, finish);
         case WeightFormat::kFp8Block128:
-            return fp8_panels(x.rows, weight, first_panel, last_panel, finish);
+            if (cpu::kernels(weight.numeric_class()).shape.fp8_rows == 0) {
+                return unpacked_fp8_panels(x.rows, weight, first_panel, last_panel, finish);
+            }
+            return float_panels(Fp8Product{weight, x.rows}, first_panel, last_panel, finish);
         case WeightFormat::kInt4Group32:
         case WeightFormat::kInt4Group64:
         case WeightFormat::kInt4Group32Fp16:

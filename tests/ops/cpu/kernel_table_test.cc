@@ -27,18 +27,21 @@ TEST(KernelTable, TilesAreWithinTheBoundsOfArrays) {
         EXPECT_GE(shape.row_panels, size_t{1});
         EXPECT_LE(shape.row_panels, shape.rows);
         EXPECT_LE(shape.int4_rows, shape.rows);
+        EXPECT_LE(shape.fp8_rows, shape.rows);
         for (size_t num_rows = 1; num_rows <= shape.rows; ++num_rows) {
             EXPECT_LE(num_rows * shape.panels(num_rows), shape.rows) << num_rows << " rows";
         }
     }
 }
 
-TEST(KernelTable, HasTheInt4KernelThatItsShapeNames) {
+TEST(KernelTable, HasTheKernelsThatItsShapeNames) {
     for (const test::KernelTable& table : test::every_kernel_table()) {
         SCOPED_TRACE(table.name);
         const bool has_own_order = table.kernels.shape.int4_rows > 0;
         EXPECT_TRUE(has_own_order ? table.kernels.int4_tile != nullptr
                                   : table.kernels.unpack_int4 != nullptr);
+        EXPECT_TRUE(table.kernels.unpack_fp8 != nullptr && table.kernels.add_block != nullptr);
+        EXPECT_TRUE(table.kernels.shape.fp8_rows == 0 || table.kernels.fp8_tile != nullptr);
     }
 }
 
