@@ -13,6 +13,7 @@
 #include "model/tokenizer/normalizer.h"
 #include "model/tokenizer/pre_tokenizer.h"
 #include "model/tokenizer/text_hash.h"
+#include "model/tokenizer/tiktoken_file.h"
 #include "model/tokenizer/token_bound.h"
 #include "model/tokenizer/tokenizer_file.h"
 #include "model/tokenizer/utf8.h"
@@ -39,12 +40,14 @@ struct Tokenizer::Impl {
         : normalizer(std::move(file.normalizer)),
           pre_tokenizer(std::move(file.pre_tokenizer)),
           decoder(std::move(file.decoder)),
-          ignore_merges(file.ignore_merges) {}
+          ignore_merges(file.ignore_merges),
+          is_cut_into_parts(file.is_cut_into_parts) {}
 
     Normalizer normalizer;
     PreTokenizer pre_tokenizer;
     TokenDecoder decoder;
     bool ignore_merges;
+    bool is_cut_into_parts;
     AddedTokens raw_tokens;
     AddedTokens normalized_tokens;
     BytePairEncoder encoder;
@@ -57,10 +60,12 @@ struct Tokenizer::Impl {
     TextMap<std::vector<uint32_t>> cache;
     std::vector<std::string_view> cut_text;  // Scratch.
 
+    static Result<Tokenizer> create(TokenizerFile& file, const std::string& origin);
     Result<> set_added_tokens(const TokenizerFile& file);
     Result<> set_vocab(const TokenizerFile& file, const std::string& origin);
     Result<> set_bytes(const TokenizerFile& file, const std::string& origin);
     Result<> set_merges(const TokenizerFile& file, const std::string& origin);
+    void set_all_merges();
     Result<> set_pieces(const TokenizerFile& file);
     Result<> set_prompt(const TokenizerFile& file, const std::string& origin);
     void set_bound(const TokenizerFile& file);
@@ -163,6 +168,18 @@ Result<> Tokenizer::Impl::set_merges(const TokenizerFile& file, const std::strin
         encoder.add_merge(*left_id, *right_id, *merged_id, static_cast<uint32_t>(rank));
     }
     return {};
+}
+
+void Tokenizer::Impl::set_all_merges() {
+    for (const auto& [text, id] : ids) {
+        const std::string_view whole = text;
+        for (size_t size = 1; size < whole.size(); ++size) {
+            const auto left = ids.find(whole.substr(0, size));
+            if (left == ids.end()) continue;
+            const auto right = ids.find(whole.substr(size));
+            if (right != ids.end()) encoder.add_merge(left->second, right->second, id, id);
+        }
+    }
 }
 
 Result<> Tokenizer::Impl::set_pieces(const TokenizerFile& file) {
@@ -302,20 +319,39 @@ Tokenizer::~Tokenizer() = default;
 
 Result<Tokenizer> Tokenizer::load(const std::string& directory) {
     const std::string path = directory + "/tokenizer.json";
-    AFD_ASSIGN(const std::string text, read_text_file(path, kFileBytesMax));
+    const std::string tiktoken_path = directory + "/tiktoken.model";
     auto config = read_text_file(directory + "/tokenizer_config.json", kFileBytesMax);
     if (!config.ok() && config.error().code != Code::kNotFound) return config.error();
-    return parse(text, config.ok() ? config.value() : std::string(), path);
+    const std::string config_text = config.ok() ? config.value() : std::string();
+    const auto text = read_text_file(path, kFileBytesMax);
+    if (text.ok()) return parse(text.value(), config_text, path);
+    const auto tiktoken = read_text_file(tiktoken_path, kFileBytesMax);
+    const bool has_neither = !tiktoken.ok() && tiktoken.error().code == Code::kNotFound;
+    if (text.error().code != Code::kNotFound || has_neither) return text.error();
+    if (!tiktoken.ok()) return tiktoken.error();
+    return parse_tiktoken(tiktoken.value(), config_text, tiktoken_path);
 }
 
 Result<Tokenizer> Tokenizer::parse(std::string_view text,
                                    std::string_view config_text,
                                    const std::string& origin) {
     AFD_ASSIGN(TokenizerFile file, parse_tokenizer_file(text, config_text, origin));
+    return Impl::create(file, origin);
+}
+
+Result<Tokenizer> Tokenizer::parse_tiktoken(std::string_view text,
+                                            std::string_view config_text,
+                                            const std::string& origin) {
+    AFD_ASSIGN(TokenizerFile file, parse_tiktoken_file(text, config_text, origin));
+    return Impl::create(file, origin);
+}
+
+Result<Tokenizer> Tokenizer::Impl::create(TokenizerFile& file, const std::string& origin) {
     auto impl = std::make_unique<Impl>(file);
     AFD_TRY(impl->set_added_tokens(file));
     AFD_TRY(impl->set_vocab(file, origin));
     AFD_TRY(impl->set_merges(file, origin));
+    if (file.merges_all_tokens) impl->set_all_merges();
     AFD_TRY(impl->set_pieces(file));
     AFD_TRY(impl->set_prompt(file, origin));
     impl->set_bound(file);
@@ -328,9 +364,14 @@ Result<std::vector<uint32_t>> Tokenizer::encode(std::string_view text) {
         return invalid_argument("the text is not valid UTF-8");
     }
     std::vector<uint32_t> out;
-    const auto result = Impl::walk(impl_->raw_tokens, text, out, [&](std::string_view gap) {
-        return impl_->encode_raw(gap, gap.data() == text.data(), out);
-    });
+    Result<> result;
+    for (const std::string_view part :
+         impl_->is_cut_into_parts ? tiktoken_parts(text) : std::vector{text}) {
+        if (!result.ok()) break;
+        result = Impl::walk(impl_->raw_tokens, part, out, [&](std::string_view gap) {
+            return impl_->encode_raw(gap, gap.data() == text.data(), out);
+        });
+    }
     impl_->trim();
     if (!result.ok()) return result.error();
     return out;

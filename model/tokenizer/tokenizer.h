@@ -32,7 +32,8 @@ namespace afd::model {
 
 class Tokenizer {
   public:
-    // Reads tokenizer.json and, if present, tokenizer_config.json (prompt_template.h).
+    // Reads tokenizer.json, or tiktoken.model where there is none (tiktoken_file.h), and, if
+    // present, tokenizer_config.json (prompt_template.h).
     // Errors: kNotFound, kDataLoss, kUnimplemented.
     static Result<Tokenizer> load(const std::string& directory);
 
@@ -40,6 +41,11 @@ class Tokenizer {
     static Result<Tokenizer> parse(std::string_view text,
                                    std::string_view config_text,
                                    const std::string& origin);
+
+    // The same from the text of a tiktoken.model.
+    static Result<Tokenizer> parse_tiktoken(std::string_view text,
+                                            std::string_view config_text,
+                                            const std::string& origin);
 
     Tokenizer(Tokenizer&&) noexcept;
     Tokenizer& operator=(Tokenizer&&) noexcept;

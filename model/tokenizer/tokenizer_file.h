@@ -35,6 +35,8 @@ struct TokenizerFile {
     std::vector<std::pair<std::string, std::string>> merges;  // By rank, as in `vocab`.
     bool ignore_merges = false;
     bool has_byte_fallback = false;
+    bool merges_all_tokens = false;  // Any two that make a token, whose id is the rank.
+    bool is_cut_into_parts = false;  // Long texts, as tiktoken_parts() does.
     std::vector<AddedToken> added_tokens;
     Normalizer normalizer;
     PreTokenizer pre_tokenizer;

@@ -38,6 +38,7 @@ constexpr const char* kCompanions[] = {"generation_config.json",
                                        "vocab.json",
                                        "merges.txt",
                                        "tokenizer.model",
+                                       "tiktoken.model",
                                        "chat_template.jinja",
                                        "chat_template.json",
                                        "LICENSE"};
