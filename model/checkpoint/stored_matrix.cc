@@ -28,14 +28,10 @@ Result<> check_scales(const std::string& name, std::span<const float> scales, si
 
 Result<> read_int8(const TensorStore& tensors, const std::string& name, StoredMatrix& matrix) {
     const std::array<uint64_t, 2> shape = {matrix.num_outputs, matrix.depth};
-    matrix.int8.resize(matrix.num_outputs * matrix.depth);
-    AFD_TRY(tensors.read_as_stored(
-        name, StorageType::kI8, shape, std::as_writable_bytes(std::span(matrix.int8))));
-    matrix.int8_scale.resize(matrix.num_outputs);
-    AFD_TRY(tensors.read_as_stored(name + "_scale",
-                                   StorageType::kF32,
-                                   std::span(shape).first(1),
-                                   std::as_writable_bytes(std::span(matrix.int8_scale))));
+    AFD_ASSIGN(matrix.int8, tensors.read_as_stored<int8_t>(name, StorageType::kI8, shape));
+    AFD_ASSIGN(matrix.int8_scale,
+               tensors.read_as_stored<float>(
+                   name + "_scale", StorageType::kF32, std::span(shape).first(1)));
     return check_scales(name + "_scale", matrix.int8_scale, 1);
 }
 
@@ -43,14 +39,10 @@ Result<> read_int4(const TensorStore& tensors, const std::string& name, StoredMa
     const uint64_t groups = int4_scale_columns(matrix.depth, matrix.format);
     const std::array<uint64_t, 2> shape = {matrix.num_outputs, (matrix.depth + 1) / 2};
     const std::array<uint64_t, 2> scale_shape = {matrix.num_outputs, groups};
-    matrix.int4.resize(shape[0] * shape[1]);
-    AFD_TRY(tensors.read_as_stored(
-        name, StorageType::kU8, shape, std::as_writable_bytes(std::span(matrix.int4))));
-    matrix.int4_scale.resize(matrix.num_outputs * groups);
-    AFD_TRY(tensors.read_as_stored(name + "_scale",
-                                   int4_scale_type(matrix.format),
-                                   scale_shape,
-                                   std::as_writable_bytes(std::span(matrix.int4_scale))));
+    AFD_ASSIGN(matrix.int4, tensors.read_as_stored<uint8_t>(name, StorageType::kU8, shape));
+    AFD_ASSIGN(matrix.int4_scale,
+               tensors.read_as_stored<uint16_t>(
+                   name + "_scale", int4_scale_type(matrix.format), scale_shape));
     // In fp32 for the check alone; what is packed are the bits as stored.
     std::vector<float> scales(matrix.int4_scale.size());
     std::ranges::transform(matrix.int4_scale, scales.begin(), [&](uint16_t bits) {

@@ -175,15 +175,6 @@ Result<> TensorStore::read_bytes(const TensorInfo& tensor,
     return files_[at->second.file].read(tensor.begin + offset, out);
 }
 
-Result<> TensorStore::read_as_stored(std::string_view name,
-                                     StorageType dtype,
-                                     std::span<const uint64_t> shape,
-                                     std::span<std::byte> out) const {
-    AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape, std::span(&dtype, 1)));
-    AFD_ASSERT(tensor->end - tensor->begin == out.size(), "%zu bytes", out.size());
-    return read_bytes(*tensor, 0, out);
-}
-
 Result<std::vector<float>> TensorStore::read_block_scales(const std::string& weight,
                                                           std::span<const uint64_t> shape) const {
     const std::string name = weight + "_scale_inv";

@@ -61,12 +61,18 @@ class TensorStore {
     Result<std::vector<int64_t>> read_integers(std::string_view name,
                                                std::span<const uint64_t> shape) const;
 
-    // The whole tensor, bytes as stored. Errors: as read_bf16; kUnimplemented names both types.
-    // REQUIRES: out has the bytes of `shape` and `dtype`.
-    Result<> read_as_stored(std::string_view name,
-                            StorageType dtype,
-                            std::span<const uint64_t> shape,
-                            std::span<std::byte> out) const;
+    // The whole tensor, values as stored. Memory is taken for what the file holds, after its shape
+    // was found to be `shape`. Errors: as read_bf16; kUnimplemented names both types.
+    // REQUIRES: T is as wide as a value of `dtype`.
+    template <typename T>
+    Result<std::vector<T>> read_as_stored(std::string_view name,
+                                          StorageType dtype,
+                                          std::span<const uint64_t> shape) const {
+        AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape, std::span(&dtype, 1)));
+        std::vector<T> values((tensor->end - tensor->begin) / sizeof(T));
+        AFD_TRY(read_bytes(*tensor, 0, std::as_writable_bytes(std::span(values))));
+        return values;
+    }
 
     // Raw bytes [offset, offset + out.size()) of the tensor. REQUIRES: inside the tensor.
     Result<> read_bytes(const TensorInfo& tensor, uint64_t offset, std::span<std::byte> out) const;

@@ -432,12 +432,15 @@ TEST(QuantiseCheckpoint, NamesTheTensorThatCannotBeQuantised) {
 // The tensors of one matrix [4, 6], changed in one way, and what read_matrix() says.
 class ReadMatrix : public ::testing::Test {
   protected:
-    std::string error(std::vector<TensorToWrite> tensors, ops::WeightFormat format) const {
+    std::string error(std::vector<TensorToWrite> tensors,
+                      ops::WeightFormat format,
+                      uint64_t num_outputs = 4,
+                      uint64_t depth = 6) const {
         const test::TemporaryDirectory directory;
         const auto written = write_safetensors(directory.path() + "/model.safetensors", tensors);
         EXPECT_TRUE(written.ok());
         const TensorStore store = TensorStore::open(directory.path()).value();
-        const auto matrix = read_matrix(store, "w", 4, 6, format);
+        const auto matrix = read_matrix(store, "w", num_outputs, depth, format);
         return matrix.ok() ? "" : matrix.error().message;
     }
     template <typename T>
@@ -453,6 +456,20 @@ class ReadMatrix : public ::testing::Test {
     std::vector<uint8_t> int4_ = std::vector<uint8_t>(12, 0x79);
     std::vector<ops::Bf16> group_scale_ = std::vector<ops::Bf16>(4, ops::from_float(0.5f));
 };
+
+// Goal: a config.json that lies about a shape costs no memory. Oracle: 64 TiB are refused because
+// of the shape; whoever asked for them first would not get there.
+TEST_F(ReadMatrix, MemoryIsThatOfTheFile) {
+    using enum StorageType;
+    const std::vector<TensorToWrite> int8 = {tensor("w.weight", kI8, {4, 6}, int8_)};
+    const std::vector<TensorToWrite> int4 = {tensor("w.weight", kU8, {4, 3}, int4_)};
+    const uint64_t rows = uint64_t{1} << 24;
+    const uint64_t depth = uint64_t{1} << 22;
+    EXPECT_THAT(error(int8, ops::WeightFormat::kInt8, rows, depth),
+                HasSubstr("expected shape [16777216, 4194304], found [4, 6]"));
+    EXPECT_THAT(error(int4, ops::WeightFormat::kInt4Group32, rows, depth),
+                HasSubstr("expected shape [16777216, 2097152], found [4, 3]"));
+}
 
 TEST_F(ReadMatrix, Int8SaysWhatIsWrong) {
     using enum StorageType;
