@@ -24,15 +24,12 @@ namespace afd::model {
 // A class with what newer Unicode adds costs every character a comparison with each range, half of
 // the speed on English text. So there are two translations, and texts choose.
 enum class PatternUse {
-    kOldTexts,  // Texts without any of the characters that PCRE2 knows otherwise.
+    kOldTexts,  // Texts without has_new_characters() (new_characters.h).
     kAllTexts,
 };
 
 // The same expression for PCRE2, which need not accept it. Errors: kUnimplemented naming the
 // construct.
 Result<std::string> translate_pattern(std::string_view pattern, PatternUse use);
-
-// Whether `text`, valid UTF-8, has a character that only kAllTexts is right about.
-bool has_new_characters(std::string_view text);
 
 }  // namespace afd::model

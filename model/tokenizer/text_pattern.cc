@@ -8,6 +8,7 @@
 #include <array>
 #include <optional>
 
+#include "model/tokenizer/new_characters.h"
 #include "model/tokenizer/pattern_translator.h"
 #include "model/tokenizer/utf8.h"
 #include "proto/failure.h"

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "model/tokenizer/new_characters.h"
 #include "model/tokenizer/text_pattern.h"
 
 namespace afd::model {
