@@ -20,6 +20,13 @@ constexpr const char* kOtherWord = R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}\x{24B6}-\x
 constexpr const char* kNotBlank = R"(\S\x{180E})";
 constexpr const char* kHexadecimal = "0-9A-Fa-f";
 constexpr const char* kAnyCharacter = R"([\s\S])";
+// Letters that mean the same after a backslash, or are translated. Of the others PCRE2 takes some
+// for commands that Oniguruma does not have: \C would tear characters, \Q quote.
+constexpr std::string_view kServedEscapes = "AKRXZabefgknrtuvxz";
+
+// Expressions of models have some hundred bytes and nest twice.
+constexpr size_t kPatternBytesMax = size_t{16} << 10;
+constexpr int kSetNestingMax = 64;
 
 // Property names are the same whatever their case, blanks and underscores.
 std::string loose_name(std::string_view name) {
@@ -38,7 +45,7 @@ bool is_script_name(std::string_view name) {
     return name.size() > 2 && !is_own && name.find_first_of(":=") == std::string_view::npos;
 }
 
-// Ranges for a set: what was added to the category or script; to any category, if `name` is empty.
+// Ranges for a set: what was added to the category or script.
 std::string additions_to(std::string_view name) {
     const std::string loose = loose_name(name);
     std::string ranges;
@@ -78,6 +85,15 @@ class PatternTranslator {
     bool sees(std::string_view text) const { return pattern_.substr(at_).starts_with(text); }
     char next() const { return at_ < pattern_.size() ? pattern_[at_] : '\0'; }
 
+    size_t character_bytes(size_t at) const {
+        size_t size = 1;
+        while (at + size < pattern_.size() &&
+               (static_cast<unsigned char>(pattern_[at + size]) & 0xC0) == 0x80) {
+            ++size;
+        }
+        return size;
+    }
+
     Error unserved_construct(const std::string& construct) const {
         return unimplemented("the pattern {} uses {}, which is not supported",
                              with(pattern_, construct));
@@ -108,9 +124,8 @@ class PatternTranslator {
     Result<> take_escape();
     Result<std::string> take_set();
     Result<CharacterSet> take_union();
-    Result<> take_set_escape(CharacterSet& set);
     bool take_class(CharacterSet& set);
-    std::string take_literal_escape();
+    Result<std::string> take_literal_escape();
     void put_atom(const std::string& text) {
         atom_ = out_.size();
         out_ += text;
@@ -122,6 +137,7 @@ class PatternTranslator {
     std::string out_;
     size_t atom_ = 0;             // In `out_`, where the last thing that can be repeated begins.
     std::vector<size_t> groups_;  // The same for the groups that are open.
+    int num_open_sets_ = 0;
 };
 
 Result<> PatternTranslator::take_one() {
@@ -150,11 +166,7 @@ Result<> PatternTranslator::take_one() {
             break;
         default: {
             // A whole character, which is what a repetition after it repeats.
-            size_t size = 1;
-            while (at_ + size < pattern_.size() &&
-                   (static_cast<unsigned char>(pattern_[at_ + size]) & 0xC0) == 0x80) {
-                ++size;
-            }
+            const size_t size = character_bytes(at_);
             put_atom(std::string(pattern_.substr(at_, size)));
             at_ += size;
             return {};
@@ -218,20 +230,38 @@ Result<> PatternTranslator::take_escape() {
         at_ += 2;
         return {};
     }
-    put_atom(take_literal_escape());
+    AFD_ASSIGN(const std::string text, take_literal_escape());
+    put_atom(text);
     return {};
 }
 
-// An escape that means the same in both, but for \u.
-std::string PatternTranslator::take_literal_escape() {
-    const bool is_hexadecimal = sees("\\x{");
-    if (sees("\\u") && at_ + 6 <= pattern_.size()) {
+// An escape that means the same in both, but for \u and \v.
+Result<std::string> PatternTranslator::take_literal_escape() {
+    const char letter = at_ + 1 < pattern_.size() ? pattern_[at_ + 1] : '\0';
+    const bool is_letter = std::isalpha(static_cast<unsigned char>(letter)) != 0;
+    if (is_letter && kServedEscapes.find(letter) == std::string_view::npos) {
+        return unserved_construct(std::string("the escape \\") + letter);
+    }
+    if (letter == 'v') {
+        at_ += 2;
+        return std::string("\\x{B}");
+    }
+    if (letter == 'u' && at_ + 6 <= pattern_.size()) {
         const std::string digits(pattern_.substr(at_ + 2, 4));
         at_ += 6;
         return "\\x{" + digits + "}";
     }
     const size_t close = pattern_.find('}', at_);
-    const size_t size = is_hexadecimal && close != std::string_view::npos ? close + 1 - at_ : 2;
+    size_t size = letter == '\0' ? 1 : 1 + character_bytes(at_ + 1);
+    if (sees("\\x{") && close != std::string_view::npos) {
+        size = close + 1 - at_;
+    } else if (letter == 'x') {
+        const auto is_digit = [this](size_t at) {
+            return at < pattern_.size() &&
+                   std::isxdigit(static_cast<unsigned char>(pattern_[at])) != 0;
+        };
+        while (size < 4 && is_digit(at_ + size)) ++size;
+    }
     const std::string text(pattern_.substr(at_, size));
     at_ += text.size();
     return text;
@@ -275,7 +305,10 @@ bool PatternTranslator::take_class(CharacterSet& set) {
         // What was added is no longer among the unassigned.
         if (use_ == PatternUse::kAllTexts && (name == "C" || name == "Cn")) {
             at_ += size;
-            const std::string assigned = additions("");
+            std::string assigned = name == "Cn" ? additions("C") : "";
+            for (const char* category : {"L", "M", "N", "P", "S", "Z"}) {
+                assigned += additions(category);
+            }
             if (is_negated) set.body += "\\P{" + std::string(name) + "}" + assigned;
             if (!is_negated) {
                 set.others.push_back("(?![" + assigned + "])\\p{" + std::string(name) + "}");
@@ -292,19 +325,20 @@ bool PatternTranslator::take_class(CharacterSet& set) {
     return true;
 }
 
-Result<> PatternTranslator::take_set_escape(CharacterSet& set) {
-    if (take_class(set)) return {};
-    set.body += take_literal_escape();
-    return {};
-}
-
 // What stands between && or brackets.
 Result<CharacterSet> PatternTranslator::take_union() {
     CharacterSet set;
     bool is_start = true;
     while (at_ < pattern_.size() && !sees("&&") && (next() != ']' || is_start)) {
-        if (next() == '\\') {
-            AFD_TRY(take_set_escape(set));
+        if (next() == '\\' && take_class(set)) {
+            // No range begins with a class, but its translation may end with a character.
+            if (next() == '-') {
+                set.body += "\\-";
+                ++at_;
+            }
+        } else if (next() == '\\') {
+            AFD_ASSIGN(const std::string text, take_literal_escape());
+            set.body += text;
         } else if (sees("[:")) {
             const size_t close = pattern_.find(":]", at_);
             if (close == std::string_view::npos) return unserved_construct("an open [: class");
@@ -324,6 +358,10 @@ Result<CharacterSet> PatternTranslator::take_union() {
 }
 
 Result<std::string> PatternTranslator::take_set() {
+    // The depth is the file's to choose, and this recurses.
+    if (++num_open_sets_ > kSetNestingMax) {
+        return unserved_construct(fmt::format("sets in more than {} others", kSetNestingMax - 1));
+    }
     ++at_;
     const bool is_negated = next() == '^';
     if (is_negated) ++at_;
@@ -338,6 +376,7 @@ Result<std::string> PatternTranslator::take_set() {
     }
     if (next() != ']') return unserved_construct("a set without its end");
     ++at_;
+    --num_open_sets_;
     if (!is_intersection) return all;
     return is_negated ? "(?:(?!" + all + ")" + kAnyCharacter + ")" : "(?:" + all + ")";
 }
@@ -345,6 +384,10 @@ Result<std::string> PatternTranslator::take_set() {
 }  // namespace
 
 Result<std::string> translate_pattern(std::string_view pattern, PatternUse use) {
+    if (pattern.size() > kPatternBytesMax) {
+        return unimplemented("a pattern has {} bytes; supported: at most {}",
+                             with(pattern.size(), kPatternBytesMax));
+    }
     if (pattern == "\\s+$") pattern = "(?<!\\s)\\s+$";
     return PatternTranslator(pattern, use).run();
 }

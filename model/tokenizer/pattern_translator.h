@@ -9,7 +9,10 @@
 //   \p{L}, \d, ...         with what newer Unicode adds (unicode_additions.h)
 //   \s, \w, \b, \h         Oniguruma's blanks, word characters and hexadecimal digits
 //   x{2,3}+, x{2}?, x{,3}  a repetition repeated, not possessive or lazy; 0 to 3
-//   \u3042                 \x{3042}
+//   \u3042, \v             \x{3042}, \x{B}
+//
+// Other letters after a backslash that do not mean the same in both are refused, and so is an
+// expression of more than 16 KiB.
 //
 // The expression \s+$ looks at a run of blanks from its start only, where PCRE2 would take a run of
 // n apart n times.
