@@ -137,6 +137,19 @@ Result<> TextPattern::find_all(std::string_view text, std::vector<PatternMatch>&
     return {};
 }
 
+Result<std::string> TextPattern::replaced(std::string_view text, std::string_view content) {
+    std::vector<PatternMatch> matches;
+    AFD_TRY(find_all(text, matches));
+    std::string out;
+    size_t done = 0;
+    for (const PatternMatch& match : matches) {
+        out += text.substr(done, match.begin - done);
+        out += content;
+        done = match.end;
+    }
+    return out += text.substr(done);
+}
+
 void TextPattern::Impl::find_literal(std::string_view text,
                                      std::vector<PatternMatch>& matches) const {
     size_t begin = text.find(literal);

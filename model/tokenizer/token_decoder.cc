@@ -31,19 +31,6 @@ std::optional<char> byte_of_entry(std::string_view entry) {
     return static_cast<char>(byte);
 }
 
-std::string with_replaced(std::string_view text,
-                          const std::vector<PatternMatch>& matches,
-                          std::string_view content) {
-    std::string out;
-    size_t done = 0;
-    for (const PatternMatch& match : matches) {
-        out += text.substr(done, match.begin - done);
-        out += content;
-        done = match.end;
-    }
-    return out += text.substr(done);
-}
-
 std::string with_sign_replaced(std::string_view text,
                                std::string_view sign,
                                std::string_view content) {
@@ -146,11 +133,8 @@ Result<TokenPiece> TokenDecoder::piece(std::string_view entry) {
         if (auto bytes = bytes_of_stand_ins(entry)) piece.bytes = std::move(*bytes);
         return piece;
     }
-    std::vector<PatternMatch> matches;
     for (Replace& replace : replaces_) {
-        matches.clear();
-        AFD_TRY(replace.pattern.find_all(piece.bytes, matches));
-        piece.bytes = with_replaced(piece.bytes, matches, replace.content);
+        AFD_ASSIGN(piece.bytes, replace.pattern.replaced(piece.bytes, replace.content));
     }
     if (!metaspace_.empty()) piece.bytes = with_sign_replaced(piece.bytes, metaspace_, " ");
     if (const auto byte = byte_of_entry(piece.bytes); byte && has_byte_fallback_) {
