@@ -13,10 +13,10 @@ namespace {
 
 using nlohmann::json;
 
-// A character of one byte stands for one of at most four; a longer one, of two bytes at least, for
-// at most four code points of four bytes. So 8 would do.
-constexpr uint64_t kFormShrinksBy = 12;
-// The Kelvin sign again.
+// A character of one byte comes from one of at most four. A longer one is composed of at most four
+// code points, each of which comes from one of at most four bytes: 16 bytes for two.
+constexpr uint64_t kFormShrinksBy = 8;
+// The Kelvin sign, of three bytes, becomes k.
 constexpr uint64_t kLowercaseShrinksBy = 3;
 
 }  // namespace

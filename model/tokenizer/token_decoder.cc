@@ -101,11 +101,7 @@ Result<> TokenDecoder::read_replace(const json& json, const std::string& origin)
 }
 
 Result<> TokenDecoder::read_metaspace(const json& json, const std::string& origin) {
-    metaspace_ = json_string(json_member(json, "replacement"));
-    if (metaspace_.empty()) {
-        return broken_file(origin + ": decoder: Metaspace",
-                           "replacement is missing or empty; one character is needed");
-    }
+    AFD_ASSIGN(metaspace_, metaspace_sign(json, origin + ": decoder"));
     AFD_ASSIGN(const bool has_prefix, json_flag(json, "add_prefix_space", true, origin));
     drops_first_ = has_prefix && json_member(json, "prepend_scheme") != "never";
     return {};
