@@ -13,13 +13,19 @@ namespace {
 
 using nlohmann::json;
 
-// Composition shrinks a character of three code points, and each of them may be the stand-in of a
-// shorter one (the Kelvin sign of three bytes is K). Compatible forms shrink four bytes to one.
-constexpr uint64_t kFormShrinksBy = 12;
-// The Kelvin sign again.
+// A character of one byte comes from one of at most four. A longer one is composed of at most four
+// code points, each of which comes from one of at most four bytes: 16 bytes for two.
+constexpr uint64_t kFormShrinksBy = 8;
+// The Kelvin sign, of three bytes, becomes k.
 constexpr uint64_t kLowercaseShrinksBy = 3;
 
 }  // namespace
+
+void Normalizer::shrink(uint64_t by) {
+    // A bound that no text reaches is none.
+    constexpr uint64_t kShrinksByMax = uint64_t{1} << 30;
+    shrinks_by_ = by > kShrinksByMax || shrinks_by_ * by > kShrinksByMax ? 0 : shrinks_by_ * by;
+}
 
 Result<Normalizer> Normalizer::parse(const json& json, const std::string& origin) {
     Normalizer normalizer;
@@ -93,8 +99,9 @@ Result<std::string> Normalizer::normalized(std::string_view text) {
 }
 
 Result<> Normalizer::run(Step& step, std::string& text) {
-    if (auto* replacing = std::get_if<Replace>(&step)) return replace(*replacing, text);
-    if (const auto* prepending = std::get_if<Prepend>(&step)) {
+    if (auto* replacing = std::get_if<Replace>(&step)) {
+        AFD_ASSIGN(text, replacing->pattern.replaced(text, replacing->content));
+    } else if (const auto* prepending = std::get_if<Prepend>(&step)) {
         if (!text.empty()) text.insert(0, prepending->text);
     } else if (const auto* form = std::get_if<Form>(&step)) {
         text = in_form(text,
@@ -103,22 +110,6 @@ Result<> Normalizer::run(Step& step, std::string& text) {
     } else {
         text = in_lower_case(text);
     }
-    return {};
-}
-
-Result<> Normalizer::replace(Replace& step, std::string& text) {
-    std::vector<PatternMatch> matches;
-    AFD_TRY(step.pattern.find_all(text, matches));
-    if (matches.empty()) return {};
-    std::string out;
-    size_t done = 0;
-    for (const PatternMatch& match : matches) {
-        out.append(text, done, match.begin - done);
-        out += step.content;
-        done = match.end;
-    }
-    out.append(text, done);
-    text = std::move(out);
     return {};
 }
 

@@ -44,9 +44,8 @@ class Normalizer {
 
     Result<> read(const nlohmann::json& json, const std::string& origin);
     Result<> read_replace(const nlohmann::json& json, const std::string& origin);
-    void shrink(uint64_t by) { shrinks_by_ *= by; }
+    void shrink(uint64_t by);
     static Result<> run(Step& step, std::string& text);
-    static Result<> replace(Replace& step, std::string& text);
 
     std::vector<Step> steps_;
     uint64_t shrinks_by_ = 1;

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/tokenizer/pattern_translator.h"
 
-#include <algorithm>
-#include <array>
 #include <cctype>
-#include <cstdint>
-#include <cstring>
+#include <cstddef>
 #include <vector>
 
 #include "model/tokenizer/unicode_additions.h"
@@ -23,6 +20,13 @@ constexpr const char* kOtherWord = R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}\x{24B6}-\x
 constexpr const char* kNotBlank = R"(\S\x{180E})";
 constexpr const char* kHexadecimal = "0-9A-Fa-f";
 constexpr const char* kAnyCharacter = R"([\s\S])";
+// Letters that mean the same after a backslash, or are translated. Of the others PCRE2 takes some
+// for commands that Oniguruma does not have: \C would tear characters, \Q quote.
+constexpr std::string_view kServedEscapes = "AKRXZabefgknrtuvxz";
+
+// Expressions of models have some hundred bytes and nest twice.
+constexpr size_t kPatternBytesMax = size_t{16} << 10;
+constexpr int kSetNestingMax = 64;
 
 // Property names are the same whatever their case, blanks and underscores.
 std::string loose_name(std::string_view name) {
@@ -41,7 +45,7 @@ bool is_script_name(std::string_view name) {
     return name.size() > 2 && !is_own && name.find_first_of(":=") == std::string_view::npos;
 }
 
-// Ranges for a set: what was added to the category or script; to any category, if `name` is empty.
+// Ranges for a set: what was added to the category or script.
 std::string additions_to(std::string_view name) {
     const std::string loose = loose_name(name);
     std::string ranges;
@@ -52,29 +56,6 @@ std::string additions_to(std::string_view name) {
     }
     return ranges;
 }
-
-// The additions, and the one old character that PCRE2 takes for a blank.
-struct NewCharacters {
-    static constexpr uint32_t kVowelSeparator = 0x180E;
-
-    std::array<bool, (0x110000 >> 6)> blocks{};  // Of 64 code points: whether one of them is new.
-
-    NewCharacters() {
-        blocks[kVowelSeparator >> 6] = true;
-        for (const UnicodeAddition& addition : unicode_additions()) {
-            for (uint32_t block = addition.first >> 6; block <= addition.last >> 6; ++block) {
-                blocks[block] = true;
-            }
-        }
-    }
-
-    bool hold(uint32_t code_point) const {
-        if (code_point == kVowelSeparator) return true;
-        return std::ranges::any_of(unicode_additions(), [&](const UnicodeAddition& addition) {
-            return code_point >= addition.first && code_point <= addition.last;
-        });
-    }
-};
 
 // A set of characters on its way to PCRE2: `body` goes between brackets; each of `others` is an
 // expression for one character that cannot.
@@ -103,6 +84,15 @@ class PatternTranslator {
   private:
     bool sees(std::string_view text) const { return pattern_.substr(at_).starts_with(text); }
     char next() const { return at_ < pattern_.size() ? pattern_[at_] : '\0'; }
+
+    size_t character_bytes(size_t at) const {
+        size_t size = 1;
+        while (at + size < pattern_.size() &&
+               (static_cast<unsigned char>(pattern_[at + size]) & 0xC0) == 0x80) {
+            ++size;
+        }
+        return size;
+    }
 
     Error unserved_construct(const std::string& construct) const {
         return unimplemented("the pattern {} uses {}, which is not supported",
@@ -134,9 +124,8 @@ class PatternTranslator {
     Result<> take_escape();
     Result<std::string> take_set();
     Result<CharacterSet> take_union();
-    Result<> take_set_escape(CharacterSet& set);
     bool take_class(CharacterSet& set);
-    std::string take_literal_escape();
+    Result<std::string> take_literal_escape();
     void put_atom(const std::string& text) {
         atom_ = out_.size();
         out_ += text;
@@ -148,6 +137,7 @@ class PatternTranslator {
     std::string out_;
     size_t atom_ = 0;             // In `out_`, where the last thing that can be repeated begins.
     std::vector<size_t> groups_;  // The same for the groups that are open.
+    int num_open_sets_ = 0;
 };
 
 Result<> PatternTranslator::take_one() {
@@ -176,11 +166,7 @@ Result<> PatternTranslator::take_one() {
             break;
         default: {
             // A whole character, which is what a repetition after it repeats.
-            size_t size = 1;
-            while (at_ + size < pattern_.size() &&
-                   (static_cast<unsigned char>(pattern_[at_ + size]) & 0xC0) == 0x80) {
-                ++size;
-            }
+            const size_t size = character_bytes(at_);
             put_atom(std::string(pattern_.substr(at_, size)));
             at_ += size;
             return {};
@@ -244,20 +230,38 @@ Result<> PatternTranslator::take_escape() {
         at_ += 2;
         return {};
     }
-    put_atom(take_literal_escape());
+    AFD_ASSIGN(const std::string text, take_literal_escape());
+    put_atom(text);
     return {};
 }
 
-// An escape that means the same in both, but for \u.
-std::string PatternTranslator::take_literal_escape() {
-    const bool is_hexadecimal = sees("\\x{");
-    if (sees("\\u") && at_ + 6 <= pattern_.size()) {
+// An escape that means the same in both, but for \u and \v.
+Result<std::string> PatternTranslator::take_literal_escape() {
+    const char letter = at_ + 1 < pattern_.size() ? pattern_[at_ + 1] : '\0';
+    const bool is_letter = std::isalpha(static_cast<unsigned char>(letter)) != 0;
+    if (is_letter && kServedEscapes.find(letter) == std::string_view::npos) {
+        return unserved_construct(std::string("the escape \\") + letter);
+    }
+    if (letter == 'v') {
+        at_ += 2;
+        return std::string("\\x{B}");
+    }
+    if (letter == 'u' && at_ + 6 <= pattern_.size()) {
         const std::string digits(pattern_.substr(at_ + 2, 4));
         at_ += 6;
         return "\\x{" + digits + "}";
     }
     const size_t close = pattern_.find('}', at_);
-    const size_t size = is_hexadecimal && close != std::string_view::npos ? close + 1 - at_ : 2;
+    size_t size = letter == '\0' ? 1 : 1 + character_bytes(at_ + 1);
+    if (sees("\\x{") && close != std::string_view::npos) {
+        size = close + 1 - at_;
+    } else if (letter == 'x') {
+        const auto is_digit = [this](size_t at) {
+            return at < pattern_.size() &&
+                   std::isxdigit(static_cast<unsigned char>(pattern_[at])) != 0;
+        };
+        while (size < 4 && is_digit(at_ + size)) ++size;
+    }
     const std::string text(pattern_.substr(at_, size));
     at_ += text.size();
     return text;
@@ -301,7 +305,10 @@ bool PatternTranslator::take_class(CharacterSet& set) {
         // What was added is no longer among the unassigned.
         if (use_ == PatternUse::kAllTexts && (name == "C" || name == "Cn")) {
             at_ += size;
-            const std::string assigned = additions("");
+            std::string assigned = name == "Cn" ? additions("C") : "";
+            for (const char* category : {"L", "M", "N", "P", "S", "Z"}) {
+                assigned += additions(category);
+            }
             if (is_negated) set.body += "\\P{" + std::string(name) + "}" + assigned;
             if (!is_negated) {
                 set.others.push_back("(?![" + assigned + "])\\p{" + std::string(name) + "}");
@@ -318,19 +325,20 @@ bool PatternTranslator::take_class(CharacterSet& set) {
     return true;
 }
 
-Result<> PatternTranslator::take_set_escape(CharacterSet& set) {
-    if (take_class(set)) return {};
-    set.body += take_literal_escape();
-    return {};
-}
-
 // What stands between && or brackets.
 Result<CharacterSet> PatternTranslator::take_union() {
     CharacterSet set;
     bool is_start = true;
     while (at_ < pattern_.size() && !sees("&&") && (next() != ']' || is_start)) {
-        if (next() == '\\') {
-            AFD_TRY(take_set_escape(set));
+        if (next() == '\\' && take_class(set)) {
+            // No range begins with a class, but its translation may end with a character.
+            if (next() == '-') {
+                set.body += "\\-";
+                ++at_;
+            }
+        } else if (next() == '\\') {
+            AFD_ASSIGN(const std::string text, take_literal_escape());
+            set.body += text;
         } else if (sees("[:")) {
             const size_t close = pattern_.find(":]", at_);
             if (close == std::string_view::npos) return unserved_construct("an open [: class");
@@ -350,6 +358,10 @@ Result<CharacterSet> PatternTranslator::take_union() {
 }
 
 Result<std::string> PatternTranslator::take_set() {
+    // The depth is the file's to choose, and this recurses.
+    if (++num_open_sets_ > kSetNestingMax) {
+        return unserved_construct(fmt::format("sets in more than {} others", kSetNestingMax - 1));
+    }
     ++at_;
     const bool is_negated = next() == '^';
     if (is_negated) ++at_;
@@ -364,6 +376,7 @@ Result<std::string> PatternTranslator::take_set() {
     }
     if (next() != ']') return unserved_construct("a set without its end");
     ++at_;
+    --num_open_sets_;
     if (!is_intersection) return all;
     return is_negated ? "(?:(?!" + all + ")" + kAnyCharacter + ")" : "(?:" + all + ")";
 }
@@ -371,34 +384,12 @@ Result<std::string> PatternTranslator::take_set() {
 }  // namespace
 
 Result<std::string> translate_pattern(std::string_view pattern, PatternUse use) {
+    if (pattern.size() > kPatternBytesMax) {
+        return unimplemented("a pattern has {} bytes; supported: at most {}",
+                             with(pattern.size(), kPatternBytesMax));
+    }
     if (pattern == "\\s+$") pattern = "(?<!\\s)\\s+$";
     return PatternTranslator(pattern, use).run();
-}
-
-bool has_new_characters(std::string_view text) {
-    static const NewCharacters kNewCharacters;
-    for (size_t i = 0; i < text.size(); ++i) {
-        // Most of most texts is ASCII.
-        uint64_t eight = 0;
-        while (i + sizeof(eight) < text.size()) {
-            std::memcpy(&eight, text.data() + i, sizeof(eight));
-            if ((eight & 0x8080808080808080u) != 0) break;
-            i += sizeof(eight);
-        }
-        const auto lead = static_cast<unsigned char>(text[i]);
-        // Shorter characters are all old.
-        if (lead < 0xE0) continue;
-        const auto bits = [&](size_t at) {
-            return static_cast<unsigned char>(text[i + at]) & 0x3Fu;
-        };
-        const uint32_t high = lead < 0xF0 ? (lead & 0xFu) << 6 | bits(1)
-                                          : (lead & 0x7u) << 12 | bits(1) << 6 | bits(2);
-        if (kNewCharacters.blocks[high] &&
-            kNewCharacters.hold(high << 6 | bits(lead < 0xF0 ? 2 : 3))) {
-            return true;
-        }
-    }
-    return false;
 }
 
 }  // namespace afd::model

@@ -9,7 +9,10 @@
 //   \p{L}, \d, ...         with what newer Unicode adds (unicode_additions.h)
 //   \s, \w, \b, \h         Oniguruma's blanks, word characters and hexadecimal digits
 //   x{2,3}+, x{2}?, x{,3}  a repetition repeated, not possessive or lazy; 0 to 3
-//   \u3042                 \x{3042}
+//   \u3042, \v             \x{3042}, \x{B}
+//
+// Other letters after a backslash that do not mean the same in both are refused, and so is an
+// expression of more than 16 KiB.
 //
 // The expression \s+$ looks at a run of blanks from its start only, where PCRE2 would take a run of
 // n apart n times.
@@ -24,15 +27,12 @@ namespace afd::model {
 // A class with what newer Unicode adds costs every character a comparison with each range, half of
 // the speed on English text. So there are two translations, and texts choose.
 enum class PatternUse {
-    kOldTexts,  // Texts without any of the characters that PCRE2 knows otherwise.
+    kOldTexts,  // Texts without has_new_characters() (new_characters.h).
     kAllTexts,
 };
 
 // The same expression for PCRE2, which need not accept it. Errors: kUnimplemented naming the
 // construct.
 Result<std::string> translate_pattern(std::string_view pattern, PatternUse use);
-
-// Whether `text`, valid UTF-8, has a character that only kAllTexts is right about.
-bool has_new_characters(std::string_view text);
 
 }  // namespace afd::model

@@ -120,10 +120,7 @@ Result<> PreTokenizer::read_metaspace(const json& json, const std::string& origi
     const std::string place = origin + ": Metaspace";
     Prefix prefix;
     prefix.replaces = true;
-    prefix.sign = json_string(json_member(json, "replacement"));
-    if (prefix.sign.empty()) {
-        return broken_file(place, "replacement is missing or empty; one character is needed");
-    }
+    AFD_ASSIGN(prefix.sign, metaspace_sign(json, origin));
     AFD_ASSIGN(const bool has_prefix, json_flag(json, "add_prefix_space", true, place));
     AFD_ASSIGN(const bool is_split, json_flag(json, "split", true, place));
     const auto& scheme = json_member(json, "prepend_scheme");

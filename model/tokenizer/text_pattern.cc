@@ -8,6 +8,7 @@
 #include <array>
 #include <optional>
 
+#include "model/tokenizer/new_characters.h"
 #include "model/tokenizer/pattern_translator.h"
 #include "model/tokenizer/utf8.h"
 #include "proto/failure.h"
@@ -134,6 +135,19 @@ Result<> TextPattern::find_all(std::string_view text, std::vector<PatternMatch>&
     if (impl_->literal.empty()) return impl_->find_expression(text, matches);
     impl_->find_literal(text, matches);
     return {};
+}
+
+Result<std::string> TextPattern::replaced(std::string_view text, std::string_view content) {
+    std::vector<PatternMatch> matches;
+    AFD_TRY(find_all(text, matches));
+    std::string out;
+    size_t done = 0;
+    for (const PatternMatch& match : matches) {
+        out += text.substr(done, match.begin - done);
+        out += content;
+        done = match.end;
+    }
+    return out += text.substr(done);
 }
 
 void TextPattern::Impl::find_literal(std::string_view text,

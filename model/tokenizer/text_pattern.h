@@ -38,6 +38,9 @@ class TextPattern {
     // REQUIRES: valid UTF-8. Errors: kResourceExhausted when matching exceeds PCRE2's limits.
     Result<> find_all(std::string_view text, std::vector<PatternMatch>& matches);
 
+    // `text` with `content` in the place of each match. Errors: as find_all.
+    Result<std::string> replaced(std::string_view text, std::string_view content);
+
   private:
     struct Impl;
     explicit TextPattern(std::unique_ptr<Impl> impl);

@@ -31,19 +31,6 @@ std::optional<char> byte_of_entry(std::string_view entry) {
     return static_cast<char>(byte);
 }
 
-std::string with_replaced(std::string_view text,
-                          const std::vector<PatternMatch>& matches,
-                          std::string_view content) {
-    std::string out;
-    size_t done = 0;
-    for (const PatternMatch& match : matches) {
-        out += text.substr(done, match.begin - done);
-        out += content;
-        done = match.end;
-    }
-    return out += text.substr(done);
-}
-
 std::string with_sign_replaced(std::string_view text,
                                std::string_view sign,
                                std::string_view content) {
@@ -114,11 +101,7 @@ Result<> TokenDecoder::read_replace(const json& json, const std::string& origin)
 }
 
 Result<> TokenDecoder::read_metaspace(const json& json, const std::string& origin) {
-    metaspace_ = json_string(json_member(json, "replacement"));
-    if (metaspace_.empty()) {
-        return broken_file(origin + ": decoder: Metaspace",
-                           "replacement is missing or empty; one character is needed");
-    }
+    AFD_ASSIGN(metaspace_, metaspace_sign(json, origin + ": decoder"));
     AFD_ASSIGN(const bool has_prefix, json_flag(json, "add_prefix_space", true, origin));
     drops_first_ = has_prefix && json_member(json, "prepend_scheme") != "never";
     return {};
@@ -146,11 +129,8 @@ Result<TokenPiece> TokenDecoder::piece(std::string_view entry) {
         if (auto bytes = bytes_of_stand_ins(entry)) piece.bytes = std::move(*bytes);
         return piece;
     }
-    std::vector<PatternMatch> matches;
     for (Replace& replace : replaces_) {
-        matches.clear();
-        AFD_TRY(replace.pattern.find_all(piece.bytes, matches));
-        piece.bytes = with_replaced(piece.bytes, matches, replace.content);
+        AFD_ASSIGN(piece.bytes, replace.pattern.replaced(piece.bytes, replace.content));
     }
     if (!metaspace_.empty()) piece.bytes = with_sign_replaced(piece.bytes, metaspace_, " ");
     if (const auto byte = byte_of_entry(piece.bytes); byte && has_byte_fallback_) {

@@ -94,7 +94,10 @@ Result<> Tokenizer::Impl::set_added_tokens(const TokenizerFile& file) {
             continue;
         }
         AFD_ASSIGN(const std::string content, normalizer.normalized(token.content));
-        if (!content.empty()) normalized_tokens.add(content, token.id, token.options);
+        if (content.empty()) continue;
+        normalized_tokens.add(content, token.id, token.options);
+        // It may be longer than the content that set_bound() adds.
+        bound.add(content);
     }
     return {};
 }

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model/tokenizer/utf8.h"
 #include "proto/failure.h"
 
 namespace afd::model {
@@ -34,6 +35,14 @@ Error unserved_key(const std::string& origin,
 
 Error broken_file(const std::string& origin, const std::string& what) {
     return data_loss("{}: {}", with(origin, what));
+}
+
+Result<std::string> metaspace_sign(const nlohmann::json& step, const std::string& origin) {
+    std::string sign = json_string(json_member(step, "replacement"));
+    if (!sign.empty() && next_character(sign).size == sign.size()) return sign;
+    return broken_file(
+        origin + ": Metaspace",
+        "replacement is missing, empty or more than the one character that is needed");
 }
 
 Result<bool> json_flag(const nlohmann::json& object,

@@ -30,6 +30,9 @@ Error unserved_key(const std::string& origin,
 // The file says what it must not. Code kDataLoss.
 Error broken_file(const std::string& origin, const std::string& what);
 
+// The `replacement` of a Metaspace: one character. Errors: kDataLoss.
+Result<std::string> metaspace_sign(const nlohmann::json& step, const std::string& origin);
+
 // `key` of `object` if it is a boolean, `fallback` if it is absent or null. Errors: kDataLoss.
 Result<bool> json_flag(const nlohmann::json& object,
                        const char* key,

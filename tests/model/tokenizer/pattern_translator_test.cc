@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "model/tokenizer/new_characters.h"
 #include "model/tokenizer/text_pattern.h"
 
 namespace afd::model {
@@ -65,6 +66,9 @@ TEST(PatternTranslator, KnowsTheCharactersOfUnicode16) {
                 ElementsAre("\U00031350\U0002EBF0"));
     EXPECT_THAT(found(R"(\P{L}|[\P{L}]|\p{Cn}|[\p{C}])", "\U00031350"), IsEmpty());
     EXPECT_THAT(found(R"(\p{Cn})", "\U000E0080"), ElementsAre("\U000E0080"));
+    // A format control, which is in C and assigned.
+    EXPECT_THAT(found(R"(\p{C})", "\U00013439"), ElementsAre("\U00013439"));
+    EXPECT_THAT(found(R"(\P{C}|\p{Cn})", "\U00013439"), IsEmpty());
 }
 
 TEST(PatternTranslator, HasTheClassesOfOniguruma) {
@@ -74,6 +78,14 @@ TEST(PatternTranslator, HasTheClassesOfOniguruma) {
     EXPECT_THAT(found(R"(\bc\b)", "c ce\u0301 c\u0301"), ElementsAre("c"));
     EXPECT_THAT(found(R"(\h+)", "xfe0"), ElementsAre("fe0"));
     EXPECT_THAT(found(R"(\u0041[\u0042])", "AB"), ElementsAre("AB"));
+    EXPECT_THAT(found(R"(\v|[\v])", "\n\x0B"), ElementsAre("\x0B"));
+}
+
+// A class is translated to ranges; a hyphen after it is one all the same.
+TEST(PatternTranslator, TakesAHyphenAfterAClassForItself) {
+    EXPECT_THAT(found(R"([\w-.]+)", "a-b./c"), ElementsAre("a-b.", "c"));
+    EXPECT_THAT(found(R"([\p{L}-~]+)", "a-~}\U00031350"), ElementsAre("a-~", "\U00031350"));
+    EXPECT_THAT(found(R"([\s-])", "a-b c"), ElementsAre("-", " "));
 }
 
 TEST(PatternTranslator, TellsTextsWithNewCharacters) {
@@ -94,6 +106,7 @@ TEST(PatternTranslator, RepeatsRepetitions) {
     EXPECT_THAT(found(R"(ba{,2})", "baaa"), ElementsAre("baa"));
     EXPECT_THAT(found(R"(a{x}|{)", "a{x}{"), ElementsAre("a{x}", "{"));
     EXPECT_THAT(found(R"([ab]++b)", "aab"), IsEmpty());
+    EXPECT_THAT(found(R"(\x41{2}+B)", "AAAAB"), ElementsAre("AAAAB"));
 }
 
 // Goal: a run of n blanks costs n steps, not n * n. The watchdog of the test is the limit.
@@ -110,6 +123,15 @@ TEST(PatternTranslator, RefusesWhatItCannotTranslate) {
                 HasSubstr("a set without its end"));
     EXPECT_THAT(translate_pattern("[[:alpha]", PatternUse::kAllTexts).error().message,
                 HasSubstr("an open [: class"));
+    for (const char letter : std::string("BCcGELMNOQUVYy")) {
+        const std::string escape = std::string("\\") + letter;
+        EXPECT_THAT(translate_pattern("[" + escape + "x]", PatternUse::kAllTexts).error().message,
+                    HasSubstr("uses the escape " + escape + ", which is not supported"));
+    }
+    EXPECT_THAT(translate_pattern(std::string(65, '['), PatternUse::kAllTexts).error().message,
+                HasSubstr("sets in more than 63 others"));
+    EXPECT_EQ(translate_pattern(std::string(16385, 'a'), PatternUse::kAllTexts).error().message,
+              "a pattern has 16385 bytes; supported: at most 16384");
     const auto broken = TextPattern::expression("(a");
     ASSERT_FALSE(broken.ok());
     EXPECT_EQ(broken.error().code, Code::kDataLoss);

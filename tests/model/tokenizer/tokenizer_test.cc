@@ -230,6 +230,17 @@ TEST(Tokenizer, FallsBackToBytesOfCharactersThatTheVocabularyLacks) {
     EXPECT_THAT(refusal(file), HasSubstr("model.vocab has no token for byte 228 (\"<0xE4>\")"));
 }
 
+// A normalizer may make an added token longer than its content and than all others.
+TEST(Tokenizer, CountsANormalizedTokenWithItsWholeLength) {
+    const std::string normal(60, 'a');
+    json file = character_json({"a"});
+    file["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", "b"}}}, {"content", normal}};
+    file["added_tokens"].push_back({{"id", 270}, {"content", "b"}, {"normalized", true}});
+    Tokenizer tokenizer = parsed(file);
+    EXPECT_THAT(encoded(tokenizer, normal), ElementsAre(270));
+    EXPECT_LE(tokenizer.tokens_min(normal), 1u);
+}
+
 TEST(Tokenizer, PutsMetaspaceBeforeTheFirstPieceOnly) {
     json file = character_json({"▁", "a", "▁a"});
     file["model"]["merges"] = {"▁ a"};
@@ -366,7 +377,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "Metaspace: prepend_scheme is \"last\"; supported: always, first, never"},
         Refusal{"/pre_tokenizer/pretokenizers/0",
                 {{"type", "Metaspace"}},
-                "Metaspace: replacement is missing or empty"},
+                "tokenizer.json: Metaspace: replacement is missing, empty or more than the one"},
+        Refusal{"/pre_tokenizer/pretokenizers/0",
+                {{"type", "Metaspace"}, {"replacement", "▁▁"}},
+                "tokenizer.json: Metaspace: replacement is missing, empty or more than the one"},
         Refusal{"/post_processor",
                 {{"type", "BertProcessing"}},
                 "post_processor is {\"type\":\"BertProcessing\"}"},
