@@ -71,7 +71,12 @@ int run_context(const CommonOptions& common, const ContextOptions& options) {
     do {
         const Result<Context> context =
             client->context(asked.value(), to_milliseconds(options.timeout_s), &cancellation);
-        if (!context.ok()) return report_failure(common, context.error(), true);
+        if (!context.ok()) {
+            // The deadline is that of an answer, which comes at once.
+            const bool is_reached =
+                context.error().code != Code::kDeadlineExceeded && !client->is_silent();
+            return report_failure(common, context.error(), is_reached);
+        }
         asked.value().clear_run_flag();
         if (clears_screen) std::cout << "\033[H\033[J";
         std::cout << (common.json ? context_json(context.value()) + "\n"

@@ -24,7 +24,12 @@ int run_trace(const CommonOptions& common, const TraceOptions& options) {
         &interrupt);
     // What came is kept, whatever ended it.
     const Result<> closed = file.close();
-    if (!traced.ok()) return report_failure(common, traced.error(), !client->is_silent());
+    if (!traced.ok()) {
+        // The deadline is later than that at which afdd ends the trace.
+        const bool is_reached =
+            traced.error().code != Code::kDeadlineExceeded && !client->is_silent();
+        return report_failure(common, traced.error(), is_reached);
+    }
     if (!closed.ok()) return report_failure(common, closed.error(), true);
     if (common.json) {
         const nlohmann::ordered_json object = {{"file", options.output},

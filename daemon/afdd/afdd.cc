@@ -16,6 +16,10 @@ namespace {
 // A worker leaves its loop at the next step; more than this and it hangs.
 constexpr uint64_t kGraceMs = 3000;
 
+// What is read and packed in a second by the slowest disk and machine that are waited for. A worker
+// has its share of the model, but all workers may share one disk.
+constexpr uint64_t kLoadBytesPerSecond = uint64_t{32} << 20;
+
 // However few files can be opened.
 constexpr size_t kConnectionsMin = 4;
 
@@ -69,6 +73,7 @@ Result<> Afdd::create_supervisor() {
     plan.cpus = setup_.cpus();
     plan.control_socket = setup_.paths().control_socket;
     plan.worker_directory = worker_directory_;
+    plan.load_ms = setup_.model().tensors().total_bytes() / (kLoadBytesPerSecond / 1000);
     plan.welcome = setup_.common_welcome();
     plan.heartbeat = [this](control::Role role, uint32_t index) {
         return workers_.heartbeat(role, index);

@@ -66,7 +66,7 @@ std::vector<ConfigOption> timeout_options() {
          &C::start_timeout_ms,
          "600000",
          "ms",
-         "Kill a worker that is not ready after this time; 0: never",
+         "Kill a worker not ready after this and 1 s per 32 MiB of weights; 0: never",
          0,
          kDayMs},
         {"drain_timeout_ms",

@@ -12,7 +12,8 @@
 // earlier (promise 2).
 //
 // A connection may have twice as many places of the queue as are free: one alone gets two of three,
-// and however many greedy ones there are, a place is left for the next.
+// the next two thirds of the rest, and so on. Several greedy ones together, six if max_queue is
+// 512, still fill the queue; the next request is then refused until one of theirs starts.
 
 #include <cstdint>
 #include <optional>

@@ -11,8 +11,14 @@ FlightEnds::FlightEnds(FlightTable& flights,
                        AdmissionQueue& queue,
                        ClientAnswers& answers,
                        GatewayCounters& counters,
+                       SessionTable& sessions,
                        AttentionWorkers& workers)
-    : flights_(flights), queue_(queue), answers_(answers), counters_(counters), workers_(workers) {}
+    : flights_(flights),
+      queue_(queue),
+      answers_(answers),
+      counters_(counters),
+      sessions_(sessions),
+      workers_(workers) {}
 
 void FlightEnds::finish(FlightTable::Id id, client::FinishReason reason) {
     const Flight& flight = flights_.at(id);
@@ -56,6 +62,7 @@ void FlightEnds::cancel(FlightTable::Id id) {
 void FlightEnds::disown(FlightTable::Id id, const Error& error) {
     Flight& flight = flights_.at(id);
     answers_.error(*flight.client, flight.request_id, error);
+    sessions_.touch(*flight.client);
     flight.client = nullptr;
     flight.is_disowned = true;
     counters_.count_failed();
@@ -83,6 +90,8 @@ void FlightEnds::stop_worker(FlightTable::Id id) {
 }
 
 void FlightEnds::erase(FlightTable::Id id) {
+    // Who waited for it until now was not idle.
+    if (const ClientSession* client = flights_.at(id).client) sessions_.touch(*client);
     queue_.remove(id);
     flights_.erase(id);
 }

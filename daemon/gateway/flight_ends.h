@@ -13,6 +13,7 @@
 #include "daemon/gateway/client_answers.h"
 #include "daemon/gateway/flight_table.h"
 #include "daemon/gateway/gateway_counters.h"
+#include "daemon/gateway/session_table.h"
 #include "daemon/supervisor/attention_workers.h"
 
 namespace afd::daemon {
@@ -24,6 +25,7 @@ class FlightEnds {
                AdmissionQueue& queue,
                ClientAnswers& answers,
                GatewayCounters& counters,
+               SessionTable& sessions,
                AttentionWorkers& workers);
 
     // It is over: the client gets the rest of its text and Finished.
@@ -51,6 +53,7 @@ class FlightEnds {
     AdmissionQueue& queue_;
     ClientAnswers& answers_;
     GatewayCounters& counters_;
+    SessionTable& sessions_;
     AttentionWorkers& workers_;
 };
 

@@ -27,7 +27,7 @@ Gateway::Gateway(EventLoop& loop,
              static_cast<uint32_t>(config.max_sequences)),
       counters_(loop),
       sessions_(loop, [this] { settle(); }),
-      ends_(flights_, queue_, answers_, counters_, workers),
+      ends_(flights_, queue_, answers_, counters_, sessions_, workers),
       admission_(config, model_, flights_, queue_, answers_, workers),
       stream_(flights_, queue_, answers_, ends_, counters_),
       replay_(flights_, queue_, ends_),
@@ -76,7 +76,7 @@ bool Gateway::is_busy(const ClientSession& client) const {
 }
 
 void Gateway::on_request(ClientSession& client, const client::Request& request) {
-    sessions_.hear(client);
+    sessions_.touch(client);
     const Result<> taken = take(client, request);
     if (!taken.ok()) answers_.error(client, request.request_id(), taken.error());
     settle();

@@ -29,20 +29,20 @@ void SessionTable::bury(ClientSession& session) {
     burial_.start(0);
 }
 
-void SessionTable::hear(const ClientSession& session) {
+void SessionTable::touch(const ClientSession& session) {
     const auto found = std::find_if(open_.begin(), open_.end(), [&](const Open& entry) {
         return entry.session.get() == &session;
     });
     AFD_ASSERT(found != open_.end(), "%s is no open session", session.identity().name.c_str());
-    found->heard_ms = loop_.now_ms();
+    found->active_ms = loop_.now_ms();
 }
 
 ClientSession* SessionTable::longest_idle(
     uint64_t idle_ms, const std::function<bool(const ClientSession&)>& is_busy) const {
     const Open* longest = nullptr;
     for (const Open& entry : open_) {
-        if (loop_.now_ms() - entry.heard_ms < idle_ms || is_busy(*entry.session)) continue;
-        if (longest == nullptr || entry.heard_ms < longest->heard_ms) longest = &entry;
+        if (loop_.now_ms() - entry.active_ms < idle_ms || is_busy(*entry.session)) continue;
+        if (longest == nullptr || entry.active_ms < longest->active_ms) longest = &entry;
     }
     return longest == nullptr ? nullptr : longest->session.get();
 }

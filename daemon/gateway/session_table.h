@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// SessionTable: owns the clients' sessions, and knows when each was last heard. A closed one is
+// SessionTable: owns the clients' sessions, and knows since when each is idle. A closed one is
 // destroyed in a later turn of the loop, because it closes within its own calls.
 
 #include <cstdint>
@@ -24,10 +24,10 @@ class SessionTable {
     void bury(ClientSession& session);
 
     size_t num_open() const { return open_.size(); }
-    // The client has said something. REQUIRES: it is open.
-    void hear(const ClientSession& session);
-    // Of the sessions that have said nothing for `idle_ms`, and for which `is_busy` does not hold,
-    // the one that was silent for the longest; null: there is none.
+    // The client has said something, or a request of it has ended. REQUIRES: it is open.
+    void touch(const ClientSession& session);
+    // Of the sessions that were not touched for `idle_ms`, and for which `is_busy` does not hold,
+    // the one that has been idle for the longest; null: there is none.
     ClientSession* longest_idle(uint64_t idle_ms,
                                 const std::function<bool(const ClientSession&)>& is_busy) const;
 
@@ -37,7 +37,7 @@ class SessionTable {
   private:
     struct Open {
         std::unique_ptr<ClientSession> session;
-        uint64_t heard_ms = 0;
+        uint64_t active_ms = 0;
     };
 
     const EventLoop& loop_;

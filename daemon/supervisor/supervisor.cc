@@ -144,6 +144,7 @@ WorkerSlot::Settings Supervisor::settings_of(control::Role role, uint32_t index)
     settings.restart_reset_ms = config.restart_reset_ms;
     settings.start_attempts = config.start_attempts;
     settings.start_timeout_ms = config.start_timeout_ms;
+    settings.load_ms = plan_.load_ms;
     settings.hang_timeout_ms = config.hang_timeout_ms;
     settings.stop_timeout_ms = config.stop_timeout_ms;
     settings.welcome = plan_.welcome;

@@ -43,6 +43,8 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
         CpuPlan cpus;
         std::string control_socket;
         std::string worker_directory;  // Where the two worker programs are.
+        // For the weights, in addition to start_timeout_ms.
+        uint64_t load_ms = 0;
         // Everything of a Welcome that does not depend on the worker.
         control::Welcome welcome;
         // A look at a worker's heartbeat.

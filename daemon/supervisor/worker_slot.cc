@@ -38,8 +38,10 @@ WorkerSlot::WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& l
       restart_timer_(loop, [this] { start(); }),
       start_timer_(loop,
                    [this] {
-                       kill(fmt::format("it is not ready after start_timeout_ms = {}",
-                                        settings_.start_timeout_ms));
+                       kill(fmt::format(
+                           "it is not ready after start_timeout_ms = {} and {} ms for its weights",
+                           settings_.start_timeout_ms,
+                           settings_.load_ms));
                    }),
       back_off_(settings_.restart_first_ms, settings_.restart_max_ms, settings_.restart_reset_ms),
       hang_detector_(settings_.hang_timeout_ms),
@@ -56,7 +58,7 @@ void WorkerSlot::start() {
     if (!process.ok()) {
         // Out of descriptors, for example: without a process nobody else says why.
         log::error("{}: {}", name_, process.error().message);
-        count_failure(process.error().message, false);
+        count_failure(name_ + ": " + process.error().message, false);
         return;
     }
     process_ = std::move(process).value();
@@ -68,7 +70,8 @@ void WorkerSlot::on_started() {
     state_ = State::kStarting;
     started_ms_ = loop_.now_ms();
     ++num_processes_;
-    if (settings_.start_timeout_ms != 0) start_timer_.start(settings_.start_timeout_ms);
+    if (settings_.start_timeout_ms == 0) return;
+    start_timer_.start(settings_.start_timeout_ms + settings_.load_ms);
 }
 
 Result<> WorkerSlot::take(ControlChannel& channel, const control::Hello& hello, int peer_pid) {
@@ -261,6 +264,7 @@ void WorkerSlot::resume() {
 void WorkerSlot::shut_down() {
     shutting_down_ = true;
     restart_timer_.stop();
+    start_timer_.stop();
     end_timer_.stop();
     tell_to_end();
 }

@@ -70,7 +70,8 @@ class WorkerSlot {
         uint64_t restart_max_ms = 0;
         uint64_t restart_reset_ms = 0;
         uint64_t start_attempts = 1;
-        uint64_t start_timeout_ms = 0;  // 0: never.
+        uint64_t start_timeout_ms = 0;  // Without load_ms; 0: never.
+        uint64_t load_ms = 0;           // What a slow machine takes for the weights.
         uint64_t hang_timeout_ms = 0;
         uint64_t stop_timeout_ms = 0;
         control::Welcome welcome;

@@ -139,6 +139,12 @@ std::vector<const TensorInfo*> TensorStore::list() const {
     return tensors;
 }
 
+uint64_t TensorStore::total_bytes() const {
+    uint64_t total = 0;
+    for (const TensorInfo* tensor : list()) total += tensor->end - tensor->begin;
+    return total;
+}
+
 Result<const TensorInfo*> TensorStore::checked(std::string_view name,
                                                std::span<const uint64_t> shape,
                                                std::span<const StorageType> dtypes) const {

@@ -32,6 +32,8 @@ class TensorStore {
 
     // All tensors, by name.
     std::vector<const TensorInfo*> list() const;
+    // What they take on the disk.
+    uint64_t total_bytes() const;
 
     // The tensor's elements, row-major. BF16 as stored; F32 and F16 rounded to bf16, half to even;
     // a matrix in F8_E4M3 as Fp8Blocks::to_bf16() of read_fp8_blocks(). Errors: kNotFound,

@@ -234,12 +234,6 @@ bool is_source(const model::QuantisationConfig& quantisation) {
            quantisation == model::QuantisationConfig{.experts = WeightFormat::kFp8Block128};
 }
 
-uint64_t total_bytes(const model::TensorStore& tensors) {
-    uint64_t total = 0;
-    for (const model::TensorInfo* tensor : tensors.list()) total += tensor->end - tensor->begin;
-    return total;
-}
-
 }  // namespace
 
 Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
@@ -283,7 +277,7 @@ Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
     AFD_TRY(copy_companions(files.directory(), out_directory));
     AFD_TRY(write_config(files.directory(), out_directory, written));
     return QuantiseResult{.formats = written,
-                          .bytes_before = total_bytes(files.tensors()),
+                          .bytes_before = files.tensors().total_bytes(),
                           .bytes_after = writer.total_bytes()};
 }
 

@@ -285,6 +285,26 @@ TEST_F(ClientSessionTest, AnIdleConnectionMakesPlaceAndABusyOneDoesNot) {
     EXPECT_TRUE(drains.is_open());
 }
 
+// Goal: a connection that waited long for its answer is not idle once it has it. Method: a request
+// that takes longer than the idle time, and a further connection right after its end. Oracle: who
+// is refused.
+TEST_F(ClientSessionTest, AConnectionIsIdleFromTheEndOfItsLastRequestOn) {
+    config_.idle_timeout_ms = 300;
+    gateway_->limit_connections(1);
+    gateway_->on_attention_ready(0, 1024);
+    MemorySession& first = MemorySession::open(*gateway_, "first");
+    const uint64_t id = start(first, 1, 1);
+    run_for(loop_, 600, [] { return false; });
+    say(id, "x");
+    end(id);
+    EXPECT_TRUE(first.last(1)->has_finished());
+    EXPECT_FALSE(MemorySession::open(*gateway_, "second").is_open());
+    EXPECT_TRUE(first.is_open());
+    run_for(loop_, 600, [] { return false; });
+    EXPECT_TRUE(MemorySession::open(*gateway_, "third").is_open());
+    EXPECT_FALSE(first.is_open());
+}
+
 TEST_F(ClientSessionTest, WithoutAnIdleConnectionTheNextIsRefusedWithTheReason) {
     config_.idle_timeout_ms = 3'600'000;
     gateway_->limit_connections(1);

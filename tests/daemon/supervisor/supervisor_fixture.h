@@ -92,6 +92,7 @@ class SupervisorTest : public testing::Test {
         plan.cpus = plan_cpus(config_, {0, 1}).value();
         plan.control_socket = directory_.path("control.sock");
         plan.worker_directory = AFD_FAKE_WORKERS;
+        plan.load_ms = load_ms_;
         plan.welcome.set_instance("test");
         plan.welcome.set_kv_tokens(config_.kv_tokens);
         plan.welcome.set_max_sequences(8);
@@ -180,6 +181,7 @@ class SupervisorTest : public testing::Test {
     const schedule::ContextWords words_{context_};
     test::TemporaryDirectory directory_;
     Config config_;
+    uint64_t load_ms_ = 0;
     model::Tokenizer tokenizer_;
     EventLoop loop_;
     std::map<std::pair<control::Role, uint32_t>, schedule::HeartbeatView> heartbeats_;

@@ -146,7 +146,21 @@ TEST_F(SupervisorTest, WorkerThatHangsBeforeItIsReadyIsTriedAgain) {
     EXPECT_FALSE(run_for(loop_, 1500, [&] { return worker("ffn", 0).pid() != pid; }));
 }
 
-// Goal: what the next two tests share. A worker that served is killed, and none can start in its
+// Goal: a large model may take its time to load. Method: a start that takes longer than the
+// time-out, with time for the weights. Oracle: the first processes get ready.
+TEST_F(SupervisorTest, WorkerWithMuchToLoadHasMoreTimeToGetReady) {
+    const std::string file = directory_.path("go_on");
+    const ScopedVariable hang("AFD_FAKE_HANG", file.c_str());
+    config_.start_timeout_ms = 100;
+    load_ms_ = 600'000;
+    start();
+    EXPECT_FALSE(run_for(loop_, 500, [&] { return worker("ffn", 0).num_restarts() > 0; }));
+    std::ofstream(file).put('x');
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    EXPECT_EQ(worker("ffn", 0).num_restarts(), 0U);
+}
+
+// Goal: what the next tests share. A worker that served is killed, and none can start in its
 // place while `why_not` is set.
 class ServiceTest : public SupervisorTest {
   protected:
