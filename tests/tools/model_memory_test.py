@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""tools/model_memory.py counts the bytes that checkpoints really have.
+
+    model_memory_test.py AFD_QUANTIZE        path of the program
+
+Oracle: the tensors of random checkpoints of each family's shape that tests/golden writes, and of
+those that afd-quantize makes of them: what their safetensors files say, not their sizes in theory.
+"""
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "golden"), str(HERE.parent.parent / "tools")]
+import make_checkpoint  # noqa: E402  (found in tests/golden)
+import model_memory  # noqa: E402  (found in tools)
+
+AFD_QUANTIZE = ""
+RELEASED = HERE.parent / "model" / "family" / "released"
+
+
+def is_mlp(name: str) -> bool:
+    return ((".mlp." in name or ".block_sparse_moe." in name) and ".gate." not in name
+            and ".shared_expert_gate." not in name)
+
+
+def stored_bytes(folder: pathlib.Path) -> tuple[dict, int, int]:
+    """config.json; bytes of the MLPs' tensors, and of the others, in layers that are loaded."""
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    beyond = f"model.layers.{config['num_hidden_layers']}."
+    mlps = others = 0
+    for path in folder.glob("*.safetensors"):
+        with path.open("rb") as file:
+            header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        for name, tensor in header.items():
+            if name == "__metadata__" or name.startswith(beyond):
+                continue
+            first, end = tensor["data_offsets"]
+            mlps, others = mlps + (end - first) * is_mlp(name), \
+                others + (end - first) * (not is_mlp(name))
+    return config, mlps, others
+
+
+class ModelMemory(unittest.TestCase):
+    def setUp(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.root = pathlib.Path(self.folder.name)
+
+    def quantised(self, variant: str, *options: str) -> pathlib.Path:
+        out = self.root / (variant + "".join(options))
+        subprocess.run([AFD_QUANTIZE, self.root / variant, "--out", out, *options],
+                       check=True, capture_output=True)
+        return out
+
+    def test_every_variant_in_bf16(self) -> None:
+        # The others are stored as F32 or F16, have a table of ids, or are large.
+        variants = set(make_checkpoint.ALL_VARIANTS) - {
+            "v2_group", "v3_fp16", "v4_router", "medium", "v3_fp8", "v3_fp8_ue8m0"}
+        self.assertGreaterEqual(len(variants), 14)
+        for variant in sorted(variants):
+            with self.subTest(variant):
+                make_checkpoint.make_checkpoint(variant, self.root / variant)
+                config, mlps, others = stored_bytes(self.root / variant)
+                self.assertEqual(model_memory.mlp_bytes(config, "bf16"), mlps)
+                self.assertEqual(model_memory.other_bytes(config), others)
+
+    def test_fp8_as_released(self) -> None:
+        make_checkpoint.make_checkpoint("v3_fp8", self.root / "v3_fp8")
+        config, mlps, others = stored_bytes(self.root / "v3_fp8")
+        self.assertEqual(model_memory.mlp_bytes(config, "fp8"), mlps)
+        # Attention is in fp8 there too, and becomes bf16 on loading.
+        self.assertGreater(model_memory.other_bytes(config), others)
+
+    def test_what_afd_quantize_writes(self) -> None:
+        for variant in ("v3", "qwen2_moe_odd", "mixtral_odd", "glm4_moe_odd"):
+            make_checkpoint.make_checkpoint(variant, self.root / variant)
+            for weight_format in ("int8", "int4"):
+                with self.subTest(variant=variant, format=weight_format):
+                    config, mlps, others = stored_bytes(
+                        self.quantised(variant, "--experts", weight_format))
+                    self.assertEqual(model_memory.mlp_bytes(config, weight_format), mlps)
+                    self.assertEqual(model_memory.other_bytes(config), others)
+
+    # What the publishers say, who round: billions of parameters.
+    def test_parameters_of_the_releases(self) -> None:
+        for name, billions in {"mixtral_8x7b": 46.7, "qwen3_30b_a3b": 30.5, "olmoe_1b_7b": 6.9,
+                               "qwen1_5_moe_a2_7b": 14.3, "moonlight_16b_a3b": 16.0}.items():
+            config = json.loads((RELEASED / f"{name}.json").read_text("utf-8"))
+            counted = model_memory.num_parameters(config) / 1e9
+            self.assertAlmostEqual(counted, billions, delta=0.05, msg=name)
+
+
+if __name__ == "__main__":
+    AFD_QUANTIZE = sys.argv.pop(1)
+    unittest.main()

@@ -1,0 +1,114 @@
+"""What the weights and the KV cache of a config.json take, from its keys alone.
+
+Bytes are those of the tensors as a checkpoint of that format stores them, without file headers and
+without the layers for multi-token prediction, which afdd does not load. Two parts, as workers hold
+them:
+
+    others  embedding, attention, norms, routers, gates of shared experts, head: 2 bytes each
+            (bf16), but for the balancing bias of a router, 4
+    mlps    routed and shared experts and dense MLPs, three matrices [N, K] each, in one format:
+            bf16  2 N K
+            fp8     N K           + 4 ceil(N / 128) ceil(K / 128)
+            int8    N K           + 4 N
+            int4    N ceil(K / 2) + 2 N ceil(K / 32)
+"""
+
+FORMATS = {
+    "bf16": lambda n, k: 2 * n * k,
+    "fp8": lambda n, k: n * k + 4 * -(-n // 128) * -(-k // 128),
+    "int8": lambda n, k: n * k + 4 * n,
+    "int4": lambda n, k: n * -(-k // 2) + 2 * n * -(-k // 32),
+}
+
+
+def is_latent(config: dict) -> bool:
+    return "kv_lora_rank" in config
+
+
+def head_dim(config: dict) -> int:
+    return config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+
+
+def has_experts(config: dict, layer: int) -> bool:
+    return (layer >= config.get("first_k_dense_replace", 0)
+            and layer % config.get("moe_layer_freq", 1) == 0
+            and (layer + 1) % config.get("decoder_sparse_step", 1) == 0
+            and layer not in config.get("mlp_only_layers", []))
+
+
+def num_experts(config: dict) -> int:
+    keys = ("n_routed_experts", "num_experts", "num_local_experts")
+    return next(config[key] for key in keys if key in config)
+
+
+def kv_bytes_per_token(config: dict) -> int:
+    """A token's latent and rotated part, or its keys and values, in bf16, in every layer."""
+    width = (config["kv_lora_rank"] + config["qk_rope_head_dim"] if is_latent(config)
+             else 2 * config["num_key_value_heads"] * head_dim(config))
+    return 2 * width * config["num_hidden_layers"]
+
+
+def latent_attention(config: dict) -> int:
+    """Elements of one layer's attention."""
+    hidden, heads, rank = (config["hidden_size"], config["num_attention_heads"],
+                           config["kv_lora_rank"])
+    nope, rope, value = (config["qk_nope_head_dim"], config["qk_rope_head_dim"],
+                         config["v_head_dim"])
+    q_rank = config.get("q_lora_rank")
+    query = (heads * (nope + rope) * hidden if q_rank is None
+             else q_rank * (hidden + 1 + heads * (nope + rope)))
+    return (query + (rank + rope) * hidden + rank + heads * (nope + value) * rank
+            + hidden * heads * value)
+
+
+def grouped_attention(config: dict) -> int:
+    """Elements of one layer's attention, biases and norms of q and k included."""
+    hidden, kind = config["hidden_size"], config["model_type"]
+    query = config["num_attention_heads"] * head_dim(config)
+    key = config["num_key_value_heads"] * head_dim(config)
+    matrices = 2 * hidden * (query + key)
+    has_bias = kind == "qwen2_moe" or (kind == "glm4_moe" and config["attention_bias"])
+    biases = query + 2 * key if has_bias else 0
+    if kind == "qwen3_moe" or config.get("use_qk_norm"):
+        return matrices + biases + 2 * head_dim(config)
+    return matrices + biases + (query + key if kind == "olmoe" else 0)
+
+
+def mlp_widths(config: dict, layer: int) -> list[tuple[int, int]]:
+    """(how many, their inner width) of the MLPs of a layer."""
+    if not has_experts(config, layer):
+        return [(1, config["intermediate_size"])]
+    inner = config.get("moe_intermediate_size", config["intermediate_size"])
+    shared = (config.get("n_shared_experts") or 0) * inner \
+        + config.get("shared_expert_intermediate_size", 0)
+    return [(num_experts(config), inner)] + ([(1, shared)] if shared else [])
+
+
+def mlp_bytes(config: dict, weight_format: str) -> int:
+    """Of all MLPs in this format."""
+    matrix, hidden = FORMATS[weight_format], config["hidden_size"]
+    return sum(count * (2 * matrix(inner, hidden) + matrix(hidden, inner))
+               for layer in range(config["num_hidden_layers"])
+               for count, inner in mlp_widths(config, layer))
+
+
+def balancing_biases(config: dict) -> int:
+    """Elements of the routers' balancing biases, which are fp32."""
+    has_bias = config.get("topk_method") == "noaux_tc" or config["model_type"] == "glm4_moe"
+    return sum(num_experts(config) for layer in range(config["num_hidden_layers"])
+               if has_bias and has_experts(config, layer))
+
+
+def other_bytes(config: dict) -> int:
+    """Of all that is no MLP."""
+    hidden, layers = config["hidden_size"], config["num_hidden_layers"]
+    ends = config["vocab_size"] * hidden * (1 if config["tie_word_embeddings"] else 2) + hidden
+    attention = latent_attention(config) if is_latent(config) else grouped_attention(config)
+    gates = num_experts(config) + (1 if config.get("shared_expert_intermediate_size") else 0)
+    routers = sum(gates * hidden for layer in range(layers) if has_experts(config, layer))
+    elements = ends + layers * (attention + 2 * hidden) + routers
+    return 2 * elements + 4 * balancing_biases(config)
+
+
+def num_parameters(config: dict) -> int:
+    return (mlp_bytes(config, "bf16") + other_bytes(config)) // 2 - balancing_biases(config)
