@@ -5,9 +5,8 @@
 // with one scale for each block of 128 x 128, the last ones of both directions shorter.
 //
 //   NAME             F8_E4M3 [N, K]
-//   NAME_scale_inv   [ceil(N / 128), ceil(K / 128)] F32, or narrower and widened exactly: BF16,
-//   F16;
-//                    F8_E8M0 or U8: 2^(byte - 127) ("ue8m0")
+//   NAME_scale_inv   [ceil(N / 128), ceil(K / 128)] F32; BF16 or F16, widened exactly; F8_E8M0 or
+//                    U8: 2^(byte - 127) ("ue8m0")
 //   W[n, k] = value[n, k] · scale[n / 128, k / 128]; in spite of its name the scale multiplies.
 //
 // Read by model/checkpoint/tensor_store.h.

@@ -65,11 +65,15 @@ std::vector<uint32_t> KeyReader::indices(const char* key, uint32_t end) {
     if (value == nullptr) return {};
     std::vector<uint32_t> out;
     for (const Json& entry : value->is_array() ? *value : Json::array({*value})) {
-        if (value->is_array() && entry.is_number_unsigned() && entry.get<uint64_t>() < end) {
+        // More of them would repeat some; who uses the list may look through it for every index.
+        if (value->is_array() && entry.is_number_unsigned() && entry.get<uint64_t>() < end &&
+            out.size() < end) {
             out.push_back(static_cast<uint32_t>(entry.get<uint64_t>()));
             continue;
         }
-        refuse(Code::kInvalidArgument, key, fmt::format("a list of integers below {}", end));
+        refuse(Code::kInvalidArgument,
+               key,
+               fmt::format("a list of at most {} integers below {}", end, end));
         return {};
     }
     return out;

@@ -44,7 +44,7 @@ class KeyReader {
 
     bool flag(const char* key, bool fallback);
 
-    // A list of integers below `end`, as it stands; without the key none.
+    // A list of at most `end` integers below `end`, as it stands; without the key none.
     std::vector<uint32_t> indices(const char* key, uint32_t end);
 
     // The text of a key that selects a behaviour; anything but `supported` is refused as

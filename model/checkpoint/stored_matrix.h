@@ -8,8 +8,7 @@
 //   bf16      BF16 (or F32) [N, K]       none
 //   int8      I8 [N, K]                  F32 [N]
 //   int4-g    U8 [N, ceil(K / 2)]        BF16 [N, ceil(K / g)], with -fp16 F16
-//   fp8-b128  F8_E4M3 [N, K]             none; NAME.weight_scale_inv
-//   (model/checkpoint/fp8_blocks.h)
+//   fp8-b128  F8_E4M3 [N, K]             none; NAME.weight_scale_inv (fp8_blocks.h)
 // An int4 byte holds element k even in the low nibble, k odd in the high one, two's complement.
 
 #include <cstdint>
@@ -35,7 +34,7 @@ struct StoredMatrix {
     std::vector<float> int8_scale = {};     // [N]
     std::vector<uint8_t> int4 = {};         // [N, ceil(K / 2)]
     std::vector<uint16_t> int4_scale = {};  // [N, ceil(K / group)], bits as the format says
-    Fp8Blocks fp8 = {};
+    Fp8Blocks fp8 = {};                     // [N, K] and its scales
 
     bool empty() const { return num_outputs == 0; }
 

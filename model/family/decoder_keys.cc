@@ -31,7 +31,7 @@ ops::YarnScaling read_yarn(KeyReader& keys, const ModelConfig& config) {
 
 // fp8 in blocks of 128 x 128, as DeepSeek-V3 is released: its tensors say where it is (what stayed
 // in bf16 is listed by no key), and are read as they stand (model/checkpoint/fp8_blocks.h). How
-// other programs quantise activations for it, or round scales, changes nothing here.
+// other programs quantise activations for it while they run, or round scales, changes nothing here.
 // Experts stay in it; what else there is becomes bf16 while it is read.
 void read_fp8_quantisation(KeyReader& keys, const Json& object, ModelConfig& config) {
     KeyReader inner(object, keys.origin() + ": quantization_config");
@@ -101,9 +101,9 @@ void read_quantisation(KeyReader& keys, ModelConfig& config) {
             "quantization_config",
             "none, or what afd-quantize writes: {\"quant_method\": \"afd\", \"experts\": bf16, "
             "int8, int4-g32, int4-g64, int4-g32-fp16, int4-g64-fp16 or fp8-b128, \"attention\": "
-            "bf16 "
-            "or int8} and, with int8 experts, \"smooth\": true or false; or {\"quant_method\": "
-            "\"fp8\", \"weight_block_size\": [128, 128]}; for a model that another program has "
+            "bf16 or int8} and, with int8 experts, \"smooth\": true or false; or "
+            "{\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128]}; for a model that "
+            "another program has "
             "quantised in another way, run afd-quantize on the bf16 original");
     }
     config.quantisation = {.experts = *experts, .attention = *attention, .smooth = is_smooth};

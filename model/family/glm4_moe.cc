@@ -31,7 +31,8 @@ size_t read_rotary_dim(KeyReader& keys, size_t head_dim) {
                     fmt::format("a part of head_dim, {}, that is an even number", head_dim));
     }
     if (is_inside) keys.adopt(inner);
-    return static_cast<size_t>(dim);
+    // A refused number need not fit.
+    return from.failed() ? head_dim : static_cast<size_t>(dim);
 }
 
 void read_glm4(KeyReader& keys, ModelConfig& config) {

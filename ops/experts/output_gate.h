@@ -14,7 +14,8 @@ namespace afd::ops {
 
 float output_gate(const Bf16* x, const float* gate, size_t count);
 
-// Of a quantised row: x_i = q_i · scale, divided by smooth_i where `smooth` is given.
+// Of a quantised row, whose x_i is q_i · scale, divided by smooth_i where `smooth` is given: the
+// sum is of q_i (divided), and the scale multiplies it.
 float output_gate(
     const int8_t* q, float scale, const float* smooth, const float* gate, size_t count);
 

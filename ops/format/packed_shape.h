@@ -60,11 +60,10 @@ constexpr size_t int4_group_bytes(size_t count) {
     return kInt4ScaleBytes + (count + 7) / 8 * kInt4StepBytes;
 }
 
-// Bytes before the scales of an fp8 panel, of one block's values, and of the scales.
+// Bytes before the scales of an fp8 panel, and of the scales.
 constexpr size_t fp8_values_bytes(size_t depth) {
     return (depth + 3) / 4 * 4 * kPanelColumns;
 }
-inline constexpr size_t kFp8BlockBytes = kFp8BlockEdge * kPanelColumns;
 constexpr size_t fp8_scales_bytes(size_t depth) {
     const size_t bytes = fp8_blocks(depth) * 2 * sizeof(float);
     return (bytes + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;

@@ -13,10 +13,10 @@
 //   int4-g64    on as bf16. Groups of 32 or 64 elements along K; the last one may be shorter.
 //   int4-g32-fp16, int4-g64-fp16
 //               The same with fp16 scales.
-//   fp8-b128    W[n, k] = value[n, k] · scale[n / 128, k / 128], values e4m3, which are bf16
-//   values,
-//               scales fp32. Products multiply by the values; the sum of each 128 elements along K
-//               is multiplied by its scale. The last blocks of both directions may be shorter.
+//   fp8-b128    W[n, k] = value[n, k] · scale[n / 128, k / 128]; values e4m3, all of which are
+//               bf16 values too, scales fp32. Products multiply by the values; the sum of each 128
+//               elements along K is multiplied by its scale. The last blocks of both directions may
+//               be shorter.
 // Source: docs/specification.md, sections 9 and 10.
 
 #include <array>

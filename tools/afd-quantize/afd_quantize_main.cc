@@ -195,7 +195,7 @@ int main_with(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--attention",
                    options.attention,
-                   "q, kv_a and o projections: int8, or bf16: as they are")
+                   "q, kv_a (or k and v) and o projections: int8, or bf16: as they are")
         ->check(CLI::IsMember({"bf16", "int8"}))
         ->capture_default_str();
     app.add_option("--smooth",

@@ -6,9 +6,10 @@
 // quantization_config, the tokenizer and the generation defaults.
 //
 //   experts    gate, up and down projections of routed experts, shared experts and dense layers
-//   attention  q_proj, or q_a_proj and q_b_proj; kv_a_proj_with_mqa; o_proj. Not kv_b_proj: it is
-//              used absorbed, and then one half of it is summed along its output channels, where a
-//              scale for each cannot be taken out of the sum.
+//   attention  latent: q_proj, or q_a_proj and q_b_proj; kv_a_proj_with_mqa; o_proj. Not kv_b_proj:
+//              it is used absorbed, and then one half of it is summed along its output channels,
+//              where a scale for each cannot be taken out of the sum.
+//              With grouped heads: q_proj, k_proj, v_proj and o_proj.
 // A source in fp8 (model/checkpoint/fp8_blocks.h) is read as bf16; what is not quantised is copied,
 // as it is. Embedding, head, router and norms stay as they are: a few per cent of the bytes, and
 // the most sensitive to rounding.

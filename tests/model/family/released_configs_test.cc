@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // config.json of published releases (tests/model/family/released/): what each says of the model.
-// That of Kimi-K2 is without its quantization_config.
+// Only that of GLM-4.5-Air is the published file. The others were written from memory of theirs, so
+// they show that such a file is read as it says, not that the release has these values.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -82,10 +83,14 @@ TEST(ReleasedConfigs, QwenNamesItsDenseLayers) {
     config["decoder_sparse_step"] = 2;
     config["mlp_only_layers"] = {3};
     EXPECT_THAT(accepted(config).dense_layers, testing::ElementsAre(0, 2, 3, 4, 6));
-    EXPECT_EQ(refused(config, {{"mlp_only_layers", {7}}}),
-              "config.json: mlp_only_layers is [7]; supported: a list of integers below 7");
+    EXPECT_EQ(
+        refused(config, {{"mlp_only_layers", {7}}}),
+        "config.json: mlp_only_layers is [7]; supported: a list of at most 7 integers below 7");
     EXPECT_EQ(refused(config, {{"mlp_only_layers", 3}}),
-              "config.json: mlp_only_layers is 3; supported: a list of integers below 7");
+              "config.json: mlp_only_layers is 3; supported: a list of at most 7 integers below 7");
+    EXPECT_EQ(refused(config, {{"mlp_only_layers", json(8, 1)}}),
+              "config.json: mlp_only_layers is [1,1,1,1,1,1,1,1]; supported: a list of at most 7 "
+              "integers below 7");
 }
 
 TEST(ReleasedConfigs, Mixtral) {
@@ -135,6 +140,9 @@ TEST(ReleasedConfigs, Glm4Moe) {
     EXPECT_EQ(refused(released("glm_4_5"), {{"partial_rotary_factor", 0.3}}),
               "config.json: partial_rotary_factor is 0.3; supported: a part of head_dim, 128, that "
               "is an even number");
+    EXPECT_EQ(refused(released("glm_4_5"), {{"partial_rotary_factor", 1e308}}),
+              "config.json: partial_rotary_factor is 1e+308; supported: a part of head_dim, 128, "
+              "that is an even number");
     json newer = released("glm_4_5");
     newer.erase("partial_rotary_factor");
     newer["rope_parameters"] = {
@@ -150,6 +158,7 @@ TEST(ReleasedConfigs, TheDeepSeekArchitectureUnderOtherNames) {
     EXPECT_EQ(kimi.model_type, "deepseek_v3");
     EXPECT_EQ(kimi.num_experts, 384u);
     EXPECT_EQ(kimi.dense_layers.size(), 1u);
+    EXPECT_EQ(kimi.quantisation.experts, ops::WeightFormat::kFp8Block128);
 }
 
 TEST(ReleasedConfigs, WhatWouldChangeTheComputationIsRefusedByName) {
