@@ -75,8 +75,8 @@ add_custom_target(protocol_tests)
 # ENTRY: ctest runs it whole, under this name, because its tests share what the first one computes.
 # LABELS: unit | protocol | integration | golden | tidy. Sanitizer runs select by label.
 # HEADERS: its group of precompiled headers; test, if none is given.
-# OPTIMISED: it computes. With the address sanitizer these tests and ops are optimised. No other is,
-# in no build but dev: compiling tests takes longer than running them.
+# OPTIMISED: it computes. With the address sanitizer these tests and ops are optimised, no others. In
+# a release no test is: compiling tests takes longer than running them.
 # TOGETHER: where releases compile several files at once, only those of one of these folders are:
 # files of others use the same names for different things. Without it, all of them.
 function(afd_test name)

@@ -39,6 +39,8 @@ TEST_F(StoppedAfdd, IsGivenUpByAGenerationThatStreamsAndByADrain) {
     instance_.wait_for("the generation streams",
                        [](const client::Status& status) { return status.num_output_tokens() > 0; });
     instance_.signal(SIGSTOP);
+    expect_given_up(afdctl({"context", "--worker", "ffn0", "--timeout", "0.5"}),
+                    "afdd gave no answer within 500 ms");
     expect_given_up(afdctl({"drain"}), "afdd gave no answer within 5000 ms");
     expect_given_up(streaming.get(), "afdd hangs or is stopped");
 
