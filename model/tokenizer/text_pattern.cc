@@ -137,9 +137,17 @@ Result<> TextPattern::find_all(std::string_view text, std::vector<PatternMatch>&
     return {};
 }
 
-Result<std::string> TextPattern::replaced(std::string_view text, std::string_view content) {
+Result<std::string> TextPattern::replaced(std::string_view text,
+                                          std::string_view content,
+                                          size_t bytes_max) {
     std::vector<PatternMatch> matches;
     AFD_TRY(find_all(text, matches));
+    if (text.size() + matches.size() * content.size() > bytes_max) {
+        return resource_exhausted(
+            "tokenizer.json replaces {} matches by {} bytes each, which could make more than {} "
+            "bytes of the text; a step that replaces less is needed",
+            with(matches.size(), content.size(), bytes_max));
+    }
     std::string out;
     size_t done = 0;
     for (const PatternMatch& match : matches) {
