@@ -343,6 +343,14 @@ TEST(Tokenizer, KnowsWhatGoesAroundAPromptFromConfigOrTemplate) {
     EXPECT_THAT(refusal(file), HasSubstr("one Sequence; at most 64 tokens"));
 }
 
+TEST(Tokenizer, ShowsTheStartOfALongValueInWholeCharacters) {
+    json file = tokenizer_json();
+    std::string value;
+    for (int i = 0; i < 100; ++i) value += "é";
+    file["post_processor"] = value;
+    EXPECT_THAT(refusal(file), HasSubstr("é...; supported: null"));
+}
+
 struct Refusal {
     const char* pointer;
     json value;
