@@ -183,7 +183,8 @@ Result<> TextPattern::Impl::find_expression(std::string_view text,
                 with(count));
         }
         const auto [begin, range_end] = compiled.last_match();
-        // \K can put the end before the start of the search; it would go round for ever.
+        // \K in a look-around, which PCRE2 takes before 10.38, can put the end before the start of
+        // the search; it would go round for ever.
         const size_t end = std::max({range_end, begin, start});
         if (begin == end && begin == last_end) {
             // The search goes on a whole character later: PCRE2 was told not to check its offsets.
