@@ -14,8 +14,7 @@ namespace {
 std::string summary(const model::ModelConfig& config) {
     return fmt::format(
         "# model: {}, {} layers ({} without experts), hidden {}, {} experts, {} a token{}; "
-        "weights: "
-        "{}; {} KiB of KV cache a token\n",
+        "weights: {}; {} KiB of KV cache a token\n",
         config.model_type,
         config.num_layers,
         config.dense_layers.size(),

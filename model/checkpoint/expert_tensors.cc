@@ -105,10 +105,13 @@ Result<ExpertTensors> read_expert_tensors(const TensorStore& tensors,
     const ops::WeightFormat format = config.quantisation.experts;
     const std::string experts = layer_tensor(layer, config.names.experts) + ".";
     const bool is_routed = config.is_moe_layer(layer) && expert < config.num_experts;
-    // Fused tensors exist in bf16 only: what afd-quantize writes has a tensor for each expert.
-    if (is_routed && format == ops::WeightFormat::kBf16 &&
-        tensors.find(experts + "gate_up_proj") != nullptr) {
-        return read_fused(tensors, experts, config, expert);
+    if (is_routed && tensors.find(experts + "gate_up_proj") != nullptr) {
+        if (format == ops::WeightFormat::kBf16) return read_fused(tensors, experts, config, expert);
+        // What afd-quantize writes has a tensor for each expert.
+        return unimplemented(
+            "tensor {}gate_up_proj holds all experts of its layer, and config.json says {}; such "
+            "tensors are served in bf16, fp16 and fp32 only: convert the model to bf16 first",
+            with(experts, ops::name_of(format)));
     }
     const std::string prefix = expert_prefix(config, layer, expert);
     const uint64_t hidden = config.hidden;

@@ -57,8 +57,9 @@ Result<std::vector<float>> read_output_gate(const TensorStore& tensors,
 // Logical experts of an MoE layer: 0 ... num_experts-1 routed, num_experts the shared ones. Of a
 // dense layer: 0. Reads one tensor set per expert (experts.<e>.gate_proj.weight ...), or the fused
 // experts.gate_up_proj [E, 2 I, hidden] (gate rows first) and experts.down_proj [E, hidden, I], in
-// bf16 only.
-// Errors: those of read_matrix(); kInvalidArgument for an expert that the layer does not have.
+// bf16, fp16 or fp32 only.
+// Errors: those of read_matrix(); kInvalidArgument for an expert that the layer does not have,
+// kUnimplemented for fused experts of a quantised model.
 Result<ExpertTensors> read_expert_tensors(const TensorStore& tensors,
                                           const ModelConfig& config,
                                           uint32_t layer,

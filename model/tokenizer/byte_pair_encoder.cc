@@ -47,8 +47,9 @@ void BytePairEncoder::begin_with(std::string_view piece) {
         if (at != character_ids_.end()) {
             push_symbol(at->second);
         } else {
-            for (const char c : piece.substr(0, size))
+            for (const char c : piece.substr(0, size)) {
                 push_symbol(byte_ids_[static_cast<uint8_t>(c)]);
+            }
         }
         piece.remove_prefix(size);
     }

@@ -94,13 +94,13 @@ Result<> Normalizer::read_replace(const json& json, const std::string& origin) {
 
 Result<std::string> Normalizer::normalized(std::string_view text) {
     std::string out(text);
-    for (Step& step : steps_) AFD_TRY(run(step, out));
+    for (Step& step : steps_) AFD_TRY(run(step, replaced_bytes_max(text.size()), out));
     return out;
 }
 
-Result<> Normalizer::run(Step& step, std::string& text) {
+Result<> Normalizer::run(Step& step, size_t bytes_max, std::string& text) {
     if (auto* replacing = std::get_if<Replace>(&step)) {
-        AFD_ASSIGN(text, replacing->pattern.replaced(text, replacing->content));
+        AFD_ASSIGN(text, replacing->pattern.replaced(text, replacing->content, bytes_max));
     } else if (const auto* prepending = std::get_if<Prepend>(&step)) {
         if (!text.empty()) text.insert(0, prepending->text);
     } else if (const auto* form = std::get_if<Form>(&step)) {

@@ -22,7 +22,8 @@ class Normalizer {
     // Null gives no steps. Errors: kUnimplemented and kDataLoss naming the key.
     static Result<Normalizer> parse(const nlohmann::json& json, const std::string& origin);
 
-    // REQUIRES: valid UTF-8, which the result is too. Errors: as TextPattern::find_all.
+    // REQUIRES: valid UTF-8, which the result is too. Errors: as TextPattern::replaced with
+    // replaced_bytes_max().
     Result<std::string> normalized(std::string_view text);
 
     bool is_empty() const { return steps_.empty(); }
@@ -45,7 +46,7 @@ class Normalizer {
     Result<> read(const nlohmann::json& json, const std::string& origin);
     Result<> read_replace(const nlohmann::json& json, const std::string& origin);
     void shrink(uint64_t by);
-    static Result<> run(Step& step, std::string& text);
+    static Result<> run(Step& step, size_t bytes_max, std::string& text);
 
     std::vector<Step> steps_;
     uint64_t shrinks_by_ = 1;

@@ -12,6 +12,9 @@ namespace {
 
 using nlohmann::json;
 
+// Models have one or two; each of them costs a search through the vocabulary.
+constexpr size_t kPromptTokensMax = 64;
+
 // `add_key` says whether there is a token, `token_key` which.
 Result<> read_flag(const json& config,
                    const char* add_key,
@@ -71,8 +74,12 @@ Result<> PromptTemplate::read_template(const json& processor, const std::string&
             return broken_file(origin, "post_processor.single holds " + json_shown(item));
         }
     }
-    if (num_texts == 1) return {};
-    return unserved_key(origin, "post_processor.single", items, "special tokens and one Sequence");
+    if (num_texts == 1 && start.size() + end.size() <= kPromptTokensMax) return {};
+    return unserved_key(
+        origin,
+        "post_processor.single",
+        items,
+        fmt::format("special tokens and one Sequence; at most {} tokens", kPromptTokensMax));
 }
 
 Result<> PromptTemplate::apply_config(std::string_view config_text, const std::string& origin) {

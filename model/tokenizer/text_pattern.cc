@@ -137,9 +137,17 @@ Result<> TextPattern::find_all(std::string_view text, std::vector<PatternMatch>&
     return {};
 }
 
-Result<std::string> TextPattern::replaced(std::string_view text, std::string_view content) {
+Result<std::string> TextPattern::replaced(std::string_view text,
+                                          std::string_view content,
+                                          size_t bytes_max) {
     std::vector<PatternMatch> matches;
     AFD_TRY(find_all(text, matches));
+    if (text.size() + matches.size() * content.size() > bytes_max) {
+        return resource_exhausted(
+            "tokenizer.json replaces {} matches by {} bytes each, which could make more than {} "
+            "bytes of the text; a step that replaces less is needed",
+            with(matches.size(), content.size(), bytes_max));
+    }
     std::string out;
     size_t done = 0;
     for (const PatternMatch& match : matches) {
@@ -175,7 +183,8 @@ Result<> TextPattern::Impl::find_expression(std::string_view text,
                 with(count));
         }
         const auto [begin, range_end] = compiled.last_match();
-        // \K can put the end before the start of the search; it would go round for ever.
+        // \K in a look-around, which PCRE2 takes before 10.38, can put the end before the start of
+        // the search; it would go round for ever.
         const size_t end = std::max({range_end, begin, start});
         if (begin == end && begin == last_end) {
             // The search goes on a whole character later: PCRE2 was told not to check its offsets.

@@ -15,6 +15,13 @@
 
 namespace afd::model {
 
+// How long a text of so many bytes may become by what a tokenizer.json replaces in it: a file has
+// any number of steps, and each could double it. Models replace a byte by three; a compatible form
+// makes eleven of one.
+constexpr size_t replaced_bytes_max(size_t text_bytes) {
+    return 4096 + 64 * text_bytes;
+}
+
 struct PatternMatch {
     size_t begin = 0;
     size_t end = 0;  // Equal to `begin`: the expression matches nothing, here.
@@ -38,8 +45,9 @@ class TextPattern {
     // REQUIRES: valid UTF-8. Errors: kResourceExhausted when matching exceeds PCRE2's limits.
     Result<> find_all(std::string_view text, std::vector<PatternMatch>& matches);
 
-    // `text` with `content` in the place of each match. Errors: as find_all.
-    Result<std::string> replaced(std::string_view text, std::string_view content);
+    // `text` with `content` in the place of each match. Errors: as find_all; kResourceExhausted
+    // when the result would be longer than `bytes_max`.
+    Result<std::string> replaced(std::string_view text, std::string_view content, size_t bytes_max);
 
   private:
     struct Impl;

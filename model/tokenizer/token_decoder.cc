@@ -130,7 +130,9 @@ Result<TokenPiece> TokenDecoder::piece(std::string_view entry) {
         return piece;
     }
     for (Replace& replace : replaces_) {
-        AFD_ASSIGN(piece.bytes, replace.pattern.replaced(piece.bytes, replace.content));
+        AFD_ASSIGN(piece.bytes,
+                   replace.pattern.replaced(
+                       piece.bytes, replace.content, replaced_bytes_max(entry.size())));
     }
     if (!metaspace_.empty()) piece.bytes = with_sign_replaced(piece.bytes, metaspace_, " ");
     if (const auto byte = byte_of_entry(piece.bytes); byte && has_byte_fallback_) {

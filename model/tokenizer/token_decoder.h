@@ -45,7 +45,7 @@ class TokenDecoder {
     // Errors: kUnimplemented and kDataLoss naming the key.
     static Result<TokenDecoder> parse(const nlohmann::json& json, const std::string& origin);
 
-    // Errors: as TextPattern::find_all.
+    // Errors: as TextPattern::replaced with replaced_bytes_max().
     Result<TokenPiece> piece(std::string_view entry);
 
     bool is_byte_level() const { return is_byte_level_; }

@@ -53,7 +53,7 @@ class Tokenizer {
 
     // Token ids of `text`, without what goes before and after a prompt. Added tokens in the text
     // become their ids. Errors: kInvalidArgument (not UTF-8), kResourceExhausted (the regex engine
-    // gave up).
+    // gave up, or the normalizer makes the text many times longer).
     Result<std::vector<uint32_t>> encode(std::string_view text);
 
     // encode() gives at least so many ids for `text` (token_bound.h), which need not be UTF-8. One

@@ -68,9 +68,18 @@ Result<> check_positive(double value, const char* name) {
     return invalid_argument("{} is {:f}; it must be positive", with(name, value));
 }
 
+// Angles of a table: 64 for each of 16 million positions, and more than any model has.
+constexpr size_t kRopeAnglesMax = size_t{1} << 30;
+
 Result<> validate(const RopeConfig& config) {
     if (config.dim == 0 || config.dim % 2 != 0) {
         return invalid_argument("rope dim is {}; it must be even, at least 2", with(config.dim));
+    }
+    if (config.num_positions > kRopeAnglesMax / (config.dim / 2)) {
+        return invalid_argument(
+            "the rope table of {} positions (max_position_embeddings) has {} angles for each; at "
+            "most {} in all are supported",
+            with(config.num_positions, config.dim / 2, kRopeAnglesMax));
     }
     AFD_TRY(check_positive(config.theta, "rope_theta"));
     if (!config.yarn) return {};

@@ -46,7 +46,8 @@ class RopeTable {
   public:
     RopeTable() = default;
 
-    // Errors: kInvalidArgument names the field (dim odd or 0, theta or factor not positive, ...).
+    // Errors: kInvalidArgument names the field (dim odd or 0, theta or factor not positive, more
+    // than 2^30 angles, ...).
     static Result<RopeTable> make(const RopeConfig& config);
 
     size_t dim() const { return dim_; }

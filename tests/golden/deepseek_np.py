@@ -21,8 +21,8 @@ once, which is what any fixed fp32 order approximates. The rounding points:
 Quantised weights (quantised_np): "none" multiplies by what they stand for, "bf16" as served, with
 int8 rows where the weight is int8.
 
-Weights are bf16 values in both; a checkpoint in F32 or F16 is rounded on loading. The router's balancing
-bias alone keeps fp32.
+Weights are bf16 values in both; a checkpoint in F32 or F16 is rounded on loading. The router's
+balancing bias alone keeps fp32. Experts in fp8 are values times scales, unrounded.
 """
 import dataclasses
 import json

@@ -4,13 +4,14 @@
           s = max|x| / 127, q = rint(x / s) half to even; y = fp32(sum q.q) * s * scale[n], each
           product rounded to fp32.
     int4  X.weight U8 [N, K / 2], even k in the low nibble, two's complement; X.weight_scale BF16
-          or F16 [N, K / group]. The weight is q * scale rounded to bf16, from there on like any bf16 one.
+          or F16 [N, K / group]. The weight is q * scale rounded to bf16, from there on like any bf16
+          one.
 
 And how DeepSeek-V3 is released:
 
-    fp8   X.weight F8_E4M3 [N, K], X.weight_scale_inv [ceil(N / 128), ceil(K / 128)] F32, or F8_E8M0:
-          2^(byte - 127). The weight is the value times the scale: exactly, in an MLP; elsewhere rounded
-          to fp32, then to bf16.
+    fp8   X.weight F8_E4M3 [N, K], X.weight_scale_inv [ceil(N / 128), ceil(K / 128)] F32, or
+          F8_E8M0: 2^(byte - 127). The weight is the value times the scale: exactly, in an MLP;
+          elsewhere rounded to fp32, then to bf16.
 """
 import dataclasses
 

@@ -211,9 +211,9 @@ void CheckpointBuilder::store_as_fp8(bool has_powers) {
             tensor.name + "_scale_inv", {ops::fp8_blocks(tensor.shape[0]), per_row}, {}, {}};
         for (float& value : largest) {
             value /= 448;
-            if (has_powers) value = std::exp2(std::ceil(std::log2(value)));
-            if (has_powers)
-                scale.exponents.push_back(static_cast<uint8_t>(std::ilogb(value) + 127));
+            if (!has_powers) continue;
+            value = std::exp2(std::ceil(std::log2(value)));
+            scale.exponents.push_back(static_cast<uint8_t>(std::ilogb(value) + 127));
         }
         for (size_t i = 0; i < tensor.values.size(); ++i) {
             const float scaled = ops::to_float(tensor.values[i]) / largest[block_of(i)];

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "model/checkpoint/expert_tensors.h"
 #include "model/checkpoint/matrix_quantiser.h"
 #include "model/checkpoint/safetensors_writer.h"
 #include "model/checkpoint/stored_matrix.h"
@@ -306,6 +307,21 @@ TEST(Fp8Decoder, AgreesWithTheReferenceAndWithItselfInChunks) {
                            std::to_string(relative_difference(whole, expected)));
         }
     }
+}
+
+TEST(Fp8Decoder, RefusesFusedExperts) {
+    CheckpointBuilder builder(fp8_config());
+    builder.fuse_experts();
+    builder.store_as_fp8();
+    const test::TemporaryDirectory directory;
+    builder.write(directory.path());
+    const ModelFiles files = ModelFiles::open(directory.path()).value();
+    const auto expert = read_expert_tensors(files.tensors(), files.config(), 2, 0);
+    ASSERT_FALSE(expert.ok());
+    EXPECT_EQ(expert.error().message,
+              "tensor model.layers.2.mlp.experts.gate_up_proj holds all experts of its layer, and "
+              "config.json says fp8-b128; such tensors are served in bf16, fp16 and fp32 only: "
+              "convert the model to bf16 first");
 }
 
 ModelFiles quantised_files(const test::TemporaryDirectory& source,

@@ -241,6 +241,21 @@ TEST(Tokenizer, CountsANormalizedTokenWithItsWholeLength) {
     EXPECT_LE(tokenizer.tokens_min(normal), 1u);
 }
 
+// Thirty steps that double a text cost an error and not the memory.
+TEST(Tokenizer, RefusesToReplaceWithoutEnd) {
+    json file = character_json({"a"});
+    json steps = json::array();
+    for (int i = 0; i < 30; ++i) {
+        steps.push_back({{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}});
+    }
+    file["normalizer"] = {{"type", "Sequence"}, {"normalizers", steps}};
+    Tokenizer tokenizer = parsed(file);
+    const auto ids = tokenizer.encode("ab");
+    ASSERT_FALSE(ids.ok());
+    EXPECT_EQ(ids.error().code, Code::kResourceExhausted);
+    EXPECT_THAT(ids.error().message, HasSubstr("could make more than 4224 bytes"));
+}
+
 TEST(Tokenizer, PutsMetaspaceBeforeTheFirstPieceOnly) {
     json file = character_json({"▁", "a", "▁a"});
     file["model"]["merges"] = {"▁ a"};
@@ -322,6 +337,18 @@ TEST(Tokenizer, KnowsWhatGoesAroundAPromptFromConfigOrTemplate) {
                 HasSubstr("add_bos_token is true, but bos_token is null"));
     file["post_processor"]["single"].push_back(text);
     EXPECT_THAT(refusal(file), HasSubstr("supported: special tokens and one Sequence"));
+    json many = json::array({text});
+    for (int i = 0; i < 65; ++i) many.push_back(special("<|end|>"));
+    file["post_processor"]["single"] = many;
+    EXPECT_THAT(refusal(file), HasSubstr("one Sequence; at most 64 tokens"));
+}
+
+TEST(Tokenizer, ShowsTheStartOfALongValueInWholeCharacters) {
+    json file = tokenizer_json();
+    std::string value;
+    for (int i = 0; i < 100; ++i) value += "é";
+    file["post_processor"] = value;
+    EXPECT_THAT(refusal(file), HasSubstr("é...; supported: null"));
 }
 
 struct Refusal {

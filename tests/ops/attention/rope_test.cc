@@ -77,6 +77,16 @@ TEST(RopeTable, RefusesAnOddDimensionByName) {
     EXPECT_EQ(table.error().message, "rope dim is 7; it must be even, at least 2");
 }
 
+TEST(RopeTable, RefusesWhatWouldNotFitBeforeItTakesMemory) {
+    const Result<RopeTable> table =
+        RopeTable::make({.dim = 1u << 20, .num_positions = 1u << 24, .yarn = {}});
+    ASSERT_FALSE(table.ok());
+    EXPECT_EQ(
+        table.error().message,
+        "the rope table of 16777216 positions (max_position_embeddings) has 524288 angles for "
+        "each; at most 1073741824 in all are supported");
+}
+
 TEST(Rope, TurnsInterleavedPairsIntoHalfLayout) {
     const RopeConfig config{.dim = 16, .theta = 100, .num_positions = 50, .yarn = {}};
     const Result<RopeTable> table = RopeTable::make(config);
