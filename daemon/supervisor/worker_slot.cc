@@ -247,6 +247,9 @@ void WorkerSlot::halt() {
     if (halted_ || shutting_down_) return;
     halted_ = true;
     restart_timer_.stop();
+    // What kept it from starting may be mended until it is resumed: it is judged anew.
+    failure_.clear();
+    num_failures_ = 0;
     if (process_ == nullptr) return;
     log::info("{}: run_flag is 0, it ends", name_);
     end_timer_.start(kEndTimeoutMs);

@@ -95,7 +95,7 @@ class WorkerSlot {
     void check_heartbeat(const schedule::HeartbeatView& view, bool is_needed);
 
     // The run_flag of the worker's ScheduleContext is 0: tells it to end, and starts no other
-    // before resume(). Again and again is as once.
+    // before resume(). Its failures are forgotten. Again and again is as once.
     void halt();
     // The run_flag is set: a slot that its worker left because it was not starts another.
     void resume();
