@@ -340,7 +340,7 @@ void WorkerSlot::count_failure(const std::string& why, bool is_permanent) {
     // others, and what it lacks may come back.
     start_later();
     if (!is_failing) return;
-    failure_ = why;
+    failure_ = settings_.spawn ? why : why + "; start it again by hand (spawn = false)";
     listener_.on_worker_failing(*this);
 }
 

@@ -112,7 +112,8 @@ class WorkerSlot {
     // "attention worker 1", "ffn worker 0".
     const std::string& name() const { return name_; }
     // Why this worker, which was ready once, cannot start again: start_attempts failures in a row,
-    // or one that no further attempt can mend. Empty: it can, as far as is known.
+    // or one that no further attempt can mend; without spawn it says who has to start it. Empty: it
+    // can, as far as is known.
     const std::string& failure() const { return failure_; }
     bool is_halted() const { return halted_; }
     // Who this worker waits for (R7), or empty.
