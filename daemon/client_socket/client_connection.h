@@ -5,7 +5,7 @@
 // in, frames out.
 //
 // Bytes that are no valid frames cost only this connection: it is told why, and closed. So it is
-// when a frame stays half sent for too long, or its half is what fills the InputBudget. What it
+// when a frame stays half sent for too long, or what it sent is what fills the InputBudget. What it
 // sends at once is taken a part each turn of the loop (turn_budget.h); meanwhile no more is read.
 
 #include <memory>

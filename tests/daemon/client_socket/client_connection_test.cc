@@ -118,8 +118,9 @@ TEST_F(ClientConnectionTest, HalfRequestsBeyondTheBudgetCostTheLargestConnection
     medium.send_bytes(half_frame(1 << 20, 70'000));
     ASSERT_TRUE(run_until(loop_, [&] { return !refusal_read_by(large).empty(); }));
     EXPECT_EQ(refusal_read_by(large),
-              "half a request of 90000 bytes is the largest of 160005 bytes that wait, at most "
-              "150000 are kept (input_buffer_kib); this connection is closed");
+              "its 90000 bytes of requests that are not complete or not yet read are the largest "
+              "part of 160005 bytes that wait, at most 150000 are kept (input_buffer_kib); this "
+              "connection is closed");
     ASSERT_TRUE(run_until(loop_, [&] {
         large.receive();
         return large.is_closed;
