@@ -14,6 +14,9 @@ namespace {
 constexpr size_t kReadBytes = size_t{64} << 10;
 // Reads of one turn of the loop, so that one client cannot keep the others waiting.
 constexpr int kReadsPerTurn = 16;
+// Timers run before sockets are read: after a halt of this process the rest of a frame may have
+// arrived long ago.
+constexpr uint64_t kLateReadMs = 500;
 
 }  // namespace
 
@@ -26,13 +29,7 @@ ClientConnection::ClientConnection(EventLoop& loop,
       identity_(std::move(identity)),
       host_(host),
       budget_(std::move(budget)),
-      half_frame_(loop,
-                  [this] {
-                      refuse(Code::kDeadlineExceeded,
-                             "half a request of " + std::to_string(reader_.held_bytes()) +
-                                 " bytes has waited for its rest for input_timeout_ms = " +
-                                 std::to_string(budget_->timeout_ms()));
-                  }),
+      half_frame_(loop, [this] { on_half_frame_timeout(); }),
       next_turn_(loop, [this] { read(); }),
       watcher_(std::make_unique<FdWatcher>(
           loop, socket_.get(), [this](int events) { on_ready(events); })) {
@@ -79,8 +76,22 @@ void ClientConnection::note_half_frame() {
     } else if (has_served_ || !half_frame_.is_active()) {
         // From the first bytes on: bytes that trickle in do not start it anew.
         half_frame_.start(budget_->timeout_ms());
+        is_late_ = false;
     }
     has_served_ = false;
+}
+
+void ClientConnection::on_half_frame_timeout() {
+    if (!is_late_) {
+        // Once for a frame, whatever arrives: bytes that trickle in do not gain more.
+        is_late_ = true;
+        half_frame_.start(kLateReadMs);
+        return;
+    }
+    refuse(Code::kDeadlineExceeded,
+           "half a request of " + std::to_string(reader_.held_bytes()) +
+               " bytes has waited for its rest for input_timeout_ms = " +
+               std::to_string(budget_->timeout_ms()));
 }
 
 void ClientConnection::give_up(const std::string& why) {

@@ -5,7 +5,7 @@
 // in, frames out.
 //
 // Bytes that are no valid frames cost only this connection: it is told why, and closed. So it is
-// when a frame stays half sent for too long, or its half is what fills the InputBudget. What it
+// when a frame stays half sent for too long, or what it sent is what fills the InputBudget. What it
 // sends at once is taken a part each turn of the loop (turn_budget.h); meanwhile no more is read.
 
 #include <memory>
@@ -47,6 +47,7 @@ class ClientConnection final : public ClientSession, private InputBudget::Holder
     bool serve(std::string_view body);
     void watch();
     void note_half_frame();
+    void on_half_frame_timeout();
     void give_up(const std::string& why) override;
     // Tells the client why, and closes.
     void refuse(Code code, const std::string& why);
@@ -57,6 +58,7 @@ class ClientConnection final : public ClientSession, private InputBudget::Holder
     const std::shared_ptr<InputBudget> budget_;
     FrameReader reader_;
     Timer half_frame_;         // Ends the wait for the rest of a frame.
+    bool is_late_ = false;     // The time is over, and what has arrived is read a last time.
     bool has_served_ = false;  // A frame, since the timer was looked at.
     NextTurn next_turn_;       // Asked: whole frames wait in the reader.
     std::string out_;

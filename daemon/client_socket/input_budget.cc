@@ -20,12 +20,13 @@ void InputBudget::hold(Holder& holder, size_t bytes) {
             std::max_element(held_.begin(), held_.end(), [](const auto& a, const auto& b) {
                 return a.second < b.second;
             });
-        largest->first->give_up(fmt::format(
-            "half a request of {} bytes is the largest of {} bytes that wait, at most {} are kept "
-            "(input_buffer_kib)",
-            largest->second,
-            bytes_,
-            limits_.bytes_max));
+        largest->first->give_up(
+            fmt::format("its {} bytes of requests that are not complete or not yet read are the "
+                        "largest part of "
+                        "{} bytes that wait, at most {} are kept (input_buffer_kib)",
+                        largest->second,
+                        bytes_,
+                        limits_.bytes_max));
     }
 }
 

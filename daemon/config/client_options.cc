@@ -40,7 +40,7 @@ std::vector<ConfigOption> client_options() {
          &C::input_buffer_kib,
          "65536",
          "KiB",
-         "Half-sent requests of all connections; more closes the largest",
+         "Requests half sent or unread, of all; more closes the largest",
          kInputBufferKibMin,
          uint64_t{1} << 30},
         {"input_timeout_ms",

@@ -13,7 +13,7 @@ void Outage::begin(const std::string& why) {
     if (!error_) patience_.start(patience_ms_);
     error_ = Error{Code::kUnavailable,
                    "afdd cannot serve now: " + why +
-                       "; it keeps trying (afdctl status): send the request again later"};
+                       " (afdctl status shows when it can); send the request again later"};
 }
 
 void Outage::end() {

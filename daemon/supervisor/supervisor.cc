@@ -171,11 +171,15 @@ void Supervisor::start(AttentionListener& attention, InstanceListener& instance)
 }
 
 void Supervisor::look_at_run_flags() {
+    bool is_news = false;
     for (const auto* slots : {&attention_, &ffn_}) {
         for (const auto& slot : *slots) {
+            const bool was_halted = slot->is_halted();
             plan_.run_flag(slot->role(), slot->index()) ? slot->resume() : slot->halt();
+            is_news |= slot->is_halted() != was_halted;
         }
     }
+    if (is_news) review_service();
 }
 
 void Supervisor::send(uint32_t session, const control::SupervisorMessage& message) {

@@ -247,6 +247,9 @@ void WorkerSlot::halt() {
     if (halted_ || shutting_down_) return;
     halted_ = true;
     restart_timer_.stop();
+    // What kept it from starting may be mended until it is resumed: it is judged anew.
+    failure_.clear();
+    num_failures_ = 0;
     if (process_ == nullptr) return;
     log::info("{}: run_flag is 0, it ends", name_);
     end_timer_.start(kEndTimeoutMs);
@@ -337,7 +340,7 @@ void WorkerSlot::count_failure(const std::string& why, bool is_permanent) {
     // others, and what it lacks may come back.
     start_later();
     if (!is_failing) return;
-    failure_ = why;
+    failure_ = settings_.spawn ? why : why + "; start it again by hand (spawn = false)";
     listener_.on_worker_failing(*this);
 }
 

@@ -95,7 +95,7 @@ class WorkerSlot {
     void check_heartbeat(const schedule::HeartbeatView& view, bool is_needed);
 
     // The run_flag of the worker's ScheduleContext is 0: tells it to end, and starts no other
-    // before resume(). Again and again is as once.
+    // before resume(). Its failures are forgotten. Again and again is as once.
     void halt();
     // The run_flag is set: a slot that its worker left because it was not starts another.
     void resume();
@@ -112,7 +112,8 @@ class WorkerSlot {
     // "attention worker 1", "ffn worker 0".
     const std::string& name() const { return name_; }
     // Why this worker, which was ready once, cannot start again: start_attempts failures in a row,
-    // or one that no further attempt can mend. Empty: it can, as far as is known.
+    // or one that no further attempt can mend; without spawn it says who has to start it. Empty: it
+    // can, as far as is known.
     const std::string& failure() const { return failure_; }
     bool is_halted() const { return halted_; }
     // Who this worker waits for (R7), or empty.

@@ -3,10 +3,13 @@
 // Connections of clients without a gateway: when the host hears which request.
 #include "daemon/client_socket/client_connection.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/daemon/gateway/test_client.h"
@@ -118,8 +121,9 @@ TEST_F(ClientConnectionTest, HalfRequestsBeyondTheBudgetCostTheLargestConnection
     medium.send_bytes(half_frame(1 << 20, 70'000));
     ASSERT_TRUE(run_until(loop_, [&] { return !refusal_read_by(large).empty(); }));
     EXPECT_EQ(refusal_read_by(large),
-              "half a request of 90000 bytes is the largest of 160005 bytes that wait, at most "
-              "150000 are kept (input_buffer_kib); this connection is closed");
+              "its 90000 bytes of requests that are not complete or not yet read are the largest "
+              "part of 160005 bytes that wait, at most 150000 are kept (input_buffer_kib); this "
+              "connection is closed");
     ASSERT_TRUE(run_until(loop_, [&] {
         large.receive();
         return large.is_closed;
@@ -152,6 +156,27 @@ TEST_F(ClientConnectionTest, HalfRequestWaitsForItsTimeoutOnly) {
     EXPECT_EQ(host_.num_closed, 1);
     quiet.send_bytes(status_frames(2, 2));
     EXPECT_TRUE(run_until(loop_, [&] { return host_.heard.size() == 2; }));
+}
+
+// Goal: a client does not pay for a time in which afdd itself stood still. Method: the rest of a
+// request arrives in time, but the loop does not turn until the time-out is over. Oracle: it is
+// heard; half a request that gets no rest is closed all the same.
+TEST_F(ClientConnectionTest, RestThatArrivedWhileTheLoopStoodStillIsHeard) {
+    const auto budget = std::make_shared<InputBudget>(
+        InputBudget::Limits{.bytes_max = size_t{1} << 20, .timeout_ms = 1000});
+    TestClient innocent(loop_, host_, budget);
+    TestClient silent(loop_, host_, budget);
+    const std::string whole = status_frames(1, 1);
+    innocent.send_bytes(whole.substr(0, 5));
+    silent.send_bytes(whole.substr(0, 5));
+    ASSERT_TRUE(run_until(loop_, [&] { return budget->bytes() == 10; }));
+    innocent.send_bytes(whole.substr(5));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    ASSERT_TRUE(run_until(loop_, [&] { return host_.num_closed == 1; }));
+    EXPECT_EQ(host_.heard, std::vector<uint64_t>{1});
+    EXPECT_THAT(refusal_read_by(silent), testing::HasSubstr("input_timeout_ms = 1000"));
+    EXPECT_EQ(refusal_read_by(innocent), "");
+    EXPECT_EQ(budget->bytes(), 0u);
 }
 
 }  // namespace

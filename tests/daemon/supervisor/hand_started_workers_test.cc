@@ -86,6 +86,32 @@ TEST_F(HandStartedWorkersTest, AreRefusedWhileTheirRunFlagIsZero) {
     ASSERT_EQ(::waitpid(successor, nullptr, 0), successor);
 }
 
+// Goal: nobody is told that afdd tries again what only a person can start. Method: the experts'
+// worker is lost, and its successor cannot start; then one that can is started. Oracle: the reason.
+TEST_F(HandStartedWorkersTest, ThatCannotStartAreToBeStartedByHand) {
+    start();
+    const pid_t attention = run_worker("afd-attention-worker");
+    const pid_t lost = run_worker("afd-ffn-worker");
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    ::kill(lost, SIGKILL);
+    ASSERT_EQ(::waitpid(lost, nullptr, 0), lost);
+    ASSERT_TRUE(wait_for_state("ffn", 0, "dead"));
+    pid_t failing = 0;
+    {
+        const ScopedVariable cannot_start("AFD_FAKE_FAIL", "tensor x is missing");
+        failing = run_worker("afd-ffn-worker");
+    }
+    ASSERT_TRUE(run_until(loop_, [&] { return status().state() == "failed"; }));
+    ASSERT_EQ(::waitpid(failing, nullptr, 0), failing);
+    EXPECT_THAT(status().reason(),
+                HasSubstr("tensor x is missing; start it again by hand (spawn = false)"));
+    const pid_t successor = run_worker("afd-ffn-worker");
+    EXPECT_TRUE(run_until(loop_, [&] { return status().state() == "ready"; }));
+    supervisor_.reset();
+    gateway_.reset();
+    for (const pid_t pid : {attention, successor}) ASSERT_EQ(::waitpid(pid, nullptr, 0), pid);
+}
+
 TEST_F(HandStartedWorkersTest, AreServedAndEndWithAfdd) {
     start();
     const pid_t attention = run_worker("afd-attention-worker");

@@ -227,6 +227,24 @@ TEST_F(ServiceTest, WithOneOfTwoAttentionWorkersItServesDegraded) {
     EXPECT_TRUE(answer_of(client, 1).has_finished());
 }
 
+// Goal: a worker that was halted on purpose is no failure. Method: the experts' worker cannot start
+// again, then the run_flags are 0, then set. Oracle: the state and its reason; what still keeps the
+// worker from starting is found again.
+TEST_F(ServiceTest, AFailingWorkerThatIsHaltedIsNoFailure) {
+    start_and_lose("ffn", 0, "AFD_FAKE_FAIL");
+    ASSERT_TRUE(wait_for_service("failed"));
+    words_.set_run_flag(false);
+    ASSERT_TRUE(wait_for_state("ffn", 0, "halted"));
+    ASSERT_TRUE(wait_for_service("ready"));
+    EXPECT_EQ(status().reason(), "");
+    words_.set_run_flag(true);
+    const std::string why = "ffn worker 0 exited with status 1";
+    EXPECT_TRUE(run_until(loop_, [&] { return status().reason().find(why) != std::string::npos; }));
+    EXPECT_EQ(status().state(), "failed");
+    cannot_start_.reset();
+    EXPECT_TRUE(wait_for_service("ready"));
+}
+
 // Goal: a request that was accepted before does not wait for ever. Method: the only attention
 // worker is lost while it streams, slowly. Oracle: the request ends with the reason.
 TEST_F(ServiceTest, ARequestInFlightEndsWithTheReasonWhenTheOutageLasts) {
