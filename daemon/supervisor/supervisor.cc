@@ -17,7 +17,7 @@ namespace {
 
 // run_flag = 0 ends a worker within 10 ms. One process looks at the flags of all: looks by each
 // worker, which wakes for it, cost an idle system of three 2 % of a core.
-constexpr uint64_t kRunFlagPeriodMs = 2;
+constexpr uint64_t kRunFlagPeriodMs = 4;
 constexpr uint64_t kHelloTimeoutMs = 2000;
 
 // How often to look at the heartbeats, so that a time-out is kept to about a quarter; 0: never.
