@@ -7,7 +7,7 @@ Starts `afdd --demo` with one FFN worker and keeps a request running. Then, agai
 in the run_flag of the FFN worker's ScheduleContext, as anyone who may write the segment can, waits on
 the process, and lets it come back with `afdctl context --set-run-flag 1`. The time counts from the
 store to the end of the process: its loops and waits have ended, and it has reported so and exited,
-a little earlier. afdd looks at the words every 4 ms.
+a little earlier. afdd looks at the words every 7 ms.
 """
 import argparse
 import json
