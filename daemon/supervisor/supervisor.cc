@@ -15,10 +15,10 @@ namespace afd::daemon {
 
 namespace {
 
-// run_flag = 0 ends a worker's loops within 10 ms; they need 2 once they are told. One process looks
-// at the flags of all: looks by each worker, which wakes for it, cost an idle system of three 2 % of
-// a core. Nor more often than needed: a virtual machine may take 40 us to wake up, so that a look
-// every 4 ms alone is 1 % of a core.
+// run_flag = 0 ends a worker's loops within 10 ms; they need 2 once they are told. One process
+// looks at the flags of all: looks by each worker, which wakes for it, cost an idle system of three
+// 2 % of a core. Nor more often than needed: a virtual machine may take 40 us to wake up, so that a
+// look every 4 ms alone is 1 % of a core.
 constexpr uint64_t kRunFlagPeriodMs = 7;
 constexpr uint64_t kHelloTimeoutMs = 2000;
 
