@@ -42,6 +42,14 @@ MoeSubject::MoeSubject(const MoeSizes& sizes, ExpertQuantisation quantisation)
                 for (uint8_t& q : weights.int4[m]) q = static_cast<uint8_t>(engine() & 0x77);
                 weights.int4_scale[m].assign(num_outputs(m) * num_groups,
                                              ops::from_float(0.005f).bits);
+            } else if (quantisation == ExpertQuantisation::kFp8) {
+                weights.fp8[m].resize(count);
+                // Magnitudes of 1 to 3.8 of both signs: never the pattern that is no number.
+                for (ops::E4m3& q : weights.fp8[m]) {
+                    q = {static_cast<uint8_t>((engine() & 0x87) | 0x38)};
+                }
+                weights.scale[m].assign(ops::fp8_blocks(num_outputs(m)) * ops::fp8_blocks(depth(m)),
+                                        0.01f);
             }
         }
     }
@@ -103,6 +111,7 @@ model::Router MoeSubject::router() const {
 
 ops::reference::ExpertWeights MoeSubject::reference_of(const Weights& weights) const {
     const auto weight = [&](size_t m) -> ops::reference::LinearWeight {
+        if (quantisation_ == ExpertQuantisation::kFp8) return fp8_weight(weights, m);
         if (quantisation_ != ExpertQuantisation::kInt8) {
             return ops::make_rows<const Bf16>(weights.bf16[m].data(), num_outputs(m), depth(m));
         }
@@ -110,6 +119,14 @@ ops::reference::ExpertWeights MoeSubject::reference_of(const Weights& weights) c
                                weights.scale[m].data()};
     };
     return {weight(0), weight(1), weight(2)};
+}
+
+ops::Fp8Weight MoeSubject::fp8_weight(const Weights& weights, size_t matrix) const {
+    const size_t outputs = num_outputs(matrix);
+    const size_t inputs = depth(matrix);
+    return {ops::make_rows(weights.fp8[matrix].data(), outputs, inputs),
+            ops::make_rows(
+                weights.scale[matrix].data(), ops::fp8_blocks(outputs), ops::fp8_blocks(inputs))};
 }
 
 ops::PackedExpert MoeSubject::pack(const Weights& weights) const {
@@ -128,6 +145,10 @@ ops::PackedExpert MoeSubject::pack(const Weights& weights) const {
                 ops::WeightFormat::kInt4Group32};
         };
         return ops::pack_expert(weight(0), weight(1), weight(2), best);
+    }
+    if (quantisation_ == ExpertQuantisation::kFp8) {
+        return ops::pack_expert(
+            fp8_weight(weights, 0), fp8_weight(weights, 1), fp8_weight(weights, 2), best);
     }
     return ops::pack_expert(plain.gate.bf16, plain.up.bf16, plain.down.bf16, best);
 }

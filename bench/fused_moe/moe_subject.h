@@ -50,12 +50,14 @@ class MoeSubject {
         std::vector<ops::Bf16> bf16[3];
         std::vector<int8_t> int8[3];
         std::vector<uint8_t> int4[3];
-        std::vector<float> scale[3];
+        std::vector<ops::E4m3> fp8[3];
+        std::vector<float> scale[3];  // Of int8 and fp8.
         std::vector<uint16_t> int4_scale[3];
     };
 
     ops::PackedExpert pack(const Weights& weights) const;
     ops::reference::ExpertWeights reference_of(const Weights& weights) const;
+    ops::Fp8Weight fp8_weight(const Weights& weights, size_t matrix) const;
     size_t num_outputs(size_t matrix) const;
     size_t depth(size_t matrix) const;
 
