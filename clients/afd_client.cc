@@ -45,6 +45,9 @@ void collect(Response& response, Generation& generation) {
                 generation.token_ids.end(), chunk.token_ids().begin(), chunk.token_ids().end());
             generation.logprobs.insert(
                 generation.logprobs.end(), chunk.logprobs().begin(), chunk.logprobs().end());
+            generation.top_logprobs.insert(generation.top_logprobs.end(),
+                                           chunk.top_logprobs().begin(),
+                                           chunk.top_logprobs().end());
             generation.prompt_logprobs.insert(generation.prompt_logprobs.end(),
                                               chunk.prompt_logprobs().begin(),
                                               chunk.prompt_logprobs().end());
@@ -227,6 +230,7 @@ Result<Response> Client::call(Request request,
     if (response.has_error()) return to_error(response.error());
     const Response::BodyCase expected = request.has_status()    ? Response::kStatus
                                         : request.has_context() ? Response::kContext
+                                        : request.has_metrics() ? Response::kMetrics
                                                                 : Response::kDone;
     if (response.body_case() != expected) {
         return afd::Error{Code::kDataLoss, "afdd's answer is of another kind than the question"};
@@ -248,6 +252,14 @@ Result<Context> Client::context(const GetContext& asked,
     *request.mutable_context() = asked;
     AFD_ASSIGN(Response response, call(std::move(request), timeout, cancellation));
     return std::move(*response.mutable_context());
+}
+
+Result<std::string> Client::metrics(std::chrono::milliseconds timeout,
+                                    const Cancellation* cancellation) {
+    Request request;
+    request.mutable_metrics();
+    AFD_ASSIGN(Response response, call(std::move(request), timeout, cancellation));
+    return std::move(*response.mutable_metrics()->mutable_text());
 }
 
 Result<> Client::trace(std::chrono::milliseconds duration,

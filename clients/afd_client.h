@@ -37,6 +37,7 @@ struct Generation {
     std::vector<uint32_t> token_ids;
     std::vector<float> logprobs;
     std::vector<float> prompt_logprobs;
+    std::vector<TopLogprobs> top_logprobs;  // Of each token.
     uint64_t seed = 0;
     Finished finished;  // Reason, token counts and afdd's times.
 };
@@ -78,10 +79,13 @@ class Client {
                    const std::function<void(const TraceEvents&)>& on_events,
                    const Cancellation* cancellation = nullptr);
 
-    // Errors of these three: kDeadlineExceeded, kUnavailable, kDataLoss, what afdd reports, and
+    // Errors of these: kDeadlineExceeded, kUnavailable, kDataLoss, what afdd reports, and
     // kCancelled if `cancellation` was requested while waiting.
     Result<Status> status(std::chrono::milliseconds timeout = kReplyTimeout,
                           const Cancellation* cancellation = nullptr);
+    // Everything that the instance counts, in Prometheus' text format.
+    Result<std::string> metrics(std::chrono::milliseconds timeout = kReplyTimeout,
+                                const Cancellation* cancellation = nullptr);
     // A worker's ScheduleContext, field by field; `asked.run_flag` sets that word first.
     // Errors: as above; kNotFound: no such worker.
     Result<Context> context(const GetContext& asked,

@@ -74,7 +74,9 @@ std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
     }
     // The parse lets unknown words through, so that this message can suggest the one that was
     // meant.
-    const std::vector<std::string> extras = app.remaining(true);
+    std::vector<std::string> extras = app.remaining(true);
+    // The library counts the sign that no options follow among them.
+    std::erase(extras, "--");
     if (!extras.empty()) {
         print_error({Code::kInvalidArgument, unknown_word_message(app, extras.front())});
         return kExitUsage;

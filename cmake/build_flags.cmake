@@ -67,6 +67,15 @@ function(afd_command_line)
     COMPILE_OPTIONS $<$<CONFIG:Release>:-O0> SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
+# afd_crash_points(targets...): AFD_CRASH_POINT (proto/crash_point.h) means something in their files.
+function(afd_crash_points)
+  if(TARGET afd_crash_points)
+    foreach(target IN LISTS ARGN)
+      target_link_libraries(${target} PRIVATE afd_crash_points)
+    endforeach()
+  endif()
+endfunction()
+
 # The tests of one label, and the programs that they run: for sanitizers that run no others.
 add_custom_target(unit_tests)
 add_custom_target(protocol_tests)
@@ -77,10 +86,11 @@ add_custom_target(protocol_tests)
 # HEADERS: its group of precompiled headers; test, if none is given.
 # OPTIMISED: it computes. With the address sanitizer these tests and ops are optimised, no others. In
 # a release no test is: compiling tests takes longer than running them.
+# ENVIRONMENT: a variable of the tests, as NAME=VALUE.
 # TOGETHER: where releases compile several files at once, only those of one of these folders are:
 # files of others use the same names for different things. Without it, all of them.
 function(afd_test name)
-  cmake_parse_arguments(arg "OPTIMISED" "ENTRY;TIMEOUT;HEADERS" "SOURCES;LIBRARIES;LABELS;TOGETHER" ${ARGN})
+  cmake_parse_arguments(arg "OPTIMISED" "ENTRY;TIMEOUT;HEADERS;ENVIRONMENT" "SOURCES;LIBRARIES;LABELS;TOGETHER" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -117,6 +127,6 @@ function(afd_test name)
     set_tests_properties(${arg_ENTRY} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
   else()
     gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
-      PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+      PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${arg_ENVIRONMENT}")
   endif()
 endfunction()

@@ -32,7 +32,8 @@ RELEASED = ROOT / "tests" / "model" / "family" / "released"
 GOLDEN = ROOT / "tests" / "golden"
 TOKENIZERS = ROOT / "tests" / "model" / "tokenizer" / "golden" / "golden.json"
 sys.path.append(str(GOLDEN))
-import grouped_checkpoint  # noqa: E402  (found in tests/golden, like the next one)
+import foreign_np  # noqa: E402  (found in tests/golden, like the next ones)
+import grouped_checkpoint  # noqa: E402
 import make_checkpoint  # noqa: E402
 
 COLUMNS = 100
@@ -41,9 +42,15 @@ REFUSED = 3  # afdd's exit code for a model that cannot be served.
 
 # file in RELEASED -> what people call it, the case of TOKENIZERS that has its kind of tokenizer.
 RELEASES = {
+    "deepseek_moe_16b": ("DeepSeek-MoE-16B", "deepseek_v2"),
+    "dots_llm1": ("dots.llm1", "qwen"),
     "glm_4_5": ("GLM-4.5", "glm"),
     "glm_4_5_air": ("GLM-4.5-Air", "glm"),
+    "glm_4_7_flash": ("GLM-4.7-Flash", "glm"),
+    "gpt_oss_120b": ("gpt-oss-120b", "gpt4o"),
+    "gpt_oss_20b": ("gpt-oss-20b", "gpt4o"),
     "kimi_k2": ("Kimi-K2", "kimi"),
+    "minimax_m2": ("MiniMax-M2", "gpt4o"),
     "mixtral_8x7b": ("Mixtral-8x7B", "mixtral"),
     "moonlight_16b_a3b": ("Moonlight-16B-A3B", "kimi"),
     "olmoe_1b_7b": ("OLMoE-1B-7B", "olmoe"),
@@ -59,6 +66,13 @@ FORMATS = {
     "int8": {"quant_method": "afd", "experts": "int8", "attention": "bf16"},
     "int4": {"quant_method": "afd", "experts": "int4-g32", "attention": "bf16"},
     "int8 attention": {"quant_method": "afd", "experts": "bf16", "attention": "int8"},
+    "GPTQ": foreign_np.quantization_config(
+        {"method": "gptq", "group": 128, "symmetric": True}),
+    "AWQ": foreign_np.quantization_config({"method": "awq", "group": 128}),
+    "packed int4": foreign_np.quantization_config(
+        {"method": "packed", "group": 128, "symmetric": True}),
+    "fp8 of rows": foreign_np.quantization_config({"method": "fp8", "scales": "BF16"}),
+    "mxfp4": foreign_np.quantization_config({"method": "mxfp4"}),
 }
 
 HEAD = """\
@@ -82,8 +96,11 @@ tables is served, too, unless a key of it is refused.
 FORMATS_TEXT = """\
 A format is that of the experts, with the shared ones and dense MLPs ([weights.md](weights.md)):
 bf16 and fp8 (in blocks of 128 x 128) load as they are released, int8 and int4 as `afd-quantize`
-writes them. Attention is in bf16, or in int8. Each of these five was tried, and `afdd
---check-config` accepted what the table lists, by `config.json` alone, as nothing else was there.
+writes them. Attention is in bf16, or in int8. What GPTQ, AWQ and compressed-tensors write (packed
+int4, fp8 with a scale for each row, mxfp4) loads as it was downloaded; symmetric int4 stays int4,
+the rest becomes bf16. gpt-oss is tried as released instead of in bf16: its experts, in a layout of
+mxfp4 of its own, become bf16, too. Each of these ten was tried, and `afdd --check-config` accepted
+what the table lists, by `config.json` alone, as nothing else was there.
 
 The tokenizer is a case of `tests/model/tokenizer/golden/golden.json`: the normalizer, expression
 and options of that kind over a small vocabulary, compared with the ids that the tokenizers library
@@ -94,7 +111,11 @@ Of the architecture of DeepSeek-V2 and V3: with or without query compression; si
 or softmax (greedy, grouped) routing; leading dense layers; shared experts; YaRN; tied embeddings.
 Also the router of DeepSeek-V4 in such a decoder: `sqrtsoftplus` scores, and layers whose experts
 stand in a table of token ids (`num_hash_layers`, `mlp.gate.tid2eid`); V4's attention is not
-supported. Nor are sliding windows, in any family.
+supported.
+
+Sliding windows are served where every layer has one (`sliding_window`, Mixtral) or `layer_types`
+says which (Mixtral, Qwen, gpt-oss). They bound what a token's attention reads, and what a sequence
+holds of the KV cache of these layers at a time.
 """
 
 MEMORY_TEXT = """\
@@ -104,8 +125,10 @@ multi-token prediction, which are not loaded, do not count.
 
 FORMULAS_TEXT = """\
 * **Attention**: all but the MLPs (embedding, attention, norms, routers, head), which each
-  attention worker holds whole, but for routers with `router = ffn`. 2 bytes an element (bf16), a
-  router's balancing bias 4. The KV cache comes on top, `kv_tokens` times the last column.
+  attention worker holds whole, but for routers with `router = ffn` and `dispatch = window`. 2 bytes
+  an element (bf16), a router's balancing bias 4. The KV cache comes on top, `kv_tokens` times the
+  last column, or about half with another `kv_dtype`; less where some layers have a window
+  (`afdd --check-config`).
 * **FFN**: the MLPs (routed and shared experts, dense layers), which all FFN workers of a machine
   hold once, since they map one cache on disk (`weight_cache`). Bytes of each matrix [N, K]:
   * bf16: 2 N K
@@ -169,11 +192,13 @@ class GoldenTests:
     def __init__(self) -> None:
         text = (GOLDEN / "CMakeLists.txt").read_text("utf-8")
         self.served: list[str] = []      # Compared with NumPy, unrounded and served.
+        self.unrounded: list[str] = []   # Unrounded; what is served may be among them.
         self.colocated: list[str] = []
         self.same_bits: list[str] = []
         for names, body in re.findall(r"^foreach\(\w+\s+([^)]*)\)(.*?)^endforeach", text,
                                       re.DOTALL | re.MULTILINE):
             for list_of, word in ((self.served, "golden_served("),
+                                  (self.unrounded, "golden_logits("),
                                   (self.colocated, "--topology colocated"),
                                   (self.same_bits, "same_bits_test")):
                 if word in body:
@@ -246,7 +271,8 @@ class Page:
             answers = self.answers[name]
             accepted = [label for label, answer in answers.items() if not answer.refusal]
             rows.append([title, f"`{self.configs[name]['architectures'][0]}`",
-                         ", ".join(accepted) or "refused", f"`{tokenizer}`"])
+                         "all" if len(accepted) == len(answers)
+                         else ", ".join(accepted) or "none", f"`{tokenizer}`"])
             for label, answer in answers.items():
                 if answer.refusal:
                     refusals.setdefault(answer.refusal, []).append(f"{title} in {label}")
@@ -288,8 +314,11 @@ class Page:
             if not plain:
                 self.problems.append(f"tests/golden compares no variant of {architecture}")
             unrounded = tests.of(list(tests.quantised), architecture)
+            foreign = [name for name in tests.of(tests.unrounded, architecture)
+                       if name not in plain and name not in tests.quantised]
             parts = {
                 "": plain,
+                "unrounded only": foreign,
                 "from `afd-quantize`, unrounded": unrounded,
                 "of these also as served": [name for name in unrounded if name in tests.served],
                 "in one process, to the last bit the same": tests.of(tests.colocated, architecture),

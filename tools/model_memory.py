@@ -11,6 +11,7 @@ them:
             fp8     N K           + 4 ceil(N / 128) ceil(K / 128)
             int8    N K           + 4 N
             int4    N ceil(K / 2) + 2 N ceil(K / 32)
+            and 2 bytes for each bias, where experts have them (gpt-oss)
 """
 
 FORMATS = {
@@ -69,9 +70,13 @@ def grouped_attention(config: dict) -> int:
     matrices = 2 * hidden * (query + key)
     has_bias = kind == "qwen2_moe" or (kind == "glm4_moe" and config["attention_bias"])
     biases = query + 2 * key if has_bias else 0
-    if kind == "qwen3_moe" or config.get("use_qk_norm"):
+    if kind == "gpt_oss":  # Of the output, too, and a sink for each head.
+        biases = query + 2 * key + hidden + config["num_attention_heads"]
+    if kind in ("olmoe", "minimax_m2"):
+        return matrices + biases + query + key
+    if kind in ("qwen3_moe", "dots1") or config.get("use_qk_norm"):
         return matrices + biases + 2 * head_dim(config)
-    return matrices + biases + (query + key if kind == "olmoe" else 0)
+    return matrices + biases
 
 
 def mlp_widths(config: dict, layer: int) -> list[tuple[int, int]]:
@@ -87,14 +92,17 @@ def mlp_widths(config: dict, layer: int) -> list[tuple[int, int]]:
 def mlp_bytes(config: dict, weight_format: str) -> int:
     """Of all MLPs in this format."""
     matrix, hidden = FORMATS[weight_format], config["hidden_size"]
-    return sum(count * (2 * matrix(inner, hidden) + matrix(hidden, inner))
+    bias = 2 if config["model_type"] == "gpt_oss" else 0
+    return sum(count * (2 * matrix(inner, hidden) + matrix(hidden, inner)
+                        + bias * (2 * inner + hidden))
                for layer in range(config["num_hidden_layers"])
                for count, inner in mlp_widths(config, layer))
 
 
 def balancing_biases(config: dict) -> int:
     """Elements of the routers' balancing biases, which are fp32."""
-    has_bias = config.get("topk_method") == "noaux_tc" or config["model_type"] == "glm4_moe"
+    has_bias = config.get("topk_method") == "noaux_tc" or config["model_type"] in (
+        "glm4_moe", "dots1", "minimax_m2")
     return sum(num_experts(config) for layer in range(config["num_hidden_layers"])
                if has_bias and has_experts(config, layer))
 
@@ -106,6 +114,8 @@ def other_bytes(config: dict) -> int:
     attention = latent_attention(config) if is_latent(config) else grouped_attention(config)
     gates = num_experts(config) + (1 if config.get("shared_expert_intermediate_size") else 0)
     routers = sum(gates * hidden for layer in range(layers) if has_experts(config, layer))
+    if config["model_type"] == "gpt_oss":
+        routers += sum(num_experts(config) for layer in range(layers) if has_experts(config, layer))
     elements = ends + layers * (attention + 2 * hidden) + routers
     return 2 * elements + 4 * balancing_biases(config)
 

@@ -33,16 +33,16 @@ ops::MlaWeights random_weights(const MlaShape& s) {
     return w;
 }
 
-model::KvCache make_cache(const MlaShape& s, size_t num_slots) {
+model::KvCache make_cache(const MlaShape& s, size_t num_slots, ops::KvDtype dtype) {
     return model::KvCache::create(
                {.num_layers = 1,
-                .layer_bytes_per_token = model::MlaConfig(s).cache_bytes_per_token()},
+                .layer_bytes_per_token = model::MlaConfig(s).cache_bytes_per_token(dtype)},
                num_slots)
         .value();
 }
 
-ops::LatentCache latent_cache(const model::KvCache& cache, const MlaShape& s) {
-    return model::latent_cache(cache.layer(0), s);
+ops::LatentCache latent_cache(const model::KvCache& cache, const MlaShape& s, ops::KvDtype dtype) {
+    return model::latent_cache(cache.layer(0), s, dtype);
 }
 
 double score_operations(const MlaShape& s, double num_scores) {

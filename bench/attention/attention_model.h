@@ -27,9 +27,13 @@ inline constexpr AttentionModel kAttentionModels[] = {
 ops::MlaWeights random_weights(const ops::MlaShape& shape);
 
 // Of one layer, all zero. Memory that cannot be had ends the program.
-model::KvCache make_cache(const ops::MlaShape& shape, size_t num_slots);
+model::KvCache make_cache(const ops::MlaShape& shape,
+                          size_t num_slots,
+                          ops::KvDtype dtype = ops::KvDtype::kBf16);
 
-ops::LatentCache latent_cache(const model::KvCache& cache, const ops::MlaShape& shape);
+ops::LatentCache latent_cache(const model::KvCache& cache,
+                              const ops::MlaShape& shape,
+                              ops::KvDtype dtype = ops::KvDtype::kBf16);
 
 // Of `num_scores` scores of every head, and of what they weigh; two for each product.
 double score_operations(const ops::MlaShape& shape, double num_scores);

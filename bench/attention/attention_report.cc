@@ -9,7 +9,7 @@
 #include "bench/limits/flag_round_trip.h"
 #include "bench/limits/timing.h"
 #include "daemon/config/cpu_plan.h"
-#include "schedule/adaptive_wait.h"
+#include "schedule/wait/adaptive_wait.h"
 
 namespace afd::bench {
 namespace {

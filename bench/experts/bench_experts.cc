@@ -2,7 +2,7 @@
 
 // bench_experts: the expert kernels against the limits of this machine and against oneDNN.
 //
-//   bench_experts [--only TEXT] [--rounds N] [--results FILE]
+//   bench_experts [--only TEXT] [--rounds N] [--results FILE] [--numeric-class NAME]
 //
 // A row is one case, named FORMAT/HIDDENxINTERMEDIATE/rows:N/threads:N; --only runs those whose
 // name holds TEXT. With --results the summary at the end is of all runs with that file. Experts
@@ -17,6 +17,10 @@
 // and the target of the case with whether it was met. With two threads the round trip of a flag
 // between the cores is taken before and after: it tells whether two virtual cores share one core.
 // Rows in which that changed are marked and left out.
+//
+// Peaks are of the instructions of avx512-bf16 where the processor has them: another class may be
+// far from them or, with AMX, beyond. Where the processor has no AMX a line says that its rows were
+// not measured.
 
 #include <unistd.h>
 
@@ -32,6 +36,8 @@
 #include "bench/experts/expert_report.h"
 #include "bench/experts/expert_summary.h"
 #include "bench/experts/many_experts.h"
+#include "ops/format/amx_support.h"
+#include "ops/format/numeric_class.h"
 #include "threads/thread_pool.h"
 
 namespace afd::bench {
@@ -43,6 +49,7 @@ struct Options {
     std::string only;
     std::string results;
     size_t rounds = 9;
+    ops::NumericClass numeric_class = ops::best_numeric_class();
 
     bool wants(const std::string& name) const { return name.find(only) != std::string::npos; }
 };
@@ -87,19 +94,31 @@ void run_many(WeightFormat format,
     report_many(name, times, placement, summary);
 }
 
+void print_missing_amx() {
+    if (ops::is_native(ops::NumericClass::kAmx)) return;
+    for (const WeightFormat format : kExpertFormats) {
+        std::printf("%s with AMX: not measured here, %s\n",
+                    std::string(ops::name_of(format)).c_str(),
+                    std::string(ops::amx_support().reason).c_str());
+    }
+}
+
 void run_all(const Options& options) {
     ExpertMachine machine;
     ExpertSummary summary(options.results);
     for (const unsigned num_threads : {1u, 2u}) {
         print_limits(num_threads, machine);
         for (const WeightFormat format : kExpertFormats) {
-            for (const ExpertCase& c : expert_cases(format, num_threads)) {
+            for (const ExpertCase& c : expert_cases(format, num_threads, options.numeric_class)) {
                 run_case(c, options, machine, summary);
             }
-            run_many(format, num_threads, options, machine, summary);
+            if (options.numeric_class == ops::best_numeric_class()) {
+                run_many(format, num_threads, options, machine, summary);
+            }
         }
     }
     summary.print();
+    print_missing_amx();
 }
 
 int main(int argc, char** argv) {
@@ -110,9 +129,18 @@ int main(int argc, char** argv) {
     app.add_option("--rounds", options.rounds, "Measurements of each case")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
+    std::string class_name(ops::name_of(options.numeric_class));
+    app.add_option("--numeric-class", class_name, "Kernels of ours that run")
+        ->capture_default_str()
+        ->check([](const std::string& name) {
+            const auto named = ops::parse_numeric_class(name);
+            const bool can_run = named.has_value() && ops::supported(*named);
+            return can_run ? std::string() : name + " is no class that this processor can run";
+        });
     app.add_option("--results", options.results, "Appends the rows to this file and sums it up");
     app.footer("Example: bench_experts --only bf16/2048x1408/rows:8 --rounds 5");
     CLI11_PARSE(app, argc, argv);
+    options.numeric_class = *ops::parse_numeric_class(class_name);
     if (const auto pinned = threads::pin_this_thread(0); !pinned.ok()) {
         std::fprintf(stderr, "bench_experts: %s\n", pinned.error().message.c_str());
     }

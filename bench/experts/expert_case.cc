@@ -21,7 +21,10 @@ constexpr size_t kNumRows[] = {1, 2, 4, 8, 64, 256, 512};
 std::string ExpertCase::name() const {
     return std::string(ops::name_of(shape.format)) + "/" + std::to_string(shape.hidden) + "x" +
            std::to_string(shape.intermediate) + "/rows:" + std::to_string(num_rows) +
-           "/threads:" + std::to_string(num_threads);
+           "/threads:" + std::to_string(num_threads) +
+           (shape.numeric_class == ops::best_numeric_class()
+                ? ""
+                : "@" + std::string(ops::name_of(shape.numeric_class)));
 }
 
 double ExpertCase::num_weights() const {
@@ -50,11 +53,14 @@ ExpertTarget target_of(const ExpertCase& c) {
     }
 }
 
-std::vector<ExpertCase> expert_cases(WeightFormat format, unsigned num_threads) {
+std::vector<ExpertCase> expert_cases(WeightFormat format,
+                                     unsigned num_threads,
+                                     ops::NumericClass numeric_class) {
     std::vector<ExpertCase> cases;
     for (const Sizes& sizes : kSizes) {
         for (const size_t num_rows : kNumRows) {
-            cases.push_back({{sizes.hidden, sizes.intermediate, format}, num_rows, num_threads});
+            cases.push_back(
+                {{sizes.hidden, sizes.intermediate, format, numeric_class}, num_rows, num_threads});
         }
     }
     return cases;

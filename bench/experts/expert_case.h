@@ -18,7 +18,7 @@ struct ExpertCase {
     size_t num_rows;
     unsigned num_threads;
 
-    // FORMAT/HIDDENxINTERMEDIATE/rows:N/threads:N
+    // FORMAT/HIDDENxINTERMEDIATE/rows:N/threads:N, then @CLASS where it is not the default one.
     std::string name() const;
     // Of gate, up and down together.
     double num_weights() const;
@@ -44,6 +44,8 @@ inline constexpr ops::WeightFormat kExpertFormats[] = {ops::WeightFormat::kBf16,
                                                        ops::WeightFormat::kInt4Group32,
                                                        ops::WeightFormat::kInt4Group64,
                                                        ops::WeightFormat::kFp8Block128};
-std::vector<ExpertCase> expert_cases(ops::WeightFormat format, unsigned num_threads);
+std::vector<ExpertCase> expert_cases(ops::WeightFormat format,
+                                     unsigned num_threads,
+                                     ops::NumericClass numeric_class);
 
 }  // namespace afd::bench

@@ -86,7 +86,7 @@ ops::PackedExpert fp8_expert(const ExpertShape& s, ops::NumericClass numeric_cla
 }
 
 ops::PackedExpert random_expert(const ExpertShape& shape) {
-    const ops::NumericClass numeric_class = ops::best_numeric_class();
+    const ops::NumericClass numeric_class = shape.numeric_class;
     switch (shape.format) {
         case ops::WeightFormat::kBf16:
             return bf16_expert(shape, numeric_class);

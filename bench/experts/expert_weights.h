@@ -16,6 +16,7 @@ struct ExpertShape {
     size_t hidden;
     size_t intermediate;
     ops::WeightFormat format;
+    ops::NumericClass numeric_class = ops::best_numeric_class();  // Of ours.
 };
 
 // The random expert of a shape before it is packed, of bf16 or int8: gate and up are the same

@@ -23,7 +23,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/fused_moe/fused_moe.h"
 #include "ops/fused_moe/plan/feature_matrix.h"
-#include "schedule/row_dtype.h"
+#include "schedule/layout/row_dtype.h"
 #include "threads/thread_pool.h"
 
 namespace afd::bench {
@@ -278,6 +278,8 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--dispatch-dtype", options.sizes.dispatch_dtype, "How rows travel")
         ->transform(CLI::CheckedTransformer(row_dtypes_by_name()));
+    app.add_flag(
+        "--row-checksums", options.sizes.row_checksums, "Rows between processes are sealed");
     app.add_option("--threads", options.num_threads)
         ->check(CLI::PositiveNumber)
         ->capture_default_str();

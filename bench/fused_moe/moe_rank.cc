@@ -3,7 +3,8 @@
 #include "bench/fused_moe/moe_rank.h"
 
 #include "daemon/config/instance_geometry.h"
-#include "schedule/ffn_scheduler.h"
+#include "schedule/dispatch/ffn_scheduler.h"
+#include "schedule/layout/row_checksum.h"
 
 namespace afd::bench {
 namespace {
@@ -19,15 +20,16 @@ uint32_t aligned(size_t bytes) {
 schedule::Geometry geometry_of(const MoeSizes& sizes, schedule::RouterPlacement router) {
     const size_t row_bytes = sizes.hidden * sizeof(ops::Bf16);
     const size_t weight_bytes = router == schedule::RouterPlacement::kFfn ? sizeof(float) : 0;
-    return {
-        .num_sessions = 1,
-        .num_micro_batches = 1,
-        .micro_batch_size = sizes.num_tokens,
-        .selected_expert_num = sizes.top_k,
-        .num_experts = sizes.num_experts,
-        .attn_to_ffn_token_bytes = aligned(ops::sent_row_bytes(sizes.dispatch_dtype, sizes.hidden)),
-        .ffn_to_attn_token_bytes = aligned(row_bytes + weight_bytes),
-        .num_ffn_workers = 1};
+    const size_t seal_bytes = sizes.row_checksums ? schedule::kRowSealBytes : 0;
+    return {.num_sessions = 1,
+            .num_micro_batches = 1,
+            .micro_batch_size = sizes.num_tokens,
+            .selected_expert_num = sizes.top_k,
+            .num_experts = sizes.num_experts,
+            .attn_to_ffn_token_bytes =
+                aligned(ops::sent_row_bytes(sizes.dispatch_dtype, sizes.hidden) + seal_bytes),
+            .ffn_to_attn_token_bytes = aligned(row_bytes + weight_bytes + seal_bytes),
+            .num_ffn_workers = 1};
 }
 
 schedule::InstanceIdentity identity() {
@@ -62,13 +64,15 @@ Result<std::unique_ptr<MoeRank>> MoeRank::start(const MoeSubject& subject,
     if (record.name == ops::kAfdTwoPhaseCapability.name) {
         AFD_TRY(rank->attach_two_phase(threads));
     } else {
-        rank->prepare_finalize_ =
+        auto windows =
             std::make_unique<daemon::WindowPrepareFinalize>(*rank->dispatch_,
                                                             layout.geometry,
                                                             rank->placement_,
                                                             0,
                                                             router,
                                                             subject.sizes().dispatch_dtype);
+        if (subject.sizes().row_checksums) windows->use_checksums();
+        rank->prepare_finalize_ = std::move(windows);
     }
     rank->thread_ = std::thread(
         [made = rank.get(), experts = pair.experts, profile] { made->run(*experts, profile); });
@@ -98,7 +102,8 @@ Result<> MoeRank::attach_two_phase(ops::Parallel& threads) {
     const schedule::TwoPhaseCall call{.num_tokens = sizes.num_tokens,
                                       .block_tokens = kBlockTokens,
                                       .selected_expert_num = sizes.top_k};
-    const auto row_bytes = daemon::two_phase_row_bytes(sizes.dispatch_dtype, sizes.hidden);
+    const auto row_bytes =
+        daemon::two_phase_row_bytes(sizes.dispatch_dtype, sizes.hidden, sizes.row_checksums);
     const schedule::TwoPhaseSizes sizes_max =
         schedule::two_phase_sizes_max(call, placement_.num_local_experts_max(), row_bytes);
     two_phase_.reset(new TwoPhase{.dispatch = nullptr,
@@ -121,7 +126,8 @@ Result<> MoeRank::attach_two_phase(ops::Parallel& threads) {
                                          .top_k = sizes.top_k,
                                          .num_tokens_max = sizes.num_tokens,
                                          .block_tokens = kBlockTokens,
-                                         .dispatch_dtype = sizes.dispatch_dtype},
+                                         .dispatch_dtype = sizes.dispatch_dtype,
+                                         .row_checksums = sizes.row_checksums},
         daemon::RemoteTwoPhase::Parts{
             .sender = made.sender.get(), .placement = &placement_, .parallel = &threads});
     two_phase_part_ = part.get();
@@ -178,6 +184,7 @@ void MoeRank::run(const ops::ExpertsEntry& experts, ops::StageProfile* profile) 
                                            .experts = part.get(),
                                            .hidden = subject_.sizes().hidden,
                                            .dispatch_dtype = subject_.sizes().dispatch_dtype,
+                                           .row_checksums = subject_.sizes().row_checksums,
                                            .parallel = &serial,
                                            .port = &port_,
                                            .profile = profile});
@@ -192,6 +199,7 @@ void MoeRank::run(const ops::ExpertsEntry& experts, ops::StageProfile* profile) 
                           .port = &port_,
                           .metrics = daemon::Metrics(metrics),
                           .profile = profile,
+                          .row_checksums = subject_.sizes().row_checksums,
                           .two_phase = two_phase.get()},
                          std::make_unique<schedule::FfnScheduler>(schedule::FfnSchedulerConfig{}),
                          schedule::AdaptiveWait(returns_->doorbell(), kSpinUs, false));

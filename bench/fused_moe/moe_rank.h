@@ -21,8 +21,8 @@
 #include "daemon/supervisor/two_phase_segments.h"
 #include "ops/fused_moe/fused_moe.h"
 #include "ops/fused_moe/plan/feature_matrix.h"
-#include "schedule/attach.h"
-#include "schedule/instance_segments.h"
+#include "schedule/shared_memory/attach.h"
+#include "schedule/shared_memory/instance_segments.h"
 
 namespace afd::bench {
 

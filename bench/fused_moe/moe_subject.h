@@ -8,7 +8,7 @@
 
 #include "model/decoder/router.h"
 #include "ops/fused_moe/plan/registry.h"
-#include "schedule/row_dtype.h"
+#include "schedule/layout/row_dtype.h"
 
 namespace afd::bench {
 
@@ -20,6 +20,7 @@ struct MoeSizes {
     uint32_t top_k = 8;
     uint32_t chunk_tokens = 0;
     schedule::RowDtype dispatch_dtype = schedule::RowDtype::kBf16;
+    bool row_checksums = false;
 };
 
 // Experts share a few random matrices: every packed copy has memory of its own, as in a model.

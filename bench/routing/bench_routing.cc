@@ -29,7 +29,7 @@
 #include "ops/operators/ffn_worker_batching.h"
 #include "ops/operators/moe_init_routing.h"
 #include "ops/tensor/workspace.h"
-#include "schedule/schedule_context.h"
+#include "schedule/context/schedule_context.h"
 #include "threads/thread_pool.h"
 
 namespace afd::bench {

@@ -7,7 +7,8 @@ Starts `afdd --demo` with one FFN worker and keeps a request running. Then, agai
 in the run_flag of the FFN worker's ScheduleContext, as anyone who may write the segment can, waits on
 the process, and lets it come back with `afdctl context --set-run-flag 1`. Two times count from the
 store: to the last round that its loop acknowledged (looked at every 0.2 ms), and to the end of the
-process, which has reported so, unmapped its memory and exited. afdd looks at the words every 7 ms.
+process, which has reported so, unmapped its memory and exited. A busy loop looks at the word before
+every turn, afdd looks every 7 ms.
 """
 import argparse
 import json

@@ -28,8 +28,8 @@
 #include "ops/tensor/workspace.h"
 #include "ops/two_phase/layout.h"
 #include "ops/two_phase/payload.h"
-#include "schedule/adaptive_wait.h"
-#include "schedule/flag.h"
+#include "schedule/wait/adaptive_wait.h"
+#include "schedule/wait/flag.h"
 
 namespace afd::bench {
 namespace {

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "clients/afdctl/command.h"
+#include "clients/afdctl/generate_flags.h"
 #include "clients/command_line.h"
 #include "clients/exit_code.h"
 
@@ -11,11 +12,11 @@ namespace {
 
 constexpr const char* kFooter =
     "Examples:\n"
-    "  afdctl generate \"Once upon a time\"\n"
     "  afdctl generate \"Tell me more\" --max-tokens 50 --temperature 0.8 --seed 7\n"
-    "  afdctl status --watch\n"
     "  afdctl context --worker ffn0 --watch\n"
     "  afdctl trace --seconds 2 -o trace.json\n"
+    "  afdctl doctor -- --model DIR --ffn-workers 2\n"
+    "  afdctl restart-worker --all\n"
     "  afdctl stop --instance demo\n"
     "Exit codes: 0 ok, 1 request failed, 2 wrong usage, 3 cannot reach afdd, 130 interrupted";
 
@@ -38,53 +39,35 @@ void add_timeout(CLI::App& command, double& timeout_s, const char* description) 
         ->capture_default_str();
 }
 
-// A flag for each field of proto/sampling.proto.
-void add_sampling(CLI::App& command, SamplingSettings& sampling) {
-    const auto add = [&](const char* flag, auto set, const char* description) {
-        return command.add_option_function<float>(
-            flag, [&sampling, set](float value) { (sampling.*set)(value); }, description);
-    };
-    add("--temperature", &SamplingSettings::set_temperature, "0: greedy; at most 2")
-        ->check(CLI::Range(0.0, 2.0).description(""))
-        ->type_name("T")
-        ->default_str("0");
-    add("--min-p", &SamplingSettings::set_min_p, "Of those at least so likely beside the best")
-        ->check(CLI::Range(0.0, 1.0).description(""))
-        ->type_name("P");
-    command
-        .add_option_function<uint32_t>(
-            "--top-k",
-            [&sampling](uint32_t k) { sampling.set_top_k(k); },
-            "Of the k most likely tokens; 0: all")
-        ->type_name("K");
-    add("--top-p", &SamplingSettings::set_top_p, "Of the most likely tokens up to this sum")
-        ->check(CLI::Range(1e-6, 1.0).description(""))
-        ->type_name("P");
-    command
-        .add_option_function<uint64_t>(
-            "--seed",
-            [&sampling](uint64_t seed) { sampling.set_seed(seed); },
-            "Same seed, same tokens; drawn if absent")
-        ->type_name("N");
-}
-
 CLI::App* add_generate(CLI::App& app, GenerateOptions& options) {
     CLI::App* command = add_command(app, "generate", "Stream the continuation of a prompt");
-    auto* prompt = command->add_option("prompt", options.prompt, "Text; - reads standard input");
-    auto* ids = command->add_option("--prompt-ids", options.prompt_ids, "Token ids, not a text")
-                    ->delimiter(',')
-                    ->type_name("ID,...");
-    prompt->excludes(ids);
+    command->add_option("prompt", options.prompt, "Text; - reads standard input");
+    command->add_option("--prompt-ids", options.prompt_ids, "Token ids, not a text")
+        ->delimiter(',')
+        ->type_name("ID,...");
     command->add_option("--max-tokens", options.max_tokens, "At most; 0: what the context holds")
         ->type_name("N")
         ->capture_default_str();
-    add_sampling(*command, options.sampling);
+    add_sampling_flags(*command, *options.wish.mutable_sampling());
+    add_end_flags(*command, options.wish);
     command->add_flag("--ignore-eos", options.ignore_eos, "Go on where the model ends its text");
     command->add_flag("--token-ids", options.token_ids, "Also print token ids");
     command->add_flag("--logprobs", options.logprobs, "Also print each token's logprob");
     command->add_flag("--prompt-logprobs", options.prompt_logprobs, "And each prompt token's");
     add_timeout(*command, options.timeout_s, "Cancel the request after this time");
-    command->footer("Example: afdctl generate \"Once upon a time\" --max-tokens 50 --seed 7");
+    // So that help fits a screen, what is seldom wanted stands in one line.
+    for (const char* seldom : {"--choice",
+                               "--include-stop",
+                               "--special-tokens",
+                               "--stop-token-ids",
+                               "--prompt-logprobs",
+                               "--prompt-ids"}) {
+        command->get_option(seldom)->group("");
+    }
+    command->footer(
+        "Also: --prompt-ids ID,..., --stop-token-ids ID,..., --include-stop, --choice N, "
+        "--special-tokens, --prompt-logprobs\n"
+        "Example: afdctl generate \"Once upon a time\" --max-tokens 50 --seed 7");
     return command;
 }
 
@@ -118,12 +101,72 @@ CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
     return command;
 }
 
+CLI::App* add_status(CLI::App& app, StatusOptions& options) {
+    CLI::App* command =
+        add_command(app, "status", "Show workers, queue, speed and who waits for whom");
+    command->add_flag("--watch", options.watch, "Again every second until Ctrl-C");
+    add_timeout(*command, options.timeout_s, "For afdd's answer");
+    return command;
+}
+
+CLI::App* add_top(CLI::App& app, TopOptions& options) {
+    CLI::App* command = add_command(
+        app, "top", "Watch each worker at work: busy, bubble and idle, rounds, experts");
+    command->add_flag("--once", options.once, "Print one second of it and end");
+    add_timeout(*command, options.timeout_s, "For afdd's answer");
+    return command;
+}
+
+CLI::App* add_metrics(CLI::App& app, MetricsOptions& options) {
+    CLI::App* command =
+        add_command(app, "metrics", "Print what the instance counts, as Prometheus scrapes it");
+    command->add_flag(
+        "--list", options.list, "Only what there is: name, type, meaning; in Markdown");
+    add_timeout(*command, options.timeout_s, "For afdd's answer");
+    return command;
+}
+
+CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
+    CLI::App* command = add_command(
+        app, "doctor", "Look at this machine: what would hinder an afdd, and how to mend it");
+    command->add_option("arguments", options.arguments, "afdd's, as in: doctor -- --demo")
+        ->type_name("...");
+    return command;
+}
+
+CLI::App* add_workers(CLI::App& app,
+                      const char* name,
+                      const char* description,
+                      WorkerOptions& options) {
+    CLI::App* command = add_command(app, name, description);
+    CLI::Option* workers =
+        command->add_option("--worker", options.workers, "attention0, ffn1, ...; one after another")
+            ->type_name("NAME");
+    command->add_flag("--all", options.all, "Every worker, one after another")->excludes(workers);
+    add_timeout(*command, options.timeout_s, "For each of them");
+    return command;
+}
+
+// Both commands need to know whom.
+int run_workers(const CommonOptions& common, const WorkerOptions& options, bool comes_back) {
+    if (options.workers.empty() && !options.all) {
+        print_error({Code::kInvalidArgument,
+                     "which worker? give --worker ffn0, or --all (see afdctl status)"});
+        return kExitUsage;
+    }
+    return comes_back ? run_restart_worker(common, options) : run_drain_worker(common, options);
+}
+
 int run(int argc, char** argv) {
     CommonOptions common;
     GenerateOptions generate;
     StatusOptions status;
+    TopOptions top;
+    MetricsOptions metrics;
+    DoctorOptions doctor;
     ContextOptions context;
     TraceOptions trace;
+    WorkerOptions workers;
     LifecycleOptions lifecycle;
 
     CLI::App app("Asks and steers a running afdd.", "afdctl");
@@ -135,12 +178,19 @@ int run(int argc, char** argv) {
     app.add_flag("--json", common.json, "Print one JSON object on standard output");
 
     CLI::App* generate_command = add_generate(app, generate);
-    CLI::App* status_command =
-        add_command(app, "status", "Show workers, queue, speed and who waits for whom");
-    status_command->add_flag("--watch", status.watch, "Again every second until Ctrl-C");
-    add_timeout(*status_command, status.timeout_s, "For afdd's answer");
+    CLI::App* status_command = add_status(app, status);
+    CLI::App* top_command = add_top(app, top);
+    CLI::App* metrics_command = add_metrics(app, metrics);
     CLI::App* context_command = add_context(app, context);
     CLI::App* trace_command = add_trace(app, trace);
+    CLI::App* doctor_command = add_doctor(app, doctor);
+    CLI::App* restart_worker_command =
+        add_workers(app,
+                    "restart-worker",
+                    "End workers and wait for their successors; nothing is lost",
+                    workers);
+    CLI::App* drain_worker_command = add_workers(
+        app, "drain-worker", "End workers, which then stay away until restart-worker", workers);
     CLI::App* drain_command =
         add_command(app, "drain", "Admit nothing new; return when nothing is in flight");
     add_timeout(*drain_command, lifecycle.timeout_s, "Give up waiting; afdd goes on draining");
@@ -155,16 +205,26 @@ int run(int argc, char** argv) {
                          "generate: give a prompt, as in: afdctl generate \"Once upon a time\""});
             return kExitUsage;
         }
+        if (!generate.prompt.empty() && !generate.prompt_ids.empty()) {
+            print_error(
+                {Code::kInvalidArgument, "generate: give a prompt or --prompt-ids, not both"});
+            return kExitUsage;
+        }
         return run_generate(common, generate);
     }
     if (status_command->parsed()) return run_status(common, status);
+    if (top_command->parsed()) return run_top(common, top);
+    if (doctor_command->parsed()) return run_doctor(common, doctor);
+    if (metrics_command->parsed()) return run_metrics(common, metrics);
     if (context_command->parsed()) return run_context(common, context);
     if (trace_command->parsed()) return run_trace(common, trace);
+    if (restart_worker_command->parsed()) return run_workers(common, workers, true);
+    if (drain_worker_command->parsed()) return run_workers(common, workers, false);
     if (drain_command->parsed()) return run_drain(common, lifecycle);
     if (stop_command->parsed()) return run_stop(common, lifecycle);
-    print_error(
-        {Code::kInvalidArgument,
-         "which command? generate, status, context, trace, drain or stop (see afdctl --help)"});
+    print_error({Code::kInvalidArgument,
+                 "which command? generate, status, top, metrics, context, trace, doctor, "
+                 "restart-worker, drain-worker, drain or stop (see afdctl --help)"});
     return kExitUsage;
 }
 

@@ -26,7 +26,7 @@ struct GenerateOptions {
     std::string prompt;                // "-": read from standard input.
     std::vector<uint32_t> prompt_ids;  // Instead of `prompt`.
     uint32_t max_tokens = 128;
-    SamplingSettings sampling;
+    Generate wish;  // What generate_flags.h sets.
     bool token_ids = false;
     bool logprobs = false;
     bool prompt_logprobs = false;
@@ -39,6 +39,16 @@ struct StatusOptions {
     double timeout_s = 5;
 };
 
+struct TopOptions {
+    bool once = false;
+    double timeout_s = 5;
+};
+
+struct MetricsOptions {
+    bool list = false;
+    double timeout_s = 5;
+};
+
 struct ContextOptions {
     std::string worker;                    // "attention0", "ffn1".
     std::optional<uint32_t> set_run_flag;  // 0 or 1.
@@ -46,9 +56,19 @@ struct ContextOptions {
     double timeout_s = 5;
 };
 
+struct WorkerOptions {
+    std::vector<std::string> workers;  // As ContextOptions names one.
+    bool all = false;                  // Instead of them.
+    double timeout_s = 60;             // For each.
+};
+
 struct TraceOptions {
     double seconds = 1;
     std::string output;
+};
+
+struct DoctorOptions {
+    std::vector<std::string> arguments;  // Of the afdd that is to be started.
 };
 
 struct LifecycleOptions {
@@ -58,7 +78,12 @@ struct LifecycleOptions {
 
 int run_generate(const CommonOptions& common, const GenerateOptions& options);
 int run_status(const CommonOptions& common, const StatusOptions& options);
+int run_top(const CommonOptions& common, const TopOptions& options);
+int run_doctor(const CommonOptions& common, const DoctorOptions& options);
+int run_metrics(const CommonOptions& common, const MetricsOptions& options);
 int run_context(const CommonOptions& common, const ContextOptions& options);
+int run_drain_worker(const CommonOptions& common, const WorkerOptions& options);
+int run_restart_worker(const CommonOptions& common, const WorkerOptions& options);
 int run_trace(const CommonOptions& common, const TraceOptions& options);
 int run_drain(const CommonOptions& common, const LifecycleOptions& options);
 int run_stop(const CommonOptions& common, const LifecycleOptions& options);
@@ -69,6 +94,9 @@ int report_failure(const CommonOptions& common, const afd::Error& error, bool is
 
 // The client for `common`, or the exit code of the reported failure.
 std::optional<Client> connect_or_report(const CommonOptions& common, int& exit_code);
+
+// The worker that "attention0" or "ffn1", also "ffn 1", names. Errors: kInvalidArgument.
+Result<GetContext> parse_worker(const std::string& worker);
 
 // Waits for the next tick of --watch; false if Ctrl-C came.
 bool wait_interval(const Cancellation& cancellation);

@@ -10,25 +10,6 @@
 namespace afd::client {
 namespace {
 
-// "attention0" or "ffn1", also "ffn 1".
-Result<GetContext> parse_worker(const std::string& worker) {
-    const size_t digits = worker.find_first_of("0123456789");
-    std::string role = worker.substr(0, digits);
-    while (!role.empty() && role.back() == ' ') role.pop_back();
-    const std::string number = digits == std::string::npos ? "" : worker.substr(digits);
-    const bool is_number = !number.empty() && number.size() <= 4 &&
-                           number.find_first_not_of("0123456789") == std::string::npos;
-    if ((role != "attention" && role != "ffn") || !is_number) {
-        return afd::Error{
-            Code::kInvalidArgument,
-            "context: --worker '" + worker + "' is no worker; give one as attention0 or ffn1"};
-    }
-    GetContext asked;
-    asked.set_role(role);
-    asked.set_index(static_cast<uint32_t>(std::stoul(number)));
-    return asked;
-}
-
 std::string context_json(const Context& context) {
     nlohmann::ordered_json fields;
     for (const ContextField& field : context.fields()) fields[field.name()] = field.value();
@@ -54,6 +35,23 @@ std::string context_text(const Context& context) {
 }
 
 }  // namespace
+
+Result<GetContext> parse_worker(const std::string& worker) {
+    const size_t digits = worker.find_first_of("0123456789");
+    std::string role = worker.substr(0, digits);
+    while (!role.empty() && role.back() == ' ') role.pop_back();
+    const std::string number = digits == std::string::npos ? "" : worker.substr(digits);
+    const bool is_number = !number.empty() && number.size() <= 4 &&
+                           number.find_first_not_of("0123456789") == std::string::npos;
+    if ((role != "attention" && role != "ffn") || !is_number) {
+        return afd::Error{Code::kInvalidArgument,
+                          "--worker '" + worker + "' is no worker; give one as attention0 or ffn1"};
+    }
+    GetContext asked;
+    asked.set_role(role);
+    asked.set_index(static_cast<uint32_t>(std::stoul(number)));
+    return asked;
+}
 
 int run_context(const CommonOptions& common, const ContextOptions& options) {
     Result<GetContext> asked = parse_worker(options.worker);

@@ -28,14 +28,13 @@ std::string read_standard_input() {
 }
 
 Generate to_message(const GenerateOptions& options) {
-    Generate request;
+    Generate request = options.wish;
     if (!options.prompt_ids.empty()) {
         for (const uint32_t id : options.prompt_ids) request.mutable_token_ids()->add_ids(id);
     } else {
         request.set_text(options.prompt == "-" ? read_standard_input() : options.prompt);
     }
     request.set_max_tokens(options.max_tokens);
-    *request.mutable_sampling() = options.sampling;
     request.set_return_token_ids(options.token_ids);
     request.set_return_logprobs(options.logprobs);
     request.set_prompt_logprobs(options.prompt_logprobs);
@@ -57,6 +56,17 @@ void print_json(const GenerateOptions& options, const Generation& generation) {
     }
     if (options.logprobs) object["logprobs"] = generation.logprobs;
     if (options.prompt_logprobs) object["prompt_logprobs"] = generation.prompt_logprobs;
+    for (const TopLogprobs& top : generation.top_logprobs) {
+        auto& entries = object["top_logprobs"].emplace_back(nlohmann::ordered_json::array());
+        for (int i = 0; i < top.token_ids_size(); ++i) {
+            entries.push_back({top.token_ids(i), top.logprobs(i)});
+        }
+    }
+    if (finished.has_matched_stop()) object["matched_stop"] = finished.matched_stop();
+    if (finished.has_matched_stop_token_id()) {
+        object["matched_stop"] = finished.matched_stop_token_id();
+    }
+    object["num_cached_tokens"] = finished.num_cached_tokens();
     object["queue_us"] = finished.queue_us();
     object["first_token_us"] = finished.first_token_us();
     object["total_us"] = finished.total_us();
@@ -79,6 +89,13 @@ void print_details(const GenerateOptions& options, const Generation& generation)
     std::cout.precision(9);
     if (options.prompt_logprobs) print_list("prompt_logprobs", generation.prompt_logprobs);
     if (options.logprobs) print_list("logprobs", generation.logprobs);
+    for (const TopLogprobs& top : generation.top_logprobs) {
+        std::cout << "top_logprobs";
+        for (int i = 0; i < top.token_ids_size(); ++i) {
+            std::cout << " " << top.token_ids(i) << ":" << top.logprobs(i);
+        }
+        std::cout << "\n";
+    }
 }
 
 void print_summary(const Generation& generation) {

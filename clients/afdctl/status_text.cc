@@ -115,6 +115,27 @@ std::string distributions_text(const Status& status) {
     return "\n" + table_text(rows, {true, true, false, false, false, false, false});
 }
 
+// What each worker's data thread did with its time; empty as long as nothing was done.
+std::string stages_text(const Status& status) {
+    std::string text;
+    for (const Worker& worker : status.workers()) {
+        if (worker.stages().empty() || worker.busy_us() == 0) continue;
+        text += fmt::format("time      {}: {:.1f} s busy",
+                            worker_name(worker),
+                            static_cast<double>(worker.busy_us()) / 1e6);
+        const char* separator = " (";
+        for (const StageTime& stage : worker.stages()) {
+            text += fmt::format(
+                "{}{} {} %", separator, stage.name(), 100 * stage.time_us() / worker.busy_us());
+            separator = ", ";
+        }
+        text += fmt::format("), {:.1f} s for the other side, {:.1f} s idle\n",
+                            static_cast<double>(worker.bubble_us()) / 1e6,
+                            static_cast<double>(worker.idle_us()) / 1e6);
+    }
+    return text.empty() ? "" : "\n" + text;
+}
+
 // Of each FFN worker the expert with most rows: how even the load is.
 std::string experts_text(const Status& status) {
     std::string text;
@@ -164,6 +185,52 @@ std::string two_phase_text(const Status& status) {
         "two-phase {} rounds   {} batches failed and went by windows\n", num_rounds, num_fallbacks);
 }
 
+nlohmann::ordered_json worker_json(const Worker& worker) {
+    nlohmann::ordered_json row;
+    row["role"] = worker.role();
+    row["index"] = worker.index();
+    row["pid"] = worker.pid();
+    row["state"] = worker.state();
+    row["num_restarts"] = worker.num_restarts();
+    row["num_sequences"] = worker.num_sequences();
+    row["kv_tokens_used"] = worker.kv_tokens_used();
+    row["kv_tokens_total"] = worker.kv_tokens_total();
+    row["kv_windowed_tokens_used"] = worker.kv_windowed_tokens_used();
+    row["num_tokens"] = worker.num_tokens();
+    row["num_rounds"] = worker.num_rounds();
+    row["num_two_phase_rounds"] = worker.num_two_phase_rounds();
+    row["num_two_phase_fallbacks"] = worker.num_two_phase_fallbacks();
+    row["num_timeouts"] = worker.num_timeouts();
+    row["num_prefix_queries"] = worker.num_prefix_queries();
+    row["num_prefix_hits"] = worker.num_prefix_hits();
+    row["heartbeat_age_ms"] = worker.heartbeat_age_ms();
+    row["uptime_ms"] = worker.uptime_ms();
+    row["busy_us"] = worker.busy_us();
+    row["bubble_us"] = worker.bubble_us();
+    row["idle_us"] = worker.idle_us();
+    row["stages"] = nlohmann::ordered_json::array();
+    for (const StageTime& stage : worker.stages()) {
+        row["stages"].push_back({{"name", stage.name()}, {"time_us", stage.time_us()}});
+    }
+    row["distributions"] = nlohmann::ordered_json::array();
+    for (const Distribution& what : worker.distributions()) {
+        row["distributions"].push_back({{"name", what.name()},
+                                        {"unit", what.unit()},
+                                        {"count", what.count()},
+                                        {"mean", what.mean()},
+                                        {"p50", what.p50()},
+                                        {"p99", what.p99()},
+                                        {"max", what.max()}});
+    }
+    row["expert_rows"] = nlohmann::ordered_json::array();
+    for (const ExpertRows& expert : worker.expert_rows()) {
+        row["expert_rows"].push_back({{"expert", expert.expert()},
+                                      {"rows", expert.rows()},
+                                      {"is_shared", expert.is_shared()}});
+    }
+    return row;
+}
+
 }  // namespace
 
 std::string status_text(const Status& status) {
@@ -183,6 +250,17 @@ std::string status_text(const Status& status) {
         or_dash(status.dispatch_dtype()),
         or_dash(status.numeric_class()),
         status.context_length());
+    if (status.kv_bytes_per_token() > 0) {
+        text += fmt::format("kv        {}   {} bytes a token",
+                            or_dash(status.kv_dtype()),
+                            status.kv_bytes_per_token());
+        if (status.kv_windowed_bytes_per_token() > 0) {
+            text += fmt::format("   {} of them in layers with a window, with room for {} tokens",
+                                status.kv_windowed_bytes_per_token(),
+                                status.kv_windowed_tokens());
+        }
+        text += "\n";
+    }
     text += fmt::format("requests  {} running   {} queued   {} finished   {} failed\n",
                         status.num_running(),
                         status.num_queued(),
@@ -191,7 +269,7 @@ std::string status_text(const Status& status) {
     text += fmt::format(
         "tokens    {}   {:.1f}/s\n", status.num_output_tokens(), status.output_tokens_per_s());
     text += two_phase_text(status) + timeouts_text(status) + "\n" + workers_text(status);
-    text += distributions_text(status) + experts_text(status);
+    text += distributions_text(status) + stages_text(status) + experts_text(status);
     if (!status.waits().empty()) text += "\n";
     for (const std::string& wait : status.waits()) text += "wait      " + wait + "\n";
     return text;
@@ -209,6 +287,10 @@ std::string status_json(const Status& status) {
     object["topology"] = status.topology();
     object["router"] = status.router();
     object["shared_experts"] = status.shared_experts();
+    object["kv_dtype"] = status.kv_dtype();
+    object["kv_bytes_per_token"] = status.kv_bytes_per_token();
+    object["kv_windowed_bytes_per_token"] = status.kv_windowed_bytes_per_token();
+    object["kv_windowed_tokens"] = status.kv_windowed_tokens();
     object["dispatch_dtype"] = status.dispatch_dtype();
     object["numeric_class"] = status.numeric_class();
     object["context_length"] = status.context_length();
@@ -222,39 +304,7 @@ std::string status_json(const Status& status) {
     object["waits"] = std::vector<std::string>(status.waits().begin(), status.waits().end());
     object["workers"] = nlohmann::ordered_json::array();
     for (const Worker& worker : status.workers()) {
-        nlohmann::ordered_json row;
-        row["role"] = worker.role();
-        row["index"] = worker.index();
-        row["pid"] = worker.pid();
-        row["state"] = worker.state();
-        row["num_restarts"] = worker.num_restarts();
-        row["num_sequences"] = worker.num_sequences();
-        row["kv_tokens_used"] = worker.kv_tokens_used();
-        row["kv_tokens_total"] = worker.kv_tokens_total();
-        row["num_tokens"] = worker.num_tokens();
-        row["num_rounds"] = worker.num_rounds();
-        row["num_two_phase_rounds"] = worker.num_two_phase_rounds();
-        row["num_two_phase_fallbacks"] = worker.num_two_phase_fallbacks();
-        row["num_timeouts"] = worker.num_timeouts();
-        row["heartbeat_age_ms"] = worker.heartbeat_age_ms();
-        row["uptime_ms"] = worker.uptime_ms();
-        row["distributions"] = nlohmann::ordered_json::array();
-        for (const Distribution& what : worker.distributions()) {
-            row["distributions"].push_back({{"name", what.name()},
-                                            {"unit", what.unit()},
-                                            {"count", what.count()},
-                                            {"mean", what.mean()},
-                                            {"p50", what.p50()},
-                                            {"p99", what.p99()},
-                                            {"max", what.max()}});
-        }
-        row["expert_rows"] = nlohmann::ordered_json::array();
-        for (const ExpertRows& expert : worker.expert_rows()) {
-            row["expert_rows"].push_back({{"expert", expert.expert()},
-                                          {"rows", expert.rows()},
-                                          {"is_shared", expert.is_shared()}});
-        }
-        object["workers"].push_back(row);
+        object["workers"].push_back(worker_json(worker));
     }
     return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

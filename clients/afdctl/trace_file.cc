@@ -10,8 +10,7 @@
 namespace afd::client {
 namespace {
 
-// Tracks of a session at an FFN worker follow each other; a session has at most 64 micro-batches.
-constexpr uint32_t kTracksPerSession = 65;
+constexpr uint32_t kDataThread = 0;
 
 std::string quoted(const std::string& text) {
     return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
@@ -38,22 +37,62 @@ void TraceFile::add(const TraceEvents& events) {
     const uint32_t process = process_of(events);
     num_lost_ += events.num_lost();
     for (const TraceEvent& event : events.events()) {
-        const uint32_t track = track_of(process, events.role(), event);
-        write(fmt::format(R"({{"name":{},"cat":{},"ph":"X","ts":{},"dur":{},"pid":{},"tid":{},)"
-                          R"("args":{{"session":{},"micro_batch":{},"layer":{},"round":{},)"
-                          R"("rows":{}}}}})",
-                          quoted(event.name()),
-                          quoted(events.role()),
-                          us(event.start_ns()),
-                          us(event.duration_ns()),
-                          process,
-                          track,
-                          event.session(),
-                          event.micro_batch(),
-                          event.layer(),
-                          event.round(),
-                          event.num_rows()));
         ++num_events_;
+        if (event.name() == "wait") {
+            const uint32_t lane = 1 + event.micro_batch();
+            name_lane(process, lane, fmt::format("micro-batch {}", event.micro_batch()));
+            write_slice(event, events.role(), process, lane);
+            continue;
+        }
+        const std::pair<std::string, uint64_t> slice(event.name(), event.start_ns());
+        if (std::exchange(last_slices_[process], slice) != slice) {
+            write_slice(event, events.role(), process, kDataThread);
+        }
+        write_arrows(arrows_.add(event, process));
+    }
+}
+
+void TraceFile::write_slice(const TraceEvent& event,
+                            const std::string& role,
+                            uint32_t process,
+                            uint32_t lane) {
+    const char* colour = event.name() == "bubble" ? R"("cname":"terrible",)" : "";
+    write(fmt::format(R"({{"name":{},"cat":{},"ph":"X","ts":{},"dur":{},"pid":{},"tid":{},{})"
+                      R"("args":{{"session":{},"micro_batch":{},"layer":{},"round":{},)"
+                      R"("rows":{}}}}})",
+                      quoted(event.name()),
+                      quoted(role),
+                      us(event.start_ns()),
+                      us(event.duration_ns()),
+                      process,
+                      lane,
+                      colour,
+                      event.session(),
+                      event.micro_batch(),
+                      event.layer(),
+                      event.round(),
+                      event.num_rows()));
+}
+
+// A flow is tied to the slice of the lane that is open at its time; its own ends are such times.
+void TraceFile::write_arrows(const std::vector<RoundArrow>& arrows) {
+    for (const RoundArrow& arrow : arrows) {
+        const char* name = arrow.is_to_experts ? "to the experts" : "back";
+        const uint64_t id = ++num_arrows_;
+        write(
+            fmt::format(R"({{"name":"{}","cat":"hop","ph":"s","id":{},"ts":{},"pid":{},"tid":{}}})",
+                        name,
+                        id,
+                        us(arrow.from.ns),
+                        arrow.from.process,
+                        kDataThread));
+        write(fmt::format(
+            R"({{"name":"{}","cat":"hop","ph":"f","bp":"e","id":{},"ts":{},"pid":{},"tid":{}}})",
+            name,
+            id,
+            us(arrow.to.ns),
+            arrow.to.process,
+            kDataThread));
     }
 }
 
@@ -72,33 +111,23 @@ uint32_t TraceFile::process_of(const TraceEvents& events) {
     if (is_new) {
         write_name(
             "process_name", found->second, 0, fmt::format("{} {}", events.role(), events.index()));
+        name_lane(found->second, kDataThread, "data thread");
     }
     return found->second;
 }
 
-uint32_t TraceFile::track_of(uint32_t process, const std::string& role, const TraceEvent& event) {
-    const bool is_ffn = role == "ffn";
-    const bool is_block = is_ffn && event.round() == 0;
-    const uint32_t track =
-        is_block ? 0 : 1 + event.micro_batch() + (is_ffn ? event.session() * kTracksPerSession : 0);
-    if (tracks_.insert({process, track}).second) {
-        const std::string lane = fmt::format("micro-batch {}", event.micro_batch());
-        const std::string name = is_block ? "two-phase rounds"
-                                 : is_ffn ? fmt::format("session {}, {}", event.session(), lane)
-                                          : lane;
-        write_name("thread_name", process, track, name);
-    }
-    return track;
+void TraceFile::name_lane(uint32_t process, uint32_t lane, const std::string& name) {
+    if (lanes_.insert({process, lane}).second) write_name("thread_name", process, lane, name);
 }
 
 void TraceFile::write_name(const char* what,
                            uint32_t process,
-                           uint32_t track,
+                           uint32_t lane,
                            const std::string& name) {
     write(fmt::format(R"({{"name":"{}","ph":"M","pid":{},"tid":{},"args":{{"name":{}}}}})",
                       what,
                       process,
-                      track,
+                      lane,
                       quoted(name)));
 }
 

@@ -1,36 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// afd-load: measures the speed and latencies of a running afdd.
+// afd-load: measures the speed and latencies of a running afdd, or of another server over HTTP.
 #include <sys/prctl.h>
 
 #include <algorithm>
 #include <iostream>
+#include <memory>
 #include <utility>
 
 #include "clients/afd_client.h"
 #include "clients/exit_code.h"
 #include "clients/interrupt.h"
+#include "clients/load/http_door.h"
 #include "clients/load/level_run.h"
 #include "clients/load/level_table.h"
 #include "clients/load/load_options.h"
 #include "clients/load/machine.h"
 #include "clients/load/progress_line.h"
 #include "clients/load/result_file.h"
+#include "clients/load/socket_door.h"
 
 namespace afd::client {
 namespace {
 
 // What the levels share.
 struct Session {
-    Connection connection;
+    std::unique_ptr<Door> door;
     const Cancellation& cancellation;
     uint64_t next_request_id = 1;
 };
 
 LevelResult run_level(Session& session, const LoadOptions& options, const Level& level) {
     ProgressLine progress_line;
-    LevelRun run(
-        session.connection, options.workload, level, options.extent, options.request_timeout);
+    LevelRun run(*session.door, options.workload, level, options.extent, options.request_timeout);
     return run.run(session.next_request_id, session.cancellation, [&](const LevelProgress& now) {
         progress_line.show(progress_text(level, now));
     });
@@ -45,13 +47,14 @@ Result<> warm_up(Session& session, const LoadOptions& options) {
     ProgressLine progress_line;
     progress_line.show("warming up");
     LevelRun run(
-        session.connection, options.workload, {concurrency, 0}, extent, options.request_timeout);
+        *session.door, options.workload, {concurrency, 0}, extent, options.request_timeout);
     const LevelResult result = run.run(session.next_request_id, session.cancellation, nullptr);
     const auto errors = result.errors();
     if (errors.empty()) return {};
+    const auto& [kind, group] = *errors.begin();
     return afd::Error{
-        errors.begin()->first,
-        "a warm-up request failed, so nothing was measured: " + errors.begin()->second.sample};
+        group.code,
+        "a warm-up request failed, so nothing was measured: " + kind + ": " + group.sample};
 }
 
 int exit_code_of(const LoadReport& report) {
@@ -98,16 +101,27 @@ int finish(const LoadReport& report) {
     return exit_code_of(report);
 }
 
-// The session and the server's status, which also tells that afdd answers.
+Result<Session> open_http_session(const LoadOptions& options,
+                                  const Cancellation& cancellation,
+                                  LoadReport& report) {
+    const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(options.request_timeout);
+    AFD_ASSIGN(report.http_server,
+               inspect_target(options.http, options.workload, timeout, cancellation));
+    AFD_ASSIGN(std::unique_ptr<HttpDoor> door, HttpDoor::create(*report.http_server));
+    return Session{std::move(door), cancellation};
+}
+
+// The session, and what the server says of itself, which also tells that it answers.
 Result<Session> open_session(const LoadOptions& options,
                              const Cancellation& cancellation,
-                             Status& server) {
+                             LoadReport& report) {
+    if (!options.http.url.empty()) return open_http_session(options, cancellation, report);
     AFD_ASSIGN(const Endpoint endpoint, options.endpoint.resolve());
     AFD_ASSIGN(Client client, Client::connect(endpoint));
-    AFD_ASSIGN(server, client.status());
+    AFD_ASSIGN(report.server, client.status());
     AFD_ASSIGN(Connection connection,
                Connection::connect(endpoint, Clock::now() + Client::kReplyTimeout));
-    return Session{std::move(connection), cancellation};
+    return Session{std::make_unique<SocketDoor>(std::move(connection)), cancellation};
 }
 
 int run(int argc, char** argv) {
@@ -124,9 +138,10 @@ int run(int argc, char** argv) {
     prctl(PR_SET_TIMERSLACK, 1000UL);
 
     LoadReport report;
-    Result<Session> session = open_session(*options, cancellation.value(), report.server);
+    Result<Session> session = open_session(*options, cancellation.value(), report);
     if (!session.ok()) {
         print_error(session.error());
+        if (session.error().code == Code::kCancelled) return kExitInterrupted;
         return session.error().code == Code::kInvalidArgument ? kExitUsage : kExitUnreachable;
     }
     if (const Result<> warmed = warm_up(session.value(), *options); !warmed.ok()) {

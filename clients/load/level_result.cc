@@ -36,12 +36,14 @@ double LevelResult::output_tokens_per_s() const {
     return static_cast<double>(num_output_tokens()) * 1e6 / static_cast<double>(elapsed_us);
 }
 
-std::map<Code, ErrorGroup> LevelResult::errors() const {
-    std::map<Code, ErrorGroup> groups;
+std::map<std::string, ErrorGroup> LevelResult::errors() const {
+    std::map<std::string, ErrorGroup> groups;
     for (const RequestRecord& request : requests) {
         if (request.outcome != Outcome::kFailed) continue;
-        ErrorGroup& group = groups[request.error.code];
-        if (group.count++ == 0) group.sample = request.error.message;
+        ErrorGroup& group = groups[request.failure.kind];
+        if (group.count++ > 0) continue;
+        group.code = request.failure.error.code;
+        group.sample = request.failure.error.message;
     }
     return groups;
 }

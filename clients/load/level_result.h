@@ -8,11 +8,12 @@
 // (1) Latencies count from the intended time of a request. In an open loop that is its place in
 //     the schedule, so a server (or client) that stalls is charged for the requests that could not
 //     be sent meanwhile. In a closed loop it is the time of sending.
-// (2) TTFT: to the arrival of the first chunk that holds a token. E2E: to the arrival of Finished.
+// (2) TTFT: to the arrival of the first chunk that holds a token. E2E: to the arrival of the end.
 // (3) ITL: the gap between two consecutive tokens as the client receives them. Of a chunk with k
 //     tokens one arrives after the gap since the chunk before, the other k - 1 with it: gaps of 0.
 //     `itl_spread` shares the same gap out: k times gap / k (the first chunk's others stay 0).
-//     Both hold num_tokens - 1 values a request.
+//     Both hold num_tokens - 1 values a request. Of a server that tells how many tokens came but
+//     not in which chunk, ITL is the same; `itl_spread` shares all gaps out over all tokens.
 // (4) Only requests that succeed enter the latencies and throughputs; a request that fails is
 //     counted as failed, with its reason, never as fast.
 
@@ -21,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "clients/load/failure.h"
 #include "clients/load/histogram.h"
 #include "proto/status.h"
 
@@ -49,7 +51,7 @@ struct RequestRecord {
     uint64_t num_tokens = 0;
     uint32_t num_prompt_tokens = 0;
     Outcome outcome = Outcome::kFailed;
-    afd::Error error{Code::kOk, ""};  // Why it failed.
+    Failure failure{"", {Code::kOk, ""}};  // Why it failed.
 };
 
 // How well the client itself kept up.
@@ -60,6 +62,7 @@ struct ClientHealth {
 };
 
 struct ErrorGroup {
+    Code code = Code::kOk;
     uint64_t count = 0;
     std::string sample;  // The first message.
 };
@@ -75,16 +78,17 @@ struct LevelResult {
     int64_t elapsed_us = 0;    // To the end of the last request.
     bool interrupted = false;  // Ctrl-C; what was in flight is kCancelled.
     std::string broken;        // Why the connection broke; empty: it did not.
+    uint64_t num_guessed = 0;  // Successful requests whose tokens nobody told; chunks were counted.
 
     uint64_t num_with(Outcome outcome) const;
     uint64_t num_output_tokens() const;  // Of successful requests.
     double requests_per_s() const;       // Successful requests.
     double output_tokens_per_s() const;
-    std::map<Code, ErrorGroup> errors() const;
+    std::map<std::string, ErrorGroup> errors() const;  // By Failure::kind.
 
-    // Whether the client, not afdd, may have shaped the latencies: it waited for less than a tenth
-    // of the time, or the 99th percentile of its lag exceeds both 1 ms and a tenth of the median
-    // TTFT. The reason; empty if not.
+    // Whether the client, not the server, may have shaped the latencies: it waited for less than a
+    // tenth of the time, or the 99th percentile of its lag exceeds both 1 ms and a tenth of the
+    // median TTFT. The reason; empty if not.
     std::string saturation() const;
 };
 

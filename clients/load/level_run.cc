@@ -13,12 +13,12 @@
 
 namespace afd::client {
 
-LevelRun::LevelRun(Connection& connection,
+LevelRun::LevelRun(Door& door,
                    const Workload& workload,
                    const Level& level,
                    const LevelExtent& extent,
                    std::chrono::microseconds request_timeout)
-    : connection_(connection),
+    : door_(door),
       workload_(workload),
       level_(level),
       extent_(extent),
@@ -37,7 +37,7 @@ LevelResult LevelRun::run(uint64_t& next_request_id,
                           const Cancellation& cancellation,
                           const LevelObserver& observer) {
     next_request_id_ = &next_request_id;
-    start_ = Clock::now();
+    start_ = std::chrono::steady_clock::now();
     int64_t next_observation_us = 0;
     while (result_.broken.empty()) {
         start_due();
@@ -67,7 +67,8 @@ LevelResult LevelRun::run(uint64_t& next_request_id,
 }
 
 int64_t LevelRun::now_us() const {
-    return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start_).count();
+    const auto elapsed = std::chrono::steady_clock::now() - start_;
+    return std::chrono::duration_cast<std::chrono::microseconds>(elapsed).count();
 }
 
 bool LevelRun::may_start_more() const {
@@ -91,11 +92,8 @@ void LevelRun::start_due() {
 
 void LevelRun::start_request(int64_t intended_us) {
     const PlannedRequest planned = plan_request(workload_, num_started_++);
-    Request request;
-    request.set_request_id((*next_request_id_)++);
-    *request.mutable_generate() = to_message(workload_, planned);
-
-    InFlight& entry = in_flight_[request.request_id()];
+    const uint64_t request_id = (*next_request_id_)++;
+    InFlight& entry = in_flight_[request_id];
     entry.record.index = planned.index;
     entry.record.prompt_index = planned.prompt_index;
     entry.record.max_tokens = planned.max_tokens;
@@ -103,8 +101,9 @@ void LevelRun::start_request(int64_t intended_us) {
     entry.record.sent_us = level_.is_open() ? now_us() : intended_us;
     if (level_.is_open()) result_.client.lag_us.record(entry.record.sent_us - intended_us);
     ++progress_.num_sent;
-    const Result<> sent = connection_.send(request);
-    if (!sent.ok()) end_request(request.request_id(), Outcome::kFailed, sent.error());
+    if (auto failure = door_.send(request_id, workload_, planned)) {
+        end_request(request_id, Outcome::kFailed, *std::move(failure));
+    }
 }
 
 void LevelRun::expire() {
@@ -112,20 +111,18 @@ void LevelRun::expire() {
         const auto& [request_id, entry] = *in_flight_.begin();
         // The first is the oldest, as ids and sending times ascend together.
         if (now_us() - entry.record.sent_us < request_timeout_us_) return;
-        Request request;
-        request.set_request_id((*next_request_id_)++);
-        request.mutable_cancel()->set_target(request_id);
-        // If this fails the connection is broken, which receive() reports.
-        static_cast<void>(connection_.send(request).ok());
-        end_request(request_id,
-                    Outcome::kFailed,
-                    {Code::kDeadlineExceeded,
-                     "not finished within " + std::to_string(request_timeout_us_ / 1000) +
-                         " ms (--request-timeout)"});
+        door_.give_up(request_id);
+        end_request(
+            request_id,
+            Outcome::kFailed,
+            Failure::of({Code::kDeadlineExceeded,
+                         "not finished within " + std::to_string(request_timeout_us_ / 1000) +
+                             " ms (--request-timeout)"}));
     }
 }
 
 int64_t LevelRun::next_event_us() const {
+    if (door_.has_heard()) return now_us();
     int64_t next_us = now_us() + std::chrono::microseconds(kObserverInterval).count();
     if (level_.is_open()) {
         if (may_start_more()) next_us = std::min(next_us, arrivals_us_[num_started_]);
@@ -140,8 +137,7 @@ int64_t LevelRun::next_event_us() const {
 }
 
 bool LevelRun::wait(const Cancellation& cancellation) {
-    std::array<pollfd, 2> items = {pollfd{connection_.fd(), connection_.events(), 0},
-                                   pollfd{cancellation.fd(), POLLIN, 0}};
+    std::array<pollfd, 2> items = {door_.watched(), pollfd{cancellation.fd(), POLLIN, 0}};
     const int64_t timeout_us = std::max<int64_t>(0, next_event_us() - now_us());
     const timespec timeout = {timeout_us / 1'000'000, timeout_us % 1'000'000 * 1000};
     const int64_t wait_began_us = now_us();
@@ -154,77 +150,78 @@ bool LevelRun::wait(const Cancellation& cancellation) {
 }
 
 void LevelRun::receive() {
-    const Result<> flushed = connection_.flush();
-    responses_.clear();
-    const Result<> received = connection_.receive(responses_);
+    events_.clear();
+    const Result<> received = door_.receive(events_);
     // Stamped with the end of the wait, all of a pass: the time that this client takes to parse
-    // them is not the daemon's.
-    for (const Response& response : responses_) take(response, loop_began_us_);
-    if (!received.ok()) {
-        result_.broken = received.error().message;
-    } else if (!flushed.ok()) {
-        result_.broken = flushed.error().message;
-    }
+    // them is not the server's.
+    for (DoorEvent& event : events_) take(event, loop_began_us_);
+    if (!received.ok()) result_.broken = received.error().message;
 }
 
-void LevelRun::take(const Response& response, int64_t arrived_us) {
-    const auto found = in_flight_.find(response.request_id());
-    if (found == in_flight_.end()) {
-        if (response.request_id() == 0 || response.request_id() >= *next_request_id_) {
-            result_.broken = "afdd answered request " + std::to_string(response.request_id()) +
-                             ", which was never sent";
-        }
-        return;  // The end of a request that was given up.
-    }
+void LevelRun::take(DoorEvent& event, int64_t arrived_us) {
+    const auto found = in_flight_.find(event.request_id);
+    AFD_ASSERT(found != in_flight_.end(),
+               "request %llu",
+               static_cast<unsigned long long>(event.request_id));
     InFlight& request = found->second;
     request.record.end_us = arrived_us;
-    const Result<GenerateProgress::Step> step = request.progress.take(response);
-    if (!step.ok()) {
-        end_request(response.request_id(), Outcome::kFailed, step.error());
-        return;
-    }
-    switch (step.value()) {
-        case GenerateProgress::Step::kAccepted:
-            request.record.num_prompt_tokens = response.accepted().num_prompt_tokens();
+    if (event.num_prompt_tokens > 0) request.record.num_prompt_tokens = event.num_prompt_tokens;
+    switch (event.kind) {
+        case DoorEvent::Kind::kAccepted:
             return;
-        case GenerateProgress::Step::kChunk:
-            take_chunk(request, response.chunk(), arrived_us);
+        case DoorEvent::Kind::kTokens:
+            take_tokens(request, event.num_tokens, arrived_us);
             return;
-        case GenerateProgress::Step::kFinished:
-            finish(response.request_id(), request, response.finished());
+        case DoorEvent::Kind::kFinished:
+            finish(request, event);
+            return;
+        case DoorEvent::Kind::kFailed:
+            end_request(event.request_id, Outcome::kFailed, std::move(event.failure));
             return;
     }
 }
 
-void LevelRun::take_chunk(InFlight& request, const Chunk& chunk, int64_t arrived_us) {
-    if (chunk.num_tokens() == 0) return;
-    progress_.num_tokens += chunk.num_tokens();
-    request.record.num_tokens += chunk.num_tokens();
+void LevelRun::take_tokens(InFlight& request, uint64_t num_tokens, int64_t arrived_us) {
+    progress_.num_tokens += num_tokens;
+    request.record.num_tokens += num_tokens;
     if (request.record.num_chunks++ == 0) {
         request.record.first_token_us = arrived_us;
-        request.num_first_tokens = chunk.num_tokens();
+        request.num_first_tokens = num_tokens;
     } else {
-        request.gaps.emplace_back(arrived_us - request.last_chunk_us, chunk.num_tokens());
+        request.gaps.emplace_back(arrived_us - request.last_chunk_us, num_tokens);
     }
     request.last_chunk_us = arrived_us;
 }
 
 // Whether a request that ended without an error really did what it was asked.
-void LevelRun::finish(uint64_t request_id, InFlight& request, const Finished& finished) {
-    const RequestRecord& record = request.record;
+void LevelRun::finish(InFlight& request, const DoorEvent& event) {
+    RequestRecord& record = request.record;
+    if (record.num_chunks > 0) {
+        if (event.num_tokens > record.num_tokens) {
+            request.num_late_tokens = event.num_tokens - record.num_tokens;
+        }
+        record.num_tokens = event.num_tokens;
+    }
     std::string fault;
-    if (finished.reason() == CANCELLED) fault = "cancelled, but not by this client";
-    if (finished.reason() == LENGTH && record.num_tokens == 0) fault = "finished without a token";
+    if (event.reason == DoorEvent::Reason::kCancelled) fault = "cancelled, but not by this client";
+    if (event.num_tokens > 0 && record.num_chunks == 0) {
+        fault =
+            "finished after " + std::to_string(event.num_tokens) + " tokens, of which none came";
+    }
+    if (event.reason == DoorEvent::Reason::kLength && record.num_tokens == 0) {
+        fault = "finished without a token";
+    }
     if (workload_.ignore_eos && record.num_tokens != record.max_tokens) {
         fault = std::to_string(record.num_tokens) + " tokens instead of " +
                 std::to_string(record.max_tokens) + " with --ignore-eos";
     }
     if (!fault.empty()) {
-        end_request(request_id, Outcome::kFailed, {Code::kDataLoss, fault});
+        end_request(event.request_id, Outcome::kFailed, Failure::of({Code::kDataLoss, fault}));
         return;
     }
+    if (event.is_count_guessed) ++result_.num_guessed;
     record_latencies(request);
-    end_request(request_id, Outcome::kOk);
+    end_request(event.request_id, Outcome::kOk);
 }
 
 void LevelRun::record_latencies(const InFlight& request) {
@@ -236,22 +233,36 @@ void LevelRun::record_latencies(const InFlight& request) {
     result_.ttft_us.record(record.first_token_us - record.intended_us);
     // Tokens of one chunk arrive at once: as a client sees them, the gaps between them are 0. The
     // other histogram shares the chunk's gap out among them.
-    result_.itl_us.record(0, request.num_first_tokens - 1);
-    result_.itl_spread_us.record(0, request.num_first_tokens - 1);
+    result_.itl_us.record(0, request.num_first_tokens - 1 + request.num_late_tokens);
     for (const auto& [gap_us, num_tokens] : request.gaps) {
         result_.itl_us.record(gap_us);
         result_.itl_us.record(0, num_tokens - 1);
-        result_.itl_spread_us.record(gap_us / num_tokens, num_tokens);
+    }
+    record_spread(request);
+}
+
+void LevelRun::record_spread(const InFlight& request) {
+    if (request.num_late_tokens > 0) {
+        const auto num_gaps = static_cast<int64_t>(request.record.num_tokens) - 1;
+        const int64_t span_us = request.last_chunk_us - request.record.first_token_us;
+        result_.itl_spread_us.record(span_us / num_gaps, static_cast<uint64_t>(num_gaps));
+        return;
+    }
+    result_.itl_spread_us.record(0, request.num_first_tokens - 1);
+    for (const auto& [gap_us, num_tokens] : request.gaps) {
+        result_.itl_spread_us.record(gap_us / static_cast<int64_t>(num_tokens), num_tokens);
     }
 }
 
-void LevelRun::end_request(uint64_t request_id, Outcome outcome, afd::Error error) {
+void LevelRun::end_request(uint64_t request_id, Outcome outcome, Failure failure) {
     auto node = in_flight_.extract(request_id);
     AFD_ASSERT(!node.empty(), "request %llu", static_cast<unsigned long long>(request_id));
     RequestRecord record = node.mapped().record;
-    if (outcome != Outcome::kOk) record.end_us = now_us();
     record.outcome = outcome;
-    record.error = std::move(error);
+    if (outcome != Outcome::kOk) {
+        record.end_us = now_us();
+        record.failure = std::move(failure);
+    }
     result_.elapsed_us = std::max(result_.elapsed_us, record.end_us);
     result_.requests.push_back(std::move(record));
     if (outcome == Outcome::kOk) ++progress_.num_ok;
@@ -263,12 +274,8 @@ void LevelRun::end_request(uint64_t request_id, Outcome outcome, afd::Error erro
 void LevelRun::abandon_all(Outcome outcome, const afd::Error& error) {
     while (!in_flight_.empty()) {
         const uint64_t request_id = in_flight_.begin()->first;
-        Request request;
-        request.set_request_id((*next_request_id_)++);
-        request.mutable_cancel()->set_target(request_id);
-        // A broken connection needs no cancellation: afdd does it when the stream ends.
-        static_cast<void>(connection_.send(request).ok());
-        end_request(request_id, outcome, error);
+        door_.give_up(request_id);
+        end_request(request_id, outcome, Failure::of(error));
     }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// LevelRun: drives one level of load over one connection and records every request. One thread,
-// one poll loop; knows nothing of tables, files or terminals (LevelObserver).
+// LevelRun: drives one level of load through a Door and records every request. One thread, one poll
+// loop; knows nothing of protocols, nor of tables, files or terminals (LevelObserver).
 
 #include <chrono>
 #include <cstdint>
@@ -13,8 +13,7 @@
 #include <vector>
 
 #include "clients/cancellation.h"
-#include "clients/connection.h"
-#include "clients/generate_progress.h"
+#include "clients/load/door.h"
 #include "clients/load/level_result.h"
 #include "clients/load/workload.h"
 #include "proto/status.h"
@@ -46,13 +45,13 @@ class LevelRun {
     // refuses at once is not asked thousands of times.
     static constexpr std::chrono::milliseconds kPauseAfterFailure{100};
 
-    LevelRun(Connection& connection,
+    LevelRun(Door& door,
              const Workload& workload,
              const Level& level,
              const LevelExtent& extent,
              std::chrono::microseconds request_timeout);
 
-    // `next_request_id` goes on over the levels of a connection, so that late answers to requests
+    // `next_request_id` goes on over the levels of a run, so that late answers to requests
     // that were given up are told apart.
     LevelResult run(uint64_t& next_request_id,
                     const Cancellation& cancellation,
@@ -61,10 +60,10 @@ class LevelRun {
   private:
     struct InFlight {
         RequestRecord record;
-        GenerateProgress progress;
         int64_t last_chunk_us = 0;
-        std::vector<std::pair<int64_t, uint32_t>> gaps;  // (gap, tokens) of the later chunks.
-        uint32_t num_first_tokens = 0;                   // Of the first chunk.
+        std::vector<std::pair<int64_t, uint64_t>> gaps;  // (gap, tokens) of the later chunks.
+        uint64_t num_first_tokens = 0;                   // Of the first chunk.
+        uint64_t num_late_tokens = 0;                    // Of unknown chunks, told at the end.
     };
 
     int64_t now_us() const;
@@ -76,14 +75,15 @@ class LevelRun {
     bool wait(const Cancellation& cancellation);
     int64_t next_event_us() const;
     void receive();
-    void take(const Response& response, int64_t arrived_us);
-    void take_chunk(InFlight& request, const Chunk& chunk, int64_t arrived_us);
-    void finish(uint64_t request_id, InFlight& request, const Finished& finished);
+    void take(DoorEvent& event, int64_t arrived_us);
+    void take_tokens(InFlight& request, uint64_t num_tokens, int64_t arrived_us);
+    void finish(InFlight& request, const DoorEvent& event);
     void record_latencies(const InFlight& request);
-    void end_request(uint64_t request_id, Outcome outcome, afd::Error error = {Code::kOk, ""});
+    void record_spread(const InFlight& request);
+    void end_request(uint64_t request_id, Outcome outcome, Failure failure = {});
     void abandon_all(Outcome outcome, const afd::Error& error);
 
-    Connection& connection_;
+    Door& door_;
     const Workload& workload_;
     Level level_;
     LevelExtent extent_;
@@ -91,11 +91,11 @@ class LevelRun {
     std::vector<int64_t> arrivals_us_;  // Open loop.
     uint64_t* next_request_id_ = nullptr;
 
-    Clock::time_point start_;
+    std::chrono::steady_clock::time_point start_;
     uint64_t num_started_ = 0;
     int64_t paused_until_us_ = 0;
     std::map<uint64_t, InFlight> in_flight_;  // By request id: the first is the oldest.
-    std::vector<Response> responses_;
+    std::vector<DoorEvent> events_;
     LevelProgress progress_;
     int64_t loop_began_us_ = 0;  // End of the last wait.
     int64_t busy_us_ = 0;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 
 namespace afd::client {
 namespace {
@@ -33,7 +34,7 @@ std::string saturation_text(const std::vector<LevelResult>& results) {
         busy_ratio = std::max(busy_ratio, result.client.busy_ratio);
         const std::string reason = result.saturation();
         if (reason.empty()) continue;
-        text += fmt::format("client SATURATED at {}: {}; its latencies may not be afdd's\n",
+        text += fmt::format("client SATURATED at {}: {}; its latencies may not be the server's\n",
                             result.level.name(),
                             reason);
     }
@@ -83,18 +84,25 @@ std::string level_table_row(const LevelResult& result) {
 }
 
 std::string run_summary(const std::vector<LevelResult>& results) {
-    std::map<Code, ErrorGroup> errors;
+    std::map<std::string, ErrorGroup> errors;
+    uint64_t num_guessed = 0;
     for (const LevelResult& result : results) {
-        for (const auto& [code, group] : result.errors()) {
-            ErrorGroup& total = errors[code];
+        num_guessed += result.num_guessed;
+        for (const auto& [kind, group] : result.errors()) {
+            ErrorGroup& total = errors[kind];
             if (total.count == 0) total.sample = group.sample;
             total.count += group.count;
         }
     }
     std::string text = saturation_text(results);
-    for (const auto& [code, group] : errors) {
-        text +=
-            fmt::format("failed {}: {}, as in: {}\n", group.count, code_name(code), group.sample);
+    if (num_guessed > 0) {
+        text += fmt::format(
+            "tokens of {} requests are guessed, one for each chunk: the server tells neither token "
+            "ids nor usage\n",
+            num_guessed);
+    }
+    for (const auto& [kind, group] : errors) {
+        text += fmt::format("failed {}: {}, as in: {}\n", group.count, kind, group.sample);
     }
     return text;
 }

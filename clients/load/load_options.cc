@@ -17,9 +17,10 @@ constexpr const char* kFooter =
     "  afd-load                                    closed loop with 1, 2, 4 and 8 in flight\n"
     "  afd-load --concurrency 4 --requests 100 --max-tokens 16:64 --ignore-eos\n"
     "  afd-load --rate 2,4,8 --duration 20s        open loop, Poisson arrivals\n"
+    "  afd-load --url http://127.0.0.1:8000 --chat any server with the OpenAI API\n"
     "Latencies of an open loop count from the intended arrival. ITL: the gap between consecutive\n"
     "tokens at the client; of a chunk with k tokens one has the gap, the others 0.\n"
-    "Exit codes: 0 ok, 1 requests failed, 2 wrong usage, 3 cannot reach afdd, 4 client saturated\n"
+    "Exit codes: 0 ok, 1 requests failed, 2 wrong usage, 3 cannot reach it, 4 client saturated\n"
     "(--strict), 130 interrupted";
 
 // The values as typed; what they mean is checked after the parse.
@@ -44,6 +45,14 @@ bool parse_whole(const std::string& text, Number& value) {
 }
 
 void add_flags(CLI::App& app, LoadOptions& options, Words& words) {
+    app.add_option("--url", options.http.url, "Over HTTP: a server with the OpenAI API")
+        ->type_name("http://HOST:PORT");
+    app.add_flag("--chat", options.http.is_chat, "With --url: as chats, instead of completions");
+    app.add_option("--model", options.http.model, "With --url; default: the first that it lists")
+        ->type_name("NAME");
+    app.add_option("--api-key", options.http.api_key, "With --url; others can see command lines")
+        ->envname("AFD_API_KEY")
+        ->type_name("KEY");
     app.add_option("--concurrency", words.concurrency, "Closed loop: requests in flight")
         ->delimiter(',')
         ->check(CLI::Range(1, 65536).description(""))
@@ -85,6 +94,31 @@ void add_flags(CLI::App& app, LoadOptions& options, Words& words) {
         ->type_name("DIR");
     app.add_flag("--strict", options.strict, "Exit with 4 if the client was the bottleneck");
     app.add_flag("--json", options.json, "Print the result as JSON instead of a table");
+}
+
+Result<> check_http(const LoadOptions& options) {
+    const HttpOptions& http = options.http;
+    if (!http.url.empty()) {
+        const Result<HttpUrl> url = parse_http_url(http.url);
+        if (!url.ok()) return afd::Error{url.error().code, "--url " + url.error().message};
+        if (options.endpoint.socket_path.empty()) return {};
+        return afd::Error{Code::kInvalidArgument,
+                          "--url and --socket (or AFD_SOCKET) name two ways; give one"};
+    }
+    if (!http.is_chat && http.model.empty()) return {};
+    return afd::Error{Code::kInvalidArgument,
+                      "--chat and --model are for HTTP; give --url http://HOST:PORT, too"};
+}
+
+// The command line goes into a file that people pass on.
+std::vector<std::string> without_key(int argc, char** argv) {
+    const std::string flag = "--api-key";
+    std::vector<std::string> words(argv, argv + argc);
+    for (size_t i = 0; i < words.size(); ++i) {
+        if (words[i].starts_with(flag + "=")) words[i] = flag + "=...";
+        if (words[i] == flag && i + 1 < words.size()) words[++i] = "...";
+    }
+    return words;
 }
 
 Result<> check_words(const Words& words, LoadOptions& options) {
@@ -162,7 +196,8 @@ std::optional<LoadOptions> parse_load_options(int argc, char** argv, int& exit_c
     LoadOptions options;
     options.num_warmup = 4;
     Words words;
-    CLI::App app("Measures the speed and latencies of a running afdd.", "afd-load");
+    CLI::App app("Measures the speed and latencies of a running afdd, or another server.",
+                 "afd-load");
     app.footer(kFooter);
     app.set_version_flag("--version", "afd-load " AFD_VERSION);
     app.allow_extras();
@@ -172,8 +207,9 @@ std::optional<LoadOptions> parse_load_options(int argc, char** argv, int& exit_c
         exit_code = *code;
         return std::nullopt;
     }
-    options.command_line.assign(argv, argv + argc);
-    Result<> checked = check_words(words, options);
+    options.command_line = without_key(argc, argv);
+    Result<> checked = check_http(options);
+    if (checked.ok()) checked = check_words(words, options);
     if (checked.ok()) checked = read_workload(options);
     if (!checked.ok()) {
         print_error(checked.error());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "clients/command_line.h"
+#include "clients/load/http_target.h"
 #include "clients/load/level_result.h"
 #include "clients/load/level_run.h"
 #include "clients/load/workload.h"
@@ -19,6 +20,7 @@ namespace afd::client {
 
 struct LoadOptions {
     EndpointFlags endpoint;
+    HttpOptions http;  // With a URL: instead of `endpoint`.
     std::vector<Level> levels;
     LevelExtent extent;
     std::string prompts_path;
@@ -29,7 +31,7 @@ struct LoadOptions {
     std::string out_dir;
     bool strict = false;
     bool json = false;
-    std::vector<std::string> command_line;  // As given, for the report.
+    std::vector<std::string> command_line;  // As given, without the API key, for the report.
 };
 
 // Parses the command line and reads the prompts; prints help or an error itself.

@@ -66,6 +66,7 @@ Json level_json(const LevelResult& result) {
     level["num_cancelled"] = result.num_with(Outcome::kCancelled);
     level["elapsed_us"] = result.elapsed_us;
     level["num_output_tokens"] = result.num_output_tokens();
+    level["num_guessed"] = result.num_guessed;
     level["requests_per_s"] = result.requests_per_s();
     level["output_tokens_per_s"] = result.output_tokens_per_s();
     level["ttft_us"] = histogram_json(result.ttft_us);
@@ -79,8 +80,9 @@ Json level_json(const LevelResult& result) {
                        {"loop_stall_us", result.client.loop_stall_us},
                        {"lag_us", histogram_json(result.client.lag_us)}};
     level["errors"] = Json::array();
-    for (const auto& [code, group] : result.errors()) {
-        level["errors"].push_back({{"code", std::string(code_name(code))},
+    for (const auto& [kind, group] : result.errors()) {
+        level["errors"].push_back({{"kind", kind},
+                                   {"code", std::string(code_name(group.code))},
                                    {"count", group.count},
                                    {"sample", group.sample}});
     }
@@ -115,6 +117,7 @@ Json server_json(const Status& status) {
     server["topology"] = status.topology();
     server["router"] = status.router();
     server["shared_experts"] = status.shared_experts();
+    server["kv_dtype"] = status.kv_dtype();
     server["dispatch_dtype"] = status.dispatch_dtype();
     server["numeric_class"] = status.numeric_class();
     server["context_length"] = status.context_length();
@@ -124,6 +127,19 @@ Json server_json(const Status& status) {
                                      {"index", worker.index()},
                                      {"kv_tokens_total", worker.kv_tokens_total()}});
     }
+    return server;
+}
+
+Json http_server_json(const HttpTarget& target) {
+    Json server;
+    server["url"] = "http://" + target.url.authority() + target.url.prefix;
+    server["api"] = target.options.is_chat ? "chat" : "completions";
+    server["model"] = target.options.model;
+    server["model_root"] = target.model_root;
+    server["context_length"] = target.context_length;
+    server["software"] = target.software;
+    server["takes_token_ids"] = target.takes_token_ids;
+    server["takes_usage"] = target.takes_usage;
     return server;
 }
 
@@ -164,7 +180,8 @@ std::string result_json(const LoadReport& report) {
                          {"num_cores", report.machine.num_cores},
                          {"memory_bytes", report.machine.memory_bytes},
                          {"kernel", report.machine.kernel}};
-    object["server"] = server_json(report.server);
+    object["server"] =
+        report.http_server ? http_server_json(*report.http_server) : server_json(report.server);
     object["config"] = config_json(report.options);
     object["levels"] = Json::array();
     for (const LevelResult& level : report.levels) object["levels"].push_back(level_json(level));
@@ -174,10 +191,10 @@ std::string result_json(const LoadReport& report) {
 std::string requests_csv(const LoadReport& report) {
     std::string text =
         "level,index,prompt_index,max_tokens,intended_us,sent_us,first_token_us,end_us,num_chunks,"
-        "num_tokens,num_prompt_tokens,outcome,error_code,error\n";
+        "num_tokens,num_prompt_tokens,outcome,error_code,failure,error\n";
     for (const LevelResult& level : report.levels) {
         for (const RequestRecord& request : level.requests) {
-            text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
+            text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
                                 level.level.name(),
                                 request.index,
                                 request.prompt_index,
@@ -190,8 +207,9 @@ std::string requests_csv(const LoadReport& report) {
                                 request.num_tokens,
                                 request.num_prompt_tokens,
                                 outcome_name(request.outcome),
-                                static_cast<int>(request.error.code),
-                                csv_text(request.error.message));
+                                static_cast<int>(request.failure.error.code),
+                                csv_text(request.failure.kind),
+                                csv_text(request.failure.error.message));
         }
     }
     return text;

@@ -6,9 +6,11 @@
 // clients/README.md; a change of meaning changes kResultSchema.
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "clients/load/http_target.h"
 #include "clients/load/level_result.h"
 #include "clients/load/load_options.h"
 #include "clients/load/machine.h"
@@ -22,7 +24,9 @@ inline constexpr const char* kResultSchema = "afd-load/1";
 struct LoadReport {
     LoadOptions options;
     Machine machine;
-    Status server;  // As it was before the first level.
+    // As it was before the first level: one of the two.
+    Status server;
+    std::optional<HttpTarget> http_server;
     std::chrono::system_clock::time_point started_at;
     std::vector<LevelResult> levels;
 };

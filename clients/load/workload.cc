@@ -77,7 +77,7 @@ PlannedRequest plan_request(const Workload& workload, uint64_t index) {
             draw_below(workload.prompts.size(), seed, index, Draw::kPrompt),
             workload.max_tokens_low +
                 static_cast<uint32_t>(draw_below(span, seed, index, Draw::kMaxTokens)),
-            draw(seed, index, Draw::kSampling)};
+            draw(seed, index, Draw::kSampling) >> 1};
 }
 
 Generate to_message(const Workload& workload, const PlannedRequest& planned) {

@@ -34,7 +34,7 @@ struct PlannedRequest {
     uint64_t index = 0;
     size_t prompt_index = 0;
     uint32_t max_tokens = 0;
-    uint64_t sampling_seed = 0;
+    uint64_t sampling_seed = 0;  // At most 2^63 - 1, which is what servers of the OpenAI API take.
 };
 
 // REQUIRES: prompts not empty, 1 <= max_tokens_low <= max_tokens_high.

@@ -5,9 +5,14 @@
 #include <csignal>
 #include <cstring>
 
+#include "daemon/afdd/http_setup.h"
 #include "daemon/client_socket/socket_front_end.h"
+#include "daemon/http/http_front_end.h"
 #include "daemon/loop/descriptor_limit.h"
 #include "daemon/program/logging.h"
+#include "model/attention/attention_config.h"
+#include "model/attention/layer_windows.h"
+#include "model/decoder/attention_half.h"
 
 namespace afd::daemon {
 
@@ -25,18 +30,22 @@ constexpr size_t kConnectionsMin = 4;
 
 }  // namespace
 
-Afdd::Afdd(Config config, std::string worker_directory)
+Afdd::Afdd(Config config, Surroundings surroundings)
     : config_(std::move(config)),
-      worker_directory_(std::move(worker_directory)),
+      surroundings_(std::move(surroundings)),
       started_us_(uv_hrtime() / 1000),
       setup_(config_),
       workers_(config_, setup_),
-      drain_timer_(loop_, [this] {
-          log::error("{} requests are not finished after drain_timeout_ms = {}; they end now",
-                     gateway_->num_in_flight(),
-                     config_.drain_timeout_ms);
-          end(ExitCode::kDrainTimedOut, kGraceMs);
-      }) {}
+      drain_timer_(loop_,
+                   [this] {
+                       log::error(
+                           "{} requests are not finished after drain_timeout_ms = {}; they end now",
+                           gateway_->num_in_flight(),
+                           config_.drain_timeout_ms);
+                       end(ExitCode::kDrainTimedOut, kGraceMs);
+                   }),
+      watchdog_timer_(loop_, [this] { surroundings_.notifier.send("WATCHDOG=1"); }),
+      heartbeat_timer_(loop_, [this] { say_heartbeat(); }) {}
 
 ExitCode Afdd::run() {
     ::signal(SIGPIPE, SIG_IGN);
@@ -57,7 +66,10 @@ ExitCode Afdd::run() {
     if (const auto done = create_supervisor(); !done.ok()) {
         return fail(ExitCode::kInUse, done.error());
     }
-    if (const auto done = create_gateway(); !done.ok()) return fail(ExitCode::kInUse, done.error());
+    if (const auto done = create_gateway(); !done.ok()) {
+        const bool in_use = done.error().code == Code::kAlreadyExists;
+        return fail(in_use ? ExitCode::kInUse : ExitCode::kUsage, done.error());
+    }
     serve();
     return exit_code_;
 }
@@ -72,9 +84,14 @@ Result<> Afdd::create_supervisor() {
     plan.config = config_;
     plan.cpus = setup_.cpus();
     plan.control_socket = setup_.paths().control_socket;
-    plan.worker_directory = worker_directory_;
+    plan.worker_directory = surroundings_.worker_directory;
     plan.load_ms = setup_.model().tensors().total_bytes() / (kLoadBytesPerSecond / 1000);
     plan.welcome = setup_.common_welcome();
+    plan.session_ranks = setup_.session_ranks();
+    plan.segments = [this](control::Role role, uint32_t index) {
+        return setup_.handles(
+            role == control::FFN ? schedule::Role::kFfn : schedule::Role::kAttention, index);
+    };
     plan.heartbeat = [this](control::Role role, uint32_t index) {
         return workers_.heartbeat(role, index);
     };
@@ -84,6 +101,11 @@ Result<> Afdd::create_supervisor() {
     plan.fill_metrics = [this](control::Role role, uint32_t index, client::Worker& worker) {
         workers_.fill_metrics(role, index, worker);
     };
+    metrics_ = std::make_unique<MetricsView>(config_, setup_);
+    plan.begin_counts = [this](control::Role role, uint32_t index) {
+        metrics_->begin(role, index);
+    };
+    plan.end_counts = [this](control::Role role, uint32_t index) { metrics_->end(role, index); };
     plan.acquire_segments = [this](uint32_t rank, const control::SegmentRequest& request) {
         return setup_.two_phase_segments().acquire(
             rank,
@@ -103,6 +125,7 @@ Result<> Afdd::create_gateway() {
     served.directory = setup_.model().directory();
     served.vocab_size = setup_.model().config().vocab_size;
     served.context_length = setup_.model().config().context_length;
+    served.window = setup_.model().config().attention->window();
     served.stop_ids = setup_.model().generation().eos_token_ids;
     served.tokenizer = &setup_.tokenizer();
     GatewayHost& host = *this;
@@ -113,10 +136,10 @@ Result<> Afdd::create_gateway() {
 
 // Clients must not hold the descriptors that a worker needs to be started again: a socket and those
 // of its start for each worker, the visitors of the control socket, files that are open for a
-// moment.
+// moment, the memory of two-phase rounds (which go through the windows when there is none).
 void Afdd::limit_connections() {
     const size_t num_workers = config_.num_attention_workers() + config_.num_ffn_workers();
-    const size_t num_reserved = 3 * num_workers + Supervisor::num_visitors_max(num_workers) + 32;
+    const size_t num_reserved = 3 * num_workers + Supervisor::num_visitors_max(num_workers) + 64;
     const size_t num_free = num_free_descriptors();
     const size_t num_left = num_free > num_reserved ? num_free - num_reserved : 0;
     const size_t num_max = std::max(kConnectionsMin, num_left);
@@ -134,12 +157,17 @@ void Afdd::limit_connections() {
 
 Result<> Afdd::create_front_ends() {
     limit_connections();
+    const auto budget = std::make_shared<InputBudget>(InputBudget::Limits{
+        .bytes_max = config_.input_buffer_kib * 1024, .timeout_ms = config_.input_timeout_ms});
     AFD_ASSIGN(front_ends_.emplace_back(),
-               SocketFrontEnd::open(loop_,
-                                    setup_.paths().client_socket,
-                                    *gateway_,
-                                    {.bytes_max = config_.input_buffer_kib * 1024,
-                                     .timeout_ms = config_.input_timeout_ms}));
+               SocketFrontEnd::open(loop_, setup_.paths().client_socket, *gateway_, budget));
+    return config_.http.empty() ? Result<>() : create_http(budget);
+}
+
+Result<> Afdd::create_http(std::shared_ptr<InputBudget> budget) {
+    AFD_ASSIGN(const ListenAddress address, parse_listen_address(config_.http));
+    AFD_ASSIGN(http_, make_http_services(loop_, config_, address, setup_, std::move(budget)));
+    AFD_ASSIGN(front_ends_.emplace_back(), HttpFrontEnd::open(loop_, address, *gateway_, http_));
     return {};
 }
 
@@ -148,9 +176,40 @@ void Afdd::watch_signals() {
         signals_.push_back(std::make_unique<SignalWatcher>(
             loop_, signal, [this, signal] { on_end_signal(signal); }));
     }
-    signals_.push_back(std::make_unique<SignalWatcher>(loop_, SIGHUP, [] {
-        log::info("SIGHUP is ignored: the configuration is read once, at the start");
-    }));
+    signals_.push_back(std::make_unique<SignalWatcher>(loop_, SIGHUP, [this] { reload(); }));
+}
+
+// Only what a running instance can change.
+void Afdd::reload() {
+    const uint64_t now_us = uv_hrtime() / 1000;
+    surroundings_.notifier.send(fmt::format("RELOADING=1\nMONOTONIC_USEC={}", now_us));
+    if (const Result<> done = reload_config(); !done.ok()) {
+        log::error("SIGHUP: nothing changes: {}", done.error().message);
+    }
+    surroundings_.notifier.send("READY=1");
+}
+
+// All of it or nothing.
+Result<> Afdd::reload_config() {
+    AFD_ASSIGN(const Config config, surroundings_.reload());
+    if (http_ != nullptr) {
+        // The file that was named at the start; a key from the environment stays what it was.
+        AFD_ASSIGN(http_->keys, load_api_keys(config_));
+    }
+    set_log_level(config.log_level);
+    supervisor_->set_log_level(config.log_level);
+    log::info("SIGHUP: log_level is {}; every other option stays as it was at the start{}",
+              config.log_level,
+              http_ == nullptr ? "" : "; API keys were read again");
+    return {};
+}
+
+void Afdd::say_heartbeat() {
+    const auto line =
+        heartbeat_.next(gateway_->status(), gateway_->requests(), HeartbeatLine::kPeriodMs);
+    if (!line) return;
+    log::info("{}", *line);
+    surroundings_.notifier.send("STATUS=" + *line);
 }
 
 void Afdd::on_end_signal(int signal) {
@@ -174,6 +233,11 @@ void Afdd::on_end_signal(int signal) {
 void Afdd::serve() {
     watch_signals();
     supervisor_->start(*gateway_, *this);
+    // Half of the time that the manager allows: one message may be late.
+    if (const uint64_t every_ms = surroundings_.notifier.watchdog_us() / 2000; every_ms > 0) {
+        watchdog_timer_.start(0, every_ms);
+    }
+    heartbeat_timer_.start(HeartbeatLine::kPeriodMs, HeartbeatLine::kPeriodMs);
     if (!config_.spawn) {
         log::info(
             "waiting for workers that are started by hand: afd-attention-worker "
@@ -192,8 +256,25 @@ Result<> Afdd::answer_context(const client::GetContext& asked, client::Context& 
     return workers_.answer_context(asked, answer);
 }
 
+std::string Afdd::metrics_text(const client::Status& status,
+                               const RequestMetrics& requests,
+                               const HopTimes& hops) const {
+    return metrics_->text(status, requests, hops, http_ == nullptr ? nullptr : &http_->metrics);
+}
+
 void Afdd::fill_status(client::Status& status) const {
     status.set_numeric_class(setup_.identity().numeric_class);
+    status.set_kv_dtype(std::string(ops::name_of(config_.kv_dtype)));
+    const model::ModelConfig& model = setup_.model().config();
+    const model::KvShape shape = model::kv_shape(model);
+    status.set_kv_bytes_per_token(shape.bytes_per_token());
+    if (const auto windows = model::LayerWindows::of(model); windows.window > 0) {
+        status.set_kv_windowed_bytes_per_token(windows.num_windowed() *
+                                               shape.layer_bytes_per_token);
+        status.set_kv_windowed_tokens(
+            windows.room(model, config_.kv_tokens, static_cast<uint32_t>(config_.max_sequences))
+                .num_tokens);
+    }
     status.set_dispatch_dtype(std::string(name_of(setup_.identity().row_dtype)));
     supervisor_->fill_status(status);
 }
@@ -241,11 +322,20 @@ void Afdd::on_all_ready() {
               config_.attention_workers,
               ffn,
               setup_.identity().numeric_class,
-              front_ends_.front()->address());
+              addresses());
     log::info(
         "try: afdctl --instance {0} generate \"Once upon a time\"   |   afdctl --instance "
         "{0} status   |   afd-load --instance {0}   (Ctrl-C drains)",
         config_.instance);
+    surroundings_.notifier.send("READY=1\nSTATUS=serving " + setup_.model().directory());
+}
+
+std::string Afdd::addresses() const {
+    std::string joined;
+    for (const auto& front_end : front_ends_) {
+        joined += (joined.empty() ? "" : ", ") + front_end->address();
+    }
+    return joined;
 }
 
 void Afdd::drain(const char* why) {
@@ -254,6 +344,10 @@ void Afdd::drain(const char* why) {
     log::info("{}: draining {} requests", why, gateway_->num_in_flight());
     // Before drain(), which ends the instance at once if nothing is in flight.
     drain_timer_.start(config_.drain_timeout_ms);
+    surroundings_.notifier.send(
+        fmt::format("STOPPING=1\nSTATUS=draining {} requests\nEXTEND_TIMEOUT_USEC={}",
+                    gateway_->num_in_flight(),
+                    (config_.drain_timeout_ms + kGraceMs) * 1000));
     gateway_->drain();
 }
 

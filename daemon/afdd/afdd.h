@@ -8,19 +8,25 @@
 // Order of life: lock, segments, workers; and back. The segments outlive every worker process.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "daemon/afdd/end_signals.h"
+#include "daemon/afdd/heartbeat_line.h"
 #include "daemon/afdd/instance_setup.h"
+#include "daemon/afdd/metrics_view.h"
 #include "daemon/afdd/worker_view.h"
 #include "daemon/config/config.h"
 #include "daemon/gateway/front_end.h"
 #include "daemon/gateway/gateway.h"
 #include "daemon/gateway/gateway_host.h"
+#include "daemon/gateway/input_budget.h"
+#include "daemon/http/http_services.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/program/exit_codes.h"
+#include "daemon/program/service_notifier.h"
 #include "daemon/supervisor/supervisor.h"
 
 namespace afd::daemon {
@@ -28,8 +34,13 @@ namespace afd::daemon {
 class Afdd final : private GatewayHost, private InstanceListener {
   public:
     // REQUIRES: require_descriptors() (daemon/loop/descriptor_limit.h): the loop opens some.
-    // `worker_directory`: where the two worker programs are.
-    Afdd(Config config, std::string worker_directory);
+    struct Surroundings {
+        std::string worker_directory;  // Where the two worker programs are.
+        ServiceNotifier notifier;
+        // Reads the configuration again, for what may change while afdd runs.
+        std::function<Result<Config>()> reload;
+    };
+    Afdd(Config config, Surroundings surroundings);
 
     // Serves until it is asked to end; logs why it could not. Once.
     ExitCode run();
@@ -38,12 +49,21 @@ class Afdd final : private GatewayHost, private InstanceListener {
     Result<> create_supervisor();
     Result<> create_gateway();
     Result<> create_front_ends();
+    Result<> create_http(std::shared_ptr<InputBudget> budget);
+    // Where clients find the instance, for the log.
+    std::string addresses() const;
     void limit_connections();
     void watch_signals();
     void on_end_signal(int signal);
+    void reload();
+    Result<> reload_config();
+    void say_heartbeat();
     void serve();
 
     void fill_status(client::Status& status) const override;
+    std::string metrics_text(const client::Status& status,
+                             const RequestMetrics& requests,
+                             const HopTimes& hops) const override;
     Result<> answer_context(const client::GetContext& asked, client::Context& answer) override;
     void on_stop_asked() override;
     void on_drained() override;
@@ -57,17 +77,22 @@ class Afdd final : private GatewayHost, private InstanceListener {
     void end(ExitCode code, uint64_t grace_ms);
 
     const Config config_;
-    const std::string worker_directory_;
+    const Surroundings surroundings_;
     const uint64_t started_us_;
     EventLoop loop_;
     InstanceSetup setup_;
     WorkerView workers_;
+    std::unique_ptr<MetricsView> metrics_;
     std::unique_ptr<Supervisor> supervisor_;
     std::unique_ptr<Gateway> gateway_;
     std::vector<std::unique_ptr<FrontEnd>> front_ends_;
+    std::shared_ptr<HttpServices> http_;  // Null: no HTTP.
     std::vector<std::unique_ptr<SignalWatcher>> signals_;
     EndSignals end_signals_;
     Timer drain_timer_;
+    Timer watchdog_timer_;
+    Timer heartbeat_timer_;
+    HeartbeatLine heartbeat_;
     bool draining_ = false;
     bool ending_ = false;
     ExitCode exit_code_ = ExitCode::kOk;

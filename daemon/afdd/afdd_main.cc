@@ -4,16 +4,21 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
+#include <vector>
 
 #include "daemon/afdd/afdd.h"
+#include "daemon/afdd/doctor.h"
 #include "daemon/afdd/model_check.h"
 #include "daemon/config/command_line.h"
 #include "daemon/config/resolved_config.h"
 #include "daemon/loop/descriptor_limit.h"
 #include "daemon/program/exit_codes.h"
 #include "daemon/program/logging.h"
+#include "daemon/program/service_notifier.h"
 
 namespace afd::daemon {
 
@@ -30,7 +35,7 @@ ExitCode print_checked(const ResolvedConfig& resolved) {
     const std::string& directory = resolved.config.model;
     // Without a model there is nothing to look at; starting says what to give.
     if (directory.empty()) return ExitCode::kOk;
-    const Result<std::string> model = check_model(directory);
+    const Result<std::string> model = check_model(directory, resolved.config.kv_dtype);
     if (!model.ok()) {
         std::fprintf(stderr, "afdd: %s\n", model.error().message.c_str());
         return ExitCode::kModel;
@@ -39,8 +44,24 @@ ExitCode print_checked(const ResolvedConfig& resolved) {
     return ExitCode::kOk;
 }
 
+ExitCode print_doctor(const Config& config, bool as_json) {
+    const Result<InstanceNeeds> needs = needs_of(config);
+    if (!needs.ok()) {
+        std::fprintf(stderr, "afdd: %s\n", needs.error().message.c_str());
+        return ExitCode::kUsage;
+    }
+    const std::vector<Finding> findings = examine(read_machine(), needs.value());
+    std::fputs((as_json ? findings_json(findings) : findings_text(findings)).c_str(), stdout);
+    const bool would_fail =
+        std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
+            return finding.level == Finding::Level::kFailed;
+        });
+    return would_fail ? ExitCode::kSharedMemory : ExitCode::kOk;
+}
+
 int run(int argc, char** argv) {
     int exit_code = 0;
+    ServiceNotifier notifier = ServiceNotifier::from_environment();
     const std::optional<CommandLine> line = parse_command_line(argc, argv, ::environ, &exit_code);
     if (!line) return exit_code;
     const Result<ResolvedConfig> resolved = resolve_config(line->sources);
@@ -52,6 +73,7 @@ int run(int argc, char** argv) {
     if (line->check_config) {
         return static_cast<int>(print_checked(resolved.value()));
     }
+    if (line->doctor) return static_cast<int>(print_doctor(config, line->json));
     set_up_logging("afdd", config.log_level, config.log_format);
     const std::string& file = resolved.value().config_file;
     // A file in the current directory counts, which who starts afdd elsewhere would not expect.
@@ -60,7 +82,14 @@ int run(int argc, char** argv) {
         log::error("{}", done.error().message);
         return static_cast<int>(ExitCode::kUsage);
     }
-    Afdd afdd(config, worker_directory());
+    Afdd::Surroundings surroundings;
+    surroundings.worker_directory = worker_directory();
+    surroundings.notifier = std::move(notifier);
+    surroundings.reload = [&line]() -> Result<Config> {
+        AFD_ASSIGN(const ResolvedConfig again, resolve_config(line->sources));
+        return again.config;
+    };
+    Afdd afdd(config, std::move(surroundings));
     return static_cast<int>(afdd.run());
 }
 

@@ -53,6 +53,7 @@ control::Geometry instance_geometry(const Config& config,
     geometry.set_router(to_wire(config.router));
     geometry.set_shared_experts(to_wire(config.shared_experts));
     geometry.set_row_dtype(to_wire(row_dtype));
+    geometry.set_row_checksums(config.row_checksums);
     return geometry;
 }
 
@@ -60,10 +61,15 @@ control::Welcome configured_welcome(const Config& config, const CpuPlan& cpus) {
     control::Welcome welcome;
     welcome.set_instance(config.instance);
     welcome.set_kv_tokens(config.kv_tokens);
+    welcome.set_residual_fp32(config.residual == model::ResidualType::kFp32);
     welcome.set_max_sequences(static_cast<uint32_t>(config.max_sequences));
+    welcome.set_prefix_cache(config.prefix_cache);
+    welcome.set_kv_dtype(to_wire(config.kv_dtype));
+    welcome.set_seccomp(config.seccomp);
     welcome.set_spin_us(spin_us(config, cpus));
     welcome.set_wait_report_ms(config.wait_report_ms);
     welcome.set_round_timeout_ms(config.round_timeout_ms);
+    welcome.set_dispatch_sync(config.dispatch_mode == schedule::DispatchMode::kSync);
     welcome.set_ffn_policy(to_wire(config.ffn_policy));
     welcome.set_ffn_sync_group_size(static_cast<uint32_t>(config.ffn_sync_group_size));
     welcome.set_ffn_scheduler(config.ffn_scheduler);

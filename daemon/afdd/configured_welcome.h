@@ -7,7 +7,7 @@
 #include "daemon/config/config.h"
 #include "daemon/config/cpu_plan.h"
 #include "proto/control.pb.h"
-#include "schedule/row_dtype.h"
+#include "schedule/layout/row_dtype.h"
 
 namespace afd::daemon {
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/afdd/instance_setup.h"
 
+#include <algorithm>
+
 #include "daemon/afdd/configured_welcome.h"
 #include "daemon/config/instance_geometry.h"
 #include "daemon/config/placement_source.h"
 #include "daemon/gateway/random_seed.h"
 #include "daemon/program/logging.h"
+#include "daemon/worker/vocabulary_file.h"
 #include "daemon/worker/worker_setup.h"
 #include "model/weight_cache/weight_cache.h"
 
@@ -16,6 +19,16 @@ Result<> InstanceSetup::take_instance() {
     if (!config_.socket.empty()) paths_.client_socket = config_.socket;
     AFD_TRY(create_runtime_directory(paths_.directory));
     AFD_ASSIGN(lock_, InstanceLock::acquire(paths_.lock_file, config_.instance));
+    // The lock file can be removed while its afdd lives; what it has open cannot.
+    if (const auto owner = schedule::Segment::find_owner(config_.instance)) {
+        return Error{Code::kAlreadyExists,
+                     fmt::format("instance '{}' is already served by afdd with pid {}, though its "
+                                 "lock file '{}' was removed; stop it (kill -TERM), or start this "
+                                 "one under another name with --instance",
+                                 config_.instance,
+                                 *owner,
+                                 paths_.lock_file)};
+    }
     // Behind the lock: nobody else of this name can be using them.
     const size_t num_left = schedule::Segment::remove_leftovers(config_.instance);
     if (num_left > 0) {
@@ -25,7 +38,8 @@ Result<> InstanceSetup::take_instance() {
 }
 
 Result<> InstanceSetup::open_model() {
-    AFD_ASSIGN(model_, model::ModelFiles::open(config_.model));
+    AFD_ASSIGN(model_, model::ModelFiles::open(config_.model, config_.kv_dtype));
+    model_->set_residual(config_.residual);
     if (const std::string unused = model_->unused_text(); !unused.empty()) {
         log::info("{}", unused);
     }
@@ -64,6 +78,13 @@ Result<> InstanceSetup::plan() {
         }
         numeric_class_ = *wanted;
     }
+    if (!ops::is_native(numeric_class_)) {
+        log::warn(
+            "numeric_class = {}: this processor lacks its instructions; others give the same "
+            "results, but take several times as long as {}",
+            ops::name_of(numeric_class_),
+            ops::name_of(ops::best_numeric_class()));
+    }
     AFD_ASSIGN(cpus_, plan_cpus(config_, allowed_cpus()));
     // Anew at each start, so that a worker of an afdd that died cannot attach to the next one's
     // segments.
@@ -94,11 +115,39 @@ Result<> InstanceSetup::create_segments() {
         schedule::two_phase_sizes_max(
             call,
             geometry.num_experts,
-            two_phase_row_bytes(identity_.row_dtype, model_->config().hidden)));
-    log::debug("segments {}-*: {} MiB",
-               segment_prefix_,
-               schedule::InstanceSegments::total_bytes(layout) >> 20);
+            two_phase_row_bytes(
+                identity_.row_dtype, model_->config().hidden, config_.row_checksums)));
+    segment_bytes_ = schedule::InstanceSegments::total_bytes(layout);
+    log::debug("segments {}-*: {} MiB", segment_prefix_, segment_bytes_ >> 20);
+    return create_vocabulary();
+}
+
+// As many tokens as the model has logits: those that only one of the two knows are never allowed.
+Result<> InstanceSetup::create_vocabulary() {
+    using model::VocabularyTrie;
+    const uint32_t num_known = std::min(model_->config().vocab_size, tokenizer_->size());
+    std::vector<std::string> tokens(model_->config().vocab_size);
+    for (uint32_t id = 0; id < num_known; ++id) {
+        const std::string& special = tokenizer_->special_text(id);
+        tokens[id] = tokenizer_->token_bytes(id);
+        if (!special.empty()) tokens[id] = VocabularyTrie::kMark + special;
+        // A lone byte of this kind is in no text.
+        const bool is_text = tokens[id].find(VocabularyTrie::kMark) == std::string::npos;
+        if (special.empty() && !is_text) tokens[id].clear();
+    }
+    const model::VocabularyTrie trie(tokens);
+    AFD_ASSIGN(vocabulary_, create_vocabulary_file(vocabulary_name(segment_prefix_), trie));
     return {};
+}
+
+std::vector<std::pair<std::string, int>> InstanceSetup::handles(schedule::Role role,
+                                                                uint32_t index) const {
+    auto handles = segments_->handles(role, index);
+    // Only attention workers sample.
+    if (role == schedule::Role::kAttention) {
+        handles.emplace_back(vocabulary_name(segment_prefix_), vocabulary_.get());
+    }
+    return handles;
 }
 
 // What each rank holds of any MoE layer: a placement may differ from layer to layer.
@@ -114,12 +163,33 @@ Result<> InstanceSetup::list_rank_experts() {
     // Workers compute the default themselves. Anything else is resolved once, here: all of them
     // must have the same table.
     if (!is_default) expert_table_ = to_wire(placement);
+    list_session_ranks(placement);
     for (uint32_t rank = 0; rank < config_.num_ffn_workers(); ++rank) {
         for (const schedule::HeldExpert& held : placement.held_experts(rank)) {
             if (model.is_moe_layer(held.layer_id)) rank_experts_[rank].insert(held.expert);
         }
     }
     return {};
+}
+
+// Ranks that the replicas of a session's experts are on. With router = ffn a session sends every
+// token to every rank, and with dispatch_mode = sync it waits for every rank.
+void InstanceSetup::list_session_ranks(const schedule::ExpertPlacement& placement) {
+    if (config_.router == schedule::RouterPlacement::kFfn ||
+        config_.dispatch_mode == schedule::DispatchMode::kSync) {
+        return;
+    }
+    session_ranks_.resize(config_.num_attention_workers());
+    for (uint32_t session = 0; session < session_ranks_.size(); ++session) {
+        std::set<uint32_t>& ranks = session_ranks_[session];
+        for (uint32_t layer = 0; layer < placement.num_layers(); ++layer) {
+            for (uint32_t expert = 0; expert < placement.num_experts(layer); ++expert) {
+                ranks.insert(placement.choose(layer, expert, session).rank);
+            }
+            // As a rule all of them, after the first layer.
+            if (ranks.size() == placement.num_ranks()) break;
+        }
+    }
 }
 
 control::Welcome InstanceSetup::common_welcome() const {

@@ -14,11 +14,14 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/afdd/instance_lock.h"
 #include "daemon/config/config.h"
 #include "daemon/config/cpu_plan.h"
+#include "daemon/loop/unique_fd.h"
+#include "daemon/supervisor/service_state.h"
 #include "daemon/supervisor/two_phase_segments.h"
 #include "model/family/model_files.h"
 #include "model/tokenizer/tokenizer.h"
@@ -26,8 +29,8 @@
 #include "proto/control.pb.h"
 #include "proto/socket_path.h"
 #include "proto/status.h"
-#include "schedule/expert_placement.h"
-#include "schedule/instance_segments.h"
+#include "schedule/dispatch/expert_placement.h"
+#include "schedule/shared_memory/instance_segments.h"
 
 namespace afd::daemon {
 
@@ -58,11 +61,18 @@ class InstanceSetup {
     const schedule::InstanceSegments& segments() const { return *segments_; }
     // The logical experts that the rank holds of any MoE layer.
     const std::set<uint32_t>& rank_experts(uint32_t rank) const { return rank_experts_[rank]; }
+    const SessionRanks& session_ranks() const { return session_ranks_; }
+    // What a worker attaches to: name and descriptor, which stay this object's.
+    std::vector<std::pair<std::string, int>> handles(schedule::Role role, uint32_t index) const;
+    // What the segments of workers take of /dev/shm.
+    uint64_t segment_bytes() const { return segment_bytes_; }
     TwoPhaseSegments& two_phase_segments() { return *two_phase_segments_; }
 
   private:
     Result<> choose_weight_cache();
     Result<> list_rank_experts();
+    Result<> create_vocabulary();
+    void list_session_ranks(const schedule::ExpertPlacement& placement);
 
     const Config& config_;
     InstancePaths paths_;
@@ -75,8 +85,11 @@ class InstanceSetup {
     uint64_t instance_id_ = 0;
     schedule::InstanceIdentity identity_;
     std::string segment_prefix_;
+    uint64_t segment_bytes_ = 0;
     std::unique_ptr<schedule::InstanceSegments> segments_;
-    std::vector<std::set<uint32_t>> rank_experts_;      // [F], logical.
+    UniqueFd vocabulary_;  // The image of the vocabulary's trie (daemon/worker/vocabulary_file.h).
+    std::vector<std::set<uint32_t>> rank_experts_;  // [F], logical.
+    SessionRanks session_ranks_;
     std::optional<control::ExpertTable> expert_table_;  // Absent: the built-in placement.
     std::unique_ptr<TwoPhaseSegments> two_phase_segments_;
 };

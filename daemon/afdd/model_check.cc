@@ -3,6 +3,9 @@
 
 #include <fmt/core.h>
 
+#include "model/attention/attention_config.h"
+#include "model/attention/kv_cache.h"
+#include "model/attention/layer_windows.h"
 #include "model/checkpoint/tensor_store.h"
 #include "model/decoder/attention_half.h"
 #include "model/family/model_files.h"
@@ -12,9 +15,17 @@ namespace afd::daemon {
 namespace {
 
 std::string summary(const model::ModelConfig& config) {
+    model::QuantisationConfig weights = config.quantisation;
+    weights.kv = ops::KvDtype::kBf16;
+    const uint64_t kv_bytes = model::kv_shape(config).bytes_per_token();
+    const std::string kv = config.quantisation.kv == ops::KvDtype::kBf16
+                               ? fmt::format("{} KiB of KV cache a token", kv_bytes / 1024)
+                               : fmt::format("{} bytes of KV cache a token, {}",
+                                             kv_bytes,
+                                             ops::name_of(config.quantisation.kv));
     return fmt::format(
         "# model: {}, {} layers ({} without experts), hidden {}, {} experts, {} a token{}; "
-        "weights: {}; {} KiB of KV cache a token\n",
+        "weights: {}; {}\n",
         config.model_type,
         config.num_layers,
         config.dense_layers.size(),
@@ -22,8 +33,29 @@ std::string summary(const model::ModelConfig& config) {
         config.num_experts,
         config.top_k,
         config.num_shared_slots() > 0 ? " and shared ones" : "",
-        model::describe(config.quantisation),
-        model::kv_shape(config).bytes_per_token() / 1024);
+        model::describe(weights),
+        kv);
+}
+
+// What of the cache a sequence holds at a time, where that is not all of its tokens.
+std::string window_line(const model::ModelConfig& config) {
+    const uint32_t window = config.attention->window();
+    if (const auto windows = model::LayerWindows::of(config); windows.window > 0) {
+        return fmt::format(
+            "# model: {} of its layers see no more than {} positions; of these a sequence holds at "
+            "most {} tokens of KV cache at a time, {} KiB\n",
+            windows.num_windowed(),
+            windows.window,
+            model::held_blocks(config.context_length, windows.window) * model::kKvBlockTokens,
+            model::held_blocks(config.context_length, windows.window) * model::kKvBlockTokens *
+                windows.num_windowed() * model::kv_shape(config).layer_bytes_per_token / 1024);
+    }
+    if (window == 0) return "";
+    return fmt::format(
+        "# model: no layer sees more than {} positions; a sequence holds at most {} tokens of KV "
+        "cache at a time\n",
+        window,
+        model::held_blocks(config.context_length, window) * model::kKvBlockTokens);
 }
 
 // A line for a part of the checkpoint that is there or is not.
@@ -36,8 +68,8 @@ Result<std::string> line_of(const Result<Part>& part, const std::string& present
 
 }  // namespace
 
-Result<std::string> check_model(const std::string& directory) {
-    AFD_ASSIGN(const model::ModelConfig config, model::load_model_config(directory));
+Result<std::string> check_model(const std::string& directory, ops::KvDtype kv) {
+    AFD_ASSIGN(const model::ModelConfig config, model::load_model_config(directory, kv));
     const auto generation = model::load_generation_config(directory, config);
     if (!generation.ok()) return generation.error();
     const auto tensors = model::TensorStore::open(directory);
@@ -47,7 +79,7 @@ Result<std::string> check_model(const std::string& directory) {
                                     : std::string()));
     AFD_ASSIGN(const std::string tokenizer,
                line_of(model::Tokenizer::load(directory), "a tokenizer"));
-    return summary(config) + weights + tokenizer;
+    return summary(config) + window_line(config) + weights + tokenizer;
 }
 
 }  // namespace afd::daemon

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "ops/format/kv_dtype.h"
 #include "proto/status.h"
 
 namespace afd::daemon {
@@ -14,6 +15,6 @@ namespace afd::daemon {
 // tokenizer yet is a line, not an error: a checkpoint may be judged by its config.json before it is
 // downloaded.
 // Errors: those of the model's files; the message names file, key or tensor, and what is supported.
-Result<std::string> check_model(const std::string& directory);
+Result<std::string> check_model(const std::string& directory, ops::KvDtype kv);
 
 }  // namespace afd::daemon

@@ -5,7 +5,7 @@
 
 #include "daemon/metrics/metrics.h"
 #include "daemon/metrics/metrics_status.h"
-#include "schedule/context_fields.h"
+#include "schedule/context/context_fields.h"
 
 namespace afd::daemon {
 

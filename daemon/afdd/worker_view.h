@@ -16,7 +16,7 @@
 #include "proto/client.pb.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
-#include "schedule/heartbeat.h"
+#include "schedule/context/heartbeat.h"
 
 namespace afd::daemon {
 

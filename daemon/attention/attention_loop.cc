@@ -3,12 +3,21 @@
 
 #include <algorithm>
 
+#include "daemon/program/logging.h"
+#include "model/attention/attention_config.h"
+#include "model/attention/layer_windows.h"
 #include "proto/check.h"
+#include "proto/crash_point.h"
 
 namespace afd::daemon {
 namespace {
 
 using Lanes = std::span<const std::unique_ptr<ExpertLane>>;
+
+// Whether the rows are routed here, or on their way to the experts.
+model::RouterUse router_use(const MicroBatch& micro_batch) {
+    return micro_batch.lane().traits().routes ? model::RouterUse::kLeave : model::RouterUse::kRoute;
+}
 
 Batcher::Limits batcher_limits(const AttentionLoop::Settings& settings, Lanes lanes) {
     Batcher::Limits limits{.num_micro_batches = 0,
@@ -32,10 +41,21 @@ Batcher::Limits batcher_limits(const AttentionLoop::Settings& settings, Lanes la
     return limits;
 }
 
+// Positions that the rows of one tile attend to together.
+size_t tile_positions(const AttentionLoop::Settings& settings, const AttentionLoop::Parts& parts) {
+    const size_t products = parts.parallel->num_threads() * settings.tile_products;
+    return std::max<size_t>(products / parts.attention->products_per_position(), 1);
+}
+
 uint32_t rows_max(Lanes lanes) {
     uint32_t most = 0;
     for (const auto& lane : lanes) most = std::max(most, lane->traits().rows_max);
     return most;
+}
+
+WindowedBlocks windowed_blocks(const AttentionLoop::Parts& parts) {
+    return {.num_blocks = parts.cache->num_windowed_blocks(),
+            .window = model::LayerWindows::of(parts.attention->config()).window};
 }
 
 }  // namespace
@@ -50,8 +70,12 @@ AttentionLoop::AttentionLoop(const Settings& settings,
       sequences_(settings.sequences_max,
                  parts.attention->config().num_layers,
                  parts.cache->num_blocks(),
-                 parts.attention->config().context_length),
+                 parts.attention->config().context_length,
+                 settings.has_prefix_cache,
+                 parts.attention->config().attention->window(),
+                 windowed_blocks(parts)),
       batcher_(batcher_limits(settings, parts.lanes)),
+      tile_positions_(tile_positions(settings, parts)),
       emitter_(*parts.head,
                parts.attention->config(),
                *parts.parallel,
@@ -66,10 +90,11 @@ AttentionLoop::AttentionLoop(const Settings& settings,
 }
 
 void AttentionLoop::run() {
-    while (!is_stopping_) {
+    // run_flag is for a loop that is busy; one that sleeps is told by afdd, which looks for it.
+    while (!is_stopping_ && parts_.words.run_flag()) {
         bool progressed = take_commands();
         progressed |= advance_all();
-        end_finished_sequences();
+        progressed |= end_finished_sequences();
         parts_.port->flush();
         parts_.heartbeat.beat();
         if (!progressed) wait_for_peers();
@@ -105,6 +130,7 @@ bool AttentionLoop::take_commands() {
 bool AttentionLoop::admit_held() {
     if (held_ == nullptr || !has_event_room()) return false;
     const auto admitted = sequences_.admit(held_);
+    AFD_CRASH_POINT("admit.taken");
     if (admitted.ok()) return true;
     WorkerEvent event{.kind = WorkerEvent::Kind::kEnd,
                       .sequence_id = held_->sequence_id,
@@ -172,7 +198,9 @@ bool AttentionLoop::advance_experts(MicroBatch& micro_batch) {
     if (!micro_batch.lane().can_advance()) return false;
     parts_.heartbeat.set_computing();
     end_wait(micro_batch);
+    const uint64_t start_ns = schedule::steady_now_ns();
     const auto advanced = micro_batch.lane().advance();
+    probe_.advanced(start_ns);
     if (!advanced.ok()) fail(micro_batch, advanced.error().code, advanced.error().message.c_str());
     return true;
 }
@@ -186,6 +214,7 @@ bool AttentionLoop::fill(MicroBatch& micro_batch) {
     const size_t promised = events_reserved_ + settings_.sequences_max;
     const size_t room = parts_.port->event_room();
     if (room <= promised) return false;
+    sequences_.look_for_prefixes();
     batcher_.fill(micro_batch.lane().traits().rows,
                   sequences_.active(),
                   room - promised,
@@ -198,8 +227,14 @@ bool AttentionLoop::fill(MicroBatch& micro_batch) {
         sequence.blocked_since_us = 0;
         if (sequence.is_started) continue;
         sequence.is_started = true;
-        parts_.port->push(
-            {.kind = WorkerEvent::Kind::kStarted, .sequence_id = sequence.request->sequence_id});
+        if (sequence.num_tokens() > sequence.request->num_prompt_tokens) {
+            AFD_CRASH_POINT("replay.started");
+        }
+        parts_.metrics.add(Counter::kPrefixQueries, sequence.num_tokens());
+        parts_.metrics.add(Counter::kPrefixHits, sequence.num_cached_tokens);
+        parts_.port->push({.kind = WorkerEvent::Kind::kStarted,
+                           .token = sequence.num_cached_tokens,
+                           .sequence_id = sequence.request->sequence_id});
     }
     end_wait(micro_batch);
     micro_batch.begin();
@@ -221,35 +256,41 @@ bool AttentionLoop::is_in_order(const MicroBatch& micro_batch) const {
         });
 }
 
-// At most BS rows; a larger micro-batch comes back for its next tile.
+// At most BS rows, and fewer where they attend to many positions; a larger micro-batch comes back
+// for its next tile. In between the loop takes commands: a cancel does not wait for a whole layer
+// of a long prompt.
 void AttentionLoop::run_attention(MicroBatch& micro_batch) {
     parts_.heartbeat.set_computing();
     const uint64_t start_ns = schedule::steady_now_ns();
     const uint32_t layer = micro_batch.layer;
     const uint32_t first = micro_batch.num_attended;
-    const uint32_t count = std::min(settings_.micro_batch_size, micro_batch.num_rows() - first);
-    const ops::Rows<ops::Bf16> residual = micro_batch.residual().slice(first, count);
-    parts_.attention->attention(layer,
-                                micro_batch.attention_batch(first, count),
-                                *parts_.cache,
-                                residual,
-                                workspace_,
-                                *parts_.parallel);
-    parts_.attention->pre_ffn(
+    const uint32_t count =
+        micro_batch.rows_within(first, settings_.micro_batch_size, tile_positions_);
+    const model::Residual residual = micro_batch.residual().slice(first, count);
+    parts_.attention->attention(
         layer,
-        ops::Rows<const ops::Bf16>{
-            residual.data, residual.num_rows, residual.num_cols, residual.stride},
-        micro_batch.ffn_input(first, count),
+        micro_batch.attention_batch(first, count, parts_.cache->is_windowed(layer)),
+        *parts_.cache,
+        residual,
         workspace_,
         *parts_.parallel);
+    parts_.attention->pre_ffn(layer,
+                              residual,
+                              micro_batch.ffn_input(first, count),
+                              workspace_,
+                              *parts_.parallel,
+                              router_use(micro_batch));
     probe_.attended(micro_batch, start_ns, count);
     micro_batch.num_attended += count;
+    AFD_CRASH_POINT("attend.tile_done");
     if (micro_batch.num_attended < micro_batch.num_rows()) return;
     micro_batch.num_attended = 0;
     for (const BatchPiece& piece : micro_batch.pieces()) {
         piece.sequence->layer_positions[layer] = piece.first_position + piece.num_rows;
     }
-    if (parts_.attention->is_routed(layer)) end_poisoned(micro_batch, micro_batch.topk_weights());
+    if (parts_.attention->is_routed(layer, router_use(micro_batch))) {
+        end_poisoned(micro_batch, micro_batch.topk_weights());
+    }
     micro_batch.stage = MicroBatch::Stage::kDispatch;
 }
 
@@ -257,7 +298,7 @@ void AttentionLoop::dispatch(MicroBatch& micro_batch) {
     end_wait(micro_batch);
     const uint64_t start_ns = schedule::steady_now_ns();
     const uint32_t layer = micro_batch.layer;
-    const bool is_routed = parts_.attention->is_routed(layer);
+    const bool is_routed = parts_.attention->is_routed(layer, router_use(micro_batch));
     const auto started = micro_batch.lane().start(
         micro_batch.moe_input(parts_.attention->num_shared(layer), is_routed),
         micro_batch.moe_out());
@@ -275,9 +316,14 @@ void AttentionLoop::dispatch(MicroBatch& micro_batch) {
 void AttentionLoop::combine(MicroBatch& micro_batch) {
     end_wait(micro_batch);
     const uint64_t start_ns = schedule::steady_now_ns();
+    AFD_CRASH_POINT("combine.results_seen");
     const auto finished = micro_batch.lane().finish();
+    AFD_CRASH_POINT("combine.summed");
     if (!finished.ok()) {
-        // A refusal of that lane, for want of memory or by R11, says nothing about the windows.
+        if (send_again(micro_batch, finished.error())) return;
+        // A refusal of that lane, for want of memory or by R11, says nothing about the windows; and
+        // rows that were corrupted are here, unharmed.
+        if (finished.error().code == Code::kDataLoss) log::warn("{}", finished.error().message);
         if (micro_batch.lane().traits().rows == LaneRows::kLongPrompts) {
             give_back(micro_batch);
         } else {
@@ -294,16 +340,38 @@ void AttentionLoop::combine(MicroBatch& micro_batch) {
     model::add_residual(micro_batch.residual(), micro_batch.moe_out(), *parts_.parallel);
     probe_.combined(micro_batch, start_ns);
     ++micro_batch.layer;
+    micro_batch.num_resent = 0;
     micro_batch.stage = micro_batch.layer == parts_.attention->config().num_layers
                             ? MicroBatch::Stage::kHead
                             : MicroBatch::Stage::kAttention;
 }
 
+// A row that was corrupted on its way is here, unharmed: once more from the dispatch on. What
+// happens to the same rows again and again is no accident, and ends their requests.
+bool AttentionLoop::send_again(MicroBatch& micro_batch, const Error& error) {
+    constexpr uint32_t kResentMax = 3;
+    if (!settings_.row_checksums || error.code != Code::kDataLoss ||
+        micro_batch.lane().traits().rows == LaneRows::kLongPrompts ||
+        micro_batch.num_resent == kResentMax) {
+        return false;
+    }
+    ++micro_batch.num_resent;
+    log::warn("{}; it is sent again, {} of at most {} times",
+              error.message,
+              micro_batch.num_resent,
+              kResentMax);
+    probe_.left();
+    micro_batch.stage = MicroBatch::Stage::kDispatch;
+    return true;
+}
+
 void AttentionLoop::end_poisoned(const MicroBatch& micro_batch, const float* topk_weights) {
     micro_batch.for_each_poisoned(topk_weights, [](const BatchPiece& piece) {
-        mark_ending(*piece.sequence,
-                    Code::kInternal,
-                    "the router's scores are not finite: check the checkpoint's weights");
+        mark_ending(
+            *piece.sequence,
+            Code::kInternal,
+            "the router's scores are not finite: the checkpoint's weights are bad, or a row "
+            "was corrupted on its way between the workers, which row_checksums = true tells");
     });
 }
 
@@ -313,10 +381,14 @@ void AttentionLoop::finish_step(MicroBatch& micro_batch) {
         --piece.sequence->num_in_flight;
         piece.sequence->layer_positions[micro_batch.layer] = piece.first_position + piece.num_rows;
         piece.sequence->is_in_long_lane = false;
+        sequences_.offer_computed(*piece.sequence);
+        sequences_.move_window(*piece.sequence);
     }
     parts_.heartbeat.set_computing();
     const uint64_t start_ns = schedule::steady_now_ns();
+    AFD_CRASH_POINT("emit.step_through");
     emitter_.emit(micro_batch);
+    AFD_CRASH_POINT("emit.sampled");
     probe_.finished_step(micro_batch, start_ns);
     micro_batch.clear();
 }
@@ -330,7 +402,8 @@ void AttentionLoop::fail(MicroBatch& micro_batch, Code code, const char* text) {
     // The sequences go on to their end; the lane does not: what was published stays and blocks its
     // slot until it is acknowledged (R4, R7).
     micro_batch.lane().cancel();
-    end_wait(micro_batch);
+    if (micro_batch.stage == MicroBatch::Stage::kExperts) probe_.left();
+    end_wait_unless_blocked(micro_batch);
     micro_batch.clear();
 }
 
@@ -349,10 +422,13 @@ void AttentionLoop::give_back(MicroBatch& micro_batch) {
         sequence.is_in_long_lane = false;
         sequence.avoids_long_lane = true;
     }
+    probe_.left();
     micro_batch.clear();
 }
 
-void AttentionLoop::end_finished_sequences() {
+// Whether any has ended: others may have waited for its blocks.
+bool AttentionLoop::end_finished_sequences() {
+    const size_t num_before = sequences_.active().size();
     // Backwards: releasing one closes the gap behind it.
     for (size_t i = sequences_.active().size(); i-- > 0;) {
         Sequence& sequence = *sequences_.active()[i];
@@ -361,6 +437,9 @@ void AttentionLoop::end_finished_sequences() {
     parts_.metrics.set(Counter::kSequences, sequences_.active().size());
     parts_.metrics.set(Counter::kKvTokens,
                        uint64_t{sequences_.num_kv_blocks_used()} * model::kKvBlockTokens);
+    parts_.metrics.set(Counter::kKvWindowedTokens,
+                       uint64_t{sequences_.num_windowed_blocks_used()} * model::kKvBlockTokens);
+    return sequences_.active().size() < num_before;
 }
 
 void AttentionLoop::end_sequence(Sequence& sequence) {
@@ -371,6 +450,7 @@ void AttentionLoop::end_sequence(Sequence& sequence) {
     event.set_text("%s", sequence.end_text);
     event.sequence = sequences_.release(sequence);
     AFD_ASSERT(parts_.port->push(std::move(event)), "the event ring holds one end per sequence");
+    AFD_CRASH_POINT("emit.end_pushed");
 }
 
 }  // namespace afd::daemon

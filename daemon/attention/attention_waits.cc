@@ -26,7 +26,10 @@ bool AttentionLoop::may_progress(schedule::Order order) const {
         micro_batches_.begin(), micro_batches_.end(), [&](const MicroBatch& micro_batch) {
             switch (micro_batch.stage) {
                 case MicroBatch::Stage::kIdle:
-                    return micro_batch.wants_slot && micro_batch.lane().is_answered(order);
+                    // Also a slot that nobody wants now: that it was blocked has been reported.
+                    return (micro_batch.wants_slot ||
+                            (micro_batch.wait_reported_us != 0 && has_event_room())) &&
+                           micro_batch.lane().is_answered(order);
                 // Either they could go on in this turn, or they wait for another micro-batch of
                 // this loop, whose own answer wakes it.
                 case MicroBatch::Stage::kAttention:
@@ -56,12 +59,14 @@ void AttentionLoop::wait_for_peers() {
         }
     }
     parts_.port->flush();
-    parts_.metrics.add(Counter::kWaits, 1);
     // Nobody rings when the control thread has read events, for which an admission waits.
     const bool is_quiet = is_idle && held_ == nullptr;
     const uint64_t deadline_us = now_us + (is_quiet ? kIdleTickUs : kTickUs);
+    const uint64_t start_ns = schedule::steady_now_ns();
+    const uint64_t sleeps_before = wait_.num_sleeps();
     expects_answer_ = wait_.until(
         deadline_us, expects_answer_, [&](schedule::Order order) { return may_progress(order); });
+    probe_.waited(start_ns, is_idle, wait_.num_sleeps() != sleeps_before);
 }
 
 // R7: every wait for a peer is reported when it lasts, and ends the requests when it lasts too
@@ -76,12 +81,13 @@ void AttentionLoop::watch_wait(MicroBatch& micro_batch, uint64_t now_us) {
     const bool has_rows =
         micro_batch.stage == Stage::kDispatch || micro_batch.stage == Stage::kExperts;
     if (!has_rows && !is_awaited(micro_batch)) {
-        if (micro_batch.stage == Stage::kIdle) end_wait(micro_batch);
+        if (micro_batch.stage == Stage::kIdle) end_wait_unless_blocked(micro_batch);
         return;
     }
     if (micro_batch.wait_start_us == 0) micro_batch.wait_start_us = now_us;
     const uint64_t waited_us = now_us - micro_batch.wait_start_us;
-    const bool is_reported = micro_batch.wait_reported_us != 0;
+    // A report of an earlier wait for the same slot says nothing about this one.
+    const bool is_reported = micro_batch.wait_reported_us >= micro_batch.wait_start_us;
     if (has_rows && waited_us >= settings_.round_timeout_us) {
         const std::string text = describe(micro_batch, now_us);
         report_wait(micro_batch, now_us);
@@ -143,8 +149,21 @@ void AttentionLoop::report_wait(MicroBatch& micro_batch, uint64_t now_us) {
 
 void AttentionLoop::end_wait(MicroBatch& micro_batch) {
     micro_batch.wait_start_us = 0;
+    if (micro_batch.wait_reported_us == 0) return;
+    // The status has one wait for the worker: it is over when those of all micro-batches are.
+    const bool is_last =
+        std::none_of(micro_batches_.begin(), micro_batches_.end(), [&](const MicroBatch& other) {
+            return &other != &micro_batch && other.wait_reported_us != 0;
+        });
     // What finds no room is said the next time: a wait that is over must not stay in the status.
-    if (micro_batch.wait_reported_us != 0 && push_wait("")) micro_batch.wait_reported_us = 0;
+    if (!is_last || push_wait("")) micro_batch.wait_reported_us = 0;
+}
+
+// The rows are gone, and nobody waits for an answer any more. But a slot that stays blocked blocks
+// the next rows too: the wait goes on, so that who hands out requests takes another worker.
+void AttentionLoop::end_wait_unless_blocked(MicroBatch& micro_batch) {
+    micro_batch.wait_start_us = 0;
+    if (micro_batch.lane().slot_free()) end_wait(micro_batch);
 }
 
 // False if every place that is left is promised to tokens and ends.

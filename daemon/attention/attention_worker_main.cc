@@ -5,11 +5,16 @@
 
 #include <unistd.h>
 
+#include <utility>
+
 #include "daemon/attention/attention_loop.h"
 #include "daemon/lanes/topology_lanes.h"
+#include "daemon/worker/vocabulary_file.h"
 #include "daemon/worker/worker_control.h"
 #include "daemon/worker/worker_program.h"
 #include "daemon/worker/worker_setup.h"
+#include "model/attention/layer_windows.h"
+#include "proto/crash_point.h"
 
 namespace afd::daemon {
 namespace {
@@ -20,17 +25,24 @@ struct AttentionModel {
     model::EmbeddingHead head;
     model::KvCache cache;
 
-    static Result<AttentionModel> load(const WorkerSetup& setup, uint64_t kv_tokens) {
+    static Result<AttentionModel> load(const WorkerSetup& setup, const control::Welcome& welcome) {
+        // Rows of two-phase rounds are routed here, whoever routes the others.
+        const bool leaves =
+            setup.router == schedule::RouterPlacement::kFfn && welcome.prefill_tokens_max() == 0;
         AFD_ASSIGN(model::AttentionHalf attention,
-                   model::AttentionHalf::load(setup.files,
-                                              setup.numeric_class,
-                                              setup.router == schedule::RouterPlacement::kFfn
-                                                  ? model::RouterUse::kLeave
-                                                  : model::RouterUse::kRoute));
+                   model::AttentionHalf::load(
+                       setup.files,
+                       setup.numeric_class,
+                       leaves ? model::RouterUse::kLeave : model::RouterUse::kRoute));
         AFD_ASSIGN(model::EmbeddingHead head,
                    model::EmbeddingHead::load(setup.files, setup.numeric_class));
-        AFD_ASSIGN(model::KvCache cache,
-                   model::KvCache::create(model::kv_shape(setup.files.config()), kv_tokens));
+        const model::ModelConfig& config = setup.files.config();
+        AFD_ASSIGN(
+            model::KvCache cache,
+            model::KvCache::create(model::kv_shape(config),
+                                   welcome.kv_tokens(),
+                                   model::LayerWindows::of(config).room(
+                                       config, welcome.kv_tokens(), welcome.max_sequences())));
         return AttentionModel{std::move(attention), std::move(head), std::move(cache)};
     }
 };
@@ -43,7 +55,9 @@ AttentionLoop::Settings loop_settings(const WorkerSetup& setup,
             .sequences_max = welcome.max_sequences(),
             .long_prompt_threshold = welcome.two_phase_threshold(),
             .wait_report_us = welcome.wait_report_ms() * 1000,
-            .round_timeout_us = welcome.round_timeout_ms() * 1000};
+            .round_timeout_us = welcome.round_timeout_ms() * 1000,
+            .has_prefix_cache = welcome.prefix_cache(),
+            .row_checksums = setup.row_checksums};
 }
 
 control::Ready ready_message(const WorkerSetup& setup,
@@ -65,10 +79,11 @@ Result<> serve(WorkerControl& control, uint32_t session) {
     AFD_ASSIGN(const SessionAttachment attachment, SessionAttachment::make(setup, session));
     schedule::Heartbeat heartbeat = attachment.own().heartbeat();
     heartbeat.start(getpid());
+    AFD_CRASH_POINT("start.attention_attached");
     setup.metrics().start();
 
     const std::unique_ptr<threads::ThreadPool> threads = make_thread_pool(welcome);
-    AFD_ASSIGN(const AttentionModel model, AttentionModel::load(setup, welcome.kv_tokens()));
+    AFD_ASSIGN(const AttentionModel model, AttentionModel::load(setup, welcome));
     AFD_ASSIGN(const std::unique_ptr<ExpertLanes> lanes,
                make_expert_lanes({setup, welcome, attachment, *threads}));
     AttentionLoop loop(loop_settings(setup, welcome, session),
@@ -83,8 +98,14 @@ Result<> serve(WorkerControl& control, uint32_t session) {
                         .words = attachment.own().words()},
                        make_wait(welcome, attachment.own().doorbell()));
 
+    AFD_ASSIGN(auto vocabulary, open_vocabulary(control, setup.files.config().vocab_size));
+    control.set_vocabulary(std::move(vocabulary));
+    confine_worker(welcome);
+    AFD_CRASH_POINT("start.attention_loaded");
     control.ready(ready_message(setup, model.cache, schedule::steady_now_us() - start_us));
+    AFD_CRASH_POINT("start.attention_ready");
     attachment.own().ring_peers();
+    AFD_CRASH_POINT("start.attention_rung");
     loop.run();
     return {};
 }

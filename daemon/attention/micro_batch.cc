@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/attention/micro_batch.h"
 
+#include <algorithm>
+
 #include "model/attention/kv_cache.h"
+#include "model/attention/layer_windows.h"
 
 namespace afd::daemon {
 
@@ -13,9 +16,11 @@ MicroBatch::MicroBatch(uint32_t index, const model::ModelConfig& config, ExpertL
       top_k_(config.top_k),
       tokens_(rows_max_),
       positions_(rows_max_),
-      cache_index_(rows_max_),
-      block_tables_(rows_max_),
-      residual_(size_t{rows_max_} * config.hidden),
+      slots_(rows_max_),
+      windowed_slots_(model::LayerWindows::of(config).window == 0 ? 0 : rows_max_),
+      residual_(config.residual == model::ResidualType::kFp32 ? 0
+                                                              : size_t{rows_max_} * config.hidden),
+      wide_residual_(residual_.empty() ? size_t{rows_max_} * config.hidden : 0),
       ffn_rows_(size_t{rows_max_} * config.hidden),
       moe_out_(size_t{rows_max_} * config.hidden),
       topk_ids_(size_t{rows_max_} * config.top_k),
@@ -23,6 +28,11 @@ MicroBatch::MicroBatch(uint32_t index, const model::ModelConfig& config, ExpertL
       is_chosen_(config.num_experts) {
     // As many pieces as rows at most, so that a batch never allocates (promise 5).
     pieces_.reserve(rows_max_);
+}
+
+void MicroBatch::Slots::set(uint32_t row, const HeldBlocks& blocks, uint32_t position) {
+    index[row] = model::cache_row(blocks.table, position);
+    block_tables[row] = blocks.table.data();
 }
 
 void MicroBatch::begin() {
@@ -38,11 +48,14 @@ void MicroBatch::begin() {
             tokens_[num_rows_] = static_cast<int32_t>(sequence.request->tokens[position]);
             positions_[num_rows_] = static_cast<int32_t>(position);
             // Written here once and not at each layer: all layers of a token use the same row.
-            cache_index_[num_rows_] = model::cache_row(sequence.block_table, position);
-            block_tables_[num_rows_] = sequence.block_table.data();
+            slots_.set(num_rows_, sequence.held, position);
+            if (!sequence.windowed.table.empty()) {
+                windowed_slots_.set(num_rows_, sequence.windowed, position);
+            }
         }
     }
     layer = 0;
+    num_resent = 0;
     num_attended = 0;
     stage = Stage::kAttention;
 }
@@ -54,7 +67,8 @@ void MicroBatch::clear() {
     stage = Stage::kIdle;
 }
 
-ops::Rows<ops::Bf16> MicroBatch::residual() {
+model::Residual MicroBatch::residual() {
+    if (residual_.empty()) return ops::make_rows(wide_residual_.data(), num_rows_, hidden_);
     return ops::make_rows(residual_.data(), num_rows_, hidden_);
 }
 
@@ -62,11 +76,24 @@ ops::Rows<ops::Bf16> MicroBatch::moe_out() {
     return ops::make_rows(moe_out_.data(), num_rows_, hidden_);
 }
 
-ops::AttentionBatch MicroBatch::attention_batch(uint32_t first, uint32_t count) const {
+ops::AttentionBatch MicroBatch::attention_batch(uint32_t first,
+                                                uint32_t count,
+                                                bool is_windowed) const {
+    const Slots& slots = is_windowed ? windowed_slots_ : slots_;
     return {.num_tokens = count,
             .positions = positions_.data() + first,
-            .cache_index = cache_index_.data() + first,
-            .block_tables = block_tables_.data() + first};
+            .cache_index = slots.index.data() + first,
+            .block_tables = slots.block_tables.data() + first};
+}
+
+uint32_t MicroBatch::rows_within(uint32_t first, uint32_t rows_max, size_t positions_max) const {
+    const uint32_t last = std::min(num_rows_, first + rows_max);
+    size_t num_positions = 0;
+    for (uint32_t row = first; row < last; ++row) {
+        num_positions += static_cast<size_t>(positions_[row]) + 1;
+        if (num_positions > positions_max) return std::max(row - first, 1u);
+    }
+    return last - first;
 }
 
 model::FfnInput MicroBatch::ffn_input(uint32_t first, uint32_t count) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// MicroBatch: the rows that travel through the layers together, over a lane of their own. One of a
-// lane of long prompts holds more rows than attention takes at once, and goes through it in tiles.
+// MicroBatch: the rows that travel through the layers together, over a lane of their own. One that
+// has more rows or longer contexts than attention takes at once goes through it in tiles.
 //
 //   idle --fill--> attention(0) -> dispatch -> experts -> attention(1) -> ... -> experts(L-1)
 //        <------------------------- head, sampling ------------------------------------'
@@ -48,11 +48,15 @@ class MicroBatch {
     // Token ids of the rows, [num_rows].
     std::span<const int32_t> tokens() const { return {tokens_.data(), num_rows_}; }
     // Residual stream, [num_rows, hidden].
-    ops::Rows<ops::Bf16> residual();
+    model::Residual residual();
     ops::Rows<ops::Bf16> moe_out();
-    // The rows [first, first + count), and where the router writes about them.
-    ops::AttentionBatch attention_batch(uint32_t first, uint32_t count) const;
+    // The rows [first, first + count), with their blocks of the windowed layers or of the others;
+    // and where the router writes about them.
+    ops::AttentionBatch attention_batch(uint32_t first, uint32_t count, bool is_windowed) const;
     model::FfnInput ffn_input(uint32_t first, uint32_t count);
+    // Rows from `first` on that attend to at most positions_max positions together; at least one
+    // and at most rows_max.
+    uint32_t rows_within(uint32_t first, uint32_t rows_max, size_t positions_max) const;
     // What goes to the experts. `num_shared` of the layer; `is_routed`: ffn_input() has the
     // routing.
     ops::MoeInput moe_input(uint32_t num_shared, bool is_routed) const;
@@ -70,6 +74,7 @@ class MicroBatch {
     Stage stage = Stage::kIdle;
     bool wants_slot = false;  // Stage kIdle: its slot was not free when rows may have waited.
     uint32_t layer = 0;
+    uint32_t num_resent = 0;        // How often `layer` was sent again.
     uint32_t num_attended = 0;      // Stage kAttention: rows that had the attention of `layer`.
     uint64_t wait_start_us = 0;     // Since when it waits for a peer; 0: it does not.
     uint64_t wait_reported_us = 0;  // When a wait was last reported; 0: no report, or it is over.
@@ -85,16 +90,25 @@ class MicroBatch {
     const uint32_t top_k_;
     uint32_t num_rows_ = 0;
     std::vector<BatchPiece> pieces_;
-    std::vector<int32_t> tokens_;               // [rows_max]
-    std::vector<int32_t> positions_;            // [rows_max]
-    std::vector<int64_t> cache_index_;          // [rows_max]
-    std::vector<const int32_t*> block_tables_;  // [rows_max]
-    std::vector<ops::Bf16> residual_;           // [rows_max, hidden]
-    std::vector<ops::Bf16> ffn_rows_;           // [rows_max, hidden]: input of the experts
-    std::vector<ops::Bf16> moe_out_;            // [rows_max, hidden]
-    std::vector<int32_t> topk_ids_;             // [rows_max, top_k]
-    std::vector<float> topk_weights_;           // [rows_max, top_k]
-    std::vector<bool> is_chosen_;               // [num_experts]: scratch of count_experts().
+    std::vector<int32_t> tokens_;     // [rows_max]
+    std::vector<int32_t> positions_;  // [rows_max]
+    // Where the rows stand in the KV cache.
+    struct Slots {
+        explicit Slots(uint32_t rows) : index(rows), block_tables(rows) {}
+        void set(uint32_t row, const HeldBlocks& blocks, uint32_t position);
+
+        std::vector<int64_t> index;                // [rows_max]
+        std::vector<const int32_t*> block_tables;  // [rows_max]
+    };
+    Slots slots_;
+    Slots windowed_slots_;              // Of layers with a window beside others; or empty.
+    std::vector<ops::Bf16> residual_;   // [rows_max, hidden], or, with residual = fp32,
+    std::vector<float> wide_residual_;  // [rows_max, hidden]; the other is empty.
+    std::vector<ops::Bf16> ffn_rows_;   // [rows_max, hidden]: input of the experts
+    std::vector<ops::Bf16> moe_out_;    // [rows_max, hidden]
+    std::vector<int32_t> topk_ids_;     // [rows_max, top_k]
+    std::vector<float> topk_weights_;   // [rows_max, top_k]
+    std::vector<bool> is_chosen_;       // [num_experts]: scratch of count_experts().
 };
 
 template <typename Ends>

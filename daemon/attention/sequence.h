@@ -15,24 +15,36 @@
 //
 // Owned by SequenceTable; used by the data thread only.
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "daemon/attention/held_blocks.h"
 #include "daemon/worker/worker_events.h"
 
 namespace afd::daemon {
 
 struct Sequence {
     std::unique_ptr<SequenceRequest> request;  // Goes back with kEnd. Null: the place is free.
-    std::vector<int32_t> block_table;          // KV blocks of positions 0-63, 64-127, ...
-    std::vector<uint32_t> layer_positions;     // [num_layers + 1]
+    HeldBlocks held;      // The KV blocks; of a model that has layers with a window beside others,
+    HeldBlocks windowed;  // those of the others, and these of the layers with a window.
+    // SequenceTable's own: the positions that have their blocks so far.
+    uint32_t num_places = UINT32_MAX;
+    std::vector<uint32_t> layer_positions;  // [num_layers + 1]
     uint32_t num_scheduled = 0;
-    uint32_t num_in_flight = 0;     // Micro-batches that hold rows of this sequence.
-    bool is_started = false;        // kStarted was sent.
-    bool is_in_long_lane = false;   // The lane of long prompts has rows of it: no other gets any.
-    bool avoids_long_lane = false;  // That lane gave its rows back.
-    bool is_ending = false;         // Ends with `end_code` once nothing is in flight.
+    // The prefix cache (model/attention/prefix_cache.h); SequenceTable's own.
+    uint64_t prefix_serial = 0;      // Of the last block that is chained.
+    uint32_t num_chained = 0;        // Blocks that have an entry, from the first on.
+    uint32_t num_shared = 0;         // Of these, or behind them: those that others may hold.
+    uint32_t num_cached_tokens = 0;  // Positions that another sequence had computed.
+    bool uses_prefix = false;        // Looks for its prefix, and offers its blocks.
+    bool awaits_prefix = false;      // Another sequence computes its next block now.
+    uint32_t num_in_flight = 0;      // Micro-batches that hold rows of this sequence.
+    bool is_started = false;         // kStarted was sent.
+    bool is_in_long_lane = false;    // The lane of long prompts has rows of it: no other gets any.
+    bool avoids_long_lane = false;   // That lane gave its rows back.
+    bool is_ending = false;          // Ends with `end_code` once nothing is in flight.
     Code end_code = Code::kOk;
     bool is_stopped = false;  // By a stop token.
     char end_text[216] = {};
@@ -42,10 +54,14 @@ struct Sequence {
     uint32_t num_tokens() const { return static_cast<uint32_t>(request->tokens.size()); }
 
     // Rows that could be scheduled now.
-    uint32_t num_ready() const { return is_ending ? 0 : num_tokens() - num_scheduled; }
+    uint32_t num_ready() const {
+        return is_ending || awaits_prefix ? 0 : std::min(num_tokens(), num_places) - num_scheduled;
+    }
 
     // Whether the one ready row is the newest token of a sequence whose prompt is done.
-    bool is_decoding() const { return num_ready() == 1 && num_scheduled > 0; }
+    bool is_decoding() const {
+        return num_ready() == 1 && num_scheduled > 0 && num_scheduled + 1 == num_tokens();
+    }
 };
 
 }  // namespace afd::daemon

@@ -4,29 +4,62 @@
 // SequenceTable: the sequences that run in one attention worker, and the KV blocks they hold.
 //
 // All places are made at start-up; admission reserves a sequence's blocks for every position it
-// may reach, so a running sequence never runs out of cache. Data thread only.
+// may reach, so a running sequence never runs out of cache. Of layers with a window it reserves so
+// many as the window needs at a time: as it moves on, blocks that it has left are given back and as
+// many taken, and rows beyond the last one wait for that. Where only some layers have a window,
+// they have blocks, and a table, of their own (`windowed`).
+//
+// Full blocks at its start that another sequence has computed are taken instead of computed again;
+// while another one computes the next of them, the sequence waits for it. Whom it waits for was
+// there before it or began further ahead in the same prefix, so that nobody waits in a circle; if
+// that one ends early it goes on by itself. Windowed blocks are found by what stands before them in
+// the other layers: a prefix may end where those that its next token sees are still there.
+//
+// Data thread only.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "daemon/attention/block_group.h"
 #include "daemon/attention/sequence.h"
-#include "model/attention/kv_cache.h"
+#include "model/attention/prefix_cache.h"
 
 namespace afd::daemon {
 
+// Blocks of those layers that have a window beside others that have none.
+struct WindowedBlocks {
+    uint32_t num_blocks = 0;  // 0: there are no such layers.
+    uint32_t window = 0;
+};
+
 class SequenceTable {
   public:
-    // `tokens_max`: the longest sequence (the model's context), which sizes a place's block table.
+    // `window`: AttentionConfig::window(). `tokens_max`: the longest sequence (the model's
+    // context), which sizes a place's block table. REQUIRES: windowed.num_blocks suffices for as
+    // many sequences as there are places, or as fit by num_kv_blocks.
     SequenceTable(uint32_t num_places,
                   uint32_t num_layers,
                   uint32_t num_kv_blocks,
-                  uint32_t tokens_max);
+                  uint32_t tokens_max,
+                  bool has_prefix_cache,
+                  uint32_t window = 0,
+                  const WindowedBlocks& windowed = {});
 
     // Takes `request` and gives it a place and its KV blocks.
     // Errors: kResourceExhausted, naming what is short; afdd admits only what fits, so this is a
     // disagreement about the sizes. Then the caller keeps `request`.
     Result<Sequence*> admit(std::unique_ptr<SequenceRequest>& request);
+
+    // Looks again for the prefixes of sequences that wait for another one.
+    void look_for_prefixes();
+
+    // Offers what is computed of the sequence to others: the blocks up to its last mark.
+    void offer_computed(Sequence& sequence);
+
+    // Exchanges the blocks that its window has left. REQUIRES: offer_computed() before it.
+    void move_window(Sequence& sequence);
 
     // Frees the place and the blocks. Returns the request, for kEnd.
     // REQUIRES: nothing of the sequence is in flight.
@@ -37,13 +70,34 @@ class SequenceTable {
 
     // In order of admission.
     std::span<Sequence* const> active() const { return active_; }
-    uint32_t num_kv_blocks_used() const { return blocks_.num_blocks() - blocks_.num_free(); }
+    // Held by sequences; not those that are kept for sequences to come.
+    uint32_t num_kv_blocks_used() const { return blocks_.num_used(); }
+    uint32_t num_windowed_blocks_used() const { return windowed_ ? windowed_->num_used() : 0; }
 
   private:
+    // A block of a prefix that is ready.
+    struct Shared {
+        model::PrefixCache::Found found;
+        int32_t windowed = -1;  // -1: not there any more.
+    };
+
+    static void start_place(Sequence& sequence);
+    bool take_blocks(Sequence& sequence);
+    void leave_blocks(Sequence& sequence, uint32_t num_computed);
+    bool take_more_blocks(Sequence& sequence);
+    void release_blocks(Sequence& sequence);
+    size_t find_ready(const Sequence& sequence);
+    bool take_ready(Sequence& sequence);
+    void announce_or_wait(Sequence& sequence);
+    void follow_prefix(Sequence& sequence);
+    void offer_windowed(Sequence& sequence, uint32_t index, model::PrefixCache::Serial parent);
+
     std::vector<Sequence> places_;
     std::vector<Sequence*> free_;
     std::vector<Sequence*> active_;
-    model::BlockAllocator blocks_;
+    BlockGroup blocks_;
+    std::optional<BlockGroup> windowed_;
+    std::vector<Shared> ready_;  // Scratch of find_ready().
 };
 
 }  // namespace afd::daemon

@@ -3,9 +3,19 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
+
+#include "proto/failure.h"
 
 namespace afd::daemon {
+namespace {
+
+Error no_token_left() {
+    return unimplemented(
+        "response_format is not supported so far: no token of the vocabulary can go on; the text "
+        "nests too deep, or the schema has too many ways at once");
+}
+
+}  // namespace
 
 TokenEmitter::TokenEmitter(const model::EmbeddingHead& head,
                            const model::ModelConfig& config,
@@ -20,11 +30,14 @@ TokenEmitter::TokenEmitter(const model::EmbeddingHead& head,
       samplers_(parallel.num_threads(), model::Sampler(config.vocab_size)),
       hidden_(config.hidden),
       vocab_size_(config.vocab_size),
+      wide_rows_(config.residual == model::ResidualType::kFp32 ? size_t{kTileRows} * config.hidden
+                                                               : 0),
       rows_(size_t{kTileRows} * config.hidden),
       // A tile instead of a row for each token of a batch: vocabularies are large, and a prompt
       // that reports log probabilities wants all of its rows.
       logits_(size_t{kTileRows} * config.vocab_size),
-      chosen_(kTileRows, model::SampledToken{}) {
+      chosen_(kTileRows, model::SampledToken{}),
+      top_(kTileRows) {
     wanted_.reserve(micro_batch_size);
 }
 
@@ -56,18 +69,26 @@ void TokenEmitter::collect(const MicroBatch& micro_batch) {
 }
 
 void TokenEmitter::run_tile(MicroBatch& micro_batch, std::span<const Wanted> tile) {
-    const ops::Rows<ops::Bf16> residual = micro_batch.residual();
+    const model::Residual residual = micro_batch.residual();
+    const auto rows = ops::make_rows(rows_.data(), tile.size(), hidden_);
+    const auto wide = ops::make_rows(wide_rows_.data(), tile.size(), hidden_);
+    // Collected, so that the head multiplies no row that nobody asked for.
     for (size_t i = 0; i < tile.size(); ++i) {
-        // Collected, so that the head multiplies no row that nobody asked for.
-        std::memcpy(&rows_[i * hidden_], residual.row(tile[i].row), hidden_ * sizeof(ops::Bf16));
+        if (residual.is_fp32()) {
+            std::copy_n(residual.fp32().row(tile[i].row), hidden_, wide.row(i));
+        } else {
+            std::copy_n(residual.bf16().row(tile[i].row), hidden_, rows.row(i));
+        }
     }
-    head_.head(ops::make_rows(rows_.data(), tile.size(), hidden_),
+    head_.head(residual.is_fp32() ? model::Residual(wide) : model::Residual(rows),
+               rows,
                ops::make_rows(logits_.data(), tile.size(), vocab_size_),
                parallel_);
     parallel_.run(tile.size(), [&](size_t i, unsigned thread) {
         // A sampler for each thread, for its scratch only: a draw depends on seed, position and
         // choice, never on the thread.
-        chosen_[i] = choose(tile[i], {&logits_[i * vocab_size_], vocab_size_}, samplers_[thread]);
+        chosen_[i] =
+            choose(tile[i], {&logits_[i * vocab_size_], vocab_size_}, samplers_[thread], top_[i]);
     });
     for (size_t i = 0; i < tile.size(); ++i) {
         Sequence& sequence = *tile[i].sequence;
@@ -76,7 +97,7 @@ void TokenEmitter::run_tile(MicroBatch& micro_batch, std::span<const Wanted> til
         if (!chosen_[i].ok()) {
             mark_ending(sequence, chosen_[i].error().code, chosen_[i].error().message.c_str());
         } else if (tile[i].is_last) {
-            take_sample(sequence, chosen_[i].value());
+            take_sample(sequence, chosen_[i].value(), top_[i]);
         } else {
             report_prompt_logprob(sequence, chosen_[i].value());
         }
@@ -85,24 +106,50 @@ void TokenEmitter::run_tile(MicroBatch& micro_batch, std::span<const Wanted> til
 
 Result<model::SampledToken> TokenEmitter::choose(const Wanted& wanted,
                                                  std::span<const float> logits,
-                                                 model::Sampler& sampler) {
+                                                 model::Sampler& sampler,
+                                                 TopTokens& top) {
     const SequenceRequest& request = *wanted.sequence->request;
     const uint32_t next = wanted.position + 1;
     if (wanted.is_last) {
-        return sampler.sample(logits, request.sampling, next);
+        // Of the tokens alone: after a replay these are the same, and so is what is sampled.
+        model::TokenHistory history{.tokens = request.tokens,
+                                    .num_prompt_tokens = request.num_prompt_tokens};
+        bool may_ban = true;
+        if (request.constraint != nullptr) {
+            history.allowed = request.constraint->allowed();
+            if (request.constraint->is_stuck()) return no_token_left();
+            may_ban = !request.constraint->allows_only(request.stop_ids);
+        }
+        if (may_ban && next - request.num_prompt_tokens < request.min_tokens) {
+            history.banned = request.stop_ids;
+        }
+        return sampler.sample(logits,
+                              request.sampling,
+                              next,
+                              history,
+                              std::span(top).first(request.num_top_logprobs));
     }
     float logprob = 0;
     AFD_ASSIGN(logprob, sampler.logprob(logits, request.tokens[next]));
     return model::SampledToken{next, logprob};
 }
 
-void TokenEmitter::take_sample(Sequence& sequence, const model::SampledToken& token) {
+void TokenEmitter::take_sample(Sequence& sequence,
+                               const model::SampledToken& token,
+                               const TopTokens& top) {
     SequenceRequest& request = *sequence.request;
     request.tokens.push_back(token.id);
+    if (request.constraint != nullptr) {
+        AFD_ASSERT(request.constraint->advance(token.id),
+                   "token %u of sequence %llu was sampled against its response_format",
+                   token.id,
+                   static_cast<unsigned long long>(request.sequence_id));
+    }
     WorkerEvent event{.kind = WorkerEvent::Kind::kToken,
                       .token = token.id,
                       .sequence_id = request.sequence_id,
                       .logprob = token.logprob};
+    if (request.num_top_logprobs > 0) event.set_top(std::span(top).first(request.num_top_logprobs));
     AFD_ASSERT(port_.push(std::move(event)),
                "no room for the token of sequence %llu",
                static_cast<unsigned long long>(request.sequence_id));

@@ -9,6 +9,7 @@
 // the head in tiles, so that the logits need little memory however large the micro-batch.
 // Data thread only; nothing here allocates after construction.
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -41,6 +42,8 @@ class TokenEmitter {
     // Rows of one tile: amortises the pass over lm_head, and its logits stay small.
     static constexpr uint32_t kTileRows = 32;
 
+    using TopTokens = std::array<model::TokenLogprob, kTopLogprobsMax>;
+
     struct Wanted {
         Sequence* sequence = nullptr;
         uint32_t row = 0;
@@ -50,12 +53,14 @@ class TokenEmitter {
 
     void collect(const MicroBatch& micro_batch);
     void run_tile(MicroBatch& micro_batch, std::span<const Wanted> tile);
-    // The sampled token, or position and logprob of the prompt's own one. Any thread: only reads
-    // the sequence.
+    // The sampled token, with the most likely ones that the request wants in `top`; or position and
+    // logprob of the prompt's own one. Any thread: only reads the sequence, but for its constraint,
+    // which one row of a tile at most asks.
     static Result<model::SampledToken> choose(const Wanted& wanted,
                                               std::span<const float> logits,
-                                              model::Sampler& sampler);
-    void take_sample(Sequence& sequence, const model::SampledToken& token);
+                                              model::Sampler& sampler,
+                                              TopTokens& top);
+    void take_sample(Sequence& sequence, const model::SampledToken& token, const TopTokens& top);
     void report_prompt_logprob(const Sequence& sequence, const model::SampledToken& token);
 
     const model::EmbeddingHead& head_;
@@ -66,9 +71,11 @@ class TokenEmitter {
     const uint32_t hidden_;
     const uint32_t vocab_size_;
     std::vector<Wanted> wanted_;
+    std::vector<float> wide_rows_;                     // [kTileRows, hidden] of a residual in fp32
     std::vector<ops::Bf16> rows_;                      // [kTileRows, hidden]
     std::vector<float> logits_;                        // [kTileRows, vocab_size]
     std::vector<Result<model::SampledToken>> chosen_;  // [kTileRows]
+    std::vector<TopTokens> top_;                       // [kTileRows]
 };
 
 // Marks `sequence` as ending; the first reason counts. `text` may be empty.

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/client_socket/client_connection.h"
 
-#include <sys/socket.h>
-
 #include <array>
-#include <cerrno>
 #include <utility>
 
 namespace afd::daemon {
@@ -51,14 +48,13 @@ void ClientConnection::read() {
     // What waits from the last turn first.
     bool has_served_all = serve_frames(budget);
     for (int i = 0; has_served_all && i < kReadsPerTurn; ++i) {
-        const ssize_t size = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-        if (size < 0 && errno == EINTR) continue;
-        if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-        if (size <= 0) {
+        const std::optional<std::string_view> arrived = socket_.receive(bytes);
+        if (!arrived) {
             close();
             return;
         }
-        reader_.append({bytes.data(), static_cast<size_t>(size)});
+        if (arrived->empty()) break;
+        reader_.append(*arrived);
         has_served_all = serve_frames(budget);
     }
     if (!is_open()) return;
@@ -70,8 +66,10 @@ void ClientConnection::read() {
 void ClientConnection::note_half_frame() {
     budget_->hold(*this, reader_.held_bytes());
     if (!is_open()) return;
-    // What waits for the next turn is for this side to do, not for the client.
-    if (reader_.held_bytes() == 0 || next_turn_.is_asked()) {
+    // What waits for the next turn is for this side to do, not for the client. The timer goes on: a
+    // turn that took too long may leave nothing but half a frame behind.
+    if (next_turn_.is_asked()) return;
+    if (reader_.held_bytes() == 0) {
         half_frame_.stop();
     } else if (has_served_ || !half_frame_.is_active()) {
         // From the first bytes on: bytes that trickle in do not start it anew.
@@ -82,6 +80,10 @@ void ClientConnection::note_half_frame() {
 }
 
 void ClientConnection::on_half_frame_timeout() {
+    if (next_turn_.is_asked()) {
+        half_frame_.start(kLateReadMs);
+        return;
+    }
     if (!is_late_) {
         // Once for a frame, whatever arrives: bytes that trickle in do not gain more.
         is_late_ = true;
@@ -128,7 +130,7 @@ void ClientConnection::watch() {
     if (!is_open()) return;
     // A client whose requests wait is not read, so that the kernel holds it back.
     const int readable = next_turn_.is_asked() ? 0 : UV_READABLE;
-    watcher_->watch(out_.empty() ? readable : readable | UV_WRITABLE);
+    watcher_->watch(queued_bytes() == 0 ? readable : readable | UV_WRITABLE);
 }
 
 void ClientConnection::refuse(Code code, const std::string& why) {
@@ -142,28 +144,14 @@ void ClientConnection::refuse(Code code, const std::string& why) {
 }
 
 void ClientConnection::send(const client::Response& response) {
-    if (is_open()) append_frame(response, out_);
+    if (is_open()) append_frame(response, socket_.output());
 }
 
 void ClientConnection::flush() {
     if (!is_open()) return;
-    while (out_sent_ < out_.size()) {
-        const ssize_t size = ::send(socket_.get(),
-                                    out_.data() + out_sent_,
-                                    out_.size() - out_sent_,
-                                    MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (size < 0 && errno == EINTR) continue;
-        if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-        if (size < 0) {
-            close();
-            return;
-        }
-        out_sent_ += static_cast<size_t>(size);
-    }
-    // Moving the rest to the front costs; it is done when it at least halves the buffer.
-    if (out_sent_ == out_.size() || out_sent_ > out_.size() / 2) {
-        out_.erase(0, out_sent_);
-        out_sent_ = 0;
+    if (!socket_.write()) {
+        close();
+        return;
     }
     watch();
 }
@@ -172,9 +160,7 @@ void ClientConnection::close() {
     if (!is_open()) return;
     // The object lives on until its host buries it: this may be called from its own callbacks.
     watcher_.reset();
-    socket_.reset();
-    out_.clear();
-    out_sent_ = 0;
+    socket_.release();
     half_frame_.stop();
     reader_ = FrameReader();
     budget_->hold(*this, 0);

@@ -11,9 +11,10 @@
 #include <memory>
 #include <string>
 
-#include "daemon/client_socket/input_budget.h"
 #include "daemon/gateway/client_session.h"
+#include "daemon/gateway/input_budget.h"
 #include "daemon/loop/event_loop.h"
+#include "daemon/loop/stream_socket.h"
 #include "daemon/loop/turn_budget.h"
 #include "daemon/loop/unique_fd.h"
 #include "proto/client.pb.h"
@@ -35,9 +36,9 @@ class ClientConnection final : public ClientSession, private InputBudget::Holder
     const ClientIdentity& identity() const override { return identity_; }
     void send(const client::Response& response) override;
     void flush() override;
-    size_t queued_bytes() const override { return out_.size() - out_sent_; }
+    size_t queued_bytes() const override { return socket_.unsent_bytes(); }
     void close() override;
-    bool is_open() const override { return socket_.valid(); }
+    bool is_open() const override { return socket_.is_open(); }
 
   private:
     void on_ready(int events);
@@ -52,7 +53,7 @@ class ClientConnection final : public ClientSession, private InputBudget::Holder
     // Tells the client why, and closes.
     void refuse(Code code, const std::string& why);
 
-    UniqueFd socket_;
+    StreamSocket socket_;
     const ClientIdentity identity_;
     SessionHost& host_;
     const std::shared_ptr<InputBudget> budget_;
@@ -61,8 +62,6 @@ class ClientConnection final : public ClientSession, private InputBudget::Holder
     bool is_late_ = false;     // The time is over, and what has arrived is read a last time.
     bool has_served_ = false;  // A frame, since the timer was looked at.
     NextTurn next_turn_;       // Asked: whole frames wait in the reader.
-    std::string out_;
-    size_t out_sent_ = 0;
     std::unique_ptr<FdWatcher> watcher_;
 };
 

@@ -10,17 +10,19 @@ namespace afd::daemon {
 Result<std::unique_ptr<FrontEnd>> SocketFrontEnd::open(EventLoop& loop,
                                                        const std::string& path,
                                                        SessionHost& host,
-                                                       const InputBudget::Limits& limits) {
-    auto budget = std::make_shared<InputBudget>(limits);
-    AFD_ASSIGN(std::unique_ptr<SocketListener> listener,
-               SocketListener::listen(
-                   loop, path, [&loop, &host, budget](UniqueFd socket, PeerCredentials peer) {
-                       // Who connects is what the kernel says, not what the client says.
-                       ClientIdentity identity{"uid " + std::to_string(peer.uid),
-                                               "client pid " + std::to_string(peer.pid)};
-                       host.adopt(std::make_unique<ClientConnection>(
-                           loop, std::move(socket), std::move(identity), host, budget));
-                   }));
+                                                       std::shared_ptr<InputBudget> budget) {
+    AFD_ASSIGN(
+        std::unique_ptr<SocketListener> listener,
+        SocketListener::listen(
+            loop,
+            path,
+            [&loop, &host, budget = std::move(budget)](UniqueFd socket, PeerCredentials peer) {
+                // Who connects is what the kernel says, not what the client says.
+                ClientIdentity identity{"uid " + std::to_string(peer.uid),
+                                        "client pid " + std::to_string(peer.pid)};
+                host.adopt(std::make_unique<ClientConnection>(
+                    loop, std::move(socket), std::move(identity), host, budget));
+            }));
     return std::unique_ptr<FrontEnd>(new SocketFrontEnd(std::move(listener)));
 }
 

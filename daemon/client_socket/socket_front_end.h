@@ -6,21 +6,21 @@
 #include <memory>
 #include <string>
 
-#include "daemon/client_socket/input_budget.h"
 #include "daemon/gateway/client_session.h"
 #include "daemon/gateway/front_end.h"
+#include "daemon/gateway/input_budget.h"
 #include "daemon/loop/socket_listener.h"
 
 namespace afd::daemon {
 
 class SocketFrontEnd final : public FrontEnd {
   public:
-    // REQUIRES: `loop` and `host` outlive the object.
+    // `budget`: of all front ends. REQUIRES: `loop` and `host` outlive the object.
     // Errors: as SocketListener::listen().
     static Result<std::unique_ptr<FrontEnd>> open(EventLoop& loop,
                                                   const std::string& path,
                                                   SessionHost& host,
-                                                  const InputBudget::Limits& limits);
+                                                  std::shared_ptr<InputBudget> budget);
 
     std::string address() const override { return "socket " + listener_->path(); }
 

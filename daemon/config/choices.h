@@ -14,6 +14,8 @@ enum class Topology { kDisaggregated, kColocated };
 enum class Dispatch { kAuto, kWindow, kTwoPhase };
 // Which side computes the shared experts.
 enum class SharedExperts { kFfn, kAttention };
+// Whose names metrics have beside ours.
+enum class MetricsCompat { kNone, kVllm };
 
 constexpr std::string_view name_of(Topology topology) {
     return topology == Topology::kColocated ? "colocated" : "disaggregated";
@@ -29,6 +31,10 @@ constexpr std::string_view name_of(Dispatch dispatch) {
             return "two_phase";
     }
     return "unknown";
+}
+
+constexpr std::string_view name_of(MetricsCompat compat) {
+    return compat == MetricsCompat::kVllm ? "vllm" : "none";
 }
 
 constexpr std::string_view name_of(SharedExperts side) {

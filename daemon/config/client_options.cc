@@ -57,6 +57,13 @@ std::vector<ConfigOption> client_options() {
          "Unread answers of one connection; more ends its requests",
          64,
          uint64_t{1} << 20},
+        {"request_timeout_ms",
+         &C::request_timeout_ms,
+         "0",
+         "ms",
+         "End a request that takes longer, its wait included; 0: never. It may ask for less",
+         0,
+         86400000},
     };
 }
 

@@ -66,7 +66,8 @@ std::string described(const ConfigOption& option) {
 
 // The flag that the user may have meant, for the first argument that is none.
 std::string explain_extra(const std::string& extra) {
-    std::vector<std::string> flags = {"--config", "--demo", "--check-config", "--help"};
+    std::vector<std::string> flags = {
+        "--config", "--demo", "--check-config", "--doctor", "--json", "--help"};
     for (const std::string& name : option_names()) flags.push_back(flag_name(name));
     const std::string word = extra.substr(0, extra.find('='));
     return "unknown argument '" + extra + "'" + did_you_mean(word, flags);
@@ -112,6 +113,9 @@ std::optional<CommandLine> parse_command_line(int argc,
     app.add_flag("--check-config",
                  line.check_config,
                  "Print every value and where it comes from, look at the model, and exit");
+    app.add_flag(
+        "--doctor", line.doctor, "Say what of this machine would hinder the instance, and exit");
+    app.add_flag("--json", line.json, "With --doctor: as a JSON array");
     std::map<std::string, std::string> values;
     for (const ConfigOption& option : config_options()) {
         app.add_option(flag_name(option.name), values[option.name], described(option))

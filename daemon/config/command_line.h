@@ -2,7 +2,7 @@
 #pragma once
 
 // The command line of afdd: every option of config_options.h as a flag, and --config, --demo,
-// --check-config.
+// --check-config, --doctor.
 
 #include <map>
 #include <optional>
@@ -15,6 +15,8 @@ namespace afd::daemon {
 struct CommandLine {
     ConfigSources sources;
     bool check_config = false;
+    bool doctor = false;
+    bool json = false;  // Of the doctor.
 };
 
 // Parses argv and the environment. On --help, --version or an error it prints, and *exit_code is

@@ -10,9 +10,12 @@
 #include <string>
 
 #include "daemon/config/choices.h"
-#include "schedule/ffn_scheduler.h"
-#include "schedule/router_placement.h"
-#include "schedule/row_dtype.h"
+#include "model/checkpoint/residual_type.h"
+#include "ops/format/kv_dtype.h"
+#include "schedule/dispatch/dispatch_lane.h"
+#include "schedule/dispatch/ffn_scheduler.h"
+#include "schedule/layout/router_placement.h"
+#include "schedule/layout/row_dtype.h"
 
 namespace afd::daemon {
 
@@ -31,15 +34,21 @@ struct Config {
     uint64_t two_phase_block = 0;
     uint64_t two_phase_memory_max = 0;
     uint64_t kv_tokens = 0;
+    bool prefix_cache = true;
+    ops::KvDtype kv_dtype = ops::KvDtype::kBf16;
+    bool seccomp = true;
     uint64_t max_sequences = 0;
     uint64_t max_queue = 0;
     uint64_t attention_threads = 0;
     uint64_t ffn_threads = 0;
     std::string numeric_class;
+    model::ResidualType residual = model::ResidualType::kBf16;
     uint64_t spin_us = 0;
     schedule::RouterPlacement router = schedule::RouterPlacement::kAttention;
     SharedExperts shared_experts = SharedExperts::kFfn;
+    schedule::DispatchMode dispatch_mode = schedule::DispatchMode::kAsync;
     std::optional<schedule::RowDtype> dispatch_dtype;  // Nothing: auto.
+    bool row_checksums = false;
     schedule::FfnPolicy ffn_policy = schedule::FfnPolicy::kGather;
     uint64_t ffn_sync_group_size = 0;
     std::string ffn_scheduler;
@@ -48,6 +57,7 @@ struct Config {
     uint64_t gather_us = 0;
     uint64_t wait_report_ms = 0;
     uint64_t round_timeout_ms = 0;
+    uint64_t request_timeout_ms = 0;
     uint64_t hang_timeout_ms = 0;
     uint64_t stop_timeout_ms = 0;
     uint64_t restart_first_ms = 0;
@@ -62,11 +72,17 @@ struct Config {
     uint64_t input_buffer_kib = 0;
     uint64_t input_timeout_ms = 0;
     uint64_t output_buffer_kib = 0;
+    std::string http;
+    std::string http_keys;
+    bool http_open = false;
+    std::string http_model;
+    uint64_t http_body_kib = 0;
     std::string pin;
     std::string weight_cache;
     std::string socket;
     std::string log_level;
     std::string log_format;
+    MetricsCompat metrics_compat = MetricsCompat::kNone;
     bool spawn = true;
 
     bool colocated() const { return topology == Topology::kColocated; }
@@ -75,11 +91,7 @@ struct Config {
         return colocated() ? 0 : static_cast<uint32_t>(ffn_workers);
     }
     // Whether prompts may be dispatched in two phases.
-    // The layout comes from the ids, so only where the attention worker routes.
-    bool two_phase() const {
-        return !colocated() && dispatch != Dispatch::kWindow &&
-               router == schedule::RouterPlacement::kAttention;
-    }
+    bool two_phase() const { return !colocated() && dispatch != Dispatch::kWindow; }
     uint32_t num_attention_workers() const { return static_cast<uint32_t>(attention_workers); }
 };
 

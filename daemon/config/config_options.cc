@@ -19,6 +19,7 @@ std::vector<ConfigOption> join_topics() {
                              expert_options,
                              timeout_options,
                              client_options,
+                             http_options,
                              process_options}) {
         std::vector<ConfigOption> of_topic = topic();
         std::move(of_topic.begin(), of_topic.end(), std::back_inserter(options));

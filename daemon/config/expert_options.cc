@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/config/option_topics.h"
 
+#include <utility>
+
 #include "daemon/config/choice_member.h"
 #include "schedule/plugin/plugin_library.h"
 
@@ -42,9 +44,8 @@ Result<> check_replica_choice(const std::string& value) {
     return Error{Code::kInvalidArgument, "must be session, or the path of a library: /path/lib.so"};
 }
 
-}  // namespace
-
-std::vector<ConfigOption> expert_options() {
+// Who chooses and computes, and how rows travel.
+std::vector<ConfigOption> row_options() {
     using C = Config;
     return {
         {.name = "router",
@@ -65,6 +66,24 @@ std::vector<ConfigOption> expert_options() {
          .unit = "",
          .description = "How rows travel to the experts; int8 for int8 experts, the same bits",
          .choices = dispatch_dtype_names()},
+        {.name = "dispatch_mode",
+         .member = choice<&C::dispatch_mode>(),
+         .default_text = "async",
+         .unit = "",
+         .description = "Who is told of a round: workers with rows, or (debugging) sync: all",
+         .choices = names_up_to(schedule::DispatchMode::kAsync)},
+        {"row_checksums",
+         &C::row_checksums,
+         "false",
+         "",
+         "Find rows that were corrupted between the workers, and send them again"},
+    };
+}
+
+// What FFN workers hold, and what they wait for.
+std::vector<ConfigOption> ffn_worker_options() {
+    using C = Config;
+    return {
         {.name = "ffn_policy",
          .member = choice<&C::ffn_policy>(),
          .default_text = "gather",
@@ -105,6 +124,14 @@ std::vector<ConfigOption> expert_options() {
          0,
          1000000},
     };
+}
+
+}  // namespace
+
+std::vector<ConfigOption> expert_options() {
+    std::vector<ConfigOption> options = row_options();
+    for (ConfigOption& option : ffn_worker_options()) options.push_back(std::move(option));
+    return options;
 }
 
 }  // namespace afd::daemon

@@ -5,6 +5,7 @@
 
 #include "daemon/config/wire_choices.h"
 #include "ops/fused_moe/sent_rows.h"
+#include "schedule/layout/row_checksum.h"
 
 namespace afd::daemon {
 namespace {
@@ -52,8 +53,11 @@ Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
     // At least 1: a dense layer, or a model without any MoE layer, still has one slot a token.
     geometry.selected_expert_num = std::max(1U, model.top_k + num_shared);
     geometry.num_experts = std::max(1U, model.num_experts + num_shared);
-    geometry.attn_to_ffn_token_bytes = row_bytes(ops::sent_row_bytes(row_dtype, model.hidden));
-    geometry.ffn_to_attn_token_bytes = row_bytes(value_bytes + (has_weight ? sizeof(float) : 0));
+    const uint64_t seal_bytes = instance.row_checksums() ? schedule::kRowSealBytes : 0;
+    geometry.attn_to_ffn_token_bytes =
+        row_bytes(ops::sent_row_bytes(row_dtype, model.hidden) + seal_bytes);
+    geometry.ffn_to_attn_token_bytes =
+        row_bytes(value_bytes + (has_weight ? sizeof(float) : 0) + seal_bytes);
     geometry.num_ffn_workers = instance.num_ffn_workers();
     AFD_TRY(schedule::validate(geometry));
     return geometry;
@@ -66,8 +70,12 @@ schedule::TwoPhaseCall two_phase_call(const control::Welcome& welcome,
             .selected_expert_num = geometry.selected_expert_num};
 }
 
-schedule::TwoPhaseRowBytes two_phase_row_bytes(schedule::RowDtype dtype, size_t hidden) {
-    return {.sent = ops::sent_row_bytes(dtype, hidden), .returned = hidden * sizeof(ops::Bf16)};
+schedule::TwoPhaseRowBytes two_phase_row_bytes(schedule::RowDtype dtype,
+                                               size_t hidden,
+                                               bool row_checksums) {
+    const uint64_t seal_bytes = row_checksums ? schedule::kRowSealBytes : 0;
+    return {.sent = ops::sent_row_bytes(dtype, hidden) + seal_bytes,
+            .returned = hidden * sizeof(ops::Bf16) + seal_bytes};
 }
 
 schedule::InstanceIdentity make_identity(uint64_t instance_id,
@@ -82,6 +90,9 @@ schedule::InstanceIdentity make_identity(uint64_t instance_id,
     identity.numeric_class = std::string(ops::name_of(numeric_class)) + "/r" +
                              std::to_string(ops::kKernelRevision) +
                              (row_dtype == schedule::RowDtype::kFp8 ? "/fp8" : "/bf16");
+    if (model.config().residual == model::ResidualType::kFp32) {
+        identity.numeric_class += "/residual-fp32";
+    }
     identity.router = router;
     identity.row_dtype = row_dtype;
     const model::QuantisationConfig& quantisation = model.config().quantisation;

@@ -13,10 +13,10 @@
 #include "ops/format/numeric_class.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
-#include "schedule/geometry.h"
-#include "schedule/row_dtype.h"
-#include "schedule/segment_header.h"
-#include "schedule/two_phase_control.h"
+#include "schedule/layout/geometry.h"
+#include "schedule/layout/row_dtype.h"
+#include "schedule/layout/segment_header.h"
+#include "schedule/layout/two_phase_control.h"
 
 namespace afd::daemon {
 
@@ -27,7 +27,8 @@ Result<schedule::RowDtype> choose_row_dtype(std::optional<schedule::RowDtype> wa
 
 // A row in an FFN window is as ops/fused_moe/sent_rows.h says, in an attention window `hidden` bf16
 // values, both rounded up to whole 512 bytes; with router = ffn
-// a row of an attention window also holds its routing weight. K1 is top_k and, if FFN workers
+// a row of an attention window also holds its routing weight, and with row_checksums either has its
+// seal behind that. K1 is top_k and, if FFN workers
 // compute the shared experts, one slot for them; a model without MoE layers has the slot of its
 // dense MLP.
 // Errors: kInvalidArgument (schedule::validate; an unknown router or dtype: kDataLoss).
@@ -43,8 +44,17 @@ uint32_t dispatched_shared_slots(const model::ModelConfig& model,
 schedule::TwoPhaseCall two_phase_call(const control::Welcome& welcome,
                                       const schedule::Geometry& geometry);
 
-// Bytes of a row of a two-phase round, each way: as it is sent, and `hidden` bf16 values back.
-schedule::TwoPhaseRowBytes two_phase_row_bytes(schedule::RowDtype dtype, size_t hidden);
+// Bytes of a row of a two-phase round, each way: as it is sent, and `hidden` bf16 values back. With
+// row_checksums also of its seal, which a sent row has behind it; the seals of a block of results
+// stand behind all of its rows (two_phase_seals_offset).
+schedule::TwoPhaseRowBytes two_phase_row_bytes(schedule::RowDtype dtype,
+                                               size_t hidden,
+                                               bool row_checksums = false);
+
+// Where the seals of a block of results begin, counted from the block.
+inline uint64_t two_phase_seals_offset(uint64_t block_rows_max, size_t hidden) {
+    return block_rows_max * hidden * sizeof(ops::Bf16);
+}
 
 // The numeric class as it stands in headers and in the status: instruction set, kernel revision,
 // to what rows are rounded on their way (int8 rows lose nothing that int8 experts would keep) and,

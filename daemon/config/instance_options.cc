@@ -2,6 +2,7 @@
 #include "daemon/config/option_topics.h"
 
 #include "daemon/config/choice_member.h"
+#include "proto/socket_path.h"
 
 namespace afd::daemon {
 
@@ -9,12 +10,9 @@ namespace {
 
 // The rule of check_instance_name(), in words that fit behind the option's name and value.
 Result<> check_instance(const std::string& value) {
-    bool good = !value.empty() && value.size() <= 32;
-    for (const char c : value) {
-        good = good && ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_');
-    }
-    if (good) return {};
-    return Error{Code::kInvalidArgument, "must be 1 to 32 of a-z, 0-9 and '_'"};
+    if (check_instance_name(value).ok()) return {};
+    return Error{Code::kInvalidArgument,
+                 "must be 1 to " + std::to_string(kInstanceNameBytesMax) + " of a-z, 0-9 and '_'"};
 }
 
 }  // namespace

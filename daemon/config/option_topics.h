@@ -28,6 +28,9 @@ std::vector<ConfigOption> timeout_options();
 // How much of the instance a client may have.
 std::vector<ConfigOption> client_options();
 
+// Where HTTP is served, and to whom.
+std::vector<ConfigOption> http_options();
+
 // What the processes use of the machine: cores, files, sockets, logs.
 std::vector<ConfigOption> process_options();
 

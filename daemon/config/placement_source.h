@@ -15,7 +15,7 @@
 #include "daemon/config/config.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
-#include "schedule/expert_placement.h"
+#include "schedule/dispatch/expert_placement.h"
 
 namespace afd::daemon {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/config/option_topics.h"
 
+#include "daemon/config/choice_member.h"
 #include "daemon/config/cpu_plan.h"
 #include "proto/socket_path.h"
 
@@ -58,6 +59,17 @@ std::vector<ConfigOption> process_options() {
          .unit = "",
          .description = "Form of the log lines",
          .choices = {"text", "json"}},
+        {.name = "metrics_compat",
+         .member = choice<&C::metrics_compat>(),
+         .default_text = "none",
+         .unit = "",
+         .description = "Also give metrics the names that they have there",
+         .choices = names_up_to(MetricsCompat::kVllm)},
+        {"seccomp",
+         &C::seccomp,
+         "true",
+         "",
+         "Workers give up system calls that serving does not need; false: for debugging tools"},
         {"spawn", &C::spawn, "true", "", "Start the workers; false: they are started by hand"},
     };
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "daemon/config/choice_member.h"
 #include "daemon/config/option_topics.h"
 #include "ops/format/numeric_class.h"
 
@@ -23,6 +24,17 @@ std::vector<ConfigOption> resource_options() {
          "KV cache of each attention worker",
          64,
          uint64_t{1} << 31},
+        {.name = "kv_dtype",
+         .member = choice<&C::kv_dtype>(),
+         .default_text = "bf16",
+         .unit = "",
+         .description = "How keys and values are kept; all but bf16 take half the memory",
+         .choices = names_up_to(ops::KvDtype::kInt8Channel)},
+        {"prefix_cache",
+         &C::prefix_cache,
+         "true",
+         "",
+         "Keep and share KV blocks of prompts that begin alike"},
         {"max_sequences",
          &C::max_sequences,
          "64",
@@ -57,6 +69,12 @@ std::vector<ConfigOption> resource_options() {
          .unit = "",
          .description = "Kernels; results are bit-identical within a class",
          .choices = numeric_class_names()},
+        {.name = "residual",
+         .member = choice<&C::residual>(),
+         .default_text = "bf16",
+         .unit = "",
+         .description = "Residual stream; fp32: more exact, a class of its own",
+         .choices = names_up_to(model::ResidualType::kFp32)},
         {"spin_us",
          &C::spin_us,
          "50",

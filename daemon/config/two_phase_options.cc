@@ -39,7 +39,7 @@ std::vector<ConfigOption> two_phase_options() {
          &C::two_phase_memory_max,
          "0",
          "bytes",
-         "Memory of the two-phase rounds of an FFN worker; 0: what /dev/shm has",
+         "Memory of the two-phase rounds of an FFN worker; 0: what the machine has",
          0,
          uint64_t{1} << 46},
     };

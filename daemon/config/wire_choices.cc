@@ -19,6 +19,8 @@ static_assert(shifted<control::SharedExperts>(SharedExperts::kAttention) ==
 static_assert(shifted<control::RowDtype>(schedule::RowDtype::kFp8) == control::ROW_DTYPE_FP8);
 static_assert(shifted<control::FfnPolicy>(schedule::FfnPolicy::kGroups) ==
               control::FFN_POLICY_GROUPS);
+static_assert(shifted<control::KvDtype>(ops::KvDtype::kInt8Channel) ==
+              control::KV_DTYPE_INT8_CHANNEL);
 
 template <typename Choice, typename Wire>
 Result<Choice> unshifted(Wire wire, Wire last, const char* what) {
@@ -47,6 +49,10 @@ control::FfnPolicy to_wire(schedule::FfnPolicy policy) {
     return shifted<control::FfnPolicy>(policy);
 }
 
+control::KvDtype to_wire(ops::KvDtype dtype) {
+    return shifted<control::KvDtype>(dtype);
+}
+
 Result<schedule::RouterPlacement> from_wire(control::Router router) {
     return unshifted<schedule::RouterPlacement>(router, control::ROUTER_FFN, "router");
 }
@@ -61,6 +67,10 @@ Result<schedule::RowDtype> from_wire(control::RowDtype dtype) {
 
 Result<schedule::FfnPolicy> from_wire(control::FfnPolicy policy) {
     return unshifted<schedule::FfnPolicy>(policy, control::FFN_POLICY_GROUPS, "ffn_policy");
+}
+
+Result<ops::KvDtype> from_wire(control::KvDtype dtype) {
+    return unshifted<ops::KvDtype>(dtype, control::KV_DTYPE_INT8_CHANNEL, "kv_dtype");
 }
 
 }  // namespace afd::daemon

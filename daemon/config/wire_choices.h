@@ -5,11 +5,12 @@
 // program's plus one, because 0 is what a field has that nobody set.
 
 #include "daemon/config/choices.h"
+#include "ops/format/kv_dtype.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
-#include "schedule/ffn_scheduler.h"
-#include "schedule/router_placement.h"
-#include "schedule/row_dtype.h"
+#include "schedule/dispatch/ffn_scheduler.h"
+#include "schedule/layout/router_placement.h"
+#include "schedule/layout/row_dtype.h"
 
 namespace afd::daemon {
 
@@ -17,11 +18,13 @@ control::Router to_wire(schedule::RouterPlacement router);
 control::SharedExperts to_wire(SharedExperts side);
 control::RowDtype to_wire(schedule::RowDtype dtype);
 control::FfnPolicy to_wire(schedule::FfnPolicy policy);
+control::KvDtype to_wire(ops::KvDtype dtype);
 
 // Errors: kDataLoss, a value that is not known here.
 Result<schedule::RouterPlacement> from_wire(control::Router router);
 Result<SharedExperts> from_wire(control::SharedExperts side);
 Result<schedule::RowDtype> from_wire(control::RowDtype dtype);
 Result<schedule::FfnPolicy> from_wire(control::FfnPolicy policy);
+Result<ops::KvDtype> from_wire(control::KvDtype dtype);
 
 }  // namespace afd::daemon

@@ -18,8 +18,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "daemon/ffn/arrived_seals.h"
 #include "daemon/ffn/expert_batch.h"
 #include "daemon/ffn/ffn_probe.h"
 #include "daemon/ffn/two_phase_experts.h"
@@ -30,11 +32,13 @@
 #include "ops/fused_moe/sent_rows.h"
 #include "ops/tensor/parallel.h"
 #include "ops/tensor/workspace.h"
-#include "schedule/adaptive_wait.h"
-#include "schedule/pass_scheduler.h"
-#include "schedule/ready_scan.h"
-#include "schedule/row_dtype.h"
-#include "schedule/transport.h"
+#include "schedule/context/context_words.h"
+#include "schedule/dispatch/pass_scheduler.h"
+#include "schedule/dispatch/ready_scan.h"
+#include "schedule/layout/row_checksum.h"
+#include "schedule/layout/row_dtype.h"
+#include "schedule/transport/transport.h"
+#include "schedule/wait/adaptive_wait.h"
 
 namespace afd::daemon {
 
@@ -53,6 +57,7 @@ class FfnLoop {
         WorkerPort* port = nullptr;
         Metrics metrics;
         ops::StageProfile* profile = nullptr;  // Optional: time per stage on this side.
+        bool row_checksums = false;            // schedule/layout/row_checksum.h
         TwoPhaseExperts* two_phase = nullptr;  // Null: no session dispatches in two phases.
     };
 
@@ -61,7 +66,7 @@ class FfnLoop {
             std::unique_ptr<schedule::PassScheduler> scheduler,
             schedule::AdaptiveWait wait);
 
-    // Returns after kShutdown.
+    // Returns after kShutdown, and when run_flag is 0 before a turn.
     void run();
 
   private:
@@ -69,24 +74,31 @@ class FfnLoop {
     bool advance_two_phase();
     void execute(std::span<const schedule::ReadyDescriptor> descriptors);
     void run_experts();
+    ops::ActivationRows activation_rows();
     void return_rows();
     std::span<const std::byte> returned_row(size_t i, unsigned thread);
-    size_t row_bytes() const { return parts_.hidden * sizeof(ops::Bf16) + sizeof(float); }
+    size_t row_bytes() const {
+        return parts_.hidden * sizeof(ops::Bf16) + sizeof(float) + schedule::kRowSealBytes;
+    }
     void wait_for_sessions();
+    // Whether any session computes or waits for a peer, as far as is known.
+    bool has_working_session();
 
     Parts parts_;
     schedule::AdaptiveWait wait_;
     bool expects_work_ = true;  // False after a tick without any: the next wait does not spin.
     schedule::Heartbeat heartbeat_;
+    schedule::ContextWords words_;
     schedule::ReadyScan scan_;
     std::unique_ptr<schedule::PassScheduler> scheduler_;
 
     FfnProbe probe_;
     std::unique_ptr<ExpertBatcher> batcher_;
     ExpertBatch batch_;
-    ops::ArrivedRows arrived_;
-    std::vector<ops::Bf16> results_;   // [A * BS * K1, hidden], in the order of the batch
-    std::vector<std::byte> returned_;  // A row for each thread, as it goes into the window.
+    std::optional<ArrivedSeals> seals_;  // With row_checksums.
+    ops::ArrivedRows arrived_;           // Makes rows of what is not taken as it is.
+    std::vector<ops::Bf16> results_;     // [A * BS * K1, hidden], in the order of the batch
+    std::vector<std::byte> returned_;    // A row for each thread, as it goes into the window.
     ops::Workspace workspace13_;
     ops::Workspace workspace2_;
 };

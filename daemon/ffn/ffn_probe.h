@@ -11,9 +11,9 @@
 
 #include "daemon/ffn/expert_batch.h"
 #include "daemon/metrics/metrics.h"
-#include "schedule/adaptive_wait.h"
-#include "schedule/ffn_scheduler.h"
-#include "schedule/ready_scan.h"
+#include "schedule/dispatch/ffn_scheduler.h"
+#include "schedule/dispatch/ready_scan.h"
+#include "schedule/wait/adaptive_wait.h"
 
 namespace afd::daemon {
 
@@ -52,18 +52,9 @@ class FfnProbe {
 
     // A stage of the pass ended.
     void end_stage(TraceKind kind, Descriptors descriptors, size_t num_rows) {
-        if (!is_tracing_) return;
         const uint64_t now_ns = schedule::steady_now_ns();
-        for (const schedule::ReadyDescriptor& descriptor : descriptors) {
-            trace_.record({.start_ns = stage_ns_,
-                           .duration_ns = now_ns - stage_ns_,
-                           .kind = kind,
-                           .micro_batch = static_cast<uint8_t>(descriptor.micro_batch),
-                           .session = static_cast<uint16_t>(descriptor.session),
-                           .layer = static_cast<uint32_t>(descriptor.layer_id),
-                           .num_rows = static_cast<uint32_t>(num_rows),
-                           .round = descriptor.round});
-        }
+        metrics_.add(phase_counter(kind), now_ns - stage_ns_);
+        if (is_tracing_) trace_stage(kind, descriptors, num_rows, now_ns);
         stage_ns_ = now_ns;
     }
 
@@ -91,6 +82,7 @@ class FfnProbe {
         const uint64_t now_ns = schedule::steady_now_ns();
         count_rows(num_rows);
         metrics_.add(Counter::kComputeUs, (now_ns - start_ns) / 1000);
+        metrics_.add(phase_counter(TraceKind::kBlock), now_ns - start_ns);
         if (num_rows == 0 || !trace_.is_on()) return;
         trace_.record({.start_ns = start_ns,
                        .duration_ns = now_ns - start_ns,
@@ -98,11 +90,29 @@ class FfnProbe {
                        .num_rows = static_cast<uint32_t>(num_rows)});
     }
 
-    void waits() { metrics_.add(Counter::kWaits, 1); }
+    // A wait is over. `is_idle`: no session had work.
+    void waited(uint64_t start_ns, bool is_idle, bool has_slept) {
+        const uint64_t wait_ns = schedule::steady_now_ns() - start_ns;
+        metrics_.add_wait(wait_ns, is_idle, has_slept);
+        if (is_idle || !trace_.is_on()) return;
+        trace_.record({.start_ns = start_ns, .duration_ns = wait_ns, .kind = TraceKind::kBubble});
+    }
 
   private:
     static constexpr uint32_t kNotOfAnMoeLayer = UINT32_MAX;
 
+    void trace_stage(TraceKind kind, Descriptors descriptors, size_t num_rows, uint64_t now_ns) {
+        for (const schedule::ReadyDescriptor& descriptor : descriptors) {
+            trace_.record({.start_ns = stage_ns_,
+                           .duration_ns = now_ns - stage_ns_,
+                           .kind = kind,
+                           .micro_batch = static_cast<uint8_t>(descriptor.micro_batch),
+                           .session = static_cast<uint16_t>(descriptor.session),
+                           .layer = static_cast<uint32_t>(descriptor.layer_id),
+                           .num_rows = static_cast<uint32_t>(num_rows),
+                           .round = descriptor.round});
+        }
+    }
     void count_expert(size_t key, uint64_t num_rows) {
         const uint32_t expert = expert_of_key_[key];
         if (expert != kNotOfAnMoeLayer) metrics_.add_expert_rows(expert, num_rows);

@@ -6,7 +6,7 @@
 
 #include "ops/operators/moe_init_routing.h"
 #include "ops/tensor/row_tasks.h"
-#include "schedule/geometry.h"
+#include "schedule/layout/geometry.h"
 
 namespace afd::daemon {
 
@@ -175,6 +175,9 @@ void FfnRouter::name_slots(const schedule::ReadyScan& scan, ExpertBatch& batch) 
         batch.micro_batch_ids[i] = static_cast<int32_t>(from.micro_batch);
         batch.token_ids[i] = static_cast<int32_t>(tokens_[t].token_idx);
         batch.expert_offsets[i] = static_cast<int32_t>(k);
+        if (!batch.offered_slots.empty()) {
+            batch.offered_slots[i] = static_cast<int32_t>(tokens_[t].row_slot);
+        }
         // Of a slot that the session routed the weight is not read there; 1 keeps the bytes
         // defined.
         batch.weights[i] = is_routed ? topk_weights_[t * top_k_ + k] : 1.0f;

@@ -24,8 +24,8 @@
 #include "daemon/ffn/expert_batch.h"
 #include "model/decoder/router.h"
 #include "ops/tensor/workspace.h"
-#include "schedule/expert_placement.h"
-#include "schedule/transport.h"
+#include "schedule/dispatch/expert_placement.h"
+#include "schedule/transport/transport.h"
 
 namespace afd::daemon {
 

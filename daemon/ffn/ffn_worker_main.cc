@@ -16,9 +16,10 @@
 #include "daemon/worker/worker_setup.h"
 #include "model/decoder/expert_weights.h"
 #include "ops/fused_moe/parts/grouped_experts.h"
-#include "schedule/attach.h"
-#include "schedule/ffn_scheduler.h"
+#include "proto/crash_point.h"
+#include "schedule/dispatch/ffn_scheduler.h"
 #include "schedule/plugin/plugin_scheduler.h"
+#include "schedule/shared_memory/attach.h"
 
 namespace afd::daemon {
 namespace {
@@ -61,7 +62,7 @@ Result<TwoPhaseRank> make_two_phase(const WorkerSetup& setup,
         setup.placement,
         schedule::TwoPhaseReceiver::Limits{
             .num_experts = setup.placement.num_local_experts_max(),
-            .row_bytes = two_phase_row_bytes(setup.dispatch_dtype, hidden),
+            .row_bytes = two_phase_row_bytes(setup.dispatch_dtype, hidden, setup.row_checksums),
             .call = two_phase_call(control.welcome(), setup.layout.geometry)});
     // Half of the session's patience: the batch still has time to go through the windows.
     const uint64_t answer_timeout_us = control.welcome().round_timeout_ms() * 1000 / 2;
@@ -71,6 +72,7 @@ Result<TwoPhaseRank> make_two_phase(const WorkerSetup& setup,
                                .experts = &experts,
                                .hidden = hidden,
                                .dispatch_dtype = setup.dispatch_dtype,
+                               .row_checksums = setup.row_checksums,
                                .parallel = &parallel,
                                .port = &control.port(),
                                .ask_again_us = std::min(kAskAgainUs, answer_timeout_us / 4),
@@ -118,6 +120,7 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
     // Before the weights are loaded, which takes long: peers and afdd see a new process that
     // starts.
     transport->heartbeat().start(getpid());
+    AFD_CRASH_POINT("start.ffn_attached");
     setup.metrics().start();
 
     const std::unique_ptr<threads::ThreadPool> threads = make_thread_pool(welcome);
@@ -146,17 +149,22 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
                   .parallel = threads.get(),
                   .port = &control.port(),
                   .metrics = setup.metrics(),
+                  .row_checksums = setup.row_checksums,
                   .two_phase = two_phase.experts.get()},
                  std::move(scheduler),
                  make_wait(welcome, transport->doorbell()));
 
+    confine_worker(welcome);
     control::Ready ready;
     ready.set_numeric_class(setup.attach.identity.numeric_class);
     ready.set_model_identity(setup.files.identity());
     ready.set_load_us(schedule::steady_now_us() - start_us);
+    AFD_CRASH_POINT("start.ffn_loaded");
     control.ready(ready);
+    AFD_CRASH_POINT("start.ffn_ready");
     // R9: a predecessor may have died between its flag and its ring.
     transport->ring_peers();
+    AFD_CRASH_POINT("start.ffn_rung");
     loop.run();
     return {};
 }

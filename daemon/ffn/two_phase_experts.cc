@@ -10,7 +10,9 @@
 #include "daemon/program/logging.h"
 #include "ops/two_phase/offsets.h"
 #include "proto/check.h"
+#include "proto/crash_point.h"
 #include "proto/failure.h"
+#include "schedule/layout/row_checksum.h"
 
 namespace afd::daemon {
 namespace {
@@ -24,11 +26,15 @@ constexpr size_t kRowsPerCall = 2048;
 
 TwoPhaseExperts::TwoPhaseExperts(const Parts& parts)
     : parts_(parts),
-      row_bytes_(two_phase_row_bytes(parts.dispatch_dtype, parts.hidden)),
+      row_bytes_(two_phase_row_bytes(parts.dispatch_dtype, parts.hidden, parts.row_checksums)),
       lanes_(parts.receiver->num_sessions()),
       counts_(parts.placement->num_local_experts_max()),
       arrived_(parts.dispatch_dtype, parts.hidden, kRowsPerCall) {
     groups_.reserve(counts_.size());
+    if (parts.row_checksums) {
+        unsealed_.resize(kRowsPerCall * (row_bytes_.sent - schedule::kRowSealBytes));
+        intact_.resize(kRowsPerCall);
+    }
     const ops::WorkspaceShapes shapes = parts.experts->workspace_shapes(
         {.format = ops::ActivationFormat::kGrouped, .num_rows = kRowsPerCall});
     workspace13_.reserve(shapes.workspace13_bytes);
@@ -126,6 +132,7 @@ bool TwoPhaseExperts::open(uint32_t session, int32_t round) {
         refuse(session, copied.error());
         return true;
     }
+    AFD_CRASH_POINT("offer.copied");
     lane.sizes = schedule::two_phase_sizes(lane.offer, row_bytes_);
     lane.requested_us = parts_.now_us();
     lane.num_requests = 0;
@@ -144,6 +151,7 @@ bool TwoPhaseExperts::request(uint32_t session) {
     event.segment = {session, lane.round, lane.sizes.receive_bytes, lane.sizes.return_bytes};
     if (!parts_.port->push(std::move(event))) return false;
     parts_.port->flush();
+    AFD_CRASH_POINT("offer.memory_asked");
     ++lane.num_requests;
     return true;
 }
@@ -177,6 +185,7 @@ void TwoPhaseExperts::on_segment(const WorkerCommand& command) {
         refuse(command.session, {command.code, "afdd made no memory for the round"});
         return;
     }
+    AFD_CRASH_POINT("grant.memory_made");
     lane.state = State::kGranted;
     const auto opened = parts_.receiver->open(command.session, lane.round, lane.sizes);
     if (!opened.ok()) {
@@ -235,8 +244,10 @@ void TwoPhaseExperts::refuse(uint32_t session, const Error& error) {
 
 void TwoPhaseExperts::end(uint32_t session) {
     Lane& lane = lanes_[session];
+    AFD_CRASH_POINT("close.seen");
     parts_.receiver->close(session, lane.round);
     release(session, lane.round);
+    AFD_CRASH_POINT("close.released");
     parts_.receiver->acknowledge(session, lane.round);
     lane.state = State::kIdle;
 }
@@ -294,10 +305,11 @@ Result<> TwoPhaseExperts::run_block(uint32_t session) {
     // Only now (R11): counts that were refused are the session's mistake and no execution.
     parts_.receiver->start_block(session, lane.round);
     const size_t num_returned = run_experts(lane, block);
+    AFD_CRASH_POINT("block.computed");
     parts_.receiver->put(
         session,
         schedule::two_phase_return_offset(block, lane.offer.block_rows_max, row_bytes_.returned),
-        num_returned * row_bytes_.returned);
+        (parts_.row_checksums ? lane.offer.block_rows_max : num_returned) * row_bytes_.returned);
     for (size_t e = 0; e < counts_.size(); ++e) {
         lane.done[e] += counts_[e];
         num_rows_ += static_cast<uint32_t>(counts_[e]);
@@ -307,11 +319,42 @@ Result<> TwoPhaseExperts::run_block(uint32_t session) {
     return {};
 }
 
+// Copies the rows, which lie together, and looks at each as it was copied.
+const std::byte* TwoPhaseExperts::unseal_rows(const std::byte* sealed, size_t num_rows) {
+    const size_t sent_bytes = row_bytes_.sent - schedule::kRowSealBytes;
+    size_t num_corrupted = 0;
+    for (size_t i = 0; i < num_rows; ++i) {
+        const std::byte* row = sealed + i * row_bytes_.sent;
+        std::byte* const copy = &unsealed_[i * sent_bytes];
+        std::memcpy(copy, row, sent_bytes);
+        const bool is_intact = schedule::look_at_row({copy, sent_bytes}, row + sent_bytes) ==
+                               schedule::RowState::kIntact;
+        intact_[i] = is_intact ? 1 : 0;
+        num_corrupted += is_intact ? 0 : 1;
+    }
+    if (num_corrupted > 0) {
+        log::warn("{} of {} rows of a two-phase block were corrupted on their way here",
+                  num_corrupted,
+                  num_rows);
+    }
+    return unsealed_.data();
+}
+
+void TwoPhaseExperts::seal_results(const std::byte* rows, size_t num_rows, std::byte* seals) const {
+    const size_t value_bytes = parts_.hidden * sizeof(ops::Bf16);
+    for (size_t i = 0; i < num_rows; ++i) {
+        schedule::seal_row({rows + i * value_bytes, value_bytes},
+                           seals + i * schedule::kRowSealBytes,
+                           intact_[i] != 0);
+    }
+}
+
 // The rows of an expert lie together, those of the block behind those of the blocks before. Rows
 // of several experts that follow each other go through the experts in one call. Returns their
 // number.
 size_t TwoPhaseExperts::run_experts(const Lane& lane, uint32_t block) {
     const size_t hidden = parts_.hidden;
+    const size_t value_bytes = hidden * sizeof(ops::Bf16);
     const size_t first_key = static_cast<size_t>(lane.offer.layer_id) *
                              parts_.placement->num_local_experts_per_layer(parts_.receiver->rank());
     const std::byte* rows = lane.memory.received +
@@ -326,7 +369,9 @@ size_t TwoPhaseExperts::run_experts(const Lane& lane, uint32_t block) {
         if (num_rows == 0) return;
         const auto count = static_cast<size_t>(num_rows);
         const std::byte* x = rows + static_cast<size_t>(first_row) * row_bytes_.sent;
-        void* y = results + num_returned * row_bytes_.returned;
+        if (parts_.row_checksums) x = unseal_rows(x, count);
+        std::byte* const made = results + num_returned * value_bytes;
+        void* y = made;
         const auto computed = parts_.experts->apply(
             ops::GroupedActivations{.x = arrived_.decode(x, count, *parts_.parallel),
                                     .groups = groups_},
@@ -334,6 +379,12 @@ size_t TwoPhaseExperts::run_experts(const Lane& lane, uint32_t block) {
             {workspace13_.bytes(), workspace2_.bytes(), parts_.parallel, parts_.profile});
         // Experts that this rank does not hold were refused with the offer.
         AFD_ASSERT(computed.ok(), "%s", computed.error().message.c_str());
+        if (parts_.row_checksums) {
+            seal_results(made,
+                         count,
+                         results + two_phase_seals_offset(lane.offer.block_rows_max, hidden) +
+                             num_returned * schedule::kRowSealBytes);
+        }
         num_returned += count;
         num_rows = 0;
         groups_.clear();

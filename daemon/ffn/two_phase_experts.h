@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// TwoPhaseExperts: an FFN worker's part in two-phase rounds (schedule/two_phase_control.h). For
-// each session at most one round:
+// TwoPhaseExperts: an FFN worker's part in two-phase rounds (schedule/layout/two_phase_control.h).
+// For each session at most one round:
 //
 //   idle --offer--> requested --afdd made the segments--> granted --closed--> idle
 //                       '--- no memory or answer, bad bytes --> refused --closed--^
@@ -26,10 +26,10 @@
 #include "ops/fused_moe/sent_rows.h"
 #include "ops/tensor/parallel.h"
 #include "ops/tensor/workspace.h"
-#include "schedule/adaptive_wait.h"
-#include "schedule/expert_placement.h"
-#include "schedule/row_dtype.h"
-#include "schedule/two_phase_receiver.h"
+#include "schedule/dispatch/expert_placement.h"
+#include "schedule/layout/row_dtype.h"
+#include "schedule/two_phase/two_phase_receiver.h"
+#include "schedule/wait/adaptive_wait.h"
 
 namespace afd::daemon {
 
@@ -44,6 +44,7 @@ class TwoPhaseExperts {
         ops::Experts* experts = nullptr;
         size_t hidden = 0;
         schedule::RowDtype dispatch_dtype = schedule::RowDtype::kBf16;  // How rows arrive.
+        bool row_checksums = false;  // Rows arrive sealed, and their results are.
         ops::Parallel* parallel = nullptr;
         WorkerPort* port = nullptr;
         ops::StageProfile* profile = nullptr;  // Optional: time per stage on this side.
@@ -101,6 +102,8 @@ class TwoPhaseExperts {
     Result<> take_counts(Lane& lane, uint32_t block);
     Result<> run_block(uint32_t session);
     size_t run_experts(const Lane& lane, uint32_t block);
+    const std::byte* unseal_rows(const std::byte* sealed, size_t num_rows);
+    void seal_results(const std::byte* rows, size_t num_rows, std::byte* seals) const;
 
     Parts parts_;
     const schedule::TwoPhaseRowBytes row_bytes_;
@@ -109,6 +112,9 @@ class TwoPhaseExperts {
     std::vector<Lane> lanes_;               // [A]
     std::vector<int32_t> counts_;           // [num_experts], of a block.
     std::vector<ops::ExpertGroup> groups_;  // Capacity num_experts.
+    // With row_checksums: the rows of a call without their seals, and whether each was intact.
+    std::vector<std::byte> unsealed_;
+    std::vector<uint8_t> intact_;
     ops::ArrivedRows arrived_;
     ops::Workspace workspace13_;
     ops::Workspace workspace2_;

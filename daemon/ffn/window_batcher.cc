@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <span>
 
+#include "ops/fused_moe/sent_rows.h"
 #include "proto/check.h"
 
 namespace afd::daemon {
@@ -11,21 +12,23 @@ namespace afd::daemon {
 WindowBatcher::WindowBatcher(schedule::ReturnTransport& transport,
                              size_t num_keys,
                              size_t num_layers,
-                             size_t row_elements)
+                             schedule::RowDtype dtype,
+                             size_t hidden,
+                             bool takes_apart)
     : num_sessions_(transport.layout().geometry.num_sessions),
       context_(schedule::make_schedule_context(transport.layout().geometry,
                                                schedule::ScheduleMode::kFfn)),
       lists_(num_sessions_ * (3 + transport.layout().geometry.slots_per_micro_batch())) {
     const schedule::WindowLayout& layout = transport.layout();
     const schedule::Geometry& geometry = layout.geometry;
+    const bool is_int8 = takes_apart && dtype == schedule::RowDtype::kInt8;
+    const size_t row_elements = is_int8 ? hidden : ops::sent_row_elements(dtype, hidden);
     request_.attributes = {.expert_num = static_cast<int64_t>(num_keys),
                            .max_out_shape = {geometry.num_sessions,
                                              geometry.micro_batch_size,
                                              geometry.selected_expert_num,
                                              static_cast<int64_t>(row_elements)},
-                           // Whatever rows hold: they are copied byte for byte, and an int8 or fp8
-                           // row is so many pairs of bytes (sent_row_elements).
-                           .token_dtype = ops::TokenDtype::kBf16,
+                           .token_dtype = is_int8 ? ops::TokenDtype::kInt8 : ops::TokenDtype::kBf16,
                            // The scheduler of the live path is ReadyScan.
                            .need_schedule = 0,
                            .layer_num = static_cast<int64_t>(num_layers)};
@@ -69,6 +72,7 @@ void WindowBatcher::gather(const schedule::ReadyScan& scan,
     output.micro_batch_ids = batch.micro_batch_ids;
     output.token_ids = batch.token_ids;
     output.expert_offsets = batch.expert_offsets;
+    output.dynamic_scale = batch.scales;
     const auto gathered = ops::ffn_worker_batching(request_, output, workspace_.bytes(), parallel);
     // All of the request is private and was validated by ReadyScan: an error is a bug of ours.
     AFD_ASSERT(gathered.ok(), "%s", gathered.error().message.c_str());

@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/gateway/deadlines.h"
 #include "daemon/gateway/random_seed.h"
-#include "schedule/adaptive_wait.h"
+#include "daemon/program/logging.h"
+#include "model/attention/kv_cache.h"
+#include "schedule/wait/adaptive_wait.h"
 
 namespace afd::daemon {
 
@@ -24,9 +27,9 @@ Admission::Admission(const Config& config,
       answers_(answers),
       workers_(workers) {}
 
-Result<> Admission::accept(ClientSession& client,
-                           uint64_t request_id,
-                           const client::Generate& wish) {
+Result<FlightTable::Id> Admission::accept(ClientSession& client,
+                                          uint64_t request_id,
+                                          const client::Generate& wish) {
     if (flights_.find(client, request_id)) {
         return Error{Code::kInvalidArgument,
                      fmt::format("request_id {} is in flight on this connection already; choose "
@@ -48,16 +51,29 @@ Result<> Admission::accept(ClientSession& client,
     // with the request, so that a replay repeats every draw.
     AFD_ASSIGN(flight.request, Request::create(wish, model_, kv_tokens(), draw_random()));
     // Before anything is sent or added: a request that is refused leaves no trace.
-    AFD_TRY(queue_.enqueue(flights_.next_id(), flight.request->max_total_tokens(), &client));
+    const uint64_t held = model::held_blocks(flight.request->max_total_tokens(), model_.window);
+    AFD_TRY(queue_.enqueue(flights_.next_id(), held * AdmissionQueue::kBlockTokens, &client));
     flight.client = &client;
     flight.request_id = request_id;
-    flight.accepted_us = schedule::steady_now_us();
+    flight.moments.accepted_us = schedule::steady_now_us();
+    if (const uint64_t ms = Deadlines::timeout_ms(wish.timeout_ms(), config_.request_timeout_ms)) {
+        flight.deadline_us = flight.moments.accepted_us + ms * 1000;
+    }
     client::Response response;
     response.set_request_id(request_id);
     *response.mutable_accepted() = flight.request->accepted();
     answers_.send(client, response);
-    flights_.add(std::move(flight));
-    return {};
+    if (!client.request_name().empty()) {
+        log::name_request(flights_.next_id(), client.request_name());
+    }
+    log::of_request(flights_.next_id(),
+                    log::Level::kDebug,
+                    "accepted from {}, its request {}: {} prompt tokens, at most {} in all",
+                    client.identity().name,
+                    request_id,
+                    flight.request->num_prompt_tokens(),
+                    flight.request->max_total_tokens());
+    return flights_.add(std::move(flight));
 }
 
 void Admission::admit() {
@@ -65,6 +81,8 @@ void Admission::admit() {
         control::SupervisorMessage message;
         *message.mutable_admit() = flights_.at(admission->id).request->admit(admission->id);
         workers_.send(admission->session, message);
+        log::of_request(
+            admission->id, log::Level::kDebug, "goes to attention worker {}", admission->session);
     }
 }
 

@@ -25,11 +25,13 @@ class Admission {
               ClientAnswers& answers,
               AttentionWorkers& workers);
 
-    // Queues the request and answers Accepted; it starts with the next admit().
+    // Queues the request and answers Accepted; it starts with the next admit(). Returns its flight.
     // Errors: kInvalidArgument: the wish (Request::create), or its id is in use on this session.
     // kResourceExhausted: the queue is full, or the session has its share of it, or too many
     // requests in flight.
-    Result<> accept(ClientSession& client, uint64_t request_id, const client::Generate& wish);
+    Result<FlightTable::Id> accept(ClientSession& client,
+                                   uint64_t request_id,
+                                   const client::Generate& wish);
 
     // Sends to the workers what can run now, also requests that a dead worker had.
     void admit();

@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "proto/client.pb.h"
 
@@ -40,6 +41,9 @@ class ClientSession {
     virtual ~ClientSession() = default;
 
     virtual const ClientIdentity& identity() const = 0;
+    // What the client calls the request that on_request() brings now, for the log; empty: nothing
+    // but its number.
+    virtual std::string_view request_name() const { return {}; }
 
     // Queues one answer; nothing happens on a closed session.
     virtual void send(const client::Response& response) = 0;

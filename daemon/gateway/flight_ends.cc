@@ -3,7 +3,8 @@
 
 #include <utility>
 
-#include "schedule/adaptive_wait.h"
+#include "daemon/program/logging.h"
+#include "schedule/wait/adaptive_wait.h"
 
 namespace afd::daemon {
 
@@ -22,15 +23,33 @@ FlightEnds::FlightEnds(FlightTable& flights,
 
 void FlightEnds::finish(FlightTable::Id id, client::FinishReason reason) {
     const Flight& flight = flights_.at(id);
+    const uint64_t now_us = schedule::steady_now_us();
     // A disowned one was counted as failed when its client heard so.
-    if (!flight.is_disowned) counters_.count_finished();
+    if (!flight.is_disowned) {
+        const Request& request = *flight.request;
+        const client::Finished ended = flight.summary(reason, now_us);
+        counters_.count_finished();
+        counters_.requests().on_finished(flight.moments,
+                                         now_us,
+                                         ended,
+                                         request.max_total_tokens() - request.num_prompt_tokens());
+    }
+    log::of_request(id,
+                    log::Level::kDebug,
+                    "{} after {} prompt and {} output tokens, {:.1f} ms",
+                    reason == client::CANCELLED ? "cancelled" : "finished",
+                    flight.request->num_prompt_tokens(),
+                    flight.request->num_output_tokens(),
+                    static_cast<double>(now_us - flight.moments.accepted_us) / 1e3);
     if (flight.client != nullptr) {
         if (std::optional<client::Chunk> rest = flight.request->on_end()) {
             answers_.chunk(flight, *std::move(rest));
         }
+        // The rest may have been a stop string.
+        if (reason == client::LENGTH) reason = flight.request->finish_reason();
         client::Response response;
         response.set_request_id(flight.request_id);
-        *response.mutable_finished() = flight.summary(reason, schedule::steady_now_us());
+        *response.mutable_finished() = flight.summary(reason, now_us);
         answers_.send(*flight.client, response);
     }
     erase(id);
@@ -38,7 +57,8 @@ void FlightEnds::finish(FlightTable::Id id, client::FinishReason reason) {
 
 void FlightEnds::fail(FlightTable::Id id, const Error& error) {
     const Flight& flight = flights_.at(id);
-    counters_.count_failed();
+    counters_.count_failed(error.code);
+    log::of_request(id, log::Level::kDebug, "ends with an error: {}", error.message);
     if (flight.client != nullptr) answers_.error(*flight.client, flight.request_id, error);
     erase(id);
 }
@@ -62,10 +82,11 @@ void FlightEnds::cancel(FlightTable::Id id) {
 void FlightEnds::disown(FlightTable::Id id, const Error& error) {
     Flight& flight = flights_.at(id);
     answers_.error(*flight.client, flight.request_id, error);
+    log::of_request(id, log::Level::kDebug, "ends with an error: {}", error.message);
     sessions_.touch(*flight.client);
     flight.client = nullptr;
     flight.is_disowned = true;
-    counters_.count_failed();
+    counters_.count_failed(error.code);
     cancel(id);
 }
 
@@ -94,6 +115,7 @@ void FlightEnds::erase(FlightTable::Id id) {
     if (const ClientSession* client = flights_.at(id).client) sessions_.touch(*client);
     queue_.remove(id);
     flights_.erase(id);
+    log::forget_request(id);
 }
 
 }  // namespace afd::daemon

@@ -9,20 +9,21 @@ namespace afd::daemon {
 client::Finished Flight::summary(client::FinishReason reason, uint64_t now_us) const {
     const auto since_accepted = [this](uint64_t moment_us) {
         // 0: it never came so far.
-        return moment_us == 0 ? 0 : moment_us - accepted_us;
+        return moment_us == 0 ? 0 : moment_us - moments.accepted_us;
     };
     client::Finished finished;
     finished.set_reason(reason);
-    finished.set_num_prompt_tokens(request->num_prompt_tokens());
-    finished.set_num_output_tokens(request->num_output_tokens());
-    finished.set_queue_us(since_accepted(started_us));
-    finished.set_first_token_us(since_accepted(first_token_us));
+    request->describe_end(finished);
+    finished.set_num_cached_tokens(num_cached_tokens);
+    finished.set_queue_us(since_accepted(moments.started_us));
+    finished.set_first_token_us(since_accepted(moments.first_token_us));
     finished.set_total_us(since_accepted(now_us));
     return finished;
 }
 
-void FlightTable::add(Flight flight) {
-    flights_.emplace(next_id_++, std::move(flight));
+FlightTable::Id FlightTable::add(Flight flight) {
+    flights_.emplace(next_id_, std::move(flight));
+    return next_id_++;
 }
 
 // Copies, in order of arrival: ending a flight erases it, and callers end many.

@@ -10,22 +10,23 @@
 #include <vector>
 
 #include "daemon/gateway/request.h"
+#include "daemon/metrics/request_metrics.h"
 #include "proto/client.pb.h"
 
 namespace afd::daemon {
 
 class ClientSession;
 
-// A request in flight and to whom its answers go. Moments are of schedule::steady_now_us().
+// A request in flight and to whom its answers go.
 struct Flight {
     std::unique_ptr<Request> request;
     ClientSession* client = nullptr;  // Null: nobody listens any more.
     uint64_t request_id = 0;          // The client's.
-    uint64_t accepted_us = 0;
-    uint64_t started_us = 0;      // 0: not yet.
-    uint64_t first_token_us = 0;  // 0: not yet.
-    bool is_cancelled = false;    // Its worker, if it has one, was told to stop.
-    bool is_disowned = false;     // Its client has heard an error; it ends silently.
+    RequestMoments moments;
+    uint64_t deadline_us = 0;        // As the moments; 0: it has none.
+    uint32_t num_cached_tokens = 0;  // Of the prompt, as its first worker said.
+    bool is_cancelled = false;       // Its worker, if it has one, was told to stop.
+    bool is_disowned = false;        // Its client has heard an error; it ends silently.
 
     // What a client hears at the end.
     client::Finished summary(client::FinishReason reason, uint64_t now_us) const;
@@ -37,7 +38,8 @@ class FlightTable {
 
     // The id that the next add() gives.
     Id next_id() const { return next_id_; }
-    void add(Flight flight);
+    // Returns its id.
+    Id add(Flight flight);
     void erase(Id id) { flights_.erase(id); }
 
     bool empty() const { return flights_.empty(); }

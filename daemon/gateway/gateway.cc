@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/gateway/prompt.h"
 #include "daemon/program/logging.h"
 #include "daemon/program/version.h"
 
@@ -25,12 +26,12 @@ Gateway::Gateway(EventLoop& loop,
       queue_(config.num_attention_workers(),
              config.max_queue,
              static_cast<uint32_t>(config.max_sequences)),
-      counters_(loop),
+      counters_(loop, model_.context_length),
       sessions_(loop, [this] { settle(); }),
       ends_(flights_, queue_, answers_, counters_, sessions_, workers),
       admission_(config, model_, flights_, queue_, answers_, workers),
       stream_(flights_, queue_, answers_, ends_, counters_),
-      replay_(flights_, queue_, ends_),
+      replay_(flights_, queue_, ends_, counters_),
       output_limit_(config.output_buffer_kib * 1024, flights_, ends_),
       drain_(answers_),
       outage_(loop,
@@ -39,6 +40,8 @@ Gateway::Gateway(EventLoop& loop,
                   ends_.disown_all(error);
                   settle();
               }),
+      deadlines_(loop, flights_, ends_, [this] { settle(); }),
+      hop_sampler_(loop, trace_sources),
       tracer_(loop, std::move(trace_sources), answers_, [this] { settle(); }) {}
 
 void Gateway::adopt(std::unique_ptr<ClientSession> session) {
@@ -78,7 +81,10 @@ bool Gateway::is_busy(const ClientSession& client) const {
 void Gateway::on_request(ClientSession& client, const client::Request& request) {
     sessions_.touch(client);
     const Result<> taken = take(client, request);
-    if (!taken.ok()) answers_.error(client, request.request_id(), taken.error());
+    if (!taken.ok()) {
+        if (request.has_generate()) counters_.requests().on_refused(taken.error().code);
+        answers_.error(client, request.request_id(), taken.error());
+    }
     settle();
     // After its Done has left: the host may end the process.
     if (request.has_stop()) host_.on_stop_asked();
@@ -95,10 +101,16 @@ Result<> Gateway::take(ClientSession& client, const client::Request& request) {
         case client::Request::kStatus:
             send_status(client, id);
             return {};
+        case client::Request::kMetrics:
+            send_metrics(client, id);
+            return {};
         case client::Request::kContext:
             return send_context(client, id, request.context());
         case client::Request::kTrace:
-            return tracer_.start(client, id, request.trace());
+            AFD_TRY(tracer_.start(client, id, request.trace()));
+            // The rings are the client's until its trace ends.
+            hop_sampler_.pause();
+            return {};
         case client::Request::kDrain:
             drain_.begin(client, id);
             return {};
@@ -109,6 +121,10 @@ Result<> Gateway::take(ClientSession& client, const client::Request& request) {
         case client::Request::kStop:
             answers_.done(client, id);
             return {};
+        case client::Request::kTokenize:
+            return send_tokens(client, id, request.tokenize());
+        case client::Request::kDetokenize:
+            return send_text(client, id, request.detokenize());
         case client::Request::BODY_NOT_SET:
             break;
     }
@@ -120,7 +136,9 @@ Result<> Gateway::generate(ClientSession& client,
                            const client::Generate& wish) {
     AFD_TRY(drain_.check_admits());
     AFD_TRY(outage_.check_admits());
-    return admission_.accept(client, request_id, wish);
+    AFD_ASSIGN(const FlightTable::Id id, admission_.accept(client, request_id, wish));
+    deadlines_.watch(id);
+    return {};
 }
 
 void Gateway::cancel(ClientSession& client, uint64_t request_id, uint64_t target) {
@@ -195,6 +213,7 @@ void Gateway::fail_all(const Error& error) {
 }
 
 void Gateway::settle() {
+    hop_sampler_.run_while(!flights_.empty() && !tracer_.is_on());
     admission_.admit();
     bool ended = false;
     for (ClientSession* client : answers_.flush()) ended |= output_limit_.enforce(*client);
@@ -203,10 +222,8 @@ void Gateway::settle() {
     if (flights_.empty() && !sessions_.has_unsent() && drain_.end()) host_.on_drained();
 }
 
-void Gateway::send_status(ClientSession& client, uint64_t request_id) {
-    client::Response response;
-    response.set_request_id(request_id);
-    client::Status& status = *response.mutable_status();
+client::Status Gateway::status() {
+    client::Status status;
     status.set_instance(config_.instance);
     status.set_model(model_.directory);
     status.set_topology(std::string(name_of(config_.topology)));
@@ -220,7 +237,59 @@ void Gateway::send_status(ClientSession& client, uint64_t request_id) {
     host_.fill_status(status);
     queue_.fill_status(status);
     if (drain_.is_on()) status.set_state("draining");
+    return status;
+}
+
+void Gateway::send_status(ClientSession& client, uint64_t request_id) {
+    client::Response response;
+    response.set_request_id(request_id);
+    *response.mutable_status() = status();
     answers_.send(client, response);
+}
+
+void Gateway::send_metrics(ClientSession& client, uint64_t request_id) {
+    client::Response response;
+    response.set_request_id(request_id);
+    response.mutable_metrics()->set_text(
+        host_.metrics_text(status(), counters_.requests(), hop_sampler_.times()));
+    answers_.send(client, response);
+}
+
+Result<> Gateway::send_tokens(ClientSession& client,
+                              uint64_t request_id,
+                              const client::Tokenize& asked) {
+    const TokenLimit limit(model_, model_.context_length);
+    AFD_ASSIGN(const std::vector<uint32_t> ids,
+               tokenize(asked.text(), asked.add_special_tokens(), model_, limit));
+    client::Response response;
+    response.set_request_id(request_id);
+    response.mutable_tokens()->mutable_ids()->Assign(ids.begin(), ids.end());
+    response.mutable_tokens()->set_context_length(model_.context_length);
+    answers_.send(client, response);
+    return {};
+}
+
+Result<> Gateway::send_text(ClientSession& client,
+                            uint64_t request_id,
+                            const client::Detokenize& asked) {
+    const auto& ids = asked.token_ids().ids();
+    if (model_.tokenizer == nullptr) {
+        return Error{Code::kInvalidArgument, "this model has no tokenizer, so ids have no text"};
+    }
+    if (static_cast<uint64_t>(ids.size()) > model_.context_length) {
+        return Error{Code::kInvalidArgument,
+                     fmt::format("token_ids has {} ids: at most {} are taken, the context length "
+                                 "of the model",
+                                 ids.size(),
+                                 model_.context_length)};
+    }
+    AFD_TRY(check_ids(ids, "token_ids", model_.vocab_size));
+    client::Response response;
+    response.set_request_id(request_id);
+    const std::vector<uint32_t> copy(ids.begin(), ids.end());
+    response.mutable_text()->set_text(model_.tokenizer->decode(copy));
+    answers_.send(client, response);
+    return {};
 }
 
 Result<> Gateway::send_context(ClientSession& client,

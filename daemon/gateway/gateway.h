@@ -7,6 +7,7 @@
 //   sessions (client_session.h)  -> Admission, FlightEnds (cancel), Tracer, Drain
 //   workers (attention_workers.h) -> TokenStream, Replay
 //   the program (gateway_host.h)  -> Drain, Outage, status
+//   time                          -> Deadlines
 // Every entry ends in settle(): start what has room, write what was queued, hold slow readers to
 // their limit, end a drain that has nothing left.
 //
@@ -21,15 +22,18 @@
 #include "daemon/gateway/admission_queue.h"
 #include "daemon/gateway/client_answers.h"
 #include "daemon/gateway/client_session.h"
+#include "daemon/gateway/deadlines.h"
 #include "daemon/gateway/drain.h"
 #include "daemon/gateway/flight_ends.h"
 #include "daemon/gateway/flight_table.h"
 #include "daemon/gateway/gateway_counters.h"
 #include "daemon/gateway/gateway_host.h"
+#include "daemon/gateway/hop_sampler.h"
 #include "daemon/gateway/outage.h"
 #include "daemon/gateway/output_limit.h"
 #include "daemon/gateway/replay.h"
 #include "daemon/gateway/request.h"
+#include "daemon/gateway/served_model.h"
 #include "daemon/gateway/session_table.h"
 #include "daemon/gateway/token_stream.h"
 #include "daemon/gateway/tracer.h"
@@ -65,6 +69,9 @@ class Gateway final : public SessionHost, public AttentionListener {
     // Ends every request with this error.
     void fail_all(const Error& error);
 
+    // The instance as a whole, and what it counted of its requests.
+    client::Status status();
+    const RequestMetrics& requests() const { return counters_.requests(); }
     size_t num_in_flight() const { return flights_.size(); }
     uint64_t num_finished() const { return counters_.num_finished(); }
     uint64_t num_failed() const { return counters_.num_failed(); }
@@ -86,6 +93,9 @@ class Gateway final : public SessionHost, public AttentionListener {
     Result<> generate(ClientSession& client, uint64_t request_id, const client::Generate& wish);
     void cancel(ClientSession& client, uint64_t request_id, uint64_t target);
     void send_status(ClientSession& client, uint64_t request_id);
+    Result<> send_tokens(ClientSession& client, uint64_t request_id, const client::Tokenize& asked);
+    Result<> send_text(ClientSession& client, uint64_t request_id, const client::Detokenize& asked);
+    void send_metrics(ClientSession& client, uint64_t request_id);
     Result<> send_context(ClientSession& client,
                           uint64_t request_id,
                           const client::GetContext& asked);
@@ -111,6 +121,8 @@ class Gateway final : public SessionHost, public AttentionListener {
     OutputLimit output_limit_;
     Drain drain_;
     Outage outage_;
+    Deadlines deadlines_;
+    HopSampler hop_sampler_;
     Tracer tracer_;
 };
 

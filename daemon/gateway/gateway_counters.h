@@ -9,21 +9,29 @@
 
 #include "daemon/loop/event_loop.h"
 #include "daemon/metrics/rate_meter.h"
+#include "daemon/metrics/request_metrics.h"
 #include "proto/client.pb.h"
 
 namespace afd::daemon {
 
 class GatewayCounters {
   public:
-    explicit GatewayCounters(const EventLoop& loop) : loop_(loop), started_ms_(loop.now_ms()) {}
+    GatewayCounters(const EventLoop& loop, uint32_t context_length)
+        : loop_(loop), started_ms_(loop.now_ms()), requests_(context_length) {}
 
-    void count_token() {
-        ++num_output_tokens_;
+    void count_token(const RequestMoments& moments, uint64_t now_us) {
+        requests_.on_token(moments, now_us);
         rate_.add(1, loop_.now_ms());
     }
     void count_finished() { ++num_finished_; }
-    void count_failed() { ++num_failed_; }
+    void count_failed(Code code) {
+        ++num_failed_;
+        requests_.on_failed(code);
+    }
 
+    // For what concerns a request and no count above.
+    RequestMetrics& requests() { return requests_; }
+    const RequestMetrics& requests() const { return requests_; }
     uint64_t num_finished() const { return num_finished_; }
     uint64_t num_failed() const { return num_failed_; }
 
@@ -31,7 +39,7 @@ class GatewayCounters {
         status.set_uptime_ms(loop_.now_ms() - started_ms_);
         status.set_num_finished(num_finished_);
         status.set_num_failed(num_failed_);
-        status.set_num_output_tokens(num_output_tokens_);
+        status.set_num_output_tokens(requests_.num_output_tokens);
         status.set_output_tokens_per_s(rate_.per_second(loop_.now_ms()));
     }
 
@@ -39,9 +47,9 @@ class GatewayCounters {
     const EventLoop& loop_;
     const uint64_t started_ms_;
     RateMeter rate_;
+    RequestMetrics requests_;
     uint64_t num_finished_ = 0;
     uint64_t num_failed_ = 0;
-    uint64_t num_output_tokens_ = 0;
 };
 
 }  // namespace afd::daemon

@@ -3,6 +3,10 @@
 
 // GatewayHost: what the gateway needs of the program around it. Implemented by Afdd.
 
+#include <string>
+
+#include "daemon/metrics/hop_times.h"
+#include "daemon/metrics/request_metrics.h"
 #include "proto/client.pb.h"
 #include "proto/status.h"
 
@@ -13,6 +17,10 @@ class GatewayHost {
     virtual ~GatewayHost() = default;
     // Adds what others know: state ("starting", "ready"), workers, waits, how experts are reached.
     virtual void fill_status(client::Status& status) const = 0;
+    // Everything that is counted, as Prometheus' text. `status`: of the whole instance.
+    virtual std::string metrics_text(const client::Status& status,
+                                     const RequestMetrics& requests,
+                                     const HopTimes& hops) const = 0;
     // A worker's ScheduleContext, after its run_flag was set as asked.
     // Errors: kNotFound: no such worker, and which there are.
     virtual Result<> answer_context(const client::GetContext& asked, client::Context& answer) = 0;

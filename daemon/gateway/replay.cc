@@ -14,9 +14,11 @@ void Replay::on_attention_gone(uint32_t session) {
             // The worker died between its last token and its kEnd.
             ends_.finish(id, flight.request->finish_reason());
         } else {
-            log::info("request {} will run again, behind {} tokens already sent",
-                      id,
-                      flight.request->num_output_tokens());
+            counters_.requests().on_replayed();
+            log::of_request(id,
+                            log::Level::kInfo,
+                            "will run again, behind {} tokens already sent",
+                            flight.request->num_output_tokens());
         }
     }
 }

@@ -10,14 +10,15 @@
 #include "daemon/gateway/admission_queue.h"
 #include "daemon/gateway/flight_ends.h"
 #include "daemon/gateway/flight_table.h"
+#include "daemon/gateway/gateway_counters.h"
 
 namespace afd::daemon {
 
 class Replay {
   public:
     // All outlive the object.
-    Replay(FlightTable& flights, AdmissionQueue& queue, FlightEnds& ends)
-        : flights_(flights), queue_(queue), ends_(ends) {}
+    Replay(FlightTable& flights, AdmissionQueue& queue, FlightEnds& ends, GatewayCounters& counters)
+        : flights_(flights), queue_(queue), ends_(ends), counters_(counters) {}
 
     void on_attention_gone(uint32_t session);
 
@@ -25,6 +26,7 @@ class Replay {
     FlightTable& flights_;
     AdmissionQueue& queue_;
     FlightEnds& ends_;
+    GatewayCounters& counters_;
 };
 
 }  // namespace afd::daemon

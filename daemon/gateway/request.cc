@@ -5,111 +5,97 @@
 
 #include <algorithm>
 
-#include "model/sampling/sampler.h"
+#include "daemon/gateway/prompt.h"
+#include "model/grammar/response_program.h"
+#include "model/sampling/sampling_params.h"
 #include "proto/failure.h"
 
 namespace afd::daemon {
 
 namespace {
 
-// How many tokens a request may have, prompt and output together.
-struct TokenLimit {
-    TokenLimit(const ServedModel& model, uint64_t kv_tokens)
-        : tokens(std::min<uint64_t>(model.context_length, kv_tokens)),
-          what(model.context_length <= kv_tokens
-                   ? "the context length of the model"
-                   : "the KV cache of an attention worker (kv_tokens)") {}
+constexpr int kStopIdsMax = 128;
+constexpr uint32_t kTopLogprobsMax = 20;
 
-    uint64_t tokens;
-    const char* what;
-};
-
-// Before the text is looked at in any other way: encoding costs some hundred times as much.
-Result<> check_bytes(const std::string& text, const ServedModel& model, const TokenLimit& limit) {
-    const uint64_t tokens_min = model.tokenizer->tokens_min(text);
-    if (tokens_min <= limit.tokens) return {};
-    return invalid_argument(
-        "the prompt has {} bytes, which are at least {} tokens: at most {} fit, {}; send a shorter "
-        "prompt",
-        with(text.size(), tokens_min, limit.tokens, limit.what));
+Result<> check_ends(const client::Generate& generate, const ServedModel& model) {
+    AFD_TRY(OutputText::check(generate, model.tokenizer));
+    if (generate.stop_token_ids_size() > kStopIdsMax) {
+        return invalid_argument("stop_token_ids has {} ids: at most {} are taken",
+                                with(generate.stop_token_ids_size(), kStopIdsMax));
+    }
+    return check_ids(generate.stop_token_ids(), "stop_token_ids", model.vocab_size);
 }
 
-Result<std::vector<uint32_t>> tokenize(const std::string& text,
-                                       ServedModel& model,
-                                       const TokenLimit& limit) {
+Result<> check_response_format(const client::Generate& generate, ServedModel& model) {
+    if (!generate.sampling().has_response_format()) return {};
     if (model.tokenizer == nullptr) {
-        return invalid_argument("this model has no tokenizer: send the prompt as token_ids");
+        return invalid_argument(
+            "response_format is not supported: this model has no tokenizer, so its output is no "
+            "text");
     }
-    AFD_TRY(check_bytes(text, model, limit));
-    AFD_ASSIGN(std::vector<uint32_t> ids, model.tokenizer->encode(text));
-    // Text gets the tokens that the model was trained to begin with. Ids are taken as they are.
-    const auto start = model.tokenizer->prompt_start();
-    const auto end = model.tokenizer->prompt_end();
-    ids.insert(ids.begin(), start.begin(), start.end());
-    ids.insert(ids.end(), end.begin(), end.end());
-    return ids;
+    if (generate.ignore_eos() || model.stop_ids.empty()) {
+        return invalid_argument("response_format is given, {}: what is complete has to end",
+                                with(generate.ignore_eos() ? "and so is ignore_eos"
+                                                           : "and the model has no end token"));
+    }
+    std::string format = generate.sampling().response_format().SerializeAsString();
+    // An empty one says nothing, as does a model that nobody has asked for any.
+    if (!format.empty() && format == model.good_format) return {};
+    AFD_TRY(model::response_program(generate.sampling().response_format()));
+    model.good_format = std::move(format);
+    return {};
 }
 
-Result<> check_total(uint64_t num_prompt_tokens, uint32_t max_tokens, const TokenLimit& limit) {
-    // In 64 bits: max_tokens is the client's, and the sum must not wrap.
-    if (num_prompt_tokens + std::max<uint64_t>(1, max_tokens) <= limit.tokens) return {};
-    return invalid_argument(
-        "the prompt has {} tokens and max_tokens is {}: together at most {} fit, {}",
-        with(num_prompt_tokens, max_tokens, limit.tokens, limit.what));
-}
-
-Result<std::vector<uint32_t>> prompt_of(const client::Generate& generate,
-                                        ServedModel& model,
-                                        const TokenLimit& limit) {
-    std::vector<uint32_t> ids;
-    if (generate.has_token_ids()) {
-        const auto& given = generate.token_ids().ids();
-        AFD_TRY(check_total(static_cast<uint64_t>(given.size()), generate.max_tokens(), limit));
-        ids.assign(given.begin(), given.end());
-    } else if (generate.has_text()) {
-        AFD_ASSIGN(ids, tokenize(generate.text(), model, limit));
-        AFD_TRY(check_total(ids.size(), generate.max_tokens(), limit));
-    } else {
-        return invalid_argument("the request has no prompt: set text or token_ids");
+Result<> check_numbers(const client::Generate& generate) {
+    if (generate.max_tokens() > 0 && generate.min_tokens() > generate.max_tokens()) {
+        return invalid_argument("min_tokens = {}: must be at most max_tokens = {}",
+                                with(generate.min_tokens(), generate.max_tokens()));
     }
-    if (ids.empty()) {
-        return invalid_argument("the prompt is empty: it must have at least one token");
+    if (generate.top_logprobs() > kTopLogprobsMax) {
+        return invalid_argument("top_logprobs = {}: must be at most {}",
+                                with(generate.top_logprobs(), kTopLogprobsMax));
     }
-    for (size_t i = 0; i < ids.size(); ++i) {
-        if (ids[i] < model.vocab_size) continue;
-        return invalid_argument("token_ids[{}] = {}: must be below the vocabulary size {}",
-                                with(i, ids[i], model.vocab_size));
-    }
-    return ids;
+    return {};
 }
 
 }  // namespace
 
-Request::Request(const model::Tokenizer* tokenizer) {
-    if (tokenizer != nullptr) decoder_.emplace(*tokenizer);
-}
+Request::Request(const client::Generate& generate, const model::Tokenizer* tokenizer)
+    : text_(generate, tokenizer),
+      min_tokens_(generate.min_tokens()),
+      sampling_(generate.sampling()),
+      wished_stop_ids_(generate.stop_token_ids().begin(), generate.stop_token_ids().end()),
+      return_token_ids_(generate.return_token_ids()),
+      return_logprobs_(generate.return_logprobs()),
+      prompt_logprobs_(generate.prompt_logprobs()),
+      keeps_stop_(generate.include_stop_str_in_output()) {}
 
 Result<std::unique_ptr<Request>> Request::create(const client::Generate& generate,
                                                  ServedModel& model,
                                                  uint64_t kv_tokens,
                                                  uint64_t drawn_seed) {
-    AFD_TRY(model::validate(generate.sampling()));
+    AFD_TRY(model::validate(generate.sampling(), model.vocab_size));
+    AFD_TRY(check_response_format(generate, model));
+    AFD_TRY(check_numbers(generate));
+    AFD_TRY(check_ends(generate, model));
     const TokenLimit limit(model, kv_tokens);
     AFD_ASSIGN(std::vector<uint32_t> prompt, prompt_of(generate, model, limit));
     // It fits, so the sum does not wrap.
     const uint64_t total =
         generate.max_tokens() == 0 ? limit.tokens : prompt.size() + generate.max_tokens();
-    std::unique_ptr<Request> request(new Request(model.tokenizer));
+    std::unique_ptr<Request> request(new Request(generate, model.tokenizer));
     request->num_prompt_tokens_ = static_cast<uint32_t>(prompt.size());
     request->tokens_ = std::move(prompt);
     request->max_total_tokens_ = static_cast<uint32_t>(total);
     request->vocab_size_ = model.vocab_size;
-    request->sampling_ = generate.sampling();
     if (!request->sampling_.has_seed()) request->sampling_.set_seed(drawn_seed);
-    if (!generate.ignore_eos()) request->stop_ids_ = model.stop_ids;
-    request->return_token_ids_ = generate.return_token_ids();
-    request->return_logprobs_ = generate.return_logprobs();
-    request->prompt_logprobs_ = generate.prompt_logprobs();
+    request->stop_ids_ = request->wished_stop_ids_;
+    if (!generate.ignore_eos()) {
+        request->end_ids_ = model.stop_ids;
+        request->stop_ids_.insert(
+            request->stop_ids_.end(), model.stop_ids.begin(), model.stop_ids.end());
+    }
+    request->num_top_logprobs_ = std::min(generate.top_logprobs(), model.vocab_size);
     return request;
 }
 
@@ -133,10 +119,15 @@ control::Admit Request::admit(uint64_t sequence_id) const {
     *admit.mutable_sampling() = sampling_;
     admit.set_prompt_logprobs(prompt_logprobs_ && next_prompt_logprob_ < num_prompt_tokens_);
     for (const uint32_t id : stop_ids_) admit.add_stop_ids(id);
+    admit.mutable_end_ids()->Assign(end_ids_.begin(), end_ids_.end());
+    admit.set_min_tokens(min_tokens_);
+    admit.set_num_top_logprobs(num_top_logprobs_);
     return admit;
 }
 
 Result<std::optional<client::Chunk>> Request::on_token(const control::TokenEvent& event) {
+    // The worker is a step ahead of what it is told.
+    if (is_text_over()) return std::optional<client::Chunk>();
     // The worker's bytes are not believed either: an id out of range would be decoded as another
     // token's text.
     if (event.token() >= vocab_size_ || is_complete()) {
@@ -149,12 +140,28 @@ Result<std::optional<client::Chunk>> Request::on_token(const control::TokenEvent
                         max_total_tokens_ - num_prompt_tokens_,
                         vocab_size_)};
     }
+    const auto num_top = static_cast<int>(num_top_logprobs_);
+    if (event.top_ids_size() != num_top || event.top_logprobs_size() != num_top) {
+        return Error{Code::kInternal,
+                     fmt::format("the attention worker sent {} top_ids and {} top_logprobs, not {}",
+                                 event.top_ids_size(),
+                                 event.top_logprobs_size(),
+                                 num_top)};
+    }
     tokens_.push_back(event.token());
     client::Chunk chunk;
     chunk.set_num_tokens(1);
-    if (decoder_) chunk.set_text(decoder_->append(event.token()));
+    // A token that ends the text is part of it only on request, as with stop strings.
+    if (!is_among(stop_ids_) || keeps_stop_) {
+        chunk.set_text(text_.append(event.token(), num_output_tokens()));
+    }
     if (return_token_ids_) chunk.add_token_ids(event.token());
     if (return_logprobs_) chunk.add_logprobs(event.logprob());
+    if (num_top > 0) {
+        client::TopLogprobs& top = *chunk.add_top_logprobs();
+        *top.mutable_token_ids() = event.top_ids();
+        *top.mutable_logprobs() = event.top_logprobs();
+    }
     return std::optional(std::move(chunk));
 }
 
@@ -173,25 +180,36 @@ std::optional<client::Chunk> Request::on_prompt_logprobs(
 }
 
 std::optional<client::Chunk> Request::on_end() {
-    if (!decoder_) return std::nullopt;
-    std::string rest = decoder_->finish();
+    std::string rest = text_.finish();
     if (rest.empty()) return std::nullopt;
     client::Chunk chunk;
     chunk.set_text(std::move(rest));
     return chunk;
 }
 
-bool Request::ends_text(uint32_t token) const {
-    return std::find(stop_ids_.begin(), stop_ids_.end(), token) != stop_ids_.end();
+bool Request::is_among(const std::vector<uint32_t>& ids) const {
+    return num_output_tokens() > 0 &&
+           std::find(ids.begin(), ids.end(), tokens_.back()) != ids.end();
 }
 
 bool Request::is_complete() const {
     if (num_output_tokens() == 0) return false;
-    return tokens_.size() >= max_total_tokens_ || ends_text(tokens_.back());
+    return is_text_over() || tokens_.size() >= max_total_tokens_ || is_among(stop_ids_);
 }
 
 client::FinishReason Request::finish_reason() const {
-    return num_output_tokens() > 0 && ends_text(tokens_.back()) ? client::STOP : client::LENGTH;
+    return is_text_over() || is_among(stop_ids_) ? client::STOP : client::LENGTH;
+}
+
+void Request::describe_end(client::Finished& finished) const {
+    finished.set_num_prompt_tokens(num_prompt_tokens_);
+    finished.set_num_output_tokens(num_output_tokens());
+    if (finished.reason() != client::STOP) return;
+    if (is_text_over()) {
+        finished.set_matched_stop(*text_.match());
+    } else if (is_among(wished_stop_ids_)) {
+        finished.set_matched_stop_token_id(tokens_.back());
+    }
 }
 
 }  // namespace afd::daemon

@@ -13,21 +13,13 @@
 #include <optional>
 #include <vector>
 
-#include "model/tokenizer/tokenizer.h"
+#include "daemon/gateway/output_text.h"
+#include "daemon/gateway/served_model.h"
 #include "proto/client.pb.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
 
 namespace afd::daemon {
-
-// What the gateway knows of the served model.
-struct ServedModel {
-    std::string directory;
-    uint32_t vocab_size = 0;
-    uint32_t context_length = 0;
-    std::vector<uint32_t> stop_ids;         // End-of-text tokens.
-    model::Tokenizer* tokenizer = nullptr;  // Not owned.
-};
 
 class Request {
   public:
@@ -52,32 +44,44 @@ class Request {
     control::Admit admit(uint64_t sequence_id) const;
 
     // Turn an event into what the client gets; nothing if it gets nothing.
-    // Errors: kInternal: the worker sent what it must not.
+    // Tokens after the text is over give nothing. Errors: kInternal: the worker sent what it must
+    // not.
     Result<std::optional<client::Chunk>> on_token(const control::TokenEvent& event);
     std::optional<client::Chunk> on_prompt_logprobs(const control::PromptLogprobsEvent& event);
-    // The rest of the text at the end of a request: of an unfinished UTF-8 character.
+    // The rest of the text at the end of a request: of an unfinished UTF-8 character, or what might
+    // have become a stop string. It may be a stop string: then the reason is STOP.
     std::optional<client::Chunk> on_end();
 
     // Whether everything was produced already, so that a replay has nothing left to do; then
     // finish_reason() tells why.
     bool is_complete() const;
-    // STOP if the last token ends the text, else LENGTH.
+    // Whether a stop string has ended the text; the worker, which knows nothing of text, goes on.
+    bool is_text_over() const { return text_.match().has_value(); }
+    // STOP if the last token or a stop string ends the text, else LENGTH.
     client::FinishReason finish_reason() const;
+    // Sets numbers of tokens and, where the reason is STOP, what was matched.
+    void describe_end(client::Finished& finished) const;
 
   private:
-    explicit Request(const model::Tokenizer* tokenizer);
-    bool ends_text(uint32_t token) const;
+    Request(const client::Generate& generate, const model::Tokenizer* tokenizer);
+    // Whether the last output token is one of `ids`.
+    bool is_among(const std::vector<uint32_t>& ids) const;
 
-    std::optional<model::StreamDecoder> decoder_;
+    OutputText text_;
     std::vector<uint32_t> tokens_;  // Prompt, then what was produced.
     uint32_t num_prompt_tokens_ = 0;
     uint32_t max_total_tokens_ = 0;
+    uint32_t min_tokens_ = 0;
     uint32_t vocab_size_ = 0;
+    uint32_t num_top_logprobs_ = 0;
     SamplingSettings sampling_;
-    std::vector<uint32_t> stop_ids_;  // Empty with ignore_eos.
+    std::vector<uint32_t> wished_stop_ids_;  // Of the client.
+    std::vector<uint32_t> stop_ids_;         // These, and without ignore_eos the model's:
+    std::vector<uint32_t> end_ids_;
     bool return_token_ids_ = false;
     bool return_logprobs_ = false;
     bool prompt_logprobs_ = false;
+    bool keeps_stop_ = false;
     // Position of the next prompt logprob to send: the first token has none.
     uint32_t next_prompt_logprob_ = 1;
 };

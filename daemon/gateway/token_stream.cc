@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/gateway/token_stream.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "daemon/program/logging.h"
-#include "schedule/adaptive_wait.h"
+#include "schedule/wait/adaptive_wait.h"
 
 namespace afd::daemon {
 
@@ -17,11 +18,13 @@ TokenStream::TokenStream(FlightTable& flights,
     : flights_(flights), queue_(queue), answers_(answers), ends_(ends), counters_(counters) {}
 
 void TokenStream::on_events(uint32_t session, const control::Events& events) {
-    for (const FlightTable::Id id : events.started()) {
-        Flight* flight = flight_on(id, session);
-        if (flight != nullptr && flight->started_us == 0) {
-            flight->started_us = schedule::steady_now_us();
-        }
+    for (const control::StartedEvent& event : events.started()) {
+        Flight* flight = flight_on(event.sequence_id(), session);
+        if (flight == nullptr || flight->moments.started_us != 0) continue;
+        flight->moments.started_us = schedule::steady_now_us();
+        flight->num_cached_tokens =
+            std::min(event.num_cached_tokens(), flight->request->num_prompt_tokens());
+        counters_.requests().on_started(flight->moments, flight->request->num_prompt_tokens());
     }
     for (const control::PromptLogprobsEvent& event : events.prompt_logprobs()) {
         Flight* flight = flight_on(event.sequence_id(), session);
@@ -47,16 +50,21 @@ Flight* TokenStream::flight_on(FlightTable::Id id, uint32_t session) {
 
 void TokenStream::on_token(FlightTable::Id id, const control::TokenEvent& event) {
     Flight& flight = flights_.at(id);
+    if (flight.request->is_text_over()) return;
     Result<std::optional<client::Chunk>> chunk = flight.request->on_token(event);
     if (!chunk.ok()) {
-        log::error("request {}: {}", id, chunk.error().message);
+        log::of_request(id, log::Level::kError, "{}", chunk.error().message);
         ends_.stop_worker(id);
         ends_.fail(id, chunk.error());
         return;
     }
-    if (flight.first_token_us == 0) flight.first_token_us = schedule::steady_now_us();
-    counters_.count_token();
+    const uint64_t now_us = schedule::steady_now_us();
+    counters_.count_token(flight.moments, now_us);
+    if (flight.moments.first_token_us == 0) flight.moments.first_token_us = now_us;
+    flight.moments.last_token_us = now_us;
     if (chunk.value()) answers_.chunk(flight, *std::move(chunk).value());
+    // Its client hears the end when the worker has let go of its KV room.
+    if (flight.request->is_text_over()) ends_.stop_worker(id);
 }
 
 void TokenStream::on_end(FlightTable::Id id, const control::EndEvent& event) {
@@ -64,6 +72,9 @@ void TokenStream::on_end(FlightTable::Id id, const control::EndEvent& event) {
     const auto code = static_cast<Code>(event.code());
     if (flight.is_cancelled) {
         ends_.finish(id, client::CANCELLED);
+    } else if (flight.request->is_text_over()) {
+        // Cancelled because of that, or at its own end just then.
+        ends_.finish(id, client::STOP);
     } else if (code != Code::kOk) {
         const std::string why =
             event.message().empty() ? std::string(code_name(code)) : event.message();

@@ -43,6 +43,7 @@ class Tracer {
     Result<> start(ClientSession& client, uint64_t request_id, const client::Trace& wish);
     // Ends the trace with Done if this is its request.
     void cancel(const ClientSession& client, uint64_t request_id);
+    bool is_on() const { return client_ != nullptr; }
     // Whether a trace is running, and of this connection.
     bool is_for(const ClientSession& client) const { return client_ == &client; }
     // Ends it without an answer if it is of this connection, which is closed.

@@ -32,8 +32,8 @@
 #include "ops/fused_moe/activations.h"
 #include "ops/tensor/tensor_view.h"
 #include "proto/status.h"
-#include "schedule/flag.h"
-#include "schedule/heartbeat.h"
+#include "schedule/context/heartbeat.h"
+#include "schedule/wait/flag.h"
 
 namespace afd::daemon {
 
@@ -49,6 +49,8 @@ struct LaneTraits {
     LaneRows rows = LaneRows::kAny;
     uint32_t rows_max = 0;   // Of one call.
     bool has_peers = false;  // Other processes compute: between start() and finish() is a wait.
+    bool routes = false;  // Rows are routed on their way (router = ffn): start() gets no ids of MoE
+                          // layers but those that look experts up by token id.
 };
 
 // A wait for a peer: for what, and what the peer was last seen to do.

@@ -43,6 +43,8 @@ ops::FusedMoeConfig moe_config(const WorkerSetup& setup) {
             .max_num_tokens = geometry.micro_batch_size,
             .num_micro_batches = geometry.num_micro_batches,
             .has_shared_stage = setup.has_shared_stage(),
+            .activation = model.activation,
+            .bias = model.has_expert_bias ? ops::ExpertBias::kPresent : ops::ExpertBias::kAbsent,
             .quantisation = quantisation_of(model),
             .dispatch_dtype = local_dispatch_dtype(setup),
             .needs_routing = setup.router == schedule::RouterPlacement::kFfn};

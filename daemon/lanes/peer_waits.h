@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "daemon/metrics/metrics.h"
-#include "schedule/adaptive_wait.h"
-#include "schedule/dispatch_lane.h"
-#include "schedule/geometry.h"
+#include "schedule/dispatch/dispatch_lane.h"
+#include "schedule/layout/geometry.h"
+#include "schedule/wait/adaptive_wait.h"
 
 namespace afd::daemon {
 

@@ -10,6 +10,9 @@
 
 #include "daemon/config/instance_geometry.h"
 #include "proto/check.h"
+#include "proto/crash_point.h"
+#include "proto/failure.h"
+#include "schedule/layout/row_checksum.h"
 
 namespace afd::daemon {
 
@@ -19,7 +22,8 @@ RemoteTwoPhase::RemoteTwoPhase(const Settings& settings, const Parts& parts)
     : settings_(settings),
       parts_(parts),
       num_ranks_(parts.sender->num_ranks()),
-      row_bytes_(two_phase_row_bytes(settings.dispatch_dtype, settings.hidden)),
+      row_bytes_(
+          two_phase_row_bytes(settings.dispatch_dtype, settings.hidden, settings.row_checksums)),
       capability_(ops::kAfdTwoPhaseCapability),
       operators_({.session = settings.session,
                   .num_ranks = num_ranks_,
@@ -28,7 +32,8 @@ RemoteTwoPhase::RemoteTwoPhase(const Settings& settings, const Parts& parts)
                   .num_shared = settings.num_shared,
                   .num_tokens_max = settings.num_tokens_max,
                   .block_tokens = settings.block_tokens,
-                  .dispatch_dtype = settings.dispatch_dtype},
+                  .dispatch_dtype = settings.dispatch_dtype,
+                  .row_checksums = settings.row_checksums},
                  *parts.placement,
                  parts.smooth,
                  *parts.parallel),
@@ -61,6 +66,7 @@ Result<ops::Ticket> RemoteTwoPhase::prepare_async(const ops::MoeInput& input, ui
     num_shared_tokens_ = 0;
     operators_.begin(input);
     offer_round();
+    AFD_CRASH_POINT("offer.made");
     stage_ = Stage::kGranting;
     return ops::Ticket(this, slot, static_cast<uint64_t>(parts_.sender->round()));
 }
@@ -155,7 +161,9 @@ bool RemoteTwoPhase::advance() {
     }
     if (stage_ == Stage::kGranting) {
         if (answered == Answer::kPending) return false;
+        AFD_CRASH_POINT("grant.seen");
         const Result<> mapped = open_round();
+        AFD_CRASH_POINT("grant.mapped");
         stage_ = Stage::kStreaming;
         if (!mapped.ok()) fail(mapped.error());
         return true;
@@ -164,7 +172,12 @@ bool RemoteTwoPhase::advance() {
     const bool sends = num_sent_ < num_blocks_;
     if (sends) send_block(num_sent_++);
     const bool combines = num_combined_ < num_blocks_ && may_combine(Order::kAcquire);
-    if (combines) combine_block(num_combined_++);
+    if (combines) {
+        if (const Result<> combined = combine_block(num_combined_++); !combined.ok()) {
+            fail(combined.error());
+            return true;
+        }
+    }
     if (num_combined_ == num_blocks_) stage_ = Stage::kDone;
     return sends || combines || stage_ == Stage::kDone;
 }
@@ -222,24 +235,50 @@ void RemoteTwoPhase::put_block(uint32_t rank, uint32_t block) {
     }
 }
 
-void RemoteTwoPhase::combine_block(uint32_t block) {
+// The rows of the block that was counted last, with a rank that has any.
+Result<> RemoteTwoPhase::look_at_results(uint32_t rank, const std::byte* results) const {
+    const auto counts = operators_.block_counts(rank);
+    const auto num_rows = std::accumulate(counts.begin(), counts.end(), size_t{0});
+    const size_t value_bytes = settings_.hidden * sizeof(ops::Bf16);
+    const std::byte* seals =
+        results + two_phase_seals_offset(peers_[rank].offer.block_rows_max, settings_.hidden);
+    for (size_t i = 0; i < num_rows; ++i) {
+        const schedule::RowState state = schedule::look_at_row(
+            {results + i * value_bytes, value_bytes}, seals + i * schedule::kRowSealBytes);
+        if (state == schedule::RowState::kIntact) continue;
+        return data_loss(
+            "layer {}: row {} of {} in a block of a two-phase round was corrupted on its way {} "
+            "FFN worker {}; the batch goes through the windows",
+            with(input_.layer_id,
+                 i,
+                 num_rows,
+                 state == schedule::RowState::kInputCorrupted ? "to" : "back from",
+                 rank));
+    }
+    return {};
+}
+
+Result<> RemoteTwoPhase::combine_block(uint32_t block) {
     const ops::StageTimer timer(profile(), ops::MoeStage::kCombine);
     operators_.count_block(block);
     for (uint32_t rank = 0; rank < num_ranks_; ++rank) {
         const Peer& peer = peers_[rank];
         // A rank without rows of the round has no segment.
-        operators_.set_results(
-            rank,
+        const std::byte* results =
             peer.offer.block_rows_max == 0
                 ? nullptr
-                : peer.memory.received +
-                      schedule::two_phase_return_offset(
-                          block, peer.offer.block_rows_max, row_bytes_.returned));
+                : peer.memory.received + schedule::two_phase_return_offset(
+                                             block, peer.offer.block_rows_max, row_bytes_.returned);
+        if (settings_.row_checksums && results != nullptr) {
+            AFD_TRY(look_at_results(rank, results));
+        }
+        operators_.set_results(rank, results);
     }
     operators_.combine_block(block, output_, out_);
     for (const uint32_t rank : parts_.sender->offered()) {
         parts_.sender->publish_combined(rank, block + 1);
     }
+    return {};
 }
 
 void RemoteTwoPhase::end_round() {

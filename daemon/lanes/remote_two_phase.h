@@ -2,8 +2,8 @@
 #pragma once
 
 // RemoteTwoPhase: dispatch and combine of the fused-MoE framework for batches far larger than a
-// window: the two-phase dispatch (schedule/two_phase_control.h) to other processes. Composed with
-// ops::RemoteExperts. Within a process: ops/fused_moe/parts/two_phase_prepare_finalize.h.
+// window: the two-phase dispatch (schedule/layout/two_phase_control.h) to other processes. Composed
+// with ops::RemoteExperts. Within a process: ops/fused_moe/parts/two_phase_prepare_finalize.h.
 //
 //   prepare_async   phase 1: layout from the ids alone; the counts go to every rank concerned
 //   advance         once all have granted: phase 2, block by block; what came back is combined,
@@ -23,9 +23,9 @@
 #include "ops/fused_moe/plan/remote_capabilities.h"
 #include "ops/fused_moe/prepare_finalize.h"
 #include "ops/tensor/parallel.h"
-#include "schedule/expert_placement.h"
-#include "schedule/row_dtype.h"
-#include "schedule/two_phase_sender.h"
+#include "schedule/dispatch/expert_placement.h"
+#include "schedule/layout/row_dtype.h"
+#include "schedule/two_phase/two_phase_sender.h"
 
 namespace afd::daemon {
 
@@ -40,6 +40,7 @@ class RemoteTwoPhase final : public ops::PrepareFinalize {
         uint32_t num_tokens_max = 0;
         uint32_t block_tokens = 0;
         schedule::RowDtype dispatch_dtype = schedule::RowDtype::kBf16;
+        bool row_checksums = false;  // Rows are sealed, and looked at when they come back.
     };
     // All outlive the object.
     struct Parts {
@@ -121,7 +122,8 @@ class RemoteTwoPhase final : public ops::PrepareFinalize {
     bool may_combine(schedule::Order order) const;
     void send_block(uint32_t block);
     void put_block(uint32_t rank, uint32_t block);
-    void combine_block(uint32_t block);
+    Result<> combine_block(uint32_t block);
+    Result<> look_at_results(uint32_t rank, const std::byte* results) const;
     void end_round();
 
     const Settings settings_;

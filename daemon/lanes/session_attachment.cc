@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/lanes/session_attachment.h"
 
-#include "schedule/attach.h"
+#include "schedule/shared_memory/attach.h"
 
 namespace afd::daemon {
 

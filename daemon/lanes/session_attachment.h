@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "daemon/worker/worker_setup.h"
-#include "schedule/transport.h"
+#include "schedule/transport/transport.h"
 
 namespace afd::daemon {
 
@@ -15,7 +15,7 @@ struct SessionAttachment {
     std::unique_ptr<schedule::Endpoint> colocated;           // Null: with FFN workers.
     std::unique_ptr<schedule::DispatchTransport> transport;  // Null: colocated.
 
-    // Errors: those of schedule/attach.h.
+    // Errors: those of schedule/shared_memory/attach.h.
     static Result<SessionAttachment> make(const WorkerSetup& setup, uint32_t session);
 
     schedule::Endpoint& own() const { return colocated ? *colocated : *transport; }

@@ -10,7 +10,7 @@
 #include "daemon/lanes/moe_lane.h"
 #include "daemon/lanes/remote_two_phase.h"
 #include "daemon/metrics/metrics.h"
-#include "schedule/transport.h"
+#include "schedule/transport/transport.h"
 
 namespace afd::daemon {
 

@@ -2,11 +2,13 @@
 #include "daemon/lanes/two_phase_operators.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 
 #include "model/decoder/smooth_rows.h"
 #include "ops/fused_moe/sent_rows.h"
 #include "proto/check.h"
+#include "schedule/layout/row_checksum.h"
 
 namespace afd::daemon {
 
@@ -18,6 +20,27 @@ namespace {
 // Rows that one thread encodes at a time: enough to pay for handing them out.
 constexpr size_t kEncodeRows = 32;
 
+// The rows of another writer, each with its seal.
+class SealedRows final : public ops::TwoPhaseRowWriter {
+  public:
+    // `row_bytes`: without the seal. `rows` outlives the object.
+    SealedRows(const ops::TwoPhaseRowWriter& rows, size_t row_bytes)
+        : rows_(rows), row_bytes_(row_bytes) {}
+
+    void write(size_t token, size_t expert, std::byte* row) const override {
+        rows_.write(token, expert, row);
+        schedule::seal_row({row, row_bytes_}, row + row_bytes_);
+    }
+
+  private:
+    const ops::TwoPhaseRowWriter& rows_;
+    const size_t row_bytes_;
+};
+
+size_t seal_elements(bool row_checksums) {
+    return row_checksums ? schedule::kRowSealBytes / sizeof(ops::Bf16) : 0;
+}
+
 }  // namespace
 
 TwoPhaseOperators::TwoPhaseOperators(const Settings& settings,
@@ -25,10 +48,11 @@ TwoPhaseOperators::TwoPhaseOperators(const Settings& settings,
                                      const model::SmoothScales* smooth,
                                      ops::Parallel& parallel)
     : settings_(settings),
+      row_bytes_(ops::sent_row_bytes(settings.dispatch_dtype, settings.hidden)),
       tables_(placement, settings.session),
       num_local_experts_(placement.num_local_experts_max()),
       // Rows travel as so many bf16, whatever is in them: the operators copy bytes.
-      row_elements_(ops::sent_row_elements(settings.dispatch_dtype, settings.hidden)),
+      row_elements_(row_bytes_ / sizeof(ops::Bf16) + seal_elements(settings.row_checksums)),
       smooth_(smooth),
       parallel_(parallel),
       sorted_indices_(size_t{settings.num_tokens_max} * (settings.top_k + settings.num_shared)),
@@ -36,7 +60,9 @@ TwoPhaseOperators::TwoPhaseOperators(const Settings& settings,
       receivers_(settings.num_ranks),
       result_views_(settings.num_ranks) {
     // With smooth scales a row differs from expert to expert and is encoded on its way instead.
-    if (settings.dispatch_dtype != schedule::RowDtype::kBf16 && smooth == nullptr) {
+    const bool is_as_it_is =
+        settings.dispatch_dtype == schedule::RowDtype::kBf16 && !settings.row_checksums;
+    if (!is_as_it_is && smooth == nullptr) {
         encoded_.resize(settings.num_tokens_max * row_elements_);
     }
     const size_t num_keys = size_t{settings.num_ranks} * num_local_experts_;
@@ -134,14 +160,19 @@ const ops::Bf16* TwoPhaseOperators::encoded_rows(uint32_t block) {
     const size_t count = std::min<size_t>(settings_.block_tokens, input_.num_tokens - first);
     parallel_.run((count + kEncodeRows - 1) / kEncodeRows, [&](size_t task, unsigned) {
         const size_t last = first + std::min(count, (task + 1) * kEncodeRows);
-        for (size_t token = first + task * kEncodeRows; token < last; ++token) {
-            ops::encode_sent_row(settings_.dispatch_dtype,
-                                 input_.x.row(token),
-                                 settings_.hidden,
-                                 reinterpret_cast<std::byte*>(&encoded_[token * row_elements_]));
-        }
+        for (size_t token = first + task * kEncodeRows; token < last; ++token) encode_row(token);
     });
     return encoded_.data();
+}
+
+void TwoPhaseOperators::encode_row(size_t token) {
+    auto* const row = reinterpret_cast<std::byte*>(&encoded_[token * row_elements_]);
+    if (settings_.dispatch_dtype == schedule::RowDtype::kBf16) {
+        std::memcpy(row, input_.x.row(token), row_bytes_);
+    } else {
+        ops::encode_sent_row(settings_.dispatch_dtype, input_.x.row(token), settings_.hidden, row);
+    }
+    if (settings_.row_checksums) schedule::seal_row({row, row_bytes_}, row + row_bytes_);
 }
 
 void TwoPhaseOperators::send_block(uint32_t block) {
@@ -149,8 +180,12 @@ void TwoPhaseOperators::send_block(uint32_t block) {
     request.x = make_tensor<const void>(
         encoded_rows(block), DType::kBf16, {input_.num_tokens, row_elements_});
     std::optional<model::SmoothRows> smooth_rows;
+    std::optional<SealedRows> sealed_rows;
     if (smooth_ != nullptr) {
         request.row_writer = &smooth_rows.emplace(input_.x, input_.layer_id, *smooth_);
+        if (settings_.row_checksums) {
+            request.row_writer = &sealed_rows.emplace(*smooth_rows, row_bytes_);
+        }
     }
     const auto sent = ops::two_phase_payload(request, workspace_.bytes(), parallel_);
     AFD_ASSERT(sent.ok(), "%s", sent.error().message.c_str());

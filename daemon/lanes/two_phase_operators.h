@@ -27,7 +27,7 @@
 #include "ops/two_phase/combine.h"
 #include "ops/two_phase/layout.h"
 #include "ops/two_phase/payload.h"
-#include "schedule/row_dtype.h"
+#include "schedule/layout/row_dtype.h"
 
 namespace afd::daemon {
 
@@ -42,6 +42,7 @@ class TwoPhaseOperators {
         uint32_t num_tokens_max = 0;
         uint32_t block_tokens = 0;
         schedule::RowDtype dispatch_dtype = schedule::RowDtype::kBf16;
+        bool row_checksums = false;  // Sent rows are sealed (schedule/layout/row_checksum.h).
     };
     // `smooth`, or null: int8 rows are quantised with the scales of their experts. All outlive the
     // object.
@@ -91,6 +92,7 @@ class TwoPhaseOperators {
     Request block_request(uint32_t block) const;
     ops::TwoPhasePayloadRequest payload_request(uint32_t block);
     ops::TwoPhaseCombineRequest combine_request(uint32_t block);
+    void encode_row(size_t token);
     const ops::Bf16* encoded_rows(uint32_t block);
 
     // [num_ranks, num_local_experts]
@@ -104,6 +106,7 @@ class TwoPhaseOperators {
     }
 
     const Settings settings_;
+    const size_t row_bytes_;  // Of a sent row without its seal.
     const TwoPhaseTables tables_;
     const uint32_t num_local_experts_;
     const size_t row_elements_;

@@ -16,7 +16,8 @@ RemoteTwoPhase::Settings settings_of(const LaneSources& sources) {
             .num_shared = setup.num_dispatched_shared,
             .num_tokens_max = sources.welcome.prefill_tokens_max(),
             .block_tokens = sources.welcome.two_phase_block(),
-            .dispatch_dtype = setup.dispatch_dtype};
+            .dispatch_dtype = setup.dispatch_dtype,
+            .row_checksums = setup.row_checksums};
 }
 
 // One large call. The shared experts take it a micro-batch at a time, as attention does: between
@@ -26,6 +27,9 @@ ops::FusedMoeConfig two_phase_config(const LaneSources& sources) {
     config.max_shared_tokens = config.max_num_tokens;
     config.max_num_tokens = sources.welcome.prefill_tokens_max();
     config.num_micro_batches = 1;
+    // The layout of a round is made from the ids, so with router = ffn, too, these rows are routed
+    // before they leave.
+    config.needs_routing = false;
     return config;
 }
 

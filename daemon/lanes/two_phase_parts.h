@@ -13,7 +13,7 @@
 #include "daemon/lanes/two_phase_lane.h"
 #include "model/decoder/smooth_scales.h"
 #include "ops/fused_moe/fused_moe.h"
-#include "schedule/two_phase_sender.h"
+#include "schedule/two_phase/two_phase_sender.h"
 
 namespace afd::daemon {
 

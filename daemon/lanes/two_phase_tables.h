@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ops/tensor/tensor_view.h"
-#include "schedule/expert_placement.h"
+#include "schedule/dispatch/expert_placement.h"
 
 namespace afd::daemon {
 

@@ -6,7 +6,7 @@
 
 #include "daemon/lanes/moe_lane.h"
 #include "daemon/lanes/window_prepare_finalize.h"
-#include "schedule/transport.h"
+#include "schedule/transport/transport.h"
 
 namespace afd::daemon {
 
@@ -17,10 +17,14 @@ class WindowLane final : public MoeLane {
         ops::FusedMoe* moe = nullptr;
         WindowPrepareFinalize* windows = nullptr;
         schedule::DispatchTransport* transport = nullptr;
+        bool routes = false;  // router = ffn
     };
 
     WindowLane(const Parts& parts, uint32_t micro_batch, uint32_t rows_max)
-        : MoeLane({.rows = LaneRows::kAny, .rows_max = rows_max, .has_peers = true},
+        : MoeLane({.rows = LaneRows::kAny,
+                   .rows_max = rows_max,
+                   .has_peers = true,
+                   .routes = parts.routes},
                   *parts.moe,
                   micro_batch),
           parts_(parts) {}

@@ -26,6 +26,8 @@ WindowLanes::WindowLanes(const LaneSources& sources)
                sources.setup.dispatch_dtype),
       experts_(experts_record(sources.setup.files.config())) {
     windows_.set_metrics(sources.setup.metrics());
+    if (sources.welcome.dispatch_sync()) windows_.set_mode(schedule::DispatchMode::kSync);
+    if (sources.setup.row_checksums) windows_.use_checksums();
 }
 
 Result<std::unique_ptr<ExpertLanes>> WindowLanes::make(const LaneSources& sources) {
@@ -68,11 +70,14 @@ Result<> WindowLanes::compose(const LaneSources& sources) {
     const schedule::Geometry& geometry = sources.setup.layout.geometry;
     for (uint32_t m = 0; m < geometry.num_micro_batches; ++m) {
         lanes_.push_back(std::make_unique<WindowLane>(
-            WindowLane::Parts{&*moe_, &windows_, sources.attachment.transport.get()},
+            WindowLane::Parts{&*moe_,
+                              &windows_,
+                              sources.attachment.transport.get(),
+                              sources.setup.router == schedule::RouterPlacement::kFfn},
             m,
             geometry.micro_batch_size));
     }
-    // 0: every prompt goes through the windows (dispatch = window, or router = ffn).
+    // 0: every prompt goes through the windows (dispatch = window).
     if (sources.welcome.prefill_tokens_max() == 0) return {};
     AFD_ASSIGN(two_phase_,
                TwoPhaseParts::make(sources, smooth_ ? &*smooth_ : nullptr, shared_stage));

@@ -3,11 +3,14 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "ops/experts/combine.h"
 #include "ops/fused_moe/plan/remote_capabilities.h"
-#include "schedule/execution_log.h"
+#include "proto/failure.h"
+#include "schedule/layout/execution_log.h"
+#include "schedule/layout/row_checksum.h"
 
 namespace afd::daemon {
 
@@ -50,8 +53,9 @@ Result<ops::Ticket> WindowPrepareFinalize::prepare_async(const ops::MoeInput& in
             offer_token(lane, input, token, num_experts);
         }
     }
-    // Only to ranks that got a row: one without would have to be waited for and woken all the same.
-    const int32_t published = lane.publish(schedule::DispatchMode::kAsync);
+    // As a rule only to ranks that got a row: one without would have to be waited for and woken all
+    // the same.
+    const int32_t published = lane.publish(mode_);
     if (waits_) waits_->published(lane);
     rounds_[slot].input = input;
     rounds_[slot].output = {};
@@ -75,9 +79,17 @@ std::span<const std::byte> WindowPrepareFinalize::row_of(const ops::MoeInput& in
                                                          uint32_t token,
                                                          const float* smooth) {
     const size_t hidden = input.x.num_cols;
-    if (encoded_.empty()) return std::as_bytes(std::span(input.x.row(token), hidden));
-    ops::encode_sent_row(dtype_, input.x.row(token), hidden, encoded_.data(), smooth);
-    return std::span(encoded_).first(ops::sent_row_bytes(dtype_, hidden));
+    const auto values = std::as_bytes(std::span(input.x.row(token), hidden));
+    if (encoded_.empty()) return values;
+    const size_t num_bytes = ops::sent_row_bytes(dtype_, hidden);
+    if (dtype_ == schedule::RowDtype::kBf16) {
+        std::ranges::copy(values, encoded_.begin());
+    } else {
+        ops::encode_sent_row(dtype_, input.x.row(token), hidden, encoded_.data(), smooth);
+    }
+    if (!has_checksums_) return std::span(encoded_).first(num_bytes);
+    schedule::seal_row(std::span(encoded_).first(num_bytes), &encoded_[num_bytes]);
+    return std::span(encoded_).first(num_bytes + schedule::kRowSealBytes);
 }
 
 // A row for each slot, to the rank that holds its expert.
@@ -147,6 +159,7 @@ Result<> WindowPrepareFinalize::finalize(ops::Ticket&& ticket,
                                  lane.round())};
     }
     if (waits_) waits_->complete(lane);
+    if (has_checksums_) AFD_TRY(look_at_rows(lane, round));
     const bool is_routed = round.input.topk_ids != nullptr;
     if (!is_routed) read_weights(lane, round);
     const size_t row_bytes = geometry_.ffn_to_attn_token_bytes;
@@ -165,6 +178,38 @@ Result<> WindowPrepareFinalize::finalize(ops::Ticket&& ticket,
                   .shared_rows = round.output.shared,
                   .out = out},
                  parallel);
+    return {};
+}
+
+void WindowPrepareFinalize::use_checksums() {
+    has_checksums_ = true;
+    encoded_.resize(geometry_.attn_to_ffn_token_bytes);
+}
+
+// Looked at where they arrived: what would change a row between this and its sum is no accident.
+Result<> WindowPrepareFinalize::look_at_rows(const schedule::DispatchLane& lane,
+                                             const Round& round) const {
+    const size_t num_bytes =
+        round.input.x.num_cols * sizeof(ops::Bf16) + (capability_.routes ? sizeof(float) : 0);
+    for (size_t i = 0; i < lane.num_slots(); ++i) {
+        const uint32_t token = lane.slot_index(i) / geometry_.selected_expert_num;
+        const uint32_t k = lane.slot_index(i) % geometry_.selected_expert_num;
+        const auto row = lane.row(token, k);
+        const schedule::RowState state =
+            schedule::look_at_row(row.first(num_bytes), &row[num_bytes]);
+        if (state == schedule::RowState::kIntact) continue;
+        const auto rank = lane.slot_rank(i);
+        return data_loss(
+            "layer {}: the row of token {}, slot {} of micro-batch {} (round {}) was corrupted on "
+            "its way {} FFN worker {}",
+            with(lane.layer_id(),
+                 token,
+                 k,
+                 lane.micro_batch(),
+                 lane.round(),
+                 state == schedule::RowState::kInputCorrupted ? "to" : "back from",
+                 rank ? std::to_string(*rank) : "that chose it"));
+    }
     return {};
 }
 

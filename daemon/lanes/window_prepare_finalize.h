@@ -7,7 +7,7 @@
 // prepare_async() writes every token's row and local expert id into the window of the rank that
 // the placement chooses, slot [session][micro_batch][token][k], and publishes. The results come
 // back into this session's own window; finalize() weights and sums them in the order of
-// ops/experts/combine.h. The protocol's rules live in schedule/dispatch_lane.h.
+// ops/experts/combine.h. The protocol's rules live in schedule/dispatch/dispatch_lane.h.
 //
 // With router = ffn an MoE layer's input comes without topk_ids: every rank is offered every token
 // once, at slot k = 0, and routes it itself. Any rank may answer any of the top_k slots, so the
@@ -25,11 +25,11 @@
 #include "model/decoder/smooth_scales.h"
 #include "ops/fused_moe/prepare_finalize.h"
 #include "ops/fused_moe/sent_rows.h"
-#include "schedule/dispatch_lane.h"
-#include "schedule/expert_placement.h"
-#include "schedule/geometry.h"
-#include "schedule/router_placement.h"
-#include "schedule/row_dtype.h"
+#include "schedule/dispatch/dispatch_lane.h"
+#include "schedule/dispatch/expert_placement.h"
+#include "schedule/layout/geometry.h"
+#include "schedule/layout/router_placement.h"
+#include "schedule/layout/row_dtype.h"
 
 namespace afd::daemon {
 
@@ -62,7 +62,7 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     }
     bool finalized(const ops::Ticket& ticket) const override;
     // Errors: kUnavailable: the FFN worker refused the round (R11). kDataLoss: it acknowledged the
-    // round without its results.
+    // round without its results, or a row was corrupted.
     Result<> finalize(ops::Ticket&& ticket,
                       const ops::TopKWeightAndReduce& reduce,
                       ops::Rows<ops::Bf16> out,
@@ -88,9 +88,16 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     // From now on counts how long each rank takes.
     void set_metrics(const Metrics& metrics) { waits_.emplace(metrics, geometry_); }
 
+    // Whom rounds are published to from now on; without this call to ranks that got rows.
+    void set_mode(schedule::DispatchMode mode) { mode_ = mode; }
+
     // From now on rows, which are int8, are quantised with the scales of their experts.
     // REQUIRES: not empty; outlives the object.
     void set_smooth(const model::SmoothScales& smooth) { smooth_ = &smooth; }
+
+    // From now on rows are sealed, and those that come back are looked at: finalize() gives
+    // kDataLoss for one that was corrupted on its way, there or back.
+    void use_checksums();
 
     // For whom the slot waits now (R7); nothing if for nobody.
     std::optional<schedule::WaitInfo> wait_info(uint32_t slot) const {
@@ -114,6 +121,7 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
                      const ops::MoeInput& input,
                      uint32_t token,
                      uint32_t num_experts);
+    Result<> look_at_rows(const schedule::DispatchLane& lane, const Round& round) const;
     static void read_weights(const schedule::DispatchLane& lane, Round& round);
 
     schedule::ExpertReplica rank_of(uint32_t layer_id, uint32_t expert) const {
@@ -132,7 +140,9 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     std::vector<Round> rounds_;                          // [M]
     mutable std::optional<PeerWaits> waits_;             // Polling counts.
     const schedule::RowDtype dtype_;
+    schedule::DispatchMode mode_ = schedule::DispatchMode::kAsync;
     const model::SmoothScales* smooth_ = nullptr;
+    bool has_checksums_ = false;
     std::vector<std::byte> encoded_;  // A row as it goes into a slot, unless it goes as it is.
 };
 

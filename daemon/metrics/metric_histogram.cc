@@ -3,6 +3,28 @@
 
 namespace afd::daemon {
 
+void HistogramCounts::record(uint64_t value) {
+    ++buckets[histogram_bucket(value)];
+    ++count;
+    sum += value;
+    largest = std::max(largest, value);
+}
+
+void HistogramCounts::add(const HistogramCounts& other) {
+    for (size_t bucket = 0; bucket < buckets.size(); ++bucket) {
+        buckets[bucket] += other.buckets[bucket];
+    }
+    count += other.count;
+    sum += other.sum;
+    largest = std::max(largest, other.largest);
+}
+
+uint64_t HistogramCounts::count_below(uint64_t edge) const {
+    uint64_t below = 0;
+    for (size_t bucket = 0; bucket < histogram_bucket(edge); ++bucket) below += buckets[bucket];
+    return below;
+}
+
 double HistogramCounts::mean() const {
     return count == 0 ? 0.0 : static_cast<double>(sum) / static_cast<double>(count);
 }

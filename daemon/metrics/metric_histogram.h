@@ -15,7 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "schedule/metrics_layout.h"
+#include "schedule/layout/metrics_layout.h"
 
 namespace afd::daemon {
 
@@ -41,6 +41,12 @@ struct HistogramCounts {
     uint64_t count = 0;  // Of all buckets.
     uint64_t sum = 0;
     uint64_t largest = 0;
+
+    void record(uint64_t value);
+    // The values of both.
+    void add(const HistogramCounts& other);
+    // Of values below `edge`. REQUIRES: it is the edge of a bucket (histogram_edge()).
+    uint64_t count_below(uint64_t edge) const;
 
     double mean() const;
     // The value below which `fraction` of the values are, as if they were spread evenly over

@@ -2,7 +2,7 @@
 #pragma once
 
 // Metrics: what a worker has done, counted by its data thread in its own metrics segment
-// (schedule/metrics_layout.h) and read by afdd for `afdctl status`.
+// (schedule/layout/metrics_layout.h) and read by afdd for `afdctl status`.
 //
 // One writer (the data thread), any number of readers. Counters and histograms only grow during
 // the life of a process and start anew with its successor. Each is a word of its own: a reader
@@ -16,7 +16,7 @@
 #include "daemon/metrics/metric_histogram.h"
 #include "daemon/metrics/trace_ring.h"
 #include "proto/check.h"
-#include "schedule/metrics_layout.h"
+#include "schedule/layout/metrics_layout.h"
 
 namespace afd::daemon {
 
@@ -37,9 +37,25 @@ enum class Counter : uint32_t {
                      // distinct ones: how often an expert's weights had to be read. Only where it
                      // has the router.
     kTimeouts = 12,  // Attention: micro-batches given up because a round took too long (R7).
-    kCount = 13,
+    kBubbleNs = 13,  // Of waits: there was work, and it was with a peer.
+    kIdleNs = 14,    // Of waits: there was no work.
+    kSlept = 15,     // Of kWaits, those that did not end while it still spun.
+    kSpinNs = 16,    // Of waits that ended while it still spun.
+    kSleepNs = 17,   // Of the others.
+    kInFlightNow = 18,       // Attention: micro-batches with the experts now (goes down, too).
+    kPrefixQueries = 19,     // Attention: tokens that sequences began with.
+    kPrefixHits = 20,        // Attention: of these, those that the prefix cache had.
+    kKvWindowedTokens = 21,  // Attention: as kKvTokens, in layers with a window beside others.
+    kPhaseNs = 32,           // And those that follow, one for each TraceKind: see phase_counter().
+    kCount = kPhaseNs + kTraceKinds,
 };
 static_assert(static_cast<uint64_t>(Counter::kCount) <= schedule::kMetricsCounters);
+
+// Time in one kind of work. There is none for kWait and kBubble, which are no work.
+constexpr Counter phase_counter(TraceKind kind) {
+    return static_cast<Counter>(static_cast<uint32_t>(Counter::kPhaseNs) +
+                                static_cast<uint32_t>(kind));
+}
 
 enum class Histogram : uint32_t {
     kStepNs = 0,    // Attention: a micro-batch from its embedding to its sampled tokens.
@@ -49,7 +65,8 @@ enum class Histogram : uint32_t {
     kPassRows = 4,  // FFN: rows of a pass.
     kPassDescriptors = 5,  // FFN: descriptors of a pass, each of another session.
     kReady = 6,            // FFN: descriptors that were ready when a pass was taken.
-    kCount = 7,
+    kStepRows = 7,         // Attention: rows of a step.
+    kCount = 8,
 };
 static_assert(static_cast<uint64_t>(Histogram::kCount) <= schedule::kMetricsHistograms);
 
@@ -70,6 +87,22 @@ class Metrics {
     }
 
     void add(Counter counter, uint64_t amount) { set(counter, get(counter) + amount); }
+    // Of all phases.
+    uint64_t busy_ns() const {
+        uint64_t sum = 0;
+        for (uint8_t kind = 0; kind < kTraceKinds; ++kind) {
+            sum += get(phase_counter(static_cast<TraceKind>(kind)));
+        }
+        return sum;
+    }
+    // A wait of the data thread is over. `is_idle`: it had no work.
+    void add_wait(uint64_t wait_ns, bool is_idle, bool has_slept) {
+        add(Counter::kWaits, 1);
+        add(is_idle ? Counter::kIdleNs : Counter::kBubbleNs, wait_ns);
+        add(has_slept ? Counter::kSleepNs : Counter::kSpinNs, wait_ns);
+        if (has_slept) add(Counter::kSlept, 1);
+    }
+
     void set(Counter counter, uint64_t value) { store(offset_of(counter), value); }
     uint64_t get(Counter counter) const { return load(offset_of(counter)); }
 

@@ -31,6 +31,17 @@ void add(const std::string& name,
 void fill_common(const Metrics& metrics, client::Worker& worker) {
     worker.set_num_tokens(metrics.get(Counter::kTokens));
     worker.set_num_rounds(metrics.get(Counter::kRounds));
+    worker.set_busy_us(metrics.busy_ns() / 1000);
+    worker.set_bubble_us(metrics.get(Counter::kBubbleNs) / 1000);
+    worker.set_idle_us(metrics.get(Counter::kIdleNs) / 1000);
+    for (uint8_t kind = 0; kind < kTraceKinds; ++kind) {
+        const auto stage = static_cast<TraceKind>(kind);
+        const uint64_t time_us = metrics.get(phase_counter(stage)) / 1000;
+        if (time_us == 0) continue;
+        client::StageTime& time = *worker.add_stages();
+        time.set_name(std::string(trace_kind_name(stage)));
+        time.set_time_us(time_us);
+    }
 }
 
 }  // namespace
@@ -39,7 +50,11 @@ void fill_attention_metrics(const Metrics& metrics, uint32_t num_ranks, client::
     fill_common(metrics, worker);
     worker.set_num_two_phase_rounds(metrics.get(Counter::kTwoPhaseRounds));
     worker.set_num_two_phase_fallbacks(metrics.get(Counter::kTwoPhaseFallbacks));
+    worker.set_kv_windowed_tokens_used(metrics.get(Counter::kKvWindowedTokens));
+    worker.set_num_in_flight(static_cast<uint32_t>(metrics.get(Counter::kInFlightNow)));
     worker.set_num_timeouts(metrics.get(Counter::kTimeouts));
+    worker.set_num_prefix_queries(metrics.get(Counter::kPrefixQueries));
+    worker.set_num_prefix_hits(metrics.get(Counter::kPrefixHits));
     for (uint32_t rank = 0; rank < num_ranks; ++rank) {
         add(fmt::format("wait for ffn {}", rank), "us", kNsPerUs, metrics.peer_wait(rank), worker);
     }

@@ -40,7 +40,8 @@ std::string_view trace_kind_name(TraceKind kind) {
                                                                   "gather",
                                                                   "experts",
                                                                   "return",
-                                                                  "two-phase block"};
+                                                                  "two-phase block",
+                                                                  "bubble"};
     const auto index = static_cast<uint8_t>(kind);
     return index < kTraceKinds ? kNames[index] : "unknown";
 }

@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "schedule/metrics_layout.h"
+#include "schedule/layout/metrics_layout.h"
 
 namespace afd::daemon {
 
@@ -30,9 +30,10 @@ enum class TraceKind : uint8_t {
     kGather = 5,     // FFN worker: taking a pass, its rows sorted by expert.
     kExperts = 6,    // The experts of the pass.
     kReturn = 7,     // Result rows and flags.
-    kBlock = 8,      // FFN worker: a step of two-phase rounds.
+    kBlock = 8,      // FFN worker: a step of two-phase rounds. Attention worker: no event, time.
+    kBubble = 9,     // The data thread waits for the other side, which has the work. No round.
 };
-inline constexpr uint8_t kTraceKinds = 9;
+inline constexpr uint8_t kTraceKinds = 10;
 std::string_view trace_kind_name(TraceKind kind);
 
 struct TraceEvent {

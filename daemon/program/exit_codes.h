@@ -27,7 +27,7 @@ inline constexpr std::array<ExitCodeText, 7> kExitCodes = {{
     {ExitCode::kUsage,
      "the command line, environment, configuration file or limit of open files is wrong"},
     {ExitCode::kModel, "the model directory is missing, incomplete or not supported"},
-    {ExitCode::kSharedMemory, "shared memory cannot be had (is /dev/shm full?)"},
+    {ExitCode::kSharedMemory, "shared memory cannot be had (is the machine out of memory?)"},
     {ExitCode::kInUse, "another afdd holds the instance name, or its socket is in use"},
     {ExitCode::kDrainTimedOut, "asked to end; what was not finished in time was cancelled"},
     {ExitCode::kWorkerFailed, "a worker fails repeatedly before it is ready"},

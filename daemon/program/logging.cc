@@ -7,11 +7,52 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <ctime>
+#include <iterator>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 
 namespace afd::daemon {
 
 namespace {
+
+// Of the line that this thread writes; 0: of none. The formatter runs within the call.
+thread_local uint64_t current_request = 0;
+thread_local std::string_view current_request_id;
+
+// By the number of their request.
+class RequestNames {
+  public:
+    void set(uint64_t request, std::string_view name) {
+        const std::lock_guard lock(mutex_);
+        names_.insert_or_assign(request, std::string(name));
+    }
+    void erase(uint64_t request) {
+        const std::lock_guard lock(mutex_);
+        names_.erase(request);
+    }
+    std::string of(uint64_t request) {
+        const std::lock_guard lock(mutex_);
+        const auto at = names_.find(request);
+        return at == names_.end() ? std::string() : at->second;
+    }
+
+  private:
+    std::mutex mutex_;
+    std::unordered_map<uint64_t, std::string> names_;
+};
+
+RequestNames& request_names() {
+    static RequestNames names;
+    return names;
+}
+
+// Set once, before there are threads.
+bool is_json = false;
+
+constexpr const char* kLevels[] = {"trace", "debug", "info", "warn", "error", "off"};
 
 // One JSON object a line. Bytes that are not UTF-8 are replaced, so a line always parses.
 class JsonFormatter final : public spdlog::formatter {
@@ -26,6 +67,8 @@ class JsonFormatter final : public spdlog::formatter {
         line["level"] = std::string(level.data(), level.size());
         line["program"] = program_;
         line["pid"] = ::getpid();
+        if (current_request != 0) line["request"] = current_request;
+        if (!current_request_id.empty()) line["request_id"] = current_request_id;
         line["message"] = std::string(message.payload.data(), message.payload.size());
         const std::string text =
             line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
@@ -59,9 +102,12 @@ spdlog::level::level_enum spdlog_level(log::Level level) {
 void set_up_logging(const std::string& program,
                     const std::string& level,
                     const std::string& format) {
+    // A worker may open no file later (daemon/worker/system_calls.h), the zone's neither.
+    ::tzset();
     auto logger = std::make_shared<spdlog::logger>(
         program, std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
-    if (format == "json") {
+    is_json = format == "json";
+    if (is_json) {
         logger->set_formatter(std::make_unique<JsonFormatter>(program));
     } else {
         logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%-5!l%$ %n: %v");
@@ -69,6 +115,13 @@ void set_up_logging(const std::string& program,
     logger->set_level(spdlog::level::from_str(level));
     logger->flush_on(spdlog::level::trace);
     spdlog::set_default_logger(std::move(logger));
+}
+
+bool set_log_level(const std::string& level) {
+    const bool is_known = std::any_of(
+        std::begin(kLevels), std::end(kLevels), [&](const char* one) { return level == one; });
+    if (is_known) spdlog::set_level(spdlog::level::from_str(level));
+    return is_known;
 }
 
 bool log::is_on(Level level) {
@@ -79,6 +132,39 @@ bool log::is_on(Level level) {
 void log::write(Level level, std::string_view line) {
     spdlog::default_logger_raw()->log(spdlog_level(level),
                                       spdlog::string_view_t(line.data(), line.size()));
+}
+
+void log::write_of(uint64_t request, Level level, std::string_view line) {
+    const std::string name = request_names().of(request);
+    if (is_json) {
+        current_request = request;
+        current_request_id = name;
+        write(level, line);
+        current_request = 0;
+        current_request_id = {};
+    } else if (name.empty()) {
+        write(level, fmt::format("request {}: {}", request, line));
+    } else {
+        write(level, fmt::format("request {} ({}): {}", request, name, line));
+    }
+}
+
+void log::write_of(std::string_view request_id, Level level, std::string_view line) {
+    if (is_json) {
+        current_request_id = request_id;
+        write(level, line);
+        current_request_id = {};
+    } else {
+        write(level, fmt::format("request ({}): {}", request_id, line));
+    }
+}
+
+void log::name_request(uint64_t request, std::string_view request_id) {
+    request_names().set(request, request_id);
+}
+
+void log::forget_request(uint64_t request) {
+    request_names().erase(request);
 }
 
 }  // namespace afd::daemon

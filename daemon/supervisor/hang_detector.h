@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "schedule/heartbeat.h"
+#include "schedule/context/heartbeat.h"
 
 namespace afd::daemon {
 

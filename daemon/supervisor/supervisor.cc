@@ -9,7 +9,7 @@
 
 #include "daemon/program/logging.h"
 #include "proto/failure.h"
-#include "schedule/doorbell.h"
+#include "schedule/wait/doorbell.h"
 
 namespace afd::daemon {
 
@@ -149,6 +149,8 @@ WorkerSlot::Settings Supervisor::settings_of(control::Role role, uint32_t index)
     settings.load_ms = plan_.load_ms;
     settings.hang_timeout_ms = config.hang_timeout_ms;
     settings.stop_timeout_ms = config.stop_timeout_ms;
+    if (plan_.run_flag)
+        settings.run_flag = [this, role, index] { return plan_.run_flag(role, index); };
     settings.welcome = plan_.welcome;
     const WorkerCpus& cpus = is_ffn ? plan_.cpus.ffn[index] : plan_.cpus.attention[index];
     settings.welcome.set_num_threads(cpus.num_threads);
@@ -157,6 +159,11 @@ WorkerSlot::Settings Supervisor::settings_of(control::Role role, uint32_t index)
     const auto& peers = is_ffn ? attention_doorbells_ : ffn_doorbells_;
     settings.fds.push_back(own[index].get());
     for (const UniqueFd& peer : peers) settings.fds.push_back(peer.get());
+    if (!plan_.segments) return settings;
+    for (const auto& [name, fd] : plan_.segments(role, index)) {
+        settings.welcome.add_segments(name);
+        settings.fds.push_back(fd);
+    }
     return settings;
 }
 
@@ -177,7 +184,7 @@ void Supervisor::look_at_run_flags() {
     for (const auto* slots : {&attention_, &ffn_}) {
         for (const auto& slot : *slots) {
             const bool was_halted = slot->is_halted();
-            plan_.run_flag(slot->role(), slot->index()) ? slot->resume() : slot->halt();
+            slot->look_at_run_flag();
             is_news |= slot->is_halted() != was_halted;
         }
     }
@@ -299,21 +306,53 @@ void Supervisor::ring_doorbells() {
 void Supervisor::on_worker_ready(WorkerSlot& slot, const control::Ready& ready) {
     const bool is_ffn = slot.role() == control::FFN;
     log::debug("{} is ready after {} ms", slot.name(), ready.load_us() / 1000);
+    send_log_level(slot);
+    if (plan_.begin_counts) plan_.begin_counts(slot.role(), slot.index());
     was_ready_[is_ffn ? attention_.size() + slot.index() : slot.index()] = true;
-    if (!is_ffn) attention_listener_->on_attention_ready(slot.index(), ready.kv_tokens());
+    if (!is_ffn) {
+        attention_listener_->on_attention_ready(slot.index(), ready.kv_tokens());
+        tell_wait(slot);
+    }
     check_all_ready();
     review_service();
+}
+
+void Supervisor::set_log_level(const std::string& level) {
+    log_level_ = level;
+    for (const auto* slots : {&attention_, &ffn_}) {
+        for (const auto& slot : *slots) send_log_level(*slot);
+    }
+}
+
+void Supervisor::send_log_level(WorkerSlot& slot) const {
+    // One that is not ready yet hears it when it is.
+    if (log_level_.empty() || slot.state() != WorkerSlot::State::kReady) return;
+    control::SupervisorMessage message;
+    message.mutable_log_level()->set_level(log_level_);
+    slot.send(message);
 }
 
 void Supervisor::on_worker_failing(WorkerSlot& /*slot*/) {
     review_service();
 }
 
+void Supervisor::on_worker_settled(WorkerSlot& /*slot*/) {
+    review_service();
+}
+
 void Supervisor::review_service() {
-    ServiceState state = service_state(attention_, ffn_);
+    ServiceState state = service_state(attention_, ffn_, plan_.session_ranks);
     if (!all_ready_ || state == service_) return;
     service_ = std::move(state);
+    for (const auto& slot : attention_) tell_wait(*slot);
     instance_listener_->on_service(service_);
+}
+
+// A session whose experts cannot be started would wait with whatever it gets.
+void Supervisor::tell_wait(const WorkerSlot& session) const {
+    const bool is_waiting = !session.wait_text().empty() ||
+                            !reaches_experts(session.index(), ffn_, plan_.session_ranks);
+    attention_listener_->on_attention_wait(session.index(), is_waiting);
 }
 
 void Supervisor::check_all_ready() {
@@ -331,7 +370,7 @@ void Supervisor::on_worker_events(WorkerSlot& slot, const control::Events& event
 
 void Supervisor::on_worker_wait(WorkerSlot& slot) {
     if (slot.role() != control::ATTENTION) return;
-    attention_listener_->on_attention_wait(slot.index(), !slot.wait_text().empty());
+    tell_wait(slot);
 }
 
 Result<> Supervisor::acquire_segments(const WorkerSlot& slot,
@@ -371,9 +410,11 @@ void Supervisor::on_segment_release(WorkerSlot& slot, const control::SegmentRele
 }
 
 void Supervisor::on_worker_gone(WorkerSlot& slot) {
+    if (plan_.end_counts) plan_.end_counts(slot.role(), slot.index());
     // R9: it may have died between a flag and the ring. Everybody looks once more.
     ring_doorbells();
     if (slot.role() == control::ATTENTION) attention_listener_->on_attention_gone(slot.index());
+    if (slot.is_halted()) review_service();
     check_all_gone();
 }
 

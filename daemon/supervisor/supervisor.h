@@ -47,6 +47,10 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
         uint64_t load_ms = 0;
         // Everything of a Welcome that does not depend on the worker.
         control::Welcome welcome;
+        SessionRanks session_ranks;
+        // Name and descriptor of each segment that a worker is handed; empty: none.
+        std::function<std::vector<std::pair<std::string, int>>(control::Role, uint32_t index)>
+            segments;
         // A look at a worker's heartbeat.
         std::function<schedule::HeartbeatView(control::Role, uint32_t index)> heartbeat;
         // The run_flag of a worker's ScheduleContext; empty: always set.
@@ -54,6 +58,10 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
         // Memory of two-phase rounds; without the first, requests are refused.
         std::function<Result<>(uint32_t rank, const control::SegmentRequest&)> acquire_segments;
         std::function<void(uint32_t rank, const control::SegmentRelease&)> release_segments;
+        // A worker's process serves: what it counts is its own. It is gone: it counts no more.
+        // Empty: nobody wants to know.
+        std::function<void(control::Role, uint32_t index)> begin_counts;
+        std::function<void(control::Role, uint32_t index)> end_counts;
         // Adds what a worker counted (metrics.h) to its status.
         std::function<void(control::Role, uint32_t index, client::Worker&)> fill_metrics;
     };
@@ -71,6 +79,9 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
 
     void send(uint32_t session, const control::SupervisorMessage& message) override;
 
+    // The level of all workers from now on (set_log_level()), also of those to come.
+    void set_log_level(const std::string& level);
+
     // Ends all workers: asks, and kills what is left after `grace_ms` (0: at once); on_all_gone()
     // follows, perhaps within the call. A second call can shorten the grace. REQUIRES: started.
     void shut_down(uint64_t grace_ms);
@@ -86,6 +97,7 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
     void on_worker_gone(WorkerSlot& slot) override;
     void on_worker_given_up(WorkerSlot& slot, const std::string& why) override;
     void on_worker_failing(WorkerSlot& slot) override;
+    void on_worker_settled(WorkerSlot& slot) override;
 
   private:
     // A connection that has not said Hello yet.
@@ -104,8 +116,10 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
     void check_heartbeats();
     void look_at_run_flags();
     void ring_doorbells();
+    void send_log_level(WorkerSlot& slot) const;
     void check_all_ready();
     void review_service();
+    void tell_wait(const WorkerSlot& session) const;
     void check_all_gone();
 
     EventLoop& loop_;
@@ -126,6 +140,7 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
     bool all_ready_ = false;
     ServiceState service_;
     bool shutting_down_ = false;
+    std::string log_level_;  // Empty: that of the configuration.
 };
 
 }  // namespace afd::daemon

@@ -2,7 +2,6 @@
 #include "daemon/supervisor/two_phase_segments.h"
 
 #include "proto/failure.h"
-#include "schedule/segment.h"
 
 namespace afd::daemon {
 
@@ -18,10 +17,10 @@ TwoPhaseSegments::TwoPhaseSegments(std::string prefix,
       sizes_max_(sizes_max) {}
 
 TwoPhaseSegments::~TwoPhaseSegments() {
-    for (const auto& [pair, entry] : entries_) unlink(pair, entry);
+    for (const auto& [pair, entry] : entries_) unlink(entry);
 }
 
-// The numbers are a worker's: one that is wrong, or lies, must not fill /dev/shm for all.
+// The numbers are a worker's: one that is wrong, or lies, must not fill the memory for all.
 Result<> TwoPhaseSegments::check(uint32_t session,
                                  int32_t round,
                                  const schedule::TwoPhaseSizes& sizes) const {
@@ -54,7 +53,7 @@ Result<> TwoPhaseSegments::acquire(uint32_t rank,
         if (found->second.round == round && found->second.sizes == sizes) return {};
         // Of an older round whose release was lost. A pair has one round at a time (R4), so nobody
         // uses it.
-        unlink(pair, found->second);
+        unlink(found->second);
         entries_.erase(found);
     }
     const uint64_t free =
@@ -66,24 +65,26 @@ Result<> TwoPhaseSegments::acquire(uint32_t rank,
             "are free",
             with(session, sizes.receive_bytes, sizes.return_bytes, free, memory_max_));
     }
+    Entry entry{.round = round, .sizes = sizes};
     for (const auto& [segment, bytes] : {std::pair(TwoPhaseSegment::kReceive, sizes.receive_bytes),
                                          std::pair(TwoPhaseSegment::kReturn, sizes.return_bytes)}) {
         if (bytes == 0) continue;
-        const auto created = schedule::Segment::create(
+        auto created = schedule::Segment::create_sealed(
             schedule::two_phase_segment_name(prefix_, segment, rank, session, round), bytes);
-        if (created.ok()) continue;
-        // The first of the two may exist; unlinking one that does not does nothing.
-        unlink(pair, {round, sizes});
-        return created.error();
+        if (!created.ok()) {
+            unlink(entry);
+            return created.error();
+        }
+        entry.segments.push_back(std::move(created).value());
     }
-    entries_[pair] = {round, sizes};
+    entries_[pair] = std::move(entry);
     return {};
 }
 
 void TwoPhaseSegments::release(uint32_t rank, uint32_t session, int32_t round) {
     const auto found = entries_.find({rank, session});
     if (found == entries_.end() || found->second.round != round) return;
-    unlink(found->first, found->second);
+    unlink(found->second);
     entries_.erase(found);
 }
 
@@ -95,10 +96,9 @@ uint64_t TwoPhaseSegments::bytes_of(uint32_t rank) const {
     return bytes;
 }
 
-void TwoPhaseSegments::unlink(const Pair& pair, const Entry& entry) const {
-    for (const auto segment : {TwoPhaseSegment::kReceive, TwoPhaseSegment::kReturn}) {
-        schedule::Segment::unlink(schedule::two_phase_segment_name(
-            prefix_, segment, pair.first, pair.second, entry.round));
+void TwoPhaseSegments::unlink(const Entry& entry) {
+    for (const schedule::Segment& segment : entry.segments) {
+        schedule::Segment::unlink(segment.name());
     }
 }
 

@@ -11,15 +11,18 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "proto/status.h"
-#include "schedule/two_phase_control.h"
+#include "schedule/layout/two_phase_control.h"
+#include "schedule/shared_memory/segment.h"
 
 namespace afd::daemon {
 
 class TwoPhaseSegments {
   public:
-    // `memory_max`: bytes of all segments of one rank at a time; 0: no limit but /dev/shm.
+    // `memory_max`: bytes of all segments of one rank at a time; 0: no limit but the
+    // machine's.
     // `sizes_max`: what the two segments of a round have at most (two_phase_sizes_max).
     TwoPhaseSegments(std::string prefix,
                      uint32_t num_sessions,
@@ -32,8 +35,8 @@ class TwoPhaseSegments {
     // Makes the segments of a round, zeroed; or leaves those that it has, if the sizes are the
     // same. Cost: that of clearing the memory.
     // Errors: kInvalidArgument: no such session, a round below 1, or more bytes than any round
-    // needs (names size, value and what is allowed). kResourceExhausted: memory_max or /dev/shm is
-    // too small (names bytes and limit); then nothing of the round remains.
+    // needs (names size, value and what is allowed). kResourceExhausted: memory_max or the
+    // machine's memory is too small (names bytes and limit); then nothing of the round remains.
     Result<> acquire(uint32_t rank,
                      uint32_t session,
                      int32_t round,
@@ -50,10 +53,11 @@ class TwoPhaseSegments {
     struct Entry {
         int32_t round = 0;
         schedule::TwoPhaseSizes sizes;
+        std::vector<schedule::Segment> segments = {};  // They live as long as these.
     };
 
     Result<> check(uint32_t session, int32_t round, const schedule::TwoPhaseSizes& sizes) const;
-    void unlink(const Pair& pair, const Entry& entry) const;
+    static void unlink(const Entry& entry);
 
     const std::string prefix_;
     const uint32_t num_sessions_;

@@ -3,6 +3,7 @@
 
 #include "daemon/program/logging.h"
 #include "proto/failure.h"
+#include "schedule/layout/execution_log.h"
 
 namespace afd::daemon {
 
@@ -43,6 +44,7 @@ WorkerSlot::WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& l
                            settings_.start_timeout_ms,
                            settings_.load_ms));
                    }),
+      settle_timer_(loop, [this] { on_settled(); }),
       back_off_(settings_.restart_first_ms, settings_.restart_max_ms, settings_.restart_reset_ms),
       hang_detector_(settings_.hang_timeout_ms),
       stop_detector_(settings_.stop_timeout_ms),
@@ -146,6 +148,7 @@ void WorkerSlot::on_turn() {
     // Usually it is ending, and its end is about to be seen. If it lives on without its socket it
     // can never serve again. One that was to end may take a moment: a timer watches it.
     watcher_->watch(0);
+    if (!is_to_run()) halt();
     if (process_ != nullptr && !shutting_down_ && !halted_) process_->kill();
 }
 
@@ -171,9 +174,10 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
             if (state_ != State::kStarting) return;
             state_ = State::kReady;
             start_timer_.stop();
+            settle_timer_.start(kSettleMs);
             was_ready_ = true;
-            num_failures_ = 0;
-            failure_.clear();
+            // One that always died when it had come so far has to show more.
+            if (!dies_when_ready_) failure_.clear();
             back_off_.healthy(loop_.now_ms());
             hang_detector_.restart(loop_.now_ms());
             stop_detector_.observe(false, loop_.now_ms());
@@ -243,6 +247,14 @@ void WorkerSlot::check_stop(bool is_needed) {
     stop_detector_.observe(false, loop_.now_ms());
 }
 
+void WorkerSlot::look_at_run_flag() {
+    is_to_run() ? resume() : halt();
+}
+
+bool WorkerSlot::is_to_run() const {
+    return !settings_.run_flag || settings_.run_flag();
+}
+
 void WorkerSlot::halt() {
     if (halted_ || shutting_down_) return;
     halted_ = true;
@@ -250,6 +262,7 @@ void WorkerSlot::halt() {
     // What kept it from starting may be mended until it is resumed: it is judged anew.
     failure_.clear();
     num_failures_ = 0;
+    dies_when_ready_ = false;
     if (process_ == nullptr) return;
     log::info("{}: run_flag is 0, it ends", name_);
     end_timer_.start(kEndTimeoutMs);
@@ -290,6 +303,8 @@ void WorkerSlot::kill(const std::string& why) {
 void WorkerSlot::on_gone(const std::string& how) {
     // Out of the way, so that nothing below signals a pid that may have a new owner.
     const std::unique_ptr<WorkerProcess> gone = std::move(process_);
+    // A busy worker sees the flag before the supervisor looks: its end is no crash.
+    if (!is_to_run()) halt();
     // What it sent before its end still counts: tokens that clients may have seen.
     if (channel_ != nullptr) {
         static_cast<void>(channel_->read().ok());
@@ -300,6 +315,8 @@ void WorkerSlot::on_gone(const std::string& how) {
     end_timer_.stop();
     start_timer_.stop();
     const State before = state_;
+    const bool was_settled = before == State::kReady && !settle_timer_.is_active();
+    settle_timer_.stop();
     state_ = State::kDown;
     wait_text_.clear();
     const std::string reason = end_reason(how);
@@ -314,12 +331,25 @@ void WorkerSlot::on_gone(const std::string& how) {
     }
     listener_.on_worker_gone(*this);
     if (shutting_down_ || halted_) return;
-    if (before == State::kReady) {
+    if (was_settled) {
         // It served: that it died says nothing about its successor.
         start_later();
+    } else if (before == State::kReady) {
+        dies_when_ready_ = true;
+        count_failure(name_ + " " + reason + " as soon as it was ready",
+                      false,
+                      schedule::ExecutionLog::kDeadly);
     } else {
         count_failure(name_ + " " + reason, cannot_mend);
     }
+}
+
+void WorkerSlot::on_settled() {
+    num_failures_ = 0;
+    dies_when_ready_ = false;
+    if (failure_.empty()) return;
+    failure_.clear();
+    listener_.on_worker_settled(*this);
 }
 
 // How it ended and, if anybody knows, why: by its own words, or by ours.
@@ -328,9 +358,9 @@ std::string WorkerSlot::end_reason(const std::string& how) const {
     return kill_reason_.empty() ? how : how + ": " + kill_reason_;
 }
 
-void WorkerSlot::count_failure(const std::string& why, bool is_permanent) {
+void WorkerSlot::count_failure(const std::string& why, bool is_permanent, uint64_t num_more) {
     ++num_failures_;
-    const bool is_failing = is_permanent || num_failures_ >= settings_.start_attempts;
+    const bool is_failing = is_permanent || num_failures_ >= settings_.start_attempts + num_more;
     if (is_failing && !was_ready_) {
         listener_.on_worker_given_up(
             *this, is_permanent ? why : fmt::format("{} ({} attempts)", why, num_failures_));

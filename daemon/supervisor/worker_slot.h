@@ -8,13 +8,14 @@
 //      ^                          |                |
 //      +--- back-off -------------+--- process gone (reaped, R8) --+
 //
-// A worker whose run_flag is 0 is told to end; its slot then stays down, and refuses whoever asks
-// for it, until resume().
+// A worker whose run_flag is 0 is told to end, unless it has seen that itself; its slot then stays
+// down, and refuses whoever asks for it, until the flag is set.
 //
 // A slot is given to a new process only after the old one is known to be gone. Whatever breaks
 // the tie to a living process (bad bytes, a closed socket, a hang) makes the slot kill it; the
 // rest follows from its end.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,14 +52,20 @@ class WorkerSlotListener {
     // The slot does not try again: too many failures before it was ever ready, or one that no
     // further attempt can mend.
     virtual void on_worker_given_up(WorkerSlot& slot, const std::string& why) = 0;
-    // A worker that was ready before does not start again: failure() says why. The slot goes on
-    // trying; on_worker_ready() tells that it has succeeded.
+    // A worker that was ready before does not start again, or dies whenever it has: failure() says
+    // why. The slot goes on trying; on_worker_ready() or on_worker_settled() tells that it has
+    // succeeded.
     virtual void on_worker_failing(WorkerSlot& slot) = 0;
+    // A worker that had died soon after it was ready, again and again, has now lived longer.
+    virtual void on_worker_settled(WorkerSlot& slot) = 0;
 };
 
 class WorkerSlot {
   public:
     enum class State { kDown, kStarting, kReady };
+
+    // A worker that dies so soon after it was ready has not served.
+    static constexpr uint64_t kSettleMs = 1000;
 
     struct Settings {
         control::Role role = control::ROLE_UNSPECIFIED;
@@ -74,6 +81,8 @@ class WorkerSlot {
         uint64_t load_ms = 0;           // What a slow machine takes for the weights.
         uint64_t hang_timeout_ms = 0;
         uint64_t stop_timeout_ms = 0;
+        // The run_flag of the worker's ScheduleContext; empty: always set.
+        std::function<bool()> run_flag;
         control::Welcome welcome;
         // What travels with the Welcome; stays the supervisor's.
         std::vector<int> fds;
@@ -94,11 +103,9 @@ class WorkerSlot {
     // Looks for a hang (hang_detector.h) and a stop (stop_detector.h) and kills if there is one.
     void check_heartbeat(const schedule::HeartbeatView& view, bool is_needed);
 
-    // The run_flag of the worker's ScheduleContext is 0: tells it to end, and starts no other
-    // before resume(). Its failures are forgotten. Again and again is as once.
-    void halt();
-    // The run_flag is set: a slot that its worker left because it was not starts another.
-    void resume();
+    // Looks at the run_flag of the worker's ScheduleContext. 0: tells the worker to end, forgets
+    // its failures, and starts no other before the flag is set again.
+    void look_at_run_flag();
 
     // Tells the worker to end, and starts no other.
     void shut_down();
@@ -112,8 +119,10 @@ class WorkerSlot {
     // "attention worker 1", "ffn worker 0".
     const std::string& name() const { return name_; }
     // Why this worker, which was ready once, cannot start again: start_attempts failures in a row,
-    // or one that no further attempt can mend; without spawn it says who has to start it. Empty: it
-    // can, as far as is known.
+    // or one that no further attempt can mend; without spawn it says who has to start it. A death
+    // within kSettleMs of being ready is a failure too, but R11's three kills come on top, since
+    // what killed the worker may be a round that is about to be refused. Empty: it can, as far as
+    // is known.
     const std::string& failure() const { return failure_; }
     bool is_halted() const { return halted_; }
     // Who this worker waits for (R7), or empty.
@@ -134,9 +143,14 @@ class WorkerSlot {
     void on_started();
     std::string end_reason(const std::string& how) const;
     void on_gone(const std::string& how);
+    bool is_to_run() const;
+    void halt();
+    void resume();
     void tell_to_end();
     void flush();
-    void count_failure(const std::string& why, bool is_permanent);
+    void on_settled();
+    // `num_more`: failures beyond start_attempts that are borne.
+    void count_failure(const std::string& why, bool is_permanent, uint64_t num_more = 0);
     void start_later();
 
     EventLoop& loop_;
@@ -149,7 +163,8 @@ class WorkerSlot {
     std::unique_ptr<ControlChannel> channel_;
     std::unique_ptr<FdWatcher> watcher_;
     Timer restart_timer_;
-    Timer start_timer_;  // Kills a worker that does not get ready.
+    Timer start_timer_;   // Kills a worker that does not get ready.
+    Timer settle_timer_;  // Since it is ready.
     BackOff back_off_;
     HangDetector hang_detector_;
     StopDetector stop_detector_;
@@ -160,7 +175,8 @@ class WorkerSlot {
     bool halted_ = false;     // run_flag is 0.
     bool was_ready_ = false;  // Ever.
     uint32_t num_processes_ = 0;
-    uint64_t num_failures_ = 0;  // In a row before it was ready.
+    uint64_t num_failures_ = 0;     // In a row before it was ready, or soon after.
+    bool dies_when_ready_ = false;  // One of them was soon after.
     std::string failure_;
     uint64_t started_ms_ = 0;
     std::optional<control::Fatal> fatal_;  // What the present process said at its end.

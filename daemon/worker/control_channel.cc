@@ -86,8 +86,8 @@ Result<std::vector<UniqueFd>> ControlChannel::take_fds(size_t count) {
 
 void ControlChannel::queue_bytes(std::string bytes, std::span<const int> fds) {
     queued_bytes_ += bytes.size();
-    // Every piece but the last carries one byte: a frame has at least four, and kFdsMax needs five
-    // pieces, so the length word and the body always suffice.
+    // Every piece but the last carries one byte: descriptors come with a Welcome, which has more
+    // bytes than the seventeen pieces that kFdsMax needs.
     size_t at = 0;
     while (fds.size() > kFdsPerPiece) {
         AFD_ASSERT(at + 1 < bytes.size(), "%zu descriptors beside %zu bytes", fds.size(), at);

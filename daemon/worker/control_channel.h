@@ -28,12 +28,13 @@
 namespace afd::daemon {
 
 // Hello.version; raise it with every incompatible change of control.proto.
-inline constexpr uint32_t kControlVersion = 4;
+inline constexpr uint32_t kControlVersion = 5;
 
 class ControlChannel {
   public:
-    // An FFN worker of 1,024 sessions gets their doorbells and its own.
-    static constexpr size_t kFdsMax = 1100;
+    // An FFN worker of 1,024 sessions gets their doorbells and its own, three segments of each and
+    // four of its own.
+    static constexpr size_t kFdsMax = 4200;
 
     // REQUIRES: `socket` is a connected Unix stream socket; it is made non-blocking.
     explicit ControlChannel(UniqueFd socket);

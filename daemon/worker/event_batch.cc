@@ -57,7 +57,8 @@ void EventBatch::add(const WorkerEvent& event) {
     control::Events& events = *message_.mutable_events();
     switch (event.kind) {
         case WorkerEvent::Kind::kStarted:
-            events.add_started(event.sequence_id);
+            events.add_started()->set_sequence_id(event.sequence_id);
+            events.mutable_started()->rbegin()->set_num_cached_tokens(event.token);
             break;
         case WorkerEvent::Kind::kPromptLogprob:
             add_prompt_logprob(event, events);
@@ -67,6 +68,10 @@ void EventBatch::add(const WorkerEvent& event) {
             token.set_sequence_id(event.sequence_id);
             token.set_token(event.token);
             token.set_logprob(event.logprob);
+            for (uint8_t i = 0; i < event.num_top; ++i) {
+                token.add_top_ids(event.top(i).id);
+                token.add_top_logprobs(event.top(i).logprob);
+            }
             break;
         }
         case WorkerEvent::Kind::kEnd: {

@@ -11,14 +11,18 @@
 #include <csignal>
 #include <cstring>
 #include <deque>
+#include <latch>
 #include <mutex>
 
 #include "daemon/loop/event_loop.h"
 #include "daemon/program/logging.h"
 #include "daemon/worker/control_channel.h"
 #include "daemon/worker/event_batch.h"
+#include "model/grammar/grammar_cache.h"
+#include "proto/crash_point.h"
+#include "proto/failure.h"
 #include "proto/socket_path.h"
-#include "schedule/doorbell.h"
+#include "schedule/wait/doorbell.h"
 
 namespace afd::daemon {
 
@@ -78,7 +82,40 @@ Result<> await_message(ControlChannel& channel,
     }
 }
 
-std::unique_ptr<SequenceRequest> to_request(const control::Admit& admit) {
+using Vocabulary = std::shared_ptr<const model::VocabularyTrie>;
+
+// Behind the tokens that were sent before a replay. Without a response format: null.
+Result<std::unique_ptr<model::TokenConstraint>> to_constraint(const control::Admit& admit,
+                                                              const Vocabulary& vocabulary,
+                                                              model::GrammarCache& grammars) {
+    std::unique_ptr<model::TokenConstraint> constraint;
+    if (!admit.sampling().has_response_format()) return constraint;
+    if (vocabulary == nullptr) {
+        return failed_precondition("afdd has handed over no vocabulary for response_format");
+    }
+    std::vector<uint32_t> end_ids;
+    for (const uint32_t id : admit.end_ids()) {
+        if (id < vocabulary->vocab_size()) end_ids.push_back(id);
+    }
+    // A token that is text, which the client wants for an end, cuts the text as a stop string does.
+    for (const uint32_t id : admit.stop_ids()) {
+        if (id < vocabulary->vocab_size() && !vocabulary->is_text(id)) end_ids.push_back(id);
+    }
+    AFD_ASSIGN(
+        auto grammar,
+        grammars.grammar(admit.sampling().response_format(), vocabulary, std::move(end_ids)));
+    constraint = std::make_unique<model::TokenConstraint>(std::move(grammar));
+    for (auto i = static_cast<int>(admit.num_prompt_tokens()); i < admit.tokens_size(); ++i) {
+        if (constraint->advance(admit.tokens(i))) continue;
+        return internal("token {}, number {} of the output, may not come under response_format",
+                        with(admit.tokens(i), i - static_cast<int>(admit.num_prompt_tokens())));
+    }
+    return constraint;
+}
+
+Result<std::unique_ptr<SequenceRequest>> to_request(const control::Admit& admit,
+                                                    const Vocabulary& vocabulary,
+                                                    model::GrammarCache& grammars) {
     auto request = std::make_unique<SequenceRequest>();
     request->sequence_id = admit.sequence_id();
     request->tokens.reserve(
@@ -89,6 +126,9 @@ std::unique_ptr<SequenceRequest> to_request(const control::Admit& admit) {
     request->sampling = model::to_params(admit.sampling());
     request->prompt_logprobs = admit.prompt_logprobs();
     request->stop_ids.assign(admit.stop_ids().begin(), admit.stop_ids().end());
+    request->min_tokens = admit.min_tokens();
+    request->num_top_logprobs = std::min(admit.num_top_logprobs(), kTopLogprobsMax);
+    AFD_ASSIGN(request->constraint, to_constraint(admit, vocabulary, grammars));
     return request;
 }
 
@@ -108,6 +148,7 @@ struct WorkerControl::State {
     void on_socket(int events);
     void on_post();
     void take(const control::SupervisorMessage& message);
+    void admit(const control::Admit& admit);
     void command(WorkerCommand next);
     void retry_commands();
     void queue_posts();
@@ -119,9 +160,14 @@ struct WorkerControl::State {
     control::Welcome welcome;
     std::vector<UniqueFd> fds;
     std::vector<int> peer_fds;
+    std::map<std::string, int> segment_fds;
+    // Written before Ready is posted; no Admit comes before that.
+    Vocabulary vocabulary;
+    model::GrammarCache grammars;  // The control thread's.
     std::unique_ptr<WorkerPort> port;
     std::thread thread;
     UniqueFd post_fd;
+    std::latch has_loop{1};  // Opened when the control thread has made all its descriptors.
 
     // From the main thread to the control thread; both rare.
     std::mutex posts_mutex;
@@ -150,6 +196,7 @@ Result<std::unique_ptr<WorkerControl>> WorkerControl::connect(const Options& opt
     const auto deadline = Clock::now() + std::chrono::milliseconds(options.handshake_timeout_ms);
     AFD_ASSIGN(UniqueFd socket, connect_socket(options.control_socket));
     die_with_parent(socket.get());
+    AFD_CRASH_POINT("start.connected");
     auto state = std::make_unique<State>(ControlChannel(std::move(socket)));
 
     control::WorkerMessage hello;
@@ -160,6 +207,7 @@ Result<std::unique_ptr<WorkerControl>> WorkerControl::connect(const Options& opt
     state->channel.queue(hello);
     control::SupervisorMessage answer;
     AFD_TRY(await_message(state->channel, answer, deadline));
+    AFD_CRASH_POINT("start.answered");
     if (answer.has_refused()) {
         return Error{static_cast<Code>(answer.refused().code()),
                      "afdd refuses this worker: " + answer.refused().message()};
@@ -170,7 +218,16 @@ Result<std::unique_ptr<WorkerControl>> WorkerControl::connect(const Options& opt
     }
     state->welcome = std::move(*answer.mutable_welcome());
     AFD_ASSIGN(state->fds, state->channel.take_fds(num_fds));
-    for (size_t i = 1; i < num_fds; ++i) state->peer_fds.push_back(state->fds[i].get());
+    const auto num_segments = static_cast<size_t>(state->welcome.segments_size());
+    if (num_segments >= num_fds) {
+        return Error{Code::kDataLoss, "the Welcome of afdd names more segments than it brings"};
+    }
+    const size_t num_doorbells = num_fds - num_segments;
+    for (size_t i = 1; i < num_doorbells; ++i) state->peer_fds.push_back(state->fds[i].get());
+    for (size_t i = 0; i < num_segments; ++i) {
+        state->segment_fds[state->welcome.segments(static_cast<int>(i))] =
+            state->fds[num_doorbells + i].get();
+    }
     // An Admit and a Cancel for each sequence, twice over. What does not fit is held and tried
     // again.
     const size_t command_capacity = 4 * size_t{state->welcome.max_sequences()} + 16;
@@ -192,12 +249,20 @@ int WorkerControl::own_doorbell_fd() const {
 std::span<const int> WorkerControl::peer_doorbell_fds() const {
     return state_->peer_fds;
 }
+const std::map<std::string, int>& WorkerControl::segment_fds() const {
+    return state_->segment_fds;
+}
 WorkerPort& WorkerControl::port() {
     return *state_->port;
 }
 
+void WorkerControl::set_vocabulary(std::shared_ptr<const model::VocabularyTrie> vocabulary) {
+    state_->vocabulary = std::move(vocabulary);
+}
+
 void WorkerControl::start() {
     state_->thread = std::thread([state = state_.get()] { state->run(); });
+    state_->has_loop.wait();
 }
 
 void WorkerControl::ready(const control::Ready& ready) {
@@ -244,6 +309,7 @@ void WorkerControl::State::run() {
     socket_watcher->watch(UV_READABLE);
     wake_watcher->watch(UV_READABLE);
     post_watcher->watch(UV_READABLE);
+    has_loop.count_down();
     // Messages may have come with the Welcome.
     on_socket(UV_READABLE);
     loop->run();
@@ -273,10 +339,7 @@ void WorkerControl::State::on_socket(int events) {
 void WorkerControl::State::take(const control::SupervisorMessage& message) {
     WorkerCommand next;
     if (message.has_admit()) {
-        next.kind = WorkerCommand::Kind::kAdmit;
-        next.sequence_id = message.admit().sequence_id();
-        next.sequence = to_request(message.admit());
-        command(std::move(next));
+        admit(message.admit());
     } else if (message.has_cancel()) {
         next.kind = WorkerCommand::Kind::kCancel;
         next.sequence_id = message.cancel().sequence_id();
@@ -287,10 +350,35 @@ void WorkerControl::State::take(const control::SupervisorMessage& message) {
         next.round = message.segment().round();
         next.code = static_cast<Code>(message.segment().code());
         command(std::move(next));
+    } else if (message.has_log_level()) {
+        if (!set_log_level(message.log_level().level())) {
+            log::warn("afdd asks for the log level '{}', which is not known here",
+                      message.log_level().level());
+        }
     } else if (message.has_shutdown()) {
         shutdown_received = true;
         command(std::move(next));
     }
+}
+
+void WorkerControl::State::admit(const control::Admit& admit) {
+    auto request = to_request(admit, vocabulary, grammars);
+    if (request.ok()) {
+        WorkerCommand next;
+        next.kind = WorkerCommand::Kind::kAdmit;
+        next.sequence_id = admit.sequence_id();
+        next.sequence = std::move(request).value();
+        command(std::move(next));
+        return;
+    }
+    // The data thread never hears of it.
+    control::WorkerMessage message;
+    control::EndEvent& end = *message.mutable_events()->add_ends();
+    end.set_sequence_id(admit.sequence_id());
+    end.set_code(static_cast<uint32_t>(request.error().code));
+    end.set_message(request.error().message);
+    channel.queue(message);
+    send();
 }
 
 void WorkerControl::State::command(WorkerCommand next) {
@@ -308,8 +396,10 @@ void WorkerControl::State::retry_commands() {
 
 void WorkerControl::State::queue_posts() {
     const std::lock_guard lock(posts_mutex);
+    if (posts.empty()) return;
     for (const control::WorkerMessage& message : posts) channel.queue(message);
     posts.clear();
+    AFD_CRASH_POINT("start.ready_queued");
 }
 
 void WorkerControl::State::queue_events(EventBatch& batch) {
@@ -333,6 +423,7 @@ void WorkerControl::State::drain_events() {
             if (batch.is_full()) queue_events(batch);
         }
         queue_events(batch);
+        AFD_CRASH_POINT("emit.events_queued");
         if (channel.queued_bytes() > kUnsentBytesMax) break;
     } while (!port->rest());
     send();

@@ -19,12 +19,14 @@
 //
 // Not here: windows, weights, heartbeats (the data thread writes its own).
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <thread>
 
 #include "daemon/worker/worker_port.h"
+#include "model/grammar/vocabulary_trie.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
 
@@ -59,6 +61,13 @@ class WorkerControl {
     // The peers' doorbells: FFN ranks 0..F-1 for an attention worker, sessions 0..A-1 for an FFN
     // worker. Open as long as this object lives.
     std::span<const int> peer_doorbell_fds() const;
+
+    // The segments that afdd has handed over, by name. Open as long as this object lives.
+    const std::map<std::string, int>& segment_fds() const;
+
+    // What the text of a constrained request is made of. Before ready(); without it such requests
+    // are refused.
+    void set_vocabulary(std::shared_ptr<const model::VocabularyTrie> vocabulary);
 
     // Starts the control thread.
     void start();

@@ -7,7 +7,8 @@
 //
 // Ownership: kAdmit hands a SequenceRequest to the data thread, kEnd of that sequence hands it
 // back to the control thread, which frees it. So the data thread neither allocates nor frees: it
-// moves the request through, and what a ring still holds at the end goes with the ring.
+// moves the request through, and what a ring still holds at the end goes with the ring. The one
+// exception is a constraint, which grows when its text comes to where none of it has been.
 //
 // Order: the events of one sequence are kStarted, kPromptLogprob... (positions ascending),
 // kToken..., kEnd. After kEnd nothing of that sequence follows. Every admitted sequence gets
@@ -16,9 +17,12 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "model/grammar/token_constraint.h"
 #include "model/sampling/sampler.h"
 #include "proto/status.h"
 
@@ -33,9 +37,15 @@ struct SequenceRequest {
     uint32_t num_prompt_tokens = 0;  // tokens[num_prompt_tokens...] were sampled before a replay.
     uint32_t max_total_tokens = 0;   // Prompt and output; ends with kOk when it is reached.
     model::SamplingParams sampling;
+    // Of a response_format: it stands behind `tokens`, as far as they are output. Or null.
+    std::unique_ptr<model::TokenConstraint> constraint = nullptr;
     bool prompt_logprobs = false;    // Report the logprob of prompt tokens 1, 2, ...
     std::vector<uint32_t> stop_ids;  // A sampled one is reported, then ends the sequence.
+    uint32_t min_tokens = 0;         // None of stop_ids is sampled before so many output tokens.
+    uint32_t num_top_logprobs = 0;   // Reported with each token; at most kTopLogprobsMax.
 };
+
+inline constexpr uint32_t kTopLogprobsMax = 20;
 
 struct WorkerCommand {
     enum class Kind : uint32_t {
@@ -62,7 +72,8 @@ struct SegmentRound {
 
 struct WorkerEvent {
     enum class Kind : uint32_t {
-        kStarted,         // The first chunk of the sequence is scheduled.
+        kStarted,         // The first chunk of the sequence is scheduled; `token` tokens before it
+                          // came from the prefix cache.
         kPromptLogprob,   // `logprob` of the prompt token at position `token`, given those before.
         kToken,           // `token` was sampled with `logprob`.
         kEnd,             // The sequence is over: `code`, `stopped`, `text`; `sequence` goes back.
@@ -76,14 +87,30 @@ struct WorkerEvent {
     float logprob = 0.0F;
     Code code = Code::kOk;  // kEnd: kOk: stop token or length; kCancelled; an error.
     bool stopped = false;   // kEnd: by a stop token.
+    uint8_t num_top = 0;    // kToken: see top().
     std::unique_ptr<SequenceRequest> sequence = nullptr;  // kEnd: back to the control thread.
     SegmentRound segment = {};                            // kSegmentRequest, kSegmentRelease.
-    char text[216] = {};  // kEnd with an error, kWait: one line, zero-terminated.
+    // kEnd with an error, kWait: one line, zero-terminated. kToken: see set_top().
+    char text[216] = {};
 
     // Formats `text`; cuts what does not fit.
     template <typename... Args>
     void set_text(const char* format, Args... args) {
         std::snprintf(text, sizeof(text), format, args...);
+    }
+
+    // kToken: the most likely tokens in its place. They lie where other events have a text, so that
+    // the ring does not grow for them.
+    void set_top(std::span<const model::TokenLogprob> tokens) {
+        static_assert(kTopLogprobsMax * sizeof(model::TokenLogprob) <= sizeof(text));
+        num_top = static_cast<uint8_t>(tokens.size());
+        std::memcpy(text, tokens.data(), tokens.size_bytes());
+    }
+    // REQUIRES: index < num_top.
+    model::TokenLogprob top(size_t index) const {
+        model::TokenLogprob entry;
+        std::memcpy(&entry, text + index * sizeof(entry), sizeof(entry));
+        return entry;
     }
 };
 

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "schedule/doorbell.h"
+#include "schedule/wait/doorbell.h"
 
 namespace afd::daemon {
 

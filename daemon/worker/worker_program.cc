@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/worker/worker_program.h"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -18,6 +19,9 @@ int run_worker(int argc, char** argv, control::Role role, ServeWorker serve) {
     // A group of its own, but afdd's session: a Ctrl-C is afdd's to pass on as a drain, while the
     // scheduler's autogroup stays one, so that a yield reaches the peer.
     if (options->own_process_group) ::setpgid(0, 0);
+    // Whoever takes a worker over gains nothing by a program with more rights. An old kernel that
+    // knows no such thing is no reason not to serve.
+    ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     set_up_logging(
         name + "-" + std::to_string(options->index), options->log_level, options->log_format);
     auto control = WorkerControl::connect(

@@ -9,7 +9,8 @@
 #include "daemon/config/placement_source.h"
 #include "daemon/config/wire_choices.h"
 #include "daemon/program/logging.h"
-#include "schedule/attach.h"
+#include "daemon/worker/system_calls.h"
+#include "schedule/shared_memory/attach.h"
 
 namespace afd::daemon {
 namespace {
@@ -45,7 +46,10 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
                                       uint32_t index) {
     const control::Welcome& welcome = control.welcome();
     AFD_ASSIGN(const ops::NumericClass numeric_class, numeric_class_of(welcome));
-    AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(welcome.model_dir()));
+    AFD_ASSIGN(const ops::KvDtype kv_dtype, from_wire(welcome.kv_dtype()));
+    AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(welcome.model_dir(), kv_dtype));
+    files.set_residual(welcome.residual_fp32() ? model::ResidualType::kFp32
+                                               : model::ResidualType::kBf16);
     // The worker opens the files itself. A checkpoint that was replaced since afdd started would
     // give tokens of another model.
     if (files.identity() != welcome.model_identity()) {
@@ -72,7 +76,8 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
         .layout = layout,
         .identity = make_identity(welcome.instance_id(), files, numeric_class, router, row_dtype),
         .own_doorbell = control.own_doorbell_fd(),
-        .peer_doorbells = {control.peer_doorbell_fds().begin(), control.peer_doorbell_fds().end()}};
+        .peer_doorbells = {control.peer_doorbell_fds().begin(), control.peer_doorbell_fds().end()},
+        .segment_fds = control.segment_fds()};
     AFD_ASSIGN(schedule::Segment metrics, schedule::attach_metrics(attach, role, index));
     return WorkerSetup{.files = std::move(files),
                        .numeric_class = numeric_class,
@@ -83,7 +88,8 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
                        .router = router,
                        .is_colocated = geometry.num_ffn_workers == 0,
                        .num_dispatched_shared = num_shared,
-                       .dispatch_dtype = row_dtype};
+                       .dispatch_dtype = row_dtype,
+                       .row_checksums = welcome.geometry().row_checksums()};
 }
 
 Result<model::LoadedExperts> load_worker_experts(const WorkerSetup& setup,
@@ -122,6 +128,14 @@ Result<model::LoadedExperts> load_worker_experts(const WorkerSetup& setup,
             static_cast<double>(report.mapped_bytes) / (1 << 20));
     }
     return experts;
+}
+
+void confine_worker(const control::Welcome& welcome) {
+    if (!welcome.seccomp() || !can_confine()) return;
+    const bool has_two_phase = welcome.prefill_tokens_max() > 0;
+    const Result<> confined =
+        confine_system_calls(has_two_phase ? FileOpening::kExisting : FileOpening::kNone);
+    if (!confined.ok()) log::warn("{}; going on without", confined.error().message);
 }
 
 std::unique_ptr<threads::ThreadPool> make_thread_pool(const control::Welcome& welcome) {

@@ -14,13 +14,13 @@
 #include "model/decoder/expert_weights.h"
 #include "model/family/model_files.h"
 #include "ops/format/numeric_class.h"
-#include "schedule/adaptive_wait.h"
-#include "schedule/attach_config.h"
-#include "schedule/expert_placement.h"
-#include "schedule/router_placement.h"
-#include "schedule/row_dtype.h"
-#include "schedule/segment.h"
-#include "schedule/window_layout.h"
+#include "schedule/dispatch/expert_placement.h"
+#include "schedule/layout/router_placement.h"
+#include "schedule/layout/row_dtype.h"
+#include "schedule/layout/window_layout.h"
+#include "schedule/shared_memory/attach_config.h"
+#include "schedule/shared_memory/segment.h"
+#include "schedule/wait/adaptive_wait.h"
 #include "threads/thread_pool.h"
 
 namespace afd::daemon {
@@ -36,6 +36,7 @@ struct WorkerSetup {
     bool is_colocated = false;
     uint32_t num_dispatched_shared = 0;  // daemon/config/instance_geometry.h
     schedule::RowDtype dispatch_dtype = schedule::RowDtype::kBf16;
+    bool row_checksums = false;  // schedule/layout/row_checksum.h
 
     // Errors: of the model's files; kFailedPrecondition when the model or the machine is not the
     // one that afdd saw (names both).
@@ -62,6 +63,10 @@ Result<model::LoadedExperts> load_worker_experts(const WorkerSetup& setup,
                                                  std::span<const model::ExpertSlot> slots,
                                                  size_t num_keys,
                                                  ops::Parallel& parallel);
+
+// Gives up what serving does not need (system_calls.h), unless the Welcome says not to; a kernel
+// that cannot do it is only logged. Call when everything is loaded, attached and started.
+void confine_worker(const control::Welcome& welcome);
 
 // The threads with which the Welcome wants this worker to compute. Warns where they do not get
 // their cores.

@@ -16,6 +16,7 @@
 #include <span>
 
 #include "model/attention/kv_cache.h"
+#include "model/attention/residual.h"
 #include "ops/format/attention_batch.h"
 #include "ops/tensor/bf16.h"
 #include "ops/tensor/parallel.h"
@@ -30,6 +31,10 @@ class AttentionBlock {
     // Scratch of one attention() of up to rows_max rows on up to num_threads threads.
     virtual size_t workspace_bytes(size_t rows_max, unsigned num_threads) const = 0;
 
+    // Multiply-adds of one row and one position that it attends to, in one layer: what makes long
+    // contexts take long.
+    virtual size_t products_per_position() const = 0;
+
     // residual += W_O·attention(norm(residual)), and the batch's keys enter the layer's cache.
     // Shapes: residual [batch.num_tokens, hidden].
     // REQUIRES: positions below the context length; the cache slots of all earlier positions of
@@ -38,7 +43,7 @@ class AttentionBlock {
     virtual void attention(uint32_t layer,
                            const ops::AttentionBatch& batch,
                            const KvLayer& cache,
-                           ops::Rows<ops::Bf16> residual,
+                           const Residual& residual,
                            std::span<std::byte> workspace,
                            ops::Parallel& parallel) const = 0;
 };

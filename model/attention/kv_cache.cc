@@ -53,30 +53,48 @@ void BlockAllocator::release(std::vector<int32_t>& blocks) {
     }
 }
 
-Result<KvCache> KvCache::create(const KvShape& shape, uint64_t num_tokens) {
+Result<KvCache> KvCache::create(const KvShape& shape,
+                                uint64_t num_tokens,
+                                const WindowedLayers& windowed) {
+    KvCache cache;
     const uint64_t num_blocks = BlockAllocator::blocks_for(num_tokens);
-    size_t bytes = 0;
-    const bool is_too_large =
-        num_blocks > kBlocksMax ||
-        __builtin_mul_overflow(num_blocks * kKvBlockTokens, shape.bytes_per_token(), &bytes);
-    void* memory =
-        is_too_large || bytes == 0
-            ? MAP_FAILED
-            : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const uint64_t num_windowed = BlockAllocator::blocks_for(windowed.num_tokens);
+    cache.num_blocks_ = static_cast<uint32_t>(num_blocks);
+    cache.num_windowed_blocks_ =
+        windowed.is_windowed.empty() ? 0 : static_cast<uint32_t>(num_windowed);
+    cache.is_windowed_ = windowed.is_windowed;
+    bool is_too_large = num_blocks > kBlocksMax || num_windowed > kBlocksMax;
+    for (uint32_t layer = 0; layer < shape.num_layers && !is_too_large; ++layer) {
+        const size_t slots =
+            (cache.is_windowed(layer) ? num_windowed : num_blocks) * size_t{kKvBlockTokens};
+        size_t bytes = 0;
+        is_too_large = __builtin_mul_overflow(slots, shape.layer_bytes_per_token, &bytes) ||
+                       __builtin_add_overflow(cache.bytes_, bytes, &cache.bytes_);
+        cache.layers_.push_back(
+            {.bytes_per_token = shape.layer_bytes_per_token, .num_slots = slots});
+    }
+    void* memory = is_too_large || cache.bytes_ == 0 ? MAP_FAILED
+                                                     : ::mmap(nullptr,
+                                                              cache.bytes_,
+                                                              PROT_READ | PROT_WRITE,
+                                                              MAP_PRIVATE | MAP_ANONYMOUS,
+                                                              -1,
+                                                              0);
     if (memory == MAP_FAILED) {
         return resource_exhausted(
             "no memory for a KV cache of {} tokens, {} bytes each; configure fewer tokens",
             with(num_tokens, shape.bytes_per_token()));
     }
     // A refusal costs speed only.
-    static_cast<void>(::madvise(memory, bytes, MADV_HUGEPAGE));
+    static_cast<void>(::madvise(memory, cache.bytes_, MADV_HUGEPAGE));
     // The pages are zeroed now, not while the first requests wait for them.
-    static_cast<void>(::madvise(memory, bytes, MADV_POPULATE_WRITE));
-    KvCache cache;
+    static_cast<void>(::madvise(memory, cache.bytes_, MADV_POPULATE_WRITE));
     cache.memory_ = memory;
-    cache.bytes_ = bytes;
-    cache.num_blocks_ = static_cast<uint32_t>(num_blocks);
-    cache.layer_bytes_per_token_ = shape.layer_bytes_per_token;
+    auto* next = static_cast<std::byte*>(memory);
+    for (KvLayer& layer : cache.layers_) {
+        layer.data = next;
+        next += layer.num_slots * layer.bytes_per_token;
+    }
     return cache;
 }
 
@@ -88,7 +106,9 @@ KvCache& KvCache::operator=(KvCache&& other) noexcept {
     std::swap(memory_, other.memory_);
     std::swap(bytes_, other.bytes_);
     std::swap(num_blocks_, other.num_blocks_);
-    std::swap(layer_bytes_per_token_, other.layer_bytes_per_token_);
+    std::swap(num_windowed_blocks_, other.num_windowed_blocks_);
+    is_windowed_.swap(other.is_windowed_);
+    layers_.swap(other.layers_);
     return *this;
 }
 
@@ -97,12 +117,8 @@ KvCache::~KvCache() {
 }
 
 KvLayer KvCache::layer(uint32_t layer) const {
-    const size_t num_slots = size_t{num_blocks_} * kKvBlockTokens;
-    const size_t layer_bytes = num_slots * layer_bytes_per_token_;
-    AFD_DASSERT((layer + 1) * layer_bytes <= bytes_, "layer %u", layer);
-    return {.data = static_cast<std::byte*>(memory_) + layer * layer_bytes,
-            .bytes_per_token = layer_bytes_per_token_,
-            .num_slots = num_slots};
+    AFD_DASSERT(layer < layers_.size(), "layer %u", layer);
+    return layers_[layer];
 }
 
 }  // namespace afd::model

@@ -6,11 +6,15 @@
 //
 // A block holds kKvBlockTokens tokens of one sequence in every layer. A sequence's blocks are
 // reserved whole at admission (prompt and all tokens it may produce), so a running sequence never
-// runs out of cache, and released at its end. Block b covers slots [64 b, 64 b + 64) of every
-// layer's cache; the token at position p of a sequence has slot blocks[p / 64] * 64 + p % 64.
+// runs out of cache, and released at its end; where every layer has a window, so many of them as it
+// needs at a time, and blocks that the window has left are exchanged for new ones. Block b covers
+// slots [64 b, 64 b + 64) of every layer's cache; the token at position p of a sequence has slot
+// blocks[p / 64] * 64 + p % 64. Where only some layers have a window, these may have fewer slots,
+// and a sequence blocks of two kinds, one for them and one for the other layers.
 //
 // Neither is thread-safe; the data thread of an attention worker owns them.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -49,6 +53,19 @@ class BlockAllocator {
     std::vector<bool> in_use_;   // Catches a block released twice.
 };
 
+// Positions that may be under way beside those of a window: of a longer prompt the rows behind wait
+// until the first of them are computed. A few micro-batches.
+inline constexpr uint32_t kWindowAhead = 512;
+
+// Most blocks that a sequence of so many tokens holds at a time. `window`: positions that a token
+// sees in whatever layer, its own included; 0: all.
+inline uint64_t held_blocks(uint64_t num_tokens, uint32_t window) {
+    const uint64_t whole = BlockAllocator::blocks_for(num_tokens);
+    if (window == 0) return whole;
+    // One more, as a window begins in the middle of a block.
+    return std::min(whole, BlockAllocator::blocks_for(uint64_t{window} + kWindowAhead) + 1);
+}
+
 // Slot of the flattened cache for `position` of a sequence with these blocks.
 inline int64_t cache_row(std::span<const int32_t> blocks, uint32_t position) {
     return int64_t{blocks[position / kKvBlockTokens]} * kKvBlockTokens + position % kKvBlockTokens;
@@ -72,17 +89,31 @@ struct KvLayer {
     size_t num_slots = 0;
 };
 
+// The layers that have a window beside others, and how many tokens they have room for.
+struct WindowedLayers {
+    std::vector<bool> is_windowed;  // [num_layers]; empty: no layer.
+    uint64_t num_tokens = 0;
+};
+
 class KvCache {
   public:
-    // Room for at least `num_tokens` tokens (rounded up to whole blocks). Memory is zero and
-    // resident. Errors: kResourceExhausted naming the bytes.
-    static Result<KvCache> create(const KvShape& shape, uint64_t num_tokens);
+    // Room for at least `num_tokens` tokens (rounded up to whole blocks), in the windowed layers
+    // for theirs. Memory is zero and resident. Errors: kResourceExhausted naming the bytes.
+    static Result<KvCache> create(const KvShape& shape,
+                                  uint64_t num_tokens,
+                                  const WindowedLayers& windowed = {});
 
     KvCache(KvCache&& other) noexcept;
     KvCache& operator=(KvCache&& other) noexcept;
     ~KvCache();
 
+    // Of the layers without a window, or of all.
     uint32_t num_blocks() const { return num_blocks_; }
+    // Of the windowed layers; 0: there are none.
+    uint32_t num_windowed_blocks() const { return num_windowed_blocks_; }
+    bool is_windowed(uint32_t layer) const {
+        return layer < is_windowed_.size() && is_windowed_[layer];
+    }
 
     // REQUIRES: layer < num_layers.
     KvLayer layer(uint32_t layer) const;
@@ -93,7 +124,9 @@ class KvCache {
     void* memory_ = nullptr;
     size_t bytes_ = 0;
     uint32_t num_blocks_ = 0;
-    uint64_t layer_bytes_per_token_ = 0;
+    uint32_t num_windowed_blocks_ = 0;
+    std::vector<bool> is_windowed_;
+    std::vector<KvLayer> layers_;
 };
 
 }  // namespace afd::model

@@ -12,8 +12,15 @@ std::string describe(const QuantisationConfig& quantisation) {
     const std::string experts =
         part("experts", quantisation.experts) + (quantisation.smooth ? " smooth" : "");
     const std::string attention = part("attention", quantisation.attention);
-    if (experts.empty() && attention.empty()) return "bf16";
-    return experts + (experts.empty() || attention.empty() ? "" : ", ") + attention;
+    const std::string kv = quantisation.kv == ops::KvDtype::kBf16
+                               ? std::string()
+                               : "kv " + std::string(ops::name_of(quantisation.kv));
+    std::string text;
+    for (const std::string& said : {experts, attention, kv}) {
+        if (said.empty()) continue;
+        text += (text.empty() ? "" : ", ") + said;
+    }
+    return text.empty() ? "bf16" : text;
 }
 
 }  // namespace afd::model

@@ -15,8 +15,12 @@
 #include <string>
 #include <vector>
 
+#include "model/checkpoint/foreign_form.h"
+#include "model/checkpoint/residual_type.h"
 #include "model/checkpoint/tensor_names.h"
 #include "ops/attention/rope.h"
+#include "ops/format/expert_activation.h"
+#include "ops/format/kv_dtype.h"
 #include "ops/format/weight_format.h"
 
 namespace afd::model {
@@ -31,16 +35,18 @@ enum class TopkMethod {
     kNoauxTc,             // Groups by their two best; a bias that only chooses (V3).
 };
 
-// How the checkpoint stores its linears: quantization_config of tools/afd-quantize.
+// How the checkpoint stores its linears (quantization_config of tools/afd-quantize), and how
+// whoever serves it keeps keys and values.
 struct QuantisationConfig {
     ops::WeightFormat experts = ops::WeightFormat::kBf16;    // Routed, shared and dense MLPs.
     ops::WeightFormat attention = ops::WeightFormat::kBf16;  // One of the attention's formats().
     bool smooth = false;  // int8 experts have smooth scales (model/checkpoint/expert_tensors.h).
+    ops::KvDtype kv = ops::KvDtype::kBf16;  // Not of the checkpoint: ModelFiles::open() is told.
 
     friend bool operator==(const QuantisationConfig&, const QuantisationConfig&) = default;
 };
 
-// "bf16", "experts int8", "experts int8 smooth", "experts int4-g32, attention int8".
+// "bf16", "experts int8", "experts int8 smooth", "experts int4-g32, attention int8, kv int8".
 std::string describe(const QuantisationConfig& quantisation);
 
 struct ModelConfig {
@@ -66,14 +72,19 @@ struct ModelConfig {
     bool norm_topk_prob = false;
     double routed_scaling_factor = 1;
     std::vector<uint32_t> dense_layers;  // Layers without experts, ascending.
-    uint32_t num_hash_layers = 0;        // MoE layers below it look the experts up by token id.
+    // Of every MLP, between its two products.
+    ops::ExpertActivation activation = ops::ExpertActivation::kSilu;
+    bool has_expert_bias = false;  // Of gate, up and down of routed experts (fused_experts.h).
+    uint32_t num_hash_layers = 0;  // MoE layers below it look the experts up by token id.
 
     double rms_norm_eps = 1e-6;
     double rope_theta = 10000;
     std::optional<ops::YarnScaling> yarn;
     bool tie_word_embeddings = false;
+    ResidualType residual = ResidualType::kBf16;
     TensorNames names;
     QuantisationConfig quantisation;
+    ForeignForm form;  // How another program has quantised the checkpoint.
 
     std::optional<uint32_t> bos_token_id;
     std::vector<uint32_t> eos_token_ids;  // Of config.json; generation_config.json goes first.
@@ -92,5 +103,14 @@ struct ModelConfig {
     // S of the window geometry: shared experts count as one expert in one slot.
     uint32_t num_shared_slots() const { return shared_intermediate > 0 ? 1 : 0; }
 };
+
+// Layers [first, last) of a model: what is loaded of it at once.
+struct LayerRange {
+    uint32_t first = 0;
+    uint32_t last = 0;
+};
+inline LayerRange all_layers(const ModelConfig& config) {
+    return {0, config.num_layers};
+}
 
 }  // namespace afd::model

@@ -18,7 +18,8 @@ using ops::Bf16;
 Result<ExpertTensors> read_fused(const TensorStore& tensors,
                                  const std::string& prefix,
                                  const ModelConfig& config,
-                                 uint32_t index) {
+                                 uint32_t index,
+                                 ExpertPart part) {
     const uint64_t hidden = config.hidden;
     const uint64_t intermediate = config.moe_intermediate;
     const std::array<uint64_t, 3> inward = {config.num_experts, 2 * intermediate, hidden};
@@ -28,15 +29,21 @@ Result<ExpertTensors> read_fused(const TensorStore& tensors,
         stored.bf16 = std::move(values);
         return stored;
     };
-    AFD_ASSIGN(const std::vector<Bf16> gate_up,
-               tensors.read_bf16_slice(prefix + "gate_up_proj", inward, index, 1));
-    AFD_ASSIGN(std::vector<Bf16> down,
-               tensors.read_bf16_slice(prefix + "down_proj", outward, index, 1));
-    // Rows of the gate first, then those of up, as the fused layout has them.
-    const auto middle = gate_up.begin() + static_cast<std::ptrdiff_t>(gate_up.size() / 2);
-    return ExpertTensors{matrix(intermediate, hidden, {gate_up.begin(), middle}),
-                         matrix(intermediate, hidden, {middle, gate_up.end()}),
-                         matrix(hidden, intermediate, std::move(down))};
+    ExpertTensors mlp;
+    if (part != ExpertPart::kDown) {
+        AFD_ASSIGN(const std::vector<Bf16> gate_up,
+                   tensors.read_bf16_slice(prefix + "gate_up_proj", inward, index, 1));
+        // Rows of the gate first, then those of up, as the fused layout has them.
+        const auto middle = gate_up.begin() + static_cast<std::ptrdiff_t>(gate_up.size() / 2);
+        mlp.gate = matrix(intermediate, hidden, {gate_up.begin(), middle});
+        mlp.up = matrix(intermediate, hidden, {middle, gate_up.end()});
+    }
+    if (part != ExpertPart::kGateUp) {
+        AFD_ASSIGN(std::vector<Bf16> down,
+                   tensors.read_bf16_slice(prefix + "down_proj", outward, index, 1));
+        mlp.down = matrix(hidden, intermediate, std::move(down));
+    }
+    return mlp;
 }
 
 }  // namespace
@@ -96,17 +103,40 @@ Result<std::vector<float>> read_output_gate(const TensorStore& tensors,
     return gate;
 }
 
+Result<ExpertBiases> read_expert_biases(const TensorStore& tensors,
+                                        const ModelConfig& config,
+                                        uint32_t layer,
+                                        uint32_t expert) {
+    const std::string prefix = layer_tensor(layer, config.names.experts) + ".";
+    const std::array<uint64_t, 2> inward = {config.num_experts,
+                                            uint64_t{2} * config.moe_intermediate};
+    const std::array<uint64_t, 2> outward = {config.num_experts, config.hidden};
+    ExpertBiases biases;
+    AFD_ASSIGN(const std::vector<Bf16> gate_up,
+               tensors.read_bf16_slice(prefix + "gate_up_proj_bias", inward, expert, 1));
+    for (size_t i = 0; i < gate_up.size(); i += 2) {
+        biases.gate.push_back(gate_up[i]);
+        biases.up.push_back(gate_up[i + 1]);
+    }
+    AFD_ASSIGN(biases.down, tensors.read_bf16_slice(prefix + "down_proj_bias", outward, expert, 1));
+    return biases;
+}
+
 Result<ExpertTensors> read_expert_tensors(const TensorStore& tensors,
                                           const ModelConfig& config,
                                           uint32_t layer,
-                                          uint32_t expert) {
+                                          uint32_t expert,
+                                          ExpertPart part) {
     const uint32_t num_experts = layer < config.num_layers ? num_layer_experts(config, layer) : 0;
     if (expert >= num_experts) return no_such_expert(config, layer, expert);
     const ops::WeightFormat format = config.quantisation.experts;
     const std::string experts = layer_tensor(layer, config.names.experts) + ".";
     const bool is_routed = config.is_moe_layer(layer) && expert < config.num_experts;
-    if (is_routed && tensors.find(experts + "gate_up_proj") != nullptr) {
-        if (format == ops::WeightFormat::kBf16) return read_fused(tensors, experts, config, expert);
+    const bool is_of_form = tensors.form().kind == ForeignKind::kFusedExperts;
+    if (is_routed && !is_of_form && tensors.find(experts + "gate_up_proj") != nullptr) {
+        if (format == ops::WeightFormat::kBf16) {
+            return read_fused(tensors, experts, config, expert, part);
+        }
         // What afd-quantize writes has a tensor for each expert.
         return unimplemented(
             "tensor {}gate_up_proj holds all experts of its layer, and config.json says {}; such "
@@ -118,11 +148,21 @@ Result<ExpertTensors> read_expert_tensors(const TensorStore& tensors,
     const uint64_t intermediate = expert_intermediate(config, layer, expert);
     const TensorNames& names = config.names;
     ExpertTensors mlp;
-    AFD_ASSIGN(mlp.gate, read_matrix(tensors, prefix + names.gate, intermediate, hidden, format));
-    AFD_ASSIGN(mlp.up, read_matrix(tensors, prefix + names.up, intermediate, hidden, format));
-    AFD_ASSIGN(mlp.down, read_matrix(tensors, prefix + names.down, hidden, intermediate, format));
+    const auto read = [&](const std::string& name, uint64_t num_outputs, uint64_t depth) {
+        return read_matrix(tensors, prefix + name, num_outputs, depth, format);
+    };
+    if (part != ExpertPart::kDown) {
+        AFD_ASSIGN(mlp.gate, read(names.gate, intermediate, hidden));
+        AFD_ASSIGN(mlp.up, read(names.up, intermediate, hidden));
+    }
+    if (part == ExpertPart::kGateUp) return mlp;
+    AFD_ASSIGN(mlp.down, read(names.down, hidden, intermediate));
+    if (part == ExpertPart::kDown) return mlp;
     AFD_ASSIGN(mlp.smooth, read_smooth_scale(tensors, config, layer, expert));
     AFD_ASSIGN(mlp.output_gate, read_output_gate(tensors, config, layer, expert));
+    if (config.has_expert_bias && is_routed) {
+        AFD_ASSIGN(mlp.bias, read_expert_biases(tensors, config, layer, expert));
+    }
     return mlp;
 }
 

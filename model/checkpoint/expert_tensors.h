@@ -15,6 +15,16 @@
 
 namespace afd::model {
 
+// What of an expert is read; the matrices of the other part stay empty.
+enum class ExpertPart { kAll, kGateUp, kDown };
+
+// Of an expert of gpt-oss (fused_experts.h).
+struct ExpertBiases {
+    std::vector<ops::Bf16> gate;  // [I]
+    std::vector<ops::Bf16> up;    // [I]
+    std::vector<ops::Bf16> down;  // [H]
+};
+
 // All three in the format that the configuration states for experts.
 struct ExpertTensors {
     StoredMatrix gate;  // [intermediate, hidden]
@@ -25,6 +35,8 @@ struct ExpertTensors {
     std::vector<float> smooth = {};
     // [hidden]; empty: none. The result is multiplied by sigmoid(x · output_gate).
     std::vector<float> output_gate = {};
+    // Added to the sums of each product; all three empty: none.
+    ExpertBiases bias = {};
 };
 
 // Logical experts of a layer: num_experts and the shared slot, or 1 in a dense layer.
@@ -54,6 +66,12 @@ Result<std::vector<float>> read_output_gate(const TensorStore& tensors,
                                             uint32_t layer,
                                             uint32_t expert);
 
+// Of a routed expert. REQUIRES: config.has_expert_bias. Errors: those of TensorStore.
+Result<ExpertBiases> read_expert_biases(const TensorStore& tensors,
+                                        const ModelConfig& config,
+                                        uint32_t layer,
+                                        uint32_t expert);
+
 // Logical experts of an MoE layer: 0 ... num_experts-1 routed, num_experts the shared ones. Of a
 // dense layer: 0. Reads one tensor set per expert (experts.<e>.gate_proj.weight ...), or the fused
 // experts.gate_up_proj [E, 2 I, hidden] (gate rows first) and experts.down_proj [E, hidden, I], in
@@ -63,6 +81,7 @@ Result<std::vector<float>> read_output_gate(const TensorStore& tensors,
 Result<ExpertTensors> read_expert_tensors(const TensorStore& tensors,
                                           const ModelConfig& config,
                                           uint32_t layer,
-                                          uint32_t expert);
+                                          uint32_t expert,
+                                          ExpertPart part = ExpertPart::kAll);
 
 }  // namespace afd::model

@@ -39,12 +39,12 @@ std::vector<ops::Bf16> Fp8Blocks::to_bf16() const {
     return out;
 }
 
-Result<> Fp8Blocks::check(const std::string& name) const {
+Result<> Fp8Blocks::check(const std::string& name, uint64_t first_row) const {
     const auto bad = std::ranges::find_if(values, ops::is_nan);
     if (bad != values.end()) {
         const auto at = static_cast<uint64_t>(bad - values.begin());
         return data_loss("tensor {}: element [{}, {}] is no number. Fetch the file again",
-                         with(name, at / depth, at % depth));
+                         with(name, first_row + at / depth, at % depth));
     }
     for (size_t i = 0; i < scale.size(); ++i) {
         // Zero is allowed: it is the scale of a block of zeros.
@@ -52,7 +52,10 @@ Result<> Fp8Blocks::check(const std::string& name) const {
         return data_loss(
             "tensor {}_scale_inv: the scale of block [{}, {}] is {:f}; a finite number of at least "
             "0 is needed. Fetch the file again",
-            with(name, i / ops::fp8_blocks(depth), i % ops::fp8_blocks(depth), scale[i]));
+            with(name,
+                 first_row / ops::kFp8BlockEdge + i / ops::fp8_blocks(depth),
+                 i % ops::fp8_blocks(depth),
+                 scale[i]));
     }
     return {};
 }

@@ -41,8 +41,8 @@ struct Fp8Blocks {
     std::vector<ops::Bf16> to_bf16() const;
 
     // Errors: kDataLoss for a value that is no number, and for a scale that is not finite or is
-    // negative; they name the tensor and where.
-    Result<> check(const std::string& name) const;
+    // negative; they name the tensor and where, if this is what it has from `first_row` on.
+    Result<> check(const std::string& name, uint64_t first_row = 0) const;
 };
 
 }  // namespace afd::model

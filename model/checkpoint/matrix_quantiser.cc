@@ -17,13 +17,13 @@ using ops::Bf16;
 
 constexpr float kInt4Max = 7.0f;
 
-Result<> check_finite(ops::Rows<const Bf16> weight) {
+Result<> check_finite(ops::Rows<const Bf16> weight, size_t first_row) {
     for (size_t n = 0; n < weight.num_rows; ++n) {
         for (size_t k = 0; k < weight.num_cols; ++k) {
             const float value = ops::to_float(weight.row(n)[k]);
             if (std::isfinite(value)) continue;
             return data_loss("element [{}, {}] is {:f}, which cannot be quantised",
-                             with(n, k, value));
+                             with(first_row + n, k, value));
         }
     }
     return {};
@@ -80,7 +80,7 @@ void quantise_group(const Bf16* values, size_t count, float scale, uint8_t* byte
     }
 }
 
-Result<> quantise_int4(ops::Rows<const Bf16> weight, StoredMatrix& out) {
+Result<> quantise_int4(ops::Rows<const Bf16> weight, size_t first_row, StoredMatrix& out) {
     const size_t group = ops::int4_group_size(out.format);
     const size_t num_groups = int4_scale_columns(out.depth, out.format);
     const size_t row_bytes = (out.depth + 1) / 2;
@@ -97,7 +97,7 @@ Result<> quantise_int4(ops::Rows<const Bf16> weight, StoredMatrix& out) {
                 return data_loss(
                     "row {} has {:f} in a group, whose scale is beyond fp16 (65504); use bf16 "
                     "scales",
-                    with(n, largest));
+                    with(first_row + n, largest));
             }
             out.int4_scale[n * num_groups + g] = bits;
             quantise_group(values, count, scale, &out.int4[n * row_bytes + g * group / 2]);
@@ -108,16 +108,18 @@ Result<> quantise_int4(ops::Rows<const Bf16> weight, StoredMatrix& out) {
 
 }  // namespace
 
-Result<StoredMatrix> quantise_matrix(ops::Rows<const Bf16> weight, ops::WeightFormat format) {
+Result<StoredMatrix> quantise_matrix(ops::Rows<const Bf16> weight,
+                                     ops::WeightFormat format,
+                                     size_t first_row) {
     AFD_ASSERT(format == ops::WeightFormat::kInt8 || ops::is_int4(format),
                "nothing quantises to %s",
                std::string(ops::name_of(format)).c_str());
-    AFD_TRY(check_finite(weight));
+    AFD_TRY(check_finite(weight, first_row));
     StoredMatrix out{.format = format, .num_outputs = weight.num_rows, .depth = weight.num_cols};
     if (format == ops::WeightFormat::kInt8) {
         quantise_int8(weight, out);
     } else {
-        AFD_TRY(quantise_int4(weight, out));
+        AFD_TRY(quantise_int4(weight, first_row, out));
     }
     return out;
 }

@@ -18,7 +18,9 @@
 namespace afd::model {
 
 // REQUIRES: `format` is int8 or int4. Errors: kDataLoss for a NaN, an infinity or a value whose
-// scale is beyond fp16 (says where).
-Result<StoredMatrix> quantise_matrix(ops::Rows<const ops::Bf16> weight, ops::WeightFormat format);
+// scale is beyond fp16 (says where, if these are the rows of a matrix from `first_row` on).
+Result<StoredMatrix> quantise_matrix(ops::Rows<const ops::Bf16> weight,
+                                     ops::WeightFormat format,
+                                     size_t first_row = 0);
 
 }  // namespace afd::model

@@ -40,6 +40,11 @@ Result<RouterTensors> read_router_tensors(const TensorStore& tensors,
     RouterTensors router;
     AFD_ASSIGN(router.gate,
                tensors.read_bf16(layer_tensor(layer, config.names.router + ".weight"), shape));
+    if (!config.names.router_logit_bias.empty()) {
+        AFD_ASSIGN(router.logit_bias,
+                   tensors.read_f32(layer_tensor(layer, config.names.router_logit_bias),
+                                    std::span(shape).first(1)));
+    }
     if (config.is_hash_layer(layer)) {
         AFD_ASSIGN(router.token_experts, read_token_experts(tensors, config, layer));
     } else if (config.topk_method == TopkMethod::kNoauxTc) {

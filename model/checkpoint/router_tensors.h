@@ -20,6 +20,8 @@ struct RouterTensors {
     std::vector<ops::Bf16> gate;  // [num_experts, hidden]
     // [num_experts]; only with TopkMethod::kNoauxTc and not in a hash layer, else empty.
     std::vector<float> bias;
+    // [num_experts], added to the logits; only with TensorNames::router_logit_bias, else empty.
+    std::vector<float> logit_bias;
     std::vector<int32_t> token_experts;  // [vocab_size, top_k]: in a hash layer, else empty.
 };
 

@@ -9,20 +9,18 @@
 
 namespace afd::model {
 
-Result<> write_safetensors(const std::string& path, std::span<const TensorToWrite> tensors) {
+std::string safetensors_prefix(std::span<TensorPlace> tensors) {
     // Ordered, so that equal tensors give equal bytes in the order of the caller.
     auto header = nlohmann::ordered_json::object();
     uint64_t offset = 0;
-    for (const TensorToWrite& tensor : tensors) {
+    for (TensorPlace& tensor : tensors) {
         const auto bytes = tensor_bytes(tensor.dtype, tensor.shape);
-        AFD_ASSERT(bytes && *bytes == tensor.data.size(),
-                   "%s has %zu bytes of data",
-                   tensor.name.c_str(),
-                   tensor.data.size());
+        AFD_ASSERT(bytes.has_value(), "%s", tensor.name.c_str());
+        tensor.begin = offset;
+        tensor.end = offset += *bytes;
         header[tensor.name] = {{"dtype", storage_type_name(tensor.dtype)},
                                {"shape", tensor.shape},
-                               {"data_offsets", {offset, offset + *bytes}}};
-        offset += *bytes;
+                               {"data_offsets", {tensor.begin, tensor.end}}};
     }
     std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     // Spaces up to a multiple of 8, so that the data of the first tensor is aligned.
@@ -31,7 +29,20 @@ Result<> write_safetensors(const std::string& path, std::span<const TensorToWrit
     for (size_t i = 0; i < prefix.size(); ++i) {
         prefix[i] = static_cast<char>(static_cast<uint64_t>(text.size()) >> (8 * i));
     }
+    prefix += text;
+    for (TensorPlace& tensor : tensors) {
+        tensor.begin += prefix.size();
+        tensor.end += prefix.size();
+    }
+    return prefix;
+}
 
+Result<> write_safetensors(const std::string& path, std::span<const TensorToWrite> tensors) {
+    std::vector<TensorPlace> places;
+    for (const TensorToWrite& tensor : tensors) {
+        places.push_back({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape});
+    }
+    const std::string prefix = safetensors_prefix(places);
     struct Close {
         void operator()(std::FILE* file) const { std::fclose(file); }
     };
@@ -46,9 +57,14 @@ Result<> write_safetensors(const std::string& path, std::span<const TensorToWrit
     const auto write = [&file](const void* data, size_t size) {
         return size == 0 || std::fwrite(data, 1, size, file.get()) == size;
     };
-    bool is_written = write(prefix.data(), prefix.size()) && write(text.data(), text.size());
-    for (const TensorToWrite& tensor : tensors) {
-        is_written = is_written && write(tensor.data.data(), tensor.data.size());
+    bool is_written = write(prefix.data(), prefix.size());
+    for (size_t i = 0; i < tensors.size(); ++i) {
+        const auto data = tensors[i].data;
+        AFD_ASSERT(places[i].end - places[i].begin == data.size(),
+                   "%s has %zu bytes of data",
+                   tensors[i].name.c_str(),
+                   data.size());
+        is_written = is_written && write(data.data(), data.size());
     }
     if (!is_written || std::fflush(file.get()) != 0) return failure();
     return {};

@@ -22,6 +22,18 @@ struct TensorToWrite {
     std::span<const std::byte> data;  // As many bytes as shape and dtype need.
 };
 
+// A tensor of a file that is written in parts, and where its bytes go.
+struct TensorPlace {
+    std::string name;
+    StorageType dtype = StorageType::kBf16;
+    std::vector<uint64_t> shape;
+    uint64_t begin = 0;  // Offset in the file.
+    uint64_t end = 0;
+};
+
+// What a file begins with, if the tensors' bytes follow it in this order. Sets begin and end.
+std::string safetensors_prefix(std::span<TensorPlace> tensors);
+
 // Creates or replaces `path`. Errors: kPermissionDenied, kResourceExhausted (a full disk),
 // kUnavailable.
 Result<> write_safetensors(const std::string& path, std::span<const TensorToWrite> tensors);

@@ -5,6 +5,8 @@
 #include <array>
 #include <cmath>
 
+#include "model/checkpoint/foreign_int4.h"
+#include "model/checkpoint/foreign_matrix.h"
 #include "proto/failure.h"
 
 namespace afd::model {
@@ -35,7 +37,29 @@ Result<> read_int8(const TensorStore& tensors, const std::string& name, StoredMa
     return check_scales(name + "_scale", matrix.int8_scale, 1);
 }
 
+// As another program has quantised it; -8 is a value of the format there.
+Result<> read_foreign(const TensorStore& tensors, const std::string& name, StoredMatrix& matrix) {
+    AFD_ASSIGN(ForeignInt4 stored,
+               read_foreign_int4({tensors, tensors.form(), name, matrix.num_outputs, matrix.depth},
+                                 ops::int4_group_size(matrix.format)));
+    AFD_TRY(check_scales(name, stored.scale, int4_scale_columns(matrix.depth, matrix.format)));
+    matrix.int4 = std::move(stored.nibbles);
+    for (const float scale : stored.scale) {
+        const uint16_t bits = ops::has_fp16_scales(matrix.format) ? ops::fp16_from_float(scale).bits
+                                                                  : ops::from_float(scale).bits;
+        if (ops::int4_scale(matrix.format, bits) != scale) {
+            return unimplemented(
+                "tensor {}: has a scale of {:e}, which is no {}; scales of all experts have one "
+                "type. Give them one format with afd-quantize --experts int4",
+                with(name, scale, ops::has_fp16_scales(matrix.format) ? "fp16" : "bf16"));
+        }
+        matrix.int4_scale.push_back(bits);
+    }
+    return {};
+}
+
 Result<> read_int4(const TensorStore& tensors, const std::string& name, StoredMatrix& matrix) {
+    if (is_foreign(tensors, tensors.form(), name)) return read_foreign(tensors, name, matrix);
     const uint64_t groups = int4_scale_columns(matrix.depth, matrix.format);
     const std::array<uint64_t, 2> shape = {matrix.num_outputs, (matrix.depth + 1) / 2};
     const std::array<uint64_t, 2> scale_shape = {matrix.num_outputs, groups};

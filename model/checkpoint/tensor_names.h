@@ -41,6 +41,7 @@ struct TensorNames {
     std::string ffn_norm = "post_attention_layernorm";
     std::string router = "mlp.gate";
     std::string router_bias = "mlp.gate.e_score_correction_bias";  // The whole name.
+    std::string router_logit_bias = "";  // The whole name; added to the logits; "": none.
     std::string experts = "mlp.experts";
     std::string shared_experts = "mlp.shared_experts";
     std::string shared_gate = "";  // By whose sigmoid the shared experts are multiplied; "": none.

@@ -1,44 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// TensorStore: all tensors of a model directory, from one file or from the shards that
-// model.safetensors.index.json lists. Const and thread-safe after open().
+// TensorStore: the tensors of a model directory as weights, in whatever form they are stored. Const
+// and thread-safe after open() and set_form().
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "model/checkpoint/foreign_form.h"
 #include "model/checkpoint/fp8_blocks.h"
-#include "model/checkpoint/safetensors.h"
+#include "model/checkpoint/tensor_files.h"
 #include "ops/tensor/bf16.h"
 #include "proto/status.h"
 
 namespace afd::model {
 
-class TensorStore {
+class TensorStore : public TensorFiles {
   public:
-    // Opens model.safetensors.index.json and its shards, or model.safetensors.
-    // Errors: kNotFound (neither exists; the message lists what the directory holds), kDataLoss
-    // (a shard's name is not a bare file name, a tensor is not in the shard the index names, a
-    // tensor is in two shards).
+    TensorStore() = default;
+    // As TensorFiles::open().
     static Result<TensorStore> open(const std::string& directory);
 
-    // Null if there is no such tensor.
-    const TensorInfo* find(std::string_view name) const;
+    // How another program has quantised matrices of this model, as its configuration says. What is
+    // read as bf16 may be in this form from now on.
+    void set_form(const ForeignForm& form) { form_ = form; }
+    const ForeignForm& form() const { return form_; }
 
-    // All tensors, by name.
-    std::vector<const TensorInfo*> list() const;
-    // What they take on the disk.
-    uint64_t total_bytes() const;
+    // Whether the weights have it: as a tensor, or "X.weight" in the form.
+    bool holds(std::string_view name) const;
 
     // The tensor's elements, row-major. BF16 as stored; F32 and F16 rounded to bf16, half to even;
-    // a matrix in F8_E4M3 as Fp8Blocks::to_bf16() of read_fp8_blocks(). Errors: kNotFound,
-    // kInvalidArgument (another shape; both are named), kUnimplemented (another type), and those of
-    // SafetensorsFile::read.
+    // a matrix in F8_E4M3 as Fp8Blocks::to_bf16() of read_fp8_blocks(); "X.weight" in the form as
+    // it says (foreign_matrix.h). Errors: kNotFound, kInvalidArgument (another shape; both are
+    // named), kUnimplemented (another type), and those of SafetensorsFile::read.
     Result<std::vector<ops::Bf16>> read_bf16(std::string_view name,
                                              std::span<const uint64_t> shape) const;
 
@@ -49,55 +48,42 @@ class TensorStore {
                                                    uint64_t first,
                                                    uint64_t count) const;
 
+    // Rows [first, first + count) of the tensor as read_bf16() reads it, where its leading
+    // dimensions are one: [count, shape.back()]. Of quantised matrices those from a multiple of 128
+    // on are cheapest. REQUIRES: as many rows; a shape of two dimensions or more.
+    Result<std::vector<ops::Bf16>> read_bf16_rows(std::string_view name,
+                                                  std::span<const uint64_t> shape,
+                                                  uint64_t first,
+                                                  uint64_t count) const;
+
     // A matrix in F8_E4M3 with its scales. Errors: as read_bf16, kUnimplemented for scales that are
     // missing or of another shape (says what to do), and those of Fp8Blocks::check.
     Result<Fp8Blocks> read_fp8_blocks(std::string_view name,
                                       uint64_t num_outputs,
                                       uint64_t depth) const;
 
-    // The same as read_bf16 in fp32; BF16 and F16 are widened, which is exact.
-    Result<std::vector<float>> read_f32(std::string_view name,
-                                        std::span<const uint64_t> shape) const;
-
-    // The same for integers: I32 or I64.
-    Result<std::vector<int64_t>> read_integers(std::string_view name,
-                                               std::span<const uint64_t> shape) const;
-
-    // The whole tensor, values as stored. Memory is taken for what the file holds, after its shape
-    // was found to be `shape`. Errors: as read_bf16; kUnimplemented names both types.
-    // REQUIRES: T is as wide as a value of `dtype`.
-    template <typename T>
-    Result<std::vector<T>> read_as_stored(std::string_view name,
-                                          StorageType dtype,
-                                          std::span<const uint64_t> shape) const {
-        AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape, std::span(&dtype, 1)));
-        std::vector<T> values((tensor->end - tensor->begin) / sizeof(T));
-        AFD_TRY(read_bytes(*tensor, 0, std::as_writable_bytes(std::span(values))));
-        return values;
-    }
-
-    // Raw bytes [offset, offset + out.size()) of the tensor. REQUIRES: inside the tensor.
-    Result<> read_bytes(const TensorInfo& tensor, uint64_t offset, std::span<std::byte> out) const;
-
   private:
-    struct Entry {
-        size_t file = 0;
-        size_t tensor = 0;
-    };
+    explicit TensorStore(TensorFiles files) : TensorFiles(std::move(files)) {}
+
+    // Values [offset, offset + count) of a tensor of kFloatTypes, rounded to bf16.
+    Result<std::vector<ops::Bf16>> read_rounded(const TensorInfo& tensor,
+                                                uint64_t offset,
+                                                uint64_t count) const;
+    // REQUIRES: first is a multiple of 128; the matrix is in F8_E4M3 or in the form.
+    Result<std::vector<ops::Bf16>> read_quantised_rows(std::string_view name,
+                                                       std::span<const uint64_t> shape,
+                                                       uint64_t first,
+                                                       uint64_t count) const;
+    Result<Fp8Blocks> read_fp8_rows(std::string_view name,
+                                    std::span<const uint64_t> shape,
+                                    uint64_t first,
+                                    uint64_t count) const;
 
     // `weight`_scale_inv.
     Result<std::vector<float>> read_block_scales(const std::string& weight,
                                                  std::span<const uint64_t> shape) const;
 
-    Result<> add_file(const std::string& path);
-    // The tensor of that name if it has this shape and one of these types.
-    Result<const TensorInfo*> checked(std::string_view name,
-                                      std::span<const uint64_t> shape,
-                                      std::span<const StorageType> dtypes) const;
-
-    std::string directory_;
-    std::vector<SafetensorsFile> files_;
-    std::map<std::string, Entry, std::less<>> by_name_;
+    ForeignForm form_;
 };
 
 }  // namespace afd::model

@@ -17,56 +17,83 @@ AttentionWorkspace::AttentionWorkspace(const AttentionHalf& half, size_t max, un
     : rows_max(max), memory(half.workspace_bytes(max, num_threads)) {}
 
 KvShape kv_shape(const ModelConfig& config) {
-    return {.num_layers = config.num_layers,
-            .layer_bytes_per_token = config.attention->cache_bytes_per_token()};
+    return {
+        .num_layers = config.num_layers,
+        .layer_bytes_per_token = config.attention->cache_bytes_per_token(config.quantisation.kv)};
 }
 
 Result<AttentionHalf> AttentionHalf::load(const ModelFiles& files,
                                           ops::NumericClass numeric_class,
                                           RouterUse router_use) {
+    const GateSet gates = router_use == RouterUse::kRoute ? GateSet::kAll : GateSet::kHashLayers;
+    return load(files, numeric_class, gates, all_layers(files.config()));
+}
+
+Result<AttentionHalf> AttentionHalf::load(const ModelFiles& files,
+                                          ops::NumericClass numeric_class,
+                                          LayerRange layers) {
+    return load(files, numeric_class, GateSet::kAll, layers);
+}
+
+Result<AttentionHalf> AttentionHalf::load(const ModelFiles& files,
+                                          ops::NumericClass numeric_class,
+                                          GateSet gates,
+                                          LayerRange layers) {
     AttentionHalf half;
     const ModelConfig& config = half.config_ = files.config();
-    const GateSet gates = router_use == RouterUse::kRoute ? GateSet::kAll : GateSet::kHashLayers;
-    AFD_ASSIGN(half.router_, Router::load(files, numeric_class, gates));
-    AFD_ASSIGN(half.block_, config.attention->load(config, files.tensors(), numeric_class));
+    half.layers_ = layers;
+    AFD_ASSIGN(half.router_, Router::load(files, numeric_class, gates, layers));
+    AFD_ASSIGN(half.block_, config.attention->load(config, files.tensors(), numeric_class, layers));
     const std::array<uint64_t, 1> shape = {config.hidden};
-    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+    half.ffn_gammas_.resize(config.num_layers);
+    for (uint32_t layer = layers.first; layer < layers.last; ++layer) {
         const std::string name = layer_tensor(layer, config.names.ffn_norm + ".weight");
-        AFD_ASSIGN(auto gamma, files.tensors().read_bf16(name, shape));
-        half.ffn_gammas_.push_back(std::move(gamma));
+        AFD_ASSIGN(half.ffn_gammas_[layer], files.tensors().read_bf16(name, shape));
     }
     return half;
 }
 
 size_t AttentionHalf::workspace_bytes(size_t rows_max, unsigned num_threads) const {
+    const bool is_fp32 = config_.residual == ResidualType::kFp32;
+    const size_t rest_bytes =
+        is_fp32 ? 2 * ops::workspace_bytes_of<Bf16>(rows_max * config_.hidden) : 0;
     // One memory for both: routing begins when the attention of the layer is done.
     return std::max(block_->workspace_bytes(rows_max, num_threads),
-                    Router::workspace_bytes(gating_attributes(config_), rows_max, num_threads));
+                    rest_bytes + Router::workspace_bytes(
+                                     gating_attributes(config_), rows_max, num_threads, is_fp32));
 }
 
 void AttentionHalf::attention(uint32_t layer,
                               const ops::AttentionBatch& batch,
                               const KvCache& cache,
-                              Rows<Bf16> residual,
+                              const Residual& residual,
                               AttentionWorkspace& workspace,
                               ops::Parallel& parallel) const {
-    AFD_ASSERT(batch.num_tokens <= workspace.rows_max && residual.num_rows == batch.num_tokens,
+    AFD_ASSERT(batch.num_tokens <= workspace.rows_max && residual.num_rows() == batch.num_tokens,
                "%zu tokens, %zu rows, room for %zu",
                batch.num_tokens,
-               residual.num_rows,
+               residual.num_rows(),
                workspace.rows_max);
-    block_->attention(
-        layer, batch, cache.layer(layer), residual, workspace.memory.bytes(), parallel);
+    block_->attention(layer,
+                      batch,
+                      cache.layer(layer - layers_.first),
+                      residual,
+                      workspace.memory.bytes(),
+                      parallel);
 }
 
 void AttentionHalf::pre_ffn(uint32_t layer,
-                            Rows<const Bf16> residual,
+                            const ConstResidual& residual,
                             const FfnInput& out,
                             AttentionWorkspace& workspace,
-                            ops::Parallel& parallel) const {
-    const size_t num_tokens = residual.num_rows;
+                            ops::Parallel& parallel,
+                            RouterUse use) const {
+    const size_t num_tokens = residual.num_rows();
     const size_t top_k = config_.top_k;
     AFD_ASSERT(num_tokens <= workspace.rows_max, "%zu rows", num_tokens);
+    if (residual.is_fp32() && router_.routes(layer)) {
+        return route_unrounded(layer, residual, out, workspace, parallel);
+    }
     normalise(residual, ffn_gammas_[layer], config_.rms_norm_eps, out.x, parallel);
     if (!config_.is_moe_layer(layer)) {
         for (size_t i = 0; i < num_tokens * top_k; ++i) {
@@ -75,9 +102,30 @@ void AttentionHalf::pre_ffn(uint32_t layer,
             out.routing.topk_ids[i] = i % top_k == 0 ? 0 : -1;
             out.routing.topk_weights[i] = i % top_k == 0 ? 1.0f : 0.0f;
         }
-    } else if (router_.routes(layer)) {
+    } else if (is_routed(layer, use)) {
         router_.route(layer, out.x, out.routing, workspace.memory.bytes(), parallel);
     }
+}
+
+void AttentionHalf::route_unrounded(uint32_t layer,
+                                    const ConstResidual& residual,
+                                    const FfnInput& out,
+                                    AttentionWorkspace& workspace,
+                                    ops::Parallel& parallel) const {
+    ops::WorkspaceCursor cursor(workspace.memory.bytes());
+    const auto take = [&] {
+        return ops::make_rows(cursor.take<Bf16>(residual.num_rows() * residual.num_cols()),
+                              residual.num_rows(),
+                              residual.num_cols());
+    };
+    const ops::SplitRows rows{.high = out.x, .middle = take(), .low = take()};
+    normalise(residual, ffn_gammas_[layer], config_.rms_norm_eps, rows, parallel);
+    router_.route(layer,
+                  out.x,
+                  out.routing,
+                  cursor.rest(),
+                  parallel,
+                  {.middle = rows.middle, .low = rows.low});
 }
 
 uint32_t AttentionHalf::num_shared(uint32_t layer) const {

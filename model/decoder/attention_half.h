@@ -48,8 +48,9 @@ struct FfnInput {
     Routing routing;
 };
 
-// Whether the half routes its rows, or leaves that to whoever holds the experts (router = ffn);
-// the rows of hash layers always, since nobody else has their token ids.
+// Whether the half routes rows, or leaves that to whoever holds the experts (router = ffn); the
+// rows of hash layers always, since nobody else has their token ids. A half that was loaded to
+// route may leave it for some rows.
 enum class RouterUse { kRoute, kLeave };
 
 // The cache that the model's attention needs.
@@ -61,30 +62,41 @@ class AttentionHalf {
     static Result<AttentionHalf> load(const ModelFiles& files,
                                       ops::NumericClass numeric_class,
                                       RouterUse router_use = RouterUse::kRoute);
+    // These layers only, with their routers.
+    static Result<AttentionHalf> load(const ModelFiles& files,
+                                      ops::NumericClass numeric_class,
+                                      LayerRange layers);
 
     const ModelConfig& config() const { return config_; }
 
     // AttentionBlock::attention() over the layer's part of the cache.
-    // REQUIRES: batch.num_tokens <= workspace.rows_max; a cache of kv_shape().
+    // REQUIRES: a layer that was loaded; batch.num_tokens <= workspace.rows_max; a cache of
+    // kv_shape(), of as many layers as were loaded.
     void attention(uint32_t layer,
                    const ops::AttentionBatch& batch,
                    const KvCache& cache,
-                   ops::Rows<ops::Bf16> residual,
+                   const Residual& residual,
                    AttentionWorkspace& workspace,
                    ops::Parallel& parallel) const;
 
-    // x = norm(residual). If is_routed(layer), also the routing: in an MoE layer the router's
-    // choice for each row (a NaN in its scores: see is_poisoned()), in a dense layer slot 0 is
-    // expert 0 with weight 1 and the other slots are masked. Otherwise the routing is left alone.
+    // AttentionBlock::products_per_position().
+    size_t products_per_position() const { return block_->products_per_position(); }
+
+    // x = norm(residual); with a residual in fp32 the router sees it unrounded. If
+    // is_routed(layer, use), also the routing: in an MoE layer the router's choice for each row (a
+    // NaN in its scores: see is_poisoned()), in a dense layer slot 0 is expert 0 with weight 1 and
+    // the other slots are masked. Otherwise the routing is left alone.
     void pre_ffn(uint32_t layer,
-                 ops::Rows<const ops::Bf16> residual,
+                 const ConstResidual& residual,
                  const FfnInput& out,
                  AttentionWorkspace& workspace,
-                 ops::Parallel& parallel) const;
+                 ops::Parallel& parallel,
+                 RouterUse use = RouterUse::kRoute) const;
 
     // Whether pre_ffn() says where the layer's rows go.
-    bool is_routed(uint32_t layer) const {
-        return !config_.is_moe_layer(layer) || router_.routes(layer);
+    bool is_routed(uint32_t layer, RouterUse use = RouterUse::kRoute) const {
+        if (!config_.is_moe_layer(layer)) return true;
+        return router_.routes(layer) && (use == RouterUse::kRoute || config_.is_hash_layer(layer));
     }
 
     // How many slots behind top_k the layer's rows use: 1 with shared experts, 0 in a dense layer.
@@ -98,10 +110,20 @@ class AttentionHalf {
 
   private:
     AttentionHalf() = default;
+    static Result<AttentionHalf> load(const ModelFiles& files,
+                                      ops::NumericClass numeric_class,
+                                      GateSet gates,
+                                      LayerRange layers);
+    void route_unrounded(uint32_t layer,
+                         const ConstResidual& residual,
+                         const FfnInput& out,
+                         AttentionWorkspace& workspace,
+                         ops::Parallel& parallel) const;
 
     ModelConfig config_;
+    LayerRange layers_;
     std::unique_ptr<const AttentionBlock> block_;
-    std::vector<std::vector<ops::Bf16>> ffn_gammas_;  // [num_layers][hidden]
+    std::vector<std::vector<ops::Bf16>> ffn_gammas_;  // [num_layers][hidden]; empty: not loaded
     Router router_;  // With RouterUse::kLeave of the hash layers only.
 };
 

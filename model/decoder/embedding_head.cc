@@ -30,24 +30,34 @@ Result<EmbeddingHead> EmbeddingHead::load(const ModelFiles& files,
     return ends;
 }
 
-void EmbeddingHead::embed(std::span<const int32_t> tokens, ops::Rows<ops::Bf16> residual) const {
-    AFD_ASSERT(residual.num_rows == tokens.size(),
+void EmbeddingHead::embed(std::span<const int32_t> tokens, const Residual& residual) const {
+    AFD_ASSERT(residual.num_rows() == tokens.size(),
                "%zu tokens, %zu rows",
                tokens.size(),
-               residual.num_rows);
+               residual.num_rows());
     for (size_t i = 0; i < tokens.size(); ++i) {
         const auto token = static_cast<size_t>(tokens[i]);
         AFD_ASSERT(token < embedding_.size() / hidden_, "token %zu", token);
-        std::memcpy(residual.row(i), &embedding_[token * hidden_], hidden_ * sizeof(ops::Bf16));
+        const ops::Bf16* from = &embedding_[token * hidden_];
+        if (!residual.is_fp32()) {
+            std::memcpy(residual.bf16().row(i), from, hidden_ * sizeof(ops::Bf16));
+            continue;
+        }
+        float* to = residual.fp32().row(i);
+        for (size_t c = 0; c < hidden_; ++c) to[c] = ops::to_float(from[c]);
     }
 }
 
-void EmbeddingHead::head(ops::Rows<ops::Bf16> residual,
+void EmbeddingHead::head(const ConstResidual& residual,
+                         ops::Rows<ops::Bf16> normal,
                          ops::Rows<float> logits,
                          ops::Parallel& parallel) const {
-    // In place: the rows are the caller's copies, and nobody needs them unnormalised.
-    ops::rms_norm(residual, gamma_final_.data(), epsilon_, residual);
-    ops::linear_f32(residual, lm_head_, logits, parallel);
+    if (residual.is_fp32()) {
+        ops::rms_norm(residual.fp32(), gamma_final_.data(), epsilon_, normal);
+    } else {
+        ops::rms_norm(residual.bf16(), gamma_final_.data(), epsilon_, normal);
+    }
+    ops::linear_f32(normal, lm_head_, logits, parallel);
 }
 
 }  // namespace afd::model

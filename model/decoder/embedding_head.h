@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "model/attention/residual.h"
 #include "model/family/model_files.h"
 #include "ops/format/numeric_class.h"
 #include "ops/linear/linear.h"
@@ -26,11 +27,12 @@ class EmbeddingHead {
 
     // residual[i] = row tokens[i] of the embedding. Shapes: residual [tokens.size(), hidden].
     // REQUIRES: tokens below vocab_size.
-    void embed(std::span<const int32_t> tokens, ops::Rows<ops::Bf16> residual) const;
+    void embed(std::span<const int32_t> tokens, const Residual& residual) const;
 
-    // Shapes: residual [num_rows, hidden], overwritten by its final norm; logits
-    // [num_rows, vocab_size] fp32.
-    void head(ops::Rows<ops::Bf16> residual,
+    // Shapes: residual, normal [num_rows, hidden]; logits [num_rows, vocab_size] fp32. `normal` is
+    // scratch, and may be a residual in bf16 itself.
+    void head(const ConstResidual& residual,
+              ops::Rows<ops::Bf16> normal,
               ops::Rows<float> logits,
               ops::Parallel& parallel) const;
 

@@ -232,6 +232,19 @@ Result<> load_output_gates(const ModelFiles& files,
     return {};
 }
 
+// Nor are these.
+Result<> load_biases(const ModelFiles& files,
+                     std::span<const ExpertSlot> slots,
+                     ops::ExpertTable& table) {
+    if (!files.config().has_expert_bias) return {};
+    for (const ExpertSlot& slot : slots) {
+        AFD_ASSIGN(const ExpertBiases bias,
+                   read_expert_biases(files.tensors(), files.config(), slot.layer, slot.expert));
+        table.set_bias(slot.key, {.gate = bias.gate, .up = bias.up, .down = bias.down});
+    }
+    return {};
+}
+
 }  // namespace
 
 Result<LoadedExperts> load_experts(const ModelFiles& files,
@@ -243,7 +256,7 @@ Result<LoadedExperts> load_experts(const ModelFiles& files,
                                    uint64_t wait_ms) {
     AFD_TRY(check_slots(files.config(), slots));
     LoadedExperts loaded;
-    loaded.table = ops::ExpertTable(num_keys, files.config().hidden);
+    loaded.table = ops::ExpertTable(num_keys, files.config().hidden, files.config().activation);
     SlotsByLayer layers = by_layer(slots);
     if (cache.is_on()) {
         AFD_ASSIGN(layers,
@@ -252,6 +265,7 @@ Result<LoadedExperts> load_experts(const ModelFiles& files,
     AFD_TRY(load_private(files, layers, numeric_class, parallel, loaded));
     AFD_TRY(load_smooth(files, slots, loaded.table));
     AFD_TRY(load_output_gates(files, slots, loaded.table));
+    AFD_TRY(load_biases(files, slots, loaded.table));
     return loaded;
 }
 

@@ -2,8 +2,8 @@
 #pragma once
 
 // Loads expert MLPs into an ops::ExpertTable: exactly those that a list names, so that an FFN
-// worker holds its shard and nothing else. Which rank holds what is schedule/expert_placement.h;
-// here a slot is just (layer, logical expert) -> key.
+// worker holds its shard and nothing else. Which rank holds what is
+// schedule/dispatch/expert_placement.h; here a slot is just (layer, logical expert) -> key.
 //
 // With a weight cache the packed experts are mapped from it, and packed into it first where they
 // are missing (model/decoder/expert_cache.h). Several processes that start at once share that work:

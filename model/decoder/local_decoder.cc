@@ -28,6 +28,8 @@ ops::FusedMoeConfig moe_config(const ModelConfig& config, uint32_t chunk_max) {
     moe.top_k = config.top_k;
     moe.num_shared = config.num_shared_slots();
     moe.max_num_tokens = chunk_max;
+    moe.activation = config.activation;
+    moe.bias = config.has_expert_bias ? ops::ExpertBias::kPresent : ops::ExpertBias::kAbsent;
     return moe;
 }
 
@@ -51,6 +53,7 @@ struct LocalDecoder::Impl {
           local(moe_config(config, chunk_max), parallel_in),
           experts(table, experts_per_layer(config)),
           rows(size_t{3} * chunk_max * config.hidden),
+          wide(config.residual == ResidualType::kFp32 ? size_t{chunk_max} * config.hidden : 0),
           topk_ids(size_t{chunk_max} * config.top_k),
           topk_weights(size_t{chunk_max} * config.top_k),
           positions(chunk_max),
@@ -63,6 +66,11 @@ struct LocalDecoder::Impl {
     }
 
     ops::AttentionBatch batch_of(size_t num_tokens);
+    Residual residual_of(size_t num_tokens) {
+        if (wide.empty()) return rows_of(0, num_tokens);
+        return ops::make_rows(wide.data(), num_tokens, size_t{config.hidden});
+    }
+
     Result<> run_layer(uint32_t layer,
                        const ops::AttentionBatch& batch,
                        std::span<const int32_t> tokens);
@@ -79,7 +87,8 @@ struct LocalDecoder::Impl {
     ops::LocalPrepareFinalize local;
     ops::GroupedExperts experts;
     std::optional<ops::FusedMoe> moe;
-    std::vector<Bf16> rows;  // Residual, input of the FFN, its output.
+    std::vector<Bf16> rows;   // Residual, input of the FFN, its output.
+    std::vector<float> wide;  // The residual in fp32, or empty.
     std::vector<int32_t> topk_ids;
     std::vector<float> topk_weights;
     std::vector<int32_t> positions;
@@ -107,7 +116,7 @@ ops::AttentionBatch LocalDecoder::Impl::batch_of(size_t num_tokens) {
 Result<> LocalDecoder::Impl::run_layer(uint32_t layer,
                                        const ops::AttentionBatch& batch,
                                        std::span<const int32_t> tokens) {
-    const auto residual = rows_of(0, batch.num_tokens);
+    const Residual residual = residual_of(batch.num_tokens);
     const auto x = rows_of(1, batch.num_tokens);
     const auto out = rows_of(2, batch.num_tokens);
     half.attention(layer, batch, cache, residual, workspace, *parallel);
@@ -207,14 +216,14 @@ Result<> LocalDecoder::append(std::span<const int32_t> tokens,
         if (token >= 0 && static_cast<uint32_t>(token) < config.vocab_size) continue;
         return invalid_argument("token {}; allowed: 0 to {}", with(token, config.vocab_size - 1));
     }
-    const auto residual = impl_->rows_of(0, tokens.size());
+    const Residual residual = impl_->residual_of(tokens.size());
     const ops::AttentionBatch batch = impl_->batch_of(tokens.size());
     impl_->ends.embed(tokens, residual);
     for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
         AFD_TRY(impl_->run_layer(layer, batch, tokens));
         if (routing != nullptr) impl_->capture(layer, tokens.size(), routing);
     }
-    impl_->ends.head(residual, logits, *impl_->parallel);
+    impl_->ends.head(residual, impl_->rows_of(0, tokens.size()), logits, *impl_->parallel);
     impl_->num_done += static_cast<uint32_t>(tokens.size());
     return {};
 }

@@ -9,10 +9,18 @@ Result<ops::PackedExpert> load_expert(const ModelFiles& files,
                                       uint32_t layer,
                                       uint32_t expert,
                                       ops::NumericClass numeric_class) {
-    AFD_ASSIGN(const ExpertTensors mlp,
-               read_expert_tensors(files.tensors(), files.config(), layer, expert));
-    return ops::PackedExpert{packed_gate_up(mlp.gate, mlp.up, numeric_class),
-                             mlp.down.packed(numeric_class)};
+    // One part after the other: of a wide dense layer both would take a GiB more.
+    const auto read = [&](ExpertPart part) {
+        return read_expert_tensors(files.tensors(), files.config(), layer, expert, part);
+    };
+    ops::PackedExpert packed;
+    {
+        AFD_ASSIGN(const ExpertTensors inward, read(ExpertPart::kGateUp));
+        packed.gate_up = packed_gate_up(inward.gate, inward.up, numeric_class);
+    }
+    AFD_ASSIGN(const ExpertTensors outward, read(ExpertPart::kDown));
+    packed.down = outward.down.packed(numeric_class);
+    return packed;
 }
 
 }  // namespace afd::model

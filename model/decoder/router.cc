@@ -62,15 +62,23 @@ Result<Router> Router::make(const ops::GatingAttributes& attributes, std::vector
 }
 
 Result<Router> Router::load(const ModelFiles& files, ops::NumericClass numeric_class, GateSet set) {
+    return load(files, numeric_class, set, all_layers(files.config()));
+}
+
+Result<Router> Router::load(const ModelFiles& files,
+                            ops::NumericClass numeric_class,
+                            GateSet set,
+                            LayerRange layers) {
     const ModelConfig& config = files.config();
     std::vector<Gate> gates(config.num_layers);
-    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+    for (uint32_t layer = layers.first; layer < layers.last; ++layer) {
         if (!config.is_moe_layer(layer) || !is_in(set, config.is_hash_layer(layer))) continue;
         AFD_ASSIGN(RouterTensors tensors, read_router_tensors(files.tensors(), config, layer));
         gates[layer].weight = ops::PackedLinear::pack(
             ops::make_rows<const ops::Bf16>(tensors.gate.data(), config.num_experts, config.hidden),
             numeric_class);
         gates[layer].bias = std::move(tensors.bias);
+        gates[layer].logit_bias = std::move(tensors.logit_bias);
         gates[layer].token_experts = std::move(tensors.token_experts);
     }
     return make(gating_attributes(config), std::move(gates));
@@ -78,16 +86,18 @@ Result<Router> Router::load(const ModelFiles& files, ops::NumericClass numeric_c
 
 size_t Router::workspace_bytes(const ops::GatingAttributes& attributes,
                                size_t rows_max,
-                               unsigned num_threads) {
-    return ops::workspace_bytes_of<float>(rows_max * attributes.num_experts) +
-           num_threads * gating_bytes(attributes);
+                               unsigned num_threads,
+                               bool has_rest) {
+    const size_t logits_bytes = ops::workspace_bytes_of<float>(rows_max * attributes.num_experts);
+    return (has_rest ? 2 : 1) * logits_bytes + num_threads * gating_bytes(attributes);
 }
 
 void Router::route(uint32_t layer,
                    ops::Rows<const ops::Bf16> x,
                    const Routing& out,
                    std::span<std::byte> workspace,
-                   ops::Parallel& parallel) const {
+                   ops::Parallel& parallel,
+                   const RowRest& rest) const {
     AFD_ASSERT(routes(layer), "layer %u of %zu has no gate", layer, gates_.size());
     const Gate& gate = gates_[layer];
     ops::WorkspaceCursor cursor(workspace);
@@ -97,6 +107,14 @@ void Router::route(uint32_t layer,
     // Logits stay in fp32 (the specification, section 10): rounded to bf16, near ties would be
     // decided otherwise than by the reference.
     ops::linear_f32(x, gate.weight, logits, parallel);
+    if (rest.middle.data != nullptr) {
+        const auto product =
+            ops::make_rows(cursor.take<float>(x.num_rows * attributes_.num_experts),
+                           x.num_rows,
+                           attributes_.num_experts);
+        add_product(rest.middle, gate, product, logits, parallel);
+        add_product(rest.low, gate, product, logits, parallel);
+    }
     const std::span<std::byte> scratch = cursor.rest();
     const size_t scratch_bytes = gating_bytes(attributes_);
     const size_t row_elements = attributes_.num_experts * kElementsPerScore;
@@ -109,11 +127,27 @@ void Router::route(uint32_t layer,
         });
 }
 
+void Router::add_product(ops::Rows<const ops::Bf16> x,
+                         const Gate& gate,
+                         ops::Rows<float> scratch,
+                         ops::Rows<float> logits,
+                         ops::Parallel& parallel) {
+    ops::linear_f32(x, gate.weight, scratch, parallel);
+    for (size_t t = 0; t < logits.num_rows; ++t) {
+        float* sum = logits.row(t);
+        for (size_t e = 0; e < logits.num_cols; ++e) sum[e] = sum[e] + scratch.row(t)[e];
+    }
+}
+
 void Router::choose(const Gate& gate,
-                    ops::Rows<const float> logits,
+                    ops::Rows<float> logits,
                     const Routing& out,
                     std::span<std::byte> scratch) const {
     const size_t top_k = attributes_.top_k;
+    for (size_t t = 0; !gate.logit_bias.empty() && t < logits.num_rows; ++t) {
+        float* row = logits.row(t);
+        for (size_t e = 0; e < logits.num_cols; ++e) row[e] = row[e] + gate.logit_bias[e];
+    }
     const auto ids = ops::make_rows(out.topk_ids, logits.num_rows, top_k);
     const auto weights = ops::make_rows(out.topk_weights, logits.num_rows, top_k);
     if (gate.token_experts.empty()) {

@@ -3,8 +3,8 @@
 
 // Router: the gates of all MoE layers, and what they choose for a row:
 //
-//   logits = x · Wgateᵀ in fp32 (ops/linear/linear.h); topk_ids, topk_weights =
-//   MoeGatingTopK(logits)
+//   logits = x · Wgateᵀ (+ bias, where the gate has one) in fp32 (ops/linear/linear.h);
+//   topk_ids, topk_weights = MoeGatingTopK(logits)
 //
 // In a hash layer topk_ids = the table's row of the token id, whatever the logits, and topk_weights
 // are the scores at these ids, normalised and scaled as in the other layers.
@@ -52,12 +52,20 @@ struct Routing {
 // also where FFN workers route the others.
 enum class GateSet { kAll, kHashLayers, kOtherLayers };
 
+// What the rounding of a row to bf16 left (ops::SplitRows), with residual = fp32: then logits =
+// (x · Wᵀ + middle · Wᵀ) + low · Wᵀ in fp32. Shapes: [num_tokens, hidden], or none.
+struct RowRest {
+    ops::Rows<const ops::Bf16> middle = {};
+    ops::Rows<const ops::Bf16> low = {};
+};
+
 class Router {
   public:
     // One MoE layer's gate.
     struct Gate {
         ops::PackedLinear weight;            // [num_experts, hidden]
         std::vector<float> bias;             // [num_experts], or empty.
+        std::vector<float> logit_bias;       // [num_experts], or empty.
         std::vector<int32_t> token_experts;  // [vocab_size, top_k] in a hash layer, or empty.
     };
 
@@ -73,6 +81,11 @@ class Router {
     static Result<Router> load(const ModelFiles& files,
                                ops::NumericClass numeric_class,
                                GateSet gates = GateSet::kAll);
+    // Of these layers only.
+    static Result<Router> load(const ModelFiles& files,
+                               ops::NumericClass numeric_class,
+                               GateSet gates,
+                               LayerRange layers);
 
     bool empty() const { return gates_.empty(); }
     // Whether the layer's rows are routed; false for a dense layer and any layer out of range.
@@ -82,9 +95,11 @@ class Router {
     const ops::GatingAttributes& attributes() const { return attributes_; }
 
     // For route() of up to rows_max rows by gates with these attributes, on up to num_threads.
+    // `has_rest`: route() gets RowRest.
     static size_t workspace_bytes(const ops::GatingAttributes& attributes,
                                   size_t rows_max,
-                                  unsigned num_threads);
+                                  unsigned num_threads,
+                                  bool has_rest = false);
 
     // A row whose scores hold a NaN gets NaN weights: see is_poisoned().
     // Shape: x [num_tokens, hidden]. REQUIRES: routes(layer); in a hash layer out.token_ids.
@@ -92,11 +107,17 @@ class Router {
                ops::Rows<const ops::Bf16> x,
                const Routing& out,
                std::span<std::byte> workspace,
-               ops::Parallel& parallel) const;
+               ops::Parallel& parallel,
+               const RowRest& rest = {}) const;
 
   private:
+    static void add_product(ops::Rows<const ops::Bf16> x,
+                            const Gate& gate,
+                            ops::Rows<float> scratch,
+                            ops::Rows<float> logits,
+                            ops::Parallel& parallel);
     void choose(const Gate& gate,
-                ops::Rows<const float> logits,
+                ops::Rows<float> logits,
                 const Routing& out,
                 std::span<std::byte> scratch) const;
 

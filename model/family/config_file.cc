@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/family/config_file.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
@@ -33,6 +36,21 @@ bool is_text(const Json& value, std::string_view text) {
     return value.is_string() && value.get_ref<const std::string&>() == text;
 }
 
+// Models that people have and that no family here computes: what they need, and what to do.
+struct Unserved {
+    std::string_view architecture;
+    std::string_view needs;
+};
+constexpr std::array kUnserved = {
+    Unserved{"PhimoeForCausalLM", "LayerNorm with biases and sparsemixer routing"},
+    Unserved{"PhiMoEForCausalLM", "LayerNorm with biases and sparsemixer routing"},
+    Unserved{"Ernie4_5_MoeForCausalLM",
+             "interleaved rotation of grouped heads, and a router whose "
+             "softmax scores have a bias that only chooses"},
+    Unserved{"BailingMoeForCausalLM", "q, k and v in one tensor, under names of its own"},
+    Unserved{"BailingMoeV2ForCausalLM", "q, k and v in one tensor, under names of its own"},
+};
+
 // By the architecture, since a derived model may have a model_type of its own; without exactly one
 // by the model_type. Null: a problem stays in `keys`.
 std::optional<Family> find_family(KeyReader& keys) {
@@ -41,6 +59,15 @@ std::optional<Family> find_family(KeyReader& keys) {
     if (architectures != nullptr && architectures->is_array() && architectures->size() == 1) {
         for (const Family& family : all) {
             if (is_text(architectures->front(), family.architecture)) return family;
+        }
+        for (const Unserved& other : kUnserved) {
+            if (!is_text(architectures->front(), other.architecture)) continue;
+            keys.refuse(Code::kUnimplemented,
+                        "architectures",
+                        fmt::format("a family of docs/models.md; this one needs {}, which is not "
+                                    "served: choose a model from that page",
+                                    other.needs));
+            return {};
         }
         keys.refuse(Code::kUnimplemented, "architectures", listed(all, [](const Family& family) {
                         return "[" + quoted(family.architecture) + "]";

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "model/family/foreign_keys.h"
 #include "ops/format/weight_format.h"
 
 namespace afd::model {
@@ -25,7 +26,7 @@ ops::YarnScaling read_yarn(KeyReader& keys, const ModelConfig& config) {
     // A setting that would change the computation is refused and not passed over: the model would
     // answer, and wrongly.
     keys.refuse_if_given("attention_factor", "none (mscale is used)");
-    keys.refuse_unless("truncate", true);
+    yarn.truncate = keys.flag("truncate", true);
     return yarn;
 }
 
@@ -35,7 +36,7 @@ ops::YarnScaling read_yarn(KeyReader& keys, const ModelConfig& config) {
 // Experts stay in it; what else there is becomes bf16 while it is read.
 void read_fp8_quantisation(KeyReader& keys, const Json& object, ModelConfig& config) {
     KeyReader inner(object, keys.origin() + ": quantization_config");
-    inner.choice("fmt", "e4m3", {"e4m3"});
+    inner.choice("fmt", "e4m3", {"e4m3", "float8_e4m3fn"});
     inner.choice("activation_scheme", "dynamic", {"dynamic"});
     inner.choice("scale_fmt", "float", {"float", "ue8m0"});
     const Json* block = inner.find("weight_block_size");
@@ -86,7 +87,14 @@ void read_quantisation(KeyReader& keys, ModelConfig& config) {
                    ? at->get<std::string>()
                    : std::string();
     };
-    if (text("quant_method") == "fp8") return read_fp8_quantisation(keys, *object, config);
+    const std::string method = text("quant_method");
+    // Experts of gpt-oss, whose family looks at the rest (model/checkpoint/fused_experts.h).
+    if (method == "mxfp4" && config.model_type == "gpt_oss") {
+        config.form.kind = ForeignKind::kFusedExperts;
+        return;
+    }
+    if (method == "fp8") return read_fp8_quantisation(keys, *object, config);
+    if (is_foreign_method(method)) return read_foreign_quantisation(keys, *object, config);
     const auto experts = ops::parse_weight_format(text("experts"));
     const auto attention = ops::parse_weight_format(text("attention"));
     const Json* smooth =
@@ -94,16 +102,17 @@ void read_quantisation(KeyReader& keys, ModelConfig& config) {
     const bool is_smooth = smooth != nullptr && *smooth == true;
     const bool smooth_is_wrong = (smooth != nullptr && !smooth->is_boolean()) ||
                                  (is_smooth && (!experts || *experts != ops::WeightFormat::kInt8));
-    if (text("quant_method") != "afd" || !experts || !attention || ops::is_int4(*attention) ||
-        smooth_is_wrong) {
+    if (method != "afd" || !experts || !attention || ops::is_int4(*attention) || smooth_is_wrong) {
         return keys.refuse(
             Code::kUnimplemented,
             "quantization_config",
             "none, or what afd-quantize writes: {\"quant_method\": \"afd\", \"experts\": bf16, "
             "int8, int4-g32, int4-g64, int4-g32-fp16, int4-g64-fp16 or fp8-b128, \"attention\": "
             "bf16 or int8} and, with int8 experts, \"smooth\": true or false; or "
-            "{\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128]}; for a model that "
-            "another program has quantised in another way, run afd-quantize on the bf16 original");
+            "{\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128]}; or \"quant_method\": "
+            "\"compressed-tensors\", \"gptq\" or \"awq\" with weights in fp8 or int4; for a model "
+            "that another program has quantised in another way, run afd-quantize on the bf16 "
+            "original");
     }
     config.quantisation = {.experts = *experts, .attention = *attention, .smooth = is_smooth};
 }

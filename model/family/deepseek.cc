@@ -19,14 +19,19 @@ void refuse_unserved(KeyReader& keys) {
     keys.choice("hidden_act", "silu", {"silu"});
     keys.refuse_unless("rope_interleave", true);
     keys.refuse_if_given("sliding_window", "null");
+    if (keys.positive("partial_rotary_factor", 1.0) != 1.0) {
+        keys.refuse(Code::kUnimplemented, "partial_rotary_factor", "1");
+    }
 }
 
 void read_scoring(KeyReader& keys, ModelConfig& config, bool is_v3) {
-    const std::string scoring = keys.choice(
-        "scoring_func", is_v3 ? "sigmoid" : "softmax", {"sigmoid", "softmax", "sqrtsoftplus"});
-    config.scoring_func = scoring == "sigmoid"   ? ScoringFunc::kSigmoid
-                          : scoring == "softmax" ? ScoringFunc::kSoftmax
-                                                 : ScoringFunc::kSqrtSoftplus;
+    // dots.llm1 calls the scores by the method that takes them.
+    const std::string scoring = keys.choice("scoring_func",
+                                            is_v3 ? "sigmoid" : "softmax",
+                                            {"sigmoid", "softmax", "sqrtsoftplus", "noaux_tc"});
+    config.scoring_func = scoring == "softmax"        ? ScoringFunc::kSoftmax
+                          : scoring == "sqrtsoftplus" ? ScoringFunc::kSqrtSoftplus
+                                                      : ScoringFunc::kSigmoid;
     const std::string method = keys.choice("topk_method",
                                            is_v3 ? "noaux_tc" : "greedy",
                                            {"noaux_tc", "group_limited_greedy", "greedy"});
@@ -46,13 +51,15 @@ void read_deepseek(KeyReader& keys, ModelConfig& config) {
     read_dimensions(keys, config);
     config.attention = read_mla_config(keys, config.hidden);
     if (keys.failed()) return;
-    read_deepseek_experts(keys, config, config.model_type == "deepseek_v3");
+    read_deepseek_experts(keys, config, config.model_type != "deepseek_v2");
     read_rope(keys, config);
 }
 
 constexpr std::array kFamilies = {
     Family{"deepseek_v2", "DeepseekV2ForCausalLM", &read_deepseek},
     Family{"deepseek_v3", "DeepseekV3ForCausalLM", &read_deepseek},
+    // GLM-4.7-Flash: DeepSeek-V3's decoder by another name.
+    Family{"glm4_moe_lite", "Glm4MoeLiteForCausalLM", &read_deepseek},
 };
 
 }  // namespace

@@ -6,6 +6,8 @@
 
 #include "model/family/deepseek.h"
 #include "model/family/glm4_moe.h"
+#include "model/family/gpt_oss.h"
+#include "model/family/grouped_deepseek.h"
 #include "model/family/mixtral.h"
 #include "model/family/olmoe.h"
 #include "model/family/qwen_moe.h"
@@ -18,6 +20,8 @@ struct Registry {
     Registry() {
         for (const std::span<const Family> list : {deepseek_families(),
                                                    glm4_moe_families(),
+                                                   gpt_oss_families(),
+                                                   grouped_deepseek_families(),
                                                    mixtral_families(),
                                                    olmoe_families(),
                                                    qwen_moe_families()}) {

@@ -37,6 +37,7 @@ size_t read_rotary_dim(KeyReader& keys, size_t head_dim) {
 
 void read_glm4(KeyReader& keys, ModelConfig& config) {
     refuse_other_decoders(keys);
+    refuse_windows(keys);
     // What it means where a file leaves it out.
     config.rms_norm_eps = 1e-5;
     read_dimensions(keys, config);

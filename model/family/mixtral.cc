@@ -17,15 +17,10 @@ void read_mixtral(KeyReader& keys, ModelConfig& config) {
     config.rms_norm_eps = 1e-5;
     config.rope_theta = 1e6;
     read_dimensions(keys, config);
-    config.attention = std::make_shared<const GqaConfig>(read_gqa_traits(keys, config.hidden));
-    config.moe_intermediate = keys.count("intermediate_size", 1, kDimensionMax, {});
-    config.num_experts = keys.count("num_local_experts", 1, kExpertsMax, {});
-    read_softmax_router(keys, config, true);
-    config.names.router = "block_sparse_moe.gate";
-    config.names.experts = "block_sparse_moe.experts";
-    config.names.gate = "w1";
-    config.names.up = "w3";
-    config.names.down = "w2";
+    GqaTraits traits = read_gqa_traits(keys, config.hidden);
+    traits.windows = read_windows(keys, config);
+    config.attention = std::make_shared<const GqaConfig>(traits);
+    read_block_sparse_moe(keys, config);
     read_rope(keys, config);
 }
 

@@ -11,6 +11,9 @@ namespace afd::model {
 
 void refuse_other_decoders(KeyReader& keys) {
     keys.choice("hidden_act", "silu", {"silu"});
+}
+
+void refuse_windows(KeyReader& keys) {
     const nlohmann::json* use = keys.find("use_sliding_window");
     keys.refuse_unless("use_sliding_window", false);
     if (use == nullptr) keys.refuse_if_given("sliding_window", "null");
@@ -24,6 +27,36 @@ void refuse_other_decoders(KeyReader& keys) {
     }
 }
 
+std::vector<uint32_t> read_windows(KeyReader& keys, const ModelConfig& config) {
+    const nlohmann::json* types = keys.find("layer_types");
+    std::vector<uint32_t> windows(config.num_layers, 0);
+    if (types != nullptr && (!types->is_array() || types->size() != config.num_layers)) {
+        keys.refuse(Code::kInvalidArgument,
+                    "layer_types",
+                    fmt::format("a list of {} types", config.num_layers));
+        return windows;
+    }
+    const bool is_used = keys.flag("use_sliding_window", true);
+    if (types == nullptr && keys.find("use_sliding_window") != nullptr && is_used) {
+        // Which layers then have it differs between programs.
+        keys.refuse(Code::kUnimplemented, "use_sliding_window", "false, or true with layer_types");
+    }
+    if (!is_used || (types == nullptr && keys.find("sliding_window") == nullptr)) return windows;
+    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+        if (types != nullptr && types->at(layer) == "full_attention") continue;
+        if (types != nullptr && types->at(layer) != "sliding_attention") {
+            keys.refuse(Code::kUnimplemented,
+                        "layer_types",
+                        "\"sliding_attention\" or \"full_attention\" for each layer");
+            return windows;
+        }
+        const uint32_t window = keys.count("sliding_window", 1, 1u << 24, {});
+        // A window as long as the context sees everything.
+        if (window < config.context_length) windows[layer] = window;
+    }
+    return windows;
+}
+
 void read_softmax_router(KeyReader& keys, ModelConfig& config, bool norm_topk_prob) {
     config.scoring_func = ScoringFunc::kSoftmax;
     config.topk_method = TopkMethod::kGreedy;
@@ -34,6 +67,17 @@ void read_softmax_router(KeyReader& keys, ModelConfig& config, bool norm_topk_pr
                     "num_experts_per_tok",
                     fmt::format("at most the {} experts of a layer", config.num_experts));
     }
+}
+
+void read_block_sparse_moe(KeyReader& keys, ModelConfig& config) {
+    config.moe_intermediate = keys.count("intermediate_size", 1, kDimensionMax, {});
+    config.num_experts = keys.count("num_local_experts", 1, kExpertsMax, {});
+    read_softmax_router(keys, config, true);
+    config.names.router = "block_sparse_moe.gate";
+    config.names.experts = "block_sparse_moe.experts";
+    config.names.gate = "w1";
+    config.names.up = "w3";
+    config.names.down = "w2";
 }
 
 }  // namespace afd::model

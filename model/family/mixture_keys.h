@@ -4,17 +4,31 @@
 // The keys that families with grouped heads and a plain softmax router share. Problems stay in
 // `keys`.
 
+#include <cstdint>
+#include <vector>
+
 #include "model/checkpoint/config.h"
 #include "model/checkpoint/key_reader.h"
 
 namespace afd::model {
 
-// Refuses what none of them is served with: another activation than silu, and attention to a window
-// of positions, unless the file itself switches it off (use_sliding_window).
+// Refuses what none of them is served with: another activation than silu.
 void refuse_other_decoders(KeyReader& keys);
+
+// Refuses attention to a window of positions, unless the file itself switches it off
+// (use_sliding_window).
+void refuse_windows(KeyReader& keys);
+
+// The window of each layer (GqaTraits::windows): sliding_window for the layers that layer_types
+// calls sliding_attention, or without layer_types for all; none where use_sliding_window is false.
+// REQUIRES: num_layers and context_length are read.
+std::vector<uint32_t> read_windows(KeyReader& keys, const ModelConfig& config);
 
 // A softmax over all experts, the best num_experts_per_tok of them, weights as they are or divided
 // by their sum (which makes them a softmax over the chosen). REQUIRES: config.num_experts is read.
 void read_softmax_router(KeyReader& keys, ModelConfig& config, bool norm_topk_prob);
+
+// The experts as Mixtral names and counts them, with that router, its weights divided by their sum.
+void read_block_sparse_moe(KeyReader& keys, ModelConfig& config);
 
 }  // namespace afd::model

@@ -10,9 +10,11 @@
 #include <string_view>
 #include <utility>
 
+#include "model/attention/attention_config.h"
 #include "model/checkpoint/json_document.h"
 #include "model/checkpoint/tensor_names.h"
 #include "model/family/config_file.h"
+#include "model/family/foreign_keys.h"
 #include "proto/failure.h"
 
 namespace afd::model {
@@ -83,11 +85,29 @@ Result<std::string> read_config_text(const std::string& directory) {
         with(directory));
 }
 
+Result<ModelConfig> read_model_config(const std::string& text,
+                                      const std::string& directory,
+                                      ops::KvDtype kv) {
+    AFD_ASSIGN(ModelConfig config, parse_model_config(text, directory + "/config.json"));
+    if (std::ranges::find(config.attention->kv_dtypes(), kv) ==
+        config.attention->kv_dtypes().end()) {
+        std::string known;
+        for (const ops::KvDtype dtype : config.attention->kv_dtypes()) {
+            known += (known.empty() ? "" : ", ") + std::string(ops::name_of(dtype));
+        }
+        return unimplemented(
+            "kv_dtype = '{}': the attention of models of type {} keeps keys and values as {}",
+            with(ops::name_of(kv), config.model_type, known));
+    }
+    config.quantisation.kv = kv;
+    return config;
+}
+
 }  // namespace
 
-Result<ModelConfig> load_model_config(const std::string& directory) {
+Result<ModelConfig> load_model_config(const std::string& directory, ops::KvDtype kv) {
     AFD_ASSIGN(const std::string text, read_config_text(directory));
-    return parse_model_config(text, directory + "/config.json");
+    return read_model_config(text, directory, kv);
 }
 
 Result<GenerationConfig> load_generation_config(const std::string& directory,
@@ -117,13 +137,25 @@ std::string ModelFiles::unused_text() const {
         config_.num_layers);
 }
 
-Result<ModelFiles> ModelFiles::open(const std::string& directory) {
+Result<ModelFiles> ModelFiles::open(const std::string& directory, ops::KvDtype kv) {
     ModelFiles files;
     files.directory_ = directory;
     AFD_ASSIGN(const std::string text, read_config_text(directory));
-    AFD_ASSIGN(files.config_, parse_model_config(text, directory + "/config.json"));
+    AFD_ASSIGN(files.config_, read_model_config(text, directory, kv));
     AFD_ASSIGN(files.generation_, load_generation_config(directory, files.config_));
     AFD_ASSIGN(files.tensors_, TensorStore::open(directory));
+    if (kv == ops::KvDtype::kInt8Channel) {
+        const auto added = files.tensors_.add_file(directory + "/" + kKvScalesFile);
+        if (!added.ok() && added.error().code == Code::kNotFound) {
+            return not_found(
+                "kv_dtype = 'int8_channel': {}/{} with the factors of the channels is missing; "
+                "measure them on a text: afd-quantize {} --kv-scales TEXT",
+                with(directory, kKvScalesFile, directory));
+        }
+        AFD_TRY(added);
+    }
+    files.tensors_.set_form(files.config_.form);
+    settle_expert_format(files.tensors_, files.config_);
     AFD_ASSIGN(files.identity_, compute_identity(text, files.tensors_));
     return files;
 }

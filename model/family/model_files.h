@@ -13,11 +13,21 @@
 
 namespace afd::model {
 
+// What kv_dtype = int8_channel needs beside the weights: of each layer the two tensors of
+// mla_tensors.h.
+inline constexpr const char* kKvScalesFile = "kv_scales.safetensors";
+
 class ModelFiles {
   public:
     // Errors: kNotFound (the directory, config.json or the weights; says what was found instead),
-    // and those of the parsers.
-    static Result<ModelFiles> open(const std::string& directory);
+    // and those of the parsers; kUnimplemented for a way to keep keys and values that the model's
+    // kind of attention lacks; kNotFound where it needs kKvScalesFile. `kv` becomes
+    // config().quantisation.kv; of identity() it is no part, but that file is, where it is used.
+    static Result<ModelFiles> open(const std::string& directory,
+                                   ops::KvDtype kv = ops::KvDtype::kBf16);
+
+    // The residual stream's type, before anything is loaded; bf16 if nobody says otherwise.
+    void set_residual(ResidualType type) { config_.residual = type; }
 
     const std::string& directory() const { return directory_; }
     const ModelConfig& config() const { return config_; }
@@ -43,7 +53,8 @@ class ModelFiles {
 };
 
 // The configuration alone, for callers that need no weights (config.json of `directory`).
-Result<ModelConfig> load_model_config(const std::string& directory);
+Result<ModelConfig> load_model_config(const std::string& directory,
+                                      ops::KvDtype kv = ops::KvDtype::kBf16);
 
 // The generation defaults alone; the file is optional.
 Result<GenerationConfig> load_generation_config(const std::string& directory,

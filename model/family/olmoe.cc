@@ -13,6 +13,7 @@ namespace {
 
 void read_olmoe(KeyReader& keys, ModelConfig& config) {
     refuse_other_decoders(keys);
+    refuse_windows(keys);
     keys.refuse_unless("attention_bias", false);
     // What it means where a file leaves it out.
     config.rms_norm_eps = 1e-5;

@@ -7,7 +7,6 @@
 #include "model/attention/residual_steps.h"
 #include "model/gqa/gqa_tensors.h"
 #include "ops/attention/gqa_attention.h"
-#include "ops/linear/linear.h"
 #include "ops/tensor/workspace.h"
 #include "proto/check.h"
 
@@ -47,26 +46,37 @@ void assert_done(const Result<>& result) {
 
 }  // namespace
 
-ops::GqaCache gqa_cache(const KvLayer& cache, const ops::GqaShape& shape) {
-    const size_t key_bytes = shape.kv_columns() * sizeof(Bf16);
+ops::GqaCache gqa_cache(const KvLayer& cache, const ops::GqaShape& shape, ops::KvDtype dtype) {
+    const size_t key_bytes = shape.num_kv_heads * ops::gqa_row_bytes(dtype, shape.head_dim);
     AFD_DASSERT(cache.bytes_per_token == 2 * key_bytes,
                 "%zu bytes a token",
                 static_cast<size_t>(cache.bytes_per_token));
+    std::byte* const values = cache.data + cache.num_slots * key_bytes;
+    if (dtype != ops::KvDtype::kBf16) {
+        return {.num_slots = cache.num_slots,
+                .dtype = dtype,
+                .key_rows = cache.data,
+                .value_rows = values};
+    }
     return {.keys = reinterpret_cast<Bf16*>(cache.data),
-            .values = reinterpret_cast<Bf16*>(cache.data + cache.num_slots * key_bytes),
+            .values = reinterpret_cast<Bf16*>(values),
             .num_slots = cache.num_slots};
 }
 
 Result<GqaBlock> GqaBlock::load(const ModelConfig& config,
                                 const GqaTraits& traits,
                                 const TensorStore& tensors,
-                                ops::NumericClass numeric_class) {
+                                ops::NumericClass numeric_class,
+                                LayerRange layers) {
     GqaBlock block;
     block.shape_ = traits.shape;
+    block.kv_dtype_ = config.quantisation.kv;
     block.numeric_class_ = numeric_class;
     block.norm_epsilon_ = config.rms_norm_eps;
+    block.has_o_bias_ = traits.has_o_bias;
     AFD_ASSIGN(block.rope_, make_gqa_rope(config, traits));
-    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+    block.layers_.resize(config.num_layers);
+    for (uint32_t layer = layers.first; layer < layers.last; ++layer) {
         AFD_TRY(block.load_layer(config, traits, tensors, layer));
     }
     return block;
@@ -78,9 +88,12 @@ Result<> GqaBlock::load_layer(const ModelConfig& config,
                               uint32_t index) {
     AFD_ASSIGN(GqaTensors stored,
                read_gqa_tensors(tensors, traits, config.quantisation.attention, index));
-    Layer layer;
+    Layer& layer = layers_[index];
+    layer.window = traits.window(index);
     layer.gamma_input = std::move(stored.gamma_input);
     layer.o_proj = stored.o_proj.packed(numeric_class_);
+    layer.o_bias = std::move(stored.o_bias);
+    layer.sinks = std::move(stored.sinks);
     ops::GqaWeights& gqa = layer.gqa;
     gqa.shape = shape_;
     gqa.q_proj = stored.q_proj.packed(numeric_class_);
@@ -93,28 +106,45 @@ Result<> GqaBlock::load_layer(const ModelConfig& config,
     gqa.k_gamma = std::move(stored.k_gamma);
     gqa.norm_epsilon = static_cast<float>(config.rms_norm_eps);
     if (traits.clip) gqa.clip = static_cast<float>(*traits.clip);
-    AFD_TRY(ops::validate(gqa));
-    layers_.push_back(std::move(layer));
-    return {};
+    return ops::validate(gqa);
 }
 
 size_t GqaBlock::workspace_bytes(size_t rows_max, unsigned num_threads) const {
+    const size_t bias_bytes =
+        has_o_bias_ ? ops::workspace_bytes_of<float>(rows_max * shape_.hidden) : 0;
     // The operators follow each other, so they share one scratch.
     return GqaActivations::bytes(shape_, rows_max) +
            std::max({ops::gqa_prolog_workspace_bytes(shape_, rows_max),
                      ops::gqa_attention_workspace_bytes(shape_, num_threads),
-                     ops::quantised_input_bytes(rows_max, shape_.query_columns())});
+                     ops::quantised_input_bytes(rows_max, shape_.query_columns()) + bias_bytes});
+}
+
+// As add_projected_heads(), with the bias in the sums.
+void GqaBlock::add_biased_heads(const Layer& layer,
+                                Rows<const Bf16> heads,
+                                const Residual& residual,
+                                Rows<Bf16> projected,
+                                std::span<std::byte> workspace,
+                                ops::Parallel& parallel) const {
+    ops::WorkspaceCursor cursor(workspace);
+    const auto sums = ops::make_rows(
+        cursor.take<float>(heads.num_rows * shape_.hidden), heads.num_rows, shape_.hidden);
+    const ops::LinearInput input = layer.o_proj.format() == ops::WeightFormat::kInt8
+                                       ? ops::quantised_input(heads, cursor.rest(), parallel)
+                                       : ops::LinearInput(heads);
+    ops::linear_biased(input, layer.o_proj, layer.o_bias, sums, projected, parallel);
+    add_residual(residual, projected, parallel);
 }
 
 void GqaBlock::attention(uint32_t index,
                          const ops::AttentionBatch& batch,
                          const KvLayer& cache,
-                         Rows<Bf16> residual,
+                         const Residual& residual,
                          std::span<std::byte> workspace,
                          ops::Parallel& parallel) const {
     const Layer& layer = layers_[index];
     const GqaActivations a(shape_, batch.num_tokens, workspace);
-    const ops::GqaCache heads_cache = gqa_cache(cache, shape_);
+    const ops::GqaCache heads_cache = gqa_cache(cache, shape_, kv_dtype_);
     normalise(residual, layer.gamma_input, norm_epsilon_, a.x, parallel);
     assert_done(ops::gqa_prolog({.weights = &layer.gqa,
                                  .rope = &rope_,
@@ -127,17 +157,19 @@ void GqaBlock::attention(uint32_t index,
     assert_done(ops::gqa_attention({.shape = shape_,
                                     .numeric_class = numeric_class_,
                                     .softmax_scale = static_cast<float>(gqa_softmax_scale(shape_)),
+                                    .window = layer.window,
+                                    .sinks = layer.sinks,
                                     .query = a.query,
                                     .batch = batch,
                                     .cache = heads_cache,
                                     .out = a.heads},
                                    a.operators,
                                    parallel));
-    const ops::LinearInput heads = layer.o_proj.format() == ops::WeightFormat::kInt8
-                                       ? ops::quantised_input(a.heads, a.operators, parallel)
-                                       : ops::LinearInput(a.heads);
-    ops::linear(heads, layer.o_proj, a.x, parallel);
-    add_residual(residual, a.x, parallel);
+    if (layer.o_bias.empty()) {
+        add_projected_heads(residual, a.heads, layer.o_proj, a.x, a.operators, parallel);
+    } else {
+        add_biased_heads(layer, a.heads, residual, a.x, a.operators, parallel);
+    }
 }
 
 }  // namespace afd::model

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/gqa/gqa_config.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -9,8 +10,20 @@
 
 namespace afd::model {
 
-uint64_t GqaConfig::cache_bytes_per_token() const {
-    return 2 * traits_.shape.kv_columns() * sizeof(ops::Bf16);
+uint64_t GqaConfig::cache_bytes_per_token(ops::KvDtype dtype) const {
+    return 2 * traits_.shape.num_kv_heads * ops::gqa_row_bytes(dtype, traits_.shape.head_dim);
+}
+
+uint32_t GqaConfig::window() const {
+    const std::vector<uint32_t>& windows = traits_.windows;
+    const bool is_bounded = std::ranges::find(windows, 0u) == windows.end();
+    return windows.empty() || !is_bounded ? 0 : std::ranges::max(windows);
+}
+
+std::span<const ops::KvDtype> GqaConfig::kv_dtypes() const {
+    static constexpr std::array kDtypes = {
+        ops::KvDtype::kBf16, ops::KvDtype::kInt8, ops::KvDtype::kFp8};
+    return kDtypes;
 }
 
 std::span<const ops::WeightFormat> GqaConfig::formats() const {
@@ -29,8 +42,9 @@ std::vector<AttentionMatrix> GqaConfig::matrices(const ModelConfig& /*config*/,
 
 Result<std::unique_ptr<AttentionBlock>> GqaConfig::load(const ModelConfig& config,
                                                         const TensorStore& tensors,
-                                                        ops::NumericClass numeric_class) const {
-    AFD_ASSIGN(GqaBlock block, GqaBlock::load(config, traits_, tensors, numeric_class));
+                                                        ops::NumericClass numeric_class,
+                                                        LayerRange layers) const {
+    AFD_ASSIGN(GqaBlock block, GqaBlock::load(config, traits_, tensors, numeric_class, layers));
     return std::unique_ptr<AttentionBlock>(std::make_unique<GqaBlock>(std::move(block)));
 }
 

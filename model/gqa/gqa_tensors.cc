@@ -38,6 +38,13 @@ Result<GqaTensors> read_gqa_tensors(const TensorStore& tensors,
         AFD_ASSIGN(out.k_bias, read("self_attn.k_proj.bias", shape.kv_columns()));
         AFD_ASSIGN(out.v_bias, read("self_attn.v_proj.bias", shape.kv_columns()));
     }
+    if (traits.has_o_bias) {
+        AFD_ASSIGN(out.o_bias, read("self_attn.o_proj.bias", shape.hidden));
+    }
+    if (traits.has_sinks) {
+        AFD_ASSIGN(const auto sinks, read("self_attn.sinks", shape.num_heads));
+        for (const ops::Bf16 sink : sinks) out.sinks.push_back(ops::to_float(sink));
+    }
     if (traits.qk_norm != QkNorm::kNone) {
         const bool is_row = traits.qk_norm == QkNorm::kRow;
         AFD_ASSIGN(

@@ -28,6 +28,8 @@ struct GqaTensors {
     std::vector<ops::Bf16> q_bias;       // [query_columns]
     std::vector<ops::Bf16> k_bias;       // [kv_columns]
     std::vector<ops::Bf16> v_bias;       // [kv_columns]
+    std::vector<ops::Bf16> o_bias;       // [hidden]
+    std::vector<float> sinks;            // [num_heads]
     std::vector<ops::Bf16> q_gamma;      // [head_dim] or [query_columns]
     std::vector<ops::Bf16> k_gamma;      // [head_dim] or [kv_columns]
 };

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "model/checkpoint/key_reader.h"
 #include "ops/format/gqa_cache.h"
@@ -20,7 +21,13 @@ struct GqaTraits {
     size_t rotary_dim = 0;  // Of each head's first elements; even.
     QkNorm qk_norm = QkNorm::kNone;
     bool has_qkv_bias = false;
+    bool has_o_bias = false;
+    bool has_sinks = false;      // A score of each head that no position has.
     std::optional<double> clip;  // Of queries, keys and values.
+    // Of each layer: positions that a token sees, its own included; 0, or beyond the list: all.
+    std::vector<uint32_t> windows;
+
+    uint32_t window(uint32_t layer) const { return layer < windows.size() ? windows[layer] : 0; }
 };
 
 // Reads num_attention_heads, num_key_value_heads (default: as many) and head_dim (default: hidden /

@@ -7,7 +7,6 @@
 #include "model/attention/residual_steps.h"
 #include "ops/attention/mla_attention.h"
 #include "ops/attention/mla_prolog.h"
-#include "ops/linear/linear.h"
 #include "ops/tensor/workspace.h"
 #include "proto/check.h"
 
@@ -52,11 +51,17 @@ void assert_ok(const Result<>& result) {
 
 }  // namespace
 
-ops::LatentCache latent_cache(const KvLayer& cache, const ops::MlaShape& shape) {
-    const size_t latent_bytes = shape.kv_lora_rank * sizeof(Bf16);
-    AFD_DASSERT(cache.bytes_per_token == latent_bytes + shape.qk_rope_head_dim * sizeof(Bf16),
+ops::LatentCache latent_cache(const KvLayer& cache,
+                              const ops::MlaShape& shape,
+                              ops::KvDtype dtype) {
+    AFD_DASSERT(cache.bytes_per_token ==
+                    ops::latent_row_bytes(dtype, shape.kv_lora_rank, shape.qk_rope_head_dim),
                 "%zu bytes a token",
                 static_cast<size_t>(cache.bytes_per_token));
+    if (dtype != ops::KvDtype::kBf16) {
+        return {.num_slots = cache.num_slots, .dtype = dtype, .rows = cache.data};
+    }
+    const size_t latent_bytes = shape.kv_lora_rank * sizeof(Bf16);
     return {.ckv = reinterpret_cast<Bf16*>(cache.data),
             // All latents of a layer, then all rotated keys: attention streams through either by
             // itself.
@@ -67,14 +72,17 @@ ops::LatentCache latent_cache(const KvLayer& cache, const ops::MlaShape& shape) 
 Result<MlaBlock> MlaBlock::load(const ModelConfig& config,
                                 const ops::MlaShape& shape,
                                 const TensorStore& tensors,
-                                ops::NumericClass numeric_class) {
+                                ops::NumericClass numeric_class,
+                                LayerRange layers) {
     MlaBlock block;
     block.shape_ = shape;
+    block.kv_dtype_ = config.quantisation.kv;
     block.norm_epsilon_ = config.rms_norm_eps;
     AFD_ASSIGN(block.rope_, make_mla_rope(config, shape));
-    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
-        AFD_ASSIGN(auto weights, load_mla_layer(config, shape, tensors, layer, numeric_class));
-        block.layers_.push_back(std::move(weights));
+    block.layers_.resize(config.num_layers);
+    for (uint32_t layer = layers.first; layer < layers.last; ++layer) {
+        AFD_ASSIGN(block.layers_[layer],
+                   load_mla_layer(config, shape, tensors, layer, numeric_class));
     }
     return block;
 }
@@ -87,15 +95,21 @@ size_t MlaBlock::workspace_bytes(size_t rows_max, unsigned num_threads) const {
                      ops::quantised_input_bytes(rows_max, shape_.num_heads * shape_.v_head_dim)});
 }
 
+size_t MlaBlock::products_per_position() const {
+    return shape_.num_heads * (2 * shape_.kv_lora_rank + shape_.qk_rope_head_dim);
+}
+
 void MlaBlock::attention(uint32_t layer,
                          const ops::AttentionBatch& batch,
                          const KvLayer& cache,
-                         Rows<Bf16> residual,
+                         const Residual& residual,
                          std::span<std::byte> workspace,
                          ops::Parallel& parallel) const {
     const MlaLayerWeights& weights = layers_[layer];
     const Activations a(shape_, batch.num_tokens, workspace);
-    const ops::LatentCache latent = latent_cache(cache, shape_);
+    ops::LatentCache latent = latent_cache(cache, shape_, kv_dtype_);
+    latent.quant_scale_ckv = weights.mla.quant_scale_ckv.data();
+    latent.quant_scale_ckr = weights.mla.quant_scale_ckr.data();
     normalise(residual, weights.gamma_input, norm_epsilon_, a.x, parallel);
     assert_ok(ops::mla_prolog({.weights = &weights.mla,
                                .rope = &rope_,
@@ -115,11 +129,7 @@ void MlaBlock::attention(uint32_t layer,
                                   .out = a.heads},
                                  a.operators,
                                  parallel));
-    const ops::LinearInput heads = weights.o_proj.format() == ops::WeightFormat::kInt8
-                                       ? ops::quantised_input(a.heads, a.operators, parallel)
-                                       : ops::LinearInput(a.heads);
-    ops::linear(heads, weights.o_proj, a.x, parallel);
-    add_residual(residual, a.x, parallel);
+    add_projected_heads(residual, a.heads, weights.o_proj, a.x, a.operators, parallel);
 }
 
 }  // namespace afd::model

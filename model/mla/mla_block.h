@@ -21,23 +21,28 @@
 
 namespace afd::model {
 
-// What MLA makes of one layer's cache: the latents of all slots, then the rotated keys of all.
-// REQUIRES: cache.bytes_per_token = (kv_lora_rank + qk_rope_head_dim) * 2.
-ops::LatentCache latent_cache(const KvLayer& cache, const ops::MlaShape& shape);
+// What MLA makes of one layer's cache: the latents of all slots, then the rotated keys of all; of a
+// quantised one the rows of ops/format/latent_cache.h.
+// REQUIRES: cache.bytes_per_token = latent_row_bytes().
+ops::LatentCache latent_cache(const KvLayer& cache,
+                              const ops::MlaShape& shape,
+                              ops::KvDtype dtype = ops::KvDtype::kBf16);
 
 class MlaBlock final : public AttentionBlock {
   public:
-    // Loads and packs all layers. Errors: those of load_mla_layer() and make_mla_rope().
+    // Loads and packs these layers. Errors: those of load_mla_layer() and make_mla_rope().
     static Result<MlaBlock> load(const ModelConfig& config,
                                  const ops::MlaShape& shape,
                                  const TensorStore& tensors,
-                                 ops::NumericClass numeric_class);
+                                 ops::NumericClass numeric_class,
+                                 LayerRange layers);
 
     size_t workspace_bytes(size_t rows_max, unsigned num_threads) const override;
+    size_t products_per_position() const override;
     void attention(uint32_t layer,
                    const ops::AttentionBatch& batch,
                    const KvLayer& cache,
-                   ops::Rows<ops::Bf16> residual,
+                   const Residual& residual,
                    std::span<std::byte> workspace,
                    ops::Parallel& parallel) const override;
 
@@ -45,9 +50,10 @@ class MlaBlock final : public AttentionBlock {
     MlaBlock() = default;
 
     ops::MlaShape shape_;
+    ops::KvDtype kv_dtype_ = ops::KvDtype::kBf16;
     double norm_epsilon_ = 0;
     ops::RopeTable rope_;
-    std::vector<MlaLayerWeights> layers_;
+    std::vector<MlaLayerWeights> layers_;  // [num_layers], empty where not loaded
 };
 
 }  // namespace afd::model

@@ -11,8 +11,8 @@
 
 namespace afd::model {
 
-uint64_t MlaConfig::cache_bytes_per_token() const {
-    return (shape_.kv_lora_rank + shape_.qk_rope_head_dim) * sizeof(ops::Bf16);
+uint64_t MlaConfig::cache_bytes_per_token(ops::KvDtype dtype) const {
+    return ops::latent_row_bytes(dtype, shape_.kv_lora_rank, shape_.qk_rope_head_dim);
 }
 
 std::span<const ops::WeightFormat> MlaConfig::formats() const {
@@ -31,8 +31,9 @@ std::vector<AttentionMatrix> MlaConfig::matrices(const ModelConfig& /*config*/,
 
 Result<std::unique_ptr<AttentionBlock>> MlaConfig::load(const ModelConfig& config,
                                                         const TensorStore& tensors,
-                                                        ops::NumericClass numeric_class) const {
-    AFD_ASSIGN(MlaBlock block, MlaBlock::load(config, shape_, tensors, numeric_class));
+                                                        ops::NumericClass numeric_class,
+                                                        LayerRange layers) const {
+    AFD_ASSIGN(MlaBlock block, MlaBlock::load(config, shape_, tensors, numeric_class, layers));
     return std::unique_ptr<AttentionBlock>(std::make_unique<MlaBlock>(std::move(block)));
 }
 

@@ -21,13 +21,15 @@ class MlaConfig final : public AttentionConfig {
 
     const ops::MlaShape& shape() const { return shape_; }
 
-    uint64_t cache_bytes_per_token() const override;
+    uint64_t cache_bytes_per_token(ops::KvDtype dtype) const override;
+    std::span<const ops::KvDtype> kv_dtypes() const override { return ops::kKvDtypes; }
     // bf16 and int8; the matrices are q (or q_a and q_b), kv_a and o.
     std::span<const ops::WeightFormat> formats() const override;
     std::vector<AttentionMatrix> matrices(const ModelConfig& config, uint32_t layer) const override;
     Result<std::unique_ptr<AttentionBlock>> load(const ModelConfig& config,
                                                  const TensorStore& tensors,
-                                                 ops::NumericClass numeric_class) const override;
+                                                 ops::NumericClass numeric_class,
+                                                 LayerRange layers) const override;
 
   private:
     ops::MlaShape shape_;

@@ -57,4 +57,12 @@ Result<MlaTensors> read_mla_tensors(const TensorStore& tensors,
     return out;
 }
 
+std::string latent_scale_name(uint32_t layer) {
+    return layer_tensor(layer, "self_attn.quant_scale_ckv");
+}
+
+std::string key_scale_name(uint32_t layer) {
+    return layer_tensor(layer, "self_attn.quant_scale_ckr");
+}
+
 }  // namespace afd::model

@@ -44,4 +44,8 @@ Result<MlaTensors> read_mla_tensors(const TensorStore& tensors,
                                     ops::WeightFormat format,
                                     uint32_t layer);
 
+// What kv_dtype = int8_channel multiplies by: F32 [kv_lora_rank] and [qk_rope_head_dim].
+std::string latent_scale_name(uint32_t layer);
+std::string key_scale_name(uint32_t layer);
+
 }  // namespace afd::model

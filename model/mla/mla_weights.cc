@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/mla/mla_weights.h"
 
+#include <array>
 #include <cmath>
 #include <utility>
 
 #include "model/mla/mla_tensors.h"
+#include "proto/failure.h"
 
 namespace afd::model {
 namespace {
@@ -30,6 +32,20 @@ void pack_mla(MlaTensors& tensors,
     mla.rmsnorm_epsilon_cq = kLatentNormEpsilon;
     mla.rmsnorm_epsilon_ckv = kLatentNormEpsilon;
     mla.softmax_scale = static_cast<float>(mla_softmax_scale(config, shape));
+}
+
+// A factor of 0 or none at all would make a channel unreadable.
+Result<std::vector<float>> read_scales(const TensorStore& tensors,
+                                       const std::string& name,
+                                       uint64_t count) {
+    const std::array<uint64_t, 1> shape = {count};
+    AFD_ASSIGN(std::vector<float> scales, tensors.read_f32(name, shape));
+    for (size_t i = 0; i < scales.size(); ++i) {
+        if (scales[i] > 0 && std::isfinite(scales[i])) continue;
+        return data_loss("tensor {}: element {} is {}; factors must be positive numbers",
+                         with(name, i, scales[i]));
+    }
+    return scales;
 }
 
 }  // namespace
@@ -60,6 +76,12 @@ Result<MlaLayerWeights> load_mla_layer(const ModelConfig& config,
     MlaLayerWeights weights;
     weights.mla.shape = shape;
     pack_mla(stored, config, numeric_class, weights.mla);
+    if (config.quantisation.kv == ops::KvDtype::kInt8Channel) {
+        AFD_ASSIGN(weights.mla.quant_scale_ckv,
+                   read_scales(tensors, latent_scale_name(layer), shape.kv_lora_rank));
+        AFD_ASSIGN(weights.mla.quant_scale_ckr,
+                   read_scales(tensors, key_scale_name(layer), shape.qk_rope_head_dim));
+    }
     AFD_TRY(ops::validate(weights.mla));
     weights.o_proj = stored.o_proj.packed(numeric_class);
     weights.gamma_input = std::move(stored.gamma_input);

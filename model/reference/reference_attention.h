@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "model/checkpoint/config.h"
 #include "model/checkpoint/stored_matrix.h"
@@ -30,6 +31,12 @@ class ReferenceAttention {
 // Errors: those of TensorStore; kUnimplemented for a kind of attention that has none.
 Result<std::unique_ptr<ReferenceAttention>> load_reference_attention(const ModelConfig& config,
                                                                      const TensorStore& tensors);
+
+// The norm of the residual stream: rounded twice, or, where that is fp32, once.
+ops::reference::Matrix residual_norm(const ModelConfig& config,
+                                     const ops::reference::Matrix& residual,
+                                     std::span<const ops::Bf16> gamma,
+                                     ops::reference::Rounding rounding);
 
 // REQUIRES: bf16, int8 or fp8 in blocks; the matrix outlives the result.
 ops::reference::LinearWeight linear_weight(const StoredMatrix& matrix);

@@ -114,8 +114,10 @@ struct ReferenceDecoder::Impl {
     std::vector<Bf16> head;  // Empty if tied to the embedding.
     std::vector<Layer> layers;
 
+    // `seen`: by the router.
     Matrix ffn(const Layer& layer,
                const Matrix& x,
+               const Matrix& seen,
                std::span<const int32_t> tokens,
                Rounding rounding) const;
     ops::reference::GatingOutput route(const Layer& layer,
@@ -126,8 +128,10 @@ struct ReferenceDecoder::Impl {
 ops::reference::GatingOutput ReferenceDecoder::Impl::route(const Layer& layer,
                                                            const Matrix& x,
                                                            std::span<const int32_t> tokens) const {
-    const Matrix logits =
-        ops::reference::linear_f32(x, matrix_of(layer.router.gate, config.num_experts));
+    Matrix logits = ops::reference::linear_f32(x, matrix_of(layer.router.gate, config.num_experts));
+    for (size_t i = 0; !layer.router.logit_bias.empty() && i < logits.values.size(); ++i) {
+        logits.values[i] += static_cast<double>(layer.router.logit_bias[i % config.num_experts]);
+    }
     const auto attributes = gating_attributes(config);
     if (layer.router.token_experts.empty()) {
         return ops::reference::gating_rows(attributes, logits, layer.router.bias);
@@ -142,15 +146,21 @@ ops::reference::GatingOutput ReferenceDecoder::Impl::route(const Layer& layer,
 
 Matrix ReferenceDecoder::Impl::ffn(const Layer& layer,
                                    const Matrix& x,
+                                   const Matrix& seen,
                                    std::span<const int32_t> tokens,
                                    Rounding rounding) const {
     // Every expert over every row: wasteful and plain. Row t of outputs[e] is used if t chose e.
     std::vector<Matrix> outputs;
     for (const ExpertTensors& expert : layer.experts) {
-        outputs.push_back(ops::reference::expert_ffn(
-            scaled(x, expert.smooth),
-            {linear_weight(expert.gate), linear_weight(expert.up), linear_weight(expert.down)},
-            rounding));
+        outputs.push_back(ops::reference::expert_ffn(scaled(x, expert.smooth),
+                                                     {.gate = linear_weight(expert.gate),
+                                                      .up = linear_weight(expert.up),
+                                                      .down = linear_weight(expert.down),
+                                                      .activation = config.activation,
+                                                      .gate_bias = expert.bias.gate,
+                                                      .up_bias = expert.bias.up,
+                                                      .down_bias = expert.bias.down},
+                                                     rounding));
         const bool is_int8 =
             rounding == Rounding::kBf16 && expert.gate.format == ops::WeightFormat::kInt8;
         multiply_gate(is_int8 ? through_int8(x, expert.smooth) : x,
@@ -160,7 +170,7 @@ Matrix ReferenceDecoder::Impl::ffn(const Layer& layer,
     }
     const bool is_moe = !layer.router.gate.empty();
     ops::reference::GatingOutput choice;
-    if (is_moe) choice = route(layer, x, tokens);
+    if (is_moe) choice = route(layer, seen, tokens);
     Matrix out(x.num_rows, config.hidden);
     for (size_t token = 0; token < x.num_rows; ++token) {
         std::vector<const double*> rows;
@@ -221,16 +231,19 @@ Result<std::vector<float>> ReferenceDecoder::logits(std::span<const int32_t> tok
             residual.at(t, i) = static_cast<double>(ops::to_float(row[i]));
         }
     }
+    const bool is_wide = config.residual == ResidualType::kFp32;
+    const Rounding of_sum = is_wide ? Rounding::kNone : rounding;
     for (uint32_t index = 0; index < config.num_layers; ++index) {
         const Layer& layer = impl_->layers[index];
         const Matrix attended = impl_->attention->attention(index, residual, rounding);
-        residual = ops::reference::add(residual, attended, rounding);
-        const Matrix x =
-            ops::reference::rms_norm(residual, layer.gamma_ffn, config.rms_norm_eps, rounding);
-        residual = ops::reference::add(residual, impl_->ffn(layer, x, tokens, rounding), rounding);
+        residual = ops::reference::add(residual, attended, of_sum);
+        const Matrix x = residual_norm(config, residual, layer.gamma_ffn, rounding);
+        const Matrix seen =
+            is_wide ? residual_norm(config, residual, layer.gamma_ffn, Rounding::kNone) : x;
+        residual =
+            ops::reference::add(residual, impl_->ffn(layer, x, seen, tokens, rounding), of_sum);
     }
-    const Matrix last =
-        ops::reference::rms_norm(residual, impl_->gamma_final, config.rms_norm_eps, rounding);
+    const Matrix last = residual_norm(config, residual, impl_->gamma_final, rounding);
     const std::vector<Bf16>& head = impl_->head.empty() ? impl_->embedding : impl_->head;
     const Matrix logits = ops::reference::linear_f32(last, matrix_of(head, config.vocab_size));
     std::vector<float> out(logits.values.size());

@@ -2,17 +2,15 @@
 #include "model/sampling/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
-#include <sstream>
-#include <string>
 
 #include "model/sampling/philox.h"
 #include "ops/experts/exp_row.h"
 #include "ops/tensor/math.h"
 #include "proto/check.h"
 #include "proto/failure.h"
-#include "proto/sampling.pb.h"
 
 namespace afd::model {
 namespace {
@@ -35,7 +33,10 @@ Result<Maximum> find_maximum(std::span<const float> logits) {
         if (logit > best.logit) best = {static_cast<uint32_t>(id), logit};
     }
     if (best.logit == -std::numeric_limits<float>::infinity()) {
-        return internal("all logits are -infinity; the model's weights or activations overflow");
+        return internal(
+            "all logits are -infinity; the model's weights or activations overflow, or min_tokens "
+            "bans "
+            "every token");
     }
     return best;
 }
@@ -62,53 +63,84 @@ uint32_t draw_by_id(std::span<const Candidate> candidates, double target) {
     return 0;
 }
 
-// The comparison is written so that NaN fails it.
-Result<> check_range(const char* name, float value, float low, float high, const char* allowed) {
-    if (value >= low && value <= high) return {};
-    std::ostringstream message;
-    message << name << " = " << value << ": must be " << allowed;
-    return Error{Code::kInvalidArgument, message.str()};
+// The highest logits, descending; of equal ones the lowest id first. Few are wanted, so that nearly
+// every token is settled by one comparison.
+void find_highest(std::span<const float> logits, std::span<TokenLogprob> top) {
+    size_t num_found = 0;
+    for (size_t id = 0; id < logits.size(); ++id) {
+        if (num_found == top.size() && !(logits[id] > top.back().logprob)) continue;
+        size_t at = num_found < top.size() ? num_found++ : top.size() - 1;
+        for (; at > 0 && logits[id] > top[at - 1].logprob; --at) top[at] = top[at - 1];
+        top[at] = {static_cast<uint32_t>(id), logits[id]};
+    }
 }
 
 }  // namespace
 
-Result<> validate(const SamplingSettings& settings) {
-    AFD_TRY(check_range("temperature", settings.temperature(), 0, 2, "from 0 (greedy) to 2"));
-    AFD_TRY(check_range("top_p", settings.top_p(), 0, 1, "above 0 and at most 1 (or 0: off)"));
-    AFD_TRY(check_range("min_p", settings.min_p(), 0, 1, "from 0 (off) to 1"));
-    return {};
-}
-
-SamplingParams to_params(const SamplingSettings& settings) {
-    return {.temperature = settings.temperature(),
-            .top_k = settings.top_k(),
-            .top_p = settings.top_p() == 0 ? 1 : settings.top_p(),
-            .min_p = settings.min_p(),
-            .seed = settings.seed()};
-}
-
 Sampler::Sampler(size_t vocab_size)
-    : vocab_size_(vocab_size), weights_(vocab_size), candidates_(vocab_size), order_(vocab_size) {}
+    : vocab_size_(vocab_size),
+      weights_(vocab_size),
+      candidates_(vocab_size),
+      gathered_(vocab_size),
+      changes_(vocab_size),
+      order_(vocab_size) {}
 
 Result<SampledToken> Sampler::sample(std::span<const float> logits,
                                      const SamplingParams& params,
-                                     uint64_t position) {
-    AFD_ASSERT(logits.size() == vocab_size_, "%zu logits of %zu", logits.size(), vocab_size_);
-    AFD_ASSIGN(const Maximum maximum, find_maximum(logits));
-    const float log_sum = log_of_sum(logits, maximum.logit);
-    uint32_t chosen = maximum.id;
+                                     uint64_t position,
+                                     const TokenHistory& history,
+                                     std::span<TokenLogprob> top) {
+    AFD_ASSERT(logits.size() == vocab_size_ && top.size() <= vocab_size_,
+               "%zu logits of %zu, %zu of them wanted",
+               logits.size(),
+               vocab_size_,
+               top.size());
+    AFD_ASSIGN(const Maximum raw_maximum, find_maximum(logits));
+    const float log_sum = log_of_sum(logits, raw_maximum.logit);
+    const auto logprob_of = [&](float logit) { return (logit - raw_maximum.logit) - log_sum; };
+    if (!top.empty()) find_highest(logits, top);
+    for (TokenLogprob& token : top) token.logprob = logprob_of(token.logprob);
+
+    std::span<const float> row = logits;
+    const bool is_changed = LogitChanges::is_needed(params, history);
+    if (is_changed) row = changes_.apply(logits, params, history);
+    const bool is_gathered = !history.allowed.empty();
+    if (is_gathered) row = gather(row, history.allowed);
+    Maximum maximum = raw_maximum;
+    if (is_changed || is_gathered) {
+        AFD_ASSIGN(maximum, find_maximum(row));
+    }
+    uint32_t chosen = is_gathered ? candidates_[maximum.id].id : maximum.id;
     if (params.temperature > 0) {
         // At temperature 1 log_of_sum() has left the weights as they are needed.
-        if (params.temperature != 1) {
-            ops::exp_row(logits, maximum.logit, params.temperature, weights_);
+        if (is_changed || is_gathered || params.temperature != 1) {
+            ops::exp_row(
+                row, maximum.logit, params.temperature, std::span(weights_).first(row.size()));
         }
-        for (uint32_t id = 0; id < vocab_size_; ++id) {
-            candidates_[id] = {logits[id], id, weights_[id]};
+        for (uint32_t i = 0; i < row.size(); ++i) {
+            candidates_[i] = {row[i], is_gathered ? candidates_[i].id : i, weights_[i]};
         }
         const double uniform = philox_uniform(params.seed, params.choice, position);
-        chosen = draw(params, uniform, maximum.logit);
+        chosen = draw(std::span(candidates_).first(row.size()), params, uniform, maximum.logit);
     }
-    return SampledToken{chosen, (logits[chosen] - maximum.logit) - log_sum};
+    return SampledToken{chosen, logprob_of(logits[chosen])};
+}
+
+std::span<const float> Sampler::gather(std::span<const float> row,
+                                       std::span<const uint64_t> allowed) {
+    AFD_ASSERT(allowed.size() == (vocab_size_ + 63) / 64,
+               "a mask of %zu words for %zu tokens",
+               allowed.size(),
+               vocab_size_);
+    size_t count = 0;
+    for (size_t word = 0; word < allowed.size(); ++word) {
+        for (uint64_t rest = allowed[word]; rest != 0; rest &= rest - 1) {
+            const auto id = static_cast<uint32_t>(64 * word + std::countr_zero(rest));
+            candidates_[count].id = id;
+            gathered_[count++] = row[id];
+        }
+    }
+    return std::span(gathered_).first(count);
 }
 
 Result<float> Sampler::logprob(std::span<const float> logits, uint32_t id) {
@@ -129,9 +161,12 @@ float Sampler::log_of_sum(std::span<const float> logits, float maximum) {
     return ops::log(static_cast<float>(sum));
 }
 
-uint32_t Sampler::draw(const SamplingParams& params, double uniform, float maximum) {
+uint32_t Sampler::draw(std::span<Candidate> candidates,
+                       const SamplingParams& params,
+                       double uniform,
+                       float maximum) {
     const std::span<const Candidate> kept =
-        params.min_p > 0 ? keep_likely(params.min_p) : std::span<const Candidate>(candidates_);
+        params.min_p > 0 ? keep_likely(candidates, params.min_p) : candidates;
     const bool has_top_k = params.top_k > 0 && params.top_k < kept.size();
     // Without truncation no order is needed, and ids ascending are one as good as any.
     if (!has_top_k && params.top_p >= 1) {
@@ -144,11 +179,11 @@ uint32_t Sampler::draw(const SamplingParams& params, double uniform, float maxim
 }
 
 // A weight is a probability in units of the best one's: exp(0) = 1 is the most likely token's.
-std::span<const Candidate> Sampler::keep_likely(float min_p) {
-    const auto end = std::remove_if(candidates_.begin(),
-                                    candidates_.end(),
+std::span<const Candidate> Sampler::keep_likely(std::span<Candidate> candidates, float min_p) {
+    const auto end = std::remove_if(candidates.begin(),
+                                    candidates.end(),
                                     [min_p](const Candidate& c) { return c.weight < min_p; });
-    return {candidates_.begin(), end};
+    return {candidates.begin(), end};
 }
 
 }  // namespace afd::model

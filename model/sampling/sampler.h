@@ -3,13 +3,15 @@
 
 // Sampler: chooses the next token from one row of logits, and says its logprob.
 //
-// Order: temperature, then min-p, top-k, top-p, then one draw (the order of vLLM). The draw is
+// Order: min_tokens, logit_bias and penalties (logit_changes.h), the tokens that a response_format
+// allows, then temperature, min-p, top-k, top-p, then one draw (the order of vLLM). The draw is
 // Philox4x32-10 keyed by the seed at the counter (absolute position, choice index): the choice
-// depends on the logits and these alone, not on batch, threads or restarts (promise 1).
+// depends on the logits, the tokens before and these alone, not on batch, threads or restarts
+// (promise 1).
 //
 // Candidates are ordered by (logit descending, id ascending), so ties are settled the same way
-// whatever algorithm finds them. logprob is the fp32 log-softmax of the raw logits, before
-// temperature and truncation; the sum of its exponentials runs over ascending ids in double.
+// whatever algorithm finds them. logprob is the fp32 log-softmax of the raw logits, before any of
+// the above; the sum of its exponentials runs over ascending ids in double.
 //
 // Scratch for one row is allocated at construction; sampling allocates nothing unless it fails.
 // One thread at a time per object.
@@ -20,45 +22,36 @@
 #include <vector>
 
 #include "model/sampling/candidate_order.h"
+#include "model/sampling/logit_changes.h"
+#include "model/sampling/sampling_params.h"
 #include "proto/status.h"
 
-namespace afd {
-class SamplingSettings;  // proto/sampling.proto: meanings and ranges.
-}
-
 namespace afd::model {
-
-// SamplingSettings as the data thread reads them for every token: no message, no allocation.
-struct SamplingParams {
-    float temperature = 1;  // 0: greedy. Otherwise in (0, 2].
-    uint32_t top_k = 0;     // 0: all.
-    float top_p = 1;        // In (0, 1]; 1: all.
-    float min_p = 0;        // In [0, 1]; 0: all.
-    uint64_t seed = 0;
-    uint32_t choice = 0;  // Index among the choices of one request.
-};
-
-// Errors: kInvalidArgument naming the field, its value and what is allowed.
-Result<> validate(const SamplingSettings& settings);
-
-// REQUIRES: validate(settings).ok().
-SamplingParams to_params(const SamplingSettings& settings);
 
 struct SampledToken {
     uint32_t id = 0;
     float logprob = 0;
 };
 
+// One of the most likely tokens.
+struct TokenLogprob {
+    uint32_t id;
+    float logprob;
+};
+
 class Sampler {
   public:
     explicit Sampler(size_t vocab_size);
 
-    // Chooses the token at absolute `position` (the index it gets in the sequence).
-    // REQUIRES: params in their ranges, logits.size() == vocab_size.
+    // Chooses the token at absolute `position` (the index it gets in the sequence). Fills `top`
+    // with as many of the most likely tokens, of equal ones the lowest id first.
+    // REQUIRES: params in their ranges, logits.size() == vocab_size >= top.size().
     // Errors: kInternal when a logit is NaN or +infinity, or all are -infinity.
     Result<SampledToken> sample(std::span<const float> logits,
                                 const SamplingParams& params,
-                                uint64_t position);
+                                uint64_t position,
+                                const TokenHistory& history = {},
+                                std::span<TokenLogprob> top = {});
 
     // logprob of `id`. Errors: as sample().
     Result<float> logprob(std::span<const float> logits, uint32_t id);
@@ -66,14 +59,22 @@ class Sampler {
   private:
     // log Σ exp(logit - maximum), whose terms it leaves in weights_.
     float log_of_sum(std::span<const float> logits, float maximum);
+    // Puts the logits of a mask's tokens side by side, ids ascending, and their ids into
+    // candidates_: most masks have few, and what follows is to cost as little.
+    std::span<const float> gather(std::span<const float> row, std::span<const uint64_t> allowed);
     // One of the candidates that min_p, top_k and top_p allow; `uniform` in [0, 1).
-    uint32_t draw(const SamplingParams& params, double uniform, float maximum);
+    uint32_t draw(std::span<Candidate> candidates,
+                  const SamplingParams& params,
+                  double uniform,
+                  float maximum);
     // Moves those that min_p allows to the front, ids ascending.
-    std::span<const Candidate> keep_likely(float min_p);
+    static std::span<const Candidate> keep_likely(std::span<Candidate> candidates, float min_p);
 
     size_t vocab_size_;
     std::vector<float> weights_;  // By id.
     std::vector<Candidate> candidates_;
+    std::vector<float> gathered_;  // Logits of the tokens that may come.
+    LogitChanges changes_;
     CandidateOrder order_;
 };
 

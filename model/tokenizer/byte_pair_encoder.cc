@@ -12,10 +12,48 @@ namespace {
 // not cost memory for ever.
 constexpr size_t kKeptPieceBytesMax = 65536;
 
+// Of a character in valid UTF-8, by its first byte.
+size_t size_of_character(uint8_t first) {
+    if (first < 0x80) return 1;
+    return first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+}
+
+// Its bytes as a number.
+uint32_t number_of(std::string_view character) {
+    uint32_t number = 0;
+    for (const char c : character) number = number << 8 | static_cast<uint8_t>(c);
+    return number;
+}
+
 }  // namespace
 
 void BytePairEncoder::add_merge(uint32_t left, uint32_t right, uint32_t merged, uint32_t rank) {
-    merges_.insert_or_assign(uint64_t{left} << 32 | right, Merge{rank, merged});
+    merges_.set(left, right, {rank, merged});
+}
+
+size_t BytePairEncoder::joint_of(uint32_t left, uint32_t right) {
+    // Multiplicative hashing; the constant is 2^64 divided by the golden ratio.
+    return ((uint64_t{left} << 32 | right) * 0x9E3779B97F4A7C15U) >> (64 - kJointBits);
+}
+
+void BytePairEncoder::add_joint(std::string_view left, std::string_view right) {
+    if (joints_.empty()) joints_.resize((size_t{1} << kJointBits) / 64);
+    const size_t bit = joint_of(number_of(left), number_of(right));
+    joints_[bit / 64] |= uint64_t{1} << bit % 64;
+}
+
+size_t BytePairEncoder::first_part(std::string_view piece) const {
+    if (joints_.empty()) return piece.size();
+    uint32_t left = 0;
+    for (size_t at = 0; at < piece.size();) {
+        const size_t size = size_of_character(static_cast<uint8_t>(piece[at]));
+        const uint32_t right = number_of(piece.substr(at, size));
+        const size_t bit = joint_of(left, right);
+        if (at > 0 && (joints_[bit / 64] >> bit % 64 & 1U) == 0) return at;
+        left = right;
+        at += size;
+    }
+    return piece.size();
 }
 
 void BytePairEncoder::encode(std::string_view piece, std::vector<uint32_t>& ids) {
@@ -69,9 +107,9 @@ bool BytePairEncoder::comes_later(const Candidate& a, const Candidate& b) {
 void BytePairEncoder::push_candidate(int32_t left) {
     const Symbol& symbol = symbols_[static_cast<size_t>(left)];
     const Symbol& next = symbols_[static_cast<size_t>(symbol.next)];
-    const auto at = merges_.find(uint64_t{symbol.id} << 32 | next.id);
-    if (at == merges_.end()) return;
-    heap_.push_back({at->second.rank, left, at->second.id});
+    const MergeTable::Merge* const merge = merges_.find(symbol.id, next.id);
+    if (merge == nullptr) return;
+    heap_.push_back({merge->rank, left, merge->id});
     std::ranges::push_heap(heap_, comes_later);
 }
 
@@ -81,8 +119,8 @@ void BytePairEncoder::merge_pair(const Candidate& candidate) {
     // recognised here.
     if (!left.is_alive || left.next < 0) return;
     Symbol& right = symbols_[static_cast<size_t>(left.next)];
-    const auto at = merges_.find(uint64_t{left.id} << 32 | right.id);
-    if (at == merges_.end() || at->second.id != candidate.merged) return;
+    const MergeTable::Merge* const merge = merges_.find(left.id, right.id);
+    if (merge == nullptr || merge->id != candidate.merged) return;
     left.id = candidate.merged;
     right.is_alive = false;
     left.next = right.next;

@@ -32,6 +32,7 @@ CodePoint last_of(std::string_view text) {
 
 bool is_blank(int32_t code_point) {
     const bool is_control = (code_point >= 0x09 && code_point <= 0x0D) || code_point == 0x85;
+    if (code_point < 0x80) return is_control || code_point == ' ';
     switch (utf8proc_category(code_point)) {
         case UTF8PROC_CATEGORY_ZS:
         case UTF8PROC_CATEGORY_ZL:

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "model/tokenizer/new_characters.h"
 #include "model/tokenizer/tokenizer_keys.h"
 #include "proto/failure.h"
 
@@ -15,6 +16,8 @@ using nlohmann::json;
 // Pieces for which scratch is kept from one text to the next: ordinary prompts have fewer.
 constexpr size_t kKeptPreTokensMax = 65536;
 constexpr size_t kKeptTextBytesMax = size_t{1} << 20;
+// A file has any number of steps; those of models have six.
+constexpr size_t kNestedStepsMax = 16;
 
 // What ByteLevel with use_regex does, as the tokenizers library documents it (the split of GPT-2).
 constexpr const char* kGpt2Expression =
@@ -177,27 +180,72 @@ Result<> PreTokenizer::cut(std::string_view text,
                            std::vector<std::string_view>& pieces) {
     pieces.clear();
     if (!text.empty()) pieces.push_back(text);
-    for (Step& step : steps_) {
-        if (pieces.empty()) break;
+    bool is_old = !has_new_characters(text);
+    // A Prefix looks at all pieces, so each step up to the last one takes all of them.
+    size_t num_done = steps_.size();
+    while (num_done > 0 && steps_.size() - num_done < kNestedStepsMax &&
+           std::holds_alternative<Splitter>(steps_[num_done - 1])) {
+        --num_done;
+    }
+    for (size_t i = 0; i < num_done && !pieces.empty(); ++i) {
         pieces_.swap(pieces);
         pieces.clear();
-        if (const auto* prefix = std::get_if<Prefix>(&step)) {
+        if (const auto* prefix = std::get_if<Prefix>(&steps_[i])) {
+            is_old = is_old && !has_new_characters(prefix->sign);
             write_prefixes(*prefix, begins_prompt);
             pieces.swap(pieces_);
             continue;
         }
-        auto& splitter = std::get<Splitter>(step);
-        for (const std::string_view piece : pieces_) AFD_TRY(splitter.split(piece, pieces));
+        auto& splitter = std::get<Splitter>(steps_[i]);
+        for (const std::string_view piece : pieces_) {
+            AFD_TRY(splitter.split(piece, pieces, is_old));
+        }
         // Where the first piece was taken out the next one is not what the prompt begins with.
         if (splitter.removes_text() && !pieces.empty()) {
             begins_prompt = begins_prompt && pieces.front().data() == pieces_.front().data();
         }
     }
+    if (num_done == steps_.size()) return {};
+    cuts_.resize(steps_.size());
+    pieces_.swap(pieces);
+    pieces.clear();
+    for (const std::string_view piece : pieces_) {
+        AFD_TRY(cut_piece(num_done, piece, is_old, pieces));
+    }
+    return {};
+}
+
+// The splits from number `step` on, all of them before the next piece: most pieces are words that
+// came before, and need none.
+Result<> PreTokenizer::cut_piece(size_t step,
+                                 std::string_view piece,
+                                 bool is_old,
+                                 std::vector<std::string_view>& pieces) {
+    auto& splitter = std::get<Splitter>(steps_[step]);
+    const bool is_short = piece.size() <= WholePieces::kPieceBytesMax;
+    if (is_short && whole_pieces_.has(step, piece)) {
+        pieces.push_back(piece);
+        return {};
+    }
+    const size_t num_before = pieces.size();
+    if (step + 1 == steps_.size()) {
+        AFD_TRY(splitter.split(piece, pieces, is_old));
+    } else {
+        std::vector<std::string_view>& cuts = cuts_[step];
+        cuts.clear();
+        AFD_TRY(splitter.split(piece, cuts, is_old));
+        for (const std::string_view cut : cuts) AFD_TRY(cut_piece(step + 1, cut, is_old, pieces));
+    }
+    const bool is_whole = pieces.size() == num_before + 1 && pieces.back().size() == piece.size();
+    if (is_short && is_whole) whole_pieces_.keep(step, piece);
     return {};
 }
 
 void PreTokenizer::trim() {
     if (pieces_.capacity() > kKeptPreTokensMax) std::vector<std::string_view>().swap(pieces_);
+    for (auto& cuts : cuts_) {
+        if (cuts.capacity() > kKeptPreTokensMax) std::vector<std::string_view>().swap(cuts);
+    }
     if (text_.capacity() > kKeptTextBytesMax) std::string().swap(text_);
     if (next_text_.capacity() > kKeptTextBytesMax) std::string().swap(next_text_);
 }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "model/tokenizer/splitter.h"
+#include "model/tokenizer/whole_pieces.h"
 #include "proto/status.h"
 
 namespace afd::model {
@@ -66,12 +67,19 @@ class PreTokenizer {
                        bool is_inverted,
                        const std::string& origin);
     void write_prefixes(const Prefix& prefix, bool begins_prompt);
+    Result<> cut_piece(size_t step,
+                       std::string_view piece,
+                       bool is_old,
+                       std::vector<std::string_view>& pieces);
 
     std::vector<Step> steps_;
     bool is_byte_level_ = false;
     std::vector<std::string_view> pieces_;  // Scratch.
-    std::string text_;                      // What the last Prefix wrote.
-    std::string next_text_;                 // Scratch.
+    // Scratch of each step, for what it makes of one piece.
+    std::vector<std::vector<std::string_view>> cuts_;
+    WholePieces whole_pieces_;
+    std::string text_;       // What the last Prefix wrote.
+    std::string next_text_;  // Scratch.
 };
 
 }  // namespace afd::model

@@ -76,9 +76,11 @@ std::optional<SplitBehavior> split_behavior(std::string_view name) {
 Splitter::Splitter(TextPattern pattern, SplitBehavior behavior, bool is_inverted)
     : pattern_(std::move(pattern)), behavior_(behavior), is_inverted_(is_inverted) {}
 
-Result<> Splitter::split(std::string_view piece, std::vector<std::string_view>& pieces) {
+Result<> Splitter::split(std::string_view piece,
+                         std::vector<std::string_view>& pieces,
+                         bool is_old) {
     matches_.clear();
-    AFD_TRY(pattern_.find_all(piece, matches_));
+    AFD_TRY(pattern_.find_all(piece, matches_, is_old));
     if (behavior_ == SplitBehavior::kIsolated) {
         isolate(piece, pieces);
     } else {

@@ -33,8 +33,10 @@ class Splitter {
 
     // Appends the pieces of `piece`, in order; none is empty. The piece is matched on its own: the
     // pattern does not see the text around it.
-    // REQUIRES: valid UTF-8. Errors: as TextPattern::find_all.
-    Result<> split(std::string_view piece, std::vector<std::string_view>& pieces);
+    // REQUIRES: valid UTF-8. `is_old`, and errors: as TextPattern::find_all.
+    Result<> split(std::string_view piece,
+                   std::vector<std::string_view>& pieces,
+                   bool is_old = false);
 
     // Whether text may be lost between the pieces.
     bool removes_text() const { return behavior_ == SplitBehavior::kRemoved; }

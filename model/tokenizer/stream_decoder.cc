@@ -6,7 +6,9 @@ namespace afd::model {
 
 std::string StreamDecoder::append(uint32_t id) {
     const TokenPiece& piece = is_first_ ? tokenizer_->first_piece(id) : tokenizer_->piece(id);
-    if (piece.kind == TokenPiece::Kind::kNothing) return {};
+    if (piece.kind == TokenPiece::Kind::kNothing) {
+        return keeps_special_ ? special(tokenizer_->special_text(id)) : std::string();
+    }
     is_first_ = false;
     if (!tokenizer_->decoder().has_byte_groups()) {
         held_ += piece.bytes;
@@ -24,6 +26,13 @@ std::string StreamDecoder::finish() {
     const bool is_unfinished = !held_.empty();
     held_.clear();
     return is_unfinished ? std::string(kReplacementCharacter) : std::string();
+}
+
+// It is no part of a character: what was held back before it ends there.
+std::string StreamDecoder::special(const std::string& text) {
+    if (text.empty()) return {};
+    is_first_ = false;
+    return finish() + text;
 }
 
 std::string StreamDecoder::take_whole_characters() {

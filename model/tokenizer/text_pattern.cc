@@ -104,7 +104,9 @@ struct TextPattern::Impl {
     std::optional<CompiledPattern> for_old_texts;
     std::optional<CompiledPattern> for_all_texts;  // None: the other is right about all.
 
-    Result<> find_expression(std::string_view text, std::vector<PatternMatch>& matches);
+    Result<> find_expression(std::string_view text,
+                             std::vector<PatternMatch>& matches,
+                             bool is_old);
     void find_literal(std::string_view text, std::vector<PatternMatch>& matches) const;
 };
 
@@ -131,8 +133,10 @@ TextPattern TextPattern::literal(std::string text) {
     return TextPattern(std::move(impl));
 }
 
-Result<> TextPattern::find_all(std::string_view text, std::vector<PatternMatch>& matches) {
-    if (impl_->literal.empty()) return impl_->find_expression(text, matches);
+Result<> TextPattern::find_all(std::string_view text,
+                               std::vector<PatternMatch>& matches,
+                               bool is_old) {
+    if (impl_->literal.empty()) return impl_->find_expression(text, matches, is_old);
     impl_->find_literal(text, matches);
     return {};
 }
@@ -168,8 +172,9 @@ void TextPattern::Impl::find_literal(std::string_view text,
 }
 
 Result<> TextPattern::Impl::find_expression(std::string_view text,
-                                            std::vector<PatternMatch>& matches) {
-    const bool is_old = !for_all_texts || !has_new_characters(text);
+                                            std::vector<PatternMatch>& matches,
+                                            bool is_old) {
+    is_old = is_old || !for_all_texts || !has_new_characters(text);
     CompiledPattern& compiled = is_old ? *for_old_texts : *for_all_texts;
     size_t start = 0;
     size_t last_end = std::string_view::npos;

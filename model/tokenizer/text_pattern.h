@@ -41,9 +41,12 @@ class TextPattern {
     ~TextPattern();
 
     // Appends the matches in `text`, from left to right; none overlaps another. An empty match that
-    // touches the match before it does not count.
+    // touches the match before it does not count. `is_old`: the caller knows that the text has no
+    // new characters (new_characters.h); else they are looked for.
     // REQUIRES: valid UTF-8. Errors: kResourceExhausted when matching exceeds PCRE2's limits.
-    Result<> find_all(std::string_view text, std::vector<PatternMatch>& matches);
+    Result<> find_all(std::string_view text,
+                      std::vector<PatternMatch>& matches,
+                      bool is_old = false);
 
     // `text` with `content` in the place of each match. Errors: as find_all; kResourceExhausted
     // when the result would be longer than `bytes_max`.

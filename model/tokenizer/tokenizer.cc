@@ -1,21 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/tokenizer/tokenizer.h"
 
-#include <algorithm>
-#include <functional>
-#include <unordered_map>
 #include <utility>
 
 #include "model/checkpoint/json_document.h"
-#include "model/tokenizer/added_tokens.h"
-#include "model/tokenizer/byte_alphabet.h"
-#include "model/tokenizer/byte_pair_encoder.h"
-#include "model/tokenizer/normalizer.h"
-#include "model/tokenizer/pre_tokenizer.h"
-#include "model/tokenizer/text_hash.h"
+#include "model/tokenizer/piece_cache.h"
 #include "model/tokenizer/tiktoken_file.h"
-#include "model/tokenizer/token_bound.h"
 #include "model/tokenizer/tokenizer_file.h"
+#include "model/tokenizer/tokenizer_tables.h"
 #include "model/tokenizer/utf8.h"
 #include "proto/failure.h"
 
@@ -24,57 +16,17 @@ namespace {
 
 // The largest vocabularies known take some 30 MB.
 constexpr size_t kFileBytesMax = size_t{256} << 20;
-// Ordinary words are short and repeat; a few MB hold nearly all of a language.
-constexpr size_t kCachedPieceBytesMax = 48;
-constexpr size_t kCachedPiecesMax = 65536;
 // Pieces for which scratch is kept from one text to the next: ordinary prompts have fewer.
 constexpr size_t kKeptPiecesMax = 65536;
-
-template <typename Value>
-using TextMap = std::unordered_map<std::string, Value, TextHash, std::equal_to<>>;
 
 }  // namespace
 
 struct Tokenizer::Impl {
-    explicit Impl(TokenizerFile& file)
-        : normalizer(std::move(file.normalizer)),
-          pre_tokenizer(std::move(file.pre_tokenizer)),
-          decoder(std::move(file.decoder)),
-          ignore_merges(file.ignore_merges),
-          is_cut_into_parts(file.is_cut_into_parts) {}
+    explicit Impl(TokenizerTables made) : tables(std::move(made)) {}
 
-    Normalizer normalizer;
-    PreTokenizer pre_tokenizer;
-    TokenDecoder decoder;
-    bool ignore_merges;
-    bool is_cut_into_parts;
-    AddedTokens raw_tokens;
-    AddedTokens normalized_tokens;
-    BytePairEncoder encoder;
-    TokenBound bound;
-    std::vector<uint32_t> prompt_start;
-    std::vector<uint32_t> prompt_end;
-    TextMap<uint32_t> ids;                                  // By bytes in the text.
-    std::vector<TokenPiece> pieces;                         // By id.
-    std::unordered_map<uint32_t, TokenPiece> first_pieces;  // Those that differ.
-    TextMap<std::vector<uint32_t>> cache;
+    TokenizerTables tables;
+    PieceCache cache;
     std::vector<std::string_view> cut_text;  // Scratch.
-
-    static Result<Tokenizer> create(TokenizerFile& file, const std::string& origin);
-    Result<> set_added_tokens(const TokenizerFile& file);
-    Result<> set_vocab(const TokenizerFile& file, const std::string& origin);
-    Result<> set_bytes(const TokenizerFile& file, const std::string& origin);
-    Result<> set_merges(const TokenizerFile& file, const std::string& origin);
-    void set_all_merges();
-    Result<> set_pieces(const TokenizerFile& file);
-    Result<> set_prompt(const TokenizerFile& file, const std::string& origin);
-    void set_bound(const TokenizerFile& file);
-
-    // The text of an entry of the vocabulary or of the merges; nothing if it has none.
-    std::optional<std::string> text_of(const std::string& entry) const {
-        if (pre_tokenizer.is_byte_level()) return bytes_of_stand_ins(entry);
-        return entry;
-    }
 
     template <typename EncodeGap>
     static Result<> walk(const AddedTokens& tokens,
@@ -84,173 +36,9 @@ struct Tokenizer::Impl {
     Result<> encode_raw(std::string_view text, bool begins_prompt, std::vector<uint32_t>& out);
     Result<> encode_text(std::string_view text, bool begins_prompt, std::vector<uint32_t>& out);
     void encode_piece(std::string_view piece, std::vector<uint32_t>& out);
+    void encode_short(std::string_view piece, std::vector<uint32_t>& out);
     void trim();
 };
-
-Result<> Tokenizer::Impl::set_added_tokens(const TokenizerFile& file) {
-    for (const AddedToken& token : file.added_tokens) {
-        if (!token.is_normalized) {
-            raw_tokens.add(token.content, token.id, token.options);
-            continue;
-        }
-        AFD_ASSIGN(const std::string content, normalizer.normalized(token.content));
-        if (content.empty()) continue;
-        normalized_tokens.add(content, token.id, token.options);
-        // It may be longer than the content that set_bound() adds.
-        bound.add(content);
-    }
-    return {};
-}
-
-Result<> Tokenizer::Impl::set_vocab(const TokenizerFile& file, const std::string& origin) {
-    std::unordered_map<std::string_view, uint32_t> added;
-    for (const AddedToken& token : file.added_tokens) added.emplace(token.content, token.id);
-    for (const auto& [entry, id] : file.vocab) {
-        const auto at = added.find(entry);
-        if (at != added.end() && at->second != id) {
-            return data_loss("{}: token \"{}\" has id {} in added_tokens and {} in model.vocab",
-                             with(origin, entry, at->second, id));
-        }
-        auto text = text_of(entry);
-        if (!text && at == added.end()) {
-            return unimplemented(
-                "{}: model.vocab: token \"{}\" is not written in the byte alphabet of ByteLevel, "
-                "and is no added token",
-                with(origin, entry));
-        }
-        if (!text || text->empty()) continue;
-        const bool is_character = next_character(*text).size == text->size();
-        if (is_character && !pre_tokenizer.is_byte_level()) encoder.set_character(*text, id);
-        ids.emplace(std::move(*text), id);
-    }
-    return set_bytes(file, origin);
-}
-
-Result<> Tokenizer::Impl::set_bytes(const TokenizerFile& file, const std::string& origin) {
-    const bool is_byte_level = pre_tokenizer.is_byte_level();
-    if (!is_byte_level && !file.has_byte_fallback) {
-        return unimplemented(
-            "{}: model.byte_fallback is false and pre_tokenizer has no ByteLevel; supported: one "
-            "of them, so that every text has tokens",
-            with(origin));
-    }
-    for (unsigned value = 0; value < 256; ++value) {
-        const auto byte = static_cast<uint8_t>(value);
-        const auto at = ids.find(is_byte_level ? std::string(1, static_cast<char>(byte))
-                                               : fmt::format("<0x{:02X}>", value));
-        if (at != ids.end()) {
-            encoder.set_byte(byte, at->second);
-        } else if (is_in_utf8(byte)) {
-            return unimplemented(
-                "{}: model.vocab has no token for byte {} (\"{}\"); supported: vocabularies with "
-                "all bytes that UTF-8 uses",
-                with(origin,
-                     value,
-                     is_byte_level ? byte_stand_in(byte) : fmt::format("<0x{:02X}>", value)));
-        }
-    }
-    return {};
-}
-
-Result<> Tokenizer::Impl::set_merges(const TokenizerFile& file, const std::string& origin) {
-    const auto find = [this](const std::string& entry) -> const uint32_t* {
-        const auto text = text_of(entry);
-        const auto at = text ? ids.find(*text) : ids.end();
-        return at == ids.end() ? nullptr : &at->second;
-    };
-    for (size_t rank = 0; rank < file.merges.size(); ++rank) {
-        const auto& [left, right] = file.merges[rank];
-        const uint32_t* left_id = find(left);
-        const uint32_t* right_id = find(right);
-        const uint32_t* merged_id = find(left + right);
-        if (left_id == nullptr || right_id == nullptr || merged_id == nullptr) {
-            return data_loss(
-                "{}: model.merges: \"{} {}\" names or makes a token that model.vocab does not have",
-                with(origin, left, right));
-        }
-        encoder.add_merge(*left_id, *right_id, *merged_id, static_cast<uint32_t>(rank));
-    }
-    return {};
-}
-
-void Tokenizer::Impl::set_all_merges() {
-    for (const auto& [text, id] : ids) {
-        const std::string_view whole = text;
-        for (size_t size = 1; size < whole.size(); ++size) {
-            const auto left = ids.find(whole.substr(0, size));
-            if (left == ids.end()) continue;
-            const auto right = ids.find(whole.substr(size));
-            if (right != ids.end()) encoder.add_merge(left->second, right->second, id, id);
-        }
-    }
-}
-
-Result<> Tokenizer::Impl::set_pieces(const TokenizerFile& file) {
-    uint32_t id_max = 0;
-    for (const AddedToken& token : file.added_tokens) id_max = std::max(id_max, token.id);
-    for (const auto& [entry, id] : file.vocab) id_max = std::max(id_max, id);
-    pieces.resize(size_t{id_max} + 1);
-    const auto set = [this](const std::string& entry, uint32_t id) -> Result<> {
-        AFD_ASSIGN(pieces[id], decoder.piece(entry));
-        if (!decoder.treats_first_otherwise() || pieces[id].kind == TokenPiece::Kind::kByte) {
-            return {};
-        }
-        TokenPiece first{TokenPiece::Kind::kText, decoder.first_piece(entry)};
-        if (first.bytes != pieces[id].bytes) first_pieces.insert_or_assign(id, std::move(first));
-        return {};
-    };
-    for (const auto& [entry, id] : file.vocab) AFD_TRY(set(entry, id));
-    for (const AddedToken& token : file.added_tokens) {
-        if (token.is_special) {
-            pieces[token.id] = {};
-            first_pieces.erase(token.id);
-        } else if (token.is_normalized) {
-            AFD_ASSIGN(const std::string content, normalizer.normalized(token.content));
-            AFD_TRY(set(content, token.id));
-        } else {
-            AFD_TRY(set(token.content, token.id));
-        }
-    }
-    return {};
-}
-
-Result<> Tokenizer::Impl::set_prompt(const TokenizerFile& file, const std::string& origin) {
-    const auto find = [&](const std::string& name) -> const uint32_t* {
-        for (const AddedToken& token : file.added_tokens) {
-            if (token.content == name) return &token.id;
-        }
-        for (const auto& [entry, id] : file.vocab) {
-            if (entry == name) return &id;
-        }
-        return nullptr;
-    };
-    const auto look_up = [&](const std::vector<std::string>& names,
-                             std::vector<uint32_t>& found) -> Result<> {
-        for (const std::string& name : names) {
-            const uint32_t* const id = find(name);
-            if (id == nullptr) {
-                return data_loss(
-                    "{}: the prompt's token \"{}\" is in neither added_tokens nor model.vocab",
-                    with(origin, name));
-            }
-            found.push_back(*id);
-        }
-        return {};
-    };
-    AFD_TRY(look_up(file.prompt.start, prompt_start));
-    return look_up(file.prompt.end, prompt_end);
-}
-
-void Tokenizer::Impl::set_bound(const TokenizerFile& file) {
-    for (const auto& [text, id] : ids) bound.add(text);
-    for (const AddedToken& token : file.added_tokens) {
-        bound.add(token.content);
-        if (token.options.strips_left || token.options.strips_right) bound.set_takes_blanks();
-    }
-    if (!normalizer.is_empty() || !pre_tokenizer.keeps_text()) {
-        bound.set_changed(pre_tokenizer.keeps_all() ? normalizer.shrinks_by_at_most() : 0);
-    }
-}
 
 template <typename EncodeGap>
 Result<> Tokenizer::Impl::walk(const AddedTokens& tokens,
@@ -272,11 +60,11 @@ Result<> Tokenizer::Impl::encode_raw(std::string_view text,
                                      bool begins_prompt,
                                      std::vector<uint32_t>& out) {
     std::string normal;
-    if (!normalizer.is_empty()) {
-        AFD_ASSIGN(normal, normalizer.normalized(text));
+    if (!tables.normalizer.is_empty()) {
+        AFD_ASSIGN(normal, tables.normalizer.normalized(text));
         text = normal;
     }
-    return walk(normalized_tokens, text, out, [&](std::string_view gap) {
+    return walk(tables.normalized_tokens, text, out, [&](std::string_view gap) {
         return encode_text(gap, begins_prompt && gap.data() == text.data(), out);
     });
 }
@@ -284,34 +72,44 @@ Result<> Tokenizer::Impl::encode_raw(std::string_view text,
 Result<> Tokenizer::Impl::encode_text(std::string_view text,
                                       bool begins_prompt,
                                       std::vector<uint32_t>& out) {
-    AFD_TRY(pre_tokenizer.cut(text, begins_prompt, cut_text));
+    AFD_TRY(tables.pre_tokenizer.cut(text, begins_prompt, cut_text));
     for (const std::string_view piece : cut_text) encode_piece(piece, out);
     return {};
 }
 
 void Tokenizer::Impl::encode_piece(std::string_view piece, std::vector<uint32_t>& out) {
-    const auto whole = ignore_merges ? ids.find(piece) : ids.end();
-    if (whole != ids.end()) {
+    if (piece.size() <= PieceCache::kPieceBytesMax) {
+        encode_short(piece, out);
+        return;
+    }
+    const auto whole = tables.ignore_merges ? tables.ids.find(piece) : tables.ids.end();
+    if (whole != tables.ids.end()) {
         out.push_back(whole->second);
         return;
     }
-    if (piece.size() > kCachedPieceBytesMax) {
-        encoder.encode(piece, out);
-        return;
+    while (!piece.empty()) {
+        const size_t size = tables.encoder.first_part(piece);
+        const std::string_view part = piece.substr(0, size);
+        size <= PieceCache::kPieceBytesMax ? encode_short(part, out)
+                                           : tables.encoder.encode(part, out);
+        piece.remove_prefix(size);
     }
-    auto at = cache.find(piece);
-    if (at == cache.end()) {
-        // All at once: keeping an order of use would cost every piece, and the cache fills up again
-        // soon.
-        if (cache.size() == kCachedPiecesMax) cache.clear();
-        at = cache.try_emplace(std::string(piece)).first;
-        encoder.encode(piece, at->second);
+}
+
+void Tokenizer::Impl::encode_short(std::string_view piece, std::vector<uint32_t>& out) {
+    if (cache.find(piece, out)) return;
+    const size_t num_before = out.size();
+    const auto whole = tables.ignore_merges ? tables.ids.find(piece) : tables.ids.end();
+    if (whole != tables.ids.end()) {
+        out.push_back(whole->second);
+    } else {
+        tables.encoder.encode(piece, out);
     }
-    out.insert(out.end(), at->second.begin(), at->second.end());
+    cache.keep(piece, std::span(out).subspan(num_before));
 }
 
 void Tokenizer::Impl::trim() {
-    pre_tokenizer.trim();
+    tables.pre_tokenizer.trim();
     if (cut_text.capacity() > kKeptPiecesMax) std::vector<std::string_view>().swap(cut_text);
 }
 
@@ -339,26 +137,16 @@ Result<Tokenizer> Tokenizer::parse(std::string_view text,
                                    std::string_view config_text,
                                    const std::string& origin) {
     AFD_ASSIGN(TokenizerFile file, parse_tokenizer_file(text, config_text, origin));
-    return Impl::create(file, origin);
+    AFD_ASSIGN(TokenizerTables tables, TokenizerTables::create(file, origin));
+    return Tokenizer(std::make_unique<Impl>(std::move(tables)));
 }
 
 Result<Tokenizer> Tokenizer::parse_tiktoken(std::string_view text,
                                             std::string_view config_text,
                                             const std::string& origin) {
     AFD_ASSIGN(TokenizerFile file, parse_tiktoken_file(text, config_text, origin));
-    return Impl::create(file, origin);
-}
-
-Result<Tokenizer> Tokenizer::Impl::create(TokenizerFile& file, const std::string& origin) {
-    auto impl = std::make_unique<Impl>(file);
-    AFD_TRY(impl->set_added_tokens(file));
-    AFD_TRY(impl->set_vocab(file, origin));
-    AFD_TRY(impl->set_merges(file, origin));
-    if (file.merges_all_tokens) impl->set_all_merges();
-    AFD_TRY(impl->set_pieces(file));
-    AFD_TRY(impl->set_prompt(file, origin));
-    impl->set_bound(file);
-    return Tokenizer(std::move(impl));
+    AFD_ASSIGN(TokenizerTables tables, TokenizerTables::create(file, origin));
+    return Tokenizer(std::make_unique<Impl>(std::move(tables)));
 }
 
 Result<std::vector<uint32_t>> Tokenizer::encode(std::string_view text) {
@@ -369,9 +157,9 @@ Result<std::vector<uint32_t>> Tokenizer::encode(std::string_view text) {
     std::vector<uint32_t> out;
     Result<> result;
     for (const std::string_view part :
-         impl_->is_cut_into_parts ? tiktoken_parts(text) : std::vector{text}) {
+         impl_->tables.is_cut_into_parts ? tiktoken_parts(text) : std::vector{text}) {
         if (!result.ok()) break;
-        result = Impl::walk(impl_->raw_tokens, part, out, [&](std::string_view gap) {
+        result = Impl::walk(impl_->tables.raw_tokens, part, out, [&](std::string_view gap) {
             return impl_->encode_raw(gap, gap.data() == text.data(), out);
         });
     }
@@ -380,16 +168,42 @@ Result<std::vector<uint32_t>> Tokenizer::encode(std::string_view text) {
     return out;
 }
 
+Result<std::vector<uint32_t>> Tokenizer::encode_plain(std::string_view text, bool begins_prompt) {
+    if (!is_valid_utf8(text)) return invalid_argument("the text is not valid UTF-8");
+    std::vector<uint32_t> out;
+    Result<> result;
+    for (std::string_view part :
+         impl_->tables.is_cut_into_parts ? tiktoken_parts(text) : std::vector{text}) {
+        const bool begins = begins_prompt && part.data() == text.data();
+        std::string normal;
+        if (!impl_->tables.normalizer.is_empty()) {
+            AFD_ASSIGN(normal, impl_->tables.normalizer.normalized(part));
+            part = normal;
+        }
+        result = impl_->encode_text(part, begins, out);
+        if (!result.ok()) break;
+    }
+    impl_->trim();
+    if (!result.ok()) return result.error();
+    return out;
+}
+
+std::optional<uint32_t> Tokenizer::added_token(std::string_view text) const {
+    const auto at = impl_->tables.added_ids.find(text);
+    if (at == impl_->tables.added_ids.end()) return std::nullopt;
+    return at->second;
+}
+
 uint64_t Tokenizer::tokens_min(std::string_view text) const {
-    return impl_->bound.tokens_min(text);
+    return impl_->tables.bound.tokens_min(text);
 }
 
 std::span<const uint32_t> Tokenizer::prompt_start() const {
-    return impl_->prompt_start;
+    return impl_->tables.prompt_start;
 }
 
 std::span<const uint32_t> Tokenizer::prompt_end() const {
-    return impl_->prompt_end;
+    return impl_->tables.prompt_end;
 }
 
 std::string Tokenizer::decode(std::span<const uint32_t> ids) const {
@@ -401,20 +215,26 @@ std::string Tokenizer::decode(std::span<const uint32_t> ids) const {
 
 const TokenPiece& Tokenizer::piece(uint32_t id) const {
     static const TokenPiece kNoPiece;
-    return id < impl_->pieces.size() ? impl_->pieces[id] : kNoPiece;
+    return id < impl_->tables.pieces.size() ? impl_->tables.pieces[id] : kNoPiece;
 }
 
 const TokenPiece& Tokenizer::first_piece(uint32_t id) const {
-    const auto at = impl_->first_pieces.find(id);
-    return at == impl_->first_pieces.end() ? piece(id) : at->second;
+    const auto at = impl_->tables.first_pieces.find(id);
+    return at == impl_->tables.first_pieces.end() ? piece(id) : at->second;
+}
+
+const std::string& Tokenizer::special_text(uint32_t id) const {
+    static const std::string kNone;
+    const auto at = impl_->tables.special_texts.find(id);
+    return at == impl_->tables.special_texts.end() ? kNone : at->second;
 }
 
 const TokenDecoder& Tokenizer::decoder() const {
-    return impl_->decoder;
+    return impl_->tables.decoder;
 }
 
 uint32_t Tokenizer::size() const {
-    return static_cast<uint32_t>(impl_->pieces.size());
+    return static_cast<uint32_t>(impl_->tables.pieces.size());
 }
 
 }  // namespace afd::model

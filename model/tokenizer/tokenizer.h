@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,6 +57,13 @@ class Tokenizer {
     // gave up, or the normalizer makes the text many times longer).
     Result<std::vector<uint32_t>> encode(std::string_view text);
 
+    // The same, but nothing in the text becomes an added token. `begins_prompt`: no token is before
+    // it.
+    Result<std::vector<uint32_t>> encode_plain(std::string_view text, bool begins_prompt);
+
+    // The id of the added token with this text, if there is one.
+    std::optional<uint32_t> added_token(std::string_view text) const;
+
     // encode() gives at least so many ids for `text` (token_bound.h), which need not be UTF-8. One
     // pass over the bytes: who has a limit asks before it encodes.
     uint64_t tokens_min(std::string_view text) const;
@@ -74,6 +82,8 @@ class Tokenizer {
     // What one token is in a text, inside it and at its start.
     const TokenPiece& piece(uint32_t id) const;
     const TokenPiece& first_piece(uint32_t id) const;
+    // The text of a special token, which has no piece; empty for all others.
+    const std::string& special_text(uint32_t id) const;
     const TokenDecoder& decoder() const;
 
     // One more than the highest id.
@@ -95,9 +105,11 @@ class Tokenizer {
 // What append() and finish() return, joined, is decode() of the ids.
 class StreamDecoder {
   public:
-    // `tokenizer` outlives this.
-    explicit StreamDecoder(const Tokenizer& tokenizer)
-        : tokenizer_(&tokenizer), num_to_strip_(tokenizer.decoder().strip().count) {}
+    // `keeps_special`: special tokens are text, too. `tokenizer` outlives this.
+    explicit StreamDecoder(const Tokenizer& tokenizer, bool keeps_special = false)
+        : tokenizer_(&tokenizer),
+          keeps_special_(keeps_special),
+          num_to_strip_(tokenizer.decoder().strip().count) {}
 
     // The new text after token `id`; often empty inside a character.
     std::string append(uint32_t id);
@@ -109,8 +121,10 @@ class StreamDecoder {
     std::string take_whole_characters();
     std::string take_group();
     std::string stripped(std::string text);
+    std::string special(const std::string& text);
 
     const Tokenizer* tokenizer_;
+    bool keeps_special_;
     std::string held_;  // At most 3 bytes, the start of a valid character; or a group of bytes.
     uint64_t num_to_strip_;
     bool is_first_ = true;

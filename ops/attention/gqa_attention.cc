@@ -3,9 +3,11 @@
 #include "ops/attention/gqa_attention.h"
 
 #include <algorithm>
+#include <array>
 
 #include "ops/attention/batch_check.h"
 #include "ops/attention/head_attention.h"
+#include "ops/attention/kv_tiles.h"
 #include "ops/cpu/kernels.h"
 #include "ops/linear/panel_loop.h"
 #include "ops/tensor/task_cuts.h"
@@ -29,6 +31,25 @@ void assert_gqa_attention(const GqaAttentionRequest& request) {
                "out [%zu, %zu]",
                request.out.num_rows,
                request.out.num_cols);
+    AFD_ASSERT(request.sinks.empty() || request.sinks.size() == request.shape.num_heads,
+               "%zu sinks for %zu heads",
+               request.sinks.size(),
+               request.shape.num_heads);
+}
+
+// Room for the rows of a block of a quantised cache, as the kernels read them:
+// [kAttentionBlock, head_dim] each.
+struct ExpandedHeads {
+    Bf16* keys = nullptr;
+    Bf16* values = nullptr;
+};
+
+// Of one thread: the state of some heads, their queries and results, each in a row, and
+// ExpandedHeads.
+size_t thread_bytes(const GqaShape& shape) {
+    return heads_state_bytes(shape.head_dim, 0) +
+           2 * workspace_bytes_of<Bf16>(cpu::kHeadsMax * shape.head_dim) +
+           2 * workspace_bytes_of<Bf16>(kAttentionBlock * shape.head_dim);
 }
 
 class GroupedAttention {
@@ -39,7 +60,7 @@ class GroupedAttention {
         : request_(request),
           s_(request.shape),
           kernels_(cpu::kernels(request.numeric_class)),
-          thread_bytes_(heads_state_bytes(s_.head_dim, 0)),
+          thread_bytes_(thread_bytes(s_)),
           parts_(div_up(s_.group_size(), cpu::kHeadsMax)) {
         WorkspaceCursor cursor(workspace);
         scratch_ = cursor.take<std::byte>(num_threads * thread_bytes_);
@@ -64,7 +85,12 @@ class GroupedAttention {
             // A group's keys for all tokens of the task: of one sequence they stay in the cache of
             // the core.
             for (size_t part = 0; part < num_parts; ++part) {
-                for (size_t t = first; t < last; ++t) attend(t, part, thread);
+                for (size_t t = first; t < last;) {
+                    const size_t together = num_together(t, last);
+                    together > 1 ? attend_shared(t, together, part, thread)
+                                 : attend(t, part, thread);
+                    t += together;
+                }
             }
         });
     }
@@ -72,12 +98,27 @@ class GroupedAttention {
   private:
     size_t count_products() const {
         size_t num_scores = 0;
-        for (size_t t = 0; t < request_.batch.num_tokens; ++t) num_scores += num_positions(t);
+        for (size_t t = 0; t < request_.batch.num_tokens; ++t) {
+            num_scores += num_positions(t) - first_position(t);
+        }
         return num_scores * 2 * s_.query_columns();
     }
 
     size_t num_positions(size_t t) const {
         return static_cast<size_t>(request_.batch.positions[t]) + 1;
+    }
+
+    // The first that the token sees.
+    size_t first_position(size_t t) const {
+        const size_t count = num_positions(t);
+        return request_.window == 0 || count <= request_.window ? 0 : count - request_.window;
+    }
+
+    // Tokens from t on that may share their passes over the keys. A window that has moved begins
+    // elsewhere for each.
+    size_t num_together(size_t t, size_t last) const {
+        const size_t count = tokens_together(request_.batch, s_.group_size(), t, last);
+        return first_position(t + count - 1) == 0 ? count : 1;
     }
 
     // Part `part` of a token's heads: at most cpu::kHeadsMax of one group.
@@ -88,27 +129,83 @@ class GroupedAttention {
         WorkspaceCursor own({scratch_ + thread * thread_bytes_, thread_bytes_});
         cpu::HeadsState heads = take_heads_state(s_.head_dim, 0, own);
         heads.num_heads = std::min(cpu::kHeadsMax, s_.group_size() - first_in_group);
+        const ExpandedHeads room = take_expanded(own);
         attend_positions(
-            {.query = request_.query.row(t) + first_head * s_.head_dim, .query_rope = nullptr},
+            {.query = request_.query.row(t) + first_head * s_.head_dim,
+             .query_rope = nullptr,
+             .sinks = request_.sinks.empty() ? nullptr : &request_.sinks[first_head]},
+            first_position(t),
             num_positions(t),
             kernels_,
             heads,
-            [&](size_t first, size_t count) { return block_of(t, kv_head, first, count); },
+            [&](size_t first, size_t count) { return block_of(t, kv_head, first, count, room); },
             request_.out.row(t) + first_head * s_.head_dim);
     }
 
-    // The positions from `first` on, and what is fetched while they are computed.
-    cpu::AttendBlock block_of(size_t t, size_t kv_head, size_t first, size_t count) const {
-        const size_t row = row_of(t, kv_head, first);
-        cpu::AttendBlock block{.ckv = request_.cache.keys + row,
-                               .kr = nullptr,
-                               .values = request_.cache.values + row,
+    // A group's heads of `count` tokens that have their keys in common. REQUIRES: parts_ is 1.
+    void attend_shared(size_t t, size_t count, size_t kv_head, unsigned thread) const {
+        WorkspaceCursor own({scratch_ + thread * thread_bytes_, thread_bytes_});
+        cpu::HeadsState heads = take_heads_state(s_.head_dim, 0, own);
+        Bf16* query = own.take<Bf16>(cpu::kHeadsMax * s_.head_dim);
+        Bf16* out = own.take<Bf16>(cpu::kHeadsMax * s_.head_dim);
+        const ExpandedHeads room = take_expanded(own);
+        const size_t columns = s_.group_size() * s_.head_dim;
+        heads.num_heads = count * s_.group_size();
+        std::array<size_t, cpu::kHeadsMax> counts;
+        std::array<float, cpu::kHeadsMax> sinks;
+        for (size_t i = 0; i < count; ++i) {
+            counts[i] = num_positions(t + i);
+            if (!request_.sinks.empty()) {
+                std::copy_n(&request_.sinks[kv_head * s_.group_size()],
+                            s_.group_size(),
+                            &sinks[i * s_.group_size()]);
+            }
+            std::copy_n(
+                request_.query.row(t + i) + kv_head * columns, columns, query + i * columns);
+        }
+        attend_together(
+            {.query = query,
+             .query_rope = nullptr,
+             .sinks = request_.sinks.empty() ? nullptr : sinks.data()},
+            std::span(counts.data(), count),
+            kernels_,
+            heads,
+            [&](size_t first, size_t num_keys) {
+                return block_of(t, kv_head, first, num_keys, room);
+            },
+            out);
+        for (size_t i = 0; i < count; ++i) {
+            std::copy_n(out + i * columns, columns, request_.out.row(t + i) + kv_head * columns);
+        }
+    }
+
+    ExpandedHeads take_expanded(WorkspaceCursor& cursor) const {
+        return {cursor.take<Bf16>(kAttentionBlock * s_.head_dim),
+                cursor.take<Bf16>(kAttentionBlock * s_.head_dim)};
+    }
+
+    // The positions from `first` on, and what is fetched while they are computed. Quantised ones
+    // are expanded to `room`, where they stay until the next block.
+    cpu::AttendBlock block_of(
+        size_t t, size_t kv_head, size_t first, size_t count, const ExpandedHeads& room) const {
+        const GqaCache& cache = request_.cache;
+        const size_t index = index_of(t, kv_head, first);
+        cpu::AttendBlock block{.kr = nullptr,
                                .num_positions = count,
                                .scale = request_.softmax_scale,
-                               .is_cold = first == 0};
+                               .is_cold = first == first_position(t)};
+        if (cache.dtype != KvDtype::kBf16) {
+            expand(cache.key_rows, index, count, room.keys);
+            expand(cache.value_rows, index, count, room.values);
+            block.ckv = room.keys;
+            block.values = room.values;
+            return block;
+        }
+        block.ckv = cache.keys + index * s_.head_dim;
+        block.values = cache.values + index * s_.head_dim;
         const size_t next = first + count;
-        if (next == num_positions(t)) return block;
-        const size_t next_row = row_of(t, kv_head, next);
+        if (next >= num_positions(t)) return block;
+        const size_t next_row = index_of(t, kv_head, next) * s_.head_dim;
         block.num_next = std::min(kAttentionBlock, num_positions(t) - next);
         block.next_ckv = request_.cache.keys + next_row;
         block.afterwards = std::as_bytes(
@@ -116,9 +213,19 @@ class GroupedAttention {
         return block;
     }
 
-    size_t row_of(size_t t, size_t kv_head, size_t position) const {
+    void expand(const std::byte* rows, size_t index, size_t count, Bf16* to) const {
+        const size_t bytes = kv_tile_row_bytes(s_.head_dim);
+        for (size_t i = 0; i < count; ++i) {
+            const std::byte* row = rows + (index + i) * bytes;
+            expand_kv_row(request_.cache.dtype, row, s_.head_dim, to + i * s_.head_dim);
+        }
+    }
+
+    size_t index_of(size_t t, size_t kv_head, size_t position) const {
         const int32_t block = request_.batch.block_tables[t][position / kAttentionBlock];
-        return gqa_row(s_, static_cast<size_t>(block) * kAttentionBlock, kv_head);
+        const size_t slot =
+            static_cast<size_t>(block) * kAttentionBlock + position % kAttentionBlock;
+        return gqa_row_index(s_, slot, kv_head);
     }
 
     const GqaAttentionRequest& request_;
@@ -132,7 +239,7 @@ class GroupedAttention {
 }  // namespace
 
 size_t gqa_attention_workspace_bytes(const GqaShape& shape, unsigned num_threads) {
-    return num_threads * workspace_round_up(heads_state_bytes(shape.head_dim, 0));
+    return num_threads * thread_bytes(shape);
 }
 
 Result<> gqa_attention(const GqaAttentionRequest& request,

@@ -4,14 +4,15 @@
 // GqaAttention: the online softmax of grouped heads over their paged cache, causal.
 //
 // For token t and head h with its group's keys and values, over the blocks of kAttentionBlock
-// absolute positions up to positions[t]:
+// absolute positions up to positions[t], with a window from positions[t] - window + 1 on:
 //   s = (query·key) · softmax_scale, fp32
 //   m' = max(m, max s);  p = exp(s − m');  l = l·exp(m − m') + Σp (fp32, of the unrounded p)
 //   o = o·exp(m − m'), then o += p →bf16 · value, positions ascending
+// begun with m = -inf, l = 0, or where the head has a sink with m = sink, l = 1; o = 0.
 // out = (o / l) →bf16. The output projection is a `linear` of the caller.
 // The orders of sums are those of ops/attention/mla_attention.h without a rotated part, and as
 // there independent of batch, chunk and threads, so decoding and chunked prefill give the same
-// bits. Positions beyond positions[t] are never read.
+// bits. Positions beyond positions[t], or before the window, are never read.
 
 #include <cstddef>
 #include <span>
@@ -30,10 +31,12 @@ struct GqaAttentionRequest {
     GqaShape shape;
     NumericClass numeric_class = NumericClass::kPortable;
     float softmax_scale = 1.0f;
-    Rows<const Bf16> query;  // [T, query_columns], from gqa_prolog.
-    AttentionBatch batch;    // T tokens; cache_index is not used here.
-    GqaCache cache;          // Only read.
-    Rows<Bf16> out;          // [T, query_columns], heads side by side.
+    size_t window = 0;                  // Positions that a token sees, its own included; 0: all.
+    std::span<const float> sinks = {};  // [num_heads]; empty: none.
+    Rows<const Bf16> query;             // [T, query_columns], from gqa_prolog.
+    AttentionBatch batch;               // T tokens; cache_index is not used here.
+    GqaCache cache;                     // Only read.
+    Rows<Bf16> out;                     // [T, query_columns], heads side by side.
 };
 
 size_t gqa_attention_workspace_bytes(const GqaShape& shape, unsigned num_threads);

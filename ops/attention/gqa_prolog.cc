@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ops/attention/batch_check.h"
+#include "ops/attention/kv_tiles.h"
 #include "ops/attention/rms_norm.h"
 #include "ops/tensor/row_tasks.h"
 #include "ops/tensor/workspace.h"
@@ -81,17 +82,7 @@ void project(const LinearInput& x,
              Rows<Bf16> y,
              Parallel& parallel) {
     if (bias.empty()) return linear(x, weight, y, parallel);
-    const Rows<float> sums = make_rows(memory, y.num_rows, y.num_cols);
-    linear_f32(x, weight, sums, parallel);
-    for_rows(parallel, y.num_rows, y.num_cols, [&](size_t first, size_t last, unsigned) {
-        for (size_t t = first; t < last; ++t) {
-            const float* sum = sums.row(t);
-            Bf16* out = y.row(t);
-            for (size_t i = 0; i < y.num_cols; ++i) {
-                out[i] = from_float(sum[i] + to_float(bias[i]));
-            }
-        }
-    });
+    linear_biased(x, weight, bias, make_rows(memory, y.num_rows, y.num_cols), y, parallel);
 }
 
 // A row of heads: normalised, clamped and, where `rope` is given, rotated.
@@ -132,28 +123,42 @@ void finish_rows(const GqaPrologRequest& request, const GqaScratch& scratch, Par
     });
 }
 
+// The key and the value of one head of one token.
+void write_head(
+    const GqaCache& cache, const GqaShape& s, size_t index, const Bf16* key, const Bf16* value) {
+    if (cache.dtype == KvDtype::kBf16) {
+        std::copy_n(key, s.head_dim, cache.keys + index * s.head_dim);
+        std::copy_n(value, s.head_dim, cache.values + index * s.head_dim);
+        return;
+    }
+    const size_t to = index * kv_tile_row_bytes(s.head_dim);
+    encode_kv_row(cache.dtype, key, s.head_dim, cache.key_rows + to);
+    encode_kv_row(cache.dtype, value, s.head_dim, cache.value_rows + to);
+}
+
 // A head a task, each in token order, so that of equal indices the last token wins.
 void write_cache_heads(const GqaPrologRequest& request,
                        const GqaScratch& scratch,
                        Parallel& parallel) {
     const GqaShape& s = request.weights->shape;
     const size_t num_tokens = request.batch.num_tokens;
-    for_rows(
-        parallel,
-        s.num_kv_heads,
-        2 * num_tokens * s.head_dim * sizeof(Bf16) / kCopiedBytesPerElement,
-        [&](size_t first, size_t last, unsigned) {
-            for (size_t head = first; head < last; ++head) {
-                for (size_t t = 0; t < num_tokens; ++t) {
-                    const int64_t slot = request.batch.cache_index[t];
-                    if (slot < 0) continue;
-                    const size_t to = gqa_row(s, static_cast<size_t>(slot), head);
-                    const size_t from = head * s.head_dim;
-                    std::copy_n(scratch.key.row(t) + from, s.head_dim, request.cache.keys + to);
-                    std::copy_n(scratch.value.row(t) + from, s.head_dim, request.cache.values + to);
-                }
-            }
-        });
+    for_rows(parallel,
+             s.num_kv_heads,
+             2 * num_tokens * s.head_dim * sizeof(Bf16) / kCopiedBytesPerElement,
+             [&](size_t first, size_t last, unsigned) {
+                 for (size_t head = first; head < last; ++head) {
+                     for (size_t t = 0; t < num_tokens; ++t) {
+                         const int64_t slot = request.batch.cache_index[t];
+                         if (slot < 0) continue;
+                         const size_t from = head * s.head_dim;
+                         write_head(request.cache,
+                                    s,
+                                    gqa_row_index(s, static_cast<size_t>(slot), head),
+                                    scratch.key.row(t) + from,
+                                    scratch.value.row(t) + from);
+                     }
+                 }
+             });
 }
 
 }  // namespace

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The online softmax of a few heads of one token over blocks of kAttentionBlock positions; shared
+// The online softmax of a few heads over blocks of kAttentionBlock positions; shared
 // by mla_attention, mla_attention_v3 and gqa_attention. Internal to ops/.
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 
 #include "ops/cpu/kernels.h"
 #include "ops/format/attention_batch.h"
@@ -49,18 +50,77 @@ inline cpu::HeadsState take_heads_state(size_t latent, size_t rope, WorkspaceCur
     return state;
 }
 
-// block_of(first, count) gives the keys of positions [first, first + count).
+// kernels.begin_heads(), and a head's sink as the first of its scores, of a position without a
+// value: m = sink, l = exp(sink - m) = 1, o = 0.
+inline void begin_with_sinks(const cpu::HeadQueries& queries,
+                             const cpu::Kernels& kernels,
+                             const cpu::HeadsState& state) {
+    kernels.begin_heads(queries, state);
+    if (queries.sinks == nullptr) return;
+    std::copy_n(queries.sinks, state.num_heads, state.maximum);
+    std::fill_n(state.sum, state.num_heads, 1.0f);
+}
+
+// block_of(first, count) gives the keys of positions [first, first + count), which lie in one block
+// of the cache. Positions are [begin, end).
 template <typename BlockOf>
 void attend_positions(const cpu::HeadQueries& queries,
-                      size_t num_positions,
+                      size_t begin,
+                      size_t end,
                       const cpu::Kernels& kernels,
                       const cpu::HeadsState& state,
                       const BlockOf& block_of,
                       Bf16* latent) {
-    kernels.begin_heads(queries, state);
-    for (size_t first = 0; first < num_positions; first += kAttentionBlock) {
-        const size_t count = std::min(kAttentionBlock, num_positions - first);
+    begin_with_sinks(queries, kernels, state);
+    for (size_t first = begin; first < end;) {
+        const size_t count = std::min(kAttentionBlock - first % kAttentionBlock, end - first);
         kernels.attend_block(block_of(first, count), state);
+        first += count;
+    }
+    kernels.finish_heads(state, latent);
+}
+
+// Tokens of one sequence from `first` on, before `last`, that a state of `num_heads` heads a token
+// has room for and whose positions are in one block: they share all keys but some of that block, so
+// that few heads fill a register too.
+inline size_t tokens_together(const AttentionBatch& batch,
+                              size_t num_heads,
+                              size_t first,
+                              size_t last) {
+    const size_t most = std::min(last, first + cpu::kHeadsMax / num_heads);
+    const auto block = [&](size_t t) {
+        return static_cast<size_t>(batch.positions[t]) / kAttentionBlock;
+    };
+    size_t end = first + 1;
+    while (end < most && batch.block_tables[end] == batch.block_tables[first] &&
+           block(end) == block(first)) {
+        ++end;
+    }
+    return end - first;
+}
+
+// The same as attend_positions for each of these tokens, whose heads follow each other in
+// `queries`, `state` and `latent`. num_positions [num_tokens] have the same number of whole blocks
+// before their last one. block_of(first, count) as there.
+template <typename BlockOf>
+void attend_together(const cpu::HeadQueries& queries,
+                     std::span<const size_t> num_positions,
+                     const cpu::Kernels& kernels,
+                     const cpu::HeadsState& state,
+                     const BlockOf& block_of,
+                     Bf16* latent) {
+    const size_t shared = (num_positions[0] - 1) / kAttentionBlock * kAttentionBlock;
+    begin_with_sinks(queries, kernels, state);
+    for (size_t first = 0; first < shared; first += kAttentionBlock) {
+        kernels.attend_block(block_of(first, kAttentionBlock), state);
+    }
+    // Each token's last block is another one.
+    const size_t num_heads = state.num_heads / num_positions.size();
+    for (size_t i = 0; i < num_positions.size(); ++i) {
+        cpu::AttendBlock block = block_of(shared, num_positions[i] - shared);
+        block.first_head = i * num_heads;
+        block.last_head = block.first_head + num_heads;
+        kernels.attend_block(block, state);
     }
     kernels.finish_heads(state, latent);
 }

@@ -3,9 +3,11 @@
 #include "ops/attention/mla_attention.h"
 
 #include <algorithm>
+#include <array>
 
 #include "ops/attention/batch_check.h"
 #include "ops/attention/head_attention.h"
+#include "ops/attention/latent_rows.h"
 #include "ops/cpu/kernels.h"
 #include "ops/linear/panel_loop.h"
 #include "ops/tensor/task_cuts.h"
@@ -19,21 +21,29 @@ size_t num_positions_of(const MlaAttentionRequest& request, size_t t) {
     return static_cast<size_t>(request.batch.positions[t]) + 1;
 }
 
-// The keys of one token from position `first` on, as many as a block of the cache holds.
-struct Keys {
-    Keys(const MlaAttentionRequest& request, size_t t, size_t first)
-        : num_positions(std::min(kAttentionBlock, num_positions_of(request, t) - first)) {
-        const MlaShape& s = request.weights->shape;
-        const int32_t block = request.batch.block_tables[t][first / kAttentionBlock];
-        const size_t row = static_cast<size_t>(block) * kAttentionBlock;
-        ckv = request.cache.ckv + row * s.kv_lora_rank;
-        kr = request.cache.kr + row * s.qk_rope_head_dim;
-    }
+// The slots of one token's keys from position `first` on, as many as a block of the cache holds.
+struct KeySlots {
+    KeySlots(const MlaAttentionRequest& request, size_t t, size_t position)
+        : first(static_cast<size_t>(request.batch.block_tables[t][position / kAttentionBlock]) *
+                kAttentionBlock),
+          count(std::min(kAttentionBlock, num_positions_of(request, t) - position)) {}
 
-    const Bf16* ckv;
-    const Bf16* kr;
-    size_t num_positions;
+    size_t first;
+    size_t count;
 };
+
+// Room for the keys of a block of a quantised cache, as the kernels read them.
+struct ExpandedKeys {
+    Bf16* ckv = nullptr;  // [kAttentionBlock, kv_lora_rank]
+    Bf16* kr = nullptr;   // [kAttentionBlock, qk_rope_head_dim]
+};
+
+// Of one thread.
+size_t thread_scratch_bytes(const MlaShape& s) {
+    return heads_state_bytes(s.kv_lora_rank, s.qk_rope_head_dim) +
+           workspace_bytes_of<Bf16>(kAttentionBlock * s.kv_lora_rank) +
+           workspace_bytes_of<Bf16>(kAttentionBlock * s.qk_rope_head_dim);
+}
 
 // Part `index` of `count` equal ones of the weights of some heads. Those of a head lie in a row,
 // and a part is of one head.
@@ -93,7 +103,7 @@ class Attention {
           s_(w_.shape),
           kernels_(cpu::kernels(w_.weight_uv[0].numeric_class())),
           num_tokens_(request.batch.num_tokens),
-          thread_bytes_(heads_state_bytes(s_.kv_lora_rank, s_.qk_rope_head_dim)) {
+          thread_bytes_(thread_scratch_bytes(s_)) {
         WorkspaceCursor cursor(workspace);
         const size_t latent_cols = s_.num_heads * s_.kv_lora_rank;
         latent_ = make_rows(cursor.take<Bf16>(num_tokens_ * latent_cols), num_tokens_, latent_cols);
@@ -104,6 +114,8 @@ class Attention {
         const bool is_narrow = is_split_ && s_.num_heads < cpu::kHeadsMax * num_threads;
         heads_per_group_ = is_narrow ? kHeadsPerTask : cpu::kHeadsMax;
         num_groups_ = div_up(s_.num_heads, heads_per_group_);
+        shares_keys_ = num_groups_ == 1 && request.query.stride == request.query.num_cols &&
+                       request.query_rope.stride == request.query_rope.num_cols;
     }
 
     void run(Parallel& parallel) const {
@@ -148,6 +160,13 @@ class Attention {
     void attend_tokens(TaskCuts::Range tokens, unsigned thread) const {
         const auto [first, last] = tokens;
         for (size_t token = first; token < last; ++token) {
+            const size_t together =
+                shares_keys_ ? tokens_together(request_.batch, s_.num_heads, token, last) : 1;
+            if (together > 1) {
+                attend_shared(token, together, token == first, thread);
+                token += together - 1;
+                continue;
+            }
             for (size_t group = 0; group < num_groups_; ++group) {
                 const bool is_cold = token == first && group == 0;
                 const bool leads_on = token + 1 < last && group + 1 == num_groups_;
@@ -156,18 +175,79 @@ class Attention {
         }
     }
 
+    ExpandedKeys take_expanded(WorkspaceCursor& cursor) const {
+        return {cursor.take<Bf16>(kAttentionBlock * s_.kv_lora_rank),
+                cursor.take<Bf16>(kAttentionBlock * s_.qk_rope_head_dim)};
+    }
+
+    // The first `num_positions` keys of `slots`. Quantised ones are expanded to `room`, where they
+    // stay until the next block.
+    cpu::AttendBlock keys_of(const KeySlots& slots,
+                             size_t num_positions,
+                             const ExpandedKeys& room) const {
+        const LatentCache& cache = request_.cache;
+        cpu::AttendBlock block{.num_positions = num_positions, .scale = w_.softmax_scale};
+        if (cache.dtype == KvDtype::kBf16) {
+            block.ckv = cache.ckv + slots.first * s_.kv_lora_rank;
+            block.kr = cache.kr + slots.first * s_.qk_rope_head_dim;
+            return block;
+        }
+        LatentRows(cache, s_.kv_lora_rank, s_.qk_rope_head_dim)
+            .expand(slots.first, num_positions, room.ckv, room.kr);
+        block.ckv = room.ckv;
+        block.kr = room.kr;
+        return block;
+    }
+
+    // What the kernels fetch meanwhile. They know bf16 rows only.
+    void set_next(const KeySlots& slots, cpu::AttendBlock& block) const {
+        if (request_.cache.dtype != KvDtype::kBf16) return;
+        block.next_ckv = request_.cache.ckv + slots.first * s_.kv_lora_rank;
+        block.next_kr = request_.cache.kr + slots.first * s_.qk_rope_head_dim;
+        block.num_next = slots.count;
+    }
+
+    // All heads of `count` tokens that have their keys in common.
+    void attend_shared(size_t token, size_t count, bool is_cold, unsigned thread) const {
+        WorkspaceCursor own({scratch_ + thread * thread_bytes_, thread_bytes_});
+        cpu::HeadsState heads = take_heads_state(s_.kv_lora_rank, s_.qk_rope_head_dim, own);
+        heads.num_heads = count * s_.num_heads;
+        const ExpandedKeys room = take_expanded(own);
+        std::array<size_t, cpu::kHeadsMax> num_positions;
+        for (size_t i = 0; i < count; ++i) {
+            num_positions[i] = num_positions_of(request_, token + i);
+        }
+        const auto block_of = [&](size_t first, size_t num_keys) {
+            cpu::AttendBlock block = keys_of({request_, token, first}, num_keys, room);
+            block.is_cold = first == 0 && is_cold;
+            if (first + kAttentionBlock < num_positions[0]) {
+                set_next({request_, token, first + kAttentionBlock}, block);
+            }
+            return block;
+        };
+        attend_together(
+            {.query = request_.query.row(token), .query_rope = request_.query_rope.row(token)},
+            std::span(num_positions.data(), count),
+            kernels_,
+            heads,
+            block_of,
+            latent_.row(token));
+    }
+
     void attend(const Group& group, unsigned thread) const {
         WorkspaceCursor own({scratch_ + thread * thread_bytes_, thread_bytes_});
         cpu::HeadsState heads = take_heads_state(s_.kv_lora_rank, s_.qk_rope_head_dim, own);
+        const ExpandedKeys room = take_expanded(own);
         const size_t first_head = group.index * heads_per_group_;
         heads.num_heads = std::min(heads_per_group_, s_.num_heads - first_head);
         attend_positions(
             {.query = request_.query.row(group.token) + first_head * s_.kv_lora_rank,
              .query_rope = request_.query_rope.row(group.token) + first_head * s_.qk_rope_head_dim},
+            0,
             num_positions_of(request_, group.token),
             kernels_,
             heads,
-            [&](size_t first, size_t) { return block_of(group, heads.num_heads, first); },
+            [&](size_t first, size_t) { return block_of(group, heads.num_heads, first, room); },
             latent_.row(group.token) + first_head * s_.kv_lora_rank);
         for (size_t h = 0; expands_at_once() && h < heads.num_heads; ++h) {
             expand_head(first_head + h);
@@ -175,21 +255,19 @@ class Attention {
     }
 
     // The block of positions from `first` on, and what is fetched while it is computed.
-    cpu::AttendBlock block_of(const Group& group, size_t num_heads, size_t first) const {
-        const Keys keys(request_, group.token, first);
-        cpu::AttendBlock block{.ckv = keys.ckv,
-                               .kr = keys.kr,
-                               .num_positions = keys.num_positions,
-                               .scale = w_.softmax_scale,
-                               .is_cold = first == 0 && group.is_cold};
+    cpu::AttendBlock block_of(const Group& group,
+                              size_t num_heads,
+                              size_t first,
+                              const ExpandedKeys& room) const {
+        const KeySlots slots(request_, group.token, first);
+        cpu::AttendBlock block = keys_of(slots, slots.count, room);
+        block.is_cold = first == 0 && group.is_cold;
         const size_t num_positions = num_positions_of(request_, group.token);
-        const bool is_last = first + keys.num_positions == num_positions;
-        if (!is_last || group.leads_on) {
-            const Keys next = is_last ? Keys(request_, group.token + 1, 0)
-                                      : Keys(request_, group.token, first + kAttentionBlock);
-            block.next_ckv = next.ckv;
-            block.next_kr = next.kr;
-            block.num_next = next.num_positions;
+        const bool is_last = first + slots.count == num_positions;
+        if (!is_last) {
+            set_next({request_, group.token, first + kAttentionBlock}, block);
+        } else if (group.leads_on) {
+            set_next({request_, group.token + 1, 0}, block);
         }
         // weight_uv: those of its own heads, or of all heads a part for each group and token.
         const std::span all(w_.weight_uv);
@@ -224,7 +302,8 @@ class Attention {
     std::byte* scratch_ = nullptr;
     bool is_split_ = false;
     size_t heads_per_group_ = 0;
-    size_t num_groups_ = 0;  // Of a token.
+    size_t num_groups_ = 0;     // Of a token.
+    bool shares_keys_ = false;  // The heads of tokens that follow each other lie in a row.
 };
 
 }  // namespace
@@ -233,7 +312,7 @@ size_t mla_attention_workspace_bytes(const MlaShape& s,
                                      size_t num_tokens_max,
                                      unsigned num_threads) {
     return workspace_bytes_of<Bf16>(num_tokens_max * s.num_heads * s.kv_lora_rank) +
-           num_threads * heads_state_bytes(s.kv_lora_rank, s.qk_rope_head_dim);
+           num_threads * thread_scratch_bytes(s);
 }
 
 Result<> mla_attention(const MlaAttentionRequest& request,

@@ -12,8 +12,9 @@
 // A score in class avx512-bf16 is one chain over the pairs of elements of the latent and then of
 // the rotated part. In the others it has 16 partial sums, which run over both (element i goes to
 // partial i mod 16) and are added by halves.
-// All orders are fixed per numeric class and independent of batch, chunk and threads, so decoding
-// and chunked prefill give the same bits. Positions beyond positions[t] are never read.
+// Rows of a quantised cache are expanded to bf16 (ops/format/latent_cache.h), and everything else
+// is the same. All orders are fixed per numeric class and independent of batch, chunk and threads,
+// so decoding and chunked prefill give the same bits. Positions beyond positions[t] are never read.
 // The live path of MLA layers; ops/operators/mla_v3/mla_attention_v3.h is the operator that stands
 // alone.
 

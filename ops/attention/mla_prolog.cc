@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ops/attention/batch_check.h"
+#include "ops/attention/latent_rows.h"
 #include "ops/attention/rms_norm.h"
 #include "ops/linear/panel_loop.h"
 #include "ops/tensor/row_tasks.h"
@@ -22,6 +23,10 @@ struct Scratch {
     Rows<Bf16> n;                 // [T, Hcq]
     Rows<Bf16> qq;                // [T, N·(D + Dr)]
     Rows<Bf16> kv;                // [T, Hckv + Dr]
+    float* ckv32 = nullptr;       // [Hckv], a row on its way to a quantised cache
+    Bf16* ckv16 = nullptr;        // [Hckv]
+    Bf16* kr16 = nullptr;         // [Dr]
+    float* kr32 = nullptr;        // [Dr]
     std::span<std::byte> int8_x;  // Of quantised_input(), for int8 weights: [T, He]
     std::span<std::byte> int8_n;  // [T, Hcq]
 };
@@ -44,6 +49,10 @@ Scratch take_scratch(const MlaShape& s, size_t num_tokens, std::span<std::byte> 
     scratch.n = take(s.q_lora_rank);
     scratch.qq = take(query_cols(s));
     scratch.kv = take(kv_cols(s));
+    scratch.ckv32 = cursor.take<float>(s.kv_lora_rank);
+    scratch.ckv16 = cursor.take<Bf16>(s.kv_lora_rank);
+    scratch.kr16 = cursor.take<Bf16>(s.qk_rope_head_dim);
+    scratch.kr32 = cursor.take<float>(s.qk_rope_head_dim);
     const auto take_int8 = [&](size_t cols) {
         const size_t bytes = quantised_input_bytes(num_tokens, cols);
         return std::span(cursor.take<std::byte>(bytes), bytes);
@@ -141,23 +150,59 @@ void absorb_head(const MlaPrologRequest& request, Rows<const Bf16> qq, size_t he
     }
 }
 
-// In token order, so that of equal indices the last token wins.
-void write_cache(const MlaPrologRequest& request, Rows<Bf16> kv) {
-    const MlaWeights& w = *request.weights;
+// The normalised latent of one row of kv, rounded to the type of `to`.
+template <typename T>
+void write_latent(const MlaWeights& w, Rows<const Bf16> kv_row, T* to) {
     const size_t latent = w.shape.kv_lora_rank;
-    for (size_t t = 0; t < kv.num_rows; ++t) {
+    rms_norm_scaled(kv_row.columns(0, latent),
+                    w.rmsnorm_gamma_ckv.data(),
+                    w.rmsnorm_epsilon_ckv,
+                    w.kc_scale,
+                    make_rows(to, 1, latent));
+}
+
+// One row of kv, whose rotated part turns by `position`, as the cache keeps it.
+void write_slot(const MlaPrologRequest& request,
+                const Scratch& scratch,
+                Rows<const Bf16> kv,
+                size_t position,
+                size_t slot) {
+    const MlaWeights& w = *request.weights;
+    const LatentCache& cache = request.cache;
+    const size_t latent = w.shape.kv_lora_rank;
+    const size_t rope_dim = w.shape.qk_rope_head_dim;
+    const auto turn = [&](auto* to) { rope(kv.row(0) + latent, *request.rope, position, to); };
+    switch (cache.dtype) {
+        case KvDtype::kBf16:
+            turn(cache.kr + slot * rope_dim);
+            return write_latent(w, kv, cache.ckv + slot * latent);
+        case KvDtype::kInt8:
+            turn(scratch.kr16);
+            write_latent(w, kv, scratch.ckv32);
+            return LatentRows(cache, latent, rope_dim)
+                .write_int8(slot, scratch.ckv32, scratch.kr16);
+        case KvDtype::kFp8:
+            turn(scratch.kr16);
+            write_latent(w, kv, scratch.ckv16);
+            return LatentRows(cache, latent, rope_dim).write_fp8(slot, scratch.ckv16, scratch.kr16);
+        case KvDtype::kInt8Channel:
+            turn(scratch.kr32);
+            write_latent(w, kv, scratch.ckv32);
+            return LatentRows(cache, latent, rope_dim)
+                .write_int8_channels(slot, scratch.ckv32, scratch.kr32);
+    }
+}
+
+// In token order, so that of equal indices the last token wins.
+void write_cache(const MlaPrologRequest& request, const Scratch& scratch) {
+    for (size_t t = 0; t < scratch.kv.num_rows; ++t) {
         const int64_t slot = request.batch.cache_index[t];
         if (slot < 0) continue;
-        const auto row = static_cast<size_t>(slot);
-        rms_norm_scaled(kv.slice(t, 1).columns(0, latent),
-                        w.rmsnorm_gamma_ckv.data(),
-                        w.rmsnorm_epsilon_ckv,
-                        w.kc_scale,
-                        make_rows(request.cache.ckv + row * latent, 1, latent));
-        rope(kv.row(t) + latent,
-             *request.rope,
-             static_cast<size_t>(request.batch.positions[t]),
-             request.cache.kr + row * w.shape.qk_rope_head_dim);
+        write_slot(request,
+                   scratch,
+                   scratch.kv.slice(t, 1),
+                   static_cast<size_t>(request.batch.positions[t]),
+                   static_cast<size_t>(slot));
     }
 }
 
@@ -177,7 +222,7 @@ void expand_queries(const MlaPrologRequest& request,
         const size_t panels = head_cols / kPanelColumns;
         run_where_it_pays(
             parallel, 1 + w.shape.num_heads, num_products, [&](size_t task, unsigned) {
-                if (task == 0) return write_cache(request, scratch.kv);
+                if (task == 0) return write_cache(request, scratch);
                 const size_t head = task - 1;
                 linear_panels(n, w.weight_uq_qr, head * panels, (head + 1) * panels, qq);
                 absorb_head(request, qq, head);
@@ -186,7 +231,7 @@ void expand_queries(const MlaPrologRequest& request,
     }
     linear(n, w.weight_uq_qr, qq, parallel);
     run_where_it_pays(parallel, 1 + w.shape.num_heads, num_products, [&](size_t task, unsigned) {
-        if (task == 0) return write_cache(request, scratch.kv);
+        if (task == 0) return write_cache(request, scratch);
         absorb_head(request, qq, task - 1);
     });
 }
@@ -197,6 +242,9 @@ size_t mla_prolog_workspace_bytes(const MlaShape& s, size_t num_tokens_max) {
     return 2 * workspace_bytes_of<Bf16>(num_tokens_max * s.q_lora_rank) +
            workspace_bytes_of<Bf16>(num_tokens_max * query_cols(s)) +
            workspace_bytes_of<Bf16>(num_tokens_max * kv_cols(s)) +
+           workspace_bytes_of<float>(s.kv_lora_rank) + workspace_bytes_of<Bf16>(s.kv_lora_rank) +
+           workspace_bytes_of<Bf16>(s.qk_rope_head_dim) +
+           workspace_bytes_of<float>(s.qk_rope_head_dim) +
            workspace_round_up(quantised_input_bytes(num_tokens_max, s.hidden)) +
            workspace_round_up(quantised_input_bytes(num_tokens_max, s.q_lora_rank));
 }

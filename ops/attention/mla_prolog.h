@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// MlaPrologV3, the unquantised scenario (weight, kv and query modes 0): from normalised hidden rows
-// to absorbed queries, and the latent and rotated key into the paged cache.
+// MlaPrologV3, the scenario of bf16 weights and queries (weight and query mode 0): from normalised
+// hidden rows to absorbed queries, and the latent and rotated key into the paged cache.
 //
 //   cq = x·Wdq →bf16;  n = rms(cq)·γ·qc_qr_scale →bf16;  qq = n·Wuq_qr →bf16 as [N, D + Dr]
 //   query = qq_D·Wuk per head →bf16;  query_rope = rope(qq_R) →bf16
 //   kv = x·Wdkv_kr →bf16 as [Hckv | Dr];  ckv = rms(kv)·γ·kc_scale →bf16;  kr = rope(kv_R) →bf16
-// Without a query low-rank (q_lora_rank 0) qq = x·Wuq_qr directly.
-// Wdq, Wuq_qr and Wdkv_kr may have int8 weights: x and n are then quantised per row for these
-// products (ops/linear/linear.h); every rounding point stays.
-// The decoder calls this; the operator on tensors is ops/operators/mla_v3/mla_prolog_v3.h.
+// Into a cache that is not bf16 the latent goes as ops/format/latent_cache.h says: int8 from
+// rms(kv)·γ·kc_scale in fp32, the operator's kv mode 3; fp8 from the bf16 ckv; int8_channel from
+// both parts in fp32, its kv mode 2. Without a query low-rank (q_lora_rank 0) qq = x·Wuq_qr
+// directly. Wdq, Wuq_qr and Wdkv_kr may have int8 weights: x and n are then quantised per row for
+// these products (ops/linear/linear.h); every rounding point stays. The decoder calls this; the
+// operator on tensors is ops/operators/mla_v3/mla_prolog_v3.h.
 
 #include <cstddef>
 #include <span>
@@ -51,6 +53,9 @@ struct MlaWeights {
     float qc_qr_scale = 1.0f;
     float kc_scale = 1.0f;
     float softmax_scale = 1.0f;  // Used by MlaAttention.
+    // The factors of a cache with one for each channel (LatentCache), or empty.
+    std::vector<float> quant_scale_ckv;  // [Hckv]
+    std::vector<float> quant_scale_ckr;  // [Dr]
 };
 
 // Splits a checkpoint's kv_b_proj [N·(D + V), Hckv] into weight_uk and weight_uv.

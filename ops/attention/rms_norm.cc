@@ -79,6 +79,35 @@ void rms_norm_scaled(
     scale_rows(x, gamma, epsilon, scale, y);
 }
 
+void rms_norm(Rows<const float> x, const Bf16* gamma, float epsilon, Rows<Bf16> y) {
+    rms_norm(x, gamma, epsilon, SplitRows{.high = y, .middle = {}, .low = {}});
+}
+
+void rms_norm(Rows<const float> x, const Bf16* gamma, float epsilon, const SplitRows& y) {
+    check_shapes(x, y.high);
+    const cpu::ResidualKernels& kernels = residual_kernels();
+    const bool has_rest = y.middle.data != nullptr;
+    for (size_t t = 0; t < x.num_rows; ++t) {
+        const float squares = kernels.sum_of_squares_f32(x.row(t), x.num_cols);
+        cpu::NormRest rest;
+        if (has_rest) rest = {.middle = y.middle.row(t), .low = y.low.row(t)};
+        kernels.divide_row_f32(x.row(t),
+                               root_of(squares, x.num_cols, epsilon),
+                               gamma,
+                               x.num_cols,
+                               y.high.row(t),
+                               rest);
+    }
+}
+
+void residual_add(Rows<const Bf16> delta, Rows<float> residual) {
+    check_shapes(delta, residual);
+    const cpu::ResidualKernels& kernels = residual_kernels();
+    for (size_t t = 0; t < delta.num_rows; ++t) {
+        kernels.add_row_f32(delta.row(t), delta.num_cols, residual.row(t));
+    }
+}
+
 void residual_add(Rows<const Bf16> delta, Rows<Bf16> residual) {
     check_shapes(delta, residual);
     const cpu::ResidualKernels& kernels = residual_kernels();

@@ -25,6 +25,20 @@ void rms_norm_scaled(
 void rms_norm_scaled(
     Rows<const float> x, const Bf16* gamma, float epsilon, float scale, Rows<float> y);
 
+// The same of rows in fp32, rounded once: y = (x / sqrt(mean(x²) + epsilon) · gamma) →bf16.
+void rms_norm(Rows<const float> x, const Bf16* gamma, float epsilon, Rows<Bf16> y);
+
+// With what the rounding leaves: y + middle + low is the fp32 value, unless a part is subnormal.
+struct SplitRows {
+    Rows<Bf16> high;
+    Rows<Bf16> middle;
+    Rows<Bf16> low;
+};
+void rms_norm(Rows<const float> x, const Bf16* gamma, float epsilon, const SplitRows& y);
+
+// residual = residual + delta, in fp32.
+void residual_add(Rows<const Bf16> delta, Rows<float> residual);
+
 // residual = (residual + delta) →bf16, one fp32 sum per element.
 void residual_add(Rows<const Bf16> delta, Rows<Bf16> residual);
 

@@ -55,8 +55,11 @@ float frequency(const RopeConfig& config, size_t pair) {
     const double plain = 1.0 / std::pow(config.theta, exponent);
     if (!config.yarn) return static_cast<float>(plain);
     const double last = static_cast<double>(config.dim) - 1.0;
-    const double low = std::max(0.0, std::floor(correction_pair(config, config.yarn->beta_fast)));
-    double high = std::min(last, std::ceil(correction_pair(config, config.yarn->beta_slow)));
+    const bool truncate = config.yarn->truncate;
+    const double first_pair = correction_pair(config, config.yarn->beta_fast);
+    const double last_pair = correction_pair(config, config.yarn->beta_slow);
+    const double low = std::max(0.0, truncate ? std::floor(first_pair) : first_pair);
+    double high = std::min(last, truncate ? std::ceil(last_pair) : last_pair);
     // As the models' own code does it: a ramp of no width would divide by zero.
     if (high <= low) high = low + 0.001;
     const double ramp = std::clamp((static_cast<double>(pair) - low) / (high - low), 0.0, 1.0);
@@ -163,6 +166,12 @@ void rope(const Bf16* x, const RopeTable& table, size_t position, Bf16* out) {
     const HalfTurn<float> turn{table.cos(position), table.sin(position)};
     rotate(
         x, table.dim() / 2, turn, turn, [&](size_t i, float value) { out[i] = from_float(value); });
+}
+
+void rope(const Bf16* x, const RopeTable& table, size_t position, float* out) {
+    AFD_DASSERT(position < table.num_positions(), "position %zu", position);
+    const HalfTurn<float> turn{table.cos(position), table.sin(position)};
+    rotate(x, table.dim() / 2, turn, turn, [&](size_t i, float value) { out[i] = value; });
 }
 
 void rope_half(const Bf16* x, const RopeTable& table, size_t position, Bf16* out) {

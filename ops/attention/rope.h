@@ -26,6 +26,7 @@ struct YarnScaling {
     double beta_slow = 1;
     double mscale = 1;
     double mscale_all_dim = 0;
+    bool truncate = true;  // The correction range is widened to whole pairs.
 };
 
 struct RopeConfig {
@@ -67,7 +68,10 @@ class RopeTable {
 // Rotates one vector of table.dim() elements. x and out must not overlap.
 void rope(const Bf16* x, const RopeTable& table, size_t position, Bf16* out);
 
-// The same of a vector that is in half layout already, as plain attention has it:
+// The same before its rounding.
+void rope(const Bf16* x, const RopeTable& table, size_t position, float* out);
+
+// A vector that is in half layout already, as plain attention has it:
 // out[i] = x[i]·cos_i − x[i + dim/2]·sin_i, out[i + dim/2] = x[i + dim/2]·cos_i + x[i]·sin_i.
 // out may be x.
 void rope_half(const Bf16* x, const RopeTable& table, size_t position, Bf16* out);

@@ -25,7 +25,7 @@ inline const Bf16* query_rope_row(const HeadsState& s, size_t head) {
     return s.query + s.num_heads * s.latent + head * s.rope;
 }
 
-void begin_heads(const HeadQueries& q, const HeadsState& s) {
+[[maybe_unused]] void begin_heads(const HeadQueries& q, const HeadsState& s) {
     std::copy_n(q.query, s.num_heads * s.latent, s.query);
     std::copy_n(q.query_rope, s.num_heads * s.rope, s.query + s.num_heads * s.latent);
     std::fill_n(s.maximum, s.num_heads, -std::numeric_limits<float>::infinity());
@@ -36,7 +36,7 @@ void begin_heads(const HeadQueries& q, const HeadsState& s) {
 template <auto kScores, auto kAccumulate>
 void attend_block(const AttendBlock& b, const HeadsState& s) {
     kScores(s, b);
-    for (size_t h = 0; h < s.num_heads; ++h) {
+    for (size_t h = b.first_head; h < b.end_of_heads(s); ++h) {
         softmax_step(s.scores + h * kAttentionBlock,
                      b.num_positions,
                      s.maximum + h,

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Attention of some heads of one token for AVX-512 BF16 (ops/attention/mla_attention.h says what it
+// Attention of some heads for AVX-512 BF16 (ops/attention/mla_attention.h says what it
 // computes). Included by ops/cpu/kernels_avx512_bf16.cc only.
 //
-// The lanes of a register are heads: a pair of elements of all queries lies side by side and meets
-// the broadcast pair of a position's key, straight from the cache. A head's softmax is then one
-// lane, and nothing is summed or turned across lanes.
+// In scores and softmax the lanes of a register are heads: a pair of elements of all queries lies
+// side by side and meets the broadcast pair of a position's key, straight from the cache; a head's
+// softmax is one lane, and nothing is summed or turned across lanes. For few heads (kFewHeads) they
+// are positions instead (ops/cpu/position_lanes_avx512_bf16.h). Values are summed with columns for
+// lanes, either way.
 
 #include <immintrin.h>
 
@@ -16,7 +18,9 @@
 #include "ops/cpu/head_lanes_avx512_bf16.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/math_avx512.h"
+#include "ops/cpu/position_lanes_avx512_bf16.h"
 #include "ops/cpu/rows_constant.h"
+#include "ops/cpu/softmax_avx512_bf16.h"
 #include "ops/cpu/tile_avx512_bf16.h"
 #include "ops/format/attention_batch.h"
 
@@ -37,12 +41,9 @@ inline void fetch_near(const Bf16* at) {
 // sums[position] += query · key over `count` elements, pairs ascending, in one chain. Keys lie
 // `count` elements apart and come from the second-level cache; as many rows from `next` on, and
 // again for each of kFetches, are fetched from memory meanwhile.
-template <typename Heads, size_t kPositions, size_t kFetches>
-[[gnu::always_inline]] inline void add_products(const Bf16* query,
-                                                const Bf16* keys,
-                                                size_t count,
-                                                const Bf16* next,
-                                                typename Heads::Sums* sums) {
+template <size_t kPositions, size_t kFetches>
+[[gnu::always_inline]] inline void add_products(
+    const Bf16* query, const Bf16* keys, size_t count, const Bf16* next, __m512* sums) {
     // Four rows are within reach of one pointer.
     constexpr size_t kReach = 4;
     const Bf16* rows[(kPositions + kReach - 1) / kReach];
@@ -60,52 +61,54 @@ template <typename Heads, size_t kPositions, size_t kFetches>
             // to the second-level cache a block ago, is larger than the first-level one.
             fetch_near(keys + pair % 16 * count + (pair / 16 + 2) * kLineElements);
         }
-        const auto q = Heads::load(query + 2 * kHeadLanes * pair);
+        const __m512i q = _mm512_load_si512(query + 2 * kHeadLanes * pair);
         unrolled<kPositions>([&](size_t p) __attribute__((always_inline)) {
             const Bf16* key = rows[p / kReach] + p % kReach * count + 2 * pair;
-            sums[p] = Heads::dot(sums[p], q, Heads::broadcast(pair_at(key)));
+            sums[p] = dot(sums[p], q, _mm512_set1_epi32(pair_at(key)));
         });
     }
     if (count % 2 == 0) return;
-    const auto q = Heads::load(query + 2 * kHeadLanes * num_pairs);
+    const __m512i q = _mm512_load_si512(query + 2 * kHeadLanes * num_pairs);
     unrolled<kPositions>([&](size_t p) __attribute__((always_inline)) {
         const Bf16* key = keys + p * count + count - 1;
-        sums[p] = Heads::dot(sums[p], q, Heads::broadcast(key->bits));
+        sums[p] = dot(sums[p], q, _mm512_set1_epi32(key->bits));
     });
 }
 
 // Scores of kPositions positions from `first` on: [position][kHeadLanes].
-template <typename Heads, size_t kPositions, size_t kFetches>
+template <size_t kPositions, size_t kFetches>
 void score_tile(const HeadsState& s, const AttendBlock& b, size_t first) {
-    typename Heads::Sums sums[kPositions];
-    unrolled<kPositions>([&](size_t p) __attribute__((always_inline)) { sums[p] = Heads::zero(); });
+    __m512 sums[kPositions];
+    unrolled<kPositions>([&](size_t p)
+                             __attribute__((always_inline)) { sums[p] = _mm512_setzero_ps(); });
     const Bf16* ckv = b.ckv + first * s.latent;
     const Bf16* kr = b.kr + first * s.rope;
     // The first row that this tile fetches; its own, which are in cache, for none.
     const size_t tile = (first + kTilePositions - 1) / kTilePositions;
     const size_t next = tile * kTilePositions * kFetches;
     const bool fetches = next < b.num_next;
-    add_products<Heads, kPositions, kFetches>(
+    add_products<kPositions, kFetches>(
         s.query, ckv, s.latent, fetches ? b.next_ckv + next * s.latent : ckv, sums);
-    add_products<Heads, kPositions, kFetches>(s.query + turned_size(s.latent),
-                                              kr,
-                                              s.rope,
-                                              fetches ? b.next_kr + next * s.rope : kr,
-                                              sums);
+    add_products<kPositions, kFetches>(s.query + turned_size(s.latent),
+                                       kr,
+                                       s.rope,
+                                       fetches ? b.next_kr + next * s.rope : kr,
+                                       sums);
     unrolled<kPositions>([&](size_t p) __attribute__((always_inline)) {
-        Heads::store(s.scores + (first + p) * kHeadLanes, sums[p], b.scale);
+        const __m512 scaled = _mm512_mul_ps(sums[p], _mm512_set1_ps(b.scale));
+        _mm512_store_ps(s.scores + (first + p) * kHeadLanes, scaled);
     });
 }
 
 // The last tile of a size begins early enough to be whole: a score's bits do not depend on its
 // tile.
-template <typename Heads, size_t kFetches>
+template <size_t kFetches>
 void score_tiles(const HeadsState& s, const AttendBlock& b) {
     const size_t count = b.num_positions;
     size_t done = 0;
     const auto tile = [&]<size_t kPositions, size_t kTileFetches>() {
         const size_t first = std::min(done, count - kPositions);
-        score_tile<Heads, kPositions, kTileFetches>(s, b, first);
+        score_tile<kPositions, kTileFetches>(s, b, first);
         return first + kPositions;
     };
     while (done < count) {
@@ -133,58 +136,22 @@ inline void fetch_rows(const HeadsState& s, const Bf16* ckv, const Bf16* kr, siz
     fetch_all(ckv, num_positions * s.latent);
 }
 
-template <typename Heads>
 void scores(const HeadsState& s, const AttendBlock& b) {
     const size_t whole = b.num_positions / kTilePositions * kTilePositions;
-    if (b.num_next <= whole) return score_tiles<Heads, 1>(s, b);
-    score_tiles<Heads, 2>(s, b);
+    if (b.num_next <= whole) return score_tiles<1>(s, b);
+    score_tiles<2>(s, b);
     if (b.num_next > 2 * whole) fetch_rows(s, b.next_ckv, b.next_kr, b.num_next);
 }
 
-// The step of ops/cpu/softmax_row.h for 16 heads, a lane each, with its bits. p is [pair of
-// positions][kHeadLanes][2]; a pair's second half beyond the last position is 0.
-void softmax(const HeadsState& s, size_t num_positions) {
-    const __m512 maximum = _mm512_load_ps(s.maximum);
-    __m512 tops[4] = {maximum, maximum, maximum, maximum};
-    for (size_t i = 0; i < num_positions; ++i) {
-        // A NaN score counts for no maximum; its p is NaN.
-        tops[i % 4] = _mm512_max_ps(_mm512_load_ps(s.scores + i * kHeadLanes), tops[i % 4]);
-    }
-    const __m512 top =
-        _mm512_max_ps(_mm512_max_ps(tops[0], tops[1]), _mm512_max_ps(tops[2], tops[3]));
-    // Lane i of the first half beside lane i of the second.
-    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512i interleave = _mm512_or_si512(
-        lanes, _mm512_slli_epi32(_mm512_add_epi32(lanes, _mm512_set1_epi32(16)), 16));
-    __m512 sums[16];
-    for (__m512& sum : sums) sum = _mm512_setzero_ps();
-    for (size_t position = 0; position < num_positions; position += 4) {
-        __m512 p[4];
-        for (size_t i = 0; i < 4; ++i) {
-            p[i] = _mm512_sub_ps(_mm512_load_ps(s.scores + (position + i) * kHeadLanes), top);
-        }
-        exp_each(p);
-        for (size_t i = num_positions - position; i < 4; ++i) p[i] = _mm512_setzero_ps();
-        for (size_t i = 0; i < 4; ++i) {
-            sums[position % 16 + i] = _mm512_add_ps(sums[position % 16 + i], p[i]);
-        }
-        for (size_t i = 0; i < 4; i += 2) {
-            // Rounds to nearest even like round_high(), but a denormal to zero, as which
-            // vdpbf16ps takes it anyway.
-            const auto both = (__m512i)_mm512_cvtne2ps_pbh(p[i + 1], p[i]);
-            _mm512_store_si512(s.p + (position + i) * kHeadLanes,
-                               _mm512_permutexvar_epi16(interleave, both));
-        }
-    }
-    for (size_t half = 8; half > 0; half /= 2) {
-        for (size_t i = 0; i < half; ++i) sums[i] = _mm512_add_ps(sums[i], sums[i + half]);
-    }
-    const __m512 alpha = exp_16(_mm512_sub_ps(maximum, top));
-    const __m512 sum = _mm512_mul_ps(_mm512_load_ps(s.sum), alpha);
-    _mm512_store_ps(s.alpha, alpha);
-    _mm512_store_ps(s.sum, _mm512_add_ps(sum, sums[0]));
-    _mm512_store_ps(s.maximum, top);
-}
+// Where p of a head and a pair of positions stands, as the two ways of the softmax leave it.
+struct HeadsAreLanes {
+    static constexpr size_t kHeadStep = 2;
+    static constexpr size_t kPairStep = 2 * kHeadLanes;
+};
+struct PositionsAreLanes {
+    static constexpr size_t kHeadStep = kAttentionBlock;
+    static constexpr size_t kPairStep = 2;
+};
 
 // Heads whose sums of 32 columns fill the registers.
 constexpr size_t kAtOnce = 8;
@@ -195,7 +162,8 @@ class FetchAfterwards {
     FetchAfterwards(const HeadsState& s, const AttendBlock& b)
         : at_(reinterpret_cast<uintptr_t>(b.afterwards.data())) {
         if (b.afterwards.empty()) at_ = reinterpret_cast<uintptr_t>(s.query);
-        const size_t num_heads = s.num_heads / kAtOnce + s.num_heads % kAtOnce;
+        const size_t count = b.end_of_heads(s) - b.first_head;
+        const size_t num_heads = count / kAtOnce + count % kAtOnce / 4 + count % 4 / 2 + count % 2;
         const size_t num_steps = num_heads * (s.o_stride / 32) * (b.num_positions / 2);
         half_step_ = std::min<size_t>(b.afterwards.size() / (2 * num_steps + 1), kLineBytes);
     }
@@ -217,20 +185,23 @@ class FetchAfterwards {
 // o = o · alpha, then o += p · values, positions ascending; for 32 columns, or for the last `left`
 // where they are fewer. Interleaving two rows by 16-bit unpacks leaves the columns in the order
 // low: 0-3, 8-11, 16-19, 24-27, high: the others; `o` keeps it and finish_heads() undoes it.
-template <size_t kHeads, bool kIsWhole>
+template <typename Order, size_t kHeads, size_t kBlocks, bool kIsWhole>
 void accumulate_columns(const HeadsState& s,
                         const AttendBlock& b,
                         size_t head,
                         size_t column,
                         size_t left,
                         FetchAfterwards& afterwards) {
-    __m512 low[kHeads];
-    __m512 high[kHeads];
+    __m512 low[kHeads][kBlocks];
+    __m512 high[kHeads][kBlocks];
     float* const o = s.o + head * s.o_stride + column;
     unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
         const __m512 alpha = _mm512_set1_ps(s.alpha[head + h]);
-        low[h] = _mm512_mul_ps(_mm512_load_ps(o + h * s.o_stride), alpha);
-        high[h] = _mm512_mul_ps(_mm512_load_ps(o + h * s.o_stride + 16), alpha);
+        unrolled<kBlocks>([&](size_t c) __attribute__((always_inline)) {
+            const float* from = o + h * s.o_stride + 32 * c;
+            low[h][c] = _mm512_mul_ps(_mm512_load_ps(from), alpha);
+            high[h][c] = _mm512_mul_ps(_mm512_load_ps(from + 16), alpha);
+        });
     });
     // Whole loads, because masks cost a third of the speed.
     const auto load = [left](const Bf16* row) {
@@ -239,50 +210,75 @@ void accumulate_columns(const HeadsState& s,
         return _mm512_maskz_loadu_epi16(mask, row);
     };
     const Bf16* row = b.summed() + column;
-    const Bf16* p = s.p + 2 * head;
-    const auto add_pair = [&](__m512i even, __m512i odd) __attribute__((always_inline)) {
-        const __m512i pairs_low = _mm512_unpacklo_epi16(even, odd);
-        const __m512i pairs_high = _mm512_unpackhi_epi16(even, odd);
-        unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
-            const __m512i weight = _mm512_set1_epi32(pair_at(p + 2 * h));
-            low[h] = SixteenHeads::dot(low[h], pairs_low, weight);
-            high[h] = SixteenHeads::dot(high[h], pairs_high, weight);
+    const Bf16* p = s.p + head * Order::kHeadStep;
+    const auto add_pair = [&](auto even_of, auto odd_of) __attribute__((always_inline)) {
+        unrolled<kBlocks>([&](size_t c) __attribute__((always_inline)) {
+            const __m512i even = even_of(c);
+            const __m512i odd = odd_of(c);
+            const __m512i pairs_low = _mm512_unpacklo_epi16(even, odd);
+            const __m512i pairs_high = _mm512_unpackhi_epi16(even, odd);
+            unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
+                const __m512i weight = _mm512_set1_epi32(pair_at(p + h * Order::kHeadStep));
+                low[h][c] = dot(low[h][c], pairs_low, weight);
+                high[h][c] = dot(high[h][c], pairs_high, weight);
+            });
         });
     };
+    const auto first_row = [&](size_t c) __attribute__((always_inline)) {
+        return load(row + 32 * c);
+    };
+    const auto second_row = [&](size_t c) __attribute__((always_inline)) {
+        return load(row + s.latent + 32 * c);
+    };
     for (size_t pair = 0; pair < b.num_positions / 2; ++pair) {
-        afterwards.step();
-        add_pair(load(row), load(row + s.latent));
+        unrolled<kBlocks>([&](size_t) __attribute__((always_inline)) { afterwards.step(); });
+        add_pair(first_row, second_row);
         row += 2 * s.latent;
-        p += 2 * kHeadLanes;
+        p += Order::kPairStep;
     }
-    if (b.num_positions % 2 != 0) add_pair(load(row), _mm512_setzero_si512());
+    if (b.num_positions % 2 != 0) {
+        add_pair(first_row, [](size_t) { return _mm512_setzero_si512(); });
+    }
     unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
-        _mm512_store_ps(o + h * s.o_stride, low[h]);
-        _mm512_store_ps(o + h * s.o_stride + 16, high[h]);
+        unrolled<kBlocks>([&](size_t c) __attribute__((always_inline)) {
+            float* to = o + h * s.o_stride + 32 * c;
+            _mm512_store_ps(to, low[h][c]);
+            _mm512_store_ps(to + 16, high[h][c]);
+        });
     });
 }
 
-template <size_t kHeads>
+template <typename Order, size_t kHeads>
 void accumulate_heads(const HeadsState& s,
                       const AttendBlock& b,
                       size_t head,
                       FetchAfterwards& afterwards) {
+    // Few heads have too few sums for the products to follow each other closely.
+    constexpr size_t kBlocks = kHeads == 1 ? 4 : kHeads < kAtOnce ? 2 : 1;
     const size_t left = s.latent % 32;
-    for (size_t column = 0; column + 32 <= s.latent; column += 32) {
-        accumulate_columns<kHeads, true>(s, b, head, column, 32, afterwards);
+    size_t column = 0;
+    for (; column + 32 * kBlocks <= s.latent; column += 32 * kBlocks) {
+        accumulate_columns<Order, kHeads, kBlocks, true>(s, b, head, column, 32, afterwards);
+    }
+    for (; column + 32 <= s.latent; column += 32) {
+        accumulate_columns<Order, kHeads, 1, true>(s, b, head, column, 32, afterwards);
     }
     if (left > 0) {
-        accumulate_columns<kHeads, false>(s, b, head, s.latent - left, left, afterwards);
+        accumulate_columns<Order, kHeads, 1, false>(s, b, head, s.latent - left, left, afterwards);
     }
 }
 
+template <typename Order>
 void accumulate(const HeadsState& s, const AttendBlock& b) {
     FetchAfterwards afterwards(s, b);
-    size_t head = 0;
-    for (; head + kAtOnce <= s.num_heads; head += kAtOnce) {
-        accumulate_heads<kAtOnce>(s, b, head, afterwards);
+    const size_t last = b.end_of_heads(s);
+    size_t head = b.first_head;
+    for (; head + kAtOnce <= last; head += kAtOnce) {
+        accumulate_heads<Order, kAtOnce>(s, b, head, afterwards);
     }
-    for (; head < s.num_heads; ++head) accumulate_heads<1>(s, b, head, afterwards);
+    for (; head + 4 <= last; head += 4) accumulate_heads<Order, 4>(s, b, head, afterwards);
+    for (; head + 2 <= last; head += 2) accumulate_heads<Order, 2>(s, b, head, afterwards);
+    for (; head < last; ++head) accumulate_heads<Order, 1>(s, b, head, afterwards);
 }
 
 void begin_heads(const HeadQueries& q, const HeadsState& s) {
@@ -291,8 +287,6 @@ void begin_heads(const HeadQueries& q, const HeadsState& s) {
     std::fill_n(s.maximum, kHeadLanes, -std::numeric_limits<float>::infinity());
     std::fill_n(s.sum, kHeadLanes, 0.0f);
     std::fill_n(s.o, s.num_heads * s.o_stride, 0.0f);
-    // Lanes that EightHeads leaves alone.
-    std::fill_n(s.scores, kHeadLanes * kAttentionBlock, 0.0f);
 }
 
 void attend_block(const AttendBlock& b, const HeadsState& s) {
@@ -300,9 +294,16 @@ void attend_block(const AttendBlock& b, const HeadsState& s) {
         fetch_rows(s, b.ckv, b.kr, b.num_positions);
         if (b.values != nullptr) fetch_all(b.values, b.num_positions * s.latent);
     }
-    s.num_heads <= 8 ? scores<EightHeads>(s, b) : scores<SixteenHeads>(s, b);
-    softmax(s, b.num_positions);
-    accumulate(s, b);
+    if (s.num_heads <= kFewHeads) {
+        score_few_heads(s, b);
+        if (!fetches_next(b)) fetch_rows(s, b.next_ckv, b.next_kr, b.num_next);
+        softmax_few_heads(s, b);
+        accumulate<PositionsAreLanes>(s, b);
+    } else {
+        scores(s, b);
+        softmax(s, b);
+        accumulate<HeadsAreLanes>(s, b);
+    }
 }
 
 void finish_heads(const HeadsState& s, Bf16* latent) {

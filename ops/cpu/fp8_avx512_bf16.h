@@ -204,25 +204,7 @@ void fp8_tile_of(const Fp8TileArguments& a) {
 constexpr size_t kFp8TileRows = 8;
 
 void fp8_tile(const Fp8TileArguments& a) {
-    static_assert(kFp8TileRows == 8);
-    switch (a.num_rows) {
-        case 1:
-            return fp8_tile_of<1>(a);
-        case 2:
-            return fp8_tile_of<2>(a);
-        case 3:
-            return fp8_tile_of<3>(a);
-        case 4:
-            return fp8_tile_of<4>(a);
-        case 5:
-            return fp8_tile_of<5>(a);
-        case 6:
-            return fp8_tile_of<6>(a);
-        case 7:
-            return fp8_tile_of<7>(a);
-        default:
-            return fp8_tile_of<8>(a);
-    }
+    with_rows<kFp8TileRows>(a.num_rows, [&]<size_t kRows>() { fp8_tile_of<kRows>(a); });
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ inline float encode_fp8_block(const Bf16* __restrict x, size_t count, uint8_t* _
     return scale;
 }
 
-void encode_fp8_row(const Bf16* x, size_t count, std::byte* row) {
+[[maybe_unused]] void encode_fp8_row(const Bf16* x, size_t count, std::byte* row) {
     auto* q = reinterpret_cast<uint8_t*>(row);
     std::byte* scales = row + count;
     for (size_t first = 0; first < count; first += kFp8BlockValues) {
@@ -98,7 +98,7 @@ inline void expand_fp8_block(const uint8_t* __restrict q,
     for (size_t i = 0; i < count; ++i) x[i].bits = static_cast<uint16_t>(wide[i]);
 }
 
-void expand_fp8_row(const std::byte* row, size_t count, Bf16* x) {
+[[maybe_unused]] void expand_fp8_row(const std::byte* row, size_t count, Bf16* x) {
     const auto* q = reinterpret_cast<const uint8_t*>(row);
     const std::byte* scales = row + count;
     for (size_t first = 0; first < count; first += kFp8BlockValues) {

@@ -20,36 +20,10 @@ static_assert(kHeadLanes == kHeadsMax);
 
 constexpr size_t kLineElements = kLineBytes / sizeof(Bf16);
 
-// Sixteen heads in a register, or eight in half of one: half the work where no more are given.
-struct SixteenHeads {
-    using Pairs = __m512i;
-    using Sums = __m512;
-    static Pairs load(const Bf16* from) { return _mm512_load_si512(from); }
-    static Pairs broadcast(int32_t pair) { return _mm512_set1_epi32(pair); }
-    static Sums zero() { return _mm512_setzero_ps(); }
-    static Sums dot(Sums sum, Pairs a, Pairs b) {
-        return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
-    }
-    static void store(float* to, Sums sum, float scale) {
-        _mm512_store_ps(to, _mm512_mul_ps(sum, _mm512_set1_ps(scale)));
-    }
-};
-
-struct EightHeads {
-    using Pairs = __m256i;
-    using Sums = __m256;
-    static Pairs load(const Bf16* from) {
-        return _mm256_load_si256(reinterpret_cast<const __m256i*>(from));
-    }
-    static Pairs broadcast(int32_t pair) { return _mm256_set1_epi32(pair); }
-    static Sums zero() { return _mm256_setzero_ps(); }
-    static Sums dot(Sums sum, Pairs a, Pairs b) {
-        return _mm256_dpbf16_ps(sum, (__m256bh)a, (__m256bh)b);
-    }
-    static void store(float* to, Sums sum, float scale) {
-        _mm256_store_ps(to, _mm256_mul_ps(sum, _mm256_set1_ps(scale)));
-    }
-};
+// sum + a · b of pairs, lane by lane.
+inline __m512 dot(__m512 sum, __m512i a, __m512i b) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+}
 
 inline int32_t pair_at(const Bf16* x) {
     int32_t pair;

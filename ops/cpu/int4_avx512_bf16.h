@@ -258,26 +258,39 @@ void int4_tile_of(const Int4TileArguments& a) {
 // get too short. Loops spelled out as in the other tiles (unrolled): 0.68.
 constexpr size_t kInt4TileRows = 8;
 
-void int4_tile(const Int4TileArguments& a) {
-    static_assert(kInt4TileRows == 8);
-    switch (a.num_rows) {
-        case 1:
-            return int4_tile_of<1>(a);
-        case 2:
-            return int4_tile_of<2>(a);
-        case 3:
-            return int4_tile_of<3>(a);
-        case 4:
-            return int4_tile_of<4>(a);
-        case 5:
-            return int4_tile_of<5>(a);
-        case 6:
-            return int4_tile_of<6>(a);
-        case 7:
-            return int4_tile_of<7>(a);
-        default:
-            return int4_tile_of<8>(a);
+// To bf16 pairs, for a class that multiplies these (Kernels::unpack_int4): (q · scale) →bf16.
+void unpack_int4_pairs(const UnpackArguments& a) {
+    const __m512i values = nibble_values();
+    const std::byte* group = a.panel;
+    uint16_t* out = a.out;
+    for (size_t first = 0; first < a.depth;) {
+        const size_t left = a.depth - first;
+        const size_t count = left < a.group_size ? left : a.group_size;
+        const __m512 scales[2] = {load_scales(group, a.has_fp16_scales),
+                                  load_scales(group + kHalfScaleBytes, a.has_fp16_scales)};
+        const std::byte* bytes = group + kInt4ScaleBytes;
+        for (size_t k = 0; k < count; k += 2) {
+            const unsigned pair = k % kInt4Step / 2;
+            if (pair == 0) {
+                fetch_own_line<Fetch::kNear, AfterUse::kKeep>(bytes);
+                fetch_own_line<Fetch::kNear, AfterUse::kKeep>(bytes + kHalfBytes);
+            }
+            for (size_t half = 0; half < 2; ++half) {
+                const __m512i nibbles = _mm512_load_si512(bytes + half * kHalfBytes);
+                const __m512i weights =
+                    _mm512_permutexvar_epi16(_mm512_srli_epi16(nibbles, 4 * pair), values);
+                _mm512_store_si512(out + half * kPanelColumns, scaled_pairs(weights, scales[half]));
+            }
+            out += kPairElements;
+            if (pair == 3) bytes += kInt4StepBytes;
+        }
+        first += count;
+        group += int4_group_bytes(count);
     }
+}
+
+void int4_tile(const Int4TileArguments& a) {
+    with_rows<kInt4TileRows>(a.num_rows, [&]<size_t kRows>() { int4_tile_of<kRows>(a); });
 }
 
 }  // namespace

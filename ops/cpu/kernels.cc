@@ -4,6 +4,18 @@
 #include "proto/check.h"
 
 namespace afd::ops::cpu {
+namespace {
+
+const Kernels& fastest_amx_kernels() {
+#ifdef AFD_OPS_X86
+    if (is_native(NumericClass::kAmx)) return amx_kernels();
+    if (supported(NumericClass::kAvx512)) return amx_avx512_kernels();
+    if (supported(NumericClass::kAvx2)) return amx_avx2_kernels();
+#endif
+    return amx_portable_kernels();
+}
+
+}  // namespace
 
 const Kernels& kernels(NumericClass numeric_class) {
     switch (numeric_class) {
@@ -12,11 +24,18 @@ const Kernels& kernels(NumericClass numeric_class) {
             // The one place that picks a table. A class that this processor lacks never comes here:
             // PackedLinear refuses to hold its weights.
             return avx2_kernels();
-        case NumericClass::kAvx512:
-            return avx512_kernels();
+        case NumericClass::kAvx512: {
+            static const Kernels& fastest =
+                __builtin_cpu_supports("avx512vnni") ? avx512_vnni_kernels() : avx512_kernels();
+            return fastest;
+        }
         case NumericClass::kAvx512Bf16:
             return avx512_bf16_kernels();
 #endif
+        case NumericClass::kAmx: {
+            static const Kernels& fastest = fastest_amx_kernels();
+            return fastest;
+        }
         default:
             break;
     }

@@ -27,7 +27,7 @@
 namespace afd::ops::cpu {
 
 // Bounds of any class's tile, for arrays: rows · panels, and sums.
-inline constexpr size_t kTileRowsMax = 16;
+inline constexpr size_t kTileRowsMax = 32;
 inline constexpr size_t kTileFloats = kTileRowsMax * kPanelColumns;
 
 // The tiles of a class.
@@ -40,9 +40,13 @@ struct TileShape {
     // Of int4_tile at most. 0: the class has none, since int4 weights have the order of bf16 ones;
     // unpack_int4 makes bf16 panels of them, which go through tile.
     size_t int4_rows = 0;  // <= rows
-    // Of fp8_tile at most. 0: the class has none; unpack_fp8, tile and add_block do its work, with
-    // the same bits.
+    // Of fp8_tile at most, and of a product whose rows pass it block by block. More rows are the
+    // work of unpack_fp8, tile and add_block, with the same bits; all rows, where these are 0.
     size_t fp8_rows = 0;  // <= rows
+    size_t fp8_product_rows = 0;
+    // Where more rows than `rows` meet a bf16 panel, as much of its depth as they all pass before
+    // the next part of it; a multiple of any class's step. 0: all of it.
+    size_t depth_at_once = 0;
 
     // Panels that one call of tile takes for `num_rows` rows at most.
     size_t panels(size_t num_rows) const {
@@ -124,7 +128,6 @@ struct UnpackArguments {
     bool has_fp16_scales = false;
     size_t depth = 0;         // Elements to unpack.
     uint16_t* out = nullptr;  // A bf16 panel of this depth in the layout of the class.
-    size_t prefetch_ahead = kPrefetchNear;
 };
 
 using Fp8TileArguments = TileOf<Bf16, std::byte, float>;
@@ -147,10 +150,11 @@ struct BlockSumArguments {
 // Most heads of one HeadsState.
 inline constexpr size_t kHeadsMax = 16;
 
-// Attention of some heads of one token that share their keys: begin_heads, attend_block for every
-// block of positions, finish_heads. In between, the arrays hold what the class wants to find there.
-// The words are those of latent attention (ops/attention/mla_attention.h); with grouped heads
-// (ops/attention/gqa_attention.h) `latent` is the head's width, `rope` 0, and values are apart.
+// Attention of some heads that share their keys, of one token or of several: begin_heads,
+// attend_block for every block of positions, finish_heads. In between, the arrays hold what the
+// class wants to find there. The words are those of latent attention
+// (ops/attention/mla_attention.h); with grouped heads (ops/attention/gqa_attention.h) `latent` is
+// the head's width, `rope` 0, and values are apart.
 struct HeadsState {
     size_t num_heads = 0;  // 1 ... kHeadsMax
     size_t latent = 0;
@@ -165,20 +169,30 @@ struct HeadsState {
     float* alpha = nullptr;
 };
 
-// Heads are padded to kHeadsMax and elements to pairs.
+// Heads are padded to kHeadsMax, and elements to sixteen floats.
+constexpr size_t query_width(size_t count) {
+    return (count + 15) / 16 * 16;
+}
 constexpr size_t query_elements(size_t latent, size_t rope) {
-    return kHeadsMax * ((latent + 1) / 2 + (rope + 1) / 2) * 2;
+    constexpr size_t kFloat = sizeof(float) / sizeof(Bf16);
+    return kHeadsMax * (query_width(latent) + query_width(rope)) * kFloat;
 }
 
 struct HeadQueries {
     const Bf16* query = nullptr;       // [num_heads][latent]
     const Bf16* query_rope = nullptr;  // [num_heads][rope]
+    // [num_heads]: a score of each head that no position has; null: none. begin_heads() leaves them
+    // alone (ops/attention/head_attention.h).
+    const float* sinks = nullptr;
 };
 
-// At most kAttentionBlock consecutive positions.
+// At most kAttentionBlock consecutive positions, and the heads of the state that attend to them;
+// the others keep what they have.
 struct AttendBlock {
-    const Bf16* ckv = nullptr;  // [num_positions][latent]
-    const Bf16* kr = nullptr;   // [num_positions][rope]
+    size_t first_head = 0;
+    size_t last_head = kHeadsMax;  // One behind; the state's last one at most.
+    const Bf16* ckv = nullptr;     // [num_positions][latent]
+    const Bf16* kr = nullptr;      // [num_positions][rope]
     // What is summed, [num_positions][latent]; null: ckv itself.
     const Bf16* values = nullptr;
     size_t num_positions = 0;  // 1 ... kAttentionBlock
@@ -192,10 +206,19 @@ struct AttendBlock {
     std::span<const std::byte> afterwards{};
 
     const Bf16* summed() const { return values != nullptr ? values : ckv; }
+    size_t end_of_heads(const HeadsState& state) const {
+        return std::min(last_head, state.num_heads);
+    }
 };
 
 // h = an ExpertActivation of gate →bf16 and, where it is gated, up →bf16.
 using ActivateRow = void (*)(const float* gate, const float* up, size_t count, Bf16* h);
+
+// Where divide_row_f32 leaves what bf16 has not room for.
+struct NormRest {
+    Bf16* middle = nullptr;
+    Bf16* low = nullptr;
+};
 
 // What happens to rows between the matrices; the same bits in every class.
 struct ResidualKernels {
@@ -212,6 +235,12 @@ struct ResidualKernels {
     void (*add_weighted_row)(const Bf16* row, float weight, size_t count, float* sums);
     // y = sums →bf16
     void (*store_sums)(const float* sums, size_t count, Bf16* y);
+    // Of rows in fp32: Σ x² in the same order; y = (x / root · gamma) →bf16, and what its first and
+    // its second rounding leave, →bf16 each (null: not wanted); sum = sum + delta.
+    float (*sum_of_squares_f32)(const float* x, size_t count);
+    void (*divide_row_f32)(
+        const float* x, float root, const Bf16* gamma, size_t count, Bf16* y, NormRest rest);
+    void (*add_row_f32)(const Bf16* delta, size_t count, float* sum);
 };
 
 struct Kernels {
@@ -279,6 +308,10 @@ struct Kernels {
     // A row to fp8 and back (ops/linear/fp8_rows.h).
     void (*encode_fp8)(const Bf16* x, size_t count, std::byte* row);
     void (*expand_fp8)(const std::byte* row, size_t count, Bf16* x);
+    // x = (q · scale) →bf16 (ops/attention/kv_tiles.h).
+    void (*expand_int8)(const int8_t* q, float scale, size_t count, Bf16* x);
+    // x = (q / scale) →bf16, a scale for each element.
+    void (*expand_int8_channels)(const int8_t* q, const float* scale, size_t count, Bf16* x);
 };
 
 // REQUIRES: supported(numeric_class).
@@ -286,7 +319,16 @@ const Kernels& kernels(NumericClass numeric_class);
 
 const Kernels& portable_kernels();
 const Kernels& avx2_kernels();
+// Class avx512 without and with VNNI; kernels() takes the second where this processor has it.
 const Kernels& avx512_kernels();
+const Kernels& avx512_vnni_kernels();
 const Kernels& avx512_bf16_kernels();
+
+// Class amx with the instruction (REQUIRES: is_native(NumericClass::kAmx)) and, with the same bits,
+// without it. kernels() takes the fastest that this processor has.
+const Kernels& amx_kernels();
+const Kernels& amx_avx512_kernels();
+const Kernels& amx_avx2_kernels();
+const Kernels& amx_portable_kernels();
 
 }  // namespace afd::ops::cpu

@@ -6,9 +6,10 @@
 
 #include "ops/cpu/activation_kernels.h"
 #include "ops/cpu/attend_rows.h"
-#include "ops/cpu/fp8_avx2.h"
+#include "ops/cpu/fp8_fma.h"
 #include "ops/cpu/fp8_kernels.h"
 #include "ops/cpu/int8_avx2.h"
+#include "ops/cpu/int8_row.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/quantise_kernels.h"
 #include "ops/cpu/residual_row.h"
@@ -16,7 +17,9 @@
 #include "ops/cpu/rows_constant.h"
 #include "ops/cpu/softmax_row.h"
 #include "ops/cpu/tile_rows.h"
+#include "ops/cpu/unpack_words.h"
 #include "ops/cpu/weight_kernels.h"
+#include "ops/cpu/words_avx2.h"
 
 namespace afd::ops::cpu {
 namespace {
@@ -160,7 +163,7 @@ void dot_lanes(const Bf16* x, const Bf16* y, size_t count, Lanes& lanes) {
 
 void scores(const HeadsState& s, const AttendBlock& b) {
     for (size_t position = 0; position < b.num_positions; ++position) {
-        for (size_t head = 0; head < s.num_heads; ++head) {
+        for (size_t head = b.first_head; head < b.end_of_heads(s); ++head) {
             Lanes lanes;
             dot_lanes(query_row(s, head), b.ckv + position * s.latent, s.latent, lanes);
             dot_lanes(query_rope_row(s, head), b.kr + position * s.rope, s.rope, lanes);
@@ -173,7 +176,7 @@ void scores(const HeadsState& s, const AttendBlock& b) {
 }
 
 void accumulate(const HeadsState& s, const AttendBlock& b) {
-    for (size_t head = 0; head < s.num_heads; ++head) {
+    for (size_t head = b.first_head; head < b.end_of_heads(s); ++head) {
         float* o = s.o + head * s.o_stride;
         const Bf16* values = b.summed();
         const Bf16* p = s.p + head * kAttentionBlock;
@@ -212,11 +215,14 @@ const Kernels& avx2_kernels() {
         Kernels table = portable_kernels();
         table.tile = tile;
         table.int8_tile = int8_madd_tile;
+        table.shape.fp8_rows = EightWords::kFp8Rows;
+        table.shape.fp8_product_rows = 4;
+        table.fp8_tile = fp8_tile_fma<EightWords>;
         table.attend_block = attend_block<scores, accumulate>;
         // The loops of portable, vectorised for these instructions.
         table.sum_int8 = sum_int8;
-        table.unpack_int4 = unpack_int4;
-        table.unpack_fp8 = unpack_fp8_avx2;
+        table.unpack_int4 = unpack_int4_words<EightWords, 1>;
+        table.unpack_fp8 = unpack_fp8_words<EightWords, 1>;
         table.add_block = add_block<FusedMultiplyAdd>;
         table.scale_row = scale_row;
         table.exp_row = exp_row;
@@ -235,6 +241,8 @@ const Kernels& avx2_kernels() {
         table.residual = kResidualKernels;
         table.encode_fp8 = encode_fp8_row;
         table.expand_fp8 = expand_fp8_row;
+        table.expand_int8 = expand_int8_row;
+        table.expand_int8_channels = expand_int8_channels_row;
         return table;
     }();
     return kTable;

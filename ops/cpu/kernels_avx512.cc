@@ -6,71 +6,33 @@
 #include <immintrin.h>
 
 #include "ops/cpu/activation_kernels.h"
+#include "ops/cpu/attention_avx512.h"
+#include "ops/cpu/fp8_fma.h"
+#include "ops/cpu/fp8_kernels.h"
+#include "ops/cpu/int8_row.h"
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/quantise_avx512.h"
 #include "ops/cpu/residual_row.h"
 #include "ops/cpu/row_kernels.h"
 #include "ops/cpu/rows_constant.h"
 #include "ops/cpu/softmax_row.h"
 #include "ops/cpu/swiglu_avx512.h"
+#include "ops/cpu/tile_avx512.h"
+#include "ops/cpu/unpack_int4_avx512.h"
+#include "ops/cpu/unpack_words.h"
+#include "ops/cpu/words_avx512.h"
 
 namespace afd::ops::cpu {
-namespace {
-
-inline __m512 load_bf16(const uint16_t* source) {
-    const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-}
-
-// kRows rows x one panel.
-template <size_t kRows>
-void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
-    __m512 low[kRows];
-    __m512 high[kRows];
-    const size_t out_stride = a.num_panels * kPanelColumns;
-    unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
-        low[r] = a.goes_on ? _mm512_loadu_ps(out + r * out_stride) : _mm512_setzero_ps();
-        high[r] = a.goes_on ? _mm512_loadu_ps(out + r * out_stride + 16) : _mm512_setzero_ps();
-    });
-    const Bf16* x = a.x;
-    const uint16_t* weights = panel;
-    const bool fetches_next = a.fetch_next.from != nullptr;
-    const char* fetched = fetches_next ? reinterpret_cast<const char*>(a.fetch_next.from)
-                                       : reinterpret_cast<const char*>(panel) + a.prefetch_ahead;
-    const size_t fetch_step =
-        fetches_next ? a.fetch_next.step_bytes : kPanelColumns * sizeof *weights;
-    for (size_t k = 0; k < a.depth; ++k, ++x, weights += kPanelColumns) {
-        // One line a step, so that fetching keeps pace with multiplying instead of running ahead of
-        // it.
-        _mm_prefetch(fetched + k * fetch_step, _MM_HINT_T0);
-        const __m512 w_low = load_bf16(weights);
-        const __m512 w_high = load_bf16(weights + 16);
-        unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
-            const __m512 value = _mm512_set1_ps(to_float(x[r * a.x_stride]));
-            low[r] = _mm512_fmadd_ps(value, w_low, low[r]);
-            high[r] = _mm512_fmadd_ps(value, w_high, high[r]);
-        });
-    }
-    unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
-        _mm512_storeu_ps(out + r * out_stride, low[r]);
-        _mm512_storeu_ps(out + r * out_stride + 16, high[r]);
-    });
-}
-
-void tile(const TileArguments& a) {
-    with_rows(a.num_rows, [&]<size_t kRows>() {
-        for (size_t p = 0; p < a.num_panels; ++p) {
-            tile_of<kRows>(a, a.panel + p * a.panel_elements, a.out + p * kPanelColumns);
-        }
-    });
-}
-
-}  // namespace
-
 const Kernels& avx512_kernels() {
     static const Kernels kTable = [] {
         Kernels table = avx2_kernels();
         table.shape.rows = kAvx512TileRows;
         table.tile = tile;
+        table.shape.fp8_rows = SixteenWords::kFp8Rows;
+        table.shape.fp8_product_rows = 8;
+        table.unpack_int4 = unpack_int4_avx512;
+        table.unpack_fp8 = unpack_fp8_words<SixteenWords, 1>;
+        table.fp8_tile = fp8_tile_fma<SixteenWords>;
         table.round_tile = round_tile_avx512;
         table.swiglu_tile = swiglu_tile_avx512;
         table.swiglu_row = swiglu_row_avx512;
@@ -82,6 +44,16 @@ const Kernels& avx512_kernels() {
         table.scale_tile = scale_tile;
         table.softmax_step = softmax_step;
         table.residual = kResidualKernels;
+        table.begin_heads = begin_heads_avx512;
+        table.attend_block = attend_block<scores_avx512, accumulate_avx512>;
+        table.finish_heads = finish_heads;
+        table.quantise_bf16 = quantise_rows<Bf16, MultiplyByFixedPoint>;
+        table.quantise_fp16 = quantise_rows<Fp16, MultiplyByFixedPoint>;
+        table.quantise_fp32 = quantise_rows<float, MultiplyByFixedPoint>;
+        table.encode_fp8 = encode_fp8_row;
+        table.expand_fp8 = expand_fp8_row;
+        table.expand_int8 = expand_int8_row;
+        table.expand_int8_channels = expand_int8_channels_row;
         return table;
     }();
     return kTable;

@@ -7,6 +7,7 @@
 #include "ops/cpu/activation_kernels.h"
 #include "ops/cpu/attend_rows.h"
 #include "ops/cpu/fp8_kernels.h"
+#include "ops/cpu/int8_row.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/quantise_kernels.h"
 #include "ops/cpu/residual_row.h"
@@ -83,7 +84,7 @@ void dot_lanes(const Bf16* x, const Bf16* y, size_t count, float* lanes) {
 
 void scores(const HeadsState& s, const AttendBlock& b) {
     for (size_t position = 0; position < b.num_positions; ++position) {
-        for (size_t head = 0; head < s.num_heads; ++head) {
+        for (size_t head = b.first_head; head < b.end_of_heads(s); ++head) {
             float lanes[kLanes] = {};
             dot_lanes(query_row(s, head), b.ckv + position * s.latent, s.latent, lanes);
             dot_lanes(query_rope_row(s, head), b.kr + position * s.rope, s.rope, lanes);
@@ -93,7 +94,7 @@ void scores(const HeadsState& s, const AttendBlock& b) {
 }
 
 void accumulate(const HeadsState& s, const AttendBlock& b) {
-    for (size_t head = 0; head < s.num_heads; ++head) {
+    for (size_t head = b.first_head; head < b.end_of_heads(s); ++head) {
         float* o = s.o + head * s.o_stride;
         for (size_t c = 0; c < s.latent; ++c) o[c] = o[c] * s.alpha[head];
         for (size_t position = 0; position < b.num_positions; ++position) {
@@ -117,9 +118,9 @@ const Kernels& portable_kernels() {
         .sum_int8 = sum_int8,
         .int8_tile = int8_tile,
         .int4_tile = nullptr,
-        .unpack_int4 = unpack_int4,
+        .unpack_int4 = unpack_int4<1>,
         .fp8_tile = nullptr,
-        .unpack_fp8 = unpack_fp8,
+        .unpack_fp8 = unpack_fp8<1>,
         .add_block = add_block<MultiplyThenAdd>,
         .scale_row = scale_row,
         .exp_row = exp_row,
@@ -139,6 +140,8 @@ const Kernels& portable_kernels() {
         .residual = kResidualKernels,
         .encode_fp8 = encode_fp8_row,
         .expand_fp8 = expand_fp8_row,
+        .expand_int8 = expand_int8_row,
+        .expand_int8_channels = expand_int8_channels_row,
     };
     return kTable;
 }

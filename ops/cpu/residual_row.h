@@ -39,8 +39,35 @@ void store_sums(const float* sums, size_t count, Bf16* y) {
     for (size_t i = 0; i < count; ++i) y[i] = from_float(sums[i]);
 }
 
-constexpr ResidualKernels kResidualKernels{
-    sum_of_squares<Bf16>, divide_row, divide_row_scaled, add_row, add_weighted_row, store_sums};
+void divide_row_f32(
+    const float* x, float root, const Bf16* gamma, size_t count, Bf16* y, NormRest rest) {
+    if (rest.middle == nullptr) {
+        for (size_t i = 0; i < count; ++i) y[i] = from_float(x[i] / root * to_float(gamma[i]));
+        return;
+    }
+    for (size_t i = 0; i < count; ++i) {
+        const float value = x[i] / root * to_float(gamma[i]);
+        y[i] = from_float(value);
+        // Exact, as both differences are.
+        const float left = value - to_float(y[i]);
+        rest.middle[i] = from_float(left);
+        rest.low[i] = from_float(left - to_float(rest.middle[i]));
+    }
+}
+
+void add_row_f32(const Bf16* delta, size_t count, float* sum) {
+    for (size_t i = 0; i < count; ++i) sum[i] = sum[i] + to_float(delta[i]);
+}
+
+constexpr ResidualKernels kResidualKernels{sum_of_squares<Bf16>,
+                                           divide_row,
+                                           divide_row_scaled,
+                                           add_row,
+                                           add_weighted_row,
+                                           store_sums,
+                                           sum_of_squares<float>,
+                                           divide_row_f32,
+                                           add_row_f32};
 
 }  // namespace
 }  // namespace afd::ops::cpu

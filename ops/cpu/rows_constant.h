@@ -16,36 +16,15 @@ namespace {
 // best (24 sums, more than the latency of vdpbf16ps needs).
 inline constexpr size_t kAvx512TileRows = 12;
 
-// Calls body.template operator()<num_rows>(). REQUIRES: num_rows in [1, kAvx512TileRows].
-template <typename Body>
+// Calls body.template operator()<num_rows>(). REQUIRES: num_rows in [kRows, kRowsMax]. Compilers
+// make a jump table of it.
+template <size_t kRowsMax = kAvx512TileRows, size_t kRows = 1, typename Body>
 [[gnu::always_inline]] inline void with_rows(size_t num_rows, const Body& body) {
-    static_assert(kAvx512TileRows == 12 && kAvx512TileRows <= kTileRowsMax);
-    switch (num_rows) {
-        case 1:
-            return body.template operator()<1>();
-        case 2:
-            return body.template operator()<2>();
-        case 3:
-            return body.template operator()<3>();
-        case 4:
-            return body.template operator()<4>();
-        case 5:
-            return body.template operator()<5>();
-        case 6:
-            return body.template operator()<6>();
-        case 7:
-            return body.template operator()<7>();
-        case 8:
-            return body.template operator()<8>();
-        case 9:
-            return body.template operator()<9>();
-        case 10:
-            return body.template operator()<10>();
-        case 11:
-            return body.template operator()<11>();
-        default:
-            return body.template operator()<12>();
+    static_assert(kRows <= kRowsMax && kRowsMax <= kTileRowsMax);
+    if constexpr (kRows < kRowsMax) {
+        if (num_rows != kRows) return with_rows<kRowsMax, kRows + 1>(num_rows, body);
     }
+    body.template operator()<kRows>();
 }
 
 // Calls body(i) for i = 0 ... kCount - 1, without a loop: GCC keeps an array in registers from its

@@ -7,7 +7,6 @@
 #include <bit>
 #include <cstddef>
 
-#include "ops/cpu/row_kernels.h"
 #include "ops/format/attention_batch.h"
 #include "ops/tensor/bf16.h"
 #include "ops/tensor/lanes.h"

@@ -24,8 +24,18 @@ namespace {
     return sum;
 }
 
+// Where element k of column j stands in a bf16 panel with kInterleave elements of a column side by
+// side (bf16_interleave()).
+template <size_t kInterleave>
+constexpr size_t bf16_place(size_t k, size_t j) {
+    return k / kInterleave * kInterleave * kPanelColumns + j * kInterleave + k % kInterleave;
+}
+
+template <size_t kInterleave>
 void unpack_int4(const UnpackArguments& a) {
-    for (size_t k = 0; k < a.depth; ++k) {
+    // An odd depth ends in a pair that the panel has, with a zero.
+    const size_t depth = (a.depth + kInterleave - 1) / kInterleave * kInterleave;
+    for (size_t k = 0; k < depth; ++k) {
         const std::byte* group = a.panel + k / a.group_size * int4_group_bytes(a.group_size);
         const size_t first = k / a.group_size * a.group_size;
         const size_t in_group = k - first;
@@ -38,21 +48,21 @@ void unpack_int4(const UnpackArguments& a) {
             const float scale = a.has_fp16_scales ? to_float(Fp16{bits}) : to_float(Bf16{bits});
             const auto byte = static_cast<unsigned>(values[j * 4]);
             const auto q = static_cast<float>(static_cast<int>((byte >> shift & 0xfu) ^ 8u) - 8);
-            a.out[k * kPanelColumns + j] = from_float(q * scale).bits;
+            a.out[bf16_place<kInterleave>(k, j)] = from_float(q * scale).bits;
         }
     }
 }
 
-// For classes whose bf16 panels have the elements of a column apart.
-[[maybe_unused]] void unpack_fp8(const UnpackFp8Arguments& a) {
+template <size_t kInterleave>
+void unpack_fp8(const UnpackFp8Arguments& a) {
     for (size_t k = 0; k < a.depth; k += 4) {
         uint32_t quads[kPanelColumns];
         std::memcpy(quads, a.values + k * kPanelColumns, sizeof quads);
         for (size_t i = 0; i < 4; ++i) {
-            uint16_t* out = a.out + (k + i) * kPanelColumns;
             for (size_t j = 0; j < kPanelColumns; ++j) {
                 const float value = from_fp8(quads[j] >> 8 * i & 0xffu);
-                out[j] = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
+                a.out[bf16_place<kInterleave>(k + i, j)] =
+                    static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
             }
         }
     }
@@ -62,12 +72,19 @@ void unpack_int4(const UnpackArguments& a) {
 template <typename MultiplyAdd>
 void add_block(const BlockSumArguments& a) {
     constexpr size_t kHalfPanel = kPanelColumns / 2;
-    const float* products = a.products;
-    float* sums = a.sums;
-    for (size_t i = 0; i < 2 * a.num_rows; ++i, products += kHalfPanel, sums += kHalfPanel) {
+    for (size_t i = 0; i < 2 * a.num_rows; ++i) {
+        const float* products = a.products + i * kHalfPanel;
+        float* sums = a.sums + i * kHalfPanel;
         const float scale = a.scales[i % 2];
-        for (size_t j = 0; j < kHalfPanel; ++j) {
-            sums[j] = MultiplyAdd{}(scale, products[j], a.goes_on ? sums[j] : 0.0f);
+        // Two loops, since compilers do not vectorise one with a choice in it.
+        if (a.goes_on) {
+            for (size_t j = 0; j < kHalfPanel; ++j) {
+                sums[j] = MultiplyAdd{}(scale, products[j], sums[j]);
+            }
+        } else {
+            for (size_t j = 0; j < kHalfPanel; ++j) {
+                sums[j] = MultiplyAdd{}(scale, products[j], 0.0f);
+            }
         }
     }
 }

@@ -155,6 +155,12 @@ void ExpertTable::set(size_t key, PackedExpert expert) {
     experts_[key] = std::move(expert);
 }
 
+void ExpertTable::set_bias(size_t key, const ExpertBiasRows& bias) {
+    AFD_ASSERT(key < experts_.size() && !experts_[key].empty(), "no expert %zu", key);
+    experts_[key] = with_bias(std::move(experts_[key]), bias);
+    has_bias_ = true;
+}
+
 void ExpertTable::set_smooth(size_t key, std::vector<float> smooth) {
     AFD_ASSERT(key < experts_.size() && experts_[key].gate_up.format() == WeightFormat::kInt8 &&
                    smooth.size() == hidden_,

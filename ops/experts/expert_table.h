@@ -96,6 +96,9 @@ class ExpertTable {
     // is; it has a bias if the others have one.
     void set(size_t key, PackedExpert expert);
 
+    // with_bias() of an expert that is there. REQUIRES: every expert of the table gets one.
+    void set_bias(size_t key, const ExpertBiasRows& bias);
+
     // REQUIRES: the key has an expert with int8 weights; [hidden].
     void set_smooth(size_t key, std::vector<float> smooth);
 

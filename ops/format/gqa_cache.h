@@ -5,12 +5,14 @@
 // attention; with as many of both it is multi-head attention), and one layer's paged cache of it:
 // the slots of ops/format/attention_batch.h, keys rotated. Memory belongs to the caller.
 //
-// Either array is [num_blocks][num_kv_heads][kAttentionBlock][head_dim]: the rows of a head that a
-// step of the softmax reads follow each other.
+// Either array is [num_blocks][num_kv_heads][kAttentionBlock] rows of head_dim values: those of a
+// head that a step of the softmax reads follow each other. A row that is not bf16 is its values and
+// then one fp32 scale a tile (ops/format/kv_dtype.h), without padding.
 
 #include <cstddef>
 
 #include "ops/format/attention_batch.h"
+#include "ops/format/kv_dtype.h"
 #include "ops/tensor/bf16.h"
 
 namespace afd::ops {
@@ -27,15 +29,28 @@ struct GqaShape {
 };
 
 struct GqaCache {
-    Bf16* keys = nullptr;
+    Bf16* keys = nullptr;  // bf16
     Bf16* values = nullptr;
     size_t num_slots = 0;
+    KvDtype dtype = KvDtype::kBf16;
+    std::byte* key_rows = nullptr;  // Otherwise
+    std::byte* value_rows = nullptr;
 };
 
-// Where the row of a slot's head begins in either array.
-inline size_t gqa_row(const GqaShape& shape, size_t slot, size_t kv_head) {
+// Which row of either array is that of a slot's head.
+inline size_t gqa_row_index(const GqaShape& shape, size_t slot, size_t kv_head) {
     const size_t head = slot / kAttentionBlock * shape.num_kv_heads + kv_head;
-    return (head * kAttentionBlock + slot % kAttentionBlock) * shape.head_dim;
+    return head * kAttentionBlock + slot % kAttentionBlock;
+}
+
+// Where it begins in a bf16 array.
+inline size_t gqa_row(const GqaShape& shape, size_t slot, size_t kv_head) {
+    return gqa_row_index(shape, slot, kv_head) * shape.head_dim;
+}
+
+// Bytes of a head's row in either array.
+constexpr size_t gqa_row_bytes(KvDtype dtype, size_t head_dim) {
+    return dtype == KvDtype::kBf16 ? head_dim * sizeof(Bf16) : kv_tile_row_bytes(head_dim);
 }
 
 }  // namespace afd::ops

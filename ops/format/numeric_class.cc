@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "ops/format/amx_support.h"
+
 namespace afd::ops {
 namespace {
 
@@ -26,10 +28,14 @@ bool has_avx512_bf16() {
     return has_avx512() && __builtin_cpu_supports("avx512bf16") &&
            __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi");
 }
+bool has_amx() {
+    return has_avx512_bf16() && amx_support().is_offered;
+}
 #else
 constexpr bool (*has_avx2)() = nullptr;
 constexpr bool (*has_avx512)() = nullptr;
 constexpr bool (*has_avx512_bf16)() = nullptr;
+constexpr bool (*has_amx)() = nullptr;
 #endif
 
 // All that other code asks about a class; its kernels are in ops/cpu/.
@@ -37,7 +43,8 @@ struct Traits {
     NumericClass numeric_class;
     std::string_view name;
     size_t bf16_interleave;
-    bool (*is_supported)();  // Null: not part of this build.
+    bool (*is_native)();       // Null: not part of this build.
+    bool is_portable = false;  // Supported where it is not native, too.
 };
 
 // Slowest first.
@@ -46,6 +53,7 @@ constexpr Traits kClasses[] = {
     {NumericClass::kAvx2, "avx2", 1, has_avx2},
     {NumericClass::kAvx512, "avx512", 1, has_avx512},
     {NumericClass::kAvx512Bf16, "avx512-bf16", 2, has_avx512_bf16},
+    {NumericClass::kAmx, "amx", 2, has_amx, true},
 };
 
 // Null where the value is of no class: it may have come from the header of a file or a segment.
@@ -104,7 +112,12 @@ std::span<const NumericClass> numeric_classes() {
 
 bool supported(NumericClass numeric_class) {
     const Traits* traits = find(numeric_class);
-    return traits != nullptr && traits->is_supported != nullptr && traits->is_supported();
+    return traits != nullptr && (traits->is_portable || is_native(numeric_class));
+}
+
+bool is_native(NumericClass numeric_class) {
+    const Traits* traits = find(numeric_class);
+    return traits != nullptr && traits->is_native != nullptr && traits->is_native();
 }
 
 std::span<const NumericClass> supported_numeric_classes() {
@@ -113,7 +126,8 @@ std::span<const NumericClass> supported_numeric_classes() {
 }
 
 NumericClass best_numeric_class() {
-    return supported_numeric_classes().back();
+    const auto classes = supported_numeric_classes();
+    return *std::find_if(classes.rbegin(), classes.rend(), is_native);
 }
 
 }  // namespace afd::ops

@@ -14,12 +14,22 @@
 //                 the scale of the group has at most five significant bits, the chain is of x · q
 //                 and a is the scale (q · scale is exact in bf16: the same product, summed in
 //                 another order); else the chain is of x · ((q · scale) →bf16) and a is 1.
+//   amx           tdpbf16ps: in steps of 16 pairs (the last one shorter), an fp32 chain of fused
+//                 multiply-adds over the first elements of the pairs and one over the second ones,
+//                 both from 0, then sum = sum + (first + second); odd K padded with zero. Denormal
+//                 operands and results of these are zeros. int4 weights are multiplied as bf16
+//                 ones.
 // fp8 weights: in every class the sum p over each block of 128 elements along K, from 0, in the
 // class's order for bf16 (the values are bf16 values), then sum = sum + scale · p, blocks
 // ascending, from 0: in portable the product is rounded before it is added, in the others the two
 // are one fused operation.
 // Everything else (norms, softmax, exp, silu, routing, combine, products with int8 weights) is
 // identical in all classes.
+
+//
+// The bits of amx need no AMX: a processor without it computes them with ordinary multiply-adds, so
+// that different machines can serve in one class, but slowly. Such a class is supported and not
+// native, and not the default.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,31 +39,46 @@
 
 namespace afd::ops {
 
-enum class NumericClass : uint8_t { kPortable = 0, kAvx2 = 1, kAvx512Bf16 = 2, kAvx512 = 3 };
+enum class NumericClass : uint8_t {
+    kPortable = 0,
+    kAvx2 = 1,
+    kAvx512Bf16 = 2,
+    kAvx512 = 3,
+    kAmx = 4
+};
 
 // Raised whenever a change of ours may change a bit of a result in any class.
 inline constexpr uint32_t kKernelRevision = 2;
+
+// Whether the class's products of bf16 numbers take operands below 2^-126 as zero, and make zero of
+// such a sum: the instructions do, whatever the processor's mode is.
+constexpr bool takes_subnormals_as_zero(NumericClass numeric_class) {
+    return numeric_class == NumericClass::kAvx512Bf16 || numeric_class == NumericClass::kAmx;
+}
 
 // Elements of depth of one column that stand side by side in a bf16 panel: 2 where the class
 // multiplies pairs, otherwise 1. Part of the packed layout (ops/format/packed_shape.h).
 size_t bf16_interleave(NumericClass numeric_class);
 
-// "portable", "avx2", "avx512", "avx512-bf16".
+// "portable", "avx2", "avx512", "avx512-bf16", "amx".
 std::string_view name_of(NumericClass numeric_class);
 
 // The class of that name, or nothing.
 std::optional<NumericClass> parse_numeric_class(std::string_view name);
 
-// All of them, slowest first, whether or not this processor can run them.
+// All of them, slowest first where they are native, whether or not this processor can run them.
 std::span<const NumericClass> numeric_classes();
 
 // Whether this processor and operating system can run it.
 bool supported(NumericClass numeric_class);
 
-// The classes that this processor supports, slowest first; never empty.
+// Whether it is supported by the instructions that it is made for.
+bool is_native(NumericClass numeric_class);
+
+// The classes that this processor supports, in the order of numeric_classes(); never empty.
 std::span<const NumericClass> supported_numeric_classes();
 
-// The fastest supported one.
+// The fastest native one.
 NumericClass best_numeric_class();
 
 }  // namespace afd::ops

@@ -9,9 +9,9 @@
 //   int8        W[n, k] ≈ q[n, k] · scale[n], q int8, scale fp32. Activations are quantised per row
 //               (ops/linear/quantise.h); sums are exact int32: y = float(sum) · row scale ·
 //               scale[n].
-//   int4-g32    W[n, k] = (q[n, k] · scale[n, k / 32]) →bf16, q in [-7, 7], scale bf16; from there
-//   int4-g64    on as bf16. Groups of 32 or 64 elements along K; the last one may be shorter.
-//   int4-g32-fp16, int4-g64-fp16
+//   int4-g32    W[n, k] = (q[n, k] · scale[n, k / 32]) →bf16, q in [-8, 7], scale bf16; from there
+//   int4-g64    on as bf16. What is written here has no -8, other programs' weights have. Groups of
+//   32 or 64 elements along K; the last one may be shorter. int4-g32-fp16, int4-g64-fp16
 //               The same with fp16 scales.
 //   fp8-b128    W[n, k] = value[n, k] · scale[n / 128, k / 128]; values e4m3, all of which are
 //               bf16 values too, scales fp32. Products multiply by the values; the sum of each 128
@@ -122,7 +122,7 @@ struct Fp8Weight {
     }
 };
 
-// Whether every q is in [-7, 7]: a file may hold -8, which packing does not take.
+// Whether every q is in [-7, 7], as in what afd-quantize writes.
 bool values_in_range(const Int4Weight& weight);
 
 }  // namespace afd::ops

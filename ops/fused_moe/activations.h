@@ -69,7 +69,10 @@ struct MoeInput {
     uint32_t num_shared = 0;  // Appended slots top_k + j of every token, weight 1.
     // [num_tokens, top_k] logical, -1 masks a slot; null: not routed yet (needs_routing).
     const int32_t* topk_ids = nullptr;
-    const float* topk_weights = nullptr;  // [num_tokens, top_k]; null with topk_ids.
+    // The same as int64: the caller's instead of topk_ids, where the layer was composed for int64
+    // ids; a part's beside topk_ids, where its record asks for them. Else null.
+    const int64_t* topk_ids_int64 = nullptr;
+    const float* topk_weights = nullptr;  // [num_tokens, top_k]; null with the ids.
     // The routing's identity, for calls that share a layout (ops/fused_moe/dispatch_layout.h).
     uint64_t ids_generation = 0;  // Of the contents of topk_ids; 0: not named.
     uint64_t placement_epoch = 0;

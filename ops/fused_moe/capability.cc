@@ -158,6 +158,10 @@ std::string_view name_of(RowOverflow overflow) {
     return "unknown";
 }
 
+std::string_view name_of(IdDtype dtype) {
+    return dtype == IdDtype::kInt64 ? "int64" : "int32";
+}
+
 Result<> check(const FusedMoeConfig& config) {
     AFD_TRY(check_range("hidden", config.hidden, 1, INT32_MAX));
     AFD_TRY(check_range("num_experts", config.num_experts, 1, INT32_MAX));

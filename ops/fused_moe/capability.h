@@ -16,7 +16,7 @@
 #include "ops/format/expert_activation.h"
 #include "ops/fused_moe/activations.h"
 #include "proto/status.h"
-#include "schedule/row_dtype.h"
+#include "schedule/layout/row_dtype.h"
 
 namespace afd::ops {
 
@@ -55,6 +55,7 @@ std::string_view name_of(ExpertQuantisation quantisation);
 std::string_view name_of(ExpertBias bias);
 std::string_view name_of(WeightAndReduceKind kind);
 std::string_view name_of(RowOverflow overflow);
+std::string_view name_of(IdDtype dtype);
 
 template <typename Enum>
 constexpr uint32_t bit(Enum value) {
@@ -80,6 +81,7 @@ struct FusedMoeConfig {
     ExpertBias bias = ExpertBias::kAbsent;
     ExpertQuantisation quantisation = ExpertQuantisation::kNone;  // Of the experts' weights.
     RowDtype dispatch_dtype = RowDtype::kBf16;
+    IdDtype topk_indices_dtype = IdDtype::kInt32;  // Of the ids that calls bring.
     bool needs_routing = false;  // Inputs may come without topk_ids: dispatch has them routed.
     // The routing weight multiplies the experts' input instead of their output
     // (ops/fused_moe/weighted_rows.h). Only with top_k 1.
@@ -100,6 +102,7 @@ struct PrepareFinalizeCapability {
     bool adds_shared_rows = false;                    // finalize adds the rows of a shared stage.
     bool routes = false;         // Takes inputs without topk_ids: who gets the rows routes.
     bool knows_weights = false;  // Has the weights before the rows leave: may apply them first.
+    // Of the ids that prepare_async gets; the driver makes them of those that calls bring.
     IdDtype topk_indices_dtype = IdDtype::kInt32;
     uint32_t reduces = bit(WeightAndReduceKind::kContiguous);  // Set of bit(WeightAndReduceKind).
     // What finalize executes for experts that delegate; kDelegate: a combine of its own.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ops/fused_moe/dispatch_rows.h"
+#include "ops/fused_moe/top_k_ids.h"
 
 namespace afd::ops {
 namespace {
@@ -35,7 +36,7 @@ Capacity in_lines(size_t bytes) {
 }  // namespace
 
 Capacity DriverMemory::total() const {
-    return workspace13 + workspace2 + (output + shared_rows + weighted) * bounds.num_batches +
+    return workspace13 + workspace2 + (output + shared_rows + weighted + ids) * bounds.num_batches +
            tables;
 }
 
@@ -64,6 +65,7 @@ DriverMemory driver_memory(const PrepareFinalizeCapability& record,
                         .output = row_bytes(whole.output_rows, config),
                         .shared_rows = {},
                         .weighted = {},
+                        .ids = TopKIds::memory(config, record),
                         .tables = {}};
     const Capacity num_experts(config.num_experts + config.num_shared);
     memory.tables = bytes_of<ExpertGroup>(num_experts) + bytes_of<uint32_t>(num_experts);

@@ -22,6 +22,7 @@ struct DriverMemory {
     Capacity output;       // Of each batch: the experts' rows.
     Capacity shared_rows;  // Of each batch: those of the shared stage.
     Capacity weighted;     // Of each batch: its input with the routing weights on it.
+    Capacity ids;          // Of each batch: the calls' ids in the other dtype.
     Capacity tables;       // Once.
 
     Capacity total() const;

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "ops/fused_moe/chunks.h"
+#include "ops/fused_moe/top_k_ids.h"
 #include "ops/fused_moe/weighted_rows.h"
 #include "proto/check.h"
 #include "proto/failure.h"
@@ -21,6 +22,9 @@ MoeInput part_of(const MoeInput& input, uint32_t first, uint32_t count) {
     part.x = input.x.slice(first, count);
     if (input.topk_ids == nullptr) return part;
     part.topk_ids = input.topk_ids + place_of(TokenRow{first}, SlotIndex{0}, input.top_k);
+    if (input.topk_ids_int64 != nullptr) {
+        part.topk_ids_int64 += place_of(TokenRow{first}, SlotIndex{0}, input.top_k);
+    }
     part.topk_weights = input.topk_weights + place_of(TokenRow{first}, SlotIndex{0}, input.top_k);
     return part;
 }
@@ -82,6 +86,8 @@ FusedMoe::FusedMoe(PrepareFinalize& prepare_finalize,
     // outputs stay until finalize and are a batch's own.
     outputs_.resize(bounds_.num_batches);
     for (Workspace& output : outputs_) output.reserve(memory.output.value());
+    ids_.resize(bounds_.num_batches);
+    for (Workspace& ids : ids_) ids.reserve(memory.ids.value());
     micro_batch_of_.resize(bounds_.num_batches);
     tables_.reserve(memory.tables.value());
     WorkspaceCursor cursor(tables_.bytes());
@@ -133,10 +139,7 @@ Result<> FusedMoe::check_input(const MoeInput& input, uint32_t micro_batch) cons
     if (input.layout != nullptr && input.layout->owner() != prepare_finalize_) {
         return invalid_argument("the layout is not one of this layer's {}", with(record.name));
     }
-    if (input.topk_ids == nullptr && input.num_tokens > 0 && !config_.needs_routing) {
-        return invalid_argument(
-            "topk_ids is not given; this layer was composed for rows that are routed");
-    }
+    AFD_TRY(check_ids(input));
     AFD_ASSERT(input.x.num_rows >= input.num_tokens && input.x.num_cols == config_.hidden,
                "x [%zu, %zu] for %u tokens of %zu",
                input.x.num_rows,
@@ -144,6 +147,21 @@ Result<> FusedMoe::check_input(const MoeInput& input, uint32_t micro_batch) cons
                input.num_tokens,
                config_.hidden);
     return {};
+}
+
+Result<> FusedMoe::check_ids(const MoeInput& input) const {
+    if (input.num_tokens == 0) return {};
+    const bool is_int64 = config_.topk_indices_dtype == IdDtype::kInt64;
+    const bool has_other = is_int64 ? input.topk_ids != nullptr : input.topk_ids_int64 != nullptr;
+    if (has_other) {
+        return invalid_argument(
+            "the ids are {}; this layer was composed for topk_indices_dtype {}",
+            with(is_int64 ? "int32" : "int64", name_of(config_.topk_indices_dtype)));
+    }
+    const bool has_ids = is_int64 ? input.topk_ids_int64 != nullptr : input.topk_ids != nullptr;
+    if (has_ids || config_.needs_routing) return {};
+    return invalid_argument("{} is not given; this layer was composed for rows that are routed",
+                            with(is_int64 ? "topk_ids_int64" : "topk_ids"));
 }
 
 Rows<Bf16> FusedMoe::output_of(const MoeTicket& ticket) const {
@@ -264,6 +282,7 @@ Result<MoeTicket> FusedMoe::start(const MoeInput& input, uint32_t micro_batch) {
     AFD_ASSIGN(const uint32_t batch, batch_for(micro_batch));
     MoeTicket ticket;
     ticket.input_ = input;
+    TopKIds::complete(config_, prepare_finalize_->capability(), ids_[batch].bytes(), ticket.input_);
     ticket.micro_batch_ = micro_batch;
     const bool has_stage = shared_ != nullptr && input.num_shared > 0;
     ticket.num_shared_done_ = has_stage ? 0 : input.num_tokens;
@@ -379,6 +398,7 @@ size_t FusedMoe::reserved_bytes() const {
     for (const Workspace& output : outputs_) bytes += output.bytes().size();
     for (const Workspace& rows : shared_rows_) bytes += rows.bytes().size();
     for (const Workspace& rows : weighted_) bytes += rows.bytes().size();
+    for (const Workspace& ids : ids_) bytes += ids.bytes().size();
     return bytes;
 }
 

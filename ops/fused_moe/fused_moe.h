@@ -134,6 +134,7 @@ class FusedMoe {
              Experts* shared);
 
     Result<> check_input(const MoeInput& input, uint32_t micro_batch) const;
+    Result<> check_ids(const MoeInput& input) const;
     Result<uint32_t> batch_for(uint32_t micro_batch) const;
     Result<uint32_t> tokens_at_once(const MoeInput& input, uint32_t first);
     void put_weights_on(MoeInput& input, uint32_t batch);
@@ -159,6 +160,7 @@ class FusedMoe {
     std::vector<Workspace> outputs_;        // [num_batches]
     std::vector<Workspace> shared_rows_;    // [num_batches]
     std::vector<Workspace> weighted_;       // [num_batches]; apply_router_weight_on_input.
+    std::vector<Workspace> ids_;            // [num_batches]; of another dtype than the calls'.
     std::vector<uint32_t> micro_batch_of_;  // [num_batches], of the last call in each.
     Workspace tables_;
     size_t shared_tokens_ = 0;                  // That the shared stage takes at once.

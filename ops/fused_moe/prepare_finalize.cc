@@ -3,6 +3,7 @@
 #include "ops/fused_moe/prepare_finalize.h"
 
 #include <string>
+#include <thread>
 
 #include "proto/check.h"
 #include "proto/failure.h"
@@ -17,6 +18,21 @@ Ticket& Ticket::operator=(Ticket&& other) noexcept {
     slot_ = other.slot_;
     id_ = other.id_;
     return *this;
+}
+
+Result<Ticket> PrepareFinalize::prepare(const MoeInput& input,
+                                        uint32_t slot,
+                                        std::chrono::microseconds timeout) {
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    AFD_ASSIGN(Ticket ticket, prepare_async(input, slot));
+    while (!capability().is_remote && !ready(ticket)) {
+        if (std::chrono::steady_clock::now() >= deadline) {
+            return deadline_exceeded("{} did not bring the rows of slot {} within {} us",
+                                     with(capability().name, slot, timeout.count()));
+        }
+        std::this_thread::yield();
+    }
+    return ticket;
 }
 
 ActivationMetadata PrepareFinalize::metadata(const Ticket&) const {

@@ -12,6 +12,7 @@
 // Where the record says remote, activations() and ready() are not asked: finalize_async follows at
 // once, and finalized() tells that the results are here.
 
+#include <chrono>
 #include <cstdint>
 #include <utility>
 
@@ -71,6 +72,12 @@ class PrepareFinalize : public LayoutOwner {
     // until finalize or cancel. Errors: as the part says (a dead peer, an id outside the
     // placement).
     virtual Result<Ticket> prepare_async(const MoeInput& input, uint32_t slot) = 0;
+
+    // prepare_async, then waits until the activations are here, at most `timeout`; a remote part
+    // has none, and returns at once. Like FusedMoe::wait it yields between its looks.
+    // REQUIRES and errors: as prepare_async; kDeadlineExceeded: which part waited how long, and the
+    // call is cancelled.
+    Result<Ticket> prepare(const MoeInput& input, uint32_t slot, std::chrono::microseconds timeout);
 
     // Whether activations() may be called. Never waits.
     virtual bool ready(const Ticket& ticket) const = 0;

@@ -34,8 +34,8 @@ inline size_t sent_row_elements(RowDtype dtype, size_t hidden) {
 void encode_sent_row(
     RowDtype dtype, const Bf16* x, size_t hidden, std::byte* row, const float* smooth = nullptr);
 
-// Makes of rows that arrived what experts take: int8 rows as they are, fp8 ones expanded to bf16.
-// They may hold any bytes.
+// Makes of rows that arrived what experts take: bf16 rows as they are, of int8 rows the values and
+// the scales apart, fp8 rows expanded to bf16. They may hold any bytes.
 class ArrivedRows {
   public:
     // Room for rows_max rows.

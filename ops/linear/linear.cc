@@ -6,6 +6,7 @@
 
 #include "ops/linear/panel_finish.h"
 #include "ops/linear/panel_loop.h"
+#include "ops/tensor/row_tasks.h"
 #include "proto/check.h"
 
 namespace afd::ops {
@@ -75,6 +76,25 @@ void linear_f32(const LinearInput& x,
     for_each_panel_row(x, weight, parallel, [&](size_t row, size_t panel, const float* sums) {
         const size_t column = panel * kPanelColumns;
         std::copy_n(sums, std::min(kPanelColumns, y.num_cols - column), y.row(row) + column);
+    });
+}
+
+void linear_biased(const LinearInput& x,
+                   const PackedLinear& weight,
+                   std::span<const Bf16> bias,
+                   Rows<float> sums,
+                   Rows<Bf16> y,
+                   Parallel& parallel) {
+    AFD_ASSERT(bias.size() == y.num_cols, "%zu biases, y [, %zu]", bias.size(), y.num_cols);
+    linear_f32(x, weight, sums, parallel);
+    for_rows(parallel, y.num_rows, y.num_cols, [&](size_t first, size_t last, unsigned) {
+        for (size_t t = first; t < last; ++t) {
+            const float* sum = sums.row(t);
+            Bf16* out = y.row(t);
+            for (size_t i = 0; i < y.num_cols; ++i) {
+                out[i] = from_float(sum[i] + to_float(bias[i]));
+            }
+        }
     });
 }
 

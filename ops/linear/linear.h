@@ -10,6 +10,7 @@
 // the threads.
 
 #include <cstddef>
+#include <span>
 
 #include "ops/linear/linear_input.h"
 #include "ops/linear/packed_linear.h"
@@ -46,6 +47,15 @@ void linear_f32(const LinearInput& x,
                 const PackedLinear& weight,
                 Rows<float> y,
                 Parallel& parallel);
+
+// y = (x · Wᵀ + bias) →bf16, the bias added to the sums in fp32. Shapes: bias [num_outputs], sums
+// [num_rows, num_outputs], which is scratch.
+void linear_biased(const LinearInput& x,
+                   const PackedLinear& weight,
+                   std::span<const Bf16> bias,
+                   Rows<float> sums,
+                   Rows<Bf16> y,
+                   Parallel& parallel);
 
 // h = (silu(gate) · up) →bf16, with gate and up each →bf16 first (docs/specification.md, section
 // 10). Shapes: x [num_rows, depth], h [num_rows, num_outputs / 2]. REQUIRES: weight.is_gate_up().

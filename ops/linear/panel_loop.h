@@ -150,46 +150,42 @@ struct Int8Product {
     void multiply(Arguments& a, size_t /*num_panels*/) const { kernels.int8_tile(a); }
 };
 
-// int4 in a class with an order of its own for them: weights are expanded in registers.
-struct Int4Product {
-    using Arguments = cpu::Int4TileArguments;
+// int4 and fp8 in a class that expands such weights in registers.
+template <typename TileArguments>
+struct ExpandedProduct {
+    using Arguments = TileArguments;
     static constexpr bool kIsByPanel = true;
 
     const PackedLinear& weight;
     Rows<const Bf16> x;
-    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
-    size_t rows_max = kernels.shape.int4_rows;
-    size_t near_rows_max = cpu::kInt4PrefetchNearRows;
+    void (*tile)(const Arguments& arguments);
+    size_t rows_max;  // Of tile.
+    size_t near_rows_max;
     size_t num_steps = weight.panel_bytes() / kPackedAlignment;
 
     size_t panels_at_once(const RowBlocks& blocks) const {
-        return panels_finished_at_once(blocks, kernels.shape.rows);
+        return panels_finished_at_once(blocks, cpu::kernels(weight.numeric_class()).shape.rows);
     }
     void begin_block(size_t /*first_row*/, Arguments& a) const {
-        a.group_size = int4_group_size(weight.format());
-        a.has_fp16_scales = has_fp16_scales(weight.format());
+        if constexpr (std::is_same_v<Arguments, cpu::Int4TileArguments>) {
+            a.group_size = int4_group_size(weight.format());
+            a.has_fp16_scales = has_fp16_scales(weight.format());
+        }
     }
-    void multiply(Arguments& a, size_t /*num_panels*/) const { kernels.int4_tile(a); }
+    void multiply(Arguments& a, size_t /*num_panels*/) const { tile(a); }
 };
 
-// fp8 in a class that expands weights in registers.
-struct Fp8Product {
-    using Arguments = cpu::Fp8TileArguments;
-    static constexpr bool kIsByPanel = true;
-
-    const PackedLinear& weight;
-    Rows<const Bf16> x;
+inline ExpandedProduct<cpu::Int4TileArguments> int4_product(const PackedLinear& weight,
+                                                            Rows<const Bf16> x) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
-    size_t rows_max = kernels.shape.fp8_rows;
-    size_t near_rows_max = cpu::kPrefetchNearRows;
-    size_t num_steps = weight.panel_bytes() / kPackedAlignment;
+    return {weight, x, kernels.int4_tile, kernels.shape.int4_rows, cpu::kInt4PrefetchNearRows};
+}
 
-    size_t panels_at_once(const RowBlocks& blocks) const {
-        return panels_finished_at_once(blocks, kernels.shape.rows);
-    }
-    void begin_block(size_t /*first_row*/, Arguments& /*a*/) const {}
-    void multiply(Arguments& a, size_t /*num_panels*/) const { kernels.fp8_tile(a); }
-};
+inline ExpandedProduct<cpu::Fp8TileArguments> fp8_product(const PackedLinear& weight,
+                                                          Rows<const Bf16> x) {
+    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
+    return {weight, x, kernels.fp8_tile, kernels.shape.fp8_rows, cpu::kPrefetchNearRows};
+}
 
 // Blocks of rows x panels of one matrix, panels outside, so that their weights stay in cache while
 // the rows pass. Calls begin(cover) before each tile, and what it gave with the sums afterwards.
@@ -267,11 +263,59 @@ void int8_panels(const Int8Rows& x,
     for_each_tile(Int8Product{weight, x}, first_panel, last_panel, begin);
 }
 
-// int4 in a class with the order of bf16 for them. A panel is unpacked piece by piece; every block
-// of rows of up to kUnpackRows meets a piece while it is in cache, and its sums go on from piece to
-// piece.
-inline constexpr size_t kUnpackRows = 192;
+// Rows that pass a piece of a panel while it is in cache, and the depth of a piece: their sums go
+// on from piece to piece.
+inline constexpr size_t kPieceRows = 192;
 
+// The sums of one panel and the rows from `top` on go to their finisher.
+template <typename Finish>
+void finish_blocks(
+    const RowBlocks& blocks, size_t top, size_t panel, const float* sums, const Finish& finish) {
+    for (size_t block = 0; block < blocks.count; ++block) {
+        const size_t first = blocks.first(block);
+        const TileCover cover{top + first, blocks.rows(block), panel, 1, true};
+        TileTargets(finish, cover)(sums + first * kPanelColumns);
+    }
+}
+
+// Products with bf16 panels that come piece by piece: piece(panel, k, depth, rows) gives elements
+// [k, k + depth) of one, in the layout of the class, and how far ahead the first rows that meet it
+// fetch.
+template <typename Piece, typename Finish>
+void piecewise_panels(const cpu::Kernels& kernels,
+                      Rows<const Bf16> x,
+                      const PackedLinear& weight,
+                      size_t first_panel,
+                      size_t last_panel,
+                      size_t piece_depth,
+                      const Piece& piece,
+                      const Finish& finish) {
+    alignas(64) float sums[kPieceRows * kPanelColumns];
+    for (size_t panel = first_panel; panel < last_panel; ++panel) {
+        for (size_t top = 0; top < x.num_rows; top += kPieceRows) {
+            const RowBlocks blocks(std::min(kPieceRows, x.num_rows - top), kernels.shape.rows);
+            for (size_t k = 0; k < weight.depth(); k += piece_depth) {
+                const size_t depth = std::min(piece_depth, weight.depth() - k);
+                cpu::TileArguments a;
+                a.panel = piece(panel, k, depth, a.prefetch_ahead);
+                a.panel_elements = depth * kPanelColumns;
+                a.x_stride = x.stride;
+                a.depth = depth;
+                a.goes_on = k > 0;
+                for (size_t block = 0; block < blocks.count; ++block) {
+                    a.x = x.row(top + blocks.first(block)) + k;
+                    a.num_rows = blocks.rows(block);
+                    a.out = &sums[blocks.first(block) * kPanelColumns];
+                    kernels.tile(a);
+                    a.prefetch_ahead = 0;  // In cache by now.
+                }
+            }
+            finish_blocks(blocks, top, panel, sums, finish);
+        }
+    }
+}
+
+// int4 in a class with the order of bf16 for them: unpacked once for all rows.
 template <typename Finish>
 void unpacked_int4_panels(Rows<const Bf16> x,
                           const PackedLinear& weight,
@@ -281,42 +325,42 @@ void unpacked_int4_panels(Rows<const Bf16> x,
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     const size_t group_size = int4_group_size(weight.format());
     alignas(64) uint16_t unpacked[kUnpackDepth * kPanelColumns];
-    alignas(64) float sums[kUnpackRows * kPanelColumns];
-    for (size_t panel = first_panel; panel < last_panel; ++panel) {
-        for (size_t top = 0; top < x.num_rows; top += kUnpackRows) {
-            const RowBlocks blocks(std::min(kUnpackRows, x.num_rows - top), kernels.shape.rows);
-            for (size_t k = 0; k < weight.depth(); k += kUnpackDepth) {
-                const size_t depth = std::min(kUnpackDepth, weight.depth() - k);
-                kernels.unpack_int4({.panel = weight.panel_data(panel) +
-                                              k / group_size * int4_group_bytes(group_size),
-                                     .group_size = group_size,
-                                     .has_fp16_scales = has_fp16_scales(weight.format()),
-                                     .depth = depth,
-                                     .out = unpacked});
-                for (size_t block = 0; block < blocks.count; ++block) {
-                    const size_t first_row = blocks.first(block);
-                    cpu::TileArguments a;
-                    a.x = x.row(top + first_row) + k;
-                    a.x_stride = x.stride;
-                    a.num_rows = blocks.rows(block);
-                    a.panel = unpacked;
-                    a.panel_elements = depth * kPanelColumns;
-                    a.depth = depth;
-                    a.out = &sums[first_row * kPanelColumns];
-                    a.goes_on = k > 0;
-                    a.prefetch_ahead = 0;  // Just written, so in cache.
-                    kernels.tile(a);
-                }
-            }
-            for (size_t row = 0; row < blocks.num_rows; ++row) {
-                finish(top + row, panel, static_cast<const float*>(&sums[row * kPanelColumns]));
-            }
-        }
-    }
+    const auto unpack = [&](size_t panel, size_t k, size_t depth, size_t& prefetch_ahead) {
+        kernels.unpack_int4(
+            {.panel = weight.panel_data(panel) + k / group_size * int4_group_bytes(group_size),
+             .group_size = group_size,
+             .has_fp16_scales = has_fp16_scales(weight.format()),
+             .depth = depth,
+             .out = unpacked});
+        prefetch_ahead = 0;  // Just written, so in cache.
+        return static_cast<const uint16_t*>(unpacked);
+    };
+    piecewise_panels(kernels, x, weight, first_panel, last_panel, kUnpackDepth, unpack, finish);
 }
 
-// fp8 in the other classes: a panel is unpacked block by block; every block of rows of up to
-// kUnpackRows meets it while it is in cache, and adds its scaled products to its sums.
+// bf16. A class whose tiles ask for it meets pieces of a panel that stay in the first-level cache.
+template <typename Finish>
+void bf16_panels(const cpu::Kernels& kernels,
+                 Rows<const Bf16> x,
+                 const PackedLinear& weight,
+                 size_t first_panel,
+                 size_t last_panel,
+                 const Finish& finish) {
+    const cpu::TileShape& shape = kernels.shape;
+    if (shape.depth_at_once == 0 || x.num_rows <= shape.rows) {
+        return float_panels(Bf16Product{weight, x, kernels}, first_panel, last_panel, finish);
+    }
+    const auto piece = [&](size_t panel, size_t k, size_t, size_t& prefetch_ahead) {
+        prefetch_ahead = cpu::kPrefetchFar;
+        return weight.panel(panel) + k * kPanelColumns;
+    };
+    piecewise_panels(
+        kernels, x, weight, first_panel, last_panel, shape.depth_at_once, piece, finish);
+}
+
+// fp8 where fp8_tile does not do it: a panel is unpacked some blocks at a time; every block of rows
+// of up to kPieceRows meets them while they are in cache, and adds the scaled products of each to
+// its sums. One block at a time reads x in bursts too short for the processor to see what follows.
 template <typename Finish>
 void unpacked_fp8_panels(Rows<const Bf16> x,
                          const PackedLinear& weight,
@@ -324,41 +368,43 @@ void unpacked_fp8_panels(Rows<const Bf16> x,
                          size_t last_panel,
                          const Finish& finish) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
-    alignas(64) uint16_t unpacked[kFp8BlockEdge * kPanelColumns];
+    static_assert(kUnpackDepth % kFp8BlockEdge == 0);
+    alignas(64) uint16_t unpacked[kUnpackDepth * kPanelColumns];
     alignas(64) float products[cpu::kTileFloats];
-    alignas(64) float sums[kUnpackRows * kPanelColumns];
+    alignas(64) float sums[kPieceRows * kPanelColumns];
     for (size_t panel = first_panel; panel < last_panel; ++panel) {
         const std::byte* values = weight.panel_data(panel);
         const auto* scales =
             reinterpret_cast<const float*>(values + fp8_values_bytes(weight.depth()));
-        for (size_t top = 0; top < x.num_rows; top += kUnpackRows) {
-            const RowBlocks blocks(std::min(kUnpackRows, x.num_rows - top), kernels.shape.rows);
-            for (size_t k = 0; k < weight.depth(); k += kFp8BlockEdge) {
-                const size_t depth = std::min(kFp8BlockEdge, weight.depth() - k);
-                kernels.unpack_fp8(
-                    {.values = values + k * kPanelColumns, .depth = depth, .out = unpacked});
+        for (size_t top = 0; top < x.num_rows; top += kPieceRows) {
+            const RowBlocks blocks(std::min(kPieceRows, x.num_rows - top), kernels.shape.rows);
+            for (size_t first = 0; first < weight.depth(); first += kUnpackDepth) {
+                const size_t last = std::min(first + kUnpackDepth, weight.depth());
+                kernels.unpack_fp8({.values = values + first * kPanelColumns,
+                                    .depth = last - first,
+                                    .out = unpacked});
                 for (size_t block = 0; block < blocks.count; ++block) {
                     const size_t first_row = blocks.first(block);
-                    cpu::TileArguments a;
-                    a.x = x.row(top + first_row) + k;
-                    a.x_stride = x.stride;
-                    a.num_rows = blocks.rows(block);
-                    a.panel = unpacked;
-                    a.panel_elements = depth * kPanelColumns;
-                    a.depth = depth;
-                    a.out = products;
-                    a.prefetch_ahead = 0;  // Just written, so in cache.
-                    kernels.tile(a);
-                    kernels.add_block({.products = products,
-                                       .scales = scales + k / kFp8BlockEdge * 2,
-                                       .num_rows = a.num_rows,
-                                       .goes_on = k > 0,
-                                       .sums = &sums[first_row * kPanelColumns]});
+                    for (size_t k = first; k < last; k += kFp8BlockEdge) {
+                        cpu::TileArguments a;
+                        a.x = x.row(top + first_row) + k;
+                        a.x_stride = x.stride;
+                        a.num_rows = blocks.rows(block);
+                        a.panel = unpacked + (k - first) * kPanelColumns;
+                        a.depth = std::min(kFp8BlockEdge, last - k);
+                        a.panel_elements = a.depth * kPanelColumns;
+                        a.out = products;
+                        a.prefetch_ahead = 0;  // Just written, so in cache.
+                        kernels.tile(a);
+                        kernels.add_block({.products = products,
+                                           .scales = scales + k / kFp8BlockEdge * 2,
+                                           .num_rows = a.num_rows,
+                                           .goes_on = k > 0,
+                                           .sums = &sums[first_row * kPanelColumns]});
+                    }
                 }
             }
-            for (size_t row = 0; row < blocks.num_rows; ++row) {
-                finish(top + row, panel, static_cast<const float*>(&sums[row * kPanelColumns]));
-            }
+            finish_blocks(blocks, top, panel, sums, finish);
         }
     }
 }
@@ -373,25 +419,26 @@ void for_each_panel_row(const LinearInput& x,
                         size_t last_panel,
                         const Finish& finish) {
     if (x.rows.num_rows == 0) return;
+    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     switch (weight.format()) {
         case WeightFormat::kBf16:
-            return float_panels(Bf16Product{weight, x.rows}, first_panel, last_panel, finish);
+            return bf16_panels(kernels, x.rows, weight, first_panel, last_panel, finish);
         case WeightFormat::kInt8:
             AFD_ASSERT(x.int8.given(), "rows of a product with int8 weights were not quantised");
             return int8_panels(x.int8, weight, first_panel, last_panel, finish);
         case WeightFormat::kFp8Block128:
-            if (cpu::kernels(weight.numeric_class()).shape.fp8_rows == 0) {
+            if (x.rows.num_rows > kernels.shape.fp8_product_rows) {
                 return unpacked_fp8_panels(x.rows, weight, first_panel, last_panel, finish);
             }
-            return float_panels(Fp8Product{weight, x.rows}, first_panel, last_panel, finish);
+            return float_panels(fp8_product(weight, x.rows), first_panel, last_panel, finish);
         case WeightFormat::kInt4Group32:
         case WeightFormat::kInt4Group64:
         case WeightFormat::kInt4Group32Fp16:
         case WeightFormat::kInt4Group64Fp16:
-            if (cpu::kernels(weight.numeric_class()).shape.int4_rows == 0) {
+            if (kernels.shape.int4_rows == 0) {
                 return unpacked_int4_panels(x.rows, weight, first_panel, last_panel, finish);
             }
-            return float_panels(Int4Product{weight, x.rows}, first_panel, last_panel, finish);
+            return float_panels(int4_product(weight, x.rows), first_panel, last_panel, finish);
     }
 }
 

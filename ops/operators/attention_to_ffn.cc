@@ -10,8 +10,8 @@
 #include "ops/operators/context_copy.h"
 #include "ops/tensor/row_tasks.h"
 #include "ops/tensor/workspace.h"
-#include "schedule/flag.h"
-#include "schedule/schedule_context.h"
+#include "schedule/context/schedule_context.h"
+#include "schedule/wait/flag.h"
 
 namespace afd::ops {
 namespace {

@@ -17,9 +17,9 @@
 // shared expert, sent to its place like any other. E+S is the size of expert_rank_table, and
 // common.expert_num of the context.
 //
-// The daemon's attention loop does the same with schedule/dispatch_lane.h, round by round and with
-// doorbells; this is the operator that stands alone.
-// Source: docs/specification.md, sections 1 and 4.
+// The daemon's attention loop does the same with schedule/dispatch/dispatch_lane.h, round by round
+// and with doorbells; this is the operator that stands alone. Source: docs/specification.md,
+// sections 1 and 4.
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,9 @@
 
 // The record of AttentionToFFN and the check of a request against it.
 
+#include <map>
 #include <string>
+#include <utility>
 
 #include "ops/operators/attention_to_ffn.h"
 #include "ops/operators/context_check.h"
@@ -95,14 +97,14 @@ constexpr std::string_view kRules[] = {
     "and a fp32 scale.",
     "token_info_buf and token_data_buf lie inside every window.",
     "Every expert of the layer has at least one replica; ranks are below F, local ids not "
-    "negative.",
+    "negative, and no two experts have one place.",
     "active_mask has its true entries first; scales need quant_mode 1.",
 };
 
 void check_below(
     OperatorCheck& check, const char* name, int64_t value, const char* limit_name, uint64_t limit) {
     check.require(value >= 0 && static_cast<uint64_t>(value) < limit,
-                  "{} is {}; it must be below {}, {}",
+                  "{} is {}; it must be 0 or more and below {}, {}",
                   with(name, value, limit_name, limit));
 }
 
@@ -156,6 +158,7 @@ void check_table(OperatorCheck& check, const AttentionToFfnRequest& r) {
     const auto* layer = static_cast<const int32_t*>(r.expert_rank_table.data) +
                         static_cast<size_t>(r.layer_id) * num_experts * num_replicas * 2;
     const auto num_ranks = static_cast<int64_t>(r.ffn_windows.size());
+    std::map<std::pair<int32_t, int32_t>, size_t> places;  // Whose each is.
     for (size_t i = 0; i < num_experts * num_replicas; ++i) {
         const int32_t rank = layer[2 * i];
         const int32_t local_id = layer[2 * i + 1];
@@ -168,6 +171,13 @@ void check_table(OperatorCheck& check, const AttentionToFfnRequest& r) {
         check.require(rank < 0 || (local_id >= 0 && local_id != schedule::kMaskedId),
                       "{}has local id {}; allowed are 0 to 2147483646",
                       with(place, local_id));
+        if (rank < 0) continue;
+        // Two experts in one place would mix their rows.
+        const size_t holder =
+            places.emplace(std::pair(rank, local_id), i / num_replicas).first->second;
+        check.require(holder == i / num_replicas,
+                      "{}is ({}, {}), the place of expert {}",
+                      with(place, rank, local_id, holder));
     }
 }
 

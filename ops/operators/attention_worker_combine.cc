@@ -5,7 +5,7 @@
 #include "ops/experts/combine.h"
 #include "ops/operators/context_check.h"
 #include "ops/operators/context_copy.h"
-#include "schedule/flag.h"
+#include "schedule/wait/flag.h"
 
 namespace afd::ops {
 namespace {

@@ -154,6 +154,10 @@ Result<> check_attention_worker_combine(const AttentionWorkerCombineRequest& r) 
                   "y has dtype {}; it must be {} with token_dtype {}",
                   with(name_of(r.y.dtype), name_of(dtype_of(r)), r.token_dtype));
     AFD_TRY(check.finish());
+    const int32_t layer_id = *static_cast<const int32_t*>(r.layer_id.data);
+    check.require(layer_id >= 0 && layer_id < INT32_MAX,
+                  "layer_id is {}; allowed are 0 to {}, so that there is a next one",
+                  with(layer_id, INT32_MAX - 1));
     check_context(check, r);
     return check.finish();
 }

@@ -8,7 +8,7 @@
 //
 // It never waits and clears no flag. With run_flag 0 nothing is taken. This is the
 // operator that stands alone; the daemon's attention loop takes micro-batches in its own order, by
-// schedule/dispatch_lane.h. Source: docs/specification.md, section 3.
+// schedule/dispatch/dispatch_lane.h. Source: docs/specification.md, section 3.
 
 #include <cstddef>
 #include <cstdint>

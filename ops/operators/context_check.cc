@@ -15,6 +15,9 @@ void check_dimensions(OperatorCheck& check, const schedule::ScheduleContext::Com
     check_dimension(check, "session_num", common.session_num, schedule::kSessionsMax);
     check_dimension(check, "micro_batch_num", common.micro_batch_num, schedule::kMicroBatchesMax);
     check_dimension(check, "micro_batch_size", common.micro_batch_size, INT32_MAX);
+    check.require(common.schedule_mode >= 0 && common.schedule_mode <= 2,
+                  "schedule_mode is {}; allowed are 0, 1, 2",
+                  with(common.schedule_mode));
     check_dimension(
         check, "selected_expert_num", common.selected_expert_num, schedule::kSelectedExpertsMax);
 }
@@ -46,7 +49,7 @@ void check_buffer(OperatorCheck& check,
     const bool is_inside =
         !__builtin_add_overflow(buffer.offset, buffer.size, &end) && end <= segment_bytes;
     check.require(is_inside,
-                  "{} is {}; with its {} bytes it ends beyond the {} of {}",
+                  "{} is {}; with its {} bytes it ends beyond the {} bytes of {}",
                   with(buffer.name, buffer.offset, buffer.size, segment_bytes, segment));
     check.require(buffer.offset % buffer.alignment == 0,
                   "{} is {}; it must be a multiple of {}",

@@ -9,7 +9,7 @@
 #include <initializer_list>
 
 #include "ops/record/operator_check.h"
-#include "schedule/schedule_context.h"
+#include "schedule/context/schedule_context.h"
 
 namespace afd::ops {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "schedule/flag.h"
+#include "schedule/wait/flag.h"
 
 namespace afd::ops {
 

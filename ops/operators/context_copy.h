@@ -7,7 +7,7 @@
 
 #include <optional>
 
-#include "schedule/schedule_context.h"
+#include "schedule/context/schedule_context.h"
 
 namespace afd::ops {
 

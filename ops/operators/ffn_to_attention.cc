@@ -12,7 +12,7 @@
 #include "ops/tensor/row_tasks.h"
 #include "ops/tensor/workspace.h"
 #include "proto/failure.h"
-#include "schedule/flag.h"
+#include "schedule/wait/flag.h"
 
 namespace afd::ops {
 namespace {

@@ -9,7 +9,7 @@
 // With routing_weights the row's fp32 weight follows its values. A row's flag is stored after the
 // row. The four index lists are those of FfnWorkerBatching. Acknowledging the round is the caller's
 // business. This is the operator that stands alone; the daemon returns rows with put_result of
-// schedule/shm_transport.h. Source: docs/specification.md, sections 1 and 4.
+// schedule/shared_memory/shm_transport.h. Source: docs/specification.md, sections 1 and 4.
 
 #include <cstddef>
 #include <cstdint>

@@ -140,14 +140,17 @@ void check_rows(OperatorCheck& check, const FfnToAttentionRequest& r) {
             const int32_t id = id_of(list.ids, row);
             if (id >= 0 && static_cast<uint32_t>(id) < list.limit) continue;
             return check.require(false,
-                                 "{}[{}] is {}; it must be below {}, {}",
+                                 "{}[{}] is {}; it must be 0 or more and below {}, {}",
                                  with(list.name, row, id, list.limit_name, list.limit));
         }
     }
     for (size_t i = 0; i < r.rounds.num_elements(); ++i) {
         // 0 is the flag of a slot that nobody has written.
         if (id_of(r.rounds, i) != 0) continue;
-        return check.require(false, "rounds[{}] is 0; it must not be", with(i));
+        return check.require(false,
+                             "rounds[{}] is 0, the flag of a slot that nobody has written; allowed "
+                             "are all other values",
+                             with(i));
     }
 }
 

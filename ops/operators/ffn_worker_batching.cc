@@ -11,9 +11,9 @@
 #include "ops/operators/ffn_worker_batching_shape.h"
 #include "ops/tensor/row_tasks.h"
 #include "ops/tensor/workspace.h"
-#include "schedule/flag.h"
-#include "schedule/geometry.h"
-#include "schedule/schedule_context.h"
+#include "schedule/context/schedule_context.h"
+#include "schedule/layout/geometry.h"
+#include "schedule/wait/flag.h"
 
 namespace afd::ops {
 namespace {

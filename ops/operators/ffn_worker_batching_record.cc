@@ -5,14 +5,15 @@
 // in every pass, and a pass allocates nothing.
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "ops/operators/ffn_worker_batching.h"
 #include "ops/operators/ffn_worker_batching_shape.h"
 #include "ops/record/operator_spec.h"
 #include "proto/failure.h"
-#include "schedule/geometry.h"
-#include "schedule/schedule_context.h"
+#include "schedule/context/schedule_context.h"
+#include "schedule/layout/geometry.h"
 
 namespace afd::ops {
 namespace {
@@ -136,8 +137,10 @@ constexpr TensorSpec kTensors[] = {
 
 constexpr std::string_view kRules[] = {
     "max_out_shape's A, BS and K1 are the context's session_num, micro_batch_size and "
-    "selected_expert_num; a row of H elements fits attn_to_ffn_token_size.",
-    "A is at most 1024, M at most 64, K at most 64; expert_num is a multiple of layer_num.",
+    "selected_expert_num; attn_to_ffn_token_size is a positive multiple of 512 that holds a row "
+    "of H elements.",
+    "A is at most 1024, M at most 64, K at most 64; expert_num is a multiple of layer_num; "
+    "schedule_mode is 0, 1 or 2, and polling_index below M with need_schedule 1.",
     "out_num is at most A; sessions and micro-batches are in range; none is listed twice.",
     "An id outside the worker's experts masks its slot; a layer out of range masks its descriptor.",
 };
@@ -145,25 +148,31 @@ constexpr std::string_view kRules[] = {
 constexpr std::string_view kLifted[] = {"platforms: one accelerator series only"};
 
 Error refuse(const std::string& name, uint64_t value, const std::string& allowed) {
-    return invalid_argument("{} is {}; {}", with(name, value, allowed));
+    return invalid_argument("ffn_worker_batching: {} is {}; {}", with(name, value, allowed));
 }
 
 Error refuse_signed(const std::string& name, int64_t value, const std::string& allowed) {
-    return invalid_argument("{} is {}; {}", with(name, value, allowed));
+    return invalid_argument("ffn_worker_batching: {} is {}; {}", with(name, value, allowed));
 }
 
 std::string element(const char* name, size_t index) {
     return fmt::format("{}[{}]", name, index);
 }
 
-// offset + Π factors <= size, without overflow.
-bool fits(uint64_t offset, std::initializer_list<uint64_t> factors, uint64_t size) {
+// Nothing if 64 bits do not hold it.
+std::optional<uint64_t> product_of(std::initializer_list<uint64_t> factors) {
     uint64_t product = 1;
     for (const uint64_t factor : factors) {
-        if (__builtin_mul_overflow(product, factor, &product)) return false;
+        if (__builtin_mul_overflow(product, factor, &product)) return std::nullopt;
     }
+    return product;
+}
+
+// offset + Π factors <= size, without overflow.
+bool fits(uint64_t offset, std::initializer_list<uint64_t> factors, uint64_t size) {
+    const std::optional<uint64_t> product = product_of(factors);
     uint64_t end = 0;
-    return !__builtin_add_overflow(offset, product, &end) && end <= size;
+    return product && !__builtin_add_overflow(offset, *product, &end) && end <= size;
 }
 
 Result<> check_attributes(const FfnWorkerBatchingAttributes& a) {
@@ -202,6 +211,9 @@ Result<> check_dimensions(const FfnWorkerBatchingAttributes& a,
     AFD_TRY(
         limit("selected_expert_num", common.selected_expert_num, schedule::kSelectedExpertsMax));
     AFD_TRY(limit("micro_batch_size", common.micro_batch_size, INT32_MAX));
+    if (common.schedule_mode < 0 || common.schedule_mode > 2) {
+        return refuse_signed("schedule_mode", common.schedule_mode, "allowed are 0, 1, 2");
+    }
     const uint32_t wanted[3] = {
         common.session_num, common.micro_batch_size, common.selected_expert_num};
     const char* names[3] = {"session_num", "micro_batch_size", "selected_expert_num"};
@@ -230,6 +242,12 @@ Result<Shape> make_shape(const FfnWorkerBatchingAttributes& a, const ScheduleCon
     shape.hidden = static_cast<size_t>(a.max_out_shape[3]);
     shape.token_stride = common.attn_to_ffn_token_size;
     shape.has_scale = a.token_dtype == TokenDtype::kInt8;
+    if (shape.token_stride == 0 || shape.token_stride % schedule::kTokenAlignBytes != 0) {
+        return refuse(
+            "attn_to_ffn_token_size",
+            shape.token_stride,
+            fmt::format("it must be a positive multiple of {}", schedule::kTokenAlignBytes));
+    }
     const size_t element_bytes = shape.has_scale ? 1 : 2;
     const size_t scale_bytes = shape.has_scale ? sizeof(float) : 0;
     if (!fits(scale_bytes, {shape.hidden, element_bytes}, shape.token_stride)) {
@@ -252,7 +270,11 @@ Result<> check_buffer(const char* name,
                       std::initializer_list<uint64_t> factors,
                       size_t segment_bytes) {
     if (!fits(0, factors, size)) {
-        return refuse(std::string(name) + "_size", size, "the dimensions need more");
+        const std::optional<uint64_t> needed = product_of(factors);
+        return refuse(std::string(name) + "_size",
+                      size,
+                      needed ? fmt::format("the dimensions need {}", *needed)
+                             : "the dimensions need more than 64 bits can say");
     }
     if (!fits(offset, {size}, segment_bytes)) {
         return refuse(
@@ -330,6 +352,12 @@ Result<Shape> check_ffn_worker_batching(const FfnWorkerBatchingRequest& request,
     AFD_TRY(check_dimensions(request.attributes, request.context->common));
     AFD_ASSIGN(const Shape shape, make_shape(request.attributes, *request.context));
     AFD_TRY(check_buffers(request, shape));
+    const uint64_t polling_index = request.context->ffn.polling_index;
+    if (request.attributes.need_schedule == 1 && polling_index >= shape.num_micro_batches) {
+        return refuse("polling_index",
+                      polling_index,
+                      fmt::format("it must be below micro_batch_num, {}", shape.num_micro_batches));
+    }
     AFD_TRY(check_output(output, shape));
     if (request.attributes.need_schedule == 0 &&
         request.context->ffn.out_num > shape.num_sessions) {

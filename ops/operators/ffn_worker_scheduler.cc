@@ -8,8 +8,8 @@
 
 #include "ops/operators/context_check.h"
 #include "ops/operators/context_copy.h"
-#include "schedule/flag.h"
-#include "schedule/schedule_context.h"
+#include "schedule/context/schedule_context.h"
+#include "schedule/wait/flag.h"
 
 namespace afd::ops {
 namespace {

@@ -13,8 +13,9 @@
 //   groups  as any, but only for groups of sync_group_size consecutive sessions that are all ready
 //   all     the ready sessions of micro-batch polling_index; polling_index moves on, modulo M
 // With run_flag 0 nothing is taken and polling_index stays. This is the operator that
-// stands alone; the daemon's FFN loop has schedule/ready_scan.h with schedule/ffn_scheduler.h,
-// which know time and acknowledged rounds. Source: docs/specification.md, section 3.
+// stands alone; the daemon's FFN loop has schedule/dispatch/ready_scan.h with
+// schedule/dispatch/ffn_scheduler.h, which know time and acknowledged rounds. Source:
+// docs/specification.md, section 3.
 
 #include <cstddef>
 #include <cstdint>

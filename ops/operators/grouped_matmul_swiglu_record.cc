@@ -121,9 +121,16 @@ void check_dtypes(OperatorCheck& check, const GroupedMatmulSwigluRequest& r) {
     check.require(r.weight.dtype == r.x.dtype,
                   "x has dtype {}; weight must have it too, not {}",
                   with(dtype, name_of(r.weight.dtype)));
-    check.require(
-        !is_int8 || r.x_scale.given(), "x has dtype {}; x_scale [M] is needed", with(dtype));
-    check.require(!is_int8 || r.weight_scale.given(),
+    // A scale of no elements counts as not given, unless it has to be empty.
+    const bool has_rows = r.x.rank != 2 || r.x.shape[0] > 0;
+    const bool has_columns = r.weight.rank != 3 || (r.weight.shape[0] > 0 && r.weight.shape[2] > 0);
+    const auto is_there = [](const ConstTensorView& scale, bool has_elements) {
+        return scale.num_elements() > 0 || (scale.given() && !has_elements);
+    };
+    check.require(!is_int8 || is_there(r.x_scale, has_rows),
+                  "x has dtype {}; x_scale [M] is needed",
+                  with(dtype));
+    check.require(!is_int8 || is_there(r.weight_scale, has_columns),
                   "x has dtype {}; weight_scale [E, 2*I] is needed",
                   with(dtype));
     check.require(is_int8 || r.x_scale.num_elements() == 0,
@@ -140,7 +147,7 @@ void check_dtypes(OperatorCheck& check, const GroupedMatmulSwigluRequest& r) {
     check.require(r.output.dtype == wanted,
                   "output has dtype {}; it must be {} with quant_mode {}",
                   with(name_of(r.output.dtype), name_of(wanted), r.quant_mode));
-    check.require(r.quant_mode != 1 || r.output_scale.given(),
+    check.require(r.quant_mode != 1 || is_there(r.output_scale, has_rows),
                   "output_scale is missing; quant_mode 1 needs [M]");
 }
 

@@ -97,6 +97,10 @@ const RecordOf<MoeGatingTopKRequest> kMoeGatingTopKSpec = {
 Result<GatingAttributes> check_moe_gating_top_k(const MoeGatingTopKRequest& r) {
     OperatorCheck check(kMoeGatingTopKSpec, r);
     check.attributes();
+    // Before the outputs, whose shape follows from it.
+    check.require(r.x.rank != 2 || static_cast<size_t>(r.k) <= r.x.shape[1],
+                  "k is {}; x has {} experts",
+                  with(r.k, r.x.rank == 2 ? r.x.shape[1] : 0));
     check.tensors();
     AFD_TRY(check.finish());
     // Mode -1 ends here: the arithmetic knows the two real modes only.

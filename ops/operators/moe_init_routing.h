@@ -9,7 +9,7 @@
 // op copies, or quantises to int8 (ops/linear/quantise.h). With drop_pad_mode 1 each expert gets
 // exactly expert_capacity rows: the first of its slots in that order, then zeros.
 // MoeFinalizeRouting is the way back. It has no second form: the live paths call it too, through
-// moe_init_routing_checked(). Source: the operator's seed document and docs/specification.md,
+// moe_init_routing_v3_checked(). Source: the operator's seed document and docs/specification.md,
 // section 6.
 //
 // Outputs (N tokens, K picks, H hidden, R experts in the active range, P rows):

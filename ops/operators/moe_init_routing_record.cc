@@ -172,21 +172,31 @@ Plan plan_of(const MoeInitRoutingV3Request& r) {
     return plan;
 }
 
-void check_range(OperatorCheck& check, const MoeInitRoutingV3Request& r) {
-    const auto& range = r.active_expert_range;
-    std::string text = "active_expert_range is [";
-    for (size_t i = 0; i < range.size(); ++i) {
+std::string text_of(std::span<const int64_t> range) {
+    // Enough to know it again; a message never repeats a whole input.
+    constexpr size_t kShownMost = 8;
+    std::string text;
+    for (size_t i = 0; i < std::min(range.size(), kShownMost); ++i) {
         text += (i == 0 ? "" : ", ") + std::to_string(range[i]);
     }
-    text += "]; ";
+    return text + (range.size() > kShownMost ? ", ..." : "");
+}
+
+void check_range(OperatorCheck& check, const MoeInitRoutingV3Request& r) {
+    const auto& range = r.active_expert_range;
     if (range.empty()) return;
     if (range.size() != 2) {
-        check.require(false, "{}it must have 2 elements, or none for all experts", with(text));
+        check.require(false,
+                      "active_expert_range is [{}]; it must have 2 elements, or none for all "
+                      "experts",
+                      with(text_of(range)));
         return;
     }
-    check.require(range[0] >= 0 && range[0] <= range[1] && range[1] <= r.expert_num,
-                  "{}allowed are 0 <= start <= end <= expert_num, which is {}",
-                  with(text, r.expert_num));
+    if (range[0] >= 0 && range[0] <= range[1] && range[1] <= r.expert_num) return;
+    check.require(false,
+                  "active_expert_range is [{}]; allowed are 0 <= start <= end <= expert_num, which "
+                  "is {}",
+                  with(text_of(range), r.expert_num));
 }
 
 void check_drop_pad(OperatorCheck& check, const MoeInitRoutingV3Request& r) {

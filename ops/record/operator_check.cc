@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "schedule/schedule_context.h"
+#include "schedule/context/schedule_context.h"
 
 namespace afd::ops {
 namespace {
@@ -57,6 +57,15 @@ std::string dtype_text(const DTypeSet& dtypes) {
     return text;
 }
 
+// "?" is a word of the records.
+std::string form_text(std::string_view forms) {
+    std::string text(forms);
+    for (size_t at = text.find('?'); at != std::string::npos; at = text.find('?', at)) {
+        text.replace(at, 1, "any size");
+    }
+    return text;
+}
+
 std::string choices_text(std::span<const int64_t> choices) {
     std::string text;
     for (const int64_t choice : choices) {
@@ -67,6 +76,12 @@ std::string choices_text(std::span<const int64_t> choices) {
 }
 
 }  // namespace
+
+std::string excerpt(std::string_view text) {
+    constexpr size_t kMost = 60;
+    if (text.size() <= kMost) return std::string(text);
+    return std::string(text.substr(0, kMost)) + "...";
+}
 
 const AttributeSpec* OperatorSpec::find_attribute(std::string_view attribute) const {
     const auto found = std::find_if(attributes.begin(), attributes.end(), [&](const auto& spec) {
@@ -173,9 +188,9 @@ void OperatorCheck::attribute(std::string_view name, int64_t value) {
     AFD_ASSERT(spec != nullptr, "no attribute %s", std::string(name).c_str());
     if (!spec->choices.empty()) {
         const auto& choices = spec->choices;
-        require(std::find(choices.begin(), choices.end(), value) != choices.end(),
-                "{} is {}; allowed are {}",
-                with(name, value, choices_text(choices)));
+        if (std::find(choices.begin(), choices.end(), value) == choices.end()) {
+            fail(fmt::format("{} is {}; allowed are {}", name, value, choices_text(choices)));
+        }
     } else {
         require(value >= spec->least && value <= spec->most,
                 "{} is {}; allowed are {} to {}",
@@ -199,7 +214,7 @@ void OperatorCheck::attribute(std::string_view name, std::string_view value) {
     for (const std::string_view word : spec->words) {
         allowed += (allowed.empty() ? "" : ", ") + std::string(word);
     }
-    fail(std::string(name) + " is \"" + std::string(value) + "\"; allowed are " + allowed);
+    fail(std::string(name) + " is \"" + excerpt(value) + "\"; allowed are " + allowed);
 }
 
 void OperatorCheck::bind(std::string_view name, size_t size) {
@@ -211,15 +226,18 @@ void OperatorCheck::tensor(std::string_view name, const ConstTensorView& view) {
     done_.set(place_of(name));
     const TensorSpec* spec = spec_.find_tensor(name);
     AFD_ASSERT(spec != nullptr, "no tensor %s", std::string(name).c_str());
-    const std::string quoted(name);
     // An output that is off has no elements, and so has an input that is left out.
     if (is_optional(spec->role) && view.num_elements() == 0) return;
-    if (!view.given()) return fail(quoted + " is missing; it must be " + std::string(spec->shape));
-    if (!spec->dtypes.has(view.dtype)) {
-        return fail(quoted + " has dtype " + std::string(name_of(view.dtype)) + "; allowed are " +
-                    dtype_text(spec->dtypes));
+    if (!view.given()) {
+        return fail(fmt::format("{} is missing; it must be {}", name, form_text(spec->shape)));
     }
-    require(view.is_contiguous(), "{} is not contiguous; copy it first", with(quoted));
+    if (!spec->dtypes.has(view.dtype)) {
+        return fail(fmt::format("{} has dtype {}; allowed are {}",
+                                name,
+                                name_of(view.dtype),
+                                dtype_text(spec->dtypes)));
+    }
+    require(view.is_contiguous(), "{} is not contiguous; copy it first", with(name));
     AFD_ASSERT(num_given_ < kTensorsMax, "%zu tensors", num_given_);
     given_[num_given_++] = {spec, view};
 }
@@ -280,15 +298,14 @@ bool OperatorCheck::matches(std::string_view form,
     return true;
 }
 
-// " with N = 3 (x), K = 4": the values that a form's names stand for, and who said so.
-std::string OperatorCheck::text_of_names(std::string_view form) const {
+// " with N = 3 (x), K = 4": the values that the names of all forms stand for, and who said so.
+std::string OperatorCheck::text_of_names(std::string_view forms) const {
     std::string text;
     std::string seen = ",";
-    const auto is_end = [](char c) { return c == ',' || c == ' ' || c == '+' || c == '*'; };
-    for (size_t begin = 1; begin < form.size();) {
-        size_t end = begin;
-        while (end < form.size() - 1 && !is_end(form[end])) ++end;
-        const std::string_view name = form.substr(begin, end - begin);
+    constexpr std::string_view kEnds = "[], +*|";
+    for (size_t begin = 0; begin < forms.size();) {
+        const size_t end = std::min(forms.find_first_of(kEnds, begin), forms.size());
+        const std::string_view name = forms.substr(begin, end - begin);
         begin = end + 1;
         const Binding* binding = name.empty() ? nullptr : find(name);
         const std::string mark = "," + std::string(name) + ",";
@@ -310,14 +327,16 @@ Result<> OperatorCheck::finish() {
             std::string_view forms = spec.shape;
             const bool is_single = forms.find(" | ") == std::string_view::npos;
             bool any = false;
-            std::string_view form;
             while (!forms.empty() && !any) {
-                form = next_part(forms, " | ");
+                const std::string_view form = next_part(forms, " | ");
                 any = matches(form, given, is_single || last, last);
             }
-            require(any,
-                    "{} has shape {}; it must be {}{}",
-                    with(spec.name, shape_text(given.view), spec.shape, text_of_names(form)));
+            if (any) continue;
+            fail(fmt::format("{} has shape {}; it must be {}{}",
+                             spec.name,
+                             shape_text(given.view),
+                             form_text(spec.shape),
+                             text_of_names(spec.shape)));
         }
     }
     if (error_.empty()) return {};

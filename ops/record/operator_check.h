@@ -29,6 +29,9 @@
 
 namespace afd::ops {
 
+// As much of a caller's text as a message repeats.
+std::string excerpt(std::string_view text);
+
 class OperatorCheck {
   public:
     explicit OperatorCheck(const OperatorSpec& spec) : spec_(spec) {}
@@ -97,7 +100,7 @@ class OperatorCheck {
     // Names of one-name dimensions are bound; returns whether `form` matches as far as is known.
     // With bind_all every name must have its value.
     bool matches(std::string_view form, const Given& given, bool bind_names, bool bind_all);
-    std::string text_of_names(std::string_view form) const;
+    std::string text_of_names(std::string_view forms) const;
 
     const OperatorSpec& spec_;
     const void* request_ = nullptr;

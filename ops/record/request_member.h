@@ -7,7 +7,7 @@
 //
 // A record whose entries are bound says everything that stands between a name and a request: its
 // check reads the request by it (operator_check.h), and who calls operators by name fills the
-// request by it (tools/afd-op).
+// request by it (calls/).
 
 #include <cstddef>
 #include <cstdint>

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ops/reference/quantise.h"
-#include "schedule/schedule_context.h"
+#include "schedule/context/schedule_context.h"
 
 namespace afd::ops::reference {
 namespace {

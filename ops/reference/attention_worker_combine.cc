@@ -3,7 +3,7 @@
 #include "ops/reference/attention_worker_combine.h"
 
 #include "ops/reference/quantise.h"
-#include "schedule/schedule_context.h"
+#include "schedule/context/schedule_context.h"
 
 namespace afd::ops::reference {
 namespace {

@@ -2,10 +2,14 @@
 
 #include "ops/reference/ffn_to_attention.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <vector>
 
 #include "ops/reference/quantise.h"
-#include "schedule/schedule_context.h"
+#include "proto/failure.h"
+#include "schedule/context/schedule_context.h"
 
 namespace afd::ops::reference {
 
@@ -21,6 +25,22 @@ Result<> ffn_to_attention(const FfnToAttentionRequest& r) {
     const auto at = [](const ConstTensorView& ids, size_t row) {
         return static_cast<size_t>(static_cast<const int32_t*>(ids.data)[row]);
     };
+    std::vector<std::array<size_t, 4>> places;
+    for (size_t row = 0; row < num_rows; ++row) {
+        places.push_back({at(r.session_ids, row),
+                          at(r.micro_batch_ids, row),
+                          at(r.token_ids, row),
+                          at(r.expert_offsets, row)});
+    }
+    std::sort(places.begin(), places.end());
+    const auto twice = std::adjacent_find(places.begin(), places.end());
+    if (twice != places.end()) {
+        const auto& [session, m, token, slot] = *twice;
+        return invalid_argument(
+            "ffn_to_attention: two rows go to session {}, micro-batch {}, token {}, slot {}; each "
+            "slot takes one",
+            with(session, m, token, slot));
+    }
     for (size_t row = 0; row < num_rows; ++row) {
         const size_t session = at(r.session_ids, row);
         const size_t m = at(r.micro_batch_ids, row);

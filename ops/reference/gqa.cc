@@ -82,15 +82,20 @@ Matrix gqa_attention(const GqaMatrices& weights,
         const Matrix values = value.columns(shared, s.head_dim);
         const size_t first = head * s.head_dim;
         for (size_t t = 0; t < query.num_rows; ++t) {
-            std::vector<double> scores(static_cast<size_t>(positions[t]) + 1);
+            const size_t end = static_cast<size_t>(positions[t]) + 1;
+            const size_t begin =
+                weights.window == 0 || end <= weights.window ? 0 : end - weights.window;
+            std::vector<double> scores(end - begin);
             for (size_t i = 0; i < scores.size(); ++i) {
                 double sum = 0;
                 for (size_t c = 0; c < s.head_dim; ++c) {
-                    sum += query.at(t, first + c) * keys.at(i, c);
+                    sum += query.at(t, first + c) * keys.at(begin + i, c);
                 }
                 scores[i] = sum * weights.softmax_scale;
             }
-            const std::vector<double> o = online_softmax(scores, values, rounding);
+            std::optional<double> sink;
+            if (!weights.sinks.empty()) sink = static_cast<double>(weights.sinks[head]);
+            const std::vector<double> o = online_softmax(scores, values, rounding, begin, sink);
             for (size_t c = 0; c < s.head_dim; ++c) {
                 out.at(t, first + c) = round_point(o[c], rounding);
             }

@@ -29,6 +29,8 @@ struct GqaMatrices {
     double norm_epsilon = 1e-6;
     std::optional<double> clip;
     double softmax_scale = 1;
+    size_t window = 0;                  // Positions that a token sees, its own included; 0: all.
+    std::span<const float> sinks = {};  // [num_heads], or none.
 };
 
 struct GqaPrologOutput {

@@ -12,7 +12,11 @@ namespace afd::ops::reference {
 namespace {
 
 // One output of the linear layer, →bf16.
-float projection(const GroupedMatmulSwigluRequest& r, size_t row, size_t expert, size_t column) {
+float projection(const GroupedMatmulSwigluRequest& r,
+                 size_t row,
+                 size_t expert,
+                 size_t column,
+                 Subnormals subnormals) {
     const size_t depth = r.weight.shape[1];
     const size_t width = r.weight.shape[2];
     float sum = 0.0f;
@@ -27,10 +31,11 @@ float projection(const GroupedMatmulSwigluRequest& r, size_t row, size_t expert,
         sum = sum * static_cast<const float*>(r.weight_scale.data)[expert * width + column];
     } else {
         for (size_t k = 0; k < depth; ++k) {
-            const float product =
-                element(DType::kBf16, r.x.data, row * depth + k) *
-                element(DType::kBf16, r.weight.data, (expert * depth + k) * width + column);
-            sum = sum + product;
+            sum = multiply_add(
+                sum,
+                element(DType::kBf16, r.x.data, row * depth + k),
+                element(DType::kBf16, r.weight.data, (expert * depth + k) * width + column),
+                subnormals);
         }
     }
     return to_float(from_float(sum));
@@ -38,15 +43,15 @@ float projection(const GroupedMatmulSwigluRequest& r, size_t row, size_t expert,
 
 }  // namespace
 
-Result<> grouped_matmul_swiglu(const GroupedMatmulSwigluRequest& r) {
+Result<> grouped_matmul_swiglu(const GroupedMatmulSwigluRequest& r, Subnormals subnormals) {
     AFD_TRY(check_grouped_matmul_swiglu(r));
     const size_t intermediate = r.output.shape[1];
     GroupList(r.group_list_type, r.group_list).for_each([&](const GroupRows& group) {
         for (size_t row = group.first_row; row < group.first_row + group.count; ++row) {
             std::vector<Bf16> h(intermediate);
             for (size_t n = 0; n < intermediate; ++n) {
-                const float gate = projection(r, row, group.expert, n);
-                const float up = projection(r, row, group.expert, intermediate + n);
+                const float gate = projection(r, row, group.expert, n, subnormals);
+                const float up = projection(r, row, group.expert, intermediate + n, subnormals);
                 h[n] = from_float(silu(gate) * up);
             }
             if (r.quant_mode == 1) {

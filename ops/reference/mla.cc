@@ -2,6 +2,7 @@
 
 #include "ops/reference/mla.h"
 
+#include "ops/reference/kv_tiles.h"
 #include "ops/reference/linear.h"
 #include "ops/reference/online_softmax.h"
 #include "ops/reference/rms_norm.h"
@@ -77,13 +78,29 @@ MlaPrologOutput mla_prolog(const MlaMatrices& weights,
     out.query = Matrix(x.num_rows, s.num_heads * s.kv_lora_rank);
     out.query_rope = Matrix(x.num_rows, s.num_heads * s.qk_rope_head_dim);
     out.kr = Matrix(x.num_rows, s.qk_rope_head_dim);
-    out.ckv = rms_norm_scaled(kv.columns(0, s.kv_lora_rank),
-                              weights.rmsnorm_gamma_ckv,
-                              weights.rmsnorm_epsilon_ckv,
-                              weights.kc_scale,
-                              rounding);
+    // An int8 cache takes the latent before it is rounded, an fp8 one afterwards.
+    const bool is_cached = rounding == Rounding::kBf16 && weights.kv_dtype != KvDtype::kBf16;
+    out.ckv = rms_norm_scaled(
+        kv.columns(0, s.kv_lora_rank),
+        weights.rmsnorm_gamma_ckv,
+        weights.rmsnorm_epsilon_ckv,
+        weights.kc_scale,
+        is_cached && weights.kv_dtype != KvDtype::kFp8 ? Rounding::kNone : rounding);
+    const bool has_channels = is_cached && weights.kv_dtype == KvDtype::kInt8Channel;
+    if (has_channels) {
+        through_channels(weights.quant_scale_ckv, 0, out.ckv);
+    } else if (is_cached) {
+        through_tiles(weights.kv_dtype, 0, s.kv_lora_rank, out.ckv);
+    }
     for (size_t t = 0; t < x.num_rows; ++t) {
-        rotate(kv, t, s.kv_lora_rank, rope, positions[t], rounding, out.kr, 0);
+        rotate(kv,
+               t,
+               s.kv_lora_rank,
+               rope,
+               positions[t],
+               has_channels ? Rounding::kNone : rounding,
+               out.kr,
+               0);
         for (size_t head = 0; head < s.num_heads; ++head) {
             absorb(weights, qq, t, head, rounding, out.query);
             const size_t first =
@@ -98,6 +115,7 @@ MlaPrologOutput mla_prolog(const MlaMatrices& weights,
                    head * s.qk_rope_head_dim);
         }
     }
+    if (has_channels) through_channels(weights.quant_scale_ckr, 0, out.kr);
     return out;
 }
 

@@ -11,6 +11,7 @@
 
 #include "ops/attention/mla_prolog.h"
 #include "ops/attention/rope.h"
+#include "ops/format/kv_dtype.h"
 #include "ops/reference/linear.h"
 #include "ops/reference/matrix.h"
 
@@ -29,6 +30,11 @@ struct MlaMatrices {
     double qc_qr_scale = 1;
     double kc_scale = 1;
     double softmax_scale = 1;
+    // With kBf16 the ckv and kr of mla_prolog() are what a reader of such a cache gets; with kNone
+    // as bf16.
+    KvDtype kv_dtype = KvDtype::kBf16;
+    std::span<const float> quant_scale_ckv = {};  // int8_channel: [Hckv]
+    std::span<const float> quant_scale_ckr = {};  // [Dr]
 };
 
 struct MlaPrologOutput {

@@ -33,8 +33,15 @@ float sum_by_halves(Floats lanes) {
 
 class Attention {
   public:
-    Attention(const MlaAttentionV3Request& request, const MlaAttentionV3Plan& plan)
-        : r_(request), plan_(plan), s_(plan.shape) {}
+    Attention(const MlaAttentionV3Request& request,
+              const MlaAttentionV3Plan& plan,
+              Subnormals subnormals)
+        : r_(request),
+          plan_(plan),
+          s_(plan.shape),
+          of_weights_(subnormals),
+          // Rows that were quantised are multiplied in fp32 in every class.
+          of_cache_(plan.kv_quant == KvQuant::kNone ? subnormals : Subnormals::kKept) {}
 
     void token(size_t t) const {
         Floats heads;
@@ -44,9 +51,8 @@ class Attention {
                 float sum = 0;
                 for (size_t c = 0; c < latent.size(); ++c) {
                     const size_t row = head * s_.v_head_dim + v;
-                    const float product =
-                        latent[c] * float_at(r_.weight_uv, row * latent.size() + c);
-                    sum = sum + product;
+                    const float weight = float_at(r_.weight_uv, row * latent.size() + c);
+                    sum = multiply_add(sum, latent[c], weight, of_weights_);
                 }
                 heads.push_back(rounded(sum));
             }
@@ -54,8 +60,8 @@ class Attention {
         for (size_t n = 0; n < s_.hidden; ++n) {
             float sum = 0;
             for (size_t k = 0; k < heads.size() && plan_.has_weight_o; ++k) {
-                const float product = heads[k] * float_at(r_.weight_o, k * s_.hidden + n);
-                sum = sum + product;
+                const float weight = float_at(r_.weight_o, k * s_.hidden + n);
+                sum = multiply_add(sum, heads[k], weight, of_weights_);
             }
             set_element(DType::kBf16,
                         r_.attention_out.data,
@@ -91,8 +97,7 @@ class Attention {
                 // one.
                 lanes[i % 16] = lanes[i % 16] + p;
                 for (size_t c = 0; c < o.size() && i < keys.size(); ++c) {
-                    const float product = rounded(p) * keys[i][c];
-                    o[c] = o[c] + product;
+                    o[c] = multiply_add(o[c], rounded(p), keys[i][c], of_cache_);
                 }
             }
             sum = sum * alpha;
@@ -107,13 +112,13 @@ class Attention {
         const size_t latent = s_.kv_lora_rank;
         Floats lanes(16);
         for (size_t i = 0; i < latent; ++i) {
-            const float product = float_at(r_.query, place * latent + i) * key[i];
-            lanes[i % 16] = lanes[i % 16] + product;
+            lanes[i % 16] = multiply_add(
+                lanes[i % 16], float_at(r_.query, place * latent + i), key[i], of_cache_);
         }
         for (size_t i = 0; i < s_.qk_rope_head_dim; ++i) {
             const size_t at = place * s_.qk_rope_head_dim + i;
-            const float product = float_at(r_.query_rope, at) * key[latent + i];
-            lanes[i % 16] = lanes[i % 16] + product;
+            lanes[i % 16] = multiply_add(
+                lanes[i % 16], float_at(r_.query_rope, at), key[latent + i], of_cache_);
         }
         float sum = sum_by_halves(lanes);
         if (plan_.quantised_query) sum = sum * float_at(r_.dequant_scale_q_nope, place);
@@ -202,14 +207,16 @@ class Attention {
     const MlaAttentionV3Request& r_;
     const MlaAttentionV3Plan& plan_;
     const MlaShape& s_;
+    const Subnormals of_weights_;
+    const Subnormals of_cache_;
 };
 
 }  // namespace
 
-Result<> mla_attention_v3(const MlaAttentionV3Request& request) {
+Result<> mla_attention_v3(const MlaAttentionV3Request& request, Subnormals subnormals) {
     MlaAttentionV3Plan plan;
     AFD_ASSIGN(plan, plan_mla_attention_v3(request));
-    const Attention attention(request, plan);
+    const Attention attention(request, plan, subnormals);
     for (size_t t = 0; t < plan.num_tokens; ++t) attention.token(t);
     return {};
 }

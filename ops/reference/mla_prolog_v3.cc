@@ -41,7 +41,8 @@ Floats project(const Floats& x,
                const ConstTensorView& w,
                size_t cols,
                float row_scale,
-               const ConstTensorView& column_scale) {
+               const ConstTensorView& column_scale,
+               Subnormals subnormals) {
     Floats y(cols);
     for (size_t n = 0; n < cols; ++n) {
         if (w.dtype == DType::kInt8) {
@@ -55,8 +56,7 @@ Floats project(const Floats& x,
             continue;
         }
         for (size_t k = 0; k < x.size(); ++k) {
-            const float product = x[k] * matrix_at(w, x.size(), k, n);
-            y[n] = y[n] + product;
+            y[n] = multiply_add(y[n], x[k], matrix_at(w, x.size(), k, n), subnormals);
         }
     }
     return y;
@@ -103,8 +103,12 @@ int8_t saturate(float value) {
 // The reference of one request; one token at a time, in order.
 class Prolog {
   public:
-    Prolog(const MlaPrologV3Request& request, const MlaPrologV3Plan& plan)
-        : r_(request), plan_(plan), s_(plan.shape), row_of_token_(request, plan) {}
+    Prolog(const MlaPrologV3Request& request, const MlaPrologV3Plan& plan, Subnormals subnormals)
+        : r_(request),
+          plan_(plan),
+          s_(plan.shape),
+          subnormals_(subnormals),
+          row_of_token_(request, plan) {}
 
     void token(size_t t) {
         Floats x(s_.hidden);
@@ -114,8 +118,8 @@ class Prolog {
         for (size_t head = 0; head < s_.num_heads; ++head) {
             finish_head(t, head, qq.data() + head * plan_.head_cols());
         }
-        Floats kv =
-            project(x, r_.weight_dkv_kr, plan_.kv_cols(), x_scale, r_.dequant_scale_w_dkv_kr);
+        Floats kv = project(
+            x, r_.weight_dkv_kr, plan_.kv_cols(), x_scale, r_.dequant_scale_w_dkv_kr, subnormals_);
         if (!is_full()) round_all(kv);
         const int64_t row = row_of_token_.next();
         if (row < 0) return;
@@ -131,11 +135,12 @@ class Prolog {
     // [N, D + Dr]; in scenarios 2xx not rounded.
     Floats up_query(size_t t, const Floats& x, float x_scale) {
         if (!plan_.has_low_rank()) {
-            Floats qq = project(x, r_.weight_uq_qr, plan_.query_cols(), 1.0f, {});
+            Floats qq = project(x, r_.weight_uq_qr, plan_.query_cols(), 1.0f, {}, subnormals_);
             round_all(qq);
             return qq;
         }
-        Floats cq = project(x, r_.weight_dq, s_.q_lora_rank, x_scale, r_.dequant_scale_w_dq);
+        Floats cq =
+            project(x, r_.weight_dq, s_.q_lora_rank, x_scale, r_.dequant_scale_w_dq, subnormals_);
         if (!is_full()) round_all(cq);
         Floats n = rms_norm(cq, r_.rmsnorm_gamma_cq, r_.rmsnorm_epsilon_cq, r_.qc_qr_scale);
         if (!is_full()) round_all(n);
@@ -145,13 +150,13 @@ class Prolog {
                     set_element(DType::kBf16, r_.query_norm.data, t * n.size() + i, n[i]);
                 }
             }
-            Floats qq = project(n, r_.weight_uq_qr, plan_.query_cols(), 1.0f, {});
+            Floats qq = project(n, r_.weight_uq_qr, plan_.query_cols(), 1.0f, {}, subnormals_);
             round_all(qq);
             return qq;
         }
         const float scale = quantise_norm(t, n);
-        Floats qq =
-            project(n, r_.weight_uq_qr, plan_.query_cols(), scale, r_.dequant_scale_w_uq_qr);
+        Floats qq = project(
+            n, r_.weight_uq_qr, plan_.query_cols(), scale, r_.dequant_scale_w_uq_qr, subnormals_);
         if (!is_full()) round_all(qq);
         return qq;
     }
@@ -182,8 +187,7 @@ class Prolog {
             for (size_t d = 0; d < s_.qk_nope_head_dim; ++d) {
                 const float weight =
                     float_at(r_.weight_uk, (head * s_.qk_nope_head_dim + d) * latent + c);
-                const float product = rounded(qq[d]) * weight;
-                query[c] = query[c] + product;
+                query[c] = multiply_add(query[c], rounded(qq[d]), weight, subnormals_);
             }
         }
         round_all(query);
@@ -292,15 +296,16 @@ class Prolog {
     const MlaPrologV3Request& r_;
     const MlaPrologV3Plan& plan_;
     const MlaShape& s_;
+    const Subnormals subnormals_;
     CacheRowOfToken row_of_token_;
 };
 
 }  // namespace
 
-Result<> mla_prolog_v3(const MlaPrologV3Request& request) {
+Result<> mla_prolog_v3(const MlaPrologV3Request& request, Subnormals subnormals) {
     MlaPrologV3Plan plan;
     AFD_ASSIGN(plan, plan_mla_prolog_v3(request));
-    Prolog prolog(request, plan);
+    Prolog prolog(request, plan, subnormals);
     for (size_t t = 0; t < plan.num_tokens; ++t) prolog.token(t);
     return {};
 }

@@ -96,8 +96,11 @@ void write_counts(const MoeInitRoutingV3Request& r,
     std::fill_n(out, r.expert_tokens_count_or_cumsum.num_elements(), 0);
     int64_t sum = 0;
     for (int64_t expert = start; expert < end; ++expert) {
-        const int64_t count = std::count_if(
-            slots.begin(), slots.end(), [&](const Slot& slot) { return slot.expert == expert; });
+        int64_t count = 0;
+        while (sum + count < static_cast<int64_t>(slots.size()) &&
+               slots[static_cast<size_t>(sum + count)].expert == expert) {
+            ++count;
+        }
         sum += count;
         if (r.expert_tokens_num_type == 0) *out++ = sum;
         if (r.expert_tokens_num_type == 1) *out++ = count;

@@ -39,6 +39,10 @@ void check_grants(OperatorCheck& check,
     for (size_t key = 0; key < next.size(); ++key) {
         next[key] = done == nullptr ? 0 : done[key];
         const int64_t count = counts_of(b)[key];
+        if (count < 0) {
+            check.require(
+                false, "{} is {}; it must not be negative", with(at("send_counts", key, b), count));
+        }
         if (next[key] < 0 || next[key] > std::max<int64_t>(count, 0)) {
             check.require(false,
                           "{} is {}; it must be 0 to send_counts, {}",
@@ -69,6 +73,7 @@ void check_indices(OperatorCheck& check,
         const size_t last = slots.first_slot(block + 1);
         // Indices came from two_phase_layout, but through the caller's memory; a wrong one would
         // write outside a segment. The first -1 ends a block.
+        int32_t last_key = -1;
         for (size_t i = first; i < last && sorted[i] != -1; ++i) {
             const auto slot = static_cast<size_t>(sorted[i]);
             const bool is_inside = sorted[i] >= 0 && slot >= first && slot < last;
@@ -81,6 +86,15 @@ void check_indices(OperatorCheck& check,
                                      with(is, first, last - 1));
             }
             if (key < 0) return check.require(false, "{}, a masked slot", with(is));
+            // The order of phase 1, which lists no slot twice.
+            if (key < last_key || (key == last_key && sorted[i] <= sorted[i - 1])) {
+                return check.require(
+                    false,
+                    "sorted_indices[{}] is {} behind {}; slots ascend by place of their expert, "
+                    "then by number, and none is listed twice",
+                    with(i, sorted[i], sorted[i - 1]));
+            }
+            last_key = key;
             if (++next[static_cast<size_t>(key)] <= counts_of(b)[key]) continue;
             return check.require(
                 false,

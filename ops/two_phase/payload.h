@@ -12,7 +12,7 @@
 // sender's are untouched. Source: the seed document two_phase_dispatch and
 // docs/specification.md, section 7.
 //
-// Blocks and done: ops/two_phase/blocks.h. Grants of two experts must not overlap.
+// Blocks and done: ops/two_phase/blocks.h. Grants that overlap are refused.
 
 #include <cstddef>
 #include <cstdint>

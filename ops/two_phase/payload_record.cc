@@ -2,7 +2,10 @@
 
 // The record of TwoPhasePayload and the check of a request against it.
 
+#include <algorithm>
+#include <numeric>
 #include <string>
+#include <utility>
 
 #include "ops/two_phase/entries.h"
 #include "ops/two_phase/payload.h"
@@ -116,6 +119,40 @@ void check_buffer(OperatorCheck& check, const TwoPhasePayloadRequest& r) {
         "recv_scale is missing; it must be [P] with quant_mode 1");
 }
 
+// Rows of two grants at one place would be written over each other. `order`: scratch.
+void check_overlaps(OperatorCheck& check,
+                    const TwoPhasePayloadRequest& r,
+                    std::span<int64_t> order) {
+    const auto* base = static_cast<const int64_t*>(r.base.data);
+    const auto* counts = static_cast<const int32_t*>(r.send_counts.data);
+    // The ranks' grants are into buffers of their own, or all into one.
+    const auto buffer_of = [&](int64_t key) {
+        return r.receivers.empty() ? 0 : key / r.num_local_experts;
+    };
+    std::iota(order.begin(), order.end(), int64_t{0});
+    const auto* end = std::partition(
+        order.data(), order.data() + order.size(), [&](int64_t key) { return counts[key] > 0; });
+    const size_t num_granted = static_cast<size_t>(end - order.data());
+    std::sort(order.begin(), order.begin() + num_granted, [&](int64_t a, int64_t b) {
+        return std::pair(buffer_of(a), base[a]) < std::pair(buffer_of(b), base[b]);
+    });
+    for (size_t i = 1; i < num_granted; ++i) {
+        const int64_t before = order[i - 1];
+        const int64_t key = order[i];
+        if (buffer_of(before) != buffer_of(key)) continue;
+        if (base[before] + counts[before] <= base[key]) continue;
+        check.require(false,
+                      "base[{}, {}] is {}; the grant at base[{}, {}], {} rows from {}, overlaps it",
+                      with(key / r.num_local_experts,
+                           key % r.num_local_experts,
+                           base[key],
+                           before / r.num_local_experts,
+                           before % r.num_local_experts,
+                           counts[before],
+                           base[before]));
+    }
+}
+
 }  // namespace
 
 const RecordOf<TwoPhasePayloadRequest> kTwoPhasePayloadSpec = {
@@ -143,7 +180,9 @@ Result<> check_two_phase_payload(const TwoPhasePayloadRequest& r, const TwoPhase
     }
     AFD_TRY(check.finish());
     const auto rows_of_rank = [&](size_t rank) { return r.receiver_of(rank).recv_x.shape[0]; };
-    return check_two_phase_values(kTwoPhasePayloadSpec, r, rows_of_rank, scratch);
+    AFD_TRY(check_two_phase_values(kTwoPhasePayloadSpec, r, rows_of_rank, scratch));
+    check_overlaps(check, r, scratch.next);
+    return check.finish();
 }
 
 }  // namespace afd::ops

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "schedule/pass_scheduler.h"
+#include "schedule/dispatch/pass_scheduler.h"
 #include "schedule/plugin/plugin_library.h"
 
 namespace afd::schedule {

@@ -139,7 +139,8 @@ TEST_F(AfdLoad, FailedRequestsDecideTheExitCode) {
         EXPECT_EQ(result.exit_code, 1) << result.err;
         EXPECT_THAT(result.out, HasSubstr("c=1           4      3      1"));
         EXPECT_THAT(result.out, HasSubstr("failed 1: resource exhausted, as in: the mock is full"));
-        EXPECT_THAT(read("requests.csv"), HasSubstr("failed,4,\"the mock is full\""));
+        EXPECT_THAT(read("requests.csv"),
+                    HasSubstr("failed,4,\"resource exhausted\",\"the mock is full\""));
     }
     std::filesystem::remove_all(out_dir());
     MockAfdd server(plan);

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "clients/load/socket_door.h"
 #include "tests/clients/mock_afdd.h"
 
 namespace afd::client {
@@ -36,7 +37,7 @@ class LevelRunTest : public ::testing::Test {
         Result<Connection> connection =
             Connection::connect({server_->socket_path(), ""}, Clock::now() + milliseconds(5000));
         ASSERT_TRUE(connection.ok()) << connection.error().message;
-        connection_.emplace(std::move(connection).value());
+        door_.emplace(std::move(connection).value());
     }
 
     LevelResult run(const Level& level,
@@ -45,14 +46,14 @@ class LevelRunTest : public ::testing::Test {
                     const LevelObserver& observer = nullptr) {
         LevelExtent extent;
         extent.num_requests = num_requests;
-        LevelRun level_run(*connection_, workload_, level, extent, timeout);
+        LevelRun level_run(*door_, workload_, level, extent, timeout);
         return level_run.run(next_request_id_, cancellation_, observer);
     }
 
     Workload workload_;
     Cancellation cancellation_;
     std::unique_ptr<MockAfdd> server_;
-    std::optional<Connection> connection_;
+    std::optional<SocketDoor> door_;
     uint64_t next_request_id_ = 1;
 };
 
@@ -188,7 +189,7 @@ TEST_F(LevelRunTest, FailedRequestsAreCountedAsFailedAndNeverAsFast) {
     EXPECT_EQ(result.num_output_tokens(), 6u);
     const auto errors = result.errors();
     ASSERT_EQ(errors.size(), 1u);
-    EXPECT_EQ(errors.begin()->first, Code::kResourceExhausted);
+    EXPECT_EQ(errors.begin()->second.code, Code::kResourceExhausted);
     EXPECT_EQ(errors.begin()->second.count, 6u);
     EXPECT_EQ(errors.begin()->second.sample, "the mock is full");
 }
@@ -205,14 +206,14 @@ TEST_F(LevelRunTest, AnswersThatDoNotKeepTheirWordHaveFailed) {
     const LevelResult result = run(kOneInFlight, 3);
     EXPECT_EQ(result.num_with(Outcome::kOk), 1u);
     ASSERT_EQ(result.requests.size(), 3u);
-    EXPECT_THAT(result.requests[0].error.message, HasSubstr("3 tokens instead of 4"));
-    EXPECT_THAT(result.requests[1].error.message, HasSubstr("chunks with 4 tokens"));
+    EXPECT_THAT(result.requests[0].failure.error.message, HasSubstr("3 tokens instead of 4"));
+    EXPECT_THAT(result.requests[1].failure.error.message, HasSubstr("chunks with 4 tokens"));
 
     workload_.ignore_eos = false;
     start([](size_t, const Generate&) { return MockAnswer(); });
     const LevelResult empty = run(kOneInFlight, 1);
     EXPECT_EQ(empty.num_with(Outcome::kFailed), 1u);
-    EXPECT_THAT(empty.requests[0].error.message, HasSubstr("finished without a token"));
+    EXPECT_THAT(empty.requests[0].failure.error.message, HasSubstr("finished without a token"));
 }
 
 TEST_F(LevelRunTest, ServerDyingFailsWhatIsInFlightAndEndsTheLevel) {
@@ -225,7 +226,7 @@ TEST_F(LevelRunTest, ServerDyingFailsWhatIsInFlightAndEndsTheLevel) {
     EXPECT_THAT(result.broken, HasSubstr("closed by afdd before all answers came"));
     EXPECT_GE(result.num_with(Outcome::kFailed), 1u);
     EXPECT_LT(result.requests.size(), 1000u);
-    EXPECT_EQ(result.errors().begin()->first, Code::kUnavailable);
+    EXPECT_EQ(result.errors().begin()->second.code, Code::kUnavailable);
 }
 
 TEST_F(LevelRunTest, GarbageEndsTheLevelWithItsReason) {
@@ -248,8 +249,8 @@ TEST_F(LevelRunTest, SilentRequestTimesOutAndIsCancelled) {
     const LevelResult result = run(kOneInFlight, 3, milliseconds(200));
     EXPECT_EQ(result.num_with(Outcome::kFailed), 1u);
     EXPECT_EQ(result.num_with(Outcome::kOk), 2u);
-    EXPECT_EQ(result.requests.front().error.code, Code::kDeadlineExceeded);
-    EXPECT_THAT(result.requests.front().error.message, HasSubstr("within 200 ms"));
+    EXPECT_EQ(result.requests.front().failure.error.code, Code::kDeadlineExceeded);
+    EXPECT_THAT(result.requests.front().failure.error.message, HasSubstr("within 200 ms"));
     EXPECT_EQ(server_->num_cancels(), 1u);
 }
 
@@ -310,14 +311,14 @@ TEST_F(LevelRunTest, DurationEndsTheLevelAndInFlightRequestsFinish) {
     });
     LevelExtent extent;
     extent.duration = milliseconds(100);
-    LevelRun closed(*connection_, workload_, {2, 0}, extent, milliseconds(60'000));
+    LevelRun closed(*door_, workload_, {2, 0}, extent, milliseconds(60'000));
     const LevelResult result = closed.run(next_request_id_, cancellation_, nullptr);
     EXPECT_GE(result.num_with(Outcome::kOk), 2u);
     EXPECT_EQ(result.num_with(Outcome::kFailed), 0u);
     EXPECT_GE(result.elapsed_us, 100'000);
     for (const RequestRecord& request : result.requests) EXPECT_LE(request.sent_us, 100'000);
 
-    LevelRun open(*connection_, workload_, {0, 50}, extent, milliseconds(60'000));
+    LevelRun open(*door_, workload_, {0, 50}, extent, milliseconds(60'000));
     EXPECT_EQ(open.run(next_request_id_, cancellation_, nullptr).requests.size(), 5u);
 }
 

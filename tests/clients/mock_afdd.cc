@@ -136,6 +136,10 @@ void MockAfdd::handle(uint64_t peer_id, const client::Request& request) {
         case client::Request::kStatus:
             *response.mutable_status() = status_;
             return send(peer_id, response);
+        case client::Request::kMetrics:
+            response.mutable_metrics()->set_text(
+                "# HELP afd_x Things\n# TYPE afd_x gauge\nafd_x{engine=\"default\"} 1\n");
+            return send(peer_id, response);
         case client::Request::kPing:
             return send_done(peer_id, id);
         case client::Request::kDrain:

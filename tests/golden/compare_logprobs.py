@@ -2,7 +2,8 @@
 """Compares the log probabilities of served completions with the NumPy decoder.
 
     compare_logprobs.py --model DIR --jsonl FILE [--median-bound 0.02] [--tail-bound 0.6]
-                        [--noise-ratio 1.25] [--margin 0.005] [--limit N]
+                        [--noise-ratio 1.25] [--margin 0.005] [--rounding wide|none]
+                        [--limit N]
 
 Each line of FILE is one request as the system served it (serve.py writes such files):
 
@@ -23,6 +24,8 @@ itself are the noise. A rounding at another place, or a mistake, shows as a larg
 --median-bound  limit of the median of |difference|, in nats
 --tail-bound    limit of its 99th percentile
 --noise-ratio   limit of its median over the noise's median
+--rounding      of the decoder: wide for what was served with residual = fp32; with none, and bounds
+                of inf, the figures are those of how exact the system is
 --margin        router margins below this are near ties. They are counted and shown; a value behind
                 one counts like every other.
 
@@ -39,7 +42,8 @@ import grouped_np
 
 # What a sum of fp32 products loses, of the sum of its terms' magnitudes: vdpbf16ps adds two products
 # at a time, the other classes one, so their chains have twice the roundings and sqrt(2) of the noise.
-NOISE = {"avx512-bf16": 2.0 ** -26}
+# Class amx has fewer roundings than either, in chains of 16 products.
+NOISE = {"avx512-bf16": 2.0 ** -26, "amx": 2.0 ** -26}
 NOISE_OF_SINGLE_PRODUCTS = 2.0 ** -25.5
 
 
@@ -77,10 +81,10 @@ def split(record: dict) -> tuple[list[int], np.ndarray, np.ndarray]:
 class Comparison:
     """Differences of all records, in nats, and what may explain them."""
 
-    def __init__(self, model: pathlib.Path, margin: float) -> None:
+    def __init__(self, model: pathlib.Path, margin: float, rounding: str) -> None:
         decoder = grouped_np.decoder_class(model)
-        self.exact = decoder(model, "bf16")
-        self.perturbed = type("PerturbedDecoder", (Perturbed, decoder), {})(model, "bf16")
+        self.exact = decoder(model, rounding)
+        self.perturbed = type("PerturbedDecoder", (Perturbed, decoder), {})(model, rounding)
         self.margin = margin
         self.differences, self.noise, self.behind_tie = [], [], []
         self.near_ties = self.decisions = self.greedy_same = self.outputs = 0
@@ -126,10 +130,11 @@ def main() -> int:
     parser.add_argument("--tail-bound", type=float, default=0.6)
     parser.add_argument("--noise-ratio", type=float, default=1.25)
     parser.add_argument("--margin", type=float, default=0.005)
+    parser.add_argument("--rounding", choices=("bf16", "wide", "none"), default="bf16")
     parser.add_argument("--limit", type=int, help="compare only the first N requests")
     arguments = parser.parse_args()
 
-    comparison = Comparison(arguments.model, arguments.margin)
+    comparison = Comparison(arguments.model, arguments.margin, arguments.rounding)
     lines = [line for line in arguments.jsonl.read_text("utf-8").splitlines() if line.strip()]
     for number, line in enumerate(lines[:arguments.limit], 1):
         try:

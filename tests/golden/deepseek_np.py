@@ -31,6 +31,7 @@ import pathlib
 
 import numpy as np
 
+import foreign_np
 import quantised_np
 import safetensors_np
 
@@ -43,6 +44,11 @@ Array = np.ndarray
 class Rounding:
     """What "rounded to bf16" and "computed in fp32" mean in this run."""
     is_bf16: bool
+    is_wide: bool = False  # The residual stream is in fp32.
+
+    def stream(self, x: Array) -> Array:
+        """Of a sum in the residual stream."""
+        return self.fp32(x) if self.is_wide else self.bf16(x)
 
     def bf16(self, x: Array) -> Array:
         return safetensors_np.round_bf16(x).astype(np.float64) if self.is_bf16 else x
@@ -93,8 +99,10 @@ class Rope:
             return (self.dim * math.log(original / (rotations * 2 * math.pi))
                     / (2 * math.log(self.base)))
 
-        low = max(math.floor(pair_with(scaling.get("beta_fast", 32))), 0)
-        high = min(math.ceil(pair_with(scaling.get("beta_slow", 1))), self.dim - 1)
+        low, high = (pair_with(scaling.get("beta_fast", 32)), pair_with(scaling.get("beta_slow", 1)))
+        if scaling.get("truncate", True):
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, self.dim - 1)
         interpolated = np.clip((index - low) / max(high - low, 0.001), 0, 1)
         self.frequencies = self.frequencies * (interpolated / factor + 1 - interpolated)
         all_dim = yarn_mscale(factor, scaling.get("mscale_all_dim", 0.0))
@@ -135,10 +143,10 @@ class DeepSeek:
     parts = ("gate_proj", "up_proj", "down_proj")
 
     def __init__(self, folder: pathlib.Path, rounding: str = "none") -> None:
-        if rounding not in ("none", "bf16"):
-            raise ValueError(f"rounding {rounding!r}: must be 'none' or 'bf16'")
+        if rounding not in ("none", "bf16", "wide"):
+            raise ValueError(f"rounding {rounding!r}: must be 'none', 'bf16' or 'wide'")
         self.config = json.loads((pathlib.Path(folder) / "config.json").read_text("utf-8"))
-        self.rounding = Rounding(rounding == "bf16")
+        self.rounding = Rounding(rounding != "none", rounding == "wide")
         self.rope = self.make_rope()
         self.eps = self.config.get("rms_norm_eps", 1e-6)
         self.int8: dict[str, quantised_np.Int8Weight] = {}
@@ -153,6 +161,7 @@ class DeepSeek:
     def load(self, tensors: dict[str, Array]) -> dict[str, Array]:
         """All weights as float64; those in int8 also as they are, in self.int8."""
         weights = {}
+        tensors = foreign_np.expanded(tensors, self.config)
         for name, value in tensors.items():
             scale = tensors.get(name + "_scale")
             if name + "_scale_inv" in tensors:
@@ -192,9 +201,23 @@ class DeepSeek:
         return a @ b
 
     def norm(self, x: Array, name: str) -> Array:
-        """RMSNorm of the residual stream, two roundings."""
+        """RMSNorm of the residual stream, two roundings; one if that is wide."""
+        if not self.rounding.is_wide:
+            return self.norm_of_heads(x, name)
+        scaled = x / np.sqrt(np.mean(x * x, -1, keepdims=True) + self.eps)
+        return self.rounding.bf16(scaled * self.weights[name + ".weight"])
+
+    def norm_of_heads(self, x: Array, name: str) -> Array:
+        """RMSNorm of bf16 rows, two roundings."""
         scaled = x / np.sqrt(np.mean(x * x, -1, keepdims=True) + self.eps)
         return self.rounding.bf16(self.rounding.bf16(scaled) * self.weights[name + ".weight"])
+
+    def seen_by_router(self, x: Array, normal: Array, name: str) -> Array:
+        """Of the residual stream x [T, H], whose norm is `normal`."""
+        if not self.rounding.is_wide:
+            return normal
+        scaled = x / np.sqrt(np.mean(x * x, -1, keepdims=True) + self.eps)
+        return self.rounding.fp32(scaled * self.weights[name + ".weight"])
 
     def inner_norm(self, x: Array, name: str) -> Array:
         """RMSNorm inside the attention, one rounding."""
@@ -229,8 +252,12 @@ class DeepSeek:
         out = self.rounding.bf16(self.product(mixed, up[:, nope:].transpose(0, 2, 1)))
         return self.linear(out.transpose(1, 0, 2).reshape(len(x), -1), f"{prefix}.o_proj")
 
-    def softmax_times(self, scores: Array, ckv: Array) -> Array:
+    def softmax_times(self, scores: Array, ckv: Array, window: int | None = None,
+                      sinks: Array | None = None) -> Array:
         """Causal softmax of scores [N, T, T] times ckv [T, R] -> [N, T, R].
+
+        With a window a token sees so many positions, its own included. A sink [N] is a score more
+        of each head, the first, with a row of zeros.
 
         Online over blocks of POSITION_BLOCK positions, since the rounding of P depends on the
         maximum that was known when its block was reached.
@@ -239,13 +266,19 @@ class DeepSeek:
         scores = self.rounding.fp32(scores)
         maximum = np.full((heads, tokens, 1), -np.inf)
         total = np.zeros((heads, tokens, 1))
+        if sinks is not None:
+            maximum, total = np.tile(sinks[:, None, None], (1, tokens, 1)), total + 1
         out = np.zeros((heads, tokens, ckv.shape[1]))
         for begin in range(0, tokens, POSITION_BLOCK):
             end = min(begin + POSITION_BLOCK, tokens)
             rows = np.arange(begin, tokens)
             block = scores[:, begin:, begin:end]
             block = np.where(np.arange(begin, end) <= rows[:, None], block, -np.inf)
+            if window is not None:
+                block = np.where(np.arange(begin, end) > rows[:, None] - window, block, -np.inf)
+            # A block out of all windows leaves the row as it is.
             new_maximum = np.maximum(maximum[:, begin:], block.max(-1, keepdims=True))
+            new_maximum = np.where(np.isinf(new_maximum), -1e300, new_maximum)
             keep = np.exp(maximum[:, begin:] - new_maximum)
             p = self.rounding.fp32(np.exp(block - new_maximum))
             total[:, begin:] = total[:, begin:] * keep + p.sum(-1, keepdims=True)
@@ -311,9 +344,10 @@ class DeepSeek:
         limited = np.where(mask[..., None], grouped, -np.inf).reshape(choice.shape)
         return limited, gap_after(group_scores, kept)
 
-    def moe(self, x: Array, prefix: str, ids: list[int]) -> tuple[Array, Array, Array]:
-        """x [T, H] -> [T, H], picks [T, K] and the router's margin [T]."""
-        picks, weights, margin = self.route(x, prefix, ids)
+    def moe(self, x: Array, prefix: str, ids: list[int],
+            seen: Array) -> tuple[Array, Array, Array]:
+        """x [T, H], `seen` by the router -> [T, H], picks [T, K] and the router's margin [T]."""
+        picks, weights, margin = self.route(seen, prefix, ids)
         rows = np.zeros(picks.shape + x.shape[1:])
         for expert in np.unique(picks):
             token, slot = np.nonzero(picks == expert)
@@ -341,15 +375,17 @@ class DeepSeek:
         for layer_idx in range(self.config["num_hidden_layers"]):
             prefix = f"model.layers.{layer_idx}"
             normal = self.norm(x, f"{prefix}.input_layernorm")
-            x = self.rounding.bf16(x + self.attention(normal, f"{prefix}.self_attn"))
-            normal = self.norm(x, f"{prefix}.post_attention_layernorm")
+            x = self.rounding.stream(x + self.attention(normal, f"{prefix}.self_attn"))
+            norm = f"{prefix}.post_attention_layernorm"
+            normal = self.norm(x, norm)
             if self.is_moe(layer_idx):
-                branch, chosen, margin = self.moe(normal, f"{prefix}.{self.ffn}", ids)
+                branch, chosen, margin = self.moe(normal, f"{prefix}.{self.ffn}", ids,
+                                                  self.seen_by_router(x, normal, norm))
                 margins.append(margin)
                 picks.append(chosen)
             else:
                 branch = self.swiglu(normal, f"{prefix}.mlp")
-            x = self.rounding.bf16(x + branch)
+            x = self.rounding.stream(x + branch)
         normal = self.norm(x, "model.norm")
         tied = self.config.get("tie_word_embeddings", False)
         head = self.weights["model.embed_tokens.weight" if tied else "lm_head.weight"]

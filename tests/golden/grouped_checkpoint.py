@@ -37,7 +37,49 @@ GLM4 = {**COMMON, "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_m
         "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "norm_topk_prob": True,
         "routed_scaling_factor": 2.5, "first_k_dense_replace": 1, "rms_norm_eps": 1e-5}
 
+DEEPSEEK1 = {**COMMON, "architectures": ["DeepseekForCausalLM"], "model_type": "deepseek",
+             "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 256,
+             "moe_intermediate_size": 64, "n_routed_experts": 16, "n_shared_experts": 2,
+             "norm_topk_prob": False, "scoring_func": "softmax", "first_k_dense_replace": 1,
+             "moe_layer_freq": 1, "attention_bias": False}
+
+DOTS1 = {**DEEPSEEK1, "architectures": ["Dots1ForCausalLM"], "model_type": "dots1",
+         "head_dim": 32, "n_group": 1, "topk_group": 1, "norm_topk_prob": True,
+         "scoring_func": "noaux_tc", "routed_scaling_factor": 2.5, "rms_norm_eps": 1e-5,
+         "sliding_window": None}
+
+MINIMAX = {**COMMON, "architectures": ["MiniMaxM2ForCausalLM"], "model_type": "minimax_m2",
+           "head_dim": 32, "rotary_dim": 16, "intermediate_size": 64, "num_local_experts": 16,
+           "scoring_func": "sigmoid", "use_qk_norm": True, "qk_norm_type": "per_layer",
+           "use_routing_bias": True, "shared_intermediate_size": 0, "rope_theta": 5000000}
+
+# As released, experts in mxfp4; the odd one with them expanded.
+GPT_OSS = {**COMMON, "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss",
+           "head_dim": 32, "attention_bias": True, "intermediate_size": 96, "num_local_experts": 16,
+           "sliding_window": 21, "swiglu_limit": 7.0, "rms_norm_eps": 1e-5, "rope_theta": 150000,
+           "layer_types": ["sliding_attention", "full_attention"] * 2,
+           "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0,
+                            "beta_slow": 1.0, "original_max_position_embeddings": 64,
+                            "truncate": False}}
+
 VARIANTS: dict[str, dict] = {
+    "deepseek_v1": DEEPSEEK1,
+    "deepseek_v1_odd": {**DEEPSEEK1, "hidden_size": 90, "num_attention_heads": 3,
+                        "num_key_value_heads": 3, "intermediate_size": 130,
+                        "moe_intermediate_size": 44, "n_routed_experts": 9},
+    "dots1": DOTS1,
+    "dots1_odd": {**DOTS1, "hidden_size": 90, "num_attention_heads": 3, "num_key_value_heads": 3,
+                  "head_dim": 20, "intermediate_size": 130, "moe_intermediate_size": 44,
+                  "n_routed_experts": 9},
+    "minimax_m2": MINIMAX,
+    "minimax_m2_odd": {**MINIMAX, "hidden_size": 90, "num_attention_heads": 3,
+                       "num_key_value_heads": 3, "head_dim": 20, "rotary_dim": 10,
+                       "intermediate_size": 44, "num_local_experts": 7,
+                       "num_experts_per_tok": 3},
+    "gpt_oss": {**GPT_OSS, "form": {"method": "mxfp4_fused"}},
+    "gpt_oss_odd": {**GPT_OSS, "hidden_size": 90, "num_attention_heads": 3,
+                    "num_key_value_heads": 1, "head_dim": 20, "intermediate_size": 70,
+                    "num_local_experts": 7, "num_experts_per_tok": 3, "sliding_window": 70},
     "qwen2_moe": QWEN2,
     "qwen2_moe_odd": {**QWEN2, "hidden_size": 102, "num_attention_heads": 3,
                       "num_key_value_heads": 3, "intermediate_size": 150,
@@ -53,6 +95,18 @@ VARIANTS: dict[str, dict] = {
     "mixtral": MIXTRAL,
     "mixtral_odd": {**MIXTRAL, "hidden_size": 90, "num_attention_heads": 3,
                     "num_key_value_heads": 3, "intermediate_size": 70, "num_local_experts": 5},
+    # Windows of positions, longer and shorter than a block of the cache; in every second layer.
+    "mixtral_window": {**MIXTRAL, "sliding_window": 70},
+    "mixtral_window_odd": {**MIXTRAL, "hidden_size": 90, "num_attention_heads": 3,
+                           "num_key_value_heads": 3, "intermediate_size": 70,
+                           "num_local_experts": 5, "sliding_window": 21,
+                           "layer_types": ["sliding_attention", "full_attention"] * 2},
+    # As other programs quantise (foreign_np.py): zero points; a scale a row; a scale a matrix.
+    "mixtral_awq": {**MIXTRAL, "num_local_experts": 6,
+                    "form": {"method": "awq", "group": 32, "symmetric": False, "scales": "F16"}},
+    "qwen3_moe_gptq": {**QWEN3, "form": {"method": "gptq", "group": -1, "symmetric": True,
+                                         "scales": "BF16"}},
+    "qwen3_moe_fp8": {**QWEN3, "form": {"method": "fp8", "scales": "tensor"}},
     "glm4_moe": GLM4,
     # 4.5-Air: no norms of q and k.
     "glm4_moe_odd": {**GLM4, "hidden_size": 90, "num_attention_heads": 3, "num_key_value_heads": 1,
@@ -83,7 +137,21 @@ def attention_shapes(prefix: str, config: dict) -> Shapes:
         if part != "v" and family.qk_norm != "none":
             shapes[f"{prefix}.{part}_norm.weight"] = (dim if family.qk_norm == "head" else width,)
     shapes[f"{prefix}.o_proj.weight"] = (hidden, query)
+    if family.has_clamp:
+        shapes[f"{prefix}.o_proj.bias"] = (hidden,)
+        shapes[f"{prefix}.sinks"] = (config["num_attention_heads"],)
     return shapes
+
+
+def fused_shapes(prefix: str, config: dict) -> Shapes:
+    """Router and experts of gpt-oss: inputs in rows, outputs in columns."""
+    hidden, inner, count = (config["hidden_size"], config["intermediate_size"],
+                            config["num_local_experts"])
+    return {f"{prefix}.router.weight": (count, hidden), f"{prefix}.router.bias": (count,),
+            f"{prefix}.experts.gate_up_proj": (count, hidden, 2 * inner),
+            f"{prefix}.experts.gate_up_proj_bias": (count, 2 * inner),
+            f"{prefix}.experts.down_proj": (count, inner, hidden),
+            f"{prefix}.experts.down_proj_bias": (count, hidden)}
 
 
 def ffn_shapes(prefix: str, config: dict, layer_idx: int) -> Shapes:
@@ -92,10 +160,13 @@ def ffn_shapes(prefix: str, config: dict, layer_idx: int) -> Shapes:
     if not grouped_np.is_moe(config, layer_idx):
         return mlp_shapes(f"{prefix}.mlp", family.parts, hidden, config["intermediate_size"])
     moe = f"{prefix}.{family.ffn}"
+    if family.has_clamp:
+        return fused_shapes(moe, config)
     inner = config.get("moe_intermediate_size", config["intermediate_size"])
     shapes: Shapes = {f"{moe}.gate.weight": (config[family.num_experts], hidden)}
-    if family.has_deepseek_router:
-        shapes[f"{moe}.gate.e_score_correction_bias"] = (config[family.num_experts],)
+    if config["architectures"][0] != "DeepseekForCausalLM" and family.has_deepseek_router:
+        shapes[f"{moe}.{family.bias_stands}"] = (config[family.num_experts],)
+    if "n_shared_experts" in config:
         shapes.update(mlp_shapes(f"{moe}.shared_experts", family.parts, hidden,
                                  inner * config["n_shared_experts"]))
     for expert in range(config[family.num_experts]):

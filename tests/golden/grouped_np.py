@@ -1,4 +1,4 @@
-"""Decoders with grouped-query attention in NumPy: Qwen2-MoE, Qwen3-MoE, Mixtral, OLMoE, GLM-4.5.
+"""Decoders with grouped-query attention in NumPy: all families but those with latents.
 
 Written from the published architectures; nothing here is derived from the C++ code. What they share
 with DeepSeek (roundings, the residual stream, SwiGLU, the order of the combine) is deepseek_np.
@@ -6,7 +6,8 @@ with DeepSeek (roundings, the residual stream, SwiGLU, the order of the combine)
 Rounding points beside those: q, k and v -> bf16, a bias added before; the norms of q and k round
 twice, as that of the stream does; clipped values -> bf16; rotation in fp32 -> bf16. P -> bf16 for
 its product with the values, as with the latents there. The row of a shared expert behind a gate is
-multiplied by the sigmoid in fp32 -> bf16; an int8 expert's gate sees the quantised row.
+multiplied by the sigmoid in fp32 -> bf16; an int8 expert's gate sees the quantised row. The bias of
+a projection, an expert or a router is part of its sum.
 """
 import dataclasses
 import json
@@ -29,7 +30,11 @@ class Family:
     parts: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     num_experts: str = "num_experts"  # The key of config.json.
     is_softmax_of_chosen: bool = False
+    router: str = "gate"
+    has_clamp: bool = False            # The activation of gpt-oss.
     has_deepseek_router: bool = False  # That of V3: sigmoid, a bias that chooses, groups.
+    router_keys: dict = dataclasses.field(default_factory=dict)  # What config.json leaves out.
+    bias_stands: str = "gate.e_score_correction_bias"
 
 
 FAMILIES = {
@@ -38,6 +43,19 @@ FAMILIES = {
     "MixtralForCausalLM": Family(ffn="block_sparse_moe", parts=("w1", "w3", "w2"),
                                  num_experts="num_local_experts", is_softmax_of_chosen=True),
     "OlmoeForCausalLM": Family(qk_norm="row"),
+    "DeepseekForCausalLM": Family(num_experts="n_routed_experts", has_deepseek_router=True,
+                                  router_keys={"scoring_func": "softmax", "topk_method": "greedy",
+                                               "routed_scaling_factor": 1.0}),
+    "Dots1ForCausalLM": Family(qk_norm="head", num_experts="n_routed_experts",
+                               has_deepseek_router=True),
+    "MiniMaxM2ForCausalLM": Family(qk_norm="row", ffn="block_sparse_moe", parts=("w1", "w3", "w2"),
+                                   num_experts="num_local_experts", has_deepseek_router=True,
+                                   bias_stands="e_score_correction_bias",
+                                   router_keys={"n_group": 1, "topk_group": 1,
+                                                "norm_topk_prob": True,
+                                                "routed_scaling_factor": 1.0}),
+    "GptOssForCausalLM": Family(has_bias=True, num_experts="num_local_experts", router="router",
+                                is_softmax_of_chosen=True, has_clamp=True),
     "Glm4MoeForCausalLM": Family(num_experts="n_routed_experts", has_deepseek_router=True),
 }
 
@@ -45,7 +63,7 @@ FAMILIES = {
 def family_of(config: dict) -> Family | None:
     """Of GLM the configuration says whether it has biases and norms."""
     family = FAMILIES.get(config["architectures"][0])
-    if family is None or "use_qk_norm" not in config:
+    if family is None or config["architectures"][0] != "Glm4MoeForCausalLM":
         return family
     return dataclasses.replace(family, has_bias=config["attention_bias"],
                                qk_norm="head" if config["use_qk_norm"] else "none")
@@ -69,11 +87,18 @@ class Grouped(deepseek_np.DeepSeek):
         super().__init__(folder, rounding)
         self.family = family_of(self.config)
         if self.family.has_deepseek_router:
-            self.config |= {"scoring_func": "sigmoid", "topk_method": "noaux_tc"}
+            self.config |= {"scoring_func": "sigmoid", "topk_method": "noaux_tc",
+                            **self.family.router_keys}
+            for layer in range(self.config["num_hidden_layers"]):
+                moe = f"model.layers.{layer}.{self.family.ffn}"
+                bias = self.weights.get(f"{moe}.{self.family.bias_stands}")
+                if bias is not None:
+                    self.weights[f"{moe}.gate.e_score_correction_bias"] = bias
         self.ffn, self.parts = self.family.ffn, self.family.parts
 
     def make_rope(self) -> deepseek_np.Rope:
-        dim = int(head_dim(self.config) * self.config.get("partial_rotary_factor", 1))
+        dim = self.config.get("rotary_dim") or int(
+            head_dim(self.config) * self.config.get("partial_rotary_factor", 1))
         return deepseek_np.Rope({**self.config, "qk_rope_head_dim": dim, "qk_nope_head_dim": 0})
 
     def num_experts(self) -> int:
@@ -99,14 +124,22 @@ class Grouped(deepseek_np.DeepSeek):
         rows = self.linear(x, f"{prefix}.{part}_proj")
         dim = head_dim(self.config)
         if part != "v" and self.family.qk_norm == "row":
-            rows = self.norm(rows, f"{prefix}.{part}_norm")
+            rows = self.norm_of_heads(rows, f"{prefix}.{part}_norm")
         rows = rows.reshape(len(x), -1, dim)
         if part != "v" and self.family.qk_norm == "head":
-            rows = self.norm(rows, f"{prefix}.{part}_norm")
+            rows = self.norm_of_heads(rows, f"{prefix}.{part}_norm")
         if self.config.get("clip_qkv") is not None:
             clip = self.config["clip_qkv"]
             rows = self.rounding.bf16(np.clip(rows, -clip, clip))
         return rows
+
+    def window(self, prefix: str) -> int | None:
+        """Positions that a token of the layer sees, its own included."""
+        size, types = self.config.get("sliding_window"), self.config.get("layer_types")
+        if size is None or self.config.get("use_sliding_window") is False:
+            return None
+        layer = int(prefix.split(".")[2])
+        return size if types is None or types[layer] == "sliding_attention" else None
 
     def attention(self, x: Array, prefix: str) -> Array:
         query = self.rotate(self.projected(x, prefix, "q"))
@@ -114,10 +147,13 @@ class Grouped(deepseek_np.DeepSeek):
         value = self.projected(x, prefix, "v")
         group = query.shape[1] // key.shape[1]
         out = np.zeros_like(query)
+        window = self.window(prefix)
         for head in range(key.shape[1]):
             heads = slice(head * group, (head + 1) * group)
             scores = self.product(query[:, heads].transpose(1, 0, 2), key[:, head].T)
-            mixed = self.softmax_times(scores * query.shape[-1] ** -0.5, value[:, head])
+            sinks = self.weights.get(f"{prefix}.sinks")
+            mixed = self.softmax_times(scores * query.shape[-1] ** -0.5, value[:, head], window,
+                                       None if sinks is None else sinks[heads])
             out[:, heads] = mixed.transpose(1, 0, 2)
         return self.linear(out.reshape(len(x), -1), f"{prefix}.o_proj")
 
@@ -126,7 +162,9 @@ class Grouped(deepseek_np.DeepSeek):
         """x [T, H] -> picks [T, K], weights [T, K] and the margin [T] of DeepSeek.route."""
         if self.family.has_deepseek_router:
             return super().route(x, prefix, ids)
-        logits = self.rounding.fp32(x @ self.weights[f"{prefix}.gate.weight"].T)
+        router = f"{prefix}.{self.family.router}"
+        logits = self.rounding.fp32(x @ self.weights[f"{router}.weight"].T
+                                    + self.weights.get(f"{router}.bias", 0))
         raised = np.exp(logits - logits.max(-1, keepdims=True))
         scores = self.rounding.fp32(raised / raised.sum(-1, keepdims=True))
         count = self.config["num_experts_per_tok"]
@@ -140,6 +178,14 @@ class Grouped(deepseek_np.DeepSeek):
                 weights = weights / weights.sum(-1, keepdims=True)
         return picks, self.rounding.fp32(weights), deepseek_np.gap_after(scores, count)
 
+    def swiglu(self, x: Array, prefix: str) -> Array:
+        if not self.family.has_clamp:
+            return super().swiglu(x, prefix)
+        limit, (gate, up, down) = 7.0, (f"{prefix}.{part}" for part in self.parts)
+        turned = np.minimum(self.linear(x, gate), limit)
+        straight = np.clip(self.linear(x, up), -limit, limit) + 1
+        return self.linear(
+            self.rounding.bf16(straight * turned / (1 + np.exp(-1.702 * turned))), down)
 
     def shared(self, x: Array, prefix: str) -> Array | None:
         if f"{prefix}.shared_expert_gate.weight" not in self.weights:

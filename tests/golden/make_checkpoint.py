@@ -16,6 +16,7 @@ import pathlib
 
 import numpy as np
 
+import foreign_np
 import grouped_checkpoint
 import grouped_np
 import quantised_np
@@ -43,7 +44,14 @@ YARN = {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale":
 FP8 = {"hidden_size": 192, "intermediate_size": 320, "moe_intermediate_size": 160,
        "kv_lora_rank": 144, "num_nextn_predict_layers": 1, "fp8_scales": "F32"}
 
-# num_shards, weights_dtype and fp8_scales steer this program and do not reach config.json.
+GLM_LITE = {"architectures": ["Glm4MoeLiteForCausalLM"], "model_type": "glm4_moe_lite",
+            "n_group": 1, "topk_group": 1, "routed_scaling_factor": 1.8, "rope_theta": 1000000,
+            "rms_norm_eps": 1e-5, "partial_rotary_factor": 1.0}
+
+GPTQ = {"method": "gptq", "group": 64, "symmetric": True, "scales": "F16"}
+
+# num_shards, weights_dtype, fp8_scales and form (foreign_np.py) steer this program and do not reach
+# config.json.
 VARIANTS: dict[str, dict] = {
     # DeepSeek-V3 in small: everything on.
     "v3": {},
@@ -66,6 +74,23 @@ VARIANTS: dict[str, dict] = {
     "v3_fp8_ue8m0": {**FP8, "fp8_scales": "F8_E8M0"},
     # F16 tensors, which have bits that a bf16 does not.
     "v3_fp16": {"torch_dtype": "float16", "weights_dtype": "F16"},
+    # GLM-4.7-Flash; the odd one has three heads and widths that no block divides.
+    "glm4_lite": {**GLM_LITE, "n_routed_experts": 12},
+    "glm4_lite_odd": {**GLM_LITE, "hidden_size": 90, "num_attention_heads": 3,
+                      "num_key_value_heads": 3, "q_lora_rank": 50, "kv_lora_rank": 72,
+                      "qk_nope_head_dim": 20, "v_head_dim": 28, "intermediate_size": 130,
+                      "moe_intermediate_size": 44, "n_routed_experts": 9,
+                      "num_experts_per_tok": 3},
+    # As other programs quantise, all linears but routers and head. Symmetric int4 stays int4 in the
+    # experts; zero points, groups out of order, e2m1 and scales of rows become bf16.
+    "v3_gptq": {"form": GPTQ, "torch_dtype": "float16"},
+    "v3_gptq_order": {"form": {**GPTQ, "symmetric": False, "order": True, "version": "gptq_v2"}},
+    "v3_packed": {"form": {"method": "packed", "group": 128, "symmetric": True, "scales": "BF16"},
+                  "moe_intermediate_size": 144},
+    "v3_packed_zero": {"form": {"method": "packed", "group": 32, "symmetric": False,
+                                "order": True, "scales": "BF16"}},
+    "v3_fp8_channel": {"form": {"method": "fp8", "scales": "BF16"}},
+    "v3_mxfp4": {"form": {"method": "mxfp4"}},
     # Dense and MoE layers take turns; no layer is dense for being first.
     "v3_every_second": {"num_hidden_layers": 5, "first_k_dense_replace": 0, "moe_layer_freq": 2},
     # The router of DeepSeek-V4 in a V3 decoder: square root of softplus, and of the MoE layers the
@@ -175,8 +200,14 @@ def random_tensor(name: str, shape: tuple[int, ...], config: dict,
     values = random.standard_normal(shape, dtype=np.float32)
     if name.endswith("norm.weight"):
         return 1 + 0.1 * values
-    if name.endswith(("e_score_correction_bias", "_proj.bias")):
+    if name.endswith(("e_score_correction_bias", "_proj.bias", "_proj_bias", "router.bias")):
         return 0.1 * values
+    if name.endswith(".sinks"):
+        return values
+    # Inputs in rows; wide enough that some values are clamped.
+    if name.endswith((".gate_up_proj", "experts.down_proj")):
+        gain = 3.0 if name.endswith(".gate_up_proj") else 0.1
+        return values * np.float32(gain * shape[-2] ** -0.5)
     if name == "model.embed_tokens.weight":
         return values * (config["hidden_size"] ** -0.5 if config["tie_word_embeddings"] else 1)
     gain = 2.0 if name == "lm_head.weight" else 1.0
@@ -189,8 +220,8 @@ def random_tensor(name: str, shape: tuple[int, ...], config: dict,
     return values * np.float32(gain * shape[-1] ** -0.5)
 
 
-def write_weights(config: dict, num_shards: int, dtype: str, fp8_scales: str | None, seed: int,
-                  out: pathlib.Path) -> None:
+def write_weights(config: dict, num_shards: int, dtype: str, fp8_scales: str | None,
+                  form: dict | None, seed: int, out: pathlib.Path) -> None:
     """model.safetensors, or shards of about equal tensor counts with an index."""
     random = np.random.default_rng(seed)
     tensors = {}
@@ -201,6 +232,13 @@ def write_weights(config: dict, num_shards: int, dtype: str, fp8_scales: str | N
             continue
         of_tensor = "F32" if name.endswith("e_score_correction_bias") else dtype
         values = random_tensor(name, shape, config, random)
+        if form == {"method": "mxfp4_fused"}:
+            if name.endswith((".gate_up_proj", "experts.down_proj")):
+                tensors.update(foreign_np.mxfp4_fused_tensors(name, values))
+                continue
+        elif form is not None and foreign_np.is_quantised(name):
+            tensors.update(foreign_np.tensors_of(name, values, form, random))
+            continue
         if fp8_scales is not None and is_fp8(name) and "eh_proj" not in name:
             quantised, scales = quantised_np.quantise_fp8(values, fp8_scales == "F8_E8M0")
             tensors[name] = ("F8_E4M3", quantised)
@@ -260,12 +298,19 @@ def write_json(path: pathlib.Path, value: dict) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
+def variant_of(name: str) -> dict:
+    """Its config.json and what steers this program."""
+    return (dict(grouped_checkpoint.VARIANTS[name]) if name in grouped_checkpoint.VARIANTS
+            else {**BASE, **VARIANTS[name]})
+
+
 def make_checkpoint(variant: str, out: pathlib.Path, seed: int = 1) -> None:
     """Writes every file of the variant into the folder `out`."""
-    config = (dict(grouped_checkpoint.VARIANTS[variant]) if variant in grouped_checkpoint.VARIANTS
-              else {**BASE, **VARIANTS[variant]})
+    config = variant_of(variant)
     num_shards, dtype = config.pop("num_shards", 1), config.pop("weights_dtype", "BF16")
-    fp8_scales = config.pop("fp8_scales", None)
+    fp8_scales, form = config.pop("fp8_scales", None), config.pop("form", None)
+    if form is not None:
+        config["quantization_config"] = foreign_np.quantization_config(form)
     if fp8_scales is not None:
         config["quantization_config"] = {
             "activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
@@ -279,7 +324,7 @@ def make_checkpoint(variant: str, out: pathlib.Path, seed: int = 1) -> None:
                {"add_bos_token": True, "add_eos_token": False, "bos_token": "<|begin|>",
                 "eos_token": "<|end|>", "model_max_length": config["max_position_embeddings"],
                 "tokenizer_class": "PreTrainedTokenizerFast"})
-    write_weights(config, num_shards, dtype, fp8_scales, seed, out)
+    write_weights(config, num_shards, dtype, fp8_scales, form, seed, out)
 
 
 def main() -> None:

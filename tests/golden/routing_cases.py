@@ -234,6 +234,7 @@ def dispatch_cases():
                 rng = generator(name)
                 c = context()
                 table = rng.integers(0, 4, (2, 6, 2, 2)).astype(np.int32)
+                table[..., 1] = np.arange(12).reshape(6, 2)
                 table[:, ::2, 1, 0] = -1
                 inputs = {"schedule_context": c.tensor(),
                           "ffn_windows": ("U8", np.zeros((4, c.ffn_data + c.ffn_data_size),

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Serves a model with the real daemon and records what it answered, for compare_logprobs.py.
 
-    serve.py --bin DIR --model DIR --jsonl FILE [--requests 12] [--seed 1]
+    serve.py --bin DIR --model DIR --jsonl FILE [--requests 12] [--seed 1] [--lengths 1,2,5,..]
+             [--kv-tokens N] [--max-sequences N] [--residual fp32]
              [--router attention|ffn] [--topology disaggregated|colocated] [--same-as FILE]
 
 Starts afdd of --bin (two attention workers, two FFN workers; colocated one of both), sends requests of random token ids
@@ -67,10 +68,11 @@ class Daemon:
         return self.process.wait(timeout=START_SECONDS)
 
 
-def record(daemon: Daemon, numeric_class: str, number: int, vocabulary: int, seed: int) -> dict:
+def record(daemon: Daemon, numeric_class: str, number: int, vocabulary: int, seed: int,
+           lengths: tuple[int, ...]) -> dict:
     """Sends one request; the number decides all of it."""
     draw = random.Random(seed * 1000 + number)
-    ids = [draw.randrange(vocabulary) for _ in range(LENGTHS[number % len(LENGTHS)])]
+    ids = [draw.randrange(vocabulary) for _ in range(lengths[number % len(lengths)])]
     sampling = ["--temperature", "1", "--seed", str(number)] if number % 2 else []
     answer = daemon.ctl(
         "generate", "--prompt-ids", ",".join(map(str, ids)), "--max-tokens", "24", "--ignore-eos",
@@ -89,14 +91,25 @@ def main() -> int:
     parser.add_argument("--jsonl", type=pathlib.Path, required=True)
     parser.add_argument("--requests", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--lengths", default=LENGTHS, help="of the prompts, in turn",
+                        type=lambda text: tuple(int(length) for length in text.split(",")))
+    parser.add_argument("--kv-tokens", type=int)
+    parser.add_argument("--max-sequences", type=int)
+    parser.add_argument("--residual", choices=("bf16", "fp32"), default="bf16")
     parser.add_argument("--router", choices=("attention", "ffn"), default="attention")
     parser.add_argument("--topology", choices=("disaggregated", "colocated"),
                         default="disaggregated")
+    parser.add_argument("--numeric-class", default="auto")
     parser.add_argument("--same-as", type=pathlib.Path)
     arguments = parser.parse_args()
     vocabulary = json.loads((arguments.model / "config.json").read_text())["vocab_size"]
     topology = (["--topology", "colocated"] if arguments.topology == "colocated" else
                 ["--attention-workers", "2", "--ffn-workers", "2", "--router", arguments.router])
+    topology += ["--numeric-class", arguments.numeric_class, "--residual", arguments.residual]
+    if arguments.kv_tokens is not None:
+        topology += ["--kv-tokens", str(arguments.kv_tokens)]
+    if arguments.max_sequences is not None:
+        topology += ["--max-sequences", str(arguments.max_sequences)]
     with tempfile.TemporaryDirectory(prefix="afd-golden-") as runtime:
         daemon = Daemon(arguments.bin, arguments.model, topology, runtime)
         try:
@@ -105,7 +118,8 @@ def main() -> int:
             with concurrent.futures.ThreadPoolExecutor(4) as pool:
                 records = list(pool.map(
                     lambda number: record(
-                        daemon, numeric_class, number, vocabulary, arguments.seed),
+                        daemon, numeric_class, number, vocabulary, arguments.seed,
+                        arguments.lengths),
                     range(arguments.requests)))
             status = daemon.stop()
         except RuntimeError as error:

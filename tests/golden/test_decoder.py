@@ -38,12 +38,13 @@ def expanded_attention(model: deepseek_np.DeepSeek, x: np.ndarray, prefix: str) 
     return model.linear(np.stack(out, 1).reshape(len(x), -1), f"{prefix}.o_proj")
 
 
-def repeated_attention(model: grouped_np.Grouped, x: np.ndarray, prefix: str) -> np.ndarray:
+def repeated_attention(model: grouped_np.Grouped, x: np.ndarray, prefix: str,
+                       window: int | None = None) -> np.ndarray:
     """Grouped attention as training writes it: keys and values repeated, q + rotated half of q."""
     dim, group = (grouped_np.head_dim(model.config),
                   model.config["num_attention_heads"] // model.config["num_key_value_heads"])
     angles = np.arange(len(x))[:, None] * np.tile(model.rope.frequencies, 2)
-    cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
+    cos, sin = (turn(angles)[:, None] * model.rope.table_scale for turn in (np.cos, np.sin))
 
     def turned(rows: np.ndarray) -> np.ndarray:
         other = np.concatenate((-rows[..., dim // 2:], rows[..., :dim // 2]), -1)
@@ -53,8 +54,14 @@ def repeated_attention(model: grouped_np.Grouped, x: np.ndarray, prefix: str) ->
     key = np.repeat(turned(model.projected(x, prefix, "k")), group, axis=1)
     value = np.repeat(model.projected(x, prefix, "v"), group, axis=1)
     scores = np.einsum("qhd,khd->hqk", query, key) / dim ** 0.5
-    p = np.exp(np.where(np.tri(len(x), dtype=bool), scores, -np.inf))
-    out = np.einsum("hqk,khd->qhd", p / p.sum(-1, keepdims=True), value)
+    seen = np.tri(len(x), dtype=bool)
+    if window is not None:
+        seen &= ~np.tri(len(x), k=-window, dtype=bool)
+    p = np.exp(np.where(seen, scores, -np.inf))
+    # A sink takes its part of the whole and gives nothing.
+    sinks = model.weights.get(f"{prefix}.sinks")
+    total = p.sum(-1, keepdims=True) + (0 if sinks is None else np.exp(sinks)[:, None, None])
+    out = np.einsum("hqk,khd->qhd", p / total, value)
     return model.linear(out.reshape(len(x), -1), f"{prefix}.o_proj")
 
 
@@ -81,12 +88,21 @@ class DecoderTest(unittest.TestCase):
                                        expanded_attention(model, x, prefix), atol=1e-12)
 
     def test_grouped_attention_equals_attention_with_repeated_heads(self) -> None:
-        for variant in ("qwen3_moe", "mixtral_odd", "olmoe_odd", "qwen2_moe"):
+        # variant -> the window of layer 1.
+        for variant, window in (("qwen3_moe", None), ("mixtral_odd", None), ("olmoe_odd", None),
+                                ("qwen2_moe", None), ("mixtral_window", 70),
+                                ("mixtral_window_odd", None), ("gpt_oss", None),
+                                ("gpt_oss_odd", None), ("dots1_odd", None)):
             model = grouped_np.open_decoder(self.paths[variant])
             x = np.random.default_rng(1).standard_normal((100, model.config["hidden_size"]))
             prefix = "model.layers.1.self_attn"
             np.testing.assert_allclose(model.attention(x, prefix),
-                                       repeated_attention(model, x, prefix), atol=1e-12)
+                                       repeated_attention(model, x, prefix, window), atol=1e-12)
+        model = grouped_np.open_decoder(self.paths["mixtral_window_odd"])
+        x = np.random.default_rng(1).standard_normal((100, model.config["hidden_size"]))
+        np.testing.assert_allclose(
+            model.attention(x, "model.layers.2.self_attn"),
+            repeated_attention(model, x, "model.layers.2.self_attn", 21), atol=1e-12)
 
     def test_logits_do_not_depend_on_later_tokens(self) -> None:
         for variant, path in self.paths.items():

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "schedule/schedule_context.h"
+#include "schedule/context/schedule_context.h"
 #include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
 
@@ -17,6 +17,7 @@ namespace afd::test {
 namespace {
 
 constexpr uint32_t kTokens = 60;
+constexpr uint32_t kBusyTokens = 900;
 
 // A worker's context, as anyone of the same user may map it.
 schedule::ScheduleContext* map_context(const Instance& instance, const std::string& worker) {
@@ -70,6 +71,42 @@ TEST(ScheduleContext, RunFlagEndsAWorkerAndLetsItComeBackWithTheSameBits) {
     const auto after = instance.connect().generate(long_request(kTokens));
     ASSERT_TRUE(after.ok()) << after.error().message;
     EXPECT_EQ(after.value().token_ids, before.value().token_ids);
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+// Goal: a loop in full work ends too, of either role, and its end is no crash, although it may come
+// before afdd has looked at the flag. Oracle: the slot is halted; the log calls it an end and knows
+// no other; the request goes on where it was once the flag is set, with the same tokens.
+TEST(ScheduleContext, RunFlagEndsABusyWorkerWhichIsNoCrash) {
+    Instance instance({"--attention-workers", "1", "--ffn-workers", "1"});
+    instance.wait_ready();
+    const auto before = instance.connect().generate(long_request(kBusyTokens));
+    ASSERT_TRUE(before.ok()) << before.error().message;
+    struct Named {
+        const char* role;
+        const char* context;
+        const char* worker;
+    };
+    for (const Named& named :
+         {Named{"ffn", "ffn0", "ffn0"}, Named{"attention", "attn0", "attention0"}}) {
+        auto* context = map_context(instance, named.context);
+        ASSERT_NE(context, nullptr);
+        BackgroundGeneration background(instance, long_request(kBusyTokens));
+        background.wait_for_tokens(1);
+        context->control.run_flag = 0;
+        instance.wait_for("the worker is halted", [&](const client::Status& status) {
+            return state_of(status, named.role) == "halted";
+        });
+        const Outcome set = afdctl(instance, {"--worker", named.worker, "--set-run-flag", "1"});
+        EXPECT_EQ(set.exit_status, 0) << set.output;
+        const auto after = background.finish();
+        ASSERT_TRUE(after.ok()) << after.error().message;
+        EXPECT_EQ(after.value().token_ids, before.value().token_ids);
+    }
+    const std::string log = instance.log();
+    EXPECT_NE(log.find("ended: run_flag is 0"), std::string::npos) << log;
+    EXPECT_EQ(log.find("exited"), std::string::npos) << log;
+    EXPECT_EQ(log.find("killing"), std::string::npos) << log;
     EXPECT_EQ(instance.stop(), 0);
 }
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "schedule/execution_log.h"
-#include "schedule/segment.h"
+#include "schedule/layout/execution_log.h"
+#include "schedule/shared_memory/segment.h"
 #include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
 

@@ -43,7 +43,11 @@ struct Setting {
                                           "--attention-threads",
                                           std::to_string(num_threads),
                                           "--ffn-threads",
-                                          std::to_string(num_threads)};
+                                          std::to_string(num_threads),
+                                          // The same prompts come again, and are computed again;
+                                          // prefix_cache_test.cc compares with and without.
+                                          "--prefix-cache",
+                                          "false"};
         if (two_phase_block > 0) {
             // A batch of 100 tokens: long prompts need several rounds a layer.
             flags.insert(flags.end(),
@@ -105,6 +109,8 @@ std::vector<Setting> pairwise_settings() {
         {1, 2, 2, 256, 2, false, true, 33},
         {2, 2, 1, 32, 1, false, false, 1},
         {3, 2, 1, 256, 1, false, true, 64},
+        {2, 2, 2, 32, 1, true, false, 16},
+        {1, 2, 1, 256, 2, true, true, 33},
     };
 }
 
@@ -114,13 +120,13 @@ std::vector<Setting> ways(const Setting& setting) {
     std::vector<Setting> settings;
     for (const bool shared_stage : {false, true}) {
         for (const bool ffn_routes : {false, true}) {
-            Setting& way = settings.emplace_back(setting);
-            way.ffn_routes = ffn_routes;
-            way.shared_stage = shared_stage;
+            for (const uint32_t two_phase_block : {0U, 16U}) {
+                Setting& way = settings.emplace_back(setting);
+                way.ffn_routes = ffn_routes;
+                way.shared_stage = shared_stage;
+                way.two_phase_block = two_phase_block;
+            }
         }
-        Setting& way = settings.emplace_back(setting);
-        way.shared_stage = shared_stage;
-        way.two_phase_block = 16;
     }
     return settings;
 }

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -52,6 +53,31 @@ std::multimap<Round, Span> spans_of(const json& trace, const std::string& name) 
         spans.emplace(Round(args["session"], args["micro_batch"], args["round"]), span_of(event));
     }
     return spans;
+}
+
+// The data thread's slices of each worker, in the order of their starts.
+std::map<int, std::vector<Span>> data_threads_of(const json& trace) {
+    std::map<int, std::vector<Span>> threads;
+    for (const json& event : trace["traceEvents"]) {
+        if (event["ph"] == "X" && event["tid"] == 0) {
+            threads[event["pid"]].push_back(span_of(event));
+        }
+    }
+    for (auto& [process, spans] : threads) {
+        std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
+            return a.start_us < b.start_us;
+        });
+    }
+    return threads;
+}
+
+// Whether a moment lies within one of the spans.
+bool is_within(const std::vector<Span>& spans, double moment_us) {
+    const auto after = std::upper_bound(
+        spans.begin(), spans.end(), moment_us, [](double moment, const Span& span) {
+            return moment < span.start_us;
+        });
+    return after != spans.begin() && moment_us <= std::prev(after)->end_us;
 }
 
 json trace_of(const Instance& instance, const std::string& seconds) {
@@ -117,6 +143,56 @@ TEST(Trace, ShowsEveryRoundFromDispatchOverExpertsToCombine) {
         EXPECT_FALSE(spans_of(trace, name).empty()) << name;
     }
     generations.clear();
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+// Goal: what a person sees: one lane for each data thread, on which one thing follows the other;
+// bubbles; and an arrow for each hop. Oracle: no two slices of a lane overlap; both ends of every
+// arrow lie in slices, the first before the second, of workers of different roles.
+TEST(Trace, HasALaneForEachDataThreadBubblesAndAnArrowForEachHop) {
+    Instance instance({"--ffn-workers", "2"});
+    instance.wait_ready();
+    BackgroundGeneration generation(instance, long_request(900));
+    generation.wait_for_tokens(5);
+    const json trace = trace_of(instance, "0.2");
+    generation.cancel();
+    static_cast<void>(generation.finish());
+    const auto names = names_of(trace);
+    const auto threads = data_threads_of(trace);
+    ASSERT_EQ(threads.size(), 3u);
+    for (const auto& [process, spans] : threads) {
+        for (size_t i = 1; i < spans.size(); ++i) {
+            // Times are written to the nanosecond.
+            ASSERT_LE(spans[i - 1].end_us, spans[i].start_us + 0.002)
+                << names.at(process) << " does two things at once";
+        }
+    }
+    std::map<std::string, int> num_bubbles;
+    std::map<int, json> starts;
+    size_t num_arrows = 0;
+    for (const json& event : trace["traceEvents"]) {
+        const std::string phase = event["ph"];
+        if (event["name"] == "bubble") {
+            EXPECT_EQ(event["cname"], "terrible");
+            ++num_bubbles[names.at(event["pid"])];
+        }
+        if (phase == "s") starts[event["id"]] = event;
+        if (phase != "f") continue;
+        const json& start = starts.at(event["id"]);
+        EXPECT_EQ(event["name"], start["name"]);
+        const bool is_to_experts = event["name"] == "to the experts";
+        EXPECT_TRUE(names.at(start["pid"]).starts_with(is_to_experts ? "attention" : "ffn"));
+        EXPECT_TRUE(names.at(event["pid"]).starts_with(is_to_experts ? "ffn" : "attention"));
+        EXPECT_TRUE(is_within(threads.at(start["pid"]), start["ts"]));
+        EXPECT_TRUE(is_within(threads.at(event["pid"]), event["ts"]));
+        ++num_arrows;
+    }
+    EXPECT_EQ(num_bubbles.size(), 3u) << "not every worker waited";
+    // Two for each pass, but for those across the trace's edges.
+    const size_t num_passes = spans_of(trace, "gather").size();
+    EXPECT_GT(num_passes, 50u);
+    EXPECT_LE(num_arrows, 2 * num_passes);
+    EXPECT_GE(num_arrows + 8, 2 * num_passes);
     EXPECT_EQ(instance.stop(), 0);
 }
 

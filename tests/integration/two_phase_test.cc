@@ -38,7 +38,10 @@ std::vector<std::string> two_phase_flags(std::vector<std::string> more = {}) {
                                       "--two-phase-block",
                                       "64",
                                       "--wait-report-ms",
-                                      "50"};
+                                      "50",
+                                      // The same prompt comes again, and must be long again.
+                                      "--prefix-cache",
+                                      "false"};
     flags.insert(flags.end(), more.begin(), more.end());
     return flags;
 }
@@ -191,6 +194,26 @@ TEST_P(BetweenThePhasesForLong, AStoppedFfnWorkerIsReplacedAndNothingIsLost) {
     EXPECT_NE(instance_.worker_pids("ffn")[0], stopped_ffn_);
     EXPECT_EQ(num_fallbacks(instance_.status()), 0U);
     expect_nothing_lost(prompt);
+}
+
+// Goal: with router = ffn the session routes the rows of a long prompt and the ranks all others.
+// Method: a prompt in two phases beside decoding rows; the same without memory, so that the prompt
+// is given back and offered; a rank killed between. Oracle: as above.
+TEST(TwoPhase, WhoeverRoutesTheOtherRowsTheBitsAreTheSame) {
+    for (const bool has_memory : {true, false}) {
+        Instance instance(two_phase_flags(
+            {"--router", "ffn", "--two-phase-memory-max", has_memory ? "0" : "4096"}));
+        instance.wait_ready();
+        BackgroundGeneration other(instance, long_request(300));
+        other.wait_for_tokens(3);
+        expect_same(undisturbed_answers().prompt, instance.connect().generate(long_prompt()));
+        kill(instance.worker_pids("ffn")[1], SIGKILL);
+        expect_same(undisturbed_answers().prompt, instance.connect().generate(long_prompt()));
+        expect_same(undisturbed_answers().other, other.finish());
+        EXPECT_EQ(num_fallbacks(instance.status()) > 0, !has_memory);
+        EXPECT_TRUE(!has_memory || num_two_phase_rounds(instance.status()) > 0);
+        EXPECT_EQ(instance.stop(), 0);
+    }
 }
 
 TEST(TwoPhase, WithoutMemoryThePromptGoesThroughTheWindowsWithTheSameBits) {

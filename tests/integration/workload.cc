@@ -15,21 +15,6 @@ void append_bits(const google::protobuf::RepeatedField<float>& values,
     for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
 }
 
-void note(const client::Response& response, Reply& reply) {
-    if (response.has_chunk()) {
-        const client::Chunk& chunk = response.chunk();
-        reply.token_ids.insert(
-            reply.token_ids.end(), chunk.token_ids().begin(), chunk.token_ids().end());
-        append_bits(chunk.logprobs(), reply.logprob_bits);
-        append_bits(chunk.prompt_logprobs(), reply.prompt_logprob_bits);
-    }
-    if (response.has_error()) reply.error = response.error().message();
-}
-
-bool ends(const client::Response& response) {
-    return response.has_finished() || response.has_error();
-}
-
 template <typename T>
 std::string first_difference(const std::vector<T>& expected, const std::vector<T>& found) {
     for (size_t i = 0; i < std::min(expected.size(), found.size()); ++i) {
@@ -42,6 +27,21 @@ std::string first_difference(const std::vector<T>& expected, const std::vector<T
 }
 
 }  // namespace
+
+void note(const client::Response& response, Reply& reply) {
+    if (response.has_chunk()) {
+        const client::Chunk& chunk = response.chunk();
+        reply.token_ids.insert(
+            reply.token_ids.end(), chunk.token_ids().begin(), chunk.token_ids().end());
+        append_bits(chunk.logprobs(), reply.logprob_bits);
+        append_bits(chunk.prompt_logprobs(), reply.prompt_logprob_bits);
+    }
+    if (response.has_error()) reply.error = response.error().message();
+}
+
+bool is_end(const client::Response& response) {
+    return response.has_finished() || response.has_error();
+}
 
 std::vector<client::Generate> mixed_requests(size_t count, uint32_t vocab_size, uint32_t seed) {
     std::mt19937 random(seed);
@@ -61,6 +61,12 @@ std::vector<client::Generate> mixed_requests(size_t count, uint32_t vocab_size, 
             request.mutable_sampling()->set_top_p(0.95F);
             request.mutable_sampling()->set_min_p(i % 8 == 5 ? 0.05F : 0.0F);
             request.mutable_sampling()->set_seed(1000 + i);
+        }
+        if (i % 4 == 3) {
+            request.mutable_sampling()->set_repetition_penalty(1.2F);
+            request.mutable_sampling()->set_presence_penalty(0.5F);
+            request.mutable_sampling()->set_frequency_penalty(0.25F);
+            request.set_min_tokens(4);
         }
         request.set_ignore_eos(i % 3 == 0);
         request.set_return_token_ids(true);
@@ -115,7 +121,7 @@ std::vector<Reply> run_all_at_once(const Instance& instance,
             const size_t index = response.request_id() - 1;
             if (index >= replies.size()) continue;
             note(response, replies[index]);
-            if (ends(response)) --num_open;
+            if (is_end(response)) --num_open;
         }
         if (!received.ok()) {
             ADD_FAILURE() << received.error().message << "\n" << instance.log();

@@ -22,8 +22,14 @@ struct Reply {
     friend bool operator==(const Reply&, const Reply&) = default;
 };
 
+// Adds what a response says to the reply that it belongs to.
+void note(const client::Response& response, Reply& reply);
+// Whether it is the last response to its request.
+bool is_end(const client::Response& response);
+
 // `count` requests of token ids below `vocab_size`: prompts of 1 to 600 tokens, 4 to 40 new ones,
-// every second one sampled with a seed of its own, one in eight with prompt logprobs.
+// every second one sampled with a seed of its own, one in four with penalties, one in eight with
+// prompt logprobs.
 // The same for the same arguments.
 std::vector<client::Generate> mixed_requests(size_t count, uint32_t vocab_size, uint32_t seed);
 

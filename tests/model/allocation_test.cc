@@ -42,6 +42,15 @@ TEST(AttentionStep, AllocatesNothing) {
     const std::vector<int32_t> tokens = {3, 1, 4, 1, 5};
     const std::vector<int32_t> positions = {0, 1, 2, 3, 4};
 
+    const SamplingParams params{.top_k = 20,
+                                .top_p = 0.9f,
+                                .repetition_penalty = 1.1f,
+                                .presence_penalty = 0.5f,
+                                .logit_bias = {{1, 2.0f}}};
+    const std::vector<uint32_t> history = {3, 1, 4, 1, 5};
+    const std::vector<uint32_t> banned = {2};
+    std::array<TokenLogprob, 5> top;
+
     const uint64_t before = test::num_allocations();
     ASSERT_TRUE(allocator.reserve(100, blocks));
     std::array<int64_t, kTokens> cache_index;
@@ -63,9 +72,12 @@ TEST(AttentionStep, AllocatesNothing) {
         half.pre_ffn(layer, residual, {x, {ids.data(), weights.data()}}, workspace, serial);
         add_residual(residual, x, serial);
     }
-    ends.head(residual, ops::make_rows(logits.data(), kTokens, size_t{config.vocab_size}), serial);
-    const auto sampled =
-        sampler.sample(std::span(logits).first(config.vocab_size), {.top_k = 20, .top_p = 0.9f}, 5);
+    ends.head(residual,
+              residual,
+              ops::make_rows(logits.data(), kTokens, size_t{config.vocab_size}),
+              serial);
+    const auto sampled = sampler.sample(
+        std::span(logits).first(config.vocab_size), params, 5, {history, 2, banned}, top);
     allocator.release(blocks);
     const uint64_t after = test::num_allocations();
 

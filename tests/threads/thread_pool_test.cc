@@ -75,7 +75,8 @@ TEST(ThreadPool, PinsEveryThreadToItsCore) {
     }).join();
 }
 
-// Goal: a core that is not there is named, also beyond the 1024 of a cpu_set_t, and the pool works.
+// Goal: a core that is not there is named, also beyond the 1024 bytes of a cpu_set_t, and the pool
+// works.
 TEST(ThreadPool, NamesTheCoreThatItDoesNotGet) {
     std::thread([] {
         const std::array cpus = {8191U};

@@ -40,7 +40,7 @@ class TidyTest(unittest.TestCase):
         self.expect_violation("ops/cpu/a.h", '#include "daemon/loop/b.h"',
                               "ops/cpu/ may not include daemon/loop/b.h")
         self.expect_violation("clients/a.h", '#include "schedule/b.h"', "clients/ may not include")
-        self.expect_violation("ops/operators/a.h", '#include "schedule/segment.h"', "ops/ may see only")
+        self.expect_violation("ops/operators/a.h", '#include "schedule/shared_memory/segment.h"', "ops/ may see only")
         self.expect_violation("model/decoder/a.h", '#include "proto/client.pb.h"', "protocol messages")
         self.expect_violation("ops/a.h", '#include "../b.h"', "from the root")
 

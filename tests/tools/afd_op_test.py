@@ -108,6 +108,61 @@ class Runs(unittest.TestCase):
         self.assert_refused(self.run_it({"expert_nmu": 4}),
                             "there is no attribute expert_nmu; there are active_num, ")
 
+    def test_a_slip_gets_a_suggestion(self):
+        for arguments, words in (
+                (("describe", "moe_init_routing_v4"), "; did you mean moe_init_routing_v3?"),
+                (("descrbe",), "there is no command descrbe; there are list, describe, "),
+                (("bogus",), "there is no command bogus; there are list, describe, "),
+                ((), "a command is missing; there are list, describe, ")):
+            done = afd_op(*arguments)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(words, done.stderr)
+        self.assert_refused(self.run_it({"expert_nmu": 4}), "; did you mean expert_num?")
+
+    def test_exit_codes_are_those_of_the_help(self):
+        for arguments, code in (((), 2), (("run",), 2), (("list", "--nonsense"), 2),
+                                (("--help",), 0), (("run", "--help"), 0)):
+            self.assertEqual(afd_op(*arguments).returncode, code, arguments)
+        done = self.run_it({"expert_num": 4}, "--threads", "0")
+        self.assertEqual(done.returncode, 2)
+
+    def test_the_class_is_asked_for_and_reported(self):
+        done = self.run_it({"expert_num": 4}, "--numeric-class", "portable")
+        self.assertEqual((done.returncode, done.stdout),
+                         (0, "moe_init_routing_v3: numeric class portable\n"))
+        done = self.run_it({"expert_num": 4}, "--reference")
+        self.assertEqual(done.stdout, "moe_init_routing_v3: reference\n")
+        (self.folder / "out.safetensors").unlink()
+        self.assert_refused(self.run_it({"expert_num": 4}, "--numeric-class", "vax"),
+                            "numeric_class is vax; allowed are portable")
+
+    def test_repeating_prints_median_bytes_and_rates(self):
+        done = self.run_it({"expert_num": 4}, "--repeat", "3")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = done.stdout.splitlines()
+        self.assertRegex(lines[1], r"^median of 3: [\d.]+ us$")
+        # x and expanded_x, the ids and the index.
+        num_bytes = 4 * (5 * 8 + 10 * 8 + 5 * 2 + 10)
+        self.assertRegex(lines[2], rf"^{num_bytes} bytes: [\d.]+ GB/s, \d+% of copying memory ")
+
+    def test_memory_has_a_limit(self):
+        self.assert_refused(self.run_it({"expert_num": 4}, "--memory-max", "100"),
+                            "outputs and workspace need ")
+        self.assert_refused(self.run_it({"expert_num": 4, "drop_pad_mode": 1,
+                                         "expert_capacity": 2 ** 28}, "--memory-max", "999999"),
+                            "expanded_x [4, 268435456, 8] 34359738368")
+
+    def test_a_message_repeats_no_whole_input(self):
+        done = self.run_it({"expert_num": 4, "quant_mode": "x" * 5000})
+        self.assert_refused(done, "...; it must be an integer")
+        self.assertLess(len(done.stderr), 300)
+
+    def test_a_scalar_is_no_vector(self):
+        self.write({"x": ("F32", self.x), "expert_idx": ("I32", self.ids),
+                    "scale": ("F32", np.float32(1).reshape(()))})
+        self.assert_refused(self.run_it({"expert_num": 4}), "scale is a scalar; it must have the "
+                                                            "shape [N] | [1]")
+
     def test_a_missing_attribute_is_named(self):
         self.assert_refused(self.run_it({}), "attribute expert_num is missing; it has no default")
 
@@ -226,8 +281,9 @@ class MoePlan(unittest.TestCase):
         self.assertEqual(len(rows), 18)
         found = {(row[0], row[1]): row[2:] for row in rows}
         self.assertIn("takes batched", found["local", "batched_bf16"][0])
+        self.assertEqual(found["local_batched", "batched_bf16"][5], "")
         dispatch, driver, worst, bounded, of_a_rank = map(
-            int, found["local_batched", "batched_bf16"])
+            int, found["local_batched", "batched_bf16"][:5])
         self.assertEqual(worst, dispatch + driver)
         self.assertLess(bounded, worst * 0.26)
         # 66 experts with 4096 places of 4096 bytes, and for every slot 4 bytes of index.
@@ -235,12 +291,39 @@ class MoePlan(unittest.TestCase):
         self.assertEqual(of_a_rank, 4096 * (6 + 2))
         # The rows are in the windows; the driver has two tables of 66 entries.
         self.assertEqual(found["afd_window", "grouped_bf16"],
-                         ["0", "1408", "1408", "", str(of_a_rank)])
+                         ["0", "1408", "1408", "", str(of_a_rank), str(self.windows(4096))])
+
+    @staticmethod
+    def windows(returned: int) -> int:
+        """Four stripes with descriptors and rows of 4096 bytes, a window with flags and results."""
+        def whole(size: int) -> int:
+            return -(-size // 512) * 512
+        slots = 4096 * (6 + 2)
+        return 4 * (whole(4 * (2 + slots)) + slots * 4096) + whole(4 * slots) + slots * returned
+
+    def test_parts_between_processes_have_windows_or_segments(self):
+        def shared(**changed) -> dict[str, str]:
+            rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]]
+                    for line in self.plan(**changed).stdout.splitlines()[2:]]
+            return {row[0]: row[7] for row in rows if row[1] == "grouped_bf16" and len(row) == 8}
+        # The routing weight behind a result of 4096 bytes takes another 512.
+        plain = shared()
+        self.assertEqual(plain["afd_window_ffn_router"], str(self.windows(4096 + 512)))
+        # Each row once, two blocks of 1024 tokens of results for each of four ranks, and the counts:
+        # four blocks of 16 experts and 2 shared ones, in whole lines.
+        rows = 4096 * 8 * 4096 + 4 * 2 * 1024 * 8 * 4096
+        self.assertEqual(int(plain["afd_two_phase"]) - rows, 4 * (-(-4 * 4 * 18 // 128) * 128))
+        narrow = shared(dispatch_dtype="fp8")
+        self.assertEqual(int(plain["afd_two_phase"]) - int(narrow["afd_two_phase"]),
+                         4096 * 8 * (4096 - 2048 - 2048 // 128 * 4))
 
     def test_limits_that_nothing_serves_are_refused(self):
         done = self.plan(row_fraction=1.5)
         self.assertEqual(done.returncode, 2)
         self.assertIn("row_fraction is 1.500000; allowed are numbers above 0 up to 1", done.stderr)
+        done = self.plan(top_k=33, experts=32)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("top_k is 33; there are 32 experts", done.stderr)
 
 
 if __name__ == "__main__":

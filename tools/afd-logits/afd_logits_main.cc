@@ -17,6 +17,7 @@
 #include "model/decoder/local_decoder.h"
 #include "model/family/model_files.h"
 #include "model/reference/reference_decoder.h"
+#include "ops/format/kv_dtype.h"
 #include "ops/format/numeric_class.h"
 #include "ops/tensor/parallel.h"
 
@@ -35,6 +36,8 @@ struct Options {
     std::string numeric_class = "auto";
     uint32_t chunk = 64;
     bool has_routing = false;
+    std::string kv_dtype = "bf16";
+    std::string residual = "bf16";
 };
 
 // What goes into the file.
@@ -113,7 +116,12 @@ Result<Computed> compute(const model::ModelFiles& files,
 
 Result<> run(const Options& options) {
     AFD_ASSIGN(const auto ids, read_ids(options.ids_path));
-    AFD_ASSIGN(const auto files, model::ModelFiles::open(options.model_dir));
+    AFD_ASSIGN(auto files,
+               model::ModelFiles::open(
+                   options.model_dir,
+                   ops::parse_kv_dtype(options.kv_dtype).value_or(ops::KvDtype::kBf16)));
+    files.set_residual(options.residual == "fp32" ? model::ResidualType::kFp32
+                                                  : model::ResidualType::kBf16);
     AFD_ASSIGN(const Computed computed, compute(files, options, ids));
     const model::ModelConfig& config = files.config();
     std::vector<model::TensorToWrite> tensors{{.name = "logits",
@@ -141,7 +149,8 @@ int main_with(int argc, char** argv) {
         "  afd-logits MODEL_DIR --ids ids.txt --out logits.safetensors\n"
         "  afd-logits MODEL_DIR --ids ids.txt --out l.safetensors --reference --rounding none\n"
         "  afd-logits MODEL_DIR --ids ids.txt --out l.safetensors --numeric-class portable "
-        "--chunk 1\n");
+        "--chunk 1\n"
+        "  afd-logits MODEL_DIR --ids ids.txt --out l.safetensors --kv-dtype int8\n");
     app.add_option("model_dir", options.model_dir, "Checkpoint in Hugging Face's layout")
         ->required();
     app.add_option("--ids", options.ids_path, "File of token ids, separated by blanks")->required();
@@ -152,10 +161,19 @@ int main_with(int argc, char** argv) {
         ->check(CLI::IsMember({"none", "bf16"}))
         ->needs(reference)
         ->capture_default_str();
+    app.add_option("--residual", options.residual, "Residual stream: bf16 or fp32")
+        ->check(CLI::IsMember({"bf16", "fp32"}))
+        ->capture_default_str();
     app.add_option("--numeric-class",
                    options.numeric_class,
                    "Fast path: auto, portable, avx2, avx512 or avx512-bf16")
         ->excludes(reference)
+        ->capture_default_str();
+    app.add_option(
+           "--kv-dtype",
+           options.kv_dtype,
+           "How keys and values are kept, as afdd's kv_dtype: bf16, int8, fp8 or int8_channel")
+        ->check(CLI::IsMember({"bf16", "int8", "fp8", "int8_channel"}))
         ->capture_default_str();
     app.add_option("--chunk", options.chunk, "Fast path: tokens computed at once")
         ->check(CLI::Range(1, 65536))

@@ -5,12 +5,14 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>
+#include <vector>
 
+#include "calls/describe.h"
+#include "calls/name_list.h"
+#include "calls/registry.h"
 #include "ops/fused_moe/plan/feature_matrix.h"
-#include "ops/tensor/parallel.h"
-#include "tools/afd-op/describe.h"
 #include "tools/afd-op/moe_plan_command.h"
-#include "tools/afd-op/registry.h"
+#include "tools/afd-op/run_command.h"
 
 namespace afd::tools {
 namespace {
@@ -20,10 +22,6 @@ constexpr int kExitUsage = 2;
 
 struct Options {
     std::string name;
-    std::string in_path;
-    std::string out_path;
-    std::string attributes = "{}";
-    bool is_reference = false;
     bool is_json = false;
 };
 
@@ -32,13 +30,8 @@ int print_error(const Error& error) {
     return error.code == Code::kInvalidArgument ? kExitUsage : kExitFailed;
 }
 
-Result<const RegisteredOperator*> find(const std::string& name) {
-    if (const RegisteredOperator* found = find_operator(name)) return found;
-    return Error{Code::kInvalidArgument, "there is no operator " + name + "; see: afd-op list"};
-}
-
 int list() {
-    for (const RegisteredOperator& entry : operators()) {
+    for (const calls::RegisteredOperator& entry : calls::operators()) {
         std::printf("%-26s %s\n",
                     std::string(entry.spec->name).c_str(),
                     std::string(entry.spec->summary).c_str());
@@ -46,10 +39,30 @@ int list() {
     return EXIT_SUCCESS;
 }
 
+struct Command {
+    std::string name;
+};
+
+// Nothing if the word is a command. CLI11 only says of another that a command is required.
+Result<> check_command(const CLI::App& app, const std::string& word) {
+    std::vector<Command> commands;
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+        if (command->get_name() == word) return {};
+        commands.push_back({command->get_name()});
+    }
+    const std::string what = word.empty() ? "a command is missing" : "there is no command " + word;
+    return Error{
+        Code::kInvalidArgument,
+        what + "; there are " + calls::names_of(commands) + calls::suggestion(word, commands)};
+}
+
 Result<> describe(const Options& options) {
-    AFD_ASSIGN(const RegisteredOperator* found, find(options.name));
-    const std::string text = options.is_json ? describe_as_json(*found->spec).dump(1) + "\n"
-                                             : describe_as_text(*found->spec);
+    const calls::RegisteredOperator* found = calls::find_operator(options.name);
+    if (found == nullptr) {
+        return Error{Code::kInvalidArgument, calls::no_such_operator(options.name).message};
+    }
+    const std::string text = options.is_json ? calls::describe_as_json(*found->spec).dump(1) + "\n"
+                                             : calls::describe_as_text(*found->spec);
     std::fputs(text.c_str(), stdout);
     return {};
 }
@@ -58,24 +71,6 @@ Result<> plan(const MoePlanOptions& options) {
     AFD_ASSIGN(const std::string table, moe_plan_table(options));
     std::fputs(table.c_str(), stdout);
     return {};
-}
-
-Result<> run(const Options& options) {
-    AFD_ASSIGN(const RegisteredOperator* found, find(options.name));
-    const auto attributes = nlohmann::json::parse(options.attributes, nullptr, false);
-    if (attributes.is_discarded()) {
-        return Error{Code::kInvalidArgument, "--attrs is no JSON: " + options.attributes};
-    }
-    TensorMap inputs;
-    if (!options.in_path.empty()) {
-        AFD_ASSIGN(inputs, read_tensors(options.in_path));
-    }
-    ops::SerialParallel serial;
-    AFD_ASSIGN(OperatorCall call,
-               OperatorCall::make(
-                   *found->spec, std::move(inputs), attributes, options.is_reference, serial));
-    AFD_TRY(found->run(call));
-    return write_tensors(options.out_path, call.outputs());
 }
 
 int main(int argc, char** argv) {
@@ -91,18 +86,23 @@ int main(int argc, char** argv) {
         "moe-matrix", "What the parts of the fused-MoE framework do together, as Markdown");
     MoePlanOptions plan_options;
     const CLI::App* plan_command = add_moe_plan_command(app, plan_options);
-    CLI::App* run_command = app.add_subcommand("run", "Inputs from a file, outputs to a file");
-    run_command->add_option("name", options.name)->required();
-    run_command->add_option("--in", options.in_path, "Inputs, named as `describe` names them");
-    run_command->add_option("--out", options.out_path, "Outputs, and what changed in place")
-        ->required();
-    run_command->add_option("--attrs", options.attributes, "Attributes as a JSON object");
-    run_command->add_flag("--reference", options.is_reference, "Plain loops, not the kernels");
+    RunOptions run_options;
+    add_run_command(app, run_options);
     app.footer(
         "Example: afd-op run moe_finalize_routing --in in.safetensors --out out.safetensors \\\n"
         "             --attrs '{\"drop_pad_mode\": 2}'\n"
-        "Exit codes: 0 ok, 1 a file cannot be read or written, 2 refused (the line says why)");
-    CLI11_PARSE(app, argc, argv);
+        "Exit codes: 0 ok, 1 a file cannot be read or written, 2 refused, whatever it is\n"
+        "            (the line says why)");
+    if (argc < 2 || argv[1][0] != '-') {
+        const Result<> known = check_command(app, argc < 2 ? "" : argv[1]);
+        if (!known.ok()) return print_error(known.error());
+    }
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        // CLI11 has codes of its own; 0 is the help that was asked for.
+        return app.exit(error) == 0 ? EXIT_SUCCESS : kExitUsage;
+    }
     if (list_command->parsed()) return list();
     if (matrix_command->parsed()) {
         std::fputs(ops::feature_matrix().c_str(), stdout);
@@ -110,7 +110,7 @@ int main(int argc, char** argv) {
     }
     const Result<> done = describe_command->parsed() ? describe(options)
                           : plan_command->parsed()   ? plan(plan_options)
-                                                     : run(options);
+                                                     : run_operator(run_options);
     return done.ok() ? EXIT_SUCCESS : print_error(done.error());
 }
 

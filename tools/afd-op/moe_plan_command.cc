@@ -18,6 +18,11 @@ ExpertQuantisation quantisation_of(const std::string& weights) {
     return weights == "int4" ? ExpertQuantisation::kInt4 : ExpertQuantisation::kNone;
 }
 
+ops::RowDtype dispatch_dtype_of(const std::string& name) {
+    if (name == "int8") return ops::RowDtype::kInt8;
+    return name == "fp8" ? ops::RowDtype::kFp8 : ops::RowDtype::kBf16;
+}
+
 RowOverflow overflow_of(const std::string& name) {
     if (name == "error") return RowOverflow::kError;
     return name == "backpressure" ? RowOverflow::kBackpressure : RowOverflow::kChunk;
@@ -29,15 +34,18 @@ std::string line_of(const ops::MoePair& pair, ops::MoeLimits limits) {
     const std::string names = fmt::format(
         "| `{}` | `{}` |", pair.prepare_finalize->capability->name, pair.experts->capability->name);
     const Result<ops::MoePlan> plan = ops::plan_moe(pair, limits);
-    if (!plan.ok()) return fmt::format("{} {} | | | | |\n", names, plan.error().message);
+    if (!plan.ok()) return fmt::format("{} {} | | | | | |\n", names, plan.error().message);
     const ops::MoeMemory& worst = plan.value().worst_case;
-    return fmt::format("{} {} | {} | {} | {} | {} |\n",
+    // A part within one process has none, which is not the same as no bytes.
+    const size_t shared = plan.value().shared_memory.value();
+    return fmt::format("{} {} | {} | {} | {} | {} | {} |\n",
                        names,
                        worst.dispatch.value(),
                        worst.driver.value(),
                        worst.total().value(),
                        is_bounded ? std::to_string(plan.value().bounded.total().value()) : "",
-                       plan.value().rank_rows_max.value());
+                       plan.value().rank_rows_max.value(),
+                       shared > 0 ? std::to_string(shared) : "");
 }
 
 }  // namespace
@@ -56,6 +64,10 @@ CLI::App* add_moe_plan_command(CLI::App& app, MoePlanOptions& options) {
     command->add_option("--shared", config.num_shared, "Shared slots of a token");
     command->add_option("--layers", options.limits.num_layers);
     command->add_option("--ranks", config.num_ranks, "Over which the experts lie");
+    command->add_option(
+        "--block-tokens", options.limits.block_tokens, "Of a two-phase round, at a time");
+    command->add_option("--dispatch-dtype", options.dispatch_dtype, "How rows travel")
+        ->check(CLI::IsMember({"bf16", "int8", "fp8"}));
     command->add_option("--micro-batches", config.num_micro_batches, "In flight at a time");
     command->add_option("--chunk-tokens", config.max_chunk_tokens, "That experts take at once");
     command->add_option("--threads", options.limits.num_threads);
@@ -71,11 +83,17 @@ Result<std::string> moe_plan_table(const MoePlanOptions& options) {
     ops::MoeLimits limits = options.limits;
     limits.config.overflow = overflow_of(options.overflow);
     limits.config.quantisation = quantisation_of(options.weights);
+    limits.config.dispatch_dtype = dispatch_dtype_of(options.dispatch_dtype);
     AFD_TRY(ops::check(limits.config));
+    if (limits.config.top_k > limits.config.num_experts) {
+        return Error{Code::kInvalidArgument,
+                     fmt::format("top_k is {}; there are {} experts",
+                                 limits.config.top_k,
+                                 limits.config.num_experts)};
+    }
     std::string text = fmt::format(
         "| PrepareFinalize | Experts | dispatch | driver | worst case | row_fraction {} | rows of "
-        "a "
-        "rank |\n|---|---|---|---|---|---|---|\n",
+        "a rank | windows or segments |\n|---|---|---|---|---|---|---|---|\n",
         limits.config.row_fraction);
     for (const ops::MoePair& pair : ops::moe_pairs()) {
         if (pair.quantisation == limits.config.quantisation) text += line_of(pair, limits);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// `afd-op moe-plan`: the bytes of every composition of the fused-MoE framework, for given limits.
+// `afd-op moe-plan`: the bytes of every composition of the fused-MoE framework, for given limits;
+// of parts between processes also those of one session's windows or segments.
 
 #include <string>
 
@@ -17,6 +18,7 @@ struct MoePlanOptions {
     ops::MoeLimits limits;
     std::string weights = "bf16";
     std::string overflow = "chunk";
+    std::string dispatch_dtype = "bf16";
 };
 
 // Adds the subcommand; `options` outlives the parsing.

@@ -62,15 +62,7 @@ Tensor::Tensor(DType dtype, std::vector<size_t> shape) : dtype_(dtype), shape_(s
     std::memset(memory_.bytes().data(), 0, memory_.bytes().size());
 }
 
-Tensor Tensor::copy() const {
-    Tensor made(dtype_, shape_);
-    std::memcpy(made.bytes().data(), bytes().data(), size_);
-    return made;
-}
-
 ops::TensorView Tensor::view() const {
-    // A scalar is a vector of one element.
-    if (shape_.empty()) return ops::make_tensor<void>(bytes().data(), dtype_, {1});
     ops::TensorView view{.data = bytes().data(), .dtype = dtype_, .rank = shape_.size()};
     std::copy(shape_.begin(), shape_.end(), view.shape.begin());
     size_t stride = 1;

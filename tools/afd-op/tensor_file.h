@@ -21,8 +21,6 @@ class Tensor {
     // Zero-filled. REQUIRES: at most kRankMax dimensions.
     Tensor(ops::DType dtype, std::vector<size_t> shape);
 
-    Tensor copy() const;
-
     ops::DType dtype() const { return dtype_; }
     const std::vector<size_t>& shape() const { return shape_; }
     std::span<std::byte> bytes() const { return memory_.bytes().subspan(0, size_); }

@@ -10,14 +10,21 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <thread>
 
+#include "model/decoder/attention_half.h"
 #include "model/family/model_files.h"
+#include "ops/format/kv_dtype.h"
 #include "threads/thread_pool.h"
+#include "tools/afd-quantize/kv_scales.h"
 #include "tools/afd-quantize/perplexity.h"
 #include "tools/afd-quantize/quantise_checkpoint.h"
+#include "tools/afd-quantize/quantise_plan.h"
+#include "tools/afd-quantize/result_directory.h"
+#include "tools/afd-quantize/serving_memory.h"
 
 namespace afd {
 namespace {
@@ -32,40 +39,60 @@ struct Options {
     std::string out;
     std::string validate;
     std::string smooth;
+    std::string kv_dtype = "bf16";
+    std::string kv_scales;
     unsigned group = 32;
     std::string scale_dtype = "bf16";
     unsigned threads = 0;
+    bool is_dry_run = false;
 };
 
-// One line on stderr that says how far the work is; on a terminal it is rewritten in place, else
-// written at most every ten seconds.
+// More would wait for the disk, and each takes memory of its own.
+constexpr unsigned kThreadsMax = 64;
+
+// One line on stderr that says how far the work is and how long it will take; on a terminal it is
+// rewritten in place, else written at most every ten seconds.
 class Progress {
   public:
     explicit Progress(std::string what) : what_(std::move(what)) {}
 
     void show(double share) {
-        const auto now = std::chrono::steady_clock::now();
+        const Clock::time_point now = Clock::now();
+        // What an earlier run did says nothing about the speed of this one.
+        if (!first_share_) first_share_ = share;
         const bool is_due = now - shown_ >= (is_terminal_ ? kTerminalPeriod : kLogPeriod);
         if (!is_due && share < 1) return;
         if (share >= 1 && !is_shown_) return;
         shown_ = now;
         is_shown_ = true;
         fmt::print(stderr,
-                   "{}{}: {:3.0f} %{}",
-                   is_terminal_ ? "\r" : "",
+                   "{}{}: {:3.0f} %{}{}",
+                   is_terminal_ ? "\r\x1b[K" : "",
                    what_,
                    share * 100,
+                   left(now, share),
                    is_terminal_ && share < 1 ? "" : "\n");
     }
 
   private:
+    using Clock = std::chrono::steady_clock;
     static constexpr std::chrono::milliseconds kTerminalPeriod{200};
     static constexpr std::chrono::milliseconds kLogPeriod{10'000};
+
+    std::string left(Clock::time_point now, double share) const {
+        if (share >= 1 || share <= *first_share_) return "";
+        const std::chrono::duration<double> passed = now - begin_;
+        const double seconds = passed.count() * (1 - share) / (share - *first_share_);
+        return seconds < 90 ? fmt::format(", about {:.0f} s left", seconds)
+                            : fmt::format(", about {:.0f} min left", seconds / 60);
+    }
 
     std::string what_;
     bool is_terminal_ = isatty(STDERR_FILENO) != 0;
     bool is_shown_ = false;
-    std::chrono::steady_clock::time_point shown_ = std::chrono::steady_clock::now();
+    std::optional<double> first_share_;
+    Clock::time_point begin_ = Clock::now();
+    Clock::time_point shown_ = begin_;
 };
 
 ops::WeightFormat int4_format(const Options& options) {
@@ -93,14 +120,53 @@ Result<model::QuantisationConfig> wanted_formats(const Options& options) {
                  "nothing to quantise: give --experts int8 or int4, --attention int8, or both"};
 }
 
-Result<Perplexity> measure(const std::string& directory, const Options& options) {
-    Progress progress("perplexity of " + directory);
-    return measure_perplexity(
-        directory, options.validate, [&](double share) { progress.show(share); });
+std::string size_text(uint64_t bytes) {
+    const double mebibytes = static_cast<double>(bytes) / (1u << 20);
+    return mebibytes < 1024 ? fmt::format("{:.1f} MiB", mebibytes)
+                            : fmt::format("{:.2f} GiB", mebibytes / 1024);
 }
 
-std::string mebibytes(uint64_t bytes) {
-    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+// Of the model before, which an interrupted run may have measured already.
+Result<Perplexity> perplexity_before(const Options& options,
+                                     ResultDirectory& directory,
+                                     ops::Parallel& parallel) {
+    AFD_ASSIGN(const std::string hash, hash_of_file(options.validate));
+    if (const auto known = directory.perplexity(hash)) return *known;
+    Progress progress("perplexity of " + options.model_dir);
+    AFD_ASSIGN(
+        const Perplexity measured,
+        measure_perplexity(
+            options.model_dir, options.validate, directory.scratch(), parallel, [&](double share) {
+                progress.show(share);
+            }));
+    AFD_TRY(directory.keep(hash, measured));
+    return measured;
+}
+
+Result<Perplexity> perplexity_after(const Options& options, ops::Parallel& parallel) {
+    Progress progress("perplexity of " + options.out);
+    return measure_perplexity(
+        options.out, options.validate, options.out, parallel, [&](double share) {
+            progress.show(share);
+        });
+}
+
+Result<ChannelRanges> channel_ranges(const Options& options,
+                                     const model::ModelConfig& config,
+                                     ResultDirectory& directory,
+                                     ops::Parallel& parallel) {
+    ChannelRanges ranges;
+    if (options.smooth.empty()) return ranges;
+    if (auto known = directory.ranges(config.num_layers, config.hidden)) return *std::move(known);
+    Progress progress("calibrating on " + options.smooth);
+    AFD_TRY(measure_perplexity(options.model_dir,
+                               options.smooth,
+                               directory.scratch(),
+                               parallel,
+                               [&](double share) { progress.show(share); },
+                               {.ranges = &ranges, .on_cache = {}}));
+    AFD_TRY(directory.keep(ranges));
+    return ranges;
 }
 
 void print_perplexities(const Perplexity& before,
@@ -120,67 +186,133 @@ void print_perplexities(const Perplexity& before,
                after.bits_per_byte);
 }
 
+Result<> dry_run(const model::ModelFiles& files, const model::QuantisationConfig& wanted) {
+    AFD_ASSIGN(const QuantisePlan plan, QuantisePlan::make(files, wanted));
+    const ServingMemory memory = serving_memory(files, plan.formats());
+    fmt::print("{}: {}, {} of weights\n",
+               files.directory(),
+               model::describe(files.config().quantisation),
+               size_text(files.tensors().total_bytes()));
+    fmt::print("result: {}, {} in {} file{}\n",
+               model::describe(plan.formats()),
+               size_text(plan.result_bytes()),
+               plan.num_shards(),
+               plan.num_shards() == 1 ? "" : "s");
+    fmt::print("memory to serve it:\n");
+    fmt::print("  {:>10}  FFN workers, all together: experts, shared through the weight cache\n",
+               size_text(memory.experts));
+    fmt::print("  {:>10}  each attention worker: embedding, attention, routers, head\n",
+               size_text(memory.attention));
+    fmt::print("  {:>6.1f} KiB  KV cache, a token of context\n",
+               static_cast<double>(memory.kv_bytes_per_token) / 1024);
+    if (memory.kv_windowed_bytes_per_token > 0) {
+        fmt::print(
+            "  {:>6.1f} KiB  of that in layers with a window, at most {} tokens a sequence\n",
+            static_cast<double>(memory.kv_windowed_bytes_per_token) / 1024,
+            memory.kv_windowed_tokens);
+    }
+    return {};
+}
+
+unsigned num_threads(const Options& options) {
+    return options.threads != 0 ? options.threads
+                                : std::clamp(std::thread::hardware_concurrency(), 1U, kThreadsMax);
+}
+
+// --kv-dtype: nothing is written, since how keys and values are kept is afdd's choice.
+Result<> compare_kv(const Options& options) {
+    const ops::KvDtype dtype = ops::parse_kv_dtype(options.kv_dtype).value_or(ops::KvDtype::kBf16);
+    threads::ThreadPool parallel(num_threads(options));
+    const std::string scratch = std::filesystem::temp_directory_path().string();
+    const auto measure = [&](ops::KvDtype kv) {
+        Progress progress(fmt::format("perplexity with kv {}", ops::name_of(kv)));
+        return measure_perplexity(options.model_dir,
+                                  options.validate,
+                                  scratch,
+                                  parallel,
+                                  [&](double share) { progress.show(share); },
+                                  {.kv = kv, .on_cache = {}});
+    };
+    AFD_ASSIGN(const model::ModelConfig before, model::load_model_config(options.model_dir));
+    AFD_ASSIGN(const model::ModelConfig after, model::load_model_config(options.model_dir, dtype));
+    AFD_ASSIGN(const Perplexity plain, measure(ops::KvDtype::kBf16));
+    AFD_ASSIGN(const Perplexity quantised, measure(dtype));
+    print_perplexities(plain, quantised, options.validate, fmt::format("kv {}", options.kv_dtype));
+    fmt::print("KV cache, a token of context: {} bytes (before: {})\n",
+               model::kv_shape(after).bytes_per_token(),
+               model::kv_shape(before).bytes_per_token());
+    return {};
+}
+
+// --kv-scales: beside the weights, where kv_dtype = int8_channel looks for it.
+Result<> measure_kv_scales(const Options& options) {
+    const std::string path =
+        options.out.empty() ? options.model_dir + "/" + model::kKvScalesFile : options.out;
+    threads::ThreadPool parallel(num_threads(options));
+    Progress progress("measuring keys and values on " + options.kv_scales);
+    AFD_TRY(write_kv_scales(options.model_dir,
+                            options.kv_scales,
+                            path,
+                            std::filesystem::temp_directory_path().string(),
+                            parallel,
+                            [&](double share) { progress.show(share); }));
+    fmt::print("{}: a factor for each channel of the KV cache, for kv_dtype = int8_channel\n",
+               path);
+    return {};
+}
+
 Result<> run(const Options& options) {
+    if (!options.kv_scales.empty()) return measure_kv_scales(options);
+    if (options.kv_dtype != "bf16") return compare_kv(options);
     AFD_ASSIGN(const model::QuantisationConfig wanted, wanted_formats(options));
     AFD_ASSIGN(const model::ModelFiles files, model::ModelFiles::open(options.model_dir));
     if (const std::string unused = files.unused_text(); !unused.empty()) {
         fmt::print(stderr, "{}; they are not copied\n", unused);
     }
-    // Before the work, so that a wrong file name shows at once.
+    if (options.is_dry_run) return dry_run(files, wanted);
+    // Before the work, so that what cannot be done shows at once.
+    AFD_ASSIGN(const QuantisePlan plan, QuantisePlan::make(files, wanted));
+    std::string smooth_text;
+    if (wanted.smooth) {
+        AFD_ASSIGN(smooth_text, hash_of_file(options.smooth));
+    }
+    if (!options.validate.empty()) AFD_TRY(hash_of_file(options.validate));
+    AFD_ASSIGN(ResultDirectory directory,
+               ResultDirectory::open(options.out, describe_job(files, wanted, smooth_text)));
+    if (directory.units_done() > 0) {
+        fmt::print(stderr, "{}: goes on with what an earlier run left\n", options.out);
+    }
+    threads::ThreadPool parallel(num_threads(options));
     std::optional<Perplexity> before;
     if (!options.validate.empty()) {
-        AFD_ASSIGN(before, measure(options.model_dir, options));
+        AFD_ASSIGN(before, perplexity_before(options, directory, parallel));
     }
-    ChannelRanges ranges;
-    if (wanted.smooth) {
-        Progress progress("calibrating on " + options.smooth);
-        AFD_TRY(measure_perplexity(
-            options.model_dir,
-            options.smooth,
-            [&](double share) { progress.show(share); },
-            &ranges));
-    }
-    threads::ThreadPool parallel(
-        options.threads != 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency()));
+    AFD_ASSIGN(const ChannelRanges ranges,
+               channel_ranges(options, files.config(), directory, parallel));
     Progress progress("quantising");
-    const double num_layers = files.config().num_layers;
+    const auto total = static_cast<double>(plan.source_bytes());
     AFD_ASSIGN(const QuantiseResult result,
                quantise_checkpoint(
                    files,
                    wanted,
-                   options.out,
+                   directory,
                    parallel,
-                   [&](uint32_t layers) { progress.show(layers / num_layers); },
-                   kShardBytes,
+                   [&](uint64_t bytes) { progress.show(static_cast<double>(bytes) / total); },
+                   {},
                    ranges));
     fmt::print("{}: {}, {} of weights (before: {})\n",
                options.out,
                model::describe(result.formats),
-               mebibytes(result.bytes_after),
-               mebibytes(result.bytes_before));
+               size_text(result.bytes_after),
+               size_text(result.bytes_before));
     if (!before) return {};
-    AFD_ASSIGN(const Perplexity after, measure(options.out, options));
+    AFD_ASSIGN(const Perplexity after, perplexity_after(options, parallel));
     print_perplexities(*before, after, options.validate, model::describe(result.formats));
     return {};
 }
 
-int main_with(int argc, char** argv) {
-    Options options;
-    CLI::App app(
-        "Writes a checkpoint with quantised weights, which afdd serves like any other.\n"
-        "\n"
-        "Examples:\n"
-        "  afd-quantize MODEL --experts int8 --out MODEL-int8\n"
-        "  afd-quantize MODEL --experts int4 --out MODEL-int4 --validate text.txt\n"
-        "  afd-quantize MODEL --experts int8 --attention int8 --out MODEL-8bit\n"
-        "  afd-quantize MODEL --experts int8 --smooth sample.txt --out MODEL-smooth\n"
-        "\n"
-        "int8: a scale per output channel. int4: a scale per group of inputs.\n"
-        "docs/weights.md says what is quantised and what it costs.\n");
-    app.add_option("model",
-                   options.model_dir,
-                   "Checkpoint in Hugging Face's layout: bf16, fp16, fp32 or fp8")
-        ->required();
+// What is quantised, and how.
+void add_format_options(CLI::App& app, Options& options) {
     app.add_option(
            "--experts", options.experts, "MLPs of all layers: int8, int4, or bf16: as they are")
         ->check(CLI::IsMember({"bf16", "int8", "int4"}))
@@ -201,14 +333,61 @@ int main_with(int argc, char** argv) {
     app.add_option("--smooth",
                    options.smooth,
                    "int8 experts: even out their input's channels, as large as on this text");
-    app.add_option("--out", options.out, "Directory to make")->required();
+}
+
+int main_with(int argc, char** argv) {
+    Options options;
+    CLI::App app(
+        "Writes a checkpoint with quantised weights, which afdd serves like any other.\n"
+        "\n"
+        "Examples:\n"
+        "  afd-quantize MODEL --experts int8 --out MODEL-int8\n"
+        "  afd-quantize MODEL --experts int4 --out MODEL-int4 --validate text.txt\n"
+        "  afd-quantize MODEL --experts int8 --attention int8 --out MODEL-8bit\n"
+        "  afd-quantize MODEL --experts int8 --smooth sample.txt --out MODEL-smooth\n"
+        "  afd-quantize MODEL --kv-dtype int8 --validate text.txt\n"
+        "  afd-quantize MODEL --kv-scales text.txt\n"
+        "\n"
+        "A run that was interrupted goes on when it is started again as it was.\n"
+        "int8: a scale per output channel. int4: a scale per group of inputs.\n"
+        "docs/weights.md says what is quantised and what it costs.\n");
+    app.add_option("model",
+                   options.model_dir,
+                   "Checkpoint in Hugging Face's layout: bf16, fp16, fp32 or fp8")
+        ->required();
+    add_format_options(app, options);
+    app.add_option("--out", options.out, "Directory to make, or to go on with");
     app.add_option(
         "--validate", options.validate, "Text to measure perplexity on, before and after");
-    app.add_option("--threads", options.threads, "Threads; 0: one per core")->capture_default_str();
+    app.add_option("--kv-dtype",
+                   options.kv_dtype,
+                   "Write nothing; with --validate: the perplexity with this kv_dtype of afdd")
+        ->check(CLI::IsMember({"bf16", "int8", "fp8", "int8_channel"}))
+        ->capture_default_str();
+    app.add_option("--kv-scales",
+                   options.kv_scales,
+                   "Write the factors of kv_dtype int8_channel, measured on this text, into the "
+                   "model's directory, or --out FILE");
+    app.add_option("--threads", options.threads, "Threads; 0: one per core, at most 64")
+        ->capture_default_str();
+    app.add_flag("--dry-run",
+                 options.is_dry_run,
+                 "Write nothing; print the sizes and the memory that serving will need");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
         return app.exit(error) == 0 ? 0 : kExitUsage;
+    }
+    const bool compares_kv = options.kv_dtype != "bf16";
+    if (compares_kv && (options.validate.empty() || !options.out.empty())) {
+        fmt::print(stderr,
+                   "afd-quantize: --kv-dtype needs --validate, and no --out: it measures what "
+                   "afdd's option does, and changes no checkpoint\n");
+        return kExitUsage;
+    }
+    if (options.out.empty() && !options.is_dry_run && !compares_kv && options.kv_scales.empty()) {
+        fmt::print(stderr, "afd-quantize: --out is required, or --dry-run\n");
+        return kExitUsage;
     }
     const Result<> result = run(options);
     if (result.ok()) return 0;

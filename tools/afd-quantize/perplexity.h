@@ -7,8 +7,11 @@
 #include <functional>
 #include <string>
 
+#include "ops/format/kv_dtype.h"
+#include "ops/tensor/parallel.h"
 #include "proto/status.h"
-#include "tools/afd-quantize/quantise_checkpoint.h"
+#include "tools/afd-quantize/smooth_columns.h"
+#include "tools/afd-quantize/streamed_decoder.h"
 
 namespace afd {
 
@@ -20,11 +23,21 @@ struct Perplexity {
     double bits_per_byte = 0;  // Of the scored tokens' bytes.
 };
 
+// What is looked at, or done otherwise, on the way.
+struct PerplexityOptions {
+    ChannelRanges* ranges = nullptr;              // Become those of the text.
+    ops::KvDtype kv = ops::KvDtype::kBf16;        // How keys and values are kept (afdd's kv_dtype).
+    StreamedDecoder::OnCache on_cache = nullptr;  // Optional.
+};
+
+// Rows that memory need not hold go into files in `scratch` (streamed_decoder.h).
 // Errors: of reading the model or the text; kInvalidArgument for a text of fewer than two tokens.
-// `progress` is called with the share done, 0 to 1. `ranges`, if given, become those of the text.
+// `progress` is called with the share done, 0 to 1.
 Result<Perplexity> measure_perplexity(const std::string& model_directory,
                                       const std::string& text_file,
+                                      const std::string& scratch,
+                                      ops::Parallel& parallel,
                                       const std::function<void(double)>& progress,
-                                      ChannelRanges* ranges = nullptr);
+                                      const PerplexityOptions& options = {});
 
 }  // namespace afd

@@ -7,27 +7,30 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "model/attention/attention_config.h"
-#include "model/checkpoint/expert_tensors.h"
 #include "model/checkpoint/matrix_quantiser.h"
-#include "model/checkpoint/tensor_names.h"
-#include "tools/afd-quantize/shard_writer.h"
-#include "tools/afd-quantize/smooth_columns.h"
+#include "model/checkpoint/stored_matrix.h"
+#include "ops/format/weight_format.h"
+#include "tools/afd-quantize/result_files.h"
 
 namespace afd {
 namespace {
 
 namespace fs = std::filesystem;
-using model::StorageType;
 using model::StoredMatrix;
 using ops::WeightFormat;
+
+// Raised when the same job would give other bytes than before: then it is another job.
+constexpr int kRevision = 1;
+
+// A task reads about so much as bf16; with what it makes of it a thread takes a few times as much.
+constexpr uint64_t kTaskBytes = uint64_t{2} << 20;
 
 // What a checkpoint may hold besides weights and config.json.
 constexpr const char* kCompanions[] = {"generation_config.json",
@@ -43,168 +46,162 @@ constexpr const char* kCompanions[] = {"generation_config.json",
                                        "chat_template.json",
                                        "LICENSE"};
 
-template <typename T>
-std::vector<std::byte> bytes_of(const std::vector<T>& values) {
-    const auto bytes = std::as_bytes(std::span(values));
-    return {bytes.begin(), bytes.end()};
-}
+// Some rows of a matrix, or some bytes of a tensor to copy.
+struct Part {
+    size_t unit = 0;    // In the batch.
+    size_t matrix = 0;  // In the unit.
+    uint64_t first = 0;
+    uint64_t count = 0;
+};
 
 class Quantiser {
   public:
     Quantiser(const model::ModelFiles& files,
-              const model::QuantisationConfig& wanted,
               const ChannelRanges& ranges,
-              ShardWriter& writer,
+              const ResultFiles& results,
               ops::Parallel& parallel)
-        : files_(files),
-          config_(as_bf16(files.config())),
-          wanted_(wanted),
-          ranges_(ranges),
-          writer_(writer),
-          parallel_(parallel) {}
+        : files_(files), ranges_(ranges), results_(results), parallel_(parallel) {}
 
-    Result<> layer(uint32_t index) {
-        if (wanted_.experts != WeightFormat::kBf16) AFD_TRY(experts(index));
-        if (wanted_.attention != WeightFormat::kBf16) AFD_TRY(attention(index));
-        return {};
-    }
-
-    // Copies every tensor that was not quantised, but for those that nobody would read.
-    Result<> rest() {
-        for (const model::TensorInfo* tensor : files_.tensors().list()) {
-            if (is_replaced(tensor->name)) continue;
-            if (model::is_beyond_layers(tensor->name, config_.num_layers)) continue;
-            std::vector<std::byte> bytes(tensor->end - tensor->begin);
-            AFD_TRY(files_.tensors().read_bytes(*tensor, 0, bytes));
-            AFD_TRY(writer_.add(tensor->name, tensor->dtype, tensor->shape, std::move(bytes)));
-        }
-        return {};
+    // Units [first, last) of the plan.
+    Result<> run(std::span<const QuantiseUnit> units) {
+        smooth_.assign(units.size(), {});
+        AFD_TRY(for_all(units.size(), [&](size_t i) { return smooth(units[i], smooth_[i]); }));
+        const std::vector<Part> parts = cut(units);
+        AFD_TRY(for_all(parts.size(), [&](size_t i) {
+            const QuantiseUnit& unit = units[parts[i].unit];
+            return unit.copied != nullptr ? copy(unit, parts[i])
+                                          : quantise(unit.matrices[parts[i].matrix], parts[i]);
+        }));
+        return results_.sync();
     }
 
   private:
-    // Sources in fp8 are read as bf16.
-    static model::ModelConfig as_bf16(model::ModelConfig config) {
-        config.quantisation = {};
-        return config;
+    // The first problem in order and not in time, so that the message does not depend on threads.
+    template <typename Body>
+    Result<> for_all(size_t count, const Body& body) {
+        std::mutex mutex;
+        std::optional<std::pair<size_t, Error>> problem;
+        parallel_.run(count, [&](size_t task, unsigned) {
+            const Result<> result = body(task);
+            if (result.ok()) return;
+            const std::scoped_lock lock(mutex);
+            if (!problem || task < problem->first) problem.emplace(task, result.error());
+        });
+        if (problem) return problem->second;
+        return {};
     }
 
-    // Some experts at a time, so that memory holds only these.
-    Result<> experts(uint32_t layer) {
-        const uint32_t num_experts = model::num_layer_experts(config_, layer);
-        for (uint32_t first = 0; first < num_experts; first += parallel_.num_threads()) {
-            const uint32_t count = std::min(parallel_.num_threads(), num_experts - first);
-            std::vector<std::optional<Result<model::ExpertTensors>>> results(count);
-            parallel_.run(count, [&](size_t task, unsigned) {
-                results[task] = quantised_expert(layer, first + static_cast<uint32_t>(task));
-            });
-            for (uint32_t i = 0; i < count; ++i) {
-                AFD_ASSIGN(const model::ExpertTensors expert, std::move(*results[i]));
-                const std::string prefix = model::expert_prefix(config_, layer, first + i);
-                AFD_TRY(add(prefix + config_.names.gate, expert.gate));
-                AFD_TRY(add(prefix + config_.names.up, expert.up));
-                AFD_TRY(add(prefix + config_.names.down, expert.down));
-                AFD_TRY(add_smooth(prefix + "smooth_scale", expert.smooth));
+    static uint64_t rows_of_part(const PlannedMatrix& matrix) {
+        // Whole blocks of fp8.
+        const uint64_t rows = kTaskBytes / (matrix.depth() * sizeof(ops::Bf16));
+        return std::max<uint64_t>(1, rows / ops::kFp8BlockEdge) * ops::kFp8BlockEdge;
+    }
+
+    static std::vector<Part> cut(std::span<const QuantiseUnit> units) {
+        std::vector<Part> parts;
+        const auto add = [&](size_t unit, size_t matrix, uint64_t total, uint64_t step) {
+            for (uint64_t first = 0; first < total; first += step) {
+                parts.push_back({unit, matrix, first, std::min(step, total - first)});
+            }
+        };
+        for (size_t i = 0; i < units.size(); ++i) {
+            if (units[i].copied != nullptr) add(i, 0, units[i].source_bytes, kTaskBytes);
+            for (size_t m = 0; m < units[i].matrices.size(); ++m) {
+                const PlannedMatrix& matrix = units[i].matrices[m];
+                add(i, m, matrix.num_rows, rows_of_part(matrix));
             }
         }
-        const std::string fused = model::layer_tensor(layer, config_.names.experts) + ".";
-        replaced_.insert({fused + "gate_up_proj", fused + "down_proj"});
-        return {};
+        return parts;
     }
 
-    Result<model::ExpertTensors> quantised_expert(uint32_t layer, uint32_t expert) const {
-        AFD_ASSIGN(model::ExpertTensors mlp,
-                   model::read_expert_tensors(files_.tensors(), config_, layer, expert));
-        const std::string prefix = model::expert_prefix(config_, layer, expert);
-        model::ExpertTensors out;
-        if (wanted_.smooth) out.smooth = smooth_columns(ranges_[layer], mlp.gate, mlp.up);
-        AFD_ASSIGN(out.gate, quantised(prefix + config_.names.gate, mlp.gate, wanted_.experts));
-        AFD_ASSIGN(out.up, quantised(prefix + config_.names.up, mlp.up, wanted_.experts));
-        AFD_ASSIGN(out.down, quantised(prefix + config_.names.down, mlp.down, wanted_.experts));
-        return out;
+    Result<std::vector<ops::Bf16>> read(const PlannedMatrix& matrix,
+                                        uint64_t first,
+                                        uint64_t count) const {
+        return files_.tensors().read_bf16_rows(
+            matrix.name, matrix.shape, matrix.first_row + first, count);
     }
 
-    Result<> attention(uint32_t layer) {
-        for (const model::AttentionMatrix& matrix : config_.attention->matrices(config_, layer)) {
-            AFD_ASSIGN(const StoredMatrix source,
-                       model::read_matrix(files_.tensors(),
-                                          matrix.prefix,
-                                          matrix.num_outputs,
-                                          matrix.depth,
-                                          WeightFormat::kBf16));
-            AFD_ASSIGN(const StoredMatrix out, quantised(matrix.prefix, source, wanted_.attention));
-            AFD_TRY(add(matrix.prefix, out));
+    // The scales of an expert, and their tensor.
+    Result<> smooth(const QuantiseUnit& unit, std::vector<float>& scales) const {
+        if (!unit.smooth) return {};
+        std::vector<float> largest(files_.config().hidden, 0.0f);
+        for (const PlannedMatrix& matrix : unit.matrices) {
+            const uint64_t step = rows_of_part(matrix);
+            for (uint64_t first = 0; matrix.is_smoothed && first < matrix.num_rows; first += step) {
+                AFD_ASSIGN(const auto rows,
+                           read(matrix, first, std::min(step, matrix.num_rows - first)));
+                widen_columns(rows, largest);
+            }
         }
-        return {};
+        scales = smooth_scales(ranges_[unit.layer], largest);
+        return results_.write(*unit.smooth, 0, std::as_bytes(std::span(scales)));
     }
 
-    static Result<StoredMatrix> quantised(const std::string& prefix,
-                                          const StoredMatrix& matrix,
-                                          WeightFormat format) {
-        auto result = model::quantise_matrix(matrix.bf16_rows(), format);
-        if (result.ok()) return result;
-        return Error{result.error().code,
-                     "tensor " + prefix + ".weight: " + result.error().message};
+    Result<> copy(const QuantiseUnit& unit, const Part& part) const {
+        std::vector<std::byte> bytes(part.count);
+        AFD_TRY(files_.tensors().read_bytes(*unit.copied, part.first, bytes));
+        return results_.write(unit.copy, part.first, bytes);
     }
 
-    Result<> add(const std::string& prefix, const StoredMatrix& matrix) {
-        const std::string name = prefix + ".weight";
-        const uint64_t rows = matrix.num_outputs;
-        // A source in fp8 has scales of its own.
-        replaced_.insert({name, name + "_scale_inv"});
+    Result<> quantise(const PlannedMatrix& matrix, const Part& part) const {
+        AFD_ASSIGN(std::vector<ops::Bf16> rows, read(matrix, part.first, part.count));
+        if (matrix.format == WeightFormat::kBf16) {
+            const auto bytes = std::as_bytes(std::span(rows));
+            return results_.write(matrix.values, part.first * (bytes.size() / part.count), bytes);
+        }
+        if (matrix.is_smoothed) smooth_columns(rows, smooth_[part.unit]);
+        const auto made = model::quantise_matrix(
+            ops::make_rows<const ops::Bf16>(rows.data(), part.count, matrix.depth()),
+            matrix.format,
+            matrix.first_row + part.first);
+        if (!made.ok()) {
+            return Error{made.error().code, "tensor " + matrix.name + ": " + made.error().message};
+        }
+        return write(matrix, part, made.value());
+    }
+
+    Result<> write(const PlannedMatrix& matrix, const Part& part, const StoredMatrix& made) const {
+        const auto write_rows = [&](size_t tensor, const auto& values) {
+            const auto bytes = std::as_bytes(std::span(values));
+            return results_.write(tensor, part.first * (bytes.size() / part.count), bytes);
+        };
         if (matrix.format == WeightFormat::kInt8) {
-            AFD_TRY(
-                writer_.add(name, StorageType::kI8, {rows, matrix.depth}, bytes_of(matrix.int8)));
-            return writer_.add(
-                name + "_scale", StorageType::kF32, {rows}, bytes_of(matrix.int8_scale));
+            AFD_TRY(write_rows(matrix.values, made.int8));
+            return write_rows(matrix.scales, made.int8_scale);
         }
-        const uint64_t groups = model::int4_scale_columns(matrix.depth, matrix.format);
-        AFD_TRY(writer_.add(
-            name, StorageType::kU8, {rows, (matrix.depth + 1) / 2}, bytes_of(matrix.int4)));
-        return writer_.add(name + "_scale",
-                           model::int4_scale_type(matrix.format),
-                           {rows, groups},
-                           bytes_of(matrix.int4_scale));
+        AFD_TRY(write_rows(matrix.values, made.int4));
+        return write_rows(matrix.scales, made.int4_scale);
     }
-
-    Result<> add_smooth(const std::string& name, const std::vector<float>& scales) {
-        if (scales.empty()) return {};
-        return writer_.add(name, StorageType::kF32, {scales.size()}, bytes_of(scales));
-    }
-
-    bool is_replaced(const std::string& name) const { return replaced_.contains(name); }
 
     const model::ModelFiles& files_;
-    const model::ModelConfig config_;
-    const model::QuantisationConfig wanted_;
     const ChannelRanges& ranges_;
-    ShardWriter& writer_;
+    const ResultFiles& results_;
     ops::Parallel& parallel_;
-    std::set<std::string> replaced_;
+    std::vector<std::vector<float>> smooth_;  // Of the units of the batch.
 };
-
-Result<> make_output_directory(const std::string& path) {
-    std::error_code error;
-    fs::create_directories(path, error);
-    if (error) {
-        return Error{Code::kPermissionDenied, path + ": cannot be created: " + error.message()};
-    }
-    const bool is_empty = fs::is_empty(path, error);
-    if (!error && is_empty) return {};
-    return Error{Code::kAlreadyExists,
-                 path + ": is not an empty directory; give --out a new name, or remove it"};
-}
 
 Result<> copy_companions(const std::string& from, const std::string& to) {
     for (const char* name : kCompanions) {
         std::error_code error;
         if (!fs::exists(fs::path(from) / name, error)) continue;
-        fs::copy_file(fs::path(from) / name, fs::path(to) / name, error);
+        fs::copy_file(fs::path(from) / name,
+                      fs::path(to) / name,
+                      fs::copy_options::overwrite_existing,
+                      error);
         if (error) {
             return Error{Code::kUnavailable,
                          to + "/" + name + ": cannot be written: " + error.message()};
         }
     }
     return {};
+}
+
+Result<> write_text(const std::string& path, const std::string& text) {
+    std::ofstream stream(path);
+    stream << text;
+    stream.flush();
+    if (stream) return {};
+    return Error{Code::kUnavailable, path + ": cannot be written; is the disk full?"};
 }
 
 Result<> write_config(const std::string& from,
@@ -220,65 +217,73 @@ Result<> write_config(const std::string& from,
                                      {"experts", ops::name_of(wanted.experts)},
                                      {"attention", ops::name_of(wanted.attention)}};
     if (wanted.smooth) config["quantization_config"]["smooth"] = true;
-    const std::string path = to + "/config.json";
-    std::ofstream stream(path);
-    stream << config.dump(2) << '\n';
-    stream.flush();
-    if (stream) return {};
-    return Error{Code::kUnavailable, path + ": cannot be written; is the disk full?"};
+    return write_text(to + "/config.json", config.dump(2) + "\n");
 }
 
-// What can be read as bf16 without having lost what the original had.
-bool is_source(const model::QuantisationConfig& quantisation) {
-    return quantisation == model::QuantisationConfig{} ||
-           quantisation == model::QuantisationConfig{.experts = WeightFormat::kFp8Block128};
+// The units of the next batch, from `first` on.
+std::span<const QuantiseUnit> next_batch(const QuantisePlan& plan,
+                                         size_t first,
+                                         uint64_t batch_bytes) {
+    const std::span<const QuantiseUnit> left = std::span(plan.units()).subspan(first);
+    uint64_t bytes = 0;
+    size_t count = 0;
+    while (count < left.size() && bytes < batch_bytes) bytes += left[count++].source_bytes;
+    return left.first(count);
 }
 
 }  // namespace
 
+std::string describe_job(const model::ModelFiles& files,
+                         const model::QuantisationConfig& wanted,
+                         const std::string& smooth_text,
+                         uint64_t shard_bytes) {
+    return fmt::format("model {}, {}{}, shards of {} bytes, revision {}",
+                       files.identity(),
+                       model::describe(wanted),
+                       smooth_text.empty() ? "" : " by text " + smooth_text,
+                       shard_bytes,
+                       kRevision);
+}
+
 Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
                                            const model::QuantisationConfig& wanted,
-                                           const std::string& out_directory,
+                                           ResultDirectory& directory,
                                            ops::Parallel& parallel,
-                                           const std::function<void(uint32_t)>& progress,
-                                           uint64_t shard_bytes,
+                                           const std::function<void(uint64_t)>& progress,
+                                           const QuantiseLimits& limits,
                                            const ChannelRanges& ranges) {
-    const model::ModelConfig& config = files.config();
-    model::QuantisationConfig written = wanted;
-    if (wanted.experts == WeightFormat::kBf16) written.experts = config.quantisation.experts;
-    if (!is_source(config.quantisation)) {
-        return Error{Code::kInvalidArgument,
-                     fmt::format("{} is quantised already ({}); give the original",
-                                 files.directory(),
-                                 model::describe(config.quantisation))};
-    }
-    const auto formats = config.attention->formats();
-    if (std::ranges::find(formats, wanted.attention) == formats.end()) {
-        return Error{Code::kUnimplemented,
-                     fmt::format("{}: the attention of models of type {} cannot be {}",
-                                 files.directory(),
-                                 config.model_type,
-                                 ops::name_of(wanted.attention))};
-    }
-    AFD_ASSERT(!wanted.smooth ||
-                   (ranges.size() == config.num_layers && wanted.experts == WeightFormat::kInt8),
+    AFD_ASSERT(!wanted.smooth || (ranges.size() == files.config().num_layers &&
+                                  wanted.experts == WeightFormat::kInt8),
                "ranges of %zu layers of %u, for int8 experts",
                ranges.size(),
-               config.num_layers);
-    AFD_TRY(make_output_directory(out_directory));
-    ShardWriter writer(out_directory, shard_bytes);
-    Quantiser quantiser(files, wanted, ranges, writer, parallel);
-    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
-        AFD_TRY(quantiser.layer(layer));
-        progress(layer + 1);
+               files.config().num_layers);
+    AFD_ASSIGN(const QuantisePlan plan, QuantisePlan::make(files, wanted, limits.shard_bytes));
+    bool is_begun = directory.units_done() > 0 && directory.units_done() <= plan.units().size();
+    AFD_ASSIGN(const ResultFiles results, ResultFiles::open(plan, directory.path(), is_begun));
+    Quantiser quantiser(files, ranges, results, parallel);
+    uint64_t bytes_done = 0;
+    size_t done = 0;
+    const auto pass = [&](std::span<const QuantiseUnit> units) {
+        for (const QuantiseUnit& unit : units) bytes_done += unit.source_bytes;
+        done += units.size();
+        progress(bytes_done);
+    };
+    if (is_begun) pass(std::span(plan.units()).first(directory.units_done()));
+    while (done < plan.units().size()) {
+        const auto batch = next_batch(plan, done, limits.batch_bytes);
+        AFD_TRY(quantiser.run(batch));
+        pass(batch);
+        AFD_TRY(directory.set_units_done(done));
     }
-    AFD_TRY(quantiser.rest());
-    AFD_TRY(writer.finish());
-    AFD_TRY(copy_companions(files.directory(), out_directory));
-    AFD_TRY(write_config(files.directory(), out_directory, written));
-    return QuantiseResult{.formats = written,
+    if (const std::string index = plan.index_text(); !index.empty()) {
+        AFD_TRY(write_text(directory.path() + "/model.safetensors.index.json", index));
+    }
+    AFD_TRY(copy_companions(files.directory(), directory.path()));
+    AFD_TRY(write_config(files.directory(), directory.path(), plan.formats()));
+    AFD_TRY(directory.finish());
+    return QuantiseResult{.formats = plan.formats(),
                           .bytes_before = files.tensors().total_bytes(),
-                          .bytes_after = writer.total_bytes()};
+                          .bytes_after = plan.result_bytes()};
 }
 
 }  // namespace afd

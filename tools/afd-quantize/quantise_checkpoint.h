@@ -13,16 +13,20 @@
 // A source in fp8 (model/checkpoint/fp8_blocks.h) is read as bf16; what is not quantised is copied,
 // as it is. Embedding, head, router and norms stay as they are: a few per cent of the bytes, and
 // the most sensitive to rounding.
+//
+// Memory: some rows of a matrix a thread, whatever the size of the model.
 
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "model/checkpoint/config.h"
 #include "model/family/model_files.h"
 #include "ops/tensor/parallel.h"
 #include "proto/status.h"
+#include "tools/afd-quantize/quantise_plan.h"
+#include "tools/afd-quantize/result_directory.h"
+#include "tools/afd-quantize/smooth_columns.h"
 
 namespace afd {
 
@@ -32,22 +36,30 @@ struct QuantiseResult {
     uint64_t bytes_after = 0;
 };
 
-// The largest magnitude of each channel of what goes into a layer's MLPs, [layers][hidden].
-using ChannelRanges = std::vector<std::vector<float>>;
+// What decides about the bytes of a result, in a line: the job of its ResultDirectory.
+// `smooth_text`: the hash of the text that wanted.smooth takes its ranges from.
+std::string describe_job(const model::ModelFiles& files,
+                         const model::QuantisationConfig& wanted,
+                         const std::string& smooth_text,
+                         uint64_t shard_bytes = kShardBytes);
 
-// A shard of the result is closed at this size.
-inline constexpr uint64_t kShardBytes = uint64_t{4} << 30;
+struct QuantiseLimits {
+    uint64_t shard_bytes = kShardBytes;
+    // Source bytes between two looks at the disk: what an interruption costs at most.
+    uint64_t batch_bytes = uint64_t{512} << 20;
+};
 
-// `out_directory` is created; config.json is written last, so an unfinished result does not load.
-// `progress` is called with the number of layers done. `ranges` are for wanted.smooth.
-// Errors: kInvalidArgument (the model is quantised already), kAlreadyExists (out_directory is not
-// empty), those of reading (naming the tensor) and of writing.
+// Goes on where an interrupted run of the same job ended; the result has the same bytes as without
+// an interruption. config.json is written last, so an unfinished result does not load.
+// `progress` is called with the bytes of the source that are done, now and then. `ranges` are for
+// wanted.smooth.
+// Errors: those of QuantisePlan::make(), of reading (naming the tensor) and of writing.
 Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
                                            const model::QuantisationConfig& wanted,
-                                           const std::string& out_directory,
+                                           ResultDirectory& directory,
                                            ops::Parallel& parallel,
-                                           const std::function<void(uint32_t)>& progress,
-                                           uint64_t shard_bytes = kShardBytes,
+                                           const std::function<void(uint64_t)>& progress,
+                                           const QuantiseLimits& limits = {},
                                            const ChannelRanges& ranges = {});
 
 }  // namespace afd

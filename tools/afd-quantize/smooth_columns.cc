@@ -10,40 +10,33 @@ namespace {
 // Weights stay far from the ends of bf16's range.
 constexpr int kExponentMax = 24;
 
-void widen(const model::StoredMatrix& matrix, std::vector<float>& largest) {
-    for (size_t i = 0; i < matrix.bf16.size(); ++i) {
-        float& column = largest[i % largest.size()];
-        column = std::max(column, std::abs(ops::to_float(matrix.bf16[i])));
-    }
-}
-
-void multiply(model::StoredMatrix& matrix, const std::vector<int>& exponents) {
-    for (size_t i = 0; i < matrix.bf16.size(); ++i) {
-        const float weight = ops::to_float(matrix.bf16[i]);
-        matrix.bf16[i] = ops::from_float(std::ldexp(weight, exponents[i % exponents.size()]));
-    }
-}
-
 }  // namespace
 
-std::vector<float> smooth_columns(const std::vector<float>& ranges,
-                                  model::StoredMatrix& gate,
-                                  model::StoredMatrix& up) {
-    std::vector<float> weights(ranges.size(), 0.0f);
-    widen(gate, weights);
-    widen(up, weights);
-    std::vector<int> exponents(ranges.size(), 0);
+void widen_columns(std::span<const ops::Bf16> rows, std::vector<float>& largest) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+        float& column = largest[i % largest.size()];
+        column = std::max(column, std::abs(ops::to_float(rows[i])));
+    }
+}
+
+std::vector<float> smooth_scales(const std::vector<float>& ranges,
+                                 const std::vector<float>& largest) {
     std::vector<float> smooth(ranges.size(), 1.0f);
     for (size_t i = 0; i < ranges.size(); ++i) {
-        if (!(ranges[i] > 0) || !(weights[i] > 0)) continue;
-        const double s = 0.5 * (std::log2(ranges[i]) - std::log2(weights[i]));
-        exponents[i] = static_cast<int>(
-            std::clamp(std::nearbyint(s), -1.0 * kExponentMax, 1.0 * kExponentMax));
-        smooth[i] = std::ldexp(1.0f, -exponents[i]);
+        if (!(ranges[i] > 0) || !(largest[i] > 0)) continue;
+        const double s = 0.5 * (std::log2(ranges[i]) - std::log2(largest[i]));
+        const double exponent =
+            std::clamp(std::nearbyint(s), -1.0 * kExponentMax, 1.0 * kExponentMax);
+        smooth[i] = std::ldexp(1.0f, -static_cast<int>(exponent));
     }
-    multiply(gate, exponents);
-    multiply(up, exponents);
     return smooth;
+}
+
+void smooth_columns(std::span<ops::Bf16> rows, const std::vector<float>& smooth) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+        // Exact, for the scales are powers of two.
+        rows[i] = ops::from_float(ops::to_float(rows[i]) / smooth[i % smooth.size()]);
+    }
 }
 
 }  // namespace afd

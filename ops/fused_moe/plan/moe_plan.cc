@@ -57,6 +57,15 @@ Result<MoePlan> plan_moe(const MoePair& pair, const MoeLimits& limits) {
     MoePlan plan;
     AFD_ASSIGN(plan.worst_case, memory_of(pair, limits, whole, experts, shared));
     AFD_ASSIGN(plan.bounded, memory_of(pair, limits, config, experts, shared));
+    if (pair.prepare_finalize->shared_memory != nullptr) {
+        AFD_ASSIGN(plan.shared_memory,
+                   pair.prepare_finalize->shared_memory(config, limits.block_tokens));
+        if (plan.shared_memory.overflowed()) {
+            return invalid_argument(
+                "the shared memory of {} with max_num_tokens {} is more than can be counted",
+                with(pair.prepare_finalize->capability->name, config.max_num_tokens));
+        }
+    }
     const size_t experts_of_rank = (config.num_experts + config.num_ranks - 1) / config.num_ranks;
     const Capacity tokens(config.max_num_tokens);
     const bool is_batched =

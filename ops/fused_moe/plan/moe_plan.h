@@ -16,6 +16,7 @@ struct MoeLimits {
     size_t intermediate = 0;  // Of the widest expert.
     size_t num_layers = 1;
     unsigned num_threads = 1;
+    size_t block_tokens = 1024;  // Of a two-phase round (afdd's two_phase_block).
 };
 
 struct MoeMemory {
@@ -28,13 +29,16 @@ struct MoeMemory {
 struct MoePlan {
     MoeMemory worst_case;
     MoeMemory bounded;
+    // Windows, or the segments of a two-phase round, of one session and all ranks; 0 within one
+    // process.
+    Capacity shared_memory;
     // Rows that one of config.num_ranks ranks gets of one micro-batch if all go there, and on
     // average; what a part between processes has to hold in a window, or in a segment.
     Capacity rank_rows_max;
     Capacity rank_rows_mean;
 };
 
-// A part between processes has a `dispatch` of 0: its rows are in windows and segments. A shared
+// A part between processes has a `dispatch` of 0: its rows are in shared_memory. A shared
 // stage is planned as one of the grouped parts.
 // Errors: those of check_composition(), and sizes whose bytes overflow.
 Result<MoePlan> plan_moe(const MoePair& pair, const MoeLimits& limits);

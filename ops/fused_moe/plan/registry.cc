@@ -10,6 +10,7 @@
 #include "ops/fused_moe/parts/local_prepare_finalize.h"
 #include "ops/fused_moe/parts/reference_experts.h"
 #include "ops/fused_moe/parts/two_phase_prepare_finalize.h"
+#include "ops/fused_moe/plan/between_processes.h"
 #include "ops/fused_moe/plan/remote_capabilities.h"
 #include "proto/failure.h"
 
@@ -35,6 +36,11 @@ Capacity two_phase_memory(const FusedMoeConfig& config, unsigned num_threads) {
         .total(TwoPhasePrepareFinalize::kCapability, config);
 }
 
+template <bool ranks_route>
+Result<Capacity> windows_of(const FusedMoeConfig& config, size_t /*block_tokens*/) {
+    return window_bytes(config, ranks_route);
+}
+
 template <typename Part>
 std::unique_ptr<Experts> make_packed(const ExpertsSetup& setup) {
     return std::make_unique<Part>(*setup.table, setup.experts_per_layer);
@@ -53,9 +59,9 @@ constexpr PrepareFinalizeEntry kPrepareFinalizeParts[] = {
      local_memory<LocalBatchedPrepareFinalize>},
     {&TwoPhasePrepareFinalize::kCapability, make_two_phase, two_phase_memory},
     // Parts between processes are made by the daemon; here they are judged by their records only.
-    {&kAfdWindowCapability, nullptr, nullptr},
-    {&kAfdWindowFfnRouterCapability, nullptr, nullptr},
-    {&kAfdTwoPhaseCapability, nullptr, nullptr},
+    {&kAfdWindowCapability, nullptr, nullptr, windows_of<false>},
+    {&kAfdWindowFfnRouterCapability, nullptr, nullptr, windows_of<true>},
+    {&kAfdTwoPhaseCapability, nullptr, nullptr, two_phase_bytes},
 };
 
 constexpr ExpertsEntry kExpertsParts[] = {

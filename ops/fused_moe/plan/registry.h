@@ -40,6 +40,8 @@ struct PrepareFinalizeEntry {
                                              Parallel& parallel) = nullptr;
     // Bytes that such a part reserves. Null: they are in windows or segments.
     Capacity (*memory)(const FusedMoeConfig& config, unsigned num_threads) = nullptr;
+    // Bytes of these (between_processes.h). Null: there are none.
+    Result<Capacity> (*shared_memory)(const FusedMoeConfig& config, size_t block_tokens) = nullptr;
 };
 
 // The record of an instance for the configuration: a batched part is given the room it needs.

@@ -38,31 +38,27 @@ Result<> check_leading_axes(const OperatorSpec& spec, const CacheTensors& cache)
     return {};
 }
 
-Result<> check_tiles(const OperatorSpec& spec, const CacheTensors& cache) {
-    if (cache.kv_quant != KvQuant::kPerTile) return {};
-    if (cache.tile_row.latent % cache.tile_row.tile_size == 0) return {};
-    return refuse(spec,
-                  "tile_size is {}; it must divide Hckv, which is {}",
-                  with(cache.tile_row.tile_size, cache.tile_row.latent));
-}
-
 }  // namespace
 
-// A tile row is int8, bf16 and fp32 side by side; columns of 32 bytes would cut through them.
-Result<> check_cache_mode(const OperatorSpec& spec, const CacheTensors& cache) {
-    if (cache.kv_quant != KvQuant::kPerTile || !is_nz(cache.mode)) return {};
-    return refuse(
-        spec,
-        "cache_mode is {}; with kv_cache_quant_mode 3 allowed are PA_BSND, PA_BLK_BSND, BSND, TND",
-        with(name_of(cache.mode)));
+void require_tiles_fit(OperatorCheck& check,
+                       int64_t kv_cache_quant_mode,
+                       std::string_view cache_mode,
+                       const TileRow& row) {
+    if (kv_cache_quant_mode != 3) return;
+    // A tile row is int8, bf16 and fp32 side by side; columns of 32 bytes would cut through them.
+    check.require(!is_nz(parse_cache_mode(cache_mode).value_or(CacheMode::kPaBsnd)),
+                  "cache_mode is {}; with kv_cache_quant_mode 3 allowed are PA_BSND, PA_BLK_BSND, "
+                  "BSND, TND",
+                  with(cache_mode));
+    check.require(row.latent % row.tile_size == 0,
+                  "tile_size is {}; it must divide Hckv, which is {}",
+                  with(row.tile_size, row.latent));
 }
 
 Result<> check_cache_tensors(const OperatorSpec& spec, const CacheTensors& cache) {
     AFD_TRY(check_row(spec, "kv_cache", cache.kv_cache, cache.mode));
     AFD_TRY(check_row(spec, "kr_cache", cache.kr_cache, cache.mode));
     AFD_TRY(check_leading_axes(spec, cache));
-    AFD_TRY(check_cache_mode(spec, cache));
-    AFD_TRY(check_tiles(spec, cache));
     const size_t scale_axes = cache.quant_scale_ckv.rank;
     if (cache.kv_quant == KvQuant::kPerTensor && scale_axes != 1) {
         return refuse(spec,

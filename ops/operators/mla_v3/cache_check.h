@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ops/operators/mla_v3/cache_format.h"
+#include "ops/record/operator_check.h"
 #include "ops/record/operator_spec.h"
 #include "proto/status.h"
 
@@ -22,11 +23,14 @@ struct CacheTensors {
     ConstTensorView quant_scale_ckv;
 };
 
-// That a cache with a scale for each tile is not in an NZ mode. Part of check_cache_tensors, for
-// who wants to say it first. Errors: kInvalidArgument.
-Result<> check_cache_mode(const OperatorSpec& spec, const CacheTensors& cache);
+// What a scale for each tile asks of cache_mode and tile_size; for other modes of quantisation
+// nothing. Before the tensors are judged, whose Dtile follows from it.
+void require_tiles_fit(OperatorCheck& check,
+                       int64_t kv_cache_quant_mode,
+                       std::string_view cache_mode,
+                       const TileRow& row);
 
-// Row sizes, equal leading axes, the form of the scales and what a tile allows.
+// Row sizes, equal leading axes and the form of the scales.
 // REQUIRES: the tensors passed the record. Errors: kInvalidArgument.
 Result<> check_cache_tensors(const OperatorSpec& spec, const CacheTensors& cache);
 

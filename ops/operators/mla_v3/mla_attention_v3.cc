@@ -126,6 +126,7 @@ class Attention {
         scratch.heads.num_heads = task.num_heads;
         attend_positions({.query = data_of<Bf16>(r_.query) + place(task, 0) * latent,
                           .query_rope = data_of<Bf16>(r_.query_rope) + place(task, 0) * rope_dim},
+                         0,
                          task.num_positions,
                          kernels_,
                          scratch.heads,

@@ -112,7 +112,6 @@ Result<MlaAttentionV3Plan> plan_mla_attention_v3(const MlaAttentionV3Request& r)
     AFD_TRY(check_sizes_given(kMlaAttentionV3Spec, sizes));
     const CacheTensors cache{
         plan.cache_mode, plan.kv_quant, plan.tile_row, r.kv_cache, r.kr_cache, r.quant_scale_ckv};
-    AFD_TRY(check_cache_mode(kMlaAttentionV3Spec, cache));
     AFD_TRY(check_cache_tensors(kMlaAttentionV3Spec, cache));
     plan.kv_rows = CacheRows::of(plan.cache_mode, r.kv_cache);
     if (r.kr_cache.num_elements() != 0) {

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
+#include "ops/operators/mla_v3/cache_check.h"
 #include "ops/operators/mla_v3/cache_entries.h"
 #include "ops/operators/mla_v3/mla_attention_v3_plan.h"
 #include "ops/operators/mla_v3/token_axes.h"
@@ -116,8 +118,9 @@ void check_attributes(const Request& r, OperatorCheck& check) {
                   with(r.softmax_scale));
     if (r.kv_cache_quant_mode != 3) check.leave_out("tile_size");
     check.attributes();
-    const int64_t pair = r.kv_cache_quant_mode * 10 + r.query_quant_mode;
-    check.require(pair == 0 || pair == 11 || pair == 20 || pair == 30 || pair == 31,
+    constexpr std::pair<int64_t, int64_t> kPairs[] = {{0, 0}, {1, 1}, {2, 0}, {3, 0}, {3, 1}};
+    const std::pair pair(r.kv_cache_quant_mode, r.query_quant_mode);
+    check.require(std::find(std::begin(kPairs), std::end(kPairs), pair) != std::end(kPairs),
                   "kv_cache_quant_mode {}, query_quant_mode {} do not go together; allowed are 00, "
                   "11, 20, 30, 31",
                   with(r.kv_cache_quant_mode, r.query_quant_mode));
@@ -169,17 +172,20 @@ void check_dtypes_and_axes(const Request& r, OperatorCheck& check) {
     dtype("query", r.query, r.query_quant_mode == 1);
     dtype("kv_cache", r.kv_cache, r.kv_cache_quant_mode != 0);
     dtype("kr_cache", r.kr_cache, r.kv_cache_quant_mode == 2);
-    const auto axes = [&](const char* name, const ConstTensorView& view, size_t other_axes) {
-        const size_t wanted = (is_merged(r) ? 1 : 2) + other_axes;
-        check.require(
-            view.num_elements() == 0 || view.rank == wanted,
-            "{} has {} axes; query has axes {}, so it must have {}",
-            with(name, view.rank, is_merged(r) ? "[T, N, Hckv]" : "[B, S, N, Hckv]", wanted));
-    };
-    axes("query_rope", r.query_rope, 2);
-    axes("positions", r.positions, 0);
-    axes("sequence_index", r.sequence_index, 0);
-    axes("attention_out", r.attention_out, 1);
+    const auto axes =
+        [&](const char* name, const ConstTensorView& view, size_t other_axes, bool is_optional) {
+            const size_t wanted = (is_merged(r) ? 1 : 2) + other_axes;
+            // One that must be there has its axes even without elements.
+            const bool is_left_out = view.num_elements() == 0 && (is_optional || !view.given());
+            check.require(
+                is_left_out || view.rank == wanted,
+                "{} has {} axes; query has axes {}, so it must have {}",
+                with(name, view.rank, is_merged(r) ? "[T, N, Hckv]" : "[B, S, N, Hckv]", wanted));
+        };
+    axes("query_rope", r.query_rope, 2, false);
+    axes("positions", r.positions, 0, false);
+    axes("sequence_index", r.sequence_index, 0, true);
+    axes("attention_out", r.attention_out, 1, false);
     const auto mode = parse_cache_mode(r.cache_mode).value_or(CacheMode::kPaBsnd);
     const size_t cache_rank = mode == CacheMode::kTnd ? 3 : 4;
     check.require(r.kv_cache.rank == cache_rank,
@@ -199,6 +205,7 @@ void bind_names(const Request& r, OperatorCheck& check) {
     const TileRow row{latent,
                       size_from_end(r.query_rope, 0),
                       static_cast<size_t>(std::max<int64_t>(1, r.tile_size))};
+    require_tiles_fit(check, r.kv_cache_quant_mode, r.cache_mode, row);
     check.bind("Dtile", r.kv_cache_quant_mode == 3 ? row.bytes() : latent);
     if (r.weight_o.num_elements() == 0) {
         check.bind("He", size_from_end(r.weight_uv, 2) * size_from_end(r.weight_uv, 1));

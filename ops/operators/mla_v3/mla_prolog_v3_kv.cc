@@ -2,9 +2,9 @@
 
 #include <cstring>
 
+#include "ops/attention/cache_quant.h"
 #include "ops/attention/rms_norm.h"
 #include "ops/attention/rope.h"
-#include "ops/operators/mla_v3/cache_quant.h"
 #include "ops/operators/mla_v3/mla_prolog_v3_call.h"
 
 namespace afd::ops {

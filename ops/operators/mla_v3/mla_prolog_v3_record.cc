@@ -7,6 +7,7 @@
 #include <cmath>
 #include <string>
 
+#include "ops/operators/mla_v3/cache_check.h"
 #include "ops/operators/mla_v3/cache_entries.h"
 #include "ops/operators/mla_v3/fractal_nz.h"
 #include "ops/operators/mla_v3/mla_prolog_v3_plan.h"
@@ -306,6 +307,8 @@ void bind_names(const MlaPrologV3Request& r, OperatorCheck& check) {
         check.bind("S", r.token_x.shape[1]);
     }
     if (!has_low_rank) check.bind("Hcq", hidden);
+    // Else the norm's weights, which have a single form, would say it.
+    if (has_low_rank && r.weight_dq.rank == 2) check.bind("Hcq", r.weight_dq.shape[1]);
     check.bind("Dr", rope);
     check.bind("Nkv", 1);
     const size_t c0 = r.weight_quant_mode == 2 ? 32 : 16;
@@ -319,27 +322,35 @@ void bind_names(const MlaPrologV3Request& r, OperatorCheck& check) {
     check.bind("ceil(Nkr/c0)", fractal_count(latent + rope, c0));
     const bool per_tile = r.kv_cache_quant_mode == 3;
     const TileRow row{latent, rope, static_cast<size_t>(std::max<int64_t>(1, r.tile_size))};
+    require_tiles_fit(check, r.kv_cache_quant_mode, r.cache_mode, row);
     check.bind("Dtile", per_tile ? row.bytes() : latent);
 }
 
 // Tensors with token axes have those of token_x.
 void check_axes(const MlaPrologV3Request& r, OperatorCheck& check) {
-    const auto axes = [&](const char* name, const ConstTensorView& view, size_t other_axes) {
-        const size_t wanted = (is_merged(r) ? 1 : 2) + other_axes;
-        check.require(view.num_elements() == 0 || view.rank == wanted,
-                      "{} has {} axes; token_x has axes {}, so it must have {}",
-                      with(name, view.rank, is_merged(r) ? "[T, He]" : "[B, S, He]", wanted));
-    };
-    axes("rope_sin", r.rope_sin, 1);
-    axes("rope_cos", r.rope_cos, 1);
-    axes("cache_index", r.cache_index, 0);
-    axes("query", r.query, 2);
-    axes("query_rope", r.query_rope, 2);
-    axes("query_norm", r.query_norm, 1);
+    const auto axes =
+        [&](const char* name, const ConstTensorView& view, size_t other_axes, bool is_optional) {
+            const size_t wanted = (is_merged(r) ? 1 : 2) + other_axes;
+            // One that must be there has its axes even without elements.
+            const bool is_left_out = view.num_elements() == 0 && (is_optional || !view.given());
+            check.require(is_left_out || view.rank == wanted,
+                          "{} has {} axes; token_x has axes {}, so it must have {}",
+                          with(name, view.rank, is_merged(r) ? "[T, He]" : "[B, S, He]", wanted));
+        };
+    axes("rope_sin", r.rope_sin, 1, false);
+    axes("rope_cos", r.rope_cos, 1, false);
+    axes("cache_index", r.cache_index, 0, true);
+    axes("query", r.query, 2, false);
+    axes("query_rope", r.query_rope, 2, false);
+    axes("query_norm", r.query_norm, 1, true);
+}
+
+// What is said of an index or a cache would hide this.
+void check_token_axes(const MlaPrologV3Request& r, OperatorCheck& check) {
     const auto mode = parse_cache_mode(r.cache_mode).value_or(CacheMode::kPaBsnd);
-    check.require(mode != CacheMode::kBsnd || !is_merged(r),
+    check.require(mode != CacheMode::kBsnd || r.token_x.rank != 2,
                   "cache_mode is BSND; it needs token_x [B, S, He], not [T, He]");
-    check.require(mode != CacheMode::kTnd || is_merged(r),
+    check.require(mode != CacheMode::kTnd || r.token_x.rank != 3,
                   "cache_mode is TND; it needs token_x [T, He], not [B, S, He]");
 }
 
@@ -360,6 +371,7 @@ constinit const RecordOf<MlaPrologV3Request> kMlaPrologV3Spec = {{
 Result<> check_mla_prolog_v3(const MlaPrologV3Request& r, OperatorCheck& check) {
     check_attributes(r, check);
     check.tensor("token_x");
+    check_token_axes(r, check);
     bind_names(r, check);
     check_uses(r, check);
     check_axes(r, check);

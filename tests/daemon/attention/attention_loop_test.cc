@@ -79,6 +79,40 @@ TEST(AttentionLoop, LateAnswersOutOfOrderGiveTheSameTokens) {
     }
 }
 
+// Goal: rows whose attention is done one after another, with a look for commands in between, give
+// the tokens of rows that have it together. Method: a tile of no more than one product, so of one
+// row; two requests, prompts of several chunks. Oracle: the tokens of each alone in whole tiles.
+TEST(AttentionLoop, TilesOfSingleRowsGiveTheSameTokens) {
+    LoopHarness harness({any_rows(FakeLane::kAll), any_rows(FakeLane::kAll)}, {}, 0, 256, 1);
+    harness.admit(1, 11, kNew);
+    harness.admit(2, 7, kNew);
+    ASSERT_TRUE(harness.until_over(1));
+    ASSERT_TRUE(harness.until_over(2));
+    EXPECT_EQ(harness.request(1).tokens, expected_tokens(1, 11));
+    EXPECT_EQ(harness.request(2).tokens, expected_tokens(2, 7));
+}
+
+// Goal: a tile ends before the row with which it would have too many positions, and has one row at
+// least. Method: rows of positions 0 to 5.
+TEST(AttentionLoop, ATileHasAsManyRowsAsItsPositionsAllow) {
+    const HarnessModel model;
+    const model::AttentionHalf attention = model.attention();
+    FakeLane lane(long_prompts(), schedule::DoorbellRinger());
+    MicroBatch batch(0, attention.config(), lane);
+    Sequence sequence;
+    sequence.request = std::make_unique<SequenceRequest>();
+    sequence.request->tokens.assign(6, 2);
+    sequence.held.table = {0};
+    batch.pieces().push_back({&sequence, 0, 6, 0});
+    batch.begin();
+    EXPECT_EQ(batch.rows_within(0, 6, 100), 6U);
+    EXPECT_EQ(batch.rows_within(0, 4, 100), 4U);
+    EXPECT_EQ(batch.rows_within(0, 6, 6), 3U) << "1 + 2 + 3 positions";
+    EXPECT_EQ(batch.rows_within(3, 6, 9), 2U) << "4 + 5 positions";
+    EXPECT_EQ(batch.rows_within(4, 6, 3), 1U);
+    EXPECT_EQ(batch.rows_within(5, 6, 100), 1U);
+}
+
 // Goal: a refusal (R11) ends the requests of the refused call with the lane's words, and no other.
 // Method: the second call of the lane is refused; another request follows.
 TEST(AttentionLoop, ARefusalEndsItsRequestsOnly) {
@@ -180,6 +214,23 @@ TEST(AttentionLoop, ARequestThatFindsNoFreeSlotEndsAtItsDeadline) {
     EXPECT_EQ(harness.waits().back(), "") << "the wait is over";
 }
 
+// Goal: after a round that timed out the wait goes on for as long as its slot is blocked, although
+// no request is left. Method: the only request of a lane that never answers times out; then its
+// slot is acknowledged. Oracle: the text that says "over" comes after that, and by itself.
+TEST(AttentionLoop, AWaitIsNotOverWhileItsSlotStaysBlocked) {
+    LoopHarness harness({any_rows(0, 5)}, {.report_us = 20'000, .timeout_us = 100'000});
+    harness.admit(1, 3, kNew);
+    ASSERT_TRUE(harness.until_over(1));
+    EXPECT_EQ(harness.request(1).code, Code::kDeadlineExceeded);
+    // Longer than the loop looks around when it is idle.
+    const uint64_t num_before = harness.num_sleeps();
+    ASSERT_TRUE(harness.until([&] { return harness.num_sleeps() >= num_before + 3; }));
+    ASSERT_FALSE(harness.waits().empty());
+    EXPECT_THAT(harness.waits().back(), HasSubstr("of ffn rank 5 (pid 4711)"));
+    harness.lane(0).answer(FakeLane::kAll);
+    ASSERT_TRUE(harness.until([&] { return harness.waits().back().empty(); }));
+}
+
 // Goal: reports of waits never take the places of tokens and ends in the event ring.
 // Method: nobody reads the events, and each call is answered only after its wait was reported.
 // Oracle: the loop does not abort, stops scheduling while the ring is short, and loses no token.
@@ -251,7 +302,8 @@ TEST(AttentionLoop, WeightsThatAreNotFiniteEndTheRequest) {
     ASSERT_TRUE(harness.until_over(1));
     EXPECT_EQ(harness.request(1).code, Code::kInternal);
     EXPECT_EQ(harness.request(1).text,
-              "the router's scores are not finite: check the checkpoint's weights");
+              "the router's scores are not finite: the checkpoint's weights are bad, or a row "
+              "was corrupted on its way between the workers, which row_checksums = true tells");
 }
 
 }  // namespace

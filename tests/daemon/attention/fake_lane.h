@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "daemon/lanes/expert_lane.h"
-#include "schedule/doorbell.h"
+#include "schedule/wait/doorbell.h"
 
 namespace afd::daemon {
 

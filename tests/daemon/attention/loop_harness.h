@@ -68,7 +68,8 @@ class LoopHarness {
     explicit LoopHarness(const std::vector<FakeLane::Settings>& lanes,
                          const HarnessWaits& waits = {},
                          uint32_t long_prompt_threshold = 0,
-                         size_t event_capacity = 256)
+                         size_t event_capacity = 256,
+                         size_t tile_products = size_t{1} << 29)
         : attention_(model_.attention()),
           head_(model_.head()),
           cache_(model_.cache()),
@@ -86,7 +87,8 @@ class LoopHarness {
                                     .sequences_max = kHarnessSequences,
                                     .long_prompt_threshold = long_prompt_threshold,
                                     .wait_report_us = waits.report_us,
-                                    .round_timeout_us = waits.timeout_us},
+                                    .round_timeout_us = waits.timeout_us,
+                                    .tile_products = tile_products},
             AttentionLoop::Parts{.attention = &attention_,
                                  .head = &head_,
                                  .cache = &cache_,

@@ -186,6 +186,7 @@ TEST(Config, ChoicesBecomeTheValuesThatTheirNamesSay) {
                      {"dispatch", "window"},
                      {"shared_experts", "attention"},
                      {"dispatch_dtype", "int8"},
+                     {"kv_dtype", "fp8"},
                      {"ffn_policy", "all"}};
     sources.flags.merge(with_model().flags);
     const Config config = resolve_config(sources).value().config;
@@ -193,6 +194,7 @@ TEST(Config, ChoicesBecomeTheValuesThatTheirNamesSay) {
     EXPECT_EQ(config.dispatch, Dispatch::kWindow);
     EXPECT_EQ(config.shared_experts, SharedExperts::kAttention);
     EXPECT_EQ(config.dispatch_dtype, schedule::RowDtype::kInt8);
+    EXPECT_EQ(config.kv_dtype, ops::KvDtype::kFp8);
     EXPECT_EQ(config.ffn_policy, schedule::FfnPolicy::kAll);
     EXPECT_FALSE(resolve_config(with_model()).value().config.dispatch_dtype) << "auto";
 }
@@ -247,15 +249,13 @@ TEST(Config, ARouterInFfnWorkersNeedsFfnWorkers) {
               "'attention' or choose topology = 'disaggregated'");
 }
 
-TEST(Config, ARouterInFfnWorkersCannotLayOutTwoPhases) {
+TEST(Config, LongPromptsGoInTwoPhasesWhoeverRoutes) {
     ConfigSources sources = with_model();
     sources.flags["router"] = "ffn";
-    sources.flags["dispatch"] = "two_phase";
-    EXPECT_EQ(error_of(sources),
-              "dispatch = 'two_phase': it needs router = 'attention'; with router = 'ffn' leave "
-              "dispatch at 'auto'");
-    sources.flags["dispatch"] = "auto";
-    EXPECT_FALSE(resolve_config(sources).value().config.two_phase());
+    for (const std::string dispatch : {"auto", "two_phase", "window"}) {
+        sources.flags["dispatch"] = dispatch;
+        EXPECT_EQ(resolve_config(sources).value().config.two_phase(), dispatch != "window");
+    }
 }
 
 TEST(Config, RowsThatFfnWorkersRouteByMustBeBf16) {
@@ -266,6 +266,16 @@ TEST(Config, RowsThatFfnWorkersRouteByMustBeBf16) {
     EXPECT_EQ(error_of(sources),
               "dispatch_dtype = 'fp8': with router = 'ffn' FFN workers choose by the rows that "
               "they get, which must be bf16; leave dispatch_dtype at 'auto'");
+}
+
+TEST(Config, RoutersOfFfnWorkersSeeNoFp32Residual) {
+    ConfigSources sources = with_model();
+    sources.flags["residual"] = "fp32";
+    EXPECT_EQ(resolve_config(sources).value().config.residual, model::ResidualType::kFp32);
+    sources.flags["router"] = "ffn";
+    EXPECT_EQ(error_of(sources),
+              "residual = 'fp32': with router = 'ffn' FFN workers choose by the rows that they "
+              "get, which are bf16; leave router at 'attention'");
 }
 
 TEST(Config, NamedFileThatIsMissingIsAnErrorAndADefaultOneIsNot) {

@@ -13,9 +13,9 @@
 
 #include "daemon/ffn/ffn_router.h"
 #include "daemon/ffn/window_batcher.h"
-#include "schedule/dispatch_lane.h"
+#include "schedule/dispatch/dispatch_lane.h"
 #include "tests/counted_allocations.h"
-#include "tests/schedule/local_instance.h"
+#include "tests/schedule/protocol/local_instance.h"
 
 namespace afd::daemon {
 namespace {
@@ -82,12 +82,13 @@ TEST_P(ExpertBatcherPass, AllocatesNothing) {
     const auto transport = instance_.returns(0);
     const model::Router router = make_router();
     schedule::ReadyScan scan(*transport, placement, GetParam());
-    WindowBatcher by_ids(*transport, kExperts, 1, kHidden);
+    const auto dtype = schedule::RowDtype::kBf16;
+    WindowBatcher by_ids(*transport, kExperts, 1, dtype, kHidden);
     FfnRouter by_gate(*transport, placement, router, kHidden, 1);
     ExpertBatcher& batcher = GetParam() == RouterPlacement::kFfn
                                  ? static_cast<ExpertBatcher&>(by_gate)
                                  : static_cast<ExpertBatcher&>(by_ids);
-    ExpertBatch batch(layout.geometry.slots_per_micro_batch(), kExperts, kHidden);
+    ExpertBatch batch(layout.geometry.slots_per_micro_batch(), kExperts, dtype, kHidden);
     batch.weights.resize(layout.geometry.slots_per_micro_batch());
     ops::SerialParallel serial;
     for (int pass = 0; pass < 2; ++pass) {

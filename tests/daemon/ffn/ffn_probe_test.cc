@@ -24,7 +24,7 @@ TEST(FfnProbe, CountsRowsByLogicalExpert) {
     std::vector<uint64_t> words(schedule::kMetricsLanesOffset / sizeof(uint64_t) + 16);
     const Metrics metrics(std::as_writable_bytes(std::span(words)));
     FfnProbe probe(metrics, placement.value(), 0);
-    ExpertBatch batch(0, 9, 1);
+    ExpertBatch batch(0, 9, schedule::RowDtype::kBf16, 1);
     // Key: layer · 3 + local id.
     batch.groups = {{0, 1}, {3, 10}, {4, 100}, {6, 1000}, {7, 10'000}, {8, 100'000}};
     batch.num_groups = batch.groups.size();

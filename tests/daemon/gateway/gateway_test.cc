@@ -1,79 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// How requests are served; how they end otherwise: gateway_ends_test.
 #include "daemon/gateway/gateway.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/daemon/gateway/byte_tokenizer.h"
-#include "tests/daemon/gateway/scripted_instance.h"
-#include "tests/daemon/gateway/test_client.h"
-#include "tests/daemon/loop_helper.h"
+#include "tests/daemon/gateway/gateway_fixture.h"
 
 namespace afd::daemon {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-// The gateway over scripted attention workers: the test sees what they are told, and says what
-// they answer.
-class GatewayTest : public testing::Test {
-  protected:
-    GatewayTest() : tokenizer_(make_byte_tokenizer()) {
-        config_.instance = "test";
-        config_.attention_workers = 2;
-        config_.kv_tokens = 1024;
-        config_.max_sequences = 8;
-        config_.max_queue = 2;
-        config_.connections_max = 100;
-        config_.connection_requests_max = 8;
-        config_.output_buffer_kib = 64;
-        ServedModel model;
-        model.vocab_size = kByteVocabulary;
-        model.context_length = 4096;
-        model.stop_ids = {kEndOfText};
-        model.tokenizer = &tokenizer_;
-        gateway_ = std::make_unique<Gateway>(
-            loop_, config_, model, std::vector<TraceSource>(), instance_, instance_);
-    }
-
-    void expect_answer(TestClient& client, uint64_t request_id, client::Response::BodyCase body) {
-        ASSERT_TRUE(run_until(loop_,
-                              [&] {
-                                  client.receive();
-                                  const auto* last = client.last(request_id);
-                                  return last != nullptr && last->body_case() == body;
-                              }))
-            << "request " << request_id << " never got an answer of kind " << body;
-    }
-
-    // Waits for the next message to a worker and returns it.
-    ScriptedInstance::Sent next_sent() {
-        EXPECT_TRUE(run_until(loop_, [&] { return instance_.has_next(); }));
-        return instance_.next();
-    }
-
-    void say_token(uint32_t session, uint64_t id, uint32_t token) {
-        gateway_->on_events(session, token_event(id, token));
-    }
-
-    void say_text(uint32_t session, uint64_t id, const std::string& text) {
-        for (const char c : text) say_token(session, id, static_cast<uint8_t>(c));
-    }
-
-    void say_end(uint32_t session,
-                 uint64_t id,
-                 Code code = Code::kOk,
-                 const std::string& message = "") {
-        gateway_->on_events(session, end_event(id, code, message));
-    }
-
-    Config config_;
-    model::Tokenizer tokenizer_;
-    EventLoop loop_;
-    ScriptedInstance instance_;
-    std::unique_ptr<Gateway> gateway_;
-};
 
 TEST_F(GatewayTest, StreamsTextInWholeCharacters) {
     TestClient client(loop_, *gateway_);
@@ -157,32 +96,120 @@ TEST_F(GatewayTest, CancelOfARunningRequestEndsWhenTheWorkerSaysSo) {
     EXPECT_EQ(gateway_->num_sequences(0), 0U);
 }
 
-TEST_F(GatewayTest, CancelledRequestOfADeadWorkerIsNotReplayed) {
+TEST_F(GatewayTest, CachedTokensAreThoseOfTheFirstWorkerAndOfThePrompt) {
     TestClient client(loop_, *gateway_);
     gateway_->on_attention_ready(0, 1024);
-    client.send(generate(5, "abc", 6));
-    next_sent();
-    client.close();
-    EXPECT_TRUE(next_sent().second.has_cancel());
+    client.send(generate(5, std::string(100, 'x'), 200));
+    const uint64_t id = next_sent().second.admit().sequence_id();
+    const auto say_started = [&](uint32_t session, uint32_t num_cached_tokens) {
+        control::Events events;
+        events.add_started()->set_sequence_id(id);
+        events.mutable_started(0)->set_num_cached_tokens(num_cached_tokens);
+        gateway_->on_events(session, events);
+    };
+    say_started(0, 64);
+    say_text(0, id, std::string(50, 'y'));
     gateway_->on_attention_gone(0);
+    gateway_->on_attention_ready(1, 1024);
+    say_started(1, 128);
+    say_token(1, id, kEndOfText);
+    say_end(1, id);
+    expect_answer(client, 5, client::Response::kFinished);
+    EXPECT_EQ(client.last(5)->finished().num_cached_tokens(), 64);
+}
+
+TEST_F(GatewayTest, StopStringEndsTheRequestOnBothSides) {
+    TestClient client(loop_, *gateway_);
+    gateway_->on_attention_ready(0, 1024);
+    client::Request request = generate(5, "abc", 9);
+    request.mutable_generate()->add_stop("yz");
+    client.send(request);
+    const uint64_t id = next_sent().second.admit().sequence_id();
+    say_text(0, id, "xyz");
+    const auto [session, message] = next_sent();
+    EXPECT_EQ(message.cancel().sequence_id(), id) << "the worker goes on until it is told";
+    say_text(0, id, "more");
+    EXPECT_FALSE(instance_.has_next()) << "it is told once";
+    say_end(0, id, Code::kCancelled);
+    expect_answer(client, 5, client::Response::kFinished);
+    EXPECT_EQ(client.text(5), "x");
+    EXPECT_EQ(client.last(5)->finished().reason(), client::STOP);
+    EXPECT_EQ(client.last(5)->finished().matched_stop(), "yz");
+    EXPECT_EQ(client.last(5)->finished().num_output_tokens(), 3);
     EXPECT_EQ(gateway_->num_in_flight(), 0U);
 }
 
-TEST_F(GatewayTest, DisconnectCancelsWhatRunsAndWhatWaits) {
+TEST_F(GatewayTest, StoppedRequestOfADeadWorkerIsFinishedNotReplayed) {
     TestClient client(loop_, *gateway_);
-    TestClient other(loop_, *gateway_);
-    gateway_->on_attention_ready(0, 128);
-    client.send(generate(1, "abc", 120));
+    gateway_->on_attention_ready(0, 1024);
+    client::Request request = generate(5, "abc", 9);
+    request.mutable_generate()->add_stop("y");
+    client.send(request);
     const uint64_t id = next_sent().second.admit().sequence_id();
-    client.send(generate(2, "abc", 120));
-    expect_answer(client, 2, client::Response::kAccepted);
-    other.send(generate(1, "xyz", 100));
-    expect_answer(other, 1, client::Response::kAccepted);
-    client.close();
-    EXPECT_EQ(next_sent().second.cancel().sequence_id(), id);
-    EXPECT_EQ(gateway_->num_in_flight(), 2U) << "the waiting one ended at once";
-    say_end(0, id, Code::kCancelled);
-    EXPECT_THAT(next_sent().second.admit().tokens(), ElementsAre('x', 'y', 'z'));
+    say_text(0, id, "xy");
+    next_sent();
+    gateway_->on_attention_gone(0);
+    expect_answer(client, 5, client::Response::kFinished);
+    EXPECT_EQ(client.last(5)->finished().reason(), client::STOP);
+    gateway_->on_attention_ready(0, 1024);
+    EXPECT_FALSE(instance_.has_next());
+}
+
+// A stop string may span the death: its start was held back and never left.
+TEST_F(GatewayTest, StopStringIsFoundAcrossAReplay) {
+    TestClient client(loop_, *gateway_);
+    gateway_->on_attention_ready(0, 1024);
+    client::Request request = generate(5, "abc", 9);
+    request.mutable_generate()->add_stop("yz");
+    client.send(request);
+    const uint64_t id = next_sent().second.admit().sequence_id();
+    say_text(0, id, "xy");
+    gateway_->on_attention_gone(0);
+    gateway_->on_attention_ready(1, 1024);
+    EXPECT_EQ(next_sent().second.admit().tokens_size(), 5);
+    say_text(1, id, "z");
+    EXPECT_TRUE(next_sent().second.has_cancel());
+    say_end(1, id, Code::kCancelled);
+    expect_answer(client, 5, client::Response::kFinished);
+    EXPECT_EQ(client.text(5), "x");
+}
+
+TEST_F(GatewayTest, TokenizesAndDetokenizes) {
+    TestClient client(loop_, *gateway_);
+    client::Request request;
+    request.set_request_id(1);
+    request.mutable_tokenize()->set_text("a<|end|>\u00e9");
+    client.send(request);
+    expect_answer(client, 1, client::Response::kTokens);
+    EXPECT_THAT(client.last(1)->tokens().ids(), ElementsAre('a', kEndOfText, 0xC3, 0xA9));
+    EXPECT_EQ(client.last(1)->tokens().context_length(), 4096);
+
+    request.set_request_id(2);
+    for (const uint32_t id : {uint32_t{'a'}, kEndOfText, 0xC3U, 0xA9U, 0xFFU}) {
+        request.mutable_detokenize()->mutable_token_ids()->add_ids(id);
+    }
+    client.send(request);
+    expect_answer(client, 2, client::Response::kText);
+    EXPECT_EQ(client.last(2)->text().text(), "a\u00e9\ufffd");
+
+    request.set_request_id(3);
+    request.mutable_detokenize()->mutable_token_ids()->add_ids(kByteVocabulary);
+    client.send(request);
+    expect_answer(client, 3, client::Response::kError);
+    EXPECT_EQ(client.last(3)->error().message(),
+              "token_ids[5] = 257: must be below the vocabulary size 257");
+
+    request.set_request_id(4);
+    for (int i = 0; i < 4096; ++i) request.mutable_detokenize()->mutable_token_ids()->add_ids(1);
+    client.send(request);
+    expect_answer(client, 4, client::Response::kError);
+    EXPECT_THAT(client.last(4)->error().message(), HasSubstr("4102 ids: at most 4096"));
+
+    request.set_request_id(5);
+    request.mutable_tokenize()->set_text(std::string(5000, 'x'));
+    client.send(request);
+    expect_answer(client, 5, client::Response::kError);
+    EXPECT_THAT(client.last(5)->error().message(), HasSubstr("at most 4096 fit"));
 }
 
 TEST_F(GatewayTest, FullQueueAndWrongRequestsAreRefusedWithTheReason) {
@@ -220,101 +247,6 @@ TEST_F(GatewayTest, BadBytesCostOnlyTheirConnection) {
     expect_answer(good, 1, client::Response::kFinished);
 }
 
-TEST_F(GatewayTest, WorkersErrorReachesTheClient) {
-    TestClient client(loop_, *gateway_);
-    gateway_->on_attention_ready(0, 1024);
-    client.send(generate(1, "abc", 5));
-    const uint64_t id = next_sent().second.admit().sequence_id();
-    say_end(0, id, Code::kDeadlineExceeded, "round 7 waited for ffn worker 0");
-    expect_answer(client, 1, client::Response::kError);
-    EXPECT_EQ(client.last(1)->error().code(), static_cast<uint32_t>(Code::kDeadlineExceeded));
-    EXPECT_THAT(client.last(1)->error().message(), HasSubstr("round 7 waited for ffn worker 0"));
-    EXPECT_EQ(gateway_->num_failed(), 1U);
-}
-
-TEST_F(GatewayTest, EndBeforeTheLastTokenIsAnError) {
-    TestClient client(loop_, *gateway_);
-    gateway_->on_attention_ready(0, 1024);
-    client.send(generate(1, "abc", 5));
-    const uint64_t id = next_sent().second.admit().sequence_id();
-    say_text(0, id, "xy");
-    say_end(0, id);
-    expect_answer(client, 1, client::Response::kError);
-    EXPECT_EQ(client.last(1)->error().code(), static_cast<uint32_t>(Code::kInternal));
-}
-
-TEST_F(GatewayTest, TokenOutsideTheVocabularyEndsTheRequestOnBothSides) {
-    TestClient client(loop_, *gateway_);
-    gateway_->on_attention_ready(0, 1024);
-    client.send(generate(1, "abc", 5));
-    const uint64_t id = next_sent().second.admit().sequence_id();
-    say_token(0, id, 100000);
-    EXPECT_EQ(next_sent().second.cancel().sequence_id(), id);
-    expect_answer(client, 1, client::Response::kError);
-}
-
-TEST_F(GatewayTest, SlowReaderLosesItsRequestsWithAnError) {
-    TestClient slow(loop_, *gateway_);
-    TestClient good(loop_, *gateway_);
-    gateway_->on_attention_ready(0, 1024);
-    client::Request request = generate(1, "abc", 500);
-    request.mutable_generate()->set_prompt_logprobs(true);
-    slow.send(request);
-    const uint64_t id = next_sent().second.admit().sequence_id();
-    good.send(generate(1, "abc", 1));
-    const uint64_t good_id = next_sent().second.admit().sequence_id();
-    // Nobody reads: the socket fills, then the buffer, then it is enough. Sends no more at once
-    // than a turn of the loop takes: the other direction must not fill.
-    ASSERT_TRUE(run_until(loop_, [&] {
-        if (instance_.has_next()) return true;
-        client::Request status;
-        status.set_request_id(2);
-        status.mutable_status();
-        for (int i = 0; i < 20; ++i) slow.send(status);
-        return false;
-    }));
-    EXPECT_EQ(next_sent().second.cancel().sequence_id(), id);
-    say_text(0, good_id, "x");
-    say_end(0, good_id);
-    expect_answer(good, 1, client::Response::kFinished);
-    expect_answer(slow, 1, client::Response::kError);
-    EXPECT_THAT(slow.last(1)->error().message(), HasSubstr("reads too slowly"));
-    say_end(0, id, Code::kCancelled);
-    EXPECT_EQ(gateway_->num_in_flight(), 0U);
-}
-
-TEST_F(GatewayTest, DrainFinishesWhatRunsAndRefusesTheRest) {
-    TestClient client(loop_, *gateway_);
-    gateway_->on_attention_ready(0, 1024);
-    client.send(generate(1, "abc", 2));
-    const uint64_t id = next_sent().second.admit().sequence_id();
-    client::Request drain;
-    drain.set_request_id(2);
-    drain.mutable_drain();
-    client.send(drain);
-    client.send(generate(3, "abc", 2));
-    expect_answer(client, 3, client::Response::kError);
-    EXPECT_EQ(client.last(3)->error().code(), static_cast<uint32_t>(Code::kFailedPrecondition));
-    EXPECT_EQ(client.last(2), nullptr);
-    gateway_->drain();
-    EXPECT_EQ(instance_.num_drains, 0);
-    say_text(0, id, "xy");
-    say_end(0, id);
-    EXPECT_EQ(instance_.num_drains, 1);
-    expect_answer(client, 1, client::Response::kFinished);
-    expect_answer(client, 2, client::Response::kDone);
-}
-
-TEST_F(GatewayTest, StopIsAnsweredAndPassedOn) {
-    TestClient client(loop_, *gateway_);
-    client::Request stop;
-    stop.set_request_id(8);
-    stop.mutable_stop();
-    client.send(stop);
-    expect_answer(client, 8, client::Response::kDone);
-    EXPECT_EQ(instance_.num_stops, 1);
-}
-
 // Goal: a client with thousands of requests keeps nobody from being served. Method: one asks for
 // more than it may have, then another asks; requests end one by one. Oracle: what is refused says
 // why, and the other's request is the next to run but one.
@@ -349,16 +281,6 @@ TEST_F(GatewayTest, APingIsAnsweredWhileARequestWaits) {
     client.send(ping);
     expect_answer(client, 2, client::Response::kDone);
     EXPECT_EQ(client.last(1)->body_case(), client::Response::kAccepted);
-}
-
-TEST_F(GatewayTest, FailAllEndsEveryRequestWithTheError) {
-    TestClient client(loop_, *gateway_);
-    client.send(generate(1, "abc", 2));
-    expect_answer(client, 1, client::Response::kAccepted);
-    gateway_->fail_all({Code::kUnavailable, "afdd is ending"});
-    expect_answer(client, 1, client::Response::kError);
-    EXPECT_EQ(client.last(1)->error().message(), "afdd is ending");
-    EXPECT_EQ(gateway_->num_in_flight(), 0U);
 }
 
 TEST_F(GatewayTest, StatusTellsWhatRunsAndWhatIsReserved) {

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "daemon/gateway/prompt.h"
 #include "tests/daemon/gateway/byte_tokenizer.h"
 
 namespace afd::daemon {
@@ -190,6 +191,128 @@ TEST_F(RequestTest, EndsByLengthOrByAStopToken) {
     EXPECT_EQ(request->finish_reason(), client::STOP);
 }
 
+TEST_F(RequestTest, EndsBeforeAStopStringWhoseStartIsHeldBack) {
+    wish_.add_stop("yz");
+    wish_.add_stop("!");
+    auto request = create();
+    EXPECT_EQ(token(*request, 'x').text(), "x");
+    EXPECT_EQ(token(*request, 'y').text(), "");
+    EXPECT_EQ(token(*request, 'y').text(), "y");
+    EXPECT_FALSE(request->is_complete());
+    EXPECT_EQ(token(*request, 'z').text(), "");
+    EXPECT_TRUE(request->is_text_over());
+    EXPECT_TRUE(request->is_complete());
+    client::Finished finished;
+    finished.set_reason(request->finish_reason());
+    request->describe_end(finished);
+    EXPECT_EQ(finished.reason(), client::STOP);
+    EXPECT_EQ(finished.matched_stop(), "yz");
+    EXPECT_EQ(finished.num_output_tokens(), 4);
+    // The worker has sampled on meanwhile.
+    control::TokenEvent event;
+    event.set_token('q');
+    EXPECT_FALSE(request->on_token(event).value().has_value());
+    EXPECT_EQ(request->num_output_tokens(), 4);
+    EXPECT_FALSE(request->on_end().has_value());
+
+    wish_.set_include_stop_str_in_output(true);
+    request = create();
+    EXPECT_EQ(token(*request, 'y').text(), "");
+    EXPECT_EQ(token(*request, 'z').text(), "yz");
+}
+
+TEST_F(RequestTest, TextHeldBackForAStopStringComesAtTheEnd) {
+    wish_.add_stop("yz");
+    const auto request = create();
+    token(*request, 'y');
+    token(*request, kEndOfText);
+    EXPECT_EQ(request->finish_reason(), client::STOP);
+    EXPECT_EQ(request->on_end()->text(), "y");
+    client::Finished finished;
+    finished.set_reason(client::STOP);
+    request->describe_end(finished);
+    EXPECT_EQ(finished.matched_case(), client::Finished::MATCHED_NOT_SET);
+}
+
+TEST_F(RequestTest, StopStringsAreLookedForBehindMinTokens) {
+    wish_.add_stop("x");
+    wish_.set_min_tokens(2);
+    const auto request = create();
+    EXPECT_EQ(request->admit(1).min_tokens(), 2);
+    EXPECT_EQ(token(*request, 'x').text(), "x");
+    EXPECT_EQ(token(*request, 'x').text(), "x");
+    EXPECT_FALSE(request->is_text_over());
+    EXPECT_EQ(token(*request, 'x').text(), "");
+    EXPECT_TRUE(request->is_text_over());
+}
+
+TEST_F(RequestTest, StopTokensOfTheClientEndItAlsoWithIgnoreEos) {
+    wish_.add_stop_token_ids('!');
+    wish_.set_ignore_eos(true);
+    const auto request = create();
+    EXPECT_THAT(request->admit(1).stop_ids(), ElementsAre('!'));
+    token(*request, kEndOfText);
+    EXPECT_FALSE(request->is_complete());
+    EXPECT_EQ(token(*request, '!').text(), "");
+    EXPECT_TRUE(request->is_complete());
+    client::Finished finished;
+    finished.set_reason(request->finish_reason());
+    request->describe_end(finished);
+    EXPECT_EQ(finished.matched_stop_token_id(), '!');
+}
+
+TEST_F(RequestTest, TopLogprobsAreWhatTheWorkerWasAskedFor) {
+    wish_.set_top_logprobs(2);
+    const auto request = create();
+    EXPECT_EQ(request->admit(1).num_top_logprobs(), 2);
+    control::TokenEvent event;
+    event.set_token('x');
+    EXPECT_THAT(request->on_token(event).error().message, HasSubstr("0 top_ids"));
+    for (const uint32_t id : {7U, 9U}) {
+        event.add_top_ids(id);
+        event.add_top_logprobs(-static_cast<float>(id));
+    }
+    const client::Chunk chunk = *request->on_token(event).value();
+    ASSERT_EQ(chunk.top_logprobs_size(), 1);
+    EXPECT_THAT(chunk.top_logprobs(0).token_ids(), ElementsAre(7, 9));
+    EXPECT_THAT(chunk.top_logprobs(0).logprobs(), ElementsAre(-7, -9));
+}
+
+TEST_F(RequestTest, SpecialTokensAreTextIfTheyAreAskedFor) {
+    EXPECT_EQ(token(*create(), kEndOfText).text(), "");
+    wish_.set_keep_special_tokens(true);
+    wish_.set_ignore_eos(true);
+    const auto request = create();
+    EXPECT_EQ(token(*request, 0xC3).text(), "");
+    EXPECT_EQ(token(*request, kEndOfText).text(), "\ufffd<|end|>");
+    EXPECT_EQ(token(*request, 'x').text(), "x");
+}
+
+TEST_F(RequestTest, RefusalsOfEndsNameTheFieldAndTheLimit) {
+    wish_.add_stop("");
+    EXPECT_EQ(refusal(), "stop[0] has 0 bytes: it must have 1 to 256");
+    wish_.set_stop(0, std::string(257, 'x'));
+    EXPECT_EQ(refusal(), "stop[0] has 257 bytes: it must have 1 to 256");
+    wish_.set_stop(0, "\xff");
+    EXPECT_EQ(refusal(), "stop[0] is not valid UTF-8");
+    wish_.clear_stop();
+    for (int i = 0; i < 17; ++i) wish_.add_stop("x");
+    EXPECT_EQ(refusal(), "stop has 17 strings: at most 16 are taken");
+    wish_.clear_stop();
+    wish_.add_stop_token_ids(257);
+    EXPECT_EQ(refusal(), "stop_token_ids[0] = 257: must be below the vocabulary size 257");
+    for (int i = 0; i < 128; ++i) wish_.add_stop_token_ids(1);
+    EXPECT_EQ(refusal(), "stop_token_ids has 129 ids: at most 128 are taken");
+    wish_.clear_stop_token_ids();
+    wish_.set_min_tokens(11);
+    EXPECT_EQ(refusal(), "min_tokens = 11: must be at most max_tokens = 10");
+    wish_.set_min_tokens(10);
+    wish_.set_top_logprobs(21);
+    EXPECT_EQ(refusal(), "top_logprobs = 21: must be at most 20");
+    wish_.set_top_logprobs(20);
+    create();
+}
+
 TEST_F(RequestTest, WhatAWorkerMustNotSendIsAnError) {
     wish_.set_max_tokens(1);
     const auto request = create();
@@ -199,6 +322,36 @@ TEST_F(RequestTest, WhatAWorkerMustNotSendIsAnError) {
     token(*request, 'x');
     event.set_token('y');
     EXPECT_THAT(request->on_token(event).error().message, HasSubstr("number 2 of 1"));
+}
+
+TEST_F(RequestTest, ResponseFormatGoesToTheWorkerAndIsJudgedBefore) {
+    ResponseFormat& format = *wish_.mutable_sampling()->mutable_response_format();
+    format.set_json_schema(R"({"type": "integer"})");
+    EXPECT_EQ(create()->admit(1).sampling().response_format().json_schema(),
+              R"({"type": "integer"})");
+    EXPECT_THAT(create()->admit(1).end_ids(), ElementsAre(kEndOfText));
+    format.set_json_schema(R"({"minimum": 3})");
+    EXPECT_THAT(refusal(), HasSubstr(R"(response_format is refused: json_schema: #: "minimum")"));
+    format.set_json_object(true);
+    wish_.set_ignore_eos(true);
+    EXPECT_EQ(refusal(),
+              "response_format is given, and so is ignore_eos: what is complete has to end");
+    wish_.set_ignore_eos(false);
+    model_.stop_ids.clear();
+    EXPECT_THAT(refusal(), HasSubstr("and the model has no end token"));
+    model_.stop_ids = {kEndOfText};
+    model_.tokenizer = nullptr;
+    EXPECT_THAT(refusal(), HasSubstr("response_format is not supported: this model has no"));
+}
+
+// Also by a model that nobody has asked for a format yet.
+TEST_F(RequestTest, EmptyResponseFormatIsRefused) {
+    ResponseFormat& format = *wish_.mutable_sampling()->mutable_response_format();
+    EXPECT_THAT(refusal(), HasSubstr("response_format is empty"));
+    format.set_json_object(true);
+    create();
+    format.Clear();
+    EXPECT_THAT(refusal(), HasSubstr("response_format is empty"));
 }
 
 TEST_F(RequestTest, ReplayStartsBehindTheTokensAlreadySent) {
@@ -226,11 +379,28 @@ TEST_F(RequestTest, PromptLogprobsAreSentOnceAcrossAReplay) {
 
 TEST_F(RequestTest, ModelWithoutTokenizerTakesIdsOnly) {
     model_.tokenizer = nullptr;
+    wish_.add_stop("x");
+    EXPECT_THAT(refusal(), HasSubstr("use stop_token_ids"));
+    wish_.clear_stop();
     EXPECT_THAT(refusal(), HasSubstr("send the prompt as token_ids"));
     wish_.mutable_token_ids()->add_ids(5);
     const auto request = create();
     EXPECT_EQ(token(*request, 'x').text(), "");
     EXPECT_FALSE(request->on_end().has_value());
+}
+
+// Goal: where every layer has a window, the cache bounds what a request holds at a time, not its
+// length; unless it has no room for a window.
+TEST_F(RequestTest, WithAWindowARequestMayBeLongerThanTheCache) {
+    model_.context_length = 4096;
+    EXPECT_EQ(TokenLimit(model_, 1024).tokens, 1024u);
+    model_.window = 256;
+    EXPECT_EQ(TokenLimit(model_, 1024).tokens, 4096u);
+    EXPECT_STREQ(TokenLimit(model_, 1024).what, "the context length of the model");
+    // 256 positions, 512 under way and a block.
+    EXPECT_EQ(TokenLimit(model_, 832).tokens, 4096u);
+    EXPECT_EQ(TokenLimit(model_, 831).tokens, 831u);
+    EXPECT_STREQ(TokenLimit(model_, 831).what, "the KV cache of an attention worker (kv_tokens)");
 }
 
 }  // namespace

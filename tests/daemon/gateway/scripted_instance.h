@@ -27,6 +27,12 @@ class ScriptedInstance final : public AttentionWorkers, public GatewayHost {
         answer.set_index(asked.index());
         return {};
     }
+    std::string metrics_text(const client::Status& status,
+                             const RequestMetrics& requests,
+                             const HopTimes& /*hops*/) const override {
+        return "state " + status.state() + ", output " +
+               std::to_string(requests.num_output_tokens) + "\n";
+    }
     void fill_status(client::Status& status) const override {
         status.set_state(state);
         status.add_workers()->set_role("attention");
@@ -52,6 +58,12 @@ inline control::Events token_event(uint64_t id, uint32_t token) {
     control::Events events;
     events.add_tokens()->set_sequence_id(id);
     events.mutable_tokens(0)->set_token(token);
+    return events;
+}
+
+inline control::Events started_event(uint64_t id) {
+    control::Events events;
+    events.add_started()->set_sequence_id(id);
     return events;
 }
 

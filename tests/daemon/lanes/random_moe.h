@@ -13,7 +13,7 @@
 #include "ops/fused_moe/fused_moe.h"
 #include "ops/fused_moe/parts/grouped_experts.h"
 #include "ops/fused_moe/parts/local_prepare_finalize.h"
-#include "schedule/expert_placement.h"
+#include "schedule/dispatch/expert_placement.h"
 
 namespace afd::daemon {
 
@@ -33,13 +33,23 @@ inline Matrix random_matrix(size_t rows, size_t cols, uint32_t seed) {
     return matrix;
 }
 
-// The expert's weights depend only on layer and logical expert.
+inline uint32_t intermediate_of(uint32_t layer, uint32_t expert) {
+    return expert == kRoutedExperts || layer == 0 ? 48 : 32;
+}
+
+// An expert's gate, up or down (`which` 1 to 3), which depend only on layer and logical expert.
+inline Matrix expert_matrix(uint32_t layer, uint32_t expert, uint32_t which) {
+    const uint32_t intermediate = intermediate_of(layer, expert);
+    return random_matrix(which == 3 ? kHidden : intermediate,
+                         which == 3 ? intermediate : kHidden,
+                         1000 * layer + 10 * expert + which);
+}
+
 inline ops::PackedExpert make_expert(uint32_t layer, uint32_t expert) {
-    const uint32_t intermediate = expert == kRoutedExperts || layer == 0 ? 48 : 32;
-    const uint32_t seed = 1000 * layer + 10 * expert;
-    const Matrix gate = random_matrix(intermediate, kHidden, seed + 1);
-    const Matrix up = random_matrix(intermediate, kHidden, seed + 2);
-    const Matrix down = random_matrix(kHidden, intermediate, seed + 3);
+    const uint32_t intermediate = intermediate_of(layer, expert);
+    const Matrix gate = expert_matrix(layer, expert, 1);
+    const Matrix up = expert_matrix(layer, expert, 2);
+    const Matrix down = expert_matrix(layer, expert, 3);
     return ops::pack_expert(ops::make_rows(gate.data(), intermediate, kHidden),
                             ops::make_rows(up.data(), intermediate, kHidden),
                             ops::make_rows(down.data(), kHidden, intermediate),

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "ops/fused_moe/fused_moe.h"
-#include "schedule/expert_placement.h"
-#include "schedule/row_dtype.h"
+#include "schedule/dispatch/expert_placement.h"
+#include "schedule/layout/row_dtype.h"
 #include "tests/ops/fused_moe/moe_matrix.h"
 
 namespace afd::daemon {

@@ -8,9 +8,9 @@
 #include <gtest/gtest.h>
 
 #include "daemon/lanes/remote_two_phase.h"
-#include "schedule/shm_two_phase.h"
+#include "schedule/shared_memory/shm_two_phase.h"
 #include "tests/counted_allocations.h"
-#include "tests/schedule/local_instance.h"
+#include "tests/schedule/protocol/local_instance.h"
 
 namespace afd::daemon {
 namespace {

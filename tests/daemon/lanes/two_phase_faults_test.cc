@@ -10,7 +10,7 @@
 
 #include <cstring>
 
-#include "schedule/round.h"
+#include "schedule/layout/round.h"
 #include "tests/daemon/lanes/two_phase_session.h"
 
 namespace afd::daemon {

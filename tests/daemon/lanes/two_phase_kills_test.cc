@@ -17,7 +17,7 @@
 #include <map>
 #include <new>
 
-#include "schedule/instance_segments.h"
+#include "schedule/shared_memory/instance_segments.h"
 #include "tests/daemon/lanes/two_phase_process.h"
 #include "tests/daemon/lanes/two_phase_session.h"
 

@@ -24,10 +24,10 @@
 #include "ops/fused_moe/fused_moe.h"
 #include "ops/fused_moe/parts/grouped_experts.h"
 #include "ops/fused_moe/parts/local_prepare_finalize.h"
-#include "schedule/adaptive_wait.h"
-#include "schedule/instance_segments.h"
+#include "schedule/shared_memory/instance_segments.h"
+#include "schedule/wait/adaptive_wait.h"
 #include "tests/daemon/lanes/two_phase_process.h"
-#include "tests/schedule/local_instance.h"
+#include "tests/schedule/protocol/local_instance.h"
 
 namespace afd::daemon {
 namespace {

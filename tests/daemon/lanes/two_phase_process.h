@@ -14,8 +14,8 @@
 #include "daemon/config/instance_geometry.h"
 #include "daemon/ffn/two_phase_experts.h"
 #include "daemon/supervisor/two_phase_segments.h"
-#include "schedule/attach.h"
-#include "schedule/row_dtype.h"
+#include "schedule/layout/row_dtype.h"
+#include "schedule/shared_memory/attach.h"
 
 namespace afd::daemon {
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "daemon/config/instance_geometry.h"
-#include "schedule/row_dtype.h"
+#include "schedule/layout/row_dtype.h"
 #include "tests/daemon/lanes/two_phase_world.h"
 
 namespace afd::daemon {

@@ -14,10 +14,10 @@
 #include "daemon/ffn/two_phase_experts.h"
 #include "daemon/lanes/remote_two_phase.h"
 #include "daemon/program/logging.h"
-#include "schedule/adaptive_wait.h"
-#include "schedule/shm_two_phase.h"
-#include "tests/schedule/local_instance.h"
-#include "tests/schedule/toy_network.h"
+#include "schedule/shared_memory/shm_two_phase.h"
+#include "schedule/wait/adaptive_wait.h"
+#include "tests/schedule/protocol/local_instance.h"
+#include "tests/schedule/transport/toy_network.h"
 
 namespace afd::daemon {
 

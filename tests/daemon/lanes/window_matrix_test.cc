@@ -16,9 +16,9 @@
 
 #include "daemon/ffn/ffn_loop.h"
 #include "daemon/lanes/window_prepare_finalize.h"
-#include "schedule/ffn_scheduler.h"
+#include "schedule/dispatch/ffn_scheduler.h"
 #include "tests/daemon/lanes/remote_matrix.h"
-#include "tests/schedule/local_instance.h"
+#include "tests/schedule/protocol/local_instance.h"
 
 namespace afd::daemon {
 namespace {

@@ -19,10 +19,10 @@
 
 #include "daemon/ffn/ffn_loop.h"
 #include "daemon/lanes/window_prepare_finalize.h"
-#include "schedule/ffn_scheduler.h"
+#include "schedule/dispatch/ffn_scheduler.h"
 #include "tests/daemon/lanes/random_moe.h"
-#include "tests/schedule/local_instance.h"
-#include "tests/schedule/toy_network.h"
+#include "tests/schedule/protocol/local_instance.h"
+#include "tests/schedule/transport/toy_network.h"
 
 namespace afd::daemon {
 namespace {

@@ -98,10 +98,21 @@ TEST(MetricsStatus, TellsWhatHappenedInMicrosecondsAndNothingElse) {
     Segment segment(2 * schedule::kHistogramBytes / sizeof(uint64_t));
     Metrics metrics = segment.metrics();
     metrics.add(Counter::kTimeouts, 2);
+    metrics.add(Counter::kPrefixQueries, 500);
+    metrics.add(Counter::kPrefixHits, 320);
     metrics.peer_wait(1).record(48'000);
+    metrics.add(phase_counter(TraceKind::kAttention), 7'000'000);
+    metrics.add(phase_counter(TraceKind::kHead), 2'000'999);
     client::Worker worker;
     fill_attention_metrics(metrics, 2, worker);
+    EXPECT_EQ(worker.busy_us(), 9000u);
+    ASSERT_EQ(worker.stages_size(), 2);
+    EXPECT_EQ(worker.stages(0).name(), trace_kind_name(TraceKind::kAttention));
+    EXPECT_EQ(worker.stages(0).time_us(), 7000u);
+    EXPECT_EQ(worker.stages(1).time_us(), 2000u);
     EXPECT_EQ(worker.num_timeouts(), 2u);
+    EXPECT_EQ(worker.num_prefix_queries(), 500u);
+    EXPECT_EQ(worker.num_prefix_hits(), 320u);
     ASSERT_EQ(worker.distributions_size(), 1);
     EXPECT_EQ(worker.distributions(0).name(), "wait for ffn 1");
     EXPECT_EQ(worker.distributions(0).unit(), "us");
@@ -123,6 +134,22 @@ TEST(MetricsStatus, TellsTheRowsOfEachExpertThatTheRankHolds) {
     EXPECT_EQ(worker.expert_rows(1).rows(), 0u);
     EXPECT_EQ(worker.expert_rows(2).rows(), 7u);
     EXPECT_TRUE(worker.expert_rows(2).is_shared());
+}
+
+TEST(MetricsStatus, TellsWhatEachKindOfWorkTook) {
+    Segment segment(16);
+    Metrics metrics = segment.metrics();
+    metrics.add(phase_counter(TraceKind::kExperts), 7'500);
+    metrics.add(phase_counter(TraceKind::kGather), 2'000);
+    metrics.add(phase_counter(TraceKind::kReturn), 999);  // Less than a microsecond.
+    client::Worker worker;
+    fill_ffn_metrics(metrics, {}, 4, worker);
+    ASSERT_EQ(worker.stages_size(), 2);
+    EXPECT_EQ(worker.stages(0).name(), "gather");
+    EXPECT_EQ(worker.stages(0).time_us(), 2u);
+    EXPECT_EQ(worker.stages(1).name(), "experts");
+    EXPECT_EQ(worker.stages(1).time_us(), 7u);
+    EXPECT_EQ(worker.busy_us(), 10u);
 }
 
 }  // namespace

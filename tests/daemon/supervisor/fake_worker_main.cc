@@ -7,6 +7,7 @@
 //   AFD_FAKE_TOKEN_MS   time per token
 //   AFD_FAKE_FAIL       end with this message before being ready
 //   AFD_FAKE_CRASH      abort before being ready
+//   AFD_FAKE_DIE        abort as soon as it is ready
 //   AFD_FAKE_HANG       wait before being ready, until this file exists
 //   AFD_FAKE_ASK        ask for the memory of round 7 of session 1, be ready only after the answer,
 //                       and report its code as a wait
@@ -152,6 +153,11 @@ int run(int argc, char** argv) {
     control::Ready ready;
     ready.set_kv_tokens(worker.welcome().kv_tokens());
     worker.ready(ready);
+    if (std::getenv("AFD_FAKE_DIE") != nullptr) {
+        // Its Ready has left when afdd answers something that was asked behind it.
+        ask_for_segments(worker);
+        std::abort();
+    }
     FakeLoop(worker).run();
     worker.finish();
     return 0;

@@ -19,7 +19,7 @@
 #include "daemon/gateway/gateway.h"
 #include "daemon/program/logging.h"
 #include "daemon/supervisor/supervisor.h"
-#include "schedule/context_words.h"
+#include "schedule/context/context_words.h"
 #include "tests/daemon/gateway/byte_tokenizer.h"
 #include "tests/daemon/loop_helper.h"
 #include "tests/temporary_directory.h"
@@ -41,6 +41,11 @@ class ScopedVariable {
 // What afdd is to its supervisor and its gateway.
 struct Program final : GatewayHost, InstanceListener {
     void fill_status(client::Status& /*status*/) const override {}
+    std::string metrics_text(const client::Status&,
+                             const RequestMetrics&,
+                             const HopTimes&) const override {
+        return "";
+    }
     Result<> answer_context(const client::GetContext&, client::Context&) override { return {}; }
     void on_stop_asked() override {}
     void on_drained() override {}
@@ -101,6 +106,7 @@ class SupervisorTest : public testing::Test {
             return found == heartbeats_.end() ? next_beat() : found->second;
         };
         plan.run_flag = [this](control::Role, uint32_t) { return words_.run_flag(); };
+        plan.session_ranks = session_ranks_;
         plan.acquire_segments = acquire_segments_;
         plan.fill_metrics = [](control::Role, uint32_t, client::Worker&) {};
         auto supervisor = Supervisor::create(loop_, std::move(plan));
@@ -188,6 +194,7 @@ class SupervisorTest : public testing::Test {
     uint64_t progress_ = 0;
     // Of the plan; empty: an instance without two-phase rounds.
     std::function<Result<>(uint32_t rank, const control::SegmentRequest&)> acquire_segments_;
+    SessionRanks session_ranks_;  // Of the plan.
     Program program_;
     std::unique_ptr<Supervisor> supervisor_;
     std::unique_ptr<Gateway> gateway_;

@@ -218,6 +218,47 @@ TEST_F(ServiceTest, WithoutExpertsNewRequestsAreRefusedWithTheReasonUntilTheyAre
     EXPECT_EQ(program_.given_up, "") << "a worker that served is tried for ever";
 }
 
+// Goal: a worker that dies whenever it is ready is as one that does not start. Method: the
+// successors of a worker that is killed abort right behind their Ready, then one lives. Oracle: the
+// state and its reason; a single Ready is not yet "ready" again.
+TEST_F(ServiceTest, AWorkerThatDiesAsSoonAsItIsReadyIsAFailure) {
+    config_.start_attempts = 1;
+    start_and_lose("ffn", 0, "AFD_FAKE_DIE");
+    ASSERT_TRUE(wait_for_service("failed"));
+    EXPECT_THAT(status().reason(),
+                HasSubstr("ffn worker 0 killed by signal 6 (Aborted) as soon as it was ready"));
+    EXPECT_GE(worker("ffn", 0).num_restarts(), 3U) << "R11 ends what kills three workers";
+    EXPECT_FALSE(run_for(loop_, 300, [&] { return status().state() != "failed"; }));
+    cannot_start_.reset();
+    ASSERT_TRUE(wait_for_service("ready"));
+    EXPECT_GE(worker("ffn", 0).uptime_ms(), WorkerSlot::kSettleMs);
+    EXPECT_EQ(program_.given_up, "") << "a worker that served is tried for ever";
+}
+
+// Goal: with replicas, the loss of a rank is a loss for those sessions only that use it. Method:
+// two ranks, each with all experts of one session; one cannot start again. Oracle: the state, and
+// two requests at a time, all of which would wait in the session of the lost rank.
+TEST_F(ServiceTest, WithReplicasOfALostRankItServesDegraded) {
+    const ScopedVariable slow("AFD_FAKE_TOKEN_MS", "5");
+    config_.ffn_workers = 2;
+    session_ranks_ = {{0}, {1}};
+    start_and_lose("ffn", 0, "AFD_FAKE_FAIL");
+    ASSERT_TRUE(wait_for_service("degraded"));
+    EXPECT_THAT(status().reason(), HasSubstr("ffn worker 0 exited with status 1"));
+    TestClient client(loop_, *gateway_);
+    client.send(generate(1, "abc", 50));
+    client.send(generate(2, "abc", 50));
+    EXPECT_TRUE(run_until(loop_, [&] { return gateway_->num_sequences(1) == 2; }));
+    EXPECT_EQ(gateway_->num_sequences(0), 0U);
+    EXPECT_TRUE(answer_of(client, 1).has_finished());
+    EXPECT_TRUE(answer_of(client, 2).has_finished());
+    cannot_start_.reset();
+    ASSERT_TRUE(wait_for_service("ready"));
+    client.send(generate(3, "abc", 50));
+    EXPECT_TRUE(run_until(loop_, [&] { return gateway_->num_sequences(0) == 1; }));
+    EXPECT_TRUE(answer_of(client, 3).has_finished());
+}
+
 TEST_F(ServiceTest, WithOneOfTwoAttentionWorkersItServesDegraded) {
     start_and_lose("attention", 1, "AFD_FAKE_FAIL");
     ASSERT_TRUE(wait_for_service("degraded"));

@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "schedule/segment.h"
-#include "schedule/window_layout.h"
+#include "schedule/layout/window_layout.h"
+#include "schedule/shared_memory/segment.h"
 
 namespace afd::daemon {
 namespace {

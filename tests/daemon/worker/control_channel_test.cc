@@ -203,7 +203,7 @@ TEST_F(ControlChannelTest, EventsBecomeMessages) {
 
     control::WorkerMessage message;
     ASSERT_TRUE(right_->next(message).value());
-    EXPECT_THAT(message.events().started(), ElementsAre(4));
+    EXPECT_EQ(message.events().started(0).sequence_id(), 4U);
     EXPECT_EQ(message.events().tokens(0).token(), 99);
     EXPECT_EQ(message.events().tokens(0).logprob(), -0.25F);
     EXPECT_EQ(message.events().ends(0).code(), 7);

@@ -8,7 +8,11 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <chrono>
+#include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "daemon/worker/control_channel.h"
 #include "tests/temporary_directory.h"
@@ -54,6 +58,25 @@ class WorkerControlTest : public testing::Test {
             if (::poll(&entry, 1, kControlWatchdogMs) <= 0 || !afdd_->read().ok()) return false;
         }
         return true;
+    }
+
+    void admit(const control::Admit& admit) {
+        control::SupervisorMessage message;
+        *message.mutable_admit() = admit;
+        afdd_->queue(message);
+        ASSERT_TRUE(afdd_->flush().ok());
+    }
+
+    // The next command of the data thread; none came: null.
+    std::unique_ptr<SequenceRequest> next_admitted() {
+        const auto deadline =
+            std::chrono::steady_clock::now() + std::chrono::milliseconds(kControlWatchdogMs);
+        WorkerCommand command;
+        while (!worker_->port().pop_command(command)) {
+            if (std::chrono::steady_clock::now() > deadline) return nullptr;
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        return std::move(command.sequence);
     }
 
     void push(WorkerEvent::Kind kind) {
@@ -105,6 +128,75 @@ TEST_F(WorkerControlTest, ReadyLeavesBeforeWhatIsPushedAfterIt) {
     ASSERT_EQ(bodies.size(), 3U);
     EXPECT_EQ(bodies[0], Body::kReady);
     EXPECT_THAT(bodies, UnorderedElementsAre(Body::kReady, Body::kSegmentRequest, Body::kEvents));
+    worker_->finish();
+}
+
+// A request for a list of digits, of which "[1" is there.
+control::Admit half_a_list() {
+    control::Admit admit;
+    admit.set_sequence_id(7);
+    for (const uint32_t id : {4, 5, 1, 3}) admit.add_tokens(id);
+    admit.set_num_prompt_tokens(2);
+    admit.set_max_total_tokens(10);
+    admit.add_stop_ids(0);
+    admit.add_stop_ids(3);
+    admit.add_end_ids(0);
+    admit.mutable_sampling()->mutable_response_format()->set_json_schema(
+        R"({"type": "array", "items": {"type": "integer"}})");
+    return admit;
+}
+
+// Goal: a request with a response format comes to the data thread with its constraint, which stands
+// behind the tokens that were sent before a replay. Oracle: what may come there.
+TEST_F(WorkerControlTest, AConstraintStandsBehindWhatWasSent) {
+    connect();
+    const std::vector<std::string> tokens = {"", "[", "]", "1", "x", "["};
+    worker_->set_vocabulary(std::make_shared<const model::VocabularyTrie>(tokens));
+    worker_->start();
+    admit(half_a_list());
+    const auto request = next_admitted();
+    ASSERT_NE(request, nullptr);
+    ASSERT_NE(request->constraint, nullptr);
+    EXPECT_EQ(request->constraint->allowed()[0], 1U << 2 | 1U << 3) << "] and 1";
+    ASSERT_TRUE(request->constraint->advance(2));
+    EXPECT_EQ(request->constraint->allowed()[0], 1U << 0) << "1 is text, though it may end it";
+    control::Admit plain = half_a_list();
+    plain.clear_sampling();
+    admit(plain);
+    const auto free = next_admitted();
+    ASSERT_NE(free, nullptr);
+    EXPECT_EQ(free->constraint, nullptr);
+    worker_->finish();
+}
+
+// Goal: what cannot be constrained ends with the reason, and the data thread never sees it.
+TEST_F(WorkerControlTest, ARequestThatCannotBeConstrainedEndsAtOnce) {
+    connect();
+    worker_->start();
+    admit(half_a_list());
+    control::WorkerMessage message;
+    ASSERT_TRUE(receive(message));
+    ASSERT_EQ(message.events().ends_size(), 1);
+    const control::EndEvent& end = message.events().ends(0);
+    EXPECT_EQ(end.sequence_id(), 7U);
+    EXPECT_EQ(end.code(), static_cast<uint32_t>(Code::kFailedPrecondition));
+    EXPECT_THAT(end.message(), testing::HasSubstr("no vocabulary"));
+    worker_->finish();
+}
+
+TEST_F(WorkerControlTest, TokensThatTheFormatForbidsAreNoReplay) {
+    connect();
+    const std::vector<std::string> tokens = {"", "[", "]", "1", "x", "["};
+    worker_->set_vocabulary(std::make_shared<const model::VocabularyTrie>(tokens));
+    worker_->start();
+    control::Admit wrong = half_a_list();
+    wrong.set_tokens(3, 4);
+    admit(wrong);
+    control::WorkerMessage message;
+    ASSERT_TRUE(receive(message));
+    ASSERT_EQ(message.events().ends_size(), 1);
+    EXPECT_EQ(message.events().ends(0).message(),
+              "token 4, number 1 of the output, may not come under response_format");
     worker_->finish();
 }
 

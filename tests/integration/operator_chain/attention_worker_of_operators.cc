@@ -14,30 +14,13 @@
 
 #include "ops/operators/attention_to_ffn.h"
 #include "ops/operators/attention_worker_combine.h"
-#include "schedule/adaptive_wait.h"
+#include "schedule/wait/adaptive_wait.h"
 #include "tests/integration/operator_chain/chain_memory.h"
 
 namespace afd::test {
 namespace {
 
 constexpr uint64_t kPatienceUs = 60'000'000;
-
-// [L, E + S, R, 2]: rank and local id of every replica; rank -1 where there are no more.
-std::vector<int32_t> rank_table() {
-    const schedule::ExpertPlacement placement = daemon::placement_of(kRanks);
-    std::vector<int32_t> table(size_t{daemon::kLayers} * daemon::kPerLayer * kRanks * 2, -1);
-    for (uint32_t layer = 0; layer < daemon::kLayers; ++layer) {
-        for (uint32_t expert = 0; expert < placement.num_experts(layer); ++expert) {
-            const auto replicas = placement.replicas(layer, expert);
-            for (size_t r = 0; r < replicas.size(); ++r) {
-                const size_t at = ((layer * daemon::kPerLayer + expert) * kRanks + r) * 2;
-                table[at] = static_cast<int32_t>(replicas[r].rank);
-                table[at + 1] = replicas[r].local_id;
-            }
-        }
-    }
-    return table;
-}
 
 class AttentionWorker {
   public:

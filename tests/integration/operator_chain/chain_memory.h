@@ -18,10 +18,11 @@
 #include <string>
 #include <vector>
 
-#include "schedule/context_words.h"
-#include "schedule/flag.h"
-#include "schedule/instance_segments.h"
-#include "schedule/segment.h"
+#include "schedule/context/context_words.h"
+#include "schedule/context/control_view.h"
+#include "schedule/context/fresh_memory.h"
+#include "schedule/shared_memory/segment.h"
+#include "schedule/wait/flag.h"
 #include "tests/daemon/lanes/random_moe.h"
 
 namespace afd::test {
@@ -52,6 +53,23 @@ inline uint32_t seed_of_call(uint32_t session, uint32_t number) {
         random.discard(1);
         if (random() % daemon::kLayers != 0 && number-- == 0) return seed;
     }
+}
+
+// [L, E + S, R, 2]: rank and local id of every replica; rank -1 where there are no more.
+inline std::vector<int32_t> rank_table() {
+    const schedule::ExpertPlacement placement = daemon::placement_of(kRanks);
+    std::vector<int32_t> table(size_t{daemon::kLayers} * daemon::kPerLayer * kRanks * 2, -1);
+    for (uint32_t layer = 0; layer < daemon::kLayers; ++layer) {
+        for (uint32_t expert = 0; expert < placement.num_experts(layer); ++expert) {
+            const auto replicas = placement.replicas(layer, expert);
+            for (size_t r = 0; r < replicas.size(); ++r) {
+                const size_t at = ((layer * daemon::kPerLayer + expert) * kRanks + r) * 2;
+                table[at] = static_cast<int32_t>(replicas[r].rank);
+                table[at + 1] = replicas[r].local_id;
+            }
+        }
+    }
+    return table;
 }
 
 class ChainMemory {

@@ -11,7 +11,7 @@
 #include "ops/experts/grouped_ffn.h"
 #include "ops/operators/ffn_to_attention.h"
 #include "ops/operators/ffn_worker_batching.h"
-#include "schedule/adaptive_wait.h"
+#include "schedule/wait/adaptive_wait.h"
 #include "tests/integration/operator_chain/chain_memory.h"
 
 namespace afd::test {

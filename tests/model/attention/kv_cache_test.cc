@@ -94,6 +94,25 @@ TEST(KvCache, LayersAreZeroAndDoNotOverlap) {
     }
 }
 
+TEST(KvCache, WindowedLayersHaveSlotsOfTheirOwn) {
+    auto cache =
+        KvCache::create(kShape, 300, {.is_windowed = {false, true, false}, .num_tokens = 65});
+    ASSERT_TRUE(cache.ok()) << cache.error().message;
+    EXPECT_EQ(cache.value().num_blocks(), 5u);
+    EXPECT_EQ(cache.value().num_windowed_blocks(), 2u);
+    const auto slots = [&](uint32_t layer) { return cache.value().layer(layer).num_slots; };
+    EXPECT_EQ(slots(0), 5u * 64);
+    EXPECT_EQ(slots(1), 2u * 64);
+    EXPECT_EQ(slots(2), 5u * 64);
+    EXPECT_FALSE(cache.value().is_windowed(0));
+    EXPECT_TRUE(cache.value().is_windowed(1));
+    for (uint32_t layer = 0; layer + 1 < 3; ++layer) {
+        const KvLayer here = cache.value().layer(layer);
+        EXPECT_EQ(here.data + here.num_slots * here.bytes_per_token,
+                  cache.value().layer(layer + 1).data);
+    }
+}
+
 TEST(KvCache, SaysHowManyBytesAreMissing) {
     const auto cache = KvCache::create(kShape, uint64_t{1} << 50);
     ASSERT_FALSE(cache.ok());

@@ -13,7 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "model/checkpoint/safetensors_writer.h"
 #include "model/decoder/local_decoder.h"
+#include "model/mla/mla_config.h"
+#include "model/mla/mla_tensors.h"
 #include "model/reference/reference_decoder.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"
 #include "tests/temporary_directory.h"
@@ -40,8 +43,9 @@ class BackwardParallel final : public ops::Parallel {
     }
 };
 
-ModelFiles opened(const test::TemporaryDirectory& directory) {
-    auto files = ModelFiles::open(directory.path());
+ModelFiles opened(const test::TemporaryDirectory& directory,
+                  ops::KvDtype kv = ops::KvDtype::kBf16) {
+    auto files = ModelFiles::open(directory.path(), kv);
     EXPECT_TRUE(files.ok()) << files.error().message;
     return std::move(files).value();
 }
@@ -123,6 +127,96 @@ TEST(LocalDecoder, ResetForgetsTheSequence) {
     decoder.reset();
     ASSERT_TRUE(decoder.append(tokens, ops::make_rows(second.data(), 20, vocab_size)).ok());
     EXPECT_EQ(first, second);
+}
+
+// Factors for kv_dtype = int8_channel that cut nothing off: latents are normalised.
+void write_kv_factors(const std::string& directory, const ModelConfig& config) {
+    const ops::MlaShape shape = mla_shape_of(config).value();
+    const std::vector<float> latent(shape.kv_lora_rank, 24.0f);
+    const std::vector<float> key(shape.qk_rope_head_dim, 24.0f);
+    std::vector<TensorToWrite> tensors;
+    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+        tensors.push_back({.name = latent_scale_name(layer),
+                           .dtype = StorageType::kF32,
+                           .shape = {latent.size()},
+                           .data = std::as_bytes(std::span(latent))});
+        tensors.push_back({.name = key_scale_name(layer),
+                           .dtype = StorageType::kF32,
+                           .shape = {key.size()},
+                           .data = std::as_bytes(std::span(key))});
+    }
+    ASSERT_TRUE(write_safetensors(directory + "/" + kKvScalesFile, tensors).ok());
+}
+
+// Goal: a quantised cache is rounded where the reference rounds it, and expanded so. Method and
+// bound as below; a value that bf16 rounds to the other neighbour can take the next step of int8 or
+// e4m3, which softmax averages over the positions. The control: without its rounding the reference
+// is farther away.
+TEST(LocalDecoder, AgreesWithTheReferenceWithAQuantisedCache) {
+    nlohmann::json config = small_config();
+    config["num_experts_per_tok"] = 8;
+    config["n_group"] = 1;
+    config["topk_group"] = 1;
+    const test::TemporaryDirectory directory;
+    CheckpointBuilder(config).write(directory.path());
+    const auto logits_of = [](const ModelFiles& files, const std::vector<int32_t>& tokens) {
+        return ReferenceDecoder::load(files)
+            .value()
+            .logits(tokens, ops::reference::Rounding::kBf16)
+            .value();
+    };
+    const ModelFiles plain = opened(directory);
+    const std::vector<int32_t> tokens = random_tokens(130, plain.config().vocab_size);
+    const auto unquantised = logits_of(plain, tokens);
+    const auto refused = ModelFiles::open(directory.path(), ops::KvDtype::kInt8Channel);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_THAT(refused.error().message,
+                HasSubstr("/kv_scales.safetensors with the factors of the channels is missing"));
+    write_kv_factors(directory.path(), plain.config());
+    for (const ops::KvDtype kv :
+         {ops::KvDtype::kInt8, ops::KvDtype::kFp8, ops::KvDtype::kInt8Channel}) {
+        const ModelFiles files = opened(directory, kv);
+        const auto expected = logits_of(files, tokens);
+        for (const ops::NumericClass numeric_class : ops::supported_numeric_classes()) {
+            SCOPED_TRACE(std::string(ops::name_of(kv)) + " " +
+                         std::string(ops::name_of(numeric_class)));
+            const auto actual = fast_logits(files, tokens, 64, numeric_class);
+            EXPECT_THAT(relative_difference(actual, expected), Lt(0x1p-6));
+            EXPECT_GT(relative_difference(actual, unquantised),
+                      relative_difference(actual, expected));
+            EXPECT_EQ(fast_logits(files, tokens, 7, numeric_class), actual);
+        }
+    }
+}
+
+// The same with the residual stream in fp32. Oracle: the reference, at the rounding points of that
+// class; it is nearer to the exact logits than the stream in bf16.
+TEST(LocalDecoder, AnFp32ResidualIsAClassOfItsOwnAndMoreExact) {
+    nlohmann::json config = small_config();
+    config["num_experts_per_tok"] = 8;
+    config["n_group"] = 1;
+    config["topk_group"] = 1;
+    const test::TemporaryDirectory directory;
+    CheckpointBuilder(config).write(directory.path());
+    ModelFiles files = opened(directory);
+    const std::vector<int32_t> tokens = random_tokens(130, files.config().vocab_size);
+    const std::vector<float> narrow = fast_logits(files, tokens);
+    files.set_residual(ResidualType::kFp32);
+    const auto reference = ReferenceDecoder::load(files).value();
+    const auto expected = reference.logits(tokens, ops::reference::Rounding::kBf16).value();
+    const auto exact = reference.logits(tokens, ops::reference::Rounding::kNone).value();
+    for (const ops::NumericClass numeric_class : ops::supported_numeric_classes()) {
+        SCOPED_TRACE(ops::name_of(numeric_class));
+        const auto whole = fast_logits(files, tokens, 130, numeric_class);
+        for (const size_t chunk : {1, 7, 64}) {
+            EXPECT_EQ(fast_logits(files, tokens, chunk, numeric_class), whole) << chunk;
+        }
+        BackwardParallel backward;
+        EXPECT_EQ(local_logits(files, numeric_class, tokens, 50, backward).value(), whole);
+        EXPECT_THAT(relative_difference(whole, expected), Lt(0x1p-6));
+        EXPECT_THAT(relative_difference(whole, exact), Lt(relative_difference(narrow, exact)));
+        EXPECT_NE(whole, narrow);
+    }
 }
 
 // Goal: the fast path computes what the reference computes, at the same rounding points. Method:

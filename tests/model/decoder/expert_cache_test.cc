@@ -55,11 +55,12 @@ class ExpertCacheTest : public ::testing::TestWithParam<ops::WeightFormat> {
         std::string path = plain_.path();
         if (GetParam() != ops::WeightFormat::kBf16 && !is_fp8) {
             path = quantised_.path() + "/model";
+            auto directory = ResultDirectory::open(path, "a job").value();
             const auto made = quantise_checkpoint(ModelFiles::open(plain_.path()).value(),
                                                   {.experts = GetParam()},
-                                                  path,
+                                                  directory,
                                                   serial_,
-                                                  [](uint32_t) {});
+                                                  [](uint64_t) {});
             ASSERT_TRUE(made.ok()) << made.error().message;
         }
         auto files = ModelFiles::open(path);

@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Quantised checkpoints: what the quantiser writes, what is refused at load, and that the fast
-// decoder computes what the reference decoder computes with them.
+// Quantised checkpoints: what becomes of a whole one, and that the fast decoder computes what the
+// reference decoder computes with it. Single matrices: matrix_quantiser_test, read_matrix_test.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "model/checkpoint/expert_tensors.h"
-#include "model/checkpoint/matrix_quantiser.h"
-#include "model/checkpoint/safetensors_writer.h"
-#include "model/checkpoint/stored_matrix.h"
 #include "model/decoder/local_decoder.h"
 #include "model/reference/reference_decoder.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"
@@ -28,116 +25,8 @@ namespace afd::model {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::Ge;
 using ::testing::HasSubstr;
-using ::testing::Le;
 using ::testing::Lt;
-
-std::vector<ops::Bf16> random_matrix(size_t count) {
-    std::mt19937 generator(3);
-    std::normal_distribution<float> normal(0, 0.05f);
-    std::vector<ops::Bf16> values(count);
-    for (ops::Bf16& value : values) value = ops::from_float(normal(generator));
-    return values;
-}
-
-// The rules of docs/specification.md, section 9, one element at a time.
-TEST(MatrixQuantiser, Int8IsTheNearestStepOfEveryRow) {
-    constexpr size_t kRows = 5;
-    constexpr size_t kDepth = 37;
-    std::vector<ops::Bf16> weight = random_matrix(kRows * kDepth);
-    std::fill_n(weight.begin() + 2 * kDepth, kDepth, ops::Bf16{});
-    const auto matrix = quantise_matrix(
-        ops::make_rows<const ops::Bf16>(weight.data(), kRows, kDepth), ops::WeightFormat::kInt8);
-    ASSERT_TRUE(matrix.ok());
-    for (size_t n = 0; n < kRows; ++n) {
-        float largest = 0;
-        for (size_t k = 0; k < kDepth; ++k) {
-            largest = std::max(largest, std::abs(ops::to_float(weight[n * kDepth + k])));
-        }
-        EXPECT_EQ(matrix.value().int8_scale[n], largest / 127);
-        for (size_t k = 0; k < kDepth; ++k) {
-            const float w = ops::to_float(weight[n * kDepth + k]);
-            const float q = largest == 0 ? 0 : std::nearbyint(w / (largest / 127));
-            EXPECT_EQ(matrix.value().int8[n * kDepth + k], q) << n << ", " << k;
-        }
-    }
-}
-
-TEST(MatrixQuantiser, Int4IsTheNearestStepOfEveryGroup) {
-    constexpr size_t kRows = 4;
-    using enum ops::WeightFormat;
-    for (const auto format : {kInt4Group32, kInt4Group64, kInt4Group32Fp16, kInt4Group64Fp16}) {
-        for (const size_t depth : {64, 100, 33, 2}) {
-            std::vector<ops::Bf16> weight = random_matrix(kRows * depth);
-            std::fill_n(weight.begin(), std::min<size_t>(depth, 32), ops::Bf16{});
-            const auto matrix = quantise_matrix(
-                ops::make_rows<const ops::Bf16>(weight.data(), kRows, depth), format);
-            ASSERT_TRUE(matrix.ok());
-            const ops::Int4Weight packed = matrix.value().int4_weight();
-            EXPECT_TRUE(ops::values_in_range(packed));
-            const std::vector<float> values = matrix.value().values();
-            for (size_t i = 0; i < weight.size(); ++i) {
-                const size_t n = i / depth;
-                const size_t size = ops::int4_group_size(format);
-                const size_t first = i % depth / size * size;
-                const size_t last = std::min(depth, first + size);
-                float largest = 0;
-                for (size_t k = first; k < last; ++k) {
-                    largest = std::max(largest, std::abs(ops::to_float(weight[n * depth + k])));
-                }
-                // Five significant bits, of fp16 eleven: a whole number of 1/32 or 1/2048 of the
-                // next power of two.
-                const int bits = ops::has_fp16_scales(format) ? 11 : 5;
-                int exponent = 0;
-                const float mantissa = std::frexp(largest / 7, &exponent);
-                const float s = std::ldexp(std::ceil(std::ldexp(mantissa, bits)), exponent - bits);
-                const float w = ops::to_float(weight[i]);
-                const float q = s == 0 ? 0 : std::nearbyint(w / s);
-                EXPECT_EQ(packed.scale_at(n, i % depth), s);
-                EXPECT_EQ(static_cast<float>(packed.value(n, i % depth)), q);
-                EXPECT_EQ(values[i], ops::to_float(ops::from_float(q * s)));
-                // And half a step of bf16, where the product is not one.
-                EXPECT_THAT(std::abs(values[i] - w), Le(0.5f * s + 0x1p-9f * std::abs(q * s)));
-            }
-        }
-    }
-}
-
-// Below 2^-14 fp16 has fewer bits: a scale that were rounded down there would need q beyond 7.
-TEST(MatrixQuantiser, Fp16ScalesAreRoundedUpToTheLastBit) {
-    for (const float largest : {0x1p-26f, 0x1.6p-22f, 0x1.fep-21f, 0x1.3p-14f, 400000.0f}) {
-        const std::vector<ops::Bf16> weight = {
-            ops::from_float(largest), ops::from_float(-largest), ops::from_float(largest / 2)};
-        const auto matrix = quantise_matrix(ops::make_rows<const ops::Bf16>(weight.data(), 1, 3),
-                                            ops::WeightFormat::kInt4Group32Fp16);
-        ASSERT_TRUE(matrix.ok()) << matrix.error().message;
-        const ops::Int4Weight packed = matrix.value().int4_weight();
-        const float scale = packed.scale_at(0, 0);
-        EXPECT_THAT(scale, Ge(ops::to_float(weight[0]) / 7));
-        const ops::Fp16 below{static_cast<uint16_t>(*packed.scale.row(0) - 1)};
-        EXPECT_THAT(ops::to_float(below), Lt(ops::to_float(weight[0]) / 7));
-        EXPECT_EQ(packed.value(0, 0), std::nearbyint(ops::to_float(weight[0]) / scale));
-        EXPECT_EQ(packed.value(0, 1), -packed.value(0, 0));
-        EXPECT_THAT(packed.value(0, 0), Le(7));
-    }
-}
-
-TEST(MatrixQuantiser, RefusesAScaleBeyondFp16) {
-    const std::vector<ops::Bf16> weight(4, ops::from_float(500000.0f));
-    const auto rows = ops::make_rows<const ops::Bf16>(weight.data(), 2, 2);
-    EXPECT_THAT(quantise_matrix(rows, ops::WeightFormat::kInt4Group32Fp16).error().message,
-                HasSubstr("in a group, whose scale is beyond fp16 (65504); use bf16 scales"));
-    EXPECT_TRUE(quantise_matrix(rows, ops::WeightFormat::kInt4Group32).ok());
-}
-
-TEST(MatrixQuantiser, RefusesWhatHasNoScale) {
-    std::vector<ops::Bf16> weight = random_matrix(6);
-    weight[4] = ops::from_float(INFINITY);
-    const auto matrix = quantise_matrix(ops::make_rows<const ops::Bf16>(weight.data(), 2, 3),
-                                        ops::WeightFormat::kInt8);
-    EXPECT_THAT(matrix.error().message, HasSubstr("element [1, 1] is inf"));
-}
 
 // A checkpoint in `quantisation`, made of small_config().
 class QuantisedCheckpoint {
@@ -150,13 +39,14 @@ class QuantisedCheckpoint {
         if (is_fused) builder.fuse_experts();
         builder.write(source_.path());
         threads::ThreadPool threads(2);
+        auto directory = ResultDirectory::open(path(), "a job").value();
         const auto made = quantise_checkpoint(
             ModelFiles::open(source_.path()).value(),
             quantisation,
-            path(),
+            directory,
             threads,
-            [](uint32_t) {},
-            shard_bytes,
+            [](uint64_t) {},
+            {.shard_bytes = shard_bytes},
             uneven_ranges(ModelFiles::open(source_.path()).value().config()));
         EXPECT_TRUE(made.ok()) << made.error().message;
     }
@@ -329,8 +219,9 @@ ModelFiles quantised_files(const test::TemporaryDirectory& source,
                            const QuantisationConfig& wanted) {
     threads::ThreadPool threads(2);
     const std::string path = target.path() + "/model";
+    auto directory = ResultDirectory::open(path, "a job").value();
     const auto made = quantise_checkpoint(
-        ModelFiles::open(source.path()).value(), wanted, path, threads, [](uint32_t) {});
+        ModelFiles::open(source.path()).value(), wanted, directory, threads, [](uint64_t) {});
     EXPECT_TRUE(made.ok()) << made.error().message;
     return ModelFiles::open(path).value();
 }
@@ -393,21 +284,11 @@ TEST(QuantiseCheckpoint, FusedExpertsAndShardsGiveTheSameModel) {
 
 TEST(QuantiseCheckpoint, RefusesAQuantisedModelAndAFullDirectory) {
     const QuantisedCheckpoint once({.experts = ops::WeightFormat::kInt8});
-    ops::SerialParallel serial;
-    const test::TemporaryDirectory target;
-    const auto again = quantise_checkpoint(
-        once.files(), {.experts = ops::WeightFormat::kInt8}, target.path(), serial, [](uint32_t) {
-        });
-    EXPECT_THAT(again.error().message,
-                HasSubstr("is quantised already (experts int8); give the original"));
-    const test::TemporaryDirectory plain;
-    CheckpointBuilder(small_config()).write(plain.path());
-    const auto full = quantise_checkpoint(ModelFiles::open(plain.path()).value(),
-                                          {.experts = ops::WeightFormat::kInt8},
-                                          plain.path(),
-                                          serial,
-                                          [](uint32_t) {});
-    EXPECT_THAT(full.error().message, HasSubstr("is not an empty directory"));
+    EXPECT_THAT(
+        QuantisePlan::make(once.files(), {.experts = ops::WeightFormat::kInt8}).error().message,
+        HasSubstr("is quantised already (experts int8); give the original"));
+    EXPECT_THAT(ResultDirectory::open(once.path(), "a job").error().message,
+                HasSubstr("is not an empty directory"));
 }
 
 TEST(QuantiseCheckpoint, LeavesOutLayersThatAreNotUsed) {
@@ -417,11 +298,12 @@ TEST(QuantiseCheckpoint, LeavesOutLayersThatAreNotUsed) {
     const test::TemporaryDirectory target;
     builder.write(source.path());
     ops::SerialParallel serial;
+    auto directory = ResultDirectory::open(target.path(), "a job").value();
     const auto made = quantise_checkpoint(ModelFiles::open(source.path()).value(),
                                           {.experts = ops::WeightFormat::kInt8},
-                                          target.path(),
+                                          directory,
                                           serial,
-                                          [](uint32_t) {});
+                                          [](uint64_t) {});
     ASSERT_TRUE(made.ok()) << made.error().message;
     const TensorStore tensors = TensorStore::open(target.path()).value();
     EXPECT_EQ(tensors.find("model.layers.3.eh_proj.weight"), nullptr);
@@ -435,113 +317,15 @@ TEST(QuantiseCheckpoint, NamesTheTensorThatCannotBeQuantised) {
     const test::TemporaryDirectory target;
     builder.write(source.path());
     ops::SerialParallel serial;
+    auto directory = ResultDirectory::open(target.path(), "a job").value();
     const auto made = quantise_checkpoint(ModelFiles::open(source.path()).value(),
                                           {.experts = ops::WeightFormat::kInt4Group32},
-                                          target.path(),
+                                          directory,
                                           serial,
-                                          [](uint32_t) {});
+                                          [](uint64_t) {});
     EXPECT_THAT(made.error().message,
                 HasSubstr("tensor model.layers.2.mlp.experts.3.up_proj.weight: element [0, 5]"));
     EXPECT_FALSE(fs::exists(target.path() + "/config.json"));
-}
-
-// The tensors of one matrix [4, 6], changed in one way, and what read_matrix() says.
-class ReadMatrix : public ::testing::Test {
-  protected:
-    std::string error(std::vector<TensorToWrite> tensors,
-                      ops::WeightFormat format,
-                      uint64_t num_outputs = 4,
-                      uint64_t depth = 6) const {
-        const test::TemporaryDirectory directory;
-        const auto written = write_safetensors(directory.path() + "/model.safetensors", tensors);
-        EXPECT_TRUE(written.ok());
-        const TensorStore store = TensorStore::open(directory.path()).value();
-        const auto matrix = read_matrix(store, "w", num_outputs, depth, format);
-        return matrix.ok() ? "" : matrix.error().message;
-    }
-    template <typename T>
-    static TensorToWrite tensor(std::string name,
-                                StorageType dtype,
-                                std::vector<uint64_t> shape,
-                                const std::vector<T>& values) {
-        return {std::move(name), dtype, std::move(shape), std::as_bytes(std::span(values))};
-    }
-
-    const std::vector<int8_t> int8_ = std::vector<int8_t>(24, 3);
-    std::vector<float> scale_ = std::vector<float>(4, 0.5f);
-    std::vector<uint8_t> int4_ = std::vector<uint8_t>(12, 0x79);
-    std::vector<ops::Bf16> group_scale_ = std::vector<ops::Bf16>(4, ops::from_float(0.5f));
-};
-
-// Goal: a config.json that lies about a shape costs no memory. Oracle: 64 TiB are refused because
-// of the shape; whoever asked for them first would not get there.
-TEST_F(ReadMatrix, MemoryIsThatOfTheFile) {
-    using enum StorageType;
-    const std::vector<TensorToWrite> int8 = {tensor("w.weight", kI8, {4, 6}, int8_)};
-    const std::vector<TensorToWrite> int4 = {tensor("w.weight", kU8, {4, 3}, int4_)};
-    const uint64_t rows = uint64_t{1} << 24;
-    const uint64_t depth = uint64_t{1} << 22;
-    EXPECT_THAT(error(int8, ops::WeightFormat::kInt8, rows, depth),
-                HasSubstr("expected shape [16777216, 4194304], found [4, 6]"));
-    EXPECT_THAT(error(int4, ops::WeightFormat::kInt4Group32, rows, depth),
-                HasSubstr("expected shape [16777216, 2097152], found [4, 3]"));
-}
-
-TEST_F(ReadMatrix, Int8SaysWhatIsWrong) {
-    using enum StorageType;
-    const auto format = ops::WeightFormat::kInt8;
-    const auto weight = tensor("w.weight", kI8, {4, 6}, int8_);
-    const auto scale = tensor("w.weight_scale", kF32, {4}, scale_);
-    EXPECT_EQ(error({weight, scale}, format), "");
-    EXPECT_THAT(error({weight}, format), HasSubstr("tensor w.weight_scale [4] is missing"));
-    EXPECT_THAT(error({tensor("w.weight", kI8, {6, 4}, int8_), scale}, format),
-                HasSubstr("expected shape [4, 6], found [6, 4]"));
-    EXPECT_THAT(error({tensor("w.weight", kU8, {4, 6}, int8_), scale}, format),
-                HasSubstr("dtype is U8; supported: I8"));
-    EXPECT_THAT(error({weight, tensor("w.weight_scale", kF32, {2, 2}, scale_)}, format),
-                HasSubstr("expected shape [4], found [2, 2]"));
-    scale_[2] = -1;
-    EXPECT_THAT(error({weight, scale}, format), HasSubstr("the scale of row 2 is -1"));
-    scale_[2] = NAN;
-    EXPECT_THAT(error({weight, scale}, format), HasSubstr("the scale of row 2 is nan"));
-    // The format that config.json states decides: a bf16 model has no int8 tensors.
-    EXPECT_THAT(error({weight, scale}, ops::WeightFormat::kBf16),
-                HasSubstr("dtype is I8; supported: BF16, F16, F32"));
-}
-
-TEST_F(ReadMatrix, Int4SaysWhatIsWrong) {
-    using enum StorageType;
-    const auto format = ops::WeightFormat::kInt4Group32;
-    const auto weight = tensor("w.weight", kU8, {4, 3}, int4_);
-    const auto scale = tensor("w.weight_scale", kBf16, {4, 1}, group_scale_);
-    EXPECT_EQ(error({weight, scale}, format), "");
-    EXPECT_THAT(error({weight, tensor("w.weight_scale", kBf16, {4}, group_scale_)}, format),
-                HasSubstr("expected shape [4, 1], found [4]"));
-    EXPECT_THAT(error({tensor("w.weight", kU8, {2, 6}, int4_), scale}, format),
-                HasSubstr("expected shape [4, 3], found [2, 6]"));
-    // As many bytes of the other type would be other scales.
-    EXPECT_THAT(error({weight, scale}, ops::WeightFormat::kInt4Group32Fp16),
-                HasSubstr("dtype is BF16; supported: F16"));
-    const auto fp16_scale = tensor("w.weight_scale", kF16, {4, 1}, group_scale_);
-    EXPECT_EQ(error({weight, fp16_scale}, ops::WeightFormat::kInt4Group32Fp16), "");
-    EXPECT_THAT(error({weight, fp16_scale}, format), HasSubstr("dtype is F16; supported: BF16"));
-    int4_[7] = 0x83;
-    EXPECT_THAT(error({weight, scale}, format), HasSubstr("holds the int4 value -8"));
-}
-
-TEST_F(ReadMatrix, Fp8SaysWhatToDoWithAnotherType) {
-    using enum StorageType;
-    const auto format = ops::WeightFormat::kFp8Block128;
-    const std::vector<uint8_t> values(24, 0x38);
-    const auto weight = tensor("w.weight", kF8E4M3, {4, 6}, values);
-    scale_.resize(1);
-    EXPECT_EQ(error({weight, tensor("w.weight_scale_inv", kF32, {1, 1}, scale_)}, format), "");
-    EXPECT_THAT(error({weight}, format), HasSubstr("w.weight_scale_inv [1, 1] with a scale for"));
-    const std::vector<uint16_t> wide(24, 0x3f80);
-    EXPECT_EQ(error({tensor("w.weight", kBf16, {4, 6}, wide)}, format),
-              "tensor w.weight is BF16 where config.json says fp8; experts that are not all in fp8 "
-              "are not served as they are: give them one format with afd-quantize --experts int8");
-    EXPECT_THAT(error({}, format), HasSubstr("tensor w.weight [4, 6] is missing"));
 }
 
 }  // namespace

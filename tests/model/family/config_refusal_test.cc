@@ -39,15 +39,49 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Refusal{
             "/quantization_config",
-            {{"quant_method", "gptq"}},
+            {{"quant_method", "hqq"}},
             Code::kUnimplemented,
-            "config.json: quantization_config is {\"quant_method\":\"gptq\"}; supported: none, or "
+            "config.json: quantization_config is {\"quant_method\":\"hqq\"}; supported: none, or "
             "what afd-quantize writes: {\"quant_method\": \"afd\", \"experts\": bf16, int8, "
             "int4-g32, int4-g64, int4-g32-fp16, int4-g64-fp16 or fp8-b128, \"attention\": bf16 or "
             "int8} and, "
             "with int8 experts, \"smooth\": true or false; or {\"quant_method\": \"fp8\", "
-            "\"weight_block_size\": [128, 128]}; for a model that another program has quantised in "
-            "another way, run afd-quantize on the bf16 original"},
+            "\"weight_block_size\": [128, 128]}; or \"quant_method\": \"compressed-tensors\", "
+            "\"gptq\" or \"awq\" with weights in fp8 or int4; for a model that another program has "
+            "quantised in another way, run afd-quantize on the bf16 original"},
+        Refusal{"/quantization_config",
+                {{"quant_method", "gptq"}, {"bits", 3}},
+                Code::kUnimplemented,
+                "config.json: quantization_config: bits is 3; supported: 4; for another one run "
+                "afd-quantize on the bf16 original"},
+        Refusal{"/quantization_config",
+                {{"quant_method", "gptq"}, {"bits", 4}, {"dynamic", {{"+:.*gate.*", 8}}}},
+                Code::kUnimplemented,
+                "config.json: quantization_config: dynamic is {\"+:.*gate.*\":8}; supported: none, "
+                "or exceptions that begin with -:"},
+        Refusal{"/quantization_config",
+                {{"quant_method", "awq"}, {"bits", 4}, {"version", "gemv"}},
+                Code::kUnimplemented,
+                "config.json: quantization_config: version is \"gemv\"; supported: \"gemm\", "
+                "\"GEMM\""},
+        Refusal{"/quantization_config",
+                {{"quant_method", "compressed-tensors"}, {"format", "int-quantized"}},
+                Code::kUnimplemented,
+                "config.json: quantization_config: format is \"int-quantized\"; supported: "
+                "\"float-quantized\", \"pack-quantized\", \"mxfp4-pack-quantized\""},
+        Refusal{"/quantization_config",
+                {{"quant_method", "compressed-tensors"}, {"format", "pack-quantized"}},
+                Code::kUnimplemented,
+                "config.json: quantization_config: config_groups is missing; supported: an object; "
+                "for another one run afd-quantize on the bf16 original"},
+        Refusal{"/quantization_config",
+                {{"quant_method", "compressed-tensors"},
+                 {"format", "pack-quantized"},
+                 {"config_groups",
+                  {{"group_0", {{"weights", {{"num_bits", 8}, {"group_size", 128}}}}}}}},
+                Code::kUnimplemented,
+                "config.json: quantization_config: config_groups: weights: num_bits is 8; "
+                "supported: 4; for another one run afd-quantize on the bf16 original"},
         Refusal{"/quantization_config",
                 {{"quant_method", "fp8"}},
                 Code::kUnimplemented,
@@ -61,7 +95,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"/quantization_config",
                 {{"quant_method", "fp8"}, {"fmt", "e5m2"}, {"weight_block_size", {128, 128}}},
                 Code::kUnimplemented,
-                "config.json: quantization_config: fmt is \"e5m2\"; supported: \"e4m3\""},
+                "config.json: quantization_config: fmt is \"e5m2\"; supported: \"e4m3\", "
+                "\"float8_e4m3fn\""},
         Refusal{"/quantization_config",
                 {{"quant_method", "fp8"},
                  {"activation_scheme", "static"},
@@ -100,7 +135,9 @@ INSTANTIATE_TEST_SUITE_P(
                 Code::kUnimplemented,
                 "config.json: architectures is [\"LlamaForCausalLM\"]; supported: "
                 "[\"DeepseekV2ForCausalLM\"], [\"DeepseekV3ForCausalLM\"], "
-                "[\"Glm4MoeForCausalLM\"], [\"MixtralForCausalLM\"], "
+                "[\"Glm4MoeLiteForCausalLM\"], [\"Glm4MoeForCausalLM\"], [\"GptOssForCausalLM\"], "
+                "[\"DeepseekForCausalLM\"], [\"Dots1ForCausalLM\"], [\"MiniMaxM2ForCausalLM\"], "
+                "[\"MixtralForCausalLM\"], "
                 "[\"OlmoeForCausalLM\"], [\"Qwen2MoeForCausalLM\"], [\"Qwen3MoeForCausalLM\"]"},
         Refusal{"/num_key_value_heads",
                 8,
@@ -110,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "tanh",
                 Code::kUnimplemented,
                 "config.json: scoring_func is \"tanh\"; supported: \"sigmoid\", \"softmax\", "
-                "\"sqrtsoftplus\""},
+                "\"sqrtsoftplus\", \"noaux_tc\""},
         Refusal{"/num_hash_layers",
                 62,
                 Code::kInvalidArgument,
@@ -134,9 +171,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "config.json: rope_scaling: attention_factor is 1.5; supported: none (mscale is "
                 "used)"},
         Refusal{"/rope_scaling/truncate",
-                false,
-                Code::kUnimplemented,
-                "config.json: rope_scaling: truncate is false; supported: true"},
+                1,
+                Code::kInvalidArgument,
+                "config.json: rope_scaling: truncate is 1; supported: true or false"},
         Refusal{"/rope_scaling",
                 "yarn",
                 Code::kInvalidArgument,
@@ -195,11 +232,12 @@ TEST(ModelConfig, RefusesMoreExpertsPerTokenThanTheGroupsHold) {
 TEST(ModelConfig, RefusesAConfigWithoutAFamily) {
     json config = v3_config();
     config.erase("architectures");
-    config["model_type"] = "gpt_oss";
-    EXPECT_EQ(
-        refusal(config).message,
-        "config.json: model_type is \"gpt_oss\"; supported: \"deepseek_v2\", \"deepseek_v3\", "
-        "\"glm4_moe\", \"mixtral\", \"olmoe\", \"qwen2_moe\", \"qwen3_moe\"");
+    config["model_type"] = "jamba";
+    EXPECT_EQ(refusal(config).message,
+              "config.json: model_type is \"jamba\"; supported: \"deepseek_v2\", \"deepseek_v3\", "
+              "\"glm4_moe_lite\", \"glm4_moe\", \"gpt_oss\", \"deepseek\", \"dots1\", "
+              "\"minimax_m2\", \"mixtral\", \"olmoe\", \"qwen2_moe\", "
+              "\"qwen3_moe\"");
     config.erase("model_type");
     EXPECT_THAT(refusal(config).message, HasSubstr("model_type is missing"));
 }

@@ -71,7 +71,10 @@ TEST(ModelConfig, ReadsEveryKeyOfV3) {
     EXPECT_EQ(shape.qk_nope_head_dim, 128u);
     EXPECT_EQ(shape.qk_rope_head_dim, 64u);
     EXPECT_EQ(shape.v_head_dim, 128u);
-    EXPECT_EQ(config.attention->cache_bytes_per_token(), 1152u);
+    EXPECT_EQ(config.attention->cache_bytes_per_token(ops::KvDtype::kBf16), 1152u);
+    EXPECT_EQ(config.attention->cache_bytes_per_token(ops::KvDtype::kInt8), 656u);
+    EXPECT_EQ(config.attention->cache_bytes_per_token(ops::KvDtype::kFp8), 656u);
+    EXPECT_EQ(config.attention->cache_bytes_per_token(ops::KvDtype::kInt8Channel), 576u);
     EXPECT_EQ(config.intermediate, 18432u);
     EXPECT_EQ(config.shared_intermediate, 2048u);
     EXPECT_EQ(config.num_experts, 256u);

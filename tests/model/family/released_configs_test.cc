@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "model/attention/layer_windows.h"
 #include "model/checkpoint/json_document.h"
 #include "model/decoder/attention_half.h"
 #include "model/family/config_file.h"
@@ -150,6 +151,87 @@ TEST(ReleasedConfigs, Glm4Moe) {
     EXPECT_EQ(traits_of(accepted(newer)).rotary_dim, 32u);
 }
 
+TEST(ReleasedConfigs, GptOss) {
+    const ModelConfig config = accepted(released("gpt_oss_20b"));
+    const GqaTraits traits = traits_of(config);
+    EXPECT_EQ(traits.shape.num_heads, 64u);
+    EXPECT_EQ(traits.shape.num_kv_heads, 8u);
+    EXPECT_EQ(traits.shape.head_dim, 64u);
+    EXPECT_TRUE(traits.has_qkv_bias);
+    EXPECT_TRUE(traits.has_o_bias);
+    EXPECT_TRUE(traits.has_sinks);
+    EXPECT_EQ(traits.window(0), 128u);
+    EXPECT_EQ(traits.window(1), 0u);
+    EXPECT_EQ(config.form.kind, ForeignKind::kFusedExperts);
+    EXPECT_EQ(config.activation, ops::ExpertActivation::kSwigluOai);
+    EXPECT_TRUE(config.has_expert_bias);
+    EXPECT_TRUE(config.norm_topk_prob);
+    EXPECT_EQ(config.names.router_logit_bias, "mlp.router.bias");
+    EXPECT_FALSE(config.yarn.value().truncate);
+    EXPECT_EQ(config.yarn.value().factor, 32.0);
+    const LayerWindows windows = LayerWindows::of(config);
+    EXPECT_EQ(windows.window, 128u);
+    EXPECT_EQ(windows.num_windowed(), 12u);
+    EXPECT_TRUE(windows.is_windowed[0]);
+    EXPECT_FALSE(windows.is_windowed[1]);
+    // 11 blocks a sequence: of the window, of 512 positions under way, and one more.
+    EXPECT_EQ(windows.room(config, 131072, 64).num_tokens, 64u * 704);
+    EXPECT_EQ(windows.room(config, 32768, 64).num_tokens, 32768u);
+    EXPECT_EQ(accepted(released("gpt_oss_120b")).num_experts, 128u);
+    json file = released("gpt_oss_20b");
+    file.erase("layer_types");
+    EXPECT_EQ(traits_of(accepted(file)).windows, traits.windows);
+    EXPECT_EQ(refused(released("gpt_oss_20b"), {{"swiglu_limit", 10.0}}),
+              "config.json: swiglu_limit is 10.0; supported: 7");
+    EXPECT_EQ(refused(released("gpt_oss_20b"),
+                      {{"quantization_config",
+                        {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 128}}}}),
+              "config.json: quantization_config: quant_method is \"gptq\"; supported: \"mxfp4\", "
+              "\"afd\"");
+    EXPECT_THAT(
+        refused(released("mixtral_8x7b"), {{"quantization_config", {{"quant_method", "mxfp4"}}}}),
+        testing::HasSubstr("run afd-quantize on the bf16 original"));
+}
+
+TEST(ReleasedConfigs, GroupedHeadsBeforeTheExpertsOfDeepSeek) {
+    const ModelConfig first = accepted(released("deepseek_moe_16b"));
+    EXPECT_EQ(traits_of(first).qk_norm, QkNorm::kNone);
+    EXPECT_EQ(first.scoring_func, ScoringFunc::kSoftmax);
+    EXPECT_EQ(first.topk_method, TopkMethod::kGreedy);
+    EXPECT_FALSE(first.norm_topk_prob);
+    EXPECT_EQ(first.shared_intermediate, 2816u);
+
+    const ModelConfig dots = accepted(released("dots_llm1"));
+    EXPECT_EQ(traits_of(dots).qk_norm, QkNorm::kHeads);
+    EXPECT_EQ(dots.scoring_func, ScoringFunc::kSigmoid);
+    EXPECT_EQ(dots.topk_method, TopkMethod::kNoauxTc);
+    EXPECT_EQ(dots.routed_scaling_factor, 2.5);
+    EXPECT_EQ(dots.dense_layers, std::vector<uint32_t>{0});
+
+    const ModelConfig minimax = accepted(released("minimax_m2"));
+    EXPECT_EQ(traits_of(minimax).qk_norm, QkNorm::kRow);
+    EXPECT_EQ(traits_of(minimax).rotary_dim, 64u);
+    EXPECT_EQ(minimax.scoring_func, ScoringFunc::kSigmoid);
+    EXPECT_EQ(minimax.topk_method, TopkMethod::kNoauxTc);
+    EXPECT_TRUE(minimax.norm_topk_prob);
+    EXPECT_EQ(minimax.quantisation.experts, ops::WeightFormat::kFp8Block128);
+    EXPECT_EQ(refused(released("minimax_m2"), {{"attn_type_list", {1, 0}}}),
+              "config.json: attn_type_list is [1,0]; supported: 1 for each layer");
+    EXPECT_EQ(refused(released("minimax_m2"), {{"rotary_dim", 200}}),
+              "config.json: rotary_dim is 200; supported: an integer in [2, 128]");
+}
+
+TEST(ReleasedConfigs, KnownModelsOfOtherKindsAreToldWhatTheyNeed) {
+    EXPECT_EQ(refused(released("mixtral_8x7b"), {{"architectures", {"PhimoeForCausalLM"}}}),
+              "config.json: architectures is [\"PhimoeForCausalLM\"]; supported: a family of "
+              "docs/models.md; this one needs LayerNorm with biases and sparsemixer routing, which "
+              "is not served: choose a model from that page");
+    for (const char* name : {"Ernie4_5_MoeForCausalLM", "BailingMoeForCausalLM"}) {
+        EXPECT_THAT(refused(released("mixtral_8x7b"), {{"architectures", {name}}}),
+                    testing::HasSubstr("this one needs "));
+    }
+}
+
 TEST(ReleasedConfigs, TheDeepSeekArchitectureUnderOtherNames) {
     const ModelConfig moonlight = accepted(released("moonlight_16b_a3b"));
     EXPECT_EQ(mla_shape_of(moonlight).value().q_lora_rank, 0u);
@@ -164,14 +246,15 @@ TEST(ReleasedConfigs, TheDeepSeekArchitectureUnderOtherNames) {
 TEST(ReleasedConfigs, WhatWouldChangeTheComputationIsRefusedByName) {
     const json qwen = released("qwen3_30b_a3b");
     const json mixtral = released("mixtral_8x7b");
-    EXPECT_EQ(refused(mixtral, {{"sliding_window", 4096}}),
+    EXPECT_EQ(refused(released("olmoe_1b_7b"), {{"sliding_window", 4096}}),
               "config.json: sliding_window is 4096; supported: null");
     EXPECT_EQ(refused(qwen, {{"use_sliding_window", true}}),
-              "config.json: use_sliding_window is true; supported: false");
+              "config.json: use_sliding_window is true; supported: false, or true with "
+              "layer_types");
     EXPECT_EQ(refused(qwen, {{"sliding_window", 4096}}), "accepted");
     EXPECT_EQ(refused(qwen, {{"layer_types", {"full_attention", "sliding_attention"}}}),
               "config.json: layer_types is [\"full_attention\",\"sliding_attention\"]; supported: "
-              "\"full_attention\" for each layer");
+              "a list of 48 types");
     EXPECT_EQ(refused(qwen, {{"attention_bias", true}}),
               "config.json: attention_bias is true; supported: false");
     EXPECT_EQ(refused(qwen, {{"num_key_value_heads", 5}}),
@@ -186,6 +269,55 @@ TEST(ReleasedConfigs, WhatWouldChangeTheComputationIsRefusedByName) {
               "config.json: num_experts_per_tok is 9; supported: at most the 8 experts of a layer");
     EXPECT_EQ(refused(released("olmoe_1b_7b"), {{"clip_qkv", -1}}),
               "config.json: clip_qkv is -1; supported: a finite number above 0");
+}
+
+TEST(ReleasedConfigs, Glm47FlashIsTheDecoderOfDeepSeekV3) {
+    const json file = released("glm_4_7_flash");
+    const ModelConfig config = accepted(file);
+    EXPECT_EQ(config.model_type, "glm4_moe_lite");
+    const auto* mla = dynamic_cast<const MlaConfig*>(config.attention.get());
+    ASSERT_NE(mla, nullptr);
+    EXPECT_EQ(mla->shape().v_head_dim, 256u);
+    EXPECT_EQ(config.scoring_func, ScoringFunc::kSigmoid);
+    EXPECT_EQ(config.topk_method, TopkMethod::kNoauxTc);
+    EXPECT_TRUE(config.norm_topk_prob);
+    EXPECT_EQ(config.dense_layers, std::vector<uint32_t>{0});
+    EXPECT_EQ(refused(file, {{"partial_rotary_factor", 0.5}}),
+              "config.json: partial_rotary_factor is 0.5; supported: 1");
+}
+
+// Which layers see a window only.
+TEST(ReleasedConfigs, WindowsAreThoseThatTheFileStates) {
+    const auto windows = [](json config, const json& changes) {
+        config.update(changes);
+        const ModelConfig model = accepted(config);
+        const auto* gqa = dynamic_cast<const GqaConfig*>(model.attention.get());
+        return gqa == nullptr ? std::vector<uint32_t>() : gqa->traits().windows;
+    };
+    json mixtral = released("mixtral_8x7b");
+    mixtral["num_hidden_layers"] = 4;
+    const std::vector<uint32_t> none(4, 0);
+    EXPECT_EQ(windows(mixtral, json::object()), none);
+    EXPECT_EQ(windows(mixtral, {{"sliding_window", 4096}}), std::vector<uint32_t>(4, 4096));
+    mixtral["sliding_window"] = 4096;
+    EXPECT_EQ(LayerWindows::of(accepted(mixtral)).window, 0u) << "every layer has one";
+    mixtral["sliding_window"] = nullptr;
+    EXPECT_TRUE(LayerWindows::of(accepted(mixtral)).is_windowed.empty()) << "no layer has one";
+    // As long as the context.
+    EXPECT_EQ(windows(mixtral, {{"sliding_window", 32768}}), none);
+    EXPECT_EQ(windows(mixtral, {{"sliding_window", 4096}, {"use_sliding_window", false}}), none);
+    const json types = {
+        "sliding_attention", "full_attention", "full_attention", "sliding_attention"};
+    EXPECT_EQ(windows(mixtral, {{"sliding_window", 128}, {"layer_types", types}}),
+              (std::vector<uint32_t>{128, 0, 0, 128}));
+    EXPECT_EQ(refused(mixtral, {{"layer_types", types}}),
+              "config.json: sliding_window is missing; supported: an integer in [1, 16777216]");
+    EXPECT_EQ(refused(mixtral,
+                      {{"sliding_window", 128}, {"layer_types", json::array({"full_attention"})}}),
+              "config.json: layer_types is [\"full_attention\"]; supported: a list of 4 types");
+    EXPECT_EQ(
+        refused(mixtral, {{"sliding_window", 128}, {"use_sliding_window", true}}),
+        "config.json: use_sliding_window is true; supported: false, or true with layer_types");
 }
 
 }  // namespace

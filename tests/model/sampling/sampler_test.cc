@@ -285,24 +285,25 @@ TEST(Sampler, ReportsLogitsThatAreNotNumbers) {
 
 TEST(Sampler, SettingsOutOfRangeAreNamedWithTheirValue) {
     SamplingSettings settings;
-    EXPECT_TRUE(validate(settings).ok());
+    EXPECT_TRUE(validate(settings, 100).ok());
     settings.set_temperature(-1);
-    EXPECT_EQ(validate(settings).error().message, "temperature = -1: must be from 0 (greedy) to 2");
-    EXPECT_EQ(validate(settings).error().code, Code::kInvalidArgument);
+    EXPECT_EQ(validate(settings, 100).error().message,
+              "temperature = -1: must be from 0 (greedy) to 2");
+    EXPECT_EQ(validate(settings, 100).error().code, Code::kInvalidArgument);
     settings.set_temperature(NAN);
-    EXPECT_EQ(validate(settings).error().message,
+    EXPECT_EQ(validate(settings, 100).error().message,
               "temperature = nan: must be from 0 (greedy) to 2");
     settings.set_temperature(2);
     settings.set_top_p(1.5f);
-    EXPECT_EQ(validate(settings).error().message,
+    EXPECT_EQ(validate(settings, 100).error().message,
               "top_p = 1.5: must be above 0 and at most 1 (or 0: off)");
     settings.set_top_p(0);
     settings.set_min_p(-0.5f);
-    EXPECT_EQ(validate(settings).error().message, "min_p = -0.5: must be from 0 (off) to 1");
+    EXPECT_EQ(validate(settings, 100).error().message, "min_p = -0.5: must be from 0 (off) to 1");
     settings.set_min_p(NAN);
-    EXPECT_EQ(validate(settings).error().message, "min_p = nan: must be from 0 (off) to 1");
+    EXPECT_EQ(validate(settings, 100).error().message, "min_p = nan: must be from 0 (off) to 1");
     settings.set_min_p(1);
-    EXPECT_TRUE(validate(settings).ok());
+    EXPECT_TRUE(validate(settings, 100).ok());
 }
 
 TEST(Sampler, SettingsReachTheParametersEachInItsPlace) {

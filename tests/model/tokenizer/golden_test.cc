@@ -8,9 +8,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -96,6 +98,30 @@ TEST_P(Golden, EncodesAsTheTokenizersLibrary) {
         }
     }
     EXPECT_EQ(num_different, 0);
+}
+
+// Goal: in plain text nothing becomes an added token, and that is the only difference. Method: all
+// texts, and the texts of the added tokens. Oracle: encode(), where it finds no added token.
+TEST_P(Golden, PlainTextHasNoAddedTokens) {
+    const json& family = golden().at("families").at(GetParam());
+    Tokenizer tokenizer = tokenizer_of(family);
+    std::set<uint32_t> added;
+    for (const json& token : family.value("added_tokens", json::array())) {
+        added.insert(token.at("id").get<uint32_t>());
+        const auto content = token.at("content").get<std::string>();
+        EXPECT_EQ(tokenizer.added_token(content), token.at("id").get<uint32_t>());
+        const auto plain = tokenizer.encode_plain("a" + content + "b", true);
+        ASSERT_TRUE(plain.ok()) << plain.error().message;
+        EXPECT_EQ(std::ranges::count(plain.value(), token.at("id").get<uint32_t>()), 0) << content;
+    }
+    for (const json& entry : golden().at("texts")) {
+        const auto text = entry.get<std::string>();
+        const auto encoded = tokenizer.encode(text).value();
+        const bool has_added =
+            std::ranges::any_of(encoded, [&](uint32_t id) { return added.contains(id); });
+        if (has_added) continue;
+        EXPECT_EQ(tokenizer.encode_plain(text, true).value(), encoded) << entry;
+    }
 }
 
 // Merges hide most of what a split does, so the pieces are compared too.

@@ -59,7 +59,12 @@ struct Activations {
 
 }  // namespace
 
-uint64_t ToyAttention::cache_bytes_per_token() const {
+std::span<const ops::KvDtype> ToyAttention::kv_dtypes() const {
+    static constexpr std::array kDtypes = {ops::KvDtype::kBf16};
+    return kDtypes;
+}
+
+uint64_t ToyAttention::cache_bytes_per_token(ops::KvDtype /*dtype*/) const {
     return 2 * shape_.kv_columns() * sizeof(Bf16);
 }
 
@@ -75,15 +80,17 @@ std::vector<AttentionMatrix> ToyAttention::matrices(const ModelConfig& /*config*
 
 Result<std::unique_ptr<AttentionBlock>> ToyAttention::load(const ModelConfig& config,
                                                            const TensorStore& tensors,
-                                                           ops::NumericClass numeric_class) const {
-    AFD_ASSIGN(auto block, ToyBlock::load(config, shape_, tensors, numeric_class));
+                                                           ops::NumericClass numeric_class,
+                                                           LayerRange layers) const {
+    AFD_ASSIGN(auto block, ToyBlock::load(config, shape_, tensors, numeric_class, layers));
     return std::unique_ptr<AttentionBlock>(std::move(block));
 }
 
 Result<std::unique_ptr<ToyBlock>> ToyBlock::load(const ModelConfig& config,
                                                  const ToyShape& shape,
                                                  const TensorStore& tensors,
-                                                 ops::NumericClass numeric_class) {
+                                                 ops::NumericClass numeric_class,
+                                                 LayerRange layers) {
     auto block = std::make_unique<ToyBlock>();
     block->shape_ = shape;
     block->context_length_ = config.context_length;
@@ -94,7 +101,8 @@ Result<std::unique_ptr<ToyBlock>> ToyBlock::load(const ModelConfig& config,
                                      .num_positions = config.context_length,
                                      .yarn = {}}));
     const std::array<uint64_t, 1> hidden = {shape.hidden};
-    for (uint32_t index = 0; index < config.num_layers; ++index) {
+    block->layers_.resize(config.num_layers);
+    for (uint32_t index = layers.first; index < layers.last; ++index) {
         const auto packed =
             [&](const char* name, uint64_t outputs, uint64_t depth) -> Result<ops::PackedLinear> {
             AFD_ASSIGN(
@@ -103,14 +111,13 @@ Result<std::unique_ptr<ToyBlock>> ToyBlock::load(const ModelConfig& config,
                     tensors, layer_tensor(index, name), outputs, depth, ops::WeightFormat::kBf16));
             return matrix.packed(numeric_class);
         };
-        Layer layer;
+        Layer& layer = block->layers_[index];
         AFD_ASSIGN(layer.gamma,
                    tensors.read_bf16(layer_tensor(index, "input_layernorm.weight"), hidden));
         AFD_ASSIGN(layer.q, packed("self_attn.q_proj", shape.query_columns(), shape.hidden));
         AFD_ASSIGN(layer.k, packed("self_attn.k_proj", shape.kv_columns(), shape.hidden));
         AFD_ASSIGN(layer.v, packed("self_attn.v_proj", shape.kv_columns(), shape.hidden));
         AFD_ASSIGN(layer.o, packed("self_attn.o_proj", shape.hidden, shape.query_columns()));
-        block->layers_.push_back(std::move(layer));
     }
     return block;
 }
@@ -162,7 +169,7 @@ void ToyBlock::attend(const Bf16* query,
 void ToyBlock::attention(uint32_t index,
                          const ops::AttentionBatch& batch,
                          const KvLayer& cache,
-                         Rows<Bf16> residual,
+                         const Residual& residual,
                          std::span<std::byte> workspace,
                          ops::Parallel& parallel) const {
     const Layer& layer = layers_[index];

@@ -33,13 +33,16 @@ class ToyAttention final : public AttentionConfig {
     explicit ToyAttention(const ToyShape& shape) : shape_(shape) {}
 
     // A key and a value of every head of them, bf16.
-    uint64_t cache_bytes_per_token() const override;
+    uint64_t cache_bytes_per_token(ops::KvDtype dtype) const override;
+    // bf16 alone.
+    std::span<const ops::KvDtype> kv_dtypes() const override;
     // bf16 alone, so there are no matrices() to rewrite.
     std::span<const ops::WeightFormat> formats() const override;
     std::vector<AttentionMatrix> matrices(const ModelConfig& config, uint32_t layer) const override;
     Result<std::unique_ptr<AttentionBlock>> load(const ModelConfig& config,
                                                  const TensorStore& tensors,
-                                                 ops::NumericClass numeric_class) const override;
+                                                 ops::NumericClass numeric_class,
+                                                 LayerRange layers) const override;
 
   private:
     ToyShape shape_;
@@ -50,13 +53,15 @@ class ToyBlock final : public AttentionBlock {
     static Result<std::unique_ptr<ToyBlock>> load(const ModelConfig& config,
                                                   const ToyShape& shape,
                                                   const TensorStore& tensors,
-                                                  ops::NumericClass numeric_class);
+                                                  ops::NumericClass numeric_class,
+                                                  LayerRange layers);
 
     size_t workspace_bytes(size_t rows_max, unsigned num_threads) const override;
+    size_t products_per_position() const override { return 2 * shape_.query_columns(); }
     void attention(uint32_t layer,
                    const ops::AttentionBatch& batch,
                    const KvLayer& cache,
-                   ops::Rows<ops::Bf16> residual,
+                   const Residual& residual,
                    std::span<std::byte> workspace,
                    ops::Parallel& parallel) const override;
 
@@ -84,7 +89,7 @@ class ToyBlock final : public AttentionBlock {
     size_t context_length_ = 0;
     double norm_epsilon_ = 0;
     ops::RopeTable rope_;
-    std::vector<Layer> layers_;
+    std::vector<Layer> layers_;  // [num_layers], empty where not loaded
 };
 
 }  // namespace afd::model

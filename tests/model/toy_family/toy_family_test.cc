@@ -200,13 +200,24 @@ TEST_F(ToyFamily, RefusesWhatItDoesNotServe) {
     EXPECT_EQ(refusal(config), "accepted");
 }
 
+TEST_F(ToyFamily, RefusesAWayToKeepKeysThatItsAttentionLacks) {
+    ToyCheckpoint(toy_config()).write(directory_.path());
+    const auto refused = ModelFiles::open(directory_.path(), ops::KvDtype::kInt8);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().message,
+              "kv_dtype = 'int8': the attention of models of type toy_gqa keeps keys and values as "
+              "bf16");
+}
+
 TEST_F(ToyFamily, AnUnknownFamilyIsToldOfAllThatAreRegistered) {
     nlohmann::json config = toy_config();
     config["architectures"] = {"NobodysForCausalLM"};
     EXPECT_EQ(refusal(config),
               "config.json: architectures is [\"NobodysForCausalLM\"]; supported: "
               "[\"DeepseekV2ForCausalLM\"], [\"DeepseekV3ForCausalLM\"], "
-              "[\"Glm4MoeForCausalLM\"], [\"MixtralForCausalLM\"], "
+              "[\"Glm4MoeLiteForCausalLM\"], [\"Glm4MoeForCausalLM\"], [\"GptOssForCausalLM\"], "
+              "[\"DeepseekForCausalLM\"], [\"Dots1ForCausalLM\"], [\"MiniMaxM2ForCausalLM\"], "
+              "[\"MixtralForCausalLM\"], "
               "[\"OlmoeForCausalLM\"], [\"Qwen2MoeForCausalLM\"], "
               "[\"Qwen3MoeForCausalLM\"], "
               "[\"ToyGqaForCausalLM\"]");

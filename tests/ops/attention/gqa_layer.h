@@ -29,6 +29,8 @@ struct GqaOptions {
     GqaNorm norm = GqaNorm::kNone;
     bool has_bias = false;
     std::optional<float> clip = {};
+    size_t window = 0;
+    bool has_sinks = false;
 };
 
 // Uneven on purpose: heads that are no power of two, widths that fill no register, a group of more
@@ -51,6 +53,24 @@ inline std::vector<GqaOptions> gqa_options() {
          .shape = {.hidden = 33, .num_heads = 20, .num_kv_heads = 1, .head_dim = 12},
          .rotated = 6,
          .has_bias = true},
+        {.name = "a window longer than a block",
+         .shape = {.hidden = 64, .num_heads = 4, .num_kv_heads = 2, .head_dim = 16},
+         .rotated = 16,
+         .window = 70},
+        {.name = "a window shorter than a block",
+         .shape = {.hidden = 30, .num_heads = 3, .num_kv_heads = 1, .head_dim = 10},
+         .rotated = 10,
+         .window = 21},
+        {.name = "sinks of a group that tokens share, and a window",
+         .shape = {.hidden = 64, .num_heads = 8, .num_kv_heads = 2, .head_dim = 16},
+         .rotated = 16,
+         .has_bias = true,
+         .window = 70,
+         .has_sinks = true},
+        {.name = "sinks of a large group",
+         .shape = {.hidden = 33, .num_heads = 20, .num_kv_heads = 1, .head_dim = 12},
+         .rotated = 12,
+         .has_sinks = true},
     };
 }
 
@@ -62,6 +82,8 @@ struct GqaLayer {
     GqaWeights weights;
     RopeTable rope;
     float softmax_scale = 0.3f;
+    size_t window = 0;
+    std::vector<float> sinks;
     NumericClass numeric_class;
 
     GqaLayer(const GqaOptions& options, NumericClass chosen_class)
@@ -87,6 +109,13 @@ struct GqaLayer {
                 RandomMatrix(1, is_row ? shape.kv_columns() : shape.head_dim, 8).values;
         }
         weights.clip = options.clip;
+        window = options.window;
+        if (options.has_sinks) {
+            // Some above and some below all scores.
+            for (const Bf16 sink : RandomMatrix(1, shape.num_heads, 9, 4.0f).values) {
+                sinks.push_back(to_float(sink));
+            }
+        }
         rope = RopeTable::make(
                    {.dim = options.rotated, .theta = 10000, .num_positions = 256, .yarn = {}})
                    .value();
@@ -107,24 +136,68 @@ struct GqaLayer {
                 .k_gamma = weights.k_gamma,
                 .norm_epsilon = static_cast<double>(weights.norm_epsilon),
                 .clip = clip,
-                .softmax_scale = static_cast<double>(softmax_scale)};
+                .softmax_scale = static_cast<double>(softmax_scale),
+                .window = window,
+                .sinks = sinks};
     }
 };
 
 // A cache full of NaN, so that reading a slot nobody wrote shows.
 struct GqaMemory {
+    KvDtype dtype;
     std::vector<Bf16> keys;
     std::vector<Bf16> values;
+    std::vector<std::byte> key_rows;  // Not bf16: with scales that are NaN.
+    std::vector<std::byte> value_rows;
 
-    explicit GqaMemory(const GqaShape& s)
-        : keys(kGqaBlocks * kAttentionBlock * s.kv_columns(), Bf16{0x7fc0}), values(keys) {}
-    GqaCache view() { return {keys.data(), values.data(), kGqaBlocks * kAttentionBlock}; }
+    explicit GqaMemory(const GqaShape& s, KvDtype kv_dtype = KvDtype::kBf16)
+        : dtype(kv_dtype),
+          keys(kGqaBlocks * kAttentionBlock * s.kv_columns(), Bf16{0x7fc0}),
+          values(keys),
+          key_rows(
+              kGqaBlocks * kAttentionBlock * s.num_kv_heads * gqa_row_bytes(kv_dtype, s.head_dim),
+              std::byte{0xff}),
+          value_rows(key_rows) {}
+    GqaCache view() {
+        return {.keys = keys.data(),
+                .values = values.data(),
+                .num_slots = kGqaBlocks * kAttentionBlock,
+                .dtype = dtype,
+                .key_rows = key_rows.data(),
+                .value_rows = value_rows.data()};
+    }
 };
 
 struct GqaResults {
     RandomMatrix query;
     RandomMatrix out;
 };
+
+// Attention alone of tokens of one sequence whose blocks are `table`.
+inline RandomMatrix gqa_attend(const GqaLayer& layer,
+                               const RandomMatrix& query,
+                               const std::vector<int32_t>& positions,
+                               const std::vector<int32_t>& table,
+                               GqaCache cache) {
+    const size_t num_tokens = positions.size();
+    const std::vector<const int32_t*> tables(num_tokens, table.data());
+    RandomMatrix out(num_tokens, layer.shape.query_columns(), 1);
+    SerialParallel serial;
+    const Workspace workspace(gqa_attention_workspace_bytes(layer.shape, 1));
+    EXPECT_TRUE(gqa_attention({.shape = layer.shape,
+                               .numeric_class = layer.numeric_class,
+                               .softmax_scale = layer.softmax_scale,
+                               .window = layer.window,
+                               .sinks = layer.sinks,
+                               .query = query.rows(),
+                               .batch = {num_tokens, positions.data(), nullptr, tables.data()},
+                               .cache = cache,
+                               .out = out.mutable_rows()},
+                              workspace.bytes(),
+                              serial)
+                    .ok());
+    return out;
+}
 
 // Prolog and attention of tokens of one sequence whose blocks are `table`.
 inline GqaResults gqa_forward(const GqaLayer& layer,
@@ -159,6 +232,8 @@ inline GqaResults gqa_forward(const GqaLayer& layer,
     EXPECT_TRUE(gqa_attention({.shape = s,
                                .numeric_class = layer.numeric_class,
                                .softmax_scale = layer.softmax_scale,
+                               .window = layer.window,
+                               .sinks = layer.sinks,
                                .query = r.query.rows(),
                                .batch = batch,
                                .cache = cache,

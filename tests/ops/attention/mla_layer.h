@@ -5,11 +5,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "ops/attention/mla_attention.h"
 #include "ops/attention/mla_prolog.h"
 #include "ops/reference/mla.h"
+#include "ops/tensor/workspace.h"
 #include "tests/ops/test_data.h"
 
 namespace afd::ops::test {
@@ -71,13 +74,87 @@ struct MlaLayer {
 
 // A cache full of NaN, so that reading a slot nobody wrote shows.
 struct MlaCache {
+    KvDtype dtype;
     std::vector<Bf16> ckv;
     std::vector<Bf16> kr;
+    std::vector<std::byte> rows;    // Not bf16: with scales that are NaN.
+    std::vector<float> ckv_factor;  // int8_channel: another one for each channel.
+    std::vector<float> kr_factor;
 
-    explicit MlaCache(const MlaShape& s)
-        : ckv(kMlaBlocks * kAttentionBlock * s.kv_lora_rank, Bf16{0x7fc0}),
-          kr(kMlaBlocks * kAttentionBlock * s.qk_rope_head_dim, Bf16{0x7fc0}) {}
-    LatentCache view() { return {ckv.data(), kr.data(), kMlaBlocks * kAttentionBlock}; }
+    explicit MlaCache(const MlaShape& s, KvDtype kv_dtype = KvDtype::kBf16)
+        : dtype(kv_dtype),
+          ckv(kMlaBlocks * kAttentionBlock * s.kv_lora_rank, Bf16{0x7fc0}),
+          kr(kMlaBlocks * kAttentionBlock * s.qk_rope_head_dim, Bf16{0x7fc0}),
+          rows(kMlaBlocks * kAttentionBlock *
+                   latent_row_bytes(kv_dtype, s.kv_lora_rank, s.qk_rope_head_dim),
+               std::byte{0xff}),
+          ckv_factor(s.kv_lora_rank),
+          kr_factor(s.qk_rope_head_dim) {
+        std::iota(ckv_factor.begin(), ckv_factor.end(), 20.5f);
+        std::iota(kr_factor.begin(), kr_factor.end(), 30.25f);
+    }
+    LatentCache view() {
+        return {.ckv = ckv.data(),
+                .kr = kr.data(),
+                .num_slots = kMlaBlocks * kAttentionBlock,
+                .dtype = dtype,
+                .rows = rows.data(),
+                .quant_scale_ckv = ckv_factor.data(),
+                .quant_scale_ckr = kr_factor.data()};
+    }
 };
+
+struct MlaResults {
+    RandomMatrix query;
+    RandomMatrix query_rope;
+    RandomMatrix out;
+};
+
+// Prolog and attention of tokens of one sequence whose blocks are `table`.
+inline MlaResults mla_forward(const MlaLayer& layer,
+                              const RandomMatrix& x,
+                              const std::vector<int32_t>& positions,
+                              const std::vector<int32_t>& table,
+                              LatentCache cache,
+                              Parallel& parallel) {
+    const MlaShape& s = layer.shape;
+    const size_t num_tokens = positions.size();
+    std::vector<int64_t> cache_index;
+    for (const int32_t position : positions) {
+        const auto p = static_cast<size_t>(position);
+        cache_index.push_back(static_cast<int64_t>(table[p / kAttentionBlock]) *
+                                  static_cast<int64_t>(kAttentionBlock) +
+                              position % static_cast<int32_t>(kAttentionBlock));
+    }
+    const std::vector<const int32_t*> tables(num_tokens, table.data());
+    const AttentionBatch batch{num_tokens, positions.data(), cache_index.data(), tables.data()};
+    MlaResults r{RandomMatrix(num_tokens, s.num_heads * s.kv_lora_rank, 1),
+                 RandomMatrix(num_tokens, s.num_heads * s.qk_rope_head_dim, 1),
+                 RandomMatrix(num_tokens, s.num_heads * s.v_head_dim, 1)};
+    const Workspace workspace(
+        std::max(mla_prolog_workspace_bytes(s, num_tokens),
+                 mla_attention_workspace_bytes(s, num_tokens, parallel.num_threads())));
+    EXPECT_TRUE(mla_prolog({.weights = &layer.weights,
+                            .rope = &layer.rope,
+                            .token_x = x.rows(),
+                            .batch = batch,
+                            .cache = cache,
+                            .query = r.query.mutable_rows(),
+                            .query_rope = r.query_rope.mutable_rows(),
+                            .query_norm = {}},
+                           workspace.bytes(),
+                           parallel)
+                    .ok());
+    EXPECT_TRUE(mla_attention({.weights = &layer.weights,
+                               .query = r.query.rows(),
+                               .query_rope = r.query_rope.rows(),
+                               .batch = batch,
+                               .cache = cache,
+                               .out = r.out.mutable_rows()},
+                              workspace.bytes(),
+                              parallel)
+                    .ok());
+    return r;
+}
 
 }  // namespace afd::ops::test

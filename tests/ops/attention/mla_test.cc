@@ -13,63 +13,12 @@ namespace {
 
 using Layer = test::MlaLayer;
 using Cache = test::MlaCache;
+using Results = test::MlaResults;
+using test::mla_forward;
 using test::RandomMatrix;
 AFD_FOR_EVERY_CLASS(Mla);
 
 constexpr size_t kPositions = 150;  // Two whole blocks and a partial one.
-
-struct Results {
-    RandomMatrix query;
-    RandomMatrix query_rope;
-    RandomMatrix out;
-};
-
-// Prolog and attention of tokens of one sequence whose blocks are `table`.
-Results forward(const Layer& layer,
-                const RandomMatrix& x,
-                const std::vector<int32_t>& positions,
-                const std::vector<int32_t>& table,
-                LatentCache cache,
-                Parallel& parallel) {
-    const MlaShape& s = layer.shape;
-    const size_t num_tokens = positions.size();
-    std::vector<int64_t> cache_index;
-    for (const int32_t position : positions) {
-        const auto p = static_cast<size_t>(position);
-        cache_index.push_back(static_cast<int64_t>(table[p / kAttentionBlock]) *
-                                  static_cast<int64_t>(kAttentionBlock) +
-                              position % static_cast<int32_t>(kAttentionBlock));
-    }
-    const std::vector<const int32_t*> tables(num_tokens, table.data());
-    const AttentionBatch batch{num_tokens, positions.data(), cache_index.data(), tables.data()};
-    Results r{RandomMatrix(num_tokens, s.num_heads * s.kv_lora_rank, 1),
-              RandomMatrix(num_tokens, s.num_heads * s.qk_rope_head_dim, 1),
-              RandomMatrix(num_tokens, s.num_heads * s.v_head_dim, 1)};
-    const Workspace workspace(
-        std::max(mla_prolog_workspace_bytes(s, num_tokens),
-                 mla_attention_workspace_bytes(s, num_tokens, parallel.num_threads())));
-    EXPECT_TRUE(mla_prolog({.weights = &layer.weights,
-                            .rope = &layer.rope,
-                            .token_x = x.rows(),
-                            .batch = batch,
-                            .cache = cache,
-                            .query = r.query.mutable_rows(),
-                            .query_rope = r.query_rope.mutable_rows(),
-                            .query_norm = {}},
-                           workspace.bytes(),
-                           parallel)
-                    .ok());
-    EXPECT_TRUE(mla_attention({.weights = &layer.weights,
-                               .query = r.query.rows(),
-                               .query_rope = r.query_rope.rows(),
-                               .batch = batch,
-                               .cache = cache,
-                               .out = r.out.mutable_rows()},
-                              workspace.bytes(),
-                              parallel)
-                    .ok());
-    return r;
-}
 
 std::vector<int32_t> iota(size_t first, size_t count) {
     std::vector<int32_t> positions(count);
@@ -109,7 +58,7 @@ TEST_P(Mla, MatchesReferenceWithAndWithoutLowRankQuery) {
         Cache cache(layer.shape);
         SerialParallel serial;
         const std::vector<int32_t> positions = iota(0, kPositions);
-        const Results r = forward(layer, x, positions, {3, 0, 5}, cache.view(), serial);
+        const Results r = mla_forward(layer, x, positions, {3, 0, 5}, cache.view(), serial);
 
         const auto weights = layer.reference_weights();
         const auto rounding = reference::Rounding::kBf16;
@@ -194,7 +143,7 @@ TEST_P(Mla, ChunkedPrefillEqualsDecodeOneByOne) {
             const std::vector<size_t> rows(positions.begin(), positions.end());
             Parallel& parallel = chunks[i] == 1 ? static_cast<Parallel&>(serial) : threads;
             const Results r =
-                forward(layer, x.pick(rows), positions, tables[i], cache.view(), parallel);
+                mla_forward(layer, x.pick(rows), positions, tables[i], cache.view(), parallel);
             const auto chunk_bits = test::bits_of(std::span<const Bf16>(r.out.values));
             bits.insert(bits.end(), chunk_bits.begin(), chunk_bits.end());
         }
@@ -256,7 +205,7 @@ TEST_P(Mla, AttentionIsRowInvariant) {
     SerialParallel serial;
     for (const auto& table : tables) {
         const RandomMatrix x(kPositions, s.hidden, static_cast<uint32_t>(table[0]));
-        forward(layer, x, iota(0, kPositions), table, cache.view(), serial);
+        mla_forward(layer, x, iota(0, kPositions), table, cache.view(), serial);
     }
     const size_t num_rows = 24;
     const RandomMatrix query(num_rows, s.num_heads * s.kv_lora_rank, 11);

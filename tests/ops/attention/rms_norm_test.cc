@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
 
 #include "ops/reference/rms_norm.h"
 #include "tests/ops/test_data.h"
@@ -66,6 +67,53 @@ TEST(RmsNorm, IsRowInvariantAndMayWorkInPlace) {
         rms_norm(picked.rows(), gamma.values.data(), 1e-6f, picked.mutable_rows());
         return test::bits_of(std::span<const Bf16>(picked.values));
     });
+}
+
+// Rows in fp32. Oracle: the value in double; the three parts have 24 bits of it.
+TEST(RmsNorm, OfFp32RowsIsSplitWithoutLoss) {
+    for (const size_t hidden : {1u, 17u, 192u, 1000u}) {
+        const RandomMatrix gamma(1, hidden, 2);
+        std::vector<float> x;
+        for (const Bf16 value : RandomMatrix(5, hidden, 1).values) {
+            x.push_back(to_float(value) * 1.000123f);
+        }
+        const auto rows = make_rows<const float>(x.data(), 5, hidden);
+        RandomMatrix once(5, hidden, 3);
+        RandomMatrix high(5, hidden, 3);
+        RandomMatrix middle(5, hidden, 3);
+        RandomMatrix low(5, hidden, 3);
+        rms_norm(rows, gamma.values.data(), 1e-6f, once.mutable_rows());
+        rms_norm(rows,
+                 gamma.values.data(),
+                 1e-6f,
+                 {high.mutable_rows(), middle.mutable_rows(), low.mutable_rows()});
+        EXPECT_EQ(once.values, high.values);
+        for (size_t t = 0; t < 5; ++t) {
+            double squares = 0;
+            for (size_t i = 0; i < hidden; ++i) squares += std::pow(double{rows.row(t)[i]}, 2);
+            const double root = std::sqrt(squares / static_cast<double>(hidden) + 1e-6);
+            for (size_t i = 0; i < hidden; ++i) {
+                const double want = rows.row(t)[i] / root * double{to_float(gamma.values[i])};
+                const size_t at = t * hidden + i;
+                const double have = double{to_float(high.values[at])} +
+                                    double{to_float(middle.values[at])} +
+                                    double{to_float(low.values[at])};
+                // The sum of squares: n · 2^-24, halved by the root; a division and a product.
+                ASSERT_LE(std::fabs(have - want),
+                          std::fabs(want) * (static_cast<double>(hidden) / 2 + 4) * 0x1p-24)
+                    << t << ", " << i;
+            }
+        }
+    }
+}
+
+TEST(ResidualAdd, InFp32RoundsNothingToBf16) {
+    const RandomMatrix delta(3, 77, 10);
+    std::vector<float> residual(delta.values.size(), 1.000001f);
+    residual_add(delta.rows(), make_rows(residual.data(), 3, 77));
+    for (size_t i = 0; i < residual.size(); ++i) {
+        EXPECT_EQ(residual[i], 1.000001f + to_float(delta.values[i]));
+    }
 }
 
 TEST(ResidualAdd, RoundsTheFp32SumOnce) {

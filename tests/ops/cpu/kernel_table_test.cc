@@ -42,6 +42,7 @@ TEST(KernelTable, HasTheKernelsThatItsShapeNames) {
                                   : table.kernels.unpack_int4 != nullptr);
         EXPECT_TRUE(table.kernels.unpack_fp8 != nullptr && table.kernels.add_block != nullptr);
         EXPECT_TRUE(table.kernels.shape.fp8_rows == 0 || table.kernels.fp8_tile != nullptr);
+        EXPECT_LE(table.kernels.shape.fp8_rows, table.kernels.shape.fp8_product_rows);
     }
 }
 

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -97,7 +98,7 @@ TEST(TileRows, ScalingMultipliesByTheRowFirst) {
     std::mt19937 engine(9);
     std::vector<int32_t> sums(cpu::kTileRowsMax * kPanelColumns);
     for (int32_t& sum : sums) sum = static_cast<int32_t>(engine());
-    const std::vector<float> scales = random_sums(kPanelColumns);
+    const std::vector<float> scales = random_sums(8 + std::max(kPanelColumns, cpu::kTileRowsMax));
     for_each_tile([&](const cpu::Kernels& kernels, size_t num_rows) {
         std::vector<float> y(num_rows * kPanelColumns);
         kernels.scale_tile(sums.data(), &scales[8], scales.data(), num_rows, y.data());

@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "calls/operator_call.h"
 #include "tests/ops/example_operator/scale_rows_reference.h"
 #include "tests/ops/test_data.h"
 #include "tests/ops/test_tensor.h"
 #include "threads/thread_pool.h"
-#include "tools/afd-op/registry.h"
 
 namespace afd::ops::example {
 namespace {
@@ -91,40 +91,50 @@ TEST(ScaleRows, RefusesWithNameValueAndWhatIsAllowed) {
               "scale_rows: y has dtype bf16; it must be that of x, fp32");
 }
 
-Result<> run_scale_rows(tools::OperatorCall& call) {
-    ScaleRowsRequest r;
+Result<> prepare_scale_rows(calls::OperatorCall& call) {
+    auto& r = call.keep<ScaleRowsRequest>();
     AFD_TRY(call.fill(kScaleRowsSpec, r));
-    r.y = tools::shape_of(r.x.dtype, {tools::extent(r.x, 0), tools::extent(r.x, 1)});
-    call.make_outputs(kScaleRowsSpec, r);
-    if (call.is_reference()) return reference::scale_rows(r);
-    return scale_rows(r, call.workspace(scale_rows_workspace_bytes()), call.parallel());
+    r.y = calls::shape_of(r.x.dtype, {calls::extent(r.x, 0), calls::extent(r.x, 1)});
+    AFD_TRY(check_scale_rows(r));
+    call.returns(kScaleRowsSpec, r);
+    call.ready(
+        scale_rows_workspace_bytes(),
+        [&r, &parallel = call.parallel()](auto workspace) {
+            return scale_rows(r, workspace, parallel);
+        },
+        [&r] { return reference::scale_rows(r); });
+    return {};
 }
 
-// By name, as afd-op calls it: attributes from JSON, tensors from a map.
+// By name, as afd-op and Python call it: attributes from JSON, tensors by their names.
 TEST(ScaleRows, RunsByName) {
-    const tools::RegisteredOperator entry{&kScaleRowsSpec, run_scale_rows};
+    const calls::RegisteredOperator entry{&kScaleRowsSpec, prepare_scale_rows};
     SerialParallel serial;
+    float x[] = {3, 5};
     for (const bool is_reference : {false, true}) {
-        tools::TensorMap inputs;
-        tools::Tensor x(DType::kFp32, {1, 2});
-        const float values[] = {3, 5};
-        std::memcpy(x.bytes().data(), values, sizeof(values));
-        inputs.emplace("x", std::move(x));
-        auto call = tools::OperatorCall::make(
-            *entry.spec, std::move(inputs), {{"gain", 2.0}, {"mode", 1}}, is_reference, serial);
+        const calls::CallOptions options{.is_reference = is_reference, .parallel = &serial};
+        auto call = calls::OperatorCall::make(entry,
+                                              {{"x", make_tensor<void>(x, DType::kFp32, {1, 2})}},
+                                              {{"gain", 2.0}, {"mode", 1}},
+                                              options);
         ASSERT_TRUE(call.ok()) << call.error().message;
-        const Result<> done = entry.run(call.value());
+        ASSERT_EQ(call.value()->outputs().size(), 1u);
+        const calls::NamedTensor& y = call.value()->outputs()[0];
+        EXPECT_EQ(y.name, "y");
+        EXPECT_EQ(y.view.rank, 2u);
+        EXPECT_EQ(y.view.num_elements(), 2u);
+        float out[2] = {};
+        void* const memory[] = {out};
+        const Result<> done = call.value()->run(memory, {});
         ASSERT_TRUE(done.ok()) << done.error().message;
-        const tools::Tensor& y = call.value().outputs().at("y");
-        EXPECT_EQ(y.shape(), (std::vector<size_t>{1, 2}));
-        const auto* out = reinterpret_cast<const float*>(y.bytes().data());
         EXPECT_EQ(out[0], 5.0f);
         EXPECT_EQ(out[1], 7.0f);
     }
-    const auto refused = tools::OperatorCall::make(*entry.spec, {}, {{"gian", 2.0}}, false, serial);
+    const auto refused =
+        calls::OperatorCall::make(entry, {}, {{"gian", 2.0}}, {.parallel = &serial});
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().message,
-              "scale_rows: there is no attribute gian; there are mode, gain");
+              "scale_rows: there is no attribute gian; there are mode, gain; did you mean gain?");
 }
 
 }  // namespace

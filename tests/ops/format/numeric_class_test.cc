@@ -23,15 +23,25 @@ TEST(NumericClass, AllAreListedSlowestFirst) {
               (std::vector{NumericClass::kPortable,
                            NumericClass::kAvx2,
                            NumericClass::kAvx512,
-                           NumericClass::kAvx512Bf16}));
+                           NumericClass::kAvx512Bf16,
+                           NumericClass::kAmx}));
 }
 
-TEST(NumericClass, PortableIsAlwaysSupportedAndTheBestIsTheLast) {
+TEST(NumericClass, PortableIsAlwaysSupportedAndTheBestIsTheLastNativeOne) {
     const auto classes = supported_numeric_classes();
     ASSERT_FALSE(classes.empty());
     EXPECT_EQ(classes.front(), NumericClass::kPortable);
-    EXPECT_EQ(classes.back(), best_numeric_class());
-    for (const NumericClass numeric_class : classes) EXPECT_TRUE(supported(numeric_class));
+    NumericClass last = classes.front();
+    for (const NumericClass numeric_class : classes) {
+        EXPECT_TRUE(supported(numeric_class));
+        if (is_native(numeric_class)) last = numeric_class;
+    }
+    EXPECT_EQ(best_numeric_class(), last);
+}
+
+TEST(NumericClass, AmxIsSupportedEverywhere) {
+    EXPECT_TRUE(supported(NumericClass::kAmx));
+    EXPECT_EQ(supported_numeric_classes().back(), NumericClass::kAmx);
 }
 
 }  // namespace

@@ -49,9 +49,8 @@ struct RandomInt4 {
         : values(outputs * ((columns + 1) / 2)), num_outputs(outputs), depth(columns), format(of) {
         std::mt19937 engine(seed);
         for (uint8_t& byte : values) {
-            const unsigned low = (engine() % 15 + 9) & 15;  // -7 ... 7 in two's complement.
-            const unsigned high = (engine() % 15 + 9) & 15;
-            byte = static_cast<uint8_t>(low | high << 4);
+            // All of -8 ... 7, as other programs write it.
+            byte = static_cast<uint8_t>(engine() & 255);
         }
         scale.resize(outputs * num_groups());
         const bool is_fp16 = has_fp16_scales(of);

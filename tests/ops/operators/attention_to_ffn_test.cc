@@ -185,15 +185,25 @@ TEST(AttentionToFfn, RefusesWhatDoesNotFitWithAMessage) {
     EXPECT_EQ(message([](Case&, Request& r) { r.round = 0; }),
               name + "round is 0; allowed are 1 to 2147483647");
     EXPECT_EQ(message([](Case&, Request& r) { r.session_id = 2; }),
-              name + "session_id is 2; it must be below session_num, 2");
+              name + "session_id is 2; it must be 0 or more and below session_num, 2");
     EXPECT_EQ(message([](Case&, Request& r) { r.micro_batch_id = 2; }),
-              name + "micro_batch_id is 2; it must be below micro_batch_num, 2");
+              name + "micro_batch_id is 2; it must be 0 or more and below micro_batch_num, 2");
     EXPECT_EQ(message([](Case&, Request& r) { r.layer_id = 3; }),
-              name + "layer_id is 3; it must be below L, 3");
+              name + "layer_id is 3; it must be 0 or more and below L, 3");
     EXPECT_EQ(message([](Case&, Request& r) { r.context = nullptr; }),
               name + "schedule_context is missing; it must be [1024]");
     EXPECT_EQ(message([](Case&, Request& r) { r.ffn_windows = {}; }),
               name + "ffn_windows is missing; at least one is needed");
+    const std::string twice = message([](Case&, Request& r) {
+        // The first replica of expert 1 where that of expert 0 is.
+        auto* table = static_cast<int32_t*>(const_cast<void*>(r.expert_rank_table.data)) +
+                      static_cast<size_t>(r.layer_id) * r.expert_rank_table.shape[1] *
+                          r.expert_rank_table.shape[2] * 2;
+        const size_t expert = r.expert_rank_table.shape[2] * 2;
+        table[expert] = table[0];
+        table[expert + 1] = table[1];
+    });
+    EXPECT_NE(twice.find(", the place of expert 0"), std::string::npos) << twice;
     EXPECT_EQ(message([](Case& c, Request& r) { r.scales = c.scales.view; }),
               name + "quant_mode is -1; only quant_mode 1 takes scales");
     EXPECT_EQ(message([](Case& c, Request&) { c.windows.context.common.micro_batch_size = 4; }),
@@ -219,15 +229,16 @@ TEST(AttentionToFfn, RefusesWhatDoesNotFitWithAMessage) {
               name + "attn_to_ffn_token_size is 512; a row needs 513 bytes");
     EXPECT_EQ(message([](Case& c, Request&) { c.windows.context.ffn.token_info_buf_size -= 4; }),
               name + "token_info_buf_size is 428; the dimensions need 432");
-    EXPECT_EQ(message([](Case& c, Request&) { c.windows.context.ffn.token_data_buf += 1; }),
-              name +
-                  "token_data_buf is 497; with its 51200 bytes it ends beyond the 51696 of an "
-                  "FFN window");
+    EXPECT_EQ(
+        message([](Case& c, Request&) { c.windows.context.ffn.token_data_buf += 1; }),
+        name +
+            "token_data_buf is 497; with its 51200 bytes it ends beyond the 51696 bytes of an "
+            "FFN window");
     EXPECT_EQ(message([](Case& c, Request&) { c.windows.context.ffn.token_info_buf = 2; }),
               name + "token_info_buf is 2; it must be a multiple of 4");
     EXPECT_EQ(message([](Case& c, Request&) { c.windows.ffn_windows[3] = {}; }),
               name +
-                  "token_info_buf is 64; with its 432 bytes it ends beyond the 0 of an FFN "
+                  "token_info_buf is 64; with its 432 bytes it ends beyond the 0 bytes of an FFN "
                   "window");
     EXPECT_EQ(message([](Case& c, Request&) { c.table.as<int32_t>()[2 * (2 * 27 + 3)] = 4; }),
               name + "expert_rank_table[2, 1, 0] has rank 4; allowed are 0 to 3");

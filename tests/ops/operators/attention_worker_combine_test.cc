@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/reference/attention_worker_combine.h"
-#include "schedule/schedule_context.h"
+#include "schedule/context/schedule_context.h"
 #include "tests/ops/test_data.h"
 #include "tests/ops/test_tensor.h"
 
@@ -222,6 +222,11 @@ TEST(AttentionWorkerCombine, RefusesWhatDoesNotFitWithAMessage) {
               name + "session_num is 1025; allowed are 1 to 1024");
     EXPECT_EQ(message([](Worker& w, Request&) { w.context.attention.micro_batch_id = 3; }),
               name + "micro_batch_id is 3; it must be below micro_batch_num, 3");
+    for (const int32_t layer : {-1, INT32_MAX}) {
+        EXPECT_EQ(message([&](Worker& w, Request&) { w.layer_id.set<int32_t>({layer}); }),
+                  name + "layer_id is " + std::to_string(layer) +
+                      "; allowed are 0 to 2147483646, so that there is a next one");
+    }
     EXPECT_EQ(message([](Worker& w, Request&) { w.context.common.ffn_to_attn_token_size = 700; }),
               name + "ffn_to_attn_token_size is 700; it must be a positive multiple of 512");
     EXPECT_EQ(message([](Worker& w, Request&) { w.context.common.ffn_to_attn_token_size = 512; }),
@@ -230,12 +235,12 @@ TEST(AttentionWorkerCombine, RefusesWhatDoesNotFitWithAMessage) {
               name + "token_data_buf_size is 46079; the dimensions need 46080");
     EXPECT_EQ(message([](Worker& w, Request&) { w.context.attention.token_data_buf += 2; }),
               name +
-                  "token_data_buf is 2050; with its 46080 bytes it ends beyond the 48128 of "
+                  "token_data_buf is 2050; with its 46080 bytes it ends beyond the 48128 bytes of "
                   "attention_window");
     EXPECT_EQ(message([](Worker& w, Request&) { w.context.attention.token_data_buf = ~0ull; }),
               name +
                   "token_data_buf is 18446744073709551615; with its 46080 bytes it ends beyond "
-                  "the 48128 of attention_window");
+                  "the 48128 bytes of attention_window");
     EXPECT_EQ(message([](Worker& w, Request&) { w.context.attention.token_data_buf = 2047; }),
               name + "token_data_buf is 2047; it must be a multiple of 2");
     EXPECT_EQ(message([](Worker& w, Request& r) {

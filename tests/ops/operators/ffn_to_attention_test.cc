@@ -239,6 +239,12 @@ TEST(FfnToAttention, RefusesWhatDoesNotFitWithAMessage) {
         const auto before = c.windows.attention_words;
         const Result<> result = run_fast(c.request);
         EXPECT_EQ(c.windows.attention_words, before);
+        const Result<> plain = reference::ffn_to_attention(c.request);
+        EXPECT_EQ(c.windows.attention_words, before);
+        EXPECT_FALSE(result.ok() || plain.ok());
+        if (!result.ok() && !plain.ok()) {
+            EXPECT_EQ(plain.error().message, result.error().message);
+        }
         return result.ok() ? "accepted" : result.error().message;
     };
     const std::string name = "ffn_to_attention: ";
@@ -252,13 +258,14 @@ TEST(FfnToAttention, RefusesWhatDoesNotFitWithAMessage) {
               }),
               name + "attention_windows are 2; there must be session_num, 3");
     EXPECT_EQ(message([](Case& c, Request&) { c.sessions.as<int32_t>()[5] = 3; }),
-              name + "session_ids[5] is 3; it must be below session_num, 3");
+              name + "session_ids[5] is 3; it must be 0 or more and below session_num, 3");
     EXPECT_EQ(message([](Case& c, Request&) { c.micro_batches.as<int32_t>()[5] = -1; }),
-              name + "micro_batch_ids[5] is -1; it must be below micro_batch_num, 2");
+              name + "micro_batch_ids[5] is -1; it must be 0 or more and below micro_batch_num, 2");
     EXPECT_EQ(message([](Case& c, Request&) { c.tokens.as<int32_t>()[5] = 4; }),
-              name + "token_ids[5] is 4; it must be below micro_batch_size, 4");
-    EXPECT_EQ(message([](Case& c, Request&) { c.slots.as<int32_t>()[5] = 3; }),
-              name + "expert_offsets[5] is 3; it must be below selected_expert_num, 3");
+              name + "token_ids[5] is 4; it must be 0 or more and below micro_batch_size, 4");
+    EXPECT_EQ(
+        message([](Case& c, Request&) { c.slots.as<int32_t>()[5] = 3; }),
+        name + "expert_offsets[5] is 3; it must be 0 or more and below selected_expert_num, 3");
     for (const int64_t num_rows : {-1, 25}) {
         EXPECT_EQ(
             message([&](Case& c, Request& r) {
@@ -271,7 +278,9 @@ TEST(FfnToAttention, RefusesWhatDoesNotFitWithAMessage) {
                   c.rounds.as<int32_t>()[4] = 0;
                   r.rounds = c.rounds.view;
               }),
-              name + "rounds[4] is 0; it must not be");
+              name +
+                  "rounds[4] is 0, the flag of a slot that nobody has written; allowed are "
+                  "all other values");
     Tensor rounds(DType::kInt32, {3, 3});
     EXPECT_EQ(message([&](Case&, Request& r) { r.rounds = rounds.view; }),
               name + "rounds has shape [3, 3]; it must be [A, M] with A = 3, M = 2");

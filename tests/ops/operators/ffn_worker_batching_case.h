@@ -11,7 +11,7 @@
 #include "ops/operators/ffn_worker_batching.h"
 #include "ops/reference/ffn_worker_batching.h"
 #include "ops/tensor/workspace.h"
-#include "schedule/schedule_context.h"
+#include "schedule/context/schedule_context.h"
 #include "tests/ops/test_data.h"
 
 namespace afd::ops::test {

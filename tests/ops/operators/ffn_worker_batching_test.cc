@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ops/tensor/workspace.h"
-#include "schedule/schedule_context.h"
+#include "schedule/context/schedule_context.h"
 #include "tests/ops/operators/ffn_worker_batching_case.h"
 
 namespace afd::ops {

@@ -117,8 +117,8 @@ TEST_F(MoeInitRoutingV3Refuses, ScalesAndOffsetsThatTheModeDoesNotTake) {
               "moe_init_routing_v3: quant_mode is 1; scale must be [R, H] or [1, H]");
     Tensor narrow(DType::kFp32, {4, 4});
     EXPECT_EQ(message(dynamic, [&](Request& r) { r.scale = narrow.view; }),
-              "moe_init_routing_v3: scale has shape [4, 4]; it must be [N] | [1] | [R, H] | [1, H] "
-              "with H = 5 (x)");
+              "moe_init_routing_v3: scale has shape [4, 4]; it must be [N] | [1] | [R, H] | "
+              "[1, H] with N = 3 (x), R = 4, H = 5 (x)");
     EXPECT_EQ(message(dynamic, [](Request& r) { r.expanded_scale = {}; }),
               "moe_init_routing_v3: expanded_scale is missing; it must be [P] with P = 6");
 }
@@ -135,9 +135,9 @@ TEST_F(MoeInitRoutingV3Refuses, DtypesAndOutputsThatDoNotFit) {
     EXPECT_EQ(message(dynamic, [&](Request& r) { r.x = int8_rows.view; }),
               "moe_init_routing_v3: quant_mode is 1; x of dtype int8 cannot be quantised");
     EXPECT_EQ(message([](Request& r) { r.active_num = 4; }),
-              "moe_init_routing_v3: expanded_x has shape [6, 5]; it must be "
-              "[P, H] | [expert_num, expert_capacity, H] with expert_num = 4, expert_capacity = 0, "
-              "H = 5 (x)");
+              "moe_init_routing_v3: expanded_x has shape [6, 5]; it must be [P, H] | "
+              "[expert_num, expert_capacity, H] with P = 4, H = 5 (x), expert_num = 4, "
+              "expert_capacity = 0");
     EXPECT_EQ(message([](Request& r) { r.expert_tokens_count_or_cumsum = {}; }),
               "moe_init_routing_v3: expert_tokens_num_flag is true; "
               "expert_tokens_count_or_cumsum is missing");

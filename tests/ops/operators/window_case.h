@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "schedule/schedule_context.h"
+#include "schedule/context/schedule_context.h"
 #include "tests/ops/guard_allocator.h"
 
 namespace afd::ops::test {

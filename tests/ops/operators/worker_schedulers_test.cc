@@ -10,7 +10,7 @@
 
 #include "ops/operators/attention_worker_scheduler.h"
 #include "ops/operators/ffn_worker_scheduler.h"
-#include "schedule/schedule_context.h"
+#include "schedule/context/schedule_context.h"
 
 namespace afd::ops {
 namespace {
@@ -147,7 +147,7 @@ TEST_F(FfnWorkerSchedulerTest, RefusesWhatTheRecordDoesNotAllow) {
     context_.ffn.expert_ids_buf = 1000;
     EXPECT_EQ(take("any"),
               "ffn_worker_scheduler: expert_ids_buf is 1000; with its 64 bytes it ends beyond the "
-              "1024 of ffn_control");
+              "1024 bytes of ffn_control");
     context_.common.session_num = 1025;
     EXPECT_EQ(take("any"), "ffn_worker_scheduler: session_num is 1025; allowed are 1 to 1024");
 }

@@ -203,7 +203,36 @@ TEST_F(TwoPhaseRefuses, GrantsIndicesAndProgressThatContradictEachOther) {
     EXPECT_EQ(payload([](Payload&) {}), "two_phase_payload: sorted_indices[0] is 3, a masked slot");
 }
 
+// Two grants of one place, and a slot that is sent twice, would write rows over each other.
+TEST_F(TwoPhaseRefuses, RowsThatAreWrittenTwice) {
+    int64_t* base = c_.base.as<int64_t>();
+    const int32_t* counts = c_.senders[0].counts.as<int32_t>();
+    const int64_t last = base[3];
+    size_t other = 0;
+    while (counts[other] == 0) ++other;
+    ASSERT_LT(other, 3U);
+    base[3] = base[other];
+    const std::string refused = payload([](Payload&) {});
+    EXPECT_NE(refused.find("two_phase_payload: base["), std::string::npos) << refused;
+    EXPECT_NE(refused.find("overlaps it"), std::string::npos) << refused;
+    base[3] = last;
+    int32_t* sorted = c_.senders[0].sorted.as<int32_t>();
+    const int32_t first = sorted[0];
+    sorted[1] = first;
+    EXPECT_EQ(payload([](Payload&) {}),
+              "two_phase_payload: sorted_indices[1] is " + std::to_string(first) + " behind " +
+                  std::to_string(first) +
+                  "; slots ascend by place of their expert, then by number, and none is listed "
+                  "twice");
+}
+
 TEST_F(TwoPhaseRefuses, CountsBelowZero) {
+    int32_t* counts = c_.senders[0].counts.as<int32_t>();
+    const int32_t last = counts[3];
+    counts[3] = -1;
+    EXPECT_EQ(payload([](Payload&) {}),
+              "two_phase_payload: send_counts[1, 1] is -1; it must not be negative");
+    counts[3] = last;
     c_.all_counts.as<int32_t>()[2] = -7;
     EXPECT_EQ(message(c_.offsets(false), c_.base.view, [](TwoPhaseOffsetsRequest&) {}),
               "two_phase_offsets: send_counts[2] is -7; it must not be negative");

@@ -174,9 +174,10 @@ TEST(MlaAttentionV3, RefusesByNameValueAndWhatIsAllowedAndWritesNothing) {
          [](AttentionCase&, Request& r) {
              r.kr_cache = with_shape(r.kr_cache, {12, 16, 1, 32});
          },
-         "kr_cache has shape [12, 16, 1, 32]; it must be [BlockNum, BlockSize, Nkv, Dr] | [Bkv, "
-         "Skv, "
-         "Nkv, Dr] | [Tkv, Nkv, Dr] with Nkv = 1, Dr = 32 (query_rope)"},
+         "kr_cache has shape [12, 16, 1, 32]; it must be [BlockNum, BlockSize, Nkv, Dr] "
+         "| [Bkv, Skv, Nkv, Dr] | [Tkv, Nkv, Dr] with BlockNum = 13 (kv_cache), "
+         "BlockSize = 16 (kv_cache), Nkv = 1, Dr = 32 (query_rope), Bkv = 2 "
+         "(block_table)"},
         {231,
          "PA_BSND",
          true,
@@ -197,16 +198,16 @@ TEST(MlaAttentionV3, RefusesByNameValueAndWhatIsAllowedAndWritesNothing) {
          [](AttentionCase&, Request& r) {
              r.weight_uv = with_shape(r.weight_uv, {9, 6, 63});
          },
-         "query has shape [140, 9, 64]; it must be [T, N, Hckv] | [B, S, N, Hckv] with N = 9 "
-         "(weight_uv), Hckv = 63 (weight_uv)"},
+         "query has shape [140, 9, 64]; it must be [T, N, Hckv] | [B, S, N, Hckv] with T"
+         " = 140, N = 9 (weight_uv), Hckv = 63 (weight_uv)"},
         {0,
          "PA_BSND",
          true,
          [](AttentionCase&, Request& r) {
              r.attention_out = with_shape(r.attention_out, {140, 20});
          },
-         "attention_out has shape [140, 20]; it must be [T, He] | [B, S, He] with He = 21 "
-         "(weight_o)"},
+         "attention_out has shape [140, 20]; it must be [T, He] | [B, S, He] with T = "
+         "140, He = 21 (weight_o)"},
         {0,
          "PA_BSND",
          true,

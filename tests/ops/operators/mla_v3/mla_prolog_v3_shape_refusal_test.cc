@@ -45,21 +45,24 @@ TEST(MlaPrologV3Refusals, NameTheShapeAndWhatItMustBe) {
          [](MlaCase&, Request& r) {
              r.weight_dq = with_shape(r.weight_dq, {69, 37});
          },
-         "weight_dq has shape [69, 37]; it must be [He, Hcq] | [ceil(Hcq/c0), ceil(He/16), 16, c0] "
-         "with ceil(Hcq/c0) = 3, ceil(He/16) = 5, c0 = 16"},
+         "weight_dq has shape [69, 37]; it must be [He, Hcq] | [ceil(Hcq/c0), "
+         "ceil(He/16), 16, c0] with He = 70 (token_x), Hcq = 37, ceil(Hcq/c0) = 3, "
+         "ceil(He/16) = 5, c0 = 16"},
         {0,
          {},
          [](MlaCase&, Request& r) {
              r.weight_dkv_kr = with_shape(r.weight_dkv_kr, {6, 5, 16, 32});
          },
-         "weight_dkv_kr has shape [6, 5, 16, 32]; it must be [He, Hckv+Dr] | [ceil(Nkr/c0), "
-         "ceil(He/16), 16, c0] with ceil(Nkr/c0) = 6, ceil(He/16) = 5, c0 = 16"},
+         "weight_dkv_kr has shape [6, 5, 16, 32]; it must be [He, Hckv+Dr] | "
+         "[ceil(Nkr/c0), ceil(He/16), 16, c0] with Hckv = 64 (weight_uk), Dr = 32, "
+         "ceil(Nkr/c0) = 6, ceil(He/16) = 5, c0 = 16"},
         {0,
          {},
          [](MlaCase&, Request& r) {
              r.rope_cos = with_shape(r.rope_cos, {15, 30});
          },
-         "rope_cos has shape [15, 30]; it must be [T, Dr] | [B, S, Dr] with Dr = 32"},
+         "rope_cos has shape [15, 30]; it must be [T, Dr] | [B, S, Dr] with T = 15, Dr ="
+         " 32"},
         {0,
          unmerged,
          [](MlaCase&, Request& r) {
@@ -77,15 +80,15 @@ TEST(MlaPrologV3Refusals, NameTheShapeAndWhatItMustBe) {
          [](MlaCase&, Request& r) {
              r.query = with_shape(r.query, {15, 3, 63});
          },
-         "query has shape [15, 3, 63]; it must be [T, N, Hckv] | [B, S, N, Hckv] with N = 3 "
-         "(weight_uk), Hckv = 64 (weight_uk)"},
+         "query has shape [15, 3, 63]; it must be [T, N, Hckv] | [B, S, N, Hckv] with T "
+         "= 15, N = 3 (weight_uk), Hckv = 64 (weight_uk)"},
         {0,
          {},
          [](MlaCase&, Request& r) {
              r.kv_cache = with_shape(r.kv_cache, {9, 4, 2, 64});
          },
          "kv_cache has shape [9, 4, 2, 64]; it must be [BlockNum, BlockSize, Nkv, Dtile] | [B, S, "
-         "Nkv, Dtile] | [T, Nkv, Dtile] with T = 15, Nkv = 1, Dtile = 64"},
+         "Nkv, Dtile] | [T, Nkv, Dtile] with Nkv = 1, Dtile = 64, T = 15"},
         {0,
          {},
          [](MlaCase&, Request& r) {
@@ -136,8 +139,7 @@ TEST(MlaPrologV3Refusals, NameTheShapeOfEveryScale) {
          [](MlaCase&, Request& r) {
              r.dequant_scale_w_dq = with_shape(r.dequant_scale_w_dq, {37});
          },
-         "dequant_scale_w_dq has shape [37]; it must be [1, Hcq] with Hcq = 37 "
-         "(rmsnorm_gamma_cq)"},
+         "dequant_scale_w_dq has shape [37]; it must be [1, Hcq] with Hcq = 37"},
         {100,
          {},
          [](MlaCase&, Request& r) {
@@ -170,7 +172,7 @@ TEST(MlaPrologV3Refusals, NameTheShapeOfEveryScale) {
          [](MlaCase&, Request& r) {
              r.smooth_scales_cq = with_shape(r.smooth_scales_cq, {1, 36});
          },
-         "smooth_scales_cq has shape [1, 36]; it must be [1, Hcq] | [1]"},
+         "smooth_scales_cq has shape [1, 36]; it must be [1, Hcq] | [1] with Hcq = 37"},
         {130,
          {},
          [](MlaCase&, Request& r) {
@@ -182,7 +184,7 @@ TEST(MlaPrologV3Refusals, NameTheShapeOfEveryScale) {
          [](MlaCase&, Request& r) {
              r.rmsnorm_gamma_cq = with_shape(r.rmsnorm_gamma_cq, {1, 37});
          },
-         "rmsnorm_gamma_cq has shape [1, 37]; it must be [Hcq]"},
+         "rmsnorm_gamma_cq has shape [1, 37]; it must be [Hcq] with Hcq = 37"},
         {0,
          {},
          [](MlaCase&, Request& r) {
@@ -195,14 +197,15 @@ TEST(MlaPrologV3Refusals, NameTheShapeOfEveryScale) {
          [](MlaCase&, Request& r) {
              r.rope_sin = with_shape(r.rope_sin, {14, 32});
          },
-         "rope_sin has shape [14, 32]; it must be [T, Dr] | [B, S, Dr] with Dr = 32"},
+         "rope_sin has shape [14, 32]; it must be [T, Dr] | [B, S, Dr] with T = 15, Dr ="
+         " 32"},
         {0,
          {},
          [](MlaCase&, Request& r) {
              r.query_rope = with_shape(r.query_rope, {15, 3, 31});
          },
-         "query_rope has shape [15, 3, 31]; it must be [T, N, Dr] | [B, S, N, Dr] with N "
-         "= 3 (weight_uk), Dr = 32"},
+         "query_rope has shape [15, 3, 31]; it must be [T, N, Dr] | [B, S, N, Dr] with T"
+         " = 15, N = 3 (weight_uk), Dr = 32"},
         {211,
          {},
          [](MlaCase&, Request& r) {
@@ -215,8 +218,8 @@ TEST(MlaPrologV3Refusals, NameTheShapeOfEveryScale) {
          [](MlaCase&, Request& r) {
              r.query_norm = with_shape(r.query_norm, {15, 36});
          },
-         "query_norm has shape [15, 36]; it must be [T, Hcq] | [B, S, Hcq] with Hcq = 37 "
-         "(rmsnorm_gamma_cq)"},
+         "query_norm has shape [15, 36]; it must be [T, Hcq] | [B, S, Hcq] with T = 15, "
+         "Hcq = 37"},
         {100,
          {},
          [](MlaCase&, Request& r) {
@@ -230,10 +233,7 @@ TEST(MlaPrologV3Refusals, NameTheCacheModesConstraint) {
     expect_refusals({
         {0,
          {},
-         [](MlaCase&, Request& r) {
-             r.cache_mode = "BSND";
-             r.cache_index = {};
-         },
+         [](MlaCase&, Request& r) { r.cache_mode = "BSND"; },
          "cache_mode is BSND; it needs token_x [B, S, He], not [T, He]"},
         {0,
          [](MlaCaseOptions& o) {
@@ -264,7 +264,12 @@ TEST(MlaPrologV3Refusals, NameTheCacheModesConstraint) {
         {130,
          {},
          [](MlaCase&, Request& r) { r.cache_mode = "PA_NZ"; },
-         "kv_cache has rows of 144 bytes; cache_mode PA_NZ needs a multiple of 32"},
+         "cache_mode is PA_NZ; with kv_cache_quant_mode 3 allowed are PA_BSND, PA_BLK_BSND, BSND, "
+         "TND"},
+        {120,
+         [](MlaCaseOptions& o) { o.dr = 4; },
+         [](MlaCase&, Request& r) { r.cache_mode = "PA_NZ"; },
+         "kr_cache has rows of 4 bytes; cache_mode PA_NZ needs a multiple of 32"},
         {130,
          [](MlaCaseOptions& o) { o.tile_size = 2; },
          [](MlaCase&, Request& r) { r.cache_mode = "PA_NZ"; },

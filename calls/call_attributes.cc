@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calls/call_attributes.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "calls/name_list.h"
+#include "ops/record/operator_check.h"
+
+namespace afd::calls {
+namespace {
+
+using ops::AttributeSpec;
+using ops::MemberType;
+using ops::OperatorSpec;
+
+const char* kind_text(MemberType type) {
+    switch (type) {
+        case MemberType::kInt:
+            return "an integer from -2^63 to 2^63 - 1";
+        case MemberType::kFloat:
+            return "a number";
+        case MemberType::kBool:
+            return "true or false";
+        case MemberType::kInts:
+            return "a list of integers from -2^63 to 2^63 - 1";
+        case MemberType::kString:
+            return "a string";
+        default:
+            return "unknown";
+    }
+}
+
+// JSON knows integers up to 2^64 - 1, and get<int64_t>() would make negative numbers of them.
+bool is_int64(const nlohmann::json& value) {
+    return value.is_number_integer() &&
+           (!value.is_number_unsigned() || value.get<uint64_t>() <= uint64_t{INT64_MAX});
+}
+
+bool is_of_kind(const nlohmann::json& value, MemberType type) {
+    switch (type) {
+        case MemberType::kInt:
+            return is_int64(value);
+        case MemberType::kFloat:
+            return value.is_number();
+        case MemberType::kBool:
+            return value.is_boolean();
+        case MemberType::kInts:
+            return value.is_array() && std::all_of(value.begin(), value.end(), is_int64);
+        case MemberType::kString:
+            return value.is_string();
+        default:
+            return false;
+    }
+}
+
+std::string text_of(const nlohmann::json& value) {
+    return ops::excerpt(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+Error refuse_attribute(const OperatorSpec& spec, const std::string& message) {
+    return {Code::kInvalidArgument, std::string(spec.name) + ": " + message};
+}
+
+}  // namespace
+
+Result<nlohmann::json> complete_attributes(const OperatorSpec& spec, const nlohmann::json& given) {
+    if (!given.is_object()) return refuse_attribute(spec, "the attributes must be a JSON object");
+    for (const auto& [name, value] : given.items()) {
+        const AttributeSpec* known = spec.find_attribute(name);
+        if (known == nullptr) {
+            return refuse_attribute(spec,
+                                    "there is no attribute " + ops::excerpt(name) + "; there are " +
+                                        names_of(spec.attributes) +
+                                        suggestion(name, spec.attributes));
+        }
+        if (!is_of_kind(value, known->member.type)) {
+            return refuse_attribute(
+                spec,
+                name + " is " + text_of(value) + "; it must be " + kind_text(known->member.type));
+        }
+    }
+    nlohmann::json all = given;
+    for (const AttributeSpec& attribute : spec.attributes) {
+        const std::string name(attribute.name);
+        if (all.contains(name)) continue;
+        if (attribute.default_value.empty()) {
+            return refuse_attribute(spec, "attribute " + name + " is missing; it has no default");
+        }
+        all[name] = nlohmann::json::parse(attribute.default_value);
+    }
+    return all;
+}
+
+}  // namespace afd::calls

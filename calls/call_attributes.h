@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The attributes of a call, from JSON, against an operator's record.
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "ops/record/operator_spec.h"
+#include "proto/status.h"
+
+namespace afd::calls {
+
+// Every attribute of the record: as `given`, else its default. Whether a value is in its range is
+// the operator's judgement. Errors: kInvalidArgument: no object, a name that the record does not
+// have, a value of another kind, an attribute without a default that is missing.
+Result<nlohmann::json> complete_attributes(const ops::OperatorSpec& spec,
+                                           const nlohmann::json& given);
+
+}  // namespace afd::calls

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "clients/afdctl/generate_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace afd::client {
+namespace {
+
+template <typename Message>
+using SetNumber = void (Message::*)(uint32_t);
+
+template <typename Message>
+CLI::Option* add_number(CLI::App& command,
+                        const char* flag,
+                        Message& message,
+                        SetNumber<Message> set,
+                        const char* description) {
+    return command
+        .add_option_function<uint32_t>(
+            flag, [&message, set](uint32_t value) { (message.*set)(value); }, description)
+        ->type_name("N");
+}
+
+// "17:-2.5"
+std::optional<LogitBias> to_bias(const std::string& text) {
+    const size_t colon = text.find(':');
+    if (colon == std::string::npos) return std::nullopt;
+    uint32_t id = 0;
+    float bias = 0;
+    const char* const id_end = text.data() + colon;
+    const auto [parsed_end, error] = std::from_chars(text.data(), id_end, id);
+    const bool has_id = error == std::errc() && parsed_end == id_end;
+    if (!has_id || !CLI::detail::lexical_cast(text.substr(colon + 1), bias)) return std::nullopt;
+    LogitBias entry;
+    entry.set_token_id(id);
+    entry.set_bias(bias);
+    return entry;
+}
+
+// What is wrong with a list of them; empty: nothing.
+std::string check_biases(const std::string& list) {
+    for (const std::string& entry : CLI::detail::split(list, ',')) {
+        if (!to_bias(entry)) return entry + " is not ID:BIAS, such as 17:-2.5";
+    }
+    return {};
+}
+
+void add_penalties(CLI::App& command, SamplingSettings& sampling) {
+    const auto add = [&](const char* flag, auto set, double low, const char* description) {
+        command
+            .add_option_function<float>(
+                flag, [&sampling, set](float value) { (sampling.*set)(value); }, description)
+            ->check(CLI::Range(low, low < 0 ? 2.0 : 100.0).description(""))
+            ->type_name("X");
+    };
+    add("--repetition-penalty",
+        &SamplingSettings::set_repetition_penalty,
+        0.01,
+        "Divides the logits of tokens that are there; 1: off");
+    add("--presence-penalty",
+        &SamplingSettings::set_presence_penalty,
+        -2,
+        "Taken from the logit of each output token; -2 to 2");
+    add("--frequency-penalty",
+        &SamplingSettings::set_frequency_penalty,
+        -2,
+        "And so often as it is there; -2 to 2");
+    command
+        .add_option_function<std::string>(
+            "--logit-bias",
+            [&sampling](const std::string& list) {
+                for (const std::string& entry : CLI::detail::split(list, ',')) {
+                    *sampling.add_logit_bias() = to_bias(entry).value();
+                }
+            },
+            "Added to the logits of these tokens")
+        ->check(CLI::Validator([](std::string& list) { return check_biases(list); }, ""))
+        ->type_name("ID:BIAS,...");
+}
+
+void add_response_format(CLI::App& command, SamplingSettings& sampling) {
+    CLI::Option* const object = command.add_flag_function(
+        "--json-object",
+        [&sampling](int64_t) { sampling.mutable_response_format()->set_json_object(true); },
+        "Any JSON object; not with --json-schema");
+    // In place of what it excludes, which would be a line of its own.
+    object->option_text(" ");
+    command
+        .add_option_function<std::string>(
+            "--json-schema",
+            [&sampling](const std::string& path) {
+                std::ifstream file(path, std::ios::binary);
+                sampling.mutable_response_format()->set_json_schema(
+                    {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()});
+            },
+            "JSON that is valid against this schema")
+        ->check(CLI::ExistingFile.description(""))
+        ->excludes(object)
+        ->option_text("FILE");
+}
+
+}  // namespace
+
+void add_sampling_flags(CLI::App& command, SamplingSettings& sampling) {
+    const auto add = [&](const char* flag, auto set, const char* description) {
+        return command.add_option_function<float>(
+            flag, [&sampling, set](float value) { (sampling.*set)(value); }, description);
+    };
+    add("--temperature", &SamplingSettings::set_temperature, "0: greedy; at most 2")
+        ->check(CLI::Range(0.0, 2.0).description(""))
+        ->type_name("T")
+        ->default_str("0");
+    add("--min-p", &SamplingSettings::set_min_p, "Of those at least so likely beside the best")
+        ->check(CLI::Range(0.0, 1.0).description(""))
+        ->type_name("P");
+    add_number(command,
+               "--top-k",
+               sampling,
+               &SamplingSettings::set_top_k,
+               "Of the k most likely tokens; 0: all")
+        ->type_name("K");
+    add("--top-p", &SamplingSettings::set_top_p, "Of the most likely tokens up to this sum")
+        ->check(CLI::Range(1e-6, 1.0).description(""))
+        ->type_name("P");
+    add_penalties(command, sampling);
+    add_response_format(command, sampling);
+    command
+        .add_option_function<uint64_t>(
+            "--seed",
+            [&sampling](uint64_t seed) { sampling.set_seed(seed); },
+            "Same seed, same tokens; drawn if absent")
+        ->type_name("N");
+    add_number(command,
+               "--choice",
+               sampling,
+               &SamplingSettings::set_choice,
+               "Another choice of the same seed");
+}
+
+void add_end_flags(CLI::App& command, Generate& wish) {
+    command
+        .add_option_function<std::vector<std::string>>(
+            "--stop",
+            [&wish](const std::vector<std::string>& stops) {
+                for (const std::string& stop : stops) wish.add_stop(stop);
+            },
+            "End before this text; may be given again")
+        ->type_name("TEXT")
+        ->allow_extra_args(false);
+    command.add_flag_function(
+        "--include-stop",
+        [&wish](int64_t) { wish.set_include_stop_str_in_output(true); },
+        "End behind it instead");
+    command
+        .add_option_function<std::vector<uint32_t>>(
+            "--stop-token-ids",
+            [&wish](const std::vector<uint32_t>& ids) {
+                for (const uint32_t id : ids) wish.add_stop_token_ids(id);
+            },
+            "End with one of these tokens, too")
+        ->delimiter(',')
+        ->type_name("ID,...");
+    add_number(
+        command, "--min-tokens", wish, &Generate::set_min_tokens, "No end before so many tokens");
+    add_number(command,
+               "--request-timeout-ms",
+               wish,
+               &Generate::set_timeout_ms,
+               "End with an error after this time, also in the queue");
+    add_number(command,
+               "--top-logprobs",
+               wish,
+               &Generate::set_top_logprobs,
+               "Also print the most likely tokens; at most 20");
+    command.add_flag_function(
+        "--special-tokens",
+        [&wish](int64_t) { wish.set_keep_special_tokens(true); },
+        "Special tokens are text, too");
+}
+
+}  // namespace afd::client

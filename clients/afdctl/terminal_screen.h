@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// TerminalScreen: the whole terminal for a picture that is drawn again and again. The terminal is
+// as it was before when the object ends, and when a signal ends the process: SIGTERM, SIGHUP, or a
+// second Ctrl-C (interrupt.h).
+
+#include <string>
+#include <vector>
+
+#include "clients/afdctl/top_screen.h"
+#include "clients/cancellation.h"
+
+namespace afd::client {
+
+class TerminalScreen {
+  public:
+    // REQUIRES: standard output is a terminal; one object in a process.
+    TerminalScreen();
+    ~TerminalScreen();
+    TerminalScreen(const TerminalScreen&) = delete;
+    TerminalScreen& operator=(const TerminalScreen&) = delete;
+
+    // As it is now: a window may be resized at any time.
+    static ScreenSize size();
+
+    void draw(const std::vector<std::string>& lines);
+
+    enum class Wake { kTime, kResized, kQuit };
+    // Waits for `timeout_ms`, or until the window changes its size, or somebody wants to leave (q,
+    // or the cancellation).
+    Wake wait(int timeout_ms, const Cancellation& cancellation);
+};
+
+}  // namespace afd::client

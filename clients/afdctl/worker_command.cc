@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <poll.h>
+
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "clients/afdctl/command.h"
+#include "clients/exit_code.h"
+
+namespace afd::client {
+namespace {
+
+constexpr int kLookMs = 10;
+
+// One worker of the instance, and what is asked of it.
+class WorkerSwitch {
+  public:
+    WorkerSwitch(Client& client, GetContext worker, Clock::time_point deadline)
+        : client_(client), worker_(std::move(worker)), deadline_(deadline) {}
+
+    std::string name() const { return worker_.role() + std::to_string(worker_.index()); }
+
+    // Ends it, and returns when its process is gone: others go on with what it had in work.
+    Result<> drain() {
+        AFD_TRY(set_run_flag(false));
+        return wait_until("halted");
+    }
+    // Lets another take its place, and returns when that serves.
+    Result<> resume() {
+        AFD_TRY(set_run_flag(true));
+        return wait_until("ready");
+    }
+
+  private:
+    Result<> set_run_flag(bool run_flag) {
+        worker_.set_run_flag(run_flag);
+        AFD_TRY(client_.context(worker_, Client::kReplyTimeout, &interrupt_cancellation()));
+        return {};
+    }
+
+    Result<> wait_until(const std::string& state) {
+        std::string seen = "unknown";
+        while (Clock::now() < deadline_) {
+            AFD_ASSIGN(const Status status,
+                       client_.status(Client::kReplyTimeout, &interrupt_cancellation()));
+            for (const Worker& worker : status.workers()) {
+                if (worker.role() != worker_.role() || worker.index() != worker_.index()) continue;
+                seen = worker.state();
+            }
+            if (seen == state) return {};
+            pollfd interrupt = {interrupt_cancellation().fd(), POLLIN, 0};
+            poll(&interrupt, 1, kLookMs);
+        }
+        return afd::Error{Code::kDeadlineExceeded,
+                          name() + " is " + seen + " and not yet " + state + " (--timeout)"};
+    }
+
+    Client& client_;
+    GetContext worker_;
+    const Clock::time_point deadline_;
+};
+
+// Those that are named, or all: FFN workers first, since every session waits for them.
+Result<std::vector<GetContext>> chosen_workers(Client& client, const WorkerOptions& options) {
+    std::vector<GetContext> chosen;
+    for (const std::string& worker : options.workers) {
+        AFD_ASSIGN(chosen.emplace_back(), parse_worker(worker));
+    }
+    if (!options.all) return chosen;
+    AFD_ASSIGN(const Status status,
+               client.status(Client::kReplyTimeout, &interrupt_cancellation()));
+    for (const char* role : {"ffn", "attention"}) {
+        for (const Worker& worker : status.workers()) {
+            if (worker.role() != role) continue;
+            chosen.emplace_back().set_role(worker.role());
+            chosen.back().set_index(worker.index());
+        }
+    }
+    return chosen;
+}
+
+void print_done(const CommonOptions& common, const std::string& name, const std::string& done) {
+    if (common.json) {
+        std::cout << nlohmann::json{{"worker", name}, {"state", done}}.dump() << std::endl;
+    } else {
+        std::cout << name << " " << done << std::endl;
+    }
+}
+
+int run(const CommonOptions& common, const WorkerOptions& options, bool comes_back) {
+    int exit_code = kExitOk;
+    std::optional<Client> client = connect_or_report(common, exit_code);
+    if (!client) return exit_code;
+    const auto workers = chosen_workers(*client, options);
+    if (!workers.ok()) return report_failure(common, workers.error(), !client->is_silent());
+    for (const GetContext& worker : workers.value()) {
+        WorkerSwitch one(*client, worker, Clock::now() + to_milliseconds(options.timeout_s));
+        Result<> done = one.drain();
+        if (done.ok() && comes_back) done = one.resume();
+        if (!done.ok()) return report_failure(common, done.error(), !client->is_silent());
+        print_done(common, one.name(), comes_back ? "restarted" : "drained");
+    }
+    return kExitOk;
+}
+
+}  // namespace
+
+int run_drain_worker(const CommonOptions& common, const WorkerOptions& options) {
+    return run(common, options, false);
+}
+
+int run_restart_worker(const CommonOptions& common, const WorkerOptions& options) {
+    return run(common, options, true);
+}
+
+}  // namespace afd::client

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The doctor: what of this machine would hinder an instance of this configuration, and how to mend
+// it. Starts nothing and takes nothing: it may be asked beside a running afdd.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/afdd/machine_facts.h"
+#include "daemon/config/config.h"
+#include "proto/status.h"
+
+namespace afd::daemon {
+
+struct Finding {
+    enum class Level { kOk, kWarning, kFailed };  // Failed: afdd would not start.
+
+    std::string subject;  // "cpu", "shm", ...
+    Level level = Level::kOk;
+    std::string text;
+    std::string remedy;  // Empty if it is ok.
+};
+
+// What the configuration asks of the machine.
+struct InstanceNeeds {
+    std::string numeric_class;     // That would be taken.
+    uint32_t num_threads = 0;      // Data threads of all workers.
+    uint64_t num_files = 0;        // Open at once in afdd, at most.
+    uint64_t shm_bytes = 0;        // 0: unknown, as there is no model.
+    uint64_t two_phase_bytes = 0;  // Beyond that, for long prompts.
+    uint64_t weight_bytes = 0;     // Of the model's files; 0: unknown.
+};
+
+// Errors: what an afdd of this configuration would say of it or of its model.
+Result<InstanceNeeds> needs_of(const Config& config);
+
+// One finding of each subject, in a fixed order.
+std::vector<Finding> examine(const MachineFacts& facts, const InstanceNeeds& needs);
+
+// A line for each, with the remedy below it; or a JSON array.
+std::string findings_text(const std::vector<Finding>& findings);
+std::string findings_json(const std::vector<Finding>& findings);
+
+}  // namespace afd::daemon

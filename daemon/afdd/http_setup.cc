@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/afdd/http_setup.h"
+
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <utility>
+
+#include "daemon/program/logging.h"
+#include "model/chat/chat_template.h"
+
+namespace afd::daemon {
+
+namespace {
+
+// The last part of a directory's path.
+std::string directory_name(const std::string& directory) {
+    const std::filesystem::path path(directory);
+    return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
+// A model without a template serves completions, and says why there are no chats to who asks.
+Result<> choose_chat(const std::string& directory, ApiModel& model) {
+    AFD_ASSIGN(const model::ChatFiles files, model::ChatFiles::read(directory));
+    AFD_ASSIGN(std::unique_ptr<const model::ChatTemplate> chat,
+               model::choose_chat_template(files, *model.tokenizer));
+    // The checkpoint's own end tokens may not have it.
+    if (const auto end = model.tokenizer->added_token(chat->end_token())) {
+        model.chat_end_ids.push_back(*end);
+    }
+    log::info("chats are rendered as {}", chat->name());
+    model.chat = std::move(chat);
+    return {};
+}
+
+ApiModel describe_model(const Config& config, InstanceSetup& setup) {
+    ApiModel model;
+    model.root = setup.model().directory();
+    model.id = config.http_model.empty() ? directory_name(model.root) : config.http_model;
+    model.created = std::time(nullptr);
+    model.vocab_size = setup.model().config().vocab_size;
+    model.context_length = setup.model().config().context_length;
+    model.defaults = setup.model().generation();
+    model.tokenizer = &setup.tokenizer();
+    if (const Result<> chosen = choose_chat(model.root, model); !chosen.ok()) {
+        model.no_chat = chosen.error().message;
+    }
+    return model;
+}
+
+}  // namespace
+
+Result<ApiKeys> load_api_keys(const Config& config) {
+    const char* key = std::getenv("AFD_API_KEY");
+    return ApiKeys::load(config.http_keys, key == nullptr ? "" : key);
+}
+
+Result<std::shared_ptr<HttpServices>> make_http_services(EventLoop& loop,
+                                                         const Config& config,
+                                                         const ListenAddress& address,
+                                                         InstanceSetup& setup,
+                                                         std::shared_ptr<InputBudget> budget) {
+    auto services = std::make_shared<HttpServices>(loop);
+    AFD_ASSIGN(services->keys, load_api_keys(config));
+    if (services->keys.empty() && !address.is_loopback() && !config.http_open) {
+        return Error{Code::kInvalidArgument,
+                     fmt::format("http = {} lets other machines in, and there is no API key: name "
+                                 "a file of keys in http_keys, or set http_open",
+                                 config.http)};
+    }
+    services->model = describe_model(config, setup);
+    services->body_bytes_max = config.http_body_kib * 1024;
+    services->budget = std::move(budget);
+    return services;
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the HTTP front end is opened with: who may use it, and the model in its words.
+
+#include <memory>
+
+#include "daemon/afdd/instance_setup.h"
+#include "daemon/config/config.h"
+#include "daemon/config/listen_address.h"
+#include "daemon/gateway/input_budget.h"
+#include "daemon/http/http_services.h"
+
+namespace afd::daemon {
+
+// Of the file http_keys and of AFD_API_KEY. Errors: those of ApiKeys::load().
+Result<ApiKeys> load_api_keys(const Config& config);
+
+// REQUIRES: `loop` and `setup` outlive the services.
+// Errors: kInvalidArgument and those of ApiKeys::load().
+Result<std::shared_ptr<HttpServices>> make_http_services(EventLoop& loop,
+                                                         const Config& config,
+                                                         const ListenAddress& address,
+                                                         InstanceSetup& setup,
+                                                         std::shared_ptr<InputBudget> budget);
+
+}  // namespace afd::daemon

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/gateway/output_text.h"
+
+#include "model/tokenizer/utf8.h"
+#include "proto/failure.h"
+
+namespace afd::daemon {
+
+namespace {
+
+constexpr int kStopsMax = 16;
+constexpr size_t kStopBytesMax = 256;
+
+}  // namespace
+
+Result<> OutputText::check(const client::Generate& generate, const model::Tokenizer* tokenizer) {
+    if (generate.stop().empty()) return {};
+    if (tokenizer == nullptr) {
+        return invalid_argument(
+            "this model has no tokenizer, so there is no text for stop to end: use stop_token_ids");
+    }
+    if (generate.stop_size() > kStopsMax) {
+        return invalid_argument("stop has {} strings: at most {} are taken",
+                                with(generate.stop_size(), kStopsMax));
+    }
+    for (int i = 0; i < generate.stop_size(); ++i) {
+        const std::string& stop = generate.stop(i);
+        if (stop.empty() || stop.size() > kStopBytesMax) {
+            return invalid_argument("stop[{}] has {} bytes: it must have 1 to {}",
+                                    with(i, stop.size(), kStopBytesMax));
+        }
+        if (!model::is_valid_utf8(stop)) {
+            return invalid_argument("stop[{}] is not valid UTF-8", with(i));
+        }
+    }
+    return {};
+}
+
+OutputText::OutputText(const client::Generate& generate, const model::Tokenizer* tokenizer)
+    : stops_({generate.stop().begin(), generate.stop().end()},
+             generate.include_stop_str_in_output()),
+      num_unsearched_(generate.min_tokens()) {
+    if (tokenizer != nullptr) decoder_.emplace(*tokenizer, generate.keep_special_tokens());
+}
+
+std::string OutputText::append(uint32_t token, uint32_t num_tokens) {
+    if (!decoder_) return {};
+    std::string text = decoder_->append(token);
+    is_searched_ = num_tokens > num_unsearched_;
+    return is_searched_ ? stops_.append(text) : text;
+}
+
+std::string OutputText::finish() {
+    if (!decoder_) return {};
+    const std::string text = decoder_->finish();
+    return is_searched_ ? stops_.append(text) + stops_.finish() : text;
+}
+
+}  // namespace afd::daemon

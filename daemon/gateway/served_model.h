@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// ServedModel: what the gateway knows of the model that the instance serves.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/tokenizer/tokenizer.h"
+
+namespace afd::daemon {
+
+struct ServedModel {
+    std::string directory;
+    uint32_t vocab_size = 0;
+    uint32_t context_length = 0;
+    uint32_t window = 0;  // AttentionConfig::window(); 0: a sequence keeps all positions.
+    std::vector<uint32_t> stop_ids;         // End-of-text tokens.
+    model::Tokenizer* tokenizer = nullptr;  // Not owned.
+    // The last response_format that was good: a call for many choices has it as often, and judging
+    // it costs up to ten milliseconds.
+    std::string good_format = {};
+};
+
+}  // namespace afd::daemon

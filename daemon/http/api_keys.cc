@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/http/api_keys.h"
+
+#include <sys/stat.h>
+
+#include <sstream>
+#include <utility>
+
+#include "model/checkpoint/json_document.h"
+#include "proto/failure.h"
+
+namespace afd::daemon {
+
+namespace {
+
+constexpr size_t kFileBytesMax = size_t{1} << 20;
+
+bool is_same(std::string_view a, std::string_view b) {
+    if (a.size() != b.size()) return false;
+    unsigned difference = 0;
+    for (size_t i = 0; i < a.size(); ++i) {
+        difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+    }
+    return difference == 0;
+}
+
+Result<> check_private(const std::string& file) {
+    struct stat status {};
+    // What cannot be looked at is said by who reads it.
+    if (::stat(file.c_str(), &status) != 0 || (status.st_mode & 077U) == 0) return {};
+    return Error{Code::kPermissionDenied,
+                 fmt::format("http_keys: others than its owner can reach '{0}'; take that from "
+                             "them: chmod go= '{0}'",
+                             file)};
+}
+
+}  // namespace
+
+Result<ApiKeys> ApiKeys::load(const std::string& file, std::string_view environment_key) {
+    ApiKeys keys;
+    if (file.empty()) {
+        if (!environment_key.empty()) {
+            AFD_TRY(keys.add("AFD_API_KEY", environment_key, "AFD_API_KEY"));
+        }
+        return keys;
+    }
+    AFD_TRY(check_private(file));
+    AFD_ASSIGN(const std::string text, model::read_text_file(file, kFileBytesMax));
+    std::istringstream lines(text);
+    std::string line;
+    for (int number = 1; std::getline(lines, line); ++number) {
+        std::istringstream words(line);
+        std::string first;
+        std::string second;
+        std::string rest;
+        words >> first >> second >> rest;
+        if (first.empty() || first.starts_with('#')) continue;
+        const std::string where = fmt::format("{}:{}", file, number);
+        if (!rest.empty()) {
+            return invalid_argument("{}: must be KEY, or NAME KEY", with(where));
+        }
+        const std::string name = second.empty() ? fmt::format("line {}", number) : first;
+        AFD_TRY(keys.add(name, second.empty() ? first : second, where));
+    }
+    if (!keys.empty()) return keys;
+    return invalid_argument("http_keys: '{}' has no key; write one a line", with(file));
+}
+
+Result<> ApiKeys::add(std::string name, std::string_view key, const std::string& where) {
+    if (key.size() < kKeyBytesMin) {
+        return invalid_argument("{}: a key of {} characters; it must have {} or more",
+                                with(where, key.size(), kKeyBytesMin));
+    }
+    keys_.push_back({std::move(name), std::string(key)});
+    return {};
+}
+
+std::optional<std::string> ApiKeys::name_of(std::string_view authorization) const {
+    constexpr std::string_view kBearer = "Bearer ";
+    if (!authorization.starts_with(kBearer)) return std::nullopt;
+    const std::string_view given = authorization.substr(kBearer.size());
+    const Key* found = nullptr;
+    for (const Key& key : keys_) {
+        if (is_same(key.key, given)) found = &key;
+    }
+    return found == nullptr ? std::nullopt : std::optional(found->name);
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// HttpRequest: one whole request of a client, in the words that afdd looks at. Every field is the
+// client's and nothing in it is believed.
+
+#include <string>
+
+namespace afd::daemon {
+
+struct HttpRequest {
+    std::string method;  // "GET"; as sent.
+    std::string path;    // Of the target, before '?': "/v1/models".
+    std::string query;   // Behind '?'; empty: none.
+    std::string host;
+    std::string authorization;
+    std::string content_type;
+    std::string origin;      // The page that a browser sends this from; empty: no page.
+    std::string request_id;  // X-Request-Id.
+    std::string body;
+    bool has_content_encoding = false;
+    bool is_http_1_1 = true;  // Else 1.0.
+    bool keeps_alive = true;  // The connection may go on after the answer.
+};
+
+}  // namespace afd::daemon

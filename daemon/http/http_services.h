@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// HttpServices: what all connections of the HTTP front end share. They hold it together with the
+// front end, and may outlive that.
+
+#include <cstddef>
+#include <memory>
+
+#include "daemon/gateway/input_budget.h"
+#include "daemon/http/api_keys.h"
+#include "daemon/http/api_model.h"
+#include "daemon/http/lingering_sockets.h"
+#include "daemon/metrics/http_metrics.h"
+
+namespace afd::daemon {
+
+struct HttpServices {
+    // REQUIRES: `loop` outlives the object.
+    explicit HttpServices(EventLoop& loop) : lingering(loop) {}
+
+    ApiModel model;
+    ApiKeys keys;
+    // Only names of this machine may stand in Host: a page of another site whose name leads to
+    // 127.0.0.1 (DNS rebinding) asks under its own.
+    bool is_loopback = true;
+    size_t body_bytes_max = 0;
+    HttpMetrics metrics;
+    std::shared_ptr<InputBudget> budget;  // Of all front ends.
+    LingeringSockets lingering;
+};
+
+}  // namespace afd::daemon

@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/http/http_session.h"
+
+#include <array>
+#include <chrono>
+#include <ctime>
+#include <utility>
+
+#include "daemon/gateway/random_seed.h"
+#include "daemon/http/health_answers.h"
+#include "daemon/http/model_answers.h"
+#include "daemon/http/page.h"
+#include "daemon/http/request_checks.h"
+#include "daemon/program/logging.h"
+#include "proto/check.h"
+
+namespace afd::daemon {
+
+namespace {
+
+constexpr size_t kSocketReadBytes = size_t{64} << 10;
+constexpr int kSocketReadsPerTurn = 16;
+// Timers run before sockets are read: after a halt of this process the rest of a request may have
+// arrived long ago.
+constexpr uint64_t kLateRestMs = 500;
+
+// One token of the model, whatever it is: it has gone through every layer and every worker.
+GenerationCall probe_call() {
+    GenerationCall call;
+    client::Generate& wish = call.prompts.emplace_back();
+    wish.mutable_token_ids()->add_ids(0);
+    wish.set_max_tokens(1);
+    return call;
+}
+
+}  // namespace
+
+HttpSession::HttpSession(EventLoop& loop,
+                         UniqueFd socket,
+                         ClientIdentity identity,
+                         SessionHost& host,
+                         std::shared_ptr<HttpServices> services)
+    : socket_(std::move(socket)),
+      identity_(std::move(identity)),
+      host_(host),
+      services_(std::move(services)),
+      reader_(services_->body_bytes_max),
+      timer_(loop, [this] { on_timer(); }),
+      next_turn_(loop, [this] { on_turn(); }),
+      watcher_(std::make_unique<FdWatcher>(
+          loop, socket_.get(), [this](int events) { on_ready(events); })) {
+    watch();
+}
+
+void HttpSession::on_ready(int events) {
+    if ((events & UV_WRITABLE) != 0) {
+        flush();
+        if (is_open()) host_.on_progress(*this);
+    }
+    if ((events & UV_READABLE) != 0 && is_open()) read();
+}
+
+void HttpSession::on_turn() {
+    for (const uint64_t id : std::exchange(cancels_, {})) {
+        if (!is_open()) return;
+        client::Request request;
+        request.set_request_id(next_id_++);
+        request.mutable_cancel()->set_target(id);
+        host_.on_request(*this, request);
+    }
+    if (is_open()) read();
+}
+
+void HttpSession::read() {
+    TurnBudget budget;
+    std::array<char, kSocketReadBytes> bytes;
+    // What waits from the last turn first.
+    bool has_served_all = serve(budget);
+    for (int i = 0; has_served_all && is_open() && i < kSocketReadsPerTurn; ++i) {
+        if (is_ending_ || (exchange_ && reader_.held_bytes() > kAheadBytesMax)) break;
+        const std::optional<std::string_view> arrived = socket_.receive(bytes);
+        if (!arrived) {
+            close();
+            return;
+        }
+        if (arrived->empty()) break;
+        reader_.append(*arrived);
+        has_served_all = serve(budget);
+    }
+    if (!is_open()) return;
+    if (!has_served_all) next_turn_.ask();
+    note_half_request();
+    watch();
+}
+
+bool HttpSession::serve(TurnBudget& budget) {
+    // An answer that is not written yet holds back the next request, so that one client's answers
+    // do not pile up.
+    is_serving_ = true;
+    while (is_open() && !is_ending_ && !exchange_ && is_written()) {
+        if (!budget.take()) {
+            is_serving_ = false;
+            return false;
+        }
+        std::optional<HttpRequest> request = reader_.next();
+        if (reader_.take_continue()) socket_.output() += kContinue;
+        if (request) {
+            timer_.stop();
+            handle(*std::move(request));
+        } else if (reader_.refusal()) {
+            refuse(*reader_.refusal());
+        }
+        flush();
+        if (!request) break;
+    }
+    is_serving_ = false;
+    return true;
+}
+
+void HttpSession::handle(HttpRequest request) {
+    frame_ = {.is_http_1_1 = request.is_http_1_1,
+              .closes = !request.keeps_alive,
+              .is_to_head = request.method == "HEAD"};
+    request_id_ = request_id_of(request);
+    has_served_ = true;
+    const std::optional<Route> route = find_route(request.path);
+    method_ = request.method;
+    handler_ = route ? route->handler : kNoHandler;
+    begun_ = std::chrono::steady_clock::now();
+    std::optional<ApiError> error = check_source(request, services_->is_loopback);
+    if (!error) error = check_route(request, route);
+    if (error) {
+        HttpResponse response = HttpResponse::of(*error);
+        if (route) response.headers.emplace_back("Allow", route->methods());
+        respond(std::move(response));
+        return;
+    }
+    if (request.method == "OPTIONS") {
+        HttpResponse response;
+        response.headers.emplace_back("Allow", route->methods());
+        respond(std::move(response));
+        return;
+    }
+    Route checked = *route;
+    // It makes the workers work.
+    const bool is_deep = route->endpoint == Endpoint::kReady && request.query == "deep=1";
+    if (is_deep) checked.needs_key = true;
+    ApiResult<std::string> key = check_key(request, checked, services_->keys);
+    if (const auto* no_key = std::get_if<ApiError>(&key)) {
+        respond(HttpResponse::of(*no_key));
+        return;
+    }
+    if (!std::get<std::string>(key).empty())
+        identity_.account = "key " + std::get<std::string>(key);
+    if (checked.is_post) error = check_media(request);
+    if (error) {
+        respond(HttpResponse::of(*error));
+    } else if (is_deep) {
+        start_probe();
+    } else {
+        dispatch(checked, request);
+    }
+}
+
+void HttpSession::dispatch(const Route& route, const HttpRequest& request) {
+    const ApiModel& model = services_->model;
+    switch (route.endpoint) {
+        case Endpoint::kModels:
+            respond(answer_models(model));
+            return;
+        case Endpoint::kModel:
+            respond(answer_model(model, std::string_view(request.path).substr(kModelsPath.size())));
+            return;
+        case Endpoint::kTokenize:
+            respond(answer_tokenize(request.body, model));
+            return;
+        case Endpoint::kDetokenize:
+            respond(answer_detokenize(request.body, model));
+            return;
+        case Endpoint::kCompletions:
+            start(read_completion(request.body, model));
+            return;
+        case Endpoint::kChat:
+            start(read_chat(request.body, model));
+            return;
+        case Endpoint::kLive:
+        case Endpoint::kReady:
+        case Endpoint::kMetrics:
+            respond_with_status(route.endpoint);
+            return;
+        case Endpoint::kPage:
+            respond(answer_page());
+            return;
+    }
+}
+
+void HttpSession::respond_with_status(Endpoint endpoint) {
+    client::Request request;
+    if (endpoint == Endpoint::kMetrics) {
+        request.mutable_metrics();
+    } else {
+        request.mutable_status();
+    }
+    const client::Response answer = ask(std::move(request));
+    if (!is_open()) return;
+    if (answer.has_metrics()) {
+        HttpResponse response;
+        response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+        response.body = answer.metrics().text();
+        respond(std::move(response));
+    } else if (answer.has_error()) {
+        respond(HttpResponse::of(api_error(answer.error())));
+    } else {
+        respond(endpoint == Endpoint::kLive ? answer_live(answer.status())
+                                            : answer_ready(answer.status()));
+    }
+}
+
+void HttpSession::start(ApiResult<GenerationCall> call) {
+    if (const auto* error = std::get_if<ApiError>(&call)) {
+        respond(HttpResponse::of(*error));
+        return;
+    }
+    begin(std::move(std::get<GenerationCall>(call)), false);
+}
+
+void HttpSession::start_probe() {
+    begin(probe_call(), true);
+}
+
+void HttpSession::begin(GenerationCall call, bool is_probe) {
+    Exchange& exchange = exchange_.emplace(is_probe);
+    if (!call.ignored.empty()) {
+        exchange.headers.emplace_back("X-Ignored-Params", ignored_header(call.ignored));
+    }
+    const bool is_stream = call.is_stream;
+    if (!is_probe) services_->metrics.on_asked(call.num_choices);
+    const std::string id = fmt::format(
+        "{}-{:016x}{:016x}", call.is_chat ? "chatcmpl" : "cmpl", draw_random(), draw_random());
+    exchange.answer = std::make_unique<GenerationAnswer>(
+        std::move(call), services_->model, id, std::time(nullptr));
+    exchange.first_id = next_id_;
+    next_id_ += exchange.answer->num_choices();
+    has_streamed_ = false;
+    if (is_stream) timer_.start(kPingMs, kPingMs);
+    submit();
+}
+
+void HttpSession::submit() {
+    is_submitting_ = true;
+    const size_t num_choices = exchange_->answer->num_choices();
+    for (size_t i = 0; i < num_choices && !exchange_->answer->is_over(); ++i) {
+        client::Request request;
+        request.set_request_id(exchange_->first_id + i);
+        *request.mutable_generate() = exchange_->answer->wish(i);
+        host_.on_request(*this, request);
+        if (!is_open()) return;
+    }
+    is_submitting_ = false;
+    if (exchange_->answer->is_over()) finish();
+}
+
+void HttpSession::send(const client::Response& response) {
+    if (!is_open()) return;
+    const uint64_t id = response.request_id();
+    if (id != 0 && id == asked_id_) {
+        asked_id_ = 0;
+        asked_ = response;
+        return;
+    }
+    if (id == 0 && response.has_error()) {
+        // About the connection, which the gateway closes next. Who sent nothing hears nothing: it
+        // would take it for the answer to what it asks next.
+        if (!has_served_) end_with(api_error(response.error()));
+        return;
+    }
+    if (!exchange_ || id < exchange_->first_id) return;
+    GenerationAnswer& answer = *exchange_->answer;
+    if (id - exchange_->first_id >= answer.num_choices()) return;
+    events_.clear();
+    answer.on_response(id - exchange_->first_id, response, events_);
+    // The first error among the choices is the answer; the head waits until all are asked for.
+    if (is_submitting_) return;
+    if (answer.is_over()) {
+        finish();
+    } else if (!events_.empty()) {
+        stream(events_);
+    }
+}
+
+void HttpSession::stream(std::string_view events) {
+    if (!std::exchange(exchange_->has_head, true)) {
+        // Only its end tells such a client where the stream ends.
+        if (!frame_.is_http_1_1) frame_.closes = true;
+        exchange_->headers.emplace_back("X-Request-Id", request_id_);
+        append_stream_head(exchange_->headers, frame_, socket_.output());
+    }
+    has_streamed_ = true;
+    append_stream_part(events, frame_, socket_.output());
+}
+
+void HttpSession::finish() {
+    timer_.stop();
+    const GenerationAnswer& answer = *exchange_->answer;
+    const std::optional<ApiError>& error = answer.error();
+    const bool is_stream = answer.call().is_stream && (exchange_->has_head || !error);
+    // Half an answer is no state to go on from.
+    if (is_stream && error) frame_.closes = true;
+    if (is_stream) {
+        answer.append_last_events(events_);
+        stream(events_);
+        append_stream_end(frame_, socket_.output());
+        is_ending_ |= frame_.closes;
+        note_answer(200);
+    }
+    const Exchange done = *std::exchange(exchange_, std::nullopt);
+    if (error) cancel_rest(done);
+    if (!is_stream) {
+        HttpResponse response = error           ? HttpResponse::of(*error)
+                                : done.is_probe ? HttpResponse::json(R"({"status":"ok"})")
+                                                : HttpResponse::json(done.answer->body());
+        for (const HttpResponse::Header& header : done.headers) response.headers.push_back(header);
+        respond(std::move(response));
+    }
+    events_ = std::string();
+}
+
+// Not at once: the gateway may be in the middle of ending them itself.
+void HttpSession::cancel_rest(const Exchange& exchange) {
+    for (size_t i = 0; exchange.answer->num_choices() > 1 && i < exchange.answer->num_choices();
+         ++i) {
+        cancels_.push_back(exchange.first_id + i);
+    }
+    if (!cancels_.empty()) next_turn_.ask();
+}
+
+void HttpSession::respond(HttpResponse response) {
+    response.headers.emplace_back("X-Request-Id", request_id_);
+    append_response(response, frame_, socket_.output());
+    is_whole_ = true;
+    is_ending_ |= frame_.closes;
+    note_answer(response.status);
+}
+
+void HttpSession::note_answer(int status) {
+    // Of what was no request there is no begin.
+    const std::chrono::duration<double> taken =
+        begun_ ? std::chrono::steady_clock::now() - *begun_ : std::chrono::duration<double>(0);
+    services_->metrics.on_answered(handler_, method_, status, taken.count());
+    log::of_request(request_id_,
+                    log::Level::kDebug,
+                    "{}: {} {}: {} after {:.1f} ms",
+                    identity_.name,
+                    method_.empty() ? "no request" : method_,
+                    handler_,
+                    status,
+                    taken.count() * 1e3);
+    method_.clear();
+    handler_ = kNoHandler;
+    begun_.reset();
+}
+
+void HttpSession::refuse(const ApiError& error) {
+    if (is_ending_) return;
+    host_.on_refused(*this, error.message);
+    end_with(error);
+}
+
+void HttpSession::end_with(const ApiError& error) {
+    reader_.clear();
+    services_->budget->hold(*this, 0);
+    timer_.stop();
+    request_id_ = request_id_of({});
+    frame_ = {.closes = true};
+    respond(HttpResponse::of(error));
+}
+
+void HttpSession::give_up(const std::string& why) {
+    // What lies behind a request that is being answered cannot be answered.
+    if (exchange_ || !is_written()) {
+        host_.on_refused(*this, why);
+        close();
+        return;
+    }
+    refuse({.status = 503, .code = "overloaded", .message = why, .retry_after_s = 1});
+    flush();
+}
+
+void HttpSession::note_half_request() {
+    services_->budget->hold(*this, reader_.held_bytes());
+    if (!is_open() || exchange_ || is_ending_) return;
+    // What waits for the next turn is for this side to do, not for the client. The timer goes on: a
+    // turn that took too long may leave nothing but half a request behind.
+    if (next_turn_.is_asked()) return;
+    if (reader_.held_bytes() == 0 || !is_written()) {
+        timer_.stop();
+    } else if (!timer_.is_active()) {
+        // From the first bytes on: bytes that trickle in do not start it anew.
+        timer_.start(services_->budget->timeout_ms());
+        is_late_ = false;
+    }
+}
+
+void HttpSession::on_timer() {
+    if (exchange_) {
+        // Who does not read what there is needs no sign of life.
+        if (!std::exchange(has_streamed_, false) && is_written()) {
+            stream(": ping\n\n");
+            flush();
+        }
+        return;
+    }
+    if (next_turn_.is_asked() || !std::exchange(is_late_, true)) {
+        timer_.start(kLateRestMs);
+        return;
+    }
+    refuse({.status = 408,
+            .code = "request_timeout",
+            .message = fmt::format("half a request of {} bytes has waited for its rest for "
+                                   "input_timeout_ms = {}",
+                                   reader_.held_bytes(),
+                                   services_->budget->timeout_ms())});
+    flush();
+}
+
+void HttpSession::watch() {
+    if (!is_open()) return;
+    // A client whose requests wait is not read, so that the kernel holds it back.
+    const bool is_read =
+        !is_ending_ && !next_turn_.is_asked() && reader_.held_bytes() <= kAheadBytesMax;
+    const int readable = is_read || (!exchange_ && !is_ending_ && is_written()) ? UV_READABLE : 0;
+    watcher_->watch(is_written() ? readable : readable | UV_WRITABLE);
+}
+
+void HttpSession::flush() {
+    if (!is_open()) return;
+    const bool had_output = !is_written();
+    if (!socket_.write()) {
+        close();
+        return;
+    }
+    if (is_written()) {
+        is_whole_ = false;
+        // A connection that is idle keeps no memory of its last answer.
+        if (!exchange_) socket_.give_memory_back();
+        if (is_ending_ && !exchange_) {
+            leave(true);
+            return;
+        }
+        // The answer that held back the next request has gone.
+        if (had_output && !is_serving_ && !exchange_ && reader_.held_bytes() > 0) next_turn_.ask();
+    }
+    watch();
+}
+
+size_t HttpSession::queued_bytes() const {
+    const size_t unsent = socket_.unsent_bytes();
+    return is_whole_ && unsent > 0 ? 1 : unsent;
+}
+
+void HttpSession::leave(bool politely) {
+    if (!is_open()) return;
+    // 499: who asked has gone.
+    if (exchange_) note_answer(499);
+    // The object lives on until its host buries it: this may be called from its own callbacks.
+    watcher_.reset();
+    UniqueFd socket = socket_.release();
+    if (politely) services_->lingering.add(std::move(socket));
+    timer_.stop();
+    reader_.clear();
+    services_->budget->hold(*this, 0);
+    host_.on_closed(*this);
+}
+
+client::Response HttpSession::ask(client::Request request) {
+    request.set_request_id(next_id_++);
+    asked_id_ = request.request_id();
+    host_.on_request(*this, request);
+    AFD_ASSERT(!is_open() || asked_id_ == 0, "no answer within the call");
+    return std::exchange(asked_, {});
+}
+
+}  // namespace afd::daemon

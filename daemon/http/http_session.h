@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// HttpSession: the session of a client that speaks HTTP/1.1 over a stream socket.
+//
+// One request at a time: it is answered in full before the next one of the connection is looked at
+// (a client that wants many at once opens as many connections). What a client sends meanwhile is
+// kept up to a bound, and then not read. A client that closes its side has gone: what runs for it
+// is cancelled, also if it would still read.
+//
+// A completion is one Generate for each choice. The status line waits for the first token, so that
+// what fails before it has an HTTP status; what fails later is an event, and the end of the
+// connection. Bytes that are no HTTP, requests that stay half sent, and what the InputBudget does
+// not hold are answered with why, and cost only this connection.
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/gateway/client_session.h"
+#include "daemon/gateway/input_budget.h"
+#include "daemon/http/generation_answer.h"
+#include "daemon/http/http_response.h"
+#include "daemon/http/http_services.h"
+#include "daemon/http/request_reader.h"
+#include "daemon/http/route.h"
+#include "daemon/loop/event_loop.h"
+#include "daemon/loop/stream_socket.h"
+#include "daemon/loop/turn_budget.h"
+#include "daemon/loop/unique_fd.h"
+
+namespace afd::daemon {
+
+class HttpSession final : public ClientSession, private InputBudget::Holder {
+  public:
+    // What a client may send ahead while it is being answered; the rest stays in the kernel.
+    static constexpr size_t kAheadBytesMax = size_t{64} << 10;
+    static constexpr std::string_view kNoHandler = "none";
+    // A stream that is silent for so long says that it lives.
+    static constexpr uint64_t kPingMs = 15'000;
+
+    // REQUIRES: `loop` and `host` outlive the object.
+    HttpSession(EventLoop& loop,
+                UniqueFd socket,
+                ClientIdentity identity,
+                SessionHost& host,
+                std::shared_ptr<HttpServices> services);
+    ~HttpSession() override { services_->budget->hold(*this, 0); }
+
+    const ClientIdentity& identity() const override { return identity_; }
+    std::string_view request_name() const override { return request_id_; }
+    void send(const client::Response& response) override;
+    void flush() override;
+    // A whole answer counts as one byte: nothing can be asked behind it, so it is what one request
+    // made it, and its client may take its time.
+    size_t queued_bytes() const override;
+    void close() override { leave(false); }
+    bool is_open() const override { return socket_.is_open(); }
+
+  private:
+    // The completion that is being answered.
+    struct Exchange {
+        explicit Exchange(bool probes) : is_probe(probes) {}
+
+        std::unique_ptr<GenerationAnswer> answer;
+        std::vector<HttpResponse::Header> headers;
+        uint64_t first_id = 0;  // Of its Generates, one behind the other.
+        bool has_head = false;  // Of its stream: sent.
+        bool is_probe;          // Of /health?deep=1.
+    };
+
+    void on_ready(int events);
+    void on_turn();
+    void on_timer();
+    void read();
+    // What is read and can be served now; false: the rest waits for another turn.
+    bool serve(TurnBudget& budget);
+    void handle(HttpRequest request);
+    void dispatch(const Route& route, const HttpRequest& request);
+    void respond_with_status(Endpoint endpoint);
+    void start(ApiResult<GenerationCall> call);
+    void start_probe();
+    void begin(GenerationCall call, bool is_probe);
+    void submit();
+    void stream(std::string_view events);
+    void finish();
+    void cancel_rest(const Exchange& exchange);
+    void respond(HttpResponse response);
+    // The request is over, with this status or none; for metrics and log.
+    void note_answer(int status);
+    // Answers why, and ends the connection.
+    void refuse(const ApiError& error);
+    void end_with(const ApiError& error);
+    void give_up(const std::string& why) override;
+    void note_half_request();
+    void watch();
+    bool is_written() const { return socket_.unsent_bytes() == 0; }
+    // Closes; `politely`: the client gets the time to read what was sent.
+    void leave(bool politely);
+    // What the gateway answers within the call, as to GetStatus.
+    client::Response ask(client::Request request);
+
+    StreamSocket socket_;
+    ClientIdentity identity_;
+    SessionHost& host_;
+    const std::shared_ptr<HttpServices> services_;
+    RequestReader reader_;
+    Timer timer_;           // Of half a request, or of a silent stream.
+    NextTurn next_turn_;    // Asked: requests are read and not served, or some are to be cancelled.
+    bool is_late_ = false;  // The time of half a request is over; what arrived is read once more.
+    bool is_ending_ = false;  // Nothing is served any more; closes when all is written.
+    bool is_whole_ = false;   // What is queued is a whole answer.
+    bool is_serving_ = false;
+    bool is_submitting_ = false;
+    bool has_streamed_ = false;  // Since the timer was looked at.
+    bool has_served_ = false;    // A request, ever.
+    ResponseFrame frame_;        // Of the answer to the request that is being served.
+    std::string request_id_;
+    // Of the request that is being answered, for metrics.
+    std::string method_;
+    std::string_view handler_ = kNoHandler;
+    std::optional<std::chrono::steady_clock::time_point> begun_;
+    std::optional<Exchange> exchange_;
+    uint64_t asked_id_ = 0;          // What ask() waits for; 0: nothing.
+    client::Response asked_;         // What it has heard.
+    std::vector<uint64_t> cancels_;  // Generates whose answers nobody waits for.
+    uint64_t next_id_ = 1;
+    std::string events_;  // Of one Response.
+    std::unique_ptr<FdWatcher> watcher_;
+};
+
+}  // namespace afd::daemon

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/http/request_checks.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "daemon/gateway/random_seed.h"
+
+namespace afd::daemon {
+
+namespace {
+
+constexpr size_t kRequestIdBytesMax = 128;
+constexpr size_t kIgnoredNamesMax = 32;
+constexpr size_t kIgnoredNameBytesMax = 64;
+
+std::string_view without_port(std::string_view host) {
+    const size_t bracket = host.rfind(']');
+    const size_t colon = host.rfind(':');
+    const bool has_port =
+        colon != std::string_view::npos && (bracket == std::string_view::npos || colon > bracket);
+    return has_port ? host.substr(0, colon) : host;
+}
+
+bool is_of_this_machine(std::string_view host) {
+    const std::string_view name = without_port(host);
+    return name == "localhost" || name == "[::1]" || name.starts_with("127.");
+}
+
+bool is_plain(char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.' ||
+           c == ':' || c == '/';
+}
+
+}  // namespace
+
+std::optional<ApiError> check_source(const HttpRequest& request, bool is_loopback) {
+    if (is_loopback && !request.host.empty() && !is_of_this_machine(request.host)) {
+        return ApiError{.status = 403,
+                        .code = "host_not_allowed",
+                        .message =
+                            "Host names another machine, and afdd serves this one only; use "
+                            "127.0.0.1 or localhost"};
+    }
+    // A page of another site may make its visitor's browser send requests, but cannot hide where
+    // they come from.
+    if (!request.origin.empty() && request.origin != "http://" + request.host &&
+        request.origin != "https://" + request.host) {
+        return ApiError{.status = 403,
+                        .code = "origin_not_allowed",
+                        .message = "the request comes from a page of another site"};
+    }
+    return std::nullopt;
+}
+
+std::optional<ApiError> check_route(const HttpRequest& request, const std::optional<Route>& route) {
+    if (!route) {
+        return ApiError{
+            .status = 404,
+            .code = "unknown_url",
+            .message = fmt::format("there is no {}; docs/serving.md lists what there is",
+                                   request.path.substr(0, 100))};
+    }
+    if (route->takes(request.method) || request.method == "OPTIONS") return std::nullopt;
+    return ApiError{.status = 405,
+                    .code = "method_not_allowed",
+                    .message = fmt::format("{} takes {}", request.path, route->methods())};
+}
+
+std::optional<ApiError> check_media(const HttpRequest& request) {
+    if (request.has_content_encoding) {
+        return ApiError{.status = 415,
+                        .code = "unsupported_media_type",
+                        .message = "Content-Encoding is not served: send the JSON as it is"};
+    }
+    // curl -d without a header calls its body a form, and means JSON.
+    const std::string& type = request.content_type;
+    const std::string_view name = std::string_view(type).substr(0, type.find(';'));
+    if (name.empty() || name == "application/json" || name == "application/x-www-form-urlencoded") {
+        return std::nullopt;
+    }
+    return ApiError{.status = 415,
+                    .code = "unsupported_media_type",
+                    .message = "Content-Type must be application/json"};
+}
+
+ApiResult<std::string> check_key(const HttpRequest& request,
+                                 const Route& route,
+                                 const ApiKeys& keys) {
+    if (keys.empty() || !route.needs_key) return std::string();
+    if (auto name = keys.name_of(request.authorization)) return *std::move(name);
+    return ApiError{.status = 401,
+                    .code = "invalid_api_key",
+                    .message = request.authorization.empty()
+                                   ? "an API key is needed: Authorization: Bearer KEY"
+                                   : "the API key in Authorization is none that is served"};
+}
+
+std::string request_id_of(const HttpRequest& request) {
+    const std::string& given = request.request_id;
+    const bool is_usable = !given.empty() && given.size() <= kRequestIdBytesMax &&
+                           std::all_of(given.begin(), given.end(), is_plain);
+    return is_usable ? given : fmt::format("req-{:016x}", draw_random());
+}
+
+std::string ignored_header(const std::vector<std::string>& names) {
+    std::string header;
+    for (size_t i = 0; i < std::min(names.size(), kIgnoredNamesMax); ++i) {
+        if (i > 0) header += ", ";
+        for (const char c : names[i].substr(0, kIgnoredNameBytesMax))
+            header += is_plain(c) ? c : '?';
+    }
+    if (names.size() > kIgnoredNamesMax) header += ", ...";
+    return header;
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What is asked of every request before an endpoint sees it.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/http/api_error.h"
+#include "daemon/http/http_request.h"
+#include "daemon/http/http_services.h"
+#include "daemon/http/route.h"
+
+namespace afd::daemon {
+
+// Host and Origin: whether it comes from where it may. 403.
+std::optional<ApiError> check_source(const HttpRequest& request, bool is_loopback);
+// The path and the method. 404, 405.
+std::optional<ApiError> check_route(const HttpRequest& request, const std::optional<Route>& route);
+// The form of the body. 415.
+std::optional<ApiError> check_media(const HttpRequest& request);
+// The name of the key that the request has; empty: none is needed. 401.
+ApiResult<std::string> check_key(const HttpRequest& request,
+                                 const Route& route,
+                                 const ApiKeys& keys);
+
+// The client's X-Request-Id if it can stand in a header and a log line, else one that is drawn.
+std::string request_id_of(const HttpRequest& request);
+// The x-ignored-params header: names of fields, as far as they can stand in one.
+std::string ignored_header(const std::vector<std::string>& names);
+
+}  // namespace afd::daemon

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/http/route.h"
+
+#include <array>
+#include <utility>
+
+namespace afd::daemon {
+
+namespace {
+
+// Probes and scrapers have no keys; nothing that they see is a client's.
+constexpr std::array<std::pair<std::string_view, Route>, 10> kRoutes{{
+    {"/", {Endpoint::kPage, false, false}},
+    {"/v1/models", {Endpoint::kModels, false, true}},
+    {"/v1/completions", {Endpoint::kCompletions, true, true}},
+    {"/v1/chat/completions", {Endpoint::kChat, true, true}},
+    {"/tokenize", {Endpoint::kTokenize, true, true}},
+    {"/detokenize", {Endpoint::kDetokenize, true, true}},
+    {"/live", {Endpoint::kLive, false, false}},
+    {"/ready", {Endpoint::kReady, false, false}},
+    {"/health", {Endpoint::kReady, false, false}},
+    {"/metrics", {Endpoint::kMetrics, false, false}},
+}};
+
+}  // namespace
+
+std::optional<Route> find_route(std::string_view path) {
+    for (const auto& [name, route] : kRoutes) {
+        if (name != path) continue;
+        Route found = route;
+        found.handler = name;
+        return found;
+    }
+    if (path.starts_with(kModelsPath) && path.size() > kModelsPath.size()) {
+        return Route{Endpoint::kModel, false, true, "/v1/models/{model}"};
+    }
+    return std::nullopt;
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/worker/system_calls.h"
+
+#include <fcntl.h>
+#include <seccomp.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <initializer_list>
+#include <memory>
+
+#include "proto/failure.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define AFD_HAS_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define AFD_HAS_SANITIZER 1
+#endif
+#endif
+
+namespace afd::daemon {
+namespace {
+
+using Filter = std::unique_ptr<void, decltype(&seccomp_release)>;
+
+// Whatever their arguments are.
+constexpr int kAllowed[] = {
+    // Waiting, and what wakes.
+    SCMP_SYS(futex),
+    SCMP_SYS(epoll_wait),
+    SCMP_SYS(epoll_pwait),
+    SCMP_SYS(epoll_ctl),
+    SCMP_SYS(poll),
+    SCMP_SYS(ppoll),
+    SCMP_SYS(nanosleep),
+    SCMP_SYS(clock_nanosleep),
+    SCMP_SYS(sched_yield),
+    SCMP_SYS(restart_syscall),
+    // Descriptors that are there: control channel, doorbells, log, segments.
+    SCMP_SYS(read),
+    SCMP_SYS(readv),
+    SCMP_SYS(write),
+    SCMP_SYS(writev),
+    SCMP_SYS(recvmsg),
+    SCMP_SYS(sendmsg),
+    SCMP_SYS(close),
+    SCMP_SYS(fstat),
+    // Memory; what makes it executable is left out below.
+    SCMP_SYS(brk),
+    SCMP_SYS(munmap),
+    SCMP_SYS(mremap),
+    SCMP_SYS(madvise),
+    // What the C library asks for itself.
+    SCMP_SYS(clock_gettime),
+    SCMP_SYS(gettimeofday),
+    SCMP_SYS(getpid),
+    SCMP_SYS(gettid),
+    SCMP_SYS(getrandom),
+    SCMP_SYS(sysinfo),
+    SCMP_SYS(rt_sigprocmask),
+    SCMP_SYS(rt_sigaction),
+    SCMP_SYS(rt_sigreturn),
+    SCMP_SYS(sigaltstack),
+    SCMP_SYS(set_robust_list),
+    SCMP_SYS(rseq),
+    // The end.
+    SCMP_SYS(exit),
+    SCMP_SYS(exit_group)};
+
+class Rules {
+  public:
+    explicit Rules(scmp_filter_ctx filter) : filter_(filter) {}
+
+    // Allowed if all comparisons hold.
+    void allow(int call, std::initializer_list<scmp_arg_cmp> comparisons = {}) {
+        if (error_ != 0) return;
+        error_ = seccomp_rule_add_array(filter_,
+                                        SCMP_ACT_ALLOW,
+                                        call,
+                                        static_cast<unsigned>(comparisons.size()),
+                                        comparisons.begin());
+    }
+    // 0, or minus errno of the first rule that could not be added.
+    int error() const { return error_; }
+
+  private:
+    scmp_filter_ctx filter_;
+    int error_ = 0;
+};
+
+// The argument has none of these bits.
+scmp_arg_cmp without(unsigned argument, uint64_t bits) {
+    return {argument, SCMP_CMP_MASKED_EQ, bits, 0};
+}
+
+scmp_arg_cmp equals(unsigned argument, uint64_t value) {
+    return {argument, SCMP_CMP_EQ, value, 0};
+}
+
+void allow_opening(Rules& rules) {
+    // As Segment::attach() does it: neither making nor emptying a file, nor anything but a file.
+    constexpr uint64_t kLowHalf = 0xffffffff;  // Of a register: an int may have any other.
+    constexpr uint64_t kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+    rules.allow(SCMP_SYS(openat),
+                {{0, SCMP_CMP_MASKED_EQ, kLowHalf, static_cast<uint32_t>(AT_FDCWD)},
+                 without(2, kLowHalf & ~kFlags)});
+    rules.allow(SCMP_SYS(readlink));
+    rules.allow(SCMP_SYS(geteuid));
+    rules.allow(SCMP_SYS(fcntl), {equals(1, F_GET_SEALS)});
+}
+
+void allow_all(Rules& rules, FileOpening opening) {
+    for (const int call : kAllowed) rules.allow(call);
+    rules.allow(SCMP_SYS(mmap), {without(2, PROT_EXEC)});
+    rules.allow(SCMP_SYS(mprotect), {without(2, PROT_EXEC)});
+    // fstat() of the C library; with a path it would look at files.
+    rules.allow(SCMP_SYS(newfstatat), {equals(3, AT_EMPTY_PATH)});
+    // abort(), which an assertion ends in, and nobody else.
+    const auto self = static_cast<uint64_t>(::getpid());
+    rules.allow(SCMP_SYS(tgkill), {equals(0, self)});
+    rules.allow(SCMP_SYS(kill), {equals(0, self)});
+    if (opening == FileOpening::kExisting) allow_opening(rules);
+}
+
+}  // namespace
+
+bool can_confine() {
+#ifdef AFD_HAS_SANITIZER
+    return false;
+#else
+    return true;
+#endif
+}
+
+Result<> confine_system_calls(FileOpening opening) {
+    const Filter filter(seccomp_init(SCMP_ACT_ERRNO(EPERM)), &seccomp_release);
+    if (!filter) return resource_exhausted("no memory for a seccomp filter", with());
+    Rules rules(filter.get());
+    allow_all(rules, opening);
+    int error = rules.error();
+    // All threads at once: those of the pool and of the control channel are there already.
+    if (error == 0) error = seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_TSYNC, 1);
+    if (error == 0) error = seccomp_load(filter.get());
+    if (error == 0) return {};
+    return Error{
+        Code::kUnimplemented,
+        std::string("system calls cannot be confined (seccomp): ") + std::strerror(-error)};
+}
+
+}  // namespace afd::daemon

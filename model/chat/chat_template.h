@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// ChatTemplate: how a family of models was trained to see a conversation.
+//
+// The templates are built in; the Jinja text of a checkpoint is read only to choose one, by words
+// that are in it. So nothing is interpreted, and what a message contains stays text
+// (chat_prompt.h). A checkpoint whose template is none of these is refused, not guessed.
+//
+// To add one: a class and its source in this folder, a line in choose() of chat_templates.cc, and a
+// golden text in tests/model/chat/chat_template_test.cc.
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/chat/chat_message.h"
+#include "model/chat/chat_prompt.h"
+#include "model/tokenizer/tokenizer.h"
+#include "proto/status.h"
+
+namespace afd::model {
+
+// How what the model says is read (output_parser.h).
+enum class ReasoningSyntax {
+    kNone,
+    kTagged,   // <think> ... </think>, or none.
+    kStarted,  // The prompt has ended with <think>: it thinks until </think>.
+};
+enum class ToolSyntax {
+    kNone,
+    kJson,        // <tool_call>{"name": ..., "arguments": ...}</tool_call>
+    kDeepSeekV3,  // <｜tool▁calls▁begin｜>, type, name and a block of JSON
+    kDeepSeekV31  // <｜tool▁calls▁begin｜>, name and JSON
+};
+// How a call of one function is written. A mark is a special token where the vocabulary has one of
+// its text.
+struct CallPart {
+    std::string_view text;
+    bool is_mark = false;
+};
+struct CallForm {
+    std::vector<CallPart> before;   // The name.
+    std::vector<CallPart> between;  // It and the arguments, as JSON.
+    std::vector<CallPart> behind;   // Them.
+};
+// REQUIRES: not kNone.
+CallForm call_form(ToolSyntax syntax);
+
+struct OutputSyntax {
+    ReasoningSyntax reasoning = ReasoningSyntax::kNone;
+    ToolSyntax tools = ToolSyntax::kNone;
+};
+
+class ChatTemplate {
+  public:
+    virtual ~ChatTemplate() = default;
+
+    virtual std::string_view name() const = 0;
+
+    // Errors: kInvalidArgument: messages that the family has no form for, naming the message;
+    // JSON of tools or arguments that cannot be parsed. kUnimplemented: tools, where the template
+    // has no place for them.
+    virtual Result<ChatPrompt> render(const Conversation& conversation) const = 0;
+
+    // Of the answer to `conversation`.
+    virtual OutputSyntax output(const Conversation& conversation) const = 0;
+
+    // The token that ends an answer, which a checkpoint's list of end tokens may not have.
+    virtual std::string_view end_token() const = 0;
+};
+
+// What a checkpoint says about chats.
+struct ChatFiles {
+    std::string chat_template;  // Jinja; empty: none.
+    std::string bos_token;
+    std::string eos_token;
+
+    // tokenizer_config.json and chat_template.jinja of a directory; neither has to be there.
+    // Errors: kDataLoss: a file is no JSON.
+    static Result<ChatFiles> read(const std::string& directory);
+};
+
+// The template of a checkpoint. Errors: kNotFound: it has none; kUnimplemented: it is none of those
+// that are built in, or the tokenizer lacks a token of it. The message says which there are.
+Result<std::unique_ptr<const ChatTemplate>> choose_chat_template(const ChatFiles& files,
+                                                                 const Tokenizer& tokenizer);
+
+}  // namespace afd::model

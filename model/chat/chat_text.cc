@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/chat/chat_text.h"
+
+#include "proto/failure.h"
+
+namespace afd::model {
+
+std::string_view strip_right(std::string_view text, std::string_view set) {
+    return text.substr(0, text.find_last_not_of(set) + 1);
+}
+
+std::string_view strip_left(std::string_view text, std::string_view set) {
+    const size_t begin = text.find_first_not_of(set);
+    return begin == std::string_view::npos ? std::string_view() : text.substr(begin);
+}
+
+std::string_view strip(std::string_view text) {
+    return strip_left(strip_right(text));
+}
+
+Answer split_reasoning(const ChatMessage& message) {
+    constexpr std::string_view kOpen = "<think>";
+    constexpr std::string_view kClose = "</think>";
+    if (!message.reasoning.empty()) return {message.reasoning, message.content};
+    const std::string_view content = message.content;
+    const size_t first_close = content.find(kClose);
+    if (first_close == std::string_view::npos) return {"", message.content};
+    std::string_view thought = strip_right(content.substr(0, first_close), "\n");
+    const size_t open = thought.rfind(kOpen);
+    if (open != std::string_view::npos) thought.remove_prefix(open + kOpen.size());
+    const size_t last_close = content.rfind(kClose);
+    return {std::string(strip_left(thought, "\n")),
+            std::string(strip_left(content.substr(last_close + kClose.size()), "\n"))};
+}
+
+int last_user_index(const Conversation& conversation) {
+    for (size_t i = conversation.messages.size(); i-- > 0;) {
+        if (conversation.messages[i].role == ChatRole::kUser) return static_cast<int>(i);
+    }
+    return -1;
+}
+
+Result<> refuse_tools(const Conversation& conversation, std::string_view template_name) {
+    bool has_tools = !conversation.tools.empty();
+    for (const ChatMessage& message : conversation.messages) {
+        has_tools |= message.role == ChatRole::kTool || !message.tool_calls.empty();
+    }
+    if (!has_tools) return {};
+    return unimplemented(
+        "the chat template of this model ({}) has no place for tools: leave out "
+        "tools and messages about them",
+        with(template_name));
+}
+
+}  // namespace afd::model

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What templates do with the texts of messages, as the functions of those names in Python do.
+
+#include <string>
+#include <string_view>
+
+#include "model/chat/chat_message.h"
+#include "proto/status.h"
+
+namespace afd::model {
+
+// `text` without characters of `set` at its end, at its start, at both.
+std::string_view strip_right(std::string_view text, std::string_view set = " \t\n\r\v\f");
+std::string_view strip_left(std::string_view text, std::string_view set = " \t\n\r\v\f");
+std::string_view strip(std::string_view text);
+
+// An answer in a conversation: what it thought, if that stands in front of it or was given, and
+// what it said.
+struct Answer {
+    std::string reasoning;
+    std::string content;
+};
+Answer split_reasoning(const ChatMessage& message);
+
+// The index of the last message of a user that is one; -1: none.
+int last_user_index(const Conversation& conversation);
+
+// For a template without a place for tools. Errors: kUnimplemented.
+Result<> refuse_tools(const Conversation& conversation, std::string_view template_name);
+
+}  // namespace afd::model

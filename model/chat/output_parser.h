@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// OutputParser: what a model says in a chat, told apart while it comes: what it thinks, what it
+// says, and calls of tools.
+//
+// Events depend on the text alone: whatever parts it comes in, they are the same, but for how a run
+// of one kind of text is cut. Text that may become a mark (<think>, <tool_call>) is held back, and
+// so are blanks and line breaks beside a mark, which belong to it and not to the text. A call is
+// told when it is whole. What looks like one and cannot be read is content, marks included.
+//
+// The marks of DeepSeek's calls are special tokens: ask for them (Generate.keep_special_tokens).
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/chat/chat_template.h"
+
+namespace afd::model {
+
+struct ChatEvent {
+    enum class Kind {
+        kReasoning,  // `text` is more of what it thinks.
+        kContent,    // `text` is more of what it says.
+        kToolCall,   // Of the function `name` with the arguments `text`, as JSON.
+    };
+    Kind kind = Kind::kContent;
+    std::string text;
+    std::string name = {};
+
+    friend bool operator==(const ChatEvent&, const ChatEvent&) = default;
+};
+
+class OutputParser {
+  public:
+    explicit OutputParser(const OutputSyntax& syntax);
+
+    // What is certain after more of the text.
+    std::vector<ChatEvent> append(std::string_view text);
+
+    // The rest, at the end of the text.
+    std::vector<ChatEvent> finish();
+
+  private:
+    enum class State {
+        kStart,         // Only blanks so far, and <think> may come.
+        kThoughtStart,  // Blanks in front of a thought: not thought.
+        kReasoning,     // Until </think>.
+        kBehind,        // Blanks behind a thought or a call: not said.
+        kContent,
+        kCall,     // Until the end of a call.
+        kBetween,  // DeepSeek: behind a call, before the next one or the end of all.
+    };
+
+    // One step; false: more text is needed.
+    bool advance(std::vector<ChatEvent>& events);
+    bool advance_start();
+    bool advance_blanks(State next);
+    bool advance_text(ChatEvent::Kind kind,
+                      std::string_view mark,
+                      State next,
+                      std::vector<ChatEvent>& events);
+    bool advance_call(std::vector<ChatEvent>& events);
+    bool advance_between();
+    void add(ChatEvent::Kind kind, std::string_view text, std::vector<ChatEvent>& events);
+    bool add_call(std::string_view body, std::vector<ChatEvent>& events) const;
+    // `body` as it was written.
+    std::string unread_call(std::string_view body, std::string_view end) const;
+
+    const OutputSyntax syntax_;
+    std::string_view call_begin_;  // Empty: no calls are read.
+    std::string_view call_end_;
+    State state_ = State::kContent;
+    std::string pending_;
+    bool has_call_ = false;
+};
+
+}  // namespace afd::model

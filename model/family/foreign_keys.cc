@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/family/foreign_keys.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/checkpoint/expert_tensors.h"
+#include "model/checkpoint/foreign_matrix.h"
+#include "ops/format/weight_format.h"
+
+namespace afd::model {
+namespace {
+
+using Json = nlohmann::json;
+using ops::WeightFormat;
+
+constexpr const char* kRemedy = "; for another one run afd-quantize on the bf16 original";
+constexpr uint32_t kGroupMax = 1u << 16;
+
+// A number of elements, or -1 for all of a row, which is 0 here.
+uint32_t read_group(KeyReader& keys, const char* key, std::optional<uint32_t> fallback) {
+    const Json* value = keys.find(key);
+    if (value != nullptr && *value == -1) return 0;
+    return keys.count(key, 1, kGroupMax, fallback);
+}
+
+void require(KeyReader& keys, const char* key, const Json& served, bool may_be_absent) {
+    const Json* value = keys.find(key);
+    if (value == nullptr ? may_be_absent : *value == served) return;
+    keys.refuse(Code::kUnimplemented, key, served.dump() + kRemedy);
+}
+
+void read_gptq(KeyReader& keys, ModelConfig& config) {
+    require(keys, "bits", 4, false);
+    config.form.kind = ForeignKind::kGptq;
+    config.form.group = read_group(keys, "group_size", 128);
+    const bool has_order = keys.flag("desc_act", false);
+    config.form.is_symmetric = keys.flag("sym", true) && !has_order;
+    const std::string format = keys.choice("checkpoint_format", "gptq", {"gptq", "gptq_v2"});
+    config.form.has_zeros_less_one = format == "gptq";
+    // "-:" takes modules out, which their tensors say as well; others would have other bits.
+    const Json* dynamic = keys.find("dynamic");
+    if (dynamic == nullptr || dynamic->empty()) return;
+    bool has_others = !dynamic->is_object();
+    for (const auto& [pattern, settings] : dynamic->items()) {
+        has_others = has_others || !pattern.starts_with("-:");
+    }
+    if (has_others) keys.refuse_if_given("dynamic", "none, or exceptions that begin with -:");
+}
+
+void read_awq(KeyReader& keys, ModelConfig& config) {
+    require(keys, keys.find("w_bit") != nullptr ? "w_bit" : "bits", 4, false);
+    config.form.kind = ForeignKind::kAwq;
+    config.form.group =
+        read_group(keys, keys.find("q_group_size") != nullptr ? "q_group_size" : "group_size", 128);
+    // Without zero points the tensors hold 0 for them, or the middle: they say which.
+    keys.flag("zero_point", true);
+    keys.choice("version", "gemm", {"gemm", "GEMM"});
+}
+
+// What all groups of a compressed-tensors file say of their weights, or null.
+const Json* weights_of_groups(KeyReader& keys) {
+    const Json* groups = keys.find("config_groups");
+    if (groups == nullptr || !groups->is_object() || groups->empty()) {
+        keys.refuse(Code::kUnimplemented, "config_groups", std::string("an object") + kRemedy);
+        return nullptr;
+    }
+    const Json* first = nullptr;
+    for (const Json& group : *groups) {
+        const Json* weights =
+            group.is_object() && group.contains("weights") ? &group.at("weights") : nullptr;
+        const bool is_same = first == nullptr || (weights != nullptr && *weights == *first);
+        if (weights == nullptr || !weights->is_object() || !is_same) {
+            keys.refuse(Code::kUnimplemented,
+                        "config_groups",
+                        std::string("groups with the same \"weights\"") + kRemedy);
+            return nullptr;
+        }
+        first = weights;
+    }
+    return first;
+}
+
+void read_int4_weights(KeyReader& weights, ModelConfig& config) {
+    require(weights, "num_bits", 4, false);
+    require(weights, "type", "int", true);
+    const std::string strategy = weights.choice("strategy", "group", {"group", "channel"});
+    config.form.group = strategy == "group" ? read_group(weights, "group_size", {}) : 0;
+    const Json* order = weights.find("actorder");
+    const bool has_order = order != nullptr && *order != false;
+    config.form.is_symmetric = weights.flag("symmetric", true) && !has_order;
+}
+
+void read_compressed(KeyReader& keys, ModelConfig& config) {
+    const std::string format =
+        keys.choice("format", "", {"float-quantized", "pack-quantized", "mxfp4-pack-quantized"});
+    keys.refuse_if_given("kv_cache_scheme", "none (the cache is bf16)");
+    const Json* weights = weights_of_groups(keys);
+    if (weights == nullptr) return;
+    KeyReader inner(*weights, keys.origin() + ": config_groups: weights");
+    if (format == "float-quantized") {
+        config.form.kind = ForeignKind::kFp8Scaled;
+        require(inner, "num_bits", 8, false);
+        require(inner, "type", "float", false);
+        inner.choice("strategy", "tensor", {"tensor", "channel", "block"});
+    } else if (format == "pack-quantized") {
+        config.form.kind = ForeignKind::kPackedInt4;
+        read_int4_weights(inner, config);
+    } else {
+        config.form.kind = ForeignKind::kMxfp4;
+        require(inner, "num_bits", 4, false);
+        require(inner, "type", "float", false);
+        require(inner, "group_size", 32, false);
+    }
+    keys.adopt(inner);
+}
+
+// Our int4 with the same values, or bf16.
+WeightFormat format_of(const ForeignForm& form, bool has_fp16_scales) {
+    if (!form.is_int4() || !form.is_symmetric) return WeightFormat::kBf16;
+    if (form.group % 64 == 0) {
+        return has_fp16_scales ? WeightFormat::kInt4Group64Fp16 : WeightFormat::kInt4Group64;
+    }
+    if (form.group != 32) return WeightFormat::kBf16;
+    return has_fp16_scales ? WeightFormat::kInt4Group32Fp16 : WeightFormat::kInt4Group32;
+}
+
+}  // namespace
+
+bool is_foreign_method(const std::string& quant_method) {
+    return quant_method == "compressed-tensors" || quant_method == "gptq" || quant_method == "awq";
+}
+
+void read_foreign_quantisation(KeyReader& keys, const Json& object, ModelConfig& config) {
+    KeyReader inner(object, keys.origin() + ": quantization_config");
+    const std::string method = object.at("quant_method").get<std::string>();
+    if (method == "gptq") {
+        read_gptq(inner, config);
+    } else if (method == "awq") {
+        read_awq(inner, config);
+    } else {
+        read_compressed(inner, config);
+    }
+    keys.adopt(inner);
+    const Json* dtype = keys.find(keys.find("dtype") != nullptr ? "dtype" : "torch_dtype");
+    const bool has_fp16 = dtype != nullptr && *dtype == "float16";
+    config.quantisation.experts = format_of(config.form, has_fp16);
+}
+
+void settle_expert_format(const TensorStore& tensors, ModelConfig& config) {
+    if (config.form.kind == ForeignKind::kNone || !ops::is_int4(config.quantisation.experts))
+        return;
+    std::optional<StorageType> scale;
+    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+        for (uint32_t e = 0; e < num_layer_experts(config, layer); ++e) {
+            const std::string prefix = expert_prefix(config, layer, e);
+            for (const std::string& part :
+                 {config.names.gate, config.names.up, config.names.down}) {
+                const std::string weight = prefix + part + ".weight";
+                const bool is_packed = is_foreign(tensors, config.form, weight);
+                const auto type =
+                    is_packed ? foreign_scale_type(tensors, config.form, weight) : std::nullopt;
+                // What is missing is named when it is read.
+                const bool is_missing = !is_packed && !tensors.holds(weight);
+                if (is_missing || (type && (!scale || type == scale))) {
+                    if (type) scale = type;
+                    continue;
+                }
+                config.quantisation.experts = WeightFormat::kBf16;
+                return;
+            }
+        }
+    }
+    const bool is_short = scale == StorageType::kF16 || scale == StorageType::kBf16;
+    config.quantisation.experts =
+        is_short ? format_of(config.form, scale == StorageType::kF16) : WeightFormat::kBf16;
+}
+
+}  // namespace afd::model

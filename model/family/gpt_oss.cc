@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/family/gpt_oss.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "model/family/decoder_keys.h"
+#include "model/family/mixture_keys.h"
+#include "model/gqa/gqa_config.h"
+
+namespace afd::model {
+namespace {
+
+// What the experts are stored as where afd-quantize has not written them.
+void read_expert_form(KeyReader& keys, ModelConfig& config) {
+    if (const nlohmann::json* object = keys.find("quantization_config")) {
+        KeyReader inner(*object, keys.origin() + ": quantization_config");
+        inner.choice("quant_method", "", {"mxfp4", "afd"});
+        keys.adopt(inner);
+    }
+    const bool is_plain = config.quantisation == QuantisationConfig{};
+    config.form.kind = is_plain ? ForeignKind::kFusedExperts : ForeignKind::kNone;
+}
+
+void read_gpt_oss(KeyReader& keys, ModelConfig& config) {
+    refuse_other_decoders(keys);
+    // What these mean where a file leaves them out.
+    config.rms_norm_eps = 1e-5;
+    config.rope_theta = 150000;
+    read_dimensions(keys, config);
+    GqaTraits traits = read_gqa_traits(keys, config.hidden);
+    traits.has_qkv_bias = traits.has_o_bias = keys.flag("attention_bias", true);
+    traits.has_sinks = true;
+    keys.count("sliding_window", 1, 1u << 24, {});
+    traits.windows = read_windows(keys, config);
+    // Files may leave out the types where every second layer sees all positions.
+    for (size_t i = 1; keys.find("layer_types") == nullptr && i < traits.windows.size(); i += 2) {
+        traits.windows[i] = 0;
+    }
+    config.attention = std::make_shared<const GqaConfig>(traits);
+    config.moe_intermediate = keys.count("intermediate_size", 1, kDimensionMax, {});
+    config.num_experts = keys.count("num_local_experts", 1, kExpertsMax, {});
+    read_softmax_router(keys, config, true);
+    config.activation = ops::ExpertActivation::kSwigluOai;
+    const auto limit = static_cast<double>(ops::kSwigluOaiLimit);
+    if (keys.positive("swiglu_limit", limit) != limit) {
+        keys.refuse(Code::kUnimplemented, "swiglu_limit", fmt::format("{}", limit));
+    }
+    config.has_expert_bias = true;
+    config.names.router = "mlp.router";
+    config.names.router_logit_bias = "mlp.router.bias";
+    read_expert_form(keys, config);
+    read_rope(keys, config);
+}
+
+constexpr std::array kGptOssFamilies = {
+    Family{"gpt_oss", "GptOssForCausalLM", &read_gpt_oss},
+};
+
+}  // namespace
+
+std::span<const Family> gpt_oss_families() {
+    return kGptOssFamilies;
+}
+
+}  // namespace afd::model

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/grammar/grammar_automaton.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "model/grammar/vocabulary_trie.h"
+
+namespace afd::model {
+
+GrammarAutomaton::GrammarAutomaton(std::shared_ptr<const ByteProgram> program)
+    : program_(std::move(program)), calls_(1) {
+    find_classes();
+    find_plain_characters();
+    keep({});
+    start_ = keep(closure({{program_->start(), 0}}));
+}
+
+void GrammarAutomaton::find_classes() {
+    std::map<std::vector<bool>, uint8_t> seen;
+    for (unsigned byte = 0; byte < 256; ++byte) {
+        std::vector<bool> membership(program_->num_sets());
+        for (uint32_t i = 0; i < membership.size(); ++i) membership[i] = program_->set(i)[byte];
+        const auto [entry, is_new] =
+            seen.emplace(std::move(membership), static_cast<uint8_t>(seen.size()));
+        if (is_new) example_.push_back(static_cast<uint8_t>(byte));
+        classes_[byte] = entry->second;
+    }
+    num_classes_ = example_.size();
+}
+
+GrammarAutomaton::State GrammarAutomaton::step(State state, uint8_t byte_class) {
+    // A fill that has missed one step is of no use: none is tried any more.
+    if (has_missed_) return kDead;
+    std::vector<Place> open;
+    for (const Place& place : states_[state].reading) {
+        const ByteProgram::Instruction& instruction = program_->at(place.node);
+        if (!program_->set(instruction.what)[example_[byte_class]]) continue;
+        open.push_back({instruction.next, place.calls});
+    }
+    Places places = closure(std::move(open));
+    const State after = has_missed_ ? kDead : keep(std::move(places));
+    if (!has_missed_) steps_[state * num_classes_ + byte_class] = after;
+    return after;
+}
+
+GrammarAutomaton::Places GrammarAutomaton::closure(std::vector<Place> open) {
+    std::set<Place> seen;
+    Places places;
+    while (!open.empty()) {
+        const Place place = open.back();
+        open.pop_back();
+        if (!seen.insert(place).second) continue;
+        if (seen.size() > kVisitsMax || calls_.size() > kListsMax) {
+            has_missed_ = true;
+            return {};
+        }
+        const ByteProgram::Instruction& instruction = program_->at(place.node);
+        switch (instruction.kind) {
+            case ByteProgram::Kind::kBytes:
+                places.reading.push_back(place);
+                break;
+            case ByteProgram::Kind::kSplit:
+                open.push_back({instruction.next, place.calls});
+                open.push_back({instruction.what, place.calls});
+                break;
+            case ByteProgram::Kind::kCall: {
+                // A call at the end of a rule returns where the rule returns: without this, each
+                // element of a list would be a state of its own.
+                const bool is_last =
+                    program_->at(instruction.next).kind == ByteProgram::Kind::kReturn;
+                const Calls calls = is_last ? place.calls : call(instruction.next, place.calls);
+                if (calls_[calls].depth > kCallDepthMax) break;
+                open.push_back({program_->start_of(instruction.what), calls});
+                break;
+            }
+            case ByteProgram::Kind::kReturn:
+                if (place.calls == 0) {
+                    places.may_end = true;
+                } else {
+                    open.push_back({calls_[place.calls].back, calls_[place.calls].outer});
+                }
+                break;
+        }
+    }
+    std::sort(places.reading.begin(), places.reading.end());
+    return places;
+}
+
+GrammarAutomaton::Calls GrammarAutomaton::call(ByteProgram::Node back, Calls outer) {
+    const Call made{.back = back, .outer = outer, .depth = calls_[outer].depth + 1};
+    const auto [entry, is_new] = call_index_.emplace(made, static_cast<Calls>(calls_.size()));
+    if (is_new) calls_.push_back(made);
+    return entry->second;
+}
+
+GrammarAutomaton::State GrammarAutomaton::keep(Places places) {
+    // The first one kept has no place: kDead.
+    const auto found = state_index_.find(places);
+    if (found != state_index_.end()) return found->second;
+    if (states_.size() >= kStatesMax || num_places_ + places.reading.size() > kPlacesMax) {
+        has_missed_ = true;
+        return kDead;
+    }
+    const auto state = static_cast<State>(states_.size());
+    num_places_ += places.reading.size();
+    state_index_.emplace(places, state);
+    states_.push_back(std::move(places));
+    steps_.resize(steps_.size() + num_classes_, kUnknown);
+    after_plain_.push_back(kUnknown);
+    return state;
+}
+
+GrammarAutomaton::Position GrammarAutomaton::position(State state) const {
+    Position position{.places = states_[state], .calls = std::vector<Call>(1)};
+    // A list of calls comes behind the one that it goes on from, so that one is new already.
+    std::map<Calls, Calls> renamed{{0, 0}};
+    std::vector<Calls> chain;
+    for (Place& place : position.places.reading) {
+        for (Calls at = place.calls; !renamed.contains(at); at = calls_[at].outer) {
+            chain.push_back(at);
+        }
+        for (; !chain.empty(); chain.pop_back()) {
+            Call copy = calls_[chain.back()];
+            copy.outer = renamed.at(copy.outer);
+            renamed[chain.back()] = static_cast<Calls>(position.calls.size());
+            position.calls.push_back(copy);
+        }
+        place.calls = renamed.at(place.calls);
+    }
+    return position;
+}
+
+GrammarAutomaton::State GrammarAutomaton::adopt(const Position& position) {
+    std::vector<Calls> renamed(position.calls.size());
+    for (size_t i = 1; i < position.calls.size(); ++i) {
+        renamed[i] = call(position.calls[i].back, renamed[position.calls[i].outer]);
+    }
+    Places places = position.places;
+    for (Place& place : places.reading) place.calls = renamed[place.calls];
+    std::sort(places.reading.begin(), places.reading.end());
+    return keep(std::move(places));
+}
+
+size_t GrammarAutomaton::num_bytes() const {
+    // An entry of a map has three pointers, a colour, and what an allocation takes.
+    constexpr size_t kEntryBytes = 48;
+    return sizeof(*this) + 64 * plain_characters_.size() + 2 * num_places_ * sizeof(Place) +
+           states_.size() * (2 * sizeof(Places) + kEntryBytes + sizeof(State)) +
+           calls_.size() * (2 * sizeof(Call) + kEntryBytes) + steps_.size() * sizeof(State);
+}
+
+std::optional<size_t> GrammarAutomaton::num_plain_characters(State state) {
+    for (size_t count = 0; count < VocabularyTrie::kPlainCharactersMax; ++count) {
+        const State next = after_plain(state);
+        if (next == kMixed) return std::nullopt;
+        if (next == kDead) return count;
+        if (next == state) break;
+        state = next;
+    }
+    return VocabularyTrie::kPlainCharactersMax;
+}
+
+GrammarAutomaton::State GrammarAutomaton::after_plain(State state) {
+    if (after_plain_[state] != kUnknown) return after_plain_[state];
+    const State wanted = next(state, ' ');
+    const bool is_one = std::all_of(
+        plain_characters_.begin(), plain_characters_.end(), [&](const std::string& character) {
+            State at = state;
+            for (const char byte : character) at = next(at, static_cast<uint8_t>(byte));
+            return at == wanted;
+        });
+    const State after = is_one ? wanted : kMixed;
+    if (!has_missed_) after_plain_[state] = after;
+    return after;
+}
+
+// The forms of a character in UTF-8: table 3-7 of the Unicode standard.
+void GrammarAutomaton::find_plain_characters() {
+    for (unsigned first = 0x20; first <= 0xf4; ++first) {
+        if (first == '"' || first == '\\' || (first >= 0x80 && first < 0xc2)) continue;
+        const std::string begin(1, static_cast<char>(first));
+        const int more = first < 0x80 ? 0 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+        const uint8_t low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+        const uint8_t high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+        add_plain_characters(begin, more, low, high);
+    }
+}
+
+// Those that begin so and go on by `more` bytes, the first of them within a range. Of bytes that no
+// set tells apart one will do.
+void GrammarAutomaton::add_plain_characters(const std::string& begin,
+                                            int more,
+                                            uint8_t low,
+                                            uint8_t high) {
+    if (more == 0) {
+        std::string classes = begin;
+        for (char& byte : classes) {
+            byte = static_cast<char>(classes_[static_cast<uint8_t>(byte)]);
+        }
+        if (plain_classes_.insert(classes).second) plain_characters_.push_back(begin);
+        return;
+    }
+    for (unsigned byte = low; byte <= high; ++byte) {
+        if (byte > low && classes_[byte] == classes_[byte - 1]) continue;
+        add_plain_characters(begin + static_cast<char>(byte), more - 1, 0x80, 0xbf);
+    }
+}
+
+}  // namespace afd::model

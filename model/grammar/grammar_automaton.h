@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// GrammarAutomaton: runs a ByteProgram as a deterministic machine that is built as far as it is
+// used.
+//
+// A state is the set of places where a text so far may be in the program: each a node that reads a
+// byte, or the end, with the calls that it has to return to. States, and the lists of calls that
+// they share, are kept once, so a state is a number and a step that was made before is a look-up.
+// Bytes that no set of the program tells apart share a column of the table.
+//
+// A schema may have many ways at once, and a text many states: both have limits, so that a client
+// pays for its own schema only. A machine that is full still makes the steps that it made before;
+// who misses another takes the position of its text to an empty machine and goes on there as if
+// there were no limit. Only a step that does not fit an empty machine fails.
+//
+// Allocates when it comes to a state for the first time. One thread at a time.
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "model/grammar/byte_program.h"
+
+namespace afd::model {
+
+class GrammarAutomaton {
+  public:
+    using State = uint32_t;
+    // No text that begins so is allowed.
+    static constexpr State kDead = 0;
+    // Beyond one of these a step is missed. All of them together are at most about 20 MiB.
+    static constexpr size_t kStatesMax = 16'384;
+    static constexpr size_t kPlacesMax = size_t{1} << 18;  // Of all states together.
+    static constexpr size_t kListsMax = size_t{1} << 17;   // Of calls.
+    static constexpr size_t kVisitsMax = 50'000;           // Instructions on the way to one state.
+    // Calls within each other, two for a level of nesting; deeper texts are not allowed.
+    static constexpr uint32_t kCallDepthMax = 128;
+
+    // REQUIRES: !program->is_full(), !program->has_left_recursion(), every rule defined.
+    explicit GrammarAutomaton(std::shared_ptr<const ByteProgram> program);
+
+    State start() const { return start_; }
+    // The state after `byte`; kDead also where the step was missed.
+    State next(State state, uint8_t byte) {
+        const State known = steps_[state * num_classes_ + classes_[byte]];
+        return known == kUnknown ? step(state, classes_[byte]) : known;
+    }
+    // Whether the text may end here.
+    bool may_end(State state) const { return states_[state].may_end; }
+    // How many characters of plain text (VocabularyTrie::is_plain_text) may come from `state` on,
+    // whichever they are; kPlainCharactersMax: as many, or more. None: that depends on which.
+    std::optional<size_t> num_plain_characters(State state);
+
+    // Whether next() or num_plain_characters() met a limit since forgive(): what they said then may
+    // be too little. Nothing of that is kept.
+    bool has_missed() const { return has_missed_; }
+    void forgive() { has_missed_ = false; }
+
+    // A state for other machines of the same program.
+    struct Position;
+    Position position(State state) const;
+    // The state of a position; kDead, and has_missed(), where there is no room for it.
+    State adopt(const Position& position);
+
+    size_t num_states() const { return states_.size(); }
+    size_t num_classes() const { return num_classes_; }
+    // Of all that it has allocated, about.
+    size_t num_bytes() const;
+
+  private:
+    static constexpr State kUnknown = UINT32_MAX;
+    static constexpr State kMixed = UINT32_MAX - 1;
+
+    using Calls = uint32_t;  // Index into calls_; 0: none.
+    struct Call {
+        ByteProgram::Node back = 0;
+        Calls outer = 0;
+        uint32_t depth = 0;
+        auto operator<=>(const Call&) const = default;
+    };
+    struct Place {
+        ByteProgram::Node node = 0;
+        Calls calls = 0;
+        auto operator<=>(const Place&) const = default;
+    };
+    struct Places {
+        std::vector<Place> reading;  // Sorted; of kBytes nodes.
+        bool may_end = false;
+        auto operator<=>(const Places&) const = default;
+    };
+
+    void find_classes();
+    State step(State state, uint8_t byte_class);
+    // Follows `open` to all places that read a byte.
+    Places closure(std::vector<Place> open);
+    Calls call(ByteProgram::Node back, Calls outer);
+    State keep(Places places);
+    // Where every character of plain text leads; kMixed: not all to one state.
+    State after_plain(State state);
+    void find_plain_characters();
+    void add_plain_characters(const std::string& begin, int more, uint8_t low, uint8_t high);
+
+    std::shared_ptr<const ByteProgram> program_;
+    std::array<uint8_t, 256> classes_{};
+    std::vector<uint8_t> example_;  // A byte of each class.
+    size_t num_classes_ = 0;
+    std::vector<std::string> plain_characters_;  // One of each kind that the classes tell apart,
+    std::set<std::string> plain_classes_;        // and these.
+
+    std::vector<Call> calls_;
+    std::map<Call, Calls> call_index_;
+    std::vector<Places> states_;
+    std::map<Places, State> state_index_;
+    std::vector<State> steps_;        // [state][class]
+    std::vector<State> after_plain_;  // By state.
+    size_t num_places_ = 0;
+    bool has_missed_ = false;
+    State start_ = kDead;
+};
+
+struct GrammarAutomaton::Position {
+    Places places;            // Their calls are indices into `calls`.
+    std::vector<Call> calls;  // The first is no call; each comes behind the one it goes on from.
+};
+
+}  // namespace afd::model

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/grammar/response_program.h"
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "model/grammar/json_rules.h"
+#include "model/grammar/schema_program.h"
+#include "model/grammar/vocabulary_trie.h"
+#include "proto/failure.h"
+#include "proto/sampling.pb.h"
+
+namespace afd::model {
+namespace {
+
+constexpr std::string_view kThoughtEnd = "</think>";
+
+// The node in front of `next` that reads any text up to the first </think>, and it. Each state has
+// read so many bytes of the mark; as '<' is its first byte and no other, a byte that does not go on
+// begins it anew or not at all. FF is no byte of a text.
+ByteProgram::Node thought(ByteProgram& program, ByteProgram::Node next) {
+    const ByteSet begin = byte_range('<', '<');
+    const ByteSet any = byte_range(0, 0xfe);
+    const ByteProgram::Node none = program.reserve();
+    const ByteProgram::Node one = program.reserve();
+    ByteProgram::Node more = next;
+    for (size_t num_read = kThoughtEnd.size() - 1; num_read > 0; --num_read) {
+        const auto wanted = static_cast<uint8_t>(kThoughtEnd[num_read]);
+        const ByteSet goes_on = byte_range(wanted, wanted);
+        const ByteProgram::Node back = program.either(
+            program.bytes(begin, one), program.bytes(any & ~(begin | goes_on), none));
+        const ByteProgram::Node on = program.bytes(goes_on, more);
+        if (num_read > 1) {
+            more = program.either(on, back);
+        } else {
+            program.become_split(one, on, back);
+        }
+    }
+    program.become_split(none, program.bytes(begin, one), program.bytes(any & ~begin, none));
+    return none;
+}
+
+using Parts = google::protobuf::RepeatedPtrField<ToolCallFormat::Part>;
+
+ByteProgram::Node parts(ByteProgram& program, const Parts& parts, ByteProgram::Node next) {
+    for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+        const ByteProgram::Node text = program.literal(part->text(), next);
+        next =
+            !part->is_mark()
+                ? text
+                : program.either(program.literal(VocabularyTrie::kMark + part->text(), next), text);
+    }
+    return next;
+}
+
+bool is_name_byte(char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
+}
+
+Result<> check_tools(const ToolCallFormat& format) {
+    constexpr int kToolsMax = 128;
+    constexpr size_t kNameBytesMax = 64;
+    if (format.tools().empty() || format.tools_size() > kToolsMax) {
+        return invalid_argument("response_format has {} tools: it must have 1 to {}",
+                                with(format.tools_size(), kToolsMax));
+    }
+    for (const ToolCallFormat::Tool& tool : format.tools()) {
+        const std::string& name = tool.name();
+        const bool is_name = !name.empty() && name.size() <= kNameBytesMax &&
+                             std::all_of(name.begin(), name.end(), is_name_byte);
+        if (is_name) continue;
+        return invalid_argument(
+            "response_format has a tool '{}': a name that is to be called must have 1 to {} "
+            "letters, digits, '_', '-' and '.'",
+            with(name.substr(0, kNameBytesMax), kNameBytesMax));
+    }
+    return {};
+}
+
+Result<std::shared_ptr<ByteProgram>> tool_call(const ToolCallFormat& format) {
+    AFD_TRY(check_tools(format));
+    auto program = std::make_shared<ByteProgram>();
+    JsonRules json(*program);
+    const ByteProgram::Node behind = parts(*program, format.behind(), program->end());
+    std::optional<ByteProgram::Node> any;
+    for (const ToolCallFormat::Tool& tool : format.tools()) {
+        ByteProgram::Rule arguments = json.object();
+        if (!tool.parameters().empty()) {
+            auto added = add_schema(tool.parameters(), json, *program);
+            if (!added.ok()) {
+                return Error{
+                    added.error().code,
+                    "response_format is refused: " + tool.name() + ": " + added.error().message};
+            }
+            arguments = added.value();
+        }
+        const ByteProgram::Node one = program->literal(
+            tool.name(), parts(*program, format.between(), program->call(arguments, behind)));
+        any = any ? program->either(*any, one) : one;
+    }
+    program->start_at(parts(*program, format.before(), *any));
+    const Result<> checked = check_program(*program);
+    if (checked.ok()) return program;
+    return Error{checked.error().code, "response_format is refused: " + checked.error().message};
+}
+
+Result<std::shared_ptr<ByteProgram>> answer(const ResponseFormat& format) {
+    if (format.json_object()) return any_object_program();
+    if (format.has_tool_call()) return tool_call(format.tool_call());
+    if (format.kind_case() == ResponseFormat::kJsonSchema) {
+        auto program = schema_program(format.json_schema());
+        if (program.ok()) return program;
+        return Error{program.error().code,
+                     "response_format is refused: " + program.error().message};
+    }
+    return invalid_argument(
+        "response_format is empty: it must be json_object, a json_schema or a tool_call");
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const ByteProgram>> response_program(const ResponseFormat& format) {
+    AFD_ASSIGN(const std::shared_ptr<ByteProgram> program, answer(format));
+    if (format.thinks_first()) program->start_at(thought(*program, program->start()));
+    if (program->is_full()) {
+        return invalid_argument("response_format needs more than {} steps",
+                                with(ByteProgram::kNodesMax));
+    }
+    return std::shared_ptr<const ByteProgram>(program);
+}
+
+}  // namespace afd::model

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/grammar/schema_program.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "model/grammar/json_rules.h"
+#include "model/grammar/schema.h"
+#include "proto/failure.h"
+
+namespace afd::model {
+namespace {
+
+using Node = ByteProgram::Node;
+using Rule = ByteProgram::Rule;
+
+// Writes each schema as a rule of the same index behind those of JSON.
+class SchemaWriter {
+  public:
+    SchemaWriter(const SchemaList& schemas, JsonRules& json, ByteProgram& program)
+        : schemas_(schemas), program_(program), json_(json) {}
+
+    // The rule of the whole.
+    Rule write() {
+        for (size_t i = 0; i < schemas_.size(); ++i) rules_.push_back(program_.declare());
+        for (size_t i = 0; i < schemas_.size(); ++i) {
+            program_.define(rules_[i], start_of(schemas_[i]));
+        }
+        return rules_[0];
+    }
+
+  private:
+    Node start_of(const Schema& schema) {
+        const Node end = program_.end();
+        switch (schema.kind) {
+            case Schema::Kind::kAny:
+                return program_.call(json_.value(), end);
+            case Schema::Kind::kNull:
+                return program_.literal("null", end);
+            case Schema::Kind::kBoolean:
+                return json_.boolean(end);
+            case Schema::Kind::kInteger:
+                return program_.call(json_.integer(), end);
+            case Schema::Kind::kNumber:
+                return program_.call(json_.number(), end);
+            case Schema::Kind::kString:
+                return string(schema.length, end);
+            case Schema::Kind::kArray:
+                return array(schema, end);
+            case Schema::Kind::kObject:
+                return object(schema, end);
+            case Schema::Kind::kSpelled:
+                return choice(schema.texts,
+                              [&](const auto& text) { return program_.literal(text, end); });
+            case Schema::Kind::kAnyOf:
+                return choice(schema.items,
+                              [&](uint32_t item) { return program_.call(rules_[item], end); });
+        }
+        return end;
+    }
+
+    template <typename Choices, typename Write>
+    Node choice(const Choices& choices, const Write& write) {
+        Node node = write(choices[0]);
+        for (size_t i = 1; i < choices.size() && !program_.is_full(); ++i) {
+            node = program_.either(node, write(choices[i]));
+        }
+        return node;
+    }
+
+    // Counted characters are written out one by one.
+    Node string(const Schema::Count& length, Node end) {
+        if (length.least == 0 && !length.most) return program_.call(json_.string(), end);
+        const Node close = program_.literal("\"", end);
+        Node node = close;
+        if (!length.most) {
+            node = program_.reserve();
+            program_.become_split(node, close, program_.call(json_.character(), node));
+        }
+        for (size_t i = length.most.value_or(length.least); i-- > 0 && !program_.is_full();) {
+            node = program_.call(json_.character(), node);
+            if (i >= length.least) node = program_.either(close, node);
+        }
+        return program_.literal("\"", node);
+    }
+
+    Node comma(Node next) { return program_.literal(",", program_.call(json_.blanks(), next)); }
+
+    // '[' blanks, elements with ',' blanks between them, blanks ']'.
+    Node array(const Schema& schema, Node end) {
+        const Node close = program_.call(json_.blanks(), program_.literal("]", end));
+        const size_t num_first = schema.items.size();
+        const auto rule_at = [&](size_t i) {
+            return rules_[i < num_first ? schema.items[i] : *schema.rest];
+        };
+        // Elements that are written out; behind them each is like the one before, or there is none.
+        size_t counted = std::max({schema.length.least, num_first, size_t{1}});
+        if (!schema.rest) counted = num_first;
+        if (schema.length.most) {
+            counted = schema.rest ? *schema.length.most : std::min(counted, *schema.length.most);
+        }
+        Node node = close;
+        if (schema.rest && !schema.length.most) {
+            node = program_.reserve();
+            program_.become_split(node, close, comma(program_.call(rules_[*schema.rest], node)));
+        }
+        for (size_t i = counted; i-- > 0 && !program_.is_full();) {
+            node = program_.call(rule_at(i), node);
+            node = i == 0 ? program_.call(json_.blanks(), node) : comma(node);
+            if (i >= schema.length.least) node = program_.either(close, node);
+        }
+        return program_.literal("[", node);
+    }
+
+    // ':' blanks and the value, behind a name.
+    Node value_of(uint32_t schema, Node next) {
+        return program_.literal(":",
+                                program_.call(json_.blanks(), program_.call(rules_[schema], next)));
+    }
+
+    Node object(const Schema& schema, Node end) {
+        const Node close = program_.call(json_.blanks(), program_.literal("}", end));
+        // What follows if no member has come yet, and if one has.
+        Node at_first = close;
+        Node later = close;
+        if (schema.rest) {
+            std::vector<std::string> names;
+            for (const Schema::Member& member : schema.members) names.push_back(member.name);
+            const Node more = program_.reserve();
+            const Node name = json_.other_name(names, value_of(*schema.rest, more));
+            program_.become_split(more, close, comma(name));
+            later = more;
+            at_first = program_.either(close, program_.call(json_.blanks(), name));
+        }
+        for (auto member = schema.members.rbegin(); member != schema.members.rend(); ++member) {
+            const Node name = program_.literal(nlohmann::json(member->name).dump(),
+                                               value_of(member->schema, later));
+            const Node as_first = program_.call(json_.blanks(), name);
+            const Node as_later = comma(name);
+            at_first = member->is_required ? as_first : program_.either(as_first, at_first);
+            later = member->is_required ? as_later : program_.either(as_later, later);
+        }
+        return program_.literal("{", at_first);
+    }
+
+    const SchemaList& schemas_;
+    ByteProgram& program_;
+    JsonRules& json_;
+    std::vector<Rule> rules_;
+};
+
+}  // namespace
+
+Result<Rule> add_schema(std::string_view schema, JsonRules& json, ByteProgram& program) {
+    AFD_ASSIGN(const SchemaList schemas, read_json_schema(schema));
+    return SchemaWriter(schemas, json, program).write();
+}
+
+Result<> check_program(const ByteProgram& program) {
+    if (program.is_full()) {
+        return invalid_argument(
+            "json_schema: #: it needs more than {} steps; minItems, maxItems, "
+            "minLength, maxLength and long lists add up",
+            with(ByteProgram::kNodesMax));
+    }
+    if (program.has_left_recursion()) {
+        return invalid_argument("json_schema: #: a $ref leads back to itself before any text");
+    }
+    return {};
+}
+
+Result<std::shared_ptr<ByteProgram>> schema_program(std::string_view schema) {
+    auto program = std::make_shared<ByteProgram>();
+    JsonRules json(*program);
+    AFD_ASSIGN(const Rule rule, add_schema(schema, json, *program));
+    program->start_at(program->call(json.blanks(), program->call(rule, program->end())));
+    AFD_TRY(check_program(*program));
+    return program;
+}
+
+std::shared_ptr<ByteProgram> any_object_program() {
+    auto program = std::make_shared<ByteProgram>();
+    const JsonRules json(*program);
+    program->start_at(program->call(json.blanks(), program->call(json.object(), program->end())));
+    return program;
+}
+
+}  // namespace afd::model

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// int4 and fp8 panels to bf16 ones, a word of 32 bits being a column: its nibbles or bytes are
+// consecutive elements (ops/format/packed_shape.h). With the bits of ops/cpu/weight_kernels.h.
+// Included by ops/cpu/kernels_*.cc only. kInterleave: bf16_interleave() of the class.
+//
+// Lanes is what an instruction set makes of it:
+//   Floats, Words, kWidth              registers of floats and of words
+//   load(from), load_words(from), broadcast(value), multiply(a, b)
+//   nibble<kBit>(words)                the number whose four bits begin there, as floats
+//   expand<kByte>(words)               the e4m3 value of that byte, as floats
+//   round_high(x)                      bf16 in the upper halves, the lower ones being anything
+//   bits(x)                            of floats, as words
+//   pair(even, odd)                    upper halves of both, the first below
+//   store_words(to, words)
+//   store_row(to, high)                upper halves of the words of all 32 columns
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/rows_constant.h"
+#include "ops/format/packed_shape.h"
+#include "ops/tensor/bf16.h"
+#include "ops/tensor/fp16.h"
+
+namespace afd::ops::cpu {
+namespace {
+
+template <typename Lanes>
+inline constexpr size_t kPanelRegisters = kPanelColumns / Lanes::kWidth;
+
+// Two consecutive elements of all columns, bf16 in the upper halves, to rows k and k + 1 of a
+// panel.
+template <typename Lanes, size_t kInterleave, typename Words>
+[[gnu::always_inline]] inline void store_elements(const Words (&even)[kPanelRegisters<Lanes>],
+                                                  const Words (&odd)[kPanelRegisters<Lanes>],
+                                                  uint16_t* out,
+                                                  bool has_odd) {
+    if constexpr (kInterleave == 2) {
+        unrolled<kPanelRegisters<Lanes>>([&](size_t c) __attribute__((always_inline)) {
+            Lanes::store_words(out + 2 * c * Lanes::kWidth, Lanes::pair(even[c], odd[c]));
+        });
+    } else {
+        Lanes::store_row(out, even);
+        if (has_odd) Lanes::store_row(out + kPanelColumns, odd);
+    }
+}
+
+// Elements 2 · kPair and 2 · kPair + 1 of a step of eight.
+template <typename Lanes, size_t kInterleave, int kPair>
+[[gnu::always_inline]] inline void unpack_int4_pair(const std::byte* step,
+                                                    const float* scales,
+                                                    size_t count,
+                                                    uint16_t* out) {
+    constexpr size_t kRegisters = kPanelRegisters<Lanes>;
+    if (count <= 2 * kPair) return;
+    typename Lanes::Words even[kRegisters];
+    typename Lanes::Words odd[kRegisters];
+    unrolled<kRegisters>([&](size_t c) __attribute__((always_inline)) {
+        const auto words = Lanes::load_words(step + 4 * c * Lanes::kWidth);
+        const auto scale = Lanes::load(scales + c * Lanes::kWidth);
+        even[c] =
+            Lanes::round_high(Lanes::multiply(Lanes::template nibble<4 * kPair>(words), scale));
+        odd[c] = Lanes::round_high(
+            Lanes::multiply(Lanes::template nibble<16 + 4 * kPair>(words), scale));
+    });
+    store_elements<Lanes, kInterleave>(
+        even, odd, out + 2 * kPair * kPanelColumns, count > 2 * kPair + 1);
+}
+
+template <typename Lanes, size_t kInterleave>
+void unpack_int4_words(const UnpackArguments& a) {
+    const std::byte* group = a.panel;
+    uint16_t* out = a.out;
+    for (size_t first = 0; first < a.depth; first += a.group_size) {
+        alignas(64) float scales[kPanelColumns];
+        for (size_t j = 0; j < kPanelColumns; ++j) {
+            uint16_t bits;
+            std::memcpy(&bits, group + j * sizeof bits, sizeof bits);
+            scales[j] = a.has_fp16_scales ? to_float(Fp16{bits}) : to_float(Bf16{bits});
+        }
+        const std::byte* step = group + kInt4ScaleBytes;
+        const size_t count = std::min(a.group_size, a.depth - first);
+        for (size_t k = 0; k < count; k += 8, step += kInt4StepBytes) {
+            __builtin_prefetch(step + kPrefetchNear, 0, 3);
+            __builtin_prefetch(step + kPrefetchNear + 64, 0, 3);
+            unpack_int4_pair<Lanes, kInterleave, 0>(step, scales, count - k, out);
+            unpack_int4_pair<Lanes, kInterleave, 1>(step, scales, count - k, out);
+            unpack_int4_pair<Lanes, kInterleave, 2>(step, scales, count - k, out);
+            unpack_int4_pair<Lanes, kInterleave, 3>(step, scales, count - k, out);
+            out += 8 * kPanelColumns;
+        }
+        group += int4_group_bytes(count);
+    }
+}
+
+template <typename Lanes, size_t kInterleave>
+void unpack_fp8_words(const UnpackFp8Arguments& a) {
+    constexpr size_t kRegisters = kPanelRegisters<Lanes>;
+    const std::byte* quads = a.values;
+    uint16_t* out = a.out;
+    for (size_t k = 0; k < a.depth; k += 4, quads += 4 * kPanelColumns, out += 4 * kPanelColumns) {
+        __builtin_prefetch(quads + kPrefetchNear, 0, 3);
+        __builtin_prefetch(quads + kPrefetchNear + 64, 0, 3);
+        typename Lanes::Words elements[4][kRegisters];
+        unrolled<kRegisters>([&](size_t c) __attribute__((always_inline)) {
+            const auto words = Lanes::load_words(quads + 4 * c * Lanes::kWidth);
+            elements[0][c] = Lanes::bits(Lanes::template expand<0>(words));
+            elements[1][c] = Lanes::bits(Lanes::template expand<1>(words));
+            elements[2][c] = Lanes::bits(Lanes::template expand<2>(words));
+            elements[3][c] = Lanes::bits(Lanes::template expand<3>(words));
+        });
+        store_elements<Lanes, kInterleave>(elements[0], elements[1], out, true);
+        store_elements<Lanes, kInterleave>(elements[2], elements[3], out + 2 * kPanelColumns, true);
+    }
+}
+
+}  // namespace
+}  // namespace afd::ops::cpu

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a tile fetches while it multiplies: the lines of weights (and rows) that it or the next one
+// will load. Distances are those of ops/cpu/kernels.h. Included by ops/cpu/kernels_avx512*.cc only.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/cpu/kernels.h"
+
+namespace afd::ops::cpu {
+namespace {
+
+constexpr size_t kLineBytes = 64;
+
+// Which weights a tile fetches: its own to the first-level cache; its own to the second-level one,
+// since the first one has room for little, and from there once more just ahead of their use; or
+// those of the next panel.
+enum class Fetch { kNear, kFarThenNear, kNext };
+
+// The last step of kFarThenNear, in bytes.
+constexpr size_t kFetchNear = 1024;
+
+inline void fetch_to_second_level(uintptr_t at) {
+    __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);
+}
+
+// What happens to lines that leave the first-level cache after kNear: the second-level one has
+// taken them (kKeep), or they are dropped (kDrop) and what it holds, rows and their sums, survives
+// the stream of weights.
+enum class AfterUse { kKeep, kDrop };
+
+// The fetch of one line of a tile's own weights, from the line in use.
+template <Fetch kFetch, AfterUse kAfterUse>
+inline void fetch_own_line(const void* at) {
+    constexpr bool kIsNear = kFetch == Fetch::kNear;
+    constexpr size_t kAhead = kIsNear ? kPrefetchNear : kPrefetchFar;
+    constexpr int kNearLocality = kAfterUse == AfterUse::kDrop ? 0 : 3;
+    __builtin_prefetch(static_cast<const char*>(at) + kAhead, 0, kIsNear ? kNearLocality : 2);
+    if constexpr (!kIsNear) {
+        __builtin_prefetch(static_cast<const char*>(at) + kFetchNear, 0, 3);
+    }
+}
+
+// The fetches of one step of depth, whose weights are the two lines at `at`.
+template <Fetch kFetch, AfterUse kAfterUse>
+inline void fetch_weights(const void* at, uintptr_t& next, size_t next_step) {
+    if constexpr (kFetch == Fetch::kNext) {
+        fetch_to_second_level(next);
+        next += next_step;
+    } else {
+        fetch_own_line<kFetch, kAfterUse>(at);
+        fetch_own_line<kFetch, kAfterUse>(static_cast<const char*>(at) + kLineBytes);
+    }
+}
+
+// Calls body.template operator()<fetch>() with what the arguments of a tile ask for.
+template <typename Arguments, typename Body>
+[[gnu::always_inline]] inline void with_fetch(const Arguments& a, const Body& body) {
+    if (a.fetch_next.from != nullptr) return body.template operator()<Fetch::kNext>();
+    if (a.prefetch_ahead == kPrefetchFar) return body.template operator()<Fetch::kFarThenNear>();
+    return body.template operator()<Fetch::kNear>();
+}
+
+}  // namespace
+}  // namespace afd::ops::cpu

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operators of afd from Python, a client of its daemon, and workers for it.
+
+    import afd
+    result = afd.moe_init_routing_v3(x, expert_idx, expert_num=64, quant_mode=1)
+    result.expanded_x, result.expanded_row_idx
+
+Arrays come from NumPy or from anything with __dlpack__ or __array_interface__ and are not copied;
+bf16 is what DLPack calls so, or afd.bf16(array). Results are NumPy arrays (afd.BFloat16 for bf16) in
+a named tuple; what is switched off is None. print(afd.describe(name)) says everything of an operator.
+"""
+from afd import _library
+from afd._client import Chunk, Client, Generation, socket_path
+from afd._context import MASKED_ID, ScheduleContext, segment, unlink_segment
+from afd._errors import (DeadlineExceeded, Error, FailedPrecondition, InvalidArgument, NotFound,
+                         ResourceExhausted, Unavailable)
+from afd._operators import describe, make_operators, numeric_classes, operators, record
+from afd._tensors import BFloat16, bf16
+from afd._time import Timing, machine_limits, timeit
+from afd._weights import read_tensors
+from afd._worker import Batch, FfnWorker
+
+__version__ = _library.library.afd_ops_version().decode()
+
+globals().update(make_operators())
+# The same by the names that the operators have as functions of a framework.
+globals().update({"npu_" + name: globals()[name] for name in operators()})

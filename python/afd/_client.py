@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""afd.Client: generate, stream and status over the socket of a running afdd (proto/client.proto)."""
+import os
+import re
+import socket
+import stat
+import struct
+import time
+from typing import Any, Iterator, NamedTuple
+
+from afd._errors import Error, InvalidArgument, NotFound, Unavailable, DeadlineExceeded, error_of
+from afd._messages import FRAME_BYTES_MAX, messages
+
+_FINISH_REASONS = {1: "stop", 2: "length", 3: "cancelled"}
+
+
+class Generation(NamedTuple):
+    """One generation to its end; lists that were not asked for are empty."""
+    text: str
+    token_ids: list[int]
+    logprobs: list[float]
+    prompt_ids: list[int]
+    prompt_logprobs: list[float]
+    seed: int
+    finish_reason: str  # "stop", "length" or "cancelled"
+    num_prompt_tokens: int
+    num_output_tokens: int
+    queue_us: int
+    first_token_us: int
+    total_us: int
+
+
+class Chunk(NamedTuple):
+    """One part of a stream, as it comes."""
+    text: str
+    token_ids: list[int]
+    logprobs: list[float]
+    num_tokens: int
+
+
+def socket_path(instance: str = "default") -> str:
+    """Where an instance of this user listens. Errors: NotFound, InvalidArgument."""
+    if not re.fullmatch("[a-z0-9_]{1,32}", instance):
+        raise InvalidArgument(f"instance is {instance!r}; allowed are 1 to 32 of a-z, 0-9 and '_'",
+                              "instance")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    folder = f"{runtime}/afd" if runtime else f"/tmp/afd-{os.getuid()}"
+    try:
+        status = os.lstat(folder)
+    except FileNotFoundError:
+        raise NotFound(f"there is no folder {folder}; start afdd, or set XDG_RUNTIME_DIR as it "
+                       "has it", "instance") from None
+    # In /tmp anybody can make it first.
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o77:
+        raise InvalidArgument(f"{folder} must be a folder of this user with mode 0700, so that "
+                              "nobody else can put a socket there", "instance")
+    return f"{folder}/{instance}.sock"
+
+
+class Client:
+    """A connection to a running afdd; one request at a time, one thread at a time.
+
+        with afd.Client() as client:
+            print(client.generate("Once upon a time", max_tokens=64).text)
+            for chunk in client.stream("Once upon a time"):
+                print(chunk.text, end="", flush=True)
+    """
+
+    def __init__(self, instance: str = "default", *, path: str | None = None,
+                 timeout: float = 600.0):
+        self._messages = messages("client", "Request", "Response")
+        self.timeout = timeout
+        self._next_id = 1
+        self._closed = False
+        where = path or socket_path(instance)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(timeout)
+        try:
+            self._socket.connect(where)
+        except OSError as error:
+            self.close()
+            raise Unavailable(f"no afdd answers at {where}: {error.strerror or error}; is it "
+                              "running?", "instance") from error
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_unused) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection, and with it what is being generated for it."""
+        self._closed = True
+        self._socket.close()
+
+    def generate(self, prompt, **settings) -> Generation:
+        """The whole of a generation; settings as of stream()."""
+        parts: dict[str, Any] = {"text": [], "token_ids": [], "logprobs": [], "prompt_logprobs": []}
+        stream = self.stream(prompt, **settings)
+        while True:
+            try:
+                chunk = next(stream)
+            except StopIteration as end:
+                finished, accepted, prompt_logprobs = end.value
+                break
+            parts["text"].append(chunk.text)
+            parts["token_ids"] += chunk.token_ids
+            parts["logprobs"] += chunk.logprobs
+        return Generation("".join(parts["text"]), parts["token_ids"], parts["logprobs"],
+                          list(accepted.prompt_ids), prompt_logprobs, accepted.seed,
+                          _FINISH_REASONS.get(finished.reason, "unknown"),
+                          finished.num_prompt_tokens, finished.num_output_tokens,
+                          finished.queue_us, finished.first_token_us, finished.total_us)
+
+    def stream(self, prompt, *, max_tokens: int = 0, return_token_ids: bool = False,
+               return_logprobs: bool = False, prompt_logprobs: bool = False,
+               ignore_eos: bool = False, **sampling) -> Iterator[Chunk]:
+        """The chunks of a generation as they come; closing the iterator cancels it.
+
+        `prompt`: text, bytes or token ids. `max_tokens` 0: as many as afdd allows. `sampling`:
+        the fields of SamplingSettings in proto/sampling.proto (temperature, top_k, top_p, seed,
+        ...); response_format as {"json_object": True} or {"json_schema": "..."}.
+        """
+        request = self._request()
+        body = request.generate
+        if isinstance(prompt, (str, bytes)):
+            body.text = prompt.encode() if isinstance(prompt, str) else prompt
+        else:
+            body.token_ids.ids.extend(int(token) for token in prompt)
+        body.max_tokens = max_tokens
+        for name, value in (("return_token_ids", return_token_ids), ("ignore_eos", ignore_eos),
+                            ("return_logprobs", return_logprobs),
+                            ("prompt_logprobs", prompt_logprobs)):
+            setattr(body, name, value)
+        _set_sampling(body.sampling, sampling)
+        return self._follow(request)
+
+    def status(self) -> dict[str, Any]:
+        """The instance and its workers; the fields of Status in proto/client.proto."""
+        request = self._request()
+        request.status.SetInParent()
+        self._send(request)
+        answer = self._answer(request.request_id, time.monotonic() + self.timeout)
+        return _plain(answer.status)
+
+    def _request(self):
+        request = self._messages["Request"](request_id=self._next_id)
+        self._next_id += 1
+        return request
+
+    def _follow(self, request):
+        self._send(request)
+        deadline = time.monotonic() + self.timeout
+        accepted, prompt_logprobs, is_over = None, [], False
+        try:
+            while True:
+                answer = self._answer(request.request_id, deadline)
+                kind = answer.WhichOneof("body")
+                if kind == "accepted":
+                    accepted = answer.accepted
+                elif kind == "chunk":
+                    prompt_logprobs += answer.chunk.prompt_logprobs
+                    yield Chunk(answer.chunk.text, list(answer.chunk.token_ids),
+                                list(answer.chunk.logprobs), answer.chunk.num_tokens)
+                elif kind == "finished":
+                    is_over = True
+                    return answer.finished, accepted, prompt_logprobs
+        except Error:
+            is_over = True
+            raise
+        finally:
+            if not is_over and not self._closed:
+                self._cancel(request.request_id)
+
+    def _cancel(self, target: int) -> None:
+        """Ends a generation and takes what is still coming of it."""
+        request = self._request()
+        request.cancel.target = target
+        self._send(request)
+        deadline = time.monotonic() + min(self.timeout, 10.0)
+        while self._answer(target, deadline).WhichOneof("body") != "finished":
+            pass
+
+    def _send(self, request) -> None:
+        data = request.SerializeToString()
+        if len(data) > FRAME_BYTES_MAX:
+            raise InvalidArgument(f"a request of {len(data)} bytes; afdd takes at most "
+                                  f"{FRAME_BYTES_MAX}; shorten the prompt", "prompt")
+        try:
+            self._socket.settimeout(self.timeout)
+            self._socket.sendall(struct.pack("<I", len(data)) + data)
+        except OSError as error:
+            raise Unavailable(f"the connection to afdd is gone: {error}") from error
+
+    def _answer(self, request_id: int, deadline: float):
+        """The next answer to that request; those to others, which were given up, are dropped."""
+        while True:
+            size, = struct.unpack("<I", self._read(4, deadline))
+            if size > FRAME_BYTES_MAX:
+                self.close()
+                raise Unavailable(f"a message of {size} bytes was announced; is this the socket "
+                                  "of an afdd?")
+            answer = self._messages["Response"].FromString(self._read(size, deadline))
+            if answer.request_id not in (0, request_id):
+                continue
+            if answer.WhichOneof("body") == "error":
+                raise error_of(answer.error.code, answer.error.message)
+            return answer
+
+    def _read(self, size: int, deadline: float) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            left = deadline - time.monotonic()
+            try:
+                self._socket.settimeout(max(left, 0.001))
+                part = self._socket.recv(size - len(data))
+            except TimeoutError:
+                self.close()  # Half a message may be on its way.
+                raise DeadlineExceeded(f"afdd gave no answer within {self.timeout:g} s") from None
+            except OSError as error:
+                raise Unavailable(f"the connection to afdd is gone: {error}") from error
+            if not part:
+                raise Unavailable("afdd closed the connection before all answers came; it was "
+                                  "stopped or has crashed, see its log")
+            data += part
+        return bytes(data)
+
+
+def _is_repeated(field) -> bool:
+    return field.label == 3  # LABEL_REPEATED
+
+
+def _plain(value: Any) -> Any:
+    """A message as a dict, a list of them as a list; defaults included."""
+    if not hasattr(value, "DESCRIPTOR"):
+        return value
+    return {field.name: ([_plain(each) for each in getattr(value, field.name)]
+                         if _is_repeated(field) else _plain(getattr(value, field.name)))
+            for field in value.DESCRIPTOR.fields}
+
+
+def _set_sampling(message, given: dict) -> None:
+    fields = {field.name: field for field in message.DESCRIPTOR.fields}
+    for name, value in given.items():
+        if name not in fields:
+            raise InvalidArgument(f"there is no setting {name}; there are "
+                                  f"{', '.join(sorted(fields))}", name)
+        try:
+            if _is_repeated(fields[name]):
+                getattr(message, name).extend(value)
+            elif isinstance(value, dict):
+                target = getattr(message, name)
+                target.CopyFrom(type(target)(**value))
+            else:
+                setattr(message, name, value)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"{name} is {value!r}: {error}", name) from error

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker's end of the control socket of afdd (proto/control.proto): messages and descriptors."""
+import array
+import os
+import select
+import socket
+import struct
+import time
+
+from afd._errors import (DeadlineExceeded, Error, FailedPrecondition, NotFound, Unavailable,
+                         error_of)
+from afd._messages import FRAME_BYTES_MAX, messages
+
+VERSION = 5  # kControlVersion of daemon/worker/control_channel.h
+_FDS_MAX = 253  # Of one message; the kernel's limit.
+
+
+class ControlChannel:
+    """Connected and welcomed: `welcome`, and `fds` in the order that the Welcome says."""
+
+    def __init__(self, path: str, role: int, index: int, timeout: float):
+        self._types = messages("control", "WorkerMessage", "SupervisorMessage")
+        self._buffer = b""
+        self.fds: list[int] = []
+        self.is_shut_down = False
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._connect(path)
+            self.send(hello={"role": role, "index": index, "pid": os.getpid(), "version": VERSION})
+            self.welcome = self._await_welcome(time.monotonic() + timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, path: str) -> None:
+        try:
+            self._socket.connect(path)
+        except OSError as error:
+            kind = NotFound if isinstance(error, FileNotFoundError) else Unavailable
+            raise kind(f"cannot connect to afdd at {path}: {error.strerror or error}; is the "
+                       "instance running?", "instance") from error
+
+    def _await_welcome(self, deadline: float):
+        while (message := self._next()) is None:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._socket], [], [], left)[0]:
+                raise DeadlineExceeded("afdd did not answer the Hello of this worker in time")
+            self._receive()
+        kind = message.WhichOneof("body")
+        if kind == "refused":
+            raise error_of(message.refused.code,
+                           f"afdd refuses this worker: {message.refused.message}")
+        if kind != "welcome" or message.welcome.num_fds != len(self.fds):
+            raise Error("afdd answered the Hello with something else")
+        return message.welcome
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, **body) -> None:
+        """One message: its field of WorkerMessage and that one's fields."""
+        data = self._types["WorkerMessage"](**body).SerializeToString()
+        try:
+            self._socket.sendall(struct.pack("<I", len(data)) + data)
+        except OSError as error:
+            raise Unavailable(f"afdd is gone: {error}") from error
+
+    def take(self) -> None:
+        """Reads what came; call when readable. is_shut_down: afdd wants this worker to end."""
+        self._receive()
+        while (message := self._next()) is not None:
+            self.is_shut_down |= message.WhichOneof("body") == "shutdown"
+
+    def abandon(self) -> None:
+        """Leaves the socket open until this process ends: afdd kills a worker that lives on without
+        it, which then could not say why it ends nor choose its exit status."""
+        self._socket.detach()
+
+    def close(self) -> None:
+        self._socket.close()
+        for each in self.fds:
+            os.close(each)
+        self.fds = []
+
+    def _receive(self) -> None:
+        room = _FDS_MAX * array.array("i").itemsize
+        try:
+            data, ancillary, flags, _ = self._socket.recvmsg(
+                1 << 16, socket.CMSG_SPACE(room), socket.MSG_CMSG_CLOEXEC)
+        except OSError as error:
+            raise Unavailable(f"afdd is gone: {error}") from error
+        for level, kind, content in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                fds = array.array("i")
+                fds.frombytes(content[:len(content) // fds.itemsize * fds.itemsize])
+                self.fds += fds
+        if flags & socket.MSG_CTRUNC:
+            raise FailedPrecondition("descriptors of afdd were lost: this process may open too few "
+                                     "files (ulimit -n)")
+        if not data:
+            raise Unavailable("afdd closed the connection; see its log")
+        self._buffer += data
+
+    def _next(self):
+        if len(self._buffer) < 4:
+            return None
+        size, = struct.unpack("<I", self._buffer[:4])
+        if size > FRAME_BYTES_MAX:
+            raise Error(f"a message of {size} bytes was announced; is this the control socket of "
+                        "an afdd?")
+        if len(self._buffer) < 4 + size:
+            return None
+        data, self._buffer = self._buffer[4:4 + size], self._buffer[4 + size:]
+        return self._types["SupervisorMessage"].FromString(data)

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""afd.timeit: how long a call takes, beside what the machine can do."""
+import ctypes
+import functools
+import statistics
+import time
+from typing import NamedTuple
+
+from afd import _library as lib
+from afd._errors import InvalidArgument
+from afd._operators import Call, Operator
+
+
+class Timing(NamedTuple):
+    """Of one call: its median, what it moves and computes, and both against the machine's limits."""
+    median_s: float
+    repeats: int
+    num_bytes: int        # Of all tensors, in and out, each once.
+    operations: float     # Multiplications and additions of its matrices; 0: it moves data only.
+    bytes_ratio: float    # Bytes a second, of what copying memory reaches here.
+    operations_ratio: float  # Operations a second, of what matrices in the cache reach here.
+
+    def __str__(self) -> str:
+        text = (f"median {self.median_s * 1e6:.1f} us of {self.repeats}; {self.num_bytes} bytes, "
+                f"{self.num_bytes / self.median_s / 1e9:.2f} GB/s, {self.bytes_ratio:.0%} of "
+                "copying memory")
+        if self.operations:
+            text += (f"; {self.operations:.3g} operations, "
+                     f"{self.operations / self.median_s / 1e9:.1f} G/s, "
+                     f"{self.operations_ratio:.0%} of matrices in the cache")
+        return text
+
+
+@functools.lru_cache
+def machine_limits(num_threads: int = 1) -> tuple[float, float]:
+    """Bytes and operations a second, measured here once, in about a fifth of a second."""
+    rates = [ctypes.c_double(), ctypes.c_double()]
+    lib.library.afd_ops_machine_limits(num_threads, *map(ctypes.byref, rates))
+    return rates[0].value, rates[1].value
+
+
+def timeit(operator: Operator, *args, repeat: int = 100, **kwargs) -> Timing:
+    """The time of `operator(*args, **kwargs)`, without judging the request and without allocating.
+
+    What is in place is changed by every repetition.
+    """
+    if repeat < 1:
+        raise InvalidArgument(f"repeat is {repeat}; it must be at least 1", "repeat")
+    with Call(operator, args, kwargs) as call:
+        call.run()  # Pages and caches.
+        times = []
+        for _ in range(repeat):
+            start = time.perf_counter()
+            call.run()
+            times.append(time.perf_counter() - start)
+        median = statistics.median(times)
+        bytes_rate, operation_rate = machine_limits(max(1, kwargs.get("num_threads", 1)))
+        return Timing(median, repeat, call.num_bytes, call.operations,
+                      call.num_bytes / median / bytes_rate,
+                      call.operations / median / operation_rate)

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/dispatch/dispatch_lane.h"
+
+#include <algorithm>
+
+#include "proto/crash_point.h"
+#include "schedule/layout/round.h"
+
+namespace afd::schedule {
+
+DispatchLane::DispatchLane(DispatchTransport& transport,
+                           const Geometry& geometry,
+                           uint32_t micro_batch)
+    : transport_(&transport),
+      num_ranks_(geometry.num_ffn_workers),
+      micro_batch_(micro_batch),
+      selected_expert_num_(geometry.selected_expert_num),
+      slots_per_rank_(geometry.slots_per_micro_batch()),
+      // Any start would do: choose_round() tries numbers until one stands nowhere (R1). This one
+      // makes the first try succeed in nearly every case.
+      round_(transport.descriptor_flag(0, micro_batch)),
+      has_rows_(num_ranks_, 0),
+      ids_(num_ranks_ * slots_per_rank_, kMaskedId),
+      is_used_(slots_per_rank_, 0) {
+    published_ranks_.reserve(num_ranks_);
+    slots_.reserve(slots_per_rank_);
+}
+
+bool DispatchLane::may_store() {
+    // R10: every rank counts, used or not, because a predecessor may have published to any. Both
+    // counters only advance: an acknowledgement that was seen stays, since only this lane could end
+    // it.
+    for (; num_taken_over_ < num_ranks_; ++num_taken_over_) {
+        const int32_t left = transport_->descriptor_flag(num_taken_over_, micro_batch_);
+        if (!carries_round(transport_->acknowledged(num_taken_over_, micro_batch_, Order::kAcquire),
+                           left)) {
+            return false;
+        }
+        AFD_CRASH_POINT("takeover.rank_let_go");
+    }
+    for (; num_acknowledged_ < published_ranks_.size(); ++num_acknowledged_) {
+        if (!acknowledged_by(published_ranks_[num_acknowledged_], Order::kAcquire)) return false;
+    }
+    return true;
+}
+
+void DispatchLane::begin(int32_t layer_id) {
+    AFD_ASSERT(may_store(),
+               "micro-batch %u: round %d is not acknowledged by all (R4, R10)",
+               micro_batch_,
+               round_);
+    // The ids become masked again slot by slot: clearing all F · BS · K1 of them would cost a round
+    // of one token as much as a full one.
+    for (const Slot& slot : slots_) {
+        const bool is_offered = slot.rank == kAnyRank;
+        const uint32_t end = is_offered ? num_ranks_ : slot.rank + 1;
+        for (uint32_t rank = is_offered ? 0 : slot.rank; rank < end; ++rank) {
+            ids_of(rank)[slot.index] = kMaskedId;
+        }
+        is_used_[slot.index] = 0;
+    }
+    slots_.clear();
+    has_offers_ = false;
+    std::fill(has_rows_.begin(), has_rows_.end(), uint8_t{0});
+    layer_id_ = layer_id;
+    is_storing_ = true;
+    was_published_ = false;
+    AFD_CRASH_POINT("dispatch.began");
+}
+
+void DispatchLane::occupy(uint32_t token_idx, uint32_t k, uint32_t rank) {
+    AFD_ASSERT(is_storing_, "micro-batch %u: a slot outside begin() ... publish()", micro_batch_);
+    const size_t index = size_t{token_idx} * selected_expert_num_ + k;
+    AFD_ASSERT((rank < num_ranks_ || rank == kAnyRank) && k < selected_expert_num_ &&
+                   index < slots_per_rank_ && is_used_[index] == 0,
+               "rank %u, token %u, k %u of micro-batch %u is out of range or used twice",
+               rank,
+               token_idx,
+               k,
+               micro_batch_);
+    is_used_[index] = 1;
+    slots_.push_back({static_cast<uint32_t>(index), rank});
+}
+
+void DispatchLane::use(ExpertReplica target, uint32_t token_idx, uint32_t k) {
+    occupy(token_idx, k, target.rank);
+    has_rows_[target.rank] = 1;
+    ids_of(target.rank)[size_t{token_idx} * selected_expert_num_ + k] = target.local_id;
+}
+
+void DispatchLane::offer(uint32_t token_idx, uint32_t num_slots, std::span<const std::byte> row) {
+    for (uint32_t k = 0; k < num_slots; ++k) occupy(token_idx, k, kAnyRank);
+    has_offers_ = true;
+    for (uint32_t rank = 0; rank < num_ranks_; ++rank) {
+        // Slot 0 alone carries the row and the mark; the other slots of the token stay masked until
+        // a rank answers them.
+        has_rows_[rank] = 1;
+        ids_of(rank)[size_t{token_idx} * selected_expert_num_] = kOfferedId;
+        put_row(rank, token_idx, 0, row);
+    }
+}
+
+int32_t DispatchLane::publish(DispatchMode mode) {
+    AFD_ASSERT(is_storing_, "micro-batch %u: publish() without begin()", micro_batch_);
+    published_ranks_.clear();
+    for (uint32_t rank = 0; rank < num_ranks_; ++rank) {
+        if (mode == DispatchMode::kSync || has_rows_[rank] != 0) published_ranks_.push_back(rank);
+    }
+    // Here and not in begin(): which words the round uses is known only now, and may_store() has
+    // made them still (R1).
+    round_ = choose_round(round_, published_ranks_.size() + slots_.size(), [this](int32_t round) {
+        return stands(round);
+    });
+    AFD_CRASH_POINT("dispatch.rows_stored");
+    for (const uint32_t rank : published_ranks_) {
+        transport_->publish(rank, micro_batch_, layer_id_, ids_of(rank), round_);
+        AFD_CRASH_POINT("dispatch.published_to_a_rank");
+    }
+    // A new round begins to wait from the start. num_taken_over_ stays: R10 is over once in the
+    // life of a process.
+    num_acknowledged_ = 0;
+    num_decided_ = 0;
+    was_refused_ = false;
+    is_storing_ = false;
+    was_published_ = true;
+    return round_;
+}
+
+RoundState DispatchLane::poll() {
+    if (!was_published_) return RoundState::kIdle;
+    const int32_t* flags = transport_->result_flags(micro_batch_);
+    for (; num_decided_ < slots_.size(); ++num_decided_) {
+        const int32_t flag = observe(flags[slots_[num_decided_].index], Order::kAcquire);
+        // A rank that refuses offered tokens marks no slots, so a slot that stays silent is asked
+        // about at the acknowledgements before the round counts as pending.
+        if (!carries_round(flag, round_)) {
+            return is_refused() ? RoundState::kRefused : RoundState::kPending;
+        }
+        was_refused_ = was_refused_ || flag != round_;
+    }
+    return was_refused_ ? RoundState::kRefused : RoundState::kReady;
+}
+
+// Not may_store(): that one remembers what it saw, with acquire loads. The look before sleeping has
+// to be seq_cst at every word that is still open (R9).
+bool DispatchLane::acknowledged(Order order) const {
+    for (uint32_t rank = num_taken_over_; rank < num_ranks_; ++rank) {
+        const int32_t left = transport_->descriptor_flag(rank, micro_batch_);
+        if (!carries_round(transport_->acknowledged(rank, micro_batch_, order), left)) return false;
+    }
+    for (size_t i = num_acknowledged_; i < published_ranks_.size(); ++i) {
+        if (!acknowledged_by(published_ranks_[i], order)) return false;
+    }
+    return true;
+}
+
+// In the order in which the lane has to go through them: the predecessor's rounds, results, then
+// acknowledgements. The first that is missing is the one to report.
+std::optional<WaitInfo> DispatchLane::wait_info() const {
+    const auto wait = [this](WaitKind kind, uint32_t rank, int32_t seen, int32_t expected) {
+        return WaitInfo{kind,
+                        static_cast<int32_t>(rank),
+                        static_cast<int32_t>(micro_batch_),
+                        layer_id_,
+                        seen,
+                        expected};
+    };
+    const auto seen_of = [this](uint32_t rank) {
+        return transport_->acknowledged(rank, micro_batch_, Order::kAcquire);
+    };
+    for (uint32_t rank = num_taken_over_; rank < num_ranks_; ++rank) {
+        const int32_t left = transport_->descriptor_flag(rank, micro_batch_);
+        const int32_t seen = seen_of(rank);
+        if (!carries_round(seen, left)) return wait(WaitKind::kTakeover, rank, seen, left);
+    }
+    const int32_t* flags = transport_->result_flags(micro_batch_);
+    for (size_t i = num_decided_; was_published_ && i < slots_.size(); ++i) {
+        const int32_t seen = observe(flags[slots_[i].index], Order::kAcquire);
+        if (!carries_round(seen, round_)) {
+            return wait(WaitKind::kResults, waits_for(slots_[i]), seen, round_);
+        }
+    }
+    for (size_t i = num_acknowledged_; i < published_ranks_.size(); ++i) {
+        const uint32_t rank = published_ranks_[i];
+        if (!acknowledged_by(rank, Order::kAcquire)) {
+            return wait(WaitKind::kAcknowledged, rank, seen_of(rank), round_);
+        }
+    }
+    return std::nullopt;
+}
+
+bool DispatchLane::acknowledged_by(uint32_t rank, Order order) const {
+    return carries_round(transport_->acknowledged(rank, micro_batch_, order), round_);
+}
+
+// Whether a rank refused the tokens offered to it: it cannot know which result slots are its own.
+bool DispatchLane::is_refused() const {
+    return has_offers_ &&
+           std::any_of(published_ranks_.begin(), published_ranks_.end(), [this](uint32_t rank) {
+               return transport_->acknowledged(rank, micro_batch_, Order::kAcquire) ==
+                      refused_mark(round_);
+           });
+}
+
+// Who may still answer a slot: of an offered token the first rank that has not acknowledged.
+uint32_t DispatchLane::waits_for(const Slot& slot) const {
+    if (slot.rank != kAnyRank) return slot.rank;
+    for (const uint32_t rank : published_ranks_) {
+        if (!acknowledged_by(rank, Order::kAcquire)) return rank;
+    }
+    return published_ranks_.front();
+}
+
+std::span<int32_t> DispatchLane::ids_of(uint32_t rank) {
+    return {ids_.data() + rank * slots_per_rank_, slots_per_rank_};
+}
+
+// Whether a word of the round in work carries this number (R1).
+bool DispatchLane::stands(int32_t round) const {
+    for (const uint32_t rank : published_ranks_) {
+        if (transport_->descriptor_flag(rank, micro_batch_) == round) return true;
+    }
+    const int32_t* flags = transport_->result_flags(micro_batch_);
+    return std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+        return carries_round(observe(flags[slot.index], Order::kAcquire), round);
+    });
+}
+
+}  // namespace afd::schedule

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// DispatchLane: one micro-batch slot of an attention session. It carries the rules R1, R4, R5,
+// R6, R10 and R11, so that a loop over it cannot break them:
+//
+//     may_store()? -> begin(layer) -> put(...)... -> publish() -> poll() until kReady -> row(...)
+//          ^                                                                              |
+//          +------------------------------------------------------------------------------+
+//
+// Invariants:
+//   (1) Nothing is stored in any FFN window before every rank that the previous round was
+//       published to has acknowledged it (R4), and, in a new process, before every rank has
+//       acknowledged whatever its predecessor left (R10). begin() asserts may_store().
+//   (2) publish() chooses the round number after everything it depends on is known and still (R1).
+//   (3) poll() accepts exactly the round of the last publish(), or its refusal (R5, R11).
+// A caller that no longer wants the results (deadline, cancellation) just stops polling: the slot
+// stays blocked by may_store() until acknowledged, as it must.
+//
+// The live path of the daemon's attention loops; the same data movement as an operator that stands
+// alone, without the rules above, is ops/operators/attention_to_ffn.h.
+//
+// One data thread. Allocates only in the constructor.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "schedule/context/heartbeat.h"
+#include "schedule/dispatch/attention_scheduler.h"
+#include "schedule/dispatch/expert_placement.h"
+#include "schedule/layout/geometry.h"
+#include "schedule/transport/transport.h"
+
+namespace afd::schedule {
+
+// kAsync publishes to the ranks that got at least one row, kSync to every rank: one without rows
+// executes and acknowledges the round all the same, and the round waits for it.
+enum class DispatchMode { kSync, kAsync };
+
+constexpr std::string_view name_of(DispatchMode mode) {
+    return mode == DispatchMode::kSync ? "sync" : "async";
+}
+
+enum class RoundState {
+    kIdle,     // No round was published yet.
+    kPending,  // Some used slot does not carry the round yet.
+    kReady,    // Every row may be read, until the next begin().
+    kRefused,  // A rank refused the round (R11): no row may be read.
+};
+
+class DispatchLane {
+  public:
+    // REQUIRES: the transport outlives this; num_ffn_workers >= 1.
+    DispatchLane(DispatchTransport& transport, const Geometry& geometry, uint32_t micro_batch);
+
+    // Whether begin() is allowed: R10 is over and R4 holds. Once true it stays so until
+    // publish(). Cost: continues where the last call stopped.
+    bool may_store();
+
+    // Starts a round; forgets the slots of the last one. REQUIRES: may_store().
+    void begin(int32_t layer_id);
+
+    // Notes that a slot is used: `target` is asked for (token_idx, k).
+    // REQUIRES: begin(); the slot is not used yet.
+    void use(ExpertReplica target, uint32_t token_idx, uint32_t k);
+    // Copies the row of a used slot. Different rows may be copied by several threads at once.
+    void put_row(uint32_t rank, uint32_t token_idx, uint32_t k, std::span<const std::byte> row) {
+        transport_->put_row(rank, micro_batch_, token_idx, k, row);
+    }
+    // use() and put_row().
+    void put(ExpertReplica target, uint32_t token_idx, uint32_t k, std::span<const std::byte> row) {
+        use(target, token_idx, k);
+        put_row(target.rank, token_idx, k, row);
+    }
+
+    // router = ffn: offers the token to every rank at slot (token_idx, 0). The rank that holds the
+    // k-th expert of the token answers slot (token_idx, k), for each k < num_slots; which one that
+    // is, nobody here knows. Copies the row to each rank.
+    // REQUIRES: begin(); none of these slots is used yet.
+    void offer(uint32_t token_idx, uint32_t num_slots, std::span<const std::byte> row);
+
+    // Publishes the round: ids of every slot (unused ones masked), layer, flag, doorbell.
+    // Returns its number. REQUIRES: begin(), and every used row is put.
+    int32_t publish(DispatchMode mode);
+
+    // Looks at the result flags. Cost: continues where the last call stopped.
+    RoundState poll();
+
+    // The result of a used slot, HS' bytes. REQUIRES: poll() returned kReady.
+    std::span<const std::byte> row(uint32_t token_idx, uint32_t k) const {
+        return transport_->result_row(micro_batch_, token_idx, k);
+    }
+
+    // Whether every rank that this lane waits for has acknowledged. Acknowledgements follow all
+    // results, so this is the condition to sleep on, with kSeqCst before sleeping (R9).
+    bool acknowledged(Order order) const;
+
+    // What the lane waits for now, if for anything (R7).
+    std::optional<WaitInfo> wait_info() const;
+
+    // Whom the last round was published to, and whether one of them has acknowledged it.
+    std::span<const uint32_t> published_ranks() const { return published_ranks_; }
+    bool acknowledged_by(uint32_t rank, Order order) const;
+
+    uint32_t micro_batch() const { return micro_batch_; }
+    int32_t round() const { return round_; }
+    int32_t layer_id() const { return layer_id_; }
+    // Slots used by the last round: how many, and of the i-th its number token_idx * K1 + k and
+    // whom it was sent to; of an offered token nothing.
+    size_t num_slots() const { return slots_.size(); }
+    uint32_t slot_index(size_t i) const { return slots_[i].index; }
+    std::optional<uint32_t> slot_rank(size_t i) const {
+        return slots_[i].rank == kAnyRank ? std::nullopt : std::optional(slots_[i].rank);
+    }
+
+  private:
+    // Instead of a rank: the token was offered, any may answer.
+    static constexpr uint32_t kAnyRank = 0xffffffff;
+
+    struct Slot {
+        uint32_t index;  // token_idx * K1 + k
+        uint32_t rank;   // Or kAnyRank.
+    };
+
+    std::span<int32_t> ids_of(uint32_t rank);
+    void occupy(uint32_t token_idx, uint32_t k, uint32_t rank);
+    bool stands(int32_t round) const;
+    bool is_refused() const;
+    uint32_t waits_for(const Slot& slot) const;
+
+    DispatchTransport* transport_;
+    uint32_t num_ranks_;
+    uint32_t micro_batch_;
+    uint32_t selected_expert_num_;
+    size_t slots_per_rank_;
+    int32_t layer_id_ = 0;
+    int32_t round_;
+    bool is_storing_ = false;
+    bool was_published_ = false;
+    bool was_refused_ = false;
+    bool has_offers_ = false;
+    uint32_t num_taken_over_ = 0;  // Ranks whose predecessor rounds are acknowledged (R10).
+    size_t num_acknowledged_ = 0;  // Prefix of published_ranks_ that acknowledged (R4).
+    size_t num_decided_ = 0;       // Prefix of slots_ that carry the round.
+    std::vector<uint32_t> published_ranks_;
+    std::vector<uint8_t> has_rows_;  // [F]
+    std::vector<int32_t> ids_;       // [F][BS * K1], masked between rounds.
+    std::vector<uint8_t> is_used_;   // [BS * K1]
+    std::vector<Slot> slots_;
+};
+
+}  // namespace afd::schedule

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// How much memory this machine, or this process's control group, has left for segments. They are
+// not in the file system of /dev/shm, so its size does not bound them.
+
+#include <cstdint>
+#include <string>
+
+#include "proto/status.h"
+
+namespace afd::schedule {
+
+// The smaller of MemAvailable (/proc/meminfo) and what memory.max of the control group (version 2)
+// and of those above it leave. UINT64_MAX if nobody says.
+uint64_t available_memory_bytes();
+
+// Whether there is room for `size_bytes` more; `what` needs them.
+// Errors: kResourceExhausted, naming what, the bytes and what is available.
+Result<> check_memory_room(const std::string& what, uint64_t size_bytes);
+
+}  // namespace afd::schedule

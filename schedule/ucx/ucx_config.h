@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// UcxConfig: over what a worker talks, and where it listens.
+
+#include <cstdint>
+#include <string>
+
+namespace afd::schedule {
+
+struct UcxConfig {
+    std::string transports = "tcp";  // "tcp", "sm", "rc", ...: as in UCX_TLS, commas between.
+    std::string devices = "all";     // As in UCX_NET_DEVICES; "lo" for this host alone.
+    std::string host = "127.0.0.1";  // Where it listens: an address of this host, IPv4 or IPv6.
+    uint16_t port = 0;               // 0: any that is free.
+    // Whether these transports tell that a peer is gone. The shared memory of UCX ("sm,self") does
+    // not: there its silence does, and paths stay until the worker ends.
+    bool tells_failures = true;
+    uint32_t spin_us = 0;  // How long the thread looks again before it sleeps.
+};
+
+}  // namespace afd::schedule

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/ucx/ucx_dispatch.h"
+
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "proto/check.h"
+#include "proto/failure.h"
+#include "schedule/layout/round.h"
+
+namespace afd::schedule {
+namespace {
+
+// No round and no refusal, so no acknowledgement carries it.
+constexpr int32_t kUnknownFlag = std::numeric_limits<int32_t>::min();
+
+}  // namespace
+
+std::unique_ptr<UcxDispatch> UcxDispatch::make(const UcxEndConfig& config,
+                                               const WindowLayout& layout,
+                                               std::unique_ptr<UcxWorker> worker) {
+    const Geometry& geometry = layout.geometry;
+    const size_t num_lanes = geometry.num_micro_batches;
+    auto memory = std::make_unique<Memory>();
+    memory->window = make_ucx_memory(layout.attention_window.total_bytes);
+    memory->ranks.resize(geometry.num_ffn_workers);
+    for (Rank& rank : memory->ranks) {
+        rank.published.assign(num_lanes, kUnknownFlag);
+        rank.acknowledged.assign(num_lanes, 0);
+        rank.lanes.resize(num_lanes);
+        for (Lane& lane : rank.lanes) {
+            lane.outbox =
+                std::make_unique<UcxOutbox>(geometry.slots_per_micro_batch() * sizeof(int32_t),
+                                            geometry.attn_to_ffn_token_bytes,
+                                            geometry.slots_per_micro_batch());
+        }
+    }
+    const UcxPlace place{config.epoch, worker->address()};
+    auto end = std::make_unique<UcxEnd>(
+        config, geometry.num_ffn_workers, geometry.num_micro_batches, std::move(worker));
+    std::unique_ptr<UcxDispatch> made(new UcxDispatch(layout, std::move(end), std::move(memory)));
+    config.book->set(Role::kAttention, config.index, place);
+    made->end_->start(*made);
+    return made;
+}
+
+UcxDispatch::UcxDispatch(const WindowLayout& layout,
+                         std::unique_ptr<UcxEnd> end,
+                         std::unique_ptr<Memory> memory)
+    : DispatchTransport(
+          layout, end->index(), memory->window.get(), end->memory(), mirrors_of(*memory)),
+      asked_ids_(layout.geometry.slots_per_micro_batch()),
+      memory_(std::move(memory)),
+      end_(std::move(end)) {}
+
+UcxDispatch::~UcxDispatch() {
+    end_->stop();
+}
+
+std::vector<RankMirror> UcxDispatch::mirrors_of(const Memory& memory) {
+    std::vector<RankMirror> mirrors;
+    for (const Rank& rank : memory.ranks) {
+        mirrors.push_back({{rank.published.data(), 1}, rank.acknowledged.data()});
+    }
+    return mirrors;
+}
+
+void UcxDispatch::put_row(uint32_t rank,
+                          uint32_t micro_batch,
+                          uint32_t token_idx,
+                          uint32_t k,
+                          std::span<const std::byte> row) {
+    assert_row(rank, micro_batch, token_idx, k, row.size());
+    memory_->ranks[rank].lanes[micro_batch].outbox->add(
+        static_cast<uint32_t>(layout().slot(token_idx, k)), row);
+}
+
+void UcxDispatch::publish(uint32_t rank,
+                          uint32_t micro_batch,
+                          int32_t layer_id,
+                          std::span<const int32_t> ids,
+                          int32_t round) {
+    assert_descriptor(rank, micro_batch);
+    AFD_ASSERT(ids.size() == layout().geometry.slots_per_micro_batch() && round > 0,
+               "%zu ids, round %d",
+               ids.size(),
+               round);
+    Rank& to = memory_->ranks[rank];
+    Lane& lane = to.lanes[micro_batch];
+    std::memcpy(lane.outbox->head().data(), ids.data(), ids.size_bytes());
+    UcxHeader header{};
+    header.kind = UcxKind::kDescriptor;
+    header.micro_batch = micro_batch;
+    header.round = round;
+    header.layer_id = layer_id;
+    const UcxWorker::Lock held = end_->lock();
+    // Before it is sent: what answers it is judged by this word.
+    publish_release(to.published[micro_batch], round);
+    lane.is_own = true;
+    end_->send(rank, lane.outbox->seal(header));
+}
+
+Result<std::unique_ptr<TwoPhaseDispatchTransport>> UcxDispatch::two_phase() {
+    return unimplemented("transport = ucx has no two-phase rounds yet; set prefill_tokens_max = 0");
+}
+
+void UcxDispatch::read_welcome(uint32_t rank, std::span<const int32_t> words) {
+    Rank& from = memory_->ranks[rank];
+    const size_t num_lanes = from.lanes.size();
+    for (size_t m = 0; m < num_lanes; ++m) {
+        Lane& lane = from.lanes[m];
+        if (!lane.is_own) {
+            // R16: taken over. The acknowledgement first, so that no look finds a flag that a word
+            // of another time carries.
+            publish_seq_cst(from.acknowledged[m], words[num_lanes + m]);
+            publish_seq_cst(from.published[m], words[m]);
+            continue;
+        }
+        // R15: the rank may have lost it with its process or with the connection; if it has it, it
+        // sends the results again.
+        const int32_t round = observe_own(from.published[m]);
+        if (carries_round(observe_own(from.acknowledged[m]), round)) continue;
+        if (UcxMessage* message = lane.outbox->kept_for_another_send()) end_->send(rank, *message);
+    }
+}
+
+bool UcxDispatch::on_message(uint32_t rank,
+                             const UcxHeader& header,
+                             std::span<const std::byte> payload) {
+    const Geometry& geometry = layout().geometry;
+    if (header.kind != UcxKind::kResults || header.micro_batch >= geometry.num_micro_batches) {
+        return false;
+    }
+    Rank& from = memory_->ranks[rank];
+    const int32_t round = observe_own(from.published[header.micro_batch]);
+    int32_t& acknowledged = from.acknowledged[header.micro_batch];
+    if (!carries_round(header.round, round)) return false;
+    // R14: sent twice. The rows may be being read, or their slots be another rank's by now.
+    if (carries_round(observe_own(acknowledged), round)) return true;
+    const UcxRecords records(
+        header, payload, geometry.ffn_to_attn_token_bytes, geometry.slots_per_micro_batch());
+    const Lane& lane = from.lanes[header.micro_batch];
+    if (!records.is_valid() || (lane.is_own && !store_results(lane, header, records))) return false;
+    publish_seq_cst(acknowledged, header.round);
+    end_->ring_own();
+    return true;
+}
+
+bool UcxDispatch::store_results(const Lane& lane,
+                                const UcxHeader& header,
+                                const UcxRecords& records) {
+    const Geometry& geometry = layout().geometry;
+    std::vector<int32_t>& ids = asked_ids_;
+    std::memcpy(ids.data(), lane.outbox->kept()->payload.get(), ids.size() * sizeof(int32_t));
+    // All of it is judged before any of it is stored.
+    for (uint32_t i = 0; i < records.size(); ++i) {
+        const uint32_t slot = records.record(i).slot;
+        const uint32_t first = slot - slot % geometry.selected_expert_num;
+        // Its own slots, and those of tokens that are offered to every rank.
+        if (ids[slot] == kMaskedId && ids[first] != kOfferedId) return false;
+    }
+    const int32_t round = round_of(header.round);
+    for (uint32_t i = 0; i < records.size(); ++i) {
+        const UcxRecord record = records.record(i);
+        const uint32_t token_idx = record.slot / geometry.selected_expert_num;
+        const uint32_t k = record.slot % geometry.selected_expert_num;
+        int32_t& flag = *words_at(memory_->window.get(),
+                                  layout().result_flag_offset(header.micro_batch, token_idx, k));
+        if (carries_round(observe_own(flag), round)) continue;
+        if (record.bytes == UcxRecord::kRefused) {
+            publish_release(flag, refused_mark(round));
+            continue;
+        }
+        std::memcpy(
+            memory_->window.get() + layout().result_row_offset(header.micro_batch, token_idx, k),
+            records.row(i),
+            record.bytes);
+        publish_release(flag, round);
+    }
+    return true;
+}
+
+}  // namespace afd::schedule

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// UcxDispatch: a session's end of the transport over UCX. Its window is memory of its own, into
+// which the thread that receives stores what the ranks send.
+//
+// A rank of which nothing is known yet has a descriptor flag that no acknowledgement carries, so
+// that R10 holds the session's lanes back until the rank has said what stands there.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "schedule/transport/transport.h"
+#include "schedule/ucx/ucx_end.h"
+#include "schedule/ucx/ucx_memory.h"
+#include "schedule/ucx/ucx_outbox.h"
+
+namespace afd::schedule {
+
+class UcxDispatch final : public DispatchTransport, private UcxEnd::Meaning {
+  public:
+    // Puts its epoch into `config.book`, as afdd would, and begins to connect.
+    // REQUIRES: config.role is kAttention.
+    static std::unique_ptr<UcxDispatch> make(const UcxEndConfig& config,
+                                             const WindowLayout& layout,
+                                             std::unique_ptr<UcxWorker> worker);
+    ~UcxDispatch() override;
+
+    void put_row(uint32_t rank,
+                 uint32_t micro_batch,
+                 uint32_t token_idx,
+                 uint32_t k,
+                 std::span<const std::byte> row) override;
+    void publish(uint32_t rank,
+                 uint32_t micro_batch,
+                 int32_t layer_id,
+                 std::span<const int32_t> ids,
+                 int32_t round) override;
+    Result<std::unique_ptr<TwoPhaseDispatchTransport>> two_phase() override;
+    void ring_peers() override { end_->ring_peers(); }
+
+    UcxEnd& end() { return *end_; }
+
+  private:
+    // Of one rank and micro-batch.
+    struct Lane {
+        std::unique_ptr<UcxOutbox> outbox;
+        bool is_own = false;  // The round published is this process's.
+    };
+    struct Rank {
+        std::vector<int32_t> published;     // [M]
+        std::vector<int32_t> acknowledged;  // [M]: mirror.
+        std::vector<Lane> lanes;            // [M]
+    };
+    struct Memory {
+        UcxMemory window;
+        std::vector<Rank> ranks;
+    };
+
+    UcxDispatch(const WindowLayout& layout,
+                std::unique_ptr<UcxEnd> end,
+                std::unique_ptr<Memory> memory);
+    static std::vector<RankMirror> mirrors_of(const Memory& memory);
+
+    void write_welcome(uint32_t, std::span<int32_t>) override {}
+    void read_welcome(uint32_t rank, std::span<const int32_t> words) override;
+    void on_open(uint32_t) override {}
+    bool on_message(uint32_t rank,
+                    const UcxHeader& header,
+                    std::span<const std::byte> payload) override;
+    bool store_results(const Lane& lane, const UcxHeader& header, const UcxRecords& records);
+
+    std::vector<int32_t> asked_ids_;  // [BS * K1]: of the round whose results arrive.
+    std::unique_ptr<Memory> memory_;
+    std::unique_ptr<UcxEnd> end_;  // Ends first: messages lie in the memory.
+};
+
+}  // namespace afd::schedule

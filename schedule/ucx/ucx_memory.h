@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Zeroed memory of whole pages, for windows that no other process maps.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+
+#include "proto/check.h"
+#include "schedule/layout/window_layout.h"
+
+namespace afd::schedule {
+
+struct UcxFree {
+    void operator()(std::byte* bytes) const { std::free(bytes); }
+};
+using UcxMemory = std::unique_ptr<std::byte, UcxFree>;
+
+inline UcxMemory make_ucx_memory(uint64_t bytes) {
+    constexpr uint64_t kPageBytes = 4096;
+    const uint64_t rounded = std::max(round_up(bytes, kPageBytes), kPageBytes);
+    UcxMemory memory(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, rounded)));
+    AFD_ASSERT(memory != nullptr, "no memory for a window of %zu bytes", size_t{rounded});
+    // Touched here, so that no page comes in while rows arrive.
+    std::fill_n(memory.get(), rounded, std::byte{0});
+    return memory;
+}
+
+}  // namespace afd::schedule

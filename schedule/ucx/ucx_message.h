@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// UcxHeader, UcxMessage: what travels between two workers over UCX, always as an active message
+// whose header is a UcxHeader.
+//
+//   kind         from      payload
+//   kHello       session   -                                opens a connection (R13)
+//   kWelcome     rank      flags int32 [M], acknowledged int32 [M]
+//   kDescriptor  session   ids int32 [BS * K1], then num_rows records
+//   kResults     rank      num_rows records; `round` is what is acknowledged
+//   kHeartbeat   both      UcxHeartbeat
+//   kRing        both      -                                rings the doorbell in any case
+//   kWords       both      the words of two-phase rounds, then a table
+//   kBlock       both      bytes of a two-phase round
+//
+// A record is a UcxRecord and then a whole row of its direction (HS or HS' bytes).
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <type_traits>
+
+namespace afd::schedule {
+
+enum class UcxKind : uint32_t {
+    kHello = 1,
+    kWelcome = 2,
+    kDescriptor = 3,
+    kResults = 4,
+    kHeartbeat = 5,
+    kRing = 6,
+    kWords = 7,
+    kBlock = 8,
+};
+
+// "AFDUCX01" read as a little-endian number: another layout gets another number.
+inline constexpr uint64_t kUcxMagic = 0x3130584355444641;
+
+struct UcxHeader {
+    uint64_t magic;
+    uint64_t instance_id;
+    uint64_t epoch;       // Of the session's process that opened the connection (R13).
+    uint64_t connection;  // Its number, counted by that process.
+    UcxKind kind;
+    uint32_t session;
+    uint32_t rank;
+    uint32_t micro_batch;  // kDescriptor, kResults.
+    int32_t round;         // kDescriptor, kResults, kBlock; kWords: the value published.
+    int32_t layer_id;      // kDescriptor; kWords: number of the word published.
+    uint32_t num_rows;     // Records.
+    uint32_t reserve;
+    uint64_t offset;  // kBlock: first byte. kWords: blocks put before it.
+};
+static_assert(sizeof(UcxHeader) == 72 && std::is_trivially_copyable_v<UcxHeader>);
+
+struct UcxRecord {
+    // Of `bytes`: the slot is refused (R11) and its row means nothing.
+    static constexpr uint32_t kRefused = 0xffffffff;
+
+    uint32_t slot;   // token_idx * K1 + k.
+    uint32_t bytes;  // Of the row that are meant.
+    uint64_t reserve;
+};
+static_assert(sizeof(UcxRecord) == 16, "rows keep the alignment of SSE");
+
+// A HeartbeatView in fixed bytes.
+struct UcxHeartbeat {
+    uint64_t progress;
+    int32_t pid;
+    int32_t state;
+    int32_t wait[6];  // WaitInfo in declaration order.
+};
+static_assert(sizeof(UcxHeartbeat) == 40);
+
+// A message on the sender's side: its bytes stay where they are until UCX has let go of them.
+// Guarded by the lock of its UcxWorker, all but the payload of a message that nobody sends.
+struct UcxMessage {
+    UcxHeader header{};
+    std::unique_ptr<std::byte[]> payload;
+    size_t payload_bytes = 0;
+    uint32_t num_in_flight = 0;
+};
+
+}  // namespace afd::schedule

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/ucx/ucx_return.h"
+
+#include <cstring>
+#include <utility>
+
+#include "proto/failure.h"
+#include "schedule/context/fresh_memory.h"
+#include "schedule/layout/round.h"
+
+namespace afd::schedule {
+
+std::unique_ptr<UcxReturn> UcxReturn::make(const UcxEndConfig& config,
+                                           const WindowLayout& layout,
+                                           std::unique_ptr<UcxWorker> worker) {
+    const Geometry& geometry = layout.geometry;
+    UcxMemory window = make_ucx_memory(layout.ffn_window.total_bytes);
+    format_ffn_window(layout, window.get());
+    std::vector<std::unique_ptr<UcxOutbox>> outboxes;
+    for (uint64_t i = 0; i < uint64_t{geometry.num_sessions} * geometry.num_micro_batches; ++i) {
+        outboxes.push_back(std::make_unique<UcxOutbox>(
+            0, geometry.ffn_to_attn_token_bytes, geometry.slots_per_micro_batch()));
+    }
+    const UcxPlace place{config.epoch, worker->address()};
+    auto end = std::make_unique<UcxEnd>(
+        config, geometry.num_sessions, geometry.num_micro_batches, std::move(worker));
+    std::unique_ptr<UcxReturn> made(
+        new UcxReturn(layout, std::move(end), std::move(window), std::move(outboxes)));
+    config.book->set(Role::kFfn, config.index, place);
+    made->end_->start(*made);
+    return made;
+}
+
+UcxReturn::UcxReturn(const WindowLayout& layout,
+                     std::unique_ptr<UcxEnd> end,
+                     UcxMemory window,
+                     std::vector<std::unique_ptr<UcxOutbox>> outboxes)
+    : ReturnTransport(layout, end->index(), window.get(), end->memory()),
+      rank_window_(std::move(window)),
+      outboxes_(std::move(outboxes)),
+      end_(std::move(end)) {
+    for (uint32_t session = 0; session < layout.geometry.num_sessions; ++session) {
+        for (uint32_t m = 0; m < layout.geometry.num_micro_batches; ++m) {
+            publish_release(acknowledged_word(session, m), 0);
+        }
+    }
+}
+
+UcxReturn::~UcxReturn() {
+    end_->stop();
+}
+
+void UcxReturn::put_result(uint32_t session,
+                           uint32_t micro_batch,
+                           uint32_t token_idx,
+                           uint32_t k,
+                           std::span<const std::byte> row,
+                           int32_t round) {
+    assert_result(session, micro_batch, token_idx, k, row.size(), round);
+    outbox(session, micro_batch).add(static_cast<uint32_t>(layout().slot(token_idx, k)), row);
+}
+
+void UcxReturn::put_refusal(
+    uint32_t session, uint32_t micro_batch, uint32_t token_idx, uint32_t k, int32_t round) {
+    assert_result(session, micro_batch, token_idx, k, 0, round);
+    outbox(session, micro_batch).add_refusal(static_cast<uint32_t>(layout().slot(token_idx, k)));
+}
+
+void UcxReturn::acknowledge(uint32_t session, uint32_t micro_batch, int32_t round) {
+    UcxHeader header{};
+    header.kind = UcxKind::kResults;
+    header.micro_batch = micro_batch;
+    header.round = round;
+    const UcxWorker::Lock held = end_->lock();
+    // Release: the next descriptor's rows are stored by the thread that receives, after it has seen
+    // this word (R4).
+    publish_release(acknowledged_word(session, micro_batch), round);
+    end_->send(session, outbox(session, micro_batch).seal(header));
+}
+
+Result<std::unique_ptr<TwoPhaseReturnTransport>> UcxReturn::two_phase() {
+    return unimplemented("transport = ucx has no two-phase rounds yet; set prefill_tokens_max = 0");
+}
+
+void UcxReturn::write_welcome(uint32_t session, std::span<int32_t> words) {
+    const uint32_t num_lanes = layout().geometry.num_micro_batches;
+    for (uint32_t m = 0; m < num_lanes; ++m) {
+        const size_t lane = size_t{session} * num_lanes + m;
+        words[m] = descriptor_flags().own_at(lane);
+        words[num_lanes + m] = acknowledged(session, m);
+    }
+}
+
+bool UcxReturn::on_message(uint32_t session,
+                           const UcxHeader& header,
+                           std::span<const std::byte> payload) {
+    if (header.kind != UcxKind::kDescriptor ||
+        header.micro_batch >= layout().geometry.num_micro_batches || header.round < 1) {
+        return false;
+    }
+    const size_t lane = size_t{session} * layout().geometry.num_micro_batches + header.micro_batch;
+    const int32_t standing = descriptor_flags().own_at(lane);
+    const int32_t done = observe(acknowledged_word(session, header.micro_batch), Order::kAcquire);
+    if (standing == header.round) {
+        // R14: it is here already, and may be being read. R15: its results are sent again.
+        if (!carries_round(done, standing)) return true;
+        UcxMessage* results = outbox(session, header.micro_batch).kept_for_another_send();
+        if (results != nullptr) end_->send(session, *results);
+        return true;
+    }
+    // A session that keeps to R4 never comes here with another round in work.
+    return carries_round(done, standing) && store_descriptor(session, header, payload);
+}
+
+bool UcxReturn::store_descriptor(uint32_t session,
+                                 const UcxHeader& header,
+                                 std::span<const std::byte> payload) {
+    const Geometry& geometry = layout().geometry;
+    const size_t ids_bytes = geometry.slots_per_micro_batch() * sizeof(int32_t);
+    if (payload.size() < ids_bytes) return false;
+    const UcxRecords records(header,
+                             payload.subspan(ids_bytes),
+                             geometry.attn_to_ffn_token_bytes,
+                             geometry.slots_per_micro_batch());
+    if (!records.is_valid()) return false;
+    for (uint32_t i = 0; i < records.size(); ++i) {
+        const UcxRecord record = records.record(i);
+        if (record.bytes == UcxRecord::kRefused) return false;
+    }
+    for (uint32_t i = 0; i < records.size(); ++i) {
+        const UcxRecord record = records.record(i);
+        std::memcpy(rank_window_.get() +
+                        layout().token_row_offset(session,
+                                                  header.micro_batch,
+                                                  record.slot / geometry.selected_expert_num,
+                                                  record.slot % geometry.selected_expert_num),
+                    records.row(i),
+                    record.bytes);
+    }
+    int32_t* words =
+        words_at(rank_window_.get(), layout().descriptor_offset(session, header.micro_batch));
+    std::memcpy(words + kDescriptorIdsWord, payload.data(), ids_bytes);
+    words[1] = header.layer_id;
+    // After the rows (R14), and seq_cst, so that the look at the armed word comes after it (R9).
+    publish_seq_cst(words[0], header.round);
+    end_->ring_own();
+    return true;
+}
+
+}  // namespace afd::schedule

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// UcxReturn: a rank's end of the transport over UCX. Its window is memory of its own, into which
+// the thread that receives stores what the sessions send; a new process begins with an empty one,
+// and sessions send again what is open (R15). The acknowledged words of the control area begin at 0
+// too; the executions that stand there are kept (R11).
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "schedule/transport/transport.h"
+#include "schedule/ucx/ucx_end.h"
+#include "schedule/ucx/ucx_memory.h"
+#include "schedule/ucx/ucx_outbox.h"
+
+namespace afd::schedule {
+
+class UcxReturn final : public ReturnTransport, private UcxEnd::Meaning {
+  public:
+    // Puts its address into `config.book`, as afdd would; sessions connect then.
+    // REQUIRES: config.role is kFfn; `worker` listens.
+    static std::unique_ptr<UcxReturn> make(const UcxEndConfig& config,
+                                           const WindowLayout& layout,
+                                           std::unique_ptr<UcxWorker> worker);
+    ~UcxReturn() override;
+
+    void put_result(uint32_t session,
+                    uint32_t micro_batch,
+                    uint32_t token_idx,
+                    uint32_t k,
+                    std::span<const std::byte> row,
+                    int32_t round) override;
+    void put_refusal(uint32_t session,
+                     uint32_t micro_batch,
+                     uint32_t token_idx,
+                     uint32_t k,
+                     int32_t round) override;
+    void acknowledge(uint32_t session, uint32_t micro_batch, int32_t round) override;
+    Result<std::unique_ptr<TwoPhaseReturnTransport>> two_phase() override;
+    void ring_peers() override { end_->ring_peers(); }
+
+    UcxEnd& end() { return *end_; }
+
+  private:
+    UcxReturn(const WindowLayout& layout,
+              std::unique_ptr<UcxEnd> end,
+              UcxMemory window,
+              std::vector<std::unique_ptr<UcxOutbox>> outboxes);
+
+    void write_welcome(uint32_t session, std::span<int32_t> words) override;
+    void read_welcome(uint32_t, std::span<const int32_t>) override {}
+    void on_open(uint32_t) override {}
+    bool on_message(uint32_t session,
+                    const UcxHeader& header,
+                    std::span<const std::byte> payload) override;
+    bool store_descriptor(uint32_t session,
+                          const UcxHeader& header,
+                          std::span<const std::byte> payload);
+    UcxOutbox& outbox(uint32_t session, uint32_t micro_batch) {
+        return *outboxes_[session * layout().geometry.num_micro_batches + micro_batch];
+    }
+
+    UcxMemory rank_window_;
+    std::vector<std::unique_ptr<UcxOutbox>> outboxes_;  // [A][M]
+    std::unique_ptr<UcxEnd> end_;                       // Ends first.
+};
+
+}  // namespace afd::schedule

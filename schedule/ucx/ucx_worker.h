@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// UcxWorker: one context and worker of UCX, paths to other workers, and a thread that receives. It
+// knows bytes and nothing of the protocol.
+//
+// Active messages only, without remote memory keys: what arrives is handed to the receiver, who
+// stores it or does not. The transports that UCX may use are given by name, as in UCX_TLS.
+//
+// One lock guards all of UCX, and whatever the receiver keeps for it: callbacks run under it, on
+// the thread that receives, or on one that calls try_progress(). Sending posts on the caller's
+// thread; what UCX cannot post at once goes on from the thread that receives.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "proto/status.h"
+#include "schedule/ucx/ucx_config.h"
+#include "schedule/ucx/ucx_message.h"
+
+namespace afd::schedule {
+
+// A way to another worker. One that a peer opened is closed after a while if nobody adopts it.
+class UcxPath;
+
+class UcxReceiver {
+  public:
+    virtual ~UcxReceiver() = default;
+    // Both run under the lock, on whichever thread makes the turn. The bytes are the peer's: check
+    // them.
+    virtual void on_message(const std::shared_ptr<UcxPath>& path,
+                            const UcxHeader& header,
+                            std::span<const std::byte> payload) = 0;
+    // Every few milliseconds, and soon after wake().
+    virtual void on_tick(uint64_t now_us) = 0;
+};
+
+class UcxWorker {
+  public:
+    using Path = UcxPath;
+    using Lock = std::unique_lock<std::mutex>;
+    static constexpr uint64_t kTickUs = 3000;
+
+    // `listens`: it takes paths from others. At most `num_strangers` of them wait to be adopted.
+    // Errors: kUnavailable: UCX refused, for instance because there is no such transport.
+    // kInvalidArgument: `host` is no address.
+    static Result<std::unique_ptr<UcxWorker>> make(const UcxConfig& config,
+                                                   bool listens,
+                                                   size_t num_strangers = 64);
+    ~UcxWorker();
+    UcxWorker(const UcxWorker&) = delete;
+    UcxWorker& operator=(const UcxWorker&) = delete;
+
+    // What a peer connects to, a sockaddr; empty if this one does not listen.
+    const std::vector<std::byte>& address() const { return address_; }
+
+    // Starts the thread. `receiver` outlives stop().
+    void start(UcxReceiver& receiver);
+    // Ends the thread: nothing is received any more. Call it before the receiver's end.
+    void stop();
+    // Lets on_tick() run soon. Any thread.
+    void wake() const;
+
+    Lock lock() const { return Lock(mutex_); }
+    // A turn of UCX on the caller's thread, if nobody else is at it.
+    void try_progress();
+
+    // All below: under the lock.
+    // Errors: kUnavailable, with UCX's reason; kDataLoss: the address is none. That the peer is not
+    // there shows later, as a failed path.
+    Result<std::shared_ptr<Path>> connect(std::span<const std::byte> address);
+    // A path that a peer opened is used from here on.
+    void adopt(Path& path);
+    // Closes it for good, outside of a callback; what was being sent is let go of.
+    void close(Path& path);
+    // Posts a message. Whether it arrives is not known here: a path that failed says so.
+    // REQUIRES: the message outlives its num_in_flight.
+    void send(Path& path, UcxMessage& message);
+    static bool has_failed(const Path& path);
+    // Nothing more is sent on it; close() may follow outside of a callback.
+    static void fail(Path& path);
+    // One turn of UCX. Returns whether anything happened.
+    bool progress();
+
+  private:
+    struct Handles;
+
+    UcxWorker(const UcxConfig& config, std::unique_ptr<Handles> handles);
+    static void retire(Handles* handles);
+    Result<> listen();
+    Result<std::shared_ptr<Path>> make_path(void* ep_params);
+    void take_requests(uint64_t now_us);
+    void run();
+    bool has_events(uint64_t until_us);
+
+    UcxConfig config_;
+    std::unique_ptr<Handles> handles_;
+    std::vector<std::byte> address_;
+    mutable std::mutex mutex_;
+    int wake_fd_ = -1;
+    std::atomic<bool> is_over_{false};
+    std::thread thread_;
+};
+
+}  // namespace afd::schedule

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The real afdctl, run to its end against a mock.
+
+#include <string>
+#include <vector>
+
+#include "tests/clients/mock_afdd.h"
+#include "tests/clients/program.h"
+
+namespace afd::testing {
+
+inline ProgramResult afdctl(const MockAfdd& server,
+                            std::vector<std::string> arguments,
+                            ProgramOptions options = {}) {
+    options.environment.push_back("XDG_RUNTIME_DIR=" + server.directory());
+    arguments.insert(arguments.begin(), AFDCTL);
+    return run_program(arguments, options);
+}
+
+}  // namespace afd::testing

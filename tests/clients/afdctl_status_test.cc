@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the real afdctl shows of an instance, which is the mock: status, top and metrics.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "tests/clients/afdctl_run.h"
+#include "tests/clients/example_status.h"
+#include "tests/clients/mock_afdd.h"
+#include "tests/clients/program.h"
+
+namespace afd::client {
+namespace {
+
+using afd::testing::afdctl;
+using afd::testing::example_status;
+using afd::testing::MockAfdd;
+using afd::testing::MockAnswer;
+using afd::testing::ProgramOptions;
+using afd::testing::ProgramResult;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(Afdctl, MetricsPrintsWhatPrometheusScrapesOrWhatThereIs) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    const ProgramResult text = afdctl(server, {"metrics"});
+    EXPECT_EQ(text.exit_code, 0) << text.err;
+    EXPECT_EQ(text.out, "# HELP afd_x Things\n# TYPE afd_x gauge\nafd_x{engine=\"default\"} 1\n");
+    const ProgramResult object = afdctl(server, {"metrics", "--json"});
+    EXPECT_EQ(nlohmann::json::parse(object.out)["text"], text.out);
+    EXPECT_EQ(afdctl(server, {"metrics", "--list"}).out, "* `afd_x` (gauge): Things.\n");
+}
+
+TEST(Afdctl, TopPrintsOneSecondForScripts) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    server.set_status(example_status());
+    const ProgramResult text = afdctl(server, {"top", "--once"});
+    EXPECT_EQ(text.exit_code, 0) << text.err;
+    EXPECT_THAT(text.out, HasSubstr("requests: 2 running, 3 waiting, 120 finished, 1 failed"));
+    EXPECT_THAT(text.out, Not(HasSubstr("\033")));
+    const ProgramResult object = afdctl(server, {"top", "--once", "--json"});
+    EXPECT_EQ(object.exit_code, 0) << object.err;
+    EXPECT_EQ(nlohmann::json::parse(object.out)["workers"].size(), 2u);
+}
+
+TEST(Afdctl, StatusIsATable) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    server.set_status(example_status());
+    const ProgramResult result = afdctl(server, {"status"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.out,
+              "instance  default   ready   pid 4100   up 3m 12s   version 0.1.0\n"
+              "model     /models/demo   disaggregated   router ffn   shared experts attention   "
+              "rows int8   avx2   context 512\n"
+              "requests  2 running   3 queued   120 finished   1 failed\n"
+              "tokens    8123   412.0/s\n"
+              "two-phase 24 rounds   1 batches failed and went by windows\n"
+              "\n"
+              "ROLE       INDEX   PID  STATE     SEQS      KV TOKENS  TOKENS  ROUNDS  RESTARTS  "
+              "HEARTBEAT      UP\n"
+              "attention      0  4101  ready        2  128/8192 (1%)    8123   33000         0  "
+              "     4 ms  3m 10s\n"
+              "ffn            0     -  back-off     -              -  0 rows       0         3  "
+              "        -       -\n"
+              "\n"
+              "wait      attention 0 (pid 4101) waits for ffn 0, micro-batch 1, layer 3\n");
+}
+
+Status measured_status() {
+    Status status;
+    Worker& attention = *status.add_workers();
+    attention.set_role("attention");
+    attention.set_num_timeouts(2);
+    attention.set_busy_us(2'500'000);
+    attention.set_bubble_us(400'000);
+    attention.set_idle_us(7'000'000);
+    for (const auto& [name, us] : {std::pair("attention", 2'000'000), std::pair("head", 500'000)}) {
+        StageTime& stage = *attention.add_stages();
+        stage.set_name(name);
+        stage.set_time_us(static_cast<uint64_t>(us));
+    }
+    Distribution& wait = *attention.add_distributions();
+    wait.set_name("wait for ffn 0");
+    wait.set_unit("us");
+    wait.set_count(1200);
+    wait.set_mean(48.2);
+    wait.set_p50(43.3);
+    wait.set_p99(1060);
+    wait.set_max(2190);
+    Worker& ffn = *status.add_workers();
+    ffn.set_role("ffn");
+    ffn.set_index(1);
+    Distribution& rows = *ffn.add_distributions();
+    rows.set_name("rows of a pass");
+    rows.set_count(7);
+    rows.set_p50(2.5);
+    for (const uint32_t expert : {3, 5, 16}) {
+        ExpertRows& of = *ffn.add_expert_rows();
+        of.set_expert(expert);
+        of.set_rows(expert * 10);
+        of.set_is_shared(expert == 16);
+    }
+    return status;
+}
+
+TEST(Afdctl, StatusShowsWhatWasMeasured) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    server.set_status(measured_status());
+    const ProgramResult result = afdctl(server, {"status"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out,
+                HasSubstr("timeouts  2 micro-batches were given up waiting for a round\n"));
+    EXPECT_THAT(
+        result.out,
+        HasSubstr("WORKER       WHAT                 COUNT  MEAN   P50   P99   MAX\n"
+                  "attention 0  wait for ffn 0 (us)   1200    48    43  1060  2190\n"
+                  "ffn 1        rows of a pass           7  0.00  2.50  0.00  0.00\n"
+                  "\n"
+                  "time      attention 0: 2.5 s busy (attention 80 %, head 20 %), 0.4 s for "
+                  "the other side, 7.0 s idle\n"
+                  "\n"
+                  "experts   ffn 1: 80 rows, 40 for each of 2 routed experts; most: "
+                  "expert 5 with 50\n"));
+
+    const ProgramResult as_json = afdctl(server, {"status", "--json"});
+    const nlohmann::json workers = nlohmann::json::parse(as_json.out)["workers"];
+    EXPECT_EQ(workers[0]["num_timeouts"], 2);
+    EXPECT_EQ(workers[0]["stages"][1]["name"], "head");
+    EXPECT_EQ(workers[0]["stages"][1]["time_us"], 500'000);
+    EXPECT_EQ(workers[0]["busy_us"], 2'500'000);
+    EXPECT_EQ(workers[0]["distributions"][0]["name"], "wait for ffn 0");
+    EXPECT_EQ(workers[0]["distributions"][0]["p99"], 1060.0);
+    EXPECT_EQ(workers[1]["expert_rows"][2]["expert"], 16);
+    EXPECT_EQ(workers[1]["expert_rows"][2]["is_shared"], true);
+}
+
+TEST(Afdctl, StatusSaysWhyNobodyIsServed) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    Status status = example_status();
+    status.set_state("failed");
+    status.set_reason("ffn worker 0 exited with status 1: tensor x is missing");
+    server.set_status(status);
+    const ProgramResult result = afdctl(server, {"status"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("instance  default   failed   pid 4100"));
+    EXPECT_THAT(result.out,
+                HasSubstr("reason    ffn worker 0 exited with status 1: tensor x is missing\n"));
+    const ProgramResult as_json = afdctl(server, {"status", "--json"});
+    EXPECT_EQ(nlohmann::json::parse(as_json.out)["reason"], status.reason());
+}
+
+TEST(Afdctl, StatusJsonHasTheFieldsOfTheProtocol) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    server.set_status(example_status());
+    const ProgramResult result = afdctl(server, {"status", "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const nlohmann::json object = nlohmann::json::parse(result.out);
+    EXPECT_EQ(object["num_queued"], 3);
+    EXPECT_EQ(object["workers"].size(), 2u);
+    EXPECT_EQ(object["workers"][0]["kv_tokens_total"], 8192);
+    EXPECT_EQ(object["workers"][0]["num_two_phase_rounds"], 24);
+    EXPECT_EQ(object["workers"][0]["num_two_phase_fallbacks"], 1);
+    EXPECT_EQ(object["workers"][1]["num_restarts"], 3);
+    EXPECT_EQ(object["waits"].size(), 1u);
+}
+
+TEST(Afdctl, StatusWatchRepeatsUntilInterrupted) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    server.set_status(example_status());
+    ProgramOptions options;
+    options.interrupt_when = [](const std::string& out) {
+        return std::count(out.begin(), out.end(), '{') == 6;  // Two objects with two workers each.
+    };
+    const ProgramResult result = afdctl(server, {"status", "--watch", "--json"}, options);
+    EXPECT_EQ(result.exit_code, 130) << result.err;
+    EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 2);
+    EXPECT_THAT(result.out, Not(HasSubstr("\033")));
+}
+
+}  // namespace
+}  // namespace afd::client

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/afdd/doctor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace afd::daemon {
+namespace {
+
+using Level = Finding::Level;
+using ::testing::HasSubstr;
+
+// A machine that lacks nothing, and an instance that fits.
+MachineFacts good_machine() {
+    MachineFacts facts;
+    facts.cpu_model = "Example 9000";
+    facts.cpu_flags = {"avx2", "fma", "avx512f", "avx512_bf16"};
+    facts.num_cores = 4;
+    facts.has_memfd = true;
+    facts.memory_bytes = uint64_t{16} << 30;
+    facts.nofile = 4096;
+    facts.memlock = 65536;
+    facts.address_space = kUnlimited;
+    facts.huge_pages = "madvise";
+    facts.clock_source = "tsc";
+    facts.clock_ns = 21;
+    return facts;
+}
+
+InstanceNeeds small_needs() {
+    InstanceNeeds needs;
+    needs.numeric_class = "avx512-bf16";
+    needs.num_threads = 4;
+    needs.num_files = 600;
+    needs.shm_bytes = uint64_t{18} << 20;
+    needs.two_phase_bytes = uint64_t{100} << 20;
+    needs.weight_bytes = uint64_t{6} << 30;
+    return needs;
+}
+
+Finding finding_of(const std::vector<Finding>& findings, const std::string& subject) {
+    for (const Finding& finding : findings) {
+        if (finding.subject == subject) return finding;
+    }
+    ADD_FAILURE() << "no finding of " << subject;
+    return {};
+}
+
+TEST(Doctor, FindsNothingWhereNothingIsWrong) {
+    const std::vector<Finding> findings = examine(good_machine(), small_needs());
+    ASSERT_EQ(findings.size(), 8u);
+    for (const Finding& finding : findings) {
+        EXPECT_EQ(finding.level, Level::kOk) << finding.subject << ": " << finding.text;
+        EXPECT_EQ(finding.remedy, "") << finding.subject;
+    }
+    EXPECT_THAT(finding_of(findings, "cpu").text,
+                HasSubstr("Example 9000; has avx2, fma, avx512f, avx512_bf16; numeric class "
+                          "avx512-bf16"));
+}
+
+// Goal: each lack is found, alone, with its values and a remedy. Oracle: one fact changed at a
+// time.
+TEST(Doctor, SaysWhatIsWrongAndHowToMendIt) {
+    struct Case {
+        const char* subject;
+        Level level;
+        void (*spoil)(MachineFacts&, InstanceNeeds&);
+        const char* text;
+        const char* remedy;
+    };
+    const Case cases[] = {
+        {"cpu",
+         Level::kWarning,
+         [](MachineFacts& facts, InstanceNeeds& needs) {
+             facts.cpu_flags.clear();
+             needs.numeric_class = "portable";
+         },
+         "has none of the sets that kernels use",
+         "use a processor with AVX2"},
+        {"cores",
+         Level::kWarning,
+         [](MachineFacts&, InstanceNeeds& needs) { needs.num_threads = 5; },
+         "4 allowed, 5 data threads",
+         "fewer attention_workers"},
+        {"cores",
+         Level::kWarning,
+         [](MachineFacts& facts, InstanceNeeds&) { facts.cpu_quota = 1.5; },
+         "quota 1.5",
+         "raise cpu.max"},
+        {"shm",
+         Level::kFailed,
+         [](MachineFacts& facts, InstanceNeeds&) { facts.has_memfd = false; },
+         "no memfd_create()",
+         "allow the call"},
+        {"shm",
+         Level::kFailed,
+         [](MachineFacts&, InstanceNeeds& needs) { needs.shm_bytes = uint64_t{17} << 30; },
+         "segments take 17408 MiB, of 16384 MiB available",
+         "fewer or smaller micro_batches"},
+        {"shm",
+         Level::kWarning,
+         [](MachineFacts&, InstanceNeeds& needs) { needs.two_phase_bytes = uint64_t{20} << 30; },
+         "long prompts up to 20480 MiB more",
+         "two_phase_memory_max"},
+        {"memory",
+         Level::kWarning,
+         [](MachineFacts& facts, InstanceNeeds&) { facts.memory_bytes = uint64_t{4} << 30; },
+         "4096 MiB available; the model's files have 6144 MiB",
+         "afd-quantize"},
+        {"nofile",
+         Level::kWarning,
+         [](MachineFacts& facts, InstanceNeeds&) { facts.nofile = 256; },
+         "256 open files",
+         "ulimit -n 600"},
+        {"limits",
+         Level::kWarning,
+         [](MachineFacts& facts, InstanceNeeds&) { facts.address_space = 1 << 30; },
+         "as 1073741824",
+         "ulimit -v unlimited"},
+        {"hugepages",
+         Level::kWarning,
+         [](MachineFacts& facts, InstanceNeeds&) { facts.huge_pages = "never"; },
+         "transparent ones: never",
+         "echo madvise"},
+        {"clock",
+         Level::kWarning,
+         [](MachineFacts& facts, InstanceNeeds&) {
+             facts.clock_source = "hpet";
+             facts.clock_ns = 1100;
+         },
+         "hpet, 1100 ns a reading",
+         "choose tsc"},
+    };
+    for (const Case& one : cases) {
+        MachineFacts facts = good_machine();
+        InstanceNeeds needs = small_needs();
+        one.spoil(facts, needs);
+        const std::vector<Finding> findings = examine(facts, needs);
+        const Finding found = finding_of(findings, one.subject);
+        EXPECT_EQ(found.level, one.level) << one.text;
+        EXPECT_THAT(found.text, HasSubstr(one.text));
+        EXPECT_THAT(found.remedy, HasSubstr(one.remedy));
+        for (const Finding& finding : findings) {
+            if (finding.subject == one.subject) continue;
+            EXPECT_EQ(finding.level, Level::kOk) << finding.subject << " beside " << one.text;
+        }
+    }
+}
+
+// Without a model nobody knows the windows' size: that is said, and is no failure.
+TEST(Doctor, NeedsNoModel) {
+    InstanceNeeds needs = small_needs();
+    needs.shm_bytes = 0;
+    needs.weight_bytes = 0;
+    const Finding shm = finding_of(examine(good_machine(), needs), "shm");
+    EXPECT_EQ(shm.level, Level::kOk);
+    EXPECT_THAT(shm.text, HasSubstr("give --model"));
+}
+
+TEST(Doctor, ReadsThisMachine) {
+    const MachineFacts facts = read_machine();
+    EXPECT_GT(facts.num_cores, 0u);
+    EXPECT_GT(facts.nofile, 0u);
+    EXPECT_GT(facts.memory_bytes, 0u);
+    EXPECT_GT(facts.clock_ns, 0);
+}
+
+TEST(Doctor, TellsPeopleAndPrograms) {
+    const std::vector<Finding> findings = {{"shm", Level::kFailed, "1 MiB free", "enlarge it"},
+                                           {"clock", Level::kOk, "tsc", ""}};
+    EXPECT_EQ(findings_text(findings),
+              "shm        failed   1 MiB free\n"
+              "                    enlarge it\n"
+              "clock      ok       tsc\n");
+    const nlohmann::json array = nlohmann::json::parse(findings_json(findings));
+    EXPECT_EQ(array[0]["level"], "failed");
+    EXPECT_EQ(array[0]["remedy"], "enlarge it");
+    EXPECT_EQ(array[1]["subject"], "clock");
+}
+
+}  // namespace
+}  // namespace afd::daemon

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: what a client writes in a completion becomes the Generate that it means, or a 400 that
+// names the field. Method: tables of bodies. Oracle: the message's fields; status, code, param and
+// words.
+#include "daemon/http/generation_call.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/daemon/gateway/byte_tokenizer.h"
+
+namespace afd::daemon {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class GenerationCallTest : public testing::Test {
+  protected:
+    GenerationCallTest() : tokenizer_(make_byte_tokenizer()) {
+        model_.id = "tiny";
+        model_.root = "/models/tiny";
+        model_.vocab_size = kByteVocabulary;
+        model_.context_length = 4096;
+        model_.tokenizer = &tokenizer_;
+    }
+
+    GenerationCall read(const std::string& body) {
+        ApiResult<GenerationCall> call = read_completion(body, model_);
+        const auto* error = std::get_if<ApiError>(&call);
+        EXPECT_EQ(error, nullptr) << body << ": " << error->message;
+        return error == nullptr ? std::get<GenerationCall>(std::move(call)) : GenerationCall();
+    }
+
+    // The same with `fields` behind a prompt.
+    GenerationCall with(const std::string& fields) {
+        return read(R"({"prompt":"a",)" + fields + "}");
+    }
+
+    ApiError refusal(const std::string& body) {
+        ApiResult<GenerationCall> call = read_completion(body, model_);
+        EXPECT_TRUE(std::holds_alternative<ApiError>(call)) << body;
+        const auto* error = std::get_if<ApiError>(&call);
+        return error == nullptr ? ApiError() : *error;
+    }
+
+    model::Tokenizer tokenizer_;
+    ApiModel model_;
+};
+
+TEST_F(GenerationCallTest, HasTheDefaultsOfTheApi) {
+    const GenerationCall call = read(R"({"prompt":"a"})");
+    ASSERT_EQ(call.prompts.size(), 1U);
+    const client::Generate& wish = call.prompts[0];
+    EXPECT_EQ(wish.text(), "a");
+    EXPECT_EQ(wish.max_tokens(), 16U);
+    EXPECT_EQ(wish.sampling().temperature(), 1.0F);
+    EXPECT_FALSE(wish.sampling().has_seed());
+    EXPECT_FALSE(wish.return_token_ids());
+    EXPECT_EQ(call.num_choices, 1U);
+    EXPECT_FALSE(call.is_stream);
+}
+
+TEST_F(GenerationCallTest, TakesTheAuthorsDefaultsWhereTheClientSaysNothing) {
+    model_.defaults.temperature = 0.5F;
+    model_.defaults.top_k = 7;
+    EXPECT_EQ(with(R"("n":1)").prompts[0].sampling().temperature(), 0.5F);
+    EXPECT_EQ(with(R"("n":1)").prompts[0].sampling().top_k(), 7U);
+    EXPECT_EQ(with(R"("temperature":0)").prompts[0].sampling().temperature(), 0.0F);
+    EXPECT_EQ(with(R"("top_k":-1)").prompts[0].sampling().top_k(), 0U);
+}
+
+TEST_F(GenerationCallTest, FillsEveryField) {
+    const GenerationCall call = read(R"({"model":"tiny","prompt":[1,2],"max_tokens":5,"n":3,
+        "temperature":0.25,"top_p":0.5,"top_k":9,"min_p":0.125,"seed":-1,"ignore_eos":true,
+        "presence_penalty":0.5,"frequency_penalty":-0.5,"repetition_penalty":1.25,
+        "logit_bias":{"7":-100,"9":1.5},"stop":["x","y"],"stop_token_ids":[3,4],"min_tokens":2,
+        "include_stop_str_in_output":true,"skip_special_tokens":false,"logprobs":2,"stream":true,
+        "stream_options":{"include_usage":true,"continuous_usage_stats":true},
+        "return_token_ids":true,"user":"me"})");
+    ASSERT_EQ(call.prompts.size(), 1U);
+    const client::Generate& wish = call.prompts[0];
+    EXPECT_THAT(wish.token_ids().ids(), ElementsAre(1, 2));
+    EXPECT_EQ(wish.max_tokens(), 5U);
+    EXPECT_EQ(wish.sampling().temperature(), 0.25F);
+    EXPECT_EQ(wish.sampling().top_p(), 0.5F);
+    EXPECT_EQ(wish.sampling().top_k(), 9U);
+    EXPECT_EQ(wish.sampling().min_p(), 0.125F);
+    EXPECT_EQ(wish.sampling().seed(), UINT64_MAX);
+    EXPECT_EQ(wish.sampling().presence_penalty(), 0.5F);
+    EXPECT_EQ(wish.sampling().frequency_penalty(), -0.5F);
+    EXPECT_EQ(wish.sampling().repetition_penalty(), 1.25F);
+    ASSERT_EQ(wish.sampling().logit_bias_size(), 2);
+    EXPECT_EQ(wish.sampling().logit_bias(0).token_id(), 7U);
+    EXPECT_EQ(wish.sampling().logit_bias(1).bias(), 1.5F);
+    EXPECT_THAT(wish.stop(), ElementsAre("x", "y"));
+    EXPECT_THAT(wish.stop_token_ids(), ElementsAre(3, 4));
+    EXPECT_EQ(wish.min_tokens(), 2U);
+    EXPECT_EQ(wish.top_logprobs(), 2U);
+    EXPECT_TRUE(wish.ignore_eos());
+    EXPECT_TRUE(wish.include_stop_str_in_output());
+    EXPECT_TRUE(wish.keep_special_tokens());
+    EXPECT_TRUE(wish.return_logprobs());
+    EXPECT_TRUE(wish.return_token_ids());
+    EXPECT_TRUE(call.is_stream && call.include_usage && call.continuous_usage);
+    EXPECT_TRUE(call.return_token_ids);
+    EXPECT_EQ(call.num_choices, 3U);
+    EXPECT_TRUE(call.ignored.empty());
+}
+
+TEST_F(GenerationCallTest, TakesEveryFormOfPrompt) {
+    EXPECT_EQ(read(R"({"prompt":["a","b"]})").prompts[1].text(), "b");
+    EXPECT_THAT(read(R"({"prompt":[[1],[2,3]]})").prompts[1].token_ids().ids(), ElementsAre(2, 3));
+    EXPECT_THAT(read(R"({"prompt":["a",[2]]})").prompts[1].token_ids().ids(), ElementsAre(2));
+    EXPECT_EQ(with(R"("stop":"end")").prompts[0].stop(0), "end");
+}
+
+TEST_F(GenerationCallTest, NullIsAsIfTheFieldWereAbsent) {
+    const GenerationCall call =
+        with(R"("temperature":null,"stop":null,"n":null,"suffix":null,"seed":null)");
+    EXPECT_EQ(call.prompts[0].sampling().temperature(), 1.0F);
+    EXPECT_FALSE(call.prompts[0].sampling().has_seed());
+}
+
+TEST_F(GenerationCallTest, EchoOfNoTokensScoresThePrompt) {
+    const GenerationCall call =
+        read(R"({"prompt":[104,105],"echo":true,"max_tokens":0,"logprobs":0})");
+    EXPECT_TRUE(call.hides_output);
+    EXPECT_EQ(call.prompts[0].max_tokens(), 1U);
+    EXPECT_TRUE(call.prompts[0].prompt_logprobs());
+    EXPECT_THAT(call.echoes, ElementsAre("hi"));
+}
+
+TEST_F(GenerationCallTest, ListsWhatItDoesNotKnow) {
+    EXPECT_THAT(with(R"("zebra":1,"stream":true,"stream_options":{"x":1},"a":[])").ignored,
+                ElementsAre("stream_options.x", "a", "zebra"));
+}
+
+struct Refusal {
+    const char* body;
+    const char* param;
+    const char* message;
+};
+
+TEST_F(GenerationCallTest, RefusesWithTheFieldAndTheReason) {
+    const Refusal refusals[] = {
+        {R"([1])", "", "the body is an array; it must be a JSON object"},
+        {R"({})", "prompt", "prompt is missing"},
+        {R"({"prompt":5})", "prompt", "prompt is an integer; it must be a string"},
+        {R"({"prompt":[]})", "prompt", "empty array"},
+        {R"({"prompt":["a",5]})", "prompt", "prompt[1] is an integer"},
+        {R"({"prompt":[1,"a"]})", "prompt", "prompt[1] is a string; it must be a token id"},
+        {R"({"prompt":[1,-2]})", "prompt", "prompt[1] is -2"},
+        {R"({"prompt":[1.5]})", "prompt", "prompt[0] is a number with a fraction"},
+        {R"({"prompt":[99999999999]})", "prompt", "prompt[0] is 99999999999"},
+        {R"({"prompt":"a","max_tokens":"5"})", "max_tokens", "max_tokens is a string; it must be"},
+        {R"({"prompt":"a","max_tokens":0})", "max_tokens", "max_tokens = 0: must be 1 to"},
+        {R"({"prompt":"a","max_tokens":1e3})", "max_tokens", "a number with a fraction"},
+        {R"({"prompt":"a","max_tokens":99999999999999999999})", "max_tokens", "with a fraction"},
+        {R"({"prompt":"a","max_tokens":18446744073709551615})", "max_tokens", "must be 1 to"},
+        {R"({"prompt":"a","temperature":"hot"})", "temperature", "it must be a number"},
+        {R"({"prompt":"a","top_p":0})", "top_p", "must be above 0"},
+        {R"({"prompt":"a","top_k":-5})", "top_k", "top_k = -5: must be -1 to"},
+        {R"({"prompt":"a","repetition_penalty":0})", "repetition_penalty", "must be 0.01 to 100"},
+        {R"({"prompt":"a","n":17})", "n", "n = 17: must be 1 to 16"},
+        {R"({"prompt":"a","n":true})", "n", "n is true or false; it must be an integer"},
+        {R"({"prompt":"a","stream":1})", "stream", "stream is an integer; it must be true or"},
+        {R"({"prompt":"a","stream_options":{}})", "stream_options", "is for streams"},
+        {R"({"prompt":"a","stream":true,"stream_options":5})", "stream_options", "must be an obj"},
+        {R"({"prompt":"a","stream":true,"stream_options":{"include_usage":"y"}})",
+         "stream_options.include_usage",
+         "it must be true or false"},
+        {R"({"prompt":"a","stop":5})", "stop", "must be a string or an array"},
+        {R"({"prompt":"a","stop":["x",5]})", "stop", "stop[1] is an integer"},
+        {R"({"prompt":"a","stop_token_ids":["x"]})", "stop_token_ids", "stop_token_ids[0] is a"},
+        {R"({"prompt":"a","logit_bias":[1]})", "logit_bias", "must be an object"},
+        {R"({"prompt":"a","logit_bias":{"x":1}})", "logit_bias", "token ids for its keys"},
+        {R"({"prompt":"a","logit_bias":{"1":"x"}})", "logit_bias", "numbers for its values"},
+        {R"({"prompt":"a","logprobs":21})", "logprobs", "logprobs = 21: must be 0 to 20"},
+        {R"({"prompt":"a","logprobs":true})", "logprobs", "it must be an integer"},
+    };
+    for (const Refusal& expected : refusals) {
+        const ApiError error = refusal(expected.body);
+        EXPECT_EQ(error.status, 400) << expected.body;
+        EXPECT_EQ(error.param, expected.param) << expected.body;
+        EXPECT_THAT(error.message, HasSubstr(expected.message)) << expected.body;
+    }
+}
+
+TEST_F(GenerationCallTest, RefusesWhatItDoesNotDoInsteadOfLeavingItOut) {
+    for (const char* field : {R"("suffix":"x")",
+                              R"("best_of":2)",
+                              R"("use_beam_search":true)",
+                              R"("response_format":{"type":"grammar"})",
+                              R"("guided_regex":"a*")",
+                              R"("add_special_tokens":false)"}) {
+        const ApiError error = refusal(std::string(R"({"prompt":"a",)") + field + "}");
+        EXPECT_EQ(error.code, "unsupported_parameter") << field;
+        EXPECT_THAT(field, HasSubstr(error.param)) << field;
+    }
+    for (const char* field : {R"("suffix":"")",
+                              R"("best_of":1)",
+                              R"("use_beam_search":false)",
+                              R"("response_format":{"type":"text"})"}) {
+        EXPECT_TRUE(with(field).ignored.empty()) << field;
+    }
+}
+
+// Goal: the schema goes on as it was written, the order of its members with it: the answer has it.
+TEST_F(GenerationCallTest, ResponseFormatsBecomeThoseOfTheSettings) {
+    const auto format = [&](const std::string& given) {
+        return with("\"response_format\":" + given).prompts[0].sampling().response_format();
+    };
+    EXPECT_TRUE(format(R"({"type":"json_object"})").json_object());
+    EXPECT_FALSE(
+        with(R"("response_format":{"type":"text"})").prompts[0].sampling().has_response_format());
+    EXPECT_EQ(format(R"({"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":
+                     {"type":"object","properties":{"z":{},"a":{"enum":["\u00e9",1.5]}}}}})")
+                  .json_schema(),
+              R"({"type":"object","properties":{"z":{},"a":{"enum":["é",1.5]}}})");
+    const std::pair<const char*, const char*> refused[] = {
+        {R"({"type":"json_schema"})", "has no json_schema"},
+        {R"({"type":"json_schema","json_schema":{"name":"a"}})", "has no schema"},
+        {R"({"type":"json_schema","json_schema":[]})", "response_format.json_schema"},
+        {R"({"type":3})", "response_format.type is an integer"},
+        {R"({})", "must be text, json_object or json_schema"},
+        {R"("json")", "a string"}};
+    for (const auto& [given, message] : refused) {
+        const ApiError error =
+            refusal(std::string(R"({"prompt":"a","response_format":)") + given + "}");
+        EXPECT_EQ(error.status, 400) << given;
+        EXPECT_THAT(error.message, HasSubstr(message)) << given;
+    }
+}
+
+// Goal: no request keeps afdd busy with the order of its members (ordered_json.h); what has no
+// order may be as large as a body. Method: 513 members in a schema, and beside one.
+TEST_F(GenerationCallTest, BoundsWhatHasAnOrder) {
+    std::string many = R"("m0":1)";
+    for (int i = 1; i <= 512; ++i) many += ",\"m" + std::to_string(i) + "\":1";
+    const std::string head = R"({"prompt":"a","response_format":{"type":"json_schema",)";
+    const ApiError error =
+        refusal(head + R"("json_schema":{"name":"n","schema":{"enum":[{)" + many + "}]}}}}");
+    EXPECT_EQ(error.status, 400);
+    EXPECT_EQ(error.param, "response_format");
+    EXPECT_EQ(error.message, "response_format: an object has more than 512 members");
+    const std::string good = R"("json_schema":{"name":"n","schema":{}}})";
+    EXPECT_EQ(read(head + good + R"(,"metadata":{)" + many + "}}").prompts.size(), 1U);
+}
+
+TEST_F(GenerationCallTest, RefusesWhatIsNoJson) {
+    const std::pair<std::string, const char*> bodies[] = {
+        {"", "the body is empty"},
+        {"{", "not valid JSON near byte"},
+        {R"({"prompt":"a"} x)", "not valid JSON near byte"},
+        {R"({"prompt":"a","prompt":"b"})", "the key \"prompt\" stands twice"},
+        {"{\"prompt\":\"\xff\xfe\"}", "not valid JSON near byte"},
+        {R"({"prompt":"\ud800"})", "not valid JSON near byte"},
+        {R"({"temperature":1e999,"prompt":"a"})", "not valid JSON near byte"},
+        {R"({"temperature":NaN,"prompt":"a"})", "not valid JSON near byte"},
+        {std::string(100000, '['), "nested deeper than 64"},
+    };
+    for (const auto& [body, message] : bodies) {
+        const ApiError error = refusal(body);
+        EXPECT_EQ(error.status, 400) << body.substr(0, 50);
+        EXPECT_EQ(error.code, "invalid_json") << body.substr(0, 50);
+        EXPECT_THAT(error.message, HasSubstr(message)) << body.substr(0, 50);
+    }
+}
+
+TEST_F(GenerationCallTest, RefusesAnotherModel) {
+    const ApiError error = refusal(R"({"model":"gpt-5","prompt":"a"})");
+    EXPECT_EQ(error.status, 404);
+    EXPECT_EQ(error.code, "model_not_found");
+    EXPECT_THAT(error.message, HasSubstr("served is 'tiny'"));
+    EXPECT_EQ(with(R"("model":"/models/tiny")").prompts.size(), 1U);
+}
+
+TEST_F(GenerationCallTest, BoundsPromptsTimesChoices) {
+    std::string prompts = R"("a")";
+    for (int i = 1; i < 17; ++i) prompts += R"(,"a")";
+    EXPECT_EQ(refusal(R"({"prompt":[)" + prompts + R"(],"n":16})").param, "n");
+    EXPECT_EQ(read(R"({"prompt":[)" + prompts + R"(],"n":15})").prompts.size(), 17U);
+}
+
+}  // namespace
+}  // namespace afd::daemon

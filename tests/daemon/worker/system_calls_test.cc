@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a confined worker can still ask the kernel for (system_calls.h).
+//
+// Method: a child process starts a thread, confines itself and makes one call, in the thread or
+// outside of it; its exit status says what came of the call. Oracle: the list of the header.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "daemon/worker/system_calls.h"
+
+namespace afd::daemon {
+namespace {
+
+// Errno of the call, 0 if it went well.
+using Call = std::function<int()>;
+
+int error_of(long result) {
+    return result < 0 ? errno : 0;
+}
+
+constexpr int kNotConfined = 250;
+
+// In a process of its own: 128 + signal if it was killed.
+int in_confined_child(FileOpening opening, const Call& call, bool in_thread = false) {
+    const pid_t child = fork();
+    if (child == 0) {
+        std::promise<void> confined;
+        int error = 0;
+        std::thread thread([&] {
+            confined.get_future().wait();
+            if (in_thread) error = call();
+        });
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        const bool ok = confine_system_calls(opening).ok();
+        confined.set_value();
+        thread.join();
+        if (!in_thread) error = call();
+        _exit(ok ? error : kNotConfined);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+struct Forbidden {
+    const char* name;
+    Call call;
+};
+
+std::vector<Forbidden> forbidden_calls() {
+    return {
+        {"execve",
+         [] {
+             char* const none[] = {nullptr};
+             return error_of(execve("/bin/true", none, none));
+         }},
+        {"fork", [] { return error_of(syscall(SYS_fork)); }},
+        {"clone", [] { return error_of(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)); }},
+        {"clone3", [] { return error_of(syscall(SYS_clone3, nullptr, 0)); }},
+        {"socket", [] { return error_of(socket(AF_UNIX, SOCK_STREAM, 0)); }},
+        {"connect", [] { return error_of(connect(0, nullptr, 0)); }},
+        {"bind", [] { return error_of(bind(0, nullptr, 0)); }},
+        {"accept", [] { return error_of(accept4(0, nullptr, nullptr, 0)); }},
+        {"open to make", [] { return error_of(open("/tmp/made", O_RDWR | O_CREAT, 0600)); }},
+        {"open to write", [] { return error_of(open("/dev/null", O_WRONLY)); }},
+        {"open to empty", [] { return error_of(open("/dev/null", O_RDWR | O_TRUNC)); }},
+        {"open a directory", [] { return error_of(open("/", O_RDONLY | O_DIRECTORY)); }},
+        {"unlink", [] { return error_of(unlink("/nowhere")); }},
+        {"rename", [] { return error_of(rename("/nowhere", "/anywhere")); }},
+        {"truncate", [] { return error_of(ftruncate(0, 0)); }},
+        {"kill another", [] { return error_of(kill(getppid(), 0)); }},
+        {"signal by pidfd", [] { return error_of(syscall(SYS_pidfd_send_signal, 0, 0, 0, 0)); }},
+        {"ptrace", [] { return error_of(ptrace(PTRACE_TRACEME, 0, nullptr, nullptr)); }},
+        {"process_vm_writev",
+         [] {
+             return error_of(syscall(SYS_process_vm_writev, getppid(), nullptr, 0, nullptr, 0, 0));
+         }},
+        {"memfd_create", [] { return error_of(syscall(SYS_memfd_create, "x", 0)); }},
+        {"executable memory",
+         [] {
+             return mmap(
+                        nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) ==
+                            MAP_FAILED
+                        ? errno
+                        : 0;
+         }},
+        {"memory that becomes executable",
+         [] {
+             void* memory = mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+             return error_of(mprotect(memory, 4096, PROT_READ | PROT_EXEC));
+         }},
+        {"setuid", [] { return error_of(setuid(getuid())); }},
+        {"prctl", [] { return error_of(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)); }},
+        {"io_uring_setup", [] { return error_of(syscall(SYS_io_uring_setup, 1, nullptr)); }},
+        {"bpf", [] { return error_of(syscall(SYS_bpf, 0, nullptr, 0)); }},
+    };
+}
+
+class SystemCalls : public testing::TestWithParam<FileOpening> {};
+
+INSTANTIATE_TEST_SUITE_P(Opening,
+                         SystemCalls,
+                         testing::Values(FileOpening::kNone, FileOpening::kExisting),
+                         [](const auto& opening) {
+                             return opening.param == FileOpening::kNone ? "none" : "existing";
+                         });
+
+// Under a sanitizer there is nothing to see.
+TEST_P(SystemCalls, WhatAWorkerDoesNotNeedIsRefusedInEachThread) {
+    if (!can_confine()) return;
+    for (const Forbidden& forbidden : forbidden_calls()) {
+        for (const bool in_thread : {false, true}) {
+            EXPECT_EQ(in_confined_child(GetParam(), forbidden.call, in_thread), EPERM)
+                << forbidden.name << (in_thread ? " in a thread" : "");
+        }
+    }
+}
+
+TEST_P(SystemCalls, FilesAreOpenedOnlyWhereTwoPhaseRoundsNeedIt) {
+    if (!can_confine()) return;
+    const int expected = GetParam() == FileOpening::kNone ? EPERM : 0;
+    for (const int flags : {O_RDONLY | O_CLOEXEC, O_RDWR | O_CLOEXEC | O_NOFOLLOW}) {
+        EXPECT_EQ(
+            in_confined_child(GetParam(), [flags] { return error_of(open("/dev/null", flags)); }),
+            expected)
+            << flags;
+    }
+}
+
+TEST_P(SystemCalls, MemoryDescriptorsAndTheEndStay) {
+    if (!can_confine()) return;
+    EXPECT_EQ(in_confined_child(GetParam(),
+                                [] {
+                                    // Beyond the threshold of malloc: a mapping of its own.
+                                    std::vector<char> memory(size_t{8} << 20, 'a');
+                                    memory.resize(size_t{16} << 20);
+                                    const int copied = memory[12345];
+                                    fprintf(stderr, "still here\n");
+                                    usleep(1000);
+                                    return copied == 'a' ? 0 : 1;
+                                }),
+              0);
+    // An assertion's way out.
+    EXPECT_EQ(in_confined_child(GetParam(),
+                                [] {
+                                    std::abort();
+                                    return 0;
+                                }),
+              128 + SIGABRT);
+}
+
+}  // namespace
+}  // namespace afd::daemon

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Workers die at every named point of the code (proto/crash_point.h), alone and in pairs of an FFN
+// and an attention worker.
+//
+// Method: a real instance serves the same requests again and again, short ones through the windows
+// and a long prompt in two phases; each time a point is armed in the middle of them. Points that
+// nobody reaches while nobody dies, such as those of a start, are armed together with a death that
+// leads to them.
+// Oracle: the replies of the undisturbed instance, token ids and log probabilities to the last bit.
+// The points are those of the sources: one that no process dies at fails the test.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <thread>
+
+#include "tests/faults/crash_table.h"
+#include "tests/integration/background_generation.h"
+#include "tests/integration/instance.h"
+#include "tests/integration/workload.h"
+
+namespace afd::test {
+namespace {
+
+using Points = std::vector<std::string>;
+
+// What leads to a start, a replay and a takeover: deaths amid a two-phase round and a pass.
+const Points kLeadingDeaths = {"send.published", "pass.computed"};
+
+std::vector<client::Generate> requests() {
+    constexpr uint32_t kLengths[] = {3, 40, 7, 400};
+    std::vector<client::Generate> made;
+    for (const uint32_t length : kLengths) {
+        client::Generate request = long_request(length > 100 ? 6 : 30);
+        request.clear_token_ids();
+        for (uint32_t i = 0; i < length; ++i) {
+            request.mutable_token_ids()->add_ids(3 + (i * 7 + length) % 200);
+        }
+        request.mutable_sampling()->set_temperature(0.8F);
+        request.mutable_sampling()->set_seed(length);
+        made.push_back(std::move(request));
+    }
+    return made;
+}
+
+std::vector<std::string> flags(const std::string& router) {
+    return {"--attention-workers",
+            "1",
+            "--ffn-workers",
+            "2",
+            "--router",
+            router,
+            "--two-phase-block",
+            "64",
+            // A prompt that was computed before would not be long any more.
+            "--prefix-cache",
+            "false",
+            "--restart-first-ms",
+            "1",
+            "--restart-max-ms",
+            "1",
+            "--start-attempts",
+            "1000"};
+}
+
+class CrashPoints : public testing::Test {
+  protected:
+    explicit CrashPoints(const std::string& router = "attention") : instance_(flags(router)) {
+        instance_.wait_ready();
+        // Twice: the first time fills what is made at the first use.
+        run_all_at_once(instance_, requests_);
+        std::map<std::string, uint64_t> before;
+        for (const std::string& name : table_.names()) before[name] = table_.hits(name);
+        expected_ = run_all_at_once(instance_, requests_);
+        for (const std::string& name : table_.names()) {
+            hits_[name] = table_.hits(name) - before[name];
+        }
+    }
+
+    // In the middle of its hits of an undisturbed run; of a point that has none, at the first.
+    void arm(const std::string& name) { table_.arm(name, 1 + hits_[name] / 2); }
+
+    std::vector<Reply> run_with(const Points& points) {
+        const bool needs_lead = std::any_of(
+            points.begin(), points.end(), [this](const auto& name) { return hits_[name] == 0; });
+        for (const std::string& name : points) arm(name);
+        if (needs_lead) {
+            for (const std::string& name : kLeadingDeaths) arm(name);
+        }
+        std::vector<Reply> found = run_all_at_once(instance_, requests_);
+        table_.disarm_all();
+        return found;
+    }
+
+    // Each of the points kills, and the replies are as if it had not.
+    void expect_same_bits_through_deaths_at(const Points& points) {
+        std::string what = "deaths at";
+        for (const std::string& name : points) what += " " + name;
+        SCOPED_TRACE(what);
+        std::vector<uint64_t> before;
+        for (const std::string& name : points) before.push_back(table_.deaths(name));
+        expect_same_bits(expected_, run_with(points), what);
+        for (size_t i = 0; i < points.size(); ++i) {
+            EXPECT_GT(table_.deaths(points[i]), before[i]) << "nobody died at " << points[i];
+        }
+        instance_.wait_ready();
+    }
+
+    // R11: what kills three FFN workers is refused, and its requests alone end with an error, also
+    // if a fourth dies while it refuses.
+    void expect_refusal_through_death_at(const std::string& name, const std::string& deadly) {
+        SCOPED_TRACE(name + " after three deaths at " + deadly);
+        const uint64_t before = table_.deaths(name);
+        table_.arm(deadly, 1 + hits_[deadly] / 2, 3);
+        table_.arm(name);
+        const std::vector<Reply> found = run_all_at_once(instance_, requests_);
+        table_.disarm_all();
+        EXPECT_GT(table_.deaths(name), before) << "nobody died at " << name;
+        for (size_t i = 0; i < found.size(); ++i) {
+            if (found[i].error.empty()) {
+                EXPECT_EQ(found[i], expected_[i]) << "request " << i;
+            } else {
+                EXPECT_NE(found[i].error.find("has killed the worker 3 times"), std::string::npos)
+                    << found[i].error;
+            }
+        }
+        instance_.wait_ready();
+    }
+
+    // Points that workers of a role reach while nobody dies.
+    Points points_of(const std::string& role) const {
+        const std::vector<pid_t> pids = instance_.worker_pids(role);
+        Points points;
+        for (const std::string& name : table_.names()) {
+            if (hits_.at(name) > 0 && std::count(pids.begin(), pids.end(), table_.last_pid(name))) {
+                points.push_back(name);
+            }
+        }
+        return points;
+    }
+
+    // Before the instance: its programs inherit the environment.
+    CrashTable table_;
+    Instance instance_;
+    const std::vector<client::Generate> requests_ = requests();
+    std::vector<Reply> expected_;
+    std::map<std::string, uint64_t> hits_;  // In an undisturbed run.
+};
+
+TEST_F(CrashPoints, EachAlone) {
+    ASSERT_GT(table_.names().size(), 50U);
+    for (const std::string& name : table_.names()) {
+        if (name == "refuse.slot_marked") {
+            expect_refusal_through_death_at(name, "pass.computed");
+        } else if (name == "refuse.round_marked") {
+            // The batch goes through the windows instead: nobody sees the refusal.
+            table_.arm("block.computed", 1, 3);
+            expect_same_bits_through_deaths_at({name});
+        } else {
+            expect_same_bits_through_deaths_at({name});
+        }
+        if (HasFailure()) break;
+    }
+    EXPECT_EQ(instance_.stop(), 0);
+}
+
+class CrashPointsWithRoutersAtTheExperts : public CrashPoints {
+  protected:
+    CrashPointsWithRoutersAtTheExperts() : CrashPoints("ffn") {}
+};
+
+// Rows are offered there, and weights come back with the results. No two phases.
+TEST_F(CrashPointsWithRoutersAtTheExperts, EachAlone) {
+    for (const char* role : {"ffn", "attention"}) {
+        for (const std::string& name : points_of(role)) {
+            if (!HasFailure()) expect_same_bits_through_deaths_at({name});
+        }
+    }
+    EXPECT_EQ(instance_.stop(), 0);
+}
+
+// Each point of one role with one of the other; AFD_CRASH_PAIRS=all: with each of the other.
+TEST_F(CrashPoints, InPairsOfAnFfnAndAnAttentionWorker) {
+    const Points ffn = points_of("ffn");
+    const Points attention = points_of("attention");
+    ASSERT_GT(ffn.size(), 10U);
+    ASSERT_GT(attention.size(), 8U);
+    const char* pairs = std::getenv("AFD_CRASH_PAIRS");
+    const bool is_long = pairs != nullptr && std::string(pairs) == "all";
+    const size_t num_pairs =
+        is_long ? ffn.size() * attention.size() : std::max(ffn.size(), attention.size());
+    for (size_t i = 0; i < num_pairs && !HasFailure(); ++i) {
+        const size_t other = is_long ? i / ffn.size() : i % attention.size();
+        expect_same_bits_through_deaths_at({ffn[i % ffn.size()], attention[other]});
+    }
+    std::cout << num_pairs << " pairs\n";
+    EXPECT_EQ(instance_.stop(), 0);
+}
+
+}  // namespace
+}  // namespace afd::test

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A worker that was taken over stores what it likes into everything that it may write.
+//
+// Method: this process takes the part of attention worker 1 of two. While requests run, it flips
+// words at random, structured and not, in that worker's stripe of the FFN window and in all of its
+// own segments, as fast as it can.
+// Oracle: afdd, the FFN worker and the other attention worker are the same processes afterwards;
+// and once worker 1 was replaced, every request gets the reply that it got before, to the last bit.
+// What requests came to meanwhile is not looked at: those of worker 1 may end, and no client can
+// tell whose a request is.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include "tests/integration/background_generation.h"
+#include "tests/integration/instance.h"
+#include "tests/integration/workload.h"
+
+namespace afd::test {
+namespace {
+
+constexpr uint64_t kFlips = 3'000'000;
+// M = 2, BS = 4; the demo model has K1 = 5 and HS = 512 (docs/wire.md).
+constexpr size_t kStripeDescriptorBytes = 2 * 4 * (2 + 4 * 5);
+constexpr size_t kDataOffset = 512;
+constexpr size_t kStripeRowBytes = 2 * 4 * 5 * 512;
+
+// A part of a segment, as words.
+class Target {
+  public:
+    // The bytes [first, last) of the file, or to its end.
+    explicit Target(const std::string& name, size_t first = 0, size_t last = SIZE_MAX) {
+        const int fd = open(("/dev/shm/" + name).c_str(), O_RDWR | O_CLOEXEC);
+        struct stat stats {};
+        if (fd < 0 || fstat(fd, &stats) != 0) ADD_FAILURE() << name;
+        bytes_ = static_cast<size_t>(stats.st_size);
+        void* mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (mapped == MAP_FAILED) ADD_FAILURE() << name;
+        close(fd);
+        memory_ = static_cast<uint32_t*>(mapped);
+        first_ = first / sizeof(uint32_t);
+        last_ = std::min(last, bytes_) / sizeof(uint32_t);
+    }
+    ~Target() { munmap(memory_, bytes_); }
+    Target(const Target&) = delete;
+    Target& operator=(const Target&) = delete;
+
+    void spoil(std::mt19937& random) {
+        constexpr uint32_t kTelling[] = {0, 1, 2, 0x7fffffff, 0x80000000, 0xffffffff, 0x7ffffffe};
+        std::atomic_ref<uint32_t> word(memory_[first_ + random() % (last_ - first_)]);
+        switch (random() % 4) {
+            case 0:
+                word = static_cast<uint32_t>(random());
+                break;
+            case 1:
+                word = kTelling[random() % std::size(kTelling)];
+                break;
+            case 2:
+                word ^= 1U << random() % 32;
+                break;
+            default:
+                ++word;
+        }
+    }
+
+  private:
+    uint32_t* memory_ = nullptr;
+    size_t bytes_ = 0;
+    size_t first_ = 0;
+    size_t last_ = 0;
+};
+
+std::vector<client::Generate> hostile_requests() {
+    std::vector<client::Generate> made = mixed_requests(8, 1000, 5);
+    for (client::Generate& request : made) request.set_max_tokens(12);
+    return made;
+}
+
+TEST(HostileWorker, EndsNobodyElseAndWhoComesAfterIsServed) {
+    Instance instance({"--attention-workers",
+                       "2",
+                       "--ffn-workers",
+                       "1",
+                       "--micro-batches",
+                       "2",
+                       "--micro-batch-size",
+                       "4",
+                       "--two-phase-block",
+                       "64",
+                       "--round-timeout-ms",
+                       "2000",
+                       "--wait-report-ms",
+                       "500"});
+    instance.wait_ready();
+    const std::vector<Reply> expected = run_all_at_once(instance, hostile_requests());
+    const std::vector<pid_t> attention = instance.worker_pids("attention");
+    const pid_t ffn = instance.worker_pids("ffn")[0];
+
+    std::vector<std::unique_ptr<Target>> targets;
+    for (const std::string& name : instance.segments()) {
+        if (name.ends_with("-ffn0-window")) {
+            // The second session's stripes: of the descriptors, and of the rows behind all of them.
+            targets.push_back(
+                std::make_unique<Target>(name, kStripeDescriptorBytes, 2 * kStripeDescriptorBytes));
+            targets.push_back(std::make_unique<Target>(name, kDataOffset + kStripeRowBytes));
+        } else if (name.find("-attn1-") != std::string::npos) {
+            targets.push_back(std::make_unique<Target>(name));
+        }
+    }
+    ASSERT_EQ(targets.size(), 6U);
+    std::thread attacker([&] {
+        std::mt19937 random(16);
+        for (uint64_t i = 0; i < kFlips; ++i) targets[random() % targets.size()]->spoil(random);
+    });
+    run_all_at_once(instance, hostile_requests());
+    attacker.join();
+
+    // Whatever state the attack left it in.
+    for (const pid_t pid : instance.worker_pids("attention")) {
+        if (pid > 0 && pid != attention[0]) kill(pid, SIGKILL);
+    }
+    instance.wait_ready();
+    for (int again = 0; again < 3; ++again) {
+        expect_same_bits(
+            expected, run_all_at_once(instance, hostile_requests()), "after the attack");
+    }
+    EXPECT_EQ(instance.worker_pids("attention")[0], attention[0]);
+    EXPECT_EQ(instance.worker_pids("ffn")[0], ffn);
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+}  // namespace
+}  // namespace afd::test

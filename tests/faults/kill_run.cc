@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/faults/kill_run.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "tests/integration/background_generation.h"
+
+namespace afd::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr size_t kInFlight = 6;
+constexpr size_t kTemplates = 10;
+
+double ms_between(client::Clock::time_point from, client::Clock::time_point to) {
+    return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
+std::vector<std::string> flags(const KillScenario& scenario) {
+    return {"--attention-workers",
+            std::to_string(scenario.num_attention_workers),
+            "--ffn-workers",
+            std::to_string(scenario.num_ffn_workers),
+            "--router",
+            scenario.router,
+            "--dispatch",
+            scenario.dispatch,
+            "--two-phase-block",
+            "64",
+            // A long prompt is to be long each time that it comes.
+            "--prefix-cache",
+            "false",
+            // Kills follow each other faster than a worker that fails by itself should be tried.
+            "--restart-first-ms",
+            "1",
+            "--restart-max-ms",
+            "1",
+            "--start-attempts",
+            "1000"};
+}
+
+// Short prompts and long ones, greedy and sampled, of different lengths.
+std::vector<client::Generate> make_templates() {
+    std::vector<client::Generate> made;
+    for (uint32_t i = 0; i < kTemplates; ++i) {
+        client::Generate request = long_request(20 + 12 * i);
+        request.clear_token_ids();
+        const uint32_t length = i % 3 == 2 ? 200 + 20 * i : 1 + 9 * i;
+        for (uint32_t t = 0; t < length; ++t) {
+            request.mutable_token_ids()->add_ids(3 + (t * 11 + i) % 200);
+        }
+        if (i % 2 == 1) {
+            request.mutable_sampling()->set_temperature(0.9F);
+            request.mutable_sampling()->set_seed(77 + i);
+        }
+        made.push_back(std::move(request));
+    }
+    return made;
+}
+
+}  // namespace
+
+std::string KillScenario::name() const {
+    return std::to_string(num_attention_workers) + "A" + std::to_string(num_ffn_workers) + "F, " +
+           "router = " + router + ", dispatch = " + dispatch;
+}
+
+KillRun::KillRun(const KillScenario& scenario, uint32_t seed)
+    : random_(seed),
+      instance_(flags(scenario)),
+      templates_(make_templates()),
+      expected_([this] {
+          instance_.wait_ready();
+          return run_one_after_another(instance_, templates_);
+      }()),
+      connection_(instance_.open_connection()),
+      asker_(instance_.connect()) {}
+
+KillReport KillRun::run(uint64_t num_kills) {
+    const Footprint before = footprint();
+    const auto random_ms = [this](int most) {
+        return milliseconds(std::uniform_int_distribution<int>(0, most)(random_));
+    };
+    for (uint64_t i = 0; i < num_kills && !testing::Test::HasFailure(); ++i) {
+        serve_until(client::Clock::now() + milliseconds(10) + random_ms(150));
+        strike();
+        const TimePoint deadline = client::Clock::now() + kPatience;
+        while (!is_over() && client::Clock::now() < deadline) {
+            serve_until(client::Clock::now() + milliseconds(2));
+        }
+        EXPECT_TRUE(is_over()) << "requests were held up for good, or a worker did not come back";
+        note_gaps();
+    }
+    drain();
+    const Footprint after = footprint();
+    report_.num_descriptors_more = after.num_descriptors - before.num_descriptors;
+    report_.kib_more = after.kib - before.kib;
+    EXPECT_EQ(instance_.stop(), 0);
+    report_.num_segments_left = instance_.segments().size();
+    return report_;
+}
+
+void KillRun::send_one() {
+    const size_t index = random_() % templates_.size();
+    client::Request request;
+    request.set_request_id(next_id_);
+    *request.mutable_generate() = templates_[index];
+    ASSERT_TRUE(connection_.send(request).ok());
+    flights_[next_id_++].template_index = index;
+}
+
+void KillRun::serve_until(TimePoint when) {
+    do {
+        while (is_sending_ && flights_.size() < kInFlight) send_one();
+        pollfd ready{connection_.fd(), connection_.events(), 0};
+        poll(&ready, 1, 1);
+        static_cast<void>(connection_.flush());
+        receive();
+    } while (client::Clock::now() < when && !testing::Test::HasFailure());
+}
+
+void KillRun::receive() {
+    std::vector<client::Response> responses;
+    const auto received = connection_.receive(responses);
+    for (const client::Response& response : responses) take(response);
+    EXPECT_TRUE(received.ok()) << received.error().message;
+}
+
+void KillRun::take(const client::Response& response) {
+    const auto found = flights_.find(response.request_id());
+    if (found == flights_.end()) return;
+    Flight& flight = found->second;
+    const bool is_progress = response.has_chunk() || is_end(response);
+    if (is_progress && flight.is_held_up) {
+        flight.is_held_up = false;
+        kill_->gaps_ms[found->first] = ms_between(kill_->at, client::Clock::now());
+    }
+    note(response, flight.reply);
+    if (!is_end(response)) return;
+    end(flight);
+    flights_.erase(found);
+}
+
+void KillRun::end(const Flight& flight) {
+    const Reply& expected = expected_[flight.template_index];
+    ++report_.num_requests;
+    if (!flight.reply.error.empty()) {
+        ++report_.num_lost;
+        ADD_FAILURE() << "lost: " << flight.reply.error;
+    } else if (flight.reply.token_ids.size() > expected.token_ids.size()) {
+        ++report_.num_doubled;
+        ADD_FAILURE() << flight.reply.token_ids.size() << " tokens instead of "
+                      << expected.token_ids.size();
+    } else if (flight.reply != expected) {
+        ++report_.num_changed;
+        expect_same_bits({expected}, {flight.reply}, "a request through a kill");
+    }
+}
+
+// Kills, and notes who was in flight.
+void KillRun::strike() {
+    const auto status = asker_.status();
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    std::vector<const client::Worker*> ffn;
+    std::vector<const client::Worker*> attention;
+    for (const client::Worker& worker : status.value().workers()) {
+        (worker.role() == "ffn" ? ffn : attention).push_back(&worker);
+    }
+    const auto dice = random_() % 10;
+    const bool is_both = dice == 0;
+    const bool is_attention = dice % 2 == 1;
+    std::vector<const client::Worker*> targets;
+    if (!is_attention) targets.push_back(ffn[random_() % ffn.size()]);
+    if (is_attention || is_both) targets.push_back(attention[random_() % attention.size()]);
+    Kill kill;
+    kill.times = is_both ? &report_.both : is_attention ? &report_.attention : &report_.ffn;
+    for (const client::Worker* target : targets) {
+        kill.pids.push_back(static_cast<pid_t>(target->pid()));
+    }
+    if (random_() % 10 < 3) {
+        for (const pid_t pid : kill.pids) ::kill(pid, SIGSTOP);
+        serve_until(client::Clock::now() + milliseconds(random_() % 30));
+    }
+    receive();
+    kill.at = client::Clock::now();
+    for (const pid_t pid : kill.pids) ::kill(pid, SIGKILL);
+    report_.num_kills += kill.pids.size();
+    // Of an attention worker its own sequences; of an FFN worker everybody's.
+    kill.num_in_flight = flights_.size();
+    kill.num_concerned = kill.times == &report_.attention
+                             ? std::min<size_t>(targets[0]->num_sequences(), kill.num_in_flight)
+                             : kill.num_in_flight;
+    for (auto& [id, flight] : flights_) flight.is_held_up = true;
+    kill_ = std::move(kill);
+}
+
+bool KillRun::is_over() {
+    if (!kill_->restart_ms) {
+        const auto status = asker_.status();
+        if (!status.ok()) return false;
+        for (const client::Worker& worker : status.value().workers()) {
+            if (worker.state() != "ready" ||
+                std::count(kill_->pids.begin(), kill_->pids.end(), worker.pid()) > 0) {
+                return false;
+            }
+        }
+        kill_->restart_ms = ms_between(kill_->at, client::Clock::now());
+    }
+    return kill_->gaps_ms.size() >= kill_->num_in_flight;
+}
+
+// Which requests were the killed worker's the client does not know; how many, the status told. They
+// are those that went on last.
+void KillRun::note_gaps() {
+    if (kill_->restart_ms) kill_->times->restart_ms.push_back(*kill_->restart_ms);
+    std::vector<double> gaps;
+    for (const auto& [id, gap_ms] : kill_->gaps_ms) gaps.push_back(gap_ms);
+    std::sort(gaps.begin(), gaps.end());
+    if (gaps.empty()) return;
+    if (kill_->num_concerned > 0) kill_->times->progress_ms.push_back(gaps.back());
+    if (kill_->num_concerned < gaps.size()) {
+        report_.others_gap_ms.push_back(gaps[gaps.size() - kill_->num_concerned - 1]);
+    }
+}
+
+void KillRun::drain() {
+    is_sending_ = false;
+    const TimePoint deadline = client::Clock::now() + kPatience;
+    while (!flights_.empty() && client::Clock::now() < deadline) {
+        serve_until(client::Clock::now() + milliseconds(5));
+        if (testing::Test::HasFailure()) break;
+    }
+    report_.num_lost += flights_.size();
+    EXPECT_TRUE(flights_.empty()) << flights_.size() << " requests without an end";
+}
+
+KillRun::Footprint KillRun::footprint() const {
+    namespace fs = std::filesystem;
+    const std::string self = "/proc/" + std::to_string(instance_.pid());
+    const auto descriptors = std::distance(fs::directory_iterator(self + "/fd"), {});
+    std::ifstream status(self + "/status");
+    int64_t kib = 0;
+    for (std::string line; std::getline(status, line);) {
+        if (line.rfind("RssAnon:", 0) == 0) kib = std::stoll(line.substr(8));
+    }
+    return {descriptors, kib};
+}
+
+}  // namespace afd::test

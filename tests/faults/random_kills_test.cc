@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Random kills of workers under load, over topologies, routers and ways of dispatch.
+//
+// Method: kill_run.h. A few kills here; scripts/faults makes as many as it is asked for, and gives
+// their number and the seed in the environment.
+// Oracle: the replies of the undisturbed instance, token ids and log probabilities to the last bit.
+// Nothing is said about times: they are printed.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+
+#include "tests/faults/kill_run.h"
+
+namespace afd::test {
+namespace {
+
+// With fewer kills than this for each scenario, most of the time would go to starting instances.
+constexpr uint64_t kKillsPerScenario = 8;
+
+uint64_t from_environment(const char* name, uint64_t otherwise) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? otherwise : std::strtoull(value, nullptr, 10);
+}
+
+std::vector<KillScenario> scenarios() {
+    std::vector<KillScenario> made;
+    for (const uint32_t num_attention : {1, 2}) {
+        for (const uint32_t num_ffn : {1, 2}) {
+            for (const char* dispatch : {"auto", "window", "two_phase"}) {
+                made.push_back({num_attention, num_ffn, "attention", dispatch});
+            }
+            // Rows that are routed at the experts go through the windows only.
+            made.push_back({num_attention, num_ffn, "ffn", "window"});
+        }
+    }
+    return made;
+}
+
+TEST(RandomKills, LoseDoubleAndChangeNothing) {
+    const uint64_t num_kills = from_environment("AFD_KILLS", 24);
+    const uint64_t seed = from_environment("AFD_SEED", 1);
+    std::mt19937 random(static_cast<uint32_t>(seed));
+    std::vector<KillScenario> chosen = scenarios();
+    std::shuffle(chosen.begin(), chosen.end(), random);
+    const uint64_t num_chosen =
+        std::clamp<uint64_t>(num_kills / kKillsPerScenario, 1, chosen.size());
+    chosen.resize(num_chosen);
+    KillReport report;
+    for (uint64_t i = 0; i < num_chosen && !HasFailure(); ++i) {
+        const uint64_t share = num_kills * (i + 1) / num_chosen - num_kills * i / num_chosen;
+        SCOPED_TRACE(chosen[i].name() + ", seed " + std::to_string(seed));
+        const auto run_seed = static_cast<uint32_t>(random());
+        report.add(KillRun(chosen[i], run_seed).run(share));
+        std::cout << report.num_kills << " kills so far, the last " << share << " times with "
+                  << chosen[i].name() << std::endl;
+    }
+    std::cout << report.text();
+    EXPECT_EQ(report.num_segments_left, 0U);
+    // A descriptor a kill would be many more; a log that is reopened, or a client, may be one.
+    EXPECT_LE(report.num_descriptors_more, 1);
+    if (const char* file = std::getenv("AFD_KILLS_REPORT")) std::ofstream(file) << report.text();
+}
+
+}  // namespace
+}  // namespace afd::test

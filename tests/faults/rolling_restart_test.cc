@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Workers that are ended and replaced by command while requests run.
+//
+// Oracle: the same requests on the undisturbed instance, token ids and log probabilities to the
+// last bit.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/integration/background_generation.h"
+#include "tests/integration/instance.h"
+
+namespace afd::test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint32_t kRollingTokens = 900;
+
+class RollingRestart : public testing::Test {
+  protected:
+    RollingRestart() { instance_.wait_ready(); }
+
+    Outcome afdctl(std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), program("afdctl"));
+        arguments.insert(arguments.end(), {"--instance", instance_.name()});
+        return run_program(arguments, instance_.runtime_directory());
+    }
+
+    std::vector<pid_t> pids() const {
+        std::vector<pid_t> all = instance_.worker_pids("attention");
+        for (const pid_t pid : instance_.worker_pids("ffn")) all.push_back(pid);
+        return all;
+    }
+
+    Instance instance_{{"--attention-workers", "2", "--ffn-workers", "2"}};
+};
+
+TEST_F(RollingRestart, OfAllWorkersUnderLoadChangesNoBit) {
+    const auto expected = instance_.connect().generate(long_request(kRollingTokens));
+    ASSERT_TRUE(expected.ok()) << expected.error().message;
+    const std::vector<pid_t> before = pids();
+    std::vector<std::unique_ptr<BackgroundGeneration>> generations;
+    for (int i = 0; i < 4; ++i) {
+        generations.push_back(
+            std::make_unique<BackgroundGeneration>(instance_, long_request(kRollingTokens)));
+    }
+    generations[0]->wait_for_tokens(20);
+    const Outcome outcome = afdctl({"restart-worker", "--all"});
+    EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
+    EXPECT_EQ(outcome.output,
+              "ffn0 restarted\nffn1 restarted\nattention0 restarted\nattention1 restarted\n");
+    for (const auto& generation : generations) {
+        const auto found = generation->finish();
+        ASSERT_TRUE(found.ok()) << found.error().message;
+        EXPECT_EQ(found.value().token_ids, expected.value().token_ids);
+        EXPECT_EQ(found.value().logprobs, expected.value().logprobs);
+    }
+    const std::vector<pid_t> after = pids();
+    ASSERT_EQ(after.size(), before.size());
+    for (size_t i = 0; i < after.size(); ++i) EXPECT_NE(after[i], before[i]) << i;
+    EXPECT_EQ(instance_.stop(), 0);
+}
+
+TEST_F(RollingRestart, ADrainedWorkerStaysAwayAndItsRequestsGoOnElsewhere) {
+    const auto expected = instance_.connect().generate(long_request(kRollingTokens));
+    ASSERT_TRUE(expected.ok()) << expected.error().message;
+    BackgroundGeneration generation(instance_, long_request(kRollingTokens));
+    generation.wait_for_tokens(20);
+    const Outcome outcome = afdctl({"drain-worker", "--worker", "attention0"});
+    EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
+    EXPECT_EQ(outcome.output, "attention0 drained\n");
+    const auto found = generation.finish();
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(found.value().token_ids, expected.value().token_ids);
+    EXPECT_EQ(found.value().logprobs, expected.value().logprobs);
+    EXPECT_EQ(instance_.status().workers(0).state(), "halted");
+    EXPECT_EQ(afdctl({"restart-worker", "--worker", "attention0"}).exit_status, 0);
+    instance_.wait_for("attention worker 0 is back", [](const client::Status& status) {
+        return status.workers(0).state() == "ready";
+    });
+    EXPECT_EQ(instance_.stop(), 0);
+}
+
+TEST_F(RollingRestart, SaysWhichWorkerThereIsNot) {
+    for (const char* command : {"drain-worker", "restart-worker"}) {
+        const Outcome unknown = afdctl({command, "--worker", "ffn7"});
+        EXPECT_NE(unknown.exit_status, 0);
+        EXPECT_THAT(unknown.output, HasSubstr("ffn"));
+        EXPECT_THAT(afdctl({command, "--worker", "expert1"}).output,
+                    HasSubstr("--worker 'expert1' is no worker; give one as attention0 or ffn1"));
+        EXPECT_THAT(afdctl({command}).output,
+                    HasSubstr("which worker? give --worker ffn0, or --all"));
+    }
+    EXPECT_EQ(instance_.stop(), 0);
+}
+
+}  // namespace
+}  // namespace afd::test

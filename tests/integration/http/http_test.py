@@ -1,0 +1,416 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that exist, against a real afdd over HTTP.
+
+    http_test.py BIN_DIR [unittest arguments]
+
+Goal: what people have in their hands drives afdd unchanged, and HTTP changes no bit. Method:
+Python's http.client, curl, raw sockets, and afdctl over the client socket, at a running instance.
+Oracle: the forms of the OpenAI API, and the answers of the other door.
+"""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from chat_model import make_chat_model
+from instance import Instance, events_of
+
+BIN = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else pathlib.Path("build/release/bin")
+PROMPT = "It was a fine morning, and the young lady"
+PATIENCE_S = 60
+
+
+class HttpTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.instance = cls.enterClassContext(Instance(BIN))
+
+    def complete(self, **fields) -> dict:
+        status, _, body = self.instance.ask("POST", "/v1/completions", {"prompt": PROMPT, **fields})
+        self.assertEqual(status, 200, body)
+        return json.loads(body)
+
+    def stream(self, **fields) -> list[dict]:
+        status, headers, body = self.instance.ask(
+            "POST", "/v1/completions", {"prompt": PROMPT, "stream": True, **fields})
+        self.assertEqual(status, 200, body)
+        self.assertEqual(headers["content-type"], "text/event-stream; charset=utf-8")
+        events = events_of(body)
+        self.assertEqual(events[-1], "[DONE]")
+        return [json.loads(event) for event in events[:-1]]
+
+    def by_socket(self, *arguments: str) -> dict:
+        return self.instance.ctl("generate", PROMPT, "--token-ids", "--logprobs", *arguments)
+
+    def test_same_bits_as_over_the_socket(self) -> None:
+        """Text, ids and log probabilities, whole and streamed, greedy and sampled."""
+        for temperature in (0, 1):
+            socket_answer = self.by_socket("--max-tokens", "40", "--seed", "11", "--ignore-eos",
+                                           "--temperature", str(temperature))
+            wish = {"max_tokens": 40, "seed": 11, "temperature": temperature, "top_p": 1,
+                    "logprobs": 0, "ignore_eos": True, "return_token_ids": True}
+            whole = self.complete(**wish)["choices"][0]
+            self.assertEqual(whole["text"], socket_answer["text"])
+            self.assertEqual(whole["token_ids"], socket_answer["token_ids"])
+            self.assertEqual(whole["prompt_token_ids"], socket_answer["prompt_ids"])
+            self.assertEqual([float32(x) for x in whole["logprobs"]["token_logprobs"]],
+                             [float32(x) for x in socket_answer["logprobs"]])
+            chunks = [event["choices"][0] for event in self.stream(**wish)]
+            self.assertEqual("".join(chunk["text"] for chunk in chunks), whole["text"])
+            self.assertEqual(sum((chunk["token_ids"] for chunk in chunks), []), whole["token_ids"])
+            self.assertEqual(
+                sum((chunk["logprobs"]["token_logprobs"] for chunk in chunks if chunk["logprobs"]),
+                    []), whole["logprobs"]["token_logprobs"])
+
+    def test_a_killed_worker_is_a_pause(self) -> None:
+        """kill -9 of the attention worker in mid-stream: the same text, to the end."""
+        wish = {"max_tokens": 300, "seed": 5, "ignore_eos": True}
+        expected = self.complete(**wish)["choices"][0]["text"]
+        connection = self.instance.connect()
+        connection.request("POST", "/v1/completions",
+                           json.dumps({"prompt": PROMPT, "stream": True, **wish}))
+        answer = connection.getresponse()
+        received = answer.read1(65536)
+        for worker in self.instance.ctl("status")["workers"]:
+            if worker["role"] == "attention":
+                os.kill(worker["pid"], signal.SIGKILL)
+        received += answer.read()
+        text = "".join(json.loads(event)["choices"][0]["text"]
+                       for event in events_of(received)[:-1])
+        self.assertEqual(text, expected)
+
+    def test_every_event_has_the_form_of_the_api(self) -> None:
+        events = self.stream(max_tokens=5, n=2, ignore_eos=True,
+                             stream_options={"include_usage": True})
+        self.assertEqual({event["object"] for event in events}, {"text_completion"})
+        self.assertEqual(len({event["id"] for event in events}), 1)
+        self.assertEqual(len({event["created"] for event in events}), 1)
+        self.assertTrue(events[0]["id"].startswith("cmpl-"))
+        for choice in (0, 1):
+            reasons = [event["choices"][0]["finish_reason"] for event in events
+                       if event["choices"] and event["choices"][0]["index"] == choice]
+            self.assertEqual(reasons, [None] * 5 + ["length"])
+        self.assertEqual([event["usage"] is None for event in events],
+                         [True] * (len(events) - 1) + [False])
+        usage = events[-1]["usage"]
+        self.assertEqual(usage["completion_tokens"], 10)
+        self.assertEqual(usage["total_tokens"], usage["prompt_tokens"] + 10)
+
+    def test_choices_of_one_seed_differ_and_the_first_is_that_of_one(self) -> None:
+        wish = {"max_tokens": 20, "seed": 3, "temperature": 1}
+        texts = [choice["text"] for choice in self.complete(n=3, **wish)["choices"]]
+        self.assertEqual(len(set(texts)), 3)
+        self.assertEqual(self.complete(**wish)["choices"][0]["text"], texts[0])
+
+    def test_arrays_of_prompts_are_answered_in_their_order(self) -> None:
+        prompts = ["Once upon a time", "The end of the"]
+        wish = {"max_tokens": 8, "temperature": 0}
+        both = self.complete(**wish, prompt=prompts)["choices"]
+        for i, prompt in enumerate(prompts):
+            alone = self.complete(**wish, prompt=prompt)["choices"][0]
+            self.assertEqual(both[i]["text"], alone["text"])
+            ids = json.loads(self.instance.ask("POST", "/tokenize", {"prompt": prompt})[2])
+            by_ids = self.complete(**wish, prompt=ids["tokens"])["choices"][0]
+            self.assertEqual(by_ids["text"], alone["text"])
+
+    def test_echo_scores_the_prompt(self) -> None:
+        scored = self.complete(echo=True, max_tokens=0, logprobs=0)
+        choice = scored["choices"][0]
+        self.assertEqual(choice["text"], PROMPT)
+        self.assertEqual(scored["usage"]["completion_tokens"], 0)
+        logprobs = choice["logprobs"]
+        self.assertIsNone(logprobs["token_logprobs"][0])
+        self.assertEqual(len(logprobs["tokens"]), scored["usage"]["prompt_tokens"])
+        self.assertTrue(all(value < 0 for value in logprobs["token_logprobs"][1:]))
+        socket_answer = self.by_socket("--max-tokens", "1", "--prompt-logprobs")
+        self.assertEqual([float32(x) for x in logprobs["token_logprobs"][1:]],
+                         [float32(x) for x in socket_answer["prompt_logprobs"]])
+
+    def test_events_never_split_a_character(self) -> None:
+        """Bytes of a prompt in many scripts, echoed and continued at a high temperature."""
+        for event in self.stream(prompt="日本語 é 🙂 ", echo=True, max_tokens=60, temperature=2,
+                                 seed=1, ignore_eos=True):
+            event["choices"][0]["text"].encode()
+
+    def test_chat_without_a_template_says_what_to_do(self) -> None:
+        status, _, body = self.instance.ask("POST", "/v1/chat/completions", {
+            "messages": [{"role": "user", "content": "Hello"}]})
+        self.assertEqual(status, 400)
+        self.assertIn("no chat template", json.loads(body)["error"]["message"])
+        self.assertIn("/v1/completions", json.loads(body)["error"]["message"])
+
+    def test_page_is_one_text(self) -> None:
+        status, headers, body = self.instance.ask("GET", "/")
+        self.assertEqual((status, headers["content-type"]), (200, "text/html; charset=utf-8"))
+        self.assertNotIn(b"http://", body)
+        self.assertNotIn(b"https://", body)
+
+    def test_curl_transcript(self) -> None:
+        """What README shows, by curl as it is, without a header of its own."""
+        done = subprocess.run(
+            ["curl", "-sS", "-N", "-i", self.instance.url + "/v1/completions",
+             "-d", json.dumps({"prompt": "Hi", "max_tokens": 3, "stream": True, "seed": 1})],
+            capture_output=True, timeout=PATIENCE_S, check=True)
+        head, _, body = done.stdout.partition(b"\r\n\r\n")
+        self.assertTrue(head.startswith(b"HTTP/1.1 200 OK\r\n"), head)
+        self.assertEqual(events_of(body)[-1], "[DONE]")
+        whole = subprocess.run(
+            ["curl", "-sS", "--fail-with-body", "--http1.0", self.instance.url + "/v1/completions",
+             "-d", json.dumps({"prompt": "Hi", "max_tokens": 3})],
+            capture_output=True, timeout=PATIENCE_S, check=True)
+        self.assertEqual(json.loads(whole.stdout)["object"], "text_completion")
+        large = subprocess.run(
+            ["curl", "-sS", "-w", "%{http_code}", "-o", "/dev/null",
+             self.instance.url + "/v1/completions", "-d", "@-"],
+            input=b" " * (8 << 20), capture_output=True, timeout=PATIENCE_S, check=False)
+        self.assertEqual(large.stdout, b"413", large.stderr)
+
+    def test_disconnecting_frees_the_room(self) -> None:
+        connection = self.instance.connect()
+        connection.request("POST", "/v1/completions", json.dumps(
+            {"prompt": PROMPT, "max_tokens": 900, "ignore_eos": True, "stream": True}))
+        connection.getresponse().read1(10)
+        self.wait_for(lambda status: status["num_running"] == 1)
+        connection.sock.close()
+        connection.close()
+        status = self.wait_for(lambda status: status["num_running"] == 0)
+        self.assertEqual(sum(worker.get("kv_tokens_used", 0) for worker in status["workers"]), 0)
+
+    def wait_for(self, holds) -> dict:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            status = self.instance.ctl("status")
+            if holds(status):
+                return status
+            self.assertLess(time.monotonic(), deadline, status)
+            time.sleep(0.02)
+
+    def test_garbage_stops_nobody(self) -> None:
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            stream = pool.submit(self.stream, max_tokens=200, ignore_eos=True)
+            for seed in range(200):
+                with socket.create_connection(("127.0.0.1", self.instance.port)) as connection:
+                    garbage = bytes((seed * 31 + i * 7) % 256 for i in range(seed))
+                    connection.sendall(b"POST /v1/completions HTTP/1.1\r\n" + garbage)
+            self.assertEqual(len(stream.result()), 201)
+        self.assertEqual(self.instance.ask("GET", "/ready")[0], 200)
+
+
+    def test_metrics_are_what_prometheus_takes(self) -> None:
+        before = self.metrics()
+        self.complete(max_tokens=7, ignore_eos=True)
+        after = self.metrics()
+        for name, grown in (("afd_generation_tokens_total", 7),
+                            ("afd_time_to_first_token_seconds_count", 1),
+                            ("afd_inter_token_latency_seconds_count", 6),
+                            ('afd_request_success_total/length', 1)):
+            self.assertEqual(after[name] - before[name], grown, name)
+        self.assertEqual(after["afd_num_requests_running"], 0)
+        text = self.instance.ask("GET", "/metrics")[2]
+        done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True,
+                              timeout=PATIENCE_S, check=False)
+        self.assertEqual((done.returncode, done.stdout + done.stderr), (0, b""))
+
+    def metrics(self) -> dict[str, float]:
+        status, headers, body = self.instance.ask("GET", "/metrics")
+        self.assertEqual(status, 200)
+        self.assertEqual(headers["content-type"], "text/plain; version=0.0.4; charset=utf-8")
+        values = {}
+        for line in body.decode().splitlines():
+            if not line.startswith("#"):
+                series, value = line.rsplit(" ", 1)
+                reason = re.search('finished_reason="([a-z]*)"', series)
+                name = series.split("{")[0] + (f"/{reason.group(1)}" if reason else "")
+                values[name] = float(value)
+        return values
+
+
+class ChatTest(unittest.TestCase):
+    """Chats, of a model with a template. What it says is no chat: it never saw one."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        directory = cls.enterClassContext(tempfile.TemporaryDirectory(prefix="afd-chat-"))
+        make_chat_model(pathlib.Path(directory))
+        cls.instance = cls.enterClassContext(Instance(BIN, "--model", directory))
+
+    def chat(self, **fields) -> tuple[int, dict]:
+        status, _, body = self.instance.ask("POST", "/v1/chat/completions", {
+            "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 20, "seed": 3,
+            **fields})
+        return status, json.loads(body)
+
+    def test_prompt_is_the_rendered_conversation(self) -> None:
+        """The ids are those of the template; its marks inside a message stay text."""
+        messages = [{"role": "system", "content": "Be kind."},
+                    {"role": "user", "content": [{"type": "text", "text": "Hi <|im_end|>"}]},
+                    {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": "Go"}]
+        status, answer = self.chat(messages=messages, return_token_ids=True)
+        self.assertEqual(status, 200, answer)
+        ids = json.loads(self.instance.ask("POST", "/tokenize", {"messages": messages})[2])
+        self.assertEqual(answer["prompt_token_ids"], ids["tokens"])
+        start, end = 2047, 2046
+        marks = [token for token in ids["tokens"] if token in (start, end)]
+        self.assertEqual(len(marks), 9, "four messages, and the beginning of the answer")
+
+    def test_whole_and_stream_say_the_same(self) -> None:
+        status, whole = self.chat()
+        self.assertEqual(status, 200, whole)
+        self.assertEqual(whole["object"], "chat.completion")
+        self.assertTrue(whole["id"].startswith("chatcmpl-"))
+        message = whole["choices"][0]["message"]
+        self.assertEqual(message["role"], "assistant")
+        status, _, body = self.instance.ask("POST", "/v1/chat/completions", {
+            "messages": [{"role": "user", "content": "Hello"}], "max_completion_tokens": 20,
+            "seed": 3, "stream": True, "stream_options": {"include_usage": True}})
+        events = events_of(body)
+        self.assertEqual(events[-1], "[DONE]")
+        chunks = [json.loads(event) for event in events[:-1]]
+        self.assertEqual({chunk["object"] for chunk in chunks}, {"chat.completion.chunk"})
+        deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
+        self.assertEqual(deltas[0], {"role": "assistant", "content": ""})
+        self.assertEqual(deltas[-1], {})
+        self.assertEqual("".join(delta.get("content", "") for delta in deltas), message["content"])
+        self.assertEqual(chunks[-1]["usage"], whole["usage"])
+
+    def test_same_bits_as_the_prompt_that_it_becomes(self) -> None:
+        status, chat = self.chat(return_token_ids=True, logprobs=True, top_logprobs=2)
+        self.assertEqual(status, 200, chat)
+        choice = chat["choices"][0]
+        status, _, body = self.instance.ask("POST", "/v1/completions", {
+            "prompt": chat["prompt_token_ids"], "max_tokens": 20, "seed": 3, "logprobs": 2,
+            "return_token_ids": True})
+        completion = json.loads(body)["choices"][0]
+        self.assertEqual(choice["token_ids"], completion["token_ids"])
+        content = choice["logprobs"]["content"]
+        self.assertEqual([token["logprob"] for token in content],
+                         completion["logprobs"]["token_logprobs"])
+        self.assertEqual([len(token["top_logprobs"]) for token in content], [2] * len(content))
+
+    def test_end_token_of_the_template_ends_the_answer(self) -> None:
+        status, answer = self.chat(logit_bias={"2046": 100})
+        self.assertEqual(status, 200, answer)
+        self.assertEqual(answer["choices"][0]["finish_reason"], "stop")
+        self.assertEqual(answer["choices"][0]["message"]["content"], "")
+
+    def test_refusals_name_the_field(self) -> None:
+        user = {"role": "user", "content": "a"}
+        for fields, param in (
+                ({"messages": []}, "messages"),
+                ({"messages": "a"}, "messages"),
+                ({"messages": [{"role": "king", "content": "a"}]}, "messages[0].role"),
+                ({"messages": [user, {"role": "user", "content": 5}]}, "messages[1].content"),
+                ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+                 "messages[0].content[0].type"),
+                ({"response_format": {"type": "regex"}}, "response_format"),
+                ({"tool_choice": "required"}, "tool_choice"),
+                ({"tools": [5]}, "tools[0]"),
+                ({"tools": [{"type": "function"}]}, "tools[0].function"),
+                ({"top_logprobs": 3}, "top_logprobs"),
+                ({"logprobs": 3}, "logprobs"),
+                ({"functions": []}, "functions"),
+                ({"messages": [{"role": "user", "content": "a" * 50000}]}, "messages")):
+            status, answer = self.chat(**fields)
+            self.assertEqual(status, 400, (fields, answer))
+            self.assertEqual(answer["error"]["param"], param, answer)
+
+    def test_tools_are_shown_to_the_model(self) -> None:
+        tool = {"type": "function", "function": {"name": "now", "description": "The time",
+                                                 "parameters": {"type": "object"}}}
+        other = {"function": {"parameters": {"z": [1, {"y": "}]", "b": "\\"}], "a": {}},
+                              "name": "then"}}
+        status, with_tools = self.chat(tools=[tool, other], max_tokens=1, return_token_ids=True)
+        self.assertEqual(status, 200, with_tools)
+        # As the client wrote them, the order of members included.
+        tokens = {"tokens": with_tools["prompt_token_ids"]}
+        shown = self.instance.ask("POST", "/detokenize", tokens)[2]
+        self.assertIn(f"{json.dumps(tool)}\n{json.dumps(other)}", json.loads(shown)["prompt"])
+        status, without = self.chat(tools=[tool], tool_choice="none", max_tokens=1)
+        self.assertGreater(with_tools["usage"]["prompt_tokens"],
+                           without["usage"]["prompt_tokens"] + 20)
+
+
+class OperationTest(unittest.TestCase):
+    """How an instance begins and ends, and who may use it."""
+
+    def test_sigterm_lets_streams_finish(self) -> None:
+        with Instance(BIN) as instance:
+            body = json.dumps({"prompt": PROMPT, "max_tokens": 900, "ignore_eos": True,
+                               "stream": True})
+            streams = []
+            for _ in range(3):
+                connection = instance.connect()
+                connection.request("POST", "/v1/completions", body)
+                streams.append(connection.getresponse())
+                streams[-1].received = streams[-1].read1(10)
+            instance.process.send_signal(signal.SIGTERM)
+            while instance.ask("GET", "/ready")[0] == 200:
+                pass
+            status, headers, ready = instance.ask("GET", "/ready")
+            if status == 503:  # Unless the streams are quicker.
+                self.assertEqual(json.loads(ready)["status"], "draining")
+                self.assertEqual(instance.ask("GET", "/live")[0], 200)
+                refused, headers, _ = instance.ask("POST", "/v1/completions", {"prompt": "a"})
+                self.assertEqual(refused, 503)
+                self.assertIn("retry-after", headers)
+            for stream in streams:
+                events = events_of(stream.received + stream.read())
+                self.assertEqual(len(events), 902)
+            self.assertEqual(instance.process.wait(PATIENCE_S), 0)
+
+    def test_drain_that_takes_too_long_ends_streams_with_an_error(self) -> None:
+        with Instance(BIN, "--drain-timeout-ms", "1") as instance:
+            connection = instance.connect()
+            connection.request("POST", "/v1/completions", json.dumps(
+                {"prompt": PROMPT, "max_tokens": 900, "ignore_eos": True, "stream": True}))
+            stream = connection.getresponse()
+            received = stream.read1(10)
+            instance.process.send_signal(signal.SIGTERM)
+            events = events_of(received + stream.read())
+            self.assertEqual(json.loads(events[-2])["error"]["type"], "server_error")
+            self.assertEqual(events[-1], "[DONE]")
+            self.assertEqual(instance.process.wait(PATIENCE_S), 6)
+
+    def test_keys_come_from_the_environment(self) -> None:
+        key = "sk-0123456789abcdef"
+        with Instance(BIN, environment={"AFD_API_KEY": key}) as instance:
+            self.assertEqual(instance.ask("GET", "/v1/models")[0], 401)
+            self.assertEqual(instance.ask("GET", "/ready")[0], 200)
+            self.assertEqual(
+                instance.ask("GET", "/v1/models", headers={"Authorization": f"Bearer {key}"})[0],
+                200)
+            self.assertNotIn(key, instance.said())
+
+    def refusal(self, *flags: str) -> str:
+        done = subprocess.run([BIN / "afdd", "--demo", "--instance", f"http_{os.getpid()}", *flags],
+                              capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        return done.stderr
+
+    def test_start_is_refused_with_what_to_do(self) -> None:
+        self.assertIn("there is no API key", self.refusal("--http", "0.0.0.0:0"))
+        self.assertIn("must be ADDRESS:PORT", self.refusal("--http", "8000"))
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            self.assertIn(f"port {port} of 127.0.0.1 is taken",
+                          self.refusal("--http", f"127.0.0.1:{port}"))
+
+
+def float32(value: float) -> bytes:
+    """Its bits as a float: shorter and longer decimals of one float are equal."""
+    return struct.pack("f", value)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What who operates an instance relies on: what it tells the service manager, what SIGHUP changes,
+// and what stands in the log.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
+#include <thread>
+
+#include "tests/integration/background_generation.h"
+#include "tests/notify_socket.h"
+
+namespace afd::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Waits until the log has `text`; fails the test otherwise.
+void wait_for_log(const Instance& instance, const std::string& text) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (instance.log().find(text) == std::string::npos) {
+        ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "no line with " << text;
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+}
+
+// Goal: afdd is a service of Type=notify with a watchdog. Method: the test is the service manager.
+TEST(Service, TellsTheManagerOfItsLife) {
+    NotifySocket manager;
+    Instance instance({"--attention-workers", "1"},
+                      "export NOTIFY_SOCKET=" + manager.path() + " WATCHDOG_USEC=400000");
+    EXPECT_THAT(manager.wait_for("READY=1"), HasSubstr("STATUS=serving "));
+    instance.wait_ready();
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(manager.wait_for("WATCHDOG=1"), "WATCHDOG=1");
+    instance.signal(SIGTERM);
+    const std::string stopping = manager.wait_for("STOPPING=1");
+    EXPECT_THAT(stopping, HasSubstr("EXTEND_TIMEOUT_USEC="));
+    EXPECT_EQ(instance.wait_exit(), 0);
+}
+
+// Goal: a loop that stands still is no living service. Oracle: a stopped afdd says nothing.
+TEST(Service, FeedsNoWatchdogWhileItsLoopStandsStill) {
+    NotifySocket manager;
+    Instance instance({}, "export NOTIFY_SOCKET=" + manager.path() + " WATCHDOG_USEC=200000");
+    instance.wait_ready();
+    instance.signal(SIGSTOP);
+    while (!manager.next(std::chrono::milliseconds(300)).empty()) {
+    }
+    EXPECT_EQ(manager.next(std::chrono::milliseconds(500)), "");
+    instance.signal(SIGCONT);
+    EXPECT_EQ(manager.wait_for("WATCHDOG=1"), "WATCHDOG=1");
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+// Goal: the doctor speaks of the same instance that afdd would start. Oracle: what it says of the
+// demo, of a configuration that is wrong, and of limits that the test sets.
+TEST(Doctor, LooksAtTheMachineForAConfiguration) {
+    const std::string directory = make_directory();
+    const Outcome demo = run_program({program("afdctl"), "doctor", "--", "--demo"}, directory);
+    EXPECT_EQ(demo.exit_status, 0) << demo.output;
+    for (const char* subject :
+         {"cpu ", "cores ", "shm ", "memory ", "nofile ", "limits ", "hugepages ", "clock "}) {
+        EXPECT_THAT(demo.output, HasSubstr(subject));
+    }
+    EXPECT_THAT(demo.output, HasSubstr("; segments take "));
+    EXPECT_THAT(demo.output, HasSubstr("numeric class "));
+    const Outcome object = run_program(
+        {program("afdctl"), "--json", "doctor", "--", "--demo", "--ffn-workers", "64"}, directory);
+    const json findings = json::parse(object.output, nullptr, false);
+    ASSERT_TRUE(findings.is_array()) << object.output;
+    EXPECT_EQ(findings[1]["subject"], "cores");
+    EXPECT_EQ(findings[1]["level"], "warning");
+    const Outcome wrong =
+        run_program({program("afdctl"), "doctor", "--", "--ffn-workers", "many"}, directory);
+    EXPECT_EQ(wrong.exit_status, 2);
+    EXPECT_THAT(wrong.output, HasSubstr("ffn_workers"));
+    const std::string few = "ulimit -n 100; exec " + program("afdctl") + " doctor -- --demo";
+    EXPECT_THAT(run_program({"/bin/sh", "-c", few}, directory).output,
+                HasSubstr("nofile     warning  100 open files"));
+}
+
+// Goal: the unit and afdd agree. Oracle: the defaults and exit codes of afdd's own --help.
+TEST(Service, TheUnitFitsAfdd) {
+    std::ifstream file(AFD_DEMO_MODEL "/../deploy/afdd.service");
+    std::map<std::string, std::string> settings;
+    bool allows_seccomp = false;
+    for (std::string line; std::getline(file, line);) {
+        const size_t equals = line.find('=');
+        allows_seccomp = allows_seccomp || line == "SystemCallFilter=seccomp";
+        if (line.empty() || line[0] == '#' || equals == std::string::npos) continue;
+        settings[line.substr(0, equals)] = line.substr(equals + 1);
+    }
+    // Which is in none of systemd's sets, and without which a worker would be killed at its start.
+    EXPECT_TRUE(allows_seccomp);
+    EXPECT_EQ(settings["Type"], "notify");
+    EXPECT_EQ(settings["KillMode"], "mixed");
+    EXPECT_GT(std::stoi(settings["WatchdogSec"]), 1);
+    const std::string help = run_program({program("afdd"), "--help"}, make_directory()).output;
+    const std::regex drain("--drain-timeout-ms[^\\[]*\\[([0-9]+) ms\\]");
+    std::smatch found;
+    ASSERT_TRUE(std::regex_search(help, found, drain)) << help;
+    EXPECT_GT(std::stoi(settings["TimeoutStopSec"]) * 1000, std::stoi(found[1]) + 3000);
+    EXPECT_EQ(settings["RestartPreventExitStatus"], "2 3");
+    EXPECT_THAT(help, HasSubstr("  2  the command line, environment, configuration file"));
+    EXPECT_THAT(help, HasSubstr("  3  the model directory is missing"));
+    EXPECT_EQ(settings["ExecStart"], "/usr/bin/afdd --config /etc/afd/afd.toml");
+}
+
+void write_config(const std::string& file, const std::string& text) {
+    std::ofstream(file) << text;
+    std::filesystem::permissions(file, std::filesystem::perms(0600));
+}
+
+// Goal: SIGHUP changes the log level of afdd, of its workers and of those that come later, and
+// nothing else; a file that is wrong changes nothing.
+TEST(Reload, SighupTakesTheLogLevelOfTheFile) {
+    const std::string file = make_directory() + "/afd.toml";
+    write_config(file, "log_level = \"info\"\n");
+    Instance instance({"--config", file});
+    instance.wait_ready();
+    ASSERT_TRUE(instance.connect().generate(long_request(3)).ok());
+    EXPECT_THAT(instance.log(), Not(HasSubstr("request 1: ")));
+
+    write_config(file, "log_level = \"debug\"\nmax_queue = 1\n");
+    instance.signal(SIGHUP);
+    wait_for_log(instance, "log_level is debug; every other option stays");
+    ASSERT_TRUE(instance.connect().generate(long_request(3)).ok());
+    wait_for_log(instance, "request 2: accepted from ");
+    wait_for_log(instance, "request 2: goes to attention worker 0");
+    wait_for_log(instance, "request 2: finished after ");
+
+    write_config(file, "log_level = \"loud\"\n");
+    instance.signal(SIGHUP);
+    wait_for_log(instance, "nothing changes: ");
+    wait_for_log(instance, "loud");
+    ASSERT_TRUE(instance.connect().generate(long_request(3)).ok());
+    wait_for_log(instance, "request 3: finished after ");
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+// Goal: a key that is taken out of the file serves nobody from the SIGHUP on, and a new one does.
+TEST(Reload, SighupTakesTheApiKeysOfTheFile) {
+    const std::string first = "first-key-of-the-file";
+    const std::string second = "second-key-of-the-file";
+    const std::string file = make_directory() + "/keys";
+    write_config(file, first + "\n");
+    Instance instance({"--http", "127.0.0.1:0", "--http-keys", file});
+    instance.wait_ready();
+    const std::string log = instance.log();
+    const std::regex address("http://127\\.0\\.0\\.1:[0-9]+");
+    std::smatch found;
+    ASSERT_TRUE(std::regex_search(log, found, address)) << log;
+    const std::string url = found[0].str() + "/v1/models";
+    const auto status_with = [&](const std::string& key) {
+        const Outcome asked = run_program({"/usr/bin/curl",
+                                           "-s",
+                                           "-o",
+                                           "/dev/null",
+                                           "-w",
+                                           "%{http_code}",
+                                           "-H",
+                                           "Authorization: Bearer " + key,
+                                           url},
+                                          instance.runtime_directory());
+        return asked.output;
+    };
+    EXPECT_EQ(status_with(first), "200");
+    EXPECT_EQ(status_with(second), "401");
+    write_config(file, second + "\n");
+    EXPECT_EQ(status_with(first), "200");
+    instance.signal(SIGHUP);
+    wait_for_log(instance, "API keys were read again");
+    EXPECT_EQ(status_with(first), "401");
+    EXPECT_EQ(status_with(second), "200");
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+// Goal: in JSON a program finds every line of a request by its number. Oracle: the lines of a
+// request whose worker is killed: accepted, placed, begun again, finished.
+TEST(Log, EveryJsonLineOfARequestHasItsNumber) {
+    Instance instance({"--log-format", "json", "--log-level", "debug"});
+    instance.wait_ready();
+    BackgroundGeneration background(instance, long_request(600));
+    background.wait_for_tokens(5);
+    kill(instance.worker_pids("attention").at(0), SIGKILL);
+    ASSERT_TRUE(background.finish().ok());
+    EXPECT_EQ(instance.stop(), 0);
+    std::vector<std::string> told;
+    std::istringstream lines(instance.log());
+    for (std::string text; std::getline(lines, text);) {
+        if (!text.starts_with("{")) continue;
+        const json line = json::parse(text, nullptr, false);
+        ASSERT_FALSE(line.is_discarded()) << text;
+        const std::string message = line["message"];
+        EXPECT_THAT(message, Not(::testing::StartsWith("request ")));
+        if (line.value("request", 0) == 1) told.push_back(message);
+    }
+    ASSERT_EQ(told.size(), 5u) << instance.log();
+    EXPECT_THAT(told[0], ::testing::StartsWith("accepted from "));
+    EXPECT_THAT(told[1], HasSubstr("goes to attention worker 0"));
+    EXPECT_THAT(told[2], HasSubstr("will run again, behind "));
+    EXPECT_THAT(told[3], HasSubstr("goes to attention worker 0"));
+    EXPECT_THAT(told[4], HasSubstr("finished after "));
+}
+
+// Goal: under load a line every ten seconds, and none when nothing runs.
+TEST(Log, HasAHeartbeatWhileRequestsRunAndNoneWhenIdle) {
+    Instance instance;
+    instance.wait_ready();
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (instance.log().find(" tok/s | ") == std::string::npos &&
+           std::chrono::steady_clock::now() < deadline) {
+        ASSERT_TRUE(instance.connect().generate(long_request(900)).ok());
+    }
+    EXPECT_THAT(instance.log(), HasSubstr("| attention busy "));
+    EXPECT_THAT(instance.log(), HasSubstr("| ffn busy "));
+    // What came after the line's period began is said once more; then there is silence.
+    std::this_thread::sleep_for(std::chrono::seconds(11));
+    const std::string log = instance.log();
+    std::this_thread::sleep_for(std::chrono::seconds(11));
+    EXPECT_EQ(instance.log(), log);
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+}  // namespace
+}  // namespace afd::test

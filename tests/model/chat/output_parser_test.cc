@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/chat/output_parser.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace afd::model {
+namespace {
+
+using testing::ElementsAre;
+using Kind = ChatEvent::Kind;
+
+ChatEvent thought(const std::string& text) {
+    return {Kind::kReasoning, text};
+}
+ChatEvent said(const std::string& text) {
+    return {Kind::kContent, text};
+}
+ChatEvent call(const std::string& name, const std::string& arguments) {
+    return {Kind::kToolCall, arguments, name};
+}
+
+constexpr OutputSyntax kQwen{ReasoningSyntax::kTagged, ToolSyntax::kJson};
+constexpr OutputSyntax kR1{ReasoningSyntax::kStarted, ToolSyntax::kDeepSeekV3};
+constexpr OutputSyntax kV31Calls{ReasoningSyntax::kNone, ToolSyntax::kDeepSeekV31};
+
+// The events of `parts`; runs of one kind of text as one.
+std::vector<ChatEvent> parsed(const OutputSyntax& syntax, const std::vector<std::string>& parts) {
+    OutputParser parser(syntax);
+    std::vector<ChatEvent> all;
+    const auto add = [&all](const std::vector<ChatEvent>& events) {
+        for (const ChatEvent& event : events) {
+            const bool is_more =
+                !all.empty() && event.kind != Kind::kToolCall && all.back().kind == event.kind;
+            if (is_more) {
+                all.back().text += event.text;
+            } else {
+                all.push_back(event);
+            }
+        }
+    };
+    for (const std::string& part : parts) add(parser.append(part));
+    add(parser.finish());
+    return all;
+}
+
+// Goal: the events do not depend on the parts. Method: each byte by itself, and every cut into two
+// and three parts. Oracle: those of the whole text, which the caller knows.
+std::vector<ChatEvent> parsed_in_parts(const OutputSyntax& syntax, const std::string& text) {
+    const std::vector<ChatEvent> whole = parsed(syntax, {text});
+    std::vector<std::string> bytes;
+    for (const char byte : text) bytes.emplace_back(1, byte);
+    EXPECT_EQ(parsed(syntax, bytes), whole) << "byte by byte";
+    for (size_t cut = 0; cut <= text.size(); ++cut) {
+        EXPECT_EQ(parsed(syntax, {text.substr(0, cut), text.substr(cut)}), whole) << cut;
+        const size_t second = cut + (text.size() - cut) / 2;
+        EXPECT_EQ(
+            parsed(syntax,
+                   {text.substr(0, cut), text.substr(cut, second - cut), text.substr(second)}),
+            whole)
+            << cut << ", " << second;
+    }
+    return whole;
+}
+
+TEST(OutputParser, QwenThinksAnswersAndCalls) {
+    EXPECT_THAT(parsed_in_parts(kQwen,
+                                "<think>\nLet me see: 1 < 2.\n</think>\n\nI look it up.\n"
+                                "<tool_call>\n{\"name\": \"find\", \"arguments\": {\"q\": \"a b\", "
+                                "\"n\": 2}}\n</tool_call>\n<tool_call>\n{\"name\": \"now\", "
+                                "\"arguments\": {}}\n</tool_call>"),
+                ElementsAre(thought("Let me see: 1 < 2."),
+                            said("I look it up."),
+                            call("find", "{\"q\": \"a b\", \"n\": 2}"),
+                            call("now", "{}")));
+}
+
+TEST(OutputParser, QwenNeedNotThink) {
+    EXPECT_THAT(parsed_in_parts(kQwen, "  Hello <b>you</b>, <thin> air\n"),
+                ElementsAre(said("  Hello <b>you</b>, <thin> air\n")));
+    EXPECT_THAT(parsed_in_parts(kQwen, "<think>\n\n</think>\n\nYes."), ElementsAre(said("Yes.")));
+    EXPECT_THAT(parsed_in_parts(kQwen, ""), ElementsAre());
+}
+
+TEST(OutputParser, ThoughtThatNeverEndsIsAThought) {
+    EXPECT_THAT(parsed_in_parts(kQwen, "<think>on and on </thin"),
+                ElementsAre(thought("on and on </thin")));
+}
+
+TEST(OutputParser, R1BeginsInItsThought) {
+    EXPECT_THAT(parsed_in_parts(kR1, "Hm.\n\nSo.\n</think>\n\nIt is 4."),
+                ElementsAre(thought("Hm.\n\nSo."), said("It is 4.")));
+}
+
+TEST(OutputParser, DeepSeekV3CallsAreBlocksOfJson) {
+    EXPECT_THAT(
+        parsed_in_parts(
+            {.tools = ToolSyntax::kDeepSeekV3},
+            "Both:<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```"
+            "json\n"
+            "{\"city\": \"Köln\"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function"
+            "<｜tool▁sep｜>time\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
+        ElementsAre(said("Both:"), call("weather", "{\"city\": \"Köln\"}"), call("time", "{}")));
+}
+
+TEST(OutputParser, DeepSeekV31CallsCallsAreNameAndJson) {
+    EXPECT_THAT(parsed_in_parts(
+                    kV31Calls,
+                    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>a<｜tool▁sep｜>{\"x\":1}"
+                    "<｜tool▁call▁end｜><｜tool▁call▁begin｜>b<｜tool▁sep｜>{}<｜tool▁call▁end｜>"
+                    "<｜tool▁calls▁end｜>\n"),
+                ElementsAre(call("a", "{\"x\":1}"), call("b", "{}")));
+}
+
+TEST(OutputParser, WhatCannotBeReadAsACallIsContent) {
+    EXPECT_THAT(parsed_in_parts(kQwen, "<tool_call>{\"name\": 3}</tool_call> and on"),
+                ElementsAre(said("<tool_call>{\"name\": 3}</tool_call>and on")));
+    EXPECT_THAT(parsed_in_parts(kQwen, "<tool_call>{\"name\": \"f\", \"argu"),
+                ElementsAre(said("<tool_call>{\"name\": \"f\", \"argu")));
+    EXPECT_THAT(parsed_in_parts(kV31Calls, "x<｜tool▁calls▁begin｜>y<｜tool▁call▁end｜>z"),
+                ElementsAre(said("x<｜tool▁calls▁begin｜>y<｜tool▁call▁end｜>z")));
+    // Nested deeper than anything that is a call.
+    const std::string deep =
+        "<tool_call>{\"name\": \"f\", \"arguments\": " + std::string(100'000, '[') + "</tool_call>";
+    EXPECT_EQ(parsed(kQwen, {deep}), std::vector<ChatEvent>{said(deep)});
+}
+
+TEST(OutputParser, CallWhoseEndIsMissingCountsIfItIsWhole) {
+    EXPECT_THAT(parsed_in_parts(kQwen, "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}"),
+                ElementsAre(call("f", "{}")));
+}
+
+TEST(OutputParser, WithoutMarksToLookForAllIsContentAtOnce) {
+    OutputParser parser({});
+    EXPECT_THAT(parser.append("<think> <tool_call> \n"),
+                ElementsAre(said("<think> <tool_call> \n")));
+}
+
+// Goal: a call in the form of call_form() is read as that call, and as nothing else.
+TEST(OutputParser, ReadsCallsInTheFormThatIsAskedFor) {
+    for (const ToolSyntax syntax :
+         {ToolSyntax::kJson, ToolSyntax::kDeepSeekV3, ToolSyntax::kDeepSeekV31}) {
+        const CallForm form = call_form(syntax);
+        std::string text;
+        for (const CallPart& part : form.before) text += part.text;
+        text += "paint";
+        for (const CallPart& part : form.between) text += part.text;
+        text += R"({"color": "red"})";
+        for (const CallPart& part : form.behind) text += part.text;
+        OutputParser parser({.tools = syntax});
+        std::vector<ChatEvent> events = parser.append(text);
+        for (ChatEvent& event : parser.finish()) events.push_back(event);
+        ASSERT_EQ(events.size(), 1U) << text;
+        EXPECT_EQ(events[0],
+                  (ChatEvent{ChatEvent::Kind::kToolCall, R"({"color": "red"})", "paint"}));
+    }
+}
+
+}  // namespace
+}  // namespace afd::model

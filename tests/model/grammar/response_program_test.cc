@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Response formats as programs. Oracle: texts that they must and must not allow.
+#include "model/grammar/response_program.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "model/grammar/schema.h"
+#include "proto/sampling.pb.h"
+#include "tests/model/grammar/grammar_texts.h"
+
+namespace afd::model {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+ResponseFormat of_schema(const std::string& schema) {
+    ResponseFormat format;
+    format.set_json_schema(schema);
+    return format;
+}
+
+std::string refusal_of(const ResponseFormat& format) {
+    const auto program = response_program(format);
+    if (program.ok()) return "accepted";
+    EXPECT_EQ(program.error().code, Code::kInvalidArgument);
+    return program.error().message;
+}
+
+TEST(ResponseProgram, JsonObjectIsAnyObject) {
+    ResponseFormat format;
+    format.set_json_object(true);
+    const auto program = response_program(format).value();
+    EXPECT_TRUE(allows(program, R"({"a": [1, {"b": null}]})"));
+    EXPECT_FALSE(allows(program, "[1]"));
+    EXPECT_FALSE(allows(program, R"({"a": 1} )"));
+}
+
+TEST(ResponseProgram, JsonSchemaIsThatSchema) {
+    const auto program = response_program(of_schema(R"({"enum": ["yes", "no"]})")).value();
+    EXPECT_TRUE(allows(program, "\"yes\""));
+    EXPECT_FALSE(allows(program, "\"maybe\""));
+}
+
+// Goal: a thought is any text to the first </think>; the answer follows it, and nothing but the
+// answer. Method: thoughts with what looks like the mark and is not.
+TEST(ResponseProgram, AThoughtComesBeforeTheAnswer) {
+    ResponseFormat format = of_schema(R"({"type": "integer"})");
+    format.set_thinks_first(true);
+    const auto program = response_program(format).value();
+    for (const char* thought :
+         {"", "so", "a < b </thin </</thi<</think", "{\"x\": 1}", "\n\n日本"}) {
+        EXPECT_TRUE(allows(program, std::string(thought) + "</think>\n\n12")) << thought;
+        EXPECT_FALSE(allows(program, std::string(thought) + "</think>x")) << thought;
+        EXPECT_FALSE(allows(program, thought)) << thought;
+    }
+    EXPECT_FALSE(allows(program, "a</think>b</think>12")) << "the first mark ends the thought";
+    EXPECT_FALSE(allows(program, "\xff</think>12"));
+}
+
+ResponseFormat of_call() {
+    ResponseFormat format;
+    ToolCallFormat& call = *format.mutable_tool_call();
+    call.add_before()->set_text("<call>");
+    call.mutable_before(0)->set_is_mark(true);
+    call.add_before()->set_text("\n");
+    call.add_between()->set_text(": ");
+    call.add_behind()->set_text("</call>");
+    call.mutable_behind(0)->set_is_mark(true);
+    for (const char* name : {"say", "say_it"}) call.add_tools()->set_name(name);
+    call.mutable_tools(1)->set_parameters(
+        R"({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})");
+    return format;
+}
+
+// Goal: a call has the form of the model and arguments of its tool. A mark is the special token, or
+// its text.
+TEST(ResponseProgram, AToolCallHasItsFormAndItsArguments) {
+    const auto program = response_program(of_call()).value();
+    EXPECT_TRUE(allows(program, R"(<call>
+say: {"x": []}</call>)"));
+    EXPECT_TRUE(allows(program, "\xff<call>\nsay_it: {\"a\": 1}\xff</call>"));
+    EXPECT_TRUE(allows(program, "\xff<call>\nsay_it: {\"a\": 1}</call>"));
+    EXPECT_FALSE(allows(program, "<call>\nsay_it: {\"b\": 1}</call>"));
+    EXPECT_FALSE(allows(program, "<call>\nshout: {}</call>"));
+    EXPECT_FALSE(allows(program, "<call>\nsay: 1</call>"));
+    EXPECT_FALSE(allows(program, "<call>\nsay: {\"\xff<call>\": 1}</call>"));
+}
+
+TEST(ResponseProgram, RefusalsOfCallsNameTheTool) {
+    ResponseFormat format = of_call();
+    format.mutable_tool_call()->mutable_tools(1)->set_parameters(R"({"not": {}})");
+    EXPECT_THAT(refusal_of(format),
+                StartsWith("response_format is refused: say_it: json_schema: #: \"not\" is not"));
+    format.mutable_tool_call()->mutable_tools(1)->set_name("a\"b");
+    EXPECT_THAT(refusal_of(format), StartsWith("response_format has a tool 'a\"b': a name"));
+    format.mutable_tool_call()->clear_tools();
+    EXPECT_EQ(refusal_of(format), "response_format has 0 tools: it must have 1 to 128");
+}
+
+TEST(ResponseProgram, RefusalsNameTheFieldAndTheKeyword) {
+    EXPECT_EQ(refusal_of({}),
+              "response_format is empty: it must be json_object, a json_schema or a tool_call");
+    ResponseFormat format;
+    format.set_json_object(false);
+    EXPECT_THAT(refusal_of(format), StartsWith("response_format is empty"));
+    for (const char* keyword : {"pattern",
+                                "oneOf",
+                                "allOf",
+                                "not",
+                                "minimum",
+                                "maximum",
+                                "multipleOf",
+                                "uniqueItems",
+                                "patternProperties",
+                                "propertyNames",
+                                "minProperties",
+                                "if",
+                                "contains",
+                                "$dynamicRef"}) {
+        const std::string schema =
+            R"({"type": "object", "properties": {"a": {")" + std::string(keyword) + R"(": 1}}})";
+        EXPECT_THAT(refusal_of(of_schema(schema)),
+                    StartsWith("response_format is refused: json_schema: #/properties/a: \"" +
+                               std::string(keyword) + "\" is not supported; known are "));
+    }
+    EXPECT_THAT(refusal_of(of_schema(std::string(kSchemaBytesMax + 1, ' '))),
+                HasSubstr("it has 65537 bytes; at most 65536"));
+    EXPECT_THAT(refusal_of(of_schema("{")), HasSubstr("it is not JSON"));
+    const std::string deep = R"({"const": )" + std::string(30000, '[') + std::string(30000, ']');
+    EXPECT_THAT(refusal_of(of_schema(deep + "}")), HasSubstr("it nests deeper than 256"));
+    EXPECT_EQ(refusal_of(of_schema("{}")), "accepted");
+}
+
+// Goal: a schema that is as large as it may be is judged in bounded memory, whatever it asks for.
+// Method: shapes that make many rules, many choices, and many states at once. Oracle: it is refused
+// or a text can begin.
+TEST(ResponseProgram, LargeSchemasAreJudged) {
+    std::string choices = R"({"anyOf": [{"const": 0})";
+    for (int i = 1; choices.size() < kSchemaBytesMax - 40; ++i) {
+        choices += R"(,{"const": "a)" + std::to_string(i) + "\"}";
+    }
+    std::string members = R"({"properties": {"m0": true)";
+    for (int i = 1; members.size() < kSchemaBytesMax - 40; ++i) {
+        members += ",\"m" + std::to_string(i) + "\": true";
+    }
+    const std::vector<std::string> tokens = small_vocabulary();
+    const auto vocabulary = std::make_shared<const VocabularyTrie>(tokens);
+    for (const std::string& schema : {choices + "]}",
+                                      members + "}}",
+                                      std::string(R"({"maxItems": 30000})"),
+                                      std::string(R"({"type": "string", "maxLength": 90000})")}) {
+        const auto program = response_program(of_schema(schema));
+        if (!program.ok()) {
+            EXPECT_THAT(program.error().message, StartsWith("response_format is refused: "));
+            continue;
+        }
+        TokenConstraint constraint(program.value(), vocabulary, {0});
+        std::mt19937 random(1);
+        EXPECT_NE(random_text(constraint, tokens, random, 60), "x");
+    }
+}
+
+}  // namespace
+}  // namespace afd::model

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Schemas as programs: what they allow, what is written under their masks, what is refused.
+#include "model/grammar/schema_program.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "model/grammar/schema.h"
+#include "tests/model/grammar/grammar_texts.h"
+#include "tests/model/grammar/schema_validator.h"
+
+namespace afd::model {
+namespace {
+
+using Json = nlohmann::json;
+
+// Each has something of everything that is known.
+constexpr const char* kSchemas[]{
+    R"({"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+        "required": ["name", "age"], "additionalProperties": false})",
+    R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 3}, "é": true,
+        "id": {"type": ["integer", "null"]}}, "required": ["id"],
+        "additionalProperties": {"type": "boolean"}})",
+    R"({"type": "array", "items": {"enum": ["red", "green", 12, null, {"a": [1]}]}, "minItems": 1,
+        "maxItems": 4})",
+    R"({"type": "array", "prefixItems": [{"type": "string"}, {"type": "number"}], "items": false,
+        "minItems": 1})",
+    R"({"type": "array", "prefixItems": [{"const": true}], "items": {"type": "null"}})",
+    R"({"$defs": {"tree": {"type": "object", "properties": {"name": {"type": "string",
+        "minLength": 1}, "children": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},
+        "required": ["name"]}}, "$ref": "#/$defs/tree"})",
+    R"({"anyOf": [{"type": "object", "properties": {"name": {"const": "a"}}, "required": ["name"]},
+        {"type": "object", "properties": {"name": {"type": "integer"}, "age": {"type": "number"}},
+        "required": ["name"]}, {"type": "string", "minLength": 2, "maxLength": 5}]})",
+    R"({"properties": {"a": {"items": {"type": "boolean"}}}, "required": ["a"], "title": "T"})",
+    R"({"type": "object", "additionalProperties": {"type": "array", "maxItems": 0}})",
+};
+
+// Goal: whatever is written under the masks is valid. Method: tokens drawn at random among those
+// that may come, from a vocabulary with cut pieces. Oracle: a parser and a validator that look at
+// the value.
+TEST(SchemaProgram, RandomTextsUnderItsMasksAreValid) {
+    const std::vector<std::string> tokens = small_vocabulary();
+    const auto vocabulary = std::make_shared<const VocabularyTrie>(tokens);
+    std::mt19937 random(3);
+    for (const char* schema : kSchemas) {
+        const auto program = schema_program(schema);
+        ASSERT_TRUE(program.ok()) << program.error().message;
+        const Json root = Json::parse(schema);
+        int num_ended = 0;
+        for (int i = 0; i < 60; ++i) {
+            TokenConstraint constraint(program.value(), vocabulary, {0});
+            const std::string text = random_text(constraint, tokens, random, 200);
+            if (text.empty()) continue;
+            ++num_ended;
+            const Json value = Json::parse(text, nullptr, false);
+            ASSERT_FALSE(value.is_discarded()) << text;
+            EXPECT_TRUE(is_valid(value, root, root)) << text << " against " << schema;
+        }
+        EXPECT_GT(num_ended, 20) << schema;
+    }
+}
+
+struct Verdict {
+    const char* schema;
+    const char* text;
+    bool is_allowed;
+};
+
+TEST(SchemaProgram, AllowsWhatItSays) {
+    const Verdict kVerdicts[]{
+        {kSchemas[0], R"({"name": "Ann", "age": 31})", true},
+        {kSchemas[0], R"({"name":"","age":-0})", true},
+        {kSchemas[0], R"({"name": "Ann", "age": 3.5})", false},
+        {kSchemas[0], R"({"age": 31, "name": "Ann"})", false},  // Their order is the schema's.
+        {kSchemas[0], R"({"name": "Ann"})", false},
+        {kSchemas[0], R"({"name": "Ann", "age": 31, "x": 1})", false},
+        {kSchemas[1], R"({"id": null})", true},
+        {kSchemas[1], R"({"é": [{}], "id": 1, "names": true, "": false})", true},
+        {kSchemas[1], R"({"name": "日本é", "id": 1})", true},
+        {kSchemas[1], R"({"name": "four", "id": 1})", false},
+        {kSchemas[1], R"({"id": 1, "name": true})", false},  // A name that is taken is not free.
+        {kSchemas[2], R"(["red", {"a":[1]}, null, 12])", true},
+        {kSchemas[2], R"([])", false},
+        {kSchemas[2], R"(["blue"])", false},
+        {kSchemas[2], R"([12, 12, 12, 12, 12])", false},
+        {kSchemas[3], R"(["a"])", true},
+        {kSchemas[3], R"(["a", 2e3])", true},
+        {kSchemas[3], R"(["a", 2, 3])", false},
+        {kSchemas[4], R"([])", true},
+        {kSchemas[4], R"([true, null, null, null])", true},
+        {kSchemas[4], R"([null])", false},
+        {kSchemas[5], R"({"name": "a", "children": [{"name": "b", "children": []}]})", true},
+        {kSchemas[5], R"({"name": "a", "children": [{}]})", false},
+        {kSchemas[6], R"({"name": "a"})", true},
+        {kSchemas[6], R"({"name": 3, "age": 0.5})", true},
+        {kSchemas[6], R"({"name": "b"})", false},
+        {kSchemas[6], R"("12345")", true},
+        {kSchemas[6], R"("123456")", false},
+    };
+    for (const Verdict& verdict : kVerdicts) {
+        const auto program = schema_program(verdict.schema);
+        ASSERT_TRUE(program.ok()) << program.error().message;
+        EXPECT_EQ(allows(program.value(), verdict.text), verdict.is_allowed)
+            << verdict.text << " against " << verdict.schema;
+        const Json value = Json::parse(verdict.text);
+        if (verdict.is_allowed) {
+            EXPECT_TRUE(is_valid(value, Json::parse(verdict.schema), Json::parse(verdict.schema)));
+        }
+    }
+}
+
+std::string refusal(const std::string& schema) {
+    const auto program = schema_program(schema);
+    if (program.ok()) return "";
+    EXPECT_EQ(program.error().code, Code::kInvalidArgument);
+    return program.error().message;
+}
+
+TEST(SchemaProgram, RefusesByName) {
+    EXPECT_EQ(refusal("{"), "json_schema: #: it is not JSON");
+    EXPECT_EQ(refusal("3"), "json_schema: #: is 3; it must be an object or true");
+    EXPECT_EQ(refusal("false"), "json_schema: #: is false; it must be an object or true");
+    EXPECT_EQ(refusal(R"({"type": "string", "pattern": "a+"})"),
+              "json_schema: #: \"pattern\" is not supported; known are $defs, $ref, "
+              "additionalProperties, anyOf, const, definitions, enum, items, maxItems, maxLength, "
+              "minItems, minLength, prefixItems, properties, required, type");
+    EXPECT_EQ(refusal(R"({"properties": {"a": {"type": "text"}}})"),
+              "json_schema: #/properties/a: type is \"text\"; known are null, boolean, integer, "
+              "number, string, array, object, and lists of them");
+    EXPECT_EQ(
+        refusal(R"({"type": []})"),
+        "json_schema: #: type is []; known are null, boolean, integer, number, string, array, "
+        "object, and lists of them");
+    EXPECT_EQ(refusal(R"({"anyOf": [{}], "properties": {}})"),
+              "json_schema: #: \"properties\" beside anyOf is not supported");
+    EXPECT_EQ(refusal(R"({"enum": []})"),
+              "json_schema: #: enum is []; it must be a list of values");
+    EXPECT_EQ(refusal(R"({"$ref": "https://a.b/c"})"),
+              "json_schema: #: $ref is \"https://a.b/c\"; it must lead into the schema: "
+              "#/$defs/...");
+    EXPECT_EQ(refusal(R"({"items": {"$ref": "#/$defs/x"}})"),
+              "json_schema: #/items: $ref is \"#/$defs/x\", which is not there");
+    EXPECT_EQ(refusal(R"({"$ref": "#"})"),
+              "json_schema: #: a $ref leads back to itself before any text");
+    EXPECT_EQ(refusal(R"({"type": "array", "minItems": 3, "maxItems": 2})"),
+              "json_schema: #: minItems is 3, and maxItems is 2");
+    EXPECT_EQ(refusal(R"({"type": "array", "minItems": -1})"),
+              "json_schema: #: minItems is -1; it must be 0 ... 100000");
+    EXPECT_EQ(refusal(R"({"prefixItems": [true], "items": false, "minItems": 2})"),
+              "json_schema: #: minItems is 2, and there are 1 prefixItems");
+    EXPECT_EQ(refusal(R"({"properties": {}, "required": ["a"]})"),
+              "json_schema: #: required has \"a\", which is none of its properties");
+    EXPECT_EQ(refusal(R"({"type": "string", "maxLength": 100000})"),
+              "json_schema: #: it needs more than 100000 steps; minItems, maxItems, minLength, "
+              "maxLength and long lists add up");
+    std::string deep = "true";
+    for (int i = 0; i < 70; ++i) deep = R"({"items": )" + deep + "}";
+    EXPECT_THAT(refusal(deep), testing::HasSubstr("/items: it nests deeper than 64"));
+    EXPECT_EQ(refusal(std::string(kSchemaBytesMax + 1, ' ')),
+              "json_schema: #: it has 65537 bytes; at most 65536");
+}
+
+}  // namespace
+}  // namespace afd::model

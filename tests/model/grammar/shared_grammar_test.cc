@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What requests of one format share. Oracle: every token's bytes one by one through a machine that
+// nobody else uses.
+#include "model/grammar/shared_grammar.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "model/grammar/grammar_cache.h"
+#include "model/grammar/schema_program.h"
+#include "proto/sampling.pb.h"
+#include "tests/model/grammar/grammar_texts.h"
+
+namespace afd::model {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kCounted = R"({"type": "string", "minLength": 20, "maxLength": 300})";
+constexpr const char* kList = R"({"type": "array", "items": {"type": "object", "properties":
+    {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer"}}}})";
+
+// The mask behind `text`, of which token 0 is the end.
+std::vector<bool> mask_by_bytes(const std::shared_ptr<const ByteProgram>& program,
+                                const std::vector<std::string>& tokens,
+                                std::string_view text) {
+    GrammarAutomaton automaton(program);
+    GrammarAutomaton::State state = automaton.start();
+    for (const char c : text) state = automaton.next(state, static_cast<uint8_t>(c));
+    std::vector<bool> mask(tokens.size());
+    mask[0] = automaton.may_end(state);
+    for (uint32_t id = 1; id < tokens.size(); ++id) {
+        GrammarAutomaton::State after = state;
+        for (const char c : tokens[id]) after = automaton.next(after, static_cast<uint8_t>(c));
+        mask[id] = after != GrammarAutomaton::kDead;
+    }
+    return mask;
+}
+
+std::vector<bool> bits_of(std::span<const uint64_t> mask, size_t num_tokens) {
+    std::vector<bool> bits(num_tokens);
+    for (uint32_t id = 0; id < num_tokens; ++id) bits[id] = TokenConstraint::is_set(mask, id);
+    return bits;
+}
+
+// Goes on by a token that may come, drawn by `random`; compares the mask that it is drawn from with
+// that of the oracle. False: nothing but the end may come.
+bool draw_one(TokenConstraint& constraint,
+              const std::shared_ptr<const ByteProgram>& program,
+              const std::vector<std::string>& tokens,
+              std::mt19937& random,
+              std::string& text) {
+    const std::vector<bool> allowed = bits_of(constraint.allowed(), tokens.size());
+    EXPECT_EQ(allowed, mask_by_bytes(program, tokens, text)) << text;
+    std::vector<uint32_t> choices;
+    for (uint32_t id = 1; id < tokens.size(); ++id) {
+        if (allowed[id]) choices.push_back(id);
+    }
+    if (choices.empty()) return false;
+    const uint32_t id = choices[random() % choices.size()];
+    EXPECT_TRUE(constraint.advance(id)) << text << " + " << tokens[id];
+    text += tokens[id];
+    return true;
+}
+
+ResponseFormat schema_format(const std::string& schema) {
+    ResponseFormat format;
+    format.set_json_schema(schema);
+    return format;
+}
+
+// Goal: a mask is computed once for all requests of a format, also of those that come later, and is
+// the same memory; states of the same tokens have one mask. Oracle: the counts, by hand.
+TEST(SharedGrammar, ComputesAMaskOnceForAllTexts) {
+    const std::vector<std::string> tokens = small_vocabulary();
+    const auto vocabulary = std::make_shared<const VocabularyTrie>(tokens);
+    const auto grammar = std::make_shared<SharedGrammar>(
+        schema_program(kCounted).value(), vocabulary, std::vector<uint32_t>{0});
+    std::vector<const uint64_t*> first;
+    for (int round = 0; round < 3; ++round) {
+        TokenConstraint constraint(grammar);
+        ASSERT_TRUE(constraint.advance(1 + '"'));
+        for (size_t i = 0; i < 300; ++i) {
+            const uint64_t* const mask = constraint.allowed().data();
+            if (round == 0) first.push_back(mask);
+            EXPECT_EQ(mask, first[i]) << i;
+            ASSERT_TRUE(constraint.advance(1 + 'a'));
+        }
+        EXPECT_EQ(grammar->num_walks(), 300U) << round;
+    }
+    // Before the last characters and those in front of character 20 nothing tells them apart.
+    const std::set<const uint64_t*> different(first.begin(), first.end());
+    EXPECT_LT(different.size(), 30U);
+}
+
+// Goal: with room for few masks, texts that take turns have those that they would have alone. The
+// limit is met over and over: each text leaves machines to the other that it moves on from.
+TEST(SharedGrammar, GivesTheSameMasksWhereItHasRoomForFew) {
+    const std::vector<std::string> tokens = small_vocabulary();
+    const auto vocabulary = std::make_shared<const VocabularyTrie>(tokens);
+    const auto program = schema_program(kList).value();
+    const size_t mask_bytes = (tokens.size() + 63) / 64 * sizeof(uint64_t);
+    for (const size_t num_masks : {1, 3, 1000}) {
+        const auto grammar = std::make_shared<SharedGrammar>(
+            program, vocabulary, std::vector<uint32_t>{0}, num_masks * mask_bytes);
+        std::mt19937 random(4);
+        std::vector<TokenConstraint> constraints(3, TokenConstraint(grammar));
+        std::vector<std::string> texts(3);
+        size_t num_drawn = 0;
+        for (size_t i = 0; i < 240; ++i) {
+            const size_t at = random() % 3;
+            if (draw_one(constraints[at], program, tokens, random, texts[at])) {
+                ++num_drawn;
+            } else {
+                constraints[at] = TokenConstraint(grammar);
+                texts[at].clear();
+            }
+        }
+        EXPECT_GT(num_drawn, 100U);
+    }
+}
+
+// Goal: threads may use texts of one grammar at once. Method: each draws texts of its own. Oracle:
+// as above; and the thread sanitizer, where the build has it.
+TEST(SharedGrammar, ServesSeveralThreads) {
+    const std::vector<std::string> tokens = small_vocabulary();
+    const auto vocabulary = std::make_shared<const VocabularyTrie>(tokens);
+    const auto program = schema_program(kList).value();
+    const size_t mask_bytes = (tokens.size() + 63) / 64 * sizeof(uint64_t);
+    const auto grammar = std::make_shared<SharedGrammar>(
+        program, vocabulary, std::vector<uint32_t>{0}, 12 * mask_bytes);
+    std::vector<std::thread> threads;
+    for (unsigned seed = 0; seed < 3; ++seed) {
+        threads.emplace_back([&, seed] {
+            std::mt19937 random(seed);
+            for (int i = 0; i < 4; ++i) {
+                TokenConstraint constraint(grammar);
+                std::string text;
+                for (int n = 0; n < 25; ++n) {
+                    if (!draw_one(constraint, program, tokens, random, text)) break;
+                }
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+}
+
+// Goal: a format that was asked for is not compiled again, whatever came between, as long as there
+// is room; other end tokens are another grammar. What is wrong is not kept.
+TEST(GrammarCache, KeepsAFormatForTheNextRequest) {
+    const auto vocabulary = std::make_shared<const VocabularyTrie>(small_vocabulary());
+    GrammarCache cache;
+    const auto one = cache.grammar(schema_format(kCounted), vocabulary, {0}).value();
+    const auto two = cache.grammar(schema_format(kList), vocabulary, {0}).value();
+    EXPECT_NE(one, two);
+    EXPECT_EQ(cache.grammar(schema_format(kCounted), vocabulary, {0}).value(), one);
+    EXPECT_NE(cache.grammar(schema_format(kCounted), vocabulary, {0, 5}).value(), one);
+    EXPECT_EQ(cache.size(), 3U);
+    const auto wrong = cache.grammar(schema_format(R"({"pattern": "a"})"), vocabulary, {0});
+    ASSERT_FALSE(wrong.ok());
+    EXPECT_THAT(wrong.error().message, HasSubstr("pattern"));
+    EXPECT_EQ(cache.size(), 3U);
+}
+
+// Goal: formats that nobody asks for again go, the oldest first, and what a request holds stays.
+// Method: each of many formats is used, which is what makes it grow.
+TEST(GrammarCache, GivesUpWhatWasAskedForLongestAgo) {
+    const std::vector<std::string> tokens = small_vocabulary();
+    const auto vocabulary = std::make_shared<const VocabularyTrie>(tokens);
+    constexpr size_t kBytesMax = size_t{4} << 20;
+    GrammarCache cache(kBytesMax);
+    const auto format = [](int i) {
+        return schema_format(R"({"type": "string", "maxLength": )" + std::to_string(200 + i) + "}");
+    };
+    const auto held = cache.grammar(format(0), vocabulary, {0}).value();
+    TokenConstraint constraint(held);
+    size_t largest = 0;
+    for (int i = 1; i < 40; ++i) {
+        const auto grammar = cache.grammar(format(i), vocabulary, {0}).value();
+        TokenConstraint other(grammar);
+        ASSERT_TRUE(other.advance(1 + '"'));
+        for (int n = 0; n < 150; ++n) {
+            other.allowed();
+            ASSERT_TRUE(other.advance(1 + 'a'));
+        }
+        largest = std::max(largest, grammar->num_bytes());
+        ASSERT_EQ(cache.grammar(format(i), vocabulary, {0}).value(), grammar) << i;
+        ASSERT_LE((cache.size() - 1) * grammar->num_bytes() / 2, kBytesMax) << i;
+    }
+    EXPECT_LT(cache.size(), 20U);
+    EXPECT_GT(cache.size(), 1U) << "none takes more than " << largest << " bytes";
+    EXPECT_NE(cache.grammar(format(0), vocabulary, {0}).value(), held);
+    EXPECT_TRUE(constraint.advance(1 + '"'));
+    EXPECT_FALSE(constraint.allowed().empty());
+    EXPECT_FALSE(constraint.is_stuck());
+}
+
+}  // namespace
+}  // namespace afd::model

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Compiled with the flags of ops/cpu/kernels_amx.cc, whose headers it includes.
+
+#include "tests/ops/cpu/software_amx.h"
+
+#include "ops/cpu/attention_amx.h"
+#include "ops/cpu/int8_amx.h"
+#include "ops/cpu/tile_amx.h"
+#include "tests/ops/cpu/software_tiles.h"
+
+namespace afd::ops::test {
+
+const cpu::Kernels& software_amx_kernels() {
+    static const cpu::Kernels kTable = [] {
+        cpu::Kernels table = cpu::amx_kernels();
+        table.tile = cpu::amx_tile<SoftwareTiles>;
+        table.int8_tile = cpu::amx_int8_tile<SoftwareTiles>;
+        table.begin_heads = cpu::begin_amx_heads;
+        table.attend_block = cpu::attend_amx_block<SoftwareTiles>;
+        return table;
+    }();
+    return kTable;
+}
+
+}  // namespace afd::ops::test

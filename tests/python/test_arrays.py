@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays go in and come out without a copy, whoever made them.
+
+Oracle: addresses, and the values of NumPy's own arithmetic.
+"""
+import ctypes
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import afd
+from afd import _tensors
+
+
+class OnlyDlpack:
+    """A tensor of another library: nothing but the protocol."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **_kwargs):
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+class OnlyInterface:
+    def __init__(self, array):
+        self.__array_interface__ = array.__array_interface__
+        self.array = array
+
+
+def test_views_point_into_the_memory_that_was_given():
+    plain = np.arange(12, dtype=np.float32).reshape(3, 4)
+    bits = afd.bf16(plain)
+    for array in (plain, OnlyDlpack(plain), OnlyInterface(plain)):
+        view = _tensors.view_of("x", array)
+        assert (view.data, view.dtype, view.shape, view.strides) == (
+            plain.ctypes.data, 2, (3, 4), (4, 1))
+    for array in (bits, OnlyDlpack(bits)):
+        view = _tensors.view_of("x", array)
+        assert (view.data, view.dtype, view.shape) == (bits.ctypes.data, 0, (3, 4))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "int32", "int64", "uint8"])
+def test_every_dtype_comes_through_dlpack(dtype):
+    array = np.zeros((2, 3), dtype)
+    assert _tensors.view_of("x", OnlyDlpack(array)).dtype == _tensors.view_of("x", array).dtype
+
+
+def test_an_in_place_tensor_of_another_library_is_written_where_it_is():
+    context = afd.ScheduleContext.create(
+        session_num=1, micro_batch_num=2, micro_batch_size=3, selected_expert_num=2, expert_num=4,
+        attn_to_ffn_token_size=512, ffn_to_attn_token_size=512)
+    window = np.zeros(context.ffn_window_bytes, np.uint8)
+    control = np.zeros(context.ffn_control_bytes, np.uint8)
+    context.ffn_descriptors(window)[0, 1, 0] = 5
+    afd.ffn_worker_scheduler(context, OnlyDlpack(window), OnlyDlpack(control))
+    assert context.ffn.out_num == 1
+    assert [list(each) for each in context.taken(control)] == [[0], [1]]
+
+
+def test_outputs_can_be_the_callers_own_memory():
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    ids = np.array([[1], [0]], np.int32)
+    mine = np.full((2, 4), -1, np.float32)
+    result = afd.moe_init_routing_v3(x, ids, expert_num=2, out={"expanded_x": mine})
+    assert result.expanded_x is mine
+    np.testing.assert_array_equal(mine, x[[1, 0]])
+    with pytest.raises(afd.InvalidArgument, match=r"out\['expanded_x'\] must be contiguous, "
+                                                  r"writable fp32 \[2, 4\]") as refused:
+        afd.moe_init_routing_v3(x, ids, expert_num=2, out={"expanded_x": mine[:1]})
+    assert refused.value.parameter == "expanded_x"
+
+
+def test_bf16_is_rounded_half_to_even_and_back_exactly():
+    random = np.random.default_rng(1)
+    bits = random.integers(0, 2 ** 32, 100_000, np.uint32)
+    numbers = bits.view(np.float32)
+    numbers = numbers[np.isfinite(numbers)].astype(np.float64)
+    numbers = numbers[np.abs(numbers) < 1e38]
+    made = afd.bf16(numbers.astype(np.float32)).float32().astype(np.float64)
+    # No neighbour among the bf16 numbers is nearer.
+    near = np.asarray(afd.bf16(numbers.astype(np.float32))).astype(np.int64)
+    finite = np.isfinite(made)
+    for step in (-1, 1):
+        other = afd.bf16(((near + step) & 0xFFFF).astype(np.uint16)).float32().astype(np.float64)
+        usable = finite & np.isfinite(other) & (near & 0x7FFF != 0)
+        distance = np.abs(made - numbers)[usable]
+        assert (distance <= np.abs(other - numbers)[usable]).all()
+    assert afd.bf16(np.float32([1 + 2 ** -8])).float32()[0] == 1.0
+    assert afd.bf16(np.float32([1 + 3 * 2 ** -8])).float32()[0] == 1 + 2 ** -6
+    assert np.isnan(afd.bf16(np.float32([np.nan])).float32()).all()
+
+
+def test_bf16_results_are_bf16_for_other_libraries():
+    x = afd.bf16(np.eye(2, dtype=np.float32))
+    result = afd.moe_init_routing_v3(x, np.array([[0], [0]], np.int32), expert_num=1).expanded_x
+    assert isinstance(result, afd.BFloat16)
+    np.testing.assert_array_equal(result.float32(), np.eye(2))
+    capsule = result.__dlpack__()
+    tensor = _tensors._DLManagedTensor.from_address(
+        _tensors._get_pointer(capsule, b"dltensor")).dl_tensor
+    assert (tensor.code, tensor.bits, tensor.lanes, tensor.data) == (4, 16, 1, result.ctypes.data)
+
+
+def test_an_exported_array_lives_as_long_as_its_consumer():
+    array = afd.bf16(np.ones(3, np.float32))
+    alive = weakref.ref(array)
+    capsule = array.__dlpack__()
+    del array
+    gc.collect()
+    assert alive() is not None
+    # A consumer renames the capsule, and calls the deleter at the end.
+    managed = _tensors._DLManagedTensor.from_address(_tensors._get_pointer(capsule, b"dltensor"))
+    rename = ctypes.pythonapi.PyCapsule_SetName
+    rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    rename(capsule, b"used_dltensor")
+    del capsule
+    gc.collect()
+    assert alive() is not None
+    managed.deleter(ctypes.pointer(managed))
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_capsule_that_nobody_takes_is_given_back():
+    array = afd.bf16(np.ones(3, np.float32))
+    alive = weakref.ref(array)
+    array.__dlpack__()
+    del array
+    gc.collect()
+    assert alive() is None
+
+
+@pytest.mark.parametrize("value, text", [
+    ([[1, 2]], r"x is a list; give a NumPy array, or anything with __dlpack__"),
+    (np.zeros((2, 2), np.float64), "x has dtype float64; operators take bf16, fp16, fp32, "),
+    (np.zeros((2, 2), np.uint16), r"x has dtype uint16; .*; bits of bf16 are afd.bf16\(array\)"),
+    (np.zeros((2, 4), np.float32)[:, ::2], "x is not contiguous; copy it first"),
+    (np.zeros((2, 4), np.float32)[::-1], "x is not contiguous; copy it first"),
+    (np.broadcast_to(np.float32(1), (2, 4)), "x is not contiguous; copy it first"),
+    (np.zeros((1, 1, 1, 1, 1), np.float32), "x has 5 dimensions; operators take at most 4"),
+    (np.float32(3).reshape(()), r"x is a scalar; it must have the shape \[N, H\]"),
+])
+def test_what_is_no_tensor_is_refused(value, text):
+    with pytest.raises(afd.InvalidArgument, match=text) as refused:
+        afd.moe_init_routing_v3(value, np.zeros((2, 1), np.int32), expert_num=1)
+    assert refused.value.parameter == "x"
+
+
+def test_a_tensor_that_cannot_be_exported_is_refused_in_its_librarys_words():
+    class NeedsGradient(OnlyDlpack):  # What PyTorch says of such a tensor.
+        def __dlpack__(self, **_kwargs):
+            raise BufferError("Can't export tensors that require gradient")
+
+    with pytest.raises(afd.InvalidArgument, match="x cannot be exported: Can't export tensors that "
+                                                  "require gradient") as refused:
+        afd.moe_init_routing_v3(NeedsGradient(np.zeros((2, 2), np.float32)),
+                                np.zeros((2, 1), np.int32), expert_num=1)
+    assert refused.value.parameter == "x"
+
+
+def test_what_is_read_only_is_not_written():
+    context = np.zeros(1024, np.int8)
+    context.flags.writeable = False
+    with pytest.raises(afd.InvalidArgument, match="schedule_context is read-only; it is written "
+                                                  "in place"):
+        afd.ffn_worker_scheduler(context, np.zeros(1, np.uint8), np.zeros(1, np.uint8))

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""afd.Client against a server of a few lines that answers by script.
+
+What a real afdd answers is the business of tests/integration; here: what is sent, how streams end,
+and what every failure becomes. Oracle: the script.
+"""
+import socket
+import struct
+import threading
+
+import pytest
+
+import afd
+from afd._messages import messages
+
+
+class Server:
+    """Accepts one connection; `answer(request)` yields the responses to each request."""
+
+    def __init__(self, path, answer):
+        self.messages = messages("client", "Request", "Response")
+        self.requests = []
+        self.answer = answer
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(path)
+        self.listener.listen(1)
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
+
+    def serve(self):
+        connection, _ = self.listener.accept()
+        with connection:
+            stream = connection.makefile("rb")
+            while len(header := stream.read(4)) == 4:
+                request = self.messages["Request"].FromString(
+                    stream.read(struct.unpack("<I", header)[0]))
+                self.requests.append(request)
+                for fields in self.answer(request):
+                    if isinstance(fields, bytes):
+                        connection.sendall(fields)
+                    elif fields is None:
+                        return
+                    else:
+                        data = self.messages["Response"](
+                            **{"request_id": request.request_id, **fields}).SerializeToString()
+                        connection.sendall(struct.pack("<I", len(data)) + data)
+
+
+@pytest.fixture
+def serve(tmp_path):
+    made = []
+
+    def start(answer, timeout=10.0):
+        path = str(tmp_path / "afd.sock")
+        made.append(Server(path, answer))
+        return afd.Client(path=path, timeout=timeout), made[-1]
+    yield start
+    for server in made:
+        server.listener.close()
+
+
+def three_chunks(request):
+    if request.WhichOneof("body") == "generate":
+        yield {"accepted": {"seed": 7, "prompt_ids": [1, 2], "num_prompt_tokens": 2}}
+        for index, text in enumerate(("ein", "mal", "!")):
+            yield {"chunk": {"text": text, "token_ids": [10 + index], "logprobs": [-0.5],
+                             "num_tokens": 1}}
+        yield {"finished": {"reason": 2, "num_prompt_tokens": 2, "num_output_tokens": 3,
+                            "queue_us": 4, "first_token_us": 5, "total_us": 6}}
+    else:
+        yield {"status": {"instance": "default", "workers": [{"role": "ffn", "index": 1}],
+                          "num_finished": 2 ** 40}}
+
+
+def test_generate_sends_the_settings_and_gathers_the_answer(serve):
+    client, server = serve(three_chunks)
+    with client:
+        done = client.generate("Es war", max_tokens=3, temperature=0.5, seed=7,
+                               return_token_ids=True, return_logprobs=True)
+    assert (done.text, done.token_ids, done.prompt_ids, done.seed) == (
+        "einmal!", [10, 11, 12], [1, 2], 7)
+    assert (done.logprobs, done.finish_reason) == ([-0.5] * 3, "length")
+    assert (done.num_prompt_tokens, done.num_output_tokens, done.queue_us, done.first_token_us,
+            done.total_us) == (2, 3, 4, 5, 6)
+    sent = server.requests[0].generate
+    assert (sent.text, sent.max_tokens, sent.return_token_ids, sent.ignore_eos) == (
+        b"Es war", 3, True, False)
+    assert (sent.sampling.temperature, sent.sampling.seed) == (0.5, 7)
+
+
+def test_a_response_format_is_a_message_of_its_own(serve):
+    client, server = serve(three_chunks)
+    schema = '{"type": "integer"}'
+    client.generate("a", response_format={"json_schema": schema})
+    client.generate("a", response_format={"json_object": True})
+    with pytest.raises(afd.InvalidArgument, match="response_format is .*zebra"):
+        client.generate("a", response_format={"zebra": 1})
+    one, other = (request.generate.sampling.response_format for request in server.requests)
+    assert (one.json_schema, other.json_object) == (schema, True)
+
+
+def test_a_stream_gives_chunks_as_they_come_and_takes_ids(serve):
+    client, server = serve(three_chunks)
+    assert [chunk.text for chunk in client.stream([3, 4, 5])] == ["ein", "mal", "!"]
+    assert list(server.requests[0].generate.token_ids.ids) == [3, 4, 5]
+    assert client.generate("again").text == "einmal!"  # The connection is as it was.
+
+
+def test_a_stream_that_is_closed_is_cancelled_and_the_next_request_is_clean(serve):
+    def answer(request):
+        kind = request.WhichOneof("body")
+        if kind == "generate" and len(server.requests) == 1:
+            yield {"accepted": {}}
+            yield {"chunk": {"text": "a"}}
+        elif kind == "cancel":
+            yield {"chunk": {"text": "late"}, "request_id": request.cancel.target}
+            yield {"finished": {"reason": 3}, "request_id": request.cancel.target}
+            yield {"done": {}}
+        else:
+            yield from three_chunks(request)
+    client, server = serve(answer)
+    stream = client.stream("x")
+    assert next(stream).text == "a"
+    stream.close()
+    assert server.requests[1].cancel.target == server.requests[0].request_id
+    assert client.generate("y").text == "einmal!"
+
+
+def test_status_is_plain_python(serve):
+    client, _ = serve(three_chunks)
+    status = client.status()
+    assert (status["instance"], status["num_finished"], status["waits"]) == ("default", 2 ** 40, [])
+    assert (status["workers"][0]["role"], status["workers"][0]["index"]) == ("ffn", 1)
+
+
+@pytest.mark.parametrize("code, kind", [(1, afd.InvalidArgument), (4, afd.ResourceExhausted),
+                                        (5, afd.FailedPrecondition), (6, afd.Unavailable),
+                                        (7, afd.DeadlineExceeded), (11, afd.Error)])
+def test_errors_of_the_daemon_have_their_class(serve, code, kind):
+    client, _ = serve(lambda request: [{"error": {"code": code, "message": "no: because"}}])
+    with pytest.raises(kind, match="no: because"):
+        client.generate("x")
+    with pytest.raises(kind):  # Still in step.
+        client.generate("x")
+
+
+def test_what_breaks_a_connection_is_said(serve, tmp_path):
+    client, _ = serve(lambda request: [{"accepted": {}}, None])
+    with pytest.raises(afd.Unavailable, match="closed the connection before all answers came"):
+        client.generate("x")
+    with pytest.raises(afd.Unavailable, match="no afdd answers at .*nothing.sock: "):
+        afd.Client(path=str(tmp_path / "nothing.sock"))
+
+
+def test_bytes_that_are_no_frame_are_not_believed(serve):
+    client, _ = serve(lambda request: [b"HTTP/1.1 400 Bad Request"])
+    with pytest.raises(afd.Unavailable, match="a message of 1347703880 bytes was announced"):
+        client.generate("x")
+
+
+def test_silence_has_an_end(serve):
+    client, _ = serve(lambda request: [{"accepted": {}}], timeout=0.2)
+    with pytest.raises(afd.DeadlineExceeded, match="afdd gave no answer within 0.2 s"):
+        client.generate("x")
+
+
+def test_settings_are_judged_before_they_are_sent(serve):
+    client, server = serve(three_chunks)
+    with pytest.raises(ValueError, match="there is no setting temprature; there are ") as refused:
+        client.generate("x", temprature=1.0)
+    assert refused.value.parameter == "temprature"
+    with pytest.raises(ValueError, match="temperature is 'hot': "):
+        client.generate("x", temperature="hot")
+    assert not server.requests
+
+
+def test_where_an_instance_listens(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with pytest.raises(afd.NotFound, match="there is no folder .*/afd; start afdd"):
+        afd.socket_path()
+    (tmp_path / "afd").mkdir(mode=0o755)
+    (tmp_path / "afd").chmod(0o755)
+    with pytest.raises(ValueError, match="must be a folder of this user with mode 0700"):
+        afd.socket_path()
+    (tmp_path / "afd").chmod(0o700)
+    assert afd.socket_path("two") == f"{tmp_path}/afd/two.sock"
+    with pytest.raises(ValueError, match="instance is 'Two'; allowed are 1 to 32 of a-z"):
+        afd.socket_path("Two")

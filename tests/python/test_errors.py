@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wrong is said with parameter, value and what is allowed; and nothing is allocated first."""
+import resource
+
+import numpy as np
+import pytest
+
+import afd
+
+X = np.zeros((3, 4), np.float32)
+IDS = np.zeros((3, 2), np.int32)
+
+
+def refused(kind=afd.InvalidArgument, operator=None, **arguments):
+    with pytest.raises(kind) as error:
+        (operator or afd.moe_init_routing_v3)(**{"x": X, "expert_idx": IDS, "expert_num": 4,
+                                                 **arguments} if operator is None else arguments)
+    return str(error.value), error.value.parameter
+
+
+def test_names_values_and_kinds():
+    assert refused(quant_mode=5) == (
+        "moe_init_routing_v3: quant_mode is 5; allowed are -1, 0, 1", "quant_mode")
+    text, parameter = refused(expert_nmu=4)
+    assert text.endswith("did you mean expert_num?") and "there is no attribute expert_nmu" in text
+    assert refused(expert_num="four") == (
+        'moe_init_routing_v3: expert_num is "four"; it must be an integer from -2^63 to 2^63 - 1',
+        "expert_num")
+    text, parameter = refused(expert_num=2 ** 63)
+    assert "expert_num is 9223372036854775808; it must be an integer" in text
+    assert refused(expert_idx=IDS[:, :1].astype(np.int64)) == (
+        "moe_init_routing_v3: expert_idx has dtype int64; allowed are int32", "expert_idx")
+    assert refused(expert_idx=IDS[:2]) == (
+        "moe_init_routing_v3: expert_idx has shape [2, 2]; it must be [N, K] with N = 3 (x)",
+        "expert_idx")
+    assert refused(scale=np.ones(2, np.float64))[1] == "scale"
+    assert refused(numeric_class="vax")[0].startswith("numeric_class is vax; allowed are portable")
+    assert refused(num_threads=5000) == ("num_threads is 5000; allowed are 0 to 1024",
+                                         "num_threads")
+    assert refused(operator=afd.mla_prolog_v3, token_x=X, qc_qr_scale=float("nan")) == (
+        "qc_qr_scale is nan; it must be a finite number", "qc_qr_scale")
+
+
+def test_one_class_for_each_code_and_the_builtin_ones():
+    assert issubclass(afd.InvalidArgument, ValueError)
+    assert issubclass(afd.ResourceExhausted, MemoryError)
+    with pytest.raises(LookupError, match="there is no operator moe_init.*; did you mean "
+                                          "moe_init_routing_v3"):
+        afd.record("moe_init_routing")
+
+
+def test_an_attribute_without_a_default_is_asked_for():
+    with pytest.raises(ValueError, match="attribute expert_num is missing; it has no default"):
+        afd.moe_init_routing_v3(X, IDS)
+
+
+def test_tensors_by_place_and_by_name():
+    with pytest.raises(ValueError, match="moe_init_routing_v3: x is given twice"):
+        afd.moe_init_routing_v3(X, IDS, x=X, expert_num=4)
+    with pytest.raises(ValueError, match="5 arguments without a name are given; only tensors are, "
+                                         "of which there are 4"):
+        afd.moe_init_routing_v3(X, IDS, None, None, 4)
+    with pytest.raises(ValueError, match=r"expert_idx is missing; it must be \[N, K\]"):
+        afd.moe_init_routing_v3(X, expert_num=4)
+
+
+def context(**changed):
+    made = afd.ScheduleContext.create(**{
+        "session_num": 2, "micro_batch_num": 2, "micro_batch_size": 4, "selected_expert_num": 3,
+        "expert_num": 8, "attn_to_ffn_token_size": 512, "ffn_to_attn_token_size": 512, **changed})
+    return made, np.zeros(made.ffn_window_bytes, np.uint8), np.zeros(made.ffn_control_bytes,
+                                                                     np.uint8)
+
+
+HUGE = [
+    (lambda: afd.ffn_worker_batching(*context(), expert_num=2 ** 31 - 1,
+                                     max_out_shape=[2, 4, 3, 8]),
+     r"group_list \[2147483647, 2\] 34359738352", afd.ResourceExhausted),
+    (lambda: afd.ffn_worker_batching(*context(), expert_num=8,
+                                     max_out_shape=[2 ** 40, 4, 3, 8]),
+     r"max_out_shape\[0\] is 1099511627776", afd.InvalidArgument),
+    (lambda: afd.ffn_worker_batching(*context(), expert_num=8,
+                                     max_out_shape=[2, 4, 3, 2 ** 62]),
+     "attn_to_ffn_token_size is 512; a row of H 4611686018427387904 does not fit",
+     afd.InvalidArgument),
+    (lambda: afd.moe_init_routing_v3(np.zeros((3, 4096), np.float32), IDS, expert_num=4,
+                                     drop_pad_mode=1, expert_capacity=2 ** 28),
+     r"expanded_x \[4, 268435456, 4096\] 17592186044416", afd.ResourceExhausted),
+    (lambda: afd.moe_init_routing_v3(np.zeros((0, 2 ** 40), np.float32), np.zeros((0, 2), np.int32),
+                                     expert_num=4, drop_pad_mode=1, expert_capacity=2 ** 28),
+     r"expanded_x would have shape \[4, 268435456, 1099511627776\]; no memory is as large",
+     afd.InvalidArgument),
+    (lambda: afd.attention_worker_combine(
+        context()[0], np.zeros(20000, np.uint8), np.zeros((4, 2), np.float32), None,
+        np.zeros(1, np.int32), hidden_size=2 ** 31 - 1),
+     "ffn_to_attn_token_size is 512; a row needs 4294967294 bytes", afd.InvalidArgument),
+    (lambda: afd.two_phase_layout(np.zeros((1, 1), np.int32), np.zeros((1, 1, 1, 2), np.int32),
+                                  num_ranks=2 ** 20, num_local_experts=1, layer_id=0),
+     "num_ranks is 1048576; allowed are 1 to 1024", afd.InvalidArgument),
+    (lambda: afd.ffn_to_attention(context()[0], np.zeros((2 ** 31, 0), np.uint8), *[None] * 5),
+     "attention_windows has 2147483648 windows; at most 1024 are allowed", afd.InvalidArgument),
+]
+
+
+@pytest.mark.parametrize("call, text, kind", HUGE)
+def test_no_size_allocates_before_it_is_judged(call, text, kind):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(kind, match=text):
+        call()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # KiB
+
+
+def test_memory_max_is_the_limit_of_outputs_and_workspace():
+    x = np.zeros((1000, 256), np.float32)
+    ids = np.zeros((1000, 4), np.int32)
+    with pytest.raises(MemoryError, match=r"moe_init_routing_v3: outputs and workspace need \d+ "
+                                          r"bytes \(workspace \d+, expanded_x \[4000, 256\] "
+                                          r"4096000, expanded_row_idx \[4000\] 16000\); memory_max "
+                                          "is 1000000"):
+        afd.moe_init_routing_v3(x, ids, expert_num=4, memory_max=1_000_000)
+    assert afd.moe_init_routing_v3(x, ids, expert_num=4, memory_max=10_000_000)
+
+
+def test_a_byte_that_is_no_bool_is_refused():
+    mask = np.array([1, 2, 0], np.uint8).view(np.bool_)
+    ids = np.zeros((3, 1), np.int32)
+    with pytest.raises(ValueError, match=r"active_mask\[1\] is the byte 2; a bool is 0 or 1"):
+        afd.two_phase_layout(ids, np.zeros((1, 1, 1, 2), np.int32), mask, num_ranks=1,
+                             num_local_experts=1, layer_id=0)
+
+
+def test_segments_of_another_dtype_or_rank_are_refused():
+    made, window, control = context()
+    with pytest.raises(ValueError, match="ffn_window has dtype int32; allowed are uint8"):
+        afd.ffn_worker_scheduler(made, window.view(np.int32), control)
+    with pytest.raises(ValueError, match=r"ffn_control has shape \[\d+, 1\]; it must be "
+                                         r"\[any size\]"):
+        afd.ffn_worker_scheduler(made, window, control[:, None])
+    with pytest.raises(ValueError, match=r"schedule_context has shape \[512\]; it must be \[1024\]"):
+        afd.ffn_worker_scheduler(np.zeros(512, np.int8), window, control)

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The example python/examples/live_ffn_worker.py in the place of an FFN worker of a live afdd.
+
+Every worker is a process of its own. Oracle: the tokens and their log-probabilities that the same
+afdd gives with FFN workers in C++ only, to the bit; numeric class portable, where the example has
+those bits on every machine.
+"""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import afd
+
+BIN = pathlib.Path(os.environ["AFD_BIN_DIR"])
+EXAMPLE = pathlib.Path(afd.__file__).parents[1] / "examples" / "live_ffn_worker.py"
+PATIENCE = 240.0
+PROMPTS = ("Once upon a time", "The little dog " * 20, "A")
+
+
+class Instance:
+    """afdd with workers by hand: `ffn` has "c++" or "python" for each rank."""
+
+    def __init__(self, folder, name, ffn, *flags):
+        self.name, self.log = f"{name}_{os.getpid()}", folder / "log"
+        self.output = open(self.log, "a", encoding="utf-8")
+        self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder),
+                            "XDG_CACHE_HOME": str(folder)}
+        self.processes = [self.start(
+            BIN / "afdd", "--demo", "--instance", self.name, "--spawn", "false", "--ffn-workers",
+            str(len(ffn)), "--numeric-class", "portable",
+            *(() if "--dispatch" in flags else ("--dispatch", "window")), *flags)]
+        self.wait_for("afdd waits for its workers",
+                      lambda: "waiting for workers that are started by hand" in self.said())
+        for session in range(2):
+            self.start_worker("attention", session)
+        self.ffn = [self.start_worker("ffn", rank) if kind == "c++" else self.start_python(rank)
+                    for rank, kind in enumerate(ffn)]
+
+    def start(self, *arguments):
+        process = subprocess.Popen([str(each) for each in arguments], env=self.environment,
+                                   stdout=self.output, stderr=self.output)
+        if hasattr(self, "processes"):
+            self.processes.append(process)
+        return process
+
+    def start_worker(self, role, index):
+        return self.start(BIN / f"afd-{role}-worker", "--instance", self.name, "--index", index)
+
+    def start_python(self, rank):
+        return self.start(sys.executable, "-B", EXAMPLE, self.name, rank)
+
+    def said(self):
+        return self.log.read_text(encoding="utf-8")
+
+    def wait_for(self, what, holds):
+        deadline = time.monotonic() + PATIENCE
+        while not holds():
+            assert self.processes[0].poll() is None, "afdd has ended:\n" + self.said()
+            assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {what}\n{self.said()}"
+            time.sleep(0.02)
+
+    def wait_ready(self):
+        self.wait_for("all workers are ready", lambda: re.search(r"ready in ", self.said()))
+
+    def generate(self):
+        with afd.Client(self.name, timeout=PATIENCE) as client:
+            done = [client.generate(prompt, max_tokens=12, temperature=0.8, seed=5,
+                                    return_token_ids=True, return_logprobs=True,
+                                    prompt_logprobs=True) for prompt in PROMPTS]
+        return [(each.token_ids, each.logprobs, each.prompt_logprobs) for each in done]
+
+    def stop(self):
+        """Drains; the exit statuses of all processes."""
+        self.processes[0].send_signal(signal.SIGTERM)
+        return [process.wait(PATIENCE) for process in self.processes]
+
+    def close(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        self.output.close()
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    made = []
+
+    def make(name, ffn, *flags):
+        folder = tmp_path / name
+        folder.mkdir(mode=0o700)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+        made.append(Instance(folder, name, ffn, *flags))
+        return made[-1]
+    yield make
+    for each in made:
+        each.close()
+
+
+def replies(instance):
+    instance.wait_ready()
+    answer = instance.generate()
+    assert instance.stop() == [0] * len(instance.processes), instance.said()
+    return answer
+
+
+@pytest.mark.parametrize("flags", [(), ("--shared-experts", "attention")])
+def test_a_worker_in_python_beside_one_in_cpp_gives_the_same_bits(start, flags):
+    expected = replies(start("cpp", ["c++", "c++"], *flags))
+    assert all(len(token_ids) == 12 for token_ids, _, _ in expected)
+    assert replies(start("mixed", ["c++", "python"], *flags)) == expected
+
+
+# Goal: what a worker had not acknowledged is executed again by its successor, which may be of the
+# other kind. Method: each is killed while tokens come; the session waits for the next.
+def test_a_killed_worker_of_either_kind_is_replaced_by_one_of_the_other(start):
+    settings = {"max_tokens": 100, "temperature": 0.8, "seed": 5, "ignore_eos": True,
+                "return_token_ids": True}
+    instance = start("cpp", ["c++", "c++"])
+    instance.wait_ready()
+    with afd.Client(instance.name, timeout=PATIENCE) as client:
+        expected = client.generate(PROMPTS[0], **settings).token_ids
+    instance = start("killed", ["c++", "python"])
+    instance.wait_ready()
+    with afd.Client(instance.name, timeout=PATIENCE) as client:
+        stream = client.stream(PROMPTS[0], **settings)
+        tokens = list(next(stream).token_ids)
+        for restart in (instance.start_worker, instance.start_python):
+            instance.ffn[1].kill()
+            instance.ffn[1].wait()
+            arguments = ("ffn", 1) if restart == instance.start_worker else (1,)
+            instance.ffn[1] = restart(*arguments)
+            tokens += getattr(next(stream, None), "token_ids", [])
+        tokens += [token for chunk in stream for token in chunk.token_ids]
+    assert tokens == expected
+    instance.stop()
+    assert instance.ffn[1].returncode == 0, instance.said()
+
+
+@pytest.mark.parametrize("flags, option", [
+    (("--dispatch", "two_phase"), "--dispatch window"),
+    (("--router", "ffn"), "--router attention"),
+    (("--dispatch-dtype", "fp8"), "--dispatch-dtype bf16"),
+    (("--row-checksums", "true"), "--row-checksums false")])
+def test_what_a_worker_in_python_does_not_do_is_said_on_both_sides(start, flags, option):
+    instance = start("refused", ["python"], *flags)
+    assert instance.ffn[0].wait(PATIENCE) == 1
+    line = f"FailedPrecondition: a worker in Python needs an afdd with {option}"
+    instance.wait_for("both say why", lambda: instance.said().count(line) >= 2)
+
+
+def test_a_worker_that_is_refused_says_why(start):
+    with pytest.raises(afd.NotFound, match="cannot connect to afdd at .*nobody.control.sock: "):
+        afd.FfnWorker(path="/tmp/nobody.control.sock")
+    instance = start("refusing", ["c++"])
+    instance.wait_ready()
+    with pytest.raises(afd.Error, match="afdd refuses this worker: ffn worker 0 belongs to pid "):
+        afd.FfnWorker(instance.name, 0)
+    with pytest.raises(afd.InvalidArgument, match="index 7 is not a slot of this instance"):
+        afd.FfnWorker(instance.name, 7)

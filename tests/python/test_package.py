@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two ways to install the package, both without the network, each used from its new place."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import afd
+
+ROOT = pathlib.Path(afd.__file__).parents[2]
+USE = ("import numpy, afd; r = afd.moe_gating_top_k(numpy.eye(3, dtype='f4'), k=1); "
+       "assert r.expert_idx.ravel().tolist() == [0, 1, 2]; "
+       "from afd._messages import messages; messages('control', 'Welcome'); print(afd.__file__)")
+
+
+def run(*arguments, **environment):
+    plain = {name: value for name, value in os.environ.items()
+             if name not in ("PYTHONPATH", "AFD_OPS_LIBRARY", "AFD_MESSAGES")}
+    done = subprocess.run([str(argument) for argument in arguments], capture_output=True, text=True,
+                          check=False, cwd="/", env={**plain, **environment})
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_pip_installs_it_from_the_source(tmp_path):
+    # The build writes beside the sources; of this tree's library, which is not built again.
+    source = tmp_path / "source"
+    shutil.copytree(ROOT / "python", source / "python",
+                    ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    run(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index",
+        "-w", tmp_path, source, AFD_BUILD_DIR=os.environ["AFD_BUILD_DIR"])
+    wheel, = tmp_path.glob("*.whl")
+    assert re.fullmatch(r"afd-0\.1\.0-py3-none-linux_\w+\.whl", wheel.name)
+    run(sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target",
+        tmp_path / "site", wheel)
+    where = run(sys.executable, "-B", "-c", USE, PYTHONPATH=str(tmp_path / "site"))
+    assert where.strip() == str(tmp_path / "site" / "afd" / "__init__.py")
+    for name in ("__init__.pyi", "py.typed"):
+        assert (tmp_path / "site" / "afd" / name).exists()
+    metadata = (tmp_path / "site" / "afd-0.1.0.dist-info" / "METADATA").read_text()
+    for line in ("Name: afd", "Requires-Dist: numpy (>=1.24)", "Requires-Python: >=3.10"):
+        assert line in metadata
+
+
+def test_cmake_installs_it_beside_the_library(tmp_path):
+    run("cmake", "--install", os.environ["AFD_BUILD_DIR"], "--component", "python", "--prefix",
+        tmp_path / "prefix")
+    package = tmp_path / "prefix/lib/python3/dist-packages"
+    where = run(sys.executable, "-B", "-c", USE, PYTHONPATH=str(package))
+    assert where.strip() == str(package / "afd" / "__init__.py")
+
+
+def test_the_versions_agree():
+    assert f'version = "{afd.__version__}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_a_library_that_is_missing_is_said():
+    done = subprocess.run([sys.executable, "-c", "import afd"], capture_output=True, text=True,
+                          check=False, env={**os.environ, "AFD_OPS_LIBRARY": "/nowhere.so"})
+    assert done.returncode == 1
+    assert "ImportError: afd: cannot load /nowhere.so: " in done.stderr
+    assert "set AFD_OPS_LIBRARY to its path" in done.stderr

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/shared_memory/instance_segments.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "schedule/dispatch/dispatch_lane.h"
+#include "schedule/dispatch/ready_scan.h"
+#include "schedule/shared_memory/attach.h"
+#include "schedule/shared_memory/shm_transport.h"
+#include "tests/schedule/protocol/local_instance.h"
+
+namespace afd::schedule {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class InstanceSegmentsTest : public ::testing::Test {
+  protected:
+    InstanceSegmentsTest()
+        : instance_("insttest" + std::to_string(::getpid())),
+          prefix_(segment_prefix(instance_, test_identity().instance_id)),
+          layout_(WindowLayout::compute(small_geometry()).value()),
+          doorbells_(3) {}
+    ~InstanceSegmentsTest() override { Segment::remove_leftovers(instance_); }
+
+    Result<InstanceSegments> create() {
+        return InstanceSegments::create(prefix_, layout_, test_identity());
+    }
+    AttachConfig config() const {
+        return {prefix_, layout_, test_identity(), doorbells_[0], {doorbells_[1], doorbells_[2]}};
+    }
+    size_t num_files() const {
+        size_t count = 0;
+        for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+            count += entry.path().filename().string().starts_with(prefix_.substr(1)) ? 1 : 0;
+        }
+        return count;
+    }
+
+    std::string instance_;
+    std::string prefix_;
+    WindowLayout layout_;
+    EventFds doorbells_;
+};
+
+TEST_F(InstanceSegmentsTest, CreatesEverythingAndUnlinksItAtTheEnd) {
+    {
+        const Result<InstanceSegments> segments = create();
+        ASSERT_TRUE(segments.ok()) << segments.error().message;
+        EXPECT_EQ(num_files(), 16u);  // Window, control, metrics, two-phase of 2 sessions, 2 ranks.
+        EXPECT_EQ(segments.value().attention_control(1).header().index, 1u);
+        EXPECT_EQ(segments.value().ffn_control(0).header().role, Role::kFfn);
+        EXPECT_EQ(segments.value().ffn_control(0).context().control.run_flag, 1);
+        int32_t descriptor[11];
+        std::memcpy(descriptor, segments.value().ffn_window(1), sizeof(descriptor));
+        EXPECT_EQ(descriptor[0], 0);
+        EXPECT_EQ(descriptor[2], kMaskedId);
+        EXPECT_EQ(descriptor[10], kMaskedId);
+    }
+    EXPECT_EQ(num_files(), 0u);
+}
+
+TEST_F(InstanceSegmentsTest, LeavesNothingBehindWhenItFails) {
+    const std::string taken = segment_name(prefix_, Role::kFfn, 1, SegmentKind::kControl);
+    const Result<Segment> squatter = Segment::create(taken, 4096);
+    ASSERT_TRUE(squatter.ok());
+    const Result<InstanceSegments> segments = create();
+    ASSERT_FALSE(segments.ok());
+    EXPECT_EQ(segments.error().code, Code::kAlreadyExists);
+    EXPECT_EQ(num_files(), 1u) << "only the squatter's";
+}
+
+TEST_F(InstanceSegmentsTest, HasNoWindowsWhenColocated) {
+    Geometry geometry = small_geometry();
+    geometry.num_ffn_workers = 0;
+    geometry.num_sessions = 1;
+    layout_ = WindowLayout::compute(geometry).value();
+    const Result<InstanceSegments> segments = create();
+    ASSERT_TRUE(segments.ok());
+    EXPECT_EQ(num_files(), 2u);
+    EXPECT_EQ(segments.value().attention_control(0).context().common.schedule_mode, 2);
+    EXPECT_EQ(InstanceSegments::total_bytes(layout_), 2048u + 143360u);
+}
+
+// Goal: both sides meet through segments attached by name. Method: one round trip through lane and
+// scan, each over its own mappings. Oracle: the row and the acknowledgement arrive.
+TEST_F(InstanceSegmentsTest, CarriesARoundBetweenAttachedSides) {
+    const Result<InstanceSegments> segments = create();
+    ASSERT_TRUE(segments.ok());
+    auto dispatch = ShmDispatchTransport::attach(config(), 1);
+    ASSERT_TRUE(dispatch.ok()) << dispatch.error().message;
+    auto returns = ShmReturnTransport::attach(config(), 0);
+    ASSERT_TRUE(returns.ok()) << returns.error().message;
+    const ExpertPlacement placement = test_placement(2, 2);
+    DispatchLane lane(*dispatch.value(), small_geometry(), 1);
+    ReadyScan scan(*returns.value(), placement);
+
+    ASSERT_TRUE(lane.may_store());
+    lane.begin(1);
+    lane.put({0, 7}, 2, 0, std::vector<std::byte>(512, std::byte{5}));
+    lane.publish(DispatchMode::kAsync);
+    scan.take(scan.scan(0));
+    ASSERT_EQ(scan.taken().size(), 1u);
+    EXPECT_EQ(returns.value()->token_row(1, 1, 2, 0)[511], std::byte{5});
+    scan.put_result(1, 1, 2, 0, std::vector<std::byte>(512, std::byte{6}));
+    scan.acknowledge_taken();
+    ASSERT_EQ(lane.poll(), RoundState::kReady);
+    EXPECT_EQ(lane.row(2, 0)[511], std::byte{6});
+    EXPECT_TRUE(lane.may_store());
+
+    returns.value()->heartbeat().start(321);
+    EXPECT_EQ(dispatch.value()->peer(0, 5).heartbeat.pid, 321);
+    EXPECT_EQ(segments.value().ffn_control(0).heartbeat_words().pid, 321);
+}
+
+// Goal: a worker needs no name. Method: attach each role by the handles that it is given, after all
+// names were removed, two-phase areas too. Oracle: it attaches; with one handle less it does not.
+TEST_F(InstanceSegmentsTest, AttachesByDescriptorsWithoutNames) {
+    const Result<InstanceSegments> segments = create();
+    ASSERT_TRUE(segments.ok());
+    ASSERT_EQ(Segment::remove_leftovers(instance_), 16u);
+    AttachConfig attach = config();
+    for (const auto& [name, fd] : segments.value().handles(Role::kAttention, 1)) {
+        attach.segment_fds[name] = fd;
+    }
+    EXPECT_EQ(attach.segment_fds.size(), 4u + 2u * 3u);
+    const auto dispatch = ShmDispatchTransport::attach(attach, 1);
+    ASSERT_TRUE(dispatch.ok()) << dispatch.error().message;
+    EXPECT_TRUE(dispatch.value()->two_phase().ok());
+    EXPECT_TRUE(attach_metrics(attach, Role::kAttention, 1).ok());
+
+    attach.segment_fds.erase(segment_name(prefix_, Role::kFfn, 1, SegmentKind::kControl));
+    const auto missing = ShmDispatchTransport::attach(attach, 1);
+    ASSERT_FALSE(missing.ok());
+    EXPECT_EQ(missing.error().code, Code::kNotFound);
+    EXPECT_THAT(missing.error().message, HasSubstr("-ffn1-control"));
+}
+
+TEST_F(InstanceSegmentsTest, RefusesASideThatWasStartedForAnotherModelOrGeometry) {
+    const Result<InstanceSegments> segments = create();
+    ASSERT_TRUE(segments.ok());
+    AttachConfig other_model = config();
+    other_model.identity.model_identity = "model-b";
+    const auto dispatch = ShmDispatchTransport::attach(other_model, 0);
+    ASSERT_FALSE(dispatch.ok());
+    EXPECT_EQ(dispatch.error().code, Code::kFailedPrecondition);
+    EXPECT_THAT(dispatch.error().message,
+                AllOf(HasSubstr("model identity"), HasSubstr("model-a"), HasSubstr("model-b")));
+
+    AttachConfig other_size = config();
+    Geometry geometry = small_geometry();
+    geometry.num_experts = 9;
+    other_size.layout = WindowLayout::compute(geometry).value();
+    const auto returns = ShmReturnTransport::attach(other_size, 0);
+    ASSERT_FALSE(returns.ok());
+    EXPECT_THAT(returns.error().message,
+                AllOf(HasSubstr("num_experts"), HasSubstr("'8'"), HasSubstr("'9'")));
+}
+
+TEST_F(InstanceSegmentsTest, RefusesAPlaceThatDoesNotExist) {
+    const Result<InstanceSegments> segments = create();
+    ASSERT_TRUE(segments.ok());
+    const auto outside = ShmDispatchTransport::attach(config(), 2);
+    ASSERT_FALSE(outside.ok());
+    EXPECT_EQ(outside.error().code, Code::kInvalidArgument);
+    EXPECT_THAT(outside.error().message, HasSubstr("session 2 does not exist"));
+    AttachConfig few = config();
+    few.peer_doorbells.pop_back();
+    const auto returns = ShmReturnTransport::attach(few, 0);
+    ASSERT_FALSE(returns.ok());
+    EXPECT_THAT(returns.error().message, HasSubstr("one for each of 2 peers; it got 1"));
+}
+
+TEST_F(InstanceSegmentsTest, SaysWhichSegmentIsMissing) {
+    const auto dispatch = ShmDispatchTransport::attach(config(), 0);
+    ASSERT_FALSE(dispatch.ok());
+    EXPECT_EQ(dispatch.error().code, Code::kNotFound);
+    EXPECT_THAT(dispatch.error().message, HasSubstr(prefix_ + "-attn0-control"));
+}
+
+}  // namespace
+}  // namespace afd::schedule

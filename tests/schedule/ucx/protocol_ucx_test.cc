@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The protocol over UCX.
+//
+// Goal: R1 ... R11 and R13 ... R16 hold over messages of UCX, whatever dies and whichever
+// connection breaks. Method: the protocol body as threads, each with a worker of UCX of its own,
+// over TCP on loopback and with tcp,sm,self; deaths are in
+// protocol_ucx_processes_test.cc, because UCX 1.13 does not survive many workers that come and go
+// in one process. Oracle: that of protocol_body.h: no stale or torn row is accepted, every session
+// finishes.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "schedule/dispatch/dispatch_lane.h"
+#include "tests/schedule/protocol/protocol_threads.h"
+#include "tests/schedule/ucx/ucx_network.h"
+
+namespace afd::schedule::stress {
+namespace {
+
+// The transport of UCX by type, since Threads<> makes the instance itself.
+class SharedMemoryNetwork : public UcxNetwork {
+  public:
+    explicit SharedMemoryNetwork(const Geometry& geometry)
+        : UcxNetwork(geometry,
+                     {.transports = "tcp,sm,self", .devices = "lo", .tells_failures = false}) {}
+};
+
+Params ucx_params() {
+    Params params;
+    params.rounds_per_session = 300;
+    return params;
+}
+
+template <typename Network>
+class ProtocolUcx : public testing::Test {};
+using Networks = testing::Types<UcxNetwork, SharedMemoryNetwork>;
+TYPED_TEST_SUITE(ProtocolUcx, Networks);
+
+TYPED_TEST(ProtocolUcx, DeliversEveryRowWithEveryPolicy) {
+    for (const auto policy :
+         {FfnPolicy::kAny, FfnPolicy::kGather, FfnPolicy::kAll, FfnPolicy::kGroups}) {
+        SCOPED_TRACE(std::string(name_of(policy)));
+        Params params = ucx_params();
+        params.policy = policy;
+        Threads<TypeParam>(params).run();
+    }
+}
+
+TYPED_TEST(ProtocolUcx, DeliversEveryRowOfOfferedTokens) {
+    for (const auto mode : {DispatchMode::kAsync, DispatchMode::kSync}) {
+        Params params = ucx_params();
+        params.mode = mode;
+        params.router = RouterPlacement::kFfn;
+        Threads<TypeParam>(params).run();
+    }
+}
+
+// Goal: R13. What a process of an older epoch says is dropped, and so is one of an epoch that afdd
+// never named. Oracle: the rank's flags, and the heartbeat that the older one would mirror.
+TEST(UcxTransport, TakesNobodyButTheProcessThatHasThePlace) {
+    UcxNetwork network(small_geometry());
+    const auto returns = network.returns(0);
+    const auto other_rank = network.returns(1);
+    const std::vector<int32_t> ids(small_geometry().slots_per_micro_batch(), kMaskedId);
+    const uint64_t deadline_us = steady_now_us() + 30'000'000;
+    const auto await = [&](auto&& holds) {
+        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
+        ASSERT_TRUE(holds());
+    };
+    const auto old = network.dispatch(0);
+    await([&] { return old->descriptor_flag(0, 0) == 0; });
+    old->publish(0, 0, 0, ids, 7);
+    await([&] { return returns->descriptor_flags().at(0, Order::kAcquire) == 7; });
+    const auto successor = network.dispatch(0);
+    // It knows what its predecessor published, and that it is not acknowledged (R10).
+    await([&] { return successor->descriptor_flag(0, 0) == 7; });
+    EXPECT_EQ(successor->acknowledged(0, 0, Order::kAcquire), 0);
+    old->publish(0, 1, 0, ids, 9);
+    old->end().fail_connection(0);
+    returns->acknowledge(0, 0, 7);
+    await([&] { return successor->acknowledged(0, 0, Order::kAcquire) == 7; });
+    successor->publish(0, 1, 0, ids, 8);
+    await([&] { return returns->descriptor_flags().at(1, Order::kAcquire) != 0; });
+    EXPECT_EQ(returns->descriptor_flags().at(1, Order::kAcquire), 8);
+    EXPECT_NE(old->acknowledged(0, 0, Order::kAcquire), 7);
+}
+
+// Goal: R15. A round that the connection lost, and results that it lost, are sent again.
+TEST(UcxTransport, SendsAgainWhatABrokenConnectionLost) {
+    UcxNetwork network(small_geometry());
+    const auto returns = network.returns(0);
+    const auto other_rank = network.returns(1);
+    const auto dispatch = network.dispatch(0);
+    std::vector<int32_t> ids(small_geometry().slots_per_micro_batch(), kMaskedId);
+    ids[0] = 1;
+    const std::vector<std::byte> row(512, std::byte{5});
+    const uint64_t deadline_us = steady_now_us() + 30'000'000;
+    const auto await = [&](auto&& holds) {
+        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
+        ASSERT_TRUE(holds());
+    };
+    await([&] { return dispatch->descriptor_flag(0, 0) == 0; });
+    for (int32_t round = 1; round <= 20; ++round) {
+        dispatch->put_row(0, 0, 0, 0, row);
+        if (round % 2 == 0) dispatch->end().fail_connection(0);
+        dispatch->publish(0, 0, 0, ids, round);
+        await([&] { return returns->descriptor_flags().at(0, Order::kAcquire) == round; });
+        EXPECT_EQ(std::memcmp(returns->token_row(0, 0, 0, 0), row.data(), row.size()), 0);
+        returns->put_result(0, 0, 0, 0, row, round);
+        if (round % 3 == 0) returns->end().fail_connection(0);
+        returns->acknowledge(0, 0, round);
+        await([&] { return dispatch->acknowledged(0, 0, Order::kAcquire) == round; });
+        EXPECT_EQ(observe(dispatch->result_flags(0)[0], Order::kAcquire), round);
+    }
+    EXPECT_EQ(dispatch->end().num_bad() + returns->end().num_bad(), 0u);
+}
+
+// A peer with the right to say hello, whose messages are any bytes.
+class Liar : public UcxReceiver {
+  public:
+    Liar(UcxNetwork& network, uint32_t session, uint64_t epoch)
+        : worker_(UcxWorker::make(network.config(), false).value()) {
+        network.book().set(Role::kAttention, session, {epoch, {}});
+        worker_->start(*this);
+        const UcxWorker::Lock held = worker_->lock();
+        path_ = worker_->connect(network.book().get(Role::kFfn, 0).address).value();
+        header_.magic = kUcxMagic;
+        header_.instance_id = test_identity().instance_id;
+        header_.epoch = epoch;
+        header_.session = session;
+    }
+    ~Liar() override { worker_->stop(); }
+    Liar(const Liar&) = delete;
+    Liar& operator=(const Liar&) = delete;
+
+    bool is_welcome() const {
+        const UcxWorker::Lock held = worker_->lock();
+        return is_welcome_;
+    }
+    void send(UcxHeader header, size_t payload_bytes, uint64_t seed) {
+        const UcxWorker::Lock held = worker_->lock();
+        auto message = std::make_unique<UcxMessage>();
+        message->header = header;
+        message->payload = std::make_unique<std::byte[]>(payload_bytes);
+        message->payload_bytes = payload_bytes;
+        std::mt19937_64 random(seed);
+        for (size_t i = 0; i < payload_bytes; ++i) {
+            // Small numbers often: those of slots and lengths that could be right.
+            message->payload[i] = static_cast<std::byte>(random() % 4 == 0 ? random() : 0);
+        }
+        worker_->send(*path_, *message);
+        sent_.push_back(std::move(message));
+    }
+    const UcxHeader& header() const { return header_; }
+
+  private:
+    void on_message(const std::shared_ptr<UcxPath>&,
+                    const UcxHeader& header,
+                    std::span<const std::byte>) override {
+        is_welcome_ = is_welcome_ || header.kind == UcxKind::kWelcome;
+    }
+    void on_tick(uint64_t) override {}
+
+    UcxHeader header_{};
+    bool is_welcome_ = false;
+    std::vector<std::unique_ptr<UcxMessage>> sent_;
+    std::unique_ptr<UcxWorker> worker_;
+    std::shared_ptr<UcxPath> path_;
+};
+
+// Goal: whatever a session's process says over its connection costs nobody but that session.
+// Method: a peer that opens a connection as session 0 and sends headers and payloads at random,
+// most of them almost right; again and again, since the rank ends its connections. Oracle: not a
+// byte of session 1's stripe changes, and session 1 goes on to work.
+TEST(UcxTransport, AnyBytesOfAPeerCostNobodyElse) {
+    UcxNetwork network(small_geometry());
+    const auto returns = network.returns(0);
+    const auto other_rank = network.returns(1);
+    const auto honest = network.dispatch(1);
+    const uint64_t deadline_us = steady_now_us() + 60'000'000;
+    const auto await = [&](auto&& holds) {
+        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
+        ASSERT_TRUE(holds());
+    };
+    await([&] { return honest->descriptor_flag(0, 0) == 0; });
+    const WindowLayout& layout = network.layout();
+    const size_t rows_at = layout.token_row_offset(1, 0, 0, 0);
+    const std::vector<std::byte> stripe_before(returns->own_window() + rows_at,
+                                               returns->own_window() + rows_at + 4096);
+    std::mt19937_64 random(17);
+    const size_t ids_bytes = small_geometry().slots_per_micro_batch() * sizeof(int32_t);
+    const size_t record_bytes = sizeof(UcxRecord) + small_geometry().attn_to_ffn_token_bytes;
+    for (uint64_t life = 1; life <= 5; ++life) {
+        Liar liar(network, 0, life);
+        UcxHeader hello = liar.header();
+        hello.kind = UcxKind::kHello;
+        liar.send(hello, 0, 0);
+        await([&] { return liar.is_welcome(); });
+        for (int i = 0; i < 50; ++i) {
+            UcxHeader header = liar.header();
+            header.kind = static_cast<UcxKind>(random() % 9);
+            header.session = static_cast<uint32_t>(random() % 8 == 0 ? random() : 0);
+            header.micro_batch = static_cast<uint32_t>(random() % 4);
+            header.round = static_cast<int32_t>(random() % 5) - 1;
+            header.num_rows = static_cast<uint32_t>(random() % 8 == 0 ? random() : random() % 3);
+            const size_t rows = header.num_rows % 4;
+            liar.send(header,
+                      random() % 4 == 0 ? random() % 3000 : ids_bytes + rows * record_bytes,
+                      random());
+        }
+        await([&] { return returns->end().num_bad() >= life; });
+    }
+    EXPECT_EQ(
+        std::memcmp(returns->own_window() + rows_at, stripe_before.data(), stripe_before.size()),
+        0);
+    const std::vector<int32_t> ids(small_geometry().slots_per_micro_batch(), kMaskedId);
+    honest->publish(0, 0, 3, ids, 5);
+    await([&] { return returns->descriptor_flags().at(2, Order::kAcquire) == 5; });
+    EXPECT_EQ(returns->layer_id(1, 0), 3);
+}
+
+}  // namespace
+}  // namespace afd::schedule::stress

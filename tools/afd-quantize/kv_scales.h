@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The factors of kv_dtype = int8_channel: for each channel of a layer's latents and rotated keys
+// 127 by the largest magnitude that it has on a text; 1 for a channel that is always zero. What is
+// larger on another text is cut off.
+
+#include <functional>
+#include <string>
+
+#include "ops/tensor/parallel.h"
+#include "proto/status.h"
+
+namespace afd {
+
+// Measures them with a bf16 cache and writes `path` (model::kKvScalesFile of the model's directory,
+// or elsewhere). Rows that memory need not hold go into files in `scratch`.
+// Errors: those of measure_perplexity() and write_safetensors(); kUnimplemented for a model whose
+// attention has no latents.
+Result<> write_kv_scales(const std::string& model_directory,
+                         const std::string& text_file,
+                         const std::string& path,
+                         const std::string& scratch,
+                         ops::Parallel& parallel,
+                         const std::function<void(double)>& progress);
+
+}  // namespace afd

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/afd-quantize/result_directory.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
+
+#include "model/checkpoint/safetensors_writer.h"
+
+namespace afd {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* kFolder = "/.unfinished";
+constexpr const char* kProgressFile = "/progress.json";
+constexpr const char* kRangesFile = "/ranges.safetensors";
+constexpr const char* kRangesTensor = "ranges";
+
+// Nothing is there but what an interrupted job leaves.
+Result<> check_contents(const std::string& path) {
+    std::error_code error;
+    const bool is_begun = fs::exists(path + kFolder, error);
+    const bool is_empty = fs::is_empty(path, error);
+    if (!error && (is_begun || is_empty)) return {};
+    return Error{Code::kAlreadyExists,
+                 path + ": is not an empty directory; give --out a new name, or remove it"};
+}
+
+Result<> make_folder(const std::string& path) {
+    std::error_code error;
+    fs::create_directories(path, error);
+    if (!error) return {};
+    return Error{Code::kPermissionDenied, path + ": cannot be created: " + error.message()};
+}
+
+// Of this program's own making, but it may be cut off or edited: then nothing is known.
+Json read_json(const std::string& path) {
+    std::ifstream stream(path);
+    const std::string text{std::istreambuf_iterator<char>(stream), {}};
+    Json json = Json::parse(text, nullptr, false);
+    return json.is_object() ? json : Json::object();
+}
+
+template <typename T>
+T value_or(const Json& json, const char* key, T otherwise) {
+    const auto at = json.find(key);
+    if (at == json.end()) return otherwise;
+    if constexpr (std::is_same_v<T, std::string>) {
+        return at->is_string() ? at->get<T>() : otherwise;
+    } else {
+        return at->is_number() ? at->get<T>() : otherwise;
+    }
+}
+
+}  // namespace
+
+Result<std::string> hash_of_file(const std::string& path) {
+    std::ifstream stream(path, std::ios::binary);
+    if (!stream) {
+        return Error{Code::kNotFound,
+                     path + ": cannot be read; --validate and --smooth take text files"};
+    }
+    uint64_t hash = 0xcbf29ce484222325;
+    for (std::istreambuf_iterator<char> at(stream), end; at != end; ++at) {
+        hash = (hash ^ static_cast<unsigned char>(*at)) * 0x100000001b3;
+    }
+    return fmt::format("{:016x}", hash);
+}
+
+Result<ResultDirectory> ResultDirectory::open(const std::string& path, const std::string& job) {
+    AFD_TRY(make_folder(path));
+    AFD_TRY(check_contents(path));
+    AFD_TRY(make_folder(path + kFolder));
+    AFD_ASSIGN(auto lock, model::FileLock::try_acquire(path + kFolder + "/lock"));
+    if (!lock) {
+        return Error{Code::kFailedPrecondition,
+                     path + ": another afd-quantize is writing it; wait for it or stop it"};
+    }
+    const Json found = read_json(path + kFolder + kProgressFile);
+    const std::string other = value_or(found, "job", job);
+    if (other != job) {
+        return Error{Code::kAlreadyExists,
+                     fmt::format("{}: holds the beginnings of another job ({}; wanted: {}); give "
+                                 "--out a new name, or remove it",
+                                 path,
+                                 other,
+                                 job)};
+    }
+    ResultDirectory directory(path, job, std::move(*lock));
+    directory.units_done_ = value_or(found, "units_done", uint64_t{0});
+    directory.measured_text_ = value_or(found, "measured_text", std::string());
+    directory.perplexity_ = {.value = value_or(found, "perplexity", 0.0),
+                             .num_scored = value_or(found, "num_scored", size_t{0}),
+                             .window = value_or(found, "window", size_t{0}),
+                             .bits_per_byte = value_or(found, "bits_per_byte", 0.0)};
+    AFD_TRY(directory.write_progress());
+    return directory;
+}
+
+std::string ResultDirectory::scratch() const {
+    return path_ + kFolder;
+}
+
+Result<> ResultDirectory::set_units_done(uint64_t units) {
+    units_done_ = units;
+    return write_progress();
+}
+
+std::optional<Perplexity> ResultDirectory::perplexity(const std::string& text_hash) const {
+    if (text_hash != measured_text_ || perplexity_.num_scored == 0) return {};
+    return perplexity_;
+}
+
+Result<> ResultDirectory::keep(const std::string& text_hash, const Perplexity& perplexity) {
+    measured_text_ = text_hash;
+    perplexity_ = perplexity;
+    return write_progress();
+}
+
+std::optional<ChannelRanges> ResultDirectory::ranges(size_t num_layers, size_t hidden) const {
+    const auto file = model::SafetensorsFile::open(scratch() + kRangesFile);
+    if (!file.ok() || file.value().tensors().size() != 1) return {};
+    const model::TensorInfo& tensor = file.value().tensors().front();
+    const std::vector<uint64_t> shape = {num_layers, hidden};
+    if (tensor.dtype != model::StorageType::kF32 || tensor.shape != shape) return {};
+    ChannelRanges ranges(num_layers, std::vector<float>(hidden));
+    for (size_t layer = 0; layer < num_layers; ++layer) {
+        const auto row = std::as_writable_bytes(std::span(ranges[layer]));
+        if (!file.value().read(tensor.begin + layer * row.size(), row).ok()) return {};
+    }
+    return ranges;
+}
+
+Result<> ResultDirectory::keep(const ChannelRanges& ranges) {
+    std::vector<float> values;
+    for (const auto& layer : ranges) values.insert(values.end(), layer.begin(), layer.end());
+    const std::array tensors = {
+        model::TensorToWrite{kRangesTensor,
+                             model::StorageType::kF32,
+                             {ranges.size(), ranges.empty() ? 0 : ranges.front().size()},
+                             std::as_bytes(std::span(values))}};
+    // Under another name first: half of a file would be none of these ranges.
+    const std::string path = scratch() + kRangesFile;
+    AFD_TRY(model::write_safetensors(path + ".tmp", tensors));
+    std::error_code error;
+    fs::rename(path + ".tmp", path, error);
+    if (!error) return {};
+    return Error{Code::kUnavailable, path + ": cannot be written: " + error.message()};
+}
+
+Result<> ResultDirectory::write_progress() const {
+    const Json progress = {{"job", job_},
+                           {"units_done", units_done_},
+                           {"measured_text", measured_text_},
+                           {"perplexity", perplexity_.value},
+                           {"num_scored", perplexity_.num_scored},
+                           {"window", perplexity_.window},
+                           {"bits_per_byte", perplexity_.bits_per_byte}};
+    const std::string path = scratch() + kProgressFile;
+    std::ofstream stream(path + ".tmp");
+    stream << progress.dump() << '\n';
+    stream.flush();
+    std::error_code error;
+    if (stream) fs::rename(path + ".tmp", path, error);
+    if (stream && !error) return {};
+    return Error{Code::kUnavailable, path + ": cannot be written; is the disk full?"};
+}
+
+Result<> ResultDirectory::finish() {
+    std::error_code error;
+    fs::remove_all(scratch(), error);
+    if (!error) return {};
+    return Error{Code::kUnavailable, scratch() + ": cannot be removed: " + error.message()};
+}
+
+}  // namespace afd

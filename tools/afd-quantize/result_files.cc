@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/afd-quantize/result_files.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "proto/check.h"
+
+namespace afd {
+namespace {
+
+Error failure(const std::string& path, int error) {
+    const Code code = error == EACCES   ? Code::kPermissionDenied
+                      : error == ENOSPC ? Code::kResourceExhausted
+                                        : Code::kUnavailable;
+    return Error{code, path + ": writing: " + std::strerror(error)};
+}
+
+bool is_of_size(const std::string& path, uint64_t bytes) {
+    struct stat status {};
+    return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+           static_cast<uint64_t>(status.st_size) == bytes;
+}
+
+Result<> write_all(int fd,
+                   const std::string& path,
+                   uint64_t offset,
+                   std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+        const ssize_t done = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) return failure(path, done == 0 ? ENOSPC : errno);
+        offset += static_cast<uint64_t>(done);
+        bytes = bytes.subspan(static_cast<size_t>(done));
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<ResultFiles> ResultFiles::open(const QuantisePlan& plan,
+                                      const std::string& directory,
+                                      bool& is_begun) {
+    ResultFiles files(plan);
+    for (size_t shard = 0; shard < plan.num_shards(); ++shard) {
+        files.paths_.push_back(directory + "/" + plan.shard_name(shard));
+        is_begun = is_begun && is_of_size(files.paths_.back(), plan.shard_bytes(shard));
+    }
+    for (size_t shard = 0; shard < plan.num_shards(); ++shard) {
+        const std::string& path = files.paths_[shard];
+        const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (fd < 0) return failure(path, errno);
+        files.fds_.push_back(fd);
+        if (!is_begun) AFD_TRY(files.make(shard, path));
+        // In any case: an earlier run may have ended just before it.
+        const std::string& prefix = plan.shard_prefix(shard);
+        AFD_TRY(write_all(fd, path, 0, std::as_bytes(std::span(prefix))));
+    }
+    return files;
+}
+
+ResultFiles::~ResultFiles() {
+    for (const int fd : fds_) ::close(fd);
+}
+
+Result<> ResultFiles::make(size_t shard, const std::string& path) {
+    const uint64_t bytes = plan_->shard_bytes(shard);
+    // Emptied first: what is there may be longer.
+    const int problem = ::ftruncate(fds_[shard], 0) != 0
+                            ? errno
+                            : ::posix_fallocate(fds_[shard], 0, static_cast<off_t>(bytes));
+    if (problem == ENOSPC) {
+        return Error{Code::kResourceExhausted,
+                     fmt::format("{}: the disk is full; the weights need {:.1f} GiB in all. Free "
+                                 "as much, or give --out a place on another disk",
+                                 path,
+                                 static_cast<double>(plan_->result_bytes()) / (1u << 30))};
+    }
+    if (problem != 0) return failure(path, problem);
+    return {};
+}
+
+Result<> ResultFiles::write(size_t tensor,
+                            uint64_t offset,
+                            std::span<const std::byte> bytes) const {
+    const PlannedTensor& planned = plan_->tensors()[tensor];
+    AFD_ASSERT(planned.place.begin + offset + bytes.size() <= planned.place.end,
+               "%s: %zu bytes at %zu",
+               planned.place.name.c_str(),
+               bytes.size(),
+               static_cast<size_t>(offset));
+    return write_all(
+        fds_[planned.shard], paths_[planned.shard], planned.place.begin + offset, bytes);
+}
+
+Result<> ResultFiles::sync() const {
+    for (size_t shard = 0; shard < fds_.size(); ++shard) {
+        if (::fdatasync(fds_[shard]) != 0) return failure(paths_[shard], errno);
+    }
+    return {};
+}
+
+}  // namespace afd

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// ResultFiles: the shards of a planned checkpoint, written in parts. Several threads may write at
+// once.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "proto/status.h"
+#include "tools/afd-quantize/quantise_plan.h"
+
+namespace afd {
+
+class ResultFiles {
+  public:
+    // Makes the files in full size, so that a full disk shows now, or takes up those that are
+    // there: `is_begun` becomes false if one of them is missing or of another size, and then all
+    // are made anew. REQUIRES: plan outlives this.
+    // Errors: kPermissionDenied, kResourceExhausted (says how much is needed), kUnavailable.
+    static Result<ResultFiles> open(const QuantisePlan& plan,
+                                    const std::string& directory,
+                                    bool& is_begun);
+
+    ResultFiles(ResultFiles&&) noexcept = default;
+    ResultFiles(const ResultFiles&) = delete;
+    ResultFiles& operator=(const ResultFiles&) = delete;
+    ~ResultFiles();
+
+    // Bytes [offset, offset + bytes.size()) of the planned tensor. REQUIRES: inside it.
+    // Errors: kResourceExhausted, kUnavailable.
+    Result<> write(size_t tensor, uint64_t offset, std::span<const std::byte> bytes) const;
+
+    // Returns when everything written is on the disk. Errors: kUnavailable.
+    Result<> sync() const;
+
+  private:
+    explicit ResultFiles(const QuantisePlan& plan) : plan_(&plan) {}
+    Result<> make(size_t shard, const std::string& path);
+
+    const QuantisePlan* plan_;
+    std::vector<std::string> paths_;
+    std::vector<int> fds_;
+};
+
+}  // namespace afd

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/afd-quantize/row_file.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace afd {
+
+Result<RowFile> RowFile::create(const std::string& directory, size_t num_columns) {
+    std::string path = directory + "/rows-XXXXXX";
+    const int fd = ::mkostemp(path.data(), O_CLOEXEC);
+    RowFile file(directory, fd, num_columns);
+    if (fd < 0) return file.failure("making a file", errno);
+    ::unlink(path.c_str());
+    return file;
+}
+
+RowFile::~RowFile() {
+    if (fd_ >= 0) ::close(fd_);
+}
+
+Error RowFile::failure(const char* what, int error) const {
+    const Code code = error == EACCES   ? Code::kPermissionDenied
+                      : error == ENOSPC ? Code::kResourceExhausted
+                                        : Code::kUnavailable;
+    return Error{code,
+                 directory_ + ": " + what + " for intermediate rows: " + std::strerror(error)};
+}
+
+Result<> RowFile::write(uint64_t first, std::span<const ops::Bf16> rows) const {
+    auto bytes = std::as_bytes(rows);
+    uint64_t offset = first * num_columns_ * sizeof(ops::Bf16);
+    while (!bytes.empty()) {
+        const ssize_t done = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) return failure("writing", done == 0 ? ENOSPC : errno);
+        offset += static_cast<uint64_t>(done);
+        bytes = bytes.subspan(static_cast<size_t>(done));
+    }
+    return {};
+}
+
+Result<> RowFile::read(uint64_t first, std::span<ops::Bf16> rows) const {
+    auto bytes = std::as_writable_bytes(rows);
+    uint64_t offset = first * num_columns_ * sizeof(ops::Bf16);
+    while (!bytes.empty()) {
+        const ssize_t done = ::pread(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) return failure("reading", errno);
+        if (done == 0) {
+            return Error{Code::kDataLoss, directory_ + ": intermediate rows are missing"};
+        }
+        offset += static_cast<uint64_t>(done);
+        bytes = bytes.subspan(static_cast<size_t>(done));
+    }
+    return {};
+}
+
+}  // namespace afd
