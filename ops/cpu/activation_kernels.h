@@ -2,7 +2,7 @@
 #pragma once
 
 // The rows of every ExpertActivation, with the same bits in every numeric class; each kernel file
-// compiles its own copy. Included by ops/cpu/kernels_*.cc only.
+// compiles its own copy. Included by kernels_*.cc only.
 
 #include <cstddef>
 

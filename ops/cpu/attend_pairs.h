@@ -7,7 +7,7 @@
 //   part beginning with a step of its own; then it is multiplied by the scale;
 //   o = o · alpha, then it is summed over the pairs of positions of the block.
 // Queries stand as pairs of heads, [pair][kHeadsMax][2]; all else by rows, as in attend_rows.h.
-// Included by ops/cpu/kernels_amx_*.cc only.
+// Included by kernels_amx_*.cc only.
 
 #include <algorithm>
 #include <cstddef>

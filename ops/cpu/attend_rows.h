@@ -3,7 +3,7 @@
 
 // Attention of some heads with everything in the order of rows: queries [head][element], scores and
 // p [head][kAttentionBlock], o [head][column]. A class adds scores(state, block) and
-// accumulate(state, block). Included by ops/cpu/kernels_*.cc only.
+// accumulate(state, block). Included by kernels_*.cc only.
 
 #include <algorithm>
 #include <cstddef>

@@ -3,7 +3,7 @@
 
 // Products of few rows with fp8 weights for classes that multiply and add fp32 values: weights are
 // expanded in registers, a quad of a column being one word, and the bits are those of unpack_fp8,
-// tile and add_block. Included by ops/cpu/kernels_avx2.cc and kernels_avx512.cc only.
+// tile and add_block. Included by ops/cpu/avx2/kernels_avx2.cc and kernels_avx512.cc only.
 //
 // Lanes is what an instruction set makes of it:
 //   Floats, Words, kWidth              registers of floats and of 32-bit words

@@ -2,7 +2,7 @@
 #pragma once
 
 // Rows to fp8 and back (ops/linear/fp8_rows.h) with the same bits in every numeric class; each
-// kernel file compiles its own copy. Included by ops/cpu/kernels_*.cc only.
+// kernel file compiles its own copy. Included by kernels_*.cc only.
 
 #include <algorithm>
 #include <array>

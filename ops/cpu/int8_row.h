@@ -2,7 +2,7 @@
 #pragma once
 
 // Rows of an int8 cache to bf16, as plain loops with the same bits in every numeric class; the
-// compiler vectorises them. Included by ops/cpu/kernels_*.cc only.
+// compiler vectorises them. Included by kernels_*.cc only.
 
 #include <bit>
 #include <cmath>

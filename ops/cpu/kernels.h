@@ -5,12 +5,13 @@
 // what the code around them has to know of the class (TileShape).
 //
 // Each kernels_<class>.cc fills one table: a copy of the next simpler class's, in which it names
-// what it has of its own. Everything around them (shapes, tasks, scratch) is portable code in ops/
-// that asks the table and never for the class; docs/adding/kernel_class.md says how to add one. The
-// files for newer instruction sets are compiled with their own flags,
-// so they define nothing with external linkage but the table, and the header that they share with
-// other code (row_kernels.h) keeps its functions in an unnamed namespace: otherwise the linker
-// could pick an AVX-512 copy of an inline function for every processor.
+// what it has of its own. What only one class includes lies in its folder; the headers beside this
+// one are compiled by several. Everything around them (shapes, tasks, scratch) is portable code in
+// ops/ that asks the table and never for the class; docs/adding/kernel_class.md says how to add
+// one. The files for newer instruction sets are compiled with their own flags, so they define
+// nothing with external linkage but the table, and the headers that they share keep their functions
+// in an unnamed namespace: otherwise the linker could pick an AVX-512 copy of an inline function
+// for every processor.
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 #pragma once
 
 // The sums of class amx by ordinary fused multiply-adds: what tdpbf16ps gives, on processors that
-// lack it. Included by ops/cpu/kernels_amx_*.cc only.
+// lack it. Included by kernels_amx_*.cc only.
 //
 // For one output, a step is up to 16 pairs of elements along the depth:
 //   even = odd = 0;  for each pair: even = fma(a[2k], b[2k], even), odd = fma(a[2k+1], b[2k+1],

@@ -2,7 +2,7 @@
 #pragma once
 
 // Row quantisers (ops/linear/quantise.h) that every numeric class computes with the same bits; each
-// kernel file compiles its own copy. Included by ops/cpu/kernels_*.cc only.
+// kernel file compiles its own copy. Included by kernels_*.cc only.
 //
 // A division costs more than all the rest of the row, so quotients are first taken as v·(1/s),
 // which differs from v/s by less than 2.4e-5 (127 · 3 · 2^-24). Both round to the same integer

@@ -2,7 +2,7 @@
 #pragma once
 
 // Rows of the residual stream between the matrices, as plain loops with the same bits in every
-// numeric class; the compiler vectorises them. Included by ops/cpu/kernels_*.cc only.
+// numeric class; the compiler vectorises them. Included by kernels_*.cc only.
 
 #include <cstddef>
 

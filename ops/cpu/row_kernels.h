@@ -2,7 +2,7 @@
 #pragma once
 
 // Row-wise loops that every numeric class computes with the same bits; each kernel file compiles
-// its own copy, vectorised for its instruction set. Included by ops/cpu/kernels_*.cc only.
+// its own copy, vectorised for its instruction set. Included by kernels_*.cc only.
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,7 @@
 #pragma once
 
 // One step of the online softmax as plain loops, which the compiler vectorises. Included by
-// ops/cpu/kernels_*.cc only; attention_avx512_bf16.h computes the same bits.
+// kernels_*.cc only; attention_avx512_bf16.h computes the same bits.
 
 #include <bit>
 #include <cstddef>

@@ -2,7 +2,7 @@
 #pragma once
 
 // The last steps of a tile for compilers to vectorise, where a class has no better ones
-// (swiglu_avx512.h). Included by ops/cpu/kernels_*.cc only.
+// (swiglu_avx512.h). Included by kernels_*.cc only.
 
 #include <cstddef>
 

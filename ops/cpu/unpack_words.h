@@ -3,7 +3,7 @@
 
 // int4 and fp8 panels to bf16 ones, a word of 32 bits being a column: its nibbles or bytes are
 // consecutive elements (ops/format/packed_shape.h). With the bits of ops/cpu/weight_kernels.h.
-// Included by ops/cpu/kernels_*.cc only. kInterleave: bf16_interleave() of the class.
+// Included by kernels_*.cc only. kInterleave: bf16_interleave() of the class.
 //
 // Lanes is what an instruction set makes of it:
 //   Floats, Words, kWidth              registers of floats and of words

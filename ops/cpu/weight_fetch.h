@@ -2,7 +2,7 @@
 #pragma once
 
 // What a tile fetches while it multiplies: the lines of weights (and rows) that it or the next one
-// will load. Distances are those of ops/cpu/kernels.h. Included by ops/cpu/kernels_avx512*.cc only.
+// will load. Distances are those of ops/cpu/kernels.h. Included by kernels_avx512*.cc only.
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,7 @@
 #pragma once
 
 // Loops over int8, int4 and fp8 panels (ops/format/packed_shape.h) that need no instruction set.
-// Included by ops/cpu/kernels_*.cc only.
+// Included by kernels_*.cc only.
 
 #include <bit>
 #include <cstddef>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Compiled with the flags of ops/cpu/kernels_amx.cc, whose headers it includes.
+// Compiled with the flags of ops/cpu/amx/kernels_amx.cc, whose headers it includes.
 
 #include "tests/ops/cpu/software_amx.h"
 
-#include "ops/cpu/attention_amx.h"
-#include "ops/cpu/int8_amx.h"
-#include "ops/cpu/tile_amx.h"
+#include "ops/cpu/amx/attention_amx.h"
+#include "ops/cpu/amx/int8_amx.h"
+#include "ops/cpu/amx/tile_amx.h"
 #include "tests/ops/cpu/software_tiles.h"
 
 namespace afd::ops::test {

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "ops/cpu/tile_unit_amx.h"
+#include "ops/cpu/amx/tile_unit_amx.h"
 #include "ops/tensor/bf16.h"
 #include "proto/check.h"
 

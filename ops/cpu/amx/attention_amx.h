@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Attention of some heads with AMX, in the order of ops/cpu/attend_pairs.h. Included
+// by ops/cpu/amx/kernels_amx.cc only.
+//
+// Keys lie row by row and are A as they are, 16 keys by 32 elements; queries are B, turned into
+// pairs of heads once a token: scores come out as [key][head], a head's softmax being one lane. For
+// the weighted sum the probabilities are A, a row for each head, and values are B, whose rows are
+// interleaved by twos, 32 columns at a time, once for all heads.
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "ops/cpu/amx/padded_rows_amx.h"
+#include "ops/cpu/amx/tile_unit_amx.h"
+#include "ops/cpu/avx512_bf16/head_lanes_avx512_bf16.h"
+#include "ops/cpu/avx512_bf16/softmax_avx512_bf16.h"
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/rows_constant.h"
+#include "ops/format/attention_batch.h"
+
+namespace afd::ops::cpu {
+namespace {
+
+constexpr size_t kStepElements = 32;  // Of a key, or positions, in one product.
+constexpr size_t kPairsOfHeadsBytes = 2 * kHeadLanes * sizeof(Bf16);
+
+inline void fetch_amx(const void* at) {
+    __builtin_prefetch(at, 0, 2);
+}
+
+// One part of the keys of a block: the latent one or the rotated one.
+struct KeyPart {
+    const Bf16* query;  // [pair][kHeadLanes][2]
+    const Bf16* keys;   // Rows of `count`
+    size_t count;
+    const Bf16* next;  // Rows to fetch meanwhile, or null
+};
+
+// Sums of kFull tiles of 16 keys, and of one more with the `rest` left over, onto scores.
+template <typename Unit, size_t kFull>
+class ScoreTiles {
+  public:
+    ScoreTiles(const HeadsState& s, size_t rest) : s_(s), rest_(rest) {}
+
+    void add(const KeyPart& part, bool goes_on) const {
+        const size_t num_steps = part.count / kStepElements;
+        const size_t left = part.count % kStepElements;
+        const size_t stride = part.count * sizeof(Bf16);
+        if (num_steps > 0) {
+            begin(kTileGroups, goes_on);
+            for (size_t step = 0; step < num_steps; ++step) {
+                const size_t first = step * kStepElements;
+                if (part.next != nullptr) fetch_step(part.next + first, part.count);
+                add_step(part.query + first * kHeadLanes, part.keys + first, stride);
+            }
+            end();
+        }
+        if (left == 0) return;
+        const size_t first = num_steps * kStepElements;
+        const PaddedRows<kAttentionBlock> padded(
+            reinterpret_cast<const std::byte*>(part.keys + first),
+            stride,
+            kFull * kTileRows + rest_,
+            left * sizeof(Bf16));
+        begin((left + 1) / 2, goes_on || num_steps > 0);
+        add_step(part.query + first * kHeadLanes, padded.row(0), kTileRowBytes);
+        end();
+    }
+
+  private:
+    static constexpr int kRest = static_cast<int>(kFull);  // Its tile of C; none where kFull is 4.
+
+    void begin(size_t pairs, bool goes_on) const {
+        TileConfiguration configuration;
+        for (size_t c = 0; c < kFull; ++c) configuration.set(c, kTileRows, kTileRowBytes);
+        if constexpr (kRest < 4) configuration.set(kFull, rest_, kTileRowBytes);
+        configuration.set(4, kFull > 0 ? kTileRows : 0, pairs * 4);
+        configuration.set(5, rest_, pairs * 4);
+        configuration.set(6, pairs, kTileRowBytes);
+        Unit::configure(configuration);
+        for_each_sum([&]<int kTile>() {
+            if (goes_on) {
+                Unit::template load<kTile>(scores(kTile), kPairsOfHeadsBytes);
+            } else {
+                Unit::template zero<kTile>();
+            }
+        });
+    }
+
+    void end() const {
+        for_each_sum(
+            [&]<int kTile>() { Unit::template store<kTile>(scores(kTile), kPairsOfHeadsBytes); });
+    }
+
+    template <typename Body>
+    void for_each_sum(const Body& body) const {
+        [&]<int... kTile>(std::integer_sequence<int, kTile...>) {
+            (body.template operator()<kTile>(), ...);
+        }
+        (std::make_integer_sequence<int, kRest>{});
+        if constexpr (kRest < 4) {
+            if (rest_ > 0) body.template operator()<kRest>();
+        }
+    }
+
+    float* scores(size_t tile) const { return s_.scores + tile * kTileRows * kHeadLanes; }
+
+    void add_step(const Bf16* query, const void* keys, size_t stride) const {
+        const auto* rows = static_cast<const std::byte*>(keys);
+        Unit::template load<6>(query, kPairsOfHeadsBytes);
+        [&]<int... kTile>(std::integer_sequence<int, kTile...>) {
+            (add_full<kTile>(rows, stride), ...);
+        }
+        (std::make_integer_sequence<int, kRest>{});
+        if constexpr (kRest < 4) {
+            if (rest_ == 0) return;
+            Unit::template load<5>(rows + kFull * kTileRows * stride, stride);
+            Unit::template add_bf16<kRest, 5, 6>();
+        }
+    }
+
+    template <int kTile>
+    static void add_full(const std::byte* rows, size_t stride) {
+        Unit::template load<4>(rows + kTile * kTileRows * stride, stride);
+        Unit::template add_bf16<kTile, 4, 6>();
+    }
+
+    // The lines of as many rows of the next block.
+    static void fetch_step(const Bf16* next, size_t stride) {
+        for (size_t row = 0; row < kFull * kTileRows; ++row) fetch_amx(next + row * stride);
+    }
+
+    const HeadsState& s_;
+    size_t rest_;  // Keys beyond the full tiles.
+};
+
+template <typename Unit, size_t kFull>
+void score_tiles_amx(const HeadsState& s, const AttendBlock& b) {
+    const ScoreTiles<Unit, kFull> tiles(s, b.num_positions - kFull * kTileRows);
+    const bool fetches = b.num_next >= kFull * kTileRows;
+    tiles.add({s.query, b.ckv, s.latent, fetches ? b.next_ckv : nullptr}, false);
+    if (s.rope == 0) return;
+    tiles.add({s.query + turned_size(s.latent), b.kr, s.rope, fetches ? b.next_kr : nullptr}, true);
+}
+
+// Scaled, [position][kHeadLanes].
+template <typename Unit>
+void scores_amx(const HeadsState& s, const AttendBlock& b) {
+    switch (b.num_positions / kTileRows) {
+        case 0:
+            score_tiles_amx<Unit, 0>(s, b);
+            break;
+        case 1:
+            score_tiles_amx<Unit, 1>(s, b);
+            break;
+        case 2:
+            score_tiles_amx<Unit, 2>(s, b);
+            break;
+        case 3:
+            score_tiles_amx<Unit, 3>(s, b);
+            break;
+        default:
+            score_tiles_amx<Unit, 4>(s, b);
+            break;
+    }
+    const __m512 scale = _mm512_set1_ps(b.scale);
+    for (size_t i = 0; i < b.num_positions; ++i) {
+        float* scores = s.scores + i * kHeadLanes;
+        _mm512_store_ps(scores, _mm512_mul_ps(_mm512_load_ps(scores), scale));
+    }
+}
+
+// p from [pair][kHeadLanes][2] to [kHeadLanes][kAttentionBlock].
+inline void turn_probabilities(const HeadsState& s) {
+    __m512i pairs[2][kHeadLanes];
+    for (size_t half = 0; half < 2; ++half) {
+        for (size_t i = 0; i < kHeadLanes; ++i) {
+            pairs[half][i] = _mm512_load_si512(s.p + (half * kHeadLanes + i) * 2 * kHeadLanes);
+        }
+        transpose(pairs[half]);
+    }
+    for (size_t half = 0; half < 2; ++half) {
+        for (size_t h = 0; h < kHeadLanes; ++h) {
+            _mm512_store_si512(s.p + h * kAttentionBlock + half * kStepElements, pairs[half][h]);
+        }
+    }
+}
+
+// 16 pairs of rows of 32 columns: a tile of B is every second line.
+struct InterleavedValues {
+    alignas(64) Bf16 pairs[kTileGroups][2 * kStepElements];
+
+    // Rows from `values` on, `stride` apart, of which there are num_rows; `left` columns.
+    void fill(const Bf16* values, size_t stride, size_t num_rows, size_t left) {
+        const auto mask =
+            left >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((uint32_t{1} << left) - 1);
+        const __m512i lanes =
+            _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        // Element i of the first row beside element i of the second.
+        const __m512i low = _mm512_or_si512(
+            lanes, _mm512_slli_epi32(_mm512_add_epi32(lanes, _mm512_set1_epi32(32)), 16));
+        const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+        for (size_t pair = 0; 2 * pair < num_rows; ++pair) {
+            const Bf16* row = values + 2 * pair * stride;
+            const __m512i even = _mm512_maskz_loadu_epi16(mask, row);
+            const __m512i odd = 2 * pair + 1 < num_rows
+                                    ? _mm512_maskz_loadu_epi16(mask, row + stride)
+                                    : _mm512_setzero_si512();
+            _mm512_store_si512(pairs[pair], _mm512_permutex2var_epi16(even, low, odd));
+            _mm512_store_si512(pairs[pair] + 32, _mm512_permutex2var_epi16(even, high, odd));
+        }
+    }
+};
+
+// o += p · values for `count` positions from `first` on: as many whole steps as there are, or one
+// that is not.
+template <typename Unit>
+void accumulate_amx(const HeadsState& s, const AttendBlock& b, size_t first, size_t count) {
+    const size_t pairs = count < kStepElements ? (count + 1) / 2 : kTileGroups;
+    TileConfiguration configuration;
+    const size_t num_heads = b.end_of_heads(s) - b.first_head;
+    for (const size_t c : {0, 1}) configuration.set(c, num_heads, kTileRowBytes);
+    configuration.set(4, num_heads, pairs * 4);
+    for (const size_t v : {6, 7}) configuration.set(v, pairs, kTileRowBytes);
+    Unit::configure(configuration);
+    const size_t o_stride = s.o_stride * sizeof(float);
+    const size_t fetched = b.afterwards.size() / ((s.latent + 31) / 32 * 2 + 1);
+    const std::byte* afterwards = b.afterwards.data() + first / kStepElements * fetched;
+    InterleavedValues values;
+    for (size_t column = 0; column < s.latent; column += 32) {
+        float* o = s.o + b.first_head * s.o_stride + column;
+        Unit::template load<0>(o, o_stride);
+        Unit::template load<1>(o + 16, o_stride);
+        for (size_t step = first; step < first + count; step += kStepElements) {
+            const size_t num_rows = std::min(first + count - step, kStepElements);
+            values.fill(
+                b.summed() + step * s.latent + column, s.latent, num_rows, s.latent - column);
+            Unit::template load<4>(s.p + b.first_head * kAttentionBlock + step,
+                                   kAttentionBlock * sizeof(Bf16));
+            Unit::template load<6>(values.pairs[0], sizeof values.pairs[0]);
+            Unit::template load<7>(values.pairs[0] + 32, sizeof values.pairs[0]);
+            Unit::template add_bf16<0, 4, 6>();
+            Unit::template add_bf16<1, 4, 7>();
+        }
+        Unit::template store<0>(o, o_stride);
+        Unit::template store<1>(o + 16, o_stride);
+        for (size_t i = 0; i < fetched; i += kLineElements * sizeof(Bf16)) {
+            fetch_amx(afterwards + i);
+        }
+        afterwards += 2 * fetched;
+    }
+}
+
+void begin_amx_heads(const HeadQueries& q, const HeadsState& s) {
+    turn_queries(q.query, s.latent, s.num_heads, s.latent, s.query);
+    turn_queries(q.query_rope, s.rope, s.num_heads, s.rope, s.query + turned_size(s.latent));
+    std::fill_n(s.maximum, kHeadLanes, -std::numeric_limits<float>::infinity());
+    std::fill_n(s.sum, kHeadLanes, 0.0f);
+    std::fill_n(s.o, s.num_heads * s.o_stride, 0.0f);
+    std::fill_n(s.scores, kHeadLanes * kAttentionBlock, 0.0f);
+}
+
+template <typename Unit>
+void attend_amx_block(const AttendBlock& b, const HeadsState& s) {
+    if (b.is_cold) {
+        const auto fetch = [&](const Bf16* rows, size_t count) {
+            for (size_t i = 0; i < count; i += kLineElements) fetch_amx(rows + i);
+        };
+        fetch(b.ckv, b.num_positions * s.latent);
+        fetch(b.kr, b.num_positions * s.rope);
+        if (b.values != nullptr) fetch(b.values, b.num_positions * s.latent);
+    }
+    scores_amx<Unit>(s, b);
+    softmax(s, b);
+    turn_probabilities(s);
+    for (size_t h = b.first_head; h < b.end_of_heads(s); ++h) {
+        float* o = s.o + h * s.o_stride;
+        const __m512 alpha = _mm512_set1_ps(s.alpha[h]);
+        for (size_t c = 0; c < s.o_stride; c += 16) {
+            _mm512_store_ps(o + c, _mm512_mul_ps(_mm512_load_ps(o + c), alpha));
+        }
+    }
+    const size_t whole = b.num_positions / kStepElements * kStepElements;
+    if (whole > 0) accumulate_amx<Unit>(s, b, 0, whole);
+    if (whole < b.num_positions) accumulate_amx<Unit>(s, b, whole, b.num_positions - whole);
+    Unit::release();
+}
+
+}  // namespace
+}  // namespace afd::ops::cpu

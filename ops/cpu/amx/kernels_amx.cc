@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Numeric class amx with the instruction: tdpbf16ps, 16 times 16 sums of 32 products a step, and
+// tdpbsud for int8 weights. int4 and fp8 weights are unpacked to panels of bf16 pairs, of which a
+// tile of B is every second line. Compiled like kernels_avx512_bf16.cc.
+
+#include <immintrin.h>
+
+#include "ops/cpu/amx/attention_amx.h"
+#include "ops/cpu/amx/int8_amx.h"
+#include "ops/cpu/amx/tile_amx.h"
+#include "ops/cpu/kernels.h"
+
+namespace afd::ops::cpu {
+
+const Kernels& amx_kernels() {
+    static const Kernels kTable = [] {
+        Kernels table = avx512_bf16_kernels();
+        // 512 elements of a panel are 32 KiB, two thirds of the first-level cache: rows then come
+        // from the second one alone, which has 60 GB/s for tiles. Sums are loaded and stored once
+        // for 16 steps.
+        table.shape = {.rows = kAmxRows, .row_panels = kAmxRows, .depth_at_once = 512};
+        table.tile = amx_tile<AmxTileUnit>;
+        table.int8_tile = amx_int8_tile<AmxTileUnit>;
+        table.begin_heads = begin_amx_heads;
+        table.attend_block = attend_amx_block<AmxTileUnit>;
+        table.finish_heads = avx512_kernels().finish_heads;
+        return table;
+    }();
+    return kTable;
+}
+
+}  // namespace afd::ops::cpu

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Tiles of bf16 weights with AMX. Included by ops/cpu/amx/kernels_amx.cc only.
+
+#include "ops/cpu/amx/tile_product_amx.h"
+#include "ops/cpu/kernels.h"
+
+namespace afd::ops::cpu {
+namespace {
+
+struct AddBf16 {
+    template <typename Unit, int kC, int kA, int kB>
+    void operator()() const {
+        Unit::template add_bf16<kC, kA, kB>();
+    }
+};
+
+template <typename Unit>
+void amx_tile(const TileArguments& a) {
+    multiply_tiles<Unit, AddBf16{}>({.x = reinterpret_cast<const std::byte*>(a.x),
+                                     .stride = a.x_stride * sizeof(Bf16),
+                                     .num_rows = a.num_rows,
+                                     .row_bytes = a.depth * sizeof(Bf16),
+                                     .panel = reinterpret_cast<const std::byte*>(a.panel),
+                                     .panel_bytes = a.panel_elements * sizeof(uint16_t),
+                                     .num_panels = a.num_panels,
+                                     .out = reinterpret_cast<std::byte*>(a.out),
+                                     .goes_on = a.goes_on,
+                                     .prefetch_ahead = a.prefetch_ahead,
+                                     .fetch_next = a.fetch_next,
+                                     .next_x = reinterpret_cast<const std::byte*>(a.next_x)});
+}
+
+}  // namespace
+}  // namespace afd::ops::cpu

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Numeric class avx2: fp32 fused multiply-add on 8 lanes. Compiled with -mavx2 -mfma.
+
+#include <immintrin.h>
+
+#include "ops/cpu/activation_kernels.h"
+#include "ops/cpu/attend_rows.h"
+#include "ops/cpu/avx2/int8_avx2.h"
+#include "ops/cpu/avx2/words_avx2.h"
+#include "ops/cpu/fp8_fma.h"
+#include "ops/cpu/fp8_kernels.h"
+#include "ops/cpu/int8_row.h"
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/quantise_kernels.h"
+#include "ops/cpu/residual_row.h"
+#include "ops/cpu/row_kernels.h"
+#include "ops/cpu/rows_constant.h"
+#include "ops/cpu/softmax_row.h"
+#include "ops/cpu/tile_rows.h"
+#include "ops/cpu/unpack_words.h"
+#include "ops/cpu/weight_kernels.h"
+
+namespace afd::ops::cpu {
+namespace {
+
+constexpr size_t kHalf = 16;  // Columns of one pass: two registers.
+
+inline __m256 load_bf16(const void* source) {
+    const __m128i half = _mm_loadu_si128(static_cast<const __m128i*>(source));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+inline __m256 broadcast(Bf16 value) {
+    return _mm256_set1_ps(to_float(value));
+}
+
+// 6 rows x 16 columns: 12 sums, 2 weights and 1 broadcast in the 16 registers.
+template <size_t kRows>
+void tile_rows(const TileArguments& a, size_t first_row, const uint16_t* panel, float* out) {
+    __m256 low[kRows];
+    __m256 high[kRows];
+    const size_t out_stride = a.num_panels * kPanelColumns;
+    unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
+        const float* row = out + (first_row + r) * out_stride;
+        low[r] = a.goes_on ? _mm256_loadu_ps(row) : _mm256_setzero_ps();
+        high[r] = a.goes_on ? _mm256_loadu_ps(row + 8) : _mm256_setzero_ps();
+    });
+    const Bf16* x = a.x + first_row * a.x_stride;
+    for (size_t k = 0; k < a.depth; ++k) {
+        const __m256 weights_low = load_bf16(panel + k * kPanelColumns);
+        const __m256 weights_high = load_bf16(panel + k * kPanelColumns + 8);
+        unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
+            const __m256 value = broadcast(x[r * a.x_stride + k]);
+            low[r] = _mm256_fmadd_ps(value, weights_low, low[r]);
+            high[r] = _mm256_fmadd_ps(value, weights_high, high[r]);
+        });
+    }
+    unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
+        float* row = out + (first_row + r) * out_stride;
+        _mm256_storeu_ps(row, low[r]);
+        _mm256_storeu_ps(row + 8, high[r]);
+    });
+}
+
+void tile_columns(const TileArguments& a, const uint16_t* panel, float* out) {
+    size_t row = 0;
+    for (; row + 6 <= a.num_rows; row += 6) tile_rows<6>(a, row, panel, out);
+    switch (a.num_rows - row) {
+        case 5:
+            tile_rows<5>(a, row, panel, out);
+            break;
+        case 4:
+            tile_rows<4>(a, row, panel, out);
+            break;
+        case 3:
+            tile_rows<3>(a, row, panel, out);
+            break;
+        case 2:
+            tile_rows<2>(a, row, panel, out);
+            break;
+        case 1:
+            tile_rows<1>(a, row, panel, out);
+            break;
+        default:
+            break;
+    }
+}
+
+// One or two rows: whole panels, so that 8 sums are in flight and hide the latency of the adder.
+template <size_t kRows, size_t kPanels>
+void tile_few_rows(const TileArguments& a, const uint16_t* panel, float* out) {
+    constexpr size_t kRegisters = 4 * kPanels;
+    __m256 sums[kRows][kRegisters];
+    for (size_t r = 0; r < kRows; ++r) {
+        const float* row = out + r * a.num_panels * kPanelColumns;
+        for (size_t c = 0; c < kRegisters; ++c) {
+            sums[r][c] = a.goes_on ? _mm256_loadu_ps(row + c * 8) : _mm256_setzero_ps();
+        }
+    }
+    for (size_t k = 0; k < a.depth; ++k) {
+        __m256 values[kRows];
+        for (size_t r = 0; r < kRows; ++r) values[r] = broadcast(a.x[r * a.x_stride + k]);
+        for (size_t c = 0; c < kRegisters; ++c) {
+            const __m256 weights =
+                load_bf16(panel + c / 4 * a.panel_elements + k * kPanelColumns + c % 4 * 8);
+            for (size_t r = 0; r < kRows; ++r) {
+                sums[r][c] = _mm256_fmadd_ps(values[r], weights, sums[r][c]);
+            }
+        }
+    }
+    for (size_t r = 0; r < kRows; ++r) {
+        for (size_t c = 0; c < kRegisters; ++c) {
+            _mm256_storeu_ps(out + r * a.num_panels * kPanelColumns + c * 8, sums[r][c]);
+        }
+    }
+}
+
+void tile(const TileArguments& a) {
+    // Every path adds in the same order, k ascending in one chain for each column, so that a row's
+    // bits do not depend on how many rows are beside it.
+    size_t done = 0;
+    if (a.num_rows == 1) {
+        for (; done + 2 <= a.num_panels; done += 2) {
+            tile_few_rows<1, 2>(a, a.panel + done * a.panel_elements, a.out + done * kPanelColumns);
+        }
+    }
+    if (a.num_rows == 2) {
+        for (; done < a.num_panels; ++done) {
+            tile_few_rows<2, 1>(a, a.panel + done * a.panel_elements, a.out + done * kPanelColumns);
+        }
+    }
+    for (size_t p = done; p < a.num_panels; ++p) {
+        const uint16_t* panel = a.panel + p * a.panel_elements;
+        // Half a panel at a time: 6 rows of a whole one would need 24 of the 16 registers.
+        tile_columns(a, panel, a.out + p * kPanelColumns);
+        tile_columns(a, panel + kHalf, a.out + p * kPanelColumns + kHalf);
+    }
+}
+
+struct Lanes {
+    __m256 low = _mm256_setzero_ps();
+    __m256 high = _mm256_setzero_ps();
+};
+
+// The last, incomplete group is padded with zeros, which add nothing to a sum.
+void dot_lanes(const Bf16* x, const Bf16* y, size_t count, Lanes& lanes) {
+    size_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
+        lanes.low = _mm256_fmadd_ps(load_bf16(x + i), load_bf16(y + i), lanes.low);
+        lanes.high = _mm256_fmadd_ps(load_bf16(x + i + 8), load_bf16(y + i + 8), lanes.high);
+    }
+    if (i == count) return;
+    Bf16 x_tail[kLanes] = {};
+    Bf16 y_tail[kLanes] = {};
+    for (size_t j = 0; i + j < count; ++j) {
+        x_tail[j] = x[i + j];
+        y_tail[j] = y[i + j];
+    }
+    lanes.low = _mm256_fmadd_ps(load_bf16(x_tail), load_bf16(y_tail), lanes.low);
+    lanes.high = _mm256_fmadd_ps(load_bf16(x_tail + 8), load_bf16(y_tail + 8), lanes.high);
+}
+
+void scores(const HeadsState& s, const AttendBlock& b) {
+    for (size_t position = 0; position < b.num_positions; ++position) {
+        for (size_t head = b.first_head; head < b.end_of_heads(s); ++head) {
+            Lanes lanes;
+            dot_lanes(query_row(s, head), b.ckv + position * s.latent, s.latent, lanes);
+            dot_lanes(query_rope_row(s, head), b.kr + position * s.rope, s.rope, lanes);
+            float parts[kLanes];
+            _mm256_storeu_ps(parts, lanes.low);
+            _mm256_storeu_ps(parts + 8, lanes.high);
+            s.scores[head * kAttentionBlock + position] = sum_lanes(parts) * b.scale;
+        }
+    }
+}
+
+void accumulate(const HeadsState& s, const AttendBlock& b) {
+    for (size_t head = b.first_head; head < b.end_of_heads(s); ++head) {
+        float* o = s.o + head * s.o_stride;
+        const Bf16* values = b.summed();
+        const Bf16* p = s.p + head * kAttentionBlock;
+        const __m256 alpha = _mm256_set1_ps(s.alpha[head]);
+        size_t c = 0;
+        for (; c + 8 <= s.latent; c += 8) {
+            __m256 sum = _mm256_mul_ps(_mm256_loadu_ps(o + c), alpha);
+            for (size_t position = 0; position < b.num_positions; ++position) {
+                const __m256 value = load_bf16(values + position * s.latent + c);
+                sum = _mm256_fmadd_ps(broadcast(p[position]), value, sum);
+            }
+            _mm256_storeu_ps(o + c, sum);
+        }
+        // One fused operation here as well: a product rounded apart would give the last columns
+        // other bits than the lanes give theirs.
+        for (; c < s.latent; ++c) {
+            float sum = o[c] * s.alpha[head];
+            for (size_t position = 0; position < b.num_positions; ++position) {
+                const __m128 weight = _mm_set_ss(to_float(p[position]));
+                const __m128 value = _mm_set_ss(to_float(values[position * s.latent + c]));
+                sum = _mm_cvtss_f32(_mm_fmadd_ss(weight, value, _mm_set_ss(sum)));
+            }
+            o[c] = sum;
+        }
+    }
+}
+
+struct FusedMultiplyAdd {
+    float operator()(float a, float b, float sum) const { return __builtin_fmaf(a, b, sum); }
+};
+
+}  // namespace
+
+const Kernels& avx2_kernels() {
+    static const Kernels kTable = [] {
+        Kernels table = portable_kernels();
+        table.tile = tile;
+        table.int8_tile = int8_madd_tile;
+        table.shape.fp8_rows = EightWords::kFp8Rows;
+        table.shape.fp8_product_rows = 4;
+        table.fp8_tile = fp8_tile_fma<EightWords>;
+        table.attend_block = attend_block<scores, accumulate>;
+        // The loops of portable, vectorised for these instructions.
+        table.sum_int8 = sum_int8;
+        table.unpack_int4 = unpack_int4_words<EightWords, 1>;
+        table.unpack_fp8 = unpack_fp8_words<EightWords, 1>;
+        table.add_block = add_block<FusedMultiplyAdd>;
+        table.scale_row = scale_row;
+        table.exp_row = exp_row;
+        table.round_row = round_row;
+        table.scale_tile = scale_tile;
+        table.round_tile = round_tile;
+        table.swiglu_tile = swiglu_tile;
+        table.swiglu_row = swiglu_row;
+        table.softmax_step = softmax_step;
+        table.begin_heads = begin_heads;
+        table.finish_heads = finish_heads;
+        table.quantise_bf16 = quantise_rows<Bf16>;
+        table.quantise_fp16 = quantise_rows<Fp16>;
+        table.quantise_fp32 = quantise_rows<float>;
+        table.activate_rows = kActivateRows;
+        table.residual = kResidualKernels;
+        table.encode_fp8 = encode_fp8_row;
+        table.expand_fp8 = expand_fp8_row;
+        table.expand_int8 = expand_int8_row;
+        table.expand_int8_channels = expand_int8_channels_row;
+        return table;
+    }();
+    return kTable;
+}
+
+}  // namespace afd::ops::cpu

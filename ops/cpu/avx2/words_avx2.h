@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The AVX2 lanes of ops/cpu/fp8_fma.h and ops/cpu/unpack_words.h.
+// Included by kernels_*.cc of classes that have them only.
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/format/packed_shape.h"
+
+namespace afd::ops::cpu {
+namespace {
+
+struct EightWords {
+    using Floats = __m256;
+    using Words = __m256i;
+    static constexpr size_t kWidth = 8;
+    // Eight sums, weights, values of x and constants are in registers.
+    static constexpr size_t kFp8Rows = 2;
+
+    static Floats zero() { return _mm256_setzero_ps(); }
+    static Floats load(const float* from) { return _mm256_loadu_ps(from); }
+    static void store(float* to, Floats x) { _mm256_storeu_ps(to, x); }
+    static Floats broadcast(float value) { return _mm256_set1_ps(value); }
+    static Floats fused(Floats a, Floats b, Floats sum) { return _mm256_fmadd_ps(a, b, sum); }
+    static Words load_words(const std::byte* from) {
+        return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    }
+    static Words broadcast_word(uint32_t word) { return _mm256_set1_epi32(static_cast<int>(word)); }
+    static Floats low_half(Words words) {
+        return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
+    }
+    static Floats high_half(Words words) {
+        const __m256i mask = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+        return _mm256_castsi256_ps(_mm256_and_si256(words, mask));
+    }
+    // The exponent's bias grows by 120; the product also normalises subnormals.
+    template <int kByte>
+    static Floats expand(Words words) {
+        const __m256i top = kByte == 3 ? words : _mm256_slli_epi32(words, 24 - 8 * kByte);
+        const __m256i bits = _mm256_and_si256(_mm256_srai_epi32(top, 4),
+                                              _mm256_set1_epi32(static_cast<int>(0x87f00000u)));
+        return _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p120f));
+    }
+    template <int kBit>
+    static Floats nibble(Words words) {
+        const Words top = _mm256_slli_epi32(words, 28 - kBit);
+        return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 28));
+    }
+    static Floats multiply(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
+    static Words bits(Floats x) { return _mm256_castps_si256(x); }
+    // from_float() of ops/tensor/bf16.h.
+    static Words round_high(Floats x) {
+        const Words raw = bits(x);
+        const Words lowest = _mm256_and_si256(_mm256_srli_epi32(raw, 16), _mm256_set1_epi32(1));
+        const Words rounded =
+            _mm256_add_epi32(_mm256_add_epi32(raw, _mm256_set1_epi32(0x7fff)), lowest);
+        const Words quiet = _mm256_or_si256(raw, _mm256_set1_epi32(0x400000));
+        const Floats is_nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+        return _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(is_nan));
+    }
+    static Words pair(Words even, Words odd) {
+        return _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa);
+    }
+    static void store_words(uint16_t* to, Words words) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), words);
+    }
+    static void store_row(uint16_t* to, const Words (&high)[4]) {
+        for (size_t half = 0; half < 2; ++half) {
+            // The pack interleaves lanes of 128 bits, the permutation puts them back.
+            const Words mixed = _mm256_packus_epi32(_mm256_srli_epi32(high[2 * half], 16),
+                                                    _mm256_srli_epi32(high[2 * half + 1], 16));
+            store_words(to + half * kPanelColumns / 2, _mm256_permute4x64_epi64(mixed, 0xd8));
+        }
+    }
+};
+
+}  // namespace
+}  // namespace afd::ops::cpu

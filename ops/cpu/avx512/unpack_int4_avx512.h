@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// int4 panels to bf16 ones on 16 lanes, with the bits of ops/cpu/unpack_words.h. Included by
+// ops/cpu/avx512/kernels_avx512.cc only.
+//
+// A lane permute looks up the float of a nibble, for the even columns of a panel and the odd ones
+// apart, so that their products with the scales are the two halves of a word of the bf16 panel.
+// With a scale of at most five significant bits such a product is a bf16 as it stands; only a group
+// that has a longer one pays for rounding.
+
+#include <immintrin.h>
+
+#include <algorithm>
+
+#include "ops/cpu/avx512/tile_avx512.h"
+#include "ops/cpu/avx512/words_avx512.h"
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/rows_constant.h"
+#include "ops/format/packed_shape.h"
+
+namespace afd::ops::cpu {
+namespace {
+
+// The scales of a group, as they lie and as floats of the even and the odd columns.
+struct Int4Scales {
+    __m512i bits;
+    __m512 even;
+    __m512 odd;
+
+    Int4Scales(const std::byte* group, bool is_fp16) : bits(_mm512_loadu_si512(group)) {
+        if (!is_fp16) {
+            even = SixteenWords::low_half(bits);
+            odd = SixteenWords::high_half(bits);
+            return;
+        }
+        const __m512 low = _mm512_cvtph_ps(_mm512_castsi512_si256(bits));
+        const __m512 high = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(bits, 1));
+        even = _mm512_permutex2var_ps(low, even_columns(), high);
+        odd = _mm512_permutex2var_ps(low, odd_columns(), high);
+    }
+
+    bool has_long(bool is_fp16) const {
+        const int long_bits = is_fp16 ? kInt4LongFp16Bits : kInt4LongBf16Bits;
+        return _mm512_test_epi16_mask(bits, _mm512_set1_epi16(static_cast<short>(long_bits))) != 0;
+    }
+};
+
+// `count` elements of depth of one group, whose first step is at `step`.
+template <bool kHasLong>
+void unpack_group(const std::byte* step, const Int4Scales& scales, size_t count, uint16_t* out) {
+    const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+    // The permute looks at the lowest four bits of a lane.
+    const auto scaled = [&](__m512i words, unsigned shift, __m512 scale)
+        __attribute__((always_inline)) {
+        const __m512 value = _mm512_permutexvar_ps(_mm512_srli_epi32(words, shift), values);
+        const __m512 product = _mm512_mul_ps(value, scale);
+        return kHasLong ? round_high(product) : _mm512_castps_si512(product);
+    };
+    for (size_t k = 0; k < count; k += 8, step += kInt4StepBytes) {
+        __builtin_prefetch(step + kPrefetchNear, 0, 3);
+        __builtin_prefetch(step + kPrefetchNear + 64, 0, 3);
+        const __m512i low = _mm512_loadu_si512(step);
+        const __m512i high = _mm512_loadu_si512(step + kInt4StepBytes / 2);
+        const __m512i even = _mm512_permutex2var_epi32(low, even_columns(), high);
+        const __m512i odd = _mm512_permutex2var_epi32(low, odd_columns(), high);
+        const size_t left = count - k;
+        unrolled<8>([&](size_t e) __attribute__((always_inline)) {
+            if (e >= left) return;
+            const auto shift = static_cast<unsigned>(4 * (e / 2) + 16 * (e % 2));
+            SixteenWords::store_words(out + (k + e) * kPanelColumns,
+                                      SixteenWords::pair(scaled(even, shift, scales.even),
+                                                         scaled(odd, shift, scales.odd)));
+        });
+    }
+}
+
+void unpack_int4_avx512(const UnpackArguments& a) {
+    const std::byte* group = a.panel;
+    for (size_t first = 0; first < a.depth; first += a.group_size) {
+        const size_t count = std::min(a.group_size, a.depth - first);
+        const Int4Scales scales(group, a.has_fp16_scales);
+        uint16_t* out = a.out + first * kPanelColumns;
+        if (scales.has_long(a.has_fp16_scales)) {
+            unpack_group<true>(group + kInt4ScaleBytes, scales, count, out);
+        } else {
+            unpack_group<false>(group + kInt4ScaleBytes, scales, count, out);
+        }
+        group += int4_group_bytes(count);
+    }
+}
+
+}  // namespace
+}  // namespace afd::ops::cpu

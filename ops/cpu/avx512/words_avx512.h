@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The AVX-512 lanes of ops/cpu/fp8_fma.h and ops/cpu/unpack_words.h.
+// Included by kernels_*.cc of classes that have them only.
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/cpu/avx512/math_avx512.h"
+#include "ops/format/packed_shape.h"
+
+namespace afd::ops::cpu {
+namespace {
+
+struct SixteenWords {
+    using Floats = __m512;
+    using Words = __m512i;
+    static constexpr size_t kWidth = 16;
+    // Eight sums, weights, values of x and constants are in registers.
+    static constexpr size_t kFp8Rows = 4;
+
+    static Floats zero() { return _mm512_setzero_ps(); }
+    static Floats load(const float* from) { return _mm512_loadu_ps(from); }
+    static void store(float* to, Floats x) { _mm512_storeu_ps(to, x); }
+    static Floats broadcast(float value) { return _mm512_set1_ps(value); }
+    static Floats fused(Floats a, Floats b, Floats sum) { return _mm512_fmadd_ps(a, b, sum); }
+    static Words load_words(const std::byte* from) { return _mm512_loadu_si512(from); }
+    static Words broadcast_word(uint32_t word) { return _mm512_set1_epi32(static_cast<int>(word)); }
+    static Floats low_half(Words words) {
+        return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+    }
+    static Floats high_half(Words words) {
+        const __m512i mask = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+        return _mm512_castsi512_ps(_mm512_and_si512(words, mask));
+    }
+    // The exponent's bias grows by 120; the product also normalises subnormals.
+    template <int kByte>
+    static Floats expand(Words words) {
+        const __m512i top = kByte == 3 ? words : _mm512_slli_epi32(words, 24 - 8 * kByte);
+        const __m512i bits = _mm512_and_si512(_mm512_srai_epi32(top, 4),
+                                              _mm512_set1_epi32(static_cast<int>(0x87f00000u)));
+        return _mm512_mul_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(0x1p120f));
+    }
+    template <int kBit>
+    static Floats nibble(Words words) {
+        const Words top = _mm512_slli_epi32(words, 28 - kBit);
+        return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 28));
+    }
+    static Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+    static Words bits(Floats x) { return _mm512_castps_si512(x); }
+    static Words round_high(Floats x) { return cpu::round_high(x); }
+    static Words pair(Words even, Words odd) {
+        return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(even, 16), odd);
+    }
+    static void store_words(uint16_t* to, Words words) { _mm512_storeu_si512(to, words); }
+    static void store_row(uint16_t* to, const Words (&high)[2]) {
+        for (size_t half = 0; half < 2; ++half) {
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(to) + half,
+                                _mm512_cvtepi32_epi16(_mm512_srli_epi32(high[half], 16)));
+        }
+    }
+};
+
+}  // namespace
+}  // namespace afd::ops::cpu
