@@ -139,7 +139,7 @@ Result<> Afdd::create_gateway() {
 // moment, the memory of two-phase rounds (which go through the windows when there is none).
 void Afdd::limit_connections() {
     const size_t num_workers = config_.num_attention_workers() + config_.num_ffn_workers();
-    const size_t num_reserved = 3 * num_workers + Supervisor::num_visitors_max(num_workers) + 64;
+    const size_t num_reserved = 3 * num_workers + Visitors::num_max(num_workers) + 64;
     const size_t num_free = num_free_descriptors();
     const size_t num_left = num_free > num_reserved ? num_free - num_reserved : 0;
     const size_t num_max = std::max(kConnectionsMin, num_left);

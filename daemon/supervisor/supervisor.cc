@@ -20,7 +20,6 @@ namespace {
 // 2 % of a core. Nor more often than needed: a virtual machine may take 40 us to wake up, so that a
 // look every 4 ms alone is 1 % of a core.
 constexpr uint64_t kRunFlagPeriodMs = 7;
-constexpr uint64_t kHelloTimeoutMs = 2000;
 
 // How often to look at the heartbeats, so that a time-out is kept to about a quarter; 0: never.
 uint64_t heartbeat_period_ms(const Config& config) {
@@ -58,29 +57,14 @@ Result<std::vector<UniqueFd>> make_eventfds(size_t count) {
 
 }  // namespace
 
-struct Supervisor::Visitor {
-    Visitor(Supervisor& supervisor, UniqueFd socket, int peer_pid)
-        : channel(std::move(socket)),
-          pid(peer_pid),
-          watcher(std::make_unique<FdWatcher>(
-              supervisor.loop_,
-              channel.fd(),
-              [&supervisor, this](int) { supervisor.on_visitor(*this); })),
-          deadline(supervisor.loop_,
-                   [&supervisor, this] { supervisor.dismiss(*this, "no Hello came in time"); }) {
-        watcher->watch(UV_READABLE);
-        deadline.start(kHelloTimeoutMs);
-    }
-
-    ControlChannel channel;
-    int pid;
-    std::unique_ptr<FdWatcher> watcher;
-    Timer deadline;
-};
-
 Supervisor::Supervisor(EventLoop& loop, Plan plan)
     : loop_(loop),
       plan_(std::move(plan)),
+      visitors_(loop,
+                plan_.config.num_attention_workers() + plan_.config.num_ffn_workers(),
+                [this](ControlChannel& channel, const control::Hello& hello, int pid) {
+                    return give_slot(channel, hello, pid);
+                }),
       heartbeat_timer_(loop, [this] { check_heartbeats(); }),
       run_flag_timer_(loop, [this] { look_at_run_flags(); }),
       grace_timer_(loop, [this] {
@@ -98,7 +82,7 @@ Result<std::unique_ptr<Supervisor>> Supervisor::create(EventLoop& loop, Plan pla
                SocketListener::listen(loop,
                                       supervisor->plan_.control_socket,
                                       [self = supervisor.get()](UniqueFd socket, auto peer) {
-                                          self->on_connection(std::move(socket), peer);
+                                          self->visitors_.add(std::move(socket), peer);
                                       }));
     supervisor->create_slots();
     return supervisor;
@@ -196,55 +180,7 @@ void Supervisor::send(uint32_t session, const control::SupervisorMessage& messag
     attention_[session]->send(message);
 }
 
-void Supervisor::on_connection(UniqueFd socket, PeerCredentials peer) {
-    // Any process of this user can connect. What does not say Hello costs two seconds of a
-    // descriptor.
-    if (visitors_.size() >= num_visitors_max(attention_.size() + ffn_.size())) {
-        if (const auto num_unsaid = refused_visitors_.take(loop_.now_ms())) {
-            log::warn("refused a worker connection of pid {}: {} others have not said Hello{}",
-                      peer.pid,
-                      visitors_.size(),
-                      LogLimit::more(*num_unsaid));
-        }
-        return;
-    }
-    visitors_.push_back(std::make_unique<Visitor>(*this, std::move(socket), peer.pid));
-}
-
-void Supervisor::on_visitor(Visitor& visitor) {
-    const Result<bool> served = serve_visitor(visitor);
-    if (!served.ok()) {
-        control::SupervisorMessage answer;
-        answer.mutable_refused()->set_code(static_cast<uint32_t>(served.error().code));
-        answer.mutable_refused()->set_message(served.error().message);
-        visitor.channel.queue(answer);
-        // One attempt: a visitor that does not read gets no answer.
-        static_cast<void>(visitor.channel.flush().ok());
-        dismiss(visitor, served.error().message);
-    } else if (served.value()) {
-        dismiss(visitor, "");
-    }
-}
-
-// Returns whether the visitor has become a worker.
-Result<bool> Supervisor::serve_visitor(Visitor& visitor) {
-    // A failure is judged after the messages: what arrived before the end of the stream may be a
-    // whole Hello.
-    const Result<> read = visitor.channel.read(ControlChannel::kReadBytesPerTurn);
-    control::WorkerMessage message;
-    AFD_ASSIGN(const bool complete, visitor.channel.next(message));
-    if (!complete) {
-        AFD_TRY(read);
-        return false;
-    }
-    if (!message.has_hello()) {
-        return Error{Code::kFailedPrecondition, "the first message must be a Hello"};
-    }
-    AFD_TRY(give_slot(visitor, message.hello()));
-    return true;
-}
-
-Result<> Supervisor::give_slot(Visitor& visitor, const control::Hello& hello) {
+Result<> Supervisor::give_slot(ControlChannel& channel, const control::Hello& hello, int pid) {
     if (hello.version() != kControlVersion) {
         return Error{Code::kFailedPrecondition,
                      fmt::format("the worker speaks control protocol {}, afdd {}: they are from "
@@ -262,16 +198,7 @@ Result<> Supervisor::give_slot(Visitor& visitor, const control::Hello& hello) {
                                  attention_.size(),
                                  ffn_.size())};
     }
-    // The slot watches the same descriptor from now on, and libuv takes one watcher only.
-    visitor.watcher.reset();
-    return slots[hello.index()]->take(visitor.channel, hello, visitor.pid);
-}
-
-void Supervisor::dismiss(Visitor& visitor, const std::string& why) {
-    if (!why.empty()) {
-        log::warn("refused a worker connection of pid {}: {}", visitor.pid, why);
-    }
-    std::erase_if(visitors_, [&](const auto& entry) { return entry.get() == &visitor; });
+    return slots[hello.index()]->take(channel, hello, pid);
 }
 
 void Supervisor::check_heartbeats() {

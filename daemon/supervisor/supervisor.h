@@ -16,9 +16,9 @@
 #include "daemon/config/config.h"
 #include "daemon/config/cpu_plan.h"
 #include "daemon/loop/socket_listener.h"
-#include "daemon/program/log_limit.h"
 #include "daemon/supervisor/attention_workers.h"
 #include "daemon/supervisor/service_state.h"
+#include "daemon/supervisor/visitors.h"
 #include "daemon/supervisor/worker_slot.h"
 
 namespace afd::daemon {
@@ -66,9 +66,6 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
         std::function<void(control::Role, uint32_t index, client::Worker&)> fill_metrics;
     };
 
-    // Connections on the control socket that have not said who they are: more are refused.
-    static constexpr size_t num_visitors_max(size_t num_workers) { return num_workers + 64; }
-
     // Creates the eventfds and listens on the control socket; starts nothing.
     // Errors: kAlreadyExists: the socket is in use. kResourceExhausted: descriptors.
     static Result<std::unique_ptr<Supervisor>> create(EventLoop& loop, Plan plan);
@@ -100,19 +97,12 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
     void on_worker_settled(WorkerSlot& slot) override;
 
   private:
-    // A connection that has not said Hello yet.
-    struct Visitor;
-
     Supervisor(EventLoop& loop, Plan plan);
     Result<> create_doorbells();
     void create_slots();
     WorkerSlot::Settings settings_of(control::Role role, uint32_t index) const;
-    void on_connection(UniqueFd socket, PeerCredentials peer);
-    void on_visitor(Visitor& visitor);
-    Result<bool> serve_visitor(Visitor& visitor);
-    void dismiss(Visitor& visitor, const std::string& why);
     Result<> acquire_segments(const WorkerSlot& slot, const control::SegmentRequest& request) const;
-    Result<> give_slot(Visitor& visitor, const control::Hello& hello);
+    Result<> give_slot(ControlChannel& channel, const control::Hello& hello, int pid);
     void check_heartbeats();
     void look_at_run_flags();
     void ring_doorbells();
@@ -130,8 +120,7 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
     std::vector<UniqueFd> ffn_doorbells_;
     std::vector<std::unique_ptr<WorkerSlot>> attention_;
     std::vector<std::unique_ptr<WorkerSlot>> ffn_;
-    std::vector<std::unique_ptr<Visitor>> visitors_;
-    LogLimit refused_visitors_;
+    Visitors visitors_;
     std::unique_ptr<SocketListener> listener_;
     Timer heartbeat_timer_;
     Timer run_flag_timer_;

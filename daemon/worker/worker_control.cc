@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/worker/worker_control.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <deque>
 #include <latch>
@@ -16,12 +13,11 @@
 
 #include "daemon/loop/event_loop.h"
 #include "daemon/program/logging.h"
+#include "daemon/worker/admitted_request.h"
 #include "daemon/worker/control_channel.h"
 #include "daemon/worker/event_batch.h"
-#include "model/grammar/grammar_cache.h"
+#include "daemon/worker/first_contact.h"
 #include "proto/crash_point.h"
-#include "proto/failure.h"
-#include "proto/socket_path.h"
 #include "schedule/wait/doorbell.h"
 
 namespace afd::daemon {
@@ -35,102 +31,6 @@ constexpr size_t kEventCapacity = 16384;
 // With this much unsent the ring is left to fill, and the data thread stops scheduling.
 constexpr size_t kUnsentBytesMax = size_t{4} << 20;
 constexpr uint64_t kFinishTimeoutMs = 3000;
-
-Result<UniqueFd> connect_socket(const std::string& path) {
-    AFD_ASSIGN(const sockaddr_un address, socket_address(path));
-    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (!fd.valid() ||
-        ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-        const Code code = errno == ENOENT ? Code::kNotFound : Code::kUnavailable;
-        return Error{code,
-                     "cannot connect to afdd at '" + path + "': " + std::strerror(errno) +
-                         "; is the instance running?"};
-    }
-    return fd;
-}
-
-// A spawned worker dies with afdd even if afdd is killed. A worker of another parent (a shell)
-// learns it from the socket.
-void die_with_parent(int socket) {
-    ucred peer{};
-    socklen_t size = sizeof(peer);
-    if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
-    if (peer.pid == ::getppid()) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-}
-
-// Waits until the socket is ready for what the channel wants, or the deadline is over.
-Result<> wait_for_channel(ControlChannel& channel, Clock::time_point deadline) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    const short events = channel.wants_write() ? POLLIN | POLLOUT : POLLIN;
-    pollfd entry{channel.fd(), events, 0};
-    if (left > 0 && (::poll(&entry, 1, static_cast<int>(left)) > 0 || errno == EINTR)) return {};
-    return Error{Code::kDeadlineExceeded, "afdd did not answer the Hello of this worker in time"};
-}
-
-// Reads one message of afdd, waiting for it.
-Result<> await_message(ControlChannel& channel,
-                       control::SupervisorMessage& message,
-                       Clock::time_point deadline) {
-    while (true) {
-        AFD_TRY(channel.flush());
-        AFD_TRY(wait_for_channel(channel, deadline));
-        const Result<> read = channel.read();
-        AFD_ASSIGN(const bool complete, channel.next(message));
-        if (complete) return {};
-        if (!read.ok()) return read.error();
-    }
-}
-
-using Vocabulary = std::shared_ptr<const model::VocabularyTrie>;
-
-// Behind the tokens that were sent before a replay. Without a response format: null.
-Result<std::unique_ptr<model::TokenConstraint>> to_constraint(const control::Admit& admit,
-                                                              const Vocabulary& vocabulary,
-                                                              model::GrammarCache& grammars) {
-    std::unique_ptr<model::TokenConstraint> constraint;
-    if (!admit.sampling().has_response_format()) return constraint;
-    if (vocabulary == nullptr) {
-        return failed_precondition("afdd has handed over no vocabulary for response_format");
-    }
-    std::vector<uint32_t> end_ids;
-    for (const uint32_t id : admit.end_ids()) {
-        if (id < vocabulary->vocab_size()) end_ids.push_back(id);
-    }
-    // A token that is text, which the client wants for an end, cuts the text as a stop string does.
-    for (const uint32_t id : admit.stop_ids()) {
-        if (id < vocabulary->vocab_size() && !vocabulary->is_text(id)) end_ids.push_back(id);
-    }
-    AFD_ASSIGN(
-        auto grammar,
-        grammars.grammar(admit.sampling().response_format(), vocabulary, std::move(end_ids)));
-    constraint = std::make_unique<model::TokenConstraint>(std::move(grammar));
-    for (auto i = static_cast<int>(admit.num_prompt_tokens()); i < admit.tokens_size(); ++i) {
-        if (constraint->advance(admit.tokens(i))) continue;
-        return internal("token {}, number {} of the output, may not come under response_format",
-                        with(admit.tokens(i), i - static_cast<int>(admit.num_prompt_tokens())));
-    }
-    return constraint;
-}
-
-Result<std::unique_ptr<SequenceRequest>> to_request(const control::Admit& admit,
-                                                    const Vocabulary& vocabulary,
-                                                    model::GrammarCache& grammars) {
-    auto request = std::make_unique<SequenceRequest>();
-    request->sequence_id = admit.sequence_id();
-    request->tokens.reserve(
-        std::max<size_t>(admit.max_total_tokens(), static_cast<size_t>(admit.tokens_size())));
-    request->tokens.assign(admit.tokens().begin(), admit.tokens().end());
-    request->num_prompt_tokens = admit.num_prompt_tokens();
-    request->max_total_tokens = admit.max_total_tokens();
-    request->sampling = model::to_params(admit.sampling());
-    request->prompt_logprobs = admit.prompt_logprobs();
-    request->stop_ids.assign(admit.stop_ids().begin(), admit.stop_ids().end());
-    request->min_tokens = admit.min_tokens();
-    request->num_top_logprobs = std::min(admit.num_top_logprobs(), kTopLogprobsMax);
-    AFD_ASSIGN(request->constraint, to_constraint(admit, vocabulary, grammars));
-    return request;
-}
 
 void swallow(int fd) {
     uint64_t count = 0;
@@ -194,8 +94,7 @@ WorkerControl::~WorkerControl() {
 
 Result<std::unique_ptr<WorkerControl>> WorkerControl::connect(const Options& options) {
     const auto deadline = Clock::now() + std::chrono::milliseconds(options.handshake_timeout_ms);
-    AFD_ASSIGN(UniqueFd socket, connect_socket(options.control_socket));
-    die_with_parent(socket.get());
+    AFD_ASSIGN(UniqueFd socket, connect_to_afdd(options.control_socket));
     AFD_CRASH_POINT("start.connected");
     auto state = std::make_unique<State>(ControlChannel(std::move(socket)));
 

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/supervisor/visitors.h"
+
+#include "daemon/program/logging.h"
+
+namespace afd::daemon {
+
+namespace {
+
+constexpr uint64_t kHelloTimeoutMs = 2000;
+
+}  // namespace
+
+struct Visitors::Visitor {
+    Visitor(Visitors& visitors, UniqueFd socket, int peer_pid)
+        : channel(std::move(socket)),
+          pid(peer_pid),
+          watcher(
+              std::make_unique<FdWatcher>(visitors.loop_,
+                                          channel.fd(),
+                                          [&visitors, this](int) { visitors.on_readable(*this); })),
+          deadline(visitors.loop_,
+                   [&visitors, this] { visitors.dismiss(*this, "no Hello came in time"); }) {
+        watcher->watch(UV_READABLE);
+        deadline.start(kHelloTimeoutMs);
+    }
+
+    ControlChannel channel;
+    int pid;
+    std::unique_ptr<FdWatcher> watcher;
+    Timer deadline;
+};
+
+Visitors::Visitors(EventLoop& loop, size_t num_workers, Admit admit)
+    : loop_(loop), num_max_(num_max(num_workers)), admit_(std::move(admit)) {}
+
+Visitors::~Visitors() = default;
+
+void Visitors::add(UniqueFd socket, PeerCredentials peer) {
+    if (visitors_.size() < num_max_) {
+        visitors_.push_back(std::make_unique<Visitor>(*this, std::move(socket), peer.pid));
+        return;
+    }
+    if (const auto num_unsaid = refused_.take(loop_.now_ms())) {
+        log::warn("refused a worker connection of pid {}: {} others have not said Hello{}",
+                  peer.pid,
+                  visitors_.size(),
+                  LogLimit::more(*num_unsaid));
+    }
+}
+
+void Visitors::on_readable(Visitor& visitor) {
+    const Result<bool> served = serve(visitor);
+    if (!served.ok()) {
+        control::SupervisorMessage answer;
+        answer.mutable_refused()->set_code(static_cast<uint32_t>(served.error().code));
+        answer.mutable_refused()->set_message(served.error().message);
+        visitor.channel.queue(answer);
+        // One attempt: a visitor that does not read gets no answer.
+        static_cast<void>(visitor.channel.flush().ok());
+        dismiss(visitor, served.error().message);
+    } else if (served.value()) {
+        dismiss(visitor, "");
+    }
+}
+
+// Returns whether the visitor has become a worker.
+Result<bool> Visitors::serve(Visitor& visitor) {
+    // A failure is judged after the messages: what arrived before the end of the stream may be a
+    // whole Hello.
+    const Result<> read = visitor.channel.read(ControlChannel::kReadBytesPerTurn);
+    control::WorkerMessage message;
+    AFD_ASSIGN(const bool complete, visitor.channel.next(message));
+    if (!complete) {
+        AFD_TRY(read);
+        return false;
+    }
+    if (!message.has_hello()) {
+        return Error{Code::kFailedPrecondition, "the first message must be a Hello"};
+    }
+    // Who takes the channel watches the same descriptor, and libuv takes one watcher only.
+    visitor.watcher.reset();
+    AFD_TRY(admit_(visitor.channel, message.hello(), visitor.pid));
+    return true;
+}
+
+void Visitors::dismiss(Visitor& visitor, const std::string& why) {
+    if (!why.empty()) {
+        log::warn("refused a worker connection of pid {}: {}", visitor.pid, why);
+    }
+    std::erase_if(visitors_, [&](const auto& entry) { return entry.get() == &visitor; });
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Visitors: connections on the control socket that have not said who they are. Any process of this
+// user can connect; what does not say Hello costs two seconds of a descriptor, and more than
+// num_max() at a time are refused. The first message must be a Hello, which the caller judges: it
+// takes the connection over, or the visitor is told why not and leaves.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/loop/event_loop.h"
+#include "daemon/loop/socket_listener.h"
+#include "daemon/program/log_limit.h"
+#include "daemon/worker/control_channel.h"
+#include "proto/control.pb.h"
+#include "proto/status.h"
+
+namespace afd::daemon {
+
+class Visitors {
+  public:
+    // Takes the channel over, which nothing else watches any more, or says why not.
+    using Admit = std::function<Result<>(ControlChannel& channel, const control::Hello&, int pid)>;
+
+    static constexpr size_t num_max(size_t num_workers) { return num_workers + 64; }
+
+    Visitors(EventLoop& loop, size_t num_workers, Admit admit);
+    ~Visitors();
+
+    void add(UniqueFd socket, PeerCredentials peer);
+
+  private:
+    struct Visitor;
+
+    void on_readable(Visitor& visitor);
+    Result<bool> serve(Visitor& visitor);
+    void dismiss(Visitor& visitor, const std::string& why);
+
+    EventLoop& loop_;
+    const size_t num_max_;
+    const Admit admit_;
+    std::vector<std::unique_ptr<Visitor>> visitors_;
+    LogLimit refused_;
+};
+
+}  // namespace afd::daemon

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/worker/first_contact.h"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "proto/socket_path.h"
+
+namespace afd::daemon {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void die_with_parent(int socket) {
+    ucred peer{};
+    socklen_t size = sizeof(peer);
+    if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
+    if (peer.pid == ::getppid()) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+// Waits until the socket is ready for what the channel wants, or the deadline is over.
+Result<> wait_for_channel(ControlChannel& channel, Clock::time_point deadline) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    const short events = channel.wants_write() ? POLLIN | POLLOUT : POLLIN;
+    pollfd entry{channel.fd(), events, 0};
+    if (left > 0 && (::poll(&entry, 1, static_cast<int>(left)) > 0 || errno == EINTR)) return {};
+    return Error{Code::kDeadlineExceeded, "afdd did not answer the Hello of this worker in time"};
+}
+
+}  // namespace
+
+Result<UniqueFd> connect_to_afdd(const std::string& path) {
+    AFD_ASSIGN(const sockaddr_un address, socket_address(path));
+    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!fd.valid() ||
+        ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+        const Code code = errno == ENOENT ? Code::kNotFound : Code::kUnavailable;
+        return Error{code,
+                     "cannot connect to afdd at '" + path + "': " + std::strerror(errno) +
+                         "; is the instance running?"};
+    }
+    die_with_parent(fd.get());
+    return fd;
+}
+
+Result<> await_message(ControlChannel& channel,
+                       control::SupervisorMessage& message,
+                       Clock::time_point deadline) {
+    while (true) {
+        AFD_TRY(channel.flush());
+        AFD_TRY(wait_for_channel(channel, deadline));
+        const Result<> read = channel.read();
+        AFD_ASSIGN(const bool complete, channel.next(message));
+        if (complete) return {};
+        if (!read.ok()) return read.error();
+    }
+}
+
+}  // namespace afd::daemon
