@@ -82,7 +82,9 @@ Finding examine_shm(const MachineFacts& facts, const InstanceNeeds& needs) {
         return finding;
     }
     if (needs.shm_bytes == 0) {
-        finding.text += "; what is needed depends on the model: give --model";
+        finding.text +=
+            fmt::format("; {} available; what is needed depends on the model: give --model",
+                        mib(facts.memory_bytes));
         return finding;
     }
     finding.text += fmt::format(
