@@ -5,7 +5,10 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
+#include <atomic>
 #include <thread>
+
+#include "schedule/wait/adaptive_wait.h"
 
 namespace afd::daemon {
 namespace {
@@ -72,25 +75,37 @@ TEST(WorkerPort, CommandsRingTheDoorbell) {
     EXPECT_EQ(command.sequence_id, 12);
 }
 
+// Up to some microseconds.
+void spin_a_while(uint64_t& noise) {
+    noise = noise * 6364136223846793005U + 1442695040888963407U;
+    for (uint64_t spins = noise >> 57; spins > 0; --spins) schedule::cpu_relax();
+}
+
 // Goal: no event is left behind while the control thread sleeps (a lost wake-up). Method: a data
-// thread pushes numbered events with random gaps, one flush each; a control thread drains, rests
-// and sleeps on the eventfd as worker_control.cc does. Oracle: every number arrives in order; a
-// sleep that is not woken while an event waits runs into the poll's watchdog.
+// thread pushes an event, waits until it was taken, and pushes the next after a random moment, so
+// that pushes fall before, between and after the steps by which the control thread drains, rests
+// and sleeps on the eventfd (as worker_control.cc does), and none is healed by the next one's ring.
+// Oracle: every number arrives in order; a sleep that is not woken while an event waits runs into
+// the poll's watchdog. A rest() that does not look at the ring again is found in a fraction of a
+// second where both threads have a core.
 TEST(WorkerPort, NoWakeUpIsLost) {
-    constexpr uint64_t kEvents = 50000;
+    constexpr uint64_t kEvents = 20000;
     constexpr int kWatchdogMs = 20000;
     WorkerPort port(64, 1, -1);
+    // Release of the control thread, acquire of the data thread; kEvents as well once it gave up.
+    std::atomic<uint64_t> taken = 0;
     std::thread data([&] {
         uint64_t noise = 1;
         for (uint64_t i = 1; i <= kEvents; ++i) {
             WorkerEvent event;
             event.sequence_id = i;
-            while (!port.push(std::move(event))) std::this_thread::yield();
+            EXPECT_TRUE(port.push(std::move(event)));
             port.flush();
-            noise = noise * 6364136223846793005U + 1442695040888963407U;
-            for (uint64_t pause = noise >> 58; pause > 0; --pause) std::this_thread::yield();
+            while (taken.load(std::memory_order_acquire) < i) std::this_thread::yield();
+            spin_a_while(noise);
         }
     });
+    uint64_t noise = 2;
     uint64_t expected = 1;
     bool is_lost = false;
     while (expected <= kEvents && !is_lost) {
@@ -99,12 +114,15 @@ TEST(WorkerPort, NoWakeUpIsLost) {
         do {
             WorkerEvent event;
             while (port.pop_event(event)) {
-                ASSERT_EQ(event.sequence_id, expected);
-                ++expected;
+                EXPECT_EQ(event.sequence_id, expected);
+                taken.store(expected++, std::memory_order_release);
             }
+            // The next push can fall between the last look and rest().
+            spin_a_while(noise);
         } while (!port.rest());
     }
     EXPECT_FALSE(is_lost) << "asleep with event " << expected << " missing";
+    taken.store(kEvents, std::memory_order_release);
     data.join();
 }
 
