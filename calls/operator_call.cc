@@ -9,6 +9,7 @@
 #include "calls/available_memory.h"
 #include "calls/call_attributes.h"
 #include "calls/name_list.h"
+#include "calls/size_source.h"
 #include "ops/record/operator_check.h"
 #include "schedule/context/schedule_context.h"
 #include "schedule/layout/geometry.h"
@@ -47,10 +48,6 @@ Error no_such_tensor(const OperatorSpec& spec, std::string_view name) {
                               ops::excerpt(name),
                               names_of(wanted),
                               suggestion(name, wanted)));
-}
-
-std::string shape_text(const TensorView& view) {
-    return fmt::format("[{}]", fmt::join(view.shape.begin(), view.shape.begin() + view.rank, ", "));
 }
 
 // Nothing if 64 bits do not hold it. An axis of length 0 hides no overflow of the others.
@@ -284,8 +281,11 @@ Result<> OperatorCall::check_memory() const {
     for (const NamedTensor& output : outputs_) {
         const std::optional<uint64_t> bytes = bytes_of_shape(output.view);
         if (!bytes || __builtin_add_overflow(total, *bytes, &total)) {
+            const SizeSources sources(*spec_, tensors_, attributes_);
+            const std::string_view source = sources.of_output(output);
             return refuse(*spec_,
-                          fmt::format("{} would have shape {}; no memory is as large",
+                          fmt::format("{}{} would have shape {}; no memory is as large",
+                                      source.empty() ? "" : sources.text(source) + "; ",
                                       output.name,
                                       shape_text(output.view)));
         }
@@ -297,12 +297,30 @@ Result<> OperatorCall::check_memory() const {
         parts += fmt::format(
             ", {} {} {}", output.name, shape_text(output.view), *bytes_of_shape(output.view));
     }
+    const std::string limit = options_.memory_max > 0 ? fmt::format("memory_max is {}", most)
+                                                      : fmt::format("{} are available", most);
     return Error{Code::kResourceExhausted,
-                 fmt::format("{}: outputs and workspace need {} bytes ({}); memory_max is {}",
+                 fmt::format("{}: {}outputs and workspace need {} bytes ({}); {}",
                              spec_->name,
+                             largest_source(),
                              total,
                              parts,
-                             most)};
+                             limit)};
+}
+
+// "expert_num is 4; " of the largest part that has a source.
+std::string OperatorCall::largest_source() const {
+    const SizeSources sources(*spec_, tensors_, attributes_);
+    uint64_t most = workspace_bytes_;
+    std::string_view source = sources.largest_of(workspace_sources_);
+    for (const NamedTensor& output : outputs_) {
+        const uint64_t bytes = *bytes_of_shape(output.view);
+        const std::string_view its = sources.of_output(output);
+        if (its.empty() || (bytes <= most && !source.empty())) continue;
+        most = bytes;
+        source = its;
+    }
+    return source.empty() ? "" : sources.text(source) + "; ";
 }
 
 Result<> OperatorCall::run(std::span<void* const> memory, std::span<std::byte> workspace) {

@@ -35,6 +35,7 @@
 #include <string_view>
 #include <vector>
 
+#include "calls/named_tensor.h"
 #include "ops/format/numeric_class.h"
 #include "ops/record/operator_spec.h"
 #include "ops/reference/product.h"
@@ -42,12 +43,6 @@
 #include "proto/status.h"
 
 namespace afd::calls {
-
-struct NamedTensor {
-    std::string_view name;
-    // Rank 0 is a scalar, which no operator takes: leave out what is not given.
-    ops::TensorView view;
-};
 
 struct CallOptions {
     bool is_reference = false;
@@ -84,8 +79,9 @@ class OperatorCall {
     using Reference = std::function<Result<>()>;
 
     // `attributes`: a JSON object. Errors: kInvalidArgument, naming what is unknown and what there
-    // is, what is missing, or what the operator refuses; kResourceExhausted above memory_max.
-    // REQUIRES: options.parallel is set; numeric_class is supported.
+    // is, what is missing, or what the operator refuses; kResourceExhausted above memory_max,
+    // beginning with the parameter that most of the memory is for. REQUIRES: options.parallel is
+    // set; numeric_class is supported.
     static Result<std::unique_ptr<OperatorCall>> make(const RegisteredOperator& entry,
                                                       std::vector<NamedTensor> tensors,
                                                       const nlohmann::json& attributes,
@@ -138,6 +134,11 @@ class OperatorCall {
 
     // What run() does: `reference` where the reference is asked for, empty if there is none.
     void ready(size_t workspace_bytes, Run fast, Reference reference);
+    // The attributes and tensors that the workspace is made for, of which an error names the
+    // largest where the workspace is most of what is too much. Literals.
+    void workspace_grows_with(std::initializer_list<std::string_view> names) {
+        workspace_sources_ = names;
+    }
     // Multiplications and additions of the operator's matrices, for rates; 0 unless set.
     void set_operations(double operations) { operations_ = operations; }
 
@@ -159,6 +160,7 @@ class OperatorCall {
     void fill_attribute(const ops::AttributeSpec& attribute, void* request);
     void returns(void* request);
     Result<> check_memory() const;
+    std::string largest_source() const;
 
     const ops::OperatorSpec* spec_ = nullptr;
     CallOptions options_;
@@ -168,6 +170,7 @@ class OperatorCall {
     std::vector<ops::TensorView*> targets_;  // Of each output.
     nlohmann::json attributes_;              // Every attribute, defaults included.
     size_t workspace_bytes_ = 0;
+    std::vector<std::string_view> workspace_sources_;
     double operations_ = 0;
     Run fast_;
     Reference reference_;

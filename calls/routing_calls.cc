@@ -38,6 +38,7 @@ Result<> prepare_moe_init_routing_v3(OperatorCall& call) {
     AFD_ASSIGN(r, with_output_shapes(r));
     AFD_TRY(ops::check_moe_init_routing_v3(r));
     call.returns(ops::kMoeInitRoutingV3Spec, r);
+    call.workspace_grows_with({"expert_num", "expert_idx"});
     call.ready(
         ops::moe_init_routing_v3_workspace_bytes(
             r.expert_idx.shape[0], r.expert_idx.shape[1], static_cast<size_t>(r.expert_num)),

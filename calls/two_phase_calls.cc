@@ -10,6 +10,16 @@
 namespace afd::calls {
 using ops::DType;
 
+namespace {
+
+// The tables of the blocks have a row for each expert of each rank, and one for each slot.
+void name_sources(OperatorCall& call) {
+    call.workspace_grows_with(
+        {"num_ranks", "num_local_experts", "shared_expert_num", "expert_ids"});
+}
+
+}  // namespace
+
 Result<> prepare_two_phase_layout(OperatorCall& call) {
     auto& r = call.keep<ops::TwoPhaseLayoutRequest>();
     AFD_TRY(call.fill(ops::kTwoPhaseLayoutSpec, r));
@@ -25,6 +35,7 @@ Result<> prepare_two_phase_layout(OperatorCall& call) {
     r.send_counts = shape_of(DType::kInt32, {num_ranks, num_keys / num_ranks});
     r.send_offsets = shape_of(DType::kInt64, {num_ranks, num_keys / num_ranks});
     call.returns(ops::kTwoPhaseLayoutSpec, r);
+    name_sources(call);
     call.ready(
         ops::two_phase_layout_workspace_bytes(r, call.parallel().num_threads()),
         [&r, &parallel = call.parallel()](auto workspace) {
@@ -58,6 +69,7 @@ Result<> prepare_two_phase_offsets(OperatorCall& call) {
 Result<> prepare_two_phase_payload(OperatorCall& call) {
     auto& r = call.keep<ops::TwoPhasePayloadRequest>();
     AFD_TRY(call.fill(ops::kTwoPhasePayloadSpec, r));
+    name_sources(call);
     call.ready(
         ops::two_phase_payload_workspace_bytes(r),
         [&r, &parallel = call.parallel()](auto workspace) {
@@ -72,6 +84,7 @@ Result<> prepare_two_phase_combine(OperatorCall& call) {
     AFD_TRY(call.fill(ops::kTwoPhaseCombineSpec, r));
     AFD_ASSIGN(r, with_output_shapes(r));
     call.returns(ops::kTwoPhaseCombineSpec, r);
+    name_sources(call);
     call.ready(
         ops::two_phase_combine_workspace_bytes(r),
         [&r, &parallel = call.parallel()](auto workspace) {

@@ -116,6 +116,7 @@ Result<> prepare_ffn_worker_batching(OperatorCall& call) {
     batching.set_shapes(num_rows, static_cast<size_t>(out_shape[3]), token_dtype);
     AFD_TRY(ops::check_ffn_worker_batching(request, batching.output()));
     return_all(call, batching);
+    call.workspace_grows_with({"expert_num", "max_out_shape"});
     call.ready(
         ops::ffn_worker_batching_workspace_bytes(request.attributes),
         [&batching, &parallel = call.parallel()](auto workspace) {

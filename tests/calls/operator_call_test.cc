@@ -116,9 +116,61 @@ TEST(OperatorCall, JudgesMemoryBeforeItIsAllocated) {
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, Code::kResourceExhausted);
     const std::string& text = refused.error().message;
-    EXPECT_NE(text.find("moe_init_routing_v3: outputs and workspace need "), std::string::npos);
+    EXPECT_NE(text.find("outputs and workspace need "), std::string::npos) << text;
     EXPECT_NE(text.find("expanded_x [256, 16] 4096, "), std::string::npos) << text;
     EXPECT_NE(text.find("; memory_max is 1000"), std::string::npos) << text;
+}
+
+// Goal: who asks for too much reads which parameter it was, in the text and as error_parameter().
+// Method: one size of a call made huge, for each kind of part that it makes the largest: an output
+// with its name in the shape, the workspace, an output whose shape is a rule ("[R]"), and none.
+// Oracle: the parameter, its value and the limit.
+TEST(OperatorCall, NamesTheParameterThatNeedsTheMemory) {
+    struct Case {
+        nlohmann::json attributes;
+        const char* begins;
+        const char* parameter;
+    };
+    const std::string name = "moe_init_routing_v3: ";
+    const Case cases[] = {
+        {{{"expert_num", INT32_MAX}}, "expert_num is 2147483647; ", "expert_num"},
+        {{{"expert_num", INT32_MAX}, {"expert_tokens_num_flag", true}},
+         "expert_num is 2147483647; ",
+         "expert_num"},
+        {{{"expert_num", INT32_MAX},
+          {"expert_tokens_num_flag", true},
+          {"expert_tokens_num_type", 2}},
+         "expert_num is 2147483647; ",
+         "expert_num"},
+        {{{"expert_num", 4}, {"drop_pad_mode", 1}, {"expert_capacity", 1 << 28}},
+         "expert_capacity is 268435456; ",
+         "expert_capacity"},
+        // Not looked at without drop_pad_mode.
+        {{{"expert_num", INT32_MAX - 1}, {"expert_capacity", INT32_MAX}},
+         "expert_num is 2147483646; ",
+         "expert_num"},
+    };
+    for (const Case& wanted : cases) {
+        Example example = examples()[0];
+        const auto refused = call(example.name, example.given, wanted.attributes, 1 << 20);
+        ASSERT_FALSE(refused.ok()) << wanted.attributes;
+        EXPECT_EQ(refused.error().code, Code::kResourceExhausted);
+        const std::string& text = refused.error().message;
+        EXPECT_TRUE(text.starts_with(name + wanted.begins + "outputs and workspace need ")) << text;
+        EXPECT_TRUE(text.ends_with("; memory_max is 1048576")) << text;
+        EXPECT_EQ(error_parameter(ops::kMoeInitRoutingV3Spec, text), wanted.parameter) << text;
+    }
+}
+
+TEST(OperatorCall, NamesTheTensorThatNeedsTheMemory) {
+    std::vector<Given> given = {{"x", DType::kFp32, {1000, 256}},
+                                {"expert_idx", DType::kInt32, {1000, 4}}};
+    const auto refused = call("moe_init_routing_v3", given, {{"expert_num", 4}}, 1000000);
+    ASSERT_FALSE(refused.ok());
+    const std::string& text = refused.error().message;
+    EXPECT_TRUE(text.starts_with("moe_init_routing_v3: x has shape [1000, 256]; outputs and "))
+        << text;
+    EXPECT_EQ(error_parameter(ops::kMoeInitRoutingV3Spec, text), "x");
 }
 
 TEST(OperatorCall, RefusesTensorsThatNoOperatorCanRead) {

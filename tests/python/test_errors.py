@@ -75,48 +75,57 @@ def context(**changed):
 HUGE = [
     (lambda: afd.ffn_worker_batching(*context(), expert_num=2 ** 31 - 1,
                                      max_out_shape=[2, 4, 3, 8]),
-     r"group_list \[2147483647, 2\] 34359738352", afd.ResourceExhausted),
+     r"ffn_worker_batching: expert_num is 2147483647; outputs and workspace need \d+ bytes \(.*"
+     r"group_list \[2147483647, 2\] 34359738352", afd.ResourceExhausted, "expert_num"),
     (lambda: afd.ffn_worker_batching(*context(), expert_num=8,
                                      max_out_shape=[2 ** 40, 4, 3, 8]),
-     r"max_out_shape\[0\] is 1099511627776", afd.InvalidArgument),
+     r"max_out_shape\[0\] is 1099511627776", afd.InvalidArgument, "max_out_shape"),
     (lambda: afd.ffn_worker_batching(*context(), expert_num=8,
                                      max_out_shape=[2, 4, 3, 2 ** 62]),
      "attn_to_ffn_token_size is 512; a row of H 4611686018427387904 does not fit",
-     afd.InvalidArgument),
+     afd.InvalidArgument, "attn_to_ffn_token_size"),
+    (lambda: afd.moe_init_routing_v3(X, IDS, expert_num=2 ** 31 - 1, expert_tokens_num_flag=True,
+                                     memory_max=2 ** 32),
+     r"^moe_init_routing_v3: expert_num is 2147483647; outputs and workspace need \d+ bytes \(.*\); "
+     "memory_max is 4294967296$", afd.ResourceExhausted, "expert_num"),
     (lambda: afd.moe_init_routing_v3(np.zeros((3, 4096), np.float32), IDS, expert_num=4,
                                      drop_pad_mode=1, expert_capacity=2 ** 28),
-     r"expanded_x \[4, 268435456, 4096\] 17592186044416", afd.ResourceExhausted),
+     r"expert_capacity is 268435456; .*expanded_x \[4, 268435456, 4096\] 17592186044416",
+     afd.ResourceExhausted, "expert_capacity"),
     (lambda: afd.moe_init_routing_v3(np.zeros((0, 2 ** 40), np.float32), np.zeros((0, 2), np.int32),
                                      expert_num=4, drop_pad_mode=1, expert_capacity=2 ** 28),
-     r"expanded_x would have shape \[4, 268435456, 1099511627776\]; no memory is as large",
-     afd.InvalidArgument),
+     r"x has shape \[0, 1099511627776\]; expanded_x would have shape "
+     r"\[4, 268435456, 1099511627776\]; no memory is as large", afd.InvalidArgument, "x"),
     (lambda: afd.attention_worker_combine(
         context()[0], np.zeros(20000, np.uint8), np.zeros((4, 2), np.float32), None,
         np.zeros(1, np.int32), hidden_size=2 ** 31 - 1),
-     "ffn_to_attn_token_size is 512; a row needs 4294967294 bytes", afd.InvalidArgument),
+     "ffn_to_attn_token_size is 512; a row needs 4294967294 bytes", afd.InvalidArgument,
+     "ffn_to_attn_token_size"),
     (lambda: afd.two_phase_layout(np.zeros((1, 1), np.int32), np.zeros((1, 1, 1, 2), np.int32),
                                   num_ranks=2 ** 20, num_local_experts=1, layer_id=0),
-     "num_ranks is 1048576; allowed are 1 to 1024", afd.InvalidArgument),
+     "num_ranks is 1048576; allowed are 1 to 1024", afd.InvalidArgument, "num_ranks"),
     (lambda: afd.ffn_to_attention(context()[0], np.zeros((2 ** 31, 0), np.uint8), *[None] * 5),
-     "attention_windows has 2147483648 windows; at most 1024 are allowed", afd.InvalidArgument),
+     "attention_windows has 2147483648 windows; at most 1024 are allowed", afd.InvalidArgument,
+     "attention_windows"),
 ]
 
 
-@pytest.mark.parametrize("call, text, kind", HUGE)
-def test_no_size_allocates_before_it_is_judged(call, text, kind):
+@pytest.mark.parametrize("call, text, kind, parameter", HUGE)
+def test_no_size_allocates_before_it_is_judged(call, text, kind, parameter):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(kind, match=text):
+    with pytest.raises(kind, match=text) as error:
         call()
+    assert error.value.parameter == parameter
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # KiB
 
 
 def test_memory_max_is_the_limit_of_outputs_and_workspace():
     x = np.zeros((1000, 256), np.float32)
     ids = np.zeros((1000, 4), np.int32)
-    with pytest.raises(MemoryError, match=r"moe_init_routing_v3: outputs and workspace need \d+ "
-                                          r"bytes \(workspace \d+, expanded_x \[4000, 256\] "
-                                          r"4096000, expanded_row_idx \[4000\] 16000\); memory_max "
-                                          "is 1000000"):
+    with pytest.raises(MemoryError, match=r"moe_init_routing_v3: x has shape \[1000, 256\]; outputs "
+                                          r"and workspace need \d+ bytes \(workspace \d+, "
+                                          r"expanded_x \[4000, 256\] 4096000, expanded_row_idx "
+                                          r"\[4000\] 16000\); memory_max is 1000000"):
         afd.moe_init_routing_v3(x, ids, expert_num=4, memory_max=1_000_000)
     assert afd.moe_init_routing_v3(x, ids, expert_num=4, memory_max=10_000_000)
 
