@@ -14,6 +14,7 @@ from afd._client import Chunk, Client, Generation, socket_path
 from afd._context import MASKED_ID, ScheduleContext, segment, unlink_segment
 from afd._errors import (DeadlineExceeded, Error, FailedPrecondition, InvalidArgument, NotFound,
                          ResourceExhausted, Unavailable)
+from afd._errors import suggestion as _suggestion
 from afd._operators import describe, make_operators, numeric_classes, operators, record
 from afd._tensors import BFloat16, bf16
 from afd._time import Timing, machine_limits, timeit
@@ -25,3 +26,8 @@ __version__ = _library.library.afd_ops_version().decode()
 globals().update(make_operators())
 # The same by the names that the operators have as functions of a framework.
 globals().update({"npu_" + name: globals()[name] for name in operators()})
+
+
+def __getattr__(name: str):
+    known = [each for each in globals() if not each.startswith("_")]
+    raise AttributeError(f"module 'afd' has no attribute '{name}'" + _suggestion(name, known))

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What calls raise: one class for each of the library's codes."""
+import difflib
+from typing import Iterable
 
 
 class Error(Exception):
@@ -32,6 +34,12 @@ class Unavailable(Error, ConnectionError):
 
 class DeadlineExceeded(Error, TimeoutError):
     """A wait came to its end."""
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that is not known: the nearest that is, if one is near."""
+    near = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 _BY_CODE = {1: InvalidArgument, 2: NotFound, 4: ResourceExhausted, 5: FailedPrecondition,

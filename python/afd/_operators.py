@@ -2,7 +2,6 @@
 """The operators as functions, made from their records."""
 import collections
 import ctypes
-import difflib
 import inspect
 import json
 import keyword
@@ -12,7 +11,7 @@ from typing import Any, Callable
 import numpy as np
 
 from afd import _library as lib
-from afd._errors import InvalidArgument, NotFound, error_of
+from afd._errors import InvalidArgument, NotFound, error_of, suggestion
 from afd._tensors import DTYPES, make_array, view_of
 
 _OPTIONS = ("reference", "num_threads", "numeric_class", "memory_max", "out")
@@ -33,10 +32,8 @@ def record(name: str) -> dict:
     """An operator's record: attributes, tensors, rules."""
     text = lib.library.afd_ops_describe(name.encode())
     if text is None:
-        near = difflib.get_close_matches(name, operators(), 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise NotFound(f"there is no operator {name[:60]}; there are {', '.join(operators())}{hint}",
-                       name)
+        raise NotFound(f"there is no operator {name[:60]}; there are {', '.join(operators())}"
+                       + suggestion(name, operators()), name)
     return json.loads(text)
 
 
@@ -90,6 +87,8 @@ class Operator:
         self.__module__ = "afd"
         self._tensors = {tensor["name"]: tensor for tensor in self.record["tensors"]
                          if is_read(tensor)}
+        self._known = [*self._tensors, *(each["name"] for each in self.record["attributes"]),
+                       *_OPTIONS]
         self.outputs = [tensor["name"] for tensor in self.record["tensors"]
                         if not is_read(tensor)]
         self._result = collections.namedtuple(result_name(name), self.outputs)
@@ -116,6 +115,11 @@ class Operator:
             if name in given:
                 raise InvalidArgument(f"{self.__name__}: {name} is given twice", name)
         given.update(kwargs)
+        for name in given:
+            if name not in self._known:
+                raise InvalidArgument(
+                    f"{self.__name__}: there is no argument {name[:60]}; there are "
+                    f"{', '.join(self._known)}{suggestion(name, self._known)}", name)
         options = {name: given.pop(name) for name in _OPTIONS if name in given}
         tensors = {name: value for name, value in given.items()
                    if name in self._tensors and value is not None}

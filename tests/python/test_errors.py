@@ -21,8 +21,6 @@ def refused(kind=afd.InvalidArgument, operator=None, **arguments):
 def test_names_values_and_kinds():
     assert refused(quant_mode=5) == (
         "moe_init_routing_v3: quant_mode is 5; allowed are -1, 0, 1", "quant_mode")
-    text, parameter = refused(expert_nmu=4)
-    assert text.endswith("did you mean expert_num?") and "there is no attribute expert_nmu" in text
     assert refused(expert_num="four") == (
         'moe_init_routing_v3: expert_num is "four"; it must be an integer from -2^63 to 2^63 - 1',
         "expert_num")
@@ -47,6 +45,34 @@ def test_one_class_for_each_code_and_the_builtin_ones():
     with pytest.raises(LookupError, match="there is no operator moe_init.*; did you mean "
                                           "moe_init_routing_v3"):
         afd.record("moe_init_routing")
+
+
+def test_an_argument_that_there_is_not_gets_a_suggestion():
+    known = ("x, expert_idx, scale, offset, active_num, expert_capacity, expert_num, drop_pad_mode, "
+             "expert_tokens_num_type, expert_tokens_num_flag, quant_mode, active_expert_range, "
+             "row_idx_type, reference, num_threads, numeric_class, memory_max, out")
+    for name, meant in (("expert_nmu", "expert_num"), ("expert_indx", "expert_idx"),
+                        ("refrence", "reference"), ("numeric_clas", "numeric_class")):
+        assert refused(**{name: IDS}) == (
+            f"moe_init_routing_v3: there is no argument {name}; there are {known}; did you mean "
+            f"{meant}?", name)
+    assert refused(zzzzzz=1) == (
+        f"moe_init_routing_v3: there is no argument zzzzzz; there are {known}", "zzzzzz")
+
+
+def test_a_name_that_the_module_has_not_gets_a_suggestion():
+    for name, meant in (("moe_init_routing_v2", "moe_init_routing_v3"), ("Clinet", "Client"),
+                        ("moe_gating_topk", "moe_gating_top_k"),
+                        ("npu_mla_prolog_v2", "npu_mla_prolog_v3"),
+                        ("numeric_class", "numeric_classes")):
+        with pytest.raises(AttributeError) as error:
+            getattr(afd, name)
+        assert str(error.value) == (f"module 'afd' has no attribute '{name}'; did you mean "
+                                    f"{meant}?")
+    with pytest.raises(AttributeError) as error:
+        afd.zzzzzz  # pylint: disable=pointless-statement
+    assert str(error.value) == "module 'afd' has no attribute 'zzzzzz'"
+    assert not hasattr(afd, "__nothing__")
 
 
 def test_an_attribute_without_a_default_is_asked_for():

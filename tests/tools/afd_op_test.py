@@ -119,6 +119,26 @@ class Runs(unittest.TestCase):
             self.assertIn(words, done.stderr)
         self.assert_refused(self.run_it({"expert_nmu": 4}), "; did you mean expert_num?")
 
+    def test_a_slip_in_an_option_gets_a_suggestion(self):
+        for further, words in (
+                (("--refrence",), "afd-op: there is no option --refrence; there are --help, --in, "
+                                  "--out, --attrs, --reference, --numeric-class, --threads, "
+                                  "--memory-max, --repeat; did you mean --reference?"),
+                (("--numeric-clas", "portable"), "; did you mean --numeric-class?"),
+                (("--numeric-clas=portable",), "there is no option --numeric-clas; there are "),
+                (("--nonsense",), "--memory-max, --repeat\n"),
+                (("portable",), "afd-op: unexpected argument portable\n")):
+            self.assert_refused(self.run_it({"expert_num": 4}, *further), words)
+        # One that must be there, misspelt, is not only missing.
+        for arguments, words in (
+                (("run", "moe_init_routing_v3", "--outt", "x"), "; did you mean --out?"),
+                (("moe-plan", "--hiden", "64"), "; did you mean --hidden?"),
+                (("describe", "moe_gating_top_k", "--jsn"), "; did you mean --json?"),
+                (("--hlep",), "; did you mean --help?")):
+            self.assert_refused(afd_op(*arguments), words)
+        # Without a slip the library's own words.
+        self.assertIn("--out is required", afd_op("run", "moe_init_routing_v3").stderr)
+
     def test_exit_codes_are_those_of_the_help(self):
         for arguments, code in (((), 2), (("run",), 2), (("list", "--nonsense"), 2),
                                 (("--help",), 0), (("run", "--help"), 0)):

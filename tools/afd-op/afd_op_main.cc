@@ -4,15 +4,15 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "calls/describe.h"
-#include "calls/name_list.h"
 #include "calls/registry.h"
 #include "ops/fused_moe/plan/feature_matrix.h"
 #include "tools/afd-op/moe_plan_command.h"
 #include "tools/afd-op/run_command.h"
+#include "tools/afd-op/unknown_words.h"
 
 namespace afd::tools {
 namespace {
@@ -37,23 +37,6 @@ int list() {
                     std::string(entry.spec->summary).c_str());
     }
     return EXIT_SUCCESS;
-}
-
-struct Command {
-    std::string name;
-};
-
-// Nothing if the word is a command. CLI11 only says of another that a command is required.
-Result<> check_command(const CLI::App& app, const std::string& word) {
-    std::vector<Command> commands;
-    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-        if (command->get_name() == word) return {};
-        commands.push_back({command->get_name()});
-    }
-    const std::string what = word.empty() ? "a command is missing" : "there is no command " + word;
-    return Error{
-        Code::kInvalidArgument,
-        what + "; there are " + calls::names_of(commands) + calls::suggestion(word, commands)};
 }
 
 Result<> describe(const Options& options) {
@@ -100,6 +83,11 @@ int main(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
+        // An option that is missing may be one that is misspelt.
+        const bool may_be_a_slip = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
+                                   dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+        const std::optional<Error> unknown = may_be_a_slip ? unknown_word(app) : std::nullopt;
+        if (unknown) return print_error(*unknown);
         // CLI11 has codes of its own; 0 is the help that was asked for.
         return app.exit(error) == 0 ? EXIT_SUCCESS : kExitUsage;
     }
