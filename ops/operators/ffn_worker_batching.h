@@ -6,7 +6,9 @@
 // The rows of `out_num` (session, micro-batch) descriptors become one contiguous block, stable
 // ascending by expert key, ties by flat index (row·BS + bs)·K1 + k. With need_schedule 1 a scan of
 // the descriptors' flags first fills the scheduler's output buffers (it takes the first micro-batch
-// from polling_index on that has a ready session; it never waits and never clears a flag).
+// from polling_index on that has a ready session; it never waits and never clears a flag): session,
+// micro-batch, layer and expert ids, one list after the other, also where a context lets them
+// overlap.
 // What is published, acknowledged or returned is the caller's business (schedule/, daemon/).
 // It has no second form: the FFN worker's live path calls it (daemon/ffn/window_batcher.h).
 //

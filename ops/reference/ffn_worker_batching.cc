@@ -73,15 +73,23 @@ void store_scan(const FfnWorkerBatchingRequest& r, const std::vector<Descriptor>
     const auto store = [&](uint64_t offset, uint64_t size, const int32_t* values, size_t count) {
         if (size != 0) std::memcpy(r.control.data() + offset, values, 4 * count);
     };
+    // List by list, since a context may let them overlap: then the last one stands.
     for (size_t i = 0; i < rows.size(); ++i) {
-        const Descriptor& row = rows[i];
-        store(ffn.session_ids_buf + 4 * i, ffn.session_ids_buf_size, &row.session, 1);
-        store(ffn.micro_batch_ids_buf + 4 * i, ffn.micro_batch_ids_buf_size, &row.micro_batch, 1);
-        store(ffn.layer_ids_buf + 4 * i, ffn.layer_ids_buf_size, &row.layer, 1);
-        store(ffn.expert_ids_buf + 4 * i * row.ids.size(),
+        store(ffn.session_ids_buf + 4 * i, ffn.session_ids_buf_size, &rows[i].session, 1);
+    }
+    for (size_t i = 0; i < rows.size(); ++i) {
+        store(
+            ffn.micro_batch_ids_buf + 4 * i, ffn.micro_batch_ids_buf_size, &rows[i].micro_batch, 1);
+    }
+    for (size_t i = 0; i < rows.size(); ++i) {
+        store(ffn.layer_ids_buf + 4 * i, ffn.layer_ids_buf_size, &rows[i].layer, 1);
+    }
+    for (size_t i = 0; i < rows.size(); ++i) {
+        const std::vector<int32_t>& ids = rows[i].ids;
+        store(ffn.expert_ids_buf + 4 * i * ids.size(),
               ffn.expert_ids_buf_size,
-              row.ids.data(),
-              row.ids.size());
+              ids.data(),
+              ids.size());
     }
 }
 

@@ -253,6 +253,29 @@ TEST(FfnWorkerBatching, ScanSkipsOutputBuffersOfSizeZero) {
     }
 }
 
+// Goal: a context whose lists overlap, which is not refused, leaves the same bytes from both
+// implementations. Method: the micro-batches' list in the middle of the ids of the second row.
+TEST(FfnWorkerBatching, ScanWritesListAfterListWhereTheyOverlap) {
+    std::vector<std::vector<int32_t>> left;
+    for (const unsigned num_threads : {0u, 1u}) {
+        Worker worker;
+        worker.attributes.need_schedule = 1;
+        for (size_t session = 0; session < 3; ++session) worker.describe(session, 2, 1, 0);
+        auto& ffn = worker.context.ffn;
+        ffn.micro_batch_ids_buf = ffn.expert_ids_buf + (Worker::kIds + 2) * 4;
+        Output output;
+        ASSERT_TRUE(run_batching(worker, output, num_threads).ok());
+        EXPECT_EQ(ffn.out_num, 3u);
+        // The ids are the list that is written last.
+        EXPECT_EQ(std::memcmp(worker.list(ffn.expert_ids_buf) + Worker::kIds,
+                              worker.descriptor(1, 2) + 2,
+                              Worker::kIds * 4),
+                  0);
+        left.push_back(worker.control_words);
+    }
+    EXPECT_EQ(left[0], left[1]);
+}
+
 TEST(FfnWorkerBatching, ScanTakesNothingWhenNothingIsReadyOrTheRunFlagIsDown) {
     for (const unsigned num_threads : {0u, 1u}) {
         for (const bool run_flag : {true, false}) {
