@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "ops/cpu/kernels.h"
@@ -19,6 +20,29 @@ namespace afd::ops {
 // Heads of one token that a task takes where threads are more than tokens; they share the cache
 // rows that it reads. Otherwise a task takes as many as the kernels can.
 inline constexpr size_t kHeadsPerTask = 8;
+
+// Groups of heads that go together over a block of a quantised cache, which is expanded once for
+// all of them: at most so many, so that their sums stay in the core's own cache.
+inline constexpr size_t kGroupsTogetherMax = 8;
+
+// How many of a token's groups go together, up to `most`, where tasks of `num_tokens` tokens go to
+// `num_threads` threads: the number with the least time of the thread that has the most to do.
+inline size_t groups_together(size_t num_groups,
+                              size_t most,
+                              size_t num_tokens,
+                              size_t num_threads) {
+    size_t best = 1;
+    size_t least = SIZE_MAX;
+    for (size_t count = 1; count <= most; ++count) {
+        const size_t num_rounds = div_up(num_tokens * div_up(num_groups, count), num_threads);
+        // In halves of a group's scores and sums: an expansion takes about one.
+        const size_t time = num_rounds * (2 * count + 1);
+        if (time >= least) continue;
+        least = time;
+        best = count;
+    }
+    return best;
+}
 
 // Columns of an accumulator row, as the kernels want it.
 inline size_t padded_latent(size_t latent) {

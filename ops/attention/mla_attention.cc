@@ -38,9 +38,13 @@ struct ExpandedKeys {
     Bf16* kr = nullptr;   // [kAttentionBlock, qk_rope_head_dim]
 };
 
+size_t groups_together_max(const MlaShape& s) {
+    return std::min(kGroupsTogetherMax, div_up(s.num_heads, cpu::kHeadsMax));
+}
+
 // Of one thread.
 size_t thread_scratch_bytes(const MlaShape& s) {
-    return heads_state_bytes(s.kv_lora_rank, s.qk_rope_head_dim) +
+    return groups_together_max(s) * heads_state_bytes(s.kv_lora_rank, s.qk_rope_head_dim) +
            workspace_bytes_of<Bf16>(kAttentionBlock * s.kv_lora_rank) +
            workspace_bytes_of<Bf16>(kAttentionBlock * s.qk_rope_head_dim);
 }
@@ -114,6 +118,11 @@ class Attention {
         const bool is_narrow = is_split_ && s_.num_heads < cpu::kHeadsMax * num_threads;
         heads_per_group_ = is_narrow ? kHeadsPerTask : cpu::kHeadsMax;
         num_groups_ = div_up(s_.num_heads, heads_per_group_);
+        if (request.cache.dtype != KvDtype::kBf16) {
+            const size_t most = groups_together_max(s_);
+            groups_together_ =
+                is_split_ ? groups_together(num_groups_, most, num_tokens_, num_threads) : most;
+        }
         shares_keys_ = num_groups_ == 1 && request.query.stride == request.query.num_cols &&
                        request.query_rope.stride == request.query_rope.num_cols;
     }
@@ -126,10 +135,12 @@ class Attention {
         const size_t products =
             count_products(request_) + (expands_at_once() ? expand_products : 0);
         if (is_split_) {
-            const auto attend_group = [&](size_t task, unsigned thread) {
-                attend({task / num_groups_, task % num_groups_, true, false}, thread);
+            const size_t num_runs = div_up(num_groups_, groups_together_);
+            const auto attend_run = [&](size_t task, unsigned thread) {
+                const size_t first = task % num_runs * groups_together_;
+                attend({task / num_runs, first, groups_from(first), true, false}, thread);
             };
-            run_where_it_pays(parallel, num_tokens_ * num_groups_, products, attend_group);
+            run_where_it_pays(parallel, num_tokens_ * num_runs, products, attend_run);
         } else {
             const TaskCuts cuts(num_tokens_, 1, parallel.num_threads(), kTokensPerTask);
             run_where_it_pays(
@@ -144,10 +155,11 @@ class Attention {
     }
 
   private:
-    // A group of heads of one token.
-    struct Group {
+    // Groups of heads of one token that go over its keys together.
+    struct GroupRun {
         size_t token;
-        size_t index;
+        size_t first;
+        size_t count;
         bool is_cold;   // Nobody has fetched its first keys.
         bool leads_on;  // The next token's are fetched towards the end.
     };
@@ -167,12 +179,17 @@ class Attention {
                 token += together - 1;
                 continue;
             }
-            for (size_t group = 0; group < num_groups_; ++group) {
+            for (size_t group = 0; group < num_groups_; group += groups_together_) {
+                const size_t count = groups_from(group);
                 const bool is_cold = token == first && group == 0;
-                const bool leads_on = token + 1 < last && group + 1 == num_groups_;
-                attend({token, group, is_cold, leads_on}, thread);
+                const bool leads_on = token + 1 < last && group + count == num_groups_;
+                attend({token, group, count, is_cold, leads_on}, thread);
             }
         }
+    }
+
+    size_t groups_from(size_t first) const {
+        return std::min(groups_together_, num_groups_ - first);
     }
 
     ExpandedKeys take_expanded(WorkspaceCursor& cursor) const {
@@ -234,54 +251,65 @@ class Attention {
             latent_.row(token));
     }
 
-    void attend(const Group& group, unsigned thread) const {
+    // The keys of each block are expanded once for all groups of the run.
+    void attend(const GroupRun& run, unsigned thread) const {
         WorkspaceCursor own({scratch_ + thread * thread_bytes_, thread_bytes_});
-        cpu::HeadsState heads = take_heads_state(s_.kv_lora_rank, s_.qk_rope_head_dim, own);
+        std::array<cpu::HeadsState, kGroupsTogetherMax> heads;
+        for (size_t i = 0; i < run.count; ++i) {
+            heads[i] = take_heads_state(s_.kv_lora_rank, s_.qk_rope_head_dim, own);
+            heads[i].num_heads = heads_of(run.first + i);
+            const size_t first_head = (run.first + i) * heads_per_group_;
+            begin_with_sinks({.query = request_.query.row(run.token) + first_head * s_.kv_lora_rank,
+                              .query_rope = request_.query_rope.row(run.token) +
+                                            first_head * s_.qk_rope_head_dim},
+                             kernels_,
+                             heads[i]);
+        }
         const ExpandedKeys room = take_expanded(own);
-        const size_t first_head = group.index * heads_per_group_;
-        heads.num_heads = std::min(heads_per_group_, s_.num_heads - first_head);
-        attend_positions(
-            {.query = request_.query.row(group.token) + first_head * s_.kv_lora_rank,
-             .query_rope = request_.query_rope.row(group.token) + first_head * s_.qk_rope_head_dim},
-            0,
-            num_positions_of(request_, group.token),
-            kernels_,
-            heads,
-            [&](size_t first, size_t) { return block_of(group, heads.num_heads, first, room); },
-            latent_.row(group.token) + first_head * s_.kv_lora_rank);
-        for (size_t h = 0; expands_at_once() && h < heads.num_heads; ++h) {
-            expand_head(first_head + h);
+        const size_t end = num_positions_of(request_, run.token);
+        for (size_t first = 0; first < end; first += kAttentionBlock) {
+            cpu::AttendBlock block = block_of(run, first, room);
+            for (size_t i = 0; i < run.count; ++i) {
+                block.afterwards = fetched_after(run.token, run.first + i, first);
+                kernels_.attend_block(block, heads[i]);
+            }
+        }
+        for (size_t i = 0; i < run.count; ++i) {
+            const size_t first_head = (run.first + i) * heads_per_group_;
+            kernels_.finish_heads(heads[i], latent_.row(run.token) + first_head * s_.kv_lora_rank);
+            for (size_t h = 0; expands_at_once() && h < heads[i].num_heads; ++h) {
+                expand_head(first_head + h);
+            }
         }
     }
 
-    // The block of positions from `first` on, and what is fetched while it is computed.
-    cpu::AttendBlock block_of(const Group& group,
-                              size_t num_heads,
-                              size_t first,
-                              const ExpandedKeys& room) const {
-        const KeySlots slots(request_, group.token, first);
+    size_t heads_of(size_t group) const {
+        return std::min(heads_per_group_, s_.num_heads - group * heads_per_group_);
+    }
+
+    // The block of positions from `first` on, and the keys that are fetched while it is computed.
+    cpu::AttendBlock block_of(const GroupRun& run, size_t first, const ExpandedKeys& room) const {
+        const KeySlots slots(request_, run.token, first);
         cpu::AttendBlock block = keys_of(slots, slots.count, room);
-        block.is_cold = first == 0 && group.is_cold;
-        const size_t num_positions = num_positions_of(request_, group.token);
-        const bool is_last = first + slots.count == num_positions;
-        if (!is_last) {
-            set_next({request_, group.token, first + kAttentionBlock}, block);
-        } else if (group.leads_on) {
-            set_next({request_, group.token + 1, 0}, block);
-        }
-        // weight_uv: those of its own heads, or of all heads a part for each group and token.
-        const std::span all(w_.weight_uv);
-        const size_t index = first / kAttentionBlock;
-        const size_t count = div_up(num_positions, kAttentionBlock);
-        if (expands_at_once()) {
-            const auto own = all.subspan(group.index * heads_per_group_, num_heads);
-            block.afterwards = part_of(own, index, count);
-        } else {
-            const size_t place = group.token * num_groups_ + group.index;
-            block.afterwards =
-                part_of(all, place * count + index, num_tokens_ * num_groups_ * count);
+        block.is_cold = first == 0 && run.is_cold;
+        if (first + slots.count < num_positions_of(request_, run.token)) {
+            set_next({request_, run.token, first + kAttentionBlock}, block);
+        } else if (run.leads_on) {
+            set_next({request_, run.token + 1, 0}, block);
         }
         return block;
+    }
+
+    // weight_uv: those of the group's own heads, or of all heads a part for each group and token.
+    std::span<const std::byte> fetched_after(size_t token, size_t group, size_t first) const {
+        const std::span all(w_.weight_uv);
+        const size_t index = first / kAttentionBlock;
+        const size_t count = div_up(num_positions_of(request_, token), kAttentionBlock);
+        if (expands_at_once()) {
+            return part_of(all.subspan(group * heads_per_group_, heads_of(group)), index, count);
+        }
+        const size_t place = token * num_groups_ + group;
+        return part_of(all, place * count + index, num_tokens_ * num_groups_ * count);
     }
 
     void expand_head(size_t head) const {
@@ -302,7 +330,8 @@ class Attention {
     std::byte* scratch_ = nullptr;
     bool is_split_ = false;
     size_t heads_per_group_ = 0;
-    size_t num_groups_ = 0;     // Of a token.
+    size_t num_groups_ = 0;  // Of a token.
+    size_t groups_together_ = 1;
     bool shares_keys_ = false;  // The heads of tokens that follow each other lie in a row.
 };
 

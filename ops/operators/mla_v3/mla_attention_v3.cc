@@ -3,6 +3,7 @@
 #include "ops/operators/mla_v3/mla_attention_v3.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <vector>
 
@@ -24,16 +25,25 @@ const T* data_of(const ConstTensorView& view) {
     return static_cast<const T*>(view.data);
 }
 
-// One thread's memory: the heads' state, and one block of cache rows as bf16 or as fp32.
-struct ThreadScratch {
+// The state of a group of heads, and over a quantised cache their queries.
+struct GroupScratch {
     cpu::HeadsState heads;
+    float* query32;  // [kHeadsPerTask, Hckv + Dr]
+};
+
+// One thread's memory: its groups, and one block of cache rows as bf16 or as fp32.
+struct ThreadScratch {
+    std::array<GroupScratch, kGroupsTogetherMax> groups;
     Bf16* ckv;
     Bf16* kr;
     float* ckv32;
     float* kr32;
-    float* query32;  // [kHeadsPerTask, Hckv + Dr]
     std::byte* row;
 };
+
+size_t groups_together_max(const MlaShape& s) {
+    return std::min(kGroupsTogetherMax, div_up(s.num_heads, kHeadsPerTask));
+}
 
 // Of any kind: a tile row has at most a scale for each of its elements.
 size_t row_bytes_max(const MlaShape& s) {
@@ -41,24 +51,29 @@ size_t row_bytes_max(const MlaShape& s) {
 }
 
 size_t thread_bytes(const MlaShape& s) {
-    return heads_state_bytes(s.kv_lora_rank, s.qk_rope_head_dim) +
+    const size_t group_bytes =
+        heads_state_bytes(s.kv_lora_rank, s.qk_rope_head_dim) +
+        workspace_bytes_of<float>(kHeadsPerTask * (s.kv_lora_rank + s.qk_rope_head_dim));
+    return groups_together_max(s) * group_bytes +
            workspace_bytes_of<Bf16>(kAttentionBlock * s.kv_lora_rank) +
            workspace_bytes_of<Bf16>(kAttentionBlock * s.qk_rope_head_dim) +
            workspace_bytes_of<float>(kAttentionBlock * s.kv_lora_rank) +
            workspace_bytes_of<float>(kAttentionBlock * s.qk_rope_head_dim) +
-           workspace_bytes_of<float>(kHeadsPerTask * (s.kv_lora_rank + s.qk_rope_head_dim)) +
            workspace_bytes_of<std::byte>(row_bytes_max(s));
 }
 
 ThreadScratch take_thread_scratch(const MlaShape& s, std::span<std::byte> bytes) {
     WorkspaceCursor cursor(bytes);
     ThreadScratch scratch{};
-    scratch.heads = take_heads_state(s.kv_lora_rank, s.qk_rope_head_dim, cursor);
+    for (size_t i = 0; i < groups_together_max(s); ++i) {
+        scratch.groups[i].heads = take_heads_state(s.kv_lora_rank, s.qk_rope_head_dim, cursor);
+        scratch.groups[i].query32 =
+            cursor.take<float>(kHeadsPerTask * (s.kv_lora_rank + s.qk_rope_head_dim));
+    }
     scratch.ckv = cursor.take<Bf16>(kAttentionBlock * s.kv_lora_rank);
     scratch.kr = cursor.take<Bf16>(kAttentionBlock * s.qk_rope_head_dim);
     scratch.ckv32 = cursor.take<float>(kAttentionBlock * s.kv_lora_rank);
     scratch.kr32 = cursor.take<float>(kAttentionBlock * s.qk_rope_head_dim);
-    scratch.query32 = cursor.take<float>(kHeadsPerTask * (s.kv_lora_rank + s.qk_rope_head_dim));
     scratch.row = cursor.take<std::byte>(row_bytes_max(s));
     return scratch;
 }
@@ -123,13 +138,14 @@ class Attention {
             }
             return block;
         };
-        scratch.heads.num_heads = task.num_heads;
+        cpu::HeadsState& heads = scratch.groups[0].heads;
+        heads.num_heads = task.num_heads;
         attend_positions({.query = data_of<Bf16>(r_.query) + place(task, 0) * latent,
                           .query_rope = data_of<Bf16>(r_.query_rope) + place(task, 0) * rope_dim},
                          0,
                          task.num_positions,
                          kernels_,
-                         scratch.heads,
+                         heads,
                          block_of,
                          latent_of(task, 0));
     }
@@ -145,29 +161,50 @@ class Attention {
     }
 
     // In fp32: a latent times its scale is no bf16 number, and bf16 rows are all that the classes'
-    // kernels read.
+    // kernels read. A block is expanded once for all groups of heads.
     void attend_quantised(const HeadTask& task, ThreadScratch& scratch) const {
-        const size_t latent = s_.kv_lora_rank;
-        const size_t rope_dim = s_.qk_rope_head_dim;
         const CacheRowOfPosition rows(r_, plan_.cache_mode, task.token);
-        widen_queries(task, scratch.query32);
-        const cpu::HeadsState& heads = scratch.heads;
-        std::fill_n(heads.maximum, task.num_heads, -std::numeric_limits<float>::infinity());
-        std::fill_n(heads.sum, task.num_heads, 0.0f);
-        std::fill_n(heads.o, task.num_heads * heads.o_stride, 0.0f);
+        const size_t num_groups = div_up(task.num_heads, kHeadsPerTask);
+        for (size_t i = 0; i < num_groups; ++i) begin_group(group_of(task, i), scratch.groups[i]);
         for (size_t first = 0; first < task.num_positions; first += kAttentionBlock) {
             const size_t count = std::min(kAttentionBlock, task.num_positions - first);
             for (size_t i = 0; i < count; ++i) {
                 reader_.read(rows.row(first + i),
-                             scratch.ckv32 + i * latent,
-                             scratch.kr32 + i * rope_dim,
+                             scratch.ckv32 + i * s_.kv_lora_rank,
+                             scratch.kr32 + i * s_.qk_rope_head_dim,
                              scratch.row);
             }
-            for (size_t h = 0; h < task.num_heads; ++h) attend_block(task, h, count, scratch);
+            for (size_t i = 0; i < num_groups; ++i) {
+                const HeadTask group = group_of(task, i);
+                for (size_t h = 0; h < group.num_heads; ++h) {
+                    attend_block(group, h, count, scratch, scratch.groups[i]);
+                }
+            }
         }
-        for (size_t h = 0; h < task.num_heads; ++h) {
-            for (size_t c = 0; c < latent; ++c) {
-                latent_of(task, h)[c] = from_float(heads.o[h * heads.o_stride + c] / heads.sum[h]);
+        for (size_t i = 0; i < num_groups; ++i) {
+            finish_group(group_of(task, i), scratch.groups[i].heads);
+        }
+    }
+
+    static HeadTask group_of(const HeadTask& task, size_t index) {
+        HeadTask group = task;
+        group.first_head += index * kHeadsPerTask;
+        group.num_heads = std::min(kHeadsPerTask, task.num_heads - index * kHeadsPerTask);
+        return group;
+    }
+
+    void begin_group(const HeadTask& group, const GroupScratch& scratch) const {
+        widen_queries(group, scratch.query32);
+        const cpu::HeadsState& heads = scratch.heads;
+        std::fill_n(heads.maximum, group.num_heads, -std::numeric_limits<float>::infinity());
+        std::fill_n(heads.sum, group.num_heads, 0.0f);
+        std::fill_n(heads.o, group.num_heads * heads.o_stride, 0.0f);
+    }
+
+    void finish_group(const HeadTask& group, const cpu::HeadsState& heads) const {
+        for (size_t h = 0; h < group.num_heads; ++h) {
+            for (size_t c = 0; c < s_.kv_lora_rank; ++c) {
+                latent_of(group, h)[c] = from_float(heads.o[h * heads.o_stride + c] / heads.sum[h]);
             }
         }
     }
@@ -176,16 +213,17 @@ class Attention {
     void attend_block(const HeadTask& task,
                       size_t head,
                       size_t count,
-                      ThreadScratch& scratch) const {
-        const cpu::HeadsState& heads = scratch.heads;
-        score_head(task, head, count, scratch);
+                      const ThreadScratch& rows,
+                      const GroupScratch& group) const {
+        const cpu::HeadsState& heads = group.heads;
+        score_head(task, head, count, rows, group);
         kernels_.softmax_step(heads.scores + head * kAttentionBlock,
                               count,
                               heads.maximum + head,
                               heads.sum + head,
                               heads.alpha + head,
                               heads.p + head * kAttentionBlock);
-        accumulate_head(head, count, scratch);
+        accumulate_head(head, count, rows, heads);
     }
 
     void widen_queries(const HeadTask& task, float* query32) const {
@@ -212,30 +250,37 @@ class Attention {
         for (size_t j = 0; i + j < count; ++j) lanes[j] = lanes[j] + x[i + j] * y[i + j];
     }
 
-    void score_head(const HeadTask& task, size_t head, size_t count, ThreadScratch& scratch) const {
+    void score_head(const HeadTask& task,
+                    size_t head,
+                    size_t count,
+                    const ThreadScratch& rows,
+                    const GroupScratch& group) const {
         const size_t latent = s_.kv_lora_rank;
         const size_t rope_dim = s_.qk_rope_head_dim;
-        const float* query = scratch.query32 + head * (latent + rope_dim);
+        const float* query = group.query32 + head * (latent + rope_dim);
         for (size_t position = 0; position < count; ++position) {
             float lanes[kLanes] = {};
-            add_products(query, scratch.ckv32 + position * latent, latent, lanes);
-            add_products(query + latent, scratch.kr32 + position * rope_dim, rope_dim, lanes);
+            add_products(query, rows.ckv32 + position * latent, latent, lanes);
+            add_products(query + latent, rows.kr32 + position * rope_dim, rope_dim, lanes);
             float sum = sum_lanes(lanes);
             if (plan_.quantised_query) {
                 sum = sum * data_of<float>(r_.dequant_scale_q_nope)[place(task, head)];
             }
             // First the query's scale, then the softmax's: two roundings in a fixed order.
-            scratch.heads.scores[head * kAttentionBlock + position] = sum * r_.softmax_scale;
+            group.heads.scores[head * kAttentionBlock + position] = sum * r_.softmax_scale;
         }
     }
 
-    void accumulate_head(size_t head, size_t count, ThreadScratch& scratch) const {
+    void accumulate_head(size_t head,
+                         size_t count,
+                         const ThreadScratch& rows,
+                         const cpu::HeadsState& heads) const {
         const size_t latent = s_.kv_lora_rank;
-        float* o = scratch.heads.o + head * padded_latent(latent);
-        for (size_t c = 0; c < latent; ++c) o[c] = o[c] * scratch.heads.alpha[head];
+        float* o = heads.o + head * padded_latent(latent);
+        for (size_t c = 0; c < latent; ++c) o[c] = o[c] * heads.alpha[head];
         for (size_t position = 0; position < count; ++position) {
-            const float p = to_float(scratch.heads.p[head * kAttentionBlock + position]);
-            const float* row = scratch.ckv32 + position * latent;
+            const float p = to_float(heads.p[head * kAttentionBlock + position]);
+            const float* row = rows.ckv32 + position * latent;
             for (size_t c = 0; c < latent; ++c) o[c] = o[c] + p * row[c];
         }
     }
@@ -328,15 +373,21 @@ Result<> mla_attention_v3(const MlaAttentionV3Request& request,
     const Attention attention(
         request, plan, cpu::kernels(weights.weight_uv[0].numeric_class()), latent);
 
-    const size_t tasks_per_token = div_up(s.num_heads, kHeadsPerTask);
+    const size_t num_groups = div_up(s.num_heads, kHeadsPerTask);
+    const size_t together =
+        plan.kv_quant == KvQuant::kNone
+            ? 1
+            : groups_together(num_groups, groups_together_max(s), t, parallel.num_threads());
+    const size_t heads_per_task = together * kHeadsPerTask;
+    const size_t tasks_per_token = div_up(num_groups, together);
     const auto attend_task = [&](size_t task, unsigned thread) {
         const size_t token = task / tasks_per_token;
-        const size_t first_head = task % tasks_per_token * kHeadsPerTask;
+        const size_t first_head = task % tasks_per_token * heads_per_task;
         ThreadScratch own =
             take_thread_scratch(s, {scratch + thread * thread_bytes(s), thread_bytes(s)});
         attention.attend({token,
                           first_head,
-                          std::min(kHeadsPerTask, s.num_heads - first_head),
+                          std::min(heads_per_task, s.num_heads - first_head),
                           static_cast<size_t>(data_of<int32_t>(request.positions)[token]) + 1},
                          own);
     };

@@ -94,5 +94,15 @@ TEST_P(HeadAttention, AHeadHasTheSameBitsAmongFewAndMany) {
     }
 }
 
+TEST(GroupsTogether, LeaveNoThreadWithoutWorkForTheSakeOfSharing) {
+    EXPECT_EQ(groups_together(1, 1, 1, 1), 1u);
+    EXPECT_EQ(groups_together(8, 8, 1, 1), 8u);
+    EXPECT_EQ(groups_together(8, 8, 1, 2), 4u);
+    EXPECT_EQ(groups_together(16, 8, 1, 16), 1u);
+    EXPECT_EQ(groups_together(3, 3, 1, 2), 2u);
+    // Three tasks of eight groups would leave the fourth thread idle.
+    EXPECT_EQ(groups_together(8, 8, 3, 4), 2u);
+}
+
 }  // namespace
 }  // namespace afd::ops

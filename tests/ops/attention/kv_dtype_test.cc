@@ -120,9 +120,16 @@ TEST_P(KvCacheOf, ItsKernelExpandsAsEveryOther) {
 
 // Goal: attention reads a quantised cache as bf16 rows, and nothing else differs. Oracle: a bf16
 // cache with those rows, to the last bit; and a bf16 layer's prolog for what fp8 rows are made of.
+// 150 heads: ten groups, of which eight and two share an expansion.
 TEST_P(KvCacheOf, LatentAttentionReadsExpandedRows) {
-    for (const KvDtype dtype : kQuantisedLatents) {
-        const test::MlaLayer layer(GetParam(), 33);
+    for (const auto& [dtype, num_heads] : {std::pair(KvDtype::kInt8, 9),
+                                           std::pair(KvDtype::kInt8, 150),
+                                           std::pair(KvDtype::kFp8, 9),
+                                           std::pair(KvDtype::kFp8, 150),
+                                           std::pair(KvDtype::kInt8Channel, 9),
+                                           std::pair(KvDtype::kInt8Channel, 150)}) {
+        SCOPED_TRACE(testing::Message() << name_of(dtype) << ", " << num_heads << " heads");
+        const test::MlaLayer layer(GetParam(), 33, static_cast<size_t>(num_heads));
         const MlaShape& s = layer.shape;
         const RandomMatrix x(kKvPositions, s.hidden, 7);
         const auto positions = test::positions_from(0, kKvPositions);
@@ -176,12 +183,13 @@ TEST_P(KvCacheOf, LatentAttentionReadsExpandedRows) {
     }
 }
 
-// Goal: chunk, blocks and threads change no bit. Oracle: one token at a time.
+// Goal: chunk, blocks and threads change no bit. Oracle: one token at a time. 40 heads: three
+// groups, which go over the keys together on one thread, and as two and one on two.
 TEST_P(KvCacheOf, LatentAttentionHasTheSameBitsInEveryChunk) {
-    const std::vector<std::vector<int32_t>> tables{{0, 1, 2}, {6, 2, 4}, {1, 0, 6}};
-    const size_t chunks[] = {1, 7, 150};
+    const std::vector<std::vector<int32_t>> tables{{0, 1, 2}, {6, 2, 4}, {1, 0, 6}, {5, 6, 0}};
+    const size_t chunks[] = {1, 7, 150, 1};
     for (const KvDtype dtype : kQuantisedLatents) {
-        const test::MlaLayer layer(GetParam(), 33);
+        const test::MlaLayer layer(GetParam(), 33, 40);
         const RandomMatrix x(kKvPositions, layer.shape.hidden, 9);
         std::vector<uint32_t> one_by_one;
         for (size_t i = 0; i < std::size(chunks); ++i) {

@@ -19,7 +19,7 @@ namespace afd::ops::test {
 
 inline constexpr size_t kMlaBlocks = 8;
 
-// One layer with uneven sizes; 9 heads make two head groups of a token.
+// One layer with uneven sizes; 9 heads make two head groups of a token where threads share it.
 struct MlaLayer {
     MlaShape shape;
     RandomMatrix dq;
@@ -31,17 +31,17 @@ struct MlaLayer {
     MlaWeights weights;
     RopeTable rope;
 
-    MlaLayer(NumericClass numeric_class, size_t q_lora_rank)
+    MlaLayer(NumericClass numeric_class, size_t q_lora_rank, size_t num_heads = 9)
         : shape{.hidden = 70,
                 .q_lora_rank = q_lora_rank,
                 .kv_lora_rank = 45,
-                .num_heads = 9,
+                .num_heads = num_heads,
                 .qk_nope_head_dim = 20,
                 .qk_rope_head_dim = 12,
                 .v_head_dim = 18},
-          uq_qr(9 * 32, q_lora_rank == 0 ? 70 : q_lora_rank, 2, 0.15f),
+          uq_qr(num_heads * 32, q_lora_rank == 0 ? 70 : q_lora_rank, 2, 0.15f),
           dkv_kr(45 + 12, 70, 3, 0.15f),
-          kv_b(9 * 38, 45, 4, 0.15f),
+          kv_b(num_heads * 38, 45, 4, 0.15f),
           gamma_ckv(1, 45, 6) {
         if (q_lora_rank != 0) {
             dq = RandomMatrix(q_lora_rank, 70, 1, 0.15f);
