@@ -221,6 +221,20 @@ struct NormRest {
     Bf16* low = nullptr;
 };
 
+// The mean of a row, and the mean square of what its elements are away from it.
+struct RowMoments {
+    float mean = 0;
+    float variance = 0;
+};
+
+// What a LayerNorm does to an element of column i: (x − mean) / root · gamma[i] + beta[i].
+struct LayerNormRow {
+    float mean = 0;
+    float root = 1;
+    const Bf16* gamma = nullptr;
+    const Bf16* beta = nullptr;
+};
+
 // What happens to rows between the matrices; the same bits in every class.
 struct ResidualKernels {
     // Σ x², in the order of ops/attention/rms_norm.h.
@@ -242,6 +256,13 @@ struct ResidualKernels {
     void (*divide_row_f32)(
         const float* x, float root, const Bf16* gamma, size_t count, Bf16* y, NormRest rest);
     void (*add_row_f32)(const Bf16* delta, size_t count, float* sum);
+    // LayerNorm (ops/attention/layer_norm.h): both sums in the order of sum_of_squares; y = what
+    // LayerNormRow says →bf16, and of rows in fp32 also what the roundings leave.
+    RowMoments (*moments)(const Bf16* x, size_t count);
+    void (*layer_norm_row)(const Bf16* x, const LayerNormRow& norm, size_t count, Bf16* y);
+    RowMoments (*moments_f32)(const float* x, size_t count);
+    void (*layer_norm_row_f32)(
+        const float* x, const LayerNormRow& norm, size_t count, Bf16* y, NormRest rest);
 };
 
 struct Kernels {

@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/layer_norm_row.h"
 #include "ops/cpu/sum_of_squares.h"
 #include "ops/tensor/bf16.h"
 
@@ -67,7 +68,11 @@ constexpr ResidualKernels kResidualKernels{sum_of_squares<Bf16>,
                                            store_sums,
                                            sum_of_squares<float>,
                                            divide_row_f32,
-                                           add_row_f32};
+                                           add_row_f32,
+                                           moments<Bf16>,
+                                           layer_norm_row,
+                                           moments<float>,
+                                           layer_norm_row_f32};
 
 }  // namespace
 }  // namespace afd::ops::cpu
