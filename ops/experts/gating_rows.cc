@@ -75,6 +75,7 @@ struct Scratch {
     float* choice;         // [num_experts]
     float* group_scores;   // [n_group]
     uint8_t* taken;        // [num_experts]: 1 taken, or in a group that is out.
+    uint8_t* gone;         // [num_experts]: taken before the pick under way; of a sparsemixer.
     uint8_t* group_taken;  // [n_group]
 };
 
@@ -122,6 +123,42 @@ void write_weights(const GatingAttributes& a,
     }
 }
 
+// Valid ids with NaN weights: rows still have a way through the experts, and the NaN reaches
+// whoever can name the request.
+void poison(size_t top_k, float* weights, int32_t* ids) {
+    for (size_t k = 0; k < top_k; ++k) {
+        ids[k] = static_cast<int32_t>(k);
+        weights[k] = std::numeric_limits<float>::quiet_NaN();
+    }
+}
+
+void route_mixed_row(const GatingAttributes& a,
+                     const float* logits,
+                     const Scratch& scratch,
+                     float* weights,
+                     int32_t* ids) {
+    const float limit = 2.0f * *a.mixer_jitter;
+    bool is_nan = std::any_of(logits, logits + a.num_experts, [](float s) { return s != s; });
+    std::fill_n(scratch.taken, a.num_experts, uint8_t{0});
+    for (size_t k = 0; k < a.top_k && !is_nan; ++k) {
+        std::copy_n(scratch.taken, a.num_experts, scratch.gone);
+        const size_t best = take_best(logits, a.num_experts, scratch.taken);
+        const float top = logits[best];
+        for (size_t e = 0; e < a.num_experts; ++e) {
+            // 0 / 0, of rivals at 0, is not above the limit: they stay.
+            const float distance = (top - logits[e]) / std::max(std::fabs(logits[e]), top);
+            const bool is_out = scratch.gone[e] != 0 || distance > limit;
+            scratch.scores[e] = is_out ? 0.0f : exp(logits[e] - top);
+        }
+        ids[k] = static_cast<int32_t>(best);
+        weights[k] =
+            scratch.scores[best] / sum_of(scratch.scores, a.num_experts) * a.routed_scaling_factor;
+        // An infinite logit, or nothing left but such.
+        is_nan = weights[k] != weights[k];
+    }
+    if (is_nan) poison(a.top_k, weights, ids);
+}
+
 void route_row(const GatingAttributes& a,
                const float* logits,
                std::span<const float> bias,
@@ -132,20 +169,24 @@ void route_row(const GatingAttributes& a,
     for (size_t e = 0; e < a.num_experts; ++e) {
         scratch.choice[e] = bias.empty() ? scratch.scores[e] : scratch.scores[e] + bias[e];
     }
-    // Valid ids with NaN weights: rows still have a way through the experts, and the NaN reaches
-    // whoever can name the request.
-    if (any_nan(scratch, a.num_experts)) {
-        for (size_t k = 0; k < a.top_k; ++k) {
-            ids[k] = static_cast<int32_t>(k);
-            weights[k] = std::numeric_limits<float>::quiet_NaN();
-        }
-        return;
-    }
+    if (any_nan(scratch, a.num_experts)) return poison(a.top_k, weights, ids);
     select_groups(a, scratch);
     for (size_t k = 0; k < a.top_k; ++k) {
         ids[k] = static_cast<int32_t>(take_best(scratch.choice, a.num_experts, scratch.taken));
     }
     write_weights(a, scratch.scores, ids, weights);
+}
+
+Result<> validate_mixer(const GatingAttributes& a) {
+    if (!a.mixer_jitter) return {};
+    if (!std::isfinite(*a.mixer_jitter) || *a.mixer_jitter < 0) {
+        return invalid_argument("mixer_jitter is {:f}; it must be finite and not negative",
+                                with(*a.mixer_jitter));
+    }
+    if (a.top_k != 2) return out_of_range("top_k", a.top_k, "with mixer_jitter it must be 2");
+    if (a.n_group != 1) return out_of_range("n_group", a.n_group, "with mixer_jitter it must be 1");
+    if (a.norm_topk_prob) return invalid_argument("norm_topk_prob cannot go with mixer_jitter");
+    return {};
 }
 
 }  // namespace
@@ -168,12 +209,12 @@ Result<> validate(const GatingAttributes& a) {
             a.top_k,
             fmt::format("allowed are 1 ... topk_group * num_experts / n_group, {}", reachable));
     }
-    return {};
+    return validate_mixer(a);
 }
 
 size_t gating_rows_workspace_bytes(const GatingAttributes& a) {
     return 2 * workspace_bytes_of<float>(a.num_experts) + workspace_bytes_of<float>(a.n_group) +
-           workspace_bytes_of<uint8_t>(a.num_experts) + workspace_bytes_of<uint8_t>(a.n_group);
+           2 * workspace_bytes_of<uint8_t>(a.num_experts) + workspace_bytes_of<uint8_t>(a.n_group);
 }
 
 void gating_rows(const GatingAttributes& attributes,
@@ -200,8 +241,15 @@ void gating_rows(const GatingAttributes& attributes,
     scratch.choice = cursor.take<float>(num_experts);
     scratch.group_scores = cursor.take<float>(attributes.n_group);
     scratch.taken = cursor.take<uint8_t>(num_experts);
+    scratch.gone = cursor.take<uint8_t>(num_experts);
     scratch.group_taken = cursor.take<uint8_t>(attributes.n_group);
+    AFD_ASSERT(bias.empty() || !attributes.mixer_jitter, "%zu biases of a mixer", bias.size());
     for (size_t t = 0; t < logits.num_rows; ++t) {
+        if (attributes.mixer_jitter) {
+            route_mixed_row(
+                attributes, logits.row(t), scratch, topk_weights.row(t), topk_ids.row(t));
+            continue;
+        }
         route_row(attributes, logits.row(t), bias, scratch, topk_weights.row(t), topk_ids.row(t));
     }
 }
@@ -212,7 +260,8 @@ void gating_weights(const GatingAttributes& attributes,
                     Rows<float> topk_weights,
                     std::span<std::byte> workspace) {
     const size_t num_experts = attributes.num_experts;
-    AFD_ASSERT(logits.num_cols == num_experts, "%zu logits", logits.num_cols);
+    AFD_ASSERT(
+        logits.num_cols == num_experts && !attributes.mixer_jitter, "%zu logits", logits.num_cols);
     WorkspaceCursor cursor(workspace);
     auto* scores = cursor.take<float>(num_experts);
     for (size_t t = 0; t < logits.num_rows; ++t) {

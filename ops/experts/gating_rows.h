@@ -11,10 +11,18 @@
 // divided by (the sum in pick order + 1e-20) with norm_topk_prob, times routed_scaling_factor.
 // Covers DeepSeek-V3 (noaux_tc: sigmoid, bias, groups by two best) and V2 (greedy,
 // group_limited_greedy: softmax, groups by the best); the model layer maps a checkpoint's config.
+//
+// Sparsemixer (Phi-3.5-MoE), instead of all of it: two picks, each the best logit of those that are
+// left, of equal ones the lowest index. Of the logits s that are left those with
+// (top − s) / max(|s|, top) > 2 · jitter drop out, where top is the pick's; its weight is the
+// softmax of the rest at it. So an expert without a near rival weighs 1, and weights do not add up
+// to 1. Every step in fp32, the sum in 16 partial sums.
+//
 // A row with a NaN score or choice gives ids 0 ... top_k-1 with NaN weights: visible, not silent.
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "ops/tensor/tensor_view.h"
@@ -34,16 +42,18 @@ struct GatingAttributes {
     GroupSelectMode group_select_mode = GroupSelectMode::kMax;
     bool norm_topk_prob = false;
     float routed_scaling_factor = 1.0f;
+    std::optional<float> mixer_jitter = {};  // Of a sparsemixer.
 };
 
 // Errors: kInvalidArgument names the attribute, its value and what is allowed: num_experts a
 // positive multiple of n_group, 1 <= topk_group <= n_group, 1 <= top_k <= topk_group · num_experts
-// / n_group.
+// / n_group; with mixer_jitter, which is finite and not negative, top_k 2, n_group 1 and no
+// norm_topk_prob.
 Result<> validate(const GatingAttributes& attributes);
 
 size_t gating_rows_workspace_bytes(const GatingAttributes& attributes);
 
-// Shapes: logits [num_tokens, num_experts]; bias [num_experts] or empty;
+// Shapes: logits [num_tokens, num_experts]; bias [num_experts] or empty (with mixer_jitter: empty);
 // topk_weights, topk_ids [num_tokens, top_k] (columns beyond top_k are left alone).
 // REQUIRES: validate(attributes).ok().
 void gating_rows(const GatingAttributes& attributes,
@@ -56,7 +66,7 @@ void gating_rows(const GatingAttributes& attributes,
 // Hash routing: the experts are given, by token ids say; their weights are those of the rule above.
 // Shapes: logits [num_tokens, num_experts]; topk_ids, topk_weights [num_tokens, top_k]. A row with
 // a NaN score gets NaN weights. An id may repeat; each slot has its weight. REQUIRES:
-// validate(attributes).ok(); every id is in [0, num_experts).
+// validate(attributes).ok(), without mixer_jitter; every id is in [0, num_experts).
 void gating_weights(const GatingAttributes& attributes,
                     Rows<const float> logits,
                     Rows<const int32_t> topk_ids,

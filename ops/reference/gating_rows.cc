@@ -74,6 +74,38 @@ bool any_nan(const std::vector<float>& values) {
     return std::any_of(values.begin(), values.end(), [](float v) { return std::isnan(v); });
 }
 
+// The softmax at `best` of the experts of `order` that are near it. Who is near is decided in fp32;
+// the exponentials are of the logits as they are.
+double mixer_weight(const GatingAttributes& a,
+                    const double* logits,
+                    std::span<const size_t> order) {
+    const auto top = static_cast<float>(logits[order[0]]);
+    double sum = 0;
+    for (const size_t e : order) {
+        const auto s = static_cast<float>(logits[e]);
+        if ((top - s) / std::max(std::fabs(s), top) > 2 * *a.mixer_jitter) continue;
+        sum += std::exp(logits[e] - logits[order[0]]);
+    }
+    return static_cast<double>(a.routed_scaling_factor) / sum;
+}
+
+// Row t of a sparsemixer.
+void mix_row(const GatingAttributes& a, const Matrix& logits, size_t t, GatingOutput& out) {
+    const double* row = logits.row(t);
+    const std::vector<float> narrow(row, row + a.num_experts);
+    const std::vector<size_t> order = ranking(narrow);
+    bool is_nan = any_nan(narrow);
+    for (size_t k = 0; k < a.top_k; ++k) {
+        out.ids.push_back(static_cast<int32_t>(is_nan ? k : order[k]));
+        out.weights.at(t, k) = mixer_weight(a, row, std::span(order).subspan(k));
+        is_nan = is_nan || std::isnan(out.weights.at(t, k));
+    }
+    for (size_t k = 0; k < a.top_k && is_nan; ++k) {
+        out.ids[out.ids.size() - a.top_k + k] = static_cast<int32_t>(k);
+        out.weights.at(t, k) = std::numeric_limits<double>::quiet_NaN();
+    }
+}
+
 }  // namespace
 
 GatingOutput gating_weights(const GatingAttributes& a,
@@ -96,6 +128,10 @@ GatingOutput gating_rows(const GatingAttributes& a,
     AFD_ASSERT(logits.num_cols == a.num_experts, "%zu logits", logits.num_cols);
     GatingOutput out{Matrix(logits.num_rows, a.top_k), {}};
     for (size_t t = 0; t < logits.num_rows; ++t) {
+        if (a.mixer_jitter) {
+            mix_row(a, logits, t, out);
+            continue;
+        }
         const std::vector<float> scores = scores_of(a.norm, logits.row(t), a.num_experts);
         std::vector<float> choice = scores;
         for (size_t e = 0; e < bias.size(); ++e) choice[e] += bias[e];

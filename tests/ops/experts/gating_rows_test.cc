@@ -76,11 +76,20 @@ GatingAttributes sqrt_softplus() {
             .routed_scaling_factor = 1.5f};
 }
 
+GatingAttributes sparse_mixer(float jitter) {
+    return {.num_experts = 16, .top_k = 2, .mixer_jitter = jitter};
+}
+
 // Bound on weights: scores are within 4 fp32 ulp, the softmax sum of E terms within E/16 + 4 more;
 // 1e-5 relative covers E = 160.
 TEST(GatingRows, MatchesReferenceForEveryScoring) {
-    for (const auto& a :
-         {deepseek_v3(), deepseek_v2_greedy(), deepseek_v2_groups(), sqrt_softplus()}) {
+    for (const auto& a : {deepseek_v3(),
+                          deepseek_v2_greedy(),
+                          deepseek_v2_groups(),
+                          sqrt_softplus(),
+                          sparse_mixer(0.01f),
+                          sparse_mixer(0.4f),
+                          sparse_mixer(0)}) {
         const size_t num_tokens = 200;
         const std::vector<float> logits = random_floats(num_tokens * a.num_experts, 1);
         const bool has_bias = a.norm != GatingNorm::kSoftmax;
@@ -135,8 +144,7 @@ TEST(GatingRows, ANanRowIsVisibleAndLeavesItsNeighboursAlone) {
     }
 }
 
-TEST(GatingRows, IsRowInvariant) {
-    const GatingAttributes a = deepseek_v2_groups();
+void expect_row_invariant(const GatingAttributes& a) {
     const std::vector<float> logits = random_floats(32 * a.num_experts, 4);
     test::expect_row_invariant(32, [&](std::span<const size_t> rows, Parallel&) {
         std::vector<float> picked;
@@ -154,6 +162,44 @@ TEST(GatingRows, IsRowInvariant) {
     });
 }
 
+TEST(GatingRows, IsRowInvariant) {
+    expect_row_invariant(deepseek_v2_groups());
+    expect_row_invariant(sparse_mixer(0.3f));
+}
+
+// Oracle: worked out by hand from the rule.
+TEST(GatingRows, ASparseMixerWeighsEachPickAmongItsNearRivals) {
+    const GatingAttributes a{.num_experts = 4, .top_k = 2, .mixer_jitter = 0.01f};
+    // 1.99 is near 2, within 2 %; nothing is near 1.99 that is left.
+    Routing routing = route(a, {1.99f, 2.0f, 0.0f, -3.0f}, {});
+    EXPECT_EQ(routing.ids, (std::vector<int32_t>{1, 0}));
+    EXPECT_NEAR(routing.weights[0], 1 / (1 + std::exp(-0.01)), 1e-6);
+    EXPECT_EQ(routing.weights[1], 1.0f);
+    // Below zero the distance is measured by the rival's own size.
+    routing = route(a, {-5.0f, -1.01f, -1.0f, -1.02f}, {});
+    EXPECT_EQ(routing.ids, (std::vector<int32_t>{2, 1}));
+    EXPECT_NEAR(routing.weights[0], 1 / (1 + std::exp(-0.01) + std::exp(-0.02)), 1e-6);
+    EXPECT_NEAR(routing.weights[1], 1 / (1 + std::exp(-0.01)), 1e-6);
+    // Equal ones, and 0 / 0.
+    for (const float value : {0.25f, 0.0f, -0.5f}) {
+        routing = route(a, std::vector<float>(4, value), {});
+        EXPECT_EQ(routing.ids, (std::vector<int32_t>{0, 1}));
+        EXPECT_EQ(routing.weights, (std::vector<float>{0.25f, 1.0f / 3}));
+    }
+}
+
+TEST(GatingRows, ASparseMixerShowsWhatIsNoNumber) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    const GatingAttributes a{.num_experts = 3, .top_k = 2, .mixer_jitter = 0.01f};
+    for (const std::vector<float>& logits : {std::vector<float>{1, std::nanf(""), 2},
+                                             {1, kInfinity, 2},
+                                             {-kInfinity, 1, -kInfinity}}) {
+        const Routing routing = route(a, logits, {});
+        EXPECT_EQ(routing.ids, (std::vector<int32_t>{0, 1}));
+        EXPECT_TRUE(std::isnan(routing.weights[0]) && std::isnan(routing.weights[1]));
+    }
+}
+
 TEST(GatingRows, RefusesAttributesByNameValueAndLimit) {
     GatingAttributes a = deepseek_v3();
     a.num_experts = 60;
@@ -167,6 +213,12 @@ TEST(GatingRows, RefusesAttributesByNameValueAndLimit) {
     EXPECT_EQ(validate(a).error().message,
               "top_k is 25; allowed are 1 ... topk_group * num_experts / n_group, 24");
     EXPECT_TRUE(validate(deepseek_v3()).ok());
+    a = sparse_mixer(0.01f);
+    EXPECT_TRUE(validate(a).ok());
+    a.top_k = 3;
+    EXPECT_EQ(validate(a).error().message, "top_k is 3; with mixer_jitter it must be 2");
+    EXPECT_EQ(validate(sparse_mixer(-1)).error().message,
+              "mixer_jitter is -1.000000; it must be finite and not negative");
 }
 
 // Goal: experts that are given get the weights that the choice would have given them, with every
