@@ -53,6 +53,7 @@ double correction_pair(const RopeConfig& config, double rotations) {
 float frequency(const RopeConfig& config, size_t pair) {
     const double exponent = static_cast<double>(2 * pair) / static_cast<double>(config.dim);
     const double plain = 1.0 / std::pow(config.theta, exponent);
+    if (config.long_rope) return static_cast<float>(plain / config.long_rope->factors[pair]);
     if (!config.yarn) return static_cast<float>(plain);
     const double last = static_cast<double>(config.dim) - 1.0;
     const bool truncate = config.yarn->truncate;
@@ -71,6 +72,19 @@ Result<> check_positive(double value, const char* name) {
     return invalid_argument("{} is {:f}; it must be positive", with(name, value));
 }
 
+Result<> check_long_rope(const RopeConfig& config) {
+    const LongRope& scaling = *config.long_rope;
+    if (config.yarn || scaling.factors.size() != config.dim / 2) {
+        return invalid_argument(
+            "rope_scaling has {} factors; they must be {}, one for each pair, and not with yarn",
+            with(scaling.factors.size(), config.dim / 2));
+    }
+    for (const double factor : scaling.factors) {
+        AFD_TRY(check_positive(factor, "a factor of rope_scaling"));
+    }
+    return check_positive(scaling.scale, "the mscale of rope_scaling");
+}
+
 // Angles of a table: 64 for each of 16 million positions, and more than any model has.
 constexpr size_t kRopeAnglesMax = size_t{1} << 30;
 
@@ -85,6 +99,7 @@ Result<> validate(const RopeConfig& config) {
             with(config.num_positions, config.dim / 2, kRopeAnglesMax));
     }
     AFD_TRY(check_positive(config.theta, "rope_theta"));
+    if (config.long_rope) return check_long_rope(config);
     if (!config.yarn) return {};
     AFD_TRY(check_positive(config.yarn->factor, "rope_scaling.factor"));
     AFD_TRY(check_positive(config.yarn->original_max_positions,
@@ -134,13 +149,21 @@ double yarn_mscale(double factor, double mscale) {
     return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
 
+namespace {
+
+double table_scale(const RopeConfig& config) {
+    if (config.long_rope) return config.long_rope->scale;
+    if (!config.yarn) return 1.0;
+    return yarn_mscale(config.yarn->factor, config.yarn->mscale) /
+           yarn_mscale(config.yarn->factor, config.yarn->mscale_all_dim);
+}
+
+}  // namespace
+
 Result<RopeTable> RopeTable::make(const RopeConfig& config) {
     AFD_TRY(validate(config));
     const size_t num_pairs = config.dim / 2;
-    const double scale = config.yarn
-                             ? yarn_mscale(config.yarn->factor, config.yarn->mscale) /
-                                   yarn_mscale(config.yarn->factor, config.yarn->mscale_all_dim)
-                             : 1.0;
+    const double scale = table_scale(config);
     std::vector<float> frequencies(num_pairs);
     for (size_t pair = 0; pair < num_pairs; ++pair) frequencies[pair] = frequency(config, pair);
     RopeTable table;

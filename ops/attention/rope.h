@@ -29,11 +29,19 @@ struct YarnScaling {
     bool truncate = true;  // The correction range is widened to whole pairs.
 };
 
+// The longrope of checkpoints (Ding et al. 2024), of a context whose length is known: the frequency
+// of pair i divided by factors[i], and both tables multiplied by `scale`.
+struct LongRope {
+    std::vector<double> factors;  // [dim / 2]
+    double scale = 1;
+};
+
 struct RopeConfig {
     size_t dim = 0;  // Of what is rotated of a head, even.
     double theta = 10000;
     size_t num_positions = 0;
     std::optional<YarnScaling> yarn;
+    std::optional<LongRope> long_rope = {};  // Not with yarn.
 };
 
 // YaRN's attention factor: 0.1 · mscale · ln(factor) + 1, or 1 for factor <= 1.
@@ -42,7 +50,7 @@ double yarn_mscale(double factor, double mscale);
 // cos and sin of every position and frequency, fp32. The angle is the fp32 product of position and
 // the fp32 frequency, as the training code has it; cos and sin of it are ours (not libm's), so the
 // table has the same bits on every machine. With YaRN both are multiplied by
-// yarn_mscale(factor, mscale) / yarn_mscale(factor, mscale_all_dim).
+// yarn_mscale(factor, mscale) / yarn_mscale(factor, mscale_all_dim), with longrope by its scale.
 class RopeTable {
   public:
     RopeTable() = default;

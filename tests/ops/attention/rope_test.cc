@@ -71,6 +71,26 @@ TEST(RopeTable, EqualMscalesCancel) {
     EXPECT_EQ(table.value().cos(0)[0], 1.0f);
 }
 
+// Oracle: the formula of the paper. The first factor stretches every wave of its pair.
+TEST(RopeTable, LongRopeDividesEachFrequencyByItsFactorAndScales) {
+    RopeConfig config{.dim = 8, .theta = 10000, .num_positions = 3, .yarn = {}};
+    config.long_rope = LongRope{.factors = {1.0, 1.5, 20.0, 64.0}, .scale = 1.25};
+    const Result<RopeTable> table = RopeTable::make(config);
+    ASSERT_TRUE(table.ok());
+    for (size_t i = 0; i < 4; ++i) {
+        const double frequency =
+            std::pow(10000.0, -static_cast<double>(i) / 4.0) / config.long_rope->factors[i];
+        EXPECT_NEAR(table.value().cos(2)[i], 1.25 * std::cos(2 * frequency), 2e-7);
+        EXPECT_NEAR(table.value().sin(2)[i], 1.25 * std::sin(2 * frequency), 2e-7);
+    }
+    config.long_rope->factors.pop_back();
+    EXPECT_EQ(RopeTable::make(config).error().message,
+              "rope_scaling has 3 factors; they must be 4, one for each pair, and not with yarn");
+    config.long_rope->factors.push_back(0.0);
+    EXPECT_EQ(RopeTable::make(config).error().message,
+              "a factor of rope_scaling is 0.000000; it must be positive");
+}
+
 TEST(RopeTable, RefusesAnOddDimensionByName) {
     const Result<RopeTable> table = RopeTable::make({.dim = 7, .num_positions = 4, .yarn = {}});
     ASSERT_FALSE(table.ok());
