@@ -7,6 +7,7 @@
 #include <span>
 
 #include "model/attention/residual.h"
+#include "model/checkpoint/norm_tensors.h"
 #include "ops/attention/rms_norm.h"
 #include "ops/linear/linear.h"
 #include "ops/tensor/bf16.h"
@@ -15,16 +16,17 @@
 
 namespace afd::model {
 
-// y = rms_norm(x)·gamma →bf16 (ops/attention/rms_norm.h). Shape: gamma [x.num_cols].
+// y = the norm of x →bf16 (ops/attention/rms_norm.h, or layer_norm.h where there is a beta).
+// Shapes: gamma, beta [x.num_cols].
 void normalise(const ConstResidual& x,
-               std::span<const ops::Bf16> gamma,
+               const NormView& norm,
                double epsilon,
                ops::Rows<ops::Bf16> y,
                ops::Parallel& parallel);
 
 // The same with what the rounding of y leaves (SplitRows). REQUIRES: x.is_fp32().
 void normalise(const ConstResidual& x,
-               std::span<const ops::Bf16> gamma,
+               const NormView& norm,
                double epsilon,
                const ops::SplitRows& y,
                ops::Parallel& parallel);

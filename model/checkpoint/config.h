@@ -70,6 +70,8 @@ struct ModelConfig {
     ScoringFunc scoring_func = ScoringFunc::kSigmoid;
     TopkMethod topk_method = TopkMethod::kNoauxTc;
     bool norm_topk_prob = false;
+    // Of a sparsemixer (ops/experts/gating_rows.h), instead of what the three before it say.
+    std::optional<double> mixer_jitter;
     double routed_scaling_factor = 1;
     std::vector<uint32_t> dense_layers;  // Layers without experts, ascending.
     // Of every MLP, between its two products.
@@ -80,6 +82,9 @@ struct ModelConfig {
     double rms_norm_eps = 1e-6;
     double rope_theta = 10000;
     std::optional<ops::YarnScaling> yarn;
+    std::optional<ops::LongRope> long_rope;
+    bool has_norm_bias = false;  // The norms of the residual stream are LayerNorms.
+    bool has_head_bias = false;
     bool tie_word_embeddings = false;
     ResidualType residual = ResidualType::kBf16;
     TensorNames names;

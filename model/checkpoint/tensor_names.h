@@ -31,8 +31,9 @@ inline bool is_beyond_layers(std::string_view name, uint32_t num_layers) {
 }
 
 inline constexpr const char* kEmbeddingTensor = "model.embed_tokens.weight";
-inline constexpr const char* kFinalNormTensor = "model.norm.weight";
+inline constexpr const char* kFinalNorm = "model.norm";       // Before ".weight".
 inline constexpr const char* kHeadTensor = "lm_head.weight";  // Absent if tied to the embedding.
+inline constexpr const char* kHeadBiasTensor = "lm_head.bias";
 
 // Behind "model.layers.3."; the defaults are those of DeepSeek. Before ".weight" stand a norm, a
 // router, and gate, up and down behind an MLP's name; before ".7.", ".": experts and the other

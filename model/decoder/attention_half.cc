@@ -2,7 +2,6 @@
 #include "model/decoder/attention_half.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "model/attention/attention_config.h"
@@ -44,11 +43,10 @@ Result<AttentionHalf> AttentionHalf::load(const ModelFiles& files,
     half.layers_ = layers;
     AFD_ASSIGN(half.router_, Router::load(files, numeric_class, gates, layers));
     AFD_ASSIGN(half.block_, config.attention->load(config, files.tensors(), numeric_class, layers));
-    const std::array<uint64_t, 1> shape = {config.hidden};
-    half.ffn_gammas_.resize(config.num_layers);
+    half.ffn_norms_.resize(config.num_layers);
     for (uint32_t layer = layers.first; layer < layers.last; ++layer) {
-        const std::string name = layer_tensor(layer, config.names.ffn_norm + ".weight");
-        AFD_ASSIGN(half.ffn_gammas_[layer], files.tensors().read_bf16(name, shape));
+        AFD_ASSIGN(half.ffn_norms_[layer],
+                   read_norm(files.tensors(), config, layer_tensor(layer, config.names.ffn_norm)));
     }
     return half;
 }
@@ -94,7 +92,7 @@ void AttentionHalf::pre_ffn(uint32_t layer,
     if (residual.is_fp32() && router_.routes(layer)) {
         return route_unrounded(layer, residual, out, workspace, parallel);
     }
-    normalise(residual, ffn_gammas_[layer], config_.rms_norm_eps, out.x, parallel);
+    normalise(residual, ffn_norms_[layer], config_.rms_norm_eps, out.x, parallel);
     if (!config_.is_moe_layer(layer)) {
         for (size_t i = 0; i < num_tokens * top_k; ++i) {
             // A dense layer is a layer with one expert that every token chooses, so it takes the
@@ -119,7 +117,7 @@ void AttentionHalf::route_unrounded(uint32_t layer,
                               residual.num_cols());
     };
     const ops::SplitRows rows{.high = out.x, .middle = take(), .low = take()};
-    normalise(residual, ffn_gammas_[layer], config_.rms_norm_eps, rows, parallel);
+    normalise(residual, ffn_norms_[layer], config_.rms_norm_eps, rows, parallel);
     router_.route(layer,
                   out.x,
                   out.routing,

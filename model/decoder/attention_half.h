@@ -21,6 +21,7 @@
 #include "model/attention/attention_block.h"
 #include "model/attention/kv_cache.h"
 #include "model/attention/residual_steps.h"
+#include "model/checkpoint/norm_tensors.h"
 #include "model/decoder/router.h"
 #include "model/family/model_files.h"
 #include "ops/format/attention_batch.h"
@@ -123,8 +124,8 @@ class AttentionHalf {
     ModelConfig config_;
     LayerRange layers_;
     std::unique_ptr<const AttentionBlock> block_;
-    std::vector<std::vector<ops::Bf16>> ffn_gammas_;  // [num_layers][hidden]; empty: not loaded
-    Router router_;  // With RouterUse::kLeave of the hash layers only.
+    std::vector<NormTensors> ffn_norms_;  // [num_layers]; empty: not loaded.
+    Router router_;                       // With RouterUse::kLeave of the hash layers only.
 };
 
 }  // namespace afd::model

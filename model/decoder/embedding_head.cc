@@ -4,8 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include "model/attention/residual_steps.h"
 #include "model/checkpoint/tensor_names.h"
-#include "ops/attention/rms_norm.h"
 
 namespace afd::model {
 
@@ -14,11 +14,14 @@ Result<EmbeddingHead> EmbeddingHead::load(const ModelFiles& files,
     const ModelConfig& config = files.config();
     const std::array<uint64_t, 2> shape = {config.vocab_size, config.hidden};
     EmbeddingHead ends;
-    ends.epsilon_ = static_cast<float>(config.rms_norm_eps);
+    ends.epsilon_ = config.rms_norm_eps;
     ends.hidden_ = config.hidden;
     AFD_ASSIGN(ends.embedding_, files.tensors().read_bf16(kEmbeddingTensor, shape));
-    AFD_ASSIGN(ends.gamma_final_,
-               files.tensors().read_bf16(kFinalNormTensor, std::span(shape).subspan(1)));
+    AFD_ASSIGN(ends.final_norm_, read_norm(files.tensors(), config, kFinalNorm));
+    if (config.has_head_bias) {
+        AFD_ASSIGN(ends.head_bias_,
+                   files.tensors().read_bf16(kHeadBiasTensor, std::span(shape).first(1)));
+    }
     std::vector<ops::Bf16> own;
     if (!config.tie_word_embeddings) {
         AFD_ASSIGN(own, files.tensors().read_bf16(kHeadTensor, shape));
@@ -52,12 +55,9 @@ void EmbeddingHead::head(const ConstResidual& residual,
                          ops::Rows<ops::Bf16> normal,
                          ops::Rows<float> logits,
                          ops::Parallel& parallel) const {
-    if (residual.is_fp32()) {
-        ops::rms_norm(residual.fp32(), gamma_final_.data(), epsilon_, normal);
-    } else {
-        ops::rms_norm(residual.bf16(), gamma_final_.data(), epsilon_, normal);
-    }
+    normalise(residual, final_norm_, epsilon_, normal, parallel);
     ops::linear_f32(normal, lm_head_, logits, parallel);
+    if (!head_bias_.empty()) ops::add_bias(head_bias_, logits, parallel);
 }
 
 }  // namespace afd::model

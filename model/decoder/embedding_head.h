@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/attention/residual.h"
+#include "model/checkpoint/norm_tensors.h"
 #include "model/family/model_files.h"
 #include "ops/format/numeric_class.h"
 #include "ops/linear/linear.h"
@@ -39,11 +40,12 @@ class EmbeddingHead {
   private:
     EmbeddingHead() = default;
 
-    float epsilon_ = 0;
+    double epsilon_ = 0;
     size_t hidden_ = 0;
     std::vector<ops::Bf16> embedding_;  // [vocab_size, hidden]
-    std::vector<ops::Bf16> gamma_final_;
+    NormTensors final_norm_;
     ops::PackedLinear lm_head_;
+    std::vector<ops::Bf16> head_bias_;  // [vocab_size], or empty.
 };
 
 }  // namespace afd::model

@@ -2,6 +2,7 @@
 #include "model/decoder/router.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "model/checkpoint/router_tensors.h"
@@ -41,6 +42,8 @@ bool is_in(GateSet set, bool is_hash_layer) {
 }  // namespace
 
 ops::GatingAttributes gating_attributes(const ModelConfig& config) {
+    std::optional<float> mixer_jitter;
+    if (config.mixer_jitter) mixer_jitter = static_cast<float>(*config.mixer_jitter);
     return {.num_experts = config.num_experts,
             .top_k = config.top_k,
             .norm = norm_of(config.scoring_func),
@@ -50,7 +53,8 @@ ops::GatingAttributes gating_attributes(const ModelConfig& config) {
                                      ? ops::GroupSelectMode::kSumOfTwoBest
                                      : ops::GroupSelectMode::kMax,
             .norm_topk_prob = config.norm_topk_prob,
-            .routed_scaling_factor = static_cast<float>(config.routed_scaling_factor)};
+            .routed_scaling_factor = static_cast<float>(config.routed_scaling_factor),
+            .mixer_jitter = mixer_jitter};
 }
 
 Result<Router> Router::make(const ops::GatingAttributes& attributes, std::vector<Gate> gates) {

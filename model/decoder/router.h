@@ -4,10 +4,11 @@
 // Router: the gates of all MoE layers, and what they choose for a row:
 //
 //   logits = x · Wgateᵀ (+ bias, where the gate has one) in fp32 (ops/linear/linear.h);
-//   topk_ids, topk_weights = MoeGatingTopK(logits)
+//   topk_ids, topk_weights = MoeGatingTopK(logits), or sparsemixer(logits)
 //
-// In a hash layer topk_ids = the table's row of the token id, whatever the logits, and topk_weights
-// are the scores at these ids, normalised and scaled as in the other layers.
+// both as ops/experts/gating_rows.h has them. In a hash layer topk_ids = the table's row of the
+// token id, whatever the logits, and topk_weights are the scores at these ids, normalised and
+// scaled as in the other layers.
 //
 // What it chose stays in topk_ids: to capture it (routing replay), give each layer memory
 // of its own. The ids are the checkpoint's, before any placement.

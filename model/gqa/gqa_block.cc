@@ -86,11 +86,10 @@ Result<> GqaBlock::load_layer(const ModelConfig& config,
                               const GqaTraits& traits,
                               const TensorStore& tensors,
                               uint32_t index) {
-    AFD_ASSIGN(GqaTensors stored,
-               read_gqa_tensors(tensors, traits, config.quantisation.attention, index));
+    AFD_ASSIGN(GqaTensors stored, read_gqa_tensors(tensors, config, traits, index));
     Layer& layer = layers_[index];
     layer.window = traits.window(index);
-    layer.gamma_input = std::move(stored.gamma_input);
+    layer.input_norm = std::move(stored.input_norm);
     layer.o_proj = stored.o_proj.packed(numeric_class_);
     layer.o_bias = std::move(stored.o_bias);
     layer.sinks = std::move(stored.sinks);
@@ -145,7 +144,7 @@ void GqaBlock::attention(uint32_t index,
     const Layer& layer = layers_[index];
     const GqaActivations a(shape_, batch.num_tokens, workspace);
     const ops::GqaCache heads_cache = gqa_cache(cache, shape_, kv_dtype_);
-    normalise(residual, layer.gamma_input, norm_epsilon_, a.x, parallel);
+    normalise(residual, layer.input_norm, norm_epsilon_, a.x, parallel);
     assert_done(ops::gqa_prolog({.weights = &layer.gqa,
                                  .rope = &rope_,
                                  .x = a.x,

@@ -12,6 +12,7 @@
 
 #include "model/attention/attention_block.h"
 #include "model/checkpoint/config.h"
+#include "model/checkpoint/norm_tensors.h"
 #include "model/checkpoint/tensor_store.h"
 #include "model/gqa/gqa_traits.h"
 #include "ops/attention/gqa_prolog.h"
@@ -48,7 +49,7 @@ class GqaBlock final : public AttentionBlock {
 
   private:
     struct Layer {
-        std::vector<ops::Bf16> gamma_input;  // [hidden]
+        NormTensors input_norm;
         ops::GqaWeights gqa;
         ops::PackedLinear o_proj;       // [hidden, query_columns]
         std::vector<ops::Bf16> o_bias;  // [hidden], or empty.

@@ -2,7 +2,7 @@
 #pragma once
 
 // GqaConfig: attention with grouped heads (multi-head attention among them): Qwen, Mixtral, OLMoE,
-// GLM. Keys and values of every head stay in the cache.
+// GLM, Phi. Keys and values of every head stay in the cache.
 
 #include <cstdint>
 #include <memory>

@@ -18,8 +18,8 @@ std::vector<GqaMatrix> gqa_matrices(const ops::GqaShape& shape, uint32_t layer) 
 }
 
 Result<GqaTensors> read_gqa_tensors(const TensorStore& tensors,
+                                    const ModelConfig& config,
                                     const GqaTraits& traits,
-                                    ops::WeightFormat format,
                                     uint32_t layer) {
     const ops::GqaShape& shape = traits.shape;
     const auto read = [&](const char* name, uint64_t size) {
@@ -27,11 +27,15 @@ Result<GqaTensors> read_gqa_tensors(const TensorStore& tensors,
         return tensors.read_bf16(layer_tensor(layer, name), extents);
     };
     GqaTensors out;
-    AFD_ASSIGN(out.gamma_input, read("input_layernorm.weight", shape.hidden));
+    AFD_ASSIGN(out.input_norm, read_norm(tensors, config, layer_tensor(layer, "input_layernorm")));
     for (const GqaMatrix& matrix : gqa_matrices(shape, layer)) {
         const AttentionMatrix& stored = matrix.stored;
         AFD_ASSIGN(out.*matrix.field,
-                   read_matrix(tensors, stored.prefix, stored.num_outputs, stored.depth, format));
+                   read_matrix(tensors,
+                               stored.prefix,
+                               stored.num_outputs,
+                               stored.depth,
+                               config.quantisation.attention));
     }
     if (traits.has_qkv_bias) {
         AFD_ASSIGN(out.q_bias, read("self_attn.q_proj.bias", shape.query_columns()));
@@ -64,7 +68,8 @@ Result<ops::RopeTable> make_gqa_rope(const ModelConfig& config, const GqaTraits&
     return ops::RopeTable::make({.dim = traits.rotary_dim,
                                  .theta = config.rope_theta,
                                  .num_positions = config.context_length,
-                                 .yarn = config.yarn});
+                                 .yarn = config.yarn,
+                                 .long_rope = config.long_rope});
 }
 
 }  // namespace afd::model

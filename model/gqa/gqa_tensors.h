@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/attention/attention_config.h"
+#include "model/checkpoint/norm_tensors.h"
 #include "model/checkpoint/stored_matrix.h"
 #include "model/checkpoint/tensor_store.h"
 #include "model/gqa/gqa_traits.h"
@@ -20,18 +21,18 @@ namespace afd::model {
 
 // Matrices [out, in] row-major; what the model does not have is empty.
 struct GqaTensors {
-    std::vector<ops::Bf16> gamma_input;  // [hidden]
-    StoredMatrix q_proj;                 // [query_columns, hidden]
-    StoredMatrix k_proj;                 // [kv_columns, hidden]
-    StoredMatrix v_proj;                 // [kv_columns, hidden]
-    StoredMatrix o_proj;                 // [hidden, query_columns]
-    std::vector<ops::Bf16> q_bias;       // [query_columns]
-    std::vector<ops::Bf16> k_bias;       // [kv_columns]
-    std::vector<ops::Bf16> v_bias;       // [kv_columns]
-    std::vector<ops::Bf16> o_bias;       // [hidden]
-    std::vector<float> sinks;            // [num_heads]
-    std::vector<ops::Bf16> q_gamma;      // [head_dim] or [query_columns]
-    std::vector<ops::Bf16> k_gamma;      // [head_dim] or [kv_columns]
+    NormTensors input_norm;
+    StoredMatrix q_proj;             // [query_columns, hidden]
+    StoredMatrix k_proj;             // [kv_columns, hidden]
+    StoredMatrix v_proj;             // [kv_columns, hidden]
+    StoredMatrix o_proj;             // [hidden, query_columns]
+    std::vector<ops::Bf16> q_bias;   // [query_columns]
+    std::vector<ops::Bf16> k_bias;   // [kv_columns]
+    std::vector<ops::Bf16> v_bias;   // [kv_columns]
+    std::vector<ops::Bf16> o_bias;   // [hidden]
+    std::vector<float> sinks;        // [num_heads]
+    std::vector<ops::Bf16> q_gamma;  // [head_dim] or [query_columns]
+    std::vector<ops::Bf16> k_gamma;  // [head_dim] or [kv_columns]
 };
 
 // A matrix in the format that the configuration states for attention.
@@ -43,8 +44,8 @@ std::vector<GqaMatrix> gqa_matrices(const ops::GqaShape& shape, uint32_t layer);
 
 // Errors: those of read_matrix(); each names the file, the tensor and both shapes.
 Result<GqaTensors> read_gqa_tensors(const TensorStore& tensors,
+                                    const ModelConfig& config,
                                     const GqaTraits& traits,
-                                    ops::WeightFormat format,
                                     uint32_t layer);
 
 // head_dim^-1/2.

@@ -13,6 +13,7 @@
 #include "model/mla/mla_weights.h"
 #include "ops/reference/gqa.h"
 #include "ops/reference/kv_tiles.h"
+#include "ops/reference/layer_norm.h"
 #include "ops/reference/mla.h"
 #include "ops/reference/rms_norm.h"
 #include "proto/failure.h"
@@ -117,8 +118,7 @@ class ReferenceGqa final : public ReferenceAttention {
         out->kv_dtype_ = config.quantisation.kv;
         AFD_ASSIGN(out->rope_, make_gqa_rope(config, traits));
         for (uint32_t index = 0; index < config.num_layers; ++index) {
-            AFD_ASSIGN(auto layer,
-                       read_gqa_tensors(tensors, traits, config.quantisation.attention, index));
+            AFD_ASSIGN(auto layer, read_gqa_tensors(tensors, config, traits, index));
             out->layers_.push_back(std::move(layer));
         }
         return std::unique_ptr<ReferenceAttention>(std::move(out));
@@ -141,7 +141,7 @@ class ReferenceGqa final : public ReferenceAttention {
                                                   .softmax_scale = gqa_softmax_scale(traits_.shape),
                                                   .window = traits_.window(layer),
                                                   .sinks = tensors.sinks};
-        const Matrix x = residual_norm(config_, residual, tensors.gamma_input, rounding);
+        const Matrix x = residual_norm(config_, residual, tensors.input_norm, rounding);
         auto prolog = ops::reference::gqa_prolog(weights, x, positions, rope_, rounding);
         if (rounding == Rounding::kBf16 && kv_dtype_ != ops::KvDtype::kBf16) {
             through_cache(prolog.key);
@@ -185,12 +185,16 @@ Result<std::unique_ptr<ReferenceAttention>> load_reference_attention(const Model
 
 Matrix residual_norm(const ModelConfig& config,
                      const Matrix& residual,
-                     std::span<const ops::Bf16> gamma,
+                     const NormView& norm,
                      Rounding rounding) {
+    if (norm.is_layer_norm()) {
+        return ops::reference::layer_norm(
+            residual, norm.gamma, norm.beta, config.rms_norm_eps, rounding);
+    }
     return config.residual == ResidualType::kFp32
                ? ops::reference::rms_norm_scaled(
-                     residual, gamma, config.rms_norm_eps, 1.0, rounding)
-               : ops::reference::rms_norm(residual, gamma, config.rms_norm_eps, rounding);
+                     residual, norm.gamma, config.rms_norm_eps, 1.0, rounding)
+               : ops::reference::rms_norm(residual, norm.gamma, config.rms_norm_eps, rounding);
 }
 
 ops::reference::LinearWeight linear_weight(const StoredMatrix& matrix) {

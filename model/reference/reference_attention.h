@@ -6,9 +6,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 
 #include "model/checkpoint/config.h"
+#include "model/checkpoint/norm_tensors.h"
 #include "model/checkpoint/stored_matrix.h"
 #include "model/checkpoint/tensor_store.h"
 #include "ops/reference/linear.h"
@@ -32,10 +32,11 @@ class ReferenceAttention {
 Result<std::unique_ptr<ReferenceAttention>> load_reference_attention(const ModelConfig& config,
                                                                      const TensorStore& tensors);
 
-// The norm of the residual stream: rounded twice, or, where that is fp32, once.
+// The norm of the residual stream: RMSNorm rounded twice, or, where that is fp32, once; LayerNorm
+// once.
 ops::reference::Matrix residual_norm(const ModelConfig& config,
                                      const ops::reference::Matrix& residual,
-                                     std::span<const ops::Bf16> gamma,
+                                     const NormView& norm,
                                      ops::reference::Rounding rounding);
 
 // REQUIRES: bf16, int8 or fp8 in blocks; the matrix outlives the result.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "model/checkpoint/expert_tensors.h"
+#include "model/checkpoint/norm_tensors.h"
 #include "model/checkpoint/router_tensors.h"
 #include "model/checkpoint/tensor_names.h"
 #include "model/decoder/router.h"
@@ -27,7 +28,7 @@ using ops::reference::Matrix;
 using ops::reference::Rounding;
 
 struct Layer {
-    std::vector<Bf16> gamma_ffn;         // [hidden]
+    NormTensors ffn_norm;
     RouterTensors router;                // Empty in a dense layer.
     std::vector<ExpertTensors> experts;  // By logical expert.
 };
@@ -85,10 +86,8 @@ void dequantise_int4(StoredMatrix& matrix) {
 Result<Layer> read_layer(const ModelFiles& files, uint32_t index) {
     const ModelConfig& config = files.config();
     Layer layer;
-    const std::array<uint64_t, 1> hidden = {config.hidden};
-    AFD_ASSIGN(
-        layer.gamma_ffn,
-        files.tensors().read_bf16(layer_tensor(index, config.names.ffn_norm + ".weight"), hidden));
+    AFD_ASSIGN(layer.ffn_norm,
+               read_norm(files.tensors(), config, layer_tensor(index, config.names.ffn_norm)));
     if (config.is_moe_layer(index)) {
         AFD_ASSIGN(layer.router, read_router_tensors(files.tensors(), config, index));
     }
@@ -110,8 +109,9 @@ struct ReferenceDecoder::Impl {
     ModelConfig config;
     std::unique_ptr<ReferenceAttention> attention;
     std::vector<Bf16> embedding;
-    std::vector<Bf16> gamma_final;
-    std::vector<Bf16> head;  // Empty if tied to the embedding.
+    NormTensors final_norm;
+    std::vector<Bf16> head;       // Empty if tied to the embedding.
+    std::vector<Bf16> head_bias;  // [vocab_size], or empty.
     std::vector<Layer> layers;
 
     // `seen`: by the router.
@@ -201,10 +201,13 @@ Result<ReferenceDecoder> ReferenceDecoder::load(const ModelFiles& files) {
     AFD_ASSIGN(impl->attention, load_reference_attention(impl->config, files.tensors()));
     const std::array<uint64_t, 2> shape = {impl->config.vocab_size, impl->config.hidden};
     AFD_ASSIGN(impl->embedding, files.tensors().read_bf16(kEmbeddingTensor, shape));
-    AFD_ASSIGN(impl->gamma_final,
-               files.tensors().read_bf16(kFinalNormTensor, std::span(shape).subspan(1)));
+    AFD_ASSIGN(impl->final_norm, read_norm(files.tensors(), impl->config, kFinalNorm));
     if (!impl->config.tie_word_embeddings) {
         AFD_ASSIGN(impl->head, files.tensors().read_bf16(kHeadTensor, shape));
+    }
+    if (impl->config.has_head_bias) {
+        AFD_ASSIGN(impl->head_bias,
+                   files.tensors().read_bf16(kHeadBiasTensor, std::span(shape).first(1)));
     }
     for (uint32_t index = 0; index < impl->config.num_layers; ++index) {
         AFD_ASSIGN(auto layer, read_layer(files, index));
@@ -237,17 +240,22 @@ Result<std::vector<float>> ReferenceDecoder::logits(std::span<const int32_t> tok
         const Layer& layer = impl_->layers[index];
         const Matrix attended = impl_->attention->attention(index, residual, rounding);
         residual = ops::reference::add(residual, attended, of_sum);
-        const Matrix x = residual_norm(config, residual, layer.gamma_ffn, rounding);
+        const Matrix x = residual_norm(config, residual, layer.ffn_norm, rounding);
         const Matrix seen =
-            is_wide ? residual_norm(config, residual, layer.gamma_ffn, Rounding::kNone) : x;
+            is_wide ? residual_norm(config, residual, layer.ffn_norm, Rounding::kNone) : x;
         residual =
             ops::reference::add(residual, impl_->ffn(layer, x, seen, tokens, rounding), of_sum);
     }
-    const Matrix last = residual_norm(config, residual, impl_->gamma_final, rounding);
+    const Matrix last = residual_norm(config, residual, impl_->final_norm, rounding);
     const std::vector<Bf16>& head = impl_->head.empty() ? impl_->embedding : impl_->head;
     const Matrix logits = ops::reference::linear_f32(last, matrix_of(head, config.vocab_size));
     std::vector<float> out(logits.values.size());
-    for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(logits.values[i]);
+    for (size_t i = 0; i < out.size(); ++i) {
+        const Bf16* bias =
+            impl_->head_bias.empty() ? nullptr : &impl_->head_bias[i % config.vocab_size];
+        out[i] = static_cast<float>(
+            logits.values[i] + (bias == nullptr ? 0.0 : static_cast<double>(ops::to_float(*bias))));
+    }
     return out;
 }
 

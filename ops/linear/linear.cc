@@ -79,6 +79,16 @@ void linear_f32(const LinearInput& x,
     });
 }
 
+void add_bias(std::span<const Bf16> bias, Rows<float> y, Parallel& parallel) {
+    AFD_ASSERT(bias.size() == y.num_cols, "%zu biases, y [, %zu]", bias.size(), y.num_cols);
+    for_rows(parallel, y.num_rows, y.num_cols, [&](size_t first, size_t last, unsigned) {
+        for (size_t t = first; t < last; ++t) {
+            float* row = y.row(t);
+            for (size_t i = 0; i < y.num_cols; ++i) row[i] = row[i] + to_float(bias[i]);
+        }
+    });
+}
+
 void linear_biased(const LinearInput& x,
                    const PackedLinear& weight,
                    std::span<const Bf16> bias,

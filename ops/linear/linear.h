@@ -48,6 +48,9 @@ void linear_f32(const LinearInput& x,
                 Rows<float> y,
                 Parallel& parallel);
 
+// y = y + bias in fp32. Shapes: bias [y.num_cols].
+void add_bias(std::span<const Bf16> bias, Rows<float> y, Parallel& parallel);
+
 // y = (x · Wᵀ + bias) →bf16, the bias added to the sums in fp32. Shapes: bias [num_outputs], sums
 // [num_rows, num_outputs], which is scratch.
 void linear_biased(const LinearInput& x,

@@ -11,9 +11,9 @@
 #include "model/attention/kv_cache.h"
 #include "model/attention/residual_steps.h"
 #include "model/checkpoint/expert_tensors.h"
+#include "model/checkpoint/norm_tensors.h"
 #include "model/checkpoint/tensor_names.h"
 #include "model/decoder/expert_weights.h"
-#include "ops/attention/rms_norm.h"
 #include "ops/experts/combine.h"
 #include "ops/format/packed_shape.h"
 #include "ops/linear/linear.h"
@@ -305,8 +305,13 @@ Result<> StreamedDecoder::head(std::vector<double>& surprises) {
     const size_t hidden = config_.hidden;
     const size_t num_tokens = text_->tokens.size();
     const std::array<uint64_t, 2> shape = {config_.vocab_size, hidden};
-    AFD_ASSIGN(const auto gamma,
-               files_->tensors().read_bf16(model::kFinalNormTensor, std::span(shape).subspan(1)));
+    AFD_ASSIGN(const model::NormTensors norm,
+               model::read_norm(files_->tensors(), config_, model::kFinalNorm));
+    std::vector<Bf16> bias;
+    if (config_.has_head_bias) {
+        AFD_ASSIGN(bias,
+                   files_->tensors().read_bf16(model::kHeadBiasTensor, std::span(shape).first(1)));
+    }
     const char* name = config_.tie_word_embeddings ? model::kEmbeddingTensor : model::kHeadTensor;
     const uint64_t step =
         std::max<uint64_t>(ops::kPanelColumns, limits_.head_bytes / (hidden * sizeof(Bf16)));
@@ -323,9 +328,12 @@ Result<> StreamedDecoder::head(std::vector<double>& surprises) {
             const size_t num_rows = std::min(kChunk, num_tokens - begin);
             const auto x = ops::make_rows(rows.data(), num_rows, hidden);
             AFD_TRY(residual_.read(begin, std::span(rows).first(num_rows * hidden)));
-            ops::rms_norm(x, gamma.data(), static_cast<float>(config_.rms_norm_eps), x);
-            ops::linear_f32(
-                x, packed, ops::make_rows(logits.data(), num_rows, size_t{count}), *parallel_);
+            const auto out = ops::make_rows(logits.data(), num_rows, size_t{count});
+            model::normalise(model::ConstResidual(x), norm, config_.rms_norm_eps, x, *parallel_);
+            ops::linear_f32(x, packed, out, *parallel_);
+            if (!bias.empty()) {
+                ops::add_bias(std::span(bias).subspan(first, count), out, *parallel_);
+            }
             parallel_->run(num_rows, [&](size_t i, unsigned) {
                 const auto row = std::span(logits).subspan(i * count, count);
                 sums[begin + i].add(row);
