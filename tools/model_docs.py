@@ -54,6 +54,7 @@ RELEASES = {
     "mixtral_8x7b": ("Mixtral-8x7B", "mixtral"),
     "moonlight_16b_a3b": ("Moonlight-16B-A3B", "kimi"),
     "olmoe_1b_7b": ("OLMoE-1B-7B", "olmoe"),
+    "phi_3_5_moe": ("Phi-3.5-MoE", "phi"),
     "qwen1_5_moe_a2_7b": ("Qwen1.5-MoE-A2.7B", "qwen"),
     "qwen3_30b_a3b": ("Qwen3-30B-A3B", "qwen"),
 }
@@ -113,9 +114,15 @@ Also the router of DeepSeek-V4 in such a decoder: `sqrtsoftplus` scores, and lay
 stand in a table of token ids (`num_hash_layers`, `mlp.gate.tid2eid`); V4's attention is not
 supported.
 
-Sliding windows are served where every layer has one (`sliding_window`, Mixtral) or `layer_types`
-says which (Mixtral, Qwen, gpt-oss). They bound what a token's attention reads, and what a sequence
-holds of the KV cache of these layers at a time.
+Sliding windows are served where every layer has one (`sliding_window`; Mixtral, Phi) or
+`layer_types` says which (Mixtral, Qwen, gpt-oss). They bound what a token's attention reads, and
+what a sequence holds of the KV cache of these layers at a time.
+
+The rotation of Phi-3.5-MoE (longrope) has two lists of factors, one for up to 4,096 tokens and one
+for longer sequences. To look at each sequence, as the published code does, would mean to rotate its
+keys anew when it grows. Here `config.json` decides, once for all requests: the long list as
+released; with `max_position_embeddings` set to 4096 the short one, and with it what the published
+code computes for sequences that stay that short.
 """
 
 MEMORY_TEXT = """\

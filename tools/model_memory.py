@@ -70,6 +70,8 @@ def grouped_attention(config: dict) -> int:
     matrices = 2 * hidden * (query + key)
     has_bias = kind == "qwen2_moe" or (kind == "glm4_moe" and config["attention_bias"])
     biases = query + 2 * key if has_bias else 0
+    if kind == "phimoe" and config["attention_bias"]:
+        biases = query + 2 * key + hidden
     if kind == "gpt_oss":  # Of the output, too, and a sink for each head.
         biases = query + 2 * key + hidden + config["num_attention_heads"]
     if kind in ("olmoe", "minimax_m2"):
@@ -116,6 +118,9 @@ def other_bytes(config: dict) -> int:
     routers = sum(gates * hidden for layer in range(layers) if has_experts(config, layer))
     if config["model_type"] == "gpt_oss":
         routers += sum(num_experts(config) for layer in range(layers) if has_experts(config, layer))
+    if config["model_type"] == "phimoe":  # The biases of norms and head.
+        ends += hidden + (config["vocab_size"] if config["lm_head_bias"] else 0)
+        attention += 2 * hidden
     elements = ends + layers * (attention + 2 * hidden) + routers
     return 2 * elements + 4 * balancing_biases(config)
 

@@ -45,6 +45,20 @@ double KeyReader::positive(const char* key, std::optional<double> fallback) {
     return 1;
 }
 
+std::vector<double> KeyReader::positives(const char* key, size_t size) {
+    const Json* value = find(key);
+    const bool is_list = value != nullptr && value->is_array() && value->size() == size;
+    std::vector<double> out;
+    for (const Json& entry : is_list ? *value : Json::array()) {
+        if (!entry.is_number()) break;
+        const double number = entry.get<double>();
+        if (number > 0 && std::isfinite(number)) out.push_back(number);
+    }
+    if (is_list && out.size() == size) return out;
+    refuse(Code::kInvalidArgument, key, fmt::format("a list of {} finite numbers above 0", size));
+    return std::vector<double>(size, 1.0);
+}
+
 double KeyReader::not_negative(const char* key, double fallback) {
     const Json* value = find(key);
     if (value == nullptr) return fallback;

@@ -39,6 +39,9 @@ class KeyReader {
     // A finite number above 0. After a problem: 1.
     double positive(const char* key, std::optional<double> fallback);
 
+    // A list of `size` finite numbers above 0. After a problem: of ones.
+    std::vector<double> positives(const char* key, size_t size);
+
     // A finite number, 0 or above.
     double not_negative(const char* key, double fallback);
 

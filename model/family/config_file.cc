@@ -24,7 +24,13 @@ using Json = nlohmann::json;
 template <typename Text>
 std::string listed(const std::vector<Family>& all, Text text) {
     std::string list;
-    for (const Family& family : all) list += (list.empty() ? "" : ", ") + text(family);
+    std::string last;
+    for (const Family& family : all) {
+        // Families of one model_type stand side by side.
+        if (text(family) == last) continue;
+        last = text(family);
+        list += (list.empty() ? "" : ", ") + last;
+    }
     return list;
 }
 
@@ -42,8 +48,6 @@ struct Unserved {
     std::string_view needs;
 };
 constexpr std::array kUnserved = {
-    Unserved{"PhimoeForCausalLM", "LayerNorm with biases and sparsemixer routing"},
-    Unserved{"PhiMoEForCausalLM", "LayerNorm with biases and sparsemixer routing"},
     Unserved{"Ernie4_5_MoeForCausalLM",
              "interleaved rotation of grouped heads, and a router whose "
              "softmax scores have a bias that only chooses"},

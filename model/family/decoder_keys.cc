@@ -30,6 +30,25 @@ ops::YarnScaling read_yarn(KeyReader& keys, const ModelConfig& config) {
     return yarn;
 }
 
+// Reads rope_theta, then by `read` the object that says how the rotation is scaled, if there is
+// one.
+template <typename Read>
+void read_rope_object(KeyReader& keys, ModelConfig& config, const Read& read) {
+    config.rope_theta = keys.positive("rope_theta", config.rope_theta);
+    // Newer files have all of it in one object, older ones the theta beside it.
+    const bool is_new = keys.find("rope_parameters") != nullptr;
+    const char* name = is_new ? "rope_parameters" : "rope_scaling";
+    const Json* object = keys.find(name);
+    if (object == nullptr) return;
+    if (!object->is_object()) {
+        return keys.refuse(Code::kInvalidArgument, name, "an object or null");
+    }
+    KeyReader inner(*object, keys.origin() + ": " + name);
+    if (is_new) config.rope_theta = inner.positive("rope_theta", config.rope_theta);
+    read(inner, inner.find("rope_type") != nullptr ? "rope_type" : "type");
+    keys.adopt(inner);
+}
+
 // fp8 in blocks of 128 x 128, as DeepSeek-V3 is released: its tensors say where it is (what stayed
 // in bf16 is listed by no key), and are read as they stand (model/checkpoint/fp8_blocks.h). How
 // other programs quantise activations for it while they run, or round scales, changes nothing here.
@@ -61,21 +80,26 @@ void read_dimensions(KeyReader& keys, ModelConfig& config) {
 }
 
 void read_rope(KeyReader& keys, ModelConfig& config) {
-    config.rope_theta = keys.positive("rope_theta", config.rope_theta);
-    // Newer files have all of it in one object, older ones the theta beside it.
-    const bool is_new = keys.find("rope_parameters") != nullptr;
-    const char* name = is_new ? "rope_parameters" : "rope_scaling";
-    const Json* object = keys.find(name);
-    if (object == nullptr) return;
-    if (!object->is_object()) {
-        return keys.refuse(Code::kInvalidArgument, name, "an object or null");
-    }
-    KeyReader inner(*object, keys.origin() + ": " + name);
-    if (is_new) config.rope_theta = inner.positive("rope_theta", config.rope_theta);
-    const char* type_key = inner.find("rope_type") != nullptr ? "rope_type" : "type";
-    const std::string type = inner.choice(type_key, "default", {"default", "yarn"});
-    if (type == "yarn") config.yarn = read_yarn(inner, config);
-    keys.adopt(inner);
+    read_rope_object(keys, config, [&](KeyReader& inner, const char* type_key) {
+        const std::string type = inner.choice(type_key, "default", {"default", "yarn"});
+        if (type == "yarn") config.yarn = read_yarn(inner, config);
+    });
+}
+
+void read_long_rope(KeyReader& keys, size_t dim, ModelConfig& config) {
+    read_rope_object(keys, config, [&](KeyReader& inner, const char* type_key) {
+        if (inner.choice(type_key, "default", {"default", "longrope"}) == "default") return;
+        const char* original = "original_max_position_embeddings";
+        KeyReader& from = inner.find(original) != nullptr ? inner : keys;
+        const bool is_long = config.context_length > from.count(original, 1, kContextMax, {});
+        // Both, so that a file is wrong or right whatever its context.
+        const auto short_factors = inner.positives("short_factor", dim / 2);
+        const auto long_factors = inner.positives("long_factor", dim / 2);
+        const double short_scale = inner.positive("short_mscale", {});
+        const double long_scale = inner.positive("long_mscale", {});
+        config.long_rope = ops::LongRope{.factors = is_long ? long_factors : short_factors,
+                                         .scale = is_long ? long_scale : short_scale};
+    });
 }
 
 void read_quantisation(KeyReader& keys, ModelConfig& config) {

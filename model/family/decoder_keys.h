@@ -20,6 +20,12 @@ void read_dimensions(KeyReader& keys, ModelConfig& config);
 // REQUIRES: read_dimensions() before it.
 void read_rope(KeyReader& keys, ModelConfig& config);
 
+// The same with longrope instead of yarn, of a rotation of `dim` elements: short_factor and
+// short_mscale where max_position_embeddings is at most original_max_position_embeddings, else
+// long_factor and long_mscale. So what a token's rotation is does not depend on what follows it.
+// REQUIRES: as read_rope().
+void read_long_rope(KeyReader& keys, size_t dim, ModelConfig& config);
+
 // quantization_config as afd-quantize writes it, and fp8 in blocks of 128 x 128 as models are
 // released; that of other programs is refused.
 void read_quantisation(KeyReader& keys, ModelConfig& config);

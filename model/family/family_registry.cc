@@ -10,6 +10,7 @@
 #include "model/family/grouped_deepseek.h"
 #include "model/family/mixtral.h"
 #include "model/family/olmoe.h"
+#include "model/family/phimoe.h"
 #include "model/family/qwen_moe.h"
 #include "proto/check.h"
 
@@ -24,6 +25,7 @@ struct Registry {
                                                    grouped_deepseek_families(),
                                                    mixtral_families(),
                                                    olmoe_families(),
+                                                   phimoe_families(),
                                                    qwen_moe_families()}) {
             families.insert(families.end(), list.begin(), list.end());
         }

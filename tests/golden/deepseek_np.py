@@ -75,7 +75,7 @@ def yarn_mscale(factor: float, mscale: float) -> float:
 
 
 class Rope:
-    """Rotation table and the softmax scale, with or without YaRN."""
+    """Rotation table and the softmax scale, plain, with YaRN or with longrope."""
 
     def __init__(self, config: dict) -> None:
         self.dim = config["qk_rope_head_dim"]
@@ -88,8 +88,14 @@ class Rope:
         self.softmax_scale = (config["qk_nope_head_dim"] + self.dim) ** -0.5
         if kind == "yarn":
             self.apply_yarn(scaling, index)
+        elif kind == "longrope":
+            # By the context that is served: by that of a request, earlier keys would change later.
+            original = scaling["original_max_position_embeddings"]
+            length = "long" if config["max_position_embeddings"] > original else "short"
+            self.frequencies = self.frequencies / np.array(scaling[f"{length}_factor"])
+            self.table_scale = scaling[f"{length}_mscale"]
         elif kind != "default":
-            raise ValueError(f"rope type {kind!r}: only 'yarn' and none are known")
+            raise ValueError(f"rope type {kind!r}: only 'yarn', 'longrope' and none are known")
 
     def apply_yarn(self, scaling: dict, index: Array) -> None:
         """Slow pairs are interpolated, fast ones kept, with a ramp between the two."""
@@ -389,5 +395,5 @@ class DeepSeek:
         normal = self.norm(x, "model.norm")
         tied = self.config.get("tie_word_embeddings", False)
         head = self.weights["model.embed_tokens.weight" if tied else "lm_head.weight"]
-        logits = self.rounding.fp32(normal @ head.T)
+        logits = self.rounding.fp32(normal @ head.T + self.weights.get("lm_head.bias", 0))
         return Output(logits, np.array(margins), np.array(picks))

@@ -62,7 +62,30 @@ GPT_OSS = {**COMMON, "architectures": ["GptOssForCausalLM"], "model_type": "gpt_
                             "beta_slow": 1.0, "original_max_position_embeddings": 64,
                             "truncate": False}}
 
+# A context beyond the one it was trained with, so the long factors.
+PHIMOE = {**COMMON, "architectures": ["PhiMoEForCausalLM"], "model_type": "phimoe",
+          "attention_bias": True, "lm_head_bias": True, "intermediate_size": 96,
+          "num_local_experts": 16, "num_experts_per_tok": 2, "router_jitter_noise": 0.01,
+          "input_jitter_noise": 0.01, "sliding_window": 1024, "rms_norm_eps": 1e-5,
+          "original_max_position_embeddings": 64,
+          "rope_scaling": {"type": "longrope", "original_max_position_embeddings": 64,
+                           "short_factor": [1.0, 1.02, 1.05, 1.1, 1.3, 1.8, 2.0, 2.1],
+                           "long_factor": [1.02, 1.05, 1.1, 1.4, 3.9, 10.7, 19.9, 44.0],
+                           "short_mscale": 1.1, "long_mscale": 1.243163121016122}}
+
 VARIANTS: dict[str, dict] = {
+    "phimoe": PHIMOE,
+    # The short factors; rivals that are often near, and in a window.
+    "phimoe_odd": {**PHIMOE, "hidden_size": 90, "num_attention_heads": 3, "num_key_value_heads": 3,
+                   "intermediate_size": 70, "num_local_experts": 5, "router_jitter_noise": 0.25,
+                   "sliding_window": 70, "lm_head_bias": False,
+                   "original_max_position_embeddings": 4096,
+                   "rope_scaling": {"type": "longrope", "original_max_position_embeddings": 4096,
+                                    "short_factor": [1 + 0.05 * i for i in range(15)],
+                                    "long_factor": [1.5 ** i for i in range(15)],
+                                    "short_mscale": 1.1, "long_mscale": 1.2}},
+    "phimoe_gptq": {**PHIMOE, "form": {"method": "gptq", "group": 32, "symmetric": True,
+                                       "scales": "F16"}},
     "deepseek_v1": DEEPSEEK1,
     "deepseek_v1_odd": {**DEEPSEEK1, "hidden_size": 90, "num_attention_heads": 3,
                         "num_key_value_heads": 3, "intermediate_size": 130,
@@ -137,8 +160,9 @@ def attention_shapes(prefix: str, config: dict) -> Shapes:
         if part != "v" and family.qk_norm != "none":
             shapes[f"{prefix}.{part}_norm.weight"] = (dim if family.qk_norm == "head" else width,)
     shapes[f"{prefix}.o_proj.weight"] = (hidden, query)
-    if family.has_clamp:
+    if family.has_o_bias:
         shapes[f"{prefix}.o_proj.bias"] = (hidden,)
+    if family.has_clamp:
         shapes[f"{prefix}.sinks"] = (config["num_attention_heads"],)
     return shapes
 

@@ -7,7 +7,8 @@ Rounding points beside those: q, k and v -> bf16, a bias added before; the norms
 twice, as that of the stream does; clipped values -> bf16; rotation in fp32 -> bf16. P -> bf16 for
 its product with the values, as with the latents there. The row of a shared expert behind a gate is
 multiplied by the sigmoid in fp32 -> bf16; an int8 expert's gate sees the quantised row. The bias of
-a projection, an expert or a router is part of its sum.
+a projection, an expert, a router or the head is part of its sum. A LayerNorm rounds once, bias and
+all.
 """
 import dataclasses
 import json
@@ -26,10 +27,13 @@ class Family:
     """What the families differ in."""
     qk_norm: str = "none"            # "head", or "row" for the whole width of q and of k.
     has_bias: bool = False           # Of q, k and v.
+    has_o_bias: bool = False
+    has_norm_bias: bool = False      # The norms of the stream are LayerNorms.
     ffn: str = "mlp"                 # Where a layer's router and experts stand.
     parts: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     num_experts: str = "num_experts"  # The key of config.json.
     is_softmax_of_chosen: bool = False
+    is_sparsemixer: bool = False
     router: str = "gate"
     has_clamp: bool = False            # The activation of gpt-oss.
     has_deepseek_router: bool = False  # That of V3: sigmoid, a bias that chooses, groups.
@@ -54,15 +58,21 @@ FAMILIES = {
                                    router_keys={"n_group": 1, "topk_group": 1,
                                                 "norm_topk_prob": True,
                                                 "routed_scaling_factor": 1.0}),
-    "GptOssForCausalLM": Family(has_bias=True, num_experts="num_local_experts", router="router",
+    "GptOssForCausalLM": Family(has_bias=True, has_o_bias=True, num_experts="num_local_experts", router="router",
                                 is_softmax_of_chosen=True, has_clamp=True),
     "Glm4MoeForCausalLM": Family(num_experts="n_routed_experts", has_deepseek_router=True),
+    "PhiMoEForCausalLM": Family(has_norm_bias=True, ffn="block_sparse_moe",
+                                parts=("w1", "w3", "w2"), num_experts="num_local_experts",
+                                is_sparsemixer=True),
 }
 
 
 def family_of(config: dict) -> Family | None:
-    """Of GLM the configuration says whether it has biases and norms."""
+    """Of GLM the configuration says whether it has biases and norms, of Phi whether biases."""
     family = FAMILIES.get(config["architectures"][0])
+    if family is not None and config["architectures"][0] == "PhiMoEForCausalLM":
+        return dataclasses.replace(family, has_bias=config["attention_bias"],
+                                   has_o_bias=config["attention_bias"])
     if family is None or config["architectures"][0] != "Glm4MoeForCausalLM":
         return family
     return dataclasses.replace(family, has_bias=config["attention_bias"],
@@ -106,6 +116,22 @@ class Grouped(deepseek_np.DeepSeek):
 
     def is_moe(self, layer_idx: int) -> bool:
         return is_moe(self.config, layer_idx)
+
+    def layer_norm(self, x: Array, name: str) -> Array:
+        """x [T, H], unrounded."""
+        away = x - x.mean(-1, keepdims=True)
+        scaled = away / np.sqrt(np.mean(away * away, -1, keepdims=True) + self.eps)
+        return scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+
+    def norm(self, x: Array, name: str) -> Array:
+        if not self.family.has_norm_bias:
+            return super().norm(x, name)
+        return self.rounding.bf16(self.layer_norm(x, name))
+
+    def seen_by_router(self, x: Array, normal: Array, name: str) -> Array:
+        if not self.family.has_norm_bias or not self.rounding.is_wide:
+            return super().seen_by_router(x, normal, name)
+        return self.rounding.fp32(self.layer_norm(x, name))
 
     def rotate(self, x: Array) -> Array:
         """x [T, N, D]: of the part that turns, Dr elements, i does with i + Dr / 2."""
@@ -165,6 +191,8 @@ class Grouped(deepseek_np.DeepSeek):
         router = f"{prefix}.{self.family.router}"
         logits = self.rounding.fp32(x @ self.weights[f"{router}.weight"].T
                                     + self.weights.get(f"{router}.bias", 0))
+        if self.family.is_sparsemixer:
+            return self.sparsemixer(logits)
         raised = np.exp(logits - logits.max(-1, keepdims=True))
         scores = self.rounding.fp32(raised / raised.sum(-1, keepdims=True))
         count = self.config["num_experts_per_tok"]
@@ -177,6 +205,31 @@ class Grouped(deepseek_np.DeepSeek):
             if self.config["norm_topk_prob"]:
                 weights = weights / weights.sum(-1, keepdims=True)
         return picks, self.rounding.fp32(weights), deepseek_np.gap_after(scores, count)
+
+    def sparsemixer(self, logits: Array) -> tuple[Array, Array, Array]:
+        """Each pick is the best that is left; it is weighed among those that are near it.
+
+        The margin is about the least change of a logit that makes another pick, or a rival near or
+        far.
+        """
+        picks = deepseek_np.top_indices(logits, self.config["num_experts_per_tok"])
+        limit = self.rounding.fp32(np.array(2 * self.config["router_jitter_noise"]))
+        left, weights = logits.copy(), np.zeros(picks.shape)
+        margin = np.full(len(logits), np.inf)
+        for slot in range(picks.shape[1]):
+            pick = picks[:, slot, None]
+            top = np.take_along_axis(left, pick, -1)
+            margin = np.minimum(margin, deepseek_np.gap_after(left, 1))
+            with np.errstate(invalid="ignore"):
+                distance = self.rounding.fp32(self.rounding.fp32(top - logits)
+                                              / np.maximum(np.abs(logits), top))
+            raised = np.where(distance > limit, 0, np.exp(left - top))
+            weights[:, slot] = 1 / raised.sum(-1)
+            edge = np.abs(distance - limit) * np.abs(top)
+            is_rival = ~np.isinf(left) & (left != top)
+            margin = np.minimum(margin, np.where(is_rival, edge, np.inf).min(-1))
+            np.put_along_axis(left, pick, -np.inf, -1)
+        return picks, self.rounding.fp32(weights), margin
 
     def swiglu(self, x: Array, prefix: str) -> Array:
         if not self.family.has_clamp:

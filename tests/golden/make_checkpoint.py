@@ -163,24 +163,34 @@ def ffn_shapes(prefix: str, config: dict, layer_idx: int) -> Shapes:
     return shapes
 
 
+def norm_shapes(name: str, config: dict) -> Shapes:
+    shapes: Shapes = {f"{name}.weight": (config["hidden_size"],)}
+    family = grouped_np.family_of(config)
+    if family is not None and family.has_norm_bias:
+        shapes[f"{name}.bias"] = (config["hidden_size"],)
+    return shapes
+
+
 def checkpoint_shapes(config: dict) -> Shapes:
     """Every tensor of the checkpoint in file order."""
     hidden, vocab = config["hidden_size"], config["vocab_size"]
     shapes: Shapes = {"model.embed_tokens.weight": (vocab, hidden)}
     for layer_idx in range(config["num_hidden_layers"]):
         prefix = f"model.layers.{layer_idx}"
-        shapes[f"{prefix}.input_layernorm.weight"] = (hidden,)
         is_grouped = grouped_np.family_of(config) is not None
+        shapes.update(norm_shapes(f"{prefix}.input_layernorm", config))
         of_attention = grouped_checkpoint.attention_shapes if is_grouped else attention_shapes
         shapes.update(of_attention(f"{prefix}.self_attn", config))
-        shapes[f"{prefix}.post_attention_layernorm.weight"] = (hidden,)
+        shapes.update(norm_shapes(f"{prefix}.post_attention_layernorm", config))
         if is_grouped:
             shapes.update(grouped_checkpoint.ffn_shapes(prefix, config, layer_idx))
         else:
             shapes.update(ffn_shapes(f"{prefix}.mlp", config, layer_idx))
-    shapes["model.norm.weight"] = (hidden,)
+    shapes.update(norm_shapes("model.norm", config))
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (vocab, hidden)
+    if config.get("lm_head_bias"):
+        shapes["lm_head.bias"] = (vocab,)
     for extra in range(config.get("num_nextn_predict_layers", 0)):
         prefix = f"model.layers.{config['num_hidden_layers'] + extra}"
         shapes[f"{prefix}.enorm.weight"] = (hidden,)
@@ -200,8 +210,11 @@ def random_tensor(name: str, shape: tuple[int, ...], config: dict,
     values = random.standard_normal(shape, dtype=np.float32)
     if name.endswith("norm.weight"):
         return 1 + 0.1 * values
-    if name.endswith(("e_score_correction_bias", "_proj.bias", "_proj_bias", "router.bias")):
+    if name.endswith(("e_score_correction_bias", "_proj.bias", "_proj_bias", "router.bias",
+                      "norm.bias")):
         return 0.1 * values
+    if name == "lm_head.bias":
+        return 0.5 * values
     if name.endswith(".sinks"):
         return values
     # Inputs in rows; wide enough that some values are clamped.
@@ -214,6 +227,9 @@ def random_tensor(name: str, shape: tuple[int, ...], config: dict,
     # Routed rows are scaled by the router's factor; smaller ones keep the stream near 1.
     if ".experts." in name and name.endswith(("down_proj.weight", "w2.weight")):
         gain = 1.5 / max(1.0, config.get("routed_scaling_factor", 1.0))
+        # An expert's weight halves at once where it gets a near rival, so roundings weigh more.
+        if "router_jitter_noise" in config:
+            gain *= 0.2
     # A sharp query makes attention differ between keys instead of averaging them.
     if name.endswith(("q_proj.weight", "q_b_proj.weight")):
         gain = 2.0

@@ -92,7 +92,8 @@ class DecoderTest(unittest.TestCase):
         for variant, window in (("qwen3_moe", None), ("mixtral_odd", None), ("olmoe_odd", None),
                                 ("qwen2_moe", None), ("mixtral_window", 70),
                                 ("mixtral_window_odd", None), ("gpt_oss", None),
-                                ("gpt_oss_odd", None), ("dots1_odd", None)):
+                                ("gpt_oss_odd", None), ("dots1_odd", None),
+                                ("phimoe", None), ("phimoe_odd", 70)):
             model = grouped_np.open_decoder(self.paths[variant])
             x = np.random.default_rng(1).standard_normal((100, model.config["hidden_size"]))
             prefix = "model.layers.1.self_attn"
@@ -180,6 +181,35 @@ class RouterTest(unittest.TestCase):
         self.assertEqual(margin[0], 0)
 
 
+class SparsemixerTest(unittest.TestCase):
+    def mixed(self, logits: list[float], jitter: float) -> tuple:
+        model = grouped_np.Grouped.__new__(grouped_np.Grouped)
+        model.rounding = NONE
+        model.config = {"num_experts_per_tok": 2, "router_jitter_noise": jitter}
+        return model.sparsemixer(np.array([logits]))
+
+    def test_a_pick_is_weighed_among_those_that_are_near_it(self) -> None:
+        picks, weights, _ = self.mixed([1.99, 2.0, 0.0, -3.0], 0.01)
+        self.assertEqual(picks.tolist(), [[1, 0]])
+        np.testing.assert_allclose(weights, [[1 / (1 + np.exp(-0.01)), 1]])
+        picks, weights, _ = self.mixed([-5.0, -1.01, -1.0, -1.02], 0.01)
+        self.assertEqual(picks.tolist(), [[2, 1]])
+        np.testing.assert_allclose(
+            weights, [[1 / (1 + np.exp(-0.01) + np.exp(-0.02)), 1 / (1 + np.exp(-0.01))]])
+
+    def test_equal_ones_go_to_the_lower_index_and_share(self) -> None:
+        for value in (0.5, 0.0, -0.5):
+            picks, weights, margin = self.mixed([value] * 4, 0.01)
+            self.assertEqual(picks.tolist(), [[0, 1]])
+            np.testing.assert_allclose(weights, [[1 / 4, 1 / 3]])
+            self.assertEqual(margin[0], 0)
+
+    def test_margin_is_that_of_a_pick_or_of_who_is_near(self) -> None:
+        # 1.9 is near 2 up to 2 · 0.98 = 1.96.
+        np.testing.assert_allclose(self.mixed([2.0, 1.9, 0.0], 0.01)[2], 0.06, atol=0.01)
+        np.testing.assert_allclose(self.mixed([2.0, 1.0, 0.9], 0.01)[2], 0.08, atol=0.01)
+
+
 class RopeTest(unittest.TestCase):
     BASE = {"qk_rope_head_dim": 16, "qk_nope_head_dim": 32, "rope_theta": 10000}
 
@@ -200,6 +230,18 @@ class RopeTest(unittest.TestCase):
         self.assertEqual(rope.table_scale, 1.0)
         np.testing.assert_allclose(rope.frequencies[:10], plain[:10])
         np.testing.assert_allclose(rope.frequencies[24:], plain[24:] / 40)
+
+
+    def test_longrope_goes_by_the_context(self) -> None:
+        scaling = {"type": "longrope", "original_max_position_embeddings": 64,
+                   "short_factor": [1] * 8, "long_factor": [1, 2, 3, 4, 5, 6, 7, 8],
+                   "short_mscale": 1.1, "long_mscale": 1.2}
+        plain = 10000 ** (-2 * np.arange(8) / 16)
+        for context, scale, factors in ((64, 1.1, 1), (65, 1.2, np.arange(1, 9))):
+            rope = deepseek_np.Rope({**self.BASE, "rope_scaling": scaling,
+                                     "max_position_embeddings": context})
+            np.testing.assert_allclose(rope.frequencies, plain / factors)
+            self.assertEqual(rope.table_scale, scale)
 
 
 class Fp8Test(unittest.TestCase):

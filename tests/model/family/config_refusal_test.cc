@@ -138,7 +138,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "[\"Glm4MoeLiteForCausalLM\"], [\"Glm4MoeForCausalLM\"], [\"GptOssForCausalLM\"], "
                 "[\"DeepseekForCausalLM\"], [\"Dots1ForCausalLM\"], [\"MiniMaxM2ForCausalLM\"], "
                 "[\"MixtralForCausalLM\"], "
-                "[\"OlmoeForCausalLM\"], [\"Qwen2MoeForCausalLM\"], [\"Qwen3MoeForCausalLM\"]"},
+                "[\"OlmoeForCausalLM\"], [\"PhiMoEForCausalLM\"], [\"PhimoeForCausalLM\"], "
+                "[\"Qwen2MoeForCausalLM\"], [\"Qwen3MoeForCausalLM\"]"},
         Refusal{"/num_key_value_heads",
                 8,
                 Code::kUnimplemented,
@@ -236,7 +237,7 @@ TEST(ModelConfig, RefusesAConfigWithoutAFamily) {
     EXPECT_EQ(refusal(config).message,
               "config.json: model_type is \"jamba\"; supported: \"deepseek_v2\", \"deepseek_v3\", "
               "\"glm4_moe_lite\", \"glm4_moe\", \"gpt_oss\", \"deepseek\", \"dots1\", "
-              "\"minimax_m2\", \"mixtral\", \"olmoe\", \"qwen2_moe\", "
+              "\"minimax_m2\", \"mixtral\", \"olmoe\", \"phimoe\", \"qwen2_moe\", "
               "\"qwen3_moe\"");
     config.erase("model_type");
     EXPECT_THAT(refusal(config).message, HasSubstr("model_type is missing"));

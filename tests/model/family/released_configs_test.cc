@@ -221,12 +221,93 @@ TEST(ReleasedConfigs, GroupedHeadsBeforeTheExpertsOfDeepSeek) {
               "config.json: rotary_dim is 200; supported: an integer in [2, 128]");
 }
 
+TEST(ReleasedConfigs, Phimoe) {
+    const json file = released("phi_3_5_moe");
+    const ModelConfig config = accepted(file);
+    const GqaTraits traits = traits_of(config);
+    EXPECT_EQ(config.model_type, "phimoe");
+    EXPECT_EQ(traits.shape.num_heads, 32u);
+    EXPECT_EQ(traits.shape.num_kv_heads, 8u);
+    EXPECT_EQ(traits.shape.head_dim, 128u);
+    EXPECT_TRUE(traits.has_qkv_bias);
+    EXPECT_TRUE(traits.has_o_bias);
+    EXPECT_EQ(traits.windows, std::vector<uint32_t>(32, 0)) << "as long as the context";
+    EXPECT_TRUE(config.has_norm_bias);
+    EXPECT_TRUE(config.has_head_bias);
+    EXPECT_EQ(config.rms_norm_eps, 1e-5);
+    EXPECT_EQ(config.num_experts, 16u);
+    EXPECT_EQ(config.top_k, 2u);
+    EXPECT_EQ(config.mixer_jitter, 0.01);
+    EXPECT_FALSE(config.norm_topk_prob);
+    EXPECT_EQ(config.names.router, "block_sparse_moe.gate");
+    // The name of transformers.
+    EXPECT_EQ(refused(file, {{"architectures", {"PhimoeForCausalLM"}}}), "accepted");
+    EXPECT_EQ(refused(file, {{"num_experts_per_tok", 3}}),
+              "config.json: num_experts_per_tok is 3; supported: 2, with sparsemixer routing");
+    EXPECT_EQ(refused(file, {{"num_key_value_heads", nullptr}}),
+              "config.json: num_key_value_heads is missing; supported: an integer in [1, 4096]");
+    EXPECT_EQ(refused(file, {{"router_jitter_noise", -0.1}}),
+              "config.json: router_jitter_noise is -0.1; supported: a finite number above 0");
+    EXPECT_EQ(refused(file, {{"hidden_act", "gelu"}}),
+              "config.json: hidden_act is \"gelu\"; supported: \"silu\"");
+}
+
+// Which of the two lists counts is said by the file, not by a request.
+TEST(ReleasedConfigs, LongRopeGoesByTheContextOfTheFile) {
+    json file = released("phi_3_5_moe");
+    const ModelConfig whole = accepted(file);
+    EXPECT_EQ(whole.long_rope.value().factors.size(), 64u);
+    EXPECT_EQ(whole.long_rope->factors.back(), file["rope_scaling"]["long_factor"].back());
+    EXPECT_EQ(whole.long_rope->scale, 1.243163121016122);
+    file["rope_scaling"]["short_mscale"] = 1.5;
+    file["max_position_embeddings"] = 4097;
+    EXPECT_EQ(accepted(file).long_rope.value().factors, whole.long_rope->factors);
+    file["max_position_embeddings"] = 4096;
+    const ModelConfig cut = accepted(file);
+    EXPECT_EQ(cut.long_rope.value().factors.back(), file["rope_scaling"]["short_factor"].back());
+    EXPECT_EQ(cut.long_rope->scale, 1.5);
+    // Newer files have it all in one object.
+    json newer = file;
+    newer["rope_parameters"] = file["rope_scaling"];
+    newer["rope_parameters"]["rope_type"] = "longrope";
+    newer["rope_parameters"]["rope_theta"] = 10000.0;
+    newer.erase("rope_scaling");
+    EXPECT_EQ(accepted(newer).long_rope.value().factors, cut.long_rope->factors);
+    newer["rope_parameters"].erase("original_max_position_embeddings");
+    EXPECT_EQ(accepted(newer).long_rope.value().factors, cut.long_rope->factors);
+    newer.erase("original_max_position_embeddings");
+    EXPECT_EQ(refused(newer, json::object()),
+              "config.json: original_max_position_embeddings is missing; supported: an integer in "
+              "[1, 16777216]");
+    json plain = file;
+    plain["rope_scaling"] = nullptr;
+    EXPECT_FALSE(accepted(plain).long_rope.has_value());
+    const auto refused_scaling = [&file](const char* key, const json& value) {
+        json changed = file;
+        changed["rope_scaling"][key] = value;
+        return refused(changed, json::object());
+    };
+    EXPECT_EQ(refused_scaling("long_factor", {1.0, 2.0}),
+              "config.json: rope_scaling: long_factor is [1.0,2.0]; supported: a list of 64 finite "
+              "numbers above 0");
+    EXPECT_THAT(refused_scaling("short_factor", json(64, 0)),
+                testing::EndsWith("supported: a list of 64 finite numbers above 0"));
+    EXPECT_EQ(refused_scaling("long_mscale", nullptr),
+              "config.json: rope_scaling: long_mscale is missing; supported: a finite number above "
+              "0");
+    EXPECT_EQ(refused_scaling("type", "yarn"),
+              "config.json: rope_scaling: type is \"yarn\"; supported: \"default\", "
+              "\"longrope\"");
+    EXPECT_EQ(refused(released("mixtral_8x7b"), {{"rope_scaling", {{"type", "longrope"}}}}),
+              "config.json: rope_scaling: type is \"longrope\"; supported: \"default\", \"yarn\"");
+}
+
 TEST(ReleasedConfigs, KnownModelsOfOtherKindsAreToldWhatTheyNeed) {
-    EXPECT_EQ(refused(released("mixtral_8x7b"), {{"architectures", {"PhimoeForCausalLM"}}}),
-              "config.json: architectures is [\"PhimoeForCausalLM\"]; supported: a family of "
-              "docs/models.md; this one needs LayerNorm with biases and sparsemixer routing, which "
-              "is not served: choose a model from that page");
-    for (const char* name : {"Ernie4_5_MoeForCausalLM", "BailingMoeForCausalLM"}) {
+    EXPECT_EQ(refused(released("mixtral_8x7b"), {{"architectures", {"BailingMoeForCausalLM"}}}),
+              "config.json: architectures is [\"BailingMoeForCausalLM\"]; supported: a family of "
+              "docs/models.md; this one needs q, k and v in one tensor, under names of its own, "
+              "which is not served: choose a model from that page");
+    for (const char* name : {"Ernie4_5_MoeForCausalLM", "BailingMoeV2ForCausalLM"}) {
         EXPECT_THAT(refused(released("mixtral_8x7b"), {{"architectures", {name}}}),
                     testing::HasSubstr("this one needs "));
     }

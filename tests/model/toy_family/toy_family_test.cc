@@ -218,7 +218,8 @@ TEST_F(ToyFamily, AnUnknownFamilyIsToldOfAllThatAreRegistered) {
               "[\"Glm4MoeLiteForCausalLM\"], [\"Glm4MoeForCausalLM\"], [\"GptOssForCausalLM\"], "
               "[\"DeepseekForCausalLM\"], [\"Dots1ForCausalLM\"], [\"MiniMaxM2ForCausalLM\"], "
               "[\"MixtralForCausalLM\"], "
-              "[\"OlmoeForCausalLM\"], [\"Qwen2MoeForCausalLM\"], "
+              "[\"OlmoeForCausalLM\"], [\"PhiMoEForCausalLM\"], [\"PhimoeForCausalLM\"], "
+              "[\"Qwen2MoeForCausalLM\"], "
               "[\"Qwen3MoeForCausalLM\"], "
               "[\"ToyGqaForCausalLM\"]");
 }
