@@ -38,6 +38,8 @@ Result<std::vector<uint32_t>> ChatPrompt::encode(Tokenizer& tokenizer) const {
     std::vector<uint32_t> ids;
     std::string text;
     const auto encode_text = [&]() -> Result<> {
+        // As a token of the text itself would.
+        if (!ids.empty()) text.erase(0, tokenizer.blanks_taken(ids.back(), text));
         if (text.empty()) return {};
         AFD_ASSIGN(const std::vector<uint32_t> found, tokenizer.encode_plain(text, ids.empty()));
         ids.insert(ids.end(), found.begin(), found.end());

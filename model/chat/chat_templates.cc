@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kChatFileBytesMax = size_t{256} << 20;
 constexpr const char* kKnown =
     "deepseek_v2, deepseek_v3, deepseek_r1, deepseek_v31, chatml, qwen3, mixtral, olmoe, glm4, "
-    "kimi";
+    "kimi, phi3";
 
 using Chosen = std::unique_ptr<const ChatTemplate>;
 
@@ -54,7 +54,9 @@ Chosen choose(const ChatFiles& files) {
     if (has("[gMASK]")) return std::make_unique<GlmTemplate>();
     if (has("[INST]"))
         return std::make_unique<MixtralTemplate>(has("' [INST]") || has("\" [INST]"));
-    if (has("<|user|>") && has("<|assistant|>") && has("eos_token")) {
+    const bool has_roles = has("<|user|>") && has("<|assistant|>");
+    if (has_roles && has("<|end|>")) return std::make_unique<PhiTemplate>(files.eos_token);
+    if (has_roles && has("eos_token")) {
         return std::make_unique<OlmoeTemplate>(has("bos_token") ? files.bos_token : "",
                                                files.eos_token);
     }

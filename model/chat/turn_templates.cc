@@ -110,4 +110,22 @@ Result<ChatPrompt> KimiTemplate::render(const Conversation& conversation) const 
     return prompt;
 }
 
+PhiTemplate::PhiTemplate(std::string eos) : eos_(std::move(eos)) {}
+
+Result<ChatPrompt> PhiTemplate::render(const Conversation& conversation) const {
+    AFD_TRY(refuse_tools(conversation, name()));
+    ChatPrompt prompt;
+    for (const ChatMessage& message : conversation.messages) {
+        if (message.role == ChatRole::kSystem && message.content.empty()) continue;
+        prompt.token("<|" + std::string(name_of(message.role)) + "|>").text("\n");
+        prompt.text(message.content).token("<|end|>").text("\n");
+    }
+    if (conversation.add_generation_prompt) {
+        prompt.token("<|assistant|>").text("\n");
+    } else {
+        prompt.token(eos_);
+    }
+    return prompt;
+}
+
 }  // namespace afd::model

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Templates of turns between marks, without tools: Mixtral, OLMoE, GLM-4.5, Kimi.
+// Templates of turns between marks, without tools: Mixtral, OLMoE, GLM-4.5, Kimi, Phi.
 
 #include <string>
 
@@ -60,6 +60,21 @@ class KimiTemplate final : public ChatTemplate {
 
   private:
     const std::string default_system_;
+};
+
+// Phi-3.5: <|user|>, <|assistant|> and <|system|> as tokens, each with a line of its own, and
+// <|end|> behind every message.
+class PhiTemplate final : public ChatTemplate {
+  public:
+    // `eos` ends a conversation that nobody is to answer.
+    explicit PhiTemplate(std::string eos);
+    std::string_view name() const override { return "phi3"; }
+    Result<ChatPrompt> render(const Conversation& conversation) const override;
+    OutputSyntax output(const Conversation& /*conversation*/) const override { return {}; }
+    std::string_view end_token() const override { return "<|end|>"; }
+
+  private:
+    const std::string eos_;
 };
 
 }  // namespace afd::model

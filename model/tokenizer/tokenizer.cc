@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "model/checkpoint/json_document.h"
+#include "model/tokenizer/character_kind.h"
 #include "model/tokenizer/piece_cache.h"
 #include "model/tokenizer/tiktoken_file.h"
 #include "model/tokenizer/tokenizer_file.h"
@@ -192,6 +193,10 @@ std::optional<uint32_t> Tokenizer::added_token(std::string_view text) const {
     const auto at = impl_->tables.added_ids.find(text);
     if (at == impl_->tables.added_ids.end()) return std::nullopt;
     return at->second;
+}
+
+size_t Tokenizer::blanks_taken(uint32_t added_token, std::string_view text) const {
+    return impl_->tables.taking_ids.contains(added_token) ? blanks_at_start(text) : 0;
 }
 
 uint64_t Tokenizer::tokens_min(std::string_view text) const {

@@ -64,6 +64,9 @@ class Tokenizer {
     // The id of the added token with this text, if there is one.
     std::optional<uint32_t> added_token(std::string_view text) const;
 
+    // How many bytes at the start of `text` an added token takes along that stands before it.
+    size_t blanks_taken(uint32_t added_token, std::string_view text) const;
+
     // encode() gives at least so many ids for `text` (token_bound.h), which need not be UTF-8. One
     // pass over the bytes: who has a limit asks before it encodes.
     uint64_t tokens_min(std::string_view text) const;

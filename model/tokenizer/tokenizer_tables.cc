@@ -55,6 +55,7 @@ class TablesBuilder {
 Result<> TablesBuilder::set_added_tokens() {
     for (const AddedToken& token : file_.added_tokens) {
         tables_.added_ids.emplace(token.content, token.id);
+        if (token.options.strips_right) tables_.taking_ids.insert(token.id);
         if (!token.is_normalized) {
             tables_.raw_tokens.add(token.content, token.id, token.options);
             continue;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "model/tokenizer/added_tokens.h"
@@ -46,6 +47,7 @@ struct TokenizerTables {
     std::unordered_map<uint32_t, TokenPiece> first_pieces;  // Those that differ.
     std::unordered_map<uint32_t, std::string> special_texts;
     TextMap<uint32_t> added_ids;
+    std::unordered_set<uint32_t> taking_ids;  // Of added tokens that take blanks behind them.
 };
 
 }  // namespace afd::model

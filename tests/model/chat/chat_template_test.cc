@@ -37,9 +37,12 @@ const std::vector<std::string> kAdded = {"<|im_start|>",
                                          "<|im_middle|>",
                                          "<|im_user|>",
                                          "<|im_system|>",
-                                         "<|endoftext|>"};
+                                         "<|endoftext|>",
+                                         "<|end|>",
+                                         "<|assistant|>",
+                                         "<|system|>"};
 
-Tokenizer make_tokenizer(const std::vector<std::string>& added = kAdded) {
+Tokenizer make_tokenizer(const std::vector<std::string>& added = kAdded, bool strips = false) {
     nlohmann::json vocabulary;
     for (uint32_t byte = 0; byte < 256; ++byte) {
         vocabulary[byte_stand_in(static_cast<uint8_t>(byte))] = byte;
@@ -56,7 +59,7 @@ Tokenizer make_tokenizer(const std::vector<std::string>& added = kAdded) {
                                         {"special", true},
                                         {"single_word", false},
                                         {"lstrip", false},
-                                        {"rstrip", false},
+                                        {"rstrip", strips},
                                         {"normalized", false}});
     }
     auto tokenizer = Tokenizer::parse(json.dump(), "", "test");
@@ -228,6 +231,16 @@ TEST(ChatTemplate, Olmoe) {
               "<|user|>\nHi\n<|assistant|>\nHello!<|endoftext|>");
 }
 
+const std::string kPhi = "'<|user|>' '<|end|>' '<|assistant|>' eos_token";
+
+TEST(ChatTemplate, Phi) {
+    EXPECT_EQ(text_of(kPhi, kTalk),
+              "<|system|>\nBe brief.<|end|>\n<|user|>\nHi<|end|>\n<|assistant|>\nHello!<|end|>\n"
+              "<|user|>\nWhy?<|end|>\n<|assistant|>\n");
+    EXPECT_EQ(text_of(kPhi, {{system(""), user("Hi")}, {}, false, {}}),
+              "<|user|>\nHi<|end|>\n<|endoftext|>");
+}
+
 TEST(ChatTemplate, Glm) {
     EXPECT_EQ(text_of("[gMASK]", kTalk),
               "[gMASK]<sop><|system|>\nBe brief.<|user|>\nHi<|assistant|>\n<think></think>\nHello!"
@@ -272,6 +285,22 @@ TEST(ChatTemplate, HonestConversationsHaveTheIdsOfTheirText) {
         EXPECT_EQ(prompt.value().encode(tokenizer).value(),
                   tokenizer.encode(prompt.value().to_text()).value());
     }
+}
+
+// Goal: a token that takes the blanks behind it takes those of the template and of a message.
+// Oracle: the ids of the whole text; the ids of the messages without those blanks.
+TEST(ChatTemplate, TokensTakeTheBlanksBehindThem) {
+    Tokenizer tokenizer = make_tokenizer(kAdded, true);
+    for (const std::string& jinja : {kPhi, kQwen25, std::string("[gMASK]")}) {
+        const auto prompt = chosen(jinja)->render({{system("Be brief."), user(" \n Hi\n")}});
+        EXPECT_EQ(prompt.value().encode(tokenizer).value(),
+                  tokenizer.encode(prompt.value().to_text()).value());
+    }
+    const auto prompt = chosen(kPhi)->render({{user("  Hi ")}});
+    const auto id = [&tokenizer](const char* text) { return *tokenizer.added_token(text); };
+    const std::vector<uint32_t> expected = {
+        id("<|user|>"), 'H', 'i', ' ', id("<|end|>"), id("<|assistant|>")};
+    EXPECT_EQ(prompt.value().encode(tokenizer).value(), expected);
 }
 
 TEST(ChatTemplate, ModelWithoutOneAndUnknownOnesAreRefused) {
