@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/config/option_topics.h"
 
+#include <utility>
+
 #include "proto/frame.h"
 
 namespace afd::daemon {
@@ -10,11 +12,38 @@ namespace {
 // The largest request, and what is read beyond it.
 constexpr uint64_t kInputBufferKibMin = kFrameBytesMax / 1024 + 1024;
 
+std::vector<ConfigOption> resume_options() {
+    using C = Config;
+    return {
+        {"resume_grace_ms",
+         &C::resume_grace_ms,
+         "60000",
+         "ms",
+         "Keep a resumable request without its client for this time at most; 0: never",
+         0,
+         86400000},
+        {"resume_buffer_kib",
+         &C::resume_buffer_kib,
+         "65536",
+         "KiB",
+         "Answers kept for resumable requests, of all; more forgets the largest",
+         64,
+         uint64_t{1} << 30},
+        {"detached_requests_max",
+         &C::detached_requests_max,
+         "256",
+         "",
+         "Resumable requests without a client, finished ones included; more are not kept",
+         1,
+         1000000},
+    };
+}
+
 }  // namespace
 
 std::vector<ConfigOption> client_options() {
     using C = Config;
-    return {
+    std::vector<ConfigOption> options = {
         {"connections_max",
          &C::connections_max,
          "512",
@@ -65,6 +94,8 @@ std::vector<ConfigOption> client_options() {
          0,
          86400000},
     };
+    for (ConfigOption& option : resume_options()) options.push_back(std::move(option));
+    return options;
 }
 
 }  // namespace afd::daemon

@@ -72,6 +72,9 @@ struct Config {
     uint64_t input_buffer_kib = 0;
     uint64_t input_timeout_ms = 0;
     uint64_t output_buffer_kib = 0;
+    uint64_t resume_grace_ms = 0;
+    uint64_t resume_buffer_kib = 0;
+    uint64_t detached_requests_max = 0;
     std::string http;
     std::string http_keys;
     bool http_open = false;

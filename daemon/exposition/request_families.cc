@@ -26,6 +26,9 @@ void add_levels(const MetricsSnapshot& snapshot, FamilyList& families) {
     families.gauge(
         "afd_num_requests_waiting", "Requests that wait for KV room", "num_requests_waiting");
     families.value(snapshot.status.num_queued());
+    families.gauge("afd_num_requests_detached",
+                   "Resumable requests that no client has, ended ones included");
+    families.value(snapshot.status.num_detached());
     uint64_t used = 0;
     uint64_t total = 0;
     for (const client::Worker& worker : snapshot.status.workers()) {

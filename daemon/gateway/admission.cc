@@ -19,12 +19,14 @@ Admission::Admission(const Config& config,
                      FlightTable& flights,
                      AdmissionQueue& queue,
                      ClientAnswers& answers,
+                     ResumableRequests& resumables,
                      AttentionWorkers& workers)
     : config_(config),
       model_(model),
       flights_(flights),
       queue_(queue),
       answers_(answers),
+      resumables_(resumables),
       workers_(workers) {}
 
 Result<FlightTable::Id> Admission::accept(ClientSession& client,
@@ -37,14 +39,18 @@ Result<FlightTable::Id> Admission::accept(ClientSession& client,
                                  request_id)};
     }
     // Before the prompt is looked at: what is refused must cost little.
-    if (const size_t num_own = flights_.num_of(client);
-        num_own >= config_.connection_requests_max) {
+    const size_t num_own = flights_.num_of(client);
+    // Those that its account has left behind count as its own.
+    const size_t num_detached = flights_.num_detached_of(client.identity().account);
+    if (num_own + num_detached >= config_.connection_requests_max) {
         return Error{Code::kResourceExhausted,
-                     fmt::format("{} requests of this connection are in flight "
+                     fmt::format("{} requests of this connection{} are in flight "
                                  "(connection_requests_max = {}); wait for one to end",
-                                 num_own,
+                                 num_own + num_detached,
+                                 num_detached > 0 ? " and of those of its user that broke" : "",
                                  config_.connection_requests_max)};
     }
+    AFD_TRY(resumables_.check(wish));
     AFD_TRY(queue_.check_place(&client));
     Flight flight;
     // A seed is drawn even if the request brings one: which it is, is decided there. It travels
@@ -62,6 +68,7 @@ Result<FlightTable::Id> Admission::accept(ClientSession& client,
     client::Response response;
     response.set_request_id(request_id);
     *response.mutable_accepted() = flight.request->accepted();
+    flight.kept = resumables_.open(flights_.next_id(), client, wish, *response.mutable_accepted());
     answers_.send(client, response);
     if (!client.request_name().empty()) {
         log::name_request(flights_.next_id(), client.request_name());

@@ -11,6 +11,7 @@
 #include "daemon/gateway/client_answers.h"
 #include "daemon/gateway/flight_table.h"
 #include "daemon/gateway/request.h"
+#include "daemon/gateway/resumable_requests.h"
 #include "daemon/supervisor/attention_workers.h"
 
 namespace afd::daemon {
@@ -23,6 +24,7 @@ class Admission {
               FlightTable& flights,
               AdmissionQueue& queue,
               ClientAnswers& answers,
+              ResumableRequests& resumables,
               AttentionWorkers& workers);
 
     // Queues the request and answers Accepted; it starts with the next admit(). Returns its flight.
@@ -44,6 +46,7 @@ class Admission {
     FlightTable& flights_;
     AdmissionQueue& queue_;
     ClientAnswers& answers_;
+    ResumableRequests& resumables_;
     AttentionWorkers& workers_;
 };
 

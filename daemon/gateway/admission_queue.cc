@@ -88,6 +88,14 @@ bool AdmissionQueue::remove(uint64_t id) {
     return true;
 }
 
+void AdmissionQueue::change_client(uint64_t id, FairQueue::Client client) {
+    const auto found = requests_.find(id);
+    if (found == requests_.end()) return;
+    Entry& entry = found->second;
+    if (!entry.session) queue_.change_client(id, entry.client, client);
+    entry.client = client;
+}
+
 std::optional<AdmissionQueue::Admission> AdmissionQueue::admit_next() {
     if (queue_.empty()) return std::nullopt;
     // Only the first: taking a smaller one that fits would starve a large one.

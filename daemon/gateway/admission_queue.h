@@ -73,6 +73,9 @@ class AdmissionQueue {
     // Forgets a request and frees its room; false if there is no such request.
     bool remove(uint64_t id);
 
+    // The request is of another connection from now on; nothing if there is no such request.
+    void change_client(uint64_t id, FairQueue::Client client);
+
     // Takes the next request that can run now, reserves its room, and says where it runs.
     std::optional<Admission> admit_next();
 

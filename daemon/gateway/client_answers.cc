@@ -4,7 +4,20 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/gateway/kept_stream.h"
+
 namespace afd::daemon {
+
+namespace {
+
+client::Response response_of(const Error& error) {
+    client::Response response;
+    response.mutable_error()->set_code(static_cast<uint32_t>(error.code));
+    response.mutable_error()->set_message(error.message);
+    return response;
+}
+
+}  // namespace
 
 void ClientAnswers::send(ClientSession& client, const client::Response& response) {
     // Queued only. Writing comes at the end of a turn, once for all answers of a connection.
@@ -15,18 +28,32 @@ void ClientAnswers::send(ClientSession& client, const client::Response& response
 }
 
 void ClientAnswers::chunk(const Flight& flight, client::Chunk chunk) {
-    if (flight.client == nullptr || flight.is_cancelled) return;
+    if (flight.is_cancelled) return;
     client::Response response;
-    response.set_request_id(flight.request_id);
     *response.mutable_chunk() = std::move(chunk);
+    tell(flight, std::move(response));
+}
+
+void ClientAnswers::finished(const Flight& flight, client::Finished finished) {
+    client::Response response;
+    *response.mutable_finished() = std::move(finished);
+    tell(flight, std::move(response));
+}
+
+void ClientAnswers::error(const Flight& flight, const Error& error) {
+    tell(flight, response_of(error));
+}
+
+void ClientAnswers::tell(const Flight& flight, client::Response response) {
+    if (flight.client == nullptr) return;
+    if (flight.kept != nullptr) flight.kept->keep(response);
+    response.set_request_id(flight.request_id);
     send(*flight.client, response);
 }
 
 void ClientAnswers::error(ClientSession& client, uint64_t request_id, const Error& error) {
-    client::Response response;
+    client::Response response = response_of(error);
     response.set_request_id(request_id);
-    response.mutable_error()->set_code(static_cast<uint32_t>(error.code));
-    response.mutable_error()->set_message(error.message);
     send(client, response);
 }
 

@@ -17,8 +17,11 @@ namespace afd::daemon {
 class ClientAnswers {
   public:
     void send(ClientSession& client, const client::Response& response);
-    // Not to a client that is gone or that has cancelled.
+    // Not to a client that has cancelled. None of these to one that is gone, unless it may resume:
+    // then it is kept.
     void chunk(const Flight& flight, client::Chunk chunk);
+    void finished(const Flight& flight, client::Finished finished);
+    void error(const Flight& flight, const Error& error);
     void error(ClientSession& client, uint64_t request_id, const Error& error);
     void done(ClientSession& client, uint64_t request_id);
 
@@ -29,6 +32,8 @@ class ClientAnswers {
     void forget(const ClientSession& client);
 
   private:
+    void tell(const Flight& flight, client::Response response);
+
     std::vector<ClientSession*> waiting_;  // Each once.
 };
 

@@ -5,8 +5,8 @@
 // and says Responses (client.proto); how they look on the wire is the session's business.
 //
 // A session is one connection. It may carry many requests at once; their request_ids are chosen by
-// the client, or by the session where the client's protocol has none. Closing it cancels them.
-// Everything happens on afdd's loop thread.
+// the client, or by the session where the client's protocol has none. Closing it cancels them, but
+// for those that are resumable. Everything happens on afdd's loop thread.
 //
 // To add a front end (docs/adding/client_front_end.md lists the files):
 //   1. A folder daemon/<name>/ with a session class: derive from ClientSession, own the socket and
@@ -44,6 +44,13 @@ class ClientSession {
     // What the client calls the request that on_request() brings now, for the log; empty: nothing
     // but its number.
     virtual std::string_view request_name() const { return {}; }
+
+    // Of the request that on_request() brings now, if it is resumable: what another session of this
+    // front end needs beside the Responses to answer it. Null: nothing.
+    virtual std::shared_ptr<const void> form() const { return nullptr; }
+    // The Resume that on_request() brings now is taken: the answers to this id come next, and
+    // `form` is what the session had that began the request.
+    virtual void on_resumed(uint64_t /*request_id*/, const std::shared_ptr<const void>& /*form*/) {}
 
     // Queues one answer; nothing happens on a closed session.
     virtual void send(const client::Response& response) = 0;

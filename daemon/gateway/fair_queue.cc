@@ -58,4 +58,15 @@ void FairQueue::remove(Id id, Client client) {
     turns_.erase(std::find(turns_.begin(), turns_.end(), client));
 }
 
+void FairQueue::change_client(Id id, Client from, Client to) {
+    // Those that wait again are in front of all, whoever they are of.
+    if (std::find(again_.begin(), again_.end(), id) != again_.end()) return;
+    if (from == to) return;
+    std::deque<Id>& own = waiting_[to];
+    if (own.empty()) turns_.insert(std::find(turns_.begin(), turns_.end(), from), to);
+    own.push_back(id);
+    ++size_;
+    remove(id, from);
+}
+
 }  // namespace afd::daemon

@@ -34,8 +34,11 @@ class FairQueue {
     Id front() const;
     void pop();
 
-    // REQUIRES: it waits, and is of this client.
+    // REQUIRES, both: it waits, and is of this client.
     void remove(Id id, Client client);
+    // It is of another one from now on, the last of those; and if it is their only one, its turn
+    // comes when that of the old client would have come.
+    void change_client(Id id, Client from, Client to);
 
   private:
     std::deque<Id> again_;

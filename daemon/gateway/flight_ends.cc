@@ -47,10 +47,7 @@ void FlightEnds::finish(FlightTable::Id id, client::FinishReason reason) {
         }
         // The rest may have been a stop string.
         if (reason == client::LENGTH) reason = flight.request->finish_reason();
-        client::Response response;
-        response.set_request_id(flight.request_id);
-        *response.mutable_finished() = flight.summary(reason, now_us);
-        answers_.send(*flight.client, response);
+        answers_.finished(flight, flight.summary(reason, now_us));
     }
     erase(id);
 }
@@ -59,7 +56,7 @@ void FlightEnds::fail(FlightTable::Id id, const Error& error) {
     const Flight& flight = flights_.at(id);
     counters_.count_failed(error.code);
     log::of_request(id, log::Level::kDebug, "ends with an error: {}", error.message);
-    if (flight.client != nullptr) answers_.error(*flight.client, flight.request_id, error);
+    answers_.error(flight, error);
     erase(id);
 }
 
@@ -81,9 +78,9 @@ void FlightEnds::cancel(FlightTable::Id id) {
 
 void FlightEnds::disown(FlightTable::Id id, const Error& error) {
     Flight& flight = flights_.at(id);
-    answers_.error(*flight.client, flight.request_id, error);
+    answers_.error(flight, error);
     log::of_request(id, log::Level::kDebug, "ends with an error: {}", error.message);
-    sessions_.touch(*flight.client);
+    if (flight.has_connection()) sessions_.touch(*flight.client);
     flight.client = nullptr;
     flight.is_disowned = true;
     counters_.count_failed(error.code);
@@ -112,7 +109,8 @@ void FlightEnds::stop_worker(FlightTable::Id id) {
 
 void FlightEnds::erase(FlightTable::Id id) {
     // Who waited for it until now was not idle.
-    if (const ClientSession* client = flights_.at(id).client) sessions_.touch(*client);
+    const Flight& flight = flights_.at(id);
+    if (flight.has_connection()) sessions_.touch(*flight.client);
     queue_.remove(id);
     flights_.erase(id);
     log::forget_request(id);

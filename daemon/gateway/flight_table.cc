@@ -4,7 +4,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/gateway/kept_stream.h"
+
 namespace afd::daemon {
+
+bool Flight::has_connection() const {
+    return client != nullptr && client != kept.get();
+}
 
 client::Finished Flight::summary(client::FinishReason reason, uint64_t now_us) const {
     const auto since_accepted = [this](uint64_t moment_us) {
@@ -26,6 +32,11 @@ FlightTable::Id FlightTable::add(Flight flight) {
     return next_id_++;
 }
 
+Flight* FlightTable::find(Id id) {
+    const auto found = flights_.find(id);
+    return found == flights_.end() ? nullptr : &found->second;
+}
+
 // Copies, in order of arrival: ending a flight erases it, and callers end many.
 std::vector<FlightTable::Id> FlightTable::ids() const {
     std::vector<Id> ids;
@@ -45,6 +56,15 @@ size_t FlightTable::num_of(const ClientSession& client) const {
     return static_cast<size_t>(
         std::count_if(flights_.begin(), flights_.end(), [&](const auto& entry) {
             return entry.second.client == &client;
+        }));
+}
+
+size_t FlightTable::num_detached_of(const std::string& account) const {
+    return static_cast<size_t>(
+        std::count_if(flights_.begin(), flights_.end(), [&](const auto& entry) {
+            const Flight& flight = entry.second;
+            return flight.client != nullptr && !flight.has_connection() &&
+                   flight.client->identity().account == account;
         }));
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "daemon/gateway/request.h"
@@ -16,18 +17,22 @@
 namespace afd::daemon {
 
 class ClientSession;
+class KeptStream;
 
 // A request in flight and to whom its answers go.
 struct Flight {
     std::unique_ptr<Request> request;
-    ClientSession* client = nullptr;  // Null: nobody listens any more.
-    uint64_t request_id = 0;          // The client's.
+    ClientSession* client = nullptr;   // Null: nobody listens any more.
+    std::shared_ptr<KeptStream> kept;  // Of a resumable one; its client while no connection has it.
+    uint64_t request_id = 0;           // The client's.
     RequestMoments moments;
     uint64_t deadline_us = 0;        // As the moments; 0: it has none.
     uint32_t num_cached_tokens = 0;  // Of the prompt, as its first worker said.
     bool is_cancelled = false;       // Its worker, if it has one, was told to stop.
     bool is_disowned = false;        // Its client has heard an error; it ends silently.
 
+    // Whether its client is a connection.
+    bool has_connection() const;
     // What a client hears at the end.
     client::Finished summary(client::FinishReason reason, uint64_t now_us) const;
 };
@@ -46,12 +51,16 @@ class FlightTable {
     size_t size() const { return flights_.size(); }
     // REQUIRES: the flight exists.
     Flight& at(Id id) { return flights_.at(id); }
+    // Null: it has ended.
+    Flight* find(Id id);
 
     // All, ascending.
     std::vector<Id> ids() const;
     // Those of a client, ascending.
     std::vector<Id> ids_of(const ClientSession& client) const;
     size_t num_of(const ClientSession& client) const;
+    // Those of an account that no connection has.
+    size_t num_detached_of(const std::string& account) const;
     std::optional<Id> find(const ClientSession& client, uint64_t request_id) const;
 
   private:

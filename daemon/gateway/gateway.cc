@@ -29,7 +29,8 @@ Gateway::Gateway(EventLoop& loop,
       counters_(loop, model_.context_length),
       sessions_(loop, [this] { settle(); }),
       ends_(flights_, queue_, answers_, counters_, sessions_, workers),
-      admission_(config, model_, flights_, queue_, answers_, workers),
+      resumables_(loop, config, flights_, queue_, answers_, ends_, [this] { settle(); }),
+      admission_(config, model_, flights_, queue_, answers_, resumables_, workers),
       stream_(flights_, queue_, answers_, ends_, counters_),
       replay_(flights_, queue_, ends_, counters_),
       output_limit_(config.output_buffer_kib * 1024, flights_, ends_),
@@ -75,7 +76,8 @@ void Gateway::make_room_for(ClientSession& client) {
 }
 
 bool Gateway::is_busy(const ClientSession& client) const {
-    return flights_.num_of(client) > 0 || drain_.is_awaited_by(client) || tracer_.is_for(client);
+    return flights_.num_of(client) > 0 || resumables_.is_for(client) ||
+           drain_.is_awaited_by(client) || tracer_.is_for(client);
 }
 
 void Gateway::on_request(ClientSession& client, const client::Request& request) {
@@ -125,6 +127,9 @@ Result<> Gateway::take(ClientSession& client, const client::Request& request) {
             return send_tokens(client, id, request.tokenize());
         case client::Request::kDetokenize:
             return send_text(client, id, request.detokenize());
+        // Also in a drain: it is nothing new.
+        case client::Request::kResume:
+            return resumables_.resume(client, id, request.resume());
         case client::Request::BODY_NOT_SET:
             break;
     }
@@ -145,7 +150,10 @@ void Gateway::cancel(ClientSession& client, uint64_t request_id, uint64_t target
     // It may have ended while the Cancel was on its way.
     answers_.done(client, request_id);
     tracer_.cancel(client, target);
-    if (const auto id = flights_.find(client, target)) ends_.cancel(*id);
+    std::optional<FlightTable::Id> id = flights_.find(client, target);
+    if (!id) id = resumables_.find(client, target);
+    // What a client still hears of may be over.
+    if (id && flights_.find(*id) != nullptr) ends_.cancel(*id);
 }
 
 void Gateway::on_refused(ClientSession& client, const std::string& why) {
@@ -159,6 +167,7 @@ void Gateway::on_refused(ClientSession& client, const std::string& why) {
 
 // No settle(): a session may close while settle() flushes it. The burial settles.
 void Gateway::on_closed(ClientSession& client) {
+    resumables_.detach(client);
     ends_.abandon(client);
     drain_.forget(client);
     tracer_.forget(client);
@@ -214,12 +223,20 @@ void Gateway::fail_all(const Error& error) {
 
 void Gateway::settle() {
     hop_sampler_.run_while(!flights_.empty() && !tracer_.is_on());
+    resumables_.enforce_limits();
     admission_.admit();
     bool ended = false;
-    for (ClientSession* client : answers_.flush()) ended |= output_limit_.enforce(*client);
+    bool has_more = false;
+    do {
+        has_more = resumables_.pump();
+        for (ClientSession* client : answers_.flush()) ended |= output_limit_.enforce(*client);
+    } while (has_more);
     // One of those may have held back others.
     if (ended) admission_.admit();
-    if (flights_.empty() && !sessions_.has_unsent() && drain_.end()) host_.on_drained();
+    resumables_.ask_if_changed();
+    if (!flights_.empty() || sessions_.has_unsent()) return;
+    if (drain_.is_on() && resumables_.has_unheard()) return;
+    if (drain_.end()) host_.on_drained();
 }
 
 client::Status Gateway::status() {
@@ -236,6 +253,7 @@ client::Status Gateway::status() {
     counters_.fill_status(status);
     host_.fill_status(status);
     queue_.fill_status(status);
+    resumables_.fill_status(status);
     if (drain_.is_on()) status.set_state("draining");
     return status;
 }

@@ -4,10 +4,9 @@
 // Gateway: serves clients (client.proto) with the attention workers. All on afdd's loop.
 //
 // It is where three sides meet, and passes each word on to the part whose noun it is:
-//   sessions (client_session.h)  -> Admission, FlightEnds (cancel), Tracer, Drain
-//   workers (attention_workers.h) -> TokenStream, Replay
-//   the program (gateway_host.h)  -> Drain, Outage, status
-//   time                          -> Deadlines
+//   sessions (client_session.h)  -> Admission, ResumableRequests, FlightEnds (cancel), Tracer,
+//   Drain workers (attention_workers.h) -> TokenStream, Replay the program (gateway_host.h)  ->
+//   Drain, Outage, status time                          -> Deadlines
 // Every entry ends in settle(): start what has room, write what was queued, hold slow readers to
 // their limit, end a drain that has nothing left.
 //
@@ -33,6 +32,7 @@
 #include "daemon/gateway/output_limit.h"
 #include "daemon/gateway/replay.h"
 #include "daemon/gateway/request.h"
+#include "daemon/gateway/resumable_requests.h"
 #include "daemon/gateway/served_model.h"
 #include "daemon/gateway/session_table.h"
 #include "daemon/gateway/token_stream.h"
@@ -115,6 +115,7 @@ class Gateway final : public SessionHost, public AttentionListener {
     GatewayCounters counters_;
     SessionTable sessions_;
     FlightEnds ends_;
+    ResumableRequests resumables_;
     Admission admission_;
     TokenStream stream_;
     Replay replay_;

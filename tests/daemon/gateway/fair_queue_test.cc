@@ -56,6 +56,22 @@ TEST(FairQueue, WhatWaitsAgainComesFirst) {
     EXPECT_THAT(take_all(queue), ElementsAre(1, 3, 5));
 }
 
+TEST(FairQueue, OneThatChangesItsClientKeepsItsTurn) {
+    FairQueue queue;
+    for (const FairQueue::Id id : {1, 4}) queue.push(id, client(0));
+    for (const FairQueue::Id id : {2, 3}) queue.push(id, client(1));
+    const std::vector<FairQueue::Id> again = {9};
+    queue.set_again(again);
+    queue.change_client(9, client(0), client(2));
+    queue.change_client(1, client(0), client(2));
+    queue.change_client(3, client(1), client(2));
+    queue.change_client(2, client(1), client(1));
+    EXPECT_EQ(queue.size_of(client(0)), 1u);
+    EXPECT_EQ(queue.size_of(client(2)), 2u);
+    EXPECT_EQ(queue.size(), 5u);
+    EXPECT_THAT(take_all(queue), ElementsAre(9, 1, 4, 2, 3));
+}
+
 TEST(FairQueue, RemovesFromAnyPlace) {
     FairQueue queue;
     for (const FairQueue::Id id : {1, 2, 3}) queue.push(id, client(0));
