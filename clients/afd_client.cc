@@ -34,6 +34,7 @@ void collect(Response& response, Generation& generation) {
         case Response::kAccepted: {
             const Accepted& accepted = response.accepted();
             generation.seed = accepted.seed();
+            generation.resume_id = accepted.resume_id();
             generation.prompt_ids.assign(accepted.prompt_ids().begin(),
                                          accepted.prompt_ids().end());
             break;
@@ -164,17 +165,30 @@ Result<> Client::send_cancel(uint64_t target) {
 Result<Generation> Client::generate(const Generate& request,
                                     const OnChunk& on_chunk,
                                     const Cancellation* cancellation,
-                                    std::chrono::milliseconds timeout) {
+                                    std::chrono::milliseconds timeout,
+                                    const OnAccepted& on_accepted) {
     Request message;
     *message.mutable_generate() = request;
     AFD_TRY(send(message));
-    return follow(message.request_id(), on_chunk, cancellation, timeout);
+    return follow(message.request_id(), on_chunk, cancellation, timeout, on_accepted);
+}
+
+Result<Generation> Client::resume(const Resume& request,
+                                  const OnChunk& on_chunk,
+                                  const Cancellation* cancellation,
+                                  std::chrono::milliseconds timeout,
+                                  const OnAccepted& on_accepted) {
+    Request message;
+    *message.mutable_resume() = request;
+    AFD_TRY(send(message));
+    return follow(message.request_id(), on_chunk, cancellation, timeout, on_accepted);
 }
 
 Result<Generation> Client::follow(uint64_t request_id,
                                   const OnChunk& on_chunk,
                                   const Cancellation* cancellation,
-                                  std::chrono::milliseconds timeout) {
+                                  std::chrono::milliseconds timeout,
+                                  const OnAccepted& on_accepted) {
     Generation generation;
     GenerateProgress progress;
     Clock::time_point deadline = Clock::now() + timeout;
@@ -206,6 +220,9 @@ Result<Generation> Client::follow(uint64_t request_id,
         AFD_ASSIGN(const GenerateProgress::Step step, progress.take(response));
         collect(response, generation);
         if (step == GenerateProgress::Step::kFinished) return generation;
+        if (step == GenerateProgress::Step::kAccepted && on_accepted) {
+            on_accepted(response.accepted());
+        }
         if (step == GenerateProgress::Step::kChunk && on_chunk && !is_cancelled &&
             !on_chunk(response.chunk())) {
             AFD_TRY(cancel());

@@ -39,11 +39,14 @@ struct Generation {
     std::vector<float> prompt_logprobs;
     std::vector<TopLogprobs> top_logprobs;  // Of each token.
     uint64_t seed = 0;
-    Finished finished;  // Reason, token counts and afdd's times.
+    std::string resume_id;  // With Generate.resumable_ms.
+    Finished finished;      // Reason, token counts and afdd's times.
 };
 
 // Called for each chunk as it arrives; false cancels the request, which then ends as CANCELLED.
 using OnChunk = std::function<bool(const Chunk&)>;
+// Called once, before the first chunk: the time to note down a resume_id.
+using OnAccepted = std::function<void(const Accepted&)>;
 
 class Client {
   public:
@@ -71,7 +74,15 @@ class Client {
     Result<Generation> generate(const Generate& request,
                                 const OnChunk& on_chunk = nullptr,
                                 const Cancellation* cancellation = nullptr,
-                                std::chrono::milliseconds timeout = kGenerateTimeout);
+                                std::chrono::milliseconds timeout = kGenerateTimeout,
+                                const OnAccepted& on_accepted = nullptr);
+    // Goes on with a generation whose connection broke; the result has what came behind
+    // `request.received_chunks`. Errors: as generate(); kNotFound: afdd knows it no longer.
+    Result<Generation> resume(const Resume& request,
+                              const OnChunk& on_chunk = nullptr,
+                              const Cancellation* cancellation = nullptr,
+                              std::chrono::milliseconds timeout = kGenerateTimeout,
+                              const OnAccepted& on_accepted = nullptr);
 
     // What every worker does for `duration`, in parts as they come; a cancellation ends it early,
     // and is no error. Errors: kUnavailable if another client is tracing; as generate().
@@ -128,7 +139,8 @@ class Client {
     Result<Generation> follow(uint64_t request_id,
                               const OnChunk& on_chunk,
                               const Cancellation* cancellation,
-                              std::chrono::milliseconds timeout);
+                              std::chrono::milliseconds timeout,
+                              const OnAccepted& on_accepted);
     Result<Response> call(Request request,
                           std::chrono::milliseconds timeout,
                           const Cancellation* cancellation);

@@ -25,6 +25,7 @@ Result<GenerateProgress::Step> GenerateProgress::take(const Response& response) 
         case Response::kAccepted:
             if (accepted_) return misfit("accepted twice");
             accepted_ = true;
+            num_tokens_ = response.accepted().num_received_tokens();
             return Step::kAccepted;
         case Response::kChunk:
             if (!accepted_) return misfit("a chunk before the request was accepted");

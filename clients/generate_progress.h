@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// GenerateProgress: follows the responses to one Generate request and checks their order
-// (Accepted, Chunk..., then Finished or Error) and that the tokens of the chunks add up to what
-// Finished says. Keeps counts, no text.
+// GenerateProgress: follows the responses to one Generate or Resume request and checks their order
+// (Accepted, Chunk..., then Finished or Error) and that the tokens of the chunks, with those that
+// came before a Resume, add up to what Finished says. Keeps counts, no text.
 
 #include <cstdint>
 

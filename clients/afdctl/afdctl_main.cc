@@ -39,6 +39,22 @@ void add_timeout(CLI::App& command, double& timeout_s, const char* description) 
         ->capture_default_str();
 }
 
+void add_resume_flags(CLI::App& command, GenerateOptions& options) {
+    command.add_flag(
+        "--resumable", options.resumable, "Print an id, and go on for 60 s if this is killed");
+    command.add_option("--keep", options.keep_s, "With --resumable: for so long")
+        ->check(CLI::Range(0.001, 86400.0).description(""))
+        ->type_name("SECONDS")
+        ->capture_default_str();
+    command
+        .add_option("--resume", options.resume_id, "Go on with such a request; without a prompt")
+        ->type_name("ID");
+    command
+        .add_option(
+            "--received", options.received_chunks, "With --resume: leave out so many tokens")
+        ->type_name("N");
+}
+
 CLI::App* add_generate(CLI::App& app, GenerateOptions& options) {
     CLI::App* command = add_command(app, "generate", "Stream the continuation of a prompt");
     command->add_option("prompt", options.prompt, "Text; - reads standard input");
@@ -54,6 +70,7 @@ CLI::App* add_generate(CLI::App& app, GenerateOptions& options) {
     command->add_flag("--token-ids", options.token_ids, "Also print token ids");
     command->add_flag("--logprobs", options.logprobs, "Also print each token's logprob");
     command->add_flag("--prompt-logprobs", options.prompt_logprobs, "And each prompt token's");
+    add_resume_flags(*command, options);
     add_timeout(*command, options.timeout_s, "Cancel the request after this time");
     // So that help fits a screen, what is seldom wanted stands in one line.
     for (const char* seldom : {"--choice",
@@ -61,12 +78,16 @@ CLI::App* add_generate(CLI::App& app, GenerateOptions& options) {
                                "--special-tokens",
                                "--stop-token-ids",
                                "--prompt-logprobs",
+                               "--top-logprobs",
+                               "--keep",
+                               "--received",
                                "--prompt-ids"}) {
         command->get_option(seldom)->group("");
     }
     command->footer(
         "Also: --prompt-ids ID,..., --stop-token-ids ID,..., --include-stop, --choice N, "
-        "--special-tokens, --prompt-logprobs\n"
+        "--special-tokens, --prompt-logprobs, --top-logprobs N, --keep SECONDS, "
+        "--received TOKENS\n"
         "Example: afdctl generate \"Once upon a time\" --max-tokens 50 --seed 7");
     return command;
 }
@@ -157,6 +178,21 @@ int run_workers(const CommonOptions& common, const WorkerOptions& options, bool 
     return comes_back ? run_restart_worker(common, options) : run_drain_worker(common, options);
 }
 
+// What is wrong with the options of generate together; empty: nothing.
+std::string misuse_of(const GenerateOptions& options) {
+    const bool has_prompt = !options.prompt.empty() || !options.prompt_ids.empty();
+    if (!options.resume_id.empty()) {
+        if (has_prompt) return "--resume goes on with a request that has its prompt; give none";
+        return options.resumable ? "what --resume goes on with is resumable already" : "";
+    }
+    if (options.received_chunks > 0) return "--received is for --resume";
+    if (!has_prompt) return "give a prompt, as in: afdctl generate \"Once upon a time\"";
+    if (!options.prompt.empty() && !options.prompt_ids.empty()) {
+        return "give a prompt or --prompt-ids, not both";
+    }
+    return "";
+}
+
 int run(int argc, char** argv) {
     CommonOptions common;
     GenerateOptions generate;
@@ -200,17 +236,10 @@ int run(int argc, char** argv) {
 
     if (const auto exit_code = parse_command_line(app, argc, argv)) return *exit_code;
     if (generate_command->parsed()) {
-        if (generate.prompt.empty() && generate.prompt_ids.empty()) {
-            print_error({Code::kInvalidArgument,
-                         "generate: give a prompt, as in: afdctl generate \"Once upon a time\""});
-            return kExitUsage;
-        }
-        if (!generate.prompt.empty() && !generate.prompt_ids.empty()) {
-            print_error(
-                {Code::kInvalidArgument, "generate: give a prompt or --prompt-ids, not both"});
-            return kExitUsage;
-        }
-        return run_generate(common, generate);
+        const std::string misuse = misuse_of(generate);
+        if (misuse.empty()) return run_generate(common, generate);
+        print_error({Code::kInvalidArgument, "generate: " + misuse});
+        return kExitUsage;
     }
     if (status_command->parsed()) return run_status(common, status);
     if (top_command->parsed()) return run_top(common, top);

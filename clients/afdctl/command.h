@@ -31,6 +31,10 @@ struct GenerateOptions {
     bool logprobs = false;
     bool prompt_logprobs = false;
     bool ignore_eos = false;
+    bool resumable = false;
+    double keep_s = 60;            // With `resumable`.
+    std::string resume_id;         // Instead of a prompt.
+    uint64_t received_chunks = 0;  // Of it.
     double timeout_s = 600;
 };
 

@@ -39,7 +39,32 @@ Generate to_message(const GenerateOptions& options) {
     request.set_return_logprobs(options.logprobs);
     request.set_prompt_logprobs(options.prompt_logprobs);
     request.set_ignore_eos(options.ignore_eos);
+    if (options.resumable) {
+        request.set_resumable_ms(static_cast<uint32_t>(to_milliseconds(options.keep_s).count()));
+    }
     return request;
+}
+
+// To standard error at once: whoever is killed needs it afterwards.
+void print_resume_id(const Accepted& accepted) {
+    if (accepted.resume_id().empty()) return;
+    std::fprintf(
+        stderr, "resume with: afdctl generate --resume %s\n", accepted.resume_id().c_str());
+}
+
+Result<Generation> generate_or_resume(Client& client,
+                                      const GenerateOptions& options,
+                                      const OnChunk& on_chunk,
+                                      const Cancellation& cancellation) {
+    const auto timeout = to_milliseconds(options.timeout_s);
+    if (options.resume_id.empty()) {
+        return client.generate(
+            to_message(options), on_chunk, &cancellation, timeout, print_resume_id);
+    }
+    Resume resume;
+    resume.set_id(options.resume_id);
+    resume.set_received_chunks(options.received_chunks);
+    return client.resume(resume, on_chunk, &cancellation, timeout);
 }
 
 void print_json(const GenerateOptions& options, const Generation& generation) {
@@ -50,6 +75,7 @@ void print_json(const GenerateOptions& options, const Generation& generation) {
     object["num_prompt_tokens"] = finished.num_prompt_tokens();
     object["num_output_tokens"] = finished.num_output_tokens();
     object["seed"] = generation.seed;
+    if (!generation.resume_id.empty()) object["resume_id"] = generation.resume_id;
     if (options.token_ids) {
         object["prompt_ids"] = generation.prompt_ids;
         object["token_ids"] = generation.token_ids;
@@ -120,16 +146,16 @@ int run_generate(const CommonOptions& common, const GenerateOptions& options) {
 
     const Cancellation& cancellation = interrupt_cancellation();
     bool line_is_open = false;
-    const Result<Generation> result = client->generate(
-        to_message(options),
+    const Result<Generation> result = generate_or_resume(
+        *client,
+        options,
         [&](const Chunk& chunk) {
             if (common.json || chunk.text().empty()) return true;
             std::cout << chunk.text() << std::flush;
             line_is_open = chunk.text().back() != '\n';
             return true;
         },
-        &cancellation,
-        to_milliseconds(options.timeout_s));
+        cancellation);
     if (line_is_open) std::cout << "\n";
     std::cout << std::flush;
     if (!result.ok()) {

@@ -261,11 +261,13 @@ std::string status_text(const Status& status) {
         }
         text += "\n";
     }
-    text += fmt::format("requests  {} running   {} queued   {} finished   {} failed\n",
+    text += fmt::format("requests  {} running   {} queued   {} finished   {} failed",
                         status.num_running(),
                         status.num_queued(),
                         status.num_finished(),
                         status.num_failed());
+    if (status.num_detached() > 0) text += fmt::format("   {} to resume", status.num_detached());
+    text += "\n";
     text += fmt::format(
         "tokens    {}   {:.1f}/s\n", status.num_output_tokens(), status.output_tokens_per_s());
     text += two_phase_text(status) + timeouts_text(status) + "\n" + workers_text(status);
@@ -299,6 +301,8 @@ std::string status_json(const Status& status) {
     object["num_queued"] = status.num_queued();
     object["num_finished"] = status.num_finished();
     object["num_failed"] = status.num_failed();
+    object["num_detached"] = status.num_detached();
+    object["kept_bytes"] = status.kept_bytes();
     object["num_output_tokens"] = status.num_output_tokens();
     object["output_tokens_per_s"] = status.output_tokens_per_s();
     object["waits"] = std::vector<std::string>(status.waits().begin(), status.waits().end());

@@ -207,6 +207,9 @@ TEST(Afdctl, WrongUsageExitsWithTwoAndNamesTheNearestWord) {
         {{"generate", "hi", "--min-p", "1.5"}, "--min-p"},
         {{"generate", "hi", "--max-tokens", "many"}, "--max-tokens = many"},
         {{"generate", "hi", "--prompt-ids", "1"}, "a prompt or --prompt-ids, not both"},
+        {{"generate", "hi", "--resume", "abc"}, "--resume goes on with a request that has its"},
+        {{"generate", "--resume", "abc", "--resumable"}, "is resumable already"},
+        {{"generate", "hi", "--received", "3"}, "--received is for --resume"},
         {{"generate", "hi", "--logit-bias", "3"}, "3 is not ID:BIAS"},
         {{"generate", "hi", "--presence-penalty", "3"}, "--presence-penalty"},
         {{"trace", "--seconds", "1"}, "--output"},
@@ -265,6 +268,19 @@ TEST(Afdctl, GenerateFlagsReachTheirFields) {
     EXPECT_EQ(sent.min_tokens(), 3U);
     EXPECT_EQ(sent.top_logprobs(), 4U);
     EXPECT_TRUE(sent.keep_special_tokens());
+}
+
+TEST(Afdctl, ResumableSaysItsIdOnStandardError) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    const ProgramResult result = afdctl(server, {"generate", "hi", "--resumable", "--keep", "1.5"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(server.generates().front().resumable_ms(), 1500U);
+    EXPECT_THAT(result.err,
+                ::testing::StartsWith("resume with: afdctl generate --resume mock_id\n"));
+    const ProgramResult json = afdctl(server, {"--json", "generate", "hi", "--resumable"});
+    EXPECT_EQ(nlohmann::json::parse(json.out)["resume_id"], "mock_id");
+    EXPECT_EQ(server.generates().back().resumable_ms(), 60'000U);
+    EXPECT_EQ(afdctl(server, {"generate", "hi"}).err.find("resume with"), std::string::npos);
 }
 
 TEST(Afdctl, HelpFitsAScreenAndHasExamplesAndExitCodes) {

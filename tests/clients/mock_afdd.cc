@@ -179,6 +179,7 @@ void MockAfdd::generate(uint64_t peer_id, const client::Request& request) {
         const SamplingSettings& sampling = request.generate().sampling();
         accepted.set_seed(sampling.has_seed() ? sampling.seed() : 4242);
         accepted.set_num_prompt_tokens(3);
+        if (request.generate().resumable_ms() > 0) accepted.set_resume_id("mock_id");
         if (request.generate().return_token_ids()) {
             for (uint32_t token : {1, 2, 3}) accepted.add_prompt_ids(token);
         }
