@@ -97,8 +97,9 @@ ApiError api_error(const client::Error& error) {
             return {.status = 503, .code = "worker_lost", .message = message, .retry_after_s = 5};
         case Code::kDeadlineExceeded:
             return {.status = 504, .code = "deadline_exceeded", .message = message};
-        case Code::kOk:
         case Code::kAlreadyExists:
+            return {.status = 409, .code = "resumed_elsewhere", .message = message};
+        case Code::kOk:
         case Code::kCancelled:
         case Code::kDataLoss:
         case Code::kPermissionDenied:

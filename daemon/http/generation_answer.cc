@@ -80,6 +80,7 @@ GenerationAnswer::GenerationAnswer(GenerationCall call,
 client::Generate GenerationAnswer::wish(size_t choice) const {
     client::Generate wish = call_.prompts[choice / call_.num_choices];
     wish.mutable_sampling()->set_choice(static_cast<uint32_t>(choice % call_.num_choices));
+    wish.set_resumable_ms(call_.resumable_ms);
     return wish;
 }
 

@@ -162,6 +162,8 @@ void read_form(FieldReader& fields, GenerationCall& call) {
     call.num_choices = static_cast<uint32_t>(fields.integer("n", 1, 16).value_or(1));
     call.is_stream = fields.boolean("stream").value_or(false);
     call.return_token_ids = fields.boolean("return_token_ids").value_or(false);
+    call.resumable_ms =
+        static_cast<uint32_t>(fields.integer("resumable_ms", 0, UINT32_MAX).value_or(0));
     if (const nlohmann::json* options = fields.any("stream_options")) {
         FieldReader inner(*options, "stream_options.");
         call.include_usage = inner.boolean("include_usage").value_or(false);
@@ -191,6 +193,12 @@ void finish(FieldReader& fields, GenerationCall& call) {
                         call.num_choices,
                         call.prompts.size(),
                         GenerationCall::kChoicesMax)));
+    }
+    // Who waits for a whole answer has no id to resume with; choices come in any order.
+    if (call.resumable_ms > 0 && (!call.is_stream || total > 1 || !call.echoes.empty())) {
+        fields.fail(bad_field("resumable_ms",
+                              "resumable_ms is for streams of one choice: set stream, and neither "
+                              "n, several prompts nor echo"));
     }
 }
 

@@ -33,6 +33,7 @@ struct GenerationCall {
     bool has_logprobs = false;
     uint32_t top_logprobs = 0;
     bool return_token_ids = false;
+    uint32_t resumable_ms = 0;  // Of a stream of one choice; its events are numbered.
     // max_tokens 0 with echo, which scores the prompt: the gateway makes one token at least, and it
     // is not shown.
     bool hides_output = false;

@@ -17,6 +17,7 @@ struct HttpRequest {
     std::string content_type;
     std::string origin;      // The page that a browser sends this from; empty: no page.
     std::string request_id;  // X-Request-Id.
+    std::string last_event_id;
     std::string body;
     bool has_content_encoding = false;
     bool is_http_1_1 = true;  // Else 1.0.

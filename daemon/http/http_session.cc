@@ -2,6 +2,7 @@
 #include "daemon/http/http_session.h"
 
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <ctime>
 #include <utility>
@@ -31,6 +32,15 @@ GenerationCall probe_call() {
     wish.mutable_token_ids()->add_ids(0);
     wish.set_max_tokens(1);
     return call;
+}
+
+std::shared_ptr<const AnswerForm> form_of(const GenerationCall& call,
+                                          const std::string& id,
+                                          int64_t created) {
+    AnswerForm form{call, id, created};
+    // What was asked is not asked again; it may be large.
+    for (client::Generate& prompt : form.call.prompts) prompt.Clear();
+    return std::make_shared<const AnswerForm>(std::move(form));
 }
 
 }  // namespace
@@ -183,6 +193,9 @@ void HttpSession::dispatch(const Route& route, const HttpRequest& request) {
         case Endpoint::kChat:
             start(read_chat(request.body, model));
             return;
+        case Endpoint::kResume:
+            resume(request);
+            return;
         case Endpoint::kLive:
         case Endpoint::kReady:
         case Endpoint::kMetrics:
@@ -237,8 +250,13 @@ void HttpSession::begin(GenerationCall call, bool is_probe) {
     if (!is_probe) services_->metrics.on_asked(call.num_choices);
     const std::string id = fmt::format(
         "{}-{:016x}{:016x}", call.is_chat ? "chatcmpl" : "cmpl", draw_random(), draw_random());
-    exchange.answer = std::make_unique<GenerationAnswer>(
-        std::move(call), services_->model, id, std::time(nullptr));
+    const int64_t created = std::time(nullptr);
+    if (call.resumable_ms > 0) {
+        exchange.form = form_of(call, id, created);
+        exchange.numbers.emplace(0);
+    }
+    exchange.answer =
+        std::make_unique<GenerationAnswer>(std::move(call), services_->model, id, created);
     exchange.first_id = next_id_;
     next_id_ += exchange.answer->num_choices();
     has_streamed_ = false;
@@ -257,7 +275,46 @@ void HttpSession::submit() {
         if (!is_open()) return;
     }
     is_submitting_ = false;
-    if (exchange_->answer->is_over()) finish();
+    if (exchange_->answer->is_over()) {
+        finish();
+    } else if (exchange_->numbers) {
+        begin_stream();
+    }
+}
+
+void HttpSession::resume(const HttpRequest& request) {
+    const std::string& last = request.last_event_id;
+    const char* const end = last.data() + last.size();
+    num_received_ = 0;
+    const auto parsed = std::from_chars(last.data(), end, num_received_);
+    if (!last.empty() && (parsed.ec != std::errc() || parsed.ptr != end)) {
+        respond(HttpResponse::of(
+            bad_field("Last-Event-ID", "Last-Event-ID must be the id of an event of the stream")));
+        return;
+    }
+    client::Request asked;
+    asked.mutable_resume()->set_id(request.path.substr(kResumePath.size()));
+    const client::Response answer = ask(std::move(asked));
+    if (!is_open() || !answer.has_error()) return;
+    ApiError error = api_error(answer.error());
+    if (error.status == 404) error.code = "resume_id_not_found";
+    respond(HttpResponse::of(error));
+}
+
+std::shared_ptr<const void> HttpSession::form() const {
+    return exchange_ ? exchange_->form : nullptr;
+}
+
+void HttpSession::on_resumed(uint64_t request_id, const std::shared_ptr<const void>& form) {
+    asked_id_ = 0;
+    Exchange& exchange = exchange_.emplace(false);
+    exchange.form = std::static_pointer_cast<const AnswerForm>(form);
+    exchange.numbers.emplace(num_received_);
+    exchange.answer = std::make_unique<GenerationAnswer>(
+        exchange.form->call, services_->model, exchange.form->id, exchange.form->created);
+    exchange.first_id = request_id;
+    has_streamed_ = false;
+    timer_.start(kPingMs, kPingMs);
 }
 
 void HttpSession::send(const client::Response& response) {
@@ -279,22 +336,59 @@ void HttpSession::send(const client::Response& response) {
     if (id - exchange_->first_id >= answer.num_choices()) return;
     events_.clear();
     answer.on_response(id - exchange_->first_id, response, events_);
+    if (exchange_->numbers) note_resumable(response);
     // The first error among the choices is the answer; the head waits until all are asked for.
     if (is_submitting_) return;
     if (answer.is_over()) {
         finish();
-    } else if (!events_.empty()) {
-        stream(events_);
+        return;
+    }
+    if (!events_.empty()) stream(events_);
+    if (exchange_->num_missing == 0) catch_up();
+}
+
+void HttpSession::note_resumable(const client::Response& response) {
+    if (response.has_accepted()) {
+        exchange_->headers.emplace_back("X-Afd-Resume", response.accepted().resume_id());
+        if (!is_submitting_) exchange_->num_missing = response.accepted().num_answers();
+    } else if (exchange_->num_missing > 0) {
+        --*exchange_->num_missing;
     }
 }
 
-void HttpSession::stream(std::string_view events) {
-    if (!std::exchange(exchange_->has_head, true)) {
-        // Only its end tells such a client where the stream ends.
-        if (!frame_.is_http_1_1) frame_.closes = true;
-        exchange_->headers.emplace_back("X-Request-Id", request_id_);
-        append_stream_head(exchange_->headers, frame_, socket_.output());
+// All that was said before has been said again: what comes now is new.
+void HttpSession::catch_up() {
+    exchange_->num_missing.reset();
+    if (!exchange_->numbers->is_behind_client()) {
+        begin_stream();
+        return;
     }
+    timer_.stop();
+    exchange_.reset();
+    // Its end gives the request back.
+    frame_.closes = true;
+    respond(HttpResponse::of(bad_field(
+        "Last-Event-ID",
+        fmt::format("Last-Event-ID = {}: the stream has no such event yet", num_received_))));
+}
+
+void HttpSession::begin_stream() {
+    if (std::exchange(exchange_->has_head, true)) return;
+    // Only its end tells such a client where the stream ends.
+    if (!frame_.is_http_1_1) frame_.closes = true;
+    exchange_->headers.emplace_back("X-Request-Id", request_id_);
+    append_stream_head(exchange_->headers, frame_, socket_.output());
+}
+
+void HttpSession::stream(std::string_view events) {
+    std::string numbered;
+    // An error is no part of what can be said again.
+    if (exchange_->numbers && !exchange_->answer->error()) {
+        numbered = exchange_->numbers->take(events);
+        if (numbered.empty()) return;
+        events = numbered;
+    }
+    begin_stream();
     has_streamed_ = true;
     append_stream_part(events, frame_, socket_.output());
 }
@@ -309,6 +403,7 @@ void HttpSession::finish() {
     if (is_stream) {
         answer.append_last_events(events_);
         stream(events_);
+        begin_stream();
         append_stream_end(frame_, socket_.output());
         is_ending_ |= frame_.closes;
         note_answer(200);

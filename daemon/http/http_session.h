@@ -10,8 +10,10 @@
 //
 // A completion is one Generate for each choice. The status line waits for the first token, so that
 // what fails before it has an HTTP status; what fails later is an event, and the end of the
-// connection. Bytes that are no HTTP, requests that stay half sent, and what the InputBudget does
-// not hold are answered with why, and cost only this connection.
+// connection. That of a resumable stream does not wait: it tells the id. To resume one is to make
+// its events anew, all of them, and to leave out those that the client has. Bytes that are no HTTP,
+// requests that stay half sent, and what the InputBudget does not hold are answered with why, and
+// cost only this connection.
 
 #include <chrono>
 #include <memory>
@@ -21,6 +23,8 @@
 
 #include "daemon/gateway/client_session.h"
 #include "daemon/gateway/input_budget.h"
+#include "daemon/http/answer_form.h"
+#include "daemon/http/event_numbers.h"
 #include "daemon/http/generation_answer.h"
 #include "daemon/http/http_response.h"
 #include "daemon/http/http_services.h"
@@ -51,6 +55,8 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
 
     const ClientIdentity& identity() const override { return identity_; }
     std::string_view request_name() const override { return request_id_; }
+    std::shared_ptr<const void> form() const override;
+    void on_resumed(uint64_t request_id, const std::shared_ptr<const void>& form) override;
     void send(const client::Response& response) override;
     void flush() override;
     // A whole answer counts as one byte: nothing can be asked behind it, so it is what one request
@@ -69,6 +75,10 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
         uint64_t first_id = 0;  // Of its Generates, one behind the other.
         bool has_head = false;  // Of its stream: sent.
         bool is_probe;          // Of /health?deep=1.
+        // Of a resumable stream.
+        std::shared_ptr<const AnswerForm> form;
+        std::optional<EventNumbers> numbers;
+        std::optional<uint64_t> num_missing;  // Answers given before, still to come again.
     };
 
     void on_ready(int events);
@@ -84,6 +94,10 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     void start_probe();
     void begin(GenerationCall call, bool is_probe);
     void submit();
+    void resume(const HttpRequest& request);
+    void note_resumable(const client::Response& response);
+    void catch_up();
+    void begin_stream();
     void stream(std::string_view events);
     void finish();
     void cancel_rest(const Exchange& exchange);
@@ -123,6 +137,7 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     std::string_view handler_ = kNoHandler;
     std::optional<std::chrono::steady_clock::time_point> begun_;
     std::optional<Exchange> exchange_;
+    uint64_t num_received_ = 0;      // Events that who resumes has.
     uint64_t asked_id_ = 0;          // What ask() waits for; 0: nothing.
     client::Response asked_;         // What it has heard.
     std::vector<uint64_t> cancels_;  // Generates whose answers nobody waits for.

@@ -146,6 +146,7 @@ HttpRequest RequestReader::take() {
     request.content_type = text_of(message[http::field::content_type]);
     request.origin = text_of(message[http::field::origin]);
     request.request_id = text_of(message["X-Request-Id"]);
+    request.last_event_id = text_of(message["Last-Event-ID"]);
     request.has_content_encoding = message.count(http::field::content_encoding) > 0;
     request.is_http_1_1 = message.version() == 11;
     request.keeps_alive = message.keep_alive();

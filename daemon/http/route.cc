@@ -34,6 +34,9 @@ std::optional<Route> find_route(std::string_view path) {
     if (path.starts_with(kModelsPath) && path.size() > kModelsPath.size()) {
         return Route{Endpoint::kModel, false, true, "/v1/models/{model}"};
     }
+    if (path.starts_with(kResumePath) && path.size() > kResumePath.size()) {
+        return Route{Endpoint::kResume, false, true, "/v1/resume/{id}"};
+    }
     return std::nullopt;
 }
 

@@ -14,6 +14,7 @@ enum class Endpoint {
     kModel,  // One, by its name.
     kCompletions,
     kChat,
+    kResume,  // A stream of one of these, by its id.
     kTokenize,
     kDetokenize,
     kLive,
@@ -28,13 +29,20 @@ struct Route {
     std::string_view handler = {};  // The path, for metrics.
 
     bool takes(std::string_view method) const {
-        return is_post ? method == "POST" : method == "GET" || method == "HEAD";
+        if (is_post) return method == "POST";
+        return method == "GET" || (method == "HEAD" && has_head());
     }
     // For the Allow header.
-    std::string_view methods() const { return is_post ? "POST, OPTIONS" : "GET, HEAD, OPTIONS"; }
+    std::string_view methods() const {
+        if (is_post) return "POST, OPTIONS";
+        return has_head() ? "GET, HEAD, OPTIONS" : "GET, OPTIONS";
+    }
+    // A HEAD must not take a stream from who reads it.
+    bool has_head() const { return endpoint != Endpoint::kResume; }
 };
 
 inline constexpr std::string_view kModelsPath = "/v1/models/";
+inline constexpr std::string_view kResumePath = "/v1/resume/";
 
 // Nothing: there is no such path.
 std::optional<Route> find_route(std::string_view path);

@@ -88,8 +88,8 @@ class Instance:
 
 
 def events_of(body: bytes) -> list[str]:
-    """The data of each server-sent event; comments are left out."""
+    """The data of each server-sent event; comments and ids are left out."""
     text = body.decode()  # Every event, and so the whole, is UTF-8.
     assert text.endswith("\n\n"), text[-100:]
-    return [block.removeprefix("data: ") for block in text.split("\n\n")
+    return [re.sub(r"^(id: \d+\n)?data: ", "", block) for block in text.split("\n\n")
             if block and not block.startswith(":")]

@@ -83,6 +83,8 @@ COMPLETION = [
     Field("ignore_eos", "true, false", {"logit_bias": {"1": 100}, "ignore_eos": True},
           lambda a: len(ids(a)) == 12),
     Field("timeout_ms", "0: `request_timeout_ms`", {"timeout_ms": 600000}),
+    Field("resumable_ms", "of a stream; 0: it is not", {"resumable_ms": 1000, "stream": True},
+          lambda a: a["events"] == 13),
     Field("presence_penalty", "-2 to 2", {"prompt": "la la la la", "presence_penalty": 2},
           lambda a: ids(a) != ids(ASK({"prompt": "la la la la"}))),
     Field("frequency_penalty", "-2 to 2", {"prompt": "la la la la", "frequency_penalty": 2},

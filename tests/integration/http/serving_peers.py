@@ -53,6 +53,7 @@ COMPLETION = {
     "prompt_logprobs": (WORKS, NOT_THERE, NOT_THERE),
     "truncate_prompt_tokens": (WORKS, NOT_THERE, NOT_THERE),
     "timeout_ms": (UNKNOWN,) * 3,
+    "resumable_ms": (UNKNOWN,) * 3,
     "response_format.type": (UNKNOWN,) * 3,
     "what is unknown": NONE_THERE,
 }
