@@ -70,6 +70,7 @@ class Client:
                  timeout: float = 600.0):
         self._messages = messages("client", "Request", "Response")
         self.timeout = timeout
+        self.resume_id = ""  # Of the generation that was accepted last; empty: not resumable.
         self._next_id = 1
         self._closed = False
         where = path or socket_path(instance)
@@ -89,14 +90,30 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Ends the connection, and with it what is being generated for it."""
+        """Ends the connection, and with it what is being generated for it and not resumable."""
         self._closed = True
         self._socket.close()
 
     def generate(self, prompt, **settings) -> Generation:
         """The whole of a generation; settings as of stream()."""
-        parts: dict[str, Any] = {"text": [], "token_ids": [], "logprobs": [], "prompt_logprobs": []}
-        stream = self.stream(prompt, **settings)
+        return self._gather(self.stream(prompt, **settings))
+
+    def resume(self, resume_id: str, *, received: int = 0) -> Generation:
+        """The rest of a generation; see resume_stream()."""
+        return self._gather(self.resume_stream(resume_id, received=received))
+
+    def resume_stream(self, resume_id: str, *, received: int = 0) -> Iterator[Chunk]:
+        """Goes on with a resumable generation whose connection broke, behind `received` chunks.
+
+        A connection that still has it loses it. Errors: NotFound, if afdd knows it no longer.
+        """
+        request = self._request()
+        request.resume.id = resume_id
+        request.resume.received_chunks = received
+        return self._follow(request)
+
+    def _gather(self, stream) -> Generation:
+        parts: dict[str, Any] = {"text": [], "token_ids": [], "logprobs": []}
         while True:
             try:
                 chunk = next(stream)
@@ -114,10 +131,12 @@ class Client:
 
     def stream(self, prompt, *, max_tokens: int = 0, return_token_ids: bool = False,
                return_logprobs: bool = False, prompt_logprobs: bool = False,
-               ignore_eos: bool = False, **sampling) -> Iterator[Chunk]:
+               ignore_eos: bool = False, resumable: float = 0.0, **sampling) -> Iterator[Chunk]:
         """The chunks of a generation as they come; closing the iterator cancels it.
 
-        `prompt`: text, bytes or token ids. `max_tokens` 0: as many as afdd allows. `sampling`:
+        `prompt`: text, bytes or token ids. `max_tokens` 0: as many as afdd allows. `resumable`:
+        seconds for which it goes on if the connection breaks; self.resume_id, set before the first
+        chunk, is what another connection gives to resume(). `sampling`:
         the fields of SamplingSettings in proto/sampling.proto (temperature, top_k, top_p, seed,
         ...); response_format as {"json_object": True} or {"json_schema": "..."}.
         """
@@ -132,6 +151,7 @@ class Client:
                             ("return_logprobs", return_logprobs),
                             ("prompt_logprobs", prompt_logprobs)):
             setattr(body, name, value)
+        body.resumable_ms = round(resumable * 1000)
         _set_sampling(body.sampling, sampling)
         return self._follow(request)
 
@@ -158,6 +178,7 @@ class Client:
                 kind = answer.WhichOneof("body")
                 if kind == "accepted":
                     accepted = answer.accepted
+                    self.resume_id = accepted.resume_id
                 elif kind == "chunk":
                     prompt_logprobs += answer.chunk.prompt_logprobs
                     yield Chunk(answer.chunk.text, list(answer.chunk.token_ids),

@@ -186,3 +186,31 @@ def test_where_an_instance_listens(monkeypatch, tmp_path):
     assert afd.socket_path("two") == f"{tmp_path}/afd/two.sock"
     with pytest.raises(ValueError, match="instance is 'Two'; allowed are 1 to 32 of a-z"):
         afd.socket_path("Two")
+
+
+def test_a_resumable_generation_has_its_id_before_its_first_chunk(serve):
+    def answer(_request):
+        yield {"accepted": {"seed": 7, "resume_id": "abcd"}}
+        yield {"chunk": {"text": "ein", "num_tokens": 1}}
+        yield None
+
+    client, server = serve(answer)
+    stream = client.stream("Es war", resumable=1.5)
+    assert next(stream).text == "ein"
+    assert client.resume_id == "abcd"
+    assert server.requests[0].generate.resumable_ms == 1500
+    with pytest.raises(afd.Unavailable):
+        next(stream)
+
+
+def test_resume_asks_for_what_is_missing(serve):
+    def answer(request):
+        yield {"accepted": {"seed": 7, "resume_id": "abcd", "num_received_tokens": 1}}
+        yield {"chunk": {"text": "mal", "num_tokens": 1}}
+        yield {"finished": {"reason": 1, "num_output_tokens": 2}}
+
+    client, server = serve(answer)
+    with client:
+        done = client.resume("abcd", received=1)
+    assert (done.text, done.finish_reason, done.num_output_tokens) == ("mal", "stop", 2)
+    assert (server.requests[0].resume.id, server.requests[0].resume.received_chunks) == ("abcd", 1)
