@@ -83,34 +83,38 @@ struct Cost {
     size_t num_tokens = 0;
 };
 
-// Microseconds that a choice takes longer under `mask`, or under none.
+// Microseconds that a choice takes longer under a mask than under none, measured in turns.
 class ChoiceTimer {
   public:
     explicit ChoiceTimer(size_t vocab_size) : logits_(vocab_size), sampler_(vocab_size) {
         std::mt19937 random(3);
         std::normal_distribution<float> value(0, 2);
         for (float& logit : logits_) logit = value(random);
-        plain_us_ = choice_us({});
     }
 
-    double extra_us(std::span<const uint64_t> mask) { return choice_us(mask) - plain_us_; }
+    double extra_us(std::span<const uint64_t> mask) {
+        std::vector<double> masked;
+        std::vector<double> free;
+        for (int i = 0; i < 15; ++i) {
+            masked.push_back(choice_us(mask));
+            free.push_back(choice_us({}));
+        }
+        return median(masked) - median(free);
+    }
 
   private:
     double choice_us(std::span<const uint64_t> mask) {
         const model::SamplingParams params{.temperature = 0.7f, .top_p = 0.95f};
-        const auto one = [&] {
-            const auto token = sampler_.sample(logits_, params, position_++, {.allowed = mask});
-            AFD_ASSERT(token.ok(), "%s", token.error().message.c_str());
-        };
-        std::vector<double> times;
-        for (int i = 0; i < 15; ++i) times.push_back(seconds_of(one));
-        return 1e6 * median(times);
+        return 1e6 * seconds_of([&] {
+                   const auto token =
+                       sampler_.sample(logits_, params, position_++, {.allowed = mask});
+                   AFD_ASSERT(token.ok(), "%s", token.error().message.c_str());
+               });
     }
 
     std::vector<float> logits_;
     model::Sampler sampler_;
     uint64_t position_ = 0;
-    double plain_us_ = 0;
 };
 
 // One text; its costs are added.

@@ -77,6 +77,8 @@ std::vector<std::string> made_vocabulary(const std::string& text, size_t size) {
     }
     vocabulary.insert(vocabulary.end(), tokens.begin(), tokens.end());
     vocabulary.resize(size);
+    // As in those of models, where the tokens that a mask leaves out stand among the others.
+    std::shuffle(vocabulary.begin() + 1, vocabulary.end(), std::mt19937(2));
     return vocabulary;
 }
 
