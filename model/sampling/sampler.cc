@@ -2,44 +2,16 @@
 #include "model/sampling/sampler.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <limits>
 
 #include "model/sampling/philox.h"
+#include "model/sampling/row_maximum.h"
 #include "ops/experts/exp_row.h"
 #include "ops/tensor/math.h"
 #include "proto/check.h"
-#include "proto/failure.h"
 
 namespace afd::model {
 namespace {
-
-struct Maximum {
-    uint32_t id = 0;
-    float logit = 0;
-};
-
-// The highest logit, of equal ones the lowest id. Errors: see Sampler::sample().
-Result<Maximum> find_maximum(std::span<const float> logits) {
-    Maximum best{0, -std::numeric_limits<float>::infinity()};
-    for (size_t id = 0; id < logits.size(); ++id) {
-        const float logit = logits[id];
-        if (std::isnan(logit) || logit == std::numeric_limits<float>::infinity()) {
-            return internal(
-                "the logit of token {} is {}; the model's weights or activations overflow",
-                with(id, std::isnan(logit) ? "NaN" : "infinite"));
-        }
-        if (logit > best.logit) best = {static_cast<uint32_t>(id), logit};
-    }
-    if (best.logit == -std::numeric_limits<float>::infinity()) {
-        return internal(
-            "all logits are -infinity; the model's weights or activations overflow, or min_tokens "
-            "bans "
-            "every token");
-    }
-    return best;
-}
 
 // A point of [0, sum): rounding must not let it reach the sum.
 double point_below(double sum, double uniform) {
@@ -81,7 +53,7 @@ Sampler::Sampler(size_t vocab_size)
     : vocab_size_(vocab_size),
       weights_(vocab_size),
       candidates_(vocab_size),
-      gathered_(vocab_size),
+      masked_(vocab_size),
       changes_(vocab_size),
       order_(vocab_size) {}
 
@@ -105,12 +77,13 @@ Result<SampledToken> Sampler::sample(std::span<const float> logits,
     const bool is_changed = LogitChanges::is_needed(params, history);
     if (is_changed) row = changes_.apply(logits, params, history);
     const bool is_gathered = !history.allowed.empty();
-    if (is_gathered) row = gather(row, history.allowed);
+    if (is_gathered) row = masked_.gather(row, history.allowed);
     Maximum maximum = raw_maximum;
     if (is_changed || is_gathered) {
         AFD_ASSIGN(maximum, find_maximum(row));
     }
-    uint32_t chosen = is_gathered ? candidates_[maximum.id].id : maximum.id;
+    // In the row: gathered logits are numbered anew, in the order of their ids.
+    uint32_t chosen = maximum.id;
     if (params.temperature > 0) {
         // At temperature 1 log_of_sum() has left the weights as they are needed.
         if (is_changed || is_gathered || params.temperature != 1) {
@@ -118,29 +91,13 @@ Result<SampledToken> Sampler::sample(std::span<const float> logits,
                 row, maximum.logit, params.temperature, std::span(weights_).first(row.size()));
         }
         for (uint32_t i = 0; i < row.size(); ++i) {
-            candidates_[i] = {row[i], is_gathered ? candidates_[i].id : i, weights_[i]};
+            candidates_[i] = {row[i], i, weights_[i]};
         }
         const double uniform = philox_uniform(params.seed, params.choice, position);
         chosen = draw(std::span(candidates_).first(row.size()), params, uniform, maximum.logit);
     }
+    if (is_gathered) chosen = MaskedRow::token_at(history.allowed, chosen);
     return SampledToken{chosen, logprob_of(logits[chosen])};
-}
-
-std::span<const float> Sampler::gather(std::span<const float> row,
-                                       std::span<const uint64_t> allowed) {
-    AFD_ASSERT(allowed.size() == (vocab_size_ + 63) / 64,
-               "a mask of %zu words for %zu tokens",
-               allowed.size(),
-               vocab_size_);
-    size_t count = 0;
-    for (size_t word = 0; word < allowed.size(); ++word) {
-        for (uint64_t rest = allowed[word]; rest != 0; rest &= rest - 1) {
-            const auto id = static_cast<uint32_t>(64 * word + std::countr_zero(rest));
-            candidates_[count].id = id;
-            gathered_[count++] = row[id];
-        }
-    }
-    return std::span(gathered_).first(count);
 }
 
 Result<float> Sampler::logprob(std::span<const float> logits, uint32_t id) {

@@ -23,6 +23,7 @@
 
 #include "model/sampling/candidate_order.h"
 #include "model/sampling/logit_changes.h"
+#include "model/sampling/masked_row.h"
 #include "model/sampling/sampling_params.h"
 #include "proto/status.h"
 
@@ -59,9 +60,6 @@ class Sampler {
   private:
     // log Σ exp(logit - maximum), whose terms it leaves in weights_.
     float log_of_sum(std::span<const float> logits, float maximum);
-    // Puts the logits of a mask's tokens side by side, ids ascending, and their ids into
-    // candidates_: most masks have few, and what follows is to cost as little.
-    std::span<const float> gather(std::span<const float> row, std::span<const uint64_t> allowed);
     // One of the candidates that min_p, top_k and top_p allow; `uniform` in [0, 1).
     uint32_t draw(std::span<Candidate> candidates,
                   const SamplingParams& params,
@@ -73,7 +71,7 @@ class Sampler {
     size_t vocab_size_;
     std::vector<float> weights_;  // By id.
     std::vector<Candidate> candidates_;
-    std::vector<float> gathered_;  // Logits of the tokens that may come.
+    MaskedRow masked_;
     LogitChanges changes_;
     CandidateOrder order_;
 };

@@ -9,6 +9,7 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "model/sampling/candidate_order.h"
@@ -215,6 +216,45 @@ TEST(Sampler, MinPThatDropsNothingChangesNoChoice) {
     }
 }
 
+// Goal: a choice among a mask's tokens is the choice where the others are impossible, however many
+// there are and wherever the mask ends. Oracle: a row that has -infinity for them, without a mask.
+TEST(Sampler, ChoosesAmongAMasksTokensAsIfTheOthersWereImpossible) {
+    constexpr uint32_t kTopK = 3;
+    for (const size_t vocab_size : {1u, 7u, 64u, 131u, 1000u, 2111u}) {
+        const std::vector<float> logits = tied_logits(vocab_size, 4);
+        Sampler sampler(vocab_size);
+        std::mt19937 random(static_cast<uint32_t>(vocab_size));
+        for (const unsigned percent : {0u, 5u, 50u, 95u, 100u}) {
+            std::vector<float> row(vocab_size, -kInfinity);
+            std::vector<uint64_t> mask((vocab_size + 63) / 64);
+            const size_t always = random() % vocab_size;
+            size_t count = 0;
+            for (size_t id = 0; id < vocab_size; ++id) {
+                if (random() % 100 >= percent && id != always) continue;
+                row[id] = logits[id];
+                mask[id / 64] |= uint64_t{1} << (id % 64);
+                ++count;
+            }
+            for (const SamplingParams& params :
+                 {SamplingParams{.temperature = 0},
+                  SamplingParams{.temperature = 1},
+                  SamplingParams{.temperature = 0.7f, .top_p = 0.9f},
+                  SamplingParams{.temperature = 2, .min_p = 0.01f},
+                  SamplingParams{.temperature = 2, .top_k = kTopK}}) {
+                if (params.top_k > 0 && count <= kTopK) continue;
+                for (uint64_t position = 0; position < 20; ++position) {
+                    const auto token =
+                        sampler.sample(logits, params, position, {.allowed = mask}).value();
+                    const auto wanted = sampler.sample(row, params, position).value();
+                    ASSERT_EQ(token.id, wanted.id)
+                        << count << " of " << vocab_size << " tokens, position " << position;
+                    ASSERT_EQ(token.logprob, sampler.logprob(logits, token.id).value());
+                }
+            }
+        }
+    }
+}
+
 // Goal: a walk stops at the token at which a walk over all tokens in order would.
 // Method: random logits, flat, steep and with -infinity and ties, targets over the whole range.
 // Oracle: a full sort; the sums agree but for rounding.
@@ -281,6 +321,23 @@ TEST(Sampler, ReportsLogitsThatAreNotNumbers) {
     const auto none = sampler.logprob(std::vector<float>(3, -kInfinity), 0);
     ASSERT_FALSE(none.ok());
     EXPECT_THAT(none.error().message, HasSubstr("all logits are -infinity"));
+}
+
+// Whichever lane of whichever block it falls into.
+TEST(Sampler, NamesATokenWhoseLogitIsNoNumberWhereverItStands) {
+    constexpr size_t kVocabSize = 2111;
+    Sampler sampler(kVocabSize);
+    std::vector<float> logits(kVocabSize, -1);
+    for (size_t id = 0; id < kVocabSize; ++id) {
+        for (const float bad : {NAN, -NAN, kInfinity}) {
+            logits[id] = bad;
+            const auto token = sampler.logprob(logits, 0);
+            ASSERT_FALSE(token.ok()) << id;
+            ASSERT_THAT(token.error().message,
+                        HasSubstr("the logit of token " + std::to_string(id) + " is"));
+        }
+        logits[id] = id % 2 == 0 ? -kInfinity : -1;
+    }
 }
 
 TEST(Sampler, SettingsOutOfRangeAreNamedWithTheirValue) {
