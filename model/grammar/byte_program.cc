@@ -22,7 +22,8 @@ ByteProgram::Node ByteProgram::add(Instruction instruction) {
     // A program that is full is refused as a whole, so what it says does not matter.
     if (is_full()) return 0;
     nodes_.push_back(instruction);
-    return static_cast<Node>(nodes_.size() - 1);
+    likes_.push_back(static_cast<Node>(nodes_.size() - 1));
+    return likes_.back();
 }
 
 ByteProgram::Node ByteProgram::end() {
@@ -59,6 +60,12 @@ ByteProgram::Node ByteProgram::reserve() {
 void ByteProgram::become_split(Node reserved, Node one, Node other) {
     if (is_full()) return;
     nodes_[reserved] = {.kind = Kind::kSplit, .what = other, .next = one};
+}
+
+void ByteProgram::become_alike(Node begin, Node other, size_t count) {
+    if (is_full()) return;
+    for (Node i = 0; i < count; ++i) likes_[begin + i] = likes_[other + i];
+    has_alike_ = has_alike_ || count > 0;
 }
 
 ByteProgram::Rule ByteProgram::declare() {

@@ -10,6 +10,9 @@
 //
 // It is written backwards: each function takes the node that follows and returns the one that it
 // put before it, so a sequence reads from its last part to its first. GrammarAutomaton runs it.
+//
+// What is counted is written out, a step for each; those that no short text tells apart, as it ends
+// before the count does, are alike.
 
 #include <bitset>
 #include <cstdint>
@@ -50,6 +53,12 @@ class ByteProgram {
     Node reserve();
     void become_split(Node reserved, Node one, Node other);
 
+    // The longest text that does not tell nodes apart that are alike, in bytes.
+    static constexpr size_t kShortBytes = 32;
+    // What may follow the `count` nodes from `begin` on is for short texts what may follow those
+    // from `other` on, each what the one in its place.
+    void become_alike(Node begin, Node other, size_t count);
+
     // A rule without instructions; define() tells where it starts.
     Rule declare();
     void define(Rule rule, Node start);
@@ -66,6 +75,9 @@ class ByteProgram {
     Node start_of(Rule rule) const { return rules_[rule]; }
     const Instruction& at(Node node) const { return nodes_[node]; }
     const ByteSet& set(uint32_t index) const { return sets_[index]; }
+    // The same for nodes that are alike.
+    Node like(Node node) const { return likes_[node]; }
+    bool has_alike() const { return has_alike_; }
     size_t num_nodes() const { return nodes_.size(); }
     size_t num_sets() const { return sets_.size(); }
 
@@ -75,6 +87,8 @@ class ByteProgram {
     Node add(Instruction instruction);
 
     std::vector<Instruction> nodes_;
+    std::vector<Node> likes_;  // By node.
+    bool has_alike_ = false;
     std::vector<ByteSet> sets_;  // Each once.
     std::vector<Node> rules_;
     Node start_ = 0;

@@ -112,6 +112,34 @@ GrammarAutomaton::State GrammarAutomaton::keep(Places places) {
     return state;
 }
 
+std::optional<GrammarAutomaton::Kind> GrammarAutomaton::kind(State state) {
+    if (!program_->has_alike()) return std::nullopt;
+    Places places = states_[state];
+    for (Place& place : places.reading) {
+        place = {.node = program_->like(place.node), .calls = like(place.calls)};
+    }
+    std::sort(places.reading.begin(), places.reading.end());
+    const size_t size = places.reading.size();
+    const auto [entry, is_new] =
+        kinds_.emplace(std::move(places), static_cast<Kind>(kinds_.size()));
+    if (is_new) num_kind_places_ += size;
+    return entry->second;
+}
+
+GrammarAutomaton::Calls GrammarAutomaton::like(Calls calls) {
+    if (calls == 0) return 0;
+    likes_.resize(calls_.size(), kUnknown);
+    if (likes_[calls] == kUnknown) {
+        Call made = calls_[calls];
+        made.back = program_->like(made.back);
+        made.outer = like(made.outer);
+        const auto entry =
+            like_index_.emplace(made, static_cast<Calls>(like_index_.size() + 1)).first;
+        likes_[calls] = entry->second;
+    }
+    return likes_[calls];
+}
+
 GrammarAutomaton::Position GrammarAutomaton::position(State state) const {
     Position position{.places = states_[state], .calls = std::vector<Call>(1)};
     // A list of calls comes behind the one that it goes on from, so that one is new already.
@@ -148,7 +176,9 @@ size_t GrammarAutomaton::num_bytes() const {
     constexpr size_t kEntryBytes = 48;
     return sizeof(*this) + 64 * plain_characters_.size() + 2 * num_places_ * sizeof(Place) +
            states_.size() * (2 * sizeof(Places) + kEntryBytes + sizeof(State)) +
-           calls_.size() * (2 * sizeof(Call) + kEntryBytes) + steps_.size() * sizeof(State);
+           calls_.size() * (2 * sizeof(Call) + kEntryBytes) + steps_.size() * sizeof(State) +
+           num_kind_places_ * sizeof(Place) + kinds_.size() * (sizeof(Places) + kEntryBytes) +
+           like_index_.size() * (sizeof(Call) + kEntryBytes) + likes_.size() * sizeof(Calls);
 }
 
 std::optional<size_t> GrammarAutomaton::num_plain_characters(State state) {

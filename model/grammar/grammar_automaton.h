@@ -34,7 +34,7 @@ class GrammarAutomaton {
     using State = uint32_t;
     // No text that begins so is allowed.
     static constexpr State kDead = 0;
-    // Beyond one of these a step is missed. All of them together are at most about 20 MiB.
+    // Beyond one of these a step is missed. All of them together are at most about 30 MiB.
     static constexpr size_t kStatesMax = 16'384;
     static constexpr size_t kPlacesMax = size_t{1} << 18;  // Of all states together.
     static constexpr size_t kListsMax = size_t{1} << 17;   // Of calls.
@@ -56,6 +56,17 @@ class GrammarAutomaton {
     // How many characters of plain text (VocabularyTrie::is_plain_text) may come from `state` on,
     // whichever they are; kPlainCharactersMax: as many, or more. None: that depends on which.
     std::optional<size_t> num_plain_characters(State state);
+
+    // The same number only for states that no text of ByteProgram::kShortBytes tells apart. None:
+    // the program has no nodes that are alike, so it would be another for each state.
+    using Kind = uint32_t;
+    std::optional<Kind> kind(State state);
+
+    // Whether half of a limit is used up.
+    bool is_half_full() const {
+        return states_.size() > kStatesMax / 2 || num_places_ > kPlacesMax / 2 ||
+               calls_.size() > kListsMax / 2;
+    }
 
     // Whether next() or num_plain_characters() met a limit since forgive(): what they said then may
     // be too little. Nothing of that is kept.
@@ -101,6 +112,7 @@ class GrammarAutomaton {
     Places closure(std::vector<Place> open);
     Calls call(ByteProgram::Node back, Calls outer);
     State keep(Places places);
+    Calls like(Calls calls);
     // Where every character of plain text leads; kMixed: not all to one state.
     State after_plain(State state);
     void find_plain_characters();
@@ -119,6 +131,12 @@ class GrammarAutomaton {
     std::map<Places, State> state_index_;
     std::vector<State> steps_;        // [state][class]
     std::vector<State> after_plain_;  // By state.
+    // Places of nodes that stand for all that are like them, and lists of such calls, apart from
+    // the lists of states: what fits a machine does not depend on who asked for kinds.
+    std::map<Places, Kind> kinds_;
+    std::map<Call, Calls> like_index_;
+    std::vector<Calls> likes_;  // By calls; kUnknown.
+    size_t num_kind_places_ = 0;
     size_t num_places_ = 0;
     bool has_missed_ = false;
     State start_ = kDead;

@@ -43,13 +43,33 @@ std::optional<TokenMask> MaskMachine::mask(State state) {
     auto known = state_masks_.find(state);
     if (known == state_masks_.end()) {
         automaton_.forgive();
-        fill(state);
-        if (automaton_.has_missed()) return std::nullopt;
-        const std::optional<size_t> index = keep();
+        const std::optional<size_t> index = make(state);
         if (!index) return std::nullopt;
         known = state_masks_.emplace(state, *index).first;
     }
     return TokenMask{words_of(known->second), mask_sizes_[known->second]};
+}
+
+// Of two states of a kind the walks take the same room, long tokens aside. So as long as half of a
+// machine is free behind both, the walk that is saved would have fitted an empty one: what may come
+// does not depend on who came first.
+std::optional<size_t> MaskMachine::make(State state) {
+    const std::optional<GrammarAutomaton::Kind> kind = automaton_.kind(state);
+    if (kind) {
+        const auto known = kind_masks_.find(*kind);
+        if (known != kind_masks_.end()) {
+            fill_like(state, known->second);
+            if (!automaton_.has_missed() && !automaton_.is_half_full()) return keep();
+            automaton_.forgive();
+        }
+    }
+    fill(state);
+    if (automaton_.has_missed()) return std::nullopt;
+    const std::optional<size_t> index = keep();
+    if (!index) return std::nullopt;
+    ++num_walks_;
+    if (kind) kind_masks_.emplace(*kind, *index);
+    return index;
 }
 
 std::optional<size_t> MaskMachine::keep() {
@@ -104,12 +124,12 @@ size_t MaskMachine::num_bytes() {
     constexpr size_t kEntryBytes = 48;  // Of a map, with its allocation.
     return sizeof(*this) + automaton_.num_bytes() + path_.size() * sizeof(State) +
            (masks_.size() + 1) * words_ * sizeof(uint64_t) + masks_.size() * 2 * kEntryBytes +
-           state_masks_.size() * kEntryBytes;
+           (state_masks_.size() + kind_masks_.size()) * kEntryBytes;
 }
 
 size_t MaskMachine::num_walks() {
     const std::lock_guard lock(mutex_);
-    return state_masks_.size();
+    return num_walks_;
 }
 
 size_t MaskMachine::num_masks() {
@@ -122,6 +142,34 @@ void MaskMachine::fill(State state) {
     std::fill(scratch_.begin(), scratch_.end(), 0);
     if (num_plain) fill_plain(*num_plain);
     fill_from_trie(state, num_plain.has_value());
+    fill_ends(state);
+}
+
+void MaskMachine::fill_like(State state, size_t index) {
+    std::ranges::copy(words_of(index), scratch_.begin());
+    path_[0] = state;
+    size_t num_alive = 0;  // Bytes of the token before that may come.
+    for (const VocabularyTrie::LongToken token : vocabulary_->long_tokens()) {
+        const std::string_view bytes = vocabulary_->bytes_of(token.id);
+        // Where the one before ended, so does this one if it has that byte as well.
+        bool may_come = token.num_shared <= num_alive;
+        if (may_come) {
+            num_alive = token.num_shared;
+            for (; num_alive < bytes.size(); ++num_alive) {
+                const auto byte = static_cast<uint8_t>(bytes[num_alive]);
+                path_[num_alive + 1] = automaton_.next(path_[num_alive], byte);
+                if (path_[num_alive + 1] == GrammarAutomaton::kDead) break;
+            }
+            may_come = num_alive == bytes.size();
+        }
+        const uint64_t bit = uint64_t{1} << (token.id % 64);
+        scratch_[token.id / 64] &= ~bit;
+        if (may_come) scratch_[token.id / 64] |= bit;
+    }
+    fill_ends(state);
+}
+
+void MaskMachine::fill_ends(State state) {
     const bool may_end = automaton_.may_end(state);
     for (const uint32_t id : end_ids_) {
         const uint64_t bit = uint64_t{1} << (id % 64);

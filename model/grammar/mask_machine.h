@@ -8,8 +8,9 @@
 // computes it: it walks the vocabulary's trie and leaves a branch at the first byte that the
 // grammar does not want. Within a string, which allows nearly everything, the tokens of plain text
 // are known before, by their characters, and are not walked over. Whoever comes to the state later,
-// in whatever request, finds it. States of the same tokens, as most of the characters of a counted
-// string are, have one mask between them.
+// in whatever request, finds it. States that differ only in how much may still come of what is
+// counted have one walk between them: each looks for itself after the long tokens only, with which
+// the counts may come to an end. States of the same tokens have one mask.
 //
 // Nothing is given up as long as the machine lives, so masks stay where they are. What does not fit
 // its limits is missed: SharedGrammar says what comes then.
@@ -64,12 +65,17 @@ class MaskMachine {
 
     // Of all that it has allocated, about.
     size_t num_bytes();
-    // Masks that were computed, and of these the different ones.
+    // Walks over the vocabulary, and the different masks that came of them.
     size_t num_walks();
     size_t num_masks();
 
   private:
+    // The index of the mask of a state that has none. None: missed.
+    std::optional<size_t> make(State state);
+    // Makes scratch_ the mask of `state`, or one of its kind of it.
     void fill(State state);
+    void fill_like(State state, size_t index);
+    void fill_ends(State state);
     void fill_plain(size_t num_characters);
     void fill_from_trie(State state, bool has_plain_text);
     // The index of a mask like scratch_. None: no room.
@@ -90,6 +96,8 @@ class MaskMachine {
     std::vector<size_t> mask_sizes_;                      // Tokens that may come.
     std::unordered_multimap<size_t, size_t> mask_index_;  // By what is in it.
     std::unordered_map<State, size_t> state_masks_;
+    std::unordered_map<GrammarAutomaton::Kind, size_t> kind_masks_;
+    size_t num_walks_ = 0;
 };
 
 }  // namespace afd::model

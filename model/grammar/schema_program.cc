@@ -16,6 +16,44 @@ namespace {
 using Node = ByteProgram::Node;
 using Rule = ByteProgram::Rule;
 
+// Says which steps of a count are alike. They are written from the last to the first.
+class CountedSteps {
+  public:
+    // Each reads `bytes_least` and more.
+    CountedSteps(ByteProgram& program, const Schema::Count& length, size_t bytes_least)
+        : program_(program), length_(length), enough_(ByteProgram::kShortBytes / bytes_least + 2) {}
+
+    // Step i was written: the nodes from `begin` on.
+    void add(size_t i, size_t begin) {
+        const size_t least = length_.least - std::min(length_.least, i);
+        const size_t most = length_.most ? *length_.most - i : enough_;
+        const Step step{.num_nodes = program_.num_nodes() - begin,
+                        .least = std::min(least, enough_),
+                        .most = std::min(most, enough_)};
+        if (step == last_) {
+            program_.become_alike(
+                static_cast<Node>(begin), static_cast<Node>(last_begin_), step.num_nodes);
+        }
+        last_ = step;
+        last_begin_ = begin;
+    }
+
+  private:
+    // As many more as a short text comes to, or as there are.
+    struct Step {
+        size_t num_nodes = 0;
+        size_t least = 0;  // That must come, this one included.
+        size_t most = 0;   // That may.
+        bool operator==(const Step&) const = default;
+    };
+
+    ByteProgram& program_;
+    const Schema::Count& length_;
+    const size_t enough_;
+    Step last_;
+    size_t last_begin_ = 0;
+};
+
 // Writes each schema as a rule of the same index behind those of JSON.
 class SchemaWriter {
   public:
@@ -79,11 +117,33 @@ class SchemaWriter {
             node = program_.reserve();
             program_.become_split(node, close, program_.call(json_.character(), node));
         }
+        CountedSteps steps(program_, length, 1);
         for (size_t i = length.most.value_or(length.least); i-- > 0 && !program_.is_full();) {
+            const size_t begin = program_.num_nodes();
             node = program_.call(json_.character(), node);
             if (i >= length.least) node = program_.either(close, node);
+            steps.add(i, begin);
         }
         return program_.literal("\"", node);
+    }
+
+    // Bytes that a text of `schema` has at least; of what lies deep within it, one.
+    size_t bytes_least(const Schema& schema, int depth = 0) const {
+        constexpr int kLooksMax = 3;
+        const auto inner = [&](uint32_t item) {
+            return depth < kLooksMax ? bytes_least(schemas_[item], depth + 1) : 1;
+        };
+        size_t least = 1;
+        if (schema.kind == Schema::Kind::kString) least = 2 + schema.length.least;
+        if (schema.kind == Schema::Kind::kObject) {
+            least = 2;
+            for (const Schema::Member& member : schema.members) {
+                if (!member.is_required) continue;
+                // The quotes and ':' aside, a name has as many bytes, or more where it is escaped.
+                least += 3 + member.name.size() + inner(member.schema);
+            }
+        }
+        return least;
     }
 
     Node comma(Node next) { return program_.literal(",", program_.call(json_.blanks(), next)); }
@@ -106,10 +166,15 @@ class SchemaWriter {
             node = program_.reserve();
             program_.become_split(node, close, comma(program_.call(rules_[*schema.rest], node)));
         }
+        // With its comma.
+        const size_t step_bytes = 1 + (schema.rest ? bytes_least(schemas_[*schema.rest]) : 1);
+        CountedSteps steps(program_, schema.length, step_bytes);
         for (size_t i = counted; i-- > 0 && !program_.is_full();) {
+            const size_t begin = program_.num_nodes();
             node = program_.call(rule_at(i), node);
             node = i == 0 ? program_.call(json_.blanks(), node) : comma(node);
             if (i >= schema.length.least) node = program_.either(close, node);
+            if (i >= std::max(num_first, size_t{1})) steps.add(i, begin);
         }
         return program_.literal("[", node);
     }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "model/grammar/byte_program.h"
 #include "model/tokenizer/utf8.h"
 #include "proto/check.h"
 #include "proto/failure.h"
@@ -161,6 +162,7 @@ VocabularyTrie::VocabularyTrie(std::span<const std::string> token_bytes) {
     AFD_ASSERT(
         take_parts({begin, header.total_bytes}), "an image of %zu bytes", memory->size() * 8);
     owner_ = memory;
+    find_long_tokens();
 }
 
 Result<VocabularyTrie> VocabularyTrie::read(std::span<const std::byte> image,
@@ -171,8 +173,29 @@ Result<VocabularyTrie> VocabularyTrie::read(std::span<const std::byte> image,
                          with(image.size()));
     }
     AFD_TRY(trie.check());
+    trie.find_long_tokens();
     trie.owner_ = std::move(owner);
     return trie;
+}
+
+void VocabularyTrie::find_long_tokens() {
+    for (uint32_t id = 0; id < vocab_size(); ++id) {
+        // No walk comes to the very long ones.
+        const size_t size = bytes_of(id).size();
+        if (size > ByteProgram::kShortBytes && size <= kTokenBytesMax) {
+            long_tokens_.push_back({.id = id});
+        }
+    }
+    std::stable_sort(long_tokens_.begin(), long_tokens_.end(), [&](LongToken a, LongToken b) {
+        return bytes_of(a.id) < bytes_of(b.id);
+    });
+    std::string_view before;
+    for (LongToken& token : long_tokens_) {
+        const std::string_view bytes = bytes_of(token.id);
+        const auto end = std::ranges::mismatch(before, bytes).in2;
+        token.num_shared = static_cast<uint32_t>(end - bytes.begin());
+        before = bytes;
+    }
 }
 
 bool VocabularyTrie::take_parts(std::span<const std::byte> image) {

@@ -18,7 +18,8 @@
 //   ...     8 * words       bit id % 64 of word id / 64: token id is plain text
 //   ...     num_bytes       bytes of all tokens, by id
 //
-// In the order of bytes of the machine; it never leaves it.
+// In the order of bytes of the machine; it never leaves it. Who reads it lists the long tokens, of
+// which there are a few hundred, for itself.
 
 #include <cstddef>
 #include <cstdint>
@@ -83,6 +84,13 @@ class VocabularyTrie {
     }
     size_t vocab_size() const { return starts_.size() - 1; }
 
+    // The tokens of more than ByteProgram::kShortBytes, by their bytes.
+    struct LongToken {
+        uint32_t id = 0;
+        uint32_t num_shared = 0;  // First bytes that are those of the one before.
+    };
+    std::span<const LongToken> long_tokens() const { return long_tokens_; }
+
     // Whether the token has bytes, and is no special one.
     bool is_text(uint32_t id) const {
         const std::string_view bytes = bytes_of(id);
@@ -107,6 +115,7 @@ class VocabularyTrie {
     // Where the parts of an image lie. False: not within `image`.
     bool take_parts(std::span<const std::byte> image);
     Result<> check() const;
+    void find_long_tokens();
 
     std::shared_ptr<const void> owner_;
     std::span<const std::byte> image_;
@@ -116,6 +125,7 @@ class VocabularyTrie {
     std::span<const uint64_t> plain_;
     std::span<const uint32_t> by_length_;  // Those of plain_, with more characters first.
     std::string_view bytes_;
+    std::vector<LongToken> long_tokens_;
 };
 
 }  // namespace afd::model
