@@ -36,7 +36,11 @@ struct SixteenWords {
         const __m512i mask = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
         return _mm512_castsi512_ps(_mm512_and_si512(words, mask));
     }
-    // The exponent's bias grows by 120; the product also normalises subnormals.
+    // The exponent's bias grows by 120; the product also normalises subnormals. They are operands
+    // that an Intel processor makes a detour for. Ways around it with the same bits cost more where
+    // there are none (one row from a Zen 5's cache, its memory): the lesser of the normal number
+    // and twice it less 2^-6 has 0.69 of the speed, 0.89; a permute for the eight values 0.65,
+    // 0.89; a look at each line, and the permute for those that have one, 0.87, 0.87.
     template <int kByte>
     static Floats expand(Words words) {
         const __m512i top = kByte == 3 ? words : _mm512_slli_epi32(words, 24 - 8 * kByte);
