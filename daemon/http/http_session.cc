@@ -3,11 +3,8 @@
 
 #include <array>
 #include <charconv>
-#include <chrono>
-#include <ctime>
 #include <utility>
 
-#include "daemon/gateway/random_seed.h"
 #include "daemon/http/health_answers.h"
 #include "daemon/http/model_answers.h"
 #include "daemon/http/page.h"
@@ -24,24 +21,6 @@ constexpr int kSocketReadsPerTurn = 16;
 // Timers run before sockets are read: after a halt of this process the rest of a request may have
 // arrived long ago.
 constexpr uint64_t kLateRestMs = 500;
-
-// One token of the model, whatever it is: it has gone through every layer and every worker.
-GenerationCall probe_call() {
-    GenerationCall call;
-    client::Generate& wish = call.prompts.emplace_back();
-    wish.mutable_token_ids()->add_ids(0);
-    wish.set_max_tokens(1);
-    return call;
-}
-
-std::shared_ptr<const AnswerForm> form_of(const GenerationCall& call,
-                                          const std::string& id,
-                                          int64_t created) {
-    AnswerForm form{call, id, created};
-    // What was asked is not asked again; it may be large.
-    for (client::Generate& prompt : form.call.prompts) prompt.Clear();
-    return std::make_shared<const AnswerForm>(std::move(form));
-}
 
 }  // namespace
 
@@ -137,38 +116,15 @@ void HttpSession::handle(HttpRequest request) {
     method_ = request.method;
     handler_ = route ? route->handler : kNoHandler;
     begun_ = std::chrono::steady_clock::now();
-    std::optional<ApiError> error = check_source(request, services_->is_loopback);
-    if (!error) error = check_route(request, route);
-    if (error) {
-        HttpResponse response = HttpResponse::of(*error);
-        if (route) response.headers.emplace_back("Allow", route->methods());
-        respond(std::move(response));
-        return;
-    }
-    if (request.method == "OPTIONS") {
-        HttpResponse response;
-        response.headers.emplace_back("Allow", route->methods());
-        respond(std::move(response));
-        return;
-    }
-    Route checked = *route;
-    // It makes the workers work.
-    const bool is_deep = route->endpoint == Endpoint::kReady && request.query == "deep=1";
-    if (is_deep) checked.needs_key = true;
-    ApiResult<std::string> key = check_key(request, checked, services_->keys);
-    if (const auto* no_key = std::get_if<ApiError>(&key)) {
-        respond(HttpResponse::of(*no_key));
-        return;
-    }
-    if (!std::get<std::string>(key).empty())
-        identity_.account = "key " + std::get<std::string>(key);
-    if (checked.is_post) error = check_media(request);
-    if (error) {
-        respond(HttpResponse::of(*error));
-    } else if (is_deep) {
-        start_probe();
+    RequestVerdict verdict = judge(request, route, *services_);
+    if (!verdict.key.empty()) identity_.account = "key " + verdict.key;
+    if (verdict.response) {
+        respond(*std::move(verdict.response));
+    } else if (is_deep_check(request, *route)) {
+        exchange_.emplace(HttpExchange::probe(services_->model, next_id_));
+        submit();
     } else {
-        dispatch(checked, request);
+        dispatch(*route, request);
     }
 }
 
@@ -234,50 +190,29 @@ void HttpSession::start(ApiResult<GenerationCall> call) {
         respond(HttpResponse::of(*error));
         return;
     }
-    begin(std::move(std::get<GenerationCall>(call)), false);
-}
-
-void HttpSession::start_probe() {
-    begin(probe_call(), true);
-}
-
-void HttpSession::begin(GenerationCall call, bool is_probe) {
-    Exchange& exchange = exchange_.emplace(is_probe);
-    if (!call.ignored.empty()) {
-        exchange.headers.emplace_back("X-Ignored-Params", ignored_header(call.ignored));
-    }
-    const bool is_stream = call.is_stream;
-    if (!is_probe) services_->metrics.on_asked(call.num_choices);
-    const std::string id = fmt::format(
-        "{}-{:016x}{:016x}", call.is_chat ? "chatcmpl" : "cmpl", draw_random(), draw_random());
-    const int64_t created = std::time(nullptr);
-    if (call.resumable_ms > 0) {
-        exchange.form = form_of(call, id, created);
-        exchange.numbers.emplace(0);
-    }
-    exchange.answer =
-        std::make_unique<GenerationAnswer>(std::move(call), services_->model, id, created);
-    exchange.first_id = next_id_;
-    next_id_ += exchange.answer->num_choices();
-    has_streamed_ = false;
-    if (is_stream) timer_.start(kPingMs, kPingMs);
+    GenerationCall& checked = std::get<GenerationCall>(call);
+    services_->metrics.on_asked(checked.num_choices);
+    exchange_.emplace(HttpExchange::begun(std::move(checked), services_->model, next_id_));
     submit();
 }
 
 void HttpSession::submit() {
+    const GenerationAnswer& answer = exchange_->answer();
+    next_id_ += answer.num_choices();
+    has_streamed_ = false;
+    if (answer.call().is_stream) timer_.start(kPingMs, kPingMs);
     is_submitting_ = true;
-    const size_t num_choices = exchange_->answer->num_choices();
-    for (size_t i = 0; i < num_choices && !exchange_->answer->is_over(); ++i) {
+    for (size_t i = 0; i < answer.num_choices() && !answer.is_over(); ++i) {
         client::Request request;
-        request.set_request_id(exchange_->first_id + i);
-        *request.mutable_generate() = exchange_->answer->wish(i);
+        request.set_request_id(exchange_->first_id() + i);
+        *request.mutable_generate() = answer.wish(i);
         host_.on_request(*this, request);
         if (!is_open()) return;
     }
     is_submitting_ = false;
-    if (exchange_->answer->is_over()) {
+    if (answer.is_over()) {
         finish();
-    } else if (exchange_->numbers) {
+    } else if (exchange_->is_resumable()) {
         begin_stream();
     }
 }
@@ -302,17 +237,15 @@ void HttpSession::resume(const HttpRequest& request) {
 }
 
 std::shared_ptr<const void> HttpSession::form() const {
-    return exchange_ ? exchange_->form : nullptr;
+    return exchange_ ? exchange_->form() : nullptr;
 }
 
 void HttpSession::on_resumed(uint64_t request_id, const std::shared_ptr<const void>& form) {
     asked_id_ = 0;
-    Exchange& exchange = exchange_.emplace(false);
-    exchange.form = std::static_pointer_cast<const AnswerForm>(form);
-    exchange.numbers.emplace(num_received_);
-    exchange.answer = std::make_unique<GenerationAnswer>(
-        exchange.form->call, services_->model, exchange.form->id, exchange.form->created);
-    exchange.first_id = request_id;
+    exchange_.emplace(HttpExchange::resumed(std::static_pointer_cast<const AnswerForm>(form),
+                                            num_received_,
+                                            services_->model,
+                                            request_id));
     has_streamed_ = false;
     timer_.start(kPingMs, kPingMs);
 }
@@ -331,35 +264,22 @@ void HttpSession::send(const client::Response& response) {
         if (!has_served_) end_with(api_error(response.error()));
         return;
     }
-    if (!exchange_ || id < exchange_->first_id) return;
-    GenerationAnswer& answer = *exchange_->answer;
-    if (id - exchange_->first_id >= answer.num_choices()) return;
+    if (!exchange_ || !exchange_->has(id)) return;
     events_.clear();
-    answer.on_response(id - exchange_->first_id, response, events_);
-    if (exchange_->numbers) note_resumable(response);
+    exchange_->take(response, events_);
     // The first error among the choices is the answer; the head waits until all are asked for.
     if (is_submitting_) return;
-    if (answer.is_over()) {
+    if (exchange_->answer().is_over()) {
         finish();
         return;
     }
     if (!events_.empty()) stream(events_);
-    if (exchange_->num_missing == 0) catch_up();
+    if (exchange_->has_caught_up()) go_on();
 }
 
-void HttpSession::note_resumable(const client::Response& response) {
-    if (response.has_accepted()) {
-        exchange_->headers.emplace_back("X-Afd-Resume", response.accepted().resume_id());
-        if (!is_submitting_) exchange_->num_missing = response.accepted().num_answers();
-    } else if (exchange_->num_missing > 0) {
-        --*exchange_->num_missing;
-    }
-}
-
-// All that was said before has been said again: what comes now is new.
-void HttpSession::catch_up() {
-    exchange_->num_missing.reset();
-    if (!exchange_->numbers->is_behind_client()) {
+void HttpSession::go_on() {
+    exchange_->go_on();
+    if (exchange_->reaches_client()) {
         begin_stream();
         return;
     }
@@ -373,31 +293,26 @@ void HttpSession::catch_up() {
 }
 
 void HttpSession::begin_stream() {
-    if (std::exchange(exchange_->has_head, true)) return;
+    if (!exchange_->take_head()) return;
     // Only its end tells such a client where the stream ends.
     if (!frame_.is_http_1_1) frame_.closes = true;
-    exchange_->headers.emplace_back("X-Request-Id", request_id_);
-    append_stream_head(exchange_->headers, frame_, socket_.output());
+    exchange_->headers().emplace_back("X-Request-Id", request_id_);
+    append_stream_head(exchange_->headers(), frame_, socket_.output());
 }
 
 void HttpSession::stream(std::string_view events) {
-    std::string numbered;
-    // An error is no part of what can be said again.
-    if (exchange_->numbers && !exchange_->answer->error()) {
-        numbered = exchange_->numbers->take(events);
-        if (numbered.empty()) return;
-        events = numbered;
-    }
+    const std::string sent = exchange_->to_send(events);
+    if (sent.empty()) return;
     begin_stream();
     has_streamed_ = true;
-    append_stream_part(events, frame_, socket_.output());
+    append_stream_part(sent, frame_, socket_.output());
 }
 
 void HttpSession::finish() {
     timer_.stop();
-    const GenerationAnswer& answer = *exchange_->answer;
+    const GenerationAnswer& answer = exchange_->answer();
     const std::optional<ApiError>& error = answer.error();
-    const bool is_stream = answer.call().is_stream && (exchange_->has_head || !error);
+    const bool is_stream = answer.call().is_stream && (exchange_->has_head() || !error);
     // Half an answer is no state to go on from.
     if (is_stream && error) frame_.closes = true;
     if (is_stream) {
@@ -408,23 +323,24 @@ void HttpSession::finish() {
         is_ending_ |= frame_.closes;
         note_answer(200);
     }
-    const Exchange done = *std::exchange(exchange_, std::nullopt);
+    HttpExchange done = *std::exchange(exchange_, std::nullopt);
     if (error) cancel_rest(done);
     if (!is_stream) {
-        HttpResponse response = error           ? HttpResponse::of(*error)
-                                : done.is_probe ? HttpResponse::json(R"({"status":"ok"})")
-                                                : HttpResponse::json(done.answer->body());
-        for (const HttpResponse::Header& header : done.headers) response.headers.push_back(header);
+        HttpResponse response = error             ? HttpResponse::of(*error)
+                                : done.is_probe() ? HttpResponse::json(R"({"status":"ok"})")
+                                                  : HttpResponse::json(done.answer().body());
+        for (const HttpResponse::Header& header : done.headers())
+            response.headers.push_back(header);
         respond(std::move(response));
     }
     events_ = std::string();
 }
 
 // Not at once: the gateway may be in the middle of ending them itself.
-void HttpSession::cancel_rest(const Exchange& exchange) {
-    for (size_t i = 0; exchange.answer->num_choices() > 1 && i < exchange.answer->num_choices();
-         ++i) {
-        cancels_.push_back(exchange.first_id + i);
+void HttpSession::cancel_rest(const HttpExchange& exchange) {
+    const size_t num_choices = exchange.answer().num_choices();
+    for (size_t i = 0; num_choices > 1 && i < num_choices; ++i) {
+        cancels_.push_back(exchange.first_id() + i);
     }
     if (!cancels_.empty()) next_turn_.ask();
 }

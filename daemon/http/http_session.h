@@ -8,12 +8,11 @@
 // kept up to a bound, and then not read. A client that closes its side has gone: what runs for it
 // is cancelled, also if it would still read.
 //
-// A completion is one Generate for each choice. The status line waits for the first token, so that
-// what fails before it has an HTTP status; what fails later is an event, and the end of the
-// connection. That of a resumable stream does not wait: it tells the id. To resume one is to make
-// its events anew, all of them, and to leave out those that the client has. Bytes that are no HTTP,
-// requests that stay half sent, and what the InputBudget does not hold are answered with why, and
-// cost only this connection.
+// A completion is an HttpExchange. The status line waits for the first token, so that what fails
+// before it has an HTTP status; what fails later is an event, and the end of the connection. That
+// of a resumable stream does not wait: it tells the id. Bytes that are no HTTP, requests that stay
+// half sent, and what the InputBudget does not hold are answered with why, and cost only this
+// connection.
 
 #include <chrono>
 #include <memory>
@@ -23,9 +22,7 @@
 
 #include "daemon/gateway/client_session.h"
 #include "daemon/gateway/input_budget.h"
-#include "daemon/http/answer_form.h"
-#include "daemon/http/event_numbers.h"
-#include "daemon/http/generation_answer.h"
+#include "daemon/http/http_exchange.h"
 #include "daemon/http/http_response.h"
 #include "daemon/http/http_services.h"
 #include "daemon/http/request_reader.h"
@@ -66,21 +63,6 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     bool is_open() const override { return socket_.is_open(); }
 
   private:
-    // The completion that is being answered.
-    struct Exchange {
-        explicit Exchange(bool probes) : is_probe(probes) {}
-
-        std::unique_ptr<GenerationAnswer> answer;
-        std::vector<HttpResponse::Header> headers;
-        uint64_t first_id = 0;  // Of its Generates, one behind the other.
-        bool has_head = false;  // Of its stream: sent.
-        bool is_probe;          // Of /health?deep=1.
-        // Of a resumable stream.
-        std::shared_ptr<const AnswerForm> form;
-        std::optional<EventNumbers> numbers;
-        std::optional<uint64_t> num_missing;  // Answers given before, still to come again.
-    };
-
     void on_ready(int events);
     void on_turn();
     void on_timer();
@@ -91,16 +73,13 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     void dispatch(const Route& route, const HttpRequest& request);
     void respond_with_status(Endpoint endpoint);
     void start(ApiResult<GenerationCall> call);
-    void start_probe();
-    void begin(GenerationCall call, bool is_probe);
     void submit();
     void resume(const HttpRequest& request);
-    void note_resumable(const client::Response& response);
-    void catch_up();
+    void go_on();
     void begin_stream();
     void stream(std::string_view events);
     void finish();
-    void cancel_rest(const Exchange& exchange);
+    void cancel_rest(const HttpExchange& exchange);
     void respond(HttpResponse response);
     // The request is over, with this status or none; for metrics and log.
     void note_answer(int status);
@@ -136,11 +115,11 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     std::string method_;
     std::string_view handler_ = kNoHandler;
     std::optional<std::chrono::steady_clock::time_point> begun_;
-    std::optional<Exchange> exchange_;
-    uint64_t num_received_ = 0;      // Events that who resumes has.
-    uint64_t asked_id_ = 0;          // What ask() waits for; 0: nothing.
-    client::Response asked_;         // What it has heard.
-    std::vector<uint64_t> cancels_;  // Generates whose answers nobody waits for.
+    std::optional<HttpExchange> exchange_;  // The completion that is being answered.
+    uint64_t num_received_ = 0;             // Events that who resumes has.
+    uint64_t asked_id_ = 0;                 // What ask() waits for; 0: nothing.
+    client::Response asked_;                // What it has heard.
+    std::vector<uint64_t> cancels_;         // Generates whose answers nobody waits for.
     uint64_t next_id_ = 1;
     std::string events_;  // Of one Response.
     std::unique_ptr<FdWatcher> watcher_;

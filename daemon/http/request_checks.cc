@@ -98,6 +98,30 @@ ApiResult<std::string> check_key(const HttpRequest& request,
                                    : "the API key in Authorization is none that is served"};
 }
 
+bool is_deep_check(const HttpRequest& request, const Route& route) {
+    return route.endpoint == Endpoint::kReady && request.query == "deep=1";
+}
+
+RequestVerdict judge(const HttpRequest& request,
+                     const std::optional<Route>& route,
+                     const HttpServices& services) {
+    std::optional<ApiError> error = check_source(request, services.is_loopback);
+    if (!error) error = check_route(request, route);
+    if (error || request.method == "OPTIONS") {
+        HttpResponse response = error ? HttpResponse::of(*error) : HttpResponse();
+        if (route) response.headers.emplace_back("Allow", route->methods());
+        return {std::move(response), ""};
+    }
+    Route checked = *route;
+    if (is_deep_check(request, checked)) checked.needs_key = true;
+    ApiResult<std::string> key = check_key(request, checked, services.keys);
+    if (const auto* no_key = std::get_if<ApiError>(&key)) return {HttpResponse::of(*no_key), ""};
+    RequestVerdict verdict{std::nullopt, std::get<std::string>(std::move(key))};
+    if (checked.is_post) error = check_media(request);
+    if (error) verdict.response = HttpResponse::of(*error);
+    return verdict;
+}
+
 std::string request_id_of(const HttpRequest& request) {
     const std::string& given = request.request_id;
     const bool is_usable = !given.empty() && given.size() <= kRequestIdBytesMax &&

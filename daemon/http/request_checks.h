@@ -10,6 +10,7 @@
 
 #include "daemon/http/api_error.h"
 #include "daemon/http/http_request.h"
+#include "daemon/http/http_response.h"
 #include "daemon/http/http_services.h"
 #include "daemon/http/route.h"
 
@@ -25,6 +26,19 @@ std::optional<ApiError> check_media(const HttpRequest& request);
 ApiResult<std::string> check_key(const HttpRequest& request,
                                  const Route& route,
                                  const ApiKeys& keys);
+
+// GET /health?deep=1, which makes the workers work: it needs a key where keys are needed.
+bool is_deep_check(const HttpRequest& request, const Route& route);
+
+struct RequestVerdict {
+    // What refuses the request, or answers its OPTIONS; nothing: it may be served.
+    std::optional<HttpResponse> response;
+    std::string key;  // Its name; empty: none is needed, or it came to no key.
+};
+// All of these checks, in their order.
+RequestVerdict judge(const HttpRequest& request,
+                     const std::optional<Route>& route,
+                     const HttpServices& services);
 
 // The client's X-Request-Id if it can stand in a header and a log line, else one that is drawn.
 std::string request_id_of(const HttpRequest& request);

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/http/http_exchange.h"
+
+#include <fmt/core.h>
+
+#include <ctime>
+#include <utility>
+
+#include "daemon/gateway/random_seed.h"
+#include "daemon/http/request_checks.h"
+
+namespace afd::daemon {
+
+namespace {
+
+std::shared_ptr<const AnswerForm> form_of(const GenerationCall& call,
+                                          const std::string& id,
+                                          int64_t created) {
+    AnswerForm form{call, id, created};
+    // What was asked is not asked again; it may be large.
+    for (client::Generate& prompt : form.call.prompts) prompt.Clear();
+    return std::make_shared<const AnswerForm>(std::move(form));
+}
+
+}  // namespace
+
+HttpExchange HttpExchange::begun(GenerationCall call, const ApiModel& model, uint64_t first_id) {
+    HttpExchange exchange(first_id);
+    if (!call.ignored.empty()) {
+        exchange.headers_.emplace_back("X-Ignored-Params", ignored_header(call.ignored));
+    }
+    const std::string id = fmt::format(
+        "{}-{:016x}{:016x}", call.is_chat ? "chatcmpl" : "cmpl", draw_random(), draw_random());
+    const int64_t created = std::time(nullptr);
+    if (call.resumable_ms > 0) {
+        exchange.form_ = form_of(call, id, created);
+        exchange.numbers_.emplace(0);
+    }
+    exchange.answer_ = std::make_unique<GenerationAnswer>(std::move(call), model, id, created);
+    return exchange;
+}
+
+HttpExchange HttpExchange::probe(const ApiModel& model, uint64_t first_id) {
+    GenerationCall call;
+    client::Generate& wish = call.prompts.emplace_back();
+    wish.mutable_token_ids()->add_ids(0);
+    wish.set_max_tokens(1);
+    HttpExchange exchange = begun(std::move(call), model, first_id);
+    exchange.is_probe_ = true;
+    return exchange;
+}
+
+HttpExchange HttpExchange::resumed(std::shared_ptr<const AnswerForm> form,
+                                   uint64_t num_received,
+                                   const ApiModel& model,
+                                   uint64_t request_id) {
+    HttpExchange exchange(request_id);
+    exchange.answer_ =
+        std::make_unique<GenerationAnswer>(form->call, model, form->id, form->created);
+    exchange.form_ = std::move(form);
+    exchange.numbers_.emplace(num_received);
+    exchange.is_resumed_ = true;
+    return exchange;
+}
+
+void HttpExchange::take(const client::Response& response, std::string& events) {
+    answer_->on_response(response.request_id() - first_id_, response, events);
+    if (!is_resumable()) return;
+    if (response.has_accepted()) {
+        headers_.emplace_back("X-Afd-Resume", response.accepted().resume_id());
+        if (is_resumed_) num_missing_ = response.accepted().num_answers();
+    } else if (num_missing_ > 0) {
+        --*num_missing_;
+    }
+}
+
+std::string HttpExchange::to_send(std::string_view events) {
+    // An error is no part of what can be said again.
+    if (!numbers_ || answer_->error()) return std::string(events);
+    return numbers_->take(events);
+}
+
+}  // namespace afd::daemon
