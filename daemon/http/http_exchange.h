@@ -15,11 +15,11 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/http/answer_form.h"
-#include "daemon/http/api_model.h"
-#include "daemon/http/event_numbers.h"
-#include "daemon/http/generation_answer.h"
-#include "daemon/http/http_response.h"
+#include "daemon/http/answer/answer_form.h"
+#include "daemon/http/answer/event_numbers.h"
+#include "daemon/http/answer/generation_answer.h"
+#include "daemon/http/call/api_model.h"
+#include "daemon/http/message/http_response.h"
 #include "proto/client.pb.h"
 
 namespace afd::daemon {

@@ -9,7 +9,7 @@
 
 #include "daemon/gateway/input_budget.h"
 #include "daemon/http/api_keys.h"
-#include "daemon/http/api_model.h"
+#include "daemon/http/call/api_model.h"
 #include "daemon/http/lingering_sockets.h"
 #include "daemon/metrics/http_metrics.h"
 

@@ -5,9 +5,9 @@
 #include <charconv>
 #include <utility>
 
-#include "daemon/http/health_answers.h"
-#include "daemon/http/model_answers.h"
-#include "daemon/http/page.h"
+#include "daemon/http/answer/health_answers.h"
+#include "daemon/http/answer/model_answers.h"
+#include "daemon/http/answer/page.h"
 #include "daemon/http/request_checks.h"
 #include "daemon/program/logging.h"
 #include "proto/check.h"

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/http/api_error.h"
-#include "daemon/http/http_request.h"
-#include "daemon/http/http_response.h"
 #include "daemon/http/http_services.h"
+#include "daemon/http/message/api_error.h"
+#include "daemon/http/message/http_request.h"
+#include "daemon/http/message/http_response.h"
 #include "daemon/http/route.h"
 
 namespace afd::daemon {

@@ -9,8 +9,8 @@
 #include <variant>
 
 #include "daemon/gateway/request.h"
-#include "daemon/http/generation_answer.h"
-#include "daemon/http/model_answers.h"
+#include "daemon/http/answer/generation_answer.h"
+#include "daemon/http/answer/model_answers.h"
 #include "daemon/http/request_checks.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/http_model.h"

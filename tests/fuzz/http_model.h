@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "daemon/http/api_model.h"
+#include "daemon/http/call/api_model.h"
 #include "model/chat/chatml_template.h"
 #include "proto/check.h"
 #include "tests/fuzz/gateway_around.h"

@@ -70,7 +70,10 @@ ALLOWED_INCLUDES = {
                          "daemon/worker",
     "daemon/client_socket": "proto daemon/loop daemon/gateway",
     "daemon/http": "proto model daemon/program daemon/loop daemon/metrics daemon/config "
-                   "daemon/gateway",
+                   "daemon/gateway daemon/http/message daemon/http/call daemon/http/answer",
+    "daemon/http/message": "proto model",
+    "daemon/http/call": "proto model daemon/http/message",
+    "daemon/http/answer": "proto model daemon/program daemon/http/message daemon/http/call",
     "daemon/gateway": "proto schedule model daemon/program daemon/loop daemon/metrics daemon/config "
                       "daemon/supervisor",
     "daemon/afdd": "proto schedule ops model daemon",

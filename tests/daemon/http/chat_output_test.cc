@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/http/chat_output.h"
+#include "daemon/http/answer/chat_output.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 // Goal: what a client of a completion reads has the form of the OpenAI API, in whole and as events.
 // Method: Responses of a gateway, made up. Oracle: the JSON, parsed by nlohmann's library, which
 // does not write it.
-#include "daemon/http/generation_answer.h"
+#include "daemon/http/answer/generation_answer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 // Goal: what a client writes in a completion becomes the Generate that it means, or a 400 that
 // names the field. Method: tables of bodies. Oracle: the message's fields; status, code, param and
 // words.
-#include "daemon/http/generation_call.h"
+#include "daemon/http/call/generation_call.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

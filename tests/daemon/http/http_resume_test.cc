@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/http/event_numbers.h"
+#include "daemon/http/answer/event_numbers.h"
 #include "tests/daemon/http/http_session_fixture.h"
 
 namespace afd::daemon {

@@ -2,7 +2,7 @@
 //
 // Goal: every sequence of bytes gets a defined answer. Method: tables of requests and of garbage,
 // whole and byte by byte. Oracle: the fields of the request; the status and the words of a refusal.
-#include "daemon/http/request_reader.h"
+#include "daemon/http/message/request_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

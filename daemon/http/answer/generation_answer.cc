@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/http/answer/generation_answer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/http/message/json_text.h"
+#include "daemon/program/version.h"
+#include "proto/check.h"
+
+namespace afd::daemon {
+
+namespace {
+
+std::string head_of(const GenerationCall& call,
+                    const ApiModel& model,
+                    const std::string& id,
+                    int64_t created) {
+    std::string head = R"({"id":)";
+    append_json_string(id, head);
+    head += R"(,"object":")";
+    head += !call.is_chat    ? "text_completion"
+            : call.is_stream ? "chat.completion.chunk"
+                             : "chat.completion";
+    head += R"(","created":)";
+    append_json_number(static_cast<uint64_t>(created), head);
+    head += R"(,"model":)";
+    append_json_string(model.id, head);
+    head += R"(,"system_fingerprint":)";
+    append_json_string("afd-" + std::string(kVersion), head);
+    return head + R"(,"choices":[)";
+}
+
+uint64_t num_characters(std::string_view text) {
+    return static_cast<uint64_t>(std::count_if(text.begin(), text.end(), [](char c) {
+        return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+    }));
+}
+
+void append_ids(const char* name, const std::vector<uint32_t>& ids, std::string& out) {
+    out += name;
+    for (size_t i = 0; i < ids.size(); ++i) {
+        if (i > 0) out += ',';
+        append_json_number(uint64_t{ids[i]}, out);
+    }
+    out += ']';
+}
+
+// What ended the text, as vLLM says it: a string, an id, or null for the model's own end.
+void append_stop_reason(const client::Finished& finished, std::string& out) {
+    if (finished.has_matched_stop()) {
+        append_json_string(finished.matched_stop(), out);
+    } else if (finished.has_matched_stop_token_id()) {
+        append_json_number(uint64_t{finished.matched_stop_token_id()}, out);
+    }
+}
+
+std::string_view reason_of(const client::Finished& finished) {
+    return finished.reason() == client::LENGTH ? "length" : "stop";
+}
+
+}  // namespace
+
+GenerationAnswer::GenerationAnswer(GenerationCall call,
+                                   const ApiModel& model,
+                                   std::string id,
+                                   int64_t created)
+    : call_(std::move(call)),
+      model_(model),
+      head_(head_of(call_, model, id, created)),
+      num_open_(call_.prompts.size() * call_.num_choices) {
+    for (size_t i = 0; i < num_open_; ++i) {
+        Choice& choice = choices_.emplace_back(model, call_.is_chat);
+        if (!call_.is_chat) continue;
+        const std::string call_id = "call_" + id.substr(id.find('-') + 1) + '-' + std::to_string(i);
+        choice.chat.emplace(call_.output, call_id, call_.is_stream);
+    }
+}
+
+client::Generate GenerationAnswer::wish(size_t choice) const {
+    client::Generate wish = call_.prompts[choice / call_.num_choices];
+    wish.mutable_sampling()->set_choice(static_cast<uint32_t>(choice % call_.num_choices));
+    wish.set_resumable_ms(call_.resumable_ms);
+    return wish;
+}
+
+void GenerationAnswer::on_response(size_t choice,
+                                   const client::Response& response,
+                                   std::string& events) {
+    AFD_ASSERT(choice < choices_.size(), "choice %zu of %zu", choice, choices_.size());
+    if (is_over()) return;
+    switch (response.body_case()) {
+        case client::Response::kAccepted: {
+            Choice& accepted = choices_[choice];
+            accepted.num_prompt_tokens = response.accepted().num_prompt_tokens();
+            const auto& ids = response.accepted().prompt_ids();
+            accepted.prompt_ids.assign(ids.begin(), ids.end());
+            return;
+        }
+        case client::Response::kChunk:
+            on_chunk(choice, response.chunk(), events);
+            return;
+        case client::Response::kFinished:
+            on_finished(choice, response.finished(), events);
+            return;
+        case client::Response::kError:
+            error_ = api_error(response.error());
+            return;
+        case client::Response::kStatus:
+        case client::Response::kDone:
+        case client::Response::kTraceEvents:
+        case client::Response::kContext:
+        case client::Response::kMetrics:
+        case client::Response::kTokens:
+        case client::Response::kText:
+        case client::Response::BODY_NOT_SET:
+            return;
+    }
+}
+
+void GenerationAnswer::on_chunk(size_t index, const client::Chunk& chunk, std::string& events) {
+    Choice& choice = choices_[index];
+    const auto& prompt = chunk.prompt_logprobs();
+    choice.prompt_logprobs.insert(choice.prompt_logprobs.end(), prompt.begin(), prompt.end());
+    if (chunk.num_tokens() == 0 && chunk.text().empty()) return;
+    begin(index, events);
+    if (call_.hides_output) return;
+    add_tokens(choice, chunk);
+    append_text(index, chunk.text(), events);
+}
+
+void GenerationAnswer::add_tokens(Choice& choice, const client::Chunk& chunk) {
+    choice.num_output_tokens += chunk.num_tokens();
+    for (int i = 0; call_.has_logprobs && i < chunk.logprobs_size(); ++i) {
+        std::vector<LogprobsText::Alternative> top;
+        if (i < chunk.top_logprobs_size()) {
+            const client::TopLogprobs& others = chunk.top_logprobs(i);
+            for (int k = 0; k < others.token_ids_size(); ++k) {
+                top.push_back({others.token_ids(k), others.logprobs(k)});
+            }
+        }
+        choice.logprobs.add(chunk.token_ids(i), chunk.logprobs(i), choice.num_characters, top);
+    }
+    choice.num_characters += call_.has_logprobs ? num_characters(chunk.text()) : 0;
+    const auto& ids = chunk.token_ids();
+    if (call_.return_token_ids) {
+        choice.token_ids.insert(choice.token_ids.end(), ids.begin(), ids.end());
+    }
+}
+
+void GenerationAnswer::append_text(size_t index, std::string_view text, std::string& events) {
+    Choice& choice = choices_[index];
+    if (!call_.is_chat) {
+        if (call_.is_stream) {
+            std::string said = R"(,"text":)";
+            append_json_string(text, said);
+            append_event(index, said, events);
+        } else {
+            choice.text += text;
+        }
+        return;
+    }
+    std::vector<std::string> deltas = choice.chat->append(text);
+    if (!call_.is_stream) return;
+    // A token is an event, also where what it says waits to be told apart.
+    if (deltas.empty()) deltas.emplace_back(R"({"content":""})");
+    for (const std::string& delta : deltas) append_event(index, R"(,"delta":)" + delta, events);
+}
+
+void GenerationAnswer::on_finished(size_t index,
+                                   const client::Finished& finished,
+                                   std::string& events) {
+    begin(index, events);
+    Choice& choice = choices_[index];
+    if (choice.chat) {
+        for (const std::string& delta : choice.chat->finish()) {
+            append_event(index, R"(,"delta":)" + delta, events);
+        }
+    }
+    choice.finish_reason = call_.hides_output ? "length" : reason_of(finished);
+    if (choice.chat && choice.chat->has_calls() && choice.finish_reason == "stop") {
+        choice.finish_reason = "tool_calls";
+    }
+    append_stop_reason(finished, choice.stop_reason);
+    num_cached_tokens_ += finished.num_cached_tokens();
+    --num_open_;
+    if (call_.is_stream) {
+        append_event(index, call_.is_chat ? R"(,"delta":{})" : R"(,"text":"")", events);
+    }
+}
+
+void GenerationAnswer::begin(size_t index, std::string& events) {
+    Choice& choice = choices_[index];
+    if (std::exchange(choice.has_begun, true)) return;
+    if (!call_.return_token_ids && !call_.has_logprobs) choice.prompt_ids.clear();
+    if (call_.is_chat && call_.is_stream) {
+        append_event(index, R"(,"delta":{"role":"assistant","content":""})", events);
+    }
+    if (call_.echoes.empty()) return;
+    if (call_.has_logprobs) add_prompt_logprobs(index);
+    const std::string& echo = call_.echoes[index / call_.num_choices];
+    choice.num_characters = num_characters(echo);
+    append_text(index, echo, events);
+}
+
+void GenerationAnswer::add_prompt_logprobs(size_t index) {
+    Choice& choice = choices_[index];
+    uint64_t offset = 0;
+    std::optional<model::StreamDecoder> decoder;
+    if (model_.tokenizer != nullptr) decoder.emplace(*model_.tokenizer);
+    for (size_t i = 0; i < choice.prompt_ids.size(); ++i) {
+        // The first token has none before it, hence no log probability.
+        std::optional<float> logprob;
+        if (i > 0 && i - 1 < choice.prompt_logprobs.size()) logprob = choice.prompt_logprobs[i - 1];
+        choice.logprobs.add(choice.prompt_ids[i], logprob, offset);
+        if (decoder) offset += num_characters(decoder->append(choice.prompt_ids[i]));
+    }
+}
+
+void GenerationAnswer::append_event(size_t index, std::string_view said, std::string& events) {
+    Choice& choice = choices_[index];
+    events += "data: ";
+    events += head_;
+    events += R"({"index":)";
+    append_json_number(uint64_t{index}, events);
+    events += said;
+    append_details(choice, events);
+    events += "}]";
+    append_chat_prompt(choice, events);
+    choice.logprobs.clear();
+    choice.token_ids.clear();
+    choice.prompt_ids.clear();
+    if (call_.continuous_usage) {
+        append_usage(events);
+    } else if (call_.include_usage) {
+        events += R"(,"usage":null)";
+    }
+    events += "}\n\n";
+}
+
+void GenerationAnswer::append_details(const Choice& choice, std::string& out) const {
+    out += R"(,"logprobs":)";
+    if (choice.logprobs.empty()) {
+        out += "null";
+    } else {
+        choice.logprobs.append(out);
+    }
+    out += R"(,"finish_reason":)";
+    append_json_string_or_null(choice.finish_reason, out);
+    if (!choice.stop_reason.empty()) out += R"(,"stop_reason":)" + choice.stop_reason;
+    if (!call_.return_token_ids) return;
+    if (!choice.prompt_ids.empty() && !call_.is_chat)
+        append_ids(R"(,"prompt_token_ids":[)", choice.prompt_ids, out);
+    append_ids(R"(,"token_ids":[)", choice.token_ids, out);
+}
+
+// A chat has one prompt; its ids stand beside the choices.
+void GenerationAnswer::append_chat_prompt(const Choice& choice, std::string& out) const {
+    if (!call_.is_chat || !call_.return_token_ids || choice.prompt_ids.empty()) return;
+    append_ids(R"(,"prompt_token_ids":[)", choice.prompt_ids, out);
+}
+
+void GenerationAnswer::append_usage(std::string& out) const {
+    uint64_t num_prompt = 0;
+    uint64_t num_output = 0;
+    for (size_t i = 0; i < choices_.size(); ++i) {
+        // A prompt counts once for all its choices.
+        if (i % call_.num_choices == 0) num_prompt += choices_[i].num_prompt_tokens;
+        num_output += choices_[i].num_output_tokens;
+    }
+    out += R"(,"usage":{"prompt_tokens":)";
+    append_json_number(num_prompt, out);
+    out += R"(,"completion_tokens":)";
+    append_json_number(num_output, out);
+    out += R"(,"total_tokens":)";
+    append_json_number(num_prompt + num_output, out);
+    out += R"(,"prompt_tokens_details":{"cached_tokens":)";
+    append_json_number(num_cached_tokens_, out);
+    out += "}}";
+}
+
+void GenerationAnswer::append_last_events(std::string& events) const {
+    if (error_) {
+        append_error_events(*error_, events);
+        return;
+    }
+    if (call_.include_usage) {
+        events += "data: " + head_ + ']';
+        append_usage(events);
+        events += "}\n\n";
+    }
+    events += "data: [DONE]\n\n";
+}
+
+void GenerationAnswer::append_choice(size_t index, std::string& out) const {
+    const Choice& choice = choices_[index];
+    out += index == 0 ? R"({"index":)" : R"(,{"index":)";
+    append_json_number(uint64_t{index}, out);
+    if (choice.chat) {
+        out += R"(,"message":)" + choice.chat->message();
+    } else {
+        out += R"(,"text":)";
+        append_json_string(choice.text, out);
+    }
+    append_details(choice, out);
+    out += '}';
+}
+
+std::string GenerationAnswer::body() const {
+    AFD_ASSERT(num_open_ == 0 && !error_, "%zu choices are open", num_open_);
+    std::string body = head_;
+    for (size_t i = 0; i < choices_.size(); ++i) append_choice(i, body);
+    body += ']';
+    append_chat_prompt(choices_.front(), body);
+    append_usage(body);
+    return body + '}';
+}
+
+void append_error_events(const ApiError& error, std::string& events) {
+    events += "data: " + error_json(error) + "\n\ndata: [DONE]\n\n";
+}
+
+}  // namespace afd::daemon

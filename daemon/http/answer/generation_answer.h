@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// GenerationAnswer: what the client of a completion reads, made of what the gateway says of its
+// Generates: one JSON object at the end, or server-sent events on the way. Pure: it knows neither
+// connection nor clock. The forms are those of the OpenAI API (docs/serving.md).
+//
+// Every Chunk with a token is one event, also where its text waits for the rest of a character, so
+// that who counts events counts tokens; the role of a chat comes in the same write as its first
+// one. Texts are whole UTF-8 characters, because those of Chunks are.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/http/answer/chat_output.h"
+#include "daemon/http/answer/logprobs_text.h"
+#include "daemon/http/call/api_model.h"
+#include "daemon/http/call/generation_call.h"
+#include "daemon/http/message/api_error.h"
+#include "proto/client.pb.h"
+
+namespace afd::daemon {
+
+class GenerationAnswer {
+  public:
+    // `id`: of the answer, "cmpl-...". `created`: seconds since 1970. `model` outlives the object.
+    GenerationAnswer(GenerationCall call, const ApiModel& model, std::string id, int64_t created);
+
+    const GenerationCall& call() const { return call_; }
+    // Of all prompts: those of the first prompt, then those of the second.
+    size_t num_choices() const { return choices_.size(); }
+    // What the gateway is asked for a choice.
+    client::Generate wish(size_t choice) const;
+
+    // A Response to the Generate of a choice. Of a stream: appends its events. After an error
+    // nothing changes any more.
+    void on_response(size_t choice, const client::Response& response, std::string& events);
+
+    // Every choice is complete, or there is an error().
+    bool is_over() const { return num_open_ == 0 || error_.has_value(); }
+    const std::optional<ApiError>& error() const { return error_; }
+
+    // The end of a stream that is over: usage if asked for, or the error, and the end mark.
+    void append_last_events(std::string& events) const;
+    // The answer to who wants no stream. REQUIRES: it is over, without an error.
+    std::string body() const;
+
+  private:
+    struct Choice {
+        Choice(const ApiModel& model, bool is_chat) : logprobs(model, is_chat) {}
+
+        std::string text;                // Not of a stream or a chat.
+        std::optional<ChatOutput> chat;  // Of a chat.
+        uint64_t num_characters = 0;
+        LogprobsText logprobs;  // Of the next event, or of all.
+        std::vector<float> prompt_logprobs;
+        std::vector<uint32_t> prompt_ids;
+        std::vector<uint32_t> token_ids;  // As logprobs.
+        uint64_t num_prompt_tokens = 0;
+        uint64_t num_output_tokens = 0;
+        std::string_view finish_reason;  // Empty: not yet.
+        std::string stop_reason;         // JSON; empty: none.
+        bool has_begun = false;          // What goes before its first token was said.
+    };
+
+    void on_chunk(size_t index, const client::Chunk& chunk, std::string& events);
+    void on_finished(size_t index, const client::Finished& finished, std::string& events);
+    // What goes before the first token: the role of a chat, the echo of a prompt.
+    void begin(size_t index, std::string& events);
+    void add_prompt_logprobs(size_t index);
+    void add_tokens(Choice& choice, const client::Chunk& chunk);
+    void append_text(size_t index, std::string_view text, std::string& events);
+    // An event of a choice: `said` is its text or delta, with the name.
+    void append_event(size_t index, std::string_view said, std::string& events);
+    void append_choice(size_t index, std::string& out) const;
+    void append_details(const Choice& choice, std::string& out) const;
+    void append_chat_prompt(const Choice& choice, std::string& out) const;
+    void append_usage(std::string& out) const;
+
+    const GenerationCall call_;
+    const ApiModel& model_;
+    const std::string head_;  // {"id":...,"choices":[ of every event.
+    std::vector<Choice> choices_;
+    size_t num_open_ = 0;
+    uint64_t num_cached_tokens_ = 0;
+    std::optional<ApiError> error_;
+};
+
+// "data: {"error":...}" and the end mark: a stream that ends for this reason.
+void append_error_events(const ApiError& error, std::string& events);
+
+}  // namespace afd::daemon

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/http/answer/logprobs_text.h"
+
+#include <fmt/core.h>
+
+#include <iterator>
+
+#include "daemon/http/message/json_text.h"
+#include "model/tokenizer/utf8.h"
+
+namespace afd::daemon {
+
+namespace {
+
+void append_logprob(std::optional<float> logprob, std::string& out) {
+    if (logprob) {
+        append_json_number(*logprob, out);
+    } else {
+        out += "null";
+    }
+}
+
+void append_bytes(std::string_view bytes, std::string& out) {
+    out += '[';
+    for (const char byte : bytes) {
+        if (out.back() != '[') out += ',';
+        append_json_number(uint64_t{static_cast<unsigned char>(byte)}, out);
+    }
+    out += ']';
+}
+
+}  // namespace
+
+// Half a character is written as OpenAI does; a token without text (an end mark) by its number.
+std::string LogprobsText::text_of(uint32_t token) const {
+    const std::string_view bytes =
+        model_.tokenizer == nullptr ? std::string_view() : model_.tokenizer->token_bytes(token);
+    if (bytes.empty()) return fmt::format("token_id:{}", token);
+    if (model::is_valid_utf8(bytes)) return std::string(bytes);
+    std::string text = "bytes:";
+    for (const char byte : bytes) {
+        text += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+    }
+    return text;
+}
+
+void LogprobsText::add(uint32_t token,
+                       std::optional<float> logprob,
+                       uint64_t offset,
+                       std::span<const Alternative> alternatives) {
+    const char* comma = num_tokens_++ == 0 ? "" : ",";
+    tokens_ += comma;
+    if (is_chat_) {
+        add_to_chat(token, logprob, alternatives);
+        return;
+    }
+    append_json_string(text_of(token), tokens_);
+    logprobs_ += comma;
+    append_logprob(logprob, logprobs_);
+    offsets_ += comma;
+    append_json_number(offset, offsets_);
+    top_ += comma;
+    if (alternatives.empty()) {
+        top_ += "null";
+        return;
+    }
+    top_ += '{';
+    for (const Alternative& other : alternatives) {
+        if (top_.back() != '{') top_ += ',';
+        append_json_string(text_of(other.token), top_);
+        top_ += ':';
+        append_json_number(other.logprob, top_);
+    }
+    top_ += '}';
+}
+
+void LogprobsText::add_to_chat(uint32_t token,
+                               std::optional<float> logprob,
+                               std::span<const Alternative> alternatives) {
+    const auto append_token = [this](uint32_t id, std::optional<float> value) {
+        tokens_ += R"({"token":)";
+        append_json_string(text_of(id), tokens_);
+        tokens_ += R"(,"logprob":)";
+        append_logprob(value, tokens_);
+        tokens_ += R"(,"bytes":)";
+        append_bytes(
+            model_.tokenizer == nullptr ? std::string_view() : model_.tokenizer->token_bytes(id),
+            tokens_);
+    };
+    append_token(token, logprob);
+    tokens_ += R"(,"top_logprobs":[)";
+    for (size_t i = 0; i < alternatives.size(); ++i) {
+        if (i > 0) tokens_ += ',';
+        append_token(alternatives[i].token, alternatives[i].logprob);
+        tokens_ += '}';
+    }
+    tokens_ += "]}";
+}
+
+void LogprobsText::clear() {
+    num_tokens_ = 0;
+    for (std::string* part : {&tokens_, &logprobs_, &top_, &offsets_}) part->clear();
+}
+
+void LogprobsText::append(std::string& out) const {
+    if (is_chat_) {
+        out += R"({"content":[)" + tokens_ + R"(],"refusal":null})";
+        return;
+    }
+    out +=
+        R"({"tokens":[)" + tokens_ + R"(],"token_logprobs":[)" + logprobs_ + R"(],"top_logprobs":)";
+    // All null: nobody asked for them.
+    const bool has_top = top_.find('{') != std::string::npos;
+    out += has_top ? '[' + top_ + ']' : "null";
+    out += R"(,"text_offset":[)" + offsets_ + "]}";
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/http/answer/model_answers.h"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <variant>
+
+#include "daemon/http/call/chat_reader.h"
+#include "daemon/http/call/field_reader.h"
+#include "daemon/http/call/prompt_reader.h"
+
+namespace afd::daemon {
+
+namespace {
+
+nlohmann::json describe_model(const ApiModel& model) {
+    return {{"id", model.id},
+            {"object", "model"},
+            {"created", model.created},
+            {"owned_by", "afd"},
+            {"root", model.root},
+            {"parent", nullptr},
+            {"max_model_len", model.context_length}};
+}
+
+ApiError no_such_model(std::string_view name, const ApiModel& model) {
+    return {.status = 404,
+            .code = "model_not_found",
+            .param = "model",
+            .message =
+                fmt::format("the model '{}' is not served here; served is '{}'", name, model.id)};
+}
+
+// What both endpoints begin with.
+std::optional<ApiError> check_common(FieldReader& fields, const ApiModel& model) {
+    const auto name = fields.text("model");
+    if (fields.error()) return fields.error();
+    if (name && *name != model.id && *name != model.root) return no_such_model(*name, model);
+    if (model.tokenizer != nullptr) return std::nullopt;
+    return ApiError{.status = 400, .message = "this model has no tokenizer"};
+}
+
+ApiResult<std::vector<uint32_t>> encode(const std::string& text,
+                                        bool adds_special,
+                                        const ApiModel& model) {
+    if (model.tokenizer->tokens_min(text) > model.context_length) {
+        return ApiError{.status = 400,
+                        .code = "context_length_exceeded",
+                        .param = "prompt",
+                        .message = fmt::format("the prompt has {} bytes, which are more than the "
+                                               "{} tokens of the model's context",
+                                               text.size(),
+                                               model.context_length)};
+    }
+    Result<std::vector<uint32_t>> encoded = model.tokenizer->encode(text);
+    if (!encoded.ok()) return bad_field("prompt", encoded.error().message);
+    std::vector<uint32_t> ids = std::move(encoded).value();
+    if (adds_special) {
+        const auto start = model.tokenizer->prompt_start();
+        const auto end = model.tokenizer->prompt_end();
+        ids.insert(ids.begin(), start.begin(), start.end());
+        ids.insert(ids.end(), end.begin(), end.end());
+    }
+    return ids;
+}
+
+ApiResult<std::vector<uint32_t>> tokenize_text(FieldReader& fields, const ApiModel& model) {
+    const auto prompt = fields.text("prompt");
+    const bool adds_special = fields.boolean("add_special_tokens").value_or(true);
+    if (!prompt) fields.fail(bad_field("prompt", "prompt is missing: the text to tokenize"));
+    if (fields.error()) return *fields.error();
+    return encode(*prompt, adds_special, model);
+}
+
+ApiResult<std::vector<uint32_t>> tokenize_chat(FieldReader& fields,
+                                               std::string_view body,
+                                               const ApiModel& model) {
+    const model::Conversation conversation = read_conversation(fields, body);
+    if (fields.error()) return *fields.error();
+    ApiResult<client::TokenIds> ids = render_prompt(conversation, model);
+    if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
+    const auto& read = std::get<client::TokenIds>(ids).ids();
+    return std::vector<uint32_t>(read.begin(), read.end());
+}
+
+ApiResult<nlohmann::json> tokenize(std::string_view body, const ApiModel& model) {
+    ApiResult<nlohmann::json> json = parse_body(body);
+    if (std::holds_alternative<ApiError>(json)) return json;
+    FieldReader fields(std::get<nlohmann::json>(json));
+    if (auto error = check_common(fields, model)) return *std::move(error);
+    ApiResult<std::vector<uint32_t>> ids = fields.any("messages") == nullptr
+                                               ? tokenize_text(fields, model)
+                                               : tokenize_chat(fields, body, model);
+    if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
+    const auto& tokens = std::get<std::vector<uint32_t>>(ids);
+    return nlohmann::json{
+        {"count", tokens.size()}, {"max_model_len", model.context_length}, {"tokens", tokens}};
+}
+
+ApiResult<nlohmann::json> detokenize(std::string_view body, const ApiModel& model) {
+    ApiResult<nlohmann::json> json = parse_body(body);
+    if (std::holds_alternative<ApiError>(json)) return json;
+    FieldReader fields(std::get<nlohmann::json>(json));
+    if (auto error = check_common(fields, model)) return *std::move(error);
+    const nlohmann::json* tokens = fields.any("tokens");
+    if (tokens == nullptr) return bad_field("tokens", "tokens is missing: an array of token ids");
+    ApiResult<client::TokenIds> read = read_token_ids(*tokens, "tokens");
+    if (auto* error = std::get_if<ApiError>(&read)) return std::move(*error);
+    const auto& ids = std::get<client::TokenIds>(read).ids();
+    if (static_cast<uint64_t>(ids.size()) > model.context_length) {
+        return bad_field("tokens",
+                         fmt::format("tokens has {} ids: at most {} are taken, the context length "
+                                     "of the model",
+                                     ids.size(),
+                                     model.context_length));
+    }
+    for (int i = 0; i < ids.size(); ++i) {
+        if (ids[i] < model.vocab_size) continue;
+        return bad_field("tokens",
+                         fmt::format("tokens[{}] = {}: must be below the vocabulary size {}",
+                                     i,
+                                     ids[i],
+                                     model.vocab_size));
+    }
+    return nlohmann::json{
+        {"prompt", model.tokenizer->decode({ids.data(), static_cast<size_t>(ids.size())})}};
+}
+
+HttpResponse response_of(const ApiResult<nlohmann::json>& result) {
+    if (const auto* error = std::get_if<ApiError>(&result)) return HttpResponse::of(*error);
+    return HttpResponse::json(std::get<nlohmann::json>(result).dump());
+}
+
+}  // namespace
+
+HttpResponse answer_models(const ApiModel& model) {
+    const nlohmann::json list = {{"object", "list"},
+                                 {"data", nlohmann::json::array({describe_model(model)})}};
+    return HttpResponse::json(list.dump());
+}
+
+HttpResponse answer_model(const ApiModel& model, std::string_view name) {
+    if (name != model.id) return HttpResponse::of(no_such_model(name, model));
+    return HttpResponse::json(describe_model(model).dump());
+}
+
+HttpResponse answer_tokenize(std::string_view body, const ApiModel& model) {
+    return response_of(tokenize(body, model));
+}
+
+HttpResponse answer_detokenize(std::string_view body, const ApiModel& model) {
+    return response_of(detokenize(body, model));
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/http/call/generation_call.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "daemon/http/call/chat_reader.h"
+#include "daemon/http/call/field_reader.h"
+#include "daemon/http/call/prompt_reader.h"
+#include "daemon/http/call/response_format_reader.h"
+#include "daemon/http/call/tool_choice_reader.h"
+
+namespace afd::daemon {
+
+namespace {
+
+constexpr int64_t kTokensMax = INT32_MAX;
+constexpr int64_t kCompletionTokens = 16;  // What OpenAI makes of a completion without max_tokens.
+constexpr int64_t kLogprobsMax = 20;
+
+// Fields that some server has and this one has not, with values that ask for nothing.
+void refuse_unsupported(FieldReader& fields) {
+    for (const char* name : {"suffix",
+                             "best_of",
+                             "use_beam_search",
+                             "length_penalty",
+                             "typical_p",
+                             "tfs_z",
+                             "guided_json",
+                             "guided_regex",
+                             "guided_choice",
+                             "guided_grammar",
+                             "structured_outputs",
+                             "functions",
+                             "function_call",
+                             "audio",
+                             "prediction",
+                             "web_search_options",
+                             "prompt_logprobs",
+                             "truncate_prompt_tokens"}) {
+        const nlohmann::json* value = fields.any(name);
+        if (value == nullptr || *value == false || *value == "") continue;
+        if (std::string_view(name) == "best_of" && *value == 1) continue;
+        if (std::string_view(name) == "length_penalty" && *value == 1.0) continue;
+        fields.fail(unsupported_field(name, fmt::format("{} is not supported", name)));
+    }
+}
+
+void read_model(FieldReader& fields, const ApiModel& model) {
+    const auto name = fields.text("model");
+    if (!name || *name == model.id || *name == model.root) return;
+    fields.fail({.status = 404,
+                 .code = "model_not_found",
+                 .param = "model",
+                 .message = fmt::format(
+                     "the model '{}' is not served here; served is '{}'", *name, model.id)});
+}
+
+// {"50256": -100}: the id is a string, because it is a key.
+void read_logit_bias(FieldReader& fields, SamplingSettings& sampling) {
+    const nlohmann::json* biases = fields.any("logit_bias");
+    if (biases == nullptr) return;
+    if (!biases->is_object()) {
+        fields.fail(bad_field("logit_bias", "logit_bias must be an object of token ids"));
+        return;
+    }
+    for (const auto& [name, bias] : biases->items()) {
+        uint32_t token = 0;
+        const auto end = std::from_chars(name.data(), name.data() + name.size(), token);
+        if (end.ec != std::errc() || end.ptr != name.data() + name.size() || !bias.is_number()) {
+            fields.fail(bad_field("logit_bias",
+                                  "logit_bias must have token ids for its keys, as strings, and "
+                                  "numbers for its values"));
+            return;
+        }
+        LogitBias& added = *sampling.add_logit_bias();
+        added.set_token_id(token);
+        added.set_bias(bias.get<float>());
+    }
+}
+
+void read_sampling(FieldReader& fields,
+                   std::string_view body,
+                   const ApiModel& model,
+                   SamplingSettings& sampling) {
+    const model::GenerationConfig& author = model.defaults;
+    sampling.set_temperature(static_cast<float>(
+        fields.number("temperature").value_or(author.temperature.value_or(1.0F))));
+    const auto top_p = fields.number("top_p");
+    // 0 is how SamplingSettings says that it is off, which no client means by it.
+    if (top_p && *top_p == 0) {
+        fields.fail(bad_field("top_p", "top_p = 0: must be above 0, up to 1; 1 keeps every token"));
+    }
+    sampling.set_top_p(static_cast<float>(top_p.value_or(author.top_p.value_or(0.0F))));
+    const int64_t top_k =
+        fields.integer("top_k", -1, kTokensMax).value_or(author.top_k.value_or(0));
+    sampling.set_top_k(static_cast<uint32_t>(std::max<int64_t>(top_k, 0)));
+    sampling.set_min_p(static_cast<float>(fields.number("min_p").value_or(0)));
+    if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX)) {
+        sampling.set_seed(static_cast<uint64_t>(*seed));
+    }
+    // 0 is how SamplingSettings says that it is off.
+    const auto repetition = fields.number("repetition_penalty");
+    if (repetition && *repetition == 0) {
+        fields.fail(bad_field("repetition_penalty",
+                              "repetition_penalty = 0: must be 0.01 to 100; 1 is off"));
+    }
+    if (repetition && *repetition != 1) {
+        sampling.set_repetition_penalty(static_cast<float>(*repetition));
+    }
+    sampling.set_presence_penalty(
+        static_cast<float>(fields.number("presence_penalty").value_or(0)));
+    sampling.set_frequency_penalty(
+        static_cast<float>(fields.number("frequency_penalty").value_or(0)));
+    read_logit_bias(fields, sampling);
+    read_response_format(fields, body, sampling);
+}
+
+// Where the text ends.
+void read_end(FieldReader& fields, client::Generate& wish) {
+    if (const nlohmann::json* stop = fields.any("stop")) {
+        const bool is_one = stop->is_string();
+        if (!is_one && !stop->is_array()) {
+            fields.fail(bad_field("stop", "stop must be a string or an array of strings"));
+            return;
+        }
+        for (size_t i = 0; i < (is_one ? 1 : stop->size()); ++i) {
+            const nlohmann::json& text = is_one ? *stop : (*stop)[i];
+            if (text.is_string()) {
+                wish.add_stop(text.get_ref<const std::string&>());
+                continue;
+            }
+            fields.fail(bad_field(
+                "stop", fmt::format("stop[{}] is {}; it must be a string", i, type_of(text))));
+            return;
+        }
+    }
+    if (const nlohmann::json* ids = fields.any("stop_token_ids")) {
+        ApiResult<client::TokenIds> read = read_token_ids(*ids, "stop_token_ids");
+        if (auto* error = std::get_if<ApiError>(&read)) {
+            fields.fail(std::move(*error));
+            return;
+        }
+        wish.mutable_stop_token_ids()->CopyFrom(std::get<client::TokenIds>(read).ids());
+    }
+    wish.set_include_stop_str_in_output(
+        fields.boolean("include_stop_str_in_output").value_or(false));
+    wish.set_min_tokens(
+        static_cast<uint32_t>(fields.integer("min_tokens", 0, kTokensMax).value_or(0)));
+    wish.set_ignore_eos(fields.boolean("ignore_eos").value_or(false));
+    wish.set_timeout_ms(
+        static_cast<uint32_t>(fields.integer("timeout_ms", 0, UINT32_MAX).value_or(0)));
+    wish.set_keep_special_tokens(!fields.boolean("skip_special_tokens").value_or(true));
+}
+
+// How the answer is to look.
+void read_form(FieldReader& fields, GenerationCall& call) {
+    call.num_choices = static_cast<uint32_t>(fields.integer("n", 1, 16).value_or(1));
+    call.is_stream = fields.boolean("stream").value_or(false);
+    call.return_token_ids = fields.boolean("return_token_ids").value_or(false);
+    call.resumable_ms =
+        static_cast<uint32_t>(fields.integer("resumable_ms", 0, UINT32_MAX).value_or(0));
+    if (const nlohmann::json* options = fields.any("stream_options")) {
+        FieldReader inner(*options, "stream_options.");
+        call.include_usage = inner.boolean("include_usage").value_or(false);
+        call.continuous_usage = inner.boolean("continuous_usage_stats").value_or(false);
+        if (inner.error()) fields.fail(*inner.error());
+        if (!call.is_stream) {
+            fields.fail(bad_field("stream_options", "stream_options is for streams: set stream"));
+        }
+        for (std::string& name : inner.unknown()) call.ignored.push_back(std::move(name));
+    }
+    for (const char* name : {"add_special_tokens", "spaces_between_special_tokens"}) {
+        if (fields.boolean(name).value_or(true)) continue;
+        fields.fail(unsupported_field(name, fmt::format("{} = false is not supported", name)));
+    }
+    for (const char* name : {"user", "metadata", "store", "service_tier", "priority"}) {
+        fields.ignore(name);
+    }
+}
+
+void finish(FieldReader& fields, GenerationCall& call) {
+    for (std::string& name : fields.unknown()) call.ignored.push_back(std::move(name));
+    const uint64_t total = uint64_t{call.num_choices} * call.prompts.size();
+    if (total > GenerationCall::kChoicesMax) {
+        fields.fail(bad_field(
+            call.num_choices > 1 ? "n" : "prompt",
+            fmt::format("{} choices of {} prompts are asked for; at most {} together are served",
+                        call.num_choices,
+                        call.prompts.size(),
+                        GenerationCall::kChoicesMax)));
+    }
+    // Who waits for a whole answer has no id to resume with; choices come in any order.
+    if (call.resumable_ms > 0 && (!call.is_stream || total > 1 || !call.echoes.empty())) {
+        fields.fail(bad_field("resumable_ms",
+                              "resumable_ms is for streams of one choice: set stream, and neither "
+                              "n, several prompts nor echo"));
+    }
+}
+
+void read_completion_form(FieldReader& fields, GenerationCall& call, client::Generate& base) {
+    const auto logprobs = fields.integer("logprobs", 0, kLogprobsMax);
+    call.has_logprobs = logprobs.has_value();
+    call.top_logprobs = static_cast<uint32_t>(logprobs.value_or(0));
+    base.set_top_logprobs(call.top_logprobs);
+    const bool echo = fields.boolean("echo").value_or(false);
+    const int64_t max_tokens =
+        fields.integer("max_tokens", echo ? 0 : 1, kTokensMax).value_or(kCompletionTokens);
+    call.hides_output = max_tokens == 0;
+    base.set_max_tokens(static_cast<uint32_t>(std::max<int64_t>(max_tokens, 1)));
+    base.set_return_logprobs(call.has_logprobs);
+    base.set_prompt_logprobs(call.has_logprobs && echo);
+    // A log probability stands beside the text of its token.
+    base.set_return_token_ids(call.return_token_ids || call.has_logprobs);
+    if (echo) call.echoes.resize(1);
+}
+
+void read_chat_form(FieldReader& fields, GenerationCall& call, client::Generate& base) {
+    call.has_logprobs = fields.boolean("logprobs").value_or(false);
+    const auto top = fields.integer("top_logprobs", 0, kLogprobsMax);
+    if (top && !call.has_logprobs) {
+        fields.fail(bad_field("top_logprobs", "top_logprobs needs logprobs = true"));
+    }
+    call.top_logprobs = static_cast<uint32_t>(top.value_or(0));
+    base.set_top_logprobs(call.top_logprobs);
+    base.set_return_logprobs(call.has_logprobs);
+    base.set_return_token_ids(call.return_token_ids || call.has_logprobs);
+    // The newer name wins; without either the answer may take the rest of the context.
+    const auto max_tokens = fields.integer("max_tokens", 1, kTokensMax);
+    const auto completion = fields.integer("max_completion_tokens", 1, kTokensMax);
+    base.set_max_tokens(static_cast<uint32_t>(completion ? *completion : max_tokens.value_or(0)));
+    if (fields.boolean("echo").value_or(false)) {
+        fields.fail(unsupported_field("echo", "echo is not supported in a chat"));
+    }
+    if (const nlohmann::json* modalities = fields.any("modalities")) {
+        if (*modalities != nlohmann::json::array({"text"})) {
+            fields.fail(unsupported_field("modalities", "modalities: only text is served"));
+        }
+    }
+}
+
+// How the answer is read, and where it ends.
+void read_output(const ApiModel& model, const GenerationCall& call, client::Generate& base) {
+    // Marks of calls and ends may be special tokens.
+    if (call.output.tools != model::ToolSyntax::kNone) base.set_keep_special_tokens(true);
+    if (base.sampling().has_response_format()) {
+        base.mutable_sampling()->mutable_response_format()->set_thinks_first(
+            call.output.reasoning == model::ReasoningSyntax::kStarted);
+    }
+    if (base.ignore_eos()) return;
+    for (const uint32_t id : model.chat_end_ids) base.add_stop_token_ids(id);
+}
+
+}  // namespace
+
+ApiResult<GenerationCall> read_chat(std::string_view body, const ApiModel& model) {
+    ApiResult<nlohmann::json> json = parse_body(body);
+    if (auto* error = std::get_if<ApiError>(&json)) return std::move(*error);
+    FieldReader fields(std::get<nlohmann::json>(json));
+    GenerationCall call;
+    call.is_chat = true;
+    client::Generate& wish = call.prompts.emplace_back();
+    read_model(fields, model);
+    read_sampling(fields, body, model, *wish.mutable_sampling());
+    read_end(fields, wish);
+    read_form(fields, call);
+    read_chat_form(fields, call, wish);
+    refuse_unsupported(fields);
+    const model::Conversation conversation = read_conversation(fields, body);
+    const ToolChoice choice = read_tool_choice(fields);
+    if (wish.sampling().has_response_format() && !conversation.tools.empty()) {
+        fields.fail(unsupported_field("response_format",
+                                      "response_format beside tools is not supported: an answer "
+                                      "of this format calls none; set tool_choice to none"));
+    }
+    finish(fields, call);
+    if (fields.error()) return *fields.error();
+    ApiResult<client::TokenIds> prompt = render_prompt(conversation, model);
+    if (auto* error = std::get_if<ApiError>(&prompt)) return std::move(*error);
+    *wish.mutable_token_ids() = std::move(std::get<client::TokenIds>(prompt));
+    call.output = model.chat->output(conversation);
+    if (choice.kind == ToolChoice::Kind::kRequired) {
+        auto error = force_call(choice, body, call.output.tools, *wish.mutable_sampling());
+        if (error) return std::move(*error);
+    }
+    read_output(model, call, wish);
+    return call;
+}
+
+ApiResult<GenerationCall> read_completion(std::string_view body, const ApiModel& model) {
+    ApiResult<nlohmann::json> json = parse_body(body);
+    if (auto* error = std::get_if<ApiError>(&json)) return std::move(*error);
+    FieldReader fields(std::get<nlohmann::json>(json));
+    GenerationCall call;
+    client::Generate base;
+    read_model(fields, model);
+    read_sampling(fields, body, model, *base.mutable_sampling());
+    read_end(fields, base);
+    read_form(fields, call);
+    read_completion_form(fields, call, base);
+    refuse_unsupported(fields);
+    if (const nlohmann::json* prompt = fields.any("prompt")) {
+        ApiResult<std::vector<client::Generate>> prompts = read_prompts(*prompt);
+        if (auto* error = std::get_if<ApiError>(&prompts)) return std::move(*error);
+        call.prompts = std::move(std::get<std::vector<client::Generate>>(prompts));
+    } else {
+        fields.fail(bad_field("prompt", "prompt is missing: a string or an array of token ids"));
+    }
+    finish(fields, call);
+    if (fields.error()) return *fields.error();
+    const bool echo = !call.echoes.empty();
+    call.echoes.clear();
+    for (client::Generate& prompt : call.prompts) {
+        if (echo) call.echoes.push_back(text_of_prompt(prompt, model));
+        prompt.MergeFrom(base);
+    }
+    return call;
+}
+
+}  // namespace afd::daemon

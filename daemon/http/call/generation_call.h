@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// GenerationCall: what the body of a completion asks for: one Generate for each prompt, and how the
+// answer is to look. Only types, and what has no place in a Generate, are judged here; ranges are
+// the gateway's (SamplingSettings says them once for every front end).
+//
+// Fields, their defaults and what is refused: docs/serving.md.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/http/call/api_model.h"
+#include "daemon/http/message/api_error.h"
+#include "proto/client.pb.h"
+
+namespace afd::daemon {
+
+struct GenerationCall {
+    // Prompts and choices of one call together.
+    static constexpr uint32_t kChoicesMax = 256;
+
+    bool is_chat = false;
+    model::OutputSyntax output = {};             // Of a chat: how what it says is told apart.
+    std::vector<client::Generate> prompts = {};  // One for all choices of a prompt.
+    std::vector<std::string> echoes = {};        // The prompts' texts, with echo; else empty.
+    uint32_t num_choices = 1;                    // Of each prompt.
+    bool is_stream = false;
+    bool include_usage = false;     // Of a stream: in an event of its own at the end.
+    bool continuous_usage = false;  // And in every event before.
+    bool has_logprobs = false;
+    uint32_t top_logprobs = 0;
+    bool return_token_ids = false;
+    uint32_t resumable_ms = 0;  // Of a stream of one choice; its events are numbered.
+    // max_tokens 0 with echo, which scores the prompt: the gateway makes one token at least, and it
+    // is not shown.
+    bool hides_output = false;
+    std::vector<std::string> ignored = {};  // Fields that are not known.
+};
+
+// Errors: 400 naming the param; 404: another model is asked for.
+ApiResult<GenerationCall> read_completion(std::string_view body, const ApiModel& model);
+// The same of a chat.
+ApiResult<GenerationCall> read_chat(std::string_view body, const ApiModel& model);
+
+}  // namespace afd::daemon

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The prompts of a completion: a text, token ids, or an array of either.
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "daemon/http/call/api_model.h"
+#include "daemon/http/message/api_error.h"
+#include "proto/client.pb.h"
+
+namespace afd::daemon {
+
+// One Generate for each prompt of `prompt`, with nothing else in it.
+// Errors: 400 about `prompt`, or the element that is wrong.
+ApiResult<std::vector<client::Generate>> read_prompts(const nlohmann::json& prompt);
+
+// An array of token ids, each an integer from 0 on; the vocabulary is the gateway's to check.
+// Errors: 400 about `name`.
+ApiResult<client::TokenIds> read_token_ids(const nlohmann::json& ids, const std::string& name);
+
+// The text of a prompt, as it is echoed. Ids that the vocabulary does not have give no text.
+std::string text_of_prompt(const client::Generate& prompt, const ApiModel& model);
+
+}  // namespace afd::daemon

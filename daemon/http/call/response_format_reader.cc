@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/http/call/response_format_reader.h"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "model/chat/ordered_json.h"
+
+namespace afd::daemon {
+namespace {
+
+constexpr const char* kField = "response_format";
+
+// The same path through the body again, as it was written: FieldReader's values have their members
+// by the alphabet.
+Result<std::string> schema_text(std::string_view body) {
+    AFD_ASSIGN(const auto ordered, model::parse_ordered_member(body, kField, kField));
+    return ordered[kField]["json_schema"]["schema"].dump(
+        -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+void read_schema(FieldReader& format, std::string_view body, SamplingSettings& sampling) {
+    const nlohmann::json* described = format.any("json_schema");
+    if (described == nullptr) {
+        format.fail(bad_field(kField,
+                              "response_format of type json_schema has no json_schema: it must be "
+                              "{\"name\": ..., \"schema\": {...}}"));
+        return;
+    }
+    FieldReader inner(*described, "response_format.json_schema.");
+    for (const char* name : {"name", "description"}) inner.text(name);
+    inner.boolean("strict");
+    if (inner.any("schema") == nullptr) {
+        inner.fail(bad_field(kField,
+                             "response_format.json_schema has no schema: it must be a JSON "
+                             "Schema"));
+    }
+    if (inner.error()) {
+        format.fail(*inner.error());
+        return;
+    }
+    const Result<std::string> text = schema_text(body);
+    if (!text.ok()) {
+        format.fail(bad_field(kField, text.error().message));
+        return;
+    }
+    sampling.mutable_response_format()->set_json_schema(text.value());
+}
+
+}  // namespace
+
+void read_response_format(FieldReader& fields, std::string_view body, SamplingSettings& sampling) {
+    const nlohmann::json* value = fields.any(kField);
+    if (value == nullptr) return;
+    FieldReader format(*value, "response_format.");
+    const std::optional<std::string> type = format.text("type");
+    if (type == "json_object") {
+        sampling.mutable_response_format()->set_json_object(true);
+    } else if (type == "json_schema") {
+        read_schema(format, body, sampling);
+    } else if (!format.error() && type != "text") {
+        format.fail(unsupported_field(
+            kField,
+            fmt::format("response_format.type = '{}': must be text, json_object or json_schema",
+                        type.value_or(""))));
+    }
+    if (format.error()) fields.fail(*format.error());
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/http/message/request_reader.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <cctype>
+#include <utility>
+
+#include "proto/arrived_body.h"
+
+namespace afd::daemon {
+
+namespace {
+
+namespace http = boost::beast::http;
+
+constexpr std::string_view kHeaderEnd = "\r\n\r\n";
+
+bool has_folded_line(std::string_view header) {
+    return header.find("\r\n ") != std::string_view::npos ||
+           header.find("\r\n\t") != std::string_view::npos;
+}
+
+size_t num_lines(std::string_view header) {
+    return static_cast<size_t>(std::count(header.begin(), header.end(), '\n'));
+}
+
+std::string text_of(boost::beast::string_view view) {
+    return {view.data(), view.size()};
+}
+
+}  // namespace
+
+struct RequestReader::Parser {
+    http::request_parser<ArrivedBody> http;
+    bool wants_continue = false;
+};
+
+RequestReader::RequestReader(size_t body_bytes_max) : body_bytes_max_(body_bytes_max) {}
+
+RequestReader::~RequestReader() = default;
+
+void RequestReader::append(std::string_view bytes) {
+    if (!refusal_) in_.append(bytes);
+}
+
+std::optional<HttpRequest> RequestReader::next() {
+    if (refusal_) return std::nullopt;
+    if (parser_ == nullptr && !begin()) return std::nullopt;
+    parse();
+    if (refusal_ || !parser_->http.is_done()) return std::nullopt;
+    return take();
+}
+
+// Whether the whole header of a request is there: until then nothing is parsed.
+bool RequestReader::begin() {
+    // An empty line before a request is the end of a body that its client counted wrongly
+    // (RFC 9112, 2.2).
+    while (in_.starts_with("\r\n")) in_.erase(0, 2);
+    if (in_.empty() || in_ == "\r") return false;
+    if (std::isalpha(static_cast<unsigned char>(in_.front())) == 0) {
+        refuse(400, "", "these bytes are no HTTP request; this port speaks HTTP/1.1 without TLS");
+        return false;
+    }
+    const size_t end = in_.find(kHeaderEnd, num_scanned_);
+    const size_t size = end == std::string::npos ? in_.size() : end + kHeaderEnd.size();
+    if (size > kHeaderBytesMax) {
+        refuse(431,
+               "header_too_large",
+               fmt::format("the header has more than {} bytes", kHeaderBytesMax));
+        return false;
+    }
+    num_scanned_ = size < kHeaderEnd.size() ? 0 : size - kHeaderEnd.size() + 1;
+    if (end == std::string::npos) return false;
+    num_scanned_ = 0;
+    const std::string_view header = std::string_view(in_).substr(0, size);
+    if (num_lines(header) > kHeadersMax + 2) {
+        refuse(431,
+               "header_too_large",
+               fmt::format("there are more than {} header lines", kHeadersMax));
+        return false;
+    }
+    if (has_folded_line(header)) {
+        refuse(400, "", "a header line is folded over two lines, which HTTP/1.1 no longer allows");
+        return false;
+    }
+    parser_ = std::make_unique<Parser>();
+    parser_->http.eager(true);
+    parser_->http.header_limit(kHeaderBytesMax);
+    parser_->http.body_limit(body_bytes_max_);
+    return true;
+}
+
+void RequestReader::parse() {
+    const bool had_header = parser_->http.is_header_done();
+    size_t done = 0;
+    while (done < in_.size() && !parser_->http.is_done()) {
+        boost::beast::error_code error;
+        const size_t size =
+            parser_->http.put(boost::asio::buffer(in_.data() + done, in_.size() - done), error);
+        done += size;
+        if (error == http::error::need_more) break;
+        if (error == http::error::body_limit) {
+            refuse(413,
+                   "body_too_large",
+                   fmt::format("the body has more than {} bytes (http_body_kib)", body_bytes_max_));
+            return;
+        }
+        if (error == http::error::bad_version) {
+            refuse(505, "", "only HTTP/1.1 and HTTP/1.0 are served");
+            return;
+        }
+        if (error) {
+            refuse(400, "", "malformed HTTP: " + error.message());
+            return;
+        }
+        if (size == 0) break;
+    }
+    in_.erase(0, done);
+    if (had_header || !parser_->http.is_header_done()) return;
+    const auto& head = parser_->http.get();
+    if (head.version() == 11 && head.count(http::field::host) != 1) {
+        refuse(400, "", "an HTTP/1.1 request has exactly one Host header");
+    } else if (head[http::field::expect] == "100-continue") {
+        parser_->wants_continue = !parser_->http.is_done();
+    }
+}
+
+bool RequestReader::take_continue() {
+    return parser_ != nullptr && std::exchange(parser_->wants_continue, false);
+}
+
+HttpRequest RequestReader::take() {
+    auto& message = parser_->http.get();
+    HttpRequest request;
+    request.method = text_of(message.method_string());
+    const std::string target = text_of(message.target());
+    const size_t mark = std::min(target.find('?'), target.size());
+    request.path = target.substr(0, mark);
+    if (mark < target.size()) request.query = target.substr(mark + 1);
+    request.host = text_of(message[http::field::host]);
+    request.authorization = text_of(message[http::field::authorization]);
+    request.content_type = text_of(message[http::field::content_type]);
+    request.origin = text_of(message[http::field::origin]);
+    request.request_id = text_of(message["X-Request-Id"]);
+    request.last_event_id = text_of(message["Last-Event-ID"]);
+    request.has_content_encoding = message.count(http::field::content_encoding) > 0;
+    request.is_http_1_1 = message.version() == 11;
+    request.keeps_alive = message.keep_alive();
+    request.body = std::move(message.body());
+    parser_.reset();
+    if (in_.empty()) in_ = std::string();
+    return request;
+}
+
+size_t RequestReader::held_bytes() const {
+    return in_.size() + (parser_ == nullptr ? 0 : parser_->http.get().body().size() + 1);
+}
+
+void RequestReader::clear() {
+    parser_.reset();
+    in_ = std::string();
+    num_scanned_ = 0;
+}
+
+void RequestReader::refuse(int status, std::string code, std::string message) {
+    clear();
+    refusal_ = ApiError{.status = status, .code = std::move(code), .message = std::move(message)};
+}
+
+}  // namespace afd::daemon
