@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""What response_format costs a step, on the demo model.
+
+    bench_format.py [--bin build/release/bin] [--streams 8] [--requests 32] [--tokens 250]
+                    [--rounds 25]
+
+afdd --demo with two attention workers and one FFN worker. Rounds of requests over HTTP, of three
+kinds in turn: free, any JSON object, and an object of 60 strings that each have a maxLength. A line
+for each kind: CPU of the attention workers a token, median of the rounds and the first round, which
+computes the masks of its format; the time of a round, median.
+"""
+import argparse
+import concurrent.futures
+import json
+import pathlib
+import statistics
+import time
+import urllib.request
+
+from running_afdd import RunningAfdd
+
+COUNTED = {f"field_{i}": {"type": "string", "maxLength": 40 + i} for i in range(60)}
+KINDS = {
+    "free": None,
+    "JSON object": {"type": "object"},
+    "60 counted strings": {"type": "object", "properties": COUNTED, "required": list(COUNTED),
+                           "additionalProperties": False},
+}
+
+
+def attention_workers(instance: RunningAfdd) -> list[pathlib.Path]:
+    children = pathlib.Path(f"/proc/{instance.process.pid}/task/{instance.process.pid}/children")
+    found = [pathlib.Path("/proc") / pid for pid in children.read_text().split()]
+    return [path for path in found if "afd-attention-worker" in (path / "cmdline").read_text()]
+
+
+def cpu_us(processes: list[pathlib.Path]) -> float:
+    """Of all their threads."""
+    return sum(int((task / "schedstat").read_text().split()[0])
+               for process in processes for task in (process / "task").iterdir()) / 1e3
+
+
+def ask(port: int, seed: int, tokens: int, schema: dict | None) -> int:
+    body = {"prompt": "It was a fine morning", "max_tokens": tokens, "seed": seed,
+            "ignore_eos": schema is None}
+    if schema is not None:
+        body["response_format"] = {"type": "json_schema",
+                                   "json_schema": {"name": "answer", "schema": schema}}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions",
+                                     json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)["usage"]["completion_tokens"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/release/bin"))
+    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--requests", type=int, default=32)
+    parser.add_argument("--tokens", type=int, default=250)
+    parser.add_argument("--rounds", type=int, default=25)
+    arguments = parser.parse_args()
+    instance = RunningAfdd(arguments.bin,
+                           ["--demo", "--attention-workers", "2", "--ffn-workers", "1"])
+    workers = attention_workers(instance)
+    rounds: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
+    with concurrent.futures.ThreadPoolExecutor(arguments.streams) as streams:
+        for index in range(arguments.rounds):
+            for kind, schema in KINDS.items():
+                begin, used = time.monotonic(), cpu_us(workers)
+                seeds = range(1000 * index, 1000 * index + arguments.requests)
+                tokens = sum(streams.map(
+                    lambda seed: ask(instance.port, seed, arguments.tokens, schema), seeds))
+                used = (cpu_us(workers) - used) / tokens
+                rounds[kind].append((used, time.monotonic() - begin))
+    instance.stop()
+    for kind, of_kind in rounds.items():
+        cpu, wall = zip(*of_kind)
+        print(f"{kind:<20} {statistics.median(cpu):6.1f} us a token, first round {cpu[0]:6.1f}; "
+              f"a round {statistics.median(wall):.3f} s")
+
+
+if __name__ == "__main__":
+    main()
