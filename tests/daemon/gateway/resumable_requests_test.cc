@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requests that outlive their connection. Goal: a Resume goes on exactly where its client was, and
-// what is kept for nobody is bounded and given back. Method: sessions in memory that are closed at
-// chosen places, scripted workers. Oracle: what the clients have read together, and what the
-// workers were told.
+// Requests that outlive their connection. Goal: a Resume goes on exactly where its client was.
+// Method: sessions in memory that are closed at chosen places, scripted workers. Oracle: what the
+// clients have read together, and what the workers were told.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/gateway/gateway.h"
-#include "tests/daemon/gateway/byte_tokenizer.h"
-#include "tests/daemon/gateway/memory_session.h"
-#include "tests/daemon/gateway/scripted_instance.h"
-#include "tests/daemon/gateway/test_client.h"
+#include "tests/daemon/gateway/resumable_requests_fixture.h"
 #include "tests/daemon/loop_helper.h"
 
 namespace afd::daemon {
@@ -19,97 +14,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-class ResumableRequestsTest : public testing::Test {
-  protected:
-    ResumableRequestsTest() : tokenizer_(make_byte_tokenizer()) {
-        config_.attention_workers = 1;
-        config_.kv_tokens = 1 << 20;
-        config_.max_sequences = 8;
-        config_.max_queue = 8;
-        config_.connections_max = 100;
-        config_.connection_requests_max = 100;
-        config_.output_buffer_kib = 64;
-        config_.resume_grace_ms = 60'000;
-        config_.resume_buffer_kib = 1024;
-        config_.detached_requests_max = 4;
-        ServedModel model;
-        model.vocab_size = kByteVocabulary;
-        model.context_length = 1 << 20;
-        model.stop_ids = {kEndOfText};
-        model.tokenizer = &tokenizer_;
-        gateway_ = std::make_unique<Gateway>(
-            loop_, config_, model, std::vector<TraceSource>(), instance_, instance_);
-        gateway_->on_attention_ready(0, 1 << 20);
-    }
-
-    MemorySession& open(const std::string& name = "one") {
-        return MemorySession::open(*gateway_, name);
-    }
-
-    // What it says takes more bytes on the way, beside what it takes to keep it, than text alone.
-    static client::Request wordy(uint64_t request_id) {
-        client::Request request = generate(request_id, "abc", 100'000);
-        request.mutable_generate()->set_resumable_ms(60'000);
-        request.mutable_generate()->set_return_logprobs(true);
-        request.mutable_generate()->set_return_token_ids(true);
-        return request;
-    }
-
-    // Starts a resumable request of the session; the worker's id of it.
-    uint64_t start(MemorySession& session,
-                   uint64_t request_id,
-                   uint32_t max_tokens,
-                   uint32_t resumable_ms = 60'000) {
-        client::Request request = generate(request_id, "abc", max_tokens);
-        request.mutable_generate()->set_resumable_ms(resumable_ms);
-        session.ask(request);
-        const control::SupervisorMessage message = instance_.next().second;
-        EXPECT_TRUE(message.has_admit());
-        return message.admit().sequence_id();
-    }
-
-    static std::string resume_id(const MemorySession& session, uint64_t request_id) {
-        for (const client::Response& answer : session.answers) {
-            if (answer.request_id() == request_id && answer.has_accepted()) {
-                return answer.accepted().resume_id();
-            }
-        }
-        return "";
-    }
-
-    static void resume(MemorySession& session,
-                       uint64_t request_id,
-                       const std::string& id,
-                       uint64_t received_chunks) {
-        client::Request request;
-        request.set_request_id(request_id);
-        request.mutable_resume()->set_id(id);
-        request.mutable_resume()->set_received_chunks(received_chunks);
-        session.ask(request);
-    }
-
-    static uint32_t error_code(const MemorySession& session, uint64_t request_id) {
-        const client::Response* last = session.last(request_id);
-        return last == nullptr ? 0 : last->error().code();
-    }
-    static constexpr uint32_t code(Code code) { return static_cast<uint32_t>(code); }
-
-    void say(uint64_t id, const std::string& text) {
-        for (const char c : text) {
-            gateway_->on_events(0, token_event(id, static_cast<uint8_t>(c)));
-        }
-    }
-    void end(uint64_t id, Code code = Code::kOk) {
-        gateway_->on_events(0, end_event(id, code, ""));
-    }
-
-    Config config_;
-    model::Tokenizer tokenizer_;
-    EventLoop loop_;
-    ScriptedInstance instance_;
-    std::unique_ptr<Gateway> gateway_;
-};
 
 TEST_F(ResumableRequestsTest, GoesOnWhereTheClientWasAndSaysTheEndOnce) {
     MemorySession& first = open();
@@ -316,64 +220,6 @@ TEST_F(ResumableRequestsTest, ACancelledOneIsNotKeptWhenItsConnectionBreaks) {
     EXPECT_EQ(gateway_->status().num_detached(), 0U);
 }
 
-TEST_F(ResumableRequestsTest, OutputBeyondWhatIsKeptEndsADetachedRequestWithAnError) {
-    MemorySession& first = open();
-    const uint64_t id = start(first, 1, 100'000);
-    say(id, "a");
-    first.close();
-    while (!instance_.has_next()) say(id, "b");
-    EXPECT_EQ(instance_.next().second.cancel().sequence_id(), id);
-    end(id, Code::kCancelled);
-    MemorySession& second = open();
-    resume(second, 1, resume_id(first, 1), 0);
-    EXPECT_THAT(second.text(1), testing::StartsWith("abbb"));
-    EXPECT_EQ(error_code(second, 1), code(Code::kResourceExhausted));
-    EXPECT_EQ(gateway_->num_failed(), 1U);
-}
-
-// While a client reads there is nothing to end: the oldest go.
-TEST_F(ResumableRequestsTest, AConnectedOneKeepsTheNewest) {
-    MemorySession& first = open();
-    const uint64_t id = start(first, 1, 100'000);
-    say(id, std::string(4000, 'a'));
-    EXPECT_LE(gateway_->status().kept_bytes(), 64U * 1024);
-    MemorySession& second = open();
-    resume(second, 1, resume_id(first, 1), 0);
-    EXPECT_EQ(error_code(second, 1), code(Code::kInvalidArgument));
-    EXPECT_THAT(second.last(1)->error().message(), HasSubstr("kept no longer"));
-    resume(second, 2, resume_id(first, 1), 3990);
-    say(id, "b");
-    EXPECT_EQ(second.text(2), std::string(10, 'a') + "b");
-}
-
-// Goal: to catch up with much, slowly, is not to read too slowly. Method: more than half of
-// output_buffer_kib was missed, and the client takes it in parts while tokens go on coming.
-TEST_F(ResumableRequestsTest, AClientThatCatchesUpSlowlyLosesNothing) {
-    MemorySession& first = open();
-    first.ask(wordy(1));
-    const uint64_t id = instance_.next().second.admit().sequence_id();
-    std::string text(1100, 'm');
-    say(id, text);
-    const std::string name = resume_id(first, 1);
-    first.close();
-    say(id, text);
-    text += text;
-    MemorySession& second = open();
-    second.read(2000);
-    resume(second, 1, name, 0);
-    EXPECT_LE(second.queued_bytes(), 33U * 1024);
-    for (int i = 0; i < 100; ++i) {
-        say(id, "n");
-        text += 'n';
-        second.read(200);
-    }
-    second.read(MemorySession::kReadsAll);
-    EXPECT_TRUE(second.text(1) == text);
-    say(id, "o");
-    EXPECT_TRUE(second.text(1) == text + "o");
-    EXPECT_FALSE(instance_.has_next());
-}
-
 TEST_F(ResumableRequestsTest, ABrokenResumeIsResumed) {
     MemorySession& first = open();
     const uint64_t id = start(first, 1, 100'000);
@@ -390,54 +236,6 @@ TEST_F(ResumableRequestsTest, ABrokenResumeIsResumed) {
     MemorySession& third = open();
     resume(third, 1, name, 900);
     EXPECT_EQ(third.text(1), std::string(100, 'm') + "no");
-}
-
-TEST_F(ResumableRequestsTest, OfTooManyTheFinishedGoFirstAndThenTheLast) {
-    config_.detached_requests_max = 2;
-    std::vector<std::string> names;
-    std::vector<uint64_t> ids;
-    for (int i = 0; i < 4; ++i) {
-        MemorySession& client = open();
-        ids.push_back(start(client, 1, 2));
-        names.push_back(resume_id(client, 1));
-        if (i == 0) {
-            say(ids[0], "xy");
-            end(ids[0]);
-        }
-        client.close();
-        run_for(loop_, 10, [] { return false; });
-    }
-    EXPECT_EQ(gateway_->status().num_detached(), 2U);
-    EXPECT_EQ(instance_.next().second.cancel().sequence_id(), ids[3]);
-    EXPECT_FALSE(instance_.has_next());
-    MemorySession& client = open();
-    const std::vector<uint32_t> expected = {code(Code::kNotFound), 0, 0, code(Code::kNotFound)};
-    for (size_t i = 0; i < names.size(); ++i) {
-        resume(client, 10 + i, names[i], 0);
-        EXPECT_EQ(error_code(client, 10 + i), expected[i]) << i;
-    }
-}
-
-TEST_F(ResumableRequestsTest, IfAllTogetherAreTooLargeTheLargestGoes) {
-    config_.resume_buffer_kib = 64;
-    MemorySession& large = open();
-    const uint64_t large_id = start(large, 1, 100'000);
-    MemorySession& small = open();
-    const uint64_t small_id = start(small, 1, 100'000);
-    say(small_id, std::string(400, 's'));
-    small.close();
-    say(large_id, std::string(1600, 'l'));
-    EXPECT_LE(gateway_->status().kept_bytes(), 64U * 1024);
-    EXPECT_FALSE(instance_.has_next()) << "the large one has its client";
-    say(large_id, "m");
-    EXPECT_EQ(large.text(1), std::string(1600, 'l') + "m");
-    MemorySession& client = open();
-    resume(client, 1, resume_id(large, 1), 0);
-    EXPECT_EQ(error_code(client, 1), code(Code::kNotFound));
-    resume(client, 2, resume_id(small, 1), 0);
-    EXPECT_EQ(client.text(2), std::string(400, 's'));
-    large.close();
-    EXPECT_EQ(instance_.next().second.cancel().sequence_id(), large_id);
 }
 
 // A drain waits for those that are kept for a client, as it does for one that reads slowly.
@@ -457,22 +255,6 @@ TEST_F(ResumableRequestsTest, ADrainEndsWhenADetachedOneWasHeardOrItsTimeIsOver)
     resume(second, 1, name, 0);
     EXPECT_EQ(second.text(1), "xy");
     EXPECT_TRUE(run_until(loop_, [&] { return instance_.num_drains == 1; }));
-}
-
-TEST_F(ResumableRequestsTest, ADeadlineHoldsWhileNobodyIsThere) {
-    MemorySession& first = open();
-    client::Request request = generate(1, "abc", 100);
-    request.mutable_generate()->set_resumable_ms(60'000);
-    request.mutable_generate()->set_timeout_ms(200);
-    first.ask(request);
-    const uint64_t id = instance_.next().second.admit().sequence_id();
-    const std::string name = resume_id(first, 1);
-    first.close();
-    ASSERT_TRUE(run_until(loop_, [&] { return instance_.has_next(); }));
-    end(id, Code::kCancelled);
-    MemorySession& second = open();
-    resume(second, 1, name, 0);
-    EXPECT_EQ(error_code(second, 1), code(Code::kDeadlineExceeded));
 }
 
 }  // namespace
