@@ -106,21 +106,23 @@ class ResumeTest(unittest.TestCase):
         self.assertEqual(self.resume(answer.headers["X-Afd-Resume"], 5)[2], whole[at:])
 
     def test_what_nobody_resumes_gives_its_kv_room_back(self) -> None:
-        pids = [worker["pid"] for worker in self.instance.ctl("status")["workers"]
-                if worker["role"] == "ffn"]
-        resume_id, _, _ = self.break_stream(3, resumable_ms=500)
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        try:
+        # Nothing else is kept in it, and its FFN worker stays stopped, so that nothing ends.
+        with Instance(BIN, "--stop-timeout-ms", "0") as instance:
+            self.instance = instance
+            pids = [worker["pid"] for worker in instance.ctl("status")["workers"]
+                    if worker["role"] == "ffn"]
+            resume_id, _, _ = self.break_stream(3, resumable_ms=5000)
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            self.wait_for(lambda one: one["num_detached"] == 1)
             self.wait_for(lambda one: one["num_detached"] == 0)
-        finally:
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
-        status = self.wait_for(lambda one: one["num_running"] == 0)
-        self.assertEqual(sum(one["kv_tokens_used"] for one in status["workers"]), 0)
-        status, _, body = self.resume(resume_id)
-        self.assertEqual(status, 404)
-        self.assertEqual(json.loads(body)["error"]["code"], "resume_id_not_found")
+            status = self.wait_for(lambda one: one["num_running"] == 0)
+            self.assertEqual(sum(one["kv_tokens_used"] for one in status["workers"]), 0)
+            status, _, body = self.resume(resume_id)
+            self.assertEqual(status, 404)
+            self.assertEqual(json.loads(body)["error"]["code"], "resume_id_not_found")
 
 
 if __name__ == "__main__":
