@@ -58,7 +58,9 @@ typedef enum {
 
 typedef struct {
     const char* name; /* The record's. Of outputs: lives as long as the library. */
-    void* data;       /* Inputs are never written; NULL only without elements. Outputs: NULL. */
+    void* data;       /* Inputs are never written; NULL only without elements. Outputs: NULL. Is
+                       * aligned for its elements; segments and windows, which hold int32 flags, to
+                       * 4 bytes, and a context to 8. */
     int32_t dtype;    /* An afd_ops_dtype. */
     int32_t rank;     /* 1 to AFD_OPS_RANK_MAX. */
     uint64_t shape[AFD_OPS_RANK_MAX];

@@ -61,9 +61,25 @@ std::optional<uint64_t> bytes_of_shape(const TensorView& view) {
     return view.num_elements() == 0 ? 0 : bytes;
 }
 
-// What no operator looks at: memory that a pointer of the element type must not be read from, and
+// What memory is read as: segments and windows, which are bytes, hold int32 flags and lists.
+size_t alignment_of(const TensorSpec& tensor, DType dtype) {
+    switch (tensor.member.type) {
+        case MemberType::kContext:
+            return alignof(schedule::ScheduleContext);
+        case MemberType::kBytes:
+        case MemberType::kConstBytes:
+        case MemberType::kWindows:
+            return alignof(int32_t);
+        default:
+            return size_of(dtype);
+    }
+}
+
+// What no operator looks at: memory that a pointer of what is in it must not be read from, and
 // bytes that are no bool.
-Result<> check_memory_of(const OperatorSpec& spec, const NamedTensor& tensor) {
+Result<> check_memory_of(const OperatorSpec& spec,
+                         const TensorSpec& known,
+                         const NamedTensor& tensor) {
     const TensorView& view = tensor.view;
     if (view.rank == 0) {
         return refuse(spec,
@@ -77,7 +93,7 @@ Result<> check_memory_of(const OperatorSpec& spec, const NamedTensor& tensor) {
             fmt::format("{} has shape {}; no memory is as large", tensor.name, shape_text(view)));
     }
     if (view.num_elements() == 0) return {};
-    const size_t alignment = size_of(view.dtype);
+    const size_t alignment = alignment_of(known, view.dtype);
     if (reinterpret_cast<uintptr_t>(view.data) % alignment != 0) {
         return refuse(spec,
                       fmt::format("{} begins at an address that is no multiple of {}; copy it to "
@@ -137,7 +153,7 @@ Result<> OperatorCall::take_tensors(std::vector<NamedTensor> tensors) {
         const TensorSpec* known = spec_->find_tensor(tensor.name);
         if (known == nullptr || !is_read(known->role)) return no_such_tensor(*spec_, tensor.name);
         tensor.name = known->name;  // Its text is a literal.
-        AFD_TRY(check_memory_of(*spec_, tensor));
+        AFD_TRY(check_memory_of(*spec_, *known, tensor));
         const bool again = std::any_of(tensors_.data(), &tensor, [&](const NamedTensor& other) {
             return other.name == tensor.name;
         });
@@ -201,12 +217,6 @@ Result<> OperatorCall::fill_tensor(const TensorSpec& spec, void* request) {
     AFD_TRY(check.finish());
     switch (spec.member.type) {
         case MemberType::kContext:
-            if (reinterpret_cast<uintptr_t>(view.data) % alignof(schedule::ScheduleContext) != 0) {
-                return refuse(*spec_,
-                              fmt::format("{} begins at an address that is no multiple of {}",
-                                          spec.name,
-                                          alignof(schedule::ScheduleContext)));
-            }
             member<schedule::ScheduleContext*>(spec.member, request) =
                 static_cast<schedule::ScheduleContext*>(view.data);
             return {};
@@ -236,6 +246,16 @@ Result<> OperatorCall::fill_windows(const TensorSpec& spec, void* request) {
                                       spec.name,
                                       windows.size() + view.shape[0],
                                       schedule::kSessionsMax));
+        }
+        const size_t alignment = alignment_of(spec, view.dtype);
+        if (view.shape[0] > 1 && view.shape[1] % alignment != 0) {
+            return refuse(
+                *spec_,
+                fmt::format("{} has windows of {} bytes one behind the other; their size "
+                            "must be a multiple of {}, so that each has its flags aligned",
+                            spec.name,
+                            view.shape[1],
+                            alignment));
         }
         for (size_t i = 0; i < view.shape[0]; ++i) {
             windows.push_back(

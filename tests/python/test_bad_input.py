@@ -155,6 +155,11 @@ CASES = [
     (per_tile(tile_size=7), "tile_size", "tile_size is 7; it must divide Hckv, which is 32"),
     (dispatch(expert_rank_table=table((0, 0), (0, 0), (1, 0))), "expert_rank_table",
      "expert_rank_table[0, 1, 0] is (0, 0), the place of expert 0"),
+    (dispatch(ffn_windows=np.zeros((2, 40001), np.uint8)), "ffn_windows",
+     "ffn_windows has windows of 40001 bytes one behind the other; their size must be a multiple of "
+     "4, so that each has its flags aligned"),
+    (dispatch(ffn_windows=np.zeros(40001, np.uint8)[1:].reshape(1, 40000)), "ffn_windows",
+     "ffn_windows begins at an address that is no multiple of 4; copy it to aligned memory first"),
     (payload(sorted_indices=np.array([0, 0, 1, 2], np.int32)), "sorted_indices",
      "sorted_indices[1] is 0 behind 0; slots ascend by place of their expert, then by number, and "
      "none is listed twice"),
