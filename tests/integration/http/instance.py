@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real afdd that serves HTTP on a port of its own, for tests that talk to it as clients do."""
 
+import contextlib
 import http.client
 import itertools
 import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import tempfile
 import time
@@ -79,12 +81,30 @@ class Instance:
         connection.close()
         return result
 
+    def pids_of(self, role: str) -> list[int]:
+        return [worker["pid"] for worker in self.ctl("status")["workers"]
+                if worker["role"] == role]
+
     def ctl(self, *arguments: str) -> dict:
         done = subprocess.run([self.bin / "afdctl", "--json", "--instance", self.name, *arguments],
                               env=self.environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"afdctl {arguments[0]}: {done.stderr.strip()}")
         return json.loads(done.stdout)
+
+
+@contextlib.contextmanager
+def stopped(pids: list[int]):
+    """With the FFN workers of an instance no step is completed meanwhile. They are asked for before:
+    the demo model generates its whole context in 150 ms, in which a busy machine starts no program.
+    """
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
 
 def events_of(body: bytes) -> list[str]:
