@@ -48,7 +48,7 @@ class ObservabilityTest(unittest.TestCase):
             self.instance.ask(method, path, body)
         left = self.instance.connect()
         left.request("POST", "/v1/completions", json.dumps(
-            {"prompt": "a", "max_tokens": 900, "ignore_eos": True, "stream": True}))
+            {"prompt": "a", "max_tokens": 900, "ignore_eos": True, "stream": True, "n": 16}))
         left.getresponse().read1(10)
         left.sock.close()
         left.close()
@@ -109,8 +109,8 @@ class ObservabilityTest(unittest.TestCase):
                 self.assertEqual(line.get("request_id"), name, line)
 
     def lines(self) -> list[dict]:
-        return [json.loads(line) for line in self.instance.said().splitlines()
-                if line.startswith("{")]
+        whole = self.instance.said().rpartition("\n")[0]
+        return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
     def told_of(self, name: str) -> list[str]:
         return [line["message"] for line in self.lines() if line.get("request_id") == name]

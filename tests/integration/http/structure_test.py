@@ -16,6 +16,7 @@ import pathlib
 import signal
 import sys
 import tempfile
+import time
 import unittest
 
 from chat_model import make_chat_model
@@ -24,6 +25,7 @@ from schema_checker import problem_of
 
 BIN = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else pathlib.Path("build/release/bin")
 PROMPT = "It was a fine morning, and the young lady"
+PATIENCE_S = 60
 USER = {"role": "user", "content": "Hello"}
 WORD = {"type": "string", "maxLength": 12}
 
@@ -139,20 +141,32 @@ class StructureTest(unittest.TestCase):
                 "return_token_ids": True, **of_schema(schema)}
         expected = self.choices(**wish)[0]
         self.expect_valid(expected, schema)
-        connection = self.instance.connect()
-        connection.request("POST", "/v1/completions", json.dumps({"stream": True, **wish}))
-        answer = connection.getresponse()
-        received = answer.read1(65536)
-        replays = self.replays()
-        for worker in self.instance.ctl("status")["workers"]:
-            if worker["role"] == "attention":
-                os.kill(worker["pid"], signal.SIGKILL)
-        received += answer.read()
-        chunks = [json.loads(event)["choices"][0] for event in events_of(received)[:-1]]
-        self.assertEqual(sum((chunk["token_ids"] for chunk in chunks), []), expected["token_ids"])
-        self.assertEqual("".join(chunk["text"] for chunk in chunks), expected["text"])
-        self.assertEqual(chunks[-1]["finish_reason"], "stop")
-        self.assertGreater(self.replays(), replays)
+        for _ in range(5):
+            workers = self.instance.pids_of("attention")
+            replays = self.replays()
+            connection = self.instance.connect()
+            connection.request("POST", "/v1/completions", json.dumps({"stream": True, **wish}))
+            answer = connection.getresponse()
+            received = answer.read1(65536)
+            for pid in workers:
+                os.kill(pid, signal.SIGKILL)
+            received += answer.read()
+            chunks = [json.loads(event)["choices"][0] for event in events_of(received)[:-1]]
+            self.assertEqual(sum((chunk["token_ids"] for chunk in chunks), []),
+                             expected["token_ids"])
+            self.assertEqual("".join(chunk["text"] for chunk in chunks), expected["text"])
+            self.assertEqual(chunks[-1]["finish_reason"], "stop")
+            if self.replays() > replays:
+                return
+            # It was whole before they were killed.
+            self.wait_for_others_than(workers)
+        self.fail("no stream was replayed")
+
+    def wait_for_others_than(self, killed: list[int]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while {0, *killed} & set(self.instance.pids_of("attention")):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
 
     def replays(self) -> float:
         text = self.instance.ask("GET", "/metrics")[2].decode()
