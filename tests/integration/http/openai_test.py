@@ -13,13 +13,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 from chat_model import make_chat_model
-from clients_required import is_missing
+from clients_required import is_missing, is_unreachable
 from instance import Instance
 
 SOURCE = pathlib.Path(__file__).parent / "openai"
 INSTALL_S = 120
+# For a registry that is down for longer than npm itself tries.
+NUM_ATTEMPTS = 3
+PAUSE_S = 10
 
 
 def install(work: pathlib.Path) -> str:
@@ -34,6 +38,16 @@ def install(work: pathlib.Path) -> str:
         return ""
     lock.write_bytes(wanted)
     shutil.copy(SOURCE / "package.json", work)
+    for attempt in range(NUM_ATTEMPTS):
+        if attempt > 0:
+            time.sleep(PAUSE_S)
+        why = fetch(work)
+        if not why or not is_unreachable(why):
+            break
+    return why
+
+
+def fetch(work: pathlib.Path) -> str:
     try:
         done = subprocess.run(
             ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"],
