@@ -206,7 +206,7 @@ TEST(Client, StatusDrainAndStop) {
     Status status;
     status.set_model("/models/demo");
     server.set_status(status);
-    server.set_drain_time(milliseconds(400));
+    server.set_drain_time(milliseconds(60'000));
     Client client = connect_to(server);
 
     const Result<Status> got = client.status();
@@ -216,6 +216,7 @@ TEST(Client, StatusDrainAndStop) {
     const Result<> impatient = client.drain(milliseconds(1));
     ASSERT_FALSE(impatient.ok());
     EXPECT_EQ(impatient.error().code, Code::kDeadlineExceeded);
+    server.set_drain_time(milliseconds(100));
     EXPECT_TRUE(client.drain(milliseconds(20'000)).ok());
     EXPECT_TRUE(client.stop().ok());
     EXPECT_TRUE(client.wait_closed(milliseconds(20'000)).ok());
@@ -267,7 +268,7 @@ TEST(Client, AQuietAfddThatLivesIsWaitedFor) {
 TEST(Connection, CarriesSeveralRequestsAtOnce) {
     // The first request is the slowest: its answers must come, complete, after the others'.
     MockAfdd server([](size_t index, const Generate&) {
-        return steady_answer(3, milliseconds(index == 0 ? 60 : 1), milliseconds(1));
+        return steady_answer(3, milliseconds(index == 0 ? 1'000 : 1), milliseconds(1));
     });
     Result<Connection> connection =
         Connection::connect({server.socket_path(), ""}, Clock::now() + milliseconds(5000));

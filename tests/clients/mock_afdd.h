@@ -68,7 +68,7 @@ class MockAfdd {
 
     // What a status request gets. Not to be called while a client may ask.
     void set_status(const client::Status& status) { status_ = status; }
-    // How long Drain takes.
+    // How long a Drain takes that comes from now on.
     void set_drain_time(milliseconds time) { drain_time_ = time; }
     // The thread does nothing for `duration`, once, starting `after` the `index`-th Generate came:
     // neither reads nor sends, as a stopped process.
