@@ -230,8 +230,8 @@ class HostileTest(LoadTest):
                            "HTTP 500", "oops")
 
     def test_slow_answers_are_given_up(self) -> None:
-        self.assert_failed([STREAM_HEAD, chunk(texts("a", "b")[0]), 3.0], "deadline exceeded",
-                           "within 300 ms", "--request-timeout", "300ms")
+        self.assert_failed([STREAM_HEAD, chunk(texts("a", "b")[0]), 30.0], "deadline exceeded",
+                           "within 1000 ms", "--request-timeout", "1s")
 
     def test_each_kind_has_its_own_line(self) -> None:
         answers = iter([whole(429, "full"), stream(*texts("a"), event("[DONE"))] * 2 + [GOOD] * 9)
@@ -247,8 +247,8 @@ class HostileTest(LoadTest):
         with HostileServer(lambda body: GOOD) as server:
             self.load("--url", server.url, "--requests", "20", "--concurrency", "2")
             self.assertEqual(self.report()["levels"][0]["num_ok"], 20)
-            # Two that inspect, two of the run, and two while the end of an answer is on its way.
-            self.assertLessEqual(server.num_connections, 6)
+            # Two that inspect, two of the run, and more while the ends of answers are on their way.
+            self.assertLessEqual(server.num_connections, 12)
 
     def test_server_that_closes_idle_connections_costs_no_request(self) -> None:
         with HostileServer(lambda body: [*GOOD, 0.01, None]) as server:
