@@ -138,6 +138,12 @@ def test_a_killed_worker_of_either_kind_is_replaced_by_one_of_the_other(start):
             instance.ffn[1] = restart(*arguments)
             tokens += getattr(next(stream, None), "token_ids", [])
         tokens += [token for chunk in stream for token in chunk.token_ids]
+
+        # The stream may have been over before it was needed.
+        def last_is_ready():
+            mine = {"role": "ffn", "index": 1, "pid": instance.ffn[1].pid, "state": "ready"}
+            return any(mine.items() <= worker.items() for worker in client.status()["workers"])
+        instance.wait_for("the last worker is ready", last_is_ready)
     assert tokens == expected
     instance.stop()
     assert instance.ffn[1].returncode == 0, instance.said()
