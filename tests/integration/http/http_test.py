@@ -351,7 +351,8 @@ class OperationTest(unittest.TestCase):
 
     def test_sigterm_lets_streams_finish(self) -> None:
         """The experts rest while afdd is asked, so that it still drains."""
-        with Instance(BIN, "--stop-timeout-ms", "0", "--hang-timeout-ms", "0") as instance:
+        with Instance(BIN, "--stop-timeout-ms", "0", "--hang-timeout-ms", "0",
+                      "--drain-timeout-ms", "120000") as instance:
             experts = instance.pids_of("ffn")
             deadline = time.monotonic() + PATIENCE_S
             has_ended = False
