@@ -42,7 +42,7 @@ LevelResult LevelRun::run(uint64_t& next_request_id,
     while (result_.broken.empty()) {
         start_due();
         expire();
-        if (in_flight_.empty() && !may_start_more()) break;
+        if (in_flight_.empty() && !may_start_more(now_us())) break;
         if (const int64_t now = now_us(); observer && now >= next_observation_us) {
             progress_.now_us = now;
             progress_.num_in_flight = in_flight_.size();
@@ -71,22 +71,23 @@ int64_t LevelRun::now_us() const {
     return std::chrono::duration_cast<std::chrono::microseconds>(elapsed).count();
 }
 
-bool LevelRun::may_start_more() const {
+bool LevelRun::may_start_more(int64_t at_us) const {
     if (level_.is_open()) return num_started_ < arrivals_us_.size();
     if (extent_.num_requests) return num_started_ < *extent_.num_requests;
-    return now_us() < extent_.duration.count();
+    return at_us < extent_.duration.count();
 }
 
 void LevelRun::start_due() {
     if (level_.is_open()) {
-        while (may_start_more() && arrivals_us_[num_started_] <= now_us()) {
+        while (may_start_more(now_us()) && arrivals_us_[num_started_] <= now_us()) {
             start_request(arrivals_us_[num_started_]);
         }
         return;
     }
-    while (in_flight_.size() < level_.concurrency && now_us() >= paused_until_us_ &&
-           may_start_more()) {
-        start_request(now_us());
+    while (in_flight_.size() < level_.concurrency) {
+        const int64_t at_us = now_us();
+        if (at_us < paused_until_us_ || !may_start_more(at_us)) return;
+        start_request(at_us);
     }
 }
 
@@ -125,7 +126,7 @@ int64_t LevelRun::next_event_us() const {
     if (door_.has_heard()) return now_us();
     int64_t next_us = now_us() + std::chrono::microseconds(kObserverInterval).count();
     if (level_.is_open()) {
-        if (may_start_more()) next_us = std::min(next_us, arrivals_us_[num_started_]);
+        if (may_start_more(now_us())) next_us = std::min(next_us, arrivals_us_[num_started_]);
     } else if (paused_until_us_ > now_us()) {
         next_us = std::min(next_us, paused_until_us_);
     }

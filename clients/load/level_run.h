@@ -67,7 +67,7 @@ class LevelRun {
     };
 
     int64_t now_us() const;
-    bool may_start_more() const;
+    bool may_start_more(int64_t at_us) const;
     void start_due();
     void start_request(int64_t intended_us);
     void expire();
