@@ -50,7 +50,8 @@ Flight* TokenStream::flight_on(FlightTable::Id id, uint32_t session) {
 
 void TokenStream::on_token(FlightTable::Id id, const control::TokenEvent& event) {
     Flight& flight = flights_.at(id);
-    if (flight.request->is_text_over()) return;
+    // Of a cancelled one the client hears no more, so that its end may not count more either.
+    if (flight.is_cancelled || flight.request->is_text_over()) return;
     Result<std::optional<client::Chunk>> chunk = flight.request->on_token(event);
     if (!chunk.ok()) {
         log::of_request(id, log::Level::kError, "{}", chunk.error().message);

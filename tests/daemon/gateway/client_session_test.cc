@@ -236,6 +236,7 @@ TEST_F(ClientSessionTest, CancelInMidStreamKeepsTheSessionForMore) {
     end(id, Code::kCancelled);
     EXPECT_EQ(client.text(1), "ab");
     EXPECT_EQ(client.last(1)->finished().reason(), client::CANCELLED);
+    EXPECT_EQ(client.last(1)->finished().num_output_tokens(), 2U) << "more than it heard";
     const uint64_t next = start(client, 1, 1);
     say(next, "n");
     end(next);

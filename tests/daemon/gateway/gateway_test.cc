@@ -93,6 +93,7 @@ TEST_F(GatewayTest, CancelOfARunningRequestEndsWhenTheWorkerSaysSo) {
     expect_answer(client, 5, client::Response::kFinished);
     EXPECT_EQ(client.last(5)->finished().reason(), client::CANCELLED);
     EXPECT_EQ(client.text(5), "");
+    EXPECT_EQ(client.last(5)->finished().num_output_tokens(), 0U) << "more than it heard";
     EXPECT_EQ(gateway_->num_sequences(0), 0U);
 }
 
