@@ -9,6 +9,7 @@ struct BackgroundGeneration::State {
     client::Client client;
     client::Generate request;
     std::atomic<uint32_t> num_tokens{0};
+    std::atomic<bool> has_ended{false};
     client::Cancellation cancellation = client::Cancellation::create().value();
     Result<client::Generation> result = Error{Code::kInternal, "not finished"};
 };
@@ -23,6 +24,7 @@ BackgroundGeneration::BackgroundGeneration(const Instance& instance, client::Gen
                 return true;
             },
             &state->cancellation);
+        state->has_ended = true;
     });
 }
 
@@ -37,6 +39,10 @@ uint32_t BackgroundGeneration::num_tokens() const {
 void BackgroundGeneration::wait_for_tokens(uint32_t count) const {
     const auto deadline = client::Clock::now() + kPatience;
     while (num_tokens() < count) {
+        // All of its tokens were counted before.
+        const bool has_ended = state_->has_ended;
+        ASSERT_TRUE(!has_ended || num_tokens() >= count)
+            << "it ended with " << num_tokens() << " tokens instead of " << count;
         ASSERT_LT(client::Clock::now(), deadline) << num_tokens() << " tokens arrived";
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
