@@ -21,6 +21,8 @@ namespace afd::test {
 namespace {
 
 constexpr uint32_t kPromptTokens = 500;
+// Of the request beside the prompt; as long as can be, so that it still runs then.
+constexpr uint32_t kOtherTokens = 900;
 
 client::Generate long_prompt() {
     client::Generate request = long_request(30);
@@ -71,7 +73,7 @@ const TwoPhaseAnswers& undisturbed_answers() {
         Instance instance(two_phase_flags({"--dispatch", "window"}));
         instance.wait_ready();
         auto prompt = instance.connect().generate(long_prompt());
-        auto other = instance.connect().generate(long_request(300));
+        auto other = instance.connect().generate(long_request(kOtherTokens));
         EXPECT_TRUE(prompt.ok() && other.ok());
         EXPECT_EQ(num_two_phase_rounds(instance.status()), 0U);
         return TwoPhaseAnswers{std::move(prompt).value(), std::move(other).value()};
@@ -100,14 +102,15 @@ size_t num_round_segments(const Instance& instance, uint32_t rank) {
 
 void wait_between_the_phases(const Instance& instance) {
     instance.wait_for("session 1 waits for rank 0's memory", [&](const client::Status& status) {
-        return std::any_of(status.waits().begin(), status.waits().end(), [&](const auto& wait) {
-            return wait.find("waits for the memory of a two-phase round of ffn rank 0") !=
-                       std::string::npos &&
-                   wait.starts_with("attention worker 1: session 1");
-        });
+        // That it waits for rank 0 is told before rank 1 has granted, too.
+        return num_round_segments(instance, 1) == 2 &&
+               std::any_of(status.waits().begin(), status.waits().end(), [&](const auto& wait) {
+                   return wait.find("waits for the memory of a two-phase round of ffn rank 0") !=
+                              std::string::npos &&
+                          wait.starts_with("attention worker 1: session 1");
+               });
     });
     EXPECT_EQ(num_round_segments(instance, 0), 0U);
-    EXPECT_EQ(num_round_segments(instance, 1), 2U);
 }
 
 void wait_memory_is_back(const Instance& instance, uint32_t rank) {
@@ -130,9 +133,9 @@ class BetweenThePhases : public testing::TestWithParam<const char*> {
 
     void SetUp() override {
         instance_.wait_ready();
-        other_.emplace(instance_, long_request(300));
-        other_->wait_for_tokens(3);
         stopped_ffn_ = instance_.worker_pids("ffn")[0];
+        other_.emplace(instance_, long_request(kOtherTokens));
+        other_->wait_for_tokens(3);
         kill(stopped_ffn_, SIGSTOP);
         prompt_.emplace(instance_, long_prompt());
         wait_between_the_phases(instance_);
@@ -204,7 +207,7 @@ TEST(TwoPhase, WhoeverRoutesTheOtherRowsTheBitsAreTheSame) {
         Instance instance(two_phase_flags(
             {"--router", "ffn", "--two-phase-memory-max", has_memory ? "0" : "4096"}));
         instance.wait_ready();
-        BackgroundGeneration other(instance, long_request(300));
+        BackgroundGeneration other(instance, long_request(kOtherTokens));
         other.wait_for_tokens(3);
         expect_same(undisturbed_answers().prompt, instance.connect().generate(long_prompt()));
         kill(instance.worker_pids("ffn")[1], SIGKILL);
@@ -219,7 +222,7 @@ TEST(TwoPhase, WhoeverRoutesTheOtherRowsTheBitsAreTheSame) {
 TEST(TwoPhase, WithoutMemoryThePromptGoesThroughTheWindowsWithTheSameBits) {
     Instance instance(two_phase_flags({"--two-phase-memory-max", "20000"}));
     instance.wait_ready();
-    BackgroundGeneration other(instance, long_request(300));
+    BackgroundGeneration other(instance, long_request(kOtherTokens));
     expect_same(undisturbed_answers().prompt, instance.connect().generate(long_prompt()));
     expect_same(undisturbed_answers().other, other.finish());
     EXPECT_EQ(num_two_phase_rounds(instance.status()), 0U);
