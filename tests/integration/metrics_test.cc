@@ -214,8 +214,8 @@ TEST(MetricsOfAnInstance, BusyBubbleAndIdleTimeAddUpToTheTime) {
     instance.wait_ready();
     const auto client = [&] { return instance.connect(); };
     ASSERT_TRUE(client().generate(long_request(20)).ok());
-    const Series before = series_of(exposition_of(instance));
     const auto start = std::chrono::steady_clock::now();
+    const Series before = series_of(exposition_of(instance));
     ASSERT_TRUE(client().generate(long_request(600)).ok());
     // Waits are counted at their end, at the latest a second after their begin.
     std::this_thread::sleep_for(std::chrono::milliseconds(2500));
@@ -228,8 +228,8 @@ TEST(MetricsOfAnInstance, BusyBubbleAndIdleTimeAddUpToTheTime) {
              {"afd_busy_seconds_total", "afd_bubble_seconds_total", "afd_idle_seconds_total"}) {
             sum += sum_of(after, part, role) - sum_of(before, part, role);
         }
-        EXPECT_LE(sum, elapsed + 1.1) << role;
-        EXPECT_GE(sum, 0.5 * (elapsed - 1.1)) << role;
+        EXPECT_LE(sum, elapsed + 1.5) << role;
+        EXPECT_GE(sum, 0.5 * (elapsed - 1.5)) << role;
     }
     EXPECT_EQ(instance.stop(), 0);
 }
@@ -266,16 +266,19 @@ TEST(MetricsOfAnInstance, TheStatusSharesBusyTimeAmongStages) {
 // -9 of each worker in mid-stream, reading all the time. Oracle: no counter ever falls; rows and
 // tokens are those of the work of all processes.
 TEST(MetricsOfAnInstance, NoCounterFallsWhenWorkersAreKilled) {
-    Instance instance;
+    Instance instance({"--stop-timeout-ms", "0"});
     instance.wait_ready();
     ASSERT_TRUE(instance.connect().generate(long_request(30)).ok());
     Series last = series_of(exposition_of(instance));
     for (const char* role : {"ffn", "attention"}) {
-        BackgroundGeneration background(instance, long_request(400));
+        const pid_t killed = instance.worker_pids(role).at(0);
+        BackgroundGeneration background(instance, long_request(900));
         background.wait_for_tokens(20);
+        // Stopped, so that the request outlasts the reading.
+        kill(killed, SIGSTOP);
         const Series before = series_of(exposition_of(instance));
         expect_grown(last, before);
-        kill(instance.worker_pids(role).at(0), SIGKILL);
+        kill(killed, SIGKILL);
         for (int i = 0; i < 20; ++i) {
             const Series now = series_of(exposition_of(instance));
             expect_grown(last, now);
@@ -290,7 +293,7 @@ TEST(MetricsOfAnInstance, NoCounterFallsWhenWorkersAreKilled) {
                   sum_of(before, "afd_rounds_total", label));
     }
     EXPECT_EQ(sum_of(last, "afd_replays_total"), 1);
-    EXPECT_EQ(sum_of(last, "afd_generation_tokens_total"), 830);
+    EXPECT_EQ(sum_of(last, "afd_generation_tokens_total"), 30 + 2 * 900);
     EXPECT_EQ(instance.stop(), 0);
 }
 
@@ -303,7 +306,8 @@ TEST(MetricsOfAnInstance, HopsAreSampledWhileRequestsRun) {
     do {
         ASSERT_TRUE(instance.connect().generate(long_request(900)).ok());
         series = series_of(exposition_of(instance));
-    } while (sum_of(series, "afd_handoff_seconds_count", "f2a") == 0 &&
+    } while ((sum_of(series, "afd_handoff_seconds_count", "a2f") == 0 ||
+              sum_of(series, "afd_handoff_seconds_count", "f2a") == 0) &&
              std::chrono::steady_clock::now() < deadline);
     EXPECT_GT(sum_of(series, "afd_handoff_seconds_count", "a2f"), 0);
     EXPECT_GT(sum_of(series, "afd_handoff_seconds_count", "f2a"), 0);
