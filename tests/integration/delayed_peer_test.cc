@@ -18,7 +18,7 @@
 namespace afd::test {
 namespace {
 
-constexpr uint32_t kDelayedTokens = 500;
+constexpr uint32_t kDelayedTokens = 900;
 
 // Which time-out ends the stop; none: it goes on by itself.
 enum class TooLongFor { kNothing, kHangTimeout, kStopTimeout };
@@ -74,9 +74,9 @@ TEST_P(DelayedPeer, CostsTimeAndNotABit) {
     ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
     const uint32_t restarts_before = num_restarts(instance.status());
 
+    const pid_t stopped = instance.worker_pids(delay.role)[0];
     BackgroundGeneration generation(instance, long_request(kDelayedTokens));
     generation.wait_for_tokens(20);
-    const pid_t stopped = instance.worker_pids(delay.role)[0];
     kill(stopped, SIGSTOP);
     if (delay.is_too_long()) {
         instance.wait_for("the worker is replaced", [&](const client::Status& status) {
@@ -124,15 +124,18 @@ TEST(CorruptedHeader, IsNamedByTheSuccessorAndEndsTheRequest) {
         if (name.ends_with("-ffn0-control")) control = name;
     }
     ASSERT_NE(control, "");
+    const pid_t ffn = instance.worker_pids("ffn")[0];
     BackgroundGeneration generation(instance, long_request(kDelayedTokens));
     generation.wait_for_tokens(5);
+    // Stopped, so that the request still runs when it is killed.
+    kill(ffn, SIGSTOP);
     {
         std::fstream file("/dev/shm/" + control, std::ios::binary | std::ios::in | std::ios::out);
         file.seekp(1024);  // Where the header is: its magic number.
         file.write("nonsense", 8);
         ASSERT_TRUE(file.good());
     }
-    kill(instance.worker_pids("ffn")[0], SIGKILL);
+    kill(ffn, SIGKILL);
     const auto ended = generation.finish();
     ASSERT_FALSE(ended.ok());
     // Its round, or the outage, lasts too long: both may take round_timeout_ms, and begin at about

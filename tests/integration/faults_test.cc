@@ -67,9 +67,9 @@ TEST(Faults, TextComesFromThreeProcessesAndAStoppedFfnWorkerStopsItWithAReport) 
     auto undisturbed = instance.connect().generate(long_request(kLongTokens));
     ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
 
+    const pid_t ffn = instance.worker_pids("ffn")[0];
     BackgroundGeneration generation(instance, long_request(kLongTokens));
     generation.wait_for_tokens(20);
-    const pid_t ffn = instance.worker_pids("ffn")[0];
     kill(ffn, SIGSTOP);
     instance.wait_for("the status says who waits for whom",
                       [](const client::Status& status) { return status.waits_size() > 0; });

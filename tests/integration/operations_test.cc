@@ -190,9 +190,10 @@ TEST(Reload, SighupTakesTheApiKeysOfTheFile) {
 TEST(Log, EveryJsonLineOfARequestHasItsNumber) {
     Instance instance({"--log-format", "json", "--log-level", "debug"});
     instance.wait_ready();
-    BackgroundGeneration background(instance, long_request(600));
+    const pid_t attention = instance.worker_pids("attention").at(0);
+    BackgroundGeneration background(instance, long_request(900));
     background.wait_for_tokens(5);
-    kill(instance.worker_pids("attention").at(0), SIGKILL);
+    kill(attention, SIGKILL);
     ASSERT_TRUE(background.finish().ok());
     EXPECT_EQ(instance.stop(), 0);
     std::vector<std::string> told;

@@ -28,7 +28,8 @@ class StoppedAfdd : public testing::Test {
             << "expected: " << words << "\nfound: " << outcome.output;
     }
 
-    Instance instance_;
+    // Slow, so that the generation still streams when afdd is stopped.
+    Instance instance_{{"--numeric-class", "portable"}};
 };
 
 TEST_F(StoppedAfdd, IsGivenUpByAGenerationThatStreamsAndByADrain) {
