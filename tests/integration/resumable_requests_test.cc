@@ -20,7 +20,10 @@
 namespace afd::test {
 namespace {
 
-constexpr uint32_t kStoryTokens = 300;
+constexpr uint32_t kStoryTokens = 900;
+
+// Whose FFN worker may stand still for as long as a test needs.
+const std::vector<std::string> kMayBeStopped = {"--ffn-workers", "1", "--stop-timeout-ms", "0"};
 
 std::string content_of(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
@@ -104,14 +107,17 @@ std::vector<std::string> story(const std::vector<std::string>& more) {
     return arguments;
 }
 
-// Starts it, and kills it in mid-stream; its id, and the text that came.
+// Starts it, and kills it in mid-stream; its id, and the text that came. The FFN worker is stopped
+// then, so that the request goes on only when the test lets it.
 std::string start_and_kill(const Instance& instance,
                            const std::vector<std::string>& more,
                            std::string& heard) {
     std::vector<std::string> flags = {"--resumable"};
     flags.insert(flags.end(), more.begin(), more.end());
+    const pid_t ffn = instance.worker_pids("ffn")[0];
     Afdctl client(instance, story(flags));
     EXPECT_TRUE(wait_until([&] { return client.out().size() > 40; })) << client.err();
+    kill(ffn, SIGSTOP);
     const std::string id = client.resume_id();
     EXPECT_EQ(id.size(), 32U) << client.err();
     client.kill_now();
@@ -120,7 +126,7 @@ std::string start_and_kill(const Instance& instance,
 }
 
 TEST(ResumableRequests, AKilledAfdctlIsResumedWithTheSameText) {
-    Instance instance;
+    Instance instance(kMayBeStopped);
     instance.wait_ready();
     Afdctl undisturbed(instance, story({}));
     ASSERT_EQ(undisturbed.wait_exit(), 0) << undisturbed.err();
@@ -128,12 +134,14 @@ TEST(ResumableRequests, AKilledAfdctlIsResumedWithTheSameText) {
     const std::string id = start_and_kill(instance, {}, heard);
     ASSERT_LT(heard.size(), undisturbed.out().size()) << "it had ended before it was killed";
     EXPECT_TRUE(undisturbed.out().starts_with(heard));
+    kill(instance.worker_pids("ffn")[0], SIGCONT);
     Afdctl resumed(instance, {"generate", "--resume", id});
     EXPECT_EQ(resumed.wait_exit(), 0) << resumed.err();
     EXPECT_EQ(resumed.out(), undisturbed.out());
     EXPECT_NE(resumed.err().find("length: "), std::string::npos) << resumed.err();
     // It has finished, and can be heard again, or its end alone.
-    Afdctl rest(instance, {"generate", "--resume", id, "--received", "290"});
+    Afdctl rest(instance,
+                {"generate", "--resume", id, "--received", std::to_string(kStoryTokens - 10)});
     EXPECT_EQ(rest.wait_exit(), 0) << rest.err();
     EXPECT_FALSE(rest.out().empty());
     EXPECT_TRUE(undisturbed.out().ends_with(rest.out()));
@@ -146,7 +154,7 @@ TEST(ResumableRequests, AKilledAfdctlIsResumedWithTheSameText) {
 
 // Both halves, with log probabilities, while an FFN worker and then an attention worker die.
 TEST(ResumableRequests, BothHalvesAreTheUndisturbedReplyAlsoIfWorkersDieBetween) {
-    Instance instance({"--attention-workers", "2", "--ffn-workers", "1"});
+    Instance instance({"--attention-workers", "2", "--ffn-workers", "1", "--stop-timeout-ms", "0"});
     instance.wait_ready();
     client::Generate request = long_request(kStoryTokens);
     const auto undisturbed = instance.connect().generate(request);
@@ -164,6 +172,7 @@ TEST(ResumableRequests, BothHalvesAreTheUndisturbedReplyAlsoIfWorkersDieBetween)
         logprobs.insert(logprobs.end(), chunk.logprobs().begin(), chunk.logprobs().end());
     };
     std::string resume_id;
+    const pid_t ffn = instance.worker_pids("ffn")[0];
     {
         client::Connection connection = instance.open_connection();
         client::Request first;
@@ -179,11 +188,13 @@ TEST(ResumableRequests, BothHalvesAreTheUndisturbedReplyAlsoIfWorkersDieBetween)
             }
             return num_chunks >= 20;
         }));
+        // So that the rest is still to come when nobody has it.
+        kill(ffn, SIGSTOP);
     }
     instance.wait_for("nobody has it",
                       [](const client::Status& status) { return status.num_detached() == 1; });
     EXPECT_GT(kv_tokens_used(instance.status()), 0U);
-    kill(instance.worker_pids("ffn")[0], SIGKILL);
+    kill(ffn, SIGKILL);
     for (const pid_t pid : instance.worker_pids("attention")) kill(pid, SIGKILL);
     client::Resume resume;
     resume.set_id(resume_id);
@@ -206,12 +217,14 @@ TEST(ResumableRequests, BothHalvesAreTheUndisturbedReplyAlsoIfWorkersDieBetween)
 }
 
 TEST(ResumableRequests, WhatNobodyResumesGivesItsKvRoomBack) {
-    Instance instance;
+    Instance instance(kMayBeStopped);
     instance.wait_ready();
     client::Generate request = long_request(kStoryTokens);
-    request.set_resumable_ms(300);
+    // Long enough for a status between, on a busy machine.
+    request.set_resumable_ms(2000);
     // Nothing is computed meanwhile, so it is the time that ends it.
     const pid_t ffn = instance.worker_pids("ffn")[0];
+    kill(ffn, SIGSTOP);
     std::string id;
     {
         client::Connection connection = instance.open_connection();
@@ -227,7 +240,6 @@ TEST(ResumableRequests, WhatNobodyResumesGivesItsKvRoomBack) {
             }
             return !id.empty();
         }));
-        kill(ffn, SIGSTOP);
     }
     instance.wait_for("it is kept without a client", [](const client::Status& status) {
         return status.num_detached() == 1 && kv_tokens_used(status) > 0;
@@ -247,14 +259,22 @@ TEST(ResumableRequests, WhatNobodyResumesGivesItsKvRoomBack) {
 }
 
 TEST(ResumableRequests, ASecondConnectionTakesItOverFromAStoppedOne) {
-    Instance instance;
+    std::vector<std::string> flags = kMayBeStopped;
+    flags.insert(flags.end(), {"--log-level", "debug"});
+    Instance instance(flags);
     instance.wait_ready();
     Afdctl undisturbed(instance, story({}));
     ASSERT_EQ(undisturbed.wait_exit(), 0);
+    // Nothing is computed before the second one has it: the first may not have heard the end.
+    const pid_t ffn = instance.worker_pids("ffn")[0];
+    kill(ffn, SIGSTOP);
     Afdctl first(instance, story({"--resumable"}));
     ASSERT_TRUE(wait_until([&] { return !first.resume_id().empty(); }));
     first.signal(SIGSTOP);
     Afdctl second(instance, {"generate", "--resume", first.resume_id()});
+    ASSERT_TRUE(wait_until(
+        [&] { return instance.log().find("resumed by client pid") != std::string::npos; }));
+    kill(ffn, SIGCONT);
     EXPECT_EQ(second.wait_exit(), 0) << second.err();
     EXPECT_EQ(second.out(), undisturbed.out());
     first.signal(SIGCONT);
@@ -265,15 +285,17 @@ TEST(ResumableRequests, ASecondConnectionTakesItOverFromAStoppedOne) {
 
 // SIGTERM: it finishes, and whoever resumes meanwhile hears it; afdd waits for that.
 TEST(ResumableRequests, ADrainLetsItFinishAndBeHeard) {
-    Instance instance;
+    Instance instance(kMayBeStopped);
     instance.wait_ready();
     Afdctl undisturbed(instance, story({}));
     ASSERT_EQ(undisturbed.wait_exit(), 0);
     std::string heard;
     const std::string id = start_and_kill(instance, {"--keep", "30"}, heard);
+    const pid_t ffn = instance.worker_pids("ffn")[0];
     instance.signal(SIGTERM);
     instance.wait_for("it drains",
                       [](const client::Status& status) { return status.state() == "draining"; });
+    kill(ffn, SIGCONT);
     Afdctl resumed(instance, {"generate", "--resume", id});
     EXPECT_EQ(resumed.wait_exit(), 0) << resumed.err();
     EXPECT_EQ(resumed.out(), undisturbed.out());
