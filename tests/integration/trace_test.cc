@@ -271,6 +271,28 @@ TEST(Trace, RefusesWhatCannotBeWrittenAndWhatDoesNotRun) {
     EXPECT_EQ(instance.stop(), 0);
 }
 
+// How many values the distributions of all workers have, by name.
+std::map<std::string, uint64_t> counts_of(const client::Status& status) {
+    std::map<std::string, uint64_t> counts;
+    for (const client::Worker& worker : status.workers()) {
+        for (const client::Distribution& what : worker.distributions()) {
+            counts[what.name()] += what.count();
+        }
+    }
+    return counts;
+}
+
+// Routed rows of all FFN workers.
+uint64_t num_rows_of(const client::Status& status) {
+    uint64_t num_rows = 0;
+    for (const client::Worker& worker : status.workers()) {
+        for (const client::ExpertRows& expert : worker.expert_rows()) {
+            if (!expert.is_shared()) num_rows += expert.rows();
+        }
+    }
+    return num_rows;
+}
+
 // Goal: the status has a value for each peer and stage, and each row is counted once. Oracle: the
 // routed rows of all FFN workers are positions times top_k.
 TEST(Distributions, TellWaitsPerPeerAndRowsPerExpert) {
@@ -279,19 +301,24 @@ TEST(Distributions, TellWaitsPerPeerAndRowsPerExpert) {
     auto client = instance.connect();
     const auto generation = client.generate(long_request(40));
     ASSERT_TRUE(generation.ok()) << generation.error().message;
+    // Every position but the last token's was computed, as 4 (top_k) rows in each MoE layer.
+    const uint64_t num_positions = generation.value().finished.num_prompt_tokens() + 40 - 1;
+    const auto num_rows_expected = [&](const client::Status& now) {
+        const client::Worker& attention = now.workers(0);
+        // One layer is dense.
+        return num_positions * (attention.num_rounds() / counts_of(now)["step"] - 1) * 4;
+    };
+    // An FFN worker counts a pass when its rows are away, and the reply may be here before.
+    instance.wait_for("the last pass is counted", [&](const client::Status& now) {
+        return counts_of(now)["step"] >= 40 && num_rows_of(now) >= num_rows_expected(now);
+    });
     const client::Status status = instance.status();
-    std::map<std::string, uint64_t> counts;
-    std::map<uint32_t, uint64_t> rows;
-    uint64_t num_rows = 0;
+    std::map<std::string, uint64_t> counts = counts_of(status);
     for (const client::Worker& worker : status.workers()) {
         for (const client::Distribution& what : worker.distributions()) {
-            counts[what.name()] += what.count();
             EXPECT_LE(what.p50(), what.p99());
             EXPECT_LE(what.p99(), what.max());
             EXPECT_GE(what.p50(), 0);
-        }
-        for (const client::ExpertRows& expert : worker.expert_rows()) {
-            if (!expert.is_shared()) rows[expert.expert()] += expert.rows();
         }
         EXPECT_EQ(worker.num_timeouts(), 0u);
     }
@@ -301,13 +328,8 @@ TEST(Distributions, TellWaitsPerPeerAndRowsPerExpert) {
     EXPECT_GT(counts["wait for ffn 1"], num_steps);
     EXPECT_EQ(counts["pass"], counts["rows of a pass"]);
     EXPECT_EQ(counts["descriptor age"], counts["wait for ffn 0"] + counts["wait for ffn 1"]);
-    for (const auto& [expert, count] : rows) num_rows += count;
-    const client::Worker& attention = status.workers(0);
-    ASSERT_EQ(attention.role(), "attention");
-    const uint64_t num_moe_layers = attention.num_rounds() / num_steps - 1;  // One is dense.
-    // Every position but the last token's was computed, as 4 (top_k) rows in each MoE layer.
-    const uint64_t num_positions = generation.value().finished.num_prompt_tokens() + 40 - 1;
-    EXPECT_EQ(num_rows, num_positions * num_moe_layers * 4);
+    ASSERT_EQ(status.workers(0).role(), "attention");
+    EXPECT_EQ(num_rows_of(status), num_rows_expected(status));
     EXPECT_EQ(instance.stop(), 0);
 }
 
