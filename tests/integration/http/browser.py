@@ -54,10 +54,8 @@ class Browser:
             os.close(its_input)
             os.close(its_output)
             stack.callback(self.stop)
-            pages = self.call("Target.getTargets")["targetInfos"]
-            target = next(page["targetId"] for page in pages if page["type"] == "page")
             self.session = self.call("Target.attachToTarget",
-                                     {"targetId": target, "flatten": True})["sessionId"]
+                                     {"targetId": self.first_page(), "flatten": True})["sessionId"]
             for domain in ("Page", "Runtime", "Log", "Network"):
                 self.call(f"{domain}.enable")
             self.call("Emulation.setDeviceMetricsOverride", self.size)
@@ -75,6 +73,18 @@ class Browser:
             self.process.kill()
             self.process.wait()
         os.close(self.back)
+
+    def first_page(self) -> str:
+        """Chromium may answer before it has opened one."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            targets = self.call("Target.getTargets")["targetInfos"]
+            for target in targets:
+                if target["type"] == "page":
+                    return target["targetId"]
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"Chromium opens no page: {targets}")
+            time.sleep(0.05)
 
     def call(self, method: str, parameters: dict | None = None) -> dict:
         self.num_sent += 1
