@@ -126,7 +126,8 @@ class Browser:
 
     def open(self, url: str) -> None:
         self.call("Page.navigate", {"url": url})
-        self.wait_for("document.readyState === 'complete'")
+        # Until it is there the page before it may answer, which is complete, too.
+        self.wait_for(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
 
     def evaluate(self, expression: str):
         """The value of a JavaScript expression, awaited if it is a promise."""
