@@ -38,7 +38,8 @@ TEST_F(SupervisorTest, KilledWorkersCostNoToken) {
     ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
     TestClient client(loop_, *gateway_);
     constexpr uint64_t kRequests = 6;
-    constexpr uint32_t kTokens = 150;
+    // A second behind the last kill, should a worker take that long to come back.
+    constexpr uint32_t kTokens = 600;
     for (uint64_t id = 1; id <= kRequests; ++id) client.send(generate(id, "abc", kTokens));
     uint32_t num_kills = 0;
     ASSERT_TRUE(run_until(loop_, [&] {
