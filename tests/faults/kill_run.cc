@@ -100,7 +100,13 @@ KillReport KillRun::run(uint64_t num_kills) {
         note_gaps();
     }
     drain();
-    const Footprint after = footprint();
+    // The last round's memory, say, is given back behind the last token.
+    Footprint after = footprint();
+    const TimePoint deadline = client::Clock::now() + kPatience;
+    while (after.num_descriptors > before.num_descriptors + 1 && client::Clock::now() < deadline) {
+        serve_until(client::Clock::now() + milliseconds(20));
+        after = footprint();
+    }
     report_.num_descriptors_more = after.num_descriptors - before.num_descriptors;
     report_.kib_more = after.kib - before.kib;
     EXPECT_EQ(instance_.stop(), 0);
