@@ -35,7 +35,7 @@ constexpr uint32_t kNumFfnWorkers = 2;
 // Of all FFN workers together, whichever comes next: one of them has died three times then (R11).
 constexpr uint64_t kDeathsUntilRefusal = kNumFfnWorkers * 2 + 1;
 
-// Most points kill in the first run, all but never one needs a third.
+// Nearly every point kills in the first run; the rest of them is patience.
 constexpr int kRunsMax = 10;
 
 std::vector<client::Generate> requests() {
