@@ -100,8 +100,9 @@ bf16 and fp8 (in blocks of 128 x 128) load as they are released, int8 and int4 a
 writes them. Attention is in bf16, or in int8. What GPTQ, AWQ and compressed-tensors write (packed
 int4, fp8 with a scale for each row, mxfp4) loads as it was downloaded; symmetric int4 stays int4,
 the rest becomes bf16. gpt-oss is tried as released instead of in bf16: its experts, in a layout of
-mxfp4 of its own, become bf16, too. Each of these ten was tried, and `afdd --check-config` accepted
-what the table lists, by `config.json` alone, as nothing else was there.
+mxfp4 of its own, stay mxfp4 and take the bytes of int4. Each of these ten was tried, and
+`afdd --check-config` accepted what the table lists, by `config.json` alone, as nothing else was
+there.
 
 The tokenizer is a case of `tests/model/tokenizer/golden/golden.json`: the normalizer, expression
 and options of that kind over a small vocabulary, compared with the ids that the tokenizers library

@@ -43,7 +43,8 @@ inline constexpr ops::WeightFormat kExpertFormats[] = {ops::WeightFormat::kBf16,
                                                        ops::WeightFormat::kInt8,
                                                        ops::WeightFormat::kInt4Group32,
                                                        ops::WeightFormat::kInt4Group64,
-                                                       ops::WeightFormat::kFp8Block128};
+                                                       ops::WeightFormat::kFp8Block128,
+                                                       ops::WeightFormat::kMxfp4};
 std::vector<ExpertCase> expert_cases(ops::WeightFormat format,
                                      unsigned num_threads,
                                      ops::NumericClass numeric_class);

@@ -23,7 +23,7 @@ constexpr double kSampleSeconds = 6e-3;
 size_t num_cold_experts(const ExpertCase& c) {
     const WeightFormat format = c.shape.format;
     const double bytes_guess = c.num_weights() * (format == WeightFormat::kBf16 ? 2
-                                                  : ops::is_int4(format)        ? 0.53
+                                                  : ops::has_nibbles(format)    ? 0.53
                                                                                 : 1);
     return static_cast<size_t>(static_cast<double>(kColdBytes) / bytes_guess) + 1;
 }

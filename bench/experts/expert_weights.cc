@@ -48,16 +48,19 @@ ops::PackedExpert int8_expert(const ExpertShape& s, ops::NumericClass numeric_cl
     return ops::pack_expert(wide, wide, matrix(s.hidden, s.intermediate), numeric_class);
 }
 
-ops::PackedExpert int4_expert(const ExpertShape& s, ops::NumericClass numeric_class) {
+ops::PackedExpert nibble_expert(const ExpertShape& s, ops::NumericClass numeric_class) {
     const size_t group = ops::int4_group_size(s.format);
     // Nibbles of 0 to 3 and of -7 to -4: every sign, never -8.
     auto w = random_bits<uint8_t>(s.hidden * s.intermediate / 2, 1, 0xbbu, 0);
     for (uint8_t& byte : w) byte |= static_cast<uint8_t>((byte & 0x88u) >> 3);
-    // Short scales of 0.002 to 0.004, bf16 or fp16.
+    // Short scales of 0.002 to 0.004, bf16 or fp16; of mxfp4 these two powers of two.
+    const bool is_mxfp4 = s.format == ops::WeightFormat::kMxfp4;
     const bool is_fp16 = ops::has_fp16_scales(s.format);
     const auto scale = random_bits<uint16_t>(s.hidden * s.intermediate / group,
                                              2,
-                                             is_fp16 ? 0x3c0u : 0x78u,
+                                             is_mxfp4  ? 0x80u
+                                             : is_fp16 ? 0x3c0u
+                                                       : 0x78u,
                                              is_fp16 ? 0x1800u : 0x3b00u);
     const auto matrix = [&](size_t outputs, size_t depth) {
         return ops::Int4Weight{ops::make_rows(w.data(), outputs, depth / 2),
@@ -95,7 +98,7 @@ ops::PackedExpert random_expert(const ExpertShape& shape) {
         case ops::WeightFormat::kFp8Block128:
             return fp8_expert(shape, numeric_class);
         default:
-            return int4_expert(shape, numeric_class);
+            return nibble_expert(shape, numeric_class);
     }
 }
 

@@ -62,10 +62,10 @@ Result<std::vector<uint8_t>> read_fused_rows(const TensorFiles& tensors,
     return bytes;
 }
 
-Result<std::vector<Bf16>> packed_rows(const ForeignMatrix& matrix,
-                                      const FusedPlace& place,
-                                      uint64_t first,
-                                      uint64_t count) {
+Result<Mxfp4Rows> packed_rows(const ForeignMatrix& matrix,
+                              const FusedPlace& place,
+                              uint64_t first,
+                              uint64_t count) {
     constexpr std::array kTypes = {StorageType::kU8, StorageType::kF8E8M0};
     const uint64_t outputs = matrix.num_outputs * place.step;
     const uint64_t groups = ceil_div(matrix.depth, kMxfp4Group);
@@ -81,17 +81,16 @@ Result<std::vector<Bf16>> packed_rows(const ForeignMatrix& matrix,
     const uint64_t row_bytes = groups * kMxfp4Group / 2;
     AFD_ASSIGN(const auto bytes, read_fused_rows(matrix.tensors, *blocks, row_bytes, begin, rows));
     AFD_ASSIGN(const auto exponents, read_fused_rows(matrix.tensors, *scales, groups, begin, rows));
-    std::vector<uint8_t> own_bytes;
-    std::vector<uint8_t> own_exponents;
+    Mxfp4Rows own;
     const auto append = [](std::vector<uint8_t>& to, const auto& from, uint64_t row, uint64_t n) {
         const auto at = from.begin() + static_cast<std::ptrdiff_t>(row * n);
         to.insert(to.end(), at, at + static_cast<std::ptrdiff_t>(n));
     };
     for (uint64_t row = place.first_output; row < rows; row += place.step) {
-        append(own_bytes, bytes, row, row_bytes);
-        append(own_exponents, exponents, row, groups);
+        append(own.bytes, bytes, row, row_bytes);
+        append(own.exponents, exponents, row, groups);
     }
-    return mxfp4_values(matrix.weight, own_bytes, own_exponents, matrix.depth, first);
+    return own;
 }
 
 // Columns of [E, K, outputs].
@@ -128,6 +127,11 @@ bool is_fused_expert(const TensorFiles& tensors, std::string_view weight) {
                      tensors.find(place->stem) != nullptr);
 }
 
+bool is_fused_mxfp4(const TensorFiles& tensors, std::string_view weight) {
+    const auto place = fused_place(weight);
+    return place && tensors.find(place->stem + "_blocks") != nullptr;
+}
+
 std::vector<std::string> fused_expert_tensors(std::string_view weight) {
     const auto place = fused_place(weight);
     if (!place) return {};
@@ -138,9 +142,15 @@ Result<std::vector<Bf16>> fused_expert_rows(const ForeignMatrix& matrix,
                                             uint64_t first,
                                             uint64_t count) {
     const FusedPlace place = *fused_place(matrix.weight);
-    const bool is_packed = matrix.tensors.find(place.stem + "_blocks") != nullptr;
-    return is_packed ? packed_rows(matrix, place, first, count)
-                     : turned_rows(matrix, place, first, count);
+    if (!is_fused_mxfp4(matrix.tensors, matrix.weight)) {
+        return turned_rows(matrix, place, first, count);
+    }
+    AFD_ASSIGN(const Mxfp4Rows rows, packed_rows(matrix, place, first, count));
+    return mxfp4_values(matrix.weight, rows.bytes, rows.exponents, matrix.depth, first);
+}
+
+Result<Mxfp4Rows> fused_mxfp4_rows(const ForeignMatrix& matrix, uint64_t first, uint64_t count) {
+    return packed_rows(matrix, *fused_place(matrix.weight), first, count);
 }
 
 }  // namespace afd::model

@@ -34,10 +34,20 @@ bool is_fused_expert(const TensorFiles& tensors, std::string_view weight);
 // The fused tensors that may hold it; none if its name is no expert's.
 std::vector<std::string> fused_expert_tensors(std::string_view weight);
 
+// Whether it does so in mxfp4.
+bool is_fused_mxfp4(const TensorFiles& tensors, std::string_view weight);
+
 // Rows [first, first + count) of the matrix. REQUIRES: is_fused_expert().
 // Errors: those of TensorFiles; kDataLoss for an element that is no number.
 Result<std::vector<ops::Bf16>> fused_expert_rows(const ForeignMatrix& matrix,
                                                  uint64_t first,
                                                  uint64_t count);
+
+// The same as they are stored. REQUIRES: is_fused_mxfp4(). Errors: those of TensorFiles.
+struct Mxfp4Rows {
+    std::vector<uint8_t> bytes;      // [count, ceil(K / 32) · 16]
+    std::vector<uint8_t> exponents;  // [count, ceil(K / 32)]
+};
+Result<Mxfp4Rows> fused_mxfp4_rows(const ForeignMatrix& matrix, uint64_t first, uint64_t count);
 
 }  // namespace afd::model

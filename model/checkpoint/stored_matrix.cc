@@ -5,8 +5,10 @@
 #include <array>
 #include <cmath>
 
+#include "model/checkpoint/foreign_floats.h"
 #include "model/checkpoint/foreign_int4.h"
 #include "model/checkpoint/foreign_matrix.h"
+#include "model/checkpoint/fused_experts.h"
 #include "proto/failure.h"
 
 namespace afd::model {
@@ -81,6 +83,24 @@ Result<> read_int4(const TensorStore& tensors, const std::string& name, StoredMa
         with(name));
 }
 
+// An element that is no bf16, since its scale is, or that is too large for one, is named.
+Result<> read_mxfp4(const TensorStore& tensors, const std::string& name, StoredMatrix& matrix) {
+    AFD_ASSIGN(Mxfp4Rows rows,
+               fused_mxfp4_rows({tensors, tensors.form(), name, matrix.num_outputs, matrix.depth},
+                                0,
+                                matrix.num_outputs));
+    // The largest scale by which 6 is still a bf16: 2^125.
+    constexpr uint8_t kSafeExponent = 252;
+    if (std::ranges::any_of(rows.exponents, [](uint8_t e) { return e > kSafeExponent; })) {
+        AFD_TRY(mxfp4_values(name, rows.bytes, rows.exponents, matrix.depth, 0));
+    }
+    matrix.int4 = std::move(rows.bytes);
+    for (const float scale : e8m0_values(rows.exponents)) {
+        matrix.int4_scale.push_back(ops::from_float(scale).bits);
+    }
+    return {};
+}
+
 Result<> read_fp8(const TensorStore& tensors, const std::string& name, StoredMatrix& matrix) {
     const TensorInfo* stored = tensors.find(name);
     if (stored != nullptr && stored->dtype != StorageType::kF8E4M3) {
@@ -116,7 +136,7 @@ ops::Int8Weight StoredMatrix::int8_weight() const {
 }
 
 ops::Int4Weight StoredMatrix::int4_weight() const {
-    AFD_ASSERT(ops::is_int4(format), "format %d", static_cast<int>(format));
+    AFD_ASSERT(ops::has_nibbles(format), "format %d", static_cast<int>(format));
     return {.values = ops::make_rows(int4.data(), num_outputs, (depth + 1) / 2),
             .scale = ops::make_rows(
                 int4_scale.data(), num_outputs, size_t{int4_scale_columns(depth, format)}),
@@ -143,6 +163,7 @@ ops::PackedLinear StoredMatrix::packed(ops::NumericClass numeric_class) const {
         case WeightFormat::kInt4Group64:
         case WeightFormat::kInt4Group32Fp16:
         case WeightFormat::kInt4Group64Fp16:
+        case WeightFormat::kMxfp4:
             break;
     }
     return ops::PackedLinear::pack(int4_weight(), numeric_class);
@@ -165,6 +186,7 @@ ops::PackedLinear packed_gate_up(const StoredMatrix& gate,
         case WeightFormat::kInt4Group64:
         case WeightFormat::kInt4Group32Fp16:
         case WeightFormat::kInt4Group64Fp16:
+        case WeightFormat::kMxfp4:
             break;
     }
     return ops::PackedLinear::pack_gate_up(gate.int4_weight(), up.int4_weight(), numeric_class);
@@ -184,8 +206,7 @@ std::vector<float> StoredMatrix::values() const {
             } else {
                 const ops::Int4Weight weight = int4_weight();
                 // Rounded as unpacked weights are (ops/format/weight_format.h).
-                value = ops::to_float(ops::from_float(static_cast<float>(weight.value(n, k)) *
-                                                      weight.scale_at(n, k)));
+                value = ops::to_float(ops::from_float(weight.number(n, k) * weight.scale_at(n, k)));
             }
         }
     }
@@ -205,6 +226,9 @@ Result<StoredMatrix> read_matrix(const TensorStore& tensors,
             AFD_ASSIGN(matrix.bf16, tensors.read_bf16(name, shape));
             return matrix;
         }
+        case WeightFormat::kMxfp4:
+            AFD_TRY(read_mxfp4(tensors, name, matrix));
+            return matrix;
         case WeightFormat::kInt8:
             AFD_TRY(read_int8(tensors, name, matrix));
             return matrix;

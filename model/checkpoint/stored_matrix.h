@@ -9,6 +9,7 @@
 //   int8      I8 [N, K]                  F32 [N]
 //   int4-g    U8 [N, ceil(K / 2)]        BF16 [N, ceil(K / g)], with -fp16 F16
 //   fp8-b128  F8_E4M3 [N, K]             none; NAME.weight_scale_inv (fp8_blocks.h)
+//   mxfp4     as fused_experts.h says; in memory as int4, the scales in bf16
 // An int4 byte holds element k even in the low nibble, k odd in the high one, two's complement.
 
 #include <cstdint>
@@ -32,7 +33,7 @@ struct StoredMatrix {
     std::vector<ops::Bf16> bf16 = {};       // [N, K]
     std::vector<int8_t> int8 = {};          // [N, K]
     std::vector<float> int8_scale = {};     // [N]
-    std::vector<uint8_t> int4 = {};         // [N, ceil(K / 2)]
+    std::vector<uint8_t> int4 = {};         // [N, ceil(K / 2)]; e2m1 of mxfp4, too
     std::vector<uint16_t> int4_scale = {};  // [N, ceil(K / group)], bits as the format says
     Fp8Blocks fp8 = {};                     // [N, K] and its scales
 
@@ -47,7 +48,8 @@ struct StoredMatrix {
     ops::PackedLinear packed(ops::NumericClass numeric_class) const;
 
     // What the products multiply by: bf16 as stored; int8 q · scale, exact in fp32 unless tiny;
-    // int4 (q · scale) →bf16; fp8 value · scale in fp32. Row-major [N, K].
+    // int4 (q · scale) →bf16; mxfp4 e2m1 · scale, a bf16; fp8 value · scale in fp32. Row-major [N,
+    // K].
     std::vector<float> values() const;
 };
 
@@ -58,8 +60,9 @@ ops::PackedLinear packed_gate_up(const StoredMatrix& gate,
 
 // Reads tensor `prefix`.weight and, unless the format is bf16, its scales.
 // Where the format is fp8 and the tensor is not, the message says what to do.
-// Errors: those of TensorStore; kDataLoss for a scale that is not finite or is negative, or an int4
-// value of -8: they name the tensor, the row and the value.
+// Errors: those of TensorStore; kDataLoss for a scale that is not finite or is negative, an int4
+// value of -8, or an element of mxfp4 that no bf16 holds: they name the tensor, the row and the
+// value.
 Result<StoredMatrix> read_matrix(const TensorStore& tensors,
                                  const std::string& prefix,
                                  uint64_t num_outputs,

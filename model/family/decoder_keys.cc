@@ -126,7 +126,10 @@ void read_quantisation(KeyReader& keys, ModelConfig& config) {
     const bool is_smooth = smooth != nullptr && *smooth == true;
     const bool smooth_is_wrong = (smooth != nullptr && !smooth->is_boolean()) ||
                                  (is_smooth && (!experts || *experts != ops::WeightFormat::kInt8));
-    if (method != "afd" || !experts || !attention || ops::is_int4(*attention) || smooth_is_wrong) {
+    const bool has_mxfp4 =
+        experts == ops::WeightFormat::kMxfp4 || attention == ops::WeightFormat::kMxfp4;
+    if (method != "afd" || !experts || !attention || ops::is_int4(*attention) || has_mxfp4 ||
+        smooth_is_wrong) {
         return keys.refuse(
             Code::kUnimplemented,
             "quantization_config",

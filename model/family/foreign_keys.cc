@@ -9,6 +9,7 @@
 
 #include "model/checkpoint/expert_tensors.h"
 #include "model/checkpoint/foreign_matrix.h"
+#include "model/checkpoint/fused_experts.h"
 #include "ops/format/weight_format.h"
 
 namespace afd::model {
@@ -128,6 +129,17 @@ WeightFormat format_of(const ForeignForm& form, bool has_fp16_scales) {
     return has_fp16_scales ? WeightFormat::kInt4Group32Fp16 : WeightFormat::kInt4Group32;
 }
 
+// mxfp4 where every expert is, otherwise bf16.
+WeightFormat format_of_fused(const TensorStore& tensors, const ModelConfig& config) {
+    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+        const std::string prefix = expert_prefix(config, layer, 0);
+        for (const std::string& part : {config.names.gate, config.names.up, config.names.down}) {
+            if (!is_fused_mxfp4(tensors, prefix + part + ".weight")) return WeightFormat::kBf16;
+        }
+    }
+    return WeightFormat::kMxfp4;
+}
+
 }  // namespace
 
 bool is_foreign_method(const std::string& quant_method) {
@@ -151,6 +163,10 @@ void read_foreign_quantisation(KeyReader& keys, const Json& object, ModelConfig&
 }
 
 void settle_expert_format(const TensorStore& tensors, ModelConfig& config) {
+    if (config.form.kind == ForeignKind::kFusedExperts) {
+        config.quantisation.experts = format_of_fused(tensors, config);
+        return;
+    }
     if (config.form.kind == ForeignKind::kNone || !ops::is_int4(config.quantisation.experts))
         return;
     std::optional<StorageType> scale;

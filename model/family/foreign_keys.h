@@ -22,7 +22,7 @@ bool is_foreign_method(const std::string& quant_method);
 void read_foreign_quantisation(KeyReader& keys, const nlohmann::json& object, ModelConfig& config);
 
 // What the tensors say beyond that: all experts in one format, and with which scales. Where some
-// are not in int4 all are expanded to bf16.
+// are not in int4 all are expanded to bf16; so are those of gpt-oss where some are not in mxfp4.
 void settle_expert_format(const TensorStore& tensors, ModelConfig& config);
 
 }  // namespace afd::model

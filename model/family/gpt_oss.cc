@@ -23,6 +23,10 @@ void read_expert_form(KeyReader& keys, ModelConfig& config) {
     }
     const bool is_plain = config.quantisation == QuantisationConfig{};
     config.form.kind = is_plain ? ForeignKind::kFusedExperts : ForeignKind::kNone;
+    // Where the tensors do not say otherwise (settle_expert_format()).
+    if (is_plain && keys.find("quantization_config") != nullptr) {
+        config.quantisation.experts = ops::WeightFormat::kMxfp4;
+    }
 }
 
 void read_gpt_oss(KeyReader& keys, ModelConfig& config) {

@@ -74,9 +74,9 @@ void multiply_gate(const Matrix& x, const std::vector<float>& gate, Rounding rou
     }
 }
 
-// int4 becomes the bf16 values that it stands for.
-void dequantise_int4(StoredMatrix& matrix) {
-    if (!ops::is_int4(matrix.format)) return;
+// int4 and mxfp4 become the bf16 values that they stand for.
+void dequantise_nibbles(StoredMatrix& matrix) {
+    if (!ops::has_nibbles(matrix.format)) return;
     const std::vector<float> values = matrix.values();
     StoredMatrix wide{.num_outputs = matrix.num_outputs, .depth = matrix.depth};
     for (const float value : values) wide.bf16.push_back(ops::from_float(value));
@@ -96,7 +96,7 @@ Result<Layer> read_layer(const ModelFiles& files, uint32_t index) {
     for (uint32_t expert = 0; expert < num_experts; ++expert) {
         AFD_ASSIGN(auto tensors, read_expert_tensors(files.tensors(), config, index, expert));
         for (StoredMatrix* matrix : {&tensors.gate, &tensors.up, &tensors.down}) {
-            dequantise_int4(*matrix);
+            dequantise_nibbles(*matrix);
         }
         layer.experts.push_back(std::move(tensors));
     }

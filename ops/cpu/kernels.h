@@ -124,7 +124,7 @@ struct Int4TileArguments : TileOf<Bf16, std::byte, float> {
 };
 
 struct UnpackArguments {
-    const std::byte* panel = nullptr;  // An int4 panel, from a group's begin on.
+    const std::byte* panel = nullptr;  // Of int4 or mxfp4, from a group's begin on.
     size_t group_size = 0;
     bool has_fp16_scales = false;
     size_t depth = 0;         // Elements to unpack.
@@ -277,6 +277,8 @@ struct Kernels {
     void (*int4_tile)(const Int4TileArguments& arguments);
     // out = (q · scale) →bf16. For shape.int4_rows == 0.
     void (*unpack_int4)(const UnpackArguments& arguments);
+    // out = e2m1 · scale, exactly.
+    void (*unpack_mxfp4)(const UnpackArguments& arguments);
     // out = x · Wᵀ for one tile of a whole fp8 panel. For shape.fp8_rows > 0.
     void (*fp8_tile)(const Fp8TileArguments& arguments);
     // out = the values, exactly.

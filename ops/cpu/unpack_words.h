@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// int4 and fp8 panels to bf16 ones, a word of 32 bits being a column: its nibbles or bytes are
-// consecutive elements (ops/format/packed_shape.h). With the bits of ops/cpu/weight_kernels.h.
+// int4, mxfp4 and fp8 panels to bf16 ones, a word of 32 bits being a column: its nibbles or bytes
+// are consecutive elements (ops/format/packed_shape.h). With the bits of ops/cpu/weight_kernels.h.
 // Included by kernels_*.cc only. kInterleave: bf16_interleave() of the class.
 //
 // Lanes is what an instruction set makes of it:
 //   Floats, Words, kWidth              registers of floats and of words
 //   load(from), load_words(from), broadcast(value), multiply(a, b)
-//   nibble<kBit>(words)                the number whose four bits begin there, as floats
+//   nibble<kBit>(words)                the int4 number whose four bits begin there, as floats
+//   e2m1<kBit>(words)                  the same for e2m1
 //   expand<kByte>(words)               the e4m3 value of that byte, as floats
 //   round_high(x)                      bf16 in the upper halves, the lower ones being anything
 //   bits(x)                            of floats, as words
@@ -50,12 +51,25 @@ template <typename Lanes, size_t kInterleave, typename Words>
     }
 }
 
+// What four bits are.
+enum class Nibble { kInt4, kE2m1 };
+
+template <typename Lanes, Nibble kNibble, int kBit, typename Words, typename Floats>
+[[gnu::always_inline]] inline Words scaled_nibble(Words words, Floats scale) {
+    if constexpr (kNibble == Nibble::kInt4) {
+        return Lanes::round_high(Lanes::multiply(Lanes::template nibble<kBit>(words), scale));
+    } else {
+        // A bf16 as it stands.
+        return Lanes::bits(Lanes::multiply(Lanes::template e2m1<kBit>(words), scale));
+    }
+}
+
 // Elements 2 · kPair and 2 · kPair + 1 of a step of eight.
-template <typename Lanes, size_t kInterleave, int kPair>
-[[gnu::always_inline]] inline void unpack_int4_pair(const std::byte* step,
-                                                    const float* scales,
-                                                    size_t count,
-                                                    uint16_t* out) {
+template <typename Lanes, size_t kInterleave, Nibble kNibble, int kPair>
+[[gnu::always_inline]] inline void unpack_nibble_pair(const std::byte* step,
+                                                      const float* scales,
+                                                      size_t count,
+                                                      uint16_t* out) {
     constexpr size_t kRegisters = kPanelRegisters<Lanes>;
     if (count <= 2 * kPair) return;
     typename Lanes::Words even[kRegisters];
@@ -63,17 +77,15 @@ template <typename Lanes, size_t kInterleave, int kPair>
     unrolled<kRegisters>([&](size_t c) __attribute__((always_inline)) {
         const auto words = Lanes::load_words(step + 4 * c * Lanes::kWidth);
         const auto scale = Lanes::load(scales + c * Lanes::kWidth);
-        even[c] =
-            Lanes::round_high(Lanes::multiply(Lanes::template nibble<4 * kPair>(words), scale));
-        odd[c] = Lanes::round_high(
-            Lanes::multiply(Lanes::template nibble<16 + 4 * kPair>(words), scale));
+        even[c] = scaled_nibble<Lanes, kNibble, 4 * kPair>(words, scale);
+        odd[c] = scaled_nibble<Lanes, kNibble, 16 + 4 * kPair>(words, scale);
     });
     store_elements<Lanes, kInterleave>(
         even, odd, out + 2 * kPair * kPanelColumns, count > 2 * kPair + 1);
 }
 
-template <typename Lanes, size_t kInterleave>
-void unpack_int4_words(const UnpackArguments& a) {
+template <typename Lanes, size_t kInterleave, Nibble kNibble>
+void unpack_nibble_words(const UnpackArguments& a) {
     const std::byte* group = a.panel;
     uint16_t* out = a.out;
     for (size_t first = 0; first < a.depth; first += a.group_size) {
@@ -88,10 +100,10 @@ void unpack_int4_words(const UnpackArguments& a) {
         for (size_t k = 0; k < count; k += 8, step += kInt4StepBytes) {
             __builtin_prefetch(step + kPrefetchNear, 0, 3);
             __builtin_prefetch(step + kPrefetchNear + 64, 0, 3);
-            unpack_int4_pair<Lanes, kInterleave, 0>(step, scales, count - k, out);
-            unpack_int4_pair<Lanes, kInterleave, 1>(step, scales, count - k, out);
-            unpack_int4_pair<Lanes, kInterleave, 2>(step, scales, count - k, out);
-            unpack_int4_pair<Lanes, kInterleave, 3>(step, scales, count - k, out);
+            unpack_nibble_pair<Lanes, kInterleave, kNibble, 0>(step, scales, count - k, out);
+            unpack_nibble_pair<Lanes, kInterleave, kNibble, 1>(step, scales, count - k, out);
+            unpack_nibble_pair<Lanes, kInterleave, kNibble, 2>(step, scales, count - k, out);
+            unpack_nibble_pair<Lanes, kInterleave, kNibble, 3>(step, scales, count - k, out);
             out += 8 * kPanelColumns;
         }
         group += int4_group_bytes(count);

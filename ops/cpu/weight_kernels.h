@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Loops over int8, int4 and fp8 panels (ops/format/packed_shape.h) that need no instruction set.
-// Included by kernels_*.cc only.
+// Loops over int8, int4, mxfp4 and fp8 panels (ops/format/packed_shape.h) that need no instruction
+// set. Included by kernels_*.cc only.
 
 #include <bit>
 #include <cstddef>
@@ -31,8 +31,9 @@ constexpr size_t bf16_place(size_t k, size_t j) {
     return k / kInterleave * kInterleave * kPanelColumns + j * kInterleave + k % kInterleave;
 }
 
-template <size_t kInterleave>
-void unpack_int4(const UnpackArguments& a) {
+// number(nibble): what the four bits stand for.
+template <size_t kInterleave, typename Number>
+void unpack_nibbles(const UnpackArguments& a, const Number& number) {
     // An odd depth ends in a pair that the panel has, with a zero.
     const size_t depth = (a.depth + kInterleave - 1) / kInterleave * kInterleave;
     for (size_t k = 0; k < depth; ++k) {
@@ -47,10 +48,21 @@ void unpack_int4(const UnpackArguments& a) {
             std::memcpy(&bits, group + j * sizeof bits, sizeof bits);
             const float scale = a.has_fp16_scales ? to_float(Fp16{bits}) : to_float(Bf16{bits});
             const auto byte = static_cast<unsigned>(values[j * 4]);
-            const auto q = static_cast<float>(static_cast<int>((byte >> shift & 0xfu) ^ 8u) - 8);
-            a.out[bf16_place<kInterleave>(k, j)] = from_float(q * scale).bits;
+            a.out[bf16_place<kInterleave>(k, j)] =
+                from_float(number(byte >> shift & 0xfu) * scale).bits;
         }
     }
+}
+
+template <size_t kInterleave>
+void unpack_int4(const UnpackArguments& a) {
+    unpack_nibbles<kInterleave>(
+        a, [](unsigned q) { return static_cast<float>(static_cast<int>(q ^ 8u) - 8); });
+}
+
+template <size_t kInterleave>
+void unpack_mxfp4(const UnpackArguments& a) {
+    unpack_nibbles<kInterleave>(a, from_e2m1);
 }
 
 template <size_t kInterleave>

@@ -33,6 +33,7 @@ size_t PackedShape::panel_bytes() const {
         case WeightFormat::kInt4Group64:
         case WeightFormat::kInt4Group32Fp16:
         case WeightFormat::kInt4Group64Fp16:
+        case WeightFormat::kMxfp4:
             break;
     }
     const size_t group_size = int4_group_size(format);

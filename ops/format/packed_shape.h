@@ -12,6 +12,7 @@
 //          | [ceil(group / 8)][32][2] words of 16 bits.
 //          Nibble j of word [i][c][p] is q of element k = 8·i + 2·j + p of the group, in two's
 //          complement; 0 beyond K.
+//   mxfp4  as int4 in groups of 32, the scales bf16, nibbles e2m1
 //   fp8    [ceil(K / 4)][32][4] of e4m3, 0 beyond K | for every block of 128 elements two scales,
 //          fp32: that of the first 16 columns and that of the others | zeros up to 64 bytes.
 //          Blocks are as high as eight halves of a panel, so half a panel never has two scales.

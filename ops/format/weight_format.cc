@@ -20,6 +20,8 @@ std::string_view name_of(WeightFormat format) {
             return "int4-g64-fp16";
         case WeightFormat::kFp8Block128:
             return "fp8-b128";
+        case WeightFormat::kMxfp4:
+            return "mxfp4";
     }
     return "unknown";
 }

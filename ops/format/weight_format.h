@@ -13,6 +13,11 @@
 //   int4-g64    on as bf16. What is written here has no -8, other programs' weights have. Groups of
 //   32 or 64 elements along K; the last one may be shorter. int4-g32-fp16, int4-g64-fp16
 //               The same with fp16 scales.
+//   mxfp4       W[n, k] = e2m1[n, k] · scale[n, k / 32]; scales 2^-127 ... 2^127, as bf16. The
+//               product is a bf16 whatever the scale, subnormals included, unless it is too large
+//               for one: such a weight is not packed (model/checkpoint/stored_matrix.h refuses
+//               it). From there on as bf16, in the order of bf16 in every class: the bits are
+//               those of the expanded matrix.
 //   fp8-b128    W[n, k] = value[n, k] · scale[n / 128, k / 128]; values e4m3, all of which are
 //               bf16 values too, scales fp32. Products multiply by the values; the sum of each 128
 //               elements along K is multiplied by its scale. The last blocks of both directions may
@@ -41,6 +46,7 @@ enum class WeightFormat : uint8_t {
     kInt4Group32Fp16 = 4,
     kInt4Group64Fp16 = 5,
     kFp8Block128 = 6,
+    kMxfp4 = 7,
 };
 
 inline constexpr std::array kWeightFormats = {WeightFormat::kBf16,
@@ -49,9 +55,11 @@ inline constexpr std::array kWeightFormats = {WeightFormat::kBf16,
                                               WeightFormat::kInt4Group64,
                                               WeightFormat::kInt4Group32Fp16,
                                               WeightFormat::kInt4Group64Fp16,
-                                              WeightFormat::kFp8Block128};
+                                              WeightFormat::kFp8Block128,
+                                              WeightFormat::kMxfp4};
 
-// "bf16", "int8", "int4-g32", "int4-g64", "int4-g32-fp16", "int4-g64-fp16", "fp8-b128".
+// "bf16", "int8", "int4-g32", "int4-g64", "int4-g32-fp16", "int4-g64-fp16", "fp8-b128",
+// "mxfp4".
 std::string_view name_of(WeightFormat format);
 
 // The format of that name, or nothing.
@@ -65,16 +73,29 @@ constexpr bool has_fp16_scales(WeightFormat format) {
     return format == WeightFormat::kInt4Group32Fp16 || format == WeightFormat::kInt4Group64Fp16;
 }
 
-// Elements along K that share a scale. REQUIRES: is_int4(format).
+// int4 and mxfp4: four bits an element, scales of 16 bits for groups along K. They are laid out
+// alike (Int4Weight, and panels).
+constexpr bool has_nibbles(WeightFormat format) {
+    return is_int4(format) || format == WeightFormat::kMxfp4;
+}
+
+// Elements along K that share a scale. REQUIRES: has_nibbles(format).
 constexpr size_t int4_group_size(WeightFormat format) {
     const bool is_64 =
         format == WeightFormat::kInt4Group64 || format == WeightFormat::kInt4Group64Fp16;
     return is_64 ? 64 : 32;
 }
 
-// The scale with these bits. REQUIRES: is_int4(format).
+// The scale with these bits. REQUIRES: has_nibbles(format).
 inline float int4_scale(WeightFormat format, uint16_t bits) {
     return has_fp16_scales(format) ? to_float(Fp16{bits}) : to_float(Bf16{bits});
+}
+
+// The e2m1 number with these four bits: sign, two of exponent, one of mantissa.
+constexpr float from_e2m1(unsigned nibble) {
+    constexpr std::array kMagnitudes = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+    const float magnitude = kMagnitudes[nibble & 7u];
+    return (nibble & 8u) != 0 ? -magnitude : magnitude;
 }
 
 struct Int8Weight {
@@ -85,6 +106,7 @@ struct Int8Weight {
     size_t depth() const { return values.num_cols; }
 };
 
+// int4, or mxfp4: has_nibbles(format).
 struct Int4Weight {
     Rows<const uint8_t> values;  // [N, ceil(K / 2)]: k even in the low nibble, k odd in the high
     Rows<const uint16_t> scale;  // [N, ceil(K / group size)], bits as the format says
@@ -93,10 +115,16 @@ struct Int4Weight {
 
     size_t num_outputs() const { return values.num_rows; }
     size_t depth() const { return num_columns; }
-    // q[n, k], sign extended.
+    // q[n, k], sign extended; of mxfp4 the same bits.
     int value(size_t n, size_t k) const {
         const unsigned nibble = (values.row(n)[k / 2] >> (k % 2 * 4)) & 0xfu;
         return static_cast<int>(nibble ^ 8u) - 8;
+    }
+    // q[n, k], or e2m1[n, k].
+    float number(size_t n, size_t k) const {
+        const int q = value(n, k);
+        return format == WeightFormat::kMxfp4 ? from_e2m1(static_cast<unsigned>(q))
+                                              : static_cast<float>(q);
     }
     // That of the group that k belongs to.
     float scale_at(size_t n, size_t k) const {

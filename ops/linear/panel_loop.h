@@ -38,12 +38,14 @@ void for_each_panel_row(const LinearInput& x,
                 return unpacked_fp8_panels(x.rows, weight, first_panel, last_panel, finish);
             }
             return float_panels(fp8_product(weight, x.rows), first_panel, last_panel, finish);
+        case WeightFormat::kMxfp4:
+            return unpacked_nibble_panels(x.rows, weight, first_panel, last_panel, finish);
         case WeightFormat::kInt4Group32:
         case WeightFormat::kInt4Group64:
         case WeightFormat::kInt4Group32Fp16:
         case WeightFormat::kInt4Group64Fp16:
             if (kernels.shape.int4_rows == 0) {
-                return unpacked_int4_panels(x.rows, weight, first_panel, last_panel, finish);
+                return unpacked_nibble_panels(x.rows, weight, first_panel, last_panel, finish);
             }
             return float_panels(int4_product(weight, x.rows), first_panel, last_panel, finish);
     }

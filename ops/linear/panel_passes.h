@@ -146,21 +146,23 @@ void piecewise_panels(const cpu::Kernels& kernels,
     }
 }
 
-// Elements of depth of an int4 panel that are unpacked at a time: 32 KiB of bf16.
+// Elements of depth of a panel of int4 or mxfp4 that are unpacked at a time: 32 KiB of bf16.
 inline constexpr size_t kUnpackDepth = 512;
 
-// int4 in a class with the order of bf16 for them: unpacked once for all rows.
+// mxfp4, and int4 in a class with the order of bf16 for them: unpacked once for all rows.
 template <typename Finish>
-void unpacked_int4_panels(Rows<const Bf16> x,
-                          const PackedLinear& weight,
-                          size_t first_panel,
-                          size_t last_panel,
-                          const Finish& finish) {
+void unpacked_nibble_panels(Rows<const Bf16> x,
+                            const PackedLinear& weight,
+                            size_t first_panel,
+                            size_t last_panel,
+                            const Finish& finish) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     const size_t group_size = int4_group_size(weight.format());
+    const auto unpack_panel =
+        weight.format() == WeightFormat::kMxfp4 ? kernels.unpack_mxfp4 : kernels.unpack_int4;
     alignas(64) uint16_t unpacked[kUnpackDepth * kPanelColumns];
     const auto unpack = [&](size_t panel, size_t k, size_t depth, size_t& prefetch_ahead) {
-        kernels.unpack_int4(
+        unpack_panel(
             {.panel = weight.panel_data(panel) + k / group_size * int4_group_bytes(group_size),
              .group_size = group_size,
              .has_fp16_scales = has_fp16_scales(weight.format()),

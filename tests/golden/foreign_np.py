@@ -4,7 +4,8 @@ Written from the published formats; nothing here is derived from the C++ code. A
 make_checkpoint.py's variants ask for:
 
     method     gptq, awq, packed (compressed-tensors, pack-quantized), fp8 (float-quantized), mxfp4
-               (mxfp4-pack-quantized), mxfp4_fused (the experts of gpt-oss)
+               (mxfp4-pack-quantized), mxfp4_fused (the experts of gpt-oss),
+               mxfp4_fused_expanded (the same values in BF16)
     group      inputs that share a scale; -1: all
     symmetric  zero points are all 8, and none are stored where the format can do without
     order      groups are not contiguous (GPTQ's desc_act, "actorder")
@@ -128,6 +129,19 @@ def mxfp4_fused_tensors(name: str, values: Array) -> Tensors:
     packed, scale = (value for _, value in mxfp4_tensors("", rows).values())
     return {name + "_blocks": ("U8", packed.reshape(experts, outputs, depth // 32, 16)),
             name + "_scales": ("U8", scale.reshape(experts, outputs, depth // 32))}
+
+
+def fused_tensors_of(name: str, values: Array, form: dict) -> Tensors:
+    """mxfp4_fused_tensors(), or what they stand for."""
+    tensors = mxfp4_fused_tensors(name, values)
+    if form["method"] == "mxfp4_fused":
+        return tensors
+    experts, depth, outputs = values.shape
+    (_, blocks), (_, scales) = tensors.values()
+    rows = expand_mxfp4(blocks.reshape(experts * outputs, -1),
+                        scales.reshape(experts * outputs, -1))
+    turned = rows.reshape(experts, outputs, depth).transpose(0, 2, 1)
+    return {name: ("BF16", safetensors_np.to_bf16_bits(np.ascontiguousarray(turned)))}
 
 
 def unfused(tensors: dict[str, Array]) -> dict[str, Array]:

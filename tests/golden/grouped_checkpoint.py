@@ -100,6 +100,7 @@ VARIANTS: dict[str, dict] = {
                        "intermediate_size": 44, "num_local_experts": 7,
                        "num_experts_per_tok": 3},
     "gpt_oss": {**GPT_OSS, "form": {"method": "mxfp4_fused"}},
+    "gpt_oss_expanded": {**GPT_OSS, "form": {"method": "mxfp4_fused_expanded"}},
     "gpt_oss_odd": {**GPT_OSS, "hidden_size": 90, "num_attention_heads": 3,
                     "num_key_value_heads": 1, "head_dim": 20, "intermediate_size": 70,
                     "num_local_experts": 7, "num_experts_per_tok": 3, "sliding_window": 70},

@@ -248,9 +248,9 @@ def write_weights(config: dict, num_shards: int, dtype: str, fp8_scales: str | N
             continue
         of_tensor = "F32" if name.endswith("e_score_correction_bias") else dtype
         values = random_tensor(name, shape, config, random)
-        if form == {"method": "mxfp4_fused"}:
+        if form is not None and form["method"].startswith("mxfp4_fused"):
             if name.endswith((".gate_up_proj", "experts.down_proj")):
-                tensors.update(foreign_np.mxfp4_fused_tensors(name, values))
+                tensors.update(foreign_np.fused_tensors_of(name, values, form))
                 continue
         elif form is not None and foreign_np.is_quantised(name):
             tensors.update(foreign_np.tensors_of(name, values, form, random))
@@ -325,7 +325,7 @@ def make_checkpoint(variant: str, out: pathlib.Path, seed: int = 1) -> None:
     config = variant_of(variant)
     num_shards, dtype = config.pop("num_shards", 1), config.pop("weights_dtype", "BF16")
     fp8_scales, form = config.pop("fp8_scales", None), config.pop("form", None)
-    if form is not None:
+    if form is not None and form["method"] != "mxfp4_fused_expanded":
         config["quantization_config"] = foreign_np.quantization_config(form)
     if fp8_scales is not None:
         config["quantization_config"] = {

@@ -54,7 +54,8 @@ const Kernels& amx_avx2_kernels() {
         table.shape.fp8_rows = 0;
         table.shape.fp8_product_rows = 0;
         table.tile = pair_tile<EightLanes>;
-        table.unpack_int4 = unpack_int4_words<EightWords, 2>;
+        table.unpack_int4 = unpack_nibble_words<EightWords, 2, Nibble::kInt4>;
+        table.unpack_mxfp4 = unpack_nibble_words<EightWords, 2, Nibble::kE2m1>;
         table.unpack_fp8 = unpack_fp8_words<EightWords, 2>;
         table.begin_heads = begin_pairs;
         table.attend_block = attend_pairs<EightLanes>;

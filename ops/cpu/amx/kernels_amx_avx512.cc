@@ -53,8 +53,11 @@ const Kernels& amx_avx512_kernels() {
         table.shape.fp8_rows = 0;
         table.shape.fp8_product_rows = 0;
         table.tile = pair_tile<SixteenLanes>;
-        if (!has_pairs) table.unpack_int4 = unpack_int4_words<SixteenWords, 2>;
-        if (!has_pairs) table.unpack_fp8 = unpack_fp8_words<SixteenWords, 2>;
+        if (!has_pairs) {
+            table.unpack_int4 = unpack_nibble_words<SixteenWords, 2, Nibble::kInt4>;
+            table.unpack_mxfp4 = unpack_nibble_words<SixteenWords, 2, Nibble::kE2m1>;
+            table.unpack_fp8 = unpack_fp8_words<SixteenWords, 2>;
+        }
         table.begin_heads = begin_pairs;
         table.attend_block = attend_pairs<SixteenLanes>;
         table.finish_heads = avx512_kernels().finish_heads;

@@ -92,6 +92,7 @@ const Kernels& amx_portable_kernels() {
         Kernels table = portable_kernels();
         table.tile = pair_tile<PlainLanes>;
         table.unpack_int4 = unpack_int4<2>;
+        table.unpack_mxfp4 = unpack_mxfp4<2>;
         table.unpack_fp8 = unpack_fp8<2>;
         table.add_block = add_block<RoundOnce>;
         table.begin_heads = begin_pairs;

@@ -221,7 +221,8 @@ const Kernels& avx2_kernels() {
         table.attend_block = attend_block<scores, accumulate>;
         // The loops of portable, vectorised for these instructions.
         table.sum_int8 = sum_int8;
-        table.unpack_int4 = unpack_int4_words<EightWords, 1>;
+        table.unpack_int4 = unpack_nibble_words<EightWords, 1, Nibble::kInt4>;
+        table.unpack_mxfp4 = unpack_nibble_words<EightWords, 1, Nibble::kE2m1>;
         table.unpack_fp8 = unpack_fp8_words<EightWords, 1>;
         table.add_block = add_block<FusedMultiplyAdd>;
         table.scale_row = scale_row;

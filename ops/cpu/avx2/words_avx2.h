@@ -50,6 +50,14 @@ struct EightWords {
         const Words top = _mm256_slli_epi32(words, 28 - kBit);
         return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 28));
     }
+    // As expand(), with a bias that is 126 less.
+    template <int kBit>
+    static Floats e2m1(Words words) {
+        const Words top = _mm256_slli_epi32(words, 28 - kBit);
+        const Words bits = _mm256_and_si256(_mm256_srai_epi32(top, 6),
+                                            _mm256_set1_epi32(static_cast<int>(0x81c00000u)));
+        return _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p126f));
+    }
     static Floats multiply(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
     static Words bits(Floats x) { return _mm256_castps_si256(x); }
     // from_float() of ops/tensor/bf16.h.

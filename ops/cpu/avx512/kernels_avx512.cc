@@ -31,6 +31,7 @@ const Kernels& avx512_kernels() {
         table.shape.fp8_rows = SixteenWords::kFp8Rows;
         table.shape.fp8_product_rows = 8;
         table.unpack_int4 = unpack_int4_avx512;
+        table.unpack_mxfp4 = unpack_nibble_words<SixteenWords, 1, Nibble::kE2m1>;
         table.unpack_fp8 = unpack_fp8_words<SixteenWords, 1>;
         table.fp8_tile = fp8_tile_fma<SixteenWords>;
         table.round_tile = round_tile_avx512;

@@ -53,6 +53,14 @@ struct SixteenWords {
         const Words top = _mm512_slli_epi32(words, 28 - kBit);
         return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 28));
     }
+    // As expand(), with a bias that is 126 less.
+    template <int kBit>
+    static Floats e2m1(Words words) {
+        const Words top = _mm512_slli_epi32(words, 28 - kBit);
+        const Words bits = _mm512_and_si512(_mm512_srai_epi32(top, 6),
+                                            _mm512_set1_epi32(static_cast<int>(0x81c00000u)));
+        return _mm512_mul_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(0x1p126f));
+    }
     static Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
     static Words bits(Floats x) { return _mm512_castps_si512(x); }
     static Words round_high(Floats x) { return cpu::round_high(x); }

@@ -34,6 +34,13 @@ inline __m512i nibble_values() {
     return (__m512i)_mm512_cvtne2ps_pbh(q, q);
 }
 
+// The same of e2m1, on the way to bf16 panels.
+inline __m512i e2m1_values() {
+    const __m512 q =
+        _mm512_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6);
+    return (__m512i)_mm512_cvtne2ps_pbh(q, q);
+}
+
 // What a group's scales come to, for 16 columns.
 struct GroupScales {
     __m512 inside;   // Multiplies q, before rounding: 1 where the scale is short.
@@ -258,9 +265,8 @@ void int4_tile_of(const Int4TileArguments& a) {
 // get too short. Loops spelled out as in the other tiles (unrolled): 0.68.
 constexpr size_t kInt4TileRows = 8;
 
-// To bf16 pairs, for a class that multiplies these (Kernels::unpack_int4): (q · scale) →bf16.
-void unpack_int4_pairs(const UnpackArguments& a) {
-    const __m512i values = nibble_values();
+// To bf16 pairs, `values` being those of the nibbles: (value · scale) →bf16.
+inline void unpack_nibble_pairs(const UnpackArguments& a, __m512i values) {
     const std::byte* group = a.panel;
     uint16_t* out = a.out;
     for (size_t first = 0; first < a.depth;) {
@@ -287,6 +293,16 @@ void unpack_int4_pairs(const UnpackArguments& a) {
         first += count;
         group += int4_group_bytes(count);
     }
+}
+
+// For a class that multiplies bf16 pairs (Kernels::unpack_int4).
+void unpack_int4_pairs(const UnpackArguments& a) {
+    unpack_nibble_pairs(a, nibble_values());
+}
+
+// A subnormal becomes zero, as it would in the product.
+void unpack_mxfp4_pairs(const UnpackArguments& a) {
+    unpack_nibble_pairs(a, e2m1_values());
 }
 
 void int4_tile(const Int4TileArguments& a) {

@@ -28,6 +28,7 @@ const Kernels& avx512_bf16_kernels() {
         table.tile = tile;
         table.int4_tile = int4_tile;
         table.unpack_int4 = unpack_int4_pairs;
+        table.unpack_mxfp4 = unpack_mxfp4_pairs;
         table.fp8_tile = fp8_tile;
         table.unpack_fp8 = unpack_fp8_pairs;
         table.begin_heads = begin_heads;

@@ -11,6 +11,7 @@
 #include <array>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/checkpoint/foreign_int4.h"
@@ -234,6 +235,36 @@ TEST_F(FusedExperts, GateAndUpTakeTurns) {
                 }
             }
         }
+    }
+}
+
+// Goal: experts that stay mxfp4 are the matrix that they expand to. Oracle: the expansion.
+TEST_F(FusedExperts, StayMxfp4WithTheSameValues) {
+    exponents_[2] = 0;
+    exponents_[7] = 252;  // 6 · 2^125.
+    const TensorStore tensors = store();
+    for (const std::string name : {"mlp.experts.0.gate_proj", "mlp.experts.1.up_proj"}) {
+        const StoredMatrix matrix =
+            read_matrix(tensors, name, 2, 32, ops::WeightFormat::kMxfp4).value();
+        EXPECT_EQ(matrix.int4.size(), 32u);
+        const auto expanded = tensors.read_bf16(name + ".weight", kGate).value();
+        std::vector<float> expected;
+        for (const ops::Bf16 value : expanded) expected.push_back(ops::to_float(value));
+        EXPECT_EQ(matrix.values(), expected);
+    }
+}
+
+// 6 · 2^126 is no bf16, nor is anything by the scale that stands for no number.
+TEST_F(FusedExperts, RefusesMxfp4ThatNoBf16Holds) {
+    for (const auto& [exponent, element] :
+         {std::pair{253, "[0, 12] is inf"}, std::pair{255, "[0, 0] is nan"}}) {
+        exponents_[0] = static_cast<uint8_t>(exponent);
+        EXPECT_THAT(
+            read_matrix(store(), "mlp.experts.0.gate_proj", 2, 32, ops::WeightFormat::kMxfp4)
+                .error()
+                .message,
+            HasSubstr(std::string("tensor mlp.experts.0.gate_proj.weight: element ") + element +
+                      ". Fetch the file again"));
     }
 }
 

@@ -163,6 +163,7 @@ TEST(ReleasedConfigs, GptOss) {
     EXPECT_EQ(traits.window(0), 128u);
     EXPECT_EQ(traits.window(1), 0u);
     EXPECT_EQ(config.form.kind, ForeignKind::kFusedExperts);
+    EXPECT_EQ(describe(config.quantisation), "experts mxfp4");
     EXPECT_EQ(config.activation, ops::ExpertActivation::kSwigluOai);
     EXPECT_TRUE(config.has_expert_bias);
     EXPECT_TRUE(config.norm_topk_prob);

@@ -8,7 +8,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "ops/linear/panel_loop.h"
@@ -40,6 +44,7 @@ TEST(KernelTable, HasTheKernelsThatItsShapeNames) {
         const bool has_own_order = table.kernels.shape.int4_rows > 0;
         EXPECT_TRUE(has_own_order ? table.kernels.int4_tile != nullptr
                                   : table.kernels.unpack_int4 != nullptr);
+        EXPECT_TRUE(table.kernels.unpack_mxfp4 != nullptr);
         EXPECT_TRUE(table.kernels.unpack_fp8 != nullptr && table.kernels.add_block != nullptr);
         EXPECT_TRUE(table.kernels.shape.fp8_rows == 0 || table.kernels.fp8_tile != nullptr);
         EXPECT_LE(table.kernels.shape.fp8_rows, table.kernels.shape.fp8_product_rows);
@@ -69,6 +74,56 @@ TEST(KernelTable, UnpacksEveryFp8ValueExactly) {
             ASSERT_EQ(out[k / pair * pair * kPanelColumns + j * pair + k % pair],
                       to_bf16(value).bits)
                 << k << ", " << j;
+        }
+    }
+}
+
+// Goal: whatever the scale, every number that a bf16 holds is unpacked exactly; one below 2^-126
+// may be a zero of its sign where the products take it for that. Oracle: the product of both in
+// fp32.
+TEST(KernelTable, UnpacksEveryMxfp4ValueOfEveryScaleExactly) {
+    std::vector<test::KernelTable> tables = test::every_kernel_table();
+    // What other processors take for class amx.
+    tables.push_back({"amx as in portable", cpu::amx_portable_kernels()});
+    if (supported(NumericClass::kAvx2)) {
+        tables.push_back({"amx as in avx2", cpu::amx_avx2_kernels()});
+    }
+    for (const test::KernelTable& table : tables) {
+        SCOPED_TRACE(table.name);
+        const bool has_pairs = table.name.starts_with("amx") || table.name == "avx512-bf16";
+        const size_t pair = has_pairs ? 2 : 1;
+        // Element k of a group has the number k, each column a scale of its own.
+        for (int first = -127; first <= 127; first += 32) {
+            alignas(64) std::array<std::byte, int4_group_bytes(16)> group{};
+            for (size_t j = 0; j < kPanelColumns; ++j) {
+                const int exponent = std::min(first + static_cast<int>(j), 127);
+                const uint16_t scale = from_float(std::ldexp(1.0f, exponent)).bits;
+                std::memcpy(&group[j * 2], &scale, 2);
+                for (size_t k = 0; k < 16; ++k) {
+                    std::byte& byte = group[kInt4ScaleBytes + k / 8 * kInt4StepBytes + j * 4 +
+                                            k % 2 * 2 + k % 8 / 4];
+                    byte |= static_cast<std::byte>(k << k % 4 / 2 * 4);
+                }
+            }
+            alignas(64) std::array<uint16_t, 16 * kPanelColumns> out{};
+            table.kernels.unpack_mxfp4(
+                {.panel = group.data(), .group_size = 32, .depth = 16, .out = out.data()});
+            for (size_t k = 0; k < 16; ++k) {
+                for (size_t j = 0; j < kPanelColumns; ++j) {
+                    const float value = std::ldexp(from_e2m1(static_cast<unsigned>(k)),
+                                                   std::min(first + static_cast<int>(j), 127));
+                    if (!std::isfinite(value)) continue;
+                    const float have =
+                        to_float(Bf16{out[k / pair * pair * kPanelColumns + j * pair + k % pair]});
+                    const bool may_be_zero = has_pairs && std::abs(value) < 0x1p-126f;
+                    if (may_be_zero && have == 0) {
+                        ASSERT_EQ(std::signbit(have), std::signbit(value));
+                        continue;
+                    }
+                    ASSERT_EQ(std::bit_cast<uint32_t>(have), std::bit_cast<uint32_t>(value))
+                        << k << ", " << j << " from 2^" << first;
+                }
+            }
         }
     }
 }

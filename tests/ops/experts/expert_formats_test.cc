@@ -137,6 +137,7 @@ TEST_P(ExpertFormats, MatchTheReference) {
     expect_the_reference(Bf16Expert{}, GetParam());
     expect_the_reference(Int8Expert{}, GetParam());
     expect_the_reference(Fp8Expert{}, GetParam());
+    expect_the_reference(Int4Expert{WeightFormat::kMxfp4}, GetParam());
     for (const Scales scales : {Scales::kAny, Scales::kShort}) {
         expect_the_reference(Int4Expert{WeightFormat::kInt4Group32, scales}, GetParam());
         expect_the_reference(Int4Expert{WeightFormat::kInt4Group64, scales}, GetParam());
@@ -178,6 +179,10 @@ TEST_P(ExpertFormats, Int4WithFp16ScalesIsRowInvariant) {
     for (const Scales scales : {Scales::kAny, Scales::kShort}) {
         expect_row_invariant(Int4Expert{WeightFormat::kInt4Group32Fp16, scales}.pack(GetParam()));
     }
+}
+
+TEST_P(ExpertFormats, Mxfp4IsRowInvariant) {
+    expect_row_invariant(Int4Expert{WeightFormat::kMxfp4}.pack(GetParam()));
 }
 
 TEST_P(ExpertFormats, Int4OfAnyScaleIsRowInvariant) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Products with int8, int4 and fp8 weights in every numeric class.
+// Products with int8, int4, mxfp4 and fp8 weights in every numeric class.
 
 #include <gtest/gtest.h>
 
@@ -200,6 +200,35 @@ TEST_P(QuantisedLinear, Int4IsTheProductThatItsClassSays) {
     }
 }
 
+// Oracle: the bf16 product of the same class with the expanded matrix, which mxfp4 is exactly. Bit
+// by bit, in fp32; with scales that make subnormals, too.
+TEST_P(QuantisedLinear, Mxfp4IsTheProductOfTheExpandedMatrix) {
+    for (const bool is_tiny : {false, true}) {
+        for (const size_t num_rows : kRowCounts) {
+            for (const size_t depth : kDepths) {
+                RandomInt4 w(kOutputs, depth, WeightFormat::kMxfp4, 5);
+                for (size_t i = 0; is_tiny && i < w.scale.size(); i += 3) {
+                    w.scale[i] = from_float(std::ldexp(1.0f, -127 + static_cast<int>(i % 3))).bits;
+                }
+                const RandomMatrix x(num_rows, depth, 6);
+                const std::vector<Bf16> plain = w.dequantised();
+                SerialParallel serial;
+                std::vector<float> have(num_rows * kOutputs);
+                linear_f32(x.rows(),
+                           PackedLinear::pack(w.weight(), GetParam()),
+                           make_rows(have.data(), num_rows, kOutputs),
+                           serial);
+                ASSERT_EQ(test::bits_of(std::span<const float>(have)),
+                          test::bits_of(std::span<const float>(
+                              product_f32(x.rows(),
+                                          make_rows<const Bf16>(plain.data(), kOutputs, depth),
+                                          GetParam()))))
+                    << num_rows << " rows of " << depth;
+            }
+        }
+    }
+}
+
 // Oracle: the fp32 product with the dequantised matrix; both differ from the exact sum by at most
 // depth roundings of Σ|x·w|.
 TEST_P(QuantisedLinear, Int4IsTheProductOfTheDequantisedMatrix) {
@@ -318,10 +347,12 @@ TEST_P(QuantisedLinear, IsRowInvariant) {
     const RandomInt4 int4(203, 301, WeightFormat::kInt4Group32, 9);
     const RandomInt4 int4_fp16(203, 301, WeightFormat::kInt4Group64Fp16, 10);
     const RandomFp8 fp8(203, 301, 11);
+    const RandomInt4 mxfp4(203, 301, WeightFormat::kMxfp4, 12);
     for (const auto& weight : {PackedLinear::pack(int8.weight(), GetParam()),
                                PackedLinear::pack(int4.weight(), GetParam()),
                                PackedLinear::pack(int4_fp16.weight(), GetParam()),
-                               PackedLinear::pack(fp8.weight(), GetParam())}) {
+                               PackedLinear::pack(fp8.weight(), GetParam()),
+                               PackedLinear::pack(mxfp4.weight(), GetParam())}) {
         test::expect_row_invariant(32, [&](std::span<const size_t> rows, Parallel& parallel) {
             const std::vector<Bf16> y = int8_product(x.pick(rows), weight, parallel);
             return test::bits_of(std::span<const Bf16>(y));
@@ -337,10 +368,12 @@ TEST_P(QuantisedLinear, AViewOfTheBytesIsTheSameMatrix) {
     const RandomInt8 int8(70, 100, 12);
     const RandomInt4 int4(70, 100, WeightFormat::kInt4Group64, 13);
     const RandomFp8 fp8(70, 100, 14);
+    const RandomInt4 mxfp4(70, 100, WeightFormat::kMxfp4, 15);
     for (const auto& weight : {PackedLinear::pack(bf16.rows(), GetParam()),
                                PackedLinear::pack(int8.weight(), GetParam()),
                                PackedLinear::pack(int4.weight(), GetParam()),
-                               PackedLinear::pack(fp8.weight(), GetParam())}) {
+                               PackedLinear::pack(fp8.weight(), GetParam()),
+                               PackedLinear::pack(mxfp4.weight(), GetParam())}) {
         const PackedShape shape = weight.shape();
         Workspace mapped(shape.size_bytes());
         ASSERT_EQ(weight.bytes().size(), shape.size_bytes());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Seeded random int8, int4 and fp8 matrices as checkpoints store them, and the bf16 matrix that an
-// int4 one stands for, by the formula of ops/format/weight_format.h.
+// Seeded random int8, int4, mxfp4 and fp8 matrices as checkpoints store them, and the bf16 matrix
+// that an int4 or mxfp4 one stands for, by the formula of ops/format/weight_format.h.
 
 #include <cmath>
 #include <cstdint>
@@ -55,6 +55,10 @@ struct RandomInt4 {
         scale.resize(outputs * num_groups());
         const bool is_fp16 = has_fp16_scales(of);
         for (uint16_t& s : scale) {
+            if (of == WeightFormat::kMxfp4) {
+                s = from_float(std::ldexp(1.0f, static_cast<int>(engine() % 12) - 12)).bits;
+                continue;
+            }
             // As many bits behind the first one as the type has, or four; of fp16, subnormals too.
             const uint32_t steps = scales == Scales::kShort ? 16 : is_fp16 ? 1024 : 128;
             const float value =
@@ -79,8 +83,7 @@ struct RandomInt4 {
         std::vector<Bf16> rows(num_outputs * depth);
         for (size_t n = 0; n < num_outputs; ++n) {
             for (size_t k = 0; k < depth; ++k) {
-                const auto q = static_cast<float>(weight().value(n, k));
-                rows[n * depth + k] = from_float(q * weight().scale_at(n, k));
+                rows[n * depth + k] = from_float(weight().number(n, k) * weight().scale_at(n, k));
             }
         }
         return rows;
