@@ -82,13 +82,14 @@ Result<Mxfp4Rows> packed_rows(const ForeignMatrix& matrix,
     AFD_ASSIGN(const auto bytes, read_fused_rows(matrix.tensors, *blocks, row_bytes, begin, rows));
     AFD_ASSIGN(const auto exponents, read_fused_rows(matrix.tensors, *scales, groups, begin, rows));
     Mxfp4Rows own;
-    const auto append = [](std::vector<uint8_t>& to, const auto& from, uint64_t row, uint64_t n) {
-        const auto at = from.begin() + static_cast<std::ptrdiff_t>(row * n);
-        to.insert(to.end(), at, at + static_cast<std::ptrdiff_t>(n));
+    const auto append = [](std::vector<uint8_t>& to, const auto& from, uint64_t at, uint64_t n) {
+        const auto begin = from.begin() + static_cast<std::ptrdiff_t>(at);
+        to.insert(to.end(), begin, begin + static_cast<std::ptrdiff_t>(n));
     };
     for (uint64_t row = place.first_output; row < rows; row += place.step) {
-        append(own.bytes, bytes, row, row_bytes);
-        append(own.exponents, exponents, row, groups);
+        // The file's last group is whole.
+        append(own.bytes, bytes, row * row_bytes, ceil_div(matrix.depth, uint64_t{2}));
+        append(own.exponents, exponents, row * groups, groups);
     }
     return own;
 }

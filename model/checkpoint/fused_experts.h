@@ -45,7 +45,7 @@ Result<std::vector<ops::Bf16>> fused_expert_rows(const ForeignMatrix& matrix,
 
 // The same as they are stored. REQUIRES: is_fused_mxfp4(). Errors: those of TensorFiles.
 struct Mxfp4Rows {
-    std::vector<uint8_t> bytes;      // [count, ceil(K / 32) · 16]
+    std::vector<uint8_t> bytes;      // [count, ceil(K / 2)]
     std::vector<uint8_t> exponents;  // [count, ceil(K / 32)]
 };
 Result<Mxfp4Rows> fused_mxfp4_rows(const ForeignMatrix& matrix, uint64_t first, uint64_t count);

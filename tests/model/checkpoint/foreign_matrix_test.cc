@@ -238,6 +238,18 @@ TEST_F(FusedExperts, GateAndUpTakeTurns) {
     }
 }
 
+// The last group of a row is whole in the file, also where the depth ends before.
+TEST_F(FusedExperts, RowsMayEndWithinAGroup) {
+    const std::string name = "mlp.experts.1.up_proj.weight";
+    const TensorStore tensors = store();
+    const auto whole = tensors.read_bf16(name, kGate).value();
+    const auto cut = tensors.read_bf16(name, std::array<uint64_t, 2>{2, 29}).value();
+    ASSERT_EQ(cut.size(), 2U * 29);
+    for (size_t i = 0; i < cut.size(); ++i) {
+        EXPECT_EQ(ops::to_float(cut[i]), ops::to_float(whole[i / 29 * 32 + i % 29])) << i;
+    }
+}
+
 // Goal: experts that stay mxfp4 are the matrix that they expand to. Oracle: the expansion.
 TEST_F(FusedExperts, StayMxfp4WithTheSameValues) {
     exponents_[2] = 0;
