@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What response_format costs a step, on the demo model.
+"""What response_format costs a step.
 
-    bench_format.py [--bin build/release/bin] [--streams 8] [--requests 32] [--tokens 250]
-                    [--rounds 25]
+    bench_format.py [--bin build/release/bin] [--model DIRECTORY] [--attention-workers 2]
+                    [--streams 8] [--requests 32] [--tokens 250] [--rounds 25]
 
-afdd --demo with two attention workers and one FFN worker. Rounds of requests over HTTP, of three
+afdd with the demo model, two attention workers and one FFN worker. Rounds of requests over HTTP, of three
 kinds in turn: free, any JSON object, and an object of 60 strings that each have a maxLength. A line
 for each kind: CPU of the attention workers a token, median of the rounds and the first round, which
 computes the masks of its format; the time of a round, median.
@@ -57,13 +57,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/release/bin"))
+    parser.add_argument("--model")
+    parser.add_argument("--attention-workers", default="2")
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--requests", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=250)
     parser.add_argument("--rounds", type=int, default=25)
     arguments = parser.parse_args()
+    model = ["--model", arguments.model] if arguments.model else ["--demo"]
     instance = RunningAfdd(arguments.bin,
-                           ["--demo", "--attention-workers", "2", "--ffn-workers", "1"])
+                           [*model, "--attention-workers", arguments.attention_workers,
+                            "--ffn-workers", "1"])
     workers = attention_workers(instance)
     rounds: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
     with concurrent.futures.ThreadPoolExecutor(arguments.streams) as streams:
