@@ -83,8 +83,8 @@ Result<Mxfp4Rows> packed_rows(const ForeignMatrix& matrix,
     AFD_ASSIGN(const auto exponents, read_fused_rows(matrix.tensors, *scales, groups, begin, rows));
     Mxfp4Rows own;
     const auto append = [](std::vector<uint8_t>& to, const auto& from, uint64_t at, uint64_t n) {
-        const auto begin = from.begin() + static_cast<std::ptrdiff_t>(at);
-        to.insert(to.end(), begin, begin + static_cast<std::ptrdiff_t>(n));
+        const auto first_byte = from.begin() + static_cast<std::ptrdiff_t>(at);
+        to.insert(to.end(), first_byte, first_byte + static_cast<std::ptrdiff_t>(n));
     };
     for (uint64_t row = place.first_output; row < rows; row += place.step) {
         // The file's last group is whole.
