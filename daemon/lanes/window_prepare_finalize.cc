@@ -159,9 +159,15 @@ Result<> WindowPrepareFinalize::finalize(ops::Ticket&& ticket,
                                  lane.round())};
     }
     if (waits_) waits_->complete(lane);
-    if (has_checksums_) AFD_TRY(look_at_rows(lane, round));
+    // Summed where they arrived, without a copy: each row's flag carries the round, so it is
+    // complete (R5), and nobody writes it again before the next begin().
+    const std::byte* rows = lane.row(0, 0).data();
+    if (has_checksums_) {
+        AFD_TRY(take_rows(lane, round));
+        rows = taken_.data();
+    }
     const bool is_routed = round.input.topk_ids != nullptr;
-    if (!is_routed) read_weights(lane, round);
+    if (!is_routed) read_weights(rows, round);
     const size_t row_bytes = geometry_.ffn_to_attn_token_bytes;
     ops::combine({.num_tokens = round.input.num_tokens,
                   .top_k = round.input.top_k,
@@ -169,9 +175,7 @@ Result<> WindowPrepareFinalize::finalize(ops::Ticket&& ticket,
                   .topk_ids = round.input.topk_ids,
                   .num_experts = round.num_experts,
                   .topk_weights = is_routed ? round.input.topk_weights : round.topk_weights.data(),
-                  // Summed where they arrived, without a copy: each row's flag carries the round,
-                  // so it is complete (R5), and nobody writes it again before the next begin().
-                  .rows = lane.row(0, 0).data(),
+                  .rows = rows,
                   .token_stride_bytes = row_bytes * geometry_.selected_expert_num,
                   .slot_stride_bytes = row_bytes,
                   .row_index = nullptr,
@@ -184,19 +188,19 @@ Result<> WindowPrepareFinalize::finalize(ops::Ticket&& ticket,
 void WindowPrepareFinalize::use_checksums() {
     has_checksums_ = true;
     encoded_.resize(geometry_.attn_to_ffn_token_bytes);
+    taken_.resize(geometry_.slots_per_micro_batch() * geometry_.ffn_to_attn_token_bytes);
 }
 
-// Looked at where they arrived: what would change a row between this and its sum is no accident.
-Result<> WindowPrepareFinalize::look_at_rows(const schedule::DispatchLane& lane,
-                                             const Round& round) const {
+// The copy is looked at and summed, so that no row changes between the two.
+Result<> WindowPrepareFinalize::take_rows(const schedule::DispatchLane& lane, const Round& round) {
     const size_t num_bytes =
         round.input.x.num_cols * sizeof(ops::Bf16) + (capability_.routes ? sizeof(float) : 0);
     for (size_t i = 0; i < lane.num_slots(); ++i) {
         const uint32_t token = lane.slot_index(i) / geometry_.selected_expert_num;
         const uint32_t k = lane.slot_index(i) % geometry_.selected_expert_num;
-        const auto row = lane.row(token, k);
-        const schedule::RowState state =
-            schedule::look_at_row(row.first(num_bytes), &row[num_bytes]);
+        std::byte* row = &taken_[size_t{lane.slot_index(i)} * geometry_.ffn_to_attn_token_bytes];
+        std::memcpy(row, lane.row(token, k).data(), num_bytes + schedule::kRowSealBytes);
+        const schedule::RowState state = schedule::look_at_row({row, num_bytes}, row + num_bytes);
         if (state == schedule::RowState::kIntact) continue;
         const auto rank = lane.slot_rank(i);
         return data_loss(
@@ -214,12 +218,13 @@ Result<> WindowPrepareFinalize::look_at_rows(const schedule::DispatchLane& lane,
 }
 
 // The weight of a slot stands behind the values of its row.
-void WindowPrepareFinalize::read_weights(const schedule::DispatchLane& lane, Round& round) {
+void WindowPrepareFinalize::read_weights(const std::byte* rows, Round& round) const {
     const size_t value_bytes = round.input.x.num_cols * sizeof(ops::Bf16);
     for (uint32_t token = 0; token < round.input.num_tokens; ++token) {
         for (uint32_t k = 0; k < round.input.top_k; ++k) {
+            const size_t slot = size_t{token} * geometry_.selected_expert_num + k;
             std::memcpy(&round.topk_weights[size_t{token} * round.input.top_k + k],
-                        lane.row(token, k).data() + value_bytes,
+                        rows + slot * geometry_.ffn_to_attn_token_bytes + value_bytes,
                         sizeof(float));
         }
     }

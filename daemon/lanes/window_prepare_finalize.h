@@ -121,8 +121,9 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
                      const ops::MoeInput& input,
                      uint32_t token,
                      uint32_t num_experts);
-    Result<> look_at_rows(const schedule::DispatchLane& lane, const Round& round) const;
-    static void read_weights(const schedule::DispatchLane& lane, Round& round);
+    Result<> take_rows(const schedule::DispatchLane& lane, const Round& round);
+    // `rows`: of the slots, [BS, K1].
+    void read_weights(const std::byte* rows, Round& round) const;
 
     schedule::ExpertReplica rank_of(uint32_t layer_id, uint32_t expert) const {
         return placement_.choose(layer_id, expert, session_);
@@ -144,6 +145,7 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     const model::SmoothScales* smooth_ = nullptr;
     bool has_checksums_ = false;
     std::vector<std::byte> encoded_;  // A row as it goes into a slot, unless it goes as it is.
+    std::vector<std::byte> taken_;    // With checksums: the rows of a round, as they came back.
 };
 
 }  // namespace afd::daemon
