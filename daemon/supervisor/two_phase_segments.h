@@ -5,7 +5,8 @@
 // crashed worker takes none along, and its successor finds the rows of an open round.
 //
 // An FFN rank has at most one round with each session. Its segments live from acquire() to
-// release(), to the acquire() of another round of the two, or to the end of the object.
+// release() of it or of a later one, to the acquire() of another round of the two, or to the end of
+// the object.
 
 #include <cstdint>
 #include <map>
@@ -42,7 +43,7 @@ class TwoPhaseSegments {
                      int32_t round,
                      const schedule::TwoPhaseSizes& sizes);
 
-    // Unlinks the segments of a round; nothing if it has none.
+    // Unlinks the segments of a round, or of one before it; nothing if there are none.
     void release(uint32_t rank, uint32_t session, int32_t round);
 
     // Bytes that a rank's segments have now.

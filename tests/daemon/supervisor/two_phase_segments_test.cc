@@ -46,6 +46,19 @@ TEST(TwoPhaseSegments, AreAsLargeAsARoundCanBeAndNotLarger) {
     EXPECT_EQ(segments.bytes_of(0), 0U);
 }
 
+// Goal: a release that was lost with its process holds no memory once a later one came, and one
+// that comes late takes nothing from the round that has it now.
+TEST(TwoPhaseSegments, ALaterRoundsReleaseFreesThoseBefore) {
+    TwoPhaseSegments segments(test_prefix(), 2, 0, kSizesMax);
+    ASSERT_TRUE(segments.acquire(0, 1, 5, {64, 64}).ok());
+    ASSERT_TRUE(segments.acquire(0, 0, 1, {64, 0}).ok());
+    segments.release(0, 1, 6);
+    EXPECT_EQ(segments.bytes_of(0), 64U) << "that of the other session";
+    ASSERT_TRUE(segments.acquire(0, 1, 8, {64, 64}).ok());
+    segments.release(0, 1, 7);
+    EXPECT_EQ(segments.bytes_of(0), 3 * 64U);
+}
+
 TEST(TwoPhaseSegments, AreNotMadeWhereNoRoundsAre) {
     TwoPhaseSegments segments(test_prefix(), 1, 0, schedule::two_phase_sizes_max({}, 8, {64, 64}));
     EXPECT_FALSE(segments.acquire(0, 0, 1, {1, 0}).ok());
