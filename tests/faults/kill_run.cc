@@ -107,6 +107,9 @@ KillReport KillRun::run(uint64_t num_kills) {
         serve_until(client::Clock::now() + milliseconds(20));
         after = footprint();
     }
+    if (after.num_descriptors > before.num_descriptors + 1) {
+        std::cout << "descriptors of afdd:\n" << descriptors();
+    }
     report_.num_descriptors_more = after.num_descriptors - before.num_descriptors;
     report_.kib_more = after.kib - before.kib;
     EXPECT_EQ(instance_.stop(), 0);
@@ -258,6 +261,17 @@ KillRun::Footprint KillRun::footprint() const {
         if (line.rfind("RssAnon:", 0) == 0) kib = std::stoll(line.substr(8));
     }
     return {descriptors, kib};
+}
+
+std::string KillRun::descriptors() const {
+    namespace fs = std::filesystem;
+    std::string text;
+    std::error_code ignored;
+    for (const auto& entry :
+         fs::directory_iterator("/proc/" + std::to_string(instance_.pid()) + "/fd")) {
+        text += "  " + fs::read_symlink(entry.path(), ignored).string() + "\n";
+    }
+    return text;
 }
 
 }  // namespace afd::test

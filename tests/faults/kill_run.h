@@ -68,6 +68,7 @@ class KillRun {
     void note_gaps();
     void drain();
     Footprint footprint() const;
+    std::string descriptors() const;
 
     std::mt19937 random_;
     Instance instance_;
