@@ -77,6 +77,16 @@ def check_sources_are_built(root: Path, files: list[Path]) -> list[str]:
             if p.suffix == ".cc" and not re.search(rf"\b{re.escape(p.name)}\b", lists)]
 
 
+def check_run_bits(root: Path, files: list[Path]) -> list[str]:
+    """Documents call programs by their path alone."""
+    problems = []
+    for path in files:
+        with (root / path).open("rb") as file:
+            if file.read(2) == b"#!" and not (root / path).stat().st_mode & 0o100:
+                problems.append(f"{path}:1: begins with #! and may not be executed (chmod +x)")
+    return problems
+
+
 def check_compile_flags(root: Path, commands_file: Path) -> list[str]:
     problems = []
     for entry in json.loads(commands_file.read_text()):
@@ -102,7 +112,8 @@ def main() -> int:
     sources = {path: lines_of(root / path) for path in filter(is_cpp, files)}
     messages = [(root / path).read_text() for path in files if path.suffix == ".proto"]
     names = Names(files, sources, messages)
-    problems = check_sources_are_built(root, files) + check_cycles(sources)
+    problems = (check_sources_are_built(root, files) + check_cycles(sources)
+                + check_run_bits(root, files))
     for path, lines in sources.items():
         for check in (check_includes, check_words, check_orders, check_reasons, check_shape):
             problems += check(path, lines)

@@ -115,6 +115,10 @@ class TidyTest(unittest.TestCase):
         result = self.run_tidy({"ops/cpu/a.cc": with_reason})
         self.assertNotIn("and no comment", result.stdout)
 
+    def test_programs_may_be_executed(self):
+        result = self.run_tidy({"scripts/a": "#!/bin/sh\n"})
+        self.assertIn("scripts/a:1: begins with #! and may not be executed", result.stdout)
+
     def test_dead_sources(self):
         self.expect_violation("ops/a.cc", "", "named by no CMakeLists.txt")
 
