@@ -52,6 +52,9 @@ void collect(Response& response, Generation& generation) {
             generation.prompt_logprobs.insert(generation.prompt_logprobs.end(),
                                               chunk.prompt_logprobs().begin(),
                                               chunk.prompt_logprobs().end());
+            generation.prompt_top_logprobs.insert(generation.prompt_top_logprobs.end(),
+                                                  chunk.prompt_top_logprobs().begin(),
+                                                  chunk.prompt_top_logprobs().end());
             break;
         }
         case Response::kFinished:

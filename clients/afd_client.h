@@ -37,7 +37,8 @@ struct Generation {
     std::vector<uint32_t> token_ids;
     std::vector<float> logprobs;
     std::vector<float> prompt_logprobs;
-    std::vector<TopLogprobs> top_logprobs;  // Of each token.
+    std::vector<TopLogprobs> top_logprobs;         // Of each token.
+    std::vector<TopLogprobs> prompt_top_logprobs;  // Of each of prompt_logprobs.
     uint64_t seed = 0;
     std::string resume_id;  // With Generate.resumable_ms.
     Finished finished;      // Reason, token counts and afdd's times.

@@ -67,6 +67,17 @@ Result<Generation> generate_or_resume(Client& client,
     return client.resume(resume, on_chunk, &cancellation, timeout);
 }
 
+void add_top(const std::vector<TopLogprobs>& places,
+             const char* name,
+             nlohmann::ordered_json& object) {
+    for (const TopLogprobs& top : places) {
+        auto& entries = object[name].emplace_back(nlohmann::ordered_json::array());
+        for (int i = 0; i < top.token_ids_size(); ++i) {
+            entries.push_back({top.token_ids(i), top.logprobs(i)});
+        }
+    }
+}
+
 void print_json(const GenerateOptions& options, const Generation& generation) {
     const Finished& finished = generation.finished;
     nlohmann::ordered_json object;
@@ -82,12 +93,8 @@ void print_json(const GenerateOptions& options, const Generation& generation) {
     }
     if (options.logprobs) object["logprobs"] = generation.logprobs;
     if (options.prompt_logprobs) object["prompt_logprobs"] = generation.prompt_logprobs;
-    for (const TopLogprobs& top : generation.top_logprobs) {
-        auto& entries = object["top_logprobs"].emplace_back(nlohmann::ordered_json::array());
-        for (int i = 0; i < top.token_ids_size(); ++i) {
-            entries.push_back({top.token_ids(i), top.logprobs(i)});
-        }
-    }
+    add_top(generation.top_logprobs, "top_logprobs", object);
+    add_top(generation.prompt_top_logprobs, "prompt_top_logprobs", object);
     if (finished.has_matched_stop()) object["matched_stop"] = finished.matched_stop();
     if (finished.has_matched_stop_token_id()) {
         object["matched_stop"] = finished.matched_stop_token_id();
@@ -106,6 +113,16 @@ void print_list(const char* name, const Values& values) {
     std::cout << "\n";
 }
 
+void print_top(const char* name, const std::vector<TopLogprobs>& places) {
+    for (const TopLogprobs& top : places) {
+        std::cout << name;
+        for (int i = 0; i < top.token_ids_size(); ++i) {
+            std::cout << " " << top.token_ids(i) << ":" << top.logprobs(i);
+        }
+        std::cout << "\n";
+    }
+}
+
 void print_details(const GenerateOptions& options, const Generation& generation) {
     if (options.token_ids) {
         print_list("prompt_ids", generation.prompt_ids);
@@ -115,13 +132,8 @@ void print_details(const GenerateOptions& options, const Generation& generation)
     std::cout.precision(9);
     if (options.prompt_logprobs) print_list("prompt_logprobs", generation.prompt_logprobs);
     if (options.logprobs) print_list("logprobs", generation.logprobs);
-    for (const TopLogprobs& top : generation.top_logprobs) {
-        std::cout << "top_logprobs";
-        for (int i = 0; i < top.token_ids_size(); ++i) {
-            std::cout << " " << top.token_ids(i) << ":" << top.logprobs(i);
-        }
-        std::cout << "\n";
-    }
+    print_top("prompt_top_logprobs", generation.prompt_top_logprobs);
+    print_top("top_logprobs", generation.top_logprobs);
 }
 
 void print_summary(const Generation& generation) {

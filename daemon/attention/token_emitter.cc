@@ -99,7 +99,7 @@ void TokenEmitter::run_tile(MicroBatch& micro_batch, std::span<const Wanted> til
         } else if (tile[i].is_last) {
             take_sample(sequence, chosen_[i].value(), top_[i]);
         } else {
-            report_prompt_logprob(sequence, chosen_[i].value());
+            report_prompt_logprob(sequence, chosen_[i].value(), top_[i]);
         }
     }
 }
@@ -130,7 +130,9 @@ Result<model::SampledToken> TokenEmitter::choose(const Wanted& wanted,
                               std::span(top).first(request.num_top_logprobs));
     }
     float logprob = 0;
-    AFD_ASSIGN(logprob, sampler.logprob(logits, request.tokens[next]));
+    AFD_ASSIGN(logprob,
+               sampler.logprob(
+                   logits, request.tokens[next], std::span(top).first(request.num_top_logprobs)));
     return model::SampledToken{next, logprob};
 }
 
@@ -163,12 +165,14 @@ void TokenEmitter::take_sample(Sequence& sequence,
 }
 
 void TokenEmitter::report_prompt_logprob(const Sequence& sequence,
-                                         const model::SampledToken& token) {
+                                         const model::SampledToken& token,
+                                         const TopTokens& top) {
     const SequenceRequest& request = *sequence.request;
     WorkerEvent event{.kind = WorkerEvent::Kind::kPromptLogprob,
                       .token = token.id,
                       .sequence_id = request.sequence_id,
                       .logprob = token.logprob};
+    if (request.num_top_logprobs > 0) event.set_top(std::span(top).first(request.num_top_logprobs));
     AFD_ASSERT(port_.push(std::move(event)),
                "no room for a prompt logprob of sequence %llu",
                static_cast<unsigned long long>(request.sequence_id));

@@ -53,15 +53,17 @@ class TokenEmitter {
 
     void collect(const MicroBatch& micro_batch);
     void run_tile(MicroBatch& micro_batch, std::span<const Wanted> tile);
-    // The sampled token, with the most likely ones that the request wants in `top`; or position and
-    // logprob of the prompt's own one. Any thread: only reads the sequence, but for its constraint,
+    // The sampled token, or position and logprob of the prompt's own one; with the most likely ones
+    // that the request wants in `top`. Any thread: only reads the sequence, but for its constraint,
     // which one row of a tile at most asks.
     static Result<model::SampledToken> choose(const Wanted& wanted,
                                               std::span<const float> logits,
                                               model::Sampler& sampler,
                                               TopTokens& top);
     void take_sample(Sequence& sequence, const model::SampledToken& token, const TopTokens& top);
-    void report_prompt_logprob(const Sequence& sequence, const model::SampledToken& token);
+    void report_prompt_logprob(const Sequence& sequence,
+                               const model::SampledToken& token,
+                               const TopTokens& top);
 
     const model::EmbeddingHead& head_;
     ops::Parallel& parallel_;

@@ -140,14 +140,7 @@ Result<std::optional<client::Chunk>> Request::on_token(const control::TokenEvent
                         max_total_tokens_ - num_prompt_tokens_,
                         vocab_size_)};
     }
-    const auto num_top = static_cast<int>(num_top_logprobs_);
-    if (event.top_ids_size() != num_top || event.top_logprobs_size() != num_top) {
-        return Error{Code::kInternal,
-                     fmt::format("the attention worker sent {} top_ids and {} top_logprobs, not {}",
-                                 event.top_ids_size(),
-                                 event.top_logprobs_size(),
-                                 num_top)};
-    }
+    AFD_TRY(check_top(event.top_ids_size(), event.top_logprobs_size(), 1));
     tokens_.push_back(event.token());
     client::Chunk chunk;
     chunk.set_num_tokens(1);
@@ -157,7 +150,7 @@ Result<std::optional<client::Chunk>> Request::on_token(const control::TokenEvent
     }
     if (return_token_ids_) chunk.add_token_ids(event.token());
     if (return_logprobs_) chunk.add_logprobs(event.logprob());
-    if (num_top > 0) {
+    if (num_top_logprobs_ > 0) {
         client::TopLogprobs& top = *chunk.add_top_logprobs();
         *top.mutable_token_ids() = event.top_ids();
         *top.mutable_logprobs() = event.top_logprobs();
@@ -165,8 +158,17 @@ Result<std::optional<client::Chunk>> Request::on_token(const control::TokenEvent
     return std::optional(std::move(chunk));
 }
 
-std::optional<client::Chunk> Request::on_prompt_logprobs(
+Result<> Request::check_top(int num_ids, int num_logprobs, int num_places) const {
+    const int64_t num_top = int64_t{num_top_logprobs_} * num_places;
+    if (num_ids == num_top && num_logprobs == num_top) return {};
+    return internal("the attention worker sent {} top_ids and {} top_logprobs, not {}",
+                    with(num_ids, num_logprobs, num_top));
+}
+
+Result<std::optional<client::Chunk>> Request::on_prompt_logprobs(
     const control::PromptLogprobsEvent& event) {
+    AFD_TRY(check_top(event.top_ids_size(), event.top_logprobs_size(), event.values_size()));
+    const auto num_top = static_cast<int>(num_top_logprobs_);
     client::Chunk chunk;
     for (int i = 0; i < event.values_size(); ++i) {
         const uint64_t position = uint64_t{event.first_position()} + static_cast<uint64_t>(i);
@@ -174,9 +176,17 @@ std::optional<client::Chunk> Request::on_prompt_logprobs(
         if (position != next_prompt_logprob_ || position >= num_prompt_tokens_) continue;
         chunk.add_prompt_logprobs(event.values(i));
         ++next_prompt_logprob_;
+        if (num_top == 0) continue;
+        client::TopLogprobs& top = *chunk.add_prompt_top_logprobs();
+        for (int k = i * num_top; k < (i + 1) * num_top; ++k) {
+            top.add_token_ids(event.top_ids(k));
+            top.add_logprobs(event.top_logprobs(k));
+        }
     }
-    if (!prompt_logprobs_ || chunk.prompt_logprobs().empty()) return std::nullopt;
-    return chunk;
+    if (!prompt_logprobs_ || chunk.prompt_logprobs().empty()) {
+        return std::optional<client::Chunk>();
+    }
+    return std::optional(std::move(chunk));
 }
 
 std::optional<client::Chunk> Request::on_end() {

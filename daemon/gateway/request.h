@@ -47,7 +47,8 @@ class Request {
     // Tokens after the text is over give nothing. Errors: kInternal: the worker sent what it must
     // not.
     Result<std::optional<client::Chunk>> on_token(const control::TokenEvent& event);
-    std::optional<client::Chunk> on_prompt_logprobs(const control::PromptLogprobsEvent& event);
+    Result<std::optional<client::Chunk>> on_prompt_logprobs(
+        const control::PromptLogprobsEvent& event);
     // The rest of the text at the end of a request: of an unfinished UTF-8 character, or what might
     // have become a stop string. It may be a stop string: then the reason is STOP.
     std::optional<client::Chunk> on_end();
@@ -65,6 +66,9 @@ class Request {
   private:
     Request(const client::Generate& generate, const model::Tokenizer* tokenizer);
     // Whether the last output token is one of `ids`.
+    // Whether a worker sent as many of the most likely tokens as it was asked for in each of so
+    // many places.
+    Result<> check_top(int num_ids, int num_logprobs, int num_places) const;
     bool is_among(const std::vector<uint32_t>& ids) const;
 
     OutputText text_;

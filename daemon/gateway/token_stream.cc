@@ -27,10 +27,7 @@ void TokenStream::on_events(uint32_t session, const control::Events& events) {
         counters_.requests().on_started(flight->moments, flight->request->num_prompt_tokens());
     }
     for (const control::PromptLogprobsEvent& event : events.prompt_logprobs()) {
-        Flight* flight = flight_on(event.sequence_id(), session);
-        if (flight == nullptr) continue;
-        std::optional<client::Chunk> chunk = flight->request->on_prompt_logprobs(event);
-        if (chunk) answers_.chunk(*flight, *std::move(chunk));
+        if (flight_on(event.sequence_id(), session)) on_prompt_logprobs(event.sequence_id(), event);
     }
     for (const control::TokenEvent& event : events.tokens()) {
         if (flight_on(event.sequence_id(), session)) on_token(event.sequence_id(), event);
@@ -48,15 +45,30 @@ Flight* TokenStream::flight_on(FlightTable::Id id, uint32_t session) {
     return &flights_.at(id);
 }
 
+void TokenStream::on_prompt_logprobs(FlightTable::Id id,
+                                     const control::PromptLogprobsEvent& event) {
+    Flight& flight = flights_.at(id);
+    Result<std::optional<client::Chunk>> chunk = flight.request->on_prompt_logprobs(event);
+    if (!chunk.ok()) {
+        distrust(id, chunk.error());
+    } else if (chunk.value()) {
+        answers_.chunk(flight, *std::move(chunk).value());
+    }
+}
+
+void TokenStream::distrust(FlightTable::Id id, const Error& error) {
+    log::of_request(id, log::Level::kError, "{}", error.message);
+    ends_.stop_worker(id);
+    ends_.fail(id, error);
+}
+
 void TokenStream::on_token(FlightTable::Id id, const control::TokenEvent& event) {
     Flight& flight = flights_.at(id);
     // Of a cancelled one the client hears no more, so that its end may not count more either.
     if (flight.is_cancelled || flight.request->is_text_over()) return;
     Result<std::optional<client::Chunk>> chunk = flight.request->on_token(event);
     if (!chunk.ok()) {
-        log::of_request(id, log::Level::kError, "{}", chunk.error().message);
-        ends_.stop_worker(id);
-        ends_.fail(id, chunk.error());
+        distrust(id, chunk.error());
         return;
     }
     const uint64_t now_us = schedule::steady_now_us();

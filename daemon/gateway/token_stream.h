@@ -30,6 +30,9 @@ class TokenStream {
 
   private:
     void on_token(FlightTable::Id id, const control::TokenEvent& event);
+    void on_prompt_logprobs(FlightTable::Id id, const control::PromptLogprobsEvent& event);
+    // The worker sent what it must not.
+    void distrust(FlightTable::Id id, const Error& error);
     void on_end(FlightTable::Id id, const control::EndEvent& event);
     Flight* flight_on(FlightTable::Id id, uint32_t session);
 

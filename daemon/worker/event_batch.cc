@@ -12,6 +12,14 @@ std::string text_of(const WorkerEvent& event) {
     return {event.text, ::strnlen(event.text, sizeof(event.text))};
 }
 
+void add_value(const WorkerEvent& event, control::PromptLogprobsEvent& run) {
+    run.add_values(event.logprob);
+    for (uint8_t i = 0; i < event.num_top; ++i) {
+        run.add_top_ids(event.top(i).id);
+        run.add_top_logprobs(event.top(i).logprob);
+    }
+}
+
 void add_prompt_logprob(const WorkerEvent& event, control::Events& events) {
     auto& runs = *events.mutable_prompt_logprobs();
     if (!runs.empty()) {
@@ -20,14 +28,14 @@ void add_prompt_logprob(const WorkerEvent& event, control::Events& events) {
         // Positions that follow each other become one run. A prompt's log probabilities are one
         // event a row.
         if (last.sequence_id() == event.sequence_id && next == event.token) {
-            last.add_values(event.logprob);
+            add_value(event, last);
             return;
         }
     }
     control::PromptLogprobsEvent& run = *runs.Add();
     run.set_sequence_id(event.sequence_id);
     run.set_first_position(event.token);
-    run.add_values(event.logprob);
+    add_value(event, run);
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ struct SequenceRequest {
     bool prompt_logprobs = false;    // Report the logprob of prompt tokens 1, 2, ...
     std::vector<uint32_t> stop_ids;  // A sampled one is reported, then ends the sequence.
     uint32_t min_tokens = 0;         // None of stop_ids is sampled before so many output tokens.
-    uint32_t num_top_logprobs = 0;   // Reported with each token; at most kTopLogprobsMax.
+    uint32_t num_top_logprobs = 0;   // Reported with each of these; at most kTopLogprobsMax.
 };
 
 inline constexpr uint32_t kTopLogprobsMax = 20;
@@ -87,10 +87,10 @@ struct WorkerEvent {
     float logprob = 0.0F;
     Code code = Code::kOk;  // kEnd: kOk: stop token or length; kCancelled; an error.
     bool stopped = false;   // kEnd: by a stop token.
-    uint8_t num_top = 0;    // kToken: see top().
+    uint8_t num_top = 0;    // kToken, kPromptLogprob: see top().
     std::unique_ptr<SequenceRequest> sequence = nullptr;  // kEnd: back to the control thread.
     SegmentRound segment = {};                            // kSegmentRequest, kSegmentRelease.
-    // kEnd with an error, kWait: one line, zero-terminated. kToken: see set_top().
+    // kEnd with an error, kWait: one line, zero-terminated. Others: see set_top().
     char text[216] = {};
 
     // Formats `text`; cuts what does not fit.
@@ -99,8 +99,8 @@ struct WorkerEvent {
         std::snprintf(text, sizeof(text), format, args...);
     }
 
-    // kToken: the most likely tokens in its place. They lie where other events have a text, so that
-    // the ring does not grow for them.
+    // kToken, kPromptLogprob: the most likely tokens in its place. They lie where other events have
+    // a text, so that the ring does not grow for them.
     void set_top(std::span<const model::TokenLogprob> tokens) {
         static_assert(kTopLogprobsMax * sizeof(model::TokenLogprob) <= sizeof(text));
         num_top = static_cast<uint8_t>(tokens.size());

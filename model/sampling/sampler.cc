@@ -100,14 +100,20 @@ Result<SampledToken> Sampler::sample(std::span<const float> logits,
     return SampledToken{chosen, logprob_of(logits[chosen])};
 }
 
-Result<float> Sampler::logprob(std::span<const float> logits, uint32_t id) {
-    AFD_ASSERT(logits.size() == vocab_size_ && id < vocab_size_,
-               "token %u, %zu logits of %zu",
+Result<float> Sampler::logprob(std::span<const float> logits,
+                               uint32_t id,
+                               std::span<TokenLogprob> top) {
+    AFD_ASSERT(logits.size() == vocab_size_ && id < vocab_size_ && top.size() <= vocab_size_,
+               "token %u, %zu logits of %zu, %zu of them wanted",
                id,
                logits.size(),
-               vocab_size_);
+               vocab_size_,
+               top.size());
     AFD_ASSIGN(const Maximum maximum, find_maximum(logits));
-    return (logits[id] - maximum.logit) - log_of_sum(logits, maximum.logit);
+    const float log_sum = log_of_sum(logits, maximum.logit);
+    if (!top.empty()) find_highest(logits, top);
+    for (TokenLogprob& token : top) token.logprob = (token.logprob - maximum.logit) - log_sum;
+    return (logits[id] - maximum.logit) - log_sum;
 }
 
 float Sampler::log_of_sum(std::span<const float> logits, float maximum) {

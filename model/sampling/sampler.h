@@ -54,8 +54,10 @@ class Sampler {
                                 const TokenHistory& history = {},
                                 std::span<TokenLogprob> top = {});
 
-    // logprob of `id`. Errors: as sample().
-    Result<float> logprob(std::span<const float> logits, uint32_t id);
+    // logprob of `id`; `top` as in sample(). Errors: as sample().
+    Result<float> logprob(std::span<const float> logits,
+                          uint32_t id,
+                          std::span<TokenLogprob> top = {});
 
   private:
     // log Σ exp(logit - maximum), whose terms it leaves in weights_.

@@ -55,6 +55,14 @@ void append_stop_reason(const client::Finished& finished, std::string& out) {
     }
 }
 
+std::vector<LogprobsText::Alternative> alternatives_of(const client::TopLogprobs& top) {
+    std::vector<LogprobsText::Alternative> alternatives;
+    for (int i = 0; i < std::min(top.token_ids_size(), top.logprobs_size()); ++i) {
+        alternatives.push_back({top.token_ids(i), top.logprobs(i)});
+    }
+    return alternatives;
+}
+
 std::string_view reason_of(const client::Finished& finished) {
     return finished.reason() == client::LENGTH ? "length" : "stop";
 }
@@ -122,6 +130,8 @@ void GenerationAnswer::on_chunk(size_t index, const client::Chunk& chunk, std::s
     Choice& choice = choices_[index];
     const auto& prompt = chunk.prompt_logprobs();
     choice.prompt_logprobs.insert(choice.prompt_logprobs.end(), prompt.begin(), prompt.end());
+    const auto& prompt_top = chunk.prompt_top_logprobs();
+    choice.prompt_top.insert(choice.prompt_top.end(), prompt_top.begin(), prompt_top.end());
     if (chunk.num_tokens() == 0 && chunk.text().empty()) return;
     begin(index, events);
     if (call_.hides_output) return;
@@ -133,12 +143,7 @@ void GenerationAnswer::add_tokens(Choice& choice, const client::Chunk& chunk) {
     choice.num_output_tokens += chunk.num_tokens();
     for (int i = 0; call_.has_logprobs && i < chunk.logprobs_size(); ++i) {
         std::vector<LogprobsText::Alternative> top;
-        if (i < chunk.top_logprobs_size()) {
-            const client::TopLogprobs& others = chunk.top_logprobs(i);
-            for (int k = 0; k < others.token_ids_size(); ++k) {
-                top.push_back({others.token_ids(k), others.logprobs(k)});
-            }
-        }
+        if (i < chunk.top_logprobs_size()) top = alternatives_of(chunk.top_logprobs(i));
         choice.logprobs.add(chunk.token_ids(i), chunk.logprobs(i), choice.num_characters, top);
     }
     choice.num_characters += call_.has_logprobs ? num_characters(chunk.text()) : 0;
@@ -211,10 +216,15 @@ void GenerationAnswer::add_prompt_logprobs(size_t index) {
     for (size_t i = 0; i < choice.prompt_ids.size(); ++i) {
         // The first token has none before it, hence no log probability.
         std::optional<float> logprob;
+        std::vector<LogprobsText::Alternative> top;
         if (i > 0 && i - 1 < choice.prompt_logprobs.size()) logprob = choice.prompt_logprobs[i - 1];
-        choice.logprobs.add(choice.prompt_ids[i], logprob, offset);
+        if (i > 0 && i - 1 < choice.prompt_top.size()) {
+            top = alternatives_of(choice.prompt_top[i - 1]);
+        }
+        choice.logprobs.add(choice.prompt_ids[i], logprob, offset, top);
         if (decoder) offset += num_characters(decoder->append(choice.prompt_ids[i]));
     }
+    choice.prompt_top = {};
 }
 
 void GenerationAnswer::append_event(size_t index, std::string_view said, std::string& events) {

@@ -56,6 +56,7 @@ class GenerationAnswer {
         uint64_t num_characters = 0;
         LogprobsText logprobs;  // Of the next event, or of all.
         std::vector<float> prompt_logprobs;
+        std::vector<client::TopLogprobs> prompt_top;  // Of each of them, if asked for.
         std::vector<uint32_t> prompt_ids;
         std::vector<uint32_t> token_ids;  // As logprobs.
         uint64_t num_prompt_tokens = 0;

@@ -65,13 +65,21 @@ void LogprobsText::add(uint32_t token,
         return;
     }
     top_ += '{';
+    bool has_own = !logprob;
     for (const Alternative& other : alternatives) {
-        if (top_.back() != '{') top_ += ',';
-        append_json_string(text_of(other.token), top_);
-        top_ += ':';
-        append_json_number(other.logprob, top_);
+        append_to_top(other);
+        has_own |= other.token == token;
     }
+    // As OpenAI does: who looks its own text up finds it.
+    if (!has_own) append_to_top({token, *logprob});
     top_ += '}';
+}
+
+void LogprobsText::append_to_top(const Alternative& one) {
+    if (top_.back() != '{') top_ += ',';
+    append_json_string(text_of(one.token), top_);
+    top_ += ':';
+    append_json_number(one.logprob, top_);
 }
 
 void LogprobsText::add_to_chat(uint32_t token,

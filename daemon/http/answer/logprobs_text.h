@@ -25,7 +25,8 @@ class LogprobsText {
     LogprobsText(const ApiModel& model, bool is_chat) : model_(model), is_chat_(is_chat) {}
 
     // `logprob`: nothing for the first token of a prompt. `offset`: characters of the choice's text
-    // before the token.
+    // before the token. Beside `alternatives`, if there are any, a completion has the token itself,
+    // too, so it may have one more; a chat has it before them anyway.
     void add(uint32_t token,
              std::optional<float> logprob,
              uint64_t offset,
@@ -40,6 +41,7 @@ class LogprobsText {
     void add_to_chat(uint32_t token,
                      std::optional<float> logprob,
                      std::span<const Alternative> alternatives);
+    void append_to_top(const Alternative& one);
     std::string text_of(uint32_t token) const;
 
     const ApiModel& model_;

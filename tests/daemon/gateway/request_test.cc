@@ -57,7 +57,7 @@ class RequestTest : public testing::Test {
         control::PromptLogprobsEvent event;
         event.set_first_position(first);
         for (const float value : values) event.add_values(value);
-        return request.on_prompt_logprobs(event);
+        return request.on_prompt_logprobs(event).value();
     }
 
     model::Tokenizer tokenizer_;
@@ -375,6 +375,27 @@ TEST_F(RequestTest, PromptLogprobsAreSentOnceAcrossAReplay) {
     EXPECT_THAT(prompt_logprobs(*request, 4, {-4, -5, -6})->prompt_logprobs(), ElementsAre(-4, -5));
     EXPECT_FALSE(prompt_logprobs(*request, 1, {-1, -2, -3, -4, -5}).has_value());
     EXPECT_FALSE(request->admit(1).prompt_logprobs());
+}
+
+TEST_F(RequestTest, PromptTokensHaveTheirTopLogprobsToo) {
+    wish_.set_text("abcd");
+    wish_.set_prompt_logprobs(true);
+    wish_.set_top_logprobs(2);
+    const auto request = create();
+    control::PromptLogprobsEvent event;
+    event.set_first_position(1);
+    for (const float value : {-1.0F, -2.0F}) event.add_values(value);
+    EXPECT_THAT(request->on_prompt_logprobs(event).error().message,
+                HasSubstr("0 top_ids and 0 top_logprobs, not 4"));
+    for (const uint32_t id : {7U, 9U, 5U, 6U}) {
+        event.add_top_ids(id);
+        event.add_top_logprobs(-static_cast<float>(id));
+    }
+    const client::Chunk chunk = *request->on_prompt_logprobs(event).value();
+    ASSERT_EQ(chunk.prompt_top_logprobs_size(), 2);
+    EXPECT_THAT(chunk.prompt_top_logprobs(0).token_ids(), ElementsAre(7, 9));
+    EXPECT_THAT(chunk.prompt_top_logprobs(1).token_ids(), ElementsAre(5, 6));
+    EXPECT_THAT(chunk.prompt_top_logprobs(1).logprobs(), ElementsAre(-5, -6));
 }
 
 TEST_F(RequestTest, ModelWithoutTokenizerTakesIdsOnly) {

@@ -36,6 +36,13 @@ client::Response token(const std::string& text, uint32_t id, float logprob) {
     return response;
 }
 
+void add_top(const std::vector<std::pair<uint32_t, float>>& tokens, client::TopLogprobs& top) {
+    for (const auto& [id, logprob] : tokens) {
+        top.add_token_ids(id);
+        top.add_logprobs(logprob);
+    }
+}
+
 client::Response finished(client::FinishReason reason) {
     client::Response response;
     response.mutable_finished()->set_reason(reason);
@@ -173,13 +180,11 @@ TEST_F(GenerationAnswerTest, HasLogprobsWithTextsAndOffsets) {
     client::Response prompt;
     prompt.mutable_chunk()->add_prompt_logprobs(-0.5F);
     prompt.mutable_chunk()->add_prompt_logprobs(-0.25F);
+    add_top({{'y', -0.125F}, {'z', -0.375F}}, *prompt.mutable_chunk()->add_prompt_top_logprobs());
+    add_top({{0xa9, -0.25F}, {'z', -2}}, *prompt.mutable_chunk()->add_prompt_top_logprobs());
     say(whole, prompt);
     client::Response first = token("x", 'x', -1.5F);
-    client::TopLogprobs& top = *first.mutable_chunk()->add_top_logprobs();
-    top.add_token_ids('x');
-    top.add_logprobs(-1.5F);
-    top.add_token_ids(0xff);
-    top.add_logprobs(-2);
+    add_top({{'x', -1.5F}, {0xff, -2}}, *first.mutable_chunk()->add_top_logprobs());
     say(whole, first);
     say(whole, token("", kEndOfText, -3));
     say(whole, finished(client::STOP));
@@ -188,7 +193,9 @@ TEST_F(GenerationAnswerTest, HasLogprobsWithTextsAndOffsets) {
     EXPECT_EQ(choice["logprobs"], json::parse(R"({
         "tokens":["h","bytes:\\xc3","bytes:\\xa9","x","token_id:256"],
         "token_logprobs":[null,-0.5,-0.25,-1.5,-3],
-        "top_logprobs":[null,null,null,{"x":-1.5,"bytes:\\xff":-2},null],
+        "top_logprobs":[null,{"y":-0.125,"z":-0.375,"bytes:\\xc3":-0.5},
+                        {"bytes:\\xa9":-0.25,"z":-2},
+                        {"x":-1.5,"bytes:\\xff":-2},null],
         "text_offset":[0,1,1,2,3]})"));
 }
 

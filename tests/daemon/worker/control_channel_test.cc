@@ -7,6 +7,8 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include <array>
+
 #include "daemon/worker/event_batch.h"
 #include "proto/control.pb.h"
 
@@ -183,6 +185,19 @@ TEST(EventBatch, JoinsConsecutivePromptLogprobsOfASequence) {
     EXPECT_THAT(runs[0].values(), ElementsAre(-1, -2));
     EXPECT_EQ(runs[1].first_position(), 3);
     EXPECT_EQ(runs[2].first_position(), 7);
+}
+
+TEST(EventBatch, KeepsTheMostLikelyTokensOfEachPromptLogprob) {
+    EventBatch batch;
+    for (const uint32_t position : {1U, 2U}) {
+        WorkerEvent event = event_of(WorkerEvent::Kind::kPromptLogprob, 1, position, -1);
+        const std::array<model::TokenLogprob, 2> top{{{10 * position, -1}, {position, -2}}};
+        event.set_top(top);
+        batch.add(event);
+    }
+    ASSERT_EQ(batch.events().prompt_logprobs_size(), 1);
+    EXPECT_THAT(batch.events().prompt_logprobs(0).top_ids(), ElementsAre(10, 1, 20, 2));
+    EXPECT_THAT(batch.events().prompt_logprobs(0).top_logprobs(), ElementsAre(-1, -2, -1, -2));
 }
 
 TEST_F(ControlChannelTest, EventsBecomeMessages) {

@@ -138,6 +138,27 @@ class HttpTest(unittest.TestCase):
         self.assertEqual([float32(x) for x in logprobs["token_logprobs"][1:]],
                          [float32(x) for x in socket_answer["prompt_logprobs"]])
 
+    def test_echo_has_the_alternatives_of_prompt_tokens(self) -> None:
+        """Those of each are what the tokens before it alone would have been continued with: who
+        scores a text this way asks whether each of its tokens is the most likely one."""
+        choice = self.complete(echo=True, max_tokens=1, logprobs=2, temperature=0,
+                               return_token_ids=True)["choices"][0]
+        logprobs = choice["logprobs"]
+        ids = choice["prompt_token_ids"]
+        self.assertIsNone(logprobs["top_logprobs"][0])
+        self.assertEqual(len(logprobs["top_logprobs"]), len(ids) + 1)
+        for i in (1, 2, len(ids) // 2, len(ids) - 1):
+            alone = self.complete(prompt=ids[:i], max_tokens=1, logprobs=2,
+                                  temperature=0)["choices"][0]["logprobs"]
+            scored = logprobs["top_logprobs"][i]
+            for token, value in alone["top_logprobs"][0].items():
+                self.assertEqual(float32(scored[token]), float32(value), (i, token))
+        by_socket = self.by_socket("--max-tokens", "1", "--prompt-logprobs", "--top-logprobs", "2")
+        self.assertEqual([[float32(value) for _, value in top]
+                          for top in by_socket["prompt_top_logprobs"]],
+                         [[float32(value) for value in sorted(top.values())[:-3:-1]]
+                          for top in logprobs["top_logprobs"][1:-1]])
+
     def test_events_never_split_a_character(self) -> None:
         """Bytes of a prompt in many scripts, echoed and continued at a high temperature."""
         for event in self.stream(prompt="日本語 é 🙂 ", echo=True, max_tokens=60, temperature=2,

@@ -206,7 +206,13 @@ class StructureTest(unittest.TestCase):
         self.assertEqual(len(logprobs["token_logprobs"]), len(choice["token_ids"]))
         # It would never say that by itself.
         self.assertLess(min(logprobs["token_logprobs"]), -3)
-        self.assertTrue(all(len(top) == 3 for top in logprobs["top_logprobs"]))
+        # The three most likely ones, and the token itself where it is none of them.
+        for token, own, top in zip(logprobs["tokens"], logprobs["token_logprobs"],
+                                   logprobs["top_logprobs"], strict=True):
+            self.assertEqual(top[token], own)
+            self.assertIn(len(top), (3, 4))
+            self.assertTrue(len(top) == 3 or own == min(top.values()), (token, top))
+        self.assertEqual(max(len(top) for top in logprobs["top_logprobs"]), 4)
 
     def test_refusals_name_the_field_and_the_keyword(self) -> None:
         for keyword, value in (("pattern", "a*"), ("oneOf", [{}]), ("allOf", [{}]), ("not", {}),
