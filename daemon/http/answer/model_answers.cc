@@ -42,36 +42,12 @@ std::optional<ApiError> check_common(FieldReader& fields, const ApiModel& model)
     return ApiError{.status = 400, .message = "this model has no tokenizer"};
 }
 
-ApiResult<std::vector<uint32_t>> encode(const std::string& text,
-                                        bool adds_special,
-                                        const ApiModel& model) {
-    if (model.tokenizer->tokens_min(text) > model.context_length) {
-        return ApiError{.status = 400,
-                        .code = "context_length_exceeded",
-                        .param = "prompt",
-                        .message = fmt::format("the prompt has {} bytes, which are more than the "
-                                               "{} tokens of the model's context",
-                                               text.size(),
-                                               model.context_length)};
-    }
-    Result<std::vector<uint32_t>> encoded = model.tokenizer->encode(text);
-    if (!encoded.ok()) return bad_field("prompt", encoded.error().message);
-    std::vector<uint32_t> ids = std::move(encoded).value();
-    if (adds_special) {
-        const auto start = model.tokenizer->prompt_start();
-        const auto end = model.tokenizer->prompt_end();
-        ids.insert(ids.begin(), start.begin(), start.end());
-        ids.insert(ids.end(), end.begin(), end.end());
-    }
-    return ids;
-}
-
 ApiResult<std::vector<uint32_t>> tokenize_text(FieldReader& fields, const ApiModel& model) {
     const auto prompt = fields.text("prompt");
     const bool adds_special = fields.boolean("add_special_tokens").value_or(true);
     if (!prompt) fields.fail(bad_field("prompt", "prompt is missing: the text to tokenize"));
     if (fields.error()) return *fields.error();
-    return encode(*prompt, adds_special, model);
+    return encode_prompt(*prompt, adds_special, model);
 }
 
 ApiResult<std::vector<uint32_t>> tokenize_chat(FieldReader& fields,

@@ -174,9 +174,9 @@ void read_form(FieldReader& fields, GenerationCall& call) {
         }
         for (std::string& name : inner.unknown()) call.ignored.push_back(std::move(name));
     }
-    for (const char* name : {"add_special_tokens", "spaces_between_special_tokens"}) {
-        if (fields.boolean(name).value_or(true)) continue;
-        fields.fail(unsupported_field(name, fmt::format("{} = false is not supported", name)));
+    if (!fields.boolean("spaces_between_special_tokens").value_or(true)) {
+        fields.fail(unsupported_field("spaces_between_special_tokens",
+                                      "spaces_between_special_tokens = false is not supported"));
     }
     for (const char* name : {"user", "metadata", "store", "service_tier", "priority"}) {
         fields.ignore(name);
@@ -236,11 +236,26 @@ void read_chat_form(FieldReader& fields, GenerationCall& call, client::Generate&
     if (fields.boolean("echo").value_or(false)) {
         fields.fail(unsupported_field("echo", "echo is not supported in a chat"));
     }
+    if (fields.boolean("add_special_tokens").value_or(false)) {
+        fields.fail(unsupported_field("add_special_tokens",
+                                      "add_special_tokens = true is not supported in a chat: the "
+                                      "template has those that the model expects"));
+    }
     if (const nlohmann::json* modalities = fields.any("modalities")) {
         if (*modalities != nlohmann::json::array({"text"})) {
             fields.fail(unsupported_field("modalities", "modalities: only text is served"));
         }
     }
+}
+
+// Ids instead of a text, to which the gateway would add what a prompt begins with.
+std::optional<ApiError> make_bare(client::Generate& prompt, const ApiModel& model) {
+    if (!prompt.has_text()) return std::nullopt;
+    ApiResult<std::vector<uint32_t>> ids = encode_prompt(prompt.text(), false, model);
+    if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
+    const auto& read = std::get<std::vector<uint32_t>>(ids);
+    prompt.mutable_token_ids()->mutable_ids()->Assign(read.begin(), read.end());
+    return std::nullopt;
 }
 
 // How the answer is read, and where it ends.
@@ -310,12 +325,16 @@ ApiResult<GenerationCall> read_completion(std::string_view body, const ApiModel&
     } else {
         fields.fail(bad_field("prompt", "prompt is missing: a string or an array of token ids"));
     }
+    const bool adds_special = fields.boolean("add_special_tokens").value_or(true);
     finish(fields, call);
     if (fields.error()) return *fields.error();
     const bool echo = !call.echoes.empty();
     call.echoes.clear();
     for (client::Generate& prompt : call.prompts) {
         if (echo) call.echoes.push_back(text_of_prompt(prompt, model));
+        if (!adds_special) {
+            if (auto error = make_bare(prompt, model)) return *std::move(error);
+        }
         prompt.MergeFrom(base);
     }
     return call;

@@ -76,6 +76,33 @@ ApiResult<client::TokenIds> read_token_ids(const nlohmann::json& ids, const std:
     return read;
 }
 
+ApiResult<std::vector<uint32_t>> encode_prompt(const std::string& text,
+                                               bool adds_special,
+                                               const ApiModel& model) {
+    if (model.tokenizer == nullptr) {
+        return bad_field("prompt", "this model has no tokenizer: send the prompt as token ids");
+    }
+    if (model.tokenizer->tokens_min(text) > model.context_length) {
+        return ApiError{.status = 400,
+                        .code = "context_length_exceeded",
+                        .param = "prompt",
+                        .message = fmt::format("the prompt has {} bytes, which are more than the "
+                                               "{} tokens of the model's context",
+                                               text.size(),
+                                               model.context_length)};
+    }
+    Result<std::vector<uint32_t>> encoded = model.tokenizer->encode(text);
+    if (!encoded.ok()) return bad_field("prompt", encoded.error().message);
+    std::vector<uint32_t> ids = std::move(encoded).value();
+    if (adds_special) {
+        const auto start = model.tokenizer->prompt_start();
+        const auto end = model.tokenizer->prompt_end();
+        ids.insert(ids.begin(), start.begin(), start.end());
+        ids.insert(ids.end(), end.begin(), end.end());
+    }
+    return ids;
+}
+
 std::string text_of_prompt(const client::Generate& prompt, const ApiModel& model) {
     if (prompt.has_text()) return prompt.text();
     if (model.tokenizer == nullptr) return "";

@@ -21,6 +21,12 @@ ApiResult<std::vector<client::Generate>> read_prompts(const nlohmann::json& prom
 // Errors: 400 about `name`.
 ApiResult<client::TokenIds> read_token_ids(const nlohmann::json& ids, const std::string& name);
 
+// The tokens of a text; `adds_special`: with those that the model was trained to begin and end a
+// prompt with. Errors: 400 about `prompt`.
+ApiResult<std::vector<uint32_t>> encode_prompt(const std::string& text,
+                                               bool adds_special,
+                                               const ApiModel& model);
+
 // The text of a prompt, as it is echoed. Ids that the vocabulary does not have give no text.
 std::string text_of_prompt(const client::Generate& prompt, const ApiModel& model);
 

@@ -193,8 +193,7 @@ TEST_F(GenerationCallTest, RefusesWhatItDoesNotDoInsteadOfLeavingItOut) {
                               R"("best_of":2)",
                               R"("use_beam_search":true)",
                               R"("response_format":{"type":"grammar"})",
-                              R"("guided_regex":"a*")",
-                              R"("add_special_tokens":false)"}) {
+                              R"("guided_regex":"a*")"}) {
         const ApiError error = refusal(std::string(R"({"prompt":"a",)") + field + "}");
         EXPECT_EQ(error.code, "unsupported_parameter") << field;
         EXPECT_THAT(field, HasSubstr(error.param)) << field;
@@ -205,6 +204,21 @@ TEST_F(GenerationCallTest, RefusesWhatItDoesNotDoInsteadOfLeavingItOut) {
                               R"("response_format":{"type":"text"})"}) {
         EXPECT_TRUE(with(field).ignored.empty()) << field;
     }
+}
+
+TEST_F(GenerationCallTest, TextWithoutSpecialTokensGoesOnAsItsIds) {
+    const GenerationCall call = read(R"({"prompt":["hi",[7]],"add_special_tokens":false})");
+    ASSERT_EQ(call.prompts.size(), 2U);
+    ASSERT_TRUE(call.prompts[0].has_token_ids());
+    EXPECT_THAT(call.prompts[0].token_ids().ids(), ElementsAre('h', 'i'));
+    EXPECT_THAT(call.prompts[1].token_ids().ids(), ElementsAre(7));
+    EXPECT_TRUE(with(R"("add_special_tokens":true)").prompts[0].has_text());
+    EXPECT_THAT(read(R"({"prompt":"hi","add_special_tokens":false,"echo":true})").echoes,
+                ElementsAre("hi"));
+    const ApiError error =
+        refusal(R"({"prompt":")" + std::string(5000, 'a') + R"(","add_special_tokens":false})");
+    EXPECT_EQ(error.code, "context_length_exceeded");
+    EXPECT_EQ(error.param, "prompt");
 }
 
 // Goal: the schema goes on as it was written, the order of its members with it: the answer has it.
