@@ -134,7 +134,7 @@ std::string ignored_header(const std::vector<std::string>& names) {
     for (size_t i = 0; i < std::min(names.size(), kIgnoredNamesMax); ++i) {
         if (i > 0) header += ", ";
         for (const char c : names[i].substr(0, kIgnoredNameBytesMax))
-            header += is_plain(c) ? c : '?';
+            header += is_plain(c) || c == '[' || c == ']' ? c : '?';
     }
     if (names.size() > kIgnoredNamesMax) header += ", ...";
     return header;

@@ -170,9 +170,11 @@ Conversation read_conversation(FieldReader& fields, std::string_view body) {
     for (size_t i = 0; i < messages->size(); ++i) {
         FieldReader message((*messages)[i], fmt::format("messages[{}].", i));
         conversation.messages.push_back(read_message(message));
-        if (!message.error()) continue;
-        fields.fail(*message.error());
-        return conversation;
+        if (message.error()) {
+            fields.fail(*message.error());
+            return conversation;
+        }
+        fields.add_unknown(message);
     }
     read_tools(fields, body, conversation);
     read_template_options(fields, conversation);

@@ -78,7 +78,16 @@ std::vector<std::string> FieldReader::unknown() const {
     for (const auto& [name, value] : object_.items()) {
         if (!known_.contains(name)) names.push_back(path_of(name));
     }
+    names.insert(names.end(), unknown_within_.begin(), unknown_within_.end());
     return names;
+}
+
+void FieldReader::add_unknown(const FieldReader& inner) {
+    if (!inner.object_.is_object()) return;
+    for (const auto& [name, value] : inner.object_.items()) {
+        if (inner.known_.contains(name) || value.is_null()) continue;
+        unknown_within_.push_back(inner.path_of(name));
+    }
 }
 
 std::string_view type_of(const nlohmann::json& value) {

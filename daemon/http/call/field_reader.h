@@ -39,8 +39,12 @@ class FieldReader {
     std::string path_of(const std::string& name) const { return path_ + name; }
 
     const std::optional<ApiError>& error() const { return error_; }
-    // Whole names of the fields that nobody asked for, in the order of the alphabet.
+    // Whole names of the fields that nobody asked for, in the order of the alphabet; behind them
+    // those of objects within this one.
     std::vector<std::string> unknown() const;
+    // `inner` is of an object within this one. Of its fields those that are null are left out:
+    // clients send messages back that have every field there is.
+    void add_unknown(const FieldReader& inner);
 
   private:
     const nlohmann::json* typed(const char* name, bool is_right, const char* type);
@@ -48,6 +52,7 @@ class FieldReader {
     const nlohmann::json& object_;
     const std::string path_;
     std::set<std::string, std::less<>> known_;
+    std::vector<std::string> unknown_within_;
     std::optional<ApiError> error_;
 };
 

@@ -290,6 +290,16 @@ class ChatTest(unittest.TestCase):
         marks = [token for token in ids["tokens"] if token in (start, end)]
         self.assertEqual(len(marks), 9, "four messages, and the beginning of the answer")
 
+    def test_unknown_fields_of_messages_are_listed_too(self) -> None:
+        """But for those that are null: an answer that is sent back has every field there is."""
+        messages = [{"role": "user", "content": "Hello", "name": "Emma"},
+                    {"role": "assistant", "content": "Yes?", "refusal": None, "audio": None},
+                    {"role": "user", "content": "Go", "mood": "good"}]
+        status, headers, body = self.instance.ask("POST", "/v1/chat/completions", {
+            "messages": messages, "max_tokens": 2, "zebra": 1})
+        self.assertEqual(status, 200, body)
+        self.assertEqual(headers["x-ignored-params"], "zebra, messages[0].name, messages[2].mood")
+
     def test_whole_and_stream_say_the_same(self) -> None:
         status, whole = self.chat()
         self.assertEqual(status, 200, whole)
