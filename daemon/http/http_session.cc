@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "daemon/http/answer/health_answers.h"
+#include "daemon/http/answer/metrics_answer.h"
 #include "daemon/http/answer/model_answers.h"
 #include "daemon/http/answer/page.h"
 #include "daemon/http/request_checks.h"
@@ -155,7 +156,7 @@ void HttpSession::dispatch(const Route& route, const HttpRequest& request) {
         case Endpoint::kLive:
         case Endpoint::kReady:
         case Endpoint::kMetrics:
-            respond_with_status(route.endpoint);
+            respond_with_status(route.endpoint, request.accept);
             return;
         case Endpoint::kPage:
             respond(answer_page());
@@ -163,7 +164,7 @@ void HttpSession::dispatch(const Route& route, const HttpRequest& request) {
     }
 }
 
-void HttpSession::respond_with_status(Endpoint endpoint) {
+void HttpSession::respond_with_status(Endpoint endpoint, std::string_view accept) {
     client::Request request;
     if (endpoint == Endpoint::kMetrics) {
         request.mutable_metrics();
@@ -173,10 +174,7 @@ void HttpSession::respond_with_status(Endpoint endpoint) {
     const client::Response answer = ask(std::move(request));
     if (!is_open()) return;
     if (answer.has_metrics()) {
-        HttpResponse response;
-        response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-        response.body = answer.metrics().text();
-        respond(std::move(response));
+        respond(answer_metrics(answer.metrics().text(), accept));
     } else if (answer.has_error()) {
         respond(HttpResponse::of(api_error(answer.error())));
     } else {

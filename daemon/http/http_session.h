@@ -71,7 +71,7 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     bool serve(TurnBudget& budget);
     void handle(HttpRequest request);
     void dispatch(const Route& route, const HttpRequest& request);
-    void respond_with_status(Endpoint endpoint);
+    void respond_with_status(Endpoint endpoint, std::string_view accept);
     void start(ApiResult<GenerationCall> call);
     void submit();
     void resume(const HttpRequest& request);

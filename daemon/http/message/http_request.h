@@ -15,6 +15,7 @@ struct HttpRequest {
     std::string host;
     std::string authorization;
     std::string content_type;
+    std::string accept;
     std::string origin;      // The page that a browser sends this from; empty: no page.
     std::string request_id;  // X-Request-Id.
     std::string last_event_id;

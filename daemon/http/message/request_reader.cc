@@ -144,6 +144,7 @@ HttpRequest RequestReader::take() {
     request.host = text_of(message[http::field::host]);
     request.authorization = text_of(message[http::field::authorization]);
     request.content_type = text_of(message[http::field::content_type]);
+    request.accept = text_of(message[http::field::accept]);
     request.origin = text_of(message[http::field::origin]);
     request.request_id = text_of(message["X-Request-Id"]);
     request.last_event_id = text_of(message["Last-Event-ID"]);
