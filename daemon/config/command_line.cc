@@ -32,7 +32,7 @@ std::string footer() {
         "environment variable (AFD_FFN_WORKERS). Flags win over the environment, the environment\n"
         "over the file: --config, AFD_CONFIG, ./afd.toml, $XDG_CONFIG_HOME/afd/config.toml,\n"
         "/etc/afd/afd.toml.\n\nSignals: SIGTERM or SIGINT drains (a second one, 100 ms\n"
-        "later or more, stops at once).\n\n"
+        "later or more, stops at once); SIGHUP reads API keys and log_level again.\n\n"
         "Exit codes:\n";
     for (const ExitCodeText& entry : kExitCodes) {
         text += "  " + std::to_string(static_cast<int>(entry.code)) + "  " + entry.text + "\n";
@@ -137,6 +137,7 @@ std::optional<CommandLine> parse_command_line(int argc,
         // Only what was given: a default of the library here would win over file and environment.
         if (app.get_option(flag_name(name))->count() > 0) line.sources.flags[name] = text;
     }
+    line.sources.needs_model = !line.doctor;
     line.sources.environment = to_map(environment);
     line.sources.default_files = default_config_files(line.sources.environment);
     if (line.sources.demo) line.sources.demo_model = find_demo_model(program_directory());

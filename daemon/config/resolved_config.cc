@@ -117,11 +117,6 @@ void read_demo(const ConfigSources& sources, RawValues& values) {
 
 // What no single option can tell.
 Result<> check_together(const Config& config) {
-    if (config.model.empty()) {
-        return Error{Code::kInvalidArgument,
-                     "model is not set: name the model's directory with --model DIR, or try the "
-                     "built-in demo with --demo"};
-    }
     const bool ffn_routes = config.router == schedule::RouterPlacement::kFfn;
     if (config.colocated() && ffn_routes) {
         return Error{Code::kInvalidArgument,
@@ -191,6 +186,11 @@ Result<ResolvedConfig> resolve_config(const ConfigSources& sources) {
         resolved.origins[option.name] = value.origin;
     }
     // Behind the checks of single options, whose messages are more to the point.
+    if (sources.needs_model && resolved.config.model.empty()) {
+        return Error{Code::kInvalidArgument,
+                     "model is not set: name the model's directory with --model DIR, or try the "
+                     "built-in demo with --demo"};
+    }
     AFD_TRY(check_together(resolved.config));
     return resolved;
 }

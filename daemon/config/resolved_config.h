@@ -45,6 +45,8 @@ struct ConfigSources {
     std::string demo_model;
     // Places to look when no file is named, in order.
     std::vector<std::string> default_files;
+    // Who starts nothing can do without a model.
+    bool needs_model = true;
 };
 
 // Errors (kInvalidArgument, kNotFound, kPermissionDenied: config_file.h), each naming the option or

@@ -74,6 +74,10 @@ TEST(Doctor, LooksAtTheMachineForAConfiguration) {
     }
     EXPECT_THAT(demo.output, HasSubstr("; segments take "));
     EXPECT_THAT(demo.output, HasSubstr("numeric class "));
+    const Outcome no_model = run_program({program("afdctl"), "doctor"}, directory);
+    EXPECT_EQ(no_model.exit_status, 0) << no_model.output;
+    EXPECT_THAT(no_model.output, HasSubstr("numeric class "));
+    EXPECT_THAT(no_model.output, HasSubstr("what is needed depends on the model: give --model"));
     const Outcome object = run_program(
         {program("afdctl"), "--json", "doctor", "--", "--demo", "--ffn-workers", "64"}, directory);
     const json findings = json::parse(object.output, nullptr, false);
