@@ -98,8 +98,17 @@ ApiResult<std::string> check_key(const HttpRequest& request,
                                    : "the API key in Authorization is none that is served"};
 }
 
+// Among other parameters, too: who asked for the deep one must not be told of the other.
 bool is_deep_check(const HttpRequest& request, const Route& route) {
-    return route.endpoint == Endpoint::kReady && request.query == "deep=1";
+    if (route.endpoint != Endpoint::kReady) return false;
+    std::string_view rest = request.query;
+    while (!rest.empty()) {
+        const size_t end = std::min(rest.find('&'), rest.size());
+        const std::string_view parameter = rest.substr(0, end);
+        if (parameter == "deep=1" || parameter == "deep=true" || parameter == "deep") return true;
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    return false;
 }
 
 RequestVerdict judge(const HttpRequest& request,

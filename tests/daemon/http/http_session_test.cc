@@ -204,6 +204,16 @@ TEST_F(HttpSessionTest, DeepProbeRunsOneToken) {
     id = next_admitted();
     end(id, Code::kDeadlineExceeded, "nobody answered");
     EXPECT_EQ(next(*client).status, 504);
+    for (const char* path : {"/health?verbose&deep=1", "/ready?deep=true"}) {
+        client->get(path);
+        id = next_admitted();
+        say(id, "x");
+        end(id);
+        EXPECT_EQ(next(*client).status, 200) << path;
+    }
+    client->get("/health?deeper=1&deep=0");
+    EXPECT_EQ(next(*client).status, 200);
+    EXPECT_FALSE(instance_.has_next());
 }
 
 TEST_F(HttpSessionTest, HeadAndOptionsHaveNoBody) {
