@@ -4,10 +4,12 @@
     bench_format.py [--bin build/release/bin] [--model DIRECTORY] [--attention-workers 2]
                     [--streams 8] [--requests 32] [--tokens 250] [--rounds 25]
 
-afdd with the demo model, two attention workers and one FFN worker. Rounds of requests over HTTP, of three
-kinds in turn: free, any JSON object, and an object of 60 strings that each have a maxLength. A line
-for each kind: CPU of the attention workers a token, median of the rounds and the first round, which
-computes the masks of its format; the time of a round, median.
+afdd with the demo model, two attention workers and one FFN worker. Rounds of requests over HTTP, of
+three kinds in turn: free, any JSON object, and an object of 60 strings that each have a maxLength.
+A line for each kind: CPU of the attention workers a token, median of the rounds; of the first
+round, which compiles its format and computes the masks; and of the same texts once more at the end,
+when those are there; how many tokens these texts have, since the fewer share a step, the more each
+costs; the time of a round, median.
 """
 import argparse
 import concurrent.futures
@@ -69,21 +71,22 @@ def main() -> None:
                            [*model, "--attention-workers", arguments.attention_workers,
                             "--ffn-workers", "1"])
     workers = attention_workers(instance)
-    rounds: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
+    rounds: dict[str, list[tuple[float, float, int]]] = {kind: [] for kind in KINDS}
     with concurrent.futures.ThreadPoolExecutor(arguments.streams) as streams:
-        for index in range(arguments.rounds):
+        for index in [*range(arguments.rounds), 0]:
             for kind, schema in KINDS.items():
                 begin, used = time.monotonic(), cpu_us(workers)
                 seeds = range(1000 * index, 1000 * index + arguments.requests)
                 tokens = sum(streams.map(
                     lambda seed: ask(instance.port, seed, arguments.tokens, schema), seeds))
                 used = (cpu_us(workers) - used) / tokens
-                rounds[kind].append((used, time.monotonic() - begin))
+                rounds[kind].append((used, time.monotonic() - begin, tokens))
     instance.stop()
     for kind, of_kind in rounds.items():
-        cpu, wall = zip(*of_kind)
-        print(f"{kind:<20} {statistics.median(cpu):6.1f} us a token, first round {cpu[0]:6.1f}; "
-              f"a round {statistics.median(wall):.3f} s")
+        cpu, wall, tokens = zip(*of_kind)
+        print(f"{kind:<20} {statistics.median(cpu[:-1]):6.1f} us a token; "
+              f"first round {cpu[0]:6.1f}, its {tokens[0]} tokens again {cpu[-1]:6.1f}; "
+              f"a round {statistics.median(wall[:-1]):.3f} s")
 
 
 if __name__ == "__main__":
