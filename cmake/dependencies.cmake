@@ -39,7 +39,7 @@ afd_require("${libseccomp_FOUND}" libseccomp libseccomp-dev scripts/setup)
 if(AFD_WITH_UCX)
   pkg_check_modules(ucx QUIET IMPORTED_TARGET ucx>=1.13)
   if(NOT ucx_FOUND)
-    message(STATUS "transport = ucx is left out: install the Debian package libucx-dev, "
+    message(STATUS "the transport over UCX is left out: install the Debian package libucx-dev, "
                    "or run scripts/setup --hosts")
   endif()
 endif()
