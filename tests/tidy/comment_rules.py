@@ -19,8 +19,9 @@ FOREIGN_FILES = {"afd.toml", "share/afd/demo_model/prompts.txt", "XDG_CONFIG_HOM
 FOREIGN_NAMES = {
     "AddressSanitizer", "AttentionToFFN", "AttentionWorkerScheduler", "DeepSeek",
     "FfnWorkerScheduler", "GiB", "GigaChat", "GoogleTest", "HdrHistogram", "LeakSanitizer", "MiB",
-    "MiniMax", "NumPy", "OneDNN", "OpenAI", "OpenCL", "OpenMP", "PyTorch", "SmoothQuant",
-    "SplitMix64", "SwiGLU", "TwoPhasePayload", "YaRN", "ThreadSanitizer", "TiB", "UndefinedBehaviorSanitizer",
+    "MiniMax", "NumPy", "OneDNN", "OpenAI", "OpenCL", "OpenMP", "OpenMetrics", "PyTorch",
+    "SmoothQuant", "SplitMix64", "SwiGLU", "TwoPhasePayload", "YaRN", "ThreadSanitizer", "TiB",
+    "UndefinedBehaviorSanitizer",
 }
 
 
