@@ -9,8 +9,8 @@ enum ClientExit : int {
     kExitOk = 0,
     kExitFailed = 1,       // A request failed.
     kExitUsage = 2,        // The command line is wrong.
-    kExitUnreachable = 3,  // afdd cannot be reached or does not answer.
     kExitSaturated = 4,    // afd-load --strict: the client itself was the bottleneck.
+    kExitUnreachable = 5,  // afdd cannot be reached or does not answer.
     kExitInterrupted = 130,
 };
 

@@ -18,7 +18,7 @@ constexpr const char* kFooter =
     "  afdctl doctor -- --model DIR --ffn-workers 2\n"
     "  afdctl restart-worker --all\n"
     "  afdctl stop --instance demo\n"
-    "Exit codes: 0 ok, 1 request failed, 2 wrong usage, 3 cannot reach afdd, 130 interrupted";
+    "Exit codes: 0 ok, 1 request failed, 2 wrong usage, 5 cannot reach afdd, 130 interrupted";
 
 }  // namespace
 

@@ -20,8 +20,8 @@ constexpr const char* kFooter =
     "  afd-load --url http://127.0.0.1:8000 --chat any server with the OpenAI API\n"
     "Latencies of an open loop count from the intended arrival. ITL: the gap between consecutive\n"
     "tokens at the client; of a chunk with k tokens one has the gap, the others 0.\n"
-    "Exit codes: 0 ok, 1 requests failed, 2 wrong usage, 3 cannot reach it, 4 client saturated\n"
-    "(--strict), 130 interrupted";
+    "Exit codes: 0 ok, 1 requests failed, 2 wrong usage, 4 client saturated (--strict), 5 cannot\n"
+    "reach it, 130 interrupted";
 
 // The values as typed; what they mean is checked after the parse.
 struct Words {

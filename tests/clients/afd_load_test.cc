@@ -249,13 +249,13 @@ TEST_F(AfdLoad, EarlierResultIsNotOverwritten) {
     EXPECT_EQ(read("result.json"), before);
 }
 
-TEST_F(AfdLoad, UnreachableExitsWithThreeAndSaysHowToStart) {
+TEST_F(AfdLoad, UnreachableExitsWithFiveAndSaysHowToStart) {
     directory_.make_socket_directory();
     ProgramOptions options;
     options.environment = {"XDG_RUNTIME_DIR=" + directory_.path()};
     const ProgramResult result =
         run_program({AFD_LOAD, "--prompts", directory_.path("prompts.txt")}, options);
-    EXPECT_EQ(result.exit_code, 3);
+    EXPECT_EQ(result.exit_code, 5);
     EXPECT_THAT(result.err, HasSubstr("start it with: afdd"));
 }
 

@@ -173,21 +173,21 @@ TEST(Afdctl, DrainWaitsAndStopWaitsForTheExit) {
     EXPECT_EQ(stopped.out, "{\"state\":\"stopped\"}\n");
 
     const ProgramResult gone = afdctl(server, {"status"});
-    EXPECT_EQ(gone.exit_code, 3);
+    EXPECT_EQ(gone.exit_code, 5);
     EXPECT_THAT(gone.err, HasSubstr("nobody listens on this socket"));
 }
 
-TEST(Afdctl, UnreachableExitsWithThree) {
+TEST(Afdctl, UnreachableExitsWithFive) {
     MockAfdd server([](size_t, const Generate&) { return MockAnswer(); }, "demo");
     const ProgramResult other = afdctl(server, {"status"});
-    EXPECT_EQ(other.exit_code, 3);
+    EXPECT_EQ(other.exit_code, 5);
     EXPECT_THAT(other.err, HasSubstr("start it with: afdd --model"));
     EXPECT_THAT(other.err, HasSubstr("other instances here (--instance): demo"));
     EXPECT_EQ(afdctl(server, {"status", "--instance", "demo"}).exit_code, 0);
     EXPECT_EQ(afdctl(server, {"status", "--socket", server.socket_path()}).exit_code, 0);
 
     const ProgramResult json = afdctl(server, {"generate", "hi", "--json"});
-    EXPECT_EQ(json.exit_code, 3);
+    EXPECT_EQ(json.exit_code, 5);
     EXPECT_EQ(nlohmann::json::parse(json.out)["error"]["code"], "not found");
 }
 

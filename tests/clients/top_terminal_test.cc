@@ -183,7 +183,7 @@ TEST(AfdctlTop, SaysThatAfddIsGone) {
     TopTerminal top(*server, 80, 24);
     ASSERT_TRUE(top.wait_for("\033[J")) << top.output();
     server.reset();
-    EXPECT_EQ(top.wait_exit(), 3);
+    EXPECT_EQ(top.wait_exit(), 5);
     const size_t left = top.output().rfind(kLeave);
     ASSERT_NE(left, std::string::npos);
     EXPECT_THAT(top.output().substr(left), HasSubstr("error: "));

@@ -2,7 +2,7 @@
 //
 // Goal: no command of afdctl waits for an afdd that is stopped; it says so and fails.
 // Method: a real afdd gets SIGSTOP while a generation streams; then other commands are tried.
-// Oracle: exit status 3 (does not answer) and the words, long before the 600 s that a generation or
+// Oracle: exit status 5 (does not answer) and the words, long before the 600 s that a generation or
 // a drain may take; continued, afdd serves as before.
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class StoppedAfdd : public testing::Test {
     }
 
     void expect_given_up(const Outcome& outcome, const std::string& words) {
-        EXPECT_EQ(outcome.exit_status, 3) << outcome.output;
+        EXPECT_EQ(outcome.exit_status, 5) << outcome.output;
         EXPECT_NE(outcome.output.find(words), std::string::npos)
             << "expected: " << words << "\nfound: " << outcome.output;
     }

@@ -262,7 +262,7 @@ TEST(Trace, RefusesWhatCannotBeWrittenAndWhatDoesNotRun) {
                 HasSubstr("-o /no/such/directory/trace.json: cannot be written: No such file"));
     const std::string file = make_directory() + "/trace.json";
     const Outcome nobody = trace("nobody", file);
-    EXPECT_EQ(nobody.exit_status, 3);
+    EXPECT_EQ(nobody.exit_status, 5);
     EXPECT_THAT(nobody.output, HasSubstr("nobody"));
     EXPECT_FALSE(std::ifstream(file).is_open()) << "made although nothing could be traced";
     const Outcome idle = trace(instance.name(), file);
