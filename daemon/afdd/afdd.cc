@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "daemon/afdd/http_setup.h"
+#include "daemon/afdd/state_text.h"
 #include "daemon/client_socket/socket_front_end.h"
 #include "daemon/http/http_front_end.h"
 #include "daemon/loop/descriptor_limit.h"
@@ -177,6 +178,8 @@ void Afdd::watch_signals() {
             loop_, signal, [this, signal] { on_end_signal(signal); }));
     }
     signals_.push_back(std::make_unique<SignalWatcher>(loop_, SIGHUP, [this] { reload(); }));
+    signals_.push_back(std::make_unique<SignalWatcher>(
+        loop_, SIGUSR1, [this] { log::info("SIGUSR1: {}", state_text(gateway_->status())); }));
 }
 
 // Only what a running instance can change.

@@ -152,6 +152,26 @@ TEST(Reload, SighupTakesTheLogLevelOfTheFile) {
     EXPECT_EQ(instance.stop(), 0);
 }
 
+// Goal: SIGUSR1 ends nothing and tells the state. Oracle: the status that a client gets.
+TEST(Service, SaysItsStateOnSigusr1) {
+    Instance instance({"--attention-workers", "1"});
+    instance.wait_ready();
+    ASSERT_TRUE(instance.connect().generate(long_request(3)).ok());
+    instance.signal(SIGUSR1);
+    wait_for_log(instance, "SIGUSR1: {");
+    // The line behind it shows that it is whole.
+    instance.signal(SIGHUP);
+    wait_for_log(instance, "SIGHUP: log_level is");
+    const std::string log = instance.log();
+    const size_t begin = log.find("SIGUSR1: {") + 9;
+    const json state = json::parse(log.substr(begin, log.find('\n', begin) - begin));
+    EXPECT_EQ(state["instance"], instance.name());
+    EXPECT_EQ(state["state"], "ready");
+    EXPECT_EQ(state["workers"].size(), 2U);
+    EXPECT_EQ(state["num_finished"], std::to_string(instance.status().num_finished()));
+    EXPECT_EQ(instance.stop(), 0);
+}
+
 // Goal: a key that is taken out of the file serves nobody from the SIGHUP on, and a new one does.
 TEST(Reload, SighupTakesTheApiKeysOfTheFile) {
     const std::string first = "first-key-of-the-file";
