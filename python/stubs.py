@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes python/afd/__init__.pyi, the types of the package, from the operators' records.
 
-    stubs.py [--check]      with afd importable and AFD_OPS_LIBRARY set
+    stubs.py [--check]      with PYTHONPATH=build/PRESET/python
 
 --check writes nothing and exits with 1 if the file is out of date.
 """
@@ -11,7 +11,8 @@ import pathlib
 import sys
 
 FILE = pathlib.Path(__file__).resolve().parent / "afd" / "__init__.pyi"
-sys.path.insert(0, str(FILE.parent.parent))
+# Beside this file the package is without its compiled part.
+sys.path.remove(str(pathlib.Path(__file__).parent.absolute()))
 
 HEAD = '''\
 # SPDX-License-Identifier: Apache-2.0

@@ -9,7 +9,13 @@ Arrays come from NumPy or from anything with __dlpack__ or __array_interface__ a
 bf16 is what DLPack calls so, or afd.bf16(array). Results are NumPy arrays (afd.BFloat16 for bf16) in
 a named tuple; what is switched off is None. print(afd.describe(name)) says everything of an operator.
 """
-from afd import _library
+try:
+    from afd import _native
+except ImportError as _error:
+    raise ImportError(f"afd: {_error}; its compiled part is in the folder that afd is imported from "
+                      "where it has been installed (pip install, cmake --install), and in "
+                      "build/PRESET/python of a build, for the version of Python that it was made "
+                      "with") from _error
 from afd._client import Chunk, Client, Generation, socket_path
 from afd._context import MASKED_ID, ScheduleContext, segment, unlink_segment
 from afd._errors import (DeadlineExceeded, Error, FailedPrecondition, InvalidArgument, NotFound,
@@ -21,7 +27,7 @@ from afd._time import Timing, machine_limits, timeit
 from afd._weights import read_tensors
 from afd._worker import Batch, FfnWorker
 
-__version__ = _library.library.afd_ops_version().decode()
+__version__ = _native.version()
 
 globals().update(make_operators())
 # The same by the names that the operators have as functions of a framework.

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """The classes of proto/*.proto, from their description beside this file."""
-import os
 import pathlib
 from typing import Any
 
@@ -14,8 +13,7 @@ def messages(package: str, *names: str) -> dict[str, Any]:
     except ImportError as error:
         raise ImportError("who talks to afdd needs Python's protobuf: install python3-protobuf, or "
                           "pip's protobuf") from error
-    path = pathlib.Path(os.environ.get("AFD_MESSAGES") or
-                        pathlib.Path(__file__).resolve().parent / "messages.desc")
+    path = pathlib.Path(__file__).parent / "messages.desc"
     files = descriptor_pb2.FileDescriptorSet.FromString(path.read_bytes())
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:

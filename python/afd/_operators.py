@@ -1,36 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operators as functions, made from their records."""
 import collections
-import ctypes
 import inspect
 import json
 import keyword
-import threading
 from typing import Any, Callable
 
 import numpy as np
 
-from afd import _library as lib
-from afd._errors import InvalidArgument, NotFound, error_of, suggestion
-from afd._tensors import DTYPES, make_array, view_of
+from afd import _native
+from afd._errors import InvalidArgument, NotFound, suggestion
+from afd._tensors import DTYPES, make_array
 
 _OPTIONS = ("reference", "num_threads", "numeric_class", "memory_max", "out")
-_scratch = threading.local()
+_THREADS_MAX, _MEMORY_MAX = 1024, 2 ** 64 - 1
 
 
 def operators() -> list[str]:
     """The names of all operators, sorted."""
-    return lib.names_by(lib.library.afd_ops_name)
+    return _native.operators()
 
 
 def numeric_classes() -> list[str]:
     """Those that this processor can run, slowest first."""
-    return lib.names_by(getattr(lib.library, "afd_ops_class"))
+    return _native.numeric_classes()
 
 
 def record(name: str) -> dict:
     """An operator's record: attributes, tensors, rules."""
-    text = lib.library.afd_ops_describe(name.encode())
+    text = _native.describe(name)
     if text is None:
         raise NotFound(f"there is no operator {name[:60]}; there are {', '.join(operators())}"
                        + suggestion(name, operators()), name)
@@ -70,14 +68,6 @@ def _plain(name: str, value: Any) -> Any:
                               "strings, bools and lists of integers", name) from None
 
 
-def _workspace(num_bytes: int) -> int:
-    """The address of aligned scratch of this thread, grown as needed."""
-    if getattr(_scratch, "memory", None) is None or _scratch.memory.size < num_bytes + lib.ALIGNMENT:
-        _scratch.memory = np.empty(num_bytes + lib.ALIGNMENT, np.uint8)
-    address = _scratch.memory.ctypes.data
-    return -(-address // lib.ALIGNMENT) * lib.ALIGNMENT
-
-
 class Operator:
     """One operator; called like a function."""
 
@@ -100,9 +90,9 @@ class Operator:
         return f"<operator afd.{self.__name__}{self.__signature__}>"
 
     def __call__(self, *args, **kwargs):
-        with Call(self, args, kwargs) as call:
-            call.run()
-            return call.results()
+        call = Call(self, args, kwargs)
+        call.run()
+        return call.results()
 
     def split(self, args: tuple, kwargs: dict) -> tuple[dict, dict, dict]:
         """Arguments as tensors, attributes and options."""
@@ -126,14 +116,14 @@ class Operator:
         attributes = {name: value for name, value in given.items() if name not in self._tensors}
         return tensors, attributes, options
 
-    def views(self, tensors: dict) -> list[tuple[str, Any]]:
+    def views(self, tensors: dict) -> list[tuple[str, _native.TensorView]]:
         """Windows of several workers may be a list, with one array a worker."""
         views = []
         for name, value in tensors.items():
             is_list = name.endswith("_windows") and isinstance(value, (list, tuple))
             values = value if is_list else [value]
             for each in values:
-                view = view_of(name, each)
+                view = _native.view_of(name, each)
                 if self._tensors[name]["role"].startswith("in place") and not view.is_writable:
                     raise InvalidArgument(f"{self.__name__}: {name} is read-only; it is written "
                                           "in place", name)
@@ -150,53 +140,33 @@ class Call:
     """A call that is judged and has its memory; run() may be repeated."""
 
     def __init__(self, operator: Operator, args: tuple, kwargs: dict):
-        self._handle = ctypes.c_void_p()
         self._operator = operator
         tensors, attributes, options = operator.split(args, kwargs)
-        self._out = options.pop("out", None) or {}
-        self._kept = operator.views(tensors)  # Alive until the call is over.
+        out = options.pop("out", None) or {}
+        for name in out:
+            if name not in operator.outputs:
+                raise InvalidArgument(f"{operator.__name__}: out has {name}; outputs are "
+                                      f"{', '.join(operator.outputs)}", name)
         plain = {name: _plain(name, value) for name, value in attributes.items()}
-        failure = lib.Failure()
-        code = lib.library.afd_ops_query(
-            operator.__name__.encode(), json.dumps(plain).encode(),
-            _c_tensors(self._kept), len(self._kept), _c_options(**options),
-            ctypes.byref(self._handle), ctypes.byref(failure))
-        _raise(code, failure)
-        self.workspace_bytes = lib.library.afd_ops_workspace_bytes(self._handle)
-        self._make_outputs()
+        self._native = _native.OperatorCall(operator.__name__, json.dumps(plain),
+                                            operator.views(tensors), **_options(**options))
+        self._make_outputs(out)
+        self.run = self._native.run
 
-    def _make_outputs(self) -> None:
-        library = lib.library
-        self.arrays = {}
-        for name in self._out:
-            if name not in self._operator.outputs:
-                raise InvalidArgument(f"{self._operator.__name__}: out has {name}; outputs are "
-                                      f"{', '.join(self._operator.outputs)}", name)
-        pointers = []
-        for index in range(library.afd_ops_num_outputs(self._handle)):
-            made = library.afd_ops_output(self._handle, index)
-            name, shape = made.name.decode(), tuple(made.shape[:made.rank])
-            array = self._out.get(name)
+    def _make_outputs(self, out: dict) -> None:
+        self.arrays, views = {}, []
+        for index, (name, dtype, shape) in enumerate(self._native.outputs()):
+            array = out.get(name)
             if array is None:
-                array = make_array(made.dtype, shape)
-            view = view_of(name, array)
-            is_contiguous = 0 in shape or view.strides == tuple(made.strides[:made.rank])
-            if (view.dtype, view.shape, view.is_writable) != (made.dtype, shape, True) or \
-                    not is_contiguous:
+                array = make_array(dtype, shape)
+            view = _native.view_of(name, array)
+            if not self._native.takes(index, view):
                 raise InvalidArgument(
                     f"{self._operator.__name__}: out[{name!r}] must be contiguous, writable "
-                    f"{DTYPES[made.dtype]} {list(shape)}", name)
-            self._kept.append((name, view))
+                    f"{DTYPES[dtype]} {list(shape)}", name)
             self.arrays[name] = array
-            pointers.append(view.data)
-        self._pointers = (ctypes.c_void_p * len(pointers))(*pointers)
-
-    def run(self) -> None:
-        failure = lib.Failure()
-        code = lib.library.afd_ops_run(self._handle, self._pointers,
-                                       _workspace(self.workspace_bytes), self.workspace_bytes,
-                                       ctypes.byref(failure))
-        _raise(code, failure)
+            views.append(view)
+        self._native.write_to(views)
 
     def results(self):
         return self._operator.results_of(self.arrays)
@@ -204,51 +174,25 @@ class Call:
     @property
     def num_bytes(self) -> int:
         """Of all tensors, in and out."""
-        return sum(int(np.prod(view.shape)) * (2, 2, 4, 1, 4, 8, 1, 1)[view.dtype]
-                   for _, view in self._kept)
+        return self._native.num_bytes
 
     @property
     def operations(self) -> float:
-        return lib.library.afd_ops_operations(self._handle)
-
-    def __enter__(self) -> "Call":
-        return self
-
-    def __exit__(self, *_unused) -> None:
-        self.close()
-
-    def close(self) -> None:
-        lib.library.afd_ops_free(self._handle)
-        self._handle = ctypes.c_void_p()
-
-    def __del__(self):
-        if self._handle:
-            self.close()
+        return self._native.operations
 
 
-def _c_tensors(views: list) -> Any:
-    tensors = (lib.Tensor * len(views))()
-    for tensor, (name, view) in zip(tensors, views):
-        tensor.name, tensor.data = name.encode(), view.data
-        tensor.dtype, tensor.rank = view.dtype, len(view.shape)
-        tensor.shape[:tensor.rank] = view.shape
-        tensor.strides[:tensor.rank] = view.strides
-    return tensors
+def _options(reference: bool = False, num_threads: int = 1, numeric_class: str | None = None,
+             memory_max: int = 0) -> dict:
+    return {"reference": bool(reference), "numeric_class": numeric_class,
+            "num_threads": _number("num_threads", num_threads, _THREADS_MAX),
+            "memory_max": _number("memory_max", memory_max, _MEMORY_MAX)}
 
 
-def _c_options(reference: bool = False, num_threads: int = 1, numeric_class: str | None = None,
-               memory_max: int = 0) -> lib.Options:
-    for name, value, most in (("num_threads", num_threads, 1024),
-                              ("memory_max", memory_max, 2 ** 64 - 1)):
-        if not 0 <= value <= most:
-            raise InvalidArgument(f"{name} is {value}; allowed are 0 to {most}", name)
-    return lib.Options(int(bool(reference)), num_threads,
-                       None if numeric_class is None else numeric_class.encode(), memory_max)
-
-
-def _raise(code: int, failure: lib.Failure) -> None:
-    if code != 0:
-        raise error_of(code, failure.text.decode(errors="replace"), failure.parameter.decode())
+def _number(name: str, value: Any, most: int) -> int:
+    plain = _plain(name, value)
+    if not isinstance(plain, int) or not 0 <= plain <= most:
+        raise InvalidArgument(f"{name} is {value}; allowed are 0 to {most}", name)
+    return plain
 
 
 def result_name(name: str) -> str:

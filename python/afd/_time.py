@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """afd.timeit: how long a call takes, beside what the machine can do."""
-import ctypes
 import functools
 import statistics
 import time
 from typing import NamedTuple
 
-from afd import _library as lib
+from afd import _native
 from afd._errors import InvalidArgument
 from afd._operators import Call, Operator
 
@@ -34,9 +33,7 @@ class Timing(NamedTuple):
 @functools.lru_cache
 def machine_limits(num_threads: int = 1) -> tuple[float, float]:
     """Bytes and operations a second, measured here once, in about a fifth of a second."""
-    rates = [ctypes.c_double(), ctypes.c_double()]
-    lib.library.afd_ops_machine_limits(num_threads, *map(ctypes.byref, rates))
-    return rates[0].value, rates[1].value
+    return _native.machine_limits(num_threads)
 
 
 def timeit(operator: Operator, *args, repeat: int = 100, **kwargs) -> Timing:
@@ -46,15 +43,14 @@ def timeit(operator: Operator, *args, repeat: int = 100, **kwargs) -> Timing:
     """
     if repeat < 1:
         raise InvalidArgument(f"repeat is {repeat}; it must be at least 1", "repeat")
-    with Call(operator, args, kwargs) as call:
-        call.run()  # Pages and caches.
-        times = []
-        for _ in range(repeat):
-            start = time.perf_counter()
-            call.run()
-            times.append(time.perf_counter() - start)
-        median = statistics.median(times)
-        bytes_rate, operation_rate = machine_limits(max(1, kwargs.get("num_threads", 1)))
-        return Timing(median, repeat, call.num_bytes, call.operations,
-                      call.num_bytes / median / bytes_rate,
-                      call.operations / median / operation_rate)
+    call = Call(operator, args, kwargs)
+    call.run()  # Pages and caches.
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        call.run()
+        times.append(time.perf_counter() - start)
+    median = statistics.median(times)
+    bytes_rate, operation_rate = machine_limits(max(1, kwargs.get("num_threads", 1)))
+    return Timing(median, repeat, call.num_bytes, call.operations,
+                  call.num_bytes / median / bytes_rate, call.operations / median / operation_rate)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds libafd_ops for a wheel: setuptools, and CMake for the library."""
+"""Builds a wheel: setuptools, and CMake for what is compiled (python/CMakeLists.txt)."""
 import os
 import pathlib
 import subprocess
+import sys
 
 from setuptools.build_meta import *  # noqa: F401,F403  (the hooks that pip calls)
 from setuptools.command.build_py import build_py
@@ -12,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 class BuildPy(build_py):
-    """The package with the library and messages.desc beside it.
+    """The package with the binding, the library and messages.desc.
 
     AFD_BUILD_DIR: a tree that has built them, to take them from, instead of one for this wheel.
     """
@@ -26,20 +27,17 @@ class BuildPy(build_py):
             tree = str(prefix.parent / "afd-cmake")
             subprocess.run(["cmake", "-G", "Ninja", "-S", str(ROOT), "-B", tree,
                             "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG",
-                            "-DAFD_BUILD_PYTHON=ON"], check=True)
-            subprocess.run(["cmake", "--build", tree, "--target", "afd_ops_library", "afd_python"],
+                            "-DAFD_BUILD_PYTHON=ON", f"-DAFD_NUMPY_PYTHON={sys.executable}"],
                            check=True)
-        for pattern in ("calls/libafd_ops.so.?.?", "python/messages.desc"):
-            found, = pathlib.Path(tree).glob(pattern)
+            subprocess.run(["cmake", "--build", tree, "--target", "afd_python"], check=True)
+        for pattern in ("_native.*.so", "libafd_ops.so.?.?", "messages.desc"):
+            found, = pathlib.Path(tree).glob("python/afd/" + pattern)
             self.copy_file(str(found.resolve()), str(target / found.name))
 
 
 class PlatformWheel(bdist_wheel):
-    """Any version of Python 3, this machine's kind of processor."""
+    """This version of Python, this machine's kind of processor: as setuptools says of extensions."""
 
     def finalize_options(self):
+        self.distribution.has_ext_modules = lambda: True
         super().finalize_options()
-        self.root_is_pure = False
-
-    def get_tag(self):
-        return "py3", "none", super().get_tag()[2]

@@ -11,7 +11,23 @@ import numpy as np
 import pytest
 
 import afd
-from afd import _tensors
+from afd import _native
+
+
+class DlTensor(ctypes.Structure):
+    """What a capsule holds (dlpack.h, version 0), read without the code under test."""
+    _fields_ = [("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32),
+                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64),
+                ("manager", ctypes.c_void_p),
+                ("deleter", ctypes.CFUNCTYPE(None, ctypes.c_void_p))]
+
+
+def dl_tensor(capsule):
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return DlTensor.from_address(pointer_of(capsule, b"dltensor"))
 
 
 class OnlyDlpack:
@@ -37,18 +53,18 @@ def test_views_point_into_the_memory_that_was_given():
     plain = np.arange(12, dtype=np.float32).reshape(3, 4)
     bits = afd.bf16(plain)
     for array in (plain, OnlyDlpack(plain), OnlyInterface(plain)):
-        view = _tensors.view_of("x", array)
+        view = _native.view_of("x", array)
         assert (view.data, view.dtype, view.shape, view.strides) == (
             plain.ctypes.data, 2, (3, 4), (4, 1))
     for array in (bits, OnlyDlpack(bits)):
-        view = _tensors.view_of("x", array)
+        view = _native.view_of("x", array)
         assert (view.data, view.dtype, view.shape) == (bits.ctypes.data, 0, (3, 4))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "int32", "int64", "uint8"])
 def test_every_dtype_comes_through_dlpack(dtype):
     array = np.zeros((2, 3), dtype)
-    assert _tensors.view_of("x", OnlyDlpack(array)).dtype == _tensors.view_of("x", array).dtype
+    assert _native.view_of("x", OnlyDlpack(array)).dtype == _native.view_of("x", array).dtype
 
 
 def test_an_in_place_tensor_of_another_library_is_written_where_it_is():
@@ -102,9 +118,17 @@ def test_bf16_results_are_bf16_for_other_libraries():
     assert isinstance(result, afd.BFloat16)
     np.testing.assert_array_equal(result.float32(), np.eye(2))
     capsule = result.__dlpack__()
-    tensor = _tensors._DLManagedTensor.from_address(
-        _tensors._get_pointer(capsule, b"dltensor")).dl_tensor
+    tensor = dl_tensor(capsule)
     assert (tensor.code, tensor.bits, tensor.lanes, tensor.data) == (4, 16, 1, result.ctypes.data)
+    assert list(tensor.device) == [1, 0] and tensor.byte_offset == 0
+    assert tensor.shape[:tensor.ndim] == [2, 2] and tensor.strides[:tensor.ndim] == [2, 1]
+
+
+def test_what_became_of_bf16_is_no_longer_bf16():
+    numbers = afd.bf16(np.eye(2, dtype=np.float32)).astype(np.int32)
+    view = _native.view_of("x", numbers)
+    assert (view.dtype, view.strides) == (4, (2, 1))
+    assert dl_tensor(numbers.__dlpack__()).bits == 32
 
 
 def test_an_exported_array_lives_as_long_as_its_consumer():
@@ -115,14 +139,14 @@ def test_an_exported_array_lives_as_long_as_its_consumer():
     gc.collect()
     assert alive() is not None
     # A consumer renames the capsule, and calls the deleter at the end.
-    managed = _tensors._DLManagedTensor.from_address(_tensors._get_pointer(capsule, b"dltensor"))
+    managed = dl_tensor(capsule)
     rename = ctypes.pythonapi.PyCapsule_SetName
     rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
     rename(capsule, b"used_dltensor")
     del capsule
     gc.collect()
     assert alive() is not None
-    managed.deleter(ctypes.pointer(managed))
+    managed.deleter(ctypes.addressof(managed))
     gc.collect()
     assert alive() is None
 

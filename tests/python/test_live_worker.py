@@ -18,7 +18,7 @@ import pytest
 import afd
 
 BIN = pathlib.Path(os.environ["AFD_BIN_DIR"])
-EXAMPLE = pathlib.Path(afd.__file__).parents[1] / "examples" / "live_ffn_worker.py"
+EXAMPLE = pathlib.Path(__file__).parents[2] / "python" / "examples" / "live_ffn_worker.py"
 PATIENCE = 240.0
 PROMPTS = ("Once upon a time", "The little dog " * 20, "A")
 

@@ -202,7 +202,7 @@ def test_timeit_says_bytes_operations_and_rates():
 
 
 def test_the_stubs_are_current():
-    script = pathlib.Path(afd.__file__).parents[1] / "stubs.py"
+    script = pathlib.Path(__file__).parents[2] / "python" / "stubs.py"
     done = subprocess.run([sys.executable, "-B", script, "--check"], capture_output=True, text=True,
                           check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -10,7 +10,7 @@ import safetensors_np as st
 
 import afd
 
-DEMO_MODEL = pathlib.Path(afd.__file__).parents[2] / "demo_model"
+DEMO_MODEL = pathlib.Path(__file__).parents[2] / "demo_model"
 
 
 def write(path, header, data=b""):

@@ -78,6 +78,7 @@ ALLOWED_INCLUDES = {
                       "daemon/supervisor",
     "daemon/afdd": "proto schedule ops model daemon",
     "clients": "proto",
+    "python": "calls",
     "tools": "proto schedule ops threads model calls",
     "bench": "proto schedule ops threads model calls daemon clients bench",
     "tests": "proto schedule ops threads model daemon clients tools calls bench tests",

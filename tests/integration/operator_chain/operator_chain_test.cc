@@ -141,7 +141,6 @@ class WorkerFile {
 
 Command python_worker(const std::string& what, uint32_t index, const std::string& file) {
     EXPECT_EQ(::setenv("PYTHONPATH", AFD_CHAIN_PACKAGE, 1), 0);
-    EXPECT_EQ(::setenv("AFD_OPS_LIBRARY", AFD_CHAIN_LIBRARY, 1), 0);
     return {AFD_CHAIN_PYTHON, "-B", AFD_CHAIN_WORKER, what, "PREFIX", std::to_string(index), file};
 }
 

@@ -12,13 +12,11 @@ gate and up [2*intermediate, hidden] and down [hidden, intermediate].
 import pathlib
 import sys
 
+import attention_session
+import ffn_worker
 import numpy as np
 
 import afd
-
-sys.path.insert(0, str(pathlib.Path(afd.__file__).parents[1] / "examples"))
-import attention_session  # noqa: E402
-import ffn_worker  # noqa: E402
 
 what, prefix, index = sys.argv[1], sys.argv[2], int(sys.argv[3])
 data = pathlib.Path(sys.argv[4]).read_bytes()
