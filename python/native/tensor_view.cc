@@ -171,7 +171,9 @@ struct Exported {
 };
 
 void give_back(DLManagedTensor* managed) {
-    // The consumer may be any thread.
+    // A consumer may outlive the interpreter, whose memory is then gone with the process.
+    if (Py_IsInitialized() == 0) return;
+    // It may be any thread.
     const py::gil_scoped_acquire acquired;
     delete static_cast<Exported*>(managed->manager_ctx);
 }
