@@ -12,10 +12,9 @@
  *   afd_ops_free(call);
  *
  * The query judges everything that does not take the values of every tensor, and allocates; the run
- * writes, and may be repeated. It allocates nothing unless it has an error to word; the checks of
- * attention_to_ffn and of the two MLA operators take a few small blocks all the same, and the
- * reference, which is for comparing, what it likes. It reads the tensors anew each time, except for
- * the weights of the two MLA operators, which the query packs.
+ * writes, may be repeated, and allocates nothing unless it has an error to word. (The reference,
+ * which is for comparing, allocates what it likes.) A run reads the tensors anew, except for the
+ * weights of the two MLA operators, which the query packs.
  * Names, dtypes, shapes and attributes of each operator: afd_ops_describe, docs/operators.md.
  *
  * Every function may be called from any thread; one call belongs to one thread at a time. None

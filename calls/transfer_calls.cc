@@ -16,8 +16,10 @@ Result<> prepare_attention_to_ffn(OperatorCall& call) {
     r.slot_ranks = shape_of(ops::DType::kInt32, {num_tokens, num_slots});
     AFD_TRY(ops::check_attention_to_ffn(r));
     call.returns(ops::kAttentionToFfnSpec, r);
+    const size_t num_places = r.expert_rank_table.shape[1] * r.expert_rank_table.shape[2];
     call.ready(
-        ops::attention_to_ffn_workspace_bytes(num_tokens, num_slots, r.ffn_windows.size()),
+        ops::attention_to_ffn_workspace_bytes(
+            num_tokens, num_slots, r.ffn_windows.size(), num_places),
         [&r, &parallel = call.parallel()](auto workspace) {
             return ops::attention_to_ffn(r, workspace, parallel);
         },

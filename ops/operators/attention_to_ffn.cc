@@ -153,9 +153,13 @@ size_t replica_of_session(int64_t session_id, size_t num_replicas) {
     return static_cast<size_t>(session_id) % num_replicas;
 }
 
-size_t attention_to_ffn_workspace_bytes(size_t num_tokens, size_t num_slots, size_t num_workers) {
-    return workspace_bytes_of<Target>(num_tokens * num_slots) +
-           workspace_bytes_of<uint8_t>(num_workers);
+size_t attention_to_ffn_workspace_bytes(size_t num_tokens,
+                                        size_t num_slots,
+                                        size_t num_workers,
+                                        size_t num_places) {
+    const size_t plan_bytes = workspace_bytes_of<Target>(num_tokens * num_slots) +
+                              workspace_bytes_of<uint8_t>(num_workers);
+    return std::max(plan_bytes, attention_to_ffn_check_bytes(num_places));
 }
 
 Result<> attention_to_ffn(const AttentionToFfnRequest& request,
@@ -166,7 +170,7 @@ Result<> attention_to_ffn(const AttentionToFfnRequest& request,
     ContextCopy context(request.context);
     AttentionToFfnRequest r = request;
     r.context = context.get();
-    AFD_TRY(check_attention_to_ffn(r));
+    AFD_TRY(check_attention_to_ffn(r, workspace));
     const Plan plan = make_plan(r, workspace);
     put_tokens(plan, parallel);
     for (size_t rank = 0; rank < r.ffn_windows.size(); ++rank) {

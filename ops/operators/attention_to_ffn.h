@@ -67,10 +67,17 @@ struct AttentionToFfnRequest {
     TensorView slot_ranks = {};  // [T, K+S] int32: rank that got the slot, or -1; not in the seed.
 };
 
-// Everything that a request can be refused for.
-Result<> check_attention_to_ffn(const AttentionToFfnRequest& request);
+// Everything that a request can be refused for. It sorts a layer's places in `workspace`, of
+// attention_to_ffn_check_bytes, or in memory of its own where that is empty.
+Result<> check_attention_to_ffn(const AttentionToFfnRequest& request,
+                                std::span<std::byte> workspace = {});
+size_t attention_to_ffn_check_bytes(size_t num_places);
 
-size_t attention_to_ffn_workspace_bytes(size_t num_tokens, size_t num_slots, size_t num_workers);
+// num_places: (E+S)·R.
+size_t attention_to_ffn_workspace_bytes(size_t num_tokens,
+                                        size_t num_slots,
+                                        size_t num_workers,
+                                        size_t num_places);
 
 // Errors: kInvalidArgument; then nothing was written. Bytes do not depend on the threads.
 Result<> attention_to_ffn(const AttentionToFfnRequest& request,

@@ -2,12 +2,12 @@
 
 // The record of AttentionToFFN and the check of a request against it.
 
-#include <map>
-#include <string>
-#include <utility>
+#include <algorithm>
+#include <tuple>
 
 #include "ops/operators/attention_to_ffn.h"
 #include "ops/operators/context_check.h"
+#include "ops/tensor/workspace.h"
 
 namespace afd::ops {
 namespace {
@@ -152,33 +152,72 @@ void check_buffers(OperatorCheck& check, const AttentionToFfnRequest& r) {
     }
 }
 
-void check_table(OperatorCheck& check, const AttentionToFfnRequest& r) {
-    const size_t num_experts = check.size("X");
+struct Place {
+    int32_t rank;
+    int32_t local_id;
+    uint32_t entry;  // Of the layer's table, [X][R].
+};
+
+// The layer's places. What is wrong with one by itself is said here.
+std::span<Place> take_places(OperatorCheck& check,
+                             const AttentionToFfnRequest& r,
+                             WorkspaceCursor workspace) {
     const size_t num_replicas = check.size("R");
+    const size_t num_entries = check.size("X") * num_replicas;
     const auto* layer = static_cast<const int32_t*>(r.expert_rank_table.data) +
-                        static_cast<size_t>(r.layer_id) * num_experts * num_replicas * 2;
+                        static_cast<size_t>(r.layer_id) * num_entries * 2;
     const auto num_ranks = static_cast<int64_t>(r.ffn_windows.size());
-    std::map<std::pair<int32_t, int32_t>, size_t> places;  // Whose each is.
-    for (size_t i = 0; i < num_experts * num_replicas; ++i) {
+    auto* places = workspace.take<Place>(num_entries);
+    size_t num_places = 0;
+    for (size_t i = 0; i < num_entries; ++i) {
         const int32_t rank = layer[2 * i];
         const int32_t local_id = layer[2 * i + 1];
         const size_t replica = i % num_replicas;
-        const std::string place =
-            fmt::format("expert_rank_table[{}, {}, {}] ", r.layer_id, i / num_replicas, replica);
         check.require(rank >= (replica == 0 ? 0 : -1) && rank < num_ranks,
-                      "{}has rank {}; allowed are {} to {}",
-                      with(place, rank, replica == 0 ? "0" : "-1", num_ranks - 1));
+                      "expert_rank_table[{}, {}, {}] has rank {}; allowed are {} to {}",
+                      with(r.layer_id,
+                           i / num_replicas,
+                           replica,
+                           rank,
+                           replica == 0 ? "0" : "-1",
+                           num_ranks - 1));
         check.require(rank < 0 || (local_id >= 0 && local_id != schedule::kMaskedId),
-                      "{}has local id {}; allowed are 0 to 2147483646",
-                      with(place, local_id));
-        if (rank < 0) continue;
-        // Two experts in one place would mix their rows.
-        const size_t holder =
-            places.emplace(std::pair(rank, local_id), i / num_replicas).first->second;
-        check.require(holder == i / num_replicas,
-                      "{}is ({}, {}), the place of expert {}",
-                      with(place, rank, local_id, holder));
+                      "expert_rank_table[{}, {}, {}] has local id {}; allowed are 0 to 2147483646",
+                      with(r.layer_id, i / num_replicas, replica, local_id));
+        if (rank >= 0) places[num_places++] = {rank, local_id, static_cast<uint32_t>(i)};
     }
+    return {places, num_places};
+}
+
+// Two experts in one place would mix their rows.
+void check_places(OperatorCheck& check, const AttentionToFfnRequest& r, std::span<Place> places) {
+    const auto key = [](const Place& place) { return std::tie(place.rank, place.local_id); };
+    std::ranges::sort(places, [&](const Place& a, const Place& b) {
+        return std::tuple(key(a), a.entry) < std::tuple(key(b), b.entry);
+    });
+    const size_t num_replicas = check.size("R");
+    // The first entry of the table whose place another expert has already.
+    const Place* taken = nullptr;
+    size_t taken_by = 0;
+    const Place* first = nullptr;  // Of those of one place.
+    for (const Place& place : places) {
+        if (first == nullptr || key(*first) != key(place)) first = &place;
+        const size_t holder = first->entry / num_replicas;
+        const bool is_other = holder != place.entry / num_replicas;
+        if (is_other && (taken == nullptr || place.entry < taken->entry)) {
+            taken = &place;
+            taken_by = holder;
+        }
+    }
+    if (taken == nullptr) return;
+    check.require(false,
+                  "expert_rank_table[{}, {}, {}] is ({}, {}), the place of expert {}",
+                  with(r.layer_id,
+                       taken->entry / num_replicas,
+                       taken->entry % num_replicas,
+                       taken->rank,
+                       taken->local_id,
+                       taken_by));
 }
 
 void check_mask(OperatorCheck& check, const AttentionToFfnRequest& r) {
@@ -203,7 +242,11 @@ const RecordOf<AttentionToFfnRequest> kAttentionToFfnSpec = {
      kRules,
      {}}};
 
-Result<> check_attention_to_ffn(const AttentionToFfnRequest& r) {
+size_t attention_to_ffn_check_bytes(size_t num_places) {
+    return workspace_bytes_of<Place>(num_places);
+}
+
+Result<> check_attention_to_ffn(const AttentionToFfnRequest& r, std::span<std::byte> workspace) {
     OperatorCheck check(kAttentionToFfnSpec, r);
     check.attributes();
     check.tensor("schedule_context");
@@ -218,7 +261,10 @@ Result<> check_attention_to_ffn(const AttentionToFfnRequest& r) {
     check_dimensions_of(check, r);
     AFD_TRY(check.finish());
     check_buffers(check, r);
-    check_table(check, r);
+    const size_t bytes = attention_to_ffn_check_bytes(check.size("X") * check.size("R"));
+    const Workspace own(workspace.empty() ? bytes : 0);
+    const WorkspaceCursor cursor(workspace.empty() ? own.bytes() : workspace);
+    check_places(check, r, take_places(check, r, cursor));
     check_mask(check, r);
     return check.finish();
 }

@@ -129,27 +129,29 @@ void check_attributes(const Request& r, OperatorCheck& check) {
 void check_presence(const Request& r, OperatorCheck& check) {
     const int64_t kv = r.kv_cache_quant_mode;
     const auto mode = parse_cache_mode(r.cache_mode).value_or(CacheMode::kPaBsnd);
-    const std::string of_kv = fmt::format("kv_cache_quant_mode is {}", kv);
-    const std::string of_cache = "cache_mode is " + std::string(r.cache_mode);
+    const auto of_kv = [&] { return fmt::format("kv_cache_quant_mode is {}", kv); };
+    const auto of_cache = [&] { return fmt::format("cache_mode is {}", r.cache_mode); };
+    const auto of_query = [&] { return fmt::format("query_quant_mode is {}", r.query_quant_mode); };
+    const auto of_axes = [] { return "query has axes [T, N, Hckv]"; };
+    // Worded only where it is wrong, since a right call is checked again each time that it runs.
     const auto use = [&](const char* name,
                          const ConstTensorView& view,
                          bool is_needed,
                          bool is_allowed,
-                         const std::string& why) {
+                         const auto& why) {
         const bool is_given = view.num_elements() != 0;
         const bool is_empty = view.given() && count_tokens(r.query, 2) == 0;
-        check.require(!is_needed || is_given || is_empty, "{} is missing; {}", with(name, why));
-        check.require(
-            is_allowed || !is_given, "{} is given, but {}; leave it out", with(name, why));
+        if (is_needed && !is_given && !is_empty) {
+            check.require(false, "{} is missing; {}", with(name, why()));
+        }
+        if (!is_allowed && is_given) {
+            check.require(false, "{} is given, but {}; leave it out", with(name, why()));
+        }
     };
-    const bool quantised_query = r.query_quant_mode == 1;
-    use("dequant_scale_q_nope",
-        r.dequant_scale_q_nope,
-        quantised_query,
-        quantised_query,
-        fmt::format("query_quant_mode is {}", r.query_quant_mode));
+    const bool int8_query = r.query_quant_mode == 1;
+    use("dequant_scale_q_nope", r.dequant_scale_q_nope, int8_query, int8_query, of_query);
     use("kr_cache", r.kr_cache, kv != 3, kv != 3, of_kv);
-    use("sequence_index", r.sequence_index, is_merged(r), true, "query has axes [T, N, Hckv]");
+    use("sequence_index", r.sequence_index, is_merged(r), true, of_axes);
     use("block_table", r.block_table, is_paged(mode), is_paged(mode), of_cache);
     const bool is_tnd = mode == CacheMode::kTnd;
     use("actual_seq_len", r.actual_seq_len, is_tnd, is_tnd, of_cache);

@@ -30,7 +30,8 @@ class AttentionWorker {
           context_(ChainMemory::context(memory.attention_control(session))),
           windows_{memory.ffn_window(0), memory.ffn_window(1)},
           table_(rank_table()),
-          workspace_(ops::attention_to_ffn_workspace_bytes(kTokensMax, kSlots, kRanks)) {}
+          workspace_(ops::attention_to_ffn_workspace_bytes(
+              kTokensMax, kSlots, kRanks, table_.size() / 2)) {}
 
     void dispatch(const daemon::Call& call, uint32_t micro_batch) {
         wait([&] {

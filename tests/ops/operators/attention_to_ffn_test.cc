@@ -30,8 +30,11 @@ constexpr size_t kSlots = kTopK + kShared;
 constexpr int32_t kMasked = schedule::kMaskedId;
 
 Result<> run_fast(const Request& request, unsigned num_threads = 1) {
-    const Workspace workspace(attention_to_ffn_workspace_bytes(
-        request.x.rank == 2 ? request.x.shape[0] : 0, 70, request.ffn_windows.size()));
+    const Workspace workspace(
+        attention_to_ffn_workspace_bytes(request.x.rank == 2 ? request.x.shape[0] : 0,
+                                         70,
+                                         request.ffn_windows.size(),
+                                         kExperts * kReplicas));
     threads::ThreadPool parallel(num_threads);
     return attention_to_ffn(request, workspace.bytes(), parallel);
 }

@@ -158,7 +158,8 @@ TEST(FfnToAttention, DispatchAndCombineWithWeightsThatSumToOneRestoreTheTokens) 
         request.x = tokens.back().view;
         request.expert_ids = ids.view;
         request.expert_rank_table = table.view;
-        const Workspace workspace(attention_to_ffn_workspace_bytes(kTokens, kSlots, kWorkers));
+        const Workspace workspace(
+            attention_to_ffn_workspace_bytes(kTokens, kSlots, kWorkers, kExperts));
         const Result<> sent = attention_to_ffn(request, workspace.bytes(), serial);
         ASSERT_TRUE(sent.ok()) << sent.error().message;
     }

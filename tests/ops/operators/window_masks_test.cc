@@ -88,7 +88,8 @@ struct Round {
 };
 
 Result<> run_dispatch(const AttentionToFfnRequest& r) {
-    const Workspace workspace(attention_to_ffn_workspace_bytes(kTokens, kSlots, kWorkers));
+    const Workspace workspace(
+        attention_to_ffn_workspace_bytes(kTokens, kSlots, kWorkers, kExperts));
     SerialParallel serial;
     return attention_to_ffn(r, workspace.bytes(), serial);
 }
