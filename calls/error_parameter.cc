@@ -39,6 +39,13 @@ std::string error_parameter(const ops::OperatorSpec& spec, std::string_view mess
     if (found != words.end() && (found->size() > 1 || found == words.begin())) {
         return std::string(*found);
     }
+    // A dimension ("H is ..."): the first tensor that has it.
+    for (const ops::TensorSpec& tensor : spec.tensors) {
+        const std::vector<std::string_view> dimensions = words_of(tensor.shape);
+        if (!words.empty() && std::ranges::find(dimensions, words[0]) != dimensions.end()) {
+            return std::string(tensor.name);
+        }
+    }
     const bool names = !words.empty() && words[0].find('_') != std::string_view::npos;
     return names ? std::string(words[0]) : "";
 }

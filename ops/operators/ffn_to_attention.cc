@@ -53,12 +53,12 @@ Result<> check_slots_differ(const FfnToAttentionRequest& r, uint64_t* places) {
     if (twice == places + num_rows) return {};
     const uint64_t slot = *twice % slots_per_window;
     return invalid_argument(
-        "ffn_to_attention: two rows go to session {}, micro-batch {}, token {}, slot {}; each slot "
-        "takes one",
-        with(*twice / slots_per_window,
+        "ffn_to_attention: expert_offsets has slot {} twice for session {}, micro-batch {}, token "
+        "{}; each slot takes one row",
+        with(slot % common.selected_expert_num,
+             *twice / slots_per_window,
              slot / common.selected_expert_num / common.micro_batch_size,
-             slot / common.selected_expert_num % common.micro_batch_size,
-             slot % common.selected_expert_num));
+             slot / common.selected_expert_num % common.micro_batch_size));
 }
 
 template <typename From, typename To>

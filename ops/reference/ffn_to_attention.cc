@@ -37,9 +37,9 @@ Result<> ffn_to_attention(const FfnToAttentionRequest& r) {
     if (twice != places.end()) {
         const auto& [session, m, token, slot] = *twice;
         return invalid_argument(
-            "ffn_to_attention: two rows go to session {}, micro-batch {}, token {}, slot {}; each "
-            "slot takes one",
-            with(session, m, token, slot));
+            "ffn_to_attention: expert_offsets has slot {} twice for session {}, micro-batch {}, "
+            "token {}; each slot takes one row",
+            with(slot, session, m, token));
     }
     for (size_t row = 0; row < num_rows; ++row) {
         const size_t session = at(r.session_ids, row);

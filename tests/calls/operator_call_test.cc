@@ -230,6 +230,7 @@ TEST(ErrorParameter, IsTheNameThatTheRecordHas) {
     EXPECT_EQ(error_parameter(*find_operator("ffn_worker_batching")->spec,
                               "ffn_worker_batching: session_num is 0; allowed are 1 ... 1024"),
               "session_num");
+    EXPECT_EQ(error_parameter(spec, "moe_init_routing_v3: H is 9; allowed are 1 to 8"), "x");
     EXPECT_EQ(error_parameter(spec, "out of memory"), "");
 }
 

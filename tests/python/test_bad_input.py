@@ -135,8 +135,9 @@ CASES = [
      "session_ids[0] is -1; it must be 0 or more and below session_num, 2"),
     (returning(rounds=np.zeros((2, 2), np.int32)), "rounds",
      "rounds[0] is 0, the flag of a slot that nobody has written; allowed are all other values"),
-    (returning(expert_offsets=np.zeros(2, np.int32)), "",
-     "two rows go to session 0, micro-batch 0, token 0, slot 0; each slot takes one"),
+    (returning(expert_offsets=np.zeros(2, np.int32)), "expert_offsets",
+     "expert_offsets has slot 0 twice for session 0, micro-batch 0, token 0; each slot takes one "
+     "row"),
     (prolog(weight_dq=ones(33, 16)), "weight_dq",
      "weight_dq has shape [33, 16]; it must be [He, Hcq] | [ceil(Hcq/c0), ceil(He/16), 16, c0] "
      "with He = 32 (token_x), Hcq = 16, ceil(Hcq/c0) = 1, ceil(He/16) = 2, c0 = 16"),

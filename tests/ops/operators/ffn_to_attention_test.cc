@@ -292,14 +292,15 @@ TEST(FfnToAttention, RefusesWhatDoesNotFitWithAMessage) {
     EXPECT_EQ(
         message([](Case& c, Request&) { c.windows.context.attention.token_info_buf_size = 95; }),
         name + "token_info_buf_size is 95; the dimensions need 96");
-    EXPECT_EQ(message([](Case& c, Request&) {
-                  for (Tensor* ids : {&c.sessions, &c.micro_batches, &c.tokens, &c.slots}) {
-                      ids->as<int32_t>()[7] = ids->as<int32_t>()[3];
-                  }
-              }),
-              name +
-                  "two rows go to session 2, micro-batch 1, token 1, slot 0; each slot takes "
-                  "one");
+    EXPECT_EQ(
+        message([](Case& c, Request&) {
+            for (Tensor* ids : {&c.sessions, &c.micro_batches, &c.tokens, &c.slots}) {
+                ids->as<int32_t>()[7] = ids->as<int32_t>()[3];
+            }
+        }),
+        name +
+            "expert_offsets has slot 0 twice for session 2, micro-batch 1, token 1; each slot "
+            "takes one row");
 }
 
 }  // namespace
