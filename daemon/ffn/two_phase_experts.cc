@@ -41,7 +41,7 @@ TwoPhaseExperts::TwoPhaseExperts(const Parts& parts)
     workspace2_.reserve(shapes.workspace2_bytes);
     for (uint32_t session = 0; session < lanes_.size(); ++session) {
         // A predecessor may have acknowledged, and died before its release had left the process.
-        // Released twice does no harm.
+        // Released twice does no harm (docs/protocol/control.pml, NO_MADE_UP).
         const int32_t last = parts_.receiver->acknowledged(session);
         if (last != 0 && parts_.receiver->open_round(session, Order::kAcquire) == 0) {
             release(session, last);

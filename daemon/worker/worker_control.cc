@@ -304,7 +304,8 @@ void WorkerControl::State::queue_posts() {
 void WorkerControl::State::queue_events(EventBatch& batch) {
     // After the events were popped and before they leave. The acquire of SpscRing::pop(), whose
     // partner is the release of its push(), shows what their thread posted before it pushed them:
-    // a look before the pop could miss a Ready and still find what follows it.
+    // a look before the pop could miss a Ready and still find what follows it
+    // (docs/protocol/control.pml, NO_ORDER).
     queue_posts();
     batch.queue_on(channel);
 }

@@ -15,6 +15,8 @@ HERE = pathlib.Path(__file__).parent
 MODELS = {
     "failover": ({"CRASHES": 2, "ROUNDS": 2},
                  ["NO_R8", "NO_GRANT", "NO_VOID", "NO_KEEP", "NO_R10"]),
+    "control": ({"CRASHES": 2, "ROUNDS": 2, "SILENCES": 3},
+                ["NO_ORDER", "NO_ANY_STATE", "NO_DEADLINE", "NO_ROUND", "NO_LATER", "NO_MADE_UP"]),
     "poison": ({"CRASHES": 1, "ROUNDS": 3}, ["NO_LOG", "NO_ALONE", "NO_FIRST"]),
 }
 
