@@ -88,7 +88,7 @@ Result<> Afdd::create_supervisor() {
     plan.worker_directory = surroundings_.worker_directory;
     plan.load_ms = setup_.model().tensors().total_bytes() / (kLoadBytesPerSecond / 1000);
     plan.welcome = setup_.common_welcome();
-    plan.session_ranks = setup_.session_ranks();
+    plan.can_do_without = setup_.can_do_without();
     plan.segments = [this](control::Role role, uint32_t index) {
         return setup_.handles(
             role == control::FFN ? schedule::Role::kFfn : schedule::Role::kAttention, index);

@@ -157,39 +157,25 @@ Result<> InstanceSetup::list_rank_experts() {
     const model::ModelConfig& model = model_->config();
     const uint32_t num_shared =
         dispatched_shared_slots(model, instance_geometry(config_, cpus_, identity_.row_dtype));
-    AFD_ASSIGN(const auto placement, plan_placement(config_, layer_experts(model, num_shared)));
+    AFD_ASSIGN(placement_, plan_placement(config_, layer_experts(model, num_shared)));
     const bool is_default =
         config_.expert_placement == "round_robin" && config_.replica_choice == "session";
     // Workers compute the default themselves. Anything else is resolved once, here: all of them
     // must have the same table.
-    if (!is_default) expert_table_ = to_wire(placement);
-    list_session_ranks(placement);
+    if (!is_default) expert_table_ = to_wire(*placement_);
     for (uint32_t rank = 0; rank < config_.num_ffn_workers(); ++rank) {
-        for (const schedule::HeldExpert& held : placement.held_experts(rank)) {
+        for (const schedule::HeldExpert& held : placement_->held_experts(rank)) {
             if (model.is_moe_layer(held.layer_id)) rank_experts_[rank].insert(held.expert);
         }
     }
     return {};
 }
 
-// Ranks that the replicas of a session's experts are on. With router = ffn a session sends every
-// token to every rank, and with dispatch_mode = sync it waits for every rank.
-void InstanceSetup::list_session_ranks(const schedule::ExpertPlacement& placement) {
-    if (config_.router == schedule::RouterPlacement::kFfn ||
-        config_.dispatch_mode == schedule::DispatchMode::kSync) {
-        return;
-    }
-    session_ranks_.resize(config_.num_attention_workers());
-    for (uint32_t session = 0; session < session_ranks_.size(); ++session) {
-        std::set<uint32_t>& ranks = session_ranks_[session];
-        for (uint32_t layer = 0; layer < placement.num_layers(); ++layer) {
-            for (uint32_t expert = 0; expert < placement.num_experts(layer); ++expert) {
-                ranks.insert(placement.choose(layer, expert, session).rank);
-            }
-            // As a rule all of them, after the first layer.
-            if (ranks.size() == placement.num_ranks()) break;
-        }
-    }
+// With router = ffn each rank keeps what the placement gives to it, and knows of no other's end.
+CanDoWithout InstanceSetup::can_do_without() const {
+    if (!placement_ || config_.router == schedule::RouterPlacement::kFfn) return {};
+    return
+        [this](const std::vector<bool>& is_lost) { return placement_->is_whole_without(is_lost); };
 }
 
 control::Welcome InstanceSetup::common_welcome() const {

@@ -61,7 +61,8 @@ class InstanceSetup {
     const schedule::InstanceSegments& segments() const { return *segments_; }
     // The logical experts that the rank holds of any MoE layer.
     const std::set<uint32_t>& rank_experts(uint32_t rank) const { return rank_experts_[rank]; }
-    const SessionRanks& session_ranks() const { return session_ranks_; }
+    // For the plan of the supervisor.
+    CanDoWithout can_do_without() const;
     // What a worker attaches to: name and descriptor, which stay this object's.
     std::vector<std::pair<std::string, int>> handles(schedule::Role role, uint32_t index) const;
     // What the segments of workers take of /dev/shm.
@@ -72,7 +73,6 @@ class InstanceSetup {
     Result<> choose_weight_cache();
     Result<> list_rank_experts();
     Result<> create_vocabulary();
-    void list_session_ranks(const schedule::ExpertPlacement& placement);
 
     const Config& config_;
     InstancePaths paths_;
@@ -88,9 +88,9 @@ class InstanceSetup {
     uint64_t segment_bytes_ = 0;
     std::unique_ptr<schedule::InstanceSegments> segments_;
     UniqueFd vocabulary_;  // The image of the vocabulary's trie (daemon/worker/vocabulary_file.h).
-    std::vector<std::set<uint32_t>> rank_experts_;  // [F], logical.
-    SessionRanks session_ranks_;
-    std::optional<control::ExpertTable> expert_table_;  // Absent: the built-in placement.
+    std::vector<std::set<uint32_t>> rank_experts_;        // [F], logical.
+    std::optional<schedule::ExpertPlacement> placement_;  // Absent: colocated.
+    std::optional<control::ExpertTable> expert_table_;    // Absent: the built-in placement.
     std::unique_ptr<TwoPhaseSegments> two_phase_segments_;
 };
 

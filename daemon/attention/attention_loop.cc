@@ -93,6 +93,7 @@ void AttentionLoop::run() {
     // run_flag is for a loop that is busy; one that sleeps is told by afdd, which looks for it.
     while (!is_stopping_ && parts_.words.run_flag()) {
         bool progressed = take_commands();
+        progressed |= ask_for_voids();
         progressed |= advance_all();
         progressed |= end_finished_sequences();
         parts_.port->flush();
@@ -117,6 +118,12 @@ bool AttentionLoop::take_commands() {
                 break;
             case WorkerCommand::Kind::kShutdown:
                 is_stopping_ = true;
+                break;
+            case WorkerCommand::Kind::kRankState:
+                on_rank_state(command.rank, command.is_lost);
+                break;
+            case WorkerCommand::Kind::kVoidAnswer:
+                on_void_answer(command);
                 break;
             case WorkerCommand::Kind::kSegment:  // For FFN workers.
                 break;
@@ -156,6 +163,7 @@ bool AttentionLoop::advance_all() {
 bool AttentionLoop::advance(MicroBatch& micro_batch) {
     using Stage = MicroBatch::Stage;
     bool progressed = drop_if_unwanted(micro_batch);
+    progressed |= leave_lost_rank(micro_batch);
     if (micro_batch.stage == Stage::kExperts) progressed |= advance_experts(micro_batch);
     if (micro_batch.stage == Stage::kExperts && micro_batch.lane().ready()) {
         combine(micro_batch);
@@ -341,6 +349,7 @@ void AttentionLoop::combine(MicroBatch& micro_batch) {
     probe_.combined(micro_batch, start_ns);
     ++micro_batch.layer;
     micro_batch.num_resent = 0;
+    micro_batch.has_lost_rank = false;
     micro_batch.stage = micro_batch.layer == parts_.attention->config().num_layers
                             ? MicroBatch::Stage::kHead
                             : MicroBatch::Stage::kAttention;
@@ -422,7 +431,7 @@ void AttentionLoop::give_back(MicroBatch& micro_batch) {
         sequence.is_in_long_lane = false;
         sequence.avoids_long_lane = true;
     }
-    probe_.left();
+    if (micro_batch.stage == MicroBatch::Stage::kExperts) probe_.left();
     micro_batch.clear();
 }
 

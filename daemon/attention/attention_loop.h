@@ -31,6 +31,7 @@
 #include "ops/tensor/parallel.h"
 #include "schedule/context/context_words.h"
 #include "schedule/context/heartbeat.h"
+#include "schedule/dispatch/lost_ranks.h"
 #include "schedule/wait/adaptive_wait.h"
 
 namespace afd::daemon {
@@ -66,6 +67,8 @@ class AttentionLoop {
         schedule::Heartbeat heartbeat;
         Metrics metrics;
         schedule::ContextWords words = {};  // Of the worker's context, for observers.
+        // Ranks that the lanes avoid; null: no lane has ranks.
+        schedule::LostRanks* lost_ranks = nullptr;
     };
 
     AttentionLoop(const Settings& settings, const Parts& parts, schedule::AdaptiveWait wait);
@@ -87,6 +90,12 @@ class AttentionLoop {
     void dispatch(MicroBatch& micro_batch);
     void combine(MicroBatch& micro_batch);
     bool send_again(MicroBatch& micro_batch, const Error& error);
+
+    // In attention_failover.cc.
+    void on_rank_state(uint32_t rank, bool is_lost);
+    void on_void_answer(const WorkerCommand& answer);
+    bool ask_for_voids();
+    bool leave_lost_rank(MicroBatch& micro_batch);
     static void end_poisoned(const MicroBatch& micro_batch, const float* topk_weights);
     void finish_step(MicroBatch& micro_batch);
     bool end_finished_sequences();

@@ -95,7 +95,8 @@ Result<> serve(WorkerControl& control, uint32_t session) {
                         .port = &control.port(),
                         .heartbeat = heartbeat,
                         .metrics = setup.metrics(),
-                        .words = attachment.own().words()},
+                        .words = attachment.own().words(),
+                        .lost_ranks = lanes->lost_ranks()},
                        make_wait(welcome, attachment.own().doorbell()));
 
     AFD_ASSIGN(auto vocabulary, open_vocabulary(control, setup.files.config().vocab_size));

@@ -77,8 +77,8 @@ bool Batcher::takes(LaneRows rows, const Sequence& sequence) const {
 bool Batcher::wants_long_lane(const Sequence& sequence) const {
     // By what is left of the prompt, not by its length: the last rows of a long one are a small
     // batch, and go through the windows.
-    return limits_.long_lane_rows > 0 && !sequence.avoids_long_lane && !sequence.is_decoding() &&
-           sequence.num_ready() > limits_.long_prompt_threshold;
+    return limits_.long_lane_rows > 0 && uses_long_lane_ && !sequence.avoids_long_lane &&
+           !sequence.is_decoding() && sequence.num_ready() > limits_.long_prompt_threshold;
 }
 
 size_t Batcher::events_of(const Sequence& sequence, uint32_t num_rows) {

@@ -50,6 +50,9 @@ class Batcher {
               size_t events_max,
               std::vector<BatchPiece>& pieces);
 
+    // Whether the lane of long prompts gets rows; until it is said again.
+    void use_long_lane(bool is_used) { uses_long_lane_ = is_used; }
+
     // Whether a lane of this kind takes rows of `sequence`, which has some ready.
     bool takes(LaneRows rows, const Sequence& sequence) const;
 
@@ -69,6 +72,7 @@ class Batcher {
                   std::vector<BatchPiece>& pieces);
 
     const Limits limits_;
+    bool uses_long_lane_ = true;
     size_t next_decode_ = 0;  // Where the last pass over the decoding sequences ended.
 };
 

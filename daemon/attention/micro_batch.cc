@@ -56,6 +56,7 @@ void MicroBatch::begin() {
     }
     layer = 0;
     num_resent = 0;
+    has_lost_rank = false;
     num_attended = 0;
     stage = Stage::kAttention;
 }

@@ -74,7 +74,8 @@ class MicroBatch {
     Stage stage = Stage::kIdle;
     bool wants_slot = false;  // Stage kIdle: its slot was not free when rows may have waited.
     uint32_t layer = 0;
-    uint32_t num_resent = 0;        // How often `layer` was sent again.
+    uint32_t num_resent = 0;        // How often `layer` was sent again,
+    bool has_lost_rank = false;     // once because a rank was lost (R12).
     uint32_t num_attended = 0;      // Stage kAttention: rows that had the attention of `layer`.
     uint64_t wait_start_us = 0;     // Since when it waits for a peer; 0: it does not.
     uint64_t wait_reported_us = 0;  // When a wait was last reported; 0: no report, or it is over.

@@ -111,6 +111,22 @@ Result<std::unique_ptr<schedule::PassScheduler>> make_scheduler(const WorkerSetu
             .sync_group_size = std::max(1U, welcome.ffn_sync_group_size())}));
 }
 
+// R12: the sessions have sent these rows elsewhere, or do not want them. Before anything is
+// scanned.
+void acknowledge_voided(const control::Welcome& welcome, schedule::ReturnTransport& transport) {
+    const schedule::Geometry& geometry = transport.layout().geometry;
+    for (const control::VoidedRound& voided : welcome.voided()) {
+        const size_t lane =
+            size_t{voided.session()} * geometry.num_micro_batches + voided.micro_batch();
+        // Another round may stand there: afdd forgets with the Ready that came last.
+        if (transport.descriptor_flags().at(lane, schedule::Order::kAcquire) != voided.round()) {
+            continue;
+        }
+        transport.acknowledge(voided.session(), voided.micro_batch(), voided.round());
+        AFD_CRASH_POINT("void.acknowledged");
+    }
+}
+
 Result<> serve(WorkerControl& control, uint32_t rank) {
     const control::Welcome& welcome = control.welcome();
     const uint64_t start_us = schedule::steady_now_us();
@@ -122,6 +138,7 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
     transport->heartbeat().start(getpid());
     AFD_CRASH_POINT("start.ffn_attached");
     setup.metrics().start();
+    acknowledge_voided(welcome, *transport);
 
     const std::unique_ptr<threads::ThreadPool> threads = make_thread_pool(welcome);
     AFD_ASSIGN(const model::LoadedExperts loaded, load_shard(setup, welcome, rank, *threads));

@@ -59,6 +59,12 @@ struct LaneWait {
     schedule::PeerState peer;
 };
 
+// What a lane has published to a rank.
+struct LaneRound {
+    uint32_t rank = 0;
+    int32_t round = 0;
+};
+
 class ExpertLane {
   public:
     explicit ExpertLane(const LaneTraits& traits) : traits_(traits) {}
@@ -96,6 +102,18 @@ class ExpertLane {
     // Nobody wants the result any more: ends the call, if one is open. The slot may stay blocked
     // until the peers have acknowledged (R4): cancelling cuts nothing short.
     virtual void cancel() = 0;
+
+    // --- without a lost rank (R12); of lanes whose experts have no replicas nothing ---
+
+    // A round at a rank without a process that nobody has let go of, nor asked about: the loop asks
+    // afdd to void it, says so by ask_void(), and gives the answer. Meanwhile the slot is not free.
+    virtual std::optional<LaneRound> voidable() const { return std::nullopt; }
+    virtual void ask_void(const LaneRound& /*round*/) {}
+    virtual void answer_void(const LaneRound& /*round*/, bool /*is_granted*/) {}
+    // Whether the open call will get no result from a rank: the caller cancels, and starts it again
+    // when the slot is free, or gives its rows to another lane. A lane of long prompts says so also
+    // of a call that would be started.
+    virtual bool is_voided() const { return false; }
 
     // --- about the call that was finished last, or is open ---
 

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "daemon/lanes/expert_lane.h"
+#include "schedule/dispatch/lost_ranks.h"
 
 namespace afd::daemon {
 
@@ -18,6 +19,9 @@ class ExpertLanes {
     // The M lanes that take any rows, and behind them that of long prompts if there is one. They
     // live as long as this object.
     virtual std::span<const std::unique_ptr<ExpertLane>> lanes() const = 0;
+
+    // The ranks that the lanes avoid, for who hears of them; null: nobody is lost.
+    virtual schedule::LostRanks* lost_ranks() { return nullptr; }
 };
 
 }  // namespace afd::daemon

@@ -10,6 +10,7 @@
 #include "daemon/lanes/moe_lane.h"
 #include "daemon/lanes/remote_two_phase.h"
 #include "daemon/metrics/metrics.h"
+#include "schedule/dispatch/lost_ranks.h"
 #include "schedule/transport/transport.h"
 
 namespace afd::daemon {
@@ -21,6 +22,7 @@ class TwoPhaseLane final : public MoeLane {
         ops::FusedMoe* moe = nullptr;
         RemoteTwoPhase* rounds = nullptr;
         schedule::DispatchTransport* transport = nullptr;
+        const schedule::LostRanks* lost_ranks = nullptr;
     };
 
     TwoPhaseLane(const Parts& parts, const Metrics& metrics, uint32_t rows_max);
@@ -30,6 +32,9 @@ class TwoPhaseLane final : public MoeLane {
     Result<> advance() override;
     // Counts the rounds that came back, and those whose rows must go another way.
     Result<> finish() override;
+
+    // A round that has begun waits for the rank's successor; its rows need not (R12).
+    bool is_voided() const override { return parts_.lost_ranks->can_do_without(); }
 
     bool is_answered(schedule::Order order) const override;
     std::optional<LaneWait> waits_for(uint64_t now_us) override;

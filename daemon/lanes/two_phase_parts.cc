@@ -36,6 +36,7 @@ ops::FusedMoeConfig two_phase_config(const LaneSources& sources) {
 }  // namespace
 
 TwoPhaseParts::TwoPhaseParts(const LaneSources& sources,
+                             const schedule::LostRanks& lost_ranks,
                              std::unique_ptr<schedule::TwoPhaseDispatchTransport> rounds,
                              const model::SmoothScales* smooth)
     : two_phase_(std::move(rounds)),
@@ -47,14 +48,17 @@ TwoPhaseParts::TwoPhaseParts(const LaneSources& sources,
                .smooth = smooth}),
       experts_(experts_record(sources.setup.files.config())),
       transport_(sources.attachment.transport.get()),
+      lost_ranks_(&lost_ranks),
       metrics_(sources.setup.metrics()) {}
 
 Result<std::unique_ptr<TwoPhaseParts>> TwoPhaseParts::make(const LaneSources& sources,
+                                                           const schedule::LostRanks& lost_ranks,
                                                            const model::SmoothScales* smooth,
                                                            ops::Experts* shared_stage) {
     AFD_ASSIGN(std::unique_ptr<schedule::TwoPhaseDispatchTransport> rounds,
                sources.attachment.transport->two_phase());
-    std::unique_ptr<TwoPhaseParts> made(new TwoPhaseParts(sources, std::move(rounds), smooth));
+    std::unique_ptr<TwoPhaseParts> made(
+        new TwoPhaseParts(sources, lost_ranks, std::move(rounds), smooth));
     AFD_ASSIGN(made->moe_,
                ops::FusedMoe::compose(made->rounds_,
                                       made->experts_,
@@ -65,9 +69,10 @@ Result<std::unique_ptr<TwoPhaseParts>> TwoPhaseParts::make(const LaneSources& so
 }
 
 std::unique_ptr<ExpertLane> TwoPhaseParts::make_lane() {
-    return std::make_unique<TwoPhaseLane>(TwoPhaseLane::Parts{&*moe_, &rounds_, transport_},
-                                          metrics_,
-                                          static_cast<uint32_t>(moe_->config().max_num_tokens));
+    return std::make_unique<TwoPhaseLane>(
+        TwoPhaseLane::Parts{&*moe_, &rounds_, transport_, lost_ranks_},
+        metrics_,
+        static_cast<uint32_t>(moe_->config().max_num_tokens));
 }
 
 }  // namespace afd::daemon

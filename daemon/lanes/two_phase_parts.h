@@ -22,6 +22,7 @@ class TwoPhaseParts {
     // `smooth` and `shared_stage` as the windows have them, or null; they outlive the object.
     // REQUIRES: the sources have FFN workers and a lane of long prompts.
     static Result<std::unique_ptr<TwoPhaseParts>> make(const LaneSources& sources,
+                                                       const schedule::LostRanks& lost_ranks,
                                                        const model::SmoothScales* smooth,
                                                        ops::Experts* shared_stage);
 
@@ -30,6 +31,7 @@ class TwoPhaseParts {
 
   private:
     TwoPhaseParts(const LaneSources& sources,
+                  const schedule::LostRanks& lost_ranks,
                   std::unique_ptr<schedule::TwoPhaseDispatchTransport> rounds,
                   const model::SmoothScales* smooth);
 
@@ -40,6 +42,7 @@ class TwoPhaseParts {
     ops::RemoteExperts experts_;
     std::optional<ops::FusedMoe> moe_;
     schedule::DispatchTransport* transport_;
+    const schedule::LostRanks* lost_ranks_;
     Metrics metrics_;
 };
 

@@ -4,8 +4,11 @@
 // WindowLane: one micro-batch through the windows of the FFN workers. The rules of its flags are
 // kept by window_prepare_finalize.h; here it is told who is waited for.
 
+#include <vector>
+
 #include "daemon/lanes/moe_lane.h"
 #include "daemon/lanes/window_prepare_finalize.h"
+#include "schedule/dispatch/lost_ranks.h"
 #include "schedule/transport/transport.h"
 
 namespace afd::daemon {
@@ -17,6 +20,7 @@ class WindowLane final : public MoeLane {
         ops::FusedMoe* moe = nullptr;
         WindowPrepareFinalize* windows = nullptr;
         schedule::DispatchTransport* transport = nullptr;
+        const schedule::LostRanks* lost_ranks = nullptr;
         bool routes = false;  // router = ffn
     };
 
@@ -27,7 +31,30 @@ class WindowLane final : public MoeLane {
                    .routes = parts.routes},
                   *parts.moe,
                   micro_batch),
-          parts_(parts) {}
+          parts_(parts),
+          refused_(parts.lost_ranks->num_ranks(), 0) {}
+
+    std::optional<LaneRound> voidable() const override {
+        const schedule::LostRanks& ranks = *parts_.lost_ranks;
+        for (uint32_t rank = 0; ranks.can_do_without() && rank < ranks.num_ranks(); ++rank) {
+            // It has a successor then: the round will be executed, unless that is lost, too.
+            const bool is_refused = refused_[rank] == ranks.num_losses(rank);
+            if (!ranks.is_lost(rank) || is_refused) continue;
+            const auto round = parts_.windows->lane(slot()).voidable(rank);
+            if (round) return LaneRound{rank, *round};
+        }
+        return std::nullopt;
+    }
+    void ask_void(const LaneRound& round) override {
+        parts_.windows->lane(slot()).ask_void(round.rank);
+    }
+    void answer_void(const LaneRound& round, bool is_granted) override {
+        parts_.windows->lane(slot()).answer_void(round.rank, round.round, is_granted);
+        if (!is_granted && round.rank < refused_.size()) {
+            refused_[round.rank] = parts_.lost_ranks->num_losses(round.rank);
+        }
+    }
+    bool is_voided() const override { return parts_.windows->lane(slot()).is_voided(); }
 
     const float* topk_weights() const override { return parts_.windows->topk_weights(slot()); }
     int32_t round() const override { return parts_.windows->round(slot()); }
@@ -44,6 +71,8 @@ class WindowLane final : public MoeLane {
 
   private:
     const Parts parts_;
+    // Of each rank, the loss at which afdd did not void a round; 0: none.
+    std::vector<uint64_t> refused_;
 };
 
 }  // namespace afd::daemon

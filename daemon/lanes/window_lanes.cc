@@ -18,13 +18,16 @@ std::vector<model::ExpertSlot> shared_expert_slots(const model::ModelConfig& con
 }  // namespace
 
 WindowLanes::WindowLanes(const LaneSources& sources)
-    : windows_(*sources.attachment.transport,
+    : lost_ranks_(sources.setup.placement,
+                  sources.setup.router == schedule::RouterPlacement::kAttention),
+      windows_(*sources.attachment.transport,
                sources.setup.layout.geometry,
                sources.setup.placement,
                sources.attachment.transport->session(),
                sources.setup.router,
                sources.setup.dispatch_dtype),
       experts_(experts_record(sources.setup.files.config())) {
+    windows_.avoid(lost_ranks_);
     windows_.set_metrics(sources.setup.metrics());
     if (sources.welcome.dispatch_sync()) windows_.set_mode(schedule::DispatchMode::kSync);
     if (sources.setup.row_checksums) windows_.use_checksums();
@@ -73,14 +76,16 @@ Result<> WindowLanes::compose(const LaneSources& sources) {
             WindowLane::Parts{&*moe_,
                               &windows_,
                               sources.attachment.transport.get(),
+                              &lost_ranks_,
                               sources.setup.router == schedule::RouterPlacement::kFfn},
             m,
             geometry.micro_batch_size));
     }
     // 0: every prompt goes through the windows (dispatch = window).
     if (sources.welcome.prefill_tokens_max() == 0) return {};
-    AFD_ASSIGN(two_phase_,
-               TwoPhaseParts::make(sources, smooth_ ? &*smooth_ : nullptr, shared_stage));
+    AFD_ASSIGN(
+        two_phase_,
+        TwoPhaseParts::make(sources, lost_ranks_, smooth_ ? &*smooth_ : nullptr, shared_stage));
     // Last: rounds and traces number it behind those of the windows.
     lanes_.push_back(two_phase_->make_lane());
     return {};

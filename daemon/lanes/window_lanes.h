@@ -19,6 +19,7 @@
 #include "model/decoder/smooth_scales.h"
 #include "ops/fused_moe/fused_moe.h"
 #include "ops/fused_moe/parts/grouped_experts.h"
+#include "schedule/dispatch/lost_ranks.h"
 
 namespace afd::daemon {
 
@@ -27,6 +28,7 @@ class WindowLanes final : public ExpertLanes {
     static Result<std::unique_ptr<ExpertLanes>> make(const LaneSources& sources);
 
     std::span<const std::unique_ptr<ExpertLane>> lanes() const override { return lanes_; }
+    schedule::LostRanks* lost_ranks() override { return &lost_ranks_; }
 
   private:
     explicit WindowLanes(const LaneSources& sources);
@@ -36,6 +38,7 @@ class WindowLanes final : public ExpertLanes {
     Result<> compose(const LaneSources& sources);
 
     // Each is used by those below it.
+    schedule::LostRanks lost_ranks_;
     std::optional<model::SmoothScales> smooth_;  // Of the rows that are sent, if they have any.
     WindowPrepareFinalize windows_;
     ops::RemoteExperts experts_;

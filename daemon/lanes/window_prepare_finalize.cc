@@ -8,6 +8,7 @@
 
 #include "ops/experts/combine.h"
 #include "ops/fused_moe/plan/remote_capabilities.h"
+#include "proto/check.h"
 #include "proto/failure.h"
 #include "schedule/layout/execution_log.h"
 #include "schedule/layout/row_checksum.h"
@@ -107,7 +108,7 @@ void WindowPrepareFinalize::put_token(schedule::DispatchLane& lane,
         if (smooth_ != nullptr) {
             row = row_of(input, token, smooth_->of(input.layer_id, static_cast<uint32_t>(id)));
         }
-        lane.put(rank_of(input.layer_id, static_cast<uint32_t>(id)), token, k, row);
+        lane.put(rank_of(lane, input.layer_id, static_cast<uint32_t>(id)), token, k, row);
     }
 }
 
@@ -118,16 +119,37 @@ void WindowPrepareFinalize::offer_token(schedule::DispatchLane& lane,
                                         uint32_t num_experts) {
     lane.offer(token, input.top_k, row_of(input, token));
     for (uint32_t j = 0; j < input.num_shared; ++j) {
-        lane.use(rank_of(input.layer_id, num_experts + j), token, input.top_k + j);
+        lane.use(rank_of(lane, input.layer_id, num_experts + j), token, input.top_k + j);
     }
+}
+
+// The session's own choice if it is there, else the first replica that is; if none is, one that the
+// session may store to: its successor will compute the row.
+schedule::ExpertReplica WindowPrepareFinalize::other_rank_of(const schedule::DispatchLane& lane,
+                                                             uint32_t layer_id,
+                                                             uint32_t expert) const {
+    const schedule::ExpertReplica own = placement_.choose(layer_id, expert, session_);
+    const auto is_there = [&](const schedule::ExpertReplica& replica) {
+        return !lost_ranks_->is_lost(replica.rank) && lane.may_store_to(replica.rank);
+    };
+    if (is_there(own)) return own;
+    const auto all = placement_.replicas(layer_id, expert);
+    if (const auto at = std::find_if(all.begin(), all.end(), is_there); at != all.end()) return *at;
+    const auto may_store = [&](const auto& replica) { return lane.may_store_to(replica.rank); };
+    if (may_store(own)) return own;
+    const auto at = std::find_if(all.begin(), all.end(), may_store);
+    // Rounds are voided only where the placement is whole without their ranks.
+    AFD_ASSERT(at != all.end(), "layer %u, expert %u: all ranks are void", layer_id, expert);
+    return *at;
 }
 
 bool WindowPrepareFinalize::finalized(const ops::Ticket& ticket) const {
     schedule::DispatchLane& lane = lanes_[ticket.slot()];
     if (lane.poll() != schedule::RoundState::kPending) return true;
     if (waits_) waits_->look(lane);
-    // Acknowledged without all results: finalize() says so instead of waiting for ever.
-    return lane.acknowledged(schedule::Order::kAcquire) &&
+    // Acknowledged without all results: finalize() says so instead of waiting for ever. What was
+    // voided has none.
+    return !lane.is_voided() && lane.acknowledged(schedule::Order::kAcquire) &&
            lane.poll() == schedule::RoundState::kPending;
 }
 

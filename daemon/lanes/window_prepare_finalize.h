@@ -27,6 +27,7 @@
 #include "ops/fused_moe/sent_rows.h"
 #include "schedule/dispatch/dispatch_lane.h"
 #include "schedule/dispatch/expert_placement.h"
+#include "schedule/dispatch/lost_ranks.h"
 #include "schedule/layout/geometry.h"
 #include "schedule/layout/router_placement.h"
 #include "schedule/layout/row_dtype.h"
@@ -42,6 +43,12 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
                           uint32_t session,
                           schedule::RouterPlacement router = schedule::RouterPlacement::kAttention,
                           schedule::RowDtype dtype = schedule::RowDtype::kBf16);
+
+    // Ranks that rows go to only if there is no other way (R12). Outlives the object.
+    void avoid(const schedule::LostRanks& ranks) { lost_ranks_ = &ranks; }
+
+    // The flags of a slot.
+    schedule::DispatchLane& lane(uint32_t slot) const { return lanes_[slot]; }
 
     const ops::PrepareFinalizeCapability& capability() const override { return capability_; }
 
@@ -125,9 +132,16 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     // `rows`: of the slots, [BS, K1].
     void read_weights(const std::byte* rows, Round& round) const;
 
-    schedule::ExpertReplica rank_of(uint32_t layer_id, uint32_t expert) const {
-        return placement_.choose(layer_id, expert, session_);
+    schedule::ExpertReplica rank_of(const schedule::DispatchLane& lane,
+                                    uint32_t layer_id,
+                                    uint32_t expert) const {
+        const bool is_whole = lost_ranks_ == nullptr || !lost_ranks_->is_any();
+        return is_whole ? placement_.choose(layer_id, expert, session_)
+                        : other_rank_of(lane, layer_id, expert);
     }
+    schedule::ExpertReplica other_rank_of(const schedule::DispatchLane& lane,
+                                          uint32_t layer_id,
+                                          uint32_t expert) const;
     // With null scales the row is the same for every expert.
     std::span<const std::byte> row_of(const ops::MoeInput& input,
                                       uint32_t token,
@@ -143,6 +157,7 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     const schedule::RowDtype dtype_;
     schedule::DispatchMode mode_ = schedule::DispatchMode::kAsync;
     const model::SmoothScales* smooth_ = nullptr;
+    const schedule::LostRanks* lost_ranks_ = nullptr;
     bool has_checksums_ = false;
     std::vector<std::byte> encoded_;  // A row as it goes into a slot, unless it goes as it is.
     std::vector<std::byte> taken_;    // With checksums: the rows of a round, as they came back.

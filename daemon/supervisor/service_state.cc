@@ -5,14 +5,16 @@
 
 namespace afd::daemon {
 
-bool reaches_experts(uint32_t session, WorkerSlots ffn, const SessionRanks& ranks) {
-    return std::all_of(ffn.begin(), ffn.end(), [&](const auto& slot) {
-        const bool is_needed = ranks.empty() || ranks[session].contains(slot->index());
-        return slot->failure().empty() || !is_needed;
-    });
+bool reaches_experts(WorkerSlots ffn, const CanDoWithout& can_do_without) {
+    std::vector<bool> is_lost;
+    for (const auto& slot : ffn) is_lost.push_back(!slot->failure().empty());
+    if (std::find(is_lost.begin(), is_lost.end(), true) == is_lost.end()) return true;
+    return can_do_without && can_do_without(is_lost);
 }
 
-ServiceState service_state(WorkerSlots attention, WorkerSlots ffn, const SessionRanks& ranks) {
+ServiceState service_state(WorkerSlots attention,
+                           WorkerSlots ffn,
+                           const CanDoWithout& can_do_without) {
     ServiceState state;
     for (const auto& slots : {ffn, attention}) {
         for (const auto& slot : slots) {
@@ -22,11 +24,12 @@ ServiceState service_state(WorkerSlots attention, WorkerSlots ffn, const Session
         }
     }
     if (state.reason.empty()) return state;
-    const bool some_serve = std::any_of(attention.begin(), attention.end(), [&](const auto& slot) {
-        return slot->failure().empty() && !slot->is_halted() &&
-               reaches_experts(slot->index(), ffn, ranks);
+    const bool some_serve = std::any_of(attention.begin(), attention.end(), [](const auto& slot) {
+        return slot->failure().empty() && !slot->is_halted();
     });
-    state.level = some_serve ? ServiceState::Level::kDegraded : ServiceState::Level::kFailed;
+    state.level = some_serve && reaches_experts(ffn, can_do_without)
+                      ? ServiceState::Level::kDegraded
+                      : ServiceState::Level::kFailed;
     return state;
 }
 

@@ -6,8 +6,8 @@
 // again with back-off, or by who starts them by hand, so every state can pass.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,7 +19,7 @@ namespace afd::daemon {
 struct ServiceState {
     enum class Level {
         kReady,
-        kDegraded,  // Some workers cannot start; attention workers that need none of them serve.
+        kDegraded,  // Some workers cannot start; the others serve without them.
         kFailed,    // Each attention worker cannot start, or its experts cannot: nobody is served.
     };
     Level level = Level::kReady;
@@ -28,16 +28,18 @@ struct ServiceState {
     friend bool operator==(const ServiceState&, const ServiceState&) = default;
 };
 
-// The FFN ranks that the experts of each session are on: [session]. Without replicas, all of them.
-// Empty: all, for every session.
-using SessionRanks = std::vector<std::set<uint32_t>>;
+// Whether the instance can do without the ranks that are lost [num_ffn_workers]: each expert has a
+// replica elsewhere, and sessions choose. Empty: it cannot.
+using CanDoWithout = std::function<bool(const std::vector<bool>& is_lost)>;
 
 using WorkerSlots = std::span<const std::unique_ptr<WorkerSlot>>;
 
-// Whether no rank of the session is known to be unable to start.
-bool reaches_experts(uint32_t session, WorkerSlots ffn, const SessionRanks& ranks);
+// Whether no rank, or none but those that it can do without, is known to be unable to start.
+bool reaches_experts(WorkerSlots ffn, const CanDoWithout& can_do_without);
 
 // A worker that was halted on purpose cannot serve, and is no failure.
-ServiceState service_state(WorkerSlots attention, WorkerSlots ffn, const SessionRanks& ranks);
+ServiceState service_state(WorkerSlots attention,
+                           WorkerSlots ffn,
+                           const CanDoWithout& can_do_without);
 
 }  // namespace afd::daemon

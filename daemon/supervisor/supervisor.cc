@@ -136,6 +136,11 @@ WorkerSlot::Settings Supervisor::settings_of(control::Role role, uint32_t index)
     if (plan_.run_flag)
         settings.run_flag = [this, role, index] { return plan_.run_flag(role, index); };
     settings.welcome = plan_.welcome;
+    if (is_ffn) {
+        settings.complete_welcome = [this, index](control::Welcome& welcome) {
+            voided_rounds_.fill(index, welcome);
+        };
+    }
     const WorkerCpus& cpus = is_ffn ? plan_.cpus.ffn[index] : plan_.cpus.attention[index];
     settings.welcome.set_num_threads(cpus.num_threads);
     for (const uint32_t cpu : cpus.cpus) settings.welcome.add_cpus(cpu);
@@ -236,7 +241,15 @@ void Supervisor::on_worker_ready(WorkerSlot& slot, const control::Ready& ready) 
     send_log_level(slot);
     if (plan_.begin_counts) plan_.begin_counts(slot.role(), slot.index());
     was_ready_[is_ffn ? attention_.size() + slot.index() : slot.index()] = true;
-    if (!is_ffn) {
+    if (is_ffn) {
+        // It has acknowledged all of them.
+        voided_rounds_.forget(slot.index());
+        tell_rank_state(slot);
+    } else {
+        // Before the first Admit.
+        for (const auto& rank : ffn_) {
+            if (rank->state() != WorkerSlot::State::kReady) send_rank_state(slot, *rank);
+        }
         attention_listener_->on_attention_ready(slot.index(), ready.kv_tokens());
         tell_wait(slot);
     }
@@ -259,6 +272,17 @@ void Supervisor::send_log_level(WorkerSlot& slot) const {
     slot.send(message);
 }
 
+void Supervisor::send_rank_state(WorkerSlot& session, const WorkerSlot& rank) {
+    control::SupervisorMessage message;
+    message.mutable_rank_state()->set_rank(rank.index());
+    message.mutable_rank_state()->set_lost(rank.state() != WorkerSlot::State::kReady);
+    session.send(message);
+}
+
+void Supervisor::tell_rank_state(const WorkerSlot& rank) {
+    for (const auto& session : attention_) send_rank_state(*session, rank);
+}
+
 void Supervisor::on_worker_failing(WorkerSlot& /*slot*/) {
     review_service();
 }
@@ -268,7 +292,7 @@ void Supervisor::on_worker_settled(WorkerSlot& /*slot*/) {
 }
 
 void Supervisor::review_service() {
-    ServiceState state = service_state(attention_, ffn_, plan_.session_ranks);
+    ServiceState state = service_state(attention_, ffn_, plan_.can_do_without);
     if (!all_ready_ || state == service_) return;
     service_ = std::move(state);
     for (const auto& slot : attention_) tell_wait(*slot);
@@ -277,8 +301,8 @@ void Supervisor::review_service() {
 
 // A session whose experts cannot be started would wait with whatever it gets.
 void Supervisor::tell_wait(const WorkerSlot& session) const {
-    const bool is_waiting = !session.wait_text().empty() ||
-                            !reaches_experts(session.index(), ffn_, plan_.session_ranks);
+    const bool is_waiting =
+        !session.wait_text().empty() || !reaches_experts(ffn_, plan_.can_do_without);
     attention_listener_->on_attention_wait(session.index(), is_waiting);
 }
 
@@ -336,8 +360,40 @@ void Supervisor::on_segment_release(WorkerSlot& slot, const control::SegmentRele
     }
 }
 
+bool Supervisor::goes_on_without_lost_ranks() const {
+    std::vector<bool> is_lost;
+    for (const auto& rank : ffn_) is_lost.push_back(rank->state() != WorkerSlot::State::kReady);
+    return all_ready_ && !shutting_down_ && plan_.can_do_without && plan_.can_do_without(is_lost);
+}
+
+// R8: no process has the rank's place, so nobody executes the round; its successor will hear of it.
+bool Supervisor::may_void(const WorkerSlot& slot, const control::VoidRequest& request) const {
+    return slot.role() == control::ATTENTION && plan_.can_do_without &&
+           request.rank() < ffn_.size() && !ffn_[request.rank()]->has_process() &&
+           request.micro_batch() < plan_.welcome.geometry().num_micro_batches() &&
+           request.round() > 0;
+}
+
+void Supervisor::on_void_request(WorkerSlot& slot, const control::VoidRequest& request) {
+    const bool is_granted = may_void(slot, request);
+    if (is_granted) voided_rounds_.note(slot.index(), request);
+    control::SupervisorMessage message;
+    control::VoidAnswer& answer = *message.mutable_void_answer();
+    answer.set_rank(request.rank());
+    answer.set_micro_batch(request.micro_batch());
+    answer.set_round(request.round());
+    answer.set_granted(is_granted);
+    slot.send(message);
+}
+
 void Supervisor::on_worker_gone(WorkerSlot& slot) {
     if (plan_.end_counts) plan_.end_counts(slot.role(), slot.index());
+    if (slot.role() == control::FFN) {
+        tell_rank_state(slot);
+        if (goes_on_without_lost_ranks()) {
+            log::info("requests go on without {}: others have its experts, too", slot.name());
+        }
+    }
     // R9: it may have died between a flag and the ring. Everybody looks once more.
     ring_doorbells();
     if (slot.role() == control::ATTENTION) attention_listener_->on_attention_gone(slot.index());

@@ -19,6 +19,7 @@
 #include "daemon/supervisor/attention_workers.h"
 #include "daemon/supervisor/service_state.h"
 #include "daemon/supervisor/visitors.h"
+#include "daemon/supervisor/voided_rounds.h"
 #include "daemon/supervisor/worker_slot.h"
 
 namespace afd::daemon {
@@ -47,7 +48,9 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
         uint64_t load_ms = 0;
         // Everything of a Welcome that does not depend on the worker.
         control::Welcome welcome;
-        SessionRanks session_ranks;
+        // Whether each expert is on a rank that is not lost [num_ffn_workers]; empty: never. Then
+        // sessions go on without those that are (R12).
+        CanDoWithout can_do_without;
         // Name and descriptor of each segment that a worker is handed; empty: none.
         std::function<std::vector<std::pair<std::string, int>>(control::Role, uint32_t index)>
             segments;
@@ -91,6 +94,7 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
     void on_worker_wait(WorkerSlot& slot) override;
     void on_segment_request(WorkerSlot& slot, const control::SegmentRequest& request) override;
     void on_segment_release(WorkerSlot& slot, const control::SegmentRelease& release) override;
+    void on_void_request(WorkerSlot& slot, const control::VoidRequest& request) override;
     void on_worker_gone(WorkerSlot& slot) override;
     void on_worker_given_up(WorkerSlot& slot, const std::string& why) override;
     void on_worker_failing(WorkerSlot& slot) override;
@@ -107,6 +111,10 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
     void look_at_run_flags();
     void ring_doorbells();
     void send_log_level(WorkerSlot& slot) const;
+    static void send_rank_state(WorkerSlot& session, const WorkerSlot& rank);
+    void tell_rank_state(const WorkerSlot& rank);
+    bool goes_on_without_lost_ranks() const;
+    bool may_void(const WorkerSlot& slot, const control::VoidRequest& request) const;
     void check_all_ready();
     void review_service();
     void tell_wait(const WorkerSlot& session) const;
@@ -121,6 +129,7 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
     std::vector<std::unique_ptr<WorkerSlot>> attention_;
     std::vector<std::unique_ptr<WorkerSlot>> ffn_;
     Visitors visitors_;
+    VoidedRounds voided_rounds_;
     std::unique_ptr<SocketListener> listener_;
     Timer heartbeat_timer_;
     Timer run_flag_timer_;

@@ -108,6 +108,7 @@ Result<> WorkerSlot::take(ControlChannel& channel, const control::Hello& hello, 
     control::SupervisorMessage answer;
     *answer.mutable_welcome() = settings_.welcome;
     answer.mutable_welcome()->set_process_restarted(num_processes_ > 1);
+    if (settings_.complete_welcome) settings_.complete_welcome(*answer.mutable_welcome());
     answer.mutable_welcome()->set_num_fds(static_cast<uint32_t>(settings_.fds.size()));
     channel_->queue(answer, settings_.fds);
     flush();
@@ -196,6 +197,10 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
         case control::WorkerMessage::kSegmentRelease:
             // In any state: memory that a worker gives back while it starts is memory all the same.
             listener_.on_segment_release(*this, message.segment_release());
+            return;
+        case control::WorkerMessage::kVoidRequest:
+            // Likewise.
+            listener_.on_void_request(*this, message.void_request());
             return;
         case control::WorkerMessage::kFatal:
             fatal_ = message.fatal();

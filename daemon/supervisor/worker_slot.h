@@ -47,6 +47,8 @@ class WorkerSlotListener {
     // request is to be answered.
     virtual void on_segment_request(WorkerSlot& slot, const control::SegmentRequest& request) = 0;
     virtual void on_segment_release(WorkerSlot& slot, const control::SegmentRelease& release) = 0;
+    // An attention worker can do without a round at a rank (R12). The request is to be answered.
+    virtual void on_void_request(WorkerSlot& slot, const control::VoidRequest& request) = 0;
     // The process is gone, and everything that it had sent was delivered before.
     virtual void on_worker_gone(WorkerSlot& slot) = 0;
     // The slot does not try again: too many failures before it was ever ready, or one that no
@@ -84,6 +86,8 @@ class WorkerSlot {
         // The run_flag of the worker's ScheduleContext; empty: always set.
         std::function<bool()> run_flag;
         control::Welcome welcome;
+        // Adds what a Welcome of just now has besides; empty: nothing.
+        std::function<void(control::Welcome&)> complete_welcome;
         // What travels with the Welcome; stays the supervisor's.
         std::vector<int> fds;
     };

@@ -53,6 +53,11 @@ bool EventBatch::add_other(const WorkerEvent& event) {
         control::SegmentRelease& release = *others_.emplace_back().mutable_segment_release();
         release.set_session(event.segment.session);
         release.set_round(event.segment.round);
+    } else if (event.kind == WorkerEvent::Kind::kVoidRequest) {
+        control::VoidRequest& request = *others_.emplace_back().mutable_void_request();
+        request.set_rank(event.voidable.rank);
+        request.set_micro_batch(event.voidable.micro_batch);
+        request.set_round(event.voidable.round);
     } else {
         return false;
     }
@@ -93,6 +98,7 @@ void EventBatch::add(const WorkerEvent& event) {
         case WorkerEvent::Kind::kWait:
         case WorkerEvent::Kind::kSegmentRequest:
         case WorkerEvent::Kind::kSegmentRelease:
+        case WorkerEvent::Kind::kVoidRequest:
             break;
     }
 }

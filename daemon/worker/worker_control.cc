@@ -249,6 +249,18 @@ void WorkerControl::State::take(const control::SupervisorMessage& message) {
         next.round = message.segment().round();
         next.code = static_cast<Code>(message.segment().code());
         command(std::move(next));
+    } else if (message.has_rank_state()) {
+        next.kind = WorkerCommand::Kind::kRankState;
+        next.rank = message.rank_state().rank();
+        next.is_lost = message.rank_state().lost();
+        command(std::move(next));
+    } else if (message.has_void_answer()) {
+        next.kind = WorkerCommand::Kind::kVoidAnswer;
+        next.rank = message.void_answer().rank();
+        next.micro_batch = message.void_answer().micro_batch();
+        next.round = message.void_answer().round();
+        next.is_granted = message.void_answer().granted();
+        command(std::move(next));
     } else if (message.has_log_level()) {
         if (!set_log_level(message.log_level().level())) {
             log::warn("afdd asks for the log level '{}', which is not known here",

@@ -13,7 +13,8 @@
 // Order: the events of one sequence are kStarted, kPromptLogprob... (positions ascending),
 // kToken..., kEnd. After kEnd nothing of that sequence follows. Every admitted sequence gets
 // exactly one kEnd, also when it is cancelled; a kCancel of an unknown sequence is ignored.
-// An FFN worker asks with kSegmentRequest and hears kSegment; kSegmentRelease has no answer.
+// An FFN worker asks with kSegmentRequest and hears kSegment; kSegmentRelease has no answer. An
+// attention worker asks with kVoidRequest and hears kVoidAnswer.
 
 #include <cstdint>
 #include <cstdio>
@@ -49,15 +50,21 @@ inline constexpr uint32_t kTopLogprobsMax = 20;
 
 struct WorkerCommand {
     enum class Kind : uint32_t {
-        kAdmit,     // Run `sequence`.
-        kCancel,    // End `sequence_id` with kCancelled (R7: never cuts R4 or R10 short).
-        kShutdown,  // Leave the loop at the next step; nothing follows.
-        kSegment,   // FFN: afdd's answer for `round` of `session`: `code`.
+        kAdmit,       // Run `sequence`.
+        kCancel,      // End `sequence_id` with kCancelled (R7: never cuts R4 or R10 short).
+        kShutdown,    // Leave the loop at the next step; nothing follows.
+        kSegment,     // FFN: afdd's answer for `round` of `session`: `code`.
+        kRankState,   // Attention: FFN worker `rank` is lost, or back: `is_lost` (R12).
+        kVoidAnswer,  // Attention: `round` of `micro_batch` at `rank` is voided: `is_granted`.
     };
     Kind kind = Kind::kShutdown;
     uint32_t session = 0;
     int32_t round = 0;
     Code code = Code::kOk;
+    uint32_t rank = 0;
+    uint32_t micro_batch = 0;
+    bool is_lost = false;
+    bool is_granted = false;
     uint64_t sequence_id = 0;
     std::unique_ptr<SequenceRequest> sequence = nullptr;  // kAdmit.
 };
@@ -70,6 +77,13 @@ struct SegmentRound {
     uint64_t return_bytes = 0;
 };
 
+// A round of a micro-batch at a rank that is lost (R12).
+struct VoidableRound {
+    uint32_t rank = 0;
+    uint32_t micro_batch = 0;
+    int32_t round = 0;
+};
+
 struct WorkerEvent {
     enum class Kind : uint32_t {
         kStarted,         // The first chunk of the sequence is scheduled; `token` tokens before it
@@ -80,6 +94,7 @@ struct WorkerEvent {
         kWait,            // R7: `text` says who waits for whom; empty: that wait is over.
         kSegmentRequest,  // FFN: wants the segments of `segment`.
         kSegmentRelease,  // FFN: needs those of its session and round no more.
+        kVoidRequest,     // Attention: can do without `voidable`.
     };
     Kind kind = Kind::kWait;
     uint32_t token = 0;
@@ -90,6 +105,7 @@ struct WorkerEvent {
     uint8_t num_top = 0;    // kToken, kPromptLogprob: see top().
     std::unique_ptr<SequenceRequest> sequence = nullptr;  // kEnd: back to the control thread.
     SegmentRound segment = {};                            // kSegmentRequest, kSegmentRelease.
+    VoidableRound voidable = {};                          // kVoidRequest.
     // kEnd with an error, kWait: one line, zero-terminated. Others: see set_top().
     char text[216] = {};
 
@@ -114,6 +130,6 @@ struct WorkerEvent {
     }
 };
 
-static_assert(sizeof(WorkerEvent) == 280, "a ring of 16,384 is 4.4 MiB");
+static_assert(sizeof(WorkerEvent) == 296, "a ring of 16,384 is 4.6 MiB");
 
 }  // namespace afd::daemon

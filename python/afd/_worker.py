@@ -97,6 +97,10 @@ class FfnWorker:
         self._heartbeat = self.control[1672:1708].view(np.int32)
         self._heartbeat[:] = 0, os.getpid(), 0, 0, 0, 0, 0, 0, 0
         self.context.ffn.out_num = 0
+        # What nobody wants from here any more (R12). A Ready of the past may have made it old.
+        for each in self.welcome.voided:
+            if int(self._descriptors[each.session, each.micro_batch, 0]) == each.round:
+                self._acknowledged[each.session, each.micro_batch] = each.round
         # Armed for good: a session rings with each publication, so none is missed (R9).
         self.control[1536:1540].view(np.int32)[0] = 1
 

@@ -19,6 +19,7 @@ DispatchLane::DispatchLane(DispatchTransport& transport,
       // Any start would do: choose_round() tries numbers until one stands nowhere (R1). This one
       // makes the first try succeed in nearly every case.
       round_(transport.descriptor_flag(0, micro_batch)),
+      voided_(num_ranks_, 0),
       has_rows_(num_ranks_, 0),
       ids_(num_ranks_ * slots_per_rank_, kMaskedId),
       is_used_(slots_per_rank_, 0) {
@@ -31,17 +32,15 @@ bool DispatchLane::may_store() {
     // counters only advance: an acknowledgement that was seen stays, since only this lane could end
     // it.
     for (; num_taken_over_ < num_ranks_; ++num_taken_over_) {
-        const int32_t left = transport_->descriptor_flag(num_taken_over_, micro_batch_);
-        if (!carries_round(transport_->acknowledged(num_taken_over_, micro_batch_, Order::kAcquire),
-                           left)) {
-            return false;
-        }
+        if (!is_taken_over(num_taken_over_, Order::kAcquire)) return false;
         AFD_CRASH_POINT("takeover.rank_let_go");
     }
     for (; num_acknowledged_ < published_ranks_.size(); ++num_acknowledged_) {
-        if (!acknowledged_by(published_ranks_[num_acknowledged_], Order::kAcquire)) return false;
+        const uint32_t rank = published_ranks_[num_acknowledged_];
+        if (!is_let_go(rank, round_, Order::kAcquire)) return false;
     }
-    return true;
+    // R12: the answer must not be about another round than the one that stands there.
+    return asked_rank_ == kAnyRank;
 }
 
 void DispatchLane::begin(int32_t layer_id) {
@@ -78,6 +77,12 @@ void DispatchLane::occupy(uint32_t token_idx, uint32_t k, uint32_t rank) {
                token_idx,
                k,
                micro_batch_);
+    AFD_ASSERT(
+        rank == kAnyRank || may_store_to(rank),
+        "micro-batch %u: rank %u has not acknowledged round %d, which was voided there (R12)",
+        micro_batch_,
+        rank,
+        voided_[rank]);
     is_used_[index] = 1;
     slots_.push_back({static_cast<uint32_t>(index), rank});
 }
@@ -104,7 +109,8 @@ int32_t DispatchLane::publish(DispatchMode mode) {
     AFD_ASSERT(is_storing_, "micro-batch %u: publish() without begin()", micro_batch_);
     published_ranks_.clear();
     for (uint32_t rank = 0; rank < num_ranks_; ++rank) {
-        if (mode == DispatchMode::kSync || has_rows_[rank] != 0) published_ranks_.push_back(rank);
+        const bool is_asked = mode == DispatchMode::kSync && may_store_to(rank);
+        if (is_asked || has_rows_[rank] != 0) published_ranks_.push_back(rank);
     }
     // Here and not in begin(): which words the round uses is known only now, and may_store() has
     // made them still (R1).
@@ -113,6 +119,7 @@ int32_t DispatchLane::publish(DispatchMode mode) {
     });
     AFD_CRASH_POINT("dispatch.rows_stored");
     for (const uint32_t rank : published_ranks_) {
+        voided_[rank] = 0;
         transport_->publish(rank, micro_batch_, layer_id_, ids_of(rank), round_);
         AFD_CRASH_POINT("dispatch.published_to_a_rank");
     }
@@ -145,13 +152,59 @@ RoundState DispatchLane::poll() {
 // to be seq_cst at every word that is still open (R9).
 bool DispatchLane::acknowledged(Order order) const {
     for (uint32_t rank = num_taken_over_; rank < num_ranks_; ++rank) {
-        const int32_t left = transport_->descriptor_flag(rank, micro_batch_);
-        if (!carries_round(transport_->acknowledged(rank, micro_batch_, order), left)) return false;
+        if (!is_taken_over(rank, order)) return false;
     }
     for (size_t i = num_acknowledged_; i < published_ranks_.size(); ++i) {
-        if (!acknowledged_by(published_ranks_[i], order)) return false;
+        if (!is_let_go(published_ranks_[i], round_, order)) return false;
     }
-    return true;
+    return asked_rank_ == kAnyRank;
+}
+
+bool DispatchLane::is_acknowledged(uint32_t rank, int32_t round, Order order) const {
+    return carries_round(transport_->acknowledged(rank, micro_batch_, order), round);
+}
+
+// R10: what stands there is a predecessor's, so it is read.
+bool DispatchLane::is_taken_over(uint32_t rank, Order order) const {
+    return is_let_go(rank, transport_->descriptor_flag(rank, micro_batch_), order);
+}
+
+// One question at a time: when it is asked every rank whose round is voided is lost, so that the
+// placement is whole without all of them. Of two that are on their way the first rank might be back
+// when the second is lost, and lost again when its answer comes.
+std::optional<int32_t> DispatchLane::voidable(uint32_t rank) const {
+    const int32_t round = transport_->descriptor_flag(rank, micro_batch_);
+    if (asked_rank_ != kAnyRank || round < 1 || is_let_go(rank, round, Order::kAcquire)) {
+        return std::nullopt;
+    }
+    return round;
+}
+
+void DispatchLane::ask_void(uint32_t rank) {
+    const std::optional<int32_t> round = voidable(rank);
+    AFD_ASSERT(!is_storing_ && round,
+               "micro-batch %u: no round of rank %u is to be voided",
+               micro_batch_,
+               rank);
+    asked_rank_ = rank;
+    asked_round_ = *round;
+}
+
+void DispatchLane::answer_void(uint32_t rank, int32_t round, bool is_granted) {
+    if (rank != asked_rank_ || round != asked_round_) return;
+    asked_rank_ = kAnyRank;
+    if (is_granted) voided_[rank] = round;
+}
+
+bool DispatchLane::is_voided() const {
+    if (!was_published_) return false;
+    const int32_t* flags = transport_->result_flags(micro_batch_);
+    for (size_t i = num_decided_; i < slots_.size(); ++i) {
+        const uint32_t rank = slots_[i].rank;
+        if (rank == kAnyRank || voided_[rank] != round_) continue;
+        if (!carries_round(observe(flags[slots_[i].index], Order::kAcquire), round_)) return true;
+    }
+    return false;
 }
 
 // In the order in which the lane has to go through them: the predecessor's rounds, results, then
@@ -171,7 +224,9 @@ std::optional<WaitInfo> DispatchLane::wait_info() const {
     for (uint32_t rank = num_taken_over_; rank < num_ranks_; ++rank) {
         const int32_t left = transport_->descriptor_flag(rank, micro_batch_);
         const int32_t seen = seen_of(rank);
-        if (!carries_round(seen, left)) return wait(WaitKind::kTakeover, rank, seen, left);
+        if (!is_let_go(rank, left, Order::kAcquire)) {
+            return wait(WaitKind::kTakeover, rank, seen, left);
+        }
     }
     const int32_t* flags = transport_->result_flags(micro_batch_);
     for (size_t i = num_decided_; was_published_ && i < slots_.size(); ++i) {
@@ -182,7 +237,7 @@ std::optional<WaitInfo> DispatchLane::wait_info() const {
     }
     for (size_t i = num_acknowledged_; i < published_ranks_.size(); ++i) {
         const uint32_t rank = published_ranks_[i];
-        if (!acknowledged_by(rank, Order::kAcquire)) {
+        if (!is_let_go(rank, round_, Order::kAcquire)) {
             return wait(WaitKind::kAcknowledged, rank, seen_of(rank), round_);
         }
     }
@@ -190,7 +245,7 @@ std::optional<WaitInfo> DispatchLane::wait_info() const {
 }
 
 bool DispatchLane::acknowledged_by(uint32_t rank, Order order) const {
-    return carries_round(transport_->acknowledged(rank, micro_batch_, order), round_);
+    return is_acknowledged(rank, round_, order);
 }
 
 // Whether a rank refused the tokens offered to it: it cannot know which result slots are its own.

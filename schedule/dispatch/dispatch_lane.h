@@ -2,7 +2,7 @@
 #pragma once
 
 // DispatchLane: one micro-batch slot of an attention session. It carries the rules R1, R4, R5,
-// R6, R10 and R11, so that a loop over it cannot break them:
+// R6, R10, R11 and the session's part of R12, so that a loop over it cannot break them:
 //
 //     may_store()? -> begin(layer) -> put(...)... -> publish() -> poll() until kReady -> row(...)
 //          ^                                                                              |
@@ -14,6 +14,9 @@
 //       acknowledged whatever its predecessor left (R10). begin() asserts may_store().
 //   (2) publish() chooses the round number after everything it depends on is known and still (R1).
 //   (3) poll() accepts exactly the round of the last publish(), or its refusal (R5, R11).
+//   (4) A round that afdd has voided at a rank counts as acknowledged in (1), but nothing is stored
+//       to that rank before it has acknowledged; and nothing anywhere while an answer of afdd is on
+//       its way (R12).
 // A caller that no longer wants the results (deadline, cancellation) just stops polling: the slot
 // stays blocked by may_store() until acknowledged, as it must.
 //
@@ -99,6 +102,22 @@ class DispatchLane {
     // results, so this is the condition to sleep on, with kSeqCst before sleeping (R9).
     bool acknowledged(Order order) const;
 
+    // --- R12 ---
+
+    // The round that stands at `rank` if neither the rank nor afdd has let go of it and nothing has
+    // been asked: what afdd may be asked to void.
+    std::optional<int32_t> voidable(uint32_t rank) const;
+    // afdd was asked to void it, and will answer. REQUIRES: voidable(rank).
+    void ask_void(uint32_t rank);
+    // Its answer. One that nobody waits for, or about another round, is ignored.
+    void answer_void(uint32_t rank, int32_t round, bool is_granted);
+    // Whether the round in work lacks a result that will not come: it was voided at its rank.
+    bool is_voided() const;
+    // Whether rows of the next round may go to `rank`. REQUIRES: may_store().
+    bool may_store_to(uint32_t rank) const {
+        return voided_[rank] == 0 || is_acknowledged(rank, voided_[rank], Order::kAcquire);
+    }
+
     // What the lane waits for now, if for anything (R7).
     std::optional<WaitInfo> wait_info() const;
 
@@ -130,6 +149,13 @@ class DispatchLane {
     void occupy(uint32_t token_idx, uint32_t k, uint32_t rank);
     bool stands(int32_t round) const;
     bool is_refused() const;
+    bool is_acknowledged(uint32_t rank, int32_t round, Order order) const;
+    // Whether nothing of the round can be executed at `rank` any more: of the last one that was
+    // published there, or of what a predecessor left.
+    bool is_let_go(uint32_t rank, int32_t round, Order order) const {
+        return voided_[rank] == round || is_acknowledged(rank, round, order);
+    }
+    bool is_taken_over(uint32_t rank, Order order) const;
     uint32_t waits_for(const Slot& slot) const;
 
     DispatchTransport* transport_;
@@ -147,9 +173,12 @@ class DispatchLane {
     size_t num_acknowledged_ = 0;  // Prefix of published_ranks_ that acknowledged (R4).
     size_t num_decided_ = 0;       // Prefix of slots_ that carry the round.
     std::vector<uint32_t> published_ranks_;
-    std::vector<uint8_t> has_rows_;  // [F]
-    std::vector<int32_t> ids_;       // [F][BS * K1], masked between rounds.
-    std::vector<uint8_t> is_used_;   // [BS * K1]
+    std::vector<int32_t> voided_;     // [F], the round that afdd voided there last; 0: none stands.
+    uint32_t asked_rank_ = kAnyRank;  // Where afdd was asked to void a round, which is
+    int32_t asked_round_ = 0;         // this one. kAnyRank: nowhere.
+    std::vector<uint8_t> has_rows_;   // [F]
+    std::vector<int32_t> ids_;        // [F][BS * K1], masked between rounds.
+    std::vector<uint8_t> is_used_;    // [BS * K1]
     std::vector<Slot> slots_;
 };
 

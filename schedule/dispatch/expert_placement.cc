@@ -175,6 +175,17 @@ std::span<const ExpertReplica> ExpertPlacement::replicas(uint32_t layer_id, uint
     return {replicas_.data() + begin, replica_begin_[index + 1] - begin};
 }
 
+bool ExpertPlacement::is_whole_without(const std::vector<bool>& is_lost) const {
+    for (size_t expert = 0; expert < num_all_experts(); ++expert) {
+        const auto begin = replicas_.begin() + replica_begin_[expert];
+        const auto end = replicas_.begin() + replica_begin_[expert + 1];
+        if (std::all_of(begin, end, [&](const auto& replica) { return is_lost[replica.rank]; })) {
+            return false;
+        }
+    }
+    return true;
+}
+
 uint32_t ExpertPlacement::num_local_experts_per_layer(uint32_t rank) const {
     AFD_ASSERT(rank < num_ranks(), "rank %u of %u", rank, num_ranks());
     return num_local_[rank];

@@ -82,6 +82,9 @@ class ExpertPlacement {
         return all[choices_[size_t{session} * num_all_experts() + layer_begin_[layer_id] + expert]];
     }
 
+    // Whether every expert has a replica on a rank that is not lost. Shape: is_lost [num_ranks()].
+    bool is_whole_without(const std::vector<bool>& is_lost) const;
+
     // Local ids of a rank are below this in every layer; at least 1.
     uint32_t num_local_experts_per_layer(uint32_t rank) const;
 

@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "tests/faults/crash_table.h"
+#include "tests/faults/replicas.h"
 #include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
 #include "tests/integration/workload.h"
@@ -54,6 +55,11 @@ std::vector<client::Generate> requests() {
     return made;
 }
 
+// R12: where a worker goes on without another.
+bool needs_replicas(const std::string& point) {
+    return point.rfind("void.", 0) == 0;
+}
+
 std::vector<std::string> flags(const std::string& router) {
     return {"--attention-workers",
             "1",
@@ -76,7 +82,8 @@ std::vector<std::string> flags(const std::string& router) {
 
 class CrashPoints : public testing::Test {
   protected:
-    explicit CrashPoints(const std::string& router = "attention") : instance_(flags(router)) {
+    explicit CrashPoints(const std::vector<std::string>& all_flags = flags("attention"))
+        : instance_(all_flags) {
         instance_.wait_ready();
         // Twice: the first time fills what is made at the first use.
         run_all_at_once(instance_, requests_);
@@ -182,6 +189,7 @@ class CrashPoints : public testing::Test {
 TEST_F(CrashPoints, EachAlone) {
     ASSERT_GT(table_.names().size(), 50U);
     for (const std::string& name : table_.names()) {
+        if (needs_replicas(name)) continue;
         if (name == "refuse.slot_marked") {
             expect_refusal_through_death_at(name, "pass.computed");
         } else if (name == "refuse.round_marked") {
@@ -197,7 +205,7 @@ TEST_F(CrashPoints, EachAlone) {
 
 class CrashPointsWithRoutersAtTheExperts : public CrashPoints {
   protected:
-    CrashPointsWithRoutersAtTheExperts() : CrashPoints("ffn") {}
+    CrashPointsWithRoutersAtTheExperts() : CrashPoints(flags("ffn")) {}
 };
 
 // Rows are offered there, and weights come back with the results. No two phases.
@@ -207,6 +215,38 @@ TEST_F(CrashPointsWithRoutersAtTheExperts, EachAlone) {
             if (!HasFailure()) expect_same_bits_through_deaths_at({name});
         }
     }
+    EXPECT_EQ(instance_.stop(), 0);
+}
+
+std::vector<std::string> flags_with_replicas() {
+    std::vector<std::string> all = flags("attention");
+    all.insert(all.end(), {"--expert-placement", replicated_placement(kNumFfnWorkers)});
+    // Time to be without the worker.
+    for (const char* option : {"--restart-first-ms", "--restart-max-ms"}) {
+        *(std::find(all.begin(), all.end(), option) + 1) = "20";
+    }
+    return all;
+}
+
+class CrashPointsWithReplicas : public CrashPoints {
+  protected:
+    CrashPointsWithReplicas() : CrashPoints(flags_with_replicas()) {}
+};
+
+// R12: each of its steps, alone and together with a second death of an FFN worker at each step of a
+// pass.
+TEST_F(CrashPointsWithReplicas, EachStepOfAFailover) {
+    const Points second = {"pass.taken", "pass.returned", "acknowledge.execution_ended"};
+    size_t num_steps = 0;
+    for (const std::string& name : table_.names()) {
+        if (!needs_replicas(name)) continue;
+        ++num_steps;
+        if (!HasFailure()) expect_same_bits_through_deaths_at({name});
+        for (const std::string& other : second) {
+            if (!HasFailure()) expect_same_bits_through_deaths_at({name, other});
+        }
+    }
+    EXPECT_GE(num_steps, 5U);
     EXPECT_EQ(instance_.stop(), 0);
 }
 

@@ -9,6 +9,8 @@
 //   AFD_FAKE_CRASH      abort before being ready
 //   AFD_FAKE_DIE        abort as soon as it is ready
 //   AFD_FAKE_HANG       wait before being ready, until this file exists
+//   AFD_FAKE_VOID       attention: have round 5 voided at each rank that is lost, round 6 at one
+//                       that is back, and report the answer as a wait; FFN: report what is voided
 //   AFD_FAKE_ASK        ask for the memory of round 7 of session 1, be ready only after the answer,
 //                       and report its code as a wait
 
@@ -66,11 +68,33 @@ class FakeLoop {
                     push(WorkerEvent::Kind::kStarted, *command.sequence);
                     running_[command.sequence_id] = std::move(command.sequence);
                     break;
+                case WorkerCommand::Kind::kRankState:
+                    if (std::getenv("AFD_FAKE_VOID") != nullptr) ask_to_void(command);
+                    break;
+                case WorkerCommand::Kind::kVoidAnswer:
+                    report("round %d at rank %u is %s",
+                           command.round,
+                           command.rank,
+                           command.is_granted ? "void" : "not void");
+                    break;
                 case WorkerCommand::Kind::kSegment:
                     break;
             }
         }
         return true;
+    }
+
+    void ask_to_void(const WorkerCommand& state) {
+        WorkerEvent event{.kind = WorkerEvent::Kind::kVoidRequest};
+        event.voidable = {state.rank, 1, state.is_lost ? 5 : 6};
+        port_.push(std::move(event));
+    }
+
+    template <typename... Args>
+    void report(const char* format, Args... args) {
+        WorkerEvent event{.kind = WorkerEvent::Kind::kWait};
+        event.set_text(format, args...);
+        port_.push(std::move(event));
     }
 
     void step(SequenceRequest& sequence) {
@@ -111,7 +135,8 @@ void ask_for_segments(WorkerControl& worker) {
     port.push(std::move(request));
     port.flush();
     WorkerCommand answer;
-    while (!port.pop_command(answer)) {
+    // Of ranks an attention worker hears at any time.
+    while (!port.pop_command(answer) || answer.kind == WorkerCommand::Kind::kRankState) {
         pollfd doorbell{worker.own_doorbell_fd(), POLLIN, 0};
         ::poll(&doorbell, 1, -1);
         uint64_t count = 0;
@@ -126,6 +151,19 @@ void ask_for_segments(WorkerControl& worker) {
                     std::string(code_name(answer.code)).c_str());
     port.push(std::move(report));
     port.flush();
+}
+
+// What the Welcome says is voided.
+void report_voided(WorkerControl& worker) {
+    for (const control::VoidedRound& voided : worker.welcome().voided()) {
+        WorkerEvent event{.kind = WorkerEvent::Kind::kWait};
+        event.set_text("session %u, micro-batch %u: round %d is void",
+                       voided.session(),
+                       voided.micro_batch(),
+                       voided.round());
+        worker.port().push(std::move(event));
+    }
+    worker.port().flush();
 }
 
 int run(int argc, char** argv) {
@@ -150,6 +188,7 @@ int run(int argc, char** argv) {
         while (::access(file, F_OK) != 0) ::poll(nullptr, 0, 10);
     }
     if (std::getenv("AFD_FAKE_ASK") != nullptr) ask_for_segments(worker);
+    report_voided(worker);
     control::Ready ready;
     ready.set_kv_tokens(worker.welcome().kv_tokens());
     worker.ready(ready);

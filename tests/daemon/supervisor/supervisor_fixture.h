@@ -101,12 +101,13 @@ class SupervisorTest : public testing::Test {
         plan.welcome.set_instance("test");
         plan.welcome.set_kv_tokens(config_.kv_tokens);
         plan.welcome.set_max_sequences(8);
+        plan.welcome.mutable_geometry()->set_num_micro_batches(2);
         plan.heartbeat = [this](control::Role role, uint32_t index) {
             const auto found = heartbeats_.find({role, index});
             return found == heartbeats_.end() ? next_beat() : found->second;
         };
         plan.run_flag = [this](control::Role, uint32_t) { return words_.run_flag(); };
-        plan.session_ranks = session_ranks_;
+        plan.can_do_without = can_do_without_;
         plan.acquire_segments = acquire_segments_;
         plan.fill_metrics = [](control::Role, uint32_t, client::Worker&) {};
         auto supervisor = Supervisor::create(loop_, std::move(plan));
@@ -194,7 +195,7 @@ class SupervisorTest : public testing::Test {
     uint64_t progress_ = 0;
     // Of the plan; empty: an instance without two-phase rounds.
     std::function<Result<>(uint32_t rank, const control::SegmentRequest&)> acquire_segments_;
-    SessionRanks session_ranks_;  // Of the plan.
+    CanDoWithout can_do_without_;  // Of the plan.
     Program program_;
     std::unique_ptr<Supervisor> supervisor_;
     std::unique_ptr<Gateway> gateway_;

@@ -225,6 +225,87 @@ TEST_F(DispatchLaneTest, SaysWhatItWaitsFor) {
     EXPECT_EQ(lane_.wait_info(), std::nullopt);
 }
 
+// R12: what afdd voided counts as let go, its rows go to the other rank under another number, and
+// the rank's own stripe waits for its successor.
+TEST_F(DispatchLaneTest, GoesOnWithoutARankWhoseRoundIsVoided) {
+    const int32_t round = publish_to(lane_, 0, DispatchMode::kAsync);
+    ASSERT_EQ(lane_.voidable(0), round);
+    EXPECT_EQ(lane_.voidable(1), std::nullopt) << "nothing stands there";
+    lane_.ask_void(0);
+    EXPECT_EQ(lane_.voidable(0), std::nullopt) << "asked once";
+    EXPECT_FALSE(lane_.is_voided());
+    lane_.answer_void(0, round + 1, true);
+    EXPECT_FALSE(lane_.may_store()) << "an answer about another round";
+    lane_.answer_void(0, round, true);
+    EXPECT_TRUE(lane_.is_voided());
+    EXPECT_TRUE(lane_.acknowledged(Order::kSeqCst));
+    ASSERT_TRUE(lane_.may_store());
+    EXPECT_FALSE(lane_.may_store_to(0));
+    EXPECT_TRUE(lane_.may_store_to(1));
+    const int32_t next = publish_to(lane_, 1, DispatchMode::kSync);
+    EXPECT_NE(next, round);
+    EXPECT_EQ(instance_.descriptor(0, 0, 0)[0], round) << "sync leaves out who has not let go";
+    EXPECT_FALSE(lane_.is_voided());
+    return_row(1, next, 7);
+    acknowledge(1, next);
+    ASSERT_EQ(lane_.poll(), RoundState::kReady);
+    acknowledge(0, round);
+    ASSERT_TRUE(lane_.may_store());
+    EXPECT_TRUE(lane_.may_store_to(0));
+    const int32_t last = publish_to(lane_, 0, DispatchMode::kSync);
+    EXPECT_EQ(instance_.descriptor(0, 0, 0)[0], last);
+}
+
+// R12: nothing is stored while an answer is on its way, not even if the rank has acknowledged.
+TEST_F(DispatchLaneTest, StoresNothingWhileItIsAskedWhetherARoundIsVoid) {
+    const int32_t round = publish_to(lane_, 0, DispatchMode::kAsync);
+    lane_.ask_void(0);
+    return_row(0, round, 1);
+    acknowledge(0, round);
+    EXPECT_EQ(lane_.poll(), RoundState::kReady);
+    EXPECT_FALSE(lane_.may_store());
+    EXPECT_FALSE(lane_.acknowledged(Order::kSeqCst));
+    lane_.answer_void(0, round, true);
+    EXPECT_FALSE(lane_.is_voided()) << "its results are here";
+    EXPECT_TRUE(lane_.may_store());
+    EXPECT_TRUE(lane_.may_store_to(0)) << "granted too late to matter";
+}
+
+TEST_F(DispatchLaneTest, WaitsForARoundThatAfddDoesNotVoid) {
+    const int32_t round = publish_to(lane_, 0, DispatchMode::kAsync);
+    lane_.ask_void(0);
+    lane_.answer_void(0, round, false);
+    EXPECT_FALSE(lane_.is_voided());
+    EXPECT_FALSE(lane_.may_store());
+    acknowledge(0, round);
+    EXPECT_TRUE(lane_.may_store());
+}
+
+TEST_F(DispatchLaneTest, StoresNothingToARankThatHasNotAcknowledgedWhatIsVoid) {
+    const int32_t round = publish_to(lane_, 0, DispatchMode::kAsync);
+    lane_.ask_void(0);
+    lane_.answer_void(0, round, true);
+    ASSERT_TRUE(lane_.may_store());
+    lane_.begin(4);
+    ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+    EXPECT_DEATH(lane_.use({0, 1}, 0, 0), "has not acknowledged round 1, which was voided");
+}
+
+// R10 and R12: a new session has its predecessor's round voided, which nobody wants any more.
+TEST_F(DispatchLaneTest, HasThePredecessorsRoundVoided) {
+    const std::vector<int32_t> ids(9, kMaskedId);
+    dispatch_->publish(0, 0, 0, ids, 5);
+    DispatchLane successor(*dispatch_, small_geometry(), 0);
+    ASSERT_EQ(successor.voidable(0), 5);
+    successor.ask_void(0);
+    EXPECT_FALSE(successor.may_store());
+    successor.answer_void(0, 5, true);
+    EXPECT_EQ(successor.wait_info(), std::nullopt);
+    ASSERT_TRUE(successor.may_store());
+    EXPECT_FALSE(successor.may_store_to(0));
+    EXPECT_GT(publish_to(successor, 1, DispatchMode::kAsync), 0);
+}
+
 TEST_F(DispatchLaneTest, RefusesASlotUsedTwice) {
     lane_.begin(0);
     lane_.use({0, 0}, 0, 0);

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An FFN worker that is lost and does not come back, while another has all of its experts (R12).
+//
+// Method: a dead worker is started again after an hour, so that whatever goes on goes on without
+// it. Oracle: the replies of the undisturbed instance, token ids and log probabilities to the last
+// bit.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "tests/faults/replicas.h"
+#include "tests/integration/background_generation.h"
+#include "tests/integration/instance.h"
+#include "tests/integration/workload.h"
+
+namespace afd::test {
+namespace {
+
+constexpr uint32_t kLongTokens = 900;
+
+struct LostWorkerCase {
+    const char* name;
+    std::vector<std::string> flags;
+};
+
+class LostWorker : public testing::TestWithParam<LostWorkerCase> {
+  protected:
+    LostWorker() : instance_(flags()) { instance_.wait_ready(); }
+
+    static std::vector<std::string> flags() {
+        std::vector<std::string> all = {"--attention-workers",
+                                        "2",
+                                        "--ffn-workers",
+                                        "2",
+                                        "--micro-batches",
+                                        "2",
+                                        "--expert-placement",
+                                        replicated_placement(2),
+                                        "--two-phase-block",
+                                        "64",
+                                        "--prefix-cache",
+                                        "false",
+                                        "--restart-first-ms",
+                                        "3600000",
+                                        "--restart-max-ms",
+                                        "3600000"};
+        all.insert(all.end(), GetParam().flags.begin(), GetParam().flags.end());
+        return all;
+    }
+
+    void kill_ffn(size_t rank) {
+        kill(instance_.worker_pids("ffn").at(rank), SIGKILL);
+        instance_.wait_for("its end is seen", [&](const client::Status& status) {
+            return status.workers(static_cast<int>(2 + rank)).state() == "back-off";
+        });
+    }
+
+    void bring_back(const std::string& worker) {
+        const Outcome outcome = run_program({program("afdctl"),
+                                             "restart-worker",
+                                             "--worker",
+                                             worker,
+                                             "--instance",
+                                             instance_.name()},
+                                            instance_.runtime_directory());
+        EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
+    }
+
+    Instance instance_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Modes,
+                         LostWorker,
+                         testing::Values(LostWorkerCase{"auto", {"--dispatch", "auto"}},
+                                         LostWorkerCase{"window", {"--dispatch", "window"}},
+                                         LostWorkerCase{"sync", {"--dispatch-mode", "sync"}}),
+                         [](const auto& one) { return one.param.name; });
+
+// Both sessions use both ranks in turn; whichever is lost, and whoever had rows there.
+TEST_P(LostWorker, HoldsNobodyUpWhoseExpertsAreElsewhere) {
+    const auto expected = instance_.connect().generate(long_request(kLongTokens));
+    ASSERT_TRUE(expected.ok()) << expected.error().message;
+    const auto mixed = mixed_requests(12, 257, 5);
+    const std::vector<Reply> expected_mixed = run_one_after_another(instance_, mixed);
+    for (const size_t rank : {size_t{0}, size_t{1}}) {
+        std::vector<std::unique_ptr<BackgroundGeneration>> generations;
+        for (int i = 0; i < 3; ++i) {
+            generations.push_back(
+                std::make_unique<BackgroundGeneration>(instance_, long_request(kLongTokens)));
+        }
+        generations[0]->wait_for_tokens(20);
+        kill_ffn(rank);
+        for (const auto& generation : generations) {
+            const auto found = generation->finish();
+            ASSERT_TRUE(found.ok()) << found.error().message;
+            EXPECT_EQ(found.value().token_ids, expected.value().token_ids);
+            EXPECT_EQ(found.value().logprobs, expected.value().logprobs);
+        }
+        const std::string what = "without ffn " + std::to_string(rank);
+        expect_same_bits(expected_mixed, run_all_at_once(instance_, mixed), what);
+        EXPECT_EQ(instance_.status().workers(static_cast<int>(2 + rank)).state(), "back-off");
+        bring_back("ffn" + std::to_string(rank));
+        expect_same_bits(expected_mixed, run_all_at_once(instance_, mixed), "after " + what);
+    }
+    EXPECT_EQ(instance_.stop(), 0);
+}
+
+// A new attention worker hears at its start whom it has to do without, and has the rounds of its
+// predecessor voided that the lost rank will not acknowledge.
+TEST_P(LostWorker, IsNotAwaitedByANewAttentionWorker) {
+    const auto expected = instance_.connect().generate(long_request(kLongTokens));
+    ASSERT_TRUE(expected.ok()) << expected.error().message;
+    std::vector<std::unique_ptr<BackgroundGeneration>> generations;
+    for (int i = 0; i < 4; ++i) {
+        generations.push_back(
+            std::make_unique<BackgroundGeneration>(instance_, long_request(kLongTokens)));
+    }
+    generations[0]->wait_for_tokens(20);
+    const std::vector<pid_t> attention = instance_.worker_pids("attention");
+    const pid_t ffn = instance_.worker_pids("ffn").at(0);
+    // Stopped first, so that their rounds stand at the rank when all of them die.
+    kill(ffn, SIGSTOP);
+    for (const pid_t pid : attention) kill(pid, SIGSTOP);
+    for (const pid_t pid : attention) kill(pid, SIGKILL);
+    kill(ffn, SIGKILL);
+    instance_.wait_for("the ends are seen", [](const client::Status& status) {
+        return status.workers(0).state() == "back-off" && status.workers(1).state() == "back-off" &&
+               status.workers(2).state() == "back-off";
+    });
+    bring_back("attention0");
+    bring_back("attention1");
+    for (const auto& generation : generations) {
+        const auto found = generation->finish();
+        ASSERT_TRUE(found.ok()) << found.error().message;
+        EXPECT_EQ(found.value().token_ids, expected.value().token_ids);
+        EXPECT_EQ(found.value().logprobs, expected.value().logprobs);
+    }
+    EXPECT_EQ(instance_.status().workers(2).state(), "back-off");
+    EXPECT_EQ(instance_.stop(), 0);
+}
+
+}  // namespace
+}  // namespace afd::test
