@@ -23,6 +23,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/faults/long_form.h"
 #include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
 #include "tests/integration/workload.h"
@@ -119,11 +120,16 @@ TEST(HostileWorker, EndsNobodyElseAndWhoComesAfterIsServed) {
         }
     }
     ASSERT_EQ(targets.size(), 6U);
+    std::atomic<bool> is_over{false};
     std::thread attacker([&] {
         std::mt19937 random(16);
-        for (uint64_t i = 0; i < kFlips; ++i) targets[random() % targets.size()]->spoil(random);
+        const uint64_t num_all = from_environment("AFD_FLIPS", kFlips);
+        for (uint64_t i = 0; i < num_all; ++i) targets[random() % targets.size()]->spoil(random);
+        is_over = true;
     });
-    run_all_at_once(instance, hostile_requests());
+    do {
+        run_all_at_once(instance, hostile_requests());
+    } while (!is_over);
     attacker.join();
 
     // Whatever state the attack left it in.

@@ -4,7 +4,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
+
+#include "tests/faults/quantile.h"
 
 namespace afd::test {
 namespace {
@@ -16,13 +17,6 @@ void append(const std::vector<double>& from, std::vector<double>& to) {
 void append(const KillTimes& from, KillTimes& to) {
     append(from.progress_ms, to.progress_ms);
     append(from.restart_ms, to.restart_ms);
-}
-
-double quantile(std::vector<double> values, double q) {
-    if (values.empty()) return 0;
-    std::sort(values.begin(), values.end());
-    const auto rank = static_cast<size_t>(std::ceil(q * static_cast<double>(values.size())));
-    return values[std::max<size_t>(rank, 1) - 1];
 }
 
 std::string summary(const std::vector<double>& ms) {

@@ -6,10 +6,10 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <thread>
 
+#include "tests/faults/fault_requests.h"
+#include "tests/faults/footprint.h"
+#include "tests/faults/replicas.h"
 #include "tests/integration/background_generation.h"
 
 namespace afd::test {
@@ -18,65 +18,53 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr size_t kInFlight = 6;
-constexpr size_t kTemplates = 10;
 
 double ms_between(client::Clock::time_point from, client::Clock::time_point to) {
     return std::chrono::duration<double, std::milli>(to - from).count();
 }
 
 std::vector<std::string> flags(const KillScenario& scenario) {
-    return {"--attention-workers",
-            std::to_string(scenario.num_attention_workers),
-            "--ffn-workers",
-            std::to_string(scenario.num_ffn_workers),
-            "--router",
-            scenario.router,
-            "--dispatch",
-            scenario.dispatch,
-            "--two-phase-block",
-            "64",
-            // A long prompt is to be long each time that it comes.
-            "--prefix-cache",
-            "false",
-            // Kills follow each other faster than a worker that fails by itself should be tried.
-            "--restart-first-ms",
-            "1",
-            "--restart-max-ms",
-            "1",
-            "--start-attempts",
-            "1000"};
-}
-
-// Short prompts and long ones, greedy and sampled, of different lengths.
-std::vector<client::Generate> make_templates() {
-    std::vector<client::Generate> made;
-    for (uint32_t i = 0; i < kTemplates; ++i) {
-        client::Generate request = long_request(20 + 12 * i);
-        request.clear_token_ids();
-        const uint32_t length = i % 3 == 2 ? 200 + 20 * i : 1 + 9 * i;
-        for (uint32_t t = 0; t < length; ++t) {
-            request.mutable_token_ids()->add_ids(3 + (t * 11 + i) % 200);
-        }
-        if (i % 2 == 1) {
-            request.mutable_sampling()->set_temperature(0.9F);
-            request.mutable_sampling()->set_seed(77 + i);
-        }
-        made.push_back(std::move(request));
+    // With replicas some time is to be without the worker.
+    const std::string restart_ms = scenario.has_replicas ? "20" : "1";
+    std::vector<std::string> all = {"--attention-workers",
+                                    std::to_string(scenario.num_attention_workers),
+                                    "--ffn-workers",
+                                    std::to_string(scenario.num_ffn_workers),
+                                    "--router",
+                                    scenario.router,
+                                    "--dispatch",
+                                    scenario.dispatch,
+                                    "--two-phase-block",
+                                    "64",
+                                    // A long prompt is to be long each time that it comes.
+                                    "--prefix-cache",
+                                    "false",
+                                    // Kills follow each other faster than a worker that fails by
+                                    // itself should be tried.
+                                    "--restart-first-ms",
+                                    restart_ms,
+                                    "--restart-max-ms",
+                                    restart_ms,
+                                    "--start-attempts",
+                                    "1000"};
+    if (scenario.has_replicas) {
+        all.insert(all.end(),
+                   {"--expert-placement", replicated_placement(scenario.num_ffn_workers)});
     }
-    return made;
+    return all;
 }
 
 }  // namespace
 
 std::string KillScenario::name() const {
     return std::to_string(num_attention_workers) + "A" + std::to_string(num_ffn_workers) + "F, " +
-           "router = " + router + ", dispatch = " + dispatch;
+           "router = " + router + ", dispatch = " + dispatch + (has_replicas ? ", replicas" : "");
 }
 
 KillRun::KillRun(const KillScenario& scenario, uint32_t seed)
     : random_(seed),
       instance_(flags(scenario)),
-      templates_(make_templates()),
+      templates_(fault_requests()),
       expected_([this] {
           instance_.wait_ready();
           return run_one_after_another(instance_, templates_);
@@ -85,7 +73,7 @@ KillRun::KillRun(const KillScenario& scenario, uint32_t seed)
       asker_(instance_.connect()) {}
 
 KillReport KillRun::run(uint64_t num_kills) {
-    const Footprint before = footprint();
+    const Footprint before = footprint_of(instance_.pid());
     const auto random_ms = [this](int most) {
         return milliseconds(std::uniform_int_distribution<int>(0, most)(random_));
     };
@@ -101,14 +89,14 @@ KillReport KillRun::run(uint64_t num_kills) {
     }
     drain();
     // The last round's memory, say, is given back behind the last token.
-    Footprint after = footprint();
+    Footprint after = footprint_of(instance_.pid());
     const TimePoint deadline = client::Clock::now() + kPatience;
     while (after.num_descriptors > before.num_descriptors + 1 && client::Clock::now() < deadline) {
         serve_until(client::Clock::now() + milliseconds(20));
-        after = footprint();
+        after = footprint_of(instance_.pid());
     }
     if (after.num_descriptors > before.num_descriptors + 1) {
-        std::cout << "descriptors of afdd:\n" << descriptors();
+        std::cout << "descriptors of afdd:\n" << descriptors_of(instance_.pid());
     }
     report_.num_descriptors_more = after.num_descriptors - before.num_descriptors;
     report_.kib_more = after.kib - before.kib;
@@ -249,29 +237,6 @@ void KillRun::drain() {
     }
     report_.num_lost += flights_.size();
     EXPECT_TRUE(flights_.empty()) << flights_.size() << " requests without an end";
-}
-
-KillRun::Footprint KillRun::footprint() const {
-    namespace fs = std::filesystem;
-    const std::string self = "/proc/" + std::to_string(instance_.pid());
-    const auto descriptors = std::distance(fs::directory_iterator(self + "/fd"), {});
-    std::ifstream status(self + "/status");
-    int64_t kib = 0;
-    for (std::string line; std::getline(status, line);) {
-        if (line.rfind("RssAnon:", 0) == 0) kib = std::stoll(line.substr(8));
-    }
-    return {descriptors, kib};
-}
-
-std::string KillRun::descriptors() const {
-    namespace fs = std::filesystem;
-    std::string text;
-    std::error_code ignored;
-    for (const auto& entry :
-         fs::directory_iterator("/proc/" + std::to_string(instance_.pid()) + "/fd")) {
-        text += "  " + fs::read_symlink(entry.path(), ignored).string() + "\n";
-    }
-    return text;
 }
 
 }  // namespace afd::test

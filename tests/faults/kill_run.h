@@ -23,6 +23,7 @@ struct KillScenario {
     uint32_t num_ffn_workers;
     std::string router;
     std::string dispatch;
+    bool has_replicas = false;  // Each FFN worker has all experts.
 
     std::string name() const;
 };
@@ -52,11 +53,6 @@ class KillRun {
         std::map<uint64_t, double> gaps_ms;  // Of requests that were in flight, once they went on.
         size_t num_in_flight = 0;
     };
-    struct Footprint {
-        int64_t num_descriptors;
-        int64_t kib;
-    };
-
     void send_one();
     void receive();
     void take(const client::Response& response);
@@ -67,8 +63,6 @@ class KillRun {
     bool is_over();
     void note_gaps();
     void drain();
-    Footprint footprint() const;
-    std::string descriptors() const;
 
     std::mt19937 random_;
     Instance instance_;

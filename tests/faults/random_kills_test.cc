@@ -15,17 +15,13 @@
 #include <iostream>
 
 #include "tests/faults/kill_run.h"
+#include "tests/faults/long_form.h"
 
 namespace afd::test {
 namespace {
 
 // With fewer kills than this for each scenario, most of the time would go to starting instances.
 constexpr uint64_t kKillsPerScenario = 8;
-
-uint64_t from_environment(const char* name, uint64_t otherwise) {
-    const char* value = std::getenv(name);
-    return value == nullptr ? otherwise : std::strtoull(value, nullptr, 10);
-}
 
 std::vector<KillScenario> scenarios() {
     std::vector<KillScenario> made;
@@ -36,6 +32,7 @@ std::vector<KillScenario> scenarios() {
             }
             // Rows that are routed at the experts go through the windows only.
             made.push_back({num_attention, num_ffn, "ffn", "window"});
+            if (num_ffn > 1) made.push_back({num_attention, num_ffn, "attention", "auto", true});
         }
     }
     return made;

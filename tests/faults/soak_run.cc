@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/faults/soak_run.h"
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+
+#include <algorithm>
+
+#include "tests/faults/fault_requests.h"
+#include "tests/faults/quantile.h"
+
+namespace afd::test {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+constexpr size_t kMeasuredInFlight = 6;
+constexpr size_t kInFlightMax = 48;
+constexpr double kMeasureSeconds = 2;
+constexpr double kLoad = 0.8;
+
+client::Clock::duration as_duration(double count) {
+    return std::chrono::duration_cast<client::Clock::duration>(Seconds(count));
+}
+
+std::string percentiles(const std::vector<double>& ms) {
+    return fmt::format(
+        "{:.0f} / {:.0f} / {:.0f}", quantile(ms, 0.5), quantile(ms, 0.9), quantile(ms, 0.99));
+}
+
+}  // namespace
+
+std::string SoakReport::text() const {
+    std::string text = fmt::format("{:.1f} requests/s, {} requests, {} kills: {} wrong\n",
+                                   requests_per_second,
+                                   num_requests,
+                                   num_kills,
+                                   num_wrong);
+    for (const int window : {0, 1}) {
+        text += fmt::format(
+            "{} window: first token {}, end {} (ms, median / p90 / p99 of {} requests); afdd: {} "
+            "descriptors, {} KiB, {} segments\n",
+            window == 0 ? "first" : "last ",
+            percentiles(first_token_ms[window]),
+            percentiles(end_ms[window]),
+            end_ms[window].size(),
+            footprint[window].num_descriptors,
+            footprint[window].kib,
+            num_segments[window]);
+    }
+    return text;
+}
+
+SoakRun::SoakRun(const Settings& settings)
+    : settings_(settings),
+      random_(settings.seed),
+      instance_({"--attention-workers", "2", "--ffn-workers", "2"}),
+      templates_(fault_requests()),
+      expected_([this] {
+          instance_.wait_ready();
+          return run_one_after_another(instance_, templates_);
+      }()),
+      connection_(instance_.open_connection()) {}
+
+SoakReport SoakRun::run() {
+    const Footprint before = footprint_of(instance_.pid());
+    const size_t num_segments_before = instance_.segments().size();
+    report_.requests_per_second = kLoad * measure_rate();
+    start_ = client::Clock::now();
+    const TimePoint end = start_ + as_duration(settings_.seconds);
+    const auto interval = as_duration(1 / report_.requests_per_second);
+    TimePoint next_send = start_;
+    TimePoint next_kill = start_ + as_duration(settings_.kill_seconds);
+    bool is_first_over = false;
+    while (client::Clock::now() < end && !testing::Test::HasFailure()) {
+        receive_until(std::min({next_send, next_kill, end}));
+        const TimePoint now = client::Clock::now();
+        if (now >= next_kill) {
+            kill_one();
+            next_kill += as_duration(settings_.kill_seconds);
+        }
+        if (now >= next_send && flights_.size() < kInFlightMax) {
+            send_one(window_of(now));
+            next_send += interval;
+        } else if (now >= next_send) {
+            next_send = now + interval;
+        }
+        if (!is_first_over && now >= start_ + as_duration(settings_.window_seconds)) {
+            note_window(0);
+            is_first_over = true;
+        }
+    }
+    const TimePoint patience = client::Clock::now() + kPatience;
+    while (!flights_.empty() && client::Clock::now() < patience) {
+        receive_until(client::Clock::now() + std::chrono::milliseconds(5));
+    }
+    EXPECT_TRUE(flights_.empty()) << flights_.size() << " requests without an end";
+    report_.num_wrong += flights_.size();
+    instance_.wait_ready();
+    note_growth(before, num_segments_before);
+    note_window(1);
+    EXPECT_EQ(instance_.stop(), 0);
+    return report_;
+}
+
+double SoakRun::measure_rate() {
+    const TimePoint start = client::Clock::now();
+    const TimePoint end = start + as_duration(kMeasureSeconds);
+    while (client::Clock::now() < end) {
+        while (flights_.size() < kMeasuredInFlight) send_one(-1);
+        receive_until(client::Clock::now() + std::chrono::milliseconds(1));
+    }
+    const double took = Seconds(client::Clock::now() - start).count();
+    const double rate = static_cast<double>(std::max<uint64_t>(report_.num_requests, 1)) / took;
+    report_.num_requests = 0;
+    return rate;
+}
+
+int SoakRun::window_of(TimePoint when) const {
+    const double since_start = Seconds(when - start_).count();
+    if (since_start < settings_.window_seconds) return 0;
+    return since_start >= settings_.seconds - settings_.window_seconds ? 1 : -1;
+}
+
+void SoakRun::note_window(int window) {
+    report_.footprint[window] = footprint_of(instance_.pid());
+    report_.num_segments[window] = instance_.segments().size();
+}
+
+// The memory of the last two-phase round, say, is given back behind the last token.
+void SoakRun::note_growth(const Footprint& before, size_t num_segments_before) {
+    const TimePoint patience = client::Clock::now() + kPatience;
+    do {
+        receive_until(client::Clock::now() + std::chrono::milliseconds(20));
+        const Footprint now = footprint_of(instance_.pid());
+        report_.num_descriptors_more = now.num_descriptors - before.num_descriptors;
+        report_.num_segments_more = static_cast<int64_t>(instance_.segments().size()) -
+                                    static_cast<int64_t>(num_segments_before);
+    } while ((report_.num_descriptors_more > 1 || report_.num_segments_more > 0) &&
+             client::Clock::now() < patience);
+}
+
+void SoakRun::send_one(int window) {
+    const size_t index = random_() % templates_.size();
+    client::Request request;
+    request.set_request_id(next_id_);
+    *request.mutable_generate() = templates_[index];
+    ASSERT_TRUE(connection_.send(request).ok());
+    Flight& flight = flights_[next_id_++];
+    flight.template_index = index;
+    flight.sent = client::Clock::now();
+    flight.window = window;
+}
+
+void SoakRun::receive_until(TimePoint when) {
+    do {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(when - client::Clock::now());
+        pollfd ready{connection_.fd(), connection_.events(), 0};
+        poll(&ready, 1, static_cast<int>(std::clamp<int64_t>(left.count(), 0, 10)));
+        static_cast<void>(connection_.flush());
+        std::vector<client::Response> responses;
+        const auto received = connection_.receive(responses);
+        for (const client::Response& response : responses) take(response);
+        ASSERT_TRUE(received.ok()) << received.error().message;
+    } while (client::Clock::now() < when);
+}
+
+void SoakRun::take(const client::Response& response) {
+    const auto found = flights_.find(response.request_id());
+    if (found == flights_.end()) return;
+    Flight& flight = found->second;
+    const double ms =
+        std::chrono::duration<double, std::milli>(client::Clock::now() - flight.sent).count();
+    const bool is_first = flight.reply.token_ids.empty();
+    note(response, flight.reply);
+    if (flight.window >= 0 && is_first && !flight.reply.token_ids.empty()) {
+        report_.first_token_ms[flight.window].push_back(ms);
+    }
+    if (!is_end(response)) return;
+    ++report_.num_requests;
+    if (flight.window >= 0) report_.end_ms[flight.window].push_back(ms);
+    const Reply& expected = expected_[flight.template_index];
+    if (flight.reply != expected) {
+        ++report_.num_wrong;
+        expect_same_bits({expected}, {flight.reply}, "a request of a long run");
+    }
+    flights_.erase(found);
+}
+
+void SoakRun::kill_one() {
+    std::vector<pid_t> pids = instance_.worker_pids("attention");
+    for (const pid_t pid : instance_.worker_pids("ffn")) pids.push_back(pid);
+    const pid_t pid = pids[random_() % pids.size()];
+    // 0: the last one's successor has not started.
+    if (pid == 0) return;
+    ::kill(pid, SIGKILL);
+    ++report_.num_kills;
+}
+
+}  // namespace afd::test

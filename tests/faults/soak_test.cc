@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A long run under load with kills: nothing grows, and nothing gets slower.
+//
+// Method: soak_run.h. A short run here; scripts/faults --soak SECONDS runs as long as it is told,
+// and gives the numbers in the environment.
+// Oracle: the replies of the undisturbed instance, to the last bit; descriptors and segments of
+// afdd before the first request and behind the last. Times and memory are printed.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+
+#include "tests/faults/long_form.h"
+#include "tests/faults/soak_run.h"
+
+namespace afd::test {
+namespace {
+
+TEST(Soak, LosesNothingAndGrowsInNothing) {
+    SoakRun::Settings settings;
+    settings.seconds = static_cast<double>(from_environment("AFD_SOAK_SECONDS", 6));
+    settings.window_seconds = std::min(600.0, settings.seconds / 3);
+    settings.kill_seconds = static_cast<double>(from_environment("AFD_SOAK_KILL_SECONDS", 2));
+    settings.seed = static_cast<uint32_t>(from_environment("AFD_SEED", 1));
+    const SoakReport report = SoakRun(settings).run();
+    std::cout << report.text();
+    EXPECT_EQ(report.num_wrong, 0U);
+    EXPECT_GT(report.num_requests, 0U);
+    EXPECT_GE(report.num_kills, 1U);
+    // A log that is reopened, or a client, may be one.
+    EXPECT_LE(report.num_descriptors_more, 1);
+    EXPECT_LE(report.num_segments_more, 0);
+    if (const char* file = std::getenv("AFD_KILLS_REPORT")) std::ofstream(file) << report.text();
+}
+
+}  // namespace
+}  // namespace afd::test
