@@ -5,9 +5,11 @@
 
 #include <unistd.h>
 
+#include <optional>
 #include <utility>
 
 #include "daemon/attention/attention_loop.h"
+#include "daemon/attention/cache_warmer.h"
 #include "daemon/lanes/topology_lanes.h"
 #include "daemon/worker/vocabulary_file.h"
 #include "daemon/worker/worker_control.h"
@@ -42,7 +44,9 @@ struct AttentionModel {
             model::KvCache::create(model::kv_shape(config),
                                    welcome.kv_tokens(),
                                    model::LayerWindows::of(config).room(
-                                       config, welcome.kv_tokens(), welcome.max_sequences())));
+                                       config, welcome.kv_tokens(), welcome.max_sequences()),
+                                   welcome.process_restarted() ? model::KvCache::Memory::kLater
+                                                               : model::KvCache::Memory::kNow));
         return AttentionModel{std::move(attention), std::move(head), std::move(cache)};
     }
 };
@@ -99,6 +103,8 @@ Result<> serve(WorkerControl& control, uint32_t session) {
                         .lost_ranks = lanes->lost_ranks()},
                        make_wait(welcome, attachment.own().doorbell()));
 
+    std::optional<CacheWarmer> warmer;
+    if (welcome.process_restarted()) warmer.emplace(model.cache);
     AFD_ASSIGN(auto vocabulary, open_vocabulary(control, setup.files.config().vocab_size));
     control.set_vocabulary(std::move(vocabulary));
     confine_worker(welcome);
@@ -107,6 +113,7 @@ Result<> serve(WorkerControl& control, uint32_t session) {
     AFD_CRASH_POINT("start.attention_ready");
     attachment.own().ring_peers();
     AFD_CRASH_POINT("start.attention_rung");
+    if (warmer) warmer->begin();
     loop.run();
     return {};
 }

@@ -2,7 +2,9 @@
 #include "model/attention/kv_cache.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -55,7 +57,8 @@ void BlockAllocator::release(std::vector<int32_t>& blocks) {
 
 Result<KvCache> KvCache::create(const KvShape& shape,
                                 uint64_t num_tokens,
-                                const WindowedLayers& windowed) {
+                                const WindowedLayers& windowed,
+                                Memory memory_use) {
     KvCache cache;
     const uint64_t num_blocks = BlockAllocator::blocks_for(num_tokens);
     const uint64_t num_windowed = BlockAllocator::blocks_for(windowed.num_tokens);
@@ -87,8 +90,10 @@ Result<KvCache> KvCache::create(const KvShape& shape,
     }
     // A refusal costs speed only.
     static_cast<void>(::madvise(memory, cache.bytes_, MADV_HUGEPAGE));
-    // The pages are zeroed now, not while the first requests wait for them.
-    static_cast<void>(::madvise(memory, cache.bytes_, MADV_POPULATE_WRITE));
+    if (memory_use == Memory::kNow) {
+        // The pages are zeroed now, not while the first requests wait for them.
+        static_cast<void>(::madvise(memory, cache.bytes_, MADV_POPULATE_WRITE));
+    }
     cache.memory_ = memory;
     auto* next = static_cast<std::byte*>(memory);
     for (KvLayer& layer : cache.layers_) {
@@ -96,6 +101,24 @@ Result<KvCache> KvCache::create(const KvShape& shape,
         next += layer.num_slots * layer.bytes_per_token;
     }
     return cache;
+}
+
+bool KvCache::populate(size_t part) const {
+    const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const size_t first = part * kPartBytes;
+    bool has_more = false;
+    for (const KvLayer& layer : layers_) {
+        const size_t bytes = layer.num_slots * layer.bytes_per_token;
+        if (first >= bytes) continue;
+        const size_t last = std::min(bytes, first + kPartBytes);
+        has_more |= last < bytes;
+        // Whole pages: those at its edges are parts of the neighbours, too.
+        const auto begin = reinterpret_cast<uintptr_t>(layer.data + first) / page * page;
+        const auto end = reinterpret_cast<uintptr_t>(layer.data + last);
+        static_cast<void>(
+            ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE));
+    }
+    return has_more;
 }
 
 KvCache::KvCache(KvCache&& other) noexcept {

@@ -97,11 +97,21 @@ struct WindowedLayers {
 
 class KvCache {
   public:
+    // When the kernel is asked for the memory: at once, or by populate(); what is used before that
+    // comes with a page fault.
+    enum class Memory { kNow, kLater };
+
     // Room for at least `num_tokens` tokens (rounded up to whole blocks), in the windowed layers
-    // for theirs. Memory is zero and resident. Errors: kResourceExhausted naming the bytes.
+    // for theirs. Memory is zero. Errors: kResourceExhausted naming the bytes.
     static Result<KvCache> create(const KvShape& shape,
                                   uint64_t num_tokens,
-                                  const WindowedLayers& windowed = {});
+                                  const WindowedLayers& windowed = {},
+                                  Memory memory = Memory::kNow);
+
+    // Makes the part with this number, kPartBytes of each layer, resident; in the order in which
+    // blocks are handed out. May run beside any other use. Returns whether there is a next part.
+    bool populate(size_t part) const;
+    static constexpr size_t kPartBytes = size_t{2} << 20;
 
     KvCache(KvCache&& other) noexcept;
     KvCache& operator=(KvCache&& other) noexcept;

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -111,6 +113,47 @@ TEST(KvCache, WindowedLayersHaveSlotsOfTheirOwn) {
         EXPECT_EQ(here.data + here.num_slots * here.bytes_per_token,
                   cache.value().layer(layer + 1).data);
     }
+}
+
+// Pages of a layer's cache that the kernel holds memory for, those that it shares with a neighbour
+// left out.
+size_t num_resident(const KvLayer& layer) {
+    const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto data = reinterpret_cast<uintptr_t>(layer.data);
+    const uintptr_t begin = (data + page - 1) / page * page;
+    const uintptr_t end = (data + layer.num_slots * layer.bytes_per_token) / page * page;
+    std::vector<unsigned char> pages((end - begin) / page);
+    EXPECT_EQ(::mincore(reinterpret_cast<void*>(begin), end - begin, pages.data()), 0);
+    return static_cast<size_t>(
+        std::ranges::count_if(pages, [](unsigned char state) { return (state & 1) != 0; }));
+}
+
+// Goal: a cache whose memory is to come later has none, and gets all of it part by part, whatever
+// is stored meanwhile. Method: layers of more than two parts; a number in every byte of one before
+// the second part. Oracle: what mincore() says, and the bytes.
+TEST(KvCache, MemoryThatIsToComeLaterComesPartByPart) {
+    constexpr uint64_t kTokens = 100'000;
+    static_assert(48 * kTokens > 2 * KvCache::kPartBytes);
+    const auto now = KvCache::create(kShape, kTokens);
+    auto later = KvCache::create(kShape, kTokens, {}, KvCache::Memory::kLater);
+    ASSERT_TRUE(now.ok() && later.ok());
+    const size_t all = num_resident(now.value().layer(0));
+    EXPECT_GT(all, 1000u) << "at once";
+    for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(num_resident(later.value().layer(i)), 0u) << i;
+    ASSERT_TRUE(later.value().populate(0));
+    for (uint32_t i = 0; i < 3; ++i) EXPECT_GT(num_resident(later.value().layer(i)), 0u) << i;
+    const KvLayer layer = later.value().layer(1);
+    const std::span bytes(layer.data, layer.num_slots * layer.bytes_per_token);
+    std::ranges::fill(bytes, std::byte{7});
+    size_t part = 1;
+    while (later.value().populate(part)) ++part;
+    EXPECT_EQ(part, 48 * kTokens / KvCache::kPartBytes);
+    EXPECT_FALSE(later.value().populate(part + 1)) << "beyond the end";
+    for (uint32_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(num_resident(later.value().layer(i)), num_resident(now.value().layer(i))) << i;
+    }
+    EXPECT_THAT(bytes, Each(std::byte{7}));
+    EXPECT_EQ(later.value().layer(2).data[0], std::byte{0});
 }
 
 TEST(KvCache, SaysHowManyBytesAreMissing) {
