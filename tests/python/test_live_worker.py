@@ -5,6 +5,7 @@ Every worker is a process of its own. Oracle: the tokens and their log-probabili
 afdd gives with FFN workers in C++ only, to the bit; numeric class portable, where the example has
 those bits on every machine.
 """
+import json
 import os
 import pathlib
 import re
@@ -118,15 +119,21 @@ def test_a_worker_in_python_beside_one_in_cpp_gives_the_same_bits(start, flags):
 
 
 # Goal: what a worker had not acknowledged is executed again by its successor, which may be of the
-# other kind. Method: each is killed while tokens come; the session waits for the next.
-def test_a_killed_worker_of_either_kind_is_replaced_by_one_of_the_other(start):
+# other kind. Method: each is killed while tokens come; the session waits for the next, or, with all
+# experts on both ranks, goes on with the other, and the next hears what is voided (R12).
+@pytest.mark.parametrize("has_replicas", [False, True])
+def test_a_killed_worker_of_either_kind_is_replaced_by_one_of_the_other(
+        start, tmp_path, has_replicas):
+    placement = tmp_path / "placement.json"
+    placement.write_text(json.dumps({"experts": [[0, 1]] * 16}), encoding="utf-8")
+    flags = ("--expert-placement", str(placement)) if has_replicas else ()
     settings = {"max_tokens": 100, "temperature": 0.8, "seed": 5, "ignore_eos": True,
                 "return_token_ids": True}
     instance = start("cpp", ["c++", "c++"])
     instance.wait_ready()
     with afd.Client(instance.name, timeout=PATIENCE) as client:
         expected = client.generate(PROMPTS[0], **settings).token_ids
-    instance = start("killed", ["c++", "python"])
+    instance = start("killed", ["c++", "python"], *flags)
     instance.wait_ready()
     with afd.Client(instance.name, timeout=PATIENCE) as client:
         stream = client.stream(PROMPTS[0], **settings)
