@@ -69,6 +69,10 @@ class SafetensorsFile {
     // shorter than it was, kUnavailable when reading fails.
     Result<> read(uint64_t offset, std::span<std::byte> out) const;
 
+    // Tells the kernel that these bytes will be read, and waits for nothing: a disk is fast only
+    // with much to do at once.
+    void will_read(uint64_t offset, uint64_t bytes) const;
+
   private:
     SafetensorsFile() = default;
 

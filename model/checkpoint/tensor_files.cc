@@ -158,6 +158,16 @@ Result<const TensorInfo*> TensorFiles::checked(std::string_view name,
                          with(where, storage_type_name(tensor->dtype), supported));
 }
 
+void TensorFiles::will_read(const TensorInfo& tensor, uint64_t offset, uint64_t bytes) const {
+    const auto at = by_name_.find(tensor.name);
+    AFD_ASSERT(at != by_name_.end() && offset + bytes <= tensor.end - tensor.begin,
+               "tensor %s, bytes %zu+%zu",
+               tensor.name.c_str(),
+               static_cast<size_t>(offset),
+               static_cast<size_t>(bytes));
+    files_[at->second.file].will_read(tensor.begin + offset, bytes);
+}
+
 Result<> TensorFiles::read_bytes(const TensorInfo& tensor,
                                  uint64_t offset,
                                  std::span<std::byte> out) const {

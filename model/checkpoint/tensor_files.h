@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/checkpoint/huge_vector.h"
 #include "model/checkpoint/safetensors.h"
 #include "proto/status.h"
 
@@ -56,10 +57,13 @@ class TensorFiles {
                                           StorageType dtype,
                                           std::span<const uint64_t> shape) const {
         AFD_ASSIGN(const TensorInfo* tensor, checked(name, shape, std::span(&dtype, 1)));
-        std::vector<T> values((tensor->end - tensor->begin) / sizeof(T));
+        auto values = huge_vector<T>((tensor->end - tensor->begin) / sizeof(T));
         AFD_TRY(read_bytes(*tensor, 0, std::as_writable_bytes(std::span(values))));
         return values;
     }
+
+    // Tells the kernel that bytes of the tensor will be read. REQUIRES: as read_bytes().
+    void will_read(const TensorInfo& tensor, uint64_t offset, uint64_t bytes) const;
 
     // Raw bytes [offset, offset + out.size()) of the tensor. REQUIRES: inside the tensor.
     Result<> read_bytes(const TensorInfo& tensor, uint64_t offset, std::span<std::byte> out) const;

@@ -134,7 +134,7 @@ Result<std::vector<ops::Bf16>> TensorStore::read_rounded(const TensorInfo& tenso
                                                          uint64_t offset,
                                                          uint64_t count) const {
     return with_float_type(tensor.dtype, [&](auto zero) -> Result<std::vector<ops::Bf16>> {
-        std::vector<decltype(zero)> stored(count);
+        auto stored = huge_vector<decltype(zero)>(count);
         AFD_TRY(
             read_bytes(tensor, offset * sizeof zero, std::as_writable_bytes(std::span(stored))));
         if constexpr (std::is_same_v<decltype(zero), ops::Bf16>) return stored;

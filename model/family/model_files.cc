@@ -51,22 +51,40 @@ class Fingerprint {
 
 // The first, middle and last bytes of a tensor: enough to tell a fine-tuned model from its base,
 // and cheap for tens of thousands of tensors.
-Result<> add_samples(const TensorStore& tensors, const TensorInfo& tensor, Fingerprint& print) {
+constexpr uint64_t kSampleBytes = 64;
+
+// Where they begin.
+std::array<uint64_t, 3> sample_offsets(const TensorInfo& tensor) {
     const uint64_t bytes = tensor.end - tensor.begin;
-    std::array<std::byte, 64> sample;
-    const size_t count = std::min<uint64_t>(sample.size(), bytes);
-    for (const uint64_t offset : {uint64_t{0}, (bytes - count) / 2, bytes - count}) {
-        const auto part = std::span(sample).first(count);
+    const uint64_t count = std::min(kSampleBytes, bytes);
+    return {0, (bytes - count) / 2, bytes - count};
+}
+
+Result<> add_samples(const TensorStore& tensors, const TensorInfo& tensor, Fingerprint& print) {
+    std::array<std::byte, kSampleBytes> sample;
+    const auto part = std::span(sample).first(std::min(kSampleBytes, tensor.end - tensor.begin));
+    for (const uint64_t offset : sample_offsets(tensor)) {
         AFD_TRY(tensors.read_bytes(tensor, offset, part));
         print.add(part);
     }
     return {};
 }
 
+// Tens of thousands of samples, one after the other, are as many times the disk's delay.
+void will_read_samples(const TensorStore& tensors) {
+    for (const TensorInfo* tensor : tensors.list()) {
+        const uint64_t count = std::min(kSampleBytes, tensor->end - tensor->begin);
+        for (const uint64_t offset : sample_offsets(*tensor)) {
+            tensors.will_read(*tensor, offset, count);
+        }
+    }
+}
+
 Result<std::string> compute_identity(std::string_view config_text, const TensorStore& tensors) {
     Fingerprint print;
     // The text as it stands, so that a change of any key is another model.
     print.add(config_text);
+    will_read_samples(tensors);
     for (const TensorInfo* tensor : tensors.list()) {
         print.add(tensor->name);
         print.add(storage_type_name(tensor->dtype));

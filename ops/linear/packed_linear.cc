@@ -2,12 +2,11 @@
 
 #include "ops/linear/packed_linear.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstring>
 #include <string>
 
+#include "ops/tensor/huge_pages.h"
 #include "proto/check.h"
 
 namespace afd::ops {
@@ -131,18 +130,6 @@ void put_gate_up(const Weight& gate, const Weight& up, const PackedShape& shape,
     }
 }
 
-// Weights stream through once a step: with pages of 4 KiB the walks of the page table cost up to a
-// third of the bandwidth. The kernel may decline.
-// A cold bf16 expert of 2048x1408 ran at 0.62 of the read bandwidth in pages of 4 KiB, at 1.0 in
-// pages of 2 MiB (Zen 4, virtual machine).
-void ask_for_huge_pages(std::span<std::byte> memory) {
-    constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
-    const auto first = reinterpret_cast<uintptr_t>(memory.data());
-    const uintptr_t begin = (first + kHugePage - 1) / kHugePage * kHugePage;
-    const uintptr_t end = (first + memory.size()) / kHugePage * kHugePage;
-    if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-}
-
 }  // namespace
 
 PackedLinear::PackedLinear(const PackedShape& shape)
@@ -162,7 +149,10 @@ PackedLinear::PackedLinear(const PackedShape& shape)
 
 std::byte* PackedLinear::allocate() {
     storage_.reserve(size_bytes());
-    ask_for_huge_pages(storage_.bytes());
+    // Weights stream through once a step: with pages of 4 KiB the walks of the page table cost up
+    // to a third of the bandwidth. A cold bf16 expert of 2048x1408 ran at 0.62 of the read
+    // bandwidth in pages of 4 KiB, at 1.0 in pages of 2 MiB (Zen 4, virtual machine).
+    prefer_huge_pages(storage_.bytes().data(), storage_.bytes().size());
     // Padding is multiplied as well, so it must be zero; and pages are touched now and not in the
     // first step.
     std::memset(storage_.bytes().data(), 0, size_bytes());
