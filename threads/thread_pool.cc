@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -38,18 +39,21 @@ void pause() {
 #endif
 }
 
-Result<> pin(pthread_t thread, uint32_t cpu) {
+Result<> pin(pthread_t thread, std::span<const uint32_t> cpus) {
     // A cpu_set_t holds 1024 cores only; machines have more, and the configuration names them.
-    cpu_set_t* set = CPU_ALLOC(cpu + 1);
-    if (set == nullptr) return resource_exhausted("no memory for a set of {} cores", with(cpu + 1));
-    const size_t bytes = CPU_ALLOC_SIZE(cpu + 1);
+    const uint32_t last = *std::ranges::max_element(cpus);
+    cpu_set_t* set = CPU_ALLOC(last + 1);
+    if (set == nullptr) {
+        return resource_exhausted("no memory for a set of {} cores", with(last + 1));
+    }
+    const size_t bytes = CPU_ALLOC_SIZE(last + 1);
     CPU_ZERO_S(bytes, set);
-    CPU_SET_S(cpu, bytes, set);
+    for (const uint32_t cpu : cpus) CPU_SET_S(cpu, bytes, set);
     const int error = pthread_setaffinity_np(thread, bytes, set);
     CPU_FREE(set);
     if (error == 0) return {};
     return failed_precondition("a thread cannot be pinned to core {}: {}; it runs where it may",
-                               with(cpu, std::strerror(error)));
+                               with(cpus.front(), std::strerror(error)));
 }
 
 }  // namespace
@@ -66,7 +70,7 @@ ThreadPool::ThreadPool(unsigned num_threads,
     for (unsigned thread = 0; thread < num_threads && !cpus.empty(); ++thread) {
         const Result<> pinned =
             pin(thread == 0 ? pthread_self() : helpers_[thread - 1].native_handle(),
-                cpus[thread % cpus.size()]);
+                cpus.subspan(thread % cpus.size(), 1));
         if (pinned_.ok()) pinned_ = pinned;
     }
 }
@@ -173,8 +177,9 @@ void ThreadPool::help(unsigned thread) {
     }
 }
 
-Result<> pin_this_thread(uint32_t cpu) {
-    return pin(pthread_self(), cpu);
+Result<> pin_this_thread(std::span<const uint32_t> cpus) {
+    AFD_ASSERT(!cpus.empty(), "a thread must run somewhere");
+    return pin(pthread_self(), cpus);
 }
 
 }  // namespace afd::threads

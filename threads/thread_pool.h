@@ -65,8 +65,8 @@ class ThreadPool final : public ops::Parallel {
     Result<> pinned_;
 };
 
-// Pins the calling thread to one core.
-// Errors: kFailedPrecondition: the kernel refuses it, naming core and reason.
-Result<> pin_this_thread(uint32_t cpu);
+// Lets the calling thread run on these cores alone.
+// Errors: kFailedPrecondition: the kernel refuses it, naming the first core and the reason.
+Result<> pin_this_thread(std::span<const uint32_t> cpus);
 
 }  // namespace afd::threads

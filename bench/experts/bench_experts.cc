@@ -45,6 +45,8 @@ namespace {
 
 using ops::WeightFormat;
 
+constexpr uint32_t kFirstCore[] = {0};
+
 struct Options {
     std::string only;
     std::string results;
@@ -141,7 +143,7 @@ int main(int argc, char** argv) {
     app.footer("Example: bench_experts --only bf16/2048x1408/rows:8 --rounds 5");
     CLI11_PARSE(app, argc, argv);
     options.numeric_class = *ops::parse_numeric_class(class_name);
-    if (const auto pinned = threads::pin_this_thread(0); !pinned.ok()) {
+    if (const auto pinned = threads::pin_this_thread(kFirstCore); !pinned.ok()) {
         std::fprintf(stderr, "bench_experts: %s\n", pinned.error().message.c_str());
     }
     run_all(options);

@@ -172,6 +172,18 @@ std::string timeouts_text(const Status& status) {
                        num_timeouts);
 }
 
+// Empty once every worker has read its weights.
+std::string weights_text(const Status& status) {
+    std::string text;
+    for (const Worker& worker : status.workers()) {
+        if (worker.weight_bytes_left() == 0) continue;
+        text += fmt::format("weights   {} serves, and reads: {:.1f} MiB of its experts are left\n",
+                            worker_name(worker),
+                            static_cast<double>(worker.weight_bytes_left()) / (1 << 20));
+    }
+    return text;
+}
+
 // Empty as long as no batch went in two phases, or wanted to.
 std::string two_phase_text(const Status& status) {
     uint64_t num_rounds = 0;
@@ -201,6 +213,7 @@ nlohmann::ordered_json worker_json(const Worker& worker) {
     row["num_two_phase_rounds"] = worker.num_two_phase_rounds();
     row["num_two_phase_fallbacks"] = worker.num_two_phase_fallbacks();
     row["num_timeouts"] = worker.num_timeouts();
+    row["weight_bytes_left"] = worker.weight_bytes_left();
     row["num_prefix_queries"] = worker.num_prefix_queries();
     row["num_prefix_hits"] = worker.num_prefix_hits();
     row["heartbeat_age_ms"] = worker.heartbeat_age_ms();
@@ -270,7 +283,8 @@ std::string status_text(const Status& status) {
     text += "\n";
     text += fmt::format(
         "tokens    {}   {:.1f}/s\n", status.num_output_tokens(), status.output_tokens_per_s());
-    text += two_phase_text(status) + timeouts_text(status) + "\n" + workers_text(status);
+    text += two_phase_text(status) + timeouts_text(status) + weights_text(status) + "\n";
+    text += workers_text(status);
     text += distributions_text(status) + stages_text(status) + experts_text(status);
     if (!status.waits().empty()) text += "\n";
     for (const std::string& wait : status.waits()) text += "wait      " + wait + "\n";

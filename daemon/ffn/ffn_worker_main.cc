@@ -24,10 +24,11 @@
 namespace afd::daemon {
 namespace {
 
-Result<model::LoadedExperts> load_shard(const WorkerSetup& setup,
-                                        const control::Welcome& welcome,
-                                        uint32_t rank,
-                                        ops::Parallel& parallel) {
+Result<WorkerExperts> load_shard(const WorkerSetup& setup,
+                                 const control::Welcome& welcome,
+                                 uint32_t rank,
+                                 ops::Parallel& parallel,
+                                 schedule::Heartbeat heartbeat) {
     const size_t keys_per_layer = setup.placement.num_local_experts_per_layer(rank);
     std::vector<model::ExpertSlot> slots;
     for (const schedule::HeldExpert& local : setup.placement.held_experts(rank)) {
@@ -36,7 +37,7 @@ Result<model::LoadedExperts> load_shard(const WorkerSetup& setup,
                          local.layer_id * keys_per_layer + static_cast<size_t>(local.local_id)});
     }
     return load_worker_experts(
-        setup, welcome, slots, setup.placement.num_layers() * keys_per_layer, parallel);
+        setup, welcome, slots, setup.placement.num_layers() * keys_per_layer, parallel, heartbeat);
 }
 
 // afdd answers within milliseconds, or a second for gigabytes.
@@ -141,8 +142,10 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
     acknowledge_voided(welcome, *transport);
 
     const std::unique_ptr<threads::ThreadPool> threads = make_thread_pool(welcome);
-    AFD_ASSIGN(const model::LoadedExperts loaded, load_shard(setup, welcome, rank, *threads));
-    ops::GroupedExperts experts(loaded.table, setup.placement.num_local_experts_per_layer(rank));
+    AFD_ASSIGN(const WorkerExperts held,
+               load_shard(setup, welcome, rank, *threads, transport->heartbeat()));
+    const ops::ExpertTable& table = held.loaded.table;
+    ops::GroupedExperts experts(table, setup.placement.num_local_experts_per_layer(rank));
     model::Router router;
     if (setup.router == schedule::RouterPlacement::kFfn) {
         // Not the gates of layers that route by token id; see ffn_router.cc.
@@ -153,14 +156,13 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
     AFD_ASSIGN(auto scheduler, make_scheduler(setup, welcome));
     TwoPhaseRank two_phase;
     if (welcome.prefill_tokens_max() > 0) {
-        AFD_ASSIGN(
-            two_phase,
-            make_two_phase(setup, *transport, experts, loaded.table.hidden(), *threads, control));
+        AFD_ASSIGN(two_phase,
+                   make_two_phase(setup, *transport, experts, table.hidden(), *threads, control));
     }
     FfnLoop loop({.transport = transport.get(),
                   .placement = &setup.placement,
                   .experts = &experts,
-                  .hidden = loaded.table.hidden(),
+                  .hidden = table.hidden(),
                   .dispatch_dtype = setup.dispatch_dtype,
                   .router = router.empty() ? nullptr : &router,
                   .parallel = threads.get(),

@@ -6,20 +6,21 @@
 
 namespace afd::daemon {
 
-LocalLanes::LocalLanes(const LaneSources& sources, model::LoadedExperts experts)
-    : loaded_(std::move(experts)),
+LocalLanes::LocalLanes(const LaneSources& sources, WorkerExperts experts)
+    : held_(std::move(experts)),
       prepare_finalize_(moe_config(sources.setup), sources.parallel),
-      experts_(loaded_.table, model::experts_per_layer(sources.setup.files.config())) {}
+      experts_(held_.loaded.table, model::experts_per_layer(sources.setup.files.config())) {}
 
 Result<std::unique_ptr<ExpertLanes>> LocalLanes::make(const LaneSources& sources) {
     const WorkerSetup& setup = sources.setup;
     const model::ModelConfig& config = setup.files.config();
-    AFD_ASSIGN(model::LoadedExperts experts,
+    AFD_ASSIGN(WorkerExperts experts,
                load_worker_experts(setup,
                                    sources.welcome,
                                    model::all_expert_slots(config),
                                    config.num_layers * model::experts_per_layer(config),
-                                   sources.parallel));
+                                   sources.parallel,
+                                   sources.attachment.own().heartbeat()));
     // Composed behind its construction: the framework keeps pointers to the parts, which must not
     // move.
     std::unique_ptr<LocalLanes> made(new LocalLanes(sources, std::move(experts)));

@@ -10,7 +10,6 @@
 
 #include "daemon/lanes/expert_lanes.h"
 #include "daemon/lanes/lane_sources.h"
-#include "model/decoder/expert_weights.h"
 #include "ops/fused_moe/fused_moe.h"
 #include "ops/fused_moe/parts/grouped_experts.h"
 #include "ops/fused_moe/parts/local_prepare_finalize.h"
@@ -24,10 +23,10 @@ class LocalLanes final : public ExpertLanes {
     std::span<const std::unique_ptr<ExpertLane>> lanes() const override { return lanes_; }
 
   private:
-    LocalLanes(const LaneSources& sources, model::LoadedExperts experts);
+    LocalLanes(const LaneSources& sources, WorkerExperts experts);
 
     // Each is used by those below it.
-    const model::LoadedExperts loaded_;
+    const WorkerExperts held_;
     ops::LocalPrepareFinalize prepare_finalize_;
     ops::GroupedExperts experts_;
     std::optional<ops::FusedMoe> moe_;

@@ -60,8 +60,9 @@ Result<> WindowLanes::load_shared_stage(const LaneSources& sources) {
                                    sources.welcome,
                                    shared_expert_slots(config),
                                    config.num_layers,
-                                   sources.parallel));
-    shared_stage_.emplace(shared_->table, 1);
+                                   sources.parallel,
+                                   sources.attachment.own().heartbeat()));
+    shared_stage_.emplace(shared_->loaded.table, 1);
     return {};
 }
 

@@ -15,7 +15,6 @@
 #include "daemon/lanes/two_phase_parts.h"
 #include "daemon/lanes/window_lane.h"
 #include "daemon/lanes/window_prepare_finalize.h"
-#include "model/decoder/expert_weights.h"
 #include "model/decoder/smooth_scales.h"
 #include "ops/fused_moe/fused_moe.h"
 #include "ops/fused_moe/parts/grouped_experts.h"
@@ -42,7 +41,7 @@ class WindowLanes final : public ExpertLanes {
     std::optional<model::SmoothScales> smooth_;  // Of the rows that are sent, if they have any.
     WindowPrepareFinalize windows_;
     ops::RemoteExperts experts_;
-    std::optional<model::LoadedExperts> shared_;
+    std::optional<WorkerExperts> shared_;
     std::optional<ops::GroupedExperts> shared_stage_;
     std::optional<ops::FusedMoe> moe_;
     std::unique_ptr<TwoPhaseParts> two_phase_;

@@ -4,9 +4,10 @@
 // Metrics: what a worker has done, counted by its data thread in its own metrics segment
 // (schedule/layout/metrics_layout.h) and read by afdd for `afdctl status`.
 //
-// One writer (the data thread), any number of readers. Counters and histograms only grow during
-// the life of a process and start anew with its successor. Each is a word of its own: a reader
-// gets every value whole, but not all of one moment. Nothing here allocates or calls the kernel.
+// One writer (the data thread, but for kWeightBytesLeft), any number of readers. Counters and
+// histograms only grow during the life of a process and start anew with its successor. Each is a
+// word of its own: a reader gets every value whole, but not all of one moment. Nothing here
+// allocates or calls the kernel.
 
 #include <atomic>
 #include <cstddef>
@@ -46,6 +47,8 @@ enum class Counter : uint32_t {
     kPrefixQueries = 19,     // Attention: tokens that sequences began with.
     kPrefixHits = 20,        // Attention: of these, those that the prefix cache had.
     kKvWindowedTokens = 21,  // Attention: as kKvTokens, in layers with a window beside others.
+    kWeightBytesLeft = 22,   // Of mapped experts, not read and checked yet (goes down). Written by
+                             // the thread that reads them (daemon/worker/weight_reader.h).
     kPhaseNs = 32,           // And those that follow, one for each TraceKind: see phase_counter().
     kCount = kPhaseNs + kTraceKinds,
 };

@@ -31,6 +31,7 @@ void add(const std::string& name,
 void fill_common(const Metrics& metrics, client::Worker& worker) {
     worker.set_num_tokens(metrics.get(Counter::kTokens));
     worker.set_num_rounds(metrics.get(Counter::kRounds));
+    worker.set_weight_bytes_left(metrics.get(Counter::kWeightBytesLeft));
     worker.set_busy_us(metrics.busy_ns() / 1000);
     worker.set_bubble_us(metrics.get(Counter::kBubbleNs) / 1000);
     worker.set_idle_us(metrics.get(Counter::kIdleNs) / 1000);

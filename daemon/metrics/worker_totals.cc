@@ -9,7 +9,8 @@ bool is_level(size_t counter) {
     return counter == static_cast<size_t>(Counter::kSequences) ||
            counter == static_cast<size_t>(Counter::kKvTokens) ||
            counter == static_cast<size_t>(Counter::kKvWindowedTokens) ||
-           counter == static_cast<size_t>(Counter::kInFlightNow);
+           counter == static_cast<size_t>(Counter::kInFlightNow) ||
+           counter == static_cast<size_t>(Counter::kWeightBytesLeft);
 }
 
 }  // namespace

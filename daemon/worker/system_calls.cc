@@ -11,6 +11,7 @@
 #include <initializer_list>
 #include <memory>
 
+#include "model/weight_cache/sealed_file.h"
 #include "proto/failure.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -118,6 +119,8 @@ void allow_all(Rules& rules, FileOpening opening) {
     rules.allow(SCMP_SYS(mprotect), {without(2, PROT_EXEC)});
     // fstat() of the C library; with a path it would look at files.
     rules.allow(SCMP_SYS(newfstatat), {equals(3, AT_EMPTY_PATH)});
+    // SealedFile::condemn(), and nothing that gives a right.
+    rules.allow(SCMP_SYS(fchmod), {equals(1, model::kCondemnedMode)});
     // abort(), which an assertion ends in, and nobody else.
     const auto self = static_cast<uint64_t>(::getpid());
     rules.allow(SCMP_SYS(tgkill), {equals(0, self)});

@@ -6,8 +6,9 @@
 //
 // Allowed: to compute, wait, allocate, use the descriptors that are there, and end. Not: to start a
 // program or process, to make a socket or connect one, to signal or look into another process, to
-// make memory executable, to change a file system. A forbidden call fails with EPERM, as if the
-// kernel had refused it, so that a library which merely tries does not end the worker.
+// make memory executable, to change a file system but for taking the rights to a file that is open.
+// A forbidden call fails with EPERM, as if the kernel had refused it, so that a library which
+// merely tries does not end the worker.
 //
 // A two-phase round's memory is made while workers run, and attached by name. Where there are such
 // rounds, existing files may therefore be opened, to read or write and in no other way; where there

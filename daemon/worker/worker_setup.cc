@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "daemon/config/instance_geometry.h"
 #include "daemon/config/placement_source.h"
@@ -24,6 +25,12 @@ Result<ops::NumericClass> numeric_class_of(const control::Welcome& welcome) {
                                  welcome.numeric_class())};
     }
     return *numeric_class;
+}
+
+[[noreturn]] void end_of_damage(const Error& error) {
+    log::error("weight cache: {}; this worker ends, and its successor does so", error.message);
+    // No destructors: the data thread may be in the middle of anything.
+    std::_Exit(kExitWorkerFailed);
 }
 
 }  // namespace
@@ -92,25 +99,27 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
                        .row_checksums = welcome.geometry().row_checksums()};
 }
 
-Result<model::LoadedExperts> load_worker_experts(const WorkerSetup& setup,
-                                                 const control::Welcome& welcome,
-                                                 std::span<const model::ExpertSlot> slots,
-                                                 size_t num_keys,
-                                                 ops::Parallel& parallel) {
+Result<WorkerExperts> load_worker_experts(const WorkerSetup& setup,
+                                          const control::Welcome& welcome,
+                                          std::span<const model::ExpertSlot> slots,
+                                          size_t num_keys,
+                                          ops::Parallel& parallel,
+                                          schedule::Heartbeat heartbeat) {
     auto cache = model::WeightCache::open(welcome.weight_cache());
     if (!cache.ok()) {
         // A cache saves time and memory and nothing else: without it the worker serves all the
         // same.
         log::warn("weight cache: {}; going on with private memory", cache.error().message);
     }
-    AFD_ASSIGN(model::LoadedExperts experts,
+    WorkerExperts experts;
+    AFD_ASSIGN(experts.loaded,
                model::load_experts(setup.files,
                                    slots,
                                    num_keys,
                                    setup.numeric_class,
                                    parallel,
                                    cache.ok() ? cache.value() : model::WeightCache()));
-    const model::WeightCacheReport& report = experts.report;
+    const model::WeightCacheReport& report = experts.loaded.report;
     if (!report.warning.empty()) {
         log::warn("weight cache: {}{}",
                   report.warning,
@@ -126,6 +135,13 @@ Result<model::LoadedExperts> load_worker_experts(const WorkerSetup& setup,
             report.num_written,
             report.num_private,
             static_cast<double>(report.mapped_bytes) / (1 << 20));
+    }
+    if (model::MappedExperts* mapped = experts.loaded.mapped.get()) {
+        mapped->on_damage(end_of_damage);
+        mapped->while_reading([heartbeat]() mutable { heartbeat.beat(); });
+        const std::vector<uint32_t> cpus(welcome.cpus().begin(), welcome.cpus().end());
+        experts.reader =
+            std::make_unique<WeightReader>(*mapped, setup.metrics(), cpus, end_of_damage);
     }
     return experts;
 }

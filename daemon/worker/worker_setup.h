@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "daemon/metrics/metrics.h"
+#include "daemon/worker/weight_reader.h"
 #include "daemon/worker/worker_control.h"
 #include "model/decoder/expert_weights.h"
 #include "model/family/model_files.h"
 #include "ops/format/numeric_class.h"
+#include "schedule/context/heartbeat.h"
 #include "schedule/dispatch/expert_placement.h"
 #include "schedule/layout/router_placement.h"
 #include "schedule/layout/row_dtype.h"
@@ -56,13 +58,21 @@ struct WorkerSetup {
 std::vector<schedule::LayerExperts> layer_experts(const model::ModelConfig& config,
                                                   uint32_t num_dispatched_shared);
 
+struct WorkerExperts {
+    model::LoadedExperts loaded;
+    std::unique_ptr<WeightReader> reader;  // Null: nothing is mapped.
+};
+
 // Loads experts through the weight cache that the Welcome names, and logs what came of it: one
-// line, and a warning if something is wrong with the cache. Errors: those of model::load_experts().
-Result<model::LoadedExperts> load_worker_experts(const WorkerSetup& setup,
-                                                 const control::Welcome& welcome,
-                                                 std::span<const model::ExpertSlot> slots,
-                                                 size_t num_keys,
-                                                 ops::Parallel& parallel);
+// line, and a warning if something is wrong with the cache. What is mapped is read from now on, by
+// a thread and by whoever uses it; `heartbeat` beats while the data thread does. The process ends
+// when it finds damage. Errors: those of model::load_experts().
+Result<WorkerExperts> load_worker_experts(const WorkerSetup& setup,
+                                          const control::Welcome& welcome,
+                                          std::span<const model::ExpertSlot> slots,
+                                          size_t num_keys,
+                                          ops::Parallel& parallel,
+                                          schedule::Heartbeat heartbeat);
 
 // Gives up what serving does not need (system_calls.h), unless the Welcome says not to; a kernel
 // that cannot do it is only logged. Call when everything is loaded, attached and started.

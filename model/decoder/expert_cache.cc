@@ -106,21 +106,33 @@ std::string ExpertCache::key(uint32_t layer) const {
            std::to_string(ops::kPackedLayoutRevision);
 }
 
-Result<SealedFile> ExpertCache::map(uint32_t layer,
-                                    std::span<const uint32_t> experts,
-                                    ops::Parallel& parallel) const {
-    AFD_ASSIGN(SealedFile file, SealedFile::open(path(layer), key(layer), block_bytes(layer)));
+Result<SealedFile> ExpertCache::map(uint32_t layer) const {
+    return SealedFile::open(path(layer), key(layer), block_bytes(layer));
+}
+
+Result<> ExpertCache::verify(const SealedFile& file,
+                             std::span<const uint32_t> experts,
+                             ops::Parallel& parallel) {
     FirstProblem problem;
     parallel.run(experts.size(), [&](size_t task, unsigned) {
         // Only what this worker holds is verified: reading the others' experts would cost every
         // worker the whole file.
-        for (const size_t block : {gate_up_block(experts[task]), down_block(experts[task])}) {
+        for (const size_t block : blocks(experts[task])) {
+            file.will_need(block);
             const Result<> verified = file.verify(block);
             if (!verified.ok()) problem.set(verified.error());
         }
     });
     if (problem.error()) return *problem.error();
-    return file;
+    return {};
+}
+
+bool ExpertCache::is_condemned(uint32_t layer) const {
+    return SealedFile::is_condemned(path(layer));
+}
+
+std::array<size_t, 2> ExpertCache::blocks(uint32_t expert) {
+    return {gate_up_block(expert), down_block(expert)};
 }
 
 Result<std::optional<FileLock>> ExpertCache::try_lock(uint32_t layer) const {

@@ -3,11 +3,13 @@
 
 // ExpertCache: the packed experts of a model in the weight cache, one sealed file per layer with
 // all experts of it. So any split of the experts over workers, and any number of workers, share the
-// same files; a worker touches (verifies, and so brings into memory) only its own experts.
+// same files; a worker touches (verifies, and so brings into memory) only its own experts, when
+// it first uses them or before (model/decoder/mapped_experts.h).
 //
 // The file of a layer is named LAYER.experts in the folder MODEL-CLASS-FORMAT; its key also states
 // the kernel revision and the layout, so that another version of the program replaces it.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -32,11 +34,19 @@ class ExpertCache {
                                     const ModelFiles& files,
                                     ops::NumericClass numeric_class);
 
-    // Maps the layer's file and verifies the given experts of it.
-    // Errors: those of SealedFile::open and verify.
-    Result<SealedFile> map(uint32_t layer,
+    // Maps the layer's file. Errors: those of SealedFile::open.
+    Result<SealedFile> map(uint32_t layer) const;
+
+    // Reads and checks the given experts of a mapped file. Errors: those of SealedFile::verify.
+    static Result<> verify(const SealedFile& file,
                            std::span<const uint32_t> experts,
-                           ops::Parallel& parallel) const;
+                           ops::Parallel& parallel);
+
+    // Whether a worker has found the layer's file damaged when it used it.
+    bool is_condemned(uint32_t layer) const;
+
+    // The blocks of an expert in its layer's file: gate and up, down.
+    static std::array<size_t, 2> blocks(uint32_t expert);
 
     // The right to write the layer's file; nothing while another process has it.
     Result<std::optional<FileLock>> try_lock(uint32_t layer) const;

@@ -57,6 +57,9 @@ class CachedLoad {
     // Layers that are to be packed into private memory remain in left().
     Result<> run(uint64_t wait_ms) {
         for (const auto& [layer, slots] : layers_) {
+            checks_all_ = checks_all_ || cache_.is_condemned(layer);
+        }
+        for (const auto& [layer, slots] : layers_) {
             if (!take(layer, slots, out_.report.num_mapped)) left_.emplace(layer, slots);
         }
         auto deadline = Clock::now() + std::chrono::milliseconds(wait_ms);
@@ -82,18 +85,24 @@ class CachedLoad {
   private:
     // Maps a layer's file; false if there is no good one.
     bool take(uint32_t layer, const LayerSlots& slots, size_t& counter) {
-        auto file = cache_.map(layer, slots.experts, parallel_);
-        if (!file.ok()) {
-            if (file.error().code != Code::kNotFound)
-                warn(file.error().message + "; packing again");
+        auto file = cache_.map(layer);
+        Result<> checked;
+        if (file.ok() && checks_all_) {
+            checked = ExpertCache::verify(file.value(), slots.experts, parallel_);
+        }
+        if (!file.ok() || !checked.ok()) {
+            const Error& error = file.ok() ? checked.error() : file.error();
+            if (error.code != Code::kNotFound) warn(error.message + "; packing again");
             return false;
         }
+        std::vector<MappedExperts::Place> places;
         for (size_t i = 0; i < slots.experts.size(); ++i) {
             ops::PackedExpert expert = cache_.view(file.value(), layer, slots.experts[i]);
             out_.report.mapped_bytes += expert.gate_up.size_bytes() + expert.down.size_bytes();
             out_.table.set(slots.keys[i], std::move(expert));
+            places.push_back({slots.keys[i], ExpertCache::blocks(slots.experts[i])});
         }
-        out_.files.push_back(std::move(file).value());
+        out_.mapped->add(std::move(file).value(), places);
         ++counter;
         return true;
     }
@@ -119,7 +128,7 @@ class CachedLoad {
         // which start together share the work.
         if (!lock.value()) return false;
         // Under the lock: another process may have finished it since the last look.
-        if (cache_.map(layer, {}, parallel_).ok() && take(layer, slots, out_.report.num_mapped)) {
+        if (cache_.map(layer).ok() && take(layer, slots, out_.report.num_mapped)) {
             return true;
         }
         std::optional<Error> problem;
@@ -156,6 +165,7 @@ class CachedLoad {
     SlotsByLayer left_;
     int64_t progress_ = 0;
     bool is_given_up_ = false;
+    bool checks_all_ = false;
 };
 
 // Through the cache; what could not be taken from it remains. An error is one of the model.
@@ -171,6 +181,8 @@ Result<SlotsByLayer> load_cached(const WeightCache& cache,
         out.report.warning = experts.error().message;
         return layers;
     }
+    out.mapped = std::make_unique<MappedExperts>(out.table.num_keys());
+    out.table.set_first_use(out.mapped.get());
     CachedLoad load(experts.value(), layers, parallel, out);
     AFD_TRY(load.run(wait_ms));
     return load.left();

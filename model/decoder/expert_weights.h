@@ -8,18 +8,21 @@
 // With a weight cache the packed experts are mapped from it, and packed into it first where they
 // are missing (model/decoder/expert_cache.h). Several processes that start at once share that work:
 // each takes the next layer that nobody packs yet. Whatever goes wrong with the cache costs one
-// warning and private memory, never the load.
+// warning and private memory, never the load. What is mapped has not been read when the load is
+// over (model/decoder/mapped_experts.h), unless a file was found damaged in use: then all of it is
+// checked first, so that other damage does not end one process after the other.
 //
 // Logical experts of an MoE layer: 0 ... num_experts-1 routed, num_experts the shared experts (one
 // MLP of their joint width). Of a dense layer: 0, its MLP.
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "model/decoder/mapped_experts.h"
 #include "model/family/model_files.h"
-#include "model/weight_cache/sealed_file.h"
 #include "model/weight_cache/weight_cache.h"
 #include "ops/experts/grouped_ffn.h"
 #include "ops/format/numeric_class.h"
@@ -35,7 +38,8 @@ struct ExpertSlot {
 };
 
 struct LoadedExperts {
-    std::vector<SealedFile> files;  // What the table's views show; destroyed after it.
+    // What the table's views show; destroyed after it. Null: every expert is in private memory.
+    std::unique_ptr<MappedExperts> mapped;
     ops::ExpertTable table;
     WeightCacheReport report;
 };

@@ -123,12 +123,14 @@ Code code_of(int error) {
 
 SealedFile::SealedFile(SealedFile&& other) noexcept
     : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
       blocks_(std::move(other.blocks_)) {}
 
 SealedFile& SealedFile::operator=(SealedFile&& other) noexcept {
     std::swap(path_, other.path_);
+    std::swap(fd_, other.fd_);
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
     std::swap(blocks_, other.blocks_);
@@ -137,13 +139,26 @@ SealedFile& SealedFile::operator=(SealedFile&& other) noexcept {
 
 SealedFile::~SealedFile() {
     if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+    if (fd_ >= 0) ::close(fd_);
+}
+
+bool SealedFile::is_condemned(const std::string& path) {
+    struct stat status {};
+    return ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+           (status.st_mode & S_IRUSR) == 0;
 }
 
 Result<SealedFile> SealedFile::open(const std::string& path,
                                     const std::string& key,
                                     std::span<const size_t> block_bytes) {
+    if (is_condemned(path)) {
+        return data_loss("{}: a worker has found it damaged when it used it", with(path));
+    }
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) return Error{code_of(errno), path + ": " + std::strerror(errno)};
+    SealedFile file;
+    file.path_ = path;
+    file.fd_ = fd;
     struct stat status {};
     const bool is_known = ::fstat(fd, &status) == 0;
     const auto size = static_cast<size_t>(is_known ? status.st_size : 0);
@@ -152,15 +167,12 @@ Result<SealedFile> SealedFile::open(const std::string& path,
         data = map_aligned(fd, size);
     }
     const int map_error = errno;
-    ::close(fd);
     if (!is_known || !S_ISREG(status.st_mode) || size < sizeof(FixedHeader)) {
         return data_loss("{}: {} bytes, or not a regular file", with(path, size));
     }
     if (data == MAP_FAILED) {
         return unavailable("{}: mapping: {}", with(path, std::strerror(map_error)));
     }
-    SealedFile file;
-    file.path_ = path;
     file.data_ = static_cast<const std::byte*>(data);
     file.size_ = size;
     AFD_TRY(file.read_header(key, block_bytes));
@@ -215,6 +227,17 @@ Result<> SealedFile::read_header(const std::string& key, std::span<const size_t>
 std::span<const std::byte> SealedFile::block(size_t index) const {
     AFD_ASSERT(index < blocks_.size(), "block %zu of %zu", index, blocks_.size());
     return {data_ + blocks_[index].offset, blocks_[index].bytes};
+}
+
+void SealedFile::will_need(size_t index) const {
+    const std::span<const std::byte> bytes = block(index);
+    // Blocks begin at a page. A refusal costs only time.
+    ::madvise(const_cast<std::byte*>(bytes.data()), bytes.size(), MADV_WILLNEED);
+}
+
+void SealedFile::condemn() const {
+    // A failure means that the next process finds the damage by itself.
+    if (fd_ >= 0) ::fchmod(fd_, kCondemnedMode);
 }
 
 Result<> SealedFile::verify(size_t index) const {

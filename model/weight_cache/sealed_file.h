@@ -16,6 +16,10 @@
 // directory; that is why the directory belongs to the user and to nobody else
 // (model/weight_cache/weight_cache.h). Removing or replacing the file is harmless: a mapping keeps
 // the old one.
+//
+// Blocks may be read and checked long after the file was opened. Who finds one damaged then
+// condemns the file, by taking away the right to read it: whoever opens its name from then on
+// writes it anew.
 
 #include <cstddef>
 #include <cstdint>
@@ -30,16 +34,21 @@ namespace afd::model {
 
 inline constexpr size_t kSealedBlockAlignment = 4096;
 inline constexpr size_t kSealedBlocksMax = 1u << 20;
+inline constexpr unsigned kCondemnedMode = 0;  // Of the file, as chmod takes it.
 
 class SealedFile {
   public:
     // Maps `path` and checks everything but the blocks' bytes. `key` says what the blocks are and
     // `block_bytes` how long each must be.
-    // Errors: kNotFound; kDataLoss (truncated, corrupt, not such a file) and kFailedPrecondition
-    // (a sound file, but of another key or other sizes): the message says what is wrong.
+    // Errors: kNotFound; kDataLoss (truncated, corrupt, condemned, not such a file) and
+    // kFailedPrecondition (a sound file, but of another key or other sizes): the message says what
+    // is wrong.
     static Result<SealedFile> open(const std::string& path,
                                    const std::string& key,
                                    std::span<const size_t> block_bytes);
+
+    // Whether somebody has condemned the file of this name.
+    static bool is_condemned(const std::string& path);
 
     SealedFile() = default;
     SealedFile(SealedFile&& other) noexcept;
@@ -49,8 +58,14 @@ class SealedFile {
     // Read-only, at a multiple of 4096; valid while this object lives.
     std::span<const std::byte> block(size_t index) const;
 
+    // Tells the kernel to read the block from the disk, and waits for nothing.
+    void will_need(size_t index) const;
+
     // Reads all bytes of the block. Errors: kDataLoss.
     Result<> verify(size_t index) const;
+
+    // For who has found a block damaged. Needs no system call but fchmod.
+    void condemn() const;
 
   private:
     struct Block {
@@ -62,6 +77,8 @@ class SealedFile {
     Result<> read_header(const std::string& key, std::span<const size_t> block_bytes);
 
     std::string path_;
+    int fd_ =
+        -1;  // Of the mapped file: its name may belong to another by the time it is condemned.
     const std::byte* data_ = nullptr;
     size_t size_ = 0;
     std::vector<Block> blocks_;

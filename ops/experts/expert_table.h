@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "ops/experts/first_use.h"
 #include "ops/format/expert_activation.h"
 #include "ops/format/numeric_class.h"
 #include "ops/linear/linear.h"
@@ -105,6 +106,10 @@ class ExpertTable {
     // REQUIRES: the key has an expert; [hidden].
     void set_output_gate(size_t key, std::vector<float> gate);
 
+    // Asked before experts are used; null: nobody. It outlives the table.
+    void set_first_use(FirstUse* first_use) { first_use_ = first_use; }
+    FirstUse* first_use() const { return first_use_; }
+
     size_t num_keys() const { return experts_.size(); }
     size_t hidden() const { return hidden_; }
     ExpertActivation activation() const { return activation_; }
@@ -117,6 +122,7 @@ class ExpertTable {
 
   private:
     std::vector<PackedExpert> experts_;
+    FirstUse* first_use_ = nullptr;
     size_t hidden_ = 0;
     ExpertActivation activation_ = ExpertActivation::kSilu;
     size_t intermediate_max_ = 0;

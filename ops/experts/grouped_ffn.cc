@@ -380,6 +380,7 @@ Result<> grouped_ffn(const GroupedFfnRequest& request,
     AFD_ASSIGN(num_rows, check_groups(request));
     if (num_rows == 0) return {};
     const ExpertTable& experts = *request.experts;
+    if (FirstUse* first_use = experts.first_use()) first_use->before(request.groups, parallel);
     const size_t x_cols =
         request.x_int8.given() ? request.x_int8.values.num_cols : request.x.num_cols;
     AFD_ASSERT(x_cols == experts.hidden() && request.y.num_cols == experts.hidden(),

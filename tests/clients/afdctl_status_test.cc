@@ -76,6 +76,7 @@ Status measured_status() {
     Worker& attention = *status.add_workers();
     attention.set_role("attention");
     attention.set_num_timeouts(2);
+    attention.set_weight_bytes_left(3 << 20);
     attention.set_busy_us(2'500'000);
     attention.set_bubble_us(400'000);
     attention.set_idle_us(7'000'000);
@@ -114,7 +115,9 @@ TEST(Afdctl, StatusShowsWhatWasMeasured) {
     const ProgramResult result = afdctl(server, {"status"});
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_THAT(result.out,
-                HasSubstr("timeouts  2 micro-batches were given up waiting for a round\n"));
+                HasSubstr("timeouts  2 micro-batches were given up waiting for a round\n"
+                          "weights   attention 0 serves, and reads: 3.0 MiB of its experts are "
+                          "left\n"));
     EXPECT_THAT(
         result.out,
         HasSubstr("WORKER       WHAT                 COUNT  MEAN   P50   P99   MAX\n"
@@ -130,6 +133,7 @@ TEST(Afdctl, StatusShowsWhatWasMeasured) {
     const ProgramResult as_json = afdctl(server, {"status", "--json"});
     const nlohmann::json workers = nlohmann::json::parse(as_json.out)["workers"];
     EXPECT_EQ(workers[0]["num_timeouts"], 2);
+    EXPECT_EQ(workers[0]["weight_bytes_left"], 3 << 20);
     EXPECT_EQ(workers[0]["stages"][1]["name"], "head");
     EXPECT_EQ(workers[0]["stages"][1]["time_us"], 500'000);
     EXPECT_EQ(workers[0]["busy_us"], 2'500'000);

@@ -127,6 +127,39 @@ TEST(WeightCache, IsSharedByWorkersSplitsAndRestarts) {
     EXPECT_THAT(mended.log, HasSubstr("5 were there, 1 packed now"));
 }
 
+// Goal: a worker that finds damage in what it maps, before or in a request, costs time and nothing
+// else. Method: one byte of an expert of each of two layers is changed. Oracle: the replies of an
+// instance without a cache; the damaged layers, both, are packed by the successor.
+TEST(WeightCache, DamageThatIsFoundInUseChangesNoReply) {
+    const std::string cache = make_directory() + "/cache";
+    const CachedRun off = run_with_cache("off", {});
+    static_cast<void>(run_with_cache(cache, {}));
+    for (const auto& entry : fs::recursive_directory_iterator(cache)) {
+        const std::string name = entry.path().filename();
+        if (name != "0002.experts" && name != "0004.experts") continue;
+        fs::permissions(entry.path(), fs::perms::owner_all);
+        std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+        constexpr std::streamoff kFirstExpert = 4096;
+        file.seekg(kFirstExpert);
+        const char byte = static_cast<char>(file.get() ^ 1);
+        file.seekp(kFirstExpert);
+        file.put(byte);
+    }
+    for (const std::vector<std::string>& flags :
+         {std::vector<std::string>{}, std::vector<std::string>{"--topology", "colocated"}}) {
+        const CachedRun run = run_with_cache(cache, flags);
+        expect_same_bits(off.replies, run.replies, "damaged experts");
+        if (!flags.empty()) {
+            EXPECT_THAT(run.log, HasSubstr("6 were there, 0 packed now"));
+            EXPECT_THAT(run.log, Not(HasSubstr("this worker ends")));
+            continue;
+        }
+        EXPECT_THAT(run.log, HasSubstr("has another checksum than when it was written"));
+        EXPECT_THAT(run.log, HasSubstr("this worker ends"));
+        EXPECT_THAT(run.log, HasSubstr("4 were there, 2 packed now, 0 in private memory"));
+    }
+}
+
 TEST(WeightCache, AKilledWorkerComesBackWithoutPacking) {
     Instance instance({"--weight-cache", make_directory() + "/cache", "--ffn-workers", "2"});
     instance.wait_ready();

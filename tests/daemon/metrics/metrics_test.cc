@@ -98,6 +98,7 @@ TEST(MetricsStatus, TellsWhatHappenedInMicrosecondsAndNothingElse) {
     Segment segment(2 * schedule::kHistogramBytes / sizeof(uint64_t));
     Metrics metrics = segment.metrics();
     metrics.add(Counter::kTimeouts, 2);
+    metrics.set(Counter::kWeightBytesLeft, 4096);
     metrics.add(Counter::kPrefixQueries, 500);
     metrics.add(Counter::kPrefixHits, 320);
     metrics.peer_wait(1).record(48'000);
@@ -111,6 +112,7 @@ TEST(MetricsStatus, TellsWhatHappenedInMicrosecondsAndNothingElse) {
     EXPECT_EQ(worker.stages(0).time_us(), 7000u);
     EXPECT_EQ(worker.stages(1).time_us(), 2000u);
     EXPECT_EQ(worker.num_timeouts(), 2u);
+    EXPECT_EQ(worker.weight_bytes_left(), 4096u);
     EXPECT_EQ(worker.num_prefix_queries(), 500u);
     EXPECT_EQ(worker.num_prefix_hits(), 320u);
     ASSERT_EQ(worker.distributions_size(), 1);

@@ -89,6 +89,7 @@ std::vector<Forbidden> forbidden_calls() {
         {"unlink", [] { return error_of(unlink("/nowhere")); }},
         {"rename", [] { return error_of(rename("/nowhere", "/anywhere")); }},
         {"truncate", [] { return error_of(ftruncate(0, 0)); }},
+        {"fchmod to give a right", [] { return error_of(fchmod(0, 0400)); }},
         {"kill another", [] { return error_of(kill(getppid(), 0)); }},
         {"signal by pidfd", [] { return error_of(syscall(SYS_pidfd_send_signal, 0, 0, 0, 0)); }},
         {"ptrace", [] { return error_of(ptrace(PTRACE_TRACEME, 0, nullptr, nullptr)); }},

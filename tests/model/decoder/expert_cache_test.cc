@@ -16,6 +16,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "model/decoder/expert_weights.h"
@@ -181,7 +183,60 @@ TEST_P(ExpertCacheTest, ProcessesThatStartTogetherPackOnce) {
     EXPECT_EQ(num_written, static_cast<int>(kNumLayers));
 }
 
-TEST_P(ExpertCacheTest, ADamagedExpertIsPackedAgainByWhoUsesIt) {
+// Reads everything as the thread beside the data thread does; what it says of damage, or nothing.
+std::string check_all(MappedExperts& mapped) {
+    Result<bool> is_there = true;
+    while (is_there.ok() && is_there.value()) is_there = mapped.check_next();
+    return is_there.ok() ? "" : is_there.error().message;
+}
+
+// Goal: what is mapped serves at once, and every byte of it is checked once before it is used, by
+// whoever comes first. Oracle: the bytes that are left.
+TEST_P(ExpertCacheTest, MappedExpertsAreCheckedBeforeTheirFirstUse) {
+    (void)loaded(slots_);
+    const LoadedExperts experts = loaded(slots_);
+    MappedExperts& mapped = *experts.mapped;
+    EXPECT_EQ(experts.table.first_use(), &mapped);
+    EXPECT_EQ(mapped.num_bytes(), experts.report.mapped_bytes);
+    EXPECT_EQ(mapped.bytes_left(), mapped.num_bytes());
+    size_t num_beats = 0;
+    mapped.while_reading([&] { ++num_beats; });
+    const auto bytes_of_key = [&](size_t key) {
+        return experts.table.at(key).gate_up.size_bytes() + experts.table.at(key).down.size_bytes();
+    };
+    const size_t first = slots_[0].key;
+    const size_t last = slots_.back().key;
+    const std::vector<ops::ExpertGroup> groups = {{static_cast<int64_t>(first), 2},
+                                                  {static_cast<int64_t>(slots_[1].key), 0},
+                                                  {static_cast<int64_t>(last), 1}};
+    mapped.before(groups, serial_);
+    const uint64_t left = mapped.num_bytes() - bytes_of_key(first) - bytes_of_key(last);
+    EXPECT_EQ(mapped.bytes_left(), left);
+    EXPECT_EQ(num_beats, 4u);
+    mapped.before(groups, serial_);
+    EXPECT_EQ(mapped.bytes_left(), left);
+    EXPECT_EQ(num_beats, 4u);
+    EXPECT_TRUE(mapped.check_next().value());
+    EXPECT_EQ(mapped.bytes_left(), left - bytes_of_key(slots_[1].key));
+    EXPECT_EQ(check_all(mapped), "");
+    EXPECT_EQ(mapped.bytes_left(), 0u);
+    EXPECT_FALSE(mapped.check_next().value());
+}
+
+// Two threads at once, from the two ends: each expert is counted once.
+TEST_P(ExpertCacheTest, TwoThreadsCheckMappedExperts) {
+    (void)loaded(slots_);
+    const LoadedExperts experts = loaded(slots_);
+    std::thread reader([&] { EXPECT_EQ(check_all(*experts.mapped), ""); });
+    for (size_t i = slots_.size(); i-- > 0;) {
+        const ops::ExpertGroup group{static_cast<int64_t>(slots_[i].key), 1};
+        experts.mapped->before({&group, 1}, serial_);
+    }
+    reader.join();
+    EXPECT_EQ(experts.mapped->bytes_left(), 0u);
+}
+
+TEST_P(ExpertCacheTest, ADamagedExpertIsFoundByWhoUsesItAndPackedAgainByTheNext) {
     const size_t file_bytes = [&] {
         (void)loaded(slots_);
         return fs::file_size(file(1));
@@ -189,18 +244,57 @@ TEST_P(ExpertCacheTest, ADamagedExpertIsPackedAgainByWhoUsesIt) {
     // The last block: the shared expert's down projection. The middle: some routed expert.
     for (const uint64_t offset : {uint64_t{file_bytes - 4096}, uint64_t{4096 + 1}}) {
         damage(1, offset);
+        {
+            const LoadedExperts experts = loaded(slots_);
+            EXPECT_EQ(experts.report.num_mapped, kNumLayers);
+            EXPECT_EQ(experts.report.warning, "");
+            EXPECT_THAT(check_all(*experts.mapped), HasSubstr("0001.experts: block"));
+        }
         const LoadedExperts experts = loaded(slots_);
         EXPECT_EQ(experts.report.num_mapped, kNumLayers - 1);
         EXPECT_EQ(experts.report.num_written, 1u);
         EXPECT_THAT(experts.report.warning,
-                    AllOf(HasSubstr("0001.experts: block"), HasSubstr("packing again")));
+                    AllOf(HasSubstr("0001.experts: a worker has found it damaged"),
+                          HasSubstr("packing again")));
+        EXPECT_EQ(check_all(*experts.mapped), "");
         EXPECT_EQ(bytes_of(experts.table), without_cache(slots_));
         EXPECT_EQ(loaded(slots_).report.num_mapped, kNumLayers);
     }
-    // Block 0 belongs to expert 0, which rank 1 of 2 does not hold.
+}
+
+// Expert 0 of layer 1 is damaged, which rank 1 of 2 does not hold.
+TEST_P(ExpertCacheTest, DamageIsFoundWithItsExpertOnly) {
+    (void)loaded(slots_);
     damage(1, 4096);
-    EXPECT_EQ(loaded(shard(1, 2)).report.warning, "");
-    EXPECT_EQ(loaded(shard(0, 2)).report.num_written, 1u);
+    EXPECT_EQ(check_all(*loaded(shard(1, 2)).mapped), "");
+    const std::vector<ExpertSlot> mine = shard(0, 2);
+    const LoadedExperts experts = loaded(mine);
+    experts.mapped->on_damage([](const Error& error) {
+        ::_exit(error.message.find("0001.experts: block 0") == std::string::npos ? 1 : 3);
+    });
+    for (const ExpertSlot& slot : mine) {
+        const ops::ExpertGroup group{static_cast<int64_t>(slot.key), 1};
+        const auto use = [&] { experts.mapped->before({&group, 1}, serial_); };
+        if (slot.layer == 1 && slot.expert == 0) {
+            EXPECT_EXIT(use(), ::testing::ExitedWithCode(3), "");
+        } else {
+            use();
+        }
+    }
+    EXPECT_EQ(loaded(mine).report.num_written, 1u);
+}
+
+// One process ends of the first damage; the next one must not end of the second.
+TEST_P(ExpertCacheTest, AfterDamageEverythingIsCheckedFirst) {
+    (void)loaded(slots_);
+    damage(0, 4096);
+    damage(2, 4096);
+    EXPECT_THAT(check_all(*loaded(slots_).mapped), HasSubstr("0000.experts: block 0"));
+    const LoadedExperts experts = loaded(slots_);
+    EXPECT_EQ(experts.report.num_mapped, 1u);
+    EXPECT_EQ(experts.report.num_written, 2u);
+    EXPECT_EQ(check_all(*experts.mapped), "");
+    EXPECT_EQ(bytes_of(experts.table), without_cache(slots_));
 }
 
 TEST_P(ExpertCacheTest, TruncatedAndForeignFilesArePackedAgain) {

@@ -134,6 +134,25 @@ TEST_F(SealedFileTest, EveryTruncationIsFound) {
                           std::to_string(good.size())));
 }
 
+TEST_F(SealedFileTest, ACondemnedFileIsNotOpenedAgainUntilItIsWrittenAnew) {
+    write_sample();
+    EXPECT_FALSE(SealedFile::is_condemned(path_));
+    const auto old = SealedFile::open(path_, kKey, sizes_of(blocks_));
+    ASSERT_TRUE(old.ok());
+    old.value().condemn();
+    EXPECT_TRUE(SealedFile::is_condemned(path_));
+    const Result<> again = read_all();
+    ASSERT_FALSE(again.ok());
+    EXPECT_EQ(again.error().code, Code::kDataLoss);
+    EXPECT_THAT(again.error().message, HasSubstr(path_ + ": a worker has found it damaged"));
+    write_sample();
+    // The mapping of the old file must not condemn the new one, which has its name.
+    old.value().condemn();
+    EXPECT_FALSE(SealedFile::is_condemned(path_));
+    EXPECT_TRUE(read_all().ok());
+    EXPECT_FALSE(SealedFile::is_condemned(directory_.path() + "/nothing"));
+}
+
 TEST_F(SealedFileTest, AForeignFileIsNamed) {
     write_sample();
     const auto other_key = SealedFile::open(path_, "model ffff layer 3", sizes_of(blocks_));
