@@ -41,6 +41,9 @@ struct TileShape {
     // Of int4_tile at most. 0: the class has none, since int4 weights have the order of bf16 ones;
     // unpack_int4 makes bf16 panels of them, which go through tile.
     size_t int4_rows = 0;  // <= rows
+    // Of mxfp4_tile, and of a product that it does; more rows are the work of unpack_mxfp4 and
+    // tile, with the same bits, all rows where this is 0.
+    size_t mxfp4_rows = 0;  // <= rows
     // Of fp8_tile at most, and of a product whose rows pass it block by block. More rows are the
     // work of unpack_fp8, tile and add_block, with the same bits; all rows, where these are 0.
     size_t fp8_rows = 0;  // <= rows
@@ -277,6 +280,8 @@ struct Kernels {
     void (*int4_tile)(const Int4TileArguments& arguments);
     // out = (q · scale) →bf16. For shape.int4_rows == 0.
     void (*unpack_int4)(const UnpackArguments& arguments);
+    // out = x · Wᵀ for one tile of a whole mxfp4 panel. For shape.mxfp4_rows > 0.
+    void (*mxfp4_tile)(const Int4TileArguments& arguments);
     // out = e2m1 · scale, exactly.
     void (*unpack_mxfp4)(const UnpackArguments& arguments);
     // out = x · Wᵀ for one tile of a whole fp8 panel. For shape.fp8_rows > 0.

@@ -149,7 +149,7 @@ void piecewise_panels(const cpu::Kernels& kernels,
 // Elements of depth of a panel of int4 or mxfp4 that are unpacked at a time: 32 KiB of bf16.
 inline constexpr size_t kUnpackDepth = 512;
 
-// mxfp4, and int4 in a class with the order of bf16 for them: unpacked once for all rows.
+// Many rows of mxfp4, and int4 in a class with the order of bf16 for them: unpacked once for all.
 template <typename Finish>
 void unpacked_nibble_panels(Rows<const Bf16> x,
                             const PackedLinear& weight,

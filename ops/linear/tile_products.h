@@ -115,7 +115,7 @@ struct Int8Product {
     void multiply(Arguments& a, size_t /*num_panels*/) const { kernels.int8_tile(a); }
 };
 
-// int4 and fp8 in a class that expands such weights in registers.
+// int4, mxfp4 and fp8 in a class that expands such weights in registers.
 template <typename TileArguments>
 struct ExpandedProduct {
     using Arguments = TileArguments;
@@ -144,6 +144,12 @@ inline ExpandedProduct<cpu::Int4TileArguments> int4_product(const PackedLinear& 
                                                             Rows<const Bf16> x) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     return {weight, x, kernels.int4_tile, kernels.shape.int4_rows, cpu::kInt4PrefetchNearRows};
+}
+
+inline ExpandedProduct<cpu::Int4TileArguments> mxfp4_product(const PackedLinear& weight,
+                                                             Rows<const Bf16> x) {
+    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
+    return {weight, x, kernels.mxfp4_tile, kernels.shape.mxfp4_rows, cpu::kInt4PrefetchNearRows};
 }
 
 inline ExpandedProduct<cpu::Fp8TileArguments> fp8_product(const PackedLinear& weight,

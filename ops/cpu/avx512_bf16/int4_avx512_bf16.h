@@ -27,6 +27,8 @@ constexpr size_t kHalfColumns = 16;
 constexpr size_t kHalfBytes = kInt4StepBytes / 2;
 constexpr size_t kHalfScaleBytes = kInt4ScaleBytes / 2;
 constexpr size_t kInt4Step = 8;
+constexpr size_t kInt4ScaleLines = kInt4ScaleBytes / kLineBytes;
+constexpr size_t kInt4StepLines = kInt4StepBytes / kLineBytes;
 
 // bf16 of the 16 nibbles, twice: vpermw looks at five bits, and the fifth belongs to a neighbour.
 inline __m512i nibble_values() {
@@ -77,6 +79,39 @@ inline __m512i scaled_pairs(__m512i pairs, __m512 scale) {
     return _mm512_or_si512(rounded(even), _mm512_slli_epi32(rounded(odd), 16));
 }
 
+// What the rows of a tile fetch on their way through a panel.
+template <Fetch kFetch>
+class NibbleLines {
+  public:
+    explicit NibbleLines(const Int4TileArguments& a)
+        : line_(a.panel),
+          next_(reinterpret_cast<uintptr_t>(a.fetch_next.from)),
+          next_rows_(reinterpret_cast<uintptr_t>(a.next_x)),
+          next_step_(a.fetch_next.step_bytes) {}
+
+    // As many lines as are read.
+    [[gnu::always_inline]] void fetch(size_t count) {
+        for (size_t i = 0; i < count; ++i) {
+            if constexpr (kFetch == Fetch::kNext) {
+                fetch_to_second_level(next_);
+                next_ += next_step_;
+                // About as many lines as kInt4TileRows rows have; 1.04 to 1.05 of the speed.
+                fetch_to_second_level(next_rows_);
+                next_rows_ += kLineBytes;
+            } else {
+                fetch_own_line<kFetch, AfterUse::kKeep>(line_);
+                line_ += kLineBytes;
+            }
+        }
+    }
+
+  private:
+    const std::byte* line_;  // Own weights are fetched from here on; next_, others.
+    uintptr_t next_;
+    uintptr_t next_rows_;
+    size_t next_step_;
+};
+
 // kRows rows x one panel, group by group.
 template <size_t kRows, Fetch kFetch>
 class Int4Rows {
@@ -86,10 +121,7 @@ class Int4Rows {
           x_stride_(a.x_stride),
           group_(a.panel),
           is_fp16_(a.has_fp16_scales),
-          line_(a.panel),
-          next_(reinterpret_cast<uintptr_t>(a.fetch_next.from)),
-          next_rows_(reinterpret_cast<uintptr_t>(a.next_x)),
-          next_step_(a.fetch_next.step_bytes),
+          lines_(a),
           sums_{} {}
 
     // Whether any column has one in the group that begins `bytes` behind the next one's begin.
@@ -107,14 +139,14 @@ class Int4Rows {
                                        scales_of<kHasLong>(group_, 1, is_fp16_)};
         Sums products{};
         const std::byte* bytes = group_ + kInt4ScaleBytes;
-        fetch_lines(kScaleLines);
+        lines_.fetch(kInt4ScaleLines);
         size_t k = 0;
         for (; k + kInt4Step <= count; k += kInt4Step, bytes += kInt4StepBytes) {
-            fetch_lines(kStepLines);
+            lines_.fetch(kInt4StepLines);
             add_step<kHasLong>(bytes, x_ + k, kInt4Step, scales, products);
         }
         if (k < count) {
-            fetch_lines(kStepLines);
+            lines_.fetch(kInt4StepLines);
             add_step<kHasLong>(bytes, x_ + k, count - k, scales, products);
         }
         add_products(scales, products);
@@ -130,9 +162,9 @@ class Int4Rows {
         Sums first{};
         Sums second{};
         const std::byte* bytes = group_ + kInt4ScaleBytes;
-        fetch_lines(2 * kScaleLines);
+        lines_.fetch(2 * kInt4ScaleLines);
         for (size_t k = 0; k < group_size; k += kInt4Step, bytes += kInt4StepBytes) {
-            fetch_lines(2 * kStepLines);
+            lines_.fetch(2 * kInt4StepLines);
             add_step<false>(bytes, x_ + k, kInt4Step, none, first);
             add_step<false>(bytes + group_bytes, x_ + group_size + k, kInt4Step, none, second);
         }
@@ -155,24 +187,6 @@ class Int4Rows {
 
   private:
     using Sums = __m512[2][kRows];
-
-    static constexpr size_t kScaleLines = kInt4ScaleBytes / kLineBytes;
-    static constexpr size_t kStepLines = kInt4StepBytes / kLineBytes;
-
-    [[gnu::always_inline]] void fetch_lines(size_t count) {
-        for (size_t i = 0; i < count; ++i) {
-            if constexpr (kFetch == Fetch::kNext) {
-                fetch_to_second_level(next_);
-                next_ += next_step_;
-                // About as many lines as kInt4TileRows rows have; 1.04 to 1.05 of the speed.
-                fetch_to_second_level(next_rows_);
-                next_rows_ += kLineBytes;
-            } else {
-                fetch_own_line<kFetch, AfterUse::kKeep>(line_);
-                line_ += kLineBytes;
-            }
-        }
-    }
 
     // Eight elements of depth at `bytes`, of which `count` count.
     template <bool kHasLong>
@@ -223,10 +237,7 @@ class Int4Rows {
     size_t x_stride_;
     const std::byte* group_;
     bool is_fp16_;
-    const std::byte* line_;  // Own weights are fetched from here on; next_, others.
-    uintptr_t next_;
-    uintptr_t next_rows_;
-    size_t next_step_;
+    NibbleLines<kFetch> lines_;
     Sums sums_;
 };
 

@@ -201,14 +201,16 @@ TEST_P(QuantisedLinear, Int4IsTheProductThatItsClassSays) {
 }
 
 // Oracle: the bf16 product of the same class with the expanded matrix, which mxfp4 is exactly. Bit
-// by bit, in fp32; with scales that make subnormals, too.
+// by bit, in fp32; with scales that make subnormals and infinities, too.
 TEST_P(QuantisedLinear, Mxfp4IsTheProductOfTheExpandedMatrix) {
-    for (const bool is_tiny : {false, true}) {
+    constexpr int kOrdinary = 0;
+    for (const int exponent : {kOrdinary, -127, 124}) {
         for (const size_t num_rows : kRowCounts) {
             for (const size_t depth : kDepths) {
                 RandomInt4 w(kOutputs, depth, WeightFormat::kMxfp4, 5);
-                for (size_t i = 0; is_tiny && i < w.scale.size(); i += 3) {
-                    w.scale[i] = from_float(std::ldexp(1.0f, -127 + static_cast<int>(i % 3))).bits;
+                for (size_t i = 0; exponent != kOrdinary && i < w.scale.size(); i += 3) {
+                    const int more = static_cast<int>(i / 3 % 4);
+                    w.scale[i] = from_float(std::ldexp(1.0f, exponent + more)).bits;
                 }
                 const RandomMatrix x(num_rows, depth, 6);
                 const std::vector<Bf16> plain = w.dequantised();
