@@ -217,8 +217,8 @@ Result<InstanceNeeds> needs_of(const Config& config) {
     const uint64_t num_workers = config.num_attention_workers() + config.num_ffn_workers();
     needs.num_files = config.connections_max + 6 * num_workers + kOwnFiles;
     if (config.model.empty()) return needs;
-    AFD_ASSIGN(const model::ModelFiles files,
-               model::ModelFiles::open(config.model, config.kv_dtype));
+    AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(config.model, config.kv_dtype));
+    files.set_residual(config.residual);
     AFD_ASSIGN(needs.shm_bytes, shm_bytes_of(config, cpus, files.config()));
     if (config.two_phase()) needs.two_phase_bytes = config.two_phase_memory_max;
     needs.weight_bytes = files.tensors().total_bytes();

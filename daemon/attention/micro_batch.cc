@@ -22,6 +22,7 @@ MicroBatch::MicroBatch(uint32_t index, const model::ModelConfig& config, ExpertL
                                                               : size_t{rows_max_} * config.hidden),
       wide_residual_(residual_.empty() ? size_t{rows_max_} * config.hidden : 0),
       ffn_rows_(size_t{rows_max_} * config.hidden),
+      rest_rows_(lane.traits().routes ? 2 * wide_residual_.size() : 0),
       moe_out_(size_t{rows_max_} * config.hidden),
       topk_ids_(size_t{rows_max_} * config.top_k),
       topk_weights_(size_t{rows_max_} * config.top_k),
@@ -98,21 +99,33 @@ uint32_t MicroBatch::rows_within(uint32_t first, uint32_t rows_max, size_t posit
 }
 
 model::FfnInput MicroBatch::ffn_input(uint32_t first, uint32_t count) {
-    return {.x = ops::make_rows(ffn_rows_.data(), num_rows_, hidden_).slice(first, count),
-            .routing = {topk_ids_.data() + size_t{first} * top_k_,
-                        topk_weights_.data() + size_t{first} * top_k_,
-                        tokens_.data() + first}};
+    model::FfnInput input{
+        .x = ops::make_rows(ffn_rows_.data(), num_rows_, hidden_).slice(first, count),
+        .routing = {topk_ids_.data() + size_t{first} * top_k_,
+                    topk_weights_.data() + size_t{first} * top_k_,
+                    tokens_.data() + first}};
+    if (rest_rows_.empty()) return input;
+    ops::Bf16* const low = rest_rows_.data() + rest_rows_.size() / 2;
+    input.middle = ops::make_rows(rest_rows_.data(), num_rows_, hidden_).slice(first, count);
+    input.low = ops::make_rows(low, num_rows_, hidden_).slice(first, count);
+    return input;
 }
 
 ops::MoeInput MicroBatch::moe_input(uint32_t num_shared, bool is_routed) const {
-    return {.x = ops::make_rows(ffn_rows_.data(), num_rows_, hidden_),
-            .layer_id = layer,
-            .num_tokens = num_rows_,
-            .top_k = top_k_,
-            .num_shared = num_shared,
-            // Null means that the rows are offered: the FFN workers route them (router = ffn).
-            .topk_ids = is_routed ? topk_ids_.data() : nullptr,
-            .topk_weights = is_routed ? topk_weights_.data() : nullptr};
+    ops::MoeInput input{
+        .x = ops::make_rows(ffn_rows_.data(), num_rows_, hidden_),
+        .layer_id = layer,
+        .num_tokens = num_rows_,
+        .top_k = top_k_,
+        .num_shared = num_shared,
+        // Null means that the rows are offered: the FFN workers route them (router = ffn).
+        .topk_ids = is_routed ? topk_ids_.data() : nullptr,
+        .topk_weights = is_routed ? topk_weights_.data() : nullptr};
+    if (is_routed || rest_rows_.empty()) return input;
+    const ops::Bf16* const low = rest_rows_.data() + rest_rows_.size() / 2;
+    input.x_middle = ops::make_rows(rest_rows_.data(), num_rows_, hidden_);
+    input.x_low = ops::make_rows(low, num_rows_, hidden_);
+    return input;
 }
 
 uint32_t MicroBatch::count_experts() {

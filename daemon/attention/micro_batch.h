@@ -106,6 +106,8 @@ class MicroBatch {
     std::vector<ops::Bf16> residual_;   // [rows_max, hidden], or, with residual = fp32,
     std::vector<float> wide_residual_;  // [rows_max, hidden]; the other is empty.
     std::vector<ops::Bf16> ffn_rows_;   // [rows_max, hidden]: input of the experts
+    std::vector<ops::Bf16> rest_rows_;  // [2, rows_max, hidden]: of ffn_rows_, if others route by
+                                        // them with residual = fp32; or empty.
     std::vector<ops::Bf16> moe_out_;    // [rows_max, hidden]
     std::vector<int32_t> topk_ids_;     // [rows_max, top_k]
     std::vector<float> topk_weights_;   // [rows_max, top_k]

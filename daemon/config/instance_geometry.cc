@@ -16,6 +16,11 @@ uint32_t row_bytes(uint64_t content_bytes) {
 
 }  // namespace
 
+bool rows_have_rest(const model::ModelConfig& model, schedule::RouterPlacement router) {
+    return router == schedule::RouterPlacement::kFfn &&
+           model.residual == model::ResidualType::kFp32;
+}
+
 uint32_t dispatched_shared_slots(const model::ModelConfig& model,
                                  const control::Geometry& instance) {
     // Colocated workers have their experts anyway, so the option moves nothing there.
@@ -54,8 +59,8 @@ Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
     geometry.selected_expert_num = std::max(1U, model.top_k + num_shared);
     geometry.num_experts = std::max(1U, model.num_experts + num_shared);
     const uint64_t seal_bytes = instance.row_checksums() ? schedule::kRowSealBytes : 0;
-    geometry.attn_to_ffn_token_bytes =
-        row_bytes(ops::sent_row_bytes(row_dtype, model.hidden) + seal_bytes);
+    geometry.attn_to_ffn_token_bytes = row_bytes(
+        ops::sent_row_bytes(row_dtype, model.hidden, rows_have_rest(model, router)) + seal_bytes);
     geometry.ffn_to_attn_token_bytes =
         row_bytes(value_bytes + (has_weight ? sizeof(float) : 0) + seal_bytes);
     geometry.num_ffn_workers = instance.num_ffn_workers();

@@ -27,13 +27,17 @@ Result<schedule::RowDtype> choose_row_dtype(std::optional<schedule::RowDtype> wa
 
 // A row in an FFN window is as ops/fused_moe/sent_rows.h says, in an attention window `hidden` bf16
 // values, both rounded up to whole 512 bytes; with router = ffn
-// a row of an attention window also holds its routing weight, and with row_checksums either has its
-// seal behind that. K1 is top_k and, if FFN workers
-// compute the shared experts, one slot for them; a model without MoE layers has the slot of its
-// dense MLP.
+// a row of an attention window also holds its routing weight, and one of an FFN window its rest
+// (rows_have_rest); with row_checksums either has its seal behind that. K1 is top_k and, if FFN
+// workers compute the shared experts, one slot for them; a model without MoE layers has the slot of
+// its dense MLP.
 // Errors: kInvalidArgument (schedule::validate; an unknown router or dtype: kDataLoss).
 Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
                                          const control::Geometry& instance);
+
+// Whether rows in FFN windows bring what their rounding left: who routes by them sees what an
+// attention worker would have seen.
+bool rows_have_rest(const model::ModelConfig& model, schedule::RouterPlacement router);
 
 // Slots of a token that are dispatched for shared experts: those of the model, or 0 where attention
 // workers compute them while they wait for FFN workers. Colocated they are slots like the others.

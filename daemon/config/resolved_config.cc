@@ -123,11 +123,6 @@ Result<> check_together(const Config& config) {
                      "router = 'ffn': topology = 'colocated' has no FFN workers; leave router at "
                      "'attention' or choose topology = 'disaggregated'"};
     }
-    if (ffn_routes && config.residual == model::ResidualType::kFp32) {
-        return Error{Code::kInvalidArgument,
-                     "residual = 'fp32': with router = 'ffn' FFN workers choose by the rows that "
-                     "they get, which are bf16; leave router at 'attention'"};
-    }
     const schedule::RowDtype dtype = config.dispatch_dtype.value_or(schedule::RowDtype::kBf16);
     if (ffn_routes && dtype != schedule::RowDtype::kBf16) {
         return Error{Code::kInvalidArgument,

@@ -24,10 +24,10 @@ void ArrivedSeals::look(const ExpertBatch& batch, ops::Parallel& parallel) {
                                      static_cast<uint32_t>(batch.micro_batch_ids[i]),
                                      static_cast<uint32_t>(batch.token_ids[i]),
                                      static_cast<uint32_t>(batch.row_slots()[i]));
-            intact_[i] = schedule::look_at_row(rows.subspan(i * sent_bytes_, sent_bytes_),
-                                               arrived + sent_bytes_) == schedule::RowState::kIntact
-                             ? 1
-                             : 0;
+            const auto row = batch.sent_rows.empty() ? rows.subspan(i * sent_bytes_, sent_bytes_)
+                                                     : std::span(batch.sent_rows[i], sent_bytes_);
+            const schedule::RowState state = schedule::look_at_row(row, arrived + sent_bytes_);
+            intact_[i] = state == schedule::RowState::kIntact ? 1 : 0;
         }
     };
     ops::for_rows(parallel, batch.num_rows, sent_bytes_ / ops::kCopiedBytesPerElement, look);

@@ -50,6 +50,9 @@ struct ExpertBatch {
     // router = ffn and row_checksums: [num_rows], the slots that the rows themselves arrived in.
     // Else empty: a row arrives where its result goes.
     std::vector<int32_t> offered_slots;
+    // router = ffn, row_checksums and rows with a rest: [num_rows], copies of the rows as they were
+    // sent. Else empty: x has them.
+    std::vector<const std::byte*> sent_rows;
     const std::vector<int32_t>& row_slots() const {
         return offered_slots.empty() ? expert_offsets : offered_slots;
     }

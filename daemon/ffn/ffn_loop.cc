@@ -39,6 +39,7 @@ std::unique_ptr<ExpertBatcher> make_batcher(const FfnLoop::Parts& parts) {
                                        *parts.placement,
                                        *parts.router,
                                        parts.hidden,
+                                       parts.rows_have_rest,
                                        parts.parallel->num_threads());
 }
 
@@ -70,10 +71,12 @@ FfnLoop::FfnLoop(const Parts& parts,
                "rows that are routed here must be bf16");
     if (parts_.router != nullptr) batch_.weights.resize(rows_max(parts));
     if (parts_.row_checksums) {
-        seals_.emplace(*parts.transport,
-                       ops::sent_row_bytes(parts.dispatch_dtype, parts.hidden),
-                       rows_max(parts));
+        seals_.emplace(
+            *parts.transport,
+            ops::sent_row_bytes(parts.dispatch_dtype, parts.hidden, parts.rows_have_rest),
+            rows_max(parts));
         if (parts_.router != nullptr) batch_.offered_slots.resize(rows_max(parts));
+        if (parts_.rows_have_rest) batch_.sent_rows.resize(rows_max(parts));
     }
     // A row for each thread: put_result() copies it once, from private memory (R3).
     returned_.resize(parts_.parallel->num_threads() * row_bytes());

@@ -53,6 +53,7 @@ class FfnLoop {
         size_t hidden = 0;
         schedule::RowDtype dispatch_dtype = schedule::RowDtype::kBf16;  // How rows arrive.
         const model::Router* router = nullptr;  // router = ffn; null: the sessions route.
+        bool rows_have_rest = false;            // Only with a router; instance_geometry.h.
         ops::Parallel* parallel = nullptr;
         WorkerPort* port = nullptr;
         Metrics metrics;

@@ -14,6 +14,7 @@ FfnRouter::FfnRouter(const schedule::ReturnTransport& transport,
                      const schedule::ExpertPlacement& placement,
                      const model::Router& router,
                      size_t hidden,
+                     bool has_rest,
                      unsigned num_threads)
     : transport_(transport),
       placement_(placement),
@@ -30,12 +31,13 @@ FfnRouter::FfnRouter(const schedule::ReturnTransport& transport,
     by_layer_.reserve(num_sessions);
     tokens_.reserve(tokens_max);
     x_.resize(tokens_max * hidden);
+    if (has_rest) sent_.resize(3 * x_.size());
     topk_ids_.resize(tokens_max * top_k_);
     topk_weights_.resize(tokens_max * top_k_);
     keys_.resize(tokens_max * num_slots_);
     row_slots_.resize(tokens_max * num_slots_);
     router_workspace_.reserve(
-        model::Router::workspace_bytes(router.attributes(), tokens_max, num_threads));
+        model::Router::workspace_bytes(router.attributes(), tokens_max, num_threads, has_rest));
     // One key more than there are: what is computed elsewhere sorts behind everything of ours.
     sort_workspace_.reserve(
         ops::moe_init_routing_v3_workspace_bytes(tokens_max, num_slots_, num_keys_ + 1));
@@ -82,6 +84,12 @@ void FfnRouter::copy_rows(const schedule::ReadyScan& scan, ops::Parallel& parall
             const schedule::ReadyDescriptor& from = scan.taken()[tokens_[t].descriptor];
             const std::byte* row = transport_.token_row(
                 from.session, from.micro_batch, tokens_[t].token_idx, tokens_[t].row_slot);
+            if (!sent_.empty()) {
+                // Once for all: what is routed, computed and, with checksums, looked at is one
+                // copy.
+                std::memcpy(&sent_[3 * t * hidden_], row, 3 * row_bytes);
+                row = reinterpret_cast<const std::byte*>(&sent_[3 * t * hidden_]);
+            }
             std::memcpy(&x_[t * hidden_], row, row_bytes);
         }
     };
@@ -102,8 +110,16 @@ void FfnRouter::route(const schedule::ReadyScan& scan, ops::Parallel& parallel) 
                       x.slice(first, end - first),
                       {&topk_ids_[first * top_k_], &topk_weights_[first * top_k_]},
                       router_workspace_.bytes(),
-                      parallel);
+                      parallel,
+                      rest_of(first, end - first));
     }
+}
+
+model::RowRest FfnRouter::rest_of(size_t first, size_t count) const {
+    if (sent_.empty()) return {};
+    const ops::Bf16* const row = &sent_[3 * first * hidden_];
+    return {.middle = {row + hidden_, count, hidden_, 3 * hidden_},
+            .low = {row + 2 * hidden_, count, hidden_, 3 * hidden_}};
 }
 
 bool FfnRouter::is_offered(const schedule::ReadyScan& scan, const Token& token) const {
@@ -177,6 +193,9 @@ void FfnRouter::name_slots(const schedule::ReadyScan& scan, ExpertBatch& batch) 
         batch.expert_offsets[i] = static_cast<int32_t>(k);
         if (!batch.offered_slots.empty()) {
             batch.offered_slots[i] = static_cast<int32_t>(tokens_[t].row_slot);
+        }
+        if (!batch.sent_rows.empty()) {
+            batch.sent_rows[i] = reinterpret_cast<const std::byte*>(&sent_[3 * t * hidden_]);
         }
         // Of a slot that the session routed the weight is not read there; 1 keeps the bytes
         // defined.

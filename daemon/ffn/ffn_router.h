@@ -31,12 +31,14 @@ namespace afd::daemon {
 
 class FfnRouter final : public ExpertBatcher {
   public:
-    // All outlive the object. Room for the largest pass, A · BS tokens on num_threads threads, is
+    // All outlive the object. `has_rest`: rows bring what their rounding left (sent_rows.h), and
+    // the gates see it. Room for the largest pass, A · BS tokens on num_threads threads, is
     // reserved here.
     FfnRouter(const schedule::ReturnTransport& transport,
               const schedule::ExpertPlacement& placement,
               const model::Router& router,
               size_t hidden,
+              bool has_rest,
               unsigned num_threads);
 
     void gather(const schedule::ReadyScan& scan,
@@ -54,6 +56,7 @@ class FfnRouter final : public ExpertBatcher {
     void list_tokens(const schedule::ReadyScan& scan);
     void copy_rows(const schedule::ReadyScan& scan, ops::Parallel& parallel);
     void route(const schedule::ReadyScan& scan, ops::Parallel& parallel);
+    model::RowRest rest_of(size_t first, size_t count) const;
     void name_keys(const schedule::ReadyScan& scan);
     void expand(ExpertBatch& batch, ops::Parallel& parallel);
     void name_slots(const schedule::ReadyScan& scan, ExpertBatch& batch) const;
@@ -76,6 +79,7 @@ class FfnRouter final : public ExpertBatcher {
     std::vector<uint32_t> by_layer_;   // [A] indices of scan.taken(), those of a layer together.
     std::vector<Token> tokens_;        // [A · BS], in the order of by_layer_.
     std::vector<ops::Bf16> x_;         // [A · BS, hidden]
+    std::vector<ops::Bf16> sent_;      // has_rest: [A · BS, 3, hidden], rows as sent; or empty.
     std::vector<int32_t> topk_ids_;    // [A · BS, top_k]
     std::vector<float> topk_weights_;  // [A · BS, top_k]
     std::vector<int32_t> keys_;        // [A · BS, K1]

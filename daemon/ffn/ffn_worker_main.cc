@@ -165,6 +165,7 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
                   .hidden = table.hidden(),
                   .dispatch_dtype = setup.dispatch_dtype,
                   .router = router.empty() ? nullptr : &router,
+                  .rows_have_rest = rows_have_rest(setup.files.config(), setup.router),
                   .parallel = threads.get(),
                   .port = &control.port(),
                   .metrics = setup.metrics(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/lanes/window_lanes.h"
 
+#include "daemon/config/instance_geometry.h"
 #include "daemon/lanes/layer_composition.h"
 
 namespace afd::daemon {
@@ -30,6 +31,7 @@ WindowLanes::WindowLanes(const LaneSources& sources)
     windows_.avoid(lost_ranks_);
     windows_.set_metrics(sources.setup.metrics());
     if (sources.welcome.dispatch_sync()) windows_.set_mode(schedule::DispatchMode::kSync);
+    if (rows_have_rest(sources.setup.files.config(), sources.setup.router)) windows_.send_rest();
     if (sources.setup.row_checksums) windows_.use_checksums();
 }
 

@@ -82,15 +82,30 @@ std::span<const std::byte> WindowPrepareFinalize::row_of(const ops::MoeInput& in
     const size_t hidden = input.x.num_cols;
     const auto values = std::as_bytes(std::span(input.x.row(token), hidden));
     if (encoded_.empty()) return values;
-    const size_t num_bytes = ops::sent_row_bytes(dtype_, hidden);
+    const size_t num_bytes = ops::sent_row_bytes(dtype_, hidden, has_rest_);
     if (dtype_ == schedule::RowDtype::kBf16) {
         std::ranges::copy(values, encoded_.begin());
+        if (has_rest_) put_rest(input, token, &encoded_[values.size()]);
     } else {
         ops::encode_sent_row(dtype_, input.x.row(token), hidden, encoded_.data(), smooth);
     }
     if (!has_checksums_) return std::span(encoded_).first(num_bytes);
     schedule::seal_row(std::span(encoded_).first(num_bytes), &encoded_[num_bytes]);
     return std::span(encoded_).first(num_bytes + schedule::kRowSealBytes);
+}
+
+void WindowPrepareFinalize::put_rest(const ops::MoeInput& input, uint32_t token, std::byte* place) {
+    const size_t bytes = input.x.num_cols * sizeof(ops::Bf16);
+    if (input.topk_ids != nullptr) {
+        // Nobody routes by it, but a row is sent again with the same bytes (R3).
+        std::memset(place, 0, 2 * bytes);
+        return;
+    }
+    AFD_ASSERT(input.x_middle.data != nullptr && input.x_low.data != nullptr,
+               "layer %u is offered without a rest",
+               input.layer_id);
+    std::memcpy(place, input.x_middle.row(token), bytes);
+    std::memcpy(place + bytes, input.x_low.row(token), bytes);
 }
 
 // A row for each slot, to the rank that holds its expert.
@@ -205,6 +220,11 @@ Result<> WindowPrepareFinalize::finalize(ops::Ticket&& ticket,
                   .out = out},
                  parallel);
     return {};
+}
+
+void WindowPrepareFinalize::send_rest() {
+    has_rest_ = true;
+    encoded_.resize(geometry_.attn_to_ffn_token_bytes);
 }
 
 void WindowPrepareFinalize::use_checksums() {

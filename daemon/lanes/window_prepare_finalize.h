@@ -102,6 +102,10 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     // REQUIRES: not empty; outlives the object.
     void set_smooth(const model::SmoothScales& smooth) { smooth_ = &smooth; }
 
+    // From now on rows bring what their rounding left, in layers that are routed here zeros.
+    // REQUIRES: router = ffn, bf16 rows; x_middle and x_low in each input without ids.
+    void send_rest();
+
     // From now on rows are sealed, and those that come back are looked at: finalize() gives
     // kDataLoss for one that was corrupted on its way, there or back.
     void use_checksums();
@@ -142,6 +146,8 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     schedule::ExpertReplica other_rank_of(const schedule::DispatchLane& lane,
                                           uint32_t layer_id,
                                           uint32_t expert) const;
+    // Writes what the rounding of the token's row left.
+    static void put_rest(const ops::MoeInput& input, uint32_t token, std::byte* place);
     // With null scales the row is the same for every expert.
     std::span<const std::byte> row_of(const ops::MoeInput& input,
                                       uint32_t token,
@@ -158,6 +164,7 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     schedule::DispatchMode mode_ = schedule::DispatchMode::kAsync;
     const model::SmoothScales* smooth_ = nullptr;
     const schedule::LostRanks* lost_ranks_ = nullptr;
+    bool has_rest_ = false;
     bool has_checksums_ = false;
     std::vector<std::byte> encoded_;  // A row as it goes into a slot, unless it goes as it is.
     std::vector<std::byte> taken_;    // With checksums: the rows of a round, as they came back.

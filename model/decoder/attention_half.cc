@@ -89,8 +89,16 @@ void AttentionHalf::pre_ffn(uint32_t layer,
     const size_t num_tokens = residual.num_rows();
     const size_t top_k = config_.top_k;
     AFD_ASSERT(num_tokens <= workspace.rows_max, "%zu rows", num_tokens);
-    if (residual.is_fp32() && router_.routes(layer)) {
-        return route_unrounded(layer, residual, out, workspace, parallel);
+    if (residual.is_fp32() && config_.is_moe_layer(layer)) {
+        if (is_routed(layer, use))
+            return route_unrounded(layer, residual, out, workspace, parallel);
+        // Whoever routes needs what route_unrounded() would have had.
+        AFD_ASSERT(out.middle.data != nullptr && out.low.data != nullptr, "layer %u", layer);
+        return normalise(residual,
+                         ffn_norms_[layer],
+                         config_.rms_norm_eps,
+                         ops::SplitRows{out.x, out.middle, out.low},
+                         parallel);
     }
     normalise(residual, ffn_norms_[layer], config_.rms_norm_eps, out.x, parallel);
     if (!config_.is_moe_layer(layer)) {

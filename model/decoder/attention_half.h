@@ -47,6 +47,10 @@ struct AttentionWorkspace {
 struct FfnInput {
     ops::Rows<ops::Bf16> x;  // out [num_tokens, hidden]
     Routing routing;
+    // out, with residual = fp32 and rows that others route: what the rounding of x left
+    // (ops::SplitRows).
+    ops::Rows<ops::Bf16> middle = {};
+    ops::Rows<ops::Bf16> low = {};
 };
 
 // Whether the half routes rows, or leaves that to whoever holds the experts (router = ffn); the

@@ -63,6 +63,10 @@ class DispatchLayout;
 // 1 while the other slots hold -1, and num_shared is 0.
 struct MoeInput {
     Rows<const Bf16> x = {};  // [num_tokens, hidden], normalised rows.
+    // What their rounding left (SplitRows in ops/attention/rms_norm.h), for a part that routes; or
+    // none.
+    Rows<const Bf16> x_middle = {};
+    Rows<const Bf16> x_low = {};
     uint32_t layer_id = 0;
     uint32_t num_tokens = 0;
     uint32_t top_k = 0;

@@ -20,6 +20,10 @@ MoeInput part_of(const MoeInput& input, uint32_t first, uint32_t count) {
     MoeInput part = input;
     part.num_tokens = count;
     part.x = input.x.slice(first, count);
+    if (input.x_middle.data != nullptr) {
+        part.x_middle = input.x_middle.slice(first, count);
+        part.x_low = input.x_low.slice(first, count);
+    }
     if (input.topk_ids == nullptr) return part;
     part.topk_ids = input.topk_ids + place_of(TokenRow{first}, SlotIndex{0}, input.top_k);
     if (input.topk_ids_int64 != nullptr) {

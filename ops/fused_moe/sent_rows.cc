@@ -11,12 +11,13 @@
 
 namespace afd::ops {
 
-size_t sent_row_bytes(RowDtype dtype, size_t hidden) {
+size_t sent_row_bytes(RowDtype dtype, size_t hidden, bool has_rest) {
+    AFD_ASSERT(!has_rest || dtype == RowDtype::kBf16, "only bf16 rows bring a rest");
     // An even number of bytes: a row travels as so many bf16 elements, whatever is in it.
     const auto whole = [](size_t bytes) { return bytes + bytes % sizeof(Bf16); };
     switch (dtype) {
         case RowDtype::kBf16:
-            return hidden * sizeof(Bf16);
+            return (has_rest ? 3 : 1) * hidden * sizeof(Bf16);
         case RowDtype::kInt8:
             return whole(hidden + sizeof(float));
         case RowDtype::kFp8:

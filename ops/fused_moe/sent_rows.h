@@ -8,6 +8,9 @@
 //   int8   [hidden] values, then the row's fp32 scale (ops/linear/quantise.h)
 //   fp8    [hidden] values, then the fp32 scales of its blocks (ops/linear/fp8_rows.h)
 //
+// A bf16 row for somebody who routes by it may bring what its rounding left: behind the values
+// [hidden] bf16 of the middle and [hidden] of the low (SplitRows in ops/attention/rms_norm.h).
+//
 // A row's bytes depend on the row, and on its expert if that has smooth scales, so a row is sent
 // again with the same bytes (R3).
 
@@ -21,8 +24,8 @@
 
 namespace afd::ops {
 
-// Bytes of a row, whole 16-bit elements.
-size_t sent_row_bytes(RowDtype dtype, size_t hidden);
+// Bytes of a row, whole 16-bit elements. REQUIRES: `has_rest` only with bf16.
+size_t sent_row_bytes(RowDtype dtype, size_t hidden, bool has_rest = false);
 
 // The same as elements of Bf16: what operators that copy rows take for their H.
 inline size_t sent_row_elements(RowDtype dtype, size_t hidden) {

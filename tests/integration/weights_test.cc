@@ -65,14 +65,14 @@ TEST_P(QuantisedModel, HasTheSameBitsInEveryTopology) {
 INSTANTIATE_TEST_SUITE_P(
     Formats,
     QuantisedModel,
-    testing::Values(Format{"Int8", {"--experts", "int8"}, "/bf16 (experts int8)"},
+    testing::Values(Format{"Int8", {"--experts", "int8"}, "/bf16/residual-fp32 (experts int8)"},
                     Format{"Int8All",
                            {"--experts", "int8", "--attention", "int8"},
-                           "/bf16 (experts int8, attention int8)"},
-                    Format{"Int4", {"--experts", "int4"}, "/bf16 (experts int4-g32)"},
+                           "/bf16/residual-fp32 (experts int8, attention int8)"},
+                    Format{"Int4", {"--experts", "int4"}, "/bf16/residual-fp32 (experts int4-g32)"},
                     Format{"Int4Fp16",
                            {"--experts", "int4", "--scale-dtype", "fp16"},
-                           "/bf16 (experts int4-g32-fp16)"}),
+                           "/bf16/residual-fp32 (experts int4-g32-fp16)"}),
     [](const auto& param_info) { return param_info.param.name; });
 
 TEST(QuantisedModel, ServesNoHalfWrittenCheckpoint) {

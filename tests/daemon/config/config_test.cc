@@ -268,14 +268,14 @@ TEST(Config, RowsThatFfnWorkersRouteByMustBeBf16) {
               "they get, which must be bf16; leave dispatch_dtype at 'auto'");
 }
 
-TEST(Config, RoutersOfFfnWorkersSeeNoFp32Residual) {
+TEST(Config, TheResidualStreamIsFp32WhoeverRoutes) {
     ConfigSources sources = with_model();
-    sources.flags["residual"] = "fp32";
-    EXPECT_EQ(resolve_config(sources).value().config.residual, model::ResidualType::kFp32);
-    sources.flags["router"] = "ffn";
-    EXPECT_EQ(error_of(sources),
-              "residual = 'fp32': with router = 'ffn' FFN workers choose by the rows that they "
-              "get, which are bf16; leave router at 'attention'");
+    for (const std::string router : {"attention", "ffn"}) {
+        sources.flags["router"] = router;
+        EXPECT_EQ(resolve_config(sources).value().config.residual, model::ResidualType::kFp32);
+    }
+    sources.flags["residual"] = "bf16";
+    EXPECT_EQ(resolve_config(sources).value().config.residual, model::ResidualType::kBf16);
 }
 
 TEST(Config, NamedFileThatIsMissingIsAnErrorAndADefaultOneIsNot) {

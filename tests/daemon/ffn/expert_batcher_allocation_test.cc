@@ -84,7 +84,7 @@ TEST_P(ExpertBatcherPass, AllocatesNothing) {
     schedule::ReadyScan scan(*transport, placement, GetParam());
     const auto dtype = schedule::RowDtype::kBf16;
     WindowBatcher by_ids(*transport, kExperts, 1, dtype, kHidden);
-    FfnRouter by_gate(*transport, placement, router, kHidden, 1);
+    FfnRouter by_gate(*transport, placement, router, kHidden, false, 1);
     ExpertBatcher& batcher = GetParam() == RouterPlacement::kFfn
                                  ? static_cast<ExpertBatcher&>(by_gate)
                                  : static_cast<ExpertBatcher&>(by_ids);
