@@ -22,7 +22,7 @@ namespace afd::ops {
 inline constexpr size_t kHeadsPerTask = 8;
 
 // Groups of heads that go together over a block of a quantised cache, which is expanded once for
-// all of them: at most so many, so that their sums stay in the core's own cache.
+// all of them: at most so many, and at most as many as their states stay in the core's own cache.
 inline constexpr size_t kGroupsTogetherMax = 8;
 
 // How many of a token's groups go together, up to `most`, where tasks of `num_tokens` tokens go to
@@ -55,6 +55,12 @@ inline size_t heads_state_bytes(size_t latent, size_t rope) {
            workspace_bytes_of<Bf16>(cpu::kHeadsMax * kAttentionBlock) +
            workspace_bytes_of<float>(cpu::kHeadsMax * padded_latent(latent)) +
            3 * workspace_bytes_of<float>(cpu::kHeadsMax);
+}
+
+// Of `num_groups`, those that go over a quantised cache together at most.
+inline size_t groups_together_max(size_t num_groups, size_t latent, size_t rope) {
+    return cpu::block_sizes().in_second_level(heads_state_bytes(latent, rope),
+                                              std::min(kGroupsTogetherMax, num_groups));
 }
 
 // One thread's state of cpu::kHeadsMax heads.

@@ -38,13 +38,14 @@ struct ExpandedKeys {
     Bf16* kr = nullptr;   // [kAttentionBlock, qk_rope_head_dim]
 };
 
-size_t groups_together_max(const MlaShape& s) {
-    return std::min(kGroupsTogetherMax, div_up(s.num_heads, cpu::kHeadsMax));
+size_t groups_of_run_max(const MlaShape& s) {
+    return groups_together_max(
+        div_up(s.num_heads, cpu::kHeadsMax), s.kv_lora_rank, s.qk_rope_head_dim);
 }
 
 // Of one thread.
 size_t thread_scratch_bytes(const MlaShape& s) {
-    return groups_together_max(s) * heads_state_bytes(s.kv_lora_rank, s.qk_rope_head_dim) +
+    return groups_of_run_max(s) * heads_state_bytes(s.kv_lora_rank, s.qk_rope_head_dim) +
            workspace_bytes_of<Bf16>(kAttentionBlock * s.kv_lora_rank) +
            workspace_bytes_of<Bf16>(kAttentionBlock * s.qk_rope_head_dim);
 }
@@ -119,7 +120,7 @@ class Attention {
         heads_per_group_ = is_narrow ? kHeadsPerTask : cpu::kHeadsMax;
         num_groups_ = div_up(s_.num_heads, heads_per_group_);
         if (request.cache.dtype != KvDtype::kBf16) {
-            const size_t most = groups_together_max(s_);
+            const size_t most = groups_of_run_max(s_);
             groups_together_ =
                 is_split_ ? groups_together(num_groups_, most, num_tokens_, num_threads) : most;
         }

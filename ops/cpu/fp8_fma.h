@@ -30,17 +30,14 @@ class Fp8Block {
     static constexpr size_t kRegisters = kPanelColumns / Lanes::kWidth;
 
     // The products of `count` elements of depth.
-    [[gnu::always_inline]] Fp8Block(const std::byte* values,
-                                    const Bf16* x,
-                                    size_t x_stride,
-                                    size_t count,
-                                    size_t prefetch_ahead) {
+    [[gnu::always_inline]] Fp8Block(
+        const std::byte* values, const Bf16* x, size_t x_stride, size_t count, size_t ahead) {
         for_each([&](size_t, size_t, typename Lanes::Floats & sum)
                      __attribute__((always_inline)) { sum = Lanes::zero(); });
         size_t k = 0;
         for (; k + 4 <= count; k += 4, values += 4 * kPanelColumns) {
-            __builtin_prefetch(values + prefetch_ahead, 0, 3);
-            __builtin_prefetch(values + prefetch_ahead + 64, 0, 3);
+            __builtin_prefetch(values + ahead, 0, 3);
+            __builtin_prefetch(values + ahead + 64, 0, 3);
             add_pair<0>(values, x + k, x_stride, 2);
             add_pair<2>(values, x + k + 2, x_stride, 2);
         }
@@ -109,7 +106,7 @@ void fp8_panel(const Fp8TileArguments& a) {
     const auto* scales = reinterpret_cast<const float*>(a.panel + fp8_values_bytes(a.depth));
     for (size_t k = 0; k < a.depth; k += kFp8BlockEdge, scales += 2) {
         const size_t count = std::min(kFp8BlockEdge, a.depth - k);
-        Fp8Block<Lanes, kRows> block(values, a.x + k, a.x_stride, count, a.prefetch_ahead);
+        Fp8Block<Lanes, kRows> block(values, a.x + k, a.x_stride, count, a.fetch_ahead.bytes);
         block.add_to(a.out, scales, k > 0);
         values += count * kPanelColumns;
     }

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <span>
 
+#include "ops/cpu/block_sizes.h"
 #include "ops/format/expert_activation.h"
 #include "ops/format/numeric_class.h"
 #include "ops/format/packed_shape.h"
@@ -34,7 +35,7 @@ inline constexpr size_t kTileFloats = kTileRowsMax * kPanelColumns;
 // The tiles of a class.
 struct TileShape {
     size_t rows = 0;  // Of tile and int8_tile at most; <= kTileRowsMax
-    // What one call of tile covers at least, rows · panels, as long as there are four panels: few
+    // What one call of tile covers at least, rows · panels, as long as there are panels: few
     // rows need more columns, else too few sums are in flight to hide the latency of the
     // multiplier.
     size_t row_panels = 0;  // <= rows
@@ -48,35 +49,32 @@ struct TileShape {
     // work of unpack_fp8, tile and add_block, with the same bits; all rows, where these are 0.
     size_t fp8_rows = 0;  // <= rows
     size_t fp8_product_rows = 0;
-    // Where more rows than `rows` meet a bf16 panel, as much of its depth as they all pass before
-    // the next part of it; a multiple of any class's step. 0: all of it.
-    size_t depth_at_once = 0;
+    // More rows than `rows` meet a bf16 panel piece by piece (BlockSizes::piece_depth), so that it
+    // comes from the first-level cache for all but the first of them.
+    bool takes_pieces = false;
 
     // Panels that one call of tile takes for `num_rows` rows at most.
     size_t panels(size_t num_rows) const {
-        return std::clamp<size_t>(row_panels / num_rows, 1, kPanelsMax);
+        return std::clamp<size_t>(row_panels / num_rows, 1, block_sizes().panels);
     }
-
-    static constexpr size_t kPanelsMax = 4;
 };
 
-// How far ahead of the loads weights are prefetched, in bytes, where they come from memory once.
-// Up to kPrefetchNearRows are as fast as memory and fetch to the first-level cache. More of them
-// multiply for about as long as memory takes; the first-level cache has too few misses in flight
-// for both to go on at once, and the second-level one takes them.
-//
-// Measured on Zen 4, as parts of what a plain read reaches. One to four rows: 2, 3, 6 and 8 KiB
-// ahead are slower than 4, and so is the way through the second-level cache (0.75 to 0.95). Eight
-// rows: the near way 0.79; the far one, which fetches once more 1 KiB ahead of use, 0.89 to 0.98;
-// to the second-level cache alone as good on one thread, 5 % worse on two; 16 to 128 KiB ahead
-// worse. Whatever the distance, lines must be asked for in the order in which they lie: the two
-// lines of a step at two distances halve the bandwidth.
-inline constexpr size_t kPrefetchNear = 4096;
-inline constexpr size_t kPrefetchFar = 8192;
-inline constexpr size_t kPrefetchNearRows = 6;
-constexpr size_t prefetch_once(size_t num_rows, size_t near_rows_max = kPrefetchNearRows) {
-    return num_rows <= near_rows_max ? kPrefetchNear : kPrefetchFar;
-}
+// How far ahead of the loads weights are prefetched where they come from memory once (BlockSizes).
+// Few rows are as fast as memory and fetch to the first-level cache. More of them multiply for
+// about as long as memory takes; where the first-level cache has too few misses in flight for both
+// to go on at once, the second-level one takes them, and they are fetched once more 1 KiB ahead of
+// use. Whatever the distance, lines must be asked for in the order in which they lie: the two lines
+// of a step at two distances halve the bandwidth (Zen 4).
+struct FetchAhead {
+    size_t bytes = 0;  // 0: what is used is in cache.
+    bool is_far = false;
+
+    static FetchAhead near() { return {block_sizes().fetch_near, false}; }
+    static FetchAhead far() { return {block_sizes().fetch_far, true}; }
+    static FetchAhead of_rows(size_t num_rows, size_t near_rows) {
+        return num_rows <= near_rows ? near() : far();
+    }
+};
 
 // Where several blocks of rows pass a panel, each of them fetches a part of the next panel to the
 // second-level cache: at every step of depth (a pair, for int8 a quad, for int4 a line of the
@@ -95,9 +93,9 @@ struct TileOf {
     size_t num_rows = 0;  // 1 ... rows of the TileShape
     const Weights* panel = nullptr;
     size_t depth = 0;
-    Sum* out = nullptr;                     // [num_rows][32]
-    size_t prefetch_ahead = kPrefetchNear;  // Or kPrefetchFar; of its own panel.
-    FetchNext fetch_next{};                 // Instead of it.
+    Sum* out = nullptr;        // [num_rows][32]
+    FetchAhead fetch_ahead{};  // Of its own panel.
+    FetchNext fetch_next{};    // Instead of it.
     // With fetch_next: the rows that pass next, fetched to the second-level cache.
     const X* next_x = nullptr;
 };
@@ -113,9 +111,9 @@ struct Int8TileArguments : TileOf<int8_t, std::byte, int32_t> {
     const int32_t* row_sum = nullptr;  // [num_rows] Σ x of the row, modulo 2^32
 };
 
-// kPrefetchNearRows of int4 weights, which cost more operations a byte: with two rows the far way
-// has 1.11 times the speed already.
-inline constexpr size_t kInt4PrefetchNearRows = 1;
+// BlockSizes::near_rows of int4 weights, which cost more operations a byte: with two rows the far
+// way has 1.11 times the speed already (Zen 4), and with four and more none is faster (Zen 5).
+inline constexpr size_t kInt4NearRows = 1;
 
 // Bits of a scale that are 0 in a short one: at most five significant bits.
 inline constexpr int kInt4LongBf16Bits = 0x7;
@@ -132,6 +130,7 @@ struct UnpackArguments {
     bool has_fp16_scales = false;
     size_t depth = 0;         // Elements to unpack.
     uint16_t* out = nullptr;  // A bf16 panel of this depth in the layout of the class.
+    size_t fetch_ahead = 0;   // Bytes, of what is unpacked.
 };
 
 using Fp8TileArguments = TileOf<Bf16, std::byte, float>;
@@ -140,6 +139,7 @@ struct UnpackFp8Arguments {
     const std::byte* values = nullptr;  // Of an fp8 panel, from an element that is a multiple of 4.
     size_t depth = 0;                   // Elements to unpack; rounded up to a multiple of 4.
     uint16_t* out = nullptr;            // A bf16 panel of that depth in the layout of the class.
+    size_t fetch_ahead = 0;             // Bytes, of what is unpacked.
 };
 
 // What a block of fp8 weights adds to the sums of some rows of one panel.

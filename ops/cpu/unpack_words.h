@@ -98,8 +98,8 @@ void unpack_nibble_words(const UnpackArguments& a) {
         const std::byte* step = group + kInt4ScaleBytes;
         const size_t count = std::min(a.group_size, a.depth - first);
         for (size_t k = 0; k < count; k += 8, step += kInt4StepBytes) {
-            __builtin_prefetch(step + kPrefetchNear, 0, 3);
-            __builtin_prefetch(step + kPrefetchNear + 64, 0, 3);
+            __builtin_prefetch(step + a.fetch_ahead, 0, 3);
+            __builtin_prefetch(step + a.fetch_ahead + 64, 0, 3);
             unpack_nibble_pair<Lanes, kInterleave, kNibble, 0>(step, scales, count - k, out);
             unpack_nibble_pair<Lanes, kInterleave, kNibble, 1>(step, scales, count - k, out);
             unpack_nibble_pair<Lanes, kInterleave, kNibble, 2>(step, scales, count - k, out);
@@ -116,8 +116,8 @@ void unpack_fp8_words(const UnpackFp8Arguments& a) {
     const std::byte* quads = a.values;
     uint16_t* out = a.out;
     for (size_t k = 0; k < a.depth; k += 4, quads += 4 * kPanelColumns, out += 4 * kPanelColumns) {
-        __builtin_prefetch(quads + kPrefetchNear, 0, 3);
-        __builtin_prefetch(quads + kPrefetchNear + 64, 0, 3);
+        __builtin_prefetch(quads + a.fetch_ahead, 0, 3);
+        __builtin_prefetch(quads + a.fetch_ahead + 64, 0, 3);
         typename Lanes::Words elements[4][kRegisters];
         unrolled<kRegisters>([&](size_t c) __attribute__((always_inline)) {
             const auto words = Lanes::load_words(quads + 4 * c * Lanes::kWidth);

@@ -2,7 +2,8 @@
 #pragma once
 
 // What a tile fetches while it multiplies: the lines of weights (and rows) that it or the next one
-// will load. Distances are those of ops/cpu/kernels.h. Included by kernels_avx512*.cc only.
+// will load. Distances are those of FetchAhead
+// (ops/cpu/kernels.h). Included by kernels_avx512*.cc only.
 
 #include <cstddef>
 #include <cstdint>
@@ -33,11 +34,10 @@ enum class AfterUse { kKeep, kDrop };
 
 // The fetch of one line of a tile's own weights, from the line in use.
 template <Fetch kFetch, AfterUse kAfterUse>
-inline void fetch_own_line(const void* at) {
+inline void fetch_own_line(const void* at, size_t ahead) {
     constexpr bool kIsNear = kFetch == Fetch::kNear;
-    constexpr size_t kAhead = kIsNear ? kPrefetchNear : kPrefetchFar;
     constexpr int kNearLocality = kAfterUse == AfterUse::kDrop ? 0 : 3;
-    __builtin_prefetch(static_cast<const char*>(at) + kAhead, 0, kIsNear ? kNearLocality : 2);
+    __builtin_prefetch(static_cast<const char*>(at) + ahead, 0, kIsNear ? kNearLocality : 2);
     if constexpr (!kIsNear) {
         __builtin_prefetch(static_cast<const char*>(at) + kFetchNear, 0, 3);
     }
@@ -45,13 +45,13 @@ inline void fetch_own_line(const void* at) {
 
 // The fetches of one step of depth, whose weights are the two lines at `at`.
 template <Fetch kFetch, AfterUse kAfterUse>
-inline void fetch_weights(const void* at, uintptr_t& next, size_t next_step) {
+inline void fetch_weights(const void* at, size_t ahead, uintptr_t& next, size_t next_step) {
     if constexpr (kFetch == Fetch::kNext) {
         fetch_to_second_level(next);
         next += next_step;
     } else {
-        fetch_own_line<kFetch, kAfterUse>(at);
-        fetch_own_line<kFetch, kAfterUse>(static_cast<const char*>(at) + kLineBytes);
+        fetch_own_line<kFetch, kAfterUse>(at, ahead);
+        fetch_own_line<kFetch, kAfterUse>(static_cast<const char*>(at) + kLineBytes, ahead);
     }
 }
 
@@ -59,7 +59,7 @@ inline void fetch_weights(const void* at, uintptr_t& next, size_t next_step) {
 template <typename Arguments, typename Body>
 [[gnu::always_inline]] inline void with_fetch(const Arguments& a, const Body& body) {
     if (a.fetch_next.from != nullptr) return body.template operator()<Fetch::kNext>();
-    if (a.prefetch_ahead == kPrefetchFar) return body.template operator()<Fetch::kFarThenNear>();
+    if (a.fetch_ahead.is_far) return body.template operator()<Fetch::kFarThenNear>();
     return body.template operator()<Fetch::kNear>();
 }
 

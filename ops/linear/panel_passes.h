@@ -44,7 +44,7 @@ void for_each_tile(Product product, size_t first_panel, size_t last_panel, const
             a.x_stride = x.stride;
             a.num_rows = num_rows;
             a.depth = weight.depth();
-            a.prefetch_ahead = cpu::prefetch_once(num_rows, product.near_rows_max);
+            a.fetch_ahead = cpu::FetchAhead::of_rows(num_rows, product.near_rows_max);
             a.next_x = blocks.count > 1 ? x.row(blocks.first_of_next(block)) : nullptr;
             product.begin_block(first_row, a);
             for (size_t p = 0; p < num_panels; p += panels_per_call) {
@@ -94,10 +94,6 @@ void int8_panels(const Int8Rows& x,
     for_each_tile(Int8Product{weight, x}, first_panel, last_panel, begin);
 }
 
-// Rows that pass a piece of a panel while it is in cache, and the depth of a piece: their sums go
-// on from piece to piece.
-inline constexpr size_t kPieceRows = 192;
-
 // The sums of one panel and the rows from `top` on go to their finisher.
 template <typename Finish>
 void finish_blocks(
@@ -109,9 +105,9 @@ void finish_blocks(
     }
 }
 
-// Products with bf16 panels that come piece by piece: piece(panel, k, depth, rows) gives elements
-// [k, k + depth) of one, in the layout of the class, and how far ahead the first rows that meet it
-// fetch.
+// Products with bf16 panels that come piece by piece: piece(panel, k, depth) gives elements
+// [k, k + depth) of one, in the layout of the class; the first rows that meet it fetch
+// `fetch_ahead`. The sums of some rows go on from piece to piece.
 template <typename Piece, typename Finish>
 void piecewise_panels(const cpu::Kernels& kernels,
                       Rows<const Bf16> x,
@@ -119,16 +115,19 @@ void piecewise_panels(const cpu::Kernels& kernels,
                       size_t first_panel,
                       size_t last_panel,
                       size_t piece_depth,
+                      cpu::FetchAhead fetch_ahead,
                       const Piece& piece,
                       const Finish& finish) {
-    alignas(64) float sums[kPieceRows * kPanelColumns];
+    const size_t piece_rows = cpu::block_sizes().piece_rows;
+    alignas(64) float sums[cpu::BlockSizes::kPieceRowsMax * kPanelColumns];
     for (size_t panel = first_panel; panel < last_panel; ++panel) {
-        for (size_t top = 0; top < x.num_rows; top += kPieceRows) {
-            const RowBlocks blocks(std::min(kPieceRows, x.num_rows - top), kernels.shape.rows);
+        for (size_t top = 0; top < x.num_rows; top += piece_rows) {
+            const RowBlocks blocks(std::min(piece_rows, x.num_rows - top), kernels.shape.rows);
             for (size_t k = 0; k < weight.depth(); k += piece_depth) {
                 const size_t depth = std::min(piece_depth, weight.depth() - k);
                 cpu::TileArguments a;
-                a.panel = piece(panel, k, depth, a.prefetch_ahead);
+                a.panel = piece(panel, k, depth);
+                a.fetch_ahead = fetch_ahead;
                 a.panel_elements = depth * kPanelColumns;
                 a.x_stride = x.stride;
                 a.depth = depth;
@@ -138,16 +137,13 @@ void piecewise_panels(const cpu::Kernels& kernels,
                     a.num_rows = blocks.rows(block);
                     a.out = &sums[blocks.first(block) * kPanelColumns];
                     kernels.tile(a);
-                    a.prefetch_ahead = 0;  // In cache by now.
+                    a.fetch_ahead = {};  // In cache by now.
                 }
             }
             finish_blocks(blocks, top, panel, sums, finish);
         }
     }
 }
-
-// Elements of depth of a panel of int4 or mxfp4 that are unpacked at a time: 32 KiB of bf16.
-inline constexpr size_t kUnpackDepth = 512;
 
 // Many rows of mxfp4, and int4 in a class with the order of bf16 for them: unpacked once for all.
 template <typename Finish>
@@ -160,21 +156,25 @@ void unpacked_nibble_panels(Rows<const Bf16> x,
     const size_t group_size = int4_group_size(weight.format());
     const auto unpack_panel =
         weight.format() == WeightFormat::kMxfp4 ? kernels.unpack_mxfp4 : kernels.unpack_int4;
-    alignas(64) uint16_t unpacked[kUnpackDepth * kPanelColumns];
-    const auto unpack = [&](size_t panel, size_t k, size_t depth, size_t& prefetch_ahead) {
+    const cpu::BlockSizes& sizes = cpu::block_sizes();
+    alignas(64) uint16_t unpacked[cpu::BlockSizes::kPieceDepthMax * kPanelColumns];
+    const auto unpack = [&](size_t panel, size_t k, size_t depth) {
         unpack_panel(
             {.panel = weight.panel_data(panel) + k / group_size * int4_group_bytes(group_size),
              .group_size = group_size,
              .has_fp16_scales = has_fp16_scales(weight.format()),
              .depth = depth,
-             .out = unpacked});
-        prefetch_ahead = 0;  // Just written, so in cache.
+             .out = unpacked,
+             .fetch_ahead = sizes.fetch_near});
         return static_cast<const uint16_t*>(unpacked);
     };
-    piecewise_panels(kernels, x, weight, first_panel, last_panel, kUnpackDepth, unpack, finish);
+    // Just written, so in cache.
+    piecewise_panels(
+        kernels, x, weight, first_panel, last_panel, sizes.piece_depth, {}, unpack, finish);
 }
 
-// bf16. A class whose tiles ask for it meets pieces of a panel that stay in the first-level cache.
+// bf16. Pieces of a panel stay in the first-level cache where a class's tiles ask for it, otherwise
+// in the second-level one.
 template <typename Finish>
 void bf16_panels(const cpu::Kernels& kernels,
                  Rows<const Bf16> x,
@@ -183,19 +183,21 @@ void bf16_panels(const cpu::Kernels& kernels,
                  size_t last_panel,
                  const Finish& finish) {
     const cpu::TileShape& shape = kernels.shape;
-    if (shape.depth_at_once == 0 || x.num_rows <= shape.rows) {
+    const cpu::BlockSizes& sizes = cpu::block_sizes();
+    const bool is_whole = !shape.takes_pieces && weight.depth() <= sizes.panel_depth;
+    if (is_whole || x.num_rows <= shape.rows) {
         return float_panels(Bf16Product{weight, x, kernels}, first_panel, last_panel, finish);
     }
-    const auto piece = [&](size_t panel, size_t k, size_t, size_t& prefetch_ahead) {
-        prefetch_ahead = cpu::kPrefetchFar;
+    const size_t depth = shape.takes_pieces ? sizes.piece_depth : sizes.panel_depth;
+    const auto piece = [&](size_t panel, size_t k, size_t /*depth*/) {
         return weight.panel(panel) + k * kPanelColumns;
     };
-    piecewise_panels(
-        kernels, x, weight, first_panel, last_panel, shape.depth_at_once, piece, finish);
+    const cpu::FetchAhead ahead = cpu::FetchAhead::far();
+    piecewise_panels(kernels, x, weight, first_panel, last_panel, depth, ahead, piece, finish);
 }
 
 // fp8 where fp8_tile does not do it: a panel is unpacked some blocks at a time; every block of rows
-// of up to kPieceRows meets them while they are in cache, and adds the scaled products of each to
+// of up to piece_rows meets them while they are in cache, and adds the scaled products of each to
 // its sums. One block at a time reads x in bursts too short for the processor to see what follows.
 template <typename Finish>
 void unpacked_fp8_panels(Rows<const Bf16> x,
@@ -204,21 +206,24 @@ void unpacked_fp8_panels(Rows<const Bf16> x,
                          size_t last_panel,
                          const Finish& finish) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
-    static_assert(kUnpackDepth % kFp8BlockEdge == 0);
-    alignas(64) uint16_t unpacked[kUnpackDepth * kPanelColumns];
+    const cpu::BlockSizes& sizes = cpu::block_sizes();
+    static_assert(cpu::BlockSizes::kDepths % kFp8BlockEdge == 0);
+    alignas(64) uint16_t unpacked[cpu::BlockSizes::kPieceDepthMax * kPanelColumns];
     alignas(64) float products[cpu::kTileFloats];
-    alignas(64) float sums[kPieceRows * kPanelColumns];
+    alignas(64) float sums[cpu::BlockSizes::kPieceRowsMax * kPanelColumns];
     for (size_t panel = first_panel; panel < last_panel; ++panel) {
         const std::byte* values = weight.panel_data(panel);
         const auto* scales =
             reinterpret_cast<const float*>(values + fp8_values_bytes(weight.depth()));
-        for (size_t top = 0; top < x.num_rows; top += kPieceRows) {
-            const RowBlocks blocks(std::min(kPieceRows, x.num_rows - top), kernels.shape.rows);
-            for (size_t first = 0; first < weight.depth(); first += kUnpackDepth) {
-                const size_t last = std::min(first + kUnpackDepth, weight.depth());
+        for (size_t top = 0; top < x.num_rows; top += sizes.piece_rows) {
+            const RowBlocks blocks(std::min(sizes.piece_rows, x.num_rows - top),
+                                   kernels.shape.rows);
+            for (size_t first = 0; first < weight.depth(); first += sizes.piece_depth) {
+                const size_t last = std::min(first + sizes.piece_depth, weight.depth());
                 kernels.unpack_fp8({.values = values + first * kPanelColumns,
                                     .depth = last - first,
-                                    .out = unpacked});
+                                    .out = unpacked,
+                                    .fetch_ahead = sizes.fetch_near});
                 for (size_t block = 0; block < blocks.count; ++block) {
                     const size_t first_row = blocks.first(block);
                     for (size_t k = first; k < last; k += kFp8BlockEdge) {
@@ -230,7 +235,6 @@ void unpacked_fp8_panels(Rows<const Bf16> x,
                         a.depth = std::min(kFp8BlockEdge, last - k);
                         a.panel_elements = a.depth * kPanelColumns;
                         a.out = products;
-                        a.prefetch_ahead = 0;  // Just written, so in cache.
                         kernels.tile(a);
                         kernels.add_block({.products = products,
                                            .scales = scales + k / kFp8BlockEdge * 2,

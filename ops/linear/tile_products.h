@@ -64,7 +64,7 @@ struct Bf16Product {
     Rows<const Bf16> x;
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     size_t rows_max = kernels.shape.rows;
-    size_t near_rows_max = cpu::kPrefetchNearRows;
+    size_t near_rows_max = cpu::block_sizes().near_rows;
     size_t num_steps = div_up(weight.depth(), 2);  // That fetch a line.
 
     size_t panels_at_once(const RowBlocks& blocks) const {
@@ -83,8 +83,8 @@ struct Bf16Product {
 // finishing those of one row alone takes hardly less time, as the steps of SwiGLU wait for each
 // other (four at once: 1.03 to 1.07 of the speed of a single row).
 inline size_t panels_finished_at_once(const RowBlocks& blocks, size_t tile_rows) {
-    constexpr size_t kMost = 4;
-    return blocks.count > 1 ? 1 : std::clamp<size_t>(tile_rows / blocks.num_rows, 1, kMost);
+    if (blocks.count > 1) return 1;
+    return std::clamp<size_t>(tile_rows / blocks.num_rows, 1, cpu::block_sizes().panels);
 }
 
 // int8: exact integer sums.
@@ -97,7 +97,7 @@ struct Int8Product {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     Rows<const int8_t> x = rows.values;
     size_t rows_max = kernels.shape.rows;
-    size_t near_rows_max = cpu::kPrefetchNearRows;
+    size_t near_rows_max = cpu::block_sizes().near_rows;
     size_t num_steps = div_up(weight.depth(), 4);
     int32_t row_sum[cpu::kTileRowsMax] = {};
 
@@ -143,19 +143,19 @@ struct ExpandedProduct {
 inline ExpandedProduct<cpu::Int4TileArguments> int4_product(const PackedLinear& weight,
                                                             Rows<const Bf16> x) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
-    return {weight, x, kernels.int4_tile, kernels.shape.int4_rows, cpu::kInt4PrefetchNearRows};
+    return {weight, x, kernels.int4_tile, kernels.shape.int4_rows, cpu::kInt4NearRows};
 }
 
 inline ExpandedProduct<cpu::Int4TileArguments> mxfp4_product(const PackedLinear& weight,
                                                              Rows<const Bf16> x) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
-    return {weight, x, kernels.mxfp4_tile, kernels.shape.mxfp4_rows, cpu::kInt4PrefetchNearRows};
+    return {weight, x, kernels.mxfp4_tile, kernels.shape.mxfp4_rows, cpu::kInt4NearRows};
 }
 
 inline ExpandedProduct<cpu::Fp8TileArguments> fp8_product(const PackedLinear& weight,
                                                           Rows<const Bf16> x) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
-    return {weight, x, kernels.fp8_tile, kernels.shape.fp8_rows, cpu::kPrefetchNearRows};
+    return {weight, x, kernels.fp8_tile, kernels.shape.fp8_rows, cpu::block_sizes().near_rows};
 }
 
 }  // namespace afd::ops

@@ -31,7 +31,7 @@ void amx_int8_tile(const Int8TileArguments& a) {
                                       .num_panels = 1,
                                       .out = reinterpret_cast<std::byte*>(a.out),
                                       .goes_on = false,
-                                      .prefetch_ahead = a.prefetch_ahead,
+                                      .is_cold = a.fetch_ahead.bytes > 0,
                                       .fetch_next = a.fetch_next,
                                       .next_x = reinterpret_cast<const std::byte*>(a.next_x)});
     for (size_t r = 0; r < a.num_rows; ++r) {

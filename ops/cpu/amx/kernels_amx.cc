@@ -16,10 +16,10 @@ namespace afd::ops::cpu {
 const Kernels& amx_kernels() {
     static const Kernels kTable = [] {
         Kernels table = avx512_bf16_kernels();
-        // 512 elements of a panel are 32 KiB, two thirds of the first-level cache: rows then come
-        // from the second one alone, which has 60 GB/s for tiles. Sums are loaded and stored once
-        // for 16 steps.
-        table.shape = {.rows = kAmxRows, .row_panels = kAmxRows, .depth_at_once = 512};
+        // Pieces of a panel in the first-level cache: rows then come from the second one alone,
+        // which has 60 GB/s for tiles. Sums are loaded and stored once for 16 steps where a piece
+        // is 32 KiB.
+        table.shape = {.rows = kAmxRows, .row_panels = kAmxRows, .takes_pieces = true};
         table.tile = amx_tile<AmxTileUnit>;
         table.int8_tile = amx_int8_tile<AmxTileUnit>;
         table.begin_heads = begin_amx_heads;

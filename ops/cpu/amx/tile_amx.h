@@ -27,7 +27,7 @@ void amx_tile(const TileArguments& a) {
                                      .num_panels = a.num_panels,
                                      .out = reinterpret_cast<std::byte*>(a.out),
                                      .goes_on = a.goes_on,
-                                     .prefetch_ahead = a.prefetch_ahead,
+                                     .is_cold = a.fetch_ahead.bytes > 0,
                                      .fetch_next = a.fetch_next,
                                      .next_x = reinterpret_cast<const std::byte*>(a.next_x)});
 }

@@ -22,12 +22,10 @@
 namespace afd::ops::cpu {
 namespace {
 
-// Floats of x at once: with the weights that they meet, half of a first-level cache of 48 KiB.
-constexpr size_t kPieceFloats = 12 * 256;
-
-// Whole registers of depth.
+// Whole registers of depth that there is room for. The rows of floats are so far apart, as a
+// constant, whatever part of it BlockSizes::widened leaves.
 template <size_t kRows>
-inline constexpr size_t kPieceDepth = kPieceFloats / kRows / 16 * 16;
+inline constexpr size_t kPieceDepth = BlockSizes::kWidenedMax / kRows / 16 * 16;
 
 // Elements [0, depth) of kRows rows as floats, kPieceDepth<kRows> apart.
 template <size_t kRows>
@@ -64,7 +62,9 @@ inline __m512i high_columns() {
 template <size_t kRows, bool kFetchesNext>
 void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
     using Lanes = SixteenWords;
-    alignas(64) float floats[kPieceFloats];
+    alignas(64) float floats[BlockSizes::kWidenedMax];
+    const size_t piece_depth =
+        std::clamp<size_t>(block_sizes().widened / kRows / 16 * 16, 16, kPieceDepth<kRows>);
     __m512 even[kRows];
     __m512 odd[kRows];
     const size_t out_stride = a.num_panels * kPanelColumns;
@@ -77,12 +77,12 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
         odd[r] = _mm512_permutex2var_ps(low, odd_columns(), high);
     });
     const char* fetched = kFetchesNext ? reinterpret_cast<const char*>(a.fetch_next.from)
-                                       : reinterpret_cast<const char*>(panel) + a.prefetch_ahead;
+                                       : reinterpret_cast<const char*>(panel) + a.fetch_ahead.bytes;
     const size_t fetch_step =
         kFetchesNext ? (a.fetch_next.step_bytes + 1) / 2 : kPanelColumns * sizeof *panel;
     const uint16_t* weights = panel;
-    for (size_t first = 0; first < a.depth; first += kPieceDepth<kRows>) {
-        const size_t count = std::min(kPieceDepth<kRows>, a.depth - first);
+    for (size_t first = 0; first < a.depth; first += piece_depth) {
+        const size_t count = std::min(piece_depth, a.depth - first);
         expand_rows<kRows>(a.x + first, a.x_stride, count, floats);
         const float* x = floats;
         for (const float* end = x + count; x < end; ++x, weights += kPanelColumns) {

@@ -48,7 +48,11 @@ struct Int4Scales {
 
 // `count` elements of depth of one group, whose first step is at `step`.
 template <bool kHasLong>
-void unpack_group(const std::byte* step, const Int4Scales& scales, size_t count, uint16_t* out) {
+void unpack_group(const std::byte* step,
+                  const Int4Scales& scales,
+                  size_t count,
+                  size_t fetch_ahead,
+                  uint16_t* out) {
     const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
     // The permute looks at the lowest four bits of a lane.
     const auto scaled = [&](__m512i words, unsigned shift, __m512 scale)
@@ -58,8 +62,8 @@ void unpack_group(const std::byte* step, const Int4Scales& scales, size_t count,
         return kHasLong ? round_high(product) : _mm512_castps_si512(product);
     };
     for (size_t k = 0; k < count; k += 8, step += kInt4StepBytes) {
-        __builtin_prefetch(step + kPrefetchNear, 0, 3);
-        __builtin_prefetch(step + kPrefetchNear + 64, 0, 3);
+        __builtin_prefetch(step + fetch_ahead, 0, 3);
+        __builtin_prefetch(step + fetch_ahead + 64, 0, 3);
         const __m512i low = _mm512_loadu_si512(step);
         const __m512i high = _mm512_loadu_si512(step + kInt4StepBytes / 2);
         const __m512i even = _mm512_permutex2var_epi32(low, even_columns(), high);
@@ -82,9 +86,9 @@ void unpack_int4_avx512(const UnpackArguments& a) {
         const Int4Scales scales(group, a.has_fp16_scales);
         uint16_t* out = a.out + first * kPanelColumns;
         if (scales.has_long(a.has_fp16_scales)) {
-            unpack_group<true>(group + kInt4ScaleBytes, scales, count, out);
+            unpack_group<true>(group + kInt4ScaleBytes, scales, count, a.fetch_ahead, out);
         } else {
-            unpack_group<false>(group + kInt4ScaleBytes, scales, count, out);
+            unpack_group<false>(group + kInt4ScaleBytes, scales, count, a.fetch_ahead, out);
         }
         group += int4_group_bytes(count);
     }

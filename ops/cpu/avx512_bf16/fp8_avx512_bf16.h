@@ -92,6 +92,7 @@ class Fp8Rows {
         : x_(a.x),
           x_stride_(a.x_stride),
           line_(a.panel),
+          ahead_(a.fetch_ahead.bytes),
           next_(reinterpret_cast<uintptr_t>(a.fetch_next.from)),
           next_rows_(reinterpret_cast<uintptr_t>(a.next_x)),
           next_step_(a.fetch_next.step_bytes) {}
@@ -139,7 +140,7 @@ class Fp8Rows {
             fetch_to_second_level(next_rows_);
             next_rows_ += kLineBytes;
         } else {
-            fetch_own_line<kFetch, AfterUse::kDrop>(line);
+            fetch_own_line<kFetch, AfterUse::kDrop>(line, ahead_);
         }
     }
 
@@ -178,6 +179,7 @@ class Fp8Rows {
     const Bf16* x_;
     size_t x_stride_;
     const std::byte* line_;
+    size_t ahead_;    // Its own weights are fetched so far ahead.
     uintptr_t next_;  // Others' weights and rows are fetched from here on.
     uintptr_t next_rows_;
     size_t next_step_;

@@ -85,6 +85,7 @@ class NibbleLines {
   public:
     explicit NibbleLines(const Int4TileArguments& a)
         : line_(a.panel),
+          ahead_(a.fetch_ahead.bytes),
           next_(reinterpret_cast<uintptr_t>(a.fetch_next.from)),
           next_rows_(reinterpret_cast<uintptr_t>(a.next_x)),
           next_step_(a.fetch_next.step_bytes) {}
@@ -99,7 +100,7 @@ class NibbleLines {
                 fetch_to_second_level(next_rows_);
                 next_rows_ += kLineBytes;
             } else {
-                fetch_own_line<kFetch, AfterUse::kKeep>(line_);
+                fetch_own_line<kFetch, AfterUse::kKeep>(line_, ahead_);
                 line_ += kLineBytes;
             }
         }
@@ -107,6 +108,7 @@ class NibbleLines {
 
   private:
     const std::byte* line_;  // Own weights are fetched from here on; next_, others.
+    size_t ahead_;
     uintptr_t next_;
     uintptr_t next_rows_;
     size_t next_step_;
@@ -289,8 +291,8 @@ inline void unpack_nibble_pairs(const UnpackArguments& a, __m512i values) {
         for (size_t k = 0; k < count; k += 2) {
             const unsigned pair = k % kInt4Step / 2;
             if (pair == 0) {
-                fetch_own_line<Fetch::kNear, AfterUse::kKeep>(bytes);
-                fetch_own_line<Fetch::kNear, AfterUse::kKeep>(bytes + kHalfBytes);
+                fetch_own_line<Fetch::kNear, AfterUse::kKeep>(bytes, a.fetch_ahead);
+                fetch_own_line<Fetch::kNear, AfterUse::kKeep>(bytes + kHalfBytes, a.fetch_ahead);
             }
             for (size_t half = 0; half < 2; ++half) {
                 const __m512i nibbles = _mm512_load_si512(bytes + half * kHalfBytes);

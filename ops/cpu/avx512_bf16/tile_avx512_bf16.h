@@ -50,7 +50,8 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
     const auto step = [&](auto&& broadcast_x) __attribute__((always_inline)) {
         // A line for every pair of depth is enough for kAvx512TileRows rows.
         if constexpr (kFetch == Fetch::kNext) fetch_to_second_level(next_rows);
-        fetch_weights<kFetch, AfterUse::kDrop>(weights, next_weights, a.fetch_next.step_bytes);
+        fetch_weights<kFetch, AfterUse::kDrop>(
+            weights, a.fetch_ahead.bytes, next_weights, a.fetch_next.step_bytes);
         const __m512i w_low = _mm512_load_si512(weights);
         const __m512i w_high = _mm512_load_si512(weights + kPanelColumns);
         unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {

@@ -41,8 +41,9 @@ struct ThreadScratch {
     std::byte* row;
 };
 
-size_t groups_together_max(const MlaShape& s) {
-    return std::min(kGroupsTogetherMax, div_up(s.num_heads, kHeadsPerTask));
+size_t groups_of_run_max(const MlaShape& s) {
+    return groups_together_max(
+        div_up(s.num_heads, kHeadsPerTask), s.kv_lora_rank, s.qk_rope_head_dim);
 }
 
 // Of any kind: a tile row has at most a scale for each of its elements.
@@ -54,7 +55,7 @@ size_t thread_bytes(const MlaShape& s) {
     const size_t group_bytes =
         heads_state_bytes(s.kv_lora_rank, s.qk_rope_head_dim) +
         workspace_bytes_of<float>(kHeadsPerTask * (s.kv_lora_rank + s.qk_rope_head_dim));
-    return groups_together_max(s) * group_bytes +
+    return groups_of_run_max(s) * group_bytes +
            workspace_bytes_of<Bf16>(kAttentionBlock * s.kv_lora_rank) +
            workspace_bytes_of<Bf16>(kAttentionBlock * s.qk_rope_head_dim) +
            workspace_bytes_of<float>(kAttentionBlock * s.kv_lora_rank) +
@@ -65,7 +66,7 @@ size_t thread_bytes(const MlaShape& s) {
 ThreadScratch take_thread_scratch(const MlaShape& s, std::span<std::byte> bytes) {
     WorkspaceCursor cursor(bytes);
     ThreadScratch scratch{};
-    for (size_t i = 0; i < groups_together_max(s); ++i) {
+    for (size_t i = 0; i < groups_of_run_max(s); ++i) {
         scratch.groups[i].heads = take_heads_state(s.kv_lora_rank, s.qk_rope_head_dim, cursor);
         scratch.groups[i].query32 =
             cursor.take<float>(kHeadsPerTask * (s.kv_lora_rank + s.qk_rope_head_dim));
@@ -377,7 +378,7 @@ Result<> mla_attention_v3(const MlaAttentionV3Request& request,
     const size_t together =
         plan.kv_quant == KvQuant::kNone
             ? 1
-            : groups_together(num_groups, groups_together_max(s), t, parallel.num_threads());
+            : groups_together(num_groups, groups_of_run_max(s), t, parallel.num_threads());
     const size_t heads_per_task = together * kHeadsPerTask;
     const size_t tasks_per_token = div_up(num_groups, together);
     const auto attend_task = [&](size_t task, unsigned thread) {
