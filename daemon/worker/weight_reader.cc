@@ -18,6 +18,8 @@ constexpr int kNice = 10;
 
 constexpr auto kBeginAfter = std::chrono::seconds(10);
 constexpr auto kLook = std::chrono::milliseconds(10);
+// So little keeps the disk from nobody.
+constexpr uint64_t kLittleBytes = uint64_t{64} << 20;
 
 }  // namespace
 
@@ -64,6 +66,7 @@ void WeightReader::run(std::span<const uint32_t> cpus) {
 }
 
 void WeightReader::let_others_begin() {
+    if (experts_->num_bytes() <= kLittleBytes) return;
     const auto end = std::chrono::steady_clock::now() + kBeginAfter;
     std::unique_lock lock(mutex_);
     while (!is_stopping() && !experts_->is_in_use() && std::chrono::steady_clock::now() < end) {

@@ -3,9 +3,9 @@
 
 // WeightReader: a thread that reads and checks a worker's mapped experts in the order of layers
 // while the worker serves, so that a first use finds most of them in memory. It is no data thread:
-// it gives way to those, and nobody waits for it. It begins with the first use, or ten seconds
-// after the load, so that other workers, which are not ready before they have read their weights,
-// have the disk until then.
+// it gives way to those, and nobody waits for it. Unless there is little to read it begins with the
+// first use, or ten seconds after the load, so that other workers, which are not ready before they
+// have read their weights, have the disk until then.
 
 #include <atomic>
 #include <condition_variable>
