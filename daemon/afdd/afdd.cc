@@ -129,6 +129,9 @@ Result<> Afdd::create_gateway() {
     served.window = setup_.model().config().attention->window();
     served.stop_ids = setup_.model().generation().eos_token_ids;
     served.tokenizer = &setup_.tokenizer();
+    AFD_ASSIGN(model::Tokenizer of_thread, model::Tokenizer::load(config_.model));
+    texts_ = std::make_unique<TextThread>(loop_, std::move(of_thread));
+    served.texts = texts_.get();
     GatewayHost& host = *this;
     gateway_ = std::make_unique<Gateway>(
         loop_, config_, std::move(served), workers_.trace_sources(), *supervisor_, host);
@@ -167,7 +170,8 @@ Result<> Afdd::create_front_ends() {
 
 Result<> Afdd::create_http(std::shared_ptr<InputBudget> budget) {
     AFD_ASSIGN(const ListenAddress address, parse_listen_address(config_.http));
-    AFD_ASSIGN(http_, make_http_services(loop_, config_, address, setup_, std::move(budget)));
+    AFD_ASSIGN(http_,
+               make_http_services(loop_, config_, address, setup_, *texts_, std::move(budget)));
     AFD_ASSIGN(front_ends_.emplace_back(), HttpFrontEnd::open(loop_, address, *gateway_, http_));
     return {};
 }

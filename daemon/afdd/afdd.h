@@ -23,6 +23,7 @@
 #include "daemon/gateway/gateway.h"
 #include "daemon/gateway/gateway_host.h"
 #include "daemon/gateway/input_budget.h"
+#include "daemon/gateway/text_thread.h"
 #include "daemon/http/http_services.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/program/exit_codes.h"
@@ -84,6 +85,7 @@ class Afdd final : private GatewayHost, private InstanceListener {
     WorkerView workers_;
     std::unique_ptr<MetricsView> metrics_;
     std::unique_ptr<Supervisor> supervisor_;
+    std::unique_ptr<TextThread> texts_;
     std::unique_ptr<Gateway> gateway_;
     std::vector<std::unique_ptr<FrontEnd>> front_ends_;
     std::shared_ptr<HttpServices> http_;  // Null: no HTTP.

@@ -59,6 +59,7 @@ Result<std::shared_ptr<HttpServices>> make_http_services(EventLoop& loop,
                                                          const Config& config,
                                                          const ListenAddress& address,
                                                          InstanceSetup& setup,
+                                                         TextThread& texts,
                                                          std::shared_ptr<InputBudget> budget) {
     auto services = std::make_shared<HttpServices>(loop);
     AFD_ASSIGN(services->keys, load_api_keys(config));
@@ -69,6 +70,10 @@ Result<std::shared_ptr<HttpServices>> make_http_services(EventLoop& loop,
                                  config.http)};
     }
     services->model = describe_model(config, setup);
+    services->texts = &texts;
+    ApiModel model_of_thread = services->model;
+    model_of_thread.tokenizer = &texts.tokenizer;
+    services->model_of_thread = std::make_shared<const ApiModel>(std::move(model_of_thread));
     services->body_bytes_max = config.http_body_kib * 1024;
     services->budget = std::move(budget);
     return services;

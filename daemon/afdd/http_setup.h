@@ -16,12 +16,13 @@ namespace afd::daemon {
 // Of the file http_keys and of AFD_API_KEY. Errors: those of ApiKeys::load().
 Result<ApiKeys> load_api_keys(const Config& config);
 
-// REQUIRES: `loop` and `setup` outlive the services.
+// REQUIRES: `loop`, `setup` and `texts` outlive the services.
 // Errors: kInvalidArgument and those of ApiKeys::load().
 Result<std::shared_ptr<HttpServices>> make_http_services(EventLoop& loop,
                                                          const Config& config,
                                                          const ListenAddress& address,
                                                          InstanceSetup& setup,
+                                                         TextThread& texts,
                                                          std::shared_ptr<InputBudget> budget);
 
 }  // namespace afd::daemon

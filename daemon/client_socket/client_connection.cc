@@ -58,17 +58,17 @@ void ClientConnection::read() {
         has_served_all = serve_frames(budget);
     }
     if (!is_open()) return;
-    if (!has_served_all) next_turn_.ask();
+    if (!has_served_all && !is_held_) next_turn_.ask();
     note_half_frame();
     watch();
 }
 
 void ClientConnection::note_half_frame() {
-    budget_->hold(*this, reader_.held_bytes());
+    budget_->hold(*this, reader_.held_bytes() + text_bytes_);
     if (!is_open()) return;
     // What waits for the next turn is for this side to do, not for the client. The timer goes on: a
     // turn that took too long may leave nothing but half a frame behind.
-    if (next_turn_.is_asked()) return;
+    if (next_turn_.is_asked() || is_held_) return;
     if (reader_.held_bytes() == 0) {
         half_frame_.stop();
     } else if (has_served_ || !half_frame_.is_active()) {
@@ -80,7 +80,7 @@ void ClientConnection::note_half_frame() {
 }
 
 void ClientConnection::on_half_frame_timeout() {
-    if (next_turn_.is_asked()) {
+    if (next_turn_.is_asked() || is_held_) {
         half_frame_.start(kLateReadMs);
         return;
     }
@@ -101,7 +101,7 @@ void ClientConnection::give_up(const std::string& why) {
 }
 
 bool ClientConnection::serve_frames(TurnBudget& budget) {
-    while (budget.take()) {
+    while (!is_held_ && budget.take()) {
         const Result<std::optional<std::string_view>> frame = reader_.next();
         if (!frame.ok()) {
             refuse(Code::kDataLoss, frame.error().message);
@@ -126,10 +126,22 @@ bool ClientConnection::serve(std::string_view body) {
     return is_open();
 }
 
+void ClientConnection::hold_input(size_t bytes) {
+    is_held_ = true;
+    text_bytes_ = bytes;
+}
+
+void ClientConnection::go_on() {
+    if (!is_open()) return;
+    is_held_ = false;
+    text_bytes_ = 0;
+    next_turn_.ask();
+}
+
 void ClientConnection::watch() {
     if (!is_open()) return;
     // A client whose requests wait is not read, so that the kernel holds it back.
-    const int readable = next_turn_.is_asked() ? 0 : UV_READABLE;
+    const int readable = next_turn_.is_asked() || is_held_ ? 0 : UV_READABLE;
     watcher_->watch(queued_bytes() == 0 ? readable : readable | UV_WRITABLE);
 }
 

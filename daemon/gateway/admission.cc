@@ -29,16 +29,15 @@ Admission::Admission(const Config& config,
       resumables_(resumables),
       workers_(workers) {}
 
-Result<FlightTable::Id> Admission::accept(ClientSession& client,
-                                          uint64_t request_id,
-                                          const client::Generate& wish) {
+Result<> Admission::check(const ClientSession& client,
+                          uint64_t request_id,
+                          const client::Generate& wish) const {
     if (flights_.find(client, request_id)) {
         return Error{Code::kInvalidArgument,
                      fmt::format("request_id {} is in flight on this connection already; choose "
                                  "another",
                                  request_id)};
     }
-    // Before the prompt is looked at: what is refused must cost little.
     const size_t num_own = flights_.num_of(client);
     // Those that its account has left behind count as its own.
     const size_t num_detached = flights_.num_detached_of(client.identity().account);
@@ -51,7 +50,14 @@ Result<FlightTable::Id> Admission::accept(ClientSession& client,
                                  config_.connection_requests_max)};
     }
     AFD_TRY(resumables_.check(wish));
-    AFD_TRY(queue_.check_place(&client));
+    return queue_.check_place(&client);
+}
+
+Result<FlightTable::Id> Admission::accept(ClientSession& client,
+                                          uint64_t request_id,
+                                          const client::Generate& wish) {
+    // Before the prompt is looked at: what is refused must cost little.
+    AFD_TRY(check(client, request_id, wish));
     Flight flight;
     // A seed is drawn even if the request brings one: which it is, is decided there. It travels
     // with the request, so that a replay repeats every draw.

@@ -10,6 +10,7 @@
 #include "daemon/gateway/admission_queue.h"
 #include "daemon/gateway/client_answers.h"
 #include "daemon/gateway/flight_table.h"
+#include "daemon/gateway/prompt.h"
 #include "daemon/gateway/request.h"
 #include "daemon/gateway/resumable_requests.h"
 #include "daemon/supervisor/attention_workers.h"
@@ -26,6 +27,15 @@ class Admission {
               ClientAnswers& answers,
               ResumableRequests& resumables,
               AttentionWorkers& workers);
+
+    // How much a request may have.
+    TokenLimit token_limit() const { return {model_, kv_tokens()}; }
+
+    // Whether there is a place for the request, whatever its prompt is. Errors: those of accept()
+    // but what its prompt is refused for.
+    Result<> check(const ClientSession& client,
+                   uint64_t request_id,
+                   const client::Generate& wish) const;
 
     // Queues the request and answers Accepted; it starts with the next admit(). Returns its flight.
     // Errors: kInvalidArgument: the wish (Request::create), or its id is in use on this session.

@@ -52,6 +52,12 @@ class ClientSession {
     // `form` is what the session had that began the request.
     virtual void on_resumed(uint64_t /*request_id*/, const std::shared_ptr<const void>& /*form*/) {}
 
+    // The request that on_request() brings now is being read elsewhere, `bytes` of text of it:
+    // a session that brings several at once brings no further one until go_on(), which may come
+    // within no call of the session's.
+    virtual void hold_input(size_t /*bytes*/) {}
+    virtual void go_on() {}
+
     // Queues one answer; nothing happens on a closed session.
     virtual void send(const client::Response& response) = 0;
     // Writes what the client takes now, so that one batch of tokens is one write. May close.

@@ -43,7 +43,14 @@ Gateway::Gateway(EventLoop& loop,
               }),
       deadlines_(loop, flights_, ends_, [this] { settle(); }),
       hop_sampler_(loop, trace_sources),
-      tracer_(loop, std::move(trace_sources), answers_, [this] { settle(); }) {}
+      tracer_(loop, std::move(trace_sources), answers_, [this] { settle(); }),
+      long_prompts_(
+          model_,
+          [this](auto& client, auto& request, const auto& ids) { on_read(client, request, ids); },
+          [this](auto& client, const auto& request, const auto& error) {
+              refuse(client, request, error);
+              settle();
+          }) {}
 
 void Gateway::adopt(std::unique_ptr<ClientSession> session) {
     ClientSession& client = *session;
@@ -77,22 +84,56 @@ void Gateway::make_room_for(ClientSession& client) {
 
 bool Gateway::is_busy(const ClientSession& client) const {
     return flights_.num_of(client) > 0 || resumables_.is_for(client) ||
-           drain_.is_awaited_by(client) || tracer_.is_for(client);
+           drain_.is_awaited_by(client) || tracer_.is_for(client) || long_prompts_.is_for(client);
 }
 
 void Gateway::on_request(ClientSession& client, const client::Request& request) {
     sessions_.touch(client);
     const Result<> taken = take(client, request);
-    if (!taken.ok()) {
-        if (request.has_generate()) counters_.requests().on_refused(taken.error().code);
-        answers_.error(client, request.request_id(), taken.error());
-    }
+    if (!taken.ok()) refuse(client, request, taken.error());
     settle();
     // After its Done has left: the host may end the process.
     if (request.has_stop()) host_.on_stop_asked();
 }
 
+void Gateway::refuse(ClientSession& client, const client::Request& request, const Error& error) {
+    if (request.has_generate()) counters_.requests().on_refused(error.code);
+    answers_.error(client, request.request_id(), error);
+}
+
 Result<> Gateway::take(ClientSession& client, const client::Request& request) {
+    return long_prompts_.is_long(request) ? read_first(client, request) : serve(client, request);
+}
+
+Result<> Gateway::read_first(ClientSession& client, const client::Request& request) {
+    if (request.has_generate()) {
+        // What would be refused in any case is not worth reading.
+        AFD_TRY(drain_.check_admits());
+        AFD_TRY(outage_.check_admits());
+        AFD_TRY(admission_.check(client, request.request_id(), request.generate()));
+    }
+    long_prompts_.read(client,
+                       request,
+                       request.has_generate() ? admission_.token_limit()
+                                              : TokenLimit(model_, model_.context_length));
+    return {};
+}
+
+void Gateway::on_read(ClientSession& client,
+                      client::Request& request,
+                      const std::vector<uint32_t>& ids) {
+    if (request.has_tokenize()) {
+        send_tokens(client, request.request_id(), ids);
+    } else {
+        client::TokenIds& prompt = *request.mutable_generate()->mutable_token_ids();
+        prompt.mutable_ids()->Assign(ids.begin(), ids.end());
+        const Result<> taken = serve(client, request);
+        if (!taken.ok()) refuse(client, request, taken.error());
+    }
+    settle();
+}
+
+Result<> Gateway::serve(ClientSession& client, const client::Request& request) {
     const uint64_t id = request.request_id();
     switch (request.body_case()) {
         case client::Request::kGenerate:
@@ -123,8 +164,14 @@ Result<> Gateway::take(ClientSession& client, const client::Request& request) {
         case client::Request::kStop:
             answers_.done(client, id);
             return {};
-        case client::Request::kTokenize:
-            return send_tokens(client, id, request.tokenize());
+        case client::Request::kTokenize: {
+            const client::Tokenize& asked = request.tokenize();
+            const TokenLimit limit(model_, model_.context_length);
+            AFD_ASSIGN(const std::vector<uint32_t> ids,
+                       tokenize(asked.text(), asked.add_special_tokens(), model_, limit));
+            send_tokens(client, id, ids);
+            return {};
+        }
         case client::Request::kDetokenize:
             return send_text(client, id, request.detokenize());
         // Also in a drain: it is nothing new.
@@ -150,6 +197,7 @@ void Gateway::cancel(ClientSession& client, uint64_t request_id, uint64_t target
     // It may have ended while the Cancel was on its way.
     answers_.done(client, request_id);
     tracer_.cancel(client, target);
+    long_prompts_.cancel(client, target);
     std::optional<FlightTable::Id> id = flights_.find(client, target);
     if (!id) id = resumables_.find(client, target);
     // What a client still hears of may be over.
@@ -169,6 +217,7 @@ void Gateway::on_refused(ClientSession& client, const std::string& why) {
 void Gateway::on_closed(ClientSession& client) {
     resumables_.detach(client);
     ends_.abandon(client);
+    long_prompts_.forget(client);
     drain_.forget(client);
     tracer_.forget(client);
     answers_.forget(client);
@@ -234,7 +283,7 @@ void Gateway::settle() {
     // One of those may have held back others.
     if (ended) admission_.admit();
     resumables_.ask_if_changed();
-    if (!flights_.empty() || sessions_.has_unsent()) return;
+    if (!flights_.empty() || !long_prompts_.empty() || sessions_.has_unsent()) return;
     if (drain_.is_on() && resumables_.has_unheard()) return;
     if (drain_.end()) host_.on_drained();
 }
@@ -273,18 +322,14 @@ void Gateway::send_metrics(ClientSession& client, uint64_t request_id) {
     answers_.send(client, response);
 }
 
-Result<> Gateway::send_tokens(ClientSession& client,
-                              uint64_t request_id,
-                              const client::Tokenize& asked) {
-    const TokenLimit limit(model_, model_.context_length);
-    AFD_ASSIGN(const std::vector<uint32_t> ids,
-               tokenize(asked.text(), asked.add_special_tokens(), model_, limit));
+void Gateway::send_tokens(ClientSession& client,
+                          uint64_t request_id,
+                          const std::vector<uint32_t>& ids) {
     client::Response response;
     response.set_request_id(request_id);
     response.mutable_tokens()->mutable_ids()->Assign(ids.begin(), ids.end());
     response.mutable_tokens()->set_context_length(model_.context_length);
     answers_.send(client, response);
-    return {};
 }
 
 Result<> Gateway::send_text(ClientSession& client,

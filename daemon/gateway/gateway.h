@@ -4,9 +4,9 @@
 // Gateway: serves clients (client.proto) with the attention workers. All on afdd's loop.
 //
 // It is where three sides meet, and passes each word on to the part whose noun it is:
-//   sessions (client_session.h)  -> Admission, ResumableRequests, FlightEnds (cancel), Tracer,
-//   Drain workers (attention_workers.h) -> TokenStream, Replay the program (gateway_host.h)  ->
-//   Drain, Outage, status time                          -> Deadlines
+//   sessions (client_session.h)  -> LongPrompts, Admission, ResumableRequests, FlightEnds (cancel),
+//   Tracer, Drain workers (attention_workers.h) -> TokenStream, Replay the program (gateway_host.h)
+//   -> Drain, Outage, status time                          -> Deadlines
 // Every entry ends in settle(): start what has room, write what was queued, hold slow readers to
 // their limit, end a drain that has nothing left.
 //
@@ -28,6 +28,7 @@
 #include "daemon/gateway/gateway_counters.h"
 #include "daemon/gateway/gateway_host.h"
 #include "daemon/gateway/hop_sampler.h"
+#include "daemon/gateway/long_prompts.h"
 #include "daemon/gateway/outage.h"
 #include "daemon/gateway/output_limit.h"
 #include "daemon/gateway/replay.h"
@@ -89,11 +90,16 @@ class Gateway final : public SessionHost, public AttentionListener {
     uint32_t num_sequences(uint32_t session) const override;
 
   private:
+    // Now, or when its text is read.
     Result<> take(ClientSession& client, const client::Request& request);
+    Result<> read_first(ClientSession& client, const client::Request& request);
+    Result<> serve(ClientSession& client, const client::Request& request);
+    void on_read(ClientSession& client, client::Request& request, const std::vector<uint32_t>& ids);
+    void refuse(ClientSession& client, const client::Request& request, const Error& error);
     Result<> generate(ClientSession& client, uint64_t request_id, const client::Generate& wish);
     void cancel(ClientSession& client, uint64_t request_id, uint64_t target);
     void send_status(ClientSession& client, uint64_t request_id);
-    Result<> send_tokens(ClientSession& client, uint64_t request_id, const client::Tokenize& asked);
+    void send_tokens(ClientSession& client, uint64_t request_id, const std::vector<uint32_t>& ids);
     Result<> send_text(ClientSession& client, uint64_t request_id, const client::Detokenize& asked);
     void send_metrics(ClientSession& client, uint64_t request_id);
     Result<> send_context(ClientSession& client,
@@ -125,6 +131,7 @@ class Gateway final : public SessionHost, public AttentionListener {
     Deadlines deadlines_;
     HopSampler hop_sampler_;
     Tracer tracer_;
+    LongPrompts long_prompts_;
 };
 
 }  // namespace afd::daemon

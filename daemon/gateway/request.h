@@ -65,10 +65,10 @@ class Request {
 
   private:
     Request(const client::Generate& generate, const model::Tokenizer* tokenizer);
-    // Whether the last output token is one of `ids`.
     // Whether a worker sent as many of the most likely tokens as it was asked for in each of so
     // many places.
     Result<> check_top(int num_ids, int num_logprobs, int num_places) const;
+    // Whether the last output token is one of `ids`.
     bool is_among(const std::vector<uint32_t>& ids) const;
 
     OutputText text_;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/gateway/text_thread.h"
 #include "model/tokenizer/tokenizer.h"
 
 namespace afd::daemon {
@@ -18,6 +19,7 @@ struct ServedModel {
     uint32_t window = 0;  // AttentionConfig::window(); 0: a sequence keeps all positions.
     std::vector<uint32_t> stop_ids;         // End-of-text tokens.
     model::Tokenizer* tokenizer = nullptr;  // Not owned.
+    TextThread* texts = nullptr;            // Not owned. Null: the loop reads all texts itself.
     // The last response_format that was good: a call for many choices has it as often, and judging
     // it costs up to ten milliseconds.
     std::string good_format = {};

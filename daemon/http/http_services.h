@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "daemon/gateway/input_budget.h"
+#include "daemon/gateway/text_thread.h"
 #include "daemon/http/api_keys.h"
 #include "daemon/http/call/api_model.h"
 #include "daemon/http/lingering_sockets.h"
@@ -20,6 +21,9 @@ struct HttpServices {
     explicit HttpServices(EventLoop& loop) : lingering(loop) {}
 
     ApiModel model;
+    TextThread* texts = nullptr;  // Reads long bodies. Not owned. Null: the loop reads all.
+    // The model, with the thread's tokenizer. The thread may outlive the services.
+    std::shared_ptr<const ApiModel> model_of_thread;
     ApiKeys keys;
     // Only names of this machine may stand in Host: a page of another site whose name leads to
     // 127.0.0.1 (DNS rebinding) asks under its own.

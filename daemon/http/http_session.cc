@@ -67,7 +67,7 @@ void HttpSession::read() {
     // What waits from the last turn first.
     bool has_served_all = serve(budget);
     for (int i = 0; has_served_all && is_open() && i < kSocketReadsPerTurn; ++i) {
-        if (is_ending_ || (exchange_ && reader_.held_bytes() > kAheadBytesMax)) break;
+        if (is_ending_ || (is_busy() && reader_.held_bytes() > kAheadBytesMax)) break;
         const std::optional<std::string_view> arrived = socket_.receive(bytes);
         if (!arrived) {
             close();
@@ -87,7 +87,7 @@ bool HttpSession::serve(TurnBudget& budget) {
     // An answer that is not written yet holds back the next request, so that one client's answers
     // do not pile up.
     is_serving_ = true;
-    while (is_open() && !is_ending_ && !exchange_ && is_written()) {
+    while (is_open() && !is_ending_ && !is_busy() && is_written()) {
         if (!budget.take()) {
             is_serving_ = false;
             return false;
@@ -129,7 +129,7 @@ void HttpSession::handle(HttpRequest request) {
     }
 }
 
-void HttpSession::dispatch(const Route& route, const HttpRequest& request) {
+void HttpSession::dispatch(const Route& route, HttpRequest& request) {
     const ApiModel& model = services_->model;
     switch (route.endpoint) {
         case Endpoint::kModels:
@@ -139,16 +139,16 @@ void HttpSession::dispatch(const Route& route, const HttpRequest& request) {
             respond(answer_model(model, std::string_view(request.path).substr(kModelsPath.size())));
             return;
         case Endpoint::kTokenize:
-            respond(answer_tokenize(request.body, model));
+            read_body(request, answer_tokenize);
             return;
         case Endpoint::kDetokenize:
-            respond(answer_detokenize(request.body, model));
+            read_body(request, answer_detokenize);
             return;
         case Endpoint::kCompletions:
-            start(read_completion(request.body, model));
+            read_body(request, read_completion);
             return;
         case Endpoint::kChat:
-            start(read_chat(request.body, model));
+            read_body(request, read_chat);
             return;
         case Endpoint::kResume:
             resume(request);
@@ -181,6 +181,35 @@ void HttpSession::respond_with_status(Endpoint endpoint, std::string_view accept
         respond(endpoint == Endpoint::kLive ? answer_live(answer.status())
                                             : answer_ready(answer.status()));
     }
+}
+
+template <typename Asked>
+void HttpSession::read_body(HttpRequest& request,
+                            Asked (*reader)(std::string_view, const ApiModel&)) {
+    if (services_->texts == nullptr || request.body.size() <= TextThread::kShortBytesMax) {
+        take(reader(request.body, services_->model));
+        return;
+    }
+    // Shared with the work, which goes on when the session is gone.
+    struct Reading {
+        std::shared_ptr<const ApiModel> model;
+        std::string body;
+        std::optional<Asked> asked = std::nullopt;
+    };
+    auto reading =
+        std::make_shared<Reading>(Reading{services_->model_of_thread, std::move(request.body)});
+    body_bytes_ = reading->body.size();
+    body_ = services_->texts->thread.run(
+        [reading, reader] { reading->asked = reader(reading->body, *reading->model); },
+        [this, reading] {
+            body_.reset();
+            body_bytes_ = 0;
+            take(*std::move(reading->asked));
+            flush();
+            if (!is_open()) return;
+            note_half_request();
+            watch();
+        });
 }
 
 void HttpSession::start(ApiResult<GenerationCall> call) {
@@ -386,7 +415,7 @@ void HttpSession::end_with(const ApiError& error) {
 
 void HttpSession::give_up(const std::string& why) {
     // What lies behind a request that is being answered cannot be answered.
-    if (exchange_ || !is_written()) {
+    if (is_busy() || !is_written()) {
         host_.on_refused(*this, why);
         close();
         return;
@@ -396,8 +425,8 @@ void HttpSession::give_up(const std::string& why) {
 }
 
 void HttpSession::note_half_request() {
-    services_->budget->hold(*this, reader_.held_bytes());
-    if (!is_open() || exchange_ || is_ending_) return;
+    services_->budget->hold(*this, reader_.held_bytes() + body_bytes_);
+    if (!is_open() || is_busy() || is_ending_) return;
     // What waits for the next turn is for this side to do, not for the client. The timer goes on: a
     // turn that took too long may leave nothing but half a request behind.
     if (next_turn_.is_asked()) return;
@@ -437,7 +466,7 @@ void HttpSession::watch() {
     // A client whose requests wait is not read, so that the kernel holds it back.
     const bool is_read =
         !is_ending_ && !next_turn_.is_asked() && reader_.held_bytes() <= kAheadBytesMax;
-    const int readable = is_read || (!exchange_ && !is_ending_ && is_written()) ? UV_READABLE : 0;
+    const int readable = is_read || (!is_busy() && !is_ending_ && is_written()) ? UV_READABLE : 0;
     watcher_->watch(is_written() ? readable : readable | UV_WRITABLE);
 }
 
@@ -451,13 +480,13 @@ void HttpSession::flush() {
     if (is_written()) {
         is_whole_ = false;
         // A connection that is idle keeps no memory of its last answer.
-        if (!exchange_) socket_.give_memory_back();
-        if (is_ending_ && !exchange_) {
+        if (!is_busy()) socket_.give_memory_back();
+        if (is_ending_ && !is_busy()) {
             leave(true);
             return;
         }
         // The answer that held back the next request has gone.
-        if (had_output && !is_serving_ && !exchange_ && reader_.held_bytes() > 0) next_turn_.ask();
+        if (had_output && !is_serving_ && !is_busy() && reader_.held_bytes() > 0) next_turn_.ask();
     }
     watch();
 }
@@ -470,7 +499,9 @@ size_t HttpSession::queued_bytes() const {
 void HttpSession::leave(bool politely) {
     if (!is_open()) return;
     // 499: who asked has gone.
-    if (exchange_) note_answer(499);
+    if (is_busy()) note_answer(499);
+    body_.reset();
+    body_bytes_ = 0;
     // The object lives on until its host buries it: this may be called from its own callbacks.
     watcher_.reset();
     UniqueFd socket = socket_.release();

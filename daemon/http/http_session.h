@@ -70,7 +70,12 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     // What is read and can be served now; false: the rest waits for another turn.
     bool serve(TurnBudget& budget);
     void handle(HttpRequest request);
-    void dispatch(const Route& route, const HttpRequest& request);
+    void dispatch(const Route& route, HttpRequest& request);
+    // What a body asks for is read and taken now, or, of a long one, when the thread has read it.
+    template <typename Asked>
+    void read_body(HttpRequest& request, Asked (*reader)(std::string_view, const ApiModel&));
+    void take(ApiResult<GenerationCall> call) { start(std::move(call)); }
+    void take(HttpResponse response) { respond(std::move(response)); }
     void respond_with_status(Endpoint endpoint, std::string_view accept);
     void start(ApiResult<GenerationCall> call);
     void submit();
@@ -89,6 +94,8 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     void give_up(const std::string& why) override;
     void note_half_request();
     void watch();
+    // A request is being answered.
+    bool is_busy() const { return exchange_.has_value() || body_ != nullptr; }
     bool is_written() const { return socket_.unsent_bytes() == 0; }
     // Closes; `politely`: the client gets the time to read what was sent.
     void leave(bool politely);
@@ -115,11 +122,13 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     std::string method_;
     std::string_view handler_ = kNoHandler;
     std::optional<std::chrono::steady_clock::time_point> begun_;
-    std::optional<HttpExchange> exchange_;  // The completion that is being answered.
-    uint64_t num_received_ = 0;             // Events that who resumes has.
-    uint64_t asked_id_ = 0;                 // What ask() waits for; 0: nothing.
-    client::Response asked_;                // What it has heard.
-    std::vector<uint64_t> cancels_;         // Generates whose answers nobody waits for.
+    std::optional<HttpExchange> exchange_;         // The completion that is being answered.
+    std::unique_ptr<BackgroundThread::Job> body_;  // A long body is being read.
+    size_t body_bytes_ = 0;                        // Of that one.
+    uint64_t num_received_ = 0;                    // Events that who resumes has.
+    uint64_t asked_id_ = 0;                        // What ask() waits for; 0: nothing.
+    client::Response asked_;                       // What it has heard.
+    std::vector<uint64_t> cancels_;                // Generates whose answers nobody waits for.
     uint64_t next_id_ = 1;
     std::string events_;  // Of one Response.
     std::unique_ptr<FdWatcher> watcher_;

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bodies that are too long for the loop. Goal: while one is read, other connections are answered;
+// then it is answered as a short one, and a client that is gone leaves nothing behind. Method: the
+// thread that reads is held until the test lets it go.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/daemon/gateway/held_thread.h"
+#include "tests/daemon/http/http_session_fixture.h"
+
+namespace afd::daemon {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using Answer = HttpClient::Answer;
+
+class LongBodyTest : public HttpSessionTest {
+  protected:
+    LongBodyTest() : thread_(loop_) {
+        ApiModel model = services_->model;
+        model.tokenizer = &thread_.texts().tokenizer;
+        services_->texts = &thread_.texts();
+        services_->model_of_thread = std::make_shared<const ApiModel>(std::move(model));
+    }
+
+    // More than the loop reads itself, and less than the context has.
+    static std::string ids_body(size_t num_ids) {
+        json body = {{"max_tokens", 1}, {"prompt", json::array()}};
+        for (size_t i = 0; i < num_ids; ++i) body["prompt"].push_back('a' + i % 26);
+        return body.dump();
+    }
+
+    HeldThread thread_;
+};
+
+TEST_F(LongBodyTest, OthersAreAnsweredWhileOneIsRead) {
+    const auto client = connect();
+    const auto other = connect();
+    client->send(HttpClient::post_bytes(kCompletions, ids_body(2000)) +
+                 HttpClient::post_bytes("/tokenize", R"({"prompt":"ab"})"));
+    other->get("/v1/models");
+    EXPECT_EQ(next(*other).status, 200);
+    client->receive();
+    EXPECT_EQ(client->in, "");
+    thread_.release();
+    const uint64_t id = next_admitted();
+    say(id, "x");
+    end(id);
+    const Answer answer = next(*client);
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_EQ(json::parse(answer.body)["usage"]["prompt_tokens"], 2000);
+    EXPECT_EQ(json::parse(next(*client).body)["tokens"], json({97, 98})) << "what was behind it";
+}
+
+TEST_F(LongBodyTest, TokensOfALongText) {
+    thread_.release();
+    const auto client = connect();
+    client->post("/tokenize",
+                 json{{"prompt", std::string(4000, 'z')}, {"pad", std::string(4000, ' ')}}.dump());
+    const Answer answer = next(*client);
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_EQ(json::parse(answer.body)["count"], 4000);
+}
+
+TEST_F(LongBodyTest, ClientThatIsGoneLeavesNothingBehind) {
+    {
+        const auto client = connect();
+        client->post(kCompletions, ids_body(2000));
+        const auto other = connect();
+        other->get("/v1/models");
+        EXPECT_EQ(next(*other).status, 200);
+    }
+    const auto last = connect();
+    last->post(kCompletions, ids_body(3000));
+    thread_.release();
+    EXPECT_TRUE(run_until(loop_, [&] { return instance_.has_next(); }));
+    EXPECT_EQ(instance_.next().second.admit().tokens_size(), 3000);
+    EXPECT_FALSE(instance_.has_next());
+}
+
+TEST_F(LongBodyTest, ErrorsNameTheField) {
+    thread_.release();
+    const auto client = connect();
+    client->post(kCompletions, ids_body(5000));
+    const Answer answer = next(*client);
+    EXPECT_EQ(answer.status, 400);
+    EXPECT_THAT(answer.body, HasSubstr("the prompt has 5000 tokens"));
+    client->get("/v1/models");
+    EXPECT_EQ(next(*client).status, 200) << "the connection goes on";
+}
+
+}  // namespace
+}  // namespace afd::daemon

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Jobs off the loop. Goal: they are done in their order, what follows runs on the loop's thread,
+// and who is gone hears nothing. Method: the first job waits until the test lets it go.
+#include "daemon/loop/background_thread.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <thread>
+#include <vector>
+
+#include "tests/daemon/loop_helper.h"
+
+namespace afd::daemon {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(BackgroundThread, JobsAreDoneInTheirOrderAndFollowedOnTheLoop) {
+    EventLoop loop;
+    BackgroundThread thread(loop);
+    std::vector<int> worked;
+    std::vector<int> done;
+    std::vector<std::unique_ptr<BackgroundThread::Job>> jobs;
+    for (int i = 0; i < 3; ++i) {
+        jobs.push_back(thread.run(
+            [&worked, i, loop_thread = std::this_thread::get_id()] {
+                EXPECT_NE(std::this_thread::get_id(), loop_thread);
+                worked.push_back(i);
+            },
+            [&done, i, loop_thread = std::this_thread::get_id()] {
+                EXPECT_EQ(std::this_thread::get_id(), loop_thread);
+                done.push_back(i);
+            }));
+    }
+    EXPECT_TRUE(done.empty()) << "done within run()";
+    ASSERT_TRUE(run_until(loop, [&] { return done.size() == 3; }));
+    EXPECT_THAT(worked, ElementsAre(0, 1, 2));
+    EXPECT_THAT(done, ElementsAre(0, 1, 2));
+}
+
+// One that is dropped while it waits does not begin; one that is dropped while it is done is done,
+// and not followed; and one may be dropped by what follows another.
+TEST(BackgroundThread, DroppedJobsAreNotFollowed) {
+    EventLoop loop;
+    BackgroundThread thread(loop);
+    std::promise<void> begun;
+    std::promise<void> held;
+    bool has_waiting_begun = false;
+    bool is_over = false;
+    auto running = thread.run(
+        [&] {
+            begun.set_value();
+            held.get_future().wait();
+        },
+        [] { ADD_FAILURE() << "a dropped job was followed"; });
+    auto waiting = thread.run([&] { has_waiting_begun = true; }, [] { ADD_FAILURE(); });
+    std::unique_ptr<BackgroundThread::Job> last;
+    auto third = thread.run([] {}, [&] { last.reset(); });
+    last = thread.run([] {}, [] { ADD_FAILURE() << "dropped by the one before it"; });
+    begun.get_future().wait();
+    running.reset();
+    waiting.reset();
+    held.set_value();
+    ASSERT_TRUE(run_until(loop, [&] { return last == nullptr; }));
+    const auto end = thread.run([] {}, [&] { is_over = true; });
+    ASSERT_TRUE(run_until(loop, [&] { return is_over; }));
+    EXPECT_FALSE(has_waiting_begun);
+}
+
+TEST(BackgroundThread, EndsWithJobsThatWait) {
+    EventLoop loop;
+    std::unique_ptr<BackgroundThread::Job> job;
+    {
+        BackgroundThread thread(loop);
+        job = thread.run([] {}, [] { ADD_FAILURE() << "followed by nobody's loop"; });
+    }
+    EXPECT_NE(job, nullptr);
+}
+
+}  // namespace
+}  // namespace afd::daemon
