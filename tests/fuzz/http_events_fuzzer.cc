@@ -68,8 +68,16 @@ class Exercise {
     void say_prompt(fuzz::FuzzInput& input) {
         control::PromptLogprobsEvent event;
         event.set_first_position(1);
-        for (uint32_t i = 1; i < kPromptTokens; ++i) event.add_values(input.take<float>());
-        if (auto chunk = request_->on_prompt_logprobs(event)) say(*std::move(chunk));
+        for (uint32_t i = 1; i < kPromptTokens; ++i) {
+            event.add_values(input.take<float>());
+            for (uint32_t k = 0; k < answer_.call().top_logprobs; ++k) {
+                event.add_top_ids(input.take<uint8_t>());
+                event.add_top_logprobs(input.take<float>());
+            }
+        }
+        auto chunk = request_->on_prompt_logprobs(event);
+        AFD_ASSERT(chunk.ok(), "%s", chunk.error().message.c_str());
+        if (chunk.value()) say(*std::move(chunk).value());
     }
 
     void say_token(fuzz::FuzzInput& input) {
