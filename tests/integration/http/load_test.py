@@ -118,10 +118,10 @@ class AfddTest(LoadTest):
 
     def test_what_the_server_refuses_is_said_before_anything_is_measured(self) -> None:
         url = self.instance.url
-        self.assert_refused(3, "'another' is not served here; served is 'demo'; is the address",
+        self.assert_refused(5, "'another' is not served here; served is 'demo'; is the address",
                             "--url", url, "--model", "another")
-        self.assert_refused(3, "with 404", "--url", url + "/prefix")
-        self.assert_refused(3, "with 400", "--url", url, "--chat", "--prompts",
+        self.assert_refused(5, "with 404", "--url", url + "/prefix")
+        self.assert_refused(5, "with 400", "--url", url, "--chat", "--prompts",
                             self.file("x" * 100000))
 
     def file(self, text: str) -> str:
@@ -132,9 +132,9 @@ class AfddTest(LoadTest):
     def test_keys(self) -> None:
         key = "sk-0123456789abcdef"
         with Instance(BIN, environment={"AFD_API_KEY": key}) as instance:
-            self.assert_refused(3, "it wants a key: set AFD_API_KEY, or give --api-key", "--url",
+            self.assert_refused(5, "it wants a key: set AFD_API_KEY, or give --api-key", "--url",
                                 instance.url)
-            self.assert_refused(3, "it does not take this key", "--url", instance.url,
+            self.assert_refused(5, "it does not take this key", "--url", instance.url,
                                 "--api-key", "sk-wrong")
             short = ("--url", instance.url, "--requests", "2", "--concurrency", "1",
                      "--max-tokens", "2")
@@ -149,17 +149,17 @@ class UnreachableTest(LoadTest):
     def test_addresses_that_are_wrong(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        self.assert_refused(3, "nobody listens at 127.0.0.1", "--url", f"http://127.0.0.1:{port}")
+        self.assert_refused(5, "nobody listens at 127.0.0.1", "--url", f"http://127.0.0.1:{port}")
         self.assert_refused(2, "https is not spoken here", "--url", "https://api.openai.com/v1")
         self.assert_refused(2, "does not begin with http://", "--url", "localhost:8000")
         self.assert_refused(2, "a port that is not 1 to 65535", "--url", "http://localhost:99999")
-        self.assert_refused(3, "no address of the host", "--url", "http://nowhere.invalid:80")
+        self.assert_refused(5, "no address of the host", "--url", "http://nowhere.invalid:80")
         self.assert_refused(2, "name two ways", "--url", "http://localhost", "--socket", "/x")
         self.assert_refused(2, "are for HTTP", "--chat")
 
     def test_server_that_accepts_and_says_nothing(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
-            self.assert_refused(3, "no answer in time", "--url",
+            self.assert_refused(5, "no answer in time", "--url",
                                 f"http://127.0.0.1:{silent.getsockname()[1]}",
                                 "--request-timeout", "300ms")
 
@@ -171,7 +171,7 @@ class UnreachableTest(LoadTest):
                 ([b"SSH-2.0-OpenSSH_9.2\r\n", None], "the server's bytes are no HTTP"),
                 ([None], "without an answer")):
             with HostileServer(lambda body: GOOD, models=models) as server:
-                self.assert_refused(3, message, "--url", server.url)
+                self.assert_refused(5, message, "--url", server.url)
 
 
 class HostileTest(LoadTest):
@@ -270,7 +270,7 @@ class HostileTest(LoadTest):
                                 for body in server.bodies))
         with HostileServer(lambda body: GOOD,
                            probe=lambda body: whole(400, "never")) as server:
-            self.assert_refused(3, "with 400: never", "--url", server.url)
+            self.assert_refused(5, "with 400: never", "--url", server.url)
 
 
 if __name__ == "__main__":
