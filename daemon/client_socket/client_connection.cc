@@ -131,7 +131,7 @@ void ClientConnection::hold_input(size_t bytes) {
     text_bytes_ = bytes;
 }
 
-void ClientConnection::go_on() {
+void ClientConnection::release_input() {
     if (!is_open()) return;
     is_held_ = false;
     text_bytes_ = 0;

@@ -35,7 +35,7 @@ class ClientConnection final : public ClientSession, private InputBudget::Holder
 
     const ClientIdentity& identity() const override { return identity_; }
     void hold_input(size_t bytes) override;
-    void go_on() override;
+    void release_input() override;
     void send(const client::Response& response) override;
     void flush() override;
     size_t queued_bytes() const override { return socket_.unsent_bytes(); }
@@ -63,7 +63,7 @@ class ClientConnection final : public ClientSession, private InputBudget::Holder
     Timer half_frame_;         // Ends the wait for the rest of a frame.
     bool is_late_ = false;     // The time is over, and what has arrived is read a last time.
     bool has_served_ = false;  // A frame, since the timer was looked at.
-    bool is_held_ = false;     // No frame is served until go_on().
+    bool is_held_ = false;     // No frame is served until release_input().
     size_t text_bytes_ = 0;    // Of the request for which it is held.
     NextTurn next_turn_;       // Asked: whole frames wait in the reader.
     std::unique_ptr<FdWatcher> watcher_;

@@ -53,10 +53,10 @@ class ClientSession {
     virtual void on_resumed(uint64_t /*request_id*/, const std::shared_ptr<const void>& /*form*/) {}
 
     // The request that on_request() brings now is being read elsewhere, `bytes` of text of it:
-    // a session that brings several at once brings no further one until go_on(), which may come
-    // within no call of the session's.
+    // a session that brings several at once brings no further one until release_input(), which
+    // comes within no call of the session's.
     virtual void hold_input(size_t /*bytes*/) {}
-    virtual void go_on() {}
+    virtual void release_input() {}
 
     // Queues one answer; nothing happens on a closed session.
     virtual void send(const client::Response& response) = 0;

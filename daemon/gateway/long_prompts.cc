@@ -68,7 +68,7 @@ void LongPrompts::on_read(Place place) {
     ClientSession& client = *reading.client;
     client::Request& request = reading.texts->request;
     const Result<std::vector<uint32_t>>& ids = reading.texts->ids;
-    client.go_on();
+    client.release_input();
     if (reading.is_cancelled) {
         fail_(client, request, {Code::kCancelled, "cancelled before it was accepted"});
     } else if (!ids.ok()) {

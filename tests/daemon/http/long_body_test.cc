@@ -20,7 +20,19 @@ using Answer = HttpClient::Answer;
 
 class LongBodyTest : public HttpSessionTest {
   protected:
+    static constexpr uint32_t kContext = 1 << 14;
+
     LongBodyTest() : thread_(loop_) {
+        ServedModel served;
+        served.vocab_size = kByteVocabulary;
+        served.context_length = kContext;
+        served.stop_ids = {kEndOfText};
+        served.tokenizer = &tokenizer_;
+        served.texts = &thread_.texts();
+        gateway_ = std::make_unique<Gateway>(
+            loop_, config_, served, std::vector<TraceSource>(), instance_, instance_);
+        gateway_->on_attention_ready(0, 1 << 20);
+        services_->model.context_length = kContext;
         ApiModel model = services_->model;
         model.tokenizer = &thread_.texts().tokenizer;
         services_->texts = &thread_.texts();
@@ -56,6 +68,21 @@ TEST_F(LongBodyTest, OthersAreAnsweredWhileOneIsRead) {
     EXPECT_EQ(json::parse(next(*client).body)["tokens"], json({97, 98})) << "what was behind it";
 }
 
+// Its body is read by the thread, and then, as the gateway's work, its text.
+TEST_F(LongBodyTest, LongTextOfACompletion) {
+    thread_.release();
+    const auto client = connect();
+    client->post(kCompletions, json{{"prompt", std::string(6000, 'z')}, {"max_tokens", 1}}.dump());
+    const uint64_t id = next_admitted();
+    say(id, "x");
+    end(id);
+    const Answer answer = next(*client);
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_EQ(json::parse(answer.body)["usage"]["prompt_tokens"], 6000);
+    client->get("/v1/models");
+    EXPECT_EQ(next(*client).status, 200) << "the connection goes on";
+}
+
 TEST_F(LongBodyTest, TokensOfALongText) {
     thread_.release();
     const auto client = connect();
@@ -85,10 +112,10 @@ TEST_F(LongBodyTest, ClientThatIsGoneLeavesNothingBehind) {
 TEST_F(LongBodyTest, ErrorsNameTheField) {
     thread_.release();
     const auto client = connect();
-    client->post(kCompletions, ids_body(5000));
+    client->post(kCompletions, ids_body(20'000));
     const Answer answer = next(*client);
     EXPECT_EQ(answer.status, 400);
-    EXPECT_THAT(answer.body, HasSubstr("the prompt has 5000 tokens"));
+    EXPECT_THAT(answer.body, HasSubstr("the prompt has 20000 tokens"));
     client->get("/v1/models");
     EXPECT_EQ(next(*client).status, 200) << "the connection goes on";
 }
