@@ -224,7 +224,8 @@ class GoldenTests:
                 and architecture_of(name) == architecture]
 
     def of(self, names: list[str], architecture: str) -> list[str]:
-        return [name for name in names
+        # A variant may be compared in more than one setting.
+        return [name for name in dict.fromkeys(names)
                 if architecture_of(self.quantised.get(name, name)) == architecture]
 
     def text(self) -> str:
