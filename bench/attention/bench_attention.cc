@@ -22,11 +22,13 @@
 #include <string_view>
 
 #include "bench/attention/attention_decode.h"
-#include "bench/attention/attention_grouped.h"
 #include "bench/attention/attention_head.h"
 #include "bench/attention/attention_model.h"
 #include "bench/attention/attention_prefill.h"
 #include "bench/attention/attention_report.h"
+#include "bench/attention/grouped_decode.h"
+#include "bench/attention/grouped_model.h"
+#include "bench/attention/grouped_prefill.h"
 #include "ops/format/amx_support.h"
 #include "ops/format/numeric_class.h"
 
@@ -49,6 +51,7 @@ void run_all(std::string_view filter) {
             for (const size_t context : {256, 4096, 32768}) {
                 run_grouped_decode(report, model, context, num_threads);
             }
+            run_grouped_prefill(report, model, num_threads);
         }
         run_head(report, num_threads);
     }

@@ -46,7 +46,10 @@ void assert_done(const Result<>& result) {
 
 }  // namespace
 
-ops::GqaCache gqa_cache(const KvLayer& cache, const ops::GqaShape& shape, ops::KvDtype dtype) {
+ops::GqaCache gqa_cache(const KvLayer& cache,
+                        const ops::GqaShape& shape,
+                        ops::NumericClass numeric_class,
+                        ops::KvDtype dtype) {
     const size_t key_bytes = shape.num_kv_heads * ops::gqa_row_bytes(dtype, shape.head_dim);
     AFD_DASSERT(cache.bytes_per_token == 2 * key_bytes,
                 "%zu bytes a token",
@@ -60,7 +63,8 @@ ops::GqaCache gqa_cache(const KvLayer& cache, const ops::GqaShape& shape, ops::K
     }
     return {.keys = reinterpret_cast<Bf16*>(cache.data),
             .values = reinterpret_cast<Bf16*>(values),
-            .num_slots = cache.num_slots};
+            .num_slots = cache.num_slots,
+            .key_order = ops::best_key_order(numeric_class, shape)};
 }
 
 Result<GqaBlock> GqaBlock::load(const ModelConfig& config,
@@ -143,7 +147,7 @@ void GqaBlock::attention(uint32_t index,
                          ops::Parallel& parallel) const {
     const Layer& layer = layers_[index];
     const GqaActivations a(shape_, batch.num_tokens, workspace);
-    const ops::GqaCache heads_cache = gqa_cache(cache, shape_, kv_dtype_);
+    const ops::GqaCache heads_cache = gqa_cache(cache, shape_, numeric_class_, kv_dtype_);
     normalise(residual, layer.input_norm, norm_epsilon_, a.x, parallel);
     assert_done(ops::gqa_prolog({.weights = &layer.gqa,
                                  .rope = &rope_,

@@ -23,10 +23,12 @@
 
 namespace afd::model {
 
-// What is made of one layer's cache: the keys of all slots, then the values of all.
+// What is made of one layer's cache: the keys of all slots, then the values of all. Keys in bf16
+// are in the order that this class reads fastest.
 // REQUIRES: cache.bytes_per_token = 2 · num_kv_heads · gqa_row_bytes().
 ops::GqaCache gqa_cache(const KvLayer& cache,
                         const ops::GqaShape& shape,
+                        ops::NumericClass numeric_class,
                         ops::KvDtype dtype = ops::KvDtype::kBf16);
 
 class GqaBlock final : public AttentionBlock {

@@ -31,6 +31,10 @@ void assert_gqa_attention(const GqaAttentionRequest& request) {
                "out [%zu, %zu]",
                request.out.num_rows,
                request.out.num_cols);
+    AFD_ASSERT(request.cache.key_order == KeyOrder::kRows ||
+                   best_key_order(request.numeric_class, request.shape) == KeyOrder::kPairs,
+               "keys of %zu elements in pairs",
+               request.shape.head_dim);
     AFD_ASSERT(request.sinks.empty() || request.sinks.size() == request.shape.num_heads,
                "%zu sinks for %zu heads",
                request.sinks.size(),
@@ -201,13 +205,14 @@ class GroupedAttention {
             block.values = room.values;
             return block;
         }
-        block.ckv = cache.keys + index * s_.head_dim;
+        block.keys_in_pairs = cache.key_order == KeyOrder::kPairs;
+        block.ckv = keys_of(t, kv_head, first);
         block.values = cache.values + index * s_.head_dim;
         const size_t next = first + count;
         if (next >= num_positions(t)) return block;
         const size_t next_row = index_of(t, kv_head, next) * s_.head_dim;
         block.num_next = std::min(kAttentionBlock, num_positions(t) - next);
-        block.next_ckv = request_.cache.keys + next_row;
+        block.next_ckv = keys_of(t, kv_head, next);
         block.afterwards = std::as_bytes(
             std::span(request_.cache.values + next_row, block.num_next * s_.head_dim));
         return block;
@@ -221,11 +226,18 @@ class GroupedAttention {
         }
     }
 
-    size_t index_of(size_t t, size_t kv_head, size_t position) const {
+    size_t slot_of(size_t t, size_t position) const {
         const int32_t block = request_.batch.block_tables[t][position / kAttentionBlock];
-        const size_t slot =
-            static_cast<size_t>(block) * kAttentionBlock + position % kAttentionBlock;
-        return gqa_row_index(s_, slot, kv_head);
+        return static_cast<size_t>(block) * kAttentionBlock + position % kAttentionBlock;
+    }
+
+    size_t index_of(size_t t, size_t kv_head, size_t position) const {
+        return gqa_row_index(s_, slot_of(t, position), kv_head);
+    }
+
+    const Bf16* keys_of(size_t t, size_t kv_head, size_t position) const {
+        const GqaCache& cache = request_.cache;
+        return cache.keys + gqa_key_place(s_, cache.key_order, slot_of(t, position), kv_head, 0);
     }
 
     const GqaAttentionRequest& request_;
@@ -237,6 +249,11 @@ class GroupedAttention {
 };
 
 }  // namespace
+
+KeyOrder best_key_order(NumericClass numeric_class, const GqaShape& shape) {
+    return cpu::kernels(numeric_class).reads_key_pairs && shape.head_dim % 2 == 0 ? KeyOrder::kPairs
+                                                                                  : KeyOrder::kRows;
+}
 
 size_t gqa_attention_workspace_bytes(const GqaShape& shape, unsigned num_threads) {
     return num_threads * thread_bytes(shape);

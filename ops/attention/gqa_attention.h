@@ -39,6 +39,10 @@ struct GqaAttentionRequest {
     Rows<Bf16> out;                     // [T, query_columns], heads side by side.
 };
 
+// The order of a bf16 cache's keys in which the class is fastest. It reads either (AVX-512 BF16),
+// or rows alone.
+KeyOrder best_key_order(NumericClass numeric_class, const GqaShape& shape);
+
 size_t gqa_attention_workspace_bytes(const GqaShape& shape, unsigned num_threads);
 
 // Errors: kInvalidArgument, before anything is written: a negative position, or a block of a table

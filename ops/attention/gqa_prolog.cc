@@ -66,6 +66,9 @@ void assert_gqa_prolog(const GqaPrologRequest& request) {
                request.query.num_rows,
                request.query.num_cols);
     AFD_ASSERT(request.rope->dim() <= s.head_dim, "rope of %zu", request.rope->dim());
+    AFD_ASSERT(request.cache.key_order == KeyOrder::kRows || s.head_dim % 2 == 0,
+               "pairs of %zu elements",
+               s.head_dim);
 }
 
 bool has_int8_weights(const GqaWeights& w) {
@@ -123,11 +126,26 @@ void finish_rows(const GqaPrologRequest& request, const GqaScratch& scratch, Par
     });
 }
 
+void write_key(
+    const GqaCache& cache, const GqaShape& s, size_t slot, size_t head, const Bf16* key) {
+    Bf16* to = cache.keys + gqa_key_place(s, cache.key_order, slot, head, 0);
+    if (cache.key_order == KeyOrder::kRows) {
+        std::copy_n(key, s.head_dim, to);
+        return;
+    }
+    for (size_t i = 0; i < s.head_dim; i += 2) std::copy_n(key + i, 2, to + i * kAttentionBlock);
+}
+
 // The key and the value of one head of one token.
-void write_head(
-    const GqaCache& cache, const GqaShape& s, size_t index, const Bf16* key, const Bf16* value) {
+void write_head(const GqaCache& cache,
+                const GqaShape& s,
+                size_t slot,
+                size_t head,
+                const Bf16* key,
+                const Bf16* value) {
+    const size_t index = gqa_row_index(s, slot, head);
     if (cache.dtype == KvDtype::kBf16) {
-        std::copy_n(key, s.head_dim, cache.keys + index * s.head_dim);
+        write_key(cache, s, slot, head, key);
         std::copy_n(value, s.head_dim, cache.values + index * s.head_dim);
         return;
     }
@@ -153,7 +171,8 @@ void write_cache_heads(const GqaPrologRequest& request,
                          const size_t from = head * s.head_dim;
                          write_head(request.cache,
                                     s,
-                                    gqa_row_index(s, static_cast<size_t>(slot), head),
+                                    static_cast<size_t>(slot),
+                                    head,
                                     scratch.key.row(t) + from,
                                     scratch.value.row(t) + from);
                      }

@@ -122,6 +122,10 @@ inline constexpr int kInt4LongFp16Bits = 0x3f;
 struct Int4TileArguments : TileOf<Bf16, std::byte, float> {
     size_t group_size = 0;
     bool has_fp16_scales = false;
+    // Panels that follow each other, panel_bytes each; out [num_panels][num_rows][32]. More than
+    // one for mxfp4_tile and few rows only (TileShape::mxfp4_two_panel_rows).
+    size_t num_panels = 1;
+    size_t panel_bytes = 0;
 };
 
 struct UnpackArguments {
@@ -195,13 +199,16 @@ struct HeadQueries {
 struct AttendBlock {
     size_t first_head = 0;
     size_t last_head = kHeadsMax;  // One behind; the state's last one at most.
-    const Bf16* ckv = nullptr;     // [num_positions][latent]
+    const Bf16* ckv = nullptr;     // [num_positions][latent]; with keys_in_pairs see there.
     const Bf16* kr = nullptr;      // [num_positions][rope]
     // What is summed, [num_positions][latent]; null: ckv itself.
     const Bf16* values = nullptr;
     size_t num_positions = 0;  // 1 ... kAttentionBlock
     float scale = 1.0f;
     bool is_cold = false;  // No block named it as its next.
+    // ckv and next_ckv are KeyOrder::kPairs (ops/format/gqa_cache.h), from the pair of the first
+    // position on, rope is 0 and values are apart. For Kernels::reads_key_pairs.
+    bool keys_in_pairs = false;
     // The rows that will be asked for next, num_next of each, to be fetched meanwhile.
     const Bf16* next_ckv = nullptr;
     const Bf16* next_kr = nullptr;
@@ -312,6 +319,8 @@ struct Kernels {
     // valid; updates the running maximum and sum, gives p →bf16 (zero beyond) and the factor alpha.
     void (*softmax_step)(
         float* scores, size_t num_positions, float* maximum, float* sum, float* alpha, Bf16* p);
+    // Whether attend_block takes keys in pairs as well as in rows, and is faster with them.
+    bool reads_key_pairs = false;
     void (*begin_heads)(const HeadQueries& queries, const HeadsState& state);
     // Scores, a softmax step, o = o · alpha, then o += p · values, positions ascending.
     void (*attend_block)(const AttendBlock& block, const HeadsState& state);

@@ -7,7 +7,8 @@
 //
 // Either array is [num_blocks][num_kv_heads][kAttentionBlock] rows of head_dim values: those of a
 // head that a step of the softmax reads follow each other. A row that is not bf16 is its values and
-// then one fp32 scale a tile (ops/format/kv_dtype.h), without padding.
+// then one fp32 scale a tile (ops/format/kv_dtype.h), without padding. Keys in bf16 may be in
+// KeyOrder::kPairs instead, each block of a head by itself.
 
 #include <cstddef>
 
@@ -28,11 +29,17 @@ struct GqaShape {
     size_t kv_columns() const { return num_kv_heads * head_dim; }
 };
 
+// How the keys of one block of one head lie: as kAttentionBlock rows, or as
+// [head_dim / 2][kAttentionBlock][2], where positions that follow each other have a pair of
+// elements side by side. The second needs an even head_dim.
+enum class KeyOrder { kRows, kPairs };
+
 struct GqaCache {
     Bf16* keys = nullptr;  // bf16
     Bf16* values = nullptr;
     size_t num_slots = 0;
     KvDtype dtype = KvDtype::kBf16;
+    KeyOrder key_order = KeyOrder::kRows;
     std::byte* key_rows = nullptr;  // Otherwise
     std::byte* value_rows = nullptr;
 };
@@ -43,9 +50,14 @@ inline size_t gqa_row_index(const GqaShape& shape, size_t slot, size_t kv_head) 
     return head * kAttentionBlock + slot % kAttentionBlock;
 }
 
-// Where it begins in a bf16 array.
-inline size_t gqa_row(const GqaShape& shape, size_t slot, size_t kv_head) {
-    return gqa_row_index(shape, slot, kv_head) * shape.head_dim;
+// Where element `i` of a slot's key stands in a bf16 array.
+inline size_t gqa_key_place(
+    const GqaShape& shape, KeyOrder order, size_t slot, size_t kv_head, size_t i) {
+    const size_t row = gqa_row_index(shape, slot, kv_head);
+    if (order == KeyOrder::kRows) return row * shape.head_dim + i;
+    const size_t in_block = slot % kAttentionBlock;
+    const size_t pair = i / 2 * kAttentionBlock + in_block;
+    return (row - in_block) * shape.head_dim + 2 * pair + i % 2;
 }
 
 // Bytes of a head's row in either array.

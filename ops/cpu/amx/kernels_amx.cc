@@ -22,6 +22,7 @@ const Kernels& amx_kernels() {
         table.shape = {.rows = kAmxRows, .row_panels = kAmxRows, .takes_pieces = true};
         table.tile = amx_tile<AmxTileUnit>;
         table.int8_tile = amx_int8_tile<AmxTileUnit>;
+        table.reads_key_pairs = false;
         table.begin_heads = begin_amx_heads;
         table.attend_block = attend_amx_block<AmxTileUnit>;
         table.finish_heads = avx512_kernels().finish_heads;

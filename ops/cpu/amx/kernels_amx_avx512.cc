@@ -59,6 +59,7 @@ const Kernels& amx_avx512_kernels() {
             table.unpack_mxfp4 = unpack_nibble_words<SixteenWords, 2, Nibble::kE2m1>;
             table.unpack_fp8 = unpack_fp8_words<SixteenWords, 2>;
         }
+        table.reads_key_pairs = false;
         table.begin_heads = begin_pairs;
         table.attend_block = attend_pairs<SixteenLanes>;
         table.finish_heads = avx512_kernels().finish_heads;

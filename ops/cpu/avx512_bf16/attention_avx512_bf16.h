@@ -6,9 +6,10 @@
 //
 // In scores and softmax the lanes of a register are heads: a pair of elements of all queries lies
 // side by side and meets the broadcast pair of a position's key, straight from the cache; a head's
-// softmax is one lane, and nothing is summed or turned across lanes. For few heads (kFewHeads) they
-// are positions instead (ops/cpu/avx512_bf16/position_lanes_avx512_bf16.h). Values are summed with
-// columns for lanes, either way.
+// softmax is one lane, and nothing is summed or turned across lanes. For few heads (kFewHeads), and
+// where the cache has keys in pairs, they are positions instead
+// (ops/cpu/avx512_bf16/position_lanes_avx512_bf16.h, key_pairs_avx512_bf16.h). Values are summed
+// with columns for lanes, either way.
 
 #include <immintrin.h>
 
@@ -17,6 +18,7 @@
 
 #include "ops/cpu/avx512/math_avx512.h"
 #include "ops/cpu/avx512_bf16/head_lanes_avx512_bf16.h"
+#include "ops/cpu/avx512_bf16/key_pairs_avx512_bf16.h"
 #include "ops/cpu/avx512_bf16/position_lanes_avx512_bf16.h"
 #include "ops/cpu/avx512_bf16/softmax_avx512_bf16.h"
 #include "ops/cpu/avx512_bf16/tile_avx512_bf16.h"
@@ -289,15 +291,25 @@ void begin_heads(const HeadQueries& q, const HeadsState& s) {
     std::fill_n(s.o, s.num_heads * s.o_stride, 0.0f);
 }
 
-void attend_block(const AttendBlock& b, const HeadsState& s) {
-    if (b.is_cold) {
+void fetch_cold(const HeadsState& s, const AttendBlock& b) {
+    if (b.keys_in_pairs) {
+        fetch_key_pairs(s, b.ckv, b.num_positions);
+    } else {
         fetch_rows(s, b.ckv, b.kr, b.num_positions);
-        if (b.values != nullptr) fetch_all(b.values, b.num_positions * s.latent);
     }
-    if (s.num_heads <= kFewHeads) {
+    if (b.values != nullptr) fetch_all(b.values, b.num_positions * s.latent);
+}
+
+void attend_block(const AttendBlock& b, const HeadsState& s) {
+    if (b.is_cold) fetch_cold(s, b);
+    if (b.keys_in_pairs) {
+        score_key_pairs(s, b);
+        softmax_of_positions(s, b);
+        accumulate<PositionsAreLanes>(s, b);
+    } else if (s.num_heads <= kFewHeads) {
         score_few_heads(s, b);
         if (!fetches_next(b)) fetch_rows(s, b.next_ckv, b.next_kr, b.num_next);
-        softmax_few_heads(s, b);
+        softmax_of_positions(s, b);
         accumulate<PositionsAreLanes>(s, b);
     } else {
         scores(s, b);

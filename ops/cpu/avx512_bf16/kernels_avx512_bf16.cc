@@ -34,6 +34,7 @@ const Kernels& avx512_bf16_kernels() {
         table.unpack_mxfp4 = unpack_mxfp4_pairs;
         table.fp8_tile = fp8_tile;
         table.unpack_fp8 = unpack_fp8_pairs;
+        table.reads_key_pairs = true;
         table.begin_heads = begin_heads;
         table.attend_block = attend_block;
         table.finish_heads = finish_heads;

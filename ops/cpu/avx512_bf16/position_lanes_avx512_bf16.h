@@ -151,46 +151,72 @@ inline float sum_of_lanes(__m512 lanes) {
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-// What softmax() does (ops/cpu/avx512_bf16/softmax_avx512_bf16.h), for one head.
-inline void softmax_of_head(const HeadsState& s, size_t num_positions, size_t head) {
-    constexpr size_t kParts = kAttentionBlock / kHeadLanes;
-    const float* scores = s.scores + head * kAttentionBlock;
-    __mmask16 masks[kParts];
-    __m512 p[kParts];
-    const float maximum = s.maximum[head];
-    __m512 tops = _mm512_set1_ps(maximum);
-    for (size_t i = 0; i < kParts; ++i) {
+// Of a block's positions: which lanes of each part's register count.
+constexpr size_t kPositionParts = kAttentionBlock / kHeadLanes;
+using PositionMasks = __mmask16[kPositionParts];
+
+inline void mask_positions(size_t num_positions, PositionMasks& masks) {
+    for (size_t i = 0; i < kPositionParts; ++i) {
         const size_t before = std::min(i * kHeadLanes, num_positions);
         const size_t count = std::min(num_positions - before, kHeadLanes);
         masks[i] = static_cast<__mmask16>((1u << count) - 1);
-        p[i] = _mm512_load_ps(scores + i * kHeadLanes);
-        // A NaN score counts for no maximum; its p is NaN.
-        tops = _mm512_mask_max_ps(tops, masks[i], p[i], tops);
     }
-    const float top = _mm512_reduce_max_ps(tops);
-    for (__m512& part : p) part = _mm512_sub_ps(part, _mm512_set1_ps(top));
+}
+
+// The largest score of a head, and of those before.
+inline float top_of_head(const HeadsState& s, const PositionMasks& masks, size_t head) {
+    const float* scores = s.scores + head * kAttentionBlock;
+    __m512 tops = _mm512_set1_ps(s.maximum[head]);
+    for (size_t i = 0; i < kPositionParts; ++i) {
+        // A NaN score counts for no maximum; its p is NaN.
+        tops = _mm512_mask_max_ps(tops, masks[i], _mm512_load_ps(scores + i * kHeadLanes), tops);
+    }
+    return _mm512_reduce_max_ps(tops);
+}
+
+// Stores p of a head and returns their sum before they were rounded.
+inline float weigh_positions(const HeadsState& s,
+                             const PositionMasks& masks,
+                             size_t head,
+                             float top) {
+    const float* scores = s.scores + head * kAttentionBlock;
+    __m512 p[kPositionParts];
+    for (size_t i = 0; i < kPositionParts; ++i) {
+        p[i] = _mm512_sub_ps(_mm512_load_ps(scores + i * kHeadLanes), _mm512_set1_ps(top));
+    }
     exp_each(p);
     __m512 sums = _mm512_setzero_ps();
-    for (size_t i = 0; i < kParts; ++i) {
+    for (size_t i = 0; i < kPositionParts; ++i) {
         p[i] = _mm512_maskz_mov_ps(masks[i], p[i]);
         sums = _mm512_add_ps(sums, p[i]);
     }
-    for (size_t i = 0; i < kParts; i += 2) {
+    for (size_t i = 0; i < kPositionParts; i += 2) {
         // Rounds to nearest even like round_high(), but a denormal to zero, as which vdpbf16ps
         // takes it anyway.
         const auto both = (__m512i)_mm512_cvtne2ps_pbh(p[i + 1], p[i]);
         _mm512_store_si512(s.p + head * kAttentionBlock + i * kHeadLanes, both);
     }
-    const float alpha = _mm512_cvtss_f32(exp_16(_mm512_set1_ps(maximum - top)));
-    s.alpha[head] = alpha;
-    s.sum[head] = s.sum[head] * alpha + sum_of_lanes(sums);
-    s.maximum[head] = top;
+    return sum_of_lanes(sums);
 }
 
-inline void softmax_few_heads(const HeadsState& s, const AttendBlock& b) {
-    for (size_t head = b.first_head; head < b.end_of_heads(s); ++head) {
-        softmax_of_head(s, b.num_positions, head);
+// What softmax() does (ops/cpu/avx512_bf16/softmax_avx512_bf16.h), for the block's heads.
+inline void softmax_of_positions(const HeadsState& s, const AttendBlock& b) {
+    PositionMasks masks;
+    mask_positions(b.num_positions, masks);
+    alignas(64) float tops[kHeadLanes]{};
+    alignas(64) float sums[kHeadLanes]{};
+    const size_t last = b.end_of_heads(s);
+    for (size_t head = b.first_head; head < last; ++head) tops[head] = top_of_head(s, masks, head);
+    for (size_t head = b.first_head; head < last; ++head) {
+        sums[head] = weigh_positions(s, masks, head, tops[head]);
     }
+    const auto heads = static_cast<__mmask16>((1u << last) - (1u << b.first_head));
+    const __m512 top = _mm512_load_ps(tops);
+    const __m512 alpha = exp_16(_mm512_sub_ps(_mm512_load_ps(s.maximum), top));
+    const __m512 sum = _mm512_mul_ps(_mm512_load_ps(s.sum), alpha);
+    _mm512_mask_store_ps(s.alpha, heads, alpha);
+    _mm512_mask_store_ps(s.sum, heads, _mm512_add_ps(sum, _mm512_load_ps(sums)));
+    _mm512_mask_store_ps(s.maximum, heads, top);
 }
 
 }  // namespace

@@ -149,6 +149,7 @@ struct GqaMemory {
     std::vector<Bf16> values;
     std::vector<std::byte> key_rows;  // Not bf16: with scales that are NaN.
     std::vector<std::byte> value_rows;
+    KeyOrder key_order = KeyOrder::kRows;
 
     explicit GqaMemory(const GqaShape& s, KvDtype kv_dtype = KvDtype::kBf16)
         : dtype(kv_dtype),
@@ -158,11 +159,17 @@ struct GqaMemory {
               kGqaBlocks * kAttentionBlock * s.num_kv_heads * gqa_row_bytes(kv_dtype, s.head_dim),
               std::byte{0xff}),
           value_rows(key_rows) {}
+    // In bf16, with keys in the order that the layer's class has them in a cache.
+    explicit GqaMemory(const GqaLayer& layer) : GqaMemory(layer.shape) {
+        key_order = best_key_order(layer.numeric_class, layer.shape);
+    }
+
     GqaCache view() {
         return {.keys = keys.data(),
                 .values = values.data(),
                 .num_slots = kGqaBlocks * kAttentionBlock,
                 .dtype = dtype,
+                .key_order = key_order,
                 .key_rows = key_rows.data(),
                 .value_rows = value_rows.data()};
     }

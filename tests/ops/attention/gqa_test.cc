@@ -45,7 +45,7 @@ TEST_P(Gqa, MatchesReference) {
         SCOPED_TRACE(options.name);
         const GqaLayer layer(options, GetParam());
         const RandomMatrix x(kGqaPositions, layer.shape.hidden, 7);
-        GqaMemory cache(layer.shape);
+        GqaMemory cache(layer);
         SerialParallel serial;
         const std::vector<int32_t> positions = test::positions_from(0, kGqaPositions);
         const auto r = test::gqa_forward(layer, x, positions, {3, 0, 5}, cache.view(), serial);
@@ -80,7 +80,7 @@ TEST_P(Gqa, ChunkedPrefillEqualsDecodeOneByOne) {
         const RandomMatrix x(kGqaPositions, layer.shape.hidden, 9);
         std::vector<uint32_t> one_by_one;
         for (size_t i = 0; i < std::size(chunks); ++i) {
-            GqaMemory cache(layer.shape);
+            GqaMemory cache(layer);
             SerialParallel serial;
             threads::ThreadPool threads(2);
             Parallel& parallel = chunks[i] == 1 ? static_cast<Parallel&>(serial) : threads;
@@ -100,6 +100,36 @@ TEST_P(Gqa, ChunkedPrefillEqualsDecodeOneByOne) {
     }
 }
 
+// Goal: a class that has keys in pairs computes the same from them as from rows. Method: the same
+// chunks with a cache of either order, full of NaN, whose blocks are used from their middle on,
+// too (windows). Oracle: rows.
+TEST(GqaKeyOrder, PairsGiveTheBitsOfRows) {
+    constexpr NumericClass kClass = NumericClass::kAvx512Bf16;
+    if (!supported(kClass)) GTEST_SKIP() << "no class of this machine has keys in pairs";
+    for (const GqaOptions& options : test::gqa_options()) {
+        SCOPED_TRACE(options.name);
+        const GqaLayer layer(options, kClass);
+        const RandomMatrix x(kGqaPositions, layer.shape.hidden, 9);
+        GqaMemory pairs(layer);
+        ASSERT_EQ(pairs.key_order, KeyOrder::kPairs);
+        GqaMemory rows(layer.shape);
+        for (const size_t chunk : {1, 7, 64, 150}) {
+            for (size_t first = 0; first < kGqaPositions; first += chunk) {
+                const auto positions =
+                    test::positions_from(first, std::min(chunk, kGqaPositions - first));
+                const std::vector<size_t> picked(positions.begin(), positions.end());
+                SerialParallel serial;
+                const auto forward = [&](GqaMemory& cache) {
+                    return test::gqa_forward(
+                        layer, x.pick(picked), positions, {6, 2, 4}, cache.view(), serial);
+                };
+                ASSERT_EQ(forward(pairs).out.values, forward(rows).out.values)
+                    << "chunks of " << chunk << " from " << first;
+            }
+        }
+    }
+}
+
 TEST_P(Gqa, PrologIsRowInvariant) {
     const GqaOptions options = test::gqa_options()[1];
     const GqaLayer layer(options, GetParam());
@@ -113,7 +143,7 @@ TEST_P(Gqa, PrologIsRowInvariant) {
             positions.push_back(static_cast<int32_t>(rows[i] * 5));
             cache_index.push_back(static_cast<int64_t>(i));
         }
-        GqaMemory cache(s);
+        GqaMemory cache(layer);
         RandomMatrix query(n, s.query_columns(), 1);
         const Workspace workspace(gqa_prolog_workspace_bytes(s, n));
         const RandomMatrix picked = x.pick(rows);
@@ -127,14 +157,16 @@ TEST_P(Gqa, PrologIsRowInvariant) {
                                parallel)
                         .ok());
         std::vector<uint32_t> bits;
-        const auto append = [&](const Bf16* row, size_t count) {
-            for (size_t c = 0; c < count; ++c) bits.push_back(row[c].bits);
-        };
         for (size_t i = 0; i < n; ++i) {
-            append(query.rows().row(i), query.num_cols);
+            for (size_t c = 0; c < query.num_cols; ++c) bits.push_back(query.rows().row(i)[c].bits);
             for (size_t head = 0; head < s.num_kv_heads; ++head) {
-                append(cache.keys.data() + gqa_row(s, i, head), s.head_dim);
-                append(cache.values.data() + gqa_row(s, i, head), s.head_dim);
+                for (size_t c = 0; c < s.head_dim; ++c) {
+                    const auto place = [&](KeyOrder order) {
+                        return gqa_key_place(s, order, i, head, c);
+                    };
+                    bits.push_back(cache.keys[place(cache.key_order)].bits);
+                    bits.push_back(cache.values[place(KeyOrder::kRows)].bits);
+                }
             }
         }
         return bits;
@@ -146,7 +178,7 @@ TEST_P(Gqa, AttentionIsRowInvariant) {
     const GqaOptions options = test::gqa_options()[1];
     const GqaLayer layer(options, GetParam());
     const GqaShape& s = layer.shape;
-    GqaMemory cache(s);
+    GqaMemory cache(layer);
     const std::vector<int32_t> tables[2] = {{4, 1, 6}, {0, 3, 2}};
     SerialParallel serial;
     for (const auto& table : tables) {

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+// GroupedModel: attention with grouped heads as released models have it.
+
 #include <array>
 #include <cstddef>
 
-#include "bench/attention/attention_report.h"
 #include "ops/format/gqa_cache.h"
+#include "ops/tensor/bf16.h"
 
 namespace afd::bench {
 
-// Attention with grouped heads as released models have it.
 struct GroupedModel {
     const char* name;
     ops::GqaShape shape;
@@ -23,11 +24,14 @@ inline constexpr std::array kGroupedModels = {
     GroupedModel{"olmoe-1b-7b",
                  {.hidden = 2048, .num_heads = 16, .num_kv_heads = 16, .head_dim = 128}}};
 
-// decode/<model>/context:<S>/threads:<T>: gqa_attention() of one token of each of T sequences, as
-// run_decode() (attention_decode.h). REQUIRES: context is a multiple of ops::kAttentionBlock.
-void run_grouped_decode(AttentionReport& report,
-                        const GroupedModel& model,
-                        size_t context,
-                        unsigned num_threads);
+// Keys and values of a position.
+inline size_t grouped_position_bytes(const ops::GqaShape& shape) {
+    return 2 * shape.kv_columns() * sizeof(ops::Bf16);
+}
+
+// A score and a weighted sum of each query head, for `num_positions` positions.
+inline double grouped_operations(const ops::GqaShape& shape, double num_positions) {
+    return 4 * num_positions * static_cast<double>(shape.query_columns());
+}
 
 }  // namespace afd::bench

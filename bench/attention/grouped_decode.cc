@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "bench/attention/attention_grouped.h"
+#include "bench/attention/grouped_decode.h"
 
 #include <cmath>
 #include <string>
@@ -21,35 +21,31 @@ namespace {
 using ops::Bf16;
 using ops::GqaShape;
 
-// Keys and values of a position.
-size_t position_bytes(const GqaShape& s) {
-    return 2 * s.kv_columns() * sizeof(Bf16);
-}
-
 class GroupedDecode {
   public:
     GroupedDecode(const GqaShape& shape, size_t context, unsigned num_tokens)
         : shape_(shape),
-          sequences_(position_bytes(shape), context, num_tokens),
+          sequences_(grouped_position_bytes(shape), context, num_tokens),
           cache_(model::KvCache::create(
-                     {.num_layers = 1, .layer_bytes_per_token = position_bytes(shape)},
+                     {.num_layers = 1, .layer_bytes_per_token = grouped_position_bytes(shape)},
                      sequences_.num_slots())
                      .value()),
           query_(random_values(num_tokens * shape.query_columns(), 0.1f)),
           out_(num_tokens * shape.query_columns()),
           workspace_(ops::gqa_attention_workspace_bytes(shape, num_tokens)) {
-        const ops::GqaCache heads = model::gqa_cache(cache_.layer(0), shape_);
+        const ops::GqaCache heads =
+            model::gqa_cache(cache_.layer(0), shape_, ops::best_numeric_class());
         const std::vector<Bf16> drawn = random_values(65521, 1);
         for (size_t i = 0; i < sequences_.num_slots() * shape.kv_columns(); ++i) {
             heads.keys[i] = heads.values[i] = drawn[i % drawn.size()];
         }
     }
 
-    // Of one step: a score and a weighted sum for each query head and position.
+    // Of one step.
     Work work() const {
         const double num_positions = sequences_.num_scores();
-        return {.operations = 4 * num_positions * static_cast<double>(shape_.query_columns()),
-                .bytes = num_positions * static_cast<double>(position_bytes(shape_))};
+        return {.operations = grouped_operations(shape_, num_positions),
+                .bytes = num_positions * static_cast<double>(grouped_position_bytes(shape_))};
     }
 
     void step(ops::Parallel& parallel) {
@@ -57,16 +53,16 @@ class GroupedDecode {
         const auto rows = [&](auto* values) {
             return ops::make_rows(values, sequences_.num_tokens(), shape_.query_columns());
         };
-        const auto result =
-            ops::gqa_attention({.shape = shape_,
-                                .numeric_class = ops::best_numeric_class(),
-                                .softmax_scale = scale,
-                                .query = rows(static_cast<const Bf16*>(query_.data())),
-                                .batch = sequences_.next(),
-                                .cache = model::gqa_cache(cache_.layer(0), shape_),
-                                .out = rows(out_.data())},
-                               workspace_.bytes(),
-                               parallel);
+        const auto result = ops::gqa_attention(
+            {.shape = shape_,
+             .numeric_class = ops::best_numeric_class(),
+             .softmax_scale = scale,
+             .query = rows(static_cast<const Bf16*>(query_.data())),
+             .batch = sequences_.next(),
+             .cache = model::gqa_cache(cache_.layer(0), shape_, ops::best_numeric_class()),
+             .out = rows(out_.data())},
+            workspace_.bytes(),
+            parallel);
         AFD_ASSERT(result.ok(), "%s", result.error().message.c_str());
     }
 

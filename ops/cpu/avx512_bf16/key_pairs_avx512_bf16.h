@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Scores of keys that the cache holds in pairs (KeyOrder::kPairs, ops/format/gqa_cache.h), with
+// registers whose lanes are positions: sixteen keys' pair is one load, where rows
+// (ops/cpu/avx512_bf16/position_lanes_avx512_bf16.h) have to be turned first. Chains are the same,
+// and so are the bits. Scores are [head][kAttentionBlock].
+//
+// Included by ops/cpu/avx512_bf16/attention_avx512_bf16.h only.
+
+#include <immintrin.h>
+
+#include <algorithm>
+
+#include "ops/cpu/avx512_bf16/head_lanes_avx512_bf16.h"
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/rows_constant.h"
+#include "ops/cpu/weight_fetch.h"
+#include "ops/format/attention_batch.h"
+
+namespace afd::ops::cpu {
+namespace {
+
+// Elements from a pair to the next one, of the same positions.
+constexpr size_t kKeyPairStep = 2 * kAttentionBlock;
+
+// Heads of one pass over the keys.
+constexpr size_t kPairHeads = 8;
+
+// Of `num_positions` keys, all pairs.
+inline void fetch_key_pairs(const HeadsState& s, const Bf16* keys, size_t num_positions) {
+    for (size_t pair = 0; pair < s.latent / 2; ++pair, keys += kKeyPairStep) {
+        for (size_t i = 0; i < 2 * num_positions; i += kLineElements) {
+            fetch_to_second_level(reinterpret_cast<uintptr_t>(keys + i));
+        }
+    }
+}
+
+// Scores of kHeads heads and of kTiles times sixteen positions from `first` on, or of those that
+// are left. Of the next block as many lines are fetched as are read.
+template <size_t kHeads, size_t kTiles>
+void score_pair_tiles(const HeadsState& s, const AttendBlock& b, size_t head, size_t first) {
+    __mmask16 masks[kTiles];
+    __m512 sums[kHeads][kTiles];
+    unrolled<kTiles>([&](size_t t) __attribute__((always_inline)) {
+        const size_t before = std::min(first + t * kHeadLanes, b.num_positions);
+        const size_t count = std::min(b.num_positions - before, kHeadLanes);
+        masks[t] = static_cast<__mmask16>((1u << count) - 1);
+        unrolled<kHeads>([&](size_t h)
+                             __attribute__((always_inline)) { sums[h][t] = _mm512_setzero_ps(); });
+    });
+    const Bf16* keys = b.ckv + 2 * first;
+    const Bf16* next = (b.next_ckv != nullptr ? b.next_ckv : b.ckv) + 2 * first;
+    const Bf16* query = s.query + 2 * head;
+    for (size_t pair = 0; pair < s.latent / 2; ++pair) {
+        __m512i columns[kTiles];
+        unrolled<kTiles>([&](size_t t) __attribute__((always_inline)) {
+            columns[t] = _mm512_maskz_loadu_epi32(masks[t], keys + t * kLineElements);
+            fetch_to_second_level(reinterpret_cast<uintptr_t>(next + t * kLineElements));
+        });
+        unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
+            const __m512i q = _mm512_set1_epi32(pair_at(query + 2 * h));
+            unrolled<kTiles>([&](size_t t) __attribute__((always_inline)) {
+                sums[h][t] = dot(sums[h][t], columns[t], q);
+            });
+        });
+        keys += kKeyPairStep;
+        next += kKeyPairStep;
+        query += 2 * kHeadLanes;
+    }
+    float* scores = s.scores + head * kAttentionBlock + first;
+    unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
+        unrolled<kTiles>([&](size_t t) __attribute__((always_inline)) {
+            _mm512_store_ps(scores + h * kAttentionBlock + t * kHeadLanes,
+                            _mm512_mul_ps(sums[h][t], _mm512_set1_ps(b.scale)));
+        });
+    });
+}
+
+// Of the block's heads. REQUIRES: b.keys_in_pairs.
+inline void score_key_pairs(const HeadsState& s, const AttendBlock& b) {
+    const size_t last = b.end_of_heads(s);
+    for (size_t head = b.first_head; head < last; head += kPairHeads) {
+        const size_t count = std::min(last - head, kPairHeads);
+        with_rows<kPairHeads>(count, [&]<size_t kHeads>() {
+            // As many sums as the registers hold beside what is multiplied.
+            constexpr size_t kTiles = kHeads > 4 ? 2 : 4;
+            for (size_t first = 0; first < b.num_positions; first += kTiles * kHeadLanes) {
+                score_pair_tiles<kHeads, kTiles>(s, b, head, first);
+            }
+        });
+    }
+    // What the loops passed by.
+    if (b.num_next > b.num_positions) fetch_key_pairs(s, b.next_ckv, b.num_next);
+}
+
+}  // namespace
+}  // namespace afd::ops::cpu
