@@ -39,12 +39,9 @@ struct TileShape {
     // rows need more columns, else too few sums are in flight to hide the latency of the
     // multiplier.
     size_t row_panels = 0;  // <= rows
-    // Of int4_tile at most. 0: the class has none, since int4 weights have the order of bf16 ones;
-    // unpack_int4 makes bf16 panels of them, which go through tile.
+    // Of int4_tile at most. 0: the class has none, since int4 and mxfp4 weights have the order of
+    // bf16 ones; unpack_int4 and unpack_mxfp4 make bf16 panels of them, which go through tile.
     size_t int4_rows = 0;  // <= rows
-    // Of mxfp4_tile, and of a product that it does; more rows are the work of unpack_mxfp4 and
-    // tile, with the same bits, all rows where this is 0.
-    size_t mxfp4_rows = 0;  // <= rows
     // Of fp8_tile at most, and of a product whose rows pass it block by block. More rows are the
     // work of unpack_fp8, tile and add_block, with the same bits; all rows, where these are 0.
     size_t fp8_rows = 0;  // <= rows
@@ -122,6 +119,7 @@ inline constexpr int kInt4LongFp16Bits = 0x3f;
 struct Int4TileArguments : TileOf<Bf16, std::byte, float> {
     size_t group_size = 0;
     bool has_fp16_scales = false;
+    bool is_mxfp4 = false;  // Nibbles are e2m1, and every scale is a short one in bf16.
     // Panels that follow each other, panel_bytes each; out [num_panels][num_rows][32]. More than
     // one for mxfp4_tile and few rows only (TileShape::mxfp4_two_panel_rows).
     size_t num_panels = 1;
@@ -283,12 +281,11 @@ struct Kernels {
     int32_t (*sum_int8)(const int8_t* x, size_t count);
     // out = the exact sums of x · Wᵀ.
     void (*int8_tile)(const Int8TileArguments& arguments);
-    // out = x · Wᵀ for one tile, in the class's order for int4 weights. For shape.int4_rows > 0.
+    // out = x · Wᵀ for one tile, in the class's order for int4 and mxfp4 weights. For
+    // shape.int4_rows > 0.
     void (*int4_tile)(const Int4TileArguments& arguments);
     // out = (q · scale) →bf16. For shape.int4_rows == 0.
     void (*unpack_int4)(const UnpackArguments& arguments);
-    // out = x · Wᵀ for one tile of a whole mxfp4 panel. For shape.mxfp4_rows > 0.
-    void (*mxfp4_tile)(const Int4TileArguments& arguments);
     // out = e2m1 · scale, exactly.
     void (*unpack_mxfp4)(const UnpackArguments& arguments);
     // out = x · Wᵀ for one tile of a whole fp8 panel. For shape.fp8_rows > 0.

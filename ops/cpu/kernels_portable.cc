@@ -119,7 +119,6 @@ const Kernels& portable_kernels() {
         .int8_tile = int8_tile,
         .int4_tile = nullptr,
         .unpack_int4 = unpack_int4<1>,
-        .mxfp4_tile = nullptr,
         .unpack_mxfp4 = unpack_mxfp4<1>,
         .fp8_tile = nullptr,
         .unpack_fp8 = unpack_fp8<1>,

@@ -10,15 +10,16 @@
 //   avx2          fp32 fused multiply-add, k = 0 ... K-1.
 //   avx512        as avx2, with the same bits.
 //   avx512-bf16   vdpbf16ps over the pairs (0,1), (2,3), ...: one chain, odd K padded with zero.
-//                 int4 weights: such a chain for each group, and sum = fma(a, chain, sum). Where
-//                 the scale of the group has at most five significant bits, the chain is of x · q
-//                 and a is the scale (q · scale is exact in bf16: the same product, summed in
-//                 another order); else the chain is of x · ((q · scale) →bf16) and a is 1.
+//                 int4 and mxfp4 weights: such a chain for each group, and
+//                 sum = fma(a, chain, sum). Where the scale of the group has at most five
+//                 significant bits, as all of mxfp4 do, the chain is of x · q and a is the scale
+//                 (q · scale is exact in bf16: the same product, summed in another order); else the
+//                 chain is of x · ((q · scale) →bf16) and a is 1.
 //   amx           tdpbf16ps: in steps of 16 pairs (the last one shorter), an fp32 chain of fused
 //                 multiply-adds over the first elements of the pairs and one over the second ones,
 //                 both from 0, then sum = sum + (first + second); odd K padded with zero. Denormal
 //                 operands and results of these are zeros. int4 weights are multiplied as bf16
-//                 ones.
+//                 ones, mxfp4 too.
 // fp8 weights: in every class the sum p over each block of 128 elements along K, from 0, in the
 // class's order for bf16 (the values are bf16 values), then sum = sum + scale · p, blocks
 // ascending, from 0: in portable the product is rounded before it is added, in the others the two
@@ -48,7 +49,7 @@ enum class NumericClass : uint8_t {
 };
 
 // Raised whenever a change of ours may change a bit of a result in any class.
-inline constexpr uint32_t kKernelRevision = 2;
+inline constexpr uint32_t kKernelRevision = 3;
 
 // Whether the class's products of bf16 numbers take operands below 2^-126 as zero, and make zero of
 // such a sum: the instructions do, whatever the processor's mode is.

@@ -16,8 +16,7 @@
 //   mxfp4       W[n, k] = e2m1[n, k] · scale[n, k / 32]; scales 2^-127 ... 2^127, as bf16. The
 //               product is a bf16 whatever the scale, subnormals included, unless it is too large
 //               for one: such a weight is not packed (model/checkpoint/stored_matrix.h refuses
-//               it). From there on as bf16, in the order of bf16 in every class: the bits are
-//               those of the expanded matrix.
+//               it). From there on as bf16.
 //   fp8-b128    W[n, k] = value[n, k] · scale[n / 128, k / 128]; values e4m3, all of which are
 //               bf16 values too, scales fp32. Products multiply by the values; the sum of each 128
 //               elements along K is multiplied by its scale. The last blocks of both directions may

@@ -38,15 +38,11 @@ void for_each_panel_row(const LinearInput& x,
                 return unpacked_fp8_panels(x.rows, weight, first_panel, last_panel, finish);
             }
             return float_panels(fp8_product(weight, x.rows), first_panel, last_panel, finish);
-        case WeightFormat::kMxfp4:
-            if (x.rows.num_rows <= kernels.shape.mxfp4_rows) {
-                return float_panels(mxfp4_product(weight, x.rows), first_panel, last_panel, finish);
-            }
-            return unpacked_nibble_panels(x.rows, weight, first_panel, last_panel, finish);
         case WeightFormat::kInt4Group32:
         case WeightFormat::kInt4Group64:
         case WeightFormat::kInt4Group32Fp16:
         case WeightFormat::kInt4Group64Fp16:
+        case WeightFormat::kMxfp4:
             if (kernels.shape.int4_rows == 0) {
                 return unpacked_nibble_panels(x.rows, weight, first_panel, last_panel, finish);
             }

@@ -145,7 +145,7 @@ void piecewise_panels(const cpu::Kernels& kernels,
     }
 }
 
-// Many rows of mxfp4, and int4 in a class with the order of bf16 for them: unpacked once for all.
+// int4 and mxfp4 in a class with the order of bf16 for them: unpacked once for all rows.
 template <typename Finish>
 void unpacked_nibble_panels(Rows<const Bf16> x,
                             const PackedLinear& weight,

@@ -135,21 +135,17 @@ struct ExpandedProduct {
         if constexpr (std::is_same_v<Arguments, cpu::Int4TileArguments>) {
             a.group_size = int4_group_size(weight.format());
             a.has_fp16_scales = has_fp16_scales(weight.format());
+            a.is_mxfp4 = weight.format() == WeightFormat::kMxfp4;
         }
     }
     void multiply(Arguments& a, size_t /*num_panels*/) const { tile(a); }
 };
 
+// int4 and mxfp4.
 inline ExpandedProduct<cpu::Int4TileArguments> int4_product(const PackedLinear& weight,
                                                             Rows<const Bf16> x) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     return {weight, x, kernels.int4_tile, kernels.shape.int4_rows, cpu::kInt4NearRows};
-}
-
-inline ExpandedProduct<cpu::Int4TileArguments> mxfp4_product(const PackedLinear& weight,
-                                                             Rows<const Bf16> x) {
-    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
-    return {weight, x, kernels.mxfp4_tile, kernels.shape.mxfp4_rows, cpu::kInt4NearRows};
 }
 
 inline ExpandedProduct<cpu::Fp8TileArguments> fp8_product(const PackedLinear& weight,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Products with int4 weights for AVX-512 BF16. One vpermw turns 32 nibbles into the bf16 values of
-// q, which vdpbf16ps multiplies like any others; the scale multiplies the sum of a group:
+// Products with int4 and mxfp4 weights for AVX-512 BF16. One vpermw turns 32 nibbles into the bf16
+// values of q, which vdpbf16ps multiplies like any others; the scale multiplies the sum of a group:
 //   p = one vdpbf16ps chain over the group's x · q, from 0;  sum = fma(scale, p, sum)
 // for each group in turn. That is the sum of x · (q · scale) only where q · scale is a bf16 as it
 // stands, which a scale of at most five significant bits makes sure of (q has three). A column with
 // another scale takes p = Σ x · ((q · scale) →bf16) and sum + p in that group, at about a third of
-// the speed. Included by ops/cpu/avx512_bf16/kernels_avx512_bf16.cc only.
+// the speed. Those of mxfp4 are powers of two. Included by
+// ops/cpu/avx512_bf16/kernels_avx512_bf16.cc only.
 //
 // vpermw and the shifts share ports with the multiplier, so few rows are bound by unpacking: from
 // cache one row passes 36 GB/s of weights, two 26, four 15. Shifts by multiplication, on another
@@ -36,7 +37,7 @@ inline __m512i nibble_values() {
     return (__m512i)_mm512_cvtne2ps_pbh(q, q);
 }
 
-// The same of e2m1, on the way to bf16 panels.
+// The same of e2m1.
 inline __m512i e2m1_values() {
     const __m512 q =
         _mm512_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6);
@@ -122,6 +123,7 @@ class Int4Rows {
         : x_(a.x),
           x_stride_(a.x_stride),
           group_(a.panel),
+          values_(a.is_mxfp4 ? e2m1_values() : nibble_values()),
           is_fp16_(a.has_fp16_scales),
           lines_(a),
           sums_{} {}
@@ -197,7 +199,6 @@ class Int4Rows {
                                          size_t count,
                                          const GroupScales (&scales)[2],
                                          Sums& products) const {
-        const __m512i values = nibble_values();
         const __m512i nibbles[2] = {_mm512_load_si512(bytes),
                                     _mm512_load_si512(bytes + kHalfBytes)};
         const auto add_pair = [&](unsigned pair, auto&& broadcast_x)
@@ -205,7 +206,7 @@ class Int4Rows {
             __m512i weights[2];
             for (size_t half = 0; half < 2; ++half) {
                 weights[half] =
-                    _mm512_permutexvar_epi16(_mm512_srli_epi16(nibbles[half], 4 * pair), values);
+                    _mm512_permutexvar_epi16(_mm512_srli_epi16(nibbles[half], 4 * pair), values_);
                 if constexpr (kHasLong) {
                     weights[half] = scaled_pairs(weights[half], scales[half].inside);
                 }
@@ -238,6 +239,7 @@ class Int4Rows {
     const Bf16* x_;
     size_t x_stride_;
     const std::byte* group_;
+    __m512i values_;  // Of nibbles.
     bool is_fp16_;
     NibbleLines<kFetch> lines_;
     Sums sums_;

@@ -13,7 +13,6 @@
 #include "ops/cpu/avx512_bf16/attention_avx512_bf16.h"
 #include "ops/cpu/avx512_bf16/fp8_avx512_bf16.h"
 #include "ops/cpu/avx512_bf16/int4_avx512_bf16.h"
-#include "ops/cpu/avx512_bf16/mxfp4_avx512_bf16.h"
 #include "ops/cpu/avx512_bf16/tile_avx512_bf16.h"
 #include "ops/cpu/fp8_kernels.h"
 #include "ops/cpu/kernels.h"
@@ -24,13 +23,11 @@ const Kernels& avx512_bf16_kernels() {
     static const Kernels kTable = [] {
         Kernels table = avx512_vnni_kernels();
         table.shape.int4_rows = kInt4TileRows;
-        table.shape.mxfp4_rows = kMxfp4TileRows;
         table.shape.fp8_rows = kFp8TileRows;
         table.shape.fp8_product_rows = std::numeric_limits<size_t>::max();
         table.tile = tile;
         table.int4_tile = int4_tile;
         table.unpack_int4 = unpack_int4_pairs;
-        table.mxfp4_tile = mxfp4_tile;
         table.unpack_mxfp4 = unpack_mxfp4_pairs;
         table.fp8_tile = fp8_tile;
         table.unpack_fp8 = unpack_fp8_pairs;

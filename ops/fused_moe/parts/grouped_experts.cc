@@ -98,7 +98,7 @@ ExpertQuantisation quantisation_of(const ExpertTable& experts) {
         if (is_int4(format)) return ExpertQuantisation::kInt4;
         if (format == WeightFormat::kFp8Block128) return ExpertQuantisation::kFp8;
     }
-    // mxfp4 among them, whose products are those of bf16.
+    // mxfp4 among them, whose rows are those of bf16.
     return ExpertQuantisation::kNone;
 }
 

@@ -31,7 +31,6 @@ TEST(KernelTable, TilesAreWithinTheBoundsOfArrays) {
         EXPECT_GE(shape.row_panels, size_t{1});
         EXPECT_LE(shape.row_panels, shape.rows);
         EXPECT_LE(shape.int4_rows, shape.rows);
-        EXPECT_LE(shape.mxfp4_rows, shape.rows);
         EXPECT_LE(shape.fp8_rows, shape.rows);
         for (size_t num_rows = 1; num_rows <= shape.rows; ++num_rows) {
             EXPECT_LE(num_rows * shape.panels(num_rows), shape.rows) << num_rows << " rows";
@@ -46,7 +45,6 @@ TEST(KernelTable, HasTheKernelsThatItsShapeNames) {
         EXPECT_TRUE(has_own_order ? table.kernels.int4_tile != nullptr
                                   : table.kernels.unpack_int4 != nullptr);
         EXPECT_TRUE(table.kernels.unpack_mxfp4 != nullptr);
-        EXPECT_TRUE(table.kernels.shape.mxfp4_rows == 0 || table.kernels.mxfp4_tile != nullptr);
         EXPECT_TRUE(table.kernels.unpack_fp8 != nullptr && table.kernels.add_block != nullptr);
         EXPECT_TRUE(table.kernels.shape.fp8_rows == 0 || table.kernels.fp8_tile != nullptr);
         EXPECT_LE(table.kernels.shape.fp8_rows, table.kernels.shape.fp8_product_rows);
