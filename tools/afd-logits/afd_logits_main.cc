@@ -37,7 +37,7 @@ struct Options {
     uint32_t chunk = 64;
     bool has_routing = false;
     std::string kv_dtype = "bf16";
-    std::string residual = "bf16";
+    std::string residual = "fp32";
 };
 
 // What goes into the file.
@@ -161,7 +161,7 @@ int main_with(int argc, char** argv) {
         ->check(CLI::IsMember({"none", "bf16"}))
         ->needs(reference)
         ->capture_default_str();
-    app.add_option("--residual", options.residual, "Residual stream: bf16 or fp32")
+    app.add_option("--residual", options.residual, "Residual stream: fp32, as served by default, or bf16")
         ->check(CLI::IsMember({"bf16", "fp32"}))
         ->capture_default_str();
     app.add_option("--numeric-class",
