@@ -11,6 +11,7 @@
 #include "daemon/worker/vocabulary_file.h"
 #include "daemon/worker/worker_setup.h"
 #include "model/weight_cache/weight_cache.h"
+#include "schedule/dispatch/lost_ranks.h"
 
 namespace afd::daemon {
 
@@ -171,11 +172,11 @@ Result<> InstanceSetup::list_rank_experts() {
     return {};
 }
 
-// With router = ffn each rank keeps what the placement gives to it, and knows of no other's end.
 CanDoWithout InstanceSetup::can_do_without() const {
-    if (!placement_ || config_.router == schedule::RouterPlacement::kFfn) return {};
-    return
-        [this](const std::vector<bool>& is_lost) { return placement_->is_whole_without(is_lost); };
+    if (!placement_) return {};
+    return [this](const std::vector<bool>& is_lost) {
+        return schedule::can_do_without(is_lost, *placement_, config_.router);
+    };
 }
 
 control::Welcome InstanceSetup::common_welcome() const {

@@ -123,9 +123,9 @@ model::RowRest FfnRouter::rest_of(size_t first, size_t count) const {
 }
 
 bool FfnRouter::is_offered(const schedule::ReadyScan& scan, const Token& token) const {
-    const int32_t id = scan.ids(token.descriptor)[size_t{token.token_idx} * num_slots_];
     const int32_t layer_id = scan.taken()[token.descriptor].layer_id;
-    return id == schedule::kOfferedId && router_.routes(static_cast<uint32_t>(layer_id));
+    return schedule::is_offered_id(first_id(scan, token)) &&
+           router_.routes(static_cast<uint32_t>(layer_id));
 }
 
 void FfnRouter::name_keys(const schedule::ReadyScan& scan) {
@@ -137,18 +137,20 @@ void FfnRouter::name_keys(const schedule::ReadyScan& scan) {
         int32_t* keys = &keys_[t * num_slots_];
         for (uint32_t k = 0; k < num_slots_; ++k) {
             // What the session chose: shared experts, and all slots of layers that it routes.
-            // kOfferedId is no local id, so an offer holds nothing here.
+            // An offer is no local id, so it holds nothing here.
             const bool is_chosen = placement_.holds(rank_, from.layer_id, ids[k]);
             keys[k] = is_chosen ? key_of(from.layer_id, ids[k]) : elsewhere;
         }
         if (!is_offered(scan, token)) continue;
+        const uint32_t left_out = schedule::left_out_of_offer(first_id(scan, token));
         for (uint32_t k = 0; k < top_k_; ++k) {
             const auto expert = static_cast<uint32_t>(topk_ids_[t * top_k_ + k]);
             // The same choice as the session would make, with its number: every rank computes it,
             // and exactly one finds itself.
-            const schedule::ExpertReplica owner =
-                placement_.choose(static_cast<uint32_t>(from.layer_id), expert, from.session);
-            keys[k] = owner.rank == rank_ ? key_of(from.layer_id, owner.local_id) : elsewhere;
+            const auto owner = placement_.choose_without(
+                left_out, static_cast<uint32_t>(from.layer_id), expert, from.session);
+            const bool is_here = owner && owner->rank == rank_;
+            keys[k] = is_here ? key_of(from.layer_id, owner->local_id) : elsewhere;
         }
     }
 }

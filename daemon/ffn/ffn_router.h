@@ -61,6 +61,10 @@ class FfnRouter final : public ExpertBatcher {
     void expand(ExpertBatch& batch, ops::Parallel& parallel);
     void name_slots(const schedule::ReadyScan& scan, ExpertBatch& batch) const;
 
+    // The first id of the token, and whether it says that this rank is to route it.
+    int32_t first_id(const schedule::ReadyScan& scan, const Token& token) const {
+        return scan.ids(token.descriptor)[size_t{token.token_idx} * num_slots_];
+    }
     bool is_offered(const schedule::ReadyScan& scan, const Token& token) const;
     int32_t key_of(int32_t layer_id, int32_t local_id) const {
         return layer_id * static_cast<int32_t>(num_local_) + local_id;

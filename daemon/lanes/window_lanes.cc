@@ -19,8 +19,7 @@ std::vector<model::ExpertSlot> shared_expert_slots(const model::ModelConfig& con
 }  // namespace
 
 WindowLanes::WindowLanes(const LaneSources& sources)
-    : lost_ranks_(sources.setup.placement,
-                  sources.setup.router == schedule::RouterPlacement::kAttention),
+    : lost_ranks_(sources.setup.placement, sources.setup.router),
       windows_(*sources.attachment.transport,
                sources.setup.layout.geometry,
                sources.setup.placement,

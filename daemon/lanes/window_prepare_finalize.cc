@@ -47,11 +47,12 @@ Result<ops::Ticket> WindowPrepareFinalize::prepare_async(const ops::MoeInput& in
     const bool is_routed = input.topk_ids != nullptr;
     if (is_routed) AFD_TRY(check_ids(input, num_experts));
     lane.begin(static_cast<int32_t>(input.layer_id));
+    const uint32_t left_out = is_routed ? 0 : left_out_ranks(lane);
     for (uint32_t token = 0; token < input.num_tokens; ++token) {
         if (is_routed) {
             put_token(lane, input, token, num_experts);
         } else {
-            offer_token(lane, input, token, num_experts);
+            offer_token(lane, input, token, num_experts, left_out);
         }
     }
     // As a rule only to ranks that got a row: one without would have to be waited for and woken all
@@ -131,11 +132,25 @@ void WindowPrepareFinalize::put_token(schedule::DispatchLane& lane,
 void WindowPrepareFinalize::offer_token(schedule::DispatchLane& lane,
                                         const ops::MoeInput& input,
                                         uint32_t token,
-                                        uint32_t num_experts) {
-    lane.offer(token, input.top_k, row_of(input, token));
+                                        uint32_t num_experts,
+                                        uint32_t left_out) {
+    lane.offer(token, input.top_k, row_of(input, token), left_out);
     for (uint32_t j = 0; j < input.num_shared; ++j) {
         lane.use(rank_of(lane, input.layer_id, num_experts + j), token, input.top_k + j);
     }
+}
+
+uint32_t WindowPrepareFinalize::left_out_ranks(const schedule::DispatchLane& lane) const {
+    if (lost_ranks_ == nullptr || !lost_ranks_->is_any()) return 0;
+    uint32_t left_out = 0;
+    const uint32_t num_ranks = std::min(lost_ranks_->num_ranks(), schedule::kLeftOutRanksMax);
+    for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+        const bool is_spare = lost_ranks_->can_do_without() && lost_ranks_->is_lost(rank);
+        // What is void to a lane is at ranks that were lost together (R12), so without them the
+        // placement is whole, too.
+        if (is_spare || !lane.may_store_to(rank)) left_out |= 1u << rank;
+    }
+    return left_out;
 }
 
 // The session's own choice if it is there, else the first replica that is; if none is, one that the

@@ -131,7 +131,11 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     void offer_token(schedule::DispatchLane& lane,
                      const ops::MoeInput& input,
                      uint32_t token,
-                     uint32_t num_experts);
+                     uint32_t num_experts,
+                     uint32_t left_out);
+    // Bits of the ranks that offers leave out: those that are lost, if all experts are elsewhere,
+    // and those that nothing may be stored to.
+    uint32_t left_out_ranks(const schedule::DispatchLane& lane) const;
     Result<> take_rows(const schedule::DispatchLane& lane, const Round& round);
     // `rows`: of the slots, [BS, K1].
     void read_weights(const std::byte* rows, Round& round) const;

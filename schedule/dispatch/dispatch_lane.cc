@@ -77,14 +77,18 @@ void DispatchLane::occupy(uint32_t token_idx, uint32_t k, uint32_t rank) {
                token_idx,
                k,
                micro_batch_);
+    if (rank != kAnyRank) assert_may_store_to(rank);
+    is_used_[index] = 1;
+    slots_.push_back({static_cast<uint32_t>(index), rank});
+}
+
+void DispatchLane::assert_may_store_to(uint32_t rank) const {
     AFD_ASSERT(
-        rank == kAnyRank || may_store_to(rank),
+        may_store_to(rank),
         "micro-batch %u: rank %u has not acknowledged round %d, which was voided there (R12)",
         micro_batch_,
         rank,
         voided_[rank]);
-    is_used_[index] = 1;
-    slots_.push_back({static_cast<uint32_t>(index), rank});
 }
 
 void DispatchLane::use(ExpertReplica target, uint32_t token_idx, uint32_t k) {
@@ -93,14 +97,19 @@ void DispatchLane::use(ExpertReplica target, uint32_t token_idx, uint32_t k) {
     ids_of(target.rank)[size_t{token_idx} * selected_expert_num_ + k] = target.local_id;
 }
 
-void DispatchLane::offer(uint32_t token_idx, uint32_t num_slots, std::span<const std::byte> row) {
+void DispatchLane::offer(uint32_t token_idx,
+                         uint32_t num_slots,
+                         std::span<const std::byte> row,
+                         uint32_t left_out) {
     for (uint32_t k = 0; k < num_slots; ++k) occupy(token_idx, k, kAnyRank);
     has_offers_ = true;
     for (uint32_t rank = 0; rank < num_ranks_; ++rank) {
+        if (rank < kLeftOutRanksMax && (left_out >> rank & 1u) != 0) continue;
+        assert_may_store_to(rank);
         // Slot 0 alone carries the row and the mark; the other slots of the token stay masked until
         // a rank answers them.
         has_rows_[rank] = 1;
-        ids_of(rank)[size_t{token_idx} * selected_expert_num_] = kOfferedId;
+        ids_of(rank)[size_t{token_idx} * selected_expert_num_] = offered_id(left_out);
         put_row(rank, token_idx, 0, row);
     }
 }
@@ -198,10 +207,12 @@ void DispatchLane::answer_void(uint32_t rank, int32_t round, bool is_granted) {
 
 bool DispatchLane::is_voided() const {
     if (!was_published_) return false;
+    const auto is_void_at = [this](uint32_t rank) { return voided_[rank] == round_; };
+    const bool is_any_void = std::ranges::any_of(published_ranks_, is_void_at);
     const int32_t* flags = transport_->result_flags(micro_batch_);
-    for (size_t i = num_decided_; i < slots_.size(); ++i) {
+    for (size_t i = num_decided_; is_any_void && i < slots_.size(); ++i) {
         const uint32_t rank = slots_[i].rank;
-        if (rank == kAnyRank || voided_[rank] != round_) continue;
+        if (rank != kAnyRank && !is_void_at(rank)) continue;
         if (!carries_round(observe(flags[slots_[i].index], Order::kAcquire), round_)) return true;
     }
     return false;
@@ -257,11 +268,11 @@ bool DispatchLane::is_refused() const {
            });
 }
 
-// Who may still answer a slot: of an offered token the first rank that has not acknowledged.
+// Who may still answer a slot: of an offered token the first rank that has not let go of it.
 uint32_t DispatchLane::waits_for(const Slot& slot) const {
     if (slot.rank != kAnyRank) return slot.rank;
     for (const uint32_t rank : published_ranks_) {
-        if (!acknowledged_by(rank, Order::kAcquire)) return rank;
+        if (!is_let_go(rank, round_, Order::kAcquire)) return rank;
     }
     return published_ranks_.front();
 }

@@ -82,9 +82,13 @@ class DispatchLane {
 
     // router = ffn: offers the token to every rank at slot (token_idx, 0). The rank that holds the
     // k-th expert of the token answers slot (token_idx, k), for each k < num_slots; which one that
-    // is, nobody here knows. Copies the row to each rank.
-    // REQUIRES: begin(); none of these slots is used yet.
-    void offer(uint32_t token_idx, uint32_t num_slots, std::span<const std::byte> row);
+    // is, nobody here knows. Copies the row to each rank. `left_out`: bits of ranks that do not get
+    // it, nor answer (R12).
+    // REQUIRES: begin(); none of these slots is used yet; may_store_to() each rank that gets it.
+    void offer(uint32_t token_idx,
+               uint32_t num_slots,
+               std::span<const std::byte> row,
+               uint32_t left_out = 0);
 
     // Publishes the round: ids of every slot (unused ones masked), layer, flag, doorbell.
     // Returns its number. REQUIRES: begin(), and every used row is put.
@@ -111,7 +115,8 @@ class DispatchLane {
     void ask_void(uint32_t rank);
     // Its answer. One that nobody waits for, or about another round, is ignored.
     void answer_void(uint32_t rank, int32_t round, bool is_granted);
-    // Whether the round in work lacks a result that will not come: it was voided at its rank.
+    // Whether the round in work lacks a result that will not come: it was voided at its rank, or,
+    // of an offered token, at one that may have been to answer.
     bool is_voided() const;
     // Whether rows of the next round may go to `rank`. REQUIRES: may_store().
     bool may_store_to(uint32_t rank) const {
@@ -147,6 +152,7 @@ class DispatchLane {
 
     std::span<int32_t> ids_of(uint32_t rank);
     void occupy(uint32_t token_idx, uint32_t k, uint32_t rank);
+    void assert_may_store_to(uint32_t rank) const;
     bool stands(int32_t round) const;
     bool is_refused() const;
     bool is_acknowledged(uint32_t rank, int32_t round, Order order) const;

@@ -9,6 +9,7 @@
 // and is pinned for a round by being the same object.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -81,6 +82,13 @@ class ExpertPlacement {
         if (choices_.empty()) return all[session % all.size()];
         return all[choices_[size_t{session} * num_all_experts() + layer_begin_[layer_id] + expert]];
     }
+
+    // The replica that a session uses where ranks are left out, one bit each: its own, or the first
+    // one that is on another rank. Nothing: there is none.
+    std::optional<ExpertReplica> choose_without(uint32_t left_out,
+                                                uint32_t layer_id,
+                                                uint32_t expert,
+                                                uint32_t session) const;
 
     // Whether every expert has a replica on a rank that is not lost. Shape: is_lost [num_ranks()].
     bool is_whole_without(const std::vector<bool>& is_lost) const;

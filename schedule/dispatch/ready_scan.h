@@ -55,7 +55,8 @@ struct ReadyScanErrors {
 
 class ReadyScan {
   public:
-    // With router kFfn the ids of a token's slot 0 may be kOfferedId, and take() leaves it.
+    // With router kFfn the ids of a token's slot 0 may be an offer (is_offered_id()), and take()
+    // leaves it.
     // REQUIRES: transport and placement outlive this.
     ReadyScan(ReturnTransport& transport,
               const ExpertPlacement& placement,
@@ -125,7 +126,7 @@ class ReadyScan {
             .subspan(lane * slots_per_micro_batch_, slots_per_micro_batch_);
     }
     bool is_offer(size_t slot, int32_t id) const {
-        return takes_offers_ && id == kOfferedId && slot % selected_expert_num_ == 0;
+        return takes_offers_ && is_offered_id(id) && slot % selected_expert_num_ == 0;
     }
     void refuse_round(uint32_t session, uint32_t micro_batch, int32_t round);
     // `word` is what is published: the round, or its refusal.

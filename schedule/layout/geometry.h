@@ -24,8 +24,22 @@ inline constexpr uint64_t kWindowBytesMax = uint64_t{1} << 46;
 // What is written for a slot that a descriptor does not use. A reader treats every id outside
 // [0, number of local experts) as masked (R6).
 inline constexpr int32_t kMaskedId = 2147483647;
-// With router = ffn, in slot 0 of a token: its row is here, and the rank itself routes it.
+// With router = ffn, in slot 0 of a token: its row is here, and the ranks route it themselves. With
+// some ranks left out (R12), which do not get it, their bits are subtracted; only the first ranks
+// can be. No local id is as large.
 inline constexpr int32_t kOfferedId = 2147483646;
+inline constexpr uint32_t kLeftOutRanksMax = 24;
+
+constexpr int32_t offered_id(uint32_t left_out) {
+    return kOfferedId - static_cast<int32_t>(left_out);
+}
+constexpr bool is_offered_id(int32_t id) {
+    return id <= kOfferedId && id > kOfferedId - (1 << kLeftOutRanksMax);
+}
+// REQUIRES: is_offered_id(id).
+constexpr uint32_t left_out_of_offer(int32_t id) {
+    return static_cast<uint32_t>(kOfferedId - id);
+}
 
 struct Geometry {
     uint32_t num_sessions = 0;             // A: attention workers.

@@ -158,7 +158,7 @@ bool UcxDispatch::store_results(const Lane& lane,
         const uint32_t slot = records.record(i).slot;
         const uint32_t first = slot - slot % geometry.selected_expert_num;
         // Its own slots, and those of tokens that are offered to every rank.
-        if (ids[slot] == kMaskedId && ids[first] != kOfferedId) return false;
+        if (ids[slot] == kMaskedId && !is_offered_id(ids[first])) return false;
     }
     const int32_t round = round_of(header.round);
     for (uint32_t i = 0; i < records.size(); ++i) {

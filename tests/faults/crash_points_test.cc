@@ -218,8 +218,8 @@ TEST_F(CrashPointsWithRoutersAtTheExperts, EachAlone) {
     EXPECT_EQ(instance_.stop(), 0);
 }
 
-std::vector<std::string> flags_with_replicas() {
-    std::vector<std::string> all = flags("attention");
+std::vector<std::string> flags_with_replicas(const std::string& router) {
+    std::vector<std::string> all = flags(router);
     all.insert(all.end(), {"--expert-placement", replicated_placement(kNumFfnWorkers)});
     // Time to be without the worker.
     for (const char* option : {"--restart-first-ms", "--restart-max-ms"}) {
@@ -230,24 +230,39 @@ std::vector<std::string> flags_with_replicas() {
 
 class CrashPointsWithReplicas : public CrashPoints {
   protected:
-    CrashPointsWithReplicas() : CrashPoints(flags_with_replicas()) {}
+    explicit CrashPointsWithReplicas(const std::string& router = "attention")
+        : CrashPoints(flags_with_replicas(router)) {}
+
+    void expect_same_bits_through_each_step(const Points& second) {
+        size_t num_steps = 0;
+        for (const std::string& name : table_.names()) {
+            if (!needs_replicas(name)) continue;
+            ++num_steps;
+            if (!HasFailure()) expect_same_bits_through_deaths_at({name});
+            for (const std::string& other : second) {
+                if (!HasFailure()) expect_same_bits_through_deaths_at({name, other});
+            }
+        }
+        EXPECT_GE(num_steps, 5U);
+        EXPECT_EQ(instance_.stop(), 0);
+    }
 };
 
 // R12: each of its steps, alone and together with a second death of an FFN worker at each step of a
 // pass.
 TEST_F(CrashPointsWithReplicas, EachStepOfAFailover) {
-    const Points second = {"pass.taken", "pass.returned", "acknowledge.execution_ended"};
-    size_t num_steps = 0;
-    for (const std::string& name : table_.names()) {
-        if (!needs_replicas(name)) continue;
-        ++num_steps;
-        if (!HasFailure()) expect_same_bits_through_deaths_at({name});
-        for (const std::string& other : second) {
-            if (!HasFailure()) expect_same_bits_through_deaths_at({name, other});
-        }
-    }
-    EXPECT_GE(num_steps, 5U);
-    EXPECT_EQ(instance_.stop(), 0);
+    expect_same_bits_through_each_step(
+        {"pass.taken", "pass.returned", "acknowledge.execution_ended"});
+}
+
+class CrashPointsWithReplicasAndRouters : public CrashPointsWithReplicas {
+  protected:
+    CrashPointsWithReplicasAndRouters() : CrashPointsWithReplicas("ffn") {}
+};
+
+// Likewise where rows are offered to all ranks but the lost one.
+TEST_F(CrashPointsWithReplicasAndRouters, EachStepOfAFailover) {
+    expect_same_bits_through_each_step({"pass.returned"});
 }
 
 // Each point of one role with one of the other; AFD_CRASH_PAIRS=all: with each of the other.

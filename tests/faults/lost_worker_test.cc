@@ -74,7 +74,9 @@ INSTANTIATE_TEST_SUITE_P(Modes,
                          LostWorker,
                          testing::Values(LostWorkerCase{"auto", {"--dispatch", "auto"}},
                                          LostWorkerCase{"window", {"--dispatch", "window"}},
-                                         LostWorkerCase{"sync", {"--dispatch-mode", "sync"}}),
+                                         LostWorkerCase{"sync", {"--dispatch-mode", "sync"}},
+                                         LostWorkerCase{"routers_at_the_experts",
+                                                        {"--router", "ffn"}}),
                          [](const auto& one) { return one.param.name; });
 
 // Both sessions use both ranks in turn; whichever is lost, and whoever had rows there.

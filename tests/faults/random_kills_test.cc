@@ -32,7 +32,9 @@ std::vector<KillScenario> scenarios() {
             }
             // Rows that are routed at the experts go through the windows only.
             made.push_back({num_attention, num_ffn, "ffn", "window"});
-            if (num_ffn > 1) made.push_back({num_attention, num_ffn, "attention", "auto", true});
+            if (num_ffn == 1) continue;
+            made.push_back({num_attention, num_ffn, "attention", "auto", true});
+            made.push_back({num_attention, num_ffn, "ffn", "window", true});
         }
     }
     return made;

@@ -49,7 +49,7 @@ void take_one(ReadyScan& scan, const ExpertPlacement& placement) {
                    taken.layer_id);
         for (const int32_t id : scan.ids(i)) {
             const bool is_held = placement.holds(kRank, taken.layer_id, id);
-            AFD_ASSERT(id == kMaskedId || id == kOfferedId || is_held, "id %d", id);
+            AFD_ASSERT(id == kMaskedId || is_offered_id(id) || is_held, "id %d", id);
         }
     }
     scan.acknowledge_taken();

@@ -291,6 +291,44 @@ TEST_F(DispatchLaneTest, StoresNothingToARankThatHasNotAcknowledgedWhatIsVoid) {
     EXPECT_DEATH(lane_.use({0, 1}, 0, 0), "has not acknowledged round 1, which was voided");
 }
 
+// R12 with router = ffn: who may have been to answer an offered token nobody here knows, so a void
+// at any rank that got it counts; the next offer leaves that rank out and says so to the others.
+TEST_F(DispatchLaneTest, OffersATokenWithoutARankWhoseRoundIsVoided) {
+    ASSERT_TRUE(lane_.may_store());
+    lane_.begin(4);
+    lane_.offer(1, 2, row_of(9));
+    const int32_t round = lane_.publish(DispatchMode::kAsync);
+    lane_.ask_void(0);
+    lane_.answer_void(0, round, true);
+    EXPECT_TRUE(lane_.is_voided());
+    EXPECT_FALSE(lane_.may_store()) << "rank 1 has not let go";
+    acknowledge(1, round);
+    ASSERT_TRUE(lane_.may_store());
+    lane_.begin(4);
+    lane_.offer(1, 2, row_of(9), 1u << 0);
+    const int32_t next = lane_.publish(DispatchMode::kSync);
+    EXPECT_EQ(instance_.descriptor(0, 0, 0)[0], round);
+    EXPECT_EQ(instance_.descriptor(1, 0, 0)[0], next);
+    const int32_t id = instance_.descriptor(1, 0, 0)[2 + 3];
+    EXPECT_TRUE(is_offered_id(id));
+    EXPECT_EQ(left_out_of_offer(id), 1u);
+    EXPECT_FALSE(lane_.is_voided());
+    returns_[1]->put_result(0, 0, 1, 0, row_of(1), next);
+    returns_[1]->put_result(0, 0, 1, 1, row_of(2), next);
+    acknowledge(1, next);
+    EXPECT_EQ(lane_.poll(), RoundState::kReady);
+}
+
+TEST_F(DispatchLaneTest, OffersNothingToARankThatHasNotAcknowledgedWhatIsVoid) {
+    const int32_t round = publish_to(lane_, 0, DispatchMode::kAsync);
+    lane_.ask_void(0);
+    lane_.answer_void(0, round, true);
+    ASSERT_TRUE(lane_.may_store());
+    lane_.begin(4);
+    ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+    EXPECT_DEATH(lane_.offer(0, 1, row_of(1)), "has not acknowledged round 1, which was voided");
+}
+
 // R10 and R12: a new session has its predecessor's round voided, which nobody wants any more.
 TEST_F(DispatchLaneTest, HasThePredecessorsRoundVoided) {
     const std::vector<int32_t> ids(9, kMaskedId);

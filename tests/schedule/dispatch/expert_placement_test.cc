@@ -45,6 +45,19 @@ TEST(ExpertPlacement, GivesEachSessionItsReplica) {
     }
 }
 
+// The session's own replica where it is not left out, else the first that is not.
+TEST(ExpertPlacement, ChoosesWithoutTheRanksThatAreLeftOut) {
+    const ExpertPlacement placement = placement_on(3);
+    for (uint32_t session = 0; session < 7; ++session) {
+        EXPECT_EQ(placement.choose_without(0, 0, 0, session), placement.choose(0, 0, session));
+        const uint32_t rank = placement.choose_without(1u << 1, 0, 0, session)->rank;
+        EXPECT_EQ(rank, session % 3 == 1 ? 0u : session % 3);
+        EXPECT_EQ(placement.choose_without(0b011, 0, 0, session)->rank, 2u);
+        EXPECT_EQ(placement.choose_without(1u << 1, 1, 4, session), std::nullopt)
+            << "that expert is on rank 1 alone";
+    }
+}
+
 // Goal: the inverse is exact. Method: all ranks, layers and ids, some out of range. Oracle: a rank
 // holds an id if and only if held_experts lists it, and each expert is listed where replicas say.
 TEST(ExpertPlacement, HoldsExactlyWhatItMustLoad) {

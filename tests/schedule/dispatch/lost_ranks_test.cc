@@ -13,7 +13,7 @@ ExpertPlacement placement() {
 
 TEST(LostRanks, CanBeDoneWithoutWhileEveryExpertIsElsewhere) {
     const ExpertPlacement table = placement();
-    LostRanks ranks(table, true);
+    LostRanks ranks(table, RouterPlacement::kAttention);
     EXPECT_FALSE(ranks.is_any());
     EXPECT_FALSE(ranks.can_do_without()) << "without whom?";
     ranks.set(0, true);
@@ -33,7 +33,7 @@ TEST(LostRanks, CanBeDoneWithoutWhileEveryExpertIsElsewhere) {
 
 TEST(LostRanks, CountsLossesAndIgnoresRanksThatThereAreNot) {
     const ExpertPlacement table = placement();
-    LostRanks ranks(table, true);
+    LostRanks ranks(table, RouterPlacement::kAttention);
     ranks.set(1, true);
     ranks.set(1, false);
     ranks.set(1, true);
@@ -43,13 +43,20 @@ TEST(LostRanks, CountsLossesAndIgnoresRanksThatThereAreNot) {
     EXPECT_TRUE(ranks.can_do_without());
 }
 
-// router = ffn: the ranks decide.
-TEST(LostRanks, WhoMayNotChooseCanDoWithoutNobody) {
-    const ExpertPlacement table = placement();
-    LostRanks ranks(table, false);
-    ranks.set(0, true);
-    EXPECT_TRUE(ranks.is_any());
+// router = ffn: an offer can name the first ranks only.
+TEST(LostRanks, WhereRanksRouteTheFirstOnesCanBeDoneWithout) {
+    const uint32_t num_ranks = kLeftOutRanksMax + 1;
+    const ExpertPlacement table =
+        ExpertPlacement::from_ranks({{{0, kLeftOutRanksMax - 1, kLeftOutRanksMax}}}, num_ranks)
+            .value();
+    LostRanks ranks(table, RouterPlacement::kFfn);
+    ranks.set(kLeftOutRanksMax - 1, true);
+    EXPECT_TRUE(ranks.can_do_without());
+    ranks.set(kLeftOutRanksMax, true);
     EXPECT_FALSE(ranks.can_do_without());
+    LostRanks chosen_here(table, RouterPlacement::kAttention);
+    chosen_here.set(kLeftOutRanksMax, true);
+    EXPECT_TRUE(chosen_here.can_do_without());
 }
 
 }  // namespace

@@ -263,9 +263,10 @@ TEST_F(ReadyScanTest, LeavesOffersOnlyWhereTheRankRoutes) {
     scan_.acknowledge_taken();
 
     ReadyScan routing = make_scan(RouterPlacement::kFfn);
+    ids[3] = offered_id(6);  // Without ranks 1 and 2.
     dispatch_[0]->publish(kRank, 0, 1, ids, 2);
     routing.take(routing.scan(0));
-    EXPECT_EQ(routing.ids(0)[3], kOfferedId);
+    EXPECT_EQ(routing.ids(0)[3], offered_id(6));
     EXPECT_EQ(routing.ids(0)[4], kMaskedId) << "not in slot 0";
     EXPECT_EQ(routing.ids(0)[5], 2);
     EXPECT_EQ(routing.errors().num_bad_ids, 1u);
