@@ -5,6 +5,7 @@
 #include <string>
 
 #include "proto/failure.h"
+#include "schedule/layout/geometry.h"
 
 namespace afd::schedule {
 namespace {
