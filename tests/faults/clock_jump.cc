@@ -12,22 +12,24 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 
 namespace {
 
-const volatile int64_t* map_offset() {
+const std::atomic<int64_t>* map_offset() {
     const char* name = std::getenv("CLOCK_JUMP_FILE");
     const int fd = name == nullptr ? -1 : ::open(name, O_RDONLY | O_CLOEXEC);
     if (fd < 0) std::abort();
     void* const memory = ::mmap(nullptr, sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
     ::close(fd);
     if (memory == MAP_FAILED) std::abort();
-    return static_cast<const volatile int64_t*>(memory);
+    return static_cast<const std::atomic<int64_t>*>(memory);
 }
 
-const volatile int64_t* const kOffset = map_offset();
+static_assert(std::atomic<int64_t>::is_always_lock_free);
+const std::atomic<int64_t>* const kOffset = map_offset();
 
 }  // namespace
 
@@ -38,7 +40,8 @@ int clock_gettime(clockid_t clock, timespec* now) noexcept {
     const long failed = ::syscall(SYS_clock_gettime, clock, now);
     const bool is_wall = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
     // Before this library is set up nobody has been told of a jump.
-    if (failed == 0 && is_wall && kOffset != nullptr) now->tv_sec += *kOffset;
+    if (failed == 0 && is_wall && kOffset != nullptr)
+        now->tv_sec += kOffset->load(std::memory_order_relaxed);
     return static_cast<int>(failed);
 }
 

@@ -161,7 +161,7 @@ int main_with(int argc, char** argv) {
         ->check(CLI::IsMember({"none", "bf16"}))
         ->needs(reference)
         ->capture_default_str();
-    app.add_option("--residual", options.residual, "Residual stream: fp32, as served by default, or bf16")
+    app.add_option("--residual", options.residual, "Residual stream: fp32 (as served) or bf16")
         ->check(CLI::IsMember({"bf16", "fp32"}))
         ->capture_default_str();
     app.add_option("--numeric-class",
