@@ -3,8 +3,10 @@
 #include "ops/reference/two_phase.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -143,41 +145,38 @@ Result<> two_phase_offsets(const TwoPhaseOffsetsRequest& r) {
     const size_t num_senders = r.send_counts.shape[0];
     const size_t num_ranks = r.send_counts.shape[1];
     const size_t num_experts = r.send_counts.shape[2];
-    // Rows of a rank, before a local expert, of senders before `sender` for that expert itself.
     const auto index = [&](size_t sender, size_t rank, size_t expert) {
         return (sender * num_ranks + rank) * num_experts + expert;
     };
-    const auto rows_before = [&](size_t sender, size_t rank, size_t expert) {
-        int64_t rows = 0;
-        for (size_t s = 0; s < num_senders; ++s) {
-            for (size_t e = 0; e < num_experts; ++e) {
-                const bool is_before = e < expert || (e == expert && s < sender);
-                if (is_before) {
-                    rows += static_cast<const int32_t*>(r.send_counts.data)[index(s, rank, e)];
-                }
-            }
-        }
-        return rows;
+    const auto count = [&](size_t sender, size_t rank, size_t expert) {
+        return int64_t{
+            static_cast<const int32_t*>(r.send_counts.data)[index(sender, rank, expert)]};
     };
     int64_t first_of_rank = 0;
+    std::vector<int64_t> of_expert(num_experts);
     for (size_t rank = 0; rank < num_ranks; ++rank) {
-        const int64_t total = rows_before(0, rank, num_experts);
-        static_cast<int64_t*>(r.recv_total.data)[rank] = total;
         for (size_t e = 0; e < num_experts; ++e) {
+            of_expert[e] = 0;
+            for (size_t s = 0; s < num_senders; ++s) of_expert[e] += count(s, rank, e);
+        }
+        const int64_t total = std::accumulate(of_expert.begin(), of_expert.end(), int64_t{0});
+        static_cast<int64_t*>(r.recv_total.data)[rank] = total;
+        // Before a row are those of experts before its own, and for that one of senders before its.
+        for (size_t e = 0; e < num_experts; ++e) {
+            int64_t rows = std::accumulate(of_expert.begin(),
+                                           of_expert.begin() + static_cast<std::ptrdiff_t>(e),
+                                           first_of_rank);
             for (size_t s = 0; s < num_senders; ++s) {
-                static_cast<int64_t*>(r.base.data)[index(s, rank, e)] =
-                    first_of_rank + rows_before(s, rank, e);
+                static_cast<int64_t*>(r.base.data)[index(s, rank, e)] = rows;
+                rows += count(s, rank, e);
             }
             if (r.group_list.num_elements() > 0) {
-                static_cast<int64_t*>(r.group_list.data)[rank * num_experts + e] =
-                    rows_before(0, rank, e + 1) - rows_before(0, rank, e);
+                static_cast<int64_t*>(r.group_list.data)[rank * num_experts + e] = of_expert[e];
             }
         }
         for (size_t s = 0; s < num_senders && r.recv_counts.num_elements() > 0; ++s) {
             int64_t rows = 0;
-            for (size_t e = 0; e < num_experts; ++e) {
-                rows += static_cast<const int32_t*>(r.send_counts.data)[index(s, rank, e)];
-            }
+            for (size_t e = 0; e < num_experts; ++e) rows += count(s, rank, e);
             static_cast<int64_t*>(r.recv_counts.data)[rank * num_senders + s] = rows;
         }
         if (r.one_buffer) first_of_rank += total;
