@@ -309,6 +309,35 @@ Result<> Client::trace(std::chrono::milliseconds duration,
     }
 }
 
+Result<Resized> Client::resize(const Resize& asked,
+                               const std::function<void(const ResizeProgress&)>& on_progress,
+                               std::chrono::milliseconds timeout,
+                               const Cancellation* cancellation) {
+    Request request;
+    *request.mutable_resize() = asked;
+    AFD_TRY(send(request));
+    const Clock::time_point deadline = Clock::now() + timeout;
+    while (true) {
+        Result<std::optional<Response>> next =
+            next_response(request.request_id(), deadline, cancellation);
+        if (!next.ok()) {
+            if (next.error().code != Code::kDeadlineExceeded) return next.error();
+            return afd::Error{Code::kDeadlineExceeded,
+                              "the resize has not ended after " + std::to_string(timeout.count()) +
+                                  " ms; it goes on (afdctl status)"};
+        }
+        if (!next.value().has_value()) {
+            return afd::Error{Code::kCancelled, "interrupted; the resize goes on (afdctl status)"};
+        }
+        Response& response = *next.value();
+        if (response.has_error()) return to_error(response.error());
+        if (response.has_resized()) return std::move(*response.mutable_resized());
+        if (response.has_resize_progress() && on_progress) {
+            on_progress(response.resize_progress());
+        }
+    }
+}
+
 Result<> Client::drain(std::chrono::milliseconds timeout, const Cancellation* cancellation) {
     Request request;
     request.mutable_drain();

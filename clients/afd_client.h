@@ -103,6 +103,12 @@ class Client {
     Result<Context> context(const GetContext& asked,
                             std::chrono::milliseconds timeout = kReplyTimeout,
                             const Cancellation* cancellation = nullptr);
+    // Returns once other numbers of workers serve; `on_progress` hears the steps. A cancellation
+    // ends the wait, and not the resize. Errors: as above; those of Resize (proto/client.proto).
+    Result<Resized> resize(const Resize& asked,
+                           const std::function<void(const ResizeProgress&)>& on_progress,
+                           std::chrono::milliseconds timeout,
+                           const Cancellation* cancellation = nullptr);
     // Returns once nothing is in flight; afdd admits nothing new meanwhile or afterwards.
     Result<> drain(std::chrono::milliseconds timeout, const Cancellation* cancellation = nullptr);
     // Returns once afdd has taken the order; it then drains and exits.

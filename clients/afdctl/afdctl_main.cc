@@ -17,6 +17,7 @@ constexpr const char* kFooter =
     "  afdctl trace --seconds 2 -o trace.json\n"
     "  afdctl doctor -- --model DIR --ffn-workers 2\n"
     "  afdctl restart-worker --all\n"
+    "  afdctl resize --attention 3 --ffn 2\n"
     "  afdctl stop --instance demo\n"
     "Exit codes: 0 ok, 1 request failed, 2 wrong usage, 5 cannot reach afdd, 130 interrupted";
 
@@ -168,6 +169,23 @@ CLI::App* add_workers(CLI::App& app,
     return command;
 }
 
+CLI::App* add_resize(CLI::App& app, ResizeOptions& options) {
+    CLI::App* command =
+        add_command(app, "resize", "Give the instance other numbers of workers while it serves");
+    command->add_option("--attention", options.attention, "Attention workers; else as many as now")
+        ->check(CLI::Range(1, 1024).description(""))
+        ->type_name("N");
+    command->add_option("--ffn", options.ffn, "FFN workers; else as many as now")
+        ->check(CLI::Range(1, 256).description(""))
+        ->type_name("N");
+    command->add_flag("--stop-first",
+                      options.stop_first,
+                      "End those that serve before: needs less memory, and requests stand still");
+    add_timeout(*command, options.timeout_s, "Give up waiting; the resize goes on");
+    command->footer("Requests go on with the same tokens. Example: afdctl resize --ffn 2");
+    return command;
+}
+
 // Both commands need to know whom.
 int run_workers(const CommonOptions& common, const WorkerOptions& options, bool comes_back) {
     if (options.workers.empty() && !options.all) {
@@ -176,6 +194,13 @@ int run_workers(const CommonOptions& common, const WorkerOptions& options, bool 
         return kExitUsage;
     }
     return comes_back ? run_restart_worker(common, options) : run_drain_worker(common, options);
+}
+
+int run_sizes(const CommonOptions& common, const ResizeOptions& options) {
+    if (options.attention || options.ffn) return run_resize(common, options);
+    print_error({Code::kInvalidArgument,
+                 "how many workers? give --attention N, --ffn N or both (see afdctl status)"});
+    return kExitUsage;
 }
 
 // What is wrong with the options of generate together; empty: nothing.
@@ -203,6 +228,7 @@ int run(int argc, char** argv) {
     ContextOptions context;
     TraceOptions trace;
     WorkerOptions workers;
+    ResizeOptions resize;
     LifecycleOptions lifecycle;
 
     CLI::App app("Asks and steers a running afdd.", "afdctl");
@@ -227,6 +253,7 @@ int run(int argc, char** argv) {
                     workers);
     CLI::App* drain_worker_command = add_workers(
         app, "drain-worker", "End workers, which then stay away until restart-worker", workers);
+    CLI::App* resize_command = add_resize(app, resize);
     CLI::App* drain_command =
         add_command(app, "drain", "Admit nothing new; return when nothing is in flight");
     add_timeout(*drain_command, lifecycle.timeout_s, "Give up waiting; afdd goes on draining");
@@ -249,11 +276,12 @@ int run(int argc, char** argv) {
     if (trace_command->parsed()) return run_trace(common, trace);
     if (restart_worker_command->parsed()) return run_workers(common, workers, true);
     if (drain_worker_command->parsed()) return run_workers(common, workers, false);
+    if (resize_command->parsed()) return run_sizes(common, resize);
     if (drain_command->parsed()) return run_drain(common, lifecycle);
     if (stop_command->parsed()) return run_stop(common, lifecycle);
     print_error({Code::kInvalidArgument,
                  "which command? generate, status, top, metrics, context, trace, doctor, "
-                 "restart-worker, drain-worker, drain or stop (see afdctl --help)"});
+                 "restart-worker, drain-worker, resize, drain or stop (see afdctl --help)"});
     return kExitUsage;
 }
 

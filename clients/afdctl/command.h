@@ -66,6 +66,13 @@ struct WorkerOptions {
     double timeout_s = 60;             // For each.
 };
 
+struct ResizeOptions {
+    std::optional<uint32_t> attention;  // Nothing: as many as now.
+    std::optional<uint32_t> ffn;
+    bool stop_first = false;
+    double timeout_s = 600;
+};
+
 struct TraceOptions {
     double seconds = 1;
     std::string output;
@@ -88,6 +95,7 @@ int run_metrics(const CommonOptions& common, const MetricsOptions& options);
 int run_context(const CommonOptions& common, const ContextOptions& options);
 int run_drain_worker(const CommonOptions& common, const WorkerOptions& options);
 int run_restart_worker(const CommonOptions& common, const WorkerOptions& options);
+int run_resize(const CommonOptions& common, const ResizeOptions& options);
 int run_trace(const CommonOptions& common, const TraceOptions& options);
 int run_drain(const CommonOptions& common, const LifecycleOptions& options);
 int run_stop(const CommonOptions& common, const LifecycleOptions& options);

@@ -254,6 +254,7 @@ std::string status_text(const Status& status) {
                                    duration_text(status.uptime_ms()),
                                    or_dash(status.version()));
     if (!status.reason().empty()) text += "reason    " + status.reason() + "\n";
+    if (!status.resize().empty()) text += "resize    " + status.resize() + "\n";
     text += fmt::format(
         "model     {}   {}   router {}   shared experts {}   rows {}   {}   context {}\n",
         or_dash(status.model()),
@@ -296,6 +297,7 @@ std::string status_json(const Status& status) {
     object["instance"] = status.instance();
     object["state"] = status.state();
     object["reason"] = status.reason();
+    object["resize"] = status.resize();
     object["pid"] = status.pid();
     object["uptime_ms"] = status.uptime_ms();
     object["version"] = status.version();

@@ -22,10 +22,6 @@ namespace {
 // A worker leaves its loop at the next step; more than this and it hangs.
 constexpr uint64_t kGraceMs = 3000;
 
-// What is read and packed in a second by the slowest disk and machine that are waited for. A worker
-// has its share of the model, but all workers may share one disk.
-constexpr uint64_t kLoadBytesPerSecond = uint64_t{32} << 20;
-
 // However few files can be opened.
 constexpr size_t kConnectionsMin = 4;
 
@@ -36,7 +32,6 @@ Afdd::Afdd(Config config, Surroundings surroundings)
       surroundings_(std::move(surroundings)),
       started_us_(uv_hrtime() / 1000),
       setup_(config_),
-      workers_(config_, setup_),
       drain_timer_(loop_,
                    [this] {
                        log::error(
@@ -59,12 +54,19 @@ ExitCode Afdd::run() {
     if (const auto done = setup_.open_model(); !done.ok()) {
         return fail(ExitCode::kModel, done.error());
     }
-    if (const auto done = setup_.plan(); !done.ok()) return fail(ExitCode::kUsage, done.error());
-    if (const auto done = setup_.create_segments(); !done.ok()) {
+    if (const auto done = setup_.choose_kernels(); !done.ok()) {
+        return fail(ExitCode::kUsage, done.error());
+    }
+    crew_ = std::make_unique<Crew>(loop_, setup_, config_);
+    if (const auto done = crew_->plan(); !done.ok()) return fail(ExitCode::kUsage, done.error());
+    if (const auto done = crew_->create_segments(); !done.ok()) {
         const bool is_usage = done.error().code == Code::kInvalidArgument;
         return fail(is_usage ? ExitCode::kUsage : ExitCode::kSharedMemory, done.error());
     }
-    if (const auto done = create_supervisor(); !done.ok()) {
+    if (const auto done = setup_.create_vocabulary(); !done.ok()) {
+        return fail(ExitCode::kSharedMemory, done.error());
+    }
+    if (const auto done = hire_crew(); !done.ok()) {
         return fail(ExitCode::kInUse, done.error());
     }
     if (const auto done = create_gateway(); !done.ok()) {
@@ -80,45 +82,9 @@ ExitCode Afdd::fail(ExitCode code, const Error& error) {
     return code;
 }
 
-Result<> Afdd::create_supervisor() {
-    Supervisor::Plan plan;
-    plan.config = config_;
-    plan.cpus = setup_.cpus();
-    plan.control_socket = setup_.paths().control_socket;
-    plan.worker_directory = surroundings_.worker_directory;
-    plan.load_ms = setup_.model().tensors().total_bytes() / (kLoadBytesPerSecond / 1000);
-    plan.welcome = setup_.common_welcome();
-    plan.can_do_without = setup_.can_do_without();
-    plan.segments = [this](control::Role role, uint32_t index) {
-        return setup_.handles(
-            role == control::FFN ? schedule::Role::kFfn : schedule::Role::kAttention, index);
-    };
-    plan.heartbeat = [this](control::Role role, uint32_t index) {
-        return workers_.heartbeat(role, index);
-    };
-    plan.run_flag = [this](control::Role role, uint32_t index) {
-        return workers_.run_flag(role, index);
-    };
-    plan.fill_metrics = [this](control::Role role, uint32_t index, client::Worker& worker) {
-        workers_.fill_metrics(role, index, worker);
-    };
-    metrics_ = std::make_unique<MetricsView>(config_, setup_);
-    plan.begin_counts = [this](control::Role role, uint32_t index) {
-        metrics_->begin(role, index);
-    };
-    plan.end_counts = [this](control::Role role, uint32_t index) { metrics_->end(role, index); };
-    plan.acquire_segments = [this](uint32_t rank, const control::SegmentRequest& request) {
-        return setup_.two_phase_segments().acquire(
-            rank,
-            request.session(),
-            request.round(),
-            {request.receive_bytes(), request.return_bytes()});
-    };
-    plan.release_segments = [this](uint32_t rank, const control::SegmentRelease& release) {
-        setup_.two_phase_segments().release(rank, release.session(), release.round());
-    };
-    AFD_ASSIGN(supervisor_, Supervisor::create(loop_, std::move(plan)));
-    return {};
+Result<> Afdd::hire_crew() {
+    AFD_ASSIGN(door_, WorkerDoor::open(loop_, setup_.paths().control_socket));
+    return crew_->hire(*door_, surroundings_.worker_directory);
 }
 
 Result<> Afdd::create_gateway() {
@@ -132,9 +98,18 @@ Result<> Afdd::create_gateway() {
     AFD_ASSIGN(model::Tokenizer of_thread, model::Tokenizer::load(config_.model));
     texts_ = std::make_unique<TextThread>(loop_, std::move(of_thread));
     served.texts = texts_.get();
+    AttentionWorkers& workers = *this;
     GatewayHost& host = *this;
     gateway_ = std::make_unique<Gateway>(
-        loop_, config_, std::move(served), workers_.trace_sources(), *supervisor_, host);
+        loop_, config_, std::move(served), crew_->workers().trace_sources(), workers, host);
+    resizer_ = std::make_unique<Resizer>(
+        loop_,
+        crew_,
+        Resizer::Surroundings{.worker_directory = surroundings_.worker_directory,
+                              .door = door_.get(),
+                              .gateway = gateway_.get(),
+                              .instance = this,
+                              .on_end = [this] { limit_connections(); }});
     return create_front_ends();
 }
 
@@ -142,9 +117,9 @@ Result<> Afdd::create_gateway() {
 // of its start for each worker, the visitors of the control socket, files that are open for a
 // moment, the memory of two-phase rounds (which go through the windows when there is none).
 void Afdd::limit_connections() {
-    const size_t num_workers = config_.num_attention_workers() + config_.num_ffn_workers();
+    const size_t num_workers = crew_->supervisor().num_workers();
     const size_t num_reserved = 3 * num_workers + Visitors::num_max(num_workers) + 64;
-    const size_t num_free = num_free_descriptors();
+    const size_t num_free = num_free_descriptors() + gateway_->num_connections();
     const size_t num_left = num_free > num_reserved ? num_free - num_reserved : 0;
     const size_t num_max = std::max(kConnectionsMin, num_left);
     if (num_max < config_.connections_max) {
@@ -204,7 +179,8 @@ Result<> Afdd::reload_config() {
         AFD_ASSIGN(http_->keys, load_api_keys(config_));
     }
     set_log_level(config.log_level);
-    supervisor_->set_log_level(config.log_level);
+    crew_->supervisor().set_log_level(config.log_level);
+    resizer_->set_log_level(config.log_level);
     log::info("SIGHUP: log_level is {}; every other option stays as it was at the start{}",
               config.log_level,
               http_ == nullptr ? "" : "; API keys were read again");
@@ -239,7 +215,7 @@ void Afdd::on_end_signal(int signal) {
 
 void Afdd::serve() {
     watch_signals();
-    supervisor_->start(*gateway_, *this);
+    crew_->supervisor().start(*gateway_, *this);
     // Half of the time that the manager allows: one message may be late.
     if (const uint64_t every_ms = surroundings_.notifier.watchdog_us() / 2000; every_ms > 0) {
         watchdog_timer_.start(0, every_ms);
@@ -259,18 +235,29 @@ void Afdd::serve() {
         "ended: {} requests served, {} failed", gateway_->num_finished(), gateway_->num_failed());
 }
 
+void Afdd::send(uint32_t session, const control::SupervisorMessage& message) {
+    crew_->supervisor().send(session, message);
+}
+
 Result<> Afdd::answer_context(const client::GetContext& asked, client::Context& answer) {
-    return workers_.answer_context(asked, answer);
+    // Who drains or restarts a worker means one that a resize is about to end.
+    if (asked.has_run_flag()) AFD_TRY(resizer_->check_idle());
+    return crew_->workers().answer_context(asked, answer);
+}
+
+Result<> Afdd::on_resize_asked(const client::Resize& asked) {
+    return resizer_->begin(asked);
 }
 
 std::string Afdd::metrics_text(const client::Status& status,
                                const RequestMetrics& requests,
                                const HopTimes& hops) const {
-    return metrics_->text(status, requests, hops, http_ == nullptr ? nullptr : &http_->metrics);
+    return crew_->metrics().text(
+        status, requests, hops, http_ == nullptr ? nullptr : &http_->metrics);
 }
 
 void Afdd::fill_status(client::Status& status) const {
-    status.set_numeric_class(setup_.identity().numeric_class);
+    status.set_numeric_class(crew_->layout().identity().numeric_class);
     status.set_kv_dtype(std::string(ops::name_of(config_.kv_dtype)));
     const model::ModelConfig& model = setup_.model().config();
     const model::KvShape shape = model::kv_shape(model);
@@ -282,8 +269,9 @@ void Afdd::fill_status(client::Status& status) const {
             windows.room(model, config_.kv_tokens, static_cast<uint32_t>(config_.max_sequences))
                 .num_tokens);
     }
-    status.set_dispatch_dtype(std::string(name_of(setup_.identity().row_dtype)));
-    supervisor_->fill_status(status);
+    status.set_dispatch_dtype(std::string(name_of(crew_->layout().identity().row_dtype)));
+    status.set_resize(resizer_->text());
+    crew_->supervisor().fill_status(status);
 }
 
 void Afdd::on_stop_asked() {
@@ -295,7 +283,7 @@ void Afdd::on_drained() {
 }
 
 void Afdd::on_given_up(const std::string& why) {
-    if (ending_) return;
+    if (ending_ || resizer_->on_serving_given_up(why)) return;
     log::error("cannot serve: {}", why);
     end(ExitCode::kWorkerFailed, kGraceMs);
 }
@@ -316,10 +304,13 @@ void Afdd::on_service(const ServiceState& state) {
 }
 
 void Afdd::on_all_gone() {
+    if (!ending_ && resizer_->on_serving_gone()) return;
+    if (crew_->supervisor().has_processes() || resizer_->has_processes()) return;
     loop_.stop();
 }
 
 void Afdd::on_all_ready() {
+    if (resizer_->on_serving_ready()) return;
     const double seconds = static_cast<double>(uv_hrtime() / 1000 - started_us_) / 1e6;
     const std::string ffn =
         config_.colocated() ? "colocated" : fmt::format("{} ffn", config_.ffn_workers);
@@ -328,7 +319,7 @@ void Afdd::on_all_ready() {
               setup_.model().directory(),
               config_.attention_workers,
               ffn,
-              setup_.identity().numeric_class,
+              crew_->layout().identity().numeric_class,
               addresses());
     log::info(
         "try: afdctl --instance {0} generate \"Once upon a time\"   |   afdctl --instance "
@@ -356,6 +347,7 @@ void Afdd::drain(const char* why) {
                     gateway_->num_in_flight(),
                     (config_.drain_timeout_ms + kGraceMs) * 1000));
     gateway_->drain();
+    resizer_->cancel();
 }
 
 void Afdd::end(ExitCode code, uint64_t grace_ms) {
@@ -366,7 +358,8 @@ void Afdd::end(ExitCode code, uint64_t grace_ms) {
     drain_timer_.stop();
     // Clients hear it before the workers go: from here on a lost worker is no reason for a replay.
     gateway_->fail_all({Code::kUnavailable, "afdd is ending; send the request again later"});
-    supervisor_->shut_down(grace_ms);
+    resizer_->shut_down(grace_ms);
+    crew_->supervisor().shut_down(grace_ms);
 }
 
 }  // namespace afd::daemon

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Afdd: one instance, from its configuration to its exit code. Lets InstanceSetup prepare what the
-// instance is made of, starts supervisor and gateway, and runs the one libuv loop until a signal or
-// a client asks it to end.
+// Afdd: one instance, from its configuration to its exit code. Lets InstanceSetup and Crew prepare
+// what the instance is made of, starts supervisor and gateway, and runs the one libuv loop until a
+// signal or a client asks it to end. Meanwhile its Resizer may put another crew in the place of the
+// one that serves.
 //
 // Order of life: lock, segments, workers; and back. The segments outlive every worker process.
 
@@ -13,11 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "daemon/afdd/crew.h"
 #include "daemon/afdd/end_signals.h"
 #include "daemon/afdd/heartbeat_line.h"
 #include "daemon/afdd/instance_setup.h"
-#include "daemon/afdd/metrics_view.h"
-#include "daemon/afdd/worker_view.h"
+#include "daemon/afdd/resizer.h"
 #include "daemon/config/config.h"
 #include "daemon/gateway/front_end.h"
 #include "daemon/gateway/gateway.h"
@@ -28,11 +29,13 @@
 #include "daemon/loop/event_loop.h"
 #include "daemon/program/exit_codes.h"
 #include "daemon/program/service_notifier.h"
+#include "daemon/supervisor/attention_workers.h"
 #include "daemon/supervisor/supervisor.h"
+#include "daemon/supervisor/worker_door.h"
 
 namespace afd::daemon {
 
-class Afdd final : private GatewayHost, private InstanceListener {
+class Afdd final : private AttentionWorkers, private GatewayHost, private InstanceListener {
   public:
     // REQUIRES: require_descriptors() (daemon/loop/descriptor_limit.h): the loop opens some.
     struct Surroundings {
@@ -47,7 +50,7 @@ class Afdd final : private GatewayHost, private InstanceListener {
     ExitCode run();
 
   private:
-    Result<> create_supervisor();
+    Result<> hire_crew();
     Result<> create_gateway();
     Result<> create_front_ends();
     Result<> create_http(std::shared_ptr<InputBudget> budget);
@@ -61,11 +64,15 @@ class Afdd final : private GatewayHost, private InstanceListener {
     void say_heartbeat();
     void serve();
 
+    // AttentionWorkers: of the crew that serves.
+    void send(uint32_t session, const control::SupervisorMessage& message) override;
+
     void fill_status(client::Status& status) const override;
     std::string metrics_text(const client::Status& status,
                              const RequestMetrics& requests,
                              const HopTimes& hops) const override;
     Result<> answer_context(const client::GetContext& asked, client::Context& answer) override;
+    Result<> on_resize_asked(const client::Resize& asked) override;
     void on_stop_asked() override;
     void on_drained() override;
     void on_all_ready() override;
@@ -82,10 +89,10 @@ class Afdd final : private GatewayHost, private InstanceListener {
     const uint64_t started_us_;
     EventLoop loop_;
     InstanceSetup setup_;
-    WorkerView workers_;
-    std::unique_ptr<MetricsView> metrics_;
-    std::unique_ptr<Supervisor> supervisor_;
+    std::unique_ptr<WorkerDoor> door_;
+    std::unique_ptr<Crew> crew_;  // That serves.
     std::unique_ptr<TextThread> texts_;
+    std::unique_ptr<Resizer> resizer_;  // Outlives the gateway, which may trace its crew.
     std::unique_ptr<Gateway> gateway_;
     std::vector<std::unique_ptr<FrontEnd>> front_ends_;
     std::shared_ptr<HttpServices> http_;  // Null: no HTTP.

@@ -3,15 +3,10 @@
 
 #include <algorithm>
 
-#include "daemon/afdd/configured_welcome.h"
-#include "daemon/config/instance_geometry.h"
-#include "daemon/config/placement_source.h"
-#include "daemon/gateway/random_seed.h"
 #include "daemon/program/logging.h"
 #include "daemon/worker/vocabulary_file.h"
-#include "daemon/worker/worker_setup.h"
 #include "model/weight_cache/weight_cache.h"
-#include "schedule/dispatch/lost_ranks.h"
+#include "schedule/shared_memory/segment.h"
 
 namespace afd::daemon {
 
@@ -65,7 +60,7 @@ Result<> InstanceSetup::choose_weight_cache() {
     return {};
 }
 
-Result<> InstanceSetup::plan() {
+Result<> InstanceSetup::choose_kernels() {
     AFD_TRY(choose_weight_cache());
     numeric_class_ = ops::best_numeric_class();
     if (config_.numeric_class != "auto") {
@@ -86,41 +81,7 @@ Result<> InstanceSetup::plan() {
             ops::name_of(numeric_class_),
             ops::name_of(ops::best_numeric_class()));
     }
-    AFD_ASSIGN(cpus_, plan_cpus(config_, allowed_cpus()));
-    // Anew at each start, so that a worker of an afdd that died cannot attach to the next one's
-    // segments.
-    instance_id_ = draw_random();
-    AFD_ASSIGN(const schedule::RowDtype row_dtype,
-               choose_row_dtype(config_.dispatch_dtype, model_->config()));
-    identity_ = make_identity(instance_id_, *model_, numeric_class_, config_.router, row_dtype);
-    segment_prefix_ = schedule::segment_prefix(config_.instance, instance_id_);
-    // Here and not with the segments: files and libraries that the user names are for the user to
-    // mend.
-    return list_rank_experts();
-}
-
-Result<> InstanceSetup::create_segments() {
-    AFD_ASSIGN(
-        const schedule::Geometry geometry,
-        make_geometry(model_->config(), instance_geometry(config_, cpus_, identity_.row_dtype)));
-    AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
-    AFD_ASSIGN(schedule::InstanceSegments segments,
-               schedule::InstanceSegments::create(segment_prefix_, layout, identity_));
-    segments_ = std::make_unique<schedule::InstanceSegments>(std::move(segments));
-    const schedule::TwoPhaseCall call =
-        two_phase_call(configured_welcome(config_, cpus_), geometry);
-    two_phase_segments_ = std::make_unique<TwoPhaseSegments>(
-        segment_prefix_,
-        geometry.num_sessions,
-        config_.two_phase_memory_max,
-        schedule::two_phase_sizes_max(
-            call,
-            geometry.num_experts,
-            two_phase_row_bytes(
-                identity_.row_dtype, model_->config().hidden, config_.row_checksums)));
-    segment_bytes_ = schedule::InstanceSegments::total_bytes(layout);
-    log::debug("segments {}-*: {} MiB", segment_prefix_, segment_bytes_ >> 20);
-    return create_vocabulary();
+    return {};
 }
 
 // As many tokens as the model has logits: those that only one of the two knows are never allowed.
@@ -137,59 +98,10 @@ Result<> InstanceSetup::create_vocabulary() {
         if (special.empty() && !is_text) tokens[id].clear();
     }
     const model::VocabularyTrie trie(tokens);
-    AFD_ASSIGN(vocabulary_, create_vocabulary_file(vocabulary_name(segment_prefix_), trie));
+    // Of the instance and no layout: each hands it out under a name of its own.
+    const std::string name = vocabulary_name("/afd-" + config_.instance);
+    AFD_ASSIGN(vocabulary_, create_vocabulary_file(name, trie));
     return {};
-}
-
-std::vector<std::pair<std::string, int>> InstanceSetup::handles(schedule::Role role,
-                                                                uint32_t index) const {
-    auto handles = segments_->handles(role, index);
-    // Only attention workers sample.
-    if (role == schedule::Role::kAttention) {
-        handles.emplace_back(vocabulary_name(segment_prefix_), vocabulary_.get());
-    }
-    return handles;
-}
-
-// What each rank holds of any MoE layer: a placement may differ from layer to layer.
-Result<> InstanceSetup::list_rank_experts() {
-    rank_experts_.resize(config_.num_ffn_workers());
-    if (rank_experts_.empty()) return {};
-    const model::ModelConfig& model = model_->config();
-    const uint32_t num_shared =
-        dispatched_shared_slots(model, instance_geometry(config_, cpus_, identity_.row_dtype));
-    AFD_ASSIGN(placement_, plan_placement(config_, layer_experts(model, num_shared)));
-    const bool is_default =
-        config_.expert_placement == "round_robin" && config_.replica_choice == "session";
-    // Workers compute the default themselves. Anything else is resolved once, here: all of them
-    // must have the same table.
-    if (!is_default) expert_table_ = to_wire(*placement_);
-    for (uint32_t rank = 0; rank < config_.num_ffn_workers(); ++rank) {
-        for (const schedule::HeldExpert& held : placement_->held_experts(rank)) {
-            if (model.is_moe_layer(held.layer_id)) rank_experts_[rank].insert(held.expert);
-        }
-    }
-    return {};
-}
-
-CanDoWithout InstanceSetup::can_do_without() const {
-    if (!placement_) return {};
-    return [this](const std::vector<bool>& is_lost) {
-        return schedule::can_do_without(is_lost, *placement_, config_.router);
-    };
-}
-
-control::Welcome InstanceSetup::common_welcome() const {
-    control::Welcome welcome = configured_welcome(config_, cpus_);
-    welcome.set_segment_prefix(segment_prefix_);
-    *welcome.mutable_geometry() = instance_geometry(config_, cpus_, identity_.row_dtype);
-    welcome.set_model_dir(model_->directory());
-    welcome.set_numeric_class(std::string(ops::name_of(numeric_class_)));
-    if (expert_table_) *welcome.mutable_experts() = *expert_table_;
-    welcome.set_instance_id(instance_id_);
-    welcome.set_model_identity(model_->identity());
-    welcome.set_weight_cache(weight_cache_directory_);
-    return welcome;
 }
 
 }  // namespace afd::daemon

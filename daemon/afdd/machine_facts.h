@@ -30,4 +30,7 @@ struct MachineFacts {
 
 MachineFacts read_machine();
 
+// MachineFacts::memory_bytes as it is now; 0: unknown.
+uint64_t available_memory();
+
 }  // namespace afd::daemon

@@ -18,23 +18,41 @@ std::string name_of_directory(const std::string& directory) {
 
 }  // namespace
 
-MetricsView::MetricsView(const Config& config, const InstanceSetup& setup)
-    : config_(config), setup_(setup) {
+MetricsView::MetricsView(const InstanceLayout& layout) : layout_(layout) {
+    const Config& config = layout.config();
     for (uint32_t session = 0; session < config.num_attention_workers(); ++session) {
-        attention_.emplace_back(
-            Metrics(setup.segments().attention_metrics(session)), config.num_ffn_workers(), 0);
+        attention_.workers.emplace_back(
+            Metrics(layout.segments().attention_metrics(session)), config.num_ffn_workers(), 0);
     }
     for (uint32_t rank = 0; rank < config.num_ffn_workers(); ++rank) {
-        const std::set<uint32_t>& experts = setup.rank_experts(rank);
-        ffn_.emplace_back(Metrics(setup.segments().ffn_metrics(rank)),
-                          0,
-                          experts.empty() ? 0 : *experts.rbegin() + 1);
+        const std::set<uint32_t>& experts = layout.rank_experts(rank);
+        ffn_.workers.emplace_back(Metrics(layout.segments().ffn_metrics(rank)),
+                                  0,
+                                  experts.empty() ? 0 : *experts.rbegin() + 1);
+    }
+}
+
+void MetricsView::follow(const MetricsView& before) {
+    attention_.follow(before.attention_);
+    ffn_.follow(before.ffn_);
+}
+
+void MetricsView::Totals::follow(const Totals& before) {
+    left = before.left;
+    for (uint32_t index = 0; index < before.workers.size(); ++index) {
+        left[index] = before.workers[index].read();
+    }
+    for (uint32_t index = 0; index < workers.size(); ++index) {
+        const auto found = left.find(index);
+        if (found == left.end()) continue;
+        workers[index].add_earlier(found->second);
+        left.erase(found);
     }
 }
 
 WorkerCounts MetricsView::counts(const client::Worker& worker) const {
-    const auto& totals = worker.role() == "ffn" ? ffn_ : attention_;
-    return totals.at(worker.index()).read();
+    const Totals& totals = worker.role() == "ffn" ? ffn_ : attention_;
+    return totals.workers.at(worker.index()).read();
 }
 
 std::string MetricsView::text(const client::Status& status,
@@ -48,14 +66,17 @@ std::string MetricsView::text(const client::Status& status,
     for (const client::Worker& worker : status.workers()) {
         snapshot.workers.push_back(counts(worker));
     }
+    for (const auto& [index, counts] : ffn_.left) snapshot.left_ffn_workers.add(counts);
     snapshot.hops = hops;
     // As HTTP clients name it.
-    snapshot.model_name = config_.http_model.empty() ? name_of_directory(setup_.model().directory())
-                                                     : config_.http_model;
-    snapshot.num_routed_experts = setup_.model().config().num_experts;
+    const Config& config = layout_.config();
+    const model::ModelFiles& model = layout_.setup().model();
+    snapshot.model_name =
+        config.http_model.empty() ? name_of_directory(model.directory()) : config.http_model;
+    snapshot.num_routed_experts = model.config().num_experts;
     snapshot.kv_block_tokens = model::kKvBlockTokens;
-    snapshot.shared_memory_bytes = setup_.segment_bytes();
-    return exposition_text(snapshot, config_.metrics_compat == MetricsCompat::kVllm);
+    snapshot.shared_memory_bytes = layout_.segment_bytes();
+    return exposition_text(snapshot, config.metrics_compat == MetricsCompat::kVllm);
 }
 
 }  // namespace afd::daemon

@@ -3,13 +3,16 @@
 
 // MetricsView: what the instance counts, for a Prometheus server: the counts of all workers over
 // the lives of their processes, and what afdd knows beside them. On afdd's loop thread.
+//
+// Each layout has one. A resize goes on counting where the one before has ended (follow()), so that
+// nobody sees a counter fall.
 
-#include <memory>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
-#include "daemon/afdd/instance_setup.h"
-#include "daemon/config/config.h"
+#include "daemon/afdd/instance_layout.h"
 #include "daemon/metrics/hop_times.h"
 #include "daemon/metrics/http_metrics.h"
 #include "daemon/metrics/request_metrics.h"
@@ -21,12 +24,15 @@ namespace afd::daemon {
 
 class MetricsView {
   public:
-    // REQUIRES: both outlive it; the steps of `setup` were taken.
-    MetricsView(const Config& config, const InstanceSetup& setup);
+    // REQUIRES: `layout` outlives it; its steps were taken.
+    explicit MetricsView(const InstanceLayout& layout);
 
     // A worker's process serves, or is gone.
-    void begin(control::Role role, uint32_t index) { totals_of(role, index).begin(); }
-    void end(control::Role role, uint32_t index) { totals_of(role, index).end(); }
+    void begin(control::Role role, uint32_t index) { of(role).workers[index].begin(); }
+    void end(control::Role role, uint32_t index) { of(role).workers[index].end(); }
+
+    // Adds what was counted before. REQUIRES: no process of that layout serves any more.
+    void follow(const MetricsView& before);
 
     // GatewayHost::metrics_text(). `http`: null where HTTP is not served.
     std::string text(const client::Status& status,
@@ -37,14 +43,18 @@ class MetricsView {
     WorkerCounts counts(const client::Worker& worker) const;
 
   private:
-    WorkerTotals& totals_of(control::Role role, uint32_t index) {
-        return role == control::FFN ? ffn_[index] : attention_[index];
-    }
+    struct Totals {
+        void follow(const Totals& before);
 
-    const Config& config_;
-    const InstanceSetup& setup_;
-    std::vector<WorkerTotals> attention_;
-    std::vector<WorkerTotals> ffn_;
+        std::vector<WorkerTotals> workers;
+        std::map<uint32_t, WorkerCounts> left;  // Of workers that only an earlier layout had.
+    };
+
+    Totals& of(control::Role role) { return role == control::FFN ? ffn_ : attention_; }
+
+    const InstanceLayout& layout_;
+    Totals attention_;
+    Totals ffn_;
 };
 
 }  // namespace afd::daemon

@@ -10,8 +10,8 @@
 namespace afd::daemon {
 
 schedule::ConstControlView WorkerView::control_of(bool is_ffn, uint32_t index) const {
-    if (is_ffn) return setup_.segments().ffn_control(index);
-    return setup_.segments().attention_control(index);
+    if (is_ffn) return layout_.segments().ffn_control(index);
+    return layout_.segments().attention_control(index);
 }
 
 schedule::HeartbeatView WorkerView::heartbeat(control::Role role, uint32_t index) const {
@@ -19,30 +19,31 @@ schedule::HeartbeatView WorkerView::heartbeat(control::Role role, uint32_t index
 }
 
 bool WorkerView::run_flag(control::Role role, uint32_t index) const {
-    return setup_.segments().run_flag(
+    return layout_.segments().run_flag(
         role == control::FFN ? schedule::Role::kFfn : schedule::Role::kAttention, index);
 }
 
 void WorkerView::fill_metrics(control::Role role, uint32_t index, client::Worker& worker) const {
     if (role == control::FFN) {
-        fill_ffn_metrics(Metrics(setup_.segments().ffn_metrics(index)),
-                         setup_.rank_experts(index),
-                         setup_.model().config().num_experts,
+        fill_ffn_metrics(Metrics(layout_.segments().ffn_metrics(index)),
+                         layout_.rank_experts(index),
+                         layout_.setup().model().config().num_experts,
                          worker);
     } else {
-        fill_attention_metrics(
-            Metrics(setup_.segments().attention_metrics(index)), config_.num_ffn_workers(), worker);
+        fill_attention_metrics(Metrics(layout_.segments().attention_metrics(index)),
+                               layout_.config().num_ffn_workers(),
+                               worker);
     }
 }
 
 std::vector<TraceSource> WorkerView::trace_sources() const {
     std::vector<TraceSource> sources;
-    for (uint32_t session = 0; session < config_.num_attention_workers(); ++session) {
+    for (uint32_t session = 0; session < layout_.config().num_attention_workers(); ++session) {
         sources.push_back(
-            {"attention", session, Metrics(setup_.segments().attention_metrics(session)).trace()});
+            {"attention", session, Metrics(layout_.segments().attention_metrics(session)).trace()});
     }
-    for (uint32_t rank = 0; rank < config_.num_ffn_workers(); ++rank) {
-        sources.push_back({"ffn", rank, Metrics(setup_.segments().ffn_metrics(rank)).trace()});
+    for (uint32_t rank = 0; rank < layout_.config().num_ffn_workers(); ++rank) {
+        sources.push_back({"ffn", rank, Metrics(layout_.segments().ffn_metrics(rank)).trace()});
     }
     return sources;
 }
@@ -51,19 +52,19 @@ Result<> WorkerView::answer_context(const client::GetContext& asked,
                                     client::Context& answer) const {
     const bool is_ffn = asked.role() == "ffn";
     const uint32_t num_workers =
-        is_ffn ? config_.num_ffn_workers() : config_.num_attention_workers();
+        is_ffn ? layout_.config().num_ffn_workers() : layout_.config().num_attention_workers();
     if ((!is_ffn && asked.role() != "attention") || asked.index() >= num_workers) {
         return Error{
             Code::kNotFound,
             fmt::format("there is no worker {}{}; there are {} attention and {} ffn workers",
                         asked.role(),
                         asked.index(),
-                        config_.num_attention_workers(),
-                        config_.num_ffn_workers())};
+                        layout_.config().num_attention_workers(),
+                        layout_.config().num_ffn_workers())};
     }
     if (asked.has_run_flag()) {
         const auto role = is_ffn ? schedule::Role::kFfn : schedule::Role::kAttention;
-        setup_.segments().set_run_flag(role, asked.index(), asked.run_flag());
+        layout_.segments().set_run_flag(role, asked.index(), asked.run_flag());
     }
     const schedule::ConstControlView view = control_of(is_ffn, asked.index());
     answer.set_role(asked.role());

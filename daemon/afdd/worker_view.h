@@ -5,13 +5,12 @@
 // heartbeats, run flags, what they counted, traces and contexts. What they say for themselves comes
 // over the control channel, to the Supervisor.
 //
-// `index` is a session or a rank of the instance. Everything happens on afdd's loop thread.
+// `index` is a session or a rank of the layout. Everything happens on afdd's loop thread.
 
 #include <cstdint>
 #include <vector>
 
-#include "daemon/afdd/instance_setup.h"
-#include "daemon/config/config.h"
+#include "daemon/afdd/instance_layout.h"
 #include "daemon/gateway/tracer.h"
 #include "proto/client.pb.h"
 #include "proto/control.pb.h"
@@ -22,8 +21,8 @@ namespace afd::daemon {
 
 class WorkerView {
   public:
-    // REQUIRES: both outlive it; the steps of `setup` were taken before anything is looked at.
-    WorkerView(const Config& config, const InstanceSetup& setup) : config_(config), setup_(setup) {}
+    // REQUIRES: `layout` outlives it; its steps were taken before anything is looked at.
+    explicit WorkerView(const InstanceLayout& layout) : layout_(layout) {}
 
     schedule::HeartbeatView heartbeat(control::Role role, uint32_t index) const;
     bool run_flag(control::Role role, uint32_t index) const;
@@ -37,8 +36,7 @@ class WorkerView {
   private:
     schedule::ConstControlView control_of(bool is_ffn, uint32_t index) const;
 
-    const Config& config_;
-    const InstanceSetup& setup_;
+    const InstanceLayout& layout_;
 };
 
 }  // namespace afd::daemon

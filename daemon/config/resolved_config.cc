@@ -190,6 +190,21 @@ Result<ResolvedConfig> resolve_config(const ConfigSources& sources) {
     return resolved;
 }
 
+Result<Config> with_workers(const Config& config,
+                            uint64_t attention_workers,
+                            uint64_t ffn_workers) {
+    Config other = config;
+    const std::map<std::string, uint64_t> numbers = {{"attention_workers", attention_workers},
+                                                     {"ffn_workers", ffn_workers}};
+    for (const ConfigOption& option : config_options()) {
+        const auto found = numbers.find(option.name);
+        if (found == numbers.end()) continue;
+        AFD_TRY(set_option(option, std::to_string(found->second), other));
+    }
+    AFD_TRY(check_together(other));
+    return other;
+}
+
 std::string describe_config(const ResolvedConfig& resolved) {
     std::string text;
     for (const ConfigOption& option : config_options()) {

@@ -53,6 +53,10 @@ struct ConfigSources {
 // the line and column of the file, the value, its origin and what is allowed.
 Result<ResolvedConfig> resolve_config(const ConfigSources& sources);
 
+// The configuration for other numbers of workers; colocated there are no FFN workers to give.
+// Errors: kInvalidArgument, as those of resolve_config().
+Result<Config> with_workers(const Config& config, uint64_t attention_workers, uint64_t ffn_workers);
+
 // The resolved values as a TOML file, each line with its origin as a comment. Reading it back
 // gives the same configuration.
 std::string describe_config(const ResolvedConfig& resolved);

@@ -7,7 +7,7 @@
 namespace afd::daemon {
 
 void add_expert_families(const MetricsSnapshot& snapshot, FamilyList& families) {
-    std::vector<uint64_t> rows;
+    std::vector<uint64_t> rows = snapshot.left_ffn_workers.expert_rows;
     for (const WorkerCounts& counts : snapshot.workers) {
         rows.resize(std::max(rows.size(), counts.expert_rows.size()));
         for (size_t expert = 0; expert < counts.expert_rows.size(); ++expert) {

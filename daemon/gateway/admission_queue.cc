@@ -9,6 +9,11 @@ namespace afd::daemon {
 AdmissionQueue::AdmissionQueue(uint32_t num_workers, uint64_t max_queue, uint32_t max_sequences)
     : max_queue_(max_queue), max_sequences_(max_sequences), workers_(num_workers) {}
 
+void AdmissionQueue::set_num_workers(uint32_t num_workers) {
+    AFD_ASSERT(num_running() == 0, "%zu requests run", num_running());
+    workers_.assign(num_workers, Worker{});
+}
+
 void AdmissionQueue::worker_ready(uint32_t session, uint64_t kv_tokens) {
     Worker& worker = workers_[session];
     AFD_ASSERT(!worker.is_ready, "session %u is ready twice", session);
@@ -65,7 +70,7 @@ Result<> AdmissionQueue::check_full(FairQueue::Client client) const {
 
 Result<> AdmissionQueue::enqueue(uint64_t id, uint64_t tokens, FairQueue::Client client) {
     const uint64_t blocks = blocks_for(tokens);
-    const bool runs_at_once = queue_.empty() && best_worker(blocks).has_value();
+    const bool runs_at_once = !is_still_ && queue_.empty() && best_worker(blocks).has_value();
     if (!runs_at_once) AFD_TRY(check_full(client));
     const bool is_new =
         requests_.emplace(id, Entry{blocks, next_order_++, client, std::nullopt}).second;
@@ -97,7 +102,7 @@ void AdmissionQueue::change_client(uint64_t id, FairQueue::Client client) {
 }
 
 std::optional<AdmissionQueue::Admission> AdmissionQueue::admit_next() {
-    if (queue_.empty()) return std::nullopt;
+    if (is_still_ || queue_.empty()) return std::nullopt;
     // Only the first: taking a smaller one that fits would starve a large one.
     const uint64_t id = queue_.front();
     Entry& entry = requests_.at(id);

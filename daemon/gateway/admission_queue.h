@@ -51,6 +51,14 @@ class AdmissionQueue {
 
     AdmissionQueue(uint32_t num_workers, uint64_t max_queue, uint32_t max_sequences);
 
+    // None of the workers is there any more, and so many others are to come.
+    // REQUIRES: no request runs.
+    void set_num_workers(uint32_t num_workers);
+
+    // No request is given to a worker until go_on().
+    void stand_still() { is_still_ = true; }
+    void go_on() { is_still_ = false; }
+
     // The worker may be given requests from now on. REQUIRES: it is not ready.
     void worker_ready(uint32_t session, uint64_t kv_tokens);
 
@@ -103,6 +111,7 @@ class AdmissionQueue {
     const uint64_t max_queue_;
     const uint32_t max_sequences_;
     uint64_t next_order_ = 0;
+    bool is_still_ = false;
     std::vector<Worker> workers_;
     FairQueue queue_;
     std::unordered_map<uint64_t, Entry> requests_;

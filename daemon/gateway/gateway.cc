@@ -35,6 +35,7 @@ Gateway::Gateway(EventLoop& loop,
       replay_(flights_, queue_, ends_, counters_),
       output_limit_(config.output_buffer_kib * 1024, flights_, ends_),
       drain_(answers_),
+      resize_watch_(answers_),
       outage_(loop,
               config.round_timeout_ms,
               [this](const Error& error) {
@@ -59,7 +60,7 @@ void Gateway::adopt(std::unique_ptr<ClientSession> session) {
 }
 
 void Gateway::limit_connections(size_t num_max) {
-    connections_max_ = std::min(connections_max_, num_max);
+    connections_max_ = std::min<size_t>(config_.connections_max, num_max);
 }
 
 void Gateway::make_room_for(ClientSession& client) {
@@ -84,7 +85,8 @@ void Gateway::make_room_for(ClientSession& client) {
 
 bool Gateway::is_busy(const ClientSession& client) const {
     return flights_.num_of(client) > 0 || resumables_.is_for(client) ||
-           drain_.is_awaited_by(client) || tracer_.is_for(client) || long_prompts_.is_for(client);
+           drain_.is_awaited_by(client) || resize_watch_.is_for(client) || tracer_.is_for(client) ||
+           long_prompts_.is_for(client);
 }
 
 void Gateway::on_request(ClientSession& client, const client::Request& request) {
@@ -177,6 +179,8 @@ Result<> Gateway::serve(ClientSession& client, const client::Request& request) {
         // Also in a drain: it is nothing new.
         case client::Request::kResume:
             return resumables_.resume(client, id, request.resume());
+        case client::Request::kResize:
+            return resize(client, id, request.resize());
         case client::Request::BODY_NOT_SET:
             break;
     }
@@ -190,6 +194,17 @@ Result<> Gateway::generate(ClientSession& client,
     AFD_TRY(outage_.check_admits());
     AFD_ASSIGN(const FlightTable::Id id, admission_.accept(client, request_id, wish));
     deadlines_.watch(id);
+    return {};
+}
+
+Result<> Gateway::resize(ClientSession& client, uint64_t request_id, const client::Resize& asked) {
+    if (drain_.is_on()) {
+        return Error{Code::kFailedPrecondition,
+                     "afdd is draining, which cannot be taken back: start it again with other "
+                     "numbers of workers"};
+    }
+    AFD_TRY(host_.on_resize_asked(asked));
+    resize_watch_.begin(client, request_id);
     return {};
 }
 
@@ -219,6 +234,7 @@ void Gateway::on_closed(ClientSession& client) {
     ends_.abandon(client);
     long_prompts_.forget(client);
     drain_.forget(client);
+    resize_watch_.forget(client);
     tracer_.forget(client);
     answers_.forget(client);
     sessions_.bury(client);
@@ -250,6 +266,28 @@ void Gateway::on_attention_wait(uint32_t session, bool is_waiting) {
 
 uint32_t Gateway::num_sequences(uint32_t session) const {
     return queue_.workers()[session].num_sequences;
+}
+
+void Gateway::stand_still() {
+    queue_.stand_still();
+}
+
+void Gateway::go_on(uint32_t num_sessions, std::vector<TraceSource> trace_sources) {
+    queue_.set_num_workers(num_sessions);
+    queue_.go_on();
+    hop_sampler_.set_sources(trace_sources);
+    tracer_.set_sources(std::move(trace_sources));
+    settle();
+}
+
+void Gateway::tell_resize(const client::ResizeProgress& progress) {
+    resize_watch_.tell(progress);
+    settle();
+}
+
+void Gateway::end_resize(const Result<client::Resized>& outcome) {
+    resize_watch_.end(outcome);
+    settle();
 }
 
 void Gateway::drain() {

@@ -6,7 +6,7 @@
 // It is where three sides meet, and passes each word on to the part whose noun it is:
 //   sessions (client_session.h)  -> LongPrompts, Admission, ResumableRequests, FlightEnds (cancel),
 //   Tracer, Drain workers (attention_workers.h) -> TokenStream, Replay the program (gateway_host.h)
-//   -> Drain, Outage, status time                          -> Deadlines
+//   -> Drain, Outage, ResizeWatch, status time             -> Deadlines
 // Every entry ends in settle(): start what has room, write what was queued, hold slow readers to
 // their limit, end a drain that has nothing left.
 //
@@ -33,6 +33,7 @@
 #include "daemon/gateway/output_limit.h"
 #include "daemon/gateway/replay.h"
 #include "daemon/gateway/request.h"
+#include "daemon/gateway/resize_watch.h"
 #include "daemon/gateway/resumable_requests.h"
 #include "daemon/gateway/served_model.h"
 #include "daemon/gateway/session_table.h"
@@ -59,13 +60,24 @@ class Gateway final : public SessionHost, public AttentionListener {
     // request, no unsent answer. Cannot be taken back.
     void drain();
 
-    // At most this many connections from now on, if that is fewer than connections_max. A further
+    size_t num_connections() const { return sessions_.num_open(); }
+    // At most this many connections from now on, or connections_max if that is fewer. A further
     // one takes the place of one that has been idle for idle_timeout_ms, or is refused.
     void limit_connections(size_t num_max);
 
     // While nobody can be served, new requests are refused with the reason, and those that wait
     // for round_timeout_ms end with it.
     void set_service(const ServiceState& state);
+
+    // No request is given to a worker from now on; what clients send meanwhile waits. For a resize:
+    // the workers that there are may then be ended, as if they had died.
+    void stand_still();
+    // It is over. There are `num_sessions` attention workers now, of which none is ready yet, and
+    // these sources to trace. REQUIRES: on_attention_gone() has come of each that was ready before.
+    void go_on(uint32_t num_sessions, std::vector<TraceSource> trace_sources);
+    // To the client that has asked for the resize, if it still listens.
+    void tell_resize(const client::ResizeProgress& progress);
+    void end_resize(const Result<client::Resized>& outcome);
 
     // Ends every request with this error.
     void fail_all(const Error& error);
@@ -97,6 +109,7 @@ class Gateway final : public SessionHost, public AttentionListener {
     void on_read(ClientSession& client, client::Request& request, const std::vector<uint32_t>& ids);
     void refuse(ClientSession& client, const client::Request& request, const Error& error);
     Result<> generate(ClientSession& client, uint64_t request_id, const client::Generate& wish);
+    Result<> resize(ClientSession& client, uint64_t request_id, const client::Resize& asked);
     void cancel(ClientSession& client, uint64_t request_id, uint64_t target);
     void send_status(ClientSession& client, uint64_t request_id);
     void send_tokens(ClientSession& client, uint64_t request_id, const std::vector<uint32_t>& ids);
@@ -127,6 +140,7 @@ class Gateway final : public SessionHost, public AttentionListener {
     Replay replay_;
     OutputLimit output_limit_;
     Drain drain_;
+    ResizeWatch resize_watch_;
     Outage outage_;
     Deadlines deadlines_;
     HopSampler hop_sampler_;

@@ -24,6 +24,9 @@ class GatewayHost {
     // A worker's ScheduleContext, after its run_flag was set as asked.
     // Errors: kNotFound: no such worker, and which there are.
     virtual Result<> answer_context(const client::GetContext& asked, client::Context& answer) = 0;
+    // A client asks for other numbers of workers. Gateway::tell_resize() and end_resize() follow,
+    // neither within this call. Errors: why it cannot begin; then nothing follows.
+    virtual Result<> on_resize_asked(const client::Resize& asked) = 0;
     // A client asks that the instance drains and exits.
     virtual void on_stop_asked() = 0;
     // The end of a Gateway::drain(): nothing is in flight.

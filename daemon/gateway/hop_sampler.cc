@@ -55,6 +55,14 @@ void add_hops(const std::vector<TraceEvent>& attention,
 
 HopSampler::HopSampler(EventLoop& loop, const std::vector<TraceSource>& sources)
     : loop_(loop), timer_(loop, [this] { on_timer(); }) {
+    set_sources(sources);
+}
+
+void HopSampler::set_sources(const std::vector<TraceSource>& sources) {
+    stop_sample();
+    is_running_ = false;
+    timer_.stop();
+    sources_.clear();
     for (const TraceSource& source : sources) {
         sources_.push_back({source.ring, source.role == "attention", 0});
     }

@@ -30,6 +30,9 @@ class HopSampler {
 
     // Whether to sample from now on.
     void run_while(bool is_running);
+    // There are other workers now; a running sample is dropped. REQUIRES: the rings of the old ones
+    // still exist.
+    void set_sources(const std::vector<TraceSource>& sources);
     // Drops the running sample and leaves the rings as they are: they have a new reader.
     void pause();
 

@@ -30,7 +30,7 @@ Tracer::Tracer(EventLoop& loop,
                ClientAnswers& answers,
                std::function<void()> flush)
     : loop_(loop), answers_(answers), flush_(std::move(flush)), timer_(loop, [this] { look(); }) {
-    for (TraceSource& source : sources) workers_.push_back({std::move(source)});
+    add_sources(std::move(sources));
     taken_.reserve(schedule::kTraceEvents);
 }
 
@@ -50,14 +50,23 @@ Result<> Tracer::start(ClientSession& client, uint64_t request_id, const client:
     client_ = &client;
     request_id_ = request_id;
     end_ms_ = loop_.now_ms() + wish.duration_ms();
-    for (Worker& worker : workers_) {
-        // From now on: what the ring still has of an earlier trace is not this one's.
-        worker.next = worker.source.ring.num_ended();
-        worker.num_lost = 0;
-    }
     turn(true);
     timer_.start(kLookMs, kLookMs);
     return {};
+}
+
+void Tracer::set_sources(std::vector<TraceSource> sources) {
+    if (is_on()) {
+        turn(false);
+        for (Worker& worker : workers_) send(worker);
+    }
+    workers_.clear();
+    add_sources(std::move(sources));
+    if (is_on()) turn(true);
+}
+
+void Tracer::add_sources(std::vector<TraceSource> sources) {
+    for (TraceSource& source : sources) workers_.push_back({std::move(source)});
 }
 
 void Tracer::cancel(const ClientSession& client, uint64_t request_id) {
@@ -72,7 +81,14 @@ void Tracer::forget(const ClientSession& client) {
 }
 
 void Tracer::turn(bool on) {
-    for (Worker& worker : workers_) worker.source.ring.turn(on);
+    for (Worker& worker : workers_) {
+        if (on) {
+            // From now on: what the ring still has of an earlier trace is not this one's.
+            worker.next = worker.source.ring.num_ended();
+            worker.num_lost = 0;
+        }
+        worker.source.ring.turn(on);
+    }
 }
 
 void Tracer::look() {

@@ -48,6 +48,9 @@ class Tracer {
     bool is_for(const ClientSession& client) const { return client_ == &client; }
     // Ends it without an answer if it is of this connection, which is closed.
     void forget(const ClientSession& client);
+    // There are other workers now. A trace goes on with them, behind what the old ones have left.
+    // REQUIRES: the rings of the old ones still exist.
+    void set_sources(std::vector<TraceSource> sources);
 
   private:
     struct Worker {
@@ -56,6 +59,7 @@ class Tracer {
         uint64_t num_lost = 0;
     };
 
+    void add_sources(std::vector<TraceSource> sources);
     void turn(bool on);
     void look();
     void send(Worker& worker);

@@ -21,7 +21,7 @@ namespace afd::daemon {
 struct WorkerCounts {
     std::array<uint64_t, static_cast<size_t>(Counter::kCount)> counters{};
     std::array<HistogramCounts, static_cast<size_t>(Histogram::kCount)> histograms{};
-    std::vector<HistogramCounts> peer_waits;  // Attention: by rank.
+    std::vector<HistogramCounts> peer_waits;  // Attention: by rank; what is not there is 0.
     std::vector<uint64_t> expert_rows;        // FFN: by logical expert.
 
     uint64_t counter(Counter counter) const { return counters[static_cast<size_t>(counter)]; }
@@ -41,6 +41,8 @@ class WorkerTotals {
     void begin() { is_serving_ = true; }
     // It is gone (R8): nobody writes the segment any more. Nothing happens if it never served.
     void end();
+    // Of processes that had the worker's name and other segments.
+    void add_earlier(const WorkerCounts& counts) { gone_.add(counts); }
 
     WorkerCounts read() const;
 
@@ -48,6 +50,8 @@ class WorkerTotals {
     WorkerCounts read_segment() const;
 
     Metrics metrics_;
+    const uint32_t num_peers_;
+    const uint32_t num_experts_;
     WorkerCounts gone_;  // Of processes that are gone.
     bool is_serving_ = false;
 };

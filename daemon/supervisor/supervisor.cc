@@ -57,14 +57,10 @@ Result<std::vector<UniqueFd>> make_eventfds(size_t count) {
 
 }  // namespace
 
-Supervisor::Supervisor(EventLoop& loop, Plan plan)
+Supervisor::Supervisor(EventLoop& loop, WorkerDoor& door, Plan plan)
     : loop_(loop),
+      door_(door),
       plan_(std::move(plan)),
-      visitors_(loop,
-                plan_.config.num_attention_workers() + plan_.config.num_ffn_workers(),
-                [this](ControlChannel& channel, const control::Hello& hello, int pid) {
-                    return give_slot(channel, hello, pid);
-                }),
       heartbeat_timer_(loop, [this] { check_heartbeats(); }),
       run_flag_timer_(loop, [this] { look_at_run_flags(); }),
       grace_timer_(loop, [this] {
@@ -73,18 +69,17 @@ Supervisor::Supervisor(EventLoop& loop, Plan plan)
           }
       }) {}
 
-Supervisor::~Supervisor() = default;
+Supervisor::~Supervisor() {
+    door_.remove(*this);
+}
 
-Result<std::unique_ptr<Supervisor>> Supervisor::create(EventLoop& loop, Plan plan) {
-    std::unique_ptr<Supervisor> supervisor(new Supervisor(loop, std::move(plan)));
+Result<std::unique_ptr<Supervisor>> Supervisor::create(EventLoop& loop,
+                                                       WorkerDoor& door,
+                                                       Plan plan) {
+    std::unique_ptr<Supervisor> supervisor(new Supervisor(loop, door, std::move(plan)));
     AFD_TRY(supervisor->create_doorbells());
-    AFD_ASSIGN(supervisor->listener_,
-               SocketListener::listen(loop,
-                                      supervisor->plan_.control_socket,
-                                      [self = supervisor.get()](UniqueFd socket, auto peer) {
-                                          self->visitors_.add(std::move(socket), peer);
-                                      }));
     supervisor->create_slots();
+    door.add(*supervisor);
     return supervisor;
 }
 
@@ -102,7 +97,9 @@ void Supervisor::create_slots() {
     for (uint32_t i = 0; i < plan_.config.num_ffn_workers(); ++i) {
         ffn_.push_back(std::make_unique<WorkerSlot>(loop_, settings_of(control::FFN, i), *this));
     }
-    was_ready_.assign(attention_.size() + ffn_.size(), false);
+    was_ready_.assign(attention_.size() + ffn_.size(), plan_.has_predecessors);
+    all_ready_ = plan_.has_predecessors;
+    kv_tokens_.assign(attention_.size(), 0);
 }
 
 WorkerSlot::Settings Supervisor::settings_of(control::Role role, uint32_t index) const {
@@ -112,6 +109,7 @@ WorkerSlot::Settings Supervisor::settings_of(control::Role role, uint32_t index)
     settings.role = role;
     settings.index = index;
     settings.spawn = config.spawn;
+    settings.has_predecessors = plan_.has_predecessors;
     settings.executable =
         plan_.worker_directory + (is_ffn ? "/afd-ffn-worker" : "/afd-attention-worker");
     settings.arguments = {"--instance",
@@ -166,6 +164,44 @@ void Supervisor::start(AttentionListener& attention, InstanceListener& instance)
     const uint64_t period_ms = heartbeat_period_ms(plan_.config);
     if (period_ms != 0) heartbeat_timer_.start(period_ms, period_ms);
     if (plan_.run_flag) run_flag_timer_.start(kRunFlagPeriodMs, kRunFlagPeriodMs);
+}
+
+void Supervisor::hand_over(AttentionListener& attention, InstanceListener& instance) {
+    attention_listener_ = &attention;
+    instance_listener_ = &instance;
+    for (const auto& slot : attention_) {
+        if (slot->state() != WorkerSlot::State::kReady) continue;
+        attention.on_attention_ready(slot->index(), kv_tokens_[slot->index()]);
+        tell_wait(*slot);
+    }
+    if (service_.level != ServiceState::Level::kReady) instance.on_service(service_);
+}
+
+void Supervisor::continue_counts(const Supervisor& before) {
+    for (size_t i = 0; i < std::min(attention_.size(), before.attention_.size()); ++i) {
+        attention_[i]->continue_count(*before.attention_[i]);
+    }
+    for (size_t i = 0; i < std::min(ffn_.size(), before.ffn_.size()); ++i) {
+        ffn_[i]->continue_count(*before.ffn_[i]);
+    }
+}
+
+bool Supervisor::has_processes() const {
+    for (const auto* slots : {&attention_, &ffn_}) {
+        for (const auto& slot : *slots) {
+            if (slot->has_process()) return true;
+        }
+    }
+    return false;
+}
+
+bool Supervisor::has_process(int pid) const {
+    for (const auto* slots : {&attention_, &ffn_}) {
+        for (const auto& slot : *slots) {
+            if (slot->pid() == pid) return true;
+        }
+    }
+    return false;
 }
 
 void Supervisor::look_at_run_flags() {
@@ -250,6 +286,7 @@ void Supervisor::on_worker_ready(WorkerSlot& slot, const control::Ready& ready) 
         for (const auto& rank : ffn_) {
             if (rank->state() != WorkerSlot::State::kReady) send_rank_state(slot, *rank);
         }
+        kv_tokens_[slot.index()] = ready.kv_tokens();
         attention_listener_->on_attention_ready(slot.index(), ready.kv_tokens());
         tell_wait(slot);
     }
@@ -420,12 +457,7 @@ void Supervisor::shut_down(uint64_t grace_ms) {
 }
 
 void Supervisor::check_all_gone() {
-    if (!shutting_down_) return;
-    for (const auto* slots : {&attention_, &ffn_}) {
-        for (const auto& slot : *slots) {
-            if (slot->has_process()) return;
-        }
-    }
+    if (!shutting_down_ || has_processes()) return;
     grace_timer_.stop();
     shutting_down_ = false;
     instance_listener_->on_all_gone();

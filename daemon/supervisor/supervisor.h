@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Supervisor: all worker slots of an instance, their doorbells and the control socket.
+// Supervisor: all worker slots of an instance, for one number of workers, and their doorbells.
 //
 // It starts and restarts workers, hands every eventfd to the two sides that use it, rings all
 // doorbells when a worker is gone (its last flag may have lost its ring, R9), and watches the
 // heartbeats. It knows nothing of requests: the AttentionListener (the gateway) does. What concerns
 // the instance as a whole goes to the InstanceListener (afdd).
+//
+// A resize has two of them: one whose workers serve, and one whose workers are to.
 
 #include <functional>
 #include <memory>
@@ -15,11 +17,10 @@
 
 #include "daemon/config/config.h"
 #include "daemon/config/cpu_plan.h"
-#include "daemon/loop/socket_listener.h"
 #include "daemon/supervisor/attention_workers.h"
 #include "daemon/supervisor/service_state.h"
-#include "daemon/supervisor/visitors.h"
 #include "daemon/supervisor/voided_rounds.h"
+#include "daemon/supervisor/worker_door.h"
 #include "daemon/supervisor/worker_slot.h"
 
 namespace afd::daemon {
@@ -37,13 +38,16 @@ class InstanceListener {
     virtual void on_all_gone() = 0;
 };
 
-class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
+class Supervisor final : public AttentionWorkers, public WorkerHost, public WorkerSlotListener {
   public:
     struct Plan {
         Config config;
         CpuPlan cpus;
-        std::string control_socket;
+        std::string control_socket;    // For the workers: the path of the door.
         std::string worker_directory;  // Where the two worker programs are.
+        // The segments have had workers that were ready: their successors take over what is open in
+        // them (R10), and are tried again for ever. There is no on_all_ready().
+        bool has_predecessors = false;
         // For the weights, in addition to start_timeout_ms.
         uint64_t load_ms = 0;
         // Everything of a Welcome that does not depend on the worker.
@@ -69,13 +73,30 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
         std::function<void(control::Role, uint32_t index, client::Worker&)> fill_metrics;
     };
 
-    // Creates the eventfds and listens on the control socket; starts nothing.
-    // Errors: kAlreadyExists: the socket is in use. kResourceExhausted: descriptors.
-    static Result<std::unique_ptr<Supervisor>> create(EventLoop& loop, Plan plan);
+    // Creates the eventfds and stands at the door; starts nothing.
+    // REQUIRES: `loop` and `door` outlive the supervisor.
+    // Errors: kResourceExhausted: descriptors.
+    static Result<std::unique_ptr<Supervisor>> create(EventLoop& loop, WorkerDoor& door, Plan plan);
     ~Supervisor() override;
 
-    // REQUIRES: both outlive the supervisor.
+    // REQUIRES: both outlive the supervisor, or hand_over() names others before.
     void start(AttentionListener& attention, InstanceListener& instance);
+
+    // From now on these hear of the workers, beginning with those that are ready and with a service
+    // that is not. REQUIRES: started; both outlive the supervisor.
+    void hand_over(AttentionListener& attention, InstanceListener& instance);
+    // Goes on counting the processes of workers that have the same names there.
+    void continue_counts(const Supervisor& before);
+
+    // Every worker has been ready once.
+    bool is_all_ready() const { return all_ready_; }
+
+    // Whether a process of a worker is there.
+    bool has_processes() const;
+
+    size_t num_workers() const override { return attention_.size() + ffn_.size(); }
+    bool has_process(int pid) const override;
+    Result<> give_slot(ControlChannel& channel, const control::Hello& hello, int pid) override;
 
     void send(uint32_t session, const control::SupervisorMessage& message) override;
 
@@ -83,7 +104,8 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
     void set_log_level(const std::string& level);
 
     // Ends all workers: asks, and kills what is left after `grace_ms` (0: at once); on_all_gone()
-    // follows, perhaps within the call. A second call can shorten the grace. REQUIRES: started.
+    // follows, perhaps within the call. A second call can shorten the grace, and hears of the end
+    // again. REQUIRES: started.
     void shut_down(uint64_t grace_ms);
 
     // State, workers and waits. The gateway adds what it knows of the attention workers.
@@ -101,12 +123,11 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
     void on_worker_settled(WorkerSlot& slot) override;
 
   private:
-    Supervisor(EventLoop& loop, Plan plan);
+    Supervisor(EventLoop& loop, WorkerDoor& door, Plan plan);
     Result<> create_doorbells();
     void create_slots();
     WorkerSlot::Settings settings_of(control::Role role, uint32_t index) const;
     Result<> acquire_segments(const WorkerSlot& slot, const control::SegmentRequest& request) const;
-    Result<> give_slot(ControlChannel& channel, const control::Hello& hello, int pid);
     void check_heartbeats();
     void look_at_run_flags();
     void ring_doorbells();
@@ -121,6 +142,7 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
     void check_all_gone();
 
     EventLoop& loop_;
+    WorkerDoor& door_;
     const Plan plan_;
     AttentionListener* attention_listener_ = nullptr;
     InstanceListener* instance_listener_ = nullptr;
@@ -128,9 +150,8 @@ class Supervisor final : public AttentionWorkers, public WorkerSlotListener {
     std::vector<UniqueFd> ffn_doorbells_;
     std::vector<std::unique_ptr<WorkerSlot>> attention_;
     std::vector<std::unique_ptr<WorkerSlot>> ffn_;
-    Visitors visitors_;
+    std::vector<uint64_t> kv_tokens_;  // Of attention workers, as they said when they were ready.
     VoidedRounds voided_rounds_;
-    std::unique_ptr<SocketListener> listener_;
     Timer heartbeat_timer_;
     Timer run_flag_timer_;
     Timer grace_timer_;

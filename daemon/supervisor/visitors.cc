@@ -31,8 +31,7 @@ struct Visitors::Visitor {
     Timer deadline;
 };
 
-Visitors::Visitors(EventLoop& loop, size_t num_workers, Admit admit)
-    : loop_(loop), num_max_(num_max(num_workers)), admit_(std::move(admit)) {}
+Visitors::Visitors(EventLoop& loop, Admit admit) : loop_(loop), admit_(std::move(admit)) {}
 
 Visitors::~Visitors() = default;
 

@@ -27,8 +27,12 @@ class Visitors {
 
     static constexpr size_t num_max(size_t num_workers) { return num_workers + 64; }
 
-    Visitors(EventLoop& loop, size_t num_workers, Admit admit);
+    // None is taken before limit().
+    Visitors(EventLoop& loop, Admit admit);
     ~Visitors();
+
+    // For an instance of so many workers: at most num_max() of them at a time from now on.
+    void limit(size_t num_workers) { num_max_ = num_max(num_workers); }
 
     void add(UniqueFd socket, PeerCredentials peer);
 
@@ -40,7 +44,7 @@ class Visitors {
     void dismiss(Visitor& visitor, const std::string& why);
 
     EventLoop& loop_;
-    const size_t num_max_;
+    size_t num_max_ = 0;
     const Admit admit_;
     std::vector<std::unique_ptr<Visitor>> visitors_;
     LogLimit refused_;

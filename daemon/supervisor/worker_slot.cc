@@ -49,7 +49,8 @@ WorkerSlot::WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& l
       hang_detector_(settings_.hang_timeout_ms),
       stop_detector_(settings_.stop_timeout_ms),
       next_turn_(loop, [this] { on_turn(); }),
-      end_timer_(loop, [this] { kill("run_flag is 0, and it did not end"); }) {}
+      end_timer_(loop, [this] { kill("run_flag is 0, and it did not end"); }),
+      was_ready_(settings_.has_predecessors) {}
 
 void WorkerSlot::start() {
     if (shutting_down_ || halted_ || process_ != nullptr || !settings_.spawn) return;
@@ -107,7 +108,8 @@ Result<> WorkerSlot::take(ControlChannel& channel, const control::Hello& hello, 
         loop_, channel_->fd(), [this](int events) { on_socket(events); });
     control::SupervisorMessage answer;
     *answer.mutable_welcome() = settings_.welcome;
-    answer.mutable_welcome()->set_process_restarted(num_processes_ > 1);
+    answer.mutable_welcome()->set_process_restarted(settings_.has_predecessors ||
+                                                    num_processes_ > 1);
     if (settings_.complete_welcome) settings_.complete_welcome(*answer.mutable_welcome());
     answer.mutable_welcome()->set_num_fds(static_cast<uint32_t>(settings_.fds.size()));
     channel_->queue(answer, settings_.fds);
@@ -389,7 +391,8 @@ void WorkerSlot::start_later() {
 void WorkerSlot::fill_status(client::Worker& status) const {
     status.set_role(role_name(settings_.role));
     status.set_index(settings_.index);
-    status.set_num_restarts(num_processes_ > 0 ? num_processes_ - 1 : 0);
+    const uint32_t num_processes = num_earlier_ + num_processes_;
+    status.set_num_restarts(num_processes > 0 ? num_processes - 1 : 0);
     status.set_heartbeat_age_ms(hang_detector_.silent_ms());
     if (process_ == nullptr) {
         status.set_state(halted_ ? "halted" : restart_timer_.is_active() ? "back-off" : "dead");

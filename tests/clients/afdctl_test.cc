@@ -177,6 +177,28 @@ TEST(Afdctl, DrainWaitsAndStopWaitsForTheExit) {
     EXPECT_THAT(gone.err, HasSubstr("nobody listens on this socket"));
 }
 
+// Goal: what afdctl says of a resize. Oracle: the mock's script: 2 attention workers, and an FFN
+// worker more than was asked for; none beyond 9.
+TEST(Afdctl, ResizeShowsItsStepsAndEndsWithWhatServes) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    const ProgramResult resized = afdctl(server, {"resize", "--attention", "2"});
+    EXPECT_EQ(resized.exit_code, 0) << resized.err;
+    EXPECT_EQ(resized.err, "starting\n");
+    EXPECT_EQ(resized.out,
+              "2 attention and 1 ffn workers serve now; 3 requests were moved, and stood still for "
+              "43 ms\n");
+    const ProgramResult as_json = afdctl(server, {"resize", "--ffn", "4", "--json"});
+    EXPECT_EQ(as_json.exit_code, 0);
+    EXPECT_EQ(as_json.err, "");
+    EXPECT_EQ(as_json.out,
+              "{\"state\":\"resized\",\"attention_workers\":0,\"ffn_workers\":5,\"stood_still_us\":"
+              "42500,\"total_us\":900000,\"num_replays\":3}\n");
+    const ProgramResult refused = afdctl(server, {"resize", "--ffn", "10"});
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_EQ(refused.out, "");
+    EXPECT_THAT(refused.err, HasSubstr("the mock has no room"));
+}
+
 TEST(Afdctl, UnreachableExitsWithFive) {
     MockAfdd server([](size_t, const Generate&) { return MockAnswer(); }, "demo");
     const ProgramResult other = afdctl(server, {"status"});
@@ -196,9 +218,12 @@ TEST(Afdctl, WrongUsageExitsWithTwoAndNamesTheNearestWord) {
     const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
         {{},
          "which command? generate, status, top, metrics, context, trace, doctor, restart-worker, "
-         "drain-worker, drain or stop"},
+         "drain-worker, resize, drain or stop"},
         {{"restart-worker"}, "which worker? give --worker ffn0, or --all"},
         {{"drain-worker", "--all", "--worker", "ffn0"}, "--all"},
+        {{"resize"}, "how many workers? give --attention N, --ffn N or both"},
+        {{"resize", "--ffn", "0"}, "--ffn"},
+        {{"resize", "--attention", "1025"}, "--attention"},
         {{"stauts"}, "unknown command 'stauts'; did you mean status?"},
         {{"frobnicate"}, "unknown command 'frobnicate' (see afdctl --help)"},
         {{"generate", "hi", "--max-token", "3"}, "did you mean --max-tokens?"},

@@ -142,6 +142,8 @@ void MockAfdd::handle(uint64_t peer_id, const client::Request& request) {
             return send(peer_id, response);
         case client::Request::kPing:
             return send_done(peer_id, id);
+        case client::Request::kResize:
+            return resize(peer_id, request);
         case client::Request::kDrain:
             return at(
                 Clock::now() + drain_time_, peer_id, id, [=, this] { send_done(peer_id, id); });
@@ -154,6 +156,26 @@ void MockAfdd::handle(uint64_t peer_id, const client::Request& request) {
         default:
             return disconnect(peer_id);
     }
+}
+
+void MockAfdd::resize(uint64_t peer_id, const client::Request& request) {
+    client::Response response;
+    response.set_request_id(request.request_id());
+    const client::Resize& asked = request.resize();
+    if (asked.ffn_workers() > 9) {
+        response.mutable_error()->set_code(static_cast<uint32_t>(Code::kResourceExhausted));
+        response.mutable_error()->set_message("the mock has no room");
+        return send(peer_id, response);
+    }
+    response.mutable_resize_progress()->set_text("starting");
+    send(peer_id, response);
+    client::Resized& resized = *response.mutable_resized();
+    resized.set_attention_workers(asked.attention_workers());
+    resized.set_ffn_workers(asked.ffn_workers() + 1);
+    resized.set_stood_still_us(42'500);
+    resized.set_total_us(900'000);
+    resized.set_num_replays(3);
+    send(peer_id, response);
 }
 
 void MockAfdd::generate(uint64_t peer_id, const client::Request& request) {

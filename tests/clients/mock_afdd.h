@@ -94,6 +94,7 @@ class MockAfdd {
     void accept_peer();
     void read_peer(uint64_t peer_id);
     void handle(uint64_t peer_id, const client::Request& request);
+    void resize(uint64_t peer_id, const client::Request& request);
     void generate(uint64_t peer_id, const client::Request& request);
     void cancel(uint64_t peer_id, const client::Request& request);
     void schedule_end(uint64_t peer_id,

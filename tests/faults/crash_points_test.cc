@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <future>
 #include <iostream>
 #include <map>
 #include <thread>
@@ -200,6 +201,42 @@ TEST_F(CrashPoints, EachAlone) {
         }
         if (HasFailure()) break;
     }
+    EXPECT_EQ(instance_.stop(), 0);
+}
+
+// A resize is a start of workers beside others, and the end of those: it has no step of a worker
+// that is its own. So points are reached in it: all of those of a start, and some of the others,
+// where either an old worker dies or a new one.
+TEST_F(CrashPoints, InAResize) {
+    constexpr size_t kEvery = 4;  // Of the points that a step reaches.
+    size_t num_deaths = 0;
+    bool is_large = false;
+    for (size_t i = 0; i < table_.names().size() && !HasFailure(); ++i) {
+        const std::string name = table_.names()[i];
+        if (needs_replicas(name) || (hits_[name] > 0 && i % kEvery != 0)) continue;
+        SCOPED_TRACE("a resize with a death at " + name);
+        const uint64_t before = table_.deaths(name);
+        is_large = !is_large;
+        arm(name);
+        auto replies = std::async(std::launch::async,
+                                  [this] { return run_all_at_once(instance_, requests_); });
+        const Outcome outcome = run_program({program("afdctl"),
+                                             "resize",
+                                             "--attention",
+                                             is_large ? "2" : "1",
+                                             "--ffn",
+                                             is_large ? "3" : "2",
+                                             "--instance",
+                                             instance_.name()},
+                                            instance_.runtime_directory());
+        const std::vector<Reply> found = replies.get();
+        table_.disarm_all();
+        EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
+        expect_same_bits(expected_, found, "beside a resize, with a death at " + name);
+        num_deaths += table_.deaths(name) - before;
+        instance_.wait_ready();
+    }
+    EXPECT_GT(num_deaths, 5U);
     EXPECT_EQ(instance_.stop(), 0);
 }
 

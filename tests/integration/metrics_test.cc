@@ -74,6 +74,40 @@ void expect_grown(const Series& before, const Series& after) {
     }
 }
 
+// Goal: counters go on through a resize, also those of workers that were away for a while, and the
+// number of workers is that of now. Oracle: each value before, and numbers by hand.
+TEST(MetricsOfAnInstance, NeverFallInAResize) {
+    Instance instance({"--attention-workers", "2", "--ffn-workers", "2"});
+    instance.wait_ready();
+    const auto resize = [&](uint32_t attention, uint32_t ffn) {
+        client::Resize asked;
+        asked.set_attention_workers(attention);
+        asked.set_ffn_workers(ffn);
+        const auto resized = instance.connect().resize(asked, nullptr, kPatience);
+        ASSERT_TRUE(resized.ok()) << resized.error().message;
+    };
+    const auto work = [&] {
+        for (int i = 0; i < 3; ++i) {
+            ASSERT_TRUE(instance.connect().generate(long_request(20)).ok());
+        }
+    };
+    work();
+    const Series at_first = series_of(exposition_of(instance));
+    resize(1, 1);
+    const Series small = series_of(exposition_of(instance));
+    EXPECT_EQ(sum_of(small, "afd_worker_up"), 2);
+    // Rows are of experts, whoever computed them.
+    EXPECT_EQ(sum_of(small, "afd_expert_rows_total"), sum_of(at_first, "afd_expert_rows_total"));
+    work();
+    resize(3, 2);
+    const Series large = series_of(exposition_of(instance));
+    EXPECT_EQ(sum_of(large, "afd_worker_up"), 5);
+    expect_grown(at_first, large);
+    expect_grown(small, large);
+    EXPECT_GT(sum_of(large, "afd_expert_rows_total"), sum_of(small, "afd_expert_rows_total"));
+    EXPECT_EQ(instance.stop(), 0);
+}
+
 // Goal: the figures of a live instance are those of its work. Oracle: the request itself, and the
 // status, which reads the same words another way.
 TEST(MetricsOfAnInstance, AreCleanAndTellWhatItDid) {

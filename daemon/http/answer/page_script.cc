@@ -198,6 +198,13 @@ function drawWorkers(now, then) {
     texts.forEach((text, i) => row.cells[i + 2].textContent = text);
     row.classList.toggle("error", now[series] !== 1);
   }
+  // A resize may have ended some.
+  for (const name in workers) {
+    const [role, index] = name.split(" ");
+    if (`afd_worker_up{role="${role}",worker="${index}"}` in now) continue;
+    workers[name].row.remove();
+    delete workers[name];
+  }
 }
 
 function drawExperts(now, then) {

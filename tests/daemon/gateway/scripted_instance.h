@@ -37,6 +37,11 @@ class ScriptedInstance final : public AttentionWorkers, public GatewayHost {
         status.set_state(state);
         status.add_workers()->set_role("attention");
     }
+    Result<> on_resize_asked(const client::Resize& asked) override {
+        if (!resize_refusal.empty()) return Error{Code::kFailedPrecondition, resize_refusal};
+        resizes.push_back(asked);
+        return {};
+    }
     void on_stop_asked() override { ++num_stops; }
     void on_drained() override { ++num_drains; }
 
@@ -46,6 +51,8 @@ class ScriptedInstance final : public AttentionWorkers, public GatewayHost {
 
     std::vector<Sent> sent;
     std::string state = "starting";
+    std::vector<client::Resize> resizes;
+    std::string resize_refusal;  // Empty: none is refused.
     int num_stops = 0;
     int num_drains = 0;
 

@@ -54,6 +54,40 @@ TEST(WorkerTotals, AddUpOverTheLivesOfProcesses) {
     EXPECT_EQ(counts.histogram(Histogram::kStepNs).largest, 7000u);
 }
 
+// Goal: a resize gives the worker another segment, and other peers: what was counted before stays.
+// Oracle: sums by hand.
+TEST(WorkerTotals, GoOnFromTheCountsOfAnotherSegment) {
+    WorkerSegment old_segment;
+    Metrics old_metrics = old_segment.metrics();
+    WorkerTotals old_totals(old_metrics, 2, 0);
+    old_metrics.start();
+    old_totals.begin();
+    old_metrics.add(Counter::kTokens, 5);
+    old_metrics.peer_wait(1).record(100);
+    old_totals.end();
+
+    WorkerSegment segment;
+    Metrics metrics = segment.metrics();
+    WorkerTotals totals(metrics, 1, 0);
+    metrics.start();
+    totals.begin();
+    metrics.add(Counter::kTokens, 2);
+    metrics.peer_wait(0).record(7);
+    totals.add_earlier(old_totals.read());
+    const WorkerCounts counts = totals.read();
+    EXPECT_EQ(counts.counter(Counter::kTokens), 7u);
+    ASSERT_EQ(counts.peer_waits.size(), 2u);
+    EXPECT_EQ(counts.peer_waits[0].sum, 7u);
+    EXPECT_EQ(counts.peer_waits[1].sum, 100u);
+
+    // Experts that the worker had before, and has no more.
+    WorkerCounts before;
+    before.expert_rows = {0, 3, 4};
+    WorkerTotals of_ffn(metrics, 0, 1);
+    of_ffn.add_earlier(before);
+    EXPECT_EQ(of_ffn.read().expert_rows, (std::vector<uint64_t>{0, 3, 4}));
+}
+
 // A level is of the process that serves: the sequences of a dead one are nobody's.
 TEST(WorkerTotals, DoNotAddUpLevels) {
     WorkerSegment segment;

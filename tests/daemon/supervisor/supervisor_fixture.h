@@ -47,6 +47,7 @@ struct Program final : GatewayHost, InstanceListener {
         return "";
     }
     Result<> answer_context(const client::GetContext&, client::Context&) override { return {}; }
+    Result<> on_resize_asked(const client::Resize&) override { return {}; }
     void on_stop_asked() override {}
     void on_drained() override {}
     void on_all_ready() override { is_ready = true; }
@@ -110,7 +111,10 @@ class SupervisorTest : public testing::Test {
         plan.can_do_without = can_do_without_;
         plan.acquire_segments = acquire_segments_;
         plan.fill_metrics = [](control::Role, uint32_t, client::Worker&) {};
-        auto supervisor = Supervisor::create(loop_, std::move(plan));
+        auto door = WorkerDoor::open(loop_, plan.control_socket);
+        ASSERT_TRUE(door.ok()) << door.error().message;
+        door_ = std::move(door).value();
+        auto supervisor = Supervisor::create(loop_, *door_, std::move(plan));
         ASSERT_TRUE(supervisor.ok()) << supervisor.error().message;
         supervisor_ = std::move(supervisor).value();
 
@@ -197,6 +201,7 @@ class SupervisorTest : public testing::Test {
     std::function<Result<>(uint32_t rank, const control::SegmentRequest&)> acquire_segments_;
     CanDoWithout can_do_without_;  // Of the plan.
     Program program_;
+    std::unique_ptr<WorkerDoor> door_;
     std::unique_ptr<Supervisor> supervisor_;
     std::unique_ptr<Gateway> gateway_;
 };

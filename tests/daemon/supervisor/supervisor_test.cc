@@ -350,7 +350,9 @@ TEST_F(SupervisorTest, MissingProgramIsGivenUpWithItsPath) {
     plan.control_socket = directory_.path("other.sock");
     plan.worker_directory = empty.path("");
     EventLoop loop;
-    auto supervisor = Supervisor::create(loop, std::move(plan));
+    auto door = WorkerDoor::open(loop, plan.control_socket);
+    ASSERT_TRUE(door.ok()) << door.error().message;
+    auto supervisor = Supervisor::create(loop, *door.value(), std::move(plan));
     ASSERT_TRUE(supervisor.ok());
     supervisor.value()->start(*gateway_, program_);
     ASSERT_TRUE(run_until(loop, [&] { return !program_.given_up.empty(); }));
