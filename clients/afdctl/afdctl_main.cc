@@ -13,10 +13,8 @@ namespace {
 constexpr const char* kFooter =
     "Examples:\n"
     "  afdctl generate \"Tell me more\" --max-tokens 50 --temperature 0.8 --seed 7\n"
-    "  afdctl context --worker ffn0 --watch\n"
     "  afdctl trace --seconds 2 -o trace.json\n"
     "  afdctl doctor -- --model DIR --ffn-workers 2\n"
-    "  afdctl restart-worker --all\n"
     "  afdctl resize --attention 3 --ffn 2\n"
     "  afdctl stop --instance demo\n"
     "Exit codes: 0 ok, 1 request failed, 2 wrong usage, 5 cannot reach afdd, 130 interrupted";

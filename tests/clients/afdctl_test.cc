@@ -192,7 +192,7 @@ TEST(Afdctl, ResizeShowsItsStepsAndEndsWithWhatServes) {
     EXPECT_EQ(as_json.err, "");
     EXPECT_EQ(as_json.out,
               "{\"state\":\"resized\",\"attention_workers\":0,\"ffn_workers\":5,\"stood_still_us\":"
-              "42500,\"total_us\":900000,\"num_replays\":3}\n");
+              "42600,\"total_us\":900000,\"num_replays\":3}\n");
     const ProgramResult refused = afdctl(server, {"resize", "--ffn", "10"});
     EXPECT_EQ(refused.exit_code, 1);
     EXPECT_EQ(refused.out, "");

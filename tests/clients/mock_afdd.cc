@@ -172,7 +172,7 @@ void MockAfdd::resize(uint64_t peer_id, const client::Request& request) {
     client::Resized& resized = *response.mutable_resized();
     resized.set_attention_workers(asked.attention_workers());
     resized.set_ffn_workers(asked.ffn_workers() + 1);
-    resized.set_stood_still_us(42'500);
+    resized.set_stood_still_us(42'600);
     resized.set_total_us(900'000);
     resized.set_num_replays(3);
     send(peer_id, response);

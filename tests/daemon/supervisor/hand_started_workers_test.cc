@@ -55,6 +55,7 @@ TEST_F(HandStartedWorkersTest, ExitWithZeroWhenAfddStops) {
             EXPECT_EQ(WEXITSTATUS(status), 0);
         }
         supervisor_.reset();
+        door_.reset();
         gateway_.reset();
         program_.is_ready = false;
     }
