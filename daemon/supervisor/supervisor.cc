@@ -178,11 +178,11 @@ void Supervisor::hand_over(AttentionListener& attention, InstanceListener& insta
 }
 
 void Supervisor::continue_counts(const Supervisor& before) {
-    for (size_t i = 0; i < std::min(attention_.size(), before.attention_.size()); ++i) {
-        attention_[i]->continue_count(*before.attention_[i]);
-    }
-    for (size_t i = 0; i < std::min(ffn_.size(), before.ffn_.size()); ++i) {
-        ffn_[i]->continue_count(*before.ffn_[i]);
+    num_earlier_ = before.num_earlier_;
+    for (const auto* slots : {&before.attention_, &before.ffn_}) {
+        for (const auto& slot : *slots) {
+            num_earlier_[{slot->role(), slot->index()}] += slot->num_processes();
+        }
     }
 }
 
@@ -470,6 +470,10 @@ void Supervisor::fill_status(client::Status& status) const {
         for (const auto& slot : *slots) {
             client::Worker& worker = *status.add_workers();
             slot->fill_status(worker);
+            const auto earlier = num_earlier_.find({slot->role(), slot->index()});
+            if (earlier != num_earlier_.end() && slot->num_processes() > 0) {
+                worker.set_num_restarts(worker.num_restarts() + earlier->second);
+            }
             plan_.fill_metrics(slot->role(), slot->index(), worker);
             if (!slot->wait_text().empty()) {
                 status.add_waits(slot->name() + ": " + slot->wait_text());

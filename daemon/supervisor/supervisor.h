@@ -11,8 +11,10 @@
 // A resize has two of them: one whose workers serve, and one whose workers are to.
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/config/config.h"
@@ -85,7 +87,7 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     // From now on these hear of the workers, beginning with those that are ready and with a service
     // that is not. REQUIRES: started; both outlive the supervisor.
     void hand_over(AttentionListener& attention, InstanceListener& instance);
-    // Goes on counting the processes of workers that have the same names there.
+    // Goes on counting processes where `before` has ended, and those before that.
     void continue_counts(const Supervisor& before);
 
     // Every worker has been ready once.
@@ -155,6 +157,8 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     Timer heartbeat_timer_;
     Timer run_flag_timer_;
     Timer grace_timer_;
+    // Processes that earlier supervisors had, also of workers that this one has not.
+    std::map<std::pair<control::Role, uint32_t>, uint32_t> num_earlier_;
     std::vector<bool> was_ready_;  // Attention workers, then FFN workers.
     bool all_ready_ = false;
     ServiceState service_;

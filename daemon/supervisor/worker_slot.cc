@@ -391,8 +391,7 @@ void WorkerSlot::start_later() {
 void WorkerSlot::fill_status(client::Worker& status) const {
     status.set_role(role_name(settings_.role));
     status.set_index(settings_.index);
-    const uint32_t num_processes = num_earlier_ + num_processes_;
-    status.set_num_restarts(num_processes > 0 ? num_processes - 1 : 0);
+    status.set_num_restarts(num_processes_ > 0 ? num_processes_ - 1 : 0);
     status.set_heartbeat_age_ms(hang_detector_.silent_ms());
     if (process_ == nullptr) {
         status.set_state(halted_ ? "halted" : restart_timer_.is_active() ? "back-off" : "dead");

@@ -122,6 +122,8 @@ class WorkerSlot {
     uint32_t index() const { return settings_.index; }
     State state() const { return state_; }
     bool has_process() const { return process_ != nullptr; }
+    // Since the slot exists.
+    uint32_t num_processes() const { return num_processes_; }
     // 0: there is no process.
     int pid() const { return process_ == nullptr ? 0 : process_->pid(); }
     // "attention worker 1", "ffn worker 0".
@@ -135,11 +137,6 @@ class WorkerSlot {
     bool is_halted() const { return halted_; }
     // Who this worker waits for (R7), or empty.
     const std::string& wait_text() const { return wait_text_; }
-
-    // Counts the processes of that slot as earlier ones of this.
-    void continue_count(const WorkerSlot& before) {
-        num_earlier_ = before.num_earlier_ + before.num_processes_;
-    }
 
     // The part of the status that the slot knows.
     void fill_status(client::Worker& status) const;
@@ -188,7 +185,6 @@ class WorkerSlot {
     bool halted_ = false;     // run_flag is 0.
     bool was_ready_ = false;  // Ever.
     uint32_t num_processes_ = 0;
-    uint32_t num_earlier_ = 0;      // Processes of a slot that this one follows.
     uint64_t num_failures_ = 0;     // In a row before it was ready, or soon after.
     bool dies_when_ready_ = false;  // One of them was soon after.
     std::string failure_;

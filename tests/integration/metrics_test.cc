@@ -102,6 +102,12 @@ TEST(MetricsOfAnInstance, NeverFallInAResize) {
     resize(3, 2);
     const Series large = series_of(exposition_of(instance));
     EXPECT_EQ(sum_of(large, "afd_worker_up"), 5);
+    const auto restarts = [&](const std::string& worker) {
+        return sum_of(large, "afd_worker_restarts_total", "role=\"attention\",worker=" + worker);
+    };
+    EXPECT_EQ(restarts("\"0\""), 2);
+    EXPECT_EQ(restarts("\"1\""), 1) << "it was away once";
+    EXPECT_EQ(restarts("\"2\""), 0);
     expect_grown(at_first, large);
     expect_grown(small, large);
     EXPECT_GT(sum_of(large, "afd_expert_rows_total"), sum_of(small, "afd_expert_rows_total"));
