@@ -2,8 +2,8 @@
 #pragma once
 
 // The attention workers as the gateway knows them: whom it sends requests to, and what it hears.
-// A session is the number of an attention worker, below the number of them; its process may come and
-// go. A resize changes that number, and all of them (Gateway::go_on()).
+// A session is the number of an attention worker, below the number of them; its process may come
+// and go. A resize changes that number, and all of them (Gateway::go_on()).
 
 #include <cstdint>
 
