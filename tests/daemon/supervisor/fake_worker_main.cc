@@ -135,8 +135,13 @@ void ask_for_segments(WorkerControl& worker) {
     port.push(std::move(request));
     port.flush();
     WorkerCommand answer;
-    // Of ranks an attention worker hears at any time.
-    while (!port.pop_command(answer) || answer.kind == WorkerCommand::Kind::kRankState) {
+    while (true) {
+        bool has_answer = port.pop_command(answer);
+        // Of ranks an attention worker hears at any time, and one ring may be for both.
+        while (has_answer && answer.kind == WorkerCommand::Kind::kRankState) {
+            has_answer = port.pop_command(answer);
+        }
+        if (has_answer) break;
         pollfd doorbell{worker.own_doorbell_fd(), POLLIN, 0};
         ::poll(&doorbell, 1, -1);
         uint64_t count = 0;
