@@ -359,6 +359,22 @@ TEST_F(Resize, ATermWhileRequestsStandStillFinishesThem) {
     EXPECT_THAT(instance_.segments(), IsEmpty());
 }
 
+// Who drains and goes on running has what it asked for, with the workers that it asked for.
+TEST_F(Resize, ADrainMeanwhileEndsAndSoDoesTheResize) {
+    programs_.set_hook("sleep 1");
+    BackgroundGeneration generation(instance_, long_request(900));
+    generation.wait_for_tokens(5);
+    auto outcome = resize_beside(2, 2);
+    wait_for_step("workers start");
+    const Outcome drained = afdctl({"drain"});
+    EXPECT_EQ(drained.exit_status, 0) << drained.output;
+    EXPECT_TRUE(generation.finish().ok());
+    expect_resized(outcome.get(), 2, 2);
+    EXPECT_EQ(instance_.status().state(), "draining");
+    EXPECT_EQ(instance_.stop(), 0);
+    EXPECT_THAT(instance_.segments(), IsEmpty());
+}
+
 // Nothing waits for a worker that will not be there.
 TEST_F(Resize, ASecondTermEndsItAtOnce) {
     programs_.set_hook("sleep 20");
@@ -453,6 +469,21 @@ TEST(ResizeOfAnInstance, ThatIsNotForItSaysSo) {
                           "serve, and "));
     EXPECT_THAT(larger.error().message, HasSubstr("with --stop-first those end before"));
     EXPECT_EQ(large.stop(), 0);
+
+    // Windows of 130 GiB and more; the old ones are not ended before there are others.
+    Instance wide({"--attention-workers", "1", "--micro-batch-size", "4096"});
+    wide.wait_ready();
+    const std::vector<std::string> segments = wide.segments();
+    const std::vector<pid_t> before = wide.worker_pids("ffn");
+    asked.set_ffn_workers(16);
+    asked.set_attention_workers(800);
+    asked.set_stop_first(true);
+    const auto wider = wide.connect().resize(asked, nullptr, kPatience);
+    ASSERT_FALSE(wider.ok());
+    EXPECT_EQ(wider.error().code, Code::kResourceExhausted) << wider.error().message;
+    EXPECT_EQ(wide.segments(), segments);
+    EXPECT_EQ(wide.worker_pids("ffn"), before);
+    EXPECT_EQ(wide.stop(), 0);
 
     Instance drained({"--attention-workers", "1"});
     drained.wait_ready();
