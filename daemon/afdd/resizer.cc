@@ -21,6 +21,8 @@ namespace {
 // requests nothing but the step: everybody waits for the last of them.
 constexpr uint64_t kEndGraceMs = 1000;
 
+constexpr uint64_t kLookMs = 10;
+
 // Open at once in afdd for one worker: four segments, a doorbell, and a socket and two more while
 // it starts; and some for the rest.
 constexpr size_t kFilesOfWorker = 8;
@@ -50,7 +52,8 @@ Resizer::Resizer(EventLoop& loop, std::unique_ptr<Crew>& crew, Surroundings surr
       crew_(crew),
       surroundings_(std::move(surroundings)),
       gateway_(*surroundings_.gateway),
-      next_turn_(loop, [this] { go_on(); }) {}
+      next_turn_(loop, [this] { go_on(); }),
+      look_timer_(loop, [this] { go_on(); }) {}
 
 Result<> Resizer::begin(const client::Resize& asked) {
     AFD_TRY(check_idle());
@@ -185,6 +188,11 @@ void Resizer::on_all_ready() {
     if (step_ == Step::kStarting) next_turn_.ask();
 }
 
+// Each was ready once, and one dies again and again.
+void Resizer::on_service(const ServiceState& state) {
+    if (state.level != ServiceState::Level::kReady) on_given_up(state.reason);
+}
+
 void Resizer::on_given_up(const std::string& why) {
     if (step_ != Step::kStarting) return;
     undo({Code::kUnavailable,
@@ -239,7 +247,8 @@ void Resizer::go_on() {
             other_ == nullptr ? succeed() : on_laid();
             return;
         case Step::kStarting:
-            end_serving();
+            // One may have died since it was ready: the old ones serve until it is back.
+            other_->supervisor().is_complete() ? end_serving() : look_timer_.start(kLookMs);
             return;
         case Step::kEnding:
             if (!crew_->supervisor().has_processes()) change_over();

@@ -111,7 +111,7 @@ class Resizer final : private AttentionListener, private InstanceListener {
     uint32_t num_sequences(uint32_t) const override { return 0; }
     void on_all_ready() override;
     void on_given_up(const std::string& why) override;
-    void on_service(const ServiceState&) override {}
+    void on_service(const ServiceState& state) override;
     void on_all_gone() override;
 
     EventLoop& loop_;
@@ -119,6 +119,7 @@ class Resizer final : private AttentionListener, private InstanceListener {
     const Surroundings surroundings_;
     Gateway& gateway_;
     NextTurn next_turn_;
+    Timer look_timer_;
     Step step_ = Step::kNone;
     // The crew that does not serve: the new one, and behind change_over() the old one.
     std::unique_ptr<Crew> other_;

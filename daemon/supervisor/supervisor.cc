@@ -186,6 +186,15 @@ void Supervisor::continue_counts(const Supervisor& before) {
     }
 }
 
+bool Supervisor::is_complete() const {
+    for (const auto* slots : {&attention_, &ffn_}) {
+        for (const auto& slot : *slots) {
+            if (slot->state() != WorkerSlot::State::kReady) return false;
+        }
+    }
+    return true;
+}
+
 bool Supervisor::has_processes() const {
     for (const auto* slots : {&attention_, &ffn_}) {
         for (const auto& slot : *slots) {

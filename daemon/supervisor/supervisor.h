@@ -92,6 +92,8 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
 
     // Every worker has been ready once.
     bool is_all_ready() const { return all_ready_; }
+    // Every worker is ready now.
+    bool is_complete() const;
 
     // Whether a process of a worker is there.
     bool has_processes() const;
