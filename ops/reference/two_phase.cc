@@ -3,7 +3,6 @@
 #include "ops/reference/two_phase.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -162,14 +161,14 @@ Result<> two_phase_offsets(const TwoPhaseOffsetsRequest& r) {
         const int64_t total = std::accumulate(of_expert.begin(), of_expert.end(), int64_t{0});
         static_cast<int64_t*>(r.recv_total.data)[rank] = total;
         // Before a row are those of experts before its own, and for that one of senders before its.
+        int64_t before_expert = first_of_rank;
         for (size_t e = 0; e < num_experts; ++e) {
-            int64_t rows = std::accumulate(of_expert.begin(),
-                                           of_expert.begin() + static_cast<std::ptrdiff_t>(e),
-                                           first_of_rank);
+            int64_t rows = before_expert;
             for (size_t s = 0; s < num_senders; ++s) {
                 static_cast<int64_t*>(r.base.data)[index(s, rank, e)] = rows;
                 rows += count(s, rank, e);
             }
+            before_expert += of_expert[e];
             if (r.group_list.num_elements() > 0) {
                 static_cast<int64_t*>(r.group_list.data)[rank * num_experts + e] = of_expert[e];
             }
