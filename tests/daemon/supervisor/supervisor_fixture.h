@@ -172,12 +172,13 @@ class SupervisorTest : public testing::Test {
     }
 
     // What this process hears when it asks for the first slot of that role.
-    control::SupervisorMessage answer_to_hello(control::Role role) {
+    control::SupervisorMessage answer_to_hello(control::Role role,
+                                               uint32_t version = kControlVersion) {
         ControlChannel stranger(connect());
         control::WorkerMessage hello;
         hello.mutable_hello()->set_role(role);
         hello.mutable_hello()->set_pid(static_cast<uint32_t>(::getpid()));
-        hello.mutable_hello()->set_version(kControlVersion);
+        hello.mutable_hello()->set_version(version);
         stranger.queue(hello);
         EXPECT_TRUE(stranger.flush().ok());
         control::SupervisorMessage answer;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The supervisor with processes that it starts itself.
+#include <fmt/format.h>
 #include <sys/wait.h>
 
 #include <csignal>
@@ -439,6 +440,17 @@ TEST_F(SupervisorTest, GarbageAndStrangersOnTheControlSocketHarmNobody) {
     // A stranger asks for the slot of a living worker.
     EXPECT_THAT(answer_to_hello(control::FFN).refused().message(),
                 HasSubstr("ffn worker 0 belongs to pid"));
+    EXPECT_EQ(worker("ffn", 0).state(), "ready");
+}
+
+TEST_F(SupervisorTest, WorkerOfAnotherBuildIsRefused) {
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    EXPECT_EQ(answer_to_hello(control::FFN, kControlVersion + 1).refused().message(),
+              fmt::format("the worker speaks control protocol {}, afdd {}: they are from different "
+                          "builds",
+                          kControlVersion + 1,
+                          kControlVersion));
     EXPECT_EQ(worker("ffn", 0).state(), "ready");
 }
 
