@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -151,32 +150,29 @@ Result<> two_phase_offsets(const TwoPhaseOffsetsRequest& r) {
         return int64_t{
             static_cast<const int32_t*>(r.send_counts.data)[index(sender, rank, expert)]};
     };
+    // A table without senders may name any number of experts.
+    const bool has_rows = num_senders > 0 || r.group_list.num_elements() > 0;
     int64_t first_of_rank = 0;
-    std::vector<int64_t> of_expert(num_experts);
     for (size_t rank = 0; rank < num_ranks; ++rank) {
-        for (size_t e = 0; e < num_experts; ++e) {
-            of_expert[e] = 0;
-            for (size_t s = 0; s < num_senders; ++s) of_expert[e] += count(s, rank, e);
-        }
-        const int64_t total = std::accumulate(of_expert.begin(), of_expert.end(), int64_t{0});
-        static_cast<int64_t*>(r.recv_total.data)[rank] = total;
         // Before a row are those of experts before its own, and for that one of senders before its.
-        int64_t before_expert = first_of_rank;
-        for (size_t e = 0; e < num_experts; ++e) {
-            int64_t rows = before_expert;
+        int64_t rows = first_of_rank;
+        for (size_t e = 0; has_rows && e < num_experts; ++e) {
+            const int64_t before_expert = rows;
             for (size_t s = 0; s < num_senders; ++s) {
                 static_cast<int64_t*>(r.base.data)[index(s, rank, e)] = rows;
                 rows += count(s, rank, e);
             }
-            before_expert += of_expert[e];
             if (r.group_list.num_elements() > 0) {
-                static_cast<int64_t*>(r.group_list.data)[rank * num_experts + e] = of_expert[e];
+                static_cast<int64_t*>(r.group_list.data)[rank * num_experts + e] =
+                    rows - before_expert;
             }
         }
+        const int64_t total = rows - first_of_rank;
+        static_cast<int64_t*>(r.recv_total.data)[rank] = total;
         for (size_t s = 0; s < num_senders && r.recv_counts.num_elements() > 0; ++s) {
-            int64_t rows = 0;
-            for (size_t e = 0; e < num_experts; ++e) rows += count(s, rank, e);
-            static_cast<int64_t*>(r.recv_counts.data)[rank * num_senders + s] = rows;
+            int64_t sent = 0;
+            for (size_t e = 0; e < num_experts; ++e) sent += count(s, rank, e);
+            static_cast<int64_t*>(r.recv_counts.data)[rank * num_senders + s] = sent;
         }
         if (r.one_buffer) first_of_rank += total;
     }
