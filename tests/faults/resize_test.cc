@@ -1,136 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Other numbers of workers while an instance serves (daemon/afdd/resizer.h).
-//
-// Method: the real programs under a load that has requests in flight at every moment, short ones,
-// long prompts and two phases; `afdctl resize` in all directions; kills, refusals, and workers that
-// cannot start, by programs that the test puts in the place of the workers.
-// Oracle: the replies of the undisturbed instance, token ids and log probabilities to the last bit;
-// what afdctl says; processes, segments and descriptors that are there before and behind.
+// Other numbers of workers while an instance serves: up and down, in either order, with workers
+// that are killed meanwhile and clients that go away.
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 
-#include <filesystem>
-#include <fstream>
-#include <future>
+#include <iterator>
 #include <random>
+#include <thread>
 
-#include "tests/faults/fault_requests.h"
 #include "tests/faults/footprint.h"
+#include "tests/faults/resize_fixture.h"
 #include "tests/faults/steady_load.h"
 #include "tests/integration/background_generation.h"
-#include "tests/integration/instance.h"
 
 namespace afd::test {
 namespace {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-// Programs in the place of the workers, that do what `hook` says before they become them.
-class Programs {
-  public:
-    Programs() {
-        for (const std::string name : {"afd-attention-worker", "afd-ffn-worker"}) {
-            const std::string file = directory_ + "/" + name;
-            std::ofstream(file) << "#!/bin/sh\n. " << directory_ << "/hook\nexec " << program(name)
-                                << " \"$@\"\n";
-            std::filesystem::permissions(file, std::filesystem::perms(0700));
-        }
-        set_hook("");
-    }
-    // Shell; "$*" has the flags of the worker.
-    void set_hook(const std::string& text) {
-        std::ofstream(directory_ + "/hook.new") << text << "\n";
-        std::filesystem::rename(directory_ + "/hook.new", directory_ + "/hook");
-    }
-    std::string environment() const { return "export AFD_WORKER_DIRECTORY=" + directory_; }
-
-  private:
-    const std::string directory_ = make_directory();
-};
-
-std::vector<std::string> resize_flags(const std::string& router,
-                                      const std::string& start_attempts) {
-    return {"--attention-workers",
-            "1",
-            "--ffn-workers",
-            "1",
-            "--router",
-            router,
-            "--two-phase-block",
-            "64",
-            "--start-attempts",
-            start_attempts,
-            "--restart-first-ms",
-            "1",
-            "--restart-max-ms",
-            "1"};
-}
-
-class Resize : public testing::Test {
-  protected:
-    explicit Resize(const std::string& router = "attention",
-                    const std::string& start_attempts = "2")
-        : instance_(resize_flags(router, start_attempts), programs_.environment()) {
-        instance_.wait_ready();
-        expected_ = run_all_at_once(instance_, requests_);
-    }
-
-    Outcome afdctl(std::vector<std::string> arguments) const {
-        arguments.insert(arguments.begin(), program("afdctl"));
-        arguments.insert(arguments.end(), {"--instance", instance_.name()});
-        return run_program(arguments, instance_.runtime_directory());
-    }
-    Outcome resize(int attention, int ffn, std::vector<std::string> more = {}) const {
-        more.insert(
-            more.begin(),
-            {"resize", "--attention", std::to_string(attention), "--ffn", std::to_string(ffn)});
-        return afdctl(more);
-    }
-    std::future<Outcome> resize_beside(int attention, int ffn, std::vector<std::string> more = {}) {
-        return std::async(std::launch::async,
-                          [this, attention, ffn, more] { return resize(attention, ffn, more); });
-    }
-
-    void expect_resized(const Outcome& outcome, int attention, int ffn) const {
-        EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
-        const std::string size =
-            std::to_string(attention) + " attention and " + std::to_string(ffn) + " ffn workers";
-        EXPECT_THAT(outcome.output, HasSubstr(size + " serve now; "));
-        EXPECT_EQ(instance_.worker_pids("attention").size(), static_cast<size_t>(attention));
-        EXPECT_EQ(instance_.worker_pids("ffn").size(), static_cast<size_t>(ffn));
-        EXPECT_EQ(instance_.status().resize(), "");
-    }
-
-    std::vector<pid_t> pids() const {
-        std::vector<pid_t> all = instance_.worker_pids("attention");
-        for (const pid_t pid : instance_.worker_pids("ffn")) all.push_back(pid);
-        return all;
-    }
-
-    void wait_for_step(const std::string& step) const {
-        instance_.wait_for("a resize is at: " + step, [&](const client::Status& status) {
-            return status.resize().find(step) != std::string::npos;
-        });
-    }
-
-    void wait_for_queued() const {
-        instance_.wait_for("a request is queued",
-                           [](const client::Status& status) { return status.num_queued() > 0; });
-    }
-
-    void expect_undisturbed_replies() const {
-        expect_same_bits(expected_, run_all_at_once(instance_, requests_), "behind the resizes");
-    }
-
-    Programs programs_;
-    Instance instance_;
-    const std::vector<client::Generate> requests_ = fault_requests();
-    std::vector<Reply> expected_;
-};
 
 class ResizeWithRoutersAtTheExperts : public Resize {
   protected:
@@ -237,161 +125,6 @@ TEST_F(ResizeWithKills, AtRandomMomentsOfItChangeNoBit) {
     EXPECT_THAT(instance_.segments(), IsEmpty());
 }
 
-TEST_F(Resize, WhatCannotBeIsRefusedAndChangesNothing) {
-    const std::vector<pid_t> before = pids();
-    const std::vector<std::string> segments = instance_.segments();
-    const Outcome many = resize(1, 17);
-    EXPECT_EQ(many.exit_status, 1);
-    EXPECT_THAT(many.output,
-                HasSubstr("ffn_workers = 17: must be at most 16, the routed experts of a layer"));
-    client::Client client = instance_.connect();
-    client::Resize asked;
-    asked.set_attention_workers(1025);
-    const auto too_many = client.resize(asked, nullptr, kPatience);
-    ASSERT_FALSE(too_many.ok());
-    EXPECT_EQ(too_many.error().code, Code::kInvalidArgument);
-    EXPECT_THAT(too_many.error().message, HasSubstr("attention_workers"));
-    const Outcome same = resize(1, 1);
-    EXPECT_EQ(same.exit_status, 0);
-    EXPECT_THAT(same.output, HasSubstr("1 attention and 1 ffn workers serve now; 0 requests"));
-    EXPECT_EQ(pids(), before);
-    EXPECT_EQ(instance_.segments(), segments);
-    expect_undisturbed_replies();
-    EXPECT_EQ(instance_.stop(), 0);
-}
-
-TEST_F(Resize, OneAtATimeAndNobodyDrainsAWorkerMeanwhile) {
-    programs_.set_hook("sleep 2");
-    auto first = resize_beside(2, 1);
-    wait_for_step("to 2 attention and 1 ffn workers: workers start");
-    const Outcome second = resize(1, 2);
-    EXPECT_EQ(second.exit_status, 1);
-    EXPECT_THAT(second.output,
-                HasSubstr("a resize to 2 attention and 1 ffn workers is under way; try again when "
-                          "it has ended (afdctl status)"));
-    for (const char* command : {"restart-worker", "drain-worker"}) {
-        const Outcome refused = afdctl({command, "--worker", "ffn0"});
-        EXPECT_EQ(refused.exit_status, 1) << command;
-        EXPECT_THAT(refused.output, HasSubstr("is under way"));
-    }
-    EXPECT_THAT(afdctl({"status"}).output, HasSubstr("resize    to 2 attention and 1 ffn"));
-    EXPECT_EQ(instance_.status().state(), "ready") << "the old ones serve";
-    expect_undisturbed_replies();
-    expect_resized(first.get(), 2, 1);
-    programs_.set_hook("");
-    EXPECT_EQ(afdctl({"restart-worker", "--worker", "ffn0"}).exit_status, 0);
-    EXPECT_EQ(instance_.stop(), 0);
-}
-
-TEST_F(Resize, WorkersThatCannotStartLeaveTheOldOnesServing) {
-    SteadyLoad load(instance_, requests_, expected_);
-    load.wait_for_replies(3);
-    const std::vector<pid_t> before = pids();
-    const std::vector<std::string> segments = instance_.segments();
-    programs_.set_hook("case \"$*\" in *'--index 1'*) exit 9;; esac");
-    const Outcome outcome = resize(2, 2);
-    EXPECT_EQ(outcome.exit_status, 1);
-    EXPECT_THAT(outcome.output, HasSubstr("the new workers cannot start: "));
-    EXPECT_THAT(outcome.output, HasSubstr("exited with status 9"));
-    EXPECT_THAT(outcome.output, HasSubstr("1 attention and 1 ffn workers serve on"));
-    EXPECT_EQ(pids(), before);
-    EXPECT_EQ(instance_.segments(), segments);
-    load.wait_for_replies(6);
-    programs_.set_hook("");
-    expect_resized(resize(2, 2), 2, 2);
-    load.finish();
-    EXPECT_EQ(instance_.status().num_failed(), 0U);
-    EXPECT_EQ(instance_.stop(), 0);
-    EXPECT_THAT(instance_.segments(), IsEmpty());
-}
-
-TEST_F(Resize, WithStopFirstWorkersThatCannotStartGiveWayToTheOldOnes) {
-    SteadyLoad load(instance_, requests_, expected_);
-    load.wait_for_replies(3);
-    const std::vector<std::string> segments = instance_.segments();
-    programs_.set_hook("case \"$*\" in *'--index 1'*) exit 9;; esac");
-    const Outcome outcome = resize(2, 2, {"--stop-first"});
-    EXPECT_EQ(outcome.exit_status, 1);
-    EXPECT_THAT(outcome.output, HasSubstr("exited with status 9"));
-    EXPECT_THAT(outcome.output,
-                HasSubstr("1 attention and 1 ffn workers start again, and requests go on"));
-    load.wait_for_replies(6);
-    instance_.wait_ready();
-    EXPECT_EQ(instance_.segments(), segments) << "those of the old ones, as they were";
-    EXPECT_EQ(pids().size(), 2U);
-    load.finish();
-    EXPECT_EQ(instance_.status().num_failed(), 0U);
-    // Both ways again: what went back is as good as new.
-    programs_.set_hook("");
-    expect_resized(resize(2, 2, {"--stop-first"}), 2, 2);
-    expect_resized(resize(1, 1), 1, 1);
-    expect_undisturbed_replies();
-    EXPECT_EQ(instance_.stop(), 0);
-    EXPECT_THAT(instance_.segments(), IsEmpty());
-}
-
-TEST_F(Resize, ATermMeanwhileFinishesWhatWasAcceptedAndEnds) {
-    programs_.set_hook("sleep 2");
-    BackgroundGeneration generation(instance_, long_request(900));
-    generation.wait_for_tokens(5);
-    auto outcome = resize_beside(2, 2);
-    wait_for_step("workers start");
-    instance_.signal(SIGTERM);
-    const Outcome ended = outcome.get();
-    EXPECT_EQ(ended.exit_status, 1);
-    EXPECT_THAT(ended.output, HasSubstr("afdd "));
-    EXPECT_TRUE(generation.finish().ok());
-    EXPECT_EQ(instance_.wait_exit(), 0);
-    EXPECT_THAT(instance_.segments(), IsEmpty());
-}
-
-TEST_F(Resize, ATermWhileRequestsStandStillFinishesThem) {
-    programs_.set_hook("sleep 2");
-    auto outcome = resize_beside(2, 2, {"--stop-first"});
-    wait_for_step("workers start");
-    BackgroundGeneration generation(instance_, long_request(900));
-    wait_for_queued();
-    instance_.signal(SIGTERM);
-    const auto found = generation.finish();
-    ASSERT_TRUE(found.ok()) << found.error().message;
-    EXPECT_EQ(found.value().token_ids.size(), 900U);
-    EXPECT_EQ(instance_.wait_exit(), 0);
-    outcome.get();
-    EXPECT_THAT(instance_.segments(), IsEmpty());
-}
-
-// Who drains and goes on running has what it asked for, with the workers that it asked for.
-TEST_F(Resize, ADrainMeanwhileEndsAndSoDoesTheResize) {
-    programs_.set_hook("sleep 1");
-    BackgroundGeneration generation(instance_, long_request(900));
-    generation.wait_for_tokens(5);
-    auto outcome = resize_beside(2, 2);
-    wait_for_step("workers start");
-    const Outcome drained = afdctl({"drain"});
-    EXPECT_EQ(drained.exit_status, 0) << drained.output;
-    EXPECT_TRUE(generation.finish().ok());
-    expect_resized(outcome.get(), 2, 2);
-    EXPECT_EQ(instance_.status().state(), "draining");
-    EXPECT_EQ(instance_.stop(), 0);
-    EXPECT_THAT(instance_.segments(), IsEmpty());
-}
-
-// Nothing waits for a worker that will not be there.
-TEST_F(Resize, ASecondTermEndsItAtOnce) {
-    programs_.set_hook("sleep 20");
-    auto outcome = resize_beside(2, 2, {"--stop-first"});
-    wait_for_step("workers start");
-    BackgroundGeneration generation(instance_, long_request(900));
-    wait_for_queued();
-    instance_.signal(SIGTERM);
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    instance_.signal(SIGTERM);
-    EXPECT_EQ(instance_.wait_exit(), 6) << "a request was not finished";
-    EXPECT_FALSE(generation.finish().ok());
-    EXPECT_NE(outcome.get().exit_status, 0);
-    EXPECT_THAT(instance_.segments(), IsEmpty());
-}
-
 // The client goes, the resize does not; and a request that outlives its connection goes on, too.
 TEST_F(Resize, ItsClientMayGoAndAResumableRequestIsFoundAgain) {
     const auto expected = instance_.connect().generate(long_request(900));
@@ -436,63 +169,6 @@ TEST_F(Resize, ItsClientMayGoAndAResumableRequestIsFoundAgain) {
     EXPECT_EQ(found.value().token_ids, expected.value().token_ids);
     EXPECT_EQ(found.value().logprobs, expected.value().logprobs);
     EXPECT_EQ(instance_.stop(), 0);
-}
-
-TEST(ResizeOfAnInstance, ThatIsNotForItSaysSo) {
-    Instance colocated({"--topology", "colocated"});
-    colocated.wait_ready();
-    client::Resize asked;
-    asked.set_attention_workers(2);
-    const auto found = colocated.connect().resize(asked, nullptr, kPatience);
-    ASSERT_FALSE(found.ok());
-    EXPECT_EQ(found.error().code, Code::kFailedPrecondition);
-    EXPECT_THAT(found.error().message, HasSubstr("topology = colocated"));
-    EXPECT_EQ(colocated.stop(), 0);
-
-    Instance small({"--attention-workers", "1"}, "ulimit -n 90");
-    small.wait_ready();
-    asked.set_attention_workers(40);
-    const auto many = small.connect().resize(asked, nullptr, kPatience);
-    ASSERT_FALSE(many.ok());
-    EXPECT_EQ(many.error().code, Code::kResourceExhausted);
-    EXPECT_THAT(many.error().message, HasSubstr("raise the limit of open files (ulimit -n)"));
-    EXPECT_EQ(small.stop(), 0);
-
-    // More cache than there is memory.
-    Instance large({"--attention-workers", "1", "--kv-tokens", "524288"});
-    large.wait_ready();
-    asked.set_attention_workers(200);
-    const auto larger = large.connect().resize(asked, nullptr, kPatience);
-    ASSERT_FALSE(larger.ok());
-    EXPECT_EQ(larger.error().code, Code::kResourceExhausted);
-    EXPECT_THAT(larger.error().message,
-                HasSubstr("the KV caches of 200 attention workers take 96000 MiB beside those that "
-                          "serve, and "));
-    EXPECT_THAT(larger.error().message, HasSubstr("with --stop-first those end before"));
-    EXPECT_EQ(large.stop(), 0);
-
-    // Windows of 130 GiB and more; the old ones are not ended before there are others.
-    Instance wide({"--attention-workers", "1", "--micro-batch-size", "4096"});
-    wide.wait_ready();
-    const std::vector<std::string> segments = wide.segments();
-    const std::vector<pid_t> before = wide.worker_pids("ffn");
-    asked.set_ffn_workers(16);
-    asked.set_attention_workers(800);
-    asked.set_stop_first(true);
-    const auto wider = wide.connect().resize(asked, nullptr, kPatience);
-    ASSERT_FALSE(wider.ok());
-    EXPECT_EQ(wider.error().code, Code::kResourceExhausted) << wider.error().message;
-    EXPECT_EQ(wide.segments(), segments);
-    EXPECT_EQ(wide.worker_pids("ffn"), before);
-    EXPECT_EQ(wide.stop(), 0);
-
-    Instance drained({"--attention-workers", "1"});
-    drained.wait_ready();
-    ASSERT_TRUE(drained.connect().drain(kPatience).ok());
-    const auto late = drained.connect().resize(asked, nullptr, kPatience);
-    ASSERT_FALSE(late.ok());
-    EXPECT_THAT(late.error().message, HasSubstr("afdd is draining"));
-    EXPECT_EQ(drained.stop(), 0);
 }
 
 }  // namespace

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Resizes that cannot be: numbers that an instance cannot have, machines that have no room, workers
+// that do not start. Nothing has changed behind them.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "tests/faults/resize_fixture.h"
+#include "tests/faults/steady_load.h"
+
+namespace afd::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Of an attention worker of the demo model with 524,288 tokens.
+constexpr uint64_t kCacheMib = 480;
+
+TEST_F(Resize, WhatCannotBeIsRefusedAndChangesNothing) {
+    const std::vector<pid_t> before = pids();
+    const std::vector<std::string> segments = instance_.segments();
+    const Outcome many = resize(1, 17);
+    EXPECT_EQ(many.exit_status, 1);
+    EXPECT_THAT(many.output,
+                HasSubstr("ffn_workers = 17: must be at most 16, the routed experts of a layer"));
+    client::Client client = instance_.connect();
+    client::Resize asked;
+    asked.set_attention_workers(1025);
+    const auto too_many = client.resize(asked, nullptr, kPatience);
+    ASSERT_FALSE(too_many.ok());
+    EXPECT_EQ(too_many.error().code, Code::kInvalidArgument);
+    EXPECT_THAT(too_many.error().message, HasSubstr("attention_workers"));
+    const Outcome same = resize(1, 1);
+    EXPECT_EQ(same.exit_status, 0);
+    EXPECT_THAT(same.output, HasSubstr("1 attention and 1 ffn workers serve now; 0 requests"));
+    EXPECT_EQ(pids(), before);
+    EXPECT_EQ(instance_.segments(), segments);
+    expect_undisturbed_replies();
+    EXPECT_EQ(instance_.stop(), 0);
+}
+
+TEST_F(Resize, OneAtATimeAndNobodyDrainsAWorkerMeanwhile) {
+    programs_.set_hook("sleep 2");
+    auto first = resize_beside(2, 1);
+    wait_for_step("to 2 attention and 1 ffn workers: workers start");
+    const Outcome second = resize(1, 2);
+    EXPECT_EQ(second.exit_status, 1);
+    EXPECT_THAT(second.output,
+                HasSubstr("a resize to 2 attention and 1 ffn workers is under way; try again when "
+                          "it has ended (afdctl status)"));
+    for (const char* command : {"restart-worker", "drain-worker"}) {
+        const Outcome refused = afdctl({command, "--worker", "ffn0"});
+        EXPECT_EQ(refused.exit_status, 1) << command;
+        EXPECT_THAT(refused.output, HasSubstr("is under way"));
+    }
+    EXPECT_THAT(afdctl({"status"}).output, HasSubstr("resize    to 2 attention and 1 ffn"));
+    EXPECT_EQ(instance_.status().state(), "ready") << "the old ones serve";
+    expect_undisturbed_replies();
+    expect_resized(first.get(), 2, 1);
+    programs_.set_hook("");
+    EXPECT_EQ(afdctl({"restart-worker", "--worker", "ffn0"}).exit_status, 0);
+    EXPECT_EQ(instance_.stop(), 0);
+}
+
+TEST_F(Resize, WorkersThatCannotStartLeaveTheOldOnesServing) {
+    SteadyLoad load(instance_, requests_, expected_);
+    load.wait_for_replies(3);
+    const std::vector<pid_t> before = pids();
+    const std::vector<std::string> segments = instance_.segments();
+    programs_.set_hook("case \"$*\" in *'--index 1'*) exit 9;; esac");
+    const Outcome outcome = resize(2, 2);
+    EXPECT_EQ(outcome.exit_status, 1);
+    EXPECT_THAT(outcome.output, HasSubstr("the new workers cannot start: "));
+    EXPECT_THAT(outcome.output, HasSubstr("exited with status 9"));
+    EXPECT_THAT(outcome.output, HasSubstr("1 attention and 1 ffn workers serve on"));
+    EXPECT_EQ(pids(), before);
+    EXPECT_EQ(instance_.segments(), segments);
+    load.wait_for_replies(6);
+    programs_.set_hook("");
+    expect_resized(resize(2, 2), 2, 2);
+    load.finish();
+    EXPECT_EQ(instance_.status().num_failed(), 0U);
+    EXPECT_EQ(instance_.stop(), 0);
+    EXPECT_THAT(instance_.segments(), IsEmpty());
+}
+
+TEST_F(Resize, WithStopFirstWorkersThatCannotStartGiveWayToTheOldOnes) {
+    SteadyLoad load(instance_, requests_, expected_);
+    load.wait_for_replies(3);
+    const std::vector<std::string> segments = instance_.segments();
+    programs_.set_hook("case \"$*\" in *'--index 1'*) exit 9;; esac");
+    const Outcome outcome = resize(2, 2, {"--stop-first"});
+    EXPECT_EQ(outcome.exit_status, 1);
+    EXPECT_THAT(outcome.output, HasSubstr("exited with status 9"));
+    EXPECT_THAT(outcome.output,
+                HasSubstr("1 attention and 1 ffn workers start again, and requests go on"));
+    load.wait_for_replies(6);
+    instance_.wait_ready();
+    EXPECT_EQ(instance_.segments(), segments) << "those of the old ones, as they were";
+    EXPECT_EQ(pids().size(), 2U);
+    load.finish();
+    EXPECT_EQ(instance_.status().num_failed(), 0U);
+    // Both ways again: what went back is as good as new.
+    programs_.set_hook("");
+    expect_resized(resize(2, 2, {"--stop-first"}), 2, 2);
+    expect_resized(resize(1, 1), 1, 1);
+    expect_undisturbed_replies();
+    EXPECT_EQ(instance_.stop(), 0);
+    EXPECT_THAT(instance_.segments(), IsEmpty());
+}
+
+TEST(ResizeOfAnInstance, ThatIsNotForItSaysSo) {
+    Instance colocated({"--topology", "colocated"});
+    colocated.wait_ready();
+    client::Resize asked;
+    asked.set_attention_workers(2);
+    const auto found = colocated.connect().resize(asked, nullptr, kPatience);
+    ASSERT_FALSE(found.ok());
+    EXPECT_EQ(found.error().code, Code::kFailedPrecondition);
+    EXPECT_THAT(found.error().message, HasSubstr("topology = colocated"));
+    EXPECT_EQ(colocated.stop(), 0);
+
+    Instance small({"--attention-workers", "1"}, "ulimit -n 90");
+    small.wait_ready();
+    asked.set_attention_workers(40);
+    const auto many = small.connect().resize(asked, nullptr, kPatience);
+    ASSERT_FALSE(many.ok());
+    EXPECT_EQ(many.error().code, Code::kResourceExhausted);
+    EXPECT_THAT(many.error().message, HasSubstr("raise the limit of open files (ulimit -n)"));
+    EXPECT_EQ(small.stop(), 0);
+
+    // More cache than this machine has memory.
+    Instance large({"--attention-workers", "1", "--kv-tokens", "524288"});
+    large.wait_ready();
+    const uint64_t memory_mib =
+        static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE) >> 20;
+    const auto num_workers = static_cast<uint32_t>(memory_mib / kCacheMib + 2);
+    ASSERT_LE(num_workers, 1024U) << "an instance has no more: let each have a larger cache";
+    asked.set_attention_workers(num_workers);
+    const auto larger = large.connect().resize(asked, nullptr, kPatience);
+    ASSERT_FALSE(larger.ok());
+    EXPECT_EQ(larger.error().code, Code::kResourceExhausted);
+    EXPECT_THAT(larger.error().message,
+                HasSubstr(fmt::format("the KV caches of {} attention workers take {} MiB beside "
+                                      "those that serve, and ",
+                                      num_workers,
+                                      num_workers * kCacheMib)));
+    EXPECT_THAT(larger.error().message, HasSubstr("with --stop-first those end before"));
+    EXPECT_EQ(large.stop(), 0);
+
+    // Windows of 130 GiB and more; the old ones are not ended before there are others.
+    Instance wide({"--attention-workers", "1", "--micro-batch-size", "4096"});
+    wide.wait_ready();
+    const std::vector<std::string> segments = wide.segments();
+    const std::vector<pid_t> before = wide.worker_pids("ffn");
+    asked.set_ffn_workers(16);
+    asked.set_attention_workers(800);
+    asked.set_stop_first(true);
+    const auto wider = wide.connect().resize(asked, nullptr, kPatience);
+    ASSERT_FALSE(wider.ok());
+    EXPECT_EQ(wider.error().code, Code::kResourceExhausted) << wider.error().message;
+    EXPECT_EQ(wide.segments(), segments);
+    EXPECT_EQ(wide.worker_pids("ffn"), before);
+    EXPECT_EQ(wide.stop(), 0);
+
+    Instance drained({"--attention-workers", "1"});
+    drained.wait_ready();
+    ASSERT_TRUE(drained.connect().drain(kPatience).ok());
+    const auto late = drained.connect().resize(asked, nullptr, kPatience);
+    ASSERT_FALSE(late.ok());
+    EXPECT_THAT(late.error().message, HasSubstr("afdd is draining"));
+    EXPECT_EQ(drained.stop(), 0);
+}
+
+}  // namespace
+}  // namespace afd::test
