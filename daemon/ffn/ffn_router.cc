@@ -147,8 +147,13 @@ void FfnRouter::name_keys(const schedule::ReadyScan& scan) {
             const auto expert = static_cast<uint32_t>(topk_ids_[t * top_k_ + k]);
             // The same choice as the session would make, with its number: every rank computes it,
             // and exactly one finds itself.
-            const auto owner = placement_.choose_without(
-                left_out, static_cast<uint32_t>(from.layer_id), expert, from.session);
+            const auto owner =
+                placement_.choose_where(static_cast<uint32_t>(from.layer_id),
+                                        expert,
+                                        from.session,
+                                        [left_out](const schedule::ExpertReplica& replica) {
+                                            return !schedule::is_left_out(left_out, replica.rank);
+                                        });
             const bool is_here = owner && owner->rank == rank_;
             keys[k] = is_here ? key_of(from.layer_id, owner->local_id) : elsewhere;
         }

@@ -158,19 +158,17 @@ uint32_t WindowPrepareFinalize::left_out_ranks(const schedule::DispatchLane& lan
 schedule::ExpertReplica WindowPrepareFinalize::other_rank_of(const schedule::DispatchLane& lane,
                                                              uint32_t layer_id,
                                                              uint32_t expert) const {
-    const schedule::ExpertReplica own = placement_.choose(layer_id, expert, session_);
-    const auto is_there = [&](const schedule::ExpertReplica& replica) {
-        return !lost_ranks_->is_lost(replica.rank) && lane.may_store_to(replica.rank);
+    const auto may_store = [&](const schedule::ExpertReplica& replica) {
+        return lane.may_store_to(replica.rank);
     };
-    if (is_there(own)) return own;
-    const auto all = placement_.replicas(layer_id, expert);
-    if (const auto at = std::find_if(all.begin(), all.end(), is_there); at != all.end()) return *at;
-    const auto may_store = [&](const auto& replica) { return lane.may_store_to(replica.rank); };
-    if (may_store(own)) return own;
-    const auto at = std::find_if(all.begin(), all.end(), may_store);
+    const auto is_there = [&](const schedule::ExpertReplica& replica) {
+        return !lost_ranks_->is_lost(replica.rank) && may_store(replica);
+    };
+    auto chosen = placement_.choose_where(layer_id, expert, session_, is_there);
+    if (!chosen) chosen = placement_.choose_where(layer_id, expert, session_, may_store);
     // Rounds are voided only where the placement is whole without their ranks.
-    AFD_ASSERT(at != all.end(), "layer %u, expert %u: all ranks are void", layer_id, expert);
-    return *at;
+    AFD_ASSERT(chosen.has_value(), "layer %u, expert %u: all ranks are void", layer_id, expert);
+    return *chosen;
 }
 
 bool WindowPrepareFinalize::finalized(const ops::Ticket& ticket) const {

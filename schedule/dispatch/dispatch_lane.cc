@@ -104,7 +104,7 @@ void DispatchLane::offer(uint32_t token_idx,
     for (uint32_t k = 0; k < num_slots; ++k) occupy(token_idx, k, kAnyRank);
     has_offers_ = true;
     for (uint32_t rank = 0; rank < num_ranks_; ++rank) {
-        if (rank < kLeftOutRanksMax && (left_out >> rank & 1u) != 0) continue;
+        if (is_left_out(left_out, rank)) continue;
         assert_may_store_to(rank);
         // Slot 0 alone carries the row and the mark; the other slots of the token stay masked until
         // a rank answers them.

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "proto/failure.h"
-#include "schedule/layout/geometry.h"
 
 namespace afd::schedule {
 namespace {
@@ -174,20 +173,6 @@ std::span<const ExpertReplica> ExpertPlacement::replicas(uint32_t layer_id, uint
     const uint32_t index = layer_begin_[layer_id] + expert;
     const uint32_t begin = replica_begin_[index];
     return {replicas_.data() + begin, replica_begin_[index + 1] - begin};
-}
-
-std::optional<ExpertReplica> ExpertPlacement::choose_without(uint32_t left_out,
-                                                             uint32_t layer_id,
-                                                             uint32_t expert,
-                                                             uint32_t session) const {
-    const auto is_there = [left_out](const ExpertReplica& replica) {
-        return replica.rank >= kLeftOutRanksMax || (left_out >> replica.rank & 1u) == 0;
-    };
-    const ExpertReplica own = choose(layer_id, expert, session);
-    if (is_there(own)) return own;
-    const std::span<const ExpertReplica> all = replicas(layer_id, expert);
-    const auto other = std::find_if(all.begin(), all.end(), is_there);
-    return other == all.end() ? std::nullopt : std::optional(*other);
 }
 
 bool ExpertPlacement::is_whole_without(const std::vector<bool>& is_lost) const {

@@ -8,6 +8,7 @@
 // layer * num_local_experts_per_layer(rank) + local id. Immutable, so it may be shared by threads
 // and is pinned for a round by being the same object.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -83,12 +84,19 @@ class ExpertPlacement {
         return all[choices_[size_t{session} * num_all_experts() + layer_begin_[layer_id] + expert]];
     }
 
-    // The replica that a session uses where ranks are left out, one bit each: its own, or the first
-    // one that is on another rank. Nothing: there is none.
-    std::optional<ExpertReplica> choose_without(uint32_t left_out,
-                                                uint32_t layer_id,
-                                                uint32_t expert,
-                                                uint32_t session) const;
+    // The replica that a session uses where not all will do: its own if that does, or else the
+    // first one that does. Nothing: there is none.
+    template <typename WillDo>
+    std::optional<ExpertReplica> choose_where(uint32_t layer_id,
+                                              uint32_t expert,
+                                              uint32_t session,
+                                              const WillDo& will_do) const {
+        const ExpertReplica own = choose(layer_id, expert, session);
+        if (will_do(own)) return own;
+        const std::span<const ExpertReplica> all = replicas(layer_id, expert);
+        const auto other = std::find_if(all.begin(), all.end(), will_do);
+        return other == all.end() ? std::nullopt : std::optional(*other);
+    }
 
     // Whether every expert has a replica on a rank that is not lost. Shape: is_lost [num_ranks()].
     bool is_whole_without(const std::vector<bool>& is_lost) const;

@@ -40,6 +40,9 @@ constexpr bool is_offered_id(int32_t id) {
 constexpr uint32_t left_out_of_offer(int32_t id) {
     return static_cast<uint32_t>(kOfferedId - id);
 }
+constexpr bool is_left_out(uint32_t left_out, uint32_t rank) {
+    return rank < kLeftOutRanksMax && (left_out >> rank & 1u) != 0;
+}
 
 struct Geometry {
     uint32_t num_sessions = 0;             // A: attention workers.

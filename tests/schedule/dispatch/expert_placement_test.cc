@@ -6,6 +6,8 @@
 
 #include <set>
 
+#include "schedule/layout/geometry.h"
+
 namespace afd::schedule {
 namespace {
 
@@ -45,17 +47,26 @@ TEST(ExpertPlacement, GivesEachSessionItsReplica) {
     }
 }
 
-// The session's own replica where it is not left out, else the first that is not.
-TEST(ExpertPlacement, ChoosesWithoutTheRanksThatAreLeftOut) {
+// The session's own replica where that does, else the first that does: here without ranks that an
+// offer leaves out.
+TEST(ExpertPlacement, ChoosesAmongTheReplicasThatWillDo) {
     const ExpertPlacement placement = placement_on(3);
+    const auto choose_without =
+        [&](uint32_t left_out, uint32_t layer, uint32_t expert, uint32_t session) {
+            return placement.choose_where(
+                layer, expert, session, [&](const ExpertReplica& replica) {
+                    return !is_left_out(left_out, replica.rank);
+                });
+        };
     for (uint32_t session = 0; session < 7; ++session) {
-        EXPECT_EQ(placement.choose_without(0, 0, 0, session), placement.choose(0, 0, session));
-        const uint32_t rank = placement.choose_without(1u << 1, 0, 0, session)->rank;
+        EXPECT_EQ(choose_without(0, 0, 0, session), placement.choose(0, 0, session));
+        const uint32_t rank = choose_without(1u << 1, 0, 0, session)->rank;
         EXPECT_EQ(rank, session % 3 == 1 ? 0u : session % 3);
-        EXPECT_EQ(placement.choose_without(0b011, 0, 0, session)->rank, 2u);
-        EXPECT_EQ(placement.choose_without(1u << 1, 1, 4, session), std::nullopt)
+        EXPECT_EQ(choose_without(0b011, 0, 0, session)->rank, 2u);
+        EXPECT_EQ(choose_without(1u << 1, 1, 4, session), std::nullopt)
             << "that expert is on rank 1 alone";
     }
+    EXPECT_FALSE(is_left_out(0xffffffff, kLeftOutRanksMax)) << "an offer has no bit for it";
 }
 
 // Goal: the inverse is exact. Method: all ranks, layers and ids, some out of range. Oracle: a rank
