@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/supervisor/supervisor.h"
 
-#include <sys/eventfd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 #include "daemon/program/logging.h"
 #include "proto/failure.h"
-#include "schedule/wait/doorbell.h"
 
 namespace afd::daemon {
 
@@ -43,18 +38,6 @@ const char* state_name(ServiceState::Level level) {
     return "";
 }
 
-Result<std::vector<UniqueFd>> make_eventfds(size_t count) {
-    std::vector<UniqueFd> fds;
-    for (size_t i = 0; i < count; ++i) {
-        fds.emplace_back(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-        if (fds.back().valid()) continue;
-        return Error{Code::kResourceExhausted,
-                     std::string("cannot create a doorbell: ") + std::strerror(errno) +
-                         "; raise the limit of open files (ulimit -n)"};
-    }
-    return fds;
-}
-
 }  // namespace
 
 Supervisor::Supervisor(EventLoop& loop, WorkerDoor& door, Plan plan)
@@ -64,9 +47,7 @@ Supervisor::Supervisor(EventLoop& loop, WorkerDoor& door, Plan plan)
       heartbeat_timer_(loop, [this] { check_heartbeats(); }),
       run_flag_timer_(loop, [this] { look_at_run_flags(); }),
       grace_timer_(loop, [this] {
-          for (auto* slots : {&attention_, &ffn_}) {
-              for (auto& slot : *slots) slot->kill("it did not end when asked");
-          }
+          for (WorkerSlot* slot : slots_) slot->kill("it did not end when asked");
       }) {}
 
 Supervisor::~Supervisor() {
@@ -77,16 +58,12 @@ Result<std::unique_ptr<Supervisor>> Supervisor::create(EventLoop& loop,
                                                        WorkerDoor& door,
                                                        Plan plan) {
     std::unique_ptr<Supervisor> supervisor(new Supervisor(loop, door, std::move(plan)));
-    AFD_TRY(supervisor->create_doorbells());
+    const Config& config = supervisor->plan_.config;
+    AFD_ASSIGN(supervisor->doorbells_,
+               Doorbells::make(config.num_attention_workers(), config.num_ffn_workers()));
     supervisor->create_slots();
     door.add(*supervisor);
     return supervisor;
-}
-
-Result<> Supervisor::create_doorbells() {
-    AFD_ASSIGN(attention_doorbells_, make_eventfds(plan_.config.num_attention_workers()));
-    AFD_ASSIGN(ffn_doorbells_, make_eventfds(plan_.config.num_ffn_workers()));
-    return {};
 }
 
 void Supervisor::create_slots() {
@@ -97,7 +74,10 @@ void Supervisor::create_slots() {
     for (uint32_t i = 0; i < plan_.config.num_ffn_workers(); ++i) {
         ffn_.push_back(std::make_unique<WorkerSlot>(loop_, settings_of(control::FFN, i), *this));
     }
-    was_ready_.assign(attention_.size() + ffn_.size(), plan_.has_predecessors);
+    for (const auto* slots : {&attention_, &ffn_}) {
+        for (const auto& slot : *slots) slots_.push_back(slot.get());
+    }
+    was_ready_.assign(slots_.size(), plan_.has_predecessors);
     all_ready_ = plan_.has_predecessors;
     kv_tokens_.assign(attention_.size(), 0);
 }
@@ -142,10 +122,7 @@ WorkerSlot::Settings Supervisor::settings_of(control::Role role, uint32_t index)
     const WorkerCpus& cpus = is_ffn ? plan_.cpus.ffn[index] : plan_.cpus.attention[index];
     settings.welcome.set_num_threads(cpus.num_threads);
     for (const uint32_t cpu : cpus.cpus) settings.welcome.add_cpus(cpu);
-    const auto& own = is_ffn ? ffn_doorbells_ : attention_doorbells_;
-    const auto& peers = is_ffn ? attention_doorbells_ : ffn_doorbells_;
-    settings.fds.push_back(own[index].get());
-    for (const UniqueFd& peer : peers) settings.fds.push_back(peer.get());
+    settings.fds = doorbells_.of(role, index);
     if (!plan_.segments) return settings;
     for (const auto& [name, fd] : plan_.segments(role, index)) {
         settings.welcome.add_segments(name);
@@ -179,48 +156,30 @@ void Supervisor::hand_over(AttentionListener& attention, InstanceListener& insta
 
 void Supervisor::continue_counts(const Supervisor& before) {
     num_earlier_ = before.num_earlier_;
-    for (const auto* slots : {&before.attention_, &before.ffn_}) {
-        for (const auto& slot : *slots) {
-            num_earlier_[{slot->role(), slot->index()}] += slot->num_processes();
-        }
+    for (const WorkerSlot* slot : before.slots_) {
+        num_earlier_[{slot->role(), slot->index()}] += slot->num_processes();
     }
 }
 
 bool Supervisor::is_complete() const {
-    for (const auto* slots : {&attention_, &ffn_}) {
-        for (const auto& slot : *slots) {
-            if (slot->state() != WorkerSlot::State::kReady) return false;
-        }
-    }
-    return true;
+    return std::ranges::all_of(
+        slots_, [](const auto* slot) { return slot->state() == WorkerSlot::State::kReady; });
 }
 
 bool Supervisor::has_processes() const {
-    for (const auto* slots : {&attention_, &ffn_}) {
-        for (const auto& slot : *slots) {
-            if (slot->has_process()) return true;
-        }
-    }
-    return false;
+    return std::ranges::any_of(slots_, [](const auto* slot) { return slot->has_process(); });
 }
 
 bool Supervisor::has_process(int pid) const {
-    for (const auto* slots : {&attention_, &ffn_}) {
-        for (const auto& slot : *slots) {
-            if (slot->pid() == pid) return true;
-        }
-    }
-    return false;
+    return std::ranges::any_of(slots_, [pid](const auto* slot) { return slot->pid() == pid; });
 }
 
 void Supervisor::look_at_run_flags() {
     bool is_news = false;
-    for (const auto* slots : {&attention_, &ffn_}) {
-        for (const auto& slot : *slots) {
-            const bool was_halted = slot->is_halted();
-            slot->look_at_run_flag();
-            is_news |= slot->is_halted() != was_halted;
-        }
+    for (WorkerSlot* slot : slots_) {
+        const bool was_halted = slot->is_halted();
+        slot->look_at_run_flag();
+        is_news |= slot->is_halted() != was_halted;
     }
     if (is_news) review_service();
 }
@@ -274,12 +233,6 @@ void Supervisor::check_heartbeats() {
     }
 }
 
-void Supervisor::ring_doorbells() {
-    for (const auto* doorbells : {&attention_doorbells_, &ffn_doorbells_}) {
-        for (const UniqueFd& doorbell : *doorbells) schedule::ring(doorbell.get());
-    }
-}
-
 void Supervisor::on_worker_ready(WorkerSlot& slot, const control::Ready& ready) {
     const bool is_ffn = slot.role() == control::FFN;
     log::debug("{} is ready after {} ms", slot.name(), ready.load_us() / 1000);
@@ -305,9 +258,7 @@ void Supervisor::on_worker_ready(WorkerSlot& slot, const control::Ready& ready) 
 
 void Supervisor::set_log_level(const std::string& level) {
     log_level_ = level;
-    for (const auto* slots : {&attention_, &ffn_}) {
-        for (const auto& slot : *slots) send_log_level(*slot);
-    }
+    for (WorkerSlot* slot : slots_) send_log_level(*slot);
 }
 
 void Supervisor::send_log_level(WorkerSlot& slot) const {
@@ -441,7 +392,7 @@ void Supervisor::on_worker_gone(WorkerSlot& slot) {
         }
     }
     // R9: it may have died between a flag and the ring. Everybody looks once more.
-    ring_doorbells();
+    doorbells_.ring_all();
     if (slot.role() == control::ATTENTION) attention_listener_->on_attention_gone(slot.index());
     if (slot.is_halted()) review_service();
     check_all_gone();
@@ -455,11 +406,9 @@ void Supervisor::shut_down(uint64_t grace_ms) {
     shutting_down_ = true;
     heartbeat_timer_.stop();
     run_flag_timer_.stop();
-    for (auto* slots : {&attention_, &ffn_}) {
-        for (auto& slot : *slots) {
-            slot->shut_down();
-            if (grace_ms == 0) slot->kill("");
-        }
+    for (WorkerSlot* slot : slots_) {
+        slot->shut_down();
+        if (grace_ms == 0) slot->kill("");
     }
     if (grace_ms > 0) grace_timer_.start(grace_ms);
     check_all_gone();
@@ -475,19 +424,15 @@ void Supervisor::check_all_gone() {
 void Supervisor::fill_status(client::Status& status) const {
     status.set_state(!all_ready_ ? "starting" : state_name(service_.level));
     status.set_reason(service_.reason);
-    for (const auto* slots : {&attention_, &ffn_}) {
-        for (const auto& slot : *slots) {
-            client::Worker& worker = *status.add_workers();
-            slot->fill_status(worker);
-            const auto earlier = num_earlier_.find({slot->role(), slot->index()});
-            if (earlier != num_earlier_.end() && slot->num_processes() > 0) {
-                worker.set_num_restarts(worker.num_restarts() + earlier->second);
-            }
-            plan_.fill_metrics(slot->role(), slot->index(), worker);
-            if (!slot->wait_text().empty()) {
-                status.add_waits(slot->name() + ": " + slot->wait_text());
-            }
+    for (const WorkerSlot* slot : slots_) {
+        client::Worker& worker = *status.add_workers();
+        slot->fill_status(worker);
+        const auto earlier = num_earlier_.find({slot->role(), slot->index()});
+        if (earlier != num_earlier_.end() && slot->num_processes() > 0) {
+            worker.set_num_restarts(worker.num_restarts() + earlier->second);
         }
+        plan_.fill_metrics(slot->role(), slot->index(), worker);
+        if (!slot->wait_text().empty()) status.add_waits(slot->name() + ": " + slot->wait_text());
     }
 }
 

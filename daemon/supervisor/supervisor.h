@@ -20,6 +20,7 @@
 #include "daemon/config/config.h"
 #include "daemon/config/cpu_plan.h"
 #include "daemon/supervisor/attention_workers.h"
+#include "daemon/supervisor/doorbells.h"
 #include "daemon/supervisor/service_state.h"
 #include "daemon/supervisor/voided_rounds.h"
 #include "daemon/supervisor/worker_door.h"
@@ -98,7 +99,7 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     // Whether a process of a worker is there.
     bool has_processes() const;
 
-    size_t num_workers() const override { return attention_.size() + ffn_.size(); }
+    size_t num_workers() const override { return slots_.size(); }
     bool has_process(int pid) const override;
     Result<> give_slot(ControlChannel& channel, const control::Hello& hello, int pid) override;
 
@@ -128,13 +129,11 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
 
   private:
     Supervisor(EventLoop& loop, WorkerDoor& door, Plan plan);
-    Result<> create_doorbells();
     void create_slots();
     WorkerSlot::Settings settings_of(control::Role role, uint32_t index) const;
     Result<> acquire_segments(const WorkerSlot& slot, const control::SegmentRequest& request) const;
     void check_heartbeats();
     void look_at_run_flags();
-    void ring_doorbells();
     void send_log_level(WorkerSlot& slot) const;
     static void send_rank_state(WorkerSlot& session, const WorkerSlot& rank);
     void tell_rank_state(const WorkerSlot& rank);
@@ -150,10 +149,10 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     const Plan plan_;
     AttentionListener* attention_listener_ = nullptr;
     InstanceListener* instance_listener_ = nullptr;
-    std::vector<UniqueFd> attention_doorbells_;
-    std::vector<UniqueFd> ffn_doorbells_;
+    Doorbells doorbells_;
     std::vector<std::unique_ptr<WorkerSlot>> attention_;
     std::vector<std::unique_ptr<WorkerSlot>> ffn_;
+    std::vector<WorkerSlot*> slots_;   // All: attention workers, then FFN workers.
     std::vector<uint64_t> kv_tokens_;  // Of attention workers, as they said when they were ready.
     VoidedRounds voided_rounds_;
     Timer heartbeat_timer_;
@@ -161,7 +160,7 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     Timer grace_timer_;
     // Processes that earlier supervisors had, also of workers that this one has not.
     std::map<std::pair<control::Role, uint32_t>, uint32_t> num_earlier_;
-    std::vector<bool> was_ready_;  // Attention workers, then FFN workers.
+    std::vector<bool> was_ready_;  // As slots_.
     bool all_ready_ = false;
     ServiceState service_;
     bool shutting_down_ = false;
