@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whether an instance can serve, and what it says if it cannot: workers that have served and cannot
+// start again.
+#include <csignal>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "tests/daemon/attention/fake_token.h"
+#include "tests/daemon/gateway/test_client.h"
+#include "tests/daemon/supervisor/supervisor_fixture.h"
+
+namespace afd::daemon {
+namespace {
+
+using testing::HasSubstr;
+
+// Goal: what the next tests share. A worker that served is killed, and none can start in its
+// place while `why_not` is set.
+class ServiceTest : public SupervisorTest {
+  protected:
+    void start_and_lose(const std::string& role, uint32_t index, const char* why_not) {
+        start();
+        ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+        EXPECT_EQ(status().state(), "ready");
+        cannot_start_.emplace(why_not, "tensor x is missing");
+        ::kill(static_cast<pid_t>(worker(role, index).pid()), SIGKILL);
+    }
+
+    bool wait_for_service(const std::string& state) {
+        return run_until(loop_, [&] { return status().state() == state; });
+    }
+
+    client::Response answer_of(TestClient& client, uint64_t id) {
+        EXPECT_TRUE(run_until(loop_, [&] {
+            client.receive();
+            return client.last(id) != nullptr &&
+                   (client.last(id)->has_error() || client.last(id)->has_finished());
+        }));
+        return client.last(id) != nullptr ? *client.last(id) : client::Response();
+    }
+
+    std::optional<ScopedVariable> cannot_start_;
+};
+
+// Goal: workers that can never start again are not hidden behind "ready". Method: the experts'
+// worker dies, and its successors fail, by a reason that no restart mends and by crashes. Oracle:
+// the state, its reason and the refusal name it; when the reason is gone, service goes on.
+TEST_F(ServiceTest, WithoutExpertsNewRequestsAreRefusedWithTheReasonUntilTheyAreBack) {
+    for (const auto& [why_not, words] :
+         {std::pair{"AFD_FAKE_FAIL", "ffn worker 0 exited with status 1: tensor x is missing"},
+          std::pair{"AFD_FAKE_CRASH", "ffn worker 0 killed by signal 6"}}) {
+        if (supervisor_ == nullptr) {
+            start_and_lose("ffn", 0, why_not);
+        } else {
+            cannot_start_.emplace(why_not, "tensor x is missing");
+            ::kill(static_cast<pid_t>(worker("ffn", 0).pid()), SIGKILL);
+        }
+        ASSERT_TRUE(wait_for_service("failed")) << why_not;
+        EXPECT_THAT(status().reason(), HasSubstr(words));
+        TestClient client(loop_, *gateway_);
+        client.send(generate(1, "abc", 5));
+        const client::Response refused = answer_of(client, 1);
+        EXPECT_EQ(refused.error().code(), static_cast<uint32_t>(Code::kUnavailable));
+        EXPECT_THAT(refused.error().message(), HasSubstr("afdd cannot serve now: "));
+        EXPECT_THAT(refused.error().message(), HasSubstr(words));
+        cannot_start_.reset();
+        ASSERT_TRUE(wait_for_service("ready")) << why_not;
+        EXPECT_EQ(status().reason(), "");
+        client.send(generate(2, "abc", 5));
+        EXPECT_TRUE(answer_of(client, 2).has_finished());
+    }
+    EXPECT_EQ(program_.given_up, "") << "a worker that served is tried for ever";
+}
+
+// Goal: a worker that dies whenever it is ready is as one that does not start. Method: the
+// successors of a worker that is killed abort right behind their Ready, then one lives. Oracle: the
+// state and its reason; a single Ready is not yet "ready" again.
+TEST_F(ServiceTest, AWorkerThatDiesAsSoonAsItIsReadyIsAFailure) {
+    config_.start_attempts = 1;
+    start_and_lose("ffn", 0, "AFD_FAKE_DIE");
+    ASSERT_TRUE(wait_for_service("failed"));
+    EXPECT_THAT(status().reason(),
+                HasSubstr("ffn worker 0 killed by signal 6 (Aborted) as soon as it was ready"));
+    EXPECT_GE(worker("ffn", 0).num_restarts(), 3U) << "R11 ends what kills three workers";
+    EXPECT_FALSE(run_for(loop_, 300, [&] { return status().state() != "failed"; }));
+    cannot_start_.reset();
+    ASSERT_TRUE(wait_for_service("ready"));
+    EXPECT_GE(worker("ffn", 0).uptime_ms(), WorkerSlot::kSettleMs);
+    EXPECT_EQ(program_.given_up, "") << "a worker that served is tried for ever";
+}
+
+// Goal: with replicas every session goes on without a rank that cannot start again. Method: two
+// ranks, each with all experts; one, then both cannot start. Oracle: the state, and two requests at
+// a time, one in each session.
+TEST_F(ServiceTest, WithReplicasOfALostRankItServesDegraded) {
+    const ScopedVariable slow("AFD_FAKE_TOKEN_MS", "5");
+    config_.ffn_workers = 2;
+    can_do_without_ = [](const std::vector<bool>& is_lost) { return !is_lost[0] || !is_lost[1]; };
+    start_and_lose("ffn", 0, "AFD_FAKE_FAIL");
+    ASSERT_TRUE(wait_for_service("degraded"));
+    EXPECT_THAT(status().reason(), HasSubstr("ffn worker 0 exited with status 1"));
+    TestClient client(loop_, *gateway_);
+    client.send(generate(1, "abc", 50));
+    client.send(generate(2, "abc", 50));
+    EXPECT_TRUE(run_until(
+        loop_, [&] { return gateway_->num_sequences(0) == 1 && gateway_->num_sequences(1) == 1; }));
+    EXPECT_TRUE(answer_of(client, 1).has_finished());
+    EXPECT_TRUE(answer_of(client, 2).has_finished());
+    ::kill(static_cast<pid_t>(worker("ffn", 1).pid()), SIGKILL);
+    ASSERT_TRUE(wait_for_service("failed"));
+    cannot_start_.reset();
+    ASSERT_TRUE(wait_for_service("ready"));
+}
+
+TEST_F(ServiceTest, WithOneOfTwoAttentionWorkersItServesDegraded) {
+    start_and_lose("attention", 1, "AFD_FAKE_FAIL");
+    ASSERT_TRUE(wait_for_service("degraded"));
+    EXPECT_THAT(status().reason(), HasSubstr("attention worker 1 exited with status 1"));
+    TestClient client(loop_, *gateway_);
+    client.send(generate(1, "abc", 5));
+    EXPECT_TRUE(answer_of(client, 1).has_finished());
+}
+
+// Goal: a worker that was halted on purpose is no failure. Method: the experts' worker cannot start
+// again, then the run_flags are 0, then set. Oracle: the state and its reason; what still keeps the
+// worker from starting is found again.
+TEST_F(ServiceTest, AFailingWorkerThatIsHaltedIsNoFailure) {
+    start_and_lose("ffn", 0, "AFD_FAKE_FAIL");
+    ASSERT_TRUE(wait_for_service("failed"));
+    words_.set_run_flag(false);
+    ASSERT_TRUE(wait_for_state("ffn", 0, "halted"));
+    ASSERT_TRUE(wait_for_service("ready"));
+    EXPECT_EQ(status().reason(), "");
+    words_.set_run_flag(true);
+    const std::string why = "ffn worker 0 exited with status 1";
+    EXPECT_TRUE(run_until(loop_, [&] { return status().reason().find(why) != std::string::npos; }));
+    EXPECT_EQ(status().state(), "failed");
+    cannot_start_.reset();
+    EXPECT_TRUE(wait_for_service("ready"));
+}
+
+// Goal: a request that was accepted before does not wait for ever. Method: the only attention
+// worker is lost while it streams, slowly. Oracle: the request ends with the reason.
+TEST_F(ServiceTest, ARequestInFlightEndsWithTheReasonWhenTheOutageLasts) {
+    const ScopedVariable slow("AFD_FAKE_TOKEN_MS", "20");
+    config_.attention_workers = 1;
+    config_.round_timeout_ms = 200;
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    TestClient client(loop_, *gateway_);
+    client.send(generate(1, "abc", 2000));
+    ASSERT_TRUE(run_until(loop_, [&] {
+        client.receive();
+        return client.text(1).size() > 3;
+    }));
+    cannot_start_.emplace("AFD_FAKE_FAIL", "tensor x is missing");
+    ::kill(static_cast<pid_t>(worker("attention", 0).pid()), SIGKILL);
+    EXPECT_THAT(answer_of(client, 1).error().message(),
+                HasSubstr("attention worker 0 exited with status 1: tensor x is missing"));
+    EXPECT_EQ(gateway_->num_in_flight(), 0U);
+}
+
+}  // namespace
+}  // namespace afd::daemon
