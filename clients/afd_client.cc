@@ -309,12 +309,11 @@ Result<> Client::trace(std::chrono::milliseconds duration,
     }
 }
 
-Result<Resized> Client::resize(const Resize& asked,
-                               const std::function<void(const ResizeProgress&)>& on_progress,
-                               std::chrono::milliseconds timeout,
-                               const Cancellation* cancellation) {
-    Request request;
-    *request.mutable_resize() = asked;
+Result<Response> Client::change(Request request,
+                                const char* what,
+                                const OnProgress& on_progress,
+                                std::chrono::milliseconds timeout,
+                                const Cancellation* cancellation) {
     AFD_TRY(send(request));
     const Clock::time_point deadline = Clock::now() + timeout;
     while (true) {
@@ -323,19 +322,40 @@ Result<Resized> Client::resize(const Resize& asked,
         if (!next.ok()) {
             if (next.error().code != Code::kDeadlineExceeded) return next.error();
             return afd::Error{Code::kDeadlineExceeded,
-                              "the resize has not ended after " + std::to_string(timeout.count()) +
+                              std::string(what) + " has not ended after " +
+                                  std::to_string(timeout.count()) +
                                   " ms; it goes on (afdctl status)"};
         }
         if (!next.value().has_value()) {
-            return afd::Error{Code::kCancelled, "interrupted; the resize goes on (afdctl status)"};
+            return afd::Error{Code::kCancelled,
+                              "interrupted; " + std::string(what) + " goes on (afdctl status)"};
         }
         Response& response = *next.value();
         if (response.has_error()) return to_error(response.error());
-        if (response.has_resized()) return std::move(*response.mutable_resized());
-        if (response.has_resize_progress() && on_progress) {
-            on_progress(response.resize_progress());
-        }
+        if (!response.has_progress()) return std::move(response);
+        if (on_progress) on_progress(response.progress().text());
     }
+}
+
+Result<Resized> Client::resize(const Resize& asked,
+                               const OnProgress& on_progress,
+                               std::chrono::milliseconds timeout,
+                               const Cancellation* cancellation) {
+    Request request;
+    *request.mutable_resize() = asked;
+    AFD_ASSIGN(const Response response,
+               change(std::move(request), "the resize", on_progress, timeout, cancellation));
+    return response.resized();
+}
+
+Result<Upgraded> Client::upgrade(const OnProgress& on_progress,
+                                 std::chrono::milliseconds timeout,
+                                 const Cancellation* cancellation) {
+    Request request;
+    request.mutable_upgrade();
+    AFD_ASSIGN(const Response response,
+               change(std::move(request), "the upgrade", on_progress, timeout, cancellation));
+    return response.upgraded();
 }
 
 Result<> Client::drain(std::chrono::milliseconds timeout, const Cancellation* cancellation) {

@@ -48,6 +48,8 @@ struct Generation {
 using OnChunk = std::function<bool(const Chunk&)>;
 // Called once, before the first chunk: the time to note down a resume_id.
 using OnAccepted = std::function<void(const Accepted&)>;
+// Called for each step of a change of the instance: one line.
+using OnProgress = std::function<void(const std::string& text)>;
 
 class Client {
   public:
@@ -106,9 +108,13 @@ class Client {
     // Returns once other numbers of workers serve; `on_progress` hears the steps. A cancellation
     // ends the wait, and not the resize. Errors: as above; those of Resize (proto/client.proto).
     Result<Resized> resize(const Resize& asked,
-                           const std::function<void(const ResizeProgress&)>& on_progress,
+                           const OnProgress& on_progress,
                            std::chrono::milliseconds timeout,
                            const Cancellation* cancellation = nullptr);
+    // Returns once another afdd has taken the place of this one, for new requests. As resize().
+    Result<Upgraded> upgrade(const OnProgress& on_progress,
+                             std::chrono::milliseconds timeout,
+                             const Cancellation* cancellation = nullptr);
     // Returns once nothing is in flight; afdd admits nothing new meanwhile or afterwards.
     Result<> drain(std::chrono::milliseconds timeout, const Cancellation* cancellation = nullptr);
     // Returns once afdd has taken the order; it then drains and exits.
@@ -148,6 +154,12 @@ class Client {
                               const Cancellation* cancellation,
                               std::chrono::milliseconds timeout,
                               const OnAccepted& on_accepted);
+    // Of the instance: the answer that ends it.
+    Result<Response> change(Request request,
+                            const char* what,
+                            const OnProgress& on_progress,
+                            std::chrono::milliseconds timeout,
+                            const Cancellation* cancellation);
     Result<Response> call(Request request,
                           std::chrono::milliseconds timeout,
                           const Cancellation* cancellation);

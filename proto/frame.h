@@ -22,7 +22,13 @@ namespace afd {
 // A prompt of a million tokens as packed varints is about 3 MB; status of 1,024 workers 0.2 MB.
 inline constexpr size_t kFrameBytesMax = size_t{16} << 20;
 
-// Appends one frame with the serialised `message` (a protobuf message) to `out`.
+// Appends one frame to `out`: that of a message that is serialised already, and of a protobuf
+// message.
+inline void append_frame_of(std::string_view body, std::string& out) {
+    const auto size = static_cast<uint32_t>(body.size());
+    for (size_t i = 0; i < 4; ++i) out += static_cast<char>(size >> (8 * i));
+    out += body;
+}
 template <typename Message>
 void append_frame(const Message& message, std::string& out) {
     const size_t start = out.size();
@@ -64,6 +70,7 @@ class FrameReader {
 
     // Bytes that came and were not given out.
     size_t held_bytes() const { return buffer_.size() - consumed_; }
+    std::string_view rest() const { return std::string_view(buffer_).substr(consumed_); }
 
     // Bytes of the buffer, for what comes and what was not asked for yet.
     size_t capacity() const { return buffer_.capacity(); }

@@ -5,7 +5,8 @@
 //
 //   directory   $XDG_RUNTIME_DIR/afd, or /tmp/afd-<uid> when XDG_RUNTIME_DIR is unset or empty
 //   clients     <directory>/<instance>.sock           (client.proto)
-//   workers     <directory>/<instance>.control.sock   (control.proto)
+//   workers     <directory>/<instance>.control.sock   (control.proto), or .control2.sock: while an
+//               afdd takes the place of another, both have workers
 //   lock        <directory>/<instance>.lock           (held by the running afdd)
 //
 // The directory is private to its user (0700). In /tmp anybody can create that name first, so
@@ -92,6 +93,12 @@ inline Result<InstancePaths> instance_paths(std::string_view instance) {
     paths.lock_file = base + ".lock";
     AFD_TRY(check_socket_path(paths.control_socket));  // The longest of the three.
     return paths;
+}
+
+// Of an afdd that takes the place of one that has paths.control_socket.
+inline std::string second_control_socket(const InstancePaths& paths) {
+    constexpr std::string_view kEnd = ".sock";
+    return paths.control_socket.substr(0, paths.control_socket.size() - kEnd.size()) + "2.sock";
 }
 
 // Errors: kNotFound if there is no such directory, kPermissionDenied if it is not a directory of

@@ -15,8 +15,7 @@ constexpr const char* kFooter =
     "  afdctl generate \"Tell me more\" --max-tokens 50 --temperature 0.8 --seed 7\n"
     "  afdctl trace --seconds 2 -o trace.json\n"
     "  afdctl doctor -- --model DIR --ffn-workers 2\n"
-    "  afdctl resize --attention 3 --ffn 2\n"
-    "  afdctl stop --instance demo\n"
+    "  afdctl resize --attention 3 --ffn 2 --instance demo\n"
     "Exit codes: 0 ok, 1 request failed, 2 wrong usage, 5 cannot reach afdd, 130 interrupted";
 
 }  // namespace
@@ -184,6 +183,15 @@ CLI::App* add_resize(CLI::App& app, ResizeOptions& options) {
     return command;
 }
 
+CLI::App* add_upgrade(CLI::App& app, UpgradeOptions& options) {
+    CLI::App* command = add_command(
+        app, "upgrade", "Put the afdd that is installed now in the place of the one that runs");
+    add_timeout(*command, options.timeout_s, "Give up waiting; the upgrade goes on");
+    command->footer(
+        "Nothing is lost: what runs ends where it runs, what comes goes to the new one.");
+    return command;
+}
+
 // Both commands need to know whom.
 int run_workers(const CommonOptions& common, const WorkerOptions& options, bool comes_back) {
     if (options.workers.empty() && !options.all) {
@@ -227,6 +235,7 @@ int run(int argc, char** argv) {
     TraceOptions trace;
     WorkerOptions workers;
     ResizeOptions resize;
+    UpgradeOptions upgrade;
     LifecycleOptions lifecycle;
 
     CLI::App app("Asks and steers a running afdd.", "afdctl");
@@ -252,6 +261,7 @@ int run(int argc, char** argv) {
     CLI::App* drain_worker_command = add_workers(
         app, "drain-worker", "End workers, which then stay away until restart-worker", workers);
     CLI::App* resize_command = add_resize(app, resize);
+    CLI::App* upgrade_command = add_upgrade(app, upgrade);
     CLI::App* drain_command =
         add_command(app, "drain", "Admit nothing new; return when nothing is in flight");
     add_timeout(*drain_command, lifecycle.timeout_s, "Give up waiting; afdd goes on draining");
@@ -275,11 +285,13 @@ int run(int argc, char** argv) {
     if (restart_worker_command->parsed()) return run_workers(common, workers, true);
     if (drain_worker_command->parsed()) return run_workers(common, workers, false);
     if (resize_command->parsed()) return run_sizes(common, resize);
+    if (upgrade_command->parsed()) return run_upgrade(common, upgrade);
     if (drain_command->parsed()) return run_drain(common, lifecycle);
     if (stop_command->parsed()) return run_stop(common, lifecycle);
-    print_error({Code::kInvalidArgument,
-                 "which command? generate, status, top, metrics, context, trace, doctor, "
-                 "restart-worker, drain-worker, resize, drain or stop (see afdctl --help)"});
+    print_error(
+        {Code::kInvalidArgument,
+         "which command? generate, status, top, metrics, context, trace, doctor, "
+         "restart-worker, drain-worker, resize, upgrade, drain or stop (see afdctl --help)"});
     return kExitUsage;
 }
 

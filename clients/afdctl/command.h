@@ -73,6 +73,10 @@ struct ResizeOptions {
     double timeout_s = 600;
 };
 
+struct UpgradeOptions {
+    double timeout_s = 600;
+};
+
 struct TraceOptions {
     double seconds = 1;
     std::string output;
@@ -96,6 +100,7 @@ int run_context(const CommonOptions& common, const ContextOptions& options);
 int run_drain_worker(const CommonOptions& common, const WorkerOptions& options);
 int run_restart_worker(const CommonOptions& common, const WorkerOptions& options);
 int run_resize(const CommonOptions& common, const ResizeOptions& options);
+int run_upgrade(const CommonOptions& common, const UpgradeOptions& options);
 int run_trace(const CommonOptions& common, const TraceOptions& options);
 int run_drain(const CommonOptions& common, const LifecycleOptions& options);
 int run_stop(const CommonOptions& common, const LifecycleOptions& options);

@@ -255,6 +255,7 @@ std::string status_text(const Status& status) {
                                    or_dash(status.version()));
     if (!status.reason().empty()) text += "reason    " + status.reason() + "\n";
     if (!status.resize().empty()) text += "resize    " + status.resize() + "\n";
+    if (!status.upgrade().empty()) text += "upgrade   " + status.upgrade() + "\n";
     text += fmt::format(
         "model     {}   {}   router {}   shared experts {}   rows {}   {}   context {}\n",
         or_dash(status.model()),
@@ -298,6 +299,7 @@ std::string status_json(const Status& status) {
     object["state"] = status.state();
     object["reason"] = status.reason();
     object["resize"] = status.resize();
+    object["upgrade"] = status.upgrade();
     object["pid"] = status.pid();
     object["uptime_ms"] = status.uptime_ms();
     object["version"] = status.version();

@@ -19,19 +19,18 @@ namespace afd::daemon {
 
 namespace {
 
-// A worker leaves its loop at the next step; more than this and it hangs.
-constexpr uint64_t kGraceMs = 3000;
-
 // However few files can be opened.
 constexpr size_t kConnectionsMin = 4;
 
 }  // namespace
 
-Afdd::Afdd(Config config, Surroundings surroundings)
+Afdd::Afdd(Config config, Surroundings surroundings, std::unique_ptr<Predecessor> predecessor)
     : config_(std::move(config)),
       surroundings_(std::move(surroundings)),
       started_us_(uv_hrtime() / 1000),
       setup_(config_),
+      takeover_(predecessor == nullptr ? nullptr
+                                       : std::make_unique<Takeover>(std::move(predecessor))),
       drain_timer_(loop_,
                    [this] {
                        log::error(
@@ -47,9 +46,11 @@ ExitCode Afdd::run() {
     ::signal(SIGPIPE, SIG_IGN);
     // The order is that of cost and of blame: the lock first, because leftovers may be removed only
     // by the one afdd of that name; then what the user can mend; shared memory and sockets last.
-    if (const auto done = setup_.take_instance(); !done.ok()) {
-        const bool in_use = done.error().code == Code::kAlreadyExists;
-        return fail(in_use ? ExitCode::kInUse : ExitCode::kUsage, done.error());
+    const auto taken = takeover_ == nullptr ? setup_.take_instance()
+                                            : setup_.take_instance_from(takeover_->predecessor());
+    if (!taken.ok()) {
+        const bool in_use = taken.error().code == Code::kAlreadyExists;
+        return fail(in_use ? ExitCode::kInUse : ExitCode::kUsage, taken.error());
     }
     if (const auto done = setup_.open_model(); !done.ok()) {
         return fail(ExitCode::kModel, done.error());
@@ -79,6 +80,7 @@ ExitCode Afdd::run() {
 
 ExitCode Afdd::fail(ExitCode code, const Error& error) {
     log::error("{}", error.message);
+    if (takeover_ != nullptr) takeover_->say_failed(error.message);
     return code;
 }
 
@@ -110,7 +112,35 @@ Result<> Afdd::create_gateway() {
                               .gateway = gateway_.get(),
                               .instance = this,
                               .on_end = [this] { limit_connections(); }});
-    return create_front_ends();
+    upgrader_ = std::make_unique<Upgrader>(
+        loop_,
+        Upgrader::Surroundings{.command_line = surroundings_.command_line,
+                               .config = &config_,
+                               .notifier = &surroundings_.notifier,
+                               .setup = &setup_,
+                               .gateway = gateway_.get(),
+                               .front_ends = &front_ends_,
+                               .check_possible = [this] { return check_undisturbed(); },
+                               .on_ended = [this] { drain("the new afdd has ended"); },
+                               .on_left = [this] { end(ExitCode::kOk, kGraceMs); }});
+    limit_connections();
+    // Those of the afdd before this one are opened when every worker serves.
+    return takeover_ == nullptr ? create_front_ends() : Result<>();
+}
+
+// For an upgrade.
+Result<> Afdd::check_undisturbed() const {
+    AFD_TRY(resizer_->check_idle());
+    if (has_predecessor()) {
+        return Error{Code::kFailedPrecondition,
+                     "the afdd before this one has not ended yet: " + takeover_->text()};
+    }
+    if (!crew_->supervisor().is_all_ready()) {
+        return Error{Code::kFailedPrecondition,
+                     "not every worker has been ready yet; try again when afdctl status says "
+                     "ready"};
+    }
+    return {};
 }
 
 // Clients must not hold the descriptors that a worker needs to be started again: a socket and those
@@ -135,20 +165,45 @@ void Afdd::limit_connections() {
 }
 
 Result<> Afdd::create_front_ends() {
-    limit_connections();
     const auto budget = std::make_shared<InputBudget>(InputBudget::Limits{
         .bytes_max = config_.input_buffer_kib * 1024, .timeout_ms = config_.input_timeout_ms});
+    const std::string& path = setup_.paths().client_socket;
     AFD_ASSIGN(front_ends_.emplace_back(),
-               SocketFrontEnd::open(loop_, setup_.paths().client_socket, *gateway_, budget));
+               SocketFrontEnd::open(loop_,
+                                    path,
+                                    *gateway_,
+                                    budget,
+                                    taken_door(kSocketDoor, SocketFrontEnd::address_of(path))));
     return config_.http.empty() ? Result<>() : create_http(budget);
 }
 
 Result<> Afdd::create_http(std::shared_ptr<InputBudget> budget) {
-    AFD_ASSIGN(const ListenAddress address, parse_listen_address(config_.http));
+    AFD_ASSIGN(ListenAddress address, parse_listen_address(config_.http));
+    if (takeover_ != nullptr) address = takeover_->kept_address(address);
     AFD_ASSIGN(http_,
                make_http_services(loop_, config_, address, setup_, *texts_, std::move(budget)));
-    AFD_ASSIGN(front_ends_.emplace_back(), HttpFrontEnd::open(loop_, address, *gateway_, http_));
+    AFD_ASSIGN(front_ends_.emplace_back(),
+               HttpFrontEnd::open(loop_,
+                                  address,
+                                  *gateway_,
+                                  http_,
+                                  taken_door(kHttpDoor, HttpFrontEnd::address_of(address))));
     return {};
+}
+
+UniqueFd Afdd::taken_door(std::string_view kind, const std::string& address) {
+    return takeover_ == nullptr ? UniqueFd() : takeover_->predecessor().take_door(kind, address);
+}
+
+// False: this afdd ends.
+bool Afdd::open_for_takeover() {
+    if (const Result<> done = create_front_ends(); !done.ok()) {
+        fail(ExitCode::kInUse, done.error());
+        end(ExitCode::kInUse, kGraceMs);
+        return false;
+    }
+    takeover_->on_ready(front_ends_);
+    return true;
 }
 
 void Afdd::watch_signals() {
@@ -215,6 +270,9 @@ void Afdd::on_end_signal(int signal) {
 
 void Afdd::serve() {
     watch_signals();
+    if (takeover_ != nullptr) {
+        takeover_->begin(loop_, *gateway_, surroundings_.notifier, setup_.lock());
+    }
     crew_->supervisor().start(*gateway_, *this);
     // Half of the time that the manager allows: one message may be late.
     if (const uint64_t every_ms = surroundings_.notifier.watchdog_us() / 2000; every_ms > 0) {
@@ -245,7 +303,12 @@ Result<> Afdd::answer_context(const client::GetContext& asked, client::Context& 
     return crew_->workers().answer_context(asked, answer);
 }
 
+Result<> Afdd::on_upgrade_asked() {
+    return upgrader_->begin();
+}
+
 Result<> Afdd::on_resize_asked(const client::Resize& asked) {
+    AFD_TRY(upgrader_->check_idle());
     return resizer_->begin(asked);
 }
 
@@ -271,6 +334,7 @@ void Afdd::fill_status(client::Status& status) const {
     }
     status.set_dispatch_dtype(std::string(name_of(crew_->layout().identity().row_dtype)));
     status.set_resize(resizer_->text());
+    status.set_upgrade(has_predecessor() ? takeover_->text() : upgrader_->text());
     crew_->supervisor().fill_status(status);
 }
 
@@ -285,6 +349,7 @@ void Afdd::on_drained() {
 void Afdd::on_given_up(const std::string& why) {
     if (ending_ || resizer_->on_serving_given_up(why)) return;
     log::error("cannot serve: {}", why);
+    if (takeover_ != nullptr) takeover_->say_failed(why);
     end(ExitCode::kWorkerFailed, kGraceMs);
 }
 
@@ -311,6 +376,7 @@ void Afdd::on_all_gone() {
 
 void Afdd::on_all_ready() {
     if (resizer_->on_serving_ready()) return;
+    if (takeover_ != nullptr && !open_for_takeover()) return;
     const double seconds = static_cast<double>(uv_hrtime() / 1000 - started_us_) / 1e6;
     const std::string ffn =
         config_.colocated() ? "colocated" : fmt::format("{} ffn", config_.ffn_workers);
@@ -321,6 +387,8 @@ void Afdd::on_all_ready() {
               ffn,
               crew_->layout().identity().numeric_class,
               addresses());
+    // Not for the manager yet, nor for users: the one before says when.
+    if (takeover_ != nullptr) return;
     log::info(
         "try: afdctl --instance {0} generate \"Once upon a time\"   |   afdctl --instance "
         "{0} status   |   afd-load --instance {0}   (Ctrl-C drains)",
@@ -346,8 +414,10 @@ void Afdd::drain(const char* why) {
         fmt::format("STOPPING=1\nSTATUS=draining {} requests\nEXTEND_TIMEOUT_USEC={}",
                     gateway_->num_in_flight(),
                     (config_.drain_timeout_ms + kGraceMs) * 1000));
+    if (takeover_ != nullptr) takeover_->say_ending();
     gateway_->drain();
     resizer_->cancel();
+    upgrader_->cancel();
 }
 
 void Afdd::end(ExitCode code, uint64_t grace_ms) {
@@ -358,6 +428,7 @@ void Afdd::end(ExitCode code, uint64_t grace_ms) {
     drain_timer_.stop();
     // Clients hear it before the workers go: from here on a lost worker is no reason for a replay.
     gateway_->fail_all({Code::kUnavailable, "afdd is ending; send the request again later"});
+    upgrader_->cancel();
     resizer_->shut_down(grace_ms);
     crew_->supervisor().shut_down(grace_ms);
 }

@@ -4,7 +4,7 @@
 // Afdd: one instance, from its configuration to its exit code. Lets InstanceSetup and Crew prepare
 // what the instance is made of, starts supervisor and gateway, and runs the one libuv loop until a
 // signal or a client asks it to end. Meanwhile its Resizer may put another crew in the place of the
-// one that serves.
+// one that serves, and its Upgrader another afdd in its own place; that one has a Takeover.
 //
 // Order of life: lock, segments, workers; and back. The segments outlive every worker process.
 
@@ -19,12 +19,15 @@
 #include "daemon/afdd/heartbeat_line.h"
 #include "daemon/afdd/instance_setup.h"
 #include "daemon/afdd/resizer.h"
+#include "daemon/afdd/takeover.h"
+#include "daemon/afdd/upgrader.h"
 #include "daemon/config/config.h"
 #include "daemon/gateway/front_end.h"
 #include "daemon/gateway/gateway.h"
 #include "daemon/gateway/gateway_host.h"
 #include "daemon/gateway/input_budget.h"
 #include "daemon/gateway/text_thread.h"
+#include "daemon/handover/predecessor.h"
 #include "daemon/http/http_services.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/program/exit_codes.h"
@@ -39,24 +42,33 @@ class Afdd final : private AttentionWorkers, private GatewayHost, private Instan
   public:
     // REQUIRES: require_descriptors() (daemon/loop/descriptor_limit.h): the loop opens some.
     struct Surroundings {
-        std::string worker_directory;  // Where the two worker programs are.
+        std::vector<std::string> command_line;  // Of this process, the program first.
+        std::string worker_directory;           // Where the two worker programs are.
         ServiceNotifier notifier;
         // Reads the configuration again, for what may change while afdd runs.
         std::function<Result<Config>()> reload;
     };
-    Afdd(Config config, Surroundings surroundings);
+    // `predecessor`: whose place it is to take; null: nobody's.
+    Afdd(Config config, Surroundings surroundings, std::unique_ptr<Predecessor> predecessor);
 
     // Serves until it is asked to end; logs why it could not. Once.
     ExitCode run();
 
   private:
+    // A worker leaves its loop at the next step; more than this and it hangs.
+    static constexpr uint64_t kGraceMs = 3000;
+
     Result<> hire_crew();
     Result<> create_gateway();
     Result<> create_front_ends();
+    // A listening socket of the afdd before this one; none: there is none of this address.
+    UniqueFd taken_door(std::string_view kind, const std::string& address);
+    bool open_for_takeover();
     Result<> create_http(std::shared_ptr<InputBudget> budget);
     // Where clients find the instance, for the log.
     std::string addresses() const;
     void limit_connections();
+    Result<> check_undisturbed() const;
     void watch_signals();
     void on_end_signal(int signal);
     void reload();
@@ -73,6 +85,9 @@ class Afdd final : private AttentionWorkers, private GatewayHost, private Instan
                              const HopTimes& hops) const override;
     Result<> answer_context(const client::GetContext& asked, client::Context& answer) override;
     Result<> on_resize_asked(const client::Resize& asked) override;
+    Result<> on_upgrade_asked() override;
+    void on_departed() override { upgrader_->on_departed(); }
+    bool has_predecessor() const override { return takeover_ != nullptr && takeover_->is_on(); }
     void on_stop_asked() override;
     void on_drained() override;
     void on_all_ready() override;
@@ -89,12 +104,14 @@ class Afdd final : private AttentionWorkers, private GatewayHost, private Instan
     const uint64_t started_us_;
     EventLoop loop_;
     InstanceSetup setup_;
+    std::unique_ptr<Takeover> takeover_;  // Null: it takes nobody's place.
     std::unique_ptr<WorkerDoor> door_;
     std::unique_ptr<Crew> crew_;  // That serves.
     std::unique_ptr<TextThread> texts_;
     std::unique_ptr<Resizer> resizer_;  // Outlives the gateway, which may trace its crew.
     std::unique_ptr<Gateway> gateway_;
     std::vector<std::unique_ptr<FrontEnd>> front_ends_;
+    std::unique_ptr<Upgrader> upgrader_;
     std::shared_ptr<HttpServices> http_;  // Null: no HTTP.
     std::vector<std::unique_ptr<SignalWatcher>> signals_;
     EndSignals end_signals_;

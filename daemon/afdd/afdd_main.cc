@@ -2,6 +2,7 @@
 //
 // afdd: the supervisor and gateway of an instance. Exit codes: exit_codes.h.
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,8 @@
 #include "daemon/afdd/model_check.h"
 #include "daemon/config/command_line.h"
 #include "daemon/config/resolved_config.h"
+#include "daemon/handover/predecessor.h"
+#include "daemon/handover/successor.h"
 #include "daemon/loop/descriptor_limit.h"
 #include "daemon/program/exit_codes.h"
 #include "daemon/program/logging.h"
@@ -59,9 +62,21 @@ ExitCode print_doctor(const Config& config, bool as_json) {
     return would_fail ? ExitCode::kSharedMemory : ExitCode::kOk;
 }
 
+// The socket to the afdd whose place this one is to take; none: nobody's. It is not for the
+// processes that this one starts. REQUIRES: no other thread runs.
+UniqueFd take_handover_socket() {
+    const char* number = std::getenv(Successor::kVariable);
+    if (number == nullptr) return {};
+    UniqueFd socket(std::atoi(number));
+    ::unsetenv(Successor::kVariable);
+    ::fcntl(socket.get(), F_SETFD, FD_CLOEXEC);
+    return socket;
+}
+
 int run(int argc, char** argv) {
     int exit_code = 0;
     ServiceNotifier notifier = ServiceNotifier::from_environment();
+    UniqueFd handover_socket = take_handover_socket();
     const std::optional<CommandLine> line = parse_command_line(argc, argv, ::environ, &exit_code);
     if (!line) return exit_code;
     const Result<ResolvedConfig> resolved = resolve_config(line->sources);
@@ -82,14 +97,24 @@ int run(int argc, char** argv) {
         log::error("{}", done.error().message);
         return static_cast<int>(ExitCode::kUsage);
     }
+    std::unique_ptr<Predecessor> predecessor;
+    if (handover_socket.valid()) {
+        Result<std::unique_ptr<Predecessor>> met = Predecessor::meet(std::move(handover_socket));
+        if (!met.ok()) {
+            log::error("cannot take the place of another afdd: {}", met.error().message);
+            return static_cast<int>(ExitCode::kUsage);
+        }
+        predecessor = std::move(met).value();
+    }
     Afdd::Surroundings surroundings;
+    surroundings.command_line = {argv, argv + argc};
     surroundings.worker_directory = worker_directory();
     surroundings.notifier = std::move(notifier);
     surroundings.reload = [&line]() -> Result<Config> {
         AFD_ASSIGN(const ResolvedConfig again, resolve_config(line->sources));
         return again.config;
     };
-    Afdd afdd(config, std::move(surroundings));
+    Afdd afdd(config, std::move(surroundings), std::move(predecessor));
     return static_cast<int>(afdd.run());
 }
 

@@ -43,13 +43,19 @@ Result<InstanceLock> InstanceLock::acquire(const std::string& path, const std::s
                          read_pid(fd.get()) + "; stop it (kill -TERM), or start this one under " +
                          "another name with --instance"};
     }
+    InstanceLock lock(std::move(fd), path);
+    AFD_TRY(lock.sign());
+    return lock;
+}
+
+Result<> InstanceLock::sign() const {
     const std::string pid = std::to_string(::getpid()) + "\n";
-    if (::ftruncate(fd.get(), 0) != 0 ||
-        ::pwrite(fd.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
+    if (::ftruncate(fd_.get(), 0) != 0 ||
+        ::pwrite(fd_.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
         return Error{Code::kPermissionDenied,
-                     "cannot write the lock file '" + path + "': " + std::strerror(errno)};
+                     "cannot write the lock file '" + path_ + "': " + std::strerror(errno)};
     }
-    return InstanceLock(std::move(fd));
+    return {};
 }
 
 }  // namespace afd::daemon

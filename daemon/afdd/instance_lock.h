@@ -16,10 +16,20 @@ class InstanceLock {
   public:
     // Errors: kAlreadyExists naming the pid that holds it; kPermissionDenied.
     static Result<InstanceLock> acquire(const std::string& path, const std::string& instance);
+    // The lock of another process, which goes on having it, too. sign() says who is to be asked.
+    static InstanceLock shared(UniqueFd fd, const std::string& path) {
+        return InstanceLock(std::move(fd), path);
+    }
+
+    // Writes the pid of this process into the file, for the message to others.
+    // Errors: kPermissionDenied.
+    Result<> sign() const;
+    int fd() const { return fd_.get(); }
 
   private:
-    explicit InstanceLock(UniqueFd fd) : fd_(std::move(fd)) {}
+    InstanceLock(UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
     UniqueFd fd_;
+    std::string path_;
 };
 
 }  // namespace afd::daemon

@@ -6,14 +6,37 @@
 #include "daemon/program/logging.h"
 #include "daemon/worker/vocabulary_file.h"
 #include "model/weight_cache/weight_cache.h"
+#include "proto/failure.h"
 #include "schedule/shared_memory/segment.h"
 
 namespace afd::daemon {
 
-Result<> InstanceSetup::take_instance() {
+Result<> InstanceSetup::choose_paths() {
     AFD_ASSIGN(paths_, instance_paths(config_.instance));
     if (!config_.socket.empty()) paths_.client_socket = config_.socket;
-    AFD_TRY(create_runtime_directory(paths_.directory));
+    return create_runtime_directory(paths_.directory);
+}
+
+// No leftovers are looked for: what is there is the other one's.
+Result<> InstanceSetup::take_instance_from(Predecessor& predecessor) {
+    const handover::Offer& offer = predecessor.offer();
+    if (offer.instance() != config_.instance) {
+        return invalid_argument(
+            "the configuration names instance '{}' now, and '{}' runs: an upgrade keeps the name",
+            with(config_.instance, offer.instance()));
+    }
+    AFD_TRY(choose_paths());
+    // Both have workers for a while.
+    if (offer.control_socket() == paths_.control_socket) {
+        paths_.control_socket = second_control_socket(paths_);
+        AFD_TRY(check_socket_path(paths_.control_socket));
+    }
+    lock_ = InstanceLock::shared(predecessor.take_lock(), paths_.lock_file);
+    return {};
+}
+
+Result<> InstanceSetup::take_instance() {
+    AFD_TRY(choose_paths());
     AFD_ASSIGN(lock_, InstanceLock::acquire(paths_.lock_file, config_.instance));
     // The lock file can be removed while its afdd lives; what it has open cannot.
     if (const auto owner = schedule::Segment::find_owner(config_.instance)) {

@@ -14,6 +14,7 @@
 
 #include "daemon/afdd/instance_lock.h"
 #include "daemon/config/config.h"
+#include "daemon/handover/predecessor.h"
 #include "daemon/loop/unique_fd.h"
 #include "model/family/model_files.h"
 #include "model/tokenizer/tokenizer.h"
@@ -32,6 +33,9 @@ class InstanceSetup {
     // Errors: kAlreadyExists: another afdd holds the name. Else what is wrong with the name or the
     // runtime directory.
     Result<> take_instance();
+    // Instead, from the afdd that has it. Errors: kInvalidArgument: it is of another name. Else
+    // what is wrong with the name or the runtime directory.
+    Result<> take_instance_from(Predecessor& predecessor);
     // Errors: those of the model's files.
     Result<> open_model();
     // Errors: kInvalidArgument and others: an option that this machine or model cannot follow.
@@ -41,6 +45,7 @@ class InstanceSetup {
 
     // REQUIRES of these: the steps were taken.
     const InstancePaths& paths() const { return paths_; }
+    const InstanceLock& lock() const { return *lock_; }
     const model::ModelFiles& model() const { return *model_; }
     model::Tokenizer& tokenizer() { return *tokenizer_; }
     ops::NumericClass numeric_class() const { return numeric_class_; }
@@ -50,6 +55,7 @@ class InstanceSetup {
     int vocabulary() const { return vocabulary_.get(); }
 
   private:
+    Result<> choose_paths();
     Result<> choose_weight_cache();
 
     const Config& config_;

@@ -314,7 +314,8 @@ void Resizer::go_back() {
 
 void Resizer::succeed() {
     const uint64_t now_us = schedule::steady_now_us();
-    client::Resized resized;
+    client::Response response;
+    client::Resized& resized = *response.mutable_resized();
     resized.set_attention_workers(crew_->config().num_attention_workers());
     resized.set_ffn_workers(crew_->config().num_ffn_workers());
     resized.set_stood_still_us(still_since_us_ == 0 ? 0 : now_us - still_since_us_);
@@ -325,13 +326,13 @@ void Resizer::succeed() {
               resized.num_replays(),
               resized.stood_still_us() / 1000);
     come_to_end();
-    gateway_.end_resize(resized);
+    gateway_.end_change(response);
 }
 
 void Resizer::fail(const Error& error) {
     log::error("resize to {}: {}", target_, error.message);
     come_to_end();
-    gateway_.end_resize(error);
+    gateway_.end_change(error);
 }
 
 void Resizer::come_to_end() {
@@ -344,9 +345,7 @@ void Resizer::come_to_end() {
 // sent. Then the step is kAbandoned.
 void Resizer::tell(const std::string& text) {
     log::info("resize: {}", text);
-    client::ResizeProgress progress;
-    progress.set_text(text);
-    gateway_.tell_resize(progress);
+    gateway_.tell_change(text);
 }
 
 void Resizer::cancel() {
@@ -359,7 +358,7 @@ void Resizer::shut_down(uint64_t grace_ms) {
     if (!is_on()) return;
     if (step_ != Step::kAbandoned) {
         step_ = Step::kAbandoned;
-        gateway_.end_resize(Error{Code::kUnavailable, "afdd is ending"});
+        gateway_.end_change(Error{Code::kUnavailable, "afdd is ending"});
     }
     if (has_processes()) other_->supervisor().shut_down(grace_ms);
 }

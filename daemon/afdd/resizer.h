@@ -53,7 +53,7 @@ class Resizer final : private AttentionListener, private InstanceListener {
     // REQUIRES: all of these outlive the object.
     Resizer(EventLoop& loop, std::unique_ptr<Crew>& crew, Surroundings surroundings);
 
-    // Begins; what comes of it goes to Gateway::end_resize(), not within this call. Errors: those
+    // Begins; what comes of it goes to Gateway::end_change(), not within this call. Errors: those
     // of client::Resize that are known at once.
     Result<> begin(const client::Resize& asked);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/client_socket/client_connection.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -14,6 +15,25 @@ constexpr int kReadsPerTurn = 16;
 // Timers run before sockets are read: after a halt of this process the rest of a frame may have
 // arrived long ago.
 constexpr uint64_t kLateReadMs = 500;
+// What is kept for the next afdd; the rest stays in the kernel.
+constexpr size_t kPutOffBytesMax = size_t{64} << 10;
+
+// Whether it is the next afdd's, if there is one. What only asks how things are, and a Cancel, are
+// of what runs here.
+bool begins_something(const client::Request& request) {
+    switch (request.body_case()) {
+        case client::Request::kGenerate:
+        case client::Request::kResume:
+        case client::Request::kTrace:
+        case client::Request::kDrain:
+        case client::Request::kStop:
+        case client::Request::kResize:
+        case client::Request::kUpgrade:
+            return true;
+        default:
+            return false;
+    }
+}
 
 }  // namespace
 
@@ -58,17 +78,17 @@ void ClientConnection::read() {
         has_served_all = serve_frames(budget);
     }
     if (!is_open()) return;
-    if (!has_served_all && !is_held_) next_turn_.ask();
+    if (!has_served_all && reads_on()) next_turn_.ask();
     note_half_frame();
     watch();
 }
 
 void ClientConnection::note_half_frame() {
-    budget_->hold(*this, reader_.held_bytes() + text_bytes_);
+    budget_->hold(*this, reader_.held_bytes() + text_bytes_ + put_off_.size());
     if (!is_open()) return;
     // What waits for the next turn is for this side to do, not for the client. The timer goes on: a
     // turn that took too long may leave nothing but half a frame behind.
-    if (next_turn_.is_asked() || is_held_) return;
+    if (next_turn_.is_asked() || !reads_on()) return;
     if (reader_.held_bytes() == 0) {
         half_frame_.stop();
     } else if (has_served_ || !half_frame_.is_active()) {
@@ -80,7 +100,7 @@ void ClientConnection::note_half_frame() {
 }
 
 void ClientConnection::on_half_frame_timeout() {
-    if (next_turn_.is_asked() || is_held_) {
+    if (next_turn_.is_asked() || !reads_on()) {
         half_frame_.start(kLateReadMs);
         return;
     }
@@ -101,7 +121,7 @@ void ClientConnection::give_up(const std::string& why) {
 }
 
 bool ClientConnection::serve_frames(TurnBudget& budget) {
-    while (!is_held_ && budget.take()) {
+    while (reads_on() && budget.take()) {
         const Result<std::optional<std::string_view>> frame = reader_.next();
         if (!frame.ok()) {
             refuse(Code::kDataLoss, frame.error().message);
@@ -122,8 +142,51 @@ bool ClientConnection::serve(std::string_view body) {
         return false;
     }
     has_served_ = true;
-    host_.on_request(*this, request);
+    if (!put_off(request, body)) host_.on_request(*this, request);
     return is_open();
+}
+
+bool ClientConnection::put_off(const client::Request& request, std::string_view body) {
+    if (!host_.is_leaving()) return false;
+    const bool cancels_one =
+        request.has_cancel() &&
+        std::count(ids_put_off_.begin(), ids_put_off_.end(), request.cancel().target()) > 0;
+    if (!cancels_one && !begins_something(request)) return false;
+    append_frame_of(body, put_off_);
+    ids_put_off_.push_back(request.request_id());
+    return true;
+}
+
+bool ClientConnection::reads_on() const {
+    return !is_held_ && put_off_.size() <= kPutOffBytesMax;
+}
+
+std::optional<HandedConnection> ClientConnection::hand_over() {
+    HandedConnection handed;
+    handed.door = kSocketDoor;
+    handed.unread = put_off_ + std::string(reader_.rest());
+    handed.unsent = socket_.unsent();
+    // The watcher before its socket.
+    watcher_.reset();
+    handed.socket = socket_.release();
+    end();
+    return handed;
+}
+
+void ClientConnection::stay() {
+    const std::string rest(reader_.rest());
+    reader_ = FrameReader();
+    reader_.append(std::exchange(put_off_, {}));
+    reader_.append(rest);
+    ids_put_off_.clear();
+    next_turn_.ask();
+}
+
+void ClientConnection::begin_with(std::string_view unread, std::string_view unsent) {
+    reader_.append(unread);
+    socket_.output() += unsent;
+    next_turn_.ask();
+    watch();
 }
 
 void ClientConnection::hold_input(size_t bytes) {
@@ -141,7 +204,7 @@ void ClientConnection::release_input() {
 void ClientConnection::watch() {
     if (!is_open()) return;
     // A client whose requests wait is not read, so that the kernel holds it back.
-    const int readable = next_turn_.is_asked() || is_held_ ? 0 : UV_READABLE;
+    const int readable = next_turn_.is_asked() || !reads_on() ? 0 : UV_READABLE;
     watcher_->watch(queued_bytes() == 0 ? readable : readable | UV_WRITABLE);
 }
 
@@ -173,8 +236,14 @@ void ClientConnection::close() {
     // The object lives on until its host buries it: this may be called from its own callbacks.
     watcher_.reset();
     socket_.release();
+    end();
+}
+
+// Its socket is gone.
+void ClientConnection::end() {
     half_frame_.stop();
     reader_ = FrameReader();
+    put_off_.clear();
     budget_->hold(*this, 0);
     host_.on_closed(*this);
 }

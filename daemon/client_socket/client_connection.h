@@ -8,8 +8,12 @@
 // when a frame stays half sent for too long, or what it sent is what fills the InputBudget. What it
 // sends at once is taken a part each turn of the loop (turn_budget.h); meanwhile no more is read.
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "daemon/gateway/client_session.h"
 #include "daemon/gateway/input_budget.h"
@@ -41,6 +45,11 @@ class ClientConnection final : public ClientSession, private InputBudget::Holder
     size_t queued_bytes() const override { return socket_.unsent_bytes(); }
     void close() override;
     bool is_open() const override { return socket_.is_open(); }
+    std::optional<HandedConnection> hand_over() override;
+    void stay() override;
+
+    // The connection comes from another afdd, which has read and not said these bytes.
+    void begin_with(std::string_view unread, std::string_view unsent);
 
   private:
     void on_ready(int events);
@@ -48,7 +57,11 @@ class ClientConnection final : public ClientSession, private InputBudget::Holder
     // Serves the frames that are read; false: not all of them in this turn, or it is closed.
     bool serve_frames(TurnBudget& budget);
     bool serve(std::string_view body);
+    // It is kept for the afdd that takes the place of this one.
+    bool put_off(const client::Request& request, std::string_view body);
+    bool reads_on() const;
     void watch();
+    void end();
     void note_half_frame();
     void on_half_frame_timeout();
     void give_up(const std::string& why) override;
@@ -65,7 +78,10 @@ class ClientConnection final : public ClientSession, private InputBudget::Holder
     bool has_served_ = false;  // A frame, since the timer was looked at.
     bool is_held_ = false;     // No frame is served until release_input().
     size_t text_bytes_ = 0;    // Of the request for which it is held.
-    NextTurn next_turn_;       // Asked: whole frames wait in the reader.
+    // Frames that are kept for the next afdd, and their request_ids.
+    std::string put_off_;
+    std::vector<uint64_t> ids_put_off_;
+    NextTurn next_turn_;  // Asked: whole frames wait in the reader.
     std::unique_ptr<FdWatcher> watcher_;
 };
 

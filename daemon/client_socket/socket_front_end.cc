@@ -7,23 +7,45 @@
 
 namespace afd::daemon {
 
+SocketFrontEnd::SocketFrontEnd(EventLoop& loop,
+                               SessionHost& host,
+                               std::shared_ptr<InputBudget> budget)
+    : loop_(loop), host_(host), budget_(std::move(budget)) {}
+
 Result<std::unique_ptr<FrontEnd>> SocketFrontEnd::open(EventLoop& loop,
                                                        const std::string& path,
                                                        SessionHost& host,
-                                                       std::shared_ptr<InputBudget> budget) {
-    AFD_ASSIGN(
-        std::unique_ptr<SocketListener> listener,
-        SocketListener::listen(
-            loop,
-            path,
-            [&loop, &host, budget = std::move(budget)](UniqueFd socket, PeerCredentials peer) {
-                // Who connects is what the kernel says, not what the client says.
-                ClientIdentity identity{"uid " + std::to_string(peer.uid),
-                                        "client pid " + std::to_string(peer.pid)};
-                host.adopt(std::make_unique<ClientConnection>(
-                    loop, std::move(socket), std::move(identity), host, budget));
-            }));
-    return std::unique_ptr<FrontEnd>(new SocketFrontEnd(std::move(listener)));
+                                                       std::shared_ptr<InputBudget> budget,
+                                                       UniqueFd listening) {
+    std::unique_ptr<SocketFrontEnd> front_end(new SocketFrontEnd(loop, host, std::move(budget)));
+    const auto on_connection = [self = front_end.get()](UniqueFd socket, PeerCredentials peer) {
+        self->serve(std::move(socket), peer);
+    };
+    if (listening.valid()) {
+        front_end->listener_ =
+            SocketListener::take_over(loop, path, std::move(listening), on_connection);
+    } else {
+        AFD_ASSIGN(front_end->listener_, SocketListener::listen(loop, path, on_connection));
+    }
+    return std::unique_ptr<FrontEnd>(std::move(front_end));
+}
+
+ClientConnection& SocketFrontEnd::serve(UniqueFd socket, const PeerCredentials& peer) {
+    // Who connects is what the kernel says, not what the client says.
+    ClientIdentity identity{"uid " + std::to_string(peer.uid),
+                            "client pid " + std::to_string(peer.pid)};
+    auto session = std::make_unique<ClientConnection>(
+        loop_, std::move(socket), std::move(identity), host_, budget_);
+    ClientConnection& connection = *session;
+    host_.adopt(std::move(session));
+    return connection;
+}
+
+void SocketFrontEnd::adopt(HandedConnection handed) {
+    const Result<PeerCredentials> peer = peer_credentials(handed.socket.get());
+    if (!peer.ok()) return;
+    ClientConnection& connection = serve(std::move(handed.socket), peer.value());
+    if (connection.is_open()) connection.begin_with(handed.unread, handed.unsent);
 }
 
 }  // namespace afd::daemon

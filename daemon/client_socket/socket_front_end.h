@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "daemon/gateway/client_session.h"
 #include "daemon/gateway/front_end.h"
@@ -13,21 +14,36 @@
 
 namespace afd::daemon {
 
+class ClientConnection;
+
 class SocketFrontEnd final : public FrontEnd {
   public:
-    // `budget`: of all front ends. REQUIRES: `loop` and `host` outlive the object.
+    // `budget`: of all front ends. `listening`: of another afdd that served this path; none: it is
+    // bound. REQUIRES: `loop` and `host` outlive the object.
     // Errors: as SocketListener::listen().
     static Result<std::unique_ptr<FrontEnd>> open(EventLoop& loop,
                                                   const std::string& path,
                                                   SessionHost& host,
-                                                  std::shared_ptr<InputBudget> budget);
+                                                  std::shared_ptr<InputBudget> budget,
+                                                  UniqueFd listening = {});
+    // FrontEnd::address() of that path.
+    static std::string address_of(const std::string& path) { return "socket " + path; }
 
-    std::string address() const override { return "socket " + listener_->path(); }
+    std::string_view kind() const override { return kSocketDoor; }
+    std::string address() const override { return address_of(listener_->path()); }
+    int listening_socket() const override { return listener_->acceptor().fd(); }
+    void pause() override { listener_->acceptor().pause(); }
+    void go_on() override { listener_->acceptor().go_on(); }
+    void leave() override { listener_->leave_file(); }
+    void adopt(HandedConnection connection) override;
 
   private:
-    explicit SocketFrontEnd(std::unique_ptr<SocketListener> listener)
-        : listener_(std::move(listener)) {}
+    SocketFrontEnd(EventLoop& loop, SessionHost& host, std::shared_ptr<InputBudget> budget);
+    ClientConnection& serve(UniqueFd socket, const PeerCredentials& peer);
 
+    EventLoop& loop_;
+    SessionHost& host_;
+    const std::shared_ptr<InputBudget> budget_;
     std::unique_ptr<SocketListener> listener_;
 };
 

@@ -16,16 +16,20 @@
 //   3. flush(): write what the socket takes; watch for UV_WRITABLE while a rest is left, and call
 //      host.on_progress() when some of it has gone. queued_bytes() counts that rest.
 //   4. close(), a hang-up and bytes that make no sense end in host.on_closed(), once.
-//   5. A FrontEnd (front_end.h) that listens and gives host.adopt() a session per connection; bind
+//   5. hand_over(): what another afdd needs to go on with the connection; while is_leaving() holds,
+//      what is new is kept for that one.
+//   6. A FrontEnd (front_end.h) that listens and gives host.adopt() a session per connection; bind
 //      a socket and let an Acceptor (daemon/loop/acceptor.h) take the connections.
-//   6. Its options in daemon/config/process_options.cc; Afdd::create_front_ends() opens it.
+//   7. Its options in daemon/config/process_options.cc; Afdd::create_front_ends() opens it.
 // What a client asks that is no Request (a list of models, a page) the session answers itself.
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "daemon/gateway/handed_connection.h"
 #include "proto/client.pb.h"
 
 namespace afd::daemon {
@@ -34,6 +38,15 @@ namespace afd::daemon {
 struct ClientIdentity {
     std::string account;  // Whom limits and fairness count, "uid 1000"; never a secret.
     std::string name;     // This connection in log lines, "pid 4711".
+};
+
+// What a session needs beside the Responses to answer a request of another session of its front
+// end.
+class SessionForm {
+  public:
+    virtual ~SessionForm() = default;
+    // For another program, whose front end of this kind reads it.
+    virtual std::string text() const = 0;
 };
 
 class ClientSession {
@@ -45,12 +58,12 @@ class ClientSession {
     // but its number.
     virtual std::string_view request_name() const { return {}; }
 
-    // Of the request that on_request() brings now, if it is resumable: what another session of this
-    // front end needs beside the Responses to answer it. Null: nothing.
-    virtual std::shared_ptr<const void> form() const { return nullptr; }
+    // Of the request that on_request() brings now, if it is resumable. Null: nothing is needed.
+    virtual std::shared_ptr<const SessionForm> form() const { return nullptr; }
     // The Resume that on_request() brings now is taken: the answers to this id come next, and
     // `form` is what the session had that began the request.
-    virtual void on_resumed(uint64_t /*request_id*/, const std::shared_ptr<const void>& /*form*/) {}
+    virtual void on_resumed(uint64_t /*request_id*/,
+                            const std::shared_ptr<const SessionForm>& /*form*/) {}
 
     // The request that on_request() brings now is being read elsewhere, `bytes` of text of it:
     // a session that brings several at once brings no further one until release_input(), which
@@ -68,6 +81,14 @@ class ClientSession {
     // Ends the session, also what is queued. Calls SessionHost::on_closed() unless closed already.
     virtual void close() = 0;
     virtual bool is_open() const = 0;
+
+    // What another afdd needs to go on with this connection: the session ends here, as by close().
+    // Nothing: it cannot leave now, because it is about to end or in the middle of something; it
+    // does not end. REQUIRES: is_leaving() and no request of it is in flight; not within a call of
+    // the session's.
+    virtual std::optional<HandedConnection> hand_over() = 0;
+    // is_leaving() holds no longer: what was kept for another afdd is served here.
+    virtual void stay() {}
 };
 
 // Whom sessions talk to: the gateway. It owns them from adopt() on, and outlives them.
@@ -83,6 +104,10 @@ class SessionHost {
     virtual void on_closed(ClientSession& client) = 0;
     // Some queued bytes have left after they had to wait.
     virtual void on_progress(ClientSession& client) = 0;
+
+    // Another afdd takes the place of this one: what would begin something is kept for it, and
+    // hand_over() follows when nothing runs for the session any more.
+    virtual bool is_leaving() const = 0;
 };
 
 }  // namespace afd::daemon

@@ -35,7 +35,7 @@ Gateway::Gateway(EventLoop& loop,
       replay_(flights_, queue_, ends_, counters_),
       output_limit_(config.output_buffer_kib * 1024, flights_, ends_),
       drain_(answers_),
-      resize_watch_(answers_),
+      change_watch_(answers_),
       outage_(loop,
               config.round_timeout_ms,
               [this](const Error& error) {
@@ -51,7 +51,14 @@ Gateway::Gateway(EventLoop& loop,
           [this](auto& client, const auto& request, const auto& error) {
               refuse(client, request, error);
               settle();
-          }) {}
+          }),
+      departure_(
+          loop,
+          flights_,
+          sessions_,
+          resumables_,
+          [this](const ClientSession& client) { return is_busy(client); },
+          [this] { host_.on_departed(); }) {}
 
 void Gateway::adopt(std::unique_ptr<ClientSession> session) {
     ClientSession& client = *session;
@@ -85,7 +92,7 @@ void Gateway::make_room_for(ClientSession& client) {
 
 bool Gateway::is_busy(const ClientSession& client) const {
     return flights_.num_of(client) > 0 || resumables_.is_for(client) ||
-           drain_.is_awaited_by(client) || resize_watch_.is_for(client) || tracer_.is_for(client) ||
+           drain_.is_awaited_by(client) || change_watch_.is_for(client) || tracer_.is_for(client) ||
            long_prompts_.is_for(client);
 }
 
@@ -180,7 +187,9 @@ Result<> Gateway::serve(ClientSession& client, const client::Request& request) {
         case client::Request::kResume:
             return resumables_.resume(client, id, request.resume());
         case client::Request::kResize:
-            return resize(client, id, request.resize());
+            return change(client, id, [&] { return host_.on_resize_asked(request.resize()); });
+        case client::Request::kUpgrade:
+            return change(client, id, [this] { return host_.on_upgrade_asked(); });
         case client::Request::BODY_NOT_SET:
             break;
     }
@@ -197,14 +206,15 @@ Result<> Gateway::generate(ClientSession& client,
     return {};
 }
 
-Result<> Gateway::resize(ClientSession& client, uint64_t request_id, const client::Resize& asked) {
+Result<> Gateway::change(ClientSession& client,
+                         uint64_t request_id,
+                         const std::function<Result<>()>& begin) {
     if (drain_.is_on()) {
         return Error{Code::kFailedPrecondition,
-                     "afdd is draining, which cannot be taken back: start it again with other "
-                     "numbers of workers"};
+                     "afdd is draining, which cannot be taken back: start it again instead"};
     }
-    AFD_TRY(host_.on_resize_asked(asked));
-    resize_watch_.begin(client, request_id);
+    AFD_TRY(begin());
+    change_watch_.begin(client, request_id);
     return {};
 }
 
@@ -234,7 +244,7 @@ void Gateway::on_closed(ClientSession& client) {
     ends_.abandon(client);
     long_prompts_.forget(client);
     drain_.forget(client);
-    resize_watch_.forget(client);
+    change_watch_.forget(client);
     tracer_.forget(client);
     answers_.forget(client);
     sessions_.bury(client);
@@ -280,13 +290,44 @@ void Gateway::go_on(uint32_t num_sessions, std::vector<TraceSource> trace_source
     settle();
 }
 
-void Gateway::tell_resize(const client::ResizeProgress& progress) {
-    resize_watch_.tell(progress);
+void Gateway::tell_change(const std::string& text) {
+    change_watch_.tell(text);
     settle();
 }
 
-void Gateway::end_resize(const Result<client::Resized>& outcome) {
-    resize_watch_.end(outcome);
+void Gateway::end_change(const Result<client::Response>& outcome) {
+    change_watch_.end(outcome);
+    settle();
+}
+
+void Gateway::leave_to(Heir& heir) {
+    departure_.begin(heir);
+}
+
+void Gateway::stay() {
+    departure_.end();
+    for (ClientSession* session : sessions_.all()) session->stay();
+}
+
+handover::Remaining Gateway::remaining() const {
+    handover::Remaining remaining;
+    remaining.set_num_requests(static_cast<uint32_t>(flights_.size()));
+    remaining.set_num_connections(static_cast<uint32_t>(sessions_.num_open()));
+    for (std::string& id : resumables_.ids()) remaining.add_stream_ids(std::move(id));
+    return remaining;
+}
+
+void Gateway::adopt(const HandedStream& stream, std::shared_ptr<const SessionForm> form) {
+    resumables_.adopt(stream, std::move(form));
+    settle();
+}
+
+void Gateway::set_elsewhere(const handover::Remaining& remaining) {
+    resumables_.set_elsewhere({remaining.stream_ids().begin(), remaining.stream_ids().end()});
+}
+
+void Gateway::on_predecessor_gone() {
+    resumables_.set_elsewhere({});
     settle();
 }
 
@@ -321,8 +362,9 @@ void Gateway::settle() {
     // One of those may have held back others.
     if (ended) admission_.admit();
     resumables_.ask_if_changed();
+    departure_.look();
     if (!flights_.empty() || !long_prompts_.empty() || sessions_.has_unsent()) return;
-    if (drain_.is_on() && resumables_.has_unheard()) return;
+    if (drain_.is_on() && (resumables_.has_unheard() || host_.has_predecessor())) return;
     if (drain_.end()) host_.on_drained();
 }
 

@@ -6,34 +6,38 @@
 // It is where three sides meet, and passes each word on to the part whose noun it is:
 //   sessions (client_session.h)  -> LongPrompts, Admission, ResumableRequests, FlightEnds (cancel),
 //   Tracer, Drain workers (attention_workers.h) -> TokenStream, Replay the program (gateway_host.h)
-//   -> Drain, Outage, ResizeWatch, status time             -> Deadlines
+//   -> Drain, Outage, ChangeWatch, Departure, status time  -> Deadlines
 // Every entry ends in settle(): start what has room, write what was queued, hold slow readers to
 // their limit, end a drain that has nothing left.
 //
 // A request that cannot complete ends with an explicit error. When an attention worker is gone its
 // requests run again elsewhere behind what was already sent, and the client sees a pause.
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "daemon/config/config.h"
 #include "daemon/gateway/admission.h"
 #include "daemon/gateway/admission_queue.h"
+#include "daemon/gateway/change_watch.h"
 #include "daemon/gateway/client_answers.h"
 #include "daemon/gateway/client_session.h"
 #include "daemon/gateway/deadlines.h"
+#include "daemon/gateway/departure.h"
 #include "daemon/gateway/drain.h"
 #include "daemon/gateway/flight_ends.h"
 #include "daemon/gateway/flight_table.h"
 #include "daemon/gateway/gateway_counters.h"
 #include "daemon/gateway/gateway_host.h"
+#include "daemon/gateway/handed_connection.h"
 #include "daemon/gateway/hop_sampler.h"
 #include "daemon/gateway/long_prompts.h"
 #include "daemon/gateway/outage.h"
 #include "daemon/gateway/output_limit.h"
 #include "daemon/gateway/replay.h"
 #include "daemon/gateway/request.h"
-#include "daemon/gateway/resize_watch.h"
 #include "daemon/gateway/resumable_requests.h"
 #include "daemon/gateway/served_model.h"
 #include "daemon/gateway/session_table.h"
@@ -42,6 +46,7 @@
 #include "daemon/program/log_limit.h"
 #include "daemon/supervisor/attention_workers.h"
 #include "daemon/supervisor/service_state.h"
+#include "proto/handover.pb.h"
 
 namespace afd::daemon {
 
@@ -75,9 +80,21 @@ class Gateway final : public SessionHost, public AttentionListener {
     // It is over. There are `num_sessions` attention workers now, of which none is ready yet, and
     // these sources to trace. REQUIRES: on_attention_gone() has come of each that was ready before.
     void go_on(uint32_t num_sessions, std::vector<TraceSource> trace_sources);
-    // To the client that has asked for the resize, if it still listens.
-    void tell_resize(const client::ResizeProgress& progress);
-    void end_resize(const Result<client::Resized>& outcome);
+    // To the client that has asked for the resize or upgrade, if it still listens (change_watch.h).
+    void tell_change(const std::string& text);
+    void end_change(const Result<client::Response>& outcome);
+
+    // Another afdd takes the place of this one (departure.h). GatewayHost::on_departed() comes when
+    // nothing is left, also again. REQUIRES: `heir` outlives the gateway, or stay() comes before.
+    void leave_to(Heir& heir);
+    // The heir is gone: this gateway serves on.
+    void stay();
+    // What there is still to do before it has left; for the heir.
+    handover::Remaining remaining() const;
+    // As the heir: what the afdd before this one has kept, which it still has, and that it is gone.
+    void adopt(const HandedStream& stream, std::shared_ptr<const SessionForm> form);
+    void set_elsewhere(const handover::Remaining& remaining);
+    void on_predecessor_gone();
 
     // Ends every request with this error.
     void fail_all(const Error& error);
@@ -94,6 +111,7 @@ class Gateway final : public SessionHost, public AttentionListener {
     void on_refused(ClientSession& client, const std::string& why) override;
     void on_closed(ClientSession& client) override;
     void on_progress(ClientSession& client) override;
+    bool is_leaving() const override { return departure_.is_on(); }
 
     void on_attention_ready(uint32_t session, uint64_t kv_tokens) override;
     void on_attention_gone(uint32_t session) override;
@@ -109,7 +127,10 @@ class Gateway final : public SessionHost, public AttentionListener {
     void on_read(ClientSession& client, client::Request& request, const std::vector<uint32_t>& ids);
     void refuse(ClientSession& client, const client::Request& request, const Error& error);
     Result<> generate(ClientSession& client, uint64_t request_id, const client::Generate& wish);
-    Result<> resize(ClientSession& client, uint64_t request_id, const client::Resize& asked);
+    // A resize or an upgrade, which `begin` begins.
+    Result<> change(ClientSession& client,
+                    uint64_t request_id,
+                    const std::function<Result<>()>& begin);
     void cancel(ClientSession& client, uint64_t request_id, uint64_t target);
     void send_status(ClientSession& client, uint64_t request_id);
     void send_tokens(ClientSession& client, uint64_t request_id, const std::vector<uint32_t>& ids);
@@ -140,12 +161,13 @@ class Gateway final : public SessionHost, public AttentionListener {
     Replay replay_;
     OutputLimit output_limit_;
     Drain drain_;
-    ResizeWatch resize_watch_;
+    ChangeWatch change_watch_;
     Outage outage_;
     Deadlines deadlines_;
     HopSampler hop_sampler_;
     Tracer tracer_;
     LongPrompts long_prompts_;
+    Departure departure_;
 };
 
 }  // namespace afd::daemon

@@ -24,13 +24,19 @@ class GatewayHost {
     // A worker's ScheduleContext, after its run_flag was set as asked.
     // Errors: kNotFound: no such worker, and which there are.
     virtual Result<> answer_context(const client::GetContext& asked, client::Context& answer) = 0;
-    // A client asks for other numbers of workers. Gateway::tell_resize() and end_resize() follow,
+    // A client asks for other numbers of workers. Gateway::tell_change() and end_change() follow,
     // neither within this call. Errors: why it cannot begin; then nothing follows.
     virtual Result<> on_resize_asked(const client::Resize& asked) = 0;
+    // A client asks for another afdd in the place of this one. As on_resize_asked().
+    virtual Result<> on_upgrade_asked() = 0;
     // A client asks that the instance drains and exits.
     virtual void on_stop_asked() = 0;
     // The end of a Gateway::drain(): nothing is in flight.
     virtual void on_drained() = 0;
+    // The end of a Gateway::leave_to(): nothing is left.
+    virtual void on_departed() = 0;
+    // The afdd before this one is there and runs what it has accepted.
+    virtual bool has_predecessor() const = 0;
 };
 
 }  // namespace afd::daemon

@@ -24,6 +24,52 @@ KeptStream::KeptStream(uint64_t flight,
     totals_->bytes += bytes_;
 }
 
+KeptStream::KeptStream(const HandedStream& stream,
+                       std::shared_ptr<const SessionForm> form,
+                       std::shared_ptr<Totals> totals)
+    : flight_(kNoFlight),
+      identity_{stream.account, stream.name},
+      form_(std::move(form)),
+      accepted_(stream.accepted),
+      bytes_max_(0),
+      totals_(std::move(totals)),
+      first_(stream.first_place),
+      num_tokens_gone_(stream.num_tokens_before),
+      end_(stream.end),
+      bytes_(accepted_.ByteSizeLong()) {
+    totals_->bytes += bytes_;
+    totals_->has_end = true;
+    for (const std::string& bytes : stream.chunks) {
+        client::Chunk chunk;
+        // What is no Chunk is an empty one: places stay what they are.
+        if (chunk.ParseFromString(bytes)) {
+            add(bytes, chunk.num_tokens());
+        } else {
+            add({}, 0);
+        }
+    }
+}
+
+HandedStream KeptStream::handed() const {
+    AFD_ASSERT(is_over(), "the request of %s is not over", identity_.name.c_str());
+    HandedStream stream;
+    stream.account = identity_.account;
+    stream.name = identity_.name;
+    stream.accepted = accepted_;
+    for (const Kept& kept : chunks_) stream.chunks.push_back(kept.chunk);
+    stream.end = *end_;
+    stream.first_place = first_;
+    stream.num_tokens_before = num_tokens_gone_;
+    if (form_ != nullptr) stream.form = form_->text();
+    return stream;
+}
+
+void KeptStream::add(std::string chunk, uint32_t num_tokens) {
+    const Kept& kept = chunks_.emplace_back(Kept{std::move(chunk), num_tokens});
+    bytes_ += kept.bytes();
+    totals_->bytes += kept.bytes();
+}
+
 void KeptStream::keep(const client::Response& response) {
     if (is_over()) return;
     if (!response.has_chunk()) {
@@ -31,14 +77,11 @@ void KeptStream::keep(const client::Response& response) {
         totals_->has_end = true;
         return;
     }
-    const Kept& kept = chunks_.emplace_back(
-        Kept{response.chunk().SerializeAsString(), response.chunk().num_tokens()});
-    bytes_ += kept.bytes();
-    totals_->bytes += kept.bytes();
+    add(response.chunk().SerializeAsString(), response.chunk().num_tokens());
     if (is_attached_) {
         while (bytes_ > bytes_max_ && !chunks_.empty()) drop_oldest();
     } else {
-        unheard_bytes_ += kept.bytes();
+        unheard_bytes_ += chunks_.back().bytes();
     }
 }
 

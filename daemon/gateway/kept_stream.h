@@ -30,11 +30,18 @@ class KeptStream final : public ClientSession {
         bool has_end = false;  // One has come to its end since this was reset.
     };
 
+    // Of no flight that there is.
+    static constexpr uint64_t kNoFlight = 0;
+
     // `flight`: its id in the FlightTable.
     KeptStream(uint64_t flight,
                const ClientSession& client,
                client::Accepted accepted,
                size_t bytes_max,
+               std::shared_ptr<Totals> totals);
+    // One that another afdd has kept, and that is over. `form`: made of that of `stream`.
+    KeptStream(const HandedStream& stream,
+               std::shared_ptr<const SessionForm> form,
                std::shared_ptr<Totals> totals);
     ~KeptStream() override { totals_->bytes -= bytes_; }
 
@@ -46,6 +53,9 @@ class KeptStream final : public ClientSession {
     bool is_cancelled() const {
         return is_over() && end_->finished().reason() == client::CANCELLED;
     }
+
+    // All that there is of it but its id and grace. REQUIRES: is_over().
+    HandedStream handed() const;
 
     // What a Resume that has `num_received` Chunks is answered first.
     // Errors: kInvalidArgument: more than there are, or the next one is kept no longer.
@@ -61,12 +71,13 @@ class KeptStream final : public ClientSession {
 
     const ClientIdentity& identity() const override { return identity_; }
     // That of the session that began the request.
-    std::shared_ptr<const void> form() const override { return form_; }
+    std::shared_ptr<const SessionForm> form() const override { return form_; }
     void send(const client::Response& /*response*/) override {}
     void flush() override {}
     size_t queued_bytes() const override { return unheard_bytes_; }
     void close() override {}
     bool is_open() const override { return true; }
+    std::optional<HandedConnection> hand_over() override { return std::nullopt; }
 
   private:
     struct Kept {
@@ -76,12 +87,13 @@ class KeptStream final : public ClientSession {
         size_t bytes() const { return sizeof(Kept) + chunk.size(); }
     };
 
+    void add(std::string chunk, uint32_t num_tokens);
     uint64_t num_chunks() const { return first_ + chunks_.size(); }
     void drop_oldest();
 
     const uint64_t flight_;
     const ClientIdentity identity_;
-    const std::shared_ptr<const void> form_;
+    const std::shared_ptr<const SessionForm> form_;
     const client::Accepted accepted_;
     const size_t bytes_max_;
     const std::shared_ptr<Totals> totals_;

@@ -57,6 +57,12 @@ std::shared_ptr<KeptStream> ResumableRequests::open(FlightTable::Id id,
 Result<> ResumableRequests::resume(ClientSession& client,
                                    uint64_t request_id,
                                    const client::Resume& wish) {
+    if (elsewhere_.contains(wish.id())) {
+        return Error{
+            Code::kUnavailable,
+            "the request still runs with the afdd before this one, and can be resumed here "
+            "when it has ended: try again in a moment (afdctl status shows when)"};
+    }
     const auto found = entries_.find(wish.id());
     // That of another account is as unknown as one that was never given.
     if (found == entries_.end() ||
@@ -98,6 +104,42 @@ Result<> ResumableRequests::resume(ClientSession& client,
     client.on_resumed(request_id, entry.stream->form());
     answers_.send(client, response);
     return {};
+}
+
+std::vector<HandedStream> ResumableRequests::take_finished() {
+    note_ends();
+    std::vector<HandedStream> taken;
+    for (auto it = entries_.begin(); it != entries_.end();) {
+        const Entry& entry = it->second;
+        if (!entry.has_ended || entry.reader != nullptr) {
+            ++it;
+            continue;
+        }
+        HandedStream& stream = taken.emplace_back(entry.stream->handed());
+        stream.id = it->first;
+        stream.is_unheard = entry.is_unheard;
+        const uint64_t waited_ms = loop_.now_ms() - *entry.idle_since_ms;
+        stream.grace_ms = entry.grace_ms - std::min(entry.grace_ms, waited_ms);
+        it = forget(it, "");
+    }
+    forgotten_.clear();
+    return taken;
+}
+
+void ResumableRequests::adopt(const HandedStream& stream, std::shared_ptr<const SessionForm> form) {
+    elsewhere_.erase(stream.id);
+    Entry entry;
+    entry.stream = std::make_shared<KeptStream>(stream, std::move(form), totals_);
+    entry.grace_ms = std::min<uint64_t>(stream.grace_ms, config_.resume_grace_ms);
+    entry.is_unheard = stream.is_unheard;
+    entries_.emplace(stream.id, std::move(entry));
+    has_changed_ = true;
+}
+
+std::vector<std::string> ResumableRequests::ids() const {
+    std::vector<std::string> ids;
+    for (const auto& [id, entry] : entries_) ids.push_back(id);
+    return ids;
 }
 
 // It may be half dead: who asks now is alive.

@@ -55,13 +55,24 @@ class ResumableRequests {
                                      client::Accepted& accepted);
 
     // Answers Accepted; pump() says the rest.
-    // Errors: kNotFound: no such id, or it is of another account. kInvalidArgument:
-    // received_chunks. kResourceExhausted: the connection has enough.
+    // Errors: kNotFound: no such id, or it is of another account. kUnavailable: the afdd before
+    // this one still runs it. kInvalidArgument: received_chunks. kResourceExhausted: the connection
+    // has enough.
     Result<> resume(ClientSession& client, uint64_t request_id, const client::Resume& wish);
 
     // The connection is closed: its requests of this kind are nobody's, but for those that it has
     // cancelled.
     void detach(const ClientSession& client);
+
+    // Those that are over and that nobody is being told of: they are forgotten here.
+    std::vector<HandedStream> take_finished();
+    // One that another afdd has kept. `form`: made of that of `stream`.
+    void adopt(const HandedStream& stream, std::shared_ptr<const SessionForm> form);
+    // The ids of requests that another afdd still keeps and will give away: till then a Resume of
+    // one is told so.
+    void set_elsewhere(std::set<std::string> ids) { elsewhere_ = std::move(ids); }
+    bool empty() const { return entries_.empty(); }
+    std::vector<std::string> ids() const;
 
     // Says to who has resumed what they take now; whether that was anything.
     bool pump();
@@ -117,6 +128,7 @@ class ResumableRequests {
     const std::shared_ptr<KeptStream::Totals> totals_ = std::make_shared<KeptStream::Totals>();
     Entries entries_;
     std::vector<std::shared_ptr<KeptStream>> forgotten_;  // Somebody up the stack may know them.
+    std::set<std::string> elsewhere_;
     std::set<std::string> accounts_;  // Places of these stand for them in the queue.
     size_t num_readers_ = 0;
     bool has_changed_ = false;  // Who is idle, since the limits were enforced.

@@ -29,6 +29,12 @@ void SessionTable::bury(ClientSession& session) {
     burial_.start(0);
 }
 
+std::vector<ClientSession*> SessionTable::all() const {
+    std::vector<ClientSession*> sessions;
+    for (const Open& entry : open_) sessions.push_back(entry.session.get());
+    return sessions;
+}
+
 void SessionTable::touch(const ClientSession& session) {
     const auto found = std::find_if(open_.begin(), open_.end(), [&](const Open& entry) {
         return entry.session.get() == &session;

@@ -11,9 +11,12 @@ namespace afd::daemon {
 Result<std::unique_ptr<FrontEnd>> HttpFrontEnd::open(EventLoop& loop,
                                                      ListenAddress address,
                                                      SessionHost& host,
-                                                     std::shared_ptr<HttpServices> services) {
+                                                     std::shared_ptr<HttpServices> services,
+                                                     UniqueFd listening) {
     services->is_loopback = address.is_loopback();
-    AFD_ASSIGN(UniqueFd listening, listen_tcp(address));
+    if (!listening.valid()) {
+        AFD_ASSIGN(listening, listen_tcp(address));
+    }
     return std::unique_ptr<FrontEnd>(
         new HttpFrontEnd(loop, std::move(listening), address, host, std::move(services)));
 }
@@ -23,14 +26,26 @@ HttpFrontEnd::HttpFrontEnd(EventLoop& loop,
                            const ListenAddress& address,
                            SessionHost& host,
                            std::shared_ptr<HttpServices> services)
-    : address_(address),
-      acceptor_(loop,
-                std::move(listening),
-                address.text(),
-                [&loop, &host, services = std::move(services)](UniqueFd socket) {
-                    ClientIdentity identity{"http", "http client " + peer_name(socket.get())};
-                    host.adopt(std::make_unique<HttpSession>(
-                        loop, std::move(socket), std::move(identity), host, services));
-                }) {}
+    : loop_(loop),
+      host_(host),
+      services_(std::move(services)),
+      address_(address),
+      acceptor_(loop, std::move(listening), address.text(), [this](UniqueFd socket) {
+          serve(std::move(socket));
+      }) {}
+
+HttpSession& HttpFrontEnd::serve(UniqueFd socket) {
+    ClientIdentity identity{"http", "http client " + peer_name(socket.get())};
+    auto session = std::make_unique<HttpSession>(
+        loop_, std::move(socket), std::move(identity), host_, services_);
+    HttpSession& opened = *session;
+    host_.adopt(std::move(session));
+    return opened;
+}
+
+void HttpFrontEnd::adopt(HandedConnection connection) {
+    HttpSession& session = serve(std::move(connection.socket));
+    if (session.is_open()) session.begin_with(connection.unread, connection.unsent);
+}
 
 }  // namespace afd::daemon

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "daemon/config/listen_address.h"
 #include "daemon/gateway/client_session.h"
@@ -14,17 +15,36 @@
 
 namespace afd::daemon {
 
+class HttpSession;
+
 class HttpFrontEnd final : public FrontEnd {
   public:
-    // `services.is_loopback` is set here, by the address.
+    // `services.is_loopback` is set here, by the address. `listening`: of another afdd that served
+    // this address; none: it is bound.
     // REQUIRES: `loop` and `host` outlive the object.
     // Errors: as listen_tcp().
     static Result<std::unique_ptr<FrontEnd>> open(EventLoop& loop,
                                                   ListenAddress address,
                                                   SessionHost& host,
-                                                  std::shared_ptr<HttpServices> services);
+                                                  std::shared_ptr<HttpServices> services,
+                                                  UniqueFd listening = {});
+    // FrontEnd::address() of that address.
+    static std::string address_of(const ListenAddress& address) {
+        return "http://" + address.text();
+    }
 
-    std::string address() const override { return "http://" + address_.text(); }
+    static Result<ListenAddress> parse_address(const std::string& text) {
+        const std::string scheme = "http://";
+        return parse_listen_address(text.starts_with(scheme) ? text.substr(scheme.size()) : text);
+    }
+
+    std::string_view kind() const override { return kHttpDoor; }
+    std::string address() const override { return address_of(address_); }
+    int listening_socket() const override { return acceptor_.fd(); }
+    void pause() override { acceptor_.pause(); }
+    void go_on() override { acceptor_.go_on(); }
+    void leave() override {}
+    void adopt(HandedConnection connection) override;
 
   private:
     HttpFrontEnd(EventLoop& loop,
@@ -32,7 +52,11 @@ class HttpFrontEnd final : public FrontEnd {
                  const ListenAddress& address,
                  SessionHost& host,
                  std::shared_ptr<HttpServices> services);
+    HttpSession& serve(UniqueFd socket);
 
+    EventLoop& loop_;
+    SessionHost& host_;
+    const std::shared_ptr<HttpServices> services_;
     const ListenAddress address_;
     Acceptor acceptor_;
 };

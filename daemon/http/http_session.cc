@@ -9,6 +9,7 @@
 #include "daemon/http/answer/metrics_answer.h"
 #include "daemon/http/answer/model_answers.h"
 #include "daemon/http/answer/page.h"
+#include "daemon/http/http_form.h"
 #include "daemon/http/request_checks.h"
 #include "daemon/program/logging.h"
 #include "proto/check.h"
@@ -79,15 +80,21 @@ void HttpSession::read() {
     }
     if (!is_open()) return;
     if (!has_served_all) next_turn_.ask();
+    settle();
+}
+
+void HttpSession::settle() {
     note_half_request();
     watch();
+    // What the host knows nothing of may have kept the session from leaving.
+    if (is_open() && is_leaving()) host_.on_progress(*this);
 }
 
 bool HttpSession::serve(TurnBudget& budget) {
     // An answer that is not written yet holds back the next request, so that one client's answers
     // do not pile up.
     is_serving_ = true;
-    while (is_open() && !is_ending_ && !is_busy() && is_written()) {
+    while (is_open() && !is_ending_ && !is_busy() && is_written() && !is_leaving()) {
         if (!budget.take()) {
             is_serving_ = false;
             return false;
@@ -206,9 +213,7 @@ void HttpSession::read_body(HttpRequest& request,
             body_bytes_ = 0;
             take(*std::move(reading->asked));
             flush();
-            if (!is_open()) return;
-            note_half_request();
-            watch();
+            if (is_open()) settle();
         });
 }
 
@@ -263,16 +268,20 @@ void HttpSession::resume(const HttpRequest& request) {
     respond(HttpResponse::of(error));
 }
 
-std::shared_ptr<const void> HttpSession::form() const {
-    return exchange_ ? exchange_->form() : nullptr;
+std::shared_ptr<const SessionForm> HttpSession::form() const {
+    if (!exchange_ || exchange_->form() == nullptr) return nullptr;
+    return std::make_shared<const HttpForm>(exchange_->form());
 }
 
-void HttpSession::on_resumed(uint64_t request_id, const std::shared_ptr<const void>& form) {
+void HttpSession::on_resumed(uint64_t request_id, const std::shared_ptr<const SessionForm>& form) {
     asked_id_ = 0;
-    exchange_.emplace(HttpExchange::resumed(std::static_pointer_cast<const AnswerForm>(form),
-                                            num_received_,
-                                            services_->model,
-                                            request_id));
+    // Of an id that begins a request over HTTP; any other is refused before.
+    const auto* of_http = dynamic_cast<const HttpForm*>(form.get());
+    AFD_ASSERT(of_http != nullptr,
+               "request %llu was not begun over HTTP",
+               static_cast<unsigned long long>(request_id));
+    exchange_.emplace(
+        HttpExchange::resumed(of_http->answer(), num_received_, services_->model, request_id));
     has_streamed_ = false;
     timer_.start(kPingMs, kPingMs);
 }
@@ -506,10 +515,36 @@ void HttpSession::leave(bool politely) {
     watcher_.reset();
     UniqueFd socket = socket_.release();
     if (politely) services_->lingering.add(std::move(socket));
+    end();
+}
+
+// Its socket is gone.
+void HttpSession::end() {
     timer_.stop();
     reader_.clear();
     services_->budget->hold(*this, 0);
     host_.on_closed(*this);
+}
+
+std::optional<HandedConnection> HttpSession::hand_over() {
+    if (is_busy() || is_ending_ || !cancels_.empty() || !is_leaving()) return std::nullopt;
+    HandedConnection handed;
+    handed.door = kHttpDoor;
+    handed.unread = reader_.unread();
+    handed.unsent = socket_.unsent();
+    // The watcher before its socket.
+    watcher_.reset();
+    handed.socket = socket_.release();
+    end();
+    return handed;
+}
+
+void HttpSession::begin_with(std::string_view unread, std::string_view unsent) {
+    reader_.append(unread);
+    socket_.output() += unsent;
+    is_whole_ = !is_written();
+    next_turn_.ask();
+    watch();
 }
 
 client::Response HttpSession::ask(client::Request request) {

@@ -52,8 +52,8 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
 
     const ClientIdentity& identity() const override { return identity_; }
     std::string_view request_name() const override { return request_id_; }
-    std::shared_ptr<const void> form() const override;
-    void on_resumed(uint64_t request_id, const std::shared_ptr<const void>& form) override;
+    std::shared_ptr<const SessionForm> form() const override;
+    void on_resumed(uint64_t request_id, const std::shared_ptr<const SessionForm>& form) override;
     void send(const client::Response& response) override;
     void flush() override;
     // A whole answer counts as one byte: nothing can be asked behind it, so it is what one request
@@ -61,6 +61,12 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     size_t queued_bytes() const override;
     void close() override { leave(false); }
     bool is_open() const override { return socket_.is_open(); }
+    // A request of which a part was read is answered here.
+    std::optional<HandedConnection> hand_over() override;
+    void stay() override { next_turn_.ask(); }
+
+    // The connection comes from another afdd, which has read and not said these bytes.
+    void begin_with(std::string_view unread, std::string_view unsent);
 
   private:
     void on_ready(int events);
@@ -92,11 +98,15 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     void refuse(const ApiError& error);
     void end_with(const ApiError& error);
     void give_up(const std::string& why) override;
+    void settle();
     void note_half_request();
     void watch();
     // A request is being answered.
     bool is_busy() const { return exchange_.has_value() || body_ != nullptr; }
     bool is_written() const { return socket_.unsent_bytes() == 0; }
+    // What comes next is for the afdd that takes the place of this one.
+    bool is_leaving() const { return host_.is_leaving() && !reader_.is_within_request(); }
+    void end();
     // Closes; `politely`: the client gets the time to read what was sent.
     void leave(bool politely);
     // What the gateway answers within the call, as to GetStatus.

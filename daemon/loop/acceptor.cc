@@ -13,7 +13,7 @@ namespace afd::daemon {
 namespace {
 
 // The listening socket stays readable while descriptors are short; without a pause the loop spins.
-constexpr uint64_t kPauseMs = 500;
+constexpr uint64_t kRetryMs = 500;
 
 }  // namespace
 
@@ -25,7 +25,16 @@ Acceptor::Acceptor(EventLoop& loop,
       name_(std::move(name)),
       on_connection_(std::move(on_connection)),
       watcher_(loop, fd_.get(), [this](int /*events*/) { accept_all(); }),
-      pause_(loop, [this] { watcher_.watch(UV_READABLE); }) {
+      retry_(loop, [this] { watcher_.watch(UV_READABLE); }) {
+    watcher_.watch(UV_READABLE);
+}
+
+void Acceptor::pause() {
+    watcher_.watch(0);
+    retry_.stop();
+}
+
+void Acceptor::go_on() {
     watcher_.watch(UV_READABLE);
 }
 
@@ -37,7 +46,7 @@ void Acceptor::accept_all() {
         if (!socket.valid()) {
             log::warn("cannot accept a connection on '{}': {}", name_, std::strerror(errno));
             watcher_.watch(0);
-            pause_.start(kPauseMs);
+            retry_.start(kRetryMs);
             return;
         }
         on_connection_(std::move(socket));

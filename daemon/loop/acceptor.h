@@ -23,6 +23,11 @@ class Acceptor {
 
     int fd() const { return fd_.get(); }
 
+    // Takes no connection until go_on(); they wait in the kernel, or for another that has the
+    // socket.
+    void pause();
+    void go_on();
+
   private:
     void accept_all();
 
@@ -30,7 +35,7 @@ class Acceptor {
     const std::string name_;
     OnConnection on_connection_;
     FdWatcher watcher_;
-    Timer pause_;
+    Timer retry_;
 };
 
 }  // namespace afd::daemon

@@ -36,6 +36,11 @@ class SocketListener {
     static Result<std::unique_ptr<SocketListener>> listen(EventLoop& loop,
                                                           const std::string& path,
                                                           OnConnection on_connection);
+    // The same with the socket of another process that served this path. REQUIRES: it listens.
+    static std::unique_ptr<SocketListener> take_over(EventLoop& loop,
+                                                     const std::string& path,
+                                                     UniqueFd listening,
+                                                     OnConnection on_connection);
     // Removes the socket file.
     ~SocketListener();
 
@@ -43,11 +48,15 @@ class SocketListener {
     SocketListener& operator=(const SocketListener&) = delete;
 
     const std::string& path() const { return path_; }
+    Acceptor& acceptor() { return acceptor_; }
+    // Another process serves this path from now on.
+    void leave_file() { removes_file_ = false; }
 
   private:
     SocketListener(EventLoop& loop, UniqueFd fd, std::string path, OnConnection on_connection);
 
     const std::string path_;
+    bool removes_file_ = true;
     Acceptor acceptor_;
 };
 

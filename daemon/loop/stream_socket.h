@@ -31,6 +31,7 @@ class StreamSocket {
     size_t unsent_bytes() const { return output_.size() - num_sent_; }
     // Sends what the socket takes now. False: the client has gone.
     bool write();
+    std::string_view unsent() const { return std::string_view(output_).substr(num_sent_); }
     // After the last of a long answer. REQUIRES: unsent_bytes() == 0.
     void give_memory_back() { output_ = std::string(); }
 

@@ -43,6 +43,14 @@ ServiceNotifier ServiceNotifier::from_environment() {
     return notifier;
 }
 
+std::vector<std::string> ServiceNotifier::environment() const {
+    if (!is_on()) return {};
+    std::vector<std::string> variables = {"NOTIFY_SOCKET=" + path_};
+    // Without WATCHDOG_PID: it is for whoever has it.
+    if (watchdog_us_ > 0) variables.push_back("WATCHDOG_USEC=" + std::to_string(watchdog_us_));
+    return variables;
+}
+
 void ServiceNotifier::send(const std::string& lines) const {
     if (path_.empty()) return;
     sockaddr_un address{};

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace afd::daemon {
 
@@ -23,6 +24,10 @@ class ServiceNotifier {
 
     // `lines`: "READY=1", or several with newlines between them.
     void send(const std::string& lines) const;
+
+    // The variables that from_environment() takes, "KEY=value", for a process that is to take the
+    // place of this one.
+    std::vector<std::string> environment() const;
 
     bool is_on() const { return !path_.empty(); }
     // The manager kills this process if it does not hear WATCHDOG=1 for so long; 0: it does not.

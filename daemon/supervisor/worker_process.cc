@@ -6,18 +6,12 @@
 #include <sys/syscall.h>
 
 #include <array>
-#include <cerrno>
 #include <csignal>
 #include <cstring>
 
 namespace afd::daemon {
 
 namespace {
-
-std::string describe_exit(int64_t status, int signal) {
-    if (signal == 0) return "exited with status " + std::to_string(status);
-    return "killed by signal " + std::to_string(signal) + " (" + ::strsignal(signal) + ")";
-}
 
 // The letter in /proc/PID/stat; '?' if it cannot be read.
 char process_state(int pid) {
@@ -38,50 +32,16 @@ bool is_hung_up(int socket) {
 
 }  // namespace
 
-// Given to libuv; outlives the WorkerProcess until libuv returns it.
-struct WorkerProcess::Child {
-    uv_process_t handle;
-    WorkerProcess* owner;
-};
-
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::spawn(
     EventLoop& loop,
     const std::string& executable,
     const std::vector<std::string>& arguments,
     OnGone on_gone) {
-    std::unique_ptr<WorkerProcess> process(new WorkerProcess(std::move(on_gone)));
-    std::vector<char*> argv = {const_cast<char*>(executable.c_str())};
-    for (const std::string& argument : arguments) {
-        argv.push_back(const_cast<char*>(argument.c_str()));
-    }
-    argv.push_back(nullptr);
-    std::array<uv_stdio_container_t, 3> stdio{};
-    stdio[0].flags = UV_IGNORE;
-    for (int i = 1; i < 3; ++i) {
-        // A worker's log goes where afdd's goes.
-        stdio[static_cast<size_t>(i)].flags = UV_INHERIT_FD;
-        stdio[static_cast<size_t>(i)].data.fd = i;
-    }
-    uv_process_options_t options{};
-    options.file = executable.c_str();
-    options.args = argv.data();
-    options.stdio = stdio.data();
-    options.stdio_count = static_cast<int>(stdio.size());
-    options.exit_cb = [](uv_process_t* handle, int64_t status, int signal) {
-        WorkerProcess* owner = static_cast<Child*>(handle->data)->owner;
-        if (owner == nullptr) return;
-        // The callback may destroy the owner, and with it the stored function.
-        const OnGone on_gone_copy = owner->on_gone_;
-        on_gone_copy(describe_exit(status, signal));
-    };
-    process->child_ = new Child{{}, process.get()};
-    process->child_->handle.data = process->child_;
-    const int status = uv_spawn(loop.uv(), &process->child_->handle, &options);
-    if (status != 0) {
-        return Error{status == UV_ENOENT ? Code::kNotFound : Code::kUnavailable,
-                     "cannot start '" + executable + "': " + uv_strerror(status)};
-    }
-    process->pid_ = process->child_->handle.pid;
+    std::unique_ptr<WorkerProcess> process(new WorkerProcess(OnGone()));
+    AFD_ASSIGN(process->child_,
+               ChildProcess::start(
+                   loop, {.executable = executable, .arguments = arguments}, std::move(on_gone)));
+    process->pid_ = process->child_->pid();
     return process;
 }
 
@@ -107,16 +67,9 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::adopt(EventLoop& loop,
     return process;
 }
 
-WorkerProcess::~WorkerProcess() {
-    if (child_ == nullptr) return;
-    child_->owner = nullptr;
-    uv_close(reinterpret_cast<uv_handle_t*>(&child_->handle),
-             [](uv_handle_t* closed) { delete static_cast<Child*>(closed->data); });
-}
-
 void WorkerProcess::kill() {
     if (child_ != nullptr) {
-        uv_process_kill(&child_->handle, SIGKILL);
+        child_->kill();
     } else {
         ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
     }

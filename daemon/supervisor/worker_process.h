@@ -4,11 +4,11 @@
 // WorkerProcess: one process that has a worker's slot, from its start until it is known to be gone
 // (R8): reaped as a child, or its pidfd signalled if it was started by hand.
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "daemon/loop/child_process.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/loop/unique_fd.h"
 #include "proto/status.h"
@@ -17,13 +17,10 @@ namespace afd::daemon {
 
 class WorkerProcess {
   public:
-    // Called once, when the process is gone; `how` says it in words ("killed by signal 9
-    // (Killed)"). It may destroy the WorkerProcess.
-    using OnGone = std::function<void(const std::string& how)>;
+    // It may destroy the WorkerProcess.
+    using OnGone = ChildProcess::OnGone;
 
-    // Starts `executable` with afdd's stdout and stderr, in afdd's session: the scheduler may share
-    // the cores out by sessions first (autogroup), and a yield then never reaches another worker.
-    // Errors: kNotFound or kUnavailable with the system's words.
+    // As a child of afdd. Errors: those of ChildProcess::start().
     static Result<std::unique_ptr<WorkerProcess>> spawn(EventLoop& loop,
                                                         const std::string& executable,
                                                         const std::vector<std::string>& arguments,
@@ -37,21 +34,18 @@ class WorkerProcess {
                                                         int socket,
                                                         OnGone on_gone);
 
-    ~WorkerProcess();
-
     int pid() const { return pid_; }
 
     // Sends SIGKILL; on_gone follows.
     void kill();
 
   private:
-    struct Child;
     explicit WorkerProcess(OnGone on_gone) : on_gone_(std::move(on_gone)) {}
 
-    OnGone on_gone_;
+    OnGone on_gone_;  // Of one that was adopted.
     int pid_ = 0;
-    Child* child_ = nullptr;  // Spawned.
-    UniqueFd pidfd_;          // Adopted.
+    std::unique_ptr<ChildProcess> child_;  // Spawned.
+    UniqueFd pidfd_;                       // Adopted.
     std::unique_ptr<FdWatcher> watcher_;
 };
 

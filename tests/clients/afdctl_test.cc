@@ -199,6 +199,20 @@ TEST(Afdctl, ResizeShowsItsStepsAndEndsWithWhatServes) {
     EXPECT_THAT(refused.err, HasSubstr("the mock has no room"));
 }
 
+// As above, of an upgrade.
+TEST(Afdctl, UpgradeShowsItsStepsAndEndsWithWhoServes) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    const ProgramResult upgraded = afdctl(server, {"upgrade"});
+    EXPECT_EQ(upgraded.exit_code, 0) << upgraded.err;
+    EXPECT_EQ(upgraded.err, "pid 12: workers start\n");
+    EXPECT_EQ(upgraded.out, "pid 12 serves now, version 9.8; 3 requests end with pid 11\n");
+    const ProgramResult as_json = afdctl(server, {"upgrade", "--json"});
+    EXPECT_EQ(as_json.err, "");
+    EXPECT_EQ(as_json.out,
+              "{\"state\":\"upgraded\",\"pid\":12,\"version\":\"9.8\",\"old_pid\":11,"
+              "\"num_requests\":3,\"total_us\":70000}\n");
+}
+
 TEST(Afdctl, UnreachableExitsWithFive) {
     MockAfdd server([](size_t, const Generate&) { return MockAnswer(); }, "demo");
     const ProgramResult other = afdctl(server, {"status"});
@@ -218,7 +232,7 @@ TEST(Afdctl, WrongUsageExitsWithTwoAndNamesTheNearestWord) {
     const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
         {{},
          "which command? generate, status, top, metrics, context, trace, doctor, restart-worker, "
-         "drain-worker, resize, drain or stop"},
+         "drain-worker, resize, upgrade, drain or stop"},
         {{"restart-worker"}, "which worker? give --worker ffn0, or --all"},
         {{"drain-worker", "--all", "--worker", "ffn0"}, "--all"},
         {{"resize"}, "how many workers? give --attention N, --ffn N or both"},

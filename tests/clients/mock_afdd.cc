@@ -144,6 +144,8 @@ void MockAfdd::handle(uint64_t peer_id, const client::Request& request) {
             return send_done(peer_id, id);
         case client::Request::kResize:
             return resize(peer_id, request);
+        case client::Request::kUpgrade:
+            return upgrade(peer_id, id);
         case client::Request::kDrain:
             return at(
                 Clock::now() + drain_time_, peer_id, id, [=, this] { send_done(peer_id, id); });
@@ -167,7 +169,7 @@ void MockAfdd::resize(uint64_t peer_id, const client::Request& request) {
         response.mutable_error()->set_message("the mock has no room");
         return send(peer_id, response);
     }
-    response.mutable_resize_progress()->set_text("starting");
+    response.mutable_progress()->set_text("starting");
     send(peer_id, response);
     client::Resized& resized = *response.mutable_resized();
     resized.set_attention_workers(asked.attention_workers());
@@ -175,6 +177,20 @@ void MockAfdd::resize(uint64_t peer_id, const client::Request& request) {
     resized.set_stood_still_us(42'600);
     resized.set_total_us(900'000);
     resized.set_num_replays(3);
+    send(peer_id, response);
+}
+
+void MockAfdd::upgrade(uint64_t peer_id, uint64_t request_id) {
+    client::Response response;
+    response.set_request_id(request_id);
+    response.mutable_progress()->set_text("pid 12: workers start");
+    send(peer_id, response);
+    client::Upgraded& upgraded = *response.mutable_upgraded();
+    upgraded.set_pid(12);
+    upgraded.set_version("9.8");
+    upgraded.set_old_pid(11);
+    upgraded.set_num_requests(3);
+    upgraded.set_total_us(70'000);
     send(peer_id, response);
 }
 

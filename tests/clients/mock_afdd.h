@@ -95,6 +95,7 @@ class MockAfdd {
     void read_peer(uint64_t peer_id);
     void handle(uint64_t peer_id, const client::Request& request);
     void resize(uint64_t peer_id, const client::Request& request);
+    void upgrade(uint64_t peer_id, uint64_t request_id);
     void generate(uint64_t peer_id, const client::Request& request);
     void cancel(uint64_t peer_id, const client::Request& request);
     void schedule_end(uint64_t peer_id,

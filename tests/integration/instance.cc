@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -74,6 +75,12 @@ std::string test_model() {
     return model != nullptr ? model : AFD_DEMO_MODEL;
 }
 
+void send_signal(pid_t pid, int number) {
+    // 0 and below mean many processes.
+    ASSERT_GT(pid, 1);
+    kill(pid, number);
+}
+
 Instance::Instance(std::vector<std::string> flags, const std::string& shell) {
     static std::atomic<int> next{0};
     name_ = "t" + std::to_string(getpid()) + "_" + std::to_string(next.fetch_add(1));
@@ -90,7 +97,22 @@ Instance::Instance(std::vector<std::string> flags, const std::string& shell) {
     pid_ = spawn(arguments, directory_, directory_ + "/log");
 }
 
+void Instance::follow(pid_t pid) {
+    ASSERT_GT(pid, 1);
+    if (pid_ > 0) pids_before_.push_back(pid_);
+    pid_ = pid;
+}
+
+void Instance::adopt_orphans() {
+    EXPECT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+}
+
 Instance::~Instance() {
+    for (const pid_t pid : pids_before_) {
+        if (waitpid(pid, nullptr, WNOHANG) != 0) continue;
+        kill(pid, SIGKILL);
+        waitpid(pid, nullptr, 0);
+    }
     if (pid_ > 0) {
         kill(pid_, SIGKILL);
         waitpid(pid_, nullptr, 0);
@@ -159,7 +181,7 @@ std::vector<pid_t> Instance::worker_pids(const std::string& role) const {
 }
 
 void Instance::signal(int number) const {
-    kill(pid_, number);
+    send_signal(pid_, number);
 }
 
 int Instance::wait_exit() {

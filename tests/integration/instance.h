@@ -23,6 +23,9 @@ inline constexpr std::chrono::seconds kPatience{60};
 // Directory of the model that tests serve: the committed demo model, or AFD_TEST_MODEL.
 std::string test_model();
 
+// Fails the test if it is no pid of one process.
+void send_signal(pid_t pid, int number);
+
 class Instance {
   public:
     // Starts afdd with the model of test_model(), unless `flags` name another. `shell`: a command
@@ -41,6 +44,13 @@ class Instance {
     // Waits until `holds(status())`; fails the test with `what` otherwise.
     void wait_for(const std::string& what,
                   const std::function<bool(const client::Status&)>& holds) const;
+
+    // Another process, a descendant of this one's, is the instance's afdd now: signal(),
+    // wait_exit() and the end of the object mean it. The one before is still killed at the end, if
+    // it is there. REQUIRES: adopt_orphans() was called.
+    void follow(pid_t pid);
+    // Lets this process be the parent of what its children leave behind.
+    static void adopt_orphans();
 
     pid_t pid() const { return pid_; }
     const std::string& name() const { return name_; }
@@ -62,6 +72,7 @@ class Instance {
     std::string name_;
     std::string directory_;
     pid_t pid_ = -1;
+    std::vector<pid_t> pids_before_;
 };
 
 // The demo model in other formats, as afd-quantize writes it with these flags: its directory.

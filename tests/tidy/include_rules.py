@@ -69,6 +69,7 @@ ALLOWED_INCLUDES = {
     "daemon/supervisor": "proto schedule daemon/program daemon/loop daemon/metrics daemon/config "
                          "daemon/worker",
     "daemon/client_socket": "proto daemon/loop daemon/gateway",
+    "daemon/handover": "proto daemon/loop daemon/worker daemon/gateway",
     "daemon/http": "proto model daemon/program daemon/loop daemon/metrics daemon/config "
                    "daemon/gateway daemon/http/message daemon/http/call daemon/http/answer",
     "daemon/http/message": "proto model",

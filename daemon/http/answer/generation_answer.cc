@@ -121,8 +121,9 @@ void GenerationAnswer::on_response(size_t choice,
         case client::Response::kMetrics:
         case client::Response::kTokens:
         case client::Response::kText:
-        case client::Response::kResizeProgress:
+        case client::Response::kProgress:
         case client::Response::kResized:
+        case client::Response::kUpgraded:
         case client::Response::BODY_NOT_SET:
             return;
     }

@@ -40,6 +40,11 @@ class RequestReader {
     // Once for a request whose client waits for "100 Continue" before it sends the body.
     bool take_continue();
 
+    // Whether a request has begun whose bytes are not kept as they were. If not, `unread` are all
+    // bytes behind the last request.
+    bool is_within_request() const { return parser_ != nullptr; }
+    std::string_view unread() const { return in_; }
+
     // Bytes that are kept: of half a request, and of those behind it.
     size_t held_bytes() const;
     // Forgets everything.

@@ -30,7 +30,9 @@ struct NotingHost final : SessionHost {
     void on_refused(ClientSession&, const std::string& why) override { refusals.push_back(why); }
     void on_closed(ClientSession&) override { ++num_closed; }
     void on_progress(ClientSession&) override {}
+    bool is_leaving() const override { return leaves; }
 
+    bool leaves = false;
     std::vector<uint64_t> heard;
     std::string text;
     std::vector<std::string> refusals;
@@ -49,6 +51,13 @@ class ClientConnectionTest : public testing::Test {
             append_frame(request, bytes);
         }
         return bytes;
+    }
+
+    static client::Request cancel(uint64_t request_id, uint64_t target) {
+        client::Request request;
+        request.set_request_id(request_id);
+        request.mutable_cancel()->set_target(target);
+        return request;
     }
 
     EventLoop loop_;
@@ -176,6 +185,78 @@ TEST_F(ClientConnectionTest, RestThatArrivedWhileTheLoopStoodStillIsHeard) {
     EXPECT_EQ(host_.heard, std::vector<uint64_t>{1});
     EXPECT_THAT(refusal_read_by(silent), testing::HasSubstr("input_timeout_ms = 1000"));
     EXPECT_EQ(refusal_read_by(innocent), "");
+    EXPECT_EQ(budget->bytes(), 0u);
+}
+
+// Goal: what begins something waits for the next afdd, what concerns this one is served. Method: a
+// host that leaves. Oracle: what it hears, and the frames that are handed over.
+TEST_F(ClientConnectionTest, WhileItsHostLeavesWhatIsNewIsKeptForTheNext) {
+    TestClient client(loop_, host_);
+    client.send(generate(1, "begun here", 1));
+    ASSERT_TRUE(run_until(loop_, [&] { return host_.heard.size() == 1; }));
+    host_.leaves = true;
+    client.send(generate(2, "new", 1));
+    client.send(cancel(3, 2));
+    client.send(cancel(4, 1));
+    client.send_bytes(status_frames(5, 5));
+    const std::string half = status_frames(6, 6).substr(0, 5);
+    client.send_bytes(half);
+    ASSERT_TRUE(run_until(loop_, [&] { return host_.heard.size() == 3; }));
+    EXPECT_EQ(host_.heard, (std::vector<uint64_t>{1, 4, 5}));
+
+    client::Response last;
+    last.set_request_id(1);
+    host_.sessions[0]->send(last);
+    std::optional<HandedConnection> handed = host_.sessions[0]->hand_over();
+    ASSERT_TRUE(handed.has_value());
+    EXPECT_EQ(handed->door, kSocketDoor);
+    std::string kept;
+    append_frame(generate(2, "new", 1), kept);
+    append_frame(cancel(3, 2), kept);
+    EXPECT_EQ(handed->unread, kept + half);
+    EXPECT_FALSE(host_.sessions[0]->is_open());
+    EXPECT_EQ(host_.num_closed, 1);
+
+    // The next one's session serves them, and says what was not said.
+    NotingHost next;
+    const auto budget = std::make_shared<InputBudget>(
+        InputBudget::Limits{.bytes_max = size_t{1} << 20, .timeout_ms = 60'000});
+    ClientConnection there(
+        loop_, std::move(handed->socket), ClientIdentity{"test", "test client"}, next, budget);
+    there.begin_with(handed->unread, handed->unsent);
+    client.send_bytes(status_frames(6, 6).substr(5));
+    ASSERT_TRUE(run_until(loop_, [&] { return next.heard.size() == 3; }));
+    EXPECT_EQ(next.heard, (std::vector<uint64_t>{2, 3, 6}));
+    there.flush();
+    ASSERT_TRUE(run_until(loop_, [&] {
+        client.receive();
+        return client.answers.size() == 1;
+    }));
+    EXPECT_EQ(client.answers[0].request_id(), 1u);
+    EXPECT_FALSE(client.is_closed);
+    there.close();
+}
+
+// Goal: a client that sends on and on to a host that leaves fills no memory. Oracle: the bytes that
+// are kept; when the host stays after all, every request is heard, in its order.
+TEST_F(ClientConnectionTest, WhatIsKeptForTheNextIsBoundedAndServedIfThereIsNone) {
+    const auto budget = std::make_shared<InputBudget>(
+        InputBudget::Limits{.bytes_max = size_t{1} << 24, .timeout_ms = 60'000});
+    TestClient client(loop_, host_, budget);
+    host_.leaves = true;
+    constexpr uint64_t kMany = 16;
+    for (uint64_t id = 1; id <= kMany; ++id) {
+        client.send(generate(id, std::string(10'000, 'x'), 1));
+        run_for(loop_, 1, [] { return false; });
+    }
+    EXPECT_TRUE(host_.heard.empty());
+    // Seven are more than 64 KiB; what was read with the last of them is kept, too.
+    EXPECT_GT(budget->bytes(), 64u << 10);
+    EXPECT_LT(budget->bytes(), 80u << 10) << "of 160,000 that were sent";
+    host_.leaves = false;
+    host_.sessions[0]->stay();
+    ASSERT_TRUE(run_until(loop_, [&] { return host_.heard.size() == kMany; }));
+    EXPECT_TRUE(std::is_sorted(host_.heard.begin(), host_.heard.end()));
     EXPECT_EQ(budget->bytes(), 0u);
 }
 

@@ -82,14 +82,12 @@ TEST_F(GatewayResizeTest, WhoAsksHearsHowItGoesOn) {
     ASSERT_TRUE(run_until(loop_, [&] { return instance_.resizes.size() == 1; }));
     EXPECT_EQ(instance_.resizes[0].attention_workers(), 3u);
     EXPECT_EQ(instance_.resizes[0].ffn_workers(), 2u);
-    client::ResizeProgress progress;
-    progress.set_text("starting");
-    gateway_->tell_resize(progress);
-    expect_answer(client, 2, client::Response::kResizeProgress);
-    EXPECT_EQ(client.last(2)->resize_progress().text(), "starting");
-    client::Resized resized;
-    resized.set_ffn_workers(2);
-    gateway_->end_resize(resized);
+    gateway_->tell_change("starting");
+    expect_answer(client, 2, client::Response::kProgress);
+    EXPECT_EQ(client.last(2)->progress().text(), "starting");
+    client::Response resized;
+    resized.mutable_resized()->set_ffn_workers(2);
+    gateway_->end_change(resized);
     expect_answer(client, 2, client::Response::kResized);
     EXPECT_EQ(client.last(2)->resized().ffn_workers(), 2u);
 
@@ -99,10 +97,10 @@ TEST_F(GatewayResizeTest, WhoAsksHearsHowItGoesOn) {
     ASSERT_TRUE(run_until(loop_, [&] { return instance_.resizes.size() == 2; }));
     hasty.close();
     ASSERT_TRUE(run_until(loop_, [&] { return gateway_->num_connections() == 1; }));
-    gateway_->end_resize(Error{Code::kUnavailable, "it cannot"});
+    gateway_->end_change(Error{Code::kUnavailable, "it cannot"});
     client.send(resize(4, 1, 0));
     ASSERT_TRUE(run_until(loop_, [&] { return instance_.resizes.size() == 3; }));
-    gateway_->end_resize(Error{Code::kUnavailable, "it cannot"});
+    gateway_->end_change(Error{Code::kUnavailable, "it cannot"});
     expect_answer(client, 4, client::Response::kError);
 }
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <deque>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,6 +57,14 @@ class MemorySession final : public ClientSession {
         host_.on_closed(*this);
     }
     bool is_open() const override { return is_open_; }
+    std::optional<HandedConnection> hand_over() override {
+        if (cannot_leave) return std::nullopt;
+        HandedConnection handed;
+        handed.unread = identity_.name;
+        close();
+        return handed;
+    }
+    void stay() override { ++num_stays; }
 
     // The client's side.
     void ask(const client::Request& request) { host_.on_request(*this, request); }
@@ -83,6 +92,8 @@ class MemorySession final : public ClientSession {
     std::vector<client::Response> answers;  // What the client has read.
     int num_flushes = 0;
     int num_closes = 0;
+    int num_stays = 0;
+    bool cannot_leave = false;
     bool closes_in_flush = false;  // The next write finds the client gone.
     bool* is_destroyed = nullptr;
 

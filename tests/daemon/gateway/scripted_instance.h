@@ -42,6 +42,12 @@ class ScriptedInstance final : public AttentionWorkers, public GatewayHost {
         resizes.push_back(asked);
         return {};
     }
+    void on_departed() override { has_departed = true; }
+    bool has_predecessor() const override { return predecessor; }
+    Result<> on_upgrade_asked() override {
+        ++num_upgrades;
+        return {};
+    }
     void on_stop_asked() override { ++num_stops; }
     void on_drained() override { ++num_drains; }
 
@@ -52,6 +58,9 @@ class ScriptedInstance final : public AttentionWorkers, public GatewayHost {
     std::vector<Sent> sent;
     std::string state = "starting";
     std::vector<client::Resize> resizes;
+    uint32_t num_upgrades = 0;
+    bool has_departed = false;
+    bool predecessor = false;
     std::string resize_refusal;  // Empty: none is refused.
     int num_stops = 0;
     int num_drains = 0;

@@ -48,6 +48,9 @@ struct Program final : GatewayHost, InstanceListener {
     }
     Result<> answer_context(const client::GetContext&, client::Context&) override { return {}; }
     Result<> on_resize_asked(const client::Resize&) override { return {}; }
+    Result<> on_upgrade_asked() override { return {}; }
+    void on_departed() override {}
+    bool has_predecessor() const override { return false; }
     void on_stop_asked() override {}
     void on_drained() override {}
     void on_all_ready() override { is_ready = true; }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// ResizeWatch: the client that has asked for the resize that is under way: it hears what is being
-// done, and at the end what came of it. If it goes away, nobody hears. The resize itself is the
-// host's (gateway_host.h).
+// ChangeWatch: the client that has asked for the change of the instance that is under way, a resize
+// or an upgrade: it hears what is being done, and at the end what came of it. If it goes away,
+// nobody hears. The change itself is the host's (gateway_host.h).
 
 #include <cstdint>
+#include <string>
 
 #include "daemon/gateway/client_answers.h"
 #include "proto/client.pb.h"
@@ -13,15 +14,17 @@
 
 namespace afd::daemon {
 
-class ResizeWatch {
+class ChangeWatch {
   public:
     // `answers` outlives the object.
-    explicit ResizeWatch(ClientAnswers& answers) : answers_(answers) {}
+    explicit ChangeWatch(ClientAnswers& answers) : answers_(answers) {}
 
     // REQUIRES: no other is under way.
     void begin(ClientSession& client, uint64_t request_id);
-    void tell(const client::ResizeProgress& progress);
-    void end(const Result<client::Resized>& outcome);
+    // One line.
+    void tell(const std::string& text);
+    // `outcome`: all of the answer but its request_id.
+    void end(const Result<client::Response>& outcome);
 
     bool is_for(const ClientSession& client) const { return client_ == &client; }
     // The client is gone.

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/handover/successor.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "proto/failure.h"
+
+namespace afd::daemon {
+
+namespace {
+
+// Of a process whose socket is closed.
+constexpr uint64_t kEndMs = 2000;
+
+}  // namespace
+
+Successor::Successor(EventLoop& loop,
+                     UniqueFd socket,
+                     SuccessorListener& listener,
+                     uint64_t silence_max_ms)
+    : listener_(listener),
+      silence_max_ms_(silence_max_ms),
+      channel_(std::move(socket)),
+      silence_(loop, [this] { on_silence(); }),
+      wire_(std::make_unique<HandoverWire>(
+          loop,
+          channel_,
+          [this] { return take_messages(); },
+          [this](const Error& error) {
+              if (said_.empty() && error.code != Code::kUnavailable) said_ = error.message;
+              // The end of its process is on its way, and says more. It may have closed nothing but
+              // its socket.
+              silence_.start(kEndMs);
+          })) {}
+
+Result<std::unique_ptr<Successor>> Successor::start(EventLoop& loop,
+                                                    Start start,
+                                                    SuccessorListener& listener) {
+    int ends[2] = {-1, -1};
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+        return Error{Code::kUnavailable,
+                     std::string("cannot make a socket pair: ") + std::strerror(errno)};
+    }
+    const UniqueFd its_end(ends[1]);
+    std::unique_ptr<Successor> successor(
+        new Successor(loop, UniqueFd(ends[0]), listener, start.silence_max_ms));
+    start.environment.push_back(fmt::format("{}={}", kVariable, ChildProcess::kInheritedFd));
+    AFD_ASSIGN(
+        successor->process_,
+        ChildProcess::start(
+            loop,
+            {.executable = start.command_line.front(),
+             .arguments = {start.command_line.begin() + 1, start.command_line.end()},
+             .environment = std::move(start.environment),
+             .inherited = its_end.get()},
+            [self = successor.get()](const std::string& how) { self->on_process_gone(how); }));
+    handover::ToNew message;
+    *message.mutable_offer() = std::move(start.offer);
+    message.mutable_offer()->set_version(kHandoverVersion);
+    std::vector<UniqueFd> copies;
+    for (const int fd : start.fds) copies.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    successor->wire_->send(message, std::move(copies));
+    successor->silence_.start(start.silence_max_ms);
+    return successor;
+}
+
+Result<> Successor::take_messages() {
+    while (true) {
+        handover::ToOld message;
+        AFD_ASSIGN(const bool has_come, channel_.next(message));
+        if (!has_come) return {};
+        AFD_TRY(on_message(message));
+    }
+}
+
+Result<> Successor::on_message(const handover::ToOld& message) {
+    if (!is_ready_) silence_.start(silence_max_ms_);
+    switch (message.body_case()) {
+        case handover::ToOld::kProgress:
+            // A sign of life has no text.
+            if (!message.progress().text().empty()) {
+                listener_.on_progress(message.progress().text());
+            }
+            return {};
+        case handover::ToOld::kReady:
+            if (std::exchange(is_ready_, true)) break;
+            silence_.stop();
+            listener_.on_ready(message.ready());
+            return {};
+        case handover::ToOld::kFailed:
+            said_ = message.failed().message();
+            return {};
+        case handover::ToOld::kEnding:
+            is_ending_ = true;
+            return {};
+        case handover::ToOld::BODY_NOT_SET:
+            break;
+    }
+    return Error{Code::kDataLoss, "it says something that makes no sense here"};
+}
+
+void Successor::on_process_gone(const std::string& how) {
+    // What it has said last may not have been read.
+    static_cast<void>(channel_.read());
+    static_cast<void>(take_messages());
+    listener_.on_gone(said_.empty() ? "it ended (" + how + "); the log may have the reason"
+                                    : said_);
+}
+
+void Successor::on_silence() {
+    if (said_.empty())
+        said_ =
+            fmt::format("it has given no sign of life for start_timeout_ms = {}", silence_max_ms_);
+    kill();
+}
+
+void Successor::go() {
+    handover::ToNew message;
+    message.mutable_go();
+    wire_->send(message);
+}
+
+void Successor::take(HandedConnection connection) {
+    const auto send_parts = [this](std::string_view bytes, auto set) {
+        for (; !bytes.empty();
+             bytes.remove_prefix(std::min(bytes.size(), HandoverWire::kPartBytes))) {
+            handover::ToNew message;
+            set(*message.mutable_part(), std::string(bytes.substr(0, HandoverWire::kPartBytes)));
+            wire_->send(message);
+        }
+    };
+    send_parts(connection.unread,
+               [](handover::Part& part, std::string bytes) { part.set_unread(std::move(bytes)); });
+    send_parts(connection.unsent,
+               [](handover::Part& part, std::string bytes) { part.set_unsent(std::move(bytes)); });
+    handover::ToNew message;
+    message.mutable_connection()->set_door(std::string(connection.door));
+    std::vector<UniqueFd> socket;
+    socket.push_back(std::move(connection.socket));
+    wire_->send(message, std::move(socket));
+}
+
+void Successor::take(HandedStream stream) {
+    handover::ToNew part;
+    size_t part_bytes = 0;
+    for (std::string& chunk : stream.chunks) {
+        part_bytes += chunk.size();
+        part.mutable_part()->add_chunks(std::move(chunk));
+        if (part_bytes < HandoverWire::kPartBytes) continue;
+        wire_->send(part);
+        part.Clear();
+        part_bytes = 0;
+    }
+    if (part.has_part()) wire_->send(part);
+    handover::ToNew message;
+    handover::Stream& sent = *message.mutable_stream();
+    sent.set_id(std::move(stream.id));
+    sent.set_account(std::move(stream.account));
+    sent.set_name(std::move(stream.name));
+    *sent.mutable_accepted() = std::move(stream.accepted);
+    *sent.mutable_end() = std::move(stream.end);
+    sent.set_first_place(stream.first_place);
+    sent.set_num_tokens_before(stream.num_tokens_before);
+    sent.set_grace_ms(stream.grace_ms);
+    sent.set_form(std::move(stream.form));
+    sent.set_is_unheard(stream.is_unheard);
+    wire_->send(message);
+}
+
+void Successor::tell(const handover::Remaining& remaining) {
+    handover::ToNew message;
+    *message.mutable_remaining() = remaining;
+    wire_->send(message);
+}
+
+}  // namespace afd::daemon

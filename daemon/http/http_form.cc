@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/http/http_form.h"
+
+#include "proto/handover.pb.h"
+
+namespace afd::daemon {
+
+namespace {
+
+bool is_known(const handover::AnswerForm& form) {
+    return form.reasoning() <= static_cast<uint32_t>(model::ReasoningSyntax::kStarted) &&
+           form.tools() <= static_cast<uint32_t>(model::ToolSyntax::kDeepSeekV31) &&
+           form.num_prompts() <= GenerationCall::kChoicesMax;
+}
+
+}  // namespace
+
+std::string HttpForm::text() const {
+    const GenerationCall& call = answer_->call;
+    handover::AnswerForm form;
+    form.set_id(answer_->id);
+    form.set_created(answer_->created);
+    form.set_is_chat(call.is_chat);
+    form.set_reasoning(static_cast<uint32_t>(call.output.reasoning));
+    form.set_tools(static_cast<uint32_t>(call.output.tools));
+    form.set_num_prompts(static_cast<uint32_t>(call.prompts.size()));
+    for (const std::string& echo : call.echoes) form.add_echoes(echo);
+    form.set_num_choices(call.num_choices);
+    form.set_is_stream(call.is_stream);
+    form.set_include_usage(call.include_usage);
+    form.set_continuous_usage(call.continuous_usage);
+    form.set_has_logprobs(call.has_logprobs);
+    form.set_top_logprobs(call.top_logprobs);
+    form.set_return_token_ids(call.return_token_ids);
+    form.set_resumable_ms(call.resumable_ms);
+    form.set_hides_output(call.hides_output);
+    return form.SerializeAsString();
+}
+
+Result<std::shared_ptr<const SessionForm>> HttpForm::read(std::string_view text) {
+    handover::AnswerForm form;
+    if (!form.ParseFromArray(text.data(), static_cast<int>(text.size())) || !is_known(form)) {
+        return Error{Code::kDataLoss, "the form of the answer is not known here"};
+    }
+    AnswerForm answer;
+    answer.id = form.id();
+    answer.created = form.created();
+    GenerationCall& call = answer.call;
+    call.is_chat = form.is_chat();
+    call.output = {static_cast<model::ReasoningSyntax>(form.reasoning()),
+                   static_cast<model::ToolSyntax>(form.tools())};
+    call.prompts.resize(form.num_prompts());
+    call.echoes = {form.echoes().begin(), form.echoes().end()};
+    call.num_choices = form.num_choices();
+    call.is_stream = form.is_stream();
+    call.include_usage = form.include_usage();
+    call.continuous_usage = form.continuous_usage();
+    call.has_logprobs = form.has_logprobs();
+    call.top_logprobs = form.top_logprobs();
+    call.return_token_ids = form.return_token_ids();
+    call.resumable_ms = form.resumable_ms();
+    call.hides_output = form.hides_output();
+    return std::shared_ptr<const SessionForm>(
+        std::make_shared<const HttpForm>(std::make_shared<const AnswerForm>(std::move(answer))));
+}
+
+}  // namespace afd::daemon

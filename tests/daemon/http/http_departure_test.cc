@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// HTTP connections that go on with another afdd. Goal: the client sees one connection on which each
+// request is answered once. Method: an heir that notes what it is given, and a second gateway with
+// sessions over those sockets. Oracle: the bytes that the client reads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/http/http_form.h"
+#include "tests/daemon/http/http_session_fixture.h"
+
+namespace afd::daemon {
+namespace {
+
+using testing::HasSubstr;
+
+struct NotedForHeir final : Heir {
+    void take(HandedConnection connection) override {
+        connections.push_back(std::move(connection));
+    }
+    void take(HandedStream stream) override { streams.push_back(std::move(stream)); }
+
+    std::vector<HandedConnection> connections;
+    std::vector<HandedStream> streams;
+};
+
+class HttpDepartureTest : public HttpSessionTest {
+  protected:
+    HttpDepartureTest() {
+        config_.resume_grace_ms = 60'000;
+        config_.resume_buffer_kib = 1024;
+        config_.detached_requests_max = 4;
+        ServedModel model;
+        model.vocab_size = kByteVocabulary;
+        model.context_length = 4096;
+        model.stop_ids = {kEndOfText};
+        model.tokenizer = &tokenizer_;
+        next_gateway_ = std::make_unique<Gateway>(
+            loop_, config_, model, std::vector<TraceSource>(), next_instance_, next_instance_);
+        next_gateway_->on_attention_ready(0, 1 << 20);
+        next_instance_.state = "ready";
+    }
+
+    void expect_handed(size_t count) {
+        EXPECT_TRUE(run_until(loop_, [&] { return heir_.connections.size() == count; }))
+            << heir_.connections.size();
+    }
+    void go_on_with(HandedConnection& connection) {
+        auto session = std::make_unique<HttpSession>(loop_,
+                                                     std::move(connection.socket),
+                                                     ClientIdentity{"http", "test"},
+                                                     *next_gateway_,
+                                                     services_);
+        HttpSession& opened = *session;
+        next_gateway_->adopt(std::move(session));
+        opened.begin_with(connection.unread, connection.unsent);
+    }
+
+    static constexpr const char* kAsked = R"({"prompt":"abc","max_tokens":2})";
+
+    NotedForHeir heir_;
+    ScriptedInstance next_instance_;
+    std::unique_ptr<Gateway> next_gateway_;
+};
+
+TEST_F(HttpDepartureTest, ARequestThatRunsEndsHereAndTheOneBehindItThere) {
+    const auto client = connect();
+    const std::string second = HttpClient::post_bytes("/tokenize", R"({"prompt":"hi"})");
+    client->post(kCompletions, kAsked);
+    const uint64_t id = next_admitted();
+    gateway_->leave_to(heir_);
+    client->send(second);
+    run_for(loop_, 20, [] { return false; });
+    EXPECT_TRUE(heir_.connections.empty());
+    say(id, "xy");
+    end(id);
+    EXPECT_THAT(next(*client).body, HasSubstr(R"("text":"xy")"));
+    expect_handed(1);
+    EXPECT_EQ(heir_.connections[0].door, kHttpDoor);
+    EXPECT_EQ(heir_.connections[0].unread, second);
+    EXPECT_TRUE(client->in.empty());
+    go_on_with(heir_.connections[0]);
+    EXPECT_EQ(next(*client).status, 200);
+    client->get("/v1/models");
+    EXPECT_EQ(next(*client).status, 200);
+    EXPECT_FALSE(client->is_closed);
+}
+
+TEST_F(HttpDepartureTest, HalfAHeaderGoesAndHalfABodyIsAnsweredHere) {
+    const std::string whole = HttpClient::post_bytes("/tokenize", R"({"prompt":"hi"})");
+    const auto in_header = connect();
+    const auto in_body = connect();
+    in_header->send(whole.substr(0, 20));
+    in_body->send(whole.substr(0, whole.size() - 3));
+    run_for(loop_, 20, [] { return false; });
+    gateway_->leave_to(heir_);
+    expect_handed(1);
+    EXPECT_EQ(heir_.connections[0].unread, whole.substr(0, 20));
+    in_body->send(whole.substr(whole.size() - 3));
+    EXPECT_EQ(next(*in_body).status, 200);
+    expect_handed(2);
+    EXPECT_EQ(heir_.connections[1].unread, "");
+    go_on_with(heir_.connections[0]);
+    in_header->send(whole.substr(20));
+    EXPECT_EQ(next(*in_header).status, 200);
+}
+
+TEST_F(HttpDepartureTest, WhenItStaysWhatWaitedIsServed) {
+    const auto client = connect();
+    client->post(kCompletions, kAsked);
+    const uint64_t id = next_admitted();
+    gateway_->leave_to(heir_);
+    client->get("/v1/models");
+    say(id, "xy");
+    end(id);
+    EXPECT_EQ(next(*client).status, 200);
+    gateway_->stay();
+    EXPECT_EQ(next(*client).status, 200);
+    EXPECT_TRUE(heir_.connections.empty());
+}
+
+// Oracle: what a connection reads here from the start of the stream, before it is given away.
+TEST_F(HttpDepartureTest, AStreamThatIsOverIsResumedThereWithTheSameEvents) {
+    const auto first = connect();
+    first->post(kCompletions,
+                R"({"prompt":"abc","max_tokens":4,"stream":true,"resumable_ms":60000,"logprobs":0,)"
+                R"("return_token_ids":true,"stream_options":{"include_usage":true}})");
+    const uint64_t id = next_admitted();
+    say(id, "wxyz");
+    end(id);
+    ASSERT_TRUE(run_until(loop_, [&] {
+        first->receive();
+        return first->in.find("[DONE]") != std::string::npos;
+    })) << first->in;
+    const std::string name = HttpClient::header({200, first->in, ""}, "X-Afd-Resume");
+    const auto undisturbed = connect();
+    undisturbed->get("/v1/resume/" + name, "");
+    const std::string expected = next(*undisturbed).body;
+    EXPECT_THAT(expected, HasSubstr("[DONE]"));
+    gateway_->leave_to(heir_);
+    ASSERT_TRUE(run_until(loop_, [&] { return heir_.streams.size() == 1; }));
+    auto form = HttpForm::read(heir_.streams[0].form);
+    ASSERT_TRUE(form.ok()) << form.error().message;
+    next_gateway_->adopt(heir_.streams[0], std::move(form).value());
+    expect_handed(2);
+    go_on_with(heir_.connections[0]);
+    first->in.clear();
+    first->get("/v1/resume/" + name, "");
+    EXPECT_EQ(next(*first).body, expected);
+}
+
+TEST(HttpForm, OfAnUnknownProgramIsRefused) {
+    AnswerForm form;
+    form.call.output.tools = static_cast<model::ToolSyntax>(99);
+    const std::string text = HttpForm(std::make_shared<AnswerForm>(form)).text();
+    for (const std::string& bad : {text, std::string("\xff\xff")}) {
+        const auto read = HttpForm::read(bad);
+        ASSERT_FALSE(read.ok());
+        EXPECT_EQ(read.error().message, "the form of the answer is not known here");
+    }
+}
+
+}  // namespace
+}  // namespace afd::daemon

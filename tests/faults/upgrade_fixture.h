@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Upgrade: an instance whose afdd a test puts others in the place of (daemon/afdd/upgrader.h), and
+// the file that it is started from, in whose place a test puts others, too.
+//
+// Method and oracle as in resize_fixture.h: the real programs under a load that has requests in
+// flight at every moment; the replies of the undisturbed instance, to the last bit.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "tests/faults/fault_requests.h"
+#include "tests/integration/instance.h"
+#include "tests/integration/workload.h"
+
+namespace afd::test {
+
+// A file that becomes afdd after what `hook` says.
+class InstalledAfdd {
+  public:
+    InstalledAfdd() {
+        std::ofstream(file()) << "#!/bin/bash\n. " << directory_ << "/hook\nexec -a " << file()
+                              << " " << program("afdd") << " \"$@\"\n";
+        std::filesystem::permissions(file(), std::filesystem::perms(0700));
+        set_hook("");
+    }
+    // Bash; "$@" are the flags of afdd.
+    void set_hook(const std::string& text) const {
+        std::ofstream(directory_ + "/hook.new") << text << "\n";
+        std::filesystem::rename(directory_ + "/hook.new", directory_ + "/hook");
+    }
+    std::string file() const { return directory_ + "/afdd"; }
+
+  private:
+    const std::string directory_ = make_directory();
+};
+
+class Upgrade : public testing::Test {
+  protected:
+    explicit Upgrade(std::vector<std::string> flags = {})
+        : instance_(with_defaults(std::move(flags)), "exec " + installed_.file() + " \"$@\"; :") {
+        Instance::adopt_orphans();
+        instance_.wait_ready();
+        expected_ = run_all_at_once(instance_, requests_);
+    }
+
+    static std::vector<std::string> with_defaults(std::vector<std::string> flags) {
+        flags.insert(flags.end(),
+                     {"--attention-workers", "1", "--ffn-workers", "1", "--two-phase-block", "64"});
+        return flags;
+    }
+
+    Outcome afdctl(std::vector<std::string> arguments) const {
+        arguments.insert(arguments.begin(), program("afdctl"));
+        arguments.insert(arguments.end(), {"--instance", instance_.name()});
+        return run_program(arguments, instance_.runtime_directory());
+    }
+    Outcome upgrade() const { return afdctl({"upgrade"}); }
+    std::future<Outcome> upgrade_beside() const {
+        return std::async(std::launch::async, [this] { return upgrade(); });
+    }
+
+    // Of who answers now.
+    pid_t serving_pid() const {
+        const auto pid = static_cast<pid_t>(instance_.status().pid());
+        EXPECT_GT(pid, 0);
+        return pid;
+    }
+
+    // An upgrade, to the end of the old process, which had nothing to do but what `num_requests`
+    // says. Then the instance's process is the new one.
+    void expect_upgraded(const Outcome& outcome) {
+        ASSERT_EQ(outcome.exit_status, 0) << outcome.output;
+        const pid_t pid = serving_pid();
+        EXPECT_NE(pid, instance_.pid());
+        EXPECT_THAT(outcome.output,
+                    testing::HasSubstr("pid " + std::to_string(pid) + " serves now, version "));
+        EXPECT_THAT(outcome.output,
+                    testing::HasSubstr("end with pid " + std::to_string(instance_.pid())));
+        expect_old_ended(pid);
+    }
+    void expect_old_ended(pid_t pid) {
+        EXPECT_EQ(instance_.wait_exit(), 0) << "the old one";
+        instance_.follow(pid);
+        instance_.wait_for("the old one has ended",
+                           [](const client::Status& status) { return status.upgrade().empty(); });
+    }
+
+    void wait_for_upgrade_text(const std::string& text) const {
+        instance_.wait_for("upgrade: " + text, [&](const client::Status& status) {
+            return status.upgrade().find(text) != std::string::npos;
+        });
+    }
+
+    // Workers of the instance's process.
+    std::vector<pid_t> children_of(pid_t pid) const {
+        const std::string name = std::to_string(pid);
+        std::ifstream file("/proc/" + name + "/task/" + name + "/children");
+        std::vector<pid_t> children;
+        for (pid_t child = 0; file >> child;) children.push_back(child);
+        return children;
+    }
+
+    void expect_undisturbed_replies() const {
+        expect_same_bits(expected_, run_all_at_once(instance_, requests_), "behind the upgrades");
+    }
+
+    InstalledAfdd installed_;
+    Instance instance_;
+    const std::vector<client::Generate> requests_ = fault_requests();
+    std::vector<Reply> expected_;
+};
+
+}  // namespace afd::test

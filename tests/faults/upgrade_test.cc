@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Another afdd in the place of the one that serves: under load, with requests that outlive it, and
+// with requests that are resumed.
+
+#include <poll.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <random>
+#include <thread>
+
+#include "tests/faults/footprint.h"
+#include "tests/faults/steady_load.h"
+#include "tests/faults/upgrade_fixture.h"
+#include "tests/integration/background_generation.h"
+#include "tests/notify_socket.h"
+
+namespace afd::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// What comes next on a connection; fails the test if nothing does.
+std::vector<client::Response> next_responses(client::Connection& connection) {
+    std::vector<client::Response> responses;
+    const auto deadline = client::Clock::now() + kPatience;
+    while (responses.empty() && client::Clock::now() < deadline) {
+        pollfd ready{connection.fd(), connection.events(), 0};
+        poll(&ready, 1, 100);
+        static_cast<void>(connection.flush());
+        if (const auto received = connection.receive(responses); !received.ok()) {
+            ADD_FAILURE() << received.error().message;
+            return responses;
+        }
+    }
+    EXPECT_FALSE(responses.empty());
+    return responses;
+}
+
+// Not an afdd that has just begun, and has no workers yet.
+void kill_worker(pid_t pid) {
+    std::error_code error;
+    const auto file = std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", error);
+    if (!error && file.filename().string().ends_with("-worker")) send_signal(pid, SIGKILL);
+}
+
+// Whose FFN worker may stand still for as long as a test needs.
+class UpgradeWithAHalt : public Upgrade {
+  protected:
+    UpgradeWithAHalt() : Upgrade({"--stop-timeout-ms", "0", "--hang-timeout-ms", "0"}) {
+        ffn_ = instance_.worker_pids("ffn").at(0);
+    }
+    // A request that has begun and stands still; the old afdd cannot end before it goes on.
+    void begin_and_halt() {
+        held_ = std::make_unique<BackgroundGeneration>(instance_, long_request(kTokens));
+        held_->wait_for_tokens(5);
+        send_signal(ffn_, SIGSTOP);
+    }
+    void go_on() const { send_signal(ffn_, SIGCONT); }
+    void expect_held_was_undisturbed() {
+        const auto found = held_->finish();
+        ASSERT_TRUE(found.ok()) << found.error().message;
+        EXPECT_EQ(found.value().token_ids.size(), kTokens);
+        const auto again = instance_.connect().generate(long_request(kTokens));
+        ASSERT_TRUE(again.ok()) << again.error().message;
+        EXPECT_EQ(found.value().token_ids, again.value().token_ids);
+        EXPECT_EQ(found.value().logprobs, again.value().logprobs);
+    }
+
+    static constexpr uint32_t kTokens = 600;
+    pid_t ffn_ = 0;
+    std::unique_ptr<BackgroundGeneration> held_;
+};
+
+TEST_F(Upgrade, AgainAndAgainUnderLoadChangesNoBit) {
+    SteadyLoad load(instance_, requests_, expected_);
+    load.wait_for_replies(3);
+    Footprint first{};
+    for (int i = 0; i < 6; ++i) {
+        // Those of a new file, which it reads as it starts.
+        installed_.set_hook("export AFD_LOG_LEVEL=" + std::string(i % 2 == 0 ? "debug" : "info"));
+        ASSERT_NO_FATAL_FAILURE(expect_upgraded(upgrade()));
+        load.wait_for_replies(6);
+        if (i == 1) first = footprint_of(instance_.pid());
+    }
+    EXPECT_GT(load.finish(), 0U);
+    EXPECT_EQ(instance_.status().num_failed(), 0U);
+    const Footprint last = footprint_of(instance_.pid());
+    EXPECT_LE(last.num_descriptors, first.num_descriptors + 2) << descriptors_of(instance_.pid());
+    expect_undisturbed_replies();
+    EXPECT_EQ(instance_.stop(), 0);
+    EXPECT_THAT(instance_.segments(), IsEmpty());
+}
+
+// A kill at any moment, of a worker of the one or of the other.
+TEST_F(Upgrade, KillsOfWorkersMeanwhileChangeNoBit) {
+    std::minstd_rand random(20261124);
+    SteadyLoad load(instance_, requests_, expected_);
+    load.wait_for_replies(3);
+    for (int i = 0; i < 6; ++i) {
+        const pid_t old_pid = instance_.pid();
+        std::future<Outcome> outcome = upgrade_beside();
+        for (int kills = 0; kills < 3; ++kills) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(10 + random() % 60));
+            // The new one is a child of the old one, and is not a worker.
+            std::vector<pid_t> workers;
+            for (const pid_t child : children_of(old_pid)) {
+                const std::vector<pid_t> of_new = children_of(child);
+                workers.insert(workers.end(), of_new.begin(), of_new.end());
+                if (of_new.empty()) workers.push_back(child);
+            }
+            if (!workers.empty()) kill_worker(workers[random() % workers.size()]);
+        }
+        ASSERT_NO_FATAL_FAILURE(expect_upgraded(outcome.get()));
+        load.wait_for_replies(6);
+    }
+    EXPECT_GT(load.finish(), 0U);
+    EXPECT_EQ(instance_.status().num_failed(), 0U);
+    instance_.wait_ready();
+    expect_undisturbed_replies();
+    EXPECT_EQ(instance_.stop(), 0);
+    EXPECT_THAT(instance_.segments(), IsEmpty());
+}
+
+TEST_F(UpgradeWithAHalt, WhatRunsEndsWhereItRunsAndTheRestGoesToTheNewOne) {
+    begin_and_halt();
+    const Outcome outcome = upgrade();
+    ASSERT_EQ(outcome.exit_status, 0) << outcome.output;
+    const pid_t new_pid = serving_pid();
+    EXPECT_NE(new_pid, instance_.pid());
+    EXPECT_THAT(outcome.output, HasSubstr("; 1 requests end with pid"));
+    wait_for_upgrade_text("1 requests and 1 connections are still with the afdd before this one");
+    EXPECT_THAT(afdctl({"status"}).output, HasSubstr("upgrade   1 requests and 1 connections"));
+    expect_undisturbed_replies();
+    const Outcome second = upgrade();
+    EXPECT_EQ(second.exit_status, 1);
+    EXPECT_THAT(second.output, HasSubstr("the afdd before this one has not ended yet: 1 requests"));
+    go_on();
+    expect_old_ended(new_pid);
+    expect_held_was_undisturbed();
+    EXPECT_EQ(instance_.stop(), 0);
+}
+
+// A connection with a request that runs asks for more: that is the new afdd's, and a Cancel of what
+// runs is not.
+TEST_F(UpgradeWithAHalt, AConnectionThatAsksForMoreMovesWhenItsRequestsHaveEnded) {
+    client::Connection connection = instance_.open_connection();
+    const auto ask = [&](client::Request request, uint64_t id) {
+        request.set_request_id(id);
+        ASSERT_TRUE(connection.send(request).ok());
+    };
+    client::Request runs;
+    *runs.mutable_generate() = long_request(kTokens);
+    ask(runs, 1);
+    instance_.wait_for("it runs", [](const client::Status& status) {
+        return status.num_output_tokens() > 5 && status.num_running() == 1;
+    });
+    send_signal(ffn_, SIGSTOP);
+    ASSERT_EQ(upgrade().exit_status, 0);
+    const pid_t new_pid = serving_pid();
+    client::Request more;
+    *more.mutable_generate() = long_request(3);
+    ask(more, 2);
+    client::Request cancel;
+    cancel.mutable_cancel()->set_target(1);
+    ask(cancel, 3);
+    go_on();
+    std::vector<client::Response> ends;
+    while (ends.size() < 2 && !HasFailure()) {
+        for (const client::Response& response : next_responses(connection)) {
+            if (response.has_finished() || response.has_error()) ends.push_back(response);
+        }
+    }
+    ASSERT_EQ(ends.size(), 2U);
+    EXPECT_EQ(ends[0].request_id(), 1U);
+    EXPECT_EQ(ends[0].finished().reason(), client::CANCELLED) << ends[0].DebugString();
+    EXPECT_EQ(ends[1].request_id(), 2U);
+    EXPECT_EQ(ends[1].finished().num_output_tokens(), 3U) << ends[1].DebugString();
+    expect_old_ended(new_pid);
+    EXPECT_EQ(instance_.status().num_finished(), 1U) << "the second was the new one's";
+    EXPECT_EQ(instance_.stop(), 0);
+}
+
+// Its client goes on with the new afdd, in the end with the same reply.
+TEST_F(UpgradeWithAHalt, ARequestWhoseClientIsGoneIsResumedWithTheNewOneWhenItHasEnded) {
+    client::Generate wish = long_request(kTokens);
+    wish.set_resumable_ms(60'000);
+    std::string id;
+    {
+        client::Connection connection = instance_.open_connection();
+        client::Request request;
+        request.set_request_id(1);
+        *request.mutable_generate() = wish;
+        ASSERT_TRUE(connection.send(request).ok());
+        while (id.empty() && !HasFailure()) {
+            for (const client::Response& response : next_responses(connection)) {
+                if (response.has_accepted()) id = response.accepted().resume_id();
+            }
+        }
+        send_signal(ffn_, SIGSTOP);
+    }
+    ASSERT_EQ(upgrade().exit_status, 0);
+    const pid_t new_pid = serving_pid();
+    wait_for_upgrade_text("1 requests and 0 connections");
+    const Outcome early = afdctl({"generate", "--resume", id, "--json"});
+    EXPECT_NE(early.exit_status, 0);
+    EXPECT_THAT(early.output, HasSubstr("still runs with the afdd before this one"));
+    go_on();
+    expect_old_ended(new_pid);
+    client::Request resume;
+    resume.set_request_id(1);
+    resume.mutable_resume()->set_id(id);
+    client::Connection connection = instance_.open_connection();
+    ASSERT_TRUE(connection.send(resume).ok());
+    Reply found;
+    bool has_ended = false;
+    while (!has_ended && !HasFailure()) {
+        for (const client::Response& response : next_responses(connection)) {
+            note(response, found);
+            has_ended |= is_end(response);
+        }
+    }
+    EXPECT_EQ(found, run_one_after_another(instance_, {long_request(kTokens)}).at(0));
+    EXPECT_EQ(instance_.stop(), 0);
+}
+
+class UpgradeUnderAManager : public testing::Test {};
+
+// The manager follows the main process, and believes it alone.
+TEST_F(UpgradeUnderAManager, TheManagerHearsWhichProcessItIs) {
+    NotifySocket manager;
+    Instance::adopt_orphans();
+    Instance instance({"--attention-workers", "1", "--ffn-workers", "1"},
+                      "export NOTIFY_SOCKET=" + manager.path() + " WATCHDOG_USEC=2000000");
+    instance.wait_ready();
+    const Outcome outcome =
+        run_program({program("afdctl"), "upgrade", "--instance", instance.name()},
+                    instance.runtime_directory());
+    ASSERT_EQ(outcome.exit_status, 0) << outcome.output;
+    const std::string new_pid = std::to_string(instance.status().pid());
+    std::vector<std::string> said;
+    const auto wait_for = [&](const std::string& text) {
+        for (int i = 0; i < 200; ++i) {
+            said.push_back(manager.next(std::chrono::milliseconds(1000)));
+            if (said.back().find(text) != std::string::npos) return true;
+        }
+        return false;
+    };
+    EXPECT_TRUE(wait_for("READY=1"));
+    EXPECT_TRUE(wait_for("MAINPID=" + new_pid));
+    EXPECT_TRUE(wait_for("READY=1")) << "of the new one, behind that";
+    EXPECT_TRUE(wait_for("WATCHDOG=1"));
+    EXPECT_EQ(instance.wait_exit(), 0);
+    instance.follow(std::stoi(new_pid));
+    EXPECT_EQ(instance.stop(), 0);
+    EXPECT_TRUE(wait_for("STOPPING=1"));
+}
+
+}  // namespace
+}  // namespace afd::test

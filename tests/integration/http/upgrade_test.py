@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Clients over HTTP while another afdd takes the place of the one that serves.
+
+    upgrade_test.py BIN_DIR [unittest arguments]
+
+Goal: a client sees one address, connections that go on, and the streams that it has asked for.
+Method: streams over connections that are kept alive, one after the other on each, while afdctl
+upgrades again and again. Oracle: the undisturbed stream of the same request.
+"""
+
+import json
+import os
+import pathlib
+import sys
+import threading
+import time
+import unittest
+
+from instance import START_SECONDS, Instance, events_of, stopped
+
+BIN = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else pathlib.Path("build/release/bin")
+LONG = {"prompt": "It was a fine morning", "max_tokens": 300, "ignore_eos": True, "seed": 7,
+        "temperature": 0.8, "stream": True, "logprobs": 1}
+NUM_CLIENTS = 4
+NUM_UPGRADES = 4
+
+
+def parts_of(body: bytes) -> list:
+    """What a client keeps of a stream: texts, log probabilities, the end's reason."""
+    events = events_of(body)
+    assert events[-1] == "[DONE]", events[-1]
+    return [choice for event in events[:-1] for choice in json.loads(event)["choices"]]
+
+
+class UpgradeTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.instance = self.enterContext(Instance(BIN, "--stop-timeout-ms", "0",
+                                                   "--hang-timeout-ms", "0"))
+
+    def tearDown(self) -> None:
+        # Its process is none of this test's.
+        pid = self.instance.ctl("status")["pid"]
+        self.instance.ctl("stop", "--no-wait")
+        deadline = time.monotonic() + START_SECONDS
+        while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
+            if pid == self.instance.process.pid:
+                self.instance.process.poll()
+            time.sleep(0.02)
+        self.assertFalse(os.path.exists(f"/proc/{pid}"))
+
+    def test_connections_go_on_and_streams_are_whole(self) -> None:
+        undisturbed = parts_of(self.instance.ask("POST", "/v1/completions", LONG)[2])
+        is_ending = threading.Event()
+        bodies: list[bytes] = []
+        num_connections = []
+
+        def stream() -> None:
+            connection = self.instance.connect()
+            connection.connect()
+            local = connection.sock.getsockname()
+            while not is_ending.is_set():
+                connection.request("POST", "/v1/completions", json.dumps(LONG),
+                                   {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                body = answer.read()
+                bodies.append(body if answer.status == 200 else b"status %d" % answer.status)
+                # http.client would connect anew without a word.
+                if connection.sock is None or connection.sock.getsockname() != local:
+                    num_connections.append(local)
+                    return
+            connection.close()
+
+        clients = [threading.Thread(target=stream) for _ in range(NUM_CLIENTS)]
+        for client in clients:
+            client.start()
+        pids = {self.instance.ctl("status")["pid"]}
+        try:
+            for _ in range(NUM_UPGRADES):
+                upgraded = self.instance.ctl("upgrade")
+                self.assertEqual(upgraded["state"], "upgraded")
+                self.assertIn(upgraded["old_pid"], pids)
+                self.assertNotIn(upgraded["pid"], pids)
+                pids.add(upgraded["pid"])
+                self.assertEqual(self.instance.ask("GET", "/ready")[0], 200)
+                while self.instance.ctl("status")["upgrade"]:
+                    time.sleep(0.02)
+        finally:
+            is_ending.set()
+            for client in clients:
+                client.join()
+        self.assertEqual(num_connections, [], "connections that were closed")
+        self.assertGreater(len(bodies), NUM_CLIENTS)
+        for body in bodies:
+            self.assertEqual(parts_of(body), undisturbed)
+
+    def test_a_stream_is_resumed_with_the_new_one(self) -> None:
+        asked = {**LONG, "resumable_ms": 60_000}
+        connection = self.instance.connect()
+        ffn = self.instance.pids_of("ffn")
+        with stopped(ffn):
+            connection.request("POST", "/v1/completions", json.dumps(asked),
+                               {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            name = answer.getheader("X-Afd-Resume")
+            self.instance.ctl("upgrade")
+            self.assertIn("1 requests", self.instance.ctl("status")["upgrade"])
+            status, _, body = self.instance.ask("GET", f"/v1/resume/{name}")
+            self.assertEqual(status, 503, body)
+            self.assertIn(b"still runs with the afdd before this one", body)
+        whole = answer.read()
+        while self.instance.ctl("status")["upgrade"]:
+            time.sleep(0.02)
+        status, _, again = self.instance.ask("GET", f"/v1/resume/{name}")
+        self.assertEqual(status, 200)
+        self.assertEqual(events_of(again), events_of(whole))
+
+
+if __name__ == "__main__":
+    unittest.main()
