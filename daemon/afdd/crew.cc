@@ -54,6 +54,10 @@ Supervisor::Plan Crew::supervisor_plan(const std::string& worker_directory) {
     plan.fill_metrics = [this](control::Role role, uint32_t index, client::Worker& worker) {
         workers_.fill_metrics(role, index, worker);
     };
+    plan.mend_segments = [this](control::Role role, uint32_t index) {
+        layout_.segments().restore(
+            role == control::FFN ? schedule::Role::kFfn : schedule::Role::kAttention, index);
+    };
     plan.begin_counts = [this](control::Role role, uint32_t index) {
         metrics_->begin(role, index);
     };

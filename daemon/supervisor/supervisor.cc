@@ -385,6 +385,7 @@ void Supervisor::on_void_request(WorkerSlot& slot, const control::VoidRequest& r
 
 void Supervisor::on_worker_gone(WorkerSlot& slot) {
     if (plan_.end_counts) plan_.end_counts(slot.role(), slot.index());
+    if (plan_.mend_segments) plan_.mend_segments(slot.role(), slot.index());
     if (slot.role() == control::FFN) {
         tell_rank_state(slot);
         if (goes_on_without_lost_ranks()) {

@@ -68,6 +68,9 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
         // Memory of two-phase rounds; without the first, requests are refused.
         std::function<Result<>(uint32_t rank, const control::SegmentRequest&)> acquire_segments;
         std::function<void(uint32_t rank, const control::SegmentRelease&)> release_segments;
+        // A worker's process is gone: whatever it has spoilt of what its successor is to find is
+        // mended. Empty: nothing is.
+        std::function<void(control::Role, uint32_t index)> mend_segments;
         // A worker's process serves: what it counts is its own. It is gone: it counts no more.
         // Empty: nobody wants to know.
         std::function<void(control::Role, uint32_t index)> begin_counts;

@@ -27,4 +27,12 @@ void format_control(const SegmentHeader& header, ScheduleMode mode, std::byte* c
     view.write_header(header);
 }
 
+void restore_context(const SegmentHeader& header, ScheduleMode mode, std::byte* control) {
+    const ScheduleContext fresh = make_schedule_context(header.geometry, mode);
+    ScheduleContext& context = ControlView(control).context();
+    context.common = fresh.common;
+    context.attention = fresh.attention;
+    context.ffn = fresh.ffn;
+}
+
 }  // namespace afd::schedule

@@ -3,7 +3,7 @@
 
 // What windows and control areas say before anybody has run (R8). Whoever makes the memory writes
 // it: InstanceSegments into segments, a transport without shared memory into its own. REQUIRES of
-// both: zeroed memory of the layout's size, which nobody else uses yet.
+// the first two: zeroed memory of the layout's size, which nobody else uses yet.
 
 #include <cstddef>
 
@@ -15,5 +15,9 @@ namespace afd::schedule {
 
 void format_ffn_window(const WindowLayout& layout, std::byte* window);
 void format_control(const SegmentHeader& header, ScheduleMode mode, std::byte* control);
+
+// The ScheduleContext once more, for the successor of a worker that may have spoilt it. run_flag
+// stays: whoever sets it means the successor, too. REQUIRES: the worker is gone.
+void restore_context(const SegmentHeader& header, ScheduleMode mode, std::byte* control);
 
 }  // namespace afd::schedule

@@ -36,8 +36,7 @@ bool DispatchLane::may_store() {
         AFD_CRASH_POINT("takeover.rank_let_go");
     }
     for (; num_acknowledged_ < published_ranks_.size(); ++num_acknowledged_) {
-        const uint32_t rank = published_ranks_[num_acknowledged_];
-        if (!is_let_go(rank, round_, Order::kAcquire)) return false;
+        if (!is_done_with(published_ranks_[num_acknowledged_], Order::kAcquire)) return false;
     }
     // R12: the answer must not be about another round than the one that stands there.
     return asked_rank_ == kAnyRank;
@@ -164,7 +163,7 @@ bool DispatchLane::acknowledged(Order order) const {
         if (!is_taken_over(rank, order)) return false;
     }
     for (size_t i = num_acknowledged_; i < published_ranks_.size(); ++i) {
-        if (!is_let_go(published_ranks_[i], round_, order)) return false;
+        if (!is_done_with(published_ranks_[i], order)) return false;
     }
     return asked_rank_ == kAnyRank;
 }
@@ -176,6 +175,14 @@ bool DispatchLane::is_acknowledged(uint32_t rank, int32_t round, Order order) co
 // R10: what stands there is a predecessor's, so it is read.
 bool DispatchLane::is_taken_over(uint32_t rank, Order order) const {
     return is_let_go(rank, transport_->descriptor_flag(rank, micro_batch_), order);
+}
+
+// What stands there is this lane's own, unless a process that may write the rank's window has
+// spoilt it. Then the rank never sees the round, and is done with the lane when it has acknowledged
+// what it found instead.
+bool DispatchLane::is_done_with(uint32_t rank, Order order) const {
+    if (is_let_go(rank, round_, order)) return true;
+    return transport_->descriptor_flag(rank, micro_batch_) != round_ && is_taken_over(rank, order);
 }
 
 // One question at a time: when it is asked every rank whose round is voided is lost, so that the
@@ -248,7 +255,7 @@ std::optional<WaitInfo> DispatchLane::wait_info() const {
     }
     for (size_t i = num_acknowledged_; i < published_ranks_.size(); ++i) {
         const uint32_t rank = published_ranks_[i];
-        if (!is_let_go(rank, round_, Order::kAcquire)) {
+        if (!is_done_with(rank, Order::kAcquire)) {
             return wait(WaitKind::kAcknowledged, rank, seen_of(rank), round_);
         }
     }

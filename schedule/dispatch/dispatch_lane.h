@@ -162,6 +162,7 @@ class DispatchLane {
         return voided_[rank] == round || is_acknowledged(rank, round, order);
     }
     bool is_taken_over(uint32_t rank, Order order) const;
+    bool is_done_with(uint32_t rank, Order order) const;
     uint32_t waits_for(const Slot& slot) const;
 
     DispatchTransport* transport_;

@@ -68,11 +68,22 @@ Result<> InstanceSegments::add(const std::string& prefix,
         Segment::create_sealed(name(SegmentKind::kMetrics),
                                is_ffn ? layout.ffn_metrics_bytes : layout.attention_metrics_bytes));
 
-    const ScheduleMode mode = is_ffn        ? ScheduleMode::kFfn
-                              : has_windows ? ScheduleMode::kAttention
-                                            : ScheduleMode::kBoth;
-    format_control(header, mode, worker.control.data());
+    worker.header = header;
+    worker.mode = is_ffn        ? ScheduleMode::kFfn
+                  : has_windows ? ScheduleMode::kAttention
+                                : ScheduleMode::kBoth;
+    format_control(header, worker.mode, worker.control.data());
     return {};
+}
+
+void InstanceSegments::restore(Role role, uint32_t index) const {
+    for (const std::vector<Worker>* workers : {&attention_, &ffn_}) {
+        for (const Worker& worker : *workers) {
+            ControlView(worker.control.data()).write_header(worker.header);
+        }
+    }
+    const Worker& worker = role == Role::kFfn ? ffn(index) : attention(index);
+    restore_context(worker.header, worker.mode, worker.control.data());
 }
 
 InstanceSegments::~InstanceSegments() {

@@ -15,6 +15,7 @@
 #include "proto/status.h"
 #include "schedule/context/context_words.h"
 #include "schedule/context/control_view.h"
+#include "schedule/layout/segment_header.h"
 #include "schedule/layout/window_layout.h"
 #include "schedule/shared_memory/segment.h"
 
@@ -44,6 +45,11 @@ class InstanceSegments {
     std::span<std::byte> attention_metrics(uint32_t session) const;
     std::span<std::byte> ffn_metrics(uint32_t rank) const;
 
+    // Writes what is afdd's in control segments once more, whatever was stored there: every header,
+    // and of this worker the ScheduleContext (restore_context()). Others may read headers
+    // meanwhile: nothing but what is spoilt changes. REQUIRES: its process is gone.
+    void restore(Role role, uint32_t index) const;
+
     // Read-only views for status and post-mortem (which descriptors are open).
     const std::byte* ffn_window(uint32_t rank) const;
     const std::byte* ffn_control_bytes(uint32_t rank) const;
@@ -61,6 +67,8 @@ class InstanceSegments {
         Segment two_phase;  // the area of two_phase_control.h.
         Segment control;
         Segment metrics;
+        SegmentHeader header{};  // As it was written.
+        ScheduleMode mode{};
     };
 
     InstanceSegments() = default;

@@ -44,7 +44,8 @@ int32_t TwoPhaseReceiver::acknowledged(uint32_t session) const {
 }
 
 bool TwoPhaseReceiver::is_closed(uint32_t session, int32_t round, Order order) const {
-    return observe(peer(session).closed, order) == round;
+    const TwoPhaseSessionWords& words = peer(session);
+    return observe(words.closed, order) == round || observe(words.offer, order) != round;
 }
 
 int32_t TwoPhaseReceiver::granted(uint32_t session, int32_t round) const {

@@ -39,7 +39,9 @@ class TwoPhaseReceiver {
     int32_t open_round(uint32_t session, Order order) const;
     // The round acknowledged last; 0: none.
     int32_t acknowledged(uint32_t session) const;
-    // Whether the session has ended that round.
+    // Whether the session has ended that round: it said so, or its offer stands no longer, which
+    // only a session that breaks R4 makes so. Its successor knows nothing of a round that does not
+    // stand, and would never close it.
     bool is_closed(uint32_t session, int32_t round, Order order) const;
     // What the rank, or its predecessor, answered to it: 0, round, or minus round.
     int32_t granted(uint32_t session, int32_t round) const;

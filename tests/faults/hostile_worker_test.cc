@@ -2,12 +2,12 @@
 //
 // A worker that was taken over stores what it likes into everything that it may write.
 //
-// Method: this process takes the part of attention worker 1 of two. While requests run, it flips
-// words at random, structured and not, in that worker's stripe of the FFN window and in all of its
-// own segments, as fast as it can.
-// Oracle: afdd, the FFN worker and the other attention worker are the same processes afterwards;
-// and once worker 1 was replaced, every request gets the reply that it got before, to the last bit.
-// What requests came to meanwhile is not looked at: those of worker 1 may end, and no client can
+// Method: this process takes the part of a worker. While requests run, it flips words at random,
+// structured and not, in its parts of its peers' windows and in all of its own segments, as fast as
+// it can.
+// Oracle: afdd and the other workers are the same processes afterwards; and once the worker was
+// replaced, every request gets the reply that it got before, to the last bit.
+// What requests came to meanwhile is not looked at: those of the worker may end, and no client can
 // tell whose a request is.
 
 #include <fcntl.h>
@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <random>
 #include <thread>
@@ -88,62 +89,111 @@ std::vector<client::Generate> hostile_requests() {
     return made;
 }
 
-TEST(HostileWorker, EndsNobodyElseAndWhoComesAfterIsServed) {
-    Instance instance({"--attention-workers",
-                       "2",
-                       "--ffn-workers",
-                       "1",
-                       "--micro-batches",
-                       "2",
-                       "--micro-batch-size",
-                       "4",
-                       "--two-phase-block",
-                       "64",
-                       "--round-timeout-ms",
-                       "2000",
-                       "--wait-report-ms",
-                       "500"});
-    instance.wait_ready();
-    const std::vector<Reply> expected = run_all_at_once(instance, hostile_requests());
-    const std::vector<pid_t> attention = instance.worker_pids("attention");
-    const pid_t ffn = instance.worker_pids("ffn")[0];
-
-    std::vector<std::unique_ptr<Target>> targets;
-    for (const std::string& name : instance.segments()) {
-        if (name.ends_with("-ffn0-window")) {
-            // The second session's stripes: of the descriptors, and of the rows behind all of them.
-            targets.push_back(
-                std::make_unique<Target>(name, kStripeDescriptorBytes, 2 * kStripeDescriptorBytes));
-            targets.push_back(std::make_unique<Target>(name, kDataOffset + kStripeRowBytes));
-        } else if (name.find("-attn1-") != std::string::npos) {
-            targets.push_back(std::make_unique<Target>(name));
+class HostileWorker : public testing::Test {
+  protected:
+    HostileWorker() {
+        instance_.wait_ready();
+        expected_ = run_all_at_once(instance_, hostile_requests());
+        for (const std::string role : {"attention", "ffn"}) {
+            for (const pid_t pid : instance_.worker_pids(role)) pids_[role].push_back(pid);
         }
     }
-    ASSERT_EQ(targets.size(), 6U);
-    std::atomic<bool> is_over{false};
-    std::thread attacker([&] {
-        std::mt19937 random(16);
-        const uint64_t num_all = from_environment("AFD_FLIPS", kFlips);
-        for (uint64_t i = 0; i < num_all; ++i) targets[random() % targets.size()]->spoil(random);
-        is_over = true;
-    });
-    do {
-        run_all_at_once(instance, hostile_requests());
-    } while (!is_over);
-    attacker.join();
 
-    // Whatever state the attack left it in.
-    for (const pid_t pid : instance.worker_pids("attention")) {
-        if (pid > 0 && pid != attention[0]) kill(pid, SIGKILL);
+    void aim_at(const std::string& name, size_t first = 0, size_t last = SIZE_MAX) {
+        targets_.push_back(std::make_unique<Target>(name, first, last));
     }
-    instance.wait_ready();
-    for (int again = 0; again < 3; ++again) {
-        expect_same_bits(
-            expected, run_all_at_once(instance, hostile_requests()), "after the attack");
+
+    // Requests run meanwhile, and come to what they come to.
+    void attack() {
+        std::atomic<bool> is_over{false};
+        std::thread attacker([&] {
+            std::mt19937 random(16);
+            const uint64_t num_all = from_environment("AFD_FLIPS", kFlips);
+            for (uint64_t i = 0; i < num_all; ++i) {
+                targets_[random() % targets_.size()]->spoil(random);
+            }
+            is_over = true;
+        });
+        do {
+            run_all_at_once(instance_, hostile_requests());
+        } while (!is_over);
+        attacker.join();
     }
-    EXPECT_EQ(instance.worker_pids("attention")[0], attention[0]);
-    EXPECT_EQ(instance.worker_pids("ffn")[0], ffn);
-    EXPECT_EQ(instance.stop(), 0);
+
+    // Whatever state the attack left the worker in, it is ended; the others are who they were.
+    void expect_served_without(const std::string& role, size_t index) {
+        const pid_t pid = instance_.worker_pids(role).at(index);
+        if (pid > 0) send_signal(pid, SIGKILL);
+        // Its run_flag may say anything, and anybody may set it.
+        client::GetContext flag;
+        flag.set_role(role);
+        flag.set_index(static_cast<uint32_t>(index));
+        flag.set_run_flag(true);
+        EXPECT_TRUE(instance_.connect().context(flag).ok());
+        instance_.wait_for("the worker is back", [&](const client::Status& status) {
+            return std::all_of(status.workers().begin(), status.workers().end(), [](auto& worker) {
+                return worker.state() == "ready";
+            });
+        });
+        instance_.wait_ready();
+        for (int again = 0; again < 3; ++again) {
+            expect_same_bits(
+                expected_, run_all_at_once(instance_, hostile_requests()), "after the attack");
+        }
+        for (const auto& [each_role, pids] : pids_) {
+            for (size_t i = 0; i < pids.size(); ++i) {
+                if (each_role == role && i == index) continue;
+                EXPECT_EQ(instance_.worker_pids(each_role).at(i), pids[i]) << each_role << i;
+            }
+        }
+        EXPECT_EQ(instance_.stop(), 0);
+    }
+
+    Instance instance_{{"--attention-workers",
+                        "2",
+                        "--ffn-workers",
+                        "2",
+                        "--micro-batches",
+                        "2",
+                        "--micro-batch-size",
+                        "4",
+                        "--two-phase-block",
+                        "64",
+                        "--round-timeout-ms",
+                        "2000",
+                        "--wait-report-ms",
+                        "500"}};
+    std::vector<Reply> expected_;
+    std::map<std::string, std::vector<pid_t>> pids_;
+    std::vector<std::unique_ptr<Target>> targets_;
+};
+
+TEST_F(HostileWorker, OfAttentionEndsNobodyElseAndWhoComesAfterIsServed) {
+    for (const std::string& name : instance_.segments()) {
+        if (name.find("-ffn") != std::string::npos && name.ends_with("-window")) {
+            // The second session's stripes: of the descriptors, and of the rows behind all of them.
+            aim_at(name, kStripeDescriptorBytes, 2 * kStripeDescriptorBytes);
+            aim_at(name, kDataOffset + kStripeRowBytes);
+        } else if (name.find("-attn1-") != std::string::npos) {
+            aim_at(name);
+        }
+    }
+    ASSERT_EQ(targets_.size(), 8U);
+    attack();
+    expect_served_without("attention", 1);
+}
+
+// An FFN worker writes results into every session's window, beside those of other ranks.
+TEST_F(HostileWorker, OfExpertsEndsNobodyElseAndWhoComesAfterIsServed) {
+    for (const std::string& name : instance_.segments()) {
+        const bool is_own = name.find("-ffn1-") != std::string::npos;
+        const bool is_for_results =
+            name.find("-attn") != std::string::npos && name.ends_with("-window");
+        if (is_own || is_for_results) aim_at(name);
+    }
+    ASSERT_EQ(targets_.size(), 6U);
+    attack();
+    expect_served_without("ffn", 1);
 }
 
 }  // namespace

@@ -133,6 +133,23 @@ TEST_F(DispatchLaneTest, WaitsForTheSuccessorOfAWorkerThatDiedBeforeAcknowledgin
     EXPECT_TRUE(lane_.may_store());
 }
 
+// Whoever spoils a descriptor in a rank's window ends the round, not the lane: the rank sees
+// another round, and the lane is free when that is acknowledged; not before, since the rank may be
+// at it.
+TEST_F(DispatchLaneTest, IsFreeAgainWhenARankHasLetGoOfWhatStandsInItsPlace) {
+    for (const int32_t spoilt : {12'345, -7, 0}) {
+        const int32_t round = publish_to(lane_, 0, DispatchMode::kAsync);
+        *instance_.descriptor(0, 0, 0) = spoilt;
+        EXPECT_EQ(lane_.may_store(), spoilt == 0) << "nobody has acknowledged " << spoilt;
+        acknowledge(0, spoilt);
+        EXPECT_TRUE(lane_.acknowledged(Order::kSeqCst)) << spoilt;
+        EXPECT_TRUE(lane_.may_store()) << spoilt;
+        EXPECT_NE(publish_to(lane_, 0, DispatchMode::kAsync), round);
+        acknowledge(0, lane_.round());
+        EXPECT_TRUE(lane_.may_store());
+    }
+}
+
 // R5: a flag of another round, older or refused, is not this round's result.
 TEST_F(DispatchLaneTest, AcceptsExactlyItsRound) {
     const int32_t first = complete_round(0);

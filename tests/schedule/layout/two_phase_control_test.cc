@@ -200,6 +200,23 @@ TEST_F(TwoPhaseControl, ASuccessorOfTheSessionClosesWhatIsOpen) {
     EXPECT_EQ(successor.begin(), round + 1);
 }
 
+// A session that stores another offer over an open one, as only a spoilt one does: the first is
+// over, and the rank goes on with what stands. Its successor closes that, and no other.
+TEST_F(TwoPhaseControl, AnOfferThatStandsNoLongerIsClosed) {
+    TwoPhaseSender session = sender();
+    TwoPhaseReceiver rank = receiver(0);
+    const int32_t round = session.begin();
+    session.offer(0, offer_);
+    EXPECT_EQ(rank.open_round(0, Order::kAcquire), round);
+    EXPECT_FALSE(rank.is_closed(0, round, Order::kAcquire));
+    words(0).offer = round + 5;
+    EXPECT_TRUE(rank.is_closed(0, round, Order::kAcquire));
+    rank.close(0, round);
+    rank.acknowledge(0, round);
+    EXPECT_EQ(rank.open_round(0, Order::kAcquire), round + 5);
+    EXPECT_FALSE(rank.is_closed(0, round + 5, Order::kAcquire));
+}
+
 TEST_F(TwoPhaseControl, ASessionsBadBytesAreRefusedWithTheField) {
     TwoPhaseSender session = sender();
     session.begin();

@@ -177,6 +177,33 @@ TEST_F(InstanceSegmentsTest, RefusesAPlaceThatDoesNotExist) {
     EXPECT_THAT(returns.error().message, HasSubstr("one for each of 2 peers; it got 1"));
 }
 
+// Goal: whatever a worker has stored into its control segment, its successor can attach. Method:
+// every byte of header and context is spoilt. Oracle: both are as they were made, but for run_flag,
+// which is for others to set; and both sides attach.
+TEST_F(InstanceSegmentsTest, RestoresWhatAWorkerThatIsGoneHasSpoilt) {
+    const Result<InstanceSegments> segments = create();
+    ASSERT_TRUE(segments.ok()) << segments.error().message;
+    for (const Role role : {Role::kFfn, Role::kAttention}) {
+        const std::string name = segment_name(prefix_, role, 1, SegmentKind::kControl);
+        const uint64_t bytes =
+            role == Role::kFfn ? layout_.ffn_control.total_bytes : layout_.attention_control_bytes;
+        const Segment control = Segment::attach(name, bytes, Segment::Access::kReadWrite).value();
+        const ConstControlView view(control.const_data());
+        const ScheduleContext sound = view.context();
+        std::memset(control.data(), 0x5a, kHeaderOffset + kHeaderBytes);
+        EXPECT_FALSE(ShmDispatchTransport::attach(config(), 0).ok() &&
+                     ShmReturnTransport::attach(config(), 0).ok());
+        segments.value().restore(role, 1);
+        const ScheduleContext context = view.context();
+        EXPECT_EQ(std::memcmp(&context.common, &sound.common, sizeof(sound.common)), 0);
+        EXPECT_EQ(std::memcmp(&context.attention, &sound.attention, sizeof(sound.attention)), 0);
+        EXPECT_EQ(std::memcmp(&context.ffn, &sound.ffn, sizeof(sound.ffn)), 0);
+        EXPECT_EQ(context.control.run_flag, 0x5a5a5a5a);
+        EXPECT_TRUE(ShmDispatchTransport::attach(config(), 1).ok());
+        EXPECT_TRUE(ShmReturnTransport::attach(config(), 1).ok());
+    }
+}
+
 TEST_F(InstanceSegmentsTest, SaysWhichSegmentIsMissing) {
     const auto dispatch = ShmDispatchTransport::attach(config(), 0);
     ASSERT_FALSE(dispatch.ok());
