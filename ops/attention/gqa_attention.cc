@@ -48,10 +48,19 @@ struct ExpandedHeads {
     Bf16* values = nullptr;
 };
 
-// Of one thread: the state of some heads, their queries and results, each in a row, and
+size_t parts_of_group(const GqaShape& shape) {
+    return div_up(shape.group_size(), cpu::kHeadsMax);
+}
+
+// Of parts, those that go over a token's blocks together at most.
+size_t parts_of_run_max(const GqaShape& shape) {
+    return groups_together_max(shape.num_kv_heads * parts_of_group(shape), shape.head_dim, 0);
+}
+
+// Of one thread: the states of a run of parts, queries and results of one, each in a row, and
 // ExpandedHeads.
 size_t thread_bytes(const GqaShape& shape) {
-    return heads_state_bytes(shape.head_dim, 0) +
+    return parts_of_run_max(shape) * heads_state_bytes(shape.head_dim, 0) +
            2 * workspace_bytes_of<Bf16>(cpu::kHeadsMax * shape.head_dim) +
            2 * workspace_bytes_of<Bf16>(kAttentionBlock * shape.head_dim);
 }
@@ -65,41 +74,82 @@ class GroupedAttention {
           s_(request.shape),
           kernels_(cpu::kernels(request.numeric_class)),
           thread_bytes_(thread_bytes(s_)),
-          parts_(div_up(s_.group_size(), cpu::kHeadsMax)) {
+          parts_(parts_of_group(s_)),
+          num_parts_(s_.num_kv_heads * parts_) {
         WorkspaceCursor cursor(workspace);
         scratch_ = cursor.take<std::byte>(num_threads * thread_bytes_);
     }
 
     void run(Parallel& parallel) const {
         const size_t num_tokens = request_.batch.num_tokens;
-        const size_t num_parts = s_.num_kv_heads * parts_;
         const size_t products = count_products();
         // Groups of heads share no keys, so where tokens are fewer than threads nothing is read
         // twice.
         if (num_tokens < parallel.num_threads()) {
+            const size_t count = groups_together(
+                num_parts_, parts_of_run_max(s_), num_tokens, parallel.num_threads());
+            const size_t num_runs = div_up(num_parts_, count);
             run_where_it_pays(
-                parallel, num_tokens * num_parts, products, [&](size_t task, unsigned thread) {
-                    attend(task / num_parts, task % num_parts, thread);
+                parallel, num_tokens * num_runs, products, [&](size_t task, unsigned thread) {
+                    attend(task / num_runs, run_from(task % num_runs * count, count), thread);
                 });
             return;
         }
         const TaskCuts cuts(num_tokens, 1, parallel.num_threads(), kGqaTokensPerTask);
         run_where_it_pays(parallel, cuts.num_tasks(), products, [&](size_t task, unsigned thread) {
-            const auto [first, last] = cuts.range(task);
-            // A group's keys for all tokens of the task: of one sequence they stay in the cache of
-            // the core.
-            for (size_t part = 0; part < num_parts; ++part) {
-                for (size_t t = first; t < last;) {
-                    const size_t together = num_together(t, last);
-                    together > 1 ? attend_shared(t, together, part, thread)
-                                 : attend(t, part, thread);
-                    t += together;
-                }
-            }
+            attend_tokens(cuts.range(task), thread);
         });
     }
 
   private:
+    // Parts of one token's heads that go over its blocks together: the keys of a block's heads
+    // follow each other, and so do its values, so that all is read in order.
+    struct PartRun {
+        size_t first;
+        size_t count;
+    };
+
+    PartRun run_from(size_t first, size_t most) const {
+        return {first, std::min(most, num_parts_ - first)};
+    }
+
+    void attend_tokens(TaskCuts::Range tokens, unsigned thread) const {
+        const auto [first, last] = tokens;
+        for (size_t t = first; t < last;) {
+            const size_t count = num_of_sequence(t, last);
+            if (count > 1) {
+                attend_sequence({t, t + count}, thread);
+            } else {
+                const size_t most = parts_of_run_max(s_);
+                for (size_t part = 0; part < num_parts_; part += most) {
+                    attend(t, run_from(part, most), thread);
+                }
+            }
+            t += count;
+        }
+    }
+
+    // A group's keys for all of these tokens: they stay in the cache of the core.
+    void attend_sequence(TaskCuts::Range tokens, unsigned thread) const {
+        const auto [first, last] = tokens;
+        for (size_t part = 0; part < num_parts_; ++part) {
+            for (size_t t = first; t < last;) {
+                const size_t together = num_together(t, last);
+                together > 1 ? attend_shared(t, together, part, thread)
+                             : attend(t, {part, 1}, thread);
+                t += together;
+            }
+        }
+    }
+
+    // Tokens from t on, before `last`, that read the same cache.
+    size_t num_of_sequence(size_t t, size_t last) const {
+        const int32_t* const* tables = request_.batch.block_tables;
+        size_t end = t + 1;
+        while (end < last && tables[end] == tables[t]) ++end;
+        return end - t;
+    }
+
     size_t count_products() const {
         size_t num_scores = 0;
         for (size_t t = 0; t < request_.batch.num_tokens; ++t) {
@@ -125,25 +175,49 @@ class GroupedAttention {
         return first_position(t + count - 1) == 0 ? count : 1;
     }
 
-    // Part `part` of a token's heads: at most cpu::kHeadsMax of one group.
-    void attend(size_t t, size_t part, unsigned thread) const {
-        const size_t kv_head = part / parts_;
-        const size_t first_in_group = part % parts_ * cpu::kHeadsMax;
-        const size_t first_head = kv_head * s_.group_size() + first_in_group;
+    // A part is at most cpu::kHeadsMax heads of one group.
+    size_t kv_head_of(size_t part) const { return part / parts_; }
+
+    size_t first_head_of(size_t part) const {
+        return kv_head_of(part) * s_.group_size() + part % parts_ * cpu::kHeadsMax;
+    }
+
+    void attend(size_t t, PartRun run, unsigned thread) const {
         WorkspaceCursor own({scratch_ + thread * thread_bytes_, thread_bytes_});
-        cpu::HeadsState heads = take_heads_state(s_.head_dim, 0, own);
-        heads.num_heads = std::min(cpu::kHeadsMax, s_.group_size() - first_in_group);
+        std::array<cpu::HeadsState, kGroupsTogetherMax> heads;
+        for (size_t i = 0; i < run.count; ++i) {
+            const size_t part = run.first + i;
+            const size_t first_head = first_head_of(part);
+            heads[i] = take_heads_state(s_.head_dim, 0, own);
+            heads[i].num_heads =
+                std::min(cpu::kHeadsMax, (kv_head_of(part) + 1) * s_.group_size() - first_head);
+            begin_with_sinks(
+                {.query = request_.query.row(t) + first_head * s_.head_dim,
+                 .query_rope = nullptr,
+                 .sinks = request_.sinks.empty() ? nullptr : &request_.sinks[first_head]},
+                kernels_,
+                heads[i]);
+        }
         const ExpandedHeads room = take_expanded(own);
-        attend_positions(
-            {.query = request_.query.row(t) + first_head * s_.head_dim,
-             .query_rope = nullptr,
-             .sinks = request_.sinks.empty() ? nullptr : &request_.sinks[first_head]},
-            first_position(t),
-            num_positions(t),
-            kernels_,
-            heads,
-            [&](size_t first, size_t count) { return block_of(t, kv_head, first, count, room); },
-            request_.out.row(t) + first_head * s_.head_dim);
+        const size_t end = num_positions(t);
+        for (size_t first = first_position(t); first < end;) {
+            const size_t count = std::min(kAttentionBlock - first % kAttentionBlock, end - first);
+            for (size_t i = 0; i < run.count; ++i) {
+                cpu::AttendBlock block = block_of(t, kv_head_of(run.first + i), first, count, room);
+                block.is_cold = first == first_position(t) && i == 0;
+                if (i + 1 < run.count) {
+                    set_next(t, kv_head_of(run.first + i + 1), first, block);
+                } else {
+                    set_next(t, kv_head_of(run.first), first + count, block);
+                }
+                kernels_.attend_block(block, heads[i]);
+            }
+            first += count;
+        }
+        for (size_t i = 0; i < run.count; ++i) {
+            kernels_.finish_heads(heads[i],
+                                  request_.out.row(t) + first_head_of(run.first + i) * s_.head_dim);
+        }
     }
 
     // A group's heads of `count` tokens that have their keys in common. REQUIRES: parts_ is 1.
@@ -175,7 +249,10 @@ class GroupedAttention {
             kernels_,
             heads,
             [&](size_t first, size_t num_keys) {
-                return block_of(t, kv_head, first, num_keys, room);
+                cpu::AttendBlock block = block_of(t, kv_head, first, num_keys, room);
+                block.is_cold = first == 0;
+                set_next(t, kv_head, first + num_keys, block);
+                return block;
             },
             out);
         for (size_t i = 0; i < count; ++i) {
@@ -188,16 +265,14 @@ class GroupedAttention {
                 cursor.take<Bf16>(kAttentionBlock * s_.head_dim)};
     }
 
-    // The positions from `first` on, and what is fetched while they are computed. Quantised ones
-    // are expanded to `room`, where they stay until the next block.
+    // The positions from `first` on. Quantised ones are expanded to `room`, where they stay until
+    // the next block.
     cpu::AttendBlock block_of(
         size_t t, size_t kv_head, size_t first, size_t count, const ExpandedHeads& room) const {
         const GqaCache& cache = request_.cache;
         const size_t index = index_of(t, kv_head, first);
-        cpu::AttendBlock block{.kr = nullptr,
-                               .num_positions = count,
-                               .scale = request_.softmax_scale,
-                               .is_cold = first == first_position(t)};
+        cpu::AttendBlock block{
+            .kr = nullptr, .num_positions = count, .scale = request_.softmax_scale};
         if (cache.dtype != KvDtype::kBf16) {
             expand(cache.key_rows, index, count, room.keys);
             expand(cache.value_rows, index, count, room.values);
@@ -208,14 +283,19 @@ class GroupedAttention {
         block.keys_in_pairs = cache.key_order == KeyOrder::kPairs;
         block.ckv = keys_of(t, kv_head, first);
         block.values = cache.values + index * s_.head_dim;
-        const size_t next = first + count;
-        if (next >= num_positions(t)) return block;
-        const size_t next_row = index_of(t, kv_head, next) * s_.head_dim;
-        block.num_next = std::min(kAttentionBlock, num_positions(t) - next);
-        block.next_ckv = keys_of(t, kv_head, next);
-        block.afterwards = std::as_bytes(
-            std::span(request_.cache.values + next_row, block.num_next * s_.head_dim));
         return block;
+    }
+
+    // What is fetched while the block is computed: the positions from `first` on, if there are any.
+    // The kernels know bf16 rows only.
+    void set_next(size_t t, size_t kv_head, size_t first, cpu::AttendBlock& block) const {
+        const size_t end = num_positions(t);
+        if (first >= end || request_.cache.dtype != KvDtype::kBf16) return;
+        block.num_next = std::min(kAttentionBlock - first % kAttentionBlock, end - first);
+        block.next_ckv = keys_of(t, kv_head, first);
+        block.afterwards = std::as_bytes(
+            std::span(request_.cache.values + index_of(t, kv_head, first) * s_.head_dim,
+                      block.num_next * s_.head_dim));
     }
 
     void expand(const std::byte* rows, size_t index, size_t count, Bf16* to) const {
@@ -245,6 +325,7 @@ class GroupedAttention {
     const cpu::Kernels& kernels_;
     const size_t thread_bytes_;  // Of scratch_, for each thread.
     const size_t parts_;         // Of a group.
+    const size_t num_parts_;
     std::byte* scratch_ = nullptr;
 };
 

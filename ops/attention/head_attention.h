@@ -21,8 +21,9 @@ namespace afd::ops {
 // rows that it reads. Otherwise a task takes as many as the kernels can.
 inline constexpr size_t kHeadsPerTask = 8;
 
-// Groups of heads that go together over a block of a quantised cache, which is expanded once for
-// all of them: at most so many, and at most as many as their states stay in the core's own cache.
+// Groups of heads that go together over a block of the cache, which is expanded once for all of
+// them or holds what they read in order: at most so many, and at most as many as their states stay
+// in the core's own cache.
 inline constexpr size_t kGroupsTogetherMax = 8;
 
 // How many of a token's groups go together, up to `most`, where tasks of `num_tokens` tokens go to
@@ -57,7 +58,7 @@ inline size_t heads_state_bytes(size_t latent, size_t rope) {
            3 * workspace_bytes_of<float>(cpu::kHeadsMax);
 }
 
-// Of `num_groups`, those that go over a quantised cache together at most.
+// Of `num_groups`, those that go over the cache together at most.
 inline size_t groups_together_max(size_t num_groups, size_t latent, size_t rope) {
     return cpu::block_sizes().in_second_level(heads_state_bytes(latent, rope),
                                               std::min(kGroupsTogetherMax, num_groups));

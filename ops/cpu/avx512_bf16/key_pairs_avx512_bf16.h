@@ -27,6 +27,13 @@ constexpr size_t kKeyPairStep = 2 * kAttentionBlock;
 // Heads of one pass over the keys.
 constexpr size_t kPairHeads = 8;
 
+// So few heads read all lines in order and wait for nothing else, which is what the processor's own
+// fetches are made for: lines a little ahead keep those going (4,096 positions, one head: 1.20
+// instead of 1.46 µs a block, two heads: 1.37 instead of 1.71). With more heads lines come in
+// another order, and the next block's are fetched evenly meanwhile.
+constexpr size_t kNearHeads = 2;
+constexpr size_t kNearBytes = 2048;
+
 // Of `num_positions` keys, all pairs.
 inline void fetch_key_pairs(const HeadsState& s, const Bf16* keys, size_t num_positions) {
     for (size_t pair = 0; pair < s.latent / 2; ++pair, keys += kKeyPairStep) {
@@ -37,9 +44,11 @@ inline void fetch_key_pairs(const HeadsState& s, const Bf16* keys, size_t num_po
 }
 
 // Scores of kHeads heads and of kTiles times sixteen positions from `first` on, or of those that
-// are left. Of the next block as many lines are fetched as are read.
+// are left. Of the lines from `fetched` on as many are fetched as are read, in order: the processor
+// follows them with fetches of its own, as it does not where half of each 256 bytes is left out.
 template <size_t kHeads, size_t kTiles>
-void score_pair_tiles(const HeadsState& s, const AttendBlock& b, size_t head, size_t first) {
+void score_pair_tiles(
+    const HeadsState& s, const AttendBlock& b, size_t head, size_t first, uintptr_t& fetched) {
     __mmask16 masks[kTiles];
     __m512 sums[kHeads][kTiles];
     unrolled<kTiles>([&](size_t t) __attribute__((always_inline)) {
@@ -50,13 +59,15 @@ void score_pair_tiles(const HeadsState& s, const AttendBlock& b, size_t head, si
                              __attribute__((always_inline)) { sums[h][t] = _mm512_setzero_ps(); });
     });
     const Bf16* keys = b.ckv + 2 * first;
-    const Bf16* next = (b.next_ckv != nullptr ? b.next_ckv : b.ckv) + 2 * first;
     const Bf16* query = s.query + 2 * head;
     for (size_t pair = 0; pair < s.latent / 2; ++pair) {
         __m512i columns[kTiles];
         unrolled<kTiles>([&](size_t t) __attribute__((always_inline)) {
+            fetch_to_second_level(fetched + t * kLineBytes);
+        });
+        fetched += kTiles * kLineBytes;
+        unrolled<kTiles>([&](size_t t) __attribute__((always_inline)) {
             columns[t] = _mm512_maskz_loadu_epi32(masks[t], keys + t * kLineElements);
-            fetch_to_second_level(reinterpret_cast<uintptr_t>(next + t * kLineElements));
         });
         unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
             const __m512i q = _mm512_set1_epi32(pair_at(query + 2 * h));
@@ -65,7 +76,6 @@ void score_pair_tiles(const HeadsState& s, const AttendBlock& b, size_t head, si
             });
         });
         keys += kKeyPairStep;
-        next += kKeyPairStep;
         query += 2 * kHeadLanes;
     }
     float* scores = s.scores + head * kAttentionBlock + first;
@@ -77,6 +87,12 @@ void score_pair_tiles(const HeadsState& s, const AttendBlock& b, size_t head, si
     });
 }
 
+// The first line that the scores fetch: of the next block, or of their own.
+inline uintptr_t first_fetched(const HeadsState& s, const AttendBlock& b) {
+    if (s.num_heads <= kNearHeads) return reinterpret_cast<uintptr_t>(b.ckv) + kNearBytes;
+    return reinterpret_cast<uintptr_t>(b.next_ckv != nullptr ? b.next_ckv : b.ckv);
+}
+
 // Of the block's heads. REQUIRES: b.keys_in_pairs.
 inline void score_key_pairs(const HeadsState& s, const AttendBlock& b) {
     const size_t last = b.end_of_heads(s);
@@ -85,8 +101,9 @@ inline void score_key_pairs(const HeadsState& s, const AttendBlock& b) {
         with_rows<kPairHeads>(count, [&]<size_t kHeads>() {
             // As many sums as the registers hold beside what is multiplied.
             constexpr size_t kTiles = kHeads > 4 ? 2 : 4;
+            uintptr_t fetched = first_fetched(s, b);
             for (size_t first = 0; first < b.num_positions; first += kTiles * kHeadLanes) {
-                score_pair_tiles<kHeads, kTiles>(s, b, head, first);
+                score_pair_tiles<kHeads, kTiles>(s, b, head, first, fetched);
             }
         });
     }

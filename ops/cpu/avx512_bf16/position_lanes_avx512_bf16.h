@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 
 #include "ops/cpu/avx512/math_avx512.h"
 #include "ops/cpu/avx512_bf16/head_lanes_avx512_bf16.h"
@@ -142,6 +143,28 @@ void score_few_heads(const HeadsState& s, const AttendBlock& b) {
     }
 }
 
+// What is fetched while something is computed. Its end may be beyond that of an array.
+struct FetchRange {
+    uintptr_t at = 0;
+    size_t bytes = 0;
+
+    // Takes so many bytes away from the front.
+    FetchRange take(size_t count) {
+        const FetchRange front{at, count};
+        at += count;
+        bytes -= count;
+        return front;
+    }
+};
+
+inline FetchRange range_of(std::span<const std::byte> bytes) {
+    return {reinterpret_cast<uintptr_t>(bytes.data()), bytes.size()};
+}
+
+inline void fetch_lines(FetchRange range) {
+    for (size_t i = 0; i < range.bytes; i += kLineBytes) fetch_to_second_level(range.at + i);
+}
+
 // The sum of sixteen lanes, as softmax() adds its sixteen registers.
 inline float sum_of_lanes(__m512 lanes) {
     const __m256 eight =
@@ -199,8 +222,9 @@ inline float weigh_positions(const HeadsState& s,
     return sum_of_lanes(sums);
 }
 
-// What softmax() does (ops/cpu/avx512_bf16/softmax_avx512_bf16.h), for the block's heads.
-inline void softmax_of_positions(const HeadsState& s, const AttendBlock& b) {
+// What softmax() does (ops/cpu/avx512_bf16/softmax_avx512_bf16.h), for the block's heads. Fetches
+// `fetched` meanwhile.
+inline void softmax_of_positions(const HeadsState& s, const AttendBlock& b, FetchRange fetched) {
     PositionMasks masks;
     mask_positions(b.num_positions, masks);
     alignas(64) float tops[kHeadLanes]{};
@@ -209,6 +233,7 @@ inline void softmax_of_positions(const HeadsState& s, const AttendBlock& b) {
     for (size_t head = b.first_head; head < last; ++head) tops[head] = top_of_head(s, masks, head);
     for (size_t head = b.first_head; head < last; ++head) {
         sums[head] = weigh_positions(s, masks, head, tops[head]);
+        fetch_lines(fetched.take(fetched.bytes / (last - head)));
     }
     const auto heads = static_cast<__mmask16>((1u << last) - (1u << b.first_head));
     const __m512 top = _mm512_load_ps(tops);

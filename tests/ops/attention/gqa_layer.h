@@ -71,6 +71,9 @@ inline std::vector<GqaOptions> gqa_options() {
          .shape = {.hidden = 33, .num_heads = 20, .num_kv_heads = 1, .head_dim = 12},
          .rotated = 12,
          .has_sinks = true},
+        {.name = "more heads of keys than go over a block together, two heads each",
+         .shape = {.hidden = 33, .num_heads = 18, .num_kv_heads = 9, .head_dim = 136},
+         .rotated = 136},
     };
 }
 
