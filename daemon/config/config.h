@@ -42,7 +42,7 @@ struct Config {
     uint64_t attention_threads = 0;
     uint64_t ffn_threads = 0;
     std::string numeric_class;
-    model::ResidualType residual = model::ResidualType::kFp32;
+    model::ResidualType residual = model::kServingResidual;
     uint64_t spin_us = 0;
     schedule::RouterPlacement router = schedule::RouterPlacement::kAttention;
     SharedExperts shared_experts = SharedExperts::kFfn;

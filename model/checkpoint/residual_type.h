@@ -11,6 +11,9 @@ namespace afd::model {
 
 enum class ResidualType : uint8_t { kBf16 = 0, kFp32 = 1 };
 
+// What a model is served with if nobody says otherwise.
+inline constexpr ResidualType kServingResidual = ResidualType::kFp32;
+
 constexpr std::string_view name_of(ResidualType type) {
     return type == ResidualType::kFp32 ? "fp32" : "bf16";
 }

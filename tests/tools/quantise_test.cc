@@ -17,15 +17,18 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "model/decoder/expert_weights.h"
 #include "model/decoder/local_decoder.h"
 #include "model/family/model_files.h"
+#include "model/tokenizer/tokenizer.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"
 #include "tests/temporary_directory.h"
 #include "threads/thread_pool.h"
+#include "tools/afd-quantize/perplexity.h"
 #include "tools/afd-quantize/quantise_checkpoint.h"
 #include "tools/afd-quantize/quantise_plan.h"
 #include "tools/afd-quantize/result_directory.h"
@@ -224,6 +227,27 @@ std::vector<double> local_surprises(const model::ModelFiles& files,
 // Goal: streaming changes nothing. Method: limits that allow one expert, a panel of the head and
 // few rows at a time, several windows and the last one shorter. Oracle: LocalDecoder; the logits
 // are the same bits, so only the sums of exponentials, in double, may differ.
+void expect_streamed_as_whole(const model::ModelFiles& files, ops::Parallel& parallel) {
+    const test::TemporaryDirectory scratch;
+    const StreamedText text{.tokens = some_tokens(331), .window = 150};
+    ChannelRanges expected_ranges;
+    const auto expected = local_surprises(files, text, expected_ranges);
+    const StreamedLimits tiny{.expert_bytes = 1, .head_bytes = 1, .row_bytes = 3000};
+    for (const StreamedLimits& limits : {StreamedLimits(), tiny}) {
+        auto decoder =
+            StreamedDecoder::create(files, text, scratch.path(), parallel, limits).value();
+        ChannelRanges ranges;
+        double share = 0;
+        const auto surprises = decoder.surprises([&](double now) { share = now; }, &ranges);
+        ASSERT_TRUE(surprises.ok()) << surprises.error().message;
+        EXPECT_EQ(share, 1);
+        EXPECT_EQ(ranges, expected_ranges);
+        for (size_t i = 0; i < expected.size(); ++i) {
+            EXPECT_NEAR(surprises.value()[i], expected[i], 1e-12) << i;
+        }
+    }
+}
+
 TEST(StreamedDecoder, GivesWhatTheWholeModelGives) {
     for (const auto& wanted :
          {model::QuantisationConfig{},
@@ -240,25 +264,45 @@ TEST(StreamedDecoder, GivesWhatTheWholeModelGives) {
             path = target.path("model");
             ASSERT_TRUE(quantise(source.path(), path, wanted, threads).ok());
         }
-        const model::ModelFiles files = model::ModelFiles::open(path).value();
-        const StreamedText text{.tokens = some_tokens(331), .window = 150};
-        ChannelRanges expected_ranges;
-        const auto expected = local_surprises(files, text, expected_ranges);
-        const StreamedLimits tiny{.expert_bytes = 1, .head_bytes = 1, .row_bytes = 3000};
-        for (const StreamedLimits& limits : {StreamedLimits(), tiny}) {
-            auto decoder =
-                StreamedDecoder::create(files, text, target.path(), threads, limits).value();
-            ChannelRanges ranges;
-            double share = 0;
-            const auto surprises = decoder.surprises([&](double now) { share = now; }, &ranges);
-            ASSERT_TRUE(surprises.ok()) << surprises.error().message;
-            EXPECT_EQ(share, 1);
-            EXPECT_EQ(ranges, expected_ranges);
-            for (size_t i = 0; i < expected.size(); ++i) {
-                EXPECT_NEAR(surprises.value()[i], expected[i], 1e-12) << i;
-            }
+        model::ModelFiles files = model::ModelFiles::open(path).value();
+        for (const auto residual : {model::ResidualType::kBf16, model::ResidualType::kFp32}) {
+            SCOPED_TRACE(model::name_of(residual));
+            files.set_residual(residual);
+            expect_streamed_as_whole(files, threads);
         }
     }
+}
+
+// exp of the mean surprise of all tokens but the first, by a decoder that holds the whole model.
+double local_perplexity(const std::vector<int32_t>& tokens, model::ResidualType residual) {
+    model::ModelFiles files = model::ModelFiles::open(AFD_DEMO_MODEL).value();
+    files.set_residual(residual);
+    ChannelRanges ranges;
+    const auto surprises =
+        local_surprises(files, {.tokens = tokens, .window = tokens.size()}, ranges);
+    const double total = std::accumulate(surprises.begin(), surprises.end(), 0.0);
+    return std::exp(total / static_cast<double>(tokens.size() - 1));
+}
+
+// Goal: what --validate says is what the model is served with. Oracle: LocalDecoder with either
+// kind of residual stream.
+TEST(Perplexity, IsThatOfTheResidualStreamThatServes) {
+    const std::string words = "Once upon a time there was a little dog who liked to dig.";
+    const test::TemporaryDirectory scratch;
+    std::ofstream(scratch.path("text")) << words;
+    ops::SerialParallel serial;
+    const auto measured = measure_perplexity(
+        AFD_DEMO_MODEL, scratch.path("text"), scratch.path(), serial, [](double) {});
+    ASSERT_TRUE(measured.ok()) << measured.error().message;
+    auto tokenizer = model::Tokenizer::load(AFD_DEMO_MODEL);
+    const std::vector<uint32_t> ids = tokenizer.value().encode(words).value();
+    const std::vector<int32_t> tokens(ids.begin(), ids.end());
+    EXPECT_EQ(measured.value().num_scored, tokens.size() - 1);
+    EXPECT_NEAR(measured.value().value, local_perplexity(tokens, model::ResidualType::kFp32), 1e-9);
+    // Another class, which a text as short as this tells apart.
+    EXPECT_GT(
+        std::fabs(measured.value().value - local_perplexity(tokens, model::ResidualType::kBf16)),
+        1e-6);
 }
 
 // "VmHWM" or "VmRSS" of this process, in bytes.
@@ -305,7 +349,8 @@ TEST(Quantise, NeedsMemoryForAPartOfTheModelOnly) {
         ::malloc_trim(0);
         std::ofstream("/proc/self/clear_refs") << "5";
         const uint64_t before = status_bytes("VmHWM");
-        const auto files = model::ModelFiles::open(source.path());
+        auto files = model::ModelFiles::open(source.path());
+        if (files.ok()) files.value().set_residual(model::kServingResidual);
         if (!files.ok() || files.value().tensors().total_bytes() < 2 * kBound) ::_exit(2);
         ops::SerialParallel serial;
         const StreamedText text{.tokens = some_tokens(600), .window = 200};

@@ -37,7 +37,7 @@ struct Options {
     uint32_t chunk = 64;
     bool has_routing = false;
     std::string kv_dtype = "bf16";
-    std::string residual = "fp32";
+    std::string residual{model::name_of(model::kServingResidual)};
 };
 
 // What goes into the file.

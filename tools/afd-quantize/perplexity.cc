@@ -43,7 +43,8 @@ Result<Perplexity> measure_perplexity(const std::string& model_directory,
                                       const PerplexityOptions& options) {
     AFD_ASSIGN(model::Tokenizer tokenizer, model::Tokenizer::load(model_directory));
     AFD_ASSIGN(const std::vector<uint32_t> ids, read_tokens(text_file, tokenizer));
-    AFD_ASSIGN(const model::ModelFiles files, model::ModelFiles::open(model_directory, options.kv));
+    AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(model_directory, options.kv));
+    files.set_residual(model::kServingResidual);
     const model::ModelConfig& config = files.config();
     const auto beyond =
         std::ranges::find_if(ids, [&](uint32_t id) { return id >= config.vocab_size; });

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Perplexity of a checkpoint on a text, by the kernels that serve it.
+// Perplexity of a checkpoint on a text, by the kernels that serve it and with the residual stream
+// as afdd has it if nobody says otherwise.
 
 #include <cstddef>
 #include <functional>

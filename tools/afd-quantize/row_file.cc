@@ -10,10 +10,10 @@
 
 namespace afd {
 
-Result<RowFile> RowFile::create(const std::string& directory, size_t num_columns) {
+Result<RowFile> RowFile::create(const std::string& directory, size_t row_bytes) {
     std::string path = directory + "/rows-XXXXXX";
     const int fd = ::mkostemp(path.data(), O_CLOEXEC);
-    RowFile file(directory, fd, num_columns);
+    RowFile file(directory, fd, row_bytes);
     if (fd < 0) return file.failure("making a file", errno);
     ::unlink(path.c_str());
     return file;
@@ -31,31 +31,29 @@ Error RowFile::failure(const char* what, int error) const {
                  directory_ + ": " + what + " for intermediate rows: " + std::strerror(error)};
 }
 
-Result<> RowFile::write(uint64_t first, std::span<const ops::Bf16> rows) const {
-    auto bytes = std::as_bytes(rows);
-    uint64_t offset = first * num_columns_ * sizeof(ops::Bf16);
-    while (!bytes.empty()) {
-        const ssize_t done = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+Result<> RowFile::write(uint64_t first, std::span<const std::byte> rows) const {
+    uint64_t offset = first * row_bytes_;
+    while (!rows.empty()) {
+        const ssize_t done = ::pwrite(fd_, rows.data(), rows.size(), static_cast<off_t>(offset));
         if (done < 0 && errno == EINTR) continue;
         if (done <= 0) return failure("writing", done == 0 ? ENOSPC : errno);
         offset += static_cast<uint64_t>(done);
-        bytes = bytes.subspan(static_cast<size_t>(done));
+        rows = rows.subspan(static_cast<size_t>(done));
     }
     return {};
 }
 
-Result<> RowFile::read(uint64_t first, std::span<ops::Bf16> rows) const {
-    auto bytes = std::as_writable_bytes(rows);
-    uint64_t offset = first * num_columns_ * sizeof(ops::Bf16);
-    while (!bytes.empty()) {
-        const ssize_t done = ::pread(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+Result<> RowFile::read(uint64_t first, std::span<std::byte> rows) const {
+    uint64_t offset = first * row_bytes_;
+    while (!rows.empty()) {
+        const ssize_t done = ::pread(fd_, rows.data(), rows.size(), static_cast<off_t>(offset));
         if (done < 0 && errno == EINTR) continue;
         if (done < 0) return failure("reading", errno);
         if (done == 0) {
             return Error{Code::kDataLoss, directory_ + ": intermediate rows are missing"};
         }
         offset += static_cast<uint64_t>(done);
-        bytes = bytes.subspan(static_cast<size_t>(done));
+        rows = rows.subspan(static_cast<size_t>(done));
     }
     return {};
 }

@@ -17,30 +17,35 @@ namespace afd {
 
 class RowFile {
   public:
-    // In `directory`. Rows are of `num_columns`. Errors: kPermissionDenied, kResourceExhausted,
-    // kUnavailable.
-    static Result<RowFile> create(const std::string& directory, size_t num_columns);
+    // In `directory`. Errors: kPermissionDenied, kResourceExhausted, kUnavailable.
+    static Result<RowFile> create(const std::string& directory, size_t row_bytes);
 
     RowFile(RowFile&& other) noexcept
         : directory_(std::move(other.directory_)),
           fd_(std::exchange(other.fd_, -1)),
-          num_columns_(other.num_columns_) {}
+          row_bytes_(other.row_bytes_) {}
     RowFile& operator=(RowFile&&) = delete;
     ~RowFile();
 
     // Rows from `first` on, as many as `rows` holds. Errors: kResourceExhausted, kUnavailable; of
     // read() also kDataLoss for a row that was never written.
-    Result<> write(uint64_t first, std::span<const ops::Bf16> rows) const;
-    Result<> read(uint64_t first, std::span<ops::Bf16> rows) const;
+    Result<> write(uint64_t first, std::span<const std::byte> rows) const;
+    Result<> read(uint64_t first, std::span<std::byte> rows) const;
+    Result<> write(uint64_t first, std::span<const ops::Bf16> rows) const {
+        return write(first, std::as_bytes(rows));
+    }
+    Result<> read(uint64_t first, std::span<ops::Bf16> rows) const {
+        return read(first, std::as_writable_bytes(rows));
+    }
 
   private:
-    RowFile(std::string directory, int fd, size_t num_columns)
-        : directory_(std::move(directory)), fd_(fd), num_columns_(num_columns) {}
+    RowFile(std::string directory, int fd, size_t row_bytes)
+        : directory_(std::move(directory)), fd_(fd), row_bytes_(row_bytes) {}
     Error failure(const char* what, int error) const;
 
     std::string directory_;
     int fd_;
-    size_t num_columns_;
+    size_t row_bytes_;
 };
 
 }  // namespace afd

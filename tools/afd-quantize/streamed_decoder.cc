@@ -19,6 +19,7 @@
 #include "ops/linear/linear.h"
 #include "ops/tensor/workspace.h"
 #include "proto/failure.h"
+#include "tools/afd-quantize/residual_rows.h"
 #include "tools/afd-quantize/serving_memory.h"
 
 namespace afd {
@@ -85,9 +86,10 @@ Result<StreamedDecoder> StreamedDecoder::create(const model::ModelFiles& files,
                "window of %zu tokens",
                text.window);
     const size_t hidden = files.config().hidden;
-    AFD_ASSIGN(RowFile residual, RowFile::create(scratch, hidden));
-    AFD_ASSIGN(RowFile input, RowFile::create(scratch, hidden));
-    AFD_ASSIGN(RowFile results, RowFile::create(scratch, hidden));
+    AFD_ASSIGN(RowFile residual,
+               RowFile::create(scratch, ResidualRows::row_bytes(files.config().residual, hidden)));
+    AFD_ASSIGN(RowFile input, RowFile::create(scratch, hidden * sizeof(Bf16)));
+    AFD_ASSIGN(RowFile results, RowFile::create(scratch, hidden * sizeof(Bf16)));
     return StreamedDecoder(
         files, text, parallel, limits, std::move(residual), std::move(input), std::move(results));
 }
@@ -112,11 +114,13 @@ Result<std::vector<double>> StreamedDecoder::surprises(const std::function<void(
 
 Result<> StreamedDecoder::embed() {
     const std::array<uint64_t, 2> shape = {config_.vocab_size, config_.hidden};
+    ResidualRows residual(config_.residual, 1, config_.hidden);
     for (size_t i = 0; i < text_->tokens.size(); ++i) {
         const auto token = static_cast<uint64_t>(text_->tokens[i]);
         AFD_ASSIGN(const auto row,
                    files_->tensors().read_bf16_rows(model::kEmbeddingTensor, shape, token, 1));
-        AFD_TRY(residual_.write(i, row));
+        residual.set(row);
+        AFD_TRY(residual_.write(i, residual.bytes(1)));
     }
     return {};
 }
@@ -149,8 +153,9 @@ Result<> StreamedDecoder::attention_window(uint32_t layer,
     std::vector<int32_t> blocks(cache.num_blocks());
     for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<int32_t>(i);
     const size_t num_tokens = text_->window_tokens(first);
-    std::vector<Bf16> residual(std::min(kChunk, num_tokens) * config_.hidden);
-    std::vector<Bf16> x(residual.size());
+    const size_t chunk = std::min(kChunk, num_tokens);
+    ResidualRows residual(config_.residual, chunk, config_.hidden);
+    std::vector<Bf16> x(chunk * config_.hidden);
     for (size_t done = 0; done < num_tokens; done += kChunk) {
         const size_t count = std::min(kChunk, num_tokens - done);
         std::vector<int32_t> positions(count);
@@ -161,10 +166,9 @@ Result<> StreamedDecoder::attention_window(uint32_t layer,
             cache_index[i] = model::cache_row(blocks, static_cast<uint32_t>(done + i));
         }
         const size_t at = first + done;
-        const auto values = std::span(residual).first(count * config_.hidden);
-        const auto rows = ops::make_rows(residual.data(), count, size_t{config_.hidden});
+        const model::Residual rows = residual.rows(count);
         const auto x_rows = ops::make_rows(x.data(), count, size_t{config_.hidden});
-        AFD_TRY(residual_.read(at, values));
+        AFD_TRY(residual_.read(at, residual.bytes(count)));
         half.attention(layer,
                        {.num_tokens = count,
                         .positions = positions.data(),
@@ -187,7 +191,7 @@ Result<> StreamedDecoder::attention_window(uint32_t layer,
                 "or activations overflow",
                 with(layer, at + i));
         }
-        AFD_TRY(residual_.write(at, values));
+        AFD_TRY(residual_.write(at, residual.bytes(count)));
         AFD_TRY(input_.write(at, std::span(x).first(count * config_.hidden)));
     }
     return {};
@@ -271,18 +275,17 @@ Result<> StreamedDecoder::combine(uint32_t layer) {
     const size_t step = tokens_at_once();
     const bool is_moe = config_.is_moe_layer(layer);
     std::vector<Bf16> results(std::min(step, text_->tokens.size()) * num_slots_ * hidden);
-    std::vector<Bf16> residual(std::min(step, text_->tokens.size()) * hidden);
-    std::vector<Bf16> sums(residual.size());
+    ResidualRows residual(config_.residual, std::min(step, text_->tokens.size()), hidden);
+    std::vector<Bf16> sums(std::min(step, text_->tokens.size()) * hidden);
     for (size_t first = 0; first < text_->tokens.size(); first += step) {
         const size_t count = std::min(step, text_->tokens.size() - first);
-        const auto rows = ops::make_rows(residual.data(), count, hidden);
         for (size_t i = 0; i < count * num_slots_; ++i) {
             // The rows of masked slots were never written, or by an earlier layer.
             if (slots_[first * num_slots_ + i] < 0) continue;
             AFD_TRY(results_.read(first * num_slots_ + i,
                                   std::span(results).subspan(i * hidden, hidden)));
         }
-        AFD_TRY(residual_.read(first, std::span(residual).first(count * hidden)));
+        AFD_TRY(residual_.read(first, residual.bytes(count)));
         const auto out = ops::make_rows(sums.data(), count, hidden);
         ops::combine({.num_tokens = count,
                       .top_k = config_.top_k,
@@ -295,8 +298,8 @@ Result<> StreamedDecoder::combine(uint32_t layer) {
                       .slot_stride_bytes = hidden * sizeof(Bf16),
                       .out = out},
                      *parallel_);
-        model::add_residual(rows, out, *parallel_);
-        AFD_TRY(residual_.write(first, std::span(residual).first(count * hidden)));
+        model::add_residual(residual.rows(count), out, *parallel_);
+        AFD_TRY(residual_.write(first, residual.bytes(count)));
     }
     return {};
 }
@@ -317,6 +320,7 @@ Result<> StreamedDecoder::head(std::vector<double>& surprises) {
         std::max<uint64_t>(ops::kPanelColumns, limits_.head_bytes / (hidden * sizeof(Bf16)));
     std::vector<LogSum> sums(num_tokens);
     std::vector<double> wanted(num_tokens, 0.0);  // The logit of the token behind each.
+    ResidualRows residual(config_.residual, std::min(kChunk, num_tokens), hidden);
     std::vector<Bf16> rows(std::min(kChunk, num_tokens) * hidden);
     for (uint64_t first = 0; first < config_.vocab_size; first += step) {
         const uint64_t count = std::min(step, config_.vocab_size - first);
@@ -327,9 +331,9 @@ Result<> StreamedDecoder::head(std::vector<double>& surprises) {
         for (size_t begin = 0; begin < num_tokens; begin += kChunk) {
             const size_t num_rows = std::min(kChunk, num_tokens - begin);
             const auto x = ops::make_rows(rows.data(), num_rows, hidden);
-            AFD_TRY(residual_.read(begin, std::span(rows).first(num_rows * hidden)));
+            AFD_TRY(residual_.read(begin, residual.bytes(num_rows)));
             const auto out = ops::make_rows(logits.data(), num_rows, size_t{count});
-            model::normalise(model::ConstResidual(x), norm, config_.rms_norm_eps, x, *parallel_);
+            model::normalise(residual.rows(num_rows), norm, config_.rms_norm_eps, x, *parallel_);
             ops::linear_f32(x, packed, out, *parallel_);
             if (!bias.empty()) {
                 ops::add_bias(std::span(bias).subspan(first, count), out, *parallel_);
