@@ -7,8 +7,6 @@
 
 #include "daemon/afdd/http_setup.h"
 #include "daemon/afdd/state_text.h"
-#include "daemon/client_socket/socket_front_end.h"
-#include "daemon/http/http_front_end.h"
 #include "daemon/loop/descriptor_limit.h"
 #include "daemon/program/logging.h"
 #include "model/attention/attention_config.h"
@@ -119,13 +117,13 @@ Result<> Afdd::create_gateway() {
                                .notifier = &surroundings_.notifier,
                                .setup = &setup_,
                                .gateway = gateway_.get(),
-                               .front_ends = &front_ends_,
+                               .doors = &doors_,
                                .check_possible = [this] { return check_undisturbed(); },
                                .on_ended = [this] { drain("the new afdd has ended"); },
                                .on_left = [this] { end(ExitCode::kOk, kGraceMs); }});
     limit_connections();
     // Those of the afdd before this one are opened when every worker serves.
-    return takeover_ == nullptr ? create_front_ends() : Result<>();
+    return takeover_ == nullptr ? open_doors() : Result<>();
 }
 
 // For an upgrade.
@@ -164,45 +162,26 @@ void Afdd::limit_connections() {
     gateway_->limit_connections(num_max);
 }
 
-Result<> Afdd::create_front_ends() {
-    const auto budget = std::make_shared<InputBudget>(InputBudget::Limits{
-        .bytes_max = config_.input_buffer_kib * 1024, .timeout_ms = config_.input_timeout_ms});
-    const std::string& path = setup_.paths().client_socket;
-    AFD_ASSIGN(front_ends_.emplace_back(),
-               SocketFrontEnd::open(loop_,
-                                    path,
-                                    *gateway_,
-                                    budget,
-                                    taken_door(kSocketDoor, SocketFrontEnd::address_of(path))));
-    return config_.http.empty() ? Result<>() : create_http(budget);
-}
-
-Result<> Afdd::create_http(std::shared_ptr<InputBudget> budget) {
-    AFD_ASSIGN(ListenAddress address, parse_listen_address(config_.http));
-    if (takeover_ != nullptr) address = takeover_->kept_address(address);
-    AFD_ASSIGN(http_,
-               make_http_services(loop_, config_, address, setup_, *texts_, std::move(budget)));
-    AFD_ASSIGN(front_ends_.emplace_back(),
-               HttpFrontEnd::open(loop_,
-                                  address,
-                                  *gateway_,
-                                  http_,
-                                  taken_door(kHttpDoor, HttpFrontEnd::address_of(address))));
+Result<> Afdd::open_doors() {
+    AFD_ASSIGN(
+        doors_,
+        Doors::open({.loop = &loop_,
+                     .config = &config_,
+                     .setup = &setup_,
+                     .texts = texts_.get(),
+                     .gateway = gateway_.get(),
+                     .predecessor = takeover_ == nullptr ? nullptr : &takeover_->predecessor()}));
     return {};
-}
-
-UniqueFd Afdd::taken_door(std::string_view kind, const std::string& address) {
-    return takeover_ == nullptr ? UniqueFd() : takeover_->predecessor().take_door(kind, address);
 }
 
 // False: this afdd ends.
 bool Afdd::open_for_takeover() {
-    if (const Result<> done = create_front_ends(); !done.ok()) {
+    if (const Result<> done = open_doors(); !done.ok()) {
         fail(ExitCode::kInUse, done.error());
         end(ExitCode::kInUse, kGraceMs);
         return false;
     }
-    takeover_->on_ready(front_ends_);
+    takeover_->on_ready(*doors_);
     return true;
 }
 
@@ -229,16 +208,17 @@ void Afdd::reload() {
 // All of it or nothing.
 Result<> Afdd::reload_config() {
     AFD_ASSIGN(const Config config, surroundings_.reload());
-    if (http_ != nullptr) {
+    HttpServices* const http = this->http();
+    if (http != nullptr) {
         // The file that was named at the start; a key from the environment stays what it was.
-        AFD_ASSIGN(http_->keys, load_api_keys(config_));
+        AFD_ASSIGN(http->keys, load_api_keys(config_));
     }
     set_log_level(config.log_level);
     crew_->supervisor().set_log_level(config.log_level);
     resizer_->set_log_level(config.log_level);
     log::info("SIGHUP: log_level is {}; every other option stays as it was at the start{}",
               config.log_level,
-              http_ == nullptr ? "" : "; API keys were read again");
+              http == nullptr ? "" : "; API keys were read again");
     return {};
 }
 
@@ -316,7 +296,7 @@ std::string Afdd::metrics_text(const client::Status& status,
                                const RequestMetrics& requests,
                                const HopTimes& hops) const {
     return crew_->metrics().text(
-        status, requests, hops, http_ == nullptr ? nullptr : &http_->metrics);
+        status, requests, hops, http() == nullptr ? nullptr : &http()->metrics);
 }
 
 void Afdd::fill_status(client::Status& status) const {
@@ -386,7 +366,7 @@ void Afdd::on_all_ready() {
               config_.attention_workers,
               ffn,
               crew_->layout().identity().numeric_class,
-              addresses());
+              doors_->addresses());
     // Not for the manager yet, nor for users: the one before says when.
     if (takeover_ != nullptr) return;
     log::info(
@@ -394,14 +374,6 @@ void Afdd::on_all_ready() {
         "{0} status   |   afd-load --instance {0}   (Ctrl-C drains)",
         config_.instance);
     surroundings_.notifier.send("READY=1\nSTATUS=serving " + setup_.model().directory());
-}
-
-std::string Afdd::addresses() const {
-    std::string joined;
-    for (const auto& front_end : front_ends_) {
-        joined += (joined.empty() ? "" : ", ") + front_end->address();
-    }
-    return joined;
 }
 
 void Afdd::drain(const char* why) {

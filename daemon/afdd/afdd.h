@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "daemon/afdd/crew.h"
+#include "daemon/afdd/doors.h"
 #include "daemon/afdd/end_signals.h"
 #include "daemon/afdd/heartbeat_line.h"
 #include "daemon/afdd/instance_setup.h"
@@ -22,10 +23,8 @@
 #include "daemon/afdd/takeover.h"
 #include "daemon/afdd/upgrader.h"
 #include "daemon/config/config.h"
-#include "daemon/gateway/front_end.h"
 #include "daemon/gateway/gateway.h"
 #include "daemon/gateway/gateway_host.h"
-#include "daemon/gateway/input_budget.h"
 #include "daemon/gateway/text_thread.h"
 #include "daemon/handover/predecessor.h"
 #include "daemon/http/http_services.h"
@@ -60,13 +59,10 @@ class Afdd final : private AttentionWorkers, private GatewayHost, private Instan
 
     Result<> hire_crew();
     Result<> create_gateway();
-    Result<> create_front_ends();
-    // A listening socket of the afdd before this one; none: there is none of this address.
-    UniqueFd taken_door(std::string_view kind, const std::string& address);
+    Result<> open_doors();
     bool open_for_takeover();
-    Result<> create_http(std::shared_ptr<InputBudget> budget);
-    // Where clients find the instance, for the log.
-    std::string addresses() const;
+    // Null: no HTTP, or not yet.
+    HttpServices* http() const { return doors_ == nullptr ? nullptr : doors_->http(); }
     void limit_connections();
     Result<> check_undisturbed() const;
     void watch_signals();
@@ -110,9 +106,8 @@ class Afdd final : private AttentionWorkers, private GatewayHost, private Instan
     std::unique_ptr<TextThread> texts_;
     std::unique_ptr<Resizer> resizer_;  // Outlives the gateway, which may trace its crew.
     std::unique_ptr<Gateway> gateway_;
-    std::vector<std::unique_ptr<FrontEnd>> front_ends_;
+    std::unique_ptr<Doors> doors_;  // Null: not open yet.
     std::unique_ptr<Upgrader> upgrader_;
-    std::shared_ptr<HttpServices> http_;  // Null: no HTTP.
     std::vector<std::unique_ptr<SignalWatcher>> signals_;
     EndSignals end_signals_;
     Timer drain_timer_;

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/afdd/takeover.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "daemon/http/http_form.h"
-#include "daemon/http/http_front_end.h"
 #include "daemon/program/logging.h"
 #include "daemon/program/version.h"
 
@@ -31,16 +29,6 @@ void Takeover::begin(EventLoop& loop,
     life_->start(kLifeMs, kLifeMs);
 }
 
-ListenAddress Takeover::kept_address(const ListenAddress& address) const {
-    if (address.port != 0) return address;
-    for (const handover::Door& door : predecessor_->offer().doors()) {
-        if (door.kind() != kHttpDoor) continue;
-        const auto offered = HttpFrontEnd::parse_address(door.address());
-        if (offered.ok() && offered.value().host == address.host) return offered.value();
-    }
-    return address;
-}
-
 std::string Takeover::text() const {
     if (!is_on()) return "";
     if (!serves_) return "this one starts to take the place of another";
@@ -49,41 +37,31 @@ std::string Takeover::text() const {
                        remaining_.num_connections());
 }
 
-void Takeover::on_ready(FrontEnds& front_ends) {
+void Takeover::on_ready(Doors& doors) {
     life_->stop();
-    front_ends_ = &front_ends;
+    doors_ = &doors;
     if (!is_on()) {
         serve();
         return;
     }
-    std::vector<std::string_view> kept;
-    for (const auto& front_end : front_ends) {
-        front_end->pause();
-        kept.push_back(front_end->kind());
-    }
-    predecessor_->say_ready(kVersion, kept);
+    doors.pause();
+    predecessor_->say_ready(kVersion, doors.kinds());
 }
 
 void Takeover::on_go() {
-    if (front_ends_ != nullptr) serve();
+    if (doors_ != nullptr) serve();
 }
 
 void Takeover::serve() {
     if (std::exchange(serves_, true)) return;
     if (const Result<> done = lock_->sign(); !done.ok()) log::warn("{}", done.error().message);
     notifier_->send("READY=1\nSTATUS=serving");
-    for (const auto& front_end : *front_ends_) front_end->go_on();
+    doors_->go_on();
     log::info("clients are served here now");
 }
 
 void Takeover::take(HandedConnection connection) {
-    if (front_ends_ == nullptr) return;
-    const auto door =
-        std::find_if(front_ends_->begin(), front_ends_->end(), [&](const auto& front_end) {
-            return front_end->kind() == connection.door;
-        });
-    // A door that the configuration names no longer: its clients see their connections close.
-    if (door != front_ends_->end()) (*door)->adopt(std::move(connection));
+    if (doors_ != nullptr) doors_->adopt(std::move(connection));
 }
 
 void Takeover::take(HandedStream stream) {
@@ -106,7 +84,7 @@ void Takeover::on_remaining(const handover::Remaining& remaining) {
 
 void Takeover::on_predecessor_gone() {
     log::info("the afdd before this one has ended");
-    if (front_ends_ != nullptr) serve();
+    if (doors_ != nullptr) serve();
     gateway_->on_predecessor_gone();
 }
 

@@ -14,11 +14,9 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "daemon/afdd/doors.h"
 #include "daemon/afdd/instance_lock.h"
-#include "daemon/config/listen_address.h"
-#include "daemon/gateway/front_end.h"
 #include "daemon/gateway/gateway.h"
 #include "daemon/handover/predecessor.h"
 #include "daemon/loop/event_loop.h"
@@ -29,14 +27,10 @@ namespace afd::daemon {
 
 class Takeover final : private PredecessorListener {
   public:
-    using FrontEnds = std::vector<std::unique_ptr<FrontEnd>>;
-
     explicit Takeover(std::unique_ptr<Predecessor> predecessor)
         : predecessor_(std::move(predecessor)) {}
 
     Predecessor& predecessor() { return *predecessor_; }
-    // `address`, or with port 0 that of the old one on the same host, if it has one.
-    ListenAddress kept_address(const ListenAddress& address) const;
     // Whether the old one is there.
     bool is_on() const { return predecessor_ != nullptr && !predecessor_->has_gone(); }
     // What it is doing, for the status; empty: it is over.
@@ -48,7 +42,7 @@ class Takeover final : private PredecessorListener {
                const ServiceNotifier& notifier,
                const InstanceLock& lock);
     // Every worker serves, and these are open.
-    void on_ready(FrontEnds& front_ends);
+    void on_ready(Doors& doors);
     // This afdd is to end, or cannot serve.
     void say_ending();
     void say_failed(const std::string& message);
@@ -67,7 +61,7 @@ class Takeover final : private PredecessorListener {
     Gateway* gateway_ = nullptr;
     const ServiceNotifier* notifier_ = nullptr;
     const InstanceLock* lock_ = nullptr;
-    FrontEnds* front_ends_ = nullptr;  // Null: not ready.
+    Doors* doors_ = nullptr;  // Null: not ready.
     bool serves_ = false;
     handover::Remaining remaining_;
 };

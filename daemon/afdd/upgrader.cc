@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "daemon/program/logging.h"
@@ -51,12 +50,7 @@ Successor::Start Upgrader::start_of_successor() const {
     start.offer.set_instance(surroundings_.config->instance);
     start.offer.set_control_socket(surroundings_.setup->paths().control_socket);
     start.fds.push_back(surroundings_.setup->lock().fd());
-    for (const auto& front_end : *surroundings_.front_ends) {
-        handover::Door& door = *start.offer.add_doors();
-        door.set_kind(std::string(front_end->kind()));
-        door.set_address(front_end->address());
-        start.fds.push_back(front_end->listening_socket());
-    }
+    doors().offer(start.offer, start.fds);
     return start;
 }
 
@@ -94,15 +88,7 @@ void Upgrader::leave(const handover::Ready& ready) {
     // The order is that of the manager's trust: it believes the main process only.
     surroundings_.notifier->send(
         fmt::format("MAINPID={}\nSTATUS=pid {} takes over", successor_->pid(), successor_->pid()));
-    auto& front_ends = *surroundings_.front_ends;
-    // Where the new one does not listen, nobody does.
-    std::erase_if(front_ends, [&](const auto& front_end) {
-        return std::count(ready.kept().begin(), ready.kept().end(), front_end->kind()) == 0;
-    });
-    for (const auto& front_end : front_ends) {
-        front_end->pause();
-        front_end->leave();
-    }
+    doors().leave({ready.kept().begin(), ready.kept().end()});
     successor_->go();
     client::Response response;
     client::Upgraded& upgraded = *response.mutable_upgraded();
@@ -159,7 +145,7 @@ void Upgrader::stay() {
     if (const Result<> signed_ = surroundings_.setup->lock().sign(); !signed_.ok()) {
         log::warn("{}", signed_.error().message);
     }
-    for (const auto& front_end : *surroundings_.front_ends) front_end->go_on();
+    doors().go_on();
 }
 
 void Upgrader::fail(const Error& error) {

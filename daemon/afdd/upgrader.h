@@ -21,8 +21,8 @@
 #include <string>
 #include <vector>
 
+#include "daemon/afdd/doors.h"
 #include "daemon/afdd/instance_setup.h"
-#include "daemon/gateway/front_end.h"
 #include "daemon/gateway/gateway.h"
 #include "daemon/handover/successor.h"
 #include "daemon/loop/event_loop.h"
@@ -40,7 +40,7 @@ class Upgrader final : private SuccessorListener {
         const ServiceNotifier* notifier = nullptr;
         InstanceSetup* setup = nullptr;
         Gateway* gateway = nullptr;
-        std::vector<std::unique_ptr<FrontEnd>>* front_ends = nullptr;
+        std::unique_ptr<Doors>* doors = nullptr;  // Open when begin() is called.
         // Why it cannot begin now, as far as the rest of the instance knows.
         std::function<Result<>()> check_possible;
         // The new one has ended as it was asked to, so this one is to drain.
@@ -67,6 +67,7 @@ class Upgrader final : private SuccessorListener {
   private:
     enum class Step { kNone, kStarting, kLeaving };
 
+    Doors& doors() const { return **surroundings_.doors; }
     Successor::Start start_of_successor() const;
     void leave(const handover::Ready& ready);
     void stay();

@@ -130,9 +130,10 @@ class HostileWorker : public testing::Test {
         flag.set_index(static_cast<uint32_t>(index));
         flag.set_run_flag(true);
         EXPECT_TRUE(instance_.connect().context(flag).ok());
-        instance_.wait_for("the worker is back", [&](const client::Status& status) {
-            return std::all_of(status.workers().begin(), status.workers().end(), [](auto& worker) {
-                return worker.state() == "ready";
+        // Its death may not have been seen yet.
+        instance_.wait_for("another is in its place", [&](const client::Status& status) {
+            return std::all_of(status.workers().begin(), status.workers().end(), [&](auto& worker) {
+                return worker.state() == "ready" && static_cast<pid_t>(worker.pid()) != pid;
             });
         });
         instance_.wait_ready();

@@ -10,7 +10,12 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <atomic>
+#include <chrono>
 #include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
 
 #include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
@@ -112,55 +117,95 @@ TEST_P(DelayedPeer, CostsTimeAndNotABit) {
     EXPECT_EQ(instance.stop(), 0);
 }
 
-// Goal: a worker's successor believes no header: it names the segment and the field, a request that
-// needs it ends with an error instead of waiting for ever, and new ones are refused with the
-// reason.
-TEST(CorruptedHeader, IsNamedByTheSuccessorAndEndsTheRequest) {
-    Instance instance(
-        {"--attention-workers", "1", "--ffn-workers", "1", "--round-timeout-ms", "1000"});
-    instance.wait_ready();
-    std::string control;
-    for (const std::string& name : instance.segments()) {
-        if (name.ends_with("-ffn0-control")) control = name;
+// An instance whose FFN worker is stopped with a request in hand, and the header of its control
+// segment.
+class CorruptedHeader : public testing::Test {
+  protected:
+    CorruptedHeader() {
+        instance_.wait_ready();
+        undisturbed_ = instance_.connect().generate(long_request(kDelayedTokens)).value();
+        for (const std::string& name : instance_.segments()) {
+            if (name.ends_with("-ffn0-control")) control_ = name;
+        }
+        EXPECT_NE(control_, "");
+        ffn_ = instance_.worker_pids("ffn")[0];
+        generation_ =
+            std::make_unique<BackgroundGeneration>(instance_, long_request(kDelayedTokens));
+        generation_->wait_for_tokens(5);
+        // So that the request still runs when it is killed.
+        send_signal(ffn_, SIGSTOP);
     }
-    ASSERT_NE(control, "");
-    const pid_t ffn = instance.worker_pids("ffn")[0];
-    BackgroundGeneration generation(instance, long_request(kDelayedTokens));
-    generation.wait_for_tokens(5);
-    // Stopped, so that the request still runs when it is killed.
-    kill(ffn, SIGSTOP);
-    {
-        std::fstream file("/dev/shm/" + control, std::ios::binary | std::ios::in | std::ios::out);
+
+    void spoil() const {
+        std::fstream file("/dev/shm/" + control_, std::ios::binary | std::ios::in | std::ios::out);
         file.seekp(1024);  // Where the header is: its magic number.
         file.write("nonsense", 8);
-        ASSERT_TRUE(file.good());
+        EXPECT_TRUE(file.good());
     }
-    kill(ffn, SIGKILL);
-    const auto ended = generation.finish();
-    ASSERT_FALSE(ended.ok());
+
+    Instance instance_{
+        {"--attention-workers", "1", "--ffn-workers", "1", "--round-timeout-ms", "1000"}};
+    client::Generation undisturbed_;
+    std::string control_;
+    pid_t ffn_ = 0;
+    std::unique_ptr<BackgroundGeneration> generation_;
+};
+
+TEST_F(CorruptedHeader, IsMendedForTheSuccessorAndCostsNothing) {
+    spoil();
+    send_signal(ffn_, SIGKILL);
+    const auto found = generation_->finish();
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(undisturbed_.token_ids, found.value().token_ids);
+    EXPECT_EQ(undisturbed_.logprobs, found.value().logprobs);
+    EXPECT_EQ(instance_.stop(), 0);
+}
+
+// Goal: a worker's successor believes no header: it names the segment and the field, a request that
+// needs it ends with an error instead of waiting for ever, and new ones are refused with the
+// reason. Method: somebody spoils it again and again. When he stops all are served.
+TEST_F(CorruptedHeader, ThatIsSpoiltForEverIsNamedByTheSuccessorAndEndsTheRequest) {
+    std::atomic<bool> is_over{false};
+    std::thread attacker([&] {
+        while (!is_over) {
+            spoil();
+            std::this_thread::sleep_for(std::chrono::microseconds(50));
+        }
+    });
+    send_signal(ffn_, SIGKILL);
+    const auto ended = generation_->finish();
+    EXPECT_FALSE(ended.ok());
     // Its round, or the outage, lasts too long: both may take round_timeout_ms, and begin at about
     // the same time.
-    const std::string& why = ended.error().message;
+    const std::string why = ended.ok() ? "" : ended.error().message;
     EXPECT_TRUE(why.find("ffn rank 0") != std::string::npos ||
                 why.find("the segment's magic is") != std::string::npos)
         << why;
-    instance.wait_for("nobody can be served",
-                      [](const client::Status& status) { return status.state() == "failed"; });
-    EXPECT_NE(instance.status().reason().find(control + ": the segment's magic is"),
+    instance_.wait_for("nobody can be served",
+                       [](const client::Status& status) { return status.state() == "failed"; });
+    EXPECT_NE(instance_.status().reason().find(control_ + ": the segment's magic is"),
               std::string::npos)
-        << instance.status().reason();
-    const auto refused = instance.connect().generate(long_request(3));
-    ASSERT_FALSE(refused.ok());
-    EXPECT_EQ(refused.error().code, Code::kUnavailable);
-    EXPECT_NE(refused.error().message.find("the segment's magic is"), std::string::npos)
-        << refused.error().message;
-    const std::string log = instance.log();
-    EXPECT_NE(log.find(control + ": the segment's magic is '7310308002159816558'"),
+        << instance_.status().reason();
+    const auto refused = instance_.connect().generate(long_request(3));
+    EXPECT_FALSE(refused.ok());
+    if (!refused.ok()) {
+        EXPECT_EQ(refused.error().code, Code::kUnavailable);
+        EXPECT_NE(refused.error().message.find("the segment's magic is"), std::string::npos)
+            << refused.error().message;
+    }
+    const std::string log = instance_.log();
+    EXPECT_NE(log.find(control_ + ": the segment's magic is '7310308002159816558'"),
               std::string::npos)
         << log;
-    instance.signal(SIGTERM);
-    EXPECT_EQ(instance.wait_exit(), 0);
-    EXPECT_TRUE(instance.segments().empty());
+    is_over = true;
+    attacker.join();
+    instance_.wait_ready();
+    const auto again = instance_.connect().generate(long_request(kDelayedTokens));
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(undisturbed_.token_ids, again.value().token_ids);
+    instance_.signal(SIGTERM);
+    EXPECT_EQ(instance_.wait_exit(), 0);
+    EXPECT_TRUE(instance_.segments().empty());
 }
 
 }  // namespace
