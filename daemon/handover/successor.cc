@@ -66,7 +66,7 @@ Result<std::unique_ptr<Successor>> Successor::start(EventLoop& loop,
     std::vector<UniqueFd> copies;
     for (const int fd : start.fds) copies.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
     successor->wire_->send(message, std::move(copies));
-    successor->silence_.start(start.silence_max_ms);
+    successor->hear();
     return successor;
 }
 
@@ -80,7 +80,7 @@ Result<> Successor::take_messages() {
 }
 
 Result<> Successor::on_message(const handover::ToOld& message) {
-    if (!is_ready_) silence_.start(silence_max_ms_);
+    hear();
     switch (message.body_case()) {
         case handover::ToOld::kProgress:
             // A sign of life has no text.
@@ -113,10 +113,14 @@ void Successor::on_process_gone(const std::string& how) {
                                     : said_);
 }
 
+void Successor::hear() {
+    if (!is_ready_ && silence_max_ms_ > 0) silence_.start(silence_max_ms_);
+}
+
 void Successor::on_silence() {
-    if (said_.empty())
-        said_ =
-            fmt::format("it has given no sign of life for start_timeout_ms = {}", silence_max_ms_);
+    const std::string silent =
+        fmt::format("it has given no sign of life for start_timeout_ms = {}", silence_max_ms_);
+    if (said_.empty()) said_ = silent;
     kill();
 }
 

@@ -42,7 +42,7 @@ class Successor final : public Heir {
         std::vector<std::string> environment;   // "KEY=value", beside that of this process.
         handover::Offer offer;                  // All but the version.
         std::vector<int> fds;                   // Of the offer; stay the caller's.
-        uint64_t silence_max_ms = 0;            // Before go(), then it is killed.
+        uint64_t silence_max_ms = 0;            // Before go(), then it is killed; 0: never.
     };
     // REQUIRES: `loop` and `listener` outlive the object.
     // Errors: it cannot be started.
@@ -70,6 +70,7 @@ class Successor final : public Heir {
     Result<> take_messages();
     Result<> on_message(const handover::ToOld& message);
     void on_process_gone(const std::string& how);
+    void hear();
     void on_silence();
 
     SuccessorListener& listener_;
