@@ -22,7 +22,11 @@ Upgrader::Upgrader(EventLoop& loop, Surroundings surroundings)
     : loop_(loop),
       surroundings_(std::move(surroundings)),
       gateway_(*surroundings_.gateway),
-      remaining_timer_(loop, [this] { tell_remaining(); }) {}
+      remaining_timer_(loop, [this] { tell_remaining(); }),
+      rest_timer_(loop, [this] {
+          log::warn("upgrade: connections whose last answer nobody reads are closed");
+          surroundings_.on_left();
+      }) {}
 
 Result<> Upgrader::begin() {
     AFD_TRY(check_idle());
@@ -115,13 +119,28 @@ void Upgrader::tell_remaining() {
         told_ = std::move(now);
         successor_->tell(remaining);
     }
-    if (has_departed_ && successor_->has_got_all()) surroundings_.on_left();
+    if (has_departed_ && successor_->has_got_all()) {
+        surroundings_.on_left();
+    } else {
+        bound_the_rest(remaining);
+    }
+}
+
+void Upgrader::bound_the_rest(const handover::Remaining& remaining) {
+    const bool is_rest = remaining.num_requests() == 0 && remaining.stream_ids().empty() &&
+                         successor_->has_got_all();
+    if (!is_rest) {
+        rest_timer_.stop();
+    } else if (!rest_timer_.is_active()) {
+        rest_timer_.start(surroundings_.config->drain_timeout_ms);
+    }
 }
 
 void Upgrader::on_gone(const std::string& why) {
     const bool was_ending = successor_->is_ending();
     const bool was_leaving = step_ == Step::kLeaving;
     remaining_timer_.stop();
+    rest_timer_.stop();
     step_ = Step::kNone;
     successor_.reset();
     told_.clear();

@@ -11,7 +11,8 @@
 //
 // starting   the new one starts beside this one, with workers of its own, and serves nobody
 // leaving    it accepts connections; this one finishes what it has, and gives away connections for
-//            which nothing runs (daemon/gateway/departure.h)
+//            which nothing runs (daemon/gateway/departure.h). Those that cannot leave, because
+//            their last answer is not read, are waited for as long as in a drain
 //
 // Why two programs and not one that takes over the other's workers: an answer that has begun must
 // keep its bits (promise 1), and those are of the program that began it.
@@ -73,6 +74,7 @@ class Upgrader final : private SuccessorListener {
     void stay();
     void fail(const Error& error);
     void tell_remaining();
+    void bound_the_rest(const handover::Remaining& remaining);
 
     void on_progress(const std::string& text) override;
     void on_ready(const handover::Ready& ready) override { leave(ready); }
@@ -82,6 +84,7 @@ class Upgrader final : private SuccessorListener {
     const Surroundings surroundings_;
     Gateway& gateway_;
     Timer remaining_timer_;
+    Timer rest_timer_;  // Ends the wait for connections that cannot leave.
     Step step_ = Step::kNone;
     bool is_cancelled_ = false;
     bool has_departed_ = false;

@@ -121,10 +121,7 @@ TEST_F(UpgradeThatFails, ATermBeforeTheNewOneServesEndsBoth) {
 
 // The old one has a request that stands still. What its client has asked for meanwhile is served.
 TEST_F(UpgradeThatFails, TheDeathOfTheNewOneGivesTheClientsBackToTheOldOne) {
-    const pid_t ffn = instance_.worker_pids("ffn").at(0);
-    BackgroundGeneration held(instance_, long_request(600));
-    held.wait_for_tokens(5);
-    send_signal(ffn, SIGSTOP);
+    begin_and_halt();
     const pid_t old_pid = instance_.pid();
     ASSERT_EQ(upgrade().exit_status, 0);
     const pid_t new_pid = serving_pid();
@@ -133,10 +130,10 @@ TEST_F(UpgradeThatFails, TheDeathOfTheNewOneGivesTheClientsBackToTheOldOne) {
     instance_.wait_for("the old one serves again", [&](const client::Status& status) {
         return static_cast<pid_t>(status.pid()) == old_pid;
     });
-    send_signal(ffn, SIGCONT);
-    const auto found = held.finish();
+    go_on();
+    const auto found = held_->finish();
     ASSERT_TRUE(found.ok()) << found.error().message;
-    EXPECT_EQ(found.value().token_ids.size(), 600U);
+    EXPECT_EQ(found.value().token_ids.size(), kTokens);
     expect_serves_on();
     EXPECT_THAT(instance_.log(), HasSubstr("the new afdd is gone: it ended (killed by signal 9"));
     // Again, and to its end.
@@ -145,17 +142,14 @@ TEST_F(UpgradeThatFails, TheDeathOfTheNewOneGivesTheClientsBackToTheOldOne) {
 }
 
 TEST_F(UpgradeThatFails, TheDeathOfTheOldOneCostsItsRequestsAndNoOther) {
-    const pid_t ffn = instance_.worker_pids("ffn").at(0);
-    BackgroundGeneration held(instance_, long_request(600));
-    held.wait_for_tokens(5);
-    send_signal(ffn, SIGSTOP);
+    begin_and_halt();
     ASSERT_EQ(upgrade().exit_status, 0);
     const pid_t new_pid = serving_pid();
     SteadyLoad load(instance_, requests_, expected_);
     load.wait_for_replies(3);
     instance_.signal(SIGKILL);
-    send_signal(ffn, SIGCONT);
-    EXPECT_FALSE(held.finish().ok());
+    go_on();
+    EXPECT_FALSE(held_->finish().ok());
     EXPECT_EQ(instance_.wait_exit(), 128 + SIGKILL);
     instance_.follow(new_pid);
     instance_.wait_for("that is seen",
@@ -181,10 +175,7 @@ TEST_F(UpgradeThatFails, TheDeathOfTheOldOneBeforeTheNewOneServesLeavesThePlaceT
 }
 
 TEST_F(UpgradeThatFails, ATermOfTheNewOneWaitsForTheOldOne) {
-    const pid_t ffn = instance_.worker_pids("ffn").at(0);
-    BackgroundGeneration held(instance_, long_request(600));
-    held.wait_for_tokens(5);
-    send_signal(ffn, SIGSTOP);
+    begin_and_halt();
     ASSERT_EQ(upgrade().exit_status, 0);
     const pid_t new_pid = serving_pid();
     send_signal(new_pid, SIGTERM);
@@ -192,8 +183,8 @@ TEST_F(UpgradeThatFails, ATermOfTheNewOneWaitsForTheOldOne) {
                        [](const client::Status& status) { return status.state() == "draining"; });
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     EXPECT_EQ(kill(new_pid, 0), 0) << "a request runs with the old one";
-    send_signal(ffn, SIGCONT);
-    const auto found = held.finish();
+    go_on();
+    const auto found = held_->finish();
     ASSERT_TRUE(found.ok()) << found.error().message;
     EXPECT_EQ(instance_.wait_exit(), 0);
     instance_.follow(new_pid);

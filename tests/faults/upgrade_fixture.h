@@ -14,10 +14,12 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "tests/faults/fault_requests.h"
+#include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
 #include "tests/integration/workload.h"
 
@@ -50,6 +52,7 @@ class Upgrade : public testing::Test {
         Instance::adopt_orphans();
         instance_.wait_ready();
         expected_ = run_all_at_once(instance_, requests_);
+        ffn_ = instance_.worker_pids("ffn").at(0);
     }
 
     static std::vector<std::string> with_defaults(std::vector<std::string> flags) {
@@ -113,10 +116,23 @@ class Upgrade : public testing::Test {
         expect_same_bits(expected_, run_all_at_once(instance_, requests_), "behind the upgrades");
     }
 
+    // A request that has begun and stands still; the old afdd cannot end before it goes on.
+    // REQUIRES: an FFN worker may be stopped for as long as the test takes.
+    void begin_and_halt() {
+        held_ = std::make_unique<BackgroundGeneration>(instance_, long_request(kTokens));
+        held_->wait_for_tokens(5);
+        send_signal(ffn_, SIGSTOP);
+    }
+    void go_on() const { send_signal(ffn_, SIGCONT); }
+
+    static constexpr uint32_t kTokens = 600;
+
     InstalledAfdd installed_;
     Instance instance_;
     const std::vector<client::Generate> requests_ = fault_requests();
     std::vector<Reply> expected_;
+    pid_t ffn_ = 0;  // Of the first afdd.
+    std::unique_ptr<BackgroundGeneration> held_;
 };
 
 }  // namespace afd::test

@@ -49,16 +49,8 @@ void kill_worker(pid_t pid) {
 // Whose FFN worker may stand still for as long as a test needs.
 class UpgradeWithAHalt : public Upgrade {
   protected:
-    UpgradeWithAHalt() : Upgrade({"--stop-timeout-ms", "0", "--hang-timeout-ms", "0"}) {
-        ffn_ = instance_.worker_pids("ffn").at(0);
-    }
-    // A request that has begun and stands still; the old afdd cannot end before it goes on.
-    void begin_and_halt() {
-        held_ = std::make_unique<BackgroundGeneration>(instance_, long_request(kTokens));
-        held_->wait_for_tokens(5);
-        send_signal(ffn_, SIGSTOP);
-    }
-    void go_on() const { send_signal(ffn_, SIGCONT); }
+    UpgradeWithAHalt() : Upgrade({"--stop-timeout-ms", "0", "--hang-timeout-ms", "0"}) {}
+
     void expect_held_was_undisturbed() {
         const auto found = held_->finish();
         ASSERT_TRUE(found.ok()) << found.error().message;
@@ -68,10 +60,6 @@ class UpgradeWithAHalt : public Upgrade {
         EXPECT_EQ(found.value().token_ids, again.value().token_ids);
         EXPECT_EQ(found.value().logprobs, again.value().logprobs);
     }
-
-    static constexpr uint32_t kTokens = 600;
-    pid_t ffn_ = 0;
-    std::unique_ptr<BackgroundGeneration> held_;
 };
 
 TEST_F(Upgrade, AgainAndAgainUnderLoadChangesNoBit) {

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/daemon/gateway/noting_heir.h"
 #include "tests/daemon/gateway/resumable_requests_fixture.h"
 #include "tests/daemon/loop_helper.h"
 
@@ -17,16 +18,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-struct NotingHeir final : Heir {
-    void take(HandedConnection connection) override {
-        connections.push_back(std::move(connection));
-    }
-    void take(HandedStream stream) override { streams.push_back(std::move(stream)); }
-
-    std::vector<HandedConnection> connections;
-    std::vector<HandedStream> streams;
-};
 
 class DepartureTest : public ResumableRequestsTest {
   protected:

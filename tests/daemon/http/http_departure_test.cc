@@ -7,22 +7,13 @@
 #include <gtest/gtest.h>
 
 #include "daemon/http/http_form.h"
+#include "tests/daemon/gateway/noting_heir.h"
 #include "tests/daemon/http/http_session_fixture.h"
 
 namespace afd::daemon {
 namespace {
 
 using testing::HasSubstr;
-
-struct NotedForHeir final : Heir {
-    void take(HandedConnection connection) override {
-        connections.push_back(std::move(connection));
-    }
-    void take(HandedStream stream) override { streams.push_back(std::move(stream)); }
-
-    std::vector<HandedConnection> connections;
-    std::vector<HandedStream> streams;
-};
 
 class HttpDepartureTest : public HttpSessionTest {
   protected:
@@ -58,7 +49,7 @@ class HttpDepartureTest : public HttpSessionTest {
 
     static constexpr const char* kAsked = R"({"prompt":"abc","max_tokens":2})";
 
-    NotedForHeir heir_;
+    NotingHeir heir_;
     ScriptedInstance next_instance_;
     std::unique_ptr<Gateway> next_gateway_;
 };

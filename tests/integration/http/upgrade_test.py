@@ -12,6 +12,7 @@ upgrades again and again. Oracle: the undisturbed stream of the same request.
 import json
 import os
 import pathlib
+import socket
 import sys
 import threading
 import time
@@ -36,7 +37,8 @@ def parts_of(body: bytes) -> list:
 class UpgradeTest(unittest.TestCase):
     def setUp(self) -> None:
         self.instance = self.enterContext(Instance(BIN, "--stop-timeout-ms", "0",
-                                                   "--hang-timeout-ms", "0"))
+                                                   "--hang-timeout-ms", "0",
+                                                   "--drain-timeout-ms", "1500"))
 
     def tearDown(self) -> None:
         # Its process is none of this test's.
@@ -93,6 +95,24 @@ class UpgradeTest(unittest.TestCase):
         self.assertGreater(len(bodies), NUM_CLIENTS)
         for body in bodies:
             self.assertEqual(parts_of(body), undisturbed)
+
+    def test_who_does_not_read_the_last_answer_does_not_keep_the_old_one(self) -> None:
+        body = json.dumps({**LONG, "stream": False, "max_tokens": 900, "n": 16, "logprobs": 20})
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.connect((self.instance.host, self.instance.port))
+            deaf.sendall(("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                          "Connection: close\r\nContent-Type: application/json\r\n"
+                          f"Content-Length: {len(body)}\r\n\r\n{body}").encode())
+            while self.instance.ctl("status")["num_finished"] < 16:
+                time.sleep(0.02)
+            self.instance.ctl("upgrade")
+            # That of afdctl leaves at once.
+            while "0 requests and 1 connections" not in self.instance.ctl("status")["upgrade"]:
+                self.assertIsNone(self.instance.process.poll(), "it has been read after all")
+                time.sleep(0.02)
+            self.instance.process.wait(timeout=START_SECONDS)
+            self.assertIn("whose last answer nobody reads", self.instance.said())
 
     def test_a_stream_is_resumed_with_the_new_one(self) -> None:
         asked = {**LONG, "resumable_ms": 60_000}
