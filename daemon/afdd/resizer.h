@@ -20,7 +20,8 @@
 //
 // What cannot be had (memory, descriptors, an expert for every rank) is refused or undone, and
 // nothing has changed. The old crew's segments stay until the new one serves. A drain that ends the
-// instance cancels a resize before `ending` and lets a later one come to its end.
+// instance cancels a resize before `ending` and lets a later one come to its end. What needs which
+// order is shown by a model, docs/protocol/resize.pml.
 
 #include <cstdint>
 #include <functional>

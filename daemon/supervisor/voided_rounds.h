@@ -3,7 +3,7 @@
 
 // VoidedRounds: what afdd has granted not to be executed any more (R12), by rank, until the rank's
 // successor has said Ready. Until then each of its processes hears it in its Welcome: one may die
-// before it has acknowledged what is voided.
+// before it has acknowledged what is voided (docs/protocol/failover.pml, NO_KEEP).
 //
 // One round for each lane and rank: a session stores nothing to a rank before what is voided there
 // is acknowledged, and asks for nothing else there.

@@ -5,13 +5,14 @@
  * SILENCES questions without an answer, or answers late.
  *
  *   data thread -- ring --> control thread -- up --> afdd -- down --> data thread
+ *                                                       '-- handed --> session
  *
  * The main thread posts a Ready, and then the data thread runs; the control thread sends both. A
  * ring, and what afdd has sent, die with the process; what is in the socket afdd still takes, and
  * only then sees the end.
  *
  * Words in shared memory, which outlive everybody: offer, closed (session); granted, refused, ack
- * (rank). `held` is the round whose memory afdd holds.
+ * (rank). `held` is the round whose memory afdd holds, `handed` the last that the session was given.
  *
  * Safety: afdd takes no event of a worker that has not said Ready; a session that is granted a
  * round finds its memory, and keeps it until it closes; in the end afdd holds none. Progress: every
@@ -20,8 +21,9 @@
  * A rule is left out with -D: NO_ORDER (the control thread looks for a Ready before it takes an
  * event, not after), NO_ANY_STATE (afdd takes requests and releases of ready workers only),
  * NO_DEADLINE (the rank asks TRIES times, and waits), NO_ROUND (an answer counts for whatever is
- * asked), NO_LATER (a release frees its own round only), NO_MADE_UP (a successor does not release
- * again what its predecessor acknowledged). Each gives a counterexample: model_check.py.
+ * asked), NO_SESSION (afdd hands the memory to the rank alone), NO_LATER (a release frees its own
+ * round only), NO_MADE_UP (a successor does not release again what its predecessor acknowledged).
+ * Each gives a counterexample: model_check.py.
  */
 #ifndef CRASHES
 #define CRASHES 2
@@ -41,7 +43,7 @@ chan up = [4] of { mtype, byte };
 chan down = [4] of { byte };
 
 byte offer, closed, granted, refused, ack;
-byte held;
+byte held, handed;
 mtype slot = STARTING;   /* the rank's place, as afdd sees it */
 bool is_alive = true;    /* the process takes steps */
 mtype lane = IDLE;       /* the data thread's */
@@ -61,7 +63,7 @@ proctype Session() {
      if
      :: skip -> /* Waits, however long it takes. */
         if
-        :: granted == n ->
+        :: granted == n && handed == n ->
            assert(held == n);
            /* Rows and results. */
            assert(held == n)
@@ -167,6 +169,9 @@ end:
 #endif
         /* The same round again: the same memory. An older one, whose release was lost, goes. */
         held = n;
+#ifndef NO_SESSION
+        handed = n;
+#endif
         down!n
      fi;
      n = 0

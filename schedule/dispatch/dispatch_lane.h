@@ -17,6 +17,9 @@
 //   (4) A round that afdd has voided at a rank counts as acknowledged in (1), but nothing is stored
 //       to that rank before it has acknowledged; and nothing anywhere while an answer of afdd is on
 //       its way (R12).
+// docs/protocol/flags.pml and failover.pml have this as a model, `Session`, and what goes wrong
+// without each of the rules.
+//
 // A caller that no longer wants the results (deadline, cancellation) just stops polling: the slot
 // stays blocked by may_store() until acknowledged, as it must.
 //

@@ -23,6 +23,7 @@
 //   (3) A bad descriptor costs itself only: a flag that is no round number or a layer_id outside
 //       the model is refused and acknowledged; an id that this rank does not hold is masked.
 //   (4) Acknowledging happens after every result of the pass is published.
+// As a model, and without each of the rules: `Rank` in docs/protocol/flags.pml; R11 in poison.pml.
 //
 // One data thread; put_result of different rows may run on several. Allocates only in the
 // constructor. Cost of an idle scan: one load per (session, micro-batch), each on a cache line of

@@ -3,7 +3,7 @@
 
 // ExecutionLog: how often the execution of each lane's descriptor was started and not ended. It
 // stands in the FFN worker's control segment, so a successor reads there what its predecessors
-// died of (R11).
+// died of (R11; as a model docs/protocol/poison.pml).
 //
 // A word per (session, micro-batch): the round in its upper, the count in its lower half; 0: none.
 // Written by the rank's FFN worker only. Between its processes lies the end of the older one (R8),
