@@ -6,7 +6,7 @@ import socket
 import stat
 import struct
 import time
-from typing import Any, Iterator, NamedTuple
+from typing import Any, Callable, Iterator, NamedTuple
 
 from afd._errors import Error, InvalidArgument, NotFound, Unavailable, DeadlineExceeded, error_of
 from afd._messages import FRAME_BYTES_MAX, messages
@@ -162,6 +162,46 @@ class Client:
         self._send(request)
         answer = self._answer(request.request_id, time.monotonic() + self.timeout)
         return _plain(answer.status)
+
+    def resize(self, *, attention_workers: int = 0, ffn_workers: int = 0,
+               stop_first: bool = False,
+               on_progress: Callable[[str], Any] | None = None) -> dict[str, Any]:
+        """Other numbers of workers while requests run; 0: as many as now.
+
+        Blocks until it has ended; `on_progress` gets a line about each step. `stop_first`: without
+        the memory of both crews, but requests stand still. Returns the fields of Resized in
+        proto/client.proto. Errors: those of Resize there; after each the old workers serve on. The
+        timeout ends the wait and not the resize.
+        """
+        request = self._request()
+        for name, value in (("attention_workers", attention_workers),
+                            ("ffn_workers", ffn_workers), ("stop_first", stop_first)):
+            try:
+                setattr(request.resize, name, value)
+            except (TypeError, ValueError) as error:
+                raise InvalidArgument(f"{name} is {value!r}: {error}", name) from error
+        request.resize.SetInParent()
+        return self._change(request, on_progress)
+
+    def upgrade(self, *, on_progress: Callable[[str], Any] | None = None) -> dict[str, Any]:
+        """Another afdd in the place of this one, from the program file that it was started from.
+
+        As resize(); returns the fields of Upgraded. The connection goes on with the new afdd.
+        """
+        request = self._request()
+        request.upgrade.SetInParent()
+        return self._change(request, on_progress)
+
+    def _change(self, request, on_progress) -> dict[str, Any]:
+        self._send(request)
+        deadline = time.monotonic() + self.timeout
+        while True:
+            answer = self._answer(request.request_id, deadline)
+            kind = answer.WhichOneof("body")
+            if kind != "progress":
+                return _plain(getattr(answer, kind))
+            if on_progress is not None:
+                on_progress(answer.progress.text)
 
     def _request(self):
         request = self._messages["Request"](request_id=self._next_id)

@@ -214,3 +214,30 @@ def test_resume_asks_for_what_is_missing(serve):
         done = client.resume("abcd", received=1)
     assert (done.text, done.finish_reason, done.num_output_tokens) == ("mal", "stop", 2)
     assert (server.requests[0].resume.id, server.requests[0].resume.received_chunks) == ("abcd", 1)
+
+
+def test_a_change_tells_its_steps_and_then_what_came_of_it(serve):
+    def answer(request):
+        yield {"progress": {"text": "starting"}}
+        if request.WhichOneof("body") == "resize":
+            yield {"progress": {"text": "moving"}}
+            yield {"resized": {"attention_workers": 3, "ffn_workers": 1, "num_replays": 4}}
+        elif len(server.requests) == 2:
+            yield {"upgraded": {"pid": 12, "old_pid": 11, "version": "0.2"}}
+        else:
+            yield {"error": {"code": 5, "message": "a resize is under way"}}
+
+    client, server = serve(answer)
+    said = []
+    resized = client.resize(attention_workers=3, stop_first=True, on_progress=said.append)
+    assert (resized["attention_workers"], resized["ffn_workers"], resized["num_replays"]) == (3, 1, 4)
+    assert said == ["starting", "moving"]
+    asked = server.requests[0].resize
+    assert (asked.attention_workers, asked.ffn_workers, asked.stop_first) == (3, 0, True)
+    upgraded = client.upgrade()
+    assert (upgraded["pid"], upgraded["old_pid"], upgraded["version"]) == (12, 11, "0.2")
+    with pytest.raises(afd.FailedPrecondition, match="a resize is under way"):
+        client.upgrade(on_progress=said.append)
+    with pytest.raises(ValueError, match="ffn_workers is -1: ") as refused:
+        client.resize(ffn_workers=-1)
+    assert refused.value.parameter == "ffn_workers"
