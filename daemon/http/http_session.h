@@ -69,12 +69,30 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     void begin_with(std::string_view unread, std::string_view unsent);
 
   private:
+    // --- the connection ---
     void on_ready(int events);
     void on_turn();
     void on_timer();
     void read();
     // What is read and can be served now; false: the rest waits for another turn.
     bool serve(TurnBudget& budget);
+    // Answers why, and ends the connection.
+    void refuse(const ApiError& error);
+    void end_with(const ApiError& error);
+    void give_up(const std::string& why) override;
+    void settle();
+    void note_half_request();
+    void watch();
+    // A request is being answered.
+    bool is_busy() const { return exchange_.has_value() || body_ != nullptr; }
+    bool is_written() const { return socket_.unsent_bytes() == 0; }
+    // What comes next is for the afdd that takes the place of this one.
+    bool is_leaving() const { return host_.is_leaving() && !reader_.is_within_request(); }
+    void end();
+    // Closes; `politely`: the client gets the time to read what was sent.
+    void leave(bool politely);
+
+    // --- the request that is answered, in http_session_answers.cc ---
     void handle(HttpRequest request);
     void dispatch(const Route& route, HttpRequest& request);
     // What a body asks for is read and taken now, or, of a long one, when the thread has read it.
@@ -94,21 +112,6 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     void respond(HttpResponse response);
     // The request is over, with this status or none; for metrics and log.
     void note_answer(int status);
-    // Answers why, and ends the connection.
-    void refuse(const ApiError& error);
-    void end_with(const ApiError& error);
-    void give_up(const std::string& why) override;
-    void settle();
-    void note_half_request();
-    void watch();
-    // A request is being answered.
-    bool is_busy() const { return exchange_.has_value() || body_ != nullptr; }
-    bool is_written() const { return socket_.unsent_bytes() == 0; }
-    // What comes next is for the afdd that takes the place of this one.
-    bool is_leaving() const { return host_.is_leaving() && !reader_.is_within_request(); }
-    void end();
-    // Closes; `politely`: the client gets the time to read what was sent.
-    void leave(bool politely);
     // What the gateway answers within the call, as to GetStatus.
     client::Response ask(client::Request request);
 

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What HttpSession answers, and with whose help; the connection is in http_session.cc.
+
+#include <charconv>
+#include <utility>
+
+#include "daemon/http/answer/health_answers.h"
+#include "daemon/http/answer/metrics_answer.h"
+#include "daemon/http/answer/model_answers.h"
+#include "daemon/http/answer/page.h"
+#include "daemon/http/http_form.h"
+#include "daemon/http/http_session.h"
+#include "daemon/http/request_checks.h"
+#include "daemon/program/logging.h"
+#include "proto/check.h"
+
+namespace afd::daemon {
+
+void HttpSession::handle(HttpRequest request) {
+    frame_ = {.is_http_1_1 = request.is_http_1_1,
+              .closes = !request.keeps_alive,
+              .is_to_head = request.method == "HEAD"};
+    request_id_ = request_id_of(request);
+    has_served_ = true;
+    const std::optional<Route> route = find_route(request.path);
+    method_ = request.method;
+    handler_ = route ? route->handler : kNoHandler;
+    begun_ = std::chrono::steady_clock::now();
+    RequestVerdict verdict = judge(request, route, *services_);
+    if (!verdict.key.empty()) identity_.account = "key " + verdict.key;
+    if (verdict.response) {
+        respond(*std::move(verdict.response));
+    } else if (is_deep_check(request, *route)) {
+        exchange_.emplace(HttpExchange::probe(services_->model, next_id_));
+        submit();
+    } else {
+        dispatch(*route, request);
+    }
+}
+
+void HttpSession::dispatch(const Route& route, HttpRequest& request) {
+    const ApiModel& model = services_->model;
+    switch (route.endpoint) {
+        case Endpoint::kModels:
+            respond(answer_models(model));
+            return;
+        case Endpoint::kModel:
+            respond(answer_model(model, std::string_view(request.path).substr(kModelsPath.size())));
+            return;
+        case Endpoint::kTokenize:
+            read_body(request, answer_tokenize);
+            return;
+        case Endpoint::kDetokenize:
+            read_body(request, answer_detokenize);
+            return;
+        case Endpoint::kCompletions:
+            read_body(request, read_completion);
+            return;
+        case Endpoint::kChat:
+            read_body(request, read_chat);
+            return;
+        case Endpoint::kResume:
+            resume(request);
+            return;
+        case Endpoint::kLive:
+        case Endpoint::kReady:
+        case Endpoint::kMetrics:
+            respond_with_status(route.endpoint, request.accept);
+            return;
+        case Endpoint::kPage:
+            respond(answer_page());
+            return;
+    }
+}
+
+void HttpSession::respond_with_status(Endpoint endpoint, std::string_view accept) {
+    client::Request request;
+    if (endpoint == Endpoint::kMetrics) {
+        request.mutable_metrics();
+    } else {
+        request.mutable_status();
+    }
+    const client::Response answer = ask(std::move(request));
+    if (!is_open()) return;
+    if (answer.has_metrics()) {
+        respond(answer_metrics(answer.metrics().text(), accept));
+    } else if (answer.has_error()) {
+        respond(HttpResponse::of(api_error(answer.error())));
+    } else {
+        respond(endpoint == Endpoint::kLive ? answer_live(answer.status())
+                                            : answer_ready(answer.status()));
+    }
+}
+
+template <typename Asked>
+void HttpSession::read_body(HttpRequest& request,
+                            Asked (*reader)(std::string_view, const ApiModel&)) {
+    if (services_->texts == nullptr || request.body.size() <= TextThread::kShortBytesMax) {
+        take(reader(request.body, services_->model));
+        return;
+    }
+    // Shared with the work, which goes on when the session is gone.
+    struct Reading {
+        std::shared_ptr<const ApiModel> model;
+        std::string body;
+        std::optional<Asked> asked = std::nullopt;
+    };
+    auto reading =
+        std::make_shared<Reading>(Reading{services_->model_of_thread, std::move(request.body)});
+    body_bytes_ = reading->body.size();
+    body_ = services_->texts->thread.run(
+        [reading, reader] { reading->asked = reader(reading->body, *reading->model); },
+        [this, reading] {
+            body_.reset();
+            body_bytes_ = 0;
+            take(*std::move(reading->asked));
+            flush();
+            if (is_open()) settle();
+        });
+}
+
+void HttpSession::start(ApiResult<GenerationCall> call) {
+    if (const auto* error = std::get_if<ApiError>(&call)) {
+        respond(HttpResponse::of(*error));
+        return;
+    }
+    GenerationCall& checked = std::get<GenerationCall>(call);
+    services_->metrics.on_asked(checked.num_choices);
+    exchange_.emplace(HttpExchange::begun(std::move(checked), services_->model, next_id_));
+    submit();
+}
+
+void HttpSession::submit() {
+    const GenerationAnswer& answer = exchange_->answer();
+    next_id_ += answer.num_choices();
+    has_streamed_ = false;
+    if (answer.call().is_stream) timer_.start(kPingMs, kPingMs);
+    is_submitting_ = true;
+    for (size_t i = 0; i < answer.num_choices() && !answer.is_over(); ++i) {
+        client::Request request;
+        request.set_request_id(exchange_->first_id() + i);
+        *request.mutable_generate() = answer.wish(i);
+        host_.on_request(*this, request);
+        if (!is_open()) return;
+    }
+    is_submitting_ = false;
+    if (answer.is_over()) {
+        finish();
+    } else if (exchange_->is_resumable()) {
+        begin_stream();
+    }
+}
+
+void HttpSession::resume(const HttpRequest& request) {
+    const std::string& last = request.last_event_id;
+    const char* const end = last.data() + last.size();
+    num_received_ = 0;
+    const auto parsed = std::from_chars(last.data(), end, num_received_);
+    if (!last.empty() && (parsed.ec != std::errc() || parsed.ptr != end)) {
+        respond(HttpResponse::of(
+            bad_field("Last-Event-ID", "Last-Event-ID must be the id of an event of the stream")));
+        return;
+    }
+    client::Request asked;
+    asked.mutable_resume()->set_id(request.path.substr(kResumePath.size()));
+    const client::Response answer = ask(std::move(asked));
+    if (!is_open() || !answer.has_error()) return;
+    ApiError error = api_error(answer.error());
+    if (error.status == 404) error.code = "resume_id_not_found";
+    respond(HttpResponse::of(error));
+}
+
+std::shared_ptr<const SessionForm> HttpSession::form() const {
+    if (!exchange_ || exchange_->form() == nullptr) return nullptr;
+    return std::make_shared<const HttpForm>(exchange_->form());
+}
+
+void HttpSession::on_resumed(uint64_t request_id, const std::shared_ptr<const SessionForm>& form) {
+    asked_id_ = 0;
+    // Of an id that begins a request over HTTP; any other is refused before.
+    const auto* of_http = dynamic_cast<const HttpForm*>(form.get());
+    AFD_ASSERT(of_http != nullptr,
+               "request %llu was not begun over HTTP",
+               static_cast<unsigned long long>(request_id));
+    exchange_.emplace(
+        HttpExchange::resumed(of_http->answer(), num_received_, services_->model, request_id));
+    has_streamed_ = false;
+    timer_.start(kPingMs, kPingMs);
+}
+
+void HttpSession::send(const client::Response& response) {
+    if (!is_open()) return;
+    const uint64_t id = response.request_id();
+    if (id != 0 && id == asked_id_) {
+        asked_id_ = 0;
+        asked_ = response;
+        return;
+    }
+    if (id == 0 && response.has_error()) {
+        // About the connection, which the gateway closes next. Who sent nothing hears nothing: it
+        // would take it for the answer to what it asks next.
+        if (!has_served_) end_with(api_error(response.error()));
+        return;
+    }
+    if (!exchange_ || !exchange_->has(id)) return;
+    events_.clear();
+    exchange_->take(response, events_);
+    // The first error among the choices is the answer; the head waits until all are asked for.
+    if (is_submitting_) return;
+    if (exchange_->answer().is_over()) {
+        finish();
+        return;
+    }
+    if (!events_.empty()) stream(events_);
+    if (exchange_->has_caught_up()) go_on();
+}
+
+void HttpSession::go_on() {
+    exchange_->go_on();
+    if (exchange_->reaches_client()) {
+        begin_stream();
+        return;
+    }
+    timer_.stop();
+    exchange_.reset();
+    // Its end gives the request back.
+    frame_.closes = true;
+    respond(HttpResponse::of(bad_field(
+        "Last-Event-ID",
+        fmt::format("Last-Event-ID = {}: the stream has no such event yet", num_received_))));
+}
+
+void HttpSession::begin_stream() {
+    if (!exchange_->take_head()) return;
+    // Only its end tells such a client where the stream ends.
+    if (!frame_.is_http_1_1) frame_.closes = true;
+    exchange_->headers().emplace_back("X-Request-Id", request_id_);
+    append_stream_head(exchange_->headers(), frame_, socket_.output());
+}
+
+void HttpSession::stream(std::string_view events) {
+    const std::string sent = exchange_->to_send(events);
+    if (sent.empty()) return;
+    begin_stream();
+    has_streamed_ = true;
+    append_stream_part(sent, frame_, socket_.output());
+}
+
+void HttpSession::finish() {
+    timer_.stop();
+    const GenerationAnswer& answer = exchange_->answer();
+    const std::optional<ApiError>& error = answer.error();
+    const bool is_stream = answer.call().is_stream && (exchange_->has_head() || !error);
+    // Half an answer is no state to go on from.
+    if (is_stream && error) frame_.closes = true;
+    if (is_stream) {
+        answer.append_last_events(events_);
+        stream(events_);
+        begin_stream();
+        append_stream_end(frame_, socket_.output());
+        is_ending_ |= frame_.closes;
+        note_answer(200);
+    }
+    HttpExchange done = *std::exchange(exchange_, std::nullopt);
+    if (error) cancel_rest(done);
+    if (!is_stream) {
+        HttpResponse response = error             ? HttpResponse::of(*error)
+                                : done.is_probe() ? HttpResponse::json(R"({"status":"ok"})")
+                                                  : HttpResponse::json(done.answer().body());
+        for (const HttpResponse::Header& header : done.headers())
+            response.headers.push_back(header);
+        respond(std::move(response));
+    }
+    events_ = std::string();
+}
+
+// Not at once: the gateway may be in the middle of ending them itself.
+void HttpSession::cancel_rest(const HttpExchange& exchange) {
+    const size_t num_choices = exchange.answer().num_choices();
+    for (size_t i = 0; num_choices > 1 && i < num_choices; ++i) {
+        cancels_.push_back(exchange.first_id() + i);
+    }
+    if (!cancels_.empty()) next_turn_.ask();
+}
+
+void HttpSession::respond(HttpResponse response) {
+    response.headers.emplace_back("X-Request-Id", request_id_);
+    append_response(response, frame_, socket_.output());
+    is_whole_ = true;
+    is_ending_ |= frame_.closes;
+    note_answer(response.status);
+}
+
+void HttpSession::note_answer(int status) {
+    // Of what was no request there is no begin.
+    const std::chrono::duration<double> taken =
+        begun_ ? std::chrono::steady_clock::now() - *begun_ : std::chrono::duration<double>(0);
+    services_->metrics.on_answered(handler_, method_, status, taken.count());
+    log::of_request(request_id_,
+                    log::Level::kDebug,
+                    "{}: {} {}: {} after {:.1f} ms",
+                    identity_.name,
+                    method_.empty() ? "no request" : method_,
+                    handler_,
+                    status,
+                    taken.count() * 1e3);
+    method_.clear();
+    handler_ = kNoHandler;
+    begun_.reset();
+}
+
+client::Response HttpSession::ask(client::Request request) {
+    request.set_request_id(next_id_++);
+    asked_id_ = request.request_id();
+    host_.on_request(*this, request);
+    AFD_ASSERT(!is_open() || asked_id_ == 0, "no answer within the call");
+    return std::exchange(asked_, {});
+}
+
+}  // namespace afd::daemon
