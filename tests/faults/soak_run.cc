@@ -18,7 +18,7 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr size_t kMeasuredInFlight = 6;
 constexpr size_t kInFlightMax = 48;
-constexpr double kMeasureSeconds = 2;
+constexpr double kMeasureSecondsMax = 60;
 constexpr double kLoad = 0.8;
 
 client::Clock::duration as_duration(double count) {
@@ -107,7 +107,7 @@ SoakReport SoakRun::run() {
 
 double SoakRun::measure_rate() {
     const TimePoint start = client::Clock::now();
-    const TimePoint end = start + as_duration(kMeasureSeconds);
+    const TimePoint end = start + as_duration(std::min(settings_.seconds / 3, kMeasureSecondsMax));
     while (client::Clock::now() < end) {
         while (flights_.size() < kMeasuredInFlight) send_one(-1);
         receive_until(client::Clock::now() + std::chrono::milliseconds(1));
@@ -190,12 +190,16 @@ void SoakRun::take(const client::Response& response) {
 }
 
 void SoakRun::kill_one() {
-    std::vector<pid_t> pids = instance_.worker_pids("attention");
-    for (const pid_t pid : instance_.worker_pids("ffn")) pids.push_back(pid);
-    const pid_t pid = pids[random_() % pids.size()];
+    if (next_victims_.empty()) {
+        next_victims_ = {{"attention", 0}, {"attention", 1}, {"ffn", 0}, {"ffn", 1}};
+        std::shuffle(next_victims_.begin(), next_victims_.end(), random_);
+    }
+    const auto [role, index] = next_victims_.back();
+    next_victims_.pop_back();
+    const pid_t pid = instance_.worker_pids(role)[index];
     // 0: the last one's successor has not started.
     if (pid == 0) return;
-    ::kill(pid, SIGKILL);
+    send_signal(pid, SIGKILL);
     ++report_.num_kills;
 }
 

@@ -11,6 +11,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/faults/footprint.h"
@@ -78,6 +79,9 @@ class SoakRun {
     TimePoint start_;
     std::map<uint64_t, Flight> flights_;
     uint64_t next_id_ = 1;
+    // Each worker once, in an order drawn anew each time, so that windows are alike: role and
+    // index.
+    std::vector<std::pair<std::string, size_t>> next_victims_;
     SoakReport report_;
 };
 
