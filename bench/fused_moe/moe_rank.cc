@@ -146,7 +146,7 @@ void MoeRank::serve_segments() {
         daemon::WorkerCommand answer{.kind = daemon::WorkerCommand::Kind::kSegment};
         answer.session = session;
         answer.round = round;
-        const Result<> made =
+        const auto made =
             two_phase_->segments.acquire(0, session, round, {receive_bytes, return_bytes});
         if (!made.ok()) answer.code = made.error().code;
         while (!port_.push_command(std::move(answer))) std::this_thread::yield();

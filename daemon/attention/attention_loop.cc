@@ -125,7 +125,8 @@ bool AttentionLoop::take_commands() {
             case WorkerCommand::Kind::kVoidAnswer:
                 on_void_answer(command);
                 break;
-            case WorkerCommand::Kind::kSegment:  // For FFN workers.
+            case WorkerCommand::Kind::kSegment:
+                for (const auto& lane : parts_.lanes) lane->take_segments(command);
                 break;
         }
     }

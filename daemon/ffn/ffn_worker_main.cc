@@ -69,6 +69,7 @@ Result<TwoPhaseRank> make_two_phase(const WorkerSetup& setup,
     const uint64_t answer_timeout_us = control.welcome().round_timeout_ms() * 1000 / 2;
     made.experts = std::make_unique<TwoPhaseExperts>(
         TwoPhaseExperts::Parts{.receiver = made.receiver.get(),
+                               .memory = setup.two_phase_memory.get(),
                                .placement = &setup.placement,
                                .experts = &experts,
                                .hidden = hidden,

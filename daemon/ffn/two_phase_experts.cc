@@ -176,7 +176,7 @@ void TwoPhaseExperts::request_again(uint32_t session) {
     request(session);
 }
 
-void TwoPhaseExperts::on_segment(const WorkerCommand& command) {
+void TwoPhaseExperts::on_segment(WorkerCommand& command) {
     if (command.session >= lanes_.size()) return;
     Lane& lane = lanes_[command.session];
     // An answer to a round that was closed in the meantime, or to a predecessor.
@@ -187,6 +187,10 @@ void TwoPhaseExperts::on_segment(const WorkerCommand& command) {
     }
     AFD_CRASH_POINT("grant.memory_made");
     lane.state = State::kGranted;
+    if (parts_.memory != nullptr && command.segments != nullptr) {
+        parts_.memory->hand_over(
+            parts_.receiver->rank(), command.session, command.round, std::move(*command.segments));
+    }
     const auto opened = parts_.receiver->open(command.session, lane.round, lane.sizes);
     if (!opened.ok()) {
         refuse(command.session, opened.error());

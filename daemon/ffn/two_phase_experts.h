@@ -28,6 +28,7 @@
 #include "ops/tensor/workspace.h"
 #include "schedule/dispatch/expert_placement.h"
 #include "schedule/layout/row_dtype.h"
+#include "schedule/shared_memory/two_phase_memory.h"
 #include "schedule/two_phase/two_phase_receiver.h"
 #include "schedule/wait/adaptive_wait.h"
 
@@ -38,6 +39,8 @@ class TwoPhaseExperts {
     // All outlive the object.
     struct Parts {
         schedule::TwoPhaseReceiver* receiver = nullptr;
+        // Where the receiver's transport finds what afdd hands over; null: it needs nothing.
+        schedule::HandedTwoPhaseMemory* memory = nullptr;
         const schedule::ExpertPlacement* placement = nullptr;
         // Key = layer_id * num_local_experts_per_layer(rank) + local id.
         // REQUIRES: takes kGrouped.
@@ -57,8 +60,8 @@ class TwoPhaseExperts {
     // Gives back what a predecessor acknowledged and may not have given back.
     explicit TwoPhaseExperts(const Parts& parts);
 
-    // afdd's answer to a request, WorkerCommand::Kind::kSegment.
-    void on_segment(const WorkerCommand& command);
+    // afdd's answer to a request, WorkerCommand::Kind::kSegment: takes what it hands over.
+    void on_segment(WorkerCommand& command);
 
     // Does what can be done without waiting, with at most one block of one session.
     // Returns whether there was anything.

@@ -44,7 +44,6 @@ void HandoverWire::flush() {
         end(sent.error());
         return;
     }
-    if (!channel_.wants_write()) leaving_.clear();
     watcher_.watch(channel_.wants_write() ? UV_READABLE | UV_WRITABLE : UV_READABLE);
 }
 
@@ -52,7 +51,6 @@ void HandoverWire::end(const Error& error) {
     if (!ended_.ok()) return;
     ended_ = error;
     watcher_.watch(0);
-    leaving_.clear();
     end_turn_.ask();
 }
 

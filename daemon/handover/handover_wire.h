@@ -35,12 +35,7 @@ class HandoverWire {
     // Nothing is sent to an end that is gone.
     template <typename Message>
     void send(const Message& message, std::vector<UniqueFd> fds = {}) {
-        std::vector<int> numbers;
-        for (UniqueFd& fd : fds) {
-            numbers.push_back(fd.get());
-            leaving_.push_back(std::move(fd));
-        }
-        channel_.queue(message, numbers);
+        channel_.queue(message, std::move(fds));
         flush();
     }
 
@@ -56,7 +51,6 @@ class HandoverWire {
     ControlChannel& channel_;
     const std::function<Result<>()> on_readable_;
     const std::function<void(const Error&)> on_end_;
-    std::vector<UniqueFd> leaving_;
     FdWatcher watcher_;
     // A call of the owner's is never answered within it.
     NextTurn end_turn_;

@@ -29,6 +29,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "daemon/worker/worker_events.h"
 #include "ops/fused_moe/activations.h"
 #include "ops/tensor/tensor_view.h"
 #include "proto/status.h"
@@ -123,6 +124,12 @@ class ExpertLane {
 
     // The number of its round, by which traces of both sides are joined; 0: it has none.
     virtual int32_t round() const { return 0; }
+
+    // --- memory ---
+
+    // What afdd hands over for an open call (kSegment), or why it does not: the lane takes what is
+    // for it out of `command`.
+    virtual void take_segments(WorkerCommand& /*command*/) {}
 
     // --- waiting ---
 

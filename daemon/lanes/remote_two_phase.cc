@@ -145,6 +145,23 @@ bool RemoteTwoPhase::can_advance(Order order) const {
     return false;
 }
 
+void RemoteTwoPhase::take_segments(WorkerCommand& command) {
+    const auto offered = parts_.sender->offered();
+    const bool is_awaited =
+        stage_ == Stage::kGranting && command.round == parts_.sender->round() &&
+        std::find(offered.begin(), offered.end(), command.rank) != offered.end();
+    if (!is_awaited || parts_.memory == nullptr) return;
+    if (command.segments == nullptr) {
+        fail({command.code,
+              fmt::format("layer {}: the memory of {} tokens in two phases cannot be mapped",
+                          input_.layer_id,
+                          input_.num_tokens)});
+        return;
+    }
+    parts_.memory->hand_over(
+        command.rank, settings_.session, command.round, std::move(*command.segments));
+}
+
 bool RemoteTwoPhase::advance() {
     if (stage_ != Stage::kGranting && stage_ != Stage::kStreaming) return false;
     // One look, not has_step() and then another: a rank that takes back a refusal in between would

@@ -19,12 +19,14 @@
 #include <vector>
 
 #include "daemon/lanes/two_phase_operators.h"
+#include "daemon/worker/worker_events.h"
 #include "model/decoder/smooth_scales.h"
 #include "ops/fused_moe/plan/remote_capabilities.h"
 #include "ops/fused_moe/prepare_finalize.h"
 #include "ops/tensor/parallel.h"
 #include "schedule/dispatch/expert_placement.h"
 #include "schedule/layout/row_dtype.h"
+#include "schedule/shared_memory/two_phase_memory.h"
 #include "schedule/two_phase/two_phase_sender.h"
 
 namespace afd::daemon {
@@ -45,6 +47,8 @@ class RemoteTwoPhase final : public ops::PrepareFinalize {
     // All outlive the object.
     struct Parts {
         schedule::TwoPhaseSender* sender = nullptr;
+        // Where the sender's transport finds what afdd hands over; null: it needs nothing.
+        schedule::HandedTwoPhaseMemory* memory = nullptr;
         const schedule::ExpertPlacement* placement = nullptr;
         ops::Parallel* parallel = nullptr;
         // Optional, with int8 rows: they are quantised with the scales of their experts.
@@ -82,8 +86,8 @@ class RemoteTwoPhase final : public ops::PrepareFinalize {
     }
     // REQUIRES: finalized(); `out` is that of expect_output().
     // Errors, after which the same input may go through the windows: kResourceExhausted: a rank had
-    // no memory for the round, or no answer of afdd. kDataLoss: a rank granted rows outside its
-    // segment.
+    // no memory for the round, or no answer of afdd; or it could not be mapped here. kDataLoss: a
+    // rank granted rows outside its segment.
     Result<> finalize(ops::Ticket&& ticket,
                       const ops::TopKWeightAndReduce& reduce,
                       ops::Rows<ops::Bf16> out,
@@ -93,6 +97,8 @@ class RemoteTwoPhase final : public ops::PrepareFinalize {
     // Does what can be done without waiting, at most one block each way. Returns whether there was
     // anything.
     bool advance();
+    // What afdd hands over of a round, or why it is not here. Of a round that is not open: nothing.
+    void take_segments(WorkerCommand& command);
     // Whether advance() would do something.
     bool has_step(schedule::Order order) const {
         return (stage_ == Stage::kGranting || stage_ == Stage::kStreaming) && can_advance(order);

@@ -38,6 +38,7 @@ class TwoPhaseLane final : public MoeLane {
 
     bool is_answered(schedule::Order order) const override;
     std::optional<LaneWait> waits_for(uint64_t now_us) override;
+    void take_segments(WorkerCommand& command) override { parts_.rounds->take_segments(command); }
 
   private:
     const Parts parts_;

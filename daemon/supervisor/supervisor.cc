@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/supervisor/supervisor.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "daemon/program/logging.h"
 #include "proto/failure.h"
@@ -36,6 +40,21 @@ const char* state_name(ServiceState::Level level) {
             return "failed";
     }
     return "";
+}
+
+// With descriptors that are the message's own: the memory may be given back before it has left.
+Result<> send_copies(WorkerSlot& slot,
+                     const control::SupervisorMessage& message,
+                     const TwoPhaseSegments::Descriptors& of) {
+    std::vector<UniqueFd> fds;
+    for (const int fd : {of.receive, of.results}) {
+        if (fd < 0) continue;
+        fds.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+        if (fds.back().valid()) continue;
+        return resource_exhausted("the memory of a two-phase round cannot be handed over: {}",
+                                  with(std::strerror(errno)));
+    }
+    return slot.send(message, std::move(fds));
 }
 
 }  // namespace
@@ -321,8 +340,8 @@ void Supervisor::on_worker_wait(WorkerSlot& slot) {
     tell_wait(slot);
 }
 
-Result<> Supervisor::acquire_segments(const WorkerSlot& slot,
-                                      const control::SegmentRequest& request) const {
+Result<TwoPhaseSegments::Descriptors> Supervisor::acquire_segments(
+    const WorkerSlot& slot, const control::SegmentRequest& request) const {
     if (slot.role() != control::FFN) {
         return failed_precondition(
             "it asked for the memory of round {} with session {}; only FFN workers may",
@@ -336,19 +355,37 @@ Result<> Supervisor::acquire_segments(const WorkerSlot& slot,
     return plan_.acquire_segments(slot.index(), request);
 }
 
-void Supervisor::on_segment_request(WorkerSlot& slot, const control::SegmentRequest& request) {
-    // Every request gets an answer: a rank that heard nothing would hold up its session.
-    const Result<> acquired = acquire_segments(slot, request);
-    control::SupervisorMessage answer;
-    answer.mutable_segment()->set_session(request.session());
-    answer.mutable_segment()->set_round(request.round());
-    if (!acquired.ok()) {
-        log::warn(
-            "{}: {}; the batch goes through the windows", slot.name(), acquired.error().message);
-        answer.mutable_segment()->set_code(static_cast<uint32_t>(acquired.error().code));
-        answer.mutable_segment()->set_message(acquired.error().message);
+// The session first: what the rank grants behind it finds the memory there, or soon
+// (docs/protocol/control.pml, NO_SESSION).
+Result<> Supervisor::hand_over_segments(WorkerSlot& rank, const control::SegmentRequest& request) {
+    AFD_ASSIGN(const TwoPhaseSegments::Descriptors made, acquire_segments(rank, request));
+    control::SupervisorMessage message;
+    control::SegmentAnswer& segment = *message.mutable_segment();
+    segment.set_rank(rank.index());
+    segment.set_session(request.session());
+    segment.set_round(request.round());
+    segment.set_receive_bytes(request.receive_bytes());
+    segment.set_return_bytes(request.return_bytes());
+    if (request.session() < attention_.size()) {
+        WorkerSlot& session = *attention_[request.session()];
+        // One that starts has no round that it would send rows to (R10).
+        const bool is_ready = session.state() == WorkerSlot::State::kReady;
+        if (is_ready) AFD_TRY(send_copies(session, message, made));
     }
-    slot.send(answer);
+    return send_copies(rank, message, made);
+}
+
+void Supervisor::on_segment_request(WorkerSlot& slot, const control::SegmentRequest& request) {
+    const Result<> done = hand_over_segments(slot, request);
+    if (done.ok()) return;
+    // Every request gets an answer: a rank that heard nothing would hold up its session.
+    log::warn("{}: {}; the batch goes through the windows", slot.name(), done.error().message);
+    control::SupervisorMessage refusal;
+    refusal.mutable_segment()->set_session(request.session());
+    refusal.mutable_segment()->set_round(request.round());
+    refusal.mutable_segment()->set_code(static_cast<uint32_t>(done.error().code));
+    refusal.mutable_segment()->set_message(done.error().message);
+    slot.send(refusal);
 }
 
 void Supervisor::on_segment_release(WorkerSlot& slot, const control::SegmentRelease& release) {

@@ -22,6 +22,7 @@
 #include "daemon/supervisor/attention_workers.h"
 #include "daemon/supervisor/doorbells.h"
 #include "daemon/supervisor/service_state.h"
+#include "daemon/supervisor/two_phase_segments.h"
 #include "daemon/supervisor/voided_rounds.h"
 #include "daemon/supervisor/worker_door.h"
 #include "daemon/supervisor/worker_slot.h"
@@ -66,7 +67,9 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
         // The run_flag of a worker's ScheduleContext; empty: always set.
         std::function<bool(control::Role, uint32_t index)> run_flag;
         // Memory of two-phase rounds; without the first, requests are refused.
-        std::function<Result<>(uint32_t rank, const control::SegmentRequest&)> acquire_segments;
+        std::function<Result<TwoPhaseSegments::Descriptors>(uint32_t rank,
+                                                            const control::SegmentRequest&)>
+            acquire_segments;
         std::function<void(uint32_t rank, const control::SegmentRelease&)> release_segments;
         // A worker's process is gone: whatever it has spoilt of what its successor is to find is
         // mended. Empty: nothing is.
@@ -134,7 +137,9 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     Supervisor(EventLoop& loop, WorkerDoor& door, Plan plan);
     void create_slots();
     WorkerSlot::Settings settings_of(control::Role role, uint32_t index) const;
-    Result<> acquire_segments(const WorkerSlot& slot, const control::SegmentRequest& request) const;
+    Result<TwoPhaseSegments::Descriptors> acquire_segments(
+        const WorkerSlot& slot, const control::SegmentRequest& request) const;
+    Result<> hand_over_segments(WorkerSlot& rank, const control::SegmentRequest& request);
     void check_heartbeats();
     void look_at_run_flags();
     void send_log_level(WorkerSlot& slot) const;

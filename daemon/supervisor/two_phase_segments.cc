@@ -41,16 +41,17 @@ Result<> TwoPhaseSegments::check(uint32_t session,
     return at_most("return_bytes", sizes.return_bytes, sizes_max_.return_bytes);
 }
 
-Result<> TwoPhaseSegments::acquire(uint32_t rank,
-                                   uint32_t session,
-                                   int32_t round,
-                                   const schedule::TwoPhaseSizes& sizes) {
+auto TwoPhaseSegments::acquire(uint32_t rank,
+                               uint32_t session,
+                               int32_t round,
+                               const schedule::TwoPhaseSizes& sizes) -> Result<Descriptors> {
     AFD_TRY(check(session, round, sizes));
     const Pair pair{rank, session};
     if (const auto found = entries_.find(pair); found != entries_.end()) {
         // A rank's successor asks again for its predecessor's round: the same segments, the rows
         // untouched.
-        if (found->second.round == round && found->second.sizes == sizes) return {};
+        const Entry& entry = found->second;
+        if (entry.round == round && entry.sizes == sizes) return entry.descriptors();
         // Of an older round whose release was lost. A pair has one round at a time (R4), so nobody
         // uses it.
         unlink(found->second);
@@ -66,19 +67,21 @@ Result<> TwoPhaseSegments::acquire(uint32_t rank,
             with(session, sizes.receive_bytes, sizes.return_bytes, free, memory_max_));
     }
     Entry entry{.round = round, .sizes = sizes};
-    for (const auto& [segment, bytes] : {std::pair(TwoPhaseSegment::kReceive, sizes.receive_bytes),
-                                         std::pair(TwoPhaseSegment::kReturn, sizes.return_bytes)}) {
-        if (bytes == 0) continue;
-        auto created = schedule::Segment::create_sealed(
-            schedule::two_phase_segment_name(prefix_, segment, rank, session, round), bytes);
-        if (!created.ok()) {
-            unlink(entry);
-            return created.error();
-        }
-        entry.segments.push_back(std::move(created).value());
+    const auto create = [&](TwoPhaseSegment which, uint64_t bytes) -> Result<schedule::Segment> {
+        if (bytes == 0) return schedule::Segment();
+        return schedule::Segment::create_sealed(
+            schedule::two_phase_segment_name(prefix_, which, rank, session, round), bytes);
+    };
+    AFD_ASSIGN(entry.receive, create(TwoPhaseSegment::kReceive, sizes.receive_bytes));
+    auto results = create(TwoPhaseSegment::kReturn, sizes.return_bytes);
+    if (!results.ok()) {
+        unlink(entry);
+        return results.error();
     }
+    entry.results = std::move(results).value();
+    const Descriptors descriptors = entry.descriptors();
     entries_[pair] = std::move(entry);
-    return {};
+    return descriptors;
 }
 
 void TwoPhaseSegments::release(uint32_t rank, uint32_t session, int32_t round) {
@@ -99,8 +102,8 @@ uint64_t TwoPhaseSegments::bytes_of(uint32_t rank) const {
 }
 
 void TwoPhaseSegments::unlink(const Entry& entry) {
-    for (const schedule::Segment& segment : entry.segments) {
-        schedule::Segment::unlink(segment.name());
+    for (const schedule::Segment* segment : {&entry.receive, &entry.results}) {
+        if (segment->size() > 0) schedule::Segment::unlink(segment->name());
     }
 }
 

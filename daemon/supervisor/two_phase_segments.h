@@ -12,7 +12,6 @@
 #include <map>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "proto/status.h"
 #include "schedule/layout/two_phase_control.h"
@@ -33,15 +32,21 @@ class TwoPhaseSegments {
     TwoPhaseSegments(const TwoPhaseSegments&) = delete;
     TwoPhaseSegments& operator=(const TwoPhaseSegments&) = delete;
 
+    // Descriptors of the two segments of a round, good until its release(); -1: of 0 bytes.
+    struct Descriptors {
+        int receive = -1;
+        int results = -1;
+    };
+
     // Makes the segments of a round, zeroed; or leaves those that it has, if the sizes are the
     // same. Cost: that of clearing the memory.
     // Errors: kInvalidArgument: no such session, a round below 1, or more bytes than any round
     // needs (names size, value and what is allowed). kResourceExhausted: memory_max or the
     // machine's memory is too small (names bytes and limit); then nothing of the round remains.
-    Result<> acquire(uint32_t rank,
-                     uint32_t session,
-                     int32_t round,
-                     const schedule::TwoPhaseSizes& sizes);
+    Result<Descriptors> acquire(uint32_t rank,
+                                uint32_t session,
+                                int32_t round,
+                                const schedule::TwoPhaseSizes& sizes);
 
     // Unlinks the segments of a round, or of one before it; nothing if there are none.
     void release(uint32_t rank, uint32_t session, int32_t round);
@@ -54,7 +59,11 @@ class TwoPhaseSegments {
     struct Entry {
         int32_t round = 0;
         schedule::TwoPhaseSizes sizes;
-        std::vector<schedule::Segment> segments = {};  // They live as long as these.
+        // Names and descriptors live as long as these; of 0 bytes: empty.
+        schedule::Segment receive = {};
+        schedule::Segment results = {};
+
+        Descriptors descriptors() const { return {receive.descriptor(), results.descriptor()}; }
     };
 
     Result<> check(uint32_t session, int32_t round, const schedule::TwoPhaseSizes& sizes) const;

@@ -125,6 +125,17 @@ void WorkerSlot::send(const control::SupervisorMessage& message) {
     flush();
 }
 
+Result<> WorkerSlot::send(const control::SupervisorMessage& message, std::vector<UniqueFd> fds) {
+    if (channel_ == nullptr) return {};
+    if (channel_->num_leaving() + fds.size() > kUnreadFdsMax) {
+        return resource_exhausted("{} does not read what it is sent: {} descriptors wait",
+                                  with(name_, channel_->num_leaving()));
+    }
+    channel_->queue(message, std::move(fds));
+    flush();
+    return {};
+}
+
 void WorkerSlot::flush() {
     const Result<> sent = channel_->flush();
     if (!sent.ok()) {

@@ -68,6 +68,8 @@ class WorkerSlot {
 
     // A worker that dies so soon after it was ready has not served.
     static constexpr uint64_t kSettleMs = 1000;
+    // Descriptors of two-phase rounds that wait for the worker to read them, at most.
+    static constexpr size_t kUnreadFdsMax = 64;
 
     struct Settings {
         control::Role role = control::ROLE_UNSPECIFIED;
@@ -105,6 +107,9 @@ class WorkerSlot {
 
     // Sends a message; nothing happens unless a worker is connected.
     void send(const control::SupervisorMessage& message);
+    // The same with descriptors. Errors: kResourceExhausted: the worker has kUnreadFdsMax of them
+    // that it has not read.
+    Result<> send(const control::SupervisorMessage& message, std::vector<UniqueFd> fds);
 
     // Looks for a hang (hang_detector.h) and a stop (stop_detector.h) and kills if there is one.
     void check_heartbeat(const schedule::HeartbeatView& view, bool is_needed);

@@ -127,7 +127,9 @@ Result<> ControlChannel::flush() {
         }
         piece.sent += static_cast<size_t>(size);
         queued_bytes_ -= static_cast<size_t>(size);
-        if (piece.sent == piece.bytes.size()) pieces_.pop_front();
+        if (piece.sent < piece.bytes.size()) continue;
+        num_leaving_ -= piece.leaving.size();
+        pieces_.pop_front();
     }
     return {};
 }

@@ -28,7 +28,7 @@
 namespace afd::daemon {
 
 // Hello.version; raise it with every incompatible change of control.proto.
-inline constexpr uint32_t kControlVersion = 6;
+inline constexpr uint32_t kControlVersion = 7;
 
 class ControlChannel {
   public:
@@ -76,12 +76,23 @@ class ControlChannel {
         append_frame(message, bytes);
         queue_bytes(std::move(bytes), fds);
     }
+    // The same with descriptors of its own, which are closed when they have left.
+    template <typename Message>
+    void queue(const Message& message, std::vector<UniqueFd> fds) {
+        std::vector<int> numbers;
+        for (const UniqueFd& fd : fds) numbers.push_back(fd.get());
+        queue(message, numbers);
+        num_leaving_ += fds.size();
+        pieces_.back().leaving = std::move(fds);
+    }
 
     // Sends what the socket takes now.
     // Errors: kUnavailable: the peer closed its end.
     Result<> flush();
     bool wants_write() const { return !pieces_.empty(); }
     size_t queued_bytes() const { return queued_bytes_; }
+    // Descriptors of its own that have not left.
+    size_t num_leaving() const { return num_leaving_; }
 
   private:
     // Bytes that leave in one sendmsg, the descriptors with the first of them.
@@ -89,6 +100,7 @@ class ControlChannel {
         std::string bytes;
         std::vector<int> fds;
         size_t sent = 0;
+        std::vector<UniqueFd> leaving = {};  // To be closed behind it.
     };
 
     void queue_bytes(std::string bytes, std::span<const int> fds);
@@ -98,6 +110,7 @@ class ControlChannel {
     std::deque<UniqueFd> received_fds_;
     std::deque<Piece> pieces_;
     size_t queued_bytes_ = 0;
+    size_t num_leaving_ = 0;
 };
 
 }  // namespace afd::daemon

@@ -101,31 +101,21 @@ scmp_arg_cmp equals(unsigned argument, uint64_t value) {
     return {argument, SCMP_CMP_EQ, value, 0};
 }
 
-void allow_opening(Rules& rules) {
-    // As Segment::attach() does it: neither making nor emptying a file, nor anything but a file.
-    constexpr uint64_t kLowHalf = 0xffffffff;  // Of a register: an int may have any other.
-    constexpr uint64_t kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
-    rules.allow(SCMP_SYS(openat),
-                {{0, SCMP_CMP_MASKED_EQ, kLowHalf, static_cast<uint32_t>(AT_FDCWD)},
-                 without(2, kLowHalf & ~kFlags)});
-    rules.allow(SCMP_SYS(readlink));
-    rules.allow(SCMP_SYS(geteuid));
-    rules.allow(SCMP_SYS(fcntl), {equals(1, F_GET_SEALS)});
-}
-
-void allow_all(Rules& rules, FileOpening opening) {
+void allow_all(Rules& rules) {
     for (const int call : kAllowed) rules.allow(call);
     rules.allow(SCMP_SYS(mmap), {without(2, PROT_EXEC)});
     rules.allow(SCMP_SYS(mprotect), {without(2, PROT_EXEC)});
     // fstat() of the C library; with a path it would look at files.
     rules.allow(SCMP_SYS(newfstatat), {equals(3, AT_EMPTY_PATH)});
+    // What is handed over later is looked at before it is mapped.
+    rules.allow(SCMP_SYS(fcntl), {equals(1, F_GET_SEALS)});
+    rules.allow(SCMP_SYS(geteuid));
     // SealedFile::condemn(), and nothing that gives a right.
     rules.allow(SCMP_SYS(fchmod), {equals(1, model::kCondemnedMode)});
     // abort(), which an assertion ends in, and nobody else.
     const auto self = static_cast<uint64_t>(::getpid());
     rules.allow(SCMP_SYS(tgkill), {equals(0, self)});
     rules.allow(SCMP_SYS(kill), {equals(0, self)});
-    if (opening == FileOpening::kExisting) allow_opening(rules);
 }
 
 }  // namespace
@@ -138,11 +128,11 @@ bool can_confine() {
 #endif
 }
 
-Result<> confine_system_calls(FileOpening opening) {
+Result<> confine_system_calls() {
     const Filter filter(seccomp_init(SCMP_ACT_ERRNO(EPERM)), &seccomp_release);
     if (!filter) return resource_exhausted("no memory for a seccomp filter", with());
     Rules rules(filter.get());
-    allow_all(rules, opening);
+    allow_all(rules);
     int error = rules.error();
     // All threads at once: those of the pool and of the control channel are there already.
     if (error == 0) error = seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_TSYNC, 1);

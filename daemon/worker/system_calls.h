@@ -5,26 +5,20 @@
 // threads, set once everything is loaded and attached. It cannot be taken off again.
 //
 // Allowed: to compute, wait, allocate, use the descriptors that are there, and end. Not: to start a
-// program or process, to make a socket or connect one, to signal or look into another process, to
-// make memory executable, to change a file system but for taking the rights to a file that is open.
-// A forbidden call fails with EPERM, as if the kernel had refused it, so that a library which
-// merely tries does not end the worker.
-//
-// A two-phase round's memory is made while workers run, and attached by name. Where there are such
-// rounds, existing files may therefore be opened, to read or write and in no other way; where there
-// are none, nothing may.
+// program or process, to open a file, to make a socket or connect one, to signal or look into
+// another process, to make memory executable, to change a file system but for taking the rights to
+// a file that is open. A forbidden call fails with EPERM, as if the kernel had refused it, so that
+// a library which merely tries does not end the worker.
 
 #include "proto/status.h"
 
 namespace afd::daemon {
-
-enum class FileOpening { kNone, kExisting };
 
 // Whether this build can: not under a sanitizer, which asks for what no worker does.
 bool can_confine();
 
 // Confines all threads of the process. REQUIRES: can_confine().
 // Errors: kUnimplemented: the kernel has no seccomp, or another filter forbids it.
-Result<> confine_system_calls(FileOpening opening);
+Result<> confine_system_calls();
 
 }  // namespace afd::daemon

@@ -49,6 +49,8 @@ struct WorkerControl::State {
     void on_post();
     void take(const control::SupervisorMessage& message);
     void admit(const control::Admit& admit);
+    void take_segments(const control::SegmentAnswer& answer);
+    Result<schedule::TwoPhaseRoundSegments> map_segments(const control::SegmentAnswer& answer);
     void command(WorkerCommand next);
     void retry_commands();
     void queue_posts();
@@ -57,6 +59,7 @@ struct WorkerControl::State {
     void send();
     [[noreturn]] void afdd_is_gone(const std::string& why);
 
+    control::Role role = control::ROLE_UNSPECIFIED;
     control::Welcome welcome;
     std::vector<UniqueFd> fds;
     std::vector<int> peer_fds;
@@ -97,6 +100,7 @@ Result<std::unique_ptr<WorkerControl>> WorkerControl::connect(const Options& opt
     AFD_ASSIGN(UniqueFd socket, connect_to_afdd(options.control_socket));
     AFD_CRASH_POINT("start.connected");
     auto state = std::make_unique<State>(ControlChannel(std::move(socket)));
+    state->role = options.role;
 
     control::WorkerMessage hello;
     hello.mutable_hello()->set_role(options.role);
@@ -244,11 +248,7 @@ void WorkerControl::State::take(const control::SupervisorMessage& message) {
         next.sequence_id = message.cancel().sequence_id();
         command(std::move(next));
     } else if (message.has_segment()) {
-        next.kind = WorkerCommand::Kind::kSegment;
-        next.session = message.segment().session();
-        next.round = message.segment().round();
-        next.code = static_cast<Code>(message.segment().code());
-        command(std::move(next));
+        take_segments(message.segment());
     } else if (message.has_rank_state()) {
         next.kind = WorkerCommand::Kind::kRankState;
         next.rank = message.rank_state().rank();
@@ -270,6 +270,53 @@ void WorkerControl::State::take(const control::SupervisorMessage& message) {
         shutdown_received = true;
         command(std::move(next));
     }
+}
+
+void WorkerControl::State::take_segments(const control::SegmentAnswer& answer) {
+    WorkerCommand next;
+    next.kind = WorkerCommand::Kind::kSegment;
+    next.rank = answer.rank();
+    next.session = answer.session();
+    next.round = answer.round();
+    next.code = static_cast<Code>(answer.code());
+    if (next.code == Code::kOk) {
+        auto segments = map_segments(answer);
+        if (segments.ok()) {
+            next.segments =
+                std::make_unique<schedule::TwoPhaseRoundSegments>(std::move(segments).value());
+        } else {
+            log::warn("{}; the batch goes through the windows", segments.error().message);
+            next.code = segments.error().code;
+        }
+    }
+    command(std::move(next));
+}
+
+// As each side maps the windows: what it only reads without write permission.
+Result<schedule::TwoPhaseRoundSegments> WorkerControl::State::map_segments(
+    const control::SegmentAnswer& answer) {
+    using enum schedule::Segment::Access;
+    const bool is_session = role == control::ATTENTION;
+    const auto map = [&](schedule::TwoPhaseSegment which,
+                         uint64_t bytes,
+                         bool is_writer) -> Result<schedule::Segment> {
+        if (bytes == 0) return schedule::Segment();
+        const auto taken = channel.take_fds(1);
+        if (!taken.ok()) afdd_is_gone(taken.error().message);
+        return schedule::Segment::attach(
+            taken.value().front().get(),
+            schedule::two_phase_segment_name(
+                welcome.segment_prefix(), which, answer.rank(), answer.session(), answer.round()),
+            bytes,
+            is_writer ? kReadWrite : kReadOnly);
+    };
+    // Both are taken before either is judged: descriptors come in the order of the messages.
+    auto receive = map(schedule::TwoPhaseSegment::kReceive, answer.receive_bytes(), is_session);
+    auto results = map(schedule::TwoPhaseSegment::kReturn, answer.return_bytes(), !is_session);
+    schedule::TwoPhaseRoundSegments segments;
+    AFD_ASSIGN(segments.receive, std::move(receive));
+    AFD_ASSIGN(segments.results, std::move(results));
+    return segments;
 }
 
 void WorkerControl::State::admit(const control::Admit& admit) {

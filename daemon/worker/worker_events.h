@@ -13,8 +13,8 @@
 // Order: the events of one sequence are kStarted, kPromptLogprob... (positions ascending),
 // kToken..., kEnd. After kEnd nothing of that sequence follows. Every admitted sequence gets
 // exactly one kEnd, also when it is cancelled; a kCancel of an unknown sequence is ignored.
-// An FFN worker asks with kSegmentRequest and hears kSegment; kSegmentRelease has no answer. An
-// attention worker asks with kVoidRequest and hears kVoidAnswer.
+// An FFN worker asks with kSegmentRequest and hears kSegment, and so does the session of the round;
+// kSegmentRelease has no answer. An attention worker asks with kVoidRequest and hears kVoidAnswer.
 
 #include <cstdint>
 #include <cstdio>
@@ -26,6 +26,7 @@
 #include "model/grammar/token_constraint.h"
 #include "model/sampling/sampler.h"
 #include "proto/status.h"
+#include "schedule/shared_memory/two_phase_memory.h"
 
 namespace afd::daemon {
 
@@ -53,7 +54,7 @@ struct WorkerCommand {
         kAdmit,       // Run `sequence`.
         kCancel,      // End `sequence_id` with kCancelled (R7: never cuts R4 or R10 short).
         kShutdown,    // Leave the loop at the next step; nothing follows.
-        kSegment,     // FFN: afdd's answer for `round` of `session`: `code`.
+        kSegment,     // The memory of `round` of `session` with `rank`: `code`, `segments`.
         kRankState,   // Attention: FFN worker `rank` is lost, or back: `is_lost` (R12).
         kVoidAnswer,  // Attention: `round` of `micro_batch` at `rank` is voided: `is_granted`.
     };
@@ -66,7 +67,8 @@ struct WorkerCommand {
     bool is_lost = false;
     bool is_granted = false;
     uint64_t sequence_id = 0;
-    std::unique_ptr<SequenceRequest> sequence = nullptr;  // kAdmit.
+    std::unique_ptr<SequenceRequest> sequence = nullptr;                  // kAdmit.
+    std::unique_ptr<schedule::TwoPhaseRoundSegments> segments = nullptr;  // kSegment with kOk.
 };
 
 // The memory of a two-phase round, as an FFN worker asks for it.

@@ -85,11 +85,14 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
         .own_doorbell = control.own_doorbell_fd(),
         .peer_doorbells = {control.peer_doorbell_fds().begin(), control.peer_doorbell_fds().end()},
         .segment_fds = control.segment_fds()};
+    auto two_phase_memory = std::make_unique<schedule::HandedTwoPhaseMemory>();
+    attach.two_phase_memory = two_phase_memory.get();
     AFD_ASSIGN(schedule::Segment metrics, schedule::attach_metrics(attach, role, index));
     return WorkerSetup{.files = std::move(files),
                        .numeric_class = numeric_class,
                        .layout = layout,
                        .attach = std::move(attach),
+                       .two_phase_memory = std::move(two_phase_memory),
                        .placement = std::move(placement),
                        .metrics_segment = std::move(metrics),
                        .router = router,
@@ -148,9 +151,7 @@ Result<WorkerExperts> load_worker_experts(const WorkerSetup& setup,
 
 void confine_worker(const control::Welcome& welcome) {
     if (!welcome.seccomp() || !can_confine()) return;
-    const bool has_two_phase = welcome.prefill_tokens_max() > 0;
-    const Result<> confined =
-        confine_system_calls(has_two_phase ? FileOpening::kExisting : FileOpening::kNone);
+    const Result<> confined = confine_system_calls();
     if (!confined.ok()) log::warn("{}; going on without", confined.error().message);
 }
 

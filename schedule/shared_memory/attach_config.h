@@ -13,6 +13,7 @@
 #include "schedule/layout/segment_header.h"
 #include "schedule/layout/window_layout.h"
 #include "schedule/shared_memory/segment.h"
+#include "schedule/shared_memory/two_phase_memory.h"
 
 namespace afd::schedule {
 
@@ -26,6 +27,8 @@ struct AttachConfig {
     std::vector<int> peer_doorbells;
     // Descriptors of segments, as afdd hands them over. Not owned; needed while attaching only.
     std::map<std::string, int> segment_fds = {};
+    // Of rounds that are made later; null: by name. Not owned; must outlive the transport.
+    TwoPhaseMemory* two_phase_memory = nullptr;
 
     // Attaches by the descriptor, so that no name has to exist; without one, by name.
     // Errors: those of Segment::attach.

@@ -14,8 +14,8 @@
 // afdd creates every segment before it starts a worker and keeps it to its end; workers only
 // attach, by descriptors that afdd hands them. So a crashed worker never takes memory with it, its
 // successor finds its windows as they were, and no name that is lost and no file that is shortened
-// can harm an instance that lives (docs/security.md). The memory of a two-phase round is made and
-// given back on request; workers attach to it by name.
+// can harm an instance that lives (docs/security.md). The memory of a two-phase round is made,
+// handed over and given back on request.
 //
 // How they are named: segment_name.h.
 

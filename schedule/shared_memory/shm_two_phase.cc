@@ -85,12 +85,16 @@ auto ShmTwoPhase<Own, Peer>::attach(const AttachConfig& config,
         segments.push_back(std::move(area));
     }
     // On the heap: the object keeps a pointer to it beside owning it.
-    auto memory = std::make_unique<ShmTwoPhaseMemory>(config.prefix);
-    auto made = std::make_unique<ShmTwoPhase>(
-        layout, index, own.data(), areas, std::move(ringers), *memory);
+    std::unique_ptr<TwoPhaseMemory> by_name;
+    if (config.two_phase_memory == nullptr) {
+        by_name = std::make_unique<NamedTwoPhaseMemory>(config.prefix);
+    }
+    TwoPhaseMemory& memory = by_name == nullptr ? *config.two_phase_memory : *by_name;
+    auto made =
+        std::make_unique<ShmTwoPhase>(layout, index, own.data(), areas, std::move(ringers), memory);
     segments.push_back(std::move(own));
     made->segments_ = std::move(segments);
-    made->owned_memory_ = std::move(memory);
+    made->owned_memory_ = std::move(by_name);
     return made;
 }
 

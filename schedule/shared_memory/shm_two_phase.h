@@ -5,7 +5,7 @@
 // which the peers map, and what is sent is written into the peer's segment, so that a publish() is
 // one store and a put() nothing.
 //
-// attach() maps by name; the constructor takes addresses, as those of shm_peers.h.
+// attach() goes by an AttachConfig; the constructor takes addresses, as those of shm_peers.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -47,6 +47,9 @@ class ShmTwoPhase final : public TwoPhaseTransport<Own, Peer> {
         publish_seq_cst(this->own(peer).*word, value);
         ringers_[peer].ring_if_armed();
     }
+    bool may_open(uint32_t peer, int32_t round) const override {
+        return memory_->has_round_of(key_of(TwoPhaseSegment::kReceive, peer, round));
+    }
     Result<TwoPhaseRoundMemory> open(uint32_t peer,
                                      int32_t round,
                                      const TwoPhaseSizes& sizes) override;
@@ -58,7 +61,7 @@ class ShmTwoPhase final : public TwoPhaseTransport<Own, Peer> {
 
     std::vector<DoorbellRinger> ringers_;
     TwoPhaseMemory* memory_;
-    // Of attach() only.
+    // Of attach() only; the second where the configuration has none.
     std::vector<Segment> segments_;
     std::unique_ptr<TwoPhaseMemory> owned_memory_;
 };

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "proto/status.h"
 #include "schedule/layout/two_phase_control.h"
@@ -32,7 +33,11 @@ class TwoPhaseMemory {
   public:
     virtual ~TwoPhaseMemory() = default;
 
-    // Maps a segment of exactly `bytes`. The address is good until unmap().
+    // Whether map() would find the segments of this one's round.
+    virtual bool has_round_of(const TwoPhaseKey&) const { return true; }
+
+    // Maps a segment of exactly `bytes`. The address is good until unmap(); a read-only one must
+    // not be stored to: the kernel refuses. Of 0 bytes: null.
     // Errors: those of Segment::attach and Segment::prefault.
     virtual Result<std::byte*> map(const TwoPhaseKey& key,
                                    uint64_t bytes,
@@ -41,12 +46,41 @@ class TwoPhaseMemory {
     virtual void unmap(const TwoPhaseKey& key) = 0;
 };
 
-// Over segments of /dev/shm.
-class ShmTwoPhaseMemory final : public TwoPhaseMemory {
-  public:
-    explicit ShmTwoPhaseMemory(std::string prefix) : prefix_(std::move(prefix)) {}
+// What afdd hands over of a round, mapped; a part of 0 bytes is empty.
+struct TwoPhaseRoundSegments {
+    Segment receive;
+    Segment results;
+};
 
-    // A read-only address must not be stored to: the kernel refuses.
+// Of segments that afdd hands over with the control channel. What workers have.
+class HandedTwoPhaseMemory final : public TwoPhaseMemory {
+  public:
+    // Those of another round of the two go. REQUIRES: `segments` are mapped for this side.
+    void hand_over(uint32_t rank,
+                   uint32_t session,
+                   int32_t round,
+                   TwoPhaseRoundSegments&& segments);
+
+    bool has_round_of(const TwoPhaseKey& key) const override;
+    // Errors: kNotFound: it was not handed over. kFailedPrecondition: it is of another size (names
+    // both). Those of Segment::prefault.
+    Result<std::byte*> map(const TwoPhaseKey& key, uint64_t bytes, Segment::Access access) override;
+    void unmap(const TwoPhaseKey& key) override;
+
+  private:
+    using Pair = std::pair<uint32_t, uint32_t>;  // Rank, session.
+    struct Round {
+        int32_t number = 0;
+        TwoPhaseRoundSegments segments;
+    };
+    std::map<Pair, Round> rounds_;
+};
+
+// By name. For whoever brings sessions and ranks together without an afdd that hands over.
+class NamedTwoPhaseMemory final : public TwoPhaseMemory {
+  public:
+    explicit NamedTwoPhaseMemory(std::string prefix) : prefix_(std::move(prefix)) {}
+
     Result<std::byte*> map(const TwoPhaseKey& key, uint64_t bytes, Segment::Access access) override;
     void unmap(const TwoPhaseKey& key) override { mapped_.erase(key); }
 

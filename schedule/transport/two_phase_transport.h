@@ -54,6 +54,8 @@ class TwoPhaseTransport {
     virtual void publish(uint32_t peer, Word word, int32_t value, size_t table_bytes) = 0;
     void publish(uint32_t peer, Word word, int32_t value) { publish(peer, word, value, 0); }
 
+    // Whether the memory of a round that the peer has granted is here, too: open() will find it.
+    virtual bool may_open(uint32_t /*peer*/, int32_t /*round*/) const { return true; }
     // The memory of a round that afdd granted. A successor finds what its predecessor received.
     // Errors: the transport's own; kNotFound: afdd made no such memory.
     virtual Result<TwoPhaseRoundMemory> open(uint32_t peer,

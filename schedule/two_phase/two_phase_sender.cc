@@ -87,7 +87,9 @@ void TwoPhaseSender::offer(uint32_t rank, const TwoPhaseOffer& offer) {
 
 TwoPhaseSender::Answer TwoPhaseSender::answer(uint32_t rank, Order order) const {
     const int32_t granted = observe(peer(rank).granted, order);
-    if (granted == round_) return Answer::kGranted;
+    if (granted == round_) {
+        return transport_->may_open(rank, round_) ? Answer::kGranted : Answer::kPending;
+    }
     return granted == refused_mark(round_) ? Answer::kRefused : Answer::kPending;
 }
 

@@ -45,7 +45,8 @@ class TwoPhaseSender {
     // Ranks of the round, ascending.
     std::span<const uint32_t> offered() const { return offered_; }
 
-    // What a rank of the round says to it.
+    // What a rank of the round says to it. Granted once the memory is here, too, which comes
+    // another way.
     Answer answer(uint32_t rank, Order order) const;
 
     // Copies the first row of each expert, [num_experts]; of one without rows, the next free row.

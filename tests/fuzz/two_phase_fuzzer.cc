@@ -43,7 +43,7 @@ struct Pair {
     std::array<int32_t, 2> armed{};
     Bytes session;
     Bytes rank;
-    ShmTwoPhaseMemory memory{"/none"};
+    NamedTwoPhaseMemory memory{"/none"};
     ShmTwoPhaseDispatch dispatch;
     ShmTwoPhaseReturn returns;
 };

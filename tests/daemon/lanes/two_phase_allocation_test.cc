@@ -43,7 +43,7 @@ TEST(TwoPhaseAllocation, AMillionTokensNeedTheirIndicesAndLittleElse) {
     const int32_t awake = 0;
     const std::vector<schedule::DoorbellRinger> ringers(kRanks,
                                                         schedule::DoorbellRinger(&awake, -1));
-    schedule::ShmTwoPhaseMemory memory("/none");
+    schedule::NamedTwoPhaseMemory memory("/none");
     schedule::ShmTwoPhaseDispatch transport(layout, 0, own.get(), peers, ringers, memory);
     schedule::TwoPhaseSender sender(transport);
     ops::SerialParallel serial;

@@ -34,6 +34,13 @@ int number_from(const char* name) {
     return text == nullptr ? 0 : std::atoi(text);
 }
 
+// What a kSegment says.
+std::string text_of(const WorkerCommand& command) {
+    if (command.segments == nullptr) return std::string(code_name(command.code));
+    return std::to_string(command.segments->receive.size()) + " and " +
+           std::to_string(command.segments->results.size()) + " bytes";
+}
+
 class FakeLoop {
   public:
     explicit FakeLoop(WorkerControl& control) : control_(control), port_(control.port()) {}
@@ -78,6 +85,10 @@ class FakeLoop {
                            command.is_granted ? "void" : "not void");
                     break;
                 case WorkerCommand::Kind::kSegment:
+                    report("round %d at rank %u: %s",
+                           command.round,
+                           command.rank,
+                           text_of(command).c_str());
                     break;
             }
         }
@@ -131,7 +142,7 @@ class FakeLoop {
 void ask_for_segments(WorkerControl& worker) {
     WorkerPort& port = worker.port();
     WorkerEvent request{.kind = WorkerEvent::Kind::kSegmentRequest};
-    request.segment = {1, 7, 4096, 512};
+    request.segment = {0, 7, 4096, 512};
     port.push(std::move(request));
     port.flush();
     WorkerCommand answer;
@@ -150,10 +161,8 @@ void ask_for_segments(WorkerControl& worker) {
     // afdd gave up instead of answering.
     if (answer.kind != WorkerCommand::Kind::kSegment) std::_Exit(0);
     WorkerEvent report{.kind = WorkerEvent::Kind::kWait};
-    report.set_text("round %d of session %u: %s",
-                    answer.round,
-                    answer.session,
-                    std::string(code_name(answer.code)).c_str());
+    report.set_text(
+        "round %d of session %u: %s", answer.round, answer.session, text_of(answer).c_str());
     port.push(std::move(report));
     port.flush();
 }

@@ -202,7 +202,9 @@ class SupervisorTest : public testing::Test {
     std::map<std::pair<control::Role, uint32_t>, schedule::HeartbeatView> heartbeats_;
     uint64_t progress_ = 0;
     // Of the plan; empty: an instance without two-phase rounds.
-    std::function<Result<>(uint32_t rank, const control::SegmentRequest&)> acquire_segments_;
+    std::function<Result<TwoPhaseSegments::Descriptors>(uint32_t rank,
+                                                        const control::SegmentRequest&)>
+        acquire_segments_;
     CanDoWithout can_do_without_;  // Of the plan.
     Program program_;
     std::unique_ptr<WorkerDoor> door_;

@@ -23,7 +23,7 @@ std::string test_prefix() {
 TEST(TwoPhaseSegments, AreAsLargeAsARoundCanBeAndNotLarger) {
     TwoPhaseSegments segments(test_prefix(), 2, 0, kSizesMax);
     const auto refusal = [&](uint32_t session, int32_t round, schedule::TwoPhaseSizes sizes) {
-        const Result<> made = segments.acquire(0, session, round, sizes);
+        const auto made = segments.acquire(0, session, round, sizes);
         if (made.ok()) return std::string("made");
         EXPECT_EQ(made.error().code, Code::kInvalidArgument);
         return made.error().message;

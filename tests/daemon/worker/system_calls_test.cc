@@ -42,7 +42,7 @@ int error_of(long result) {
 constexpr int kNotConfined = 250;
 
 // In a process of its own: 128 + signal if it was killed.
-int in_confined_child(FileOpening opening, const Call& call, bool in_thread = false) {
+int in_confined_child(const Call& call, bool in_thread = false) {
     const pid_t child = fork();
     if (child == 0) {
         std::promise<void> confined;
@@ -52,7 +52,7 @@ int in_confined_child(FileOpening opening, const Call& call, bool in_thread = fa
             if (in_thread) error = call();
         });
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        const bool ok = confine_system_calls(opening).ok();
+        const bool ok = confine_system_calls().ok();
         confined.set_value();
         thread.join();
         if (!in_thread) error = call();
@@ -82,6 +82,7 @@ std::vector<Forbidden> forbidden_calls() {
         {"connect", [] { return error_of(connect(0, nullptr, 0)); }},
         {"bind", [] { return error_of(bind(0, nullptr, 0)); }},
         {"accept", [] { return error_of(accept4(0, nullptr, nullptr, 0)); }},
+        {"open to read", [] { return error_of(open("/dev/null", O_RDONLY | O_CLOEXEC)); }},
         {"open to make", [] { return error_of(open("/tmp/made", O_RDWR | O_CREAT, 0600)); }},
         {"open to write", [] { return error_of(open("/dev/null", O_WRONLY)); }},
         {"open to empty", [] { return error_of(open("/dev/null", O_RDWR | O_TRUNC)); }},
@@ -118,56 +119,34 @@ std::vector<Forbidden> forbidden_calls() {
     };
 }
 
-class SystemCalls : public testing::TestWithParam<FileOpening> {};
-
-INSTANTIATE_TEST_SUITE_P(Opening,
-                         SystemCalls,
-                         testing::Values(FileOpening::kNone, FileOpening::kExisting),
-                         [](const auto& opening) {
-                             return opening.param == FileOpening::kNone ? "none" : "existing";
-                         });
-
 // Under a sanitizer there is nothing to see.
-TEST_P(SystemCalls, WhatAWorkerDoesNotNeedIsRefusedInEachThread) {
+TEST(SystemCalls, WhatAWorkerDoesNotNeedIsRefusedInEachThread) {
     if (!can_confine()) return;
     for (const Forbidden& forbidden : forbidden_calls()) {
         for (const bool in_thread : {false, true}) {
-            EXPECT_EQ(in_confined_child(GetParam(), forbidden.call, in_thread), EPERM)
+            EXPECT_EQ(in_confined_child(forbidden.call, in_thread), EPERM)
                 << forbidden.name << (in_thread ? " in a thread" : "");
         }
     }
 }
 
-TEST_P(SystemCalls, FilesAreOpenedOnlyWhereTwoPhaseRoundsNeedIt) {
+TEST(SystemCalls, MemoryDescriptorsAndTheEndStay) {
     if (!can_confine()) return;
-    const int expected = GetParam() == FileOpening::kNone ? EPERM : 0;
-    for (const int flags : {O_RDONLY | O_CLOEXEC, O_RDWR | O_CLOEXEC | O_NOFOLLOW}) {
-        EXPECT_EQ(
-            in_confined_child(GetParam(), [flags] { return error_of(open("/dev/null", flags)); }),
-            expected)
-            << flags;
-    }
-}
-
-TEST_P(SystemCalls, MemoryDescriptorsAndTheEndStay) {
-    if (!can_confine()) return;
-    EXPECT_EQ(in_confined_child(GetParam(),
-                                [] {
-                                    // Beyond the threshold of malloc: a mapping of its own.
-                                    std::vector<char> memory(size_t{8} << 20, 'a');
-                                    memory.resize(size_t{16} << 20);
-                                    const int copied = memory[12345];
-                                    fprintf(stderr, "still here\n");
-                                    usleep(1000);
-                                    return copied == 'a' ? 0 : 1;
-                                }),
+    EXPECT_EQ(in_confined_child([] {
+                  // Beyond the threshold of malloc: a mapping of its own.
+                  std::vector<char> memory(size_t{8} << 20, 'a');
+                  memory.resize(size_t{16} << 20);
+                  const int copied = memory[12345];
+                  fprintf(stderr, "still here\n");
+                  usleep(1000);
+                  return copied == 'a' ? 0 : 1;
+              }),
               0);
     // An assertion's way out.
-    EXPECT_EQ(in_confined_child(GetParam(),
-                                [] {
-                                    std::abort();
-                                    return 0;
-                                }),
+    EXPECT_EQ(in_confined_child([] {
+                  std::abort();
+                  return 0;
+              }),
               128 + SIGABRT);
 }
 

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <memory>
@@ -67,17 +69,31 @@ class WorkerControlTest : public testing::Test {
         ASSERT_TRUE(afdd_->flush().ok());
     }
 
-    // The next command of the data thread; none came: null.
-    std::unique_ptr<SequenceRequest> next_admitted() {
+    // The memory of round 3 of session 2, with these descriptors.
+    void hand_over(uint64_t receive_bytes, uint64_t return_bytes, const std::vector<int>& fds) {
+        control::SupervisorMessage message;
+        control::SegmentAnswer& segment = *message.mutable_segment();
+        segment.set_session(2);
+        segment.set_round(3);
+        segment.set_receive_bytes(receive_bytes);
+        segment.set_return_bytes(return_bytes);
+        afdd_->queue(message, fds);
+        ASSERT_TRUE(afdd_->flush().ok());
+    }
+
+    // The next command of the data thread; none came: kShutdown.
+    WorkerCommand next_command() {
         const auto deadline =
             std::chrono::steady_clock::now() + std::chrono::milliseconds(kControlWatchdogMs);
         WorkerCommand command;
         while (!worker_->port().pop_command(command)) {
-            if (std::chrono::steady_clock::now() > deadline) return nullptr;
+            if (std::chrono::steady_clock::now() > deadline) return {};
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
-        return std::move(command.sequence);
+        return command;
     }
+    // Null: none came.
+    std::unique_ptr<SequenceRequest> next_admitted() { return std::move(next_command().sequence); }
 
     void push(WorkerEvent::Kind kind) {
         ASSERT_TRUE(worker_->port().push({.kind = kind}));
@@ -94,6 +110,7 @@ class WorkerControlTest : public testing::Test {
         ASSERT_TRUE(receive(hello) && hello.has_hello());
         control::SupervisorMessage answer;
         answer.mutable_welcome()->set_num_fds(1);
+        answer.mutable_welcome()->set_segment_prefix("/afd-worker_control_test");
         const int fds[] = {doorbell_.get()};
         afdd_->queue(answer, fds);
         ASSERT_TRUE(afdd_->flush().ok());
@@ -197,6 +214,49 @@ TEST_F(WorkerControlTest, TokensThatTheFormatForbidsAreNoReplay) {
     ASSERT_EQ(message.events().ends_size(), 1);
     EXPECT_EQ(message.events().ends(0).message(),
               "token 4, number 1 of the output, may not come under response_format");
+    worker_->finish();
+}
+
+// Goal: the memory of a two-phase round comes mapped to the data thread, and what is not as it
+// should be is refused and costs neither the worker nor the next round. Method: a rank is handed a
+// sealed file for each segment; then a file that could be shortened for one of them, a file of
+// another size, and sealed ones again. Oracle: sizes, codes, and bytes that are seen through both
+// mappings.
+TEST_F(WorkerControlTest, MemoryOfARoundIsMappedAsItIsHandedOver) {
+    using schedule::Segment;
+    const std::string prefix = "/afd-worker_control_test-" + std::to_string(::getpid());
+    const Segment receive = Segment::create_sealed(prefix + "-receive", 8192).value();
+    const Segment results = Segment::create_sealed(prefix + "-return", 4096).value();
+    Segment::unlink(receive.name());
+    Segment::unlink(results.name());
+    const UniqueFd open_file(::memfd_create("open", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    ASSERT_EQ(::ftruncate(open_file.get(), 4096), 0);
+    connect();
+    worker_->start();
+
+    hand_over(8192, 4096, {receive.descriptor(), results.descriptor()});
+    WorkerCommand command = next_command();
+    ASSERT_EQ(command.kind, WorkerCommand::Kind::kSegment);
+    EXPECT_EQ(command.session, 2U);
+    EXPECT_EQ(command.round, 3);
+    ASSERT_NE(command.segments, nullptr);
+    receive.data()[8191] = std::byte{7};
+    EXPECT_EQ(command.segments->receive.const_data()[8191], std::byte{7});
+    command.segments->results.data()[4095] = std::byte{9};
+    EXPECT_EQ(results.const_data()[4095], std::byte{9});
+
+    hand_over(8192, 4096, {receive.descriptor(), open_file.get()});
+    command = next_command();
+    EXPECT_EQ(command.code, Code::kPermissionDenied);
+    EXPECT_EQ(command.segments, nullptr);
+    hand_over(4096, 4096, {receive.descriptor(), results.descriptor()});
+    EXPECT_EQ(next_command().code, Code::kFailedPrecondition);
+
+    hand_over(8192, 0, {receive.descriptor()});
+    command = next_command();
+    ASSERT_NE(command.segments, nullptr);
+    EXPECT_EQ(command.segments->receive.size(), 8192U);
+    EXPECT_EQ(command.segments->results.size(), 0U);
     worker_->finish();
 }
 

@@ -70,7 +70,7 @@ class TwoPhaseControl : public testing::Test {
     std::array<int32_t, 3> armed_{};
     Bytes session_;
     std::array<Bytes, 2> ranks_;
-    ShmTwoPhaseMemory memory_{"/none"};
+    NamedTwoPhaseMemory memory_{"/none"};
     ShmTwoPhaseDispatch dispatch_;
     std::array<std::unique_ptr<ShmTwoPhaseReturn>, 2> returns_;
     const TwoPhaseOffer offer_{1, 3, 4, {5, 0, 4, 2}};

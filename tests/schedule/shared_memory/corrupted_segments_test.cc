@@ -139,9 +139,51 @@ TEST_F(CorruptedSegments, AnotherSizeIsRefusedByAllItsUsers) {
     }
 }
 
+// What afdd hands over of a two-phase round: of that round, as large as both sides know from offer
+// and grants, and only until it is closed.
+TEST_F(CorruptedSegments, ARoundsSegmentOfAnotherRoundOrSizeIsNotMapped) {
+    using enum TwoPhaseSegment;
+    const auto segments = [&] {
+        return TwoPhaseRoundSegments{Segment::create(prefix_ + "-receive", 8192).value(),
+                                     Segment::create(prefix_ + "-return", 4096).value()};
+    };
+    const auto drop_names = [&] {
+        Segment::unlink(prefix_ + "-receive");
+        Segment::unlink(prefix_ + "-return");
+    };
+    HandedTwoPhaseMemory memory;
+    const TwoPhaseKey receive{kReceive, 1, 0, 7};
+    const TwoPhaseKey results{kReturn, 1, 0, 7};
+    const auto refusal = [&](const TwoPhaseKey& key, uint64_t bytes) {
+        const auto mapped = memory.map(key, bytes, Segment::Access::kReadWrite);
+        return mapped.ok() ? "mapped" : mapped.error().message;
+    };
+    EXPECT_FALSE(memory.has_round_of(receive));
+    memory.hand_over(1, 0, 7, segments());
+    drop_names();
+    EXPECT_TRUE(memory.has_round_of(receive));
+    EXPECT_EQ(refusal(receive, 8192), "mapped");
+    EXPECT_EQ(refusal(results, 4096), "mapped");
+    EXPECT_EQ(refusal(results, 8192),
+              "the return segment of round 7 of rank 1 with session 0 has 4096 bytes instead of "
+              "8192");
+    EXPECT_EQ(refusal({kReceive, 1, 0, 8}, 8192),
+              "afdd has handed over no memory for round 8 of rank 1 with session 0");
+    EXPECT_THAT(refusal({kReceive, 1, 1, 7}, 8192), HasSubstr("with session 1"));
+
+    // The next round's takes the place of what was not closed.
+    memory.hand_over(1, 0, 8, segments());
+    drop_names();
+    EXPECT_FALSE(memory.has_round_of(receive));
+    memory.unmap({kReceive, 1, 0, 8});
+    EXPECT_TRUE(memory.has_round_of({kReturn, 1, 0, 8}));
+    memory.unmap({kReturn, 1, 0, 8});
+    EXPECT_FALSE(memory.has_round_of({kReturn, 1, 0, 8}));
+}
+
 // The segments of a two-phase round: as large as both sides know from offer and grants.
 TEST_F(CorruptedSegments, ARoundsSegmentOfAnotherSizeIsNotMapped) {
-    ShmTwoPhaseMemory memory(prefix_);
+    NamedTwoPhaseMemory memory(prefix_);
     for (const TwoPhaseSegment kind : {TwoPhaseSegment::kReceive, TwoPhaseSegment::kReturn}) {
         const std::string spoiled = two_phase_segment_name(prefix_, kind, 1, 0, 7);
         const Segment segment = Segment::create(spoiled, 8192).value();
