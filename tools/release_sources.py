@@ -81,7 +81,11 @@ SOURCES = {
     "gpt_oss_20b": Source(
         "MaxText; `EchoCog/gpt-oss-20b`, `config.json`, where only `quant_method` was changed"),
     "kanana_2_30b_a3b": Source(
-        "no copy was found. These keys make 30.7·10⁹ elements", confirmed=()),
+        "no copy was found. The publisher's page (`kakao/kanana-2`) says latent attention, and 30·10⁹ "
+        "elements of which 3 are active; these keys make 30.7 and 3.4",
+        confirmed=("num_hidden_layers", "first_k_dense_replace", "n_routed_experts",
+                   "num_experts_per_tok", "n_shared_experts", "vocab_size",
+                   "max_position_embeddings")),
     "kimi_k2": Source(
         "aiconfigurator; slime; the rest of `rope_scaling` in a report of Kimi-K2-0905 "
         "(`ParagEkbote/hf-model-inspector`)",
