@@ -25,7 +25,7 @@
 #include "daemon/config/config.h"
 #include "daemon/gateway/gateway.h"
 #include "daemon/gateway/gateway_host.h"
-#include "daemon/gateway/text_thread.h"
+#include "daemon/gateway/request/text_thread.h"
 #include "daemon/handover/predecessor.h"
 #include "daemon/http/http_services.h"
 #include "daemon/loop/event_loop.h"

@@ -8,7 +8,7 @@
 #include "daemon/afdd/instance_setup.h"
 #include "daemon/config/config.h"
 #include "daemon/config/listen_address.h"
-#include "daemon/gateway/input_budget.h"
+#include "daemon/gateway/session/input_budget.h"
 #include "daemon/http/http_services.h"
 
 namespace afd::daemon {

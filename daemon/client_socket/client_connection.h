@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/gateway/client_session.h"
-#include "daemon/gateway/input_budget.h"
+#include "daemon/gateway/session/client_session.h"
+#include "daemon/gateway/session/input_budget.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/loop/stream_socket.h"
 #include "daemon/loop/turn_budget.h"

@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include "daemon/gateway/client_session.h"
-#include "daemon/gateway/front_end.h"
-#include "daemon/gateway/input_budget.h"
+#include "daemon/gateway/session/client_session.h"
+#include "daemon/gateway/session/front_end.h"
+#include "daemon/gateway/session/input_budget.h"
 #include "daemon/loop/socket_listener.h"
 
 namespace afd::daemon {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "daemon/gateway/client_answers.h"
+#include "daemon/gateway/flight/client_answers.h"
 #include "proto/client.pb.h"
 #include "proto/status.h"
 

@@ -10,11 +10,11 @@
 
 #include <functional>
 
-#include "daemon/gateway/client_session.h"
-#include "daemon/gateway/flight_table.h"
-#include "daemon/gateway/handed_connection.h"
-#include "daemon/gateway/resumable_requests.h"
-#include "daemon/gateway/session_table.h"
+#include "daemon/gateway/flight/flight_table.h"
+#include "daemon/gateway/flight/resumable_requests.h"
+#include "daemon/gateway/session/client_session.h"
+#include "daemon/gateway/session/handed_connection.h"
+#include "daemon/gateway/session/session_table.h"
 #include "daemon/loop/event_loop.h"
 
 namespace afd::daemon {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "daemon/gateway/client_answers.h"
+#include "daemon/gateway/flight/client_answers.h"
 #include "proto/status.h"
 
 namespace afd::daemon {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "daemon/gateway/prompt.h"
+#include "daemon/gateway/request/prompt.h"
 #include "daemon/program/logging.h"
 #include "daemon/program/version.h"
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/gateway/client_answers.h"
+#include "daemon/gateway/flight/client_answers.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/metrics/trace_ring.h"
 #include "proto/client.pb.h"

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/gateway/handed_connection.h"
+#include "daemon/gateway/session/handed_connection.h"
 #include "daemon/handover/handover_wire.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/loop/unique_fd.h"

@@ -6,7 +6,7 @@
 #include <ctime>
 #include <utility>
 
-#include "daemon/gateway/random_seed.h"
+#include "daemon/gateway/request/random_seed.h"
 #include "daemon/http/request_checks.h"
 
 namespace afd::daemon {

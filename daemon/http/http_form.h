@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "daemon/gateway/client_session.h"
+#include "daemon/gateway/session/client_session.h"
 #include "daemon/http/answer/answer_form.h"
 #include "proto/status.h"
 

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "daemon/config/listen_address.h"
-#include "daemon/gateway/client_session.h"
-#include "daemon/gateway/front_end.h"
+#include "daemon/gateway/session/client_session.h"
+#include "daemon/gateway/session/front_end.h"
 #include "daemon/http/http_services.h"
 #include "daemon/loop/acceptor.h"
 

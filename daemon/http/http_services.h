@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <memory>
 
-#include "daemon/gateway/input_budget.h"
-#include "daemon/gateway/text_thread.h"
+#include "daemon/gateway/request/text_thread.h"
+#include "daemon/gateway/session/input_budget.h"
 #include "daemon/http/api_keys.h"
 #include "daemon/http/call/api_model.h"
 #include "daemon/http/lingering_sockets.h"

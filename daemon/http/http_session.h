@@ -20,8 +20,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/gateway/client_session.h"
-#include "daemon/gateway/input_budget.h"
+#include "daemon/gateway/session/client_session.h"
+#include "daemon/gateway/session/input_budget.h"
 #include "daemon/http/http_exchange.h"
 #include "daemon/http/http_services.h"
 #include "daemon/http/message/http_response.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "daemon/gateway/random_seed.h"
+#include "daemon/gateway/request/random_seed.h"
 
 namespace afd::daemon {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <variant>
 
-#include "daemon/gateway/request.h"
+#include "daemon/gateway/request/request.h"
 #include "daemon/http/answer/generation_answer.h"
 #include "daemon/http/answer/model_answers.h"
 #include "daemon/http/request_checks.h"

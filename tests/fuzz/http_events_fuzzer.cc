@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "daemon/gateway/request.h"
+#include "daemon/gateway/request/request.h"
 #include "daemon/http/answer/generation_answer.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/http_model.h"

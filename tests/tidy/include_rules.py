@@ -68,15 +68,22 @@ ALLOWED_INCLUDES = {
                   "daemon/worker",
     "daemon/supervisor": "proto schedule daemon/program daemon/loop daemon/metrics daemon/config "
                          "daemon/worker",
-    "daemon/client_socket": "proto daemon/loop daemon/gateway",
+    "daemon/client_socket": "proto daemon/loop daemon/gateway/session",
     "daemon/handover": "proto daemon/loop daemon/worker daemon/gateway",
     "daemon/http": "proto model daemon/program daemon/loop daemon/metrics daemon/config "
-                   "daemon/gateway daemon/http/message daemon/http/call daemon/http/answer",
+                   "daemon/gateway/session daemon/gateway/request daemon/http/message "
+                   "daemon/http/call daemon/http/answer",
     "daemon/http/message": "proto model",
     "daemon/http/call": "proto model daemon/http/message",
     "daemon/http/answer": "proto model daemon/program daemon/http/message daemon/http/call",
-    "daemon/gateway": "proto schedule model daemon/program daemon/loop daemon/metrics daemon/config "
-                      "daemon/supervisor",
+    "daemon/gateway": "proto daemon/program daemon/loop daemon/metrics daemon/config "
+                      "daemon/supervisor daemon/gateway/session daemon/gateway/request "
+                      "daemon/gateway/flight",
+    "daemon/gateway/session": "proto daemon/loop",
+    "daemon/gateway/request": "proto model daemon/loop daemon/gateway/session",
+    "daemon/gateway/flight": "proto schedule model daemon/program daemon/loop daemon/metrics "
+                             "daemon/config daemon/supervisor daemon/gateway/session "
+                             "daemon/gateway/request",
     "daemon/afdd": "proto schedule ops model daemon",
     "clients": "proto",
     "python": "calls",

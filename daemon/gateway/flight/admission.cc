@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/gateway/admission.h"
+#include "daemon/gateway/flight/admission.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "daemon/gateway/deadlines.h"
-#include "daemon/gateway/random_seed.h"
+#include "daemon/gateway/flight/deadlines.h"
+#include "daemon/gateway/request/random_seed.h"
 #include "daemon/program/logging.h"
 #include "model/attention/kv_cache.h"
 #include "schedule/wait/adaptive_wait.h"

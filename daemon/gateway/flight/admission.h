@@ -7,12 +7,12 @@
 #include <cstdint>
 
 #include "daemon/config/config.h"
-#include "daemon/gateway/admission_queue.h"
-#include "daemon/gateway/client_answers.h"
-#include "daemon/gateway/flight_table.h"
-#include "daemon/gateway/prompt.h"
-#include "daemon/gateway/request.h"
-#include "daemon/gateway/resumable_requests.h"
+#include "daemon/gateway/flight/admission_queue.h"
+#include "daemon/gateway/flight/client_answers.h"
+#include "daemon/gateway/flight/flight_table.h"
+#include "daemon/gateway/flight/resumable_requests.h"
+#include "daemon/gateway/request/prompt.h"
+#include "daemon/gateway/request/request.h"
 #include "daemon/supervisor/attention_workers.h"
 
 namespace afd::daemon {

@@ -20,7 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "daemon/gateway/fair_queue.h"
+#include "daemon/gateway/flight/fair_queue.h"
 #include "proto/client.pb.h"
 #include "proto/status.h"
 

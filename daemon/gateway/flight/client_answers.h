@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "daemon/gateway/client_session.h"
-#include "daemon/gateway/flight_table.h"
+#include "daemon/gateway/flight/flight_table.h"
+#include "daemon/gateway/session/client_session.h"
 #include "proto/client.pb.h"
 #include "proto/status.h"
 

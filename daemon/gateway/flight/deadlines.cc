@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/gateway/deadlines.h"
+#include "daemon/gateway/flight/deadlines.h"
 
 #include <fmt/core.h>
 

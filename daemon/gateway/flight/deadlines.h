@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <functional>
 
-#include "daemon/gateway/flight_ends.h"
-#include "daemon/gateway/flight_table.h"
+#include "daemon/gateway/flight/flight_ends.h"
+#include "daemon/gateway/flight/flight_table.h"
 #include "daemon/loop/event_loop.h"
 
 namespace afd::daemon {

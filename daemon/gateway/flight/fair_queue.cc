@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/gateway/fair_queue.h"
+#include "daemon/gateway/flight/fair_queue.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/gateway/flight_ends.h"
+#include "daemon/gateway/flight/flight_ends.h"
 
 #include <utility>
 

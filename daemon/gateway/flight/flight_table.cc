@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/gateway/flight_table.h"
+#include "daemon/gateway/flight/flight_table.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "daemon/gateway/kept_stream.h"
+#include "daemon/gateway/session/kept_stream.h"
 
 namespace afd::daemon {
 

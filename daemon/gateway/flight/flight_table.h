@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/gateway/request.h"
+#include "daemon/gateway/request/request.h"
 #include "daemon/metrics/request_metrics.h"
 #include "proto/client.pb.h"
 

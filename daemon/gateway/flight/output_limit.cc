@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/gateway/output_limit.h"
+#include "daemon/gateway/flight/output_limit.h"
 
 #include "daemon/program/logging.h"
 

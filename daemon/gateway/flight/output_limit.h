@@ -7,8 +7,8 @@
 
 #include <cstddef>
 
-#include "daemon/gateway/flight_ends.h"
-#include "daemon/gateway/flight_table.h"
+#include "daemon/gateway/flight/flight_ends.h"
+#include "daemon/gateway/flight/flight_table.h"
 
 namespace afd::daemon {
 

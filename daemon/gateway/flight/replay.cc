@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/gateway/replay.h"
+#include "daemon/gateway/flight/replay.h"
 
 #include "daemon/program/logging.h"
 

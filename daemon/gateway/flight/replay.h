@@ -7,10 +7,10 @@
 
 #include <cstdint>
 
-#include "daemon/gateway/admission_queue.h"
-#include "daemon/gateway/flight_ends.h"
-#include "daemon/gateway/flight_table.h"
-#include "daemon/gateway/gateway_counters.h"
+#include "daemon/gateway/flight/admission_queue.h"
+#include "daemon/gateway/flight/flight_ends.h"
+#include "daemon/gateway/flight/flight_table.h"
+#include "daemon/gateway/flight/gateway_counters.h"
 
 namespace afd::daemon {
 

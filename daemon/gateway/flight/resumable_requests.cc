@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/gateway/resumable_requests.h"
+#include "daemon/gateway/flight/resumable_requests.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "daemon/gateway/random_seed.h"
+#include "daemon/gateway/request/random_seed.h"
 #include "daemon/program/logging.h"
 
 namespace afd::daemon {

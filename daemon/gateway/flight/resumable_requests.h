@@ -23,11 +23,11 @@
 #include <vector>
 
 #include "daemon/config/config.h"
-#include "daemon/gateway/admission_queue.h"
-#include "daemon/gateway/client_answers.h"
-#include "daemon/gateway/flight_ends.h"
-#include "daemon/gateway/flight_table.h"
-#include "daemon/gateway/kept_stream.h"
+#include "daemon/gateway/flight/admission_queue.h"
+#include "daemon/gateway/flight/client_answers.h"
+#include "daemon/gateway/flight/flight_ends.h"
+#include "daemon/gateway/flight/flight_table.h"
+#include "daemon/gateway/session/kept_stream.h"
 #include "daemon/loop/event_loop.h"
 #include "proto/client.pb.h"
 #include "proto/status.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/gateway/token_stream.h"
+#include "daemon/gateway/flight/token_stream.h"
 
 #include <algorithm>
 #include <string>

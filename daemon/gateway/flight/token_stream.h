@@ -6,11 +6,11 @@
 
 #include <cstdint>
 
-#include "daemon/gateway/admission_queue.h"
-#include "daemon/gateway/client_answers.h"
-#include "daemon/gateway/flight_ends.h"
-#include "daemon/gateway/flight_table.h"
-#include "daemon/gateway/gateway_counters.h"
+#include "daemon/gateway/flight/admission_queue.h"
+#include "daemon/gateway/flight/client_answers.h"
+#include "daemon/gateway/flight/flight_ends.h"
+#include "daemon/gateway/flight/flight_table.h"
+#include "daemon/gateway/flight/gateway_counters.h"
 #include "proto/control.pb.h"
 
 namespace afd::daemon {

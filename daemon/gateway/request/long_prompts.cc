@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/gateway/long_prompts.h"
+#include "daemon/gateway/request/long_prompts.h"
 
 #include <algorithm>
 #include <iterator>

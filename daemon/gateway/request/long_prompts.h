@@ -13,9 +13,9 @@
 #include <memory>
 #include <vector>
 
-#include "daemon/gateway/client_session.h"
-#include "daemon/gateway/prompt.h"
-#include "daemon/gateway/served_model.h"
+#include "daemon/gateway/request/prompt.h"
+#include "daemon/gateway/request/served_model.h"
+#include "daemon/gateway/session/client_session.h"
 #include "daemon/loop/background_thread.h"
 #include "proto/client.pb.h"
 #include "proto/status.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/gateway/output_text.h"
+#include "daemon/gateway/request/output_text.h"
 
 #include "model/tokenizer/utf8.h"
 #include "proto/failure.h"

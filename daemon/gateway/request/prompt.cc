@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/gateway/prompt.h"
+#include "daemon/gateway/request/prompt.h"
 
 #include <algorithm>
 

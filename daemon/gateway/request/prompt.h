@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/gateway/served_model.h"
+#include "daemon/gateway/request/served_model.h"
 #include "proto/client.pb.h"
 #include "proto/status.h"
 

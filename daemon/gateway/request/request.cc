@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/gateway/request.h"
+#include "daemon/gateway/request/request.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 
-#include "daemon/gateway/prompt.h"
+#include "daemon/gateway/request/prompt.h"
 #include "model/grammar/response_program.h"
 #include "model/sampling/sampling_params.h"
 #include "proto/failure.h"

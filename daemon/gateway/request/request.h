@@ -13,8 +13,8 @@
 #include <optional>
 #include <vector>
 
-#include "daemon/gateway/output_text.h"
-#include "daemon/gateway/served_model.h"
+#include "daemon/gateway/request/output_text.h"
+#include "daemon/gateway/request/served_model.h"
 #include "proto/client.pb.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"

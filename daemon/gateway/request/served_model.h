@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/gateway/text_thread.h"
+#include "daemon/gateway/request/text_thread.h"
 #include "model/tokenizer/tokenizer.h"
 
 namespace afd::daemon {

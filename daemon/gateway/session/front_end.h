@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "daemon/gateway/handed_connection.h"
+#include "daemon/gateway/session/handed_connection.h"
 
 namespace afd::daemon {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/gateway/input_budget.h"
+#include "daemon/gateway/session/input_budget.h"
 
 #include <fmt/core.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/gateway/kept_stream.h"
+#include "daemon/gateway/session/kept_stream.h"
 
 #include <fmt/core.h>
 

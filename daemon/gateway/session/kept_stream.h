@@ -16,7 +16,7 @@
 #include <optional>
 #include <string>
 
-#include "daemon/gateway/client_session.h"
+#include "daemon/gateway/session/client_session.h"
 #include "proto/client.pb.h"
 #include "proto/status.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/gateway/session_table.h"
+#include "daemon/gateway/session/session_table.h"
 
 #include <algorithm>
 #include <utility>

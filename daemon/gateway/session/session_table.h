@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "daemon/gateway/client_session.h"
+#include "daemon/gateway/session/client_session.h"
 #include "daemon/loop/event_loop.h"
 
 namespace afd::daemon {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/gateway/admission_queue.h"
+#include "daemon/gateway/flight/admission_queue.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

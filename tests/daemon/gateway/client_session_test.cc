@@ -4,7 +4,7 @@
 // ClientSession, so that any front end gets it. Method: MemorySessions with chosen reading speeds,
 // scripted workers, no socket and no file descriptor. Oracle: what the clients have read, and what
 // the workers were told.
-#include "daemon/gateway/client_session.h"
+#include "daemon/gateway/session/client_session.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

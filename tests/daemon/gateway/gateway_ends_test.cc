@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/gateway/deadlines.h"
+#include "daemon/gateway/flight/deadlines.h"
 #include "tests/daemon/gateway/gateway_fixture.h"
 
 namespace afd::daemon {

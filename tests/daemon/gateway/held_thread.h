@@ -7,7 +7,7 @@
 #include <future>
 #include <memory>
 
-#include "daemon/gateway/text_thread.h"
+#include "daemon/gateway/request/text_thread.h"
 #include "tests/daemon/gateway/byte_tokenizer.h"
 
 namespace afd::daemon {

@@ -4,7 +4,7 @@
 // served as any other, or refused with the same words, and a client that is gone leaves nothing
 // behind. Method: the thread that reads is held until the test lets it go. Oracle: what the workers
 // were told, and the answers.
-#include "daemon/gateway/long_prompts.h"
+#include "daemon/gateway/request/long_prompts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/gateway/client_session.h"
+#include "daemon/gateway/session/client_session.h"
 #include "proto/check.h"
 
 namespace afd::daemon {

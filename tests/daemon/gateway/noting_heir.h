@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/gateway/handed_connection.h"
+#include "daemon/gateway/session/handed_connection.h"
 
 namespace afd::daemon {
 

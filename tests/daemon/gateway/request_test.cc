@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/gateway/request.h"
+#include "daemon/gateway/request/request.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "daemon/gateway/prompt.h"
+#include "daemon/gateway/request/prompt.h"
 #include "tests/daemon/gateway/byte_tokenizer.h"
 
 namespace afd::daemon {
