@@ -257,12 +257,13 @@ std::string status_text(const Status& status) {
     if (!status.resize().empty()) text += "resize    " + status.resize() + "\n";
     if (!status.upgrade().empty()) text += "upgrade   " + status.upgrade() + "\n";
     text += fmt::format(
-        "model     {}   {}   router {}   shared experts {}   rows {}   {}   context {}\n",
+        "model     {}   {}   router {}   shared experts {}   rows {}{}   {}   context {}\n",
         or_dash(status.model()),
         or_dash(status.topology()),
         or_dash(status.router()),
         or_dash(status.shared_experts()),
         or_dash(status.dispatch_dtype()),
+        status.transport() == "ucx" ? " over ucx" : "",
         or_dash(status.numeric_class()),
         status.context_length());
     if (status.kv_bytes_per_token() > 0) {
@@ -307,6 +308,7 @@ std::string status_json(const Status& status) {
     object["topology"] = status.topology();
     object["router"] = status.router();
     object["shared_experts"] = status.shared_experts();
+    object["transport"] = status.transport();
     object["kv_dtype"] = status.kv_dtype();
     object["kv_bytes_per_token"] = status.kv_bytes_per_token();
     object["kv_windowed_bytes_per_token"] = status.kv_windowed_bytes_per_token();

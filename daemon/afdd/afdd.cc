@@ -313,6 +313,7 @@ void Afdd::fill_status(client::Status& status) const {
                 .num_tokens);
     }
     status.set_dispatch_dtype(std::string(name_of(crew_->layout().identity().row_dtype)));
+    status.set_transport(std::string(name_of(config_.transport)));
     status.set_resize(resizer_->text());
     status.set_upgrade(has_predecessor() ? takeover_->text() : upgrader_->text());
     crew_->supervisor().fill_status(status);

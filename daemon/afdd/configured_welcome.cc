@@ -76,6 +76,12 @@ control::Welcome configured_welcome(const Config& config, const CpuPlan& cpus) {
     welcome.set_gather_us(static_cast<uint32_t>(config.gather_us));
     welcome.set_oversubscribed(cpus.oversubscribed);
     if (config.two_phase()) set_two_phase(config, welcome);
+    if (config.transport == Transport::kUcx && !config.colocated()) {
+        control::Ucx& ucx = *welcome.mutable_ucx();
+        ucx.set_transports(config.ucx_transports);
+        ucx.set_devices(config.ucx_devices);
+        ucx.set_host(config.ucx_host);
+    }
     return welcome;
 }
 

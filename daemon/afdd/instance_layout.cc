@@ -82,7 +82,8 @@ Result<> InstanceLayout::list_rank_experts() {
 }
 
 CanDoWithout InstanceLayout::can_do_without() const {
-    if (!placement_) return {};
+    // Between machines nothing is voided (R12).
+    if (!placement_ || config_.transport == Transport::kUcx) return {};
     return [this](const std::vector<bool>& is_lost) {
         return schedule::can_do_without(is_lost, *placement_, config_.router);
     };

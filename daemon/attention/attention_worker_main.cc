@@ -80,7 +80,8 @@ Result<> serve(WorkerControl& control, uint32_t session) {
     const uint64_t start_us = schedule::steady_now_us();
     AFD_ASSIGN(const WorkerSetup setup,
                WorkerSetup::make(control, schedule::Role::kAttention, session));
-    AFD_ASSIGN(const SessionAttachment attachment, SessionAttachment::make(setup, session));
+    AFD_ASSIGN(const SessionAttachment attachment,
+               SessionAttachment::make(setup, control, session));
     schedule::Heartbeat heartbeat = attachment.own().heartbeat();
     heartbeat.start(getpid());
     AFD_CRASH_POINT("start.attention_attached");

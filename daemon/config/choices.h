@@ -12,6 +12,8 @@ namespace afd::daemon {
 enum class Topology { kDisaggregated, kColocated };
 // How prompts get to the FFN workers.
 enum class Dispatch { kAuto, kWindow, kTwoPhase };
+// Over what rows travel between workers.
+enum class Transport { kSharedMemory, kUcx };
 // Which side computes the shared experts.
 enum class SharedExperts { kFfn, kAttention };
 // Whose names metrics have beside ours.
@@ -19,6 +21,10 @@ enum class MetricsCompat { kNone, kVllm };
 
 constexpr std::string_view name_of(Topology topology) {
     return topology == Topology::kColocated ? "colocated" : "disaggregated";
+}
+
+constexpr std::string_view name_of(Transport transport) {
+    return transport == Transport::kUcx ? "ucx" : "shared_memory";
 }
 
 constexpr std::string_view name_of(Dispatch dispatch) {

@@ -28,6 +28,10 @@ struct Config {
     uint64_t ffn_workers = 0;        // F; ignored when colocated
     uint64_t micro_batches = 0;      // M
     uint64_t micro_batch_size = 0;   // BS
+    Transport transport = Transport::kSharedMemory;
+    std::string ucx_transports;
+    std::string ucx_devices;
+    std::string ucx_host;
     Dispatch dispatch = Dispatch::kAuto;
     uint64_t prefill_tokens_max = 0;
     uint64_t two_phase_threshold = 0;
@@ -94,7 +98,10 @@ struct Config {
         return colocated() ? 0 : static_cast<uint32_t>(ffn_workers);
     }
     // Whether prompts may be dispatched in two phases.
-    bool two_phase() const { return !colocated() && dispatch != Dispatch::kWindow; }
+    bool two_phase() const {
+        return !colocated() && transport == Transport::kSharedMemory &&
+               dispatch != Dispatch::kWindow;
+    }
     uint32_t num_attention_workers() const { return static_cast<uint32_t>(attention_workers); }
 };
 

@@ -14,6 +14,7 @@ namespace {
 std::vector<ConfigOption> join_topics() {
     std::vector<ConfigOption> options;
     for (const auto topic : {instance_options,
+                             transport_options,
                              two_phase_options,
                              resource_options,
                              expert_options,

@@ -13,6 +13,9 @@ namespace afd::daemon {
 // Which model under which name, how many workers, and the size of their micro-batches.
 std::vector<ConfigOption> instance_options();
 
+// Over what rows travel between workers.
+std::vector<ConfigOption> transport_options();
+
 // How prompts get to the FFN workers, and how much of one at a time.
 std::vector<ConfigOption> two_phase_options();
 

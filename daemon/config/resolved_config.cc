@@ -115,6 +115,18 @@ void read_demo(const ConfigSources& sources, RawValues& values) {
     values["ffn_workers"] = {"1", "--demo"};
 }
 
+Result<> check_ucx(const Config& config) {
+#ifndef AFD_HAS_UCX
+    return invalid_argument(
+        "transport = 'ucx': this afdd was built without it; install Debian's libucx-dev "
+        "(scripts/setup --hosts) and build it again");
+#endif
+    if (config.dispatch != Dispatch::kTwoPhase) return {};
+    return invalid_argument(
+        "dispatch = 'two_phase': transport = 'ucx' has no two-phase rounds yet; leave dispatch at "
+        "'auto', which sends prompts through the windows then");
+}
+
 // What no single option can tell.
 Result<> check_together(const Config& config) {
     const bool ffn_routes = config.router == schedule::RouterPlacement::kFfn;
@@ -130,6 +142,7 @@ Result<> check_together(const Config& config) {
                          "': with router = 'ffn' FFN workers choose by the rows that they get, "
                          "which must be bf16; leave dispatch_dtype at 'auto'"};
     }
+    if (config.transport == Transport::kUcx) AFD_TRY(check_ucx(config));
     if (config.ffn_policy == schedule::FfnPolicy::kGroups &&
         config.ffn_sync_group_size > config.attention_workers) {
         return Error{Code::kInvalidArgument,

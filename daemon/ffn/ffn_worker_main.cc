@@ -14,12 +14,12 @@
 #include "daemon/worker/worker_control.h"
 #include "daemon/worker/worker_program.h"
 #include "daemon/worker/worker_setup.h"
+#include "daemon/worker/worker_transport.h"
 #include "model/decoder/expert_weights.h"
 #include "ops/fused_moe/parts/grouped_experts.h"
 #include "proto/crash_point.h"
 #include "schedule/dispatch/ffn_scheduler.h"
 #include "schedule/plugin/plugin_scheduler.h"
-#include "schedule/shared_memory/attach.h"
 
 namespace afd::daemon {
 namespace {
@@ -134,7 +134,7 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
     const uint64_t start_us = schedule::steady_now_us();
     AFD_ASSIGN(WorkerSetup setup, WorkerSetup::make(control, schedule::Role::kFfn, rank));
     AFD_ASSIGN(const std::unique_ptr<schedule::ReturnTransport> transport,
-               schedule::attach_returns(setup.attach, rank));
+               attach_returns(setup, control, rank));
     // Before the weights are loaded, which takes long: peers and afdd see a new process that
     // starts.
     transport->heartbeat().start(getpid());

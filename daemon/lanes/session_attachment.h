@@ -15,8 +15,10 @@ struct SessionAttachment {
     std::unique_ptr<schedule::Endpoint> colocated;           // Null: with FFN workers.
     std::unique_ptr<schedule::DispatchTransport> transport;  // Null: colocated.
 
-    // Errors: those of schedule/shared_memory/attach.h.
-    static Result<SessionAttachment> make(const WorkerSetup& setup, uint32_t session);
+    // Both outlive what is made. Errors: those of worker_transport.h.
+    static Result<SessionAttachment> make(const WorkerSetup& setup,
+                                          WorkerControl& control,
+                                          uint32_t session);
 
     schedule::Endpoint& own() const { return colocated ? *colocated : *transport; }
 };

@@ -101,7 +101,13 @@ void Supervisor::create_slots() {
     kv_tokens_.assign(attention_.size(), 0);
 }
 
-WorkerSlot::Settings Supervisor::settings_of(control::Role role, uint32_t index) const {
+uint64_t Supervisor::num_processes(control::Role role, uint32_t index) const {
+    const auto& slots = role == control::FFN ? ffn_ : attention_;
+    const auto earlier = num_earlier_.find({role, index});
+    return slots[index]->num_processes() + (earlier == num_earlier_.end() ? 0 : earlier->second);
+}
+
+WorkerSlot::Settings Supervisor::settings_of(control::Role role, uint32_t index) {
     const Config& config = plan_.config;
     const bool is_ffn = role == control::FFN;
     WorkerSlot::Settings settings;
@@ -133,11 +139,14 @@ WorkerSlot::Settings Supervisor::settings_of(control::Role role, uint32_t index)
     if (plan_.run_flag)
         settings.run_flag = [this, role, index] { return plan_.run_flag(role, index); };
     settings.welcome = plan_.welcome;
-    if (is_ffn) {
-        settings.complete_welcome = [this, index](control::Welcome& welcome) {
-            voided_rounds_.fill(index, welcome);
-        };
-    }
+    settings.complete_welcome = [this, role, index](control::Welcome& welcome) {
+        if (role == control::FFN) voided_rounds_.fill(index, welcome);
+        if (!welcome.has_ucx()) return;
+        const uint64_t epoch = num_processes(role, index);
+        welcome.mutable_ucx()->set_epoch(epoch);
+        places_.fill(role, *welcome.mutable_ucx());
+        tell_place(places_.begin(role, index, epoch));
+    };
     const WorkerCpus& cpus = is_ffn ? plan_.cpus.ffn[index] : plan_.cpus.attention[index];
     settings.welcome.set_num_threads(cpus.num_threads);
     for (const uint32_t cpu : cpus.cpus) settings.welcome.add_cpus(cpu);
@@ -386,6 +395,27 @@ void Supervisor::on_segment_request(WorkerSlot& slot, const control::SegmentRequ
     refusal.mutable_segment()->set_code(static_cast<uint32_t>(done.error().code));
     refusal.mutable_segment()->set_message(done.error().message);
     slot.send(refusal);
+}
+
+// R13: who hears it before the process is heard of takes its connection.
+void Supervisor::tell_place(const control::Place& place) {
+    control::SupervisorMessage message;
+    *message.mutable_place() = place;
+    for (WorkerSlot* slot : slots_) {
+        if (slot->role() != place.role()) slot->send(message);
+    }
+}
+
+void Supervisor::on_worker_listens(WorkerSlot& slot, const control::Listening& listening) {
+    const control::Place* place = nullptr;
+    if (slot.role() == control::FFN && plan_.welcome.has_ucx()) {
+        place = places_.listens(control::FFN, slot.index(), listening.address());
+    }
+    if (place != nullptr) {
+        tell_place(*place);
+    } else {
+        log::warn("{} says that it listens, and should not", slot.name());
+    }
 }
 
 void Supervisor::on_segment_release(WorkerSlot& slot, const control::SegmentRelease& release) {

@@ -21,6 +21,7 @@
 #include "daemon/config/cpu_plan.h"
 #include "daemon/supervisor/attention_workers.h"
 #include "daemon/supervisor/doorbells.h"
+#include "daemon/supervisor/places.h"
 #include "daemon/supervisor/service_state.h"
 #include "daemon/supervisor/two_phase_segments.h"
 #include "daemon/supervisor/voided_rounds.h"
@@ -127,6 +128,7 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     void on_worker_wait(WorkerSlot& slot) override;
     void on_segment_request(WorkerSlot& slot, const control::SegmentRequest& request) override;
     void on_segment_release(WorkerSlot& slot, const control::SegmentRelease& release) override;
+    void on_worker_listens(WorkerSlot& slot, const control::Listening& listening) override;
     void on_void_request(WorkerSlot& slot, const control::VoidRequest& request) override;
     void on_worker_gone(WorkerSlot& slot) override;
     void on_worker_given_up(WorkerSlot& slot, const std::string& why) override;
@@ -136,7 +138,10 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
   private:
     Supervisor(EventLoop& loop, WorkerDoor& door, Plan plan);
     void create_slots();
-    WorkerSlot::Settings settings_of(control::Role role, uint32_t index) const;
+    WorkerSlot::Settings settings_of(control::Role role, uint32_t index);
+    // Of a place, those of the crew before included.
+    uint64_t num_processes(control::Role role, uint32_t index) const;
+    void tell_place(const control::Place& place);
     Result<TwoPhaseSegments::Descriptors> acquire_segments(
         const WorkerSlot& slot, const control::SegmentRequest& request) const;
     Result<> hand_over_segments(WorkerSlot& rank, const control::SegmentRequest& request);
@@ -163,6 +168,7 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     std::vector<WorkerSlot*> slots_;   // All: attention workers, then FFN workers.
     std::vector<uint64_t> kv_tokens_;  // Of attention workers, as they said when they were ready.
     VoidedRounds voided_rounds_;
+    Places places_;
     Timer heartbeat_timer_;
     Timer run_flag_timer_;
     Timer grace_timer_;

@@ -215,6 +215,9 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
             // Likewise.
             listener_.on_void_request(*this, message.void_request());
             return;
+        case control::WorkerMessage::kListening:
+            listener_.on_worker_listens(*this, message.listening());
+            return;
         case control::WorkerMessage::kFatal:
             fatal_ = message.fatal();
             return;

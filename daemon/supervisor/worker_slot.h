@@ -49,6 +49,8 @@ class WorkerSlotListener {
     virtual void on_segment_release(WorkerSlot& slot, const control::SegmentRelease& release) = 0;
     // An attention worker can do without a round at a rank (R12). The request is to be answered.
     virtual void on_void_request(WorkerSlot& slot, const control::VoidRequest& request) = 0;
+    // An FFN worker, in whatever state, says where sessions find it.
+    virtual void on_worker_listens(WorkerSlot& slot, const control::Listening& listening) = 0;
     // The process is gone, and everything that it had sent was delivered before.
     virtual void on_worker_gone(WorkerSlot& slot) = 0;
     // The slot does not try again: too many failures before it was ever ready, or one that no

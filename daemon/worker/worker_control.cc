@@ -53,6 +53,8 @@ struct WorkerControl::State {
     Result<schedule::TwoPhaseRoundSegments> map_segments(const control::SegmentAnswer& answer);
     void command(WorkerCommand next);
     void retry_commands();
+    void note_place(const control::Place& place);
+    void post(control::WorkerMessage message);
     void queue_posts();
     void queue_events(EventBatch& batch);
     void drain_events();
@@ -64,6 +66,7 @@ struct WorkerControl::State {
     std::vector<UniqueFd> fds;
     std::vector<int> peer_fds;
     std::map<std::string, int> segment_fds;
+    std::unique_ptr<schedule::UcxAddressBook> places;
     // Written before Ready is posted; no Admit comes before that.
     Vocabulary vocabulary;
     model::GrammarCache grammars;  // The control thread's.
@@ -131,6 +134,12 @@ Result<std::unique_ptr<WorkerControl>> WorkerControl::connect(const Options& opt
         state->segment_fds[state->welcome.segments(static_cast<int>(i))] =
             state->fds[num_doorbells + i].get();
     }
+    if (state->welcome.has_ucx()) {
+        const control::Geometry& geometry = state->welcome.geometry();
+        state->places = std::make_unique<schedule::UcxAddressBook>(geometry.num_sessions(),
+                                                                   geometry.num_ffn_workers());
+        for (const control::Place& place : state->welcome.ucx().places()) state->note_place(place);
+    }
     // An Admit and a Cancel for each sequence, twice over. What does not fit is held and tried
     // again.
     const size_t command_capacity = 4 * size_t{state->welcome.max_sequences()} + 16;
@@ -159,6 +168,10 @@ WorkerPort& WorkerControl::port() {
     return *state_->port;
 }
 
+schedule::UcxAddressBook* WorkerControl::places() const {
+    return state_->places.get();
+}
+
 void WorkerControl::set_vocabulary(std::shared_ptr<const model::VocabularyTrie> vocabulary) {
     state_->vocabulary = std::move(vocabulary);
 }
@@ -171,9 +184,13 @@ void WorkerControl::start() {
 void WorkerControl::ready(const control::Ready& ready) {
     control::WorkerMessage message;
     *message.mutable_ready() = ready;
-    const std::lock_guard lock(state_->posts_mutex);
-    state_->posts.push_back(std::move(message));
-    schedule::ring(state_->post_fd.get());
+    state_->post(std::move(message));
+}
+
+void WorkerControl::listens(std::span<const std::byte> address) {
+    control::WorkerMessage message;
+    message.mutable_listening()->set_address(address.data(), address.size());
+    state_->post(std::move(message));
 }
 
 void WorkerControl::fail(const Error& error) {
@@ -249,6 +266,8 @@ void WorkerControl::State::take(const control::SupervisorMessage& message) {
         command(std::move(next));
     } else if (message.has_segment()) {
         take_segments(message.segment());
+    } else if (message.has_place()) {
+        note_place(message.place());
     } else if (message.has_rank_state()) {
         next.kind = WorkerCommand::Kind::kRankState;
         next.rank = message.rank_state().rank();
@@ -350,6 +369,21 @@ void WorkerControl::State::retry_commands() {
     }
     constexpr uint64_t kRetryMs = 5;
     if (!held_commands.empty()) retry_timer->start(kRetryMs);
+}
+
+void WorkerControl::State::note_place(const control::Place& place) {
+    if (places == nullptr) return;
+    const auto bytes = std::as_bytes(std::span(place.address()));
+    places->set(place.role() == control::FFN ? schedule::Role::kFfn : schedule::Role::kAttention,
+                place.index(),
+                {.epoch = place.epoch(), .address = {bytes.begin(), bytes.end()}});
+}
+
+// From the main thread.
+void WorkerControl::State::post(control::WorkerMessage message) {
+    const std::lock_guard lock(posts_mutex);
+    posts.push_back(std::move(message));
+    schedule::ring(post_fd.get());
 }
 
 void WorkerControl::State::queue_posts() {

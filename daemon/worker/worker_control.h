@@ -29,6 +29,7 @@
 #include "model/grammar/vocabulary_trie.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
+#include "schedule/ucx/ucx_address_book.h"
 
 namespace afd::daemon {
 
@@ -64,6 +65,12 @@ class WorkerControl {
 
     // The segments that afdd has handed over, by name. Open as long as this object lives.
     const std::map<std::string, int>& segment_fds() const;
+
+    // Who has the places of the instance, kept up to date from start() on; null: workers talk by
+    // shared memory. Lives as long as this object.
+    schedule::UcxAddressBook* places() const;
+    // Tells afdd where this FFN worker listens: a sockaddr. After start(), before ready().
+    void listens(std::span<const std::byte> address);
 
     // What the text of a constrained request is made of. Before ready(); without it such requests
     // are refused.

@@ -88,6 +88,10 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
     auto two_phase_memory = std::make_unique<schedule::HandedTwoPhaseMemory>();
     attach.two_phase_memory = two_phase_memory.get();
     AFD_ASSIGN(schedule::Segment metrics, schedule::attach_metrics(attach, role, index));
+    schedule::Segment own_control;
+    if (welcome.has_ucx()) {
+        AFD_ASSIGN(own_control, schedule::attach_own_control(attach, role, index));
+    }
     return WorkerSetup{.files = std::move(files),
                        .numeric_class = numeric_class,
                        .layout = layout,
@@ -95,6 +99,7 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
                        .two_phase_memory = std::move(two_phase_memory),
                        .placement = std::move(placement),
                        .metrics_segment = std::move(metrics),
+                       .own_control = std::move(own_control),
                        .router = router,
                        .is_colocated = geometry.num_ffn_workers == 0,
                        .num_dispatched_shared = num_shared,
@@ -150,7 +155,8 @@ Result<WorkerExperts> load_worker_experts(const WorkerSetup& setup,
 }
 
 void confine_worker(const control::Welcome& welcome) {
-    if (!welcome.seccomp() || !can_confine()) return;
+    // UCX opens connections while it serves.
+    if (!welcome.seccomp() || welcome.has_ucx() || !can_confine()) return;
     const Result<> confined = confine_system_calls();
     if (!confined.ok()) log::warn("{}; going on without", confined.error().message);
 }

@@ -36,6 +36,7 @@ struct WorkerSetup {
     std::unique_ptr<schedule::HandedTwoPhaseMemory> two_phase_memory;
     schedule::ExpertPlacement placement;
     schedule::Segment metrics_segment;
+    schedule::Segment own_control;  // Where nothing else is shared with peers; else empty.
     schedule::RouterPlacement router = schedule::RouterPlacement::kAttention;
     bool is_colocated = false;
     uint32_t num_dispatched_shared = 0;  // daemon/config/instance_geometry.h

@@ -304,6 +304,7 @@ def _check_welcome(welcome) -> None:
     for is_asked, option in ((geometry.router != 1, "--router attention"),
                              (geometry.row_dtype != 1, "--dispatch-dtype bf16"),
                              (geometry.row_checksums, "--row-checksums false"),
+                             (welcome.HasField("ucx"), "--transport shared_memory"),
                              (welcome.prefill_tokens_max > 0, "--dispatch window")):
         if is_asked:
             raise FailedPrecondition(f"a worker in Python needs an afdd with {option}", "instance")

@@ -29,6 +29,10 @@ Result<std::unique_ptr<Endpoint>> attach_colocated(const AttachConfig& config, u
     return as<Endpoint>(ShmEndpoint::attach(config, session));
 }
 
+Result<Segment> attach_own_control(const AttachConfig& config, Role role, uint32_t index) {
+    return attach_control(config, role, index, Segment::Access::kReadWrite);
+}
+
 Result<Segment> attach_metrics(const AttachConfig& config, Role role, uint32_t index) {
     // Writable: the worker counts in it. It has no header to check; a wrong size is refused by
     // attach.

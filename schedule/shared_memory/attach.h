@@ -22,6 +22,9 @@ Result<std::unique_ptr<ReturnTransport>> attach_returns(const AttachConfig& conf
 // A colocated session, which has no peers.
 Result<std::unique_ptr<Endpoint>> attach_colocated(const AttachConfig& config, uint32_t session);
 
+// The worker's control segment, for a transport that shares nothing else with this machine.
+Result<Segment> attach_own_control(const AttachConfig& config, Role role, uint32_t index);
+
 // The worker's metrics. Whatever the transport, these are shared with afdd on its own machine.
 Result<Segment> attach_metrics(const AttachConfig& config, Role role, uint32_t index);
 

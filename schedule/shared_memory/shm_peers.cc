@@ -29,25 +29,6 @@ Result<> check_config(const AttachConfig& config, Role role, uint32_t index) {
     return {};
 }
 
-Result<Segment> attach_control(const AttachConfig& config,
-                               Role role,
-                               uint32_t index,
-                               Segment::Access access) {
-    const uint64_t bytes = role == Role::kFfn ? config.layout.ffn_control.total_bytes
-                                              : config.layout.attention_control_bytes;
-    const std::string name = segment_name(config.prefix, role, index, SegmentKind::kControl);
-    AFD_ASSIGN(Segment control, config.attach(name, bytes, access));
-    AFD_ASSIGN(const SegmentHeader expected,
-               make_segment_header(config.layout.geometry, config.identity, role, index));
-    const SegmentHeader found = ConstControlView(control.const_data()).header();
-    if (Result<> checked = check(found, expected); !checked.ok()) {
-        return Error{checked.error().code, name + ": " + checked.error().message};
-    }
-    // After the header was accepted: pages of a segment that is refused are not worth touching.
-    AFD_TRY(control.prefault(0, bytes));
-    return control;
-}
-
 Result<Segment> attach_window(const AttachConfig& config,
                               Role role,
                               uint32_t index,
@@ -68,6 +49,25 @@ Result<> prefault_stripe(const Segment& window, const WindowLayout& layout, uint
 }
 
 }  // namespace
+
+Result<Segment> attach_control(const AttachConfig& config,
+                               Role role,
+                               uint32_t index,
+                               Segment::Access access) {
+    const uint64_t bytes = role == Role::kFfn ? config.layout.ffn_control.total_bytes
+                                              : config.layout.attention_control_bytes;
+    const std::string name = segment_name(config.prefix, role, index, SegmentKind::kControl);
+    AFD_ASSIGN(Segment control, config.attach(name, bytes, access));
+    AFD_ASSIGN(const SegmentHeader expected,
+               make_segment_header(config.layout.geometry, config.identity, role, index));
+    const SegmentHeader found = ConstControlView(control.const_data()).header();
+    if (Result<> checked = check(found, expected); !checked.ok()) {
+        return Error{checked.error().code, name + ": " + checked.error().message};
+    }
+    // After the header was accepted: pages of a segment that is refused are not worth touching.
+    AFD_TRY(control.prefault(0, bytes));
+    return control;
+}
 
 Result<ShmPeers> ShmPeers::attach(const AttachConfig& config, Role role, uint32_t index) {
     AFD_TRY(check_config(config, role, index));

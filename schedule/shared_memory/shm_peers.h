@@ -35,6 +35,13 @@ struct PeerMemory {
     const std::byte* control = nullptr;
 };
 
+// The control segment of a worker, prefaulted. Errors: those of Segment::attach;
+// kFailedPrecondition: its header is not that of this instance (names both).
+Result<Segment> attach_control(const AttachConfig& config,
+                               Role role,
+                               uint32_t index,
+                               Segment::Access access);
+
 class ShmPeers {
   public:
     // Maps own and all peers' segments, compares every header, prefaults what concerns the worker.

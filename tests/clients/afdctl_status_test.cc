@@ -48,6 +48,16 @@ TEST(Afdctl, TopPrintsOneSecondForScripts) {
     EXPECT_EQ(nlohmann::json::parse(object.out)["workers"].size(), 2u);
 }
 
+TEST(Afdctl, StatusSaysOverWhatRowsTravelIfNotOverSharedMemory) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    Status status = example_status();
+    status.set_transport("ucx");
+    server.set_status(status);
+    EXPECT_THAT(afdctl(server, {"status"}).out, HasSubstr("   rows int8 over ucx   avx2   "));
+    const ProgramResult object = afdctl(server, {"status", "--json"});
+    EXPECT_EQ(nlohmann::json::parse(object.out)["transport"], "ucx");
+}
+
 TEST(Afdctl, StatusIsATable) {
     MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
     server.set_status(example_status());

@@ -160,7 +160,11 @@ def test_a_killed_worker_of_either_kind_is_replaced_by_one_of_the_other(
     (("--dispatch", "two_phase"), "--dispatch window"),
     (("--router", "ffn"), "--router attention"),
     (("--dispatch-dtype", "fp8"), "--dispatch-dtype bf16"),
-    (("--row-checksums", "true"), "--row-checksums false")])
+    (("--row-checksums", "true"), "--row-checksums false"),
+    pytest.param(("--transport", "ucx"), "--transport shared_memory", marks=pytest.mark.skipif(
+        b"built without it" in subprocess.run(
+            [BIN / "afdd", "--demo", "--transport", "ucx", "--check-config"], capture_output=True,
+            check=False).stderr, reason="afdd was built without UCX"))])
 def test_what_a_worker_in_python_does_not_do_is_said_on_both_sides(start, flags, option):
     instance = start("refused", ["python"], *flags)
     assert instance.ffn[0].wait(PATIENCE) == 1

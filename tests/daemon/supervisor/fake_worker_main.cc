@@ -11,7 +11,7 @@
 //   AFD_FAKE_HANG       wait before being ready, until this file exists
 //   AFD_FAKE_VOID       attention: have round 5 voided at each rank that is lost, round 6 at one
 //                       that is back, and report the answer as a wait; FFN: report what is voided
-//   AFD_FAKE_ASK        ask for the memory of round 7 of session 1, be ready only after the answer,
+//   AFD_FAKE_ASK        ask for the memory of round 7 of this session, be ready only after the answer,
 //                       and report its code as a wait
 
 #include <poll.h>
@@ -142,7 +142,9 @@ class FakeLoop {
 void ask_for_segments(WorkerControl& worker) {
     WorkerPort& port = worker.port();
     WorkerEvent request{.kind = WorkerEvent::Kind::kSegmentRequest};
-    request.segment = {0, 7, 4096, 512};
+    const char* session = std::getenv("AFD_FAKE_ASK");
+    request.segment = {
+        session == nullptr ? 0U : static_cast<uint32_t>(std::atoi(session)), 7, 4096, 512};
     port.push(std::move(request));
     port.flush();
     WorkerCommand answer;

@@ -110,14 +110,15 @@ TEST_F(SupervisorTest, VoidsRoundsOfARankThatHasNoProcess) {
 }
 
 // Goal: whoever asks for the memory of a round gets an answer, also before it is ready. Method: the
-// workers ask while they start, and are ready only once they have heard; first an instance that
-// makes memory for ranks, then one that makes none. Oracle: what they heard, and what they mapped.
+// workers ask while they start, about a session that has no worker, and are ready only once they
+// have heard; first an instance that makes memory for ranks, then one that makes none. Oracle: what
+// they heard, and what they mapped.
 TEST_F(SupervisorTest, SegmentRequestOfAStartingWorkerIsAnswered) {
     const ScopedVariable ask("AFD_FAKE_ASK", "1");
     config_.attention_workers = 1;
     TwoPhaseSegments segments(
         schedule::segment_prefix("supervisor_test", static_cast<uint64_t>(::getpid())),
-        1,
+        2,
         0,
         {4096, 512});
     acquire_segments_ = [&](uint32_t rank, const control::SegmentRequest& request) {
@@ -130,8 +131,8 @@ TEST_F(SupervisorTest, SegmentRequestOfAStartingWorkerIsAnswered) {
     start();
     ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready && waits().size() == 2; }));
     EXPECT_THAT(waits(),
-                ElementsAre("attention worker 0: round 7 of session 0: failed precondition",
-                            "ffn worker 0: round 7 of session 0: 4096 and 512 bytes"));
+                ElementsAre("attention worker 0: round 7 of session 1: failed precondition",
+                            "ffn worker 0: round 7 of session 1: 4096 and 512 bytes"));
 }
 
 // Goal: the session of a round gets its memory, too. Method: a rank asks that starts again while
@@ -151,7 +152,7 @@ TEST_F(SupervisorTest, MemoryOfARoundGoesToItsSessionToo) {
     };
     start();
     ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
-    const ScopedVariable ask("AFD_FAKE_ASK", "1");
+    const ScopedVariable ask("AFD_FAKE_ASK", "0");
     ASSERT_EQ(::kill(static_cast<pid_t>(worker("ffn", 0).pid()), SIGKILL), 0);
     ASSERT_TRUE(run_until(loop_, [&] { return waits().size() == 2; }));
     EXPECT_THAT(waits(),
@@ -165,8 +166,8 @@ TEST_F(SupervisorTest, SegmentRequestThatCannotBeServedIsRefused) {
     start();
     ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready && waits().size() == 2; }));
     EXPECT_THAT(waits(),
-                ElementsAre("attention worker 0: round 7 of session 0: failed precondition",
-                            "ffn worker 0: round 7 of session 0: failed precondition"));
+                ElementsAre("attention worker 0: round 7 of session 1: failed precondition",
+                            "ffn worker 0: round 7 of session 1: failed precondition"));
 }
 
 TEST_F(SupervisorTest, WorkerThatCrashesAtEveryStartIsGivenUp) {

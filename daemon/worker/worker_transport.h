@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// How a worker gets to its peers: over memory that it shares with them, or over messages of UCX
+// where the Welcome says so. The only place that knows which.
+//
+// Over UCX the control segment is all that a worker shares with its machine: afdd reads there what
+// it counts and whether it lives.
+
+#include <cstdint>
+#include <memory>
+
+#include "daemon/worker/worker_control.h"
+#include "daemon/worker/worker_setup.h"
+#include "proto/status.h"
+#include "schedule/transport/transport.h"
+
+namespace afd::daemon {
+
+// Both outlive the transport. Errors: those of schedule/shared_memory/attach.h; kUnavailable and
+// kInvalidArgument: UCX refuses transports, devices or address; kUnimplemented: built without UCX.
+Result<std::unique_ptr<schedule::DispatchTransport>> attach_dispatch(const WorkerSetup& setup,
+                                                                     WorkerControl& control,
+                                                                     uint32_t session);
+// Over UCX it also tells afdd where it listens.
+Result<std::unique_ptr<schedule::ReturnTransport>> attach_returns(const WorkerSetup& setup,
+                                                                  WorkerControl& control,
+                                                                  uint32_t rank);
+
+}  // namespace afd::daemon

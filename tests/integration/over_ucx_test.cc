@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// transport = ucx: workers share no memory, and rows travel as messages over TCP on loopback.
+//
+// Goal: an instance over UCX gives what one over shared memory gives, whatever happens to its
+// workers. Oracle: the tokens and log probabilities of the other, or of before, to the last bit.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+#include <set>
+
+#include "tests/integration/background_generation.h"
+#include "tests/integration/workload.h"
+
+namespace afd::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<std::string> over_ucx(std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--transport", "ucx", "--ucx-devices", "lo"});
+    return flags;
+}
+
+const std::vector<client::Generate>& requests() {
+    static const std::vector<client::Generate> made = mixed_requests(12, 512, 7);
+    return made;
+}
+
+struct Way {
+    const char* name;
+    std::vector<std::string> flags;
+};
+
+void PrintTo(const Way& way, std::ostream* out) {
+    *out << way.name;
+}
+
+class OverUcx : public testing::TestWithParam<Way> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways,
+    OverUcx,
+    testing::Values(
+        Way{"A1F1", {}},
+        Way{"A2F2", {"--attention-workers", "2", "--ffn-workers", "2"}},
+        Way{"A1F3M2", {"--ffn-workers", "3", "--micro-batches", "2", "--micro-batch-size", "32"}},
+        Way{"RouterFfn", {"--ffn-workers", "2", "--router", "ffn"}},
+        Way{"SharedStageAndChecksums",
+            {"--ffn-workers", "2", "--shared-experts", "attention", "--row-checksums", "true"}}),
+    [](const auto& way) { return way.param.name; });
+
+TEST_P(OverUcx, GivesTheBitsOfSharedMemory) {
+    static const std::vector<Reply> expected = [] {
+        Instance shared;
+        shared.wait_ready();
+        auto replies = run_one_after_another(shared, requests());
+        EXPECT_EQ(shared.stop(), 0);
+        return replies;
+    }();
+    Instance instance(over_ucx(GetParam().flags));
+    instance.wait_ready();
+    expect_same_bits(expected, run_one_after_another(instance, requests()), "one by one");
+    expect_same_bits(expected, run_all_at_once(instance, requests()), "all at once");
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+class DisturbedOverUcx : public testing::Test {
+  protected:
+    DisturbedOverUcx() { instance_.wait_ready(); }
+
+    // The reply to a long request while `disturb()` happens is that of before.
+    template <typename Disturb>
+    void expect_same_bits_through(const Disturb& disturb) {
+        const auto expected = instance_.connect().generate(long_request(kTokens));
+        ASSERT_TRUE(expected.ok()) << expected.error().message;
+        BackgroundGeneration generation(instance_, long_request(kTokens));
+        generation.wait_for_tokens(20);
+        disturb();
+        const auto found = generation.finish();
+        ASSERT_TRUE(found.ok()) << found.error().message;
+        EXPECT_EQ(found.value().token_ids, expected.value().token_ids);
+        EXPECT_EQ(found.value().logprobs, expected.value().logprobs);
+    }
+
+    void kill_and_wait(const std::string& role, size_t index) {
+        const pid_t pid = instance_.worker_pids(role)[index];
+        send_signal(pid, SIGKILL);
+        instance_.wait_for("the successor serves", [&](const client::Status& status) {
+            for (const client::Worker& worker : status.workers()) {
+                if (worker.role() != role || worker.index() != index) continue;
+                return worker.state() == "ready" && static_cast<pid_t>(worker.pid()) != pid;
+            }
+            return false;
+        });
+    }
+
+    static constexpr uint32_t kTokens = 400;
+    Instance instance_{over_ucx({"--attention-workers", "2", "--ffn-workers", "2"})};
+};
+
+// What a worker maps of an instance's segments: its own control segment, its own metrics.
+TEST_F(DisturbedOverUcx, WorkersShareNoMemoryWithEachOther) {
+    EXPECT_EQ(instance_.status().transport(), "ucx");
+    const std::string pid = std::to_string(instance_.worker_pids("ffn")[1]);
+    std::ifstream maps("/proc/" + pid + "/maps");
+    std::set<std::string> segments;
+    for (std::string line; std::getline(maps, line);) {
+        const size_t name = line.find("/memfd:afd-");
+        if (name == std::string::npos) continue;
+        const std::string segment = line.substr(0, line.find(' ', name));
+        segments.insert(segment.substr(segment.find("ffn1-")));
+    }
+    EXPECT_THAT(segments, ElementsAre("ffn1-control", "ffn1-metrics"));
+}
+
+TEST_F(DisturbedOverUcx, KilledWorkersAreReplacedAndTheBitsAreTheSame) {
+    expect_same_bits_through([&] {
+        for (const size_t index : {0U, 1U}) {
+            kill_and_wait("ffn", index);
+            kill_and_wait("attention", index);
+        }
+    });
+    EXPECT_EQ(instance_.stop(), 0);
+}
+
+TEST_F(DisturbedOverUcx, OtherNumbersOfWorkersAndTheBitsAreTheSame) {
+    expect_same_bits_through([&] {
+        client::Resize asked;
+        asked.set_attention_workers(1);
+        asked.set_ffn_workers(3);
+        const auto resized = instance_.connect().resize(
+            asked, [](const std::string&) {}, kPatience);
+        ASSERT_TRUE(resized.ok()) << resized.error().message;
+        EXPECT_EQ(resized.value().ffn_workers(), 3U);
+    });
+    EXPECT_EQ(instance_.stop(), 0);
+}
+
+TEST(OverUcxBadInput, WhatCannotBeIsRefusedAndSaid) {
+    const std::string directory = make_directory();
+    const auto refusal = [&](const std::vector<std::string>& flags) {
+        std::vector<std::string> arguments = {
+            program("afdd"), "--model", test_model(), "--instance", "over_ucx_refused"};
+        arguments.insert(arguments.end(), flags.begin(), flags.end());
+        const Outcome outcome = run_program(arguments, directory);
+        EXPECT_NE(outcome.exit_status, 0);
+        return outcome.output;
+    };
+    EXPECT_THAT(refusal({"--transport", "ucx", "--dispatch", "two_phase"}),
+                HasSubstr("dispatch = 'two_phase': transport = 'ucx' has no two-phase rounds yet"));
+    EXPECT_THAT(refusal({"--transport", "carrier_pigeon"}),
+                HasSubstr("transport = 'carrier_pigeon'"));
+    EXPECT_THAT(refusal({"--transport", "ucx", "--ucx-transports", "pigeon"}), HasSubstr("UCX"));
+    EXPECT_THAT(refusal({"--transport", "ucx", "--ucx-host", "nowhere"}), HasSubstr("nowhere"));
+}
+
+}  // namespace
+}  // namespace afd::test
