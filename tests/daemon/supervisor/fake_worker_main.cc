@@ -11,8 +11,8 @@
 //   AFD_FAKE_HANG       wait before being ready, until this file exists
 //   AFD_FAKE_VOID       attention: have round 5 voided at each rank that is lost, round 6 at one
 //                       that is back, and report the answer as a wait; FFN: report what is voided
-//   AFD_FAKE_ASK        ask for the memory of round 7 of this session, be ready only after the answer,
-//                       and report its code as a wait
+//   AFD_FAKE_ASK        ask for the memory of round 7 of this session, be ready only after the
+//                       answer, and report it as a wait
 
 #include <poll.h>
 #include <unistd.h>
