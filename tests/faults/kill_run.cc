@@ -51,6 +51,9 @@ std::vector<std::string> flags(const KillScenario& scenario) {
         all.insert(all.end(),
                    {"--expert-placement", replicated_placement(scenario.num_ffn_workers)});
     }
+    if (scenario.is_over_ucx) {
+        all.insert(all.end(), {"--transport", "ucx", "--ucx-devices", "lo"});
+    }
     return all;
 }
 
@@ -58,7 +61,8 @@ std::vector<std::string> flags(const KillScenario& scenario) {
 
 std::string KillScenario::name() const {
     return std::to_string(num_attention_workers) + "A" + std::to_string(num_ffn_workers) + "F, " +
-           "router = " + router + ", dispatch = " + dispatch + (has_replicas ? ", replicas" : "");
+           "router = " + router + ", dispatch = " + dispatch + (has_replicas ? ", replicas" : "") +
+           (is_over_ucx ? ", over ucx" : "");
 }
 
 KillRun::KillRun(const KillScenario& scenario, uint32_t seed)

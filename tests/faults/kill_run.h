@@ -24,6 +24,7 @@ struct KillScenario {
     std::string router;
     std::string dispatch;
     bool has_replicas = false;  // Each FFN worker has all experts.
+    bool is_over_ucx = false;   // transport = ucx.
 
     std::string name() const;
 };

@@ -40,17 +40,27 @@ std::vector<KillScenario> scenarios() {
     return made;
 }
 
-TEST(RandomKills, LoseDoubleAndChangeNothing) {
-    const uint64_t num_kills = from_environment("AFD_KILLS", 24);
+std::vector<KillScenario> scenarios_over_ucx() {
+    std::vector<KillScenario> made;
+    for (const uint32_t num_attention : {1, 2}) {
+        for (const uint32_t num_ffn : {1, 2}) {
+            for (const char* router : {"attention", "ffn"}) {
+                made.push_back({num_attention, num_ffn, router, "window", false, true});
+            }
+        }
+    }
+    return made;
+}
+
+void kill_in(std::vector<KillScenario> chosen, uint64_t num_kills) {
     const uint64_t seed = from_environment("AFD_SEED", 1);
     std::mt19937 random(static_cast<uint32_t>(seed));
-    std::vector<KillScenario> chosen = scenarios();
     std::shuffle(chosen.begin(), chosen.end(), random);
     const uint64_t num_chosen =
         std::clamp<uint64_t>(num_kills / kKillsPerScenario, 1, chosen.size());
     chosen.resize(num_chosen);
     KillReport report;
-    for (uint64_t i = 0; i < num_chosen && !HasFailure(); ++i) {
+    for (uint64_t i = 0; i < num_chosen && !testing::Test::HasFailure(); ++i) {
         const uint64_t share = num_kills * (i + 1) / num_chosen - num_kills * i / num_chosen;
         SCOPED_TRACE(chosen[i].name() + ", seed " + std::to_string(seed));
         const auto run_seed = static_cast<uint32_t>(random());
@@ -64,6 +74,16 @@ TEST(RandomKills, LoseDoubleAndChangeNothing) {
     EXPECT_LE(report.num_descriptors_more, 1);
     if (const char* file = std::getenv("AFD_KILLS_REPORT")) std::ofstream(file) << report.text();
 }
+
+TEST(RandomKills, LoseDoubleAndChangeNothing) {
+    kill_in(scenarios(), from_environment("AFD_KILLS", 24));
+}
+
+#ifdef AFD_HAS_UCX
+TEST(RandomKillsOverUcx, LoseDoubleAndChangeNothing) {
+    kill_in(scenarios_over_ucx(), from_environment("AFD_KILLS", 8));
+}
+#endif
 
 }  // namespace
 }  // namespace afd::test
