@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/config/config_option.h"
 
+#include <toml++/toml.h>
+
 #include <algorithm>
 #include <charconv>
+#include <sstream>
 
 #include "proto/did_you_mean.h"
 
@@ -105,13 +108,11 @@ std::string option_literal(const ConfigOption& option, const Config& config) {
     if (const auto* member = std::get_if<ChoiceMember>(&option.member)) {
         return '"' + option.choices[member->get(config)] + '"';
     }
-    const std::string& value = config.*std::get<std::string Config::*>(option.member);
-    std::string literal = "\"";
-    for (const char c : value) {
-        if (c == '"' || c == '\\') literal += '\\';
-        literal += c;
-    }
-    return literal + "\"";
+    const toml::value<std::string> value(config.*std::get<std::string Config::*>(option.member));
+    std::ostringstream literal;
+    // Between double quotes, whatever is in it.
+    literal << toml::toml_formatter(value, toml::format_flags::none);
+    return literal.str();
 }
 
 }  // namespace afd::daemon

@@ -10,6 +10,7 @@
 #include "daemon/config/config_file.h"
 #include "daemon/config/config_options.h"
 #include "proto/did_you_mean.h"
+#include "proto/failure.h"
 
 namespace afd::daemon {
 

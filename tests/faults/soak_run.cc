@@ -40,8 +40,8 @@ std::string SoakReport::text() const {
                                    num_wrong);
     for (const int window : {0, 1}) {
         text += fmt::format(
-            "{} window: first token {}, end {} (ms, median / p90 / p99 of {} requests); afdd: {} "
-            "descriptors, {} KiB, {} segments\n",
+            "{} window: first token {}, end {} (ms, median / p90 / p99), {} requests\n"
+            "              afdd: {} descriptors, {} KiB, {} segments\n",
             window == 0 ? "first" : "last ",
             percentiles(first_token_ms[window]),
             percentiles(end_ms[window]),

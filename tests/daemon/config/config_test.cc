@@ -289,7 +289,7 @@ TEST(Config, NamedFileThatIsMissingIsAnErrorAndADefaultOneIsNot) {
 TEST(Config, DescriptionReadBackGivesTheSameConfiguration) {
     const test::TemporaryDirectory directory;
     ConfigSources sources = with_model();
-    sources.flags["model"] = "/models/a \"quoted\" \\ name";
+    sources.flags["model"] = "/models/a \"quoted\" \\ name,\r\n\t\x01 and what else there is: ü";
     sources.flags["ffn_workers"] = "7";
     sources.flags["spawn"] = "false";
     const Result<ResolvedConfig> first = resolve_config(sources);
