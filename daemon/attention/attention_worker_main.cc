@@ -11,6 +11,7 @@
 #include "daemon/attention/attention_loop.h"
 #include "daemon/attention/cache_warmer.h"
 #include "daemon/lanes/topology_lanes.h"
+#include "daemon/worker/ucx_transport.h"
 #include "daemon/worker/vocabulary_file.h"
 #include "daemon/worker/worker_control.h"
 #include "daemon/worker/worker_program.h"
@@ -123,5 +124,8 @@ Result<> serve(WorkerControl& control, uint32_t session) {
 }  // namespace afd::daemon
 
 int main(int argc, char** argv) {
+#ifdef AFD_HAS_UCX
+    afd::daemon::use_ucx();
+#endif
     return afd::daemon::run_worker(argc, argv, afd::control::ATTENTION, afd::daemon::serve);
 }

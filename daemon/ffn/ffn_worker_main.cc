@@ -11,6 +11,7 @@
 #include "daemon/config/wire_choices.h"
 #include "daemon/ffn/ffn_loop.h"
 #include "daemon/program/logging.h"
+#include "daemon/worker/ucx_transport.h"
 #include "daemon/worker/worker_control.h"
 #include "daemon/worker/worker_program.h"
 #include "daemon/worker/worker_setup.h"
@@ -194,5 +195,8 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
 }  // namespace afd::daemon
 
 int main(int argc, char** argv) {
+#ifdef AFD_HAS_UCX
+    afd::daemon::use_ucx();
+#endif
     return afd::daemon::run_worker(argc, argv, afd::control::FFN, afd::daemon::serve);
 }

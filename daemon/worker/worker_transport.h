@@ -27,4 +27,16 @@ Result<std::unique_ptr<schedule::ReturnTransport>> attach_returns(const WorkerSe
                                                                   WorkerControl& control,
                                                                   uint32_t rank);
 
+// Both over UCX. Null: a program without it.
+struct UcxEnds {
+    Result<std::unique_ptr<schedule::DispatchTransport>> (*dispatch)(const WorkerSetup&,
+                                                                     WorkerControl&,
+                                                                     uint32_t session) = nullptr;
+    Result<std::unique_ptr<schedule::ReturnTransport>> (*returns)(const WorkerSetup&,
+                                                                  WorkerControl&,
+                                                                  uint32_t rank) = nullptr;
+};
+// Before the first of them; ucx_transport.h calls it.
+void set_ucx_ends(const UcxEnds& ends);
+
 }  // namespace afd::daemon

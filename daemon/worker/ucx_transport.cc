@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/worker/ucx_transport.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "schedule/ucx/ucx_dispatch.h"
+#include "schedule/ucx/ucx_return.h"
+
+namespace afd::daemon {
+
+namespace {
+
+schedule::UcxConfig ucx_config(const control::Ucx& wanted) {
+    schedule::UcxConfig config;
+    config.transports = wanted.transports();
+    config.devices = wanted.devices();
+    config.host = wanted.host();
+    // Of shared memory alone nobody hears that a peer is gone.
+    config.tells_failures = wanted.transports().find("tcp") != std::string::npos ||
+                            wanted.transports().find("rc") != std::string::npos;
+    return config;
+}
+
+schedule::UcxEndConfig end_config(const WorkerSetup& setup,
+                                  WorkerControl& control,
+                                  schedule::Role role,
+                                  uint32_t index) {
+    return {.role = role,
+            .index = index,
+            .instance_id = setup.attach.identity.instance_id,
+            .epoch = control.welcome().ucx().epoch(),
+            .book = control.places(),
+            .control = setup.own_control.data(),
+            .doorbell = setup.attach.own_doorbell};
+}
+
+Result<std::unique_ptr<schedule::DispatchTransport>> dispatch_over_ucx(const WorkerSetup& setup,
+                                                                       WorkerControl& control,
+                                                                       uint32_t session) {
+    AFD_ASSIGN(auto worker, schedule::UcxWorker::make(ucx_config(control.welcome().ucx()), false));
+    return std::unique_ptr<schedule::DispatchTransport>(
+        schedule::UcxDispatch::make(end_config(setup, control, schedule::Role::kAttention, session),
+                                    setup.layout,
+                                    std::move(worker)));
+}
+
+Result<std::unique_ptr<schedule::ReturnTransport>> returns_over_ucx(const WorkerSetup& setup,
+                                                                    WorkerControl& control,
+                                                                    uint32_t rank) {
+    AFD_ASSIGN(auto worker, schedule::UcxWorker::make(ucx_config(control.welcome().ucx()), true));
+    const std::vector<std::byte> address = worker->address();
+    auto made = schedule::UcxReturn::make(
+        end_config(setup, control, schedule::Role::kFfn, rank), setup.layout, std::move(worker));
+    control.listens(address);
+    return std::unique_ptr<schedule::ReturnTransport>(std::move(made));
+}
+
+}  // namespace
+
+void use_ucx() {
+    set_ucx_ends({.dispatch = dispatch_over_ucx, .returns = returns_over_ucx});
+}
+
+}  // namespace afd::daemon

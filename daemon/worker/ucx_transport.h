@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The transport over UCX, for the two worker programs: a library of its own, because UCX changes
+// how a process that has it loaded maps memory, and afdd has no use for it.
+
+#include "daemon/worker/worker_transport.h"
+
+namespace afd::daemon {
+
+// Lets attach_dispatch() and attach_returns() do what a Welcome with UCX asks for. Call it first.
+void use_ucx();
+
+}  // namespace afd::daemon
