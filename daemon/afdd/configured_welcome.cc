@@ -76,7 +76,7 @@ control::Welcome configured_welcome(const Config& config, const CpuPlan& cpus) {
     welcome.set_gather_us(static_cast<uint32_t>(config.gather_us));
     welcome.set_oversubscribed(cpus.oversubscribed);
     if (config.two_phase()) set_two_phase(config, welcome);
-    if (config.transport == Transport::kUcx && !config.colocated()) {
+    if (config.transport == Transport::kUcx) {
         control::Ucx& ucx = *welcome.mutable_ucx();
         ucx.set_transports(config.ucx_transports);
         ucx.set_devices(config.ucx_devices);

@@ -122,6 +122,11 @@ Result<> check_ucx(const Config& config) {
         "transport = 'ucx': this afdd was built without it; install Debian's libucx-dev "
         "(scripts/setup --hosts) and build it again");
 #endif
+    if (config.colocated()) {
+        return invalid_argument(
+            "transport = 'ucx': topology = 'colocated' has no rows that travel; leave transport at "
+            "'shared_memory' or choose topology = 'disaggregated'");
+    }
     if (config.dispatch != Dispatch::kTwoPhase) return {};
     return invalid_argument(
         "dispatch = 'two_phase': transport = 'ucx' has no two-phase rounds yet; leave dispatch at "

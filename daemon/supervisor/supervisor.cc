@@ -414,7 +414,7 @@ void Supervisor::on_worker_listens(WorkerSlot& slot, const control::Listening& l
     if (place != nullptr) {
         tell_place(*place);
     } else {
-        log::warn("{} says that it listens, and should not", slot.name());
+        slot.kill("it says where it listens, and was not to, or not again");
     }
 }
 

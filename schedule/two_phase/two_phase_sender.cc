@@ -165,8 +165,8 @@ std::optional<WaitInfo> TwoPhaseSender::wait_info(uint32_t num_combined) const {
         if (seen != expected) return wait(WaitKind::kAcknowledged, rank, seen, expected);
     }
     for (const uint32_t rank : offered_) {
-        const int32_t seen = observe(peer(rank).granted, Order::kAcquire);
-        if (is_open_ && !carries_round(seen, round_)) {
+        if (is_open_ && answer(rank, Order::kAcquire) == Answer::kPending) {
+            const int32_t seen = observe(peer(rank).granted, Order::kAcquire);
             return wait(WaitKind::kGrant, rank, seen, round_);
         }
     }

@@ -75,8 +75,8 @@ class TwoPhaseSender {
     // Ends the round at every rank. Does nothing outside a round.
     void close();
 
-    // For whom the session waits (R7): a rank that has not answered, returned `num_combined` + 1
-    // blocks, or acknowledged.
+    // For whom the session waits (R7): a rank that has not answered, or whose memory is not here;
+    // or that has not returned `num_combined` + 1 blocks, or acknowledged.
     std::optional<WaitInfo> wait_info(uint32_t num_combined) const;
 
   private:

@@ -153,6 +153,8 @@ TEST(OverUcxBadInput, WhatCannotBeIsRefusedAndSaid) {
     };
     EXPECT_THAT(refusal({"--transport", "ucx", "--dispatch", "two_phase"}),
                 HasSubstr("dispatch = 'two_phase': transport = 'ucx' has no two-phase rounds yet"));
+    EXPECT_THAT(refusal({"--transport", "ucx", "--topology", "colocated"}),
+                HasSubstr("transport = 'ucx': topology = 'colocated' has no rows that travel"));
     EXPECT_THAT(refusal({"--transport", "carrier_pigeon"}),
                 HasSubstr("transport = 'carrier_pigeon'"));
     EXPECT_THAT(refusal({"--transport", "ucx", "--ucx-transports", "pigeon"}), HasSubstr("UCX"));
