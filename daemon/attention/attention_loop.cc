@@ -103,44 +103,38 @@ void AttentionLoop::run() {
 }
 
 bool AttentionLoop::take_commands() {
-    bool any = false;
-    for (WorkerCommand news; parts_.port->pop_news(news); any = true) take(news);
-    any |= admit_held();
+    bool any = admit_held();
     for (WorkerCommand command; held_ == nullptr && parts_.port->pop_command(command); any = true) {
-        take(command);
+        switch (command.kind) {
+            case WorkerCommand::Kind::kAdmit:
+                held_ = std::move(command.sequence);
+                admit_held();
+                break;
+            case WorkerCommand::Kind::kCancel:
+                // Not found: it ended while the Cancel was on its way.
+                if (Sequence* sequence = sequences_.find(command.sequence_id)) {
+                    mark_ending(*sequence, Code::kCancelled, "");
+                }
+                break;
+            case WorkerCommand::Kind::kShutdown:
+                is_stopping_ = true;
+                break;
+            case WorkerCommand::Kind::kRankState:
+                on_rank_state(command.rank, command.is_lost);
+                break;
+            case WorkerCommand::Kind::kVoidAnswer:
+                on_void_answer(command);
+                break;
+            case WorkerCommand::Kind::kSegment:
+                for (const auto& lane : parts_.lanes) lane->take_segments(command);
+                break;
+        }
     }
     return any;
 }
 
-void AttentionLoop::take(WorkerCommand& command) {
-    switch (command.kind) {
-        case WorkerCommand::Kind::kAdmit:
-            held_ = std::move(command.sequence);
-            admit_held();
-            break;
-        case WorkerCommand::Kind::kCancel:
-            // Not found: it ended while the Cancel was on its way.
-            if (Sequence* sequence = sequences_.find(command.sequence_id)) {
-                mark_ending(*sequence, Code::kCancelled, "");
-            }
-            break;
-        case WorkerCommand::Kind::kShutdown:
-            is_stopping_ = true;
-            break;
-        case WorkerCommand::Kind::kRankState:
-            on_rank_state(command.rank, command.is_lost);
-            break;
-        case WorkerCommand::Kind::kVoidAnswer:
-            on_void_answer(command);
-            break;
-        case WorkerCommand::Kind::kSegment:
-            for (const auto& lane : parts_.lanes) lane->take_segments(command);
-            break;
-    }
-}
-
 // An admission costs an event, whether it runs or is refused: its end. While there is no place for
-// it, it waits, and the requests behind it.
+// it, it waits, and the commands behind it: the control thread does not read either.
 bool AttentionLoop::admit_held() {
     if (held_ == nullptr || !has_event_room()) return false;
     const auto admitted = sequences_.admit(held_);

@@ -78,7 +78,6 @@ class AttentionLoop {
 
   private:
     bool take_commands();
-    void take(WorkerCommand& command);
     bool admit_held();
     bool has_event_room() const;
     bool advance_all();
@@ -130,7 +129,7 @@ class AttentionLoop {
     model::AttentionWorkspace workspace_;
     std::vector<MicroBatch> micro_batches_;  // One for each lane.
     size_t events_reserved_ = 0;             // By the micro-batches in flight.
-    // An admission that waits for room for its end; only news is taken meanwhile. Or null.
+    // An admission that waits for room for its end; no command is taken meanwhile. Or null.
     std::unique_ptr<SequenceRequest> held_;
     bool is_stopping_ = false;
 };

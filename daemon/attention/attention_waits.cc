@@ -21,7 +21,6 @@ constexpr uint64_t kReportAgainUs = 10'000'000;
 }  // namespace
 
 bool AttentionLoop::may_progress(schedule::Order order) const {
-    if (parts_.port->has_news()) return true;
     if (held_ == nullptr ? parts_.port->has_command() : has_event_room()) return true;
     return std::any_of(
         micro_batches_.begin(), micro_batches_.end(), [&](const MicroBatch& micro_batch) {

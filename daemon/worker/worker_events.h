@@ -71,12 +71,6 @@ struct WorkerCommand {
     std::unique_ptr<schedule::TwoPhaseRoundSegments> segments = nullptr;  // kSegment with kOk.
 };
 
-// What rounds under way may wait for; in no order with requests and their cancellations.
-constexpr bool is_news(WorkerCommand::Kind kind) {
-    return kind == WorkerCommand::Kind::kSegment || kind == WorkerCommand::Kind::kRankState ||
-           kind == WorkerCommand::Kind::kVoidAnswer;
-}
-
 // The memory of a two-phase round, as an FFN worker asks for it.
 struct SegmentRound {
     uint32_t session = 0;

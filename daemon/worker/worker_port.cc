@@ -13,7 +13,6 @@ namespace afd::daemon {
 WorkerPort::WorkerPort(size_t event_capacity, size_t command_capacity, int doorbell_fd)
     : events_(event_capacity),
       commands_(command_capacity),
-      news_(command_capacity),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       doorbell_fd_(doorbell_fd) {
     AFD_ASSERT(wake_.valid(), "eventfd: %s", std::strerror(errno));
@@ -41,8 +40,7 @@ bool WorkerPort::rest() {
 }
 
 bool WorkerPort::push_command(WorkerCommand&& command) {
-    SpscRing<WorkerCommand>& ring = is_news(command.kind) ? news_ : commands_;
-    if (!ring.push(std::move(command))) return false;
+    if (!commands_.push(std::move(command))) return false;
     if (doorbell_fd_ >= 0) schedule::ring(doorbell_fd_);
     return true;
 }

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// WorkerPort: where the two threads of a worker meet. Bounded rings and their wake-ups.
+// WorkerPort: where the two threads of a worker meet. Two bounded rings and their wake-ups.
 //
 //   data thread                     control thread (libuv)
 //     push(event) ... flush() --->    wake_fd() readable -> begin_drain(), pop_event()..., rest()
 //     pop_command()           <---    push_command()
-//     pop_news()              <---    push_command(), of what is_news() says
-//
-// News has a ring of its own: work that is under way may need it to end, and must not wait behind
-// an admission that has no room until that work has ended.
 //
 // The data thread never blocks here: it schedules a sequence only with event_room() for what
 // that step can produce, and flush() makes at most one eventfd write, only after a push() and only
@@ -39,14 +35,9 @@ class WorkerPort {
 
     // --- data thread ---
 
-    // The next command, news first; false if there is none.
-    bool pop_command(WorkerCommand& command) {
-        return news_.pop(command) || commands_.pop(command);
-    }
-    bool has_command() const { return has_news() || !commands_.empty(); }
-    // Of news alone.
-    bool pop_news(WorkerCommand& command) { return news_.pop(command); }
-    bool has_news() const { return !news_.empty(); }
+    // The next command, false if there is none.
+    bool pop_command(WorkerCommand& command) { return commands_.pop(command); }
+    bool has_command() const { return !commands_.empty(); }
 
     // How many events can certainly be pushed now.
     size_t event_room() const { return events_.room(); }
@@ -81,7 +72,6 @@ class WorkerPort {
   private:
     SpscRing<WorkerEvent> events_;
     SpscRing<WorkerCommand> commands_;
-    SpscRing<WorkerCommand> news_;
     UniqueFd wake_;
     const int doorbell_fd_;
     bool is_flushed_ = true;  // Of the data thread: nothing was pushed since it last flushed.

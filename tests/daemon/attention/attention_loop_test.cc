@@ -306,20 +306,5 @@ TEST(AttentionLoop, WeightsThatAreNotFiniteEndTheRequest) {
               "was corrupted on its way between the workers, which row_checksums = true tells");
 }
 
-// Goal: what a round needs to end comes to its lane while an admission waits for the room that the
-// end of the round makes: else both would wait until a deadline. Method: so few places for events
-// that the rows of a call that is not answered, and the sequences, take all of them; then more
-// requests, and behind them what the lane waits for. Oracle: the lane has it before any answer, and
-// in the end every request is over.
-TEST(AttentionLoop, WhatARoundWaitsForDoesNotWaitBehindAnAdmission) {
-    LoopHarness harness({{.traits = {.rows_max = kHarnessRows, .has_peers = true}}}, {}, 0, 4);
-    for (uint64_t id = 1; id <= 6; ++id) harness.admit(id, 1, 2);
-    ASSERT_TRUE(harness.until([&] { return harness.lane(0).num_started() == 1; }));
-    harness.hand_over();
-    EXPECT_TRUE(harness.until([&] { return harness.lane(0).num_handed_over() == 1; }));
-    harness.lane(0).answer(FakeLane::kAll);
-    for (uint64_t id = 1; id <= 6; ++id) EXPECT_TRUE(harness.until_over(id)) << id;
-}
-
 }  // namespace
 }  // namespace afd::daemon

@@ -50,13 +50,6 @@ class FakeLane final : public ExpertLane {
         return schedule::observe(cancelled_, schedule::Order::kAcquire);
     }
 
-    int32_t num_handed_over() const {
-        return schedule::observe(handed_over_, schedule::Order::kAcquire);
-    }
-
-    void take_segments(WorkerCommand& /*command*/) override {
-        schedule::publish_release(handed_over_, schedule::observe_own(handed_over_) + 1);
-    }
     bool slot_free() override { return is_free(schedule::Order::kAcquire); }
 
     Result<> start(const ops::MoeInput& input, ops::Rows<ops::Bf16> out) override {
@@ -131,7 +124,6 @@ class FakeLane final : public ExpertLane {
     int32_t answered_;
     int32_t acknowledged_;
     int32_t started_ = 0;
-    int32_t handed_over_ = 0;
     int32_t cancelled_ = 0;
     // Of the loop.
     bool is_open_ = false;

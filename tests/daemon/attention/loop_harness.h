@@ -125,8 +125,6 @@ class LoopHarness {
         command.sequence = std::move(request);
         EXPECT_TRUE(port_.push_command(std::move(command)));
     }
-    // afdd says what a round under way may wait for.
-    void hand_over() { EXPECT_TRUE(port_.push_command({.kind = WorkerCommand::Kind::kSegment})); }
     void cancel(uint64_t id) {
         EXPECT_TRUE(port_.push_command({.kind = WorkerCommand::Kind::kCancel, .sequence_id = id}));
     }
