@@ -62,14 +62,14 @@ Supervisor::Plan Crew::supervisor_plan(const std::string& worker_directory) {
         metrics_->begin(role, index);
     };
     plan.end_counts = [this](control::Role role, uint32_t index) { metrics_->end(role, index); };
-    plan.acquire_segments = [this](uint32_t rank, const control::SegmentRequest& request) {
+    plan.round_memory.acquire = [this](uint32_t rank, const control::SegmentRequest& request) {
         return layout_.two_phase_segments().acquire(
             rank,
             request.session(),
             request.round(),
             {request.receive_bytes(), request.return_bytes()});
     };
-    plan.release_segments = [this](uint32_t rank, const control::SegmentRelease& release) {
+    plan.round_memory.release = [this](uint32_t rank, const control::SegmentRelease& release) {
         layout_.two_phase_segments().release(rank, release.session(), release.round());
     };
     return plan;

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/supervisor/supervisor.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 #include "daemon/program/logging.h"
 #include "proto/failure.h"
@@ -42,27 +38,13 @@ const char* state_name(ServiceState::Level level) {
     return "";
 }
 
-// With descriptors that are the message's own: the memory may be given back before it has left.
-Result<> send_copies(WorkerSlot& slot,
-                     const control::SupervisorMessage& message,
-                     const TwoPhaseSegments::Descriptors& of) {
-    std::vector<UniqueFd> fds;
-    for (const int fd : {of.receive, of.results}) {
-        if (fd < 0) continue;
-        fds.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
-        if (fds.back().valid()) continue;
-        return resource_exhausted("the memory of a two-phase round cannot be handed over: {}",
-                                  with(std::strerror(errno)));
-    }
-    return slot.send(message, std::move(fds));
-}
-
 }  // namespace
 
 Supervisor::Supervisor(EventLoop& loop, WorkerDoor& door, Plan plan)
     : loop_(loop),
       door_(door),
       plan_(std::move(plan)),
+      round_memory_(plan_.round_memory, attention_),
       heartbeat_timer_(loop, [this] { check_heartbeats(); }),
       run_flag_timer_(loop, [this] { look_at_run_flags(); }),
       grace_timer_(loop, [this] {
@@ -349,52 +331,8 @@ void Supervisor::on_worker_wait(WorkerSlot& slot) {
     tell_wait(slot);
 }
 
-Result<TwoPhaseSegments::Descriptors> Supervisor::acquire_segments(
-    const WorkerSlot& slot, const control::SegmentRequest& request) const {
-    if (slot.role() != control::FFN) {
-        return failed_precondition(
-            "it asked for the memory of round {} with session {}; only FFN workers may",
-            with(request.round(), request.session()));
-    }
-    if (!plan_.acquire_segments) {
-        return failed_precondition(
-            "it asked for the memory of round {} with session {}; this instance makes none",
-            with(request.round(), request.session()));
-    }
-    return plan_.acquire_segments(slot.index(), request);
-}
-
-// The session first: what the rank grants behind it finds the memory there, or soon
-// (docs/protocol/control.pml, NO_SESSION).
-Result<> Supervisor::hand_over_segments(WorkerSlot& rank, const control::SegmentRequest& request) {
-    AFD_ASSIGN(const TwoPhaseSegments::Descriptors made, acquire_segments(rank, request));
-    control::SupervisorMessage message;
-    control::SegmentAnswer& segment = *message.mutable_segment();
-    segment.set_rank(rank.index());
-    segment.set_session(request.session());
-    segment.set_round(request.round());
-    segment.set_receive_bytes(request.receive_bytes());
-    segment.set_return_bytes(request.return_bytes());
-    if (request.session() < attention_.size()) {
-        WorkerSlot& session = *attention_[request.session()];
-        // One that starts has no round that it would send rows to (R10).
-        const bool is_ready = session.state() == WorkerSlot::State::kReady;
-        if (is_ready) AFD_TRY(send_copies(session, message, made));
-    }
-    return send_copies(rank, message, made);
-}
-
 void Supervisor::on_segment_request(WorkerSlot& slot, const control::SegmentRequest& request) {
-    const Result<> done = hand_over_segments(slot, request);
-    if (done.ok()) return;
-    // Every request gets an answer: a rank that heard nothing would hold up its session.
-    log::warn("{}: {}; the batch goes through the windows", slot.name(), done.error().message);
-    control::SupervisorMessage refusal;
-    refusal.mutable_segment()->set_session(request.session());
-    refusal.mutable_segment()->set_round(request.round());
-    refusal.mutable_segment()->set_code(static_cast<uint32_t>(done.error().code));
-    refusal.mutable_segment()->set_message(done.error().message);
-    slot.send(refusal);
+    round_memory_.on_request(slot, request);
 }
 
 // R13: who hears it before the process is heard of takes its connection.
@@ -419,9 +357,7 @@ void Supervisor::on_worker_listens(WorkerSlot& slot, const control::Listening& l
 }
 
 void Supervisor::on_segment_release(WorkerSlot& slot, const control::SegmentRelease& release) {
-    if (slot.role() == control::FFN && plan_.release_segments) {
-        plan_.release_segments(slot.index(), release);
-    }
+    round_memory_.on_release(slot, release);
 }
 
 bool Supervisor::goes_on_without_lost_ranks() const {

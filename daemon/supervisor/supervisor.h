@@ -22,8 +22,8 @@
 #include "daemon/supervisor/attention_workers.h"
 #include "daemon/supervisor/doorbells.h"
 #include "daemon/supervisor/places.h"
+#include "daemon/supervisor/round_memory.h"
 #include "daemon/supervisor/service_state.h"
-#include "daemon/supervisor/two_phase_segments.h"
 #include "daemon/supervisor/voided_rounds.h"
 #include "daemon/supervisor/worker_door.h"
 #include "daemon/supervisor/worker_slot.h"
@@ -67,11 +67,7 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
         std::function<schedule::HeartbeatView(control::Role, uint32_t index)> heartbeat;
         // The run_flag of a worker's ScheduleContext; empty: always set.
         std::function<bool(control::Role, uint32_t index)> run_flag;
-        // Memory of two-phase rounds; without the first, requests are refused.
-        std::function<Result<TwoPhaseSegments::Descriptors>(uint32_t rank,
-                                                            const control::SegmentRequest&)>
-            acquire_segments;
-        std::function<void(uint32_t rank, const control::SegmentRelease&)> release_segments;
+        RoundMemory::Source round_memory;
         // A worker's process is gone: whatever it has spoilt of what its successor is to find is
         // mended. Empty: nothing is.
         std::function<void(control::Role, uint32_t index)> mend_segments;
@@ -142,9 +138,6 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     // Of a place, those of the crew before included.
     uint64_t num_processes(control::Role role, uint32_t index) const;
     void tell_place(const control::Place& place);
-    Result<TwoPhaseSegments::Descriptors> acquire_segments(
-        const WorkerSlot& slot, const control::SegmentRequest& request) const;
-    Result<> hand_over_segments(WorkerSlot& rank, const control::SegmentRequest& request);
     void check_heartbeats();
     void look_at_run_flags();
     void send_log_level(WorkerSlot& slot) const;
@@ -169,6 +162,7 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     std::vector<uint64_t> kv_tokens_;  // Of attention workers, as they said when they were ready.
     VoidedRounds voided_rounds_;
     Places places_;
+    RoundMemory round_memory_;
     Timer heartbeat_timer_;
     Timer run_flag_timer_;
     Timer grace_timer_;

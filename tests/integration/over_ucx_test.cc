@@ -157,8 +157,10 @@ TEST(OverUcxBadInput, WhatCannotBeIsRefusedAndSaid) {
                 HasSubstr("transport = 'ucx': topology = 'colocated' has no rows that travel"));
     EXPECT_THAT(refusal({"--transport", "carrier_pigeon"}),
                 HasSubstr("transport = 'carrier_pigeon'"));
-    EXPECT_THAT(refusal({"--transport", "ucx", "--ucx-transports", "pigeon"}), HasSubstr("UCX"));
-    EXPECT_THAT(refusal({"--transport", "ucx", "--ucx-host", "nowhere"}), HasSubstr("nowhere"));
+    EXPECT_THAT(refusal({"--transport", "ucx", "--ucx-transports", "pigeon"}),
+                HasSubstr("UCX has no transport 'pigeon' on device"));
+    EXPECT_THAT(refusal({"--transport", "ucx", "--ucx-host", "nowhere"}),
+                HasSubstr("'nowhere' is no address of a host: give it as in"));
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ class SupervisorTest : public testing::Test {
         };
         plan.run_flag = [this](control::Role, uint32_t) { return words_.run_flag(); };
         plan.can_do_without = can_do_without_;
-        plan.acquire_segments = acquire_segments_;
+        plan.round_memory.acquire = acquire_segments_;
         plan.fill_metrics = [](control::Role, uint32_t, client::Worker&) {};
         auto door = WorkerDoor::open(loop_, plan.control_socket);
         ASSERT_TRUE(door.ok()) << door.error().message;

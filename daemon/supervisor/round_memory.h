@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// RoundMemory: hands the memory of a two-phase round to the two workers that share it, as
+// descriptors on their control channels: to the session first, and then to the rank that asked. So
+// what the rank grants finds the memory there, or soon (docs/protocol/control.pml, NO_SESSION).
+//
+// Whoever leaves too many descriptors unread gets no further ones (WorkerSlot::kUnreadFdsMax), and
+// the round goes through the windows, as it does whenever there is no memory.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "daemon/supervisor/two_phase_segments.h"
+#include "daemon/supervisor/worker_slot.h"
+#include "proto/control.pb.h"
+#include "proto/status.h"
+
+namespace afd::daemon {
+
+class RoundMemory {
+  public:
+    // Who makes it. Without the first, requests are refused.
+    struct Source {
+        std::function<Result<TwoPhaseSegments::Descriptors>(uint32_t rank,
+                                                            const control::SegmentRequest&)>
+            acquire;
+        std::function<void(uint32_t rank, const control::SegmentRelease&)> release;
+    };
+    using Slots = std::vector<std::unique_ptr<WorkerSlot>>;
+
+    // `sessions`: the attention workers. Both outlive the object.
+    RoundMemory(const Source& source, const Slots& sessions)
+        : source_(source), sessions_(sessions) {}
+
+    // Every request gets an answer: a rank that heard nothing would hold up its session.
+    void on_request(WorkerSlot& slot, const control::SegmentRequest& request) const;
+    void on_release(const WorkerSlot& slot, const control::SegmentRelease& release) const;
+
+  private:
+    Result<TwoPhaseSegments::Descriptors> acquire(const WorkerSlot& slot,
+                                                  const control::SegmentRequest& request) const;
+    Result<> hand_over(WorkerSlot& rank, const control::SegmentRequest& request) const;
+
+    const Source& source_;
+    const Slots& sessions_;
+};
+
+}  // namespace afd::daemon
