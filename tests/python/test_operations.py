@@ -34,6 +34,18 @@ def is_alive(pid):
     return pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1][1] != "Z"
 
 
+def pids_of_session(session):
+    found = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+        except OSError:
+            continue  # It has ended meanwhile.
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
 @pytest.fixture
 def client(tmp_path, monkeypatch):
     tmp_path.chmod(0o700)
@@ -57,8 +69,8 @@ def client(tmp_path, monkeypatch):
             for pid in pids:
                 wait_for(f"the end of afdd {pid}", lambda each=pid: not is_alive(each)
                          or (each == process.pid and process.poll() is not None))
-            # Whatever a failure has left: all of it is of this session.
-            subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
+            for pid in pids_of_session(process.pid):
+                os.kill(pid, signal.SIGKILL)  # What a failure has left.
 
 
 def generate(client):
