@@ -26,12 +26,16 @@ def wait_for(what, holds):
 
 
 def is_alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
     # Nobody may wait for an orphan's end here.
-    return pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1][1] != "Z"
+    return state_of(pid) not in ("", "Z")
+
+
+def state_of(pid):
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    return stat.rsplit(")", 1)[1].split()[0]
 
 
 def pids_of_session(session):
