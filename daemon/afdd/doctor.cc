@@ -196,7 +196,7 @@ Result<uint64_t> shm_bytes_of(const Config& config,
     AFD_ASSIGN(const schedule::Geometry geometry,
                make_geometry(model, instance_geometry(config, cpus, row_dtype)));
     AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
-    return schedule::InstanceSegments::total_bytes(layout);
+    return schedule::InstanceSegments::total_bytes(layout, windows_of(config.transport));
 }
 
 }  // namespace

@@ -32,8 +32,9 @@ Result<> InstanceLayout::create_segments() {
     AFD_ASSIGN(const schedule::Geometry geometry,
                make_geometry(model, instance_geometry(config_, cpus_, identity_.row_dtype)));
     AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
+    const schedule::Windows windows = windows_of(config_.transport);
     AFD_ASSIGN(schedule::InstanceSegments segments,
-               schedule::InstanceSegments::create(segment_prefix_, layout, identity_));
+               schedule::InstanceSegments::create(segment_prefix_, layout, identity_, windows));
     segments_ = std::make_unique<schedule::InstanceSegments>(std::move(segments));
     const schedule::TwoPhaseCall call =
         two_phase_call(configured_welcome(config_, cpus_), geometry);
@@ -45,7 +46,7 @@ Result<> InstanceLayout::create_segments() {
             call,
             geometry.num_experts,
             two_phase_row_bytes(identity_.row_dtype, model.hidden, config_.row_checksums)));
-    segment_bytes_ = schedule::InstanceSegments::total_bytes(layout);
+    segment_bytes_ = schedule::InstanceSegments::total_bytes(layout, windows);
     log::debug("segments {}-*: {} MiB", segment_prefix_, segment_bytes_ >> 20);
     return {};
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "daemon/config/choices.h"
 #include "model/checkpoint/config.h"
 #include "model/family/model_files.h"
 #include "ops/format/numeric_class.h"
@@ -17,6 +18,7 @@
 #include "schedule/layout/row_dtype.h"
 #include "schedule/layout/segment_header.h"
 #include "schedule/layout/two_phase_control.h"
+#include "schedule/shared_memory/worker_segments.h"
 
 namespace afd::daemon {
 
@@ -34,6 +36,11 @@ Result<schedule::RowDtype> choose_row_dtype(std::optional<schedule::RowDtype> wa
 // Errors: kInvalidArgument (schedule::validate; an unknown router or dtype: kDataLoss).
 Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
                                          const control::Geometry& instance);
+
+// Workers that talk over messages have their windows each to itself.
+inline schedule::Windows windows_of(Transport transport) {
+    return transport == Transport::kUcx ? schedule::Windows::kPrivate : schedule::Windows::kShared;
+}
 
 // Whether rows in FFN windows bring what their rounding left: who routes by them sees what an
 // attention worker would have seen.

@@ -128,6 +128,21 @@ HeartbeatView read_heartbeat(const HeartbeatWords& words) {
     return view;
 }
 
+HeartbeatImage image_of(const HeartbeatView& view) {
+    return {view.progress, view.pid, static_cast<int32_t>(view.state), to_words(view.wait)};
+}
+
+// As Heartbeat::describe().
+void store_image(const HeartbeatImage& image, HeartbeatWords& words) {
+    const auto sequence = static_cast<uint32_t>(load_acquire(words.sequence)) & ~1u;
+    store_release(words.sequence, static_cast<int32_t>(sequence + 1));
+    store_release(words.pid, image.pid);
+    store_release(words.state, image.state);
+    for (size_t i = 0; i < image.wait.size(); ++i) store_release(words.wait[i], image.wait[i]);
+    store_release(words.sequence, static_cast<int32_t>(sequence + 2));
+    store_release(words.progress, image.progress);
+}
+
 uint64_t HeartbeatObserver::observe(const HeartbeatView& view, uint64_t now_us) {
     // A new pid is a new life: the successor does not inherit its predecessor's silence.
     if (!seen_ || view.progress != progress_ || view.pid != pid_) {

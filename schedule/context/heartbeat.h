@@ -92,6 +92,20 @@ struct HeartbeatView {
 // Reads another process's heartbeat. Values are validated: an unknown state reads as kStarting.
 HeartbeatView read_heartbeat(const HeartbeatWords& words);
 
+// A HeartbeatView in fixed bytes, for whoever has no memory in common with the worker.
+struct HeartbeatImage {
+    uint64_t progress = 0;
+    int32_t pid = 0;
+    int32_t state = 0;
+    std::array<int32_t, 6> wait{};  // WaitInfo in declaration order.
+};
+static_assert(sizeof(HeartbeatImage) == 40, "no padding: it travels as bytes");
+
+HeartbeatImage image_of(const HeartbeatView& view);
+// Stores an image, whatever it holds, in words that read_heartbeat() then reads. REQUIRES: nobody
+// else writes them.
+void store_image(const HeartbeatImage& image, HeartbeatWords& words);
+
 // Ages a heartbeat by the observer's own clock.
 class HeartbeatObserver {
   public:

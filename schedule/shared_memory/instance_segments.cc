@@ -1,180 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/shared_memory/instance_segments.h"
 
-#include <algorithm>
-#include <utility>
-
-#include "schedule/context/fresh_memory.h"
-#include "schedule/layout/two_phase_control.h"
+#include "proto/check.h"
 #include "schedule/shared_memory/memory_room.h"
 
 namespace afd::schedule {
-namespace {
-
-void unlink(const Segment& segment) {
-    // An error in the middle of create() leaves segments that were never made; they have no name.
-    if (segment.size() != 0) Segment::unlink(segment.name());
-}
-
-}  // namespace
 
 Result<InstanceSegments> InstanceSegments::create(const std::string& prefix,
                                                   const WindowLayout& layout,
-                                                  const InstanceIdentity& identity) {
+                                                  const InstanceIdentity& identity,
+                                                  Windows windows) {
     // Not segment by segment: filling the memory just to find that the last one does not fit would
     // hurt its other users.
-    AFD_TRY(check_memory_room("the instance", total_bytes(layout)));
-    InstanceSegments segments;
-    const Geometry& geometry = layout.geometry;
-    for (uint32_t session = 0; session < geometry.num_sessions; ++session) {
-        AFD_TRY(segments.add(prefix, layout, identity, Role::kAttention, session));
-    }
-    for (uint32_t rank = 0; rank < geometry.num_ffn_workers; ++rank) {
-        AFD_TRY(segments.add(prefix, layout, identity, Role::kFfn, rank));
-    }
+    AFD_TRY(check_memory_room("the instance", total_bytes(layout, windows)));
+    InstanceSegments segments(windows);
+    const auto add = [&](Role role, uint32_t count, std::vector<WorkerSegments>& made) -> Result<> {
+        for (uint32_t index = 0; index < count; ++index) {
+            AFD_ASSIGN(WorkerSegments worker,
+                       WorkerSegments::create(prefix, layout, identity, role, index, windows));
+            made.push_back(std::move(worker));
+        }
+        return {};
+    };
+    AFD_TRY(add(Role::kAttention, layout.geometry.num_sessions, segments.attention_));
+    AFD_TRY(add(Role::kFfn, layout.geometry.num_ffn_workers, segments.ffn_));
     return segments;
 }
 
-Result<> InstanceSegments::add(const std::string& prefix,
-                               const WindowLayout& layout,
-                               const InstanceIdentity& identity,
-                               Role role,
-                               uint32_t index) {
-    const bool is_ffn = role == Role::kFfn;
-    const bool has_windows = layout.geometry.num_ffn_workers > 0;
-    AFD_ASSIGN(const SegmentHeader header,
-               make_segment_header(layout.geometry, identity, role, index));
-    // Added before it is complete: on an error the destructor unlinks what exists.
-    Worker& worker = (is_ffn ? ffn_ : attention_).emplace_back();
-    const auto name = [&](SegmentKind kind) { return segment_name(prefix, role, index, kind); };
-    if (has_windows) {
-        AFD_ASSIGN(worker.window,
-                   Segment::create_sealed(name(SegmentKind::kWindow),
-                                          is_ffn ? layout.ffn_window.total_bytes
-                                                 : layout.attention_window.total_bytes));
-        if (is_ffn) format_ffn_window(layout, worker.window.data());
-        const auto two_phase = TwoPhaseControlLayout::compute(layout.geometry);
-        AFD_ASSIGN(
-            worker.two_phase,
-            Segment::create_sealed(name(SegmentKind::kTwoPhase),
-                                   is_ffn ? two_phase.rank_bytes() : two_phase.session_bytes()));
-    }
-    AFD_ASSIGN(worker.control,
-               Segment::create_sealed(
-                   name(SegmentKind::kControl),
-                   is_ffn ? layout.ffn_control.total_bytes : layout.attention_control_bytes));
-    AFD_ASSIGN(
-        worker.metrics,
-        Segment::create_sealed(name(SegmentKind::kMetrics),
-                               is_ffn ? layout.ffn_metrics_bytes : layout.attention_metrics_bytes));
-
-    worker.header = header;
-    worker.mode = is_ffn        ? ScheduleMode::kFfn
-                  : has_windows ? ScheduleMode::kAttention
-                                : ScheduleMode::kBoth;
-    format_control(header, worker.mode, worker.control.data());
-    return {};
+const WorkerSegments& InstanceSegments::worker(Role role, uint32_t index) const {
+    AFD_ASSERT(
+        index < workers(role).size(), "worker %u of %zu of its role", index, workers(role).size());
+    return workers(role)[index];
 }
 
 void InstanceSegments::restore(Role role, uint32_t index) const {
-    for (const std::vector<Worker>* workers : {&attention_, &ffn_}) {
-        for (const Worker& worker : *workers) {
-            ControlView(worker.control.data()).write_header(worker.header);
-        }
+    for (const Role each : {Role::kAttention, Role::kFfn}) {
+        for (const WorkerSegments& one : workers(each)) one.restore_header();
     }
-    const Worker& worker = role == Role::kFfn ? ffn(index) : attention(index);
-    restore_context(worker.header, worker.mode, worker.control.data());
-}
-
-InstanceSegments::~InstanceSegments() {
-    for (const std::vector<Worker>* workers : {&attention_, &ffn_}) {
-        for (const Worker& worker : *workers) {
-            unlink(worker.window);
-            unlink(worker.two_phase);
-            unlink(worker.control);
-            unlink(worker.metrics);
-        }
-    }
-}
-
-const InstanceSegments::Worker& InstanceSegments::attention(uint32_t session) const {
-    AFD_ASSERT(session < attention_.size(), "session %u of %zu", session, attention_.size());
-    return attention_[session];
-}
-
-const InstanceSegments::Worker& InstanceSegments::ffn(uint32_t rank) const {
-    AFD_ASSERT(rank < ffn_.size(), "ffn rank %u of %zu", rank, ffn_.size());
-    return ffn_[rank];
+    worker(role, index).restore_context();
 }
 
 ConstControlView InstanceSegments::attention_control(uint32_t session) const {
-    return ConstControlView(attention(session).control.const_data());
+    return worker(Role::kAttention, session).control();
 }
 
 ConstControlView InstanceSegments::ffn_control(uint32_t rank) const {
-    return ConstControlView(ffn(rank).control.const_data());
-}
-
-ContextWords InstanceSegments::words(Role role, uint32_t index) const {
-    const Worker& worker = role == Role::kFfn ? ffn(index) : attention(index);
-    return ContextWords(ControlView(worker.control.data()).context());
+    return worker(Role::kFfn, rank).control();
 }
 
 void InstanceSegments::set_run_flag(Role role, uint32_t index, bool runs) const {
-    words(role, index).set_run_flag(runs);
+    worker(role, index).words().set_run_flag(runs);
 }
 
 bool InstanceSegments::run_flag(Role role, uint32_t index) const {
-    return words(role, index).run_flag();
+    return worker(role, index).words().run_flag();
 }
 
 std::span<std::byte> InstanceSegments::attention_metrics(uint32_t session) const {
-    const Segment& metrics = attention(session).metrics;
-    return {metrics.data(), metrics.size()};
+    return worker(Role::kAttention, session).metrics();
 }
 
 std::span<std::byte> InstanceSegments::ffn_metrics(uint32_t rank) const {
-    const Segment& metrics = ffn(rank).metrics;
-    return {metrics.data(), metrics.size()};
-}
-
-std::vector<std::pair<std::string, int>> InstanceSegments::handles(Role role,
-                                                                   uint32_t index) const {
-    std::vector<std::pair<std::string, int>> handles;
-    const auto add = [&](const Segment& segment) {
-        if (segment.size() != 0) handles.emplace_back(segment.name(), segment.descriptor());
-    };
-    const Worker& own = role == Role::kFfn ? ffn(index) : attention(index);
-    add(own.window);
-    add(own.two_phase);
-    add(own.control);
-    add(own.metrics);
-    for (const Worker& peer : role == Role::kFfn ? attention_ : ffn_) {
-        add(peer.window);
-        add(peer.two_phase);
-        add(peer.control);
-    }
-    return handles;
+    return worker(Role::kFfn, rank).metrics();
 }
 
 const std::byte* InstanceSegments::ffn_window(uint32_t rank) const {
-    return ffn(rank).window.const_data();
+    return worker(Role::kFfn, rank).window();
 }
 
-const std::byte* InstanceSegments::ffn_control_bytes(uint32_t rank) const {
-    return ffn(rank).control.const_data();
+WorkerSegments::Handles InstanceSegments::handles(Role role, uint32_t index) const {
+    WorkerSegments::Handles handles;
+    worker(role, index).add_own(handles);
+    if (windows_ == Windows::kPrivate) return handles;
+    const Role peer_role = role == Role::kFfn ? Role::kAttention : Role::kFfn;
+    for (const WorkerSegments& peer : workers(peer_role)) peer.add_shared(handles);
+    return handles;
 }
 
-uint64_t InstanceSegments::total_bytes(const WindowLayout& layout) {
-    const uint64_t num_sessions = layout.geometry.num_sessions;
-    const uint64_t num_ranks = layout.geometry.num_ffn_workers;
-    const auto two_phase = TwoPhaseControlLayout::compute(layout.geometry);
-    // Keep in step with add(): this sum is what is compared with the room beforehand.
-    const uint64_t window_bytes = num_ranks > 0 ? layout.attention_window.total_bytes : 0;
-    return num_sessions * (window_bytes + two_phase.session_bytes() +
-                           layout.attention_control_bytes + layout.attention_metrics_bytes) +
-           num_ranks * (layout.ffn_window.total_bytes + two_phase.rank_bytes() +
-                        layout.ffn_control.total_bytes + layout.ffn_metrics_bytes);
+uint64_t InstanceSegments::total_bytes(const WindowLayout& layout, Windows windows) {
+    const uint64_t of_session = WorkerSegments::total_bytes(layout, Role::kAttention, windows);
+    const uint64_t of_rank = WorkerSegments::total_bytes(layout, Role::kFfn, windows);
+    return layout.geometry.num_sessions * of_session + layout.geometry.num_ffn_workers * of_rank;
 }
 
 }  // namespace afd::schedule

@@ -2,8 +2,6 @@
 #include "schedule/ucx/ucx_end.h"
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -19,19 +17,6 @@ constexpr uint64_t kPauseUs = 10'000;
 constexpr uint64_t kPauseUsMax = 1'000'000;
 // A peer that says nothing new is told from one that is gone by these.
 constexpr uint64_t kSameBeatUs = 100'000;
-
-// A mirror has one writer, which keeps to the rule of heartbeat.h: the sequence is odd while the
-// description is written.
-void write_mirror(const UcxHeartbeat& beat, HeartbeatWords& mirror) {
-    const auto sequence = static_cast<uint32_t>(observe_own(mirror.sequence));
-    publish_release(mirror.sequence, static_cast<int32_t>(sequence + 1));
-    publish_release(mirror.pid, beat.pid);
-    publish_release(mirror.state, beat.state);
-    for (size_t i = 0; i < mirror.wait.size(); ++i) publish_release(mirror.wait[i], beat.wait[i]);
-    publish_release(mirror.sequence, static_cast<int32_t>(sequence + 2));
-    // Release; partner: the acquire loads of read_heartbeat().
-    std::atomic_ref(mirror.progress).store(beat.progress, std::memory_order_release);
-}
 
 }  // namespace
 
@@ -266,10 +251,10 @@ void UcxEnd::read_welcome(uint32_t peer, std::span<const std::byte> payload) {
 }
 
 bool UcxEnd::store_heartbeat(uint32_t peer, std::span<const std::byte> payload) {
-    UcxHeartbeat beat;
-    if (payload.size() != sizeof(beat)) return false;
-    std::memcpy(&beat, payload.data(), sizeof(beat));
-    write_mirror(beat, heartbeats_[peer]);
+    HeartbeatImage image;
+    if (payload.size() != sizeof(image)) return false;
+    std::memcpy(&image, payload.data(), sizeof(image));
+    store_image(image, heartbeats_[peer]);
     return true;
 }
 
@@ -283,18 +268,10 @@ void UcxEnd::send_heartbeat(uint32_t peer, uint64_t now_us) {
     if (link.heartbeat && link.heartbeat->num_in_flight != 0 && now_us - link.beat_us < kSilentUs) {
         return;
     }
-    const UcxHeartbeat beat{view.progress,
-                            view.pid,
-                            static_cast<int32_t>(view.state),
-                            {static_cast<int32_t>(view.wait.kind),
-                             view.wait.peer,
-                             view.wait.micro_batch,
-                             view.wait.layer_id,
-                             view.wait.flag_seen,
-                             view.wait.flag_expected}};
-    UcxMessage& message = fresh(link.heartbeat, sizeof(beat));
+    const HeartbeatImage image = image_of(view);
+    UcxMessage& message = fresh(link.heartbeat, sizeof(image));
     message.header.kind = UcxKind::kHeartbeat;
-    std::memcpy(message.payload.get(), &beat, sizeof(beat));
+    std::memcpy(message.payload.get(), &image, sizeof(image));
     link.beat = view;
     link.beat_us = now_us;
     send(peer, message);

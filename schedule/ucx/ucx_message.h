@@ -9,7 +9,7 @@
 //   kWelcome     rank      flags int32 [M], acknowledged int32 [M]
 //   kDescriptor  session   ids int32 [BS * K1], then num_rows records
 //   kResults     rank      num_rows records; `round` is what is acknowledged
-//   kHeartbeat   both      UcxHeartbeat
+//   kHeartbeat   both      HeartbeatImage of schedule/context/heartbeat.h
 //   kRing        both      -                                rings the doorbell in any case
 //   kWords       both      the words of two-phase rounds, then a table
 //   kBlock       both      bytes of a two-phase round
@@ -64,15 +64,6 @@ struct UcxRecord {
     uint64_t reserve;
 };
 static_assert(sizeof(UcxRecord) == 16, "rows keep the alignment of SSE");
-
-// A HeartbeatView in fixed bytes.
-struct UcxHeartbeat {
-    uint64_t progress;
-    int32_t pid;
-    int32_t state;
-    int32_t wait[6];  // WaitInfo in declaration order.
-};
-static_assert(sizeof(UcxHeartbeat) == 40);
 
 // A message on the sender's side: its bytes stay where they are until UCX has let go of them.
 // Guarded by the lock of its UcxWorker, all but the payload of a message that nobody sends.
