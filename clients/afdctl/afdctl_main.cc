@@ -15,7 +15,6 @@ constexpr const char* kFooter =
     "  afdctl generate \"Tell me more\" --max-tokens 50 --temperature 0.8 --seed 7\n"
     "  afdctl trace --seconds 2 -o trace.json\n"
     "  afdctl doctor -- --model DIR --ffn-workers 2\n"
-    "  afdctl resize --attention 3 --ffn 2 --instance demo\n"
     "Exit codes: 0 ok, 1 request failed, 2 wrong usage, 5 cannot reach afdd, 130 interrupted";
 
 }  // namespace
@@ -153,6 +152,27 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
     return command;
 }
 
+// The one thing to be done with a cluster from here: `cluster init`.
+CLI::App* add_cluster(CLI::App& app, ClusterOptions& options) {
+    CLI::App* cluster =
+        add_command(app, "cluster", "Make the certificates by which hosts know each other");
+    cluster->footer("Example: afdctl cluster init certs --host node1 --host node2");
+    CLI::App* command =
+        add_command(*cluster, "init", "Make what is missing of a directory of certificates");
+    command->add_option("directory", options.directory, "Made if it is not there, with its CA")
+        ->required()
+        ->type_name("DIR");
+    command->add_option("--host", options.hosts, "One that shall be able to join; again for more")
+        ->allow_extra_args(false)
+        ->type_name("NAME");
+    command->add_option("--days", options.days, "How long a new certificate is valid")
+        ->check(CLI::Range(1, 36500).description(""))
+        ->type_name("N")
+        ->capture_default_str();
+    command->footer("What is there stays. Example: afdctl cluster init certs --host node1");
+    return cluster;
+}
+
 CLI::App* add_workers(CLI::App& app,
                       const char* name,
                       const char* description,
@@ -192,6 +212,20 @@ CLI::App* add_upgrade(CLI::App& app, UpgradeOptions& options) {
     return command;
 }
 
+CLI::App* add_drain(CLI::App& app, LifecycleOptions& options) {
+    CLI::App* command =
+        add_command(app, "drain", "Admit nothing new; return when nothing is in flight");
+    add_timeout(*command, options.timeout_s, "Give up waiting; afdd goes on draining");
+    return command;
+}
+
+CLI::App* add_stop(CLI::App& app, LifecycleOptions& options) {
+    CLI::App* command = add_command(app, "stop", "Drain, then let afdd exit");
+    command->add_flag("!--no-wait", options.wait, "Do not wait until afdd has exited");
+    add_timeout(*command, options.timeout_s, "Give up waiting; afdd goes on stopping");
+    return command;
+}
+
 // Both commands need to know whom.
 int run_workers(const CommonOptions& common, const WorkerOptions& options, bool comes_back) {
     if (options.workers.empty() && !options.all) {
@@ -206,6 +240,14 @@ int run_sizes(const CommonOptions& common, const ResizeOptions& options) {
     if (options.attention || options.ffn) return run_resize(common, options);
     print_error({Code::kInvalidArgument,
                  "how many workers? give --attention N, --ffn N or both (see afdctl status)"});
+    return kExitUsage;
+}
+
+int run_cluster(const CommonOptions& common, const ClusterOptions& options) {
+    if (!options.directory.empty()) return run_cluster_init(common, options);
+    print_error({Code::kInvalidArgument,
+                 "cluster: give init and a directory, as in: afdctl cluster init certs --host "
+                 "node1"});
     return kExitUsage;
 }
 
@@ -236,6 +278,7 @@ int run(int argc, char** argv) {
     WorkerOptions workers;
     ResizeOptions resize;
     UpgradeOptions upgrade;
+    ClusterOptions cluster;
     LifecycleOptions lifecycle;
 
     CLI::App app("Asks and steers a running afdd.", "afdctl");
@@ -262,12 +305,9 @@ int run(int argc, char** argv) {
         app, "drain-worker", "End workers, which then stay away until restart-worker", workers);
     CLI::App* resize_command = add_resize(app, resize);
     CLI::App* upgrade_command = add_upgrade(app, upgrade);
-    CLI::App* drain_command =
-        add_command(app, "drain", "Admit nothing new; return when nothing is in flight");
-    add_timeout(*drain_command, lifecycle.timeout_s, "Give up waiting; afdd goes on draining");
-    CLI::App* stop_command = add_command(app, "stop", "Drain, then let afdd exit");
-    stop_command->add_flag("!--no-wait", lifecycle.wait, "Do not wait until afdd has exited");
-    add_timeout(*stop_command, lifecycle.timeout_s, "Give up waiting; afdd goes on stopping");
+    CLI::App* cluster_command = add_cluster(app, cluster);
+    CLI::App* drain_command = add_drain(app, lifecycle);
+    CLI::App* stop_command = add_stop(app, lifecycle);
 
     if (const auto exit_code = parse_command_line(app, argc, argv)) return *exit_code;
     if (generate_command->parsed()) {
@@ -286,12 +326,14 @@ int run(int argc, char** argv) {
     if (drain_worker_command->parsed()) return run_workers(common, workers, false);
     if (resize_command->parsed()) return run_sizes(common, resize);
     if (upgrade_command->parsed()) return run_upgrade(common, upgrade);
+    if (cluster_command->parsed()) return run_cluster(common, cluster);
     if (drain_command->parsed()) return run_drain(common, lifecycle);
     if (stop_command->parsed()) return run_stop(common, lifecycle);
     print_error(
         {Code::kInvalidArgument,
          "which command? generate, status, top, metrics, context, trace, doctor, "
-         "restart-worker, drain-worker, resize, upgrade, drain or stop (see afdctl --help)"});
+         "restart-worker, drain-worker, resize, upgrade, drain or stop; and without an afdd: "
+         "cluster (see afdctl --help)"});
     return kExitUsage;
 }
 

@@ -86,6 +86,12 @@ struct DoctorOptions {
     std::vector<std::string> arguments;  // Of the afdd that is to be started.
 };
 
+struct ClusterOptions {
+    std::string directory;           // Of the certificates.
+    std::vector<std::string> hosts;  // Besides the leader.
+    int64_t days = 825;              // That a new certificate of a host is valid.
+};
+
 struct LifecycleOptions {
     bool wait = true;  // Of stop: until afdd has exited.
     double timeout_s = 600;
@@ -96,6 +102,7 @@ int run_status(const CommonOptions& common, const StatusOptions& options);
 int run_top(const CommonOptions& common, const TopOptions& options);
 int run_doctor(const CommonOptions& common, const DoctorOptions& options);
 int run_metrics(const CommonOptions& common, const MetricsOptions& options);
+int run_cluster_init(const CommonOptions& common, const ClusterOptions& options);
 int run_context(const CommonOptions& common, const ContextOptions& options);
 int run_drain_worker(const CommonOptions& common, const WorkerOptions& options);
 int run_restart_worker(const CommonOptions& common, const WorkerOptions& options);

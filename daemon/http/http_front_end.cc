@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "daemon/http/http_session.h"
-#include "daemon/http/tcp_socket.h"
+#include "daemon/tcp/tcp_socket.h"
 
 namespace afd::daemon {
 
@@ -15,7 +15,7 @@ Result<std::unique_ptr<FrontEnd>> HttpFrontEnd::open(EventLoop& loop,
                                                      UniqueFd listening) {
     services->is_loopback = address.is_loopback();
     if (!listening.valid()) {
-        AFD_ASSIGN(listening, listen_tcp(address));
+        AFD_ASSIGN(listening, listen_tcp(address, "http"));
     }
     return std::unique_ptr<FrontEnd>(
         new HttpFrontEnd(loop, std::move(listening), address, host, std::move(services)));

@@ -68,9 +68,12 @@ ALLOWED_INCLUDES = {
                   "daemon/worker",
     "daemon/supervisor": "proto schedule daemon/program daemon/loop daemon/metrics daemon/config "
                          "daemon/worker",
+    "daemon/tcp": "proto daemon/loop daemon/config",
+    "daemon/cluster": "proto schedule daemon/program daemon/loop daemon/metrics daemon/config "
+                      "daemon/tcp daemon/worker",
     "daemon/client_socket": "proto daemon/loop daemon/gateway/session",
     "daemon/handover": "proto daemon/loop daemon/worker daemon/gateway",
-    "daemon/http": "proto model daemon/program daemon/loop daemon/metrics daemon/config "
+    "daemon/http": "proto model daemon/program daemon/loop daemon/tcp daemon/metrics daemon/config "
                    "daemon/gateway/session daemon/gateway/request daemon/http/message "
                    "daemon/http/call daemon/http/answer",
     "daemon/http/message": "proto model",

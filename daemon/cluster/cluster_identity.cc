@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cluster/cluster_identity.h"
+
+#include <fcntl.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+#include <openssl/x509_vfy.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "daemon/loop/unique_fd.h"
+#include "proto/failure.h"
+#include "proto/host_name.h"
+
+namespace afd::daemon {
+
+namespace {
+
+template <auto function>
+struct FreeWith {
+    void operator()(auto* object) const { function(object); }
+};
+using Memory = std::unique_ptr<BIO, FreeWith<BIO_free>>;
+using Certificate = std::unique_ptr<X509, FreeWith<X509_free>>;
+using PrivateKey = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;
+using Store = std::unique_ptr<X509_STORE, FreeWith<X509_STORE_free>>;
+using StoreContext = std::unique_ptr<X509_STORE_CTX, FreeWith<X509_STORE_CTX_free>>;
+
+// The paths of a host's files, and the command that makes them.
+struct Files {
+    std::string ca;
+    std::string certificate;
+    std::string key;
+    std::string command;
+};
+
+Files files_of(const std::string& directory, const std::string& name) {
+    const std::string start = directory + "/" + name;
+    const std::string host = name == kLeaderName ? "" : " --host " + name;
+    return {directory + "/ca.pem",
+            start + ".pem",
+            start + ".key",
+            "afdctl cluster init " + directory + host};
+}
+
+// What the library says about its last failure.
+std::string last_reason() {
+    const char* reason = ERR_reason_error_string(ERR_peek_last_error());
+    return reason != nullptr ? reason : "no reason given";
+}
+
+Error cannot_read(const std::string& path, int error) {
+    return {Code::kPermissionDenied,
+            fmt::format("{}: cannot be read: {}", path, std::strerror(error))};
+}
+
+// Errors: as of load(). `is_secret`: nobody but its owner may be able to read it.
+Result<std::string> read_file(const std::string& path, const Files& files, bool is_secret) {
+    constexpr size_t kBytesMax = size_t{64} << 10;  // A certificate has less than 2.
+    // Without O_NONBLOCK a pipe of that name would make this wait.
+    const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!file.valid() && errno == ENOENT) {
+        return not_found("{}: no such file; `{}` makes it", with(path, files.command));
+    }
+    struct stat about {};
+    if (!file.valid() || ::fstat(file.get(), &about) != 0) return cannot_read(path, errno);
+    if (!S_ISREG(about.st_mode)) return invalid_argument("{}: is no file", with(path));
+    if (is_secret && (about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+        return Error{Code::kPermissionDenied,
+                     fmt::format("{0}: others than its owner can use this key (mode {1:03o}); "
+                                 "chmod 600 {0}",
+                                 path,
+                                 about.st_mode & 0777)};
+    }
+    std::string bytes(kBytesMax, '\0');
+    size_t num_read = 0;
+    while (num_read < bytes.size()) {
+        const ssize_t size = ::read(file.get(), bytes.data() + num_read, bytes.size() - num_read);
+        if (size < 0 && errno == EINTR) continue;
+        if (size < 0) return cannot_read(path, errno);
+        if (size == 0) break;
+        num_read += static_cast<size_t>(size);
+    }
+    bytes.resize(num_read);
+    return bytes;
+}
+
+Error not_pem(const std::string& path, const char* what, const Files& files) {
+    return data_loss("{}: is no {} in PEM form ({}); copy it once more from where `{}` made it",
+                     with(path, what, last_reason(), files.command));
+}
+
+Result<Certificate> read_certificate(const std::string& path, const Files& files) {
+    AFD_ASSIGN(const std::string bytes, read_file(path, files, false));
+    ERR_clear_error();
+    const Memory memory(BIO_new_mem_buf(bytes.data(), static_cast<int>(bytes.size())));
+    Certificate certificate(PEM_read_bio_X509(memory.get(), nullptr, nullptr, nullptr));
+    if (certificate == nullptr) return not_pem(path, "certificate", files);
+    return certificate;
+}
+
+Result<PrivateKey> read_key(const Files& files) {
+    AFD_ASSIGN(std::string bytes, read_file(files.key, files, true));
+    ERR_clear_error();
+    const Memory memory(BIO_new_mem_buf(bytes.data(), static_cast<int>(bytes.size())));
+    // An empty passphrase: without one the library would ask for it at the terminal.
+    char no_passphrase[] = "";
+    PrivateKey key(PEM_read_bio_PrivateKey(memory.get(), nullptr, nullptr, no_passphrase));
+    OPENSSL_cleanse(bytes.data(), bytes.size());
+    if (key == nullptr) return not_pem(files.key, "private key without passphrase", files);
+    return key;
+}
+
+std::string date_of(const ASN1_TIME* time) {
+    tm parts{};
+    if (ASN1_TIME_to_tm(time, &parts) != 1) return "an unreadable date";
+    return fmt::format("{:04}-{:02}-{:02} {:02}:{:02} UTC",
+                       parts.tm_year + 1900,
+                       parts.tm_mon + 1,
+                       parts.tm_mday,
+                       parts.tm_hour,
+                       parts.tm_min);
+}
+
+Result<> check_dates(const X509& certificate, const std::string& path, const std::string& remedy) {
+    const ASN1_TIME* from = X509_get0_notBefore(&certificate);
+    const ASN1_TIME* to = X509_get0_notAfter(&certificate);
+    const bool is_early = X509_cmp_current_time(from) > 0;
+    if (!is_early && X509_cmp_current_time(to) > 0) return {};
+    return failed_precondition("{}: this certificate {}: it is valid from {} to {}; {}",
+                               with(path,
+                                    is_early ? "is not valid yet" : "has expired",
+                                    date_of(from),
+                                    date_of(to),
+                                    is_early ? "is the clock of this host right?" : remedy));
+}
+
+// Whether a peer that has the CA will take the certificate: of what the checks with words of their
+// own leave, its purposes.
+Result<> check_chain(X509* certificate, X509* ca, const Files& files) {
+    const Store store(X509_STORE_new());
+    const StoreContext context(X509_STORE_CTX_new());
+    const bool is_ready =
+        store != nullptr && context != nullptr && X509_STORE_add_cert(store.get(), ca) == 1 &&
+        X509_STORE_CTX_init(context.get(), store.get(), certificate, nullptr) == 1 &&
+        X509_STORE_CTX_set_default(context.get(), "ssl_client") == 1;
+    if (!is_ready) return internal("cannot check {}: {}", with(files.certificate, last_reason()));
+    if (X509_verify_cert(context.get()) == 1) return {};
+    return invalid_argument(
+        "{}: peers would refuse this certificate: {}; `{}` makes one that they take",
+        with(files.certificate,
+             X509_verify_cert_error_string(X509_STORE_CTX_get_error(context.get())),
+             files.command));
+}
+
+Result<> check_files(X509* ca, X509* certificate, EVP_PKEY* key, const Files& files) {
+    AFD_TRY(check_dates(*ca, files.ca, "make a new cluster in another directory"));
+    if (X509_check_private_key(certificate, key) != 1) {
+        return invalid_argument("{}: is not the key of {}; copy both from where `{}` made them",
+                                with(files.key, files.certificate, files.command));
+    }
+    if (X509_verify(certificate, X509_get0_pubkey(ca)) != 1) {
+        return invalid_argument("{}: is not signed by the CA of {}; copy both from one directory",
+                                with(files.certificate, files.ca));
+    }
+    AFD_TRY(
+        check_dates(*certificate,
+                    files.certificate,
+                    "remove it where ca.key is, run `" + files.command + "` there and copy it"));
+    return check_chain(certificate, ca, files);
+}
+
+Result<> apply(SSL_CTX* settings, X509* ca, X509* certificate, EVP_PKEY* key) {
+    SSL_CTX_set_options(settings, SSL_OP_NO_TICKET);
+    SSL_CTX_set_session_cache_mode(settings, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_verify(settings, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+    // What is queued may grow, and move, between two tries to send its start.
+    SSL_CTX_set_mode(settings,
+                     SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                         SSL_MODE_RELEASE_BUFFERS);
+    const bool is_done = SSL_CTX_set_min_proto_version(settings, TLS1_3_VERSION) == 1 &&
+                         SSL_CTX_set_max_proto_version(settings, TLS1_3_VERSION) == 1 &&
+                         SSL_CTX_set_num_tickets(settings, 0) == 1 &&
+                         X509_STORE_add_cert(SSL_CTX_get_cert_store(settings), ca) == 1 &&
+                         SSL_CTX_use_certificate(settings, certificate) == 1 &&
+                         SSL_CTX_use_PrivateKey(settings, key) == 1;
+    if (is_done) return {};
+    return failed_precondition("TLS 1.3 cannot be set up with the certificate of this host: {}",
+                               with(last_reason()));
+}
+
+}  // namespace
+
+std::string host_of(const x509_st* certificate) {
+    const X509_NAME* subject = X509_get_subject_name(certificate);
+    const int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
+    if (at < 0 || X509_NAME_get_index_by_NID(subject, NID_commonName, at) >= 0) return "";
+    const ASN1_STRING* text = X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at));
+    // The characters that the check knows are the same in every encoding that it lets through.
+    std::string name(reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
+                     static_cast<size_t>(ASN1_STRING_length(text)));
+    return check_host_name(name).ok() ? name : "";
+}
+
+void ClusterIdentity::FreeSettings::operator()(ssl_ctx_st* settings) const {
+    SSL_CTX_free(settings);
+}
+
+Result<ClusterIdentity> ClusterIdentity::load(const std::string& directory,
+                                              const std::string& name) {
+    AFD_TRY(check_host_name(name));
+    const Files files = files_of(directory, name);
+    AFD_ASSIGN(const Certificate ca, read_certificate(files.ca, files));
+    AFD_ASSIGN(const Certificate certificate, read_certificate(files.certificate, files));
+    AFD_ASSIGN(const PrivateKey key, read_key(files));
+    ERR_clear_error();
+    AFD_TRY(check_files(ca.get(), certificate.get(), key.get(), files));
+    const std::string named = host_of(certificate.get());
+    if (named != name) {
+        return invalid_argument("{}: this certificate is for the host '{}'; `{}` makes one for {}",
+                                with(files.certificate, named, files.command, name));
+    }
+    Settings settings(SSL_CTX_new(TLS_method()));
+    if (settings == nullptr) return internal("TLS cannot be set up: {}", with(last_reason()));
+    AFD_TRY(apply(settings.get(), ca.get(), certificate.get(), key.get()));
+    return ClusterIdentity(name, std::move(settings));
+}
+
+}  // namespace afd::daemon
