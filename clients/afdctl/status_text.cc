@@ -197,10 +197,39 @@ std::string two_phase_text(const Status& status) {
         "two-phase {} rounds   {} batches failed and went by windows\n", num_rounds, num_fallbacks);
 }
 
+// Empty where all workers run on the host of afdd.
+std::string hosts_text(const Status& status) {
+    std::string text;
+    for (const Host& host : status.hosts()) {
+        std::string workers;
+        for (const Worker& worker : status.workers()) {
+            if (worker.host() != host.name()) continue;
+            workers += (workers.empty() ? "" : ", ") + worker_name(worker);
+        }
+        const std::string where =
+            host.address().empty()
+                ? "has not joined"
+                : fmt::format("{}   {} cores   {:.1f} GiB",
+                              host.address(),
+                              host.num_cores(),
+                              static_cast<double>(host.memory_bytes()) / (1 << 30));
+        text += fmt::format("host      {}   {}   {}\n", host.name(), where, workers);
+    }
+    return text;
+}
+
+nlohmann::ordered_json host_json(const Host& host) {
+    return {{"name", host.name()},
+            {"address", host.address()},
+            {"num_cores", host.num_cores()},
+            {"memory_bytes", host.memory_bytes()}};
+}
+
 nlohmann::ordered_json worker_json(const Worker& worker) {
     nlohmann::ordered_json row;
     row["role"] = worker.role();
     row["index"] = worker.index();
+    row["host"] = worker.host();
     row["pid"] = worker.pid();
     row["state"] = worker.state();
     row["num_restarts"] = worker.num_restarts();
@@ -266,6 +295,7 @@ std::string status_text(const Status& status) {
         status.transport() == "ucx" ? " over ucx" : "",
         or_dash(status.numeric_class()),
         status.context_length());
+    text += hosts_text(status);
     if (status.kv_bytes_per_token() > 0) {
         text += fmt::format("kv        {}   {} bytes a token",
                             or_dash(status.kv_dtype()),
@@ -326,6 +356,8 @@ std::string status_json(const Status& status) {
     object["num_output_tokens"] = status.num_output_tokens();
     object["output_tokens_per_s"] = status.output_tokens_per_s();
     object["waits"] = std::vector<std::string>(status.waits().begin(), status.waits().end());
+    object["hosts"] = nlohmann::ordered_json::array();
+    for (const Host& host : status.hosts()) object["hosts"].push_back(host_json(host));
     object["workers"] = nlohmann::ordered_json::array();
     for (const Worker& worker : status.workers()) {
         object["workers"].push_back(worker_json(worker));

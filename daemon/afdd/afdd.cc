@@ -12,6 +12,7 @@
 #include "model/attention/attention_config.h"
 #include "model/attention/layer_windows.h"
 #include "model/decoder/attention_half.h"
+#include "proto/host_name.h"
 
 namespace afd::daemon {
 
@@ -65,6 +66,10 @@ ExitCode Afdd::run() {
     if (const auto done = setup_.create_vocabulary(); !done.ok()) {
         return fail(ExitCode::kSharedMemory, done.error());
     }
+    if (const auto done = open_to_hosts(); !done.ok()) {
+        const bool in_use = done.error().code == Code::kAlreadyExists;
+        return fail(in_use ? ExitCode::kInUse : ExitCode::kUsage, done.error());
+    }
     if (const auto done = hire_crew(); !done.ok()) {
         return fail(ExitCode::kInUse, done.error());
     }
@@ -82,9 +87,32 @@ ExitCode Afdd::fail(ExitCode code, const Error& error) {
     return code;
 }
 
+// What each host hears of the workers that are its.
+Result<> Afdd::open_to_hosts() {
+    const HostPlan& plan = crew_->layout().hosts();
+    if (plan.is_local()) return {};
+    AFD_ASSIGN(ClusterIdentity identity,
+               ClusterIdentity::load(config_.cluster_dir, std::string(kLeaderName)));
+    AFD_ASSIGN(const ListenAddress address, parse_listen_address(config_.cluster_listen));
+    HostList::Plan wanted;
+    wanted.model_identity = setup_.model().identity();
+    wanted.numeric_class = std::string(ops::name_of(setup_.numeric_class()));
+    for (const std::string& name : plan.names()) {
+        cluster::Joined& joined = wanted.awaited[name];
+        joined.set_instance(config_.instance);
+        joined.set_num_attention_workers(plan.num_workers(control::ATTENTION, name));
+        joined.set_num_ffn_workers(plan.num_workers(control::FFN, name));
+    }
+    AFD_ASSIGN(hosts_,
+               HostList::open(loop_, address, std::move(identity), std::move(wanted), *this));
+    log::info(
+        "waiting for hosts to join at {}: {}", hosts_->address().text(), hosts_->missing_text());
+    return {};
+}
+
 Result<> Afdd::hire_crew() {
     AFD_ASSIGN(door_, WorkerDoor::open(loop_, setup_.paths().control_socket));
-    return crew_->hire(*door_, surroundings_.worker_directory);
+    return crew_->hire(*door_, surroundings_.worker_directory, hosts_.get());
 }
 
 Result<> Afdd::create_gateway() {
@@ -126,8 +154,16 @@ Result<> Afdd::create_gateway() {
     return takeover_ == nullptr ? open_doors() : Result<>();
 }
 
+Result<> Afdd::check_one_host() const {
+    if (hosts_ == nullptr) return {};
+    return Error{Code::kUnimplemented,
+                 "with workers on other hosts (attention_hosts, ffn_hosts) an instance can be "
+                 "neither resized nor upgraded yet; stop it and start it anew"};
+}
+
 // For an upgrade.
 Result<> Afdd::check_undisturbed() const {
+    AFD_TRY(check_one_host());
     AFD_TRY(resizer_->check_idle());
     if (has_predecessor()) {
         return Error{Code::kFailedPrecondition,
@@ -288,6 +324,7 @@ Result<> Afdd::on_upgrade_asked() {
 }
 
 Result<> Afdd::on_resize_asked(const client::Resize& asked) {
+    AFD_TRY(check_one_host());
     AFD_TRY(upgrader_->check_idle());
     return resizer_->begin(asked);
 }
@@ -317,6 +354,7 @@ void Afdd::fill_status(client::Status& status) const {
     status.set_resize(resizer_->text());
     status.set_upgrade(has_predecessor() ? takeover_->text() : upgrader_->text());
     crew_->supervisor().fill_status(status);
+    if (hosts_ != nullptr) hosts_->fill_status(status);
 }
 
 void Afdd::on_stop_asked() {
@@ -353,6 +391,17 @@ void Afdd::on_all_gone() {
     if (!ending_ && resizer_->on_serving_gone()) return;
     if (crew_->supervisor().has_processes() || resizer_->has_processes()) return;
     loop_.stop();
+}
+
+void Afdd::on_host_joined(const std::string& name) {
+    if (!ending_) crew_->supervisor().on_host_joined(name);
+}
+
+// Its workers' stand-ins see it, too, and end; the slots then wait for the host.
+void Afdd::on_host_left(const std::string& /*name*/) {
+    const std::string missing = hosts_->missing_text();
+    if (!ending_)
+        log::warn("waiting for hosts to join at {}: {}", hosts_->address().text(), missing);
 }
 
 void Afdd::on_all_ready() {

@@ -22,6 +22,7 @@
 #include "daemon/afdd/resizer.h"
 #include "daemon/afdd/takeover.h"
 #include "daemon/afdd/upgrader.h"
+#include "daemon/cluster/host_list.h"
 #include "daemon/config/config.h"
 #include "daemon/gateway/gateway.h"
 #include "daemon/gateway/gateway_host.h"
@@ -37,7 +38,10 @@
 
 namespace afd::daemon {
 
-class Afdd final : private AttentionWorkers, private GatewayHost, private InstanceListener {
+class Afdd final : private AttentionWorkers,
+                   private GatewayHost,
+                   private InstanceListener,
+                   private HostListener {
   public:
     // REQUIRES: require_descriptors() (daemon/loop/descriptor_limit.h): the loop opens some.
     struct Surroundings {
@@ -57,6 +61,7 @@ class Afdd final : private AttentionWorkers, private GatewayHost, private Instan
     // A worker leaves its loop at the next step; more than this and it hangs.
     static constexpr uint64_t kGraceMs = 3000;
 
+    Result<> open_to_hosts();
     Result<> hire_crew();
     Result<> create_gateway();
     Result<> open_doors();
@@ -64,6 +69,7 @@ class Afdd final : private AttentionWorkers, private GatewayHost, private Instan
     // Null: no HTTP, or not yet.
     HttpServices* http() const { return doors_ == nullptr ? nullptr : doors_->http(); }
     void limit_connections();
+    Result<> check_one_host() const;
     Result<> check_undisturbed() const;
     void watch_signals();
     void on_end_signal(int signal);
@@ -91,6 +97,9 @@ class Afdd final : private AttentionWorkers, private GatewayHost, private Instan
     void on_service(const ServiceState& state) override;
     void on_all_gone() override;
 
+    void on_host_joined(const std::string& name) override;
+    void on_host_left(const std::string& name) override;
+
     ExitCode fail(ExitCode code, const Error& error);
     void drain(const char* why);
     void end(ExitCode code, uint64_t grace_ms);
@@ -102,7 +111,8 @@ class Afdd final : private AttentionWorkers, private GatewayHost, private Instan
     InstanceSetup setup_;
     std::unique_ptr<Takeover> takeover_;  // Null: it takes nobody's place.
     std::unique_ptr<WorkerDoor> door_;
-    std::unique_ptr<Crew> crew_;  // That serves.
+    std::unique_ptr<HostList> hosts_;  // Null: every worker runs here.
+    std::unique_ptr<Crew> crew_;       // That serves.
     std::unique_ptr<TextThread> texts_;
     std::unique_ptr<Resizer> resizer_;  // Outlives the gateway, which may trace its crew.
     std::unique_ptr<Gateway> gateway_;

@@ -13,6 +13,7 @@
 
 #include "daemon/afdd/afdd.h"
 #include "daemon/afdd/doctor.h"
+#include "daemon/afdd/joined_host.h"
 #include "daemon/afdd/model_check.h"
 #include "daemon/config/command_line.h"
 #include "daemon/config/resolved_config.h"
@@ -105,6 +106,10 @@ int run(int argc, char** argv) {
             return static_cast<int>(ExitCode::kUsage);
         }
         predecessor = std::move(met).value();
+    }
+    if (!config.join.empty()) {
+        JoinedHost host(config, worker_directory(), std::move(notifier));
+        return static_cast<int>(host.run());
     }
     Afdd::Surroundings surroundings;
     surroundings.command_line = {argv, argv + argc};

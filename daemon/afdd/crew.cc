@@ -21,17 +21,17 @@ std::string Crew::size_text() const {
     return crew_size_text(config().num_attention_workers(), config().num_ffn_workers());
 }
 
-Result<> Crew::hire(WorkerDoor& door, const std::string& worker_directory) {
+Result<> Crew::hire(WorkerDoor& door, const std::string& worker_directory, const HostList* hosts) {
     const bool has_predecessors = supervisor_ != nullptr && supervisor_->is_all_ready();
     std::unique_ptr<Supervisor> before = std::move(supervisor_);
     metrics_ = std::make_unique<MetricsView>(layout_);
-    Supervisor::Plan plan = supervisor_plan(worker_directory);
+    Supervisor::Plan plan = supervisor_plan(worker_directory, hosts);
     plan.has_predecessors = has_predecessors;
     AFD_ASSIGN(supervisor_, Supervisor::create(loop_, door, std::move(plan)));
     return {};
 }
 
-Supervisor::Plan Crew::supervisor_plan(const std::string& worker_directory) {
+Supervisor::Plan Crew::supervisor_plan(const std::string& worker_directory, const HostList* hosts) {
     const InstanceSetup& setup = layout_.setup();
     Supervisor::Plan plan;
     plan.config = layout_.config();
@@ -45,6 +45,12 @@ Supervisor::Plan Crew::supervisor_plan(const std::string& worker_directory) {
         return layout_.handles(
             role == control::FFN ? schedule::Role::kFfn : schedule::Role::kAttention, index);
     };
+    if (hosts != nullptr) {
+        plan.host_of = [this](control::Role role, uint32_t index) {
+            return layout_.hosts().host_of(role, index);
+        };
+        plan.find_host = [hosts](const std::string& name) { return hosts->find(name); };
+    }
     plan.heartbeat = [this](control::Role role, uint32_t index) {
         return workers_.heartbeat(role, index);
     };

@@ -16,6 +16,7 @@
 #include "daemon/afdd/instance_setup.h"
 #include "daemon/afdd/metrics_view.h"
 #include "daemon/afdd/worker_view.h"
+#include "daemon/cluster/host_list.h"
 #include "daemon/config/config.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/supervisor/supervisor.h"
@@ -35,9 +36,10 @@ class Crew {
     Result<> create_segments() { return layout_.create_segments(); }
 
     // Makes a supervisor, which starts nothing yet. Again only when all processes of the one before
-    // are gone: its segments then have had workers. REQUIRES: `door` outlives the crew.
+    // are gone: its segments then have had workers. `hosts`: the other hosts of the layout; null:
+    // there are none. REQUIRES: `door` and `hosts` outlive the crew.
     // Errors: those of Supervisor::create().
-    Result<> hire(WorkerDoor& door, const std::string& worker_directory);
+    Result<> hire(WorkerDoor& door, const std::string& worker_directory, const HostList* hosts);
 
     bool is_hired() const { return supervisor_ != nullptr; }
     // REQUIRES of these: hired.
@@ -54,7 +56,7 @@ class Crew {
     std::string size_text() const;
 
   private:
-    Supervisor::Plan supervisor_plan(const std::string& worker_directory);
+    Supervisor::Plan supervisor_plan(const std::string& worker_directory, const HostList* hosts);
 
     EventLoop& loop_;
     InstanceLayout layout_;

@@ -13,7 +13,7 @@
 namespace afd::daemon {
 
 Result<> InstanceLayout::plan() {
-    AFD_ASSIGN(cpus_, plan_cpus(config_, allowed_cpus()));
+    AFD_ASSIGN(cpus_, hosts_.plan_local_cpus(config_, allowed_cpus()));
     // Anew for each layout, so that a worker of an afdd that died cannot attach to the next one's
     // segments, nor one that a resize has ended to those of its successors.
     instance_id_ = draw_random();

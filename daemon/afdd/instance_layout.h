@@ -20,6 +20,7 @@
 #include "daemon/afdd/instance_setup.h"
 #include "daemon/config/config.h"
 #include "daemon/config/cpu_plan.h"
+#include "daemon/config/host_plan.h"
 #include "daemon/supervisor/service_state.h"
 #include "daemon/supervisor/two_phase_segments.h"
 #include "proto/control.pb.h"
@@ -34,7 +35,7 @@ class InstanceLayout {
     // REQUIRES: `setup` outlives it, and its steps were taken. `config` is its configuration, with
     // the numbers of this layout.
     InstanceLayout(const InstanceSetup& setup, Config config)
-        : setup_(setup), config_(std::move(config)) {}
+        : setup_(setup), config_(std::move(config)), hosts_(config_) {}
 
     // The steps, each once and in this order.
     // Errors: kInvalidArgument and others: an option that this machine or model cannot follow.
@@ -49,6 +50,7 @@ class InstanceLayout {
     control::Welcome common_welcome() const;
     const Config& config() const { return config_; }
     const InstanceSetup& setup() const { return setup_; }
+    const HostPlan& hosts() const { return hosts_; }
     const CpuPlan& cpus() const { return cpus_; }
     const schedule::InstanceIdentity& identity() const { return identity_; }
     const schedule::InstanceSegments& segments() const { return *segments_; }
@@ -67,6 +69,7 @@ class InstanceLayout {
 
     const InstanceSetup& setup_;
     const Config config_;
+    const HostPlan hosts_;
     CpuPlan cpus_;
     uint64_t instance_id_ = 0;
     schedule::InstanceIdentity identity_;

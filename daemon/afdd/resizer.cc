@@ -173,7 +173,7 @@ void Resizer::on_laid() {
 }
 
 Result<> Resizer::start_other() {
-    AFD_TRY(other_->hire(*surroundings_.door, surroundings_.worker_directory));
+    AFD_TRY(other_->hire(*surroundings_.door, surroundings_.worker_directory, nullptr));
     if (stop_first_) {
         end_serving();
         return {};
@@ -297,7 +297,8 @@ void Resizer::change_over() {
 
 void Resizer::go_back() {
     // Its segments are as it left them, so this is a restart of all of its workers at once.
-    const Result<> hired = other_->hire(*surroundings_.door, surroundings_.worker_directory);
+    const Result<> hired =
+        other_->hire(*surroundings_.door, surroundings_.worker_directory, nullptr);
     if (!hired.ok()) {
         step_ = Step::kNone;
         surroundings_.instance->on_given_up(hired.error().message);

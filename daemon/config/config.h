@@ -32,6 +32,12 @@ struct Config {
     std::string ucx_transports;
     std::string ucx_devices;
     std::string ucx_host;
+    std::string attention_hosts;
+    std::string ffn_hosts;
+    std::string cluster_listen;
+    std::string join;
+    std::string cluster_dir;
+    std::string host_name;
     Dispatch dispatch = Dispatch::kAuto;
     uint64_t prefill_tokens_max = 0;
     uint64_t two_phase_threshold = 0;
@@ -97,6 +103,8 @@ struct Config {
     uint32_t num_ffn_workers() const {
         return colocated() ? 0 : static_cast<uint32_t>(ffn_workers);
     }
+    // Whether workers may run on other hosts (host_plan.h).
+    bool has_hosts() const { return !attention_hosts.empty() || !ffn_hosts.empty(); }
     // Whether prompts may be dispatched in two phases.
     bool two_phase() const {
         return !colocated() && transport == Transport::kSharedMemory &&

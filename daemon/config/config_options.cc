@@ -15,6 +15,7 @@ std::vector<ConfigOption> join_topics() {
     std::vector<ConfigOption> options;
     for (const auto topic : {instance_options,
                              transport_options,
+                             host_options,
                              two_phase_options,
                              resource_options,
                              expert_options,

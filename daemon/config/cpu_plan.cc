@@ -103,9 +103,11 @@ Result<CpuPlan> plan_cpus(const Config& config, const std::vector<uint32_t>& all
     const uint32_t num_ffn = config.num_ffn_workers();
     // With fewer than four cores one attention and one FFN worker have a thread on every core and
     // take turns: a step of few rows waits for memory, which one core alone cannot read at full
-    // speed. With more cores each side gets half of them. A colocated worker has all.
+    // speed. With more cores each side gets half of them. Where there is one
+    // side, colocated or the other on other hosts, it has all.
     const bool take_turns = config.attention_workers == 1 && num_ffn == 1 && num_cores < 4;
-    const size_t side = num_ffn == 0 || take_turns ? num_cores : std::max<size_t>(1, num_cores / 2);
+    const bool is_one_side = num_ffn == 0 || config.attention_workers == 0;
+    const size_t side = is_one_side || take_turns ? num_cores : std::max<size_t>(1, num_cores / 2);
     CpuPlan plan;
     plan.attention.resize(config.attention_workers);
     plan.ffn.resize(num_ffn);

@@ -16,6 +16,9 @@ std::vector<ConfigOption> instance_options();
 // Over what rows travel between workers.
 std::vector<ConfigOption> transport_options();
 
+// Which hosts have which workers, and how they meet.
+std::vector<ConfigOption> host_options();
+
 // How prompts get to the FFN workers, and how much of one at a time.
 std::vector<ConfigOption> two_phase_options();
 

@@ -133,6 +133,35 @@ Result<> check_ucx(const Config& config) {
         "'auto', which sends prompts through the windows then");
 }
 
+Result<> check_hosts(const Config& config) {
+    const bool is_member = config.has_hosts() || !config.join.empty();
+    if (is_member && config.transport != Transport::kUcx) {
+        return invalid_argument(
+            "attention_hosts, ffn_hosts and join: workers on other hosts talk over transport = "
+            "'ucx', and transport is 'shared_memory'; set it on every host");
+    }
+    if (is_member && config.cluster_dir.empty()) {
+        return invalid_argument(
+            "cluster_dir is not set: hosts know each other by certificates; make them with 'afdctl "
+            "cluster init DIR --host NAME' and copy them to each host");
+    }
+    if (config.has_hosts() && !config.join.empty()) {
+        return invalid_argument(
+            "join = '{}': the afdd that leads says which workers run here; leave attention_hosts "
+            "and ffn_hosts empty",
+            with(config.join));
+    }
+    if (config.has_hosts() && config.cluster_listen.empty()) {
+        return invalid_argument(
+            "cluster_listen is not set: say at which ADDRESS:PORT of this host the others join");
+    }
+    if (config.has_hosts() && !config.spawn) {
+        return invalid_argument(
+            "spawn = false: workers of other hosts are started by their afdd; leave spawn at true");
+    }
+    return {};
+}
+
 // What no single option can tell.
 Result<> check_together(const Config& config) {
     const bool ffn_routes = config.router == schedule::RouterPlacement::kFfn;
@@ -149,6 +178,7 @@ Result<> check_together(const Config& config) {
                          "which must be bf16; leave dispatch_dtype at 'auto'"};
     }
     if (config.transport == Transport::kUcx) AFD_TRY(check_ucx(config));
+    AFD_TRY(check_hosts(config));
     if (config.ffn_policy == schedule::FfnPolicy::kGroups &&
         config.ffn_sync_group_size > config.attention_workers) {
         return Error{Code::kInvalidArgument,

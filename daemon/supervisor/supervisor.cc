@@ -99,9 +99,7 @@ WorkerSlot::Settings Supervisor::settings_of(control::Role role, uint32_t index)
     settings.has_predecessors = plan_.has_predecessors;
     settings.executable =
         plan_.worker_directory + (is_ffn ? "/afd-ffn-worker" : "/afd-attention-worker");
-    settings.arguments = {"--instance",
-                          config.instance,
-                          "--index",
+    settings.arguments = {"--index",
                           std::to_string(index),
                           "--control-socket",
                           plan_.control_socket,
@@ -122,23 +120,60 @@ WorkerSlot::Settings Supervisor::settings_of(control::Role role, uint32_t index)
         settings.run_flag = [this, role, index] { return plan_.run_flag(role, index); };
     settings.welcome = plan_.welcome;
     settings.complete_welcome = [this, role, index](control::Welcome& welcome) {
-        if (role == control::FFN) voided_rounds_.fill(index, welcome);
-        if (!welcome.has_ucx()) return;
-        const uint64_t epoch = num_processes(role, index);
-        welcome.mutable_ucx()->set_epoch(epoch);
-        places_.fill(role, *welcome.mutable_ucx());
-        tell_place(places_.begin(role, index, epoch));
+        complete_welcome(role, index, welcome);
     };
     const WorkerCpus& cpus = is_ffn ? plan_.cpus.ffn[index] : plan_.cpus.attention[index];
     settings.welcome.set_num_threads(cpus.num_threads);
     for (const uint32_t cpu : cpus.cpus) settings.welcome.add_cpus(cpu);
     settings.fds = doorbells_.of(role, index);
+    if (const std::string host = host_of(role, index); !host.empty()) {
+        run_on(host, settings);
+    } else {
+        settings.arguments.insert(settings.arguments.end(), {"--instance", config.instance});
+    }
     if (!plan_.segments) return settings;
     for (const auto& [name, fd] : plan_.segments(role, index)) {
         settings.welcome.add_segments(name);
         settings.fds.push_back(fd);
     }
     return settings;
+}
+
+std::string Supervisor::host_of(control::Role role, uint32_t index) const {
+    return plan_.host_of ? plan_.host_of(role, index) : "";
+}
+
+// Its place here is that of a stand-in (daemon/cluster/stand_in.h).
+void Supervisor::run_on(const std::string& host, WorkerSlot::Settings& settings) const {
+    settings.host = host;
+    settings.executable = plan_.worker_directory + "/afd-stand-in";
+    settings.arguments.insert(settings.arguments.end(),
+                              {"--role",
+                               settings.role == control::FFN ? "ffn" : "attention",
+                               "--cluster-dir",
+                               plan_.config.cluster_dir});
+    settings.hindrance = [this, host] {
+        return plan_.find_host(host) ? std::string() : "waits for host '" + host + "' to join";
+    };
+}
+
+void Supervisor::complete_welcome(control::Role role, uint32_t index, control::Welcome& welcome) {
+    if (role == control::FFN) voided_rounds_.fill(index, welcome);
+    if (const std::string host = host_of(role, index); !host.empty()) {
+        // One that has left meanwhile cannot be reached, and the stand-in says so.
+        *welcome.mutable_host() = plan_.find_host(host).value_or(control::RemoteHost());
+    }
+    if (!welcome.has_ucx()) return;
+    const uint64_t epoch = num_processes(role, index);
+    welcome.mutable_ucx()->set_epoch(epoch);
+    places_.fill(role, *welcome.mutable_ucx());
+    tell_place(places_.begin(role, index, epoch));
+}
+
+void Supervisor::on_host_joined(const std::string& name) {
+    for (WorkerSlot* slot : slots_) {
+        if (slot->host() == name) slot->start();
+    }
 }
 
 void Supervisor::start(AttentionListener& attention, InstanceListener& instance) {
@@ -431,6 +466,7 @@ void Supervisor::fill_status(client::Status& status) const {
     for (const WorkerSlot* slot : slots_) {
         client::Worker& worker = *status.add_workers();
         slot->fill_status(worker);
+        worker.set_host(slot->host());
         const auto earlier = num_earlier_.find({slot->role(), slot->index()});
         if (earlier != num_earlier_.end() && slot->num_processes() > 0) {
             worker.set_num_restarts(worker.num_restarts() + earlier->second);

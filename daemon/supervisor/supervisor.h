@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,6 +76,10 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
         // Empty: nobody wants to know.
         std::function<void(control::Role, uint32_t index)> begin_counts;
         std::function<void(control::Role, uint32_t index)> end_counts;
+        // On which host a worker is to run; empty: this one, as with no function.
+        std::function<std::string(control::Role, uint32_t index)> host_of;
+        // How a host is reached; nothing: it is not there.
+        std::function<std::optional<control::RemoteHost>(const std::string& name)> find_host;
         // Adds what a worker counted (metrics.h) to its status.
         std::function<void(control::Role, uint32_t index, client::Worker&)> fill_metrics;
     };
@@ -108,6 +113,9 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
 
     void send(uint32_t session, const control::SupervisorMessage& message) override;
 
+    // A host is there: those of its workers that have waited for it start.
+    void on_host_joined(const std::string& name);
+
     // The level of all workers from now on (set_log_level()), also of those to come.
     void set_log_level(const std::string& level);
 
@@ -135,6 +143,9 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     Supervisor(EventLoop& loop, WorkerDoor& door, Plan plan);
     void create_slots();
     WorkerSlot::Settings settings_of(control::Role role, uint32_t index);
+    std::string host_of(control::Role role, uint32_t index) const;
+    void run_on(const std::string& host, WorkerSlot::Settings& settings) const;
+    void complete_welcome(control::Role role, uint32_t index, control::Welcome& welcome);
     // Of a place, those of the crew before included.
     uint64_t num_processes(control::Role role, uint32_t index) const;
     void tell_place(const control::Place& place);

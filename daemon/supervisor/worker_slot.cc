@@ -54,6 +54,7 @@ WorkerSlot::WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& l
 
 void WorkerSlot::start() {
     if (shutting_down_ || halted_ || process_ != nullptr || !settings_.spawn) return;
+    if (is_hindered()) return;
     Result<std::unique_ptr<WorkerProcess>> process = WorkerProcess::spawn(
         loop_, settings_.executable, settings_.arguments, [this](const std::string& how) {
             on_gone(how);
@@ -67,6 +68,17 @@ void WorkerSlot::start() {
     process_ = std::move(process).value();
     on_started();
     log::debug("{} started with pid {}", name_, process_->pid());
+}
+
+bool WorkerSlot::is_hindered() {
+    const std::string why = settings_.hindrance ? settings_.hindrance() : "";
+    if (why.empty()) return false;
+    const std::string text = name_ + " " + why;
+    if (text == failure_) return true;
+    log::info("{}", text);
+    failure_ = text;
+    listener_.on_worker_failing(*this);
+    return true;
 }
 
 void WorkerSlot::on_started() {

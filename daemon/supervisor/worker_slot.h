@@ -91,6 +91,11 @@ class WorkerSlot {
         uint64_t stop_timeout_ms = 0;
         // The run_flag of the worker's ScheduleContext; empty: always set.
         std::function<bool()> run_flag;
+        // On which host it runs, for the status; empty: this one.
+        std::string host;
+        // Why no process can be started now, behind the worker's name; empty: one can. start() is
+        // called again when that may have changed. No function: one always can.
+        std::function<std::string()> hindrance;
         control::Welcome welcome;
         // Adds what a Welcome of just now has besides; empty: nothing.
         std::function<void(control::Welcome&)> complete_welcome;
@@ -100,7 +105,7 @@ class WorkerSlot {
 
     WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& listener);
 
-    // Starts the process (with spawn), or waits for one.
+    // Starts the process (with spawn), or waits for one. Nothing, if there is one, or a hindrance.
     void start();
 
     // A process asks for this slot over `channel`. Sends the Welcome.
@@ -127,6 +132,7 @@ class WorkerSlot {
 
     control::Role role() const { return settings_.role; }
     uint32_t index() const { return settings_.index; }
+    const std::string& host() const { return settings_.host; }
     State state() const { return state_; }
     bool has_process() const { return process_ != nullptr; }
     // Since the slot exists.
@@ -157,6 +163,7 @@ class WorkerSlot {
     void take_message(const control::WorkerMessage& message);
     void on_wait(const std::string& text);
     void check_stop(bool is_needed);
+    bool is_hindered();
     void on_started();
     std::string end_reason(const std::string& how) const;
     void on_gone(const std::string& how);

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "proto/crash_point.h"
 #include "proto/socket_path.h"
 
 namespace afd::daemon {
@@ -49,6 +50,34 @@ Result<UniqueFd> connect_to_afdd(const std::string& path) {
     }
     die_with_parent(fd.get());
     return fd;
+}
+
+Result<control::Welcome> say_hello(ControlChannel& channel,
+                                   control::Role role,
+                                   uint32_t index,
+                                   Clock::time_point deadline) {
+    control::WorkerMessage hello;
+    hello.mutable_hello()->set_role(role);
+    hello.mutable_hello()->set_index(index);
+    hello.mutable_hello()->set_pid(static_cast<uint32_t>(::getpid()));
+    hello.mutable_hello()->set_version(kControlVersion);
+    channel.queue(hello);
+    control::SupervisorMessage answer;
+    AFD_TRY(await_message(channel, answer, deadline));
+    AFD_CRASH_POINT("start.answered");
+    if (answer.has_refused()) {
+        return Error{static_cast<Code>(answer.refused().code()),
+                     "afdd refuses this worker: " + answer.refused().message()};
+    }
+    const size_t num_fds = answer.welcome().num_fds();
+    const auto num_segments = static_cast<size_t>(answer.welcome().segments_size());
+    if (!answer.has_welcome() || num_fds == 0 || num_fds > ControlChannel::kFdsMax) {
+        return Error{Code::kDataLoss, "afdd answered the Hello with something else"};
+    }
+    if (num_segments >= num_fds) {
+        return Error{Code::kDataLoss, "the Welcome of afdd names more segments than it brings"};
+    }
+    return std::move(*answer.mutable_welcome());
 }
 
 Result<> await_message(ControlChannel& channel,

@@ -105,29 +105,10 @@ Result<std::unique_ptr<WorkerControl>> WorkerControl::connect(const Options& opt
     auto state = std::make_unique<State>(ControlChannel(std::move(socket)));
     state->role = options.role;
 
-    control::WorkerMessage hello;
-    hello.mutable_hello()->set_role(options.role);
-    hello.mutable_hello()->set_index(options.index);
-    hello.mutable_hello()->set_pid(static_cast<uint32_t>(::getpid()));
-    hello.mutable_hello()->set_version(kControlVersion);
-    state->channel.queue(hello);
-    control::SupervisorMessage answer;
-    AFD_TRY(await_message(state->channel, answer, deadline));
-    AFD_CRASH_POINT("start.answered");
-    if (answer.has_refused()) {
-        return Error{static_cast<Code>(answer.refused().code()),
-                     "afdd refuses this worker: " + answer.refused().message()};
-    }
-    const size_t num_fds = answer.welcome().num_fds();
-    if (!answer.has_welcome() || num_fds == 0 || num_fds > ControlChannel::kFdsMax) {
-        return Error{Code::kDataLoss, "afdd answered the Hello with something else"};
-    }
-    state->welcome = std::move(*answer.mutable_welcome());
-    AFD_ASSIGN(state->fds, state->channel.take_fds(num_fds));
+    AFD_ASSIGN(state->welcome, say_hello(state->channel, options.role, options.index, deadline));
+    const size_t num_fds = state->welcome.num_fds();
     const auto num_segments = static_cast<size_t>(state->welcome.segments_size());
-    if (num_segments >= num_fds) {
-        return Error{Code::kDataLoss, "the Welcome of afdd names more segments than it brings"};
-    }
+    AFD_ASSIGN(state->fds, state->channel.take_fds(num_fds));
     const size_t num_doorbells = num_fds - num_segments;
     for (size_t i = 1; i < num_doorbells; ++i) state->peer_fds.push_back(state->fds[i].get());
     for (size_t i = 0; i < num_segments; ++i) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/integration/instance.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
@@ -14,9 +13,9 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <thread>
 
+#include "tests/integration/spawned_program.h"
 #include "tests/temporary_directory.h"
 
 namespace afd::test {
@@ -24,39 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
-
-constexpr std::chrono::milliseconds kPoll{20};
-
-pid_t spawn(const std::vector<std::string>& arguments,
-            const std::string& runtime_directory,
-            const std::string& output_file) {
-    // Of all instances of this test process: the weights are packed once.
-    static const std::string cache_directory = make_directory();
-    const pid_t pid = fork();
-    if (pid != 0) return pid;
-    setenv("XDG_RUNTIME_DIR", runtime_directory.c_str(), 1);
-    setenv("XDG_CACHE_HOME", cache_directory.c_str(), 1);
-    const int output = open(output_file.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-    dup2(output, STDOUT_FILENO);
-    dup2(output, STDERR_FILENO);
-    std::vector<char*> argv;
-    for (const std::string& argument : arguments)
-        argv.push_back(const_cast<char*>(argument.c_str()));
-    argv.push_back(nullptr);
-    execv(argv[0], argv.data());
-    _exit(127);
-}
-
-std::string read_file(const std::string& path) {
-    std::ifstream file(path);
-    std::stringstream text;
-    text << file.rdbuf();
-    return text.str();
-}
-
-int exit_status_of(int wait_status) {
-    return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
-}
 
 }  // namespace
 
@@ -94,7 +60,7 @@ Instance::Instance(std::vector<std::string> flags, const std::string& shell) {
         const std::string command = shell + "; exec \"$0\" \"$@\"";
         arguments.insert(arguments.begin(), {"/bin/sh", "-c", command});
     }
-    pid_ = spawn(arguments, directory_, directory_ + "/log");
+    pid_ = spawn_program(arguments, directory_, directory_ + "/log");
 }
 
 void Instance::follow(pid_t pid) {
@@ -185,17 +151,13 @@ void Instance::signal(int number) const {
 }
 
 int Instance::wait_exit() {
-    const Clock::time_point deadline = Clock::now() + kPatience;
-    while (Clock::now() < deadline) {
-        int wait_status = 0;
-        if (waitpid(pid_, &wait_status, WNOHANG) == pid_) {
-            pid_ = -1;
-            return exit_status_of(wait_status);
-        }
-        std::this_thread::sleep_for(kPoll);
+    const int exit_status = wait_for_exit(pid_, "afdd");
+    if (exit_status < 0) {
+        ADD_FAILURE() << log();
+    } else {
+        pid_ = -1;
     }
-    ADD_FAILURE() << "afdd does not end\n" << log();
-    return -1;
+    return exit_status;
 }
 
 int Instance::stop() {
@@ -205,7 +167,7 @@ int Instance::stop() {
 }
 
 std::string Instance::log() const {
-    return read_file(directory_ + "/log");
+    return read_text(directory_ + "/log");
 }
 
 std::vector<std::string> Instance::segments() const {
@@ -220,7 +182,7 @@ std::vector<std::string> Instance::segments() const {
 Outcome run_program(const std::vector<std::string>& arguments,
                     const std::string& runtime_directory) {
     const std::string output_file = make_directory() + "/output";
-    const pid_t pid = spawn(arguments, runtime_directory, output_file);
+    const pid_t pid = spawn_program(arguments, runtime_directory, output_file);
     const Clock::time_point deadline = Clock::now() + kPatience;
     int wait_status = 0;
     while (waitpid(pid, &wait_status, WNOHANG) != pid) {
@@ -232,7 +194,7 @@ Outcome run_program(const std::vector<std::string>& arguments,
         }
         std::this_thread::sleep_for(kPoll);
     }
-    return {exit_status_of(wait_status), read_file(output_file)};
+    return {exit_status_of(wait_status), read_text(output_file)};
 }
 
 std::string quantised_model(const std::vector<std::string>& flags) {

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/afdd/joined_host.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <csignal>
+
+#include "daemon/afdd/configured_welcome.h"
+#include "daemon/cluster/cluster_protocol.h"
+#include "daemon/config/instance_geometry.h"
+#include "daemon/config/wire_choices.h"
+#include "daemon/program/logging.h"
+#include "daemon/tcp/tcp_socket.h"
+#include "daemon/worker/vocabulary_file.h"
+#include "proto/failure.h"
+#include "proto/host_name.h"
+
+namespace afd::daemon {
+
+namespace {
+
+constexpr uint64_t kRetryMs = 1000;
+// A reason that stays the same.
+constexpr uint64_t kSayAgainMs = 30'000;
+
+schedule::Role role_of(control::Role role) {
+    return role == control::FFN ? schedule::Role::kFfn : schedule::Role::kAttention;
+}
+
+std::string name_of_machine() {
+    std::array<char, 256> name{};
+    ::gethostname(name.data(), name.size() - 1);
+    std::string text = name.data();
+    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return text;
+}
+
+bool is_loopback(const std::string& host) {
+    return ListenAddress{.host = host, .is_ipv6 = host.find(':') != std::string::npos}
+        .is_loopback();
+}
+
+}  // namespace
+
+struct JoinedHost::Guest {
+    Guest(JoinedHost& host, std::unique_ptr<ClusterLink> opened)
+        : link(std::move(opened)), deadline(host.loop_, [&host, this] {
+              host.on_guest(*this, deadline_exceeded("asked for no worker in time"));
+          }) {
+        deadline.start(kSilentMs);
+    }
+
+    std::unique_ptr<ClusterLink> link;
+    Timer deadline;
+};
+
+JoinedHost::JoinedHost(Config config, std::string worker_directory, ServiceNotifier notifier)
+    : config_(std::move(config)),
+      worker_directory_(std::move(worker_directory)),
+      notifier_(std::move(notifier)),
+      setup_(config_),
+      retry_timer_(loop_, [this] { connect(); }),
+      beat_timer_(loop_, [this] { beat(); }),
+      grace_timer_(loop_, [this] {
+          for (const auto& [place, seat] : seats_) seat->shut_down(true);
+      }) {}
+
+JoinedHost::~JoinedHost() = default;
+
+ExitCode JoinedHost::fail(ExitCode code, const Error& error) {
+    log::error("{}", error.message);
+    return code;
+}
+
+ExitCode JoinedHost::run() {
+    ::signal(SIGPIPE, SIG_IGN);
+    if (const auto done = setup_.take_instance(); !done.ok()) {
+        const bool in_use = done.error().code == Code::kAlreadyExists;
+        return fail(in_use ? ExitCode::kInUse : ExitCode::kUsage, done.error());
+    }
+    if (const auto done = setup_.open_model(); !done.ok()) {
+        return fail(ExitCode::kModel, done.error());
+    }
+    if (const auto done = open(); !done.ok()) return fail(ExitCode::kUsage, done.error());
+    for (const int signal : {SIGTERM, SIGINT}) {
+        signals_.push_back(std::make_unique<SignalWatcher>(loop_, signal, [this] { on_signal(); }));
+    }
+    beat_timer_.start(kBeatMs, kBeatMs);
+    connect();
+    loop_.run();
+    signals_.clear();
+    return exit_code_;
+}
+
+Result<> JoinedHost::open() {
+    AFD_TRY(setup_.choose_kernels());
+    AFD_TRY(setup_.create_vocabulary());
+    const std::string name = config_.host_name.empty() ? name_of_machine() : config_.host_name;
+    AFD_ASSIGN(identity_, ClusterIdentity::load(config_.cluster_dir, name));
+    AFD_ASSIGN(door_, WorkerDoor::open(loop_, setup_.paths().control_socket));
+    door_->add(*this);
+    return {};
+}
+
+void JoinedHost::connect() {
+    if (is_ending_) return;
+    if (const auto begun = begin_to_connect(); !begun.ok()) try_again(begun.error());
+}
+
+Result<> JoinedHost::begin_to_connect() {
+    AFD_ASSIGN(const ListenAddress address, parse_listen_address(config_.join));
+    AFD_ASSIGN(UniqueFd socket, connect_tcp(socket_address_of(address)));
+    AFD_ASSIGN(ClusterChannel channel, ClusterChannel::connect(std::move(socket), *identity_));
+    has_said_join_ = false;
+    leader_ = std::make_unique<ClusterLink>(
+        loop_, std::move(channel), "leader at " + address.text(), [this](const Result<>& outcome) {
+            on_leader(outcome);
+        });
+    return {};
+}
+
+void JoinedHost::on_leader(const Result<>& outcome) {
+    const Result<> taken = take_from_leader();
+    if (leader_ == nullptr || (taken.ok() && outcome.ok())) return;
+    const Error why = taken.ok() ? outcome.error() : taken.error();
+    leader_.reset();
+    if (is_ending_) return;
+    if (!taken.ok()) {
+        // Another attempt would meet the same.
+        log::error("{}", why.message);
+        end(ExitCode::kUsage);
+        return;
+    }
+    try_again(why);
+}
+
+void JoinedHost::try_again(const Error& why) {
+    retry_timer_.start(kRetryMs);
+    const uint64_t now_ms = loop_.now_ms();
+    if (why.message == last_failure_ && now_ms - failure_said_ms_ < kSayAgainMs) return;
+    last_failure_ = why.message;
+    failure_said_ms_ = now_ms;
+    log::warn("{}; trying again", why.message);
+}
+
+// Errors: what no further attempt mends.
+Result<> JoinedHost::take_from_leader() {
+    if (!leader_->channel().is_established()) return {};
+    if (!has_said_join_) AFD_TRY(say_join());
+    cluster::LeaderMessage message;
+    while (true) {
+        AFD_ASSIGN(const bool is_complete, leader_->channel().next(message));
+        if (!is_complete) return {};
+        if (message.has_refusal()) {
+            return Error{static_cast<Code>(message.refusal().code()),
+                         leader_->peer() + " refuses this host: " + message.refusal().message()};
+        }
+        if (message.has_joined()) AFD_TRY(on_joined(message.joined()));
+    }
+}
+
+Result<> JoinedHost::say_join() {
+    if (leader_->channel().peer_name() != kLeaderName) {
+        return Error{Code::kPermissionDenied,
+                     fmt::format("{}: its certificate is that of '{}', which leads nobody",
+                                 leader_->peer(),
+                                 leader_->channel().peer_name())};
+    }
+    AFD_TRY(listen_beside_leader());
+    cluster::HostMessage message;
+    cluster::Join& join = *message.mutable_join();
+    join.set_version(kClusterVersion);
+    join.set_port(own_address_.port);
+    join.set_model_identity(setup_.model().identity());
+    for (const ops::NumericClass known : ops::supported_numeric_classes()) {
+        join.add_numeric_classes(std::string(ops::name_of(known)));
+    }
+    join.set_num_cores(static_cast<uint32_t>(allowed_cpus().size()));
+    join.set_memory_bytes(static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                          static_cast<uint64_t>(::sysconf(_SC_PAGE_SIZE)));
+    has_said_join_ = true;
+    leader_->send(message);
+    return {};
+}
+
+// Where the leader's way to this host ends, so that its stand-ins find it.
+Result<> JoinedHost::listen_beside_leader() {
+    const auto own = own_address(leader_->fd());
+    if (!own) return unavailable("{}: the connection has no address", with(leader_->peer()));
+    ListenAddress address = listen_address_of(*own);
+    if (address.host == own_address_.host) return {};
+    address.port = 0;
+    AFD_ASSIGN(UniqueFd socket, listen_tcp(address, "join"));
+    own_address_ = address;
+    acceptor_ = std::make_unique<Acceptor>(
+        loop_, std::move(socket), address.text(), [this](UniqueFd connected) {
+            add_guest(std::move(connected));
+        });
+    return {};
+}
+
+Result<> JoinedHost::on_joined(const cluster::Joined& joined) {
+    Config local = config_;
+    local.attention_workers = joined.num_attention_workers();
+    local.ffn_workers = joined.num_ffn_workers();
+    AFD_ASSIGN(cpus_, plan_cpus(local, allowed_cpus()));
+    last_failure_.clear();
+    log::info("joined instance '{}' of {}: {} attention and {} ffn workers here",
+              joined.instance(),
+              leader_->peer(),
+              joined.num_attention_workers(),
+              joined.num_ffn_workers());
+    notifier_.send("READY=1\nSTATUS=joined " + leader_->peer());
+    return {};
+}
+
+void JoinedHost::beat() {
+    if (leader_ == nullptr || !has_said_join_) return;
+    cluster::HostMessage message;
+    message.mutable_beat();
+    leader_->send(message);
+}
+
+void JoinedHost::add_guest(UniqueFd socket) {
+    const std::string from = "stand-in at " + peer_name(socket.get());
+    if (guests_.size() >= kGuestsMax) return;
+    auto channel = ClusterChannel::accept(std::move(socket), *identity_);
+    if (!channel.ok()) {
+        log::warn("{}: {}", from, channel.error().message);
+        return;
+    }
+    guests_.emplace_back(
+        *this, std::make_unique<ClusterLink>(loop_, std::move(channel).value(), from, nullptr));
+    Guest& guest = guests_.back();
+    guest.link->set_on_read([this, &guest](const Result<>& outcome) { on_guest(guest, outcome); });
+}
+
+// The guest becomes the stand-in of a seat, waits, or is gone.
+void JoinedHost::on_guest(Guest& guest, const Result<>& outcome) {
+    Result<> served = outcome;
+    if (served.ok()) served = serve(guest);
+    if (served.ok() && guest.link != nullptr) return;
+    if (!served.ok()) log::warn("{}: refused: {}", guest.link->peer(), served.error().message);
+    guests_.remove_if([&](const Guest& one) { return &one == &guest; });
+}
+
+Result<> JoinedHost::serve(Guest& guest) {
+    ClusterChannel& channel = guest.link->channel();
+    if (!channel.is_established()) return {};
+    if (channel.peer_name() != kLeaderName) {
+        return Error{
+            Code::kPermissionDenied,
+            fmt::format("its certificate is that of '{}', not of the leader", channel.peer_name())};
+    }
+    cluster::StandInMessage message;
+    AFD_ASSIGN(const bool is_complete, channel.next(message));
+    if (!is_complete) return {};
+    if (!message.has_take()) return data_loss("it did not say which worker it asks for");
+    AFD_ASSIGN(Seat* const seat, seat_of(message.take()));
+    seat->take(std::move(guest.link), std::move(*message.mutable_take()->mutable_welcome()));
+    return {};
+}
+
+Result<Seat*> JoinedHost::seat_of(const cluster::Take& wanted) {
+    const bool is_ffn = wanted.role() == control::FFN;
+    if (is_ending_) return failed_precondition("this host is leaving");
+    if (const auto found = seats_.find({wanted.role(), wanted.index()}); found != seats_.end()) {
+        return found->second.get();
+    }
+    const auto& plans = is_ffn ? cpus_.ffn : cpus_.attention;
+    const auto num_seats = static_cast<size_t>(std::ranges::count_if(
+        seats_, [&](const auto& seat) { return seat.first.first == wanted.role(); }));
+    if ((!is_ffn && wanted.role() != control::ATTENTION) || num_seats >= plans.size()) {
+        return failed_precondition("the leader had {} workers of this role for this host",
+                                   with(plans.size()));
+    }
+    AFD_ASSIGN(auto seat,
+               Seat::make(loop_, seat_settings(wanted.role(), wanted.index(), plans[num_seats])));
+    Seat* const made = seat.get();
+    seats_[{wanted.role(), wanted.index()}] = std::move(seat);
+    // As many visitors as it has workers now.
+    door_->remove(*this);
+    door_->add(*this);
+    return made;
+}
+
+Seat::Settings JoinedHost::seat_settings(control::Role role,
+                                         uint32_t index,
+                                         const WorkerCpus& cpus) {
+    Seat::Settings settings;
+    settings.role = role;
+    settings.index = index;
+    settings.executable =
+        worker_directory_ + (role == control::FFN ? "/afd-ffn-worker" : "/afd-attention-worker");
+    settings.arguments = {"--instance",
+                          config_.instance,
+                          "--index",
+                          std::to_string(index),
+                          "--control-socket",
+                          setup_.paths().control_socket,
+                          "--log-level",
+                          config_.log_level,
+                          "--log-format",
+                          config_.log_format,
+                          "--own-process-group"};
+    settings.localise = [this, role, cpus](control::Welcome& welcome) {
+        return localise(role, cpus, welcome);
+    };
+    settings.create_segments = [this, role, index](const control::Welcome& welcome) {
+        return create_segments(role, index, welcome);
+    };
+    settings.shared_segments = [this, role](const control::Welcome& welcome) {
+        // Only attention workers sample.
+        schedule::WorkerSegments::Handles handles;
+        if (role == control::ATTENTION) {
+            handles.emplace_back(vocabulary_name(welcome.segment_prefix()), setup_.vocabulary());
+        }
+        return handles;
+    };
+    settings.on_empty = [this] { check_all_gone(); };
+    return settings;
+}
+
+Result<> JoinedHost::localise(control::Role role,
+                              const WorkerCpus& cpus,
+                              control::Welcome& welcome) const {
+    if (!welcome.has_ucx()) {
+        return failed_precondition("workers of several hosts talk over transport = 'ucx'");
+    }
+    const control::Welcome own = configured_welcome(config_, cpus_);
+    welcome.set_segment_prefix(schedule::segment_prefix(config_.instance, welcome.instance_id()));
+    welcome.set_model_dir(setup_.model().directory());
+    welcome.set_weight_cache(setup_.weight_cache_directory());
+    welcome.set_num_threads(cpus.num_threads);
+    welcome.mutable_cpus()->Assign(cpus.cpus.begin(), cpus.cpus.end());
+    welcome.set_oversubscribed(own.oversubscribed());
+    welcome.set_spin_us(own.spin_us());
+    welcome.set_seccomp(own.seccomp());
+    welcome.mutable_ucx()->set_devices(config_.ucx_devices);
+    // The default reaches nobody on another host.
+    const bool is_unset = is_loopback(config_.ucx_host) && !own_address_.is_loopback();
+    welcome.mutable_ucx()->set_host(is_unset ? own_address_.host : config_.ucx_host);
+    if (role != control::FFN || welcome.ffn_scheduler().empty()) return {};
+    if (::access(welcome.ffn_scheduler().c_str(), R_OK) == 0) return {};
+    return not_found("ffn_scheduler = '{}' is not on this host; put it at the same place",
+                     with(welcome.ffn_scheduler()));
+}
+
+// As the worker will compute it (WorkerSetup::make).
+Result<schedule::WorkerSegments> JoinedHost::create_segments(
+    control::Role role, uint32_t index, const control::Welcome& welcome) const {
+    AFD_ASSIGN(const ops::KvDtype kv_dtype, from_wire(welcome.kv_dtype()));
+    AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(config_.model, kv_dtype));
+    files.set_residual(welcome.residual_fp32() ? model::ResidualType::kFp32
+                                               : model::ResidualType::kBf16);
+    const auto numeric_class = ops::parse_numeric_class(welcome.numeric_class());
+    if (!numeric_class) {
+        return failed_precondition("numeric class {} is not known here",
+                                   with(welcome.numeric_class()));
+    }
+    AFD_ASSIGN(const schedule::Geometry geometry,
+               make_geometry(files.config(), welcome.geometry()));
+    AFD_ASSIGN(const schedule::RouterPlacement router, from_wire(welcome.geometry().router()));
+    AFD_ASSIGN(const schedule::RowDtype row_dtype, from_wire(welcome.geometry().row_dtype()));
+    AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
+    return schedule::WorkerSegments::create(
+        welcome.segment_prefix(),
+        layout,
+        make_identity(welcome.instance_id(), files, *numeric_class, router, row_dtype),
+        role_of(role),
+        index,
+        schedule::Windows::kPrivate);
+}
+
+bool JoinedHost::has_process(int pid) const {
+    return std::ranges::any_of(seats_,
+                               [pid](const auto& seat) { return seat.second->pid() == pid; });
+}
+
+Result<> JoinedHost::give_slot(ControlChannel& channel, const control::Hello& hello, int pid) {
+    if (hello.version() != kControlVersion) {
+        return failed_precondition(
+            "the worker speaks control protocol {}, afdd {}: they are from "
+            "different builds",
+            with(hello.version(), kControlVersion));
+    }
+    const auto found = seats_.find({hello.role(), hello.index()});
+    if (found == seats_.end() || found->second->pid() != pid) {
+        return failed_precondition("this host starts its workers itself, when its leader asks");
+    }
+    return found->second->admit(channel);
+}
+
+void JoinedHost::on_signal() {
+    log::info("leaving {}", leader_ == nullptr ? "nobody" : leader_->peer());
+    end(ExitCode::kOk);
+}
+
+void JoinedHost::end(ExitCode code) {
+    const bool is_second = std::exchange(is_ending_, true);
+    if (!is_second) exit_code_ = code;
+    notifier_.send("STOPPING=1");
+    retry_timer_.stop();
+    leader_.reset();
+    for (const auto& [place, seat] : seats_) seat->shut_down(is_second);
+    grace_timer_.start(kGraceMs);
+    check_all_gone();
+}
+
+void JoinedHost::check_all_gone() {
+    if (!is_ending_) return;
+    if (std::ranges::all_of(seats_, [](const auto& seat) { return seat.second->pid() == 0; })) {
+        loop_.stop();
+    }
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Seat: on a host that has joined, the place of one worker: its segments, its process, and the
+// connection of the stand-in that asks for it (cluster.proto).
+//
+//   empty --take()--> starting --Hello--> at work --process gone--> empty
+//
+// One process at a time: who asks while there is one, because its own connection has broken, gets
+// the next, when that one is gone. Segments stay for the next process of the same instance, which
+// finds in them what its predecessor was at (R11).
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/cluster/cluster_link.h"
+#include "daemon/loop/event_loop.h"
+#include "daemon/loop/unique_fd.h"
+#include "daemon/supervisor/worker_process.h"
+#include "daemon/worker/control_channel.h"
+#include "proto/cluster.pb.h"
+#include "proto/control.pb.h"
+#include "proto/status.h"
+#include "schedule/context/heartbeat.h"
+#include "schedule/shared_memory/worker_segments.h"
+
+namespace afd::daemon {
+
+class Seat {
+  public:
+    struct Settings {
+        control::Role role = control::ROLE_UNSPECIFIED;
+        uint32_t index = 0;
+        std::string executable;
+        std::vector<std::string> arguments;
+        // Puts what depends on this host into a Welcome of the leader.
+        // Errors: what of it cannot be done here.
+        std::function<Result<>(control::Welcome&)> localise;
+        // For a localised Welcome. Errors: those of WorkerSegments::create().
+        std::function<Result<schedule::WorkerSegments>(const control::Welcome&)> create_segments;
+        // A segment that is not the seat's own: name and descriptor.
+        std::function<schedule::WorkerSegments::Handles(const control::Welcome&)> shared_segments;
+        // The process is gone, and no other follows.
+        std::function<void()> on_empty;
+    };
+
+    // REQUIRES: `loop` outlives the seat. Errors: kResourceExhausted: descriptors.
+    static Result<std::unique_ptr<Seat>> make(EventLoop& loop, Settings settings);
+
+    // A stand-in asks for the worker over `link`.
+    void take(std::unique_ptr<ClusterLink> link, control::Welcome welcome);
+    // The process has come to the door. Errors: it has been here before.
+    Result<> admit(ControlChannel& channel);
+
+    int pid() const { return process_ == nullptr ? 0 : process_->pid(); }
+    const std::string& name() const { return name_; }
+    // Ends the process: asks, or, `at_once`, kills.
+    void shut_down(bool at_once);
+
+  private:
+    // As StandIn's.
+    static constexpr size_t kUnsentBytesMax = size_t{4} << 20;
+
+    Seat(EventLoop& loop, Settings settings);
+    void begin();
+    Result<> start();
+    Result<> prepare_segments();
+    void on_link(const Result<>& outcome);
+    Result<> take_from_link();
+    void pass_on(const control::SupervisorMessage& message);
+    void on_worker(int events);
+    Result<> take_from_worker();
+    void flush_worker();
+    void balance();
+    void look();
+    void on_gone(const std::string& how);
+    void refuse(const Error& why);
+
+    EventLoop& loop_;
+    const Settings settings_;
+    const std::string name_;
+    UniqueFd doorbell_;
+    std::optional<schedule::WorkerSegments> segments_;
+    uint64_t instance_id_ = 0;  // That segments_ are of.
+    control::Welcome welcome_;  // Of the process, or of the next one.
+    std::unique_ptr<ClusterLink> link_;
+    std::unique_ptr<WorkerProcess> process_;
+    std::unique_ptr<ControlChannel> channel_;
+    std::unique_ptr<FdWatcher> watcher_;
+    std::vector<control::SupervisorMessage> waiting_;  // Until the process is here.
+    bool has_next_ = false;   // Someone asks, and the process of before is not gone.
+    bool is_ending_ = false;  // The process was told to.
+    Timer look_timer_;
+    schedule::HeartbeatView seen_;
+    uint64_t said_ms_ = 0;
+    uint64_t counted_ms_ = 0;
+};
+
+}  // namespace afd::daemon

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What both ends of cluster.proto keep to.
+
+#include <cstdint>
+
+namespace afd::daemon {
+
+// Join.version; raise it with every incompatible change of cluster.proto or control.proto.
+inline constexpr uint32_t kClusterVersion = 1;
+
+// Each end says something so often,
+inline constexpr uint64_t kBeatMs = 500;
+// and gives the other up when it has heard nothing for so long, from the opening on.
+inline constexpr uint64_t kSilentMs = 5000;
+
+}  // namespace afd::daemon

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cluster/host_list.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/cluster/cluster_protocol.h"
+#include "daemon/program/logging.h"
+#include "daemon/tcp/tcp_socket.h"
+#include "proto/failure.h"
+
+namespace afd::daemon {
+
+struct HostList::Guest {
+    Guest(HostList& list, ClusterChannel channel, std::string address)
+        : link(list.loop_,
+               std::move(channel),
+               std::move(address),
+               [&list, this](const Result<>& outcome) { list.on_read(*this, outcome); }),
+          deadline(list.loop_,
+                   [&list, this] { list.drop(*this, link.peer() + ": did not join"); }) {
+        deadline.start(kSilentMs);
+    }
+
+    ClusterLink link;
+    std::string name;  // Empty: it has not joined.
+    cluster::Join facts;
+    Timer deadline;           // To join, or, refused, to go.
+    bool is_leaving = false;  // Refused: it is to read why, and go.
+};
+
+HostList::HostList(EventLoop& loop, ClusterIdentity identity, Plan plan, HostListener& listener)
+    : loop_(loop),
+      identity_(std::move(identity)),
+      plan_(std::move(plan)),
+      listener_(listener),
+      beat_timer_(loop, [this] { beat(); }) {
+    beat_timer_.start(kBeatMs, kBeatMs);
+}
+
+HostList::~HostList() = default;
+
+Result<std::unique_ptr<HostList>> HostList::open(EventLoop& loop,
+                                                 ListenAddress address,
+                                                 ClusterIdentity identity,
+                                                 Plan plan,
+                                                 HostListener& listener) {
+    std::unique_ptr<HostList> list(
+        new HostList(loop, std::move(identity), std::move(plan), listener));
+    AFD_ASSIGN(UniqueFd socket, listen_tcp(address, "cluster_listen"));
+    list->address_ = address;
+    list->acceptor_ = std::make_unique<Acceptor>(
+        loop, std::move(socket), address.text(), [list = list.get()](UniqueFd connected) {
+            list->add(std::move(connected));
+        });
+    return list;
+}
+
+void HostList::add(UniqueFd socket) {
+    const std::string from = peer_name(socket.get());
+    if (guests_.size() - joined_.size() >= kGuestsMax) {
+        warn_of_stranger(fmt::format("{}: refused: {} others have not joined", from, kGuestsMax));
+        return;
+    }
+    auto channel = ClusterChannel::accept(std::move(socket), identity_);
+    if (!channel.ok()) {
+        log::warn("{}: {}", from, channel.error().message);
+        return;
+    }
+    guests_.emplace_back(*this, std::move(channel).value(), from);
+}
+
+// Anybody can be one, as often as they like.
+void HostList::warn_of_stranger(const std::string& what) {
+    const auto num_unsaid = strangers_.take(loop_.now_ms());
+    if (num_unsaid) log::warn("{}{}", what, LogLimit::more(*num_unsaid));
+}
+
+void HostList::on_read(Guest& guest, const Result<>& outcome) {
+    const Result<> taken = guest.is_leaving ? Result<>() : take_messages(guest);
+    if (!outcome.ok()) {
+        drop(guest, outcome.error().message);
+    } else if (!taken.ok()) {
+        refuse(guest, taken.error());
+    }
+}
+
+Result<> HostList::take_messages(Guest& guest) {
+    cluster::HostMessage message;
+    while (true) {
+        AFD_ASSIGN(const bool is_complete, guest.link.channel().next(message));
+        if (!is_complete) return {};
+        if (message.has_join() && guest.name.empty()) {
+            AFD_TRY(join(guest, message.join()));
+        } else if (!message.has_beat() || guest.name.empty()) {
+            return data_loss("it said something else than that it joins");
+        }
+    }
+}
+
+Result<> HostList::join(Guest& guest, const cluster::Join& wanted) {
+    const std::string& name = guest.link.channel().peer_name();
+    AFD_TRY(check(name, wanted));
+    if (const auto before = joined_.find(name); before != joined_.end()) {
+        // Its own certificate: the host has started anew, or has lost the other connection.
+        refuse(*before->second, failed_precondition("the host has joined again"));
+    }
+    guest.name = name;
+    guest.facts = wanted;
+    joined_[name] = &guest;
+    guest.deadline.stop();
+    cluster::LeaderMessage answer;
+    *answer.mutable_joined() = plan_.awaited.at(name);
+    guest.link.send(answer);
+    log::info(
+        "host '{}' has joined from {}: {} cores", name, guest.link.peer(), wanted.num_cores());
+    listener_.on_host_joined(name);
+    return {};
+}
+
+Result<> HostList::check(const std::string& name, const cluster::Join& wanted) const {
+    if (wanted.version() != kClusterVersion) {
+        return failed_precondition(
+            "host '{}' speaks version {} of cluster.proto, the leader {}: "
+            "they are from different builds",
+            with(name, wanted.version(), kClusterVersion));
+    }
+    if (!plan_.awaited.contains(name)) {
+        return failed_precondition(
+            "host '{}' is in none of the lists attention_hosts and "
+            "ffn_hosts of the leader",
+            with(name));
+    }
+    if (wanted.model_identity() != plan_.model_identity) {
+        return failed_precondition(
+            "host '{}' has model {}, the leader {}: give both the same files",
+            with(name, wanted.model_identity(), plan_.model_identity));
+    }
+    if (std::ranges::find(wanted.numeric_classes(), plan_.numeric_class) ==
+        wanted.numeric_classes().end()) {
+        return failed_precondition(
+            "the processor of host '{}' cannot run numeric class {}: start "
+            "the leader with --numeric-class and one that all can run, "
+            "avx2 for example",
+            with(name, plan_.numeric_class));
+    }
+    if (wanted.port() == 0 || wanted.port() > UINT16_MAX) {
+        return data_loss("host '{}' listens at port {}, which is none", with(name, wanted.port()));
+    }
+    return {};
+}
+
+// It hears why, and has a moment to go.
+void HostList::refuse(Guest& guest, const Error& why) {
+    log::warn("{}: refused: {}", guest.link.peer(), why.message);
+    cluster::LeaderMessage answer;
+    answer.mutable_refusal()->set_code(static_cast<uint32_t>(why.code));
+    answer.mutable_refusal()->set_message(why.message);
+    guest.is_leaving = true;
+    guest.link.send(answer);
+    guest.deadline.start(kBeatMs);
+    if (guest.name.empty()) return;
+    joined_.erase(std::exchange(guest.name, ""));
+}
+
+void HostList::drop(Guest& guest, const std::string& why) {
+    const std::string name = guest.name;
+    if (!name.empty()) {
+        log::warn("host '{}' has left: {}", name, why);
+    } else if (!guest.is_leaving) {
+        warn_of_stranger(why);
+    }
+    joined_.erase(name);
+    guests_.remove_if([&](const Guest& one) { return &one == &guest; });
+    if (!name.empty()) listener_.on_host_left(name);
+}
+
+void HostList::beat() {
+    cluster::LeaderMessage message;
+    message.mutable_beat();
+    for (const auto& [name, guest] : joined_) guest->link.send(message);
+}
+
+std::optional<control::RemoteHost> HostList::find(const std::string& name) const {
+    const auto found = joined_.find(name);
+    if (found == joined_.end()) return std::nullopt;
+    const Guest& guest = *found->second;
+    const auto comes_from = peer_address(guest.link.fd());
+    if (!comes_from) return std::nullopt;
+    ListenAddress address = listen_address_of(*comes_from);
+    address.port = static_cast<uint16_t>(guest.facts.port());
+    control::RemoteHost host;
+    host.set_name(name);
+    host.set_address(to_bytes(socket_address_of(address)));
+    return host;
+}
+
+std::string HostList::missing_text() const {
+    std::string text;
+    for (const auto& [name, unused] : plan_.awaited) {
+        if (joined_.contains(name)) continue;
+        text += (text.empty() ? "" : ", ") + name;
+    }
+    return text;
+}
+
+void HostList::fill_status(client::Status& status) const {
+    for (const auto& [name, share] : plan_.awaited) {
+        client::Host& host = *status.add_hosts();
+        host.set_name(name);
+        const auto found = joined_.find(name);
+        if (found == joined_.end()) continue;
+        host.set_address(found->second->link.peer());
+        host.set_num_cores(found->second->facts.num_cores());
+        host.set_memory_bytes(found->second->facts.memory_bytes());
+    }
+}
+
+}  // namespace afd::daemon

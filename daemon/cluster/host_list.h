@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// HostList: the hosts that have joined the afdd that leads. It listens for them, judges whether
+// they can run its workers, and gives up those that are silent.
+//
+//   connects        TLS       Join              its connection ends, or a newer one joins
+//  ---------> guest ---> ... ------> joined --------------------------------------------> gone
+//                                    or Refusal
+//
+// It knows nothing of workers: when a host joins or leaves, the listener does what there is to do.
+
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/cluster/cluster_identity.h"
+#include "daemon/cluster/cluster_link.h"
+#include "daemon/config/listen_address.h"
+#include "daemon/loop/acceptor.h"
+#include "daemon/loop/event_loop.h"
+#include "daemon/program/log_limit.h"
+#include "proto/client.pb.h"
+#include "proto/cluster.pb.h"
+#include "proto/control.pb.h"
+#include "proto/status.h"
+
+namespace afd::daemon {
+
+class HostListener {
+  public:
+    virtual ~HostListener() = default;
+    // Its workers can be asked for, where find() says.
+    virtual void on_host_joined(const std::string& name) = 0;
+    // They cannot any more. Their stand-ins see the end of their own connections.
+    virtual void on_host_left(const std::string& name) = 0;
+};
+
+class HostList {
+  public:
+    // Connections that have not joined, at most.
+    static constexpr size_t kGuestsMax = 64;
+
+    struct Plan {
+        std::string instance;
+        std::string model_identity;
+        std::string numeric_class;  // Its name: what every host must be able to run.
+        // The hosts that are awaited, and what each hears when it joins.
+        std::map<std::string, cluster::Joined> awaited;
+    };
+
+    // REQUIRES: `loop` and `listener` outlive it.
+    // Errors: kAlreadyExists: the port is taken. kPermissionDenied: may not, or no such address.
+    static Result<std::unique_ptr<HostList>> open(EventLoop& loop,
+                                                  ListenAddress address,
+                                                  ClusterIdentity identity,
+                                                  Plan plan,
+                                                  HostListener& listener);
+    ~HostList();
+
+    // With the port that was given.
+    const ListenAddress& address() const { return address_; }
+    // Nothing: it has not joined.
+    std::optional<control::RemoteHost> find(const std::string& name) const;
+    // The hosts that are awaited and not there: "b and c".
+    std::string missing_text() const;
+    void fill_status(client::Status& status) const;
+
+  private:
+    struct Guest;
+
+    HostList(EventLoop& loop, ClusterIdentity identity, Plan plan, HostListener& listener);
+    void add(UniqueFd socket);
+    void on_read(Guest& guest, const Result<>& outcome);
+    Result<> take_messages(Guest& guest);
+    Result<> join(Guest& guest, const cluster::Join& wanted);
+    Result<> check(const std::string& name, const cluster::Join& wanted) const;
+    void refuse(Guest& guest, const Error& why);
+    void drop(Guest& guest, const std::string& why);
+    void beat();
+    void warn_of_stranger(const std::string& what);
+
+    EventLoop& loop_;
+    const ClusterIdentity identity_;
+    const Plan plan_;
+    HostListener& listener_;
+    ListenAddress address_;
+    std::list<Guest> guests_;  // Joined ones, too.
+    std::map<std::string, Guest*> joined_;
+    std::unique_ptr<Acceptor> acceptor_;
+    Timer beat_timer_;
+    LogLimit strangers_;
+};
+
+}  // namespace afd::daemon

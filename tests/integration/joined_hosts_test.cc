@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Workers on other hosts: one afdd leads, `afdd --join` runs workers for it. The hosts are
+// processes of this machine, which share nothing but loopback.
+//
+// Goal: several hosts give what one gives, whatever happens to their processes. Oracle: the tokens
+// and log probabilities of an instance of one host, or of before, to the last bit.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <memory>
+
+#include "tests/integration/background_generation.h"
+#include "tests/integration/joined_process.h"
+#include "tests/integration/workload.h"
+
+namespace afd::test {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<std::string> operator+(std::vector<std::string> flags,
+                                   const std::vector<std::string>& more) {
+    flags.insert(flags.end(), more.begin(), more.end());
+    return flags;
+}
+
+// A leader and the hosts b and c.
+class JoinedHosts : public testing::Test {
+  protected:
+    void start(const std::vector<std::string>& flags, const std::vector<std::string>& names) {
+        leader_ = std::make_unique<Instance>(leader_flags(certificates_) + flags);
+        address_ = join_address(*leader_);
+        for (const std::string& name : names) hosts_.push_back(join(name));
+        leader_->wait_ready();
+    }
+
+    std::unique_ptr<JoinedProcess> join(const std::string& name,
+                                        const std::vector<std::string>& flags = {}) const {
+        return std::make_unique<JoinedProcess>(JoinedProcess::Options{
+            .name = name, .certificates = certificates_, .address = address_, .flags = flags});
+    }
+
+    // The reply to a long request while `disturb()` happens is that of before.
+    template <typename Disturb>
+    void expect_same_bits_through(const Disturb& disturb) {
+        const auto expected = leader_->connect().generate(long_request(kTokens));
+        ASSERT_TRUE(expected.ok()) << expected.error().message;
+        BackgroundGeneration generation(*leader_, long_request(kTokens));
+        generation.wait_for_tokens(20);
+        disturb();
+        const auto found = generation.finish();
+        ASSERT_TRUE(found.ok()) << found.error().message;
+        EXPECT_EQ(found.value().token_ids, expected.value().token_ids);
+        EXPECT_EQ(found.value().logprobs, expected.value().logprobs);
+    }
+
+    void wait_all_ready() const {
+        leader_->wait_for("all workers serve", [](const client::Status& status) {
+            for (const client::Worker& worker : status.workers()) {
+                if (worker.state() != "ready") return false;
+            }
+            return status.state() == "ready";
+        });
+    }
+
+    static constexpr uint32_t kTokens = 400;
+    const std::string certificates_ = make_certificates({"b", "c"});
+    std::string address_;
+    std::unique_ptr<Instance> leader_;
+    std::vector<std::unique_ptr<JoinedProcess>> hosts_;
+};
+
+TEST_F(JoinedHosts, GiveTheBitsOfOneHost) {
+    const auto requests = mixed_requests(12, 512, 7);
+    Instance alone;
+    alone.wait_ready();
+    const auto expected = run_one_after_another(alone, requests);
+    EXPECT_EQ(alone.stop(), 0);
+    start({"--attention-workers",
+           "2",
+           "--ffn-workers",
+           "3",
+           "--attention-hosts",
+           "local,b",
+           "--ffn-hosts",
+           "b,c,local"},
+          {"b", "c"});
+    expect_same_bits(expected, run_one_after_another(*leader_, requests), "one by one");
+    expect_same_bits(expected, run_all_at_once(*leader_, requests), "all at once");
+    EXPECT_EQ(leader_->stop(), 0);
+}
+
+// What the leader shows is the worker's: that it counts, and where it runs.
+TEST_F(JoinedHosts, AreShownInTheStatus) {
+    start({"--ffn-hosts", "b"}, {"b"});
+    ASSERT_TRUE(leader_->connect().generate(long_request(40)).ok());
+    leader_->wait_for("what the worker of b counts is seen", [](const client::Status& status) {
+        return status.workers(1).num_rounds() > 0;
+    });
+    const client::Status status = leader_->status();
+    EXPECT_EQ(status.workers(0).host(), "");
+    EXPECT_EQ(status.workers(1).host(), "b");
+    ASSERT_EQ(status.hosts_size(), 1);
+    EXPECT_EQ(status.hosts(0).name(), "b");
+    EXPECT_THAT(status.hosts(0).address(), HasSubstr("127.0.0.1:"));
+    EXPECT_GT(status.hosts(0).num_cores(), 0U);
+    EXPECT_GT(status.hosts(0).memory_bytes(), 0U);
+    EXPECT_EQ(leader_->stop(), 0);
+}
+
+TEST_F(JoinedHosts, KilledWorkersAndStandInsAreReplacedAndTheBitsAreTheSame) {
+    start({"--attention-hosts", "b", "--ffn-workers", "2", "--ffn-hosts", "b,c"}, {"b", "c"});
+    expect_same_bits_through([&] {
+        for (const auto& host : hosts_) {
+            for (const pid_t pid : host->worker_pids()) send_signal(pid, SIGKILL);
+            wait_all_ready();
+        }
+        for (const char* role : {"ffn", "attention"}) {
+            const pid_t stand_in = leader_->worker_pids(role)[0];
+            send_signal(stand_in, SIGKILL);
+            leader_->wait_for("another stand-in serves", [&](const client::Status&) {
+                return leader_->worker_pids(role)[0] != stand_in;
+            });
+            wait_all_ready();
+        }
+    });
+    EXPECT_EQ(leader_->stop(), 0);
+}
+
+TEST_F(JoinedHosts, AHostThatIsKilledIsWaitedForAndTheBitsAreTheSame) {
+    start({"--ffn-workers", "2", "--ffn-hosts", "local,b"}, {"b"});
+    expect_same_bits_through([&] {
+        hosts_[0]->signal(SIGKILL);
+        EXPECT_EQ(hosts_[0]->wait_exit(), 128 + SIGKILL);
+        leader_->wait_for("the host is missed", [](const client::Status& status) {
+            return status.hosts(0).address().empty() && status.state() == "failed";
+        });
+        EXPECT_THAT(leader_->status().reason(),
+                    HasSubstr("ffn worker 1 waits for host 'b' to join"));
+        hosts_[0] = join("b");
+        wait_all_ready();
+    });
+    EXPECT_EQ(leader_->stop(), 0);
+}
+
+TEST_F(JoinedHosts, AHostIsThereForTheNextLeader) {
+    start({"--ffn-hosts", "b"}, {"b"});
+    leader_->signal(SIGKILL);
+    leader_->wait_exit();
+    auto flags = leader_flags(certificates_) + std::vector<std::string>{"--ffn-hosts", "b"};
+    *std::find(flags.begin(), flags.end(), "127.0.0.1:0") = address_;
+    leader_ = std::make_unique<Instance>(flags);
+    leader_->wait_ready();
+    EXPECT_TRUE(leader_->connect().generate(long_request(40)).ok());
+    // Asked to end, it leaves the leader waiting.
+    hosts_[0]->signal(SIGTERM);
+    EXPECT_EQ(hosts_[0]->wait_exit(), 0);
+    leader_->signal(SIGTERM);
+    EXPECT_EQ(leader_->wait_exit(), 0);
+}
+
+TEST_F(JoinedHosts, WhoCannotJoinHearsWhyAndSoDoesTheLeader) {
+    leader_ = std::make_unique<Instance>(leader_flags(certificates_) +
+                                         std::vector<std::string>{"--ffn-hosts", "b"});
+    address_ = join_address(*leader_);
+    const auto expect_refused = [&](JoinedProcess& host, const std::string& why) {
+        EXPECT_EQ(host.wait_exit(), 2);
+        EXPECT_THAT(host.log(), HasSubstr(why));
+        EXPECT_THAT(leader_->log(), HasSubstr(why));
+    };
+    expect_refused(*join("c"), "host 'c' is in none of the lists attention_hosts and ffn_hosts");
+    const std::string other = quantised_model({"--experts", "int8"});
+    expect_refused(*join("b", {"--model", other}), "host 'b' has model ");
+    // Another CA: neither end believes the other.
+    JoinedProcess stranger(
+        {.name = "b", .certificates = make_certificates({"b"}), .address = address_});
+    stranger.wait_for_log("certificate is signed by another CA");
+    EXPECT_THAT(leader_->log(), HasSubstr("certificate"));
+    EXPECT_EQ(leader_->status().state(), "starting");
+    // And one that may still can.
+    const auto host = join("b");
+    leader_->wait_ready();
+    EXPECT_EQ(leader_->stop(), 0);
+}
+
+TEST_F(JoinedHosts, WhatCannotBeIsRefusedAndSaid) {
+    const auto refusal = [&](const std::vector<std::string>& flags) {
+        const std::vector<std::string> start = {
+            program("afdd"), "--model", test_model(), "--instance", "joined_refused"};
+        const Outcome outcome = run_program(start + flags, make_directory());
+        EXPECT_EQ(outcome.exit_status, 2);
+        return outcome.output;
+    };
+    EXPECT_THAT(refusal({"--ffn-hosts", "b"}), HasSubstr("talk over transport = 'ucx'"));
+    EXPECT_THAT(refusal({"--transport", "ucx", "--ffn-hosts", "b"}),
+                HasSubstr("cluster_dir is not set"));
+    EXPECT_THAT(refusal({"--transport", "ucx", "--ffn-hosts", "b", "--cluster-dir", "/nowhere"}),
+                HasSubstr("cluster_listen is not set"));
+    EXPECT_THAT(refusal(leader_flags("/nowhere") + std::vector<std::string>{"--ffn-hosts", "b"}),
+                HasSubstr("/nowhere"));
+    EXPECT_THAT(refusal({"--ffn-hosts", "B!"}), HasSubstr("'B!' is no name of a host"));
+    EXPECT_THAT(refusal({"--ffn-hosts", "leader"}), HasSubstr("write 'local'"));
+    EXPECT_THAT(refusal({"--transport", "ucx", "--join", "somewhere", "--cluster-dir", "d"}),
+                HasSubstr("must be ADDRESS:PORT"));
+    // A leader that is not there is waited for.
+    address_ = "127.0.0.1:9";
+    JoinedProcess lonely({.name = "b", .certificates = certificates_, .address = address_});
+    lonely.wait_for_log("leader at 127.0.0.1:9: the connection failed: Connection refused; trying");
+    lonely.signal(SIGTERM);
+    EXPECT_EQ(lonely.wait_exit(), 0);
+}
+
+}  // namespace
+}  // namespace afd::test
