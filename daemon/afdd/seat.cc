@@ -125,8 +125,12 @@ void Seat::on_link(const Result<>& outcome) {
         balance();
         return;
     }
-    // The worker's place is no longer its own.
-    log::warn("{}: {}", name_, taken.ok() ? outcome.error().message : taken.error().message);
+    const std::string& why = taken.ok() ? outcome.error().message : taken.error().message;
+    if (process_ == nullptr) {
+        log::debug("{}: {}", name_, why);  // It has heard of the worker's end.
+    } else {
+        log::warn("{}: {}; its worker ends", name_, why);
+    }
     link_.reset();
     has_next_ = false;
     if (process_ != nullptr) process_->kill();

@@ -47,6 +47,8 @@ Result<std::unique_ptr<StandIn>> StandIn::open(EventLoop& loop, const Options& o
     std::unique_ptr<StandIn> made(new StandIn(loop, std::move(afdd), std::move(welcome)));
     Result<> done = made->map_segments(options);
     if (done.ok()) done = made->reach_worker(options);
+    // What came right behind the Welcome is read already: no event of the socket tells.
+    if (done.ok()) done = made->take_from_afdd();
     if (!done.ok()) {
         made->fail(done.error());
         return done.error();

@@ -462,7 +462,9 @@ void Supervisor::check_all_gone() {
 
 void Supervisor::fill_status(client::Status& status) const {
     status.set_state(!all_ready_ ? "starting" : state_name(service_.level));
-    status.set_reason(service_.reason);
+    // Before all were ready, that of those on other hosts, which are waited for.
+    status.set_reason(all_ready_ ? service_.reason
+                                 : service_state(attention_, ffn_, plan_.can_do_without).reason);
     for (const WorkerSlot* slot : slots_) {
         client::Worker& worker = *status.add_workers();
         slot->fill_status(worker);

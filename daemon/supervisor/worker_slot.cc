@@ -50,7 +50,7 @@ WorkerSlot::WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& l
       stop_detector_(settings_.stop_timeout_ms),
       next_turn_(loop, [this] { on_turn(); }),
       end_timer_(loop, [this] { kill("run_flag is 0, and it did not end"); }),
-      was_ready_(settings_.has_predecessors) {}
+      is_tried_for_ever_(settings_.has_predecessors || !settings_.host.empty()) {}
 
 void WorkerSlot::start() {
     if (shutting_down_ || halted_ || process_ != nullptr || !settings_.spawn) return;
@@ -201,7 +201,7 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
             state_ = State::kReady;
             start_timer_.stop();
             settle_timer_.start(kSettleMs);
-            was_ready_ = true;
+            is_tried_for_ever_ = true;
             // One that always died when it had come so far has to show more.
             if (!dies_when_ready_) failure_.clear();
             back_off_.healthy(loop_.now_ms());
@@ -394,13 +394,14 @@ std::string WorkerSlot::end_reason(const std::string& how) const {
 void WorkerSlot::count_failure(const std::string& why, bool is_permanent, uint64_t num_more) {
     ++num_failures_;
     const bool is_failing = is_permanent || num_failures_ >= settings_.start_attempts + num_more;
-    if (is_failing && !was_ready_) {
+    if (is_failing && !is_tried_for_ever_) {
         listener_.on_worker_given_up(
             *this, is_permanent ? why : fmt::format("{} ({} attempts)", why, num_failures_));
         return;
     }
     // A worker that was ready once is started for ever: giving up would end the requests of all
-    // others, and what it lacks may come back.
+    // others, and what it lacks may come back. So is one of another host, whose word ends nothing
+    // here.
     start_later();
     if (!is_failing) return;
     failure_ = settings_.spawn ? why : why + "; start it again by hand (spawn = false)";

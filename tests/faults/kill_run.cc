@@ -8,9 +8,9 @@
 #include <algorithm>
 
 #include "tests/faults/fault_requests.h"
-#include "tests/faults/footprint.h"
 #include "tests/faults/replicas.h"
 #include "tests/integration/background_generation.h"
+#include "tests/integration/footprint.h"
 
 namespace afd::test {
 namespace {

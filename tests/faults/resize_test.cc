@@ -9,10 +9,10 @@
 #include <random>
 #include <thread>
 
-#include "tests/faults/footprint.h"
 #include "tests/faults/resize_fixture.h"
 #include "tests/faults/steady_load.h"
 #include "tests/integration/background_generation.h"
+#include "tests/integration/footprint.h"
 
 namespace afd::test {
 namespace {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/faults/footprint.h"
+#include "tests/integration/footprint.h"
 #include "tests/integration/instance.h"
 #include "tests/integration/workload.h"
 

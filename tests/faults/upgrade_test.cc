@@ -10,10 +10,10 @@
 #include <random>
 #include <thread>
 
-#include "tests/faults/footprint.h"
 #include "tests/faults/steady_load.h"
 #include "tests/faults/upgrade_fixture.h"
 #include "tests/integration/background_generation.h"
+#include "tests/integration/footprint.h"
 #include "tests/notify_socket.h"
 
 namespace afd::test {

@@ -180,6 +180,7 @@ TEST_F(JoinedHosts, WhoCannotJoinHearsWhyAndSoDoesTheLeader) {
     stranger.wait_for_log("certificate is signed by another CA");
     EXPECT_THAT(leader_->log(), HasSubstr("certificate"));
     EXPECT_EQ(leader_->status().state(), "starting");
+    EXPECT_EQ(leader_->status().reason(), "ffn worker 0 waits for host 'b' to join");
     // And one that may still can.
     const auto host = join("b");
     leader_->wait_ready();

@@ -43,6 +43,28 @@ TEST(Heartbeat, RecoversFromAWriterKilledInTheMiddle) {
     EXPECT_EQ(read_heartbeat(words).state, WorkerState::kIdle);
 }
 
+// Goal: an image brings a heartbeat to where no memory is shared. Oracle: what was described; and
+// of bytes that nobody has written so, what read_heartbeat() says of a bad segment.
+TEST(Heartbeat, TravelsAsAnImage) {
+    HeartbeatWords here{};
+    Heartbeat heartbeat(&here);
+    heartbeat.start(77);
+    const WaitInfo wait{WaitKind::kGrant, 1, 2, 3, 4, 5};
+    heartbeat.set_waiting(wait);
+    HeartbeatWords there{};
+    there.sequence = 3;  // Of a process that was killed while it stored.
+    store_image(image_of(read_heartbeat(here)), there);
+    const HeartbeatView view = read_heartbeat(there);
+    EXPECT_EQ(view.progress, read_heartbeat(here).progress);
+    EXPECT_EQ(view.pid, 77);
+    EXPECT_EQ(view.state, WorkerState::kWaiting);
+    EXPECT_EQ(view.wait, wait);
+    EXPECT_EQ(there.sequence % 2, 0);
+    store_image({.progress = 1, .pid = -1, .state = 99, .wait = {99, -1, -1, -1, -1, -1}}, there);
+    EXPECT_EQ(read_heartbeat(there).state, WorkerState::kStarting);
+    EXPECT_EQ(read_heartbeat(there).wait.kind, WaitKind::kNone);
+}
+
 TEST(HeartbeatObserver, AgesByItsOwnClock) {
     HeartbeatObserver observer;
     HeartbeatView view{.progress = 10, .pid = 1, .state = WorkerState::kIdle, .wait = {}};

@@ -88,6 +88,21 @@ TEST_F(InstanceSegmentsTest, HasNoWindowsWhenColocated) {
     EXPECT_EQ(InstanceSegments::total_bytes(layout_), 2048u + 143360u);
 }
 
+TEST_F(InstanceSegmentsTest, HasNoSegmentThatNobodyShares) {
+    const auto segments =
+        InstanceSegments::create(prefix_, layout_, test_identity(), Windows::kPrivate);
+    ASSERT_TRUE(segments.ok());
+    EXPECT_EQ(num_files(), 8u);  // Control and metrics of 2 sessions, 2 ranks.
+    std::vector<std::string> names;
+    for (const auto& [name, fd] : segments.value().handles(Role::kFfn, 1)) names.push_back(name);
+    EXPECT_EQ(
+        names,
+        (std::vector<std::string>{segment_name(prefix_, Role::kFfn, 1, SegmentKind::kControl),
+                                  segment_name(prefix_, Role::kFfn, 1, SegmentKind::kMetrics)}));
+    EXPECT_LT(InstanceSegments::total_bytes(layout_, Windows::kPrivate),
+              InstanceSegments::total_bytes(layout_));
+}
+
 // Goal: both sides meet through segments attached by name. Method: one round trip through lane and
 // scan, each over its own mappings. Oracle: the row and the acknowledgement arrive.
 TEST_F(InstanceSegmentsTest, CarriesARoundBetweenAttachedSides) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/faults/footprint.h"
+#include "tests/integration/footprint.h"
 
 #include <filesystem>
 #include <fstream>
