@@ -141,11 +141,11 @@ class WorkerSlot {
     int pid() const { return process_ == nullptr ? 0 : process_->pid(); }
     // "attention worker 1", "ffn worker 0".
     const std::string& name() const { return name_; }
-    // Why this worker, which was ready once or is of another host, cannot start: start_attempts failures in a row,
-    // or one that no further attempt can mend; without spawn it says who has to start it. A death
-    // within kSettleMs of being ready is a failure too, but R11's three kills come on top, since
-    // what killed the worker may be a round that is about to be refused. Empty: it can, as far as
-    // is known.
+    // Why this worker, which was ready once or is of another host, cannot start: start_attempts
+    // failures in a row, one that no further attempt can mend, or what hinders it; without spawn it
+    // says who has to start it. A death within kSettleMs of being ready is a failure too, but R11's
+    // three kills come on top, since what killed the worker may be a round that is about to be
+    // refused. Empty: it can, as far as is known.
     const std::string& failure() const { return failure_; }
     bool is_halted() const { return halted_; }
     // Who this worker waits for (R7), or empty.
@@ -196,7 +196,7 @@ class WorkerSlot {
     NextTurn next_turn_;  // Asked: messages of the worker wait.
     Timer end_timer_;     // Kills a worker that was halted and does not end.
     bool shutting_down_ = false;
-    bool halted_ = false;     // run_flag is 0.
+    bool halted_ = false;  // run_flag is 0.
     bool is_tried_for_ever_ = false;
     uint32_t num_processes_ = 0;
     uint64_t num_failures_ = 0;     // In a row before it was ready, or soon after.
