@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/afdd/crew.h"
 
+#include "daemon/config/wire_choices.h"
+
 #include <fmt/core.h>
 
 namespace afd::daemon {
@@ -42,8 +44,7 @@ Supervisor::Plan Crew::supervisor_plan(const std::string& worker_directory, cons
     plan.welcome = layout_.common_welcome();
     plan.can_do_without = layout_.can_do_without();
     plan.segments = [this](control::Role role, uint32_t index) {
-        return layout_.handles(
-            role == control::FFN ? schedule::Role::kFfn : schedule::Role::kAttention, index);
+        return layout_.handles(role_of(role), index);
     };
     if (hosts != nullptr) {
         plan.host_of = [this](control::Role role, uint32_t index) {
@@ -61,8 +62,7 @@ Supervisor::Plan Crew::supervisor_plan(const std::string& worker_directory, cons
         workers_.fill_metrics(role, index, worker);
     };
     plan.mend_segments = [this](control::Role role, uint32_t index) {
-        layout_.segments().restore(
-            role == control::FFN ? schedule::Role::kFfn : schedule::Role::kAttention, index);
+        layout_.segments().restore(role_of(role), index);
     };
     plan.begin_counts = [this](control::Role role, uint32_t index) {
         metrics_->begin(role, index);

@@ -8,13 +8,10 @@
 #include <cctype>
 #include <csignal>
 
-#include "daemon/afdd/configured_welcome.h"
+#include "daemon/afdd/local_welcome.h"
 #include "daemon/cluster/cluster_protocol.h"
-#include "daemon/config/instance_geometry.h"
-#include "daemon/config/wire_choices.h"
 #include "daemon/program/logging.h"
 #include "daemon/tcp/tcp_socket.h"
-#include "daemon/worker/vocabulary_file.h"
 #include "proto/failure.h"
 #include "proto/host_name.h"
 
@@ -26,21 +23,12 @@ constexpr uint64_t kRetryMs = 1000;
 // A reason that stays the same.
 constexpr uint64_t kSayAgainMs = 30'000;
 
-schedule::Role role_of(control::Role role) {
-    return role == control::FFN ? schedule::Role::kFfn : schedule::Role::kAttention;
-}
-
 std::string name_of_machine() {
     std::array<char, 256> name{};
     ::gethostname(name.data(), name.size() - 1);
     std::string text = name.data();
     for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     return text;
-}
-
-bool is_loopback(const std::string& host) {
-    return ListenAddress{.host = host, .is_ipv6 = host.find(':') != std::string::npos}
-        .is_loopback();
 }
 
 }  // namespace
@@ -306,73 +294,22 @@ Seat::Settings JoinedHost::seat_settings(control::Role role,
                           "--log-format",
                           config_.log_format,
                           "--own-process-group"};
-    settings.localise = [this, role, cpus](control::Welcome& welcome) {
-        return localise(role, cpus, welcome);
+    const LocalWelcome local{.role = role,
+                             .index = index,
+                             .cpus = cpus,
+                             .is_oversubscribed = cpus_.oversubscribed,
+                             .own_address = own_address_};
+    settings.localise = [this, local](control::Welcome& welcome) {
+        return local.localise(config_, setup_, welcome);
     };
-    settings.create_segments = [this, role, index](const control::Welcome& welcome) {
-        return create_segments(role, index, welcome);
+    settings.create_segments = [local](const control::Welcome& welcome) {
+        return local.create_segments(welcome);
     };
-    settings.shared_segments = [this, role](const control::Welcome& welcome) {
-        // Only attention workers sample.
-        schedule::WorkerSegments::Handles handles;
-        if (role == control::ATTENTION) {
-            handles.emplace_back(vocabulary_name(welcome.segment_prefix()), setup_.vocabulary());
-        }
-        return handles;
+    settings.shared_segments = [this, local](const control::Welcome& welcome) {
+        return local.shared_segments(setup_, welcome);
     };
     settings.on_empty = [this] { check_all_gone(); };
     return settings;
-}
-
-Result<> JoinedHost::localise(control::Role role,
-                              const WorkerCpus& cpus,
-                              control::Welcome& welcome) const {
-    if (!welcome.has_ucx()) {
-        return failed_precondition("workers of several hosts talk over transport = 'ucx'");
-    }
-    const control::Welcome own = configured_welcome(config_, cpus_);
-    welcome.set_segment_prefix(schedule::segment_prefix(config_.instance, welcome.instance_id()));
-    welcome.set_model_dir(setup_.model().directory());
-    welcome.set_weight_cache(setup_.weight_cache_directory());
-    welcome.set_num_threads(cpus.num_threads);
-    welcome.mutable_cpus()->Assign(cpus.cpus.begin(), cpus.cpus.end());
-    welcome.set_oversubscribed(own.oversubscribed());
-    welcome.set_spin_us(own.spin_us());
-    welcome.set_seccomp(own.seccomp());
-    welcome.mutable_ucx()->set_devices(config_.ucx_devices);
-    // The default reaches nobody on another host.
-    const bool is_unset = is_loopback(config_.ucx_host) && !own_address_.is_loopback();
-    welcome.mutable_ucx()->set_host(is_unset ? own_address_.host : config_.ucx_host);
-    if (role != control::FFN || welcome.ffn_scheduler().empty()) return {};
-    if (::access(welcome.ffn_scheduler().c_str(), R_OK) == 0) return {};
-    return not_found("ffn_scheduler = '{}' is not on this host; put it at the same place",
-                     with(welcome.ffn_scheduler()));
-}
-
-// As the worker will compute it (WorkerSetup::make).
-Result<schedule::WorkerSegments> JoinedHost::create_segments(
-    control::Role role, uint32_t index, const control::Welcome& welcome) const {
-    AFD_ASSIGN(const ops::KvDtype kv_dtype, from_wire(welcome.kv_dtype()));
-    AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(config_.model, kv_dtype));
-    files.set_residual(welcome.residual_fp32() ? model::ResidualType::kFp32
-                                               : model::ResidualType::kBf16);
-    const auto numeric_class = ops::parse_numeric_class(welcome.numeric_class());
-    if (!numeric_class) {
-        return failed_precondition("numeric class {} is not known here",
-                                   with(welcome.numeric_class()));
-    }
-    AFD_ASSIGN(const schedule::Geometry geometry,
-               make_geometry(files.config(), welcome.geometry()));
-    AFD_ASSIGN(const schedule::RouterPlacement router, from_wire(welcome.geometry().router()));
-    AFD_ASSIGN(const schedule::RowDtype row_dtype, from_wire(welcome.geometry().row_dtype()));
-    AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
-    return schedule::WorkerSegments::create(
-        welcome.segment_prefix(),
-        layout,
-        make_identity(welcome.instance_id(), files, *numeric_class, router, row_dtype),
-        role_of(role),
-        index,
-        schedule::Windows::kPrivate);
 }
 
 bool JoinedHost::has_process(int pid) const {

@@ -70,10 +70,6 @@ class JoinedHost final : private WorkerHost {
     Result<> serve(Guest& guest);
     Result<Seat*> seat_of(const cluster::Take& wanted);
     Seat::Settings seat_settings(control::Role role, uint32_t index, const WorkerCpus& cpus);
-    Result<> localise(control::Role role, const WorkerCpus& cpus, control::Welcome& welcome) const;
-    Result<schedule::WorkerSegments> create_segments(control::Role role,
-                                                     uint32_t index,
-                                                     const control::Welcome& welcome) const;
     // Workers at the door.
     size_t num_workers() const override { return seats_.size(); }
     bool has_process(int pid) const override;

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include "daemon/config/wire_choices.h"
 #include "daemon/metrics/metrics.h"
 #include "daemon/metrics/metrics_status.h"
 #include "schedule/context/context_fields.h"
@@ -19,8 +20,7 @@ schedule::HeartbeatView WorkerView::heartbeat(control::Role role, uint32_t index
 }
 
 bool WorkerView::run_flag(control::Role role, uint32_t index) const {
-    return layout_.segments().run_flag(
-        role == control::FFN ? schedule::Role::kFfn : schedule::Role::kAttention, index);
+    return layout_.segments().run_flag(role_of(role), index);
 }
 
 void WorkerView::fill_metrics(control::Role role, uint32_t index, client::Worker& worker) const {

@@ -9,6 +9,7 @@
 
 #include "daemon/cluster/cluster_identity.h"
 #include "daemon/cluster/cluster_protocol.h"
+#include "daemon/config/wire_choices.h"
 #include "daemon/metrics/metrics_image.h"
 #include "daemon/program/logging.h"
 #include "daemon/tcp/tcp_socket.h"
@@ -24,10 +25,6 @@ namespace afd::daemon {
 namespace {
 
 constexpr std::chrono::seconds kHelloTimeout{10};
-
-schedule::Role role_of(control::Role role) {
-    return role == control::FFN ? schedule::Role::kFfn : schedule::Role::kAttention;
-}
 
 }  // namespace
 

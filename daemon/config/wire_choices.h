@@ -11,8 +11,14 @@
 #include "schedule/dispatch/ffn_scheduler.h"
 #include "schedule/layout/router_placement.h"
 #include "schedule/layout/row_dtype.h"
+#include "schedule/layout/segment_header.h"
 
 namespace afd::daemon {
+
+// A role as messages have it, one of the two.
+inline schedule::Role role_of(control::Role role) {
+    return role == control::FFN ? schedule::Role::kFfn : schedule::Role::kAttention;
+}
 
 control::Router to_wire(schedule::RouterPlacement router);
 control::SharedExperts to_wire(SharedExperts side);

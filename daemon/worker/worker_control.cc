@@ -11,6 +11,7 @@
 #include <latch>
 #include <mutex>
 
+#include "daemon/config/wire_choices.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/program/logging.h"
 #include "daemon/worker/admitted_request.h"
@@ -355,7 +356,7 @@ void WorkerControl::State::retry_commands() {
 void WorkerControl::State::note_place(const control::Place& place) {
     if (places == nullptr) return;
     const auto bytes = std::as_bytes(std::span(place.address()));
-    places->set(place.role() == control::FFN ? schedule::Role::kFfn : schedule::Role::kAttention,
+    places->set(role_of(place.role()),
                 place.index(),
                 {.epoch = place.epoch(), .address = {bytes.begin(), bytes.end()}});
 }
