@@ -55,29 +55,30 @@ std::vector<std::string> leader_flags(const std::string& certificates) {
             certificates};
 }
 
-std::string join_address(const Instance& leader) {
-    const std::string port =
-        wait_for_text([&] { return leader.log(); }, "waiting for hosts to join at 127.0.0.1:", ':');
-    return "127.0.0.1:" + port;
+std::string join_address(const Instance& leader, const std::string& host) {
+    const std::string before = "waiting for hosts to join at " + host + ":";
+    return host + ":" + wait_for_text([&] { return leader.log(); }, before, ':');
 }
 
 JoinedProcess::JoinedProcess(const Options& options) : name_(options.name) {
     static std::atomic<int> next{0};
     directory_ = make_directory();
-    std::vector<std::string> arguments = {
+    std::vector<std::string> arguments = options.before;
+    const std::vector<std::string> own = {
         program("afdd"),
         "--instance",
         "j" + std::to_string(getpid()) + "_" + std::to_string(next.fetch_add(1)),
         "--transport",
         "ucx",
         "--ucx-devices",
-        "lo",
+        options.device,
         "--join",
         options.address,
         "--cluster-dir",
         options.certificates,
         "--host-name",
         options.name};
+    arguments.insert(arguments.end(), own.begin(), own.end());
     if (std::find(options.flags.begin(), options.flags.end(), "--model") == options.flags.end()) {
         arguments.insert(arguments.end(), {"--model", test_model()});
     }

@@ -18,8 +18,8 @@ std::string make_certificates(const std::vector<std::string>& hosts);
 
 // Flags of a leader that listens for hosts at any port, and of a host.
 std::vector<std::string> leader_flags(const std::string& certificates);
-// Where a leader with these flags listens. Waits until it does.
-std::string join_address(const Instance& leader);
+// Where a leader listens at this address. Waits until it does.
+std::string join_address(const Instance& leader, const std::string& host = "127.0.0.1");
 
 class JoinedProcess {
   public:
@@ -28,6 +28,8 @@ class JoinedProcess {
         std::string certificates;
         std::string address;  // Of the leader.
         std::vector<std::string> flags = {};
+        std::string device = "lo";             // Of the network, for UCX.
+        std::vector<std::string> before = {};  // A command that runs another: this one.
     };
     explicit JoinedProcess(const Options& options);
     // Kills it if it still runs.
