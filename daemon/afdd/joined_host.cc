@@ -116,7 +116,7 @@ void JoinedHost::on_leader(const Result<>& outcome) {
     const Error why = taken.ok() ? outcome.error() : taken.error();
     leader_.reset();
     if (is_ending_) return;
-    if (!taken.ok()) {
+    if (!taken.ok() && why.code != Code::kUnavailable) {
         // Another attempt would meet the same.
         log::error("{}", why.message);
         end(ExitCode::kUsage);
@@ -134,7 +134,7 @@ void JoinedHost::try_again(const Error& why) {
     log::warn("{}; trying again", why.message);
 }
 
-// Errors: what no further attempt mends.
+// Errors: kUnavailable; else what no further attempt mends.
 Result<> JoinedHost::take_from_leader() {
     if (!leader_->channel().is_established()) return {};
     if (!has_said_join_) AFD_TRY(say_join());

@@ -47,13 +47,13 @@ class Wire {
     Wire& operator=(const Wire&) = delete;
 
     bool is_there() const { return is_there_; }
-    // Of the range for tests of benchmarks (RFC 2544), which nobody routes.
-    std::string address() const { return "198.18.77.1"; }
-    std::string host_address() const { return "198.18.77.2"; }
+    std::string address() const { return address_of(1); }
+    std::string host_address() const { return address_of(2); }
     const std::string& device() const { return here_; }
     const std::string& host_device() const { return there_; }
+    // Not nsenter: UCX looks for devices in /sys, which is to be that of the namespace.
     std::vector<std::string> in_namespace() const {
-        return {"/usr/bin/nsenter", "--net=/run/netns/" + name_};
+        return {"/bin/sh", "-c", "exec ip netns exec \"$@\"", "ip", name_};
     }
 
     void cut_for(std::chrono::milliseconds time) const {
@@ -63,6 +63,14 @@ class Wire {
     }
 
   private:
+    // 198.18.0.0/15 is for tests, and nobody routes it (RFC 2544). Four addresses for each process:
+    // others may run beside this one.
+    static std::string address_of(uint32_t place) {
+        const uint32_t offset = static_cast<uint32_t>(getpid()) % (1U << 15) * 4 + place;
+        return "198." + std::to_string(18 + (offset >> 16)) + "." +
+               std::to_string(offset >> 8 & 0xff) + "." + std::to_string(offset & 0xff);
+    }
+
     const std::string name_ = "afd" + std::to_string(getpid());
     const std::string here_ = "afdl" + std::to_string(getpid());
     const std::string there_ = "afdh" + std::to_string(getpid());
