@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -15,6 +16,24 @@
 #include "tests/integration/instance.h"
 
 namespace afd::test {
+
+namespace {
+
+// What each of its threads is doing in the kernel, for whoever has to find out why it does not end.
+std::string threads_of(pid_t pid) {
+    std::string text = "pid " + std::to_string(pid);
+    const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
+    std::error_code error;
+    for (const auto& task : std::filesystem::directory_iterator(tasks, error)) {
+        const std::string stat = read_text(task.path() / "stat");
+        const size_t name_end = stat.rfind(')');
+        if (name_end == std::string::npos) continue;
+        text += ", " + stat.substr(0, name_end + 3) + " in " + read_text(task.path() / "wchan");
+    }
+    return text;
+}
+
+}  // namespace
 
 pid_t spawn_program(const std::vector<std::string>& arguments,
                     const std::string& runtime_directory,
@@ -47,7 +66,7 @@ int wait_for_exit(pid_t pid, const std::string& what) {
         if (waitpid(pid, &wait_status, WNOHANG) == pid) return exit_status_of(wait_status);
         std::this_thread::sleep_for(kPoll);
     }
-    ADD_FAILURE() << what << " does not end";
+    ADD_FAILURE() << what << " does not end: " << threads_of(pid);
     return -1;
 }
 
