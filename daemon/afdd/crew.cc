@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/afdd/crew.h"
 
-#include "daemon/config/wire_choices.h"
-
 #include <fmt/core.h>
+
+#include "daemon/config/wire_choices.h"
 
 namespace afd::daemon {
 

@@ -255,6 +255,11 @@ Result<> JoinedHost::serve(Guest& guest) {
 Result<Seat*> JoinedHost::seat_of(const cluster::Take& wanted) {
     const bool is_ffn = wanted.role() == control::FFN;
     if (is_ending_) return failed_precondition("this host is leaving");
+    // Those of a leader that there was before: its places may have been others.
+    std::erase_if(seats_, [&](const auto& seat) {
+        return seat.second->pid() == 0 &&
+               seat.second->instance_id() != wanted.welcome().instance_id();
+    });
     if (const auto found = seats_.find({wanted.role(), wanted.index()}); found != seats_.end()) {
         return found->second.get();
     }

@@ -196,15 +196,15 @@ void Seat::flush_worker() {
 
 void Seat::balance() {
     if (link_ == nullptr || channel_ == nullptr) return;
-    channel_->queued_bytes() > kUnsentBytesMax ? link_->pause() : link_->go_on();
-    const bool link_is_slow = link_->channel().queued_bytes() > kUnsentBytesMax;
+    channel_->queued_bytes() > kRelayedBytesMax ? link_->pause() : link_->go_on();
+    const bool link_is_slow = link_->channel().queued_bytes() > kRelayedBytesMax;
     const int write = channel_->wants_write() ? UV_WRITABLE : 0;
     watcher_->watch((link_is_slow ? 0 : UV_READABLE) | write);
 }
 
 // What the leader is to see of the worker, and that this host is there.
 void Seat::look() {
-    if (link_ == nullptr || has_next_ || link_->channel().queued_bytes() > kUnsentBytesMax) return;
+    if (link_ == nullptr || has_next_ || link_->channel().queued_bytes() > kRelayedBytesMax) return;
     const uint64_t now_ms = loop_.now_ms();
     const auto view = schedule::read_heartbeat(segments_->control().heartbeat_words());
     if (is_same(view, seen_) && now_ms - said_ms_ < kBeatMs) return;

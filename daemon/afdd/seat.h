@@ -57,14 +57,12 @@ class Seat {
     Result<> admit(ControlChannel& channel);
 
     int pid() const { return process_ == nullptr ? 0 : process_->pid(); }
-    const std::string& name() const { return name_; }
+    // Of the last Welcome.
+    uint64_t instance_id() const { return welcome_.instance_id(); }
     // Ends the process: asks, or, `at_once`, kills.
     void shut_down(bool at_once);
 
   private:
-    // As StandIn's.
-    static constexpr size_t kUnsentBytesMax = size_t{4} << 20;
-
     Seat(EventLoop& loop, Settings settings);
     void begin();
     Result<> start();

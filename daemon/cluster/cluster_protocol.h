@@ -3,6 +3,7 @@
 
 // What both ends of cluster.proto keep to.
 
+#include <cstddef>
 #include <cstdint>
 
 namespace afd::daemon {
@@ -14,5 +15,8 @@ inline constexpr uint32_t kClusterVersion = 1;
 inline constexpr uint64_t kBeatMs = 500;
 // and gives the other up when it has heard nothing for so long, from the opening on.
 inline constexpr uint64_t kSilentMs = 5000;
+
+// Who passes messages on reads nothing from one side while the other has not taken so much.
+inline constexpr size_t kRelayedBytesMax = size_t{4} << 20;
 
 }  // namespace afd::daemon

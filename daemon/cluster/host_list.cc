@@ -81,7 +81,9 @@ void HostList::on_read(Guest& guest, const Result<>& outcome) {
     if (!outcome.ok()) {
         drop(guest, outcome.error().message);
     } else if (!taken.ok()) {
+        const std::string name = guest.name;
         refuse(guest, taken.error());
+        if (!name.empty()) listener_.on_host_left(name);
     }
 }
 

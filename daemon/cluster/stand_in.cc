@@ -28,8 +28,13 @@ constexpr std::chrono::seconds kHelloTimeout{10};
 
 }  // namespace
 
-StandIn::StandIn(EventLoop& loop, ControlChannel afdd, control::Welcome welcome)
+StandIn::StandIn(EventLoop& loop,
+                 const Options& options,
+                 ControlChannel afdd,
+                 control::Welcome welcome)
     : loop_(loop),
+      role_(options.role),
+      index_(options.index),
       afdd_(std::move(afdd)),
       welcome_(std::move(welcome)),
       host_name_(welcome_.host().name()),
@@ -41,27 +46,23 @@ Result<std::unique_ptr<StandIn>> StandIn::open(EventLoop& loop, const Options& o
     ControlChannel afdd(std::move(socket));
     const auto deadline = std::chrono::steady_clock::now() + kHelloTimeout;
     AFD_ASSIGN(control::Welcome welcome, say_hello(afdd, options.role, options.index, deadline));
-    std::unique_ptr<StandIn> made(new StandIn(loop, std::move(afdd), std::move(welcome)));
-    Result<> done = made->map_segments(options);
-    if (done.ok()) done = made->reach_worker(options);
-    // What came right behind the Welcome is read already: no event of the socket tells.
-    if (done.ok()) done = made->take_from_afdd();
+    std::unique_ptr<StandIn> made(new StandIn(loop, options, std::move(afdd), std::move(welcome)));
+    Result<> done = made->map_segments();
+    if (done.ok()) done = made->reach_host(options.cluster_directory);
     if (!done.ok()) {
         made->fail(done.error());
         return done.error();
     }
-    made->afdd_watcher_.watch(UV_READABLE);
-    made->beat_timer_.start(kBeatMs, kBeatMs);
     return made;
 }
 
 // Their sizes are those of afdd's files: what they must be, the worker knows, which has the model.
-Result<> StandIn::map_segments(const Options& options) {
+Result<> StandIn::map_segments() {
     AFD_ASSIGN(const std::vector<UniqueFd> fds, afdd_.take_fds(welcome_.num_fds()));
     const size_t first = fds.size() - static_cast<size_t>(welcome_.segments_size());
     const auto map = [&](schedule::SegmentKind kind) -> Result<schedule::Segment> {
-        const std::string wanted = schedule::segment_name(
-            welcome_.segment_prefix(), role_of(options.role), options.index, kind);
+        const std::string wanted =
+            schedule::segment_name(welcome_.segment_prefix(), role_of(role_), index_, kind);
         for (int i = 0; i < welcome_.segments_size(); ++i) {
             if (welcome_.segments(i) != wanted) continue;
             const int fd = fds[first + static_cast<size_t>(i)].get();
@@ -79,9 +80,9 @@ Result<> StandIn::map_segments(const Options& options) {
     return {};
 }
 
-Result<> StandIn::reach_worker(const Options& options) {
+Result<> StandIn::reach_host(const std::string& cluster_directory) {
     AFD_ASSIGN(const ClusterIdentity identity,
-               ClusterIdentity::load(options.cluster_directory, std::string(kLeaderName)));
+               ClusterIdentity::load(cluster_directory, std::string(kLeaderName)));
     const auto address = from_bytes(welcome_.host().address());
     if (!address) return data_loss("the Welcome of afdd names no host for this worker");
     AFD_ASSIGN(UniqueFd socket, connect_tcp(*address));
@@ -91,15 +92,31 @@ Result<> StandIn::reach_worker(const Options& options) {
         std::move(channel),
         fmt::format("host '{}' at {}", host_name_, listen_address_of(*address).text()),
         [this](const Result<>& outcome) { on_host(outcome); });
+    return {};
+}
+
+// The host is known, and what afdd says can go to it.
+Result<> StandIn::ask_for_worker() {
+    if (host_->channel().peer_name() != host_name_) {
+        return Error{Code::kPermissionDenied,
+                     fmt::format("{}: its certificate is that of host '{}'",
+                                 host_->peer(),
+                                 host_->channel().peer_name())};
+    }
     cluster::StandInMessage message;
     cluster::Take& take = *message.mutable_take();
-    take.set_role(options.role);
-    take.set_index(options.index);
+    take.set_role(role_);
+    take.set_index(index_);
     *take.mutable_welcome() = welcome_;
     take.mutable_welcome()->clear_segments();
     take.mutable_welcome()->clear_num_fds();
     take.mutable_welcome()->clear_host();
     host_->send(message);
+    has_asked_ = true;
+    beat_timer_.start(kBeatMs, kBeatMs);
+    // What came right behind the Welcome is read already: no event of the socket tells.
+    AFD_TRY(take_from_afdd());
+    balance();
     return {};
 }
 
@@ -147,12 +164,7 @@ void StandIn::on_host(const Result<>& outcome) {
 
 Result<> StandIn::take_from_host() {
     if (!host_->channel().is_established()) return {};
-    if (host_->channel().peer_name() != host_name_) {
-        return Error{Code::kPermissionDenied,
-                     fmt::format("{}: its certificate is that of host '{}'",
-                                 host_->peer(),
-                                 host_->channel().peer_name())};
-    }
+    if (!has_asked_) AFD_TRY(ask_for_worker());
     cluster::WorkerHostMessage message;
     while (!is_over_) {
         AFD_ASSIGN(const bool is_complete, host_->channel().next(message));
@@ -207,9 +219,9 @@ void StandIn::flush_afdd() {
 }
 
 void StandIn::balance() {
-    if (is_over_ || host_ == nullptr) return;
-    afdd_.queued_bytes() > kUnsentBytesMax ? host_->pause() : host_->go_on();
-    const bool host_is_slow = host_->channel().queued_bytes() > kUnsentBytesMax;
+    if (is_over_ || !has_asked_) return;
+    afdd_.queued_bytes() > kRelayedBytesMax ? host_->pause() : host_->go_on();
+    const bool host_is_slow = host_->channel().queued_bytes() > kRelayedBytesMax;
     const int write = afdd_.wants_write() ? UV_WRITABLE : 0;
     afdd_watcher_.watch((host_is_slow ? 0 : UV_READABLE) | write);
 }

@@ -40,12 +40,10 @@ class StandIn {
     int run();
 
   private:
-    // Behind so much that one side does not take, nothing is read from the other.
-    static constexpr size_t kUnsentBytesMax = size_t{4} << 20;
-
-    StandIn(EventLoop& loop, ControlChannel afdd, control::Welcome welcome);
-    Result<> reach_worker(const Options& options);
-    Result<> map_segments(const Options& options);
+    StandIn(EventLoop& loop, const Options& options, ControlChannel afdd, control::Welcome welcome);
+    Result<> map_segments();
+    Result<> reach_host(const std::string& cluster_directory);
+    Result<> ask_for_worker();
     void on_afdd(int events);
     Result<> take_from_afdd();
     void on_host(const Result<>& outcome);
@@ -60,6 +58,8 @@ class StandIn {
     void leave(int exit_status);
 
     EventLoop& loop_;
+    const control::Role role_;
+    const uint32_t index_;
     ControlChannel afdd_;
     const control::Welcome welcome_;
     std::string host_name_;
@@ -68,6 +68,7 @@ class StandIn {
     FdWatcher afdd_watcher_;
     std::unique_ptr<ClusterLink> host_;
     Timer beat_timer_;
+    bool has_asked_ = false;  // The host; until then nothing of afdd is taken.
     bool is_to_end_ = false;  // afdd has asked for it.
     bool has_said_why_ = false;
     bool is_over_ = false;

@@ -150,7 +150,9 @@ TEST_F(JoinedHosts, AHostIsThereForTheNextLeader) {
     start({"--ffn-hosts", "b"}, {"b"});
     leader_->signal(SIGKILL);
     leader_->wait_exit();
-    auto flags = leader_flags(certificates_) + std::vector<std::string>{"--ffn-hosts", "b"};
+    // One whose worker there is another one.
+    auto flags = leader_flags(certificates_) +
+                 std::vector<std::string>{"--ffn-workers", "2", "--ffn-hosts", "local,b"};
     *std::find(flags.begin(), flags.end(), "127.0.0.1:0") = address_;
     leader_ = std::make_unique<Instance>(flags);
     leader_->wait_ready();
