@@ -68,6 +68,18 @@ class FrameReader {
         return std::optional(rest.substr(4, size));
     }
 
+    // Parses the next whole message; false: none is complete yet. `what` it is, for the error.
+    // Errors: kDataLoss: as above, or no such message.
+    template <typename Message>
+    Result<bool> next(Message& message, std::string_view what) {
+        AFD_ASSIGN(const std::optional<std::string_view> bytes, next());
+        if (!bytes) return false;
+        if (message.ParseFromArray(bytes->data(), static_cast<int>(bytes->size()))) return true;
+        return Error{Code::kDataLoss,
+                     std::string(what) + " of " + std::to_string(bytes->size()) +
+                         " bytes is not a " + message.GetTypeName()};
+    }
+
     // Bytes that came and were not given out.
     size_t held_bytes() const { return buffer_.size() - consumed_; }
     std::string_view rest() const { return std::string_view(buffer_).substr(consumed_); }

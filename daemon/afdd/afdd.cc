@@ -87,7 +87,6 @@ ExitCode Afdd::fail(ExitCode code, const Error& error) {
     return code;
 }
 
-// What each host hears of the workers that are its.
 Result<> Afdd::open_to_hosts() {
     const HostPlan& plan = crew_->layout().hosts();
     if (plan.is_local()) return {};
@@ -97,12 +96,7 @@ Result<> Afdd::open_to_hosts() {
     HostList::Plan wanted;
     wanted.model_identity = setup_.model().identity();
     wanted.numeric_class = std::string(ops::name_of(setup_.numeric_class()));
-    for (const std::string& name : plan.names()) {
-        cluster::Joined& joined = wanted.awaited[name];
-        joined.set_instance(config_.instance);
-        joined.set_num_attention_workers(plan.num_workers(control::ATTENTION, name));
-        joined.set_num_ffn_workers(plan.num_workers(control::FFN, name));
-    }
+    wanted.awaited = plan.shares(config_.instance);
     AFD_ASSIGN(hosts_,
                HostList::open(loop_, address, std::move(identity), std::move(wanted), *this));
     log::info(

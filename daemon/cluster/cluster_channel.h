@@ -59,14 +59,7 @@ class ClusterChannel {
     // Errors: kDataLoss: no such message, or a frame of more than kFrameBytesMax.
     template <typename Message>
     Result<bool> next(Message& message) {
-        AFD_ASSIGN(const std::optional<std::string_view> bytes, reader_.next());
-        if (!bytes) return false;
-        if (!message.ParseFromArray(bytes->data(), static_cast<int>(bytes->size()))) {
-            return Error{Code::kDataLoss,
-                         "message of " + std::to_string(bytes->size()) +
-                             " bytes from another host is not a " + message.GetTypeName()};
-        }
-        return true;
+        return reader_.next(message, "message of another host");
     }
 
     // Queues one message, of at most kFrameBytesMax. Nothing is sent before flush().

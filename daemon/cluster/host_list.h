@@ -45,7 +45,6 @@ class HostList {
     static constexpr size_t kGuestsMax = 64;
 
     struct Plan {
-        std::string instance;
         std::string model_identity;
         std::string numeric_class;  // Its name: what every host must be able to run.
         // The hosts that are awaited, and what each hears when it joins.

@@ -7,12 +7,6 @@ namespace afd::daemon {
 
 namespace {
 
-Result<> check_address(const std::string& value) {
-    if (value.empty()) return {};
-    const Result<ListenAddress> address = parse_listen_address(value);
-    return address.ok() ? Result<>() : Result<>(address.error());
-}
-
 Result<> check_hosts(const std::string& value) {
     if (value.empty()) return {};
     const auto names = parse_hosts(value);
@@ -41,13 +35,13 @@ std::vector<ConfigOption> host_options() {
          .default_text = "",
          .unit = "",
          .description = "ADDRESS:PORT at which other hosts join",
-         .check = check_address},
+         .check = check_listen_address},
         {.name = "join",
          .member = &C::join,
          .default_text = "",
          .unit = "",
          .description = "Run workers for the afdd that listens at this ADDRESS:PORT",
-         .check = check_address},
+         .check = check_listen_address},
         {"cluster_dir", &C::cluster_dir, "", "", "Certificates of the hosts (afdctl cluster init)"},
         {"host_name", &C::host_name, "", "", "join: name of this host; empty: what it is called"},
     };

@@ -76,6 +76,17 @@ uint32_t HostPlan::num_workers(control::Role role, const std::string& host) cons
     return static_cast<uint32_t>(std::ranges::count(hosts, host));
 }
 
+std::map<std::string, cluster::Joined> HostPlan::shares(const std::string& instance) const {
+    std::map<std::string, cluster::Joined> shares;
+    for (const std::string& name : names()) {
+        cluster::Joined& share = shares[name];
+        share.set_instance(instance);
+        share.set_num_attention_workers(num_workers(control::ATTENTION, name));
+        share.set_num_ffn_workers(num_workers(control::FFN, name));
+    }
+    return shares;
+}
+
 Result<CpuPlan> HostPlan::plan_local_cpus(const Config& config,
                                           const std::vector<uint32_t>& allowed_cpus) const {
     Config local = config;

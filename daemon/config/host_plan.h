@@ -7,12 +7,14 @@
 // the host of the afdd that leads, and the only one where no list is given.
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "daemon/config/config.h"
 #include "daemon/config/cpu_plan.h"
+#include "proto/cluster.pb.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
 
@@ -35,6 +37,9 @@ class HostPlan {
     std::string host_of(control::Role role, uint32_t index) const;
     // How many workers of the role a host runs; empty: this one.
     uint32_t num_workers(control::Role role, const std::string& host) const;
+
+    // What each of the other hosts hears of the workers that are its.
+    std::map<std::string, cluster::Joined> shares(const std::string& instance) const;
 
     // The plan of this host's cores for its workers. What the others have is theirs to plan; they
     // stand there with one thread.

@@ -7,12 +7,6 @@ namespace afd::daemon {
 
 namespace {
 
-Result<> check_http(const std::string& value) {
-    if (value.empty()) return {};
-    const Result<ListenAddress> address = parse_listen_address(value);
-    return address.ok() ? Result<>() : Result<>(address.error());
-}
-
 Result<> check_http_keys(const std::string& value) {
     if (value.empty() || value.starts_with('/')) return {};
     return Error{Code::kInvalidArgument, "must be empty, or a path that begins with /"};
@@ -28,7 +22,7 @@ std::vector<ConfigOption> http_options() {
          .default_text = "",
          .unit = "",
          .description = "Serve HTTP at this ADDRESS:PORT; empty: not at all",
-         .check = check_http},
+         .check = check_listen_address},
         {.name = "http_keys",
          .member = &C::http_keys,
          .default_text = "",

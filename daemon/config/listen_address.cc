@@ -42,6 +42,12 @@ Result<ListenAddress> parse_listen_address(const std::string& text) {
     return address;
 }
 
+Result<> check_listen_address(const std::string& value) {
+    if (value.empty()) return {};
+    const Result<ListenAddress> address = parse_listen_address(value);
+    return address.ok() ? Result<>() : Result<>(address.error());
+}
+
 bool ListenAddress::is_loopback() const {
     return is_ipv6 ? host == "::1" : host.starts_with("127.");
 }

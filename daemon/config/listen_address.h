@@ -28,6 +28,9 @@ struct ListenAddress {
 // Errors: kInvalidArgument naming what is allowed.
 Result<ListenAddress> parse_listen_address(const std::string& text);
 
+// For an option that may be empty. Errors: as parse_listen_address().
+Result<> check_listen_address(const std::string& value);
+
 // For bind(). REQUIRES: the address was parsed.
 struct SocketAddress {
     sockaddr_storage storage{};

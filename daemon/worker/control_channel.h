@@ -54,14 +54,7 @@ class ControlChannel {
     // Errors: kDataLoss.
     template <typename Message>
     Result<bool> next(Message& message) {
-        AFD_ASSIGN(const std::optional<std::string_view> bytes, reader_.next());
-        if (!bytes) return false;
-        if (!message.ParseFromArray(bytes->data(), static_cast<int>(bytes->size()))) {
-            return Error{Code::kDataLoss,
-                         "control message of " + std::to_string(bytes->size()) +
-                             " bytes is not a " + message.GetTypeName()};
-        }
-        return true;
+        return reader_.next(message, "control message");
     }
 
     // Removes and returns the oldest `count` received descriptors.

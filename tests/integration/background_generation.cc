@@ -57,6 +57,20 @@ Result<client::Generation> BackgroundGeneration::finish() {
     return state_->result;
 }
 
+void expect_same_bits_through(const Instance& instance,
+                              uint32_t num_tokens,
+                              const std::function<void()>& disturb) {
+    const auto expected = instance.connect().generate(long_request(num_tokens));
+    ASSERT_TRUE(expected.ok()) << expected.error().message;
+    BackgroundGeneration generation(instance, long_request(num_tokens));
+    generation.wait_for_tokens(20);
+    disturb();
+    const auto found = generation.finish();
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(found.value().token_ids, expected.value().token_ids);
+    EXPECT_EQ(found.value().logprobs, expected.value().logprobs);
+}
+
 client::Generate long_request(uint32_t num_tokens) {
     client::Generate request;
     for (const uint32_t id : {5U, 77U, 123U, 42U}) request.mutable_token_ids()->add_ids(id);

@@ -4,6 +4,7 @@
 // BackgroundGeneration: one long request that runs while a test disturbs the system.
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -32,6 +33,12 @@ class BackgroundGeneration {
     std::unique_ptr<State> state_;
     std::thread thread_;
 };
+
+// The reply to a long request during which `disturb()` happens, as soon as it has 20 tokens, is
+// that of before, to the last bit.
+void expect_same_bits_through(const Instance& instance,
+                              uint32_t num_tokens,
+                              const std::function<void()>& disturb);
 
 // A greedy request for `num_tokens` tokens that does not end early; with ids and logprobs.
 client::Generate long_request(uint32_t num_tokens);

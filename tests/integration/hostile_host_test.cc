@@ -187,12 +187,7 @@ TEST(HostileHost, EndsItsOwnWorkersAndNothingElse) {
     }
     EXPECT_GE(num_attacks, 50U);
     JoinedProcess honest({.name = "b", .certificates = certificates, .address = address});
-    leader.wait_for("all workers serve", [](const client::Status& status) {
-        for (const client::Worker& worker : status.workers()) {
-            if (worker.state() != "ready") return false;
-        }
-        return status.state() == "ready";
-    });
+    leader.wait_all_workers_ready();
     const Footprint after = footprint_of(leader.pid());
     EXPECT_LE(after.kib, before.kib + 32 * 1024);
     EXPECT_LE(after.num_descriptors, before.num_descriptors + 8);

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <deque>
@@ -92,6 +93,15 @@ Instance::~Instance() {
 void Instance::wait_ready() {
     wait_for("afdd is ready",
              [](const client::Status& status) { return status.state() == "ready"; });
+}
+
+void Instance::wait_all_workers_ready() const {
+    wait_for("all workers serve", [](const client::Status& status) {
+        return status.state() == "ready" &&
+               std::ranges::all_of(status.workers(), [](const client::Worker& worker) {
+                   return worker.state() == "ready";
+               });
+    });
 }
 
 client::Client Instance::connect() const {

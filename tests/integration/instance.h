@@ -45,6 +45,9 @@ class Instance {
     void wait_for(const std::string& what,
                   const std::function<bool(const client::Status&)>& holds) const;
 
+    // Waits until every worker is ready now, and afdd says that it is.
+    void wait_all_workers_ready() const;
+
     // Another process, a descendant of this one's, is the instance's afdd now: signal(),
     // wait_exit() and the end of the object mean it. The one before is still killed at the end, if
     // it is there. REQUIRES: adopt_orphans() was called.

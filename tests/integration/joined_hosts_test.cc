@@ -43,29 +43,6 @@ class JoinedHosts : public testing::Test {
             .name = name, .certificates = certificates_, .address = address_, .flags = flags});
     }
 
-    // The reply to a long request while `disturb()` happens is that of before.
-    template <typename Disturb>
-    void expect_same_bits_through(const Disturb& disturb) {
-        const auto expected = leader_->connect().generate(long_request(kTokens));
-        ASSERT_TRUE(expected.ok()) << expected.error().message;
-        BackgroundGeneration generation(*leader_, long_request(kTokens));
-        generation.wait_for_tokens(20);
-        disturb();
-        const auto found = generation.finish();
-        ASSERT_TRUE(found.ok()) << found.error().message;
-        EXPECT_EQ(found.value().token_ids, expected.value().token_ids);
-        EXPECT_EQ(found.value().logprobs, expected.value().logprobs);
-    }
-
-    void wait_all_ready() const {
-        leader_->wait_for("all workers serve", [](const client::Status& status) {
-            for (const client::Worker& worker : status.workers()) {
-                if (worker.state() != "ready") return false;
-            }
-            return status.state() == "ready";
-        });
-    }
-
     static constexpr uint32_t kTokens = 400;
     const std::string certificates_ = make_certificates({"b", "c"});
     std::string address_;
@@ -113,10 +90,10 @@ TEST_F(JoinedHosts, AreShownInTheStatus) {
 
 TEST_F(JoinedHosts, KilledWorkersAndStandInsAreReplacedAndTheBitsAreTheSame) {
     start({"--attention-hosts", "b", "--ffn-workers", "2", "--ffn-hosts", "b,c"}, {"b", "c"});
-    expect_same_bits_through([&] {
+    expect_same_bits_through(*leader_, kTokens, [&] {
         for (const auto& host : hosts_) {
             for (const pid_t pid : host->worker_pids()) send_signal(pid, SIGKILL);
-            wait_all_ready();
+            leader_->wait_all_workers_ready();
         }
         for (const char* role : {"ffn", "attention"}) {
             const pid_t stand_in = leader_->worker_pids(role)[0];
@@ -124,7 +101,7 @@ TEST_F(JoinedHosts, KilledWorkersAndStandInsAreReplacedAndTheBitsAreTheSame) {
             leader_->wait_for("another stand-in serves", [&](const client::Status&) {
                 return leader_->worker_pids(role)[0] != stand_in;
             });
-            wait_all_ready();
+            leader_->wait_all_workers_ready();
         }
     });
     EXPECT_EQ(leader_->stop(), 0);
@@ -132,7 +109,7 @@ TEST_F(JoinedHosts, KilledWorkersAndStandInsAreReplacedAndTheBitsAreTheSame) {
 
 TEST_F(JoinedHosts, AHostThatIsKilledIsWaitedForAndTheBitsAreTheSame) {
     start({"--ffn-workers", "2", "--ffn-hosts", "local,b"}, {"b"});
-    expect_same_bits_through([&] {
+    expect_same_bits_through(*leader_, kTokens, [&] {
         hosts_[0]->signal(SIGKILL);
         EXPECT_EQ(hosts_[0]->wait_exit(), 128 + SIGKILL);
         leader_->wait_for("the host is missed", [](const client::Status& status) {
@@ -141,7 +118,7 @@ TEST_F(JoinedHosts, AHostThatIsKilledIsWaitedForAndTheBitsAreTheSame) {
         EXPECT_THAT(leader_->status().reason(),
                     HasSubstr("ffn worker 1 waits for host 'b' to join"));
         hosts_[0] = join("b");
-        wait_all_ready();
+        leader_->wait_all_workers_ready();
     });
     EXPECT_EQ(leader_->stop(), 0);
 }

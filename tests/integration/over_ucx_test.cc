@@ -73,20 +73,6 @@ class DisturbedOverUcx : public testing::Test {
   protected:
     DisturbedOverUcx() { instance_.wait_ready(); }
 
-    // The reply to a long request while `disturb()` happens is that of before.
-    template <typename Disturb>
-    void expect_same_bits_through(const Disturb& disturb) {
-        const auto expected = instance_.connect().generate(long_request(kTokens));
-        ASSERT_TRUE(expected.ok()) << expected.error().message;
-        BackgroundGeneration generation(instance_, long_request(kTokens));
-        generation.wait_for_tokens(20);
-        disturb();
-        const auto found = generation.finish();
-        ASSERT_TRUE(found.ok()) << found.error().message;
-        EXPECT_EQ(found.value().token_ids, expected.value().token_ids);
-        EXPECT_EQ(found.value().logprobs, expected.value().logprobs);
-    }
-
     void kill_and_wait(const std::string& role, size_t index) {
         const pid_t pid = instance_.worker_pids(role)[index];
         send_signal(pid, SIGKILL);
@@ -119,7 +105,7 @@ TEST_F(DisturbedOverUcx, WorkersShareNoMemoryWithEachOther) {
 }
 
 TEST_F(DisturbedOverUcx, KilledWorkersAreReplacedAndTheBitsAreTheSame) {
-    expect_same_bits_through([&] {
+    expect_same_bits_through(instance_, kTokens, [&] {
         for (const size_t index : {0U, 1U}) {
             kill_and_wait("ffn", index);
             kill_and_wait("attention", index);
@@ -129,7 +115,7 @@ TEST_F(DisturbedOverUcx, KilledWorkersAreReplacedAndTheBitsAreTheSame) {
 }
 
 TEST_F(DisturbedOverUcx, OtherNumbersOfWorkersAndTheBitsAreTheSame) {
-    expect_same_bits_through([&] {
+    expect_same_bits_through(instance_, kTokens, [&] {
         client::Resize asked;
         asked.set_attention_workers(1);
         asked.set_ffn_workers(3);

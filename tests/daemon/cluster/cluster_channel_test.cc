@@ -184,34 +184,27 @@ TEST_F(ClusterChannelTest, HalfAFrameWaitsForItsRest) {
     EXPECT_EQ(next_text(*leader_), std::nullopt);
 }
 
-TEST_F(ClusterChannelTest, FrameBeyondTheLimitIsDataLoss) {
-    TcpPair pair = tcp_pair();
-    leader_.emplace(leader_end(std::move(pair.accepted)));
-    RawTlsPeer raw(std::move(pair.connected), good_certificate());
-    greet(raw);
-    raw.send(std::string("\x01\x00\x00\x01", 4));
-    wait_readable();
-    ASSERT_TRUE(leader_->read().ok());
-    control::SupervisorMessage message;
-    const Result<bool> next = leader_->next(message);
-    ASSERT_FALSE(next.ok());
-    EXPECT_EQ(next.error().code, Code::kDataLoss);
-    EXPECT_THAT(next.error().message, HasSubstr("frame of 16777217 bytes announced"));
-}
-
 TEST_F(ClusterChannelTest, FrameThatIsNoMessageIsDataLoss) {
-    TcpPair pair = tcp_pair();
-    leader_.emplace(leader_end(std::move(pair.accepted)));
-    RawTlsPeer raw(std::move(pair.connected), good_certificate());
-    greet(raw);
-    raw.send(std::string("\x03\x00\x00\x00\xff\xff\xff", 7));
-    wait_readable();
-    ASSERT_TRUE(leader_->read().ok());
-    control::SupervisorMessage message;
-    const Result<bool> next = leader_->next(message);
-    ASSERT_FALSE(next.ok());
-    EXPECT_EQ(next.error().code, Code::kDataLoss);
-    EXPECT_THAT(next.error().message, HasSubstr("afd.control.SupervisorMessage"));
+    struct Case {
+        std::string frame;
+        const char* complaint;
+    };
+    for (const Case& bad :
+         {Case{std::string("\x01\x00\x00\x01", 4), "frame of 16777217 bytes announced"},
+          Case{std::string("\x03\x00\x00\x00\xff\xff\xff", 7), "afd.control.SupervisorMessage"}}) {
+        TcpPair pair = tcp_pair();
+        leader_.emplace(leader_end(std::move(pair.accepted)));
+        RawTlsPeer raw(std::move(pair.connected), good_certificate());
+        greet(raw);
+        raw.send(bad.frame);
+        wait_readable();
+        ASSERT_TRUE(leader_->read().ok());
+        control::SupervisorMessage message;
+        const Result<bool> next = leader_->next(message);
+        ASSERT_FALSE(next.ok());
+        EXPECT_EQ(next.error().code, Code::kDataLoss);
+        EXPECT_THAT(next.error().message, HasSubstr(bad.complaint));
+    }
 }
 
 TEST_F(ClusterChannelTest, WhatCameBeforeTheEndIsStillDelivered) {
