@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "daemon/program/logging.h"
+#include "daemon/supervisor/slot_settings.h"
 #include "proto/failure.h"
 
 namespace afd::daemon {
@@ -69,11 +70,10 @@ Result<std::unique_ptr<Supervisor>> Supervisor::create(EventLoop& loop,
 
 void Supervisor::create_slots() {
     for (uint32_t i = 0; i < plan_.config.num_attention_workers(); ++i) {
-        attention_.push_back(
-            std::make_unique<WorkerSlot>(loop_, settings_of(control::ATTENTION, i), *this));
+        attention_.push_back(make_slot(control::ATTENTION, i));
     }
     for (uint32_t i = 0; i < plan_.config.num_ffn_workers(); ++i) {
-        ffn_.push_back(std::make_unique<WorkerSlot>(loop_, settings_of(control::FFN, i), *this));
+        ffn_.push_back(make_slot(control::FFN, i));
     }
     for (const auto* slots : {&attention_, &ffn_}) {
         for (const auto& slot : *slots) slots_.push_back(slot.get());
@@ -89,77 +89,18 @@ uint64_t Supervisor::num_processes(control::Role role, uint32_t index) const {
     return slots[index]->num_processes() + (earlier == num_earlier_.end() ? 0 : earlier->second);
 }
 
-WorkerSlot::Settings Supervisor::settings_of(control::Role role, uint32_t index) {
-    const Config& config = plan_.config;
-    const bool is_ffn = role == control::FFN;
-    WorkerSlot::Settings settings;
-    settings.role = role;
-    settings.index = index;
-    settings.spawn = config.spawn;
-    settings.has_predecessors = plan_.has_predecessors;
-    settings.executable =
-        plan_.worker_directory + (is_ffn ? "/afd-ffn-worker" : "/afd-attention-worker");
-    settings.arguments = {"--index",
-                          std::to_string(index),
-                          "--control-socket",
-                          plan_.control_socket,
-                          "--log-level",
-                          config.log_level,
-                          "--log-format",
-                          config.log_format,
-                          "--own-process-group"};
-    settings.restart_first_ms = config.restart_first_ms;
-    settings.restart_max_ms = config.restart_max_ms;
-    settings.restart_reset_ms = config.restart_reset_ms;
-    settings.start_attempts = config.start_attempts;
-    settings.start_timeout_ms = config.start_timeout_ms;
-    settings.load_ms = plan_.load_ms;
-    settings.hang_timeout_ms = config.hang_timeout_ms;
-    settings.stop_timeout_ms = config.stop_timeout_ms;
-    if (plan_.run_flag)
-        settings.run_flag = [this, role, index] { return plan_.run_flag(role, index); };
-    settings.welcome = plan_.welcome;
+std::unique_ptr<WorkerSlot> Supervisor::make_slot(control::Role role, uint32_t index) {
+    WorkerSlot::Settings settings = slot_settings(plan_, doorbells_, role, index);
     settings.complete_welcome = [this, role, index](control::Welcome& welcome) {
         complete_welcome(role, index, welcome);
     };
-    const WorkerCpus& cpus = is_ffn ? plan_.cpus.ffn[index] : plan_.cpus.attention[index];
-    settings.welcome.set_num_threads(cpus.num_threads);
-    for (const uint32_t cpu : cpus.cpus) settings.welcome.add_cpus(cpu);
-    settings.fds = doorbells_.of(role, index);
-    if (const std::string host = host_of(role, index); !host.empty()) {
-        run_on(host, settings);
-    } else {
-        settings.arguments.insert(settings.arguments.end(), {"--instance", config.instance});
-    }
-    if (!plan_.segments) return settings;
-    for (const auto& [name, fd] : plan_.segments(role, index)) {
-        settings.welcome.add_segments(name);
-        settings.fds.push_back(fd);
-    }
-    return settings;
-}
-
-std::string Supervisor::host_of(control::Role role, uint32_t index) const {
-    return plan_.host_of ? plan_.host_of(role, index) : "";
-}
-
-// Its place here is that of a stand-in (daemon/cluster/stand_in.h).
-void Supervisor::run_on(const std::string& host, WorkerSlot::Settings& settings) const {
-    settings.host = host;
-    settings.executable = plan_.worker_directory + "/afd-stand-in";
-    settings.arguments.insert(settings.arguments.end(),
-                              {"--role",
-                               settings.role == control::FFN ? "ffn" : "attention",
-                               "--cluster-dir",
-                               plan_.config.cluster_dir});
-    settings.hindrance = [this, host] {
-        return plan_.find_host(host) ? std::string() : "waits for host '" + host + "' to join";
-    };
+    return std::make_unique<WorkerSlot>(loop_, std::move(settings), *this);
 }
 
 void Supervisor::complete_welcome(control::Role role, uint32_t index, control::Welcome& welcome) {
     if (role == control::FFN) voided_rounds_.fill(index, welcome);
-    if (const std::string host = host_of(role, index); !host.empty()) {
+    const auto& slots = role == control::FFN ? ffn_ : attention_;
+    if (const std::string& host = slots[index]->host(); !host.empty()) {
         // One that has left meanwhile cannot be reached, and the stand-in says so.
         *welcome.mutable_host() = plan_.find_host(host).value_or(control::RemoteHost());
     }
