@@ -134,8 +134,9 @@ Result<> HostList::check(const std::string& name, const cluster::Join& wanted) c
             with(name));
     }
     if (wanted.model_identity() != plan_.model_identity) {
+        // An identity has at most 127 bytes; whatever this is goes into the log.
         return failed_precondition(
-            "host '{}' has model {}, the leader {}: give both the same files",
+            "host '{}' has model {:.127}, the leader {}: give both the same files",
             with(name, wanted.model_identity(), plan_.model_identity));
     }
     if (std::ranges::find(wanted.numeric_classes(), plan_.numeric_class) ==
