@@ -20,8 +20,11 @@
 namespace afd::test {
 namespace {
 
-bool run_ip(const std::vector<std::string>& arguments) {
-    std::vector<std::string> command = {"/bin/sh", "-c", "exec ip \"$@\" 2>/dev/null", "ip"};
+// `before`: a command that runs another, which is to run it.
+bool run_ip(const std::vector<std::string>& arguments,
+            const std::vector<std::string>& before = {}) {
+    std::vector<std::string> command = before;
+    command.insert(command.end(), {"/bin/sh", "-c", "exec ip \"$@\" 2>/dev/null", "ip"});
     command.insert(command.end(), arguments.begin(), arguments.end());
     return run_program(command, make_directory()).exit_status == 0;
 }
@@ -30,17 +33,19 @@ bool run_ip(const std::vector<std::string>& arguments) {
 class Wire {
   public:
     Wire() {
-        is_there_ = run_ip({"netns", "add", name_}) &&
-                    run_ip({"link", "add", here_, "type", "veth", "peer", "name", there_}) &&
-                    run_ip({"link", "set", there_, "netns", name_}) &&
-                    run_ip({"addr", "add", address() + "/30", "dev", here_}) &&
-                    run_ip({"link", "set", here_, "up"}) &&
-                    run_ip({"-n", name_, "addr", "add", host_address() + "/30", "dev", there_}) &&
-                    run_ip({"-n", name_, "link", "set", there_, "up"}) &&
-                    run_ip({"-n", name_, "link", "set", "lo", "up"});
+        is_there_ =
+            run_ip({"netns", "add", name_}) &&
+            run_ip({"link", "add", device_, "type", "veth", "peer", "name", there_}) &&
+            run_ip({"link", "set", there_, "netns", name_}) &&
+            run_ip({"addr", "add", address() + "/30", "dev", device_}) &&
+            run_ip({"link", "set", device_, "up"}) &&
+            run_ip({"link", "set", there_, "name", device_}, in_namespace()) &&
+            run_ip({"addr", "add", host_address() + "/30", "dev", device_}, in_namespace()) &&
+            run_ip({"link", "set", device_, "up"}, in_namespace()) &&
+            run_ip({"link", "set", "lo", "up"}, in_namespace());
     }
     ~Wire() {
-        run_ip({"link", "del", here_});
+        run_ip({"link", "del", device_});
         run_ip({"netns", "del", name_});
     }
     Wire(const Wire&) = delete;
@@ -49,17 +54,18 @@ class Wire {
     bool is_there() const { return is_there_; }
     std::string address() const { return address_of(1); }
     std::string host_address() const { return address_of(2); }
-    const std::string& device() const { return here_; }
-    const std::string& host_device() const { return there_; }
-    // Not nsenter: UCX looks for devices in /sys, which is to be that of the namespace.
+    // One name at either end: UCX looks for devices in /sys, which is that of the leader's side.
+    const std::string& device() const { return device_; }
+    // Neither `ip netns exec` nor `ip -n`, which mount a /sys of their own and fail under a root
+    // that is no mount.
     std::vector<std::string> in_namespace() const {
-        return {"/bin/sh", "-c", "exec ip netns exec \"$@\"", "ip", name_};
+        return {"/usr/bin/nsenter", "--net=/run/netns/" + name_};
     }
 
     void cut_for(std::chrono::milliseconds time) const {
-        ASSERT_TRUE(run_ip({"link", "set", here_, "down"}));
+        ASSERT_TRUE(run_ip({"link", "set", device_, "down"}));
         std::this_thread::sleep_for(time);
-        ASSERT_TRUE(run_ip({"link", "set", here_, "up"}));
+        ASSERT_TRUE(run_ip({"link", "set", device_, "up"}));
     }
 
   private:
@@ -72,7 +78,7 @@ class Wire {
     }
 
     const std::string name_ = "afd" + std::to_string(getpid());
-    const std::string here_ = "afdl" + std::to_string(getpid());
+    const std::string device_ = "afdl" + std::to_string(getpid());
     const std::string there_ = "afdh" + std::to_string(getpid());
     bool is_there_ = false;
 };
@@ -103,7 +109,7 @@ class NetworkHosts : public testing::Test {
             JoinedProcess::Options{.name = "b",
                                    .certificates = certificates_,
                                    .address = join_address(*leader_, wire_.address()),
-                                   .device = wire_.host_device(),
+                                   .device = wire_.device(),
                                    .before = wire_.in_namespace()});
         leader_->wait_ready();
     }
