@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "proto/check.h"
 #include "schedule/context/control_view.h"
 #include "schedule/wait/adaptive_wait.h"
 
@@ -42,6 +43,12 @@ EndpointMemory UcxEnd::memory() {
     EndpointMemory memory{config_.control, config_.doorbell, {}, this};
     for (const HeartbeatWords& words : heartbeats_) memory.peer_heartbeats.push_back(&words);
     return memory;
+}
+
+void UcxEnd::check() {
+    AFD_ASSERT(!turns_.is_stuck(worker_->num_turns(), steady_now_us()),
+               "UCX has not come back to the thread that receives for %llu s",
+               static_cast<unsigned long long>(kStuckUs / 1'000'000));
 }
 
 UcxMessage& UcxEnd::fresh(std::unique_ptr<UcxMessage>& message, size_t payload_bytes) {

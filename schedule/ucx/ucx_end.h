@@ -20,6 +20,7 @@
 
 #include "schedule/context/heartbeat.h"
 #include "schedule/transport/endpoint.h"
+#include "schedule/ucx/turn_watch.h"
 #include "schedule/ucx/ucx_address_book.h"
 #include "schedule/ucx/ucx_worker.h"
 #include "schedule/wait/doorbell.h"
@@ -43,6 +44,8 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
     // Long enough for a machine that runs ten times as many threads as it has: each reconnection is
     // one more chance for UCX 1.13 to abort.
     static constexpr uint64_t kSilentUs = 3'000'000;
+    // A call into UCX that does not come back for so long never will.
+    static constexpr uint64_t kStuckUs = 10'000'000;
 
     // What the messages are for. Under the lock.
     class Meaning {
@@ -98,6 +101,9 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
     // On the data thread, while it spins: a wake-up of the thread that receives takes longer than
     // the message.
     void take() override { worker_->try_progress(); }
+    // Ends the process if UCX holds the thread that receives: nothing would arrive any more, and
+    // nobody else would notice. A successor has another UCX.
+    void check() override;
 
   private:
     struct Link {
@@ -142,6 +148,7 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
     Meaning* meaning_ = nullptr;
     uint64_t num_connections_ = 0;
     uint64_t num_bad_ = 0;
+    TurnWatch turns_{kStuckUs};  // The data thread's.
     std::vector<HeartbeatWords> heartbeats_;
     std::vector<Link> links_;
     std::vector<std::unique_ptr<UcxMessage>> buried_;

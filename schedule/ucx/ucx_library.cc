@@ -26,6 +26,9 @@ Result<ucp_context_h> make_ucx_context(const UcxConfig& config) {
     if (status == UCS_OK) {
         status = ucp_config_modify(options, "NET_DEVICES", config.devices.c_str());
     }
+    // Else UCX waits in connect(), with all of it locked, for a peer that the network took away:
+    // for two minutes, in which this worker serves nobody.
+    if (status == UCS_OK) status = ucp_config_modify(options, "TCP_CONN_NB", "y");
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES;
     params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;

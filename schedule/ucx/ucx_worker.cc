@@ -319,6 +319,8 @@ void UcxWorker::run() {
     // Relaxed: see stop().
     while (!is_over_.load(std::memory_order_relaxed)) {
         const uint64_t now_us = steady_now_us();
+        // Relaxed: see num_turns().
+        num_turns_.fetch_add(1, std::memory_order_relaxed);
         {
             const Lock held = lock();
             for (int turn = 0; turn < kTurnsAtOnce && progress();) ++turn;

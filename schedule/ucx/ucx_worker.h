@@ -71,6 +71,11 @@ class UcxWorker {
     Lock lock() const { return Lock(mutex_); }
     // A turn of UCX on the caller's thread, if nobody else is at it.
     void try_progress();
+    // How often the thread has come round, at least every kTickUs unless UCX holds it. Any thread.
+    uint64_t num_turns() const {
+        // Relaxed: it only counts.
+        return num_turns_.load(std::memory_order_relaxed);
+    }
 
     // All below: under the lock.
     // Errors: kUnavailable, with UCX's reason; kDataLoss: the address is none. That the peer is not
@@ -106,6 +111,7 @@ class UcxWorker {
     mutable std::mutex mutex_;
     int wake_fd_ = -1;
     std::atomic<bool> is_over_{false};
+    std::atomic<uint64_t> num_turns_{0};
     std::thread thread_;
 };
 
