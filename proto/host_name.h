@@ -15,19 +15,19 @@ inline constexpr size_t kHostNameBytesMax = 63;
 inline constexpr std::string_view kLeaderName = "leader";
 inline constexpr std::string_view kLocalHost = "local";
 
-// A host is named with 1 to 63 of a-z, 0-9, '.' and '-'. "ca" is no host: its files are the CA's.
-// Errors: kInvalidArgument.
+// A host is named with 1 to 63 of a-z, 0-9, '.', '-' and '_'. "ca" is no host: its files are the
+// CA's. Errors: kInvalidArgument.
 inline Result<> check_host_name(std::string_view name) {
     bool is_good = !name.empty() && name.size() <= kHostNameBytesMax && name != "ca";
     for (const char c : name) {
-        is_good =
-            is_good && ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '-');
+        is_good = is_good && ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
+                              c == '-' || c == '_');
     }
     if (is_good) return {};
     return Error{Code::kInvalidArgument,
                  "'" + std::string(name) + "' is no name of a host: it has 1 to " +
                      std::to_string(kHostNameBytesMax) +
-                     " of a-z, 0-9, '.' and '-', and is not 'ca'"};
+                     " of a-z, 0-9, '.', '-' and '_', and is not 'ca'"};
 }
 
 }  // namespace afd

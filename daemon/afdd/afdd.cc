@@ -299,6 +299,7 @@ void Afdd::serve() {
     }
     loop_.run();
     signals_.clear();
+    if (hosts_ != nullptr) hosts_->say_over();
     log::info(
         "ended: {} requests served, {} failed", gateway_->num_finished(), gateway_->num_failed());
 }

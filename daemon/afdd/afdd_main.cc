@@ -23,6 +23,7 @@
 #include "daemon/program/exit_codes.h"
 #include "daemon/program/logging.h"
 #include "daemon/program/service_notifier.h"
+#include "daemon/slurm/slurm_job.h"
 
 namespace afd::daemon {
 
@@ -74,13 +75,22 @@ UniqueFd take_handover_socket() {
     return socket;
 }
 
+// With what the job says, where afdd is a task of one.
+Result<ResolvedConfig> resolve(CommandLine& line) {
+    if (line.slurm) {
+        AFD_ASSIGN(const SlurmJob job, read_slurm_job(line.sources.environment, ask_scontrol));
+        line.sources.slurm = job.options();
+    }
+    return resolve_config(line.sources);
+}
+
 int run(int argc, char** argv) {
     int exit_code = 0;
     ServiceNotifier notifier = ServiceNotifier::from_environment();
     UniqueFd handover_socket = take_handover_socket();
-    const std::optional<CommandLine> line = parse_command_line(argc, argv, ::environ, &exit_code);
+    std::optional<CommandLine> line = parse_command_line(argc, argv, ::environ, &exit_code);
     if (!line) return exit_code;
-    const Result<ResolvedConfig> resolved = resolve_config(line->sources);
+    const Result<ResolvedConfig> resolved = resolve(*line);
     if (!resolved.ok()) {
         std::fprintf(stderr, "afdd: %s\n", resolved.error().message.c_str());
         return static_cast<int>(ExitCode::kUsage);

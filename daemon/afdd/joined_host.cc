@@ -7,6 +7,7 @@
 #include <array>
 #include <cctype>
 #include <csignal>
+#include <cstring>
 
 #include "daemon/afdd/local_welcome.h"
 #include "daemon/cluster/cluster_protocol.h"
@@ -50,8 +51,13 @@ JoinedHost::JoinedHost(Config config, std::string worker_directory, ServiceNotif
       worker_directory_(std::move(worker_directory)),
       notifier_(std::move(notifier)),
       setup_(config_),
-      retry_timer_(loop_, [this] { connect(); }),
+      retry_timer_(loop_, [this] { connector_->start(); }),
       beat_timer_(loop_, [this] { beat(); }),
+      leave_timer_(loop_,
+                   [this] {
+                       log::warn("{} has not ended in time", leader_->peer());
+                       end(ExitCode::kOk);
+                   }),
       grace_timer_(loop_, [this] {
           for (const auto& [place, seat] : seats_) seat->shut_down(true);
       }) {}
@@ -74,10 +80,11 @@ ExitCode JoinedHost::run() {
     }
     if (const auto done = open(); !done.ok()) return fail(ExitCode::kUsage, done.error());
     for (const int signal : {SIGTERM, SIGINT}) {
-        signals_.push_back(std::make_unique<SignalWatcher>(loop_, signal, [this] { on_signal(); }));
+        signals_.push_back(
+            std::make_unique<SignalWatcher>(loop_, signal, [this, signal] { on_signal(signal); }));
     }
     beat_timer_.start(kBeatMs, kBeatMs);
-    connect();
+    connector_->start();
     loop_.run();
     signals_.clear();
     return exit_code_;
@@ -88,23 +95,27 @@ Result<> JoinedHost::open() {
     AFD_TRY(setup_.create_vocabulary());
     const std::string name = config_.host_name.empty() ? name_of_machine() : config_.host_name;
     AFD_ASSIGN(identity_, ClusterIdentity::load(config_.cluster_dir, name));
+    AFD_ASSIGN(JoinAddress address, parse_join_address(config_.join));
+    connector_ =
+        std::make_unique<TcpConnector>(loop_, std::move(address), [this](Result<UniqueFd> socket) {
+            on_connecting(std::move(socket));
+        });
     AFD_ASSIGN(door_, WorkerDoor::open(loop_, setup_.paths().control_socket));
     door_->add(*this);
     return {};
 }
 
-void JoinedHost::connect() {
-    if (is_ending_) return;
-    if (const auto begun = begin_to_connect(); !begun.ok()) try_again(begun.error());
+void JoinedHost::on_connecting(Result<UniqueFd> socket) {
+    const Result<> begun = socket.ok() ? greet(std::move(socket).value()) : socket.error();
+    if (!begun.ok()) try_again(begun.error());
 }
 
-Result<> JoinedHost::begin_to_connect() {
-    AFD_ASSIGN(const ListenAddress address, parse_listen_address(config_.join));
-    AFD_ASSIGN(UniqueFd socket, connect_tcp(socket_address_of(address)));
+Result<> JoinedHost::greet(UniqueFd socket) {
     AFD_ASSIGN(ClusterChannel channel, ClusterChannel::connect(std::move(socket), *identity_));
     has_said_join_ = false;
+    has_joined_ = false;
     leader_ = std::make_unique<ClusterLink>(
-        loop_, std::move(channel), "leader at " + address.text(), [this](const Result<>& outcome) {
+        loop_, std::move(channel), "leader at " + config_.join, [this](const Result<>& outcome) {
             on_leader(outcome);
         });
     return {};
@@ -116,6 +127,7 @@ void JoinedHost::on_leader(const Result<>& outcome) {
     const Error why = taken.ok() ? outcome.error() : taken.error();
     leader_.reset();
     if (is_ending_) return;
+    if (is_leaving_) return end(ExitCode::kOk);
     if (!taken.ok() && why.code != Code::kUnavailable) {
         // Another attempt would meet the same.
         log::error("{}", why.message);
@@ -145,6 +157,11 @@ Result<> JoinedHost::take_from_leader() {
         if (message.has_refusal()) {
             return Error{static_cast<Code>(message.refusal().code()),
                          leader_->peer() + " refuses this host: " + message.refusal().message()};
+        }
+        if (message.has_over() && config_.leave_with_leader) {
+            log::info("{} has ended, and this host with it", leader_->peer());
+            end(ExitCode::kOk);
+            return {};
         }
         if (message.has_joined()) AFD_TRY(on_joined(message.joined()));
     }
@@ -195,6 +212,7 @@ Result<> JoinedHost::on_joined(const cluster::Joined& joined) {
     local.attention_workers = joined.num_attention_workers();
     local.ffn_workers = joined.num_ffn_workers();
     AFD_ASSIGN(cpus_, plan_cpus(local, allowed_cpus()));
+    has_joined_ = true;
     last_failure_.clear();
     log::info("joined instance '{}' of {}: {} attention and {} ffn workers here",
               joined.instance(),
@@ -336,9 +354,22 @@ Result<> JoinedHost::give_slot(ControlChannel& channel, const control::Hello& he
     return found->second->admit(channel);
 }
 
-void JoinedHost::on_signal() {
+void JoinedHost::on_signal(int signal) {
+    const auto meaning = end_signals_.on_signal(loop_.now_ms(), is_leaving_ || is_ending_);
+    if (meaning == EndSignals::Meaning::kSame) return;
+    const bool is_first = meaning == EndSignals::Meaning::kDrain;
+    if (is_first && config_.leave_with_leader && leader_ != nullptr && has_joined_) {
+        return leave(::strsignal(signal));
+    }
     log::info("leaving {}", leader_ == nullptr ? "nobody" : leader_->peer());
     end(ExitCode::kOk);
+}
+
+// Whoever ends a job ends the leader, too; what runs here is its requests.
+void JoinedHost::leave(const char* why) {
+    is_leaving_ = true;
+    log::info("{}: leaving {} when it has drained", why, leader_->peer());
+    leave_timer_.start(config_.drain_timeout_ms + kGraceMs);
 }
 
 void JoinedHost::end(ExitCode code) {
@@ -346,6 +377,8 @@ void JoinedHost::end(ExitCode code) {
     if (!is_second) exit_code_ = code;
     notifier_.send("STOPPING=1");
     retry_timer_.stop();
+    leave_timer_.stop();
+    connector_->stop();
     leader_.reset();
     for (const auto& [place, seat] : seats_) seat->shut_down(is_second);
     grace_timer_.start(kGraceMs);

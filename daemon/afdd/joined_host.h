@@ -6,7 +6,8 @@
 // nothing of requests.
 //
 // The end of the leader is the end of its workers, but not of this: it joins again. What was read
-// of the model stays in the memory of the kernel.
+// of the model stays in the memory of the kernel. With leave_with_leader it ends when the leader
+// has ended in order, and a signal to end means that the leader has one, too, and drains first.
 
 #include <cstdint>
 #include <list>
@@ -17,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/afdd/end_signals.h"
 #include "daemon/afdd/instance_setup.h"
 #include "daemon/afdd/seat.h"
 #include "daemon/cluster/cluster_identity.h"
@@ -29,6 +31,7 @@
 #include "daemon/program/exit_codes.h"
 #include "daemon/program/service_notifier.h"
 #include "daemon/supervisor/worker_door.h"
+#include "daemon/tcp/tcp_connector.h"
 #include "proto/cluster.pb.h"
 #include "proto/status.h"
 
@@ -55,8 +58,8 @@ class JoinedHost final : private WorkerHost {
     ExitCode fail(ExitCode code, const Error& error);
     Result<> open();
     // To the leader.
-    void connect();
-    Result<> begin_to_connect();
+    void on_connecting(Result<UniqueFd> socket);
+    Result<> greet(UniqueFd socket);
     void try_again(const Error& why);
     void on_leader(const Result<>& outcome);
     Result<> take_from_leader();
@@ -75,7 +78,8 @@ class JoinedHost final : private WorkerHost {
     bool has_process(int pid) const override;
     Result<> give_slot(ControlChannel& channel, const control::Hello& hello, int pid) override;
 
-    void on_signal();
+    void on_signal(int signal);
+    void leave(const char* why);
     void end(ExitCode code);
     void check_all_gone();
 
@@ -86,8 +90,10 @@ class JoinedHost final : private WorkerHost {
     InstanceSetup setup_;
     std::optional<ClusterIdentity> identity_;
     std::unique_ptr<WorkerDoor> door_;
+    std::unique_ptr<TcpConnector> connector_;
     std::unique_ptr<ClusterLink> leader_;
     bool has_said_join_ = false;
+    bool has_joined_ = false;  // The leader has said yes.
     std::string last_failure_;
     uint64_t failure_said_ms_ = 0;
     ListenAddress own_address_;  // Where stand-ins are expected; no host: not yet.
@@ -98,7 +104,10 @@ class JoinedHost final : private WorkerHost {
     std::vector<std::unique_ptr<SignalWatcher>> signals_;
     Timer retry_timer_;
     Timer beat_timer_;
+    Timer leave_timer_;
     Timer grace_timer_;
+    EndSignals end_signals_;
+    bool is_leaving_ = false;  // When the leader has drained.
     bool is_ending_ = false;
     ExitCode exit_code_ = ExitCode::kOk;
 };

@@ -184,6 +184,12 @@ void HostList::beat() {
     for (const auto& [name, guest] : joined_) guest->link.send(message);
 }
 
+void HostList::say_over() {
+    cluster::LeaderMessage message;
+    message.mutable_over();
+    for (const auto& [name, guest] : joined_) guest->link.send(message);
+}
+
 std::optional<control::RemoteHost> HostList::find(const std::string& name) const {
     const auto found = joined_.find(name);
     if (found == joined_.end()) return std::nullopt;

@@ -67,6 +67,8 @@ class HostList {
     // The hosts that are awaited and not there: "b and c".
     std::string missing_text() const;
     void fill_status(client::Status& status) const;
+    // The last that those who have joined hear: the leader ends in order.
+    void say_over();
 
   private:
     struct Guest;

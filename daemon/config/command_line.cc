@@ -68,7 +68,7 @@ std::string described(const ConfigOption& option) {
 // The flag that the user may have meant, for the first argument that is none.
 std::string explain_extra(const std::string& extra) {
     std::vector<std::string> flags = {
-        "--config", "--demo", "--check-config", "--doctor", "--json", "--help"};
+        "--config", "--demo", "--slurm", "--check-config", "--doctor", "--json", "--help"};
     for (const std::string& name : option_names()) flags.push_back(flag_name(name));
     const std::string word = extra.substr(0, extra.find('='));
     return "unknown argument '" + extra + "'" + did_you_mean(word, flags);
@@ -111,6 +111,9 @@ std::optional<CommandLine> parse_command_line(int argc,
     app.add_option("--config", line.sources.config_file, "Configuration file (TOML)")
         ->type_name("FILE");
     app.add_flag("--demo", line.sources.demo, "Serve the built-in demo model as instance 'demo'");
+    app.add_flag("--slurm",
+                 line.slurm,
+                 "As a task of a Slurm job: the first node leads, the others join it");
     app.add_flag("--check-config",
                  line.check_config,
                  "Print every value and where it comes from, look at the model, and exit");

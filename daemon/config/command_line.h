@@ -2,7 +2,7 @@
 #pragma once
 
 // The command line of afdd: every option of config_options.h as a flag, and --config, --demo,
-// --check-config, --doctor.
+// --slurm, --check-config, --doctor.
 
 #include <map>
 #include <optional>
@@ -14,6 +14,7 @@ namespace afd::daemon {
 
 struct CommandLine {
     ConfigSources sources;
+    bool slurm = false;  // The caller fills sources.slurm.
     bool check_config = false;
     bool doctor = false;
     bool json = false;  // Of the doctor.

@@ -38,6 +38,7 @@ struct Config {
     std::string join;
     std::string cluster_dir;
     std::string host_name;
+    bool leave_with_leader = false;
     Dispatch dispatch = Dispatch::kAuto;
     uint64_t prefill_tokens_max = 0;
     uint64_t two_phase_threshold = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/config/host_plan.h"
+#include "daemon/config/join_address.h"
 #include "daemon/config/listen_address.h"
 #include "daemon/config/option_topics.h"
 
@@ -40,10 +41,15 @@ std::vector<ConfigOption> host_options() {
          .member = &C::join,
          .default_text = "",
          .unit = "",
-         .description = "Run workers for the afdd that listens at this ADDRESS:PORT",
-         .check = check_listen_address},
+         .description = "Run workers for the afdd that listens at this HOST:PORT",
+         .check = check_join_address},
         {"cluster_dir", &C::cluster_dir, "", "", "Certificates of the hosts (afdctl cluster init)"},
         {"host_name", &C::host_name, "", "", "join: name of this host; empty: what it is called"},
+        {"leave_with_leader",
+         &C::leave_with_leader,
+         "false",
+         "",
+         "join: end when the leader has ended in order, rather than wait for the next"},
     };
 }
 

@@ -116,6 +116,17 @@ void read_demo(const ConfigSources& sources, RawValues& values) {
     values["ffn_workers"] = {"1", "--demo"};
 }
 
+// All tasks of a job have one command line: what it says of hosts is for the one that leads, and
+// where that listens is where the others join.
+void keep_to_own_part(const ConfigSources& sources, RawValues& values) {
+    if (!sources.slurm.contains("join")) return;
+    const RawValue listen = values["cluster_listen"];
+    if (!listen.text.empty() && values["join"].origin == "--slurm") values["join"] = listen;
+    for (const char* name : {"cluster_listen", "attention_hosts", "ffn_hosts"}) {
+        values[name] = {"", "--slurm"};
+    }
+}
+
 Result<> check_ucx(const Config& config) {
 #ifndef AFD_HAS_UCX
     return invalid_argument(
@@ -209,11 +220,13 @@ Result<ResolvedConfig> resolve_config(const ConfigSources& sources) {
         values[option.name] = {option.default_text, "default"};
     }
     read_demo(sources, values);
+    for (const auto& [name, text] : sources.slurm) values[name] = {text, "--slurm"};
     const auto [file, place] = choose_file(sources);
     if (!file.empty()) AFD_TRY(read_values(file, place, values));
     read_environment(sources, values);
-    // Last, because later sources win: demo, file, environment, flags.
+    // Last, because later sources win: demo, Slurm, file, environment, flags.
     for (const auto& [name, text] : sources.flags) values[name] = {text, flag_name(name)};
+    keep_to_own_part(sources, values);
 
     ResolvedConfig resolved;
     if (!file.empty()) {

@@ -7,7 +7,7 @@
 // From it come the TOML keys (`ffn_workers = 2`), the environment variables (AFD_FFN_WORKERS)
 // and the flags (--ffn-workers). Precedence:
 //
-//   flag > environment > configuration file > --demo > default
+//   flag > environment > configuration file > --slurm > --demo > default
 //
 // The file is --config FILE or AFD_CONFIG; else the first that exists of ./afd.toml,
 // $XDG_CONFIG_HOME/afd/config.toml (~/.config without it) and /etc/afd/afd.toml. With --demo only
@@ -24,7 +24,7 @@ namespace afd::daemon {
 
 struct ResolvedConfig {
     Config config;
-    // Option name -> where its value came from: "default", "--demo", "afd.toml:3",
+    // Option name -> where its value came from: "default", "--demo", "--slurm", "afd.toml:3",
     // "AFD_FFN_WORKERS", "--ffn-workers".
     std::map<std::string, std::string> origins;
     // The full path of the file that was read; empty: none.
@@ -43,6 +43,8 @@ struct ConfigSources {
     bool demo = false;
     // Directory of the demo model; needed with `demo` only.
     std::string demo_model;
+    // --slurm: option name -> text, of the node that this is (daemon/slurm/slurm_job.h).
+    std::map<std::string, std::string> slurm;
     // Places to look when no file is named, in order.
     std::vector<std::string> default_files;
     // Who starts nothing can do without a model.

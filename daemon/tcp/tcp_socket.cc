@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <fmt/core.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -73,6 +74,26 @@ Result<UniqueFd> connect_tcp(const SocketAddress& to) {
                            with(listen_address_of(to).text(), std::strerror(errno)));
     }
     return fd;
+}
+
+Result<std::vector<SocketAddress>> addresses_of(const std::string& host, uint16_t port) {
+    addrinfo wanted{};
+    wanted.ai_family = AF_UNSPEC;
+    wanted.ai_socktype = SOCK_STREAM;
+    addrinfo* found = nullptr;
+    const int status = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found);
+    if (status != 0) {
+        const char* reason = status == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(status);
+        return unavailable("the name of host '{}' is not known: {}", with(host, reason));
+    }
+    std::vector<SocketAddress> addresses;
+    for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+        SocketAddress& address = addresses.emplace_back();
+        address.size = one->ai_addrlen;
+        std::memcpy(&address.storage, one->ai_addr, one->ai_addrlen);
+    }
+    ::freeaddrinfo(found);
+    return addresses;
 }
 
 std::optional<SocketAddress> peer_address(int socket) {

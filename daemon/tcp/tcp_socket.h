@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/config/listen_address.h"
 #include "daemon/loop/unique_fd.h"
@@ -21,6 +22,10 @@ Result<UniqueFd> listen_tcp(ListenAddress& address, const std::string& option);
 // Begins to connect; non-blocking, so that a failure shows at the first use.
 // Errors: kUnavailable: there is no way to this address.
 Result<UniqueFd> connect_tcp(const SocketAddress& to);
+
+// What the system's resolver knows of a host, a name or numbers; at least one. It may ask servers,
+// and take seconds. Errors: kUnavailable: there is no such name, or nobody who knows it answers.
+Result<std::vector<SocketAddress>> addresses_of(const std::string& host, uint16_t port);
 
 // Who is at the other end, and at this one; nothing: the socket is not connected.
 std::optional<SocketAddress> peer_address(int socket);

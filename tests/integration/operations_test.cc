@@ -22,8 +22,10 @@ namespace afd::test {
 namespace {
 
 using nlohmann::json;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::Pair;
 
 // Waits until the log has `text`; fails the test otherwise.
 void wait_for_log(const Instance& instance, const std::string& text) {
@@ -93,19 +95,31 @@ TEST(Doctor, LooksAtTheMachineForAConfiguration) {
                 HasSubstr("nofile     warning  100 open files"));
 }
 
-// Goal: the unit and afdd agree. Oracle: the defaults and exit codes of afdd's own --help.
-TEST(Service, TheUnitFitsAfdd) {
-    std::ifstream file(AFD_DEMO_MODEL "/../deploy/afdd.service");
-    std::map<std::string, std::string> settings;
-    bool allows_seccomp = false;
+void write_config(const std::string& file, const std::string& text) {
+    std::ofstream(file) << text;
+    std::filesystem::permissions(file, std::filesystem::perms(0600));
+}
+
+// Of a unit in deploy/: of a setting that comes more than once, all values.
+std::multimap<std::string, std::string> read_unit(const std::string& name) {
+    std::ifstream file(AFD_DEMO_MODEL "/../deploy/" + name);
+    std::multimap<std::string, std::string> settings;
     for (std::string line; std::getline(file, line);) {
         const size_t equals = line.find('=');
-        allows_seccomp = allows_seccomp || line == "SystemCallFilter=seccomp";
         if (line.empty() || line[0] == '#' || equals == std::string::npos) continue;
-        settings[line.substr(0, equals)] = line.substr(equals + 1);
+        settings.emplace(line.substr(0, equals), line.substr(equals + 1));
     }
+    return settings;
+}
+
+// Goal: the unit and afdd agree. Oracle: the defaults and exit codes of afdd's own --help.
+TEST(Service, TheUnitFitsAfdd) {
+    const auto all = read_unit("afdd.service");
+    std::map<std::string, std::string> settings(all.begin(), all.end());
     // Which is in none of systemd's sets, and without which a worker would be killed at its start.
-    EXPECT_TRUE(allows_seccomp);
+    EXPECT_THAT(all, Contains(Pair("SystemCallFilter", "seccomp")));
+    // UCX asks the kernel over it which devices there are.
+    EXPECT_THAT(settings["RestrictAddressFamilies"], HasSubstr("AF_NETLINK"));
     EXPECT_EQ(settings["Type"], "notify");
     EXPECT_EQ(settings["KillMode"], "mixed");
     EXPECT_GT(std::stoi(settings["WatchdogSec"]), 1);
@@ -120,9 +134,31 @@ TEST(Service, TheUnitFitsAfdd) {
     EXPECT_EQ(settings["ExecStart"], "/usr/bin/afdd --config /etc/afd/afd.toml");
 }
 
-void write_config(const std::string& file, const std::string& text) {
-    std::ofstream(file) << text;
-    std::filesystem::permissions(file, std::filesystem::perms(0600));
+// Goal: so do the unit of a host that joins and the configuration in its comment. Oracle: afdd's
+// own judgement of that, and the 3 s that it gives its workers to end.
+TEST(Service, TheUnitOfAHostFitsAfdd) {
+    const auto all = read_unit("afdd-host.service");
+    std::map<std::string, std::string> settings(all.begin(), all.end());
+    EXPECT_EQ(settings["Type"], "notify");
+    EXPECT_EQ(settings["KillMode"], "mixed");
+    EXPECT_GT(std::stoi(settings["TimeoutStopSec"]), 3);
+    EXPECT_EQ(settings["RestartPreventExitStatus"], "2 3");
+    EXPECT_EQ(settings["ExecStart"], "/usr/bin/afdd --config /etc/afd/host.toml");
+    EXPECT_THAT(settings["RestrictAddressFamilies"], HasSubstr("AF_NETLINK"));
+
+    std::ifstream unit(AFD_DEMO_MODEL "/../deploy/afdd-host.service");
+    std::string options;
+    for (std::string line; std::getline(unit, line);) {
+        if (line.starts_with("#   ")) options += line.substr(4) + "\n";
+    }
+    options =
+        std::regex_replace(options, std::regex("model = .*"), "model = \"" AFD_DEMO_MODEL "\"");
+    const std::string file = make_directory() + "/host.toml";
+    write_config(file, options);
+    const Outcome checked =
+        run_program({program("afdd"), "--config", file, "--check-config"}, make_directory());
+    EXPECT_EQ(checked.exit_status, 0) << checked.output;
+    EXPECT_THAT(checked.output, HasSubstr("join = \"leader.example.org:7411\""));
 }
 
 // Goal: SIGHUP changes the log level of afdd, of its workers and of those that come later, and

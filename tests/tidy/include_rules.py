@@ -69,6 +69,7 @@ ALLOWED_INCLUDES = {
     "daemon/supervisor": "proto schedule daemon/program daemon/loop daemon/metrics daemon/config "
                          "daemon/worker",
     "daemon/tcp": "proto daemon/loop daemon/config",
+    "daemon/slurm": "proto daemon/config daemon/tcp",
     "daemon/cluster": "proto schedule daemon/program daemon/loop daemon/metrics daemon/config "
                       "daemon/tcp daemon/worker",
     "daemon/client_socket": "proto daemon/loop daemon/gateway/session",

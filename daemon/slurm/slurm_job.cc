@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/slurm/slurm_job.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cstdio>
+#include <sstream>
+
+#include "daemon/config/listen_address.h"
+#include "daemon/tcp/tcp_socket.h"
+#include "proto/failure.h"
+#include "proto/host_name.h"
+
+namespace afd::daemon {
+
+namespace {
+
+constexpr const char* kHowTo = "start it with 'srun --ntasks-per-node=1 afdd --slurm --model DIR'";
+
+using Variables = std::map<std::string, std::string>;
+
+Result<std::string> variable(const Variables& environment, const std::string& name) {
+    const auto found = environment.find(name);
+    if (found != environment.end() && !found->second.empty()) return found->second;
+    return failed_precondition("--slurm: {} is not set, so this is no task of a Slurm job; {}",
+                               with(name, kHowTo));
+}
+
+Result<uint32_t> number(const Variables& environment, const std::string& name) {
+    AFD_ASSIGN(const std::string text, variable(environment, name));
+    uint32_t value = 0;
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (read.ec == std::errc() && read.ptr == text.data() + text.size()) return value;
+    return failed_precondition("--slurm: {} = '{}' is no number", with(name, text));
+}
+
+std::string lower_case(std::string text) {
+    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return text;
+}
+
+Result<std::vector<std::string>> nodes_of(const std::string& list, const AskSlurm& ask) {
+    AFD_ASSIGN(const std::string output, ask({"show", "hostnames", list}));
+    std::istringstream lines(output);
+    std::vector<std::string> nodes;
+    for (std::string line; std::getline(lines, line);) {
+        if (line.empty()) continue;
+        nodes.push_back(lower_case(line));
+        AFD_TRY(check_host_name(nodes.back()));
+    }
+    if (nodes.empty()) return unavailable("--slurm: scontrol knows no node of '{}'", with(list));
+    return nodes;
+}
+
+// "NodeName=n1 ... NodeAddr=10.0.0.1 ...": what Slurm itself reaches the node by, often a name.
+Result<std::string> address_of(const std::string& node, const AskSlurm& ask) {
+    constexpr std::string_view kKey = "NodeAddr=";
+    AFD_ASSIGN(const std::string output, ask({"--oneliner", "show", "node", node}));
+    std::istringstream words(output);
+    for (std::string word; words >> word;) {
+        if (!word.starts_with(kKey)) continue;
+        AFD_ASSIGN(const auto addresses, addresses_of(word.substr(kKey.size()), 0));
+        // IPv4 where there is both: more networks route it.
+        const auto v4 = std::ranges::find_if(addresses, [](const SocketAddress& address) {
+            return address.storage.ss_family == AF_INET;
+        });
+        return listen_address_of(v4 != addresses.end() ? *v4 : addresses.front()).host;
+    }
+    return unavailable("--slurm: scontrol does not say the address of node '{}'", with(node));
+}
+
+std::string local_and(const std::vector<std::string>& nodes) {
+    std::string list(kLocalHost);
+    for (size_t i = 1; i < nodes.size(); ++i) list += "," + nodes[i];
+    return list;
+}
+
+// For a shell: in quotes, in which nothing has a meaning but the quote.
+std::string quoted(const std::string& text) {
+    std::string quoted = "'";
+    for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return quoted + "'";
+}
+
+}  // namespace
+
+std::map<std::string, std::string> SlurmJob::options() const {
+    const std::string instance = "job" + std::to_string(id);
+    if (nodes.size() == 1) return {{"instance", instance}};
+    ListenAddress address;
+    address.host = leader_address;
+    address.is_ipv6 = leader_address.find(':') != std::string::npos;
+    address.port = port();
+    if (!leads()) {
+        return {{"instance", instance + "_" + std::to_string(own)},
+                {"transport", "ucx"},
+                {"join", address.text()},
+                {"host_name", nodes[own]},
+                {"leave_with_leader", "true"}};
+    }
+    const std::string num_nodes = std::to_string(nodes.size());
+    return {{"instance", instance},
+            {"transport", "ucx"},
+            {"ucx_host", leader_address},
+            {"cluster_listen", address.text()},
+            {"attention_workers", num_nodes},
+            {"attention_hosts", local_and(nodes)},
+            {"ffn_workers", num_nodes},
+            {"ffn_hosts", local_and(nodes)}};
+}
+
+Result<SlurmJob> read_slurm_job(const std::map<std::string, std::string>& environment,
+                                const AskSlurm& ask) {
+    SlurmJob job;
+    AFD_ASSIGN(const std::string list, variable(environment, "SLURM_STEP_NODELIST"));
+    AFD_ASSIGN(job.id, number(environment, "SLURM_JOB_ID"));
+    AFD_ASSIGN(const uint32_t num_tasks, number(environment, "SLURM_STEP_NUM_TASKS"));
+    AFD_ASSIGN(const std::string own_node, variable(environment, "SLURMD_NODENAME"));
+    AFD_ASSIGN(job.nodes, nodes_of(list, ask));
+    if (num_tasks != job.nodes.size()) {
+        return failed_precondition("--slurm: {} tasks on {} nodes, and one afdd runs on each; {}",
+                                   with(num_tasks, job.nodes.size(), kHowTo));
+    }
+    const auto own = std::ranges::find(job.nodes, lower_case(own_node));
+    if (own == job.nodes.end()) {
+        return failed_precondition("--slurm: node '{}' (SLURMD_NODENAME) is none of '{}'",
+                                   with(own_node, list));
+    }
+    job.own = static_cast<size_t>(own - job.nodes.begin());
+    if (job.nodes.size() > 1) {
+        AFD_ASSIGN(job.leader_address, address_of(job.nodes.front(), ask));
+    }
+    return job;
+}
+
+Result<std::string> ask_scontrol(const std::vector<std::string>& arguments) {
+    std::string command = "scontrol";
+    for (const std::string& argument : arguments) command += " " + quoted(argument);
+    std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "re");
+    if (pipe == nullptr) return unavailable("--slurm: cannot run {}", with(command));
+    std::string output;
+    std::array<char, 4096> part{};
+    for (size_t size = 0; (size = std::fread(part.data(), 1, part.size(), pipe)) > 0;) {
+        output.append(part.data(), size);
+    }
+    const int status = ::pclose(pipe);
+    if (status == 0) return output;
+    return unavailable("--slurm: {}: {}", with(command, output.substr(0, output.find('\n'))));
+}
+
+}  // namespace afd::daemon

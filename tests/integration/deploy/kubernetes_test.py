@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""deploy/kubernetes.yaml: that Kubernetes would take it, and afdd what it says.
+
+    kubernetes_test.py BIN_DIR [unittest arguments]
+
+Method and oracle: each object is read into the types that the Kubernetes client generates from the
+schema of the API, which refuses what is missing or out of range, and written again: what the schema
+does not know is lost on the way. The variables of the containers are given to afdd --check-config.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import types
+import unittest
+
+import kubernetes.client
+import yaml
+
+BIN = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else pathlib.Path("build/release/bin")
+SOURCE = pathlib.Path(__file__).resolve().parents[3]
+MANIFEST = SOURCE / "deploy/kubernetes.yaml"
+
+
+def objects() -> list[dict]:
+    return yaml.safe_load(MANIFEST.read_text(encoding="utf-8"))["items"]
+
+
+def container_of(name: str) -> dict:
+    found = next(one for one in objects() if one["metadata"]["name"] == name)
+    return found["spec"]["template"]["spec"]["containers"][0]
+
+
+def variables_of(container: dict) -> dict[str, str]:
+    """As the kubelet makes them: of a pod afd-host-0 at 10.0.0.7."""
+    of_pod = {"status.podIP": "10.0.0.7", "metadata.name": "afd-host-0"}
+    variables: dict[str, str] = {}
+    for entry in container["env"]:
+        value = entry.get("value")
+        if value is None:
+            value = of_pod[entry["valueFrom"]["fieldRef"]["fieldPath"]]
+        for name, known in variables.items():
+            value = value.replace(f"$({name})", known)
+        variables[entry["name"]] = value
+    return variables
+
+
+class KubernetesTest(unittest.TestCase):
+    def test_the_schema_knows_all_of_it(self) -> None:
+        client = kubernetes.client.ApiClient()
+        kinds = []
+        for one in objects():
+            kinds.append(one["kind"])
+            answer = types.SimpleNamespace(data=json.dumps(one))
+            read = client.deserialize(answer, "V1" + one["kind"])
+            self.assertEqual(client.sanitize_for_serialization(read), one)
+        self.assertEqual(kinds, ["Service", "Service", "StatefulSet", "StatefulSet"])
+
+    def test_the_schema_refuses_and_loses(self) -> None:
+        """So that the test above can fail."""
+        client = kubernetes.client.ApiClient()
+        odd = next(one for one in objects() if one["kind"] == "StatefulSet")
+        odd["spec"]["replicass"] = 2
+        answer = types.SimpleNamespace(data=json.dumps(odd))
+        read = client.deserialize(answer, "V1StatefulSet")
+        self.assertNotEqual(client.sanitize_for_serialization(read), odd)
+        del odd["spec"]["selector"]
+        with self.assertRaisesRegex(ValueError, "selector"):
+            client.deserialize(types.SimpleNamespace(data=json.dumps(odd)), "V1StatefulSet")
+
+    def test_selectors_find_their_pods(self) -> None:
+        templates = [one["spec"]["template"]["metadata"]["labels"] for one in objects()
+                     if one["kind"] == "StatefulSet"]
+        for one in objects():
+            selector = one["spec"]["selector"]
+            wanted = selector.get("matchLabels", selector)
+            self.assertTrue(any(wanted.items() <= labels.items() for labels in templates), wanted)
+
+    def test_afdd_takes_the_variables(self) -> None:
+        for name in ("afd-leader", "afd-host"):
+            variables = variables_of(container_of(name))
+            variables["AFD_MODEL"] = str(SOURCE / "demo_model")
+            environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **variables}
+            done = subprocess.run([BIN / "afdd", "--check-config"], env=environment, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            for variable in variables:
+                if variable.startswith("AFD_"):
+                    self.assertRegex(done.stdout, rf"# .*\b{variable}\n")
+
+    def test_hosts_are_those_that_the_leader_awaits(self) -> None:
+        awaited = variables_of(container_of("afd-leader"))["AFD_FFN_HOSTS"].split(",")
+        hosts = next(one for one in objects() if one["metadata"]["name"] == "afd-host")
+        pods = [f"afd-host-{i}" for i in range(hosts["spec"]["replicas"])]
+        self.assertEqual(awaited, pods)
+        certificates = " ".join(f"--host {pod}" for pod in pods)
+        self.assertIn(f"afdctl cluster init certificates {certificates}",
+                      MANIFEST.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Slurm of this machine alone: one slurmctld, and a slurmd for each node; use as `with`."""
+
+import getpass
+import os
+import pathlib
+import socket
+import subprocess
+import tempfile
+import time
+
+PATIENCE_S = 60
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports that nobody had a moment ago."""
+    sockets = [socket.socket() for _ in range(number)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Slurm:
+    """Nodes n1, n2, ... of two cores each; whoever runs the test is its user."""
+
+    def __init__(self, num_nodes: int, environment: dict[str, str]) -> None:
+        self.num_nodes = num_nodes
+        self.home = tempfile.TemporaryDirectory(prefix="afd-slurm-")
+        self.directory = pathlib.Path(self.home.name)
+        self.config = self.directory / "slurm.conf"
+        self.environment = {**os.environ, **environment, "SLURM_CONF": str(self.config)}
+        self.daemons: list[subprocess.Popen] = []
+
+    def _write_config(self) -> None:
+        host = socket.gethostname().split(".")[0]
+        control, *ports = free_ports(1 + self.num_nodes)
+        lines = [
+            "ClusterName=afd", f"SlurmctldHost={host}(127.0.0.1)", f"SlurmctldPort={control}",
+            # Nobody but this machine is asked who he is.
+            "AuthType=auth/none", "CredType=cred/none",
+            f"SlurmUser={getpass.getuser()}", f"SlurmdUser={getpass.getuser()}",
+            "ProctrackType=proctrack/pgid", "TaskPlugin=task/none", "MpiDefault=none",
+            "SelectType=select/cons_tres", "SelectTypeParameters=CR_CPU", "KillWait=60",
+            "ReturnToService=2", f"StateSaveLocation={self.directory}",
+            f"SlurmdSpoolDir={self.directory}/spool-%n",
+            f"SlurmctldPidFile={self.directory}/slurmctld.pid",
+            f"SlurmdPidFile={self.directory}/slurmd-%n.pid",
+            f"SlurmctldLogFile={self.directory}/slurmctld.log",
+            f"SlurmdLogFile={self.directory}/slurmd-%n.log",
+            *(f"NodeName=n{i + 1} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2"
+              for i, port in enumerate(ports)),
+            f"PartitionName=all Nodes=n[1-{self.num_nodes}] Default=YES State=UP",
+        ]
+        self.config.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def _start(self, *command: str) -> None:
+        self.daemons.append(subprocess.Popen(
+            command, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL))
+
+    def __enter__(self) -> "Slurm":
+        self._write_config()
+        self._start("slurmctld", "-D", "-f", str(self.config))
+        for i in range(self.num_nodes):
+            self._start("slurmd", "-D", "-N", f"n{i + 1}", "-f", str(self.config))
+        self.wait_for(lambda: self.call("sinfo", "-h", "-t", "idle", "-o", "%D").strip()
+                      == str(self.num_nodes), "all nodes are idle")
+        return self
+
+    def __exit__(self, kind, value, trace) -> None:
+        # slurmctld last: a slurmd says there what became of its jobs.
+        for daemon in reversed(self.daemons):
+            daemon.terminate()
+            daemon.wait(timeout=PATIENCE_S)
+        self.home.cleanup()
+
+    def call(self, *command: str, may_fail: bool = False) -> str:
+        """What a program says that knows this Slurm: both its outputs."""
+        done = subprocess.run(command, env=self.environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=2 * PATIENCE_S)
+        if done.returncode != 0 and not may_fail:
+            if command[0] == "sinfo":
+                return ""
+            raise RuntimeError(f"{command}: exit code {done.returncode}:\n{done.stdout}")
+        return done.stdout
+
+    def state_of(self, job: int) -> str:
+        """RUNNING, COMPLETED, CANCELLED, FAILED ..."""
+        words = self.call("scontrol", "--oneliner", "show", "job", str(job)).split()
+        return next(word for word in words if word.startswith("JobState=")).split("=")[1]
+
+    def logs(self) -> str:
+        files = [*self.directory.glob("*.log"), *self.directory.glob("job-*")]
+        return "\n".join(f"--- {file.name}\n{file.read_text(encoding='utf-8')}" for file in files)
+
+    def wait_for(self, holds, what: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            if holds():
+                return
+            time.sleep(0.1)
+        raise RuntimeError(f"waited in vain until {what}\n{self.logs()}")
