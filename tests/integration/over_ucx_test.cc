@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cstring>
 #include <fstream>
 #include <set>
 
@@ -73,9 +74,9 @@ class DisturbedOverUcx : public testing::Test {
   protected:
     DisturbedOverUcx() { instance_.wait_ready(); }
 
-    void kill_and_wait(const std::string& role, size_t index) {
+    void end_and_wait(const std::string& role, size_t index, int signal) {
         const pid_t pid = instance_.worker_pids(role)[index];
-        send_signal(pid, SIGKILL);
+        send_signal(pid, signal);
         instance_.wait_for("the successor serves", [&](const client::Status& status) {
             for (const client::Worker& worker : status.workers()) {
                 if (worker.role() != role || worker.index() != index) continue;
@@ -104,11 +105,28 @@ TEST_F(DisturbedOverUcx, WorkersShareNoMemoryWithEachOther) {
     EXPECT_THAT(segments, ElementsAre("ffn1-control", "ffn1-metrics"));
 }
 
+// Goal: no handler of UCX stands between a crash and the end of the worker. Oracle: the kernel's
+// list of the signals that the process catches, and what afdd sees of its end.
+TEST_F(DisturbedOverUcx, ACrashEndsAWorkerAtOnce) {
+    for (const std::string role : {"attention", "ffn"}) {
+        std::ifstream status("/proc/" + std::to_string(instance_.worker_pids(role)[0]) + "/status");
+        uint64_t caught = ~uint64_t{0};
+        for (std::string word; status >> word;) {
+            if (word == "SigCgt:") status >> std::hex >> caught;
+        }
+        for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
+            EXPECT_EQ(caught >> (signal - 1) & 1, 0U) << role << " catches " << strsignal(signal);
+        }
+        end_and_wait(role, 0, SIGSEGV);
+    }
+    EXPECT_THAT(instance_.log(), HasSubstr("killed by signal 11"));
+}
+
 TEST_F(DisturbedOverUcx, KilledWorkersAreReplacedAndTheBitsAreTheSame) {
     expect_same_bits_through(instance_, kTokens, [&] {
         for (const size_t index : {0U, 1U}) {
-            kill_and_wait("ffn", index);
-            kill_and_wait("attention", index);
+            end_and_wait("ffn", index, SIGKILL);
+            end_and_wait("attention", index, SIGKILL);
         }
     });
     EXPECT_EQ(instance_.stop(), 0);
