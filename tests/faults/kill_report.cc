@@ -43,6 +43,7 @@ void KillReport::add(const KillReport& other) {
     append(other.ffn, ffn);
     append(other.attention, attention);
     append(other.both, both);
+    append(other.host, host);
     append(other.others_gap_ms, others_gap_ms);
     num_descriptors_more = std::max(num_descriptors_more, other.num_descriptors_more);
     kib_more = std::max(kib_more, other.kib_more);
@@ -57,6 +58,7 @@ std::string KillReport::text() const {
                        num_doubled,
                        num_changed) +
            line("FFN", ffn) + line("attention", attention) + line("both", both) +
+           (host.restart_ms.empty() ? "" : line("host", host)) +
            fmt::format("others' longest gap {}; more: {} descriptors, {} KiB, {} segments\n",
                        summary(others_gap_ms),
                        num_descriptors_more,

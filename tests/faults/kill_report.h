@@ -27,6 +27,7 @@ struct KillReport {
     KillTimes ffn;
     KillTimes attention;
     KillTimes both;
+    KillTimes host;  // All workers of another host, some times with its afdd.
     // Of requests that a kill did not concern: those of the other attention worker.
     std::vector<double> others_gap_ms;
     // What afdd had more of at the end than before the first kill, and what was left behind it; the

@@ -23,7 +23,7 @@ double ms_between(client::Clock::time_point from, client::Clock::time_point to) 
     return std::chrono::duration<double, std::milli>(to - from).count();
 }
 
-std::vector<std::string> flags(const KillScenario& scenario) {
+std::vector<std::string> flags(const KillScenario& scenario, const std::string& certificates) {
     // With replicas some time is to be without the worker.
     const std::string restart_ms = scenario.has_replicas ? "20" : "1";
     std::vector<std::string> all = {"--attention-workers",
@@ -51,7 +51,11 @@ std::vector<std::string> flags(const KillScenario& scenario) {
         all.insert(all.end(),
                    {"--expert-placement", replicated_placement(scenario.num_ffn_workers)});
     }
-    if (scenario.is_over_ucx) {
+    if (scenario.has_host) {
+        const auto more = leader_flags(certificates);
+        all.insert(all.end(), more.begin(), more.end());
+        all.insert(all.end(), {"--attention-hosts", "local,b", "--ffn-hosts", "local,b"});
+    } else if (scenario.is_over_ucx) {
         all.insert(all.end(), {"--transport", "ucx", "--ucx-devices", "lo"});
     }
     return all;
@@ -62,12 +66,15 @@ std::vector<std::string> flags(const KillScenario& scenario) {
 std::string KillScenario::name() const {
     return std::to_string(num_attention_workers) + "A" + std::to_string(num_ffn_workers) + "F, " +
            "router = " + router + ", dispatch = " + dispatch + (has_replicas ? ", replicas" : "") +
-           (is_over_ucx ? ", over ucx" : "");
+           (is_over_ucx ? ", over ucx" : "") + (has_host ? ", two hosts" : "");
 }
 
 KillRun::KillRun(const KillScenario& scenario, uint32_t seed)
     : random_(seed),
-      instance_(flags(scenario)),
+      certificates_(scenario.has_host ? make_certificates({"b"}) : ""),
+      instance_(flags(scenario, certificates_)),
+      address_(scenario.has_host ? join_address(instance_) : ""),
+      host_(scenario.has_host ? join() : nullptr),
       templates_(fault_requests()),
       expected_([this] {
           instance_.wait_ready();
@@ -75,6 +82,11 @@ KillRun::KillRun(const KillScenario& scenario, uint32_t seed)
       }()),
       connection_(instance_.open_connection()),
       asker_(instance_.connect()) {}
+
+std::unique_ptr<JoinedProcess> KillRun::join() const {
+    return std::make_unique<JoinedProcess>(
+        JoinedProcess::Options{.name = "b", .certificates = certificates_, .address = address_});
+}
 
 KillReport KillRun::run(uint64_t num_kills) {
     const Footprint before = footprint_of(instance_.pid());
@@ -166,13 +178,20 @@ void KillRun::end(const Flight& flight) {
     }
 }
 
-// Kills, and notes who was in flight.
 void KillRun::strike() {
     const auto status = asker_.status();
     ASSERT_TRUE(status.ok()) << status.error().message;
+    if (host_ != nullptr && random_() % 3 == 0) {
+        strike_host(status.value());
+    } else {
+        strike_workers(status.value());
+    }
+}
+
+void KillRun::strike_workers(const client::Status& status) {
     std::vector<const client::Worker*> ffn;
     std::vector<const client::Worker*> attention;
-    for (const client::Worker& worker : status.value().workers()) {
+    for (const client::Worker& worker : status.workers()) {
         (worker.role() == "ffn" ? ffn : attention).push_back(&worker);
     }
     const auto dice = random_() % 10;
@@ -195,10 +214,39 @@ void KillRun::strike() {
     for (const pid_t pid : kill.pids) ::kill(pid, SIGKILL);
     report_.num_kills += kill.pids.size();
     // Of an attention worker its own sequences; of an FFN worker everybody's.
-    kill.num_in_flight = flights_.size();
     kill.num_concerned = kill.times == &report_.attention
-                             ? std::min<size_t>(targets[0]->num_sequences(), kill.num_in_flight)
-                             : kill.num_in_flight;
+                             ? std::min<size_t>(targets[0]->num_sequences(), flights_.size())
+                             : flights_.size();
+    aim(std::move(kill));
+}
+
+void KillRun::strike_host(const client::Status& status) {
+    Kill kill;
+    kill.times = &report_.host;
+    // Of its workers the leader sees the stand-ins.
+    for (const client::Worker& worker : status.workers()) {
+        if (!worker.host().empty()) kill.pids.push_back(static_cast<pid_t>(worker.pid()));
+    }
+    const std::vector<pid_t> workers = host_->worker_pids();
+    const bool is_whole = random_() % 2 == 0;
+    receive();
+    kill.at = client::Clock::now();
+    for (const pid_t pid : workers) ::kill(pid, SIGKILL);
+    report_.num_kills += workers.size() + (is_whole ? 1 : 0);
+    kill.num_concerned = flights_.size();
+    aim(std::move(kill));
+    if (!is_whole) return;
+    // Without it new requests are refused.
+    is_sending_ = false;
+    host_->signal(SIGKILL);
+    EXPECT_EQ(host_->wait_exit(), 128 + SIGKILL);
+    serve_until(client::Clock::now() + milliseconds(random_() % 300));
+    host_ = join();
+}
+
+// From here on it is this kill that holds requests up.
+void KillRun::aim(Kill kill) {
+    kill.num_in_flight = flights_.size();
     for (auto& [id, flight] : flights_) flight.is_held_up = true;
     kill_ = std::move(kill);
 }
@@ -214,6 +262,7 @@ bool KillRun::is_over() {
             }
         }
         kill_->restart_ms = ms_between(kill_->at, client::Clock::now());
+        is_sending_ = true;
     }
     return kill_->gaps_ms.size() >= kill_->num_in_flight;
 }

@@ -7,13 +7,18 @@
 // from the undisturbed instance. A kill is kill -9, in three of ten cases SIGSTOP and then kill -9;
 // in one of ten it hits a worker of each role. The next comes at a random time after all workers
 // are ready again, so that each has something to disturb.
+//
+// Where there is another host, too, what is killed there is the stand-in of a worker, or, in one of
+// three cases, all its workers at once, half of the time with the host's afdd.
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <random>
 
 #include "tests/faults/kill_report.h"
 #include "tests/integration/instance.h"
+#include "tests/integration/joined_process.h"
 #include "tests/integration/workload.h"
 
 namespace afd::test {
@@ -25,6 +30,7 @@ struct KillScenario {
     std::string dispatch;
     bool has_replicas = false;  // Each FFN worker has all experts.
     bool is_over_ucx = false;   // transport = ucx.
+    bool has_host = false;      // Every other worker of a role runs on another host.
 
     std::string name() const;
 };
@@ -60,13 +66,21 @@ class KillRun {
     void end(const Flight& flight);
     void serve_until(TimePoint when);
     void strike();
+    void strike_workers(const client::Status& status);
+    void strike_host(const client::Status& status);
+    void aim(Kill kill);
     // Whether everything that the kill held up went on, and the successors are ready.
     bool is_over();
     void note_gaps();
     void drain();
 
+    std::unique_ptr<JoinedProcess> join() const;
+
     std::mt19937 random_;
+    const std::string certificates_;  // Empty: there is no other host.
     Instance instance_;
+    std::string address_;
+    std::unique_ptr<JoinedProcess> host_;
     std::vector<client::Generate> templates_;
     std::vector<Reply> expected_;
     client::Connection connection_;

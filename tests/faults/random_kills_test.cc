@@ -83,6 +83,14 @@ TEST(RandomKills, LoseDoubleAndChangeNothing) {
 TEST(RandomKillsOverUcx, LoseDoubleAndChangeNothing) {
     kill_in(scenarios_over_ucx(), from_environment("AFD_KILLS", 8));
 }
+
+TEST(RandomKillsOverHosts, LoseDoubleAndChangeNothing) {
+    std::vector<KillScenario> made;
+    for (const char* router : {"attention", "ffn"}) {
+        made.push_back({2, 2, router, "window", false, true, true});
+    }
+    kill_in(made, from_environment("AFD_KILLS", 8));
+}
 #endif
 
 }  // namespace

@@ -184,13 +184,29 @@ TEST_F(JoinedHosts, WhatCannotBeIsRefusedAndSaid) {
     EXPECT_THAT(refusal({"--ffn-hosts", "B!"}), HasSubstr("'B!' is no name of a host"));
     EXPECT_THAT(refusal({"--ffn-hosts", "leader"}), HasSubstr("write 'local'"));
     EXPECT_THAT(refusal({"--transport", "ucx", "--join", "somewhere", "--cluster-dir", "d"}),
-                HasSubstr("must be ADDRESS:PORT"));
+                HasSubstr("must be HOST:PORT"));
     // A leader that is not there is waited for.
     address_ = "127.0.0.1:9";
     JoinedProcess lonely({.name = "b", .certificates = certificates_, .address = address_});
     lonely.wait_for_log("leader at 127.0.0.1:9: the connection failed: Connection refused; trying");
     lonely.signal(SIGTERM);
     EXPECT_EQ(lonely.wait_exit(), 0);
+}
+
+// The first is no address to afdd, and numbers of an old form to the system's resolver; the second
+// is nobody's (RFC 6761).
+TEST_F(JoinedHosts, FindTheirLeaderByName) {
+    leader_ = std::make_unique<Instance>(leader_flags(certificates_) +
+                                         std::vector<std::string>{"--ffn-hosts", "b"});
+    const std::string numbers = join_address(*leader_);
+    address_ = "0x7f000001" + numbers.substr(numbers.rfind(':'));
+    const auto host = join("b");
+    leader_->wait_ready();
+    host->wait_for_log("joined instance '" + leader_->name() + "' of leader at " + address_ + ":");
+    address_ = "no-such-host.invalid:7411";
+    const auto lost = join("c");
+    lost->wait_for_log("the name of host 'no-such-host.invalid' is not known: ");
+    EXPECT_EQ(leader_->stop(), 0);
 }
 
 }  // namespace
