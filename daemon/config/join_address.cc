@@ -49,8 +49,8 @@ Result<JoinAddress> parse_join_address(const std::string& text) {
         address.is_name = true;
         const char* const end = text.data() + text.size();
         const auto port = std::from_chars(text.data() + colon + 1, end, address.port);
-        if (port.ec != std::errc() || port.ptr != end || !is_name(address.host))
-            return no_join_address();
+        const bool is_port = port.ec == std::errc() && port.ptr == end;
+        if (!is_port || !is_name(address.host)) return no_join_address();
     }
     if (address.port == 0) return invalid_argument("port 0 is where nobody listens");
     return address;

@@ -9,6 +9,8 @@
 
 #include "daemon/config/config_file.h"
 #include "daemon/config/config_options.h"
+#include "daemon/config/join_address.h"
+#include "daemon/config/listen_address.h"
 #include "proto/did_you_mean.h"
 #include "proto/failure.h"
 
@@ -117,11 +119,18 @@ void read_demo(const ConfigSources& sources, RawValues& values) {
 }
 
 // All tasks of a job have one command line: what it says of hosts is for the one that leads, and
-// where that listens is where the others join.
+// where that listens is where the others join; at the address that Slurm has, if it listens at all
+// of them.
 void keep_to_own_part(const ConfigSources& sources, RawValues& values) {
     if (!sources.slurm.contains("join")) return;
-    const RawValue listen = values["cluster_listen"];
-    if (!listen.text.empty() && values["join"].origin == "--slurm") values["join"] = listen;
+    auto join = parse_join_address(values["join"].text);
+    const auto listen = parse_listen_address(values["cluster_listen"].text);
+    if (join.ok() && listen.ok()) {
+        const std::string& host = listen.value().host;
+        if (host != "0.0.0.0" && host != "::") join.value().host = host;
+        join.value().port = listen.value().port;
+        values["join"] = {join.value().text(), values["cluster_listen"].origin};
+    }
     for (const char* name : {"cluster_listen", "attention_hosts", "ffn_hosts"}) {
         values[name] = {"", "--slurm"};
     }

@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/config/resolved_config.h"
+
 namespace afd::daemon {
 namespace {
 
@@ -68,6 +70,26 @@ TEST(SlurmJob, OneNodeIsAnInstanceLikeAnyOther) {
     const auto job = read_slurm_job(environment, answer);
     ASSERT_TRUE(job.ok()) << job.error().message;
     EXPECT_THAT(job.value().options(), ElementsAre(Pair("instance", "job24077")));
+}
+
+// All tasks have one command line. Oracle: what the two must agree on.
+TEST(SlurmJob, WhatIsSaidOfHostsIsForTheLeader) {
+    const auto config_of = [](const std::string& node, const std::string& listen) {
+        ConfigSources sources;
+        sources.slurm = read_slurm_job(task_on(node), answer).value().options();
+        sources.flags = {{"model", "m"}, {"cluster_dir", "d"}, {"ffn_hosts", "n2"}};
+        if (!listen.empty()) sources.flags["cluster_listen"] = listen;
+        const auto resolved = resolve_config(sources);
+        EXPECT_TRUE(resolved.ok()) << resolved.error().message;
+        return resolved.ok() ? resolved.value().config : Config();
+    };
+    EXPECT_EQ(config_of("n1", "").ffn_hosts, "n2");
+    EXPECT_EQ(config_of("n1", "").attention_hosts, "local,n2,n3");
+    EXPECT_EQ(config_of("n2", "").ffn_hosts, "");
+    EXPECT_EQ(config_of("n2", "").join, config_of("n1", "").cluster_listen);
+    EXPECT_EQ(config_of("n1", "0.0.0.0:7000").cluster_listen, "0.0.0.0:7000");
+    EXPECT_EQ(config_of("n2", "0.0.0.0:7000").join, "10.0.0.1:7000");
+    EXPECT_EQ(config_of("n2", "[fd00::1]:7000").join, "[fd00::1]:7000");
 }
 
 std::string refusal(const std::map<std::string, std::string>& environment) {
