@@ -71,6 +71,29 @@ def worker_messages():
     put("worker_messages", "segment", frame(field(6, field(1, 1) + field(2, 1) + field(3, 4096))))
 
 
+def cluster_messages():
+    """Of a metrics segment without lanes: docs of schedule/layout/metrics_layout.h."""
+    counts = struct.pack("<1392Q", *range(1392))
+    beat = struct.pack("<Q2i6i", 41, 812, 1, 2, 0, 7, 41, 42, 3)
+    join = field(1, 3) + field(2, 7412) + field(3, "model") + field(4, "avx2") + field(5, 8)
+    put("cluster_messages", "host", frame(field(1, join)) + frame(field(2, b"")))
+    put("cluster_messages", "leader", frame(field(1, field(1, "demo") + field(3, 2)))
+        + frame(field(2, field(1, 3) + field(2, "why"))) + frame(field(4, b"")))
+    take = field(1, 1) + field(2, 0) + field(3, field(1, 5) + field(2, "model"))
+    put("cluster_messages", "stand-in", frame(field(1, take)) + frame(field(3, b"")))
+    sight = field(1, beat) + field(2, counts)
+    put("cluster_messages", "sight", frame(field(3, sight)) + frame(field(3, field(1, beat))))
+    put("cluster_messages", "ended", frame(field(2, field(4, field(1, "waits"))))
+        + frame(field(4, field(1, "killed by signal 9 (Killed)"))))
+
+
+def ucx_records():
+    row = struct.pack("<2IQ", 3, 4, 0) + b"rows"
+    refused = struct.pack("<2IQ", 1, 0xFFFFFFFF, 0) + b"\0\0\0\0"
+    put("ucx_records", "two", bytes([3, 8]) + struct.pack("<I", 2) + row + refused)
+    put("ucx_records", "none", bytes([3, 8]) + struct.pack("<I", 0))
+
+
 # --- HTTP ---
 
 
@@ -274,6 +297,7 @@ def two_phase():
     put("two_phase", "send", b"\1" + rank + grants + b"\1" + rank + grants)
 
 
-for make in (client_messages, worker_messages, http_session, http_body, http_events, configuration, model_config, safetensors, tokenizer,
-             tiktoken, descriptors, schedule_context, two_phase):
+for make in (client_messages, worker_messages, cluster_messages, ucx_records, http_session,
+             http_body, http_events, configuration, model_config, safetensors, tokenizer, tiktoken,
+             descriptors, schedule_context, two_phase):
     make()
