@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/supervisor/worker_slot.h"
 
+#include <utility>
+
 #include "daemon/program/logging.h"
 #include "proto/failure.h"
 #include "schedule/layout/execution_log.h"
@@ -74,6 +76,7 @@ bool WorkerSlot::is_hindered() {
     const std::string why = settings_.hindrance ? settings_.hindrance() : "";
     if (why.empty()) return false;
     const std::string text = name_ + " " + why;
+    was_hindered_ = true;
     if (text == failure_) return true;
     log::info("{}", text);
     failure_ = text;
@@ -196,19 +199,22 @@ bool WorkerSlot::take_messages(TurnBudget* budget) {
 
 void WorkerSlot::take_message(const control::WorkerMessage& message) {
     switch (message.body_case()) {
-        case control::WorkerMessage::kReady:
+        case control::WorkerMessage::kReady: {
             if (state_ != State::kStarting) return;
             state_ = State::kReady;
             start_timer_.stop();
             settle_timer_.start(kSettleMs);
             is_tried_for_ever_ = true;
-            // One that always died when it had come so far has to show more.
-            if (!dies_when_ready_) failure_.clear();
+            // One that always died when it had come so far has to show more. What hindered it is
+            // over in any case.
+            const bool was_hindered = std::exchange(was_hindered_, false);
+            if (!dies_when_ready_ || was_hindered) failure_.clear();
             back_off_.healthy(loop_.now_ms());
             hang_detector_.restart(loop_.now_ms());
             stop_detector_.observe(false, loop_.now_ms());
             listener_.on_worker_ready(*this, message.ready());
             return;
+        }
         case control::WorkerMessage::kEvents:
             if (state_ == State::kReady) listener_.on_worker_events(*this, message.events());
             return;

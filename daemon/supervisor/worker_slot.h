@@ -201,6 +201,7 @@ class WorkerSlot {
     uint32_t num_processes_ = 0;
     uint64_t num_failures_ = 0;     // In a row before it was ready, or soon after.
     bool dies_when_ready_ = false;  // One of them was soon after.
+    bool was_hindered_ = false;     // Since it was ready last: failure_ may say by what.
     std::string failure_;
     uint64_t started_ms_ = 0;
     std::optional<control::Fatal> fatal_;  // What the present process said at its end.

@@ -229,6 +229,7 @@ void KillRun::strike_host(const client::Status& status) {
     }
     const std::vector<pid_t> workers = host_->worker_pids();
     const bool is_whole = random_() % 2 == 0;
+    if (is_whole) stop_sending();
     receive();
     kill.at = client::Clock::now();
     for (const pid_t pid : workers) ::kill(pid, SIGKILL);
@@ -236,12 +237,23 @@ void KillRun::strike_host(const client::Status& status) {
     kill.num_concerned = flights_.size();
     aim(std::move(kill));
     if (!is_whole) return;
-    // Without it new requests are refused.
-    is_sending_ = false;
     host_->signal(SIGKILL);
     EXPECT_EQ(host_->wait_exit(), 128 + SIGKILL);
     serve_until(client::Clock::now() + milliseconds(random_() % 300));
     host_ = join();
+}
+
+// Without the host new requests are refused: those that were sent are to be in before.
+void KillRun::stop_sending() {
+    is_sending_ = false;
+    const TimePoint deadline = client::Clock::now() + kPatience;
+    while (client::Clock::now() < deadline && !testing::Test::HasFailure()) {
+        serve_until(client::Clock::now() + milliseconds(1));
+        const auto status = asker_.status();
+        ASSERT_TRUE(status.ok()) << status.error().message;
+        if (status.value().num_running() + status.value().num_queued() >= flights_.size()) return;
+    }
+    ADD_FAILURE() << "requests are not taken";
 }
 
 // From here on it is this kill that holds requests up.

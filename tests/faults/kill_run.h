@@ -68,6 +68,7 @@ class KillRun {
     void strike();
     void strike_workers(const client::Status& status);
     void strike_host(const client::Status& status);
+    void stop_sending();
     void aim(Kill kill);
     // Whether everything that the kill held up went on, and the successors are ready.
     bool is_over();
