@@ -21,22 +21,23 @@
 #include "schedule/layout/metrics_layout.h"
 #include "tests/fuzz/fuzz_input.h"
 
+namespace schedule = afd::schedule;
+
 namespace {
 
 using Segment = std::vector<std::byte>;
 
 // What stands between the parts of a segment that are counts.
 std::string trace_of(const Segment& segment) {
-    using namespace afd::schedule;
     const auto part = [&](uint64_t begin, uint64_t end) {
         return std::string(reinterpret_cast<const char*>(segment.data() + begin), end - begin);
     };
-    return part(kTraceSwitchOffset, kMetricsHistogramsOffset) +
-           part(kTraceHeadOffset, kMetricsLanesOffset);
+    return part(schedule::kTraceSwitchOffset, schedule::kMetricsHistogramsOffset) +
+           part(schedule::kTraceHeadOffset, schedule::kMetricsLanesOffset);
 }
 
 Segment make_segment() {
-    Segment segment(afd::schedule::kMetricsLanesOffset);
+    Segment segment(schedule::kMetricsLanesOffset);
     std::fill(segment.begin(), segment.end(), std::byte{7});
     return segment;
 }
@@ -49,12 +50,12 @@ void store(const afd::cluster::Sight& sight) {
     const std::string after = afd::daemon::metrics_image(segment);
     AFD_ASSERT(after == (is_stored ? sight.counts() : before), "another image than was stored");
     AFD_ASSERT(trace_of(segment) == trace, "an image changes the trace");
-    afd::schedule::HeartbeatImage image;
+    schedule::HeartbeatImage image;
     if (sight.heartbeat().size() != sizeof(image)) return;
     std::memcpy(&image, sight.heartbeat().data(), sizeof(image));
-    afd::schedule::HeartbeatWords words;
-    afd::schedule::store_image(image, words);
-    const auto view = afd::schedule::read_heartbeat(words);
+    schedule::HeartbeatWords words;
+    schedule::store_image(image, words);
+    const auto view = schedule::read_heartbeat(words);
     AFD_ASSERT(view.progress == image.progress && view.pid == image.pid,
                "another heartbeat than was stored");
 }
