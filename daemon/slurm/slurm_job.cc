@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/slurm/slurm_job.h"
 
+#include <sys/wait.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -18,6 +20,9 @@ namespace afd::daemon {
 namespace {
 
 constexpr const char* kHowTo = "start it with 'srun --ntasks-per-node=1 afdd --slurm --model DIR'";
+
+constexpr int kAnswerSeconds = 60;
+constexpr int kTimedOut = 124;  // What timeout(1) says then.
 
 using Variables = std::map<std::string, std::string>;
 
@@ -136,7 +141,8 @@ Result<SlurmJob> read_slurm_job(const std::map<std::string, std::string>& enviro
 }
 
 Result<std::string> ask_scontrol(const std::vector<std::string>& arguments) {
-    std::string command = "scontrol";
+    // It asks slurmctld, which may be anywhere.
+    std::string command = "timeout " + std::to_string(kAnswerSeconds) + " scontrol";
     for (const std::string& argument : arguments) command += " " + quoted(argument);
     std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "re");
     if (pipe == nullptr) return unavailable("--slurm: cannot run {}", with(command));
@@ -147,6 +153,9 @@ Result<std::string> ask_scontrol(const std::vector<std::string>& arguments) {
     }
     const int status = ::pclose(pipe);
     if (status == 0) return output;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == kTimedOut) {
+        return unavailable("--slurm: no answer within {} s: {}", with(kAnswerSeconds, command));
+    }
     return unavailable("--slurm: {}: {}", with(command, output.substr(0, output.find('\n'))));
 }
 

@@ -124,7 +124,7 @@ TEST(SlurmJob, SaysWhatScontrolSaid) {
     const auto output = ask_scontrol({"show", "no such thing", "it's"});
     ASSERT_FALSE(output.ok());
     EXPECT_THAT(output.error().message,
-                HasSubstr("--slurm: scontrol 'show' 'no such thing' 'it'\\''s': "));
+                HasSubstr("--slurm: timeout 60 scontrol 'show' 'no such thing' 'it'\\''s': "));
 }
 
 }  // namespace

@@ -67,8 +67,9 @@ class Slurm:
         self._start("slurmctld", "-D", "-f", str(self.config))
         for i in range(self.num_nodes):
             self._start("slurmd", "-D", "-N", f"n{i + 1}", "-f", str(self.config))
-        self.wait_for(lambda: self.call("sinfo", "-h", "-t", "idle", "-o", "%D").strip()
-                      == str(self.num_nodes), "all nodes are idle")
+        # It is an error, at first, that nobody answers.
+        self.wait_for(lambda: self.call("sinfo", "-h", "-t", "idle", "-o", "%D", may_fail=True)
+                      .strip() == str(self.num_nodes), "all nodes are idle")
         return self
 
     def __exit__(self, kind, value, trace) -> None:
@@ -83,8 +84,6 @@ class Slurm:
         done = subprocess.run(command, env=self.environment, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, timeout=2 * PATIENCE_S)
         if done.returncode != 0 and not may_fail:
-            if command[0] == "sinfo":
-                return ""
             raise RuntimeError(f"{command}: exit code {done.returncode}:\n{done.stdout}")
         return done.stdout
 
