@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/supervisor/worker_slot.h"
 
-#include <utility>
-
 #include "daemon/program/logging.h"
 #include "proto/failure.h"
 #include "schedule/layout/execution_log.h"
@@ -76,10 +74,9 @@ bool WorkerSlot::is_hindered() {
     const std::string why = settings_.hindrance ? settings_.hindrance() : "";
     if (why.empty()) return false;
     const std::string text = name_ + " " + why;
-    was_hindered_ = true;
-    if (text == failure_) return true;
+    if (text == hindrance_) return true;
     log::info("{}", text);
-    failure_ = text;
+    hindrance_ = text;
     listener_.on_worker_failing(*this);
     return true;
 }
@@ -199,22 +196,20 @@ bool WorkerSlot::take_messages(TurnBudget* budget) {
 
 void WorkerSlot::take_message(const control::WorkerMessage& message) {
     switch (message.body_case()) {
-        case control::WorkerMessage::kReady: {
+        case control::WorkerMessage::kReady:
             if (state_ != State::kStarting) return;
             state_ = State::kReady;
             start_timer_.stop();
             settle_timer_.start(kSettleMs);
             is_tried_for_ever_ = true;
-            // One that always died when it had come so far has to show more. What hindered it is
-            // over in any case.
-            const bool was_hindered = std::exchange(was_hindered_, false);
-            if (!dies_when_ready_ || was_hindered) failure_.clear();
+            hindrance_.clear();
+            // One that always died when it had come so far has to show more.
+            if (!dies_when_ready_) failure_.clear();
             back_off_.healthy(loop_.now_ms());
             hang_detector_.restart(loop_.now_ms());
             stop_detector_.observe(false, loop_.now_ms());
             listener_.on_worker_ready(*this, message.ready());
             return;
-        }
         case control::WorkerMessage::kEvents:
             if (state_ == State::kReady) listener_.on_worker_events(*this, message.events());
             return;
@@ -299,6 +294,7 @@ void WorkerSlot::halt() {
     halted_ = true;
     restart_timer_.stop();
     // What kept it from starting may be mended until it is resumed: it is judged anew.
+    hindrance_.clear();
     failure_.clear();
     num_failures_ = 0;
     dies_when_ready_ = false;
@@ -410,6 +406,7 @@ void WorkerSlot::count_failure(const std::string& why, bool is_permanent, uint64
     // here.
     start_later();
     if (!is_failing) return;
+    hindrance_.clear();
     failure_ = settings_.spawn ? why : why + "; start it again by hand (spawn = false)";
     listener_.on_worker_failing(*this);
 }

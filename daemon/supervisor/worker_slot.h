@@ -146,7 +146,7 @@ class WorkerSlot {
     // says who has to start it. A death within kSettleMs of being ready is a failure too, but R11's
     // three kills come on top, since what killed the worker may be a round that is about to be
     // refused. Empty: it can, as far as is known.
-    const std::string& failure() const { return failure_; }
+    const std::string& failure() const { return hindrance_.empty() ? failure_ : hindrance_; }
     bool is_halted() const { return halted_; }
     // Who this worker waits for (R7), or empty.
     const std::string& wait_text() const { return wait_text_; }
@@ -201,7 +201,7 @@ class WorkerSlot {
     uint32_t num_processes_ = 0;
     uint64_t num_failures_ = 0;     // In a row before it was ready, or soon after.
     bool dies_when_ready_ = false;  // One of them was soon after.
-    bool was_hindered_ = false;     // Since it was ready last: failure_ may say by what.
+    std::string hindrance_;         // What it waited for before it could start; until it is ready.
     std::string failure_;
     uint64_t started_ms_ = 0;
     std::optional<control::Fatal> fatal_;  // What the present process said at its end.

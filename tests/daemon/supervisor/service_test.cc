@@ -3,6 +3,7 @@
 // Whether an instance can serve, and what it says if it cannot: workers that have served and cannot
 // start again.
 #include <csignal>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -112,6 +113,45 @@ TEST_F(ServiceTest, WithReplicasOfALostRankItServesDegraded) {
     ASSERT_TRUE(wait_for_service("failed"));
     cannot_start_.reset();
     ASSERT_TRUE(wait_for_service("ready"));
+}
+
+// Goal: what a worker of another host waited for is no reason any more once it is ready, even if it
+// had died soon after it was ready before. Method: a stand-in that is the fake worker; it is killed
+// at once, while its host is away, and the host comes back. Oracle: the state, before the worker
+// has lived for kSettleMs.
+TEST_F(ServiceTest, AWorkerWhoseHostIsBackServesAtOnce) {
+    for (const char* name : {"afd-ffn-worker", "afd-attention-worker"}) {
+        std::filesystem::create_symlink(std::string(AFD_FAKE_WORKERS "/") + name,
+                                        directory_.path(name));
+    }
+    // Without what only a stand-in is told.
+    const std::string stand_in =
+        directory_.write("afd-stand-in",
+                         "#!/bin/sh\n"
+                         "for word; do shift; case $word in\n"
+                         "--role|--cluster-dir) skip=1 ;;\n"
+                         "*) [ -n \"$skip\" ] || set -- \"$@\" \"$word\"\n"
+                         "skip= ;;\n"
+                         "esac; done\n"
+                         "exec " AFD_FAKE_WORKERS "/afd-ffn-worker \"$@\"\n");
+    std::filesystem::permissions(stand_in, std::filesystem::perms::owner_all);
+    worker_directory_ = directory_.path();
+    bool is_there = true;
+    host_of_ = [](control::Role role, uint32_t) { return role == control::FFN ? "b" : ""; };
+    find_host_ = [&](const std::string&) {
+        return is_there ? std::optional(control::RemoteHost()) : std::nullopt;
+    };
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    is_there = false;
+    ::kill(static_cast<pid_t>(worker("ffn", 0).pid()), SIGKILL);
+    ASSERT_TRUE(wait_for_service("failed"));
+    EXPECT_EQ(status().reason(), "ffn worker 0 waits for host 'b' to join");
+    is_there = true;
+    supervisor_->on_host_joined("b");
+    ASSERT_TRUE(wait_for_service("ready"));
+    EXPECT_EQ(status().reason(), "");
+    EXPECT_LT(worker("ffn", 0).uptime_ms(), WorkerSlot::kSettleMs);
 }
 
 TEST_F(ServiceTest, WithOneOfTwoAttentionWorkersItServesDegraded) {

@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -100,7 +101,7 @@ class SupervisorTest : public testing::Test {
         plan.config = config_;
         plan.cpus = plan_cpus(config_, {0, 1}).value();
         plan.control_socket = directory_.path("control.sock");
-        plan.worker_directory = AFD_FAKE_WORKERS;
+        plan.worker_directory = worker_directory_;
         plan.load_ms = load_ms_;
         plan.welcome.set_instance("test");
         plan.welcome.set_kv_tokens(config_.kv_tokens);
@@ -112,6 +113,8 @@ class SupervisorTest : public testing::Test {
         };
         plan.run_flag = [this](control::Role, uint32_t) { return words_.run_flag(); };
         plan.can_do_without = can_do_without_;
+        plan.host_of = host_of_;
+        plan.find_host = find_host_;
         plan.round_memory.acquire = acquire_segments_;
         plan.fill_metrics = [](control::Role, uint32_t, client::Worker&) {};
         auto door = WorkerDoor::open(loop_, plan.control_socket);
@@ -205,7 +208,10 @@ class SupervisorTest : public testing::Test {
     std::function<Result<TwoPhaseSegments::Descriptors>(uint32_t rank,
                                                         const control::SegmentRequest&)>
         acquire_segments_;
-    CanDoWithout can_do_without_;  // Of the plan.
+    CanDoWithout can_do_without_;  // Of the plan, like the next three.
+    std::string worker_directory_ = AFD_FAKE_WORKERS;
+    std::function<std::string(control::Role, uint32_t)> host_of_;
+    std::function<std::optional<control::RemoteHost>(const std::string&)> find_host_;
     Program program_;
     std::unique_ptr<WorkerDoor> door_;
     std::unique_ptr<Supervisor> supervisor_;
