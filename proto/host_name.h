@@ -15,6 +15,14 @@ inline constexpr size_t kHostNameBytesMax = 63;
 inline constexpr std::string_view kLeaderName = "leader";
 inline constexpr std::string_view kLocalHost = "local";
 
+// As a host is named what a machine or a scheduler calls it: in lower case.
+inline std::string host_name_from(std::string text) {
+    for (char& c : text) {
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    }
+    return text;
+}
+
 // A host is named with 1 to 63 of a-z, 0-9, '.', '-' and '_'. "ca" is no host: its files are the
 // CA's. Errors: kInvalidArgument.
 inline Result<> check_host_name(std::string_view name) {

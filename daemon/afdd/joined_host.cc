@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <csignal>
 #include <cstring>
 
@@ -27,9 +26,7 @@ constexpr uint64_t kSayAgainMs = 30'000;
 std::string name_of_machine() {
     std::array<char, 256> name{};
     ::gethostname(name.data(), name.size() - 1);
-    std::string text = name.data();
-    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return text;
+    return host_name_from(name.data());
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include "daemon/config/join_address.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "daemon/config/listen_address.h"
 #include "proto/failure.h"
@@ -43,14 +42,9 @@ Result<JoinAddress> parse_join_address(const std::string& text) {
         address.host = numbers.value().host;
         address.port = numbers.value().port;
     } else {
-        const size_t colon = text.rfind(':');
-        if (colon == std::string::npos) return no_join_address();
-        address.host = text.substr(0, colon);
-        address.is_name = true;
-        const char* const end = text.data() + text.size();
-        const auto port = std::from_chars(text.data() + colon + 1, end, address.port);
-        const bool is_port = port.ec == std::errc() && port.ptr == end;
-        if (!is_port || !is_name(address.host)) return no_join_address();
+        const auto parts = split_port(text);
+        if (!parts || !is_name(parts->host)) return no_join_address();
+        address = {.host = parts->host, .port = parts->port, .is_name = true};
     }
     if (address.port == 0) return invalid_argument("port 0 is where nobody listens");
     return address;

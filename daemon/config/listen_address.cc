@@ -25,14 +25,23 @@ bool is_address(int family, const std::string& host) {
 
 }  // namespace
 
-Result<ListenAddress> parse_listen_address(const std::string& text) {
+std::optional<HostAndPort> split_port(const std::string& text) {
     const size_t colon = text.rfind(':');
-    if (colon == std::string::npos) return malformed();
-    ListenAddress address;
-    address.host = text.substr(0, colon);
+    if (colon == std::string::npos) return std::nullopt;
+    HostAndPort parts;
+    parts.host = text.substr(0, colon);
     const char* const end = text.data() + text.size();
-    const auto port = std::from_chars(text.data() + colon + 1, end, address.port);
-    if (port.ec != std::errc() || port.ptr != end) return malformed();
+    const auto port = std::from_chars(text.data() + colon + 1, end, parts.port);
+    if (port.ec != std::errc() || port.ptr != end) return std::nullopt;
+    return parts;
+}
+
+Result<ListenAddress> parse_listen_address(const std::string& text) {
+    const auto parts = split_port(text);
+    if (!parts) return malformed();
+    ListenAddress address;
+    address.host = parts->host;
+    address.port = parts->port;
     if (address.host == "localhost") address.host = "127.0.0.1";
     if (address.host.starts_with('[') && address.host.ends_with(']')) {
         address.host = address.host.substr(1, address.host.size() - 2);

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "proto/status.h"
@@ -24,6 +25,13 @@ struct ListenAddress {
     // As in a URL: "127.0.0.1:8000", "[::1]:8000".
     std::string text() const;
 };
+
+// "HOST:PORT", whatever HOST is; nothing: there is no colon, or no port behind the last one.
+struct HostAndPort {
+    std::string host;
+    uint16_t port = 0;
+};
+std::optional<HostAndPort> split_port(const std::string& text);
 
 // Errors: kInvalidArgument naming what is allowed.
 Result<ListenAddress> parse_listen_address(const std::string& text);

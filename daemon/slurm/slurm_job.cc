@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cstdio>
 #include <sstream>
@@ -41,18 +40,13 @@ Result<uint32_t> number(const Variables& environment, const std::string& name) {
     return failed_precondition("--slurm: {} = '{}' is no number", with(name, text));
 }
 
-std::string lower_case(std::string text) {
-    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return text;
-}
-
 Result<std::vector<std::string>> nodes_of(const std::string& list, const AskSlurm& ask) {
     AFD_ASSIGN(const std::string output, ask({"show", "hostnames", list}));
     std::istringstream lines(output);
     std::vector<std::string> nodes;
     for (std::string line; std::getline(lines, line);) {
         if (line.empty()) continue;
-        nodes.push_back(lower_case(line));
+        nodes.push_back(host_name_from(line));
         AFD_TRY(check_host_name(nodes.back()));
     }
     if (nodes.empty()) return unavailable("--slurm: scontrol knows no node of '{}'", with(list));
@@ -128,7 +122,7 @@ Result<SlurmJob> read_slurm_job(const std::map<std::string, std::string>& enviro
         return failed_precondition("--slurm: {} tasks on {} nodes, and one afdd runs on each; {}",
                                    with(num_tasks, job.nodes.size(), kHowTo));
     }
-    const auto own = std::ranges::find(job.nodes, lower_case(own_node));
+    const auto own = std::ranges::find(job.nodes, host_name_from(own_node));
     if (own == job.nodes.end()) {
         return failed_precondition("--slurm: node '{}' (SLURMD_NODENAME) is none of '{}'",
                                    with(own_node, list));

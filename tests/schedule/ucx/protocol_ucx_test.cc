@@ -10,6 +10,7 @@
 // finishes.
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -117,6 +118,28 @@ TEST(UcxTransport, SendsAgainWhatABrokenConnectionLost) {
         EXPECT_EQ(observe(dispatch->result_flags(0)[0], Order::kAcquire), round);
     }
     EXPECT_EQ(dispatch->end().num_bad() + returns->end().num_bad(), 0u);
+}
+
+// Goal: a worker whose receiving thread UCX holds ends by itself. Method: the lock is held, as it
+// is by a call that does not come back, while the data thread sleeps again and again. Oracle: its
+// last words; before, it sleeps as long with the lock free.
+TEST(UcxTransportDeathTest, AWorkerThatUcxHoldsEnds) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    const auto sleep_for = [](UcxReturn& returns, uint64_t time_us) {
+        Doorbell doorbell = returns.doorbell();
+        const uint64_t end_us = steady_now_us() + time_us;
+        while (steady_now_us() < end_us) doorbell.wait(100'000);
+    };
+    EXPECT_DEATH(
+        {
+            UcxNetwork network(small_geometry());
+            const auto returns = network.returns(0);
+            sleep_for(*returns, UcxEnd::kStuckUs + 2'000'000);
+            std::fputs("lives while it is free; ", stderr);
+            const UcxWorker::Lock held = returns->end().lock();
+            sleep_for(*returns, 2 * UcxEnd::kStuckUs);
+        },
+        "lives while it is free; .*UCX has not come back to the thread that receives for 10 s");
 }
 
 // A peer with the right to say hello, whose messages are any bytes.
