@@ -34,8 +34,7 @@ void set_up_library() {
 Result<ucp_context_h> make_ucx_context(const UcxConfig& config) {
     set_up_library();
     ucp_config_t* options = nullptr;
-    // A prefix of our own: variables of the environment that were meant for other programs do not
-    // change what afd does.
+    // AFD_UCX_X of the environment wins over UCX_X, and what is set here over both.
     ucs_status_t status = ucp_config_read("AFD", nullptr, &options);
     if (status != UCS_OK) return ucx_error("ucp_config_read", status);
     status = ucp_config_modify(options, "TLS", config.transports.c_str());
@@ -43,8 +42,9 @@ Result<ucp_context_h> make_ucx_context(const UcxConfig& config) {
         status = ucp_config_modify(options, "NET_DEVICES", config.devices.c_str());
     }
     // Else UCX waits in connect(), with all of it locked, for a peer that the network took away:
-    // for two minutes, in which this worker serves nobody.
-    if (status == UCS_OK) status = ucp_config_modify(options, "TCP_CONN_NB", "y");
+    // for two minutes, in which this worker serves nobody. The name is that of its own lists
+    // without "TCP_", with which UCX 1.13 takes it and does nothing.
+    if (status == UCS_OK) status = ucp_config_modify(options, "CONN_NB", "y");
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES;
     params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;

@@ -8,8 +8,13 @@
 // protocol_ucx_processes_test.cc, because UCX 1.13 does not survive many workers that come and go
 // in one process. Oracle: that of protocol_body.h: no stale or torn row is accepted, every session
 // finishes.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <random>
@@ -18,6 +23,16 @@
 #include "schedule/dispatch/dispatch_lane.h"
 #include "tests/schedule/protocol/protocol_threads.h"
 #include "tests/schedule/ucx/ucx_network.h"
+
+// How often anybody in this program waited for a connection: UCX finds this one and not the
+// library's.
+std::atomic<int> num_waiting_connects{0};
+std::atomic<int> num_connects{0};
+extern "C" int connect(int fd, const sockaddr* address, socklen_t size) {
+    ++num_connects;
+    if ((::fcntl(fd, F_GETFL) & O_NONBLOCK) == 0) ++num_waiting_connects;
+    return static_cast<int>(::syscall(SYS_connect, fd, address, size));
+}
 
 namespace afd::schedule::stress {
 namespace {
@@ -88,6 +103,24 @@ TEST(UcxTransport, TakesNobodyButTheProcessThatHasThePlace) {
     await([&] { return returns->descriptor_flags().at(1, Order::kAcquire) != 0; });
     EXPECT_EQ(returns->descriptor_flags().at(1, Order::kAcquire), 8);
     EXPECT_NE(old->acknowledged(0, 0, Order::kAcquire), 7);
+}
+
+// Goal: UCX, which connects under the lock of its worker, does not wait there for a peer. Oracle:
+// the mode of each socket when it is connected.
+TEST(UcxTransport, WaitsForNoConnection) {
+    num_connects = num_waiting_connects = 0;
+    UcxNetwork network(small_geometry());
+    const auto returns = network.returns(0);
+    const auto other_rank = network.returns(1);
+    const auto dispatch = network.dispatch(0);
+    const uint64_t deadline_us = steady_now_us() + 30'000'000;
+    while (dispatch->descriptor_flag(0, 0) != 0 && steady_now_us() < deadline_us) {
+        std::this_thread::yield();
+    }
+    EXPECT_EQ(dispatch->descriptor_flag(0, 0), 0) << "no connection came about";
+    // The first is how a session finds a rank, the second what rows go over.
+    EXPECT_GE(num_connects, 2);
+    EXPECT_EQ(num_waiting_connects, 0);
 }
 
 // Goal: R15. A round that the connection lost, and results that it lost, are sent again.
