@@ -12,6 +12,7 @@
 // One thread at a time; the grammars are for any.
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>

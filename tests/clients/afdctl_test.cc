@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 #include "tests/clients/afdctl_run.h"
 #include "tests/clients/example_status.h"
 #include "tests/clients/mock_afdd.h"

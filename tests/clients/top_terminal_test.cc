@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <memory>
 #include <sstream>
 
 #include "tests/clients/mock_afdd.h"

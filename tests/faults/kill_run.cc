@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <iostream>
 
 #include "tests/faults/fault_requests.h"
 #include "tests/faults/replicas.h"

@@ -4,12 +4,12 @@
 
     tidy.py SOURCE_DIR [--compile-commands FILE]
 
-Goal: include directions, freedom from cycles, banned words, sizes, true comments and documents that
-fit a screen hold for every committed file, and every translation unit of ours is compiled with
--ffp-contract=off and without fast-math.
+Goal: include directions, freedom from cycles, includes of what is named, banned words, sizes, true
+comments and documents that fit a screen hold for every committed file, and every translation unit
+of ours is compiled with -ffp-contract=off and without fast-math.
 Method: reads the files that git lists and the compile commands of the build. Oracle: the tables in
-include_rules.py, shape_rules.py, comment_rules.py and below. One line per violation; exit code 1
-if any.
+include_rules.py, name_rules.py, shape_rules.py, comment_rules.py and below. One line per violation;
+exit code 1 if any.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from pathlib import Path
 from comment_rules import (Names, check_comment_names, check_document_names, check_orders,
                            check_reasons)
 from include_rules import check_cycles, check_includes
+from name_rules import Headers, check_names_are_included
 from shape_rules import check_columns, check_shape
 
 BANNED = [
@@ -113,12 +114,14 @@ def main() -> int:
     sources = {path: lines_of(root / path) for path in filter(is_cpp, files)}
     messages = [(root / path).read_text() for path in files if path.suffix == ".proto"]
     names = Names(files, sources, messages)
+    headers = Headers(sources, messages)
     problems = (check_sources_are_built(root, files) + check_cycles(sources)
                 + check_run_bits(root, files))
     for path, lines in sources.items():
         for check in (check_includes, check_words, check_orders, check_reasons, check_shape):
             problems += check(path, lines)
         problems += check_comment_names(path, lines, names)
+        problems += check_names_are_included(path, headers)
     for path in files:
         if path.suffix == ".md":
             lines = lines_of(root / path)

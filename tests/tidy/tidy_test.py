@@ -66,6 +66,26 @@ class TidyTest(unittest.TestCase):
         self.expect_cycle({"proto/a.h": "schedule/b.h", "schedule/c.h": "proto/d.h"},
                           "among top-level folders: proto <-> schedule")
 
+    def test_what_is_named_is_included(self):
+        self.expect_violation("ops/cpu/a.h", "std::vector<int> a;",
+                              "ops/cpu/a.h:3: names std::vector without <vector>")
+        self.expect_violation("daemon/loop/a.h", "uv_loop_t* a;", "names uv_loop_t without <uv.h>")
+        declared = HEADER + "#include <vector>\nclass Thing {\n    std::vector<int> a;\n};\n"
+        for text, message in (
+                ("Thing* a;\n", "ops/cpu/b.h:3: names Thing without ops/cpu/a.h"),
+                ("class Thing;\nThing* a;\n", ""),
+                ("// Thing\nint a;\n", ""),
+                ('#include "ops/cpu/a.h"\nstd::vector<Thing> a;\n', ""),
+                ('#include "ops/cpu/c.h"\nThing* a;\n', "")):
+            result = self.run_tidy({"ops/cpu/a.h": declared, "ops/cpu/b.h": HEADER + text,
+                                    "ops/cpu/c.h": HEADER + '#include "ops/cpu/a.h"\n'})
+            self.assertEqual(result.returncode, 1 if message else 0, result.stdout)
+            self.assertIn(message, result.stdout)
+        # A name of two things tells nothing.
+        result = self.run_tidy({"ops/cpu/a.h": declared, "ops/cpu/b.h": HEADER + "Thing* a;\n",
+                                "ops/format/c.h": HEADER + "struct Thing {};\n"})
+        self.assertEqual(result.returncode, 0, result.stdout)
+
     def test_banned_words(self):
         self.expect_violation("ops/a.h", "throw 1;", "'throw'")
         self.expect_violation("daemon/a.h", "flag.load();", "spell out the order")
@@ -77,7 +97,8 @@ class TidyTest(unittest.TestCase):
         load = "x.load(std::memory_order_acquire);"
         self.expect_violation("daemon/a.h", load, "partner")
         self.expect_violation("daemon/a.h", "// The newest value.\n" + load, "partner")
-        result = self.run_tidy({"daemon/loop/a.h": HEADER + "// Pairs with store().\n" + load + "\n"})
+        result = self.run_tidy({"daemon/loop/a.h": HEADER + "#include <atomic>\n"
+                                "// Pairs with store().\n" + load + "\n"})
         self.assertEqual(result.returncode, 0, result.stdout)
 
     def test_shape(self):

@@ -6,6 +6,7 @@
 // that is null is absent. What nobody asked for is unknown().
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>

@@ -8,6 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "tests/daemon/cluster/cluster_files.h"
 
 namespace afd::daemon {

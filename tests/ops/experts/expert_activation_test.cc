@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "ops/cpu/kernels.h"
 #include "ops/tensor/math.h"
