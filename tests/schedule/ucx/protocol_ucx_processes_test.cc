@@ -310,7 +310,7 @@ TEST(ProtocolUcxProcesses, DeliverEveryRow) {
 TEST(ProtocolUcxProcesses, SurviveKillsAtEveryPoint) {
     for (const auto router : {RouterPlacement::kAttention, RouterPlacement::kFfn}) {
         Params params;
-        params.rounds_per_session = 300;
+        params.rounds_per_session = 150;
         params.router = router;
         params.crash_one_in = 60;
         params.seed = 5;
@@ -329,7 +329,7 @@ TEST(ProtocolUcxProcesses, SurviveBrokenConnections) {
 
 TEST(ProtocolUcxProcesses, SurviveProcessesThatComeBack) {
     Params params;
-    params.rounds_per_session = 2000;
+    params.rounds_per_session = 1000;
     UcxProcesses(params, {.break_every_us = 100'000, .num_returns = 12}).run();
 }
 
