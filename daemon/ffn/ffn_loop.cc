@@ -14,7 +14,7 @@ namespace afd::daemon {
 namespace {
 
 // How often a waiting loop beats even if nobody rings.
-constexpr uint64_t kIdleTickUs = 1'000'000;
+constexpr uint64_t kRestingTickUs = 1'000'000;
 
 size_t rows_max(const FfnLoop::Parts& parts) {
     const schedule::Geometry& geometry = parts.transport->layout().geometry;
@@ -210,7 +210,7 @@ void FfnLoop::wait_for_sessions() {
         heartbeat_.set_idle();
     }
     // Nobody rings when a scheduler's deadline passes, so the sleep ends by itself there.
-    const uint64_t tick_us = schedule::steady_now_us() + kIdleTickUs;
+    const uint64_t tick_us = schedule::steady_now_us() + kRestingTickUs;
     // Nor when an answer of afdd is overdue.
     const uint64_t due_us = parts_.two_phase == nullptr ? tick_us : parts_.two_phase->due_us();
     const uint64_t deadline_us = std::min({scheduler_->decide_again_us(), tick_us, due_us});
