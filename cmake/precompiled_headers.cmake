@@ -2,8 +2,8 @@
 #
 # Half of the time to compile a file of ours is reading headers of others. These groups of headers
 # are compiled once and shared by the targets that name them; ours are never among them, so an edit
-# recompiles only the files that include what was edited. A file still includes what it uses: CI
-# compiles once with AFD_PRECOMPILE=OFF.
+# recompiles only the files that include what was edited. A file still includes what it uses:
+# tests/tidy/name_rules.py looks.
 
 # afd_header_group(NAME HEADERS <vector>... LIBRARIES lib...): LIBRARIES have the definitions with
 # which the headers are read; every target of the group links them too.
