@@ -1,100 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A host behind a network of its own: another network namespace, and a pair of devices between.
+// A host behind a network of its own: another network namespace, and a wire between.
 //
-// Goal: what holds over loopback holds where hosts have addresses, and a network that is cut costs
-// time and nothing else. Method: the device of the leader is taken down in the middle of a request,
-// for less and for more than what makes either end give the other up. Oracle: the tokens and log
-// probabilities of before, to the last bit.
+// Goal: what holds over loopback holds where hosts have addresses; a network that is cut, slow,
+// lossy or out of order costs time and nothing else. Method: the device of the leader is taken down
+// in the middle of a request, for less and for more than what makes either end give the other up;
+// and the wire is an emulated one. Oracle: the tokens and log probabilities of before, or of an
+// instance of one host, to the last bit.
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <memory>
-#include <thread>
 
 #include "daemon/cluster/cluster_protocol.h"
 #include "tests/integration/background_generation.h"
 #include "tests/integration/joined_process.h"
+#include "tests/integration/network_wire.h"
+#include "tests/integration/workload.h"
 
 namespace afd::test {
 namespace {
 
-// `before`: a command that runs another, which is to run it.
-bool run_ip(const std::vector<std::string>& arguments,
-            const std::vector<std::string>& before = {}) {
-    std::vector<std::string> command = before;
-    command.insert(command.end(), {"/bin/sh", "-c", "exec ip \"$@\" 2>/dev/null", "ip"});
-    command.insert(command.end(), arguments.begin(), arguments.end());
-    return run_program(command, make_directory()).exit_status == 0;
-}
+using std::chrono::microseconds;
 
-// Two ends of one wire: the leader's here, the host's in a namespace of its own.
-class Wire {
-  public:
-    Wire() {
-        is_there_ =
-            run_ip({"netns", "add", name_}) &&
-            run_ip({"link", "add", device_, "type", "veth", "peer", "name", there_}) &&
-            run_ip({"link", "set", there_, "netns", name_}) &&
-            run_ip({"addr", "add", address() + "/30", "dev", device_}) &&
-            run_ip({"link", "set", device_, "up"}) &&
-            run_ip({"link", "set", there_, "name", device_}, in_namespace()) &&
-            run_ip({"addr", "add", host_address() + "/30", "dev", device_}, in_namespace()) &&
-            run_ip({"link", "set", device_, "up"}, in_namespace()) &&
-            run_ip({"link", "set", "lo", "up"}, in_namespace());
-    }
-    ~Wire() {
-        run_ip({"link", "del", device_});
-        run_ip({"netns", "del", name_});
-    }
-    Wire(const Wire&) = delete;
-    Wire& operator=(const Wire&) = delete;
-
-    bool is_there() const { return is_there_; }
-    std::string address() const { return address_of(1); }
-    std::string host_address() const { return address_of(2); }
-    // One name at either end: UCX looks for devices in /sys, which is that of the leader's side.
-    const std::string& device() const { return device_; }
-    // Neither `ip netns exec` nor `ip -n`, which mount a /sys of their own and fail under a root
-    // that is no mount.
-    std::vector<std::string> in_namespace() const {
-        return {"/usr/bin/nsenter", "--net=/run/netns/" + name_};
-    }
-
-    void cut_for(std::chrono::milliseconds time) const {
-        ASSERT_TRUE(run_ip({"link", "set", device_, "down"}));
-        std::this_thread::sleep_for(time);
-        ASSERT_TRUE(run_ip({"link", "set", device_, "up"}));
-    }
-
-  private:
-    // 198.18.0.0/15 is for tests, and nobody routes it (RFC 2544). Four addresses for each process:
-    // others may run beside this one.
-    static std::string address_of(uint32_t place) {
-        const uint32_t offset = static_cast<uint32_t>(getpid()) % (1U << 15) * 4 + place;
-        return "198." + std::to_string(18 + (offset >> 16)) + "." +
-               std::to_string(offset >> 8 & 0xff) + "." + std::to_string(offset & 0xff);
-    }
-
-    const std::string name_ = "afd" + std::to_string(getpid());
-    const std::string device_ = "afdl" + std::to_string(getpid());
-    const std::string there_ = "afdh" + std::to_string(getpid());
-    bool is_there_ = false;
-};
-
+// An attention and an FFN worker here, and one of each on host b behind the wire.
 class NetworkHosts : public testing::Test {
   protected:
-    NetworkHosts() {
-        EXPECT_TRUE(wire_.is_there());
+    void start(const std::optional<LinkConditions>& conditions = {}) {
+        wire_ = std::make_unique<NetworkWire>(conditions);
+        ASSERT_TRUE(wire_->is_there());
         leader_ = std::make_unique<Instance>(std::vector<std::string>{"--transport",
                                                                       "ucx",
                                                                       "--ucx-devices",
-                                                                      wire_.device(),
+                                                                      wire_->device(),
                                                                       "--ucx-host",
-                                                                      wire_.address(),
+                                                                      wire_->address(),
                                                                       "--cluster-listen",
-                                                                      wire_.address() + ":0",
+                                                                      wire_->address() + ":0",
                                                                       "--cluster-dir",
                                                                       certificates_,
                                                                       "--attention-workers",
@@ -108,9 +50,9 @@ class NetworkHosts : public testing::Test {
         host_ = std::make_unique<JoinedProcess>(
             JoinedProcess::Options{.name = "b",
                                    .certificates = certificates_,
-                                   .address = join_address(*leader_, wire_.address()),
-                                   .device = wire_.device(),
-                                   .before = wire_.in_namespace()});
+                                   .address = join_address(*leader_, wire_->address()),
+                                   .device = wire_->device(),
+                                   .before = wire_->in_namespace()});
         leader_->wait_ready();
     }
 
@@ -121,7 +63,7 @@ class NetworkHosts : public testing::Test {
         BackgroundGeneration other(*leader_, long_request(kTokens));
         one.wait_for_tokens(20);
         other.wait_for_tokens(20);
-        wire_.cut_for(time);
+        wire_->cut_for(time);
         for (BackgroundGeneration* generation : {&one, &other}) {
             const auto found = generation->finish();
             ASSERT_TRUE(found.ok()) << found.error().message;
@@ -130,21 +72,54 @@ class NetworkHosts : public testing::Test {
         }
     }
 
+    // All at once, as one host answers them.
+    void expect_bits_of_one_host(const LinkConditions& conditions) {
+        const auto requests = mixed_requests(8, 128, 7);
+        Instance alone;
+        alone.wait_ready();
+        const auto expected = run_one_after_another(alone, requests);
+        EXPECT_EQ(alone.stop(), 0);
+        start(conditions);
+        expect_same_bits(expected, run_all_at_once(*leader_, requests), "over a bad network");
+    }
+
     static constexpr uint32_t kTokens = 400;
-    const Wire wire_;
     const std::string certificates_ = make_certificates({"b"});
+    std::unique_ptr<NetworkWire> wire_;
     std::unique_ptr<Instance> leader_;
     std::unique_ptr<JoinedProcess> host_;
 };
 
 TEST_F(NetworkHosts, ShortCutsCostTime) {
+    start();
     expect_same_bits_through_a_cut(std::chrono::milliseconds(1000));
     EXPECT_EQ(leader_->stop(), 0);
 }
 
 TEST_F(NetworkHosts, AHostThatComesBackAfterItWasGivenUpJoinsAgain) {
+    start();
     expect_same_bits_through_a_cut(std::chrono::milliseconds(2 * daemon::kSilentMs));
     host_->wait_for_log("nothing was heard of it for 5000 ms; its worker ends");
+    EXPECT_EQ(leader_->stop(), 0);
+}
+
+TEST_F(NetworkHosts, DelayCostsTime) {
+    expect_bits_of_one_host({.delay = microseconds(2000)});
+    EXPECT_EQ(wire_->emulator()->num_lost(), 0U);
+    EXPECT_EQ(leader_->stop(), 0);
+}
+
+TEST_F(NetworkHosts, LossAndReorderingCostTime) {
+    expect_bits_of_one_host(
+        {.delay = microseconds(200), .jitter = microseconds(1000), .loss = 0.01});
+    EXPECT_GT(wire_->emulator()->num_lost(), 0U);
+    EXPECT_GT(wire_->emulator()->num_overtaken(), 0U);
+    EXPECT_EQ(leader_->stop(), 0);
+}
+
+// Rows wait for one another at the sender, and the queue of the wire is full now and then.
+TEST_F(NetworkHosts, AThinLinkCostsTime) {
+    expect_bits_of_one_host({.delay = microseconds(100), .mbit_per_second = 20});
     EXPECT_EQ(leader_->stop(), 0);
 }
 

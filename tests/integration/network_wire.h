@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// NetworkWire: two ends of one wire, the leader's here, the host's in a network namespace of its
+// own. By itself a pair of devices (veth), which is as fast as memory; with conditions, a link that
+// is emulated (link_emulator.h). Needs root, ip and nsenter.
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/afd-link/link_emulator.h"
+
+namespace afd::test {
+
+class NetworkWire {
+  public:
+    explicit NetworkWire(const std::optional<LinkConditions>& conditions = {});
+    // The namespace and its devices go with it.
+    ~NetworkWire();
+    NetworkWire(const NetworkWire&) = delete;
+    NetworkWire& operator=(const NetworkWire&) = delete;
+
+    bool is_there() const { return is_there_; }
+    // IPv4, of the leader's end and of the host's.
+    std::string address() const { return address_of(1); }
+    std::string host_address() const { return address_of(2); }
+    // One name at either end: UCX looks for devices in /sys, which is that of the leader's side.
+    const std::string& device() const { return device_; }
+    // A command that runs another, there. Neither `ip netns exec` nor `ip -n`, which mount a /sys
+    // of their own and fail under a root that is no mount.
+    std::vector<std::string> in_namespace() const {
+        return {"/usr/bin/nsenter", "--net=/run/netns/" + name_};
+    }
+    // Null: nothing is emulated.
+    const LinkEmulator* emulator() const { return emulator_.get(); }
+
+    // Takes the leader's end down, waits, and takes it up again.
+    void cut_for(std::chrono::milliseconds time) const;
+
+  private:
+    static std::string address_of(uint32_t place);
+    bool make_devices(const std::optional<LinkConditions>& conditions);
+
+    const std::string name_;
+    const std::string device_;
+    const std::string there_;  // The host's end, until it is there.
+    std::unique_ptr<LinkEmulator> emulator_;
+    bool is_there_ = false;
+};
+
+}  // namespace afd::test

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: afd-link is the wire that its options say: as slow, as lossy and as thin, between two
+namespaces; and it says what is wrong otherwise.
+
+Method: datagrams to an echo in another namespace, and back. Oracle: the clock, and what the echo
+answers. Usage: afd_link_test.py AFD_LINK; needs root, ip and nsenter.
+"""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import unittest
+
+AFD_LINK = "afd-link"
+NEAR_DEVICE, FAR_DEVICE = f"afdn{os.getpid()}", f"afdf{os.getpid()}"
+NAMESPACE = f"afde{os.getpid()}"
+# Of 198.18.0.0/15, which is for tests.
+NEAR, FAR, PORT = "198.19.254.1", "198.19.254.2", 7000
+ECHO = f"""
+import socket
+door = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+door.bind(("{FAR}", {PORT}))
+print("listening", flush=True)
+while True:
+    door.sendto(*door.recvfrom(65536))
+"""
+
+
+class Wire:
+    def __init__(self, *options: str) -> None:
+        self.link = subprocess.Popen([AFD_LINK, NEAR_DEVICE, FAR_DEVICE, *options],
+                                     stdout=subprocess.PIPE, text=True)
+        self.first_line = self.link.stdout.readline()
+        far = ["nsenter", f"--net=/run/netns/{NAMESPACE}"]
+        for command in (["ip", "netns", "add", NAMESPACE],
+                        ["ip", "link", "set", FAR_DEVICE, "netns", NAMESPACE],
+                        ["ip", "addr", "add", f"{NEAR}/30", "dev", NEAR_DEVICE],
+                        ["ip", "link", "set", NEAR_DEVICE, "up"],
+                        [*far, "ip", "addr", "add", f"{FAR}/30", "dev", FAR_DEVICE],
+                        [*far, "ip", "link", "set", FAR_DEVICE, "up"]):
+            subprocess.run(command, check=True)
+        self.echo = subprocess.Popen([*far, sys.executable, "-c", ECHO], stdout=subprocess.PIPE)
+        self.echo.stdout.readline()
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.settimeout(0.5)
+        # Who has the address is asked for once, and may be lost.
+        while self.round_trip() is None:
+            pass
+
+    def round_trip(self, num_bytes: int = 100) -> float | None:
+        """Seconds; none: lost."""
+        number = os.urandom(8)
+        began = time.monotonic()
+        self.socket.sendto(number + bytes(num_bytes - 8), (FAR, PORT))
+        try:
+            while self.socket.recv(65536)[:8] != number:
+                pass
+        except TimeoutError:
+            return None
+        return time.monotonic() - began
+
+    def end(self) -> tuple[int, int, int]:
+        """Frames, those lost, those overtaken, as it says."""
+        self.echo.kill()
+        self.echo.wait()
+        self.echo.stdout.close()
+        self.socket.close()
+        self.link.terminate()
+        last_line = self.link.communicate()[0]
+        subprocess.run(["ip", "netns", "del", NAMESPACE], check=True)
+        said = re.fullmatch(r"afd-link: (\d+) frames, (\d+) lost, (\d+) overtaken\n", last_line)
+        return tuple(int(each) for each in said.groups())
+
+
+class AfdLinkTest(unittest.TestCase):
+    def test_delay_and_loss(self) -> None:
+        wire = Wire("--delay-us", "3000", "--loss", "0.1")
+        self.assertEqual(wire.first_line, f"afd-link: {NEAR_DEVICE} and {FAR_DEVICE} are the ends "
+                                          "of one wire, until SIGTERM\n")
+        times = [wire.round_trip() for _ in range(60)]
+        num_frames, num_lost, num_overtaken = wire.end()
+        answered = [each for each in times if each is not None]
+        self.assertTrue(0 < len(answered) < 60, f"{len(answered)} of 60 answered")
+        self.assertGreaterEqual(min(answered), 2 * 0.003)
+        self.assertGreaterEqual(num_lost, 60 - len(answered))
+        self.assertGreaterEqual(num_frames, 60 + len(answered))
+        self.assertEqual(num_overtaken, 0)
+
+    def test_rate(self) -> None:
+        wire = Wire("--mbit", "1")
+        times = [wire.round_trip(1250) for _ in range(5)]
+        num_frames, num_lost, _ = wire.end()
+        self.assertEqual(num_lost, 0)
+        self.assertGreaterEqual(num_frames, 10)
+        # 10,000 bits and some headers, there and back.
+        self.assertGreaterEqual(min(times), 2 * 0.010)
+
+    def test_jitter(self) -> None:
+        wire = Wire("--jitter-us", "20000")
+        for number in range(100):
+            wire.socket.sendto(bytes([number]), (FAR, PORT))
+        found = [wire.socket.recv(1)[0] for _ in range(100)]
+        _, num_lost, num_overtaken = wire.end()
+        self.assertEqual(num_lost, 0)
+        self.assertNotEqual(found, sorted(found))
+        self.assertEqual(sorted(found), list(range(100)))
+        self.assertGreater(num_overtaken, 0)
+
+    def test_says_what_is_wrong(self) -> None:
+        for arguments, exit_status, said in (
+                (["one"], 2, "devices"),
+                (["a", "a_name_of_16_char"], 2, "a device's name has at most 15 characters"),
+                (["a", "b", "--loss", "1.5"], 2, "--loss"),
+                (["a", "b", "--delay-us", "-1"], 2, "--delay-us"),
+                (["lo", "b"], 1, "cannot make the TAP devices lo and b; that takes root")):
+            with self.subTest(arguments=arguments):
+                done = subprocess.run([AFD_LINK, *arguments], capture_output=True, text=True,
+                                      check=False, timeout=10)
+                self.assertEqual(done.returncode, exit_status, done.stderr)
+                self.assertIn(said, done.stderr)
+
+
+if __name__ == "__main__":
+    AFD_LINK = sys.argv[1]
+    unittest.main(argv=sys.argv[:1])

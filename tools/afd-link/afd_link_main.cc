@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// afd-link: a slow or lossy wire between two network namespaces of this machine, to try an instance
+// on several hosts over the network that it will have. docs/hosts.md shows how.
+
+#include <fmt/core.h>
+#include <net/if.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "tools/afd-link/link_emulator.h"
+
+namespace afd {
+namespace {
+
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+
+constexpr int kDelayUsMax = 60'000'000;
+
+struct Options {
+    std::vector<std::string> devices;
+    int delay_us = 0;
+    int jitter_us = 0;
+    double loss = 0;
+    double mbit_per_second = 0;
+    uint64_t seed = 1;
+};
+
+int run(const Options& options) {
+    // Before the thread of the link starts, which must not end by them either.
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGINT);
+    ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
+    const std::string& one = options.devices[0];
+    const std::string& other = options.devices[1];
+    const LinkEmulator link({one, other},
+                            {.delay = std::chrono::microseconds(options.delay_us),
+                             .jitter = std::chrono::microseconds(options.jitter_us),
+                             .loss = options.loss,
+                             .mbit_per_second = options.mbit_per_second},
+                            options.seed);
+    if (!link.ok()) {
+        fmt::print(stderr,
+                   "afd-link: cannot make the TAP devices {} and {}; that takes root or "
+                   "CAP_NET_ADMIN, /dev/net/tun, and names that no device has\n",
+                   one,
+                   other);
+        return kExitFailed;
+    }
+    fmt::print("afd-link: {} and {} are the ends of one wire, until SIGTERM\n", one, other);
+    std::fflush(stdout);
+    int signal = 0;
+    ::sigwait(&ends, &signal);
+    fmt::print("afd-link: {} frames, {} lost, {} overtaken\n",
+               link.num_frames(),
+               link.num_lost(),
+               link.num_overtaken());
+    return 0;
+}
+
+int main_with(int argc, char** argv) {
+    Options options;
+    CLI::App app(
+        "A slow or lossy wire between two network namespaces of this machine: two TAP devices of\n"
+        "the given names, and between them what `tc netem` would do. Each end is to be moved to "
+        "its\n"
+        "namespace, given an address and set up. As root.\n"
+        "\n"
+        "Example, a host \"b\" behind 2 ms and 100 Mbit/s:\n"
+        "  afd-link wire_a wire_b --delay-us 2000 --mbit 100 &\n"
+        "  ip netns add b && ip link set wire_b netns b\n"
+        "  ip addr add 10.9.0.1/30 dev wire_a && ip link set wire_a up\n"
+        "  ip netns exec b sh -c 'ip addr add 10.9.0.2/30 dev wire_b; ip link set wire_b up'\n");
+    app.add_option("devices", options.devices, "Names of the two ends")
+        ->required()
+        ->expected(2)
+        ->check([](const std::string& name) -> std::string {
+            if (name.size() < IFNAMSIZ) return "";
+            return fmt::format(
+                "\"{}\": a device's name has at most {} characters", name, IFNAMSIZ - 1);
+        });
+    app.add_option("--delay-us", options.delay_us, "Of every frame, one way, microseconds")
+        ->check(CLI::Range(0, kDelayUsMax))
+        ->capture_default_str();
+    app.add_option("--jitter-us", options.jitter_us, "So much more at most, drawn for each frame")
+        ->check(CLI::Range(0, kDelayUsMax))
+        ->capture_default_str();
+    app.add_option("--loss", options.loss, "The part of the frames that is lost")
+        ->check(CLI::Range(0.0, 1.0))
+        ->capture_default_str();
+    app.add_option("--mbit", options.mbit_per_second, "Mbit/s of each direction; 0: no limit")
+        ->check(CLI::Range(0.0, 1e6))
+        ->capture_default_str();
+    app.add_option("--seed", options.seed, "Of what is drawn")->capture_default_str();
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : kExitUsage;
+    }
+    return run(options);
+}
+
+}  // namespace
+}  // namespace afd
+
+int main(int argc, char** argv) {
+    return afd::main_with(argc, argv);
+}
