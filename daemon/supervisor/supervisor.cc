@@ -80,6 +80,7 @@ void Supervisor::create_slots() {
     }
     was_ready_.assign(slots_.size(), plan_.has_predecessors);
     all_ready_ = plan_.has_predecessors;
+    have_ranks_come_ = plan_.has_predecessors || ffn_.empty();
     kv_tokens_.assign(attention_.size(), 0);
 }
 
@@ -132,11 +133,7 @@ void Supervisor::start(AttentionListener& attention, InstanceListener& instance)
 void Supervisor::hand_over(AttentionListener& attention, InstanceListener& instance) {
     attention_listener_ = &attention;
     instance_listener_ = &instance;
-    for (const auto& slot : attention_) {
-        if (slot->state() != WorkerSlot::State::kReady) continue;
-        attention.on_attention_ready(slot->index(), kv_tokens_[slot->index()]);
-        tell_wait(*slot);
-    }
+    for (const auto& slot : attention_) tell_ready(*slot);
     if (service_.level != ServiceState::Level::kReady) instance.on_service(service_);
 }
 
@@ -229,17 +226,34 @@ void Supervisor::on_worker_ready(WorkerSlot& slot, const control::Ready& ready) 
         // It has acknowledged all of them.
         voided_rounds_.forget(slot.index());
         tell_rank_state(slot);
+        check_ranks_have_come();
     } else {
         // Before the first Admit.
         for (const auto& rank : ffn_) {
             if (rank->state() != WorkerSlot::State::kReady) send_rank_state(slot, *rank);
         }
         kv_tokens_[slot.index()] = ready.kv_tokens();
-        attention_listener_->on_attention_ready(slot.index(), ready.kv_tokens());
-        tell_wait(slot);
+        tell_ready(slot);
     }
     check_all_ready();
     review_service();
+}
+
+// What an attention worker gets while a rank has never been there would wait for as long as a round
+// may take. It waits in the queue instead, up to its own deadline.
+void Supervisor::tell_ready(const WorkerSlot& session) const {
+    if (!have_ranks_come_ || session.state() != WorkerSlot::State::kReady) return;
+    attention_listener_->on_attention_ready(session.index(), kv_tokens_[session.index()]);
+    tell_wait(session);
+}
+
+void Supervisor::check_ranks_have_come() {
+    const auto first_rank = was_ready_.begin() + static_cast<ptrdiff_t>(attention_.size());
+    if (have_ranks_come_ || std::find(first_rank, was_ready_.end(), false) != was_ready_.end()) {
+        return;
+    }
+    have_ranks_come_ = true;
+    for (const auto& slot : attention_) tell_ready(*slot);
 }
 
 void Supervisor::set_log_level(const std::string& level) {

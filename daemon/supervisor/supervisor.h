@@ -115,6 +115,8 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     void tell_rank_state(const WorkerSlot& rank);
     bool goes_on_without_lost_ranks() const;
     bool may_void(const WorkerSlot& slot, const control::VoidRequest& request) const;
+    void tell_ready(const WorkerSlot& session) const;
+    void check_ranks_have_come();
     void check_all_ready();
     void review_service();
     void tell_wait(const WorkerSlot& session) const;
@@ -138,7 +140,8 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     Timer grace_timer_;
     // Processes that earlier supervisors had, also of workers that this one has not.
     std::map<std::pair<control::Role, uint32_t>, uint32_t> num_earlier_;
-    std::vector<bool> was_ready_;  // As slots_.
+    std::vector<bool> was_ready_;   // As slots_.
+    bool have_ranks_come_ = false;  // Each FFN worker has been ready once.
     bool all_ready_ = false;
     ServiceState service_;
     bool shutting_down_ = false;

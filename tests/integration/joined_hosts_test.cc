@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <thread>
 
 #include "tests/integration/background_generation.h"
 #include "tests/integration/joined_process.h"
@@ -140,6 +141,25 @@ TEST_F(JoinedHosts, AHostIsThereForTheNextLeader) {
     EXPECT_EQ(hosts_[0]->wait_exit(), 0);
     leader_->signal(SIGTERM);
     EXPECT_EQ(leader_->wait_exit(), 0);
+}
+
+// Longer than a round may take, which they have not begun.
+TEST_F(JoinedHosts, RequestsWaitForTheHostsThatAreToJoin) {
+    leader_ = std::make_unique<Instance>(
+        leader_flags(certificates_) +
+        std::vector<std::string>{"--ffn-hosts", "b", "--round-timeout-ms", "1000"});
+    address_ = join_address(*leader_);
+    leader_->wait_for("the attention worker is ready", [](const client::Status& status) {
+        return status.workers(0).state() == "ready";
+    });
+    BackgroundGeneration early(*leader_, long_request(40));
+    leader_->wait_for("the request waits",
+                      [](const client::Status& status) { return status.num_queued() == 1; });
+    std::this_thread::sleep_for(std::chrono::milliseconds(2000));
+    const auto host = join("b");
+    const auto found = early.finish();
+    EXPECT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(leader_->stop(), 0);
 }
 
 TEST_F(JoinedHosts, WhoCannotJoinHearsWhyAndSoDoesTheLeader) {
