@@ -318,12 +318,14 @@ void UcxWorker::run() {
     uint64_t tick_us = 0;
     // Relaxed: see stop().
     while (!is_over_.load(std::memory_order_relaxed)) {
-        const uint64_t now_us = steady_now_us();
         // Relaxed: see num_turns().
         num_turns_.fetch_add(1, std::memory_order_relaxed);
+        uint64_t now_us = 0;
         {
             const Lock held = lock();
             for (int turn = 0; turn < kTurnsAtOnce && progress();) ++turn;
+            // Read behind what arrived: nobody was heard later than now.
+            now_us = steady_now_us();
             if (now_us >= tick_us) {
                 take_requests(now_us);
                 handles_->receiver->on_tick(now_us);

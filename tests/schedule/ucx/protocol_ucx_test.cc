@@ -123,6 +123,15 @@ TEST(UcxTransport, WaitsForNoConnection) {
     EXPECT_EQ(num_waiting_connects, 0);
 }
 
+// Goal: a connection over which messages go stays. Oracle: how many were made, with two for each
+// session and rank and as many again for sides that connect to each other at once.
+TEST(UcxTransport, KeepsItsConnections) {
+    num_connects = 0;
+    Threads<UcxNetwork>(ucx_params()).run();
+    const Geometry geometry = stress_geometry();
+    EXPECT_LE(num_connects, static_cast<int>(4 * geometry.num_sessions * geometry.num_ffn_workers));
+}
+
 // Goal: R15. A round that the connection lost, and results that it lost, are sent again.
 TEST(UcxTransport, SendsAgainWhatABrokenConnectionLost) {
     UcxNetwork network(small_geometry());
