@@ -310,7 +310,7 @@ TEST(ProtocolUcxProcesses, DeliverEveryRow) {
 TEST(ProtocolUcxProcesses, SurviveKillsAtEveryPoint) {
     for (const auto router : {RouterPlacement::kAttention, RouterPlacement::kFfn}) {
         Params params;
-        params.rounds_per_session = 150;
+        params.rounds_per_session = 80;
         params.router = router;
         params.crash_one_in = 60;
         params.seed = 5;
