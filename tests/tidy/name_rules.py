@@ -93,8 +93,8 @@ FOREIGN_INCLUDE = re.compile(r'^\s*#\s*include\s+<([^>]+)>', re.M)
 
 def code_of(lines: list[str]) -> str:
     """Without comments and the insides of strings."""
-    return "\n".join(re.sub(r'"(\\.|[^"\\])*"', '""', line).split("//")[0]
-                     for line in lines if not line.lstrip().startswith(("/*", "* ")))
+    return "\n".join("" if line.lstrip().startswith(("/*", "* "))
+                     else re.sub(r'"(\\.|[^"\\])*"', '""', line).split("//")[0] for line in lines)
 
 
 class Headers:
