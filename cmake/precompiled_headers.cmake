@@ -34,7 +34,8 @@ function(afd_precompile target group)
   endif()
   target_precompile_headers(${target} REUSE_FROM ${headers})
   # g++ 12 forgets which headers are the system's when they come precompiled, and reports what its
-  # analysis of flow suspects inside them. Where nothing is precompiled the warnings stay on.
+  # analysis of flow suspects inside them. Where nothing is precompiled, as with the thread
+  # sanitizer, the warnings stay on.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${target} PRIVATE
       -Wno-array-bounds -Wno-dangling-pointer -Wno-free-nonheap-object -Wno-maybe-uninitialized

@@ -15,6 +15,7 @@ ways more than without the link, and micro-batches wait for their ways at the sa
 "Without conditions" is the same link with no delay and no limit, measured first. As root.
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -27,104 +28,78 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import host_model  # noqa: E402
+from wire import NEAR, Wire  # noqa: E402
 
 PATIENCE_S = 60
-# One name at either end: UCX looks for devices in /sys, which is that of this side.
-DEVICE, FAR_DEVICE = f"afdw{os.getpid()}", f"afdv{os.getpid()}"
-NAMESPACE = f"afdw{os.getpid()}"
-NEAR, FAR = "198.19.255.1", "198.19.255.2"  # For tests (RFC 2544).
 PORT = 7499
 TOKENS = 200
-
-
-class Wire:
-    """A link with these conditions between this namespace and another, until the end of `with`."""
-
-    def __init__(self, bin_dir: pathlib.Path, delay_us: int, mbit: float) -> None:
-        self.command = [bin_dir / "afd-link", DEVICE, FAR_DEVICE, "--delay-us", str(delay_us),
-                        "--mbit", str(mbit)]
-
-    def __enter__(self) -> "Wire":
-        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)
-        if "are the ends of one wire" not in self.process.stdout.readline():
-            sys.exit("bench_link: no link could be made; it takes root")
-        far = ["nsenter", f"--net=/run/netns/{NAMESPACE}"]
-        for command in (
-                ["ip", "netns", "add", NAMESPACE],
-                ["ip", "link", "set", FAR_DEVICE, "netns", NAMESPACE],
-                ["ip", "addr", "add", f"{NEAR}/30", "dev", DEVICE],
-                ["ip", "link", "set", DEVICE, "up"],
-                [*far, "ip", "link", "set", FAR_DEVICE, "name", DEVICE],
-                [*far, "ip", "addr", "add", f"{FAR}/30", "dev", DEVICE],
-                [*far, "ip", "link", "set", DEVICE, "up"],
-                [*far, "ip", "link", "set", "lo", "up"]):
-            subprocess.run(command, check=True)
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self.process.terminate()
-        self.process.wait()
-        subprocess.run(["ip", "netns", "del", NAMESPACE], check=True)
 
 
 class Hosts:
     """An afdd here that leads, and one that has joined behind the wire, until the end of `with`."""
 
-    def __init__(self, bin_dir: pathlib.Path, model: pathlib.Path, micro_batches: int) -> None:
+    def __init__(self, bin_dir: pathlib.Path, model: pathlib.Path, micro_batches: int,
+                 wire: Wire) -> None:
         self.bin_dir, self.model, self.micro_batches = bin_dir, model, micro_batches
+        self.wire = wire
+        self.ends = contextlib.ExitStack()
 
     def __enter__(self) -> "Hosts":
-        self.directory = tempfile.TemporaryDirectory(prefix="afd-bench-")
-        root = pathlib.Path(self.directory.name)
-        certificates = root / "certificates"
-        subprocess.run([self.bin_dir / "afdctl", "cluster", "init", certificates, "--host", "b"],
-                       check=True, stdout=subprocess.DEVNULL)
-        shared = ["--model", self.model, "--transport", "ucx", "--ucx-devices", DEVICE,
-                  "--cluster-dir", certificates]
-        self.leader = self.start(root / "leader", [], [
-            *shared, "--ucx-host", NEAR, "--cluster-listen", f"{NEAR}:{PORT}",
-            "--attention-workers", "1", "--ffn-workers", "1", "--ffn-hosts", "b",
-            "--micro-batches", str(self.micro_batches), "--micro-batch-size", "1"])
-        self.host = self.start(root / "host", ["nsenter", f"--net=/run/netns/{NAMESPACE}"], [
-            *shared, "--join", f"{NEAR}:{PORT}", "--host-name", "b"])
-        log = root / "leader" / "log"
-        deadline = time.monotonic() + PATIENCE_S
-        while "ready in " not in log.read_text():
-            if time.monotonic() > deadline or self.leader.poll() is not None:
-                sys.exit(f"bench_link: the instance does not start:\n{log.read_text()}")
-            time.sleep(0.05)
+        with contextlib.ExitStack() as ends:
+            self.root = pathlib.Path(
+                ends.enter_context(tempfile.TemporaryDirectory(prefix="afd-bench-")))
+            certificates = self.root / "certificates"
+            subprocess.run([self.bin_dir / "afdctl", "cluster", "init", certificates, "--host",
+                            "b"], check=True, stdout=subprocess.DEVNULL)
+            shared = ["--model", self.model, "--transport", "ucx", "--ucx-devices",
+                      self.wire.device, "--cluster-dir", certificates]
+            leader = self.start(ends, self.root / "leader", [], [
+                *shared, "--ucx-host", NEAR, "--cluster-listen", f"{NEAR}:{PORT}",
+                "--attention-workers", "1", "--ffn-workers", "1", "--ffn-hosts", "b",
+                "--micro-batches", str(self.micro_batches), "--micro-batch-size", "1"])
+            self.start(ends, self.root / "host", self.wire.far, [
+                *shared, "--join", f"{NEAR}:{PORT}", "--host-name", "b"])
+            self.wait_ready(leader)
+            self.ends = ends.pop_all()
         return self
 
-    def start(self, directory: pathlib.Path, before: list[str],
+    def wait_ready(self, leader: subprocess.Popen) -> None:
+        log = self.root / "leader" / "log"
+        deadline = time.monotonic() + PATIENCE_S
+        while "ready in " not in log.read_text():
+            if time.monotonic() > deadline or leader.poll() is not None:
+                sys.exit(f"bench_link: the instance does not start:\n{log.read_text()}")
+            time.sleep(0.05)
+
+    def start(self, ends: contextlib.ExitStack, directory: pathlib.Path, before: list[str],
               flags: list[object]) -> subprocess.Popen:
         directory.mkdir()
         with open(directory / "log", "w") as log:
             # Two hosts of one machine: each has a name for its segments.
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [*before, self.bin_dir / "afdd", "--instance", f"bench_{directory.name}", *flags],
                 env=self.environment(directory), stderr=log)
+        ends.callback(process.wait, PATIENCE_S)
+        ends.callback(process.terminate)
+        return process
 
     def environment(self, directory: pathlib.Path) -> dict[str, str]:
         return {**os.environ, "XDG_RUNTIME_DIR": str(directory), "XDG_CACHE_HOME": str(directory)}
 
     def token_ms(self, requests: int) -> float:
         """Median time between two tokens of a request, with one for each micro-batch."""
-        root = pathlib.Path(self.directory.name)
         done = subprocess.run(
             [self.bin_dir / "afd-load", "--instance", "bench_leader", "--concurrency",
              str(self.micro_batches), "--requests", str(requests), "--max-tokens", str(TOKENS),
-             "--ignore-eos", "--warmup", str(self.micro_batches), "--out", root / "result",
-             "--json"],
-            env=self.environment(root / "leader"), check=False, capture_output=True, text=True)
+             "--ignore-eos", "--warmup", str(self.micro_batches), "--out",
+             self.root / "result", "--json"],
+            env=self.environment(self.root / "leader"), check=False, capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(f"bench_link: afd-load failed: {done.stderr}")
         return json.loads(done.stdout)["levels"][0]["itl_us"]["p50"] / 1000
 
     def __exit__(self, *unused: object) -> None:
-        for process in (self.leader, self.host):
-            process.terminate()
-            process.wait(PATIENCE_S)
-        self.directory.cleanup()
+        self.ends.close()
 
 
 def numbers(text: str) -> list[int]:
@@ -143,8 +118,8 @@ def main() -> None:
     model = host_model.Model(json.loads((options.model / "config.json").read_text()))
 
     def measured(delay_us: int, mbit: int, micro_batches: int) -> float:
-        with Wire(options.bin, delay_us, mbit), \
-                Hosts(options.bin, options.model, micro_batches) as hosts:
+        with Wire(options.bin / "afd-link", "--delay-us", str(delay_us), "--mbit", str(mbit)) \
+                as wire, Hosts(options.bin, options.model, micro_batches, wire) as hosts:
             return hosts.token_ms(options.requests * micro_batches)
 
     without = {m: measured(0, 0, m) for m in sorted({1, *options.micro_batches})}

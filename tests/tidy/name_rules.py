@@ -2,8 +2,8 @@
 """A file includes what it names, itself or through our headers that it includes.
 
 The compiler does not find out: a release compiles many files as one, with the headers of others
-before them. Read by patterns, so that all files are read in a second: names that several headers
-declare are passed over, and so is what has no name of its own.
+before them. Read by patterns, which takes seconds for all files: names that several of them declare
+are passed over, and so are functions.
 """
 
 import re

@@ -6,6 +6,7 @@ Method: datagrams to an echo in another namespace, and back. Oracle: the clock, 
 answers. Usage: afd_link_test.py AFD_LINK; needs root, ip and nsenter.
 """
 
+import contextlib
 import os
 import re
 import socket
@@ -13,12 +14,15 @@ import subprocess
 import sys
 import time
 import unittest
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "network"))
+
+from wire import FAR, Wire  # noqa: E402
 
 AFD_LINK = "afd-link"
-NEAR_DEVICE, FAR_DEVICE = f"afdn{os.getpid()}", f"afdf{os.getpid()}"
-NAMESPACE = f"afde{os.getpid()}"
-# Of 198.18.0.0/15, which is for tests.
-NEAR, FAR, PORT = "198.19.254.1", "198.19.254.2", 7000
+PORT = 7000
 ECHO = f"""
 import socket
 door = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -29,26 +33,25 @@ while True:
 """
 
 
-class Wire:
-    def __init__(self, *options: str) -> None:
-        self.link = subprocess.Popen([AFD_LINK, NEAR_DEVICE, FAR_DEVICE, *options],
-                                     stdout=subprocess.PIPE, text=True)
-        self.first_line = self.link.stdout.readline()
-        far = ["nsenter", f"--net=/run/netns/{NAMESPACE}"]
-        for command in (["ip", "netns", "add", NAMESPACE],
-                        ["ip", "link", "set", FAR_DEVICE, "netns", NAMESPACE],
-                        ["ip", "addr", "add", f"{NEAR}/30", "dev", NEAR_DEVICE],
-                        ["ip", "link", "set", NEAR_DEVICE, "up"],
-                        [*far, "ip", "addr", "add", f"{FAR}/30", "dev", FAR_DEVICE],
-                        [*far, "ip", "link", "set", FAR_DEVICE, "up"]):
-            subprocess.run(command, check=True)
-        self.echo = subprocess.Popen([*far, sys.executable, "-c", ECHO], stdout=subprocess.PIPE)
-        self.echo.stdout.readline()
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.settimeout(0.5)
-        # Who has the address is asked for once, and may be lost.
-        while self.round_trip() is None:
-            pass
+class EchoWire(Wire):
+    """With an echo at its far end."""
+
+    @staticmethod
+    @contextlib.contextmanager
+    def made(*options: str) -> Iterator["EchoWire"]:
+        with EchoWire(AFD_LINK, *options) as wire, \
+                subprocess.Popen([*wire.far, sys.executable, "-c", ECHO],
+                                 stdout=subprocess.PIPE) as echo, \
+                socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wire.socket:
+            try:
+                echo.stdout.readline()
+                wire.socket.settimeout(0.5)
+                # Who has the address is asked for once, and the question may be lost.
+                if not any(wire.round_trip() is not None for _ in range(20)):
+                    raise RuntimeError("no datagram comes back")
+                yield wire
+            finally:
+                echo.kill()
 
     def round_trip(self, num_bytes: int = 100) -> float | None:
         """Seconds; none: lost."""
@@ -62,26 +65,19 @@ class Wire:
             return None
         return time.monotonic() - began
 
-    def end(self) -> tuple[int, int, int]:
-        """Frames, those lost, those overtaken, as it says."""
-        self.echo.kill()
-        self.echo.wait()
-        self.echo.stdout.close()
-        self.socket.close()
-        self.link.terminate()
-        last_line = self.link.communicate()[0]
-        subprocess.run(["ip", "netns", "del", NAMESPACE], check=True)
-        said = re.fullmatch(r"afd-link: (\d+) frames, (\d+) lost, (\d+) overtaken\n", last_line)
+    def counts(self) -> tuple[int, int, int]:
+        """Frames, those lost, those overtaken, as afd-link says. Ends the wire."""
+        said = re.fullmatch(r"afd-link: (\d+) frames, (\d+) lost, (\d+) overtaken\n", self.end())
         return tuple(int(each) for each in said.groups())
 
 
 class AfdLinkTest(unittest.TestCase):
     def test_delay_and_loss(self) -> None:
-        wire = Wire("--delay-us", "3000", "--loss", "0.1")
-        self.assertEqual(wire.first_line, f"afd-link: {NEAR_DEVICE} and {FAR_DEVICE} are the ends "
-                                          "of one wire, until SIGTERM\n")
-        times = [wire.round_trip() for _ in range(60)]
-        num_frames, num_lost, num_overtaken = wire.end()
+        with EchoWire.made("--delay-us", "3000", "--loss", "0.1") as wire:
+            self.assertEqual(wire.first_line, f"afd-link: {wire.command[1]} and {wire.command[2]} "
+                                              "are the ends of one wire, until SIGTERM\n")
+            times = [wire.round_trip() for _ in range(60)]
+            num_frames, num_lost, num_overtaken = wire.counts()
         answered = [each for each in times if each is not None]
         self.assertTrue(0 < len(answered) < 60, f"{len(answered)} of 60 answered")
         self.assertGreaterEqual(min(answered), 2 * 0.003)
@@ -90,20 +86,20 @@ class AfdLinkTest(unittest.TestCase):
         self.assertEqual(num_overtaken, 0)
 
     def test_rate(self) -> None:
-        wire = Wire("--mbit", "1")
-        times = [wire.round_trip(1250) for _ in range(5)]
-        num_frames, num_lost, _ = wire.end()
+        with EchoWire.made("--mbit", "1") as wire:
+            times = [wire.round_trip(1250) for _ in range(5)]
+            num_frames, num_lost, _ = wire.counts()
         self.assertEqual(num_lost, 0)
         self.assertGreaterEqual(num_frames, 10)
         # 10,000 bits and some headers, there and back.
         self.assertGreaterEqual(min(times), 2 * 0.010)
 
     def test_jitter(self) -> None:
-        wire = Wire("--jitter-us", "20000")
-        for number in range(100):
-            wire.socket.sendto(bytes([number]), (FAR, PORT))
-        found = [wire.socket.recv(1)[0] for _ in range(100)]
-        _, num_lost, num_overtaken = wire.end()
+        with EchoWire.made("--jitter-us", "20000") as wire:
+            for number in range(100):
+                wire.socket.sendto(bytes([number]), (FAR, PORT))
+            found = [wire.socket.recv(1)[0] for _ in range(100)]
+            _, num_lost, num_overtaken = wire.counts()
         self.assertEqual(num_lost, 0)
         self.assertNotEqual(found, sorted(found))
         self.assertEqual(sorted(found), list(range(100)))

@@ -28,6 +28,8 @@ using TimePoint = Clock::time_point;
 constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
 constexpr size_t kFrameBytesMax = 1 << 16;
 constexpr size_t kQueuedMax = 1000;  // As much as netem holds by default.
+// Read at once, so that what is due meanwhile is delivered.
+constexpr int kFramesAtOnce = 64;
 
 int open_tap(const std::string& name) {
     const int fd = ::open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
@@ -147,8 +149,9 @@ void LinkEmulator::run(uint64_t seed) {
     while ((fds[2].revents & POLLIN) == 0) {
         wait_until(std::min(from[0].next_due(), from[1].next_due()), fds);
         for (const size_t end : {0, 1}) {
-            ssize_t bytes = 0;
-            while ((bytes = ::read(devices_[end], frame.data(), frame.size())) > 0) {
+            for (int i = 0; i < kFramesAtOnce; ++i) {
+                const ssize_t bytes = ::read(devices_[end], frame.data(), frame.size());
+                if (bytes <= 0) break;
                 const std::span read(frame.data(), static_cast<size_t>(bytes));
                 const bool is_taken = from[end].take(read, Clock::now());
                 num_frames_.fetch_add(1, kRelaxed);
