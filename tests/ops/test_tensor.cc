@@ -6,6 +6,8 @@
 
 #include <random>
 
+#include "tests/ops/random_values.h"
+
 namespace afd::ops::test {
 
 Tensor::Tensor(const TensorView& like, uint8_t fill) : view(like) {
@@ -28,12 +30,12 @@ Tensor::~Tensor() = default;
 
 Tensor& Tensor::fill(uint32_t seed, float deviation) {
     std::mt19937 engine(seed);
-    std::normal_distribution<float> normal(0.0f, deviation);
+    RandomValues random(seed, deviation);
     for (size_t i = 0; i < view.num_elements(); ++i) {
         if (view.dtype == DType::kInt8) {
             as<int8_t>()[i] = static_cast<int8_t>(static_cast<int>(engine() % 255) - 127);
         } else {
-            reference::set_element(view.dtype, bytes.data(), i, normal(engine));
+            reference::set_element(view.dtype, bytes.data(), i, random.next());
         }
     }
     return *this;

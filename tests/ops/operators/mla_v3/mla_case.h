@@ -16,6 +16,7 @@
 #include "ops/operators/mla_v3/mla_prolog_v3.h"
 #include "ops/reference/mla_prolog_v3.h"
 #include "ops/tensor/workspace.h"
+#include "tests/ops/random_values.h"
 #include "tests/ops/test_data.h"
 #include "tests/ops/test_tensor.h"
 
@@ -28,10 +29,10 @@ inline Tensor random_tensor(DType dtype,
                             float deviation = 1.0f) {
     Tensor tensor(dtype, std::move(shape));
     std::mt19937 engine(seed);
-    std::normal_distribution<float> normal(0.0f, deviation);
+    RandomValues random(seed, deviation);
     for (size_t i = 0; i < tensor.size(); ++i) {
-        if (dtype == DType::kBf16) tensor.as<Bf16>()[i] = from_float(normal(engine));
-        if (dtype == DType::kFp32) tensor.as<float>()[i] = normal(engine);
+        if (dtype == DType::kBf16) tensor.as<Bf16>()[i] = from_float(random.next());
+        if (dtype == DType::kFp32) tensor.as<float>()[i] = random.next();
         if (dtype == DType::kInt8) tensor.as<int8_t>()[i] = static_cast<int8_t>(engine());
     }
     return tensor;
