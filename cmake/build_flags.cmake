@@ -90,13 +90,13 @@ add_custom_target(protocol_tests)
 # ENTRY: ctest runs it whole, under this name, because its tests share what the first one computes.
 # LABELS: unit | protocol | integration | golden | tidy. Sanitizer runs select by label.
 # HEADERS: its group of precompiled headers; test, if none is given.
-# OPTIMISED: it computes. With the address sanitizer these tests and ops are optimised, no others. In
-# a release no test is: compiling tests takes longer than running them.
+# No test is optimised in a release: compiling tests takes longer than running them. With the address
+# sanitizer nothing is but ops and what makes their tests' inputs.
 # ENVIRONMENT: a variable of the tests, as NAME=VALUE.
 # TOGETHER: where releases compile several files at once, only those of one of these folders are:
 # files of others use the same names for different things. Without it, all of them.
 function(afd_test name)
-  cmake_parse_arguments(arg "OPTIMISED" "ENTRY;TIMEOUT;HEADERS;ENVIRONMENT" "SOURCES;LIBRARIES;LABELS;TOGETHER" ${ARGN})
+  cmake_parse_arguments(arg "" "ENTRY;TIMEOUT;HEADERS;ENVIRONMENT" "SOURCES;LIBRARIES;LABELS;TOGETHER" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -116,9 +116,7 @@ function(afd_test name)
     set(arg_HEADERS test)
   endif()
   set(level "")
-  if(arg_OPTIMISED AND AFD_SANITIZE MATCHES "address")
-    set(level -O2)
-  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
     set(level -O0)
   endif()
   target_compile_options(${name} PRIVATE ${level})
