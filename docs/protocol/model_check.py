@@ -43,7 +43,7 @@ def search(model, definitions):
             command, cwd=folder, check=True, capture_output=True, text=True).stdout
         names = [f"-D{each}" for each in definitions.split()]
         run("spin", "-a", *names, str(HERE / f"{model}.pml"))
-        run("gcc", "-O2", "-w", "-DSAFETY", "-DCOLLAPSE", "-DMEMLIM=8000", "-o", "pan", "pan.c")
+        run("gcc", "-O1", "-w", "-DSAFETY", "-DCOLLAPSE", "-DMEMLIM=8000", "-o", "pan", "pan.c")
         text = run("./pan", "-m1000000")
     errors = int(re.search(r"errors: (\d+)", text)[1])
     states = int(float(re.search(r"(\S+) states, stored", text)[1]))

@@ -49,7 +49,7 @@ def search(names: list[str], goal: list[str], option: str = "-X") -> str:
                 raise RuntimeError(f"{' '.join(command)}:\n{done.stdout}{done.stderr}")
             return done.stdout
         run(SPIN, *(f"-D{name}" for name in names), "-a", MODEL)
-        run("cc", "-O2", "-w", "-DVECTORSZ=2048", *goal, "-o", "pan", "pan.c")
+        run("cc", "-O1", "-w", "-DVECTORSZ=2048", *goal, "-o", "pan", "pan.c")
         return run("./pan", option, "-m100000")
 
 
