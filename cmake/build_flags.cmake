@@ -22,11 +22,13 @@ if(AFD_SANITIZE)
   target_compile_options(afd_flags INTERFACE
     -fsanitize=${AFD_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(afd_flags INTERFACE -fsanitize=${AFD_SANITIZE})
-  # GNU's linker takes seven times as long for what clang's sanitizers make.
-  string(REGEX MATCH "^[0-9]+" compiler_major ${CMAKE_CXX_COMPILER_VERSION})
-  find_program(AFD_LLD ld.lld-${compiler_major})
-  if(AFD_LLD AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-    target_link_options(afd_flags INTERFACE -fuse-ld=lld-${compiler_major})
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    # GNU's linker takes seven times as long for what clang's sanitizers make.
+    string(REGEX MATCH "^[0-9]+" major ${CMAKE_CXX_COMPILER_VERSION})
+    find_program(AFD_LLD ld.lld-${major})
+    if(AFD_LLD)
+      target_link_options(afd_flags INTERFACE -fuse-ld=lld-${major})
+    endif()
   endif()
   if(AFD_SANITIZE MATCHES "undefined" AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     # What the headers of others do with integers and pointers is their tests' business; checking it
@@ -90,11 +92,12 @@ add_custom_target(protocol_tests)
 # ENTRY: ctest runs it whole, under this name, because its tests share what the first one computes.
 # LABELS: unit | protocol | integration | golden | tidy. Sanitizer runs select by label.
 # HEADERS: its group of precompiled headers; test, if none is given.
-# No test is optimised in a release: compiling tests takes longer than running them. With the address
-# sanitizer nothing is but ops and what makes their tests' inputs.
 # ENVIRONMENT: a variable of the tests, as NAME=VALUE.
 # TOGETHER: where releases compile several files at once, only those of one of these folders are:
 # files of others use the same names for different things. Without it, all of them.
+#
+# In a release no test is optimised, only what makes their large inputs: compiling tests takes longer
+# than running them.
 function(afd_test name)
   cmake_parse_arguments(arg "" "ENTRY;TIMEOUT;HEADERS;ENVIRONMENT" "SOURCES;LIBRARIES;LABELS;TOGETHER" ${ARGN})
   if(NOT arg_TIMEOUT)

@@ -137,7 +137,7 @@ void keep_to_own_part(const ConfigSources& sources, RawValues& values) {
 }
 
 Result<> check_ucx(const Config& config) {
-#if !AFD_HAS_UCX
+#ifndef AFD_HAS_UCX
     return invalid_argument(
         "transport = 'ucx': this afdd was built without it; install Debian's libucx-dev "
         "(scripts/setup --hosts) and build it again");

@@ -6,10 +6,10 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
 #include <vector>
 
 #include "ops/operators/mla_v3/cache_format.h"
+#include "tests/ops/random_values.h"
 
 namespace afd::ops {
 namespace {
@@ -48,12 +48,11 @@ TEST(CacheQuant, RoundsHalfToEvenAndSaturatesWithGivenScales) {
 
 // Oracle: the formula in plain double steps rounded to float where the header has an operation.
 TEST(CacheQuant, ClipsATileToAlphaOfItsLargestValue) {
-    std::mt19937 engine(3);
-    std::normal_distribution<float> normal(0.0f, 2.0f);
+    test::RandomValues random(3, 2.0f);
     for (const float alpha : {1.0f, 0.75f, 0.1f, 1.5f}) {
         for (const size_t count : {1u, 7u, 128u}) {
             std::vector<float> v(count);
-            for (float& value : v) value = normal(engine);
+            for (float& value : v) value = random.next();
             float largest = 0;
             for (const float value : v) largest = std::max(largest, std::fabs(value));
             std::vector<int8_t> q(count, 99);

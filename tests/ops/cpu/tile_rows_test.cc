@@ -18,6 +18,7 @@
 #include "ops/format/packed_shape.h"
 #include "ops/tensor/math.h"
 #include "tests/ops/cpu/kernel_tables.h"
+#include "tests/ops/random_values.h"
 
 namespace afd::ops {
 namespace {
@@ -25,10 +26,9 @@ namespace {
 constexpr size_t kHalf = kPanelColumns / 2;
 
 std::vector<float> random_sums(size_t count) {
-    std::mt19937 engine(7);
-    std::normal_distribution<float> normal(0.0f, 4.0f);
+    test::RandomValues random(7, 4.0f);
     std::vector<float> sums(count);
-    for (float& sum : sums) sum = normal(engine);
+    for (float& sum : sums) sum = random.next();
     sums[1] = -0.0f;
     sums[2] = 3e38f;
     sums[3] = -200.0f;

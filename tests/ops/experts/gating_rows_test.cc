@@ -9,6 +9,7 @@
 
 #include "ops/reference/gating_rows.h"
 #include "ops/tensor/workspace.h"
+#include "tests/ops/random_values.h"
 #include "tests/ops/test_data.h"
 
 namespace afd::ops {
@@ -36,10 +37,9 @@ Routing route(const GatingAttributes& a,
 }
 
 std::vector<float> random_floats(size_t count, uint32_t seed) {
-    std::mt19937 engine(seed);
-    std::normal_distribution<float> normal;
+    test::RandomValues random(seed, 1.0f);
     std::vector<float> values(count);
-    for (float& value : values) value = normal(engine);
+    for (float& value : values) value = random.next();
     return values;
 }
 

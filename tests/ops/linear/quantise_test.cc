@@ -14,6 +14,7 @@
 #include "ops/reference/quantise.h"
 #include "ops/tensor/fp16.h"
 #include "ops/tensor/workspace.h"
+#include "tests/ops/random_values.h"
 #include "tests/ops/test_data.h"
 
 namespace afd::ops {
@@ -70,10 +71,9 @@ struct Row {
 };
 
 std::vector<float> random_values(size_t count, uint32_t seed, float deviation) {
-    std::mt19937 engine(seed);
-    std::normal_distribution<float> normal(0.0f, deviation);
+    test::RandomValues random(seed, deviation);
     std::vector<float> values(count);
-    for (float& value : values) value = normal(engine);
+    for (float& value : values) value = random.next();
     return values;
 }
 

@@ -6,6 +6,7 @@
 
 #include "ops/reference/attention_worker_combine.h"
 #include "schedule/context/schedule_context.h"
+#include "tests/ops/random_values.h"
 #include "tests/ops/test_data.h"
 #include "tests/ops/test_tensor.h"
 
@@ -61,11 +62,10 @@ struct Worker {
         const size_t info_bytes = kMicroBatches * slots * 4;
         window.assign((kDataOffset + data_bytes) / 4, 9);
         context.attention = {0, info_bytes, kDataOffset, data_bytes, kMicroBatches - 1, {}};
-        std::mt19937 engine(1);
-        std::normal_distribution<float> normal;
+        test::RandomValues random(1, 1.0f);
         std::byte* rows = reinterpret_cast<std::byte*>(window.data()) + kDataOffset;
         for (size_t i = 0; i < data_bytes / 2; ++i) {
-            reference::set_element(y.view.dtype, rows, i, normal(engine));
+            reference::set_element(y.view.dtype, rows, i, random.next());
         }
         scales.fill(2);
         ids.fill_ids(3, -1, kExperts);
