@@ -83,8 +83,7 @@ Result<> InstanceLayout::list_rank_experts() {
 }
 
 CanDoWithout InstanceLayout::can_do_without() const {
-    // Between machines nothing is voided (R12).
-    if (!placement_ || config_.transport == Transport::kUcx) return {};
+    if (!placement_) return {};
     return [this](const std::vector<bool>& is_lost) {
         return schedule::can_do_without(is_lost, *placement_, config_.router);
     };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // How the attention loop goes on without an FFN worker (R12): rounds that a lost rank has are
-// voided by afdd, and their rows go to replicas.
+// voided by afdd, or fenced off between machines, and their rows go to replicas.
 
 #include "daemon/attention/attention_loop.h"
 #include "daemon/program/logging.h"
@@ -25,7 +25,7 @@ void AttentionLoop::on_void_answer(const WorkerCommand& answer) {
 }
 
 // Also for slots that nobody wants now: their next rows would wait.
-bool AttentionLoop::ask_for_voids() {
+bool AttentionLoop::let_go_of_lost_ranks() {
     if (parts_.lost_ranks == nullptr || !parts_.lost_ranks->can_do_without()) return false;
     bool any = false;
     for (MicroBatch& micro_batch : micro_batches_) {
@@ -33,7 +33,9 @@ bool AttentionLoop::ask_for_voids() {
         // deaths of one.
         const bool is_suspect =
             micro_batch.has_lost_rank && micro_batch.stage == MicroBatch::Stage::kExperts;
-        const auto round = is_suspect ? std::nullopt : micro_batch.lane().voidable();
+        if (is_suspect) continue;
+        any |= micro_batch.lane().fence_lost_ranks();
+        const auto round = micro_batch.lane().voidable();
         // Without room for the question it is asked in a later turn.
         if (!round || !has_event_room()) continue;
         WorkerEvent event{.kind = WorkerEvent::Kind::kVoidRequest};

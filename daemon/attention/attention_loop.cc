@@ -93,7 +93,7 @@ void AttentionLoop::run() {
     // run_flag is for a loop that is busy; one that sleeps is told by afdd, which looks for it.
     while (!is_stopping_ && parts_.words.run_flag()) {
         bool progressed = take_commands();
-        progressed |= ask_for_voids();
+        progressed |= let_go_of_lost_ranks();
         progressed |= advance_all();
         progressed |= end_finished_sequences();
         parts_.port->flush();

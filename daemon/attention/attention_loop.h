@@ -94,7 +94,7 @@ class AttentionLoop {
     // In attention_failover.cc.
     void on_rank_state(uint32_t rank, bool is_lost);
     void on_void_answer(const WorkerCommand& answer);
-    bool ask_for_voids();
+    bool let_go_of_lost_ranks();
     bool leave_lost_rank(MicroBatch& micro_batch);
     static void end_poisoned(const MicroBatch& micro_batch, const float* topk_weights);
     void finish_step(MicroBatch& micro_batch);

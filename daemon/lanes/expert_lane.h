@@ -106,6 +106,9 @@ class ExpertLane {
 
     // --- without a lost rank (R12); of lanes whose experts have no replicas nothing ---
 
+    // Lets go of rounds at ranks without a process where nobody has to be asked: over a transport
+    // that can fence them off (R16). Returns whether there was any.
+    virtual bool fence_lost_ranks() { return false; }
     // A round at a rank without a process that nobody has let go of, nor asked about: the loop asks
     // afdd to void it, says so by ask_void(), and gives the answer. Meanwhile the slot is not free.
     virtual std::optional<LaneRound> voidable() const { return std::nullopt; }

@@ -34,6 +34,21 @@ class WindowLane final : public MoeLane {
           parts_(parts),
           refused_(parts.lost_ranks->num_ranks(), 0) {}
 
+    // Only while what is void to the lane is at ranks that are lost together: one that is back may
+    // not have said yet what stands there, and its experts are not to be missed twice.
+    bool fence_lost_ranks() override {
+        const schedule::LostRanks& ranks = *parts_.lost_ranks;
+        schedule::DispatchLane& lane = parts_.windows->lane(slot());
+        if (!ranks.can_do_without()) return false;
+        bool any = false;
+        for (uint32_t rank = 0; rank < ranks.num_ranks(); ++rank) {
+            if (!ranks.is_lost(rank) && !lane.may_store_to(rank)) return false;
+        }
+        for (uint32_t rank = 0; rank < ranks.num_ranks(); ++rank) {
+            if (ranks.is_lost(rank)) any |= lane.fence(rank);
+        }
+        return any;
+    }
     std::optional<LaneRound> voidable() const override {
         const schedule::LostRanks& ranks = *parts_.lost_ranks;
         for (uint32_t rank = 0; ranks.can_do_without() && rank < ranks.num_ranks(); ++rank) {

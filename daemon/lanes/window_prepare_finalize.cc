@@ -141,7 +141,7 @@ void WindowPrepareFinalize::offer_token(schedule::DispatchLane& lane,
 }
 
 uint32_t WindowPrepareFinalize::left_out_ranks(const schedule::DispatchLane& lane) const {
-    if (lost_ranks_ == nullptr || !lost_ranks_->is_any()) return 0;
+    if (is_whole_to(lane)) return 0;
     uint32_t left_out = 0;
     const uint32_t num_ranks = std::min(lost_ranks_->num_ranks(), schedule::kLeftOutRanksMax);
     for (uint32_t rank = 0; rank < num_ranks; ++rank) {

@@ -140,12 +140,15 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     // `rows`: of the slots, [BS, K1].
     void read_weights(const std::byte* rows, Round& round) const;
 
+    // Whether all ranks are there, and rows may go to each.
+    bool is_whole_to(const schedule::DispatchLane& lane) const {
+        return lost_ranks_ == nullptr || (!lost_ranks_->is_any() && !lane.has_voids());
+    }
     schedule::ExpertReplica rank_of(const schedule::DispatchLane& lane,
                                     uint32_t layer_id,
                                     uint32_t expert) const {
-        const bool is_whole = lost_ranks_ == nullptr || !lost_ranks_->is_any();
-        return is_whole ? placement_.choose(layer_id, expert, session_)
-                        : other_rank_of(lane, layer_id, expert);
+        return is_whole_to(lane) ? placement_.choose(layer_id, expert, session_)
+                                 : other_rank_of(lane, layer_id, expert);
     }
     schedule::ExpertReplica other_rank_of(const schedule::DispatchLane& lane,
                                           uint32_t layer_id,

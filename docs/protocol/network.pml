@@ -33,7 +33,7 @@
 #ifndef RANK_LIVES
 #define RANK_LIVES 1 /* Of rank 0. */
 #endif
-#define CONNECTIONS (SESSION_LIVES * (RANKS + RANK_LIVES - 1) + BREAKS + GIVES_MAX)
+#define CONNECTIONS (SESSION_LIVES * (RANKS + RANK_LIVES - 1 + GIVES_MAX) + BREAKS)
 #ifdef GIVES
 #define GIVES_MAX 1
 #else
@@ -61,8 +61,9 @@ byte rounds_done[SESSION_LIVES + 1];
     (may && i < num_connections && end[i] == me && nempty(channel[i])) -> \
     channel[i]?what(x, y); c = i
 
-/* R4 and R10, of one rank: nothing is known of it, or it owes no acknowledgement. */
-#define OWES_NOTHING(i) (!is_known[i] || published[i] == acknowledged[i])
+/* R4, of one rank: nothing of this process's own is open there. What it knows of a predecessor's
+ * round, or of one that it gave away, holds back only what would be stored to that rank. */
+#define OWES_NOTHING(i) (!is_wanted[i] || published[i] == acknowledged[i])
 #define MAY_STORE(i) (is_known[i] && published[i] == acknowledged[i])
 #define NEEDS_CONNECTION(i) \
     (current[i] == NONE || broken[current[i]] || to[current[i]] != address[i])

@@ -127,7 +127,7 @@ int32_t DispatchLane::publish(DispatchMode mode) {
     });
     AFD_CRASH_POINT("dispatch.rows_stored");
     for (const uint32_t rank : published_ranks_) {
-        voided_[rank] = 0;
+        set_voided(rank, 0);
         transport_->publish(rank, micro_batch_, layer_id_, ids_of(rank), round_);
         AFD_CRASH_POINT("dispatch.published_to_a_rank");
     }
@@ -196,6 +196,15 @@ std::optional<int32_t> DispatchLane::voidable(uint32_t rank) const {
     return round;
 }
 
+bool DispatchLane::fence(uint32_t rank) {
+    const int32_t flag = transport_->descriptor_flag(rank, micro_batch_);
+    if (is_let_go(rank, flag, Order::kAcquire) || !transport_->fence(rank, micro_batch_)) {
+        return false;
+    }
+    set_voided(rank, flag);
+    return true;
+}
+
 void DispatchLane::ask_void(uint32_t rank) {
     const std::optional<int32_t> round = voidable(rank);
     AFD_ASSERT(!is_storing_ && round,
@@ -209,7 +218,7 @@ void DispatchLane::ask_void(uint32_t rank) {
 void DispatchLane::answer_void(uint32_t rank, int32_t round, bool is_granted) {
     if (rank != asked_rank_ || round != asked_round_) return;
     asked_rank_ = kAnyRank;
-    if (is_granted) voided_[rank] = round;
+    if (is_granted) set_voided(rank, round);
 }
 
 bool DispatchLane::is_voided() const {

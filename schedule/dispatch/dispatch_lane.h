@@ -14,9 +14,9 @@
 //       acknowledged whatever its predecessor left (R10). begin() asserts may_store().
 //   (2) publish() chooses the round number after everything it depends on is known and still (R1).
 //   (3) poll() accepts exactly the round of the last publish(), or its refusal (R5, R11).
-//   (4) A round that afdd has voided at a rank counts as acknowledged in (1), but nothing is stored
-//       to that rank before it has acknowledged; and nothing anywhere while an answer of afdd is on
-//       its way (R12).
+//   (4) A round that afdd has voided at a rank, or that the transport has fenced off, counts as
+//       acknowledged in (1), but nothing is stored to that rank before it has acknowledged; and
+//       nothing anywhere while an answer of afdd is on its way (R12).
 // docs/protocol/flags.pml and failover.pml have this as a model, `Session`, and what goes wrong
 // without each of the rules.
 //
@@ -111,6 +111,11 @@ class DispatchLane {
 
     // --- R12 ---
 
+    // Lets go of what stands at `rank` without a question, if the transport can fence it off.
+    // Returns whether it did; false, too, if the rank has let go itself. REQUIRES: what is void to
+    // the lane already is at ranks that are as lost as this one.
+    bool fence(uint32_t rank);
+
     // The round that stands at `rank` if neither the rank nor afdd has let go of it and nothing has
     // been asked: what afdd may be asked to void.
     std::optional<int32_t> voidable(uint32_t rank) const;
@@ -123,8 +128,12 @@ class DispatchLane {
     bool is_voided() const;
     // Whether rows of the next round may go to `rank`. REQUIRES: may_store().
     bool may_store_to(uint32_t rank) const {
-        return voided_[rank] == 0 || is_acknowledged(rank, voided_[rank], Order::kAcquire);
+        const int32_t stands = transport_->descriptor_flag(rank, micro_batch_);
+        return voided_[rank] == 0 || is_acknowledged(rank, stands, Order::kAcquire);
     }
+
+    // Whether there may be ranks that rows may not go to. REQUIRES: may_store().
+    bool has_voids() const { return num_voided_ > 0; }
 
     // What the lane waits for now, if for anything (R7).
     std::optional<WaitInfo> wait_info() const;
@@ -154,6 +163,10 @@ class DispatchLane {
     };
 
     std::span<int32_t> ids_of(uint32_t rank);
+    void set_voided(uint32_t rank, int32_t flag) {
+        num_voided_ = num_voided_ + (flag != 0) - (voided_[rank] != 0);
+        voided_[rank] = flag;
+    }
     void occupy(uint32_t token_idx, uint32_t k, uint32_t rank);
     void assert_may_store_to(uint32_t rank) const;
     bool stands(int32_t round) const;
@@ -183,7 +196,9 @@ class DispatchLane {
     size_t num_acknowledged_ = 0;  // Prefix of published_ranks_ that acknowledged (R4).
     size_t num_decided_ = 0;       // Prefix of slots_ that carry the round.
     std::vector<uint32_t> published_ranks_;
-    std::vector<int32_t> voided_;     // [F], the round that afdd voided there last; 0: none stands.
+    // [F], the flag that was voided or fenced off there last; 0: none stands.
+    std::vector<int32_t> voided_;
+    uint32_t num_voided_ = 0;         // Of them, not 0.
     uint32_t asked_rank_ = kAnyRank;  // Where afdd was asked to void a round, which is
     int32_t asked_round_ = 0;         // this one. kAnyRank: nowhere.
     std::vector<uint8_t> has_rows_;   // [F]

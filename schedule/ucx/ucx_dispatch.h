@@ -37,6 +37,7 @@ class UcxDispatch final : public DispatchTransport, private UcxEnd::Meaning {
                  int32_t layer_id,
                  std::span<const int32_t> ids,
                  int32_t round) override;
+    bool fence(uint32_t rank, uint32_t micro_batch) override;
     Result<std::unique_ptr<TwoPhaseDispatchTransport>> two_phase() override;
     void ring_peers() override { end_->ring_peers(); }
 
@@ -46,7 +47,8 @@ class UcxDispatch final : public DispatchTransport, private UcxEnd::Meaning {
     // Of one rank and micro-batch.
     struct Lane {
         std::unique_ptr<UcxOutbox> outbox;
-        bool is_own = false;  // The round published is this process's.
+        // The round published is this process's, and not fenced off.
+        bool is_own = false;
     };
     struct Rank {
         std::vector<int32_t> published;     // [M]

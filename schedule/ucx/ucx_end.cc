@@ -87,6 +87,11 @@ void UcxEnd::ring_peers() {
     }
 }
 
+void UcxEnd::renew(uint32_t peer) {
+    close(links_[peer]);
+    worker_->wake();
+}
+
 void UcxEnd::fail_connection(uint32_t peer) {
     const UcxWorker::Lock held = lock();
     if (links_[peer].path) UcxWorker::fail(*links_[peer].path);

@@ -86,6 +86,8 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
     // Wakes the own data thread, which something arrived for.
     void ring_own() const { ringer_.ring_if_armed(); }
     void ring_peers();
+    // Takes nothing more from the connection to a peer; another one is opened. Session's end.
+    void renew(uint32_t peer);
     // As if the connection to a peer had broken. Takes the lock.
     void fail_connection(uint32_t peer);
     // How many messages were dropped as wrong. Takes the lock.

@@ -19,10 +19,10 @@
 #include <thread>
 
 #include "tests/faults/crash_table.h"
-#include "tests/faults/replicas.h"
 #include "tests/faults/steady_load.h"
 #include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
+#include "tests/integration/replicas.h"
 #include "tests/integration/workload.h"
 
 namespace afd::test {

@@ -9,9 +9,9 @@
 #include <iostream>
 
 #include "tests/faults/fault_requests.h"
-#include "tests/faults/replicas.h"
 #include "tests/integration/background_generation.h"
 #include "tests/integration/footprint.h"
+#include "tests/integration/replicas.h"
 
 namespace afd::test {
 namespace {
@@ -72,6 +72,7 @@ std::string KillScenario::name() const {
 
 KillRun::KillRun(const KillScenario& scenario, uint32_t seed)
     : random_(seed),
+      goes_on_without_host_(scenario.has_replicas),
       certificates_(scenario.has_host ? make_certificates({"b"}) : ""),
       instance_(flags(scenario, certificates_)),
       address_(scenario.has_host ? join_address(instance_) : ""),
@@ -230,7 +231,7 @@ void KillRun::strike_host(const client::Status& status) {
     }
     const std::vector<pid_t> workers = host_->worker_pids();
     const bool is_whole = random_() % 2 == 0;
-    if (is_whole) stop_sending();
+    if (is_whole && !goes_on_without_host_) stop_sending();
     receive();
     kill.at = client::Clock::now();
     for (const pid_t pid : workers) ::kill(pid, SIGKILL);

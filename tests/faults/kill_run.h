@@ -78,6 +78,7 @@ class KillRun {
     std::unique_ptr<JoinedProcess> join() const;
 
     std::mt19937 random_;
+    const bool goes_on_without_host_;
     const std::string certificates_;  // Empty: there is no other host.
     Instance instance_;
     std::string address_;

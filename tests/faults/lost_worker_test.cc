@@ -9,9 +9,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include "tests/faults/replicas.h"
 #include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
+#include "tests/integration/replicas.h"
 #include "tests/integration/workload.h"
 
 namespace afd::test {
@@ -70,14 +70,23 @@ class LostWorker : public testing::TestWithParam<LostWorkerCase> {
     Instance instance_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Modes,
-                         LostWorker,
-                         testing::Values(LostWorkerCase{"auto", {"--dispatch", "auto"}},
-                                         LostWorkerCase{"window", {"--dispatch", "window"}},
-                                         LostWorkerCase{"sync", {"--dispatch-mode", "sync"}},
-                                         LostWorkerCase{"routers_at_the_experts",
-                                                        {"--router", "ffn"}}),
-                         [](const auto& one) { return one.param.name; });
+std::vector<LostWorkerCase> modes() {
+    std::vector<LostWorkerCase> made = {{"auto", {"--dispatch", "auto"}},
+                                        {"window", {"--dispatch", "window"}},
+                                        {"sync", {"--dispatch-mode", "sync"}},
+                                        {"routers_at_the_experts", {"--router", "ffn"}}};
+#ifdef AFD_HAS_UCX
+    const std::vector<std::string> over_ucx = {"--transport", "ucx", "--ucx-devices", "lo"};
+    made.push_back({"over_ucx", over_ucx});
+    made.push_back({"over_ucx_routers_at_the_experts", over_ucx});
+    made.back().flags.insert(made.back().flags.end(), {"--router", "ffn"});
+#endif
+    return made;
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, LostWorker, testing::ValuesIn(modes()), [](const auto& one) {
+    return one.param.name;
+});
 
 // Both sessions use both ranks in turn; whichever is lost, and whoever had rows there.
 TEST_P(LostWorker, HoldsNobodyUpWhoseExpertsAreElsewhere) {

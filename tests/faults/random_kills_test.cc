@@ -46,6 +46,8 @@ std::vector<KillScenario> scenarios_over_ucx() {
         for (const uint32_t num_ffn : {1, 2}) {
             for (const char* router : {"attention", "ffn"}) {
                 made.push_back({num_attention, num_ffn, router, "window", false, true});
+                if (num_ffn == 1) continue;
+                made.push_back({num_attention, num_ffn, router, "window", true, true});
             }
         }
     }
@@ -88,6 +90,7 @@ TEST(RandomKillsOverHosts, LoseDoubleAndChangeNothing) {
     std::vector<KillScenario> made;
     for (const char* router : {"attention", "ffn"}) {
         made.push_back({2, 2, router, "window", false, true, true});
+        made.push_back({2, 2, router, "window", true, true, true});
     }
     kill_in(made, from_environment("AFD_KILLS", 8));
 }

@@ -7,6 +7,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <iostream>
 
 #include "tests/faults/fault_requests.h"
 #include "tests/faults/quantile.h"
@@ -67,7 +68,12 @@ SoakRun::SoakRun(const Settings& settings)
 SoakReport SoakRun::run() {
     const Footprint before = footprint_of(instance_.pid());
     const size_t num_segments_before = instance_.segments().size();
-    report_.requests_per_second = kLoad * measure_rate();
+    const double measured = measure_rate();
+    report_.requests_per_second =
+        settings_.requests_per_second > 0 ? settings_.requests_per_second : kLoad * measured;
+    std::cout << fmt::format(
+                     "{:.1f} requests/s, of {:.1f}\n", report_.requests_per_second, measured)
+              << std::flush;
     start_ = client::Clock::now();
     const TimePoint end = start_ + as_duration(settings_.seconds);
     const auto interval = as_duration(1 / report_.requests_per_second);

@@ -44,6 +44,8 @@ class SoakRun {
         double seconds = 0;
         double window_seconds = 0;  // At both ends.
         double kill_seconds = 0;    // Between two kills.
+        // 0: four fifths of what is measured. Another: so that two runs have the same load.
+        double requests_per_second = 0;
         uint32_t seed = 0;
     };
     explicit SoakRun(const Settings& settings);

@@ -25,6 +25,8 @@ TEST(Soak, LosesNothingAndGrowsInNothing) {
     settings.seconds = static_cast<double>(from_environment("AFD_SOAK_SECONDS", 6));
     settings.window_seconds = std::min(600.0, settings.seconds / 3);
     settings.kill_seconds = static_cast<double>(from_environment("AFD_SOAK_KILL_SECONDS", 2));
+    // For a second run beside it, or behind it, on a core of its own: a control.
+    settings.requests_per_second = static_cast<double>(from_environment("AFD_SOAK_RATE", 0));
     settings.seed = static_cast<uint32_t>(from_environment("AFD_SEED", 1));
     const SoakReport report = SoakRun(settings).run();
     std::cout << report.text();

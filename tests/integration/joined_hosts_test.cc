@@ -16,6 +16,7 @@
 
 #include "tests/integration/background_generation.h"
 #include "tests/integration/joined_process.h"
+#include "tests/integration/replicas.h"
 #include "tests/integration/workload.h"
 
 namespace afd::test {
@@ -122,6 +123,48 @@ TEST_F(JoinedHosts, AHostThatIsKilledIsWaitedForAndTheBitsAreTheSame) {
         hosts_[0] = join("b");
         leader_->wait_all_workers_ready();
     });
+    EXPECT_EQ(leader_->stop(), 0);
+}
+
+// Requests run on, and new ones are taken, for as long as it is away. Its stand-in is killed, too,
+// while the worker goes on on its host, which nobody hears of any more (R16).
+TEST_F(JoinedHosts, AHostIsNotMissedWhereAnotherHasItsExperts) {
+    start({"--attention-workers",
+           "2",
+           "--ffn-workers",
+           "2",
+           "--ffn-hosts",
+           "local,b",
+           "--expert-placement",
+           replicated_placement(2)},
+          {"b"});
+    const auto requests = mixed_requests(12, 512, 7);
+    const auto expected = run_one_after_another(*leader_, requests);
+    const auto expected_long = leader_->connect().generate(long_request(kTokens));
+    ASSERT_TRUE(expected_long.ok()) << expected_long.error().message;
+    for (const bool is_host_lost : {false, true}) {
+        BackgroundGeneration running(*leader_, long_request(kTokens));
+        running.wait_for_tokens(20);
+        if (is_host_lost) {
+            hosts_[0]->signal(SIGKILL);
+            EXPECT_EQ(hosts_[0]->wait_exit(), 128 + SIGKILL);
+            leader_->wait_for("the host is missed", [](const client::Status& status) {
+                return status.hosts(0).address().empty();
+            });
+        } else {
+            send_signal(leader_->worker_pids("ffn")[1], SIGKILL);
+        }
+        const auto found = running.finish();
+        ASSERT_TRUE(found.ok()) << found.error().message;
+        EXPECT_EQ(found.value().token_ids, expected_long.value().token_ids);
+        EXPECT_EQ(found.value().logprobs, expected_long.value().logprobs);
+        expect_same_bits(expected, run_all_at_once(*leader_, requests), "without the host");
+        if (!is_host_lost) leader_->wait_all_workers_ready();
+    }
+    EXPECT_EQ(leader_->status().state(), "degraded");
+    hosts_[0] = join("b");
+    leader_->wait_all_workers_ready();
+    expect_same_bits(expected, run_all_at_once(*leader_, requests), "with it again");
     EXPECT_EQ(leader_->stop(), 0);
 }
 

@@ -24,6 +24,7 @@ WHOLE = [
     DEATHS,
     GIVES + ["ROUNDS=3"],
     GIVES + ["RANK_LIVES=2"],
+    GIVES + ["SESSION_LIVES=2", "BREAKS=0", "ROUNDS=1"],
 ]
 # The rule left out, and where that shows.
 LEFT_OUT = {

@@ -109,6 +109,9 @@ class MortalDispatch final : public DispatchTransport {
         real_->publish(rank, micro_batch, layer_id, ids, round);
         fate_->at(Point::kAfterFlag);
     }
+    bool fence(uint32_t rank, uint32_t micro_batch) override {
+        return real_->fence(rank, micro_batch);
+    }
     void ring_peers() override { real_->ring_peers(); }
 
     Result<std::unique_ptr<TwoPhaseDispatchTransport>> two_phase() override {

@@ -162,6 +162,97 @@ TEST(UcxTransport, SendsAgainWhatABrokenConnectionLost) {
     EXPECT_EQ(dispatch->end().num_bad() + returns->end().num_bad(), 0u);
 }
 
+// Goal: R12 and R16. A round at a rank that is lost goes to another rank, and whatever the first
+// one still says of it changes nothing. Method: the lost rank lives, and answers late: over the
+// connection of before, and over the next one. Oracle: the flags and the row that the session sees,
+// and that nothing is sent to the lost rank before it has let go.
+TEST(UcxTransport, FencesOffARankThatAnswersLate) {
+    UcxNetwork network(small_geometry());
+    const std::unique_ptr<UcxReturn> ranks[] = {network.returns(0), network.returns(1)};
+    const auto dispatch = network.dispatch(0);
+    const uint64_t deadline_us = steady_now_us() + 30'000'000;
+    const auto await = [&](auto&& holds) {
+        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
+        ASSERT_TRUE(holds());
+    };
+    const auto flag_at = [&](uint32_t rank) {
+        return ranks[rank]->descriptor_flags().at(0, Order::kAcquire);
+    };
+    const auto answer = [&](uint32_t rank, int32_t round, std::byte value) {
+        ranks[rank]->put_result(0, 0, 0, 0, std::vector<std::byte>(512, value), round);
+        ranks[rank]->acknowledge(0, 0, round);
+    };
+    DispatchLane lane(*dispatch, small_geometry(), 0);
+    const auto publish_to = [&](uint32_t rank) {
+        lane.begin(0);
+        lane.put({rank, 0}, 0, 0, std::vector<std::byte>(512, std::byte{1}));
+        return lane.publish(DispatchMode::kAsync);
+    };
+    await([&] { return lane.may_store(); });
+    EXPECT_FALSE(lane.fence(0)) << "nothing stands there";
+    const int32_t lost = publish_to(0);
+    await([&] { return flag_at(0) == lost; });
+    EXPECT_FALSE(lane.may_store());
+
+    ASSERT_TRUE(lane.fence(0));
+    answer(0, lost, std::byte{66});
+    EXPECT_TRUE(lane.is_voided());
+    ASSERT_TRUE(lane.may_store());
+    EXPECT_TRUE(lane.has_voids());
+    EXPECT_FALSE(lane.may_store_to(0));
+    const int32_t next = publish_to(1);
+    EXPECT_NE(next, lost);
+    // The rank says on the next connection what stands there, and that it has let go.
+    await([&] { return lane.may_store_to(0); });
+    EXPECT_EQ(lane.poll(), RoundState::kPending) << "what it answered is not stored";
+    await([&] { return flag_at(1) == next; });
+    answer(1, next, std::byte{2});
+    await([&] { return lane.poll() == RoundState::kReady; });
+    EXPECT_EQ(lane.row(0, 0)[0], std::byte{2});
+
+    // The same, and it answers when the next connection is there.
+    await([&] { return lane.may_store(); });
+    const int32_t again = publish_to(0);
+    await([&] { return flag_at(0) == again; });
+    ASSERT_TRUE(lane.fence(0));
+    await([&] { return dispatch->descriptor_flag(0, 0) == again; });
+    EXPECT_TRUE(lane.is_voided());
+    EXPECT_FALSE(lane.may_store_to(0));
+    const int32_t last = publish_to(1);
+    answer(0, again, std::byte{66});
+    await([&] { return lane.may_store_to(0); });
+    EXPECT_EQ(lane.poll(), RoundState::kPending);
+    await([&] { return flag_at(1) == last; });
+    answer(1, last, std::byte{3});
+    await([&] { return lane.poll() == RoundState::kReady; });
+    EXPECT_EQ(lane.row(0, 0)[0], std::byte{3});
+    EXPECT_EQ(dispatch->end().num_bad() + ranks[0]->end().num_bad() + ranks[1]->end().num_bad(),
+              0u);
+}
+
+// Goal: R12 and R10. A new session does without a rank that it has heard nothing of, and stores
+// nothing there before the rank has said what stands there and has let go of it.
+TEST(UcxTransport, BeginsWithoutARankThatIsLost) {
+    UcxNetwork network(small_geometry());
+    const uint64_t deadline_us = steady_now_us() + 30'000'000;
+    const auto await = [&](auto&& holds) {
+        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
+        ASSERT_TRUE(holds());
+    };
+    const auto other = network.returns(1);
+    const auto dispatch = network.dispatch(0);
+    DispatchLane lane(*dispatch, small_geometry(), 0);
+    await([&] { return dispatch->descriptor_flag(1, 0) == 0; });
+    EXPECT_FALSE(lane.may_store());
+    ASSERT_TRUE(lane.fence(0));
+    EXPECT_FALSE(lane.fence(0)) << "once is enough";
+    ASSERT_TRUE(lane.may_store());
+    EXPECT_FALSE(lane.may_store_to(0));
+    EXPECT_TRUE(lane.may_store_to(1));
+    const auto successor = network.returns(0);
+    await([&] { return lane.may_store_to(0); });
+}
+
 // Goal: a worker whose receiving thread UCX holds ends by itself. Method: the lock is held, as it
 // is by a call that does not come back, while the data thread sleeps again and again. Oracle: its
 // last words; before, it sleeps as long with the lock free.

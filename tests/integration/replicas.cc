@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/faults/replicas.h"
+#include "tests/integration/replicas.h"
 
 #include <fstream>
 
