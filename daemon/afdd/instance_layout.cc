@@ -4,6 +4,7 @@
 #include "daemon/afdd/configured_welcome.h"
 #include "daemon/config/instance_geometry.h"
 #include "daemon/config/placement_source.h"
+#include "daemon/config/placement_table.h"
 #include "daemon/gateway/request/random_seed.h"
 #include "daemon/program/logging.h"
 #include "daemon/worker/vocabulary_file.h"

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "daemon/config/choice_member.h"
+#include "daemon/config/placement_source.h"
 #include "schedule/plugin/plugin_library.h"
 
 namespace afd::daemon {
@@ -33,15 +34,18 @@ Result<> check_ffn_scheduler(const std::string& value) {
 }
 
 Result<> check_expert_placement(const std::string& value) {
-    if (value == "round_robin" || value.ends_with(".json") || schedule::names_plugin(value)) {
+    if (value == "round_robin" || value.ends_with(".json") || schedule::names_plugin(value) ||
+        replicas_of(value) > 0) {
         return {};
     }
-    return Error{Code::kInvalidArgument, "must be round_robin, a FILE.json, or /path/lib.so"};
+    return Error{Code::kInvalidArgument,
+                 "must be round_robin, replicas:N, a FILE.json, or /path/lib.so"};
 }
 
 Result<> check_replica_choice(const std::string& value) {
-    if (value == "session" || schedule::names_plugin(value)) return {};
-    return Error{Code::kInvalidArgument, "must be session, or the path of a library: /path/lib.so"};
+    if (value == "session" || value == "host" || schedule::names_plugin(value)) return {};
+    return Error{Code::kInvalidArgument,
+                 "must be session, host, or the path of a library: /path/lib.so"};
 }
 
 // Who chooses and computes, and how rows travel.
@@ -108,13 +112,14 @@ std::vector<ConfigOption> ffn_worker_options() {
          .default_text = "round_robin",
          .unit = "",
          .description =
-             "Which FFN workers hold which experts: round_robin, FILE.json, /path/lib.so",
+             "Which FFN workers hold an expert: round_robin, replicas:N, FILE.json, /path/lib.so",
          .check = check_expert_placement},
         {.name = "replica_choice",
          .member = &C::replica_choice,
          .default_text = "session",
          .unit = "",
-         .description = "Which replica a session uses: session (modulo replicas), /path/lib.so",
+         .description = "Which replica a session uses: session (in turn), host (its own), "
+                        "/path/lib.so",
          .check = check_replica_choice},
         {"gather_us",
          &C::gather_us,

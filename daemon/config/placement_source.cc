@@ -2,11 +2,13 @@
 #include "daemon/config/placement_source.h"
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "daemon/config/host_placement.h"
 #include "daemon/program/logging.h"
 #include "proto/failure.h"
 #include "schedule/plugin/plugin_library.h"
@@ -106,6 +108,30 @@ Result<Ranks> ask_plugin(const std::string& path,
     return ranks;
 }
 
+// "replicas:N".
+Result<Ranks> spread_over_hosts(const Config& config,
+                                std::span<const schedule::LayerExperts> layers) {
+    const uint32_t num_ranks = config.num_ffn_workers();
+    const uint32_t num_replicas = replicas_of(config.expert_placement);
+    if (num_replicas > num_ranks) {
+        return invalid_argument(
+            "expert_placement = '{}': each expert is to be on {} FFN workers, and there are {}: "
+            "ffn_workers must be at least as many",
+            with(config.expert_placement, num_replicas, num_ranks));
+    }
+    const HostPlan plan(config);
+    std::vector<std::string> hosts;
+    for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+        hosts.push_back(plan.host_of(control::FFN, rank));
+    }
+    Ranks ranks;
+    for (const auto& layer : layers) {
+        auto& experts = ranks.emplace_back(spread_replicas(layer.num_routed, num_replicas, hosts));
+        experts.resize(layer.num_experts(), all_ranks(num_ranks));
+    }
+    return ranks;
+}
+
 // Asks a library about every expert that has a choice.
 Result<> choose_replicas(const std::string& path,
                          uint32_t num_sessions,
@@ -164,12 +190,25 @@ Result<> check_no_rank_is_empty(const Config& config,
 
 }  // namespace
 
+uint32_t replicas_of(std::string_view expert_placement) {
+    constexpr std::string_view kPrefix = "replicas:";
+    if (!expert_placement.starts_with(kPrefix)) return 0;
+    const std::string_view digits = expert_placement.substr(kPrefix.size());
+    uint32_t count = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+    return error == std::errc() && end == digits.data() + digits.size() ? count : 0;
+}
+
 Result<schedule::ExpertPlacement> plan_placement(const Config& config,
                                                  std::span<const schedule::LayerExperts> layers) {
     const uint32_t num_ranks = config.num_ffn_workers();
     const auto place = [&]() -> Result<schedule::ExpertPlacement> {
         if (config.expert_placement == "round_robin") {
             return schedule::ExpertPlacement::round_robin(layers, num_ranks);
+        }
+        if (replicas_of(config.expert_placement) > 0) {
+            AFD_ASSIGN(const Ranks ranks, spread_over_hosts(config, layers));
+            return schedule::ExpertPlacement::from_ranks(ranks, num_ranks);
         }
         AFD_ASSIGN(const Ranks ranks,
                    schedule::names_plugin(config.expert_placement)
@@ -179,54 +218,10 @@ Result<schedule::ExpertPlacement> plan_placement(const Config& config,
     };
     AFD_ASSIGN(schedule::ExpertPlacement placement, place());
     AFD_TRY(check_no_rank_is_empty(config, placement, layers));
-    if (config.replica_choice != "session") {
+    if (config.replica_choice == "host") {
+        AFD_TRY(choose_near_replicas(HostPlan(config), config.num_attention_workers(), placement));
+    } else if (config.replica_choice != "session") {
         AFD_TRY(choose_replicas(config.replica_choice, config.num_attention_workers(), placement));
-    }
-    return placement;
-}
-
-control::ExpertTable to_wire(const schedule::ExpertPlacement& placement) {
-    control::ExpertTable table;
-    for (uint32_t layer = 0; layer < placement.num_layers(); ++layer) {
-        for (uint32_t expert = 0; expert < placement.num_experts(layer); ++expert) {
-            const auto replicas = placement.replicas(layer, expert);
-            table.add_num_replicas(static_cast<uint32_t>(replicas.size()));
-            for (const schedule::ExpertReplica& replica : replicas) table.add_ranks(replica.rank);
-        }
-    }
-    table.mutable_choices()->Add(placement.choices().begin(), placement.choices().end());
-    return table;
-}
-
-Result<schedule::ExpertPlacement> placement_of(const control::Welcome& welcome,
-                                               std::span<const schedule::LayerExperts> layers,
-                                               uint32_t num_ranks) {
-    if (!welcome.has_experts()) return schedule::ExpertPlacement::round_robin(layers, num_ranks);
-    const control::ExpertTable& table = welcome.experts();
-    const Error broken{Code::kDataLoss, "afdd sent a table of experts that is not of this model"};
-    Ranks ranks(layers.size());
-    int next_expert = 0;
-    int next_rank = 0;
-    for (size_t layer = 0; layer < layers.size(); ++layer) {
-        for (uint32_t expert = 0; expert < layers[layer].num_experts(); ++expert) {
-            if (next_expert >= table.num_replicas_size()) return broken;
-            const uint32_t count = table.num_replicas(next_expert++);
-            // next_rank never passes the size, so the difference is not negative.
-            if (count > static_cast<uint32_t>(table.ranks_size() - next_rank)) return broken;
-            const auto first = table.ranks().begin() + next_rank;
-            ranks[layer].emplace_back(first, first + count);
-            next_rank += static_cast<int>(count);
-        }
-    }
-    if (next_expert != table.num_replicas_size() || next_rank != table.ranks_size()) return broken;
-    AFD_ASSIGN(schedule::ExpertPlacement placement,
-               schedule::ExpertPlacement::from_ranks(ranks, num_ranks));
-    if (table.choices_size() > 0) {
-        std::vector<uint16_t> choices;
-        for (const uint32_t choice : table.choices()) {
-            choices.push_back(static_cast<uint16_t>(std::min<uint32_t>(choice, UINT16_MAX)));
-        }
-        AFD_TRY(placement.set_choices(std::move(choices)));
     }
     return placement;
 }

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "daemon/config/instance_geometry.h"
-#include "daemon/config/placement_source.h"
+#include "daemon/config/placement_table.h"
 #include "daemon/config/wire_choices.h"
 #include "daemon/program/logging.h"
 #include "daemon/worker/system_calls.h"

@@ -41,6 +41,23 @@ TEST(PlacementSource, ModelWithoutRoutedExpertsTakesAnyNumber) {
     EXPECT_EQ(refusal(config_of(40), {{0, 1}, {0, 1}}), "placed");
 }
 
+TEST(PlacementSource, MoreReplicasThanWorkersAreRefused) {
+    Config config = config_of(2);
+    config.expert_placement = "replicas:2";
+    EXPECT_EQ(refusal(config, kLayers), "placed");
+    config.expert_placement = "replicas:3";
+    EXPECT_EQ(refusal(config, kLayers),
+              "expert_placement = 'replicas:3': each expert is to be on 3 FFN workers, and there "
+              "are 2: ffn_workers must be at least as many");
+}
+
+TEST(PlacementSource, OfReplicasTheirNumberIsRead) {
+    EXPECT_EQ(replicas_of("replicas:2"), 2U);
+    for (const char* other : {"round_robin", "replicas:", "replicas:0", "replicas:2x", "2"}) {
+        EXPECT_EQ(replicas_of(other), 0U) << other;
+    }
+}
+
 // Replicas make sense of more workers than experts.
 TEST(PlacementSource, FileWithReplicasMayNameMoreWorkersThanExperts) {
     const test::TemporaryDirectory directory;
