@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "clients/afdctl/command.h"
+#include "clients/afdctl/status_json.h"
 #include "clients/afdctl/status_text.h"
 #include "clients/exit_code.h"
 

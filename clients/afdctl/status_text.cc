@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 namespace afd::client {
@@ -218,59 +217,63 @@ std::string hosts_text(const Status& status) {
     return text;
 }
 
-nlohmann::ordered_json host_json(const Host& host) {
-    return {{"name", host.name()},
-            {"address", host.address()},
-            {"num_cores", host.num_cores()},
-            {"memory_bytes", host.memory_bytes()}};
+std::string host_name(const Worker& worker) {
+    return worker.host().empty() ? "local" : worker.host();
 }
 
-nlohmann::ordered_json worker_json(const Worker& worker) {
-    nlohmann::ordered_json row;
-    row["role"] = worker.role();
-    row["index"] = worker.index();
-    row["host"] = worker.host();
-    row["pid"] = worker.pid();
-    row["state"] = worker.state();
-    row["num_restarts"] = worker.num_restarts();
-    row["num_sequences"] = worker.num_sequences();
-    row["kv_tokens_used"] = worker.kv_tokens_used();
-    row["kv_tokens_total"] = worker.kv_tokens_total();
-    row["kv_windowed_tokens_used"] = worker.kv_windowed_tokens_used();
-    row["num_tokens"] = worker.num_tokens();
-    row["num_rounds"] = worker.num_rounds();
-    row["num_two_phase_rounds"] = worker.num_two_phase_rounds();
-    row["num_two_phase_fallbacks"] = worker.num_two_phase_fallbacks();
-    row["num_timeouts"] = worker.num_timeouts();
-    row["weight_bytes_left"] = worker.weight_bytes_left();
-    row["num_prefix_queries"] = worker.num_prefix_queries();
-    row["num_prefix_hits"] = worker.num_prefix_hits();
-    row["heartbeat_age_ms"] = worker.heartbeat_age_ms();
-    row["uptime_ms"] = worker.uptime_ms();
-    row["busy_us"] = worker.busy_us();
-    row["bubble_us"] = worker.bubble_us();
-    row["idle_us"] = worker.idle_us();
-    row["stages"] = nlohmann::ordered_json::array();
-    for (const StageTime& stage : worker.stages()) {
-        row["stages"].push_back({{"name", stage.name()}, {"time_us", stage.time_us()}});
+std::string latency_text(uint64_t ns) {
+    return ns == 0 ? "-" : fmt::format("{:.3f} ms", static_cast<double>(ns) / 1e6);
+}
+
+std::string bandwidth_text(uint64_t bytes_per_s) {
+    const auto value = static_cast<double>(bytes_per_s);
+    if (bytes_per_s == 0) return "-";
+    return value < 1e9 ? fmt::format("{:.1f} MB/s", value / 1e6)
+                       : fmt::format("{:.1f} GB/s", value / 1e9);
+}
+
+// What a position of a prompt or of output cost.
+std::string per_token_text(uint64_t bytes, uint64_t num_positions) {
+    if (num_positions == 0) return "-";
+    return fmt::format("{:.1f} KiB",
+                       static_cast<double>(bytes) / static_cast<double>(num_positions) / 1024);
+}
+
+std::vector<std::string> link_row(const Worker& from, const Worker& to, const Link& link) {
+    return {worker_name(from),
+            worker_name(to),
+            host_name(from),
+            host_name(to),
+            link.is_open() ? "open" : "down",
+            latency_text(link.latency_ns()),
+            bandwidth_text(link.bytes_per_s()),
+            per_token_text(link.bytes_sent(), from.num_positions()),
+            per_token_text(link.bytes_received(), from.num_positions())};
+}
+
+// Empty where workers share memory.
+std::string links_text(const Status& status) {
+    std::vector<const Worker*> ranks;
+    for (const Worker& worker : status.workers()) {
+        if (worker.role() == "ffn") ranks.push_back(&worker);
     }
-    row["distributions"] = nlohmann::ordered_json::array();
-    for (const Distribution& what : worker.distributions()) {
-        row["distributions"].push_back({{"name", what.name()},
-                                        {"unit", what.unit()},
-                                        {"count", what.count()},
-                                        {"mean", what.mean()},
-                                        {"p50", what.p50()},
-                                        {"p99", what.p99()},
-                                        {"max", what.max()}});
+    std::vector<std::vector<std::string>> rows = {{"LINK FROM",
+                                                   "TO",
+                                                   "HOST",
+                                                   "TO HOST",
+                                                   "STATE",
+                                                   "ONE WAY",
+                                                   "CARRIES",
+                                                   "SENT A TOKEN",
+                                                   "RECEIVED"}};
+    for (const Worker& worker : status.workers()) {
+        const size_t num_links = std::min<size_t>(ranks.size(), worker.links().size());
+        for (size_t rank = 0; rank < num_links; ++rank) {
+            rows.push_back(link_row(worker, *ranks[rank], worker.links(static_cast<int>(rank))));
+        }
     }
-    row["expert_rows"] = nlohmann::ordered_json::array();
-    for (const ExpertRows& expert : worker.expert_rows()) {
-        row["expert_rows"].push_back({{"expert", expert.expert()},
-                                      {"rows", expert.rows()},
-                                      {"is_shared", expert.is_shared()}});
-    }
-    return row;
+    if (rows.size() == 1) return "";
+    return "\n" + table_text(rows, {true, true, true, true, true, false, false, false, false});
 }
 
 }  // namespace
@@ -317,52 +320,11 @@ std::string status_text(const Status& status) {
     text += fmt::format(
         "tokens    {}   {:.1f}/s\n", status.num_output_tokens(), status.output_tokens_per_s());
     text += two_phase_text(status) + timeouts_text(status) + weights_text(status) + "\n";
-    text += workers_text(status);
+    text += workers_text(status) + links_text(status);
     text += distributions_text(status) + stages_text(status) + experts_text(status);
     if (!status.waits().empty()) text += "\n";
     for (const std::string& wait : status.waits()) text += "wait      " + wait + "\n";
     return text;
-}
-
-std::string status_json(const Status& status) {
-    nlohmann::ordered_json object;
-    object["instance"] = status.instance();
-    object["state"] = status.state();
-    object["reason"] = status.reason();
-    object["resize"] = status.resize();
-    object["upgrade"] = status.upgrade();
-    object["pid"] = status.pid();
-    object["uptime_ms"] = status.uptime_ms();
-    object["version"] = status.version();
-    object["model"] = status.model();
-    object["topology"] = status.topology();
-    object["router"] = status.router();
-    object["shared_experts"] = status.shared_experts();
-    object["transport"] = status.transport();
-    object["kv_dtype"] = status.kv_dtype();
-    object["kv_bytes_per_token"] = status.kv_bytes_per_token();
-    object["kv_windowed_bytes_per_token"] = status.kv_windowed_bytes_per_token();
-    object["kv_windowed_tokens"] = status.kv_windowed_tokens();
-    object["dispatch_dtype"] = status.dispatch_dtype();
-    object["numeric_class"] = status.numeric_class();
-    object["context_length"] = status.context_length();
-    object["vocab_size"] = status.vocab_size();
-    object["num_running"] = status.num_running();
-    object["num_queued"] = status.num_queued();
-    object["num_finished"] = status.num_finished();
-    object["num_failed"] = status.num_failed();
-    object["num_detached"] = status.num_detached();
-    object["kept_bytes"] = status.kept_bytes();
-    object["num_output_tokens"] = status.num_output_tokens();
-    object["output_tokens_per_s"] = status.output_tokens_per_s();
-    object["waits"] = std::vector<std::string>(status.waits().begin(), status.waits().end());
-    object["hosts"] = nlohmann::ordered_json::array();
-    for (const Host& host : status.hosts()) object["hosts"].push_back(host_json(host));
-    object["workers"] = nlohmann::ordered_json::array();
-    for (const Worker& worker : status.workers()) {
-        object["workers"].push_back(worker_json(worker));
-    }
-    return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace afd::client

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A Status for people (a table of at most 100 columns, for normal names) and for programs (one
-// JSON object with the field names of proto/client.proto).
+// A Status for people: tables of at most 100 columns, for normal names.
 
 #include <string>
 
@@ -11,6 +10,5 @@
 namespace afd::client {
 
 std::string status_text(const Status& status);
-std::string status_json(const Status& status);
 
 }  // namespace afd::client

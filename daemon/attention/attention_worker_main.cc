@@ -11,6 +11,7 @@
 #include "daemon/attention/attention_loop.h"
 #include "daemon/attention/cache_warmer.h"
 #include "daemon/lanes/topology_lanes.h"
+#include "daemon/worker/link_reports.h"
 #include "daemon/worker/ucx_transport.h"
 #include "daemon/worker/vocabulary_file.h"
 #include "daemon/worker/worker_control.h"
@@ -113,6 +114,7 @@ Result<> serve(WorkerControl& control, uint32_t session) {
     AFD_CRASH_POINT("start.attention_loaded");
     control.ready(ready_message(setup, model.cache, schedule::steady_now_us() - start_us));
     AFD_CRASH_POINT("start.attention_ready");
+    const LinkReports link_reports(control, attachment.transport.get());
     attachment.own().ring_peers();
     AFD_CRASH_POINT("start.attention_rung");
     if (warmer) warmer->begin();

@@ -195,6 +195,25 @@ void add_distributions(const MetricsSnapshot& snapshot, FamilyList& families) {
         &FamilyList::numbers);
 }
 
+// As the session's end measured them; nothing of a link that was not.
+void add_links(const MetricsSnapshot& snapshot, FamilyList& families) {
+    const auto add = [&](double (*value)(const client::Link&)) {
+        for_each_worker(
+            snapshot, "attention", [&](const auto& worker, const auto& labels, const auto&) {
+                for (int rank = 0; rank < worker.links_size(); ++rank) {
+                    const double found = value(worker.links(rank));
+                    if (found == 0) continue;
+                    families.value(labels_with(labels, "peer", std::to_string(rank)), found);
+                }
+            });
+    };
+    families.gauge("afd_link_latency_seconds",
+                   "One way between an attention and an FFN worker (peer), over transport = ucx");
+    add([](const client::Link& link) { return in_seconds(link.latency_ns()); });
+    families.gauge("afd_link_bytes_per_second", "What such a link carries, by a probe");
+    add([](const client::Link& link) { return static_cast<double>(link.bytes_per_s()); });
+}
+
 }  // namespace
 
 void add_worker_families(const MetricsSnapshot& snapshot, FamilyList& families) {
@@ -204,6 +223,7 @@ void add_worker_families(const MetricsSnapshot& snapshot, FamilyList& families) 
     add_handoffs(snapshot, families);
     add_work(snapshot, families);
     add_distributions(snapshot, families);
+    add_links(snapshot, families);
 }
 
 }  // namespace afd::daemon

@@ -49,6 +49,7 @@ void fill_common(const Metrics& metrics, client::Worker& worker) {
 
 void fill_attention_metrics(const Metrics& metrics, uint32_t num_ranks, client::Worker& worker) {
     fill_common(metrics, worker);
+    worker.set_num_positions(metrics.get(Counter::kRows));
     worker.set_num_two_phase_rounds(metrics.get(Counter::kTwoPhaseRounds));
     worker.set_num_two_phase_fallbacks(metrics.get(Counter::kTwoPhaseFallbacks));
     worker.set_kv_windowed_tokens_used(metrics.get(Counter::kKvWindowedTokens));

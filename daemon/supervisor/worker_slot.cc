@@ -11,6 +11,7 @@ namespace {
 
 constexpr uint64_t kWaitLogMs = 5000;
 constexpr uint64_t kEndTimeoutMs = 3000;
+constexpr int kLinksMax = 256;
 
 const char* role_name(control::Role role) {
     return role == control::FFN ? "ffn" : "attention";
@@ -231,6 +232,9 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
         case control::WorkerMessage::kListening:
             listener_.on_worker_listens(*this, message.listening());
             return;
+        case control::WorkerMessage::kLinks:
+            on_links(message.links());
+            return;
         case control::WorkerMessage::kFatal:
             fatal_ = message.fatal();
             return;
@@ -238,6 +242,11 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
         case control::WorkerMessage::BODY_NOT_SET:
             return;
     }
+}
+
+// One for each FFN worker, which no instance has more of than this.
+void WorkerSlot::on_links(const control::Links& links) {
+    if (links.links_size() <= kLinksMax) links_ = links;
 }
 
 void WorkerSlot::on_wait(const std::string& text) {
@@ -354,6 +363,7 @@ void WorkerSlot::on_gone(const std::string& how) {
     settle_timer_.stop();
     state_ = State::kDown;
     wait_text_.clear();
+    links_.Clear();
     const std::string reason = end_reason(how);
     const bool cannot_mend = fatal_ && is_permanent_code(fatal_->code());
     fatal_.reset();
@@ -432,6 +442,14 @@ void WorkerSlot::fill_status(client::Worker& status) const {
     status.set_state(is_process_stopped(process_->pid()) ? "stopped"
                      : state_ == State::kReady           ? "ready"
                                                          : "starting");
+    for (const control::Link& link : links_.links()) {
+        client::Link& shown = *status.add_links();
+        shown.set_is_open(link.is_open());
+        shown.set_latency_ns(link.latency_ns());
+        shown.set_bytes_per_s(link.bytes_per_s());
+        shown.set_bytes_sent(link.bytes_sent());
+        shown.set_bytes_received(link.bytes_received());
+    }
 }
 
 }  // namespace afd::daemon

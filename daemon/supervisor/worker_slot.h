@@ -161,6 +161,7 @@ class WorkerSlot {
     // wait, or the worker sent bad bytes and is killed.
     bool take_messages(TurnBudget* budget);
     void take_message(const control::WorkerMessage& message);
+    void on_links(const control::Links& links);
     void on_wait(const std::string& text);
     void check_stop(bool is_needed);
     bool is_hindered();
@@ -206,6 +207,7 @@ class WorkerSlot {
     uint64_t started_ms_ = 0;
     std::optional<control::Fatal> fatal_;  // What the present process said at its end.
     std::string kill_reason_;              // Why the slot ends the present process.
+    control::Links links_;                 // As the present process measured them last.
     std::string wait_text_;
     uint64_t wait_logged_ms_ = 0;
     uint64_t num_waits_unlogged_ = 0;

@@ -38,6 +38,7 @@
 
 #include "schedule/layout/window_layout.h"
 #include "schedule/transport/endpoint.h"
+#include "schedule/transport/link_view.h"
 #include "schedule/transport/two_phase_transport.h"
 #include "schedule/wait/flag.h"
 
@@ -88,6 +89,10 @@ class DispatchTransport : public Endpoint {
     // The way of two-phase rounds to the same ranks; this outlives it. Call once.
     // Errors: the transport's own.
     virtual Result<std::unique_ptr<TwoPhaseDispatchTransport>> two_phase() = 0;
+
+    // What is known of the ways to the ranks, [F]. Empty: rows are stored into their memory, there
+    // is no way between. Any thread.
+    virtual std::vector<LinkView> links() const { return {}; }
 
     uint32_t session() const { return index(); }
 

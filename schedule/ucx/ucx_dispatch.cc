@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/ucx/ucx_dispatch.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -14,6 +15,13 @@ namespace {
 
 // No round and no refusal, so no acknowledgement carries it.
 constexpr int32_t kUnknownFlag = std::numeric_limits<int32_t>::min();
+
+// Ids up to the last that is not masked.
+size_t num_meant(std::span<const int32_t> ids) {
+    const auto last =
+        std::find_if(ids.rbegin(), ids.rend(), [](int32_t id) { return id != kMaskedId; });
+    return static_cast<size_t>(ids.rend() - last);
+}
 
 }  // namespace
 
@@ -31,9 +39,9 @@ std::unique_ptr<UcxDispatch> UcxDispatch::make(const UcxEndConfig& config,
         rank.lanes.resize(num_lanes);
         for (Lane& lane : rank.lanes) {
             lane.outbox =
-                std::make_unique<UcxOutbox>(geometry.slots_per_micro_batch() * sizeof(int32_t),
-                                            geometry.attn_to_ffn_token_bytes,
-                                            geometry.slots_per_micro_batch());
+                std::make_unique<UcxOutbox>(geometry.attn_to_ffn_token_bytes,
+                                            geometry.slots_per_micro_batch(),
+                                            geometry.slots_per_micro_batch() * sizeof(int32_t));
         }
     }
     const UcxPlace place{config.epoch, worker->address()};
@@ -88,7 +96,6 @@ void UcxDispatch::publish(uint32_t rank,
                round);
     Rank& to = memory_->ranks[rank];
     Lane& lane = to.lanes[micro_batch];
-    std::memcpy(lane.outbox->head().data(), ids.data(), ids.size_bytes());
     UcxHeader header{};
     header.kind = UcxKind::kDescriptor;
     header.micro_batch = micro_batch;
@@ -98,7 +105,7 @@ void UcxDispatch::publish(uint32_t rank,
     // Before it is sent: what answers it is judged by this word.
     publish_release(to.published[micro_batch], round);
     lane.is_own = true;
-    end_->send(rank, lane.outbox->seal(header));
+    end_->send(rank, lane.outbox->seal(header, std::as_bytes(ids.first(num_meant(ids)))));
 }
 
 // Of a round that is not its own nothing is stored anyway. Other micro-batches lose the connection,
@@ -155,7 +162,9 @@ bool UcxDispatch::on_message(uint32_t rank,
     const UcxRecords records(
         header, payload, geometry.ffn_to_attn_token_bytes, geometry.slots_per_micro_batch());
     const Lane& lane = from.lanes[header.micro_batch];
-    if (!records.is_valid() || (lane.is_own && !store_results(lane, header, records))) return false;
+    if (!records.is_valid() || !records.tail().empty() ||
+        (lane.is_own && !store_results(lane, header, records)))
+        return false;
     publish_seq_cst(acknowledged, header.round);
     end_->ring_own();
     return true;
@@ -166,7 +175,7 @@ bool UcxDispatch::store_results(const Lane& lane,
                                 const UcxRecords& records) {
     const Geometry& geometry = layout().geometry;
     std::vector<int32_t>& ids = asked_ids_;
-    std::memcpy(ids.data(), lane.outbox->kept()->payload.get(), ids.size() * sizeof(int32_t));
+    unpack_ids(lane.outbox->kept_tail(), ids);
     // All of it is judged before any of it is stored.
     for (uint32_t i = 0; i < records.size(); ++i) {
         const uint32_t slot = records.record(i).slot;

@@ -39,6 +39,7 @@ class UcxDispatch final : public DispatchTransport, private UcxEnd::Meaning {
                  int32_t round) override;
     bool fence(uint32_t rank, uint32_t micro_batch) override;
     Result<std::unique_ptr<TwoPhaseDispatchTransport>> two_phase() override;
+    std::vector<LinkView> links() const override { return end_->links(); }
     void ring_peers() override { end_->ring_peers(); }
 
     UcxEnd& end() { return *end_; }

@@ -30,7 +30,12 @@ UcxEnd::UcxEnd(const UcxEndConfig& config,
       ringer_(ConstControlView(config.control).armed(), config.doorbell),
       heartbeats_(num_peers),
       links_(num_peers),
-      worker_(std::move(worker)) {}
+      worker_(std::move(worker)) {
+    if (!is_session()) return;
+    probe_ = std::make_unique<UcxMessage>();
+    probe_->payload = std::make_unique<std::byte[]>(UcxLinkMeter::kProbeBytes);
+    probe_->payload_bytes = UcxLinkMeter::kProbeBytes;
+}
 
 UcxEnd::~UcxEnd() = default;
 
@@ -71,7 +76,11 @@ void UcxEnd::post(uint32_t peer, UcxMessage& message) {
     header.connection = link.connection;
     header.session = is_session() ? config_.index : peer;
     header.rank = is_session() ? peer : config_.index;
-    if (link.path) worker_->send(*link.path, message);
+    if (!link.path) return;
+    worker_->send(*link.path, message);
+    if (header.kind == UcxKind::kDescriptor || header.kind == UcxKind::kResults) {
+        link.meter.on_sent(sizeof(header) + message.payload_bytes);
+    }
 }
 
 void UcxEnd::send(uint32_t peer, UcxMessage& message) {
@@ -98,8 +107,19 @@ void UcxEnd::fail_connection(uint32_t peer) {
     worker_->wake();
 }
 
+std::vector<LinkView> UcxEnd::links() const {
+    const UcxWorker::Lock held = lock();
+    std::vector<LinkView> views;
+    for (const Link& link : links_) {
+        views.push_back(link.meter.view());
+        views.back().is_open = link.is_open;
+    }
+    return views;
+}
+
 void UcxEnd::close(Link& link) {
     link.is_open = false;
+    link.meter.on_closed();
     if (link.path) worker_->close(*link.path);
     link.path.reset();
 }
@@ -113,6 +133,32 @@ void UcxEnd::on_tick(uint64_t now_us) {
         }
         if (links_[peer].is_open) send_heartbeat(peer, now_us);
     }
+    if (is_session()) probe_links();
+}
+
+// One after the other, so that they do not measure each other.
+void UcxEnd::probe_links() {
+    if (links_[probed_peer_].meter.is_probing() || probe_->num_in_flight != 0) return;
+    for (uint32_t i = 0; i < links_.size(); ++i) {
+        probed_peer_ = static_cast<uint32_t>((probed_peer_ + 1) % links_.size());
+        Link& link = links_[probed_peer_];
+        const uint64_t now_ns = steady_now_ns();
+        if (!link.is_open || !link.meter.wants_probe(now_ns)) continue;
+        link.meter.on_probe(now_ns);
+        probe_->header.kind = UcxKind::kProbe;
+        probe_->header.offset = now_ns;
+        return send(probed_peer_, *probe_);
+    }
+}
+
+void UcxEnd::answer_probe(uint32_t peer, uint64_t sent_ns) {
+    Link& link = links_[peer];
+    // Whoever asks faster than it takes answers gets fewer.
+    if (link.answer && link.answer->num_in_flight != 0) return;
+    UcxMessage& message = fresh(link.answer, 0);
+    message.header.kind = UcxKind::kAnswer;
+    message.header.offset = sent_ns;
+    send(peer, message);
 }
 
 void UcxEnd::keep_accepted(uint32_t peer) {
@@ -184,18 +230,35 @@ void UcxEnd::on_message(const std::shared_ptr<UcxPath>& path,
     link.heard_us = steady_now_us();
     bool is_valid = true;
     if (is_session() && header.kind == UcxKind::kWelcome) {
-        read_welcome(peer, payload);
+        // One that was sent twice opens no connection that is being given up.
+        if (!UcxWorker::has_failed(*path)) read_welcome(peer, payload);
     } else if (header.kind == UcxKind::kHeartbeat) {
         is_valid = store_heartbeat(peer, payload);
     } else if (header.kind == UcxKind::kRing) {
         ringer_.ring();
     } else if (link.is_open) {
-        is_valid = meaning_->on_message(peer, header, payload);
+        is_valid = take_payload(peer, header, payload);
     }
     if (is_valid) return;
     ++num_bad_;
     link.is_open = false;
     UcxWorker::fail(*link.path);
+}
+
+bool UcxEnd::take_payload(uint32_t peer,
+                          const UcxHeader& header,
+                          std::span<const std::byte> payload) {
+    UcxLinkMeter& meter = links_[peer].meter;
+    if (header.kind == UcxKind::kProbe && !is_session()) {
+        answer_probe(peer, header.offset);
+        return true;
+    }
+    if (header.kind == UcxKind::kAnswer && is_session()) {
+        meter.on_answer(header.offset, steady_now_ns());
+        return true;
+    }
+    meter.on_received(sizeof(header) + payload.size());
+    return meaning_->on_message(peer, header, payload);
 }
 
 // Answered from the next tick: no connection is made in the middle of a callback of UCX.
@@ -263,10 +326,11 @@ void UcxEnd::read_welcome(uint32_t peer, std::span<const std::byte> payload) {
 }
 
 bool UcxEnd::store_heartbeat(uint32_t peer, std::span<const std::byte> payload) {
-    HeartbeatImage image;
-    if (payload.size() != sizeof(image)) return false;
-    std::memcpy(&image, payload.data(), sizeof(image));
-    store_image(image, heartbeats_[peer]);
+    UcxBeat beat;
+    if (payload.size() != sizeof(beat)) return false;
+    std::memcpy(&beat, payload.data(), sizeof(beat));
+    store_image(beat.image, heartbeats_[peer]);
+    links_[peer].meter.on_beat(beat.times, steady_now_ns());
     return true;
 }
 
@@ -280,10 +344,10 @@ void UcxEnd::send_heartbeat(uint32_t peer, uint64_t now_us) {
     if (link.heartbeat && link.heartbeat->num_in_flight != 0 && now_us - link.beat_us < kSilentUs) {
         return;
     }
-    const HeartbeatImage image = image_of(view);
-    UcxMessage& message = fresh(link.heartbeat, sizeof(image));
+    const UcxBeat beat{image_of(view), link.meter.beat(steady_now_ns())};
+    UcxMessage& message = fresh(link.heartbeat, sizeof(beat));
     message.header.kind = UcxKind::kHeartbeat;
-    std::memcpy(message.payload.get(), &image, sizeof(image));
+    std::memcpy(message.payload.get(), &beat, sizeof(beat));
     link.beat = view;
     link.beat_us = now_us;
     send(peer, message);

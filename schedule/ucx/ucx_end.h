@@ -20,6 +20,7 @@
 
 #include "schedule/context/heartbeat.h"
 #include "schedule/transport/endpoint.h"
+#include "schedule/transport/link_view.h"
 #include "schedule/ucx/turn_watch.h"
 #include "schedule/ucx/ucx_address_book.h"
 #include "schedule/ucx/ucx_worker.h"
@@ -86,6 +87,8 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
     // Wakes the own data thread, which something arrived for.
     void ring_own() const { ringer_.ring_if_armed(); }
     void ring_peers();
+    // Of each peer, as the session's end measures it. Takes the lock.
+    std::vector<LinkView> links() const;
     // Takes nothing more from the connection to a peer; another one is opened. Session's end.
     void renew(uint32_t peer);
     // As if the connection to a peer had broken. Takes the lock.
@@ -126,6 +129,8 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
         std::unique_ptr<UcxMessage> greeting;
         std::unique_ptr<UcxMessage> heartbeat;
         std::unique_ptr<UcxMessage> ring;
+        std::unique_ptr<UcxMessage> answer;  // Rank's end: to a probe.
+        UcxLinkMeter meter;
     };
 
     bool is_session() const { return config_.role == Role::kAttention; }
@@ -142,6 +147,9 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
     void read_welcome(uint32_t peer, std::span<const std::byte> payload);
     bool store_heartbeat(uint32_t peer, std::span<const std::byte> payload);
     void send_heartbeat(uint32_t peer, uint64_t now_us);
+    void probe_links();
+    void answer_probe(uint32_t peer, uint64_t sent_ns);
+    bool take_payload(uint32_t peer, const UcxHeader& header, std::span<const std::byte> payload);
     UcxMessage& fresh(std::unique_ptr<UcxMessage>& message, size_t payload_bytes);
 
     UcxEndConfig config_;
@@ -153,6 +161,8 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
     TurnWatch turns_{kStuckUs};  // The data thread's.
     std::vector<HeartbeatWords> heartbeats_;
     std::vector<Link> links_;
+    std::unique_ptr<UcxMessage> probe_;  // Session's end. One is on its way at a time:
+    uint32_t probed_peer_ = 0;           // to this peer, or the last one was.
     std::vector<std::unique_ptr<UcxMessage>> buried_;
     std::unique_ptr<UcxWorker> worker_;  // Ends before the messages that it sends.
 };

@@ -7,12 +7,16 @@
 //   kind         from      payload
 //   kHello       session   -                                opens a connection (R13)
 //   kWelcome     rank      flags int32 [M], acknowledged int32 [M]
-//   kDescriptor  session   ids int32 [BS * K1], then num_rows records
+//   kDescriptor  session   num_rows records, then ids int32 [BS * K1]; those behind the last that
+//   is
+//                          not masked are left out
 //   kResults     rank      num_rows records; `round` is what is acknowledged
-//   kHeartbeat   both      HeartbeatImage of schedule/context/heartbeat.h
+//   kHeartbeat   both      UcxBeat
 //   kRing        both      -                                rings the doorbell in any case
 //   kWords       both      the words of two-phase rounds, then a table
 //   kBlock       both      bytes of a two-phase round
+//   kProbe       session   any bytes, which nobody reads; `offset` is what it is answered with
+//   kAnswer      rank      -
 //
 // A record is a UcxRecord and then a whole row of its direction (HS or HS' bytes).
 
@@ -21,6 +25,9 @@
 #include <memory>
 #include <span>
 #include <type_traits>
+
+#include "schedule/context/heartbeat.h"
+#include "schedule/ucx/ucx_link_meter.h"
 
 namespace afd::schedule {
 
@@ -33,10 +40,12 @@ enum class UcxKind : uint32_t {
     kRing = 6,
     kWords = 7,
     kBlock = 8,
+    kProbe = 9,
+    kAnswer = 10,
 };
 
-// "AFDUCX01" read as a little-endian number: another layout gets another number.
-inline constexpr uint64_t kUcxMagic = 0x3130584355444641;
+// "AFDUCX02" read as a little-endian number: another layout gets another number.
+inline constexpr uint64_t kUcxMagic = 0x3230584355444641;
 
 struct UcxHeader {
     uint64_t magic;
@@ -51,9 +60,16 @@ struct UcxHeader {
     int32_t layer_id;      // kDescriptor; kWords: number of the word published.
     uint32_t num_rows;     // Records.
     uint32_t reserve;
-    uint64_t offset;  // kBlock: first byte. kWords: blocks put before it.
+    // kBlock: first byte. kWords: blocks put before it. kProbe, kAnswer: when the probe left.
+    uint64_t offset;
 };
 static_assert(sizeof(UcxHeader) == 72 && std::is_trivially_copyable_v<UcxHeader>);
+
+struct UcxBeat {
+    HeartbeatImage image;
+    UcxBeatTimes times;
+};
+static_assert(sizeof(UcxBeat) == 64 && std::is_trivially_copyable_v<UcxBeat>, "no padding");
 
 struct UcxRecord {
     // Of `bytes`: the slot is refused (R11) and its row means nothing.

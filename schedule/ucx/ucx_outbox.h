@@ -18,31 +18,33 @@ namespace afd::schedule {
 
 class UcxOutbox {
   public:
-    // A publication is `head_bytes` and at most `num_rows_max` rows of `row_bytes`.
-    UcxOutbox(size_t head_bytes, size_t row_bytes, size_t num_rows_max);
+    // A publication is at most `num_rows_max` rows of `row_bytes`, and `tail_bytes` behind them.
+    UcxOutbox(size_t row_bytes, size_t num_rows_max, size_t tail_bytes);
 
     // Adds a row to what will be published. Different rows on different threads at once.
     // REQUIRES: at most num_rows_max rows of at most row_bytes.
     void add(uint32_t slot, std::span<const std::byte> row);
     void add_refusal(uint32_t slot);
-    // The head of what will be published.
-    std::span<std::byte> head();
 
     // Under the lock of the UcxWorker:
-    // What was added becomes what is kept, with these words of the header.
-    UcxMessage& seal(const UcxHeader& header);
+    // What was added becomes what is kept, with these words of the header and this tail.
+    // REQUIRES: at most tail_bytes.
+    UcxMessage& seal(const UcxHeader& header, std::span<const std::byte> tail = {});
     // What was published last, for another connection; null if nothing was. Allocates if the last
     // one's bytes are still with UCX.
     UcxMessage* kept_for_another_send();
-    const UcxMessage* kept() const { return kept_.get(); }
+    // The tail of what was published last.
+    std::span<const std::byte> kept_tail() const;
 
   private:
     std::unique_ptr<UcxMessage> make_message() const;
     void bury(std::unique_ptr<UcxMessage> message);
 
-    size_t head_bytes_;
+    size_t record_bytes() const { return sizeof(UcxRecord) + row_bytes_; }
+
     size_t row_bytes_;
     size_t num_rows_max_;
+    size_t tail_bytes_;
     // Relaxed: rows get their places from it; publishing comes after all of them.
     std::atomic<uint32_t> num_rows_{0};
     std::unique_ptr<UcxMessage> staged_;
@@ -51,10 +53,15 @@ class UcxOutbox {
     std::vector<std::unique_ptr<UcxMessage>> buried_;
 };
 
+// The ids of a descriptor from its tail: what was left out is masked. REQUIRES: as many whole ids
+// as fit.
+void unpack_ids(std::span<const std::byte> tail, std::span<int32_t> ids);
+
 // The records of a message.
 class UcxRecords {
   public:
-    // Errors by is_valid(): a wrong size, more rows than slots, a slot or a length out of range.
+    // Bytes behind them are left: tail(). Errors by is_valid(): too few bytes, more rows than
+    // slots, a slot or a length out of range.
     UcxRecords(const UcxHeader& header,
                std::span<const std::byte> bytes,
                size_t row_bytes,
@@ -65,9 +72,11 @@ class UcxRecords {
     UcxRecord record(uint32_t index) const;
     // Its first record(index).bytes are meant.
     const std::byte* row(uint32_t index) const;
+    // What comes behind the records. REQUIRES: is_valid().
+    std::span<const std::byte> tail() const { return bytes_.subspan(num_rows_ * stride_); }
 
   private:
-    const std::byte* first_;
+    std::span<const std::byte> bytes_;
     size_t stride_;
     uint32_t num_rows_;
     bool is_valid_;

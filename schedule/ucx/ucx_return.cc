@@ -19,7 +19,7 @@ std::unique_ptr<UcxReturn> UcxReturn::make(const UcxEndConfig& config,
     std::vector<std::unique_ptr<UcxOutbox>> outboxes;
     for (uint64_t i = 0; i < uint64_t{geometry.num_sessions} * geometry.num_micro_batches; ++i) {
         outboxes.push_back(std::make_unique<UcxOutbox>(
-            0, geometry.ffn_to_attn_token_bytes, geometry.slots_per_micro_batch()));
+            geometry.ffn_to_attn_token_bytes, geometry.slots_per_micro_batch(), 0));
     }
     const UcxPlace place{config.epoch, worker->address()};
     auto end = std::make_unique<UcxEnd>(
@@ -116,13 +116,12 @@ bool UcxReturn::store_descriptor(uint32_t session,
                                  const UcxHeader& header,
                                  std::span<const std::byte> payload) {
     const Geometry& geometry = layout().geometry;
-    const size_t ids_bytes = geometry.slots_per_micro_batch() * sizeof(int32_t);
-    if (payload.size() < ids_bytes) return false;
-    const UcxRecords records(header,
-                             payload.subspan(ids_bytes),
-                             geometry.attn_to_ffn_token_bytes,
-                             geometry.slots_per_micro_batch());
-    if (!records.is_valid()) return false;
+    const size_t num_slots = geometry.slots_per_micro_batch();
+    const UcxRecords records(header, payload, geometry.attn_to_ffn_token_bytes, num_slots);
+    if (!records.is_valid() || records.tail().size() > num_slots * sizeof(int32_t) ||
+        records.tail().size() % sizeof(int32_t) != 0) {
+        return false;
+    }
     for (uint32_t i = 0; i < records.size(); ++i) {
         const UcxRecord record = records.record(i);
         if (record.bytes == UcxRecord::kRefused) return false;
@@ -139,7 +138,7 @@ bool UcxReturn::store_descriptor(uint32_t session,
     }
     int32_t* words =
         words_at(rank_window_.get(), layout().descriptor_offset(session, header.micro_batch));
-    std::memcpy(words + kDescriptorIdsWord, payload.data(), ids_bytes);
+    unpack_ids(records.tail(), {words + kDescriptorIdsWord, num_slots});
     words[1] = header.layer_id;
     // After the rows (R14), and seq_cst, so that the look at the armed word comes after it (R9).
     publish_seq_cst(words[0], header.round);

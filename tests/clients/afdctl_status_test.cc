@@ -58,6 +58,37 @@ TEST(Afdctl, StatusSaysOverWhatRowsTravelIfNotOverSharedMemory) {
     EXPECT_EQ(nlohmann::json::parse(object.out)["transport"], "ucx");
 }
 
+TEST(Afdctl, StatusShowsLinks) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    Status status = example_status();
+    Worker& attention = *status.mutable_workers(0);
+    attention.set_num_positions(1000);
+    Worker& other = *status.add_workers();
+    other.set_role("ffn");
+    other.set_index(1);
+    other.set_host("node12");
+    for (const bool is_open : {true, false}) attention.add_links()->set_is_open(is_open);
+    Link& measured = *attention.mutable_links(1);
+    measured.set_latency_ns(28'400);
+    measured.set_bytes_per_s(1'234'000'000);
+    measured.set_bytes_sent(29'696'000);
+    measured.set_bytes_received(14'336'000);
+    server.set_status(status);
+    EXPECT_THAT(afdctl(server, {"status"}).out,
+                HasSubstr("\n\n"
+                          "LINK FROM    TO     HOST   TO HOST  STATE   ONE WAY   CARRIES  "
+                          "SENT A TOKEN  RECEIVED\n"
+                          "attention 0  ffn 0  local  local    open          -         -  "
+                          "     0.0 KiB   0.0 KiB\n"
+                          "attention 0  ffn 1  local  node12   down   0.028 ms  1.2 GB/s  "
+                          "    29.0 KiB  14.0 KiB\n"));
+    const ProgramResult object = afdctl(server, {"status", "--json"});
+    const auto links = nlohmann::json::parse(object.out)["workers"][0]["links"];
+    ASSERT_EQ(links.size(), 2u);
+    EXPECT_EQ(links[1]["bytes_per_s"], 1'234'000'000);
+    EXPECT_EQ(links[1]["latency_ns"], 28'400);
+}
+
 TEST(Afdctl, StatusIsATable) {
     MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
     server.set_status(example_status());

@@ -91,6 +91,8 @@ std::unique_ptr<JoinedProcess> KillRun::join() const {
 }
 
 KillReport KillRun::run(uint64_t num_kills) {
+    // An answer to the second connection: afdd has taken both by then, and they count as before.
+    EXPECT_TRUE(asker_.status().ok());
     const Footprint before = footprint_of(instance_.pid());
     const auto random_ms = [this](int most) {
         return milliseconds(std::uniform_int_distribution<int>(0, most)(random_));

@@ -16,7 +16,6 @@
 
 #include "tests/integration/background_generation.h"
 #include "tests/integration/joined_process.h"
-#include "tests/integration/replicas.h"
 #include "tests/integration/workload.h"
 
 namespace afd::test {
@@ -88,6 +87,12 @@ TEST_F(JoinedHosts, AreShownInTheStatus) {
     EXPECT_THAT(status.hosts(0).address(), HasSubstr("127.0.0.1:"));
     EXPECT_GT(status.hosts(0).num_cores(), 0U);
     EXPECT_GT(status.hosts(0).memory_bytes(), 0U);
+    leader_->wait_for("the link to b is measured", [](const client::Status& now) {
+        return now.workers(0).links_size() == 1 && now.workers(0).links(0).bytes_per_s() > 0;
+    });
+    const Outcome shown = run_program({program("afdctl"), "status", "--instance", leader_->name()},
+                                      leader_->runtime_directory());
+    EXPECT_THAT(shown.output, HasSubstr("attention 0  ffn 0  local  b        open "));
     EXPECT_EQ(leader_->stop(), 0);
 }
 
@@ -126,6 +131,38 @@ TEST_F(JoinedHosts, AHostThatIsKilledIsWaitedForAndTheBitsAreTheSame) {
     EXPECT_EQ(leader_->stop(), 0);
 }
 
+// Goal: replica_choice = host saves the way to another host. Oracle: what the links of the status
+// say was sent; the bits of before.
+TEST_F(JoinedHosts, UseTheReplicasOfTheirOwn) {
+    const std::vector<std::string> both = {"--attention-workers",
+                                           "2",
+                                           "--attention-hosts",
+                                           "local,b",
+                                           "--ffn-workers",
+                                           "2",
+                                           "--ffn-hosts",
+                                           "local,b"};
+    const auto requests = mixed_requests(12, 512, 7);
+    start(both, {"b"});
+    const auto expected = run_all_at_once(*leader_, requests);
+    EXPECT_EQ(leader_->stop(), 0);
+    hosts_.clear();
+    start(both +
+              std::vector<std::string>{
+                  "--expert-placement", "replicas:2", "--replica-choice", "host"},
+          {"b"});
+    expect_same_bits(expected, run_all_at_once(*leader_, requests), "near replicas");
+    leader_->wait_for("the links are told of", [](const client::Status& status) {
+        return status.workers(0).links_size() == 2 && status.workers(1).links_size() == 2 &&
+               status.workers(0).links(0).bytes_sent() > 0 &&
+               status.workers(1).links(1).bytes_sent() > 0;
+    });
+    const client::Status status = leader_->status();
+    EXPECT_EQ(status.workers(0).links(1).bytes_sent(), 0U);
+    EXPECT_EQ(status.workers(1).links(0).bytes_sent(), 0U);
+    EXPECT_EQ(leader_->stop(), 0);
+}
+
 // Requests run on, and new ones are taken, for as long as it is away. Its stand-in is killed, too,
 // while the worker goes on on its host, which nobody hears of any more (R16).
 TEST_F(JoinedHosts, AHostIsNotMissedWhereAnotherHasItsExperts) {
@@ -136,7 +173,7 @@ TEST_F(JoinedHosts, AHostIsNotMissedWhereAnotherHasItsExperts) {
            "--ffn-hosts",
            "local,b",
            "--expert-placement",
-           replicated_placement(2)},
+           "replicas:2"},
           {"b"});
     const auto requests = mixed_requests(12, 512, 7);
     const auto expected = run_one_after_another(*leader_, requests);

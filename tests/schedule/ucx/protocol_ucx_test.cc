@@ -162,6 +162,33 @@ TEST(UcxTransport, SendsAgainWhatABrokenConnectionLost) {
     EXPECT_EQ(dispatch->end().num_bad() + returns->end().num_bad(), 0u);
 }
 
+// Goal: R6. Ids that are left out of a message are masked where it arrives.
+TEST(UcxTransport, LeavesNoIdsOfTheRoundBefore) {
+    UcxNetwork network(small_geometry());
+    const auto returns = network.returns(0);
+    const auto other_rank = network.returns(1);
+    const auto dispatch = network.dispatch(0);
+    const uint64_t deadline_us = steady_now_us() + 30'000'000;
+    const auto await = [&](auto&& holds) {
+        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
+        ASSERT_TRUE(holds());
+    };
+    await([&] { return dispatch->descriptor_flag(0, 0) == 0; });
+    const size_t num_slots = small_geometry().slots_per_micro_batch();
+    std::vector<int32_t> found(num_slots);
+    int32_t round = 0;
+    for (const size_t last : {num_slots - 1, size_t{2}, size_t{0}}) {
+        std::vector<int32_t> ids(num_slots, kMaskedId);
+        ids[last] = 1;
+        dispatch->publish(0, 0, 0, ids, ++round);
+        await([&] { return returns->descriptor_flags().at(0, Order::kAcquire) == round; });
+        returns->copy_ids(0, 0, found);
+        EXPECT_EQ(found, ids);
+        returns->acknowledge(0, 0, round);
+        await([&] { return dispatch->acknowledged(0, 0, Order::kAcquire) == round; });
+    }
+}
+
 // Goal: R12 and R16. A round at a rank that is lost goes to another rank, and whatever the first
 // one still says of it changes nothing. Method: the lost rank lives, and answers late: over the
 // connection of before, and over the next one. Oracle: the flags and the row that the session sees,

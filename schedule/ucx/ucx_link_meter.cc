@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/ucx/ucx_link_meter.h"
+
+#include <algorithm>
+
+namespace afd::schedule {
+namespace {
+
+constexpr uint64_t kSpanNs = 5'000'000'000;
+constexpr uint64_t kFirstProbesNs = 1'000'000'000;
+constexpr uint64_t kLaterProbesNs = 60'000'000'000;
+constexpr uint64_t kNsPerSecond = 1'000'000'000;
+
+}  // namespace
+
+UcxBeatTimes UcxLinkMeter::beat(uint64_t now_ns) const {
+    return {now_ns, heard_sent_ns_, now_ns - heard_ns_};
+}
+
+void UcxLinkMeter::on_beat(const UcxBeatTimes& times, uint64_t now_ns) {
+    heard_sent_ns_ = times.sent_ns;
+    heard_ns_ = now_ns;
+    if (times.answers_ns == 0 || times.answers_ns > now_ns) return;
+    const uint64_t since_ns = now_ns - times.answers_ns;
+    if (times.held_ns >= since_ns) return;
+    const uint64_t found_ns = since_ns - times.held_ns;
+    if (now_ns - span_began_ns_ > kSpanNs) {
+        last_shortest_ns_ = shortest_ns_;
+        shortest_ns_ = 0;
+        span_began_ns_ = now_ns;
+    }
+    shortest_ns_ = shortest_ns_ == 0 ? found_ns : std::min(shortest_ns_, found_ns);
+}
+
+uint64_t UcxLinkMeter::round_trip_ns() const {
+    if (shortest_ns_ == 0 || last_shortest_ns_ == 0) return shortest_ns_ + last_shortest_ns_;
+    return std::min(shortest_ns_, last_shortest_ns_);
+}
+
+bool UcxLinkMeter::wants_probe(uint64_t now_ns) const {
+    return !is_probing() && round_trip_ns() != 0 && now_ns >= next_probe_ns_;
+}
+
+void UcxLinkMeter::on_probe(uint64_t now_ns) {
+    probe_sent_ns_ = now_ns;
+    const bool is_among_first = num_probes_ + 1 < bytes_per_s_.size();
+    next_probe_ns_ = now_ns + (is_among_first ? kFirstProbesNs : kLaterProbesNs);
+}
+
+void UcxLinkMeter::on_answer(uint64_t sent_ns, uint64_t now_ns) {
+    if (!is_probing() || sent_ns != probe_sent_ns_) return;
+    const uint64_t since_ns = now_ns - probe_sent_ns_;
+    const uint64_t way_ns = std::min(round_trip_ns(), since_ns);
+    bytes_per_s_[num_probes_ % bytes_per_s_.size()] =
+        kProbeBytes * kNsPerSecond / std::max<uint64_t>(since_ns - way_ns, 1);
+    ++num_probes_;
+    probe_sent_ns_ = 0;
+}
+
+void UcxLinkMeter::on_closed() {
+    probe_sent_ns_ = 0;
+    heard_sent_ns_ = 0;
+}
+
+LinkView UcxLinkMeter::view() const {
+    return {.latency_ns = round_trip_ns() / 2,
+            .bytes_per_s = *std::max_element(bytes_per_s_.begin(), bytes_per_s_.end()),
+            .bytes_sent = bytes_sent_,
+            .bytes_received = bytes_received_};
+}
+
+}  // namespace afd::schedule
