@@ -1,4 +1,5 @@
-"""Wire: an emulated link (afd-link) between this network namespace and one of its own."""
+"""A link between this network namespace and one of its own: Wire an emulated one (afd-link), Veth
+one that is as fast as memory."""
 import os
 import pathlib
 import subprocess
@@ -8,18 +9,59 @@ NEAR, FAR = "198.19.255.1", "198.19.255.2"
 PATIENCE_S = 10
 
 
-class Wire:
-    """Lives until the end of `with`. Needs root, ip and nsenter.
+class Link:
+    """Two ends, the far one in a namespace. Needs root, ip and nsenter.
 
-    first_line: what afd-link said when there was a wire. device: its name, the same at either end,
-    since UCX looks for devices in /sys, which is that of this side.
+    device: its name, the same at either end, since UCX looks for devices in /sys, which is that of
+    this side. far: a command that runs what follows it at the far end.
     """
 
-    def __init__(self, afd_link: str | pathlib.Path, *options: str) -> None:
+    def __init__(self) -> None:
         self.device = f"afdw{os.getpid()}"
-        self.command = [afd_link, self.device, f"afdv{os.getpid()}", *options]
-        # Runs what follows it at the far end.
+        self.far_device = f"afdv{os.getpid()}"  # Until it is there.
         self.far = ["nsenter", f"--net=/run/netns/{self.device}"]
+
+    def set_up(self) -> None:
+        for command in (
+                ["ip", "netns", "add", self.device],
+                ["ip", "link", "set", self.far_device, "netns", self.device],
+                ["ip", "addr", "add", f"{NEAR}/30", "dev", self.device],
+                ["ip", "link", "set", self.device, "up"],
+                [*self.far, "ip", "link", "set", self.far_device, "name", self.device],
+                [*self.far, "ip", "addr", "add", f"{FAR}/30", "dev", self.device],
+                [*self.far, "ip", "link", "set", self.device, "up"],
+                [*self.far, "ip", "link", "set", "lo", "up"]):
+            subprocess.run(command, check=True)
+
+    def take_down(self) -> None:
+        subprocess.run(["ip", "netns", "del", self.device], check=False)
+
+
+class Veth(Link):
+    """Lives until the end of `with`."""
+
+    def __enter__(self) -> "Veth":
+        subprocess.run(["ip", "link", "add", self.device, "type", "veth", "peer", "name",
+                        self.far_device], check=True)
+        try:
+            self.set_up()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        # The near end goes with the far one.
+        subprocess.run(["ip", "link", "del", self.device], check=False)
+        self.take_down()
+
+
+class Wire(Link):
+    """Lives until the end of `with`. first_line: what afd-link said when there was a wire."""
+
+    def __init__(self, afd_link: str | pathlib.Path, *options: str) -> None:
+        super().__init__()
+        self.command = [afd_link, self.device, self.far_device, *options]
 
     def __enter__(self) -> "Wire":
         """Raises RuntimeError: afd-link could not make it, and said why."""
@@ -30,23 +72,11 @@ class Wire:
             self.link.stdout.close()
             raise RuntimeError("there is no link; afd-link says why")
         try:
-            self.set_up(self.command[2])
+            self.set_up()
         except BaseException:
             self.end()
             raise
         return self
-
-    def set_up(self, far_device: str) -> None:
-        for command in (
-                ["ip", "netns", "add", self.device],
-                ["ip", "link", "set", far_device, "netns", self.device],
-                ["ip", "addr", "add", f"{NEAR}/30", "dev", self.device],
-                ["ip", "link", "set", self.device, "up"],
-                [*self.far, "ip", "link", "set", far_device, "name", self.device],
-                [*self.far, "ip", "addr", "add", f"{FAR}/30", "dev", self.device],
-                [*self.far, "ip", "link", "set", self.device, "up"],
-                [*self.far, "ip", "link", "set", "lo", "up"]):
-            subprocess.run(command, check=True)
 
     def end(self) -> str:
         """Takes it away. Returns what afd-link said in the end; empty: it has ended before."""
@@ -54,7 +84,7 @@ class Wire:
             return ""
         self.link.terminate()
         last_line = self.link.communicate(timeout=PATIENCE_S)[0]
-        subprocess.run(["ip", "netns", "del", self.device], check=False)
+        self.take_down()
         return last_line
 
     def __exit__(self, *unused: object) -> None:

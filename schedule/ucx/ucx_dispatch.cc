@@ -162,9 +162,8 @@ bool UcxDispatch::on_message(uint32_t rank,
     const UcxRecords records(
         header, payload, geometry.ffn_to_attn_token_bytes, geometry.slots_per_micro_batch());
     const Lane& lane = from.lanes[header.micro_batch];
-    if (!records.is_valid() || !records.tail().empty() ||
-        (lane.is_own && !store_results(lane, header, records)))
-        return false;
+    if (!records.is_valid() || !records.tail().empty()) return false;
+    if (lane.is_own && !store_results(lane, header, records)) return false;
     publish_seq_cst(acknowledged, header.round);
     end_->ring_own();
     return true;

@@ -30,12 +30,7 @@ UcxEnd::UcxEnd(const UcxEndConfig& config,
       ringer_(ConstControlView(config.control).armed(), config.doorbell),
       heartbeats_(num_peers),
       links_(num_peers),
-      worker_(std::move(worker)) {
-    if (!is_session()) return;
-    probe_ = std::make_unique<UcxMessage>();
-    probe_->payload = std::make_unique<std::byte[]>(UcxLinkMeter::kProbeBytes);
-    probe_->payload_bytes = UcxLinkMeter::kProbeBytes;
-}
+      worker_(std::move(worker)) {}
 
 UcxEnd::~UcxEnd() = default;
 
@@ -138,16 +133,17 @@ void UcxEnd::on_tick(uint64_t now_us) {
 
 // One after the other, so that they do not measure each other.
 void UcxEnd::probe_links() {
-    if (links_[probed_peer_].meter.is_probing() || probe_->num_in_flight != 0) return;
+    if (links_[probed_peer_].meter.is_probing()) return;
     for (uint32_t i = 0; i < links_.size(); ++i) {
         probed_peer_ = static_cast<uint32_t>((probed_peer_ + 1) % links_.size());
         Link& link = links_[probed_peer_];
         const uint64_t now_ns = steady_now_ns();
         if (!link.is_open || !link.meter.wants_probe(now_ns)) continue;
         link.meter.on_probe(now_ns);
-        probe_->header.kind = UcxKind::kProbe;
-        probe_->header.offset = now_ns;
-        return send(probed_peer_, *probe_);
+        UcxMessage& message = fresh(probe_, UcxLinkMeter::kProbeBytes);
+        message.header.kind = UcxKind::kProbe;
+        message.header.offset = now_ns;
+        return send(probed_peer_, message);
     }
 }
 
