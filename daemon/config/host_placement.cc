@@ -47,18 +47,18 @@ std::vector<std::vector<uint32_t>> spread_replicas(uint32_t num_experts,
     return ranks;
 }
 
-Result<> choose_near_replicas(const HostPlan& hosts,
-                              uint32_t num_sessions,
+Result<> choose_near_replicas(std::span<const std::string> session_hosts,
+                              std::span<const std::string> rank_hosts,
                               schedule::ExpertPlacement& placement) {
     std::vector<uint16_t> choices;
-    for (uint32_t session = 0; session < num_sessions; ++session) {
-        const std::string own = hosts.host_of(control::ATTENTION, session);
+    std::vector<uint16_t> near;
+    for (size_t session = 0; session < session_hosts.size(); ++session) {
         for (uint32_t layer = 0; layer < placement.num_layers(); ++layer) {
             for (uint32_t expert = 0; expert < placement.num_experts(layer); ++expert) {
                 const auto replicas = placement.replicas(layer, expert);
-                std::vector<uint16_t> near;
+                near.clear();
                 for (uint16_t i = 0; i < replicas.size(); ++i) {
-                    if (hosts.host_of(control::FFN, replicas[i].rank) == own) near.push_back(i);
+                    if (rank_hosts[replicas[i].rank] == session_hosts[session]) near.push_back(i);
                 }
                 choices.push_back(near.empty() ? static_cast<uint16_t>(session % replicas.size())
                                                : near[session % near.size()]);

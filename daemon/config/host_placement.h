@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "daemon/config/host_plan.h"
 #include "proto/status.h"
 #include "schedule/dispatch/expert_placement.h"
 
@@ -24,9 +23,9 @@ std::vector<std::vector<uint32_t>> spread_replicas(uint32_t num_experts,
                                                    std::span<const std::string> hosts);
 
 // Lets each session use the replicas on its own host; of several of them, or if there is none, of
-// all, the one with the number session % how many.
-Result<> choose_near_replicas(const HostPlan& hosts,
-                              uint32_t num_sessions,
+// all, the one with the number session % how many. Hosts of each session and of each rank.
+Result<> choose_near_replicas(std::span<const std::string> session_hosts,
+                              std::span<const std::string> rank_hosts,
                               schedule::ExpertPlacement& placement);
 
 }  // namespace afd::daemon

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/config/host_placement.h"
+#include "daemon/config/host_plan.h"
 #include "daemon/program/logging.h"
 #include "proto/failure.h"
 #include "schedule/plugin/plugin_library.h"
@@ -108,6 +109,15 @@ Result<Ranks> ask_plugin(const std::string& path,
     return ranks;
 }
 
+std::vector<std::string> hosts_of(const Config& config, control::Role role, uint32_t num_workers) {
+    const HostPlan plan(config);
+    std::vector<std::string> hosts;
+    for (uint32_t index = 0; index < num_workers; ++index) {
+        hosts.push_back(plan.host_of(role, index));
+    }
+    return hosts;
+}
+
 // "replicas:N".
 Result<Ranks> spread_over_hosts(const Config& config,
                                 std::span<const schedule::LayerExperts> layers) {
@@ -119,11 +129,7 @@ Result<Ranks> spread_over_hosts(const Config& config,
             "ffn_workers must be at least as many",
             with(config.expert_placement, num_replicas, num_ranks));
     }
-    const HostPlan plan(config);
-    std::vector<std::string> hosts;
-    for (uint32_t rank = 0; rank < num_ranks; ++rank) {
-        hosts.push_back(plan.host_of(control::FFN, rank));
-    }
+    const std::vector<std::string> hosts = hosts_of(config, control::FFN, num_ranks);
     Ranks ranks;
     for (const auto& layer : layers) {
         auto& experts = ranks.emplace_back(spread_replicas(layer.num_routed, num_replicas, hosts));
@@ -219,7 +225,10 @@ Result<schedule::ExpertPlacement> plan_placement(const Config& config,
     AFD_ASSIGN(schedule::ExpertPlacement placement, place());
     AFD_TRY(check_no_rank_is_empty(config, placement, layers));
     if (config.replica_choice == "host") {
-        AFD_TRY(choose_near_replicas(HostPlan(config), config.num_attention_workers(), placement));
+        AFD_TRY(choose_near_replicas(
+            hosts_of(config, control::ATTENTION, config.num_attention_workers()),
+            hosts_of(config, control::FFN, num_ranks),
+            placement));
     } else if (config.replica_choice != "session") {
         AFD_TRY(choose_replicas(config.replica_choice, config.num_attention_workers(), placement));
     }

@@ -357,8 +357,9 @@ bool Supervisor::goes_on_without_lost_ranks() const {
 }
 
 // R8: no process has the rank's place, so nobody executes the round; its successor will hear of it.
+// Between machines one may run on, and sessions fence it off (R16).
 bool Supervisor::may_void(const WorkerSlot& slot, const control::VoidRequest& request) const {
-    return slot.role() == control::ATTENTION && plan_.can_do_without &&
+    return slot.role() == control::ATTENTION && plan_.can_do_without && !plan_.welcome.has_ucx() &&
            request.rank() < ffn_.size() && !ffn_[request.rank()]->has_process() &&
            request.micro_batch() < plan_.welcome.geometry().num_micro_batches() &&
            request.round() > 0;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kWaitLogMs = 5000;
 constexpr uint64_t kEndTimeoutMs = 3000;
-constexpr int kLinksMax = 256;
+constexpr int kLinksMax = 256;  // One for each FFN worker: as many as ffn_workers may be.
 
 const char* role_name(control::Role role) {
     return role == control::FFN ? "ffn" : "attention";
@@ -244,9 +244,8 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
     }
 }
 
-// One for each FFN worker, which no instance has more of than this.
 void WorkerSlot::on_links(const control::Links& links) {
-    if (links.links_size() <= kLinksMax) links_ = links;
+    if (settings_.role == control::ATTENTION && links.links_size() <= kLinksMax) links_ = links;
 }
 
 void WorkerSlot::on_wait(const std::string& text) {

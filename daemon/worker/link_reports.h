@@ -12,12 +12,8 @@ namespace afd::daemon {
 class LinkReports {
   public:
     // Both outlive it. Nothing is told of a transport that has no links, or of none (null).
-    LinkReports(WorkerControl& control, const schedule::DispatchTransport* transport)
-        : control_(control) {
-        if (transport == nullptr || transport->links().empty()) return;
-        control_.set_link_source([transport] { return transport->links(); });
-    }
-    ~LinkReports() { control_.set_link_source(nullptr); }
+    LinkReports(WorkerControl& control, const schedule::DispatchTransport* transport);
+    ~LinkReports();
     LinkReports(const LinkReports&) = delete;
     LinkReports& operator=(const LinkReports&) = delete;
 

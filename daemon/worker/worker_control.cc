@@ -32,7 +32,7 @@ constexpr size_t kEventCapacity = 16384;
 // With this much unsent the ring is left to fill, and the data thread stops scheduling.
 constexpr size_t kUnsentBytesMax = size_t{4} << 20;
 constexpr uint64_t kFinishTimeoutMs = 3000;
-constexpr uint64_t kLinkReportMs = 1000;
+constexpr uint64_t kReportMs = 1000;
 
 void swallow(int fd) {
     uint64_t count = 0;
@@ -58,7 +58,7 @@ struct WorkerControl::State {
     void note_place(const control::Place& place);
     void post(control::WorkerMessage message);
     void queue_posts();
-    void report_links();
+    void send_report();
     void queue_events(EventBatch& batch);
     void drain_events();
     void send();
@@ -83,8 +83,8 @@ struct WorkerControl::State {
     std::vector<control::WorkerMessage> posts;
     bool finish_posted = false;
 
-    std::mutex links_mutex;
-    LinkSource link_source;  // Called under the mutex.
+    std::mutex report_mutex;
+    Report report;  // Called under the mutex.
 
     ControlChannel channel;
     std::unique_ptr<EventLoop> loop;
@@ -93,7 +93,7 @@ struct WorkerControl::State {
     std::unique_ptr<FdWatcher> post_watcher;
     std::unique_ptr<Timer> finish_timer;
     std::unique_ptr<Timer> retry_timer;
-    std::unique_ptr<Timer> link_timer;
+    std::unique_ptr<Timer> report_timer;
     std::deque<WorkerCommand> held_commands;
     bool finishing = false;
     bool shutdown_received = false;
@@ -181,10 +181,10 @@ void WorkerControl::listens(std::span<const std::byte> address) {
     state_->post(std::move(message));
 }
 
-void WorkerControl::set_link_source(LinkSource source) {
+void WorkerControl::set_report(Report report) {
     {
-        const std::lock_guard lock(state_->links_mutex);
-        state_->link_source = std::move(source);
+        const std::lock_guard lock(state_->report_mutex);
+        state_->report = std::move(report);
     }
     schedule::ring(state_->post_fd.get());
 }
@@ -222,7 +222,7 @@ void WorkerControl::State::run() {
         std::make_unique<FdWatcher>(*loop, post_fd.get(), [this](int /*events*/) { on_post(); });
     retry_timer = std::make_unique<Timer>(*loop, [this] { retry_commands(); });
     finish_timer = std::make_unique<Timer>(*loop, [this] { loop->stop(); });
-    link_timer = std::make_unique<Timer>(*loop, [this] { report_links(); });
+    report_timer = std::make_unique<Timer>(*loop, [this] { send_report(); });
     socket_watcher->watch(UV_READABLE);
     wake_watcher->watch(UV_READABLE);
     post_watcher->watch(UV_READABLE);
@@ -235,7 +235,7 @@ void WorkerControl::State::run() {
     post_watcher.reset();
     retry_timer.reset();
     finish_timer.reset();
-    link_timer.reset();
+    report_timer.reset();
     loop.reset();
 }
 
@@ -392,22 +392,15 @@ void WorkerControl::State::queue_posts() {
     AFD_CRASH_POINT("start.ready_queued");
 }
 
-void WorkerControl::State::report_links() {
+void WorkerControl::State::send_report() {
     control::WorkerMessage message;
     {
-        const std::lock_guard lock(links_mutex);
-        if (!link_source) return;
-        for (const schedule::LinkView& view : link_source()) {
-            control::Link& link = *message.mutable_links()->add_links();
-            link.set_is_open(view.is_open);
-            link.set_latency_ns(view.latency_ns);
-            link.set_bytes_per_s(view.bytes_per_s);
-            link.set_bytes_sent(view.bytes_sent);
-            link.set_bytes_received(view.bytes_received);
-        }
+        const std::lock_guard lock(report_mutex);
+        if (!report) return;
+        message = report();
     }
-    link_timer->start(kLinkReportMs);
-    // While afdd does not take what is here, the next report will do.
+    report_timer->start(kReportMs);
+    // While afdd does not take what is here, the next one will do.
     if (channel.queued_bytes() > kUnsentBytesMax) return;
     channel.queue(message);
     send();
@@ -449,7 +442,7 @@ void WorkerControl::State::on_post() {
     }
     // Also without an event; and before the first send(), which ends a loop that finishes.
     queue_posts();
-    if (!link_timer->is_active()) report_links();
+    if (!report_timer->is_active()) send_report();
     drain_events();
     if (finishing && !finish_timer->is_active()) finish_timer->start(kFinishTimeoutMs);
 }

@@ -25,13 +25,11 @@
 #include <span>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "daemon/worker/worker_port.h"
 #include "model/grammar/vocabulary_trie.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
-#include "schedule/transport/link_view.h"
 #include "schedule/ucx/ucx_address_book.h"
 
 namespace afd::daemon {
@@ -75,10 +73,10 @@ class WorkerControl {
     // Tells afdd where this FFN worker listens: a sockaddr. After start(), before ready().
     void listens(std::span<const std::byte> address);
 
-    // What afdd is told of the session's links, once a second from start() on. Called on the
-    // control thread. Null: nothing more, and no call is left when this returns.
-    using LinkSource = std::function<std::vector<schedule::LinkView>()>;
-    void set_link_source(LinkSource source);
+    // Makes what afdd is told once a second, on the control thread. After start(). Null: nothing
+    // more, and no call is left when this returns.
+    using Report = std::function<control::WorkerMessage()>;
+    void set_report(Report report);
 
     // What the text of a constrained request is made of. Before ready(); without it such requests
     // are refused.

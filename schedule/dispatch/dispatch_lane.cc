@@ -190,7 +190,8 @@ bool DispatchLane::is_done_with(uint32_t rank, Order order) const {
 // when the second is lost, and lost again when its answer comes.
 std::optional<int32_t> DispatchLane::voidable(uint32_t rank) const {
     const int32_t round = transport_->descriptor_flag(rank, micro_batch_);
-    if (asked_rank_ != kAnyRank || round < 1 || is_let_go(rank, round, Order::kAcquire)) {
+    if (transport_->can_fence() || asked_rank_ != kAnyRank || round < 1 ||
+        is_let_go(rank, round, Order::kAcquire)) {
         return std::nullopt;
     }
     return round;
@@ -198,9 +199,8 @@ std::optional<int32_t> DispatchLane::voidable(uint32_t rank) const {
 
 bool DispatchLane::fence(uint32_t rank) {
     const int32_t flag = transport_->descriptor_flag(rank, micro_batch_);
-    if (is_let_go(rank, flag, Order::kAcquire) || !transport_->fence(rank, micro_batch_)) {
-        return false;
-    }
+    if (!transport_->can_fence() || is_let_go(rank, flag, Order::kAcquire)) return false;
+    transport_->fence(rank, micro_batch_);
     set_voided(rank, flag);
     return true;
 }

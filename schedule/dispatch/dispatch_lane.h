@@ -117,7 +117,8 @@ class DispatchLane {
     bool fence(uint32_t rank);
 
     // The round that stands at `rank` if neither the rank nor afdd has let go of it and nothing has
-    // been asked: what afdd may be asked to void.
+    // been asked: what afdd may be asked to void. None over a transport that can fence: a process
+    // that afdd counts as gone may still run on its host, and be heard.
     std::optional<int32_t> voidable(uint32_t rank) const;
     // afdd was asked to void it, and will answer. REQUIRES: voidable(rank).
     void ask_void(uint32_t rank);

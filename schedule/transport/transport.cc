@@ -50,6 +50,10 @@ void DispatchTransport::assert_descriptor(uint32_t rank, uint32_t micro_batch) c
                layout_.geometry.num_micro_batches);
 }
 
+void DispatchTransport::fence(uint32_t rank, uint32_t micro_batch) {
+    AFD_ASSERT(false, "rank %u, micro-batch %u: ranks store here themselves", rank, micro_batch);
+}
+
 void DispatchTransport::assert_row(
     uint32_t rank, uint32_t micro_batch, uint32_t token_idx, uint32_t k, size_t row_bytes) const {
     assert_slot(layout_.geometry, micro_batch, token_idx, k);

@@ -80,11 +80,14 @@ class DispatchTransport : public Endpoint {
                          std::span<const int32_t> ids,
                          int32_t round) = 0;
 
-    // R12, R16. Fences off what `rank` may be executing of the micro-batch: from here on nothing of
-    // it is stored in the session's memory, and the rank's words are unknown until it has said what
-    // stands there. Returns false, and does nothing, where the rank stores into that memory itself:
-    // then only afdd can say that nobody will.
-    virtual bool fence(uint32_t rank, uint32_t micro_batch) = 0;
+    // R12, R16. Whether the session can do without a rank by itself: nothing is stored in its
+    // memory but by this process. Where ranks store there, only afdd can say that one of them will
+    // not.
+    virtual bool can_fence() const { return false; }
+    // Fences off what `rank` may be executing of the micro-batch: from here on nothing of it is
+    // stored in the session's memory, and the rank's words are unknown until it has said what
+    // stands there. REQUIRES: can_fence().
+    virtual void fence(uint32_t rank, uint32_t micro_batch);
 
     // The way of two-phase rounds to the same ranks; this outlives it. Call once.
     // Errors: the transport's own.

@@ -110,16 +110,15 @@ void UcxDispatch::publish(uint32_t rank,
 
 // Of a round that is not its own nothing is stored anyway. Other micro-batches lose the connection,
 // too, and send again what they have open there (R15).
-bool UcxDispatch::fence(uint32_t rank, uint32_t micro_batch) {
+void UcxDispatch::fence(uint32_t rank, uint32_t micro_batch) {
     assert_descriptor(rank, micro_batch);
     const UcxWorker::Lock held = end_->lock();
     Rank& to = memory_->ranks[rank];
     Lane& lane = to.lanes[micro_batch];
-    if (!lane.is_own) return true;
+    if (!lane.is_own) return;
     lane.is_own = false;
     publish_seq_cst(to.published[micro_batch], kUnknownFlag);
     end_->renew(rank);
-    return true;
 }
 
 Result<std::unique_ptr<TwoPhaseDispatchTransport>> UcxDispatch::two_phase() {

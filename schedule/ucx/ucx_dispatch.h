@@ -37,7 +37,8 @@ class UcxDispatch final : public DispatchTransport, private UcxEnd::Meaning {
                  int32_t layer_id,
                  std::span<const int32_t> ids,
                  int32_t round) override;
-    bool fence(uint32_t rank, uint32_t micro_batch) override;
+    bool can_fence() const override { return true; }
+    void fence(uint32_t rank, uint32_t micro_batch) override;
     Result<std::unique_ptr<TwoPhaseDispatchTransport>> two_phase() override;
     std::vector<LinkView> links() const override { return end_->links(); }
     void ring_peers() override { end_->ring_peers(); }

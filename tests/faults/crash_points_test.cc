@@ -16,13 +16,13 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <string>
 #include <thread>
 
 #include "tests/faults/crash_table.h"
 #include "tests/faults/steady_load.h"
 #include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
-#include "tests/integration/replicas.h"
 #include "tests/integration/workload.h"
 
 namespace afd::test {
@@ -262,7 +262,7 @@ TEST_F(CrashPointsWithRoutersAtTheExperts, EachAlone) {
 
 std::vector<std::string> flags_with_replicas(const std::string& router) {
     std::vector<std::string> all = flags(router);
-    all.insert(all.end(), {"--expert-placement", replicated_placement(kNumFfnWorkers)});
+    all.insert(all.end(), {"--expert-placement", "replicas:" + std::to_string(kNumFfnWorkers)});
     // Time to be without the worker.
     for (const char* option : {"--restart-first-ms", "--restart-max-ms"}) {
         *(std::find(all.begin(), all.end(), option) + 1) = "20";

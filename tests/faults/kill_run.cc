@@ -11,7 +11,6 @@
 #include "tests/faults/fault_requests.h"
 #include "tests/integration/background_generation.h"
 #include "tests/integration/footprint.h"
-#include "tests/integration/replicas.h"
 
 namespace afd::test {
 namespace {
@@ -50,7 +49,7 @@ std::vector<std::string> flags(const KillScenario& scenario, const std::string& 
                                     "1000"};
     if (scenario.has_replicas) {
         all.insert(all.end(),
-                   {"--expert-placement", replicated_placement(scenario.num_ffn_workers)});
+                   {"--expert-placement", "replicas:" + std::to_string(scenario.num_ffn_workers)});
     }
     if (scenario.has_host) {
         const auto more = leader_flags(certificates);

@@ -11,7 +11,6 @@
 
 #include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
-#include "tests/integration/replicas.h"
 #include "tests/integration/workload.h"
 
 namespace afd::test {
@@ -36,7 +35,7 @@ class LostWorker : public testing::TestWithParam<LostWorkerCase> {
                                         "--micro-batches",
                                         "2",
                                         "--expert-placement",
-                                        replicated_placement(2),
+                                        "replicas:2",
                                         "--two-phase-block",
                                         "64",
                                         "--prefix-cache",

@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -107,6 +108,7 @@ class SupervisorTest : public testing::Test {
         plan.welcome.set_kv_tokens(config_.kv_tokens);
         plan.welcome.set_max_sequences(8);
         plan.welcome.mutable_geometry()->set_num_micro_batches(2);
+        if (is_over_ucx_) plan.welcome.mutable_ucx();
         plan.heartbeat = [this](control::Role role, uint32_t index) {
             const auto found = heartbeats_.find({role, index});
             return found == heartbeats_.end() ? next_beat() : found->second;
@@ -158,6 +160,14 @@ class SupervisorTest : public testing::Test {
         return status;
     }
 
+    // Waits until a worker reports this.
+    bool reports(const std::string& role, uint32_t index, const std::string& what) {
+        return run_until(loop_, [&] {
+            const std::string line = role + " worker " + std::to_string(index) + ": " + what;
+            const auto all = waits();
+            return std::find(all.begin(), all.end(), line) != all.end();
+        });
+    }
     std::vector<std::string> waits() const {
         client::Status status;
         supervisor_->fill_status(status);
@@ -208,7 +218,8 @@ class SupervisorTest : public testing::Test {
     std::function<Result<TwoPhaseSegments::Descriptors>(uint32_t rank,
                                                         const control::SegmentRequest&)>
         acquire_segments_;
-    CanDoWithout can_do_without_;  // Of the plan, like the next three.
+    bool is_over_ucx_ = false;  // Of the plan, like the next four.
+    CanDoWithout can_do_without_;
     std::string worker_directory_ = AFD_FAKE_WORKERS;
     std::function<std::string(control::Role, uint32_t)> host_of_;
     std::function<std::optional<control::RemoteHost>(const std::string&)> find_host_;

@@ -80,13 +80,6 @@ TEST_F(SupervisorTest, KilledFfnWorkerIsReplaced) {
 // place next hears of it, and after its Ready it is forgotten (R12). Method: attention workers that
 // ask for it when the rank is lost, and when it is back. Oracle: what all of them report.
 TEST_F(SupervisorTest, VoidsRoundsOfARankThatHasNoProcess) {
-    const auto reports = [this](const std::string& role, uint32_t index, const std::string& what) {
-        return run_until(loop_, [&] {
-            const std::string line = role + " worker " + std::to_string(index) + ": " + what;
-            const auto all = waits();
-            return std::find(all.begin(), all.end(), line) != all.end();
-        });
-    };
     config_.attention_workers = 1;
     // Time for the question before there is a successor.
     config_.restart_first_ms = config_.restart_max_ms = 500;
@@ -107,6 +100,19 @@ TEST_F(SupervisorTest, VoidsRoundsOfARankThatHasNoProcess) {
     ASSERT_TRUE(run_until(loop_, [&] { return worker("ffn", 0).state() == "back-off"; }));
     ASSERT_TRUE(wait_for_state("ffn", 0, "ready"));
     EXPECT_THAT(waits(), testing::IsEmpty()) << "what was voided is forgotten";
+}
+
+// R16: its process may run on behind a partition, and sessions need no word of afdd.
+TEST_F(SupervisorTest, VoidsNoRoundsBetweenMachines) {
+    is_over_ucx_ = true;
+    config_.attention_workers = 1;
+    config_.restart_first_ms = config_.restart_max_ms = 500;
+    can_do_without_ = [](const std::vector<bool>&) { return true; };
+    const ScopedVariable asks("AFD_FAKE_VOID", "1");
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    ::kill(static_cast<pid_t>(worker("ffn", 0).pid()), SIGKILL);
+    EXPECT_TRUE(reports("attention", 0, "round 5 at rank 0 is not void"));
 }
 
 // Goal: whoever asks for the memory of a round gets an answer, also before it is ready. Method: the

@@ -109,9 +109,8 @@ class MortalDispatch final : public DispatchTransport {
         real_->publish(rank, micro_batch, layer_id, ids, round);
         fate_->at(Point::kAfterFlag);
     }
-    bool fence(uint32_t rank, uint32_t micro_batch) override {
-        return real_->fence(rank, micro_batch);
-    }
+    bool can_fence() const override { return real_->can_fence(); }
+    void fence(uint32_t rank, uint32_t micro_batch) override { real_->fence(rank, micro_batch); }
     void ring_peers() override { real_->ring_peers(); }
 
     Result<std::unique_ptr<TwoPhaseDispatchTransport>> two_phase() override {

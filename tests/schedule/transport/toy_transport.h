@@ -31,7 +31,6 @@ class ToyDispatch final : public DispatchTransport {
                  int32_t layer_id,
                  std::span<const int32_t> ids,
                  int32_t round) override;
-    bool fence(uint32_t, uint32_t) override { return false; }
     Result<std::unique_ptr<TwoPhaseDispatchTransport>> two_phase() override;
     void ring_peers() override;
 
