@@ -18,6 +18,7 @@
 #include "daemon/worker/control_channel.h"
 #include "daemon/worker/event_batch.h"
 #include "daemon/worker/first_contact.h"
+#include "daemon/worker/round_segments.h"
 #include "proto/crash_point.h"
 #include "schedule/wait/doorbell.h"
 
@@ -52,7 +53,6 @@ struct WorkerControl::State {
     void take(const control::SupervisorMessage& message);
     void admit(const control::Admit& admit);
     void take_segments(const control::SegmentAnswer& answer);
-    Result<schedule::TwoPhaseRoundSegments> map_segments(const control::SegmentAnswer& answer);
     void command(WorkerCommand next);
     void retry_commands();
     void note_place(const control::Place& place);
@@ -297,7 +297,10 @@ void WorkerControl::State::take_segments(const control::SegmentAnswer& answer) {
     next.round = answer.round();
     next.code = static_cast<Code>(answer.code());
     if (next.code == Code::kOk) {
-        auto segments = map_segments(answer);
+        const auto taken = channel.take_fds(num_round_fds(answer));
+        if (!taken.ok()) afdd_is_gone(taken.error().message);
+        auto segments =
+            map_round_segments(taken.value(), role, welcome.segment_prefix(), answer);
         if (segments.ok()) {
             next.segments =
                 std::make_unique<schedule::TwoPhaseRoundSegments>(std::move(segments).value());
@@ -307,33 +310,6 @@ void WorkerControl::State::take_segments(const control::SegmentAnswer& answer) {
         }
     }
     command(std::move(next));
-}
-
-// As each side maps the windows: what it only reads without write permission.
-Result<schedule::TwoPhaseRoundSegments> WorkerControl::State::map_segments(
-    const control::SegmentAnswer& answer) {
-    using enum schedule::Segment::Access;
-    const bool is_session = role == control::ATTENTION;
-    const auto map = [&](schedule::TwoPhaseSegment which,
-                         uint64_t bytes,
-                         bool is_writer) -> Result<schedule::Segment> {
-        if (bytes == 0) return schedule::Segment();
-        const auto taken = channel.take_fds(1);
-        if (!taken.ok()) afdd_is_gone(taken.error().message);
-        return schedule::Segment::attach(
-            taken.value().front().get(),
-            schedule::two_phase_segment_name(
-                welcome.segment_prefix(), which, answer.rank(), answer.session(), answer.round()),
-            bytes,
-            is_writer ? kReadWrite : kReadOnly);
-    };
-    // Both are taken before either is judged: descriptors come in the order of the messages.
-    auto receive = map(schedule::TwoPhaseSegment::kReceive, answer.receive_bytes(), is_session);
-    auto results = map(schedule::TwoPhaseSegment::kReturn, answer.return_bytes(), !is_session);
-    schedule::TwoPhaseRoundSegments segments;
-    AFD_ASSIGN(segments.receive, std::move(receive));
-    AFD_ASSIGN(segments.results, std::move(results));
-    return segments;
 }
 
 void WorkerControl::State::admit(const control::Admit& admit) {
