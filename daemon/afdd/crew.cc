@@ -63,6 +63,7 @@ Supervisor::Plan Crew::supervisor_plan(const std::string& worker_directory, cons
     };
     plan.mend_segments = [this](control::Role role, uint32_t index) {
         layout_.segments().restore(role_of(role), index);
+        if (role == control::FFN) layout_.two_phase_segments().forget(index);
     };
     plan.begin_counts = [this](control::Role role, uint32_t index) {
         metrics_->begin(role, index);

@@ -46,7 +46,8 @@ Result<> InstanceLayout::create_segments() {
         schedule::two_phase_sizes_max(
             call,
             geometry.num_experts,
-            two_phase_row_bytes(identity_.row_dtype, model.hidden, config_.row_checksums)));
+            two_phase_row_bytes(identity_.row_dtype, model.hidden, config_.row_checksums)),
+        windows);
     segment_bytes_ = schedule::InstanceSegments::total_bytes(layout, windows);
     log::debug("segments {}-*: {} MiB", segment_prefix_, segment_bytes_ >> 20);
     return {};

@@ -107,10 +107,7 @@ struct Config {
     // Whether workers may run on other hosts (host_plan.h).
     bool has_hosts() const { return !attention_hosts.empty() || !ffn_hosts.empty(); }
     // Whether prompts may be dispatched in two phases.
-    bool two_phase() const {
-        return !colocated() && transport == Transport::kSharedMemory &&
-               dispatch != Dispatch::kWindow;
-    }
+    bool two_phase() const { return !colocated() && dispatch != Dispatch::kWindow; }
     uint32_t num_attention_workers() const { return static_cast<uint32_t>(attention_workers); }
 };
 

@@ -121,6 +121,10 @@ bool RemoteTwoPhase::is_returned(uint32_t block, Order order) const {
     });
 }
 
+bool RemoteTwoPhase::may_send() const {
+    return num_sent_ < num_blocks_ && num_sent_ - num_combined_ < parts_.sender->blocks_ahead();
+}
+
 // Whether everything that the next block's sums need is here.
 bool RemoteTwoPhase::may_combine(Order order) const {
     const size_t last = (size_t{num_combined_} + 1) * settings_.block_tokens;
@@ -136,8 +140,7 @@ bool RemoteTwoPhase::can_advance(Order order) const {
         case Stage::kGranting:
             return answer(order) != Answer::kPending;
         case Stage::kStreaming:
-            return num_sent_ < num_blocks_ || answer(order) == Answer::kRefused ||
-                   may_combine(order);
+            return may_send() || answer(order) == Answer::kRefused || may_combine(order);
         case Stage::kDone:
         case Stage::kFailed:
             return true;
@@ -186,7 +189,7 @@ bool RemoteTwoPhase::advance() {
         return true;
     }
     // One block each way a step: between two steps the loop serves the windows.
-    const bool sends = num_sent_ < num_blocks_;
+    const bool sends = may_send();
     if (sends) send_block(num_sent_++);
     const bool combines = num_combined_ < num_blocks_ && may_combine(Order::kAcquire);
     if (combines) {

@@ -125,6 +125,7 @@ class RemoteTwoPhase final : public ops::PrepareFinalize {
     void fail(Error error);
     Answer answer(schedule::Order order) const;
     bool is_returned(uint32_t block, schedule::Order order) const;
+    bool may_send() const;
     bool may_combine(schedule::Order order) const;
     void send_block(uint32_t block);
     void put_block(uint32_t rank, uint32_t block);

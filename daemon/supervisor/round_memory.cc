@@ -53,9 +53,10 @@ Result<> RoundMemory::hand_over(WorkerSlot& rank, const control::SegmentRequest&
     segment.set_rank(rank.index());
     segment.set_session(request.session());
     segment.set_round(request.round());
-    segment.set_receive_bytes(request.receive_bytes());
-    segment.set_return_bytes(request.return_bytes());
-    if (request.session() < sessions_.size()) {
+    segment.set_receive_bytes(made.receive < 0 ? 0 : request.receive_bytes());
+    segment.set_return_bytes(made.results < 0 ? 0 : request.return_bytes());
+    const bool has_memory = made.receive >= 0 || made.results >= 0;
+    if (has_memory && request.session() < sessions_.size()) {
         WorkerSlot& session = *sessions_[request.session()];
         // One that starts has no round that it would send rows to (R10).
         const bool is_ready = session.state() == WorkerSlot::State::kReady;

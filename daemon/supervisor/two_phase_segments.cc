@@ -10,11 +10,13 @@ using schedule::TwoPhaseSegment;
 TwoPhaseSegments::TwoPhaseSegments(std::string prefix,
                                    uint32_t num_sessions,
                                    uint64_t memory_max,
-                                   const schedule::TwoPhaseSizes& sizes_max)
+                                   const schedule::TwoPhaseSizes& sizes_max,
+                                   schedule::Windows windows)
     : prefix_(std::move(prefix)),
       num_sessions_(num_sessions),
       memory_max_(memory_max),
-      sizes_max_(sizes_max) {}
+      sizes_max_(sizes_max),
+      windows_(windows) {}
 
 TwoPhaseSegments::~TwoPhaseSegments() {
     for (const auto& [pair, entry] : entries_) unlink(entry);
@@ -68,7 +70,7 @@ auto TwoPhaseSegments::acquire(uint32_t rank,
     }
     Entry entry{.round = round, .sizes = sizes};
     const auto create = [&](TwoPhaseSegment which, uint64_t bytes) -> Result<schedule::Segment> {
-        if (bytes == 0) return schedule::Segment();
+        if (bytes == 0 || windows_ == schedule::Windows::kPrivate) return schedule::Segment();
         return schedule::Segment::create_sealed(
             schedule::two_phase_segment_name(prefix_, which, rank, session, round), bytes);
     };
@@ -91,6 +93,11 @@ void TwoPhaseSegments::release(uint32_t rank, uint32_t session, int32_t round) {
     if (found == entries_.end() || found->second.round > round) return;
     unlink(found->second);
     entries_.erase(found);
+}
+
+void TwoPhaseSegments::forget(uint32_t rank) {
+    if (windows_ == schedule::Windows::kShared) return;
+    std::erase_if(entries_, [&](const auto& entry) { return entry.first.first == rank; });
 }
 
 uint64_t TwoPhaseSegments::bytes_of(uint32_t rank) const {

@@ -2,7 +2,9 @@
 #pragma once
 
 // TwoPhaseSegments: the memory of two-phase rounds, which afdd makes on request and unlinks. So a
-// crashed worker takes none along, and its successor finds the rows of an open round.
+// crashed worker takes none along, and its successor finds the rows of an open round. Workers that
+// share no windows have that memory themselves, each its own, and a round ends with its worker;
+// here it is only counted.
 //
 // An FFN rank has at most one round with each session. Its segments live from acquire() to
 // release() of it or of a later one, to the acquire() of another round of the two, or to the end of
@@ -16,6 +18,7 @@
 #include "proto/status.h"
 #include "schedule/layout/two_phase_control.h"
 #include "schedule/shared_memory/segment.h"
+#include "schedule/shared_memory/worker_segments.h"
 
 namespace afd::daemon {
 
@@ -27,12 +30,14 @@ class TwoPhaseSegments {
     TwoPhaseSegments(std::string prefix,
                      uint32_t num_sessions,
                      uint64_t memory_max,
-                     const schedule::TwoPhaseSizes& sizes_max);
+                     const schedule::TwoPhaseSizes& sizes_max,
+                     schedule::Windows windows = schedule::Windows::kShared);
     ~TwoPhaseSegments();
     TwoPhaseSegments(const TwoPhaseSegments&) = delete;
     TwoPhaseSegments& operator=(const TwoPhaseSegments&) = delete;
 
-    // Descriptors of the two segments of a round, good until its release(); -1: of 0 bytes.
+    // Descriptors of the two segments of a round, good until its release(); -1: of 0 bytes, or of
+    // workers that share no windows.
     struct Descriptors {
         int receive = -1;
         int results = -1;
@@ -50,6 +55,8 @@ class TwoPhaseSegments {
 
     // Unlinks the segments of a round, or of one before it; nothing if there are none.
     void release(uint32_t rank, uint32_t session, int32_t round);
+    // The rank's process is gone, and with it the memory that it had itself.
+    void forget(uint32_t rank);
 
     // Bytes that a rank's segments have now.
     uint64_t bytes_of(uint32_t rank) const;
@@ -73,6 +80,7 @@ class TwoPhaseSegments {
     const uint32_t num_sessions_;
     const uint64_t memory_max_;
     const schedule::TwoPhaseSizes sizes_max_;
+    const schedule::Windows windows_;
     std::map<Pair, Entry> entries_;
 };
 

@@ -85,8 +85,11 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
         .own_doorbell = control.own_doorbell_fd(),
         .peer_doorbells = {control.peer_doorbell_fds().begin(), control.peer_doorbell_fds().end()},
         .segment_fds = control.segment_fds()};
-    auto two_phase_memory = std::make_unique<schedule::HandedTwoPhaseMemory>();
-    attach.two_phase_memory = two_phase_memory.get();
+    std::unique_ptr<schedule::HandedTwoPhaseMemory> two_phase_memory;
+    if (!welcome.has_ucx()) {
+        two_phase_memory = std::make_unique<schedule::HandedTwoPhaseMemory>();
+        attach.two_phase_memory = two_phase_memory.get();
+    }
     AFD_ASSIGN(schedule::Segment metrics, schedule::attach_metrics(attach, role, index));
     schedule::Segment own_control;
     if (welcome.has_ucx()) {

@@ -32,6 +32,9 @@ MODELS = {
     "resize": (["CRASHES=2", "CRASHES=2 STOP_FIRST"],
                ["NO_GONE", "NO_TAKEN", "NO_KILL", "NO_HAND_OVER", "NO_UNDO", "STOP_FIRST NO_BACK",
                 "NO_REPLAY"]),
+    "rounds": (["SESSION_LIVES=2", "SESSION_LIVES=1 RANK_LIVES=2 CALLS=3",
+                "SESSION_LIVES=1 BREAKS=3 CALLS=3"],
+               ["NO_REFUSAL", "NO_LET_GO", "NO_CLOSE", "NO_SILENCE", "NO_NUMBER", "NO_WAIT"]),
 }
 LONG = {"flags": ["SESSIONS=2 CRASHES=1 ROUNDS=2"]}
 

@@ -54,6 +54,9 @@ class TwoPhaseTransport {
     virtual void publish(uint32_t peer, Word word, int32_t value, size_t table_bytes) = 0;
     void publish(uint32_t peer, Word word, int32_t value) { publish(peer, word, value, 0); }
 
+    // Blocks that a session may have sent and not got back. More of them on a wire hold up the rows
+    // of windows behind them.
+    virtual uint32_t blocks_ahead() const { return UINT32_MAX; }
     // Whether the memory of a round that the peer has granted is here, too: open() will find it.
     virtual bool may_open(uint32_t /*peer*/, int32_t /*round*/) const { return true; }
     // The memory of a round that afdd granted. A successor finds what its predecessor received.

@@ -67,6 +67,8 @@ class TwoPhaseSender {
         transport_->put(rank, offset, bytes);
     }
 
+    // See TwoPhaseTransport.
+    uint32_t blocks_ahead() const { return transport_->blocks_ahead(); }
     void publish_sent(uint32_t rank, uint32_t num_blocks);
     // Blocks whose results are complete. A value outside [0, num_blocks] reads as 0.
     uint32_t returned(uint32_t rank, uint32_t num_blocks, Order order) const;

@@ -60,6 +60,7 @@ UcxDispatch::UcxDispatch(const WindowLayout& layout,
           layout, end->index(), memory->window.get(), end->memory(), mirrors_of(*memory)),
       asked_ids_(layout.geometry.slots_per_micro_batch()),
       memory_(std::move(memory)),
+      rounds_(*end, end->index(), layout.geometry),
       end_(std::move(end)) {}
 
 UcxDispatch::~UcxDispatch() {
@@ -122,7 +123,7 @@ void UcxDispatch::fence(uint32_t rank, uint32_t micro_batch) {
 }
 
 Result<std::unique_ptr<TwoPhaseDispatchTransport>> UcxDispatch::two_phase() {
-    return unimplemented("transport = ucx has no two-phase rounds yet; set prefill_tokens_max = 0");
+    return rounds_.make_transport();
 }
 
 void UcxDispatch::read_welcome(uint32_t rank, std::span<const int32_t> words) {
@@ -148,6 +149,9 @@ void UcxDispatch::read_welcome(uint32_t rank, std::span<const int32_t> words) {
 bool UcxDispatch::on_message(uint32_t rank,
                              const UcxHeader& header,
                              std::span<const std::byte> payload) {
+    if (header.kind == UcxKind::kWords || header.kind == UcxKind::kBlock) {
+        return rounds_.on_message(rank, header, payload);
+    }
     const Geometry& geometry = layout().geometry;
     if (header.kind != UcxKind::kResults || header.micro_batch >= geometry.num_micro_batches) {
         return false;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "schedule/transport/transport.h"
+#include "schedule/ucx/ucx_dispatch_rounds.h"
 #include "schedule/ucx/ucx_end.h"
 #include "schedule/ucx/ucx_memory.h"
 #include "schedule/ucx/ucx_outbox.h"
@@ -69,7 +70,8 @@ class UcxDispatch final : public DispatchTransport, private UcxEnd::Meaning {
 
     void write_welcome(uint32_t, std::span<int32_t>) override {}
     void read_welcome(uint32_t rank, std::span<const int32_t> words) override;
-    void on_open(uint32_t) override {}
+    void on_open(uint32_t rank) override { rounds_.on_open(rank); }
+    void on_close(uint32_t rank) override { rounds_.on_close(rank); }
     bool on_message(uint32_t rank,
                     const UcxHeader& header,
                     std::span<const std::byte> payload) override;
@@ -77,6 +79,7 @@ class UcxDispatch final : public DispatchTransport, private UcxEnd::Meaning {
 
     std::vector<int32_t> asked_ids_;  // [BS * K1]: of the round whose results arrive.
     std::unique_ptr<Memory> memory_;
+    UcxDispatchRounds rounds_;
     std::unique_ptr<UcxEnd> end_;  // Ends first: messages lie in the memory.
 };
 

@@ -73,7 +73,8 @@ void UcxEnd::post(uint32_t peer, UcxMessage& message) {
     header.rank = is_session() ? peer : config_.index;
     if (!link.path) return;
     worker_->send(*link.path, message);
-    if (header.kind == UcxKind::kDescriptor || header.kind == UcxKind::kResults) {
+    if (header.kind == UcxKind::kDescriptor || header.kind == UcxKind::kResults ||
+        header.kind == UcxKind::kWords || header.kind == UcxKind::kBlock) {
         link.meter.on_sent(sizeof(header) + message.payload_bytes);
     }
 }
@@ -92,7 +93,7 @@ void UcxEnd::ring_peers() {
 }
 
 void UcxEnd::renew(uint32_t peer) {
-    close(links_[peer]);
+    close(peer);
     worker_->wake();
 }
 
@@ -112,8 +113,14 @@ std::vector<LinkView> UcxEnd::links() const {
     return views;
 }
 
-void UcxEnd::close(Link& link) {
-    link.is_open = false;
+void UcxEnd::set_closed(uint32_t peer) {
+    if (!std::exchange(links_[peer].is_open, false)) return;
+    meaning_->on_close(peer);
+}
+
+void UcxEnd::close(uint32_t peer) {
+    set_closed(peer);
+    Link& link = links_[peer];
     link.meter.on_closed();
     if (link.path) worker_->close(*link.path);
     link.path.reset();
@@ -163,7 +170,7 @@ void UcxEnd::keep_accepted(uint32_t peer) {
     if (!link.path) return;
     // When the place has another process, the old one says nothing any more from here on.
     const bool is_over = link.epoch < config_.book->epoch(Role::kAttention, peer);
-    if (is_over || UcxWorker::has_failed(*link.path)) close(link);
+    if (is_over || UcxWorker::has_failed(*link.path)) close(peer);
 }
 
 void UcxEnd::keep_connected(uint32_t peer, uint64_t now_us) {
@@ -173,7 +180,7 @@ void UcxEnd::keep_connected(uint32_t peer, uint64_t now_us) {
                          (link.is_open && now_us - link.heard_us > kSilentUs) ||
                          (!link.is_open && now_us - link.began_us > kWelcomeUs);
     if (is_gone) {
-        close(link);
+        close(peer);
         if (now_us >= link.next_try_us || is_other) connect(peer, now_us);
     } else if (!link.is_open && now_us - link.heard_us > kHelloAgainUs) {
         // The rank may not have been told of this process when the last one came.
@@ -237,7 +244,7 @@ void UcxEnd::on_message(const std::shared_ptr<UcxPath>& path,
     }
     if (is_valid) return;
     ++num_bad_;
-    link.is_open = false;
+    set_closed(peer);
     UcxWorker::fail(*link.path);
 }
 
@@ -285,7 +292,7 @@ void UcxEnd::accept(uint32_t peer) {
         return;
     }
     if (path == link.path) return welcome(peer);
-    close(link);
+    close(peer);
     worker_->adopt(*path);
     link.path = path;
     link.epoch = link.asked_epoch;

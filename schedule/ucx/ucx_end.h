@@ -56,8 +56,10 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
         virtual void write_welcome(uint32_t peer, std::span<int32_t> words) = 0;
         // A session's end has a new connection, and the rank said this.
         virtual void read_welcome(uint32_t peer, std::span<const int32_t> words) = 0;
-        // A rank's end has a new connection.
+        // There is a new connection.
         virtual void on_open(uint32_t peer) = 0;
+        // It is over.
+        virtual void on_close(uint32_t peer) = 0;
         // Returns whether the message is what a peer may say; if not, its connection ends.
         virtual bool on_message(uint32_t peer,
                                 const UcxHeader& header,
@@ -136,7 +138,8 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
     bool is_session() const { return config_.role == Role::kAttention; }
     Role peer_role() const { return is_session() ? Role::kFfn : Role::kAttention; }
     uint32_t peer_of(const UcxHeader& header) const;
-    void close(Link& link);
+    void set_closed(uint32_t peer);
+    void close(uint32_t peer);
     void post(uint32_t peer, UcxMessage& message);
     void keep_connected(uint32_t peer, uint64_t now_us);
     void keep_accepted(uint32_t peer);

@@ -8,13 +8,13 @@
 //   kHello       session   -                                opens a connection (R13)
 //   kWelcome     rank      flags int32 [M], acknowledged int32 [M]
 //   kDescriptor  session   num_rows records, then ids int32 [BS * K1]; those behind the last that
-//   is
-//                          not masked are left out
+//                          is not masked are left out
 //   kResults     rank      num_rows records; `round` is what is acknowledged
 //   kHeartbeat   both      UcxBeat
 //   kRing        both      -                                rings the doorbell in any case
-//   kWords       both      the words of two-phase rounds, then a table
-//   kBlock       both      bytes of a two-phase round
+//   kWords       both      the words of a two-phase round that the peer sees, int32 [7] of a
+//                          session and [3] of a rank; with an offer or a grant its table
+//   kBlock       both      bytes of a two-phase round, from `offset` on
 //   kProbe       session   any bytes, which nobody reads; `offset` is what it is answered with
 //   kAnswer      rank      -
 //
@@ -44,8 +44,8 @@ enum class UcxKind : uint32_t {
     kAnswer = 10,
 };
 
-// "AFDUCX02" read as a little-endian number: another layout gets another number.
-inline constexpr uint64_t kUcxMagic = 0x3230584355444641;
+// "AFDUCX03" read as a little-endian number: another layout gets another number.
+inline constexpr uint64_t kUcxMagic = 0x3330584355444641;
 
 struct UcxHeader {
     uint64_t magic;
@@ -56,14 +56,15 @@ struct UcxHeader {
     uint32_t session;
     uint32_t rank;
     uint32_t micro_batch;  // kDescriptor, kResults.
-    int32_t round;         // kDescriptor, kResults, kBlock; kWords: the value published.
-    int32_t layer_id;      // kDescriptor; kWords: number of the word published.
+    int32_t round;         // kDescriptor, kResults, kBlock.
+    int32_t layer_id;      // kDescriptor.
     uint32_t num_rows;     // Records.
+    uint32_t word;         // kWords: which of them is the news.
+    uint32_t number;       // kWords, kBlock: how many of both the connection brought before.
     uint32_t reserve;
-    // kBlock: first byte. kWords: blocks put before it. kProbe, kAnswer: when the probe left.
-    uint64_t offset;
+    uint64_t offset;  // kBlock: first byte. kProbe, kAnswer: when the probe left.
 };
-static_assert(sizeof(UcxHeader) == 72 && std::is_trivially_copyable_v<UcxHeader>);
+static_assert(sizeof(UcxHeader) == 80 && std::is_trivially_copyable_v<UcxHeader>);
 
 struct UcxBeat {
     HeartbeatImage image;
@@ -86,7 +87,11 @@ static_assert(sizeof(UcxRecord) == 16, "rows keep the alignment of SSE");
 struct UcxMessage {
     UcxHeader header{};
     std::unique_ptr<std::byte[]> payload;
+    const std::byte* borrowed = nullptr;  // What is sent instead, if not null.
     size_t payload_bytes = 0;
+
+    const std::byte* data() const { return borrowed == nullptr ? payload.get() : borrowed; }
+
     uint32_t num_in_flight = 0;
 };
 

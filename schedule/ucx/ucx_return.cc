@@ -38,6 +38,7 @@ UcxReturn::UcxReturn(const WindowLayout& layout,
     : ReturnTransport(layout, end->index(), window.get(), end->memory()),
       rank_window_(std::move(window)),
       outboxes_(std::move(outboxes)),
+      rounds_(*end, end->index(), layout.geometry),
       end_(std::move(end)) {
     for (uint32_t session = 0; session < layout.geometry.num_sessions; ++session) {
         for (uint32_t m = 0; m < layout.geometry.num_micro_batches; ++m) {
@@ -79,7 +80,7 @@ void UcxReturn::acknowledge(uint32_t session, uint32_t micro_batch, int32_t roun
 }
 
 Result<std::unique_ptr<TwoPhaseReturnTransport>> UcxReturn::two_phase() {
-    return unimplemented("transport = ucx has no two-phase rounds yet; set prefill_tokens_max = 0");
+    return rounds_.make_transport();
 }
 
 void UcxReturn::write_welcome(uint32_t session, std::span<int32_t> words) {
@@ -94,6 +95,9 @@ void UcxReturn::write_welcome(uint32_t session, std::span<int32_t> words) {
 bool UcxReturn::on_message(uint32_t session,
                            const UcxHeader& header,
                            std::span<const std::byte> payload) {
+    if (header.kind == UcxKind::kWords || header.kind == UcxKind::kBlock) {
+        return rounds_.on_message(session, header, payload);
+    }
     if (header.kind != UcxKind::kDescriptor ||
         header.micro_batch >= layout().geometry.num_micro_batches || header.round < 1) {
         return false;

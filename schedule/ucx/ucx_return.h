@@ -14,6 +14,7 @@
 #include "schedule/ucx/ucx_end.h"
 #include "schedule/ucx/ucx_memory.h"
 #include "schedule/ucx/ucx_outbox.h"
+#include "schedule/ucx/ucx_return_rounds.h"
 
 namespace afd::schedule {
 
@@ -51,7 +52,8 @@ class UcxReturn final : public ReturnTransport, private UcxEnd::Meaning {
 
     void write_welcome(uint32_t session, std::span<int32_t> words) override;
     void read_welcome(uint32_t, std::span<const int32_t>) override {}
-    void on_open(uint32_t) override {}
+    void on_open(uint32_t session) override { rounds_.on_open(session); }
+    void on_close(uint32_t session) override { rounds_.on_close(session); }
     bool on_message(uint32_t session,
                     const UcxHeader& header,
                     std::span<const std::byte> payload) override;
@@ -64,7 +66,8 @@ class UcxReturn final : public ReturnTransport, private UcxEnd::Meaning {
 
     UcxMemory rank_window_;
     std::vector<std::unique_ptr<UcxOutbox>> outboxes_;  // [A][M]
-    std::unique_ptr<UcxEnd> end_;                       // Ends first.
+    UcxReturnRounds rounds_;
+    std::unique_ptr<UcxEnd> end_;  // Ends first: what is on its way lies in the others.
 };
 
 }  // namespace afd::schedule

@@ -289,7 +289,7 @@ void UcxWorker::send(Path& path, UcxMessage& message) {
                                     kMessageId,
                                     &message.header,
                                     sizeof(message.header),
-                                    message.payload.get(),
+                                    message.data(),
                                     message.payload_bytes,
                                     &params);
     if (UCS_PTR_IS_PTR(request)) return;

@@ -44,11 +44,14 @@ std::vector<KillScenario> scenarios_over_ucx() {
     std::vector<KillScenario> made;
     for (const uint32_t num_attention : {1, 2}) {
         for (const uint32_t num_ffn : {1, 2}) {
+            made.push_back({num_attention, num_ffn, "attention", "two_phase", false, true});
             for (const char* router : {"attention", "ffn"}) {
                 made.push_back({num_attention, num_ffn, router, "window", false, true});
                 if (num_ffn == 1) continue;
                 made.push_back({num_attention, num_ffn, router, "window", true, true});
             }
+            if (num_ffn == 1) continue;
+            made.push_back({num_attention, num_ffn, "attention", "auto", true, true});
         }
     }
     return made;
@@ -92,6 +95,8 @@ TEST(RandomKillsOverHosts, LoseDoubleAndChangeNothing) {
         made.push_back({2, 2, router, "window", false, true, true});
         made.push_back({2, 2, router, "window", true, true, true});
     }
+    made.push_back({2, 2, "attention", "two_phase", false, true, true});
+    made.push_back({2, 2, "attention", "auto", true, true, true});
     kill_in(made, from_environment("AFD_KILLS", 8));
 }
 #endif

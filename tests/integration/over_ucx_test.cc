@@ -12,6 +12,7 @@
 #include <cstring>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "tests/integration/background_generation.h"
 #include "tests/integration/workload.h"
@@ -41,6 +42,21 @@ void PrintTo(const Way& way, std::ostream* out) {
     *out << way.name;
 }
 
+struct TwoPhaseCounts {
+    uint64_t num_rounds = 0;
+    uint64_t num_fallbacks = 0;
+};
+
+TwoPhaseCounts two_phase_counts(const Instance& instance) {
+    TwoPhaseCounts counts;
+    const client::Status status = instance.status();
+    for (const client::Worker& worker : status.workers()) {
+        counts.num_rounds += worker.num_two_phase_rounds();
+        counts.num_fallbacks += worker.num_two_phase_fallbacks();
+    }
+    return counts;
+}
+
 class OverUcx : public testing::TestWithParam<Way> {};
 
 INSTANTIATE_TEST_SUITE_P(
@@ -51,6 +67,16 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"A2F2", {"--attention-workers", "2", "--ffn-workers", "2"}},
         Way{"A1F3M2", {"--ffn-workers", "3", "--micro-batches", "2", "--micro-batch-size", "32"}},
         Way{"RouterFfn", {"--ffn-workers", "2", "--router", "ffn"}},
+        Way{"Windows", {"--ffn-workers", "2", "--dispatch", "window"}},
+        Way{"TwoPhase",
+            {"--attention-workers",
+             "2",
+             "--ffn-workers",
+             "2",
+             "--dispatch",
+             "two_phase",
+             "--two-phase-block",
+             "16"}},
         Way{"SharedStageAndChecksums",
             {"--ffn-workers", "2", "--shared-experts", "attention", "--row-checksums", "true"}}),
     [](const auto& way) { return way.param.name; });
@@ -67,7 +93,24 @@ TEST_P(OverUcx, GivesTheBitsOfSharedMemory) {
     instance.wait_ready();
     expect_same_bits(expected, run_one_after_another(instance, requests()), "one by one");
     expect_same_bits(expected, run_all_at_once(instance, requests()), "all at once");
+    if (GetParam().name == std::string("TwoPhase")) {
+        const TwoPhaseCounts counts = two_phase_counts(instance);
+        EXPECT_GT(counts.num_rounds, 32U) << "the prompts did not go in two phases";
+        EXPECT_EQ(counts.num_fallbacks, 0U);
+    }
     EXPECT_EQ(instance.stop(), 0);
+}
+
+void kill_and_wait(const Instance& instance, const std::string& role, size_t index, int signal) {
+    const pid_t pid = instance.worker_pids(role)[index];
+    send_signal(pid, signal);
+    instance.wait_for("the successor serves", [&](const client::Status& status) {
+        for (const client::Worker& worker : status.workers()) {
+            if (worker.role() != role || worker.index() != index) continue;
+            return worker.state() == "ready" && static_cast<pid_t>(worker.pid()) != pid;
+        }
+        return false;
+    });
 }
 
 class DisturbedOverUcx : public testing::Test {
@@ -75,15 +118,7 @@ class DisturbedOverUcx : public testing::Test {
     DisturbedOverUcx() { instance_.wait_ready(); }
 
     void end_and_wait(const std::string& role, size_t index, int signal) {
-        const pid_t pid = instance_.worker_pids(role)[index];
-        send_signal(pid, signal);
-        instance_.wait_for("the successor serves", [&](const client::Status& status) {
-            for (const client::Worker& worker : status.workers()) {
-                if (worker.role() != role || worker.index() != index) continue;
-                return worker.state() == "ready" && static_cast<pid_t>(worker.pid()) != pid;
-            }
-            return false;
-        });
+        kill_and_wait(instance_, role, index, signal);
     }
 
     static constexpr uint32_t kTokens = 400;
@@ -132,6 +167,39 @@ TEST_F(DisturbedOverUcx, KilledWorkersAreReplacedAndTheBitsAreTheSame) {
     EXPECT_EQ(instance_.stop(), 0);
 }
 
+// Goal: R17. A prompt that loses a worker amid a two-phase round is whole all the same. Method:
+// long prompts run while each worker is killed in turn. Oracle: the bits of before, and that there
+// are rounds behind the last kill.
+TEST(TwoPhaseOverUcx, PromptsSurviveTheirWorkers) {
+    Instance instance(over_ucx({"--attention-workers",
+                                "2",
+                                "--ffn-workers",
+                                "2",
+                                "--dispatch",
+                                "two_phase",
+                                "--two-phase-block",
+                                "64",
+                                "--prefix-cache",
+                                "false"}));
+    instance.wait_ready();
+    const std::vector<client::Generate> prompts = mixed_requests(10, 512, 3);
+    const std::vector<Reply> expected = run_one_after_another(instance, prompts);
+    for (const std::string role : {"ffn", "attention", "ffn"}) {
+        for (const size_t index : {0U, 1U}) {
+            std::thread killer([&] {
+                std::this_thread::sleep_for(std::chrono::milliseconds(30));
+                kill_and_wait(instance, role, index, SIGKILL);
+            });
+            expect_same_bits(expected, run_all_at_once(instance, prompts), role + " killed");
+            killer.join();
+        }
+    }
+    const uint64_t before = two_phase_counts(instance).num_rounds;
+    expect_same_bits(expected, run_all_at_once(instance, prompts), "afterwards");
+    EXPECT_GT(two_phase_counts(instance).num_rounds, before);
+    EXPECT_EQ(instance.stop(), 0);
+}
+
 TEST_F(DisturbedOverUcx, OtherNumbersOfWorkersAndTheBitsAreTheSame) {
     expect_same_bits_through(instance_, kTokens, [&] {
         client::Resize asked;
@@ -155,8 +223,6 @@ TEST(OverUcxBadInput, WhatCannotBeIsRefusedAndSaid) {
         EXPECT_NE(outcome.exit_status, 0);
         return outcome.output;
     };
-    EXPECT_THAT(refusal({"--transport", "ucx", "--dispatch", "two_phase"}),
-                HasSubstr("dispatch = 'two_phase': transport = 'ucx' has no two-phase rounds yet"));
     EXPECT_THAT(refusal({"--transport", "ucx", "--topology", "colocated"}),
                 HasSubstr("transport = 'ucx': topology = 'colocated' has no rows that travel"));
     EXPECT_THAT(refusal({"--transport", "carrier_pigeon"}),

@@ -166,6 +166,31 @@ TEST_F(SupervisorTest, MemoryOfARoundGoesToItsSessionToo) {
                             "ffn worker 0: round 7 of session 0: 4096 and 512 bytes"));
 }
 
+// Goal: where workers share no windows a rank hears that it may take memory, and the session hears
+// nothing.
+TEST_F(SupervisorTest, ARankMayTakeMemoryOfItsOwnForARound) {
+    config_.attention_workers = 1;
+    TwoPhaseSegments segments(
+        schedule::segment_prefix("supervisor_test", static_cast<uint64_t>(::getpid())),
+        1,
+        0,
+        {4096, 512},
+        schedule::Windows::kPrivate);
+    acquire_segments_ = [&](uint32_t rank, const control::SegmentRequest& request) {
+        return segments.acquire(rank,
+                                request.session(),
+                                request.round(),
+                                {request.receive_bytes(), request.return_bytes()});
+    };
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    const ScopedVariable ask("AFD_FAKE_ASK", "0");
+    ASSERT_EQ(::kill(static_cast<pid_t>(worker("ffn", 0).pid()), SIGKILL), 0);
+    ASSERT_TRUE(run_until(loop_, [&] { return !waits().empty(); }));
+    EXPECT_THAT(waits(), ElementsAre("ffn worker 0: round 7 of session 0: 0 and 0 bytes"));
+    EXPECT_EQ(segments.bytes_of(0), 4096U + 512U);
+}
+
 TEST_F(SupervisorTest, SegmentRequestThatCannotBeServedIsRefused) {
     const ScopedVariable ask("AFD_FAKE_ASK", "1");
     config_.attention_workers = 1;

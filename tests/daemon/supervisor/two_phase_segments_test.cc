@@ -59,6 +59,35 @@ TEST(TwoPhaseSegments, ALaterRoundsReleaseFreesThoseBefore) {
     EXPECT_EQ(segments.bytes_of(0), 3 * 64U);
 }
 
+// Goal: workers that share no windows get no memory, and no more than the limit; what a dead one
+// had is free.
+TEST(TwoPhaseSegments, AreOnlyCountedForWorkersThatShareNothing) {
+    TwoPhaseSegments segments(test_prefix(), 2, 200, kSizesMax, schedule::Windows::kPrivate);
+    const auto made = segments.acquire(1, 0, 1, {64, 64});
+    ASSERT_TRUE(made.ok());
+    EXPECT_EQ(made.value().receive, -1);
+    EXPECT_EQ(made.value().results, -1);
+    EXPECT_EQ(segments.bytes_of(1), 128U);
+    const auto refused = segments.acquire(1, 1, 1, {64, 64});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().message,
+              "a two-phase round of session 1 needs 64 + 64 bytes; 72 of two_phase_memory_max = "
+              "200 are free");
+    ASSERT_TRUE(segments.acquire(0, 1, 1, {64, 64}).ok()) << "the limit is for each rank";
+    segments.forget(1);
+    EXPECT_EQ(segments.bytes_of(1), 0U);
+    EXPECT_EQ(segments.bytes_of(0), 128U);
+    EXPECT_TRUE(segments.acquire(1, 1, 1, {64, 64}).ok());
+}
+
+// What afdd has itself outlives the worker.
+TEST(TwoPhaseSegments, AreKeptForASuccessor) {
+    TwoPhaseSegments segments(test_prefix(), 1, 0, kSizesMax);
+    ASSERT_TRUE(segments.acquire(0, 0, 1, {64, 64}).ok());
+    segments.forget(0);
+    EXPECT_EQ(segments.bytes_of(0), 128U);
+}
+
 TEST(TwoPhaseSegments, AreNotMadeWhereNoRoundsAre) {
     TwoPhaseSegments segments(test_prefix(), 1, 0, schedule::two_phase_sizes_max({}, 8, {64, 64}));
     EXPECT_FALSE(segments.acquire(0, 0, 1, {1, 0}).ok());

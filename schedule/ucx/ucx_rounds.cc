@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/ucx/ucx_rounds.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+
+#include "proto/check.h"
+#include "proto/failure.h"
+
+namespace afd::schedule {
+namespace {
+
+template <typename Words>
+constexpr bool kIsOfSession = std::is_same_v<Words, TwoPhaseSessionWords>;
+
+// The words that peers see lie at the beginning of the line. Of these the first ones are published.
+template <typename Words>
+constexpr size_t kLineWords = kIsOfSession<Words> ? 7 : 3;
+template <typename Words>
+constexpr size_t kNumPublished = kIsOfSession<Words> ? 4 : 3;
+static_assert(offsetof(TwoPhaseSessionWords, block_rows_max) == 24 &&
+              offsetof(TwoPhaseRankWords, acknowledged) == 8);
+
+template <typename Words>
+constexpr auto published_words() {
+    if constexpr (kIsOfSession<Words>) {
+        return std::array{&Words::offer, &Words::sent, &Words::combined, &Words::closed};
+    } else {
+        return std::array{&Words::granted, &Words::returned, &Words::acknowledged};
+    }
+}
+
+template <typename Words>
+uint64_t stripe_bytes(const TwoPhaseControlLayout& layout) {
+    return kIsOfSession<Words> ? layout.session_stripe_bytes : layout.rank_stripe_bytes;
+}
+
+template <typename Words>
+std::vector<Words*> words_in(const UcxMemory& memory,
+                             const TwoPhaseControlLayout& layout,
+                             uint32_t num_peers) {
+    std::vector<Words*> words;
+    for (uint32_t peer = 0; peer < num_peers; ++peer) {
+        void* stripe = memory.get() + peer * stripe_bytes<Words>(layout);
+        words.push_back(static_cast<Words*>(stripe));
+    }
+    return words;
+}
+
+// Zeroed. Null: no memory, or 0 bytes.
+std::byte* zeroed(uint64_t bytes) {
+    return bytes == 0 ? nullptr : static_cast<std::byte*>(std::calloc(1, bytes));
+}
+
+template <typename Own, typename Peer>
+class RoundsTransport final : public TwoPhaseTransport<Own, Peer> {
+  public:
+    using Base = TwoPhaseTransport<Own, Peer>;
+    using Base::publish;
+
+    RoundsTransport(UcxRounds<Own, Peer>& rounds,
+                    const TwoPhaseControlLayout& layout,
+                    uint32_t index,
+                    const std::vector<Own*>& own,
+                    const std::vector<Peer*>& mirrors)
+        : Base(layout, index, own, {mirrors.begin(), mirrors.end()}), rounds_(rounds) {}
+
+    void publish(uint32_t peer,
+                 typename Base::Word word,
+                 int32_t value,
+                 size_t table_bytes) override {
+        rounds_.publish(peer, word, value, table_bytes);
+    }
+    uint32_t blocks_ahead() const override { return UcxRounds<Own, Peer>::kBlocksAhead; }
+    Result<TwoPhaseRoundMemory> open(uint32_t peer,
+                                     int32_t round,
+                                     const TwoPhaseSizes& sizes) override {
+        return rounds_.open(peer, round, sizes);
+    }
+    void put(uint32_t peer, uint64_t offset, uint64_t bytes) override {
+        rounds_.put(peer, offset, bytes);
+    }
+    void close(uint32_t peer, int32_t round) override { rounds_.close(peer, round); }
+
+  private:
+    UcxRounds<Own, Peer>& rounds_;
+};
+
+}  // namespace
+
+template <typename Own, typename Peer>
+UcxRounds<Own, Peer>::UcxRounds(UcxEnd& end, uint32_t index, const Geometry& geometry)
+    : end_(&end), index_(index), layout_(TwoPhaseControlLayout::compute(geometry)) {
+    const uint32_t num_peers = kIsSession ? layout_.num_ranks : layout_.num_sessions;
+    own_memory_ = make_ucx_memory(num_peers * stripe_bytes<Own>(layout_));
+    mirror_memory_ = make_ucx_memory(num_peers * stripe_bytes<Peer>(layout_));
+    own_ = words_in<Own>(own_memory_, layout_, num_peers);
+    mirrors_ = words_in<Peer>(mirror_memory_, layout_, num_peers);
+    links_.resize(num_peers);
+}
+
+template <typename Own, typename Peer>
+auto UcxRounds<Own, Peer>::make_transport() -> std::unique_ptr<Transport> {
+    return std::make_unique<RoundsTransport<Own, Peer>>(*this, layout_, index_, own_, mirrors_);
+}
+
+template <typename Own, typename Peer>
+void UcxRounds<Own, Peer>::on_open(uint32_t peer) {
+    Link& link = links_[peer];
+    link.num_sent = 0;
+    link.num_arrived = 0;
+    link.early.clear();
+}
+
+template <typename Own, typename Peer>
+Result<TwoPhaseRoundMemory> UcxRounds<Own, Peer>::open(uint32_t peer,
+                                                       int32_t round,
+                                                       const TwoPhaseSizes& sizes) {
+    Round opened;
+    opened.number = round;
+    opened.sent_bytes = kIsSession ? sizes.receive_bytes : sizes.return_bytes;
+    opened.received_bytes = kIsSession ? sizes.return_bytes : sizes.receive_bytes;
+    opened.sent.reset(zeroed(opened.sent_bytes), std::free);
+    opened.received.reset(zeroed(opened.received_bytes));
+    if ((opened.sent_bytes != 0 && !opened.sent) ||
+        (opened.received_bytes != 0 && !opened.received)) {
+        return resource_exhausted("there is no memory for the {} + {} bytes of a two-phase round",
+                                  with(opened.sent_bytes, opened.received_bytes));
+    }
+    const TwoPhaseRoundMemory memory{opened.sent.get(), opened.received.get()};
+    const UcxWorker::Lock held = end_->lock();
+    links_[peer].round = std::move(opened);
+    return memory;
+}
+
+template <typename Own, typename Peer>
+void UcxRounds<Own, Peer>::close(uint32_t peer, int32_t round) {
+    const UcxWorker::Lock held = end_->lock();
+    Link& link = links_[peer];
+    if (!link.round || link.round->number != round) return;
+    link.round.reset();
+    std::erase_if(link.parcels, [](const auto& sent) { return sent->message.num_in_flight == 0; });
+}
+
+template <typename Own, typename Peer>
+void UcxRounds<Own, Peer>::put(uint32_t peer, uint64_t offset, uint64_t bytes) {
+    const UcxWorker::Lock held = end_->lock();
+    Link& link = links_[peer];
+    AFD_ASSERT(
+        link.round && offset <= link.round->sent_bytes && bytes <= link.round->sent_bytes - offset,
+        "peer %u has no open round of %zu + %zu bytes",
+        peer,
+        size_t{offset},
+        size_t{bytes});
+    if (link.is_lost) return;
+    for (const uint64_t last = offset + bytes; offset < last;) {
+        const uint64_t piece = std::min(last - offset, kPieceBytes);
+        Parcel& parcel = next_parcel(peer, UcxKind::kBlock);
+        parcel.rows = link.round->sent;
+        parcel.message.header.round = link.round->number;
+        parcel.message.header.offset = offset;
+        parcel.message.borrowed = link.round->sent.get() + offset;
+        parcel.message.payload_bytes = piece;
+        end_->send(peer, parcel.message);
+        offset += piece;
+    }
+}
+
+template <typename Own, typename Peer>
+void UcxRounds<Own, Peer>::send_words(uint32_t peer,
+                                      Word word,
+                                      const Own& line,
+                                      size_t table_bytes) {
+    constexpr auto kWords = published_words<Own>();
+    Parcel& parcel = next_parcel(peer, UcxKind::kWords);
+    UcxMessage& message = parcel.message;
+    message.header.word =
+        static_cast<uint32_t>(std::find(kWords.begin(), kWords.end(), word) - kWords.begin());
+    constexpr size_t kLineBytesSent = kLineWords<Own> * sizeof(int32_t);
+    message.payload_bytes = kLineBytesSent + table_bytes;
+    message.payload = std::make_unique<std::byte[]>(message.payload_bytes);
+    std::memcpy(message.payload.get(), &line, kLineBytesSent);
+    if (table_bytes > 0) {
+        std::memcpy(message.payload.get() + kLineBytesSent, own_[peer] + 1, table_bytes);
+    }
+    end_->send(peer, message);
+}
+
+template <typename Own, typename Peer>
+auto UcxRounds<Own, Peer>::next_parcel(uint32_t peer, UcxKind kind) -> Parcel& {
+    Link& link = links_[peer];
+    // UCX lets go of them in about the order in which they were sent.
+    while (!link.parcels.empty() && link.parcels.front()->message.num_in_flight == 0) {
+        link.parcels.pop_front();
+    }
+    Parcel& parcel = *link.parcels.emplace_back(std::make_unique<Parcel>());
+    parcel.message.header.kind = kind;
+    parcel.message.header.number = link.num_sent++;
+    return parcel;
+}
+
+template <typename Own, typename Peer>
+void UcxRounds<Own, Peer>::store_table(uint32_t peer, std::span<const std::byte> table) {
+    if (!table.empty()) std::memcpy(mirrors_[peer] + 1, table.data(), table.size());
+}
+
+// What is not of the open round is late. Returns whether the bytes belong where they say.
+template <typename Own, typename Peer>
+bool UcxRounds<Own, Peer>::store_piece(Link& link,
+                                       const UcxHeader& header,
+                                       std::span<const std::byte> payload) {
+    if (link.is_lost || !link.round || link.round->number != header.round) return true;
+    const Round& round = *link.round;
+    if (header.offset > round.received_bytes ||
+        payload.size() > round.received_bytes - header.offset) {
+        return false;
+    }
+    if (!payload.empty()) {
+        std::memcpy(round.received.get() + header.offset, payload.data(), payload.size());
+    }
+    return true;
+}
+
+template <typename Own, typename Peer>
+bool UcxRounds<Own, Peer>::on_message(uint32_t peer,
+                                      const UcxHeader& header,
+                                      std::span<const std::byte> payload) {
+    Link& link = links_[peer];
+    if (header.kind == UcxKind::kBlock) {
+        if (!store_piece(link, header, payload)) return false;
+        payload = {};
+    }
+    if (header.number != link.num_arrived) {
+        return header.number > link.num_arrived && link.early.size() < kEarlyMax &&
+               link.early
+                   .try_emplace(header.number,
+                                header,
+                                std::vector<std::byte>(payload.begin(), payload.end()))
+                   .second;
+    }
+    if (!apply(peer, header, payload)) return false;
+    ++link.num_arrived;
+    while (!link.early.empty() && link.early.begin()->first == link.num_arrived) {
+        const auto next = link.early.extract(link.early.begin());
+        if (!apply(peer, next.mapped().first, next.mapped().second)) return false;
+        ++link.num_arrived;
+    }
+    return true;
+}
+
+template <typename Own, typename Peer>
+bool UcxRounds<Own, Peer>::apply(uint32_t peer,
+                                 const UcxHeader& header,
+                                 std::span<const std::byte> payload) {
+    if (header.kind == UcxKind::kBlock) return true;
+    constexpr size_t kLineBytesSent = kLineWords<Peer> * sizeof(int32_t);
+    if (header.word >= kNumPublished<Peer> || payload.size() < kLineBytesSent ||
+        payload.size() > kLineBytesSent + stripe_bytes<Peer>(layout_) - sizeof(Peer)) {
+        return false;
+    }
+    Peer line{};
+    std::memcpy(&line, payload.data(), kLineBytesSent);
+    return take_word(
+        peer, published_words<Peer>()[header.word], line, payload.subspan(kLineBytesSent));
+}
+
+template class UcxRounds<TwoPhaseSessionWords, TwoPhaseRankWords>;
+template class UcxRounds<TwoPhaseRankWords, TwoPhaseSessionWords>;
+
+}  // namespace afd::schedule
