@@ -84,7 +84,8 @@ Result<> StandIn::reach_host(const std::string& cluster_directory) {
     AFD_ASSIGN(const ClusterIdentity identity,
                ClusterIdentity::load(cluster_directory, std::string(kLeaderName)));
     const auto address = from_bytes(welcome_.host().address());
-    if (!address) return data_loss("the Welcome of afdd names no host for this worker");
+    // Between the decision to start this process and its Welcome. The next one waits for the host.
+    if (!address) return unavailable("the worker's host left before it could be reached");
     AFD_ASSIGN(UniqueFd socket, connect_tcp(*address));
     AFD_ASSIGN(ClusterChannel channel, ClusterChannel::connect(std::move(socket), identity));
     host_ = std::make_unique<ClusterLink>(
