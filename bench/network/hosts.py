@@ -94,6 +94,14 @@ class Hosts:
             raise RuntimeError(f"afd-load failed: {done.stderr}")
         return json.loads(done.stdout)["levels"][0]
 
+    def first_token_s(self, prompt: list[int]) -> float:
+        """Until afdd has the first token behind a prompt."""
+        done = subprocess.run(
+            [self.bin_dir / "afdctl", "--instance", "bench_leader", "--json", "generate",
+             "--prompt-ids", ",".join(map(str, prompt)), "--max-tokens", "1", "--ignore-eos"],
+            env=self.environment("leader"), check=True, capture_output=True, text=True)
+        return json.loads(done.stdout)["first_token_us"] / 1e6
+
     def bytes_per_token(self) -> float:
         """On the link, both ways, as the status has it."""
         done = subprocess.run(

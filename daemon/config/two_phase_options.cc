@@ -25,7 +25,7 @@ std::vector<ConfigOption> two_phase_options() {
          &C::two_phase_threshold,
          "0",
          "tokens",
-         "dispatch = auto: longer prompts go in two phases; 0: micro_batch_size",
+         "dispatch = auto: longer prompts go in two phases; 0: micro_batch_size, over ucx none",
          0,
          uint64_t{1} << 20},
         {"two_phase_block",

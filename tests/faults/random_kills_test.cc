@@ -51,7 +51,7 @@ std::vector<KillScenario> scenarios_over_ucx() {
                 made.push_back({num_attention, num_ffn, router, "window", true, true});
             }
             if (num_ffn == 1) continue;
-            made.push_back({num_attention, num_ffn, "attention", "auto", true, true});
+            made.push_back({num_attention, num_ffn, "attention", "two_phase", true, true});
         }
     }
     return made;
@@ -96,7 +96,7 @@ TEST(RandomKillsOverHosts, LoseDoubleAndChangeNothing) {
         made.push_back({2, 2, router, "window", true, true, true});
     }
     made.push_back({2, 2, "attention", "two_phase", false, true, true});
-    made.push_back({2, 2, "attention", "auto", true, true, true});
+    made.push_back({2, 2, "attention", "two_phase", true, true, true});
     kill_in(made, from_environment("AFD_KILLS", 8));
 }
 #endif

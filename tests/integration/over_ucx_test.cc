@@ -36,6 +36,7 @@ const std::vector<client::Generate>& requests() {
 struct Way {
     const char* name;
     std::vector<std::string> flags;
+    bool has_rounds = false;  // In two phases.
 };
 
 void PrintTo(const Way& way, std::ostream* out) {
@@ -67,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"A2F2", {"--attention-workers", "2", "--ffn-workers", "2"}},
         Way{"A1F3M2", {"--ffn-workers", "3", "--micro-batches", "2", "--micro-batch-size", "32"}},
         Way{"RouterFfn", {"--ffn-workers", "2", "--router", "ffn"}},
-        Way{"Windows", {"--ffn-workers", "2", "--dispatch", "window"}},
+        Way{"ByLength", {"--ffn-workers", "2", "--two-phase-threshold", "64"}, true},
         Way{"TwoPhase",
             {"--attention-workers",
              "2",
@@ -76,7 +77,8 @@ INSTANTIATE_TEST_SUITE_P(
              "--dispatch",
              "two_phase",
              "--two-phase-block",
-             "16"}},
+             "16"},
+            true},
         Way{"SharedStageAndChecksums",
             {"--ffn-workers", "2", "--shared-experts", "attention", "--row-checksums", "true"}}),
     [](const auto& way) { return way.param.name; });
@@ -93,11 +95,9 @@ TEST_P(OverUcx, GivesTheBitsOfSharedMemory) {
     instance.wait_ready();
     expect_same_bits(expected, run_one_after_another(instance, requests()), "one by one");
     expect_same_bits(expected, run_all_at_once(instance, requests()), "all at once");
-    if (GetParam().name == std::string("TwoPhase")) {
-        const TwoPhaseCounts counts = two_phase_counts(instance);
-        EXPECT_GT(counts.num_rounds, 32U) << "the prompts did not go in two phases";
-        EXPECT_EQ(counts.num_fallbacks, 0U);
-    }
+    const TwoPhaseCounts counts = two_phase_counts(instance);
+    EXPECT_EQ(counts.num_rounds > 32, GetParam().has_rounds) << counts.num_rounds;
+    EXPECT_EQ(counts.num_fallbacks, 0U);
     EXPECT_EQ(instance.stop(), 0);
 }
 

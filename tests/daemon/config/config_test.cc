@@ -40,6 +40,23 @@ std::string error_of_file(const std::string& text) {
     return name == std::string::npos ? message : message.substr(name);
 }
 
+TEST(Config, OverUcxPromptsGoInTwoPhasesIfSomebodyAsks) {
+    Config config;
+    config.topology = Topology::kDisaggregated;
+    config.dispatch = Dispatch::kAuto;
+    config.transport = Transport::kSharedMemory;
+    EXPECT_TRUE(config.two_phase());
+    config.transport = Transport::kUcx;
+    EXPECT_FALSE(config.two_phase());
+    config.two_phase_threshold = 64;
+    EXPECT_TRUE(config.two_phase());
+    config.dispatch = Dispatch::kWindow;
+    EXPECT_FALSE(config.two_phase());
+    config.two_phase_threshold = 0;
+    config.dispatch = Dispatch::kTwoPhase;
+    EXPECT_TRUE(config.two_phase());
+}
+
 TEST(Config, FlagsWinOverEnvironmentOverFileOverDemoOverDefault) {
     const test::TemporaryDirectory directory;
     ConfigSources sources;
