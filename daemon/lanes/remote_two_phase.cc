@@ -174,7 +174,7 @@ bool RemoteTwoPhase::advance() {
         fail({Code::kResourceExhausted,
               fmt::format(
                   "layer {}: an FFN worker refused {} tokens in two phases: it has no memory for "
-                  "them, they killed it, or afdd did not answer it",
+                  "them, they killed it, afdd did not answer it, or the connection to it ended",
                   input_.layer_id,
                   input_.num_tokens)});
         return true;

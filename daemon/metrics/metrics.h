@@ -33,7 +33,7 @@ enum class Counter : uint32_t {
     kKvTokens = 8,            // Attention: tokens reserved in the KV cache now (goes down, too).
     kTwoPhaseRounds = 9,      // Attention: rounds in two phases that were combined.
     kTwoPhaseFallbacks = 10,  // Attention: batches that failed there and went by windows: no
-                              // memory, a refusal (R11), or any other error.
+                              // memory, a refusal (R11, R17), or any other error.
     kExperts = 11,   // Attention: routed experts that the rows of its rounds chose, each round's
                      // distinct ones: how often an expert's weights had to be read. Only where it
                      // has the router.

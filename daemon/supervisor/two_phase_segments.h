@@ -7,8 +7,8 @@
 // here it is only counted.
 //
 // An FFN rank has at most one round with each session. Its segments live from acquire() to
-// release() of it or of a later one, to the acquire() of another round of the two, or to the end of
-// the object.
+// release() of it or of a later one, to the acquire() of another round of the two, to the forget()
+// of the rank, or to the end of the object.
 
 #include <cstdint>
 #include <map>
@@ -55,7 +55,8 @@ class TwoPhaseSegments {
 
     // Unlinks the segments of a round, or of one before it; nothing if there are none.
     void release(uint32_t rank, uint32_t session, int32_t round);
-    // The rank's process is gone, and with it the memory that it had itself.
+    // The rank's process is gone, and with it the memory that it had itself. Of workers that share
+    // windows it had none.
     void forget(uint32_t rank);
 
     // Bytes that a rank's segments have now.

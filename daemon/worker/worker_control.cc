@@ -299,8 +299,7 @@ void WorkerControl::State::take_segments(const control::SegmentAnswer& answer) {
     if (next.code == Code::kOk) {
         const auto taken = channel.take_fds(num_round_fds(answer));
         if (!taken.ok()) afdd_is_gone(taken.error().message);
-        auto segments =
-            map_round_segments(taken.value(), role, welcome.segment_prefix(), answer);
+        auto segments = map_round_segments(taken.value(), role, welcome.segment_prefix(), answer);
         if (segments.ok()) {
             next.segments =
                 std::make_unique<schedule::TwoPhaseRoundSegments>(std::move(segments).value());

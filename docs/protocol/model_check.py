@@ -34,7 +34,8 @@ MODELS = {
                 "NO_REPLAY"]),
     "rounds": (["SESSION_LIVES=2", "SESSION_LIVES=1 RANK_LIVES=2 CALLS=3",
                 "SESSION_LIVES=1 BREAKS=3 CALLS=3"],
-               ["NO_REFUSAL", "NO_LET_GO", "NO_CLOSE", "NO_SILENCE", "NO_NUMBER", "NO_WAIT"]),
+               ["NO_REFUSAL", "NO_LET_GO", "NO_CLOSE", "NO_SILENCE", "NO_NUMBER", "NO_ANSWERED",
+                "NO_WAIT"]),
 }
 LONG = {"flags": ["SESSIONS=2 CRASHES=1 ROUNDS=2"]}
 

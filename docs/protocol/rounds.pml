@@ -14,12 +14,14 @@
  *
  * Claims. A session combines no result but that of its own row. A rank's offer is not stored to
  * while it is read. When nothing can happen any more, the session has ended all its calls and may
- * begin another, and the rank has no round open. Each of these names leaves out a rule, and is refuted:
+ * begin another, and the rank has no round open. Each of these names leaves out a rule, and is
+ * refuted:
  *   NO_REFUSAL   the session takes a round whose connection ended as refused
  *   NO_LET_GO    ... and as acknowledged
  *   NO_CLOSE     the rank takes it as closed
  *   NO_SILENCE   the rank says nothing more of it
- *   NO_NUMBER    an offer whose number stands is refused
+ *   NO_NUMBER    an offer is refused whose number the rank acknowledged last
+ *   NO_ANSWERED  ... or answered last
  *   NO_WAIT      ... and one that comes before the rank has let go of the last
  */
 
@@ -84,7 +86,8 @@ proctype rank_process(byte life) {
     byte current = NONE;
     bool is_lost = true;             /* What is offered is not of the current connection. */
     byte offered, closed_round, got; /* What arrived of the session's words, and its row. */
-    byte acked;                      /* The own word. */
+    byte acked, answered;            /* The own words, and how it was answered: */
+    bool is_answer_no;
     byte open_round, result;
     bool is_reading, is_granted, is_returned;
     mtype what = hello;
@@ -111,6 +114,9 @@ end_rank:
 #ifndef NO_NUMBER
             :: offered == acked && x == acked -> refuse(x)
 #endif
+#ifndef NO_ANSWERED
+            :: offered == acked && x != acked && x == answered -> refuse(x)
+#endif
             :: else ->
                 assert(!is_reading);
                 offered = x;
@@ -133,7 +139,21 @@ end_rank:
         is_reading = false;
         if
         :: closed_round == open_round || offered != open_round
-        :: else -> is_granted = true; say(granted, open_round, 0)
+        /* What stands there is taken for its answer, and not said again. */
+        :: else ->
+            if
+            :: answered == open_round -> is_granted = !is_answer_no
+            :: answered != open_round ->
+                answered = open_round;
+                is_answer_no = false;
+                is_granted = true;
+                say(granted, open_round, 0)
+            /* There is no memory. */
+            :: answered != open_round ->
+                answered = open_round;
+                is_answer_no = true;
+                say(refused, open_round, 0)
+            fi
         fi }
     :: atomic { is_granted && !is_returned && got != 0 && offered == open_round ->
         result = got;
@@ -143,7 +163,8 @@ end_rank:
                 (closed_round == open_round || offered != open_round) ->
         acked = open_round;
         say(acknowledged, acked, 0);
-        has_round[life] = false; open_round = 0; is_granted = false; is_returned = false; result = 0 }
+        has_round[life] = false;
+        open_round = 0; is_granted = false; is_returned = false; result = 0 }
     od
 }
 
@@ -247,7 +268,8 @@ active proctype misfortune() {
     do
     :: atomic { breaks < BREAKS && num_connections > 0 && !broken[num_connections - 1] ->
         broken[num_connections - 1] = true; breaks++ }
-    :: atomic { session_life + 1 < SESSION_LIVES -> session_life++; run session_process(session_life) }
+    :: atomic { session_life + 1 < SESSION_LIVES ->
+        session_life++; run session_process(session_life) }
     :: atomic { rank_life + 1 < RANK_LIVES ->
         if :: num_connections > 0 -> broken[num_connections - 1] = true :: else fi;
         rank_life++; run rank_process(rank_life) }

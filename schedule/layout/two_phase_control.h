@@ -20,7 +20,8 @@
 // Every word has one writing process. All of it is a log, as descriptors are (R3): a rank's
 // successor finds offer != acknowledged and goes on from `returned`; a session's successor closes
 // what its predecessor left and waits for the acknowledgement (R10). A new round needs the old
-// one's acknowledgement by every rank (R4), and a number that stands in no word of it (R1).
+// one's acknowledgement by every rank (R4), and a number that stands in no word of it (R1). Between
+// machines a round ends with its connection instead (R17).
 //
 // The session's area has a stripe per rank, the rank's a stripe per session. The rows lie in two
 // segments that afdd makes for the round when the rank asks for them:

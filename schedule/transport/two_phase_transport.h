@@ -25,8 +25,8 @@ namespace afd::schedule {
 // The memory of one round with one peer. A session sends rows and receives results, a rank the
 // other way round; a part of 0 bytes is null.
 struct TwoPhaseRoundMemory {
-    std::byte* sent = nullptr;            // Write here, then put().
-    const std::byte* received = nullptr;  // Outlives the process, until close().
+    std::byte* sent = nullptr;            // Write here, then put(); from then on it stays so.
+    const std::byte* received = nullptr;  // Good until close().
 };
 
 template <typename Own, typename Peer>
@@ -54,12 +54,13 @@ class TwoPhaseTransport {
     virtual void publish(uint32_t peer, Word word, int32_t value, size_t table_bytes) = 0;
     void publish(uint32_t peer, Word word, int32_t value) { publish(peer, word, value, 0); }
 
-    // Blocks that a session may have sent and not got back. More of them on a wire hold up the rows
+    // Blocks that a session may have sent and not combined. More of them on a wire hold up the rows
     // of windows behind them.
     virtual uint32_t blocks_ahead() const { return UINT32_MAX; }
     // Whether the memory of a round that the peer has granted is here, too: open() will find it.
     virtual bool may_open(uint32_t /*peer*/, int32_t /*round*/) const { return true; }
-    // The memory of a round that afdd granted. A successor finds what its predecessor received.
+    // The memory of a round that afdd granted. A successor finds what its predecessor received,
+    // unless the round ended with the process (R17).
     // Errors: the transport's own; kNotFound: afdd made no such memory.
     virtual Result<TwoPhaseRoundMemory> open(uint32_t peer,
                                              int32_t round,

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/ucx/ucx_dispatch_rounds.h"
 
-#include <cstring>
-
 #include "schedule/layout/round.h"
 #include "schedule/wait/flag.h"
 
@@ -28,19 +26,24 @@ void UcxDispatchRounds::lose(uint32_t rank) {
     end().ring_own();
 }
 
-// Of another round than the one offered, or of a lost one: late.
 bool UcxDispatchRounds::take_word(uint32_t rank,
                                   PeerWord word,
                                   const TwoPhaseRankWords& line,
                                   std::span<const std::byte> table) {
     const int32_t offer = observe_own(own(rank).offer);
+    TwoPhaseRankWords& words = mirror(rank);
+    // What is of a lost round, or of another than the one offered, is late.
     if (is_lost(rank)) return true;
     if (word == &TwoPhaseRankWords::granted) {
         if (carries_round(line.granted, offer)) take_answer(rank, line, table);
     } else if (word == &TwoPhaseRankWords::returned) {
-        if (line.granted == offer) publish_seq_cst(mirror(rank).returned, line.returned);
+        if (line.granted == offer) publish_seq_cst(words.returned, line.returned);
     } else if (line.acknowledged == offer) {
-        publish_seq_cst(mirror(rank).acknowledged, offer);
+        // Before its end only a rank that lies says so. Believed, it would not be lost any more.
+        const bool is_over = observe_own(own(rank).closed) == offer ||
+                             observe_own(words.granted) == refused_mark(offer);
+        if (!is_over) return false;
+        publish_seq_cst(words.acknowledged, offer);
     }
     end().ring_own();
     return true;

@@ -56,7 +56,7 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
         virtual void write_welcome(uint32_t peer, std::span<int32_t> words) = 0;
         // A session's end has a new connection, and the rank said this.
         virtual void read_welcome(uint32_t peer, std::span<const int32_t> words) = 0;
-        // There is a new connection.
+        // There is a new connection; a session's end has read the welcome.
         virtual void on_open(uint32_t peer) = 0;
         // It is over.
         virtual void on_close(uint32_t peer) = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Zeroed memory of whole pages, for windows that no other process maps.
+// Zeroed memory of whole pages that no other process maps: of windows, and of two-phase rounds.
 
 #include <algorithm>
 #include <cstddef>

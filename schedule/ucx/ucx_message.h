@@ -89,10 +89,9 @@ struct UcxMessage {
     std::unique_ptr<std::byte[]> payload;
     const std::byte* borrowed = nullptr;  // What is sent instead, if not null.
     size_t payload_bytes = 0;
+    uint32_t num_in_flight = 0;
 
     const std::byte* data() const { return borrowed == nullptr ? payload.get() : borrowed; }
-
-    uint32_t num_in_flight = 0;
 };
 
 }  // namespace afd::schedule

@@ -24,7 +24,8 @@ bool UcxReturnRounds::take_word(uint32_t session,
                                 const TwoPhaseSessionWords& line,
                                 std::span<const std::byte> table) {
     if (word == &TwoPhaseSessionWords::offer) {
-        if (line.offer < 1) return false;
+        // Each may be refused, which is sent: who reads no answers gets none for ever.
+        if (line.offer < 1 || num_unsent_words(session) > kUnsentWordsMax) return false;
         take_offer(session, line, table);
         return true;
     }
@@ -42,9 +43,9 @@ void UcxReturnRounds::take_offer(uint32_t session,
     TwoPhaseSessionWords& words = mirror(session);
     // Acquire; partner: publish(). What the data thread read of the last offer it has read.
     const int32_t acknowledged = observe(own(session).acknowledged, Order::kAcquire);
-    if (observe_own(words.offer) != acknowledged || line.offer == acknowledged) {
-        return refuse(session, line.offer);
-    }
+    const bool stands =
+        line.offer == acknowledged || carries_round(observe_own(own(session).granted), line.offer);
+    if (observe_own(words.offer) != acknowledged || stands) return refuse(session, line.offer);
     set_lost(session, false);
     store_table(session, table);
     publish_release(words.sent, 0);

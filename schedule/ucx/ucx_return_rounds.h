@@ -2,8 +2,9 @@
 #pragma once
 
 // UcxReturnRounds: a rank's two-phase rounds over UCX. One that is lost (R17) is closed, so that
-// its memory goes back. Until the rank has let go of it, and if its number is that of the last one,
-// an offer is refused: the words that are being read stay, and every round has another number.
+// its memory goes back. An offer is refused while the rank has not let go of the round before,
+// whose words it may be reading; and if its number stands in the rank's own words, where another
+// process of the session has left it.
 
 #include "schedule/ucx/ucx_rounds.h"
 
@@ -17,6 +18,8 @@ class UcxReturnRounds final : public UcxRounds<TwoPhaseRankWords, TwoPhaseSessio
     void publish(uint32_t session, Word word, int32_t value, size_t table_bytes) override;
 
   private:
+    static constexpr size_t kUnsentWordsMax = 64;
+
     void lose(uint32_t session) override;
     bool take_word(uint32_t session,
                    PeerWord word,

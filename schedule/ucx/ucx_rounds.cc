@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 
 #include "proto/check.h"
 #include "proto/failure.h"
+#include "schedule/shared_memory/memory_room.h"
 
 namespace afd::schedule {
 namespace {
@@ -15,11 +15,9 @@ namespace {
 template <typename Words>
 constexpr bool kIsOfSession = std::is_same_v<Words, TwoPhaseSessionWords>;
 
-// The words that peers see lie at the beginning of the line. Of these the first ones are published.
+// The words that peers see lie at the beginning of the line.
 template <typename Words>
-constexpr size_t kLineWords = kIsOfSession<Words> ? 7 : 3;
-template <typename Words>
-constexpr size_t kNumPublished = kIsOfSession<Words> ? 4 : 3;
+constexpr size_t kLineBytesSeen = (kIsOfSession<Words> ? 7 : 3) * sizeof(int32_t);
 static_assert(offsetof(TwoPhaseSessionWords, block_rows_max) == 24 &&
               offsetof(TwoPhaseRankWords, acknowledged) == 8);
 
@@ -47,11 +45,6 @@ std::vector<Words*> words_in(const UcxMemory& memory,
         words.push_back(static_cast<Words*>(stripe));
     }
     return words;
-}
-
-// Zeroed. Null: no memory, or 0 bytes.
-std::byte* zeroed(uint64_t bytes) {
-    return bytes == 0 ? nullptr : static_cast<std::byte*>(std::calloc(1, bytes));
 }
 
 template <typename Own, typename Peer>
@@ -122,26 +115,34 @@ Result<TwoPhaseRoundMemory> UcxRounds<Own, Peer>::open(uint32_t peer,
     opened.number = round;
     opened.sent_bytes = kIsSession ? sizes.receive_bytes : sizes.return_bytes;
     opened.received_bytes = kIsSession ? sizes.return_bytes : sizes.receive_bytes;
-    opened.sent.reset(zeroed(opened.sent_bytes), std::free);
-    opened.received.reset(zeroed(opened.received_bytes));
-    if ((opened.sent_bytes != 0 && !opened.sent) ||
-        (opened.received_bytes != 0 && !opened.received)) {
-        return resource_exhausted("there is no memory for the {} + {} bytes of a two-phase round",
-                                  with(opened.sent_bytes, opened.received_bytes));
-    }
+    // Both below the bounds of a call (two_phase_sizes_max): no wrap.
+    AFD_TRY(check_memory_room("a two-phase round", opened.sent_bytes + opened.received_bytes));
+    if (opened.sent_bytes > 0) opened.sent = make_ucx_memory(opened.sent_bytes);
+    if (opened.received_bytes > 0) opened.received = make_ucx_memory(opened.received_bytes);
     const TwoPhaseRoundMemory memory{opened.sent.get(), opened.received.get()};
     const UcxWorker::Lock held = end_->lock();
-    links_[peer].round = std::move(opened);
+    Link& link = links_[peer];
+    drop_sent(link);
+    const bool is_borrowed = std::ranges::any_of(link.parcels, [](const auto& sent) {
+        return sent->rows != nullptr && sent->message.num_in_flight != 0;
+    });
+    if (is_borrowed) {
+        return resource_exhausted(
+            "blocks of the last two-phase round with peer {} are still on their way", with(peer));
+    }
+    link.round = std::move(opened);
     return memory;
 }
 
 template <typename Own, typename Peer>
 void UcxRounds<Own, Peer>::close(uint32_t peer, int32_t round) {
+    // Ends behind the lock, which others wait for: it may have gigabytes.
+    std::optional<Round> closed;
     const UcxWorker::Lock held = end_->lock();
     Link& link = links_[peer];
     if (!link.round || link.round->number != round) return;
-    link.round.reset();
-    std::erase_if(link.parcels, [](const auto& sent) { return sent->message.num_in_flight == 0; });
+    closed = std::exchange(link.round, std::nullopt);
+    drop_sent(link);
 }
 
 template <typename Own, typename Peer>
@@ -178,23 +179,35 @@ void UcxRounds<Own, Peer>::send_words(uint32_t peer,
     UcxMessage& message = parcel.message;
     message.header.word =
         static_cast<uint32_t>(std::find(kWords.begin(), kWords.end(), word) - kWords.begin());
-    constexpr size_t kLineBytesSent = kLineWords<Own> * sizeof(int32_t);
-    message.payload_bytes = kLineBytesSent + table_bytes;
+    constexpr size_t kLine = kLineBytesSeen<Own>;
+    message.payload_bytes = kLine + table_bytes;
     message.payload = std::make_unique<std::byte[]>(message.payload_bytes);
-    std::memcpy(message.payload.get(), &line, kLineBytesSent);
+    std::memcpy(message.payload.get(), &line, kLine);
     if (table_bytes > 0) {
-        std::memcpy(message.payload.get() + kLineBytesSent, own_[peer] + 1, table_bytes);
+        std::memcpy(message.payload.get() + kLine, own_[peer] + 1, table_bytes);
     }
     end_->send(peer, message);
+}
+
+// UCX lets go of them in about the order in which they were sent.
+template <typename Own, typename Peer>
+void UcxRounds<Own, Peer>::drop_sent(Link& link) {
+    while (!link.parcels.empty() && link.parcels.front()->message.num_in_flight == 0) {
+        link.parcels.pop_front();
+    }
+}
+
+template <typename Own, typename Peer>
+size_t UcxRounds<Own, Peer>::num_unsent_words(uint32_t peer) const {
+    return static_cast<size_t>(std::ranges::count_if(links_[peer].parcels, [](const auto& sent) {
+        return sent->rows == nullptr && sent->message.num_in_flight != 0;
+    }));
 }
 
 template <typename Own, typename Peer>
 auto UcxRounds<Own, Peer>::next_parcel(uint32_t peer, UcxKind kind) -> Parcel& {
     Link& link = links_[peer];
-    // UCX lets go of them in about the order in which they were sent.
-    while (!link.parcels.empty() && link.parcels.front()->message.num_in_flight == 0) {
-        link.parcels.pop_front();
-    }
+    drop_sent(link);
     Parcel& parcel = *link.parcels.emplace_back(std::make_unique<Parcel>());
     parcel.message.header.kind = kind;
     parcel.message.header.number = link.num_sent++;
@@ -231,6 +244,8 @@ bool UcxRounds<Own, Peer>::on_message(uint32_t peer,
     if (header.kind == UcxKind::kBlock) {
         if (!store_piece(link, header, payload)) return false;
         payload = {};
+    } else if (!is_valid(header, payload)) {
+        return false;
     }
     if (header.number != link.num_arrived) {
         return header.number > link.num_arrived && link.early.size() < kEarlyMax &&
@@ -250,20 +265,23 @@ bool UcxRounds<Own, Peer>::on_message(uint32_t peer,
     return true;
 }
 
+// A word that there is, and no more table than there may be.
+template <typename Own, typename Peer>
+bool UcxRounds<Own, Peer>::is_valid(const UcxHeader& header,
+                                    std::span<const std::byte> payload) const {
+    return header.word < published_words<Peer>().size() && payload.size() >= kLineBytesSeen<Peer> &&
+           payload.size() - kLineBytesSeen<Peer> <= stripe_bytes<Peer>(layout_) - sizeof(Peer);
+}
+
 template <typename Own, typename Peer>
 bool UcxRounds<Own, Peer>::apply(uint32_t peer,
                                  const UcxHeader& header,
                                  std::span<const std::byte> payload) {
     if (header.kind == UcxKind::kBlock) return true;
-    constexpr size_t kLineBytesSent = kLineWords<Peer> * sizeof(int32_t);
-    if (header.word >= kNumPublished<Peer> || payload.size() < kLineBytesSent ||
-        payload.size() > kLineBytesSent + stripe_bytes<Peer>(layout_) - sizeof(Peer)) {
-        return false;
-    }
     Peer line{};
-    std::memcpy(&line, payload.data(), kLineBytesSent);
+    std::memcpy(&line, payload.data(), kLineBytesSeen<Peer>);
     return take_word(
-        peer, published_words<Peer>()[header.word], line, payload.subspan(kLineBytesSent));
+        peer, published_words<Peer>()[header.word], line, payload.subspan(kLineBytesSeen<Peer>));
 }
 
 template class UcxRounds<TwoPhaseSessionWords, TwoPhaseRankWords>;

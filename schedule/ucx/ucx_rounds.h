@@ -61,7 +61,8 @@ class UcxRounds {
 
     // On the data thread; each takes the lock. As TwoPhaseTransport has them:
     virtual void publish(uint32_t peer, Word word, int32_t value, size_t table_bytes) = 0;
-    // Errors: kResourceExhausted, naming the bytes.
+    // Errors: kResourceExhausted: this machine has no room for so much (names the bytes), or pieces
+    // of the round before are still with UCX.
     Result<TwoPhaseRoundMemory> open(uint32_t peer, int32_t round, const TwoPhaseSizes& sizes);
     void put(uint32_t peer, uint64_t offset, uint64_t bytes);
     void close(uint32_t peer, int32_t round);
@@ -73,7 +74,7 @@ class UcxRounds {
     UcxRounds(UcxEnd& end, uint32_t index, const Geometry& geometry);
 
     // All below: under the lock.
-    // What was offered last is not of the current connection.
+    // The connection on which the last round was offered is over.
     virtual void lose(uint32_t peer) = 0;
     // The peer published a word; `line` has all of its words. Returns whether it may say so.
     virtual bool take_word(uint32_t peer,
@@ -85,8 +86,11 @@ class UcxRounds {
     Own& own(uint32_t peer) { return *own_[peer]; }
     Peer& mirror(uint32_t peer) { return *mirrors_[peer]; }
     void store_table(uint32_t peer, std::span<const std::byte> table);
+    // Whether the last round's connection is not the current one.
     bool is_lost(uint32_t peer) const { return links_[peer].is_lost; }
     void set_lost(uint32_t peer, bool is_lost) { links_[peer].is_lost = is_lost; }
+    // Messages of words that UCX has not let go of.
+    size_t num_unsent_words(uint32_t peer) const;
     // Sends this line, of which `word` is the news, with the first bytes of the own table.
     void send_words(uint32_t peer, Word word, const Own& line, size_t table_bytes);
 
@@ -112,10 +116,12 @@ class UcxRounds {
         std::deque<std::unique_ptr<Parcel>> parcels;
     };
 
+    static void drop_sent(Link& link);
     Parcel& next_parcel(uint32_t peer, UcxKind kind);
     static bool store_piece(Link& link,
                             const UcxHeader& header,
                             std::span<const std::byte> payload);
+    bool is_valid(const UcxHeader& header, std::span<const std::byte> payload) const;
     bool apply(uint32_t peer, const UcxHeader& header, std::span<const std::byte> payload);
 
     UcxEnd* end_;

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -93,6 +94,13 @@ TEST_P(OverUcx, GivesTheBitsOfSharedMemory) {
     }();
     Instance instance(over_ucx(GetParam().flags));
     instance.wait_ready();
+    // An offer without a connection is refused at once (R17).
+    instance.wait_for("every link is open", [](const client::Status& status) {
+        return std::ranges::all_of(status.workers(), [](const client::Worker& worker) {
+            const bool has_links = worker.role() != "attention" || worker.links_size() > 0;
+            return has_links && std::ranges::all_of(worker.links(), &client::Link::is_open);
+        });
+    });
     expect_same_bits(expected, run_one_after_another(instance, requests()), "one by one");
     expect_same_bits(expected, run_all_at_once(instance, requests()), "all at once");
     const TwoPhaseCounts counts = two_phase_counts(instance);

@@ -17,7 +17,8 @@ ALLOWED_INCLUDES = {
     "schedule/transport": "proto schedule/layout schedule/context schedule/wait",
     "schedule/shared_memory": "proto schedule/layout schedule/context schedule/wait "
                               "schedule/transport",
-    "schedule/ucx": "proto schedule/layout schedule/context schedule/wait schedule/transport",
+    "schedule/ucx": "proto schedule/layout schedule/context schedule/wait schedule/transport"
+                    " schedule/shared_memory",
     "schedule/dispatch": "proto schedule/layout schedule/context schedule/transport",
     "schedule/two_phase": "proto schedule/layout schedule/context schedule/wait "
                           "schedule/transport schedule/dispatch",

@@ -80,8 +80,8 @@ TEST(TwoPhaseRefusal, ComesBackAsAnErrorAndTheNextRoundGoesOn) {
         EXPECT_EQ(finished.error().message,
                   "layer " + std::to_string(call.input.layer_id) + ": an FFN worker refused " +
                       std::to_string(call.input.num_tokens) +
-                      " tokens in two phases: it has no memory for them, they killed it, or afdd "
-                      "did not answer it");
+                      " tokens in two phases: it has no memory for them, they killed it, afdd "
+                      "did not answer it, or the connection to it ended");
     }
     EXPECT_GE(num_refused, 5U);
     EXPECT_GE(num_served, 5U);

@@ -391,6 +391,9 @@ TEST(UcxTransport, AnyBytesOfAPeerCostNobodyElse) {
             header.micro_batch = static_cast<uint32_t>(random() % 4);
             header.round = static_cast<int32_t>(random() % 5) - 1;
             header.num_rows = static_cast<uint32_t>(random() % 8 == 0 ? random() : random() % 3);
+            header.word = static_cast<uint32_t>(random() % 5);
+            header.number = static_cast<uint32_t>(random() % 4 == 0 ? random() : random() % 3);
+            header.offset = random() % 4 == 0 ? random() : random() % 512;
             const size_t rows = header.num_rows % 4;
             liar.send(header,
                       random() % 4 == 0 ? random() % 3000 : ids_bytes + rows * record_bytes,

@@ -271,6 +271,8 @@ TEST(UcxRounds, ANumberThatStandsAtTheRankIsRefused) {
         TwoPhaseSender sender(*of_session);
         EXPECT_EQ(Call(sender, random).run(turn), is_first);
         EXPECT_EQ(sender.round(), 1);
+        // Before that it would be refused for another reason.
+        while (rank.has_round()) turn();
         if (is_first) continue;
         EXPECT_TRUE(Call(sender, random).run(turn));
     }
@@ -318,6 +320,51 @@ TEST(UcxRounds, AnOfferIsRefusedBeforeTheLastRoundIsAcknowledged) {
     await([&] { return receiver.open_round(0, Order::kAcquire) == third; });
     EXPECT_FALSE(receiver.is_closed(0, third, Order::kAcquire));
     EXPECT_EQ(answer(), Answer::kPending);
+}
+
+// Goal: an answer that stands at the rank from another process of the session is not taken for that
+// to a new offer. Method: the rank refuses a round, and its session ends while the next one is not
+// answered; the session's next process begins with the number of the refused one.
+TEST(UcxRounds, ANumberThatWasRefusedIsRefusedAgain) {
+    UcxNetwork network(small_geometry());
+    const auto returns = network.returns(0);
+    const auto of_rank = returns->two_phase().value();
+    TwoPhaseReceiver receiver = make_receiver(*of_rank);
+    const TwoPhaseOffer offer{1, 1, 2, {2, 0, 0, 0}};
+    const uint64_t deadline_us = steady_now_us() + 30'000'000;
+    const auto await = [&](auto&& holds) {
+        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
+        ASSERT_TRUE(holds());
+    };
+    {
+        const auto dispatch = network.dispatch(0);
+        const auto of_session = dispatch->two_phase().value();
+        await_connection(*dispatch);
+        TwoPhaseSender sender(*of_session);
+        const int32_t first = sender.begin();
+        sender.offer(0, offer);
+        await([&] { return receiver.open_round(0, Order::kAcquire) == first; });
+        receiver.refuse(0, first);
+        await([&] { return sender.answer(0, Order::kAcquire) == Answer::kRefused; });
+        sender.close();
+        await([&] { return receiver.is_closed(0, first, Order::kAcquire); });
+        receiver.acknowledge(0, first);
+        await([&] { return sender.may_begin(Order::kAcquire); });
+        const int32_t second = sender.begin();
+        sender.offer(0, offer);
+        await([&] { return receiver.open_round(0, Order::kAcquire) == second; });
+    }
+    const auto dispatch = network.dispatch(0);
+    const auto of_session = dispatch->two_phase().value();
+    await_connection(*dispatch);
+    const int32_t second = receiver.open_round(0, Order::kAcquire);
+    EXPECT_TRUE(receiver.is_closed(0, second, Order::kAcquire));
+    receiver.acknowledge(0, second);
+    TwoPhaseSender sender(*of_session);
+    EXPECT_EQ(sender.begin(), 1);
+    sender.offer(0, offer);
+    await([&] { return sender.answer(0, Order::kAcquire) == Answer::kRefused; });
+    EXPECT_EQ(receiver.open_round(0, Order::kAcquire), 0);
 }
 
 TEST(UcxRounds, WithoutAConnectionIsRefusedAtOnce) {
@@ -388,6 +435,7 @@ TEST(UcxRounds, WordsWaitForThePiecesBeforeThem) {
     EXPECT_FALSE(piece(4, sizes.receive_bytes - 7, 8)) << "beyond the end";
     EXPECT_FALSE(piece(4, UINT64_MAX, 8));
     EXPECT_FALSE(words(4, 4, line)) << "no such word";
+    EXPECT_FALSE(words(9, 4, line)) << "nor ahead of its turn";
     line.offer = 0;
     EXPECT_FALSE(words(4, 0, line)) << "no round";
 }
