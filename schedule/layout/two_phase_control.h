@@ -49,6 +49,8 @@ inline constexpr uint32_t kTwoPhaseReturnBlocks = 2;
 
 // Head of a session's stripe for one rank: one line. The counts, int32 [num_experts], follow.
 struct alignas(kLineBytes) TwoPhaseSessionWords {
+    static constexpr size_t kNumSeen = 7;  // The first words: what the rank sees of them.
+
     int32_t offer;
     int32_t sent;
     int32_t combined;
@@ -65,6 +67,8 @@ static_assert(offsetof(TwoPhaseSessionWords, layer_id) == 16 &&
 
 // Head of a rank's stripe for one session: one line. The grants, int64 [num_experts], follow.
 struct alignas(kLineBytes) TwoPhaseRankWords {
+    static constexpr size_t kNumSeen = 3;  // Likewise: what the session sees.
+
     int32_t granted;
     int32_t returned;
     int32_t acknowledged;
@@ -73,6 +77,11 @@ struct alignas(kLineBytes) TwoPhaseRankWords {
     std::array<uint8_t, kLineBytes - 24> reserve;
 };
 static_assert(sizeof(TwoPhaseRankWords) == kLineBytes);
+static_assert(offsetof(TwoPhaseSessionWords, reserve) ==
+                      TwoPhaseSessionWords::kNumSeen * sizeof(int32_t) &&
+                  offsetof(TwoPhaseRankWords, padding) ==
+                      TwoPhaseRankWords::kNumSeen * sizeof(int32_t),
+              "the words that a peer sees lie at the beginning");
 
 struct TwoPhaseControlLayout {
     uint32_t num_sessions = 0;

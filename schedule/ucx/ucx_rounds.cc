@@ -15,11 +15,8 @@ namespace {
 template <typename Words>
 constexpr bool kIsOfSession = std::is_same_v<Words, TwoPhaseSessionWords>;
 
-// The words that peers see lie at the beginning of the line.
 template <typename Words>
-constexpr size_t kLineBytesSeen = (kIsOfSession<Words> ? 7 : 3) * sizeof(int32_t);
-static_assert(offsetof(TwoPhaseSessionWords, block_rows_max) == 24 &&
-              offsetof(TwoPhaseRankWords, acknowledged) == 8);
+constexpr size_t kLineBytesSeen = Words::kNumSeen * sizeof(int32_t);
 
 template <typename Words>
 constexpr auto published_words() {
@@ -147,16 +144,18 @@ void UcxRounds<Own, Peer>::close(uint32_t peer, int32_t round) {
 
 template <typename Own, typename Peer>
 void UcxRounds<Own, Peer>::put(uint32_t peer, uint64_t offset, uint64_t bytes) {
-    const UcxWorker::Lock held = end_->lock();
     Link& link = links_[peer];
+    // Without the lock: this thread opens and closes rounds.
     AFD_ASSERT(
         link.round && offset <= link.round->sent_bytes && bytes <= link.round->sent_bytes - offset,
         "peer %u has no open round of %zu + %zu bytes",
         peer,
         size_t{offset},
         size_t{bytes});
-    if (link.is_lost) return;
     for (const uint64_t last = offset + bytes; offset < last;) {
+        // For a piece at a time: what arrives waits for it.
+        const UcxWorker::Lock held = end_->lock();
+        if (link.is_lost) return;
         const uint64_t piece = std::min(last - offset, kPieceBytes);
         Parcel& parcel = next_parcel(peer, UcxKind::kBlock);
         parcel.rows = link.round->sent;

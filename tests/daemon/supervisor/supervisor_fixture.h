@@ -96,6 +96,16 @@ class SupervisorTest : public testing::Test {
         EXPECT_TRUE(run_until(loop_, [&] { return program_.is_all_gone; })) << "workers do not end";
     }
 
+    // The instance makes memory of two-phase rounds with these, which outlive it.
+    void acquire_from(TwoPhaseSegments& segments) {
+        acquire_segments_ = [&](uint32_t rank, const control::SegmentRequest& request) {
+            return segments.acquire(rank,
+                                    request.session(),
+                                    request.round(),
+                                    {request.receive_bytes(), request.return_bytes()});
+        };
+    }
+
     void start() {
         words_.set_run_flag(true);
         Supervisor::Plan plan;

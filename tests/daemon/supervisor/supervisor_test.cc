@@ -150,12 +150,7 @@ TEST_F(SupervisorTest, MemoryOfARoundGoesToItsSessionToo) {
         1,
         0,
         {4096, 512});
-    acquire_segments_ = [&](uint32_t rank, const control::SegmentRequest& request) {
-        return segments.acquire(rank,
-                                request.session(),
-                                request.round(),
-                                {request.receive_bytes(), request.return_bytes()});
-    };
+    acquire_from(segments);
     start();
     ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
     const ScopedVariable ask("AFD_FAKE_ASK", "0");
@@ -176,12 +171,7 @@ TEST_F(SupervisorTest, ARankMayTakeMemoryOfItsOwnForARound) {
         0,
         {4096, 512},
         schedule::Windows::kPrivate);
-    acquire_segments_ = [&](uint32_t rank, const control::SegmentRequest& request) {
-        return segments.acquire(rank,
-                                request.session(),
-                                request.round(),
-                                {request.receive_bytes(), request.return_bytes()});
-    };
+    acquire_from(segments);
     start();
     ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
     const ScopedVariable ask("AFD_FAKE_ASK", "0");

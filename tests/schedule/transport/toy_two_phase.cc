@@ -17,10 +17,6 @@ constexpr int64_t kTwoPhaseLane = -1;
 template <typename Words>
 constexpr bool kIsSession = std::is_same_v<Words, TwoPhaseSessionWords>;
 
-// The words that peers see: all but the rank's execution, and the reserve.
-template <typename Words>
-constexpr size_t kNumWords = kIsSession<Words> ? 7 : 3;
-
 template <typename Words>
 Words* words_of(const Bytes& stripe) {
     return static_cast<Words*>(static_cast<void*>(stripe.get()));
@@ -52,7 +48,7 @@ class ToyTwoPhase final : public TwoPhaseTransport<Own, Peer> {
             for (uint32_t peer = 0; peer < num_peers; ++peer) {
                 std::memcpy(&this->own(peer),
                             mirror_at(machines_, this->index(), peer),
-                            kNumWords<Own> * sizeof(int32_t));
+                            Own::kNumSeen * sizeof(int32_t));
             }
         });
     }
@@ -143,7 +139,7 @@ class ToyTwoPhase final : public TwoPhaseTransport<Own, Peer> {
                            typename Base::Word word,
                            const ToyPayload& table) {
         table.store(&mirror + 1);
-        std::array<int32_t, kNumWords<Own>> values;
+        std::array<int32_t, Own::kNumSeen> values;
         std::memcpy(values.data(), &line, sizeof(values));
         auto* words = static_cast<int32_t*>(static_cast<void*>(&mirror));
         for (size_t i = 0; i < values.size(); ++i) {

@@ -38,6 +38,18 @@ TwoPhaseReceiver make_receiver(TwoPhaseReturnTransport& transport) {
     return {transport, placement(), {.num_experts = kExperts, .row_bytes = kRows, .call = kCall}};
 }
 
+void yield() {
+    std::this_thread::yield();
+}
+
+void await(const std::function<bool()>& holds, const std::function<void()>& turn = yield) {
+    const uint64_t deadline_us = steady_now_us() + 30'000'000;
+    while (!holds()) {
+        ASSERT_LT(steady_now_us(), deadline_us);
+        turn();
+    }
+}
+
 // A rank that adds one to each byte.
 class Rank {
   public:
@@ -123,10 +135,10 @@ class Call {
 
     // Whether it was not refused. Results that are not its own are failures.
     bool run(const std::function<void()>& turn) {
-        await(turn, [&] { return sender_.may_begin(Order::kAcquire); });
+        await([&] { return sender_.may_begin(Order::kAcquire); }, turn);
         sender_.begin();
         sender_.offer(0, offer_);
-        await(turn, [&] { return sender_.answer(0, Order::kAcquire) != Answer::kPending; });
+        await([&] { return sender_.answer(0, Order::kAcquire) != Answer::kPending; }, turn);
         bool is_whole = sender_.answer(0, Order::kAcquire) == Answer::kGranted;
         if (is_whole) open();
         uint32_t num_sent = 0;
@@ -134,10 +146,12 @@ class Call {
             while (num_sent < std::min(offer_.num_blocks, block + sender_.blocks_ahead())) {
                 send(num_sent++);
             }
-            await(turn, [&] {
-                return is_refused() ||
-                       sender_.returned(0, offer_.num_blocks, Order::kAcquire) > block;
-            });
+            await(
+                [&] {
+                    return is_refused() ||
+                           sender_.returned(0, offer_.num_blocks, Order::kAcquire) > block;
+                },
+                turn);
             is_whole = !is_refused();
             if (!is_whole) break;
             EXPECT_TRUE(has_results(block)) << "block " << block;
@@ -150,14 +164,6 @@ class Call {
   private:
     bool is_refused() const { return sender_.answer(0, Order::kAcquire) == Answer::kRefused; }
 
-    template <typename Holds>
-    static void await(const std::function<void()>& turn, Holds holds) {
-        const uint64_t deadline_us = steady_now_us() + 30'000'000;
-        while (!holds()) {
-            ASSERT_LT(steady_now_us(), deadline_us);
-            turn();
-        }
-    }
     void open() {
         std::vector<int64_t> grants(kExperts);
         ASSERT_TRUE(sender_.copy_grants(0, offer_, grants).ok());
@@ -198,15 +204,7 @@ class Call {
 };
 
 void await_connection(const UcxDispatch& dispatch) {
-    const uint64_t deadline_us = steady_now_us() + 30'000'000;
-    while (dispatch.descriptor_flag(0, 0) != 0 || !dispatch.links()[0].is_open) {
-        ASSERT_LT(steady_now_us(), deadline_us);
-        std::this_thread::yield();
-    }
-}
-
-void yield() {
-    std::this_thread::yield();
+    await([&] { return dispatch.descriptor_flag(0, 0) == 0 && dispatch.links()[0].is_open; });
 }
 
 // Goal: a round ends with the results of its own rows or is refused, and another may follow,
@@ -272,7 +270,7 @@ TEST(UcxRounds, ANumberThatStandsAtTheRankIsRefused) {
         EXPECT_EQ(Call(sender, random).run(turn), is_first);
         EXPECT_EQ(sender.round(), 1);
         // Before that it would be refused for another reason.
-        while (rank.has_round()) turn();
+        await([&] { return !rank.has_round(); }, turn);
         if (is_first) continue;
         EXPECT_TRUE(Call(sender, random).run(turn));
     }
@@ -290,11 +288,6 @@ TEST(UcxRounds, AnOfferIsRefusedBeforeTheLastRoundIsAcknowledged) {
     TwoPhaseSender sender(*of_session);
     TwoPhaseReceiver receiver = make_receiver(*of_rank);
     const TwoPhaseOffer offer{1, 1, 2, {2, 0, 0, 0}};
-    const uint64_t deadline_us = steady_now_us() + 30'000'000;
-    const auto await = [&](auto&& holds) {
-        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
-        ASSERT_TRUE(holds());
-    };
     const auto answer = [&] { return sender.answer(0, Order::kAcquire); };
     const int32_t first = sender.begin();
     sender.offer(0, offer);
@@ -331,11 +324,6 @@ TEST(UcxRounds, ANumberThatWasRefusedIsRefusedAgain) {
     const auto of_rank = returns->two_phase().value();
     TwoPhaseReceiver receiver = make_receiver(*of_rank);
     const TwoPhaseOffer offer{1, 1, 2, {2, 0, 0, 0}};
-    const uint64_t deadline_us = steady_now_us() + 30'000'000;
-    const auto await = [&](auto&& holds) {
-        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
-        ASSERT_TRUE(holds());
-    };
     {
         const auto dispatch = network.dispatch(0);
         const auto of_session = dispatch->two_phase().value();
