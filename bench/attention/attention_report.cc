@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kRounds = 7;
 constexpr uint64_t kLimitTimeUs = 15'000;
 constexpr uint64_t kCallTimeUs = 50'000;
-constexpr size_t kReadBytes = size_t{512} << 20;
+constexpr size_t kReadLeast = size_t{512} << 20;
 // Helpers stay awake between two calls.
 constexpr uint32_t kSpinUs = 5000;
 
@@ -46,7 +46,7 @@ double RowLimits::least_seconds(const Work& work) const {
 }
 
 AttentionReport::AttentionReport(std::string_view filter)
-    : filter_(filter), memory_(kReadBytes), cpus_(daemon::allowed_cpus()) {
+    : filter_(filter), memory_(kReadLeast), cpus_(daemon::allowed_cpus()) {
     std::printf("%-40s %10s %8s %8s %7s %7s  %s\n",
                 "",
                 "us",

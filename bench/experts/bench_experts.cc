@@ -18,9 +18,9 @@
 // between the cores is taken before and after: it tells whether two virtual cores share one core.
 // Rows in which that changed are marked and left out.
 //
-// Peaks are of the instructions of avx512-bf16 where the processor has them: another class may be
-// far from them or, with AMX, beyond. Where the processor has no AMX a line says that its rows were
-// not measured.
+// Peaks are of the fastest instructions that the processor has (bench/limits/limit_loops.h), also
+// where another class than theirs was asked for. Where it has no AMX a line says that rows with AMX
+// were not measured.
 
 #include <unistd.h>
 

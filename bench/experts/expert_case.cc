@@ -14,7 +14,36 @@ struct Sizes {
 
 // Experts of a 16 B and a 671 B model of the DeepSeek family.
 constexpr Sizes kSizes[] = {{2048, 1408}, {7168, 2048}};
-constexpr size_t kNumRows[] = {1, 2, 4, 8, 64, 256, 512};
+constexpr size_t kNumRows[] = {1, 2, 4, 8, 16, 64, 256, 512};
+
+bool has_tiles(const ExpertCase& c) {
+    return c.shape.numeric_class == ops::NumericClass::kAmx &&
+           ops::is_native(ops::NumericClass::kAmx);
+}
+
+// Of the peak of bf16 tiles, for so many rows.
+double tile_peak(size_t num_rows) {
+    return num_rows < 256 ? 0.35 : num_rows < 512 ? 0.50 : 0.55;
+}
+
+// A row of a tile costs what sixteen do, so that up to sixteen are bound by memory.
+ExpertTarget tile_target(const ExpertCase& c) {
+    using Of = ExpertTarget::Of;
+    const bool is_few = c.num_rows <= 16;
+    switch (c.shape.format) {
+        case WeightFormat::kBf16:
+            return is_few ? ExpertTarget{Of::kRead, 0.95}
+                          : ExpertTarget{Of::kPeak, tile_peak(c.num_rows)};
+        case WeightFormat::kInt8:
+            return is_few ? ExpertTarget{Of::kRead, 0.92}
+                          : ExpertTarget{Of::kPeak, tile_peak(c.num_rows) - 0.05};
+        default:
+            // Of many rows: 0.7 of what bf16 has to reach.
+            return c.num_rows <= 2 ? ExpertTarget{Of::kRead, 0.80}
+                   : is_few        ? ExpertTarget{Of::kBound, 1 / 1.2}
+                                   : ExpertTarget{Of::kPeak, 0.7 * tile_peak(c.num_rows)};
+    }
+}
 
 }  // namespace
 
@@ -41,6 +70,7 @@ const char* ExpertTarget::name() const {
 
 ExpertTarget target_of(const ExpertCase& c) {
     using Of = ExpertTarget::Of;
+    if (has_tiles(c)) return tile_target(c);
     const bool is_few = c.num_rows <= 8;
     switch (c.shape.format) {
         case WeightFormat::kBf16:
@@ -59,8 +89,10 @@ std::vector<ExpertCase> expert_cases(WeightFormat format,
     std::vector<ExpertCase> cases;
     for (const Sizes& sizes : kSizes) {
         for (const size_t num_rows : kNumRows) {
-            cases.push_back(
-                {{sizes.hidden, sizes.intermediate, format, numeric_class}, num_rows, num_threads});
+            const ExpertCase next{
+                {sizes.hidden, sizes.intermediate, format, numeric_class}, num_rows, num_threads};
+            if (num_rows == 16 && !has_tiles(next)) continue;  // Bound by neither.
+            cases.push_back(next);
         }
     }
     return cases;

@@ -8,6 +8,7 @@
 
 #include "bench/experts/dnnl_experts.h"
 #include "bench/experts/our_experts.h"
+#include "bench/limits/cold_memory.h"
 #include "bench/limits/timing.h"
 #include "proto/check.h"
 
@@ -16,16 +17,16 @@ namespace {
 
 using ops::WeightFormat;
 
-constexpr size_t kColdBytes = size_t{256} << 20;
+constexpr size_t kColdLeast = size_t{256} << 20;
 constexpr double kSampleSeconds = 6e-3;
 
-// So many that their weights, packed, are more than kColdBytes.
+// So many that their weights, packed, come from memory.
 size_t num_cold_experts(const ExpertCase& c) {
     const WeightFormat format = c.shape.format;
     const double bytes_guess = c.num_weights() * (format == WeightFormat::kBf16 ? 2
                                                   : ops::has_nibbles(format)    ? 0.53
                                                                                 : 1);
-    return static_cast<size_t>(static_cast<double>(kColdBytes) / bytes_guess) + 1;
+    return static_cast<size_t>(static_cast<double>(cold_bytes(kColdLeast)) / bytes_guess) + 1;
 }
 
 // The peer must have done the work: its roundings differ, its results may not.

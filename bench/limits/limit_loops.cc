@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "ops/format/amx_support.h"
+
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
@@ -109,6 +111,34 @@ AFD_LOOP(int8_zmm, "avx512f,avx512vnni", AFD_ZMM_ZEROS, AFD_ZMM_SUMS("vpdpbusd")
 AFD_LOOP(fma_ymm, "avx2,fma", AFD_YMM_ZEROS, AFD_YMM_SUMS(AFD_FMA), AFD_YMM_REGISTERS)
 AFD_LOOP(int8_ymm, "avx2", AFD_YMM_ZEROS, AFD_YMM_SUMS(AFD_PAIRS), AFD_YMM_REGISTERS)
 
+// Six sums of 16 x 16 in tiles, each of 16 products of four bytes of depth.
+constexpr double kSumsTile = 6;
+constexpr double kTileProducts = 16 * 16 * 16;
+
+struct alignas(64) TileSizes {
+    uint8_t palette = 1;
+    uint8_t unused[15] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+// clang-format off
+#define AFD_TILE(instruction, to) instruction " %%tmm7, %%tmm6, %%tmm" #to "\n\t"
+#define AFD_TILE_SUMS(i)                                                                     \
+    AFD_TILE(i, 0) AFD_TILE(i, 1) AFD_TILE(i, 2) AFD_TILE(i, 3) AFD_TILE(i, 4) AFD_TILE(i, 5)
+// clang-format on
+
+// A configuration zeroes the tiles.
+#define AFD_TILE_LOOP(name, instruction)                                                     \
+    void name(size_t steps) {                                                                \
+        static const TileSizes kSizes{};                                                       \
+        asm volatile("ldtilecfg %0" : : "m"(kSizes));                                        \
+        for (size_t step = 0; step < steps; ++step) asm volatile(AFD_TILE_SUMS(instruction)::); \
+        asm volatile("tilerelease");                                                         \
+    }
+AFD_TILE_LOOP(bf16_tile, "tdpbf16ps")
+AFD_TILE_LOOP(int8_tile, "tdpbsud")
+
 LimitLoops of_this_processor() {
     LimitLoops loops = kPortable;
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
@@ -130,6 +160,12 @@ LimitLoops of_this_processor() {
     if (__builtin_cpu_supports("avx512bf16")) {
         loops.bf16 = bf16_zmm;
         loops.bf16_operations = kSumsZmm * 64;
+    }
+    if (ops::amx_support().is_offered) {
+        loops.bf16 = bf16_tile;
+        loops.int8 = int8_tile;
+        loops.bf16_operations = kSumsTile * kTileProducts * 2 * 2;
+        loops.int8_operations = kSumsTile * kTileProducts * 4 * 2;
     }
     return loops;
 }

@@ -4,6 +4,7 @@
 
 #include <sys/mman.h>
 
+#include "bench/limits/cold_memory.h"
 #include "bench/limits/limit_loops.h"
 #include "proto/check.h"
 
@@ -21,7 +22,8 @@ double run_on_all(ops::Parallel& parallel, void (*loop)(size_t), double operatio
 
 }  // namespace
 
-ReadStep::ReadStep(size_t bytes) {
+ReadStep::ReadStep(size_t least) {
+    const size_t bytes = cold_bytes(least);
     void* memory =
         ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     AFD_ASSERT(memory != MAP_FAILED, "no memory of %zu bytes", bytes);

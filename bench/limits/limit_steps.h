@@ -13,11 +13,11 @@
 
 namespace afd::bench {
 
-// Memory in huge pages where the kernel gives them, of a size that no cache holds. Every call
-// reads the next piece on all threads and returns its bytes.
+// Memory in huge pages where the kernel gives them, `least` bytes and more than caches hold. Every
+// call reads the next piece on all threads and returns its bytes.
 class ReadStep {
   public:
-    explicit ReadStep(size_t bytes);
+    explicit ReadStep(size_t least);
     ~ReadStep();
     ReadStep(const ReadStep&) = delete;
     ReadStep& operator=(const ReadStep&) = delete;

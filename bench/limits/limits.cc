@@ -12,7 +12,7 @@
 namespace afd::bench {
 namespace {
 
-constexpr size_t kReadBytes = size_t{512} << 20;
+constexpr size_t kReadLeast = size_t{512} << 20;
 constexpr size_t kRuns = 5;
 constexpr std::chrono::milliseconds kRunTime{50};
 
@@ -35,7 +35,7 @@ double median_rate(const Step& step) {
 }  // namespace
 
 double read_gbytes_per_s(ops::Parallel& parallel) {
-    ReadStep memory(kReadBytes);
+    ReadStep memory(kReadLeast);
     return median_rate([&] { return memory.run(parallel); }) / 1e9;
 }
 
