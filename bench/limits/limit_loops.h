@@ -2,9 +2,10 @@
 #pragma once
 
 // The innermost loops of the limits, by what the processor has: the widest registers, and the
-// instructions that do most products a clock, those of AMX before all others. A processor without bf16 or int8 products is measured
-// with what software does there: fp32 multiply-adds, without the widening of bf16 that a kernel
-// pays besides, and pairs of products widened twice (vpmaddubsw, vpmaddwd) and added.
+// instructions that do most products a clock, those of AMX before all others. A processor without
+// bf16 or int8 products is measured with what software does there: fp32 multiply-adds, without the
+// widening of bf16 that a kernel pays besides, and pairs of products widened twice (vpmaddubsw,
+// vpmaddwd) and added.
 
 #include <cstddef>
 
