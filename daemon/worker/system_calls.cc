@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "model/weight_cache/sealed_file.h"
+#include "ops/format/amx_support.h"
 #include "proto/failure.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -129,6 +130,9 @@ bool can_confine() {
 }
 
 Result<> confine_system_calls() {
+    // Asks the kernel while it may: kernels are chosen by the first product, which may come later
+    // and would then compute class amx without its instructions.
+    ops::amx_support();
     const Filter filter(seccomp_init(SCMP_ACT_ERRNO(EPERM)), &seccomp_release);
     if (!filter) return resource_exhausted("no memory for a seccomp filter", with());
     Rules rules(filter.get());

@@ -8,7 +8,8 @@
 // program or process, to open a file, to make a socket or connect one, to signal or look into
 // another process, to make memory executable, to change a file system but for taking the rights to
 // a file that is open. A forbidden call fails with EPERM, as if the kernel had refused it, so that
-// a library which merely tries does not end the worker.
+// a library which merely tries does not end the worker. What the kernel gives a process for asking,
+// the tiles of AMX, has been asked for before.
 
 #include "proto/status.h"
 

@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "daemon/worker/system_calls.h"
+#include "ops/format/amx_support.h"
 
 namespace afd::daemon {
 namespace {
@@ -128,6 +129,14 @@ TEST(SystemCalls, WhatAWorkerDoesNotNeedIsRefusedInEachThread) {
                 << forbidden.name << (in_thread ? " in a thread" : "");
         }
     }
+}
+
+// What it needs no call for any more: a worker that has not computed yet keeps the tiles of AMX.
+// Says something where the processor has them.
+TEST(SystemCalls, TilesAreThereWhereTheyWereBefore) {
+    // In the child alone: whoever asks keeps them.
+    const int confined = in_confined_child([] { return ops::amx_support().is_offered ? 1 : 2; });
+    EXPECT_EQ(confined, ops::amx_support().is_offered ? 1 : 2) << ops::amx_support().reason;
 }
 
 TEST(SystemCalls, MemoryDescriptorsAndTheEndStay) {
