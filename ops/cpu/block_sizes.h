@@ -21,6 +21,10 @@ struct BlockSizes {
     // Rows that pass such a piece before the next one. With their sums and their part of x they
     // take a quarter of the second-level cache. A multiple of kRows, kPieceRowsMax at most.
     size_t piece_rows = 0;
+    // Bytes of a row of x in a piece of depth, for classes with kernels of pieces: 32 rows of it,
+    // and as much of a panel, take a third of the first-level cache each. A multiple of
+    // kPieceRowBytesLeast, kPieceRowBytesMax at most.
+    size_t piece_row_bytes = 0;
     // Elements of depth of a bf16 panel that stay in the second-level cache, half of it, while more
     // rows than one tile has pass. A multiple of kDepths.
     size_t panel_depth = 0;
@@ -39,6 +43,8 @@ struct BlockSizes {
 
     static constexpr size_t kDepths = 128;
     static constexpr size_t kPieceDepthMax = 1024;
+    static constexpr size_t kPieceRowBytesLeast = 256;
+    static constexpr size_t kPieceRowBytesMax = 1024;
     static constexpr size_t kRows = 96;
     static constexpr size_t kPieceRowsMax = 384;
     static constexpr size_t kWidenedMax = size_t{12} * 256;

@@ -46,10 +46,6 @@ struct TileShape {
     // work of unpack_fp8, tile and add_block, with the same bits; all rows, where these are 0.
     size_t fp8_rows = 0;  // <= rows
     size_t fp8_product_rows = 0;
-    // More rows than `rows` meet a bf16 panel piece by piece (BlockSizes::piece_depth), so that it
-    // comes from the first-level cache for all but the first of them.
-    bool takes_pieces = false;
-
     // Panels that one call of tile takes for `num_rows` rows at most.
     size_t panels(size_t num_rows) const {
         return std::clamp<size_t>(row_panels / num_rows, 1, block_sizes().panels);
@@ -102,6 +98,25 @@ struct TileArguments : TileOf<Bf16, uint16_t, float> {
     size_t panel_elements = 0;
     size_t num_panels = 1;  // 1 ... TileShape::panels(num_rows)
     bool goes_on = false;   // The chains begin with what `out` holds, otherwise with 0.
+};
+
+// A piece of depth of some panels, and the rows that meet it. Bytes, since the kernels for bf16 and
+// for int8 weights take the same.
+struct PieceArguments {
+    const std::byte* x = nullptr;  // num_rows rows of row_bytes, x_stride bytes apart
+    size_t x_stride = 0;
+    size_t num_rows = 0;                // 1 or more
+    size_t row_bytes = 0;               // BlockSizes::kPieceRowBytesMax at most
+    const std::byte* panels = nullptr;  // num_panels pieces, panel_stride bytes apart
+    size_t panel_stride = 0;
+    size_t num_panels = 0;      // 1 or more
+    std::byte* sums = nullptr;  // [num_panels][num_rows][32], 4 bytes each
+    bool goes_on = false;       // The chains begin with what `sums` holds, otherwise with 0.
+    // Fetched to the second-level cache meanwhile, as evenly as the multiplier runs: for each panel
+    // fetch_bytes, fetch_stride apart. Null: nothing.
+    const std::byte* fetch = nullptr;
+    size_t fetch_bytes = 0;
+    size_t fetch_stride = 0;
 };
 
 struct Int8TileArguments : TileOf<int8_t, std::byte, int32_t> {
@@ -277,6 +292,10 @@ struct Kernels {
     TileShape shape;
     // out = x · Wᵀ for one tile; a column's chain over k is the same for every tile shape.
     void (*tile)(const TileArguments& arguments);
+    // sums += x · Wᵀ for a piece of bf16 panels, with the bits of tile; of int8 panels (q + 128) as
+    // they are. Null: more rows than a tile has pass whole panels (ops/linear/panel_passes.h).
+    void (*bf16_pieces)(const PieceArguments& arguments) = nullptr;
+    void (*int8_pieces)(const PieceArguments& arguments) = nullptr;
     // Σ x, modulo 2^32.
     int32_t (*sum_int8)(const int8_t* x, size_t count);
     // out = the exact sums of x · Wᵀ.

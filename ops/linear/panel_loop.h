@@ -9,6 +9,7 @@
 #include "ops/linear/linear_input.h"
 #include "ops/linear/packed_linear.h"
 #include "ops/linear/panel_passes.h"
+#include "ops/linear/piece_passes.h"
 #include "ops/linear/panel_tasks.h"
 #include "ops/linear/tile_products.h"
 #include "ops/tensor/task_cuts.h"
@@ -27,6 +28,9 @@ void for_each_panel_row(const LinearInput& x,
                         const Finish& finish) {
     if (x.rows.num_rows == 0) return;
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
+    if (kernels.bf16_pieces != nullptr && x.rows.num_rows > kernels.shape.rows) {
+        return piece_panels({kernels, weight, first_panel, last_panel}, x, finish);
+    }
     switch (weight.format()) {
         case WeightFormat::kBf16:
             return bf16_panels(kernels, x.rows, weight, first_panel, last_panel, finish);

@@ -173,8 +173,7 @@ void unpacked_nibble_panels(Rows<const Bf16> x,
         kernels, x, weight, first_panel, last_panel, sizes.piece_depth, {}, unpack, finish);
 }
 
-// bf16. Pieces of a panel stay in the first-level cache where a class's tiles ask for it, otherwise
-// in the second-level one.
+// bf16. Pieces of a panel stay in the second-level cache.
 template <typename Finish>
 void bf16_panels(const cpu::Kernels& kernels,
                  Rows<const Bf16> x,
@@ -184,16 +183,15 @@ void bf16_panels(const cpu::Kernels& kernels,
                  const Finish& finish) {
     const cpu::TileShape& shape = kernels.shape;
     const cpu::BlockSizes& sizes = cpu::block_sizes();
-    const bool is_whole = !shape.takes_pieces && weight.depth() <= sizes.panel_depth;
-    if (is_whole || x.num_rows <= shape.rows) {
+    if (weight.depth() <= sizes.panel_depth || x.num_rows <= shape.rows) {
         return float_panels(Bf16Product{weight, x, kernels}, first_panel, last_panel, finish);
     }
-    const size_t depth = shape.takes_pieces ? sizes.piece_depth : sizes.panel_depth;
     const auto piece = [&](size_t panel, size_t k, size_t /*depth*/) {
         return weight.panel(panel) + k * kPanelColumns;
     };
     const cpu::FetchAhead ahead = cpu::FetchAhead::far();
-    piecewise_panels(kernels, x, weight, first_panel, last_panel, depth, ahead, piece, finish);
+    piecewise_panels(
+        kernels, x, weight, first_panel, last_panel, sizes.panel_depth, ahead, piece, finish);
 }
 
 // fp8 where fp8_tile does not do it: a panel is unpacked some blocks at a time; every block of rows

@@ -8,6 +8,7 @@
 
 #include "ops/cpu/amx/attention_amx.h"
 #include "ops/cpu/amx/int8_amx.h"
+#include "ops/cpu/amx/piece_product_amx.h"
 #include "ops/cpu/amx/tile_amx.h"
 #include "ops/cpu/kernels.h"
 
@@ -16,11 +17,10 @@ namespace afd::ops::cpu {
 const Kernels& amx_kernels() {
     static const Kernels kTable = [] {
         Kernels table = avx512_bf16_kernels();
-        // Pieces of a panel in the first-level cache: rows then come from the second one alone,
-        // which has 60 GB/s for tiles. Sums are loaded and stored once for 16 steps where a piece
-        // is 32 KiB.
-        table.shape = {.rows = kAmxRows, .row_panels = kAmxRows, .takes_pieces = true};
+        table.shape = {.rows = kAmxRows, .row_panels = kAmxRows};
         table.tile = amx_tile<AmxTileUnit>;
+        table.bf16_pieces = amx_pieces<AmxTileUnit, AddBf16{}>;
+        table.int8_pieces = amx_pieces<AmxTileUnit, AddBytes{}>;
         table.int8_tile = amx_int8_tile<AmxTileUnit>;
         table.reads_key_pairs = false;
         table.begin_heads = begin_amx_heads;

@@ -9,6 +9,7 @@
 #include "tests/ops/cpu/kernel_tables.h"
 #ifdef AFD_TEST_X86
 #include "tests/ops/cpu/software_amx.h"
+#include "tests/ops/cpu/software_products.h"
 #endif
 
 namespace afd::ops::test {
@@ -21,6 +22,7 @@ inline std::vector<KernelTable> amx_tables() {
     };
     add(supported(NumericClass::kAvx2), "amx-avx2", cpu::amx_avx2_kernels);
     add(supported(NumericClass::kAvx512), "amx-avx512", cpu::amx_avx512_kernels);
+    tables.push_back({"amx-software-products", software_product_kernels()});
     add(supported(NumericClass::kAvx512Bf16), "amx-software-tiles", software_amx_kernels);
     add(is_native(NumericClass::kAmx), "amx-tiles", cpu::amx_kernels);
 #endif

@@ -6,6 +6,7 @@
 
 #include "ops/cpu/amx/attention_amx.h"
 #include "ops/cpu/amx/int8_amx.h"
+#include "ops/cpu/amx/piece_product_amx.h"
 #include "ops/cpu/amx/tile_amx.h"
 #include "tests/ops/cpu/software_tiles.h"
 
@@ -15,6 +16,8 @@ const cpu::Kernels& software_amx_kernels() {
     static const cpu::Kernels kTable = [] {
         cpu::Kernels table = cpu::amx_kernels();
         table.tile = cpu::amx_tile<SoftwareTiles>;
+        table.bf16_pieces = cpu::amx_pieces<SoftwareTiles, cpu::AddBf16{}>;
+        table.int8_pieces = cpu::amx_pieces<SoftwareTiles, cpu::AddBytes{}>;
         table.int8_tile = cpu::amx_int8_tile<SoftwareTiles>;
         table.begin_heads = cpu::begin_amx_heads;
         table.attend_block = cpu::attend_amx_block<SoftwareTiles>;

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// How rows pass the panels of one packed matrix in a class with kernels of pieces, by weight
+// format. Internal to ops/; for_each_panel_row() in panel_loop.h chooses.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/cpu/kernels.h"
+#include "ops/linear/linear_input.h"
+#include "ops/linear/packed_linear.h"
+#include "ops/linear/piece_walk.h"
+#include "ops/tensor/tensor_view.h"
+#include "proto/check.h"
+
+namespace afd::ops {
+
+// Panels of one matrix, and the kernels of its class.
+struct PanelRange {
+    const cpu::Kernels& kernels;
+    const PackedLinear& weight;
+    size_t first;
+    size_t last;
+
+    // Elements of depth of a piece whose x has so many bytes each.
+    static size_t piece(size_t x_bytes) { return cpu::block_sizes().piece_row_bytes / x_bytes; }
+
+    PieceWalk walk(size_t num_rows, size_t x_bytes, size_t panels_max) const {
+        const size_t piece_bytes = cpu::block_sizes().piece_row_bytes * kPanelColumns;
+        const PieceCuts cuts(num_rows, piece_bytes, panels_max);
+        return {weight.depth(), piece(x_bytes), first, last, cuts};
+    }
+};
+
+template <typename Pieces, typename Finish>
+void pass_bf16_pieces(const PanelRange& range,
+                      Rows<const Bf16> x,
+                      const Pieces& pieces,
+                      const Finish& finish) {
+    const PieceWalk walk = range.walk(x.num_rows, sizeof(Bf16), PieceCuts::kPanelsMax);
+    alignas(64) float sums[PieceCuts::kSums];
+    walk.run(
+        pieces,
+        [](const PiecePlace&) {},
+        [&](const PiecePlace& place, cpu::PieceArguments& a) {
+            set_rows(x, walk.cuts.chunks.first(place.chunk), place.k, place.depth, a);
+            a.sums = reinterpret_cast<std::byte*>(sums);
+            range.kernels.bf16_pieces(a);
+        },
+        [&](const PiecePlace& place) {
+            const PlainSums done{sums, walk.cuts.chunks.rows(place.chunk)};
+            finish_pieces(walk.cuts, place, done, finish);
+        });
+}
+
+// int4 and mxfp4.
+template <typename Finish>
+void pass_nibble_pieces(const PanelRange& range, Rows<const Bf16> x, const Finish& finish) {
+    const WeightFormat format = range.weight.format();
+    const size_t group = int4_group_size(format);
+    const auto unpack_panel =
+        format == WeightFormat::kMxfp4 ? range.kernels.unpack_mxfp4 : range.kernels.unpack_int4;
+    const auto source = [&](size_t panel, size_t k, size_t depth) {
+        return PieceSource{range.weight.panel_data(panel) + k / group * int4_group_bytes(group),
+                           div_up(depth, group) * int4_group_bytes(group)};
+    };
+    const auto unpack = [&](const std::byte* from, size_t depth, uint16_t* to) {
+        unpack_panel({.panel = from,
+                      .group_size = group,
+                      .has_fp16_scales = has_fp16_scales(format),
+                      .depth = depth,
+                      .out = to,
+                      .fetch_ahead = cpu::block_sizes().fetch_near});
+    };
+    alignas(64) std::byte room[PieceCuts::kUnpackedBytes];
+    pass_bf16_pieces(range, x, UnpackedPieces(room, source, unpack), finish);
+}
+
+// The products of blocks of 128 elements of depth are scaled and added to the sums, one block after
+// another (ops/format/fp8_layout.h), for so few rows and panels at a time that they stay in the
+// first-level cache.
+class Fp8PieceSums {
+  public:
+    static constexpr size_t kRows = 64;
+    static constexpr size_t kPanels = 4;
+
+    Fp8PieceSums(const PanelRange& range, Rows<const Bf16> x) : range_(range), x_(x) {}
+
+    const float* sums() const { return sums_; }
+
+    // `a` has the rows and the unpacked panels of the place; its first row is `row` of x.
+    void add(const PiecePlace& place, size_t row, cpu::PieceArguments a) {
+        const size_t num_rows = a.num_rows;
+        for (size_t first = 0; first < num_rows; first += kRows) {
+            a.num_rows = std::min(kRows, num_rows - first);
+            for (size_t at = 0; at < place.depth; at += kFp8BlockEdge) {
+                const size_t count = std::min(kFp8BlockEdge, place.depth - at);
+                cpu::PieceArguments block = a;
+                set_rows(x_, row + first, place.k + at, count, block);
+                block.panels += at * kPanelColumns * sizeof(Bf16);
+                block.sums = reinterpret_cast<std::byte*>(products_);
+                block.goes_on = false;
+                range_.kernels.bf16_pieces(block);
+                add_products(place, place.k + at, a.num_rows, num_rows, first);
+                a.fetch = nullptr;  // Done by the first of them.
+            }
+        }
+    }
+
+  private:
+    // To rows from `first` on, of num_rows that a panel has.
+    void add_products(
+        const PiecePlace& place, size_t k, size_t count, size_t num_rows, size_t first) {
+        const size_t depth = range_.weight.depth();
+        for (size_t p = 0; p < place.num_panels; ++p) {
+            const std::byte* panel = range_.weight.panel_data(place.panel + p);
+            const auto* scales = reinterpret_cast<const float*>(panel + fp8_values_bytes(depth));
+            range_.kernels.add_block({.products = products_ + p * count * kPanelColumns,
+                                      .scales = scales + k / kFp8BlockEdge * 2,
+                                      .num_rows = count,
+                                      .goes_on = k > 0,
+                                      .sums = sums_ + (p * num_rows + first) * kPanelColumns});
+        }
+    }
+
+    const PanelRange& range_;
+    Rows<const Bf16> x_;
+    alignas(64) float sums_[PieceCuts::kSums];
+    alignas(64) float products_[kPanels * kRows * kPanelColumns];
+};
+
+template <typename Finish>
+void pass_fp8_pieces(const PanelRange& range, Rows<const Bf16> x, const Finish& finish) {
+    const auto source = [&](size_t panel, size_t k, size_t depth) {
+        return PieceSource{range.weight.panel_data(panel) + k * kPanelColumns,
+                           depth * kPanelColumns};
+    };
+    const auto unpack = [&](const std::byte* from, size_t depth, uint16_t* to) {
+        range.kernels.unpack_fp8({.values = from,
+                                  .depth = depth,
+                                  .out = to,
+                                  .fetch_ahead = cpu::block_sizes().fetch_near});
+    };
+    const PieceWalk walk = range.walk(x.num_rows, sizeof(Bf16), Fp8PieceSums::kPanels);
+    alignas(64) std::byte room[PieceCuts::kUnpackedBytes];
+    Fp8PieceSums sums(range, x);
+    walk.run(
+        UnpackedPieces(room, source, unpack),
+        [](const PiecePlace&) {},
+        [&](const PiecePlace& place, const cpu::PieceArguments& a) {
+            sums.add(place, walk.cuts.chunks.first(place.chunk), a);
+        },
+        [&](const PiecePlace& place) {
+            const PlainSums done{sums.sums(), walk.cuts.chunks.rows(place.chunk)};
+            finish_pieces(walk.cuts, place, done, finish);
+        });
+}
+
+// Panels hold q + 128, so that sums, exact modulo 2^32, begin with -128 · Σ x.
+inline void begin_int8_sums(const PanelRange& range,
+                            const Int8Rows& x,
+                            size_t num_panels,
+                            int32_t* sums) {
+    const size_t num_rows = x.values.num_rows;
+    for (size_t r = 0; r < num_rows; ++r) {
+        const int32_t sum = x.row_sum != nullptr
+                                ? x.row_sum[r]
+                                : range.kernels.sum_int8(x.values.row(r), range.weight.depth());
+        const auto start = static_cast<int32_t>(-128u * static_cast<uint32_t>(sum));
+        for (size_t p = 0; p < num_panels; ++p) {
+            std::fill_n(sums + (p * num_rows + r) * kPanelColumns, kPanelColumns, start);
+        }
+    }
+}
+
+template <typename Finish>
+void pass_int8_pieces(const PanelRange& range, const Int8Rows& x, const Finish& finish) {
+    const PieceWalk walk = range.walk(x.values.num_rows, sizeof(int8_t), PieceCuts::kPanelsMax);
+    const RowBlocks& chunks = walk.cuts.chunks;
+    alignas(64) int32_t sums[PieceCuts::kSums];
+    walk.run(
+        PlainPieces(range.weight, kPanelColumns),
+        [&](const PiecePlace& place) {
+            const Int8Rows rows = x.slice(chunks.first(place.chunk), chunks.rows(place.chunk));
+            begin_int8_sums(range, rows, place.num_panels, sums);
+        },
+        [&](const PiecePlace& place, cpu::PieceArguments& a) {
+            set_rows(x.values, chunks.first(place.chunk), place.k, place.depth, a);
+            a.sums = reinterpret_cast<std::byte*>(sums);
+            a.goes_on = true;
+            range.kernels.int8_pieces(a);
+        },
+        [&](const PiecePlace& place) {
+            alignas(64) float scaled[cpu::kTileFloats];
+            const auto scale = [&](size_t p, size_t row, size_t count) {
+                const std::byte* scales = range.weight.panel_data(place.panel + p) +
+                                          int8_values_bytes(range.weight.depth());
+                range.kernels.scale_tile(
+                    sums + (p * chunks.rows(place.chunk) + row) * kPanelColumns,
+                    x.row_scale + chunks.first(place.chunk) + row,
+                    reinterpret_cast<const float*>(scales),
+                    count,
+                    scaled);
+                return static_cast<const float*>(scaled);
+            };
+            finish_pieces(walk.cuts, place, scale, finish);
+        });
+}
+
+// More rows than a tile has, of any format. Calls finish as for_each_panel_row() does.
+template <typename Finish>
+void piece_panels(const PanelRange& range, const LinearInput& x, const Finish& finish) {
+    switch (range.weight.format()) {
+        case WeightFormat::kBf16: {
+            const PlainPieces pieces(range.weight, kPanelColumns * sizeof(Bf16));
+            return pass_bf16_pieces(range, x.rows, pieces, finish);
+        }
+        case WeightFormat::kInt8:
+            AFD_ASSERT(x.int8.given(), "rows of a product with int8 weights were not quantised");
+            return pass_int8_pieces(range, x.int8, finish);
+        case WeightFormat::kFp8Block128:
+            return pass_fp8_pieces(range, x.rows, finish);
+        case WeightFormat::kInt4Group32:
+        case WeightFormat::kInt4Group64:
+        case WeightFormat::kInt4Group32Fp16:
+        case WeightFormat::kInt4Group64Fp16:
+        case WeightFormat::kMxfp4:
+            return pass_nibble_pieces(range, x.rows, finish);
+    }
+}
+
+}  // namespace afd::ops

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The order in which rows meet the panels of one packed matrix piece by piece of depth
+// (cpu::PieceArguments): some panels and some rows at a time, so that the rows of a piece, the
+// pieces of the panels, the next ones on their way from memory, and the sums stay in the
+// second-level cache together. Internal to ops/; what is multiplied is in piece_passes.h.
+
+#include <algorithm>
+#include <cstddef>
+
+#include "ops/cpu/kernels.h"
+#include "ops/linear/packed_linear.h"
+#include "ops/linear/panel_finish.h"
+#include "ops/linear/panel_tasks.h"
+#include "ops/linear/tile_products.h"
+#include "ops/tensor/tensor_view.h"
+
+namespace afd::ops {
+
+// How many rows (a chunk) and panels (a group) go together.
+struct PieceCuts {
+    static constexpr size_t kRowsMax = 512;
+    static constexpr size_t kPanelsMax = 16;
+    // 256 KiB of sums, and as much that was unpacked.
+    static constexpr size_t kSums = size_t{64} << 10;
+    static constexpr size_t kUnpackedBytes = size_t{256} << 10;
+
+    // `piece_bytes`: of a piece of one panel, as it is multiplied.
+    PieceCuts(size_t num_rows, size_t piece_bytes, size_t panels_max = kPanelsMax)
+        : chunks(num_rows, kRowsMax),
+          panels(std::clamp<size_t>(kSums / (div_up(num_rows, chunks.count) * kPanelColumns),
+                                    1,
+                                    std::min(panels_max, kUnpackedBytes / piece_bytes))) {}
+
+    RowBlocks chunks;
+    size_t panels;
+};
+
+// One piece: elements [k, k + depth) of a group of panels, and the chunk that meets it.
+struct PiecePlace {
+    size_t panel;
+    size_t num_panels;
+    size_t chunk;
+    size_t k;
+    size_t depth;
+};
+
+// Where a piece of one panel lies in memory.
+struct PieceSource {
+    const std::byte* from;
+    size_t bytes;
+};
+
+// Pieces that are multiplied from where they lie, `step_bytes` for each element of depth: bf16 and
+// int8.
+class PlainPieces {
+  public:
+    PlainPieces(const PackedLinear& weight, size_t step_bytes)
+        : weight_(weight), step_bytes_(step_bytes) {}
+
+    PieceSource source(size_t panel, size_t k, size_t depth) const {
+        return {weight_.panel_data(panel) + k * step_bytes_, depth * step_bytes_};
+    }
+    void set_panels(const PiecePlace& place, cpu::PieceArguments& a) const {
+        a.panels = weight_.panel_data(place.panel) + place.k * step_bytes_;
+        a.panel_stride = weight_.panel_bytes();
+    }
+
+  private:
+    const PackedLinear& weight_;
+    size_t step_bytes_;
+};
+
+// Pieces that are unpacked to bf16 first, once for all rows of a chunk, to
+// PieceCuts::kUnpackedBytes of `room`. source(panel, k, depth) tells where one lies, unpack(from,
+// depth, to) does it.
+template <typename Source, typename Unpack>
+class UnpackedPieces {
+  public:
+    UnpackedPieces(std::byte* room, const Source& source, const Unpack& unpack)
+        : room_(room), source_(source), unpack_(unpack) {}
+
+    PieceSource source(size_t panel, size_t k, size_t depth) const {
+        return source_(panel, k, depth);
+    }
+    void set_panels(const PiecePlace& place, cpu::PieceArguments& a) const {
+        a.panels = room_;
+        a.panel_stride = div_up(place.depth, 2) * 2 * kPanelColumns * sizeof(Bf16);
+        for (size_t p = 0; p < place.num_panels; ++p) {
+            unpack_(source_(place.panel + p, place.k, place.depth).from,
+                    place.depth,
+                    reinterpret_cast<uint16_t*>(room_ + p * a.panel_stride));
+        }
+    }
+
+  private:
+    std::byte* room_;
+    const Source& source_;
+    const Unpack& unpack_;
+};
+
+// The pieces of panels [first_panel, last_panel) of a matrix of `depth`, `piece` elements each.
+struct PieceWalk {
+    size_t depth;
+    size_t piece;
+    size_t first_panel;
+    size_t last_panel;
+    PieceCuts cuts;
+
+    // For each group and chunk calls begin(place), then multiply(place, arguments) for each of its
+    // pieces, without x and sums, and end(place); begin's and end's place has no k and depth.
+    template <typename Pieces, typename Begin, typename Multiply, typename End>
+    void run(const Pieces& pieces,
+             const Begin& begin,
+             const Multiply& multiply,
+             const End& end) const {
+        for (size_t panel = first_panel; panel < last_panel; panel += cuts.panels) {
+            const size_t num_panels = std::min(cuts.panels, last_panel - panel);
+            for (size_t chunk = 0; chunk < cuts.chunks.count; ++chunk) {
+                PiecePlace place{panel, num_panels, chunk, 0, 0};
+                begin(place);
+                for (; place.k < depth; place.k += piece) {
+                    place.depth = std::min(piece, depth - place.k);
+                    cpu::PieceArguments a;
+                    a.num_rows = cuts.chunks.rows(chunk);
+                    a.num_panels = num_panels;
+                    a.goes_on = place.k > 0;
+                    pieces.set_panels(place, a);
+                    set_fetch(pieces, place, a);
+                    multiply(place, a);
+                }
+                end(place);
+            }
+        }
+    }
+
+  private:
+    // What comes next.
+    template <typename Pieces>
+    void set_fetch(const Pieces& pieces, const PiecePlace& place, cpu::PieceArguments& a) const {
+        size_t panel = place.panel;
+        size_t k = place.k + place.depth;
+        if (k == depth) {
+            k = 0;
+            if (place.chunk + 1 == cuts.chunks.count) panel += cuts.panels;
+            if (panel >= last_panel) return;
+        }
+        const PieceSource next = pieces.source(panel, k, std::min(piece, depth - k));
+        const PieceSource beside = pieces.source(panel + 1, k, 0);
+        a.fetch = next.from;
+        a.fetch_bytes = next.bytes;
+        a.fetch_stride = static_cast<size_t>(beside.from - next.from);
+    }
+};
+
+// The sums of a group and a chunk go to their finisher, a tile at a time: sums_of(p, row, count) of
+// panel + p, from a row of the chunk on.
+template <typename SumsOf, typename Finish>
+void finish_pieces(const PieceCuts& cuts,
+                   const PiecePlace& place,
+                   const SumsOf& sums_of,
+                   const Finish& finish) {
+    const RowBlocks blocks(cuts.chunks.rows(place.chunk), cpu::kTileRowsMax);
+    for (size_t p = 0; p < place.num_panels; ++p) {
+        for (size_t block = 0; block < blocks.count; ++block) {
+            const size_t first = blocks.first(block);
+            const TileCover cover{cuts.chunks.first(place.chunk) + first,
+                                  blocks.rows(block),
+                                  place.panel + p,
+                                  1,
+                                  true};
+            const TileTargets targets(finish, cover);
+            targets(sums_of(p, first, cover.num_rows));
+        }
+    }
+}
+
+// What finish_pieces() wants, of sums that are what they should be.
+struct PlainSums {
+    const float* sums;  // [num_panels][num_rows][32]
+    size_t num_rows;
+
+    const float* operator()(size_t p, size_t row, size_t /*count*/) const {
+        return sums + (p * num_rows + row) * kPanelColumns;
+    }
+};
+
+// Elements [k, k + depth) of x from row `first` on.
+template <typename T>
+void set_rows(const Rows<T>& x, size_t first, size_t k, size_t depth, cpu::PieceArguments& a) {
+    a.x = reinterpret_cast<const std::byte*>(x.row(first) + k);
+    a.x_stride = x.stride * sizeof(T);
+    a.row_bytes = depth * sizeof(T);
+}
+
+}  // namespace afd::ops
