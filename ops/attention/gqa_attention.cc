@@ -18,6 +18,8 @@ namespace afd::ops {
 namespace {
 
 constexpr size_t kGqaTokensPerTask = 4;
+// Of one sequence.
+constexpr size_t kGqaTokensPerSequenceTask = 64;
 
 void assert_gqa_attention(const GqaAttentionRequest& request) {
     const size_t num_tokens = request.batch.num_tokens;
@@ -57,11 +59,16 @@ size_t parts_of_run_max(const GqaShape& shape) {
     return groups_together_max(shape.num_kv_heads * parts_of_group(shape), shape.head_dim, 0);
 }
 
-// Of one thread: the states of a run of parts, queries and results of one, each in a row, and
-// ExpandedHeads.
+size_t states_of_run_max(const GqaShape& shape) {
+    return states_together_max(shape.head_dim, 0);
+}
+
+// Of one thread: the states of a run, queries or results of one in a row, ExpandedHeads, and the
+// room that spans need.
 size_t thread_bytes(const GqaShape& shape) {
-    return parts_of_run_max(shape) * heads_state_bytes(shape.head_dim, 0) +
-           2 * workspace_bytes_of<Bf16>(cpu::kHeadsMax * shape.head_dim) +
+    return states_of_run_max(shape) * heads_state_bytes(shape.head_dim, 0) +
+           workspace_bytes_of<Bf16>(cpu::spans_room_elements(shape.head_dim)) +
+           workspace_bytes_of<Bf16>(cpu::kHeadsMax * shape.head_dim) +
            2 * workspace_bytes_of<Bf16>(kAttentionBlock * shape.head_dim);
 }
 
@@ -75,7 +82,11 @@ class GroupedAttention {
           kernels_(cpu::kernels(request.numeric_class)),
           thread_bytes_(thread_bytes(s_)),
           parts_(parts_of_group(s_)),
-          num_parts_(s_.num_kv_heads * parts_) {
+          num_parts_(s_.num_kv_heads * parts_),
+          tokens_per_state_(std::max<size_t>(cpu::kHeadsMax / s_.group_size(), 1)) {
+        const size_t num_states =
+            kernels_.attend_spans != nullptr ? states_of_run_max(s_) : size_t{1};
+        tokens_per_run_ = std::max<size_t>(num_states * tokens_per_state_ / parts_, 1);
         WorkspaceCursor cursor(workspace);
         scratch_ = cursor.take<std::byte>(num_threads * thread_bytes_);
     }
@@ -95,7 +106,7 @@ class GroupedAttention {
                 });
             return;
         }
-        const TaskCuts cuts(num_tokens, 1, parallel.num_threads(), kGqaTokensPerTask);
+        const TaskCuts cuts = task_cuts(parallel.num_threads());
         run_where_it_pays(parallel, cuts.num_tasks(), products, [&](size_t task, unsigned thread) {
             attend_tokens(cuts.range(task), thread);
         });
@@ -111,6 +122,16 @@ class GroupedAttention {
 
     PartRun run_from(size_t first, size_t most) const {
         return {first, std::min(most, num_parts_ - first)};
+    }
+
+    TaskCuts task_cuts(unsigned num_threads) const {
+        const size_t num_tokens = request_.batch.num_tokens;
+        const bool is_sequence =
+            kernels_.attend_spans != nullptr && num_together(0, num_tokens) > 1;
+        if (!is_sequence) return {num_tokens, 1, num_threads, kGqaTokensPerTask};
+        const size_t smallest =
+            std::min({tokens_per_run_, kGqaTokensPerSequenceTask, num_tokens / num_threads});
+        return {num_tokens, smallest, num_threads, kGqaTokensPerSequenceTask};
     }
 
     void attend_tokens(TaskCuts::Range tokens, unsigned thread) const {
@@ -132,11 +153,15 @@ class GroupedAttention {
     // A group's keys for all of these tokens: they stay in the cache of the core.
     void attend_sequence(TaskCuts::Range tokens, unsigned thread) const {
         const auto [first, last] = tokens;
-        for (size_t part = 0; part < num_parts_; ++part) {
+        for (size_t kv_head = 0; kv_head < s_.num_kv_heads; ++kv_head) {
             for (size_t t = first; t < last;) {
                 const size_t together = num_together(t, last);
-                together > 1 ? attend_shared(t, together, part, thread)
-                             : attend(t, {part, 1}, thread);
+                if (together > 1) {
+                    attend_tokens_together(t, together, kv_head, thread);
+                } else {
+                    for (size_t i = 0; i < parts_; ++i)
+                        attend(t, {kv_head * parts_ + i, 1}, thread);
+                }
                 t += together;
             }
         }
@@ -171,8 +196,9 @@ class GroupedAttention {
     // Tokens from t on that may share their passes over the keys. A window that has moved begins
     // elsewhere for each.
     size_t num_together(size_t t, size_t last) const {
-        const size_t count = tokens_together(request_.batch, s_.group_size(), t, last);
-        return first_position(t + count - 1) == 0 ? count : 1;
+        size_t count = tokens_together(request_.batch, tokens_per_run_, t, last);
+        while (count > 1 && first_position(t + count - 1) != 0) --count;
+        return count;
     }
 
     // A part is at most cpu::kHeadsMax heads of one group.
@@ -220,44 +246,84 @@ class GroupedAttention {
         }
     }
 
-    // A group's heads of `count` tokens that have their keys in common. REQUIRES: parts_ is 1.
-    void attend_shared(size_t t, size_t count, size_t kv_head, unsigned thread) const {
+    // A group's heads of `count` tokens that have their keys in common.
+    void attend_tokens_together(size_t t, size_t count, size_t kv_head, unsigned thread) const {
         WorkspaceCursor own({scratch_ + thread * thread_bytes_, thread_bytes_});
-        cpu::HeadsState heads = take_heads_state(s_.head_dim, 0, own);
-        Bf16* query = own.take<Bf16>(cpu::kHeadsMax * s_.head_dim);
-        Bf16* out = own.take<Bf16>(cpu::kHeadsMax * s_.head_dim);
-        const ExpandedHeads room = take_expanded(own);
-        const size_t columns = s_.group_size() * s_.head_dim;
-        heads.num_heads = count * s_.group_size();
-        std::array<size_t, cpu::kHeadsMax> counts;
-        std::array<float, cpu::kHeadsMax> sinks;
-        for (size_t i = 0; i < count; ++i) {
-            counts[i] = num_positions(t + i);
-            if (!request_.sinks.empty()) {
-                std::copy_n(&request_.sinks[kv_head * s_.group_size()],
-                            s_.group_size(),
-                            &sinks[i * s_.group_size()]);
+        std::array<cpu::HeadsState, kGroupsTogetherMax> states;
+        std::array<cpu::HeadsSpan, cpu::kHeadsSpansMax> spans;
+        std::array<HeadsOfTokens, kGroupsTogetherMax> heads;
+        Bf16* const row = own.take<Bf16>(cpu::kHeadsMax * s_.head_dim);
+        size_t num_states = 0;
+        size_t num_spans = 0;
+        for (size_t token = t; token < t + count; token += tokens_per_state_) {
+            const size_t num_tokens = std::min(tokens_per_state_, t + count - token);
+            for (size_t i = 0; i < parts_; ++i) {
+                const HeadsOfTokens of = heads_of(token, num_tokens, kv_head * parts_ + i);
+                cpu::HeadsState& state = states[num_states];
+                state = begin_state(of, row, own);
+                heads[num_states++] = of;
+                for (size_t k = 0; k < num_tokens; ++k) {
+                    spans[num_spans++] = {
+                        &state, k * of.num_heads, (k + 1) * of.num_heads, num_positions(token + k)};
+                }
             }
-            std::copy_n(
-                request_.query.row(t + i) + kv_head * columns, columns, query + i * columns);
         }
-        attend_together(
-            {.query = query,
-             .query_rope = nullptr,
-             .sinks = request_.sinks.empty() ? nullptr : sinks.data()},
-            std::span(counts.data(), count),
-            kernels_,
-            heads,
-            [&](size_t first, size_t num_keys) {
-                cpu::AttendBlock block = block_of(t, kv_head, first, num_keys, room);
-                block.is_cold = first == 0;
-                set_next(t, kv_head, first + num_keys, block);
-                return block;
-            },
-            out);
-        for (size_t i = 0; i < count; ++i) {
-            std::copy_n(out + i * columns, columns, request_.out.row(t + i) + kv_head * columns);
+        const ExpandedHeads room = take_expanded(own);
+        attend_together(std::span(spans).first(num_spans),
+                        kernels_,
+                        own.take<Bf16>(cpu::spans_room_elements(s_.head_dim)),
+                        [&](size_t first, size_t num_keys) {
+                            cpu::AttendBlock block = block_of(t, kv_head, first, num_keys, room);
+                            block.is_cold = first == 0;
+                            set_next(t, kv_head, first + num_keys, block);
+                            return block;
+                        });
+        for (size_t i = 0; i < num_states; ++i) {
+            kernels_.finish_heads(states[i], row);
+            const size_t columns = heads[i].num_heads * s_.head_dim;
+            for (size_t k = 0; k < heads[i].num_tokens; ++k) {
+                std::copy_n(row + k * columns,
+                            columns,
+                            request_.out.row(heads[i].token + k) + heads[i].first * s_.head_dim);
+            }
         }
+    }
+
+    // Some heads that tokens following each other have in one state.
+    struct HeadsOfTokens {
+        size_t token;
+        size_t num_tokens;
+        size_t first;
+        size_t num_heads;  // Of each token.
+    };
+
+    HeadsOfTokens heads_of(size_t token, size_t num_tokens, size_t part) const {
+        const size_t first = first_head_of(part);
+        const size_t end = (kv_head_of(part) + 1) * s_.group_size();
+        return {token, num_tokens, first, std::min(cpu::kHeadsMax, end - first)};
+    }
+
+    // row: room for the queries of a state.
+    cpu::HeadsState begin_state(const HeadsOfTokens& heads,
+                                Bf16* row,
+                                WorkspaceCursor& cursor) const {
+        cpu::HeadsState state = take_heads_state(s_.head_dim, 0, cursor);
+        state.num_heads = heads.num_tokens * heads.num_heads;
+        const size_t columns = heads.num_heads * s_.head_dim;
+        std::array<float, cpu::kHeadsMax> sinks;
+        for (size_t i = 0; i < heads.num_tokens; ++i) {
+            std::copy_n(request_.query.row(heads.token + i) + heads.first * s_.head_dim,
+                        columns,
+                        row + i * columns);
+            if (request_.sinks.empty()) continue;
+            std::copy_n(&request_.sinks[heads.first], heads.num_heads, &sinks[i * heads.num_heads]);
+        }
+        begin_with_sinks({.query = row,
+                          .query_rope = nullptr,
+                          .sinks = request_.sinks.empty() ? nullptr : sinks.data()},
+                         kernels_,
+                         state);
+        return state;
     }
 
     ExpandedHeads take_expanded(WorkspaceCursor& cursor) const {
@@ -326,6 +392,8 @@ class GroupedAttention {
     const size_t thread_bytes_;  // Of scratch_, for each thread.
     const size_t parts_;         // Of a group.
     const size_t num_parts_;
+    const size_t tokens_per_state_;
+    size_t tokens_per_run_ = 1;  // That go over their keys together.
     std::byte* scratch_ = nullptr;
 };
 

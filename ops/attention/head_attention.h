@@ -5,6 +5,7 @@
 // by mla_attention, mla_attention_v3 and gqa_attention. Internal to ops/.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -64,6 +65,12 @@ inline size_t groups_together_max(size_t num_groups, size_t latent, size_t rope)
                                               std::min(kGroupsTogetherMax, num_groups));
 }
 
+// States of several tokens that go over a block together at most, where the class has a way to
+// (Kernels::attend_spans).
+inline size_t states_together_max(size_t latent, size_t rope) {
+    return groups_together_max(kGroupsTogetherMax, latent, rope);
+}
+
 // One thread's state of cpu::kHeadsMax heads.
 inline cpu::HeadsState take_heads_state(size_t latent, size_t rope, WorkspaceCursor& cursor) {
     cpu::HeadsState state;
@@ -111,49 +118,57 @@ void attend_positions(const cpu::HeadQueries& queries,
     kernels.finish_heads(state, latent);
 }
 
-// Tokens of one sequence from `first` on, before `last`, that a state of `num_heads` heads a token
-// has room for and whose positions are in one block: they share all keys but some of that block, so
-// that few heads fill a register too.
-inline size_t tokens_together(const AttentionBatch& batch,
-                              size_t num_heads,
-                              size_t first,
-                              size_t last) {
-    const size_t most = std::min(last, first + cpu::kHeadsMax / num_heads);
+// Tokens of one sequence from `first` on, before `last`, whose positions are in one block, at most
+// `most` of them: they share all keys but some of that block.
+inline size_t tokens_together(const AttentionBatch& batch, size_t most, size_t first, size_t last) {
+    last = std::min(last, first + std::min(most, cpu::kHeadsSpansMax));
     const auto block = [&](size_t t) {
         return static_cast<size_t>(batch.positions[t]) / kAttentionBlock;
     };
     size_t end = first + 1;
-    while (end < most && batch.block_tables[end] == batch.block_tables[first] &&
+    while (end < last && batch.block_tables[end] == batch.block_tables[first] &&
            block(end) == block(first)) {
         ++end;
     }
     return end - first;
 }
 
-// The same as attend_positions for each of these tokens, whose heads follow each other in
-// `queries`, `state` and `latent`. num_positions [num_tokens] have the same number of whole blocks
-// before their last one. block_of(first, count) as there.
+// kernels.attend_block() of each span, as Kernels::attend_spans has it. room:
+// [cpu::spans_room_elements(latent)].
+inline void attend_spans(const cpu::AttendBlock& block,
+                         std::span<const cpu::HeadsSpan> spans,
+                         const cpu::Kernels& kernels,
+                         Bf16* room) {
+    if (kernels.attend_spans != nullptr) return kernels.attend_spans(block, spans, room);
+    for (const cpu::HeadsSpan& span : spans) kernels.attend_block(block.of(span), *span.state);
+}
+
+// Heads of tokens that share their keys: of each one the positions [0, num_positions), which are as
+// many whole blocks and some of the next one. States begin before and are finished afterwards.
+// block_of(first, count) as for attend_positions.
 template <typename BlockOf>
-void attend_together(const cpu::HeadQueries& queries,
-                     std::span<const size_t> num_positions,
+void attend_together(std::span<const cpu::HeadsSpan> tokens,
                      const cpu::Kernels& kernels,
-                     const cpu::HeadsState& state,
-                     const BlockOf& block_of,
-                     Bf16* latent) {
-    const size_t shared = (num_positions[0] - 1) / kAttentionBlock * kAttentionBlock;
-    begin_with_sinks(queries, kernels, state);
+                     Bf16* room,
+                     const BlockOf& block_of) {
+    const size_t shared = (tokens[0].num_positions - 1) / kAttentionBlock * kAttentionBlock;
+    std::array<cpu::HeadsSpan, cpu::kHeadsSpansMax> spans;
+    size_t num_states = 0;
+    for (const cpu::HeadsSpan& token : tokens) {
+        if (num_states > 0 && spans[num_states - 1].state == token.state) continue;
+        spans[num_states++] = {token.state, 0, token.state->num_heads, kAttentionBlock};
+    }
     for (size_t first = 0; first < shared; first += kAttentionBlock) {
-        kernels.attend_block(block_of(first, kAttentionBlock), state);
+        attend_spans(
+            block_of(first, kAttentionBlock), std::span(spans).first(num_states), kernels, room);
     }
-    // Each token's last block is another one.
-    const size_t num_heads = state.num_heads / num_positions.size();
-    for (size_t i = 0; i < num_positions.size(); ++i) {
-        cpu::AttendBlock block = block_of(shared, num_positions[i] - shared);
-        block.first_head = i * num_heads;
-        block.last_head = block.first_head + num_heads;
-        kernels.attend_block(block, state);
+    size_t longest = 0;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+        spans[i] = tokens[i];
+        spans[i].num_positions -= shared;
+        longest = std::max(longest, spans[i].num_positions);
     }
-    kernels.finish_heads(state, latent);
+    attend_spans(block_of(shared, longest), std::span(spans).first(tokens.size()), kernels, room);
 }
 
 }  // namespace afd::ops

@@ -43,9 +43,14 @@ size_t groups_of_run_max(const MlaShape& s) {
         div_up(s.num_heads, cpu::kHeadsMax), s.kv_lora_rank, s.qk_rope_head_dim);
 }
 
+size_t states_of_run_max(const MlaShape& s) {
+    return states_together_max(s.kv_lora_rank, s.qk_rope_head_dim);
+}
+
 // Of one thread.
 size_t thread_scratch_bytes(const MlaShape& s) {
-    return groups_of_run_max(s) * heads_state_bytes(s.kv_lora_rank, s.qk_rope_head_dim) +
+    return states_of_run_max(s) * heads_state_bytes(s.kv_lora_rank, s.qk_rope_head_dim) +
+           workspace_bytes_of<Bf16>(cpu::spans_room_elements(s.kv_lora_rank)) +
            workspace_bytes_of<Bf16>(kAttentionBlock * s.kv_lora_rank) +
            workspace_bytes_of<Bf16>(kAttentionBlock * s.qk_rope_head_dim);
 }
@@ -95,8 +100,9 @@ void assert_shapes(const MlaAttentionRequest& request) {
 }
 
 // Tokens of a task at most: the first keys of all but the first one are fetched while the one
-// before is computed.
+// before is computed. Those of one sequence share their keys.
 constexpr size_t kTokensPerTask = 4;
+constexpr size_t kTokensPerSequenceTask = 16;
 
 class Attention {
   public:
@@ -119,13 +125,18 @@ class Attention {
         const bool is_narrow = is_split_ && s_.num_heads < cpu::kHeadsMax * num_threads;
         heads_per_group_ = is_narrow ? kHeadsPerTask : cpu::kHeadsMax;
         num_groups_ = div_up(s_.num_heads, heads_per_group_);
-        if (request.cache.dtype != KvDtype::kBf16) {
+        const bool has_spans = kernels_.attend_spans != nullptr;
+        if (request.cache.dtype != KvDtype::kBf16 || has_spans) {
             const size_t most = groups_of_run_max(s_);
             groups_together_ =
                 is_split_ ? groups_together(num_groups_, most, num_tokens_, num_threads) : most;
         }
-        shares_keys_ = num_groups_ == 1 && request.query.stride == request.query.num_cols &&
-                       request.query_rope.stride == request.query_rope.num_cols;
+        // The heads of tokens that follow each other lie in a row.
+        const bool in_a_row = request.query.stride == request.query.num_cols &&
+                              request.query_rope.stride == request.query_rope.num_cols;
+        if (num_groups_ == 1 && in_a_row) tokens_per_state_ = cpu::kHeadsMax / s_.num_heads;
+        const size_t num_states = has_spans ? states_of_run_max(s_) : 1;
+        tokens_per_run_ = std::max<size_t>(num_states * tokens_per_state_ / num_groups_, 1);
     }
 
     void run(Parallel& parallel) const {
@@ -143,7 +154,7 @@ class Attention {
             };
             run_where_it_pays(parallel, num_tokens_ * num_runs, products, attend_run);
         } else {
-            const TaskCuts cuts(num_tokens_, 1, parallel.num_threads(), kTokensPerTask);
+            const TaskCuts cuts = task_cuts(parallel.num_threads());
             run_where_it_pays(
                 parallel, cuts.num_tasks(), products, [&](size_t task, unsigned thread) {
                     attend_tokens(cuts.range(task), thread);
@@ -170,22 +181,39 @@ class Attention {
     // several tokens once for all, so that their weights are read once.
     bool expands_at_once() const { return num_tokens_ == 1; }
 
+    TaskCuts task_cuts(unsigned num_threads) const {
+        const bool is_sequence =
+            tokens_together(request_.batch, tokens_per_run_, 0, num_tokens_) > 1;
+        const size_t smallest =
+            is_sequence ? std::min(tokens_per_run_, num_tokens_ / num_threads) : 1;
+        return {num_tokens_,
+                smallest,
+                num_threads,
+                is_sequence ? std::max(tokens_per_run_, kTokensPerSequenceTask) : kTokensPerTask};
+    }
+
     void attend_tokens(TaskCuts::Range tokens, unsigned thread) const {
         const auto [first, last] = tokens;
-        for (size_t token = first; token < last; ++token) {
-            const size_t together =
-                shares_keys_ ? tokens_together(request_.batch, s_.num_heads, token, last) : 1;
-            if (together > 1) {
-                attend_shared(token, together, token == first, thread);
-                token += together - 1;
-                continue;
+        for (size_t token = first; token < last;) {
+            const size_t count = tokens_together(request_.batch, tokens_per_run_, token, last);
+            if (count > 1) {
+                attend_tokens_together(token, count, token == first, thread);
+            } else {
+                attend_token(token, token == first, token + 1 < last, thread);
             }
-            for (size_t group = 0; group < num_groups_; group += groups_together_) {
-                const size_t count = groups_from(group);
-                const bool is_cold = token == first && group == 0;
-                const bool leads_on = token + 1 < last && group + count == num_groups_;
-                attend({token, group, count, is_cold, leads_on}, thread);
-            }
+            token += count;
+        }
+    }
+
+    void attend_token(size_t token, bool is_first, bool leads_on, unsigned thread) const {
+        for (size_t group = 0; group < num_groups_; group += groups_together_) {
+            const size_t count = groups_from(group);
+            attend({token,
+                    group,
+                    count,
+                    is_first && group == 0,
+                    leads_on && group + count == num_groups_},
+                   thread);
         }
     }
 
@@ -226,58 +254,97 @@ class Attention {
     }
 
     // All heads of `count` tokens that have their keys in common.
-    void attend_shared(size_t token, size_t count, bool is_cold, unsigned thread) const {
+    void attend_tokens_together(size_t token, size_t count, bool is_cold, unsigned thread) const {
         WorkspaceCursor own({scratch_ + thread * thread_bytes_, thread_bytes_});
-        cpu::HeadsState heads = take_heads_state(s_.kv_lora_rank, s_.qk_rope_head_dim, own);
-        heads.num_heads = count * s_.num_heads;
-        const ExpandedKeys room = take_expanded(own);
-        std::array<size_t, cpu::kHeadsMax> num_positions;
-        for (size_t i = 0; i < count; ++i) {
-            num_positions[i] = num_positions_of(request_, token + i);
-        }
-        const auto block_of = [&](size_t first, size_t num_keys) {
-            cpu::AttendBlock block = keys_of({request_, token, first}, num_keys, room);
-            block.is_cold = first == 0 && is_cold;
-            if (first + kAttentionBlock < num_positions[0]) {
-                set_next({request_, token, first + kAttentionBlock}, block);
+        std::array<cpu::HeadsState, kGroupsTogetherMax> states;
+        std::array<cpu::HeadsSpan, cpu::kHeadsSpansMax> spans;
+        std::array<Bf16*, kGroupsTogetherMax> latents;
+        size_t num_states = 0;
+        size_t num_spans = 0;
+        for (size_t t = token; t < token + count; t += tokens_per_state_) {
+            const size_t num_tokens = std::min(tokens_per_state_, token + count - t);
+            for (size_t group = 0; group < num_groups_; ++group) {
+                const size_t num_heads = heads_of(group);
+                cpu::HeadsState& state = states[num_states];
+                state = begin_state(t, group, num_tokens * num_heads, own);
+                latents[num_states++] = latent_of(t, group);
+                for (size_t i = 0; i < num_tokens; ++i) {
+                    spans[num_spans++] = {&state,
+                                          i * num_heads,
+                                          (i + 1) * num_heads,
+                                          num_positions_of(request_, t + i)};
+                }
             }
-            return block;
-        };
+        }
+        const ExpandedKeys room = take_expanded(own);
         attend_together(
-            {.query = request_.query.row(token), .query_rope = request_.query_rope.row(token)},
-            std::span(num_positions.data(), count),
+            std::span(spans).first(num_spans),
             kernels_,
-            heads,
-            block_of,
-            latent_.row(token));
+            take_spans_room(own),
+            [&](size_t first, size_t num_keys) {
+                const size_t longest = token + count - 1;
+                cpu::AttendBlock block = keys_of({request_, longest, first}, num_keys, room);
+                block.is_cold = first == 0 && is_cold;
+                if (first + kAttentionBlock < spans[0].num_positions) {
+                    set_next({request_, longest, first + kAttentionBlock}, block);
+                }
+                return block;
+            });
+        for (size_t i = 0; i < num_states; ++i) kernels_.finish_heads(states[i], latents[i]);
+    }
+
+    // Of `num_heads` heads from a group's first one on.
+    cpu::HeadsState begin_state(size_t token,
+                                size_t group,
+                                size_t num_heads,
+                                WorkspaceCursor& cursor) const {
+        cpu::HeadsState state = take_heads_state(s_.kv_lora_rank, s_.qk_rope_head_dim, cursor);
+        state.num_heads = num_heads;
+        const size_t first_head = group * heads_per_group_;
+        begin_with_sinks(
+            {.query = request_.query.row(token) + first_head * s_.kv_lora_rank,
+             .query_rope = request_.query_rope.row(token) + first_head * s_.qk_rope_head_dim},
+            kernels_,
+            state);
+        return state;
+    }
+
+    Bf16* latent_of(size_t token, size_t group) const {
+        return latent_.row(token) + group * heads_per_group_ * s_.kv_lora_rank;
+    }
+
+    Bf16* take_spans_room(WorkspaceCursor& cursor) const {
+        return cursor.take<Bf16>(cpu::spans_room_elements(s_.kv_lora_rank));
     }
 
     // The keys of each block are expanded once for all groups of the run.
     void attend(const GroupRun& run, unsigned thread) const {
         WorkspaceCursor own({scratch_ + thread * thread_bytes_, thread_bytes_});
         std::array<cpu::HeadsState, kGroupsTogetherMax> heads;
+        std::array<cpu::HeadsSpan, kGroupsTogetherMax> spans;
         for (size_t i = 0; i < run.count; ++i) {
-            heads[i] = take_heads_state(s_.kv_lora_rank, s_.qk_rope_head_dim, own);
-            heads[i].num_heads = heads_of(run.first + i);
-            const size_t first_head = (run.first + i) * heads_per_group_;
-            begin_with_sinks({.query = request_.query.row(run.token) + first_head * s_.kv_lora_rank,
-                              .query_rope = request_.query_rope.row(run.token) +
-                                            first_head * s_.qk_rope_head_dim},
-                             kernels_,
-                             heads[i]);
+            heads[i] = begin_state(run.token, run.first + i, heads_of(run.first + i), own);
+            spans[i] = {&heads[i], 0, heads[i].num_heads, 0};
         }
         const ExpandedKeys room = take_expanded(own);
+        Bf16* const spans_room = take_spans_room(own);
         const size_t end = num_positions_of(request_, run.token);
         for (size_t first = 0; first < end; first += kAttentionBlock) {
             cpu::AttendBlock block = block_of(run, first, room);
+            if (run.count > 1 && kernels_.attend_spans != nullptr) {
+                block.afterwards = fetched_after(run.token, run.first, first);
+                for (size_t i = 0; i < run.count; ++i) spans[i].num_positions = block.num_positions;
+                kernels_.attend_spans(block, std::span(spans).first(run.count), spans_room);
+                continue;
+            }
             for (size_t i = 0; i < run.count; ++i) {
                 block.afterwards = fetched_after(run.token, run.first + i, first);
                 kernels_.attend_block(block, heads[i]);
             }
         }
         for (size_t i = 0; i < run.count; ++i) {
+            kernels_.finish_heads(heads[i], latent_of(run.token, run.first + i));
             const size_t first_head = (run.first + i) * heads_per_group_;
-            kernels_.finish_heads(heads[i], latent_.row(run.token) + first_head * s_.kv_lora_rank);
             for (size_t h = 0; expands_at_once() && h < heads[i].num_heads; ++h) {
                 expand_head(first_head + h);
             }
@@ -333,7 +400,8 @@ class Attention {
     size_t heads_per_group_ = 0;
     size_t num_groups_ = 0;  // Of a token.
     size_t groups_together_ = 1;
-    bool shares_keys_ = false;  // The heads of tokens that follow each other lie in a row.
+    size_t tokens_per_state_ = 1;
+    size_t tokens_per_run_ = 1;  // That go over their keys together.
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <span>
 
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/pair_chains.h"
@@ -169,6 +170,12 @@ void attend_pairs(const AttendBlock& b, const HeadsState& s) {
         for (size_t c = 0; c < s.o_stride; ++c) o[c] = o[c] * s.alpha[h];
     }
     without_denormals<Lanes, accumulate_block<Lanes>>(s, b);
+}
+
+// One by one: for callers to have the class's runs of states wherever it is computed.
+template <typename Lanes>
+void attend_pair_spans(const AttendBlock& b, std::span<const HeadsSpan> spans, Bf16*) {
+    for (const HeadsSpan& span : spans) attend_pairs<Lanes>(b.of(span), *span.state);
 }
 
 }  // namespace

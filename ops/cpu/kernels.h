@@ -20,6 +20,7 @@
 #include <span>
 
 #include "ops/cpu/block_sizes.h"
+#include "ops/format/attention_batch.h"
 #include "ops/format/expert_activation.h"
 #include "ops/format/numeric_class.h"
 #include "ops/format/packed_shape.h"
@@ -207,6 +208,15 @@ struct HeadQueries {
     const float* sinks = nullptr;
 };
 
+// Heads of one state, and how many of a block's positions they attend to, from its first one on.
+struct HeadsSpan {
+    const HeadsState* state = nullptr;
+    size_t first_head = 0;
+    size_t last_head = 0;  // One behind.
+    size_t num_positions = 0;
+};
+inline constexpr size_t kHeadsSpansMax = kAttentionBlock;  // Of one call.
+
 // At most kAttentionBlock consecutive positions, and the heads of the state that attend to them;
 // the others keep what they have.
 struct AttendBlock {
@@ -233,7 +243,20 @@ struct AttendBlock {
     size_t end_of_heads(const HeadsState& state) const {
         return std::min(last_head, state.num_heads);
     }
+    // What the span attends to.
+    AttendBlock of(const HeadsSpan& span) const {
+        AttendBlock block = *this;
+        block.first_head = span.first_head;
+        block.last_head = span.last_head;
+        block.num_positions = span.num_positions;
+        return block;
+    }
 };
+
+// Elements that attend_spans needs to have room for: what is summed of half a block.
+constexpr size_t spans_room_elements(size_t latent) {
+    return kAttentionBlock / 2 * ((latent + 31) / 32 * 32);
+}
 
 // h = an ExpertActivation of gate →bf16 and, where it is gated, up →bf16.
 using ActivateRow = void (*)(const float* gate, const float* up, size_t count, Bf16* h);
@@ -340,6 +363,12 @@ struct Kernels {
     void (*begin_heads)(const HeadQueries& queries, const HeadsState& state);
     // Scores, a softmax step, o = o · alpha, then o += p · values, positions ascending.
     void (*attend_block)(const AttendBlock& block, const HeadsState& state);
+    // attend_block(block.of(span)) of each span, where the class has more than one way to go over
+    // several states; otherwise null. States have the same widths, spans of one follow each other,
+    // and what a span does not attend to has no influence on it.
+    void (*attend_spans)(const AttendBlock& block,
+                         std::span<const HeadsSpan> spans,
+                         Bf16* room) = nullptr;  // [spans_room_elements(latent)]
     // latent [num_heads][latent] = (o / sum) →bf16.
     void (*finish_heads)(const HeadsState& state, Bf16* latent);
     // Dynamic quantisation of rows that follow each other (ops/linear/quantise.h): x, q [num_rows,

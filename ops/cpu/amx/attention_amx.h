@@ -174,18 +174,19 @@ void scores_amx(const HeadsState& s, const AttendBlock& b) {
     }
 }
 
-// p from [pair][kHeadLanes][2] to [kHeadLanes][kAttentionBlock].
-inline void turn_probabilities(const HeadsState& s) {
+// p from [pair][kHeadLanes][2] to [kHeadLanes][kAttentionBlock], as many steps as there are.
+inline void turn_probabilities(const HeadsState& s, size_t num_positions) {
     __m512i pairs[2][kHeadLanes];
-    for (size_t half = 0; half < 2; ++half) {
+    const size_t num_steps = num_positions > kStepElements ? 2 : 1;
+    for (size_t step = 0; step < num_steps; ++step) {
         for (size_t i = 0; i < kHeadLanes; ++i) {
-            pairs[half][i] = _mm512_load_si512(s.p + (half * kHeadLanes + i) * 2 * kHeadLanes);
+            pairs[step][i] = _mm512_load_si512(s.p + (step * kHeadLanes + i) * 2 * kHeadLanes);
         }
-        transpose(pairs[half]);
+        transpose(pairs[step]);
     }
-    for (size_t half = 0; half < 2; ++half) {
+    for (size_t step = 0; step < num_steps; ++step) {
         for (size_t h = 0; h < kHeadLanes; ++h) {
-            _mm512_store_si512(s.p + h * kAttentionBlock + half * kStepElements, pairs[half][h]);
+            _mm512_store_si512(s.p + h * kAttentionBlock + step * kStepElements, pairs[step][h]);
         }
     }
 }
@@ -194,8 +195,10 @@ inline void turn_probabilities(const HeadsState& s) {
 struct InterleavedValues {
     alignas(64) Bf16 pairs[kTileGroups][2 * kStepElements];
 
-    // Rows from `values` on, `stride` apart, of which there are num_rows; `left` columns.
-    void fill(const Bf16* values, size_t stride, size_t num_rows, size_t left) {
+    // Rows from `values` on, `stride` apart, of which there are num_rows; `left` columns. Pairs
+    // before first_pair stay as they are.
+    void fill(
+        const Bf16* values, size_t stride, size_t num_rows, size_t left, size_t first_pair = 0) {
         const auto mask =
             left >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((uint32_t{1} << left) - 1);
         const __m512i lanes =
@@ -204,7 +207,7 @@ struct InterleavedValues {
         const __m512i low = _mm512_or_si512(
             lanes, _mm512_slli_epi32(_mm512_add_epi32(lanes, _mm512_set1_epi32(32)), 16));
         const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
-        for (size_t pair = 0; 2 * pair < num_rows; ++pair) {
+        for (size_t pair = first_pair; 2 * pair < num_rows; ++pair) {
             const Bf16* row = values + 2 * pair * stride;
             const __m512i even = _mm512_maskz_loadu_epi16(mask, row);
             const __m512i odd = 2 * pair + 1 < num_rows
@@ -264,20 +267,23 @@ void begin_amx_heads(const HeadQueries& q, const HeadsState& s) {
     std::fill_n(s.scores, kHeadLanes * kAttentionBlock, 0.0f);
 }
 
+void fetch_cold_block(const AttendBlock& b, const HeadsState& s) {
+    const auto fetch = [](const Bf16* rows, size_t count) {
+        for (size_t i = 0; i < count; i += kLineElements) fetch_amx(rows + i);
+    };
+    fetch(b.ckv, b.num_positions * s.latent);
+    fetch(b.kr, b.num_positions * s.rope);
+    if (b.values != nullptr) fetch(b.values, b.num_positions * s.latent);
+}
+
 template <typename Unit>
 void attend_amx_block(const AttendBlock& b, const HeadsState& s) {
-    if (b.is_cold) {
-        const auto fetch = [&](const Bf16* rows, size_t count) {
-            for (size_t i = 0; i < count; i += kLineElements) fetch_amx(rows + i);
-        };
-        fetch(b.ckv, b.num_positions * s.latent);
-        fetch(b.kr, b.num_positions * s.rope);
-        if (b.values != nullptr) fetch(b.values, b.num_positions * s.latent);
-    }
+    if (b.is_cold) fetch_cold_block(b, s);
     scores_amx<Unit>(s, b);
     softmax(s, b);
-    turn_probabilities(s);
+    turn_probabilities(s, b.num_positions);
     for (size_t h = b.first_head; h < b.end_of_heads(s); ++h) {
+        if (s.alpha[h] == 1.0f) continue;
         float* o = s.o + h * s.o_stride;
         const __m512 alpha = _mm512_set1_ps(s.alpha[h]);
         for (size_t c = 0; c < s.o_stride; c += 16) {

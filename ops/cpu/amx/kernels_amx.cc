@@ -6,6 +6,7 @@
 
 #include <immintrin.h>
 
+#include "ops/cpu/amx/attend_spans_amx.h"
 #include "ops/cpu/amx/attention_amx.h"
 #include "ops/cpu/amx/int8_amx.h"
 #include "ops/cpu/amx/piece_product_amx.h"
@@ -25,6 +26,7 @@ const Kernels& amx_kernels() {
         table.reads_key_pairs = false;
         table.begin_heads = begin_amx_heads;
         table.attend_block = attend_amx_block<AmxTileUnit>;
+        table.attend_spans = attend_amx_spans<AmxTileUnit>;
         table.finish_heads = avx512_kernels().finish_heads;
         return table;
     }();

@@ -59,6 +59,7 @@ const Kernels& amx_avx2_kernels() {
         table.unpack_fp8 = unpack_fp8_words<EightWords, 2>;
         table.begin_heads = begin_pairs;
         table.attend_block = attend_pairs<EightLanes>;
+        table.attend_spans = attend_pair_spans<EightLanes>;
         return table;
     }();
     return kTable;

@@ -97,6 +97,7 @@ const Kernels& amx_portable_kernels() {
         table.add_block = add_block<RoundOnce>;
         table.begin_heads = begin_pairs;
         table.attend_block = attend_pairs<PlainLanes>;
+        table.attend_spans = attend_pair_spans<PlainLanes>;
         return table;
     }();
     return kTable;

@@ -18,11 +18,10 @@
 #include <string>
 #include <vector>
 
-#include "ops/attention/head_attention.h"
 #include "ops/format/amx_support.h"
-#include "ops/format/attention_batch.h"
 #include "ops/linear/panel_loop.h"
 #include "tests/ops/cpu/amx_tables.h"
+#include "tests/ops/cpu/token_attention.h"
 #include "tests/ops/test_data.h"
 
 namespace afd::ops {
@@ -161,76 +160,92 @@ TEST(AmxClass, Int8SumsAreExact) {
     }
 }
 
-struct AttentionCase {
-    size_t num_heads;
-    size_t latent;
-    size_t rope;
-    bool has_values;
-};
-
-// Tokens at the positions before num_positions, which have one state together.
-std::vector<uint32_t> attend(const cpu::Kernels& kernels,
-                             const AttentionCase& c,
-                             std::span<const size_t> num_positions) {
-    const size_t count = num_positions.back();
-    const size_t num_heads = c.num_heads * num_positions.size();
-    const test::RandomMatrix queries(num_heads, c.latent, 1);
-    const test::RandomMatrix ropes(num_heads, std::max<size_t>(c.rope, 1), 2);
-    const test::RandomMatrix keys(count, c.latent, 3);
-    const test::RandomMatrix rope_keys(count, std::max<size_t>(c.rope, 1), 4);
-    const test::RandomMatrix values(count, c.latent, 5);
-    const Workspace workspace(heads_state_bytes(c.latent, c.rope));
-    WorkspaceCursor cursor(workspace.bytes());
-    cpu::HeadsState state = take_heads_state(c.latent, c.rope, cursor);
-    state.num_heads = num_heads;
-    std::vector<Bf16> out(num_heads * c.latent);
-    attend_together(
-        {queries.values.data(), ropes.values.data()},
-        num_positions,
-        kernels,
-        state,
-        [&](size_t first, size_t num_keys) {
-            return cpu::AttendBlock{
-                .ckv = keys.values.data() + first * c.latent,
-                .kr = rope_keys.values.data() + first * c.rope,
-                .values = c.has_values ? values.values.data() + first * c.latent : nullptr,
-                .num_positions = num_keys,
-                .scale = 0.125f,
-                .is_cold = first == 0};
-        },
-        out.data());
-    return test::bits_of(std::span<const Bf16>(out));
-}
-
-// Goal: as before, of tokens that share their keys but for some of the last block.
-TEST(AmxClass, TokensTogetherHaveTheSameBitsEveryWay) {
-    const AttentionCase c{3, 40, 6, false};
-    const size_t counts[][4] = {{1, 2, 3, 4}, {60, 61, 62, 63}, {65, 66, 100, 128}};
-    for (const auto& num_positions : counts) {
-        const auto tables = test::amx_tables();
-        const auto expected = attend(tables.front().kernels, c, num_positions);
-        for (const test::KernelTable& table : tables) {
-            EXPECT_EQ(attend(table.kernels, c, num_positions), expected)
-                << table.name << ", up to " << num_positions[3] << " positions";
+TEST(AmxClass, AttentionHasTheSameBitsEveryWay) {
+    const test::HeadsCase cases[] = {{16, 64, 16, false},
+                                     {8, 512, 64, false},
+                                     {3, 40, 6, false},
+                                     {1, 33, 7, false},
+                                     {5, 80, 0, true}};
+    for (const test::HeadsCase& c : cases) {
+        for (const size_t count : {1, 2, 15, 16, 31, 33, 48, 63, 64, 65, 150}) {
+            const test::TokenAttention token(c, std::array{count});
+            const auto tables = test::amx_tables();
+            const auto expected = token.alone(tables.front().kernels);
+            for (const test::KernelTable& table : tables) {
+                EXPECT_EQ(token.alone(table.kernels), expected)
+                    << table.name << ", " << c.num_heads << " heads of " << c.latent << " + "
+                    << c.rope << ", " << count << " positions";
+            }
         }
     }
 }
 
-TEST(AmxClass, AttentionHasTheSameBitsEveryWay) {
-    const AttentionCase cases[] = {{16, 64, 16, false},
-                                   {8, 512, 64, false},
-                                   {3, 40, 6, false},
-                                   {1, 33, 7, false},
-                                   {5, 80, 0, true}};
-    for (const AttentionCase& c : cases) {
-        for (const size_t count : {1, 2, 15, 16, 31, 33, 48, 63, 64, 65, 150}) {
+// Several states, whole and partial steps of 32 positions, odd counts, tokens in no order.
+const std::vector<std::vector<size_t>> kPositionsOfTokens = {{1, 2, 3, 4},
+                                                             {5, 1, 33, 32, 2, 64},
+                                                             {60, 61, 62, 63},
+                                                             {31, 32, 33, 34, 35, 36, 37, 38, 39},
+                                                             {65, 66, 100, 128},
+                                                             {130, 191, 129, 161, 160, 130, 159}};
+
+// Goal: tokens that go over their keys together have the bits of each of them alone, every way.
+TEST(AmxClass, TokensTogetherHaveTheBitsOfEachAlone) {
+    std::vector<test::HeadsCase> cases = {{3, 40, 6, false}, {16, 80, 32, false}, {7, 33, 0, true}};
+    for (size_t num_heads = 1; num_heads <= cpu::kHeadsMax; ++num_heads) {
+        cases.push_back({num_heads, 64, num_heads % 2 * 32, num_heads % 2 == 0});
+    }
+    for (const test::HeadsCase& c : cases) {
+        for (const std::vector<size_t>& num_positions : kPositionsOfTokens) {
+            const test::TokenAttention tokens(c, num_positions);
             const auto tables = test::amx_tables();
-            const auto expected = attend(tables.front().kernels, c, std::array{count});
+            const auto expected = tokens.alone(tables.front().kernels);
             for (const test::KernelTable& table : tables) {
-                EXPECT_EQ(attend(table.kernels, c, std::array{count}), expected)
+                EXPECT_EQ(tokens.together(table.kernels), expected)
                     << table.name << ", " << c.num_heads << " heads of " << c.latent << " + "
-                    << c.rope << ", " << count << " positions";
+                    << c.rope << ", up to " << num_positions.back() << " positions";
             }
+        }
+    }
+}
+
+// Goal: the same where a sum's sign is all that is left of it: weights and values so small that
+// products are denormal.
+TEST(AmxClass, TokensTogetherHaveTheSignsOfEachAlone) {
+    const test::HeadsCase c{4, 64, 0, true, 16.0f, 1e-34f};
+    for (const std::vector<size_t>& num_positions : kPositionsOfTokens) {
+        const test::TokenAttention tokens(c, num_positions);
+        const auto tables = test::amx_tables();
+        const auto expected = tokens.alone(tables.front().kernels);
+        for (const test::KernelTable& table : tables) {
+            EXPECT_EQ(tokens.together(table.kernels), expected)
+                << table.name << ", up to " << num_positions.back() << " positions";
+        }
+    }
+}
+
+// Goal: a token is not changed by positions behind its own, whatever is there, nor by what tokens
+// that come to it have left.
+TEST(AmxClass, TokensTogetherSeeNothingOfLaterOnes) {
+    const test::HeadsCase c{3, 64, 32, false};
+    const size_t token_size = c.num_heads * c.latent;
+    for (const size_t longest : {6u, 7u, 34u, 64u, 101u}) {
+        std::vector<size_t> num_positions;
+        for (size_t i = 0; i < 6; ++i) num_positions.push_back(longest - i);
+        for (int order = 0; order < 2; ++order) {
+            test::TokenAttention tokens(c, num_positions);
+            tokens.set_position(longest - 1, Bf16{0x7fc0});
+            tokens.set_position(longest - 2, Bf16{0x7f80});
+            const auto tables = test::amx_tables();
+            const auto expected = tokens.alone(tables.front().kernels);
+            for (const test::KernelTable& table : tables) {
+                const auto bits = tokens.together(table.kernels);
+                for (size_t i = 0; i < bits.size(); ++i) {
+                    if (num_positions[i / token_size] > longest - 2) continue;
+                    ASSERT_EQ(bits[i], expected[i])
+                        << table.name << ", up to " << longest << " positions, element " << i;
+                }
+            }
+            std::reverse(num_positions.begin(), num_positions.end());
         }
     }
 }

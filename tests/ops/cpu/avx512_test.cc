@@ -14,9 +14,9 @@
 #include <span>
 #include <vector>
 
-#include "ops/attention/head_attention.h"
 #include "ops/cpu/kernels.h"
 #include "tests/ops/cpu/kernel_tables.h"
+#include "tests/ops/cpu/token_attention.h"
 #include "tests/ops/test_data.h"
 
 namespace afd::ops {
@@ -119,46 +119,14 @@ TEST(Avx512Class, Int8SumsAreThoseOfAvx2) {
     }
 }
 
-struct HeadsCase {
-    size_t num_heads;
-    size_t latent;
-    size_t rope;
-    bool has_values;
-};
-
 // `num_tokens` tokens one behind the other, the last of which looks at `num_positions`.
 std::vector<uint32_t> attend_tokens(const cpu::Kernels& kernels,
-                                    const HeadsCase& c,
+                                    const test::HeadsCase& c,
                                     size_t num_tokens,
                                     size_t num_positions) {
-    const size_t num_heads = c.num_heads * num_tokens;
-    const test::RandomMatrix queries(num_heads, c.latent, 1);
-    const test::RandomMatrix ropes(num_heads, std::max<size_t>(c.rope, 1), 2);
-    const test::RandomMatrix keys(num_positions, c.latent, 3);
-    const test::RandomMatrix rope_keys(num_positions, std::max<size_t>(c.rope, 1), 4);
-    const test::RandomMatrix values(num_positions, c.latent, 5);
     std::vector<size_t> counts(num_tokens);
     for (size_t i = 0; i < num_tokens; ++i) counts[i] = num_positions - (num_tokens - 1 - i);
-    const Workspace workspace(heads_state_bytes(c.latent, c.rope));
-    WorkspaceCursor cursor(workspace.bytes());
-    cpu::HeadsState state = take_heads_state(c.latent, c.rope, cursor);
-    state.num_heads = num_heads;
-    std::vector<Bf16> out(num_heads * c.latent);
-    attend_together(
-        {queries.values.data(), ropes.values.data()},
-        counts,
-        kernels,
-        state,
-        [&](size_t first, size_t count) {
-            return cpu::AttendBlock{
-                .ckv = keys.values.data() + first * c.latent,
-                .kr = rope_keys.values.data() + first * c.rope,
-                .values = c.has_values ? values.values.data() + first * c.latent : nullptr,
-                .num_positions = count,
-                .scale = 0.125f};
-        },
-        out.data());
-    return test::bits_of(std::span<const Bf16>(out));
+    return test::TokenAttention(c, counts).together(kernels);
 }
 
 TEST(Avx512Class, AttentionHasTheBitsOfAvx2) {
@@ -167,7 +135,7 @@ TEST(Avx512Class, AttentionHasTheBitsOfAvx2) {
         for (size_t num_heads = 1; num_heads <= cpu::kHeadsMax; ++num_heads) {
             for (const auto& [latent, rope] :
                  {std::pair{1u, 0u}, {33u, 7u}, {40u, 16u}, {128u, 0u}, {160u, 20u}}) {
-                const HeadsCase c{num_heads, latent, rope, num_heads % 3 == 0};
+                const test::HeadsCase c{num_heads, latent, rope, num_heads % 3 == 0};
                 for (const size_t num_positions : {1u, 9u, 64u, 150u}) {
                     EXPECT_EQ(attend_tokens(table.kernels, c, 1, num_positions),
                               attend_tokens(avx2, c, 1, num_positions))
@@ -184,7 +152,7 @@ TEST(Avx512Class, TokensTogetherHaveTheBitsOfAvx2) {
     const cpu::Kernels& avx2 = cpu::kernels(NumericClass::kAvx2);
     for (const test::KernelTable& table : avx512_tables()) {
         for (const size_t num_heads : {1u, 2u, 3u, 5u}) {
-            const HeadsCase c{num_heads, 72, 9, false};
+            const test::HeadsCase c{num_heads, 72, 9, false};
             for (const size_t num_positions : {3u, 40u, 68u, 128u}) {
                 EXPECT_EQ(attend_tokens(table.kernels, c, 3, num_positions),
                           attend_tokens(avx2, c, 3, num_positions))

@@ -4,6 +4,7 @@
 
 #include "tests/ops/cpu/software_amx.h"
 
+#include "ops/cpu/amx/attend_spans_amx.h"
 #include "ops/cpu/amx/attention_amx.h"
 #include "ops/cpu/amx/int8_amx.h"
 #include "ops/cpu/amx/piece_product_amx.h"
@@ -21,6 +22,7 @@ const cpu::Kernels& software_amx_kernels() {
         table.int8_tile = cpu::amx_int8_tile<SoftwareTiles>;
         table.begin_heads = cpu::begin_amx_heads;
         table.attend_block = cpu::attend_amx_block<SoftwareTiles>;
+        table.attend_spans = cpu::attend_amx_spans<SoftwareTiles>;
         return table;
     }();
     return kTable;
