@@ -16,6 +16,8 @@
 
 #include "ops/cpu/amx/padded_rows_amx.h"
 #include "ops/cpu/amx/tile_unit_amx.h"
+#include "ops/cpu/avx512/math_avx512.h"
+#include "ops/cpu/avx512/quotient_avx512.h"
 #include "ops/cpu/avx512_bf16/head_lanes_avx512_bf16.h"
 #include "ops/cpu/avx512_bf16/softmax_avx512_bf16.h"
 #include "ops/cpu/kernels.h"
@@ -294,6 +296,19 @@ void attend_amx_block(const AttendBlock& b, const HeadsState& s) {
     if (whole > 0) accumulate_amx<Unit>(s, b, 0, whole);
     if (whole < b.num_positions) accumulate_amx<Unit>(s, b, whole, b.num_positions - whole);
     Unit::release();
+}
+
+void finish_amx_heads(const HeadsState& s, Bf16* latent) {
+    for (size_t h = 0; h < s.num_heads; ++h) {
+        const float* o = s.o + h * s.o_stride;
+        const Divisor sum(s.sum[h]);
+        for (size_t c = 0; c < s.latent; c += 16) {
+            const size_t left = std::min<size_t>(s.latent - c, 16);
+            _mm256_mask_storeu_epi16(latent + h * s.latent + c,
+                                     static_cast<__mmask16>((1u << left) - 1),
+                                     round_16(sum.divide(_mm512_load_ps(o + c))));
+        }
+    }
 }
 
 }  // namespace

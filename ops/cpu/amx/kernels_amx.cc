@@ -27,7 +27,7 @@ const Kernels& amx_kernels() {
         table.begin_heads = begin_amx_heads;
         table.attend_block = attend_amx_block<AmxTileUnit>;
         table.attend_spans = attend_amx_spans<AmxTileUnit>;
-        table.finish_heads = avx512_kernels().finish_heads;
+        table.finish_heads = finish_amx_heads;
         return table;
     }();
     return kTable;

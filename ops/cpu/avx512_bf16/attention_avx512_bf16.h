@@ -17,6 +17,7 @@
 #include <limits>
 
 #include "ops/cpu/avx512/math_avx512.h"
+#include "ops/cpu/avx512/quotient_avx512.h"
 #include "ops/cpu/avx512_bf16/head_lanes_avx512_bf16.h"
 #include "ops/cpu/avx512_bf16/key_pairs_avx512_bf16.h"
 #include "ops/cpu/avx512_bf16/position_lanes_avx512_bf16.h"
@@ -344,10 +345,10 @@ void finish_heads(const HeadsState& s, Bf16* latent) {
     const __m512i second_half = _mm512_add_epi32(first_half, _mm512_set1_epi32(8));
     for (size_t head = 0; head < s.num_heads; ++head) {
         const float* o = s.o + head * s.o_stride;
-        const __m512 divisor = _mm512_set1_ps(s.sum[head]);
+        const Divisor sum(s.sum[head]);
         for (size_t column = 0; column < s.latent; column += 32) {
-            const __m512 low = _mm512_div_ps(_mm512_load_ps(o + column), divisor);
-            const __m512 high = _mm512_div_ps(_mm512_load_ps(o + column + 16), divisor);
+            const __m512 low = sum.divide(_mm512_load_ps(o + column));
+            const __m512 high = sum.divide(_mm512_load_ps(o + column + 16));
             const __m256i first = round_16(_mm512_permutex2var_ps(low, first_half, high));
             const __m256i second = round_16(_mm512_permutex2var_ps(low, second_half, high));
             const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);

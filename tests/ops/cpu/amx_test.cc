@@ -13,6 +13,7 @@
 #include <bit>
 #include <cstdio>
 #include <fstream>
+#include <random>
 #include <span>
 #include <sstream>
 #include <string>
@@ -246,6 +247,38 @@ TEST(AmxClass, TokensTogetherSeeNothingOfLaterOnes) {
                 }
             }
             std::reverse(num_positions.begin(), num_positions.end());
+        }
+    }
+}
+
+// Goal: quotients are rounded as divisions are. Method: sums, and values that are them times what
+// lies halfway between two bf16 numbers, so that the last bit of a quotient decides.
+TEST(AmxClass, QuotientsAreThoseOfDivisions) {
+    std::mt19937 engine(6);
+    std::uniform_real_distribution<float> sums(1.0f, 64.0f);
+    alignas(64) std::array<float, cpu::kHeadsMax * 64> o;
+    alignas(64) std::array<float, cpu::kHeadsMax> sum;
+    cpu::HeadsState state;
+    state.num_heads = cpu::kHeadsMax;
+    state.latent = 50;
+    state.o_stride = 64;
+    state.o = o.data();
+    state.sum = sum.data();
+    for (int round = 0; round < 100; ++round) {
+        for (float& value : sum) value = sums(engine);
+        for (size_t i = 0; i < o.size(); ++i) {
+            const uint32_t exponent = i % 3 == 0 ? 0x1f000000 : 0x3f000000;
+            const auto bits = static_cast<uint32_t>(engine()) & 0x807f0000;
+            const auto half = std::bit_cast<float>(bits | exponent | 0x8000);
+            o[i] = i % 32 == 31 ? -0.0f : half * sum[i / 64];
+        }
+        for (const test::KernelTable& table : test::amx_tables()) {
+            std::array<Bf16, cpu::kHeadsMax * 50> latent;
+            table.kernels.finish_heads(state, latent.data());
+            for (size_t i = 0; i < latent.size(); ++i) {
+                const float quotient = o[i / 50 * 64 + i % 50] / sum[i / 50];
+                ASSERT_EQ(latent[i].bits, from_float(quotient).bits) << table.name;
+            }
         }
     }
 }

@@ -23,6 +23,7 @@ const cpu::Kernels& software_amx_kernels() {
         table.begin_heads = cpu::begin_amx_heads;
         table.attend_block = cpu::attend_amx_block<SoftwareTiles>;
         table.attend_spans = cpu::attend_amx_spans<SoftwareTiles>;
+        table.finish_heads = cpu::finish_amx_heads;
         return table;
     }();
     return kTable;
