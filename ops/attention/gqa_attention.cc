@@ -193,12 +193,27 @@ class GroupedAttention {
         return request_.window == 0 || count <= request_.window ? 0 : count - request_.window;
     }
 
-    // Tokens from t on that may share their passes over the keys. A window that has moved begins
-    // elsewhere for each.
+    // Tokens from t on that may share their passes over the keys. Windows that have moved begin
+    // elsewhere for each, but in one block.
     size_t num_together(size_t t, size_t last) const {
-        size_t count = tokens_together(request_.batch, tokens_per_run_, t, last);
-        while (count > 1 && first_position(t + count - 1) != 0) --count;
+        const size_t most = tokens_together(request_.batch, tokens_per_run_, t, last);
+        size_t count = 1;
+        while (count < most && first_block(t + count) == first_block(t)) ++count;
+        const bool has_runs = kernels_.attend_spans != nullptr;
+        if (has_runs && first_block(t) < (num_positions(t) - 1) / kAttentionBlock) return count;
+        while (count > 1 && begin_of_shared(t, count) != 0) --count;
         return count;
+    }
+
+    size_t first_block(size_t t) const { return first_position(t) / kAttentionBlock; }
+
+    // The first position that these tokens all see from the begin of its block on.
+    size_t begin_of_shared(size_t t, size_t count) const {
+        const size_t block = first_block(t);
+        for (size_t i = t; i < t + count; ++i) {
+            if (first_position(i) != block * kAttentionBlock) return (block + 1) * kAttentionBlock;
+        }
+        return block * kAttentionBlock;
     }
 
     // A part is at most cpu::kHeadsMax heads of one group.
@@ -269,12 +284,22 @@ class GroupedAttention {
             }
         }
         const ExpandedHeads room = take_expanded(own);
+        const size_t begin = begin_of_shared(t, count);
+        for (size_t i = 0; i < num_spans; ++i) {
+            const size_t first = first_position(t + i / parts_);
+            if (first == begin) continue;
+            cpu::HeadsSpan before = spans[i];
+            before.num_positions = begin - first;
+            const cpu::AttendBlock block = block_of(t, kv_head, first, before.num_positions, room);
+            kernels_.attend_block(block.of(before), *before.state);
+        }
         attend_together(std::span(spans).first(num_spans),
+                        begin,
                         kernels_,
                         own.take<Bf16>(cpu::spans_room_elements(s_.head_dim)),
                         [&](size_t first, size_t num_keys) {
                             cpu::AttendBlock block = block_of(t, kv_head, first, num_keys, room);
-                            block.is_cold = first == 0;
+                            block.is_cold = first == begin;
                             set_next(t, kv_head, first + num_keys, block);
                             return block;
                         });

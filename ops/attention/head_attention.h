@@ -143,11 +143,12 @@ inline void attend_spans(const cpu::AttendBlock& block,
     for (const cpu::HeadsSpan& span : spans) kernels.attend_block(block.of(span), *span.state);
 }
 
-// Heads of tokens that share their keys: of each one the positions [0, num_positions), which are as
-// many whole blocks and some of the next one. States begin before and are finished afterwards.
-// block_of(first, count) as for attend_positions.
+// Heads of tokens that share their keys: of each one the positions [begin, num_positions), which
+// are as many whole blocks and some of the next one. States begin before and are finished
+// afterwards. block_of(first, count) as for attend_positions.
 template <typename BlockOf>
 void attend_together(std::span<const cpu::HeadsSpan> tokens,
+                     size_t begin,
                      const cpu::Kernels& kernels,
                      Bf16* room,
                      const BlockOf& block_of) {
@@ -158,7 +159,7 @@ void attend_together(std::span<const cpu::HeadsSpan> tokens,
         if (num_states > 0 && spans[num_states - 1].state == token.state) continue;
         spans[num_states++] = {token.state, 0, token.state->num_heads, kAttentionBlock};
     }
-    for (size_t first = 0; first < shared; first += kAttentionBlock) {
+    for (size_t first = begin; first < shared; first += kAttentionBlock) {
         attend_spans(
             block_of(first, kAttentionBlock), std::span(spans).first(num_states), kernels, room);
     }

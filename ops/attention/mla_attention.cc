@@ -182,14 +182,13 @@ class Attention {
     bool expands_at_once() const { return num_tokens_ == 1; }
 
     TaskCuts task_cuts(unsigned num_threads) const {
-        const bool is_sequence =
-            tokens_together(request_.batch, tokens_per_run_, 0, num_tokens_) > 1;
-        const size_t smallest =
-            is_sequence ? std::min(tokens_per_run_, num_tokens_ / num_threads) : 1;
+        const bool has_runs = kernels_.attend_spans != nullptr &&
+                              tokens_together(request_.batch, tokens_per_run_, 0, num_tokens_) > 1;
+        if (!has_runs) return {num_tokens_, 1, num_threads, kTokensPerTask};
         return {num_tokens_,
-                smallest,
+                std::min(tokens_per_run_, num_tokens_ / num_threads),
                 num_threads,
-                is_sequence ? std::max(tokens_per_run_, kTokensPerSequenceTask) : kTokensPerTask};
+                std::max(tokens_per_run_, kTokensPerSequenceTask)};
     }
 
     void attend_tokens(TaskCuts::Range tokens, unsigned thread) const {
@@ -279,6 +278,7 @@ class Attention {
         const ExpandedKeys room = take_expanded(own);
         attend_together(
             std::span(spans).first(num_spans),
+            0,
             kernels_,
             take_spans_room(own),
             [&](size_t first, size_t num_keys) {

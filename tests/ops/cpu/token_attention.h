@@ -66,6 +66,7 @@ class TokenAttention {
             spans.push_back({&state, first_head, first_head + c_.num_heads, num_positions_[t]});
         }
         attend_together(spans,
+                        0,
                         kernels,
                         cursor.take<Bf16>(cpu::spans_room_elements(c_.latent)),
                         [&](size_t first, size_t count) { return block(first, count); });
