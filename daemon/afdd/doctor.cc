@@ -212,7 +212,10 @@ Result<InstanceNeeds> needs_of(const Config& config) {
     }
     AFD_ASSIGN(const CpuPlan cpus, plan_cpus(config, allowed_cpus()));
     for (const auto* workers : {&cpus.attention, &cpus.ffn}) {
-        for (const WorkerCpus& worker : *workers) needs.num_threads += worker.num_threads;
+        for (const WorkerCpus& worker : *workers) {
+            needs.num_threads = cpus.in_turns ? std::max(needs.num_threads, worker.num_threads)
+                                              : needs.num_threads + worker.num_threads;
+        }
     }
     const uint64_t num_workers = config.num_attention_workers() + config.num_ffn_workers();
     needs.num_files = config.connections_max + 6 * num_workers + kOwnFiles;

@@ -26,7 +26,7 @@ struct Finding {
 // What the configuration asks of the machine.
 struct InstanceNeeds {
     std::string numeric_class;     // That would be taken.
-    uint32_t num_threads = 0;      // Data threads of all workers.
+    uint32_t num_threads = 0;      // Data threads of all workers that compute at once.
     uint64_t num_files = 0;        // Open at once in afdd, at most.
     uint64_t shm_bytes = 0;        // 0: unknown, as there is no model.
     uint64_t two_phase_bytes = 0;  // Beyond that, for long prompts.

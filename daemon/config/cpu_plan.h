@@ -21,6 +21,8 @@ struct WorkerCpus {
 struct CpuPlan {
     std::vector<WorkerCpus> attention;  // By session.
     std::vector<WorkerCpus> ffn;        // By rank.
+    // One attention and one FFN worker that compute on the same cores, one after the other.
+    bool in_turns = false;
     // More data threads than cores: waiting threads give their core away (R9).
     bool oversubscribed = false;
 };
@@ -30,9 +32,7 @@ struct CpuPlan {
 Result<std::vector<std::vector<uint32_t>>> parse_cpu_lists(const std::string& text);
 
 // Threads 0 means an equal share of the cores, half of them for each side (all of them when
-// colocated), at least one. One attention and one FFN worker on two or three cores both compute on
-// all of them, in turns: a step of few rows is bound by memory, which one core cannot read at full
-// speed.
+// colocated), at least one. One attention and one FFN worker both compute on all of them, in turns.
 // pin = auto deals consecutive cores in the order of the lists if there are enough for all threads,
 // gives every worker all cores if each has as many threads, and else pins nothing.
 // Errors: kInvalidArgument if pin's lists do not match the workers or name a forbidden core.

@@ -54,19 +54,23 @@ TEST(CpuPlan, ColocatedWorkersShareAllCores) {
 }
 
 TEST(CpuPlan, AutoDealsConsecutiveAllowedCores) {
-    const auto plan = plan_cpus(make_config(1, 1, "auto"), {2, 3, 6, 7});
+    const auto plan = plan_cpus(make_config(2, 1, "auto"), {2, 3, 6, 7});
     ASSERT_TRUE(plan.ok());
-    EXPECT_THAT(plan.value().attention[0].cpus, ElementsAre(2, 3));
+    EXPECT_THAT(plan.value().attention[0].cpus, ElementsAre(2));
+    EXPECT_THAT(plan.value().attention[1].cpus, ElementsAre(3));
     EXPECT_THAT(plan.value().ffn[0].cpus, ElementsAre(6, 7));
 }
 
-TEST(CpuPlan, OneWorkerOfEachSideTakeTurnsOnTwoCores) {
-    const auto plan = plan_cpus(make_config(1, 1, "auto"), {4, 6});
-    ASSERT_TRUE(plan.ok());
-    EXPECT_TRUE(plan.value().oversubscribed);
-    for (const WorkerCpus& worker : {plan.value().attention[0], plan.value().ffn[0]}) {
-        EXPECT_EQ(worker.num_threads, 2);
-        EXPECT_THAT(worker.cpus, ElementsAre(4, 6));
+TEST(CpuPlan, OneWorkerOfEachSideTakeTurnsOnAllCores) {
+    for (const std::vector<uint32_t>& allowed : {std::vector<uint32_t>{4, 6}, cores(16)}) {
+        const auto plan = plan_cpus(make_config(1, 1, "auto"), allowed);
+        ASSERT_TRUE(plan.ok());
+        EXPECT_TRUE(plan.value().oversubscribed);
+        EXPECT_TRUE(plan.value().in_turns);
+        for (const WorkerCpus& worker : {plan.value().attention[0], plan.value().ffn[0]}) {
+            EXPECT_EQ(worker.num_threads, allowed.size());
+            EXPECT_EQ(worker.cpus, allowed);
+        }
     }
 }
 
@@ -77,6 +81,7 @@ TEST(CpuPlan, ChosenThreadsKeepEachSideToItsOwnCore) {
     const auto plan = plan_cpus(config, cores(2));
     ASSERT_TRUE(plan.ok());
     EXPECT_FALSE(plan.value().oversubscribed);
+    EXPECT_FALSE(plan.value().in_turns);
     EXPECT_THAT(plan.value().attention[0].cpus, ElementsAre(0));
     EXPECT_THAT(plan.value().ffn[0].cpus, ElementsAre(1));
 }
