@@ -139,7 +139,7 @@ template <typename Finish>
 class TileTargets {
   public:
     // REQUIRES: cover.count() <= cpu::kTileRowsMax.
-    TileTargets(const Finish& finish, const TileCover& cover) : finish_(finish), cover_(cover) {
+    TileTargets(const Finish& finish, const TileCover& cover) : finish_(&finish), cover_(cover) {
         if constexpr (TileFinisher<Finish>) {
             cover.for_each([&](size_t i, size_t row, size_t panel) {
                 targets_[i] = finish.target(row, panel);
@@ -152,17 +152,17 @@ class TileTargets {
     void operator()(const float* sums) const {
         if constexpr (TileFinisher<Finish>) {
             // Only the last panel of a matrix may be another one.
-            if (finish_.takes_tiles(cover_.panel + cover_.num_panels - 1)) {
-                return finish_.finish_tile(sums, cover_.count(), targets_);
+            if (finish_->takes_tiles(cover_.panel + cover_.num_panels - 1)) {
+                return finish_->finish_tile(sums, cover_.count(), targets_);
             }
         }
         cover_.for_each([&](size_t i, size_t row, size_t panel) {
-            finish_(row, panel, sums + i * kPanelColumns);
+            (*finish_)(row, panel, sums + i * kPanelColumns);
         });
     }
 
   private:
-    const Finish& finish_;
+    const Finish* finish_;
     TileCover cover_;
     Bf16* targets_[cpu::kTileRowsMax];
 };

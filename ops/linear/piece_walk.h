@@ -21,7 +21,7 @@ namespace afd::ops {
 // How many rows (a chunk) and panels (a group) go together.
 struct PieceCuts {
     static constexpr size_t kRowsMax = 512;
-    static constexpr size_t kPanelsMax = 16;
+    static constexpr size_t kPanelsMax = 4;
     // 256 KiB of sums, and as much that was unpacked.
     static constexpr size_t kSums = size_t{64} << 10;
     static constexpr size_t kUnpackedBytes = size_t{256} << 10;
@@ -162,17 +162,24 @@ void finish_pieces(const PieceCuts& cuts,
                    const SumsOf& sums_of,
                    const Finish& finish) {
     const RowBlocks blocks(cuts.chunks.rows(place.chunk), cpu::kTileRowsMax);
-    for (size_t p = 0; p < place.num_panels; ++p) {
-        for (size_t block = 0; block < blocks.count; ++block) {
-            const size_t first = blocks.first(block);
-            const TileCover cover{cuts.chunks.first(place.chunk) + first,
-                                  blocks.rows(block),
-                                  place.panel + p,
-                                  1,
-                                  true};
-            const TileTargets targets(finish, cover);
-            targets(sums_of(p, first, cover.num_rows));
-        }
+    const size_t first_row = cuts.chunks.first(place.chunk);
+    const size_t num_tiles = place.num_panels * blocks.count;
+    const auto targets_of = [&](size_t tile) {
+        const size_t block = tile % blocks.count;
+        const TileCover cover{first_row + blocks.first(block),
+                              blocks.rows(block),
+                              place.panel + tile / blocks.count,
+                              1,
+                              true};
+        return TileTargets(finish, cover);
+    };
+    // Where the next tile goes to is fetched while one is finished.
+    auto targets = targets_of(0);
+    for (size_t tile = 0; tile < num_tiles; ++tile) {
+        const auto next = targets_of(std::min(tile + 1, num_tiles - 1));
+        const size_t block = tile % blocks.count;
+        targets(sums_of(tile / blocks.count, blocks.first(block), blocks.rows(block)));
+        targets = next;
     }
 }
 
