@@ -101,11 +101,11 @@ Result<std::vector<std::vector<uint32_t>>> parse_cpu_lists(const std::string& te
 Result<CpuPlan> plan_cpus(const Config& config, const std::vector<uint32_t>& allowed) {
     const size_t num_cores = std::max<size_t>(1, allowed.size());
     const uint32_t num_ffn = config.num_ffn_workers();
-    // One attention and one FFN worker have a thread on every core and take turns: half of the cores
-    // cannot read memory at full speed, nor multiply. On 16 virtual cores of an Emerald Rapids that
-    // is 1.3 to 1.7 times as many tokens a second as with eight each. Several workers on a side
-    // work at the same time, so that each side gets half of the cores. Where there is one side,
-    // colocated or the other on other hosts, it has all.
+    // One attention and one FFN worker have a thread on every core and take turns: half of the
+    // cores cannot read memory at full speed, nor multiply. On 16 virtual cores of an Emerald
+    // Rapids that is 1.3 to 1.7 times as many tokens a second as with eight each. Several workers
+    // on a side work at the same time, so that each side gets half of the cores. Where there is one
+    // side, colocated or the other on other hosts, it has all.
     const bool take_turns = config.attention_workers == 1 && num_ffn == 1;
     const bool is_one_side = num_ffn == 0 || config.attention_workers == 0;
     const size_t side = is_one_side || take_turns ? num_cores : std::max<size_t>(1, num_cores / 2);

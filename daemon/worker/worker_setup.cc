@@ -166,8 +166,8 @@ void confine_worker(const control::Welcome& welcome) {
 
 std::unique_ptr<threads::ThreadPool> make_thread_pool(const control::Welcome& welcome) {
     const std::vector<uint32_t> cpus(welcome.cpus().begin(), welcome.cpus().end());
-    // Helpers stay awake for longer than a worker that waits for its peers: a step has parts for one
-    // thread alone, and the step waits for whichever of many helpers slept and is woken last.
+    // Helpers stay awake for longer than a worker that waits for its peers: a step has parts for
+    // one thread alone, and waits for whichever of many helpers slept and is woken last.
     constexpr uint32_t kHelperSpins = 4;
     const uint32_t spin_us = welcome.spin_us() * (welcome.oversubscribed() ? 1 : kHelperSpins);
     auto pool = std::make_unique<threads::ThreadPool>(
