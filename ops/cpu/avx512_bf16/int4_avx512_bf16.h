@@ -69,11 +69,19 @@ inline GroupScales scales_of(const std::byte* group, size_t half, bool is_fp16) 
     return {_mm512_mask_blend_ps(is_long, one, scale), _mm512_mask_blend_ps(is_long, scale, one)};
 }
 
-// Pairs of bf16 times the scale of their column, →bf16.
+// Pairs of bf16 times the scale of their column, →bf16. Products with a short scale are bf16 as
+// they stand, in the upper halves of their lanes; one that is subnormal stays so, and is zero where
+// it is multiplied.
+template <bool kHasLong>
 inline __m512i scaled_pairs(__m512i pairs, __m512 scale) {
     const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
     const __m512 odd = _mm512_castsi512_ps(
         _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+    if constexpr (!kHasLong) {
+        const __m512i low = _mm512_castps_si512(_mm512_mul_ps(even, scale));
+        const __m512i high = _mm512_castps_si512(_mm512_mul_ps(odd, scale));
+        return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(low, 16), high);
+    }
     const auto rounded = [&](__m512 value) {
         return _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(_mm512_mul_ps(value, scale)));
     };
@@ -208,7 +216,7 @@ class Int4Rows {
                 weights[half] =
                     _mm512_permutexvar_epi16(_mm512_srli_epi16(nibbles[half], 4 * pair), values_);
                 if constexpr (kHasLong) {
-                    weights[half] = scaled_pairs(weights[half], scales[half].inside);
+                    weights[half] = scaled_pairs<true>(weights[half], scales[half].inside);
                 }
             }
             for (size_t r = 0; r < kRows; ++r) {
@@ -280,32 +288,52 @@ void int4_tile_of(const Int4TileArguments& a) {
 // get too short. Loops spelled out as in the other tiles (unrolled): 0.68.
 constexpr size_t kInt4TileRows = 8;
 
-// To bf16 pairs, `values` being those of the nibbles: (value · scale) →bf16.
+// `count` elements of depth of the group that begins there, to bf16 pairs: (value · scale) →bf16,
+// `values` being those of the nibbles.
+template <bool kHasLong>
+void unpack_nibble_group(
+    const UnpackArguments& a, const std::byte* group, size_t count, __m512i values, uint16_t* out) {
+    const __m512 scales[2] = {load_scales(group, a.has_fp16_scales),
+                              load_scales(group + kHalfScaleBytes, a.has_fp16_scales)};
+    const std::byte* bytes = group + kInt4ScaleBytes;
+    const auto unpack_pair = [&](unsigned pair) __attribute__((always_inline)) {
+        for (size_t half = 0; half < 2; ++half) {
+            const __m512i nibbles = _mm512_load_si512(bytes + half * kHalfBytes);
+            const __m512i weights =
+                _mm512_permutexvar_epi16(_mm512_srli_epi16(nibbles, 4 * pair), values);
+            _mm512_store_si512(out + half * kPanelColumns,
+                               scaled_pairs<kHasLong>(weights, scales[half]));
+        }
+        out += kPairElements;
+    };
+    for (size_t k = 0; k < count; k += kInt4Step, bytes += kInt4StepBytes) {
+        fetch_own_line<Fetch::kNear, AfterUse::kKeep>(bytes, a.fetch_ahead);
+        fetch_own_line<Fetch::kNear, AfterUse::kKeep>(bytes + kHalfBytes, a.fetch_ahead);
+        const size_t left = count - k;
+        if (left >= kInt4Step) {
+            unrolled<4>([&](size_t pair)
+                            __attribute__((always_inline)) { unpack_pair(unsigned(pair)); });
+            continue;
+        }
+        for (unsigned pair = 0; 2 * pair < left; ++pair) unpack_pair(pair);
+    }
+}
+
 inline void unpack_nibble_pairs(const UnpackArguments& a, __m512i values) {
+    const __m512i long_bits = _mm512_set1_epi16(
+        static_cast<short>(a.has_fp16_scales ? kInt4LongFp16Bits : kInt4LongBf16Bits));
     const std::byte* group = a.panel;
     uint16_t* out = a.out;
-    for (size_t first = 0; first < a.depth;) {
+    for (size_t first = 0; first < a.depth; first += a.group_size) {
         const size_t left = a.depth - first;
         const size_t count = left < a.group_size ? left : a.group_size;
-        const __m512 scales[2] = {load_scales(group, a.has_fp16_scales),
-                                  load_scales(group + kHalfScaleBytes, a.has_fp16_scales)};
-        const std::byte* bytes = group + kInt4ScaleBytes;
-        for (size_t k = 0; k < count; k += 2) {
-            const unsigned pair = k % kInt4Step / 2;
-            if (pair == 0) {
-                fetch_own_line<Fetch::kNear, AfterUse::kKeep>(bytes, a.fetch_ahead);
-                fetch_own_line<Fetch::kNear, AfterUse::kKeep>(bytes + kHalfBytes, a.fetch_ahead);
-            }
-            for (size_t half = 0; half < 2; ++half) {
-                const __m512i nibbles = _mm512_load_si512(bytes + half * kHalfBytes);
-                const __m512i weights =
-                    _mm512_permutexvar_epi16(_mm512_srli_epi16(nibbles, 4 * pair), values);
-                _mm512_store_si512(out + half * kPanelColumns, scaled_pairs(weights, scales[half]));
-            }
-            out += kPairElements;
-            if (pair == 3) bytes += kInt4StepBytes;
+        const bool has_long = _mm512_test_epi16_mask(_mm512_load_si512(group), long_bits) != 0;
+        if (has_long) {
+            unpack_nibble_group<true>(a, group, count, values, out);
+        } else {
+            unpack_nibble_group<false>(a, group, count, values, out);
         }
-        first += count;
+        out += (count + 1) / 2 * kPairElements;
         group += int4_group_bytes(count);
     }
 }
