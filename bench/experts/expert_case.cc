@@ -68,10 +68,11 @@ const char* ExpertTarget::name() const {
     return of == Of::kRead ? "read" : of == Of::kPeak ? "peak" : "bound";
 }
 
-ExpertTarget target_of(const ExpertCase& c) {
+std::optional<ExpertTarget> target_of(const ExpertCase& c) {
     using Of = ExpertTarget::Of;
     if (has_tiles(c)) return tile_target(c);
     const bool is_few = c.num_rows <= 8;
+    if (!is_few && c.shape.numeric_class != ops::best_numeric_class()) return std::nullopt;
     switch (c.shape.format) {
         case WeightFormat::kBf16:
             return is_few ? ExpertTarget{Of::kRead, 0.95} : ExpertTarget{Of::kPeak, 0.92};

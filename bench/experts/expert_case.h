@@ -4,6 +4,7 @@
 // ExpertCase: what one row of bench_experts runs, what it is held against, and the list of them.
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,8 +36,9 @@ struct ExpertTarget {
     const char* name() const;
 };
 
-// Few rows are bound by reading weights, many by multiply-adds.
-ExpertTarget target_of(const ExpertCase& c);
+// Few rows are bound by reading weights, many by multiply-adds. None for many rows of a class that
+// has not the fastest multiply-adds of this processor, whose peak it is held against.
+std::optional<ExpertTarget> target_of(const ExpertCase& c);
 
 // In the order of their rows.
 inline constexpr ops::WeightFormat kExpertFormats[] = {ops::WeightFormat::kBf16,

@@ -3,6 +3,7 @@
 #include "bench/experts/expert_report.h"
 
 #include <cstdio>
+#include <optional>
 
 #include "bench/limits/timing.h"
 
@@ -44,12 +45,10 @@ void report_case(const ExpertCase& c,
                  const RowPlacement& placement,
                  ExpertSummary& summary) {
     using Of = ExpertTarget::Of;
-    const ExpertTarget target = target_of(c);
+    const std::optional<ExpertTarget> target = target_of(c);
     const double read = median(ratios.read);
     const double peak = median(ratios.peak);
     const double bound = median(ratios.bound);
-    const double have = target.of == Of::kRead ? read : target.of == Of::kPeak ? peak : bound;
-    const bool is_met = have >= target.ratio;
     const bool has_peer = !ratios.dnnl.empty();
     std::printf("%-36s %8.3f ms  read %.2f  peak %.2f  bound %.2f",
                 c.name().c_str(),
@@ -60,13 +59,15 @@ void report_case(const ExpertCase& c,
     if (has_peer) {
         std::printf("  oneDNN %.2f (%.2f)", median(ratios.dnnl), median(ratios.dnnl_products));
     }
-    std::printf("  target %s %.2f: %s%s\n",
-                target.name(),
-                target.ratio,
-                met_text(is_met),
-                placement.text().c_str());
+    bool is_met = true;
+    if (target) {
+        const double have = target->of == Of::kRead ? read : target->of == Of::kPeak ? peak : bound;
+        is_met = have >= target->ratio;
+        std::printf("  target %s %.2f: %s", target->name(), target->ratio, met_text(is_met));
+    }
+    std::printf("%s\n", placement.text().c_str());
     std::fflush(stdout);
-    if (placement.has_changed()) return;
+    if (placement.has_changed() || !target) return;
     summary.add(c.name(), is_met, has_peer ? median(ratios.dnnl) : 0);
 }
 

@@ -63,6 +63,20 @@ std::vector<WorkerCpus*> all_workers(CpuPlan& plan) {
     return workers;
 }
 
+// Whether one attention and one FFN worker have a thread on every core and take turns. Half of the
+// cores cannot read memory at full speed, nor multiply: on 16 virtual cores of an Emerald Rapids
+// sixteen threads each give 1.3 to 1.6 times as many tokens a second as eight each. Whoever chose
+// cores, threads or two micro-batches keeps the sides apart; so do workers that were started by
+// hand, which would have to sleep between turns, and those of several hosts, which serve others
+// meanwhile. With two or three cores half of them is one: then in any case.
+bool take_turns(const Config& config, size_t num_cores) {
+    if (config.attention_workers != 1 || config.num_ffn_workers() != 1) return false;
+    if (num_cores < 4) return true;
+    return config.spawn && !config.has_hosts() && config.join.empty() &&
+           config.attention_threads == 0 && config.ffn_threads == 0 && config.micro_batches <= 1 &&
+           (config.pin == "auto" || config.pin == "none");
+}
+
 Result<> pin_to_lists(const std::string& text,
                       const std::vector<uint32_t>& allowed,
                       CpuPlan& plan) {
@@ -101,14 +115,11 @@ Result<std::vector<std::vector<uint32_t>>> parse_cpu_lists(const std::string& te
 Result<CpuPlan> plan_cpus(const Config& config, const std::vector<uint32_t>& allowed) {
     const size_t num_cores = std::max<size_t>(1, allowed.size());
     const uint32_t num_ffn = config.num_ffn_workers();
-    // One attention and one FFN worker have a thread on every core and take turns: half of the
-    // cores cannot read memory at full speed, nor multiply. On 16 virtual cores of an Emerald
-    // Rapids that is 1.3 to 1.7 times as many tokens a second as with eight each. Several workers
-    // on a side work at the same time, so that each side gets half of the cores. Where there is one
-    // side, colocated or the other on other hosts, it has all.
-    const bool take_turns = config.attention_workers == 1 && num_ffn == 1;
+    // Each side gets half of the cores, unless they take turns; where there is one side, colocated
+    // or the other on other hosts, it has all.
+    const bool in_turns = take_turns(config, num_cores);
     const bool is_one_side = num_ffn == 0 || config.attention_workers == 0;
-    const size_t side = is_one_side || take_turns ? num_cores : std::max<size_t>(1, num_cores / 2);
+    const size_t side = is_one_side || in_turns ? num_cores : std::max<size_t>(1, num_cores / 2);
     CpuPlan plan;
     plan.attention.resize(config.attention_workers);
     plan.ffn.resize(num_ffn);
@@ -123,7 +134,7 @@ Result<CpuPlan> plan_cpus(const Config& config, const std::vector<uint32_t>& all
     }
     // More threads than cores: whoever waits must give its core away (threads/thread_pool.h).
     plan.oversubscribed = num_threads > num_cores;
-    plan.in_turns = take_turns && plan.oversubscribed;
+    plan.in_turns = in_turns && plan.oversubscribed;
     if (config.pin == "none") return plan;
     if (config.pin != "auto") {
         AFD_TRY(pin_to_lists(config.pin, allowed, plan));

@@ -32,7 +32,8 @@ struct CpuPlan {
 Result<std::vector<std::vector<uint32_t>>> parse_cpu_lists(const std::string& text);
 
 // Threads 0 means an equal share of the cores, half of them for each side (all of them when
-// colocated), at least one. One attention and one FFN worker both compute on all of them, in turns.
+// colocated), at least one. One attention and one FFN worker both compute on all of them, in turns,
+// where nothing else was chosen (cores, threads, two micro-batches, workers by hand or elsewhere).
 // pin = auto deals consecutive cores in the order of the lists if there are enough for all threads,
 // gives every worker all cores if each has as many threads, and else pins nothing.
 // Errors: kInvalidArgument if pin's lists do not match the workers or name a forbidden core.

@@ -159,8 +159,9 @@ class GroupedAttention {
                 if (together > 1) {
                     attend_tokens_together(t, together, kv_head, thread);
                 } else {
-                    for (size_t i = 0; i < parts_; ++i)
+                    for (size_t i = 0; i < parts_; ++i) {
                         attend(t, {kv_head * parts_ + i, 1}, thread);
+                    }
                 }
                 t += together;
             }

@@ -43,6 +43,8 @@ size_t groups_of_run_max(const MlaShape& s) {
         div_up(s.num_heads, cpu::kHeadsMax), s.kv_lora_rank, s.qk_rope_head_dim);
 }
 
+// Of any class, though only some go over several states at once: a workspace does not know its
+// class.
 size_t states_of_run_max(const MlaShape& s) {
     return states_together_max(s.kv_lora_rank, s.qk_rope_head_dim);
 }
@@ -282,11 +284,11 @@ class Attention {
             kernels_,
             take_spans_room(own),
             [&](size_t first, size_t num_keys) {
-                const size_t longest = token + count - 1;
-                cpu::AttendBlock block = keys_of({request_, longest, first}, num_keys, room);
+                const size_t last = token + count - 1;
+                cpu::AttendBlock block = keys_of({request_, last, first}, num_keys, room);
                 block.is_cold = first == 0 && is_cold;
                 if (first + kAttentionBlock < spans[0].num_positions) {
-                    set_next({request_, longest, first + kAttentionBlock}, block);
+                    set_next({request_, last, first + kAttentionBlock}, block);
                 }
                 return block;
             });
@@ -332,13 +334,13 @@ class Attention {
         for (size_t first = 0; first < end; first += kAttentionBlock) {
             cpu::AttendBlock block = block_of(run, first, room);
             if (run.count > 1 && kernels_.attend_spans != nullptr) {
-                block.afterwards = fetched_after(run.token, run.first, first);
+                block.afterwards = fetched_after(run.token, run.first, run.count, first);
                 for (size_t i = 0; i < run.count; ++i) spans[i].num_positions = block.num_positions;
                 kernels_.attend_spans(block, std::span(spans).first(run.count), spans_room);
                 continue;
             }
             for (size_t i = 0; i < run.count; ++i) {
-                block.afterwards = fetched_after(run.token, run.first + i, first);
+                block.afterwards = fetched_after(run.token, run.first + i, 1, first);
                 kernels_.attend_block(block, heads[i]);
             }
         }
@@ -368,16 +370,24 @@ class Attention {
         return block;
     }
 
-    // weight_uv: those of the group's own heads, or of all heads a part for each group and token.
-    std::span<const std::byte> fetched_after(size_t token, size_t group, size_t first) const {
+    // weight_uv: those of the own heads of `num_groups` groups, or of all heads a part for each
+    // such number of groups and token.
+    std::span<const std::byte> fetched_after(size_t token,
+                                             size_t group,
+                                             size_t num_groups,
+                                             size_t first) const {
         const std::span all(w_.weight_uv);
         const size_t index = first / kAttentionBlock;
         const size_t count = div_up(num_positions_of(request_, token), kAttentionBlock);
         if (expands_at_once()) {
-            return part_of(all.subspan(group * heads_per_group_, heads_of(group)), index, count);
+            const size_t first_head = group * heads_per_group_;
+            const size_t last_head =
+                std::min(first_head + num_groups * heads_per_group_, s_.num_heads);
+            return part_of(all.subspan(first_head, last_head - first_head), index, count);
         }
-        const size_t place = token * num_groups_ + group;
-        return part_of(all, place * count + index, num_tokens_ * num_groups_ * count);
+        const size_t runs = div_up(num_groups_, num_groups);
+        const size_t place = token * runs + group / num_groups;
+        return part_of(all, place * count + index, num_tokens_ * runs * count);
     }
 
     void expand_head(size_t head) const {

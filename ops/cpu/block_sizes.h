@@ -14,9 +14,8 @@
 namespace afd::ops::cpu {
 
 struct BlockSizes {
-    // Elements of depth of a bf16 panel that stay in the first-level cache while rows pass, two
-    // thirds of it: what was unpacked, and pieces where a class wants them. A multiple of kDepths,
-    // kPieceDepthMax at most.
+    // Elements of depth of an unpacked panel that stay in the first-level cache while rows pass,
+    // two thirds of it. A multiple of kDepths, kPieceDepthMax at most.
     size_t piece_depth = 0;
     // Rows that pass such a piece before the next one. With their sums and their part of x they
     // take a quarter of the second-level cache. A multiple of kRows, kPieceRowsMax at most.

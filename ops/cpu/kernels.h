@@ -47,6 +47,7 @@ struct TileShape {
     // work of unpack_fp8, tile and add_block, with the same bits; all rows, where these are 0.
     size_t fp8_rows = 0;  // <= rows
     size_t fp8_product_rows = 0;
+
     // Panels that one call of tile takes for `num_rows` rows at most.
     size_t panels(size_t num_rows) const {
         return std::clamp<size_t>(row_panels / num_rows, 1, block_sizes().panels);
@@ -244,7 +245,7 @@ struct AttendBlock {
         return std::min(last_head, state.num_heads);
     }
     // What the span attends to.
-    AttendBlock of(const HeadsSpan& span) const {
+    [[gnu::always_inline]] AttendBlock of(const HeadsSpan& span) const {
         AttendBlock block = *this;
         block.first_head = span.first_head;
         block.last_head = span.last_head;
@@ -363,9 +364,10 @@ struct Kernels {
     void (*begin_heads)(const HeadQueries& queries, const HeadsState& state);
     // Scores, a softmax step, o = o · alpha, then o += p · values, positions ascending.
     void (*attend_block)(const AttendBlock& block, const HeadsState& state);
-    // attend_block(block.of(span)) of each span, where the class has more than one way to go over
-    // several states; otherwise null. States have the same widths, spans of one follow each other,
-    // and what a span does not attend to has no influence on it.
+    // The bits of attend_block(block.of(span)) for each span, where a class is faster with several
+    // states at once; otherwise null, and its tokens go one by one. Class amx has it in every
+    // table, so that what calls it is tested on every processor. States have the same widths, spans
+    // of one follow each other, and what a span does not attend to has no influence on it.
     void (*attend_spans)(const AttendBlock& block,
                          std::span<const HeadsSpan> spans,
                          Bf16* room) = nullptr;  // [spans_room_elements(latent)]

@@ -2,8 +2,8 @@
 #pragma once
 
 // The ways in which rows pass the panels of one packed matrix, by weight format: whole panels, or
-// pieces of them that are unpacked or stay in the first-level cache. Internal to ops/;
-// for_each_panel_row() in panel_loop.h chooses among them.
+// parts of them that were unpacked to the first-level cache or stay in the second-level one.
+// Internal to ops/; for_each_panel_row() in panel_loop.h chooses among them.
 
 #include <algorithm>
 #include <cstddef>

@@ -27,10 +27,8 @@ struct PanelRange {
     // Elements of depth of a piece whose x has so many bytes each.
     static size_t piece(size_t x_bytes) { return cpu::block_sizes().piece_row_bytes / x_bytes; }
 
-    PieceWalk walk(size_t num_rows, size_t x_bytes, size_t panels_max) const {
-        const size_t piece_bytes = cpu::block_sizes().piece_row_bytes * kPanelColumns;
-        const PieceCuts cuts(num_rows, piece_bytes, panels_max);
-        return {weight.depth(), piece(x_bytes), first, last, cuts};
+    PieceWalk walk(size_t num_rows, size_t x_bytes) const {
+        return {weight.depth(), piece(x_bytes), first, last, RowBlocks(num_rows, kChunkRows)};
     }
 };
 
@@ -39,19 +37,19 @@ void pass_bf16_pieces(const PanelRange& range,
                       Rows<const Bf16> x,
                       const Pieces& pieces,
                       const Finish& finish) {
-    const PieceWalk walk = range.walk(x.num_rows, sizeof(Bf16), PieceCuts::kPanelsMax);
-    alignas(64) float sums[PieceCuts::kSums];
+    const PieceWalk walk = range.walk(x.num_rows, sizeof(Bf16));
+    alignas(64) float sums[kGroupSums];
     walk.run(
         pieces,
         [](const PiecePlace&) {},
         [&](const PiecePlace& place, cpu::PieceArguments& a) {
-            set_rows(x, walk.cuts.chunks.first(place.chunk), place.k, place.depth, a);
+            set_rows(x, walk.chunks.first(place.chunk), place.k, place.depth, a);
             a.sums = reinterpret_cast<std::byte*>(sums);
             range.kernels.bf16_pieces(a);
         },
         [&](const PiecePlace& place) {
-            const PlainSums done{sums, walk.cuts.chunks.rows(place.chunk)};
-            finish_pieces(walk.cuts, place, done, finish);
+            const PlainSums done{sums, walk.chunks.rows(place.chunk)};
+            finish_pieces(walk.chunks, place, done, finish);
         });
 }
 
@@ -74,17 +72,16 @@ void pass_nibble_pieces(const PanelRange& range, Rows<const Bf16> x, const Finis
                       .out = to,
                       .fetch_ahead = cpu::block_sizes().fetch_near});
     };
-    alignas(64) std::byte room[PieceCuts::kUnpackedBytes];
+    alignas(64) std::byte room[kUnpackedBytes];
     pass_bf16_pieces(range, x, UnpackedPieces(room, source, unpack), finish);
 }
 
 // The products of blocks of 128 elements of depth are scaled and added to the sums, one block after
-// another (ops/format/fp8_layout.h), for so few rows and panels at a time that they stay in the
-// first-level cache.
+// another (ops/format/fp8_layout.h), for so few rows at a time that they stay in the first-level
+// cache.
 class Fp8PieceSums {
   public:
     static constexpr size_t kRows = 64;
-    static constexpr size_t kPanels = 4;
 
     Fp8PieceSums(const PanelRange& range, Rows<const Bf16> x) : range_(range), x_(x) {}
 
@@ -127,8 +124,8 @@ class Fp8PieceSums {
 
     const PanelRange& range_;
     Rows<const Bf16> x_;
-    alignas(64) float sums_[PieceCuts::kSums];
-    alignas(64) float products_[kPanels * kRows * kPanelColumns];
+    alignas(64) float sums_[kGroupSums];
+    alignas(64) float products_[kGroupPanels * kRows * kPanelColumns];
 };
 
 template <typename Finish>
@@ -143,18 +140,18 @@ void pass_fp8_pieces(const PanelRange& range, Rows<const Bf16> x, const Finish& 
                                   .out = to,
                                   .fetch_ahead = cpu::block_sizes().fetch_near});
     };
-    const PieceWalk walk = range.walk(x.num_rows, sizeof(Bf16), Fp8PieceSums::kPanels);
-    alignas(64) std::byte room[PieceCuts::kUnpackedBytes];
+    const PieceWalk walk = range.walk(x.num_rows, sizeof(Bf16));
+    alignas(64) std::byte room[kUnpackedBytes];
     Fp8PieceSums sums(range, x);
     walk.run(
         UnpackedPieces(room, source, unpack),
         [](const PiecePlace&) {},
         [&](const PiecePlace& place, const cpu::PieceArguments& a) {
-            sums.add(place, walk.cuts.chunks.first(place.chunk), a);
+            sums.add(place, walk.chunks.first(place.chunk), a);
         },
         [&](const PiecePlace& place) {
-            const PlainSums done{sums.sums(), walk.cuts.chunks.rows(place.chunk)};
-            finish_pieces(walk.cuts, place, done, finish);
+            const PlainSums done{sums.sums(), walk.chunks.rows(place.chunk)};
+            finish_pieces(walk.chunks, place, done, finish);
         });
 }
 
@@ -177,9 +174,9 @@ inline void begin_int8_sums(const PanelRange& range,
 
 template <typename Finish>
 void pass_int8_pieces(const PanelRange& range, const Int8Rows& x, const Finish& finish) {
-    const PieceWalk walk = range.walk(x.values.num_rows, sizeof(int8_t), PieceCuts::kPanelsMax);
-    const RowBlocks& chunks = walk.cuts.chunks;
-    alignas(64) int32_t sums[PieceCuts::kSums];
+    const PieceWalk walk = range.walk(x.values.num_rows, sizeof(int8_t));
+    const RowBlocks& chunks = walk.chunks;
+    alignas(64) int32_t sums[kGroupSums];
     walk.run(
         PlainPieces(range.weight, kPanelColumns),
         [&](const PiecePlace& place) {
@@ -205,7 +202,7 @@ void pass_int8_pieces(const PanelRange& range, const Int8Rows& x, const Finish& 
                     scaled);
                 return static_cast<const float*>(scaled);
             };
-            finish_pieces(walk.cuts, place, scale, finish);
+            finish_pieces(walk.chunks, place, scale, finish);
         });
 }
 

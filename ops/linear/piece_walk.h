@@ -18,24 +18,14 @@
 
 namespace afd::ops {
 
-// How many rows (a chunk) and panels (a group) go together.
-struct PieceCuts {
-    static constexpr size_t kRowsMax = 512;
-    static constexpr size_t kPanelsMax = 4;
-    // 256 KiB of sums, and as much that was unpacked.
-    static constexpr size_t kSums = size_t{64} << 10;
-    static constexpr size_t kUnpackedBytes = size_t{256} << 10;
-
-    // `piece_bytes`: of a piece of one panel, as it is multiplied.
-    PieceCuts(size_t num_rows, size_t piece_bytes, size_t panels_max = kPanelsMax)
-        : chunks(num_rows, kRowsMax),
-          panels(std::clamp<size_t>(kSums / (div_up(num_rows, chunks.count) * kPanelColumns),
-                                    1,
-                                    std::min(panels_max, kUnpackedBytes / piece_bytes))) {}
-
-    RowBlocks chunks;
-    size_t panels;
-};
+// What goes together: a chunk of rows, nearly equal ones of at most kChunkRows, and a group of
+// kGroupPanels panels.
+constexpr size_t kChunkRows = 512;
+constexpr size_t kGroupPanels = 4;
+constexpr size_t kGroupSums = kGroupPanels * kChunkRows * kPanelColumns;
+// Of the pieces of a group, unpacked. A panel may be written a pair of elements beyond its end.
+constexpr size_t kUnpackedBytes =
+    kGroupPanels * cpu::BlockSizes::kPieceRowBytesMax * kPanelColumns + 4 * kPanelColumns;
 
 // One piece: elements [k, k + depth) of a group of panels, and the chunk that meets it.
 struct PiecePlace {
@@ -73,7 +63,7 @@ class PlainPieces {
 };
 
 // Pieces that are unpacked to bf16 first, once for all rows of a chunk, to
-// PieceCuts::kUnpackedBytes of `room`. source(panel, k, depth) tells where one lies, unpack(from,
+// kUnpackedBytes of `room`. source(panel, k, depth) tells where one lies, unpack(from,
 // depth, to) does it.
 template <typename Source, typename Unpack>
 class UnpackedPieces {
@@ -106,7 +96,7 @@ struct PieceWalk {
     size_t piece;
     size_t first_panel;
     size_t last_panel;
-    PieceCuts cuts;
+    RowBlocks chunks;
 
     // For each group and chunk calls begin(place), then multiply(place, arguments) for each of its
     // pieces, without x and sums, and end(place); begin's and end's place has no k and depth.
@@ -115,15 +105,15 @@ struct PieceWalk {
              const Begin& begin,
              const Multiply& multiply,
              const End& end) const {
-        for (size_t panel = first_panel; panel < last_panel; panel += cuts.panels) {
-            const size_t num_panels = std::min(cuts.panels, last_panel - panel);
-            for (size_t chunk = 0; chunk < cuts.chunks.count; ++chunk) {
+        for (size_t panel = first_panel; panel < last_panel; panel += kGroupPanels) {
+            const size_t num_panels = std::min(kGroupPanels, last_panel - panel);
+            for (size_t chunk = 0; chunk < chunks.count; ++chunk) {
                 PiecePlace place{panel, num_panels, chunk, 0, 0};
                 begin(place);
                 for (; place.k < depth; place.k += piece) {
                     place.depth = std::min(piece, depth - place.k);
                     cpu::PieceArguments a;
-                    a.num_rows = cuts.chunks.rows(chunk);
+                    a.num_rows = chunks.rows(chunk);
                     a.num_panels = num_panels;
                     a.goes_on = place.k > 0;
                     pieces.set_panels(place, a);
@@ -143,7 +133,7 @@ struct PieceWalk {
         size_t k = place.k + place.depth;
         if (k == depth) {
             k = 0;
-            if (place.chunk + 1 == cuts.chunks.count) panel += cuts.panels;
+            if (place.chunk + 1 == chunks.count) panel += kGroupPanels;
             if (panel >= last_panel) return;
         }
         const PieceSource next = pieces.source(panel, k, std::min(piece, depth - k));
@@ -157,12 +147,12 @@ struct PieceWalk {
 // The sums of a group and a chunk go to their finisher, a tile at a time: sums_of(p, row, count) of
 // panel + p, from a row of the chunk on.
 template <typename SumsOf, typename Finish>
-void finish_pieces(const PieceCuts& cuts,
+void finish_pieces(const RowBlocks& chunks,
                    const PiecePlace& place,
                    const SumsOf& sums_of,
                    const Finish& finish) {
-    const RowBlocks blocks(cuts.chunks.rows(place.chunk), cpu::kTileRowsMax);
-    const size_t first_row = cuts.chunks.first(place.chunk);
+    const RowBlocks blocks(chunks.rows(place.chunk), cpu::kTileRowsMax);
+    const size_t first_row = chunks.first(place.chunk);
     const size_t num_tiles = place.num_panels * blocks.count;
     const auto targets_of = [&](size_t tile) {
         const size_t block = tile % blocks.count;

@@ -34,6 +34,11 @@ inline void fetch_amx(const void* at) {
     __builtin_prefetch(at, 0, 2);
 }
 
+// To the first-level cache: a tile load from there takes 8 cycles, from the second-level one 38.
+inline void fetch_near_amx(const void* at) {
+    __builtin_prefetch(at, 0, 3);
+}
+
 // One part of the keys of a block: the latent one or the rotated one.
 struct KeyPart {
     const Bf16* query;  // [pair][kHeadLanes][2]

@@ -62,7 +62,7 @@ class PieceProduct {
                 pass_rows(whole, rest);
             } else if (rest > 0) {
                 configure(rest, 0, rest);
-                pass_few_rows(whole, rest);
+                pass_few_rows(whole);
             }
         }
         if (a_.row_bytes % kTileRowBytes != 0) add_tail();
@@ -133,7 +133,7 @@ class PieceProduct {
     }
 
     // Up to 16 rows.
-    void pass_few_rows(size_t row, size_t /*num_rows*/) {
+    void pass_few_rows(size_t row) {
         size_t panel = 0;
         for (; panel + 2 <= a_.num_panels; panel += 2) pass_panels<true>(panel, row);
         if (panel < a_.num_panels) pass_panels<false>(panel, row);
@@ -143,7 +143,7 @@ class PieceProduct {
     void pass_panels(size_t panel, size_t row) {
         const std::byte* x = a_.x + row * a_.x_stride;
         LineFetch memory = next_weights(panel, row);
-        LineFetch memory_too = next_weights(panel + 1, row);
+        LineFetch memory_too = kTwo ? next_weights(panel + 1, row) : LineFetch();
         const size_t second = sums(panel + 1, row) - sums(panel, row);
         std::byte* to = sums(panel, row);
         begin<kTwo>(to, second);

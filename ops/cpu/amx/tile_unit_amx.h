@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace afd::ops::cpu {
 namespace {
@@ -69,6 +70,21 @@ struct AmxTileUnit {
     static void add_bytes() {
         asm("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
     }
+};
+
+// The sizes that the tiles have, told to the unit where they change. Sizes are what a
+// configuration() follows from.
+template <typename Unit, typename Sizes>
+class SizedTiles {
+  public:
+    void take(const Sizes& sizes) {
+        if (sizes_ == sizes) return;
+        sizes_ = sizes;
+        Unit::configure(sizes.configuration());
+    }
+
+  private:
+    std::optional<Sizes> sizes_;
 };
 
 }  // namespace

@@ -74,6 +74,25 @@ TEST(CpuPlan, OneWorkerOfEachSideTakeTurnsOnAllCores) {
     }
 }
 
+// What was chosen by hand keeps the sides apart.
+TEST(CpuPlan, OnlyWhoChoseNothingTakesTurnsOnManyCores) {
+    std::vector<Config> chosen(6, make_config(1, 1, "auto"));
+    chosen[0].pin = "0-7;8-15";
+    chosen[1].attention_threads = 8;
+    chosen[2].ffn_threads = 8;
+    chosen[3].micro_batches = 2;
+    chosen[4].spawn = false;
+    chosen[5].ffn_hosts = "local";
+    for (size_t i = 0; i < chosen.size(); ++i) {
+        const auto plan = plan_cpus(chosen[i], cores(16));
+        ASSERT_TRUE(plan.ok()) << i;
+        EXPECT_FALSE(plan.value().in_turns) << i;
+        EXPECT_FALSE(plan.value().oversubscribed) << i;
+        EXPECT_EQ(plan.value().attention[0].num_threads, 8) << i;
+        EXPECT_EQ(plan.value().ffn[0].num_threads, 8) << i;
+    }
+}
+
 TEST(CpuPlan, ChosenThreadsKeepEachSideToItsOwnCore) {
     Config config = make_config(1, 1, "auto");
     config.attention_threads = 1;
