@@ -4,6 +4,9 @@
 // The tile registers of AMX in software, for the kernels of ops/cpu/*_amx.h: what runs on a
 // processor without them is then all of these kernels but the instructions themselves. Each access
 // is held to the sizes that the kernel configured, as the processor does with a fault.
+//
+// In an unnamed namespace, like the kernels: files compiled for AVX-512 and files for any processor
+// include it, and the linker must not pick the former's copy for the latter.
 
 #include <cmath>
 #include <cstddef>
@@ -15,6 +18,7 @@
 #include "proto/check.h"
 
 namespace afd::ops::test {
+namespace {
 
 struct SoftwareTile {
     size_t rows = 0;
@@ -143,4 +147,5 @@ struct SoftwareTiles {
     }
 };
 
+}  // namespace
 }  // namespace afd::ops::test
