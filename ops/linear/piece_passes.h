@@ -24,11 +24,10 @@ struct PanelRange {
     size_t first;
     size_t last;
 
-    // Elements of depth of a piece whose x has so many bytes each.
-    static size_t piece(size_t x_bytes) { return cpu::block_sizes().piece_row_bytes / x_bytes; }
-
+    // x_bytes: of an element of x.
     PieceWalk walk(size_t num_rows, size_t x_bytes) const {
-        return {weight.depth(), piece(x_bytes), first, last, RowBlocks(num_rows, kChunkRows)};
+        const size_t piece = cpu::block_sizes().piece_row_bytes / x_bytes;
+        return {weight.depth(), piece, first, last, RowBlocks(num_rows, kChunkRows)};
     }
 };
 

@@ -62,9 +62,8 @@ class PlainPieces {
     size_t step_bytes_;
 };
 
-// Pieces that are unpacked to bf16 first, once for all rows of a chunk, to
-// kUnpackedBytes of `room`. source(panel, k, depth) tells where one lies, unpack(from,
-// depth, to) does it.
+// Pieces that are unpacked to bf16 first, once for all rows of a chunk, to kUnpackedBytes of
+// `room`. source(panel, k, depth) tells where one lies, unpack(from, depth, to) does it.
 template <typename Source, typename Unpack>
 class UnpackedPieces {
   public:

@@ -5,8 +5,9 @@
 // (cpu::PieceArguments). Included by ops/cpu/amx/kernels_amx.cc only.
 //
 // 32 rows of x stay in the first-level cache while the pieces of all panels pass them, line after
-// line from the second-level one, fetched two steps ahead. 32 rows meet the two tiles of columns of
-// a panel, at most 16 rows the four of two panels: four sums are under way either way.
+// line from the second-level one. Fetching these ahead, or the sums of the next panel, was no
+// faster on an Emerald Rapids. 32 rows meet the two tiles of columns of a panel, at most 16 rows
+// the four of two panels: four sums are under way either way.
 
 #include <algorithm>
 #include <cstddef>
@@ -23,19 +24,15 @@ namespace {
 // Rows this far apart, or a multiple of it, share so few sets of a first-level cache of 64 sets
 // that 32 of them do not stay there.
 constexpr size_t kCrowdedStride = 1024;
-constexpr size_t kStepsAhead = 2;
 
-// Lines that are asked for at every step, one after another.
+// Lines that are asked for from memory at every step, one after another.
 class LineFetch {
   public:
     LineFetch() = default;
     LineFetch(const std::byte* from, size_t lines_a_step) : at_(from), lines_(lines_a_step) {}
 
-    template <int kLocality>
     [[gnu::always_inline]] void step() {
-        for (size_t i = 0; i < lines_; ++i, at_ += kCacheLine) {
-            __builtin_prefetch(at_, 0, kLocality);
-        }
+        for (size_t i = 0; i < lines_; ++i, at_ += kCacheLine) __builtin_prefetch(at_, 0, 2);
     }
 
   private:
@@ -108,17 +105,12 @@ class PieceProduct {
             x = apart;
         }
         for (size_t panel = 0; panel < a_.num_panels; ++panel) {
-            const size_t next = panel + 1 < a_.num_panels ? panel + 1 : 0;
             LineFetch memory = next_weights(panel, row);
-            LineFetch next_sums(sums(next, row), num_rows * 2 / num_steps_ + 1);
             std::byte* to = sums(panel, row);
             begin<true>(to, kTileRows * kSumRow);
             const std::byte* weights = a_.panels + panel * a_.panel_stride;
-            const std::byte* after = a_.panels + next * a_.panel_stride;
             for (size_t step = 0; step < num_steps_; ++step) {
-                fetch_weights(weights, after, step);
-                memory.template step<2>();
-                next_sums.template step<3>();
+                memory.step();
                 const std::byte* at = x + step * kTileRowBytes;
                 Unit::template load<4>(at, stride);
                 load_weights(weights + step * kStepBytes);
@@ -148,17 +140,14 @@ class PieceProduct {
         std::byte* to = sums(panel, row);
         begin<kTwo>(to, second);
         const std::byte* weights = a_.panels + panel * a_.panel_stride;
-        const std::byte* after = weights + (kTwo ? 2 : 1) * a_.panel_stride;
         for (size_t step = 0; step < num_steps_; ++step) {
-            fetch_weights(weights, after, step);
-            memory.template step<2>();
+            memory.step();
             Unit::template load<4>(x + step * kTileRowBytes, a_.x_stride);
             load_weights(weights + step * kStepBytes);
             kAdd.template operator()<Unit, 0, 4, 6>();
             kAdd.template operator()<Unit, 1, 4, 7>();
             if constexpr (kTwo) {
-                fetch_weights(weights + a_.panel_stride, after + a_.panel_stride, step);
-                memory_too.template step<2>();
+                memory_too.step();
                 load_weights(weights + a_.panel_stride + step * kStepBytes);
                 kAdd.template operator()<Unit, 2, 4, 6>();
                 kAdd.template operator()<Unit, 3, 4, 7>();
@@ -186,17 +175,6 @@ class PieceProduct {
                      .fetch_next = {},
                      .next_x = nullptr});
             }
-        }
-    }
-
-    // The weights of a later step, of this panel or of the one that follows.
-    void fetch_weights(const std::byte* weights, const std::byte* after, size_t step) const {
-        const size_t ahead = step + kStepsAhead;
-        const std::byte* at = ahead < num_steps_ ? weights + ahead * kStepBytes
-                                                 : after + (ahead - num_steps_) * kStepBytes;
-#pragma GCC unroll 32
-        for (size_t line = 0; line < kStepBytes; line += kCacheLine) {
-            __builtin_prefetch(at + line, 0, 3);
         }
     }
 

@@ -189,6 +189,17 @@ const std::vector<std::vector<size_t>> kPositionsOfTokens = {{1, 2, 3, 4},
                                                              {65, 66, 100, 128},
                                                              {130, 191, 129, 161, 160, 130, 159}};
 
+void expect_together_as_alone(const test::HeadsCase& c, const std::vector<size_t>& num_positions) {
+    const test::TokenAttention tokens(c, num_positions);
+    const auto tables = test::amx_tables();
+    const auto expected = tokens.alone(tables.front().kernels);
+    for (const test::KernelTable& table : tables) {
+        EXPECT_EQ(tokens.together(table.kernels), expected)
+            << table.name << ", " << c.num_heads << " heads of " << c.latent << " + " << c.rope
+            << ", up to " << num_positions.back() << " positions";
+    }
+}
+
 // Goal: tokens that go over their keys together have the bits of each of them alone, every way.
 TEST(AmxClass, TokensTogetherHaveTheBitsOfEachAlone) {
     std::vector<test::HeadsCase> cases = {{3, 40, 6, false}, {16, 80, 32, false}, {7, 33, 0, true}};
@@ -197,14 +208,7 @@ TEST(AmxClass, TokensTogetherHaveTheBitsOfEachAlone) {
     }
     for (const test::HeadsCase& c : cases) {
         for (const std::vector<size_t>& num_positions : kPositionsOfTokens) {
-            const test::TokenAttention tokens(c, num_positions);
-            const auto tables = test::amx_tables();
-            const auto expected = tokens.alone(tables.front().kernels);
-            for (const test::KernelTable& table : tables) {
-                EXPECT_EQ(tokens.together(table.kernels), expected)
-                    << table.name << ", " << c.num_heads << " heads of " << c.latent << " + "
-                    << c.rope << ", up to " << num_positions.back() << " positions";
-            }
+            expect_together_as_alone(c, num_positions);
         }
     }
 }
@@ -214,13 +218,7 @@ TEST(AmxClass, TokensTogetherHaveTheBitsOfEachAlone) {
 TEST(AmxClass, TokensTogetherHaveTheSignsOfEachAlone) {
     const test::HeadsCase c{4, 64, 0, true, 16.0f, 1e-34f};
     for (const std::vector<size_t>& num_positions : kPositionsOfTokens) {
-        const test::TokenAttention tokens(c, num_positions);
-        const auto tables = test::amx_tables();
-        const auto expected = tokens.alone(tables.front().kernels);
-        for (const test::KernelTable& table : tables) {
-            EXPECT_EQ(tokens.together(table.kernels), expected)
-                << table.name << ", up to " << num_positions.back() << " positions";
-        }
+        expect_together_as_alone(c, num_positions);
     }
 }
 

@@ -18,27 +18,17 @@
 #include "ops/linear/panel_loop.h"
 #include "ops/tensor/workspace.h"
 #include "tests/ops/attention/mla_layer.h"
-#include "tests/ops/linear/quantised_weights.h"
+#include "tests/ops/cpu/with_blocks.h"
+#include "tests/ops/linear/random_products.h"
 #include "tests/ops/test_data.h"
 
 namespace afd::ops {
 namespace {
 
 using cpu::BlockSizes;
+using test::WithBlocks;
 
 constexpr size_t kKiB = 1024;
-
-// Products run with other blocks while it lives.
-class WithBlocks {
-  public:
-    explicit WithBlocks(const BlockSizes& sizes) : before_(cpu::exchange_block_sizes(sizes)) {}
-    ~WithBlocks() { cpu::exchange_block_sizes(before_); }
-    WithBlocks(const WithBlocks&) = delete;
-    WithBlocks& operator=(const WithBlocks&) = delete;
-
-  private:
-    BlockSizes before_;
-};
 
 BlockSizes server() {
     return BlockSizes::of({48 * kKiB, 1024 * kKiB});
@@ -106,27 +96,10 @@ TEST(BlockSizes, AreWithinTheBoundsOfArraysWhateverTheCaches) {
 
 AFD_FOR_EVERY_CLASS(BlockSizesBits);
 
-PackedLinear pack(WeightFormat format, size_t num_outputs, size_t depth, NumericClass of) {
-    switch (format) {
-        case WeightFormat::kBf16:
-            return PackedLinear::pack(test::RandomMatrix(num_outputs, depth, 1).rows(), of);
-        case WeightFormat::kInt8:
-            return PackedLinear::pack(test::RandomInt8(num_outputs, depth, 1).weight(), of);
-        case WeightFormat::kFp8Block128:
-            return PackedLinear::pack(test::RandomFp8(num_outputs, depth, 1).weight(), of);
-        default:
-            return PackedLinear::pack(test::RandomInt4(num_outputs, depth, format, 1).weight(), of);
-    }
-}
-
-std::vector<uint32_t> product(const test::RandomMatrix& x, const PackedLinear& weight) {
+std::vector<uint32_t> product(const LinearInput& input, const PackedLinear& weight) {
     SerialParallel serial;
-    const Workspace workspace(quantised_input_bytes(x.num_rows, x.num_cols));
-    const LinearInput input = weight.format() == WeightFormat::kInt8
-                                  ? quantised_input(x.rows(), workspace.bytes(), serial)
-                                  : LinearInput(x.rows());
     const size_t width = weight.num_panels() * kPanelColumns;
-    std::vector<float> y(x.num_rows * width);
+    std::vector<float> y(input.rows.num_rows * width);
     for_each_panel_row(input, weight, serial, [&](size_t row, size_t panel, const float* sums) {
         std::copy_n(sums, kPanelColumns, &y[row * width + panel * kPanelColumns]);
     });
@@ -136,17 +109,17 @@ std::vector<uint32_t> product(const test::RandomMatrix& x, const PackedLinear& w
 TEST_P(BlockSizesBits, AreTheSameForProducts) {
     constexpr size_t kDepth = 1301;
     for (const WeightFormat format : kWeightFormats) {
-        const PackedLinear weight = pack(format, 70, kDepth, GetParam());
+        const PackedLinear weight = test::random_packed(format, 70, kDepth, GetParam());
         for (const size_t num_rows : {1u, 3u, 9u, 40u, 200u}) {
-            const test::RandomMatrix x(num_rows, kDepth, 2);
+            const test::RandomInput x(num_rows, weight);
             std::vector<uint32_t> expected;
             {
                 const WithBlocks blocks(server());
-                expected = product(x, weight);
+                expected = product(x.input(), weight);
             }
             for (const BlockSizes& sizes : others()) {
                 const WithBlocks blocks(sizes);
-                ASSERT_EQ(product(x, weight), expected)
+                ASSERT_EQ(product(x.input(), weight), expected)
                     << name_of(format) << ", " << num_rows << " rows, pieces of "
                     << sizes.piece_depth << " and " << sizes.panel_depth;
             }

@@ -5,7 +5,7 @@
 // Method: products of every weight format with the tiles in software, and with those of the
 // processor where it has them; depths that are no multiple of anything, more rows than a chunk and
 // more panels than a group have, and the blocks of other caches.
-// Oracle: class amx by ordinary multiply-adds, which takes no pieces.
+// Oracle: the same rows one by one, which take no pieces, as this processor computes class amx.
 
 #include "ops/linear/piece_passes.h"
 
@@ -18,27 +18,12 @@
 #include "ops/linear/panel_loop.h"
 #include "ops/tensor/workspace.h"
 #include "tests/ops/cpu/amx_tables.h"
-#include "tests/ops/linear/quantised_weights.h"
+#include "tests/ops/cpu/with_blocks.h"
+#include "tests/ops/linear/random_products.h"
 #include "tests/ops/test_data.h"
 
 namespace afd::ops {
 namespace {
-
-constexpr NumericClass kTileClass = NumericClass::kAmx;
-
-PackedLinear pack_tiles(WeightFormat format, size_t num_outputs, size_t depth) {
-    switch (format) {
-        case WeightFormat::kBf16:
-            return PackedLinear::pack(test::RandomMatrix(num_outputs, depth, 1).rows(), kTileClass);
-        case WeightFormat::kInt8:
-            return PackedLinear::pack(test::RandomInt8(num_outputs, depth, 1).weight(), kTileClass);
-        case WeightFormat::kFp8Block128:
-            return PackedLinear::pack(test::RandomFp8(num_outputs, depth, 1).weight(), kTileClass);
-        default:
-            return PackedLinear::pack(test::RandomInt4(num_outputs, depth, format, 1).weight(),
-                                      kTileClass);
-    }
-}
 
 struct PieceCase {
     size_t num_rows;
@@ -49,24 +34,6 @@ struct PieceCase {
 // Some rows wide apart and crowded in few sets of a cache, others not.
 constexpr PieceCase kPieceCases[] = {
     {33, 70, 1301}, {40, 600, 100}, {64, 40, 1024}, {100, 70, 512}, {530, 70, 300}};
-
-class PieceInput {
-  public:
-    PieceInput(const PieceCase& product, const PackedLinear& weight)
-        : x_(product.num_rows, product.depth, 2),
-          workspace_(quantised_input_bytes(product.num_rows, product.depth)) {
-        SerialParallel serial;
-        if (weight.format() == WeightFormat::kInt8) {
-            input_ = quantised_input(x_.rows(), workspace_.bytes(), serial);
-        }
-    }
-    const LinearInput& input() const { return input_; }
-
-  private:
-    test::RandomMatrix x_;
-    Workspace workspace_;
-    LinearInput input_{x_.rows()};
-};
 
 // pass(finish) calls finish(row, panel, sums).
 template <typename Pass>
@@ -79,19 +46,6 @@ std::vector<uint32_t> bits_of_passes(const PieceCase& product, const Pass& pass)
     return test::bits_of(std::span<const float>(y));
 }
 
-// Blocks of rows and depth of other processors, while it lives.
-class WithCaches {
-  public:
-    explicit WithCaches(const cpu::Caches& caches)
-        : before_(cpu::exchange_block_sizes(cpu::BlockSizes::of(caches))) {}
-    ~WithCaches() { cpu::exchange_block_sizes(before_); }
-    WithCaches(const WithCaches&) = delete;
-    WithCaches& operator=(const WithCaches&) = delete;
-
-  private:
-    cpu::BlockSizes before_;
-};
-
 TEST(PiecePasses, HaveTheBitsOfWholePanels) {
     size_t num_tables = 0;
     for (const test::KernelTable& table : test::amx_tables()) {
@@ -99,8 +53,9 @@ TEST(PiecePasses, HaveTheBitsOfWholePanels) {
         ++num_tables;
         for (const WeightFormat format : kWeightFormats) {
             for (const PieceCase& product : kPieceCases) {
-                const PackedLinear weight = pack_tiles(format, product.num_outputs, product.depth);
-                const PieceInput x(product, weight);
+                const PackedLinear weight = test::random_packed(
+                    format, product.num_outputs, product.depth, NumericClass::kAmx);
+                const test::RandomInput x(product.num_rows, weight);
                 const auto whole = bits_of_passes(product, [&](const auto& finish) {
                     for (size_t row = 0; row < product.num_rows; ++row) {
                         LinearInput one(x.input().rows.slice(row, 1));
@@ -117,7 +72,7 @@ TEST(PiecePasses, HaveTheBitsOfWholePanels) {
                 for (const cpu::Caches& caches : {cpu::Caches{size_t{48} << 10, size_t{2} << 20},
                                                   cpu::kSmallCaches,
                                                   cpu::Caches{size_t{1} << 30, size_t{1} << 34}}) {
-                    const WithCaches blocks(caches);
+                    const test::WithBlocks blocks(cpu::BlockSizes::of(caches));
                     const auto pieces = bits_of_passes(product, [&](const auto& finish) {
                         piece_panels(
                             {table.kernels, weight, 0, weight.num_panels()}, x.input(), finish);
