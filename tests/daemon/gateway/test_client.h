@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,6 +44,15 @@ class TestClient {
     void send_bytes(const std::string& bytes) {
         ASSERT_EQ(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
                   static_cast<ssize_t>(bytes.size()));
+    }
+    // Without waiting for room: false if the gateway has not read enough of what came before.
+    [[nodiscard]] bool try_send(const client::Request& request) {
+        std::string bytes;
+        append_frame(request, bytes);
+        const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        if (sent < 0 && errno == EAGAIN) return false;
+        EXPECT_EQ(sent, static_cast<ssize_t>(bytes.size()));
+        return true;
     }
     void close() { socket_.reset(); }
 

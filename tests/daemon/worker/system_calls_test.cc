@@ -134,6 +134,7 @@ TEST(SystemCalls, WhatAWorkerDoesNotNeedIsRefusedInEachThread) {
 // What it needs no call for any more: a worker that has not computed yet keeps the tiles of AMX.
 // Says something where the processor has them.
 TEST(SystemCalls, TilesAreThereWhereTheyWereBefore) {
+    if (!can_confine()) return;
     // In the child alone: whoever asks keeps them.
     const int confined = in_confined_child([] { return ops::amx_support().is_offered ? 1 : 2; });
     EXPECT_EQ(confined, ops::amx_support().is_offered ? 1 : 2) << ops::amx_support().reason;
