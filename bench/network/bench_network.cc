@@ -7,6 +7,8 @@
 //   bandwidth  eight publications of 16 rows in flight, against ucx_perftest's ucp_am_bw with
 //              messages of as many bytes
 //   windows    the same over windows that both processes map
+// Over TCP ucx_perftest runs as it comes and as afd sets UCX up (perftest_as_afd). What TCP does on
+// loopback depends on the congestion control, which is printed: bbr holds senders back there.
 // Medians. Each figure is the best of a few runs that alternate with the peer's: a busy neighbour
 // only ever adds time. ucx_perftest is of Debian's ucx-utils (scripts/setup --bench).
 
@@ -15,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,14 +33,14 @@ struct Way {
     const char* name;
     schedule::UcxConfig ucx;
     std::string environment;  // Of ucx_perftest.
+    std::string as_afd = {};  // Beside it, for the settings of ucx_library.cc; empty: no such run.
 };
 
 // What ucx_perftest prints: the columns of its last line.
-std::vector<double> perftest(const Way& way, const std::string& options) {
+std::vector<double> perftest(const std::string& environment, const std::string& options) {
     static int port = 13400 + static_cast<int>(std::time(nullptr) % 1000);
     ++port;
-    const std::string common =
-        way.environment + " timeout 60 ucx_perftest -p " + std::to_string(port);
+    const std::string common = environment + " timeout 60 ucx_perftest -p " + std::to_string(port);
     const std::string command = common + " > /dev/null 2>&1 & sleep 1; " + common +
                                 " 127.0.0.1 -v " + options + " 2>/dev/null | tail -n 1; wait";
     FILE* pipe = ::popen(command.c_str(), "r");
@@ -69,6 +72,11 @@ double ours_gbytes(const NetworkLoad& load, const std::optional<schedule::UcxCon
     return figures.ok() ? figures.value().gbytes_per_s : 0;
 }
 
+// The average of the run, which is in units of 2^20 bytes.
+double gbytes_of(const std::vector<double>& columns) {
+    return columns.size() > 5 ? columns[5] * 1.048576e-3 : 0;
+}
+
 void report(const Way& way, int num_runs) {
     const NetworkLoad one{.num_rounds = 4000};
     const NetworkLoad many{.num_lanes = 8, .rows = 16, .returns_rows = false, .num_rounds = 400};
@@ -77,15 +85,18 @@ void report(const Way& way, int num_runs) {
     double their_us = 1e9;
     double our_rate = 0;
     double their_rate = 0;
+    double their_rate_as_afd = 0;
     for (int run = 0; run < num_runs; ++run) {
         our_us = std::min(our_us, ours_us(one, way.ucx));
         our_rate = std::max(our_rate, ours_gbytes(many, way.ucx));
         // Iterations, median, average and overall latency in us, average and overall MB/s.
-        const auto latency = perftest(way, "-t ucp_am_lat -s 14336 -n 4000 -w 400");
-        const auto rate = perftest(way, "-t ucp_am_bw -s " + many_bytes + " -n 3000 -w 300");
+        const auto latency = perftest(way.environment, "-t ucp_am_lat -s 14336 -n 4000 -w 400");
         if (latency.size() > 1) their_us = std::min(their_us, latency[1]);
-        // In units of 2^20 bytes.
-        if (rate.size() > 5) their_rate = std::max(their_rate, rate[5] * 1.048576e-3);
+        const std::string options = "-t ucp_am_bw -s " + many_bytes + " -n 3000 -w 300";
+        their_rate = std::max(their_rate, gbytes_of(perftest(way.environment, options)));
+        if (way.as_afd.empty()) continue;
+        const std::string as_afd = way.environment + " " + way.as_afd;
+        their_rate_as_afd = std::max(their_rate_as_afd, gbytes_of(perftest(as_afd, options)));
     }
     std::printf("{\"way\": \"%s\", \"one_way_us\": %.2f, \"gbytes_per_s\": %.2f",
                 way.name,
@@ -99,6 +110,12 @@ void report(const Way& way, int num_runs) {
             their_rate,
             our_us / their_us,
             our_rate / their_rate);
+        if (their_rate_as_afd > 0) {
+            std::printf(
+                ", \"perftest_as_afd_gbytes_per_s\": %.2f, \"bandwidth_ratio_as_afd\": %.2f",
+                their_rate_as_afd,
+                our_rate / their_rate_as_afd);
+        }
     } else {
         std::printf(", \"perftest\": \"not there: scripts/setup --bench\"");
     }
@@ -119,16 +136,27 @@ void report_windows(int num_runs) {
     std::fflush(stdout);
 }
 
+std::string congestion_control() {
+    std::string name = "unknown";
+    std::ifstream("/proc/sys/net/ipv4/tcp_congestion_control") >> name;
+    return name;
+}
+
 }  // namespace
 }  // namespace afd::bench
 
 int main(int argc, char** argv) {
     using afd::bench::Way;
     const int num_runs = argc > 1 && std::string_view(argv[1]) == "--short" ? 1 : 5;
-    std::printf("{\"num_cores\": %u}\n", std::thread::hardware_concurrency());
+    std::printf("{\"num_cores\": %u, \"tcp_congestion_control\": \"%s\"}\n",
+                std::thread::hardware_concurrency(),
+                afd::bench::congestion_control().c_str());
     afd::bench::report_windows(num_runs);
     const std::array<Way, 2> ways = {
-        Way{"ucx tcp", {.transports = "tcp", .devices = "lo"}, "UCX_TLS=tcp UCX_NET_DEVICES=lo"},
+        Way{"ucx tcp",
+            {.transports = "tcp", .devices = "lo"},
+            "UCX_TLS=tcp UCX_NET_DEVICES=lo",
+            "UCX_TCP_RX_SEG_SIZE=256k UCX_RNDV_THRESH=inf"},
         Way{"ucx shared memory",
             {.transports = "tcp,sm,self", .devices = "lo", .tells_failures = false},
             "UCX_TLS=sm,self"}};

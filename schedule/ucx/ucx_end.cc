@@ -49,6 +49,7 @@ void UcxEnd::check() {
     AFD_ASSERT(!turns_.is_stuck(worker_->num_turns(), steady_now_us()),
                "UCX has not come back to the thread that receives for %llu s",
                static_cast<unsigned long long>(kStuckUs / 1'000'000));
+    worker_->hand_over();
 }
 
 UcxMessage& UcxEnd::fresh(std::unique_ptr<UcxMessage>& message, size_t payload_bytes) {

@@ -306,6 +306,8 @@ void UcxWorker::fail(Path& path) {
 }
 
 void UcxWorker::try_progress() {
+    // Relaxed: it only says that somebody was here.
+    num_takes_.fetch_add(1, std::memory_order_relaxed);
     const Lock held(mutex_, std::try_to_lock);
     if (held.owns_lock()) progress();
 }
@@ -320,33 +322,73 @@ void UcxWorker::run() {
     while (!is_over_.load(std::memory_order_relaxed)) {
         // Relaxed: see num_turns().
         num_turns_.fetch_add(1, std::memory_order_relaxed);
-        uint64_t now_us = 0;
-        {
+        const bool is_spared = others_take();
+        if (!is_spared || steady_now_us() >= tick_us) {
             const Lock held = lock();
-            for (int turn = 0; turn < kTurnsAtOnce && progress();) ++turn;
+            for (int turn = 0; !is_spared && turn < kTurnsAtOnce && progress();) ++turn;
             // Read behind what arrived: nobody was heard later than now.
-            now_us = steady_now_us();
+            const uint64_t now_us = steady_now_us();
             if (now_us >= tick_us) {
                 take_requests(now_us);
                 handles_->receiver->on_tick(now_us);
                 tick_us = now_us + kTickUs;
             }
         }
-        if (has_events(std::min(tick_us, now_us + config_.spin_us))) continue;
-        {
-            const Lock held = lock();
-            // Busy: something arrived since; asleep it would not be noticed.
-            if (ucp_worker_arm(handles_->worker) != UCS_OK) continue;
-        }
-        pollfd events[2] = {{handles_->event_fd, POLLIN, 0}, {wake_fd_, POLLIN, 0}};
-        const uint64_t before_us = steady_now_us();
-        const uint64_t left_us = tick_us > before_us ? tick_us - before_us : 0;
-        if (::poll(events, 2, static_cast<int>((left_us + 999) / 1000)) > 0 &&
-            (events[1].revents & POLLIN) != 0) {
-            uint64_t count = 0;
-            if (::read(wake_fd_, &count, sizeof(count)) > 0) tick_us = 0;
-        }
+        if (is_spared ? rest() : look_and_sleep(tick_us)) tick_us = 0;
     }
+}
+
+// Whether another thread is at it, or was since this was asked last, and has not handed over.
+bool UcxWorker::others_take() {
+    // Relaxed: see try_progress().
+    const uint64_t num_takes = num_takes_.load(std::memory_order_relaxed);
+    const bool is_new = std::exchange(num_takes_seen_, num_takes) != num_takes;
+    return is_new && !is_handed_over();
+}
+
+void UcxWorker::hand_over() {
+    // Relaxed: the same thread made it.
+    const uint64_t num_takes = num_takes_.load(std::memory_order_relaxed);
+    // Seq_cst, both, as in rest(): either this finds the thread at rest, or it finds this.
+    num_takes_at_end_.store(num_takes, std::memory_order_seq_cst);
+    if (rests_.load(std::memory_order_seq_cst)) wake();
+}
+
+bool UcxWorker::is_handed_over() const {
+    // Seq_cst: see hand_over(). Relaxed: whoever took more since is not asleep.
+    return num_takes_at_end_.load(std::memory_order_seq_cst) ==
+           num_takes_.load(std::memory_order_relaxed);
+}
+
+// Until wake(), for kRestUs at most. What arrives does not end it. Returns whether it was woken.
+bool UcxWorker::rest() {
+    pollfd event{wake_fd_, POLLIN, 0};
+    constexpr timespec kTime{0, long{kRestUs} * 1000};
+    rests_.store(true, std::memory_order_seq_cst);
+    if (!is_handed_over()) ::ppoll(&event, 1, &kTime, nullptr);
+    // Relaxed: a wake-up too many is taken below, or the next time.
+    rests_.store(false, std::memory_order_relaxed);
+    return take_wake();
+}
+
+// Until something happens or the next tick. Returns whether it was woken.
+bool UcxWorker::look_and_sleep(uint64_t tick_us) {
+    if (has_events(std::min(tick_us, steady_now_us() + config_.spin_us))) return false;
+    {
+        const Lock held = lock();
+        // Busy: something arrived since; asleep it would not be noticed.
+        if (ucp_worker_arm(handles_->worker) != UCS_OK) return false;
+    }
+    pollfd events[2] = {{handles_->event_fd, POLLIN, 0}, {wake_fd_, POLLIN, 0}};
+    const uint64_t before_us = steady_now_us();
+    const uint64_t left_us = tick_us > before_us ? tick_us - before_us : 0;
+    ::poll(events, 2, static_cast<int>((left_us + 999) / 1000));
+    return (events[1].revents & POLLIN) != 0 && take_wake();
+}
+
+bool UcxWorker::take_wake() const {
+    uint64_t count = 0;
+    return ::read(wake_fd_, &count, sizeof(count)) > 0;
 }
 
 // Spins until something happens or the time is over.

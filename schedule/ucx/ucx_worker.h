@@ -47,6 +47,7 @@ class UcxWorker {
     using Path = UcxPath;
     using Lock = std::unique_lock<std::mutex>;
     static constexpr uint64_t kTickUs = 3000;
+    static constexpr uint64_t kRestUs = 1000;
 
     // `listens`: it takes paths from others. At most `num_strangers` of them wait to be adopted.
     // Errors: kUnavailable: UCX refused, for instance because there is no such transport.
@@ -69,8 +70,12 @@ class UcxWorker {
     void wake() const;
 
     Lock lock() const { return Lock(mutex_); }
-    // A turn of UCX on the caller's thread, if nobody else is at it.
+    // A turn of UCX on the caller's thread, if nobody else is at it. While a thread comes back for
+    // more the own one rests: woken by each message it would take a core from who is there for it.
     void try_progress();
+    // Who called try_progress() will not for a while. Without this the own thread notices by itself
+    // within kRestUs.
+    void hand_over();
     // How often the thread has come round, at least every kTickUs unless UCX holds it. Any thread.
     uint64_t num_turns() const {
         // Relaxed: it only counts.
@@ -104,6 +109,11 @@ class UcxWorker {
     void take_requests(uint64_t now_us);
     void run();
     bool has_events(uint64_t until_us);
+    bool others_take();
+    bool is_handed_over() const;
+    bool rest();
+    bool look_and_sleep(uint64_t tick_us);
+    bool take_wake() const;
 
     UcxConfig config_;
     std::unique_ptr<Handles> handles_;
@@ -112,6 +122,10 @@ class UcxWorker {
     int wake_fd_ = -1;
     std::atomic<bool> is_over_{false};
     std::atomic<uint64_t> num_turns_{0};
+    std::atomic<uint64_t> num_takes_{0};
+    std::atomic<uint64_t> num_takes_at_end_{0};  // How many there were at the last hand_over().
+    std::atomic<bool> rests_{false};
+    uint64_t num_takes_seen_ = 0;  // The own thread's.
     std::thread thread_;
 };
 

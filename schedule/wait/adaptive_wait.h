@@ -42,6 +42,8 @@ class AdaptiveWait {
     // `peer_progresses` false: the peer shows no progress, so do not spin.
     template <typename Condition>
     bool until(uint64_t deadline_us, bool peer_progresses, Condition&& condition) {
+        // Of what came meanwhile all is seen at the first look, not only what somebody else stored.
+        doorbell_.take_arrivals();
         if (condition(Order::kAcquire)) return true;
         if (peer_progresses && spin(deadline_us, condition)) return true;
         for (;;) {

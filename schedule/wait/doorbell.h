@@ -30,8 +30,8 @@ class Arrivals {
     virtual ~Arrivals() = default;
     // Brings in what is there, without waiting.
     virtual void take() = 0;
-    // Before the data thread sleeps: that somebody will bring in what arrives meanwhile. It does
-    // not return if nobody does.
+    // Before the data thread sleeps: that somebody will bring in what arrives meanwhile, from here
+    // on. It does not return if nobody does.
     virtual void check() = 0;
 };
 

@@ -79,6 +79,7 @@ SoakReport SoakRun::run() {
     const auto interval = as_duration(1 / report_.requests_per_second);
     TimePoint next_send = start_;
     TimePoint next_kill = start_ + as_duration(settings_.kill_seconds);
+    TimePoint next_progress = start_ + as_duration(settings_.window_seconds);
     bool is_first_over = false;
     while (client::Clock::now() < end && !testing::Test::HasFailure()) {
         receive_until(std::min({next_send, next_kill, end}));
@@ -92,6 +93,10 @@ SoakReport SoakRun::run() {
             next_send += interval;
         } else if (now >= next_send) {
             next_send = now + interval;
+        }
+        if (now >= next_progress) {
+            print_progress(now);
+            next_progress += as_duration(settings_.window_seconds);
         }
         if (!is_first_over && now >= start_ + as_duration(settings_.window_seconds)) {
             note_window(0);
@@ -122,6 +127,15 @@ double SoakRun::measure_rate() {
     const double rate = static_cast<double>(std::max<uint64_t>(report_.num_requests, 1)) / took;
     report_.num_requests = 0;
     return rate;
+}
+
+void SoakRun::print_progress(TimePoint now) {
+    std::cout << fmt::format("{:.0f} s: end {} (ms, median / p90 / p99), {} requests\n",
+                             Seconds(now - start_).count(),
+                             percentiles(progress_ms_),
+                             progress_ms_.size())
+              << std::flush;
+    progress_ms_.clear();
 }
 
 int SoakRun::window_of(TimePoint when) const {
@@ -186,6 +200,7 @@ void SoakRun::take(const client::Response& response) {
     }
     if (!is_end(response)) return;
     ++report_.num_requests;
+    progress_ms_.push_back(ms);
     if (flight.window >= 0) report_.end_ms[flight.window].push_back(ms);
     const Reply& expected = expected_[flight.template_index];
     if (flight.reply != expected) {

@@ -70,6 +70,7 @@ class SoakRun {
     void kill_one();
     int window_of(TimePoint when) const;
     void note_window(int window);
+    void print_progress(TimePoint now);
     void note_growth(const Footprint& before, size_t num_segments_before);
 
     const Settings settings_;
@@ -84,6 +85,7 @@ class SoakRun {
     // Each worker once, in an order drawn anew each time, so that windows are alike: role and
     // index.
     std::vector<std::pair<std::string, size_t>> next_victims_;
+    std::vector<double> progress_ms_;  // Of the requests that ended since the last line about it.
     SoakReport report_;
 };
 
