@@ -1,5 +1,5 @@
 """A link between this network namespace and one of its own: Wire an emulated one (afd-link), Veth
-one that is as fast as memory."""
+one that is as fast as memory, or as a token bucket lets it be."""
 import os
 import pathlib
 import subprocess
@@ -38,17 +38,33 @@ class Link:
 
 
 class Veth(Link):
-    """Lives until the end of `with`."""
+    """Lives until the end of `with`.
+
+    gbit: what either end sends a second at most, in Gbit; 0: no limit.
+    """
+
+    def __init__(self, gbit: int = 0) -> None:
+        super().__init__()
+        self.gbit = gbit
 
     def __enter__(self) -> "Veth":
         subprocess.run(["ip", "link", "add", self.device, "type", "veth", "peer", "name",
                         self.far_device], check=True)
         try:
             self.set_up()
+            if self.gbit:
+                self.limit()
         except BaseException:
             self.__exit__()
             raise
         return self
+
+    def limit(self) -> None:
+        # The bucket holds what the kernel sends at once, 64 KiB, a few times over.
+        bucket = ["tc", "qdisc", "add", "dev", self.device, "root", "tbf", "rate",
+                  f"{self.gbit}gbit", "burst", "256kb", "latency", "20ms"]
+        for far in ([], self.far):
+            subprocess.run([*far, *bucket], check=True)
 
     def __exit__(self, *unused: object) -> None:
         # The near end goes with the far one.

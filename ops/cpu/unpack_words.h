@@ -54,18 +54,23 @@ template <typename Lanes, size_t kInterleave, typename Words>
 // What four bits are.
 enum class Nibble { kInt4, kE2m1 };
 
-template <typename Lanes, Nibble kNibble, int kBit, typename Words, typename Floats>
-[[gnu::always_inline]] inline Words scaled_nibble(Words words, Floats scale) {
-    if constexpr (kNibble == Nibble::kInt4) {
-        return Lanes::round_high(Lanes::multiply(Lanes::template nibble<kBit>(words), scale));
-    } else {
-        // A bf16 as it stands.
+// Whether products with the scale are bf16 as they stand: e2m1 ones, and int4 ones with a scale of
+// few significant bits (kInt4LongBf16Bits).
+enum class Products { kRounded, kExact };
+
+template <typename Lanes, Nibble kNibble, Products kProducts, int kBit, typename Floats>
+[[gnu::always_inline]] inline typename Lanes::Words scaled_nibble(typename Lanes::Words words,
+                                                                  Floats scale) {
+    if constexpr (kNibble == Nibble::kE2m1) {
         return Lanes::bits(Lanes::multiply(Lanes::template e2m1<kBit>(words), scale));
+    } else {
+        const auto product = Lanes::multiply(Lanes::template nibble<kBit>(words), scale);
+        return kProducts == Products::kExact ? Lanes::bits(product) : Lanes::round_high(product);
     }
 }
 
 // Elements 2 · kPair and 2 · kPair + 1 of a step of eight.
-template <typename Lanes, size_t kInterleave, Nibble kNibble, int kPair>
+template <typename Lanes, size_t kInterleave, Nibble kNibble, Products kProducts, int kPair>
 [[gnu::always_inline]] inline void unpack_nibble_pair(const std::byte* step,
                                                       const float* scales,
                                                       size_t count,
@@ -77,35 +82,48 @@ template <typename Lanes, size_t kInterleave, Nibble kNibble, int kPair>
     unrolled<kRegisters>([&](size_t c) __attribute__((always_inline)) {
         const auto words = Lanes::load_words(step + 4 * c * Lanes::kWidth);
         const auto scale = Lanes::load(scales + c * Lanes::kWidth);
-        even[c] = scaled_nibble<Lanes, kNibble, 4 * kPair>(words, scale);
-        odd[c] = scaled_nibble<Lanes, kNibble, 16 + 4 * kPair>(words, scale);
+        even[c] = scaled_nibble<Lanes, kNibble, kProducts, 4 * kPair>(words, scale);
+        odd[c] = scaled_nibble<Lanes, kNibble, kProducts, 16 + 4 * kPair>(words, scale);
     });
     store_elements<Lanes, kInterleave>(
         even, odd, out + 2 * kPair * kPanelColumns, count > 2 * kPair + 1);
 }
 
+// The elements of one group, whose first step is at `step`.
+template <typename Lanes, size_t kInterleave, Nibble kNibble, Products kProducts>
+void unpack_nibble_group(
+    const std::byte* step, const float* scales, size_t count, size_t fetch_ahead, uint16_t* out) {
+    for (size_t k = 0; k < count; k += 8, step += kInt4StepBytes, out += 8 * kPanelColumns) {
+        __builtin_prefetch(step + fetch_ahead, 0, 3);
+        __builtin_prefetch(step + fetch_ahead + 64, 0, 3);
+        const size_t left = count - k;
+        unpack_nibble_pair<Lanes, kInterleave, kNibble, kProducts, 0>(step, scales, left, out);
+        unpack_nibble_pair<Lanes, kInterleave, kNibble, kProducts, 1>(step, scales, left, out);
+        unpack_nibble_pair<Lanes, kInterleave, kNibble, kProducts, 2>(step, scales, left, out);
+        unpack_nibble_pair<Lanes, kInterleave, kNibble, kProducts, 3>(step, scales, left, out);
+    }
+}
+
 template <typename Lanes, size_t kInterleave, Nibble kNibble>
 void unpack_nibble_words(const UnpackArguments& a) {
     const std::byte* group = a.panel;
-    uint16_t* out = a.out;
+    const int long_bits = a.has_fp16_scales ? kInt4LongFp16Bits : kInt4LongBf16Bits;
     for (size_t first = 0; first < a.depth; first += a.group_size) {
         alignas(64) float scales[kPanelColumns];
+        int any_bits = 0;
         for (size_t j = 0; j < kPanelColumns; ++j) {
             uint16_t bits;
             std::memcpy(&bits, group + j * sizeof bits, sizeof bits);
+            any_bits |= bits;
             scales[j] = a.has_fp16_scales ? to_float(Fp16{bits}) : to_float(Bf16{bits});
         }
-        const std::byte* step = group + kInt4ScaleBytes;
         const size_t count = std::min(a.group_size, a.depth - first);
-        for (size_t k = 0; k < count; k += 8, step += kInt4StepBytes) {
-            __builtin_prefetch(step + a.fetch_ahead, 0, 3);
-            __builtin_prefetch(step + a.fetch_ahead + 64, 0, 3);
-            unpack_nibble_pair<Lanes, kInterleave, kNibble, 0>(step, scales, count - k, out);
-            unpack_nibble_pair<Lanes, kInterleave, kNibble, 1>(step, scales, count - k, out);
-            unpack_nibble_pair<Lanes, kInterleave, kNibble, 2>(step, scales, count - k, out);
-            unpack_nibble_pair<Lanes, kInterleave, kNibble, 3>(step, scales, count - k, out);
-            out += 8 * kPanelColumns;
-        }
+        const auto unpack =
+            (any_bits & long_bits) == 0
+                ? unpack_nibble_group<Lanes, kInterleave, kNibble, Products::kExact>
+                : unpack_nibble_group<Lanes, kInterleave, kNibble, Products::kRounded>;
+        unpack(
+            group + kInt4ScaleBytes, scales, count, a.fetch_ahead, a.out + first * kPanelColumns);
         group += int4_group_bytes(count);
     }
 }

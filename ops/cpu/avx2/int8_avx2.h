@@ -1,70 +1,150 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Tiles of int8 weights with vpmaddwd on 16 lanes of 16 bits: each lane pair of a register is two
-// of a column's four products, summed to 32 bits. Weights are stored with 128 added, which the row
-// sums take back. Included by the kernel files of classes without VNNI.
+// Tiles of int8 weights with vpmaddwd on 16 lanes of 16 bits. A word of a panel is a column's four
+// weights: a mask makes lanes of the first and the third of them, a shift of the second and the
+// fourth, and of x the same is made a piece of depth ahead, so that both products of a step add to
+// the column where it stands. Weights are stored with 128 added, which the row sums take back.
+// Included by the kernel files of classes without VNNI.
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/rows_constant.h"
 #include "ops/format/packed_shape.h"
 
 namespace afd::ops::cpu {
 namespace {
 
-constexpr size_t kMaddRows = 4;
-constexpr size_t kMaddColumns = 8;
+// Of one pass.
+constexpr size_t kMaddRows = 6;
+constexpr size_t kMaddWidth = 8;  // Columns of a register.
+constexpr size_t kQuadBytes = 4 * kPanelColumns;
+// Quads of depth of all rows that are lanes of 16 bits at a time.
+constexpr size_t kMaddTileRows = 12;
+constexpr size_t kMaddQuads = BlockSizes::kWidenedMax / (2 * kMaddTileRows);
+static_assert(kMaddQuads % kMaddWidth == 0);
 
-// Four elements of a row, zeros beyond `count`, four times over.
-inline __m256i broadcast_quad_16(const int8_t* x, size_t count) {
-    int32_t quad = 0;
-    std::memcpy(&quad, x, count);
-    return _mm256_cvtepi8_epi16(_mm_set1_epi32(quad));
-}
+// Some quads of one row: elements 0 and 2 of each, and 1 and 3.
+struct LaneRow {
+    alignas(32) int32_t even[kMaddQuads + 8];
+    alignas(32) int32_t odd[kMaddQuads + 8];
 
-// Column sums of four columns from their two halves each.
-inline __m128i fold(__m256i sums) {
-    const __m256i folded = _mm256_hadd_epi32(sums, sums);
-    return _mm_unpacklo_epi64(_mm256_castsi256_si128(folded), _mm256_extracti128_si256(folded, 1));
-}
-
-// kRows rows x 8 columns.
-template <size_t kRows>
-void madd_columns(const Int8TileArguments& a, size_t first_row, size_t column) {
-    __m256i low[kRows];
-    __m256i high[kRows];
-    for (size_t r = 0; r < kRows; ++r) low[r] = high[r] = _mm256_setzero_si256();
-    for (size_t k = 0; k < a.depth; k += 4) {
-        const auto* weights =
-            reinterpret_cast<const __m128i*>(a.panel + k * kPanelColumns) + column / 4;
-        const __m256i w_low = _mm256_cvtepu8_epi16(_mm_loadu_si128(weights));
-        const __m256i w_high = _mm256_cvtepu8_epi16(_mm_loadu_si128(weights + 1));
-        const size_t count = a.depth - k < 4 ? a.depth - k : 4;
-        for (size_t r = 0; r < kRows; ++r) {
-            const __m256i x = broadcast_quad_16(a.x + (first_row + r) * a.x_stride + k, count);
-            low[r] = _mm256_add_epi32(low[r], _mm256_madd_epi16(w_low, x));
-            high[r] = _mm256_add_epi32(high[r], _mm256_madd_epi16(w_high, x));
+    // Elements [0, count), zeros behind them up to a whole quad.
+    void widen(const int8_t* x, size_t count) {
+        size_t quad = 0;
+        for (; 4 * (quad + kMaddWidth) <= count; quad += kMaddWidth) {
+            store(quad, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + 4 * quad)));
+        }
+        for (; 4 * quad < count; ++quad) {
+            uint32_t word = 0;
+            std::memcpy(&word, x + 4 * quad, std::min<size_t>(count - 4 * quad, 4));
+            const __m128i words = _mm_set1_epi32(static_cast<int>(word));
+            even[quad] = _mm_cvtsi128_si32(_mm_srai_epi16(_mm_slli_epi16(words, 8), 8));
+            odd[quad] = _mm_cvtsi128_si32(_mm_srai_epi16(words, 8));
         }
     }
-    for (size_t r = 0; r < kRows; ++r) {
-        const auto sum = static_cast<uint32_t>(a.row_sum[first_row + r]);
-        const __m128i surplus = _mm_set1_epi32(static_cast<int32_t>(128u * sum));
-        auto* out = reinterpret_cast<__m128i*>(a.out + (first_row + r) * kPanelColumns + column);
-        _mm_storeu_si128(out, _mm_sub_epi32(fold(low[r]), surplus));
-        _mm_storeu_si128(out + 1, _mm_sub_epi32(fold(high[r]), surplus));
+
+  private:
+    void store(size_t quad, __m256i words) {
+        const __m256i low = _mm256_srai_epi16(_mm256_slli_epi16(words, 8), 8);
+        _mm256_store_si256(reinterpret_cast<__m256i*>(even + quad), low);
+        _mm256_store_si256(reinterpret_cast<__m256i*>(odd + quad), _mm256_srai_epi16(words, 8));
+    }
+};
+
+// Adds the products of some quads to kRows rows x kRegisters registers of `out`.
+template <size_t kRows, size_t kRegisters>
+void madd_pass(const LaneRow* x,
+               const std::byte* weights,
+               size_t num_quads,
+               const char* fetch,
+               size_t fetch_step,
+               int32_t* out) {
+    const __m256i low_bytes = _mm256_set1_epi16(0xff);
+    __m256i sums[kRows][kRegisters];
+    const auto at = [&](size_t r, size_t c) __attribute__((always_inline)) {
+        return reinterpret_cast<__m256i*>(out + r * kPanelColumns + c * kMaddWidth);
+    };
+    unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
+        unrolled<kRegisters>([&](size_t c) __attribute__((always_inline)) {
+            sums[r][c] = _mm256_loadu_si256(at(r, c));
+        });
+    });
+    for (size_t quad = 0; quad < num_quads; ++quad, weights += kQuadBytes) {
+        __builtin_prefetch(fetch, 0, 3);
+        fetch += fetch_step;
+        __m256i even[kRegisters];
+        __m256i odd[kRegisters];
+        unrolled<kRegisters>([&](size_t c) __attribute__((always_inline)) {
+            const auto* words = reinterpret_cast<const __m256i*>(weights) + c;
+            even[c] = _mm256_and_si256(_mm256_loadu_si256(words), low_bytes);
+            odd[c] = _mm256_srli_epi16(_mm256_loadu_si256(words), 8);
+        });
+        unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
+            const __m256i x_even = _mm256_set1_epi32(x[r].even[quad]);
+            const __m256i x_odd = _mm256_set1_epi32(x[r].odd[quad]);
+            unrolled<kRegisters>([&](size_t c) __attribute__((always_inline)) {
+                const __m256i first = _mm256_madd_epi16(even[c], x_even);
+                sums[r][c] = _mm256_add_epi32(sums[r][c], first);
+                const __m256i second = _mm256_madd_epi16(odd[c], x_odd);
+                sums[r][c] = _mm256_add_epi32(sums[r][c], second);
+            });
+        });
+    }
+    unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
+        unrolled<kRegisters>([&](size_t c) __attribute__((always_inline)) {
+            _mm256_storeu_si256(at(r, c), sums[r][c]);
+        });
+    });
+}
+
+// All rows over some quads. Each pass fetches its part of the quads behind them.
+inline void madd_piece(const Int8TileArguments& a,
+                       const LaneRow* x,
+                       const std::byte* weights,
+                       size_t num_quads) {
+    const auto* next = reinterpret_cast<const char*>(weights + num_quads * kQuadBytes);
+    if (a.num_rows <= 2) {
+        // As fast as memory, which sees the stream itself.
+        return with_rows<2>(a.num_rows, [&]<size_t kRows>() {
+            madd_pass<kRows, 4>(x, weights, num_quads, next, 0, a.out);
+        });
+    }
+    constexpr size_t kRegisters = 1;
+    constexpr size_t kColumns = kRegisters * kMaddWidth;
+    const size_t num_groups = (a.num_rows + kMaddRows - 1) / kMaddRows;
+    const size_t step = kQuadBytes / (num_groups * kPanelColumns / kColumns);
+    for (size_t group = 0; group < num_groups; ++group) {
+        const size_t row = group * a.num_rows / num_groups;
+        const size_t end = (group + 1) * a.num_rows / num_groups;
+        with_rows<kMaddRows>(end - row, [&]<size_t kRows>() {
+            for (size_t column = 0; column < kPanelColumns; column += kColumns) {
+                int32_t* out = a.out + row * kPanelColumns + column;
+                madd_pass<kRows, kRegisters>(
+                    x + row, weights + 4 * column, num_quads, next, step, out);
+                next += num_quads * step;
+            }
+        });
     }
 }
 
 void int8_madd_tile(const Int8TileArguments& a) {
-    for (size_t column = 0; column < kPanelColumns; column += kMaddColumns) {
-        size_t row = 0;
-        for (; row + kMaddRows <= a.num_rows; row += kMaddRows) {
-            madd_columns<kMaddRows>(a, row, column);
-        }
-        for (; row < a.num_rows; ++row) madd_columns<1>(a, row, column);
+    LaneRow x[kMaddTileRows];
+    for (size_t r = 0; r < a.num_rows; ++r) {
+        // Modulo 2^32, as all the sums.
+        const uint32_t surplus = 128u * static_cast<uint32_t>(a.row_sum[r]);
+        std::fill_n(a.out + r * kPanelColumns, kPanelColumns, static_cast<int32_t>(0u - surplus));
+    }
+    const size_t piece = std::clamp<size_t>(
+        block_sizes().widened / (2 * a.num_rows) / kMaddWidth * kMaddWidth, kMaddWidth, kMaddQuads);
+    for (size_t k = 0; k < a.depth; k += 4 * piece) {
+        const size_t count = std::min(4 * piece, a.depth - k);
+        for (size_t r = 0; r < a.num_rows; ++r) x[r].widen(a.x + r * a.x_stride + k, count);
+        madd_piece(a, x, a.panel + k * kPanelColumns, (count + 3) / 4);
     }
 }
 

@@ -7,6 +7,7 @@
 #include "ops/cpu/activation_kernels.h"
 #include "ops/cpu/attend_rows.h"
 #include "ops/cpu/avx2/int8_avx2.h"
+#include "ops/cpu/avx2/tile_avx2.h"
 #include "ops/cpu/avx2/words_avx2.h"
 #include "ops/cpu/fp8_fma.h"
 #include "ops/cpu/fp8_kernels.h"
@@ -24,8 +25,6 @@
 namespace afd::ops::cpu {
 namespace {
 
-constexpr size_t kHalf = 16;  // Columns of one pass: two registers.
-
 inline __m256 load_bf16(const void* source) {
     const __m128i half = _mm_loadu_si128(static_cast<const __m128i*>(source));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
@@ -33,109 +32,6 @@ inline __m256 load_bf16(const void* source) {
 
 inline __m256 broadcast(Bf16 value) {
     return _mm256_set1_ps(to_float(value));
-}
-
-// 6 rows x 16 columns: 12 sums, 2 weights and 1 broadcast in the 16 registers.
-template <size_t kRows>
-void tile_rows(const TileArguments& a, size_t first_row, const uint16_t* panel, float* out) {
-    __m256 low[kRows];
-    __m256 high[kRows];
-    const size_t out_stride = a.num_panels * kPanelColumns;
-    unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
-        const float* row = out + (first_row + r) * out_stride;
-        low[r] = a.goes_on ? _mm256_loadu_ps(row) : _mm256_setzero_ps();
-        high[r] = a.goes_on ? _mm256_loadu_ps(row + 8) : _mm256_setzero_ps();
-    });
-    const Bf16* x = a.x + first_row * a.x_stride;
-    for (size_t k = 0; k < a.depth; ++k) {
-        const __m256 weights_low = load_bf16(panel + k * kPanelColumns);
-        const __m256 weights_high = load_bf16(panel + k * kPanelColumns + 8);
-        unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
-            const __m256 value = broadcast(x[r * a.x_stride + k]);
-            low[r] = _mm256_fmadd_ps(value, weights_low, low[r]);
-            high[r] = _mm256_fmadd_ps(value, weights_high, high[r]);
-        });
-    }
-    unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
-        float* row = out + (first_row + r) * out_stride;
-        _mm256_storeu_ps(row, low[r]);
-        _mm256_storeu_ps(row + 8, high[r]);
-    });
-}
-
-void tile_columns(const TileArguments& a, const uint16_t* panel, float* out) {
-    size_t row = 0;
-    for (; row + 6 <= a.num_rows; row += 6) tile_rows<6>(a, row, panel, out);
-    switch (a.num_rows - row) {
-        case 5:
-            tile_rows<5>(a, row, panel, out);
-            break;
-        case 4:
-            tile_rows<4>(a, row, panel, out);
-            break;
-        case 3:
-            tile_rows<3>(a, row, panel, out);
-            break;
-        case 2:
-            tile_rows<2>(a, row, panel, out);
-            break;
-        case 1:
-            tile_rows<1>(a, row, panel, out);
-            break;
-        default:
-            break;
-    }
-}
-
-// One or two rows: whole panels, so that 8 sums are in flight and hide the latency of the adder.
-template <size_t kRows, size_t kPanels>
-void tile_few_rows(const TileArguments& a, const uint16_t* panel, float* out) {
-    constexpr size_t kRegisters = 4 * kPanels;
-    __m256 sums[kRows][kRegisters];
-    for (size_t r = 0; r < kRows; ++r) {
-        const float* row = out + r * a.num_panels * kPanelColumns;
-        for (size_t c = 0; c < kRegisters; ++c) {
-            sums[r][c] = a.goes_on ? _mm256_loadu_ps(row + c * 8) : _mm256_setzero_ps();
-        }
-    }
-    for (size_t k = 0; k < a.depth; ++k) {
-        __m256 values[kRows];
-        for (size_t r = 0; r < kRows; ++r) values[r] = broadcast(a.x[r * a.x_stride + k]);
-        for (size_t c = 0; c < kRegisters; ++c) {
-            const __m256 weights =
-                load_bf16(panel + c / 4 * a.panel_elements + k * kPanelColumns + c % 4 * 8);
-            for (size_t r = 0; r < kRows; ++r) {
-                sums[r][c] = _mm256_fmadd_ps(values[r], weights, sums[r][c]);
-            }
-        }
-    }
-    for (size_t r = 0; r < kRows; ++r) {
-        for (size_t c = 0; c < kRegisters; ++c) {
-            _mm256_storeu_ps(out + r * a.num_panels * kPanelColumns + c * 8, sums[r][c]);
-        }
-    }
-}
-
-void tile(const TileArguments& a) {
-    // Every path adds in the same order, k ascending in one chain for each column, so that a row's
-    // bits do not depend on how many rows are beside it.
-    size_t done = 0;
-    if (a.num_rows == 1) {
-        for (; done + 2 <= a.num_panels; done += 2) {
-            tile_few_rows<1, 2>(a, a.panel + done * a.panel_elements, a.out + done * kPanelColumns);
-        }
-    }
-    if (a.num_rows == 2) {
-        for (; done < a.num_panels; ++done) {
-            tile_few_rows<2, 1>(a, a.panel + done * a.panel_elements, a.out + done * kPanelColumns);
-        }
-    }
-    for (size_t p = done; p < a.num_panels; ++p) {
-        const uint16_t* panel = a.panel + p * a.panel_elements;
-        // Half a panel at a time: 6 rows of a whole one would need 24 of the 16 registers.
-        tile_columns(a, panel, a.out + p * kPanelColumns);
-        tile_columns(a, panel + kHalf, a.out + p * kPanelColumns + kHalf);
-    }
 }
 
 struct Lanes {
@@ -213,6 +109,7 @@ struct FusedMultiplyAdd {
 const Kernels& avx2_kernels() {
     static const Kernels kTable = [] {
         Kernels table = portable_kernels();
+        table.shape.rows = kTileRows;
         table.tile = tile;
         table.int8_tile = int8_madd_tile;
         table.shape.fp8_rows = EightWords::kFp8Rows;
