@@ -364,6 +364,7 @@ bool UcxWorker::is_handed_over() const {
 bool UcxWorker::rest() {
     pollfd event{wake_fd_, POLLIN, 0};
     constexpr timespec kTime{0, long{kRestUs} * 1000};
+    // Seq_cst; partner: hand_over().
     rests_.store(true, std::memory_order_seq_cst);
     if (!is_handed_over()) ::ppoll(&event, 1, &kTime, nullptr);
     // Relaxed: a wake-up too many is taken below, or the next time.
