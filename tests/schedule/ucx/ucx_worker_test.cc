@@ -89,10 +89,10 @@ class UcxWorkerTest : public testing::Test {
     UcxConfig config_{.transports = "tcp", .devices = "lo"};
     CountingReceiver arrived_;
     CountingReceiver answered_;
+    UcxMessage message_;  // Outlives who sends it.
     std::unique_ptr<UcxWorker> to_ = UcxWorker::make(config_, true).value();
     std::unique_ptr<UcxWorker> from_ = UcxWorker::make(config_, false).value();
     std::shared_ptr<UcxPath> path_;
-    UcxMessage message_;
 };
 
 TEST_F(UcxWorkerTest, OwnThreadIsNotWokenByMessagesThatAnotherTakes) {
