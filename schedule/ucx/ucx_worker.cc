@@ -306,8 +306,7 @@ void UcxWorker::fail(Path& path) {
 }
 
 void UcxWorker::try_progress() {
-    // Relaxed: it only says that somebody was here.
-    num_takes_.fetch_add(1, std::memory_order_relaxed);
+    taker_.on_take();
     const Lock held(mutex_, std::try_to_lock);
     if (held.owns_lock()) progress();
 }
@@ -322,7 +321,7 @@ void UcxWorker::run() {
     while (!is_over_.load(std::memory_order_relaxed)) {
         // Relaxed: see num_turns().
         num_turns_.fetch_add(1, std::memory_order_relaxed);
-        const bool is_spared = others_take();
+        const bool is_spared = taker_.has_taker();
         if (!is_spared || steady_now_us() >= tick_us) {
             const Lock held = lock();
             for (int turn = 0; !is_spared && turn < kTurnsAtOnce && progress();) ++turn;
@@ -338,37 +337,16 @@ void UcxWorker::run() {
     }
 }
 
-// Whether another thread is at it, or was since this was asked last, and has not handed over.
-bool UcxWorker::others_take() {
-    // Relaxed: see try_progress().
-    const uint64_t num_takes = num_takes_.load(std::memory_order_relaxed);
-    const bool is_new = std::exchange(num_takes_seen_, num_takes) != num_takes;
-    return is_new && !is_handed_over();
-}
-
 void UcxWorker::hand_over() {
-    // Relaxed: the same thread made it.
-    const uint64_t num_takes = num_takes_.load(std::memory_order_relaxed);
-    // Seq_cst, both, as in rest(): either this finds the thread at rest, or it finds this.
-    num_takes_at_end_.store(num_takes, std::memory_order_seq_cst);
-    if (rests_.load(std::memory_order_seq_cst)) wake();
-}
-
-bool UcxWorker::is_handed_over() const {
-    // Seq_cst: see hand_over(). Relaxed: whoever took more since is not asleep.
-    return num_takes_at_end_.load(std::memory_order_seq_cst) ==
-           num_takes_.load(std::memory_order_relaxed);
+    if (taker_.hand_over()) wake();
 }
 
 // Until wake(), for kRestUs at most. What arrives does not end it. Returns whether it was woken.
 bool UcxWorker::rest() {
     pollfd event{wake_fd_, POLLIN, 0};
     constexpr timespec kTime{0, long{kRestUs} * 1000};
-    // Seq_cst; partner: hand_over().
-    rests_.store(true, std::memory_order_seq_cst);
-    if (!is_handed_over()) ::ppoll(&event, 1, &kTime, nullptr);
-    // Relaxed: a wake-up too many is taken below, or the next time.
-    rests_.store(false, std::memory_order_relaxed);
+    if (taker_.begin_rest()) ::ppoll(&event, 1, &kTime, nullptr);
+    taker_.end_rest();
     return take_wake();
 }
 

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "proto/status.h"
+#include "schedule/ucx/taker_watch.h"
 #include "schedule/ucx/ucx_config.h"
 #include "schedule/ucx/ucx_message.h"
 
@@ -70,11 +71,10 @@ class UcxWorker {
     void wake() const;
 
     Lock lock() const { return Lock(mutex_); }
-    // A turn of UCX on the caller's thread, if nobody else is at it. While a thread comes back for
-    // more the own one rests: woken by each message it would take a core from who is there for it.
+    // A turn of UCX on the caller's thread, if nobody else is at it. While it comes back for more
+    // the own thread rests (taker_watch.h), for kRestUs at a time.
     void try_progress();
-    // Who called try_progress() will not for a while. Without this the own thread notices by itself
-    // within kRestUs.
+    // Who called try_progress() will not for a while.
     void hand_over();
     // How often the thread has come round, at least every kTickUs unless UCX holds it. Any thread.
     uint64_t num_turns() const {
@@ -109,8 +109,6 @@ class UcxWorker {
     void take_requests(uint64_t now_us);
     void run();
     bool has_events(uint64_t until_us);
-    bool others_take();
-    bool is_handed_over() const;
     bool rest();
     bool look_and_sleep(uint64_t tick_us);
     bool take_wake() const;
@@ -122,10 +120,7 @@ class UcxWorker {
     int wake_fd_ = -1;
     std::atomic<bool> is_over_{false};
     std::atomic<uint64_t> num_turns_{0};
-    std::atomic<uint64_t> num_takes_{0};
-    std::atomic<uint64_t> num_takes_at_end_{0};  // How many there were at the last hand_over().
-    std::atomic<bool> rests_{false};
-    uint64_t num_takes_seen_ = 0;  // The own thread's.
+    TakerWatch taker_;
     std::thread thread_;
 };
 

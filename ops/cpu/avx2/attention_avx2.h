@@ -32,7 +32,10 @@ constexpr size_t kTileScores = 4;
 // Sixteen values from there on, or as many as are left, then zeros.
 [[gnu::always_inline]] inline Columns load_values(const Bf16* x, size_t left) {
     Bf16 padded[16] = {};
-    if (left < 16) x = std::copy_n(x, left, padded) - left;
+    if (left < 16) {
+        std::copy_n(x, left, padded);
+        x = padded;
+    }
     const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
     return {EightWords::low_half(words), EightWords::high_half(words)};
 }

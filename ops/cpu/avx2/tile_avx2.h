@@ -138,7 +138,7 @@ class PiecePasses {
                 const size_t end = (group + 1) * a_.num_rows / num_groups;
                 with_rows<kPassRows>(end - row, [&]<size_t kRows>() {
                     for (size_t c = 0; c < kPanelColumns; c += kPassColumns, ++part_) {
-                        run<kRows, 1>(row, columns(p, c));
+                        run<kRows, 1>(row, At{p, c});
                     }
                 });
             }
@@ -150,7 +150,6 @@ class PiecePasses {
         size_t panel;
         size_t column;
     };
-    static At columns(size_t panel, size_t column) { return {panel, column}; }
 
     const uint16_t* weights(At at) const {
         return a_.panel + at.panel * a_.panel_elements + first_ * kPanelColumns + at.column;
@@ -163,8 +162,8 @@ class PiecePasses {
     template <size_t kRows>
     void run_panels() {
         size_t p = 0;
-        for (; kRows == 1 && p + 2 <= a_.num_panels; p += 2) run<kRows, 4>(0, columns(p, 0));
-        for (; p < a_.num_panels; ++p) run<kRows, 2>(0, columns(p, 0));
+        for (; kRows == 1 && p + 2 <= a_.num_panels; p += 2) run<kRows, 4>(0, At{p, 0});
+        for (; p < a_.num_panels; ++p) run<kRows, 2>(0, At{p, 0});
     }
 
     // kUnits from there on, which may go on in the next panel.
