@@ -45,7 +45,7 @@ EndpointMemory UcxEnd::memory() {
     return memory;
 }
 
-void UcxEnd::check() {
+void UcxEnd::hand_over() {
     AFD_ASSERT(!turns_.is_stuck(worker_->num_turns(), steady_now_us()),
                "UCX has not come back to the thread that receives for %llu s",
                static_cast<unsigned long long>(kStuckUs / 1'000'000));

@@ -202,7 +202,9 @@ void UcxWorker::stop() {
     thread_.join();
 }
 
-void UcxWorker::wake() const {
+void UcxWorker::wake() {
+    // Release; partner: run().
+    wants_tick_.store(true, std::memory_order_release);
     ring(wake_fd_);
 }
 
@@ -321,6 +323,8 @@ void UcxWorker::run() {
     while (!is_over_.load(std::memory_order_relaxed)) {
         // Relaxed: see num_turns().
         num_turns_.fetch_add(1, std::memory_order_relaxed);
+        // Acquire; partner: wake().
+        if (wants_tick_.exchange(false, std::memory_order_acquire)) tick_us = 0;
         const bool is_spared = taker_.has_taker();
         if (!is_spared || steady_now_us() >= tick_us) {
             const Lock held = lock();
@@ -333,41 +337,42 @@ void UcxWorker::run() {
                 tick_us = now_us + kTickUs;
             }
         }
-        if (is_spared ? rest() : look_and_sleep(tick_us)) tick_us = 0;
+        is_spared ? rest() : look_and_sleep(tick_us);
     }
 }
 
 void UcxWorker::hand_over() {
-    if (taker_.hand_over()) wake();
+    if (taker_.hand_over()) ring(wake_fd_);
 }
 
-// Until wake(), for kRestUs at most. What arrives does not end it. Returns whether it was woken.
-bool UcxWorker::rest() {
+// Until wake() or hand_over(), for kRestUs at most. What arrives does not end it.
+void UcxWorker::rest() {
     pollfd event{wake_fd_, POLLIN, 0};
     constexpr timespec kTime{0, long{kRestUs} * 1000};
     if (taker_.begin_rest()) ::ppoll(&event, 1, &kTime, nullptr);
     taker_.end_rest();
-    return take_wake();
+    take_ring();
 }
 
-// Until something happens or the next tick. Returns whether it was woken.
-bool UcxWorker::look_and_sleep(uint64_t tick_us) {
-    if (has_events(std::min(tick_us, steady_now_us() + config_.spin_us))) return false;
+// Until something happens or the next tick.
+void UcxWorker::look_and_sleep(uint64_t tick_us) {
+    if (has_events(std::min(tick_us, steady_now_us() + config_.spin_us))) return;
     {
         const Lock held = lock();
         // Busy: something arrived since; asleep it would not be noticed.
-        if (ucp_worker_arm(handles_->worker) != UCS_OK) return false;
+        if (ucp_worker_arm(handles_->worker) != UCS_OK) return;
     }
     pollfd events[2] = {{handles_->event_fd, POLLIN, 0}, {wake_fd_, POLLIN, 0}};
     const uint64_t before_us = steady_now_us();
     const uint64_t left_us = tick_us > before_us ? tick_us - before_us : 0;
     ::poll(events, 2, static_cast<int>((left_us + 999) / 1000));
-    return (events[1].revents & POLLIN) != 0 && take_wake();
+    if ((events[1].revents & POLLIN) != 0) take_ring();
 }
 
-bool UcxWorker::take_wake() const {
+void UcxWorker::take_ring() const {
     uint64_t count = 0;
-    return ::read(wake_fd_, &count, sizeof(count)) > 0;
+    // Nothing to read: nobody rang.
+    static_cast<void>(::read(wake_fd_, &count, sizeof(count)));
 }
 
 // Spins until something happens or the time is over.

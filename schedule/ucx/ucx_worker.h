@@ -68,7 +68,7 @@ class UcxWorker {
     // Ends the thread: nothing is received any more. Call it before the receiver's end.
     void stop();
     // Lets on_tick() run soon. Any thread.
-    void wake() const;
+    void wake();
 
     Lock lock() const { return Lock(mutex_); }
     // A turn of UCX on the caller's thread, if nobody else is at it. While it comes back for more
@@ -109,15 +109,16 @@ class UcxWorker {
     void take_requests(uint64_t now_us);
     void run();
     bool has_events(uint64_t until_us);
-    bool rest();
-    bool look_and_sleep(uint64_t tick_us);
-    bool take_wake() const;
+    void rest();
+    void look_and_sleep(uint64_t tick_us);
+    void take_ring() const;
 
     UcxConfig config_;
     std::unique_ptr<Handles> handles_;
     std::vector<std::byte> address_;
     mutable std::mutex mutex_;
     int wake_fd_ = -1;
+    std::atomic<bool> wants_tick_{false};
     std::atomic<bool> is_over_{false};
     std::atomic<uint64_t> num_turns_{0};
     TakerWatch taker_;

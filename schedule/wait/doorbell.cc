@@ -24,7 +24,7 @@ void Doorbell::disarm() {
 }
 
 bool Doorbell::wait(uint64_t timeout_us) {
-    if (arrivals_ != nullptr) arrivals_->check();
+    if (arrivals_ != nullptr) arrivals_->hand_over();
     // An hour. Callers pass "never" as the largest number, which would overflow a timespec; whoever
     // wakes without a ring looks again anyway.
     constexpr uint64_t kTimeoutMaxUs = uint64_t{1000} * 1000 * 3600;

@@ -30,9 +30,9 @@ class Arrivals {
     virtual ~Arrivals() = default;
     // Brings in what is there, without waiting.
     virtual void take() = 0;
-    // Before the data thread sleeps: that somebody will bring in what arrives meanwhile, from here
-    // on. It does not return if nobody does.
-    virtual void check() = 0;
+    // Before the data thread sleeps: somebody else brings in what arrives from here on. It does not
+    // return if nobody does.
+    virtual void hand_over() = 0;
 };
 
 // The sleeper's side. One thread.

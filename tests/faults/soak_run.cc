@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <utility>
 
 #include "tests/faults/fault_requests.h"
 #include "tests/faults/quantile.h"
@@ -79,7 +80,7 @@ SoakReport SoakRun::run() {
     const auto interval = as_duration(1 / report_.requests_per_second);
     TimePoint next_send = start_;
     TimePoint next_kill = start_ + as_duration(settings_.kill_seconds);
-    TimePoint next_progress = start_ + as_duration(settings_.window_seconds);
+    TimePoint window_end = start_ + as_duration(settings_.window_seconds);
     bool is_first_over = false;
     while (client::Clock::now() < end && !testing::Test::HasFailure()) {
         receive_until(std::min({next_send, next_kill, end}));
@@ -94,13 +95,10 @@ SoakReport SoakRun::run() {
         } else if (now >= next_send) {
             next_send = now + interval;
         }
-        if (now >= next_progress) {
+        if (now >= window_end) {
+            if (!std::exchange(is_first_over, true)) note_window(0);
             print_progress(now);
-            next_progress += as_duration(settings_.window_seconds);
-        }
-        if (!is_first_over && now >= start_ + as_duration(settings_.window_seconds)) {
-            note_window(0);
-            is_first_over = true;
+            window_end += as_duration(settings_.window_seconds);
         }
     }
     const TimePoint patience = client::Clock::now() + kPatience;

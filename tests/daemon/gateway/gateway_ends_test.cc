@@ -92,8 +92,7 @@ TEST_F(GatewayTest, SlowReaderLosesItsRequestsWithAnError) {
         client::Request status;
         status.set_request_id(2);
         status.mutable_status();
-        for (int i = 0; i < 20 && slow.try_send(status); ++i) {
-        }
+        for (int i = 0; i < 20 && slow.try_send(status); ++i) continue;
         return false;
     }));
     EXPECT_EQ(next_sent().second.cancel().sequence_id(), id);

@@ -36,11 +36,7 @@ class TestClient {
                                                       std::move(budget)));
     }
 
-    void send(const client::Request& request) {
-        std::string bytes;
-        append_frame(request, bytes);
-        send_bytes(bytes);
-    }
+    void send(const client::Request& request) { ASSERT_TRUE(try_send(request)); }
     void send_bytes(const std::string& bytes) {
         ASSERT_EQ(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
                   static_cast<ssize_t>(bytes.size()));

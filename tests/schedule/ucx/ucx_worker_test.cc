@@ -28,10 +28,12 @@ class CountingReceiver : public UcxReceiver {
                     std::span<const std::byte>) override {
         count_.fetch_add(1, std::memory_order_relaxed);
     }
-    void on_tick(uint64_t) override {}
+    uint64_t num_ticks() const { return num_ticks_.load(std::memory_order_relaxed); }
+    void on_tick(uint64_t) override { num_ticks_.fetch_add(1, std::memory_order_relaxed); }
 
   private:
     std::atomic<uint64_t> count_{0};
+    std::atomic<uint64_t> num_ticks_{0};
 };
 
 class UcxWorkerTest : public testing::Test {
@@ -116,6 +118,23 @@ TEST_F(UcxWorkerTest, OwnThreadIsBackAsSoonAsItIsHandedOver) {
     const double without_us = median_us(false);
     EXPECT_GT(without_us, 0.5 * UcxWorker::kRestUs);
     EXPECT_LT(median_us(true), without_us - 0.5 * UcxWorker::kRestUs);
+}
+
+// A heartbeat goes with each: a data thread that sleeps often must not send one each time.
+TEST_F(UcxWorkerTest, HandingOverBringsNoTickForward) {
+    const uint64_t num_ticks = arrived_.num_ticks();
+    const uint64_t start_us = steady_now_us();
+    for (uint64_t i = 0; i < 300; ++i) {
+        const uint64_t before = arrived_.count();
+        send();
+        await([&] {
+            to_->try_progress();
+            return arrived_.count() > before;
+        });
+        to_->hand_over();
+    }
+    const uint64_t num_due = (steady_now_us() - start_us) / UcxWorker::kTickUs;
+    EXPECT_LE(arrived_.num_ticks() - num_ticks, num_due + 2);
 }
 
 }  // namespace
