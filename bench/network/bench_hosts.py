@@ -12,20 +12,17 @@ is as fast as memory: what several hosts cost before there is a network. Each ro
 first token comes, through windows and in two phases. As root.
 """
 import argparse
-import json
 import pathlib
-import random
 import statistics
 from collections.abc import Callable
 
-from hosts import Hosts
+from hosts import Hosts, numbers
 from wire import Veth
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 THREADS = ["--attention-threads", "1", "--ffn-threads", "1"]
 KINDS = ("shared memory", "ucx", "two hosts")
 DISPATCHES = ("window", "two_phase")
-PROMPTS_OF_AN_INSTANCE = 5
 
 
 def with_hosts(options: argparse.Namespace, model: pathlib.Path, kind: str, flags: list[str],
@@ -49,34 +46,26 @@ def row(options: argparse.Namespace, model: pathlib.Path, name: str, flags: list
           + f"  {medians[1] / medians[0]:.2f} {medians[2] / medians[0]:.2f}", flush=True)
 
 
-def prompt_rate(hosts: Hosts, vocabulary: int, tokens: int) -> float:
-    draw = random.Random(tokens)
-    seconds = [hosts.first_token_s([draw.randrange(3, vocabulary) for _ in range(tokens)])
-               for _ in range(PROMPTS_OF_AN_INSTANCE)]
-    return tokens / statistics.median(seconds)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
     parser.add_argument("--model", type=pathlib.Path, action="append")
-    parser.add_argument("--streams", default="1,8", metavar="N,...")
-    parser.add_argument("--prompts", default="512", metavar="TOKENS,...")
+    parser.add_argument("--streams", type=numbers, default=[1, 8], metavar="N,...")
+    parser.add_argument("--prompts", type=numbers, default=[512], metavar="TOKENS,...")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--requests", type=int, default=4, help="for each stream (4)")
     parser.add_argument("--tokens", type=int, default=64, help="of each request (64)")
     options = parser.parse_args()
     print(f"{'model':12} {'':22} " + " ".join(f"{kind:>14}" for kind in KINDS) + "  ratios")
     for model in options.model or [ROOT / "demo_model"]:
-        for streams in map(int, options.streams.split(",") if options.streams else []):
+        for streams in options.streams:
             row(options, model, f"streams {streams}", [], lambda hosts: hosts.load(
                 streams, options.requests * streams, options.tokens)["output_tokens_per_s"])
-        vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
-        for tokens in map(int, options.prompts.split(",") if options.prompts else []):
+        for tokens in options.prompts:
             for dispatch in DISPATCHES:
                 row(options, model, f"prompt {tokens}, {dispatch}",
                     ["--dispatch", dispatch, "--prefix-cache", "false"],
-                    lambda hosts: prompt_rate(hosts, vocabulary, tokens))
+                    lambda hosts: tokens / statistics.median(hosts.prompts_s(tokens)))
 
 
 if __name__ == "__main__":

@@ -25,13 +25,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import host_model  # noqa: E402
-from hosts import Hosts  # noqa: E402
+from hosts import Hosts, numbers  # noqa: E402
 from wire import Wire  # noqa: E402
 
 TOKENS = 200
-
-def numbers(text: str) -> list[int]:
-    return [int(each) for each in text.split(",")]
 
 
 def main() -> None:

@@ -17,36 +17,25 @@ What the two devices carry without a limit is no link of 100 Gbit/s: such a row 
 does no harm. As root.
 """
 import argparse
-import json
 import pathlib
-import random
 import statistics
 
-from hosts import Hosts
+from hosts import Hosts, numbers
 from wire import Veth
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROMPTS_OF_AN_INSTANCE = 5
 
 
 def measured(options: argparse.Namespace, gbit: int, micro_batches: int) -> tuple[float, float]:
     """Seconds until the first token, and the bytes of a prompt over the link, both ways."""
-    vocabulary = json.loads((options.model / "config.json").read_text())["vocab_size"]
-    draw = random.Random(options.tokens)
     seconds, token_bytes = [], 0.0
     for _ in range(options.rounds):
         with Veth(gbit) as wire, Hosts(options.bin, options.model, wire, [
                 "--attention-threads", "1", "--ffn-threads", "1", "--dispatch", "window",
                 "--prefix-cache", "false", "--micro-batches", str(micro_batches)]) as hosts:
-            for _ in range(PROMPTS_OF_AN_INSTANCE):
-                seconds.append(hosts.first_token_s(
-                    [draw.randrange(3, vocabulary) for _ in range(options.tokens)]))
+            seconds += hosts.prompts_s(options.tokens)
             token_bytes = hosts.bytes_per_token()
     return statistics.median(seconds), token_bytes * options.tokens
-
-
-def numbers(text: str) -> list[int]:
-    return [int(each) for each in text.split(",")]
 
 
 def main() -> None:

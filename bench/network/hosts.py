@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import subprocess
 import tempfile
 import time
@@ -10,7 +11,13 @@ import time
 from wire import NEAR, Link
 
 PATIENCE_S = 120
+PROMPTS_OF_AN_INSTANCE = 5
 PORT = 7499
+
+
+def numbers(text: str) -> list[int]:
+    """Of an option: '1,2'; none of an empty one."""
+    return [int(each) for each in text.split(",")] if text else []
 
 
 def on_core(number: int) -> list[str]:
@@ -94,6 +101,13 @@ class Hosts:
             raise RuntimeError(f"afd-load failed: {done.stderr}")
         return json.loads(done.stdout)["levels"][0]
 
+    def prompts_s(self, tokens: int) -> list[float]:
+        """Until afdd has the first token, of a few random prompts one behind the other."""
+        vocabulary = json.loads((self.model / "config.json").read_text())["vocab_size"]
+        draw = random.Random(tokens)
+        return [self.first_token_s([draw.randrange(3, vocabulary) for _ in range(tokens)])
+                for _ in range(PROMPTS_OF_AN_INSTANCE)]
+
     def first_token_s(self, prompt: list[int]) -> float:
         """Until afdd has the first token behind a prompt."""
         done = subprocess.run(
@@ -103,7 +117,9 @@ class Hosts:
         return json.loads(done.stdout)["first_token_us"] / 1e6
 
     def bytes_per_token(self) -> float:
-        """On the link, both ways, as the status has it."""
+        """On the link, both ways, as the status has it, of requests that are over."""
+        # A worker says once a second what its links have carried (daemon/worker/link_reports.h).
+        time.sleep(1.5)
         done = subprocess.run(
             [self.bin_dir / "afdctl", "--instance", "bench_leader", "status", "--json"],
             env=self.environment("leader"), check=True, capture_output=True, text=True)
